@@ -61,7 +61,7 @@ func TestClaimChecksTheExecutionBehindAnEntry(t *testing.T) {
 
 // A change committed between the claim's snapshot, which shows the execution claimable, and its lock counts, on each
 // path: the row is checked again once it is locked.
-func TestClaimSkipsWhatStoppedBeingClaimable(t *testing.T) {
+func TestClaimSkipsRowsNoLongerClaimable(t *testing.T) {
 	for _, statement := range []string{"ClaimFromHead", "ClaimAfterPositions", "ClaimOneAfterPosition", "TakeClaimable"} {
 		for what, change := range map[string]string{
 			"phase":        "lifecycle_phase = 'suspended'",

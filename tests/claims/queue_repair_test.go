@@ -13,7 +13,7 @@ import (
 
 // Without triggers there are stale entries, which a claim skips, and executions without an entry, which it does not
 // see. The repair, in pages of any size, fixes both.
-func TestRepairQueueFixesWhatTriggersMissed(t *testing.T) {
+func TestRepairQueueFixesRowsMissedByTriggers(t *testing.T) {
 	const set = "UPDATE ff_exec_core SET "
 	for _, c := range []struct {
 		name     string

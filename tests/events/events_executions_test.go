@@ -26,7 +26,7 @@ func wantOf(t *testing.T, what string, e events.Event, kind string, lane id.Lane
 
 // Events of every outbox carry the kind, lane, node key and tags of their execution, whether they are handed on at once or
 // read later. Once it is deleted they carry none.
-func TestEventsCarryWhatTheirExecutionIs(t *testing.T) {
+func TestEventsCarryExecutionColumns(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	tags := map[string]string{"app.tenant": "7", "app.note": "a \"b\""}
 	live := subscribe(t, f.Engine, events.Completions(events.Filter{}), events.Options{})
@@ -85,7 +85,7 @@ func TestEventsCarryWhatTheirExecutionIs(t *testing.T) {
 }
 
 // An event that is set aside keeps the columns of its execution, so that it is handled later as it would have been.
-func TestEventsSetAsideKeepWhatTheirExecutionIs(t *testing.T) {
+func TestEventsSetAsideKeepExecutionColumns(t *testing.T) {
 	c := newConsumed(t)
 	x := c.Ended(t, func(spec *engine.ExecutionSpec) { spec.Tags = map[string]string{"app.tenant": "7"} })
 	spec := events.Consumer{Name: "billing", From: events.Beginning, MaxTries: 1, Backoff: policy.Fixed(0)}

@@ -227,7 +227,7 @@ func (s *server) crash(t *testing.T) {
 
 // A crash of one process ends all sessions and gives ids out again, though the server's start stays the same. A grace period
 // that began before it settles none of them, also for a reader that keeps no session of its own.
-func TestOutboxBeginsAnewAfterACrashOfOneProcess(t *testing.T) {
+func TestOutboxRestartsAfterACrashOfOneProcess(t *testing.T) {
 	s, f := onServer(t)
 	insertLeasesInto(t, f, 3)
 	f.Exec(t, "CHECKPOINT")

@@ -247,7 +247,7 @@ func TestEndedExecutionWaitsForNothing(t *testing.T) {
 }
 
 // One column holds wake-up and deadline in the reference's rows.
-func TestDescribeTellsWakeUpFromDeadline(t *testing.T) {
+func TestDescribeSeparatesWakeUpFromDeadline(t *testing.T) {
 	f := fixture.New(t)
 	ms := func(after time.Duration) int64 { return fixture.Start.Add(after).UnixMilli() }
 	delayed := func(changed fixture.Columns) fixture.Columns {

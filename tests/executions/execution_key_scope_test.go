@@ -118,7 +118,7 @@ func TestKeyConflictNamesTheExistingExecution(t *testing.T) {
 }
 
 // A result may have replaced the payload of a member, and an ended execution may be gone: a repetition is a duplicate then.
-func TestKeyOfWhatCannotBeComparedIsADuplicate(t *testing.T) {
+func TestKeyOfAnIncomparableExecutionIsADuplicate(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a")
 	node := engine.Node{Key: "b", Spec: engine.ExecutionSpec{Kind: "test", Lane: f.Lane, IdempotencyKey: f.Key("b"), Payload: []byte("before")}}

@@ -46,7 +46,7 @@ func TestFailExecutionSchedulesARetry(t *testing.T) {
 }
 
 // The detail of a failure is kept with its attempt, whether that is retried or not, and nowhere else.
-func TestFailureDetailStandsWithTheAttempt(t *testing.T) {
+func TestFailureDetailIsStoredWithTheAttempt(t *testing.T) {
 	f := fixture.New(t)
 	first := f.Start(t, fixture.Retrying(policy.Retry{MaxRetries: 1, Backoff: policy.Fixed(0)}))
 	f.Fail(t, first.Lease, engine.Failure{Message: "no luck", Detail: "first\nstack"})

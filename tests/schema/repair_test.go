@@ -70,7 +70,7 @@ func quoted(name string) string {
 	return pgx.Identifier{name}.Sanitize()
 }
 
-func TestRepairRefusesWhatIsNotMigrated(t *testing.T) {
+func TestRepairRefusesAnUnmigratedDatabase(t *testing.T) {
 	t.Parallel()
 	if _, err := schema.Repair(t.Context(), pgtest.EmptyDatabase(t), schema.Options{}); !errors.Is(err, schema.ErrNotMigrated) {
 		t.Errorf("error %v, want %v", err, schema.ErrNotMigrated)

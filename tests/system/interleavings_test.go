@@ -309,7 +309,7 @@ func TestHolderCallDecidesAfterTheLock(t *testing.T) {
 }
 
 // An execution that joins a flow while its completion waits has its dependents released.
-func TestCompletionResolvesAFlowJoinedMeanwhile(t *testing.T) {
+func TestCompletionResolvesAFlowJoinedConcurrently(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "up>down")
 	up, down := f.NodeID(flow, "up"), f.NodeID(flow, "down")

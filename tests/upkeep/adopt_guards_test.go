@@ -112,7 +112,7 @@ func TestRepairQueueJudgesTheHalfEndedUnderTheirLock(t *testing.T) {
 }
 
 // An event of a resumption does not report a cancel at the same instant.
-func TestRepairQueueTellsOfACancelBesideAResumption(t *testing.T) {
+func TestRepairQueueReportsACancelBesideAResumption(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a>b")
 	a := f.NodeID(flow, "a")

@@ -111,7 +111,7 @@ func TestMembersAreKeptUntilTheirFlowIsPurged(t *testing.T) {
 }
 
 // Growth and replay of a flow whose members have ended start its retention anew.
-func TestGrowthStartsTheRetentionAnew(t *testing.T) {
+func TestGrowthRestartsTheRetention(t *testing.T) {
 	f := fixture.FlowsOn(trimmingFixture(t))
 	spec := fixture.Chart(nil, "a>b")
 	spec.Retention = time.Hour

@@ -133,7 +133,7 @@ func rivalCancel(t *testing.T, f *fixture.Fixture, x id.ExecutionID) {
 }
 
 // A lease that another worker has taken is lost, and nothing was cancelled.
-func TestWorkerTakesALostLeaseForNoCancellation(t *testing.T) {
+func TestWorkerSeparatesALostLeaseFromACancellation(t *testing.T) {
 	c := fixture.NewCrew(t)
 	cfg := fixture.Alone
 	cfg.LeaseTTL = 6 * time.Second

@@ -19,7 +19,7 @@ func TestPollLetsProgressTakeAnyTime(t *testing.T) {
 	})
 }
 
-func TestPollFailsWhenTheCountStandsStill(t *testing.T) {
+func TestPollFailsWithoutProgress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

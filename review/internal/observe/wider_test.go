@@ -167,7 +167,7 @@ func TestCheckReportsRowsThatFail(t *testing.T) {
 }
 
 // Statements that cannot be observed are reported, and the rest goes on.
-func TestCheckReportsWhatItCannotObserve(t *testing.T) {
+func TestCheckReportsUnobservableStatements(t *testing.T) {
 	r := check(t, seeded(t), "ALTER TABLE missing ADD x int; CREATE INDEX i ON entries (amount)")
 	if got := said(r); got != "lock-blocks-writers blocking entries" {
 		t.Error(got)
