@@ -16,28 +16,23 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// adoptAfter is how long an execution of another program waits that may yet become a member of a flow: its creator adds
-// it to the flow, and stages its edges, in calls of their own.
+// adoptAfter is how long Adopt leaves an execution of another program alone if it may still become a member of a flow.
+// Its creator adds it to the flow, and stages its edges, in separate calls.
 const adoptAfter = 30 * time.Second
 
-// Adopt brings executions that another program has created on the database, as a FlowFabric server does, into the
-// form of this library, oldest first, at most batch of them: then they are claimable here, or blocked as their policy,
-// their flow, their budgets and quotas want it. Nothing of FlowFabric on Postgres does that by itself. It returns how
-// many it adopted; the caller repeats it while that equals batch.
+// Adopt converts executions that another program created, such as a FlowFabric server, to the form of this library.
+// Afterwards they are claimable, or blocked by their policy, flow, budgets or quotas. It handles at most batch
+// executions, oldest first, and returns how many it adopted; call it again while that equals batch. It does nothing on
+// a database that only this library writes to.
 //
-// An execution in the partition of its lane is adopted at once. One in another partition is, or may become, a member of a
-// flow, and is adopted half a minute after its creation: blocked where its dependencies are open, and skipped where they
-// are impossible. What somebody has a lease or a grant of gets the facts that this library keeps in columns, and stays as
-// it is otherwise.
+// An execution in its lane's partition is adopted at once. One in another partition may belong to a flow, and is
+// adopted 30 seconds after its creation: blocked if dependencies are open, skipped if they are impossible. Leased or
+// granted executions keep their state. Locked executions, and members of locked flows, are left for the next call.
+// [Maintenance.RepairQueue] finds changes that another program left half-done.
 //
-// What another program leaves half-done of executions that are known, [Maintenance.RepairQueue] finds.
-//
-// It waits for nobody. An execution that another transaction holds, or whose flow it holds, is passed over, however
-// many there are, and found again by the next call.
-//
-// Errors: [ErrInvalidInput]. Transaction: one for a batch of executions without a flow, one for 256 flows and less; locks
-// the flows of members, exclusively, executions, then their groups. Emits completion events for what it skips. Safe to
-// repeat and to run in any number of processes.
+// Errors: [ErrInvalidInput]. Transaction: one per batch of executions without a flow, and one per 256 flows; locks the
+// flows of members exclusively, then executions, then their groups. Emits completion events for skipped executions.
+// Safe to repeat and to run in any number of processes.
 func (m Maintenance) Adopt(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	const op = "adopt"
@@ -70,7 +65,7 @@ func (m Maintenance) Adopt(ctx context.Context, batch int) (int, error) {
 	})
 }
 
-// quotaPartition is where the slots of a quota policy are; 0 if text names none.
+// quotaPartition returns the partition that holds the slots of a quota policy, or 0 if text names none.
 func (e *Engine) quotaPartition(text string) int16 {
 	quota, err := id.ParseQuotaPolicyID(text)
 	if err != nil {
@@ -79,11 +74,10 @@ func (e *Engine) quotaPartition(text string) int16 {
 	return e.cfg.Partitions.QuotaPartition(quota)
 }
 
-// ListenForeign calls wake when another program has created executions that are to be adopted, until ctx ends, and now
-// and then without that: after every (re)connection. It waits as [Engine.Listen] does, on the same connection. wake must
-// not block.
+// ListenForeign calls wake when another program has created executions to adopt, and after every (re)connection, until
+// ctx ends. It shares the connection of [Engine.Listen]. wake must not block.
 //
-// It returns ctx's error; a lost connection is no error: it reconnects.
+// Errors: ctx's error. ListenForeign reconnects after a lost connection instead of returning.
 func (m Maintenance) ListenForeign(ctx context.Context, wake func()) error {
 	if err := pgtx.Refusal(m.e.tx); err != nil {
 		return wrap("listen for foreign executions", err)
@@ -91,7 +85,7 @@ func (m Maintenance) ListenForeign(ctx context.Context, wake func()) error {
 	return m.e.listener.Listen(ctx, foreignChannel, func(string) { wake() })
 }
 
-// adoptFound adopts what of due it can lock, at most limit. It holds the flows of members exclusively.
+// adoptFound adopts those due executions that it can lock, at most limit. It holds the flows of members exclusively.
 func (e *Engine) adoptFound(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error) {
 	due = slices.Clone(due[:min(len(due), limit)])
 	slices.SortFunc(due, func(a, b candidate) int {
@@ -137,7 +131,8 @@ func (e *Engine) adoptFound(ctx context.Context, tx *txn, flows *flowSet, due []
 	return len(adopted), e.resolveAndRecord(ctx, tx, append(skipped, unfit...), nowMs)
 }
 
-// makeGroups makes groups that have no row, counts what their edges come to, and acts on it. It returns what was skipped.
+// makeGroups creates the missing rows of groups, counts their edges and applies the decisions. It returns the skipped
+// executions.
 func (e *Engine) makeGroups(ctx context.Context, tx *txn, keys []groupKey, nowMs int64) ([]endedExecution, error) {
 	if len(keys) == 0 {
 		return nil, nil
@@ -149,8 +144,8 @@ func (e *Engine) makeGroups(ctx context.Context, tx *txn, keys []groupKey, nowMs
 	return skipped, err
 }
 
-// judgeMembers locks the members among due that have not started, and their groups, and returns which of them their
-// dependencies hold, those included whose dependencies are impossible, and those whose group has no row to be judged by.
+// judgeMembers locks the members among due that have not started, and their groups. It returns the members that their
+// dependencies hold back, those with impossible dependencies (also in held), and the groups that have no row yet.
 func (e *Engine) judgeMembers(ctx context.Context, tx *txn, due []candidate) (
 	held map[id.ExecutionUUID]bool, impossible decidedArrays, rowless []groupKey, err error,
 ) {
@@ -182,7 +177,7 @@ func (e *Engine) judgeMembers(ctx context.Context, tx *txn, due []candidate) (
 		if !g.HasGroup {
 			rowless = append(rowless, groupKey{g.PartitionKey, g.FlowID.Bytes, g.ExecutionID.Bytes})
 		} else {
-			// What cannot be read holds its execution: a read of the flow reports it.
+			// An unreadable policy holds its execution. Reading the flow reports it.
 			if rules, err := document.GroupFromStored(g.Policy); err == nil {
 				decision = rules.Decide(g.SuccessCount, g.FailCount, g.SkipCount, g.RunningCount, g.Staged)
 			}

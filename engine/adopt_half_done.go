@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// takeHalfDone locks what of due it can, at most limit.
+// takeHalfDone locks those due executions that it can, at most limit.
 func (e *Engine) takeHalfDone(ctx context.Context, tx *txn, due []candidate, limit int) ([]db.TakeHalfDoneRow, executionArrays, error) {
 	due = slices.Clone(due[:min(len(due), limit)])
 	slices.SortFunc(due, func(a, b candidate) int {
@@ -28,7 +28,7 @@ func (e *Engine) takeHalfDone(ctx context.Context, tx *txn, due []candidate, lim
 	return rows, taken, err
 }
 
-// repoint sets pointers to the attempts that go on.
+// repoint moves the pointers of executions to the attempts that continue.
 func (e *Engine) repoint(ctx context.Context, tx *txn, _ *flowSet, due []candidate, limit int) (int, error) {
 	_, taken, err := e.takeHalfDone(ctx, tx, due, limit)
 	if err != nil || taken.empty() {
@@ -60,9 +60,9 @@ func (e *Engine) retellEnded(ctx context.Context, tx *txn, _ *flowSet, due []can
 	return int(n), err
 }
 
-// healEnded does for executions that another program has ended what it left out: their leases are taken, and those that it
-// cancelled without telling so have their completion event, and their dependents are resolved. It holds the flows of
-// members exclusively.
+// healEnded completes the end of executions that another program ended only partly. It takes their leases away. For
+// executions that were cancelled without a completion event, it inserts the event and resolves their dependents. It
+// holds the flows of members exclusively.
 func (e *Engine) healEnded(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error) {
 	rows, taken, err := e.takeHalfDone(ctx, tx, due, limit)
 	if err != nil || taken.empty() {
@@ -87,7 +87,7 @@ func (e *Engine) healEnded(ctx context.Context, tx *txn, flows *flowSet, due []c
 		row := &rows[i]
 		attempt, started := current[row.ExecutionID]
 		if !row.Ended || attempt.Busy || row.FlowID != nil && !flows.has(*row.FlowID) {
-			continue // replayed, held, or in a flow since it was found
+			continue // replayed, held, or added to a flow since it was found
 		}
 		index, epoch, leased := int32(-1), int64(0), started && attempt.LeaseExpiresAtMs != nil
 		if leased || started && attempt.TerminalAtMs == nil {
@@ -124,7 +124,7 @@ func (e *Engine) healEnded(ctx context.Context, tx *txn, flows *flowSet, due []c
 	return len(discarded.executions), e.resolveAndRecord(ctx, tx, cancelled, nowMs)
 }
 
-// toldAlready says which of the executions that may lack a completion event of their end have one.
+// toldAlready returns the executions that have a completion event of their end, among those that may lack one.
 func (e *Engine) toldAlready(ctx context.Context, tx *txn, rows []db.TakeHalfDoneRow) (map[id.ExecutionUUID]bool, error) {
 	var params db.ListToldParams
 	for _, row := range rows {

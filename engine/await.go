@@ -13,18 +13,18 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// AwaitExecution waits until an execution has ended and answers as [Engine.ExecutionResult] does then: what it has left,
-// nil when it left nothing. It ends with ctx: give it a deadline.
+// AwaitExecution waits until an execution has ended and returns its result, as [Engine.ExecutionResult] does: nil if it
+// left none. It waits until ctx ends, so give ctx a deadline.
 //
-// It is woken by the notification of a completion, by any process, and looks now and then by itself, after 50
-// milliseconds and ever longer up to a second. All who wait by an engine share a look, which is one statement for
-// 10,000 of them, and the engine's listener: see [Engine.Listen]. One of the callers looks for all, and another one
-// goes on when that has ended. A look whose connection was cut is tried again. An outage of the database is waited out once
-// it has been looked at.
+// A completion by any process wakes it. It also polls, after 50 milliseconds and then less often, down to once per
+// second. All waiters of an engine share one polling statement for up to 10,000 of them, and the connection of
+// [Engine.Listen]. A poll whose connection was cut is retried, and after a first successful poll the waiter survives an
+// outage of the database.
 //
-// Errors: [ErrNotFound], at once; an [*EndedError] when it ended without success; [ErrCorruption];
-// [ErrInvalidInput] on an engine bound to a transaction, which does not see what others commit as long as it holds
-// what it has locked; [ErrUnavailable], or another error of the database, of the first look; ctx's error. Locks nothing, and holds no connection of the pool but for a look.
+// Errors: [ErrNotFound], at once; [*EndedError] if the execution ended without success; [ErrCorruption];
+// [ErrInvalidInput] on an engine bound to a transaction, which would hold its locks while it waits; [ErrUnavailable] or
+// another database error if the first poll fails; ctx's error. Takes no locks, and holds a connection of the pool only
+// during a poll.
 func (e *Engine) AwaitExecution(ctx context.Context, x id.ExecutionID) ([]byte, error) {
 	const op = "await execution"
 	if err := cmp.Or(e.checkAwait(), e.checkExecution(x)); err != nil {
@@ -39,14 +39,14 @@ func (e *Engine) AwaitExecution(ctx context.Context, x id.ExecutionID) ([]byte, 
 	return w.result, nil
 }
 
-// AwaitFlow waits until every member of a flow has ended and returns the flow as it is then. It ends with ctx: give it a
-// deadline. A flow without members has ended. One whose members all succeeded has as many of them completed as
-// [FlowSnapshot.Counts] has in all.
+// AwaitFlow waits until every member of a flow has ended and returns the flow in that state. It waits until ctx ends,
+// so give ctx a deadline. A flow without members has ended. If all members succeeded, [FlowSnapshot.Counts] has as many
+// completed members as members in total.
 //
-// It waits as [Engine.AwaitExecution] does, in the same looks: for one member that has not ended at a time. The whole
-// flow is looked through when none of a thousand of those is left, and in the end.
+// It shares wake-ups and polls with [Engine.AwaitExecution]. A poll asks for one open member per flow, and reads more
+// members only after that one has ended.
 //
-// Errors: [ErrNotFound], at once; [ErrCorruption], also of a member that has ended in a state that cannot be read;
+// Errors: [ErrNotFound], at once; [ErrCorruption], also if a member ended in a state that can't be read;
 // [ErrInvalidInput] on an engine bound to a transaction; ctx's error.
 func (e *Engine) AwaitFlow(ctx context.Context, flow id.FlowID) (*FlowSnapshot, error) {
 	const op = "await flow"
@@ -70,7 +70,7 @@ func (e *Engine) AwaitFlow(ctx context.Context, flow id.FlowID) (*FlowSnapshot, 
 		case unreadable != nil:
 			return nil, wrap(op, unreadable)
 		}
-		// A member was added meanwhile.
+		// A member was added in the meantime.
 	}
 }
 
@@ -91,18 +91,18 @@ func (e *Engine) checkAwait() error {
 	return nil
 }
 
-// waiter is one call that waits. Once done is closed the rest is the answer.
+// waiter is one waiting call. After done is closed, result and err hold the answer.
 type waiter struct {
 	done   chan struct{}
 	result []byte
 	err    error
 
-	seen bool // by a look; only who has the turn knows
+	seen bool // by a poll; only the holder of the turn reads it
 }
 
 func newWaiter() *waiter { return &waiter{done: make(chan struct{})} }
 
-// answer answers unless it has been done. Only who has the turn calls it.
+// answer stores the answer unless the waiter has one. Only the holder of the turn calls it.
 func (w *waiter) answer(result []byte, err error) {
 	if !w.over() {
 		w.result, w.err = result, err
@@ -119,23 +119,23 @@ func (w *waiter) over() bool {
 	}
 }
 
-// awaiting is who waits by an engine, and for what.
+// awaiting holds the waiting calls of an engine.
 type awaiting struct {
-	turn  chan struct{} // full while one of those who wait looks for all
-	woken chan struct{} // has room for one: something has ended, or somebody has joined
+	turn  chan struct{} // full while one waiter polls for all
+	woken chan struct{} // buffered for one; signals that something ended or a waiter joined
 
 	mu         sync.Mutex
 	executions map[id.ExecutionID][]*waiter
 	flows      map[id.FlowID]*awaitedFlow
 
-	next   time.Time // the earliest look; only who has the turn knows
-	failed error     // of the last look, nil when it was none; under mu
+	next   time.Time // the earliest next poll; only the holder of the turn uses it
+	failed error     // error of the last poll, nil if it succeeded; under mu
 }
 
-// awaitedFlow is a flow that somebody waits for.
+// awaitedFlow is a flow with waiters.
 type awaitedFlow struct {
 	waiters []*waiter
-	open    []id.ExecutionID // members that had not ended at some look; only who has the turn knows
+	open    []id.ExecutionID // members that had not ended at some poll; only the holder of the turn uses it
 }
 
 func newAwaiting() *awaiting {
@@ -145,7 +145,7 @@ func newAwaiting() *awaiting {
 	}
 }
 
-// wake makes whoever has the turn look.
+// wake makes the holder of the turn poll.
 func (a *awaiting) wake(string) {
 	select {
 	case a.woken <- struct{}{}:
@@ -192,7 +192,7 @@ func (e *Engine) await(ctx context.Context, w *waiter) error {
 	return e.awaiting.await(ctx, w, e.listener, e.look)
 }
 
-// await returns once w has its answer, or ctx has ended. Until somebody else does, it looks for all.
+// await returns when w has its answer or ctx has ended. If no other waiter polls, it polls for all.
 func (a *awaiting) await(ctx context.Context, w *waiter, listener *notify.Listener, look func(context.Context) bool) error {
 	select {
 	case <-w.done:
@@ -205,7 +205,7 @@ func (a *awaiting) await(ctx context.Context, w *waiter, listener *notify.Listen
 	return a.lookForAll(ctx, w, listener, look)
 }
 
-// unanswered is why a call ends without an answer.
+// unanswered returns the reason that a call ends without an answer.
 func (a *awaiting) unanswered(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -216,19 +216,19 @@ func (a *awaiting) unanswered(ctx context.Context) error {
 }
 
 const (
-	minLookGap   = 20 * time.Millisecond // between two looks, however often somebody is woken
-	lookGapRatio = 4                     // and so many times what the last look took
-	minLookPause = 50 * time.Millisecond // to the next look when nobody is woken, doubling
+	minLookGap   = 20 * time.Millisecond // between two polls, however many wake-ups arrive
+	lookGapRatio = 4                     // and this many times the duration of the last poll
+	minLookPause = 50 * time.Millisecond // to the next poll without a wake-up, doubling
 	maxLookPause = time.Second
 )
 
-// lookForAll looks for all who wait, until w has its answer or ctx ends.
+// lookForAll polls for all waiters until w has its answer or ctx ends.
 //
-// No wake-up is lost. Whoever looks has joined the listener before its first look, so that what this process completes
-// is either seen by that look or wakes it. What others complete before the connection listens is seen by the look that
-// the connection causes when it begins to listen; so it is after the connection was lost. A wake-up is taken before the
-// look that it causes, and what comes during that causes another one. Who gives the turn away may have taken one
-// without looking: the next begins with a look.
+// No wake-up is lost. The polling waiter joins the listener before its first poll, so a completion by this process is
+// seen by that poll or wakes it. When the connection starts to listen, or reconnects, it causes a poll that sees the
+// completions of other processes until then. A wake-up is received before the poll that it causes, so one that arrives
+// during the poll causes another. A waiter that passes the turn on may have received a wake-up without polling; the
+// next holder therefore polls first.
 func (a *awaiting) lookForAll(ctx context.Context, w *waiter, listener *notify.Listener, look func(context.Context) bool) error {
 	defer listener.Join(completionChannel, a.wake)()
 	serving, stop := context.WithCancel(ctx)
@@ -267,7 +267,7 @@ func (a *awaiting) lookForAll(ctx context.Context, w *waiter, listener *notify.L
 			timer.Reset(0)
 			pause = min(2*pause, maxLookPause)
 			if !connected {
-				connected = true // who waits for less than a pause needs no connection
+				connected = true // waiters that are done within one pause need no connection
 				connection.Go(func() { _ = listener.Serve(serving) })
 			}
 		}

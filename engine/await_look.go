@@ -11,42 +11,43 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// maxLook is the most executions, and maxLookFlows the most flows, that one statement of a look asks about.
+// maxLook and maxLookFlows limit the executions and flows in one polling statement.
 const (
 	maxLook      = 10_000
 	maxLookFlows = 100
 )
 
-// lookItem is an execution that a look asks about.
+// lookItem is an execution that a poll asks about.
 type lookItem struct {
 	execution id.ExecutionID
-	waiters   []*waiter // for its end
-	member    *lookFlow // the flow of which it stands for the members; nil: it is waited for itself
+	waiters   []*waiter // waiters for its end
+	member    *lookFlow // the flow whose members it represents; nil if the execution itself is awaited
 }
 
-// lookFlow is a flow that a look asks about. open is of the awaited flow: members that had not ended, the first of
-// which stands for all.
+// lookFlow is a flow that a poll asks about. The awaited flow's open lists members that had not ended. The first of
+// them represents all.
 type lookFlow struct {
 	*awaitedFlow
 	id      id.FlowID
 	waiters []*waiter
-	ended   map[id.ExecutionID]bool // of open
+	ended   map[id.ExecutionID]bool // the open members that have ended
 }
 
-// look answers those whose executions and flows have ended. It says whether it looked for somebody for the first time.
+// look answers the waiters whose executions and flows have ended. It reports whether any waiter was polled for the
+// first time.
 //
-// One statement asks about all executions, and about a member of each flow. Where that has ended, a second one asks
-// about the others that were open, and where none of these is left a third one for more of them.
+// One statement asks about all executions and one open member of each flow. If that member has ended, a second
+// statement asks about the other open members known. If none of those is left, a third one reads more of them.
 func (e *Engine) look(ctx context.Context) (fresh bool) {
 	items, flows := e.awaiting.lookFor(e.cfg.Partitions)
 	err := e.lookAtAll(ctx, items, flows)
 	if err != nil && ctx.Err() != nil {
-		return false // the next one looks
+		return false // the next holder of the turn polls
 	}
 	note := func(waiters []*waiter) {
 		for _, w := range waiters {
 			if !w.seen && err != nil {
-				w.answer(nil, err) // later ones wait until it is over
+				w.answer(nil, err) // later waiters wait until the outage ends
 			}
 			fresh = fresh || !w.seen
 			w.seen = true
@@ -62,8 +63,8 @@ func (e *Engine) look(ctx context.Context) (fresh bool) {
 	return fresh
 }
 
-// readAgain calls read, and again if its connection was cut. Connections that lay idle may all have been cut, and a try
-// meets one of them: there are as many tries as the pool may have connections, and one more.
+// readAgain calls read and retries it if its connection was cut. All idle connections may have been cut, and each try
+// meets one of them, so it tries once more often than the pool has connections.
 func readAgain[T any](e *Engine, read func() (T, error)) (T, error) {
 	for left := e.pool.Config().MaxConns; ; left-- {
 		result, err := read()
@@ -79,7 +80,7 @@ func (a *awaiting) noteFailure(err error) {
 	a.failed = err
 }
 
-// lookFor returns what those who have no answer yet wait for.
+// lookFor returns the executions and flows with unanswered waiters.
 func (a *awaiting) lookFor(counts id.Partitions) (items []lookItem, flows []*lookFlow) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -136,7 +137,7 @@ func (e *Engine) lookAtAll(ctx context.Context, items []lookItem, flows []*lookF
 	return nil
 }
 
-// lookAt answers those whose executions have ended, and notes which members have.
+// lookAt answers the waiters of ended executions, and records the members that have ended.
 func (e *Engine) lookAt(ctx context.Context, items []lookItem) error {
 	for some := range slices.Chunk(items, maxLook) {
 		var params db.ListEndedParams
@@ -165,7 +166,7 @@ func (e *Engine) lookAt(ctx context.Context, items []lookItem) error {
 	return nil
 }
 
-// lookForMembers finds members of flows that have not ended, and answers those whose flows have none.
+// lookForMembers reads open members of flows, and answers the waiters of flows that have none.
 func (e *Engine) lookForMembers(ctx context.Context, flows []*lookFlow) error {
 	params := db.ListOpenMembersParams{PageSize: MaxPage}
 	for i, f := range flows {
@@ -187,13 +188,13 @@ func (e *Engine) lookForMembers(ctx context.Context, flows []*lookFlow) error {
 				w.answer(nil, nil)
 			}
 		}
-		// Whichever order they end in, the first one outlives half of them.
+		// In random order, so that the first one outlasts half of them on average, in whichever order they end.
 		rand.Shuffle(len(f.open), func(i, j int) { f.open[i], f.open[j] = f.open[j], f.open[i] })
 	}
 	return nil
 }
 
-// endOf is what an execution that has ended left, and how.
+// endOf returns the result of an ended execution, or an error for its outcome.
 func endOf(x id.ExecutionID, row *db.ListEndedRow) ([]byte, error) {
 	if !row.Found {
 		return nil, &NotFoundError{Entity: "execution", ID: x.String()}

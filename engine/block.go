@@ -14,7 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// blocks are the reasons that an operator blocks for, and where an execution stands that is blocked for them.
+// blocks maps the reasons an operator may block for to the resulting eligibility state.
 var blocks = map[state.BlockingReason]state.EligibilityState{
 	state.WaitingForBudget:        state.BlockedByBudget,
 	state.WaitingForQuota:         state.BlockedByQuota,
@@ -23,31 +23,31 @@ var blocks = map[state.BlockingReason]state.EligibilityState{
 	state.PausedByOperator:        state.BlockedByOperator,
 }
 
-// Blocking is what became of [Operator.BlockExecution].
+// Blocking is the outcome of [Operator.BlockExecution].
 type Blocking struct {
-	Rejected Rejection // "": the execution is blocked for the reason that was given
+	Rejected Rejection // "" if the execution is blocked for the given reason
 }
 
-// Rejection is why an execution was not blocked.
+// Rejection is the reason that an execution was not blocked.
 type Rejection string
 
 // The rejections.
 const (
 	RejectedEnded       Rejection = "execution_not_active"   // it has ended
-	RejectedNotEligible Rejection = "execution_not_eligible" // it runs, is granted to a worker, or waits for something else
+	RejectedNotEligible Rejection = "execution_not_eligible" // it is running, granted to a worker, or waiting for something else
 )
 
-// BlockExecution keeps an execution that is ready to be claimed from being claimed, until [Operator.UnblockExecution].
-// The reason is one of [state.PausedByOperator], [state.PausedByPolicy], [state.WaitingForCapableWorker],
-// [state.WaitingForBudget] and [state.WaitingForQuota]; the detail, of up to 1,024 bytes, is for people. An execution that
-// is blocked for that reason already stays as it is. What runs is not touched, and neither is what waits for something
-// else: that it could not be blocked is an answer, not an error. A deadline ends a blocked execution as any other.
+// BlockExecution keeps a claimable execution from being claimed until [Operator.UnblockExecution]. The reason is one of
+// [state.PausedByOperator], [state.PausedByPolicy], [state.WaitingForCapableWorker], [state.WaitingForBudget] and
+// [state.WaitingForQuota]; the detail is free text of up to 1,024 bytes. Running and waiting executions are left alone
+// and reported in [Blocking.Rejected], which is no error. A deadline still ends a blocked execution.
 //
-// Blocked for [state.WaitingForCapableWorker] it is set free by [Maintenance.UnblockRoutes] too. What admitted it past a
-// budget or quota is taken back, with its slot; where it names one, a block for that reason brings it before the gate.
+// [Maintenance.UnblockRoutes] also releases executions blocked for [state.WaitingForCapableWorker]. Blocking revokes an
+// admission by a budget or quota and its slot; if the execution names one, blocking for that reason sends it back to
+// the gate.
 //
-// Errors: [ErrInvalidInput], for another reason too; [ErrNotFound]; [ErrCorruption] for a state that cannot be read;
-// [ErrContention] where somebody else holds its row.
+// Errors: [ErrInvalidInput], also for any other reason; [ErrNotFound]; [ErrCorruption] if its state can't be read;
+// [ErrContention] if another transaction holds its row.
 // Transaction: locks the execution, and deletes its grants and its quota slot. Emits nothing. Safe to repeat.
 func (o Operator) BlockExecution(ctx context.Context, x id.ExecutionID, reason state.BlockingReason, detail string) (Blocking, error) {
 	const op = "block execution"
@@ -103,13 +103,13 @@ func (o Operator) BlockExecution(ctx context.Context, x id.ExecutionID, reason s
 	return answer.Value, cmp.Or(err, answer.Err)
 }
 
-// UnblockExecution makes an execution claimable that is blocked by a budget, a quota, its route, its lane or an operator,
-// whatever it waits for: a gate is passed without a slot. expected is the reason that it must be blocked for, "" for any
-// of them; only where it is [state.WaitingForChildren] an execution is set free that waits for others. In a caller's
-// transaction nobody is woken: after the commit the caller may call [Engine.Wake].
+// UnblockExecution makes an execution claimable that a budget, a quota, its route, its lane or an operator blocks. It
+// passes a gate without taking a slot. If expected is not "", the execution must be blocked for that reason;
+// [state.WaitingForChildren] also releases an execution that waits for dependencies. In a caller's transaction no
+// worker is woken: call [Engine.Wake] after the commit.
 //
-// Errors: [ErrInvalidInput]; [ErrNotFound]; in a [*StateError] [ErrNotEligible] for an execution that is not blocked, or for
-// another reason; [ErrContention] where somebody else holds its row.
+// Errors: [ErrInvalidInput]; [ErrNotFound]; [*StateError] with [ErrNotEligible] if the execution is not blocked, or for
+// another reason; [ErrContention] if another transaction holds its row.
 // Transaction: locks the execution. Emits nothing. A repetition is refused.
 func (o Operator) UnblockExecution(ctx context.Context, x id.ExecutionID, expected state.BlockingReason) error {
 	const op = "unblock execution"
@@ -163,29 +163,29 @@ func interveneAlone[R any](ctx context.Context, e *Engine, x id.ExecutionID, v i
 	return answers[0], nil
 }
 
-// BlockedFilter says which blocked executions are listed. Its zero value is all of them.
+// BlockedFilter selects blocked executions. The zero value selects all of them.
 type BlockedFilter struct {
-	Lane   id.LaneID            // "": of every lane
-	Reason state.BlockingReason // "": any; of the others as many are read as are passed over
+	Lane   id.LaneID            // "" for every lane
+	Reason state.BlockingReason // "" for any reason; entries with other reasons are read and skipped
 }
 
-// BlockedExecution is an execution that waits until somebody sets it free.
+// BlockedExecution is an execution that waits until it is unblocked.
 type BlockedExecution struct {
 	ID           id.ExecutionID
 	Lane         id.LaneID
 	Kind         string
 	Reason       state.BlockingReason
-	Detail       string // "": none
+	Detail       string // "" if none
 	Since        time.Time
-	Capabilities id.Capabilities // what it requires of a worker
+	Capabilities id.Capabilities // the capabilities it requires of a worker
 }
 
-// ListBlockedExecutions returns the executions that are blocked by their route, their lane or an operator: by lane, the
-// longest blocked first, after a cursor: [Page.Next] of the page before with the same filter, "" for the first page. A
-// limit of 0, or above [MaxPage], is taken as that. What waits for a budget or quota is not among them.
+// ListBlockedExecutions returns a page of the executions that their route, their lane or an operator blocks, by lane,
+// the longest blocked first. Executions that wait for a budget or quota are not included. after is the [Page.Next] of
+// the previous page with the same filter, or "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage].
 //
-// Errors: [ErrInvalidInput] for a negative limit, a reason that is not of these or a cursor of another listing;
-// [ErrCorruption]. One statement; locks nothing.
+// Errors: [ErrInvalidInput] for a negative limit, any other reason, or a cursor of another listing; [ErrCorruption].
+// One statement; takes no locks.
 func (o Operator) ListBlockedExecutions(
 	ctx context.Context, filter BlockedFilter, after string, limit int,
 ) (Page[BlockedExecution], error) {
@@ -194,17 +194,17 @@ func (o Operator) ListBlockedExecutions(
 	return page, wrap(op, err)
 }
 
-// BlockedExecutions goes through the blocked executions as [Operator.ListBlockedExecutions] lists them, a page at a time.
+// BlockedExecutions iterates over the executions that [Operator.ListBlockedExecutions] lists, a page at a time.
 func (o Operator) BlockedExecutions(ctx context.Context, filter BlockedFilter) iter.Seq2[BlockedExecution, error] {
 	return pages(func(after string) (Page[BlockedExecution], error) {
 		return o.ListBlockedExecutions(ctx, filter, after, MaxPage)
 	})
 }
 
-// afterLanes is a text that follows every lane.
+// afterLanes sorts after every lane.
 const afterLanes = "\x7f"
 
-// listedReasons are those of the executions in the list of what is blocked.
+// listedReasons are the blocking reasons that the listing contains.
 var listedReasons = []state.BlockingReason{state.WaitingForCapableWorker, state.PausedByPolicy, state.PausedByOperator}
 
 func (o Operator) listBlocked(
@@ -256,7 +256,7 @@ func (o Operator) listBlocked(
 	return pageOf(blocked, limit, func(b *BlockedExecution) string { return cursorOf(list, placeOf(b)) }), nil
 }
 
-// placeOf is the place of an execution in the list: since when, partition, id, lane.
+// placeOf encodes the position of an execution in the listing: blocked since, partition, id, lane.
 func placeOf(b *BlockedExecution) []byte {
 	place := binary.BigEndian.AppendUint64(nil, uint64(b.Since.UnixMilli()))
 	place = binary.BigEndian.AppendUint16(place, uint16(b.ID.Partition()))
@@ -276,14 +276,15 @@ func readPlace(place []byte, params *db.ListBlockedParams) bool {
 	return true
 }
 
-// UnblockRoutes makes executions claimable that were blocked for want of a capable worker, at most batch of them, where
-// a live worker serves their lane and has what they require; one that names a budget or quota goes to its gate. Workers are
-// those of the registry, ff_worker_registry, where FlowFabric's enter themselves; those of this library do not yet, and
-// what waits for them is freed by [Operator.UnblockExecution]. It returns on how many it acted; the caller repeats it
-// while that equals batch. Safe to repeat and to run in any number of processes.
+// UnblockRoutes releases executions that were blocked for lack of a capable worker, if a live worker now serves their
+// lane with the required capabilities. They become claimable, or go to their gate if they name a budget or quota. It
+// handles at most batch executions and returns how many; call it again while that equals batch.
 //
-// Errors: [ErrInvalidInput]; [ErrBusy] as [Maintenance.PromoteDelayed]. Transaction: one statement; locks the executions.
-// Those that others hold it passes over, however many there are.
+// Workers are read from ff_worker_registry. FlowFabric's workers register there; the workers of this library don't yet,
+// so use [Operator.UnblockExecution] for executions that wait for them.
+//
+// Errors: [ErrInvalidInput]; [ErrBusy] as [Maintenance.PromoteDelayed]. Transaction: one statement; locks the
+// executions and skips locked ones. Safe to repeat and to run in any number of processes.
 func (m Maintenance) UnblockRoutes(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	if err := checkBatch(batch); err != nil {

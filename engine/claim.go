@@ -14,11 +14,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// ClaimSpec says who claims work, where, and for how long. Capabilities and Kinds may be left out.
+// ClaimSpec configures a claim: the lane, the worker and the duration of the leases. Capabilities and Kinds are
+// optional.
 type ClaimSpec struct {
 	Lane         id.LaneID
-	Capabilities id.Capabilities // what the worker can do; an execution that requires more is passed over
-	Kinds        []string        // what the worker has handlers for; the rest is passed over. Empty: any kind
+	Capabilities id.Capabilities // of the worker; executions that require more are skipped
+	Kinds        []string        // that the worker has handlers for; others are skipped. Empty: any kind
 	Worker       id.WorkerID
 	Instance     id.WorkerInstanceID
 	LeaseTTL     time.Duration // one millisecond to [MaxLeaseTTL]
@@ -52,32 +53,30 @@ func (s ClaimSpec) validate() error {
 type Claimed struct {
 	ID        id.ExecutionID
 	Lease     Lease
-	ExpiresAt time.Time // of the lease
+	ExpiresAt time.Time // end of the lease
 	Kind      string
-	Payload   []byte // nil when none was given
+	Payload   []byte // nil if none was given
 	Tags      map[string]string
 	Flow      *id.FlowID // nil outside a flow
 	Priority  int
 	CreatedAt time.Time
 	Type      state.AttemptType
-	Resumed   bool      // an interrupted attempt goes on: a lease was lost, or the work was parked
-	Retries   int       // scheduled before this attempt
-	TimeoutAt time.Time // of the attempt; zero when it has none
+	Resumed   bool      // an interrupted attempt continues, after a lost lease, a delay or a release
+	Retries   int       // retries scheduled before this attempt
+	TimeoutAt time.Time // of the attempt; zero if it has none
 }
 
-// Claim takes leases on up to limit claimable executions of a lane, over all partitions: highest priority
-// first, then oldest, then by id. It waits for nobody: an execution that another transaction holds is
-// passed over. An empty result means that nothing was claimable, or that the lane is paused or the worker instance
-// drained ([Operator.PauseLane], [Operator.DrainWorker]). limit is 1 to [MaxBatch].
+// Claim takes leases on up to limit claimable executions of a lane: highest priority first, then oldest, then by id.
+// limit is 1 to [MaxBatch]. It never waits for a lock: executions that another transaction holds are skipped. The
+// result is empty if nothing was claimable, the lane is paused or the worker instance is drained ([Operator.PauseLane],
+// [Operator.DrainWorker]).
 //
-// Each claim continues an interrupted attempt or opens the next one, under an epoch higher than every
-// earlier one of the execution. Errors: [ErrInvalidInput]; [ErrContention] when another program's
-// transaction held an attempt row too long.
+// Each claim continues an interrupted attempt or opens the next one, with a higher epoch than any earlier claim of the
+// execution. To claim repeatedly, use a [Claimer].
 //
-// Transaction: one statement; locks the executions claimed, then their attempts; emits lease events.
-// A repetition after an unknown outcome claims other executions: the leases of the lost answer expire.
-//
-// A process that claims again and again uses a [Claimer].
+// Errors: [ErrInvalidInput]; [ErrContention] if another program's transaction held an attempt row too long.
+// Transaction: one statement; locks the claimed executions, then their attempts; emits lease events. A repetition after
+// an unknown outcome claims other executions; the leases of the lost answer expire.
 func (e *Engine) Claim(ctx context.Context, spec ClaimSpec, limit int) ([]Claimed, error) {
 	if err := checkClaim(spec, limit); err != nil {
 		return nil, err
@@ -100,7 +99,8 @@ func checkClaimLimit(field string, limit int) error {
 	return nil
 }
 
-// claim claims after the scan positions, or from the head of the lane when there are none, or says what halts it.
+// claim claims after the scan positions, or from the head of the lane if there are none. It returns a Halt if the claim
+// was halted.
 func (e *Engine) claim(ctx context.Context, spec ClaimSpec, after []scan.Position, n int) ([]Claimed, Halt, error) {
 	claim, err := inStatement(ctx, e, "claim", func(conn db.DBTX, due *notifications) (*claiming, error) {
 		c := e.newClaiming(spec, after, n)
@@ -116,13 +116,13 @@ func (e *Engine) claim(ctx context.Context, spec ClaimSpec, after []scan.Positio
 	return claim.claimed(), claim.halt, nil
 }
 
-// A claiming is one try of the fast path of a claim: what it is sent, and its answer.
+// A claiming is one try of the fast path of a claim: its parameters and its answer.
 type claiming struct {
 	e      *Engine
 	spec   ClaimSpec
 	after  []scan.Position
 	params db.ClaimFromHeadParams
-	timer  id.LeaseID // its row of lease timers
+	timer  id.LeaseID // names its row of lease timers
 	rows   []db.ClaimFromHeadRow
 	halt   Halt
 }
@@ -197,7 +197,7 @@ func (c *claiming) runOne(ctx context.Context, conn db.DBTX) ([]db.ClaimFromHead
 	return rows, err
 }
 
-// claimed is what the statement leased, once it is committed.
+// claimed returns the leased executions. It is called after the commit.
 func (c *claiming) claimed() []Claimed {
 	claimed := make([]Claimed, len(c.rows))
 	for i := range c.rows {
@@ -265,7 +265,7 @@ func (s ClaimSpec) lease(fence Fence, lease id.LeaseID, attempt id.AttemptID) Le
 	}
 }
 
-// decodeTags reads the tags of an execution. Values that are not text are left out.
+// decodeTags reads the tags of an execution, without the values that are not strings.
 func decodeTags(document []byte) map[string]string {
 	if len(document) == 0 || string(document) == "{}" {
 		return nil

@@ -10,18 +10,15 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/scan"
 )
 
-// Claimer claims from one lane again and again. It remembers where it stopped at each priority, its scan positions,
-// and goes on after them, so that index entries of finished work at the head of the lane, which an old snapshot can
-// keep alive for long, are not read again with every claim. What becomes claimable before a position, and interrupted
-// attempts wherever they stand, are found by a full scan, from the head: after a short answer, after [Claimer.Wake],
-// and every second; less often, down to every ten seconds, where full scans take long or are fruitless. A position
-// only hides executions for a while; it never loses one.
+// Claimer claims from one lane repeatedly. It remembers where it stopped at each priority, its scan positions, and
+// continues after them, so that a claim does not read the index entries of finished work at the head of the lane again.
+// It finds interrupted attempts, and work that became claimable before a position, by a full scan from the head: after
+// a short answer, after [Claimer.Wake], and once per second, or at least every ten seconds if full scans are slow or
+// fruitless. A position only delays executions; it never loses one.
 //
-// What it may not claim, of other kinds or for other capabilities, it passes over: 10,000 of them cost some
-// milliseconds. Where it meets as many it moves its positions to the ends of the lane, so that the claims between
-// two full scans do not meet them again.
+// Executions of other kinds or for other capabilities are skipped, at a cost of a few milliseconds per 10,000.
 //
-// docs/claiming.md has the whole of it. A Claimer is safe for concurrent use.
+// See docs/claiming.md for details. A Claimer is safe for concurrent use.
 type Claimer struct {
 	e      *Engine
 	spec   ClaimSpec
@@ -39,19 +36,19 @@ func (e *Engine) NewClaimer(spec ClaimSpec) (*Claimer, error) {
 	return &Claimer{e: e, spec: spec}, nil
 }
 
-// Wake makes a full scan due. A worker calls it when it is woken: the work that has come may stand before a scan
-// position.
+// Wake requests a full scan for the next claim. A worker calls it when it is woken, because new work may sort before a
+// scan position.
 func (c *Claimer) Wake() { c.policy.Wake() }
 
-// Halted tells what the last claim met: [LanePaused], [WorkerDrained], or neither. A claim that is halted takes
-// nothing, whatever waits, and says nothing of the lane: the next one goes on as if the claimer had been woken.
+// Halted returns the state that halted the last claim, [LanePaused] or [WorkerDrained], or [NotHalted]. A halted claim
+// takes nothing, whether or not work waits; the next one starts with a full scan.
 func (c *Claimer) Halted() Halt {
 	halt, _ := c.halt.Load().(Halt)
 	return halt
 }
 
-// Claim is [Engine.Claim] from where the last one stopped. Fewer than limit: no more was found where it
-// looked; the caller asks again when it is woken or at its next poll.
+// Claim is [Engine.Claim], continued from where the last one stopped. Fewer than limit executions mean that it found no
+// more where it looked. Call it again after a wake-up or at the next poll.
 func (c *Claimer) Claim(ctx context.Context, limit int) ([]Claimed, error) {
 	if err := checkClaim(c.spec, limit); err != nil {
 		return nil, err
@@ -61,13 +58,13 @@ func (c *Claimer) Claim(ctx context.Context, limit int) ([]Claimed, error) {
 	})
 }
 
-// CompleteAndClaim is [Engine.CompleteExecutions] and then [Claimer.Claim], in one transaction and one round
-// trip where nothing depends on the completed executions: at one execution a time half of the commits. The
-// outcomes of the completions stand in input order. The error means that neither is known to have happened;
-// repeating both is safe, and the leases of a lost answer run out. A claim that fails after the completions
-// leaves nothing claimed and is no error: the caller claims again, and then learns of it.
+// CompleteAndClaim runs [Engine.CompleteExecutions] and then [Claimer.Claim], in one transaction and one round trip if
+// no other execution depends on the completed ones. With one execution at a time this saves half of the commits. More
+// than [MaxBatch] completions, and members of flows, get transactions of their own.
 //
-// Of more than [MaxBatch] completions, and of members of flows, it makes transactions of their own.
+// The outcomes of the completions are in input order. An error means that neither is known to have happened; repeating
+// both is safe, and the leases of a lost answer expire. If only the claim fails, the result has no claims and no error;
+// the next claim reports the problem.
 func (c *Claimer) CompleteAndClaim(ctx context.Context, completions []Completion, limit int) ([]error, []Claimed, error) {
 	if err := checkClaim(c.spec, limit); err != nil {
 		return nil, nil, err
@@ -86,11 +83,11 @@ func (c *Claimer) CompleteAndClaim(ctx context.Context, completions []Completion
 	return outcomes, claimed, nil
 }
 
-// takeAfter leases up to n executions after the positions, or from the head of the lane when there are none, or says
-// what halts the claim.
+// takeAfter leases up to n executions after the positions, or from the head of the lane if there are none. It returns a
+// Halt if the claim was halted.
 type takeAfter func(after []scan.Position, n int) ([]Claimed, Halt, error)
 
-// claim scans after the positions, and from the head where that is due.
+// claim scans after the positions, and from the head if a full scan is due.
 func (c *Claimer) claim(ctx context.Context, n int, take takeAfter) ([]Claimed, error) {
 	after := c.policy.Next(time.Now())
 	claimed, err := c.scan(ctx, after, n, take)
@@ -99,17 +96,17 @@ func (c *Claimer) claim(ctx context.Context, n int, take takeAfter) ([]Claimed, 
 	}
 	more, err := c.scan(ctx, nil, n-len(claimed), take)
 	if len(claimed) > 0 {
-		err = nil // what was claimed is held; the full scan that failed is repeated by the next call
+		err = nil // the claimed executions are held; the next call repeats the failed full scan
 	}
 	return append(claimed, more...), err
 }
 
-// mayFill says whether a full scan may fill at once what a scan after the positions has left.
+// mayFill reports whether a full scan may fill the gap that a scan after the positions left.
 func (c *Claimer) mayFill(after []scan.Position, left int) bool {
 	return len(after) > 0 && left > 0 && c.Halted() == NotHalted && c.policy.MayFill(time.Now())
 }
 
-// scan is one claim, of which the policy learns.
+// scan runs one claim and updates the policy with its result.
 func (c *Claimer) scan(ctx context.Context, after []scan.Position, n int, take takeAfter) ([]Claimed, error) {
 	s := c.begin(ctx, after, n)
 	claimed, halt, err := take(after, n)
@@ -119,7 +116,7 @@ func (c *Claimer) scan(ctx context.Context, after []scan.Position, n int, take t
 	return c.end(s, claimed, halt), nil
 }
 
-// begin begins a scan.
+// begin starts a scan.
 func (c *Claimer) begin(ctx context.Context, after []scan.Position, n int) *scan.Scan {
 	s := &scan.Scan{After: after, Wanted: n}
 	if c.Halted() == NotHalted && c.policy.WantsEnds(s, time.Now()) {
@@ -130,7 +127,7 @@ func (c *Claimer) begin(ctx context.Context, after []scan.Position, n int) *scan
 	return s
 }
 
-// end takes note of what a scan has found, and returns what it leased.
+// end records the result of a scan and returns the leased executions.
 func (c *Claimer) end(s *scan.Scan, claimed []Claimed, halt Halt) []Claimed {
 	c.halt.Store(halt)
 	if halt != NotHalted {
@@ -146,15 +143,15 @@ func (c *Claimer) end(s *scan.Scan, claimed []Claimed, halt Halt) []Claimed {
 	return claimed
 }
 
-// laneEnds returns the last entry at each priority that is crowded. A scan that begins now and comes back short has
-// seen them all.
+// laneEnds returns the last entry at each crowded priority. A scan that starts now and comes back short has seen them
+// all.
 func (c *Claimer) laneEnds(ctx context.Context) []scan.Position {
 	began := time.Now()
 	rows, err := c.e.q.ListLaneEnds(ctx, c.e.reader(), db.ListLaneEndsParams{
 		LaneID: string(c.spec.Lane), MaxItems: scan.MaxPositions, Crowd: scan.Crowd,
 	})
 	if err != nil {
-		return nil // the claim itself tells
+		return nil // the claim itself reports it
 	}
 	c.policy.Ends(len(rows) > 0, began, time.Now())
 	ends := make([]scan.Position, len(rows))
@@ -164,7 +161,7 @@ func (c *Claimer) laneEnds(ctx context.Context) []scan.Position {
 	return ends
 }
 
-// foundAt is where a claimed execution stood.
+// foundAt returns the position of a claimed execution.
 func foundAt(c *Claimed) scan.Found {
 	return scan.Found{
 		Position: scan.Position{Priority: int32(c.Priority), CreatedAtMs: c.CreatedAt.UnixMilli(), Execution: c.ID.UUID()},

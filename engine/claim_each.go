@@ -10,23 +10,24 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/scan"
 )
 
-// LaneClaim is a claim of up to Limit executions by a Claimer, 1 to [MaxBatch].
+// LaneClaim is a claim of up to Limit executions by a Claimer. Limit is 1 to [MaxBatch].
 type LaneClaim struct {
 	Claimer *Claimer
 	Limit   int
 }
 
-// maxLaneClaims bounds the claims of one transaction.
+// maxLaneClaims limits the claims of one transaction.
 const maxLaneClaims = 100
 
-// ClaimEach is [Claimer.Claim] for up to 100 claimers of this engine, and [MaxBatch] executions all together, in one
-// transaction and one round trip: one commit, whatever the number of lanes. Outcomes stand in input order.
+// ClaimEach is [Claimer.Claim] for up to 100 claimers of this engine in one transaction and one round trip. The limits
+// add up to at most [MaxBatch]. Outcomes are in input order.
 //
-// Where a lane has an execution that the fast path does not serve, or an attempt that another program is writing, each lane
-// is claimed from in a transaction of its own, and an error is that lane's alone: [ErrBusy] of such an attempt, after 50 ms.
-// The call's error means that nothing was claimed: [ErrInvalidInput] naming the field, or what became of the transaction.
+// If a lane has an execution that the fast path can't claim, or an attempt that another program is writing, each lane
+// is claimed in its own transaction. An outcome's error then concerns that lane only: [ErrBusy] if such an attempt
+// stayed locked for 50 ms.
 //
-// Locks, events and repetitions are those of [Engine.Claim].
+// Errors: [ErrInvalidInput] naming the field, or the transaction's error; nothing was claimed then. Locks, events and
+// repetition are those of [Engine.Claim].
 func (e *Engine) ClaimEach(ctx context.Context, claims []LaneClaim) ([]Outcome[[]Claimed], error) {
 	if err := e.checkLaneClaims(claims); err != nil {
 		return nil, err
@@ -48,7 +49,7 @@ func (e *Engine) ClaimEach(ctx context.Context, claims []LaneClaim) ([]Outcome[[
 		}
 	}
 	if e.scanLanes(ctx, fills) != nil {
-		return outcomes, nil // what was claimed is held; the full scans that failed are repeated by the next call
+		return outcomes, nil // the claimed executions are held; the next call repeats the failed full scans
 	}
 	for n, i := range filled {
 		outcomes[i].Value = append(outcomes[i].Value, fills[n].claimed...)
@@ -79,19 +80,19 @@ func (e *Engine) checkLaneClaims(claims []LaneClaim) error {
 	return nil
 }
 
-// A laneScan is a scan of one lane among others, and what came of it.
+// A laneScan is a scan of one of several lanes, with its result.
 type laneScan struct {
 	*scan.Scan
 	claimer *Claimer
 	claimed []Claimed
-	err     error // of this one alone
+	err     error // of this lane only
 }
 
 func newLaneScan(ctx context.Context, c *Claimer, after []scan.Position, n int) *laneScan {
 	return &laneScan{Scan: c.begin(ctx, after, n), claimer: c}
 }
 
-// scanLanes claims by all scans in one transaction or, where that does not serve, by each alone. An error says that
+// scanLanes runs all scans in one transaction or, if that fails on contention, each in its own. An error means that
 // nothing was claimed.
 func (e *Engine) scanLanes(ctx context.Context, scans []*laneScan) error {
 	if len(scans) == 0 {
@@ -120,7 +121,7 @@ func (e *Engine) scanLanes(ctx context.Context, scans []*laneScan) error {
 	return nil
 }
 
-// scanTogether claims by all scans in one transaction, or by none.
+// scanTogether runs all scans in one transaction. Either all succeed or none.
 func (e *Engine) scanTogether(ctx context.Context, scans []*laneScan) error {
 	claims := make([]*claiming, len(scans))
 	began := time.Now()

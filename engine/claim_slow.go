@@ -10,13 +10,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// spareCandidates is how many rows more than asked for the slow path takes, so that some which it cannot
-// lease do not hide those after them.
+// spareCandidates is how many extra rows the slow path takes, so that rows it can't lease don't hide those after them.
 const spareCandidates = 100
 
-// claimSlowly claims from the head of the lane by locking first and deciding each row alone. It serves
-// every row that is claimable, however another program left its attempts: a pointer beside the attempt
-// rows, a finished attempt where the next one should be, an epoch that another program raised.
+// claimSlowly claims from the head of the lane by locking first and judging each row. It handles every claimable row,
+// however another program left its attempts: a pointer that matches no attempt row, a finished attempt in place of the
+// next one, or an epoch that another program raised.
 func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Claimed, error) {
 	claimed, err := inTx(ctx, e, "claim", func(tx *txn) ([]Claimed, error) {
 		taken, err := e.q.TakeClaimable(ctx, tx, db.TakeClaimableParams{
@@ -107,8 +106,8 @@ func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 	return claimed, nil
 }
 
-// takeAttemptsOf returns the attempts of taken executions, ascending by index. An execution of which somebody else
-// holds an attempt has no entry.
+// takeAttemptsOf returns the attempts of taken executions, ascending by index. If another transaction holds an attempt
+// of an execution, the execution has no entry.
 func (e *Engine) takeAttemptsOf(
 	ctx context.Context, tx db.DBTX, taken []db.TakeClaimableRow,
 ) (map[id.ExecutionUUID][]db.TakeAttemptsOfRow, error) {
@@ -144,22 +143,22 @@ func (e *Engine) takeAttemptsOf(
 type nextAttempt struct {
 	index    int32
 	kind     state.AttemptType
-	id       id.AttemptID // zero: a fresh one
+	id       id.AttemptID // zero for a new one
 	epoch    int64
 	inserted bool
 	resumed  bool
 }
 
-// chooseAttempt picks the attempt of an execution's next lease from its rows, ascending by index. An
-// interrupted attempt goes on; a pending one opens at the pointer, or after the last row where a
-// finished attempt stands there. false: a lease on it is live, and the row is another's.
+// chooseAttempt picks the attempt for an execution's next lease from its rows, ascending by index. An interrupted
+// attempt continues. A pending one opens at the pointer, or after the last row if a finished attempt is there. It
+// returns false if the row has a live lease and belongs to another holder.
 func chooseAttempt(row *db.TakeClaimableRow, attempts []db.TakeAttemptsOfRow, nowMs int64) (nextAttempt, bool) {
 	next := nextAttempt{index: row.AttemptIndex, kind: state.InitialAttempt, inserted: true}
 	prior, err := normalise.AttemptState(row.AttemptState)
 	if err != nil {
 		return next, false
 	}
-	var at *db.TakeAttemptsOfRow // the row the lease goes to
+	var at *db.TakeAttemptsOfRow // the row that gets the lease
 	switch prior {
 	case state.AttemptInterrupted:
 		for i := range attempts {

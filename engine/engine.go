@@ -16,45 +16,45 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// Config holds what an [Engine] can be told. Its zero value is the documented default of every field.
+// Config configures an [Engine]. The zero value of every field selects its documented default.
 type Config struct {
-	// Partitions are the logical partition counts: 256 for flows and executions. They are part of every id:
-	// a database keeps the counts it was begun with. Those of budgets and quotas, 32, have no effect yet,
-	// and others are refused.
+	// Partitions are the logical partition counts: 256 for flows and executions. They are part of every id, so a
+	// database keeps the counts it started with. The counts of budgets and quotas have no effect yet: any but 32 are
+	// refused.
 	Partitions id.Partitions
 
-	// Namespace is given to executions and flows that name none. Default "default".
+	// Namespace applies to executions and flows that name none. Default "default".
 	Namespace id.Namespace
 
 	// MaxPayload is the largest payload or result in bytes. Default 1 MiB.
 	MaxPayload int
 
-	// Retention is how long executions are kept that have ended, where neither their policy nor their lane says
-	// otherwise, and flows after their last change. At least [policy.MinRetention], or [policy.KeepForever].
-	// Default 168 h, a week. [Maintenance.Retain] and [Maintenance.PurgeFlows] go by it: give it to every process of a database.
+	// Retention is how long ended executions are kept unless their policy or lane says otherwise, and flows after their
+	// last change. At least [policy.MinRetention], or [policy.KeepForever]. Default 168 h, a week. [Maintenance.Retain]
+	// and [Maintenance.PurgeFlows] apply it: use the same value in every process of a database.
 	Retention time.Duration
 
-	// OutboxRetention is how long events are kept, those of executions that are gone included. A reader of events that
-	// was away for longer has missed some: those up to the floor that [Operator.Retention] tells. At least
-	// [policy.MinRetention], or [policy.KeepForever]. Default 168 h, a week. [Maintenance.TrimOutboxes] goes by it.
+	// OutboxRetention is how long events are kept, including those of deleted executions. A reader of events that was
+	// away for longer has missed those up to the floor that [Operator.Retention] returns. At least
+	// [policy.MinRetention], or [policy.KeepForever]. Default 168 h, a week. [Maintenance.TrimOutboxes] applies it.
 	OutboxRetention time.Duration
 
-	// Listener is where [Engine.Listen] connects, as a pool of this configuration would: behind a transaction pooler,
-	// to the server itself. Default nil: as the engine's pool does.
+	// Listener configures the connection of [Engine.Listen], as a pool's connection. If the pool connects to a
+	// transaction pooler, use the server's own address here. Default nil: as the engine's pool.
 	Listener *pgxpool.Config
 
-	// NoListener makes [Engine.Listen] hear only of what this engine makes, and open no connection.
+	// NoListener limits [Engine.Listen] to notifications from this engine, without a connection.
 	NoListener bool
 
-	// UnsignedResumeGrants makes [Grants.ClaimFromResumeGrant] take grants whose key this library did not make, and which
-	// it cannot verify: whoever reaches the engine can make one up. For schedulers of FlowFabric that hand out such.
-	// Default: they are refused.
+	// UnsignedResumeGrants makes [Grants.ClaimFromResumeGrant] accept grants whose keys this library did not make and
+	// can't verify. Any program that reaches the engine can then forge one. It is for FlowFabric schedulers that issue
+	// such grants. Default: they are refused.
 	UnsignedResumeGrants bool
 
 	// Log receives failures that no call can return: notifications that could not be sent, a listener that reconnects,
-	// a database newer than the engine. Workers, background work and readers of events log here too. A failure that
-	// repeats is logged at Warn at most once a minute, and at Debug in between. Payloads are never logged.
-	// Default: [slog.Default], as it is when [New] is called. slog.New(slog.DiscardHandler) logs nothing.
+	// a database newer than the engine. Workers, background work and event readers log here too. A repeated failure is
+	// logged at Warn at most once a minute, otherwise at Debug. Payloads are never logged. Default: [slog.Default] at
+	// the time of [New]. slog.New(slog.DiscardHandler) logs nothing.
 	Log *slog.Logger
 
 	// Now replaces the database's clock in tests. Default nil: all time is the database's.
@@ -69,26 +69,25 @@ const (
 	DefaultOutboxRetention              = 7 * 24 * time.Hour
 )
 
-// How much goes into one transaction: executions that are created, and leases that are claimed, renewed or settled. Larger
-// slices are split into consecutive transactions, and so are those with more than some 16 MiB of payloads, results or
-// messages; a larger claim is refused.
+// Largest number of executions to create, and of leases to claim, renew or settle, in one transaction. Larger slices
+// are split into consecutive transactions, as are those with more than about 16 MiB of payloads, results or messages. A
+// larger claim is refused.
 const (
 	MaxCreate = 10_000
 	MaxBatch  = 1_000
 )
 
 const (
-	// maxStatementBytes is about how much one statement is sent of what callers give: a server takes no message
-	// above a gigabyte, and a large one fills the memory of both sides. A single item may be larger.
+	// maxStatementBytes is the approximate limit for caller data in one statement. A server accepts no message above a
+	// gigabyte, and a large one fills the memory of both sides. A single item may be larger.
 	maxStatementBytes = 16 << 20
 
-	// maxFlowsPerTx bounds the flows locked by one transaction: a slot of the server's lock table each.
+	// maxFlowsPerTx limits the flows locked by one transaction. Each uses a slot of the server's lock table.
 	maxFlowsPerTx = 256
 )
 
-// Engine runs durable operations on one Postgres database. Every method is one transaction, or, on the
-// value that [Engine.WithTx] returns, a part of the caller's. An Engine is safe for concurrent use; a
-// value bound to a transaction is as safe as that transaction, which is not at all.
+// Engine runs durable operations on one Postgres database. Every method is one transaction, or a part of the caller's
+// on a value from [Engine.WithTx]. An Engine is safe for concurrent use, but a value bound to a transaction is not.
 type Engine struct {
 	q    *db.Queries
 	pool *pgxpool.Pool
@@ -99,16 +98,16 @@ type Engine struct {
 	*shared
 }
 
-// shared is what an engine and the values bound to transactions have in common.
+// shared is the state that an engine and the values bound to transactions have in common.
 type shared struct {
 	lanes  knownLanes
 	leases leaseMemory
 
 	notifier     *notify.Notifier
 	listener     *notify.Listener
-	undispatched chan struct{} // has room for one
-	delayed      chan struct{} // as that
-	unneeded     chan struct{} // as that
+	undispatched chan struct{} // buffered for one; signals completions to dispatch
+	delayed      chan struct{} // buffered for one; signals that an execution was delayed
+	unneeded     chan struct{} // buffered for one; signals siblings to cancel
 	awaiting     *awaiting
 	outboxes     *outbox.Hub
 
@@ -123,13 +122,13 @@ type shared struct {
 
 	staleConsumers staleConsumers
 
-	deleting chan struct{} // has room for the one that deletes
+	deleting chan struct{} // buffered for one; full while a call deletes
 }
 
-// New returns an engine on a pool that the caller opens and closes. It does not touch the database:
-// [Engine.Prepare] tells whether the database is fit to be used.
+// New returns an engine on a pool that the caller opens and closes. It does not access the database; [Engine.Prepare]
+// checks whether the database is ready.
 //
-// Errors: [ErrInvalidInput] naming the field of cfg that is out of its bounds.
+// Errors: [ErrInvalidInput] naming the invalid field of cfg.
 func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 	if pool == nil {
 		return nil, invalid("pool", "is nil")
@@ -192,15 +191,13 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 	}, nil
 }
 
-// WithTx returns the engine bound to a transaction of the caller's: its operations become part of tx,
-// each behind a savepoint, so that a refusal leaves tx usable. They run at tx's isolation level, are
-// never retried, and wake nobody: after the commit the caller may call [Engine.Wake] for the lanes it
-// created work on; without that a worker finds the work at its next poll. [Engine.InTx] begins and commits a transaction
-// itself, and wakes.
+// WithTx returns the engine bound to the caller's transaction. Its operations become part of tx, each behind a
+// savepoint, so that a refusal leaves tx usable. They run at tx's isolation level, are never retried and wake no
+// worker: call [Engine.Wake] after the commit for the lanes with new work, or workers find it at their next poll.
+// [Engine.InTx] begins and commits a transaction itself, and wakes workers.
 //
-// A transaction that stays open holds back the event readers of every outbox it wrote to.
-//
-// If tx is nil, every operation of the returned engine is refused with [ErrInvalidInput], and nothing runs on the pool.
+// An open transaction holds back the event readers of every outbox it wrote to. If tx is nil, every operation of the
+// returned engine is refused with [ErrInvalidInput], and nothing runs on the pool.
 func (e *Engine) WithTx(tx pgx.Tx) *Engine {
 	bound := *e
 	if bound.tx = tx; pgtx.IsNil(tx) {
@@ -209,13 +206,13 @@ func (e *Engine) WithTx(tx pgx.Tx) *Engine {
 	return &bound
 }
 
-// Pool returns the pool that the engine works on.
+// Pool returns the engine's pool.
 func (e *Engine) Pool() *pgxpool.Pool { return e.pool }
 
-// WithPool returns the engine bound to another pool on the same database, which the caller opens and closes: its
-// operations take their connections there, and what they do is the same. It shares with e what the engine remembers.
-// Notifications are still sent on the pool of [New], and heard as it connects. For operations that must not wait for the other users of a pool:
-// a worker renews leases by a connection of its own.
+// WithPool returns the engine bound to another pool on the same database, which the caller opens and closes. Use it for
+// operations that must not wait for other users of a pool: a worker renews leases on its own connection. The engines
+// share their in-memory state. Notifications are still sent on the pool given to [New], and received as
+// [Config.Listener] says.
 //
 // If pool is nil, every operation of the returned engine is refused with [ErrInvalidInput].
 func (e *Engine) WithPool(pool *pgxpool.Pool) *Engine {
@@ -227,7 +224,7 @@ func (e *Engine) WithPool(pool *pgxpool.Pool) *Engine {
 	return &bound
 }
 
-// nowMs is the fixed instant of a test, nil in production: the database's clock.
+// nowMs returns the fixed time of a test, or nil for the database's clock.
 func (e *Engine) nowMs() *int64 {
 	if e.cfg.Now == nil {
 		return nil
@@ -235,9 +232,9 @@ func (e *Engine) nowMs() *int64 {
 	return new(e.cfg.Now().UnixMilli())
 }
 
-// reader is where statements run that lock and write nothing. They too need the engine's planner
-// settings: statistics that know other flows only make one partition look empty, and an index that
-// leads with it look like enough of a key.
+// reader returns the connection for statements that lock and write nothing. They need the engine's planner settings
+// too: with statistics of other flows only, a partition looks empty and an index on the partition alone looks selective
+// enough.
 func (e *Engine) reader() db.DBTX {
 	if e.tx != nil {
 		return pgtx.Callers(e.tx)
@@ -245,7 +242,7 @@ func (e *Engine) reader() db.DBTX {
 	return e.runner.AtOnce()
 }
 
-// Now returns the time that the engine's operations go by: the database's.
+// Now returns the database's time, which the engine's operations use.
 func (e *Engine) Now(ctx context.Context) (time.Time, error) {
 	ms, err := e.q.GetNow(ctx, e.reader(), e.nowMs())
 	if err != nil {
@@ -254,7 +251,7 @@ func (e *Engine) Now(ctx context.Context) (time.Time, error) {
 	return time.UnixMilli(ms), nil
 }
 
-// checkExecution refuses an execution id that no row of this database can have.
+// checkExecution refuses an execution id that can't exist in this database.
 func (e *Engine) checkExecution(x id.ExecutionID) error {
 	if x.IsZero() {
 		return invalid("execution id", "is empty")

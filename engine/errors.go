@@ -16,164 +16,162 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// The sentinels of this package: what a caller branches on, with [errors.Is]. Where values help, a
-// struct around the sentinel carries them, with [errors.As].
+// Sentinel errors, for [errors.Is]. If a caller may need values too, a struct around the sentinel carries them, for
+// [errors.As].
 var (
-	// ErrInvalidInput: an argument is not one that may be given; nothing was written. Never worth repeating.
-	// Carried by [InputError].
+	// ErrInvalidInput means that an argument is not allowed. Nothing was written, and a retry can't succeed. Carried by
+	// [InputError].
 	ErrInvalidInput = errors.New("invalid input")
 
-	// ErrCorruption: a stored value cannot be read. Nothing was written; an operator has to look.
-	// Carried by [CorruptionError].
+	// ErrCorruption means that a stored value can't be read. Nothing was written; an operator must inspect it. Carried
+	// by [CorruptionError].
 	ErrCorruption = errors.New("stored value cannot be read")
 
-	// ErrNotFound: the thing named does not exist. Carried by [NotFoundError].
+	// ErrNotFound means that the named object does not exist. Carried by [NotFoundError].
 	ErrNotFound = errors.New("not found")
 
-	// ErrNotEnded: the execution has not ended: it has left nothing yet, and there is nothing to replay. The caller asks
-	// again later.
+	// ErrNotEnded means that the execution has not ended, so it has no result and can't be replayed. Ask again later.
 	ErrNotEnded = errors.New("execution has not ended")
 
-	// ErrEnded: the execution has ended, in another way than was asked for. Nothing was written.
-	// Carried by [EndedError].
+	// ErrEnded means that the execution has already ended with another outcome. Nothing was written. Carried by
+	// [EndedError].
 	ErrEnded = errors.New("execution has ended")
 
-	// ErrCompleted: the execution has completed, and a replay would repeat its effects. Nothing was written. [ReplayCompleted]
-	// allows it. Carried by [StateError].
+	// ErrCompleted means that the execution has completed, and a replay would repeat its effects. Nothing was written.
+	// [ReplayCompleted] allows it. Carried by [StateError].
 	ErrCompleted = errors.New("execution has completed")
 
-	// ErrStaleLease: another lease has been given since, or this one was taken away. The holder stops work and discards its result.
-	// Carried by [LeaseError], like the next three.
+	// ErrStaleLease means that a newer lease was given, or this one was taken away. The holder must stop work and
+	// discard its result. Carried by [LeaseError], like the next three.
 	ErrStaleLease = errors.New("stale lease")
 
-	// ErrLeaseExpired: the lease has run out; nobody has taken it over yet. The holder stops work.
+	// ErrLeaseExpired means that the lease has expired and has no new holder yet. The holder must stop work.
 	ErrLeaseExpired = errors.New("lease has expired")
 
-	// ErrLeaseRevoked: an operator of another program took the lease away. The holder stops work.
+	// ErrLeaseRevoked means that an operator of another program took the lease away. The holder must stop work.
 	ErrLeaseRevoked = errors.New("lease was revoked")
 
-	// ErrNotActive: the execution is not being worked on: it ended, is delayed, or was suspended.
-	// [LeaseError] says in which state it is and how it ended.
+	// ErrNotActive means that the execution is not running: it ended, is delayed or was suspended. [LeaseError] has its
+	// phase and outcome.
 	ErrNotActive = errors.New("execution is not active")
 
-	// ErrNotEligible: the execution is not in a state in which an operator may do this to it; nothing was written.
-	// Carried by [StateError], which says in which state it is.
+	// ErrNotEligible means that the execution's state does not allow the operation. Nothing was written. Carried by
+	// [StateError], which has the state.
 	ErrNotEligible = errors.New("execution is not eligible")
 
-	// ErrMaxReplays: the execution has been replayed as often as its policy allows. Nothing was written. Whoever wants
-	// the work done again creates a new execution.
+	// ErrMaxReplays means that the execution was replayed as often as its policy allows. Nothing was written. To repeat
+	// the work, create a new execution.
 	ErrMaxReplays = errors.New("execution may not be replayed again")
 
-	// ErrExists: an execution of a new flow, or of one that grows, exists already. Nothing was written.
+	// ErrExists means that an execution of a new or growing flow already exists. Nothing was written.
 	ErrExists = errors.New("execution exists already")
 
-	// ErrIdempotencyKeyTaken: a node of a new flow, or of one that grows, carries the key of an earlier execution. Nothing was written.
+	// ErrIdempotencyKeyTaken means that a node of a new or growing flow has the idempotency key of an earlier
+	// execution. Nothing was written.
 	ErrIdempotencyKeyTaken = errors.New("idempotency key is taken")
 
-	// ErrKeyConflict: another execution has the idempotency key, and what was asked for is not what it does. Nothing was
-	// written. Choose another key, or look at the execution. Carried by [KeyConflictError].
+	// ErrKeyConflict means that another execution has the idempotency key, with different content. Nothing was written.
+	// Choose another key, or inspect that execution. Carried by [KeyConflictError].
 	ErrKeyConflict = errors.New("idempotency key names another execution")
 
-	// ErrFlowTerminal: the flow takes no more members, and replays none. Nothing was written.
+	// ErrFlowTerminal means that the flow has ended: it accepts no members and no replays. Nothing was written.
 	ErrFlowTerminal = errors.New("flow has ended")
 
-	// ErrCycle: the dependencies of a flow go round in a circle. Nothing was written.
+	// ErrCycle means that the dependencies of a flow form a cycle. Nothing was written.
 	ErrCycle = errors.New("dependencies form a cycle")
 
-	// ErrStaleRevision: the flow has grown since the revision that was expected. Nothing was written; the caller reads the
-	// flow again. Carried by [RevisionError].
+	// ErrStaleRevision means that the flow has grown since the expected revision. Nothing was written; read the flow
+	// again. Carried by [RevisionError].
 	ErrStaleRevision = errors.New("flow has another revision")
 
-	// ErrOtherFlow: the execution is a member of another flow, and remains it. Nothing was written. Carried by
-	// [MemberError], like the next one.
+	// ErrOtherFlow means that the execution is a member of another flow. Nothing was written. Carried by [MemberError],
+	// like the next one.
 	ErrOtherFlow = errors.New("execution is a member of another flow")
 
-	// ErrPruned: a member of the flow was deleted before the flow ([FlowSpec.PruneMembersAfter]), and its result with it.
-	// Nothing was written.
+	// ErrPruned means that a member of the flow, and its result, was deleted before the flow
+	// ([FlowSpec.PruneMembersAfter]). Nothing was written.
 	ErrPruned = errors.New("member was pruned")
 
-	// ErrNotMember: the execution is no member of the flow; it has to be added first. Nothing was written.
+	// ErrNotMember means that the execution is not a member of the flow; add it first. Nothing was written.
 	ErrNotMember = errors.New("execution is no member of the flow")
 
-	// ErrEdgeExists: an edge of that id, or between the same two executions, is there and is another one. Nothing was
-	// written. Carried by [EdgeExistsError].
+	// ErrEdgeExists means that a different edge has that id or connects the same two executions. Nothing was written.
+	// Carried by [EdgeExistsError].
 	ErrEdgeExists = errors.New("edge exists already")
 
-	// ErrStarted: the execution has started, and is given nothing more to wait for unless the edge allows it. Nothing was
-	// written. Carried by [StateError].
+	// ErrStarted means that the execution has started and can't get another dependency unless the edge allows it.
+	// Nothing was written. Carried by [StateError].
 	ErrStarted = errors.New("execution has started")
 
-	// ErrBusy: another transaction holds what this item of a batch needs, a row or the lock of its flow. A batch
-	// waits for nobody: the others are done, for this one nothing was written. The caller repeats it, alone if it
-	// shall wait.
+	// ErrBusy means that another transaction holds a row, or the lock of a flow, that this item of a batch needs. A
+	// batch never waits for locks: the other items are done, and nothing was written for this one. Repeat it, alone if
+	// it should wait.
 	ErrBusy = errors.New("held by another transaction")
 
-	// ErrContention: the rows stayed locked, or the transaction was aborted in favour of others, three
-	// times. Nothing was written; the call may be repeated.
+	// ErrContention means that the rows stayed locked, or the transaction was aborted in favour of others, three times.
+	// Nothing was written. The call may be repeated.
 	ErrContention = errors.New("too much contention")
 
-	// ErrNotMigrated: the schema's tables are not there, or are older than this library.
-	// `ff migrate up` or schema.Migrate makes them.
+	// ErrNotMigrated means that the schema's tables are missing or older than this library. Run `ff migrate up` or
+	// schema.Migrate.
 	ErrNotMigrated = errors.New("database is not migrated")
 
-	// ErrTooNew: the database was migrated by a newer version of this library, beside which this one cannot work.
-	// Upgrade the program.
+	// ErrTooNew means that a newer, incompatible version of this library migrated the database. Upgrade the program.
 	ErrTooNew = errors.New("database is newer than this library")
 
-	// ErrDistributed: Citus manages tables of this library, on which it does not work, and may bring the server
-	// down. Make them local again, or use a schema of local tables.
+	// ErrDistributed means that Citus manages tables of this library, which is unsupported and may crash the server.
+	// Make them local again, or use a schema of local tables.
 	ErrDistributed = errors.New("tables are managed by Citus")
 
-	// ErrEncoding: the database stores text in another encoding than UTF8, and cannot hold all text that callers give.
-	// Create one with ENCODING 'UTF8'.
+	// ErrEncoding means that the database's encoding is not UTF8, so it can't store all text. Create a database with
+	// ENCODING 'UTF8'.
 	ErrEncoding = errors.New("database encoding is not UTF8")
 
-	// ErrReadOnly: the server takes no writes; it is a standby, or set to read only.
+	// ErrReadOnly means that the server accepts no writes: it is a standby, or set to read only.
 	ErrReadOnly = errors.New("database is read only")
 
-	// ErrDenied: the server refused the user, its password or its rights; its own text, which the error
-	// holds, says which. Nothing was done. Repeating the call helps only after somebody has corrected the
-	// pool's configuration or the server's: the user and password, the server's pg_hba.conf, or, where
-	// "permission denied" is for a table or another object, the user's rights, by GRANT. A user that runs
-	// `ff migrate up` owns the tables and needs no grants; others need what `ff migrate grants` prints. [Engine.Prepare]
-	// says all that is missing, in a [DeniedError].
+	// ErrDenied means that the server refused the user, its password or its rights. The error has the server's text.
+	// Nothing was written. Before repeating the call, correct the user and password in the pool's configuration, the
+	// server's pg_hba.conf, or, after "permission denied", the user's rights by GRANT. The user that ran `ff migrate
+	// up` owns the tables and needs no grants; others need those that `ff migrate grants` prints. [Engine.Prepare]
+	// lists everything that is missing in a [DeniedError].
 	ErrDenied = errors.New("database denies access: correct the user, its password or its rights")
 
-	// ErrGrantExists: the execution is granted to somebody already. The caller waits until that grant was used or has
-	// expired. Carried by [GrantError], like the next two.
+	// ErrGrantExists means that the execution already has a grant. Wait until it is used or expires. Carried by
+	// [GrantError], like the next two.
 	ErrGrantExists = errors.New("execution is granted already")
 
-	// ErrInvalidGrant: the grant is not one that was issued, to this worker, for this execution; or it was used. The
+	// ErrInvalidGrant means that the grant was not issued to this worker for this execution, or was already used. The
 	// worker drops it.
 	ErrInvalidGrant = errors.New("invalid grant")
 
-	// ErrGrantExpired: the grant can no longer be used. The worker drops it.
+	// ErrGrantExpired means that the grant has expired. The worker drops it.
 	ErrGrantExpired = errors.New("grant has expired")
 
-	// ErrNotLeaseable: nobody can be given a lease of the execution in the state that it is in. Carried by [StateError].
+	// ErrNotLeaseable means that the execution can't be leased in its state. Carried by [StateError].
 	ErrNotLeaseable = errors.New("execution cannot be leased")
 
-	// ErrNotReclaimable: the execution has not lost its worker. Carried by [StateError].
+	// ErrNotReclaimable means that the execution has not lost its worker. Carried by [StateError].
 	ErrNotReclaimable = errors.New("execution cannot be reclaimed")
 
-	// ErrReclaimCapExceeded: the execution has lost more leases than its policy allows. Carried by [ReclaimCapError].
+	// ErrReclaimCapExceeded means that the execution has lost more leases than its policy allows. Carried by
+	// [ReclaimCapError].
 	ErrReclaimCapExceeded = errors.New("leases were lost too often")
 
-	// ErrHalted: the lane is paused, or the worker instance drained. The caller waits for an operator. Carried by
+	// ErrHalted means that the lane is paused or the worker instance is drained. Wait for an operator. Carried by
 	// [HaltedError].
 	ErrHalted = errors.New("halted by an operator")
 
-	// ErrUnavailable: no connection could be had, or the database lacks what the operation needs: [UnavailableError]
-	// then says what. Nothing was written; the call may be repeated.
+	// ErrUnavailable means that no connection was available, or that the database lacks something the operation needs,
+	// which [UnavailableError] then names. Nothing was written. The call may be repeated.
 	ErrUnavailable = errors.New("database is unavailable")
 
-	// ErrTransport: the server or the connection failed while the operation ran. Whether it took effect
-	// is unknown when the commit was under way; every operation may be repeated safely, as its
-	// documentation says.
+	// ErrTransport means that the server or the connection failed during the operation. If it failed during the commit,
+	// the outcome is unknown. Every operation may be repeated safely, as its documentation says.
 	ErrTransport = errors.New("database failed")
 )
 
-// InputError is an argument that no operation may be given. Field names it, Reason says what it may be.
+// InputError reports an invalid argument. Field names it, Reason says why it is invalid.
 type InputError struct {
 	Field  string
 	Reason string
@@ -182,10 +180,10 @@ type InputError struct {
 
 func (e *InputError) Error() string { return "invalid input: " + e.Field + ": " + e.Reason }
 
-// Unwrap gives [ErrInvalidInput] and, where a parser refused the value, its error.
+// Unwrap returns [ErrInvalidInput] and, if a parser refused the value, its error.
 func (e *InputError) Unwrap() []error { return withCause(ErrInvalidInput, e.err) }
 
-// CorruptionError is a stored value that cannot be read. Column names where it stands.
+// CorruptionError reports a stored value that can't be read. Column names its column.
 type CorruptionError struct {
 	Column string
 	err    error
@@ -195,10 +193,10 @@ func (e *CorruptionError) Error() string {
 	return fmt.Sprintf("stored value cannot be read: %s: %v", e.Column, e.err)
 }
 
-// Unwrap gives [ErrCorruption] and what was wrong with the value.
+// Unwrap returns [ErrCorruption] and the error of the value.
 func (e *CorruptionError) Unwrap() []error { return withCause(ErrCorruption, e.err) }
 
-// NotFoundError names what does not exist: Entity is "execution", "attempt", "flow" or "edge".
+// NotFoundError names an object that does not exist. Entity is "execution", "attempt", "flow" or "edge".
 type NotFoundError struct {
 	Entity string
 	ID     string
@@ -206,10 +204,10 @@ type NotFoundError struct {
 
 func (e *NotFoundError) Error() string { return e.Entity + " " + e.ID + " not found" }
 
-// Unwrap gives [ErrNotFound].
+// Unwrap returns [ErrNotFound].
 func (e *NotFoundError) Unwrap() error { return ErrNotFound }
 
-// KeyConflictError names the execution that has an idempotency key. Differs says in which way it is not what was asked for.
+// KeyConflictError names the execution that has an idempotency key. Differs says how it differs from the requested one.
 type KeyConflictError struct {
 	Key      id.IdempotencyKey
 	Existing id.ExecutionID
@@ -220,10 +218,10 @@ func (e *KeyConflictError) Error() string {
 	return fmt.Sprintf("%v: execution %s %s", ErrKeyConflict, e.Existing, e.Differs)
 }
 
-// Unwrap gives [ErrKeyConflict].
+// Unwrap returns [ErrKeyConflict].
 func (e *KeyConflictError) Unwrap() error { return ErrKeyConflict }
 
-// RevisionError says which revision a flow has, instead of the one that was expected.
+// RevisionError reports a flow's revision if it is not the expected one.
 type RevisionError struct {
 	Flow               id.FlowID
 	Expected, Revision int64
@@ -233,13 +231,13 @@ func (e *RevisionError) Error() string {
 	return fmt.Sprintf("flow %s: %v: %d, not %d", e.Flow, ErrStaleRevision, e.Revision, e.Expected)
 }
 
-// Unwrap gives [ErrStaleRevision].
+// Unwrap returns [ErrStaleRevision].
 func (e *RevisionError) Unwrap() error { return ErrStaleRevision }
 
 // MemberError is a refusal because of the flow that an execution belongs to. Err is [ErrOtherFlow] or [ErrNotMember].
 type MemberError struct {
 	Execution id.ExecutionID
-	Flow      *id.FlowID // the one that it is a member of; nil: none
+	Flow      *id.FlowID // of which it is a member; nil if none
 	Err       error
 }
 
@@ -250,10 +248,10 @@ func (e *MemberError) Error() string {
 	return fmt.Sprintf("execution %s: %v: it is one of flow %s", e.Execution, e.Err, e.Flow)
 }
 
-// Unwrap gives the sentinel in Err.
+// Unwrap returns the sentinel in Err.
 func (e *MemberError) Unwrap() error { return e.Err }
 
-// EdgeExistsError describes the edge that is there instead of the one asked for.
+// EdgeExistsError describes the existing edge that conflicts with the requested one.
 type EdgeExistsError struct {
 	Edge                 id.EdgeID
 	Upstream, Downstream id.ExecutionID
@@ -263,15 +261,15 @@ func (e *EdgeExistsError) Error() string {
 	return fmt.Sprintf("%v: %s, from execution %s to %s", ErrEdgeExists, e.Edge, e.Upstream, e.Downstream)
 }
 
-// Unwrap gives [ErrEdgeExists].
+// Unwrap returns [ErrEdgeExists].
 func (e *EdgeExistsError) Unwrap() error { return ErrEdgeExists }
 
-// EndedError says how an execution ended: one that has no result, since it did not succeed, or one that cannot be
-// acted on any more.
+// EndedError reports how an execution ended: either it did not succeed and has no result, or it can no longer be
+// changed.
 type EndedError struct {
 	Execution id.ExecutionID
 	Outcome   state.TerminalOutcome
-	Failure   string // why it failed or was cancelled; "" where nobody said
+	Failure   string // why it failed or was cancelled; "" if not recorded
 }
 
 func (e *EndedError) Error() string {
@@ -285,12 +283,11 @@ func (e *EndedError) Error() string {
 	return text
 }
 
-// Unwrap gives [ErrEnded].
+// Unwrap returns [ErrEnded].
 func (e *EndedError) Unwrap() error { return ErrEnded }
 
-// LeaseError is a refusal of a lease-holder's call. Err is [ErrStaleLease], [ErrLeaseExpired],
-// [ErrLeaseRevoked] or [ErrNotActive]; with the last, Phase and Outcome say what became of the
-// execution. Epoch is the current one.
+// LeaseError is a refusal of a lease holder's call. Err is [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or
+// [ErrNotActive]. For [ErrNotActive], Phase and Outcome have the execution's state. Epoch is the current one.
 type LeaseError struct {
 	Execution id.ExecutionID
 	Attempt   int
@@ -310,15 +307,16 @@ func (e *LeaseError) Error() string {
 	return fmt.Sprintf("execution %s attempt %d: %v", e.Execution, e.Attempt, e.Err)
 }
 
-// Unwrap gives the sentinel in Err.
+// Unwrap returns the sentinel in Err.
 func (e *LeaseError) Unwrap() error { return e.Err }
 
-// StateError is a refusal because of the state that an execution is in. Err is [ErrNotEligible], [ErrNotEnded] or
-// [ErrCompleted], of an operator's call; [ErrStarted], of an edge; [ErrNotLeaseable] or [ErrNotReclaimable], of a grant or a claim by one, and Reason says why in words.
+// StateError is a refusal because of an execution's state. Err is [ErrNotEligible], [ErrNotEnded] or [ErrCompleted]
+// from an operator's call, [ErrStarted] from an edge, and [ErrNotLeaseable] or [ErrNotReclaimable] from a grant or its
+// claim, with the reason in Reason.
 type StateError struct {
 	Execution id.ExecutionID
 	State     state.Vector
-	Reason    string // "" where Err says it all
+	Reason    string // "" if Err says enough
 	Err       error
 }
 
@@ -334,11 +332,11 @@ func (e *StateError) Error() string {
 	return text
 }
 
-// Unwrap gives the sentinel in Err.
+// Unwrap returns the sentinel in Err.
 func (e *StateError) Unwrap() error { return e.Err }
 
-// GrantError is a refusal of a grant. Err is [ErrGrantExists], [ErrInvalidGrant] or [ErrGrantExpired]. Reason says what
-// an invalid one is refused for: [id.ReasonMalformed], [id.ReasonUnknownKid], [id.ReasonUnknownGrant] or
+// GrantError is a refusal of a grant. Err is [ErrGrantExists], [ErrInvalidGrant] or [ErrGrantExpired]. For an invalid
+// grant, Reason is [id.ReasonMalformed], [id.ReasonUnknownKid], [id.ReasonUnknownGrant] or
 // [id.ReasonSignatureMismatch].
 type GrantError struct {
 	Execution id.ExecutionID
@@ -354,10 +352,10 @@ func (e *GrantError) Error() string {
 	return text
 }
 
-// Unwrap gives the sentinel in Err.
+// Unwrap returns the sentinel in Err.
 func (e *GrantError) Unwrap() error { return e.Err }
 
-// ReclaimCapError says how many leases an execution has lost.
+// ReclaimCapError reports the number of leases that an execution has lost.
 type ReclaimCapError struct {
 	Execution id.ExecutionID
 	Reclaims  int
@@ -367,10 +365,10 @@ func (e *ReclaimCapError) Error() string {
 	return fmt.Sprintf("execution %s: %v: %d", e.Execution, ErrReclaimCapExceeded, e.Reclaims)
 }
 
-// Unwrap gives [ErrReclaimCapExceeded].
+// Unwrap returns [ErrReclaimCapExceeded].
 func (e *ReclaimCapError) Unwrap() error { return ErrReclaimCapExceeded }
 
-// HaltedError says what an operator has halted: a lane, [LanePaused], or a worker instance, [WorkerDrained].
+// HaltedError names the lane ([LanePaused]) or worker instance ([WorkerDrained]) that an operator has halted.
 type HaltedError struct {
 	Halt Halt
 	Name string
@@ -378,15 +376,15 @@ type HaltedError struct {
 
 func (e *HaltedError) Error() string { return fmt.Sprintf("%s %s: %v", e.Halt, e.Name, ErrHalted) }
 
-// Unwrap gives [ErrHalted].
+// Unwrap returns [ErrHalted].
 func (e *HaltedError) Unwrap() error { return ErrHalted }
 
-// UnavailableError says what an operation needs and the database lacks.
+// UnavailableError names something that an operation needs and the database lacks.
 type UnavailableError struct{ Reason string }
 
 func (e *UnavailableError) Error() string { return "unavailable: " + e.Reason }
 
-// Unwrap gives [ErrUnavailable].
+// Unwrap returns [ErrUnavailable].
 func (e *UnavailableError) Unwrap() error { return ErrUnavailable }
 
 func invalid(field, reason string) error { return &InputError{Field: field, Reason: reason} }
@@ -404,7 +402,7 @@ func withCause(sentinel, cause error) []error {
 	return []error{sentinel, cause}
 }
 
-// SQLSTATEs that operations tell apart.
+// SQLSTATEs that operations distinguish.
 const (
 	sqlUniqueViolation  = "23505"
 	sqlDivisionByZero   = "22012"
@@ -412,11 +410,11 @@ const (
 	sqlUntranslatable   = "22P05"
 	sqlNoSuchCharacter  = "22021"
 	sqlNoRights         = "42501"
-	sqlClassNoLogin     = "28" // begins every SQLSTATE of a refused login
+	sqlClassNoLogin     = "28" // prefix of every SQLSTATE of a refused login
 )
 
-// wrap names the operation and classifies a driver's error. Errors of this package pass unchanged but
-// for the name; texts of the server are kept, values of parameters never are.
+// wrap adds the operation's name and classifies driver errors. It keeps errors of this package and the server's text,
+// but never the values of parameters.
 func wrap(op string, err error) error {
 	if err == nil {
 		return nil
@@ -447,12 +445,12 @@ func wrap(op string, err error) error {
 	return fmt.Errorf("%s: %w: %w", op, sentinel, err)
 }
 
-// signals are what the parts of an operation tell each other. Nothing was written, and the operation goes on in another
+// signals are errors between the parts of an operation. Nothing was written, and the operation continues in another
 // way.
 var signals = []error{errFellThrough, errFlowLock, errManyFlows, errRefused, errRepeated, errFlowBusy}
 
-// signalError is a signal on its way through an operation. Should it get out of that, it is [ErrContention] of the
-// operation, and the text of the signal is not to be had.
+// signalError is a signal on its way through an operation. If it escapes, the operation reports [ErrContention] without
+// the signal's text.
 type signalError struct {
 	op     string
 	signal error
@@ -460,10 +458,10 @@ type signalError struct {
 
 func (e *signalError) Error() string { return e.op + ": " + ErrContention.Error() }
 
-// Is tells the operation which signal it is.
+// Is reports whether target is the signal.
 func (e *signalError) Is(target error) bool { return target == e.signal }
 
-// Unwrap gives [ErrContention].
+// Unwrap returns [ErrContention].
 func (e *signalError) Unwrap() error { return ErrContention }
 
 func isOurs(err error) bool {
@@ -481,7 +479,7 @@ func isOurs(err error) bool {
 	return false
 }
 
-// isDataError says whether the server refused what was written, not the connection or the transaction as such.
+// isDataError reports whether the server refused the written data, not the connection or the transaction.
 func isDataError(err error) bool {
 	switch state := pgtx.SQLState(err); {
 	case len(state) != 5:

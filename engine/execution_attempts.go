@@ -19,60 +19,61 @@ import (
 // Attempt is one try at an execution.
 type Attempt struct {
 	Index   int
-	ID      id.AttemptID      // zero where another program kept none
-	Type    state.AttemptType // "" where another program kept none
-	Current bool              // the newest one that the execution has come to
+	ID      id.AttemptID      // zero if another program stored none
+	Type    state.AttemptType // "" if another program stored none
+	Current bool              // the execution's newest attempt
 
-	// Worker and Instance have it, or had it last; "" after a lease that ran out or was revoked, until the next: see Lost.
+	// Worker and Instance hold it, or held it last. They are "" from the loss of a lease until the next claim; see
+	// Lost.
 	Worker   id.WorkerID
 	Instance id.WorkerInstanceID
 	Epoch    int64          // the highest fencing token given for it
-	Lease    *LeaseSnapshot // nil while nobody holds one
+	Lease    *LeaseSnapshot // nil if it is not leased
 
-	// Lost are its leases that were lost, the newest last, and no more than the newest 32. A replay keeps them.
+	// Lost has its lost leases, at most the newest 32, newest last. A replay keeps them.
 	Lost []LostLease
 
 	StartedAt time.Time // start of its first lease; zero before it
-	ResumedAt time.Time // start of its last lease, if an earlier one was interrupted, delayed or given back; zero otherwise
-	EndedAt   time.Time // zero until it is over
-	TimeoutAt time.Time // when its worker is out of time; zero when it is not limited, or nobody holds it
+	ResumedAt time.Time // start of its last lease if an earlier one was interrupted, delayed or released; zero otherwise
+	EndedAt   time.Time // zero until it ends
+	TimeoutAt time.Time // when its worker's time is up; zero if it is unlimited or not leased
 
 	Outcome state.AttemptOutcome // none while it is leased
-	Failure *Failure             // why it failed, whether it was retried or not; nil when it did not
+	Failure *Failure             // why it failed, whether or not it was retried; nil if it did not fail
 
-	// NextAt is when the next attempt might begin, after one that is retried, or this one go on, delayed or given back. Zero
-	// otherwise.
+	// NextAt is the earliest start of the next attempt after a retried one, or of the continuation of a delayed or
+	// released one. Zero otherwise.
 	NextAt time.Time
 
-	// Err is a [*CorruptionError] where what is stored cannot be read; what depends on it is zero. The others are listed.
+	// Err is a [*CorruptionError] if a stored value can't be read; the fields that depend on it are zero. Other
+	// attempts are still listed.
 	Err error
 }
 
-// LostLease is a lease that a worker lost before the attempt was over. What it did until then may have had effects.
+// LostLease is a lease that a worker lost before the attempt ended. Its work until then may have had effects.
 type LostLease struct {
 	Worker   id.WorkerID
 	Instance id.WorkerInstanceID
 	Epoch    int64                // its fencing token
-	LostAt   time.Time            // when it was taken away; one that ran out was of no use a little before
-	How      state.LeaseEventType // it ran out (expired), an operator took it away (revoked), or another worker did (reclaimed)
+	LostAt   time.Time            // when it was taken away; an expired lease was invalid slightly earlier
+	How      state.LeaseEventType // expired, revoked by an operator, or reclaimed by another worker
 }
 
-// ListAttempts returns the attempts of an execution, the first one first, after a cursor: [Page.Next] of the page
-// before, "" for the first page. A limit of 0, or above [MaxPage], is taken as that. An execution that nobody has
-// claimed has none. A replay begins the attempt that ended anew, in its place; those before it stay.
+// ListAttempts returns a page of an execution's attempts, oldest first. after is the [Page.Next] of the previous page,
+// or "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage]. An execution without a claim has no
+// attempts. A replay restarts the attempt that ended under the same index; earlier attempts stay.
 //
-// The class and the category of a failure are "" where another program, or a version that did not store them,
-// recorded it.
+// A failure's class and category are "" if another program, or a version that did not store them, recorded it.
 //
-// Errors: [ErrNotFound] for an execution that does not exist; [ErrInvalidInput] for a negative limit or a cursor of
-// another listing. One statement; reads as many attempts as it returns; locks nothing.
+// Errors: [ErrNotFound]; [ErrInvalidInput] for a negative limit or a cursor of another listing. One statement; takes no
+// locks.
 func (e *Engine) ListAttempts(ctx context.Context, x id.ExecutionID, after string, limit int) (Page[Attempt], error) {
 	const op = "list attempts"
 	page, err := e.listAttempts(ctx, x, after, limit)
 	return page, wrap(op, err)
 }
 
-// Attempts goes through the attempts of an execution as [Engine.ListAttempts] lists them, a page at a time.
+// Attempts iterates over the attempts that [Engine.ListAttempts] lists, a page at a time.
 func (e *Engine) Attempts(ctx context.Context, x id.ExecutionID) iter.Seq2[Attempt, error] {
 	return pages(func(after string) (Page[Attempt], error) { return e.ListAttempts(ctx, x, after, MaxPage) })
 }
@@ -109,7 +110,7 @@ func (e *Engine) listAttempts(ctx context.Context, x id.ExecutionID, after strin
 	}), nil
 }
 
-// readAttemptCursor returns the index behind which a page begins.
+// readAttemptCursor returns the index after which a page starts.
 func readAttemptCursor(list, cursor string) (int32, error) {
 	key, err := readCursor(list, cursor)
 	switch {
@@ -123,7 +124,8 @@ func readAttemptCursor(list, cursor string) (int32, error) {
 	return int32(binary.BigEndian.Uint32(key)), nil
 }
 
-// rawAttempt is what reads take from an attempt's raw_fields, or, of the failure that ended it, from its execution's.
+// rawAttempt has the fields that reads use from an attempt's raw_fields or, for the failure that ended the execution,
+// from the execution's.
 type rawAttempt struct {
 	ID          string `json:"attempt_id"`
 	LeaseID     string `json:"lease_id"`
@@ -137,7 +139,7 @@ type rawAttempt struct {
 	Lost []rawLostLease `json:"ffx_lost_leases"`
 }
 
-// rawLostLease is a lost lease as it is stored.
+// rawLostLease is a lost lease as stored.
 type rawLostLease struct {
 	Worker   string `json:"worker"`
 	Instance string `json:"instance"`
@@ -182,7 +184,7 @@ func attemptOf(row *db.ListAttemptsRow) Attempt {
 	return a
 }
 
-// setNames prefers what another program keeps in the document where it wrote the row last.
+// setNames prefers the document's values if another program wrote the row last.
 func (a *Attempt) setNames(row *db.ListAttemptsRow, raw *rawAttempt, ours bool) {
 	kind := row.AttemptType
 	if !ours {
@@ -227,8 +229,8 @@ func (a *Attempt) setLease(row *db.ListAttemptsRow, raw *rawAttempt, ours bool) 
 	}
 }
 
-// setFailure reads why the attempt failed. A failure that was retried stands with the attempt, the one that ended the
-// execution with that.
+// setFailure reads the reason for the attempt's failure. A retried failure is stored with the attempt, and the one that
+// ended the execution with the execution.
 func (a *Attempt) setFailure(row *db.ListAttemptsRow, raw *rawAttempt) {
 	failed := rawAttempt{Reason: raw.Reason, Category: raw.Category, Class: raw.Class}
 	if isTerminalPhase(row.LifecyclePhase) && row.Pointer == row.AttemptIndex && failed.Reason == "" {
@@ -238,14 +240,14 @@ func (a *Attempt) setFailure(row *db.ListAttemptsRow, raw *rawAttempt) {
 	switch a.Outcome {
 	case state.AttemptOutcomeFailed, state.AttemptOutcomeRetry, state.AttemptOutcomeExpired, state.AttemptOutcomeInterrupted:
 	default:
-		return // an earlier life's, which another program left behind
+		return // left behind by another program, from before a replay
 	}
 	if failed.Reason == "" && failed.Category == "" && failed.Class == "" {
 		return
 	}
 	f := &Failure{Message: failed.Reason, Category: failed.Category, Class: policy.Class(failed.Class), Detail: raw.Detail}
 	if f.Class == "" && isClass(f.Category) {
-		f.Class = policy.Class(f.Category) // of a failure that named no category
+		f.Class = policy.Class(f.Category) // of a failure without a category
 	}
 	a.Failure = f
 }

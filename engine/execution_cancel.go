@@ -10,48 +10,47 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// MaxCancelReason is the longest reason for a cancellation in bytes.
+// MaxCancelReason is the longest reason for a cancellation, in bytes.
 const MaxCancelReason = 1024
 
-// On whose behalf an execution is cancelled: [CancelSpec.Source]. Any other text may be given.
+// Values of [CancelSpec.Source]. Any other text is allowed.
 const (
 	CancelledByOperator = "operator_override" // the default without a fence
-	CancelledByWorker   = "worker"            // the default with one
+	CancelledByWorker   = "worker"            // the default with a fence
 	CancelledByHolder   = "lease_holder"      // only with a fence
 )
 
-// CancelSpec asks for one execution to be cancelled.
+// CancelSpec describes the cancellation of one execution.
 type CancelSpec struct {
 	ID id.ExecutionID
 
-	// Reason is what reads show as the reason of the cancellation. Default none; at most [MaxCancelReason] bytes.
+	// Reason is shown by reads as the reason for the cancellation. Default none; at most [MaxCancelReason] bytes.
 	Reason string
 
-	// Fence makes it the call of a lease's holder: refused unless the lease is that of this fence, and live, or, while
-	// nobody has one, the fence is of the current attempt. Default nil: whoever holds the execution loses it.
+	// Fence makes it a lease holder's call. It is refused unless the fence belongs to the live lease or, if there is no
+	// lease, to the current attempt. Default nil: any holder loses the execution.
 	Fence *Fence
 
-	// Source is on whose behalf. Default [CancelledByOperator], with a Fence [CancelledByWorker]; at most 256 bytes.
+	// Source is on whose behalf the execution is cancelled. Default [CancelledByOperator], with a Fence
+	// [CancelledByWorker]; at most 256 bytes.
 	Source string
 }
 
 const maxCancelSource = 256
 
-// CancelExecution ends an execution as cancelled, in whatever state it is and whoever holds it. Its lease, its
-// suspension, waitpoints and grants are gone with it, what can no longer run because of it is skipped, and its holder is
-// refused from now on: the context of its handler ends within a moment, with worker.ErrCancelled as the cause. What the
-// handler does meanwhile is not undone, and what it returns is discarded. The first reason and source stand.
+// CancelExecution ends an execution as cancelled, whatever its state and holder. It removes the lease, suspension,
+// waitpoints and grants, and skips executions that can no longer run because of it. The context of a running handler
+// ends shortly after, with worker.ErrCancelled as the cause; its effects until then are not undone, and its result is
+// discarded. If the execution is already cancelled, it keeps its first reason and source, and the call succeeds.
 //
-// An execution that is cancelled already is left as it is, which is success.
+// Errors: [*EndedError] (ErrEnded) with the outcome if the execution already ended differently; [ErrNotFound];
+// [ErrInvalidInput]. With a fence also [*LeaseError] with [ErrStaleLease] if a newer lease or attempt exists, or
+// [ErrLeaseExpired].
 //
-// Errors: an [*EndedError], of which [ErrEnded] is told, when it ended in another way, and how. [ErrNotFound];
-// [ErrInvalidInput]. With a fence, in a [*LeaseError]: [ErrStaleLease], another lease was given, or attempt begun, since;
-// [ErrLeaseExpired], the lease has run out.
-//
-// Transaction: a constant number of statements, plus one round for each level of executions skipped. Locks the flow of a
-// member, exclusively, then the execution and its attempt, and waits for each up to two seconds, three times; then
-// [ErrContention]. Emits a lease event where a lease was held, and a completion event. In a caller's transaction the
-// holder is not told; it is refused with its next call. Safe to repeat.
+// Transaction: a constant number of statements, plus one round per level of skipped executions. Locks a member's flow
+// exclusively, then the execution and its attempt; waits for each up to two seconds, three times, then fails with
+// [ErrContention]. Emits a completion event, and a lease event if it was leased. In a caller's transaction the holder
+// is not notified; its next call is refused. Safe to repeat.
 func (e *Engine) CancelExecution(ctx context.Context, spec CancelSpec) error {
 	outcomes, err := e.cancel(ctx, []CancelSpec{spec})
 	if err != nil {
@@ -60,12 +59,12 @@ func (e *Engine) CancelExecution(ctx context.Context, spec CancelSpec) error {
 	return outcomes[0]
 }
 
-// CancelExecutions is [Engine.CancelExecution] for many executions, [MaxBatch] to a transaction, and members of at most
-// 256 flows. Outcomes stand in input order, nil for what is cancelled now; a refusal affects only its own. The same
-// execution twice: the first occurrence decides. The error means that nothing happened.
+// CancelExecutions is [Engine.CancelExecution] for many executions, with up to [MaxBatch] executions and 256 flows per
+// transaction. Outcomes are in input order, nil for each cancelled execution; if an execution is given twice, the first
+// spec decides. The error means that nothing happened.
 //
-// It waits for nobody: what somebody else holds, the execution, its attempt, the lock of its flow or what depends on it,
-// has the outcome [ErrBusy], and the caller repeats it.
+// It never waits for locks. If another transaction holds an execution, its attempt, its flow or a dependent, the
+// outcome is [ErrBusy]; repeat that item.
 func (e *Engine) CancelExecutions(ctx context.Context, specs []CancelSpec) ([]error, error) {
 	return e.impatient().cancel(ctx, specs)
 }
@@ -128,15 +127,15 @@ func (s *CancelSpec) check() error {
 	return nil
 }
 
-// cancellation is how executions are cancelled. Of an execution that was about to be cancelled the first reason and source
-// stand.
+// cancellation has the reason, source and revoker of a cancellation. An execution with a pending cancellation keeps its
+// first reason and source.
 type cancellation struct {
 	reason    string
 	source    string // on whose behalf
-	revokedBy string // whoever loses a lease by it is told so
+	revokedBy string // the revoker in the lease event, if a lease is lost
 }
 
-// Who revokes a lease, as lease events tell it.
+// Revokers of leases in lease events.
 const (
 	revokedByHolder     = "backend" // its own call
 	revokedByOperator   = "operator"
@@ -150,8 +149,8 @@ func (s *CancelSpec) cancellation() cancellation {
 	return cancellation{s.Reason, cmp.Or(s.Source, CancelledByWorker), revokedByHolder}
 }
 
-// fence refuses the call of a holder that is not x's. While nobody has a lease, the last holder may cancel what it gave
-// back or lost.
+// fence refuses the call of a holder that does not hold x. If x has no lease, the last holder may cancel an execution
+// it released or lost.
 func (s *CancelSpec) fence(x *heldExecution, phase state.LifecyclePhase) error {
 	if s.Fence == nil {
 		return nil
@@ -185,8 +184,8 @@ func (s *cancelling) add(x id.ExecutionID, how cancellation) {
 	p.RevokedBys = append(p.RevokedBys, how.revokedBy)
 }
 
-// endCancelled writes cancellations and all that follows from them, and returns what it ended. The executions and their
-// current attempts are locked, and the flows of members.
+// endCancelled writes cancellations with all their consequences, and returns the ended executions. The caller has
+// locked the executions, their current attempts and the flows of members.
 func (e *Engine) endCancelled(ctx context.Context, tx *txn, s *cancelling) ([]endedExecution, error) {
 	rows, err := e.q.EndCancelled(ctx, tx, s.params)
 	if err != nil {

@@ -12,32 +12,30 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// Outcome is what became of one item of a batch: the value, or why nothing was done. It says nothing about the other
-// items.
+// Outcome is the result of one item of a batch: a value or an error. It implies nothing about other items.
 type Outcome[T any] struct {
 	Value T
 	Err   error
 }
 
-// Created is an execution that was created, or was there before.
+// Created is the result of a creation: a new execution or an existing one.
 type Created struct {
 	ID    id.ExecutionID
 	State state.PublicState // waiting, delayed or rate limited; empty for a duplicate
 
-	// Duplicate: nothing was written, since the id exists already, whatever its content, or the creation repeats that of
-	// the execution with the same idempotency key, whose id ID then is.
+	// Duplicate means that nothing was written. Either the id already exists, with any content, or the creation repeats
+	// that of the execution with the same idempotency key; ID is then that execution's.
 	Duplicate bool
 }
 
-// CreateExecution creates an execution. Creating it again, with the same id or idempotency key, is a
-// duplicate and changes nothing, so a call whose outcome is unknown may be repeated as long as one of the
-// two was given.
+// CreateExecution creates an execution. Creating it again with the same id or idempotency key changes nothing and
+// returns a duplicate. Set one of the two to be able to repeat a call with an unknown outcome.
 //
-// Errors: [ErrInvalidInput] naming the field; [ErrNotFound] and [ErrFlowTerminal] for the flow of a member;
-// [ErrKeyConflict] naming the execution that has the idempotency key, with another payload.
+// Errors: [ErrInvalidInput] naming the field; [ErrNotFound] and [ErrFlowTerminal] for a member's flow; [ErrKeyConflict]
+// naming the execution that has the idempotency key with different content.
 //
-// Transaction: one statement, without an idempotency key, a flow or a lane this engine meets for the
-// first time; else a constant number. No events.
+// Transaction: one statement, or a constant number with an idempotency key, a flow, or a lane that this engine uses for
+// the first time. Emits no events.
 func (e *Engine) CreateExecution(ctx context.Context, spec ExecutionSpec) (Created, error) {
 	results, err := e.CreateExecutions(ctx, []ExecutionSpec{spec})
 	if err != nil {
@@ -46,14 +44,14 @@ func (e *Engine) CreateExecution(ctx context.Context, spec ExecutionSpec) (Creat
 	return results[0].Value, results[0].Err
 }
 
-// CreateExecutions creates many executions: outside flows, and of each flow, in transactions of at most
-// [MaxCreate] and some 16 MiB of payloads, tags and policies. Outcomes stand in input order; an invalid spec
-// affects only its own; one that failed still tells the id. They are those of creations one after the other, in input
-// order: of two specs with one id or idempotency key the first that is created wins. The error means that nothing happened.
+// CreateExecutions creates many executions, in transactions of at most [MaxCreate] executions and about 16 MiB of
+// payloads, tags and policies. Members of a flow share transactions only with each other. Outcomes are in input order,
+// and an invalid spec affects only its own; a failed one still has the id. The outcomes are those of single creations
+// in input order: of two specs with the same id or idempotency key, the first that is created wins. The error means
+// that nothing happened.
 //
-// Those that are claimable at once, without a deadline, a key or a flow, take half the time or less where ten and more have
-// lane, kind, policy and CreatedAt in common: what they share is sent and rendered once. Creators, namespaces and tags may
-// differ; tags cost the least.
+// At least ten executions with the same lane, kind, policy and CreatedAt cost half the time or less if they are
+// claimable at once and have no deadline, key or flow. Creators, namespaces and tags may differ; tags cost the least.
 func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([]Outcome[Created], error) {
 	const op = "create executions"
 	results := make([]Outcome[Created], len(specs))
@@ -87,8 +85,8 @@ func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([
 	return results, err
 }
 
-// chunkCreations cuts creations into those of one transaction each. Those outside flows go together, and so do
-// the members of one flow, unless an id stands on both sides: then they keep their order.
+// chunkCreations splits creations into one chunk per transaction. Executions outside flows go together, as do the
+// members of one flow. If an id occurs in two groups, all keep their order instead.
 func chunkCreations(creations []creation, valid []int) [][]int {
 	var groups [][]int
 	of := make(map[id.FlowID]int) // the zero id: outside flows
@@ -127,13 +125,13 @@ func chunkCreations(creations []creation, valid []int) [][]int {
 	return chunks
 }
 
-// bySize cuts items into runs of at most so many, and of no more bytes than one statement is sent. An item that
-// is larger is a run of its own.
+// bySize splits items into runs of at most most items, and of at most the bytes of one statement. A larger item is a
+// run of its own.
 func bySize[T any](items []T, most int, size func(T) int) [][]T {
 	return byBytes(items, most, maxStatementBytes, size)
 }
 
-// byBytes cuts items into runs of at most so many, and of no more bytes; as bySize.
+// byBytes is bySize with a given number of bytes.
 func byBytes[T any](items []T, most, mostBytes int, size func(T) int) [][]T {
 	var runs [][]T
 	from, bytes := 0, 0
@@ -184,8 +182,8 @@ func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chu
 	return nil
 }
 
-// createPlain creates executions without keys, outside flows and on known lanes, in one statement, or in one for each
-// group of those that are alike.
+// createPlain creates executions without keys, outside flows and on known lanes. It uses one statement, or one per
+// group of similar creations.
 func (e *Engine) createPlain(ctx context.Context, op string, creations []creation) ([]Outcome[Created], error) {
 	plan := deal(creations, creationKeys{}, nil)
 	fresh := plan.fresh(creations)
@@ -202,14 +200,14 @@ func (e *Engine) createPlain(ctx context.Context, op string, creations []creatio
 		}}
 	})
 	if errors.Is(err, errFellThrough) {
-		// Cannot be: the insert passes over what exists.
+		// Can't happen: the insert skips existing rows.
 		err = wrap(op, ErrContention)
 	}
 	return plan.outcomes(created), err
 }
 
-// createKeyed holds the keys first, then inserts what they and the creations before each other leave, lanes
-// last. The flow of members is locked before anything else.
+// createKeyed locks the keys first and then inserts the creations that are no duplicates; lanes come last. It locks the
+// flow of members before anything else.
 func (e *Engine) createKeyed(
 	ctx context.Context, tx *txn, flow *id.FlowID, creations []creation, lanes []string, period int64,
 ) ([]Outcome[Created], error) {
@@ -250,7 +248,7 @@ func (e *Engine) createKeyed(
 	return plan.outcomes(created), nil
 }
 
-// register makes lanes, and a retention period, known that may not be yet.
+// register registers lanes, and a retention period, that may be unknown.
 func (e *Engine) register(ctx context.Context, tx db.DBTX, lanes []string, period int64) error {
 	if len(lanes) > 0 {
 		if err := e.q.EnsureLanes(ctx, tx, db.EnsureLanesParams{LaneIDs: lanes, NowMs: e.nowMs()}); err != nil {
@@ -325,11 +323,10 @@ func (e *Engine) unknownLanes(creations []creation) []string {
 
 func (e *Engine) rememberLanes(lanes []string) { e.lanes.add(lanes) }
 
-// maxKnownLanes is how many lanes an engine remembers as registered.
+// maxKnownLanes is the number of lanes that an engine remembers as registered.
 const maxKnownLanes = 10_000
 
-// knownLanes are lanes that are known to be registered. Registering one again changes nothing, so a full memory forgets
-// all of them.
+// knownLanes is a set of registered lanes. Registering a lane again changes nothing, so a full set is simply cleared.
 type knownLanes struct {
 	mu    sync.RWMutex
 	known map[string]struct{}

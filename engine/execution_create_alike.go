@@ -9,14 +9,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// minAlike is how many creations a group has on average, at least, where each group is a statement of its own.
+// minAlike is the minimum average size of the groups if each gets its own statement.
 const minAlike = 10
 
-// maxAlikeBytes is about how much one statement of a group is sent: what a statement inserts the server also keeps for the
-// trigger of the queue, even where that is left out, and beyond its work_mem, 4 MB by default, in a file.
+// maxAlikeBytes is the approximate size of one statement of a group. The server also keeps inserted rows for the
+// queue's trigger, even if that is skipped, and spills them to a file beyond work_mem, 4 MB by default.
 const maxAlikeBytes = 2 << 20
 
-// likeness is what creations of a group have in common. Their capabilities are the policy's.
+// likeness has the fields that creations of a group have in common. Their capabilities are the policy's.
 type likeness struct {
 	lane, kind, policy string
 	createdAtMs        int64
@@ -26,13 +26,13 @@ func (c *creation) likeness() likeness {
 	return likeness{c.lane, c.kind, c.policy, c.createdAtMs}
 }
 
-// plain says whether a creation is claimable at once, and has no deadline.
+// plain reports whether a creation is claimable at once and has no deadline.
 func (c *creation) plain() bool {
 	return c.delayUntilMs == 0 && c.deadlineMs == 0 && c.deadlineIn == 0 && c.quota == ""
 }
 
-// alike divides creations into groups, each for a statement of its own. nil: one of them is not plain, or so little is
-// alike that a statement for all is less.
+// alike divides creations into groups, each for its own statement. It returns nil if one of them is not plain, or if
+// the groups are so small that a single statement is cheaper.
 func alike(creations []creation) [][]*creation {
 	var groups [][]*creation
 	of := make(map[likeness]int)
@@ -55,8 +55,8 @@ func alike(creations []creation) [][]*creation {
 	return groups
 }
 
-// insertAlike creates executions, each group by one statement or a few, in one round trip. [errFellThrough]: one of them exists already,
-// and none was created.
+// insertAlike creates executions in one round trip, with one or a few statements per group. It returns [errFellThrough]
+// if one of them already exists; none was created then.
 func (e *Engine) insertAlike(ctx context.Context, op string, groups [][]*creation) error {
 	inputs := make([]db.InsertAlikeParams, 0, len(groups))
 	for _, group := range groups {
@@ -108,7 +108,7 @@ func alikeParams(group []*creation, nowMs *int64) db.InsertAlikeParams {
 	return p
 }
 
-// waiting returns what became of the creations when those that create something were all inserted, claimable at once.
+// waiting returns the outcomes if all new executions were inserted and are claimable at once.
 func (d dealing) waiting() []Outcome[Created] {
 	for _, i := range d.creates {
 		d.results[i].Value.State = state.PublicWaiting

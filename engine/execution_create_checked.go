@@ -6,8 +6,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// checkedSpecs are the specs of a batch that were checked last and passed, each unlike the others. What is like one of
-// them, save in what [Engine.setOwn] sets, takes over what became of it.
+// checkedSpecs remembers the last valid specs of a batch that differ from each other. A spec that is like one of them
+// reuses its result, except for the fields that [Engine.setOwn] sets.
 type checkedSpecs struct {
 	at [4]int // indexes; the newest is at next-1
 	n  int
@@ -28,7 +28,8 @@ func (k *checkedSpecs) add(i int) {
 	k.n++
 }
 
-// isLike says whether two specs differ in id, payload, priority and tags at most, and neither has an idempotency key.
+// isLike reports whether two specs differ at most in id, payload, priority and tags, and neither has an idempotency
+// key.
 func (s *ExecutionSpec) isLike(other *ExecutionSpec) bool {
 	return s.Kind == other.Kind && s.Lane == other.Lane && s.Namespace == other.Namespace &&
 		s.Flow == other.Flow && s.Policy == other.Policy && s.QuotaPolicy == other.QuotaPolicy &&
@@ -38,7 +39,7 @@ func (s *ExecutionSpec) isLike(other *ExecutionSpec) bool {
 		s.mistake == nil && other.mistake == nil
 }
 
-// setOwn checks and fills in what a spec has for itself, in the creation of a spec that it is like.
+// setOwn checks and sets the fields in which a spec differs from a similar one.
 func (e *Engine) setOwn(c *creation, spec, like *ExecutionSpec) error {
 	c.payload, c.priority, c.minted = spec.Payload, clampPriority(spec.Priority), false
 	if err := e.setID(c, *spec, id.LaneID(c.lane)); err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// creationKeys are the idempotency keys of some creations, locked.
+// creationKeys are the locked idempotency keys of some creations.
 type creationKeys struct {
 	taken map[scopedKey]takenKey // by an execution of an earlier call, within its window
-	held  map[scopedKey]int      // free; its row names the creation of this index until [Engine.settleKeys]
+	held  map[scopedKey]int      // free; until [Engine.settleKeys], the row names the creation at this index
 }
 
 // holdKeys locks the idempotency keys of creations.
@@ -30,8 +30,7 @@ func (e *Engine) holdKeys(ctx context.Context, tx db.DBTX, creations []creation)
 			first[creations[i].scope()] = i
 		}
 	}
-	// Taken keys that turn out to be gone when they are locked were rolled back or purged: begin again
-	// with them.
+	// A taken key that no longer exists when it is locked was rolled back or purged. Try again with those keys.
 	for pending := slices.SortedFunc(maps.Keys(first), scopedKey.compare); len(pending) > 0; {
 		insert := db.InsertCreationKeysParams{NowMs: e.nowMs()}
 		for _, key := range pending {
@@ -62,7 +61,7 @@ func (e *Engine) holdKeys(ctx context.Context, tx db.DBTX, creations []creation)
 	return keys, e.readTaken(ctx, tx, &keys)
 }
 
-// takeFormerKeys notes which keys are taken by rows of the former scope, and returns the others.
+// takeFormerKeys records the keys that are taken by rows of the former scope, and returns the others.
 func (e *Engine) takeFormerKeys(
 	ctx context.Context, tx db.DBTX, keys *creationKeys, creations []creation, first map[scopedKey]int, pending []scopedKey,
 ) ([]scopedKey, error) {
@@ -87,7 +86,7 @@ func (e *Engine) takeFormerKeys(
 	return slices.DeleteFunc(pending, func(key scopedKey) bool { _, taken := keys.taken[key]; return taken }), nil
 }
 
-// takeKeys locks taken keys, and returns those that are gone.
+// takeKeys locks taken keys, and returns those that no longer exist.
 func (e *Engine) takeKeys(ctx context.Context, tx db.DBTX, keys *creationKeys, pending []scopedKey) ([]scopedKey, error) {
 	if len(pending) == 0 {
 		return nil, nil
@@ -115,7 +114,7 @@ func (e *Engine) takeKeys(ctx context.Context, tx db.DBTX, keys *creationKeys, p
 	return slices.DeleteFunc(pending, func(key scopedKey) bool { return found[key] }), nil
 }
 
-// readTaken reads the executions that taken keys name.
+// readTaken reads the executions of taken keys.
 func (e *Engine) readTaken(ctx context.Context, tx db.DBTX, keys *creationKeys) error {
 	if len(keys.taken) == 0 {
 		return nil
@@ -139,18 +138,17 @@ func (e *Engine) readTaken(ctx context.Context, tx db.DBTX, keys *creationKeys) 
 	return nil
 }
 
-// noCreation is the index of no creation: the row of a key names an execution of an earlier call, whose window
-// has passed.
+// noCreation is the index of no creation. The key's row names an execution of an earlier call whose window has passed.
 const noCreation = -1
 
-// A dealing is the outcome of creations one after the other.
+// A dealing is the outcome of creations in sequence.
 type dealing struct {
-	results []Outcome[Created] // with the id of the execution that a duplicate is one of
-	creates []int              // the indexes of those that are created
-	owner   map[scopedKey]int  // which creation a key goes to
+	results []Outcome[Created] // a duplicate has the existing execution's id
+	creates []int              // indexes of the new executions
+	owner   map[scopedKey]int  // index of the creation that gets a key
 }
 
-// deal decides creations in their order: a taken key, then an id that exists already, makes a duplicate.
+// deal decides creations in order. A taken key, or else an existing id, makes a creation a duplicate.
 func deal(creations []creation, keys creationKeys, existing map[id.ExecutionID]bool) dealing {
 	d := dealing{
 		results: make([]Outcome[Created], len(creations)), creates: make([]int, 0, len(creations)), owner: make(map[scopedKey]int),
@@ -181,7 +179,7 @@ func deal(creations []creation, keys creationKeys, existing map[id.ExecutionID]b
 	return d
 }
 
-// taken tells which execution has the key of a creation, and why the creation does not repeat that one's.
+// taken returns the execution that has a creation's key, and an error if the creation does not repeat that one's.
 func (d dealing) taken(c *creation, creations []creation, keys creationKeys) (id.ExecutionID, error, bool) {
 	if !c.keyed() {
 		return id.ExecutionID{}, nil, false
@@ -200,7 +198,8 @@ func (d dealing) taken(c *creation, creations []creation, keys creationKeys) (id
 	return earlier.id, nil, true
 }
 
-// fresh returns the creations that create something. IDs that others may give too stand in the order of locks.
+// fresh returns the creations that create an execution. If any of their ids were given by callers, they are in lock
+// order.
 func (d dealing) fresh(creations []creation) []creation {
 	fresh := creations
 	if len(d.creates) < len(creations) {
@@ -215,7 +214,7 @@ func (d dealing) fresh(creations []creation) []creation {
 	return fresh
 }
 
-// wantAll refuses creations of which one carries a key that is taken.
+// wantAll returns an error if the key of any creation is taken.
 func (d dealing) wantAll(creations []creation) error {
 	for i, result := range d.results {
 		switch {
@@ -228,8 +227,7 @@ func (d dealing) wantAll(creations []creation) error {
 	return nil
 }
 
-// outcomes returns what became of the creations once those that create something were inserted; who has no row
-// there existed already.
+// outcomes returns the outcomes of the creations after the insert. Those without an inserted row existed already.
 func (d dealing) outcomes(created map[id.ExecutionID]Created) []Outcome[Created] {
 	for _, i := range d.creates {
 		value := &d.results[i].Value
@@ -239,8 +237,8 @@ func (d dealing) outcomes(created map[id.ExecutionID]Created) []Outcome[Created]
 	return d.results
 }
 
-// insertDealt inserts what has to be created when creations are held against the keys, against what exists, and
-// against those before them.
+// insertDealt inserts the creations that are no duplicates of the keys, of existing executions or of creations before
+// them.
 func (e *Engine) insertDealt(
 	ctx context.Context, tx *txn, flow *id.FlowID, creations []creation, keys creationKeys,
 ) (dealing, map[id.ExecutionID]Created, error) {
@@ -254,8 +252,8 @@ func (e *Engine) insertDealt(
 		plan.noteExisting(creations, created, existing)
 		return deal(creations, keys, existing), created, nil
 	}
-	// What one of these becomes decides about those after it, so it has to be known which ids exist. Others may
-	// create some of them meanwhile; then it is decided anew.
+	// Each creation may decide those after it, so the existing ids must be known. If other transactions create some of
+	// them in the meantime, decide again.
 	if err := e.readExisting(ctx, tx, creations, existing); err != nil {
 		return dealing{}, nil, err
 	}
@@ -288,7 +286,7 @@ func (d dealing) noteExisting(creations []creation, created map[id.ExecutionID]C
 	}
 }
 
-// interdependent says whether an id or a key stands twice.
+// interdependent reports whether an id or a key occurs twice.
 func interdependent(creations []creation) bool {
 	ids, keys := make(map[id.ExecutionID]bool), make(map[scopedKey]bool)
 	for i := range creations {
@@ -319,7 +317,7 @@ func (e *Engine) readExisting(ctx context.Context, tx db.DBTX, creations []creat
 	return err
 }
 
-// settleKeys gives the keys held to the creations that they go to; one that goes to none is given back.
+// settleKeys assigns the held keys to the creations that own them, and deletes the unowned ones.
 func (e *Engine) settleKeys(ctx context.Context, tx db.DBTX, creations []creation, keys creationKeys, plan dealing) error {
 	reuse := db.ReuseCreationKeysParams{NowMs: e.nowMs()}
 	var unused db.DropCreationKeysParams

@@ -11,10 +11,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// scopedKey is an idempotency key where it holds.
+// scopedKey is an idempotency key within its scope.
 type scopedKey struct {
 	partition      int16
-	namespace, key string // key as it is stored: [creation.setKey]
+	namespace, key string // key as stored: [creation.setKey]
 }
 
 func (k scopedKey) compare(other scopedKey) int {
@@ -25,12 +25,12 @@ func (k scopedKey) compare(other scopedKey) int {
 	)
 }
 
-// scopeMark begins every stored key that says its scope. No caller's key begins with it, so that a stored key of the former
-// scope, which is the caller's alone, is never taken for one.
+// scopeMark begins every stored key that includes its scope. No caller's key begins with it, so a stored key of the
+// former scope, which is the caller's key alone, can't be mistaken for one.
 const scopeMark = "\x01"
 
-// setKey sets the idempotency key, and the text that is stored for it: the lane, or the flow of a member, the kind and the
-// key. The lengths of the first two keep different ones apart.
+// setKey sets the idempotency key and its stored form: the lane or a member's flow, the kind and the key. The lengths
+// of the first two make it unambiguous.
 func (c *creation) setKey(key id.IdempotencyKey) error {
 	if key == "" {
 		return nil
@@ -47,19 +47,19 @@ func (c *creation) setKey(key id.IdempotencyKey) error {
 	return nil
 }
 
-// keyed says whether a creation has an idempotency key that is looked at.
+// keyed reports whether a creation has an idempotency key with a window.
 func (c creation) keyed() bool { return c.key != "" && c.windowMs > 0 }
 
 func (c creation) scope() scopedKey { return scopedKey{c.id.Partition(), c.namespace, c.storedKey} }
 
-// takenKey is the execution that a key names. Without facts it can no longer be compared: it is gone, or a result may have
-// replaced its payload.
+// takenKey is the execution that a key names. Without facts it can't be compared any more: it was deleted, or a result
+// may have replaced its payload.
 type takenKey struct {
 	id    id.ExecutionID
 	facts *db.ReadKeyedExecutionsRow
 }
 
-// conflict returns why a creation does not repeat that of the execution, or nil.
+// conflict returns an error if a creation does not repeat that of the execution, and nil otherwise.
 func (k takenKey) conflict(c *creation) error {
 	switch f := k.facts; {
 	case f == nil:
@@ -78,7 +78,7 @@ func (k takenKey) conflict(c *creation) error {
 	return nil
 }
 
-// digestOf is the digest of a payload as [db.Queries.ReadKeyedExecutions] reads it.
+// digestOf returns the digest of a payload in the form that [db.Queries.ReadKeyedExecutions] reads.
 func digestOf(payload []byte) string {
 	digest := sha256.Sum256(payload)
 	return hex.EncodeToString(digest[:])

@@ -12,11 +12,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// ExecutionSnapshot is an execution at one moment.
+// ExecutionSnapshot is the state of an execution at one moment.
 type ExecutionSnapshot struct {
 	ID                   id.ExecutionID
 	Flow                 *id.FlowID // nil outside a flow
-	Node                 string     // its key in the flow, where it was created as a node; "" elsewhere
+	Node                 string     // its key in the flow if it was created as a node; "" otherwise
 	Lane                 id.LaneID
 	Namespace            id.Namespace
 	Kind                 string
@@ -24,50 +24,50 @@ type ExecutionSnapshot struct {
 	Tags                 map[string]string
 	RequiredCapabilities id.Capabilities
 
-	// State is the whole state; State.Public is what to show. It is repaired where another program left
-	// the stored one behind. What has ended waits for nothing: it has no blocking reason and no detail.
+	// State is the complete state; show State.Public to users. It is corrected if another program left the stored state
+	// outdated. An ended execution has no blocking reason or detail.
 	State              state.Vector
 	BlockingDetail     string
 	CancellationReason string
 	CancelledBy        string
-	FailureReason      string // of an execution that ended; a retried failure is kept with its attempt
+	FailureReason      string // of an ended execution; a retried failure is stored with its attempt
 
 	CreatedAt      time.Time
-	StartedAt      time.Time // first claim ever; zero before it
+	StartedAt      time.Time // first claim; zero before it
 	EndedAt        time.Time // zero until it ends
 	LastMutationAt time.Time
 	DelayUntil     time.Time // zero unless delayed
-	Deadline       time.Time // zero when it has none
+	Deadline       time.Time // zero if it has none
 
 	Attempt     *AttemptSnapshot // nil before the first claim
-	Lease       *LeaseSnapshot   // nil while nobody holds one
-	Waitpoint   *id.WaitpointID  // what a suspended execution waits for
-	Attempts    int              // made so far; the index that the next new one gets
+	Lease       *LeaseSnapshot   // nil if it is not leased
+	Waitpoint   *id.WaitpointID  // set while it is suspended
+	Attempts    int              // made so far; also the index of the next new one
 	Retries     int              // scheduled so far
-	LeasesLost  int              // leases that ran out
+	LeasesLost  int              // expired leases
 	BudgetIDs   []id.BudgetID
 	QuotaPolicy *id.QuotaPolicyID
 }
 
 // AttemptSnapshot is the current attempt of an execution.
 type AttemptSnapshot struct {
-	ID    id.AttemptID // zero where another program kept none
+	ID    id.AttemptID // zero if another program stored none
 	Index int
 }
 
-// LeaseSnapshot is the lease that is recorded on the current attempt; it may have run out.
+// LeaseSnapshot is the lease recorded on the current attempt. It may have expired.
 type LeaseSnapshot struct {
-	ID        id.LeaseID // zero where another program kept none
+	ID        id.LeaseID // zero if another program stored none
 	Epoch     int64
 	Attempt   int
 	Instance  id.WorkerInstanceID
 	ExpiresAt time.Time
 }
 
-// DescribeExecution returns an execution.
+// DescribeExecution returns the current state of an execution.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput] for an id of a partition that this database does not have; [ErrCorruption]
-// naming the column that holds a value this library does not know. One statement; locks nothing.
+// Errors: [ErrNotFound]; [ErrInvalidInput] if the id's partition does not exist in this database; [ErrCorruption]
+// naming the column with an unknown value. One statement; takes no locks.
 func (e *Engine) DescribeExecution(ctx context.Context, x id.ExecutionID) (*ExecutionSnapshot, error) {
 	const op = "describe execution"
 	row, err := e.getExecution(ctx, x)
@@ -78,7 +78,7 @@ func (e *Engine) DescribeExecution(ctx context.Context, x id.ExecutionID) (*Exec
 	return snapshot, wrap(op, err)
 }
 
-// rawExecution is what reads take from raw_fields. A document that is no object reads as empty.
+// rawExecution has the fields that reads use from raw_fields. A document that is not an object reads as empty.
 type rawExecution struct {
 	Namespace       string          `json:"namespace"`
 	Kind            string          `json:"execution_kind"`
@@ -95,7 +95,7 @@ type rawExecution struct {
 	Node            string          `json:"ffx_node_key"`
 }
 
-// number reads a count or instant that is stored as a JSON string or number; -1: it is neither.
+// number reads a count or time stored as a JSON string or number. It returns -1 for anything else.
 func number(raw json.RawMessage) int64 {
 	var text string
 	if json.Unmarshal(raw, &text) != nil {
@@ -167,7 +167,7 @@ func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, 
 	return s, nil
 }
 
-// vectorOf maps the stored state; the first literal that is not known is the error.
+// vectorOf maps the stored state. The first unknown literal is the error.
 func vectorOf(row *db.GetExecutionRow, raw *rawExecution) (v state.Vector, err error) {
 	if v.Phase, err = normalise.LifecyclePhase(row.LifecyclePhase); err != nil {
 		return v, corrupt("ff_exec_core.lifecycle_phase", err)
@@ -200,19 +200,19 @@ func vectorOf(row *db.GetExecutionRow, raw *rawExecution) (v state.Vector, err e
 	})
 	v.Public = state.Effective(v.Public, v.Phase, v.Eligibility, v.Outcome)
 	if v.Phase.Terminal() {
-		v.Blocking = state.NotBlocked // another program left it behind
+		v.Blocking = state.NotBlocked // left behind by another program
 	}
 	return v, nil
 }
 
-// setTimes tells the wake-up from the deadline: another program keeps both in one column, or the first
-// only in raw_fields.
+// setTimes separates the wake-up time from the deadline. Another program stores both in one column, or the former only
+// in raw_fields.
 func (s *ExecutionSnapshot) setTimes(row *db.GetExecutionRow, rawDelay int64) {
 	deadline := row.FfxExecutionDeadlineMs
 	if deref(deadline) < 0 {
-		deadline = new(-*deadline) // put away with the end of the execution
+		deadline = new(-*deadline) // negated when the execution ended
 		if s.State.Phase != state.Terminal {
-			deadline = nil // another program has taken the end back
+			deadline = nil // another program has undone the end
 		}
 	}
 	delayed := s.State.Eligibility == state.NotEligibleUntilTime
@@ -223,7 +223,7 @@ func (s *ExecutionSnapshot) setTimes(row *db.GetExecutionRow, rawDelay int64) {
 			due = min(due, *deadline)
 		}
 		if deref(row.DeadlineAtMs) != due {
-			wake = nil // of an earlier delay: another program has written the column since
+			wake = nil // from an earlier delay: another program has written the column since
 		}
 	}
 	switch {

@@ -7,13 +7,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// heldExecution is an execution whose row and current attempt a transaction has locked, and what a statement begun after
-// that has read. The current attempt is the newest up to the pointer of the execution.
+// heldExecution is an execution whose row and current attempt are locked by a transaction, with the values that a later
+// statement read. The current attempt is the newest up to the execution's pointer.
 //
-// Its predicates take what other programs store too, and tell nothing of a literal that nobody knows: [heldExecution.check].
+// Its predicates accept the literals of other programs too. They don't report unknown ones; [heldExecution.check] does.
 type heldExecution struct {
 	id   id.ExecutionID
-	busy bool // somebody else holds one of the rows: what was read decides nothing
+	busy bool // another transaction holds one of the rows, so the values decide nothing
 	*db.ReadHeldExecutionsRow
 }
 
@@ -21,13 +21,13 @@ func (x *heldExecution) forecast() forecast {
 	return forecast{x.FlowID, x.LifecyclePhase, x.LostTooOften}
 }
 
-// check refuses an execution one of whose states nobody knows.
+// check refuses an execution with an unknown state literal.
 func (x *heldExecution) check() error {
 	_, err := x.vector()
 	return err
 }
 
-// vector is the states of the execution.
+// vector returns the states of the execution.
 func (x *heldExecution) vector() (v state.Vector, err error) {
 	if v.Phase, err = normalise.LifecyclePhase(x.LifecyclePhase); err != nil {
 		return v, corrupt("ff_exec_core.lifecycle_phase", err)
@@ -51,7 +51,7 @@ func (x *heldExecution) vector() (v state.Vector, err error) {
 	return v, nil
 }
 
-// outcome is how the execution ended, none while it has not.
+// outcome returns how the execution ended, or none if it has not.
 func (x *heldExecution) outcome() state.TerminalOutcome {
 	phase, err := normalise.LifecyclePhase(x.LifecyclePhase)
 	if err != nil {
@@ -70,7 +70,7 @@ func (x *heldExecution) outcome() state.TerminalOutcome {
 	})
 }
 
-// ended is what a call is told that an execution has ended.
+// ended returns the error for a call on an ended execution.
 func (x *heldExecution) ended() error {
 	failure := x.CancellationReason
 	if failure == "" {
@@ -91,7 +91,7 @@ func (x *heldExecution) terminal() bool { return isTerminalPhase(x.LifecyclePhas
 
 func (x *heldExecution) active() bool { return x.LifecyclePhase == "active" }
 
-// resumable: its suspension was satisfied, and nobody has claimed it since.
+// resumable reports whether its suspension was satisfied and it was not claimed since.
 func (x *heldExecution) resumable() bool { return x.PublicState == "resumable" }
 
 func (x *heldExecution) runnable() bool {
@@ -102,27 +102,27 @@ func (x *heldExecution) runnable() bool {
 	return false
 }
 
-// free: nobody owns it.
+// free reports whether it has no owner.
 func (x *heldExecution) free() bool {
 	return x.OwnershipState == "unowned" || x.OwnershipState == "released"
 }
 
-// eligible: a worker may claim it, by a grant or without.
+// eligible reports whether a worker may claim it, with a grant or without.
 func (x *heldExecution) eligible() bool {
 	return x.EligibilityState == "eligible_now" || x.EligibilityState == "pending_claim"
 }
 
-// granted: a worker was granted to claim it, and has not yet.
+// granted reports whether a worker has a grant for it and has not claimed it yet.
 func (x *heldExecution) granted() bool {
 	return x.runnable() && x.free() && x.EligibilityState == "pending_claim"
 }
 
 func (x *heldExecution) interrupted() bool { return x.AttemptState == "attempt_interrupted" }
 
-// started: it has a current attempt.
+// started reports whether it has a current attempt.
 func (x *heldExecution) started() bool { return x.CurrentIndex >= 0 }
 
-// leased: the lease of its current attempt is recorded, live or not.
+// leased reports whether a lease of its current attempt is recorded, live or not.
 func (x *heldExecution) leased() bool {
 	switch x.OwnershipState {
 	case "leased", "lease_expired_reclaimable", "lease_revoked":
@@ -131,18 +131,18 @@ func (x *heldExecution) leased() bool {
 	return false
 }
 
-// live: the lease of its current attempt has not run out, whoever is thought to own it.
+// live reports whether the lease of its current attempt has not expired, whatever its ownership state.
 func (x *heldExecution) live() bool {
 	return x.started() && x.LeaseExpiresAtMs != nil && *x.LeaseExpiresAtMs > x.NowMs
 }
 
-// finished: its current attempt neither runs nor goes on later.
+// finished reports whether its current attempt neither runs nor continues later.
 func (x *heldExecution) finished() bool {
 	outcome, err := normalise.AttemptOutcome(x.CurrentOutcome)
 	return x.started() && err == nil && outcome.Finished(x.CurrentTerminalAtMs != nil)
 }
 
-// reclaimable: its worker lost the lease, and another may begin an attempt of its own.
+// reclaimable reports whether its worker lost the lease and another one may start a new attempt.
 func (x *heldExecution) reclaimable() bool {
 	if x.active() {
 		return x.OwnershipState == "lease_expired_reclaimable" || x.OwnershipState == "lease_revoked" || !x.live()
@@ -151,5 +151,5 @@ func (x *heldExecution) reclaimable() bool {
 		(x.CurrentOutcome == "lease_expired_reclaimable" || x.CurrentOutcome == "interrupted" && x.CurrentDelayUntilMs == nil)
 }
 
-// raisedEpoch is the fencing token that refuses every holder of the current attempt.
+// raisedEpoch returns the fencing token that refuses every holder of the current attempt.
 func (x *heldExecution) raisedEpoch() int64 { return max(x.HighestEpoch, x.CurrentEpoch) + 1 }

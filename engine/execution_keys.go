@@ -14,10 +14,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// keySource gives the executions that a listing looks at, in its order. Fewer than asked for: there are no more.
+// keySource returns the next executions that a listing examines, in its order. Fewer than n mean that there are no
+// more.
 type keySource func(ctx context.Context, n int) ([]listKey, error)
 
-// keysOf chooses where a listing looks: where the fewest are looked at that do not fit.
+// keysOf chooses the source with which a listing examines the fewest executions that don't match.
 func (e *Engine) keysOf(ctx context.Context, f *ExecutionFilter, after *listKey) (keySource, error) {
 	if f.Order == ClaimOrder {
 		return (&queuedKeys{e: e, filter: f, after: after}).next, nil
@@ -34,7 +35,7 @@ func (e *Engine) keysOf(ctx context.Context, f *ExecutionFilter, after *listKey)
 	return e.newTimedKeys(f, after).next, nil
 }
 
-// inPartition says whether a filter lists what is in a partition.
+// inPartition reports whether a filter includes a partition.
 func (f *ExecutionFilter) inPartition(partition int16) bool {
 	return f.Partition == nil || *f.Partition == int(partition)
 }
@@ -54,7 +55,7 @@ func (f *ExecutionFilter) compareKeys(a, b listKey) int {
 	return c
 }
 
-// orderedKeys goes along the primary key.
+// orderedKeys reads along the primary key.
 type orderedKeys struct {
 	e      *Engine
 	filter *ExecutionFilter
@@ -78,8 +79,8 @@ func (s *orderedKeys) next(ctx context.Context, n int) ([]listKey, error) {
 	return keys, nil
 }
 
-// span is what a listing along the primary key lies between: an execution, or a place before all of them, and the last
-// partition.
+// span returns the bounds of a listing along the primary key: an execution, or a position before all of them, and the
+// last partition.
 func (e *Engine) span(f *ExecutionFilter, after *listKey) (from id.ExecutionID, to int16) {
 	to = int16(e.cfg.Partitions.WithDefaults().Flow - 1)
 	before := int16(-1)
@@ -96,7 +97,7 @@ var greatestExecution = id.ExecutionUUID{
 	255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
 }
 
-// queuedKeys goes along the queue of a lane.
+// queuedKeys reads along the queue of a lane.
 type queuedKeys struct {
 	e      *Engine
 	filter *ExecutionFilter
@@ -126,7 +127,7 @@ func (s *queuedKeys) next(ctx context.Context, n int) ([]listKey, error) {
 	return keys, nil
 }
 
-// heldKeys are executions that were looked up at once.
+// heldKeys are executions that were read at once.
 type heldKeys []listKey
 
 func (s *heldKeys) next(_ context.Context, n int) ([]listKey, error) {
@@ -136,7 +137,7 @@ func (s *heldKeys) next(_ context.Context, n int) ([]listKey, error) {
 	return keys, nil
 }
 
-// leasedKeys are the executions that somebody has a lease of; false: there are too many leases to look at all.
+// leasedKeys returns the leased executions, or false if there are too many leases to examine them all.
 func (e *Engine) leasedKeys(ctx context.Context, f *ExecutionFilter, after *listKey) (*heldKeys, bool, error) {
 	rows, err := e.q.ListLeasedKeys(ctx, e.reader(), db.ListLeasedKeysParams{
 		MaxItems: maxLeased, WorkerID: string(f.Worker), WorkerInstanceID: string(f.Instance),
@@ -158,31 +159,31 @@ func (e *Engine) leasedKeys(ctx context.Context, f *ExecutionFilter, after *list
 	return &keys, true, nil
 }
 
-// timedKeys merges the partitions by id. It reads a few ids of each, and more of those that it has come to the end of,
-// so that it reads little more than it gives, whether the executions are spread over all partitions or stand in one.
+// timedKeys merges the partitions by id. It reads a few ids of each partition, and more of those it has exhausted. So
+// it reads little more than it returns, whether the executions are in all partitions or in one.
 type timedKeys struct {
 	e      *Engine
 	filter *ExecutionFilter
 	list   timedSource
 	to     id.ExecutionUUID // the last id to list
 	tails  []partitionTail
-	keys   []listKey // read and not given, in order
+	keys   []listKey // read but not returned yet, in order
 	take   int
 }
 
-// timedSource gives up to take ids of each partition, from one on, in the order of the listing, to a last one.
+// timedSource returns up to take ids of each partition, from a first to a last one, in the order of the listing.
 type timedSource func(ctx context.Context, partitions []int16, from []pgtype.UUID, to pgtype.UUID, take int32) ([]listKey, error)
 
-// partitionTail is what is left to read of a partition.
+// partitionTail is the unread part of a partition.
 type partitionTail struct {
 	partition int16
-	from      id.ExecutionUUID // the next id that it may have
-	last      listKey          // the last one that was read
+	from      id.ExecutionUUID // the next possible id
+	last      listKey          // the last one read
 	read      bool
 	done      bool
 }
 
-// clockSkew is how far the clock that makes an id may be from the database's.
+// clockSkew is the allowed difference between the clock that makes an id and the database's.
 const clockSkew = 10 * time.Minute
 
 func (e *Engine) newTimedKeys(f *ExecutionFilter, after *listKey) *timedKeys {
@@ -204,7 +205,7 @@ func (e *Engine) newTimedKeys(f *ExecutionFilter, after *listKey) *timedKeys {
 		}
 		tail := partitionTail{partition: p, from: from}
 		if after != nil {
-			// The cursor's own id may stand in another partition too.
+			// The cursor's own id may exist in another partition too.
 			u := after.id.UUID()
 			if f.compareKeys(listKey{id: id.ExecutionIDFromRow(p, u)}, *after) > 0 {
 				tail.from = u
@@ -217,7 +218,7 @@ func (e *Engine) newTimedKeys(f *ExecutionFilter, after *listKey) *timedKeys {
 	return s
 }
 
-// idOfTime is the first id of a time, or with filler 255 the last one.
+// idOfTime returns the first id of a time, or the last one with filler 255.
 func idOfTime(t time.Time, filler byte) (u id.ExecutionUUID) {
 	ms := min(max(t.UnixMilli(), 0), 1<<48-1)
 	binary.BigEndian.PutUint64(u[:8], uint64(ms)<<16)
@@ -227,7 +228,7 @@ func idOfTime(t time.Time, filler byte) (u id.ExecutionUUID) {
 	return u
 }
 
-// beyond is the next id in the order of the listing; true: there is none.
+// beyond returns the next id in the order of the listing, and true if there is none.
 func (s *timedKeys) beyond(u id.ExecutionUUID) (id.ExecutionUUID, bool) {
 	for i := len(u) - 1; i >= 0; i-- {
 		if s.filter.Order == NewestFirst {
@@ -248,7 +249,7 @@ func (s *timedKeys) beyond(u id.ExecutionUUID) (id.ExecutionUUID, bool) {
 func (s *timedKeys) next(ctx context.Context, n int) ([]listKey, error) {
 	s.take = max(8, 2*n/max(len(s.tails), 1))
 	for {
-		// What stands before the last id read of every partition that has more, is complete.
+		// Keys up to the smallest last id of the partitions with more ids are complete.
 		var horizon *listKey
 		for i := range s.tails {
 			if t := &s.tails[i]; !t.done && t.read && (horizon == nil || s.filter.compareKeys(t.last, *horizon) < 0) {
@@ -332,10 +333,10 @@ func (e *Engine) timedExecutionKeys(order ListOrder) timedSource {
 	}
 }
 
-// FindExecution returns the whole id of the execution with a uuid, which alone does not say its partition.
+// FindExecution returns the full id of the execution with a uuid. The uuid alone does not determine its partition.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput] where callers gave the same uuid to executions of several partitions: the
-// reason names them. One statement, which looks into each partition; locks nothing.
+// Errors: [ErrNotFound]; [ErrInvalidInput] if callers gave the same uuid to executions of several partitions, with
+// their ids in the reason. One statement, which probes each partition; takes no locks.
 func (e *Engine) FindExecution(ctx context.Context, u id.ExecutionUUID) (id.ExecutionID, error) {
 	const op = "find execution"
 	params := db.FindExecutionParams{ExecutionID: u}

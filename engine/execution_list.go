@@ -15,21 +15,21 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// ExecutionSummary is an execution as listings have it.
+// ExecutionSummary is an execution in a listing.
 type ExecutionSummary struct {
 	ID         id.ExecutionID
 	Flow       *id.FlowID // nil outside a flow
-	Node       string     // its key in the flow, where it was created as a node; "" elsewhere
+	Node       string     // its key in the flow if it was created as a node; "" otherwise
 	Lane       id.LaneID
 	Kind       string
 	State      state.PublicState
 	Outcome    state.TerminalOutcome // none until it has ended
-	LeasesLost int                   // leases that ran out
+	LeasesLost int                   // expired leases
 	CreatedAt  time.Time
 	EndedAt    time.Time // zero until it has ended
 
-	// Err is a [*CorruptionError] where what is stored cannot be read. There is no State and no Outcome then; the others
-	// are listed.
+	// Err is a [*CorruptionError] if a stored value can't be read. State and Outcome are empty then. Other executions
+	// are still listed.
 	Err error
 }
 
@@ -38,65 +38,65 @@ type ListOrder int
 
 // The orders.
 const (
-	// ByID lists by partition, then id: every execution that is there from the first page to the last one is listed once.
+	// ByID lists by partition, then id. Every execution that exists from the first page to the last is listed once.
 	ByID ListOrder = iota
 
-	// NewestFirst and OldestFirst list by id over all partitions. An id that this library makes begins with the time it
-	// was made at; one that a caller made in another way stands where its bytes put it.
+	// NewestFirst and OldestFirst list by id over all partitions. An id made by this library starts with its time;
+	// other ids sort by their bytes.
 	NewestFirst
 	OldestFirst
 
-	// ClaimOrder lists what is claimable on the filter's lane, in the order in which it will be claimed.
+	// ClaimOrder lists the claimable executions of the filter's lane, in the order in which they will be claimed.
 	ClaimOrder
 )
 
-// ExecutionFilter says which executions are listed, and in which order. The zero value lists all. What fits more than
-// one field has to fit them all.
+// ExecutionFilter selects executions to list, and their order. The zero value lists all. An execution must match all
+// fields.
 //
-// There is no index on most of this, because creations, claims and completions would pay for it: a page looks at up to
-// [MaxExamined] executions in its order, some tenths of a second of the server's time, and may be short, or empty, with a cursor that
-// goes on behind them. What that costs less:
+// Most fields have no index, because creations, claims and completions would pay for it. A page examines up to
+// [MaxExamined] executions in its order, which takes some tenths of a second of server time. It may be short or empty,
+// with a cursor that continues after them. Cheaper are:
 //
-//   - Worker, Instance, or the state active: by the lease timers. All leases are looked at for each page, as long as
-//     there are at most 50,000.
-//   - ClaimOrder: by the queue of the lane, whatever else there is.
-//   - CreatedFrom, CreatedBefore with NewestFirst or OldestFirst: only ids of that time are looked at, and of ten
-//     minutes before and after, as clocks may differ. Those whose ids say another time than that are listed by ByID alone:
-//     ids that a caller made, and executions with an [ExecutionSpec.CreatedAt] of their own.
-//   - Nothing but Partition: as many as the page has.
+//   - Worker, Instance or the state active: read from the lease timers. Each page examines all leases, if there are at
+//     most 50,000.
+//   - ClaimOrder: reads only the lane's queue.
+//   - CreatedFrom and CreatedBefore with NewestFirst or OldestFirst: reads only ids of that time, and of ten minutes
+//     before and after, because clocks differ. If an id has another time, because a caller made it or set
+//     [ExecutionSpec.CreatedAt], only ByID lists its execution.
+//   - Nothing but Partition: reads as many as the page has.
 type ExecutionFilter struct {
-	Partition *int // those of one partition; nil: of all
+	Partition *int // a single partition; nil for all
 
 	Lane          id.LaneID
 	Kind          string
-	State         state.PublicState // one that cannot be read fits none
+	State         state.PublicState // an unreadable state matches none
 	Tag           TagFilter
 	CreatedFrom   time.Time // inclusive
 	CreatedBefore time.Time // exclusive
 
-	// Worker and Instance are who holds the lease.
+	// Worker and Instance of the lease's holder.
 	Worker   id.WorkerID
 	Instance id.WorkerInstanceID
 
 	Order ListOrder
 }
 
-// TagFilter is a tag that an execution has to have, with exactly this value; the zero value stands for none.
+// TagFilter requires a tag with exactly this value. The zero value requires none.
 type TagFilter struct{ Key, Value string }
 
-// MaxExamined is how many executions are looked at for a page of those that fit a filter.
+// MaxExamined is the largest number of executions that a filtered page examines.
 const MaxExamined = 10_000
 
-// maxLeased is how many leases are looked at to list what is held.
+// maxLeased is the largest number of leases that a page examines.
 const maxLeased = 50_000
 
-// ListExecutions returns the executions that fit a filter, in its order, after a cursor: [Page.Next] of the page
-// before, "" for the first page. A limit of 0, or above [MaxPage], is taken as that. What is created meanwhile, or
-// changes its state, is in a later page or in none. Only an empty Next says that there is no more: a page may be short,
-// or empty, because nothing it looked at fits ([ExecutionFilter] says how much that is).
+// ListExecutions returns a page of the executions that match a filter, in its order. after is the [Page.Next] of the
+// previous page, or "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage]. Executions that are created
+// or change state in the meantime may appear on a later page or not at all. Only an empty Next means the end: a page
+// may be short or empty because few of the examined executions match (see [ExecutionFilter]).
 //
-// Errors: [ErrInvalidInput] for a filter that nothing can fit, a negative limit, or a cursor of another listing or
-// filter. One statement, with a filter or an order two or more; locks nothing.
+// Errors: [ErrInvalidInput] for a filter that can't match, a negative limit, or a cursor of another listing or filter.
+// One statement, or more with a filter or an order; takes no locks.
 func (e *Engine) ListExecutions(
 	ctx context.Context, filter ExecutionFilter, after string, limit int,
 ) (Page[ExecutionSummary], error) {
@@ -105,8 +105,8 @@ func (e *Engine) ListExecutions(
 	return page, wrap(op, err)
 }
 
-// Executions goes through the executions as [Engine.ListExecutions] lists them, a page at a time, to the end: with a
-// filter that few fit it looks at all of them.
+// Executions iterates over the executions that [Engine.ListExecutions] lists, a page at a time, to the end. With a
+// filter that few match, it examines all executions.
 func (e *Engine) Executions(ctx context.Context, filter ExecutionFilter) iter.Seq2[ExecutionSummary, error] {
 	return pages(func(after string) (Page[ExecutionSummary], error) {
 		return e.ListExecutions(ctx, filter, after, MaxPage)
@@ -144,13 +144,13 @@ func (e *Engine) listExecutions(
 	})
 }
 
-// examine fills a page of a list, which goes on behind last, with those keys of a source that fit. It looks at chunk of
-// them first, and at [MaxExamined] at most.
+// examine fills a page of a list after last with the matching keys of a source. It examines chunk keys first, and at
+// most [MaxExamined] altogether.
 func examine[T any](
 	ctx context.Context, list string, last *listKey, limit, chunk int, next keySource,
 	fitting func(keys []listKey) (map[id.ExecutionID]T, error),
 ) (page Page[T], err error) {
-	// One more than the page holds tells whether there are more. Each chunk is larger than the one before.
+	// One item beyond the page's limit shows that there are more. Each chunk is larger than the last one.
 	for examined := 0; ; chunk *= 3 {
 		chunk = min(chunk, MaxExamined-examined)
 		keys, err := next(ctx, chunk)
@@ -212,10 +212,10 @@ func (f *ExecutionFilter) list() string {
 	return list + rest
 }
 
-// listQuery is a filter as the statement takes it.
+// listQuery is a filter in the form of the statement's parameters.
 type listQuery struct {
 	db.ListNamedExecutionsParams
-	selective bool // it may leave executions out
+	selective bool // it may exclude executions
 }
 
 // queryOf checks a filter.
@@ -267,7 +267,7 @@ func (e *Engine) queryOf(f *ExecutionFilter) (query listQuery, err error) {
 	return query, nil
 }
 
-// checkPartition refuses a partition that this database does not have.
+// checkPartition refuses a partition that does not exist in this database.
 func (e *Engine) checkPartition(p *int) error {
 	if partitions := int(e.cfg.Partitions.WithDefaults().Flow); p != nil && (*p < 0 || *p >= partitions) {
 		return invalid("partition", fmt.Sprintf("must be between 0 and %d", partitions-1))
@@ -275,7 +275,7 @@ func (e *Engine) checkPartition(p *int) error {
 	return nil
 }
 
-// createdBetween are the two instants of a filter in milliseconds, nil for one that is not given.
+// createdBetween returns the two times of a filter in milliseconds, nil if not set.
 func createdBetween(from, before time.Time) (fromMs, beforeMs *int64, err error) {
 	since, err := instant("created from", from)
 	if err != nil {
@@ -297,7 +297,7 @@ func createdBetween(from, before time.Time) (fromMs, beforeMs *int64, err error)
 	return fromMs, beforeMs, nil
 }
 
-// storedPhases are the stored phases that an execution of a public state can have; empty: any.
+// storedPhases returns the stored phases that executions of a public state can have; empty for any.
 func storedPhases(s state.PublicState) []string {
 	switch {
 	case s == "":
@@ -310,7 +310,7 @@ func storedPhases(s state.PublicState) []string {
 	return []string{"runnable", "submitted", "pending", "eligible", "blocked"}
 }
 
-// fitting returns those of the executions that fit the filter.
+// fitting returns the executions that match the filter.
 func (e *Engine) fitting(
 	ctx context.Context, filter *ExecutionFilter, query listQuery, keys []listKey,
 ) (map[id.ExecutionID]ExecutionSummary, error) {
@@ -339,7 +339,7 @@ func (e *Engine) fitting(
 	return fitting, nil
 }
 
-// listKey is a place in a listing: an execution, and in claim order what it stands in the queue by.
+// listKey is a position in a listing: an execution and, in claim order, its sort key in the queue.
 type listKey struct {
 	id          id.ExecutionID
 	rank        int64
@@ -359,7 +359,7 @@ func listCursor(list string, key *listKey) string {
 	return cursorOf(list, document)
 }
 
-// readListKey returns the place behind which a page begins; nil: it begins at the start.
+// readListKey returns the position after which a page starts, or nil for the start of the listing.
 func readListKey(list, cursor string) (*listKey, error) {
 	document, err := readCursor(list, cursor)
 	if err != nil || document == nil {
@@ -404,7 +404,7 @@ func summaryOf(row *db.ListExecutionsRow) ExecutionSummary {
 	}
 }
 
-// publicState derives what to show of an execution, and how it ended, from its stored literals.
+// publicState derives the public state and the outcome of an execution from its stored literals.
 func publicState(phase, eligibility, public string, facts normalise.TerminalFacts) (state.PublicState, state.TerminalOutcome, error) {
 	canonical, err := normalise.LifecyclePhase(phase)
 	if err != nil {

@@ -11,47 +11,47 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// An intervention says what a call does to executions by their ids, whoever holds them: an operator's, not a holder's.
-// R is what it answers for each.
+// An intervention is a call that changes executions by their ids, whether or not they are leased. It is an operator's
+// call, not a lease holder's. R is the answer for each of them.
 type intervention[R any] struct {
-	op string // begins every error
+	op string // prefix of every error
 
-	// needsFlow foresees from unlocked rows whether the exclusive lock of a member's flow is needed, and is asked again
-	// under the locks; nil: never.
+	// needsFlow reports whether the exclusive lock of a member's flow is needed. It is called with unlocked rows first,
+	// and again under the locks; nil means never.
 	needsFlow func(n int, x forecast) bool
 
-	// judge decides about an item by what was read under its locks: acts says that write is to act on it; otherwise
-	// answer or err is what becomes of it, and nothing is written.
+	// judge decides about an item from the values read under its locks. If acts, write changes it. Otherwise nothing is
+	// written, and answer or err is the item's result.
 	judge func(n int, x *heldExecution) (answer R, acts bool, err error)
 
-	// write acts on items, which are in lock order, each of another execution, and fills their answers.
+	// write changes items, which are in lock order and have distinct executions, and fills their answers.
 	write func(tx *txn, items []heldItem, answers []R) error
 
 	refused func(error) R
 }
 
-// heldItem is an item that an intervention acts on.
+// heldItem is an item that an intervention changes.
 type heldItem struct {
 	n int
 	*heldExecution
 }
 
-// forecast is what foresees whether a flow's lock is needed.
+// forecast has the values that decide whether a flow's lock is needed.
 type forecast struct {
 	flow         *id.FlowID
 	phase        string // as stored
 	lostTooOften bool   // one more lost lease ends it
 }
 
-// errManyFlows says that items are members of more flows than one transaction locks.
+// errManyFlows means that the items are members of more flows than one transaction locks.
 var errManyFlows = errors.New("too many flows for a transaction")
 
-// intervene acts on executions, each alone, and returns the answers in input order; [MaxBatch] to a transaction, and so
-// many flows as one may lock. What check, where it is not nil, refuses is left out. The same execution again is judged by
-// what became of the first. An error means that nothing happened.
+// intervene runs v on executions, each independently, and returns the answers in input order. It uses transactions of
+// up to [MaxBatch] executions and of as many flows as one may lock. Items that check refuses are left out; check may be
+// nil. A repeated execution is judged by the result of the first occurrence. An error means that nothing happened.
 //
-// For one execution it waits for what others hold, as the engine's transactions do. An impatient engine refuses with
-// [ErrBusy] what others hold, and acts on the rest.
+// For a single execution it waits for locks like the engine's other transactions. An impatient engine refuses locked
+// executions with [ErrBusy], and changes the rest.
 func intervene[R any](
 	ctx context.Context, e *Engine, ids []id.ExecutionID, check func(i int) error, v intervention[R],
 ) ([]R, error) {
@@ -94,8 +94,8 @@ func intervene[R any](
 	return answers, err
 }
 
-// run acts on items in a transaction and returns those that it acted on. In a caller's transaction it acts on all of
-// them or none: [errRefused].
+// run runs v on items in a transaction and returns the changed ones. In a caller's transaction it changes all of them
+// or none, and returns [errRefused] in that case.
 func (v intervention[R]) run(
 	ctx context.Context, e *Engine, tx *txn, ids []id.ExecutionID, items []int, answers []R,
 ) (acted []int, err error) {
@@ -139,14 +139,14 @@ func (v intervention[R]) run(
 	return acted, v.write(tx, acting, answers)
 }
 
-// refuse is the answer to an item for which nothing was written.
+// refuse returns the answer to an item for which nothing was written.
 func (v intervention[R]) refuse(err error) R { return v.refused(wrap(v.op, err)) }
 
 func (v intervention[R]) needs(n int, x forecast) bool {
 	return v.needsFlow != nil && x.flow != nil && v.needsFlow(n, x)
 }
 
-// holdFlows locks the flows that items are foreseen to need, and returns the items that it got them for.
+// holdFlows locks the flows that items are expected to need, and returns the items whose flows it locked.
 func (v intervention[R]) holdFlows(
 	ctx context.Context, e *Engine, tx *txn, ids []id.ExecutionID, items []int, answers []R,
 ) (held *flowSet, free []int, err error) {
@@ -184,9 +184,9 @@ func (v intervention[R]) holdFlows(
 	return held, free, nil
 }
 
-// inParts runs items in a transaction: again without those that were refused, where it is a part of the caller's; again
-// with the locks that it turned out to need; and in halves where it met a lock that could not be foreseen or skipped,
-// until what is held by others is alone and refused. An error means that nothing happened to any of items.
+// inParts runs items in a transaction. In a caller's transaction it repeats the run without the refused items. If the
+// run needs further locks, it repeats the run with them. If it meets a lock that can't be foreseen or skipped, it runs
+// each half separately, until a locked item is alone and refused. An error means that nothing happened to any of items.
 func inParts(
 	ctx context.Context, e *Engine, op string, items []int, run func(tx *txn, items []int) (accepted []int, err error), refuse func(n int, err error),
 ) error {
@@ -229,8 +229,8 @@ func inHalves(
 	return nil
 }
 
-// lockExecutions locks some of the executions, then their current attempts, and reads, after both, what is decided by;
-// by position in items. An impatient engine marks what others hold as busy.
+// lockExecutions locks some executions, then their current attempts, and then reads the values that decide about them,
+// by position in items. An impatient engine marks locked ones as busy.
 func (e *Engine) lockExecutions(ctx context.Context, tx *txn, ids []id.ExecutionID, items []int) ([]*heldExecution, error) {
 	held := make([]*heldExecution, len(items))
 	for ord, n := range items {
@@ -293,7 +293,7 @@ func (e *Engine) lockExecutions(ctx context.Context, tx *txn, ids []id.Execution
 	return held, err
 }
 
-// executionsOf renders some of the executions.
+// executionsOf converts some of the executions to arrays.
 func executionsOf(ids []id.ExecutionID, items []int) executionArrays {
 	var arrays executionArrays
 	for _, n := range items {
@@ -302,7 +302,7 @@ func executionsOf(ids []id.ExecutionID, items []int) executionArrays {
 	return arrays
 }
 
-// ordsOf counts items from 1.
+// ordsOf numbers items from 1.
 func ordsOf(items []int) []int32 {
 	ords := make([]int32, len(items))
 	for i := range ords {

@@ -11,17 +11,17 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// ExecutionInput is what a worker needs to run an execution.
+// ExecutionInput is the input that a worker needs to run an execution.
 type ExecutionInput struct {
 	Kind    string
-	Payload []byte // empty when none was given, never nil
+	Payload []byte // empty if none was given, never nil
 	Tags    map[string]string
 }
 
 // ExecutionState returns the public state of an execution.
 //
-// Errors as [Engine.DescribeExecution], but a phase or eligibility that is not known is no error: the
-// stored public state is the answer then.
+// Errors: as [Engine.DescribeExecution], except that an unknown phase or eligibility is no error; it returns the stored
+// public state then.
 func (e *Engine) ExecutionState(ctx context.Context, x id.ExecutionID) (state.PublicState, error) {
 	const op = "read execution state"
 	row, err := e.getExecution(ctx, x)
@@ -47,7 +47,7 @@ func (e *Engine) getExecution(ctx context.Context, x id.ExecutionID) (*db.GetExe
 	return &row, orNotFound(err, x)
 }
 
-// orNotFound is err, or, where that says that there is no row, that x does not exist.
+// orNotFound returns err, replacing pgx.ErrNoRows by a NotFoundError for x.
 func orNotFound(err error, x id.ExecutionID) error {
 	if isNoRow(err) {
 		return &NotFoundError{Entity: "execution", ID: x.String()}
@@ -55,7 +55,7 @@ func orNotFound(err error, x id.ExecutionID) error {
 	return err
 }
 
-// ExecutionInput returns what an execution was created with.
+// ExecutionInput returns the kind, payload and tags that an execution was created with.
 //
 // Errors: [ErrNotFound].
 func (e *Engine) ExecutionInput(ctx context.Context, x id.ExecutionID) (ExecutionInput, error) {
@@ -76,10 +76,10 @@ func (e *Engine) ExecutionInput(ctx context.Context, x id.ExecutionID) (Executio
 	return ExecutionInput{Kind: row.ExecutionKind, Payload: payload, Tags: decodeTags(row.Tags)}, nil
 }
 
-// ExecutionResult returns what an execution that succeeded has left, nil when it left nothing.
+// ExecutionResult returns the result of an execution that succeeded, nil if it left none.
 //
-// Errors: [ErrNotFound]; [ErrNotEnded]: the caller asks again later; an [*EndedError] when it ended without success;
-// [ErrCorruption] naming the column that cannot be read. One statement; locks nothing.
+// Errors: [ErrNotFound]; [ErrNotEnded], ask again later; [*EndedError] if it ended without success; [ErrCorruption]
+// naming the unreadable column. One statement; takes no locks.
 func (e *Engine) ExecutionResult(ctx context.Context, x id.ExecutionID) ([]byte, error) {
 	const op = "read execution result"
 	result, err := e.executionResult(ctx, x)
@@ -99,7 +99,7 @@ func (e *Engine) executionResult(ctx context.Context, x id.ExecutionID) ([]byte,
 	return resultOf(x, &row)
 }
 
-// resultOf is what an execution has left, or how it stands.
+// resultOf returns the result of an execution, or an error for its state.
 func resultOf(x id.ExecutionID, row *db.GetExecutionResultRow) ([]byte, error) {
 	public, outcome, err := publicState(row.LifecyclePhase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{
 		PointerOutcome:     row.PointerOutcome,
@@ -122,9 +122,9 @@ func resultOf(x id.ExecutionID, row *db.GetExecutionResultRow) ([]byte, error) {
 	}
 }
 
-// ExecutionTag returns the value of a tag; set is false when the execution has no such tag.
+// ExecutionTag returns the value of a tag. set is false if the execution does not have it.
 //
-// Errors: [ErrInvalidInput] for a key without a namespace, as "app.tenant"; [ErrNotFound].
+// Errors: [ErrInvalidInput] if the key has no namespace ("app.tenant"); [ErrNotFound].
 func (e *Engine) ExecutionTag(ctx context.Context, x id.ExecutionID, key string) (value string, set bool, err error) {
 	const op = "read execution tag"
 	if err := e.checkTag(x, key); err != nil {
@@ -136,10 +136,10 @@ func (e *Engine) ExecutionTag(ctx context.Context, x id.ExecutionID, key string)
 	return row.TagValue, row.IsSet, wrap(op, orNotFound(err, x))
 }
 
-// SetExecutionTag sets a tag of an execution, in whatever state it is. Writers of other tags lose nothing.
+// SetExecutionTag sets a tag of an execution in any state. Other tags are kept, even if they are set concurrently.
 //
-// Errors: [ErrInvalidInput] for a key without a namespace, as "app.tenant", or a value above 64 KiB, for
-// "cairn.instance_id" above 1024 bytes; [ErrNotFound].
+// Errors: [ErrInvalidInput] if the key has no namespace ("app.tenant"), or the value is above 64 KiB (1024 bytes for
+// "cairn.instance_id"); [ErrNotFound].
 // Transaction: one statement; locks the execution. Safe to repeat.
 func (e *Engine) SetExecutionTag(ctx context.Context, x id.ExecutionID, key, value string) error {
 	const op = "set execution tag"
@@ -167,18 +167,18 @@ func (e *Engine) checkTag(x id.ExecutionID, key string) error {
 	return e.checkExecution(x)
 }
 
-// ProgressReport is what was last reported of an execution's progress; its zero value when nothing was.
+// ProgressReport is the last reported progress of an execution. The zero value means that none was reported.
 type ProgressReport struct {
-	Percent *int // 0 to 100; nil when none was reported
+	Percent *int // 0 to 100; nil if none was reported
 	Message string
-	At      time.Time // of the last report
+	At      time.Time // time of the last report
 }
 
-// ExecutionProgress returns what the handlers of an execution last reported, by any of its attempts. It stays after the
-// end.
+// ExecutionProgress returns the progress that the handlers of an execution last reported, in any attempt. It is kept
+// after the end. Another program's percentage or time that can't be read counts as none; a percentage above 100 is
+// returned as 100.
 //
-// Errors: [ErrNotFound]. One statement; locks nothing. What another program stored and is no percentage or instant reads
-// as none; a percentage above 100 reads as that.
+// Errors: [ErrNotFound]. One statement; takes no locks.
 func (e *Engine) ExecutionProgress(ctx context.Context, x id.ExecutionID) (ProgressReport, error) {
 	const op = "read execution progress"
 	if err := e.checkExecution(x); err != nil {

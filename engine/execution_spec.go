@@ -18,13 +18,13 @@ import (
 // DefaultLane is the lane of an execution that names none.
 const DefaultLane id.LaneID = "default"
 
-// MaxPriority is the highest priority; the lowest, and the default, is 0. Higher goes first.
+// MaxPriority is the highest priority, which goes first. The lowest priority, and the default, is 0.
 const MaxPriority = 9000
 
-// ExecutionSpec describes an execution to be created. Only its kind is required: it is then one without a
-// payload on the default lane, claimable at once.
+// ExecutionSpec describes an execution to create. Only Kind is required. By default it has no payload, is on the
+// default lane and can be claimed at once.
 type ExecutionSpec struct {
-	// ID is the execution's id. Default: a new one, on the lane's partition, or the flow's.
+	// ID is the execution's id. Default: a new one, on the lane's or the flow's partition.
 	ID id.ExecutionID
 
 	// Flow makes the execution a member of an existing flow, without dependencies.
@@ -33,50 +33,52 @@ type ExecutionSpec struct {
 	Namespace id.Namespace // default: the engine's
 	Lane      id.LaneID    // default [DefaultLane]
 
-	// Kind names what is to be done: a worker picks its handler by it. Required; at most 255 bytes.
+	// Kind names the work; a worker selects the handler by it. Required; at most 255 bytes.
 	Kind string
 
-	// Payload is the input, at most [Config.MaxPayload] bytes. nil: none. PayloadEncoding is kept with it and not
+	// Payload is the input, at most [Config.MaxPayload] bytes; nil for none. PayloadEncoding is stored with it, but not
 	// interpreted.
 	Payload         []byte
 	PayloadEncoding string
 
 	Priority int    // clamped to 0..[MaxPriority]
-	Creator  string // who created it; informational
+	Creator  string // informational: the creator's name
 
-	// IdempotencyKey makes a repeated creation one creation: within the policy's dedup window, a day by default, a second
-	// one with the same key is a duplicate of the first. At most 1024 bytes, not beginning with U+0001.
+	// IdempotencyKey makes repeated creations one creation: within the policy's dedup window, by default a day, a
+	// second one with the same key is a duplicate of the first. At most 1024 bytes, not starting with U+0001.
 	//
-	// A key belongs to its namespace, lane and kind, or, for a member, to its namespace, flow and kind. A repetition with
-	// another payload is refused with [ErrKeyConflict]. An ID of another partition than the lane's has keys of its own there.
+	// A key belongs to its namespace, lane and kind, or for a member to its namespace, flow and kind. A repetition with
+	// another payload is refused with [ErrKeyConflict]. If ID is in another partition than the lane, the key belongs to
+	// that partition.
 	IdempotencyKey id.IdempotencyKey
 
-	// Tags have non-empty keys of at most 256 bytes, and values of at most 64 KiB; that of "cairn.instance_id",
-	// which every event carries, is at most 1024 bytes. [Engine.SetExecutionTag] wants namespaced keys.
+	// Tags have non-empty keys of at most 256 bytes and values of at most 64 KiB, or at most 1024 bytes for
+	// "cairn.instance_id", which every event carries. [Engine.SetExecutionTag] requires namespaced keys.
 	Tags map[string]string
 
-	// Policy holds retries, time limits and what a worker must offer. nil: patient retries for about a day, no time limits,
+	// Policy has retries, time limits and required capabilities. nil: patient retries for about a day, no time limits,
 	// any worker, and up to [policy.ReclaimLimit] lost leases.
 	Policy *policy.Execution
 
-	// DelayUntil keeps the execution from being claimed before that instant. Default: the policy's.
+	// DelayUntil is the earliest time of the first claim. Default: the policy's.
 	DelayUntil time.Time
 
-	// Deadline ends the execution as expired, in whatever state it is. Default: the policy's, from creation.
+	// Deadline ends the execution as expired, in any state. Default: the policy's, from creation.
 	Deadline time.Time
 
-	// CreatedAt is recorded as the creation time and orders the execution in its lane; no comparison uses
-	// it. Default: the database's clock.
+	// CreatedAt is stored as the creation time and orders the execution in its lane; no comparison uses it. Default:
+	// the database's clock.
 	CreatedAt time.Time
 
-	// QuotaPolicy is a quota that admits the execution before it may be claimed. Refused until quotas work.
+	// QuotaPolicy is the quota that must admit the execution before it can be claimed. Refused until quotas are
+	// implemented.
 	QuotaPolicy *id.QuotaPolicyID
 
-	mistake error // of whoever made the spec: it refuses the creation
+	mistake error // a mistake of the spec's maker, which fails the creation
 }
 
-// NewExecutionID returns a new id for an execution outside flows that is to be created in a lane, as [ExecutionSpec.ID]: for
-// a caller that has to know the id before the execution exists. The empty lane is [DefaultLane].
+// NewExecutionID returns a new [ExecutionSpec.ID] for an execution in a lane and outside flows. Use it if the id must
+// be known before the execution exists. The empty lane is [DefaultLane].
 func (e *Engine) NewExecutionID(lane id.LaneID) id.ExecutionID {
 	return id.NewExecutionID(cmp.Or(lane, DefaultLane), e.cfg.Partitions)
 }
@@ -88,19 +90,19 @@ const (
 	maxFreeText = 1024
 	maxTagValue = 64 << 10
 
-	// maxInstanceTag is shorter because every event of the execution carries the tag, and databases that FlowFabric
-	// made have it in indexes, whose entries end at some 2.7 kB.
+	// maxInstanceTag is smaller because every event of the execution has the tag, and databases made by FlowFabric
+	// index it; their index entries are limited to about 2.7 kB.
 	maxInstanceTag = 1 << 10
 )
 
-// instanceTag is the tag by which readers of events tell executions of one instance of an application.
+// instanceTag is the tag by which readers of events distinguish the instances of an application.
 const instanceTag = "cairn.instance_id"
 
-// creation is a checked spec as the columns of a row.
+// creation is a checked spec in the form of a row's columns.
 type creation struct {
 	id           id.ExecutionID
-	minted       bool       // the id was made for it: nothing else has it
-	node         string     // its key in the flow; "" where it has none
+	minted       bool       // the id was generated, so no other creation has it
+	node         string     // its key in the flow; "" if it has none
 	flow         *id.FlowID // nil outside a flow
 	namespace    string
 	lane         string
@@ -113,21 +115,21 @@ type creation struct {
 	deadlineIn   int64
 	payload      []byte
 	policy       string
-	raw          string // the document's beginning: all but the tags
-	tags         string // what follows it, but for the closing bracket
+	raw          string // the document without the tags
+	tags         string // the rest of the document except the closing bracket
 	quota        string
 	quotaPart    int16
 	encoding     string
 	key          string
 	storedKey    string // with its scope; "" without a key
 	windowMs     int64
-	retentionMs  int64 // of its policy; 0: not given, or for ever
+	retentionMs  int64 // of its policy; 0 if not set or for ever
 }
 
-// prepare checks a spec, fills in its defaults and renders its documents.
+// prepare checks a spec, fills in defaults and renders its documents.
 func (e *Engine) prepare(spec ExecutionSpec) (creation, error) { return e.prepareNode(spec, "") }
 
-// prepareNode is prepare for a node of a flow, whose key is stored with the execution: reads and drawings call it by that.
+// prepareNode is prepare for a node of a flow. The node's key is stored with the execution, for reads and drawings.
 func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 	c := creation{node: key, flow: spec.Flow, kind: spec.Kind, payload: spec.Payload, priority: clampPriority(spec.Priority)}
 	lane := spec.Lane
@@ -194,10 +196,10 @@ func (e *Engine) checkPayload(payload []byte) error {
 	return nil
 }
 
-// clampPriority is the priority that is stored for one that was asked for.
+// clampPriority returns the stored priority for a requested one.
 func clampPriority(priority int) int32 { return int32(min(max(priority, 0), MaxPriority)) }
 
-// size is about how many bytes of a statement a creation takes.
+// size returns the approximate number of bytes that a creation adds to a statement.
 func (c creation) size() int { return len(c.payload) + len(c.policy) + len(c.raw) + len(c.tags) }
 
 func (e *Engine) namespace(given id.Namespace) (id.Namespace, error) {
@@ -249,7 +251,7 @@ func (s ExecutionSpec) checkTexts() error {
 	return nil
 }
 
-// tagsField checks tags, and renders them as a field at the end of a document.
+// tagsField checks tags and renders them as the last field of a document.
 func tagsField(tags map[string]string) (string, error) {
 	field := append(make([]byte, 0, 64), `,"tags":{`...)
 	for key, value := range tags {
@@ -269,11 +271,11 @@ func tagsField(tags map[string]string) (string, error) {
 	return string(append(field, '}')), nil
 }
 
-// appendQuoted appends a text as JSON has it.
+// appendQuoted appends a text as a JSON string.
 func appendQuoted(document []byte, text string) []byte {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			quoted, _ := json.Marshal(text) // which has no error for a text
+			quoted, _ := json.Marshal(text) // never fails for a string
 			return append(document, quoted...)
 		}
 	}
@@ -282,14 +284,14 @@ func appendQuoted(document []byte, text string) []byte {
 	return append(document, '"')
 }
 
-// checkTagValue checks the value of what is called a tag or a flow tag.
+// checkTagValue checks the value of a tag or flow tag.
 func checkTagValue(what, key, value string) error {
 	limit := maxTagValue
 	if key == instanceTag {
 		limit = maxInstanceTag
 	}
 	if len(value) <= limit && id.CheckText(what, value) == nil {
-		return nil // its name is costlier than the check
+		return nil // formatting its name costs more than the check
 	}
 	return checkText(what+" "+strconv.Quote(key), value, limit)
 }
@@ -309,15 +311,15 @@ func instant(field string, t time.Time) (int64, error) {
 	if t.IsZero() {
 		return 0, nil
 	}
-	// Beyond these years the count of milliseconds would overflow.
+	// Outside these years the count of milliseconds would overflow.
 	if t.Before(time.UnixMilli(1)) || t.After(time.UnixMilli(math.MaxInt64)) {
 		return 0, invalid(field, "must be after 1970 and within the range of milliseconds in 64 bits")
 	}
 	return t.UnixMilli(), nil
 }
 
-// rawFields renders the beginning of the document of facts that other programs read, which the tags follow. The statement
-// adds when it was created.
+// rawFields renders the start of the document for other programs; the tags follow it. The statement adds the creation
+// time.
 func (s ExecutionSpec) rawFields(c creation) (string, error) {
 	document, err := json.Marshal(struct {
 		Namespace       string `json:"namespace"`
@@ -335,7 +337,7 @@ func (s ExecutionSpec) rawFields(c creation) (string, error) {
 	return string(document[:len(document)-1]), nil
 }
 
-// insertParams renders creations as the columns of an input table; held ones wait for dependencies.
+// insertParams converts creations to the columns of an input table. Held ones wait for dependencies.
 func insertParams(creations []creation, held []bool, flow *id.FlowID, nowMs *int64) db.InsertExecutionsParams {
 	n := len(creations)
 	p := db.InsertExecutionsParams{

@@ -14,41 +14,41 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// MaxFlowCancelReason is the longest reason for cancelling a flow in bytes.
+// MaxFlowCancelReason is the longest reason for cancelling a flow, in bytes.
 const MaxFlowCancelReason = 4096
 
-// CancelFlowSpec asks for a flow to be cancelled.
+// CancelFlowSpec describes the cancellation of a flow.
 type CancelFlowSpec struct {
 	ID id.FlowID
 
-	// Policy says which of the members that have not ended are cancelled. Clean-ups are members that wait for the end of
-	// others, by [policy.OnFailure] or [policy.Always], and members that depend on nothing but clean-ups.
+	// Policy selects the members to cancel among those that have not ended. Clean-ups are members that wait for the end
+	// of others, by [policy.OnFailure] or [policy.Always], and members that depend only on clean-ups.
 	//
 	//   - [state.CancelAll], the default: all but clean-ups.
-	//   - [state.CancelPending]: those that are not worked on, but for clean-ups: they wait for a worker, a delay or others.
-	//   - [state.CancelEverything]: all, clean-ups too.
+	//   - [state.CancelPending]: those that don't run, except clean-ups: they wait for a worker, a delay or others.
+	//   - [state.CancelEverything]: all, including clean-ups.
 	//   - [state.CancelFlowOnly]: none. The flow takes no more members.
 	Policy state.FlowCancelPolicy
 
-	// Reason is what reads show as the reason of the cancellation, of the flow and of its members. Default "flow_cancelled";
-	// at most [MaxFlowCancelReason] bytes.
+	// Reason is shown by reads as the reason for the cancellation of the flow and its members. Default
+	// "flow_cancelled"; at most [MaxFlowCancelReason] bytes.
 	Reason string
 }
 
-// CancelledFlow is what became of a flow that was to be cancelled.
+// CancelledFlow is the result of cancelling a flow.
 type CancelledFlow struct {
-	Policy state.FlowCancelPolicy // by which it is cancelled now
-	Reason string                 // that stands
+	Policy state.FlowCancelPolicy // the policy in force now
+	Reason string                 // the reason in force now
 
-	// Members are the members that the call cancelled, by id. For a flow that was already cancelled they are those not yet
-	// acknowledged, or all members if there are none of those: the first [MaxBatch] of them.
+	// Members are the members that the call cancelled, by id. For a flow that was already cancelled, these are the
+	// members not yet acknowledged, or all members if all are acknowledged: the first [MaxBatch] of them.
 	Members []id.ExecutionID
 
-	// StillRunning are the members that have not ended, by id: clean-ups, and what the policy or a grace leaves. For a flow
-	// that was already cancelled: the first [MaxBatch] of them.
+	// StillRunning are the members that have not ended, by id: clean-ups, and those that the policy or a grace period
+	// spares. For a flow that was already cancelled: the first [MaxBatch] of them.
 	StillRunning []id.ExecutionID
 
-	Already bool // it was cancelled before, by this policy or a stricter one, and nothing was written
+	Already bool // the flow was already cancelled by this policy or a stricter one, and nothing was written
 }
 
 const (
@@ -56,30 +56,25 @@ const (
 	cancelledByFlow         = "cancel_flow"
 )
 
-// CancelFlow cancels a flow, and its members as the policy says: when it returns they have ended. Each is cancelled as
-// [Engine.CancelExecution] does: its holder is refused from now on, and the context of its handler ends within a moment,
-// with worker.ErrCancelled as the cause. A member that has ended is left as it is. No member escapes: one that is added,
-// released, retried or replayed at the same time is either cancelled, or refused because the flow is cancelled.
+// CancelFlow cancels a flow and those of its members that the policy selects. They have ended when it returns, each as
+// by [Engine.CancelExecution]; ended members keep their outcome. A member that is added, released, retried or replayed
+// concurrently is either cancelled or refused. Afterwards the flow takes no members, edges or replays; running members
+// continue, and release and skip their dependents.
 //
-// Clean-ups run: members with [policy.OnFailure] or [policy.Always], and what depends on nothing else, are released or
-// skipped once the members that they wait for have ended. So cancelling an order whose charge has been made still runs the
-// refund. [CancelledFlow.StillRunning] lists them. [state.CancelEverything] cancels them too, in the same call or a later
-// one. A clean-up that nothing can release any more, because it waits for an edge that was never applied or for the replay
-// of an upstream, is cancelled like any other member.
+// Clean-ups still run once the members they wait for have ended: cancelling an order whose charge was made runs the
+// refund. [CancelledFlow.StillRunning] lists them, and [state.CancelEverything] cancels them too, now or in a later
+// call. A clean-up that can no longer be released, because it waits for an unapplied edge or a replay, is cancelled
+// like other members.
 //
-// Afterwards the flow takes no members and edges, and replays none. What still runs goes on, and releases and skips what
-// depends on it.
-//
-// A flow that is cancelled already is left as it is, unless by a milder policy: then the rest is cancelled too, and the
-// first reason stands. Members whose grace is not over yet ([Engine.RequestFlowCancel]) are cancelled now.
+// A flow that is already cancelled by the same or a stricter policy is left alone; otherwise the rest is cancelled too,
+// and the first reason is kept. Members in a grace period ([Engine.RequestFlowCancel]) are cancelled now.
 //
 // Errors: [ErrInvalidInput]; [ErrNotFound]; [ErrCorruption]; [ErrContention].
-//
-// Transaction: at most fourteen statements however many members there are, plus a few for each level of what is skipped.
-// Locks the flow exclusively, then its members and their attempts; it waits for each up to two seconds, three times, and
-// stands in line for the flow, so that one whose members complete all the time is cancelled too. Emits a lease event for
-// each member that was worked on, and a completion event for each. In a caller's transaction the holders are not told;
-// they are refused with their next call. Safe to repeat.
+// Transaction: at most fourteen statements for any number of members, plus a few per level of skipped executions. Locks
+// the flow exclusively, then its members and their attempts; waits for each up to two seconds, three times. It queues
+// for the flow's lock, so a busy flow can be cancelled too. Emits a completion event per cancelled member, and a lease
+// event if it was leased. In a caller's transaction the holders are not notified; their next calls are refused. Safe to
+// repeat.
 func (e *Engine) CancelFlow(ctx context.Context, spec CancelFlowSpec) (CancelledFlow, error) {
 	const op = "cancel flow"
 	c := flowCancel{flow: spec.ID, policy: cmp.Or(spec.Policy, state.CancelAll), reason: cmp.Or(spec.Reason, defaultFlowCancelReason)}
@@ -114,10 +109,10 @@ type flowCancel struct {
 	flow   id.FlowID
 	policy state.FlowCancelPolicy
 	reason string
-	once   bool // a flow that is cancelled by a milder policy is left as it is
-	noted  bool // only members that a request has noted
+	once   bool // leave a flow alone that a milder policy has cancelled
+	noted  bool // only members listed by a request
 
-	cleanUps []pgtype.UUID // members that are left to run
+	cleanUps []pgtype.UUID // members that may still run
 }
 
 func (c *flowCancel) check() error {
@@ -127,7 +122,7 @@ func (c *flowCancel) check() error {
 	return checkText("reason", c.reason, MaxFlowCancelReason)
 }
 
-// strictness orders policies by how much they cancel. FlowFabric takes one that it does not know for [state.CancelAll].
+// strictness orders policies by how much they cancel. FlowFabric treats an unknown policy as [state.CancelAll].
 func strictness(p state.FlowCancelPolicy) int {
 	switch p {
 	case state.CancelFlowOnly:
@@ -140,7 +135,8 @@ func strictness(p state.FlowCancelPolicy) int {
 	return 2
 }
 
-// takeFlowToCancel locks a flow and says what stands when it has been cancelled; open says that this is still to be done.
+// takeFlowToCancel locks a flow and returns the result of its cancellation. open reports that it must still be
+// cancelled.
 func (e *Engine) takeFlowToCancel(ctx context.Context, tx *txn, c flowCancel) (cancelled CancelledFlow, open bool, err error) {
 	partition := e.cfg.Partitions.FlowPartition(c.flow)
 	var rows []db.LockFlowToCancelRow
@@ -176,7 +172,7 @@ func (e *Engine) takeFlowToCancel(ctx context.Context, tx *txn, c flowCancel) (c
 	return CancelledFlow{Policy: cmp.Or(stored, c.policy), Reason: rows[0].CancelReason, Already: true}, false, nil
 }
 
-// cancelledBefore adds the members, at most limit, to the answer for a flow that is left as it is.
+// cancelledBefore adds the members, at most limit, to the result for a flow that was already cancelled.
 func (e *Engine) cancelledBefore(
 	ctx context.Context, tx *txn, c flowCancel, cancelled CancelledFlow, limit int,
 ) (CancelledFlow, error) {
@@ -186,7 +182,7 @@ func (e *Engine) cancelledBefore(
 	return cancelled, e.listStillRunning(ctx, tx, c, &cancelled, limit)
 }
 
-// listToCancel adds the members to the answer that a request has noted, or all if there are none of those.
+// listToCancel adds the members listed by a request to the result, or all members if none are left there.
 func (e *Engine) listToCancel(ctx context.Context, tx *txn, c flowCancel, cancelled *CancelledFlow, limit int) error {
 	rows, err := e.q.ListFlowToCancel(ctx, tx, db.ListFlowToCancelParams{
 		PartitionKey: e.cfg.Partitions.FlowPartition(c.flow), FlowID: c.flow, PageSize: int64(limit),
@@ -194,14 +190,14 @@ func (e *Engine) listToCancel(ctx context.Context, tx *txn, c flowCancel, cancel
 	for _, text := range rows {
 		x, err := id.ParseExecutionID(text)
 		if err != nil {
-			continue // another program's: the job drops it
+			continue // another program's: the job deletes it
 		}
 		cancelled.Members = append(cancelled.Members, x)
 	}
 	return err
 }
 
-// listStillRunning adds the members that have not ended, at most limit, to the answer.
+// listStillRunning adds the members that have not ended, at most limit, to the result.
 func (e *Engine) listStillRunning(ctx context.Context, tx *txn, c flowCancel, cancelled *CancelledFlow, limit int) error {
 	partition := e.cfg.Partitions.FlowPartition(c.flow)
 	rows, err := e.q.ListUnended(ctx, tx, db.ListUnendedParams{
@@ -213,8 +209,8 @@ func (e *Engine) listStillRunning(ctx context.Context, tx *txn, c flowCancel, ca
 	return err
 }
 
-// finishCancel ends a cancel. It lists what still runs; if that is nothing, siblings that were to be cancelled have ended
-// with their flow.
+// finishCancel completes a cancellation. It lists the running members. If there are none, siblings that were due to be
+// cancelled have ended with their flow.
 func (e *Engine) finishCancel(ctx context.Context, tx *txn, c flowCancel, cancelled *CancelledFlow) error {
 	if err := e.listStillRunning(ctx, tx, c, cancelled, math.MaxInt32); err != nil {
 		return err
@@ -225,8 +221,8 @@ func (e *Engine) finishCancel(ctx context.Context, tx *txn, c flowCancel, cancel
 	return e.clearSiblingCancels(ctx, tx, c.flow)
 }
 
-// lockMembersToCancel finds the clean-ups of a flow, locks the members that a cancel concerns, and their current attempts,
-// and reads the clock.
+// lockMembersToCancel finds the clean-ups of a flow, locks the members to cancel and their current attempts, and reads
+// the clock.
 func (e *Engine) lockMembersToCancel(ctx context.Context, tx *txn, c *flowCancel) (members executionArrays, nowMs int64, err error) {
 	if c.cleanUps, err = e.cleanUps(ctx, tx, c); err != nil {
 		return members, 0, err

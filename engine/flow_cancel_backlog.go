@@ -14,18 +14,18 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// FlowCancelRequest asks for a flow to be cancelled, with a grace for what is being worked on.
+// FlowCancelRequest describes the cancellation of a flow with a grace period for running members.
 type FlowCancelRequest struct {
 	ID     id.FlowID
 	Policy state.FlowCancelPolicy // as in [CancelFlowSpec]
 	Reason string                 // as in [CancelFlowSpec]
 
-	// Grace is how long the members that are worked on, or are suspended, may go on before they are cancelled too: those
-	// that end in that time end as they do. Default none; rounded up to a millisecond. A further request with a shorter
-	// one, or none, moves the end of the grace forward.
+	// Grace is how long running and suspended members may continue before they are cancelled too. Members that end by
+	// themselves keep their outcome. Default none; rounded up to a millisecond. A further request with a shorter grace,
+	// or none, ends it earlier.
 	Grace time.Duration
 
-	// Requester is who asks, for whoever looks. Default nobody; at most 256 bytes.
+	// Requester names the caller, for information. Default empty; at most 256 bytes.
 	Requester string
 }
 
@@ -34,21 +34,18 @@ const (
 	cancelledByFlowRequested = "cancel_flow_header"
 )
 
-// RequestFlowCancel cancels a flow as [Engine.CancelFlow] does, but those of its members that are worked on only once
-// their grace is over: [Maintenance.CancelFlows] ends them then, if they have not ended by themselves. Nothing tells their
-// handlers before that; one that is to hear of it looks at the flow. Clean-ups are not cancelled, and are released when
-// the last of the members that they wait for has ended.
+// RequestFlowCancel cancels a flow as [Engine.CancelFlow] does, but gives running and suspended members a grace period.
+// After it, [Maintenance.CancelFlows] ends those that have not ended by themselves. Their handlers are not notified
+// before; a handler can look at the flow. Clean-ups are not cancelled, and are released once the members they wait for
+// have ended.
 //
-// The members that it cancels now or later are noted until [Engine.AckFlowCancel] or [Maintenance.CancelFlows] takes them
-// off; [Engine.AwaitFlow] waits for their end. An operator event tells of the request.
-//
-// [CancelledFlow.Members] are all members that it concerns. A flow that is cancelled already is left as it is, whatever
-// the policy: [CancelledFlow.Already]. Only its grace may end earlier than before, by a request that is no milder: without
-// Grace the noted members are cancelled now. [Engine.CancelFlow] does the same.
+// [CancelledFlow.Members] lists all members to cancel, now or later. The request keeps them until
+// [Engine.AckFlowCancel] or [Maintenance.CancelFlows] removes them; [Engine.AwaitFlow] waits for their end. If the flow
+// is already cancelled ([CancelledFlow.Already]), a further request that is not milder can only shorten the grace;
+// without Grace the listed members are cancelled now.
 //
 // Errors: [ErrInvalidInput]; [ErrNotFound]; [ErrCorruption]; [ErrContention].
-//
-// Transaction: as that of [Engine.CancelFlow], with three statements more. Safe to repeat.
+// Transaction: as [Engine.CancelFlow], with three more statements. Emits an operator event too. Safe to repeat.
 func (e *Engine) RequestFlowCancel(ctx context.Context, request FlowCancelRequest) (CancelledFlow, error) {
 	const op = "request flow cancel"
 	c := flowCancel{
@@ -109,7 +106,7 @@ func (e *Engine) RequestFlowCancel(ctx context.Context, request FlowCancelReques
 	})
 }
 
-// requestAgain lets the grace of an earlier request end earlier, and cancels the members at once that have none left.
+// requestAgain shortens the grace of an earlier request, and cancels members without grace at once.
 func (e *Engine) requestAgain(
 	ctx context.Context, tx *txn, c flowCancel, cancelled CancelledFlow, graceMs int64,
 ) (CancelledFlow, error) {
@@ -139,7 +136,7 @@ func (e *Engine) requestAgain(
 	return cancelled, e.finishCancel(ctx, tx, c, &cancelled)
 }
 
-// cancelGraced cancels the members of a flow that was already cancelled and that an earlier request left a grace.
+// cancelGraced cancels the members of a cancelled flow that an earlier request left a grace.
 func (e *Engine) cancelGraced(ctx context.Context, tx *txn, c flowCancel, cancelled CancelledFlow) (CancelledFlow, error) {
 	hastened, err := e.hastenGrace(ctx, tx, &c, &cancelled, 0)
 	switch {
@@ -158,8 +155,8 @@ func (e *Engine) cancelGraced(ctx context.Context, tx *txn, c flowCancel, cancel
 	return cancelled, e.finishCancel(ctx, tx, c, &cancelled)
 }
 
-// hastenGrace lets the grace of the request by which a flow was cancelled end in graceMs, and reports whether it ended
-// later before. The policy and the reason of the flow stand, and c becomes a cancel by these.
+// hastenGrace makes the grace of the request that cancelled a flow end within graceMs. It reports whether that is
+// earlier than before. The flow keeps its policy and reason, and c takes them over.
 func (e *Engine) hastenGrace(
 	ctx context.Context, tx *txn, c *flowCancel, cancelled *CancelledFlow, graceMs int64,
 ) (bool, error) {
@@ -177,7 +174,7 @@ func (e *Engine) hastenGrace(
 	return true, nil
 }
 
-// cancelNoted ends the members that a request has noted and that have not ended.
+// cancelNoted ends the members that a request lists and that have not ended.
 func (e *Engine) cancelNoted(
 	ctx context.Context, tx *txn, c flowCancel, how cancellation,
 ) (cancelled []id.ExecutionID, nowMs int64, err error) {
@@ -189,7 +186,7 @@ func (e *Engine) cancelNoted(
 	return cancelled, nowMs, err
 }
 
-// reportFlowCancel emits the operator event of a request that concerns so many members.
+// reportFlowCancel emits the operator event of a request with the number of its members.
 func (e *Engine) reportFlowCancel(ctx context.Context, conn db.DBTX, c flowCancel, members int, nowMs int64) error {
 	return e.q.InsertFlowCancelEvent(ctx, conn, db.InsertFlowCancelEventParams{
 		PartitionKey: e.cfg.Partitions.FlowPartition(c.flow), FlowID: c.flow, CancellationPolicy: string(c.policy), Reason: c.reason,
@@ -197,7 +194,7 @@ func (e *Engine) reportFlowCancel(ctx context.Context, conn db.DBTX, c flowCance
 	})
 }
 
-// pendingAmong returns those of locked members that nobody works on and that are not suspended.
+// pendingAmong returns the locked members that neither run nor are suspended.
 func (e *Engine) pendingAmong(ctx context.Context, tx *txn, members executionArrays) (pending executionArrays, err error) {
 	rows, err := e.q.ListPendingAmong(ctx, tx, db.ListPendingAmongParams{
 		PartitionKeys: members.partitions, ExecutionIDs: members.executions,
@@ -208,13 +205,12 @@ func (e *Engine) pendingAmong(ctx context.Context, tx *txn, members executionArr
 	return pending, err
 }
 
-// AckFlowCancel takes a member off the request by which its flow was cancelled, and the request with the last one: it is
-// how a program that acts on the end of each member keeps account of which it has seen. What is not there is taken off
-// already. It changes nothing about the member: one that has not ended, because its grace is not over, is not cancelled
-// any more.
+// AckFlowCancel removes a member from the request that cancelled its flow, and deletes the request with its last
+// member. A program that handles the end of each member uses it to record which ones it has handled. A missing entry
+// counts as removed. A member that has not ended, because its grace continues, will not be cancelled any more.
 //
-// Errors: [ErrInvalidInput], for an execution that is not of the flow's partition; [ErrContention]. Transaction: locks the
-// request; three statements. Safe to repeat.
+// Errors: [ErrInvalidInput] if the execution is not in the flow's partition; [ErrContention]. Transaction: three
+// statements; locks the request. Safe to repeat.
 func (e *Engine) AckFlowCancel(ctx context.Context, flow id.FlowID, x id.ExecutionID) error {
 	const op = "acknowledge flow cancel"
 	partition := e.cfg.Partitions.FlowPartition(flow)

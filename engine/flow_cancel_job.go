@@ -12,14 +12,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// CancelFlows goes on with flows whose cancellation was requested ([Engine.RequestFlowCancel], or by FlowFabric): members
-// whose grace is over are cancelled, and those that have ended are taken off the request, which goes with the last one. It
-// returns how many members, and requests without members, that was; the caller repeats it while that is batch or more.
+// CancelFlows continues requested cancellations of flows ([Engine.RequestFlowCancel], or FlowFabric's). It cancels
+// members whose grace has ended, removes ended members from their requests, and deletes empty requests. It returns the
+// number of these members and empty requests; call it again while that is at least batch.
 //
-// Transaction: several, of up to 256 flows each; locks the flows exclusively, the requests, then members and their
-// attempts, and passes over what others hold, which a later call finds again: it waits 50 ms for a lock that no statement
-// can skip, a hundred times a call at most, and stands in line for as long for up to eight flows that were busy. Emits
-// lease events and completion events as [Engine.CancelFlow] does. Safe to repeat and to run in any number of processes.
+// Errors: [ErrInvalidInput]. Transaction: several, of up to 256 flows each; locks the flows exclusively, the requests,
+// then members and their attempts. It skips locked rows for a later call. For locks that can't be skipped it waits 50
+// ms, at most a hundred times per call, and queues as long for up to eight busy flows. Emits lease events and
+// completion events as [Engine.CancelFlow]. Safe to repeat and to run in any number of processes.
 func (m Maintenance) CancelFlows(ctx context.Context, batch int) (int, error) {
 	const op = "cancel flows"
 	if err := checkBatch(batch); err != nil {
@@ -36,8 +36,7 @@ type backlogScan struct {
 	after db.ScanCancelBacklogRow
 }
 
-// scan returns the next members that are due. Requests without members, and members by ids that nobody can read, it
-// deletes.
+// scan returns the next due members. It deletes requests without members, and members with unreadable ids.
 func (s *backlogScan) scan(ctx context.Context, room int) (due []candidate, done int, more bool, err error) {
 	rows, err := inStatement(ctx, s.Engine, s.op, func(conn db.DBTX, _ *notifications) ([]db.ScanCancelBacklogRow, error) {
 		return s.q.ScanCancelBacklog(ctx, conn, db.ScanCancelBacklogParams{
@@ -68,7 +67,7 @@ func (s *backlogScan) scan(ctx context.Context, room int) (due []candidate, done
 	return due, done, true, err
 }
 
-// drop deletes members without touching executions, and the requests that have none left.
+// drop deletes members without changing executions, and requests that become empty.
 func (s *backlogScan) drop(ctx context.Context, dead backlogMembers) (int, error) {
 	return inTx(ctx, s.Engine, s.op, func(tx *txn) (int, error) {
 		flows := newFlowSet(s.cfg.Partitions)
@@ -86,7 +85,7 @@ func (s *backlogScan) drop(ctx context.Context, dead backlogMembers) (int, error
 	})
 }
 
-// takeRequests locks the requests of flows that nobody else holds, and returns their reasons.
+// takeRequests locks the requests of flows, skipping locked ones, and returns their reasons.
 func (s *backlogScan) takeRequests(ctx context.Context, tx *txn, flows *flowSet) (map[id.FlowID]string, error) {
 	partitions, ids := flows.arrays()
 	rows, err := s.q.TakeCancelBacklogs(ctx, tx, db.TakeCancelBacklogsParams{PartitionKeys: partitions, FlowIDs: ids})
@@ -97,7 +96,7 @@ func (s *backlogScan) takeRequests(ctx context.Context, tx *txn, flows *flowSet)
 	return reasons, err
 }
 
-// takeOff takes members off their requests, which are locked, and returns how many it took.
+// takeOff removes members from their locked requests and returns how many it removed.
 func (s *backlogScan) takeOff(ctx context.Context, tx *txn, members backlogMembers, taken map[id.FlowID]string) (int, error) {
 	n, err := s.q.DropBacklogMembers(ctx, tx, db.DropBacklogMembersParams{
 		PartitionKeys: members.partitions, FlowIDs: members.flows, ExecutionIDs: members.texts,
@@ -114,7 +113,7 @@ func (s *backlogScan) takeOff(ctx context.Context, tx *txn, members backlogMembe
 	return int(n), err
 }
 
-// act cancels members, and takes those off that have ended. It holds their flows exclusively.
+// act cancels members, and removes ended ones from their requests. It holds their flows exclusively.
 func (s *backlogScan) act(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error) {
 	due = slices.Clone(due[:min(len(due), limit)])
 	slices.SortFunc(due, func(a, b candidate) int {
@@ -156,7 +155,7 @@ func (s *backlogScan) act(ctx context.Context, tx *txn, flows *flowSet, due []ca
 	return s.takeOff(ctx, tx, over, taken)
 }
 
-// liveAmong returns those of due that are members of their flows and have not ended, and their flows. A request may also
+// liveAmong returns the due members that belong to their flows and have not ended, with their flows. A request may also
 // name a member of another flow.
 func (s *backlogScan) liveAmong(
 	ctx context.Context, tx *txn, due []candidate,
@@ -214,7 +213,7 @@ func (m *backlogMembers) add(partition int16, flow pgtype.UUID, text string) {
 	m.texts = append(m.texts, text)
 }
 
-// of returns those whose requests are taken.
+// of returns the members whose requests are locked.
 func (m *backlogMembers) of(taken map[id.FlowID]string) (some backlogMembers) {
 	for i, flow := range m.flows {
 		if _, ok := taken[flow.Bytes]; ok {

@@ -9,8 +9,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// lockMembers locks the members of a flow that are to be cancelled, in lock order, waiting for their holders. The caller
-// holds the flow exclusively. It also returns the pointers of their rows to their attempts.
+// lockMembers locks the members of a flow that are to be cancelled, in lock order, waiting for locks. The caller holds
+// the flow exclusively. It also returns their rows' attempt pointers.
 func (e *Engine) lockMembers(ctx context.Context, tx *txn, c *flowCancel) (members executionArrays, attempts []int32, err error) {
 	if c.policy == state.CancelFlowOnly {
 		return members, nil, nil
@@ -26,8 +26,8 @@ func (e *Engine) lockMembers(ctx context.Context, tx *txn, c *flowCancel) (membe
 	return members, attempts, err
 }
 
-// takeMembers locks those of the given members that nobody else holds, with their current attempts, whatever state they
-// are in; the others it leaves out. members are in lock order, and the caller holds their flows exclusively.
+// takeMembers locks the given members and their current attempts, in any state, and leaves out those that are locked.
+// members are in lock order, and the caller holds their flows exclusively.
 func (e *Engine) takeMembers(ctx context.Context, tx *txn, members executionArrays) (taken executionArrays, err error) {
 	if members.empty() {
 		return taken, nil
@@ -59,14 +59,15 @@ func (e *Engine) takeMembers(ctx context.Context, tx *txn, members executionArra
 	return taken, err
 }
 
-// cancelMembers ends those of members that have not ended as cancelled, with all that follows from it, and returns their
-// ids in order. Their dependents in the flow are resolved, and skipped where they can no longer run.
+// cancelMembers ends the members that have not ended as cancelled, with all consequences, and returns their ids in
+// order. It resolves their dependents in the flow, and skips those that can no longer run.
 //
-// The caller holds their flows exclusively, and has locked the members, in lock order, and their current attempts, in
-// earlier statements: by [Engine.takeMembers], or [Engine.lockMembers] and LockMemberAttempts. nowMs was read after that.
+// The caller holds their flows exclusively. It has locked the members, in lock order, and their current attempts in
+// earlier statements: by [Engine.takeMembers], or by [Engine.lockMembers] and LockMemberAttempts. nowMs was read after
+// that.
 //
-// The number of statements does not depend on how many members there are, but for the levels of what is skipped. An
-// error leaves the transaction to be rolled back.
+// The number of statements does not depend on the number of members, only on the levels of skipped executions. After an
+// error the transaction must be rolled back.
 func (e *Engine) cancelMembers(
 	ctx context.Context, tx *txn, members executionArrays, how cancellation, nowMs int64,
 ) ([]id.ExecutionID, error) {

@@ -9,9 +9,9 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// cleanUps returns the members that a cancel of a flow leaves to run, whatever state they are in: those that wait for the
-// end of others ([policy.OnFailure], [policy.Always]), and those that depend on nothing but such. The caller holds the
-// flow exclusively. Nothing changes the answer once the flow is cancelled: then it takes no edges any more.
+// cleanUps returns the members that may still run after a flow's cancellation, in any state: those that wait for the
+// end of others ([policy.OnFailure], [policy.Always]), and those that depend only on such members. The caller holds the
+// flow exclusively. The result is final once the flow is cancelled, because it takes no more edges.
 func (e *Engine) cleanUps(ctx context.Context, tx *txn, c *flowCancel) ([]pgtype.UUID, error) {
 	if c.policy != state.CancelAll && c.policy != state.CancelPending {
 		return nil, nil
@@ -22,24 +22,24 @@ func (e *Engine) cleanUps(ctx context.Context, tx *txn, c *flowCancel) ([]pgtype
 	return cleanUpsAmong(rows), err
 }
 
-// cleanUpCandidate is a member that waits for the end of others, or can be reached from such a member.
+// cleanUpCandidate is a member that waits for the end of others, or that depends on such a member.
 type cleanUpCandidate struct {
 	branch     bool // it waits for the end of others
-	held       bool // it is blocked by its dependencies
-	needs      int  // so many upstreams to succeed
-	open       bool // the end of an upstream is to be counted
-	staged     bool // an edge into it was never applied
+	held       bool // its dependencies block it
+	needs      int  // the number of upstreams that must succeed
+	open       bool // the end of an upstream has yet to be counted
+	staged     bool // an edge to it was never applied
 	upstreams  []pgtype.UUID
 	downstream []pgtype.UUID
-	ordinary   bool // it is no clean-up
+	ordinary   bool // it is not a clean-up
 }
 
-// stuck reports whether nothing releases or skips it in a flow that takes no edges and no replays.
+// stuck reports whether it can no longer be released or skipped in a flow that takes no edges and no replays.
 func (c *cleanUpCandidate) stuck() bool {
 	return c.held && (!c.open || c.staged || !c.branch && c.needs > len(c.upstreams))
 }
 
-// cleanUpsAmong returns the clean-ups among the members that rows describe.
+// cleanUpsAmong returns the clean-ups among the members in rows.
 func cleanUpsAmong(rows []db.ListCleanUpEdgesRow) []pgtype.UUID {
 	candidates := make(map[pgtype.UUID]*cleanUpCandidate)
 	for i := range rows {
@@ -55,7 +55,7 @@ func cleanUpsAmong(rows []db.ListCleanUpEdgesRow) []pgtype.UUID {
 			c.staged = c.staged || row.Staged
 		}
 	}
-	var ordinary []pgtype.UUID // their downstreams are to be looked at
+	var ordinary []pgtype.UUID // their downstreams have yet to be examined
 	exclude := func(x pgtype.UUID, c *cleanUpCandidate) {
 		if !c.ordinary {
 			c.ordinary = true

@@ -17,20 +17,20 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// The most that one [FlowSpec] may hold: nodes, edges, and edges into one node.
+// Limits of one [FlowSpec]: nodes, edges, and edges into one node.
 const (
 	MaxNodes   = 10_000
 	MaxEdges   = 50_000
 	MaxInbound = 10_000
 )
 
-// MaxMembers is how many members a flow may have, those added later included.
+// MaxMembers is the largest number of members of a flow, including those added later.
 const MaxMembers = 100_000
 
-// FlowSpec describes a whole flow: executions, and which of them wait for which.
+// FlowSpec describes a complete flow: executions and the dependencies between them.
 type FlowSpec struct {
-	// ID is the flow's id. Give one to make the call repeatable: a second creation of it changes nothing.
-	// Default: a new one.
+	// ID is the flow's id. Set it to make the call repeatable: creating the flow again changes nothing. Default: a new
+	// one.
 	ID id.FlowID
 
 	Kind      string            // opaque; at most 256 bytes
@@ -38,14 +38,14 @@ type FlowSpec struct {
 	Tags      map[string]string // namespaced keys, as "app.tenant"; values as in [ExecutionSpec]
 	CreatedAt time.Time         // default: the database's clock
 
-	// Retention is how long the flow is kept, with all its members, once all of them have ended: at least
-	// [policy.MinRetention], or [policy.KeepForever]. Members are never deleted before their flow, whatever their policies
-	// and lanes say. Default: [Config.Retention].
+	// Retention is how long the flow is kept, with all its members, after all of them have ended: at least
+	// [policy.MinRetention], or [policy.KeepForever]. Members are never deleted before their flow, regardless of their
+	// policies and lanes. Default: [Config.Retention].
 	Retention time.Duration
 
-	// PruneMembersAfter deletes members that ended so long ago while the flow lives on, at least [policy.MinRetention]. It
-	// is for flows that grow for years. The keys of pruned members stay known: a growth does not create them again, no
-	// new edge leads from or to them, what depended on them cannot be replayed ([ErrPruned]), and
+	// PruneMembersAfter deletes members that long after their end while the flow continues: at least
+	// [policy.MinRetention]. It is for flows that grow for years. Keys of pruned members stay reserved: a growth does
+	// not create them again, and new edges can't use them. Their dependents can't be replayed ([ErrPruned]), and
 	// [Engine.UpstreamResults] marks them Gone. Default: members are kept as long as the flow.
 	PruneMembersAfter time.Duration
 
@@ -55,71 +55,70 @@ type FlowSpec struct {
 
 // Node is one execution of a flow.
 type Node struct {
-	// Key names the node in [FlowSpec.Edges] and, with the flow's id, determines its execution id, see
-	// [Engine.NodeID]. It is stored with the execution, and reads call it by that. Unique in the flow, not
-	// empty, at most 1024 bytes.
+	// Key names the node in [FlowSpec.Edges], and together with the flow's id determines its execution id; see
+	// [Engine.NodeID]. It is stored with the execution, and reads return it. It must be unique in the flow, not empty,
+	// and at most 1024 bytes long.
 	Key string
 
-	// Spec is the execution to be created; its Flow is left empty. Its Namespace is that of the flow by default.
+	// Spec is the execution to create, without Flow. Its Namespace defaults to the flow's.
 	Spec ExecutionSpec
 
-	// Execution is one that exists, instead of one that is created, and is in no flow. Spec is left empty then. It was
-	// created with an id of the partition of the flow, which [id.NewMemberExecutionID] makes; a new flow without an ID
-	// gets one of that partition. It may have started or ended: others can wait for it.
+	// Execution is an existing execution that is in no flow; Spec is empty then. Its id must be in the flow's
+	// partition, as made by [id.NewMemberExecutionID]; a new flow without an ID gets one in that partition. It may have
+	// started or ended. Other nodes can wait for it.
 	Execution id.ExecutionID
 
-	// When says which ends of the nodes this one waits for it needs: that all succeed, or some, or that one does not.
-	// The zero value is [policy.AllOf]. Ignored for a node without edges into it.
+	// When is the condition on the ends of the nodes it waits for: that all succeed, or some, or that one does not. The
+	// zero value is [policy.AllOf]. Ignored for a node without inbound edges.
 	When policy.Group
 }
 
-// defaultEdgeKind is the kind of an edge whose creator named none.
+// defaultEdgeKind is the kind of an edge that names none.
 const defaultEdgeKind = "success_only"
 
-// Edge makes the node To wait for the node From. At most one leads from a node to another.
+// Edge makes the node To wait for the node From. There is at most one edge from a node to another.
 type Edge struct {
 	From, To string
 
-	// ID is the edge's id. Default: a new one; those of later edges are greater.
+	// ID is the edge's id. Default: a new one; later edges have greater ids.
 	ID id.EdgeID
 
-	// Kind is kept with the edge and not interpreted. Default "success_only".
+	// Kind is stored with the edge, but not interpreted. Default "success_only".
 	Kind string
 
-	// PassResult names a reference under which the result of From becomes the payload of To when From
-	// succeeds before To has started. Empty: the result is only read, by [Engine.UpstreamResults].
+	// PassResult names a reference under which From's result becomes To's payload if From succeeds before To has
+	// started. Empty: only [Engine.UpstreamResults] reads the result.
 	PassResult string
 
-	// AllowStarted lets the edge lead to an execution that has started. It is not taken from its worker, and waits
-	// once it calls [Engine.WaitForChildren]. Default: that is refused, with [ErrStarted].
+	// AllowStarted lets the edge lead to an execution that has started. Its worker keeps it, and it waits once the
+	// worker calls [Engine.WaitForChildren]. Default: refused with [ErrStarted].
 	AllowStarted bool
 }
 
-// CreatedFlow is the outcome of a flow's creation.
+// CreatedFlow is the result of a flow's creation.
 type CreatedFlow struct {
 	ID      id.FlowID
-	Existed bool // a flow of this id was there before; nothing of it was compared or changed
+	Existed bool // the flow already existed; nothing was compared or changed
 }
 
-// NodeID is the execution id of a flow's node that gave none of its own: the same for the same flow and
-// key, so that a repeated creation names the same executions.
+// NodeID returns the execution id of a flow's node without an id of its own. It depends only on the flow and the key,
+// so a repeated creation has the same ids.
 func (e *Engine) NodeID(flow id.FlowID, key string) id.ExecutionID {
-	const custom = 8 // the version that RFC 9562 leaves to applications
+	const custom = 8 // the version that RFC 9562 reserves for applications
 	u := id.ExecutionUUID(uuid.NewHash(sha256.New(), flow.UUID(), []byte(key), custom))
-	// A flow's id begins with its time; beginning with the same keeps neighbours together in the index.
+	// A flow's id starts with its time. The same start keeps neighbours together in the index.
 	copy(u[:6], flow[:6])
 	return id.MemberExecutionIDFor(flow, e.cfg.Partitions, u)
 }
 
-// CreateFlow creates a flow with all its executions and dependencies. A node without edges into it is
-// claimable when the call returns; the others wait.
+// CreateFlow creates a flow with all its executions and dependencies. Nodes without inbound edges are claimable when
+// the call returns; the others wait. If the flow's ID exists already, nothing changes and Existed is set, so repeating
+// the call with the same ID is safe.
 //
-// Errors: [ErrInvalidInput] naming the node or edge, its field and the limit; [ErrCycle]; [ErrExists] when
-// an execution with the id of a node is there already; [ErrIdempotencyKeyTaken] when a node carries the key
-// of an earlier execution. In every case nothing is written.
+// Errors: [ErrInvalidInput] naming the node or edge, its field and the limit; [ErrCycle]; [ErrExists] if an execution
+// with a node's id exists; [ErrIdempotencyKeyTaken] if an earlier execution has a node's key. Nothing was written then.
 //
-// Transaction: one, of a constant number of statements whatever the size of the flow. No events.
-// Repeating it with the same ID is safe: the flow then Existed.
+// Transaction: one, with a constant number of statements for any size of flow. Emits no events.
 func (e *Engine) CreateFlow(ctx context.Context, spec FlowSpec) (CreatedFlow, error) {
 	const op = "create flow"
 	if joins(spec) {
@@ -141,13 +140,13 @@ func (e *Engine) CreateFlow(ctx context.Context, spec FlowSpec) (CreatedFlow, er
 	return created, err
 }
 
-// joins says whether a flow is created around executions that exist, or with edges that may lead to such.
+// joins reports whether a flow includes existing executions, or edges that may lead to them.
 func joins(spec FlowSpec) bool {
 	return slices.ContainsFunc(spec.Nodes, func(n Node) bool { return !n.Execution.IsZero() }) ||
 		slices.ContainsFunc(spec.Edges, func(edge Edge) bool { return edge.AllowStarted })
 }
 
-// createJoined creates a flow of which executions exist already: an empty one, which then grows.
+// createJoined creates a flow that includes existing executions: first an empty one, which then grows.
 func (e *Engine) createJoined(ctx context.Context, op string, spec FlowSpec) (CreatedFlow, error) {
 	plan := &flowPlan{id: spec.ID}
 	if plan.id.IsZero() {
@@ -186,7 +185,8 @@ func (e *Engine) createJoined(ctx context.Context, op string, spec FlowSpec) (Cr
 	return created, nil
 }
 
-// newFlowAround is a new flow id of the partition of the first node that exists: a flow shares the partition of its members.
+// newFlowAround returns a new flow id in the partition of the first existing node, because a flow shares the partition
+// of its members.
 func (e *Engine) newFlowAround(nodes []Node) id.FlowID {
 	flow := id.NewFlowID()
 	for i := range nodes {
@@ -200,7 +200,7 @@ func (e *Engine) newFlowAround(nodes []Node) id.FlowID {
 	return flow
 }
 
-// flowPlan is a checked FlowSpec as the columns of rows.
+// flowPlan is a checked FlowSpec in the form of rows' columns.
 type flowPlan struct {
 	id          id.FlowID
 	createdAtMs int64
@@ -209,7 +209,7 @@ type flowPlan struct {
 	held        []bool
 	lanes       []string
 	shortest    int64 // retention of the flow or its members
-	period      int64 // the shortest retention of these and of policies, where it is not known to be registered
+	period      int64 // the shortest retention of these and of policies, if it may be unregistered
 	edges       db.InsertAppliedEdgesParams
 	groups      db.InsertEdgeGroupsParams
 }
@@ -267,7 +267,7 @@ func (e *Engine) planHeader(plan *flowPlan, spec FlowSpec) error {
 	return plan.keep(spec)
 }
 
-// keep notes how long a flow and its members are kept.
+// keep stores how long a flow and its members are kept.
 func (p *flowPlan) keep(spec FlowSpec) error {
 	p.shortest = forever
 	if spec.Retention != 0 {
@@ -379,8 +379,7 @@ func (e *Engine) planEdges(plan *flowPlan, spec FlowSpec, graph *graph) error {
 	return nil
 }
 
-// writeFlow inserts a plan. The flow is new, so nobody else can see its rows before the commit, and its
-// lock is not needed.
+// writeFlow inserts a plan. The flow is new, so its rows are invisible until the commit, and its lock is not needed.
 func (e *Engine) writeFlow(ctx context.Context, tx *txn, plan *flowPlan) (CreatedFlow, error) {
 	inserted, nowMs, err := e.writeHeader(ctx, tx, plan)
 	if err != nil || !inserted {
@@ -419,7 +418,7 @@ func (e *Engine) writeFlow(ctx context.Context, tx *txn, plan *flowPlan) (Create
 	return CreatedFlow{ID: plan.id}, nil
 }
 
-// writeHeader inserts the row of a flow, unless it exists.
+// writeHeader inserts the row of a flow unless it exists.
 func (e *Engine) writeHeader(ctx context.Context, tx *txn, plan *flowPlan) (inserted bool, nowMs int64, err error) {
 	if nowMs, err = e.q.GetNow(ctx, tx, e.nowMs()); err != nil {
 		return false, 0, err
@@ -444,7 +443,7 @@ func (e *Engine) writeHeader(ctx context.Context, tx *txn, plan *flowPlan) (inse
 	return n > 0, nowMs, err
 }
 
-// wantCreated refuses creations of which one was not created: its id exists.
+// wantCreated returns an error if any of the creations was not inserted because its id exists.
 func wantCreated(creations []creation, created map[id.ExecutionID]Created) error {
 	for i := range creations {
 		if _, ok := created[creations[i].id]; !ok {
@@ -454,7 +453,7 @@ func wantCreated(creations []creation, created map[id.ExecutionID]Created) error
 	return nil
 }
 
-// insertNodes inserts the executions of a plan, as many at once as one statement takes.
+// insertNodes inserts the executions of a plan, in as few statements as their size allows.
 func (e *Engine) insertNodes(ctx context.Context, tx *txn, plan *flowPlan, nowMs int64) (map[id.ExecutionID]Created, error) {
 	created := make(map[id.ExecutionID]Created, len(plan.creations))
 	from := 0

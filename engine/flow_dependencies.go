@@ -15,30 +15,31 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// maxSkipLevels bounds the levels of executions that one transaction skips. What lies deeper is left to
+// maxSkipLevels limits the levels of executions that one transaction skips. Deeper levels are left to
 // [Maintenance.DispatchCompletions], by events that are not marked as dispatched.
 const maxSkipLevels = 64
 
-// endedExecution is an execution that the running transaction has ended.
+// endedExecution is an execution that the current transaction has ended.
 type endedExecution struct {
 	id       id.ExecutionID
 	flow     *id.FlowID
 	outcome  state.CompletionOutcome
 	hasQuota bool
 
-	// exclusive: it succeeded, and yet its flow is held exclusively, so that what waited for a failure may be skipped.
+	// exclusive means that it succeeded, but its flow is held exclusively, so executions that waited for a failure may
+	// be skipped.
 	exclusive bool
 
-	// once: no other program has replayed it, so that nothing has counted an earlier end of it.
+	// once means that no other program has replayed it, so no earlier end of it was counted.
 	once bool
 
-	// left: not all that depends on it is resolved, so its event stays undispatched.
+	// left means that some of its dependents are unresolved, so its event stays undispatched.
 	left bool
 }
 
-// resolveAndRecord does what every transition into a terminal state does besides its own writes: it
-// resolves the dependents, gives quota slots back, and appends the completion events, last. All of ended
-// have one outcome; the caller holds the locks of their flows, shared for success, else exclusive.
+// resolveAndRecord applies the consequences of every transition into a terminal state: it resolves the dependents,
+// releases quota slots, and finally appends the completion events. All of ended have the same outcome. The caller holds
+// the locks of their flows, shared for success, otherwise exclusive.
 func (e *Engine) resolveAndRecord(ctx context.Context, tx *txn, ended []endedExecution, nowMs int64) error {
 	if len(ended) == 0 {
 		return nil
@@ -51,7 +52,7 @@ func (e *Engine) resolveAndRecord(ctx context.Context, tx *txn, ended []endedExe
 	return e.record(ctx, tx, all, nowMs)
 }
 
-// resolveAll is resolveDependents, and locks the groups of a success before.
+// resolveAll is resolveDependents, but first locks the groups of a success.
 func (e *Engine) resolveAll(
 	ctx context.Context, tx *txn, ended []endedExecution, levels int, nowMs int64,
 ) ([]endedExecution, error) {
@@ -65,7 +66,7 @@ func (e *Engine) resolveAll(
 	return e.resolveDependents(ctx, tx, ended, groups, levels, nowMs)
 }
 
-// lockGroups locks the groups that succeeded members count for, and returns for how many downstreams.
+// lockGroups locks the groups that successful members count for, and returns the number of downstreams.
 func (e *Engine) lockGroups(ctx context.Context, conn db.DBTX, members flowMemberArrays) (int64, error) {
 	if members.empty() {
 		return 0, nil
@@ -75,16 +76,16 @@ func (e *Engine) lockGroups(ctx context.Context, conn db.DBTX, members flowMembe
 	})
 }
 
-// resolveDependents resolves what depends on ended executions, and on what is skipped because of it, at most so
-// many levels of it. It returns all that has ended then, upstream first, and marks those there that it left
-// something of: because it lies too deep, or cannot be decided now. Of a success the caller has locked the
-// groups, and says how many there are.
+// resolveDependents resolves the dependents of ended executions, and of executions skipped as a result, for at most the
+// given number of levels. It returns all ended executions, upstream first. It sets left on those with unresolved
+// dependents, which are too deep or can't be decided now. For a success the caller has locked the groups and passes
+// their number.
 func (e *Engine) resolveDependents(
 	ctx context.Context, tx *txn, ended []endedExecution, groups int64, levels int, nowMs int64,
 ) (all []endedExecution, err error) {
 	all = ended
 	resolved := int64(0)
-	var unsure []endedExecution // some of their edges may have been marked and not counted
+	var unsure []endedExecution // some of their edges may have been marked but not counted
 	for frontier := ended; len(frontier) > 0; levels-- {
 		if levels == 0 {
 			for i := range frontier {
@@ -110,7 +111,7 @@ func (e *Engine) resolveDependents(
 	return all, e.leaveUncounted(ctx, tx, unsure, all)
 }
 
-// record gives the quota slots of ended executions back and appends their completion events.
+// record releases the quota slots of ended executions and appends their completion events.
 func (e *Engine) record(ctx context.Context, tx *txn, all []endedExecution, nowMs int64) error {
 	if len(all) == 0 {
 		return nil
@@ -135,12 +136,13 @@ func (e *Engine) record(ctx context.Context, tx *txn, all []endedExecution, nowM
 	return e.q.InsertCompletionEvents(ctx, tx, events)
 }
 
-// resolve counts the edges of ended members in the groups they lead to, and acts on each group that this
-// decides: its downstream is released or skipped. It returns what was skipped, how many groups it found, and whether these
-// are surely all, and marks those of frontier that it left edges of, because their group or downstream is in a state that it does not
-// know, or because they succeeded and what waits for a failure is to be skipped: that needs more of the flow's lock.
+// resolve counts the edges of ended members in their downstream groups, and acts on each group that this decides: it
+// releases or skips the downstream. It returns the skipped executions, the number of groups found, and whether these
+// are certainly all. It marks the executions of frontier whose edges it left, because a group or downstream is in an
+// unknown state, or because they succeeded and a downstream that waits for a failure must be skipped, which requires
+// the flow's exclusive lock.
 //
-// Each edge counts once: resolving marks it. A group acts once: when its decision changes from undecided.
+// Each edge counts once, because resolving marks it. A group acts once, when its decision changes from undecided.
 func (e *Engine) resolve(
 	ctx context.Context, tx *txn, frontier []endedExecution, nowMs int64,
 ) (skipped []endedExecution, found int, whole bool, err error) {
@@ -168,12 +170,12 @@ func (e *Engine) resolve(
 		g := &groups[i]
 		passes = passes || g.PassesData
 		counted += len(g.EdgeIDs)
-		// Most groups of a flow have one policy.
+		// Most groups of a flow have the same policy.
 		if i == 0 || err != nil || !bytes.Equal(g.Policy, groups[i-1].Policy) {
 			rules, err = document.GroupFromStored(g.Policy)
 		}
 		if err != nil {
-			left.add(g.PartitionKey, g.FlowID, g.DownstreamEID, g.EdgeIDs) // a read of the flow reports it
+			left.add(g.PartitionKey, g.FlowID, g.DownstreamEID, g.EdgeIDs) // reading the flow reports it
 			continue
 		}
 		if decision, staged := decide(g, rules, outcome.Bucket()); decision != document.Undecided {
@@ -204,7 +206,7 @@ func (e *Engine) resolve(
 	return skipped, len(groups), whole, e.enqueueSiblingCancels(ctx, tx, cancelRemaining(decided), nowMs)
 }
 
-// endedAmong returns those that have ended, where there are several of them: some may wait for others.
+// endedAmong returns the set of ended executions if there are several, because some may wait for others.
 func endedAmong(frontier []endedExecution) map[id.ExecutionUUID]bool {
 	if len(frontier) == 1 {
 		return nil
@@ -216,26 +218,25 @@ func endedAmong(frontier []endedExecution) map[id.ExecutionUUID]bool {
 	return over
 }
 
-// decidedGroup is a group that has just been decided.
+// decidedGroup is a group that was just decided.
 type decidedGroup struct {
 	*db.ResolveEdgesRow
 	decision document.Decision
 	staged   stagedRange
-	over     bool // its downstream has ended with its upstreams
-	cancels  bool // what remains of its upstreams
+	over     bool // its downstream ended together with its upstreams
+	cancels  bool // the rest of its upstreams
 }
 
-// stagedRange is the numbers of edges, staged and not applied yet, with which a decision is to be acted
-// on: from and more, but fewer than below.
+// stagedRange is the range of counts of staged, unapplied edges for which a decision applies: at least from, and less
+// than below.
 type stagedRange struct {
 	from, below int32
 }
 
-// decide returns a group's decision if the edges just counted changed it, else Undecided.
+// decide returns a group's decision if the edges just counted changed it, and Undecided otherwise.
 //
-// An edge that is staged and not applied yet holds a group open too, but the counters do not know of it.
-// With as many of them as the range says, the group was undecided before and is decided now: the
-// statements that act on the decision count them, and they are rare.
+// A staged, unapplied edge also holds a group open, but the counters don't include it. If their number is in the range,
+// the group was undecided before and is decided now. The statements that act on the decision count them; they are rare.
 func decide(g *db.ResolveEdgesRow, rules document.Group, bucket state.Bucket) (document.Decision, stagedRange) {
 	success, fail, skip := int64(g.SuccessCount), int64(g.FailCount), int64(g.SkipCount)
 	n := success + fail + skip + rules.Running(int64(g.RunningCount))
