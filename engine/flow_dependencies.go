@@ -269,8 +269,8 @@ func decide(g *db.ResolveEdgesRow, rules document.Group, bucket state.Bucket) (d
 	return decision, staged
 }
 
-// moveDownstream releases and skips the downstreams of decided groups, and returns what it skipped. The edges of
-// those that their decision concerns, but that stand in a state which it cannot change, it adds to left.
+// moveDownstream releases and skips the downstreams of decided groups, and returns the skipped ones. If a decided
+// downstream is in a state that the decision can't change, its edges are added to left.
 func (e *Engine) moveDownstream(
 	ctx context.Context, tx *txn, decided []decidedGroup, left *leftEdges, nowMs int64,
 ) ([]endedExecution, error) {
@@ -396,7 +396,7 @@ type flowMemberArrays struct {
 	flows []pgtype.UUID
 }
 
-// addMember adds an execution unless it is in no flow.
+// addMember adds an execution if it is in a flow.
 func (a *flowMemberArrays) addMember(x id.ExecutionID, flow *id.FlowID) {
 	if flow != nil {
 		a.add(x.Partition(), x.UUID())

@@ -17,29 +17,26 @@ import (
 )
 
 const (
-	// In one call of DispatchCompletions: how often it waits 50 ms for a row that somebody else holds, before it
-	// waits for none; and for how many flows that others hold it waits as long, once it has done the rest.
+	// Limits per call of DispatchCompletions: how often it waits 50 ms for a locked row before it stops waiting for
+	// rows, and for how many locked flows it waits as long after everything else is done.
 	maxRowWaits  = 16
 	maxFlowWaits = 8
 )
 
-// DispatchCompletions goes on where a transaction that ended executions stopped: it resolves what depends on
-// completion events that are not marked as dispatched. These are the events of the last level where a skip goes
-// deeper than 64 levels; of executions that something waits for which could not be decided, because a stored
-// policy or state was not one that this library knows; and of what FlowFabric ended. A skip is followed to its
-// end in one call, and for 64 levels where somebody else held its flow at first. It returns how many events it
-// dispatched; the caller repeats it while that is batch or more.
+// DispatchCompletions resolves the dependents of completion events that are not marked as dispatched. These are the
+// events of the last level if a skip goes deeper than 64 levels, events whose dependents could not be decided because
+// of an unknown stored policy or state, and events of FlowFabric. It returns how many events it dispatched; call it
+// again while that is at least batch. In a loop, call it about once per second, and at once after
+// [Maintenance.Undispatched], as package reconcile does.
 //
-// Whoever runs it in a loop calls it every second or so, and at once when [Maintenance.Undispatched] says so, as
-// package reconcile does.
+// A skip is followed to its end in one call, or for 64 levels if its flow was locked at first. An event that can't be
+// dispatched stays, is logged once, and is retried after a second, later less often, down to once per minute.
 //
-// Transaction: one for each flow and 64 levels of what is skipped, one for events that nothing can depend on.
-// Locks the flow, shared if all its events are successes that skip nothing, else exclusively, the executions of the events, then
-// edge groups and what depends on them. It waits for nobody, but for up to 16 rows and 8 flows by 50 ms each:
-// what others hold is dispatched by a later call, and never hides other events. An event that cannot be dispatched
-// stays, is logged once, and is tried again after a second, and after ever longer up to a minute. In a caller's
-// transaction it waits for rows as long as that allows, and for no flow.
-// Emits completion events. Safe to repeat and to run in any number of processes: each edge counts once.
+// Errors: [ErrInvalidInput]. Transaction: one per flow and 64 levels of skips, and one for events without dependents.
+// Locks the flow (shared if all its events are successes that skip nothing, otherwise exclusively), the executions of
+// the events, edge groups and dependents. It skips locked rows and flows for a later call, but waits 50 ms each for up
+// to 16 rows and 8 flows; in a caller's transaction it waits for rows as long as that allows, and for no flow. Emits
+// completion events. Safe to repeat and to run in any number of processes: each edge counts once.
 func (m Maintenance) DispatchCompletions(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	const op = "dispatch completions"
@@ -76,9 +73,9 @@ func (m Maintenance) DispatchCompletions(ctx context.Context, batch int) (int, e
 	return d.done, nil
 }
 
-// Undispatched returns a channel that holds a value once this engine has committed a transaction of its own that
-// left something to [Maintenance.DispatchCompletions]. It holds one at most, and each goes to one receiver. What other
-// processes and transactions of callers leave wakes nobody: it is found by calling now and then.
+// Undispatched returns a channel that receives a value after this engine has committed a transaction of its own with
+// work for [Maintenance.DispatchCompletions]. It buffers one value, and each goes to one receiver. Work from other
+// processes or callers' transactions sends no value, so also call DispatchCompletions from time to time.
 func (m Maintenance) Undispatched() <-chan struct{} { return m.e.undispatched }
 
 // dispatching is one call of [Maintenance.DispatchCompletions].
@@ -88,12 +85,12 @@ type dispatching struct {
 	done int
 
 	rowWaits int
-	busy     [][]db.ScanUndispatchedRow // by flow, a random few of all that others hold
-	passed   int                        // flows that others hold
-	failed   error                      // the first one of an event that cannot be dispatched
+	busy     [][]db.ScanUndispatchedRow // events of locked flows, by flow: a random sample
+	passed   int                        // number of locked flows
+	failed   error                      // the first error of an event that can't be dispatched
 }
 
-// page dispatches events that nothing can depend on all at once, and the others flow by flow.
+// page dispatches the events without possible dependents together, and the others flow by flow.
 func (d *dispatching) page(ctx context.Context, events []db.ScanUndispatchedRow) error {
 	var alone db.ClaimCompletionsParams
 	var flows [][]db.ScanUndispatchedRow
@@ -133,8 +130,8 @@ func (d *dispatching) page(ctx context.Context, events []db.ScanUndispatchedRow)
 	return nil
 }
 
-// flow dispatches events of one flow in one transaction, as deep as levels, or passes them over. Where somebody
-// holds a row on the way, or an event fails, it goes on with less at a time, until it does all but that.
+// flow dispatches the events of one flow in one transaction, down to the given number of levels, or skips them. If it
+// meets a locked row or a failing event, it retries with smaller parts until everything else is done.
 func (d *dispatching) flow(ctx context.Context, events []db.ScanUndispatchedRow, levels int, waits bool) error {
 	result, err := inTx(ctx, d.e, d.op, func(tx *txn) (dispatched, error) {
 		return d.transaction(ctx, tx, events, levels, waits, !succeeded(events))
@@ -179,7 +176,7 @@ func (d *dispatching) flow(ctx context.Context, events []db.ScanUndispatchedRow,
 	return nil
 }
 
-// setAside keeps events of a flow that others hold, for a try that waits.
+// setAside keeps the events of a locked flow for a try that waits.
 func (d *dispatching) setAside(events []db.ScanUndispatchedRow) {
 	d.passed++
 	if len(d.busy) < maxFlowWaits {
@@ -201,14 +198,14 @@ var (
 	errUndecided = errors.New("a group's row or policy, or the state of what depends on it, is not one that can be decided")
 )
 
-// dispatched is what became of events of one flow.
+// dispatched is the result of dispatching events of one flow.
 type dispatched struct {
 	done int
-	left []db.ScanUndispatchedRow // not all that depends on them could be decided
+	left []db.ScanUndispatchedRow // events with dependents that could not be decided
 }
 
-// transaction takes the flow, the executions and the events, and resolves what depends on them. Where something would be
-// left that may be resolved under the exclusive lock of the flow, it returns errFlowLock.
+// transaction locks the flow, the executions and the events, and resolves the dependents. It returns errFlowLock if
+// some of them may only be resolved under the flow's exclusive lock.
 func (d *dispatching) transaction(
 	ctx context.Context, tx *txn, events []db.ScanUndispatchedRow, levels int, waits, exclusive bool,
 ) (result dispatched, err error) {
@@ -294,7 +291,7 @@ func (d *dispatching) transaction(
 	return result, e.record(ctx, tx, skipped, nowMs)
 }
 
-// lockFlow takes a flow, or returns errFlowBusy. Successes of a flow go on side by side.
+// lockFlow locks a flow, or returns errFlowBusy. Successes of a flow share the lock.
 func (d *dispatching) lockFlow(ctx context.Context, tx *txn, flow id.FlowID, waits, exclusive bool) (err error) {
 	set := newFlowSet(d.e.cfg.Partitions)
 	set.add(flow)
@@ -312,7 +309,7 @@ func (d *dispatching) lockFlow(ctx context.Context, tx *txn, flow id.FlowID, wai
 	return err
 }
 
-// succeeded reports whether all events tell of successes.
+// succeeded reports whether all events are successes.
 func succeeded(events []db.ScanUndispatchedRow) bool {
 	return !slices.ContainsFunc(events, func(event db.ScanUndispatchedRow) bool {
 		return completionOf(event) != state.CompletionSuccess
@@ -324,7 +321,7 @@ func completionOf(event db.ScanUndispatchedRow) state.CompletionOutcome {
 	return state.TerminalOutcome(outcome).Completion()
 }
 
-// upstream says what the transaction has of an event and of its execution.
+// upstream reports whether the transaction has claimed an event and locked its execution.
 type upstream struct {
 	taken, replayed, claimed bool
 }
@@ -379,8 +376,8 @@ const (
 	maxStalled = 10_000
 )
 
-// stalledEvents are completion events that could not be dispatched, and when each is tried again. Only the pace
-// of this process depends on it.
+// stalledEvents holds the completion events that could not be dispatched, and when to retry each. It only affects the
+// pace of this process.
 type stalledEvents struct {
 	mu     sync.Mutex
 	events map[int64]*stalledEvent
@@ -391,7 +388,7 @@ type stalledEvent struct {
 	until time.Time
 }
 
-// waits reports whether it is too early to try an event again.
+// waits reports whether it is too early to retry an event.
 func (s *stalledEvents) waits(event int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -399,7 +396,7 @@ func (s *stalledEvents) waits(event int64) bool {
 	return ok && time.Now().Before(stalled.until)
 }
 
-// note takes note of a fruitless try and reports whether it was the first one.
+// note records a fruitless try and reports whether it was the first one.
 func (s *stalledEvents) note(event int64) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -419,7 +416,7 @@ func (s *stalledEvents) note(event int64) (first bool) {
 	return !ok
 }
 
-// forget drops what was not tried again although its time has come: it has been dispatched.
+// forget drops entries that were not retried although they were due: their events have been dispatched.
 func (s *stalledEvents) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,43 +14,44 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// FlowGraph is a whole flow at one moment, as it is drawn.
+// FlowGraph is a complete flow at one moment, for drawing.
 type FlowGraph struct {
 	ID    id.FlowID
 	Nodes []GraphNode // by key, then by id
-	Edges []GraphEdge // by id: in the order in which they were made
+	Edges []GraphEdge // by id, which is the order of creation
 }
 
 // GraphNode is a member of a flow.
 type GraphNode struct {
 	ID      id.ExecutionID
-	Key     string // "" where it was not created as a node
+	Key     string // "" if it was not created as a node
 	Kind    string
 	Lane    id.LaneID
-	When    *policy.Group // nil where it waits for nobody
+	When    *policy.Group // nil if it has no dependencies
 	State   state.PublicState
 	Outcome state.TerminalOutcome // none until it has ended
 
-	// Err is a [*CorruptionError] where what is stored of the node or its group cannot be read; the others are drawn.
+	// Err is a [*CorruptionError] if a stored value of the node or its group can't be read. The other nodes are still
+	// drawn.
 	Err error
 }
 
-// GraphEdge is a dependency: the node To waits for the node From. They are places in [FlowGraph.Nodes].
+// GraphEdge is a dependency: the node To waits for the node From. Both are indexes into [FlowGraph.Nodes].
 type GraphEdge struct {
 	ID       id.EdgeID
 	From, To int
 	State    state.EdgeState
 }
 
-// MaxGraph is how many nodes and edges together [Engine.FlowGraph] returns.
+// MaxGraph is the largest total of nodes and edges that [Engine.FlowGraph] returns.
 const MaxGraph = 500_000
 
-// FlowGraph returns the members of a flow with their states, and all edges between them, to be drawn. An edge whose
-// upstream or downstream is not there any more is left out.
+// FlowGraph returns the members of a flow with their states, and all edges between them, for drawing. An edge is left
+// out if its upstream or downstream no longer exists. It reads the complete flow.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput] for a flow with more than [MaxGraph] nodes and edges, which the caller goes
-// through by [Engine.FlowMembers] and [Engine.FlowEdges]; [ErrCorruption] naming what cannot be read of an edge. One
-// statement, for a flow without members a second one; locks nothing. It reads all of the flow.
+// Errors: [ErrNotFound]; [ErrInvalidInput] for a flow with more than [MaxGraph] nodes and edges, use
+// [Engine.FlowMembers] and [Engine.FlowEdges] then; [ErrCorruption] naming the unreadable part of an edge. One
+// statement, or two for a flow without members; takes no locks.
 func (e *Engine) FlowGraph(ctx context.Context, flow id.FlowID) (*FlowGraph, error) {
 	const op = "read flow graph"
 	graph, err := e.flowGraph(ctx, flow)

@@ -17,32 +17,32 @@ import (
 type FlowEdge struct {
 	ID       id.EdgeID
 	From, To id.ExecutionID
-	Kind     string // as it was given with [Edge.Kind]
+	Kind     string // as given in [Edge.Kind]
 
-	// PassResult names the reference under which the result of From becomes the payload of To; "": it does not.
+	// PassResult names the reference under which From's result becomes To's payload; "" if it does not.
 	PassResult string
 
 	State     state.EdgeState
-	Outcome   state.CompletionOutcome // how From ended; "" until the edge is resolved, and where another program resolved it
+	Outcome   state.CompletionOutcome // how From ended; "" until the edge is resolved, and if another program resolved it
 	Condition string                  // "all_required"
 	CreatedBy string
 	CreatedAt time.Time
-	AppliedAt time.Time // zero while the edge is only staged; it counts, and holds To, but nothing resolves it
-	EndedAt   time.Time // when the edge was resolved, zero before
+	AppliedAt time.Time // zero while the edge is only staged; it holds To back, but nothing resolves it
+	EndedAt   time.Time // when the edge was resolved; zero before
 }
 
-// ListFlowEdges returns the edges of a flow by id, after a cursor: [Page.Next] of the page before, "" for the first page.
-// A limit of 0, or above [MaxPage], is taken as that.
+// ListFlowEdges returns a page of a flow's edges, by id. after is the [Page.Next] of the previous page, or "" for the
+// first page. A limit of 0 or above [MaxPage] means [MaxPage].
 //
 // Errors: [ErrNotFound]; [ErrInvalidInput] for a negative limit or a cursor of another listing or flow; [ErrCorruption]
-// naming what cannot be read. One statement, for a page without edges a second one; locks nothing.
+// naming the unreadable value. One statement, or two for a page without edges; takes no locks.
 func (e *Engine) ListFlowEdges(ctx context.Context, flow id.FlowID, after string, limit int) (Page[FlowEdge], error) {
 	const op = "list edges of a flow"
 	page, err := e.listFlowEdges(ctx, flow, after, limit)
 	return page, wrap(op, err)
 }
 
-// FlowEdges goes through the edges of a flow as [Engine.ListFlowEdges] lists them, a page at a time.
+// FlowEdges iterates over the edges that [Engine.ListFlowEdges] lists, a page at a time.
 func (e *Engine) FlowEdges(ctx context.Context, flow id.FlowID) iter.Seq2[FlowEdge, error] {
 	return pages(func(after string) (Page[FlowEdge], error) {
 		return e.ListFlowEdges(ctx, flow, after, MaxPage)
@@ -83,7 +83,7 @@ func (e *Engine) listFlowEdges(ctx context.Context, flow id.FlowID, after string
 	return pageOf(edges, limit, func(edge *FlowEdge) string { return cursorOf(list, edge.ID[:]) }), nil
 }
 
-// checkFlowExists is the error of a flow that is not there.
+// checkFlowExists returns an error if a flow does not exist.
 func (e *Engine) checkFlowExists(ctx context.Context, flow id.FlowID) error {
 	exists, err := e.q.GetFlowExists(ctx, e.reader(), db.GetFlowExistsParams{
 		PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: flow,
@@ -94,12 +94,11 @@ func (e *Engine) checkFlowExists(ctx context.Context, flow id.FlowID) error {
 	return err
 }
 
-// EdgesInto returns the edges by which an execution of a flow waits for others, by id. An execution without such edges has
-// none, and so has one that does not exist.
+// EdgesInto returns the inbound edges of an execution in a flow, at most [MaxInbound], by id. The result is empty if
+// the execution has none or does not exist.
 //
-// Errors: [ErrInvalidInput] for an execution that cannot be of the flow; [ErrNotFound] for a flow that does not exist;
-// [ErrCorruption] naming what cannot be read. One statement, and another if there are no edges; locks nothing. There are at
-// most [MaxInbound].
+// Errors: [ErrInvalidInput] for an execution that can't be in the flow; [ErrNotFound] if the flow does not exist;
+// [ErrCorruption] naming the unreadable value. One statement, or two without edges; takes no locks.
 func (e *Engine) EdgesInto(ctx context.Context, flow id.FlowID, x id.ExecutionID) ([]FlowEdge, error) {
 	const op = "list edges into an execution"
 	if err := e.checkMember(flow, x); err != nil {
@@ -118,8 +117,8 @@ func (e *Engine) EdgesInto(ctx context.Context, flow id.FlowID, x id.ExecutionID
 	return edges, wrap(op, err)
 }
 
-// EdgesFrom returns the edges by which others of a flow wait for an execution, as [Engine.EdgesInto] does. There are at
-// most [MaxMembers].
+// EdgesFrom returns the outbound edges of an execution in a flow, at most [MaxMembers]. It behaves like
+// [Engine.EdgesInto].
 func (e *Engine) EdgesFrom(ctx context.Context, flow id.FlowID, x id.ExecutionID) ([]FlowEdge, error) {
 	const op = "list edges from an execution"
 	if err := e.checkMember(flow, x); err != nil {
@@ -138,7 +137,7 @@ func (e *Engine) EdgesFrom(ctx context.Context, flow id.FlowID, x id.ExecutionID
 	return edges, wrap(op, err)
 }
 
-// checkMember refuses an execution whose id is that of no member of the flow.
+// checkMember refuses an execution whose id can't be that of a member of the flow.
 func (e *Engine) checkMember(flow id.FlowID, x id.ExecutionID) error {
 	if err := e.checkExecution(x); err != nil {
 		return err
@@ -151,7 +150,7 @@ func (e *Engine) checkMember(flow id.FlowID, x id.ExecutionID) error {
 
 // DescribeEdge returns an edge of a flow.
 //
-// Errors: [ErrNotFound]; [ErrCorruption] naming what cannot be read. One statement; locks nothing.
+// Errors: [ErrNotFound]; [ErrCorruption] naming the unreadable value. One statement; takes no locks.
 func (e *Engine) DescribeEdge(ctx context.Context, flow id.FlowID, edge id.EdgeID) (*FlowEdge, error) {
 	const op = "describe edge"
 	partition := e.cfg.Partitions.FlowPartition(flow)
@@ -169,9 +168,9 @@ func (e *Engine) DescribeEdge(ctx context.Context, flow id.FlowID, edge id.EdgeI
 	return &described, nil
 }
 
-// ExecutionFlow returns the flow of an execution, nil for one outside flows.
+// ExecutionFlow returns the flow of an execution, or nil outside flows.
 //
-// Errors: [ErrNotFound]. One statement; locks nothing.
+// Errors: [ErrNotFound]. One statement; takes no locks.
 func (e *Engine) ExecutionFlow(ctx context.Context, x id.ExecutionID) (*id.FlowID, error) {
 	const op = "read flow of an execution"
 	if err := e.checkExecution(x); err != nil {
@@ -181,7 +180,7 @@ func (e *Engine) ExecutionFlow(ctx context.Context, x id.ExecutionID) (*id.FlowI
 	return flow, wrap(op, orNotFound(err, x))
 }
 
-// storedEdge is what is read of ff_edge.policy.
+// storedEdge has the fields that reads use from ff_edge.policy.
 type storedEdge struct {
 	Kind       string          `json:"dependency_kind"`
 	Condition  string          `json:"satisfaction_condition"`
@@ -248,7 +247,7 @@ func edgeOf(partition int16, row *db.GetEdgeRow) (FlowEdge, error) {
 		edge.CreatedAt = time.UnixMilli(0)
 	}
 	if stored.AppliedAt == nil {
-		edge.AppliedAt = edge.CreatedAt // not made by staging: it was applied at once
+		edge.AppliedAt = edge.CreatedAt // not staged first: it was applied at once
 	}
 	return edge, nil
 }

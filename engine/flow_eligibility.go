@@ -14,14 +14,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// Eligibility is how the dependencies of an execution stand. It speaks of these only: what is delayed, paused or waits for
-// a budget can be eligible.
+// Eligibility is the state of an execution's dependencies. It ignores everything else: a delayed, paused or
+// budget-limited execution can be eligible.
 type Eligibility struct {
 	Status state.EligibilityStatus
 	Reason string // in words, such as "waits for 2 of 3: fetch, parse"
 
-	When                       *policy.Group // nil where it waits for nobody
-	Edges                      int           // upstreams in all, each in one of the following
+	When                       *policy.Group // nil if it has no dependencies
+	Edges                      int           // number of upstreams, each counted in one of the following
 	Succeeded, Failed, Skipped int
 	Open                       []UpstreamRef // those that have not ended, or whose edge is only staged; by key, then by id
 	Lost                       []UpstreamRef // those that ended without success; by key, then by id
@@ -30,18 +30,18 @@ type Eligibility struct {
 // UpstreamRef is an execution that another one waits for.
 type UpstreamRef struct {
 	Execution id.ExecutionID
-	Node      string                // its key in the flow, where it was created as a node; "" elsewhere
-	Outcome   state.TerminalOutcome // how it ended; none while it has not
+	Node      string                // its key in the flow if it was created as a node; "" otherwise
+	Outcome   state.TerminalOutcome // how it ended; none until then
 }
 
-// name is the node's key, else the uuid.
+// name returns the node's key, or the uuid if it has none.
 func (r UpstreamRef) name() string { return cmp.Or(r.Node, r.Execution.UUID().String()) }
 
-// Eligibility says whether the dependencies of an execution let it run, and what it waits for. It is judged by what became
-// of the upstreams, and not by what was counted of them, so it is right also where a count is late.
+// Eligibility reports whether the dependencies of an execution let it run, and which upstreams it waits for. It reads
+// the upstreams themselves, not their counters, so it is right even if a count is late.
 //
-// Errors: [ErrNotFound]; [ErrCorruption] naming what cannot be read of the execution, its group or an upstream. One
-// statement; locks nothing. It reads each upstream once.
+// Errors: [ErrNotFound]; [ErrCorruption] naming the unreadable value of the execution, its group or an upstream. One
+// statement; takes no locks. Reads each upstream once.
 func (e *Engine) Eligibility(ctx context.Context, x id.ExecutionID) (Eligibility, error) {
 	const op = "evaluate eligibility"
 	eligibility, err := e.eligibility(ctx, x)
@@ -70,7 +70,7 @@ func (e *Engine) eligibility(ctx context.Context, x id.ExecutionID) (Eligibility
 	return eligibility, nil
 }
 
-// standsStill says, where it is not the dependencies that matter, what does.
+// standsStill sets the status and returns true if something other than the dependencies decides it.
 func (s *Eligibility) standsStill(row *db.ListInboundRow) (bool, error) {
 	public, outcome, err := publicState(row.LifecyclePhase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{})
 	if err != nil {
@@ -128,10 +128,10 @@ func (s *Eligibility) decide(group document.Group) {
 	}
 }
 
-// maxNamed is how many upstreams a reason names.
+// maxNamed is the largest number of upstreams that a reason names.
 const maxNamed = 5
 
-// some names upstreams, as many as a line has room for.
+// some lists the names of upstreams, at most maxNamed.
 func some(refs []UpstreamRef) string {
 	var names []string
 	for i, ref := range refs {
@@ -147,7 +147,7 @@ func some(refs []UpstreamRef) string {
 	return strings.Join(names, ", ")
 }
 
-// inboundOf counts what became of the upstreams of an execution.
+// inboundOf counts the outcomes of an execution's upstreams.
 func inboundOf(partition int16, rows []db.ListInboundRow) (group document.Group, s Eligibility, err error) {
 	if rows[0].Policy != "" {
 		if group, err = document.GroupFromStored([]byte(rows[0].Policy)); err != nil {
@@ -174,7 +174,8 @@ func inboundOf(partition int16, rows []db.ListInboundRow) (group document.Group,
 	if s.Edges > 0 {
 		s.When = new(group.Policy())
 	}
-	// What nobody marked and is not there any more was counted by another program, successes first; the rest failed.
+	// Deleted upstreams without a mark were counted by another program: attribute the rest of the counters to them,
+	// successes first. The remaining ones failed.
 	succeeded := max(int(rows[0].SuccessCount)-s.Succeeded, 0)
 	skipped := max(int(rows[0].SkipCount)-s.Skipped, 0)
 	for i, ref := range gone {
@@ -208,8 +209,8 @@ func (s *Eligibility) count(ref UpstreamRef) {
 	s.Lost = append(s.Lost, ref)
 }
 
-// endOfUpstream is how an upstream ended, as far as its edge is concerned; none: it has not, or the edge waits for it
-// anew.
+// endOfUpstream returns the outcome of an upstream for its edge. It is none if the upstream has not ended, or if the
+// edge waits for it again.
 func endOfUpstream(row *db.ListInboundRow) (state.TerminalOutcome, error) {
 	if row.Staged {
 		return state.OutcomeNone, nil
@@ -236,7 +237,7 @@ func endOfUpstream(row *db.ListInboundRow) (state.TerminalOutcome, error) {
 		return state.OutcomeNone, nil
 	}
 	if outcome == state.OutcomeNone {
-		outcome = state.OutcomeFailed // it left no trace of how, and counts as that
+		outcome = state.OutcomeFailed // no outcome was recorded, which counts as failed
 	}
 	return outcome, nil
 }

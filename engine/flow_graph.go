@@ -15,8 +15,8 @@ type graph struct {
 	inbound  []int // number of edges into each node
 }
 
-// newGraph checks the shape of a flow: keys are unique and known, no edge stands twice or leads back to
-// its own node, and nothing waits for itself by way of others.
+// newGraph checks the shape of a flow: keys are unique and known, no edge is repeated or leads to its own node, and no
+// node waits for itself through others.
 func newGraph(spec FlowSpec) (*graph, error) {
 	index := make(map[string]int, len(spec.Nodes))
 	for i := range spec.Nodes {
@@ -65,7 +65,7 @@ func newGraph(spec FlowSpec) (*graph, error) {
 	return g, nil
 }
 
-// checkCycle refuses a growth whose edges, with some that are stored, lead back to where they begin.
+// checkCycle refuses a growth whose edges form a cycle with some stored ones.
 func (g *growth) checkCycle(stored []db.ListEdgesBelowRow) error {
 	index := make(map[id.ExecutionUUID]int)
 	var members []id.ExecutionUUID
@@ -109,9 +109,9 @@ func (g *growth) checkCycle(stored []db.ListEdgesBelowRow) error {
 	return fmt.Errorf("%w: %s", ErrCycle, strings.Join(path, " to "))
 }
 
-// cycle returns the nodes of one cycle, its first node again at the end, or nil. It removes nodes that
-// nothing is waited for by until none is left (Kahn); each node that remains waits for another that
-// remains, so walking upstream comes round.
+// cycle returns the nodes of one cycle, with its first node again at the end, or nil. It removes nodes that wait for no
+// other node until none is left (Kahn). Each remaining node waits for another remaining one, so a walk upstream must
+// return to a visited node.
 func (g *graph) cycle() []int {
 	downstream := make([][]int, len(g.inbound))
 	upstream := make([][]int, len(g.inbound))

@@ -10,60 +10,55 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// Growth is what is added to a flow that exists.
+// Growth describes additions to an existing flow.
 type Growth struct {
 	Flow id.FlowID // required
 
-	// Nodes are executions that become members, at most [MaxNodes]. A node whose execution is a member already adds
-	// nothing; by its Execution it gives a key to a member that was not created as a node.
+	// Nodes are new members, at most [MaxNodes]. A node whose execution is already a member adds nothing; with
+	// Execution set, it gives a key to a member that was not created as a node.
 	Nodes []Node
 
-	// Edges count at once, at most [MaxEdges]. Their ends are keys of Nodes, or of nodes that the flow was created with or
-	// has grown by. One that the flow has already, with the same Kind and PassResult, adds nothing.
+	// Edges are new dependencies, at most [MaxEdges]; they count at once. Their ends are keys of Nodes or of existing
+	// nodes. An edge that exists with the same Kind and PassResult adds nothing.
 	Edges []Edge
 
-	// Revision is what the flow's revision must be, unless there is nothing left to be added. Default nil: any.
+	// Revision is the expected revision of the flow. It is not checked if there is nothing to add. Default nil: any.
 	Revision *int64
 }
 
-// Grown is what a growth has added, and the flow after it.
+// Grown is the result of a growth: its additions, and the flow after it.
 type Grown struct {
 	Revision     int64
 	Nodes, Edges int              // of the flow
-	Created      []id.ExecutionID // executions that are new
+	Created      []id.ExecutionID // new executions
 	Joined       []id.ExecutionID // executions that existed outside flows
-	Linked       []id.EdgeID      // edges that are new
+	Linked       []id.EdgeID      // new edges
 }
 
-// Added is what became of executions that were to become members of a flow, and the flow after it.
+// Added is the result of adding members to a flow, and the flow after it.
 type Added struct {
 	Revision int64
 	Nodes    int              // of the flow
-	Joined   []id.ExecutionID // became members
-	Members  []id.ExecutionID // were members already
+	Joined   []id.ExecutionID // new members
+	Members  []id.ExecutionID // existing members
 }
 
-// GrowFlow adds executions and dependencies to a flow, at any time before it is cancelled: while its members run, and
-// from inside the handler of one of them. What waits for nothing is claimable when the call returns. An edge that leads
-// from a member which has ended is counted at once: it may release or skip what it leads to. A member that nobody has
-// claimed yet waits again if it is given something to wait for that has not ended.
+// GrowFlow adds executions and dependencies to a flow at any time before its cancellation, for example from a member's
+// handler. Nodes without dependencies are claimable when the call returns. An edge from an ended member counts at once:
+// it may release or skip its downstream. A member that was never claimed is blocked again by a new dependency on an
+// execution that has not ended. A started member can't get dependencies, except by edges with AllowStarted; it waits
+// for these once it calls [Engine.WaitForChildren], as handlers do for executions they create. If a member already has
+// edges, a Node.When other than its present policy is refused; the zero value keeps its policy.
 //
-// Who has started waits for nothing more, unless the edge has AllowStarted; then it waits once it calls
-// [Engine.WaitForChildren], as a handler does for executions that it has made.
+// Errors: [ErrInvalidInput] naming the node or edge, its field and the limit; [ErrNotFound] for the flow, a node's
+// execution or an edge's end; [ErrFlowTerminal]; [ErrStaleRevision]; [ErrCycle]; [ErrExists] if a new node's execution
+// exists outside the flow; [ErrIdempotencyKeyTaken]; [ErrOtherFlow]; [ErrNotMember] for an edge's end; [ErrEdgeExists];
+// [ErrEnded] and [ErrStarted] for an edge's downstream; [ErrPruned] for a new edge from or to a pruned member;
+// [ErrCorruption]. Nothing was written then.
 //
-// Node.When of a member is refused once edges lead to it, unless it is what it was. Left at its zero value it leaves the
-// policy of a member as it is, and that of [Engine.SetGroupPolicy].
-//
-// Errors: [ErrInvalidInput] naming the node or edge, its field and the limit; [ErrNotFound] for the flow, an execution
-// of a node, or an end of an edge; [ErrFlowTerminal]; [ErrStaleRevision]; [ErrCycle]; [ErrExists] when the execution of
-// a new node exists outside the flow; [ErrIdempotencyKeyTaken]; [ErrOtherFlow]; [ErrNotMember] for an end of an edge;
-// [ErrEdgeExists]; [ErrEnded] and [ErrStarted] for what an edge leads to; [ErrPruned] for a new edge from or to a member that
-// was pruned; [ErrCorruption]. In every case nothing is written.
-//
-// Transaction: one, of a number of statements that does not depend on the size of the growth, plus one round for each
-// level of executions that are skipped. Locks the flow exclusively, the existing executions named, then groups, and waits
-// for each up to two seconds, three times; then [ErrContention]. Emits completion events of what is skipped.
-// Repeating it is safe.
+// Transaction: one, whose number of statements depends only on the levels of skipped executions. Locks the flow
+// exclusively, the named existing executions, then groups; waits for each up to two seconds, three times, then fails
+// with [ErrContention]. Emits completion events of skipped executions. Safe to repeat.
 func (e *Engine) GrowFlow(ctx context.Context, growth Growth) (Grown, error) {
 	const op = "grow flow"
 	g, err := e.planGrowth(growth)
@@ -76,16 +71,16 @@ func (e *Engine) GrowFlow(ctx context.Context, growth Growth) (Grown, error) {
 	return e.growIn(ctx, op, g)
 }
 
-// AddMembers makes executions that exist members of a flow, without dependencies; all of them or none. They have been
-// created with ids of the flow's partition: [id.NewMemberExecutionID] makes such. One that has started or ended may be
-// added too: others can wait for it.
+// AddMembers adds existing executions to a flow, without dependencies; all of them or none. Their ids must be in the
+// flow's partition, as made by [id.NewMemberExecutionID]. They may have started or ended; other members can wait for
+// them.
 //
-// Errors: [ErrInvalidInput] for more than [MaxNodes], an id that stands twice or is of another partition than the flow,
-// or a flow that would have more than [MaxMembers]; [ErrNotFound] for the flow or an execution; [ErrFlowTerminal];
-// [ErrOtherFlow]; [ErrContention], as of [Engine.GrowFlow]. Nothing is written then.
+// Errors: [ErrInvalidInput] for more than [MaxNodes] executions, a repeated id or one in another partition, or more
+// than [MaxMembers] members; [ErrNotFound] for the flow or an execution; [ErrFlowTerminal]; [ErrOtherFlow];
+// [ErrContention] as in [Engine.GrowFlow]. Nothing was written then.
 //
-// Transaction: one, of a constant number of statements. Locks the flow exclusively, then the executions. No events.
-// Repeating it is safe: they are members then.
+// Transaction: one, with a constant number of statements. Locks the flow exclusively, then the executions. Emits no
+// events. Safe to repeat.
 func (e *Engine) AddMembers(ctx context.Context, flow id.FlowID, executions []id.ExecutionID) (Added, error) {
 	const op = "add members"
 	g, err := e.newGrowth(flow, len(executions), 0, nil)
@@ -114,39 +109,39 @@ func (e *Engine) AddMembers(ctx context.Context, flow id.FlowID, executions []id
 	return added, nil
 }
 
-// growth is a checked change of the structure of a flow.
+// growth is a checked change of a flow's structure.
 type growth struct {
 	flow      id.FlowID
 	partition int16
 	revision  *int64
 	nodes     []growingNode
 	edges     []growingEdge
-	staging   bool // the edges are staged only
+	staging   bool // the edges are only staged
 
-	keys map[id.ExecutionID]string // of nodes that the call names, for errors
+	keys map[id.ExecutionID]string // keys of the call's nodes, for errors
 }
 
 // growingNode is a node of a growth.
 type growingNode struct {
 	field     string
 	execution id.ExecutionID
-	node      *Node     // nil where only the execution was given
-	creation  *creation // nil: the execution exists
+	node      *Node     // nil if only the execution was given
+	creation  *creation // nil if the execution exists
 }
 
 // growingEdge is an edge of a growth.
 type growingEdge struct {
 	id                   id.EdgeID
-	given                bool // by the caller
+	given                bool // the caller chose the id
 	upstream, downstream id.ExecutionID
 	kind, passResult     string
 	allowStarted         bool
-	from, to             string // as the caller named them
+	from, to             string // as named by the caller
 }
 
 func (d *growingEdge) field() string { return fmt.Sprintf("edge %q to %q", d.from, d.to) }
 
-// in names the edge in an error.
+// in adds the edge to an error.
 func (d *growingEdge) in(err error) error { return fmt.Errorf("%s: %w", d.field(), err) }
 
 func (e *Engine) newGrowth(flow id.FlowID, nodes, edges int, revision *int64) (*growth, error) {
@@ -167,7 +162,7 @@ func (e *Engine) newGrowth(flow id.FlowID, nodes, edges int, revision *int64) (*
 	}, nil
 }
 
-// planGrowth checks what can be checked of a growth without the database.
+// planGrowth checks a growth as far as possible without the database.
 func (e *Engine) planGrowth(growth Growth) (*growth, error) {
 	g, err := e.newGrowth(growth.Flow, len(growth.Nodes), len(growth.Edges), growth.Revision)
 	if err != nil {
@@ -238,7 +233,7 @@ func (g *growth) addNodes(e *Engine, nodes []Node) (map[string]id.ExecutionID, e
 	return byKey, nil
 }
 
-// addNode adds a node whose execution is that of no other one.
+// addNode adds a node with an execution that no other node has.
 func (g *growth) addNode(e *Engine, node growingNode) error {
 	if err := g.checkMember(e, node.field, node.execution); err != nil {
 		return err
@@ -254,7 +249,7 @@ func (g *growth) addNode(e *Engine, node growingNode) error {
 	return nil
 }
 
-// checkMember refuses the id of an execution that cannot be a member of the flow.
+// checkMember refuses the id of an execution that can't be a member of the flow.
 func (g *growth) checkMember(e *Engine, field string, x id.ExecutionID) error {
 	if err := e.checkExecution(x); err != nil {
 		return invalidBecause(field, err)
@@ -265,8 +260,8 @@ func (g *growth) checkMember(e *Engine, field string, x id.ExecutionID) error {
 	return nil
 }
 
-// prepareMember prepares the execution of a node. Where it names no namespace, it is of the given one, "" for the
-// engine's.
+// prepareMember prepares the execution of a node. A node without a namespace gets the given one, or the engine's for
+// "".
 func (e *Engine) prepareMember(flow id.FlowID, node *Node, namespace id.Namespace) (creation, error) {
 	spec := node.Spec
 	if spec.Flow != nil {
@@ -317,7 +312,7 @@ func (g *growth) checkEdges() error {
 	return g.checkCycle(nil)
 }
 
-// checkPolicies refuses a policy of a node to which no edge of the growth leads.
+// checkPolicies refuses a policy of a node that no edge of the growth leads to.
 func (g *growth) checkPolicies() error {
 	waits := make(map[id.ExecutionID]bool)
 	for i := range g.edges {
@@ -331,7 +326,7 @@ func (g *growth) checkPolicies() error {
 	return nil
 }
 
-// creations are the executions that the growth may have to create.
+// creations returns the executions that the growth may have to create.
 func (g *growth) creations() []creation {
 	var creations []creation
 	for i := range g.nodes {
@@ -342,7 +337,7 @@ func (g *growth) creations() []creation {
 	return creations
 }
 
-// growIn does a growth in a transaction.
+// growIn runs a growth in a transaction.
 func (e *Engine) growIn(ctx context.Context, op string, g *growth) (Grown, error) {
 	return e.creating(ctx, op, g.creations(), func(tx *txn) (Grown, error) {
 		w, err := e.grow(ctx, tx, g)
@@ -353,7 +348,7 @@ func (e *Engine) growIn(ctx context.Context, op string, g *growth) (Grown, error
 	})
 }
 
-// creating runs what may create some executions, and registers what they need.
+// creating runs fn, which may create some executions, and registers their lanes and retention period.
 func (e *Engine) creating(ctx context.Context, op string, creations []creation, fn func(tx *txn) (Grown, error)) (Grown, error) {
 	lanes, period := e.unknownLanes(creations), e.periods.missing(creations)
 	grown, err := inTx(ctx, e, op, func(tx *txn) (Grown, error) {

@@ -16,44 +16,44 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// growing is a growth on its way: one transaction that holds the flow exclusively.
+// growing is a growth in progress: one transaction that holds the flow exclusively.
 type growing struct {
 	*growth
 	e  *Engine
 	tx *txn
 
-	revision  int64 // of the flow, before
+	revision  int64 // of the flow, before the growth
 	nodeCount int64
 	edgeCount int64
 	nowMs     int64
 
-	held  map[id.ExecutionID]*heldExecution // what exists of the executions named, locked
-	fresh map[id.ExecutionID]bool           // is created
-	joins map[id.ExecutionID]string         // becomes a member; its key
+	held  map[id.ExecutionID]*heldExecution // the existing executions among those named, locked
+	fresh map[id.ExecutionID]bool           // executions to create
+	joins map[id.ExecutionID]string         // executions that become members, with their keys
 
 	prunes bool                    // ended members are deleted before the flow
-	pruned map[id.ExecutionID]bool // was a member that was
+	pruned map[id.ExecutionID]bool // deleted members
 
 	creates []creation                     // the fresh ones
-	named   map[id.EdgeID]*keptEdge        // by the ids that the caller gave
+	named   map[id.EdgeID]*keptEdge        // by ids given by the caller
 	into    map[id.ExecutionID][]*keptEdge // by downstream
 	between map[ends]*keptEdge
 
 	ids     []id.EdgeID    // of the edges, by position
-	added   []*growingEdge // that are new
-	applied []*keptEdge    // that were staged before, and count now
-	linked  *linking       // what they did; nil: nothing
+	added   []*growingEdge // new edges
+	applied []*keptEdge    // formerly staged edges that count now
+	linked  *linking       // their effects; nil if none
 }
 
 type ends struct{ upstream, downstream id.ExecutionID }
 
-// keptEdge is an edge that is there.
+// keptEdge is an existing edge.
 type keptEdge struct {
 	id id.EdgeID
 	ends
 	kind, passResult string
-	applied          bool   // else it is staged only
-	outcome          string // with which it is counted; "" while it is not
+	applied          bool   // false if it is only staged
+	outcome          string // the outcome it was counted with; "" if not counted
 	allowStarted     bool
 }
 
@@ -68,7 +68,7 @@ func (e *Engine) newGrowing(tx *txn, g *growth) *growing {
 	}
 }
 
-// grow adds to a flow what of a growth is not there yet.
+// grow adds the missing parts of a growth to a flow.
 func (e *Engine) grow(ctx context.Context, tx *txn, g *growth) (*growing, error) {
 	w := e.newGrowing(tx, g)
 	for _, do := range []func(context.Context) error{
@@ -81,7 +81,7 @@ func (e *Engine) grow(ctx context.Context, tx *txn, g *growth) (*growing, error)
 	return w, nil
 }
 
-// lockFlow takes the flow, unless it takes nothing more.
+// lockFlow locks the flow, and refuses one that takes no more members.
 func (w *growing) lockFlow(ctx context.Context) error {
 	var row db.LockGrowingFlowRow
 	err := pgtx.InOneTrip(ctx, w.tx,
@@ -128,7 +128,7 @@ func (w *growing) lockFlow(ctx context.Context) error {
 	return w.setNamespace(raw.Namespace)
 }
 
-// setNamespace gives the flow's namespace to nodes that name none: they were prepared with the engine's.
+// setNamespace gives the flow's namespace to nodes that name none. They were prepared with the engine's.
 func (w *growing) setNamespace(namespace id.Namespace) error {
 	if namespace == "" {
 		namespace = DefaultNamespace
@@ -147,7 +147,7 @@ func (w *growing) setNamespace(namespace id.Namespace) error {
 	return nil
 }
 
-// lockMembers finds out what exists, holds the idempotency keys of what does not, and locks the former.
+// lockMembers determines which executions exist, locks those, and holds the idempotency keys of the others.
 func (w *growing) lockMembers(ctx context.Context) error {
 	existing := make(map[id.ExecutionID]bool)
 	if creations := w.creations(); len(creations) > 0 {
@@ -193,8 +193,8 @@ func (w *growing) lockMembers(ctx context.Context) error {
 	return w.lock(ctx, lock, downstream, named)
 }
 
-// listPruned finds out which of the executions named were pruned, but for those that exist. It looks after these were
-// looked for: a member that is pruned meanwhile is one or the other.
+// listPruned determines which of the named executions were pruned, except those that exist. It must run after the
+// existing ones were read: a member that is pruned in between is in one of the two sets.
 func (w *growing) listPruned(ctx context.Context, existing map[id.ExecutionID]bool) error {
 	if !w.prunes {
 		return nil
@@ -220,7 +220,7 @@ func (w *growing) listPruned(ctx context.Context, existing map[id.ExecutionID]bo
 	return err
 }
 
-// holdKeys takes the idempotency keys of the executions that are created.
+// holdKeys takes the idempotency keys of the new executions.
 func (w *growing) holdKeys(ctx context.Context) error {
 	keys, err := w.e.holdKeys(ctx, w.tx, w.creates)
 	if err != nil {
@@ -233,8 +233,8 @@ func (w *growing) holdKeys(ctx context.Context) error {
 	return w.e.settleKeys(ctx, w.tx, w.creates, keys, dealt)
 }
 
-// lock locks executions, and reads in the same round trip, after that, what they are, what leads to some of them, and
-// edges by their ids.
+// lock locks executions, and reads in the same round trip their states, the inbound edges of some of them, and edges by
+// their ids.
 func (w *growing) lock(ctx context.Context, executions, downstream map[id.ExecutionID]bool, named []pgtype.UUID) error {
 	ids := slices.SortedFunc(maps.Keys(executions), id.ExecutionID.Compare)
 	all := make([]int, len(ids))
@@ -331,7 +331,7 @@ func (w *growing) judgeNodes(context.Context) error {
 		}
 		x, exists := w.held[n.execution]
 		switch {
-		case !exists && n.creation != nil: // it went away meanwhile
+		case !exists && n.creation != nil: // it was deleted in the meantime
 			return ErrContention
 		case !exists:
 			return fmt.Errorf("%s: %w", n.field, &NotFoundError{Entity: "execution", ID: n.execution.String()})
@@ -352,7 +352,7 @@ func (w *growing) judgeNodes(context.Context) error {
 
 func (w *growing) newMembers() int64 { return int64(len(w.fresh) + len(w.joins)) }
 
-// judgeEdges decides which edges are new, and refuses those that may not be.
+// judgeEdges decides which edges are new, and refuses invalid ones.
 func (w *growing) judgeEdges(context.Context) error {
 	w.ids = make([]id.EdgeID, len(w.edges))
 	for i := range w.edges {
@@ -395,7 +395,7 @@ func (w *growing) judgeApplied() error {
 	return nil
 }
 
-// storedAs returns the edge that d is a repetition of; nil: it is a new one.
+// storedAs returns the existing edge that d repeats, or nil if d is new.
 func (w *growing) storedAs(d *growingEdge) (*keptEdge, error) {
 	stored := w.between[ends{d.upstream, d.downstream}]
 	if d.given {
@@ -410,7 +410,7 @@ func (w *growing) storedAs(d *growingEdge) (*keptEdge, error) {
 	return stored, nil
 }
 
-// judgeEdge decides whether an edge may be new.
+// judgeEdge checks whether a new edge is allowed.
 func (w *growing) judgeEdge(d *growingEdge) error {
 	for _, x := range []id.ExecutionID{d.upstream, d.downstream} {
 		if err := w.checkIsMember(x); err != nil {
@@ -439,7 +439,7 @@ func (w *growing) checkIsMember(x id.ExecutionID) error {
 	return nil
 }
 
-// judgeDownstream decides whether an execution may be given something to wait for.
+// judgeDownstream checks whether an execution may get a dependency.
 func (w *growing) judgeDownstream(x id.ExecutionID, allowStarted bool) error {
 	held, exists := w.held[x]
 	switch {
@@ -460,12 +460,12 @@ func (w *growing) judgeDownstream(x id.ExecutionID, allowStarted bool) error {
 	return nil
 }
 
-// unstarted: nobody has claimed it yet, in whatever state it waits.
+// unstarted reports whether it was never claimed.
 func (x *heldExecution) unstarted() bool {
 	return x.runnable() && x.StartedAtMs == nil && !x.resumable()
 }
 
-// checkStoredCycles refuses new edges that lead back to their beginning by way of what is stored.
+// checkStoredCycles refuses new edges that form a cycle with stored ones.
 func (w *growing) checkStoredCycles(ctx context.Context) error {
 	begins := make(map[id.ExecutionID]bool)
 	leaves := false
@@ -489,7 +489,7 @@ func (w *growing) checkStoredCycles(ctx context.Context) error {
 	return w.checkCycle(below)
 }
 
-// grown is what the growth has come to.
+// grown returns the result of the growth.
 func (w *growing) grown() Grown {
 	g := Grown{
 		Revision: w.revision, Nodes: int(w.nodeCount), Edges: int(w.edgeCount),

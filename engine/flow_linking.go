@@ -18,7 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// addMembers creates and adds the executions that are no members yet. Those that edges lead to are created waiting.
+// addMembers creates and adds the executions that are not members yet. Those with inbound edges are created waiting.
 func (w *growing) addMembers(ctx context.Context) error {
 	held := make([]bool, len(w.creates))
 	if !w.staging {
@@ -53,7 +53,7 @@ func (w *growing) addMembers(ctx context.Context) error {
 	return w.e.q.JoinFlow(ctx, w.tx, params)
 }
 
-// linking is what the edges of a growth do to the groups they lead to.
+// linking has the effects of a growth's edges on their downstream groups.
 type linking struct {
 	groups map[id.ExecutionID]*linkedGroup
 	insert db.InsertEdgesParams
@@ -61,7 +61,7 @@ type linking struct {
 	passes db.PassResultsAlongParams
 }
 
-// linkedGroup is what one execution waits for, before and after.
+// linkedGroup is the group of one execution, before and after the growth.
 type linkedGroup struct {
 	downstream    id.ExecutionID
 	exists        bool // it has a row
@@ -69,10 +69,10 @@ type linkedGroup struct {
 	rules         document.Group
 	newPolicy     bool
 	before, after counts
-	keptRunning   int64 // what its row holds as running
+	keptRunning   int64 // running count stored in its row
 }
 
-// counts are numbers of edges. Those that are staged only stand in no row.
+// counts are numbers of edges. Staged ones are not stored in any row.
 type counts struct{ success, fail, skip, running, staged int64 }
 
 func (c *counts) add(bucket state.Bucket, n int64) {
@@ -92,7 +92,7 @@ func (g *linkedGroup) decide(c counts) document.Decision {
 	return g.rules.Evaluate(c.counted()+c.staged, c.success, c.fail, c.skip)
 }
 
-// addEdges adds the edges that are new, makes those count that were staged, and moves what they lead to.
+// addEdges adds the new edges, applies the staged ones, and moves their downstreams.
 func (w *growing) addEdges(ctx context.Context) error {
 	if w.newMembers() == 0 && len(w.added) == 0 && len(w.applied) == 0 && !w.setsPolicy() {
 		return nil
@@ -119,13 +119,12 @@ func (w *growing) addEdges(ctx context.Context) error {
 	return w.move(ctx, l)
 }
 
-// setsPolicy says whether a node names a policy, which its group may not have yet.
+// setsPolicy reports whether a node names a policy, which its group may not have yet.
 func (w *growing) setsPolicy() bool {
 	return slices.ContainsFunc(w.nodes, func(n growingNode) bool { return n.node != nil && n.node.When != policy.AllOf() })
 }
 
-// leftToDispatch are the upstreams that have ended whose event is not dispatched yet: whoever dispatches it counts their
-// new edges too.
+// leftToDispatch returns the ended upstreams with undispatched events. The dispatcher will count their new edges too.
 func (w *growing) leftToDispatch(ctx context.Context) (map[id.ExecutionUUID]bool, error) {
 	ended := make(map[id.ExecutionID]bool)
 	note := func(x id.ExecutionID) {
@@ -156,7 +155,7 @@ func (w *growing) leftToDispatch(ctx context.Context) (map[id.ExecutionUUID]bool
 	return left, err
 }
 
-// changing are the executions whose groups may change.
+// changing returns the executions whose groups may change.
 func (w *growing) changing() map[id.ExecutionID]bool {
 	changing := make(map[id.ExecutionID]bool)
 	if !w.staging {
@@ -220,7 +219,7 @@ func (w *growing) lockGroups(ctx context.Context, downstream map[id.ExecutionID]
 	return l, err
 }
 
-// groupWithoutRow is the group of an execution as its edges say it.
+// groupWithoutRow returns the group of an execution as its edges define it.
 func (w *growing) groupWithoutRow(x id.ExecutionID) *linkedGroup {
 	g := &linkedGroup{downstream: x, policy: []byte(`{"kind":"all_of"}`)}
 	for _, s := range w.into[x] {
@@ -236,7 +235,7 @@ func (w *growing) groupWithoutRow(x id.ExecutionID) *linkedGroup {
 	return g
 }
 
-// setPolicies gives groups the policies that nodes name.
+// setPolicies sets the policies that nodes name in their groups.
 func (w *growing) setPolicies(l *linking) error {
 	fanIn := make(map[id.ExecutionID]int)
 	for _, d := range w.added {
@@ -249,7 +248,7 @@ func (w *growing) setPolicies(l *linking) error {
 		}
 		before := len(w.into[n.execution])
 		if fanIn[n.execution]+before == 0 {
-			continue // a flow's creation may name it all the same
+			continue // allowed, as in a flow's creation
 		}
 		rules, err := groupOf(n.node, fanIn[n.execution]+before)
 		if err != nil {
@@ -268,7 +267,7 @@ func (w *growing) setPolicies(l *linking) error {
 	return nil
 }
 
-// policyIsFixed begins as FlowFabric's answer does.
+// policyIsFixed starts like FlowFabric's answer.
 const policyIsFixed = "edge_group_policy_already_fixed: edges lead to the execution"
 
 func (g *linkedGroup) setPolicy(rules document.Group) (err error) {
@@ -332,7 +331,7 @@ func (w *growing) link(l *linking, left map[id.ExecutionUUID]bool) {
 	}
 }
 
-// writeEdges writes edges, groups and the counters of the flow, and hands over the results that edges pass.
+// writeEdges writes edges, groups and the flow's counters, and passes on the results of ended upstreams.
 func (w *growing) writeEdges(ctx context.Context, l *linking) error {
 	var steps []step
 	if len(l.insert.EdgeIDs) > 0 {
@@ -365,7 +364,7 @@ func (w *growing) writeEdges(ctx context.Context, l *linking) error {
 	return nil
 }
 
-// groupParams are the groups that change.
+// groupParams returns the groups that change.
 func (w *growing) groupParams(l *linking) db.AddToGroupsParams {
 	params := db.AddToGroupsParams{PartitionKey: w.partition, FlowID: w.flow}
 	for _, x := range slices.SortedFunc(maps.Keys(l.groups), id.ExecutionID.Compare) {
@@ -373,7 +372,7 @@ func (w *growing) groupParams(l *linking) db.AddToGroupsParams {
 		if !g.changes() {
 			continue
 		}
-		var before counts // a group without a row is made of all that it counts
+		var before counts // a group without a row is created with all of its counts
 		if g.exists {
 			before = g.before
 			before.running = g.keptRunning
@@ -389,7 +388,7 @@ func (w *growing) groupParams(l *linking) db.AddToGroupsParams {
 	return params
 }
 
-// move releases, skips and blocks what the edges lead to, as its group says now.
+// move releases, skips and blocks the downstreams of the edges by their groups' present decisions.
 func (w *growing) move(ctx context.Context, l *linking) error {
 	var release, skip, cancels decidedArrays
 	var block []pgtype.UUID
@@ -424,7 +423,7 @@ func (w *growing) move(ctx context.Context, l *linking) error {
 	return w.e.resolveAndRecord(ctx, w.tx, skipped, w.nowMs)
 }
 
-// blockDownstream makes members that nobody has claimed yet wait for their dependencies again.
+// blockDownstream makes members that were never claimed wait for their dependencies again.
 func (e *Engine) blockDownstream(ctx context.Context, tx *txn, partition int16, members []pgtype.UUID, nowMs int64) error {
 	if len(members) == 0 {
 		return nil
@@ -444,7 +443,7 @@ func (e *Engine) blockDownstream(ctx context.Context, tx *txn, partition int16, 
 	})
 }
 
-// addGroup adds the downstream of a group whose decision was made with its staged edges.
+// addGroup adds the downstream of a group whose decision includes its staged edges.
 func (a *decidedArrays) addGroup(flow id.FlowID, downstream id.ExecutionID) {
 	a.executionArrays.add(downstream.Partition(), downstream.UUID())
 	a.flows = append(a.flows, pgUUID(flow))

@@ -15,40 +15,39 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// FlowSummary is a flow as listings have it.
+// FlowSummary is a flow in a listing.
 type FlowSummary struct {
 	ID        id.FlowID
 	Kind      string
 	Namespace id.Namespace
 	Tags      map[string]string
 
-	// State is the flow's own where that takes no more members; else what its members came to when they were last summed
-	// up, at SummedAt; else its own. [Engine.FlowProgress] says how they stand now.
+	// State is the flow's own state if it takes no more members. Otherwise it is the summary of its members' states at
+	// SummedAt, if there is one. [Engine.FlowProgress] has the current states.
 	State    state.FlowState
 	Status   state.FlowStatus // of State
-	SummedAt time.Time        // zero where State is the flow's own
+	SummedAt time.Time        // zero if State is the flow's own
 
 	Nodes       int
 	Edges       int
 	CreatedAt   time.Time
 	CancelledAt time.Time // zero unless it was cancelled
 
-	// Err is a [*CorruptionError] where what is stored cannot be read. Only the id and CreatedAt are given then; the other
-	// flows are listed.
+	// Err is a [*CorruptionError] if a stored value can't be read. Only ID and CreatedAt are set then. Other flows are
+	// still listed.
 	Err error
 }
 
-// FlowFilter says which flows are listed, and in which order. The zero value lists all. What fits more than one field has
-// to fit them all.
+// FlowFilter selects flows to list, and their order. The zero value lists all. A flow must match all fields.
 //
-// There is no index on most of this: a page looks at up to [MaxExamined] flows in its order, and may be short, or empty,
-// with a cursor that goes on behind them. CreatedFrom and CreatedBefore with NewestFirst or OldestFirst look at ids of
-// that time only, and of ten minutes before and after; what ids say that callers made in another way, ByID alone does not
-// mind.
+// Most fields have no index: a page examines up to [MaxExamined] flows in its order, and may be short or empty, with a
+// cursor that continues after them. CreatedFrom and CreatedBefore with NewestFirst or OldestFirst examine only ids of
+// that time, and of ten minutes before and after. Flows with ids that don't contain their time are then only found with
+// ByID.
 type FlowFilter struct {
-	Partition *int // those of one partition; nil: of all
+	Partition *int // a single partition; nil for all
 
-	State         state.FlowState // as [FlowSummary.State] has it; a flow that cannot be read fits none
+	State         state.FlowState // as [FlowSummary.State]; an unreadable flow matches none
 	Kind          string
 	Namespace     id.Namespace
 	Tag           TagFilter
@@ -58,19 +57,19 @@ type FlowFilter struct {
 	Order ListOrder // [ByID], [NewestFirst] or [OldestFirst]
 }
 
-// ListFlows returns the flows that fit a filter, in its order, after a cursor: [Page.Next] of the page before, "" for the
-// first page. A limit of 0, or above [MaxPage], is taken as that. Only an empty Next says that there is no more.
+// ListFlows returns a page of the flows that match a filter, in its order. after is the [Page.Next] of the previous
+// page, or "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage]. Only an empty Next means the end.
 //
-// Errors: [ErrInvalidInput] for a filter that nothing can fit, a negative limit, or a cursor of another listing or filter.
-// Two statements or more; locks nothing.
+// Errors: [ErrInvalidInput] for a filter that can't match, a negative limit, or a cursor of another listing or filter.
+// At least two statements; takes no locks.
 func (e *Engine) ListFlows(ctx context.Context, filter FlowFilter, after string, limit int) (Page[FlowSummary], error) {
 	const op = "list flows"
 	page, err := e.listFlows(ctx, filter, after, limit)
 	return page, wrap(op, err)
 }
 
-// Flows goes through the flows as [Engine.ListFlows] lists them, a page at a time, to the end: with a filter that few fit
-// it looks at all of them.
+// Flows iterates over the flows that [Engine.ListFlows] lists, a page at a time, to the end. With a filter that few
+// match, it examines all flows.
 func (e *Engine) Flows(ctx context.Context, filter FlowFilter) iter.Seq2[FlowSummary, error] {
 	return pages(func(after string) (Page[FlowSummary], error) {
 		return e.ListFlows(ctx, filter, after, MaxPage)
@@ -110,7 +109,7 @@ func (f *FlowFilter) list() string {
 		f.CreatedFrom.UnixMilli(), f.CreatedBefore.UnixMilli(), f.Order)
 }
 
-// keys is the filter as the listings of ids know it.
+// keys returns the filter in the form that listings of ids use.
 func (f *FlowFilter) keys() *ExecutionFilter {
 	return &ExecutionFilter{Partition: f.Partition, CreatedFrom: f.CreatedFrom, CreatedBefore: f.CreatedBefore, Order: f.Order}
 }
@@ -149,7 +148,7 @@ func (e *Engine) flowQuery(f *FlowFilter) (params db.ListNamedFlowsParams, err e
 	return params, nil
 }
 
-// flowKeys gives the flows that a listing looks at, in its order.
+// flowKeys returns the source of the flows that a listing examines, in its order.
 func (e *Engine) flowKeys(f *FlowFilter, after *listKey) keySource {
 	if f.Order != ByID {
 		timed := e.newTimedKeys(f.keys(), after)
@@ -193,7 +192,7 @@ func (e *Engine) timedFlowKeys(order ListOrder) timedSource {
 	}
 }
 
-// flowKey is a flow's place in a listing: listings go by partition and uuid, whatever the uuid names.
+// flowKey returns a flow's position in a listing. Listings sort by partition and uuid for any kind of id.
 func flowKey(partition int16, flow id.FlowID) id.ExecutionID {
 	return id.ExecutionIDFromRow(partition, id.ExecutionUUID(flow))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// flowSet is the flows that a transaction locks, and their partitions.
+// flowSet is the set of flows that a transaction locks, with their partitions.
 type flowSet struct {
 	counts id.Partitions
 	flows  map[id.FlowID]int16
@@ -34,7 +34,7 @@ func (s *flowSet) has(flow id.FlowID) bool {
 	return ok
 }
 
-// admit adds a member's flow unless that is one too many for a transaction. nil needs no lock.
+// admit adds a member's flow unless the transaction has too many flows. A nil flow needs no lock.
 func (s *flowSet) admit(flow *id.FlowID) bool {
 	switch {
 	case flow == nil || s.has(*flow):
@@ -48,7 +48,7 @@ func (s *flowSet) admit(flow *id.FlowID) bool {
 
 func (s *flowSet) empty() bool { return len(s.flows) == 0 }
 
-// arrays returns the flows by (partition_key, flow_id), the order in which their rows are locked.
+// arrays returns the flows by (partition_key, flow_id), the lock order of their rows.
 func (s *flowSet) arrays() (partitions []int16, flows []pgtype.UUID) {
 	for _, flow := range slices.SortedFunc(maps.Keys(s.flows), func(a, b id.FlowID) int {
 		return cmp.Or(cmp.Compare(s.flows[a], s.flows[b]), a.Compare(b))
@@ -59,7 +59,7 @@ func (s *flowSet) arrays() (partitions []int16, flows []pgtype.UUID) {
 	return partitions, flows
 }
 
-// keep leaves those flows in s that are listed.
+// keep removes all flows from s except the given ones.
 func (s *flowSet) keep(flows []pgtype.UUID) {
 	kept := make(map[id.FlowID]int16, len(flows))
 	for _, flow := range flows {
@@ -68,7 +68,7 @@ func (s *flowSet) keep(flows []pgtype.UUID) {
 	s.flows = kept
 }
 
-// holdFlows locks the flows of set. An impatient engine leaves out of set what others hold.
+// holdFlows locks the flows of set. An impatient engine removes locked flows from set instead of waiting.
 func (e *Engine) holdFlows(ctx context.Context, tx db.DBTX, set *flowSet, exclusive bool) error {
 	switch {
 	case exclusive && e.runner.IsImpatient():
@@ -91,8 +91,7 @@ func (e *Engine) holdFlows(ctx context.Context, tx db.DBTX, set *flowSet, exclus
 	return nil
 }
 
-// shareFlows is the statements that let successes of members go on side by side and keep structure changes
-// out.
+// shareFlows returns the statements that admit concurrent successes of members, but no structure changes.
 func (e *Engine) shareFlows(ctx context.Context, set *flowSet) []step {
 	if set.empty() {
 		return nil
@@ -105,10 +104,10 @@ func (e *Engine) shareFlows(ctx context.Context, set *flowSet) []step {
 	return steps
 }
 
-// shareFlowRows is what a caller's transaction needs besides; nil: nothing.
+// shareFlowRows returns the additional statement for a caller's transaction, or nil if none is needed.
 func (e *Engine) shareFlowRows(ctx context.Context, set *flowSet) step {
 	if e.tx == nil || set.empty() {
-		return nil // begun here, at READ COMMITTED
+		return nil // begun by the engine, at READ COMMITTED
 	}
 	partitions, flows := set.arrays()
 	return func(conn db.DBTX) error {
@@ -116,7 +115,7 @@ func (e *Engine) shareFlowRows(ctx context.Context, set *flowSet) step {
 	}
 }
 
-// tryFlowsShared is shareFlows for whoever must not wait: what others hold is left out of set.
+// tryFlowsShared is shareFlows without waiting: it removes locked flows from set.
 func (e *Engine) tryFlowsShared(ctx context.Context, tx db.DBTX, set *flowSet) error {
 	if set.empty() {
 		return nil
@@ -127,7 +126,7 @@ func (e *Engine) tryFlowsShared(ctx context.Context, tx db.DBTX, set *flowSet) e
 	return err
 }
 
-// tryFlowsExclusive is lockFlowsExclusive for whoever must not wait: what others hold is left out of set.
+// tryFlowsExclusive is lockFlowsExclusive without waiting: it removes locked flows from set.
 func (e *Engine) tryFlowsExclusive(ctx context.Context, tx db.DBTX, set *flowSet) error {
 	if set.empty() {
 		return nil
@@ -138,13 +137,13 @@ func (e *Engine) tryFlowsExclusive(ctx context.Context, tx db.DBTX, set *flowSet
 	return err
 }
 
-// lockFlowsExclusive keeps every other transition of members out.
+// lockFlowsExclusive locks flows against all other transitions of members.
 func (e *Engine) lockFlowsExclusive(ctx context.Context, tx db.DBTX, set *flowSet) error {
 	_, err := e.takeFlows(ctx, tx, set)
 	return err
 }
 
-// takeFlows is lockFlowsExclusive and returns the states of the flows that exist.
+// takeFlows is lockFlowsExclusive, and returns the states of existing flows.
 func (e *Engine) takeFlows(ctx context.Context, tx db.DBTX, set *flowSet) (map[id.FlowID]state.FlowState, error) {
 	if set.empty() {
 		return nil, nil

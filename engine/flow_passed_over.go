@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/document"
 )
 
-// leftEdges are edges that stay open, although their upstreams have ended, and the groups they lead to.
+// leftEdges are edges that stay open although their upstreams have ended, with their downstream groups.
 type leftEdges struct {
 	flowMemberArrays
 	edges []pgtype.UUID
@@ -22,9 +22,8 @@ func (l *leftEdges) add(partition int16, flow id.FlowID, downstream id.Execution
 	l.edges = append(l.edges, edges...)
 }
 
-// leaveUncounted opens the edges of unsure again that were marked although their group has no row, and marks those of
-// ended from which open edges lead: what they lead to is counted by [Maintenance.DispatchCompletions], under the exclusive
-// lock of the flow.
+// leaveUncounted reopens those edges of unsure that were marked although their group has no row. It marks the ended
+// executions with open edges, so that [Maintenance.DispatchCompletions] counts them under the flow's exclusive lock.
 func (e *Engine) leaveUncounted(ctx context.Context, tx *txn, unsure, ended []endedExecution) error {
 	members := memberArrays(unsure)
 	if members.empty() {
@@ -58,7 +57,7 @@ func (e *Engine) leaveUncounted(ctx context.Context, tx *txn, unsure, ended []en
 	return e.leaveEdges(ctx, tx, &left, ended)
 }
 
-// leaveEdges opens edges again that were resolved just now, and marks their upstreams.
+// leaveEdges reopens edges that were just resolved, and marks their upstreams.
 func (e *Engine) leaveEdges(ctx context.Context, tx *txn, left *leftEdges, upstreams []endedExecution) error {
 	if left.empty() {
 		return nil
@@ -82,8 +81,7 @@ func (e *Engine) leaveEdges(ctx context.Context, tx *txn, left *leftEdges, upstr
 	return nil
 }
 
-// leavePassedOver adds the edges of those decided groups to left whose downstream has not moved, although the
-// decision concerns it.
+// leavePassedOver adds to left the edges of decided groups whose downstream should have moved but did not.
 func (e *Engine) leavePassedOver(
 	ctx context.Context, tx *txn, decided []decidedGroup, moved map[id.ExecutionUUID]struct{}, left *leftEdges,
 ) error {

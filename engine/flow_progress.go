@@ -8,23 +8,23 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// FlowProgress is how far the members of a flow are.
+// FlowProgress is the progress of a flow's members.
 type FlowProgress struct {
-	State  state.FlowState           // as [FlowSnapshot.State] has it
+	State  state.FlowState           // as [FlowSnapshot.State]
 	Counts map[state.PublicState]int // members by public state
-	Total  int                       // members, those included whose state cannot be read: they have not ended, as far as is known
-	Ended  int                       // members that have ended, however
+	Total  int                       // members, including unreadable ones, which count as not ended
+	Ended  int                       // ended members, with any outcome
 
 	Unreadable int
 }
 
-// Done says that every member has ended, or that there is none. Members may be added to a flow that is done.
+// Done reports whether every member has ended, or there is none. A flow that is done may still get members.
 func (p FlowProgress) Done() bool { return p.Ended == p.Total }
 
-// FlowProgress counts the members of a flow by public state, for a progress bar: [Engine.DescribeFlow] without the rest.
+// FlowProgress counts the members of a flow by public state, for a progress bar. It is a cheaper [Engine.DescribeFlow].
 //
-// Errors: [ErrNotFound]. One statement, which reads each member once, by an index of the flow's members, and no attempt
-// of what this library ended. Locks nothing.
+// Errors: [ErrNotFound]. One statement, which reads each member once by an index, and no attempts of executions that
+// this library ended; takes no locks.
 func (e *Engine) FlowProgress(ctx context.Context, flow id.FlowID) (FlowProgress, error) {
 	const op = "read flow progress"
 	row, err := e.q.GetFlowProgress(ctx, e.reader(), db.GetFlowProgressParams{

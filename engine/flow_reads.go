@@ -17,24 +17,24 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// FlowSnapshot is a flow at one moment, without its members: [Engine.FlowMembers] lists them.
+// FlowSnapshot is a flow at one moment, without its members, which [Engine.FlowMembers] lists.
 type FlowSnapshot struct {
 	ID        id.FlowID
 	Kind      string
 	Namespace id.Namespace
 	Tags      map[string]string
 
-	// State is "cancelled" once the flow was cancelled. Until then it is what its members come to, as in a [FlowSummary]: more
-	// may be added in any of these states. Without members it is "open".
+	// State is "cancelled" after the flow's cancellation. Before, it summarizes its members, as in [FlowSummary];
+	// members can be added in any of these states. Without members it is "open".
 	State state.FlowState
 
-	// Ended: every member has ended, or there is none. Counts are the members by public state, but for those whose state
-	// cannot be read: they have not ended, as far as is known.
+	// Ended means that every member has ended, or that there is none. Counts has the members by public state, without
+	// the unreadable ones, which count as not ended.
 	Ended      bool
 	Counts     map[state.PublicState]int
 	Unreadable int
 
-	Revision       int64 // one for each member and each edge added
+	Revision       int64 // one for each added member and edge
 	Nodes          int
 	Edges          int
 	CreatedAt      time.Time
@@ -42,10 +42,10 @@ type FlowSnapshot struct {
 	CancelledAt    time.Time
 	CancelReason   string
 	CancelPolicy   state.FlowCancelPolicy
-	Groups         []EdgeGroup // by id of the execution that waits
+	Groups         []EdgeGroup // by id of the waiting execution
 }
 
-// EdgeGroup is what one member waits for: the edges into it and how many of their upstreams ended how.
+// EdgeGroup is the dependencies of one member: its inbound edges, and the number of upstreams by outcome.
 type EdgeGroup struct {
 	Downstream                         id.ExecutionID
 	When                               policy.Group
@@ -54,17 +54,17 @@ type EdgeGroup struct {
 	State                              state.EdgeGroupState
 }
 
-// DescribeFlow returns a flow.
+// DescribeFlow returns the current state of a flow.
 //
-// Errors: [ErrNotFound]; [ErrCorruption] naming the column of the flow, or of a group, that cannot be read. One snapshot
-// of the database; locks nothing. It reads each member once, by an index of the flow's members, the current attempt of
-// each that has ended, and the groups: some 30 milliseconds for 10,000 members.
+// Errors: [ErrNotFound]; [ErrCorruption] naming the unreadable column of the flow or a group. One snapshot of the
+// database; takes no locks. Reads each member once by an index, the current attempts of ended ones, and the groups:
+// about 30 milliseconds for 10,000 members.
 func (e *Engine) DescribeFlow(ctx context.Context, flow id.FlowID) (*FlowSnapshot, error) {
 	snapshot, _, err := e.describeFlow(ctx, flow)
 	return snapshot, wrap("describe flow", err)
 }
 
-// describeFlow returns, beside the flow, why a member cannot be read, nil when all can.
+// describeFlow also returns the error of an unreadable member, nil if all are readable.
 func (e *Engine) describeFlow(ctx context.Context, flow id.FlowID) (snapshot *FlowSnapshot, unreadable, err error) {
 	row, err := e.q.GetFlow(ctx, e.reader(), db.GetFlowParams{PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: flow})
 	if isNoRow(err) {
@@ -154,7 +154,7 @@ var (
 	errNoEdge   = errors.New("is no document of an edge")
 )
 
-// storedGroup is an edge group as GetFlow aggregates them.
+// storedGroup is an edge group in GetFlow's result.
 type storedGroup struct {
 	Downstream id.ExecutionUUID `json:"downstream_eid"`
 	Policy     json.RawMessage  `json:"policy"`
@@ -199,7 +199,7 @@ func (e *Engine) setGroups(s *FlowSnapshot, stored []byte) error {
 	return nil
 }
 
-// countedMembers are members as GetFlow counts them.
+// countedMembers are members as counted by GetFlow.
 type countedMembers struct {
 	Phase              string `json:"lifecycle_phase"`
 	Eligibility        string `json:"eligibility_state"`
@@ -243,8 +243,8 @@ func (s *FlowSnapshot) setCounts(document []byte) (unreadable, err error) {
 	return unreadable, nil
 }
 
-// summedUp returns the state of a flow by its own and by how many members are in which state, with the rule by which
-// SummariseFlows sums up.
+// summedUp returns the state of a flow from its own state and the number of members by state, by the rule of
+// SummariseFlows.
 func summedUp(own state.FlowState, counts map[state.PublicState]int, unreadable int) state.FlowState {
 	if own != state.FlowOpen {
 		return own
@@ -269,18 +269,18 @@ func summedUp(own state.FlowState, counts map[state.PublicState]int, unreadable 
 	return own
 }
 
-// ListFlowMembers returns the members of a flow by id, after a cursor: [Page.Next] of the page before, "" for the
-// first page. A limit of 0, or above [MaxPage], is taken as that.
+// ListFlowMembers returns a page of a flow's members, by id. after is the [Page.Next] of the previous page, or "" for
+// the first page. A limit of 0 or above [MaxPage] means [MaxPage].
 //
 // Errors: [ErrNotFound]; [ErrInvalidInput] for a negative limit or a cursor of another listing or flow. One statement,
-// for a page without members a second one; locks nothing.
+// or two for a page without members; takes no locks.
 func (e *Engine) ListFlowMembers(ctx context.Context, flow id.FlowID, after string, limit int) (Page[ExecutionSummary], error) {
 	const op = "list flow members"
 	page, err := e.listFlowMembers(ctx, flow, after, limit)
 	return page, wrap(op, err)
 }
 
-// FlowMembers goes through the members of a flow as [Engine.ListFlowMembers] lists them, a page at a time.
+// FlowMembers iterates over the members that [Engine.ListFlowMembers] lists, a page at a time.
 func (e *Engine) FlowMembers(ctx context.Context, flow id.FlowID) iter.Seq2[ExecutionSummary, error] {
 	return pages(func(after string) (Page[ExecutionSummary], error) {
 		return e.ListFlowMembers(ctx, flow, after, MaxPage)
@@ -319,7 +319,7 @@ func (e *Engine) listFlowMembers(
 	return pageOf(members, limit, func(x *ExecutionSummary) string { return executionCursor(list, x.ID) }), nil
 }
 
-// successor returns the least id that follows u, or the least of all; false: none follows.
+// successor returns the least id after u, or the least of all at the start. It returns false if there is none.
 func successor(u id.ExecutionUUID, start bool) (id.ExecutionUUID, bool) {
 	if start {
 		return id.ExecutionUUID{}, true
@@ -333,26 +333,25 @@ func successor(u id.ExecutionUUID, start bool) (id.ExecutionUUID, bool) {
 	return u, false
 }
 
-// UpstreamResult is what one upstream of an execution is and has left.
+// UpstreamResult is an upstream of an execution, with its result.
 type UpstreamResult struct {
 	Execution id.ExecutionID
-	Node      string // its key in the flow, where it was created as a node; "" elsewhere
+	Node      string // its key in the flow if it was created as a node; "" otherwise
 	Kind      string
 	State     state.PublicState
 	Outcome   state.TerminalOutcome // none until it has ended
-	Failure   string                // why it ended without success; "" where nobody said
-	Result    []byte                // nil when it left none; its kind decodes it, see [Kind.ResultOf]
+	Failure   string                // why it ended without success; "" if not recorded
+	Result    []byte                // nil if it left none; decode it with its kind's [Kind.ResultOf]
 
-	// Gone: it was deleted before its flow ([FlowSpec.PruneMembersAfter]), and only its Execution, Node and how it ended are
-	// known.
+	// Gone means that it was deleted before its flow ([FlowSpec.PruneMembersAfter]). Only Execution, Node, State and
+	// Outcome are known then.
 	Gone bool
 }
 
-// UpstreamResults returns the upstreams of an execution by id, one for each edge that leads to it; none for one without
-// dependencies.
+// UpstreamResults returns the upstreams of an execution by id, one per inbound edge.
 //
-// Errors: [ErrNotFound]; [ErrCorruption] naming the column that cannot be read. One statement, where that finds no
-// upstream a second one; locks nothing.
+// Errors: [ErrNotFound]; [ErrCorruption] naming the unreadable column. One statement, or two without upstreams; takes
+// no locks.
 func (e *Engine) UpstreamResults(ctx context.Context, x id.ExecutionID) ([]UpstreamResult, error) {
 	const op = "read upstream results"
 	if err := e.checkExecution(x); err != nil {
@@ -406,7 +405,7 @@ func (e *Engine) UpstreamResults(ctx context.Context, x id.ExecutionID) ([]Upstr
 	return results, nil
 }
 
-// goneUpstream is what is left of an upstream that was pruned: what was counted of it, and a failure if nothing was.
+// goneUpstream returns the remains of a pruned upstream: its counted outcome, or a failure if none was counted.
 func goneUpstream(partition int16, row *db.ListUpstreamResultsRow) UpstreamResult {
 	outcome := state.TerminalOutcome(cmp.Or(row.ResolvedOutcome, string(state.OutcomeFailed)))
 	public := state.PublicState(outcome)

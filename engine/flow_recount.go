@@ -16,11 +16,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// settleTime is how long another program has for counting an end that it has told of. What it has not counted then, it
-// never will.
+// settleTime is how long another program may take to count an end it reported. After that we assume it never will.
 const settleTime = 30 * time.Second
 
-// groupKey is the key of a group: the execution that waits, and its flow.
+// groupKey is the key of a group: the waiting execution and its flow.
 type groupKey struct {
 	partition  int16
 	flow       id.FlowID
@@ -41,14 +40,14 @@ func (a *groupKeyArrays) add(key groupKey) {
 	a.downstreams = append(a.downstreams, pgUUID(key.downstream))
 }
 
-// endings are the executions whose ends are being counted now, and their outcomes.
+// endings maps the executions whose ends are being counted now to their outcomes.
 type endings map[id.ExecutionUUID]state.CompletionOutcome
 
-// recountGroups gives groups the counters that follow from their edges, marks these, and acts on what that decides:
-// downstreams that wait are released or skipped. It returns how many groups it changed and what it skipped, whose own
-// dependents are to be resolved. A group that somebody else holds, or that cannot be decided, is left as it is.
+// recountGroups recomputes the counters of groups from their edges, marks the edges, and releases or skips waiting
+// downstreams as that decides. It returns how many groups it changed and the skipped executions, whose own dependents
+// the caller must resolve. Groups that are locked or can't be decided are left alone.
 //
-// What ended is counted once, however often that is done, and whoever counted it before. The caller holds the flows
+// An end is counted once, however often this runs and whichever program counted it before. The caller holds the flows
 // exclusively.
 func (e *Engine) recountGroups(
 	ctx context.Context, tx *txn, keys []groupKey, ending endings, nowMs int64,
@@ -88,7 +87,7 @@ func (e *Engine) recountGroups(
 	if skipped, err = e.moveDownstream(ctx, tx, decided, &left, nowMs); err != nil {
 		return 0, nil, err
 	}
-	// A group whose downstream stands in a state that nobody knows is counted when it can be acted upon.
+	// A group whose downstream is in an unknown state is counted once it can be acted upon.
 	recounted = slices.DeleteFunc(recounted, func(g *recounting) bool { return slices.Contains(left.executions, pgUUID(g.key.downstream)) })
 	if err := e.writeRecounted(ctx, tx, recounted, nowMs); err != nil {
 		return 0, nil, err
@@ -96,7 +95,7 @@ func (e *Engine) recountGroups(
 	return len(recounted), skipped, e.enqueueSiblingCancels(ctx, tx, cancelRemaining(decided), nowMs)
 }
 
-// readGroups locks groups and reads their edges. Those that cannot be read, or that somebody else holds, are left out.
+// readGroups locks groups and reads their edges. It leaves out unreadable and locked ones.
 func (e *Engine) readGroups(ctx context.Context, tx *txn, keys []groupKey) ([]*recounting, error) {
 	var asked groupKeyArrays
 	for _, key := range keys {
@@ -113,7 +112,7 @@ func (e *Engine) readGroups(ctx context.Context, tx *txn, keys []groupKey) ([]*r
 	for i := range rows {
 		rules, err := document.GroupFromStored(rows[i].Policy)
 		if err != nil {
-			continue // a read of the flow reports it
+			continue // reading the flow reports it
 		}
 		g := &recounting{TakeUnsoundGroupsRow: &rows[i], key: keys[rows[i].Ord], rules: rules}
 		taken.add(g.key)
@@ -132,7 +131,7 @@ func (e *Engine) readGroups(ctx context.Context, tx *txn, keys []groupKey) ([]*r
 	return groups, err
 }
 
-// undispatchedAmong returns those upstreams of groups whose ends some dispatcher is going to count.
+// undispatchedAmong returns the upstreams of groups whose ends a dispatcher will still count.
 func (e *Engine) undispatchedAmong(ctx context.Context, tx *txn, groups []*recounting) (map[id.ExecutionUUID]bool, error) {
 	var ended []pgtype.UUID
 	for _, g := range groups {
@@ -188,7 +187,7 @@ func (e *Engine) writeRecounted(ctx context.Context, tx *txn, groups []*recounti
 	})
 }
 
-// recounting is a locked group with its edges, and what follows from these.
+// recounting is a locked group with its edges, and the counts derived from them.
 type recounting struct {
 	*db.TakeUnsoundGroupsRow
 	key   groupKey
@@ -198,7 +197,7 @@ type recounting struct {
 	marks []edgeMark
 }
 
-// groupEdge is an edge, and what is known of where it comes from.
+// groupEdge is an edge with the state of its upstream.
 type groupEdge struct{ *db.ReadGroupEdgesRow }
 
 type edgeMark struct {
@@ -206,7 +205,7 @@ type edgeMark struct {
 	outcome state.CompletionOutcome
 }
 
-// edgeCounts is how many edges of a group ended how. Those staged only are not among the running ones.
+// edgeCounts are the numbers of a group's edges by outcome. Staged edges are not counted as running.
 type edgeCounts struct {
 	success, fail, skip, running, staged int64
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// recount counts the edges of a group. A mark says how an edge counts, whatever has become of its upstream since; an
-// edge without one counts as its upstream ended, unless somebody is still going to count that.
+// recount counts the edges of a group. A marked edge counts by its mark, whatever happened to its upstream since. An
+// unmarked edge counts as its upstream ended, unless another program will still count that.
 //
-// Of an upstream that is gone nothing tells how it ended but the counters themselves: what they hold beyond the other
-// edges, it was counted as before it was deleted; successes come first. Where they hold nothing more, it failed.
+// If an upstream was deleted, only the counters show how it ended: those in excess of the other edges are attributed to
+// it, successes first. If there is no excess, it failed.
 func (g *recounting) recount(ending endings, undispatched map[id.ExecutionUUID]bool, nowMs int64) {
-	var recent edgeCounts // may be in the counters, or not yet
+	var recent edgeCounts // may or may not be in the counters yet
 	var gone []groupEdge
 	for _, edge := range g.edges {
 		outcome, counted := ending[edge.UpstreamEID]
@@ -29,7 +29,7 @@ func (g *recounting) recount(ending endings, undispatched map[id.ExecutionUUID]b
 		case !edge.ended(), edge.TerminalAtMs <= edge.ReopenedAtMs:
 			g.now.running++
 		case counted:
-			g.mark(edge, edge.outcome()) // of two ends that were told of, the last one
+			g.mark(edge, edge.outcome()) // the last of two reported ends
 		case undispatched[edge.UpstreamEID], edge.TerminalAtMs > nowMs-settleTime.Milliseconds():
 			g.now.running++
 			*recent.of(edge.outcome().Bucket())++
@@ -55,7 +55,7 @@ func (g *recounting) mark(edge groupEdge, outcome state.CompletionOutcome) {
 	*g.now.of(outcome.Bucket())++
 }
 
-// stored is what the group's row holds.
+// stored returns the counts in the group's row.
 func (g *recounting) stored() edgeCounts {
 	return edgeCounts{
 		success: int64(g.SuccessCount), fail: int64(g.FailCount), skip: int64(g.SkipCount),
@@ -67,12 +67,12 @@ func (g *recounting) changed() bool {
 	return len(g.marks) > 0 || g.now != g.stored() || g.KTarget != g.kTarget()
 }
 
-// kTarget follows from the edges that are applied, as it does wherever it is written.
+// kTarget is computed from the applied edges, as at every other write.
 func (g *recounting) kTarget() int32 { return g.rules.KTarget(g.now.all() - g.now.staged) }
 
-// decide returns what the edges decide, and whether that is to be acted upon: it was undecided before, or its downstream
-// waits although it was not. One that was replayed after it had been skipped waits on, where all that led to the skip has
-// been counted: for an upstream that is replayed too.
+// decide returns the decision of the edges, and whether to act on it: either the group was undecided before, or its
+// downstream still waits. A downstream that was replayed after a skip keeps waiting if everything that led to the skip
+// was counted, because it waits for an upstream that is replayed too.
 func (g *recounting) decide() (decision document.Decision, acts bool) {
 	before, now := g.stored(), g.now
 	decision = g.rules.Evaluate(now.all(), now.success, now.fail, now.skip)
@@ -89,7 +89,7 @@ func (e groupEdge) ended() bool {
 	return false
 }
 
-// outcome is how the upstream, which has ended, did.
+// outcome returns the outcome of the ended upstream.
 func (e groupEdge) outcome() state.CompletionOutcome {
 	return normalise.TerminalOutcome(normalise.TerminalFacts{
 		Phase:              state.Terminal,

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// repairEdges is how many open edges lead to the groups that one call of RepairGroups looks into, about: it ends
-	// with the group that exceeds it.
+	// repairEdges is the approximate number of open edges that one call of RepairGroups examines. The call ends with
+	// the group that exceeds it.
 	repairEdges = 50_000
 
-	// repairTake is how many groups it offers to one transaction.
+	// repairTake is the number of groups per transaction.
 	repairTake = 100
 )
 
-// groupPosition is where the next [Maintenance.RepairGroups] goes on.
+// groupPosition is where the next [Maintenance.RepairGroups] continues.
 type groupPosition struct {
 	mu    sync.Mutex
 	after groupKey // zero: at the first group
@@ -31,7 +31,7 @@ func (p *groupPosition) get() groupKey {
 	return p.after
 }
 
-// move moves from where a call began to where it ended, unless another call has moved meanwhile.
+// move moves the position from the start of a call to its end, unless another call has moved it.
 func (p *groupPosition) move(from, to groupKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -40,22 +40,19 @@ func (p *groupPosition) move(from, to groupKey) {
 	}
 }
 
-// RepairGroups looks through a batch of groups, up to [MaxSweep], in the order of their rows, for ends of upstreams that
-// nobody has counted and nobody is going to, and counts them: a FlowFabric server that dies between taking note of an end
-// and counting it leaves that, and so does its retention, which deletes executions that others wait for. One that applies
-// an edge at the instant at which it is applied here has the group count it twice as running, which is put right too.
-// Whatever such a group decides then happens: what waits is released or skipped. A group is counted anew from its edges
-// and their upstreams, so that it does not matter who counted what before; half a minute after an end nobody else does. It
-// returns how many groups it repaired: a whole batch of them says that there may be more in the same place.
+// RepairGroups counts ends of upstreams that no program has counted or will count, in up to batch groups, at most
+// [MaxSweep]. A FlowFabric server leaves such ends if it crashes between recording and counting them, or if its
+// retention deletes executions with dependents. It also repairs edges that both programs counted as running. The groups
+// then decide: waiting executions are released or skipped. Ends recorded by this library need no repair, and an end is
+// recounted only 30 seconds later, when no other program counts it any more.
 //
-// Each call goes on where the last one of the same engine stopped, and begins anew after the last group. It ends earlier
-// where some 50,000 open edges lead to the groups it has come past. What this library ends needs no repair.
+// It returns how many groups it repaired; if that equals batch, call it again at once. Each call continues after the
+// previous one of the same engine, and restarts after the last group. It ends early after about 50,000 open edges.
 //
-// It waits for nobody: a flow or a group that another transaction holds is left to the next time round.
-//
-// Errors: [ErrInvalidInput]. Transaction: two statements that lock nothing, and, where there is something to repair, one
-// transaction for a hundred groups and less; locks their flows, exclusively, the groups, then what depends on them. Emits
-// completion events for what it skips. Safe to repeat and to run in any number of processes.
+// Errors: [ErrInvalidInput]. Transaction: two statements that take no locks and, if there is something to repair, one
+// transaction per 100 groups, which locks their flows exclusively, the groups, and dependents. It skips locked flows
+// and groups until the next round. Emits completion events of skipped executions. Safe to repeat and to run in any
+// number of processes.
 func (m Maintenance) RepairGroups(ctx context.Context, batch int) (int, error) {
 	const op = "repair groups"
 	e := m.e
@@ -80,7 +77,8 @@ func (m Maintenance) RepairGroups(ctx context.Context, batch int) (int, error) {
 	return repaired, nil
 }
 
-// scanGroups returns the groups after a place that seem to need repair, and where to go on: the zero key begins anew.
+// scanGroups returns the groups after a position that seem to need repair, and the next position: the zero key
+// restarts.
 func (e *Engine) scanGroups(ctx context.Context, op string, after groupKey, n int) (found []candidate, next groupKey, err error) {
 	params := db.ScanGroupsParams{AfterPartitionKey: -1, PageSize: int32(n), AfterFlowID: pgUUID(after.flow), AfterDownstreamEID: pgUUID(after.downstream)}
 	if after != (groupKey{}) {
@@ -104,7 +102,7 @@ func (e *Engine) scanGroups(ctx context.Context, op string, after groupKey, n in
 		}
 		rules, err := document.GroupFromStored(row.Policy)
 		if err != nil {
-			continue // a read of the flow reports it
+			continue // reading the flow reports it
 		}
 		running := rules.Running(int64(row.RunningCount))
 		if rules.Decide(row.SuccessCount, row.FailCount, row.SkipCount, row.RunningCount, 0) != document.Undecided {
@@ -142,7 +140,7 @@ func candidateOf(key groupKey) candidate {
 	return candidate{partition: key.partition, execution: key.downstream, flow: &key.flow}
 }
 
-// repairFound repairs what of due it can lock. It holds the flows exclusively.
+// repairFound repairs those due groups that it can lock. It holds the flows exclusively.
 func (e *Engine) repairFound(ctx context.Context, tx *txn, _ *flowSet, due []candidate, limit int) (int, error) {
 	keys := make([]groupKey, 0, len(due))
 	for _, c := range due[:min(len(due), limit)] {
@@ -159,9 +157,9 @@ func (e *Engine) repairFound(ctx context.Context, tx *txn, _ *flowSet, due []can
 	return repaired, e.resolveAndRecord(ctx, tx, skipped, nowMs)
 }
 
-// recountUnsound counts ends anew in groups where they cannot simply be added: their row is missing, and is made, or
-// another program has replayed an execution whose earlier end it may have counted. It returns all that is skipped then, so
-// many levels deep. The flow is held exclusively.
+// recountUnsound recounts ends in groups where they can't simply be added: the group's row is missing and is created,
+// or another program has replayed an execution whose earlier end it may have counted. It returns all executions that
+// are skipped as a result, down to the given number of levels. The flow is held exclusively.
 func (e *Engine) recountUnsound(
 	ctx context.Context, tx *txn, ended []endedExecution, levels int, nowMs int64,
 ) (skipped []endedExecution, err error) {
@@ -192,7 +190,7 @@ func (e *Engine) recountUnsound(
 	return e.resolveAll(ctx, tx, skipped, levels, nowMs)
 }
 
-// ensureGroups makes the rows of groups that have none. keys are in lock order, and their flows are held exclusively.
+// ensureGroups creates the missing rows of groups. keys are in lock order, and their flows are held exclusively.
 func (e *Engine) ensureGroups(ctx context.Context, tx *txn, keys []groupKey) error {
 	var groups groupKeyArrays
 	for _, key := range keys {

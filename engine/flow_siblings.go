@@ -15,28 +15,26 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// Why and on whose behalf an upstream is cancelled that is no longer needed.
+// Reasons and source of the cancellation of an upstream that is no longer needed.
 const (
 	reasonSatisfied    = "sibling_quorum_satisfied"
 	reasonImpossible   = "sibling_quorum_impossible"
 	cancelledByEngine  = "engine"
-	maxSiblingsAtATime = 10_000 // in one transaction, but for those of a single group
+	maxSiblingsAtATime = 10_000 // per transaction, except those of a single group
 )
 
-// CancelSiblings cancels the upstreams that groups with [policy.CancelRemaining] no longer need: of groups that have been
-// decided, either way, oldest first, at most batch of them. It returns how many it has done with; the caller repeats it
-// while that is batch or more. An upstream that another execution still waits for is spared, and so is one whose group
-// is undecided again, because an upstream was replayed. Their workers are told, as by [Engine.CancelExecution], and what
-// can no longer run is skipped.
+// CancelSiblings cancels upstreams that decided groups with [policy.CancelRemaining] no longer need. It handles at most
+// batch groups, oldest first, and returns how many it finished; call it again while that is at least batch. In a loop,
+// call it about once per second, and at once after [Maintenance.Unneeded], as package reconcile does.
 //
-// Whoever runs it in a loop calls it every second or so, and at once when [Maintenance.Unneeded] says so, as package
-// reconcile does.
+// An upstream is spared if another execution still waits for it, or if its group is undecided again after a replay. The
+// workers of cancelled upstreams are notified as by [Engine.CancelExecution], and executions that can no longer run are
+// skipped.
 //
-// Transaction: one for the groups of at most 256 flows, of a constant number of statements whatever the number of groups
-// and upstreams, plus one round for each level of executions skipped. Locks the flows, exclusively, groups, the upstreams
-// and their attempts, and what depends on these. It waits for nobody: what others hold is left for a later call, but for
-// up to 8 flows that it stands in line for, 50 ms each. Emits lease and completion events. Safe to repeat and to run in
-// any number of processes.
+// Errors: [ErrInvalidInput]. Transaction: one per 256 flows, with a constant number of statements plus one round per
+// level of skipped executions. Locks the flows exclusively, groups, the upstreams and their attempts, and dependents.
+// It skips locked rows for a later call, but queues for up to 8 locked flows, 50 ms each. Emits lease and completion
+// events. Safe to repeat and to run in any number of processes.
 func (m Maintenance) CancelSiblings(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	const op = "cancel siblings"
@@ -63,12 +61,13 @@ func (m Maintenance) CancelSiblings(ctx context.Context, batch int) (int, error)
 	})
 }
 
-// Unneeded returns a channel that holds a value once this engine has committed a transaction of its own that left
-// something to [Maintenance.CancelSiblings]. It holds one at most, and each goes to one receiver. What other processes
-// and transactions of callers leave wakes nobody: it is found by calling now and then.
+// Unneeded returns a channel that receives a value after this engine has committed a transaction of its own with work
+// for [Maintenance.CancelSiblings]. It buffers one value, and each goes to one receiver. Work from other processes or
+// callers' transactions sends no value, so also call CancelSiblings from time to time.
 func (m Maintenance) Unneeded() <-chan struct{} { return m.e.unneeded }
 
-// enqueueSiblingCancels lists what newly decided groups no longer need, for [Maintenance.CancelSiblings].
+// enqueueSiblingCancels records newly decided groups whose remaining upstreams may be unneeded, for
+// [Maintenance.CancelSiblings].
 func (e *Engine) enqueueSiblingCancels(ctx context.Context, tx *txn, decided decidedArrays, nowMs int64) error {
 	if decided.empty() {
 		return nil
@@ -80,7 +79,7 @@ func (e *Engine) enqueueSiblingCancels(ctx context.Context, tx *txn, decided dec
 	})
 }
 
-// cancelRemaining are those of decided groups that cancel what remains of their upstreams.
+// cancelRemaining returns the decided groups that cancel the rest of their upstreams.
 func cancelRemaining(decided []decidedGroup) (groups decidedArrays) {
 	for i := range decided {
 		if d := &decided[i]; d.cancels {
@@ -90,7 +89,7 @@ func cancelRemaining(decided []decidedGroup) (groups decidedArrays) {
 	return groups
 }
 
-// groupArrays are groups, by the executions that wait, as the columns of an input table.
+// groupArrays are groups, by their waiting executions, as the columns of an input table.
 type groupArrays struct {
 	flowMemberArrays
 	ords []int32
@@ -101,8 +100,8 @@ func (a *groupArrays) addGroup(c candidate, ord int) {
 	a.ords = append(a.ords, int32(ord))
 }
 
-// cancelSiblings does it for those of due that it can lock, at most limit, and returns how many groups it has done with.
-// It holds the flows exclusively.
+// cancelSiblings handles those due groups that it can lock, at most limit, and returns how many it finished. It holds
+// the flows exclusively.
 func (e *Engine) cancelSiblings(ctx context.Context, tx *txn, _ *flowSet, due []candidate, limit int) (int, error) {
 	due = slices.Clone(due[:min(len(due), limit)])
 	slices.SortFunc(due, func(a, b candidate) int {
@@ -133,8 +132,8 @@ func (e *Engine) cancelSiblings(ctx context.Context, tx *txn, _ *flowSet, due []
 	})
 }
 
-// takeDecidedGroups locks the groups of due, in lock order, and returns how those are decided of whose upstreams some may
-// be left, and which need nothing any more. One that others hold, or that cannot be read, is neither.
+// takeDecidedGroups locks the due groups in lock order. It returns the decisions of those that may have unfinished
+// upstreams, and the groups with nothing left to do. Locked and unreadable groups are in neither result.
 func (e *Engine) takeDecidedGroups(
 	ctx context.Context, tx *txn, due []candidate,
 ) (decisions map[int]document.Decision, done []int, err error) {
@@ -173,7 +172,7 @@ func (e *Engine) takeDecidedGroups(
 		default:
 			rules, err := document.GroupFromStored(g.Policy)
 			if err != nil {
-				continue // a read of the flow reports it
+				continue // reading the flow reports it
 			}
 			decision := rules.Decide(g.SuccessCount, g.FailCount, g.SkipCount, g.RunningCount, g.Staged)
 			if decision == document.Undecided || !rules.CancelsRemaining() {
@@ -186,8 +185,8 @@ func (e *Engine) takeDecidedGroups(
 	return decisions, done, nil
 }
 
-// listSiblings returns the unfinished upstreams of decided groups that nothing else needs, by group. What more than one
-// transaction should cancel it leaves out, with the group.
+// listSiblings returns, by group, the unfinished upstreams of decided groups that nothing else needs. Beyond the limit
+// of a transaction it leaves groups out, also of decisions.
 func (e *Engine) listSiblings(
 	ctx context.Context, tx *txn, due []candidate, decisions map[int]document.Decision,
 ) (map[int][]pgtype.UUID, error) {
@@ -231,8 +230,8 @@ func (e *Engine) listSiblings(
 	return siblings, nil
 }
 
-// listUndecided returns which of the other executions that wait for siblings do so still, because nothing is decided
-// about them or nobody can say.
+// listUndecided returns the other executions that still wait for siblings, because their groups are undecided or
+// unreadable.
 func (e *Engine) listUndecided(
 	ctx context.Context, tx *txn, due []candidate, siblings []db.ListSiblingsRow,
 ) (map[pgtype.UUID]bool, error) {
@@ -265,7 +264,7 @@ func (e *Engine) listUndecided(
 	return needing, err
 }
 
-// cancelUnneeded cancels those siblings that nobody else holds, and returns the groups of which it left none.
+// cancelUnneeded cancels the siblings that it can lock, and returns the groups without any left.
 func (e *Engine) cancelUnneeded(
 	ctx context.Context, tx *txn, due []candidate, decisions map[int]document.Decision, siblings map[int][]pgtype.UUID,
 ) (finished []int, err error) {
@@ -274,7 +273,7 @@ func (e *Engine) cancelUnneeded(
 		execution pgtype.UUID
 	}
 	var targets []target
-	decided := make(map[pgtype.UUID]document.Decision) // the first group that does not need it says why
+	decided := make(map[pgtype.UUID]document.Decision) // the first group that does not need it gives the reason
 	for n := range due {
 		for _, sibling := range siblings[n] {
 			if _, seen := decided[sibling]; !seen {

@@ -10,23 +10,23 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// EdgeStaging is edges between members of a flow.
+// EdgeStaging describes new edges between members of a flow.
 type EdgeStaging struct {
 	Flow id.FlowID // required
 
 	// Edges are at most [MaxEdges].
 	Edges []StagedEdge
 
-	// Revision is what the flow's revision must be, unless all the edges are there already. Default nil: any.
+	// Revision is the expected revision of the flow. It is not checked if all the edges exist. Default nil: any.
 	Revision *int64
 
-	// Apply makes the edges count at once, those too that were staged before.
+	// Apply makes the edges count at once, including those staged before.
 	Apply bool
 }
 
-// StagedEdge makes the execution Downstream wait for Upstream, once it is applied.
+// StagedEdge makes the execution Downstream wait for Upstream once it is applied.
 type StagedEdge struct {
-	ID                   id.EdgeID // default: a new one; those of later edges are greater
+	ID                   id.EdgeID // default: a new one; later edges have greater ids
 	Upstream, Downstream id.ExecutionID
 
 	// Kind, PassResult and AllowStarted are those of [Edge].
@@ -35,33 +35,33 @@ type StagedEdge struct {
 	AllowStarted bool
 }
 
-// StagedEdges is what became of edges, and the flow after it.
+// StagedEdges is the result of staging edges, and the flow after it.
 type StagedEdges struct {
 	Revision int64
-	Edges    []id.EdgeID // in input order: of one that was there already its id
+	Edges    []id.EdgeID // in input order; an existing edge has its own id
 	New      []id.EdgeID
 }
 
-// AppliedEdges is what became of edges that were to be applied.
+// AppliedEdges is the result of applying edges.
 type AppliedEdges struct {
-	Applied []id.EdgeID // now, and not before
+	Applied []id.EdgeID // newly applied edges
 
-	// Open is how many upstreams have not ended yet, of each execution that the applied edges lead to.
+	// Open has the number of upstreams that have not ended, by downstream of the applied edges.
 	Open map[id.ExecutionID]int
 }
 
-// StageEdges adds dependencies between members of a flow; all of them or none. An edge that is staged does not count yet,
-// but it keeps the execution that it leads to from being released by the others: so several edges are added one by one,
-// and then applied by [Engine.ApplyEdges]. With Apply they count at once, as those of [Engine.GrowFlow] do.
+// StageEdges adds dependencies between members of a flow; all of them or none. A staged edge does not count yet, but
+// keeps its downstream from being released by other edges. So several edges can be added one by one and then applied by
+// [Engine.ApplyEdges]. With Apply they count at once, as in [Engine.GrowFlow].
 //
 // Errors: [ErrInvalidInput] naming the edge, its field and the limit; [ErrCycle]; [ErrNotFound] for the flow or an
-// execution; [ErrFlowTerminal]; [ErrEdgeExists] for an id, or a pair of executions, that another edge has;
-// [ErrStaleRevision]; [ErrNotMember]; [ErrEnded] and [ErrStarted] for what an edge leads to; [ErrContention], as of
-// [Engine.GrowFlow]. Nothing is written then.
+// execution; [ErrFlowTerminal]; [ErrEdgeExists] for an id or pair of executions of another edge; [ErrStaleRevision];
+// [ErrNotMember]; [ErrEnded] and [ErrStarted] for an edge's downstream; [ErrContention] as in [Engine.GrowFlow].
+// Nothing was written then.
 //
-// Transaction: one, of a constant number of statements; with Apply, one round more for each level of executions that are
-// skipped. Locks the flow exclusively, the executions, then their groups. With Apply it emits completion events of what is
-// skipped. Repeating it is safe, whatever revision is expected: an edge that is the same is there already.
+// Transaction: one, with a constant number of statements, plus one round per level of skipped executions with Apply.
+// Locks the flow exclusively, the executions, then their groups. With Apply it emits completion events of skipped
+// executions. Safe to repeat with any expected revision: an equal edge exists then.
 func (e *Engine) StageEdges(ctx context.Context, staging EdgeStaging) (StagedEdges, error) {
 	const op = "stage edges"
 	g, err := e.newGrowth(staging.Flow, 0, len(staging.Edges), staging.Revision)
@@ -76,7 +76,7 @@ func (e *Engine) StageEdges(ctx context.Context, staging EdgeStaging) (StagedEdg
 		}
 		g.edges = append(g.edges, d)
 		if d.upstream == d.downstream {
-			break // refused below, whatever it is
+			break // refused below in any case
 		}
 		for _, x := range []id.ExecutionID{d.upstream, d.downstream} {
 			if err := g.checkMember(e, d.field(), x); err != nil {
@@ -96,16 +96,16 @@ func (e *Engine) StageEdges(ctx context.Context, staging EdgeStaging) (StagedEdg
 	})
 }
 
-// ApplyEdges makes edges count that were staged; all of them or none. Those whose upstream has ended are counted at once.
-// What they lead to then waits, is released or is skipped, as its group says. The revision of the flow stays.
+// ApplyEdges makes staged edges count; all of them or none. Edges whose upstream has ended are counted at once. Their
+// downstreams then wait, are released or are skipped, as their groups decide. The flow keeps its revision.
 //
-// Errors: [ErrInvalidInput] for more than [MaxEdges] or an id that stands twice; [ErrNotFound] for the flow or an edge;
-// [ErrFlowTerminal]; [ErrEnded] and [ErrStarted] for what an edge leads to; [ErrContention], as of [Engine.GrowFlow].
-// Nothing is written then.
+// Errors: [ErrInvalidInput] for more than [MaxEdges] or a repeated id; [ErrNotFound] for the flow or an edge;
+// [ErrFlowTerminal]; [ErrEnded] and [ErrStarted] for an edge's downstream; [ErrContention] as in [Engine.GrowFlow].
+// Nothing was written then.
 //
-// Transaction: one, of a constant number of statements, plus one round for each level of executions that are skipped.
-// Locks the flow exclusively, the executions, then their groups. Emits completion events of what is skipped. Repeating it
-// is safe: an edge that counts already is passed over.
+// Transaction: one, with a constant number of statements, plus one round per level of skipped executions. Locks the
+// flow exclusively, the executions, then their groups. Emits completion events of skipped executions. Safe to repeat:
+// edges that already count are ignored.
 func (e *Engine) ApplyEdges(ctx context.Context, flow id.FlowID, edges []id.EdgeID) (AppliedEdges, error) {
 	const op = "apply edges"
 	g, err := e.newGrowth(flow, 0, len(edges), nil)
@@ -139,7 +139,7 @@ func (e *Engine) ApplyEdges(ctx context.Context, flow id.FlowID, edges []id.Edge
 	})
 }
 
-// lockEdges locks what edges lead from and to, and finds out which of them are to be applied.
+// lockEdges locks the ends of edges, and determines which edges to apply.
 func (w *growing) lockEdges(ctx context.Context, edges []id.EdgeID) error {
 	if len(edges) == 0 {
 		return nil
@@ -174,15 +174,15 @@ func (w *growing) lockEdges(ctx context.Context, edges []id.EdgeID) error {
 	return w.judgeApplied()
 }
 
-// SetGroupPolicy says which ends of its upstreams an execution waits for, before any edge leads to it. It need not be a
-// member of the flow yet. It reports whether that is another policy than it had.
+// SetGroupPolicy sets the condition on the ends of an execution's upstreams, before any edge leads to it. The execution
+// need not be a member of the flow yet. It reports whether the policy has changed.
 //
-// Errors: [ErrInvalidInput] for a policy that cannot be, an execution of another partition than the flow, and once an edge
-// leads to it, whatever the policy is: the text then begins with edge_group_policy_already_fixed; [ErrNotFound] and
-// [ErrFlowTerminal] for the flow; [ErrOtherFlow]; [ErrContention], as of [Engine.GrowFlow].
+// Errors: [ErrInvalidInput] for an invalid policy, an execution in another partition than the flow, and for any policy
+// once an edge leads to the execution (the text then starts with edge_group_policy_already_fixed); [ErrNotFound] and
+// [ErrFlowTerminal] for the flow; [ErrOtherFlow]; [ErrContention] as in [Engine.GrowFlow].
 //
-// Transaction: one, of a constant number of statements. Locks the flow exclusively, the execution, then its group. No
-// events. Safe to repeat.
+// Transaction: one, with a constant number of statements. Locks the flow exclusively, the execution, then its group.
+// Emits no events. Safe to repeat.
 func (e *Engine) SetGroupPolicy(ctx context.Context, flow id.FlowID, downstream id.ExecutionID, when policy.Group) (changed bool, err error) {
 	const op = "set group policy"
 	g, err := e.newGrowth(flow, 0, 0, nil)
@@ -227,16 +227,14 @@ func (e *Engine) SetGroupPolicy(ctx context.Context, flow id.FlowID, downstream 
 	})
 }
 
-// LockFlows locks flows for the rest of the caller's transaction, before anything else in it touches them or their
-// members: several operations in one transaction then take the locks of these flows in one order. Without it a completion,
-// which shares its flow with others, followed by growth of that flow, which does not, may meet another transaction that
-// does the same, and a deadlock; so may two transactions that change the same two flows one after the other. A flow that
-// does not exist yet is locked too.
+// LockFlows locks flows for the rest of the caller's transaction. Call it before the transaction accesses these flows
+// or their members, so that several operations in it take the locks in one order. Without it, transactions can deadlock
+// if each completes a member of a flow, which shares the flow, and then grows it, or if they change the same two flows
+// in turn. Flows that don't exist yet are locked too.
 //
-// Errors: [ErrInvalidInput] outside a transaction of the caller's, where the locks would be gone when it returns, and for
-// more than 256 flows.
-//
-// Locks the flows exclusively, in order; it waits as long as the transaction's lock_timeout allows. Safe to repeat.
+// Errors: [ErrInvalidInput] outside a caller's transaction, where the locks would end with the call, and for more than
+// 256 flows; [ErrContention]. Locks the flows exclusively, in order; waits as long as the transaction's lock_timeout
+// allows. Safe to repeat.
 func (e *Engine) LockFlows(ctx context.Context, flows ...id.FlowID) error {
 	const op = "lock flows"
 	set := newFlowSet(e.cfg.Partitions)

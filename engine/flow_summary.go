@@ -9,24 +9,24 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 )
 
-// What one call of SummariseFlows does at most, besides looking at a batch of flows.
+// Limits of one call of SummariseFlows, besides the batch of flows.
 const (
-	summarisedMembers = 50_000 // members that it counts, about: it ends with the flow that exceeds it
-	summarisedAtOnce  = 100    // flows of one statement
+	summarisedMembers = 50_000 // approximate number of counted members: it ends with the flow that exceeds it
+	summarisedAtOnce  = 100    // flows per statement
 )
 
-// SummariseFlows writes how many members of each flow are in which state, and the state of the flow that follows from it,
-// into its summary, as FlowFabric's projector does: for dashboards, and for listings of flows. It looks at a batch of flows,
-// up to [MaxSweep], in the order of their rows, and ends earlier where they have some 50,000 members. Flows all of whose
-// members had ended at the last look, and to which nothing was added since, are passed over; so is a summary that
-// somebody else holds, or whose flow somebody deletes, until the next time round. It returns how many summaries it wrote: those that had changed.
+// SummariseFlows updates the summaries of flows, as FlowFabric's projector does, for dashboards and listings: the
+// number of members by state, and the resulting state of the flow. It examines up to batch flows, at most [MaxSweep],
+// in the order of their rows, and ends early after about 50,000 members. It skips flows whose members had all ended at
+// the last summary if they have not grown since, and locked summaries or flows until the next round. It returns how
+// many summaries it changed.
 //
-// Each call goes on where the last one of the same engine stopped, and begins anew after the last flow. A summary is as old
-// as its flow has been left alone; [Engine.DescribeFlow] counts anew.
+// Each call continues after the previous one of the same engine, and restarts after the last flow. A summary may be as
+// old as one round; [Engine.DescribeFlow] has current counts.
 //
-// Errors: [ErrInvalidInput]. Transaction: a statement that looks for flows, and one for a hundred flows of which something
-// may have changed; locks their summaries, and holds their rows against deletion. Emits nothing. Safe to repeat and to
-// run in any number of processes: a summary never gets older.
+// Errors: [ErrInvalidInput]. Transaction: one statement that finds flows, and one per hundred flows that may have
+// changed; locks their summaries, and keeps their rows from being deleted. Emits nothing. Safe to repeat and to run in
+// any number of processes: a summary never gets older.
 func (m Maintenance) SummariseFlows(ctx context.Context, batch int) (int, error) {
 	const op = "summarise flows"
 	e := m.e.impatient()
@@ -54,7 +54,7 @@ func (m Maintenance) SummariseFlows(ctx context.Context, batch int) (int, error)
 		due = flowArrays{}
 		return err
 	}
-	var last flowRow // zero: begin anew
+	var last flowRow // zero restarts
 	for i, row := range rows {
 		last = flowRow{row.PartitionKey, row.FlowID.Bytes}
 		if !row.Settled {

@@ -15,13 +15,12 @@ func (e *Engine) SetFlowTag(ctx context.Context, flow id.FlowID, key, value stri
 	return e.SetFlowTags(ctx, flow, map[string]string{key: value})
 }
 
-// SetFlowTags sets tags of a flow, in whatever state it is: all of them or none. Other tags stay, and writers of other
-// tags lose nothing. Without a tag it does nothing but look whether the flow exists.
+// SetFlowTags sets tags of a flow in any state: all of them or none. Other tags are kept, even if they are set
+// concurrently. Without tags it only checks that the flow exists.
 //
-// Errors: [ErrInvalidInput] for a key without a namespace, as "app.tenant", or a value above 64 KiB, for
-// "cairn.instance_id" above 1024 bytes; [ErrNotFound].
-// Transaction: one statement; waits for the row of the flow, as long as for any lock, and then fails with [ErrContention].
-// Safe to repeat.
+// Errors: [ErrInvalidInput] if a key has no namespace ("app.tenant"), or a value is above 64 KiB (1024 bytes for
+// "cairn.instance_id"); [ErrNotFound]; [ErrContention] if the flow's row stays locked.
+// Transaction: one statement; locks the flow's row. Safe to repeat.
 func (e *Engine) SetFlowTags(ctx context.Context, flow id.FlowID, tags map[string]string) error {
 	const op = "set flow tags"
 	for _, key := range slices.Sorted(maps.Keys(tags)) {
@@ -50,9 +49,9 @@ func (e *Engine) SetFlowTags(ctx context.Context, flow id.FlowID, tags map[strin
 	return err
 }
 
-// FlowTag returns the value of a tag; set is false when the flow has no such tag.
+// FlowTag returns the value of a tag. set is false if the flow does not have it.
 //
-// Errors: [ErrInvalidInput] for a key without a namespace, as "app.tenant"; [ErrNotFound]. One statement; locks nothing.
+// Errors: [ErrInvalidInput] if the key has no namespace ("app.tenant"); [ErrNotFound]. One statement; takes no locks.
 func (e *Engine) FlowTag(ctx context.Context, flow id.FlowID, key string) (value string, set bool, err error) {
 	const op = "read flow tag"
 	if err := id.CheckTagKey(key); err != nil {

@@ -13,68 +13,65 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// Grants is for a scheduler apart from the workers: it decides which worker shall have which execution, and sends that
-// worker a grant, a signed permission for a short time, instead of letting it claim what comes next. Workers that claim
-// for themselves, by [Engine.Claim] or package worker, need none of it, and so do most programs.
+// Grants has the operations of a scheduler that is separate from the workers. It decides which worker runs which
+// execution, and sends that worker a grant: a signed permission for a short time. Workers that claim for themselves,
+// with [Engine.Claim] or package worker, don't need it.
 //
-// A claim grant takes an execution out of its lane until it is used, by [Grants.ClaimExecution], or expires, after which
-// [Maintenance.ExpireGrants] gives it back. A reclaim grant lets a worker take over what another one lost, as an attempt
-// of its own: [Grants.ReclaimExecution]. What these return is a lease like that of any claim.
+// A claim grant takes an execution out of its lane until it is used by [Grants.ClaimExecution], or until
+// [Maintenance.ExpireGrants] returns the execution after its expiry. A reclaim grant lets a worker take over an
+// execution whose lease was lost, with a new attempt: [Grants.ReclaimExecution]. Both return an ordinary lease. Grants
+// are signed with the newest active key of ff_waitpoint_hmac; without a key, operations fail with [ErrUnavailable].
 //
-// Grants are signed with the newest active key of ff_waitpoint_hmac: without one they are neither issued nor verified,
-// [ErrUnavailable].
-//
-// It comes from [Engine.Grants] and works where that engine does: in a caller's transaction, or on a pool. Each
-// operation is one transaction. It queues for the rows of its execution and is refused with [ErrContention] rather than
-// wait long; [Grants.ClaimForWorker] waits for nobody.
+// It comes from [Engine.Grants] and is bound to the same pool or transaction. Each operation is one transaction. It
+// waits a limited time for its execution's rows and then fails with [ErrContention], except [Grants.ClaimForWorker],
+// which never waits for locks.
 type Grants struct {
 	e *Engine
 }
 
-// Grants returns the calls of a scheduler upon e.
+// Grants returns the scheduler's operations on e.
 func (e *Engine) Grants() Grants { return Grants{e} }
 
 // ClaimGrant permits one worker to claim one execution. It is plain data, to be sent to the worker as JSON or field by
-// field. Whoever has the Key and knows the worker's ids can use it: it is rendered in JSON and by string conversion
-// alone.
+// field. Anyone with the Key and the worker's ids can use it; only JSON and string conversion render the Key.
 type ClaimGrant struct {
 	Execution id.ExecutionID `json:"execution"`
 	Lane      id.LaneID      `json:"lane,omitempty"`
 	Key       wire.GrantKey  `json:"key,omitempty"`
-	ExpiresAt time.Time      `json:"expires_at"` // from then on it cannot be used
+	ExpiresAt time.Time      `json:"expires_at"` // can't be used from then on
 }
 
-// ReclaimGrant permits one worker to take over one execution whose lease was lost. It is sent as a [ClaimGrant] is.
+// ReclaimGrant permits one worker to take over one execution whose lease was lost. It is sent like a [ClaimGrant].
 type ReclaimGrant struct {
 	Execution id.ExecutionID `json:"execution"`
 	Lane      id.LaneID      `json:"lane,omitempty"`
 	Key       wire.GrantKey  `json:"key,omitempty"`
-	ExpiresAt time.Time      `json:"expires_at"` // from then on it cannot be used
+	ExpiresAt time.Time      `json:"expires_at"` // can't be used from then on
 }
 
-// ResumeGrant permits one worker to go on with the interrupted attempt of one execution. A [ClaimGrant] for such an
-// execution is one: ResumeGrant(grant). Other programs make some with keys of their own: see
+// ResumeGrant permits one worker to continue the interrupted attempt of one execution. A [ClaimGrant] for such an
+// execution can be converted: ResumeGrant(grant). Other programs issue some with keys of their own: see
 // [Config.UnsignedResumeGrants].
 type ResumeGrant struct {
 	Execution id.ExecutionID `json:"execution"`
 	Lane      id.LaneID      `json:"lane,omitempty"`
 	Key       wire.GrantKey  `json:"key,omitempty"`
-	ExpiresAt time.Time      `json:"expires_at"` // from then on it cannot be used
+	ExpiresAt time.Time      `json:"expires_at"` // can't be used from then on
 }
 
-// MaxGrantNote is the longest text that is kept with a grant, in bytes.
+// MaxGrantNote is the longest note stored with a grant, in bytes.
 const MaxGrantNote = 64 << 10
 
-// GrantSpec says for which worker a grant is issued. Lane, Capabilities and the notes may be left out.
+// GrantSpec describes a grant to issue. Lane, Capabilities and the notes are optional.
 type GrantSpec struct {
 	Execution    id.ExecutionID
-	Lane         id.LaneID       // where the execution must be; "": wherever it is
-	Capabilities id.Capabilities // what the worker can do: all that the execution requires
+	Lane         id.LaneID       // expected lane of the execution; "" for any
+	Capabilities id.Capabilities // of the worker; must include all that the execution requires
 	Worker       id.WorkerID
 	Instance     id.WorkerInstanceID
-	TTL          time.Duration // how long the grant may be used: one millisecond to [MaxLeaseTTL]
+	TTL          time.Duration // how long the grant can be used: one millisecond to [MaxLeaseTTL]
 
-	// Notes of the scheduler, kept with the grant and read by nobody here: at most [MaxGrantNote] each.
+	// Notes of the scheduler, stored with the grant but not used here: at most [MaxGrantNote] each.
 	CapabilityHash   string
 	RouteSnapshot    string
 	AdmissionSummary string
@@ -99,7 +96,7 @@ func (s GrantSpec) validate() error {
 	return checkHolder(s.Worker, s.Instance, "grant TTL", s.TTL)
 }
 
-// checkHolder refuses whom neither a grant nor a lease can be given to.
+// checkHolder refuses invalid holders of grants and leases.
 func checkHolder(worker id.WorkerID, instance id.WorkerInstanceID, field string, ttl time.Duration) error {
 	if err := worker.Validate(); err != nil {
 		return invalidBecause("worker", err)
@@ -110,14 +107,14 @@ func checkHolder(worker id.WorkerID, instance id.WorkerInstanceID, field string,
 	return checkTTL(field, ttl)
 }
 
-// grantable is an execution that is locked, with what a grant or a lease by one is decided by.
+// grantable is a locked execution with the values that decide about a grant or its lease.
 type grantable struct {
 	*heldExecution
 	facts db.ReadGrantFactsRow
 }
 
-// onGrantable acts on one execution, whose row and current attempt it has locked, in a transaction, for a worker
-// instance. What act refuses is rolled back.
+// onGrantable locks one execution and its current attempt in a transaction, and runs act for a worker instance. If act
+// returns an error, the transaction is rolled back.
 func onGrantable[T any](
 	ctx context.Context, e *Engine, op string, x id.ExecutionID, instance id.WorkerInstanceID, needsFlow func(forecast) bool,
 	act func(tx *txn, x *grantable) (Outcome[T], error),
@@ -144,7 +141,7 @@ func onGrantable[T any](
 	return answer.Value, cmp.Or(err, answer.Err)
 }
 
-// grantable reads the facts of a locked execution. Nothing is granted or leased where an operator has halted it.
+// grantable reads the facts of a locked execution. It refuses executions in a paused lane and drained worker instances.
 func (e *Engine) grantable(ctx context.Context, tx *txn, x *heldExecution, instance id.WorkerInstanceID) (*grantable, error) {
 	facts, err := e.q.ReadGrantFacts(ctx, tx, db.ReadGrantFactsParams{
 		PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), CurrentIndex: x.CurrentIndex, WorkerInstanceID: string(instance),
@@ -161,7 +158,7 @@ func (e *Engine) grantable(ctx context.Context, tx *txn, x *heldExecution, insta
 	return &grantable{heldExecution: x, facts: facts}, nil
 }
 
-// checkLane refuses an execution that is on another lane than was asked for.
+// checkLane refuses an execution that is in another lane than expected.
 func (x *grantable) checkLane(lane id.LaneID) error {
 	if lane != "" && string(lane) != x.LaneID {
 		return invalid("lane", fmt.Sprintf("execution %s is on another one, %s", x.id, x.LaneID))
@@ -169,7 +166,7 @@ func (x *grantable) checkLane(lane id.LaneID) error {
 	return nil
 }
 
-// checkCapabilities refuses a worker that cannot do what the execution requires.
+// checkCapabilities refuses a worker without the capabilities that the execution requires.
 func (x *grantable) checkCapabilities(has id.Capabilities) error {
 	var missing []string
 	for _, token := range x.RequiredCapabilities {
@@ -183,7 +180,7 @@ func (x *grantable) checkCapabilities(has id.Capabilities) error {
 	return nil
 }
 
-// cannot is a refusal because of the state that the execution is in.
+// cannot returns a refusal because of the execution's state.
 func (x *grantable) cannot(err error, reason string) error {
 	v, broken := x.vector()
 	if broken != nil {
@@ -192,12 +189,11 @@ func (x *grantable) cannot(err error, reason string) error {
 	return &StateError{Execution: x.id, State: v, Reason: reason, Err: err}
 }
 
-// reclaims is how many leases the execution has lost.
+// reclaims returns how many leases the execution has lost.
 func (x *grantable) reclaims() int32 { return max(x.LeaseReclaimCount, 0) }
 
-// notAdmitted says that a budget or a quota has to let the execution in, and has not. No claim asks them: whoever lets
-// an execution in notes that it is admitted, and until the gate that does so is built there is nobody to ask. An
-// execution that was granted already was let in before.
+// notAdmitted returns an error if a budget or quota must still admit the execution. No claim checks them: the gate
+// records an admission, and this version has no gate. An execution that was granted before was already admitted.
 func (x *grantable) notAdmitted() error {
 	if x.EligibilityState != "eligible_now" || admits(x.facts.Attached, x.Admitted) {
 		return nil
@@ -205,7 +201,7 @@ func (x *grantable) notAdmitted() error {
 	return &UnavailableError{Reason: fmt.Sprintf("execution %s has a budget or a quota, and nobody checks these yet", x.id)}
 }
 
-// admits judges an execution by its attachments: this is where budgets and quotas are asked.
+// admits judges an execution by its attachments. Budgets and quotas are checked here.
 func admits(attached, admitted bool) bool { return !attached || admitted }
 
 // deleteGrants deletes grants of an execution that the caller has locked.

@@ -17,32 +17,32 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// GrantedClaim says how a worker uses a claim grant. All but Grant, Worker, Instance and LeaseTTL may be left out.
+// GrantedClaim describes the use of a claim grant. Only Grant, Worker, Instance and LeaseTTL are required.
 type GrantedClaim struct {
-	// Grant is what the worker was sent. Without a Key the newest claim grant that was issued to Worker, by whatever
-	// instance, is used; nothing is verified then.
+	// Grant is the grant that the worker received. Without a Key, the newest claim grant issued to Worker and any
+	// instance is used, without verification.
 	Grant    ClaimGrant
 	Worker   id.WorkerID
 	Instance id.WorkerInstanceID
 	LeaseTTL time.Duration // one millisecond to [MaxLeaseTTL]
 
-	ExpectedAttempt *int          // index that a new attempt must get; nil: whichever is next
-	LeaseID         id.LeaseID    // zero: a fresh one
-	AttemptID       id.AttemptID  // of a new attempt; zero: a fresh one
-	AttemptTimeout  time.Duration // after which the attempt ends; 0: the policy's. Whole milliseconds
-	Deadline        time.Time     // of the execution from now on; zero: as it is
+	ExpectedAttempt *int          // expected index of a new attempt; nil for any
+	LeaseID         id.LeaseID    // zero for a new one
+	AttemptID       id.AttemptID  // of a new attempt; zero for a new one
+	AttemptTimeout  time.Duration // timeout of the attempt in whole milliseconds; 0 for the policy's
+	Deadline        time.Time     // new deadline of the execution; zero keeps the old one
 }
 
-// terms are what a lease is given with.
+// terms are the parameters of a new lease.
 type terms struct {
 	worker     id.WorkerID
 	instance   id.WorkerInstanceID
 	ttl        time.Duration
-	lease      id.LeaseID   // zero: a fresh one
-	attempt    id.AttemptID // of a new attempt; zero: a fresh one
-	timeoutMs  int64        // 0: the policy's
-	deadlineMs int64        // 0: as it is
-	reclaims   int32        // lost leases to be counted
+	lease      id.LeaseID   // zero for a new one
+	attempt    id.AttemptID // of a new attempt; zero for a new one
+	timeoutMs  int64        // 0 for the policy's
+	deadlineMs int64        // 0 keeps the old one
+	reclaims   int32        // lost leases to count
 	event      state.LeaseEventType
 }
 
@@ -64,16 +64,16 @@ func (s GrantedClaim) terms() (terms, error) {
 	return t, checkHolder(s.Worker, s.Instance, "lease TTL", s.LeaseTTL)
 }
 
-// ClaimExecution uses a claim grant: the worker that it was issued to gets the lease of the execution. An interrupted
-// attempt goes on, otherwise the next one begins.
+// ClaimExecution uses a claim grant: the worker it was issued to gets the execution's lease. An interrupted attempt
+// continues; otherwise the next one starts.
 //
-// Errors: [ErrInvalidGrant] for a grant of another worker or instance, a forged one, or one that was used;
-// [ErrGrantExpired]; [ErrNotFound]; [ErrNotLeaseable] when the execution has ended, runs, is suspended, waits for
-// something, or its next attempt is not the expected one; [ErrHalted] while the lane is paused or the worker drained; [ErrUnavailable] for an execution that a budget or a quota has
-// not let in; [ErrInvalidInput]; [ErrContention].
+// Errors: [ErrInvalidGrant] for a grant of another worker or instance, a forged one or a used one; [ErrGrantExpired];
+// [ErrNotFound]; [ErrNotLeaseable] if the execution has ended, is running, suspended or waiting for something, or its
+// next attempt is not the expected one; [ErrHalted] while the lane is paused or the worker drained; [ErrUnavailable] if
+// a budget or quota has not admitted the execution; [ErrInvalidInput]; [ErrContention].
 //
-// Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after an
-// unknown outcome is [ErrNotLeaseable] once the first call was committed: its lease expires.
+// Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after
+// an unknown outcome fails with [ErrNotLeaseable] if the first call was committed; that call's lease expires.
 func (g Grants) ClaimExecution(ctx context.Context, spec GrantedClaim) (Claimed, error) {
 	const op = "claim execution"
 	e := g.e
@@ -100,7 +100,7 @@ func (g Grants) ClaimExecution(ctx context.Context, spec GrantedClaim) (Claimed,
 	})
 }
 
-// checkShown refuses a grant that the worker shows, or, without a key, looks for one that was issued to it.
+// checkShown refuses an invalid grant of a worker. Without a key it looks for a grant that was issued to the worker.
 func (e *Engine) checkShown(
 	ctx context.Context, tx *txn, x *grantable, p presented, worker id.WorkerID, instance id.WorkerInstanceID,
 ) error {
@@ -121,15 +121,15 @@ func (e *Engine) checkShown(
 	return nil
 }
 
-// IssueGrantAndClaim takes the lease of a claimable or granted execution for an operator, without a grant: worker and
-// instance are [id.OperatorWorker]. A worker that was granted the execution loses its grant. lane is where the execution
-// must be; "": wherever it is.
+// IssueGrantAndClaim takes the lease of a claimable or granted execution for an operator, without a grant. Worker and
+// instance are [id.OperatorWorker]. A worker with a grant for the execution loses it. lane is the expected lane, "" for
+// any.
 //
-// Errors: [ErrNotFound]; [ErrNotLeaseable], [ErrHalted], [ErrUnavailable], [ErrInvalidInput] and [ErrContention] as
+// Errors: [ErrNotFound]; [ErrNotLeaseable], [ErrHalted], [ErrUnavailable], [ErrInvalidInput] and [ErrContention] as in
 // [Grants.ClaimExecution].
 //
-// Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after an
-// unknown outcome is [ErrNotLeaseable] once the first call was committed.
+// Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after
+// an unknown outcome fails with [ErrNotLeaseable] if the first call was committed.
 func (g Grants) IssueGrantAndClaim(ctx context.Context, x id.ExecutionID, lane id.LaneID, leaseTTL time.Duration) (Claimed, error) {
 	const op = "issue grant and claim"
 	if lane != "" {
@@ -154,7 +154,7 @@ func (g Grants) IssueGrantAndClaim(ctx context.Context, x id.ExecutionID, lane i
 	})
 }
 
-// ResumedClaim says how a worker uses a resume grant.
+// ResumedClaim describes the use of a resume grant.
 type ResumedClaim struct {
 	Grant    ResumeGrant
 	Worker   id.WorkerID
@@ -162,19 +162,18 @@ type ResumedClaim struct {
 	LeaseTTL time.Duration // one millisecond to [MaxLeaseTTL]
 }
 
-// ClaimFromResumeGrant goes on with the interrupted attempt of an execution: its lease was lost, swept or not, or it was
-// given back, delayed or suspended and may go on.
+// ClaimFromResumeGrant continues the interrupted attempt of an execution: its lease was lost, whether or not
+// [Maintenance.ExpireLeases] has handled that, or it was released, delayed or suspended and may continue. A key made by
+// this library must be valid and this worker's, as in [Grants.ClaimExecution]. Any other text is refused unless
+// [Config.UnsignedResumeGrants] is set.
 //
-// A key of this library's making must be valid and this worker's, as in [Grants.ClaimExecution]. Any other text is refused
-// unless [Config.UnsignedResumeGrants] says otherwise.
+// Errors: [ErrInvalidGrant]; [ErrGrantExpired]; [ErrNotFound], also if there is no attempt; [ErrNotLeaseable] if it is
+// leased, ended, suspended, waiting for something or granted to another worker, or its next attempt is a new one;
+// [ErrReclaimCapExceeded] if this lost lease ends it, which [Maintenance.ExpireLeases] does; [ErrHalted],
+// [ErrUnavailable] and [ErrInvalidInput] as in [Grants.ClaimExecution]; [ErrContention].
 //
-// Errors: [ErrInvalidGrant]; [ErrGrantExpired]; [ErrNotFound], of the attempt where it never had one; [ErrNotLeaseable]
-// when somebody has its lease, or it has ended, is suspended, waits for something, is granted to another worker, or its
-// next attempt is a new one; [ErrReclaimCapExceeded] when it has lost so many leases that this loss ends it, which
-// [Maintenance.ExpireLeases] does; [ErrHalted], [ErrUnavailable] and [ErrInvalidInput] as [Grants.ClaimExecution]; [ErrContention].
-//
-// Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after an
-// unknown outcome is [ErrNotLeaseable] once the first call was committed.
+// Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after
+// an unknown outcome fails with [ErrNotLeaseable] if the first call was committed.
 func (g Grants) ClaimFromResumeGrant(ctx context.Context, spec ResumedClaim) (Claimed, error) {
 	const op = "claim from resume grant"
 	e := g.e
@@ -204,7 +203,7 @@ func (g Grants) ClaimFromResumeGrant(ctx context.Context, spec ResumedClaim) (Cl
 		case x.live():
 			return nil, x.cannot(ErrNotLeaseable, "its lease has not run out")
 		case x.active():
-			if x.OwnershipState != "lease_revoked" { // that is no loss
+			if x.OwnershipState != "lease_revoked" { // a revocation does not count as a loss
 				if x.LostTooOften {
 					return nil, &ReclaimCapError{Execution: x.id, Reclaims: int(x.reclaims())}
 				}
@@ -229,13 +228,13 @@ func (g Grants) ClaimFromResumeGrant(ctx context.Context, spec ResumedClaim) (Cl
 	})
 }
 
-// leaseDecision is a lease that is to be given.
+// leaseDecision is a lease to give.
 type leaseDecision struct {
 	next  nextAttempt
 	terms terms
 }
 
-// leaseOne gives the lease of one execution, as decide says under its locks.
+// leaseOne gives the lease of one execution if decide, called under its locks, returns one.
 func (e *Engine) leaseOne(
 	ctx context.Context, op string, x id.ExecutionID, instance id.WorkerInstanceID,
 	decide func(tx *txn, x *grantable) (*leaseDecision, error),
@@ -257,8 +256,8 @@ func (e *Engine) leaseOne(
 	return claimed, err
 }
 
-// nextAttempt is the attempt that a claim of the execution goes on with or opens; an error where it cannot be claimed, by
-// a grant or without.
+// nextAttempt returns the attempt that a claim of the execution continues or opens, or an error if it can't be claimed,
+// with a grant or without.
 func (x *grantable) nextAttempt() (nextAttempt, error) {
 	switch {
 	case x.terminal():
@@ -292,7 +291,7 @@ func (x *grantable) nextAttempt() (nextAttempt, error) {
 	return next, nil
 }
 
-// currentAttempt is the type and the id of the current attempt.
+// currentAttempt returns the type and id of the current attempt.
 func (x *grantable) currentAttempt() (state.AttemptType, id.AttemptID) {
 	kind, attempt := state.InitialAttempt, id.AttemptID{}
 	if t := x.facts.FfxAttemptType; t != nil {
@@ -306,7 +305,7 @@ func (x *grantable) currentAttempt() (state.AttemptType, id.AttemptID) {
 	return kind, attempt
 }
 
-// giveLease writes a lease that was decided for a locked execution.
+// giveLease writes a lease for a locked execution.
 func (e *Engine) giveLease(ctx context.Context, tx *txn, x *grantable, next nextAttempt, t terms) (Claimed, error) {
 	lease := t.lease
 	if lease.IsZero() {

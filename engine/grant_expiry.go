@@ -9,15 +9,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// ExpireGrants deletes grants that can no longer be used, oldest first, and gives the executions back to their lanes that
-// wait for nobody else's: those of at most batch executions. It returns of how many it deleted some or gave back; the
-// caller repeats it while that is batch or more. Grants of executions that are gone are deleted too, and count each.
+// ExpireGrants deletes expired grants, oldest first, and returns their executions to their lanes unless they have other
+// grants. It handles at most batch executions, and returns how many it changed; call it again while that is at least
+// batch. Grants of deleted executions are deleted too, and each counts.
 //
-// It waits for nobody: an execution that another transaction holds is passed over, however many there are, and found
-// again by the next call. Any number of processes may run it.
-//
-// Errors: [ErrInvalidInput]. Transaction: one for a batch; locks the executions, then their expired grants. Emits nothing.
-// Safe to repeat.
+// Errors: [ErrInvalidInput]. Transaction: one per batch; locks the executions, then their expired grants, and skips
+// locked executions for the next call. Emits nothing. Safe to repeat and to run in any number of processes.
 func (m Maintenance) ExpireGrants(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	const op = "expire grants"
@@ -48,13 +45,13 @@ func (m Maintenance) ExpireGrants(ctx context.Context, batch int) (int, error) {
 		if gone.empty() {
 			return due, 0, len(rows) == scanPage, nil
 		}
-		// Nobody can lock what is not there.
+		// There is no row to lock.
 		done, err := inTx(ctx, e.impatient(), op, func(tx *txn) (int, error) { return e.writeExpiredGrants(ctx, tx, gone) })
 		return due, done, len(rows) == scanPage, err
 	})
 }
 
-// expireGrants settles those of due that it can lock.
+// expireGrants handles those due executions that it can lock.
 func (e *Engine) expireGrants(ctx context.Context, tx *txn, _ *flowSet, due []candidate, limit int) (int, error) {
 	var executions executionArrays
 	for _, c := range due {
@@ -74,8 +71,8 @@ func (e *Engine) expireGrants(ctx context.Context, tx *txn, _ *flowSet, due []ca
 	return e.writeExpiredGrants(ctx, tx, locked)
 }
 
-// writeExpiredGrants deletes what has expired of executions that the caller has locked, and gives back what nobody can
-// claim by a grant any more.
+// writeExpiredGrants deletes the expired grants of locked executions, and returns executions without a usable grant to
+// their lanes.
 func (e *Engine) writeExpiredGrants(ctx context.Context, tx *txn, executions executionArrays) (int, error) {
 	if executions.empty() {
 		return 0, nil
@@ -93,7 +90,7 @@ func (e *Engine) writeExpiredGrants(ctx context.Context, tx *txn, executions exe
 	return len(acted), err
 }
 
-// ungranted are the executions of a page that are granted to nobody.
+// ungranted returns the executions of a page that wait for a grant's use but have no grant.
 func ungranted(rows []db.RepairQueueRow) []candidate {
 	var due []candidate
 	for _, row := range rows {

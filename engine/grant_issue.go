@@ -17,15 +17,15 @@ import (
 )
 
 // IssueClaimGrant grants a claimable execution to one worker, and takes it out of its lane until the grant is used or
-// has expired.
+// expires.
 //
-// Errors: [ErrNotFound]; [ErrGrantExists] while it is granted; [ErrNotLeaseable] in any state in which it is not
-// claimable; [ErrInvalidInput] for another lane than the execution's, or a worker without the capabilities that it
-// requires; [ErrUnavailable] without a key to sign with, and for an execution that a budget or a quota has not let in;
-// [ErrHalted] while the lane is paused or the worker drained; [ErrContention].
+// Errors: [ErrNotFound]; [ErrGrantExists] while it is granted; [ErrNotLeaseable] if it is not claimable;
+// [ErrInvalidInput] for another lane than the execution's, or a worker without the required capabilities;
+// [ErrUnavailable] without a signing key, or if a budget or quota has not admitted the execution; [ErrHalted] while the
+// lane is paused or the worker drained; [ErrContention].
 //
-// Transaction: locks the execution and its attempt, deletes its older claim grants; emits nothing. A repetition after an
-// unknown outcome is [ErrGrantExists] until that grant has expired.
+// Transaction: locks the execution and its attempt, deletes its older claim grants; emits nothing. A repetition after
+// an unknown outcome fails with [ErrGrantExists] until that grant has expired.
 func (g Grants) IssueClaimGrant(ctx context.Context, spec GrantSpec) (ClaimGrant, error) {
 	const op = "issue claim grant"
 	e := g.e
@@ -108,14 +108,14 @@ func (e *Engine) grantsOf(ctx context.Context, conn db.DBTX, x *grantable, kind 
 	})
 }
 
-// WorkerSpec says for which worker work is looked for, and where. Capabilities and Kinds may be left out.
+// WorkerSpec describes a worker that needs work, and the lane. Capabilities and Kinds are optional.
 type WorkerSpec struct {
 	Lane         id.LaneID
-	Capabilities id.Capabilities // what the worker can do; an execution that requires more is passed over
-	Kinds        []string        // what the worker has handlers for; the rest is passed over. Empty: any kind
+	Capabilities id.Capabilities // of the worker; executions that require more are skipped
+	Kinds        []string        // that the worker has handlers for; others are skipped. Empty: any kind
 	Worker       id.WorkerID
 	Instance     id.WorkerInstanceID
-	TTL          time.Duration // how long the grant may be used: one millisecond to [MaxLeaseTTL]
+	TTL          time.Duration // how long the grant can be used: one millisecond to [MaxLeaseTTL]
 }
 
 func (s WorkerSpec) validate() error {
@@ -125,25 +125,25 @@ func (s WorkerSpec) validate() error {
 	return checkTTL("grant TTL", s.TTL)
 }
 
-// claim is the claim that would take what is granted.
+// claim returns the claim that would take the granted execution.
 func (s WorkerSpec) claim() ClaimSpec {
 	return ClaimSpec{
 		Lane: s.Lane, Capabilities: s.Capabilities, Kinds: s.Kinds, Worker: s.Worker, Instance: s.Instance, LeaseTTL: time.Second,
 	}
 }
 
-// grantPage is how many claimable executions ClaimForWorker looks at at once.
+// grantPage is the number of claimable executions that ClaimForWorker reads at once.
 const grantPage = 100
 
-// ClaimForWorker grants the execution of a lane that a claim of this worker would take first: highest priority, then
-// oldest, then by id, over all partitions. false: there is none. It waits for nobody: an execution that another
-// transaction holds is passed over, and so is one that a budget or a quota has not let in.
+// ClaimForWorker grants the execution of a lane that a claim by this worker would take first: highest priority, then
+// oldest, then by id. It returns false if there is none. It never waits for locks: it skips locked executions, and
+// those that a budget or quota has not admitted.
 //
-// Errors: [ErrInvalidInput]; [ErrHalted] when there is work and the lane is paused or the worker drained;
-// [ErrUnavailable] without a key to sign with, and where all that is left has a budget or a quota that has not let it in.
+// Errors: [ErrInvalidInput]; [ErrHalted] if there is work and the lane is paused or the worker drained;
+// [ErrUnavailable] without a signing key, or if all remaining executions await admission by a budget or quota.
 //
-// Transaction: reads, then one transaction for the execution that it grants, as [Grants.IssueClaimGrant]. A repetition
-// after an unknown outcome grants another execution: the first one goes back to its lane when its grant has expired.
+// Transaction: reads, then one transaction for the granted execution, as in [Grants.IssueClaimGrant]. A repetition
+// after an unknown outcome grants another execution; the first one returns to its lane after its grant expires.
 func (g Grants) ClaimForWorker(ctx context.Context, spec WorkerSpec) (ClaimGrant, bool, error) {
 	const op = "claim for worker"
 	grant, found, err := g.e.impatient().claimForWorker(ctx, op, spec)
@@ -190,7 +190,7 @@ func (e *Engine) claimForWorker(ctx context.Context, op string, spec WorkerSpec)
 	}
 }
 
-// grantFirst grants the first of candidates that it can lock and that is still claimable.
+// grantFirst grants the first candidate that it can lock and that is still claimable.
 func (e *Engine) grantFirst(
 	ctx context.Context, op string, candidates []id.ExecutionID, spec WorkerSpec, key signingKey,
 ) (ClaimGrant, bool, error) {
@@ -227,7 +227,7 @@ func (e *Engine) grantFirst(
 		case taken == len(candidates):
 			return ClaimGrant{}, false, err
 		}
-		// Changed since it was read, or one of its grants is held.
+		// Changed since it was read, or one of its grants is locked.
 		if _, lacks := errors.AsType[*UnavailableError](err); !lacks && !errors.Is(err, ErrBusy) && !errors.Is(err, ErrNotLeaseable) &&
 			!errors.Is(err, ErrInvalidInput) {
 			return ClaimGrant{}, false, err
@@ -237,17 +237,17 @@ func (e *Engine) grantFirst(
 	return ClaimGrant{}, false, nil
 }
 
-// IssueReclaimGrant permits a worker to take over an execution whose lease was lost: it ran out, was revoked, or has
-// been given back to the lane by [Maintenance.ExpireLeases]. Nothing changes on the execution: until the grant is used a
-// claim may still take it.
+// IssueReclaimGrant permits a worker to take over an execution whose lease expired, was revoked, or was returned to the
+// lane by [Maintenance.ExpireLeases]. The execution does not change; until the grant is used, a claim can still take
+// it.
 //
-// Errors: [ErrNotFound]; [ErrReclaimCapExceeded], when it has lost as many leases as its policy allows;
-// [ErrNotReclaimable]; [ErrInvalidInput] for another lane than the execution's, or a worker without the capabilities
-// that it requires; [ErrHalted] while the lane is paused or the worker drained; [ErrUnavailable] without a key to sign
-// with; [ErrContention].
+// Errors: [ErrNotFound]; [ErrReclaimCapExceeded] if it has lost as many leases as its policy allows;
+// [ErrNotReclaimable]; [ErrInvalidInput] for another lane than the execution's, or a worker without the required
+// capabilities; [ErrHalted] while the lane is paused or the worker drained; [ErrUnavailable] without a signing key;
+// [ErrContention].
 //
-// Transaction: locks the execution and its attempt; emits nothing. A repetition issues a further grant, each of which
-// may be used until one was.
+// Transaction: locks the execution and its attempt; emits nothing. A repetition issues another grant; one of them can
+// be used.
 func (g Grants) IssueReclaimGrant(ctx context.Context, spec GrantSpec) (ReclaimGrant, error) {
 	const op = "issue reclaim grant"
 	e := g.e
@@ -273,18 +273,19 @@ func (g Grants) IssueReclaimGrant(ctx context.Context, spec GrantSpec) (ReclaimG
 	})
 }
 
-// EligibleFilter says which claimable executions are listed.
+// EligibleFilter selects claimable executions to list.
 type EligibleFilter struct {
 	Lane      id.LaneID
-	Partition *int // those of one partition; nil: of all
+	Partition *int // a single partition; nil for all
 }
 
-// ListEligibleExecutions returns the claimable executions of a lane in the order of claims, after a cursor: [Page.Next]
-// of the page before, "" for the first page. A limit of 0, or above [MaxPage], is taken as that. It asks neither for
-// capabilities nor whether a grant could be issued; what changes meanwhile may be missing, or listed though it is gone.
+// ListEligibleExecutions returns a page of the claimable executions of a lane, in the order of claims. after is the
+// [Page.Next] of the previous page, or "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage]. It
+// checks neither capabilities nor whether a grant could be issued. Concurrent changes may be missing, or listed
+// executions may no longer be claimable.
 //
-// Errors: [ErrInvalidInput] for a lane or a partition that cannot be, a negative limit, or a cursor of another listing or
-// filter. One statement, which reads the queue of the lane up to the last item; locks nothing.
+// Errors: [ErrInvalidInput] for an invalid lane or partition, a negative limit, or a cursor of another listing or
+// filter. One statement, which reads the queue of the lane up to the last item; takes no locks.
 func (g Grants) ListEligibleExecutions(
 	ctx context.Context, filter EligibleFilter, after string, limit int,
 ) (Page[id.ExecutionID], error) {
@@ -292,8 +293,7 @@ func (g Grants) ListEligibleExecutions(
 	return page, wrap("list eligible executions", err)
 }
 
-// EligibleExecutions goes through the claimable executions of a lane as [Grants.ListEligibleExecutions] lists them, a page
-// at a time.
+// EligibleExecutions iterates over the executions that [Grants.ListEligibleExecutions] lists, a page at a time.
 func (g Grants) EligibleExecutions(ctx context.Context, filter EligibleFilter) iter.Seq2[id.ExecutionID, error] {
 	return pages(func(after string) (Page[id.ExecutionID], error) {
 		return g.ListEligibleExecutions(ctx, filter, after, MaxPage)

@@ -9,10 +9,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/id/wire"
 )
 
-// keyGrace is for how long a key still verifies that another program retired: it does not note until when.
+// keyGrace is how long a key that another program retired still verifies grants. That program does not store an end.
 const keyGrace = 24 * time.Hour
 
-// signingKey is what grants are signed with.
+// signingKey is the key that grants are signed with.
 type signingKey struct {
 	kid    string
 	secret wire.Secret
@@ -34,7 +34,7 @@ func (e *Engine) signingKey(ctx context.Context, conn db.DBTX) (signingKey, erro
 	return signingKey{}, &UnavailableError{Reason: "ff_waitpoint_hmac has no key to sign with"}
 }
 
-// presented is a grant's key that a worker shows, with what it is shown for.
+// presented is a grant's key that a worker presents, with its kind and execution.
 type presented struct {
 	kind      wire.GrantKind
 	key       wire.GrantKey
@@ -84,7 +84,7 @@ func (p presented) verify(ctx context.Context, e *Engine, conn db.DBTX, nowMs in
 	return signed.Worker, signed.WorkerInstance, nil
 }
 
-// verifyFor is verify for a worker that shows the grant as its own.
+// verifyFor is verify for a worker that presents the grant as its own.
 func (p presented) verifyFor(
 	ctx context.Context, e *Engine, conn db.DBTX, nowMs int64, worker id.WorkerID, instance id.WorkerInstanceID,
 ) error {
@@ -95,12 +95,12 @@ func (p presented) verifyFor(
 	return err
 }
 
-// VerifyGrant tells whether a claim grant could be used now: it was issued, to whichever worker, for this execution, and
-// was neither used nor withdrawn. Whether the execution can be leased is another question.
+// VerifyGrant checks whether a claim grant can be used now: it was issued for this execution, to any worker, and was
+// neither used nor withdrawn. It does not check whether the execution can be leased. The grant's Key determines its
+// expiry; Lane and ExpiresAt are ignored.
 //
-// Errors: [ErrInvalidInput] for an execution that this database cannot have; [ErrGrantExpired]; [ErrInvalidGrant], whose
-// [GrantError] says what is wrong. The grant's Lane and ExpiresAt are not asked: its Key says until when it is good.
-// Reads only.
+// Errors: [ErrInvalidInput] for an execution that can't exist in this database; [ErrGrantExpired]; [ErrInvalidGrant]
+// with the reason in its [GrantError]. Only reads.
 func (g Grants) VerifyGrant(ctx context.Context, grant ClaimGrant) error {
 	const op = "verify grant"
 	e := g.e

@@ -12,18 +12,18 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// Reclaim says how a worker uses a reclaim grant. All but Grant, Worker, Instance and LeaseTTL may be left out.
+// Reclaim describes the use of a reclaim grant. Only Grant, Worker, Instance and LeaseTTL are required.
 type Reclaim struct {
-	// Grant is what the worker was sent. Without a Key the newest reclaim grant of the execution is used, if it was
-	// issued to Worker, to whatever instance; nothing is verified then.
+	// Grant is the grant that the worker received. Without a Key, the newest reclaim grant of the execution that was
+	// issued to Worker and any instance is used, without verification.
 	Grant    ReclaimGrant
 	Worker   id.WorkerID
 	Instance id.WorkerInstanceID
 	LeaseTTL time.Duration // one millisecond to [MaxLeaseTTL]
 
-	MaxReclaims *int         // how many lost leases end the execution; nil: as its policy says
-	LeaseID     id.LeaseID   // zero: a fresh one
-	AttemptID   id.AttemptID // zero: a fresh one
+	MaxReclaims *int         // lost leases that end the execution; nil for the policy's
+	LeaseID     id.LeaseID   // zero for a new one
+	AttemptID   id.AttemptID // zero for a new one
 }
 
 func (s Reclaim) validate() error {
@@ -33,18 +33,18 @@ func (s Reclaim) validate() error {
 	return checkHolder(s.Worker, s.Instance, "lease TTL", s.LeaseTTL)
 }
 
-// ReclaimExecution takes over an execution whose lease was lost, swept by [Maintenance.ExpireLeases] or not: its attempt
-// ends, and the worker gets the lease of a new one. Where the loss is one too many the execution ends as failed, with
-// everything that follows from it, and the answer is [ErrReclaimCapExceeded]: then something was written, in a caller's
-// transaction too.
+// ReclaimExecution takes over an execution whose lease was lost, whether or not [Maintenance.ExpireLeases] has handled
+// that. Its attempt ends, and the worker gets the lease of a new one. If the execution has now lost too many leases, it
+// ends as failed, with all consequences, and the call returns [ErrReclaimCapExceeded]; in this case something was
+// written, even in a caller's transaction.
 //
-// Errors: [ErrInvalidGrant], [ErrGrantExpired]; [ErrNotFound]; [ErrNotReclaimable] when its lease has not run out, or it
-// was claimed, ended, suspended or delayed meanwhile; [ErrReclaimCapExceeded]; [ErrHalted] while the lane is
-// paused or the worker drained; [ErrInvalidInput]; [ErrContention].
+// Errors: [ErrInvalidGrant], [ErrGrantExpired]; [ErrNotFound]; [ErrNotReclaimable] if its lease has not expired, or it
+// was claimed, ended, suspended or delayed in the meantime; [ErrReclaimCapExceeded]; [ErrHalted] while the lane is
+// paused or the worker drained; [ErrUnavailable]; [ErrInvalidInput]; [ErrContention].
 //
-// Transaction: locks the execution and its attempt, of a member that may end the flow first, exclusively; deletes its
-// grants; emits a lease event, and a completion event for what ends. A repetition after an unknown outcome is
-// [ErrInvalidGrant] once the first call was committed: its lease expires.
+// Transaction: locks the execution and its attempt, and before them the flow of a member that may end, exclusively;
+// deletes its grants; emits a lease event, and a completion event if it ends. A repetition after an unknown outcome
+// fails with [ErrInvalidGrant] if the first call was committed; that call's lease expires.
 func (g Grants) ReclaimExecution(ctx context.Context, spec Reclaim) (Claimed, error) {
 	const op = "reclaim execution"
 	e := g.e
@@ -81,7 +81,7 @@ func (g Grants) ReclaimExecution(ctx context.Context, spec Reclaim) (Claimed, er
 			}); err != nil {
 				return none, err
 			}
-			// Behind what another program left above the pointer.
+			// After attempts that another program left above the pointer.
 			next.index = max(x.CurrentIndex, x.NewestIndex) + 1
 		}
 		c, err := e.giveLease(ctx, tx, x, next, terms{
@@ -96,8 +96,8 @@ func (g Grants) ReclaimExecution(ctx context.Context, spec Reclaim) (Claimed, er
 	return claimed, err
 }
 
-// loss is how many lost leases this one adds, none where it was counted when it ran out, and whether it is one too many:
-// by limit, or, without one, by the policy.
+// loss returns how many lost leases this one adds, 0 if it was counted when it expired, and whether it exceeds limit
+// or, if that is nil, the policy's limit.
 func (x *grantable) loss(limit *int) (lost int32, tooMany bool) {
 	counted := x.runnable() && x.CurrentOutcome == "lease_expired_reclaimable" && x.LeaseReclaimCount > 0
 	if !counted {
@@ -112,7 +112,7 @@ func (x *grantable) loss(limit *int) (lost int32, tooMany bool) {
 	return lost, x.LostTooOften
 }
 
-// endLost ends an execution that has lost one lease too many.
+// endLost ends an execution that has lost too many leases.
 func (e *Engine) endLost(ctx context.Context, tx *txn, x *grantable, lost int32) error {
 	ending := newEnding(x.NowMs, state.OutcomeFailed)
 	ending.params.LostLeases = lost

@@ -10,18 +10,18 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// What background jobs leave on an execution as its failure.
+// Failure reasons that background jobs store on executions.
 const (
 	reasonLostTooOften = "lease_reclaim_cap_exceeded"
 	reasonDeadline     = "execution_deadline"
 )
 
-// What a call of a job does at most, besides acting on a batch.
+// Limits of one call of a job, besides its batch.
 const (
-	scanPage     = MaxBatch // rows that a scan finds at once
-	smallestTake = 64       // rows offered to a transaction, though fewer are wanted: some may be locked
-	lateWaits    = 100      // waits, of 50 ms, for locks that only an ending meets
-	comebacks    = 8        // flows that were busy and are waited for, 50 ms each
+	scanPage     = MaxBatch // rows per scan
+	smallestTake = 64       // minimum number of rows offered to a transaction, because some may be locked
+	lateWaits    = 100      // waits of 50 ms for locks that only endings need
+	comebacks    = 8        // busy flows to wait for, 50 ms each
 )
 
 func checkBatch(batch int) error {
@@ -31,26 +31,26 @@ func checkBatch(batch int) error {
 	return nil
 }
 
-// A candidate is an execution that a job found due and has not locked yet.
+// A candidate is a due execution that a job found but has not locked yet.
 type candidate struct {
 	partition int16
 	execution id.ExecutionUUID
-	attempt   int32      // the one whose lease or time is over
-	flow      *id.FlowID // whose exclusive lock its end needs; nil where none is foreseen
-	quota     int16      // the partition of its quota policy, where it is to be adopted
+	attempt   int32      // the attempt whose lease or time has ended
+	flow      *id.FlowID // the flow whose exclusive lock its end needs; nil if none is expected
+	quota     int16      // the partition of its quota policy, for adoption
 }
 
-// A pass is one call of a job, which waits for nobody: flows and rows that others hold are passed over. It looks at each
-// row that is due once, however many are locked, and acts on a batch at most.
+// A pass is one call of a job. It never waits for locked flows and rows, but skips them. It examines each due row once,
+// however many are locked, and acts on at most a batch.
 type pass struct {
 	*Engine
 	op string
 
-	// act acts on at most limit of those of due that it can lock. It holds the locks of flows exclusively.
+	// act handles at most limit of the due rows that it can lock. It holds the locks of flows exclusively.
 	act func(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error)
 
-	busy  map[id.FlowID][]candidate // passed over because of their flow
-	waits int                       // for locks that only the ends met
+	busy  map[id.FlowID][]candidate // skipped because of their flow
+	waits int                       // for locks that only endings need
 }
 
 func (e *Engine) newPass(
@@ -59,8 +59,8 @@ func (e *Engine) newPass(
 	return &pass{Engine: e.impatient(), op: op, act: act, busy: make(map[id.FlowID][]candidate)}
 }
 
-// through acts on up to batch of what scan finds, which goes on behind what it found before and may have put
-// something right itself, at most room. Nothing is met twice, but for a few flows that were busy.
+// through acts on up to batch rows found by scan. Each scan continues after the last one, and may itself handle up to
+// room rows. No row is examined twice, except those of a few busy flows.
 func (p *pass) through(
 	ctx context.Context, batch int, scan func(room int) (due []candidate, done int, more bool, err error),
 ) (acted int, err error) {
@@ -81,7 +81,7 @@ func (p *pass) through(
 	return acted + n, err
 }
 
-// work acts on at most limit of due, in transactions of so many flows as one may lock.
+// work acts on at most limit of due, in transactions of as many flows as one may lock.
 func (p *pass) work(ctx context.Context, due []candidate, limit int) (acted int, err error) {
 	for len(due) > 0 && acted < limit {
 		next := p.cut(due, max(limit-acted, smallestTake))
@@ -95,7 +95,7 @@ func (p *pass) work(ctx context.Context, due []candidate, limit int) (acted int,
 	return acted, nil
 }
 
-// cut returns how many of due one transaction may take, at most n.
+// cut returns how many of due one transaction may handle, at most n.
 func (p *pass) cut(due []candidate, n int) int {
 	flows := newFlowSet(p.cfg.Partitions)
 	for i, c := range due[:min(n, len(due))] {
@@ -106,8 +106,8 @@ func (p *pass) cut(due []candidate, n int) int {
 	return min(n, len(due))
 }
 
-// try acts on at most limit of due in one transaction. Where that meets a lock which could not be foreseen, each half
-// is tried for itself, so that only what is held is left out.
+// try acts on at most limit of due in one transaction. If it meets an unexpected lock, it tries each half separately,
+// so that only locked rows are left out.
 func (p *pass) try(ctx context.Context, due []candidate, limit int) (int, error) {
 	var free, busy []candidate
 	n, err := inTx(ctx, p.Engine, p.op, func(tx *txn) (int, error) {
@@ -144,7 +144,7 @@ func (p *pass) try(ctx context.Context, due []candidate, limit int) (int, error)
 	if p.waits++; len(free) == 1 || p.waits >= lateWaits {
 		return 0, nil
 	}
-	// Chance decides which half comes first: after the last wait that a call may spend the rest is left for the next.
+	// In random order: after the last wait that a call may spend, the rest is left for the next call.
 	first, second := free[:len(free)/2], free[len(free)/2:]
 	if rand.IntN(2) == 0 {
 		first, second = second, first
@@ -157,11 +157,11 @@ func (p *pass) try(ctx context.Context, due []candidate, limit int) (int, error)
 	return acted + n, err
 }
 
-// comeBack gives a few of the flows that were busy one try each that stands in line for their lock: one whose members
-// complete all the time is hardly ever free. Which of them, chance decides, so that none is left out for ever.
+// comeBack queues once for the locks of a few flows that were busy, because a flow whose members complete all the time
+// is hardly ever free. They are chosen at random, so that none is left out forever.
 func (p *pass) comeBack(ctx context.Context, limit int) (acted int, err error) {
 	if p.tx != nil {
-		return 0, nil // there it might be for long
+		return 0, nil // a caller's transaction might wait long
 	}
 	tries := 0
 	for flow, due := range p.busy {
@@ -185,7 +185,8 @@ func (p *pass) comeBack(ctx context.Context, limit int) (acted int, err error) {
 	return acted, nil
 }
 
-// lockCurrentAttempts locks the current attempts of locked executions, by execution. Those that others hold are busy.
+// lockCurrentAttempts locks the current attempts of locked executions, and returns them by execution. Locked attempts
+// are marked busy.
 func (e *Engine) lockCurrentAttempts(
 	ctx context.Context, tx db.DBTX, executions executionArrays,
 ) (map[id.ExecutionUUID]db.TakeCurrentAttemptsRow, error) {
@@ -202,10 +203,10 @@ func (e *Engine) lockCurrentAttempts(
 	return current, nil
 }
 
-// PruneCreationKeys forgets idempotency keys whose window has passed, at most batch of them, and returns
-// how many. Safe to repeat and to run in any number of processes.
+// PruneCreationKeys deletes idempotency keys whose window has passed, at most batch of them, and returns how many.
 //
-// Transaction: one statement; a key that another transaction holds is passed over.
+// Errors: [ErrInvalidInput]. Transaction: one statement; skips locked keys. Safe to repeat and to run in any number of
+// processes.
 func (m Maintenance) PruneCreationKeys(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	if err := checkBatch(batch); err != nil {

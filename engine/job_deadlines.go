@@ -13,18 +13,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// ExpireDeadlines ends executions whose deadline has passed, in whatever state they wait or run, at most
-// batch of them, oldest first. What can no longer run because of it is skipped. It returns on how many it acted,
-// those included that another program had ended and whose deadline is only put away; the caller repeats it
-// while that equals batch.
+// ExpireDeadlines ends executions whose deadline has passed, in any state, oldest first, and skips executions that can
+// no longer run because of it. It handles at most batch executions and returns how many; call it again while that
+// equals batch. The number includes executions ended by another program, whose deadlines are only cleared.
 //
-// It waits for nobody. An execution that another transaction holds, or whose flow or dependents it holds, is passed
-// over, however many there are, and found again by the next call. A flow that was busy is asked for once more in the
-// end.
-//
-// Transaction: one for 256 flows and less, after one for what had ended; locks the flows of members, exclusively,
-// executions, then their attempts. Emits lease and completion events. Safe to repeat and to run in any
-// number of processes.
+// Errors: [ErrInvalidInput]. Transaction: one per 256 flows, after one for ended executions; locks the flows of members
+// exclusively, executions, then their attempts. It skips locked executions, flows and dependents for the next call, and
+// retries a few busy flows once at the end. Emits lease and completion events. Safe to repeat and to run in any number
+// of processes.
 func (m Maintenance) ExpireDeadlines(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	const op = "expire deadlines"
@@ -57,7 +53,7 @@ func (m Maintenance) ExpireDeadlines(ctx context.Context, batch int) (int, error
 	})
 }
 
-// endOverdue ends what of due it can lock and is still overdue.
+// endOverdue ends those due executions that it can lock and that are still overdue.
 func (e *Engine) endOverdue(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error) {
 	params := db.TakeOverdueParams{NowMs: e.nowMs(), MaxItems: int32(limit)}
 	for _, c := range due {
@@ -84,7 +80,7 @@ func (e *Engine) endOverdue(ctx context.Context, tx *txn, flows *flowSet, due []
 	for _, row := range taken {
 		attempt, started := current[row.ExecutionID]
 		if attempt.Busy || row.FlowID != nil && !flows.has(*row.FlowID) {
-			continue // it joined the flow meanwhile; the next scan foresees it
+			continue // it joined the flow in the meantime; the next scan expects it
 		}
 		end := endingAttempt{
 			execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), index: neverAttempted,
@@ -105,7 +101,7 @@ func (e *Engine) endOverdue(ctx context.Context, tx *txn, flows *flowSet, due []
 	return ends.len(), e.endByJob(ctx, tx, ends)
 }
 
-// settleDeadlines puts the deadlines of executions away that another program has ended, and returns how many.
+// settleDeadlines clears the deadlines of executions that another program has ended, and returns how many.
 func (e *Engine) settleDeadlines(ctx context.Context, op string, finished executionArrays) (int, error) {
 	if finished.empty() {
 		return 0, nil
@@ -116,7 +112,7 @@ func (e *Engine) settleDeadlines(ctx context.Context, op string, finished execut
 		})
 	})
 	if errors.Is(err, ErrBusy) {
-		err = nil // the next call tries again
+		err = nil // the next call retries
 	}
 	return int(n), err
 }

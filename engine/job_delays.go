@@ -6,13 +6,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 )
 
-// PromoteDelayed makes delayed executions claimable whose time has come, at most batch of them. It
-// returns on how many it acted, those included whose delay was left from an earlier state and is only
-// forgotten; the caller repeats it while that equals batch. Safe to repeat and to run in any number of
-// processes.
+// PromoteDelayed makes delayed executions claimable when they are due. It handles at most batch executions and returns
+// how many; call it again while that equals batch. The number includes executions whose delay was left over from an
+// earlier state and is only cleared.
 //
-// Errors: [ErrBusy] where somebody else holds a row of the queue that stands in the way; nothing was written.
-// Transaction: one statement; locks the executions. Those that others hold it passes over, however many there are.
+// Errors: [ErrInvalidInput]; [ErrBusy] if another transaction holds a conflicting queue entry; nothing was written.
+// Transaction: one statement; locks the executions and skips locked ones. Safe to repeat and to run in any number of
+// processes.
 func (m Maintenance) PromoteDelayed(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	if err := checkBatch(batch); err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// A Job is one of the operations of [Maintenance], by the name under which one process at a time does it.
+// A Job names an operation of [Maintenance] that one process runs at a time.
 type Job string
 
-// The jobs. Of all but [JobTrimOutboxes], [JobPurgeFlows], [JobRepairQueue], [JobRepairGroups] and [JobSummariseFlows] the
-// database can tell when there is something to do.
+// The jobs. The database knows when they have work, except for [JobTrimOutboxes], [JobPurgeFlows], [JobRepairQueue],
+// [JobRepairGroups] and [JobSummariseFlows].
 const (
 	JobExpireLeases        Job = "expire_leases"
 	JobPromoteDelayed      Job = "promote_delayed"
@@ -37,38 +37,37 @@ const (
 	JobSummariseFlows      Job = "summarise_flows"
 )
 
-// JobSpec says for whom [Maintenance.TakeJobs] takes which jobs.
+// JobSpec is the input of [Maintenance.TakeJobs]: a process and the jobs it wants.
 type JobSpec struct {
-	Holder id.WorkerInstanceID // the process: the same in each call, and no other's
-	Hold   time.Duration       // how long others leave the jobs to it, from 1 ms
+	Holder id.WorkerInstanceID // identifies the process in every call, uniquely
+	Hold   time.Duration       // how long other processes leave the jobs to it, at least 1 ms
 	Jobs   []Job
-	Lanes  []id.LaneID // those of which it wants to know whether they have work
+	Lanes  []id.LaneID // lanes to check for work
 }
 
-// JobsTaken is the answer of [Maintenance.TakeJobs].
+// JobsTaken is the result of [Maintenance.TakeJobs].
 type JobsTaken struct {
-	Now   time.Time // the database's
+	Now   time.Time // the database's time
 	Jobs  map[Job]JobTaken
-	Lanes []id.LaneID // those asked for that have work queued, if not for everybody
+	Lanes []id.LaneID // the given lanes with queued work, possibly for other kinds or capabilities
 }
 
-// JobTaken is what [Maintenance.TakeJobs] says of one job.
+// JobTaken is the result of [Maintenance.TakeJobs] for one job.
 type JobTaken struct {
-	Ours      bool      // the holder is to do it
-	HeldUntil time.Time // where it is not the holder's: when it may be
-	Due       time.Time // when there is something to do, now if it is past; zero: there is nothing, or nobody can tell
+	Ours      bool      // the caller runs the job
+	HeldUntil time.Time // if it is another holder's: the earliest time to take it
+	Due       time.Time // when there is work, Now if overdue; zero if there is none or the database can't know
 }
 
-// TakeJobs keeps the jobs that a process has for so much longer, takes for it those whose holder has fallen silent, and
-// tells which of them have something to do, and when: so that jobs without work issue no statement. It also deletes the
-// lease timers of which this engine has seen all leases end.
+// TakeJobs extends a process's hold on its jobs, and takes jobs whose holders no longer extend theirs. It returns which
+// jobs have work and when, so that idle jobs issue no statements. It also deletes lease timers whose leases this engine
+// has all seen end.
 //
-// Who holds a job decides nothing but who does it: every operation of [Maintenance] is safe in any number of processes,
-// also beside another holder, and one that takes longer than its hold may go on. Where a row is locked by somebody else
-// and its hold is over, every process that asks does the job.
+// The hold only avoids duplicate work: every operation of [Maintenance] is safe in any number of processes, and may
+// continue beyond its hold. If a job's row stays locked after its hold has ended, every process that asks runs the job.
 //
-// Errors: [ErrInvalidInput]; [ErrReadOnly]. Transaction: one statement, which waits for nobody, planned anew each time;
-// one more for lease timers, if there are any. Safe to repeat.
+// Errors: [ErrInvalidInput]; [ErrReadOnly]. Transaction: one statement without lock waits, planned each time; one more
+// if there are lease timers to delete. Safe to repeat.
 func (m Maintenance) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, error) {
 	const op = "take jobs"
 	e := m.e
@@ -119,9 +118,9 @@ func (m Maintenance) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, err
 	return taken, nil
 }
 
-// ReturnJobs gives up all jobs that a process has, so that another takes them with its next [Maintenance.TakeJobs].
+// ReturnJobs releases all jobs of a process, so that another process takes them with its next [Maintenance.TakeJobs].
 //
-// Errors: [ErrInvalidInput]. Transaction: one statement, which waits for nobody. Safe to repeat.
+// Errors: [ErrInvalidInput]. Transaction: one statement, without lock waits. Safe to repeat.
 func (m Maintenance) ReturnJobs(ctx context.Context, holder id.WorkerInstanceID) error {
 	const op = "return jobs"
 	if err := holder.Validate(); err != nil {
@@ -130,15 +129,15 @@ func (m Maintenance) ReturnJobs(ctx context.Context, holder id.WorkerInstanceID)
 	return wrap(op, m.e.q.ReturnJobs(ctx, m.e.plannedAnew(), string(holder)))
 }
 
-// Delayed returns a channel that holds a value once this engine has committed a transaction of its own that delayed
-// an execution, as a retry does: its time may come before anybody looks for delays. It holds one value at most, and each
-// goes to one receiver.
+// Delayed returns a channel that receives a value after this engine has committed a transaction of its own that delayed
+// an execution, for example by a retry. Its time may come before the next check for delays. It buffers one value, and
+// each goes to one receiver.
 func (m Maintenance) Delayed() <-chan struct{} { return m.e.delayed }
 
-// QueuedLanes returns those of the given lanes that have work queued, if not for everybody: what a worker asks before it
-// claims from lanes that nobody has told it of.
+// QueuedLanes returns the given lanes with queued work, possibly for other kinds or capabilities. A worker calls it
+// before it claims from lanes without a notification.
 //
-// Errors: [ErrInvalidInput]. Transaction: one statement; locks nothing.
+// Errors: [ErrInvalidInput]. One statement; takes no locks.
 func (e *Engine) QueuedLanes(ctx context.Context, lanes []id.LaneID) ([]id.LaneID, error) {
 	const op = "list queued lanes"
 	asked, err := laneTexts(lanes, "lanes")
@@ -168,8 +167,8 @@ func idsOfLanes(texts []string) []id.LaneID {
 	return lanes
 }
 
-// plannedAnew is where statements run that a process issues all the time, whether there is work or not: one message
-// each, without the settings of a transaction. Instead of these they are planned each time, for the tables as they are.
+// plannedAnew returns the connection for statements that a process issues regularly, with or without work. Each is one
+// message without transaction settings, and is planned for the present tables every time instead.
 func (e *Engine) plannedAnew() db.DBTX {
 	if e.tx != nil {
 		return plannedAnew{e.tx}

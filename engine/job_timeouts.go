@@ -13,10 +13,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// timeout is the failure that an attempt ends with which took too long.
+// timeout is the failure of an attempt that exceeded its timeout.
 var timeout = Failure{Message: "attempt_timeout", Class: policy.TimedOut}
 
-// timeouts is what becomes of attempts that took too long.
+// timeouts collects the results of attempts that exceeded their timeout.
 type timeouts struct {
 	retries *retries
 	ends    *ending
@@ -28,18 +28,16 @@ func newTimeouts(nowMs int64) timeouts {
 
 func (s timeouts) len() int { return s.retries.len() + s.ends.len() }
 
-// ExpireAttempts ends running attempts that have taken longer than their policy's timeout, at most batch
-// of them, oldest first. That is a failure of class [policy.TimedOut], retried as any other: another attempt follows,
-// or, with no retry left, the execution ends as expired. Their workers are refused from now on. It returns on how
-// many it acted, those included whose lease another program has taken away and whose timeout is only forgotten;
-// the caller repeats it while that equals batch.
+// ExpireAttempts ends running attempts that have exceeded their policy's timeout, oldest first. This is a failure of
+// class [policy.TimedOut] that is retried like others; without retries left, the execution ends as expired. Calls of
+// their workers are refused. It handles at most batch attempts and returns how many; call it again while that equals
+// batch. The number includes attempts whose lease another program took away, whose timeouts are only cleared.
 //
-// It waits for nobody, as [Maintenance.ExpireDeadlines] does. [Maintenance.ExpireLeases] does the same to an attempt whose
-// lease has run out, too.
+// [Maintenance.ExpireLeases] does the same for attempts whose lease has expired as well.
 //
-// Transaction: one for 256 flows and less, after one for timeouts to forget; locks the flows of members that end,
-// exclusively, then executions and attempts. Emits lease and completion events. Safe to repeat and to run in
-// any number of processes.
+// Errors: [ErrInvalidInput]. Transaction: one per 256 flows, after one for timeouts to clear; locks the flows of ending
+// members exclusively, then executions and attempts. It skips locked rows as [Maintenance.ExpireDeadlines]. Emits lease
+// and completion events. Safe to repeat and to run in any number of processes.
 func (m Maintenance) ExpireAttempts(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	const op = "expire attempts"
@@ -79,7 +77,7 @@ func (m Maintenance) ExpireAttempts(ctx context.Context, batch int) (int, error)
 	})
 }
 
-// endTimedOut ends what of due it can lock and still takes too long.
+// endTimedOut ends those due attempts that it can lock and that still exceed their timeout.
 func (e *Engine) endTimedOut(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error) {
 	params := db.TakeTimedOutParams{NowMs: e.nowMs(), MaxItems: int32(limit)}
 	for _, c := range due {
@@ -106,8 +104,8 @@ func (e *Engine) endTimedOut(ctx context.Context, tx *txn, flows *flowSet, due [
 	return timedOut.len(), e.writeTimeouts(ctx, tx, timedOut)
 }
 
-// add adds an attempt, unless it would end its execution and that may not end now: its last retry was used, or it
-// joined a flow, after the locks were taken. The next scan foresees it.
+// add adds an attempt, unless it would end its execution and may not: its last retry was used, or it joined a flow,
+// after the flows were locked. The next scan expects that.
 func (s timeouts) add(a endingAttempt, retry bool, pause int64, mayEnd bool) {
 	a.leaseEvent, a.reason, a.category, a.class = "expired", timeout.Message, timeout.category(), timeout.class()
 	switch {
@@ -118,7 +116,7 @@ func (s timeouts) add(a endingAttempt, retry bool, pause int64, mayEnd bool) {
 	}
 }
 
-// writeTimeouts writes what becomes of attempts that took too long.
+// writeTimeouts writes the results of attempts that exceeded their timeout.
 func (e *Engine) writeTimeouts(ctx context.Context, tx *txn, s timeouts) error {
 	if err := e.scheduleRetries(ctx, tx, s.retries); err != nil {
 		return err
@@ -126,7 +124,7 @@ func (e *Engine) writeTimeouts(ctx context.Context, tx *txn, s timeouts) error {
 	return e.endByJob(ctx, tx, s.ends)
 }
 
-// forgetTimeouts clears timeouts of attempts whose lease another program has taken away, and returns how many.
+// forgetTimeouts clears timeouts of attempts whose lease another program took away, and returns how many.
 func (e *Engine) forgetTimeouts(ctx context.Context, op string, over db.ForgetTimeoutsParams) (int, error) {
 	if len(over.ExecutionIDs) == 0 {
 		return 0, nil
@@ -135,7 +133,7 @@ func (e *Engine) forgetTimeouts(ctx context.Context, op string, over db.ForgetTi
 		return e.q.ForgetTimeouts(ctx, conn, over)
 	})
 	if errors.Is(err, ErrBusy) {
-		err = nil // the next call tries again
+		err = nil // the next call retries
 	}
 	return int(n), err
 }

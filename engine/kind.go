@@ -12,8 +12,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// Kind declares a kind of execution once, for those who create, handle and read it: In is what goes in, Out what comes
-// out. It is a value without state, usually a package's variable, and safe for concurrent use.
+// Kind declares a kind of execution once, for programs that create, handle and read it. In is its input type, Out its
+// result type. A Kind is stateless, usually a package variable, and safe for concurrent use.
 //
 //	var Resize = engine.Kind[ResizeArgs, ResizeResult]{Name: "resize", Lane: "images"}
 //
@@ -21,27 +21,27 @@ import (
 //	worker.Handle(w, Resize, func(ctx context.Context, job worker.Job[ResizeArgs]) (ResizeResult, error) { … })
 //	result, err := Resize.Result(ctx, eng, created.ID)
 //
-// A []byte or [json.RawMessage] is stored as it is; a struct{} is no payload, and no result. Everything else goes
-// through Codec. Where nothing is stored, it reads as the zero value.
+// A []byte or [json.RawMessage] is stored unchanged, and a struct{} means no payload or result. All other types use
+// Codec. An absent payload or result reads as the zero value.
 //
-// The database knows a kind by its name alone. Two declarations of one name with different types agree as far as their
-// codecs do: with [JSON] a field that only one of them has is ignored by the other or reads as zero, and a value of
-// another shape is a [DecodeError]: for a handler a permanent failure of the category "payload".
+// The database only stores the name. Declarations of the same name with different types are compatible if their codecs
+// are: with [JSON], a field that only one of them has is ignored or zero. A value that does not decode is a
+// [DecodeError]; in a handler, a permanent failure of the category "payload".
 type Kind[In, Out any] struct {
-	// Name is what executions of this kind are stored under. Required; at most 255 bytes.
+	// Name is the stored name of the kind. Required; at most 255 bytes.
 	Name string
 
-	// Lane is where executions are created, and where workers that handle the kind look for them. Default [DefaultLane].
+	// Lane is where executions are created, and where workers for the kind claim. Default [DefaultLane].
 	Lane id.LaneID
 
-	// Policy is that of each execution. Default nil: that of [ExecutionSpec].
+	// Policy applies to each execution. Default nil: as in [ExecutionSpec].
 	Policy *policy.Execution
 
-	// Codec turns In and Out into stored bytes and back. Default [JSON].
+	// Codec encodes and decodes In and Out. Default [JSON].
 	Codec Codec
 }
 
-// Codec turns values into stored bytes and back.
+// Codec encodes values to stored bytes and decodes them.
 type Codec interface {
 	Marshal(v any) ([]byte, error)
 	Unmarshal(data []byte, into any) error
@@ -56,23 +56,23 @@ func (JSON) Marshal(v any) ([]byte, error) { return json.Marshal(v) }
 // Unmarshal is [json.Unmarshal].
 func (JSON) Unmarshal(data []byte, into any) error { return json.Unmarshal(data, into) }
 
-// DecodeError is a stored payload or result that does not decode into the type of a [Kind]. Its text never holds what is
-// stored; that of Err may quote it.
+// DecodeError is a stored payload or result that can't be decoded into the type of a [Kind]. Its text never contains
+// the stored value, but that of Err may.
 type DecodeError struct {
-	Kind string // its name
+	Kind string // the kind's name
 	What string // "payload" or "result"
 	Type string // the Go type
-	Err  error  // the codec's
+	Err  error  // the codec's error
 }
 
 func (e *DecodeError) Error() string {
 	return fmt.Sprintf("%s of kind %q does not decode into %s", e.What, e.Kind, e.Type)
 }
 
-// Unwrap gives the codec's error.
+// Unwrap returns the codec's error.
 func (e *DecodeError) Unwrap() error { return e.Err }
 
-// Validate refuses a declaration of which no execution can be created.
+// Validate checks that executions of this kind can be created.
 //
 // Errors: [ErrInvalidInput] naming the field, as "Kind.Name" or "Kind.Policy.Retry.MaxRetries".
 func (k Kind[In, Out]) Validate() error {
@@ -99,8 +99,8 @@ func (k Kind[In, Out]) checkName() error {
 	return checkText("Kind.Name", k.Name, maxKind)
 }
 
-// Spec describes an execution of this kind, for a flow's node, for a batch, or to be given a key, a priority or tags
-// before it is created. Arguments that cannot be encoded are an error of the creation, [ErrInvalidInput].
+// Spec returns the spec of an execution of this kind: for a flow's node or a batch, or to set a key, a priority or
+// tags. If args can't be encoded, its creation fails with [ErrInvalidInput].
 func (k Kind[In, Out]) Spec(args In) ExecutionSpec {
 	spec := ExecutionSpec{Kind: k.Name, Lane: k.Lane, Policy: k.Policy}
 	var err error
@@ -110,10 +110,10 @@ func (k Kind[In, Out]) Spec(args In) ExecutionSpec {
 	return spec
 }
 
-// Create creates an execution of this kind: [Engine.CreateExecution] of [Kind.Spec] with the options, in one transaction, or,
-// on [Engine.WithTx], as a part of the caller's. Each call creates another one, unless [WithKey] says otherwise.
+// Create creates an execution of this kind. It is [Engine.CreateExecution] with [Kind.Spec] and the options, in one
+// transaction, or in the caller's with [Engine.WithTx]. Each call creates another execution unless [WithKey] is given.
 //
-// Errors: those of [Engine.CreateExecution]; [ErrInvalidInput] for arguments that cannot be encoded.
+// Errors: those of [Engine.CreateExecution]; [ErrInvalidInput] for arguments that can't be encoded.
 func (k Kind[In, Out]) Create(ctx context.Context, eng *Engine, args In, options ...CreateOption) (Created, error) {
 	const op = "create execution"
 	create := kindCreation{ExecutionSpec: k.Spec(args)}
@@ -136,10 +136,10 @@ func (k Kind[In, Out]) Create(ctx context.Context, eng *Engine, args In, options
 	return eng.CreateExecution(ctx, create.ExecutionSpec)
 }
 
-// CreateOption says something about an execution that [Kind.Create] creates. All else stands in an [ExecutionSpec].
+// CreateOption is an option of [Kind.Create]. Everything else is set in an [ExecutionSpec].
 type CreateOption func(*kindCreation)
 
-// kindCreation is a spec with what cannot be filled in before the database's time is known.
+// kindCreation is a spec with an option that needs the database's time.
 type kindCreation struct {
 	ExecutionSpec
 	after time.Duration
@@ -150,7 +150,7 @@ func WithKey(key id.IdempotencyKey) CreateOption {
 	return func(c *kindCreation) { c.IdempotencyKey = key }
 }
 
-// After keeps the execution from being claimed for that long, by the database's clock, which it asks first.
+// After delays the execution by d from the database's present time, which takes one more query.
 func After(d time.Duration) CreateOption {
 	return func(c *kindCreation) { c.after = d }
 }
@@ -170,24 +170,23 @@ func WithPriority(priority int) CreateOption {
 	return func(c *kindCreation) { c.Priority = priority }
 }
 
-// Result returns what an execution of this kind has left. That it is of this kind is not checked. One query; locks
-// nothing.
+// Result returns the result of an execution of this kind, without checking its kind. One query; takes no locks.
 //
-// Errors: [ErrNotEnded]: it has not ended yet; [*EndedError]: it has, without success; [ErrNotFound]; [*DecodeError];
+// Errors: [ErrNotEnded] until it ends; [*EndedError] if it ended without success; [ErrNotFound]; [*DecodeError];
 // [ErrInvalidInput] for a kind without a name.
 func (k Kind[In, Out]) Result(ctx context.Context, eng *Engine, x id.ExecutionID) (Out, error) {
 	return k.read(func() ([]byte, error) { return eng.ExecutionResult(ctx, x) })
 }
 
-// Await is [Kind.Result] for who waits: it returns when the execution has ended, or with ctx. It is [Engine.AwaitExecution],
-// which says what waiting costs.
+// Await waits until an execution of this kind has ended, and returns its result. It waits until ctx ends, as
+// [Engine.AwaitExecution], which describes the cost.
 //
-// Errors: those of [Kind.Result] but [ErrNotEnded]; the error of ctx.
+// Errors: those of [Kind.Result] except [ErrNotEnded]; ctx's error.
 func (k Kind[In, Out]) Await(ctx context.Context, eng *Engine, x id.ExecutionID) (Out, error) {
 	return k.read(func() ([]byte, error) { return eng.AwaitExecution(ctx, x) })
 }
 
-// read decodes a result that read returns.
+// read decodes the result that read returns.
 func (k Kind[In, Out]) read(read func() ([]byte, error)) (Out, error) {
 	const op = "read result"
 	var none Out
@@ -205,10 +204,10 @@ func (k Kind[In, Out]) read(read func() ([]byte, error)) (Out, error) {
 	return out, nil
 }
 
-// ResultOf returns what an upstream of this kind has left, out of [Engine.UpstreamResults].
+// ResultOf returns the result of an upstream of this kind from [Engine.UpstreamResults].
 //
-// Errors: [ErrNotEnded] and [*EndedError] for an upstream that has left none, as a quorum may have; [ErrPruned] for one that is
-// Gone; [*DecodeError]; [ErrInvalidInput] for an upstream of another kind.
+// Errors: [ErrNotEnded] and [*EndedError] for an upstream without a result, as a quorum may have; [ErrPruned] for one
+// that is Gone; [*DecodeError]; [ErrInvalidInput] for an upstream of another kind.
 func (k Kind[In, Out]) ResultOf(upstream UpstreamResult) (Out, error) {
 	const op = "read upstream result"
 	var none Out
@@ -231,7 +230,7 @@ func (k Kind[In, Out]) ResultOf(upstream UpstreamResult) (Out, error) {
 	return out, nil
 }
 
-// ended returns why an upstream has left nothing to read.
+// ended returns an error if an upstream has no result.
 func (u UpstreamResult) ended() error {
 	switch {
 	case u.Outcome == state.OutcomeSuccess:
@@ -242,16 +241,15 @@ func (u UpstreamResult) ended() error {
 	return &EndedError{Execution: u.Execution, Outcome: u.Outcome, Failure: u.Failure}
 }
 
-// DecodeArgs turns a stored payload into the kind's arguments. Package worker does it for its handlers; it is for those
-// who claim by themselves.
+// DecodeArgs decodes a stored payload. Package worker calls it for its handlers; use it with [Engine.Claim].
 //
 // Errors: [*DecodeError].
 func (k Kind[In, Out]) DecodeArgs(payload []byte) (In, error) {
 	return decode[In](k.Codec, k.Name, "payload", payload)
 }
 
-// EncodeResult turns a value into what a completion stores. Package worker does it for its handlers; it is for those who
-// complete by themselves.
+// EncodeResult encodes a result for a completion. Package worker calls it for its handlers; use it with
+// [Engine.CompleteExecutions].
 //
 // Errors: the codec's.
 func (k Kind[In, Out]) EncodeResult(result Out) ([]byte, error) { return encode(k.Codec, result) }

@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// LaneSummary is a lane as listings have it.
+// LaneSummary is a lane in a listing.
 type LaneSummary struct {
 	ID id.LaneID
 
@@ -19,46 +19,45 @@ type LaneSummary struct {
 	PauseReason string
 
 	Waiting Count // claimable
-	Delayed Count // until an instant: by their creator, a handler, or a retry's backoff
-	Blocked Count // by an operator, or for want of a worker that can do them
-	Active  Count // with a worker
+	Delayed Count // until a time set by the creator, a handler or a retry's backoff
+	Blocked Count // by an operator, or for lack of a capable worker
+	Active  Count // leased by a worker
 
-	// WaitingSince is since when that execution has been claimable which has been for longest, of those that are next
-	// in their priorities, up to 32 of them. Zero when none is. A change to an execution, as a tag, counts as its
-	// becoming claimable.
+	// WaitingSince is when the oldest claimable execution became claimable, among the next ones of up to 32 priorities.
+	// Zero if there is none. Any change to an execution, such as a tag, resets its time.
 	WaitingSince time.Time
 
-	// EndedPerMinute is how many executions ended in the last minute, however they did. Of more than [MaxCounted], in all
-	// lanes, it is what the last so many come to.
+	// EndedPerMinute is the number of executions that ended in the last minute, with any outcome. If more than
+	// [MaxCounted] ended in all lanes, it is the rate of the last [MaxCounted].
 	EndedPerMinute float64
 }
 
-// Count is how many there are of something, or, where AtLeast is set, how many of them were counted.
+// Count is a number of things. If AtLeast is set, counting stopped at N.
 type Count struct {
 	N       int
 	AtLeast bool
 }
 
-// MaxCounted is how far [Engine.ListLanes] counts.
+// MaxCounted is the limit up to which [Engine.ListLanes] counts.
 const MaxCounted = 10_000
 
-// ListLanes returns the lanes that executions were created on or that are paused, in byte order, with how much there is
-// on each, after a cursor: [Page.Next] of the page before, "" for the first page. A limit of 0, or above [MaxPage], is
-// taken as that.
+// ListLanes returns a page of the lanes with executions created on them, or that are paused, in byte order, with their
+// counts. after is the [Page.Next] of the previous page, or "" for the first page. A limit of 0 or above [MaxPage]
+// means [MaxPage].
 //
-// What waits, and what is blocked, is counted up to [MaxCounted] in each lane; what is delayed or active, up to that in
-// all lanes together. What waits for its upstreams, for a signal, or for a budget or quota is in no count.
+// Waiting and blocked executions are counted up to [MaxCounted] in each lane; delayed and active ones up to
+// [MaxCounted] in all lanes together. Executions that wait for upstreams, signals, budgets or quotas are not counted.
 //
-// Errors: [ErrInvalidInput] for a negative limit or a cursor of another listing; [ErrCorruption] for a stored lane that
-// is none. One statement, which reads some 30,000 executions at most, and 10,000 entries of the queue of each lane: up
-// to 0.1 s of the server's time, and a millisecond more for each long lane. It locks nothing.
+// Errors: [ErrInvalidInput] for a negative limit or a cursor of another listing; [ErrCorruption] for an invalid stored
+// lane. One statement, which reads at most about 30,000 executions, and 10,000 queue entries per lane: up to 0.1 s of
+// server time, plus a millisecond per long lane. Takes no locks.
 func (e *Engine) ListLanes(ctx context.Context, after string, limit int) (Page[LaneSummary], error) {
 	const op = "list lanes"
 	page, err := e.listLanes(ctx, after, limit)
 	return page, wrap(op, err)
 }
 
-// Lanes goes through the lanes as [Engine.ListLanes] lists them, a page at a time.
+// Lanes iterates over the lanes that [Engine.ListLanes] lists, a page at a time.
 func (e *Engine) Lanes(ctx context.Context) iter.Seq2[LaneSummary, error] {
 	return pages(func(after string) (Page[LaneSummary], error) { return e.ListLanes(ctx, after, MaxPage) })
 }
@@ -85,10 +84,10 @@ func (e *Engine) listLanes(ctx context.Context, after string, limit int) (page P
 	return pageOf(lanes, limit, func(l *LaneSummary) string { return cursorOf(list, []byte(l.ID)) }), nil
 }
 
-// lanesOf puts together what a statement says of lanes, a fact in each row.
+// lanesOf assembles lanes from the statement's rows, each of which has one fact.
 func lanesOf(rows []db.ListLanesRow) ([]LaneSummary, error) {
 	byLane := make(map[string]*LaneSummary)
-	looked := make(map[string]db.ListLanesRow) // at what of all lanes
+	looked := make(map[string]db.ListLanesRow) // totals over all lanes, by fact
 	for _, row := range rows {
 		switch {
 		case row.Fact == "lane":
@@ -131,7 +130,7 @@ func lanesOf(rows []db.ListLanesRow) ([]LaneSummary, error) {
 		lanes = append(lanes, *lane)
 	}
 	slices.SortFunc(lanes, func(a, b LaneSummary) int { return cmp.Compare(a.ID, b.ID) })
-	// What was counted of more than could be looked at is a part, also where that part is nothing.
+	// Counts of facts with too many rows are partial, even if they are 0.
 	for i := range lanes {
 		l := &lanes[i]
 		l.Delayed.AtLeast = looked["delayed"].N > MaxCounted

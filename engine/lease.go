@@ -19,16 +19,16 @@ import (
 // MaxLeaseTTL is the longest lease: 2^32-1 milliseconds. The shortest is one millisecond.
 const MaxLeaseTTL = math.MaxUint32 * time.Millisecond
 
-// Fence is what a lease is known by in the database: each claim of an execution raises the epoch, and a call with an
-// older one is refused. Comparable; no two leases share one.
+// Fence identifies a lease in the database. Each claim of an execution raises the epoch, and calls with an older one
+// are refused. Comparable; no two leases share a Fence.
 type Fence struct {
 	Execution id.ExecutionID
 	Attempt   int // index, from 0
 	Epoch     int64
 }
 
-// Lease is a worker's time-limited ownership of one attempt. Its Fence decides; the other fields inform. Comparable:
-// two equal leases are the same lease.
+// Lease is a worker's time-limited ownership of one attempt. Its Fence is decisive; the other fields are informational.
+// Comparable: two equal leases are the same lease.
 //
 // A Lease crosses process boundaries as a [wire.Handle].
 type Lease struct {
@@ -37,10 +37,10 @@ type Lease struct {
 	AttemptID id.AttemptID
 	Lane      id.LaneID
 	Instance  id.WorkerInstanceID
-	TTL       time.Duration // what a renewal without one of its own extends by, in whole milliseconds
+	TTL       time.Duration // default extension of a renewal, in whole milliseconds
 }
 
-// Handle encodes the lease for another process or another language.
+// Handle encodes the lease for another process or language.
 func (l Lease) Handle(kind wire.HandleKind) wire.Handle {
 	return wire.EncodeHandle(kind, wire.HandleFields{
 		Execution:      l.Execution,
@@ -54,10 +54,10 @@ func (l Lease) Handle(kind wire.HandleKind) wire.Handle {
 	})
 }
 
-// LeaseFromHandle decodes a handle minted by [Lease.Handle] or by another engine on the same database.
+// LeaseFromHandle decodes a handle made by [Lease.Handle] or by another engine on the same database.
 //
-// Errors: [ErrInvalidInput] for a handle of another kind of storage, or one whose attempt or epoch no row
-// can hold; [ErrCorruption] for bytes that are no handle.
+// Errors: [ErrInvalidInput] for a handle of another kind of storage, or whose attempt or epoch can't be stored;
+// [ErrCorruption] for bytes that are not a handle.
 func LeaseFromHandle(h wire.Handle) (Lease, error) {
 	fields, err := h.CheckPostgres()
 	if err != nil {
@@ -84,21 +84,20 @@ func LeaseFromHandle(h wire.Handle) (Lease, error) {
 	}, nil
 }
 
-// Renewal asks for one lease to be extended. A zero TTL takes the lease's own.
+// Renewal extends one lease. A zero TTL means the lease's own.
 type Renewal struct {
 	Lease Lease
 	TTL   time.Duration
 }
 
-// RenewLease extends l by ttl, or by its own TTL when ttl is 0, from the database's clock and returns the
-// new expiry, in whole milliseconds. An expiry never moves back.
+// RenewLease extends l by ttl, or by its own TTL if ttl is 0, from the database's present time. It returns the new
+// expiry, in whole milliseconds, which is never earlier than the old one.
 //
-// Errors, in a [*LeaseError]: [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] and [ErrNotActive];
-// the caller stops work on the execution and discards its result. [ErrNotFound] when the execution or
-// the attempt is gone. [ErrBusy]: somebody else holds the attempt, and the caller tries again before the lease
-// runs out.
+// Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive]: stop work on the
+// execution and discard its result. [ErrNotFound] if the execution or attempt no longer exists. [ErrBusy] if another
+// transaction holds the attempt: retry before the lease expires. [ErrInvalidInput].
 //
-// Transaction: one statement; locks the attempt row and waits for nobody; emits a lease event. Safe to repeat.
+// Transaction: one statement; locks the attempt's row without waiting; emits a lease event. Safe to repeat.
 func (e *Engine) RenewLease(ctx context.Context, l Lease, ttl time.Duration) (time.Time, error) {
 	results, err := e.RenewLeases(ctx, []Renewal{{Lease: l, TTL: ttl}})
 	if err != nil {
@@ -107,9 +106,9 @@ func (e *Engine) RenewLease(ctx context.Context, l Lease, ttl time.Duration) (ti
 	return results[0].Value, results[0].Err
 }
 
-// RenewLeases is [Engine.RenewLease] for many leases in one statement, [MaxBatch] at a time. Outcomes, the new
-// expiries, stand in input order; one that is lost or held by somebody else affects only its own. Of one lease twice
-// the longest TTL wins, and both have its expiry. The error means that nothing happened.
+// RenewLeases is [Engine.RenewLease] for many leases, [MaxBatch] per statement. Outcomes, the new expiries, are in
+// input order; a lost or locked lease affects only its own. If a lease is given twice, the longest TTL applies to both.
+// The error means that nothing happened.
 func (e *Engine) RenewLeases(ctx context.Context, renewals []Renewal) ([]Outcome[time.Time], error) {
 	const op = "renew leases"
 	results := make([]Outcome[time.Time], len(renewals))
@@ -138,7 +137,7 @@ func (e *Engine) renewChunk(ctx context.Context, op string, renewals []Renewal, 
 		if err != nil && !errors.Is(err, errRefused) {
 			return err
 		}
-		// In a caller's transaction what is refused leaves no lock behind: the others start again.
+		// In a caller's transaction a refused item must leave no lock behind, so the others start again.
 		var accepted []int
 		for _, i := range order {
 			if ms, ok := r.expires[r.slot[i]]; ok {
@@ -157,7 +156,7 @@ func (e *Engine) renewChunk(ctx context.Context, op string, renewals []Renewal, 
 	return nil
 }
 
-// rememberRenewals takes note of what was renewed and of what is lost, once it is committed.
+// rememberRenewals records renewed and lost leases after the commit.
 func (e *Engine) rememberRenewals(renewals []Renewal, accepted []int, r *renewing) {
 	if e.tx != nil {
 		return
@@ -176,17 +175,17 @@ func (e *Engine) rememberRenewals(renewals []Renewal, accepted []int, r *renewin
 	e.leases.forget(lost)
 }
 
-// A renewing is one try to renew leases. Slots count from 1: the same lease twice is one renewal, the longest.
+// A renewing is one try to renew leases. Slots count from 1. The same lease twice is one renewal with the longest TTL.
 type renewing struct {
 	arrays leaseArrays
 	ttls   []int64
 	slot   map[int]int // of each renewal
 
-	expires map[int]int64 // by slot, of those that were renewed
-	missed  map[int]error // why others were not; of one that is held by somebody else there is none
+	expires map[int]int64 // by slot, of the renewed ones
+	missed  map[int]error // errors of the others; none for locked leases
 }
 
-// newRenewing takes the renewals of order, which are sorted by lease.
+// newRenewing takes the renewals at the indexes in order, which are sorted by lease.
 func newRenewing(renewals []Renewal, order []int) *renewing {
 	r := &renewing{arrays: newLeaseArrays(len(order)), slot: make(map[int]int, len(order)), expires: make(map[int]int64, len(order))}
 	for n, i := range order {
@@ -216,8 +215,8 @@ func (r *renewing) run(ctx context.Context, e *Engine, conn db.DBTX, due *notifi
 		if r.missed, err = e.judge(ctx, conn, r.arrays); err != nil {
 			return err
 		}
-		// What was not renewed though its fence holds was changed a moment ago, is held, or is not as this library writes it:
-		// its pointer is beside it.
+		// If a lease was not renewed although its fence holds, it was changed a moment ago, is locked, or was written
+		// by another program with a different pointer.
 		var odd []int
 		for _, slot := range all {
 			if _, renewed := r.expires[slot]; !renewed && r.missed[slot] == nil {
@@ -290,7 +289,7 @@ func checkTTL(field string, ttl time.Duration) error {
 	return nil
 }
 
-// addTTL returns atMs + ttlMs, at most the largest time a column holds. ttlMs must not be negative.
+// addTTL returns atMs + ttlMs, at most the largest time of a column. ttlMs must not be negative.
 func addTTL(atMs, ttlMs int64) int64 {
 	if atMs > math.MaxInt64-ttlMs {
 		return math.MaxInt64
@@ -333,7 +332,7 @@ func (a *leaseArrays) lease(i int) Lease {
 	}}
 }
 
-// compareLeases is the order in which rows of several executions are locked.
+// compareLeases defines the order in which rows of several executions are locked.
 func compareLeases(a, b Lease) int {
 	return cmp.Or(
 		a.Execution.Compare(b.Execution),
@@ -342,8 +341,8 @@ func compareLeases(a, b Lease) int {
 	)
 }
 
-// inChunks runs work on consecutive ranges of at most size of n items. The first range's failure is the
-// call's; a later one stands for every item from there on, since the earlier ones are committed.
+// inChunks runs work on consecutive ranges of at most size of n items. If the first range fails, its error is returned.
+// An error of a later range applies to all items from there on, because earlier ranges are committed.
 func inChunks(n, size int, work func(from, to int) error, fail func(i int, err error)) error {
 	for from := 0; from < n; from += size {
 		to := min(from+size, n)
@@ -362,7 +361,7 @@ func inChunks(n, size int, work func(from, to int) error, fail func(i int, err e
 	return nil
 }
 
-// pgUUID gives a typed id the type that parameters have.
+// pgUUID converts a typed id to the type of parameters.
 func pgUUID[K any](u id.UUID[K]) pgtype.UUID { return pgtype.UUID{Bytes: u, Valid: true} }
 
 func pgUUIDs[K any](ids []id.UUID[K]) []pgtype.UUID {
@@ -373,7 +372,7 @@ func pgUUIDs[K any](ids []id.UUID[K]) []pgtype.UUID {
 	return out
 }
 
-// pgFlow is the flow of a member, or NULL.
+// pgFlow returns the flow of a member, or NULL.
 func pgFlow(flow *id.FlowID) pgtype.UUID {
 	if flow == nil {
 		return pgtype.UUID{}

@@ -13,20 +13,16 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// ExpireLeases gives executions back to their lanes whose lease has run out, oldest first, at most batch
-// of them: the attempt goes on with the next claim, and its former holder is refused from now on. An
-// execution whose leases were lost more often than its policy allows ends as failed instead. An attempt that has taken
-// longer than its timeout, too, ends by that, as [Maintenance.ExpireAttempts] does it. It returns how many leases it settled;
-// the caller repeats it while that equals batch.
+// ExpireLeases returns executions with expired leases to their lanes, oldest first. The attempt continues with the next
+// claim, and calls of its former holder are refused. An execution that lost more leases than its policy allows ends as
+// failed instead, and an attempt that has exceeded its timeout ends as by [Maintenance.ExpireAttempts]. It handles at
+// most batch leases and returns how many; call it again while that equals batch.
 //
-// It waits for nobody. An execution that another transaction holds, or whose flow or dependents it holds, is passed
-// over, however many there are, and found again by the next call. A flow that was busy is asked for once more in the
-// end. Any number of processes may run it.
-//
-// Transaction: one to forget leases that this process saw end; one for about 4,000 others that were taken
-// or renewed long enough ago, to look at them; for those that have run out one more for a batch, or for 256 flows and
-// less. It locks the flows of members that may end, exclusively, executions and attempts. Emits lease events, and
-// completion events for what ends. Safe to repeat.
+// Errors: [ErrInvalidInput]. Transaction: one to delete timers of leases that this process saw end; one per about 4,000
+// other leases that are due for a check; for expired leases one more per batch or per 256 flows. Locks the flows of
+// members that may end exclusively, executions and attempts. It skips locked executions, flows and dependents for the
+// next call, and retries a few busy flows once at the end. Emits lease events, and completion events of ended
+// executions. Safe to repeat and to run in any number of processes.
 func (m Maintenance) ExpireLeases(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	const op = "expire leases"
@@ -52,7 +48,7 @@ func (m Maintenance) ExpireLeases(ctx context.Context, batch int) (int, error) {
 		for _, row := range rows {
 			c := candidate{partition: row.PartitionKey, execution: row.ExecutionID.Bytes, attempt: row.AttemptIndex}
 			switch {
-			case !row.ExecutionID.Valid: // none has run out
+			case !row.ExecutionID.Valid: // none has expired
 			case row.MayEnd:
 				c.flow = flowOf(row.FlowID)
 				ending = append(ending, c)
@@ -64,10 +60,10 @@ func (m Maintenance) ExpireLeases(ctx context.Context, batch int) (int, error) {
 	})
 }
 
-// lookedAtOnce is how many leases a statement looks at, about: some are as many as a claim takes.
+// lookedAtOnce is the approximate number of leases that one statement examines.
 const lookedAtOnce = 4 * MaxBatch
 
-// expireLeases settles those of due whose lease it can lock and is still over.
+// expireLeases settles those due leases that it can lock and that are still expired.
 func (e *Engine) expireLeases(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error) {
 	params := db.TakeExpiredLeasesParams{DefaultCap: policy.ReclaimLimit, NowMs: e.nowMs(), MaxItems: int32(limit)}
 	for _, c := range due {
@@ -95,7 +91,7 @@ func (e *Engine) expireLeases(ctx context.Context, tx *txn, flows *flowSet, due 
 	var strays db.FenceStrayLeasesParams
 	for i := range taken {
 		row := &taken[i]
-		// Of one that joined a flow meanwhile the next scan foresees that it needs the flow's lock.
+		// If it joined a flow in the meantime, the next scan expects that it needs the flow's lock.
 		mayEnd := row.FlowID == nil || flows.has(*row.FlowID)
 		attempt := endingAttempt{
 			execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), index: row.AttemptIndex,
@@ -124,7 +120,7 @@ func (e *Engine) expireLeases(ctx context.Context, tx *txn, flows *flowSet, due 
 	return len(strays.ExecutionIDs) + timedOut.len() + lost.len(), e.writeLost(ctx, tx, lost)
 }
 
-// lostLeases is what becomes of attempts whose worker fell silent.
+// lostLeases collects the results of attempts with lost leases.
 type lostLeases struct {
 	returns db.ReleaseExpiredLeasesParams
 	ends    *ending
@@ -139,7 +135,7 @@ func newLostLeases(nowMs int64) *lostLeases {
 
 func (s *lostLeases) len() int { return len(s.returns.ExecutionIDs) + s.ends.len() }
 
-// add adds an attempt, unless it was lost too often and its execution may not end now.
+// add adds an attempt, unless it has lost too many leases and its execution may not end now.
 func (s *lostLeases) add(a endingAttempt, tooOften, mayEnd bool) {
 	switch {
 	case !tooOften:
@@ -156,7 +152,7 @@ func (s *lostLeases) add(a endingAttempt, tooOften, mayEnd bool) {
 	}
 }
 
-// writeLost gives executions back to their lanes, or ends those that were lost too often.
+// writeLost returns executions to their lanes, or ends those that lost too many leases.
 func (e *Engine) writeLost(ctx context.Context, tx *txn, s *lostLeases) error {
 	if len(s.returns.ExecutionIDs) > 0 {
 		lanes, err := e.q.ReleaseExpiredLeases(ctx, tx, s.returns)

@@ -9,8 +9,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// judge tells, by what stands in the database, why each item's fence fails; ord from 1. An item that
-// would pass has no entry.
+// judge returns the reasons that items' fences fail in the database, by ord from 1. An item that would pass has no
+// entry.
 func (e *Engine) judge(ctx context.Context, conn db.DBTX, arrays leaseArrays) (map[int]error, error) {
 	facts, err := e.readLeases(ctx, conn, arrays)
 	if err != nil {
@@ -25,7 +25,7 @@ func (e *Engine) judge(ctx context.Context, conn db.DBTX, arrays leaseArrays) (m
 	return verdicts, nil
 }
 
-// leaseFacts is what a fence is judged by. A nil pointer is an execution that does not exist.
+// leaseFacts has the values that a fence is judged by. A nil pointer is an execution that does not exist.
 type leaseFacts db.ReadLeasesRow
 
 func (e *Engine) readLeases(ctx context.Context, conn db.DBTX, arrays leaseArrays) (map[int]*leaseFacts, error) {
@@ -46,10 +46,10 @@ func (e *Engine) readLeases(ctx context.Context, conn db.DBTX, arrays leaseArray
 	return facts, nil
 }
 
-// fence judges a holder's call, in this order: does the attempt exist, is the epoch the presented one,
-// did this very call succeed before (repeated, asked only then), was the lease revoked, is the execution
-// active, is the attempt the current one, is the lease live. nil: the call may go on; [errRepeated]: it
-// succeeded before.
+// fence judges a holder's call. It checks in this order: the attempt exists; the epoch is the given one; this very call
+// did not succeed before (only if repeated is given); the lease was not revoked; the execution is active; the attempt
+// is the current one; the lease is live. It returns nil if the call may continue, and [errRepeated] if it succeeded
+// before.
 func (f *leaseFacts) fence(l Lease, repeated func(*leaseFacts) bool) error {
 	if f == nil {
 		return &NotFoundError{Entity: "execution", ID: l.Execution.String()}
@@ -88,7 +88,7 @@ func (f *leaseFacts) fence(l Lease, repeated func(*leaseFacts) bool) error {
 	return nil
 }
 
-// errRepeated: the call is a repetition of one that succeeded, and nothing is to be written.
+// errRepeated means that the call repeats one that succeeded, so nothing is written.
 var errRepeated = errors.New("repetition of a call that succeeded")
 
 func (f *leaseFacts) terminalOutcome(phase state.LifecyclePhase) state.TerminalOutcome {

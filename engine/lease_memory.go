@@ -8,32 +8,32 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// maxRemembered bounds the leases that a process remembers. Whatever else it holds is settled as a lease from a
-// handle is: a member by one read more, and its lease timer is looked at when it is due.
+// maxRemembered limits the leases that a process remembers. Others are settled like a lease from a handle: a member's
+// needs one more read, and its lease timer is checked when it is due.
 const maxRemembered = 100_000
 
-// firstSweep is how many leases are remembered before those that have run out are looked for.
+// firstSweep is the number of remembered leases at which expired ones are first removed.
 const firstSweep = 1024
 
-// leaseMemory is what a process remembers of the leases it claimed, until they end, are lost or run out. All of it
-// saves work, and nothing depends on it.
+// leaseMemory remembers the leases that a process claimed, until they end, are lost or expire. It only saves work;
+// correctness does not depend on it.
 type leaseMemory struct {
 	mu      sync.Mutex
 	leases  map[Fence]remembered
-	sweepAt int       // leases
-	rest    time.Time // no sweep before it, at the bound
+	sweepAt int       // number of leases
+	rest    time.Time // at the limit: no sweep before this time
 
-	ended []*leaseTimer // whose leases are all over, until the next [Maintenance.ExpireLeases]
+	ended []*leaseTimer // timers whose leases have all ended, until the next [Maintenance.ExpireLeases]
 }
 
-// remembered is what is known of one lease. Its zero value is nothing.
+// remembered has the known facts of one lease. The zero value is an unknown lease.
 type remembered struct {
-	timer *leaseTimer // nil where the claim may have been rolled back
+	timer *leaseTimer // nil if the claim may have been rolled back
 	flow  id.FlowID   // zero outside a flow
-	until int64       // milliseconds of this process's clock, which decides about nothing but this memory
+	until int64       // milliseconds of this process's clock, used only by this memory
 }
 
-// learn remembers the leases of a claim, in one row of lease timers: nil where that may not be there.
+// learn remembers the leases of a claim, which share one row of lease timers, or nil if it may not exist.
 func (m *leaseMemory) learn(claimed []Claimed, timer *leaseTimer) {
 	if len(claimed) == 0 || timer == nil && !slices.ContainsFunc(claimed, func(c Claimed) bool { return c.Flow != nil }) {
 		return
@@ -53,8 +53,7 @@ func (m *leaseMemory) learn(claimed []Claimed, timer *leaseTimer) {
 	}
 }
 
-// room says whether n leases more may be remembered, and forgets those that have run out when there are twice as many
-// as the last time.
+// room reports whether n more leases may be remembered. It removes expired ones when the number has doubled.
 func (m *leaseMemory) room(n int, now time.Time) bool {
 	if m.leases == nil {
 		m.leases, m.sweepAt = make(map[Fence]remembered), firstSweep
@@ -73,7 +72,7 @@ func (m *leaseMemory) room(n int, now time.Time) bool {
 	return len(m.leases)+n <= maxRemembered
 }
 
-// flowsOf returns the flows of n leases, by item; nil for one whose flow is not known, or that is in none.
+// flowsOf returns the flows of n leases, by item: nil if the flow is unknown, or outside a flow.
 func (m *leaseMemory) flowsOf(n int, lease func(int) *Lease) []*id.FlowID {
 	flows := make([]*id.FlowID, n)
 	m.mu.Lock()
@@ -99,7 +98,7 @@ func (m *leaseMemory) extend(fences []Fence, ttls []time.Duration) {
 	}
 }
 
-// completed forgets leases that ended with success, in a transaction that is committed, and counts them as over.
+// completed removes leases that ended with success in a committed transaction, and counts them as ended.
 func (m *leaseMemory) completed(fences []Fence) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,7 +111,7 @@ func (m *leaseMemory) completed(fences []Fence) {
 	}
 }
 
-// forget forgets leases that ended otherwise or were lost. Their timer is looked at.
+// forget removes leases that ended otherwise or were lost. Their timers will be checked.
 func (m *leaseMemory) forget(fences []Fence) {
 	if len(fences) == 0 {
 		return
@@ -124,7 +123,7 @@ func (m *leaseMemory) forget(fences []Fence) {
 	}
 }
 
-// takeEnded returns the timers whose leases are all over, once.
+// takeEnded returns the timers whose leases have all ended, once.
 func (m *leaseMemory) takeEnded() []*leaseTimer {
 	m.mu.Lock()
 	defer m.mu.Unlock()

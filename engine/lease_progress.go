@@ -6,19 +6,19 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 )
 
-// Progress is what a worker tells about a running attempt. A nil field leaves what was reported before.
+// Progress is a progress report of a running attempt. A nil field keeps the previous value.
 type Progress struct {
 	Percent *int    // 0 to 100
 	Message *string // at most 1024 bytes
 }
 
-// ReportProgress records the progress of the attempt that l holds. It extends no lease.
+// ReportProgress stores the progress of the attempt that l holds. It does not extend the lease.
 //
-// Errors, in a [*LeaseError]: [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] and [ErrNotActive]; the
-// caller stops work. [ErrInvalidInput]; [ErrNotFound].
+// Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive]: stop work.
+// [ErrInvalidInput]; [ErrNotFound]; [ErrContention].
 //
-// Transaction: four statements; locks the execution, then its attempt, and waits for them up to two seconds, three
-// times. No events. Safe to repeat.
+// Transaction: four statements; locks the execution, then its attempt; waits for them up to two seconds, three times.
+// Emits no events. Safe to repeat.
 func (e *Engine) ReportProgress(ctx context.Context, l Lease, p Progress) error {
 	const op = "report progress"
 	if err := e.checkProgress(l, p); err != nil {

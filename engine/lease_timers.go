@@ -11,28 +11,28 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// A leaseTimer is a row of ffx_lease_timer that a claim of this process wrote. When all its leases have ended
-// with success, as nearly always, nobody needs to look at them when they would have run out.
+// A leaseTimer is a row of ffx_lease_timer that a claim of this process wrote. If all its leases have ended with
+// success, as they nearly always do, they need no check at their expiry.
 //
-// It is only ever forgotten for what this process knows to be committed. All else is found by the look:
-// what another process settled, or fails, or is in doubt.
+// A timer is only deleted if this process knows that the ends were committed. The check finds all other cases: leases
+// settled by another process, failures, and unknown outcomes.
 type leaseTimer struct {
 	dueMs int64
 	id    id.LeaseID
-	open  int // leases that are not known to be over; under the lock of the memory
+	open  int // leases not known to have ended; under the memory's lock
 }
 
-// maxEndedTimers bounds what is kept until the next [Maintenance.ExpireLeases]. In a process that never calls
-// it the others look at the leases.
+// maxEndedTimers limits the timers kept until the next [Maintenance.ExpireLeases]. If a process never calls it, other
+// processes check the leases.
 const maxEndedTimers = 10_000
 
-// over records that a lease of t has ended, and says whether it was the last.
+// over records that a lease of t has ended, and reports whether it was the last.
 func (t *leaseTimer) over() bool {
 	t.open--
 	return t.open == 0
 }
 
-// forgetLeaseTimers deletes the rows of timers whose leases are all over. What an error leaves is looked at.
+// forgetLeaseTimers deletes the rows of timers whose leases have all ended. After an error they will be checked.
 func (e *Engine) forgetLeaseTimers(ctx context.Context, op string) error {
 	if e.tx != nil {
 		return nil // it may be rolled back

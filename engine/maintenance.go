@@ -1,14 +1,14 @@
 package engine
 
-// Maintenance is the background work of a database, which package reconcile calls in a loop: executions are given back,
-// promoted and ended, and the queue is kept in order, by nothing else. Each operation acts on a batch at most, 1 to
-// [MaxBatch], and returns on how many it acted; the caller repeats it while that is batch or more. Each waits for
-// nobody, and may be repeated and run in any number of processes.
+// Maintenance has the background operations of a database, which package reconcile calls in a loop. Nothing else
+// releases expired leases, promotes delayed executions, enforces deadlines or repairs the queue. Each operation acts on
+// at most batch items, 1 to [MaxBatch], and returns how many; call it again while that is at least batch. Operations
+// skip locked rows instead of waiting, and may be repeated and run in any number of processes.
 //
-// It comes from [Engine.Maintenance] and works where that engine does: in a caller's transaction, or on a pool.
+// It comes from [Engine.Maintenance] and is bound to the same pool or transaction.
 type Maintenance struct {
 	e *Engine
 }
 
-// Maintenance returns the background work of e.
+// Maintenance returns the background operations on e.
 func (e *Engine) Maintenance() Maintenance { return Maintenance{e} }

@@ -10,8 +10,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// Channels that are notified after a commit. A notification is a hint: whoever misses one finds the
-// rows at its next poll.
+// Channels that are notified after a commit. A notification is a hint: a process that misses one finds the rows at its
+// next poll.
 const (
 	readyChannel      = "ffx_ready" // payload: the lane that has work
 	leaseChannel      = "ff_lease_event"
@@ -21,12 +21,12 @@ const (
 	foreignChannel    = "ffx_foreign" // another program has created executions
 )
 
-// notifications are what one transaction owes others once it has been committed.
+// notifications are the notifications that one transaction sends after its commit.
 type notifications struct {
 	notify.Set
-	left     bool // a completion event that is to be dispatched
-	delayed  bool // an execution that is to be promoted
-	unneeded bool // a group whose remaining upstreams are to be cancelled
+	left     bool // a completion event to dispatch
+	delayed  bool // an execution to promote later
+	unneeded bool // a group whose remaining upstreams should be cancelled
 }
 
 func (n *notifications) lane(lane string) { n.Add(readyChannel, lane) }
@@ -37,27 +37,27 @@ func (n *notifications) operatorEvents() { n.Add(operatorChannel, "") }
 
 func (n *notifications) completions() { n.Add(completionChannel, "") }
 
-// lost tells a worker instance that somebody else has ended or taken a lease of it.
+// lost notifies a worker instance that another call has ended or taken a lease of it.
 func (n *notifications) lost(instance string) {
 	if instance != "" && len(instance) <= maxLostPayload {
 		n.Add(lostChannel, instance)
 	}
 }
 
-// maxLostPayload is the longest name of an instance that is notified. Another program may have stored a longer one than
-// a notification takes.
+// maxLostPayload is the longest instance name that is sent. Another program may have stored one that is too long for a
+// notification.
 const maxLostPayload = 1024
 
-// undispatched tells this engine alone: others find the event when they look.
+// undispatched wakes only this engine. Other processes find the event by polling.
 func (n *notifications) undispatched() { n.left = true }
 
-// add adds what another transaction owes, which is a part of this one.
+// add merges the notifications of a nested transaction.
 func (n *notifications) add(other *notifications) {
 	n.Merge(&other.Set)
 	n.left, n.delayed, n.unneeded = n.left || other.left, n.delayed || other.delayed, n.unneeded || other.unneeded
 }
 
-// notify tells of what has been committed.
+// notify sends notifications of a committed transaction.
 func (e *Engine) notify(due *notifications) {
 	if pgtx.Refusal(e.tx) != nil {
 		return
@@ -74,7 +74,7 @@ func (e *Engine) notify(due *notifications) {
 	e.notifier.Notify(&due.Set)
 }
 
-// remind puts a value into a channel that has room for one.
+// remind sends a value to a channel unless its buffer is full.
 func remind(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -82,9 +82,9 @@ func remind(c chan<- struct{}) {
 	}
 }
 
-// Wake tells waiting workers that lanes have work: those of this engine at once, all others by at most one
-// notification in ten milliseconds. It does not wait and never fails: a worker that is not woken finds the
-// work at its next poll. Needed only after work was created inside a caller's transaction that is not [Engine.InTx]'s.
+// Wake notifies waiting workers that lanes have work: those of this engine at once, all others by at most one
+// notification in ten milliseconds. It does not wait and never fails; a worker that misses it finds the work at its
+// next poll. Call it after committing a transaction of your own that created work; [Engine.InTx] calls it for you.
 func (e *Engine) Wake(lanes ...id.LaneID) {
 	var due notifications
 	for _, lane := range lanes {
@@ -93,22 +93,21 @@ func (e *Engine) Wake(lanes ...id.LaneID) {
 	e.notify(&due)
 }
 
-// Flush returns when what the engine has to tell other processes has been sent, or could not be. A program that does its
-// work and ends calls it before it closes the pool; without it a worker may find what it is to be told of at its next
-// poll or renewal.
+// Flush waits until the engine's pending notifications to other processes have been sent or have failed. Call it in a
+// short-lived program before closing the pool. Otherwise workers may notice its changes only at their next poll or
+// renewal.
 func (e *Engine) Flush() { e.notifier.Flush() }
 
-// Listen calls wake with the name of each lane that any process notifies of work, until ctx ends, and with "" after
-// every (re)connection: work may have come meanwhile on any lane. Of work that this engine makes it hears right after
-// the commit, in the goroutine that made it, and once more from the server. wake must not block, and is called from
-// several goroutines at once.
+// Listen calls wake with the name of each lane that any process notifies of work, and with "" after every
+// (re)connection, because work may have come on any lane in the meantime. Work from this engine wakes it directly after
+// the commit, and once more from the server. wake must not block, and is called from several goroutines concurrently. A
+// notification is a hint, so also poll.
 //
-// All listeners of an engine share one connection, beside the pool, made as the pool makes its own: with its BeforeConnect
-// and AfterConnect. One of the callers waits on it for all, and another one goes on when its ctx ends; the last one
-// closes it. [Config.Listener] gives it another address, and [Config.NoListener] does without: nothing is heard of other
-// processes then, as behind a transaction pooler. A notification is a hint, and whoever waits for work also polls.
+// All listeners of an engine share one connection beside the pool, made like the pool's with BeforeConnect and
+// AfterConnect; the last one closes it. [Config.Listener] sets another address. With [Config.NoListener] there is no
+// connection, and notifications of other processes are not received.
 //
-// It returns ctx's error; a lost connection is no error: it reconnects.
+// Errors: ctx's error. Listen reconnects after a lost connection instead of returning.
 func (e *Engine) Listen(ctx context.Context, wake func(id.LaneID)) error {
 	if err := pgtx.Refusal(e.tx); err != nil {
 		return wrap("listen", err)
@@ -116,14 +115,13 @@ func (e *Engine) Listen(ctx context.Context, wake func(id.LaneID)) error {
 	return e.listener.Listen(ctx, readyChannel, func(lane string) { wake(id.LaneID(lane)) })
 }
 
-// ListenLost calls lost when any process has ended or taken away leases of a worker instance, until ctx ends, and after
-// every (re)connection: some may have been lost meanwhile. Which ones, a renewal tells. lost must not block, and is called
-// from several goroutines at once.
+// ListenLost calls lost after any process has ended or taken away leases of a worker instance, and after every
+// (re)connection. A renewal then reports which leases were lost. Leases that expired or were released by their holder
+// are not notified. lost must not block, and is called from several goroutines concurrently. A notification is a hint;
+// without it the next renewal reports the loss.
 //
-// It shares the connection of [Engine.Listen], and is told in the same way. A notification is a hint: whoever misses one
-// learns with the next renewal. Leases that ended because they ran out, or that their holder gave up, are not told of.
-//
-// It returns ctx's error; a lost connection is no error: it reconnects.
+// It shares the connection of [Engine.Listen]. Errors: ctx's error. ListenLost reconnects after a lost connection
+// instead of returning.
 func (e *Engine) ListenLost(ctx context.Context, instance id.WorkerInstanceID, lost func()) error {
 	if err := pgtx.Refusal(e.tx); err != nil {
 		return wrap("listen for lost leases", err)
@@ -135,7 +133,7 @@ func (e *Engine) ListenLost(ctx context.Context, instance id.WorkerInstanceID, l
 	})
 }
 
-// newListener returns what hears for all who wait by an engine on pool.
+// newListener returns the listener that all waiting calls of an engine on pool share.
 func newListener(pool *pgxpool.Pool, cfg Config) *notify.Listener {
 	switch {
 	case cfg.NoListener:

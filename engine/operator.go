@@ -7,31 +7,31 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// Operator is what a person at a console does: take a lease away, run again what has ended, postpone or prefer what
-// waits. A worker needs none of it. Each operation is one transaction, and says what becomes of work that is running.
-// It queues for the rows it acts on and is refused with [ErrContention] rather than wait long.
+// Operator has the operations for a person at a console: revoke leases, replay ended executions, delay, block or
+// prioritize waiting ones, pause lanes. Each operation is one transaction, and its documentation says how it affects
+// running work. It waits a limited time for locked rows and then fails with [ErrContention].
 //
-// It comes from [Engine.Operator] and works where that engine does: in a caller's transaction, or on a pool.
+// It comes from [Engine.Operator] and is bound to the same pool or transaction.
 type Operator struct {
 	e *Engine
 }
 
-// Operator returns the calls of an operator upon e.
+// Operator returns the operator's operations on e.
 func (e *Engine) Operator() Operator { return Operator{e} }
 
 // An operation is an operator's call for one execution. R is its answer.
 type operation[R any] struct {
-	op string // begins every error
+	op string // prefix of every error
 
-	needsFlow bool // acts under the exclusive lock of a member's flow
+	needsFlow bool // needs the exclusive lock of a member's flow
 
-	// judge decides by what was read under the locks: acts says that write is to act, and makes the answer; otherwise
-	// answer or err is what becomes of the call, and nothing is written.
+	// judge decides from the values read under the locks. If acts, write changes the execution and returns the answer.
+	// Otherwise nothing is written, and answer or err is the result.
 	judge func(x *heldExecution) (answer R, acts bool, err error)
 	write func(tx *txn, x *heldExecution) (R, error)
 }
 
-// operate acts on an execution, and waits for what others hold.
+// operate runs an operation on an execution, waiting for locks.
 func operate[R any](ctx context.Context, e *Engine, x id.ExecutionID, o operation[R]) (R, error) {
 	v := intervention[Outcome[R]]{
 		op: o.op,
@@ -55,7 +55,7 @@ func operate[R any](ctx context.Context, e *Engine, x id.ExecutionID, o operatio
 	return answer.Value, cmp.Or(err, answer.Err)
 }
 
-// not refuses a call because of the state that the execution is in.
+// not returns a refusal because of the execution's state.
 func (x *heldExecution) not(reason error) error {
 	vector, err := x.vector()
 	if err != nil {

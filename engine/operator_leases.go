@@ -12,51 +12,49 @@ import (
 	"github.com/flowfabric/flowfabric-go/id/wire"
 )
 
-// MaxRevokeReason is the longest reason for a revocation in bytes.
+// MaxRevokeReason is the longest reason for a revocation, in bytes.
 const MaxRevokeReason = 1024
 
-// RevokeSpec says which lease is to be taken away. The zero values of Lease and Instance accept whichever there is.
+// RevokeSpec selects the lease to revoke. Zero values of Lease and Instance match any.
 type RevokeSpec struct {
 	ID id.ExecutionID
 
-	// Lease is the lease that the caller has seen: its id, as [Lease] and [LeaseSnapshot] have it, its fence as
-	// [wire.LeaseTriple] prints it, or the label of [ExpiredLease].
+	// Lease is the expected lease: its id as in [Lease] and [LeaseSnapshot], its fence as printed by
+	// [wire.LeaseTriple], or the label of an [ExpiredLease].
 	Lease    wire.ExpectedLease
-	Instance id.WorkerInstanceID // who is thought to hold it
+	Instance id.WorkerInstanceID // expected holder
 
 	// Reason is stored with the execution, at most [MaxRevokeReason] bytes.
 	Reason string
 }
 
-// NotRevoked is why nothing was revoked.
+// NotRevoked is the reason that no lease was revoked.
 type NotRevoked string
 
 // The reasons.
 const (
-	NoActiveLease   NotRevoked = "no_active_lease"              // nobody holds one
-	AnotherInstance NotRevoked = "different_worker_instance_id" // another instance holds it
-	AnotherLease    NotRevoked = "lease_id_mismatch"            // the lease is a newer one than the caller has seen
+	NoActiveLease   NotRevoked = "no_active_lease"              // the execution is not leased
+	AnotherInstance NotRevoked = "different_worker_instance_id" // another instance holds the lease
+	AnotherLease    NotRevoked = "lease_id_mismatch"            // the lease is newer than the expected one
 )
 
-// Revoked is what became of a call for a lease to be revoked.
+// Revoked is the result of revoking a lease.
 type Revoked struct {
-	Lease    wire.LeaseTriple    // the lease that was taken away
-	Instance id.WorkerInstanceID // who held it
-	Epoch    int64               // the execution's, raised: what the former holder writes is refused by it
+	Lease    wire.LeaseTriple    // the revoked lease
+	Instance id.WorkerInstanceID // the former holder
+	Epoch    int64               // the execution's raised epoch, which refuses the former holder's writes
 
-	// NotRevoked: nothing was revoked, and there are no other values; "": it was.
+	// NotRevoked is "" if the lease was revoked. Otherwise nothing was revoked, and the other fields are empty.
 	NotRevoked NotRevoked
 }
 
-// RevokeLease takes the lease of a running execution away: it goes back to its lane at once, and the same attempt goes
-// on with the next claim, by whomever. The former holder is refused whatever it still calls with [ErrStaleLease]; its
-// worker is told after the commit and cancels the handler, at its next renewal at the latest. The loss does not count
-// as one of a lease that ran out.
+// RevokeLease takes away the lease of a running execution. The execution returns to its lane at once, and the same
+// attempt continues with the next claim. All calls of the former holder fail with [ErrStaleLease]. Its worker is
+// notified after the commit and cancels the handler, at its next renewal at the latest. The loss does not count as an
+// expired lease. If the execution is not leased any more, or has another lease, nothing is written and
+// [Revoked.NotRevoked] has the reason; so it is for a repetition.
 //
-// Where the lease is not held any more, or not the one that is meant, [Revoked.NotRevoked] says so and nothing is
-// written; so does a repetition.
-//
-// Errors: [ErrInvalidInput]; [ErrNotFound]; [ErrContention] where somebody else holds its row or its attempt's.
+// Errors: [ErrInvalidInput]; [ErrNotFound]; [ErrContention] if another transaction holds its row or its attempt's.
 // Transaction: locks the execution, then its attempt; emits a lease event.
 func (o Operator) RevokeLease(ctx context.Context, spec RevokeSpec) (Revoked, error) {
 	const op = "revoke lease"
@@ -75,7 +73,7 @@ func (o Operator) RevokeLease(ctx context.Context, spec RevokeSpec) (Revoked, er
 			}
 			stored, err := id.ParseLeaseID(x.LeaseID)
 			if err != nil {
-				stored = id.LeaseID{} // another program kept none
+				stored = id.LeaseID{} // another program stored none
 			}
 			if !spec.Lease.Matches(x.lease(), stored) {
 				return Revoked{NotRevoked: AnotherLease}, false, nil
@@ -96,33 +94,32 @@ func (o Operator) RevokeLease(ctx context.Context, spec RevokeSpec) (Revoked, er
 	})
 }
 
-// lease is the lease of the current attempt by where it is stored.
+// lease returns the lease of the current attempt by its storage key.
 func (x *heldExecution) lease() wire.LeaseTriple {
 	return wire.LeaseTriple{Execution: x.id.UUID(), AttemptIndex: x.CurrentIndex, LeaseEpoch: x.CurrentEpoch}
 }
 
-// ExpiredLease is a lease that has run out and that no job has taken away yet.
+// ExpiredLease is a lease that has expired but was not yet taken away.
 type ExpiredLease struct {
 	Fence
-	Label     id.LeaseID // what other programs list it as; several leases may share one, and it fences nothing
+	Label     id.LeaseID // as listed by other programs; not unique, and no fence
 	Instance  id.WorkerInstanceID
 	ExpiresAt time.Time
 }
 
-// ExpiredLeaseFilter says which expired leases are listed. The zero value lists all.
+// ExpiredLeaseFilter selects expired leases to list. The zero value selects all.
 type ExpiredLeaseFilter struct {
-	AsOf      time.Time    // those that have run out by then, at the latest; default: now, by the database's clock
+	AsOf      time.Time    // leases that expired by this time; default: now, by the database's clock
 	Namespace id.Namespace // of their executions; default: any
 }
 
-// ListExpiredLeases returns the leases that have run out, by when they did, then by execution, after a cursor:
-// [Page.Next] of the page before, "" for the first page. A limit of 0, or above [MaxPage], is taken as that. Where the
-// background work runs it gives such executions back within seconds; a list that stays long says that none runs, or
-// that their rows are held by others.
+// ListExpiredLeases returns a page of the expired leases, by expiry, then by execution. after is the [Page.Next] of the
+// previous page, or "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage]. Background work returns
+// such executions to their lanes within seconds. If the list stays long, no background work runs or other transactions
+// hold the rows.
 //
-// Errors: [ErrInvalidInput] for a negative limit, an instant before 1970, or a cursor of another listing or filter.
-// One statement; looks at every lease that was to run out by then, those that were renewed or given back included;
-// locks nothing.
+// Errors: [ErrInvalidInput] for a negative limit, a time before 1970, or a cursor of another listing or filter. One
+// statement; reads every lease that was due to expire by then, including renewed and released ones; takes no locks.
 func (o Operator) ListExpiredLeases(
 	ctx context.Context, filter ExpiredLeaseFilter, after string, limit int,
 ) (Page[ExpiredLease], error) {
@@ -131,7 +128,7 @@ func (o Operator) ListExpiredLeases(
 	return page, wrap(op, err)
 }
 
-// ExpiredLeases goes through the expired leases as [Operator.ListExpiredLeases] lists them, a page at a time.
+// ExpiredLeases iterates over the leases that [Operator.ListExpiredLeases] lists, a page at a time.
 func (o Operator) ExpiredLeases(ctx context.Context, filter ExpiredLeaseFilter) iter.Seq2[ExpiredLease, error] {
 	return pages(func(after string) (Page[ExpiredLease], error) {
 		return o.ListExpiredLeases(ctx, filter, after, MaxPage)

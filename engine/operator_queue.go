@@ -8,13 +8,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// ChangePriority gives an execution that is ready to be claimed another priority: its place in the queue of its lane is
-// another from the commit on. As at creation the priority is clamped to 0..[MaxPriority]; higher goes first. Work that
-// is running is not touched.
+// ChangePriority changes the priority of a claimable execution, and with it its place in the lane's queue. The priority
+// is clamped to 0..[MaxPriority], as at creation; higher goes first. Running work is left alone.
 //
-// Errors: [ErrNotFound]; in a [*StateError] [ErrNotEligible] for an execution that is claimed, delayed, blocked,
-// suspended or ended; [ErrContention] where somebody else holds its row.
-// Transaction: locks the execution; emits an operator event, of an unchanged priority too. Safe to repeat.
+// Errors: [ErrNotFound]; [*StateError] with [ErrNotEligible] if the execution is claimed, delayed, blocked, suspended
+// or ended; [ErrContention] if another transaction holds its row.
+// Transaction: locks the execution; emits an operator event, even if the priority stays the same. Safe to repeat.
 func (o Operator) ChangePriority(ctx context.Context, x id.ExecutionID, priority int) error {
 	next := clampPriority(priority)
 	_, err := operate(ctx, o.e, x, operation[struct{}]{
@@ -35,15 +34,15 @@ func (o Operator) ChangePriority(ctx context.Context, x id.ExecutionID, priority
 	return err
 }
 
-// DelayExecution makes an execution that waits to be claimed, or is delayed, claimable at an instant and not before; at
-// once when that has passed. What it waited for before, a retry's pause included, is replaced, and so is a delay that
-// its worker asked for: the same attempt goes on, and no retry is used. Work that is running is not touched.
-// The instant is judged by the database's clock, in whole milliseconds.
+// DelayExecution makes a claimable or delayed execution claimable at a given time, or at once if it has passed. This
+// replaces any earlier delay, including a retry's pause or one that its worker requested: the same attempt continues,
+// and no retry is used. Running work is left alone. Times are compared with the database's clock, in whole
+// milliseconds.
 //
-// Errors: [ErrInvalidInput] for an instant before 1970; [ErrNotFound]; in a [*StateError] [ErrNotEligible] for an
-// execution that is claimed, granted to a worker, blocked, suspended or ended, or that no job of this library has
-// taken over yet from the program that created it; [ErrContention] where somebody else holds its row.
-// Transaction: locks the execution, and deletes its quota slot where it has one. Emits nothing. Safe to repeat.
+// Errors: [ErrInvalidInput] for a time before 1970; [ErrNotFound]; [*StateError] with [ErrNotEligible] if the execution
+// is claimed, granted, blocked, suspended or ended, or was created by another program and not adopted yet;
+// [ErrContention] if another transaction holds its row.
+// Transaction: locks the execution, and deletes its quota slot if it has one. Emits nothing. Safe to repeat.
 func (o Operator) DelayExecution(ctx context.Context, x id.ExecutionID, until time.Time) error {
 	const op = "delay execution"
 	e := o.e
@@ -79,7 +78,7 @@ func (o Operator) DelayExecution(ctx context.Context, x id.ExecutionID, until ti
 	return err
 }
 
-// postpone delays an execution that waits, and gives back what admitted it.
+// postpone delays a waiting execution and revokes its admission.
 func (e *Engine) postpone(ctx context.Context, tx *txn, x *heldExecution, untilMs int64) error {
 	if err := e.q.PostponeExecution(ctx, tx, db.PostponeExecutionParams{
 		PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), DelayUntilMs: untilMs, NowMs: x.NowMs,

@@ -14,36 +14,34 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// Replayed is what became of a replayed execution.
+// Replayed is the result of a replay.
 type Replayed struct {
-	// State is what it waits for: waiting, for a worker; waiting_children, for what it depends on; rate_limited, for its
-	// budget or quota.
+	// State is waiting (for a worker), waiting_children (for dependencies) or rate_limited (for a budget or quota).
 	State   state.PublicState
-	Replays int // how often it has been replayed, this time included
+	Replays int // number of replays, including this one
 }
 
-// ReplayOption allows a replay what it may not do by default.
+// ReplayOption permits a replay that is refused by default.
 type ReplayOption string
 
-// ReplayCompleted allows a replay of an execution that has completed: everything that it did is done once more.
+// ReplayCompleted permits the replay of a completed execution, which repeats all its effects.
 const ReplayCompleted ReplayOption = "completed"
 
-// ReplayExecution sets an execution that has ended back to run again: with the same id, payload and tags, all its retries,
-// and without its result, its failure and what cancelled it. A deadline that has passed goes, one to come stays. Its last
-// attempt begins again; earlier ones are kept as history. One that has completed is replayed only with [ReplayCompleted].
+// ReplayExecution runs an ended execution again. It keeps id, payload, tags and a future deadline, gets all its retries
+// back, and loses its result, failure, cancellation and a past deadline. Its last attempt restarts; earlier ones are
+// kept as history. Replaying a completed execution requires [ReplayCompleted].
 //
-// In a flow, what depends on it and has not been started waits for it again, and what was skipped because of it may be
-// replayed next; what has been started or ended otherwise is not touched, and its next end counts nothing there. An
-// execution that was skipped, or ended before it ever ran, waits for its dependencies again: successes count, and each
-// other upstream once it has ended again.
+// In a flow, unstarted dependents wait for it again, and skipped ones may be replayed next. Started or otherwise ended
+// dependents are left alone and ignore its next end. An execution that was skipped or never ran waits for its
+// dependencies again: successes count, and other upstreams must end again.
 //
-// Errors: [ErrNotFound]; [ErrNotEnded] and [ErrCompleted], in a [*StateError]; [ErrInvalidInput] for an unknown option;
-// [ErrMaxReplays] after ten replays, or as many as its policy allows; [ErrFlowTerminal] for a member of a flow that was
-// cancelled; [ErrPruned] if an upstream was pruned, and its result with it; [ErrContention] if another transaction holds
-// its flow, its row, or what depends on it.
-// Transaction: locks the flow exclusively, the execution, its attempt, then edge groups and what depends on it; deletes
-// its grants, suspension and waitpoints; emits an operator event. Not idempotent by itself, but a repetition is refused:
-// the execution has not ended any more.
+// Errors: [ErrNotFound]; [ErrNotEnded] and [ErrCompleted] in a [*StateError]; [ErrInvalidInput] for an unknown option;
+// [ErrMaxReplays] after ten replays, or the policy's limit; [ErrFlowTerminal] for a member of a cancelled flow;
+// [ErrPruned] if an upstream was pruned with its result; [ErrContention] if another transaction holds its flow, its row
+// or a dependent.
+// Transaction: locks the flow exclusively, the execution, its attempt, then edge groups and dependents; deletes its
+// grants, suspension and waitpoints; emits an operator event. A repetition is refused, because the execution has not
+// ended any more.
 func (o Operator) ReplayExecution(ctx context.Context, x id.ExecutionID, options ...ReplayOption) (Replayed, error) {
 	completedToo := slices.Contains(options, ReplayCompleted)
 	for _, option := range options {
@@ -70,7 +68,7 @@ func (o Operator) ReplayExecution(ctx context.Context, x id.ExecutionID, options
 	})
 }
 
-// replay sets an ended execution back under the lock of its flow.
+// replay resets an ended execution under the lock of its flow.
 func (e *Engine) replay(ctx context.Context, tx *txn, x *heldExecution) (replayed Replayed, err error) {
 	replayed.Replays = x.replays() + 1
 	details := replayDetails{Branch: "normal"}
@@ -114,14 +112,14 @@ func (e *Engine) replay(ctx context.Context, tx *txn, x *heldExecution) (replaye
 	return replayed, nil
 }
 
-// replayDetails are the details of an operator event of a replay.
+// replayDetails are the details of a replay's operator event.
 type replayDetails struct {
 	Branch      string `json:"branch"`
 	GroupsReset *int   `json:"groups_reset,omitempty"`
 }
 
-// replayedAttempt is the index of the attempt that a replay is claimed with, and whether that stands there and begins
-// again: the current one, unless another was scheduled after it and never claimed.
+// replayedAttempt returns the index of the attempt that the claim after a replay uses, and whether an existing attempt
+// restarts. This is the current one, unless another was scheduled after it and never claimed.
 func (x *heldExecution) replayedAttempt() (index int32, beginsAgain bool) {
 	switch {
 	case !x.started():
@@ -132,12 +130,12 @@ func (x *heldExecution) replayedAttempt() (index int32, beginsAgain bool) {
 	return x.CurrentIndex, true
 }
 
-// replays is how often the execution has been replayed; what nobody can read counts as never.
+// replays returns how often the execution was replayed; an unreadable number counts as 0.
 func (x *heldExecution) replays() int {
 	return int(max(number(json.RawMessage(x.RawReplayCount)), 0))
 }
 
-// maxReplays is how often the policy of an execution allows it to be replayed. Other programs store some of them.
+// maxReplays returns the largest number of replays that the policy allows. Other programs store some of these policies.
 func maxReplays(policyDocument []byte) int {
 	var stored struct {
 		Most json.RawMessage `json:"max_replay_count"`

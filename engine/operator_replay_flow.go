@@ -14,9 +14,9 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// replayIn does in its flow what the replay of a member asks for, whose exclusive lock is held: what the member's last
-// end has counted counts no more, or, where that cannot be taken back, its next end does not count again. So no
-// completion has to know of replays.
+// replayIn updates the flow of a replayed member, whose exclusive lock is held. It takes back the counts of the
+// member's last end or, if that is impossible, makes sure that its next end is not counted again. Completions therefore
+// need not know of replays.
 func (e *Engine) replayIn(ctx context.Context, tx *txn, x *heldExecution, flow id.FlowID) error {
 	partition := x.id.Partition()
 	rows, err := e.q.LockFlowRows(ctx, tx, db.LockFlowRowsParams{
@@ -77,15 +77,15 @@ func (e *Engine) checkUpstreamsKept(ctx context.Context, tx *txn, x *heldExecuti
 	return fmt.Errorf("execution %s: %w: it waited for %s", x.id, ErrPruned, strings.Join(names, ", "))
 }
 
-// reopening is what a replay does with the edges that lead from it, and with what is behind them.
+// reopening has the changes to the edges from a replayed execution, and to their downstreams.
 type reopening struct {
-	opened, counted []pgtype.UUID // edges: open again; marked, since they were counted and cannot be taken back
+	opened, counted []pgtype.UUID // edges to reopen, and edges to mark because they were counted and can't be taken back
 	groups          db.ReopenEdgesParams
 	blocked         []pgtype.UUID
 }
 
-// reopen decides by edges, which are in order of their downstreams. outcome is how their upstream ended before; what
-// tells of that end was undispatched, if so, and then no program has counted what is not marked.
+// reopen decides from edges in order of their downstreams. outcome is how their upstream ended before. If the event of
+// that end was undispatched, no program has counted the unmarked edges.
 func reopen(edges []db.ListDownstreamGroupsRow, outcome state.CompletionOutcome, undispatched bool) *reopening {
 	r := new(reopening)
 	for len(edges) > 0 {
@@ -151,12 +151,12 @@ func (r *reopening) add(edges []db.ListDownstreamGroupsRow, outcome state.Comple
 	}
 }
 
-// downstream is what depends on a replayed execution.
+// downstream is a dependent of a replayed execution.
 type downstream struct{ *db.ListDownstreamGroupsRow }
 
 func (d downstream) exists() bool { return d.LifecyclePhase != "" }
 
-// unstarted: nobody has claimed it yet; it may have ended nevertheless.
+// unstarted reports whether it was never claimed; it may have ended all the same.
 func (d downstream) unstarted() bool {
 	return d.exists() && !d.HasStarted && d.LifecyclePhase != "active" && d.LifecyclePhase != "suspended" && d.PublicState != "resumable"
 }
@@ -165,7 +165,7 @@ func (d downstream) skipped() bool {
 	return isTerminalPhase(d.LifecyclePhase) && d.PublicState == "skipped"
 }
 
-// marked is how many edges into it are marked as counted in a bucket.
+// marked returns how many inbound edges are marked as counted in a bucket.
 func (d downstream) marked(bucket state.Bucket) int64 {
 	switch bucket {
 	case state.BucketSuccess:
@@ -195,8 +195,9 @@ func (e *Engine) writeReopening(ctx context.Context, tx *txn, x *heldExecution, 
 	return e.blockDownstream(ctx, tx, partition, r.blocked, x.NowMs)
 }
 
-// reopenInbound says whether a replayed execution that has not run yet, or was skipped after it had, waits for what it
-// depends on, and in how many groups that was made possible again: where they had become impossible, or it was skipped.
+// reopenInbound reports whether a replayed execution that never ran, or was skipped after it had run, waits for its
+// dependencies. It also returns how many groups it reset, because they had become impossible or the execution was
+// skipped.
 func (e *Engine) reopenInbound(ctx context.Context, tx *txn, x *heldExecution, skipped bool) (waits bool, reset int, err error) {
 	partition, flow := x.id.Partition(), *x.FlowID
 	group, err := e.q.LockInboundGroup(ctx, tx, db.LockInboundGroupParams{

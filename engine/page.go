@@ -9,17 +9,17 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// MaxPage is the most items of a page, and how many one has whose limit is 0 or larger than this.
+// MaxPage is the largest number of items in a page, and the default if the limit is 0.
 const MaxPage = 1000
 
-// Page is one page of a listing. Next is what the next page is asked for with: a cursor for the same listing and filter
-// alone, which stays good as long as the database; "" after the last page.
+// Page is one page of a listing. Next is the cursor of the next page, or "" after the last one. A cursor is valid for
+// the same listing and filter, as long as the database exists.
 type Page[T any] struct {
 	Items []T
 	Next  string
 }
 
-// pageOf cuts a page out of rows of which one more than limit was asked for.
+// pageOf cuts a page from rows, which were read with one more than limit.
 func pageOf[T any](rows []T, limit int, cursor func(*T) string) Page[T] {
 	if len(rows) <= limit {
 		return Page[T]{Items: rows}
@@ -27,7 +27,7 @@ func pageOf[T any](rows []T, limit int, cursor func(*T) string) Page[T] {
 	return Page[T]{Items: rows[:limit], Next: cursor(&rows[limit-1])}
 }
 
-// pageSize is the limit that a caller asked for.
+// pageSize returns the limit to apply for a caller's limit.
 func pageSize(limit int) (int, error) {
 	switch {
 	case limit < 0:
