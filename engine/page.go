@@ -38,7 +38,7 @@ func pageSize(limit int) (int, error) {
 	return min(limit, MaxPage), nil
 }
 
-// cursorOf encodes the key of the last item of a page, with a checksum that is another for each list.
+// cursorOf encodes the key of a page's last item, with a checksum that differs for each list.
 func cursorOf(list string, key []byte) string {
 	return base64.RawURLEncoding.EncodeToString(append(cursorSum(list, key), key...))
 }
@@ -48,7 +48,7 @@ func cursorSum(list string, key []byte) []byte {
 	return binary.BigEndian.AppendUint32(nil, sum)
 }
 
-// readCursor returns the key in a cursor; nil: from the start.
+// readCursor returns the key in a cursor, or nil for the start.
 func readCursor(list, cursor string) ([]byte, error) {
 	if cursor == "" {
 		return nil, nil
@@ -69,7 +69,7 @@ func executionCursor(list string, x id.ExecutionID) string {
 	return cursorOf(list, append(binary.BigEndian.AppendUint16(nil, uint16(x.Partition())), u[:]...))
 }
 
-// readExecutionCursor returns the execution behind which a page begins; false: it begins at the start.
+// readExecutionCursor returns the execution after which a page starts, or false for the start of the listing.
 func readExecutionCursor(list, cursor string) (id.ExecutionID, bool, error) {
 	key, err := readCursor(list, cursor)
 	if err != nil || key == nil {
@@ -83,7 +83,7 @@ func readExecutionCursor(list, cursor string) (id.ExecutionID, bool, error) {
 	return id.ExecutionIDFromRow(int16(binary.BigEndian.Uint16(key)), u), true, nil
 }
 
-// pages goes through a listing, a page at a time; nothing is held open while the loop's body runs.
+// pages iterates over a listing, a page at a time. Nothing is held open while the loop's body runs.
 func pages[T any](list func(after string) (Page[T], error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for after := ""; ; {

@@ -9,37 +9,35 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// Halt is what keeps a worker from claiming: the word of an operator.
+// Halt is the kind of an operator's order that keeps a worker from claiming.
 type Halt string
 
-// What a claim may be halted by.
+// The kinds of halts.
 const (
 	NotHalted     Halt = ""
 	LanePaused    Halt = "lane"   // [Operator.PauseLane]
 	WorkerDrained Halt = "worker" // [Operator.DrainWorker]
 )
 
-// PausedLane is a lane that nobody claims from.
+// PausedLane is a lane that workers don't claim from.
 type PausedLane struct {
 	Lane   id.LaneID
 	Since  time.Time
-	Reason string // "": none was given
+	Reason string // "" if none was given
 }
 
-// DrainedWorker is a worker instance that claims nothing more.
+// DrainedWorker is a worker instance that claims no more executions.
 type DrainedWorker struct {
 	Instance id.WorkerInstanceID
 	Since    time.Time
 }
 
-// PauseLane keeps everybody from claiming executions of a lane until [Operator.ResumeLane], over restarts too. What is
-// running goes on, renews its leases and ends; what is created, retried or given back waits. A lane that nobody has
-// created work on may be paused. Of a lane that is paused already only the reason changes; it may be empty, and has
-// 1,024 bytes at most.
+// PauseLane stops all claims from a lane until [Operator.ResumeLane], across restarts. Running executions continue,
+// renew their leases and end; new, retried and released ones wait. The lane need not exist yet. Pausing a paused lane
+// only changes the reason, which may be empty and has at most 1,024 bytes.
 //
-// No claim that begins after the commit takes anything, whichever process of this library makes it, in whichever way; one
-// that was under way may still end. A caller's transaction that claims at a higher isolation level than READ COMMITTED
-// sees the lane as it was when that transaction began. FlowFabric's workers do not know of pauses and claim on.
+// No claim by this library that starts after the commit takes anything; one that was under way may still end. A
+// caller's transaction above READ COMMITTED sees the lane as of its start. FlowFabric's workers ignore pauses.
 //
 // Errors: [ErrInvalidInput]; [ErrContention]. Transaction: one statement; locks the lane's pause. Safe to repeat.
 func (o Operator) PauseLane(ctx context.Context, lane id.LaneID, reason string) error {
@@ -53,8 +51,8 @@ func (o Operator) PauseLane(ctx context.Context, lane id.LaneID, reason string) 
 	return o.halt(ctx, op, LanePaused, string(lane), reason)
 }
 
-// ResumeLane lets a lane be claimed from again, and wakes those who wait for its work. A lane that is not paused stays
-// as it is. In a caller's transaction nobody is woken: after the commit the caller may call [Engine.Wake].
+// ResumeLane lets workers claim from a lane again, and wakes them. It does nothing if the lane is not paused. In a
+// caller's transaction no worker is woken: call [Engine.Wake] after the commit.
 //
 // Errors: [ErrInvalidInput]; [ErrContention]. Transaction: one statement; locks the lane's pause. Safe to repeat.
 func (o Operator) ResumeLane(ctx context.Context, lane id.LaneID) error {
@@ -65,10 +63,10 @@ func (o Operator) ResumeLane(ctx context.Context, lane id.LaneID) error {
 	return o.goOn(ctx, op, LanePaused, string(lane), string(lane))
 }
 
-// DrainWorker keeps a worker instance from claiming, on whatever lane, until [Operator.ResumeWorker]. What it runs goes
-// on, and is settled. It holds for claims as [Operator.PauseLane] does, and from before the instance's first claim, if it is
-// given then. An instance's name is usually that of one process run: what was drained for 30 days is forgotten, and an
-// instance that still runs then claims again.
+// DrainWorker stops all claims by a worker instance until [Operator.ResumeWorker]. Its running executions continue and
+// are settled. It affects claims like [Operator.PauseLane], even if it is called before the instance's first claim. The
+// name of an instance usually belongs to one process run, so a drain is deleted after 30 days; an instance that still
+// runs then claims again.
 //
 // Errors: [ErrInvalidInput]; [ErrContention]. Transaction: one statement; locks the instance's drain. Safe to repeat.
 func (o Operator) DrainWorker(ctx context.Context, instance id.WorkerInstanceID) error {
@@ -79,8 +77,8 @@ func (o Operator) DrainWorker(ctx context.Context, instance id.WorkerInstanceID)
 	return o.halt(ctx, op, WorkerDrained, string(instance), "")
 }
 
-// ResumeWorker lets a drained worker instance claim again, and wakes the workers. One that is not drained goes on as
-// before. In a caller's transaction nobody is woken: the instance claims from its next poll on.
+// ResumeWorker lets a drained worker instance claim again, and wakes the workers. It does nothing if the instance is
+// not drained. In a caller's transaction no worker is woken: the instance claims from its next poll on.
 //
 // Errors: [ErrInvalidInput]; [ErrContention]. Transaction: one statement; locks the instance's drain. Safe to repeat.
 func (o Operator) ResumeWorker(ctx context.Context, instance id.WorkerInstanceID) error {
@@ -101,7 +99,7 @@ func (o Operator) halt(ctx context.Context, op string, subject Halt, name, reaso
 	return err
 }
 
-// goOn ends a halt and wakes those who listen for the lane, or everybody.
+// goOn ends a halt and wakes the workers of the lane, or all workers.
 func (o Operator) goOn(ctx context.Context, op string, subject Halt, name, lane string) error {
 	e := o.e
 	_, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (int64, error) {
@@ -114,11 +112,11 @@ func (o Operator) goOn(ctx context.Context, op string, subject Halt, name, lane 
 	return err
 }
 
-// ListPausedLanes returns the lanes that are paused, in byte order, after a cursor: [Page.Next] of the page before, "" for
-// the first page. A limit of 0, or above [MaxPage], is taken as that.
+// ListPausedLanes returns a page of the paused lanes, in byte order. after is the [Page.Next] of the previous page, or
+// "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage].
 //
-// Errors: [ErrInvalidInput] for a negative limit or a cursor of another listing; [ErrCorruption] for a stored lane that
-// is none. One statement; locks nothing.
+// Errors: [ErrInvalidInput] for a negative limit or a cursor of another listing; [ErrCorruption] for an invalid stored
+// lane. One statement; takes no locks.
 func (o Operator) ListPausedLanes(ctx context.Context, after string, limit int) (Page[PausedLane], error) {
 	const list = "paused lanes"
 	rows, limit, err := o.listPauses(ctx, list, LanePaused, after, limit)
@@ -135,16 +133,17 @@ func (o Operator) ListPausedLanes(ctx context.Context, after string, limit int) 
 	return pageOf(lanes, limit, func(l *PausedLane) string { return cursorOf(list, []byte(l.Lane)) }), nil
 }
 
-// PausedLanes goes through the paused lanes as [Operator.ListPausedLanes] lists them, a page at a time.
+// PausedLanes iterates over the lanes that [Operator.ListPausedLanes] lists, a page at a time.
 func (o Operator) PausedLanes(ctx context.Context) iter.Seq2[PausedLane, error] {
 	return pages(func(after string) (Page[PausedLane], error) { return o.ListPausedLanes(ctx, after, MaxPage) })
 }
 
-// ListDrainedWorkers returns the worker instances that are drained, in byte order, whether they still run or not, after
-// a cursor: [Page.Next] of the page before, "" for the first page. A limit of 0, or above [MaxPage], is taken as that.
+// ListDrainedWorkers returns a page of the drained worker instances, in byte order, whether or not they still run.
+// after is the [Page.Next] of the previous page, or "" for the first page. A limit of 0 or above [MaxPage] means
+// [MaxPage].
 //
-// Errors: [ErrInvalidInput] for a negative limit or a cursor of another listing; [ErrCorruption] for a stored instance
-// that is none. One statement; locks nothing.
+// Errors: [ErrInvalidInput] for a negative limit or a cursor of another listing; [ErrCorruption] for an invalid stored
+// instance. One statement; takes no locks.
 func (o Operator) ListDrainedWorkers(ctx context.Context, after string, limit int) (Page[DrainedWorker], error) {
 	const list = "drained workers"
 	rows, limit, err := o.listPauses(ctx, list, WorkerDrained, after, limit)
@@ -161,7 +160,7 @@ func (o Operator) ListDrainedWorkers(ctx context.Context, after string, limit in
 	return pageOf(workers, limit, func(w *DrainedWorker) string { return cursorOf(list, []byte(w.Instance)) }), nil
 }
 
-// DrainedWorkers goes through the drained workers as [Operator.ListDrainedWorkers] lists them, a page at a time.
+// DrainedWorkers iterates over the instances that [Operator.ListDrainedWorkers] lists, a page at a time.
 func (o Operator) DrainedWorkers(ctx context.Context) iter.Seq2[DrainedWorker, error] {
 	return pages(func(after string) (Page[DrainedWorker], error) { return o.ListDrainedWorkers(ctx, after, MaxPage) })
 }

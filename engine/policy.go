@@ -9,8 +9,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// setPolicy checks the policy of an execution and sets what is stored of it: its document, and the columns that are
-// read apart from it.
+// setPolicy checks the policy of an execution and sets its stored form: the document, and the columns that are read
+// separately.
 func (c *creation) setPolicy(p *policy.Execution) error {
 	c.windowMs = policy.DefaultDedupWindow.Milliseconds()
 	if p == nil {
@@ -43,7 +43,7 @@ func (c *creation) setPolicy(p *policy.Execution) error {
 	return nil
 }
 
-// invalidPolicy names the field of a policy that stands in a field of its own.
+// invalidPolicy names the invalid field of a policy, within the field that has the policy.
 func invalidPolicy(field string, err error) error {
 	if refused, ok := errors.AsType[*policy.FieldError](err); ok {
 		return &InputError{Field: field + "." + refused.Field, Reason: refused.Problem, err: err}
@@ -51,7 +51,7 @@ func invalidPolicy(field string, err error) error {
 	return invalidBecause(field, err)
 }
 
-// groupOf checks what a node with that many edges into it waits for, and returns its document.
+// groupOf checks the dependency policy of a node with fanIn inbound edges, and returns its document.
 func groupOf(node *Node, fanIn int) (document.Group, error) {
 	if fanIn > MaxInbound {
 		return document.Group{}, invalid(fmt.Sprintf("node %q", node.Key), fmt.Sprintf("%d edges into it, limit %d", fanIn, MaxInbound))

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// SchemaVersion is the migration that this version of the engine was written for: the newest file of the
-// schema's migrations.
+// SchemaVersion is the migration that this version of the engine was written for: the newest file of the schema's
+// migrations.
 const SchemaVersion = "20261125000019"
 
 // Migrations with versions between these two were never released.
@@ -16,19 +16,17 @@ const (
 	firstOwn   = "20261125000001"
 )
 
-// Prepare tells whether the database is fit for this engine; a program calls it once at its start. It
-// changes nothing. A database that a newer version of the library migrated is fit if it says that this version may
-// work on it; [Config].Log is then warned.
+// Prepare checks that the database is ready for this engine and that the program has its rights; call it once at the
+// start. It changes nothing. Without roles it checks the rights of a creator and a worker; programs that do less, and
+// operators, name their roles. A database that a newer version of the library migrated is accepted if it declares this
+// version compatible; then a warning goes to [Config].Log.
 //
-// Prepare also asks for the rights that the program needs for roles. Without any these are a creator's and a worker's; a
-// program that does less, or that is an operator, names its roles.
-//
-// Errors, each saying what to do next: [ErrUnavailable], no connection; [ErrDenied], no login, or, in a [*DeniedError],
-// missing rights with the statements that grant them; [ErrInvalidInput], an unknown role;
-// [ErrNotMigrated], no tables or older ones; [ErrTooNew], migrated by a newer version that this one cannot work
-// beside; [ErrDistributed], Citus manages the tables; [ErrEncoding], a database that is not UTF8; [ErrReadOnly], a standby
-// or set to read only; [ErrUnavailable] with [UnavailableError], another schema of the search_path has a function or table
-// of the same name, which would be used.
+// Errors, each with the next step: [ErrUnavailable] without a connection; [ErrDenied] if the login fails, or in a
+// [*DeniedError] for missing rights, with the statements that grant them; [ErrInvalidInput] for an unknown role;
+// [ErrNotMigrated] for missing or older tables; [ErrTooNew] if a newer, incompatible version migrated the database;
+// [ErrDistributed] if Citus manages the tables; [ErrEncoding] if the encoding is not UTF8; [ErrReadOnly] on a standby
+// or a read-only server; [ErrUnavailable] in an [*UnavailableError] if another schema of the search_path shadows a
+// function or table.
 func (e *Engine) Prepare(ctx context.Context, roles ...Role) error {
 	const op = "prepare"
 	found, err := e.q.GetSchemaState(ctx, e.reader())
@@ -62,8 +60,8 @@ func (e *Engine) Prepare(ctx context.Context, roles ...Role) error {
 	return nil
 }
 
-// checkVersion compares this version of the library with the database's, and with the oldest one that the database
-// is for, if it declares any.
+// checkVersion compares this version of the library with the database's, and with the oldest version that the database
+// declares compatible, if any.
 func (e *Engine) checkVersion(ctx context.Context, op string, declared bool) error {
 	ledger, err := e.q.GetSchemaVersion(ctx, e.reader())
 	if err != nil {
@@ -100,7 +98,7 @@ func (e *Engine) checkVersion(ctx context.Context, op string, declared bool) err
 	return nil
 }
 
-// checkPath refuses a search_path that leads to functions or tables of several schemas.
+// checkPath refuses a search_path that finds functions or tables in several schemas.
 func (e *Engine) checkPath(ctx context.Context) error {
 	found, err := e.q.ListShadowing(ctx, e.reader(), 1)
 	if err != nil || len(found) == 0 {
@@ -112,7 +110,7 @@ func (e *Engine) checkPath(ctx context.Context) error {
 		f.Object, f.SchemaName, f.HomeName, f.HomeName)}
 }
 
-// isVersion tells whether text can be compared with [SchemaVersion].
+// isVersion reports whether text can be compared with [SchemaVersion].
 func isVersion(text string) bool {
 	return len(text) == len(SchemaVersion) && strings.Trim(text, "0123456789") == ""
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// repairPosition is where the next [Maintenance.RepairQueue] goes on.
+// repairPosition is where the next [Maintenance.RepairQueue] continues.
 type repairPosition struct {
 	mu    sync.Mutex
 	after id.ExecutionID // zero: at the first execution
@@ -22,7 +22,7 @@ func (p *repairPosition) get() id.ExecutionID {
 	return p.after
 }
 
-// move moves from where a call began to where it ended, unless another call has moved meanwhile.
+// move moves the position from the start of a call to its end, unless another call has moved it.
 func (p *repairPosition) move(from, to id.ExecutionID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -31,38 +31,28 @@ func (p *repairPosition) move(from, to id.ExecutionID) {
 	}
 }
 
-// MaxSweep is the most executions that one [Maintenance.RepairQueue] looks through, groups that one
-// [Maintenance.RepairGroups] does, and flows that one [Maintenance.SummariseFlows] does.
+// MaxSweep is the largest batch of [Maintenance.RepairQueue], [Maintenance.RepairGroups] and
+// [Maintenance.SummariseFlows].
 const MaxSweep = 15_000
 
-// RepairQueue looks through a batch of executions, up to [MaxSweep], in the order of their rows, for work that
-// is claimable but not queued, and queues it, and for executions that count as running while nobody has a lease of
-// them, or as granted while nobody has a grant, which no other job finds: what another program left half-done. These it
-// gives back to their lanes as [Maintenance.ExpireLeases] does with a lease that has run out, and
-// [Maintenance.ExpireGrants] with a grant that has expired. What has ended and is overdue it deletes as
-// [Maintenance.Retain] does, where that never came past it. What is blocked and not listed for
-// [Operator.BlockedExecutions] it lists. After the last execution it deletes, up to a batch at
-// a time, what is queued but not claimable, and listed but not blocked, forgets which workers were drained 30 days ago,
-// and then begins anew. It returns how many it repaired: a whole batch of
-// them says that there may be more in the same place.
+// RepairQueue repairs executions that no other job finds, mostly after another program left them half-done, or after
+// writes without the queue's triggers (a replica's, or a restore's). It examines up to batch executions, at most
+// [MaxSweep], in the order of their rows, and returns how many it repaired; if that equals batch, call it again at
+// once. Each call continues after the previous one of the same engine; after the last execution it cleans the queue and
+// restarts.
 //
-// Each call goes on where the last one of the same engine stopped, whichever of its handles made it. What a caller's
-// transaction repaired and rolled back is found the next time round.
+// It queues claimable executions, and lists blocked ones for [Operator.BlockedExecutions]. Running executions without a
+// lease return to their lanes as by [Maintenance.ExpireLeases], and granted ones without a grant as by
+// [Maintenance.ExpireGrants]. It also adopts executions ([Maintenance.Adopt]), deletes overdue ones that
+// [Maintenance.Retain] missed, finds leases that expired over a minute ago, corrects attempt pointers and public
+// states, takes leases from ended executions, and emits the events of cancellations within the last day that another
+// program left out. At the end it deletes queue entries of executions that are not claimable, list entries of those not
+// blocked, and drains of 30 days ago.
 //
-// What another program leaves half-done of executions is mended on the way: a state, an instant, an attachment in a form of
-// its own (as [Maintenance.Adopt] does), a pointer beside the attempt that goes on, the lease of an execution that has
-// ended, the completion event and the dependents of one that was cancelled within the last day, and the public state of
-// one that has ended.
-//
-// The database keeps the queue itself, by triggers, and the lease timers. Rows that were written while
-// these did not fire (a replica's, or those of a restore that disabled them) are what this is for. It also
-// finds leases that ran out a minute ago and more, so that [Maintenance.ExpireLeases] looks at them.
-//
-// It waits for nobody: what another transaction holds is left to the next time round.
-//
-// Errors: [ErrInvalidInput]; [ErrBusy] as [Maintenance.PromoteDelayed]. Transaction: one statement, after the last execution a second one, and one transaction
-// for executions without a lease, where there are any; locks what it acts on, and exclusively the flows of members that
-// have no lease. Emits lease and completion events for these. Safe to repeat and to run in any number of processes.
+// Errors: [ErrInvalidInput]; [ErrBusy] as [Maintenance.PromoteDelayed]. Transaction: one statement, another one at the
+// end, and one transaction each for executions to change; locks these, and exclusively the flows of members without a
+// lease. It skips locked rows until the next round. Emits lease and completion events. Safe to repeat and to run in any
+// number of processes.
 func (m Maintenance) RepairQueue(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	if batch < 1 || batch > MaxSweep {
@@ -74,7 +64,7 @@ func (m Maintenance) RepairQueue(ctx context.Context, batch int) (int, error) {
 	return repaired, err
 }
 
-// repairQueue repairs what follows after and returns where to go on: the zero id begins anew.
+// repairQueue repairs the executions after a position and returns the next position: the zero id restarts.
 func (e *Engine) repairQueue(ctx context.Context, after id.ExecutionID, n int) (next id.ExecutionID, repaired int, err error) {
 	const op = "repair queue"
 	params := db.RepairQueueParams{AfterPartitionKey: -1, AfterExecutionID: pgUUID(id.ExecutionUUID{}), PageSize: int32(n), NowMs: e.nowMs()}
@@ -141,7 +131,7 @@ func (e *Engine) repairQueue(ctx context.Context, after id.ExecutionID, n int) (
 	return id.ExecutionID{}, int(swept), nil
 }
 
-// retainOverdue deletes what retention should have met and did not, and returns how many that were.
+// retainOverdue deletes executions that retention missed, and returns how many.
 func (e *Engine) retainOverdue(ctx context.Context, op string, rows []db.RepairQueueRow) (int, error) {
 	var overdue executionArrays
 	for _, row := range rows {
@@ -159,7 +149,7 @@ func (e *Engine) retainOverdue(ctx context.Context, op string, rows []db.RepairQ
 	return deleted, err
 }
 
-// leftAs returns the executions that another program left in one way.
+// leftAs returns the executions that another program left in the given way.
 func (e *Engine) leftAs(rows []db.RepairQueueRow, left string) []candidate {
 	var due []candidate
 	for i := range rows {
@@ -184,8 +174,8 @@ func leaseless(rows []db.RepairQueueRow) []candidate {
 	return due
 }
 
-// returnLeaseless gives those of due back to their lanes that are active though no attempt of theirs has a lease. An
-// attempt whose lease has run out, current or not, is for [Maintenance.ExpireLeases] first.
+// returnLeaseless returns due executions to their lanes that are active although none of their attempts is leased.
+// Attempts with an expired lease, current or not, are left to [Maintenance.ExpireLeases].
 func (e *Engine) returnLeaseless(ctx context.Context, tx *txn, flows *flowSet, due []candidate, _ int) (int, error) {
 	var executions executionArrays
 	for _, c := range due {

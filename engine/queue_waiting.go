@@ -10,33 +10,33 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// maxScanned is how many entries of a lane's queue [Engine.WaitingKinds] reads, some 10 milliseconds' worth.
+// maxScanned is the number of entries of a lane's queue that [Engine.WaitingKinds] reads, in about 10 milliseconds.
 const maxScanned = 20_000
 
-// WaitingFilter says which kinds [Engine.WaitingKinds] is asked for. Its zero value is all that wait.
+// WaitingFilter selects kinds for [Engine.WaitingKinds]. The zero value selects all.
 type WaitingFilter struct {
-	Lanes  []id.LaneID   // empty: all, up to [MaxPage]
-	Except []string      // kinds that are of no interest, as those that the caller has handlers for
-	Longer time.Duration // the least time that the next execution has waited
+	Lanes  []id.LaneID   // empty for all, up to [MaxPage]
+	Except []string      // kinds to leave out, such as those with handlers in the caller
+	Longer time.Duration // minimum time that the next execution has waited
 }
 
-// WaitingKind is work of one kind in one lane that a worker could claim and none has claimed.
+// WaitingKind is claimable work of one kind in one lane.
 type WaitingKind struct {
 	Lane    id.LaneID
 	Kind    string
-	Waiting int            // executions
-	AtLeast bool           // there may be more of them, after the part of the lane that was read
+	Waiting int            // number of executions
+	AtLeast bool           // there may be more after the part of the queue that was read
 	Next    id.ExecutionID // the first in claim order
-	Since   time.Time      // the next one is claimable since
+	Since   time.Time      // when the next one became claimable
 }
 
-// WaitingKinds tells which kinds of work wait for a worker, by lane and kind: at most [MaxPage] of them. A kind whose
-// next execution has waited for long has workers that are behind with it, or none: if the next one is still the same a
-// minute later, nobody takes it, because there is no handler for it, or nobody with the capabilities it requires.
+// WaitingKinds returns the kinds of work that wait for a worker, by lane and kind, at most [MaxPage]. If a kind's next
+// execution has waited long, its workers are behind or missing. If it is still the same a minute later, no running
+// worker has a handler and the required capabilities for it.
 //
-// It reads the first 20,000 entries of each lane's queue: a kind that is waiting after these is not listed.
+// It reads the first 20,000 entries of each lane's queue and does not list kinds that only wait after these.
 //
-// Errors: [ErrInvalidInput]. Transaction: one statement, without lanes two; locks nothing.
+// Errors: [ErrInvalidInput]. One statement, or two without lanes; takes no locks.
 func (e *Engine) WaitingKinds(ctx context.Context, filter WaitingFilter) ([]WaitingKind, error) {
 	const op = "list waiting kinds"
 	if filter.Longer < 0 {

@@ -17,54 +17,48 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// The ways by which retention finds what to delete, each with a row in ffx_retention.
+// The sources of executions for retention, each with a row in ffx_retention.
 const (
 	fromEnds   = "ends"
 	fromTimers = "timers"
 	fromSweep  = "sweep"
 	fromFlows  = "flows"
 
-	countsMembers = "members" // a row that counts the members which go with their flows
+	countsMembers = "members" // a row that counts the members deleted with their flows
 
 	retentionSources = 5
 )
 
-// What the timers of retention stand for.
+// Subjects of retention's timers.
 const (
 	timedExecutions = "execution"
 	timedFlows      = "flow"
 )
 
-// forever is the retention of what is never deleted, in milliseconds.
+// forever is the retention of subjects that are never deleted, in milliseconds.
 const forever = math.MaxInt64
 
 const (
-	comeBackSoon = time.Minute // at what somebody held, or what is needed and has ended just now
-	comeBackLate = time.Hour   // at what has been needed for long
+	comeBackSoon = time.Minute // for subjects that are locked, or needed and ended recently
+	comeBackLate = time.Hour   // for subjects that have long been needed
 )
 
-// Retain deletes executions that have ended and whose retention is over, with everything that belongs to them: attempts,
-// output, grants, suspensions, waitpoints and their share in the usage of budgets. What they spent stays
-// charged, and their events go by [Maintenance.TrimOutboxes]. How long an execution is kept says its policy
-// ([policy.Execution]), else its lane ([Operator.SetLaneRetention]), else [Config.Retention].
+// Retain deletes ended executions after their retention, with all their data: attempts, output, grants, suspensions,
+// waitpoints and their rows in the usage of budgets, which stays charged. The retention is set by the policy
+// ([policy.Execution]), the lane ([Operator.SetLaneRetention]) or [Config.Retention], in this order. Members of flows
+// are deleted with their flow by [Maintenance.PurgeFlows], or earlier if [FlowSpec.PruneMembersAfter] is set; events
+// are deleted by [Maintenance.TrimOutboxes].
 //
-// Members of flows go with their flow, by [Maintenance.PurgeFlows], for which it notes the flows of the ends it looks at.
-// Only where [FlowSpec.PruneMembersAfter] says so they go before.
+// It examines up to batch executions in the order of their ends, and about as many whose timers are due, and returns
+// how many it examined; call it again while that is at least batch. An execution is kept for a later check while a
+// member of its flow waits for it, its event is undispatched, the backlog of a cancelled flow lists it, or it is
+// locked. [Maintenance.RepairQueue] finds executions that ended without an event, or whose event was committed minutes
+// late. [Operator.Retention] returns the progress.
 //
-// It looks at up to batch executions in the order in which they ended, and at up to some batch more that are due by a
-// timer, and returns at how many it looked, deleted or not. The caller repeats it while that is batch or more.
-// [Operator.Retention] tells how far it has come.
-//
-// It keeps, and comes back to, an execution that another one in its flow waits for, whose event is not dispatched yet,
-// that is listed in the backlog of a cancelled flow, or that somebody holds. One that runs again is left
-// alone until it ends again. Those that ended without an event, or whose event was committed minutes after it was
-// written, are found by [Maintenance.RepairQueue].
-//
-// Errors: [ErrInvalidInput]. Transaction: one statement where nothing is due, else one transaction for the ends and one for the
-// timers; it locks the executions it deletes and passes over what others hold. The commit does not wait for the disk,
-// since what it deletes would be found again. Emits nothing. Safe to repeat and to run in any number of
-// processes, of which one works at a time. Of the calls that delete, this and [Maintenance.TrimOutboxes] among them, a process
-// runs one after the other.
+// Errors: [ErrInvalidInput]. Transaction: one statement if nothing is due, otherwise one transaction for ends and one
+// for timers; locks the executions it deletes and skips locked ones. The commit does not wait for the disk, since lost
+// deletions are repeated. Emits nothing. Safe to repeat and to run in any number of processes, one of which works at a
+// time. Within a process, calls that delete, including [Maintenance.TrimOutboxes], run one after the other.
 func (m Maintenance) Retain(ctx context.Context, batch int) (int, error) {
 	const op = "retain"
 	if err := checkBatch(batch); err != nil {
@@ -101,12 +95,12 @@ func (m Maintenance) Retain(ctx context.Context, batch int) (int, error) {
 	return looked, nil
 }
 
-// lookAfterMs is how long after its end an execution is looked at first: no later than events are trimmed.
+// lookAfterMs returns how long after its end an execution is first examined: no later than events are trimmed.
 func (e *Engine) lookAfterMs() int64 {
 	return min(retentionMs(e.cfg.Retention), retentionMs(e.cfg.OutboxRetention))
 }
 
-// ensureRetentionSources makes the rows that retention works by, unless another process is about to.
+// ensureRetentionSources creates retention's rows, unless another process is creating them.
 func (e *Engine) ensureRetentionSources(ctx context.Context, op string) (bool, error) {
 	_, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (struct{}, error) {
 		return struct{}{}, e.q.EnsureRetentionSources(ctx, conn)
@@ -121,17 +115,17 @@ func (e *Engine) ensureRetentionSources(ctx context.Context, op string) (bool, e
 type retaining struct {
 	*Engine
 	source  string
-	eventID int64 // how far the source has come, and comes
+	eventID int64 // position of the source
 	nowMs   int64
 	looked  executionArrays
 	timers  retentionTimers
-	flows   *flowSet // of members that have ended
+	flows   *flowSet // of ended members
 	deleted int64
 	waits   int // for locks that no statement can skip
 }
 
-// retain deletes what is due of that which find puts into looked, and returns how many that were, and how many were
-// deleted. Where it meets a lock that no statement can skip, it begins again and leaves out what is held.
+// retain deletes the due executions among those that find collects. It returns how many it examined and how many it
+// deleted. If it meets a lock that no statement can skip, it starts again and leaves out locked executions.
 func (e *Engine) retain(
 	ctx context.Context, op, source string, find func(*txn, *retaining) error,
 ) (looked, deleted int, err error) {
@@ -169,8 +163,8 @@ func (e *Engine) retain(
 	return len(r.looked.executions), int(r.deleted), nil
 }
 
-// deleteAlone waits until nothing else of this process deletes in bulk: one connection that does keeps a core of the
-// server busy, and claims need the others. In a caller's transaction nobody is waited for.
+// deleteAlone waits until no other call of this process deletes in bulk. A connection that does keeps a core of the
+// server busy, and claims need the others. In a caller's transaction it does not wait.
 func (e *Engine) deleteAlone(ctx context.Context) (done func(), err error) {
 	if e.tx != nil {
 		return func() {}, nil
@@ -183,7 +177,7 @@ func (e *Engine) deleteAlone(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// begin locks the source, and tells whether it could.
+// begin locks the source, and reports whether it succeeded.
 func (r *retaining) begin(ctx context.Context, tx *txn) (bool, error) {
 	var held bool
 	steps := []step{func(conn db.DBTX) error {
@@ -204,7 +198,7 @@ func (r *retaining) begin(ctx context.Context, tx *txn) (bool, error) {
 // nowMsOf is [Engine.nowMs], which the field of the same name hides.
 func (r *retaining) nowMsOf() *int64 { return r.Engine.nowMs() }
 
-// listEnds puts the next ends into looked, up to the first that is too young.
+// listEnds adds the next ends to looked, up to the first that is too recent.
 func (r *retaining) listEnds(ctx context.Context, tx *txn, lookAfterMs int64, batch int) error {
 	rows, err := r.q.ListEnds(ctx, tx, db.ListEndsParams{
 		AfterEventID: r.eventID, UpToMs: r.nowMs - lookAfterMs, NowMs: r.nowMs, PageSize: int32(batch),
@@ -216,7 +210,7 @@ func (r *retaining) listEnds(ctx context.Context, tx *txn, lookAfterMs int64, ba
 	return err
 }
 
-// takeTimers puts into looked what the next timers stand for.
+// takeTimers adds the subjects of the next timers to looked.
 func (r *retaining) takeTimers(ctx context.Context, tx *txn, batch int) error {
 	rows, err := r.q.TakeRetentionTimers(ctx, tx, db.TakeRetentionTimersParams{
 		Subject: timedExecutions, NowMs: r.nowMs, MaxItems: int64(batch),
@@ -227,16 +221,16 @@ func (r *retaining) takeTimers(ctx context.Context, tx *txn, batch int) error {
 	return err
 }
 
-// ended is an execution that is to be deleted.
+// ended is an execution to delete.
 type ended struct {
 	partition int16
 	execution id.ExecutionUUID
 	flow      *id.FlowID
-	pruned    bool // it goes before its flow
+	pruned    bool // it is deleted before its flow
 	endedAtMs int64
 }
 
-// work deletes what is due of that which is looked at, and sets timers for the rest of it that is not kept for ever.
+// work deletes the due executions among those examined, and sets timers for the others unless they are kept forever.
 func (r *retaining) work(ctx context.Context, tx *txn, careful bool) error {
 	if r.looked.empty() {
 		return nil
@@ -280,8 +274,8 @@ func (r *retaining) work(ctx context.Context, tx *txn, careful bool) error {
 	return r.drop(ctx, tx, due, used, careful)
 }
 
-// dueMs returns when an execution is to be deleted. One that ended by a clock that was ahead has ended by now at the latest:
-// it is kept from the first look on, and is due at the next, by the timer that the first one sets.
+// dueMs returns when to delete an execution. If it ended at a time in the future, by a clock that was ahead, its
+// retention starts with the first check, and it is due at the next check, by the timer that the first one sets.
 func (r *retaining) dueMs(endedAtMs, keepMs int64) int64 {
 	if endedAtMs > r.nowMs {
 		if r.source == fromTimers {
@@ -292,15 +286,15 @@ func (r *retaining) dueMs(endedAtMs, keepMs int64) int64 {
 	return endedAtMs + min(keepMs, forever-max(endedAtMs, 0))
 }
 
-// comeBack sets a timer, but for what the sweep comes past again.
+// comeBack sets a timer, except for executions that the sweep will examine again.
 func (r *retaining) comeBack(in time.Duration, partition int16, execution pgtype.UUID) {
 	if r.source != fromSweep {
 		r.timers.add(r.nowMs, r.nowMs+in.Milliseconds(), partition, execution)
 	}
 }
 
-// holdPruned locks the flows of those in due that go before their flow, so that none of what depends on them is replayed or
-// added meanwhile, and takes those out of due whose flow is held by another transaction. Members may complete meanwhile.
+// holdPruned locks the flows of due executions that are deleted before their flow, so that their dependents are not
+// replayed or extended concurrently. It removes those with locked flows from due. Members can still complete.
 func (r *retaining) holdPruned(ctx context.Context, tx *txn, due []ended) ([]ended, error) {
 	flows := newFlowSet(r.cfg.Partitions)
 	for _, x := range due {
@@ -323,7 +317,7 @@ func (r *retaining) holdPruned(ctx context.Context, tx *txn, due []ended) ([]end
 	}), nil
 }
 
-// leaveNeeded takes those members out of due that are needed yet.
+// leaveNeeded removes members that are still needed from due.
 func (r *retaining) leaveNeeded(ctx context.Context, tx *txn, due []ended) ([]ended, error) {
 	var members executionArrays
 	var flows []pgtype.UUID
@@ -361,14 +355,14 @@ func (r *retaining) leaveNeeded(ctx context.Context, tx *txn, due []ended) ([]en
 	}), nil
 }
 
-// comeBackIn is when to look again at what is needed and ended so many milliseconds ago: an eighth of that.
+// comeBackIn returns the time until the next check of a needed subject that ended ageMs ago: an eighth of that.
 func comeBackIn(ageMs int64) time.Duration {
 	age := min(ageMs/8, comeBackLate.Milliseconds())
 	return max(time.Duration(age)*time.Millisecond, comeBackSoon)
 }
 
-// drop deletes executions that are locked, with all that belongs to them. Where it meets a lock that no statement can
-// skip, and is careful, it deletes each half for itself, so that only what is held is left.
+// drop deletes locked executions with all their data. If careful and it meets a lock that no statement can skip, it
+// deletes each half separately, so that only locked ones are left.
 func (r *retaining) drop(ctx context.Context, tx *txn, due []ended, used db.GetRetainedTablesRow, careful bool) error {
 	if !careful {
 		return r.dropAll(ctx, tx, due, used)
@@ -415,7 +409,7 @@ func (r *retaining) dropAll(ctx context.Context, tx pgx.Tx, due []ended, used db
 	return nil
 }
 
-// dropSteps are the statements that delete executions, which are locked, with all that belongs to them.
+// dropSteps returns the statements that delete locked executions with all their data.
 func (r *retaining) dropSteps(ctx context.Context, arrays executionArrays, used db.GetRetainedTablesRow, dropped *int64) []step {
 	partitions, executions := arrays.partitions, arrays.executions
 	steps := []step{func(conn db.DBTX) error {
@@ -455,7 +449,7 @@ func (r *retaining) dropSteps(ctx context.Context, arrays executionArrays, used 
 	})
 }
 
-// end writes down how far the source has come, and the timers.
+// end stores the source's position and the timers.
 func (r *retaining) end(ctx context.Context, tx *txn) error {
 	if r.looked.empty() {
 		return nil
@@ -476,7 +470,7 @@ func (r *retaining) end(ctx context.Context, tx *txn) error {
 	})...)
 }
 
-// retentionTimers are when to look again at what, by instants that stand for a little time before them.
+// retentionTimers are the times of further checks, grouped by due time.
 type retentionTimers struct {
 	due map[int64]*timed
 }
@@ -486,7 +480,8 @@ type timed struct {
 	ids        []pgtype.UUID
 }
 
-// add rounds up, by a 256th of the time until then and a minute at most, so that many share a timer.
+// add rounds the due time up, by a 256th of the remaining time and at most a minute, so that many subjects share a
+// timer.
 func (t *retentionTimers) add(nowMs, dueMs int64, partition int16, subject pgtype.UUID) {
 	width := min(max((dueMs-nowMs)/256, 1000), 60_000)
 	if dueMs < forever-width {
@@ -504,7 +499,7 @@ func (t *retentionTimers) add(nowMs, dueMs int64, partition int16, subject pgtyp
 	group.ids = append(group.ids, subject)
 }
 
-// steps are the statements that set the timers.
+// steps returns the statements that set the timers.
 func (t *retentionTimers) steps(ctx context.Context, q *db.Queries, subject string) []step {
 	var steps []step
 	for dueMs, group := range t.due {

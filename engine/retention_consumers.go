@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// staleConsumers are the named consumers of outboxes that trimming has passed, and that the log has been told of.
+// staleConsumers are the named consumers that trimming has passed and that were already logged.
 type staleConsumers struct {
 	mu   sync.Mutex
 	told map[string]bool
 }
 
-// tellStaleConsumers logs, once for each, the consumers that trimming no longer stops at.
+// tellStaleConsumers logs each consumer that no longer stops trimming, once.
 func (e *Engine) tellStaleConsumers(ctx context.Context) error {
 	rows, err := e.q.ListStaleConsumers(ctx, e.reader(), e.nowMs())
 	if err != nil {

@@ -10,11 +10,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// flowPosition is where the next sweep of all flows goes on: of [Maintenance.PurgeFlows], or [Maintenance.SummariseFlows].
+// flowPosition is where the next sweep of all flows continues: of [Maintenance.PurgeFlows] or
+// [Maintenance.SummariseFlows].
 type flowPosition struct {
 	mu        sync.Mutex
 	partition int16
-	flow      id.FlowID // zero, and partition 0: at the first flow
+	flow      id.FlowID // zero, with partition 0: at the first flow
 }
 
 func (p *flowPosition) get() (int16, id.FlowID) {
@@ -29,11 +30,11 @@ func (p *flowPosition) move(partition int16, flow id.FlowID) {
 	p.partition, p.flow = partition, flow
 }
 
-// maxNotedFlows bounds the memory of [notedFlows].
+// maxNotedFlows limits the size of [notedFlows].
 const maxNotedFlows = 10_000
 
-// notedFlows are flows for which this process has set a timer: one has a timer from then on until it is deleted, so that
-// the next end of a member need not set another one. Forgetting costs a look at the flow.
+// notedFlows are flows for which this process has set a timer. A flow keeps its timer until it is deleted, so further
+// ends of members need not set another one. Forgetting a flow costs one check of it.
 type notedFlows struct {
 	mu    sync.Mutex
 	flows map[id.FlowID]struct{}
@@ -57,22 +58,21 @@ func (n *notedFlows) add(flows *flowSet) {
 	}
 }
 
-// maxPurgedMembers is how many members a transaction deletes with their flows.
+// maxPurgedMembers is the number of members that a transaction deletes with their flows.
 const maxPurgedMembers = 1000
 
-// PurgeFlows deletes flows that are over, with all their members: every member has ended, [FlowSpec.Retention], else
-// [Config.Retention], has passed since the last of these ends and since the last change of the flow, no cancellation of it
-// is under way, and no event of a member is undispatched. With a flow go its edges, groups and summary; its events go by
-// [Maintenance.TrimOutboxes]. A flow that never had a member is kept, unless it was cancelled.
+// PurgeFlows deletes flows with all their members, edges, groups and summaries, once every member has ended, the
+// retention ([FlowSpec.Retention] or [Config.Retention]) has passed since the last end and the last change, no
+// cancellation is under way, and all events are dispatched. Events are deleted by [Maintenance.TrimOutboxes]. A flow
+// that never had a member is kept unless it was cancelled.
 //
-// It looks at up to batch flows, 256 at most, of which members have ended ([Maintenance.Retain] notes them), and at up to
-// batch more in the order of their rows, for what nothing has noted. It returns how many it deleted or noted for later;
-// the caller repeats it while that is batch or more.
+// It examines up to batch flows, at most 256, with ended members as recorded by [Maintenance.Retain], and up to batch
+// others in the order of their rows. It returns how many it deleted or rescheduled; call it again while that is at
+// least batch.
 //
-// Errors: [ErrInvalidInput]. Transaction: one for 256 flows or 1,000 members; a flow with more members takes several, and
-// takes no more members and replays from the first one on. Locks the flows exclusively, then their members, and passes
-// over what others hold: such a flow is looked at again after a minute. Emits nothing. Safe to repeat and to run in any
-// number of processes.
+// Errors: [ErrInvalidInput]. Transaction: one per 256 flows or 1,000 members. A flow with more members takes several,
+// and from the first one on accepts no members or replays. Locks the flows exclusively, then their members; if it meets
+// a lock, it checks the flow again after a minute. Emits nothing. Safe to repeat and to run in any number of processes.
 func (m Maintenance) PurgeFlows(ctx context.Context, batch int) (int, error) {
 	const op = "purge flows"
 	if err := checkBatch(batch); err != nil {
@@ -110,7 +110,7 @@ func (m Maintenance) PurgeFlows(ctx context.Context, batch int) (int, error) {
 	return purged + swept, err
 }
 
-// sweepFlows purges what is due of the next flows in the order of their rows.
+// sweepFlows purges the due ones among the next flows in the order of their rows.
 func (e *Engine) sweepFlows(ctx context.Context, op string, batch int) (int, error) {
 	partition, flow := e.purge.get()
 	rows, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) ([]db.ScanFlowAgesRow, error) {
@@ -153,8 +153,8 @@ type flowRow struct {
 	flow      id.FlowID
 }
 
-// purgeFlows deletes what is over of the flows that find returns, and notes what is not yet. A sweep comes past them again,
-// and notes none of those.
+// purgeFlows deletes the finished ones among the flows that find returns, and sets timers for the others. For swept
+// flows it sets none, because the sweep will examine them again.
 func (e *Engine) purgeFlows(
 	ctx context.Context, op string, swept bool, find func(tx *txn, nowMs int64) ([]flowRow, error),
 ) (acted int, err error) {

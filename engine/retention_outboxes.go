@@ -11,15 +11,17 @@ import (
 )
 
 const (
-	// eventsPerItem is how many events of an outbox are trimmed for each item of a batch: an execution leaves several.
+	// eventsPerItem is the number of events trimmed per outbox and item of a batch, because an execution leaves
+	// several.
 	eventsPerItem = 10
 
-	// trimAnew is how often trimming looks from the oldest event on, for those that were committed long after others.
+	// trimAnew is how often trimming restarts at the oldest event, for events that were committed long after later
+	// ones.
 	trimAnew = 10 * time.Minute
 )
 
-// trimPositions are where the next [Maintenance.TrimOutboxes] goes on in each outbox: what it has deleted stands before
-// the oldest event until a vacuum.
+// trimPositions are where the next [Maintenance.TrimOutboxes] continues in each outbox. Until a vacuum, deleted events
+// still precede the oldest one.
 type trimPositions struct {
 	mu    sync.Mutex
 	after map[string]int64
@@ -39,7 +41,7 @@ func (p *trimPositions) get(outbox string) int64 {
 	return p.after[outbox]
 }
 
-// move moves from where a call began to where it ended, unless another call has moved meanwhile.
+// move moves the position from the start of a call to its end, unless another call has moved it.
 func (p *trimPositions) move(outbox string, from, to int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,20 +50,19 @@ func (p *trimPositions) move(outbox string, from, to int64) {
 	}
 }
 
-// TrimOutboxes deletes the oldest events of the four outboxes that are older than [Config.OutboxRetention], of each at
-// most ten times batch, and returns how many it deleted. The caller repeats it while that is batch or more.
+// TrimOutboxes deletes the oldest events of the four outboxes, after [Config.OutboxRetention]. It deletes at most ten
+// times batch per outbox and returns how many it deleted; call it again while that is at least batch.
 //
-// Events go in their order, so that a reader knows by one number what it may have missed. The first that is younger ends
-// what is deleted, a completion that is not dispatched or that [Maintenance.Retain] has not come past, and the
-// position of a named consumer that was stored in the last seven days. One that was not is passed, and the log told of it.
-// So does the first id that may belong to a transaction that has not ended: its readers stand before it, and have not been
-// handed what comes after it.
+// Events are deleted in order, so that one number shows a reader the events it may have missed. In each outbox it stops
+// at the first event that is too recent, is an undispatched completion, or was not yet examined by
+// [Maintenance.Retain], and at a named consumer's position stored in the last seven days; older positions are logged
+// and passed. It also stops at the first id that an open transaction may use, because readers wait there for later
+// events.
 //
-// Errors: [ErrInvalidInput]; [ErrDenied] naming the grant, without the right to a sequence; [ErrBusy] where somebody else held
-// events of an outbox; the others were trimmed all the same.
-// Transaction: one for each outbox; in a caller's transaction it keeps the rows of their floors locked. The commit does
-// not wait for the disk, since what it deletes would be found again. Emits nothing. Safe to repeat and to run in any
-// number of processes.
+// Errors: [ErrInvalidInput]; [ErrDenied] naming the grant if the right to a sequence is missing; [ErrBusy] if events of
+// an outbox were locked; the other outboxes were trimmed. Transaction: one per outbox; a caller's transaction keeps the
+// floors' rows locked. The commit does not wait for the disk, since lost deletions are repeated. Emits nothing. Safe to
+// repeat and to run in any number of processes.
 func (m Maintenance) TrimOutboxes(ctx context.Context, batch int) (int, error) {
 	const op = "trim outboxes"
 	if err := checkBatch(batch); err != nil {
@@ -97,13 +98,13 @@ func (m Maintenance) TrimOutboxes(ctx context.Context, batch int) (int, error) {
 	return total, busy
 }
 
-// trimmedOutbox can be trimmed.
+// trimmedOutbox is an outbox that can be trimmed.
 type trimmedOutbox struct {
 	name string
 	trim func(ctx context.Context, conn db.DBTX, p db.TrimCompletionEventsParams) (db.TrimCompletionEventsRow, error)
 }
 
-// outboxes returns them in the order in which their floors are locked.
+// trimmedOutboxes returns the outboxes in the order in which their floors are locked.
 func (e *Engine) trimmedOutboxes() []trimmedOutbox {
 	return []trimmedOutbox{
 		{"completion", e.q.TrimCompletionEvents},
@@ -125,10 +126,10 @@ func (e *Engine) trimmedOutboxes() []trimmedOutbox {
 // trim deletes at most limit events of an outbox, up to an id, that are older than beforeMs.
 func (e *Engine) trim(ctx context.Context, op string, o trimmedOutbox, beforeMs, upTo int64, limit int) (int, error) {
 	params := db.TrimCompletionEventsParams{PageSize: int32(limit), BeforeMs: beforeMs, UpToEventID: upTo, NowMs: e.nowMs()}
-	if e.tx == nil { // what a caller's transaction deletes may come back
+	if e.tx == nil { // deletions of a caller's transaction may be rolled back
 		params.AfterEventID = e.trimmed.get(o.name)
 	}
-	if upTo <= params.AfterEventID { // nothing stands between
+	if upTo <= params.AfterEventID { // there is nothing between them
 		return 0, nil
 	}
 	done, err := e.deleteAlone(ctx)

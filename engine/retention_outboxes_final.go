@@ -10,16 +10,17 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 )
 
-// Readers of an outbox wait at an id that is missing while a transaction that may have taken it is open. What was committed
-// behind it by others they have not been handed yet, however old it has become. So trimming goes up to an id only below
-// which nothing is open any more. As for readers, the lock table tells: the position of the sequence is read first, then
-// who may have written; once all of those have ended, every id up to that position is final.
+// Readers of an outbox wait at a missing id while a transaction that may have taken it is open. Until then they don't
+// receive later events of other transactions, however old these are. So trimming stops at the first id that may still
+// be open. The lock table shows that, as for readers: first read the position of the sequence, then the possible
+// writers. When all of those have ended, every id up to that position is final.
 
-// finality is, of one outbox, the id up to which nothing is open, and the next one, which the writers may still be below.
+// finality has, for one outbox, the id below which nothing is open, and the next position, which writers may still be
+// below.
 type finality struct {
 	upTo    int64
 	next    int64
-	writers map[string]bool // nil: there is no next
+	writers map[string]bool // nil if there is no next position
 }
 
 // finalities are those of the four outboxes.
@@ -28,11 +29,11 @@ type finalities struct {
 	of map[string]finality
 }
 
-// writersPauses are between the looks at writers that have not ended yet. Most do within one commit.
+// writersPauses are the pauses between checks for open writers. Most end within one commit.
 var writersPauses = [...]time.Duration{2 * time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond}
 
-// finalEvents returns the ids up to which nothing is open in the outboxes, as far as is known. Where writers have not ended
-// after a moment it is what was known before, and the next call asks for the same writers.
+// finalEvents returns the ids below which nothing is open in the outboxes, as far as known. If writers have not ended
+// after a moment, it returns the previous ids, and the next call checks the same writers.
 func (e *Engine) finalEvents(ctx context.Context) (map[string]int64, error) {
 	positions, err := e.q.ListOutboxPositions(ctx, e.reader())
 	if err != nil {
@@ -63,7 +64,7 @@ func (e *Engine) finalEvents(ctx context.Context) (map[string]int64, error) {
 			now[name] = f.settle(writers[name])
 			open = open || now[name].writers != nil
 		}
-		if !open || look == len(writersPauses) || e.tx != nil { // a caller's transaction is not to be held up
+		if !open || look == len(writersPauses) || e.tx != nil { // don't delay a caller's transaction
 			break
 		}
 		select {
@@ -75,8 +76,8 @@ func (e *Engine) finalEvents(ctx context.Context) (map[string]int64, error) {
 	return e.trimmed.final.keep(now), nil
 }
 
-// begin returns what is known, and asks for the writers of now where nobody is waited for. A sequence that has stepped
-// back, by a crash or a restore, may give out ids again that were final.
+// begin returns the known positions, and records the present writers for outboxes that wait for none. A sequence that
+// went back, after a crash or a restore, may assign ids again that were final.
 func (p *finalities) begin(current map[string]int64, writers map[string][]db.ListOutboxesWritersRow) map[string]finality {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,8 +101,8 @@ func (p *finalities) begin(current map[string]int64, writers map[string][]db.Lis
 	return begun
 }
 
-// settle returns f with its next id as final when none of its writers is among those of now. One that is prepared may be
-// any of them: it has another name then.
+// settle returns f with its next id as final if none of its writers is among the present ones. A prepared transaction
+// has another name, so it may be any of them.
 func (f finality) settle(now []db.ListOutboxesWritersRow) finality {
 	if f.writers == nil {
 		return f

@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// retentionMs is a retention in milliseconds, rounded up.
+// retentionMs returns a retention in milliseconds, rounded up.
 func retentionMs(d time.Duration) int64 {
 	if d == policy.KeepForever {
 		return forever
@@ -37,16 +37,16 @@ func checkRetention(field string, d time.Duration) error {
 	}
 }
 
-// shortestPeriod is the shortest retention of a policy that this process has registered, in milliseconds; 0: none.
-// Ends are looked at that early, whatever else says how long executions are kept.
+// shortestPeriod is the shortest retention of a policy that this process has registered, in milliseconds; 0 if none.
+// Ends are first examined after that time, however long executions are kept.
 type shortestPeriod struct{ ms atomic.Int64 }
 
-// missing returns the period that has to be registered before creations are, or 0.
+// missing returns the period to register before the creations, or 0.
 func (p *shortestPeriod) missing(creations []creation) int64 {
 	return p.missingBelow(shortestOf(creations))
 }
 
-// shortestOf is the shortest retention that policies of creations name.
+// shortestOf returns the shortest retention in the policies of creations.
 func shortestOf(creations []creation) int64 {
 	shortest := int64(forever)
 	for i := range creations {
@@ -57,8 +57,8 @@ func shortestOf(creations []creation) int64 {
 	return shortest
 }
 
-// missingBelow returns the period that has to be registered for a retention, or 0: rounded up to four significant bits, so
-// that few are ever stored.
+// missingBelow returns the period to register for a retention, or 0. It is rounded up to four significant bits, so that
+// only few are stored.
 func (p *shortestPeriod) missingBelow(shortest int64) int64 {
 	if shortest == forever {
 		return 0
@@ -74,7 +74,7 @@ func (p *shortestPeriod) missingBelow(shortest int64) int64 {
 	return shortest
 }
 
-// remember notes what was registered and committed.
+// remember records a registered period after the commit.
 func (p *shortestPeriod) remember(ms int64) {
 	for known := p.ms.Load(); ms != 0 && (known == 0 || ms < known); known = p.ms.Load() {
 		if p.ms.CompareAndSwap(known, ms) {
@@ -83,13 +83,12 @@ func (p *shortestPeriod) remember(ms int64) {
 	}
 }
 
-// SetLaneRetention sets how long executions of a lane are kept after they have ended, where their policy does not say it:
-// at least [policy.MinRetention], or [policy.KeepForever]. 0 takes it back: [Config.Retention] holds again. It is
-// stored, holds for all processes, and for executions that have ended before. A shorter one lets [Maintenance.Retain] begin anew with the oldest
-// end whose event is still stored, so that what is due now is soon deleted; what is older, the sweep of
-// [Maintenance.RepairQueue] meets in its time.
+// SetLaneRetention sets how long ended executions of a lane are kept unless their policies say otherwise: at least
+// [policy.MinRetention], or [policy.KeepForever]. 0 resets it to [Config.Retention]. It is stored, and applies to all
+// processes and to executions that have already ended. After a reduction [Maintenance.Retain] restarts with the oldest
+// end whose event is still stored; the sweep of [Maintenance.RepairQueue] finds older executions later.
 //
-// Errors: [ErrInvalidInput]; [ErrContention]. Transaction: one; it waits for a batch of retention. Safe to repeat.
+// Errors: [ErrInvalidInput]; [ErrContention]. Transaction: one; waits for a running batch of retention. Safe to repeat.
 func (o Operator) SetLaneRetention(ctx context.Context, lane id.LaneID, keep time.Duration) error {
 	const op = "set lane retention"
 	e := o.e
@@ -131,51 +130,51 @@ func (o Operator) SetLaneRetention(ctx context.Context, lane id.LaneID, keep tim
 	return err
 }
 
-// RetentionStatus tells how far retention has come.
+// RetentionStatus is the progress of retention.
 type RetentionStatus struct {
-	// LookAfter is how long after its end an execution is first looked at: the shortest time for which any is kept, and
-	// no longer than events are. What is kept for longer waits for its time.
+	// LookAfter is how long after its end an execution is first examined: the shortest retention of any execution, and
+	// at most that of events. Executions with longer retentions then wait for their time.
 	LookAfter time.Duration
 
-	// NextEnd is when the execution ended that is looked at next; zero: every end has been looked at. Behind is how much
-	// later than it should have been that will be; 0: on time.
+	// NextEnd is the end of the next execution to examine; zero if all were examined. Behind is how late that is; 0 if
+	// on time.
 	NextEnd time.Time
 	Behind  time.Duration
 
-	// Waiting is how many executions were looked at and wait for their time, or for what needs them; NextDue is when the
-	// next of them is looked at again.
+	// Waiting is how many executions were examined and wait for their time, or until they are no longer needed. NextDue
+	// is the time of the next check.
 	Waiting int64
 	NextDue time.Time
 
-	// Deleted is how many executions, and FlowsDeleted how many flows were deleted so far; DeletedLately the executions
-	// of the last full minute.
+	// Deleted and FlowsDeleted count all executions and flows deleted so far, and DeletedLately the executions of the
+	// last full minute.
 	Deleted       int64
 	DeletedLately int64
 	FlowsDeleted  int64
 
-	// Lanes are those with a retention of their own, by name, at most [MaxPage].
+	// Lanes are the lanes with their own retention, by name, at most [MaxPage].
 	Lanes []LaneRetention
 
 	// Outboxes are the four kinds of events: completion, lease, operator, signal.
 	Outboxes []OutboxStatus
 }
 
-// LaneRetention is how long executions of a lane are kept.
+// LaneRetention is how long ended executions of a lane are kept.
 type LaneRetention struct {
 	Lane id.LaneID
 	Keep time.Duration // or [policy.KeepForever]
 }
 
-// OutboxStatus tells how far an outbox has been trimmed.
+// OutboxStatus is the progress of trimming an outbox.
 type OutboxStatus struct {
 	Outbox string
-	Floor  int64     // the greatest id that was deleted; 0: none
-	Oldest time.Time // of what is stored; zero: nothing is
+	Floor  int64     // the greatest deleted id; 0 if none
+	Oldest time.Time // the oldest stored event; zero if there is none
 }
 
-// Retention tells how far retention has come, in all processes together, by this engine's defaults.
+// Retention returns the progress of retention in all processes, with this engine's defaults.
 //
-// Three statements; locks nothing.
+// Three statements; takes no locks.
 func (o Operator) Retention(ctx context.Context) (RetentionStatus, error) {
 	const op = "read retention"
 	e := o.e
@@ -208,7 +207,7 @@ func (o Operator) Retention(ctx context.Context) (RetentionStatus, error) {
 	return status, nil
 }
 
-// instantOf reads a time that may be missing, as 0.
+// instantOf converts a time in milliseconds; 0 means that there is none.
 func instantOf(ms int64) time.Time {
 	if ms == 0 {
 		return time.Time{}

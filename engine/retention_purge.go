@@ -14,26 +14,26 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// purging is a transaction that deletes flows that are over.
+// purging is a transaction that deletes finished flows.
 type purging struct {
 	*retaining
-	swept   bool // the sweep comes past them again
-	careful bool // some of what belongs to them may be held
+	swept   bool // the sweep will examine the flows again
+	careful bool // some of their rows may be locked
 
 	acted   int
-	purged  int64     // flows
+	purged  int64     // number of flows
 	left    []flowRow // for the next transaction
-	dropped int64     // members
+	dropped int64     // number of members
 }
 
-// dueFlow is a flow to be deleted.
+// dueFlow is a flow to delete.
 type dueFlow struct {
 	db.ReadPurgeableRow
-	members executionArrays // those that go now; locked
-	whole   bool            // these are all
+	members executionArrays // locked members to delete now
+	whole   bool            // these are all members
 }
 
-// run deletes what is over of the flows that find returns.
+// run deletes the finished ones among the flows that find returns.
 func (p *purging) run(ctx context.Context, tx *txn, find func(*txn, int64) ([]flowRow, error)) error {
 	if held, err := p.begin(ctx, tx); err != nil || !held {
 		return err
@@ -63,7 +63,7 @@ func (p *purging) run(ctx context.Context, tx *txn, find func(*txn, int64) ([]fl
 	if err := p.dropDue(ctx, tx, due, used); err != nil {
 		return err
 	}
-	for _, row := range p.left { // should this process end before the next transaction
+	for _, row := range p.left { // in case this process ends before the next transaction
 		p.comeBackAt(p.nowMs+comeBackSoon.Milliseconds(), row.partition, row.flow)
 	}
 	if p.acted = int(p.purged); !p.swept {
@@ -78,15 +78,15 @@ func (p *purging) run(ctx context.Context, tx *txn, find func(*txn, int64) ([]fl
 	return pgtx.InOneTrip(ctx, tx, steps...)
 }
 
-// comeBackAt sets a timer for a flow that is not to be deleted yet.
+// comeBackAt sets a timer for a flow that can't be deleted yet.
 func (p *purging) comeBackAt(dueMs int64, partition int16, flow id.FlowID) {
 	if !p.swept {
 		p.timers.add(p.nowMs, dueMs, partition, pgUUID(flow))
 	}
 }
 
-// hold locks those of the flows that are over, and returns them in lock order. It looks at them before, so that a flow
-// that is alive is not held up.
+// hold locks the finished flows, and returns them in lock order. It checks them before, so that it does not block live
+// flows.
 func (p *purging) hold(ctx context.Context, tx *txn, flows *flowSet) ([]dueFlow, error) {
 	over, err := p.over(ctx, tx, flows)
 	if err != nil || over.empty() {
@@ -123,13 +123,13 @@ func (p *purging) hold(ctx context.Context, tx *txn, flows *flowSet) ([]dueFlow,
 	return due, nil
 }
 
-// over returns those of the flows that look as if they were over.
+// over returns the flows that seem to be finished.
 func (p *purging) over(ctx context.Context, tx *txn, flows *flowSet) (*flowSet, error) {
 	over := newFlowSet(p.cfg.Partitions)
 	return over, p.judge(ctx, tx, flows, func(row db.ReadPurgeableRow) { over.add(row.FlowID) })
 }
 
-// judge calls yield for those of the flows that are over, and sets timers for the others.
+// judge calls yield for each finished flow, and sets timers for the others.
 func (p *purging) judge(ctx context.Context, tx *txn, flows *flowSet, yield func(db.ReadPurgeableRow)) error {
 	if flows.empty() {
 		return nil
@@ -141,7 +141,7 @@ func (p *purging) judge(ctx context.Context, tx *txn, flows *flowSet, yield func
 	for _, row := range rows {
 		dueMs := row.ChangedAtMs + min(row.RetentionMs, forever-max(row.ChangedAtMs, 0))
 		switch {
-		case dueMs == forever: // nothing but a look at all flows finds it again
+		case dueMs == forever: // only a sweep of all flows finds it again
 		case row.InUse, row.Unfinished && dueMs <= p.nowMs:
 			p.comeBackAt(p.nowMs+comeBackIn(p.nowMs-row.ChangedAtMs).Milliseconds(), row.PartitionKey, row.FlowID)
 		case dueMs > p.nowMs:
@@ -153,8 +153,8 @@ func (p *purging) judge(ctx context.Context, tx *txn, flows *flowSet, yield func
 	return err
 }
 
-// takeEndedMembers locks the members of flows, as many as a transaction deletes, and returns the flows of which it could lock
-// those that it wanted. The first flow may have more members than that.
+// takeEndedMembers locks members of flows, as many as a transaction deletes, and returns the flows whose members it
+// could lock. The first flow may have more members than that.
 func (p *purging) takeEndedMembers(ctx context.Context, tx *txn, due []dueFlow) ([]dueFlow, error) {
 	var params db.TakeEndedMembersParams
 	room := int64(maxPurgedMembers)
@@ -197,8 +197,8 @@ func (p *purging) takeEndedMembers(ctx context.Context, tx *txn, due []dueFlow) 
 	return taken, nil
 }
 
-// dropDue deletes flows. Where it meets a lock that no statement can skip, and is careful, it deletes each half for itself, so
-// that only what is held is left.
+// dropDue deletes flows. If careful and it meets a lock that no statement can skip, it deletes each half separately, so
+// that only locked ones are left.
 func (p *purging) dropDue(ctx context.Context, tx *txn, due []dueFlow, used db.GetRetainedTablesRow) error {
 	if len(due) == 0 {
 		return nil
@@ -225,7 +225,7 @@ func (p *purging) dropDue(ctx context.Context, tx *txn, due []dueFlow, used db.G
 	return p.dropDue(ctx, tx, due[len(due)/2:], used)
 }
 
-// dropFlows deletes flows, or closes those of which members are left.
+// dropFlows deletes flows, or closes those with members left.
 func (p *purging) dropFlows(ctx context.Context, tx pgx.Tx, due []dueFlow, used db.GetRetainedTablesRow) error {
 	var members executionArrays
 	var partitions []int16
@@ -259,7 +259,7 @@ func (p *purging) dropFlows(ctx context.Context, tx pgx.Tx, due []dueFlow, used 
 	return nil
 }
 
-// flowSteps are the statements that delete flows without members, with all that belongs to them.
+// flowSteps returns the statements that delete flows without members, with all their data.
 func (p *purging) flowSteps(ctx context.Context, partitions []int16, ids []pgtype.UUID, purged *int64) []step {
 	return []step{
 		func(conn db.DBTX) error {

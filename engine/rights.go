@@ -10,22 +10,22 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/rights"
 )
 
-// Role is what a program does, as far as its rights in the database go. [Engine.Prepare] asks whether it has them, and
-// `ff migrate grants` prints them. Each role can also do what a reader can.
+// Role is a set of rights that a program needs in the database. [Engine.Prepare] checks them, and `ff migrate grants`
+// prints them. Each role includes the reader's rights.
 type Role string
 
 // The roles.
 const (
 	RoleReader   Role = Role(rights.Reader)   // reads executions, flows, lanes and events
 	RoleCreator  Role = Role(rights.Creator)  // creates executions and flows, and cancels them
-	RoleWorker   Role = Role(rights.Worker)   // claims and settles executions, and does the background work
-	RoleOperator Role = Role(rights.Operator) // does what [Operator] offers, and cancels
+	RoleWorker   Role = Role(rights.Worker)   // claims and settles executions, and runs the background work
+	RoleOperator Role = Role(rights.Operator) // calls [Operator]'s methods, and cancels
 )
 
-// DeniedError says which rights a role of the database lacks. Grants are the statements that give them; the owner of the
-// tables may run them.
+// DeniedError reports the rights that a database role lacks. Grants are the statements that grant them; the owner of
+// the tables can run them.
 type DeniedError struct {
-	User   string // the role of the database, as SQL has it
+	User   string // the database role, quoted for SQL
 	Grants []string
 }
 
@@ -33,10 +33,10 @@ func (e *DeniedError) Error() string {
 	return fmt.Sprintf("%v: %s lacks rights: run %s", ErrDenied, e.User, strings.Join(e.Grants, "; "))
 }
 
-// Unwrap gives [ErrDenied].
+// Unwrap returns [ErrDenied].
 func (e *DeniedError) Unwrap() error { return ErrDenied }
 
-// checkRights asks for all rights of roles at once.
+// checkRights checks all rights of roles at once.
 func (e *Engine) checkRights(ctx context.Context, roles []Role) error {
 	if len(roles) == 0 {
 		roles = []Role{RoleCreator, RoleWorker}

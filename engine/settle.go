@@ -10,24 +10,24 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// settling is what distinguishes the operations that end a lease: how a repetition is recognised and
-// answered, and what is written for those whose fence holds.
+// settling has the parts in which operations that end a lease differ: how to recognise and answer a repetition, and
+// which rows to write for items whose fence holds.
 type settling[R any] struct {
-	// repeated tells from the rows that this very call succeeded before.
+	// repeated reports whether the rows show that this very call succeeded before.
 	repeated func(n int, facts *leaseFacts) bool
-	// again is the answer to a repetition: from the rows, or, with nil, from the outcome of the first
+	// again returns the answer to a repetition: from the rows or, if facts is nil, from the result of the first
 	// occurrence in the same batch.
 	again   func(facts *leaseFacts, first R) R
 	refused func(error) R
 
-	// needsExclusive foresees from unlocked rows whether an item ends a member without success; nil: never.
+	// needsExclusive reports, from unlocked rows, whether an item will end a member without success; nil means never.
 	needsExclusive func(n int, row db.LockExecutionsRow) bool
 
-	// exclusive, where there is one: the shared locks of flows do not suffice any more. write has found that, and
-	// returned [errFlowLock].
+	// exclusive, if not nil, reports that shared locks of flows are not enough. write sets it and returns
+	// [errFlowLock].
 	exclusive *bool
 
-	// write settles batch.acting, fills their outcomes and returns what ended.
+	// write settles batch.acting, fills their results and returns the ended executions.
 	write func(tx *txn, batch *settlementBatch, outcomes []R) ([]endedExecution, error)
 }
 
@@ -36,28 +36,27 @@ type settlementBatch struct {
 	leases []Lease
 	rows   []db.LockExecutionsRow // zero for an execution that does not exist
 	facts  []*leaseFacts
-	busy   []bool // somebody else holds the item: its row and its facts decide nothing
+	busy   []bool // another transaction holds the item, so its row and facts decide nothing
 	acting []int  // items whose fence holds; each execution once
 	nowMs  int64
 }
 
 var (
-	// errFlowLock says that an operation found under its locks that it needs more of its flows' locks than
-	// it holds. It rolls back and starts again with them: a lock is never upgraded.
+	// errFlowLock means that an operation found under its locks that it needs more flow locks than it holds. It rolls
+	// back and starts again with them, because a lock is never upgraded.
 	errFlowLock = errors.New("needs the lock of a flow")
 
-	// errRefused says that items of a batch in a caller's transaction were refused. The savepoint is rolled back, so
+	// errRefused means that items of a batch in a caller's transaction were refused. The savepoint is rolled back, so
 	// that nothing stays locked for them, and the others start again.
 	errRefused = errors.New("items were refused")
 )
 
-// settle ends leases by locking first and judging each item alone, all in one transaction. The leases
-// are in lock order. Which flows are involved, and whether exclusively, is foreseen from unlocked rows
-// and checked under the locks.
+// settle ends leases in one transaction, by locking first and then judging each item. The leases are in lock order. It
+// predicts from unlocked rows which flows to lock, and whether exclusively, and checks that under the locks.
 //
-// An impatient engine refuses with [ErrBusy] what others hold, and settles the rest. It passes over executions,
-// attempts and flows; what depends on an item may be held too (a group, a downstream execution), and then the batch
-// is halved until that item is alone.
+// An impatient engine refuses locked items with [ErrBusy], and settles the rest. It skips locked executions, attempts
+// and flows. If a dependent is locked (a group or a downstream execution), it halves the batch until that item is
+// alone.
 func settle[R any](ctx context.Context, e *Engine, op string, leases []Lease, s settling[R]) ([]R, error) {
 	results := make([]R, len(leases))
 	items := make([]int, len(leases))
@@ -75,12 +74,12 @@ func (s settling[R]) settle(ctx context.Context, e *Engine, op string, leases []
 }
 
 // run settles items in a transaction and returns those whose fence held. In a caller's transaction it settles all of
-// them or none: [errRefused].
+// them or none, and returns [errRefused] in that case.
 func (s settling[R]) run(
 	ctx context.Context, e *Engine, tx *txn, leases []Lease, items []int, results []R,
 ) (accepted []int, err error) {
 	for _, n := range items {
-		var none R // of an earlier try, which was rolled back
+		var none R // discard an earlier try that was rolled back
 		results[n] = none
 	}
 	forecast, err := e.readRetryFacts(ctx, tx, arraysOf(leases, items))
@@ -165,7 +164,7 @@ var (
 	errBusyFlow = fmt.Errorf("the lock of the flow is %w", ErrBusy)
 )
 
-// readRetryFacts reads, without locks, the rows that the flow locks are foreseen from; by item from 0.
+// readRetryFacts reads, without locks, the rows that predict the flow locks; by item from 0.
 func (e *Engine) readRetryFacts(ctx context.Context, tx db.DBTX, arrays leaseArrays) (map[int]db.LockExecutionsRow, error) {
 	rows, err := e.q.ReadRetryFacts(ctx, tx, db.ReadRetryFactsParams{
 		PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
@@ -182,8 +181,9 @@ func (e *Engine) readRetryFacts(ctx context.Context, tx db.DBTX, arrays leaseArr
 	return facts, nil
 }
 
-// lockSettlement locks the executions, then the attempts, and reads what the fences are judged by after
-// both: a statement that waits for a lock sees everything else as it was before the wait. They share a round trip.
+// lockSettlement locks the executions, then the attempts, and then reads the values that the fences are judged by.
+// Reading must be last: a statement that waits for a lock sees all other rows as before the wait. All three share a
+// round trip.
 func (e *Engine) lockSettlement(ctx context.Context, tx *txn, leases []Lease, items []int) (*settlementBatch, error) {
 	batch := &settlementBatch{
 		leases: leases,
@@ -255,7 +255,7 @@ func (e *Engine) lockSettlement(ctx context.Context, tx *txn, leases []Lease, it
 	return batch, nil
 }
 
-// forgetSettled forgets the leases of items that a committed transaction settled or found lost.
+// forgetSettled removes the remembered leases of items that a committed transaction settled or found lost.
 func (e *Engine) forgetSettled(items []int, outcome func(i int) (Fence, error)) {
 	if e.tx != nil {
 		return
@@ -277,7 +277,7 @@ func leasesOf(order []int, lease func(int) Lease) []Lease {
 	return leases
 }
 
-// arraysOf renders some of the leases.
+// arraysOf converts some of the leases to arrays.
 func arraysOf(leases []Lease, items []int) leaseArrays {
 	arrays := newLeaseArrays(len(items))
 	for _, n := range items {

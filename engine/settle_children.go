@@ -9,29 +9,27 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// Waiting is what became of an execution whose holder waits for its upstreams.
+// Waiting is the result of waiting for upstreams.
 type Waiting string
 
-// What may become of it.
+// The results.
 const (
 	WaitingParked  Waiting = "parked"  // until its upstreams have ended
-	WaitingReady   Waiting = "ready"   // they have: any worker goes on with it
-	WaitingSkipped Waiting = "skipped" // they cannot satisfy it any more, and it has ended
+	WaitingReady   Waiting = "ready"   // they have ended: any worker can continue it
+	WaitingSkipped Waiting = "skipped" // they can't satisfy it any more, and it has ended
 )
 
-// WaitForChildren gives the attempt that l holds back, unfinished, until the executions that it depends on have ended as
-// its group asks. Then the same attempt goes on with the next claim. Where that has come already it may be claimed at
-// once, and where it cannot come any more the execution is skipped, with all that can no longer run because of it.
-//
-// What depends on nothing, as any execution outside a flow, waits until it is given something to depend on, is cancelled,
-// or its deadline passes.
+// WaitForChildren releases the attempt that l holds until the executions it depends on have ended as its group
+// requires. Then the same attempt continues with the next claim. If they already have, it is claimable at once. If they
+// no longer can, the execution is skipped, with all executions that can no longer run because of it. An execution
+// without dependencies waits until it gets one, is cancelled, or its deadline passes.
 //
 // Errors: those of [Engine.DelayExecution].
 //
-// Transaction: a constant number of statements, plus one round for each level of executions skipped. Locks the flow of a
-// member, shared, exclusively where it is skipped, the execution, its attempt, then its group, and waits for each up to
-// two seconds, three times; then [ErrContention]. Emits a lease event, and a completion event where it is skipped.
-// Repeating it after an unknown outcome is safe, save after [WaitingSkipped]: that is refused with [ErrStaleLease].
+// Transaction: a constant number of statements, plus one round per level of skipped executions. Locks a member's flow
+// (shared, or exclusively if it is skipped), the execution, its attempt, then its group; waits for each up to two
+// seconds, three times, then fails with [ErrContention]. Emits a lease event, and a completion event if it is skipped.
+// Safe to repeat after an unknown outcome, except after [WaitingSkipped], when it fails with [ErrStaleLease].
 func (e *Engine) WaitForChildren(ctx context.Context, l Lease) (Waiting, error) {
 	results, err := e.waitForChildren(ctx, []Lease{l})
 	if err != nil {
@@ -40,11 +38,11 @@ func (e *Engine) WaitForChildren(ctx context.Context, l Lease) (Waiting, error) 
 	return results[0].Value, results[0].Err
 }
 
-// WaitForChildrenEach is [Engine.WaitForChildren] for many leases, [MaxBatch] to a transaction. Outcomes stand in input
+// WaitForChildrenEach is [Engine.WaitForChildren] for many leases, [MaxBatch] per transaction. Outcomes are in input
 // order; a lost lease affects only its own. The error means that nothing happened.
 //
-// It waits for nobody: what somebody else holds, the execution, its attempt or group, the lock of its flow or what
-// depends on it, has the outcome [ErrBusy], and the caller repeats it.
+// It never waits for locks. If another transaction holds an execution, its attempt or group, its flow or a dependent,
+// the outcome is [ErrBusy]; repeat that item.
 func (e *Engine) WaitForChildrenEach(ctx context.Context, leases []Lease) ([]Outcome[Waiting], error) {
 	return e.impatient().waitForChildren(ctx, leases)
 }
@@ -117,8 +115,8 @@ func (e *Engine) waitForChildren(ctx context.Context, leases []Lease) ([]Outcome
 	})
 }
 
-// decideGroupsOf locks the groups of the members among the acting items, and then reads what each says. What cannot be
-// read is odd.
+// decideGroupsOf locks the groups of the members among the acting items, and then reads their decisions. odd has the
+// errors of unreadable groups.
 func (e *Engine) decideGroupsOf(
 	ctx context.Context, tx *txn, batch *settlementBatch,
 ) (decisions map[int]document.Decision, odd map[int]error, err error) {

@@ -15,24 +15,22 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// Completion is the success of one leased attempt. A nil Result means that there is none; an empty one
-// is stored as empty.
+// Completion is the success of one leased attempt. A nil Result means none; an empty one is stored as empty.
 type Completion struct {
 	Lease  Lease
 	Result []byte
 }
 
-// CompleteExecution ends the execution that l holds with success and stores its result. In the same
-// transaction the executions that depend on it are released, and the completion event is written.
+// CompleteExecution ends the execution that l holds with success and stores its result. The same transaction releases
+// its dependents and writes the completion event.
 //
-// Errors, in a [*LeaseError]: [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] and [ErrNotActive]:
-// nothing was written, and the caller discards the result. [ErrNotFound] when the execution or attempt is
-// gone; [ErrInvalidInput] for a result above the limit.
+// Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive]: nothing was
+// written; discard the result. [ErrNotFound] if the execution or attempt no longer exists; [ErrInvalidInput] for a
+// result above the limit; [ErrContention].
 //
-// Transaction: one statement for an execution outside a flow; inside one, a constant number, under the
-// flow's shared lock. Locks the execution, its attempt, then the edge groups and executions that depend
-// on it. Repeating it after an unknown outcome is safe: a completion that took effect answers success
-// again and writes nothing.
+// Transaction: one statement outside a flow; in a flow a constant number, under its shared lock. Locks the execution,
+// its attempt, then the edge groups and executions that depend on it. Safe to repeat after an unknown outcome: a
+// repetition succeeds and writes nothing.
 func (e *Engine) CompleteExecution(ctx context.Context, l Lease, result []byte) error {
 	outcomes, err := e.complete(ctx, []Completion{{Lease: l, Result: result}})
 	if err != nil {
@@ -41,12 +39,12 @@ func (e *Engine) CompleteExecution(ctx context.Context, l Lease, result []byte) 
 	return outcomes[0]
 }
 
-// CompleteExecutions is [Engine.CompleteExecution] for many leases at once, [MaxBatch] to a transaction.
-// Outcomes stand in input order, nil for success; a lost lease affects only its own. The same execution
-// twice: the first occurrence acts, the second is a repetition. The error means that nothing happened.
+// CompleteExecutions is [Engine.CompleteExecution] for many leases, [MaxBatch] per transaction. Outcomes are in input
+// order, nil for success; a lost lease affects only its own. If an execution is given twice, the second completion
+// counts as a repetition. The error means that nothing happened.
 //
-// It waits for nobody: what somebody else holds, the execution, its attempt, the lock of its flow or what depends on
-// it, has the outcome [ErrBusy], and the caller repeats it.
+// It never waits for locks. If another transaction holds an execution, its attempt, its flow or a dependent, the
+// outcome is [ErrBusy]; repeat that item.
 func (e *Engine) CompleteExecutions(ctx context.Context, completions []Completion) ([]error, error) {
 	return e.impatient().complete(ctx, completions)
 }
@@ -74,8 +72,8 @@ func (e *Engine) complete(ctx context.Context, completions []Completion) ([]erro
 	return outcomes, nil
 }
 
-// completeAndClaim completes, then claims, in one transaction where both fast paths serve; else one
-// after the other. An error without outcomes: neither happened. With outcomes: nothing was claimed.
+// completeAndClaim completes, then claims, in one transaction if both fast paths apply; otherwise one after the other.
+// After an error without outcomes, neither happened. After an error with outcomes, nothing was claimed.
 func (e *Engine) completeAndClaim(
 	ctx context.Context, completions []Completion, spec ClaimSpec, after []scan.Position, n int,
 ) ([]error, []Claimed, Halt, error) {
@@ -116,7 +114,7 @@ func (e *Engine) completeAndClaim(
 	return outcomes, claimed, halt, err
 }
 
-// checkCompletions returns the errors of those that are invalid, and the indexes of the others.
+// checkCompletions returns the errors of invalid completions, and the indexes of the others.
 func (e *Engine) checkCompletions(completions []Completion) (outcomes []error, valid []int) {
 	outcomes = make([]error, len(completions))
 	valid = make([]int, 0, len(completions))
@@ -135,7 +133,7 @@ func (e *Engine) checkCompletion(c Completion) error {
 	return e.checkLease(c.Lease)
 }
 
-// resultSize tells how many bytes the result of a completion has.
+// resultSize returns a function for the size of a completion's result in bytes.
 func resultSize(completions []Completion) func(int) int {
 	return func(i int) int { return len(completions[i].Result) }
 }
@@ -144,7 +142,7 @@ func completionLease(completions []Completion) func(int) *Lease {
 	return func(i int) *Lease { return &completions[i].Lease }
 }
 
-// chunkByFlows cuts indexes into runs of at most MaxBatch items, maxStatementBytes and maxFlowsPerTx flows.
+// chunkByFlows splits indexes into runs of at most MaxBatch items, maxStatementBytes and maxFlowsPerTx flows.
 func chunkByFlows(indexes []int, flowOf func(int) *id.FlowID, size func(int) int) [][]int {
 	var chunks [][]int
 	for _, run := range bySize(indexes, MaxBatch, size) {
@@ -176,7 +174,7 @@ func chunkRunByFlows(indexes []int, flowOf func(int) *id.FlowID) [][]int {
 	return chunks
 }
 
-// completeChunk completes by one guarded statement what that serves, and the rest by locking first.
+// completeChunk completes as many items as possible by one guarded statement, and the rest by locking first.
 func (e *Engine) completeChunk(
 	ctx context.Context, op string, all []Completion, of []*id.FlowID, chunk []int, outcomes []error,
 ) error {
@@ -184,7 +182,7 @@ func (e *Engine) completeChunk(
 	var err error
 	switch {
 	case e.tx != nil && e.runner.IsImpatient():
-		// The statement waits for rows, as long as the caller's transaction allows.
+		// The statement waits for rows as long as the caller's transaction allows.
 		err = errFellThrough
 	case c.flows.empty():
 		_, err = inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (struct{}, error) {
@@ -203,13 +201,13 @@ func (e *Engine) completeChunk(
 	return c.finish(ctx, op, outcomes)
 }
 
-// A completing is the fast path of a completion: what it is sent, and its answer.
+// A completing is the fast path of a completion: its parameters and its answer.
 type completing struct {
 	e     *Engine
 	all   []Completion
-	of    []*id.FlowID // by completion, where known
+	of    []*id.FlowID // by completion, if known
 	order []int        // sorted by lease
-	first []int        // the first occurrence of each execution: what is sent
+	first []int        // the first occurrence of each execution, which is sent
 	flows *flowSet
 
 	params db.CompleteExecutionsParams
@@ -255,7 +253,7 @@ func (c *completing) run(ctx context.Context, conn db.DBTX, due *notifications) 
 		due.completions()
 	}
 	if err == nil && c.e.tx != nil && len(c.rows) < len(c.first) {
-		// What is refused leaves no lock behind in the caller's transaction.
+		// A refused item must leave no lock behind in the caller's transaction.
 		return errFellThrough
 	}
 	return err
@@ -274,7 +272,7 @@ func (c *completing) runOne(ctx context.Context, conn db.DBTX) ([]db.CompleteExe
 	return rows, err
 }
 
-// finish takes note of what the statement completed, once it is committed, and settles the rest by locking first.
+// finish records the statement's completions after the commit, and settles the rest by locking first.
 func (c *completing) finish(ctx context.Context, op string, outcomes []error) error {
 	done := make(map[int]bool, len(c.rows))
 	for _, row := range c.rows {
@@ -305,7 +303,7 @@ func (c *completing) finish(ctx context.Context, op string, outcomes []error) er
 	return nil
 }
 
-// completeMembers completes leases, members of flows among them, and resolves what depends on these.
+// completeMembers completes leases, including those of flow members, and resolves their dependents.
 func (e *Engine) completeMembers(ctx context.Context, tx *txn, c *completing) error {
 	var members flowMemberArrays
 	for _, i := range c.first {
@@ -337,15 +335,15 @@ func (e *Engine) completeMembers(ctx context.Context, tx *txn, c *completing) er
 	if err != nil {
 		return err
 	}
-	// The statement recorded those that it completed, as dispatched.
+	// The statement recorded its completions as dispatched.
 	if slices.ContainsFunc(all[:len(ended)], func(x endedExecution) bool { return x.left }) {
 		return errFellThrough
 	}
 	return e.record(ctx, tx, all[len(ended):], nowMs)
 }
 
-// completeSlowly locks the rows first and judges each alone: the form for whatever the fast path
-// does not serve, and the one that names the reason of a refusal.
+// completeSlowly locks the rows first and judges each. It handles the items that the fast path can't, and finds the
+// reasons of refusals.
 func (e *Engine) completeSlowly(ctx context.Context, op string, all []Completion, order []int, outcomes []error) error {
 	settled, err := settle(ctx, e, op, leasesOf(order, func(i int) Lease { return all[i].Lease }), settling[error]{
 		repeated: func(_ int, f *leaseFacts) bool { return f.AttemptOutcome == "success" },

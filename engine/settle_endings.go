@@ -9,27 +9,27 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// ending is a set of executions that end without success, all in one way.
+// ending is a set of executions that end without success, with the same outcome.
 type ending struct {
 	outcome state.TerminalOutcome
 	params  db.EndUnsuccessfulParams
 }
 
-// endingAttempt is one of them, with the attempt it ends with.
+// endingAttempt is an execution of an ending, with the attempt it ends with.
 type endingAttempt struct {
 	execution  id.ExecutionID
 	index      int32 // or neverAttempted, lastAttemptFinished
-	epoch      int64 // the raised one; 0 leaves it, for a holder that ends its own attempt
+	epoch      int64 // the raised epoch; 0 keeps the old one, if a holder ends its own attempt
 	leaseID    string
 	instance   string
-	leaseEvent string // "" where no lease is lost
+	leaseEvent string // "" if no lease is lost
 	reason     string
 	category   string
 	class      policy.Class
 	detail     string
 }
 
-// What stands for the index of an attempt where none is to be ended.
+// Values of an attempt's index if there is no attempt to end.
 const (
 	neverAttempted      = -1
 	lastAttemptFinished = -2
@@ -60,7 +60,7 @@ func (s *ending) add(a endingAttempt) {
 
 func (s *ending) len() int { return len(s.params.ExecutionIDs) }
 
-// endUnsuccessful writes an ending and returns what ended, for [Engine.resolveAndRecord].
+// endUnsuccessful writes an ending and returns the ended executions for [Engine.resolveAndRecord].
 func (e *Engine) endUnsuccessful(ctx context.Context, tx *txn, s *ending) ([]endedExecution, error) {
 	if s.len() == 0 {
 		return nil, nil
@@ -82,7 +82,7 @@ func (e *Engine) endUnsuccessful(ctx context.Context, tx *txn, s *ending) ([]end
 	return ended, nil
 }
 
-// endByJob ends executions that a background job found to be over.
+// endByJob ends executions for a background job.
 func (e *Engine) endByJob(ctx context.Context, tx *txn, s *ending) error {
 	ended, err := e.endUnsuccessful(ctx, tx, s)
 	if err != nil {
@@ -91,8 +91,8 @@ func (e *Engine) endByJob(ctx context.Context, tx *txn, s *ending) error {
 	return e.discardAndResolve(ctx, tx, ended, s.params.NowMs)
 }
 
-// discardAndResolve does what follows when others than their holders end executions: whatever could still act on them is
-// removed, and their dependents are resolved.
+// discardAndResolve applies the consequences of ends that are not their holders' calls: it removes everything that
+// could still act on the executions, and resolves their dependents.
 func (e *Engine) discardAndResolve(ctx context.Context, tx *txn, ended []endedExecution, nowMs int64) error {
 	if len(ended) == 0 {
 		return nil
@@ -109,7 +109,7 @@ func (e *Engine) discardAndResolve(ctx context.Context, tx *txn, ended []endedEx
 	return e.resolveAndRecord(ctx, tx, ended, nowMs)
 }
 
-// retries is a set of failed attempts that are followed by another one.
+// retries is a set of failed attempts that will be retried.
 type retries struct {
 	params db.ScheduleRetriesParams
 }
@@ -135,7 +135,7 @@ func (s *retries) add(a endingAttempt, retryAtMs int64) {
 
 func (s *retries) len() int { return len(s.params.ExecutionIDs) }
 
-// scheduleRetries writes retries; those that wait give their quota slots back.
+// scheduleRetries writes retries. Those that wait release their quota slots.
 func (e *Engine) scheduleRetries(ctx context.Context, tx *txn, s *retries) error {
 	if s.len() == 0 {
 		return nil

@@ -18,14 +18,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// MaxFailureMessage is the longest failure message, category or detail in bytes.
+// MaxFailureMessage is the longest failure message, category or detail, in bytes.
 const MaxFailureMessage = 64 << 10
 
-// Failure says why an attempt failed. Class decides whether it may be retried at all (default
-// [policy.Transient]); Category is matched against the categories of [policy.Retry] (default: the class).
+// Failure describes why an attempt failed. Class decides whether it may be retried at all (default [policy.Transient]).
+// Category is matched against the categories of [policy.Retry] (default: the class).
 //
-// Detail is further text for the person who looks for the cause, as the stack of a panic. It is kept with the attempt
-// alone, and only reads of attempts return it; Message stands in an [EndedError] and in lists too.
+// Detail is further text for debugging, such as the stack of a panic. It is only stored with the attempt and returned
+// by reads of attempts; Message also appears in [EndedError] and listings.
 type Failure struct {
 	Message  string
 	Class    policy.Class
@@ -39,27 +39,25 @@ type AttemptFailure struct {
 	Failure Failure
 }
 
-// Failed is what became of a failed execution: it is retried at RetryAt as attempt NextAttempt, or it
-// has ended.
+// Failed is the result of a failure: either a retry at RetryAt as attempt NextAttempt, or the end of the execution.
 type Failed struct {
 	Retry       bool
 	RetryAt     time.Time
 	NextAttempt int
 }
 
-// FailExecution ends the attempt that l holds as failed. The execution's retry policy decides whether another attempt
-// follows, or the default of [policy.Execution] if it has none. If none follows, the execution ends as failed, and in the
-// same transaction whatever can no longer run because of it is skipped.
+// FailExecution ends the attempt that l holds as failed. The execution's retry policy, or the default of
+// [policy.Execution], decides whether another attempt follows. If not, the execution ends as failed, and the same
+// transaction skips executions that can no longer run. Characters that the database's encoding lacks are stored as
+// escapes.
 //
-// Errors, in a [*LeaseError]: [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] and [ErrNotActive]:
-// nothing was written, and the caller has nothing more to do. [ErrNotFound] when the execution or attempt
-// is gone; [ErrInvalidInput] for a message that cannot be stored.
+// Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive]: nothing was
+// written, and there is nothing left to do. [ErrNotFound] if the execution or attempt no longer exists;
+// [ErrInvalidInput] for a message that can't be stored.
 //
-// Transaction: a constant number of statements, plus one round for each level of executions skipped.
-// Locks, where it ends a member of a flow, the flow exclusively; then the execution and its attempt. It waits for
-// each up to two seconds, three times; then [ErrContention].
-// Repeating it after an unknown outcome is safe: it answers as the call that took effect did. A character that the
-// database's encoding lacks is stored as an escape.
+// Transaction: a constant number of statements, plus one round per level of skipped executions. Locks the flow of a
+// member that ends exclusively, then the execution and its attempt; waits for each up to two seconds, three times, then
+// fails with [ErrContention]. Safe to repeat after an unknown outcome: a repetition returns the first result.
 func (e *Engine) FailExecution(ctx context.Context, l Lease, f Failure) (Failed, error) {
 	results, err := e.fail(ctx, []AttemptFailure{{Lease: l, Failure: f}})
 	if err != nil {
@@ -68,10 +66,11 @@ func (e *Engine) FailExecution(ctx context.Context, l Lease, f Failure) (Failed,
 	return results[0].Value, results[0].Err
 }
 
-// FailExecutions is [Engine.FailExecution] for many leases, [MaxBatch] to a transaction. Outcomes stand
-// in input order; a lost lease affects only its own. The error means that nothing happened.
+// FailExecutions is [Engine.FailExecution] for many leases, [MaxBatch] per transaction. Outcomes are in input order; a
+// lost lease affects only its own. The error means that nothing happened.
 //
-// It waits for nobody: what somebody else holds has the outcome [ErrBusy], and the caller repeats it.
+// It never waits for locks. If another transaction holds a row that an item needs, its outcome is [ErrBusy]; repeat
+// that item.
 func (e *Engine) FailExecutions(ctx context.Context, failures []AttemptFailure) ([]Outcome[Failed], error) {
 	return e.impatient().fail(ctx, failures)
 }
@@ -116,8 +115,8 @@ func isUntranslatable(err error) bool {
 	return false
 }
 
-// inASCII writes f with escapes instead of characters that a server may not be able to store: otherwise the failure would
-// be refused for ever, and its attempt would never end.
+// inASCII replaces characters that a server may not be able to store by escapes. Otherwise the failure would be refused
+// forever, and its attempt would never end.
 func (f Failure) inASCII() Failure {
 	for _, text := range []*string{&f.Message, &f.Category, &f.Detail} {
 		var b strings.Builder
@@ -171,7 +170,7 @@ func (e *Engine) failChunk(ctx context.Context, op string, all []AttemptFailure,
 				return true
 			case "failed":
 				return isTerminalPhase(f.LifecyclePhase)
-			case "failure": // another program's, whichever it decided
+			case "failure": // another program's, either retried or ended
 				return true
 			}
 			return false
@@ -204,7 +203,7 @@ func (e *Engine) failChunk(ctx context.Context, op string, all []AttemptFailure,
 	return nil
 }
 
-// failedBefore is the answer to a failure that was recorded already.
+// failedBefore returns the answer to a failure that was already recorded.
 func (f *leaseFacts) failedBefore() Failed {
 	if f.AttemptOutcome == "failed" || f.AttemptOutcome == "failure" && isTerminalPhase(f.LifecyclePhase) {
 		return Failed{}
@@ -221,8 +220,8 @@ func (f *leaseFacts) failedBefore() Failed {
 
 func isTerminalPhase(stored string) bool { return stored == "terminal" || stored == "cancelled" }
 
-// retryDecision says whether a failure is retried, and after how many milliseconds, by the stored policy of its
-// execution. One without a retry policy has [document.RetryWhenAbsent], whichever program created it.
+// retryDecision returns whether a failure is retried, and after how many milliseconds, by the stored policy of its
+// execution. Without a retry policy it uses [document.RetryWhenAbsent], whichever program created the execution.
 func retryDecision(policyDocument []byte, retryCount int32, rawRetryCount string, f Failure) (retry bool, pause int64) {
 	rules, ok := storedRetryPolicy(policyDocument)
 	if !ok {
@@ -232,8 +231,7 @@ func retryDecision(policyDocument []byte, retryCount int32, rawRetryCount string
 	return rules.Retries(f.class(), f.category(), retries), rules.PauseMs(retries, rand.Float64())
 }
 
-// usedRetries is how many retries were scheduled: the column of this library, or the key of another
-// program, whichever is more.
+// usedRetries returns how many retries were scheduled: the larger of this library's column and the other program's key.
 func usedRetries(column int32, raw string) int {
 	n, err := strconv.ParseUint(raw, 10, 31)
 	if err != nil {
@@ -242,8 +240,8 @@ func usedRetries(column int32, raw string) int {
 	return max(int(column), int(n))
 }
 
-// storedRetryPolicy reads the retry policy of an execution's stored policy, leniently: other programs
-// store some of them. false: there is none.
+// storedRetryPolicy reads the retry policy of an execution's stored policy. It is lenient, because other programs store
+// some of them. It returns false if there is none.
 func storedRetryPolicy(policyDocument []byte) (document.Retry, bool) {
 	var stored struct {
 		Retry json.RawMessage `json:"retry_policy"`

@@ -9,24 +9,24 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// Delay is when the attempt of a lease goes on, which its holder gives back unfinished: at an instant, or a while after
-// the call, by the database's clock. Neither, or what is over: at once.
+// Delay releases a lease and sets when its attempt continues: at a time, or after a duration from the call, by the
+// database's clock. Neither, or a time in the past, means at once.
 type Delay struct {
 	Lease Lease
 	Until time.Time
 	For   time.Duration // in whole milliseconds
 }
 
-// DelayExecution gives the attempt that l holds back, unfinished, until an instant. Then the same attempt goes on with
-// the next claim: no retry is used up, and nothing has failed. An instant that is over means at once. The deadline of the
-// execution stands.
+// DelayExecution releases the attempt that l holds, unfinished, until a given time. Then the same attempt continues
+// with the next claim. It uses no retry and is no failure. A time in the past means at once. The execution's deadline
+// still applies.
 //
-// Errors, in a [*LeaseError]: [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] and [ErrNotActive]: nothing was
-// written. [ErrNotFound] when the execution or attempt is gone; [ErrInvalidInput] for an instant before 1970.
+// Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive]: nothing was
+// written. [ErrNotFound] if the execution or attempt no longer exists; [ErrInvalidInput] for a time before 1970.
 //
-// Transaction: a constant number of statements; locks the execution, then its attempt, and waits for each up to two
-// seconds, three times; then [ErrContention]. Emits a lease event. Repeating it with the same instant after an unknown
-// outcome is safe: a delay that took effect answers success again, also when its time has come since.
+// Transaction: a constant number of statements; locks the execution, then its attempt; waits for each up to two
+// seconds, three times, then fails with [ErrContention]. Emits a lease event. Safe to repeat with the same time after
+// an unknown outcome, even after that time: a repetition succeeds.
 func (e *Engine) DelayExecution(ctx context.Context, l Lease, until time.Time) error {
 	outcomes, err := e.delay(ctx, "delay executions", []Delay{{Lease: l, Until: until}})
 	if err != nil {
@@ -35,21 +35,22 @@ func (e *Engine) DelayExecution(ctx context.Context, l Lease, until time.Time) e
 	return outcomes[0]
 }
 
-// DelayExecutions is [Engine.DelayExecution] for many leases, [MaxBatch] to a transaction. Outcomes stand in input order,
-// nil for an attempt that was given back; a lost lease affects only its own. Of one lease twice the first occurrence
-// decides. The error means that nothing happened.
+// DelayExecutions is [Engine.DelayExecution] for many leases, [MaxBatch] per transaction. Outcomes are in input order,
+// nil for a released attempt; a lost lease affects only its own. If a lease is given twice, the first delay decides.
+// The error means that nothing happened.
 //
-// It waits for nobody: what somebody else holds has the outcome [ErrBusy], and the caller repeats it.
+// It never waits for locks. If another transaction holds a row that an item needs, its outcome is [ErrBusy]; repeat
+// that item.
 func (e *Engine) DelayExecutions(ctx context.Context, delays []Delay) ([]error, error) {
 	return e.impatient().delay(ctx, "delay executions", delays)
 }
 
-// ReleaseLeases gives unfinished work back to its lane at once: [Engine.DelayExecutions] without a delay, for what is
-// under way at a shutdown.
+// ReleaseLeases returns unfinished executions to their lanes at once, for example at a shutdown. It is
+// [Engine.DelayExecutions] without a delay.
 //
-// Errors of an item as [Engine.RenewLease]; [ErrBusy]: somebody else holds its rows, and the caller repeats it.
-// Transaction: a constant number of statements; locks the executions, then their attempts, and waits for nobody.
-// Emits lease events. Safe to repeat.
+// Errors of an item: as [Engine.RenewLease]; [ErrBusy] if another transaction holds its rows, repeat that item.
+// Transaction: a constant number of statements; locks the executions, then their attempts, without waiting. Emits lease
+// events. Safe to repeat.
 func (e *Engine) ReleaseLeases(ctx context.Context, leases []Lease) ([]error, error) {
 	delays := make([]Delay, len(leases))
 	for i, l := range leases {
@@ -105,21 +106,21 @@ func (d *Delay) untilMs(nowMs int64) int64 {
 	return d.Until.UnixMilli()
 }
 
-// given tells whether this very delay was recorded before, whose epoch is still that of the lease. Of one that is counted
-// from the call, any is: a lease is given back once.
+// given reports whether this very delay was recorded before, under the lease's epoch. For a relative delay, any
+// recorded one counts, because a lease is released only once.
 func (d *Delay) given(f *leaseFacts) bool {
 	return f.AttemptOutcome == "interrupted" && f.LifecyclePhase != "active" &&
 		(d.Until.IsZero() || f.FfxDelayUntilMs != nil && *f.FfxDelayUntilMs == d.Until.UnixMilli())
 }
 
-// What an attempt that was given back waits for.
+// The things that a released attempt waits for.
 const (
 	waitsForWorker   = ""
 	waitsForTime     = "time"
 	waitsForChildren = "children"
 )
 
-// returning is a set of attempts that their holders give back.
+// returning is a set of attempts that their holders release.
 type returning struct {
 	params db.ReturnLeasesParams
 	slots  executionArrays
@@ -138,7 +139,7 @@ func (r *returning) add(batch *settlementBatch, n int, waitsFor string, untilMs 
 	}
 }
 
-// returnLeases writes them.
+// returnLeases writes the releases.
 func (e *Engine) returnLeases(ctx context.Context, tx *txn, r *returning, nowMs int64) error {
 	r.params.NowMs = nowMs
 	lanes, err := e.q.ReturnLeases(ctx, tx, r.params)
@@ -156,16 +157,16 @@ func (e *Engine) returnLeases(ctx context.Context, tx *txn, r *returning, nowMs 
 	})
 }
 
-// settlingEach is how a batch of leases is settled, in any order.
+// settlingEach describes how to settle a batch of leases in any order.
 type settlingEach[R any] struct {
 	check    func(i int) error
 	errOf    func(R) error
 	byFlow   bool                          // it locks the flows of members
-	settling func(chunk []int) settling[R] // of the items at these indexes, in lock order
+	settling func(chunk []int) settling[R] // for the items at these indexes, in lock order
 }
 
-// settleEach settles n leases, [MaxBatch] and so many flows as one may lock to a transaction. Results stand in input
-// order. The error means that nothing happened.
+// settleEach settles n leases, per transaction up to [MaxBatch] leases and as many flows as one may lock. Results are
+// in input order. The error means that nothing happened.
 func settleEach[R any](ctx context.Context, e *Engine, op string, n int, lease func(i int) *Lease, s settlingEach[R]) ([]R, error) {
 	results := make([]R, n)
 	var order []int

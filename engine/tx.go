@@ -11,9 +11,9 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// impatient is e for transactions that must not wait for others: whatever is locked for longer than the moment that
-// the commit of a neighbour takes ends them with [ErrBusy], without another try. What is certain to be held by
-// others, they ask for by statements that skip it. In a caller's transaction the caller's lock_timeout decides.
+// impatient returns e for transactions that must not wait. A lock that is held for longer than a concurrent commit
+// takes ends them with [ErrBusy], without a retry. For rows that are often locked they use statements that skip locked
+// rows. In a caller's transaction, the caller's lock_timeout applies.
 func (e *Engine) impatient() *Engine {
 	impatient := *e
 	impatient.runner = e.runner.Impatient()
@@ -23,16 +23,16 @@ func (e *Engine) impatient() *Engine {
 // A step is one statement of a transaction: one call of a generated function.
 type step = pgtx.Step
 
-// txn is a transaction of an operation, or its savepoint in a caller's transaction, with the notifications that
-// are due once it has been committed.
+// txn is an operation's transaction, or its savepoint in a caller's transaction, with the notifications to send after
+// the commit.
 type txn struct {
 	pgx.Tx
 	due notifications
 }
 
-// inTx runs fn in a transaction that it begins, repeating it when the server aborts it in favour of
-// others, or behind a savepoint of the caller's transaction, once. Either way all of fn happens or none.
-// fn uses nothing but its transaction, and nothing slow or user-supplied runs in it.
+// inTx runs fn in a new transaction and retries it if the server aborts it in favour of others, or runs it once behind
+// a savepoint of the caller's transaction. Either way all of fn happens or none. fn uses only its transaction, and runs
+// nothing slow or supplied by users.
 func inTx[T any](ctx context.Context, e *Engine, op string, fn func(tx *txn) (T, error)) (T, error) {
 	var tx txn
 	try := func(conn pgx.Tx) (T, error) {
@@ -54,8 +54,8 @@ func inTx[T any](ctx context.Context, e *Engine, op string, fn func(tx *txn) (T,
 	return result, nil
 }
 
-// inStatement runs one statement as a transaction of its own, in one round trip, or behind a savepoint
-// of the caller's transaction. [errFellThrough]: the statement met a row it does not serve and kept nothing.
+// inStatement runs one statement as its own transaction, in one round trip, or behind a savepoint of the caller's
+// transaction. It returns [errFellThrough] if the statement met a row that it can't handle; nothing was written then.
 func inStatement[T any](
 	ctx context.Context, e *Engine, op string, fn func(conn db.DBTX, due *notifications) (T, error),
 ) (T, error) {
@@ -77,8 +77,8 @@ func inStatement[T any](
 	return result, nil
 }
 
-// inStatements is [inStatement] for statements which need nothing of each other's results, and which the server alone
-// refuses: they travel in one round trip, with the savepoint in a caller's transaction, and are kept together, or none is.
+// inStatements is [inStatement] for statements that don't need each other's results and that only the server can
+// refuse. They share one round trip, with the savepoint in a caller's transaction, and all of them happen or none.
 // begin is called for each try.
 func inStatements(ctx context.Context, e *Engine, op string, begin func(due *notifications) []step) error {
 	if e.tx != nil {
@@ -101,8 +101,8 @@ func inStatements(ctx context.Context, e *Engine, op string, begin func(due *not
 	return nil
 }
 
-// outcomeOf names why a transaction of the engine's own was not committed. What leads to another form of the operation
-// is told from it by [errors.Is].
+// outcomeOf returns the reason that one of the engine's own transactions was not committed. Callers use [errors.Is] to
+// recognise errors that need another form of the operation.
 func outcomeOf(op string, err error) error {
 	if errors.Is(err, pgtx.ErrBusy) {
 		return wrap(op, ErrBusy)
@@ -113,10 +113,10 @@ func outcomeOf(op string, err error) error {
 	return wrap(op, err)
 }
 
-// errFellThrough says that a fast path met a row it does not serve and kept nothing.
+// errFellThrough means that a fast path met a row that it can't handle; nothing was written.
 var errFellThrough = errors.New("the fast path does not serve a row")
 
-// fellThrough recognises how a fast path says that it met a row it does not serve.
+// fellThrough recognises the SQLSTATEs with which a fast path reports a row that it can't handle.
 func fellThrough(err error) error {
 	switch pgtx.SQLState(err) {
 	case sqlDivisionByZero, sqlUniqueViolation:
@@ -125,7 +125,7 @@ func fellThrough(err error) error {
 	return err
 }
 
-// fallenThrough is [errFellThrough] with what the server said, which is the error of an operation that has no slow path.
+// fallenThrough is [errFellThrough] with the server's error, which is returned by operations without a slow path.
 type fallenThrough struct{ cause error }
 
 func (e *fallenThrough) Error() string { return e.cause.Error() }

@@ -10,8 +10,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// InTx runs fn in a transaction that it begins and commits, with the engine bound to that, and then wakes the workers of the
-// lanes that fn created work on. fn's own statements and the engine's operations are kept together, or none is.
+// InTx begins a transaction, runs fn with it and with the engine bound to it, commits, and then wakes the workers of
+// lanes with new work. fn's own statements and the engine's operations all happen or none.
 //
 //	err := eng.InTx(ctx, func(tx pgx.Tx, eng *engine.Engine) error {
 //		if _, err := tx.Exec(ctx, "INSERT INTO orders …"); err != nil {
@@ -21,13 +21,13 @@ import (
 //		return err
 //	})
 //
-// fn neither commits nor rolls back: both are refused. It may bind other engines and handles of this engine to tx, as
-// Job.Complete of package worker does. What [Engine.WithTx] says of the caller's transactions holds: nothing is retried, and
-// it should be short. It runs at the isolation level that the connection defaults to. On an engine that is bound to a
-// transaction already, fn runs behind a savepoint of that.
+// fn must not commit or roll back; both are refused. It may bind other engines and handles of this engine to tx, as
+// Job.Complete of package worker does. As with [Engine.WithTx], nothing is retried, and the transaction should be
+// short. It uses the connection's default isolation level. On an engine already bound to a transaction, fn runs behind
+// a savepoint.
 //
-// Errors: fn's, as it returned it, and the server's, if it refuses the commit: nothing is kept. [ErrTransport] if the answer
-// to the commit was lost: look whether it is kept.
+// Errors: fn's, unchanged, or the server's if it refuses the commit: nothing was written. [ErrTransport] if the answer
+// to the commit was lost: check whether it took effect.
 func (e *Engine) InTx(ctx context.Context, fn func(tx pgx.Tx, eng *Engine) error) error {
 	const op = "commit transaction"
 	if fn == nil {
@@ -43,7 +43,7 @@ func (e *Engine) InTx(ctx context.Context, fn func(tx pgx.Tx, eng *Engine) error
 	if err != nil {
 		return wrap("begin transaction", err)
 	}
-	defer pgtx.Rollback(tx) // without effect after the commit
+	defer pgtx.Rollback(tx) // no effect after the commit
 	bound := &callersTx{notingTx{tx, new(notifications)}}
 	if err := fn(bound, e.WithTx(bound)); err != nil {
 		return err
@@ -58,10 +58,11 @@ func (e *Engine) InTx(ctx context.Context, fn func(tx pgx.Tx, eng *Engine) error
 	return nil
 }
 
-// beginNotifying begins a transaction whose outboxes' triggers notify nobody: that is done after the commit.
+// beginNotifying begins a transaction in which the outboxes' triggers don't notify, because the engine does so after
+// the commit.
 const beginNotifying = "begin; select set_config('ffx.defer_notify', 'on', true)"
 
-// passOn notifies of what was committed, or leaves that to the transaction around it.
+// passOn sends the notifications of a committed transaction, or leaves them to the enclosing transaction.
 func (e *Engine) passOn(due *notifications) {
 	if e.tx == nil {
 		e.notify(due)
@@ -72,7 +73,7 @@ func (e *Engine) passOn(due *notifications) {
 	}
 }
 
-// noter is a transaction that remembers what to notify of after its commit.
+// noter is a transaction that collects the notifications to send after its commit.
 type noter interface{ note(due *notifications) }
 
 // notingTx is a transaction of [Engine.InTx], or a savepoint in it.
@@ -83,7 +84,8 @@ type notingTx struct {
 
 func (t notingTx) note(due *notifications) { t.due.add(due) }
 
-// Begin begins a savepoint whose operations are notified of too. If it is rolled back, a worker looks for nothing.
+// Begin begins a savepoint whose operations add their notifications too. If it is rolled back, workers are woken for
+// nothing.
 func (t notingTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	tx, err := t.Tx.Begin(ctx)
 	if err != nil {
@@ -92,7 +94,7 @@ func (t notingTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	return notingTx{tx, t.due}, nil
 }
 
-// callersTx is the transaction as fn of [Engine.InTx] has it.
+// callersTx is the transaction that fn of [Engine.InTx] gets.
 type callersTx struct{ notingTx }
 
 var errNotToEnd = errors.New("the transaction is ended by InTx")
