@@ -86,7 +86,7 @@ func (e *Engine) checkAwait() error {
 		return err
 	}
 	if e.tx != nil {
-		return invalid("engine", "is bound to a transaction, which must not wait for what others commit")
+		return invalid("engine", "is bound to a transaction, which must not wait for other transactions")
 	}
 	return nil
 }
@@ -212,7 +212,7 @@ func (a *awaiting) unanswered(ctx context.Context) error {
 	if a.failed == nil {
 		return ctx.Err()
 	}
-	return fmt.Errorf("%w; the last look: %w", ctx.Err(), a.failed)
+	return fmt.Errorf("%w; the last poll: %w", ctx.Err(), a.failed)
 }
 
 const (

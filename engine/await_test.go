@@ -15,13 +15,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/notify"
 )
 
-// looks is an engine's awaiting whose looks find nothing, but what the test says.
+// looks is an engine's awaiting with a fake poll, which finds only the ends that the test sets.
 type looks struct {
 	*awaiting
 	listener *notify.Listener
 	began    time.Time
-	at       []time.Duration // when each look was
-	during   func(n int)     // the n-th look, from 1
+	at       []time.Duration // time of each poll
+	during   func(n int)     // the n-th poll, from 1
 }
 
 func newLooks() *looks {
@@ -41,7 +41,7 @@ func (l *looks) look(context.Context) (fresh bool) {
 	return fresh
 }
 
-// wait lets somebody wait for an execution and returns a function that ends the wait, or waits for its answer.
+// wait starts a waiter for an execution and returns a function that ends the wait, or waits for its answer.
 func (l *looks) wait(t *testing.T, w *waiter) (end func(), answer func() error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	leave := l.joinExecution(id.NewExecutionID("lane", id.Partitions{}), w)
@@ -78,7 +78,7 @@ func TestAwaitPollsAtGrowingPauses(t *testing.T) {
 	})
 }
 
-// Thousands of completions a second cause a look in twenty milliseconds, and one that takes long is followed by a rest.
+// Thousands of completions per second cause one poll per twenty milliseconds, and a slow poll is followed by a pause.
 func TestAwaitMergesWakeups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLooks()
@@ -97,7 +97,7 @@ func TestAwaitMergesWakeups(t *testing.T) {
 	})
 }
 
-// What is completed after a look has read, and before who looks waits again, causes the next look.
+// A completion after a poll has read, and before the polling waiter waits again, causes the next poll.
 func TestAwaitKeepsAWakeupDuringALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, w := newLooks(), newWaiter()
@@ -119,8 +119,8 @@ func TestAwaitKeepsAWakeupDuringALook(t *testing.T) {
 	})
 }
 
-// Whoever has the turn is cancelled at the instant at which the notification comes: whether it has taken the wake-up or
-// not, the next one looks.
+// The holder of the turn is cancelled at the instant of a notification. Whether or not it has received the wake-up, the
+// next holder polls.
 func TestAwaitHandsOnItsTurnAtANotification(t *testing.T) {
 	for _, notifiedFirst := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -152,15 +152,15 @@ func TestAwaitHandsOnItsTurnAtANotification(t *testing.T) {
 	}
 }
 
-// The next one looks also where that had taken the wake-up already, and waited for the end of the gap.
+// The next holder polls even if the previous one had received the wake-up and was waiting for the end of the gap.
 func TestAwaitHandsOnItsTurnBeforeTheLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, first, second := newLooks(), newWaiter(), newWaiter()
 		end, ended := l.wait(t, first)
 		synctest.Wait()
 		_, answer := l.wait(t, second)
-		time.Sleep(25 * time.Millisecond) // the look for the second one was at 20
-		l.wake("")                        // may be looked for at 40
+		time.Sleep(25 * time.Millisecond) // the poll for the second one was at 20
+		l.wake("")                        // may be polled at 40
 		synctest.Wait()
 		if len(l.woken) > 0 {
 			t.Error("the wake-up was not taken")
@@ -178,7 +178,7 @@ func TestAwaitHandsOnItsTurnBeforeTheLook(t *testing.T) {
 	})
 }
 
-// One looks for all, however many wait.
+// One waiter polls for all.
 func TestAwaitOneWaiterLooksForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLooks()
@@ -189,7 +189,7 @@ func TestAwaitOneWaiterLooksForAll(t *testing.T) {
 			_, answer := l.wait(t, w)
 			all, answers = append(all, w), append(answers, answer)
 			if len(all) == 1 {
-				synctest.Wait() // it looks; the others are looked for with the next
+				synctest.Wait() // it polls; the others are in the next poll
 			}
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -213,14 +213,14 @@ func TestAwaitOneWaiterLooksForAll(t *testing.T) {
 	})
 }
 
-// noServer is a pool that reaches nobody.
+// noServer is a pool that can't reach a server.
 type noServer struct{}
 
 func (noServer) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {
 	return pgconn.CommandTag{}, errors.New("no server")
 }
 
-// engine is one whose commits wake who waits, but not through the server.
+// engine returns an engine whose commits wake waiters, but not through the server.
 func (l *looks) engine() *Engine {
 	return &Engine{shared: &shared{notifier: notify.NewNotifier(noServer{}, l.listener, slog.New(slog.DiscardHandler))}}
 }
@@ -231,7 +231,7 @@ func completed() *notifications {
 	return &due
 }
 
-// What this engine commits wakes those who wait by it without the server.
+// A commit of this engine wakes its waiters without the server.
 func TestAwaitWakesOnOwnCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, w := newLooks(), newWaiter()
@@ -256,7 +256,7 @@ func TestAwaitWakesOnOwnCommits(t *testing.T) {
 	})
 }
 
-// Who leaves takes nobody along, who joins wakes whoever looks, and the first answer stays.
+// A waiter that leaves does not affect the others, one that joins wakes the polling one, and the first answer is kept.
 func TestAwaitSharesOneExecution(t *testing.T) {
 	a := newAwaiting()
 	x := id.ExecutionIDFromRow(0, id.NewExecutionUUID())

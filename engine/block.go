@@ -54,7 +54,7 @@ func (o Operator) BlockExecution(ctx context.Context, x id.ExecutionID, reason s
 	e := o.e
 	eligibility, ok := blocks[reason]
 	if !ok {
-		return Blocking{}, wrap(op, invalid("blocking reason", "must be one of those that an operator may block for"))
+		return Blocking{}, wrap(op, invalid("blocking reason", "is not one that an operator can block for"))
 	}
 	if err := checkText("blocking detail", detail, maxFreeText); err != nil {
 		return Blocking{}, wrap(op, err)
@@ -115,7 +115,7 @@ func (o Operator) UnblockExecution(ctx context.Context, x id.ExecutionID, expect
 	const op = "unblock execution"
 	e := o.e
 	if expected != "" && expected != state.WaitingForChildren && blocks[expected] == "" {
-		return wrap(op, invalid("expected reason", "is none that an execution is blocked for"))
+		return wrap(op, invalid("expected reason", "is not one that executions are blocked for"))
 	}
 	refusal, err := interveneAlone(ctx, e, x, intervention[error]{
 		op: op,
@@ -223,7 +223,7 @@ func (o Operator) listBlocked(
 	}
 	if filter.Reason != "" {
 		if !slices.Contains(listedReasons, filter.Reason) {
-			return page, invalid("reason", "is none that executions are listed for")
+			return page, invalid("reason", "is not one that executions are listed for")
 		}
 		params.EligibilityState = new(string(blocks[filter.Reason]))
 	}
@@ -235,7 +235,7 @@ func (o Operator) listBlocked(
 		return page, err
 	}
 	if key != nil && !readPlace(key, &params) {
-		return page, invalid("after", "is no cursor of this listing")
+		return page, invalid("after", "is not a cursor of this listing")
 	}
 	params.PageSize = int32(limit) + 1
 	rows, err := o.e.q.ListBlocked(ctx, o.e.reader(), params)

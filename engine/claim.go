@@ -34,7 +34,7 @@ func (s ClaimSpec) validate() error {
 	}
 	for _, kind := range s.Kinds {
 		if kind == "" {
-			return invalid("kinds", "must not hold an empty one")
+			return invalid("kinds", "must not contain an empty kind")
 		}
 		if err := checkText("kinds", kind, maxKind); err != nil {
 			return err

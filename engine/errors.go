@@ -64,7 +64,7 @@ var (
 	ErrMaxReplays = errors.New("execution may not be replayed again")
 
 	// ErrExists means that an execution of a new or growing flow already exists. Nothing was written.
-	ErrExists = errors.New("execution exists already")
+	ErrExists = errors.New("execution already exists")
 
 	// ErrIdempotencyKeyTaken means that a node of a new or growing flow has the idempotency key of an earlier
 	// execution. Nothing was written.
@@ -93,11 +93,11 @@ var (
 	ErrPruned = errors.New("member was pruned")
 
 	// ErrNotMember means that the execution is not a member of the flow; add it first. Nothing was written.
-	ErrNotMember = errors.New("execution is no member of the flow")
+	ErrNotMember = errors.New("execution is not a member of the flow")
 
 	// ErrEdgeExists means that a different edge has that id or connects the same two executions. Nothing was written.
 	// Carried by [EdgeExistsError].
-	ErrEdgeExists = errors.New("edge exists already")
+	ErrEdgeExists = errors.New("edge already exists")
 
 	// ErrStarted means that the execution has started and can't get another dependency unless the edge allows it.
 	// Nothing was written. Carried by [StateError].
@@ -139,7 +139,7 @@ var (
 
 	// ErrGrantExists means that the execution already has a grant. Wait until it is used or expires. Carried by
 	// [GrantError], like the next two.
-	ErrGrantExists = errors.New("execution is granted already")
+	ErrGrantExists = errors.New("execution already has a grant")
 
 	// ErrInvalidGrant means that the grant was not issued to this worker for this execution, or was already used. The
 	// worker drops it.
@@ -156,7 +156,7 @@ var (
 
 	// ErrReclaimCapExceeded means that the execution has lost more leases than its policy allows. Carried by
 	// [ReclaimCapError].
-	ErrReclaimCapExceeded = errors.New("leases were lost too often")
+	ErrReclaimCapExceeded = errors.New("too many leases were lost")
 
 	// ErrHalted means that the lane is paused or the worker instance is drained. Wait for an operator. Carried by
 	// [HaltedError].
@@ -245,7 +245,7 @@ func (e *MemberError) Error() string {
 	if e.Flow == nil {
 		return fmt.Sprintf("execution %s: %v", e.Execution, e.Err)
 	}
-	return fmt.Sprintf("execution %s: %v: it is one of flow %s", e.Execution, e.Err, e.Flow)
+	return fmt.Sprintf("execution %s: %v: it belongs to flow %s", e.Execution, e.Err, e.Flow)
 }
 
 // Unwrap returns the sentinel in Err.

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Every unexported error of this package is either a signal, whose text nobody sees, or one that is shown.
+// Every unexported error of this package is either a signal, whose text is never returned, or one of those listed.
 var (
 	testedSignals = map[string]error{
 		"errFellThrough": errFellThrough, "errFlowLock": errFlowLock, "errManyFlows": errManyFlows, "errRefused": errRefused, "errRepeated": errRepeated,
@@ -23,7 +23,7 @@ var (
 	}
 	shown = []string{
 		"errBusyRow", "errBusyFlow", // around ErrBusy
-		"errNegative", "errNoCount", "errNoText", "errNoObject", "errNoEdge", // what is wrong with a value, in a CorruptionError
+		"errNegative", "errNoCount", "errNoText", "errNoObject", "errNoEdge", // the fault of a value, in a CorruptionError
 		"errUndecided", // in the log
 		"errNotToEnd",  // to fn of InTx
 	}
@@ -68,7 +68,7 @@ func TestInternalErrorsAreRegistered(t *testing.T) {
 	}
 }
 
-// isError says whether a variable is made by errors.New or fmt.Errorf, or named as an error is.
+// isError reports whether a variable is made by errors.New or fmt.Errorf, or has the name of an error.
 func isError(spec *ast.ValueSpec, i int) bool {
 	if strings.HasPrefix(spec.Names[i].Name, "err") {
 		return true
@@ -84,7 +84,7 @@ func isError(spec *ast.ValueSpec, i int) bool {
 	return ok && (function.Sel.Name == "New" && fmt.Sprint(function.X) == "errors" || function.Sel.Name == "Errorf")
 }
 
-// A signal that leaves a part of an operation is still known to the operation, and says nothing to anybody else.
+// A signal that leaves a part of an operation is still known to the operation, and its text is hidden from callers.
 func TestWrapHidesSignals(t *testing.T) {
 	for name, signal := range testedSignals {
 		for _, err := range []error{
@@ -106,7 +106,7 @@ func TestWrapHidesSignals(t *testing.T) {
 	}
 }
 
-// Where there is nothing to fall through to, the server's words are the error.
+// Without a slow path, the server's text is the error.
 func TestWrapReportsTheServersErrorWithoutASlowPath(t *testing.T) {
 	refused := &pgconn.PgError{Code: sqlUniqueViolation, Message: "taken"}
 	got := wrap("promote delayed", fellThrough(refused))

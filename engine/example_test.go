@@ -19,7 +19,7 @@ import (
 )
 
 // TestExamples runs the examples on the migrated database that FF_EXAMPLES names. A test of module tests starts it with
-// one; this module, which knows no way to a server, only compiles them.
+// one; this module, which has no way to start a server, only compiles them.
 func TestExamples(t *testing.T) {
 	databaseURL := os.Getenv("FF_EXAMPLES")
 	if databaseURL == "" {
@@ -41,7 +41,7 @@ func TestExamples(t *testing.T) {
 	ExampleGrants()
 }
 
-// worker says who claims in the examples.
+// worker is the worker that claims in the examples.
 var worker = engine.ClaimSpec{Lane: "images", Worker: "resizer", Instance: "resizer-1", LeaseTTL: 30 * time.Second}
 
 // connect opens a pool and an engine on it.
@@ -57,7 +57,7 @@ func connect(ctx context.Context) (*pgxpool.Pool, *engine.Engine) {
 	return pool, eng
 }
 
-// An execution is created, claimed, and completed under the lease that the claim gave.
+// An execution is created, claimed, and completed under the claim's lease.
 func Example() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
@@ -69,7 +69,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := eng.Prepare(ctx); err != nil { // is the database migrated, and writable?
+	if err := eng.Prepare(ctx); err != nil { // is the database migrated and writable?
 		log.Fatal(err)
 	}
 
@@ -143,7 +143,7 @@ func ExampleKind() {
 	fmt.Println(picture.URL) // /cat-640.png
 }
 
-// Work is created by the transaction that makes it necessary: both happen, or neither.
+// A transaction creates the work that it makes necessary: both happen, or neither.
 func ExampleEngine_InTx() {
 	ctx := context.Background()
 	pool, eng := connect(ctx)
@@ -160,7 +160,7 @@ func ExampleEngine_InTx() {
 	}
 }
 
-// A flow is created whole. The digest waits for both pictures; a worker that runs it reads their results.
+// A flow is created with all its nodes. The digest waits for both pictures; a worker that runs it reads their results.
 func ExampleEngine_CreateFlow() {
 	ctx := context.Background()
 	pool, eng := connect(ctx)
@@ -185,13 +185,13 @@ func ExampleEngine_CreateFlow() {
 }
 
 var (
-	Scan  = engine.Kind[struct{}, int]{Name: "scan", Lane: "scanner"} // how many pages
+	Scan  = engine.Kind[struct{}, int]{Name: "scan", Lane: "scanner"} // returns the number of pages
 	Page  = engine.Kind[int, string]{Name: "page", Lane: "scanner"}
 	Index = engine.Kind[struct{}, struct{}]{Name: "index", Lane: "scanner"}
 )
 
-// Nobody knows how many pages there are before they have been scanned. Whoever scans adds a node for each, and one that
-// waits for all of them, in the transaction that completes the scan.
+// The number of pages is unknown before the scan. The scanner adds a node per page, and one that waits for all of them,
+// in the transaction that completes the scan.
 func ExampleEngine_GrowFlow() {
 	ctx := context.Background()
 	pool, eng := connect(ctx)
@@ -237,7 +237,7 @@ func ExampleEngine_GrowFlow() {
 	fmt.Println(snapshot.Nodes, "nodes,", snapshot.Counts[state.PublicWaiting], "of them ready") // 5 nodes, 3 of them ready
 }
 
-// An order was withdrawn: what has begun may finish, and nothing new begins. A second call changes nothing.
+// An order was withdrawn: running members may finish, and no others start. A second call changes nothing.
 func ExampleEngine_CancelFlow() {
 	ctx := context.Background()
 	pool, eng := connect(ctx)
@@ -265,7 +265,7 @@ func ExampleEngine_CancelFlow() {
 	// true 2
 }
 
-// A failure is retried as the execution's policy says, and the answer tells when.
+// A failure is retried by the execution's policy, and the result has the time of the retry.
 func ExampleEngine_FailExecution() {
 	ctx := context.Background()
 	pool, eng := connect(ctx)
@@ -292,7 +292,7 @@ func ExampleEngine_FailExecution() {
 	}
 }
 
-// What nobody needs any more is ended, whoever works on it.
+// Work that is no longer needed is cancelled, even if it is running.
 func ExampleEngine_CancelExecution() {
 	ctx := context.Background()
 	pool, eng := connect(ctx)
@@ -309,7 +309,7 @@ func ExampleEngine_CancelExecution() {
 	}
 }
 
-// A holder that has nothing to do yet gives its attempt back until later. No retry is used up.
+// A holder without work to do yet releases its attempt until later. This uses no retry.
 func ExampleEngine_DelayExecution() {
 	ctx := context.Background()
 	pool, eng := connect(ctx)
@@ -325,7 +325,7 @@ func ExampleEngine_DelayExecution() {
 	}
 }
 
-// A holder renews its lease while it works, and stops when it has lost it.
+// A holder renews its lease while it works, and stops when it has lost the lease.
 func ExampleEngine_RenewLease() {
 	ctx := context.Background()
 	pool, eng := connect(ctx)
@@ -337,17 +337,17 @@ func ExampleEngine_RenewLease() {
 	for _, c := range claimed {
 		expires, err := eng.RenewLease(ctx, c.Lease, 0)
 		if lost, ok := errors.AsType[*engine.LeaseError](err); ok {
-			fmt.Println("stop:", lost) // another has it, or the execution has ended
+			fmt.Println("stop:", lost) // another worker holds it, or the execution has ended
 			continue
 		}
 		if err != nil {
-			log.Fatal(err) // it is not known whether the lease was renewed; the call may be repeated
+			log.Fatal(err) // the renewal may or may not have happened; the call may be repeated
 		}
 		fmt.Println("held until", expires)
 	}
 }
 
-// Whoever creates an execution may wait for what it leaves, for as long as ctx lasts.
+// The creator of an execution can wait for its result until ctx ends.
 func ExampleEngine_AwaitExecution() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
@@ -357,7 +357,7 @@ func ExampleEngine_AwaitExecution() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	go func() { // a worker, here or elsewhere
+	go func() { // a worker, here or in another process
 		reporter := engine.ClaimSpec{Lane: "reports", Worker: "reporter", Instance: "reporter-1", LeaseTTL: 30 * time.Second}
 		claimed, err := eng.Claim(ctx, reporter, 10)
 		if err != nil {
@@ -379,7 +379,7 @@ func ExampleEngine_AwaitExecution() {
 	fmt.Println(string(report)) // 42 pages
 }
 
-// A flow is waited for until all its members have ended, however each did.
+// AwaitFlow returns once all members of a flow have ended, with any outcome.
 func ExampleEngine_AwaitFlow() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
@@ -411,8 +411,8 @@ func ExampleEngine_AwaitFlow() {
 	fmt.Println(ended.Counts[state.PublicCompleted], "of", ended.Nodes) // 2 of 2
 }
 
-// A scheduler grants work to a worker of its choice, which claims it by the grant. To grant anything the database needs a
-// key to sign with.
+// A scheduler grants work to a worker of its choice, which claims it with the grant. Granting requires a signing key in
+// the database.
 func ExampleGrants() {
 	ctx := context.Background()
 	pool, eng := connect(ctx)
@@ -437,7 +437,7 @@ func ExampleGrants() {
 		log.Fatal(err)
 	}
 
-	// The worker, to which the message was sent.
+	// The worker that received the message.
 	var received engine.ClaimGrant
 	if err := json.Unmarshal(message, &received); err != nil {
 		log.Fatal(err)
@@ -446,7 +446,7 @@ func ExampleGrants() {
 		Grant: received, Worker: "resizer", Instance: "resizer-7", LeaseTTL: 30 * time.Second,
 	})
 	if errors.Is(err, engine.ErrGrantExpired) || errors.Is(err, engine.ErrInvalidGrant) || errors.Is(err, engine.ErrNotLeaseable) {
-		return // somebody else has it, or nobody
+		return // another worker holds it, or it was returned to its lane
 	}
 	if err != nil {
 		log.Fatal(err)

@@ -119,7 +119,7 @@ func readAttemptCursor(list, cursor string) (int32, error) {
 	case key == nil:
 		return -1, nil
 	case len(key) != 4 || binary.BigEndian.Uint32(key) > math.MaxInt32:
-		return 0, invalid("after", "is no cursor of this listing")
+		return 0, invalid("after", "is not a cursor of this listing")
 	}
 	return int32(binary.BigEndian.Uint32(key)), nil
 }

@@ -120,9 +120,9 @@ func (s *CancelSpec) check() error {
 	}
 	switch {
 	case s.Fence == nil && s.Source == CancelledByHolder:
-		return invalid("fence", "is missing: the holder of a lease is told by it")
+		return invalid("fence", "is missing: it identifies the lease's holder")
 	case s.Fence != nil && s.Fence.Execution != s.ID:
-		return invalid("fence", "is of another execution")
+		return invalid("fence", "belongs to another execution")
 	}
 	return nil
 }

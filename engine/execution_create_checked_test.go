@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// A spec that differs from another in any field is not like it, but for the fields that are set for each.
+// A spec that differs from another in any field is not like it, except for the fields that are set individually.
 func TestSpecsAreAlikeUnlessAFieldDiffers(t *testing.T) {
 	own := map[string]bool{"ID": true, "Payload": true, "Priority": true, "Tags": true}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[ExecutionSpec]()) {

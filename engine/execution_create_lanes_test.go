@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// An engine remembers the lanes that it created work on, but only so many: a program may have a lane for each customer.
+// An engine remembers the lanes that it created work on, up to a limit: a program may have a lane for each customer.
 func TestRememberedLanesAreBounded(t *testing.T) {
 	var e Engine
 	e.shared = new(shared)

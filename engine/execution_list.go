@@ -247,17 +247,17 @@ func (e *Engine) queryOf(f *ExecutionFilter) (query listQuery, err error) {
 	case err != nil:
 		return query, err
 	case f.Tag.Key == "" && f.Tag.Value != "":
-		return query, invalid("tag key", "is empty, and a value is given")
+		return query, invalid("tag key", "is empty, but a value is given")
 	case f.State != "" && !slices.Contains(state.PublicStates(), f.State):
 		return query, invalid("state", "is unknown")
 	case f.Order < ByID || f.Order > ClaimOrder:
 		return query, invalid("order", "is unknown")
 	case f.Order == ClaimOrder && f.Lane == "":
-		return query, invalid("lane", "is empty: claim order is that of a lane")
+		return query, invalid("lane", "is empty: claim order needs a lane")
 	case f.Order == ClaimOrder && (f.Worker != "" || f.Instance != ""):
-		return query, invalid("order", "is that of what nobody holds")
+		return query, invalid("order", "lists only executions that are not leased")
 	case f.Order == ClaimOrder && f.State != "" && f.State != state.PublicWaiting && f.State != state.PublicResumable:
-		return query, invalid("state", "is none in which an execution is claimable")
+		return query, invalid("state", "is not one in which executions are claimable")
 	}
 	query.LaneID, query.ExecutionKind, query.TagKey, query.TagValue = string(f.Lane), f.Kind, f.Tag.Key, f.Tag.Value
 	query.WorkerID, query.WorkerInstanceID = string(f.Worker), string(f.Instance)
@@ -286,7 +286,7 @@ func createdBetween(from, before time.Time) (fromMs, beforeMs *int64, err error)
 	case err != nil:
 		return nil, nil, err
 	case until > 0 && since >= until:
-		return nil, nil, invalid("created before", "is not after the instant to list from")
+		return nil, nil, invalid("created before", "is not after created from")
 	}
 	if since > 0 {
 		fromMs = &since
@@ -370,7 +370,7 @@ func readListKey(list, cursor string) (*listKey, error) {
 		key listKey
 	)
 	if len(document) != 2+len(u) && len(document) != 2+len(u)+16 {
-		return nil, invalid("after", "is no cursor of this listing")
+		return nil, invalid("after", "is not a cursor of this listing")
 	}
 	copy(u[:], document[2:])
 	key.id = id.ExecutionIDFromRow(int16(binary.BigEndian.Uint16(document)), u)

@@ -224,7 +224,7 @@ func (e *Engine) setID(c *creation, spec ExecutionSpec, lane id.LaneID) error {
 		return err
 	}
 	if spec.Flow != nil && c.id.Partition() != e.cfg.Partitions.FlowPartition(*spec.Flow) {
-		return invalid("execution id", "partition_mismatch: a member carries the partition of its flow")
+		return invalid("execution id", "partition_mismatch: a member must be in the partition of its flow")
 	}
 	return nil
 }

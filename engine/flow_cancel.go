@@ -117,7 +117,7 @@ type flowCancel struct {
 
 func (c *flowCancel) check() error {
 	if !c.policy.Valid() {
-		return invalid("policy", "is none of the ways to cancel a flow")
+		return invalid("policy", "is not a way to cancel a flow")
 	}
 	return checkText("reason", c.reason, MaxFlowCancelReason)
 }
@@ -253,7 +253,7 @@ func (e *Engine) markFlowCancelled(ctx context.Context, conn db.DBTX, c flowCanc
 	})
 }
 
-var errNoObject = errors.New("is no object")
+var errNoObject = errors.New("is not an object")
 
 func (e *Engine) clearSiblingCancels(ctx context.Context, tx *txn, flow id.FlowID) error {
 	return e.q.ForgetSiblingCancels(ctx, tx, db.ForgetSiblingCancelsParams{

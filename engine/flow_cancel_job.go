@@ -57,7 +57,7 @@ func (s *backlogScan) scan(ctx context.Context, room int) (due []candidate, done
 			continue
 		}
 		if dead.add(row.PartitionKey, row.FlowID, row.ExecutionID); row.ExecutionID != "" {
-			s.cfg.Log.Warn("a member of a flow that is to be cancelled has an id that cannot be read, and is passed over: look at ff_cancel_backlog_member",
+			s.cfg.Log.Warn("skipping a member of a cancelled flow because its id can't be read: inspect ff_cancel_backlog_member",
 				"flow", flow)
 		}
 	}

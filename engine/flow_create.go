@@ -282,7 +282,7 @@ func (p *flowPlan) keep(spec FlowSpec) error {
 	}
 	if spec.PruneMembersAfter != 0 {
 		if spec.PruneMembersAfter == policy.KeepForever {
-			return invalid("prune members after", "is for ever, which is the default: 0")
+			return invalid("prune members after", "is forever, which is the default: use 0")
 		}
 		if err := checkRetention("prune members after", spec.PruneMembersAfter); err != nil {
 			return err

@@ -188,14 +188,14 @@ func (d *dispatching) setAside(events []db.ScanUndispatchedRow) {
 
 func (d *dispatching) stall(event db.ScanUndispatchedRow, err error) {
 	if d.e.stalled.note(event.EventID) {
-		d.e.cfg.Log.Warn("what depends on an execution cannot be decided; it is tried again: repair what the error names", "error", err,
+		d.e.cfg.Log.Warn("dependents of an execution can't be decided and will be retried: repair the row that the error names", "error", err,
 			"execution", id.ExecutionIDFromRow(event.PartitionKey, event.ExecutionID), "event", event.EventID)
 	}
 }
 
 var (
 	errFlowBusy  = errors.New("the flow is held by another transaction")
-	errUndecided = errors.New("a group's row or policy, or the state of what depends on it, is not one that can be decided")
+	errUndecided = errors.New("a group's row or policy, or the state of a dependent, can't be decided")
 )
 
 // dispatched is the result of dispatching events of one flow.

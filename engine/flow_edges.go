@@ -60,7 +60,7 @@ func (e *Engine) listFlowEdges(ctx context.Context, flow id.FlowID, after string
 	case err != nil:
 		return page, err
 	case key != nil && len(key) != len(last):
-		return page, invalid("after", "is no cursor of this listing")
+		return page, invalid("after", "is not a cursor of this listing")
 	}
 	copy(last[:], key)
 	partition := e.cfg.Partitions.FlowPartition(flow)
@@ -143,7 +143,7 @@ func (e *Engine) checkMember(flow id.FlowID, x id.ExecutionID) error {
 		return err
 	}
 	if x.Partition() != e.cfg.Partitions.FlowPartition(flow) {
-		return invalid("execution id", "is of another partition than the flow, and cannot be a member of it")
+		return invalid("execution id", "is in another partition than the flow, so it can't be a member")
 	}
 	return nil
 }

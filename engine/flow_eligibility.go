@@ -93,9 +93,9 @@ func (s *Eligibility) standsStill(row *db.ListInboundRow) (bool, error) {
 	case phase != state.Runnable && phase != state.Submitted:
 		s.Status, s.Reason = state.StatusNotRunnable, "is "+string(phase)
 	case owner != state.Unowned:
-		s.Status, s.Reason = state.StatusOwned, "somebody holds it"
+		s.Status, s.Reason = state.StatusOwned, "it has an owner"
 	case row.NotedOutcome != "" && !row.Replayed:
-		s.Status, s.Reason = state.StatusTerminal, "another program noted that it has ended: "+row.NotedOutcome
+		s.Status, s.Reason = state.StatusTerminal, "another program recorded its end: "+row.NotedOutcome
 	default:
 		return false, nil
 	}
@@ -106,7 +106,7 @@ func (s *Eligibility) standsStill(row *db.ListInboundRow) (bool, error) {
 func (s *Eligibility) decide(group document.Group) {
 	lost := s.Failed + s.Skipped
 	if s.Edges == 0 {
-		s.Status, s.Reason = state.StatusEligible, "waits for nobody"
+		s.Status, s.Reason = state.StatusEligible, "has no dependencies"
 		return
 	}
 	switch group.Evaluate(int64(s.Edges), int64(s.Succeeded), int64(s.Failed), int64(s.Skipped)) {

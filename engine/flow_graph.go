@@ -28,7 +28,7 @@ func newGraph(spec FlowSpec) (*graph, error) {
 			return nil, err
 		}
 		if _, twice := index[key]; twice {
-			return nil, invalid(fmt.Sprintf("node %q", key), "key stands twice")
+			return nil, invalid(fmt.Sprintf("node %q", key), "key is used twice")
 		}
 		index[key] = i
 	}
@@ -39,17 +39,17 @@ func newGraph(spec FlowSpec) (*graph, error) {
 		field := fmt.Sprintf("edge %q to %q", edge.From, edge.To)
 		from, ok := index[edge.From]
 		if !ok {
-			return nil, invalid(field, "leads from a node that is not there")
+			return nil, invalid(field, "leads from an unknown node")
 		}
 		to, ok := index[edge.To]
 		if !ok {
-			return nil, invalid(field, "leads to a node that is not there")
+			return nil, invalid(field, "leads to an unknown node")
 		}
 		if from == to {
 			return nil, fmt.Errorf("%w: %s", ErrCycle, field)
 		}
 		if _, twice := seen[pair{from, to}]; twice {
-			return nil, invalid(field, "stands twice")
+			return nil, invalid(field, "is given twice")
 		}
 		seen[pair{from, to}] = struct{}{}
 		g.from[i], g.to[i] = from, to

@@ -213,7 +213,7 @@ func (g *growth) addNodes(e *Engine, nodes []Node) (map[string]id.ExecutionID, e
 		}
 		added := growingNode{field: fmt.Sprintf("node %q", node.Key), execution: node.Execution, node: node}
 		if _, twice := byKey[node.Key]; twice {
-			return nil, invalid(added.field, "key stands twice")
+			return nil, invalid(added.field, "key is used twice")
 		}
 		switch {
 		case node.Execution.IsZero():
@@ -255,7 +255,7 @@ func (g *growth) checkMember(e *Engine, field string, x id.ExecutionID) error {
 		return invalidBecause(field, err)
 	}
 	if x.Partition() != g.partition {
-		return invalid(field, "partition_mismatch: a member carries the partition of its flow")
+		return invalid(field, "partition_mismatch: a member must be in the partition of its flow")
 	}
 	return nil
 }
@@ -289,7 +289,7 @@ func (g *growth) checkEdges() error {
 			return fmt.Errorf("%w: %s", ErrCycle, d.field())
 		}
 		if pairs[pair{d.upstream, d.downstream}] {
-			return invalid(d.field(), "stands twice")
+			return invalid(d.field(), "is given twice")
 		}
 		pairs[pair{d.upstream, d.downstream}] = true
 		if d.given = !d.id.IsZero(); !d.given {

@@ -137,11 +137,11 @@ func (e *Engine) flowQuery(f *FlowFilter) (params db.ListNamedFlowsParams, err e
 	case err != nil:
 		return params, err
 	case f.Tag.Key == "" && f.Tag.Value != "":
-		return params, invalid("tag key", "is empty, and a value is given")
+		return params, invalid("tag key", "is empty, but a value is given")
 	case f.State != "" && normalise.FlowStatus(string(f.State)) == state.FlowStatusUnknown:
 		return params, invalid("state", "is unknown")
 	case f.Order != ByID && f.Order != NewestFirst && f.Order != OldestFirst:
-		return params, invalid("order", "is none of flows")
+		return params, invalid("order", "is not one for flows")
 	}
 	params.FlowKind, params.Namespace, params.TagKey, params.TagValue = f.Kind, string(f.Namespace), f.Tag.Key, f.Tag.Value
 	params.CreatedFromMs, params.CreatedBeforeMs = from, before

@@ -149,9 +149,9 @@ func flowSnapshotOf(flow id.FlowID, row *db.GetFlowRow) (*FlowSnapshot, error) {
 
 var (
 	errNegative = errors.New("is negative")
-	errNoCount  = errors.New("is no count")
-	errNoText   = errors.New("is no text")
-	errNoEdge   = errors.New("is no document of an edge")
+	errNoCount  = errors.New("is not a count")
+	errNoText   = errors.New("is not a string")
+	errNoEdge   = errors.New("is not the document of an edge")
 )
 
 // storedGroup is an edge group in GetFlow's result.

@@ -115,7 +115,7 @@ func (e *Engine) ApplyEdges(ctx context.Context, flow id.FlowID, edges []id.Edge
 	seen := make(map[id.EdgeID]bool, len(edges))
 	for _, edge := range edges {
 		if seen[edge] {
-			return AppliedEdges{}, wrap(op, invalid("edge "+edge.String(), "stands twice"))
+			return AppliedEdges{}, wrap(op, invalid("edge "+edge.String(), "is given twice"))
 		}
 		seen[edge] = true
 	}
@@ -243,7 +243,7 @@ func (e *Engine) LockFlows(ctx context.Context, flows ...id.FlowID) error {
 	}
 	switch {
 	case e.tx == nil:
-		return wrap(op, invalid("LockFlows", "is for what WithTx returns: outside a transaction it would hold nothing"))
+		return wrap(op, invalid("LockFlows", "needs an engine from WithTx: outside a transaction the locks would end at once"))
 	case len(set.flows) > maxFlowsPerTx:
 		return wrap(op, invalid("flows", fmt.Sprintf("%d, limit %d", len(set.flows), maxFlowsPerTx)))
 	}

@@ -198,7 +198,7 @@ func (x *grantable) notAdmitted() error {
 	if x.EligibilityState != "eligible_now" || admits(x.facts.Attached, x.Admitted) {
 		return nil
 	}
-	return &UnavailableError{Reason: fmt.Sprintf("execution %s has a budget or a quota, and nobody checks these yet", x.id)}
+	return &UnavailableError{Reason: fmt.Sprintf("execution %s has a budget or a quota, which this version does not check", x.id)}
 }
 
 // admits judges an execution by its attachments. Budgets and quotas are checked here.

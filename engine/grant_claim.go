@@ -265,7 +265,7 @@ func (x *grantable) nextAttempt() (nextAttempt, error) {
 	case !x.runnable():
 		return nextAttempt{}, x.cannot(ErrNotLeaseable, "it is not waiting")
 	case !x.free():
-		return nextAttempt{}, x.cannot(ErrNotLeaseable, "somebody owns it")
+		return nextAttempt{}, x.cannot(ErrNotLeaseable, "it has an owner")
 	case !x.eligible():
 		return nextAttempt{}, x.cannot(ErrNotLeaseable, "it is neither claimable nor granted")
 	}

@@ -174,7 +174,7 @@ func (e *Engine) claimForWorker(ctx context.Context, op string, spec WorkerSpec)
 			if admits(row.Attached, row.Admitted) {
 				candidates = append(candidates, x)
 			} else {
-				refused = &UnavailableError{Reason: fmt.Sprintf("execution %s, and perhaps others, has a budget or a quota, and nobody checks these yet", x)}
+				refused = &UnavailableError{Reason: fmt.Sprintf("execution %s, and perhaps others, has a budget or a quota, which this version does not check", x)}
 			}
 		}
 		grant, found, err := e.grantFirst(ctx, op, candidates, spec, key)
@@ -312,7 +312,7 @@ func (e *Engine) listEligible(
 	}
 	if p := filter.Partition; p != nil {
 		if *p < 0 || *p >= int(e.cfg.Partitions.WithDefaults().Flow) {
-			return page, invalid("partition", "this database does not have it")
+			return page, invalid("partition", "does not exist in this database")
 		}
 		list += fmt.Sprintf(" of %d", *p)
 		params.OnlyPartition = new(int16(*p))
@@ -325,7 +325,7 @@ func (e *Engine) listEligible(
 	case err != nil:
 		return page, err
 	case key != nil && len(key) != 34:
-		return page, invalid("after", "is no cursor of this listing")
+		return page, invalid("after", "is not a cursor of this listing")
 	case key != nil:
 		params.AfterRank = int64(binary.BigEndian.Uint64(key))
 		params.AfterCreatedAtMs = int64(binary.BigEndian.Uint64(key[8:]))

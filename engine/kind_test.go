@@ -58,7 +58,7 @@ func TestKindStoresArgumentsAsJSON(t *testing.T) {
 	}
 }
 
-// shout is a codec that can be told from JSON.
+// shout is a codec that differs visibly from JSON.
 type shout struct{ engine.JSON }
 
 func (s shout) Marshal(v any) ([]byte, error) { return []byte(strings.ToUpper(fmt.Sprint(v))), nil }
@@ -153,7 +153,7 @@ func TestKindDecodesResults(t *testing.T) {
 	}
 }
 
-// Arguments that cannot be encoded are told by whoever creates the execution.
+// Arguments that can't be encoded make the creation fail.
 func TestKindReportsUnencodableArguments(t *testing.T) {
 	t.Parallel()
 	if payload := (engine.Kind[float64, struct{}]{Name: "k"}).Spec(math.NaN()).Payload; payload != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// A memory of leases, without the database: tests/lease_memory_test.go has what it is good for.
+// A memory of leases, without the database; tests/leases/lease_memory_test.go shows its use.
 
 func leased(n int, ttl time.Duration, flow *id.FlowID) []Claimed {
 	claimed := make([]Claimed, n)
@@ -54,7 +54,7 @@ func TestLeaseMemoryLastsUntilTheLeaseEnds(t *testing.T) {
 	}
 	m.want(t, 0, 0)
 
-	// One that was lost keeps the timer of its claim from being forgotten.
+	// A lost lease keeps its claim's timer from being deleted.
 	claimed = leased(2, time.Minute, nil)
 	fences = fencesOf(claimed)
 	m.learn(claimed, &leaseTimer{})
@@ -69,8 +69,8 @@ func TestLeaseMemoryLastsUntilTheLeaseEnds(t *testing.T) {
 	m.want(t, 2, 0)
 }
 
-// Leases that nobody ever settles: of those that have run out no more are remembered than of those that are live, and
-// of live ones no more than the bound.
+// Leases that are never settled: no more expired ones are remembered than live ones, and no more live ones than the
+// limit.
 func TestLeaseMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m leaseMemory
@@ -92,7 +92,7 @@ func TestLeaseMemoryIsBounded(t *testing.T) {
 		m.learn(last, &leaseTimer{})
 		m.want(t, 500, 0)
 
-		// What is renewed is remembered for longer.
+		// A renewed lease is remembered for longer.
 		m.extend(fencesOf(last)[:7], []time.Duration{0: 2 * time.Hour, 6: 2 * time.Hour})
 		time.Sleep(time.Hour + time.Second)
 		m.sweepAt = 0

@@ -164,7 +164,7 @@ func (o Operator) listExpiredLeases(
 	if key != nil {
 		var x id.ExecutionUUID
 		if len(key) != 8+len(x) {
-			return page, invalid("after", "is no cursor of this listing")
+			return page, invalid("after", "is not a cursor of this listing")
 		}
 		copy(x[:], key[8:])
 		params.AfterMs, params.AfterExecutionID = int64(binary.BigEndian.Uint64(key)), pgUUID(x)

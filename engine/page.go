@@ -55,11 +55,11 @@ func readCursor(list, cursor string) ([]byte, error) {
 	}
 	document, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil || len(document) <= crc32.Size {
-		return nil, invalid("after", "is no cursor")
+		return nil, invalid("after", "is not a cursor")
 	}
 	key := document[crc32.Size:]
 	if cursorOf(list, key) != cursor {
-		return nil, invalid("after", "is no cursor of this listing")
+		return nil, invalid("after", "is not a cursor of this listing")
 	}
 	return key, nil
 }
@@ -77,7 +77,7 @@ func readExecutionCursor(list, cursor string) (id.ExecutionID, bool, error) {
 	}
 	var u id.ExecutionUUID
 	if len(key) != 2+len(u) {
-		return id.ExecutionID{}, false, invalid("after", "is no cursor of this listing")
+		return id.ExecutionID{}, false, invalid("after", "is not a cursor of this listing")
 	}
 	copy(u[:], key[2:])
 	return id.ExecutionIDFromRow(int16(binary.BigEndian.Uint16(key)), u), true, nil

@@ -68,7 +68,7 @@ func (e *Engine) checkVersion(ctx context.Context, op string, declared bool) err
 		return wrap(op, err)
 	}
 	if ledger.Converting {
-		return fmt.Errorf("%s: %w: made by FlowFabric and not converted to the end: run schema.Adopt again", op, ErrNotMigrated)
+		return fmt.Errorf("%s: %w: made by FlowFabric and only partly converted: run schema.Adopt again", op, ErrNotMigrated)
 	}
 	version := ledger.Version
 	newer := version > SchemaVersion

@@ -26,7 +26,7 @@ func (e *Engine) tellStaleConsumers(ctx context.Context) error {
 		key := row.Outbox + "\x00" + row.Consumer
 		stale[key] = true
 		if !s.told[key] {
-			e.cfg.Log.Warn("a consumer of events has not been seen for a week, and events that it has not handled are trimmed: start it, or remove it",
+			e.cfg.Log.Warn("a consumer of events was not seen for a week, so events that it has not handled are trimmed: start it or remove it",
 				"outbox", row.Outbox, "consumer", row.Consumer, "position", row.EventID, "seen", time.UnixMilli(row.UpdatedAtMs))
 		}
 	}

@@ -94,7 +94,7 @@ func (d *Delay) check() error {
 	case d.For < 0:
 		return invalid("for", "must not be negative")
 	case d.For > 0 && !d.Until.IsZero():
-		return invalid("for", "is given beside until")
+		return invalid("for", "can't be combined with until")
 	}
 	return nil
 }

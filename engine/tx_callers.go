@@ -50,7 +50,7 @@ func (e *Engine) InTx(ctx context.Context, fn func(tx pgx.Tx, eng *Engine) error
 	}
 	if err := tx.Commit(ctx); err != nil {
 		if errors.Is(err, pgx.ErrTxCommitRollback) {
-			err = fmt.Errorf("%w: a statement of it had failed", err)
+			err = fmt.Errorf("%w: one of its statements had failed", err)
 		}
 		return wrap(op, err)
 	}
@@ -97,7 +97,7 @@ func (t notingTx) Begin(ctx context.Context) (pgx.Tx, error) {
 // callersTx is the transaction that fn of [Engine.InTx] gets.
 type callersTx struct{ notingTx }
 
-var errNotToEnd = errors.New("the transaction is ended by InTx")
+var errNotToEnd = errors.New("InTx ends the transaction")
 
 func (*callersTx) Commit(context.Context) error { return errNotToEnd }
 

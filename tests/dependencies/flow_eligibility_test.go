@@ -111,7 +111,7 @@ func TestEligibilityCountsEveryFailureAsLost_F30(t *testing.T) {
 func TestEligibilityNamesOtherReasonsFirst(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b", "c")
-	wantEligible(t, f, flow, "c", state.StatusEligible, "waits for nobody")
+	wantEligible(t, f, flow, "c", state.StatusEligible, "has no dependencies")
 	plain := f.Create(t)
 	got, err := f.Eligibility(t.Context(), plain)
 	if err != nil || got.Status != state.StatusEligible || got.When != nil || got.Edges != 0 {
@@ -123,7 +123,7 @@ func TestEligibilityNamesOtherReasonsFirst(t *testing.T) {
 	wantEligible(t, f, flow, "a", state.StatusNotRunnable, "has ended: completed")
 	wantEligible(t, f, flow, "b", state.StatusEligible, "1 of 1 succeeded")
 	f.SetExecution(t, f.NodeID(flow, "b"), "ownership_state = 'leased'")
-	wantEligible(t, f, flow, "b", state.StatusOwned, "somebody holds it")
+	wantEligible(t, f, flow, "b", state.StatusOwned, "it has an owner")
 	f.SetExecution(t, f.NodeID(flow, "b"), "ownership_state = 'released', lifecycle_phase = 'submitted'")
 	wantEligible(t, f, flow, "b", state.StatusEligible, "1 of 1 succeeded")
 	f.SetExecution(t, f.NodeID(flow, "b"), "lifecycle_phase = 'suspended', public_state = 'suspended'")
@@ -143,7 +143,7 @@ func TestEligibilityIgnoresAStaleOutcome_F43(t *testing.T) {
 	f.SetExecution(t, f.NodeID(flow, "b"), left)
 	wantEligible(t, f, flow, "b", state.StatusBlocked, "waits for 1 of 1: a")
 	f.SetExecution(t, f.NodeID(flow, "b"), "raw_fields = raw_fields - 'replay_count'")
-	wantEligible(t, f, flow, "b", state.StatusTerminal, "another program noted that it has ended: success")
+	wantEligible(t, f, flow, "b", state.StatusTerminal, "another program recorded its end: success")
 	f.SetExecution(t, f.NodeID(flow, "b"), "raw_fields = raw_fields - 'terminal_outcome'")
 	f.SetExecution(t, f.NodeID(flow, "a"), left)
 	f.Fail(t, flow, "a")

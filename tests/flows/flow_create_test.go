@@ -225,11 +225,11 @@ func TestCreateFlowRefusesBadInput(t *testing.T) {
 		{"key_empty", engine.FlowSpec{Nodes: []engine.Node{{}}}, engine.ErrInvalidInput, "node 0: has no key"},
 		{"key_too_long", engine.FlowSpec{Nodes: []engine.Node{{Key: strings.Repeat("k", 1025), Spec: engine.ExecutionSpec{Kind: "test"}}}}, engine.ErrInvalidInput, "node key: 1025 bytes"},
 		{"key_with_nul", engine.FlowSpec{Nodes: []engine.Node{{Key: "a\x00", Spec: engine.ExecutionSpec{Kind: "test"}}}}, engine.ErrInvalidInput, "node key"},
-		{"key_twice", engine.FlowSpec{Nodes: []engine.Node{{Key: "a", Spec: engine.ExecutionSpec{Kind: "test"}}, {Key: "a", Spec: engine.ExecutionSpec{Kind: "test"}}}}, engine.ErrInvalidInput, `node "a": key stands twice`},
+		{"key_twice", engine.FlowSpec{Nodes: []engine.Node{{Key: "a", Spec: engine.ExecutionSpec{Kind: "test"}}, {Key: "a", Spec: engine.ExecutionSpec{Kind: "test"}}}}, engine.ErrInvalidInput, `node "a": key is used twice`},
 		{"edge_from_nowhere", with(func(s *engine.FlowSpec) { s.Edges[0].From = "x" }, "a>b"), engine.ErrInvalidInput, `edge "x" to "b": leads from a node`},
 		{"edge_to_nowhere", with(func(s *engine.FlowSpec) { s.Edges[0].To = "x" }, "a>b"), engine.ErrInvalidInput, `edge "a" to "x": leads to a node`},
 		{"edge_to_itself", fixture.Chart(nil, "a>a"), engine.ErrCycle, `edge "a" to "a"`},
-		{"edge_twice", fixture.Chart(nil, "a>b", "a>b"), engine.ErrInvalidInput, `edge "a" to "b": stands twice`},
+		{"edge_twice", fixture.Chart(nil, "a>b", "a>b"), engine.ErrInvalidInput, `edge "a" to "b": is given twice`},
 		{"cycle_of_two", fixture.Chart(nil, "a>b", "b>a"), engine.ErrCycle, `"a"`},
 		{"cycle_of_three", fixture.Chart(nil, "z>a", "a>b", "b>c", "c>a"), engine.ErrCycle, `"b" to "c"`},
 		{

@@ -208,7 +208,7 @@ func TestApplyEdges_F22(t *testing.T) {
 		{"no such edge", flow, []id.EdgeID{edge, id.NewEdgeID()}, engine.ErrNotFound, "edge"},
 		{"no such flow", id.NewFlowID(), []id.EdgeID{edge}, engine.ErrNotFound, "flow"},
 		{"no flow", id.FlowID{}, []id.EdgeID{edge}, engine.ErrInvalidInput, "Flow"},
-		{"twice", flow, []id.EdgeID{edge, edge}, engine.ErrInvalidInput, "stands twice"},
+		{"twice", flow, []id.EdgeID{edge, edge}, engine.ErrInvalidInput, "is given twice"},
 		{"too many", flow, make([]id.EdgeID, engine.MaxEdges+1), engine.ErrInvalidInput, "edges: 50001"},
 	} {
 		_, err := f.ApplyEdges(t.Context(), test.flow, test.edges)
