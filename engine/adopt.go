@@ -22,17 +22,15 @@ const adoptAfter = 30 * time.Second
 
 // Adopt converts executions that another program created, such as a FlowFabric server, to the form of this library.
 // Afterwards they are claimable, or blocked by their policy, flow, budgets or quotas. It handles at most batch
-// executions, oldest first, and returns how many it adopted; call it again while that equals batch. It does nothing on
-// a database that only this library writes to.
+// executions, oldest first, and returns how many it adopted; call it again while that equals batch.
 //
 // An execution in its lane's partition is adopted at once. One in another partition may belong to a flow, and is
-// adopted 30 seconds after its creation: blocked if dependencies are open, skipped if they are impossible. Leased or
-// granted executions keep their state. Locked executions, and members of locked flows, are left for the next call.
-// [Maintenance.RepairQueue] finds changes that another program left half-done.
+// adopted 30 seconds after its creation. Leased or granted executions keep their state. [Maintenance.RepairQueue] finds
+// changes that another program left half-done.
 //
 // Errors: [ErrInvalidInput]. Transaction: one per batch of executions without a flow, and one per 256 flows; locks the
-// flows of members exclusively, then executions, then their groups. Emits completion events for skipped executions.
-// Safe to repeat and to run in any number of processes.
+// flows of members exclusively, then executions, then their groups, and skips locked ones for the next call. Emits
+// completion events for skipped executions. Safe to repeat and to run in any number of processes.
 func (m Maintenance) Adopt(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	const op = "adopt"

@@ -132,8 +132,8 @@ var (
 
 	// ErrDenied means that the server refused the user, its password or its rights. The error has the server's text.
 	// Nothing was written. Before repeating the call, correct the user and password in the pool's configuration, the
-	// server's pg_hba.conf, or, after "permission denied", the user's rights by GRANT. The user that ran `ff migrate
-	// up` owns the tables and needs no grants; others need those that `ff migrate grants` prints. [Engine.Prepare]
+	// server's pg_hba.conf, or, after "permission denied", the user's rights by GRANT. The user that migrates the
+	// database owns the tables and needs no grants; others need those that "ff migrate grants" prints. [Engine.Prepare]
 	// lists everything that is missing in a [DeniedError].
 	ErrDenied = errors.New("database denies access: correct the user, its password or its rights")
 

@@ -38,15 +38,14 @@ type CancelSpec struct {
 
 const maxCancelSource = 256
 
-// CancelExecution ends an execution as cancelled, whatever its state and holder. It removes the lease, suspension,
-// waitpoints and grants, and skips executions that can no longer run because of it. The context of a running handler
-// ends shortly after, with worker.ErrCancelled as the cause; its effects until then are not undone, and its result is
-// discarded. If the execution is already cancelled, it keeps its first reason and source, and the call succeeds.
+// CancelExecution ends an execution as cancelled, in any state and even if it is leased. It removes the lease,
+// suspension, waitpoints and grants, and skips executions that can no longer run. The context of a running handler ends
+// shortly after, with worker.ErrCancelled as the cause; its effects are not undone, and its result is discarded. An
+// execution that is already cancelled keeps its first reason and source.
 //
-// Errors: [*EndedError] (ErrEnded) with the outcome if the execution already ended differently; [ErrNotFound];
-// [ErrInvalidInput]. With a fence also [*LeaseError] with [ErrStaleLease] if a newer lease or attempt exists, or
+// Errors: [*EndedError] ([ErrEnded]) with the outcome if it already ended differently; [ErrNotFound];
+// [ErrInvalidInput]. With a fence also [*LeaseError]: [ErrStaleLease] for a newer lease or attempt, or
 // [ErrLeaseExpired].
-//
 // Transaction: a constant number of statements, plus one round per level of skipped executions. Locks a member's flow
 // exclusively, then the execution and its attempt; waits for each up to two seconds, three times, then fails with
 // [ErrContention]. Emits a completion event, and a lease event if it was leased. In a caller's transaction the holder

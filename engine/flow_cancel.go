@@ -56,25 +56,18 @@ const (
 	cancelledByFlow         = "cancel_flow"
 )
 
-// CancelFlow cancels a flow and those of its members that the policy selects. They have ended when it returns, each as
-// by [Engine.CancelExecution]; ended members keep their outcome. A member that is added, released, retried or replayed
-// concurrently is either cancelled or refused. Afterwards the flow takes no members, edges or replays; running members
-// continue, and release and skip their dependents.
+// CancelFlow cancels a flow and the members that the policy selects. They have ended when it returns, each as by
+// [Engine.CancelExecution]; ended members keep their outcome. Afterwards the flow refuses members, edges and replays;
+// running members continue. Clean-ups still run after the members they wait for, unless nothing can release them any
+// more (see docs/flows.md); [CancelledFlow.StillRunning] lists them.
 //
-// Clean-ups still run once the members they wait for have ended: cancelling an order whose charge was made runs the
-// refund. [CancelledFlow.StillRunning] lists them, and [state.CancelEverything] cancels them too, now or in a later
-// call. A clean-up that can no longer be released, because it waits for an unapplied edge or a replay, is cancelled
-// like other members.
+// A flow already cancelled by the same or a stricter policy is left alone; otherwise the rest is cancelled too, and the
+// first reason is kept. Members in a grace period ([Engine.RequestFlowCancel]) are cancelled now.
 //
-// A flow that is already cancelled by the same or a stricter policy is left alone; otherwise the rest is cancelled too,
-// and the first reason is kept. Members in a grace period ([Engine.RequestFlowCancel]) are cancelled now.
-//
-// Errors: [ErrInvalidInput]; [ErrNotFound]; [ErrCorruption]; [ErrContention].
-// Transaction: at most fourteen statements for any number of members, plus a few per level of skipped executions. Locks
-// the flow exclusively, then its members and their attempts; waits for each up to two seconds, three times. It queues
-// for the flow's lock, so a busy flow can be cancelled too. Emits a completion event per cancelled member, and a lease
-// event if it was leased. In a caller's transaction the holders are not notified; their next calls are refused. Safe to
-// repeat.
+// Errors: [ErrInvalidInput]; [ErrNotFound]; [ErrCorruption]; [ErrContention]. Transaction: at most fourteen statements,
+// plus a few per level of skipped executions. Locks the flow exclusively, then its members and their attempts; waits
+// for each up to two seconds, three times. Emits a completion event per cancelled member, and a lease event if it was
+// leased. In a caller's transaction the holders are not notified; their next calls are refused. Safe to repeat.
 func (e *Engine) CancelFlow(ctx context.Context, spec CancelFlowSpec) (CancelledFlow, error) {
 	const op = "cancel flow"
 	c := flowCancel{flow: spec.ID, policy: cmp.Or(spec.Policy, state.CancelAll), reason: cmp.Or(spec.Reason, defaultFlowCancelReason)}

@@ -23,20 +23,17 @@ const (
 	maxFlowWaits = 8
 )
 
-// DispatchCompletions resolves the dependents of completion events that are not marked as dispatched. These are the
-// events of the last level if a skip goes deeper than 64 levels, events whose dependents could not be decided because
-// of an unknown stored policy or state, and events of FlowFabric. It returns how many events it dispatched; call it
-// again while that is at least batch. In a loop, call it about once per second, and at once after
-// [Maintenance.Undispatched], as package reconcile does.
-//
-// A skip is followed to its end in one call, or for 64 levels if its flow was locked at first. An event that can't be
-// dispatched stays, is logged once, and is retried after a second, later less often, down to once per minute.
+// DispatchCompletions resolves the dependents of completion events that are not marked as dispatched: events below 64
+// levels of skips, events whose dependents could not be decided because of an unknown stored policy or state, and
+// events of FlowFabric. It returns how many events it dispatched; call it again while that is at least batch. In a
+// loop, call it about once per second, and at once after [Maintenance.Undispatched], as package reconcile does. An
+// event that can't be dispatched is logged once and retried after a second, later down to once per minute.
 //
 // Errors: [ErrInvalidInput]. Transaction: one per flow and 64 levels of skips, and one for events without dependents.
 // Locks the flow (shared if all its events are successes that skip nothing, otherwise exclusively), the executions of
 // the events, edge groups and dependents. It skips locked rows and flows for a later call, but waits 50 ms each for up
-// to 16 rows and 8 flows; in a caller's transaction it waits for rows as long as that allows, and for no flow. Emits
-// completion events. Safe to repeat and to run in any number of processes: each edge counts once.
+// to 16 rows and 8 flows; in a caller's transaction it waits for rows only. Emits completion events. Safe to repeat and
+// to run in any number of processes.
 func (m Maintenance) DispatchCompletions(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	const op = "dispatch completions"

@@ -43,22 +43,18 @@ type Added struct {
 	Members  []id.ExecutionID // existing members
 }
 
-// GrowFlow adds executions and dependencies to a flow at any time before its cancellation, for example from a member's
-// handler. Nodes without dependencies are claimable when the call returns. An edge from an ended member counts at once:
-// it may release or skip its downstream. A member that was never claimed is blocked again by a new dependency on an
-// execution that has not ended. A started member can't get dependencies, except by edges with AllowStarted; it waits
-// for these once it calls [Engine.WaitForChildren], as handlers do for executions they create. If a member already has
-// edges, a Node.When other than its present policy is refused; the zero value keeps its policy.
+// GrowFlow adds executions and dependencies to a flow before its cancellation, also from a member's handler. Nodes
+// without dependencies are claimable when it returns. An edge from an ended member counts at once, and may release or
+// skip its downstream. A new dependency blocks a member that was never claimed; a started one requires AllowStarted,
+// and waits once it calls [Engine.WaitForChildren]. A member with edges keeps its policy: another nonzero Node.When is
+// refused.
 //
 // Errors: [ErrInvalidInput] naming the node or edge, its field and the limit; [ErrNotFound] for the flow, a node's
-// execution or an edge's end; [ErrFlowTerminal]; [ErrStaleRevision]; [ErrCycle]; [ErrExists] if a new node's execution
-// exists outside the flow; [ErrIdempotencyKeyTaken]; [ErrOtherFlow]; [ErrNotMember] for an edge's end; [ErrEdgeExists];
-// [ErrEnded] and [ErrStarted] for an edge's downstream; [ErrPruned] for a new edge from or to a pruned member;
-// [ErrCorruption]. Nothing was written then.
-//
-// Transaction: one, whose number of statements depends only on the levels of skipped executions. Locks the flow
-// exclusively, the named existing executions, then groups; waits for each up to two seconds, three times, then fails
-// with [ErrContention]. Emits completion events of skipped executions. Safe to repeat.
+// execution or an edge's end; [ErrExists] for a new node outside the flow; [ErrOtherFlow], [ErrNotMember],
+// [ErrEdgeExists], [ErrPruned], [ErrIdempotencyKeyTaken], [ErrCycle], [ErrStaleRevision], [ErrFlowTerminal],
+// [ErrCorruption]; [ErrEnded] and [ErrStarted] for an edge's downstream. Nothing was written then.
+// Transaction: one. Locks the flow exclusively, the named existing executions, then groups; waits for each up to two
+// seconds, three times, then fails with [ErrContention]. Emits completion events of skipped executions. Safe to repeat.
 func (e *Engine) GrowFlow(ctx context.Context, growth Growth) (Grown, error) {
 	const op = "grow flow"
 	g, err := e.planGrowth(growth)

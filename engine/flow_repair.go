@@ -41,18 +41,16 @@ func (p *groupPosition) move(from, to groupKey) {
 }
 
 // RepairGroups counts ends of upstreams that no program has counted or will count, in up to batch groups, at most
-// [MaxSweep]. A FlowFabric server leaves such ends if it crashes between recording and counting them, or if its
-// retention deletes executions with dependents. It also repairs edges that both programs counted as running. The groups
-// then decide: waiting executions are released or skipped. Ends recorded by this library need no repair, and an end is
-// recounted only 30 seconds later, when no other program counts it any more.
+// [MaxSweep]. FlowFabric leaves such ends if a server crashes between recording and counting them, or if its retention
+// deletes executions with dependents. It also repairs edges that both programs counted as running. The groups then
+// release or skip their executions. An end is recounted only 30 seconds later, when no other program counts it.
 //
 // It returns how many groups it repaired; if that equals batch, call it again at once. Each call continues after the
-// previous one of the same engine, and restarts after the last group. It ends early after about 50,000 open edges.
+// previous one of the same engine, ends early after about 50,000 open edges, and restarts after the last group.
 //
-// Errors: [ErrInvalidInput]. Transaction: two statements that take no locks and, if there is something to repair, one
-// transaction per 100 groups, which locks their flows exclusively, the groups, and dependents. It skips locked flows
-// and groups until the next round. Emits completion events of skipped executions. Safe to repeat and to run in any
-// number of processes.
+// Errors: [ErrInvalidInput]. Transaction: two statements that take no locks and, for repairs, one transaction per 100
+// groups, which locks their flows exclusively, the groups, and dependents, and skips locked ones until the next round.
+// Emits completion events of skipped executions. Safe to repeat and to run in any number of processes.
 func (m Maintenance) RepairGroups(ctx context.Context, batch int) (int, error) {
 	const op = "repair groups"
 	e := m.e

@@ -29,19 +29,15 @@ const ReplayCompleted ReplayOption = "completed"
 
 // ReplayExecution runs an ended execution again. It keeps id, payload, tags and a future deadline, gets all its retries
 // back, and loses its result, failure, cancellation and a past deadline. Its last attempt restarts; earlier ones are
-// kept as history. Replaying a completed execution requires [ReplayCompleted].
+// kept. A completed execution requires [ReplayCompleted]. In a flow, unstarted dependents wait for it again, and
+// skipped ones may be replayed next; other dependents ignore its next end. A member that was skipped or never ran waits
+// for its dependencies again: successes count, other upstreams must end again.
 //
-// In a flow, unstarted dependents wait for it again, and skipped ones may be replayed next. Started or otherwise ended
-// dependents are left alone and ignore its next end. An execution that was skipped or never ran waits for its
-// dependencies again: successes count, and other upstreams must end again.
-//
-// Errors: [ErrNotFound]; [ErrNotEnded] and [ErrCompleted] in a [*StateError]; [ErrInvalidInput] for an unknown option;
-// [ErrMaxReplays] after ten replays, or the policy's limit; [ErrFlowTerminal] for a member of a cancelled flow;
-// [ErrPruned] if an upstream was pruned with its result; [ErrContention] if another transaction holds its flow, its row
-// or a dependent.
+// Errors: [ErrNotFound]; [*StateError] with [ErrNotEnded] or [ErrCompleted]; [ErrInvalidInput] for an unknown option;
+// [ErrMaxReplays] after ten replays, or the policy's limit; [ErrFlowTerminal] if its flow was cancelled; [ErrPruned] if
+// an upstream was pruned with its result; [ErrContention]. A repetition is refused with [ErrNotEnded].
 // Transaction: locks the flow exclusively, the execution, its attempt, then edge groups and dependents; deletes its
-// grants, suspension and waitpoints; emits an operator event. A repetition is refused, because the execution has not
-// ended any more.
+// grants, suspension and waitpoints; emits an operator event.
 func (o Operator) ReplayExecution(ctx context.Context, x id.ExecutionID, options ...ReplayOption) (Replayed, error) {
 	completedToo := slices.Contains(options, ReplayCompleted)
 	for _, option := range options {

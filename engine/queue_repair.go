@@ -38,21 +38,15 @@ const MaxSweep = 15_000
 // RepairQueue repairs executions that no other job finds, mostly after another program left them half-done, or after
 // writes without the queue's triggers (a replica's, or a restore's). It examines up to batch executions, at most
 // [MaxSweep], in the order of their rows, and returns how many it repaired; if that equals batch, call it again at
-// once. Each call continues after the previous one of the same engine; after the last execution it cleans the queue and
-// restarts.
+// once. Each call continues after the previous one of the same engine. After the last execution it deletes stale
+// entries of the queue and of [Operator.BlockedExecutions], and drains of 30 days ago, and restarts. It also handles
+// executions that [Maintenance.ExpireLeases], [Maintenance.Retain], [Maintenance.ExpireGrants] and [Maintenance.Adopt]
+// missed.
 //
-// It queues claimable executions, and lists blocked ones for [Operator.BlockedExecutions]. Running executions without a
-// lease return to their lanes as by [Maintenance.ExpireLeases], and granted ones without a grant as by
-// [Maintenance.ExpireGrants]. It also adopts executions ([Maintenance.Adopt]), deletes overdue ones that
-// [Maintenance.Retain] missed, finds leases that expired over a minute ago, corrects attempt pointers and public
-// states, takes leases from ended executions, and emits the events of cancellations within the last day that another
-// program left out. At the end it deletes queue entries of executions that are not claimable, list entries of those not
-// blocked, and drains of 30 days ago.
-//
-// Errors: [ErrInvalidInput]; [ErrBusy] as [Maintenance.PromoteDelayed]. Transaction: one statement, another one at the
-// end, and one transaction each for executions to change; locks these, and exclusively the flows of members without a
-// lease. It skips locked rows until the next round. Emits lease and completion events. Safe to repeat and to run in any
-// number of processes.
+// Errors: [ErrInvalidInput]; [ErrBusy] as [Maintenance.PromoteDelayed]. Transaction: one statement, another at the end,
+// and further ones for changes; locks the changed executions, and exclusively the flows of members without a lease, and
+// skips locked ones until the next round. Emits lease and completion events. Safe to repeat and to run in any number of
+// processes.
 func (m Maintenance) RepairQueue(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	if batch < 1 || batch > MaxSweep {

@@ -43,22 +43,19 @@ const (
 	comeBackLate = time.Hour   // for subjects that have long been needed
 )
 
-// Retain deletes ended executions after their retention, with all their data: attempts, output, grants, suspensions,
-// waitpoints and their rows in the usage of budgets, which stays charged. The retention is set by the policy
-// ([policy.Execution]), the lane ([Operator.SetLaneRetention]) or [Config.Retention], in this order. Members of flows
-// are deleted with their flow by [Maintenance.PurgeFlows], or earlier if [FlowSpec.PruneMembersAfter] is set; events
-// are deleted by [Maintenance.TrimOutboxes].
+// Retain deletes ended executions after their retention, with their attempts, output, grants, suspensions, waitpoints
+// and budget usage, which stays charged. The retention is the policy's ([policy.Execution]), or else the lane's
+// ([Operator.SetLaneRetention]), or else [Config.Retention]. Members go with their flow ([Maintenance.PurgeFlows])
+// unless [FlowSpec.PruneMembersAfter] is set, events by [Maintenance.TrimOutboxes]. See docs/retention.md for the
+// rules.
 //
-// It examines up to batch executions in the order of their ends, and about as many whose timers are due, and returns
-// how many it examined; call it again while that is at least batch. An execution is kept for a later check while a
-// member of its flow waits for it, its event is undispatched, the backlog of a cancelled flow lists it, or it is
-// locked. [Maintenance.RepairQueue] finds executions that ended without an event, or whose event was committed minutes
-// late. [Operator.Retention] returns the progress.
+// It examines up to batch executions in the order of their ends, and about as many with due timers, and returns how
+// many it examined; call it again while that is at least batch. [Operator.Retention] returns the progress.
 //
 // Errors: [ErrInvalidInput]. Transaction: one statement if nothing is due, otherwise one transaction for ends and one
-// for timers; locks the executions it deletes and skips locked ones. The commit does not wait for the disk, since lost
+// for timers; locks the executions it deletes and skips locked ones. Commits don't wait for the disk, since lost
 // deletions are repeated. Emits nothing. Safe to repeat and to run in any number of processes, one of which works at a
-// time. Within a process, calls that delete, including [Maintenance.TrimOutboxes], run one after the other.
+// time.
 func (m Maintenance) Retain(ctx context.Context, batch int) (int, error) {
 	const op = "retain"
 	if err := checkBatch(batch); err != nil {

@@ -53,15 +53,13 @@ func (p *trimPositions) move(outbox string, from, to int64) {
 // TrimOutboxes deletes the oldest events of the four outboxes, after [Config.OutboxRetention]. It deletes at most ten
 // times batch per outbox and returns how many it deleted; call it again while that is at least batch.
 //
-// Events are deleted in order, so that one number shows a reader the events it may have missed. In each outbox it stops
-// at the first event that is too recent, is an undispatched completion, or was not yet examined by
-// [Maintenance.Retain], and at a named consumer's position stored in the last seven days; older positions are logged
-// and passed. It also stops at the first id that an open transaction may use, because readers wait there for later
-// events.
+// Events are deleted in order. In each outbox it stops at the first event that is too recent, undispatched, not yet
+// examined by [Maintenance.Retain], or after an id that an open transaction may use, and at a named consumer's position
+// stored in the last seven days. Older positions are logged and passed.
 //
 // Errors: [ErrInvalidInput]; [ErrDenied] naming the grant if the right to a sequence is missing; [ErrBusy] if events of
 // an outbox were locked; the other outboxes were trimmed. Transaction: one per outbox; a caller's transaction keeps the
-// floors' rows locked. The commit does not wait for the disk, since lost deletions are repeated. Emits nothing. Safe to
+// floors' rows locked. Commits don't wait for the disk, since lost deletions are repeated. Emits nothing. Safe to
 // repeat and to run in any number of processes.
 func (m Maintenance) TrimOutboxes(ctx context.Context, batch int) (int, error) {
 	const op = "trim outboxes"
