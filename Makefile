@@ -139,6 +139,10 @@ schema: ## Write schema/schema.sql from the migrations
 api: ## Write api/*.txt: the exported names of the public packages
 	go run ./tests/internal/apidump
 
+.PHONY: words
+words: ## Lower the budgets in tests/docs/testdata/words.txt to what comments and documents have; ARGS=PACKAGE prints the places
+	@go run ./tests/internal/plaindump $(ARGS)
+
 .PHONY: licenses
 licenses: ## Write the license texts that ff prints, of all modules it links
 	go run ./tests/internal/licensedump

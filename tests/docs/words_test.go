@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/flowfabric/flowfabric-go/tests/internal/plain"
 )
 
 // outgoing are terms that have a successor, which says the same in every place.
@@ -62,5 +64,43 @@ func TestDocsUseTheGlossary(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestDocsArePlain counts three turns of phrase in the comments of each package, in the headers of the queries and in the
+// documents. A package above the goal has a budget in testdata/words.txt, which only goes down: make words lowers it.
+func TestDocsArePlain(t *testing.T) {
+	t.Parallel()
+	counts, err := plain.Counts(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	budgets, err := plain.ReadBudgets("testdata/words.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, room := range []string{"docs", "queries", "engine"} {
+		if counts[room] == nil || counts[room].Words < 1000 {
+			t.Fatalf("%s has fewer than 1,000 words of comments", room)
+		}
+	}
+	for room, count := range counts {
+		rate, budget := count.Rate(), budgets[room]
+		for i, turn := range plain.Turns {
+			allowed := max(budget[i], plain.Goal)
+			if rate[i] > allowed {
+				t.Errorf("%s: %q stands there %.1f times in 1,000 words, allowed %.1f:\n%s",
+					room, turn, rate[i], allowed, strings.Join(count.Places[i], "\n"))
+			}
+			if budget[i] > plain.Goal && budget[i]-rate[i] > 0.15 && (rate[i] == 0 || count.Fits(i, budget[i])) {
+				t.Errorf("%s: %q stands there %.1f times in 1,000 words, allowed %.1f. Run make words, or write: %s",
+					room, turn, rate[i], budget[i], plain.Line(room, rate))
+			}
+		}
+	}
+	for room := range budgets {
+		if counts[room] == nil {
+			t.Errorf("there is no package %s any more: run make words", room)
+		}
 	}
 }

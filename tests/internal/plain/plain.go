@@ -1,0 +1,218 @@
+// Package plain counts turns of phrase that make comments and documents hard to read.
+package plain
+
+import (
+	"cmp"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Goal is the most that a package may have of each turn in 1,000 words. A package above it has a budget.
+const Goal = 0.3
+
+// Turns are the names of the counted turns, in the order of a Rate.
+var Turns = [...]string{"nobody, somebody, who", "tell, told", "what ..."}
+
+var patterns = [len(Turns)]*regexp.Regexp{
+	regexp.MustCompile(`(?i)\b(?:nobody|somebody|anybody|everybody|whoever|whomever|who)\b`),
+	regexp.MustCompile(`(?i)\b(?:tell|tells|told|telling)\b`),
+	regexp.MustCompile("(?i)\\bwhat(?:['’]|\\s+)[`\\w(]"),
+}
+
+// Count is the number of words in the comments of a package, and the places of each turn.
+type Count struct {
+	Words  int
+	Places [len(Turns)][]string
+}
+
+// Rate is the number of each turn in 1,000 words, rounded up to one decimal.
+type Rate [len(Turns)]float64
+
+// Rate returns the rates of a count.
+func (c *Count) Rate() (rate Rate) {
+	for i, places := range c.Places {
+		rate[i] = per1000(len(places), c.Words)
+	}
+	return rate
+}
+
+// Fits reports whether a package could have one turn more within a budget.
+func (c *Count) Fits(turn int, budget float64) bool {
+	return per1000(len(c.Places[turn])+1, c.Words) <= budget
+}
+
+func per1000(n, words int) float64 {
+	return math.Ceil(float64(n)*10_000/float64(max(words, 1))) / 10
+}
+
+// Counts returns the count of each package below a root: Go packages by their folder, "queries" for the comments in
+// queries/*.sql, and "docs" for all Markdown. Tests and generated files don't count.
+func Counts(root string) (map[string]*Count, error) {
+	counts := make(map[string]*Count)
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if path != root && (strings.HasPrefix(entry.Name(), ".") || slices.Contains([]string{"testdata", "bin"}, entry.Name())) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		path, err = filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		room, read := filepath.ToSlash(filepath.Dir(path)), readGo
+		switch {
+		case strings.HasSuffix(path, ".md"):
+			room, read = "docs", readMarkdown
+		case strings.HasSuffix(path, ".sql") && room == "queries":
+			read = readSQL
+		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		source, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			return err
+		}
+		passages, err := read(source)
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		for _, p := range passages {
+			if counts[room] == nil {
+				counts[room] = new(Count)
+			}
+			counts[room].add(path, p)
+		}
+		return nil
+	})
+	return counts, err
+}
+
+// passage is text whose lines are those of a file, starting at a line.
+type passage struct {
+	line int
+	text string
+}
+
+var word = regexp.MustCompile(`^[A-Za-z]?[a-z'’-]*[a-z]$|^[AI]$`)
+
+func (c *Count) add(path string, p passage) {
+	for field := range strings.FieldsSeq(p.text) {
+		if word.MatchString(strings.Trim(field, "`*_()[]{}|.,:;!?\"'")) {
+			c.Words++
+		}
+	}
+	for i, pattern := range patterns {
+		for _, at := range pattern.FindAllStringIndex(p.text, -1) {
+			before := p.text[:at[0]]
+			line := before[strings.LastIndexByte(before, '\n')+1:] + p.text[at[0]:]
+			line, _, _ = strings.Cut(line, "\n")
+			c.Places[i] = append(c.Places[i], fmt.Sprintf("%s:%d: %s", path, p.line+strings.Count(before, "\n"), strings.TrimSpace(line)))
+		}
+	}
+}
+
+func readGo(source []byte) (passages []passage, err error) {
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, "", source, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil || ast.IsGenerated(file) {
+		return nil, err
+	}
+	directive := regexp.MustCompile(`^//\w+:\w`)
+	for _, group := range file.Comments {
+		p := passage{line: files.Position(group.Pos()).Line}
+		for _, comment := range group.List {
+			text := comment.Text[2:]
+			if directive.MatchString(comment.Text) {
+				text = ""
+			}
+			p.text += strings.TrimSuffix(text, "*/") + "\n"
+		}
+		passages = append(passages, p)
+	}
+	return passages, nil
+}
+
+// readSQL returns runs of lines with a comment. The name of a query is none.
+func readSQL(source []byte) (passages []passage, err error) {
+	previous := -1
+	for i, line := range strings.Split(string(source), "\n") {
+		_, text, ok := strings.Cut(line, "--")
+		if !ok || strings.HasPrefix(line, "-- name: ") {
+			continue
+		}
+		if previous != i-1 || len(passages) == 0 {
+			passages = append(passages, passage{line: i + 1})
+		}
+		passages[len(passages)-1].text += text + "\n"
+		previous = i
+	}
+	return passages, nil
+}
+
+// readMarkdown returns the text outside of fenced blocks.
+func readMarkdown(source []byte) ([]passage, error) {
+	lines := strings.Split(string(source), "\n")
+	fenced := false
+	for i, line := range lines {
+		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+			fenced = !fenced
+			lines[i] = ""
+		} else if fenced {
+			lines[i] = ""
+		}
+	}
+	return []passage{{line: 1, text: strings.Join(lines, "\n")}}, nil
+}
+
+// ReadBudgets reads a file of budgets: a package and three rates in each line. A file that doesn't exist has none.
+func ReadBudgets(path string) (map[string]Rate, error) {
+	text, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	budgets := make(map[string]Rate)
+	for line := range strings.Lines(string(text)) {
+		var room string
+		var rate Rate
+		if _, err := fmt.Sscan(line, &room, &rate[0], &rate[1], &rate[2]); err != nil {
+			return nil, fmt.Errorf("%s: %q: %w", path, line, err)
+		}
+		budgets[room] = rate
+	}
+	return budgets, nil
+}
+
+// Line returns the line of a package in a file of budgets.
+func Line(room string, rate Rate) string {
+	return fmt.Sprintf("%s %.1f %.1f %.1f", room, rate[0], rate[1], rate[2])
+}
+
+// Lowered returns the lines of the packages that are above the goal, none of them above its former budget.
+func Lowered(counts map[string]*Count, budgets map[string]Rate) (lines []string) {
+	for room, count := range counts {
+		rate := count.Rate()
+		if former, ok := budgets[room]; ok || len(budgets) > 0 {
+			for i := range rate {
+				rate[i] = min(rate[i], max(former[i], Goal))
+			}
+		}
+		if slices.Max(rate[:]) > Goal {
+			lines = append(lines, Line(room, rate))
+		}
+	}
+	slices.SortFunc(lines, cmp.Compare[string])
+	return lines
+}
