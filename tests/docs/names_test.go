@@ -26,7 +26,7 @@ var foreign = map[string]string{
 	"tcp_keepalives_…": "settings of PostgreSQL", "COPY": "SQL", "LISTEN": "SQL",
 	"query_timeout": "PgBouncer", "max_prepared_statements": "PgBouncer",
 	"citus.enable_ddl_propagation": "Citus", "undistribute_table": "Citus",
-	"pprof": "Go", "net/url": "Go", "database/sql": "Go", "unsafe": "Go", "C": "Go", "ImportMap": "Go", "(std)": "go list",
+	"pprof": "Go", "net/url": "Go", "database/sql": "Go", "unsafe": "Go", "C": "Go", "TestMain": "Go", "pool_max_conns": "pgx", "ImportMap": "Go", "(std)": "go list",
 	"FetchBatch": "worker.Config", "pg_stat_statements": "an extension of PostgreSQL", "transaction_timeout": "PostgreSQL 17",
 	"-table": "goose", "x-migrations-table": "golang-migrate", "x-multi-statement": "golang-migrate", "atlas migrate hash": "Atlas",
 	"--migrations-table ffx_schema_migrations": "dbmate", "transaction:false": "dbmate", `\d+ ff_exec_core`: "psql",
@@ -226,7 +226,7 @@ func (n *names) isGo(text string) bool {
 		if len(path) == 1 && path[0] == strings.ToLower(path[0]) && (types.Universe.Lookup(path[0]) != nil || len(text) > len(name)) {
 			continue // a keyword, a type of the language, an argument
 		}
-		if path[0] == "time" || path[0] == "json" || path[0] == "slog" {
+		if slices.Contains([]string{"context", "errors", "json", "slog", "time"}, path[0]) {
 			found = true
 			continue
 		}

@@ -84,6 +84,7 @@ func TestDocsArePlain(t *testing.T) {
 			t.Fatalf("%s has fewer than 1,000 words of comments", room)
 		}
 	}
+	// A budget that is a tenth too large, or has room for none any more, is lowered.
 	for room, count := range counts {
 		rate, budget := count.Rate(), budgets[room]
 		for i, turn := range plain.Turns {
@@ -92,7 +93,7 @@ func TestDocsArePlain(t *testing.T) {
 				t.Errorf("%s: %q stands there %.1f times in 1,000 words, allowed %.1f:\n%s",
 					room, turn, rate[i], allowed, strings.Join(count.Places[i], "\n"))
 			}
-			if budget[i] > plain.Goal && budget[i]-rate[i] > 0.15 && (rate[i] == 0 || count.Fits(i, budget[i])) {
+			if budget[i] > plain.Goal && budget[i]-rate[i] > max(0.25, budget[i]/10) && (rate[i] == 0 || count.Fits(i, budget[i])) {
 				t.Errorf("%s: %q stands there %.1f times in 1,000 words, allowed %.1f. Run make words, or write: %s",
 					room, turn, rate[i], budget[i], plain.Line(room, rate))
 			}
