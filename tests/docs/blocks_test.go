@@ -33,7 +33,7 @@ func TestDocsGoBlocksCompile(t *testing.T) {
 	t.Parallel()
 	overlay := map[string]map[string]string{"Replace": {}}
 	var packages []string
-	place := make(map[string]string)              // where each package comes from
+	place := make(map[string]string) // where each package comes from
 	examples, err := filepath.Abs(filepath.Join(root, "examples"))
 	if err != nil {
 		t.Fatal(err)
