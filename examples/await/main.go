@@ -1,4 +1,4 @@
-// Command await creates an execution and waits for its result, wherever it is handled: here in the same process.
+// Command await creates an execution and waits for its result. A worker of any process may handle it; here it is this one.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command quickstart creates a flow of three executions and works it.
+// Command quickstart creates a flow of three executions and runs it.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// A kind names a sort of work and declares its argument and result types, once for creators, handlers and readers.
+// A kind is declared once, for creators, handlers and readers: its name, its input and its output.
 var (
 	Greet = engine.Kind[string, string]{Name: "greet"}
 	Print = engine.Kind[struct{}, struct{}]{Name: "print"}
@@ -39,7 +39,7 @@ func main() {
 		return "hello, " + job.Args, nil
 	})
 	worker.Handle(w, Print, func(ctx context.Context, job worker.Job[struct{}]) (struct{}, error) {
-		defer stop() // w.Run returns when this execution is settled
+		defer stop() // w.Run returns when this is settled
 		upstreams, err := job.Upstreams(ctx)
 		for _, upstream := range upstreams {
 			fmt.Println(must(Greet.ResultOf(upstream)))

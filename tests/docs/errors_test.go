@@ -12,7 +12,7 @@ import (
 func TestDocsListEveryError(t *testing.T) {
 	t.Parallel()
 	listed := make(map[string]bool)
-	for _, row := range readDocument(t, "docs/errors.md").table("Error", "Meaning", "What to do") {
+	for _, row := range readDocument(t, "docs/errors.md").table("Error", "Meaning", "Next step") {
 		for name := range strings.SplitSeq(row[0], ", ") {
 			if listed[name] {
 				t.Errorf("%s is listed twice", name)

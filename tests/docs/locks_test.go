@@ -103,7 +103,7 @@ func documentedLocks(t *testing.T) map[string]lockRow {
 		return levels
 	}
 	rows := make(map[string]lockRow)
-	for _, cells := range readDocument(t, "docs/transactions.md").table("Operation", "Passes over", "Waits for") {
+	for _, cells := range readDocument(t, "docs/transactions.md").table("Operation", "Skips", "Waits for") {
 		for name := range strings.SplitSeq(cells[0], ", ") {
 			rows[name] = lockRow{skips: set(cells[1]), waits: set(cells[2])}
 		}
@@ -147,7 +147,7 @@ func TestDocsNameTheLocksOfOperations(t *testing.T) {
 			continue
 		}
 		if !maps.Equal(row.skips, stated[name].skips) {
-			t.Errorf("%s passes over %v by the table, %v by its queries", name, slices.Sorted(maps.Keys(row.skips)),
+			t.Errorf("%s skips %v by the table, %v by its queries", name, slices.Sorted(maps.Keys(row.skips)),
 				slices.Sorted(maps.Keys(stated[name].skips)))
 		}
 		if !maps.Equal(row.waits, stated[name].waits) {
