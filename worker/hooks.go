@@ -69,7 +69,7 @@ func (r *run) report(t *task) {
 	case Retrying:
 		message = "attempt failed; retrying"
 	case Failed:
-		message = "attempt failed and ended its execution: fix the cause, then replay it"
+		message = "attempt failed, and its execution failed for good: fix the cause, then replay it"
 	case Released:
 		message, level = "execution returned to its lane", slog.LevelInfo
 	case Skipped:

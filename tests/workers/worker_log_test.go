@@ -48,7 +48,7 @@ func TestFailingHandlersAreLoggedByDefault(t *testing.T) {
 	}
 	retried, failed, panicked := create("pay", 1), create("pay", policy.NoRetries), create("ship", policy.NoRetries)
 	for _, want := range [][]string{
-		{"level=WARN", "execution=" + retried, "kind=pay", "attempt=0", "it is retried", "retry_at=", "the bank does not answer"},
+		{"level=WARN", "execution=" + retried, "kind=pay", "attempt=0", "attempt failed; retrying", "retry_at=", "the bank does not answer"},
 		{"level=WARN", "execution=" + failed, "kind=pay", "attempt=0", "failed for good", "the bank does not answer"},
 		{"level=ERROR", "execution=" + panicked, "kind=ship", "attempt=0", "failed for good", "no such warehouse"},
 	} {
