@@ -89,7 +89,7 @@ func (o *observation) needOf(ctx context.Context, q project.Query, values *argum
 	if n.args, err = values.For(ctx, q.SQL, description.ParamOIDs); err != nil {
 		return n, true, err
 	}
-	// A query that takes longer sleeps, or waits in vain.
+	// A query that takes longer sleeps, or waits for an event that does not come.
 	if err := exec(ctx, conn, "SET LOCAL statement_timeout = '5s'; "+arguments.Execute(prepared, n.args)); err != nil {
 		if isServers(err) {
 			return n, true, nil // its locks have gone with the failed transaction
