@@ -92,7 +92,7 @@ func newLaneScan(ctx context.Context, c *Claimer, after []scan.Position, n int) 
 	return &laneScan{Scan: c.begin(ctx, after, n), claimer: c}
 }
 
-// scanLanes runs all scans in one transaction or, if that fails on contention, each in its own. An error means that
+// scanLanes runs all scans in one transaction or, if that is impossible, each in its own. An error means that
 // nothing was claimed.
 func (e *Engine) scanLanes(ctx context.Context, scans []*laneScan) error {
 	if len(scans) == 0 {

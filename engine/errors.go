@@ -84,15 +84,15 @@ var (
 	// again. Carried by [RevisionError].
 	ErrStaleRevision = errors.New("flow has another revision")
 
-	// ErrOtherFlow means that the execution is a member of another flow. Nothing was written. Carried by [MemberError],
-	// like the next one.
+	// ErrOtherFlow means that the execution is a member of another flow. Nothing was written. Carried by [MemberError].
 	ErrOtherFlow = errors.New("execution is a member of another flow")
 
 	// ErrPruned means that a member of the flow, and its result, was deleted before the flow
 	// ([FlowSpec.PruneMembersAfter]). Nothing was written.
 	ErrPruned = errors.New("member was pruned")
 
-	// ErrNotMember means that the execution is not a member of the flow; add it first. Nothing was written.
+	// ErrNotMember means that the execution is not a member of the flow; add it first. Nothing was written. Carried by
+	// [MemberError].
 	ErrNotMember = errors.New("execution is not a member of the flow")
 
 	// ErrEdgeExists means that a different edge has that id or connects the same two executions. Nothing was written.

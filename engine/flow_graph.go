@@ -39,11 +39,11 @@ func newGraph(spec FlowSpec) (*graph, error) {
 		field := fmt.Sprintf("edge %q to %q", edge.From, edge.To)
 		from, ok := index[edge.From]
 		if !ok {
-			return nil, invalid(field, "leads from an unknown node")
+			return nil, invalid(field, "leads from a node that does not exist")
 		}
 		to, ok := index[edge.To]
 		if !ok {
-			return nil, invalid(field, "leads to an unknown node")
+			return nil, invalid(field, "leads to a node that does not exist")
 		}
 		if from == to {
 			return nil, fmt.Errorf("%w: %s", ErrCycle, field)

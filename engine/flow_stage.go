@@ -233,8 +233,8 @@ func (e *Engine) SetGroupPolicy(ctx context.Context, flow id.FlowID, downstream 
 // in turn. Flows that don't exist yet are locked too.
 //
 // Errors: [ErrInvalidInput] outside a caller's transaction, where the locks would end with the call, and for more than
-// 256 flows; [ErrContention]. Locks the flows exclusively, in order; waits as long as the transaction's lock_timeout
-// allows. Safe to repeat.
+// 256 flows. Locks the flows exclusively, in order; waits as long as the transaction's lock_timeout allows. Safe to
+// repeat.
 func (e *Engine) LockFlows(ctx context.Context, flows ...id.FlowID) error {
 	const op = "lock flows"
 	set := newFlowSet(e.cfg.Partitions)
