@@ -53,7 +53,7 @@ type Options struct {
 	// existing schema of the connection's search_path, which the URL, the pool, the role or the server sets.
 	Schema string
 
-	// Log receives progress and warnings. Nil disables logging.
+	// Log receives progress and warnings. Default: [slog.Default]. slog.New(slog.DiscardHandler) logs nothing.
 	Log *slog.Logger
 
 	// AllowNewerReference accepts a database migrated by a FlowFabric newer than 0.15. Its tables may then differ from those
@@ -63,7 +63,7 @@ type Options struct {
 
 func (o Options) log() *slog.Logger {
 	if o.Log == nil {
-		return slog.New(slog.DiscardHandler)
+		return slog.Default()
 	}
 	return o.Log
 }

@@ -55,6 +55,11 @@ func (a *app) requireDatabase() (string, error) {
 	return named, err
 }
 
+// schemaOptions returns the options of package schema. It logs nothing: a command prints its own output.
+func (a *app) schemaOptions() schema.Options {
+	return schema.Options{Schema: a.schema, Log: slog.New(slog.DiscardHandler)}
+}
+
 // withEngine runs fn on the named database if its schema can be read. A standby is enough.
 func (a *app) withEngine(ctx context.Context, fn func(*engine.Engine) error) error {
 	return a.withPool(ctx, func(_ *pgxpool.Pool, eng *engine.Engine) error { return fn(eng) })
@@ -75,7 +80,7 @@ func (a *app) withPool(ctx context.Context, fn func(*pgxpool.Pool, *engine.Engin
 		return err
 	}
 	defer pool.Close()
-	if err := schema.Check(ctx, pool, schema.Options{}); err != nil && !errors.Is(err, schema.ErrReadOnly) {
+	if err := schema.Check(ctx, pool, a.schemaOptions()); err != nil && !errors.Is(err, schema.ErrReadOnly) {
 		return err
 	}
 	eng, err := engine.New(pool, engine.Config{Log: slog.New(slog.DiscardHandler)}) // the command prints its own output

@@ -174,7 +174,7 @@ func (a *app) showCommand(flow id.FlowID) string {
 }
 
 func (a *app) migrated(ctx context.Context, databaseURL string) (demoDatabase, error) {
-	if _, err := schema.Migrate(ctx, databaseURL, schema.Options{Schema: a.schema}); err != nil {
+	if _, err := schema.Migrate(ctx, databaseURL, a.schemaOptions()); err != nil {
 		return demoDatabase{}, err
 	}
 	return demoDatabase{

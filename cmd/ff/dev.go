@@ -39,7 +39,7 @@ func (a *app) dev(ctx context.Context, _ []string) (err error) {
 			err = stopErr
 		}
 	}()
-	if _, err := schema.Migrate(ctx, server.URL(), schema.Options{}); err != nil {
+	if _, err := schema.Migrate(ctx, server.URL(), a.schemaOptions()); err != nil {
 		return err
 	}
 	if a.named(server) {

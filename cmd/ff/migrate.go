@@ -50,7 +50,7 @@ func (a *app) plan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	result, err := schema.Plan(ctx, databaseURL, schema.Options{Schema: a.schema})
+	result, err := schema.Plan(ctx, databaseURL, a.schemaOptions())
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (a *app) dropAdopted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	result, err := schema.DropAdopted(ctx, databaseURL, schema.Options{Schema: a.schema})
+	result, err := schema.DropAdopted(ctx, databaseURL, a.schemaOptions())
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ workers don't need them.`,
 			if undo {
 				change, done = schema.Unshare[string], "dropped"
 			}
-			result, err := change(ctx, databaseURL, schema.Options{Schema: a.schema})
+			result, err := change(ctx, databaseURL, a.schemaOptions())
 			if err != nil {
 				return err
 			}
@@ -191,7 +191,7 @@ name their schema. repair corrects those that name another one, if any.`,
 			if err != nil {
 				return err
 			}
-			result, err := schema.Repair(ctx, databaseURL, schema.Options{Schema: a.schema})
+			result, err := schema.Repair(ctx, databaseURL, a.schemaOptions())
 			if err != nil {
 				return err
 			}
@@ -211,7 +211,7 @@ func (a *app) change(ctx context.Context, change func(context.Context, string, s
 	if err != nil {
 		return err
 	}
-	result, err := change(ctx, databaseURL, schema.Options{Schema: a.schema})
+	result, err := change(ctx, databaseURL, a.schemaOptions())
 	if err != nil {
 		return err
 	}
@@ -265,7 +265,7 @@ func (a *app) down(ctx context.Context, steps int, all bool) error {
 	if err != nil {
 		return err
 	}
-	opts := schema.Options{Schema: a.schema}
+	opts := a.schemaOptions()
 	target := ""
 	if !all {
 		state, err := schema.Status(ctx, databaseURL, opts)
@@ -310,7 +310,7 @@ nothing, and exits with 0 for any result as long as the database answers.`,
 			if err != nil {
 				return err
 			}
-			state, err := schema.Status(ctx, databaseURL, schema.Options{Schema: a.schema})
+			state, err := schema.Status(ctx, databaseURL, a.schemaOptions())
 			if err != nil {
 				return err
 			}

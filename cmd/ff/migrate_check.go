@@ -62,7 +62,7 @@ Usage errors and interruption have the exit codes of all commands.`,
 			if err != nil {
 				return err
 			}
-			state, err := schema.Status(ctx, databaseURL, schema.Options{Schema: a.schema})
+			state, err := schema.Status(ctx, databaseURL, a.schemaOptions())
 			if err == nil {
 				err = state.Err
 			}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/url"
 	"os"
 	"strconv"
@@ -182,9 +183,10 @@ const reference = "FF_TEST_REFERENCE"
 
 // makeSchema makes the schema in an empty database.
 func makeSchema(ctx context.Context, databaseURL string) error {
+	silent := schema.Options{Log: slog.New(slog.DiscardHandler)}
 	file := os.Getenv(reference)
 	if file == "" {
-		_, err := schema.Migrate(ctx, databaseURL, schema.Options{})
+		_, err := schema.Migrate(ctx, databaseURL, silent)
 		return err
 	}
 	sql, err := os.ReadFile(file)
@@ -199,10 +201,10 @@ func makeSchema(ctx context.Context, databaseURL string) error {
 	if _, err := conn.Exec(ctx, string(sql)); err != nil {
 		return err
 	}
-	if _, err := schema.Adopt(ctx, conn, schema.AdoptOptions{}); err != nil {
+	if _, err := schema.Adopt(ctx, conn, schema.AdoptOptions{Options: silent}); err != nil {
 		return err
 	}
-	_, err = schema.DropAdopted(ctx, conn, schema.Options{})
+	_, err = schema.DropAdopted(ctx, conn, silent)
 	return err
 }
 

@@ -326,8 +326,17 @@ func testCLIMigrate(t *testing.T, ff cli) {
 		return object["version"].(string), applied
 	}
 
-	ff.run(t, databaseURL, "migrate", "status").succeeds(t, "Not usable: the database is not migrated")
-	ff.run(t, databaseURL, "migrate", "up").succeeds(t, "applied 2")
+	// A command prints its own output, and no log beside it.
+	succeeds := func(text string, args ...string) {
+		t.Helper()
+		out := ff.run(t, databaseURL, append([]string{"migrate"}, args...)...)
+		if out.succeeds(t, text); out.stderr != "" {
+			t.Errorf("ff migrate %s prints to standard error\n%s", strings.Join(args, " "), out.stderr)
+		}
+	}
+
+	succeeds("Not usable: the database is not migrated", "status")
+	succeeds("applied 2", "up")
 	version, all := status()
 	if all < 2 || version == "" {
 		t.Fatalf("version %q with %d migrations after up", version, all)
@@ -335,19 +344,19 @@ func testCLIMigrate(t *testing.T, ff cli) {
 	if out := ff.run(t, databaseURL, "migrate", "up"); strings.Contains(out.stdout, "applied") {
 		t.Errorf("a second up does something: %s", out.stdout)
 	}
-	ff.run(t, databaseURL, "migrate", "status").succeeds(t, "version "+version)
+	succeeds("version "+version, "status")
 
-	ff.run(t, databaseURL, "migrate", "down", "--steps", "1").succeeds(t, "reverted "+version)
+	succeeds("reverted "+version, "down", "--steps", "1")
 	if before, applied := status(); applied != all-1 || before >= version {
 		t.Errorf("version %q with %d migrations after one step down from %q with %d", before, applied, version, all)
 	}
-	ff.run(t, databaseURL, "migrate", "down", "--all").succeeds(t, "version none")
+	succeeds("version none", "down", "--all")
 	if _, applied := status(); applied != 0 {
 		t.Errorf("%d migrations are left after down --all", applied)
 	}
 
 	// Another schema of the same database is another thing altogether.
-	ff.run(t, databaseURL, "migrate", "up", "--schema", "Second one").succeeds(t, "version "+version)
+	succeeds("version "+version, "up", "--schema", "Second one")
 	if _, applied := status(); applied != 0 {
 		t.Errorf("up in a schema applied %d migrations outside it", applied)
 	}

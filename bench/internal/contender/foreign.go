@@ -2,6 +2,7 @@ package contender
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -49,6 +50,6 @@ func (o *ours) Share(ctx context.Context, undo bool) error {
 	if undo {
 		change = schema.Unshare[string]
 	}
-	_, err := change(ctx, o.pool.Config().ConnString(), schema.Options{})
+	_, err := change(ctx, o.pool.Config().ConnString(), schema.Options{Log: slog.New(slog.DiscardHandler)})
 	return err
 }

@@ -3,6 +3,7 @@ package contender
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -19,7 +20,7 @@ type store struct {
 }
 
 func newStore(ctx context.Context, databaseURL string, connections int, settings map[string]string) (*store, error) {
-	if _, err := schema.Migrate(ctx, databaseURL, schema.Options{}); err != nil {
+	if _, err := schema.Migrate(ctx, databaseURL, schema.Options{Log: slog.New(slog.DiscardHandler)}); err != nil {
 		return nil, err
 	}
 	pool, err := newPool(ctx, databaseURL, connections, settings)

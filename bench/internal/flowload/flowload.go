@@ -79,7 +79,7 @@ func Run(
 
 // on runs the load on an empty database.
 func (o options) on(ctx context.Context, databaseURL string, out io.Writer) error {
-	if _, err := schema.Migrate(ctx, databaseURL, schema.Options{}); err != nil {
+	if _, err := schema.Migrate(ctx, databaseURL, schema.Options{Log: slog.New(slog.DiscardHandler)}); err != nil {
 		return err
 	}
 	config, err := pgxpool.ParseConfig(databaseURL)

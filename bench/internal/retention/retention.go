@@ -84,7 +84,7 @@ func Run(
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	if _, err := schema.Migrate(ctx, databaseURL, schema.Options{}); err != nil {
+	if _, err := schema.Migrate(ctx, databaseURL, schema.Options{Log: slog.New(slog.DiscardHandler)}); err != nil {
 		return err
 	}
 	config, err := pgxpool.ParseConfig(databaseURL)
