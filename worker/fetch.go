@@ -138,7 +138,7 @@ func (f *fetcher) throttledRoom(now time.Time) int {
 	if f.renews.Load() || f.aside.full() {
 		return 0
 	}
-	return max(0, f.late.of(f.cfg.Concurrency, now)-f.held.len())
+	return max(0, f.late.holds(now)-f.held.len())
 }
 
 // laneClaim is one claim from one lane.
@@ -298,6 +298,7 @@ func (f *fetcher) hand(ctx context.Context, claimed []engine.Claimed, calledAt t
 		tasks[i] = newTask(f.base, claimed[i], f.handlers[claimed[i].Kind], calledAt, receivedAt)
 	}
 	f.held.add(tasks)
+	f.noteLate(tasks, receivedAt, false)
 	f.claimed += len(tasks)
 	f.load.Add(int64(len(tasks)))
 	for _, t := range tasks {

@@ -12,8 +12,8 @@ import (
 )
 
 // heartbeat renews all held leases until stop is closed. Every third of a lease, one statement renews those that would be
-// more than half over by the next beat. Failed renewals are repeated in between until they succeed or the lease is lost. A
-// notification of lost leases makes it renew all at once, which shows the lost ones.
+// more than half over by the next beat, or all leases while the worker is throttled. Failed renewals are repeated in between
+// until they succeed or the lease is lost. A notification of lost leases makes it renew all at once, which shows the lost ones.
 func (r *run) heartbeat(stop <-chan struct{}) {
 	interval := r.cfg.LeaseTTL / 3
 	timer := time.NewTimer(interval)
@@ -22,6 +22,7 @@ func (r *run) heartbeat(stop <-chan struct{}) {
 	var due time.Time    // renew leases last known to be alive before it
 	var looked time.Time // time of the last check for lost leases
 	var failing warn.Repeated
+	timeout := interval
 	for {
 		heard := false
 		select {
@@ -42,9 +43,14 @@ func (r *run) heartbeat(stop <-chan struct{}) {
 		}
 		if !now.Before(next) {
 			due, next = now.Add(-interval/2), now.Add(interval)
+			if r.late.throttled(now) {
+				due = now
+			}
 		}
 		pause := time.Until(next)
-		switch err := r.renew(due, interval); {
+		err := r.renew(due, timeout)
+		timeout = patience(interval, time.Since(now))
+		switch {
 		case err == nil:
 		case errors.Is(err, engine.ErrBusy):
 			pause = min(pause, interval/busyRetries)
@@ -55,6 +61,13 @@ func (r *run) heartbeat(stop <-chan struct{}) {
 		}
 		timer.Reset(pause)
 	}
+}
+
+// patience returns the timeout of the renewal that follows one that took so long. It is a third of a lease at first, so that
+// a dead connection leaves time for another try. An overloaded database answers nothing in that time, and each cancelled
+// renewal costs a connection, so the timeout grows to two thirds.
+func patience(interval, took time.Duration) time.Duration {
+	return min(max(interval, 2*took), 2*interval)
 }
 
 // Renewal retries between two beats. Trying a locked row is cheap, never waits, and the lock may be short.
@@ -82,7 +95,7 @@ func (r *run) hearLosses(ctx context.Context) {
 // renew renews the leases that were last known to be alive before due. An error means that some need a retry; it is
 // [engine.ErrBusy] if all of those are locked.
 func (r *run) renew(due time.Time, timeout time.Duration) error {
-	tasks := r.held.renewedBefore(due)
+	tasks := r.held.askedBefore(due)
 	if len(tasks) == 0 {
 		return nil
 	}
@@ -99,17 +112,18 @@ func (r *run) renew(due time.Time, timeout time.Duration) error {
 	r.renews.Store(false)
 	defer r.rouseThrottled(now)
 	if err != nil {
-		r.noteLate(tasks, now)
+		r.noteLate(tasks, now, false)
 		r.loseExpired(now)
 		return err
 	}
 	var busy error
-	renewed, blocked := tasks[:0:0], tasks[:0:0]
+	renewed, lost, blocked := tasks[:0:0], tasks[:0:0], tasks[:0:0]
 	for i, t := range tasks {
 		switch itemErr := results[i].Err; {
 		case itemErr == nil:
 			renewed = append(renewed, t)
 		case isLost(itemErr):
+			lost = append(lost, t)
 			r.lost(t, itemErr)
 		case errors.Is(itemErr, engine.ErrBusy):
 			busy = itemErr
@@ -119,7 +133,8 @@ func (r *run) renew(due time.Time, timeout time.Duration) error {
 		}
 	}
 	r.held.block(blocked)
-	r.noteLate(renewed, now)
+	r.noteLate(renewed, now, false)
+	r.noteLate(lost, now, true)
 	r.held.renew(renewed, asked, now)
 	r.loseExpired(now)
 	return cmp.Or(err, busy)
@@ -129,18 +144,18 @@ func (r *run) renew(due time.Time, timeout time.Duration) error {
 // arrival of the answer, so these leases are over by the database's clock too, and the database will refuse their holders.
 func (r *run) loseExpired(now time.Time) {
 	expired := r.held.renewedBefore(now.Add(-r.cfg.LeaseTTL))
-	r.noteLate(expired, now)
+	r.noteLate(expired, now, true)
 	for _, t := range expired {
 		r.lost(t, engine.ErrLeaseExpired)
 	}
 }
 
-// noteLate makes the worker claim less if a lease was nearly over when it was renewed or lost.
-func (r *run) noteLate(tasks []*task, now time.Time) {
-	if len(tasks) > 0 && r.held.anyLate(tasks, now, r.cfg.LeaseTTL) && r.late.late(now) {
+// noteLate makes the worker claim less if a lease was nearly over when it was claimed, renewed or lost.
+func (r *run) noteLate(tasks []*task, now time.Time, lost bool) {
+	if len(tasks) > 0 && r.held.anyLate(tasks, now, r.cfg.LeaseTTL) && r.late.late(now, r.held.len(), lost) {
 		r.late.warned.Log(r.cfg.Log, "leases are renewed late, so the worker claims less for a while: "+
 			"lower its concurrency, lengthen its leases, or relieve the machine or the database",
-			"may_hold", r.late.of(r.cfg.Concurrency, now), "concurrency", r.cfg.Concurrency, "lease_ttl", r.cfg.LeaseTTL)
+			"may_hold", r.late.holds(now), "concurrency", r.cfg.Concurrency, "lease_ttl", r.cfg.LeaseTTL)
 	}
 }
 

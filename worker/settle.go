@@ -120,7 +120,7 @@ func (r *run) letGo(tasks []*task) {
 	now, released := time.Now(), false
 	var abandoned []*task
 	for _, t := range tasks {
-		if t.settlement == Abandoned {
+		if t.settlement == Abandoned && t.lostBy() == nil { // the others have been noted
 			abandoned = append(abandoned, t)
 		}
 		r.report(t)
@@ -130,7 +130,7 @@ func (r *run) letGo(tasks []*task) {
 		// Downstream executions may be claimable now, and a notification can be lost.
 		r.tell("")
 	}
-	r.noteLate(abandoned, now)
+	r.noteLate(abandoned, now, true)
 	r.rouseThrottled(now)
 }
 

@@ -160,11 +160,21 @@ func (h *holding) len() int {
 
 // renewedBefore returns the tasks whose leases are not lost and were last known to be alive before an instant.
 func (h *holding) renewedBefore(instant time.Time) []*task {
+	return h.alive(func(t *task) bool { return t.renewed.Before(instant) })
+}
+
+// askedBefore returns the tasks whose leases are not lost, and were last asked for before an instant: their time runs from
+// then on at the earliest.
+func (h *holding) askedBefore(instant time.Time) []*task {
+	return h.alive(func(t *task) bool { return t.asked.Before(instant) })
+}
+
+func (h *holding) alive(fits func(*task) bool) []*task {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var tasks []*task
 	for _, t := range h.tasks {
-		if t.renewed.Before(instant) && t.lostBy() == nil {
+		if fits(t) && t.lostBy() == nil {
 			tasks = append(tasks, t)
 		}
 	}

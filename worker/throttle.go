@@ -1,56 +1,67 @@
 package worker
 
 import (
+	"math"
 	"sync"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
-// throttle makes a worker that renews its leases late claim less. Its share of the configured room halves with each late
-// third of a lease, and grows by a sixteenth of the whole with each third without a late renewal. An overloaded worker
-// soon holds only what it can keep; a worker that is never late has all its room.
+// throttle makes a worker that renews its leases late claim less. Its limit halves with each late third of a lease, down to
+// one execution; while the worker still holds more than the limit, only a lost lease halves it again. After a third in which
+// nothing was late, the limit grows by one execution a third while it is small, then by an eighth. So an overloaded worker
+// soon holds only what it can keep, and a worker that is never late has all its room.
 type throttle struct {
+	room  int           // executions that may be held if nothing is late
 	every time.Duration // a third of a lease: the interval between renewals
 
 	warned warn.Repeated
 
 	mu    sync.Mutex
-	share float64   // at since
-	since time.Time // time of the last cut; zero if there was none
+	limit float64   // at since
+	since time.Time // time of the last late lease; zero if there was none
+	cut   time.Time // time of the last halving
 }
 
-const recovery = 1.0 / 16 // share of the whole room regained in a third of a lease
+// smallLimit is the limit from which on an eighth is more than one execution.
+const smallLimit = 8
 
-// late records a lease that was renewed with less than a third of it left, or that expired. It reports whether the worker
-// claims less because of it.
-func (l *throttle) late(now time.Time) bool {
+// late records a lease that was claimed or renewed with less than a third of it left, or that expired, and how many
+// executions were held at that time. It reports whether the worker claims less because of it.
+func (l *throttle) late(now time.Time, held int, lost bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.since.IsZero() && now.Sub(l.since) < l.every {
+	l.limit, l.since = l.at(now), now
+	switch {
+	case !l.cut.IsZero() && now.Sub(l.cut) < l.every:
 		return false // part of the same delay
+	case !lost && l.limit < float64(min(held, l.room)):
+		return false // it still holds executions claimed before the last cut
 	}
-	l.share, l.since = l.at(now)/2, now
+	l.limit, l.cut = max(1, l.limit/2), now
 	return true
 }
 
-// of returns the usable part of a room, at least one place.
-func (l *throttle) of(room int, now time.Time) int {
+// holds returns how many executions may be held, at least one.
+func (l *throttle) holds(now time.Time) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return max(1, int(l.at(now)*float64(room)))
+	return max(1, int(l.at(now)))
 }
 
 // throttled reports whether the usable part is less than the whole.
 func (l *throttle) throttled(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.at(now) < 1
+	return l.at(now) < float64(l.room)
 }
 
 func (l *throttle) at(now time.Time) float64 {
 	if l.since.IsZero() {
-		return 1
+		return float64(l.room)
 	}
-	return min(1, l.share+recovery*float64(now.Sub(l.since))/float64(l.every))
+	calm := max(0, float64(now.Sub(l.since))/float64(l.every)-1) // thirds
+	byOne := min(calm, max(0, smallLimit-l.limit))
+	return min(float64(l.room), (l.limit+byOne)*math.Pow(1+1.0/smallLimit, calm-byOne))
 }

@@ -11,31 +11,41 @@ import (
 
 func TestThrottleHalvesAndRecovers(t *testing.T) {
 	t.Parallel()
-	l, now := throttle{every: time.Second}, epoch
+	l, now := throttle{room: 100, every: time.Second}, epoch
 	want := func(n int) {
 		t.Helper()
-		if got := l.of(100, now); got != n {
+		if got := l.holds(now); got != n {
 			t.Errorf("%d of 100 after %v, want %d", got, now.Sub(epoch), n)
 		}
 	}
 	want(100)
-	l.late(now)
-	l.late(now.Add(time.Second - 1)) // part of the same delay
+	l.late(now, 100, false)
+	l.late(now.Add(time.Second-1), 50, true) // part of the same delay
 	want(50)
-	now = now.Add(4 * time.Second)
-	want(75)
+	now = now.Add(2*time.Second - 1) // the first third in which nothing is late
+	want(50)
+	now = now.Add(2 * time.Second)
+	want(63) // 50 · 1.125²
 	now = now.Add(4 * time.Second)
 	want(100)
 	if l.throttled(now) {
 		t.Error("it is throttled for ever")
 	}
-	for range 100 {
-		l.late(now)
+
+	// What is late all the time, in thirds or less often than that, leaves one execution.
+	for _, every := range []time.Duration{time.Second, 1500 * time.Millisecond} {
+		for range 100 {
+			l.late(now, 100, true)
+			now = now.Add(every)
+		}
+		want(1)
+	}
+	for _, n := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10} {
+		want(n)
 		now = now.Add(time.Second)
 	}
-	want(12)
-	l.share, l.since = 0, now
-	want(1)
+	now = now.Add(20 * time.Second)
+	want(100)
 }
 
 // overloaded sets up handlers that take three leases, and an engine that needs a hundredth of a second per renewed lease.
@@ -98,4 +108,80 @@ func TestLockedLeasesDoNotThrottle(t *testing.T) {
 			t.Error("the worker claims less")
 		}
 	})
+}
+
+// A worker whose leases are so costly that it can keep a few of a hundred only holds a few: it goes on halving what it
+// holds.
+func TestThrottledWorkerHoldsWhatItCanKeep_C13(t *testing.T) {
+	inBubble(t, Config{LeaseTTL: time.Second, Concurrency: 100, DrainTimeout: time.Second}, func(w *Worker, eng *fakeEngine) {
+		overloaded(w, eng)
+		eng.renewTakes = func(leases int) time.Duration { return time.Duration(leases) * 100 * time.Millisecond }
+	}, func(t *testing.T, b *bubble) {
+		b.eng.putMany(100_000, "long")
+		b.tell()
+		b.pass(20 * time.Second)
+		claimed, completed := b.left(engine.DefaultLane), len(b.seen().ended)
+		b.pass(100 * time.Second)
+		claimed, completed = claimed-b.left(engine.DefaultLane), len(b.seen().ended)-completed
+		t.Logf("%d claimed, %d completed", claimed, completed)
+		if completed < 50 || completed < claimed/2 {
+			t.Errorf("%d claimed, but only %d completed", claimed, completed)
+		}
+	})
+}
+
+// An overloaded database that answers no renewal in a third of a lease is given two thirds.
+func TestSlowRenewalsAreGivenTime_C13(t *testing.T) {
+	inBubble(t, Config{LeaseTTL: time.Second, Concurrency: 4, DrainTimeout: time.Second}, func(w *Worker, eng *fakeEngine) {
+		overloaded(w, eng)
+		eng.renewTakes = func(int) time.Duration { return 400 * time.Millisecond }
+	}, func(t *testing.T, b *bubble) {
+		b.eng.putMany(100_000, "long")
+		b.tell()
+		b.pass(20 * time.Second)
+		claimed, completed := b.left(engine.DefaultLane), len(b.seen().ended)
+		b.pass(100 * time.Second)
+		claimed, completed = claimed-b.left(engine.DefaultLane), len(b.seen().ended)-completed
+		t.Logf("%d claimed, %d completed", claimed, completed)
+		if completed < 30 || completed < claimed/2 {
+			t.Errorf("%d claimed, but only %d completed", claimed, completed)
+		}
+	})
+}
+
+// A claim that is answered so late that its leases are nearly over, or that a renewal finds them so, makes the worker claim
+// less. A lease that was revoked in time does not, even if its handler takes long to end.
+//
+//pace:allow it runs in bubbles alone
+func TestLateClaimsThrottle_C13(t *testing.T) {
+	for name, c := range map[string]struct {
+		claimTakes time.Duration
+		reason     error
+		after      time.Duration
+		throttled  bool
+	}{
+		"answered late":   {900 * time.Millisecond, nil, 910 * time.Millisecond, true},
+		"found expired":   {500 * time.Millisecond, engine.ErrLeaseExpired, time.Second, true},
+		"revoked in time": {0, engine.ErrLeaseRevoked, 1500 * time.Millisecond, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, Config{LeaseTTL: time.Second, DrainTimeout: time.Second}, func(w *Worker, eng *fakeEngine) {
+				on(w, "long", func(ctx context.Context, _ Job[struct{}]) (struct{}, error) {
+					<-ctx.Done()
+					<-time.After(time.Second)
+					return struct{}{}, ctx.Err()
+				})
+				eng.claimTakes = c.claimTakes
+				eng.renewTakes = func(int) time.Duration { return 50 * time.Millisecond }
+				eng.renewErr = func(engine.Lease) (item, call error) { return c.reason, nil }
+			}, func(t *testing.T, b *bubble) {
+				b.eng.putMany(1, "long")
+				b.tell()
+				b.pass(c.after)
+				if got := b.late.throttled(time.Now()); got != c.throttled {
+					t.Errorf("the worker claims less: %v, want %v", got, c.throttled)
+				}
+			})
+		})
+	}
 }

@@ -278,7 +278,7 @@ func (w *Worker) newRun(ctx context.Context, kinds handledKinds) (*run, error) {
 		roused:    make(chan struct{}, 1),
 		losses:    make(chan struct{}, 1),
 	}
-	r.late.every = w.cfg.LeaseTTL / 3
+	r.late.room, r.late.every = w.cfg.Concurrency, w.cfg.LeaseTTL/3
 	r.aside = newAside(r)
 	if err := r.connect(); err != nil {
 		return nil, err
