@@ -43,6 +43,10 @@ type FlowSnapshot struct {
 	CancelReason   string
 	CancelPolicy   state.FlowCancelPolicy
 	Groups         []EdgeGroup // by id of the waiting execution
+
+	// Retention and PruneMembersAfter are the flow's own settings; 0 if it uses the defaults.
+	Retention         time.Duration
+	PruneMembersAfter time.Duration
 }
 
 // EdgeGroup is the dependencies of one member: its inbound edges, and the number of upstreams by outcome.
@@ -135,6 +139,10 @@ func flowSnapshotOf(flow id.FlowID, row *db.GetFlowRow) (*FlowSnapshot, error) {
 		}
 		count.set(n)
 	}
+	s.Retention = storedRetention(raw["ffx_retention_ms"])
+	if ms := number(raw["ffx_prune_members_after_ms"]); ms > 0 {
+		s.PruneMembersAfter = max(0, retentionOf(ms))
+	}
 	for key, value := range raw {
 		var tag string
 		if id.IsFlowTag(key) && json.Unmarshal(value, &tag) == nil {
@@ -145,6 +153,19 @@ func flowSnapshotOf(flow id.FlowID, row *db.GetFlowRow) (*FlowSnapshot, error) {
 		}
 	}
 	return s, nil
+}
+
+// storedRetention reads a retention as the SQL function ffx_retention_of does: only a number counts, and a negative one is
+// for ever.
+func storedRetention(raw json.RawMessage) time.Duration {
+	var ms float64
+	switch err := json.Unmarshal(raw, &ms); {
+	case err != nil:
+		return 0
+	case ms < 0:
+		return policy.KeepForever
+	}
+	return retentionOf(int64(min(ms, forever/2)))
 }
 
 var (

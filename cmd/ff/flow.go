@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
@@ -181,6 +182,8 @@ func flowText(ctx context.Context, snapshot *engine.FlowSnapshot, graph *engine.
 		{"cancelled", timestamp(snapshot.CancelledAt)},
 		{"reason", snapshot.CancelReason},
 		{"tags", tagList(snapshot.Tags)},
+		{"kept", periodText(snapshot.Retention)},
+		{"members pruned after", periodText(snapshot.PruneMembersAfter)},
 		{"edges", fmt.Sprint(len(graph.Edges))},
 		{"executions", strings.TrimSuffix(fmt.Sprintf("%d: %s", len(graph.Nodes), countsText(graphCounts(graph))), ": ")},
 	})
@@ -198,6 +201,14 @@ func flowText(ctx context.Context, snapshot *engine.FlowSnapshot, graph *engine.
 		text += fmt.Sprintf("and %d more, see --limit\n", left)
 	}
 	return text, nil
+}
+
+// periodText returns the text of a retention, or "" if the flow uses the default.
+func periodText(span time.Duration) string {
+	if span == 0 {
+		return ""
+	}
+	return keptText(span)
 }
 
 // graphCounts counts the nodes by state.
@@ -306,6 +317,9 @@ type flowView struct {
 	CancelReason   string            `json:"cancel_reason,omitempty"`
 	Tags           map[string]string `json:"tags"`
 
+	Keep              string `json:"keep"`                // once all members have ended: a duration, forever, or default
+	PruneMembersAfter string `json:"prune_members_after"` // their end: a duration; empty: they are kept with the flow
+
 	MembersByState map[state.PublicState]int `json:"members_by_state"`
 	Members        []memberView              `json:"members"`   // by id
 	EdgeList       []edgeView                `json:"edge_list"` // by id
@@ -366,10 +380,13 @@ func readFlow(ctx context.Context, eng *engine.Engine, flow id.FlowID) (*flowVie
 		CancelledAt:    timestamp(snapshot.CancelledAt),
 		CancelReason:   snapshot.CancelReason,
 		Tags:           orEmpty(snapshot.Tags),
-		MembersByState: map[state.PublicState]int{},
-		Members:        []memberView{},
-		EdgeList:       []edgeView{},
-		Groups:         make([]groupView, len(snapshot.Groups)),
+		Keep:           cmp.Or(periodText(snapshot.Retention), "default"),
+
+		PruneMembersAfter: periodText(snapshot.PruneMembersAfter),
+		MembersByState:    map[state.PublicState]int{},
+		Members:           []memberView{},
+		EdgeList:          []edgeView{},
+		Groups:            make([]groupView, len(snapshot.Groups)),
 	}
 	for i, g := range snapshot.Groups {
 		view.Groups[i] = groupView{

@@ -21,6 +21,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -374,6 +375,8 @@ func testCLIShow(t *testing.T, ff cli) {
 	flow, err := eng.CreateFlow(t.Context(), engine.FlowSpec{
 		Kind: "report",
 		Tags: map[string]string{"app.tenant": "acme"},
+
+		Retention: policy.KeepForever, PruneMembersAfter: 36 * time.Hour,
 		Nodes: []engine.Node{
 			{Key: "first", Spec: engine.ExecutionSpec{Kind: "collect", Payload: []byte(`{"day": 1}`)}},
 			{Key: "second", Spec: engine.ExecutionSpec{Kind: "render\x1b[2J", Payload: []byte{0xff, 0x00}}},
@@ -388,9 +391,10 @@ func testCLIShow(t *testing.T, ff cli) {
 
 	object := ff.run(t, databaseURL, "flow", "show", flowID, "--json").object(t)
 	wantKeys(t, object, "id", "kind", "namespace", "state", "revision", "nodes", "edges", "created_at", "last_mutation_at",
-		"tags", "members_by_state", "members", "edge_list", "groups")
+		"tags", "keep", "prune_members_after", "members_by_state", "members", "edge_list", "groups")
 	members := object["members"].([]any)
-	if len(members) != 2 || object["id"] != flowID || object["edges"] != 1.0 {
+	if len(members) != 2 || object["id"] != flowID || object["edges"] != 1.0 ||
+		object["keep"] != "forever" || object["prune_members_after"] != "36h0m0s" {
 		t.Errorf("flow = %v", object)
 	}
 	wantKeys(t, members[0].(map[string]any), "id", "node", "lane", "kind", "state", "outcome", "leases_lost")
@@ -414,6 +418,7 @@ func testCLIShow(t *testing.T, ff cli) {
 
 	out := ff.run(t, databaseURL, "flow", "show", flowID)
 	out.succeeds(t, "app.tenant=acme")
+	out.succeeds(t, "members pruned after  36h0m0s")
 	out.lacks(t, "\x1b")
 	ff.run(t, databaseURL, "flow", "show", flowID, "--limit", "1").succeeds(t, "and 1 more")
 	ff.run(t, databaseURL, "execution", "show", second).succeeds(t, "waiting_children")

@@ -42,6 +42,7 @@ func TestDescribeFlow(t *testing.T) {
 	spec.Kind, spec.Namespace = "import", "tenant"
 	spec.Tags = map[string]string{"app.owner": "me", "app.deep.er": "x", "cairn.task_id": ""}
 	spec.CreatedAt = fixture.Start.Add(-time.Hour)
+	spec.Retention, spec.PruneMembersAfter = 90*24*time.Hour, 36*time.Hour
 	flow := f.NewFlowOf(t, spec)
 	f.SetGroup(t, flow, "cancel", `policy = '{"kind": "any_of", "on_satisfied": "cancel_remaining"}'`)
 
@@ -56,10 +57,43 @@ func TestDescribeFlow(t *testing.T) {
 	want := &engine.FlowSnapshot{
 		ID: flow, Kind: "import", Namespace: "tenant", Tags: spec.Tags, State: state.FlowBlocked, Revision: 15, Nodes: 7, Edges: 8,
 		CreatedAt: spec.CreatedAt, LastMutationAt: spec.CreatedAt, Groups: groups,
-		Counts: map[state.PublicState]int{state.PublicWaiting: 3, state.PublicWaitingChildren: 4},
+		Counts:    map[state.PublicState]int{state.PublicWaiting: 3, state.PublicWaitingChildren: 4},
+		Retention: spec.Retention, PruneMembersAfter: spec.PruneMembersAfter,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("described\n\t%+v, want\n\t%+v", got, want)
+	}
+}
+
+// What is described is what retention acts on, in whatever form it is stored.
+func TestDescribeFlowRetention(t *testing.T) {
+	f := fixture.NewFlows(t)
+	for _, c := range []struct {
+		name         string
+		spec         engine.FlowSpec
+		stored       string // merged into raw_fields
+		keep, prunes time.Duration
+	}{
+		{name: "default"},
+		{name: "forever", spec: engine.FlowSpec{Retention: policy.KeepForever}, keep: policy.KeepForever},
+		{name: "pruned", spec: engine.FlowSpec{PruneMembersAfter: time.Hour}, prunes: time.Hour},
+		{name: "longer than a duration", stored: `{"ffx_retention_ms": 9223372036854775807}`, keep: policy.KeepForever},
+		{name: "larger than a bigint", stored: `{"ffx_retention_ms": 1e30}`, keep: policy.KeepForever},
+		{name: "numbers as text", stored: `{"ffx_retention_ms": "60000", "ffx_prune_members_after_ms": "60000"}`, prunes: time.Minute},
+	} {
+		c.spec.ID = id.NewFlowID()
+		flow := f.NewFlowOf(t, c.spec)
+		if c.stored != "" {
+			setFlow(t, f, flow, "raw_fields = raw_fields || '"+c.stored+"'")
+		}
+		got := f.Describe(t, flow)
+		if got.Retention != c.keep || got.PruneMembersAfter != c.prunes {
+			t.Errorf("%s: described %v and %v, want %v and %v", c.name, got.Retention, got.PruneMembersAfter, c.keep, c.prunes)
+		}
+		kept := fixture.One[struct{ Ms int64 }](t, f.Pool, "SELECT ffx_retention_of(raw_fields, NULL, 0) AS ms FROM ff_flow_core WHERE flow_id = $1", flow).Ms
+		if c.keep > 0 && kept != c.keep.Milliseconds() || c.keep < 0 && kept < int64(1)<<62 || c.keep == 0 && kept != 0 {
+			t.Errorf("%s: retention keeps it for %d ms", c.name, kept)
+		}
 	}
 }
 
