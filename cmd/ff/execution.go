@@ -19,7 +19,7 @@ func (a *app) executionCommand() *cobra.Command {
 	a.databaseFlags(cmd)
 	cmd.AddCommand(
 		a.executionListCommand(), a.executionShowCommand(), a.executionCancelCommand(), a.executionRetryCommand(), a.executionDelayCommand(),
-		a.executionPriorityCommand(), a.executionRevokeCommand(), a.executionUnblockCommand(),
+		a.executionPriorityCommand(), a.executionRevokeCommand(), a.executionBlockCommand(), a.executionUnblockCommand(),
 	)
 	return cmd
 }

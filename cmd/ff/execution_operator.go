@@ -64,6 +64,9 @@ func (a *app) operate(ctx context.Context, text string, asJSON bool, do func(*en
 		if !s.DelayUntil.IsZero() {
 			until = " until " + timestamp(s.DelayUntil)
 		}
+		if s.State.Blocking == state.PausedByOperator {
+			until = ", blocked by an operator"
+		}
 		_, err = fmt.Fprintf(a.stdout, "Execution %s is %s%s.\n", s.ID, s.State.Public, until)
 		return err
 	})
@@ -198,6 +201,40 @@ of that worker instance; "ff execution show" prints both.`,
 // notRevoked maps the engine's reasons to text.
 var notRevoked = map[engine.NotRevoked]string{
 	engine.NoActiveLease: "it has no active lease", engine.AnotherInstance: "another instance holds it", engine.AnotherLease: "it has another lease",
+}
+
+func (a *app) executionBlockCommand() *cobra.Command {
+	var (
+		asJSON bool
+		reason string
+	)
+	cmd := &cobra.Command{
+		Use:   "block ID",
+		Short: "Keep an execution that is ready from being claimed",
+		Long: `block keeps an execution that is ready to be claimed from being claimed, until
+"ff execution unblock". One that runs, or waits for something else, is refused.
+A deadline ends a blocked execution as any other. "ff execution show" prints
+the reason.`,
+		Example: `  ff execution block $ID --reason "wait for the new price list"`,
+		Args:    oneID,
+		RunE: a.does(func(ctx context.Context, args []string) error {
+			return a.operate(ctx, args[0], asJSON, func(eng *engine.Engine, x id.ExecutionID) error {
+				blocking, err := eng.Operator().BlockExecution(ctx, x, state.PausedByOperator, reason)
+				if err == nil && blocking.Rejected != "" {
+					err = &stepError{fmt.Errorf("it was not blocked: %s", rejected[blocking.Rejected]), "look at it with `ff execution show`", exitFailed}
+				}
+				return err
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for whoever looks at it")
+	return cmd
+}
+
+// rejected are the reasons in words.
+var rejected = map[engine.Rejection]string{
+	engine.RejectedEnded: "it has ended", engine.RejectedNotEligible: "it runs, is granted to a worker, or waits for something else",
 }
 
 func (a *app) executionUnblockCommand() *cobra.Command {

@@ -151,13 +151,17 @@ func testCLIOperatorCalls(t *testing.T, ff cli) {
 	}
 	run("execution", "priority", uuid, "high").fails(t, cliUsage, "from 0 to")
 	run("execution", "unblock", uuid).fails(t, 1, "not eligible")
-	if blocking, err := eng.Operator().BlockExecution(t.Context(), x, state.PausedByOperator, "wait"); err != nil || blocking.Rejected != "" {
-		t.Fatal(blocking, err)
+	run("execution", "block", uuid, "--reason", strings.Repeat("x", 1025)).fails(t, cliUsage, "blocking detail")
+	run("execution", "block", uuid, "--reason", "no price list").succeeds(t, "is waiting, blocked by an operator")
+	if blocked, err := eng.Claim(t.Context(), engine.ClaimSpec{Lane: "mail", Worker: "mailer", Instance: "mailer-1", LeaseTTL: time.Minute}, 1); err != nil || len(blocked) != 0 {
+		t.Errorf("a blocked execution was claimed: %v, %v", blocked, err)
 	}
+	run("execution", "show", uuid).succeeds(t, "no price list")
 	run("execution", "unblock", uuid).succeeds(t, "is waiting")
 
 	run("execution", "revoke", uuid).fails(t, 1, "it has no active lease")
 	c := mustClaim(t, eng, "mail")
+	run("execution", "block", uuid).fails(t, 1, "it was not blocked: it runs")
 	run("execution", "revoke", uuid, "--instance", "another").fails(t, 1, "another instance holds it")
 	run("execution", "revoke", uuid, "--lease", "00000000-0000-4000-8000-000000000000").fails(t, 1, "it has another lease")
 	run("execution", "revoke", uuid, "--instance", string(c.Lease.Instance), "--reason", "it hangs").succeeds(t, "is waiting")
@@ -192,7 +196,7 @@ func testCLIOperatorCalls(t *testing.T, ff cli) {
 	wantKeys(t, kept, "behind_seconds", "waiting", "deleted", "deleted_last_minute", "flows_deleted", "lanes", "outboxes")
 	run("lane", "retention", "mail", "--keep", "default").succeeds(t, "default")
 	missing := id.NewExecutionUUID().String()
-	for _, args := range [][]string{{"priority", missing, "1"}, {"revoke", missing}, {"unblock", missing}} {
+	for _, args := range [][]string{{"priority", missing, "1"}, {"revoke", missing}, {"block", missing}, {"unblock", missing}} {
 		run(append([]string{"execution"}, args...)...).fails(t, cliNotFound, "not found")
 	}
 }
