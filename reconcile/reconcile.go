@@ -181,6 +181,9 @@ func (r *Reconciler) scaled(d time.Duration) time.Duration {
 // Run runs background work until ctx ends. Then it releases its jobs and returns once the last call has. It logs and
 // retries failures of the engine, so it returns no error. Run may be called repeatedly and concurrently. It listens for
 // executions created by FlowFabric, on the engine's listener connection.
+//
+// Run doesn't check the database. A worker does when it starts; a program that runs a Reconciler alone calls
+// [engine.Engine.Prepare] with [engine.RoleWorker] first. Otherwise a missing grant shows only in the log.
 func (r *Reconciler) Run(ctx context.Context) {
 	s := newSchedule(r, time.Now())
 	defer s.end()
