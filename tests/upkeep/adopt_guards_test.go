@@ -111,6 +111,38 @@ func TestRepairQueueJudgesTheHalfEndedUnderTheirLock(t *testing.T) {
 	}
 }
 
+// HealEnded skips a half-ended execution if another session held its attempt when it was to be read, even if the lock has
+// been released since: the lease to take was never read.
+func TestRepairQueueLeavesTheHalfEndedWhoseAttemptWasHeld(t *testing.T) {
+	f := fixture.FlowsOn(fixture.NewCloned(t))
+	flow := f.Draw(t, nil, "free>b", "held>d")
+	free, held := f.NodeID(flow, "free"), f.NodeID(flow, "held")
+	f.ClaimAll(t)
+	f.Advance(time.Second)
+	cancelledElsewhere(t, f, free)
+	cancelledElsewhere(t, f, held)
+	before := f.Dump(t, held)
+	tx := f.BeginTx(t)
+	fixture.ExecIn(t, tx, "SELECT FROM ff_attempt WHERE partition_key = $1::smallint AND execution_id = $2::uuid FOR UPDATE", held.Partition(), held.UUID())
+	late := f.StoppedBefore(t, "HealEnded")
+	wait := actAsync(t, late.Maintenance().RepairQueue)
+	late.AwaitStop(t)
+	fixture.Commit(t, tx)
+	late.Resume()
+	if n := wait(); n != 1 {
+		t.Errorf("healed %d, want the one that was free", n)
+	}
+	f.WantUnchanged(t, held, before)
+	f.WantState(t, f.NodeID(flow, "b"), fixture.StateSkipped)
+	if n := sweepAll(t, f.Fixture); n != 1 {
+		t.Errorf("healed %d with the next sweep, want 1", n)
+	}
+	f.WantState(t, f.NodeID(flow, "d"), fixture.StateSkipped)
+	if a := f.StoredAttempts(t, held)[0]; a.LeaseExpiresAtMs != nil || a.Outcome != "cancelled" {
+		t.Errorf("the lease was not taken: %+v", a)
+	}
+}
+
 // An event of a resumption does not report a cancel at the same instant.
 func TestRepairQueueReportsACancelBesideAResumption(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
