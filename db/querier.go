@@ -1000,7 +1000,7 @@ type Querier interface {
 	ListPendingAmong(ctx context.Context, db DBTX, arg ListPendingAmongParams) ([]ListPendingAmongRow, error)
 	// ListPrunedMembers returns those of the given executions that were members of a flow and were pruned.
 	//
-	// Used by: engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges.
+	// Used by: engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges.
 	// Locks: none. The caller holds the flow's exclusive lock.
 	ListPrunedMembers(ctx context.Context, db DBTX, arg ListPrunedMembersParams) ([]pgtype.UUID, error)
 	// ListPrunedUpstreams returns upstreams of a member that were pruned, by key and id, at most page_size.

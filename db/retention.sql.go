@@ -735,7 +735,7 @@ type ListPrunedMembersParams struct {
 
 // ListPrunedMembers returns those of the given executions that were members of a flow and were pruned.
 //
-// Used by: engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges.
+// Used by: engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges.
 // Locks: none. The caller holds the flow's exclusive lock.
 func (q *Queries) ListPrunedMembers(ctx context.Context, db DBTX, arg ListPrunedMembersParams) ([]pgtype.UUID, error) {
 	rows, err := db.Query(ctx, listPrunedMembers, arg.PartitionKey, arg.FlowID, arg.ExecutionIDs)

@@ -32,7 +32,8 @@ type Created struct {
 // returns a duplicate. Set one of the two to be able to repeat a call with an unknown outcome.
 //
 // Errors: [ErrInvalidInput] naming the field; [ErrNotFound] and [ErrFlowTerminal] for a member's flow; [ErrKeyConflict]
-// naming the execution that has the idempotency key with different content.
+// naming the execution that has the idempotency key with different content; [ErrPruned] for the id of a member that its
+// flow has pruned ([FlowSpec.PruneMembersAfter]).
 //
 // Transaction: one statement, or a constant number with an idempotency key, a flow, or a lane that this engine uses for
 // the first time. Emits no events.
@@ -207,7 +208,7 @@ func (e *Engine) createPlain(ctx context.Context, op string, creations []creatio
 }
 
 // createKeyed locks the keys first and then inserts the creations that are no duplicates; lanes come last. It locks the
-// flow of members before anything else.
+// flow of members before anything else, and refuses members that the flow has pruned.
 func (e *Engine) createKeyed(
 	ctx context.Context, tx *txn, flow *id.FlowID, creations []creation, lanes []string, period int64,
 ) ([]Outcome[Created], error) {
@@ -215,7 +216,63 @@ func (e *Engine) createKeyed(
 		if err := e.takeOpenFlow(ctx, tx, *flow); err != nil {
 			return nil, err
 		}
+		pruned, err := e.prunedOf(ctx, tx, *flow, creations)
+		if err != nil {
+			return nil, err
+		}
+		if len(pruned) > 0 {
+			return e.createUnpruned(ctx, tx, flow, creations, pruned, lanes, period)
+		}
 	}
+	return e.createHeld(ctx, tx, flow, creations, lanes, period)
+}
+
+// prunedOf returns those of the ids given that are of pruned members. Pruning holds a lock of the flow that the caller's
+// excludes.
+func (e *Engine) prunedOf(ctx context.Context, tx db.DBTX, flow id.FlowID, creations []creation) (map[id.ExecutionID]bool, error) {
+	params := db.ListPrunedMembersParams{PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: pgUUID(flow)}
+	for i := range creations {
+		if !creations[i].minted {
+			params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(creations[i].id.UUID()))
+		}
+	}
+	if len(params.ExecutionIDs) == 0 {
+		return nil, nil
+	}
+	rows, err := e.q.ListPrunedMembers(ctx, tx, params)
+	pruned := make(map[id.ExecutionID]bool, len(rows))
+	for _, x := range rows {
+		pruned[id.ExecutionIDFromRow(params.PartitionKey, x.Bytes)] = true
+	}
+	return pruned, err
+}
+
+// createUnpruned creates what is not of pruned members.
+func (e *Engine) createUnpruned(
+	ctx context.Context, tx *txn, flow *id.FlowID, creations []creation, pruned map[id.ExecutionID]bool, lanes []string, period int64,
+) ([]Outcome[Created], error) {
+	outcomes := make([]Outcome[Created], len(creations))
+	var left []creation
+	var of []int
+	for i := range creations {
+		if x := creations[i].id; pruned[x] {
+			outcomes[i] = Outcome[Created]{Value: Created{ID: x}, Err: fmt.Errorf("execution %s: %w", x, ErrPruned)}
+		} else {
+			left, of = append(left, creations[i]), append(of, i)
+		}
+	}
+	created, err := e.createHeld(ctx, tx, flow, left, lanes, period)
+	for n := range created {
+		outcomes[of[n]] = created[n]
+	}
+	return outcomes, err
+}
+
+// createHeld holds the keys first, then inserts what they and the creations before each other leave, lanes last. The caller
+// has locked the flow of members.
+func (e *Engine) createHeld(
+	ctx context.Context, tx *txn, flow *id.FlowID, creations []creation, lanes []string, period int64,
+) ([]Outcome[Created], error) {
 	keys, err := e.holdKeys(ctx, tx, creations)
 	if err != nil {
 		return nil, err

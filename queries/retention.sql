@@ -378,7 +378,7 @@ ON CONFLICT (partition_key, flow_id, execution_id) DO NOTHING;
 -- name: ListPrunedMembers :many
 -- ListPrunedMembers returns those of the given executions that were members of a flow and were pruned.
 --
--- Used by: engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges.
+-- Used by: engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges.
 -- Locks: none. The caller holds the flow's exclusive lock.
 SELECT p.execution_id
 FROM ffx_pruned_member AS p

@@ -177,6 +177,16 @@ func TestPrunedMembersStayKnown(t *testing.T) {
 		t.Errorf("grown %+v, %v", grown, err)
 	}
 	wantStored(t, f, flow, "b c long")
+	outcomes, err := f.CreateExecutions(t.Context(), []engine.ExecutionSpec{
+		{Lane: f.Lane, Kind: "test", Flow: &flow, ID: f.NodeID(flow, "a")},
+		{Lane: f.Lane, Kind: "test", Flow: &flow, ID: f.NodeID(flow, "b")},
+		{Lane: f.Lane, Kind: "test", Flow: &flow, ID: f.NodeID(flow, "x"), IdempotencyKey: f.Key("x")},
+	})
+	if err != nil || !errors.Is(outcomes[0].Err, engine.ErrPruned) || outcomes[0].Value.ID != f.NodeID(flow, "a") ||
+		outcomes[1].Err != nil || !outcomes[1].Value.Duplicate || !errors.Is(outcomes[2].Err, engine.ErrPruned) {
+		t.Errorf("created %+v, %v", outcomes, err)
+	}
+	wantStored(t, f, flow, "b c long")
 	for _, edge := range []string{"a>new", "long>a", "a>c"} {
 		before := f.DumpFlow(t, flow)
 		if _, err := f.GrowFlow(t.Context(), f.Growth(flow, nil, "new", edge)); !errors.Is(err, engine.ErrPruned) {
