@@ -177,10 +177,12 @@ func readMarkdown(source []byte) ([]passage, error) {
 	return []passage{{line: 1, text: strings.Join(lines, "\n")}}, nil
 }
 
-// ReadBudgets reads a file of budgets: a package and three rates in each line. A file that doesn't exist has none.
+// ReadBudgets reads a file of budgets: a package and three rates in each line. It returns nil if there is no file.
 func ReadBudgets(path string) (map[string]Rate, error) {
 	text, err := os.ReadFile(path)
-	if err != nil && !os.IsNotExist(err) {
+	if os.IsNotExist(err) {
+		return nil, nil
+	} else if err != nil {
 		return nil, err
 	}
 	budgets := make(map[string]Rate)
@@ -200,13 +202,14 @@ func Line(room string, rate Rate) string {
 	return fmt.Sprintf("%s %.1f %.1f %.1f", room, rate[0], rate[1], rate[2])
 }
 
-// Lowered returns the lines of the packages that are above the goal, none of them above its former budget.
+// Lowered returns the lines of the packages that are above the goal, none of them above its former budget. With nil budgets
+// it returns the lines of all such packages.
 func Lowered(counts map[string]*Count, budgets map[string]Rate) (lines []string) {
 	for room, count := range counts {
 		rate := count.Rate()
-		if former, ok := budgets[room]; ok || len(budgets) > 0 {
-			for i := range rate {
-				rate[i] = min(rate[i], max(former[i], Goal))
+		for i := range rate {
+			if budgets != nil {
+				rate[i] = min(rate[i], max(budgets[room][i], Goal))
 			}
 		}
 		if slices.Max(rate[:]) > Goal {

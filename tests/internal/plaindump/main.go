@@ -1,5 +1,5 @@
-// Command plaindump lowers the budgets in tests/docs/testdata/words.txt to the counts of today. It raises none. With packages
-// as arguments it prints their counts and the place of each turn instead.
+// Command plaindump lowers the budgets in tests/docs/testdata/words.txt to the counts of today. It raises none and adds none;
+// without the file it records all. With packages as arguments it prints their counts and the place of each turn instead.
 package main
 
 import (
