@@ -1,6 +1,6 @@
-// Package docs compares the documents with the code. The names, links and commands in them exist, the Go blocks compile, and
-// the tables of locks, defaults and limits match the code.
+// Package docs holds the documents to the code: the names in them exist, the code in them compiles and runs, and
+// their statements about locks and defaults are true.
 //
-// The go command does not see that the results depend on files of another module. Run these tests with -count=1, as make
-// does.
+// The go command does not see that the results depend on files of another module: run these tests with -count=1, as
+// make does.
 package docs
