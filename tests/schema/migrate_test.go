@@ -19,6 +19,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/schema"
+	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
 func TestVersionIsTheNewestMigration(t *testing.T) {
@@ -58,7 +59,12 @@ func TestMigrateContinuesFromAnyVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range slices.Backward(state.Migrations) {
+	// Each rollback runs the ways down and up of all later migrations. Outside a soak: from the newest two, and from some.
+	newest, step := len(state.Migrations)-1, soak.Size(t, 6, 1)
+	for i, m := range slices.Backward(state.Migrations) {
+		if i < newest-1 && i%step != 0 {
+			continue
+		}
 		result, err := schema.Rollback(t.Context(), databaseURL, m.Version, schema.Options{})
 		if err != nil || result.To != m.Version {
 			t.Fatalf("roll back to %s: %+v, %v", m.Version, result, err)
