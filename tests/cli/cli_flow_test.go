@@ -264,7 +264,7 @@ func testCLIFlowCancel(t *testing.T, ff cli) {
 // The machine code of Graphviz is kept in a folder that only the user can write to, and never in a public one.
 func TestCLIKeepsMachineCodeInAPrivateFolder(t *testing.T) {
 	t.Parallel()
-	ff := cli{filepath.Join(fixture.BuildPrograms(t, "./cmd/ff"), "ff")}
+	ff := cli{fixture.BuildFF(t)}
 	home, temporary := t.TempDir(), t.TempDir()
 	for _, environment := range [][]string{
 		{"HOME=" + home, "XDG_CACHE_HOME=" + filepath.Join(home, "cache"), "TMPDIR=" + temporary},

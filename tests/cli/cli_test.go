@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -118,7 +117,7 @@ func (o cliOutput) object(t *testing.T) map[string]any {
 
 func TestCLI(t *testing.T) {
 	t.Parallel()
-	ff := cli{filepath.Join(fixture.BuildPrograms(t, "./cmd/ff"), "ff")}
+	ff := cli{fixture.BuildFF(t)}
 	for name, test := range map[string]func(*testing.T, cli){
 		"usage":                  testCLIUsage,
 		"unusable_database":      testCLIUnusableDatabase,

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -42,7 +41,7 @@ func ffArgs(line string) (args []string, ok bool) {
 // TestDocsCommandsRun runs every line with ff that a document or a comment shows, and every example in the help of ff.
 func TestDocsCommandsRun(t *testing.T) {
 	t.Parallel()
-	ff := filepath.Join(fixture.BuildPrograms(t, "./cmd/ff"), "ff")
+	ff := fixture.BuildFF(t)
 	folder := t.TempDir() // where those work that write files
 	run := func(databaseURL string, args ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), ff, args...)
