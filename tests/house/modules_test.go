@@ -48,14 +48,17 @@ func TestModulesAddTwoLinesToGoSum(t *testing.T) {
 	want := maps.Clone(otherModules)
 	want[fixture.Module] = "v0.0.0"
 	want[uuidModule] = own[uuidModule]
+	var oldest []string                                        // flags
 	for _, folder := range goList(t, "-m", "-f", "{{.Dir}}") { // the modules of go.work
 		for required := range requirements(t, folder) {
 			if isOwn(required) || want[required] != "" {
 				continue
 			}
-			want[required] = program.requireOldest(required)
+			version, flags := program.oldest(required)
+			want[required], oldest = version, append(oldest, flags...)
 		}
 	}
+	program.edit(oldest...)
 	if len(want) < len(otherModules)+10 {
 		t.Fatalf("the other modules require no more than pgx does: %v", want)
 	}
@@ -159,19 +162,18 @@ func (p *program) edit(flags ...string) {
 	p.run(append([]string{"mod", "edit"}, flags...)...)
 }
 
-// requireOldest requires the oldest version that a module of this path can have, and an empty module to stand for it,
-// of any version. It returns the version.
-func (p *program) requireOldest(modulePath string) string {
+// oldest makes an empty module that stands for any version of the path. It returns the oldest version that the path can have,
+// and the flags of edit that require it.
+func (p *program) oldest(modulePath string) (version string, flags []string) {
 	p.t.Helper()
-	version := "v0.0.0"
+	version = "v0.0.0"
 	if major := strings.TrimLeft(path.Ext(modulePath), "."); strings.HasPrefix(modulePath, "gopkg.in/") {
 		version = major + ".0.0"
 	} else if major := path.Base(modulePath); len(major) > 1 && major[0] == 'v' && strings.Trim(major[1:], "0123456789") == "" {
 		version = major + ".0.0"
 	}
 	p.write(filepath.Join("oldest", modulePath, "go.mod"), "module "+modulePath+"\n")
-	p.edit("-require="+modulePath+"@"+version, "-replace="+modulePath+"=./oldest/"+modulePath)
-	return version
+	return version, []string{"-require=" + modulePath + "@" + version, "-replace=" + modulePath + "=./oldest/" + modulePath}
 }
 
 // build builds the program. It returns the versions of the modules it is built from, and its go.sum.
