@@ -94,6 +94,12 @@ func exists(t *testing.T, path string) bool {
 	return err == nil
 }
 
+// shuttingDown reports whether err is a server's last answer: it refuses the session, or ends before it answers.
+func shuttingDown(err error) bool {
+	refusal, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && refusal.Code == "57P03" || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
 func TestEmbeddedIsSharedAndStoppedByTheLast(t *testing.T) {
 	t.Parallel()
 	e := newServer(t, Demo, "selftest-shared")
@@ -133,8 +139,8 @@ func TestEmbeddedIsSharedAndStoppedByTheLast(t *testing.T) {
 	}
 	awaitShutdown()
 	_, err := pgx.Connect(t.Context(), rec.url())
-	for refusal, ok := errors.AsType[*pgconn.PgError](err); ok && refusal.Code == "57P03"; refusal, ok = errors.AsType[*pgconn.PgError](err) {
-		_, err = pgx.Connect(t.Context(), rec.url()) // it is shutting down
+	for shuttingDown(err) {
+		_, err = pgx.Connect(t.Context(), rec.url())
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("connecting to a stopped server: %v", err)
@@ -144,28 +150,16 @@ func TestEmbeddedIsSharedAndStoppedByTheLast(t *testing.T) {
 	}
 }
 
-func TestEmbeddedSettings(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		purpose Purpose
-		want    string
-	}{
-		{Tests, "fsync=off synchronous_commit=on password=md5"},
-		{Demo, "fsync=on synchronous_commit=on password=SCR"},
-		{Dev, "fsync=on synchronous_commit=on password=SCR"},
-	} {
-		t.Run(string(test.purpose), func(t *testing.T) {
-			t.Parallel()
-			s, _ := mustStart(t, newServer(t, test.purpose, "selftest-settings-"+string(test.purpose)))
-			t.Cleanup(func() { stopNow(t, s) })
-			var got string
-			err := s.ref.QueryRow(t.Context(),
-				`SELECT format('fsync=%s synchronous_commit=%s password=%s', current_setting('fsync'), current_setting('synchronous_commit'),
-					(SELECT left(rolpassword, 3) FROM pg_authid WHERE rolname = current_user))`).Scan(&got)
-			if err != nil || got != test.want {
-				t.Errorf("got %s, %v; want %s", got, err, test.want)
-			}
-		})
+// requireSettings fails unless the server has what its purpose asks for. Each purpose is checked on the server of another test,
+// for a server takes seconds of processor time.
+func requireSettings(t *testing.T, s *Server, want string) {
+	t.Helper()
+	var got string
+	err := s.ref.QueryRow(t.Context(),
+		`SELECT format('fsync=%s synchronous_commit=%s password=%s', current_setting('fsync'), current_setting('synchronous_commit'),
+			(SELECT left(rolpassword, 3) FROM pg_authid WHERE rolname = current_user))`).Scan(&got)
+	if err != nil || got != want {
+		t.Errorf("got %s, %v; want %s", got, err, want)
 	}
 }
 
@@ -173,6 +167,7 @@ func TestEmbeddedDevKeepsDataAndURL(t *testing.T) {
 	t.Parallel()
 	e := newServer(t, Dev, "selftest-dev")
 	first, _ := mustStart(t, e)
+	requireSettings(t, first, "fsync=on synchronous_commit=on password=SCR")
 	if _, err := first.ref.Exec(t.Context(), "CREATE TABLE kept ()"); err != nil {
 		t.Fatal(err)
 	}
@@ -196,6 +191,7 @@ func TestEmbeddedCanBeKept(t *testing.T) {
 	t.Parallel()
 	e := newServer(t, Demo, "selftest-keep")
 	kept, _ := mustStart(t, e)
+	requireSettings(t, kept, "fsync=on synchronous_commit=on password=SCR")
 	conn, awaitShutdown := observe(t, kept.URL())
 	kept.Keep()
 	if err := kept.Stop(); err != nil {
@@ -281,6 +277,7 @@ func TestEmbeddedReplacesAKilledServer(t *testing.T) {
 	t.Parallel()
 	e := newServer(t, Tests, "selftest-replaced")
 	killed, _ := mustStart(t, e)
+	requireSettings(t, killed, "fsync=off synchronous_commit=on password=md5")
 	left, _ := e.readRecord()
 	_, awaitShutdown := observe(t, killed.URL())
 	var postmaster int
