@@ -123,6 +123,10 @@ SOAK ?= 5m
 soak: ## Run the tests that FF_SOAK enlarges: those under stress for SOAK (5m) each, the others with all they have; test runs them small
 	FF_SOAK=$(SOAK) go test -count=1 -timeout 0 $(AVAILABLE) -run "$$(go run ./tests/internal/soaks .)" ./tests/...
 
+.PHONY: corpus
+corpus: ## Review all changes of the review's corpus; test reviews one bad and one good change for each rule
+	go test $(GOTEST) -run '^TestCorpus$$' ./review -corpus
+
 BASE ?= main
 
 # The report alone goes to standard output. Advice, code 8, does not end make with an error; a review that blocks does.

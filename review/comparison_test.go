@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"gopkg.in/yaml.v3"
 
 	"github.com/flowfabric/flowfabric-go/internal/pgserver"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/container"
@@ -51,7 +50,7 @@ func TestComparison(t *testing.T) {
 			dir := filepath.Join("testdata/corpus", kind, entry.Name())
 			want, head := headOf(t, dir)
 			ours := "passes"
-			if want.Rule != "" {
+			if want.Severity != "" {
 				ours = fmt.Sprintf("%s: %s", want.Severity, want.Rule)
 				if want.Lock != "" {
 					ours += ", " + want.Lock
@@ -68,14 +67,7 @@ func TestComparison(t *testing.T) {
 // headOf lays the base and the change of a case into a folder.
 func headOf(t *testing.T, dir string) (expectation, *project.Side) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, "expected.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var want expectation
-	if err := yaml.Unmarshal(text, &want); err != nil {
-		t.Fatal(err)
-	}
+	want := expectationOf(t, dir)
 	head := t.TempDir()
 	lay(t, "testdata/corpus/base", head)
 	if _, err := os.Stat(filepath.Join(dir, "change")); err == nil {

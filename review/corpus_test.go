@@ -18,12 +18,15 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-var corpusCase = flag.String("case", "", "review only the cases of the corpus whose names begin so, and print their reports")
+var (
+	corpusCase  = flag.String("case", "", "review only the cases of the corpus whose names begin so, and print their reports")
+	wholeCorpus = flag.Bool("corpus", false, "review all cases of the corpus, not only the first for each rule")
+)
 
-// expectation is the expected result of a case of the corpus. Good cases name nothing: no finding may block them.
+// expectation is the expected result of a case of the corpus. No finding may block a good case.
 type expectation struct {
 	About    string
-	Rule     string
+	Rule     string // of a bad case: the rule that finds something; of a good one: a rule that must find nothing
 	Severity string
 	Lock     string // mode and relation that the rule's finding must name
 	Rewrites string
@@ -31,6 +34,7 @@ type expectation struct {
 	Remove   []string // files of the base that the change deletes
 }
 
+// TestCorpus reviews the first bad and the first good case for each rule that cases name. make corpus has it review all.
 func TestCorpus(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a review of each case takes minutes")
@@ -45,27 +49,35 @@ func TestCorpus(t *testing.T) {
 		if len(entries) < least {
 			t.Errorf("%d %s changes", len(entries), kind)
 		}
+		reviewed := map[string]bool{"": true} // rules
 		for _, entry := range entries {
-			if !strings.HasPrefix(entry.Name(), *corpusCase) {
+			dir := filepath.Join("testdata/corpus", kind, entry.Name())
+			want := expectationOf(t, dir)
+			if !strings.HasPrefix(entry.Name(), *corpusCase) || *corpusCase == "" && !*wholeCorpus && reviewed[want.Rule] {
 				continue
 			}
+			reviewed[want.Rule] = true
 			t.Run(kind+"/"+entry.Name(), func(t *testing.T) {
 				t.Parallel()
-				reviewCase(t, kind, filepath.Join("testdata/corpus", kind, entry.Name()))
+				reviewCase(t, kind, dir, want)
 			})
 		}
 	}
 }
 
-func reviewCase(t *testing.T, kind, dir string) {
+func expectationOf(t *testing.T, dir string) (want expectation) {
+	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "expected.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var want expectation
 	if err := yaml.Unmarshal(text, &want); err != nil {
 		t.Fatal(err)
 	}
+	return want
+}
+
+func reviewCase(t *testing.T, kind, dir string, want expectation) {
 	base, head := t.TempDir(), t.TempDir()
 	for _, to := range []string{base, head} {
 		lay(t, "testdata/corpus/base", to)
@@ -95,6 +107,9 @@ func reviewCase(t *testing.T, kind, dir string) {
 	if kind == "good" {
 		if r.Verdict(report.Blocking) == report.Blocked {
 			t.Errorf("%s: it is blocked", want.About)
+		}
+		if slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Rule == want.Rule && f.Silenced == "" }) {
+			t.Errorf("%s: %s finds something", want.About, want.Rule)
 		}
 		return
 	}

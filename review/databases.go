@@ -13,10 +13,9 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// databases are the databases of a review. A part that changes one works on a copy.
+// databases are the databases of a review. Each part that changes one works on a copy, except the last part.
 type databases struct {
-	base, migrated *database.Database // from base's migrations, and that with head's applied
-	seeded         *database.Database // base's, with rows
+	base, migrated *database.Database // from base's migrations, and that with head's applied; base gets rows later
 	before         *catalog.Catalog   // base's
 }
 

@@ -14,14 +14,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/seed"
 )
 
-// fill makes the database with rows. The rows meet the constraints of the change if they can, so that the change
+// fill fills the base database with rows. The rows meet the constraints of the change if they can, so that the change
 // succeeds.
-func (r *review) fill(ctx context.Context, dbs *databases) (*seed.Result, error) {
-	var err error
-	if dbs.seeded, err = r.server.Copy(ctx, dbs.base, "seeded"); err != nil {
-		return nil, err
-	}
-	conn, err := dbs.seeded.Connect(ctx)
+func (r *review) fill(ctx context.Context, dbs databases) (*seed.Result, error) {
+	conn, err := dbs.base.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -16,8 +16,8 @@ import (
 
 // checkSeeded runs the parts that need rows.
 func (r *review) checkSeeded(ctx context.Context, dbs databases) error {
-	r.say("Filling a database with rows.")
-	filled, err := r.fill(ctx, &dbs)
+	r.say("Filling the database of before with rows.")
+	filled, err := r.fill(ctx, dbs)
 	if err != nil {
 		return fmt.Errorf("fill the database with rows: %w", err)
 	}
@@ -28,17 +28,20 @@ func (r *review) checkSeeded(ctx context.Context, dbs databases) error {
 		if err := r.observe(ctx, dbs, filled); err != nil {
 			return fmt.Errorf("observe the migrations: %w", err)
 		}
-		if err := r.rounds(ctx, dbs); err != nil {
-			return fmt.Errorf("take the migrations up and down: %w", err)
-		}
 	}
-	return r.checkQueries(ctx, dbs)
+	if err := r.checkQueries(ctx, dbs); err != nil || len(r.added) == 0 {
+		return err
+	}
+	if err := r.rounds(ctx, dbs); err != nil {
+		return fmt.Errorf("take the migrations up and down: %w", err)
+	}
+	return nil
 }
 
 // observe runs the new migrations statement by statement. Nothing else may run: all writes of the server count.
 func (r *review) observe(ctx context.Context, dbs databases, filled *seed.Result) error {
 	r.say("Running the new migrations, a statement at a time.")
-	return r.onCopy(ctx, dbs.seeded, "observed", func(d *database.Database) error {
+	return r.onCopy(ctx, dbs.base, "observed", func(d *database.Database) error {
 		seen, err := observe.Check(ctx, d.Connect, observe.Options{
 			Migrations: r.added,
 			Queries:    r.base.Queries,
@@ -57,13 +60,12 @@ func (r *review) observe(ctx context.Context, dbs databases, filled *seed.Result
 	})
 }
 
+// rounds is the last part: it changes base's database, without a copy.
 func (r *review) rounds(ctx context.Context, dbs databases) error {
 	r.say("Taking the migrations up, down and up.")
-	return r.onCopy(ctx, dbs.seeded, "rounds", func(d *database.Database) error {
-		findings, err := rounds.Check(ctx, rounds.Input{Database: d, Table: r.head.MigrationsTable, New: r.added})
-		r.find(findings...)
-		return err
-	})
+	findings, err := rounds.Check(ctx, rounds.Input{Database: dbs.base, Table: r.head.MigrationsTable, New: r.added})
+	r.find(findings...)
+	return err
 }
 
 // checkQueries checks the queries on the database with rows and on a copy of it with the new migrations. If the rows
@@ -75,11 +77,15 @@ func (r *review) checkQueries(ctx context.Context, dbs databases) error {
 		r.report.Order = report.AnyOrder
 		return nil
 	}
-	return r.onCopy(ctx, dbs.seeded, "after", func(after *database.Database) error {
+	return r.onCopy(ctx, dbs.base, "after", func(after *database.Database) error {
 		err := after.Migrate(ctx, r.added, r.head.MigrationsTable)
 		if refusal, ok := errors.AsType[*database.MigrationError](err); ok {
 			r.skip("plans", "the rows hinder %s", refusal.Migration.File)
-			return r.roll(ctx, dbs.base, dbs.migrated)
+			empty, err := r.make(ctx, "empty", r.base)
+			if err != nil {
+				return err
+			}
+			return r.roll(ctx, empty, dbs.migrated)
 		}
 		if err != nil {
 			return err
@@ -87,10 +93,10 @@ func (r *review) checkQueries(ctx context.Context, dbs databases) error {
 		if err := r.fillOne(ctx, after, r.spec, r.seedOptions(r.head)); err != nil {
 			return fmt.Errorf("fill the new tables with rows: %w", err)
 		}
-		if err := r.plan(ctx, dbs.seeded, after); err != nil {
+		if err := r.plan(ctx, dbs.base, after); err != nil {
 			return err
 		}
-		return r.roll(ctx, dbs.seeded, after)
+		return r.roll(ctx, dbs.base, after)
 	})
 }
 

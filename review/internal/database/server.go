@@ -26,7 +26,8 @@ import (
 // database postgres while it runs. So the next review recognises left-over databases and drops them.
 const reviewsLock = 0x66667276
 
-// fileCopySize is the size from which copying a database's files is faster than also writing them to the log.
+// fileCopySize is the size from which copying a database's files is faster than also writing them to the log. A server with
+// fsync off copies the files of any database: it is half the work.
 const fileCopySize = 256 << 20
 
 // Server is a server with the databases of one review. Its methods may be called by several goroutines.
@@ -35,6 +36,7 @@ type Server struct {
 	base    *url.URL
 	tls     bool
 	version int
+	syncs   bool
 	key     uint32
 
 	mu      sync.Mutex
@@ -70,7 +72,8 @@ func Start(ctx context.Context, container Container, log io.Writer) (*Server, er
 }
 
 func (s *Server) begin(ctx context.Context) error {
-	if err := s.admin.QueryRow(ctx, "SELECT current_setting('server_version_num')::int").Scan(&s.version); err != nil {
+	err := s.admin.QueryRow(ctx, "SELECT current_setting('server_version_num')::int, current_setting('fsync')::bool").Scan(&s.version, &s.syncs)
+	if err != nil {
 		return err
 	}
 	var key [4]byte
@@ -133,30 +136,37 @@ type Database struct {
 
 // Create makes an empty database. The label is part of its name, for people who look at the server meanwhile.
 func (s *Server) Create(ctx context.Context, label string) (*Database, error) {
-	return s.create(ctx, label, "template0", "")
+	return s.create(ctx, label, "template0")
 }
 
 // Copy copies the database of, which must have no sessions.
 func (s *Server) Copy(ctx context.Context, of *Database, label string) (*Database, error) {
-	strategy := ""
-	if s.version >= 15_00_00 {
-		var size int64
-		s.mu.Lock()
-		err := s.admin.QueryRow(ctx, "SELECT pg_database_size($1::text)", of.Name).Scan(&size)
-		s.mu.Unlock()
-		if err != nil {
-			return nil, err
-		}
-		if size > fileCopySize {
-			strategy = " STRATEGY file_copy"
-		}
-	}
-	return s.create(ctx, label, of.Name, strategy)
+	return s.create(ctx, label, of.Name)
 }
 
-func (s *Server) create(ctx context.Context, label, template, strategy string) (*Database, error) {
+// strategy returns the clause of CREATE DATABASE that says how the template is copied.
+func (s *Server) strategy(ctx context.Context, template string) (string, error) {
+	const copyFiles = " STRATEGY file_copy"
+	if s.version < 15_00_00 { // it always copies files
+		return "", nil
+	}
+	if !s.syncs {
+		return copyFiles, nil
+	}
+	var size int64
+	if err := s.admin.QueryRow(ctx, "SELECT pg_database_size($1::text)", template).Scan(&size); err != nil || size <= fileCopySize {
+		return "", err
+	}
+	return copyFiles, nil
+}
+
+func (s *Server) create(ctx context.Context, label, template string) (*Database, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	strategy, err := s.strategy(ctx, template)
+	if err != nil {
+		return nil, err
+	}
 	s.created++
 	name := fmt.Sprintf("ff_review_%08x_%d_%s", s.key, s.created, label)
 	statement := fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s%s", pgx.Identifier{name}.Sanitize(), pgx.Identifier{template}.Sanitize(), strategy)
