@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"testing"
@@ -62,21 +61,6 @@ func TestPlansOfASharedDatabase(t *testing.T) {
 	}
 }
 
-// With all indexes of FlowFabric a claim still looks its candidates up by the primary key. By the index on lane and phase,
-// which looks better when statistics know few waiting executions, a claim would be quadratic in the backlog.
-func TestPlansOfCandidatesBesideAllIndexesOfTheReference(t *testing.T) {
-	p := fixture.NewPlanner(t)
-	addIndexesOfTheReference(t, p)
-	p.Fill(t, 20_000)
-	for situation := range skewStatistics(t, p) {
-		for _, name := range []string{
-			"ClaimFromHead", "ClaimAfterPositions", "ClaimOneAfterPosition", "TakeClaimable", "ScanEligible", "TakeEligible", "UnblockRoutes", "ListBlocked",
-		} {
-			p.WantIndex(t, situation, name, "ff_exec_core", "ff_exec_core_pkey")
-		}
-	}
-}
-
 // skewStatistics yields while the statistics know the executions of p as all ended, as nearly all ended, as all waiting, and
 // as spread over many lanes.
 func skewStatistics(t *testing.T, p *fixture.Planner) iter.Seq[string] {
@@ -96,25 +80,6 @@ func skewStatistics(t *testing.T, p *fixture.Planner) iter.Seq[string] {
 				return
 			}
 		}
-	}
-}
-
-// addIndexesOfTheReference makes all indexes that a database of FlowFabric has and ours has not.
-func addIndexesOfTheReference(t *testing.T, p *fixture.Planner) {
-	reference, err := os.ReadFile("../schema/testdata/reference_v22.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ours := fixture.Texts(t, p.Pool, "SELECT relname::text FROM pg_class WHERE relkind = 'i'")
-	made := 0
-	for _, index := range regexp.MustCompile(`CREATE INDEX (\w+) ON [^;]+;`).FindAllStringSubmatch(string(reference), -1) {
-		if !slices.Contains(ours, index[1]) {
-			p.Exec(t, index[0])
-			made++
-		}
-	}
-	if made < 10 {
-		t.Fatalf("%d indexes", made)
 	}
 }
 
