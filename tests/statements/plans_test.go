@@ -1,10 +1,8 @@
 package statements
 
 import (
-	"cmp"
 	"crypto/rand"
 	"fmt"
-	"iter"
 	"maps"
 	"regexp"
 	"slices"
@@ -15,9 +13,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/schema"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
-// A rule in a function of the schema costs as much as in the statement: the planner inlines it.
+// A rule that stands in a function of the schema costs what it would cost in the statement: the planner puts it there.
 func TestPlansInlineSchemaFunctions(t *testing.T) {
 	p := fixture.NewPlanner(t)
 	functions := fixture.Texts(t, p.Pool, `SELECT proname FROM pg_proc AS f JOIN pg_language AS l ON l.oid = f.prolang
@@ -42,73 +41,58 @@ func TestPlansInlineSchemaFunctions(t *testing.T) {
 	}
 }
 
-// The plans of the statements do not depend on when, or whether, the tables were analysed, nor on how much
-// was in them: a plan is kept while they grow.
+// The plans of the statements do not depend on when, or whether, the tables were analysed, nor on how much was in them: a plan
+// is kept while they grow. Nor do they depend on the indexes of FlowFabric that the tables have after `ff migrate share`: no
+// statement finds its rows by these.
 func TestPlans(t *testing.T) {
-	checkPlans(t, fixture.NewPlanner(t))
-}
-
-// After `ff migrate share` the tables have indexes of FlowFabric too. No statement finds its rows by them, with any
-// statistics.
-func TestPlansOfASharedDatabase(t *testing.T) {
 	p := fixture.NewPlanner(t)
+	indexes := func() []string {
+		return fixture.Texts(t, p.Pool, "SELECT relname::text FROM pg_class WHERE relkind = 'i'")
+	}
+	own := indexes()
 	if _, err := schema.Share(t.Context(), p.Url, schema.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	checkPlans(t, p)
-	for situation := range skewStatistics(t, p) {
-		p.Check(t, situation)
+	shared := slices.DeleteFunc(indexes(), func(index string) bool { return slices.Contains(own, index) })
+	if len(shared) != 3 {
+		t.Fatalf("shared the indexes %q", shared)
 	}
-}
-
-// skewStatistics yields while the statistics know the executions of p as all ended, as nearly all ended, as all waiting, and
-// as spread over many lanes.
-func skewStatistics(t *testing.T, p *fixture.Planner) iter.Seq[string] {
-	const end = `UPDATE ff_exec_core SET lifecycle_phase = 'terminal', ownership_state = 'unowned', eligibility_state = 'not_applicable',
-		public_state = 'completed', attempt_state = 'attempt_terminal', terminal_at_ms = 1`
-	return func(yield func(string) bool) {
-		for _, s := range []struct{ situation, update string }{
-			{"all ended", end},
-			{"waiting", `UPDATE ff_exec_core SET lifecycle_phase = 'runnable', eligibility_state = 'eligible_now', public_state = 'waiting',
-				attempt_state = 'pending_first_attempt', terminal_at_ms = NULL`},
-			{"all but five ended", end + " WHERE ctid NOT IN (SELECT ctid FROM ff_exec_core LIMIT 5)"},
-			{"in a thousand lanes", "UPDATE ff_exec_core SET lane_id = 'lane ' || abs(hashtext(execution_id::text)) % 1000"},
-		} {
-			p.Exec(t, s.update)
-			p.Exec(t, "ANALYZE")
-			if !yield("analysed when " + s.situation) {
-				return
-			}
-		}
+	unshared := p.Without(shared)
+	check := func(situation string) {
+		unshared.Check(t, situation)
+		p.Check(t, situation+", shared")
 	}
-}
-
-// checkPlans explains every statement while the tables fill and their statistics age.
-func checkPlans(t *testing.T, p *fixture.Planner) {
 	p.Fill(t, 40)
-	p.Check(t, "never analysed, 40 executions")
-	p.Exec(t, "ANALYZE")
+	check("never analysed, 40 executions")
+	p.Analyze(t)
 	p.Fill(t, 1000)
-	p.Check(t, "analysed with 40 of 1,000 executions")
-	p.Fill(t, 19_000)
-	p.Exec(t, "ANALYZE")
-	p.Check(t, "analysed with work under way")
-	p.Exec(t, `UPDATE ff_exec_core SET lifecycle_phase = 'terminal', ownership_state = 'unowned', eligibility_state = 'not_applicable',
-		public_state = 'completed', attempt_state = 'attempt_terminal', terminal_at_ms = 1`)
-	p.Exec(t, "UPDATE ff_attempt SET outcome = 'success', terminal_at_ms = 1, lease_expires_at_ms = NULL")
-	p.Exec(t, "ANALYZE")
-	p.Check(t, "analysed when all had ended")
-	p.Exec(t, `UPDATE ff_exec_core SET lifecycle_phase = 'runnable', eligibility_state = 'eligible_now', public_state = 'waiting',
-		attempt_state = 'pending_first_attempt', terminal_at_ms = NULL`)
-	p.Exec(t, "ANALYZE")
-	p.Check(t, "analysed when all was waiting")
+	check("analysed with 40 of 1,000 executions")
+	p.Fill(t, 9_000)
+	p.Forget(t)
+	check("never analysed, 10,000 executions")
+	p.Analyze(t)
+	check("analysed with work under way")
+	for _, s := range []struct{ situation, update string }{
+		{"all had ended", endExecutions + "; UPDATE ff_attempt SET outcome = 'success', terminal_at_ms = 1, lease_expires_at_ms = NULL"},
+		{"all was waiting", `UPDATE ff_exec_core SET lifecycle_phase = 'runnable', eligibility_state = 'eligible_now', public_state = 'waiting',
+			attempt_state = 'pending_first_attempt', terminal_at_ms = NULL`},
+		{"all but five had ended", endExecutions + " WHERE ctid NOT IN (SELECT ctid FROM ff_exec_core LIMIT 5)"},
+		{"all were in a thousand lanes", "UPDATE ff_exec_core SET lane_id = 'lane ' || abs(hashtext(execution_id::text)) % 1000"},
+	} {
+		p.Exec(t, s.update)
+		p.Exec(t, "ANALYZE ff_exec_core, ff_attempt, ffx_ready") // what the update and its triggers change
+		check("analysed when " + s.situation)
+	}
 }
 
-// A worker begins on an empty database that was analysed. Its polling statements are planned then, and the plans are
-// kept while the tables fill: none may read a table from end to end.
+const endExecutions = `UPDATE ff_exec_core SET lifecycle_phase = 'terminal', ownership_state = 'unowned', eligibility_state = 'not_applicable',
+	public_state = 'completed', attempt_state = 'attempt_terminal', terminal_at_ms = 1`
+
+// A worker begins on an empty database that somebody has analysed. What it asks for while it waits is planned then,
+// and the plans are kept while the tables fill: none may read a table from end to end.
 func TestPlansOfPollsOnAnEmptyDatabase(t *testing.T) {
 	p := fixture.NewPlanner(t)
-	p.Exec(t, "ANALYZE")
+	p.Analyze(t)
 	polls := slices.DeleteFunc(slices.Sorted(maps.Keys(fixture.Scanning)), func(name string) bool {
 		return name == "ListLanes" || // no poll: each of its walks ends after 10,000 rows
 			name == "TakeJobs" || // takes the first of each index, and is planned anew each time
@@ -126,8 +110,8 @@ func TestPlansOfPollsOnAnEmptyDatabase(t *testing.T) {
 	p.WantNoWalk(t, "with the first executions", polls)
 }
 
-// A plan that was made when a table had a dozen rows is kept while a burst fills it, until the table is analysed
-// again: statements that name their rows look them up even so.
+// A plan that was made when a table held a dozen rows is kept while a burst fills it, until the table is analysed
+// again: whoever names its rows looks them up even so.
 func TestPlansOfNamedRowsInSmallTables(t *testing.T) {
 	p := fixture.NewPlanner(t)
 	add := func() {
@@ -143,7 +127,7 @@ func TestPlansOfNamedRowsInSmallTables(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p.Exec(t, "ANALYZE")
+	p.Analyze(t)
 	add()
 	// Of the indexes of ff_edge all look alike then.
 	p.WantNamed(t, "analysed when empty", "LockDownstreamGroups", "ResolveEdges", "PassResults", "EnqueueSiblingCancels", "ListUncountedEdges", "ListUnsoundGroups", "RecountGroups", "ListNeeded",
@@ -151,7 +135,7 @@ func TestPlansOfNamedRowsInSmallTables(t *testing.T) {
 		"ListSiblings", "ListEdgesBelow")
 	for n := 20; n <= 60; n += 10 {
 		add()
-		p.Exec(t, "ANALYZE")
+		p.Analyze(t)
 		p.WantNamed(t, fmt.Sprintf("analysed with %d executions", n))
 	}
 }
@@ -166,7 +150,7 @@ func TestPlansOfUniformEdges(t *testing.T) {
 		spec.Edges = append(spec.Edges, engine.Edge{From: "root", To: fmt.Sprint(i)})
 	}
 	p.NewFlowOf(t, spec)
-	p.Exec(t, "ANALYZE")
+	p.Analyze(t)
 	const one = "LeaseTakenExecutions" // the queue has one entry
 	p.WantNamed(t, "analysed with one fan", one)
 	spec.ID = id.NewFlowID()
@@ -174,53 +158,65 @@ func TestPlansOfUniformEdges(t *testing.T) {
 	p.WantNamed(t, "analysed with one fan of two", one)
 }
 
-// A flow of thousands may be under creation when a table is vacuumed or analysed: rows in progress count as none, and
-// the planner takes the table for nearly empty, or for one of many pages with a handful of rows, until it is analysed
-// again. No index is better than another then, and a joined table may be read in full, for each row of the input.
+// A flow of thousands may be under creation when a table is vacuumed or analysed: rows in progress count as none, and the
+// planner takes the table for nearly empty, or for one of many pages with a handful of rows, until it is analysed again.
+// No index is better than another then; and what a statement joins may as well be read whole, for each row of its input.
+//
+// Any two of the shape, of what came before and of what comes during the creation meet in a subtest, in a soak any three.
 func TestPlansMadeDuringAFlowCreation(t *testing.T) {
-	const size = 2000
-	for _, before := range []string{"", "ANALYZE", "none"} {
-		for _, during := range []string{"ANALYZE", "VACUUM", "VACUUM ANALYZE"} {
-			for shape, flow := range map[string]func(n int) engine.FlowSpec{
-				"chain":        func(n int) engine.FlowSpec { return fixture.Layered(n, n-1) },
-				"fan":          fanOut,
-				"side by side": func(n int) engine.FlowSpec { return fixture.Wide(n/2, false) },
-			} {
-				situation := fmt.Sprintf("%s, %s before, %s during", shape, before, during)
-				t.Run(situation, func(t *testing.T) {
-					p := fixture.NewPlanner(t)
-					if before != "none" {
-						p.NewFlowOf(t, flow(10))
-						p.ClaimAll(t)
-						p.Exec(t, cmp.Or(before, "SELECT"))
-					}
-					tx, err := p.Pool.Begin(t.Context())
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer pgtx.Rollback(tx)
-					spec := flow(size)
-					for i := range spec.Nodes {
-						spec.Nodes[i].Spec.Lane = p.Lane
-					}
-					if _, err := p.WithTx(tx).CreateFlow(t.Context(), spec); err != nil {
-						t.Fatal(err)
-					}
-					p.Exec(t, during)
-					if err := tx.Commit(t.Context()); err != nil {
-						t.Fatal(err)
-					}
-					if claimed, err := p.Claim(t.Context(), p.Worker(), 1); err != nil || len(claimed) != 1 {
-						t.Fatalf("claimed %d, %v", len(claimed), err)
-					}
-					p.WantNamed(t, situation)
-				})
+	all := soak.On(t)
+	for i, shape := range []struct {
+		name string
+		flow func(n int) engine.FlowSpec
+	}{
+		{"chain", func(n int) engine.FlowSpec { return fixture.Layered(n, n-1) }},
+		{"fan", fanOut},
+		{"side by side", func(n int) engine.FlowSpec { return fixture.Wide(n/2, false) }},
+	} {
+		for j, before := range []string{"nothing", "a flow", "ANALYZE"} {
+			for k, during := range []string{"ANALYZE", "VACUUM", "VACUUM ANALYZE"} {
+				if (i+j+k)%3 == 0 || all {
+					situation := fmt.Sprintf("%s, %s before, %s during", shape.name, before, during)
+					t.Run(situation, func(t *testing.T) { checkPlansMadeDuring(t, situation, shape.flow, before, during) })
+				}
 			}
 		}
 	}
 }
 
-// fanOut is a flow of n nodes, one of which leads to all others.
+func checkPlansMadeDuring(t *testing.T, situation string, flow func(n int) engine.FlowSpec, before, during string) {
+	const size = 2000
+	p := fixture.NewPlanner(t)
+	if before != "nothing" {
+		p.NewFlowOf(t, flow(10))
+		p.ClaimAll(t)
+	}
+	if before == "ANALYZE" {
+		p.Analyze(t)
+	}
+	tx, err := p.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pgtx.Rollback(tx)
+	spec := flow(size)
+	for i := range spec.Nodes {
+		spec.Nodes[i].Spec.Lane = p.Lane
+	}
+	if _, err := p.WithTx(tx).CreateFlow(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	p.Maintain(t, during)
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if claimed, err := p.Claim(t.Context(), p.Worker(), 1); err != nil || len(claimed) != 1 {
+		t.Fatalf("claimed %d, %v", len(claimed), err)
+	}
+	p.WantNamed(t, situation)
+}
+
+// fanOut is a flow of n nodes of which one leads to all others.
 func fanOut(n int) engine.FlowSpec {
 	spec := engine.FlowSpec{ID: id.NewFlowID(), Nodes: []engine.Node{{Key: "root", Spec: engine.ExecutionSpec{Kind: "test"}}}}
 	for i := range n - 1 {
@@ -230,14 +226,8 @@ func fanOut(n int) engine.FlowSpec {
 	return spec
 }
 
-func TestPlansWithoutStatistics(t *testing.T) {
-	p := fixture.NewPlanner(t)
-	p.Fill(t, 20_000)
-	p.Check(t, "never analysed, 20,000 executions")
-}
-
-// In a caller's transaction statements also find their rows by their keys, with any settings of the caller and any
-// statistics.
+// In a caller's transaction statements find their rows by their keys too, whatever the caller has set and whatever the
+// statistics say.
 func TestPlansInACallersTransaction(t *testing.T) {
 	p := fixture.NewPlanner(t)
 	p.InCallers(t, fixture.BadSettings)
@@ -253,7 +243,7 @@ func TestPlansInACallersTransaction(t *testing.T) {
 		if _, err := p.Claim(t.Context(), p.Worker(), 3); err != nil {
 			t.Fatal(err)
 		}
-		p.Exec(t, "ANALYZE")
+		p.Analyze(t)
 	}
 	p.WantNamed(t, "in a caller's transaction")
 }

@@ -36,7 +36,7 @@ func TestViewsPlans(t *testing.T) {
 	p.Fill(t, 2000)
 	p.Exec(t, `INSERT INTO ff_suspension_current (partition_key, execution_id, suspension_id, suspended_at_ms, condition)
 		SELECT partition_key, execution_id, gen_random_uuid(), 1, '{}' FROM ff_exec_core`)
-	p.Exec(t, "ANALYZE")
+	p.Analyze(t)
 	const uuid = "'01890000-0000-7000-8000-000000000000'"
 	for _, c := range []struct {
 		sql      string
