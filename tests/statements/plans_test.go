@@ -16,7 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
-// A rule that stands in a function of the schema costs what it would cost in the statement: the planner puts it there.
+// A rule in a function of the schema costs as much as in the statement: the planner inlines it.
 func TestPlansInlineSchemaFunctions(t *testing.T) {
 	p := fixture.NewPlanner(t)
 	functions := fixture.Texts(t, p.Pool, `SELECT proname FROM pg_proc AS f JOIN pg_language AS l ON l.oid = f.prolang
@@ -80,7 +80,7 @@ func TestPlans(t *testing.T) {
 		{"all were in a thousand lanes", "UPDATE ff_exec_core SET lane_id = 'lane ' || abs(hashtext(execution_id::text)) % 1000"},
 	} {
 		p.Exec(t, s.update)
-		p.Exec(t, "ANALYZE ff_exec_core, ff_attempt, ffx_ready") // what the update and its triggers change
+		p.Exec(t, "ANALYZE ff_exec_core, ff_attempt, ffx_ready") // changed by the update and its triggers
 		check("analysed when " + s.situation)
 	}
 }
@@ -88,7 +88,7 @@ func TestPlans(t *testing.T) {
 const endExecutions = `UPDATE ff_exec_core SET lifecycle_phase = 'terminal', ownership_state = 'unowned', eligibility_state = 'not_applicable',
 	public_state = 'completed', attempt_state = 'attempt_terminal', terminal_at_ms = 1`
 
-// A worker begins on an empty database that somebody has analysed. What it asks for while it waits is planned then,
+// A worker begins on an empty database that has been analysed. The statements with which it waits are planned then,
 // and the plans are kept while the tables fill: none may read a table from end to end.
 func TestPlansOfPollsOnAnEmptyDatabase(t *testing.T) {
 	p := fixture.NewPlanner(t)
@@ -111,7 +111,7 @@ func TestPlansOfPollsOnAnEmptyDatabase(t *testing.T) {
 }
 
 // A plan that was made when a table held a dozen rows is kept while a burst fills it, until the table is analysed
-// again: whoever names its rows looks them up even so.
+// again: a statement that names its rows looks them up even so.
 func TestPlansOfNamedRowsInSmallTables(t *testing.T) {
 	p := fixture.NewPlanner(t)
 	add := func() {
@@ -160,9 +160,9 @@ func TestPlansOfUniformEdges(t *testing.T) {
 
 // A flow of thousands may be under creation when a table is vacuumed or analysed: rows in progress count as none, and the
 // planner takes the table for nearly empty, or for one of many pages with a handful of rows, until it is analysed again.
-// No index is better than another then; and what a statement joins may as well be read whole, for each row of its input.
+// No index is better than another then, and a joined table may as well be read whole for each row of the input.
 //
-// Any two of the shape, of what came before and of what comes during the creation meet in a subtest, in a soak any three.
+// Each pair of a shape, an earlier and a concurrent operation meets in a subtest; in a soak each triple does.
 func TestPlansMadeDuringAFlowCreation(t *testing.T) {
 	all := soak.On(t)
 	for i, shape := range []struct {
