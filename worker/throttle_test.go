@@ -151,8 +151,6 @@ func TestSlowRenewalsAreGivenTime_C13(t *testing.T) {
 
 // A claim that is answered so late that its leases are nearly over, or that a renewal finds them so, makes the worker claim
 // less. A lease that was revoked in time does not, even if its handler takes long to end.
-//
-//pace:allow it runs in bubbles alone
 func TestLateClaimsThrottle_C13(t *testing.T) {
 	for name, c := range map[string]struct {
 		claimTakes time.Duration
