@@ -193,22 +193,3 @@ func (e *Engine) lookForMembers(ctx context.Context, flows []*lookFlow) error {
 	}
 	return nil
 }
-
-// endOf returns the result of an ended execution, or an error for its outcome.
-func endOf(x id.ExecutionID, row *db.ListEndedRow) ([]byte, error) {
-	if !row.Found {
-		return nil, &NotFoundError{Entity: "execution", ID: x.String()}
-	}
-	return resultOf(x, &db.GetExecutionResultRow{
-		Result:             row.Result,
-		LifecyclePhase:     row.LifecyclePhase,
-		EligibilityState:   row.EligibilityState,
-		PublicState:        row.PublicState,
-		CancellationReason: row.CancellationReason,
-		RawTerminalOutcome: row.RawTerminalOutcome,
-		LastFailureMessage: row.LastFailureMessage,
-		FailureReason:      row.FailureReason,
-		CurrentOutcome:     row.CurrentOutcome,
-		PointerOutcome:     row.PointerOutcome,
-	})
-}

@@ -154,15 +154,6 @@ func isBlock(eligibility string) bool {
 	return false
 }
 
-// interveneAlone is [intervene] for one execution.
-func interveneAlone[R any](ctx context.Context, e *Engine, x id.ExecutionID, v intervention[R]) (answer R, err error) {
-	answers, err := intervene(ctx, e, []id.ExecutionID{x}, nil, v)
-	if err != nil {
-		return answer, err
-	}
-	return answers[0], nil
-}
-
 // BlockedFilter selects blocked executions. The zero value selects all of them.
 type BlockedFilter struct {
 	Lane   id.LaneID            // "" for every lane

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -13,17 +12,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
 )
-
-// ClaimSpec configures a claim: the lane, the worker and the duration of the leases. Capabilities and Kinds are
-// optional.
-type ClaimSpec struct {
-	Lane         id.LaneID
-	Capabilities id.Capabilities // of the worker; executions that require more are skipped
-	Kinds        []string        // that the worker has handlers for; others are skipped. Empty: any kind
-	Worker       id.WorkerID
-	Instance     id.WorkerInstanceID
-	LeaseTTL     time.Duration // one millisecond to [MaxLeaseTTL]
-}
 
 func (s ClaimSpec) validate() error {
 	if err := s.Lane.Validate(); err != nil {
@@ -47,23 +35,6 @@ func (s ClaimSpec) validate() error {
 		return invalidBecause("worker instance", err)
 	}
 	return checkTTL("lease TTL", s.LeaseTTL)
-}
-
-// Claimed is an execution whose lease the caller now holds.
-type Claimed struct {
-	ID        id.ExecutionID
-	Lease     Lease
-	ExpiresAt time.Time // end of the lease
-	Kind      string
-	Payload   []byte // nil if none was given
-	Tags      map[string]string
-	Flow      *id.FlowID // nil outside a flow
-	Priority  int
-	CreatedAt time.Time
-	Type      state.AttemptType
-	Resumed   bool      // an interrupted attempt continues, after a lost lease, a delay or a release
-	Retries   int       // retries scheduled before this attempt
-	TimeoutAt time.Time // of the attempt; zero if it has none
 }
 
 // Claim takes leases on up to limit claimable executions of a lane: highest priority first, then oldest, then by id.
@@ -263,22 +234,4 @@ func (s ClaimSpec) lease(fence Fence, lease id.LeaseID, attempt id.AttemptID) Le
 	return Lease{
 		Fence: fence, ID: lease, AttemptID: attempt, Lane: s.Lane, Instance: s.Instance, TTL: s.LeaseTTL.Truncate(time.Millisecond),
 	}
-}
-
-// decodeTags reads the tags of an execution, without the values that are not strings.
-func decodeTags(document []byte) map[string]string {
-	if len(document) == 0 || string(document) == "{}" {
-		return nil
-	}
-	var raw map[string]any
-	if json.Unmarshal(document, &raw) != nil {
-		return nil
-	}
-	tags := make(map[string]string, len(raw))
-	for key, value := range raw {
-		if text, ok := value.(string); ok {
-			tags[key] = text
-		}
-	}
-	return tags
 }

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -167,4 +169,46 @@ func foundAt(c *Claimed) scan.Found {
 		Position: scan.Position{Priority: int32(c.Priority), CreatedAtMs: c.CreatedAt.UnixMilli(), Execution: c.ID.UUID()},
 		Resumed:  c.Resumed,
 	}
+}
+
+// completeAndClaim completes, then claims, in one transaction if both fast paths apply; otherwise one after the other.
+// After an error without outcomes, neither happened. After an error with outcomes, nothing was claimed.
+func (e *Engine) completeAndClaim(
+	ctx context.Context, completions []Completion, spec ClaimSpec, after []scan.Position, n int,
+) ([]error, []Claimed, Halt, error) {
+	const op = "complete and claim"
+	outcomes, valid := e.checkCompletions(completions)
+	flows := e.leases.flowsOf(len(completions), completionLease(completions))
+	together := e.tx == nil && len(valid) > 0 && len(bySize(valid, MaxBatch, resultSize(completions))) == 1 &&
+		!slices.ContainsFunc(valid, func(i int) bool { return flows[i] != nil })
+	if together {
+		var completion *completing
+		var claim *claiming
+		impatient := e.impatient()
+		err := inStatements(ctx, impatient, op, func(due *notifications) []step {
+			completion, claim = impatient.newCompleting(completions, flows, valid), e.newClaiming(spec, after, n)
+			return []step{
+				func(conn db.DBTX) error { return completion.run(ctx, conn, due) },
+				func(conn db.DBTX) error { return claim.run(ctx, conn, due) },
+			}
+		})
+		switch {
+		case err == nil:
+			claimed := claim.claimed()
+			if err := completion.finish(ctx, op, outcomes); err != nil {
+				for _, i := range valid {
+					outcomes[i] = err
+				}
+			}
+			return outcomes, claimed, claim.halt, nil
+		case !errors.Is(err, errFellThrough) && !errors.Is(err, ErrBusy):
+			return nil, nil, NotHalted, err
+		}
+	}
+	outcomes, err := e.CompleteExecutions(ctx, completions)
+	if err != nil {
+		return nil, nil, NotHalted, err
+	}
+	claimed, halt, err := e.claim(ctx, spec, after, n)
+	return outcomes, claimed, halt, err
 }

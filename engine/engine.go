@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -125,72 +124,6 @@ type shared struct {
 	deleting chan struct{} // buffered for one; full while a call deletes
 }
 
-// New returns an engine on a pool that the caller opens and closes. It does not access the database; [Engine.Prepare]
-// checks whether the database is ready.
-//
-// Errors: [ErrInvalidInput] naming the invalid field of cfg.
-func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
-	if pool == nil {
-		return nil, invalid("pool", "is nil")
-	}
-	if err := cfg.Partitions.Validate(); err != nil {
-		return nil, invalidBecause("Config.Partitions", err)
-	}
-	for name, count := range map[string]uint16{"Budget": cfg.Partitions.Budget, "Quota": cfg.Partitions.Quota} {
-		if count != 0 && count != id.DefaultBudgetPartitions {
-			return nil, invalid("Config.Partitions."+name, "has no effect in this version: leave it at its default")
-		}
-	}
-	if cfg.Namespace == "" {
-		cfg.Namespace = DefaultNamespace
-	}
-	if err := cfg.Namespace.Validate(); err != nil {
-		return nil, invalidBecause("Config.Namespace", err)
-	}
-	if cfg.MaxPayload == 0 {
-		cfg.MaxPayload = DefaultMaxPayload
-	}
-	if cfg.MaxPayload < 0 {
-		return nil, invalid("Config.MaxPayload", "is negative")
-	}
-	cfg.Retention = cmp.Or(cfg.Retention, DefaultRetention)
-	if err := checkRetention("Config.Retention", cfg.Retention); err != nil {
-		return nil, err
-	}
-	cfg.OutboxRetention = cmp.Or(cfg.OutboxRetention, DefaultOutboxRetention)
-	if err := checkRetention("Config.OutboxRetention", cfg.OutboxRetention); err != nil {
-		return nil, err
-	}
-	switch {
-	case cfg.Listener != nil && cfg.NoListener:
-		return nil, invalid("Config.NoListener", "excludes Listener")
-	case cfg.Listener != nil && cfg.Listener.ConnConfig == nil:
-		return nil, invalid("Config.Listener", "was not made by pgxpool.ParseConfig")
-	case cfg.Listener != nil:
-		cfg.Listener = cfg.Listener.Copy()
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
-	listener := newListener(pool, cfg)
-	return &Engine{
-		q:      db.New(),
-		pool:   pool,
-		cfg:    cfg,
-		runner: pgtx.NewRunner(pool),
-		shared: &shared{
-			notifier:     notify.NewNotifier(pool, listener, cfg.Log),
-			listener:     listener,
-			undispatched: make(chan struct{}, 1),
-			deleting:     make(chan struct{}, 1),
-			delayed:      make(chan struct{}, 1),
-			unneeded:     make(chan struct{}, 1),
-			awaiting:     newAwaiting(),
-			outboxes:     outbox.NewHub(pgtx.NewRunner(pool), listener, cfg.Log),
-		},
-	}, nil
-}
-
 // WithTx returns the engine bound to the caller's transaction. Its operations become part of tx, each behind a
 // savepoint, so that a refusal leaves tx usable. They run at tx's isolation level, are never retried and wake no
 // worker: call [Engine.Wake] after the commit for the lanes with new work, or workers find it at their next poll.
@@ -261,3 +194,15 @@ func (e *Engine) checkExecution(x id.ExecutionID) error {
 	}
 	return nil
 }
+
+// Operator has the operations for a person at a console: revoke leases, replay ended executions, delay, block or
+// prioritize waiting ones, pause lanes. Each operation is one transaction, and its documentation says how it affects
+// running work. It waits a limited time for locked rows and then fails with [ErrContention].
+//
+// It comes from [Engine.Operator] and is bound to the same pool or transaction.
+type Operator struct {
+	e *Engine
+}
+
+// Operator returns the operator's operations on e.
+func (e *Engine) Operator() Operator { return Operator{e} }

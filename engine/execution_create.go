@@ -12,22 +12,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// Outcome is the result of one item of a batch: a value or an error. It implies nothing about other items.
-type Outcome[T any] struct {
-	Value T
-	Err   error
-}
-
-// Created is the result of a creation: a new execution or an existing one.
-type Created struct {
-	ID    id.ExecutionID
-	State state.PublicState // waiting, delayed or rate limited; empty for a duplicate
-
-	// Duplicate means that nothing was written. Either the id already exists, with any content, or the creation repeats
-	// that of the execution with the same idempotency key; ID is then that execution's.
-	Duplicate bool
-}
-
 // CreateExecution creates an execution. Creating it again with the same id or idempotency key changes nothing and
 // returns a duplicate. Set one of the two to be able to repeat a call with an unknown outcome.
 //
@@ -124,30 +108,6 @@ func chunkCreations(creations []creation, valid []int) [][]int {
 		chunks = append(chunks, bySize(group, MaxCreate, func(i int) int { return creations[i].size() })...)
 	}
 	return chunks
-}
-
-// bySize splits items into runs of at most most items, and of at most the bytes of one statement. A larger item is a
-// run of its own.
-func bySize[T any](items []T, most int, size func(T) int) [][]T {
-	return byBytes(items, most, maxStatementBytes, size)
-}
-
-// byBytes is bySize with a given number of bytes.
-func byBytes[T any](items []T, most, mostBytes int, size func(T) int) [][]T {
-	var runs [][]T
-	from, bytes := 0, 0
-	for n, item := range items {
-		more := size(item)
-		if n > from && (n-from == most || bytes+more > mostBytes) {
-			runs = append(runs, items[from:n])
-			from, bytes = n, 0
-		}
-		bytes += more
-	}
-	if from < len(items) {
-		runs = append(runs, items[from:])
-	}
-	return runs
 }
 
 func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chunk []int, results []Outcome[Created]) error {

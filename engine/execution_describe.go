@@ -1,9 +1,9 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"strconv"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -93,19 +93,6 @@ type rawExecution struct {
 	DelayUntil      json.RawMessage `json:"delay_until"`
 	Waitpoint       string          `json:"current_waitpoint_id"`
 	Node            string          `json:"ffx_node_key"`
-}
-
-// number reads a count or time stored as a JSON string or number. It returns -1 for anything else.
-func number(raw json.RawMessage) int64 {
-	var text string
-	if json.Unmarshal(raw, &text) != nil {
-		text = string(raw)
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 {
-		return -1
-	}
-	return n
 }
 
 func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, error) {
@@ -296,17 +283,44 @@ func (s *ExecutionSnapshot) setAttempt(row *db.GetExecutionRow, raw *rawExecutio
 	return nil
 }
 
-func optionalTime(ms *int64) time.Time {
-	if ms == nil {
-		return time.Time{}
+// endOf returns the result of an ended execution, or an error for its outcome.
+func endOf(x id.ExecutionID, row *db.ListEndedRow) ([]byte, error) {
+	if !row.Found {
+		return nil, &NotFoundError{Entity: "execution", ID: x.String()}
 	}
-	return time.UnixMilli(*ms)
+	return resultOf(x, &db.GetExecutionResultRow{
+		Result:             row.Result,
+		LifecyclePhase:     row.LifecyclePhase,
+		EligibilityState:   row.EligibilityState,
+		PublicState:        row.PublicState,
+		CancellationReason: row.CancellationReason,
+		RawTerminalOutcome: row.RawTerminalOutcome,
+		LastFailureMessage: row.LastFailureMessage,
+		FailureReason:      row.FailureReason,
+		CurrentOutcome:     row.CurrentOutcome,
+		PointerOutcome:     row.PointerOutcome,
+	})
 }
 
-func deref[T any](p *T) T {
-	if p == nil {
-		var zero T
-		return zero
+// resultOf returns the result of an execution, or an error for its state.
+func resultOf(x id.ExecutionID, row *db.GetExecutionResultRow) ([]byte, error) {
+	public, outcome, err := publicState(row.LifecyclePhase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{
+		PointerOutcome:     row.PointerOutcome,
+		CurrentOutcome:     row.CurrentOutcome,
+		RawTerminalOutcome: row.RawTerminalOutcome,
+		CancellationReason: row.CancellationReason,
+		LastFailureMessage: row.LastFailureMessage,
+		FailureReason:      row.FailureReason,
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case outcome == state.OutcomeSuccess:
+		return row.Result, nil
+	case !public.Terminal():
+		return nil, ErrNotEnded
 	}
-	return *p
+	return nil, &EndedError{
+		Execution: x, Outcome: outcome, Failure: cmp.Or(row.FailureReason, row.LastFailureMessage, row.CancellationReason),
+	}
 }

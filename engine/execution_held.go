@@ -153,3 +153,19 @@ func (x *heldExecution) reclaimable() bool {
 
 // raisedEpoch returns the fencing token that refuses every holder of the current attempt.
 func (x *heldExecution) raisedEpoch() int64 { return max(x.HighestEpoch, x.CurrentEpoch) + 1 }
+
+// not returns a refusal because of the execution's state.
+func (x *heldExecution) not(reason error) error {
+	vector, err := x.vector()
+	if err != nil {
+		return err
+	}
+	return &StateError{Execution: x.id, State: vector, Err: reason}
+}
+
+// forecast has the values that decide whether a flow's lock is needed.
+type forecast struct {
+	flow         *id.FlowID
+	phase        string // as stored
+	lostTooOften bool   // one more lost lease ends it
+}

@@ -403,22 +403,3 @@ func summaryOf(row *db.ListExecutionsRow) ExecutionSummary {
 		Err:        err,
 	}
 }
-
-// publicState derives the public state and the outcome of an execution from its stored literals.
-func publicState(phase, eligibility, public string, facts normalise.TerminalFacts) (state.PublicState, state.TerminalOutcome, error) {
-	canonical, err := normalise.LifecyclePhase(phase)
-	if err != nil {
-		return "", "", corrupt("ff_exec_core.lifecycle_phase", err)
-	}
-	eligible, err := normalise.EligibilityState(eligibility)
-	if err != nil {
-		return "", "", corrupt("ff_exec_core.eligibility_state", err)
-	}
-	stored, err := normalise.PublicState(public)
-	if err != nil {
-		return "", "", corrupt("ff_exec_core.public_state", err)
-	}
-	facts.Phase, facts.StoredPhase, facts.StoredPublicState = canonical, phase, public
-	outcome := normalise.TerminalOutcome(facts)
-	return state.Effective(stored, canonical, eligible, outcome), outcome, nil
-}

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -35,16 +34,6 @@ type heldItem struct {
 	n int
 	*heldExecution
 }
-
-// forecast has the values that decide whether a flow's lock is needed.
-type forecast struct {
-	flow         *id.FlowID
-	phase        string // as stored
-	lostTooOften bool   // one more lost lease ends it
-}
-
-// errManyFlows means that the items are members of more flows than one transaction locks.
-var errManyFlows = errors.New("too many flows for a transaction")
 
 // intervene runs v on executions, each independently, and returns the answers in input order. It uses transactions of
 // up to [MaxBatch] executions and of as many flows as one may lock. Items that check refuses are left out; check may be
@@ -184,51 +173,6 @@ func (v intervention[R]) holdFlows(
 	return held, free, nil
 }
 
-// inParts runs items in a transaction. In a caller's transaction it repeats the run without the refused items. If the
-// run needs further locks, it repeats the run with them. If it meets a lock that can't be foreseen or skipped, it runs
-// each half separately, until a locked item is alone and refused. An error means that nothing happened to any of items.
-func inParts(
-	ctx context.Context, e *Engine, op string, items []int, run func(tx *txn, items []int) (accepted []int, err error), refuse func(n int, err error),
-) error {
-	for len(items) > 0 {
-		var accepted []int
-		_, err := inTx(ctx, e, op, func(tx *txn) (_ struct{}, err error) {
-			accepted, err = run(tx, items)
-			return struct{}{}, err
-		})
-		switch {
-		case errors.Is(err, errFlowLock):
-		case errors.Is(err, errRefused):
-			items = accepted
-		case errors.Is(err, errManyFlows):
-			return inHalves(ctx, e, op, items, run, refuse)
-		case !e.runner.IsImpatient() || !errors.Is(err, ErrBusy):
-			return err
-		case len(items) == 1:
-			refuse(items[0], wrap(op, ErrBusy))
-			return nil
-		default:
-			return inHalves(ctx, e, op, items, run, refuse)
-		}
-	}
-	return nil
-}
-
-func inHalves(
-	ctx context.Context, e *Engine, op string, items []int, run func(tx *txn, items []int) ([]int, error), refuse func(n int, err error),
-) error {
-	first, second := items[:len(items)/2], items[len(items)/2:]
-	if err := inParts(ctx, e, op, first, run, refuse); err != nil {
-		return err
-	}
-	if err := inParts(ctx, e, op, second, run, refuse); err != nil {
-		for _, n := range second {
-			refuse(n, err)
-		}
-	}
-	return nil
-}
-
 // lockExecutions locks some executions, then their current attempts, and then reads the values that decide about them,
 // by position in items. An impatient engine marks locked ones as busy.
 func (e *Engine) lockExecutions(ctx context.Context, tx *txn, ids []id.ExecutionID, items []int) ([]*heldExecution, error) {
@@ -293,20 +237,11 @@ func (e *Engine) lockExecutions(ctx context.Context, tx *txn, ids []id.Execution
 	return held, err
 }
 
-// executionsOf converts some of the executions to arrays.
-func executionsOf(ids []id.ExecutionID, items []int) executionArrays {
-	var arrays executionArrays
-	for _, n := range items {
-		arrays.add(ids[n].Partition(), ids[n].UUID())
+// interveneAlone is [intervene] for one execution.
+func interveneAlone[R any](ctx context.Context, e *Engine, x id.ExecutionID, v intervention[R]) (answer R, err error) {
+	answers, err := intervene(ctx, e, []id.ExecutionID{x}, nil, v)
+	if err != nil {
+		return answer, err
 	}
-	return arrays
-}
-
-// ordsOf numbers items from 1.
-func ordsOf(items []int) []int32 {
-	ords := make([]int32, len(items))
-	for i := range ords {
-		ords[i] = int32(i + 1)
-	}
-	return ords
+	return answers[0], nil
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -47,14 +46,6 @@ func (e *Engine) getExecution(ctx context.Context, x id.ExecutionID) (*db.GetExe
 	return &row, orNotFound(err, x)
 }
 
-// orNotFound returns err, replacing pgx.ErrNoRows by a NotFoundError for x.
-func orNotFound(err error, x id.ExecutionID) error {
-	if isNoRow(err) {
-		return &NotFoundError{Entity: "execution", ID: x.String()}
-	}
-	return err
-}
-
 // ExecutionInput returns the kind, payload and tags that an execution was created with.
 //
 // Errors: [ErrNotFound].
@@ -97,29 +88,6 @@ func (e *Engine) executionResult(ctx context.Context, x id.ExecutionID) ([]byte,
 		return nil, orNotFound(err, x)
 	}
 	return resultOf(x, &row)
-}
-
-// resultOf returns the result of an execution, or an error for its state.
-func resultOf(x id.ExecutionID, row *db.GetExecutionResultRow) ([]byte, error) {
-	public, outcome, err := publicState(row.LifecyclePhase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{
-		PointerOutcome:     row.PointerOutcome,
-		CurrentOutcome:     row.CurrentOutcome,
-		RawTerminalOutcome: row.RawTerminalOutcome,
-		CancellationReason: row.CancellationReason,
-		LastFailureMessage: row.LastFailureMessage,
-		FailureReason:      row.FailureReason,
-	})
-	switch {
-	case err != nil:
-		return nil, err
-	case outcome == state.OutcomeSuccess:
-		return row.Result, nil
-	case !public.Terminal():
-		return nil, ErrNotEnded
-	}
-	return nil, &EndedError{
-		Execution: x, Outcome: outcome, Failure: cmp.Or(row.FailureReason, row.LastFailureMessage, row.CancellationReason),
-	}
 }
 
 // ExecutionTag returns the value of a tag. set is false if the execution does not have it.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"math"
 	"strconv"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // DefaultLane is the lane of an execution that names none.
@@ -85,11 +85,7 @@ func (e *Engine) NewExecutionID(lane id.LaneID) id.ExecutionID {
 
 // Limits of texts in bytes.
 const (
-	maxKind     = 255
 	maxFlowKind = 256
-	maxFreeText = 1024
-	maxTagValue = 64 << 10
-
 	// maxInstanceTag is smaller because every event of the execution has the tag, and databases made by FlowFabric
 	// index it; their index entries are limited to about 2.7 kB.
 	maxInstanceTag = 1 << 10
@@ -296,28 +292,6 @@ func checkTagValue(what, key, value string) error {
 	return checkText(what+" "+strconv.Quote(key), value, limit)
 }
 
-func checkText(field, value string, limit int) error {
-	if len(value) > limit {
-		return invalid(field, fmt.Sprintf("%d bytes, limit %d", len(value), limit))
-	}
-	if err := id.CheckText(field, value); err != nil {
-		return invalidBecause(field, err)
-	}
-	return nil
-}
-
-// instant converts an optional time; 0 stands for none.
-func instant(field string, t time.Time) (int64, error) {
-	if t.IsZero() {
-		return 0, nil
-	}
-	// Outside these years the count of milliseconds would overflow.
-	if t.Before(time.UnixMilli(1)) || t.After(time.UnixMilli(math.MaxInt64)) {
-		return 0, invalid(field, "must be after 1970 and within the range of milliseconds in 64 bits")
-	}
-	return t.UnixMilli(), nil
-}
-
 // rawFields renders the start of the document for other programs; the tags follow it. The statement adds the creation
 // time.
 func (s ExecutionSpec) rawFields(c creation) (string, error) {
@@ -381,4 +355,14 @@ func insertParams(creations []creation, held []bool, flow *id.FlowID, nowMs *int
 		p.QuotaPartitions[i] = c.quotaPart
 	}
 	return p
+}
+
+// Created is the result of a creation: a new execution or an existing one.
+type Created struct {
+	ID    id.ExecutionID
+	State state.PublicState // waiting, delayed or rate limited; empty for a duplicate
+
+	// Duplicate means that nothing was written. Either the id already exists, with any content, or the creation repeats
+	// that of the execution with the same idempotency key; ID is then that execution's.
+	Duplicate bool
 }

@@ -241,11 +241,3 @@ func (e *Engine) AckFlowCancel(ctx context.Context, flow id.FlowID, x id.Executi
 		}
 	})
 }
-
-func textsOf(executions []id.ExecutionID) []string {
-	texts := make([]string, len(executions))
-	for i, x := range executions {
-		texts[i] = x.String()
-	}
-	return texts
-}

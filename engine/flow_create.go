@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -16,84 +15,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
-
-// Limits of one [FlowSpec]: nodes, edges, and edges into one node.
-const (
-	MaxNodes   = 10_000
-	MaxEdges   = 50_000
-	MaxInbound = 10_000
-)
-
-// MaxMembers is the largest number of members of a flow, including those added later.
-const MaxMembers = 100_000
-
-// FlowSpec describes a complete flow: executions and the dependencies between them.
-type FlowSpec struct {
-	// ID is the flow's id. Set it to make the call repeatable: creating the flow again changes nothing. Default: a new
-	// one.
-	ID id.FlowID
-
-	Kind      string            // opaque; at most 256 bytes
-	Namespace id.Namespace      // of the flow, and of nodes that name none; default: the engine's
-	Tags      map[string]string // namespaced keys, as "app.tenant"; values as in [ExecutionSpec]
-	CreatedAt time.Time         // default: the database's clock
-
-	// Retention is how long the flow is kept, with all its members, after all of them have ended: at least
-	// [policy.MinRetention], or [policy.KeepForever]. Members are never deleted before their flow, regardless of their
-	// policies and lanes. Default: [Config.Retention].
-	Retention time.Duration
-
-	// PruneMembersAfter deletes members that long after their end while the flow continues: at least
-	// [policy.MinRetention]. It is for flows that grow for years. Keys of pruned members stay reserved: a growth does
-	// not create them again, and new edges can't use them. Their dependents can't be replayed ([ErrPruned]), and
-	// [Engine.UpstreamResults] marks them Gone. Default: members are kept as long as the flow.
-	PruneMembersAfter time.Duration
-
-	Nodes []Node // at most [MaxNodes]
-	Edges []Edge // at most [MaxEdges]
-}
-
-// Node is one execution of a flow.
-type Node struct {
-	// Key names the node in [FlowSpec.Edges], and together with the flow's id determines its execution id; see
-	// [Engine.NodeID]. It is stored with the execution, and reads return it. It must be unique in the flow, not empty,
-	// and at most 1024 bytes long.
-	Key string
-
-	// Spec is the execution to create, without Flow. Its Namespace defaults to the flow's.
-	Spec ExecutionSpec
-
-	// Execution is an existing execution that is in no flow; Spec is empty then. Its id must be in the flow's
-	// partition, as made by [id.NewMemberExecutionID]; a new flow without an ID gets one in that partition. It may have
-	// started or ended. Other nodes can wait for it.
-	Execution id.ExecutionID
-
-	// When is the condition on the ends of the nodes it waits for: that all succeed, or some, or that one does not. The
-	// zero value is [policy.AllOf]. Ignored for a node without inbound edges.
-	When policy.Group
-}
-
-// defaultEdgeKind is the kind of an edge that names none.
-const defaultEdgeKind = "success_only"
-
-// Edge makes the node To wait for the node From. There is at most one edge from a node to another.
-type Edge struct {
-	From, To string
-
-	// ID is the edge's id. Default: a new one; later edges have greater ids.
-	ID id.EdgeID
-
-	// Kind is stored with the edge, but not interpreted. Default "success_only".
-	Kind string
-
-	// PassResult names a reference under which From's result becomes To's payload if From succeeds before To has
-	// started. Empty: only [Engine.UpstreamResults] reads the result.
-	PassResult string
-
-	// AllowStarted lets the edge lead to an execution that has started. Its worker keeps it, and it waits once the
-	// worker calls [Engine.WaitForChildren]. Default: refused with [ErrStarted].
-	AllowStarted bool
-}
 
 // CreatedFlow is the result of a flow's creation.
 type CreatedFlow struct {

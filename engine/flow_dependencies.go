@@ -352,21 +352,6 @@ func (e *Engine) skipDownstream(ctx context.Context, tx *txn, downstream decided
 	})
 }
 
-// executionArrays are executions as the columns of an input table.
-type executionArrays struct {
-	partitions []int16
-	executions []pgtype.UUID
-}
-
-func (a *executionArrays) add(partition int16, execution id.ExecutionUUID) {
-	a.addUUID(partition, pgUUID(execution))
-}
-
-func (a *executionArrays) addUUID(partition int16, execution pgtype.UUID) {
-	a.partitions = append(a.partitions, partition)
-	a.executions = append(a.executions, execution)
-}
-
 func (a *executionArrays) ids() []id.ExecutionID {
 	ids := make([]id.ExecutionID, len(a.executions))
 	for i, x := range a.executions {
@@ -391,11 +376,6 @@ func (a *decidedArrays) add(d *decidedGroup) {
 	a.stagedBelow = append(a.stagedBelow, d.staged.below)
 }
 
-type flowMemberArrays struct {
-	executionArrays
-	flows []pgtype.UUID
-}
-
 // addMember adds an execution if it is in a flow.
 func (a *flowMemberArrays) addMember(x id.ExecutionID, flow *id.FlowID) {
 	if flow != nil {
@@ -410,4 +390,41 @@ func memberArrays(ended []endedExecution) flowMemberArrays {
 		members.addMember(x.id, x.flow)
 	}
 	return members
+}
+
+// addGroup adds the downstream of a group whose decision includes its staged edges.
+func (a *decidedArrays) addGroup(flow id.FlowID, downstream id.ExecutionID) {
+	a.executionArrays.add(downstream.Partition(), downstream.UUID())
+	a.flows = append(a.flows, pgUUID(flow))
+	a.stagedFrom = append(a.stagedFrom, 0)
+	a.stagedBelow = append(a.stagedBelow, math.MaxInt32)
+}
+
+// leftEdges are edges that stay open although their upstreams have ended, with their downstream groups.
+type leftEdges struct {
+	flowMemberArrays
+	edges []pgtype.UUID
+}
+
+// cancelRemaining returns the decided groups that cancel the rest of their upstreams.
+func cancelRemaining(decided []decidedGroup) (groups decidedArrays) {
+	for i := range decided {
+		if d := &decided[i]; d.cancels {
+			groups.add(d)
+		}
+	}
+	return groups
+}
+
+// enqueueSiblingCancels records newly decided groups whose remaining upstreams may be unneeded, for
+// [Maintenance.CancelSiblings].
+func (e *Engine) enqueueSiblingCancels(ctx context.Context, tx *txn, decided decidedArrays, nowMs int64) error {
+	if decided.empty() {
+		return nil
+	}
+	tx.due.unneeded = true
+	return e.q.EnqueueSiblingCancels(ctx, tx, db.EnqueueSiblingCancelsParams{
+		PartitionKeys: decided.partitions, FlowIDs: decided.flows, DownstreamEIDs: decided.executions,
+		StagedFrom: decided.stagedFrom, StagedBelow: decided.stagedBelow, NowMs: nowMs,
+	})
 }

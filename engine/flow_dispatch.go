@@ -190,11 +190,6 @@ func (d *dispatching) stall(event db.ScanUndispatchedRow, err error) {
 	}
 }
 
-var (
-	errFlowBusy  = errors.New("the flow is held by another transaction")
-	errUndecided = errors.New("a group's row or policy, or the state of a dependent, can't be decided")
-)
-
 // dispatched is the result of dispatching events of one flow.
 type dispatched struct {
 	done int

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strconv"
+	"strings"
 
+	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
@@ -359,4 +362,48 @@ func (e *Engine) creating(ctx context.Context, op string, creations []creation, 
 		e.periods.remember(period)
 	}
 	return grown, err
+}
+
+// checkCycle refuses a growth whose edges form a cycle with some stored ones.
+func (g *growth) checkCycle(stored []db.ListEdgesBelowRow) error {
+	index := make(map[id.ExecutionUUID]int)
+	var members []id.ExecutionUUID
+	at := func(x id.ExecutionUUID) int {
+		n, ok := index[x]
+		if !ok {
+			n = len(members)
+			index[x] = n
+			members = append(members, x)
+		}
+		return n
+	}
+	shape := new(graph)
+	for i := range g.edges {
+		shape.from = append(shape.from, at(g.edges[i].upstream.UUID()))
+		shape.to = append(shape.to, at(g.edges[i].downstream.UUID()))
+	}
+	for i := range stored {
+		shape.from = append(shape.from, at(stored[i].UpstreamEID.Bytes))
+		shape.to = append(shape.to, at(stored[i].DownstreamEID))
+	}
+	shape.inbound = make([]int, len(members))
+	for _, to := range shape.to {
+		shape.inbound[to]++
+	}
+	cycle := shape.cycle()
+	if cycle == nil {
+		return nil
+	}
+	names := make(map[id.ExecutionUUID]string)
+	for i := range g.edges {
+		d := &g.edges[i]
+		names[d.upstream.UUID()], names[d.downstream.UUID()] = strconv.Quote(d.from), strconv.Quote(d.to)
+	}
+	path := make([]string, len(cycle))
+	for i, n := range cycle {
+		if path[i] = names[members[n]]; path[i] == "" {
+			path[i] = members[n].String()
+		}
+	}
+	return fmt.Errorf("%w: %s", ErrCycle, strings.Join(path, " to "))
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -441,12 +440,4 @@ func (e *Engine) blockDownstream(ctx context.Context, tx *txn, partition int16, 
 	return e.q.ReleaseQuotaSlots(ctx, tx, db.ReleaseQuotaSlotsParams{
 		PartitionKeys: slots.partitions, ExecutionIDs: slots.executions,
 	})
-}
-
-// addGroup adds the downstream of a group whose decision includes its staged edges.
-func (a *decidedArrays) addGroup(flow id.FlowID, downstream id.ExecutionID) {
-	a.executionArrays.add(downstream.Partition(), downstream.UUID())
-	a.flows = append(a.flows, pgUUID(flow))
-	a.stagedFrom = append(a.stagedFrom, 0)
-	a.stagedBelow = append(a.stagedBelow, math.MaxInt32)
 }

@@ -10,12 +10,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/document"
 )
 
-// leftEdges are edges that stay open although their upstreams have ended, with their downstream groups.
-type leftEdges struct {
-	flowMemberArrays
-	edges []pgtype.UUID
-}
-
 func (l *leftEdges) add(partition int16, flow id.FlowID, downstream id.ExecutionUUID, edges []pgtype.UUID) {
 	l.executionArrays.add(partition, downstream)
 	l.flows = append(l.flows, pgUUID(flow))

@@ -169,10 +169,7 @@ func storedRetention(raw json.RawMessage) time.Duration {
 }
 
 var (
-	errNegative = errors.New("is negative")
-	errNoCount  = errors.New("is not a count")
-	errNoText   = errors.New("is not a string")
-	errNoEdge   = errors.New("is not the document of an edge")
+	errNoText = errors.New("is not a string")
 )
 
 // storedGroup is an edge group in GetFlow's result.

@@ -66,29 +66,6 @@ func (m Maintenance) CancelSiblings(ctx context.Context, batch int) (int, error)
 // callers' transactions sends no value, so also call CancelSiblings from time to time.
 func (m Maintenance) Unneeded() <-chan struct{} { return m.e.unneeded }
 
-// enqueueSiblingCancels records newly decided groups whose remaining upstreams may be unneeded, for
-// [Maintenance.CancelSiblings].
-func (e *Engine) enqueueSiblingCancels(ctx context.Context, tx *txn, decided decidedArrays, nowMs int64) error {
-	if decided.empty() {
-		return nil
-	}
-	tx.due.unneeded = true
-	return e.q.EnqueueSiblingCancels(ctx, tx, db.EnqueueSiblingCancelsParams{
-		PartitionKeys: decided.partitions, FlowIDs: decided.flows, DownstreamEIDs: decided.executions,
-		StagedFrom: decided.stagedFrom, StagedBelow: decided.stagedBelow, NowMs: nowMs,
-	})
-}
-
-// cancelRemaining returns the decided groups that cancel the rest of their upstreams.
-func cancelRemaining(decided []decidedGroup) (groups decidedArrays) {
-	for i := range decided {
-		if d := &decided[i]; d.cancels {
-			groups.add(d)
-		}
-	}
-	return groups
-}
-
 // groupArrays are groups, by their waiting executions, as the columns of an input table.
 type groupArrays struct {
 	flowMemberArrays

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -12,8 +11,7 @@ import (
 
 // Failure reasons that background jobs store on executions.
 const (
-	reasonLostTooOften = "lease_reclaim_cap_exceeded"
-	reasonDeadline     = "execution_deadline"
+	reasonDeadline = "execution_deadline"
 )
 
 // Limits of one call of a job, besides its batch.
@@ -23,13 +21,6 @@ const (
 	lateWaits    = 100      // waits of 50 ms for locks that only endings need
 	comebacks    = 8        // busy flows to wait for, 50 ms each
 )
-
-func checkBatch(batch int) error {
-	if batch < 1 || batch > MaxBatch {
-		return invalid("batch", fmt.Sprintf("must be between 1 and %d", MaxBatch))
-	}
-	return nil
-}
 
 // A candidate is a due execution that a job found but has not locked yet.
 type candidate struct {

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -9,36 +8,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgtype"
-
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 )
-
-// MaxLeaseTTL is the longest lease: 2^32-1 milliseconds. The shortest is one millisecond.
-const MaxLeaseTTL = math.MaxUint32 * time.Millisecond
-
-// Fence identifies a lease in the database. Each claim of an execution raises the epoch, and calls with an older one
-// are refused. Comparable; no two leases share a Fence.
-type Fence struct {
-	Execution id.ExecutionID
-	Attempt   int // index, from 0
-	Epoch     int64
-}
-
-// Lease is a worker's time-limited ownership of one attempt. Its Fence is decisive; the other fields are informational.
-// Comparable: two equal leases are the same lease.
-//
-// A Lease crosses process boundaries as a [wire.Handle].
-type Lease struct {
-	Fence
-	ID        id.LeaseID
-	AttemptID id.AttemptID
-	Lane      id.LaneID
-	Instance  id.WorkerInstanceID
-	TTL       time.Duration // default extension of a renewal, in whole milliseconds
-}
 
 // Handle encodes the lease for another process or language.
 func (l Lease) Handle(kind wire.HandleKind) wire.Handle {
@@ -52,36 +25,6 @@ func (l Lease) Handle(kind wire.HandleKind) wire.Handle {
 		Lane:           l.Lane,
 		WorkerInstance: l.Instance,
 	})
-}
-
-// LeaseFromHandle decodes a handle made by [Lease.Handle] or by another engine on the same database.
-//
-// Errors: [ErrInvalidInput] for a handle of another kind of storage, or whose attempt or epoch can't be stored;
-// [ErrCorruption] for bytes that are not a handle.
-func LeaseFromHandle(h wire.Handle) (Lease, error) {
-	fields, err := h.CheckPostgres()
-	if err != nil {
-		if _, foreign := errors.AsType[*wire.ForeignHandleError](err); foreign {
-			return Lease{}, invalidBecause("handle", err)
-		}
-		return Lease{}, corrupt("handle", err)
-	}
-	attempt, err := wire.StoredAttemptIndex(fields.AttemptIndex)
-	if err != nil {
-		return Lease{}, invalidBecause("handle: attempt index", err)
-	}
-	epoch, err := wire.StoredLeaseEpoch(fields.LeaseEpoch)
-	if err != nil {
-		return Lease{}, invalidBecause("handle: lease epoch", err)
-	}
-	return Lease{
-		Fence:     Fence{Execution: fields.Execution, Attempt: int(attempt), Epoch: epoch},
-		ID:        fields.LeaseID,
-		AttemptID: fields.AttemptID,
-		Lane:      fields.Lane,
-		Instance:  fields.WorkerInstance,
-		TTL:       time.Duration(min(fields.LeaseTTLMs, math.MaxUint32)) * time.Millisecond,
-	}, nil
 }
 
 // Renewal extends one lease. A zero TTL means the lease's own.
@@ -269,51 +212,12 @@ func (e *Engine) checkRenewal(r Renewal) error {
 	return checkTTL("lease TTL", cmp.Or(r.TTL, r.Lease.TTL))
 }
 
-func (e *Engine) checkLease(l Lease) error {
-	switch {
-	case l.Execution.IsZero():
-		return invalid("lease", "names no execution")
-	case l.Attempt < 0 || l.Attempt > math.MaxInt32:
-		return invalid("lease", "attempt index must be between 0 and 2^31-1")
-	}
-	if err := e.cfg.Partitions.CheckExecution(l.Execution); err != nil {
-		return invalidBecause("lease", err)
-	}
-	return nil
-}
-
-func checkTTL(field string, ttl time.Duration) error {
-	if ttl < time.Millisecond || ttl > MaxLeaseTTL {
-		return invalid(field, "must be between 1ms and 2^32-1 ms")
-	}
-	return nil
-}
-
 // addTTL returns atMs + ttlMs, at most the largest time of a column. ttlMs must not be negative.
 func addTTL(atMs, ttlMs int64) int64 {
 	if atMs > math.MaxInt64-ttlMs {
 		return math.MaxInt64
 	}
 	return atMs + ttlMs
-}
-
-// leaseArrays are leases as the columns of an input table.
-type leaseArrays struct {
-	partitions []int16
-	executions []pgtype.UUID
-	attempts   []int32
-	epochs     []int64
-	ords       []int32 // positions from 1
-}
-
-func newLeaseArrays(n int) leaseArrays {
-	return leaseArrays{
-		partitions: make([]int16, 0, n),
-		executions: make([]pgtype.UUID, 0, n),
-		attempts:   make([]int32, 0, n),
-		epochs:     make([]int64, 0, n),
-		ords:       make([]int32, 0, n),
-	}
 }
 
 func (a *leaseArrays) add(l Lease) {
@@ -331,60 +235,3 @@ func (a *leaseArrays) lease(i int) Lease {
 		Epoch:     a.epochs[i],
 	}}
 }
-
-// compareLeases defines the order in which rows of several executions are locked.
-func compareLeases(a, b Lease) int {
-	return cmp.Or(
-		a.Execution.Compare(b.Execution),
-		cmp.Compare(a.Attempt, b.Attempt),
-		cmp.Compare(a.Epoch, b.Epoch),
-	)
-}
-
-// inChunks runs work on consecutive ranges of at most size of n items. If the first range fails, its error is returned.
-// An error of a later range applies to all items from there on, because earlier ranges are committed.
-func inChunks(n, size int, work func(from, to int) error, fail func(i int, err error)) error {
-	for from := 0; from < n; from += size {
-		to := min(from+size, n)
-		err := work(from, to)
-		switch {
-		case err == nil:
-		case from == 0:
-			return err
-		default:
-			for i := from; i < n; i++ {
-				fail(i, err)
-			}
-			return nil
-		}
-	}
-	return nil
-}
-
-// pgUUID converts a typed id to the type of parameters.
-func pgUUID[K any](u id.UUID[K]) pgtype.UUID { return pgtype.UUID{Bytes: u, Valid: true} }
-
-func pgUUIDs[K any](ids []id.UUID[K]) []pgtype.UUID {
-	out := make([]pgtype.UUID, len(ids))
-	for i, u := range ids {
-		out[i] = pgUUID(u)
-	}
-	return out
-}
-
-// pgFlow returns the flow of a member, or NULL.
-func pgFlow(flow *id.FlowID) pgtype.UUID {
-	if flow == nil {
-		return pgtype.UUID{}
-	}
-	return pgUUID(*flow)
-}
-
-func flowOf(u pgtype.UUID) *id.FlowID {
-	if !u.Valid {
-		return nil
-	}
-	return new(id.FlowID(u.Bytes))
-}
-
-func compareUUID(a, b id.ExecutionUUID) int { return bytes.Compare(a[:], b[:]) }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/normalise"
@@ -87,9 +86,6 @@ func (f *leaseFacts) fence(l Lease, repeated func(*leaseFacts) bool) error {
 	}
 	return nil
 }
-
-// errRepeated means that the call repeats one that succeeded, so nothing is written.
-var errRepeated = errors.New("repetition of a call that succeeded")
 
 func (f *leaseFacts) terminalOutcome(phase state.LifecyclePhase) state.TerminalOutcome {
 	return normalise.TerminalOutcome(normalise.TerminalFacts{

@@ -7,18 +7,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// Operator has the operations for a person at a console: revoke leases, replay ended executions, delay, block or
-// prioritize waiting ones, pause lanes. Each operation is one transaction, and its documentation says how it affects
-// running work. It waits a limited time for locked rows and then fails with [ErrContention].
-//
-// It comes from [Engine.Operator] and is bound to the same pool or transaction.
-type Operator struct {
-	e *Engine
-}
-
-// Operator returns the operator's operations on e.
-func (e *Engine) Operator() Operator { return Operator{e} }
-
 // An operation is an operator's call for one execution. R is its answer.
 type operation[R any] struct {
 	op string // prefix of every error
@@ -53,13 +41,4 @@ func operate[R any](ctx context.Context, e *Engine, x id.ExecutionID, o operatio
 	}
 	answer, err := interveneAlone(ctx, e, x, v)
 	return answer.Value, cmp.Or(err, answer.Err)
-}
-
-// not returns a refusal because of the execution's state.
-func (x *heldExecution) not(reason error) error {
-	vector, err := x.vector()
-	if err != nil {
-		return err
-	}
-	return &StateError{Execution: x.id, State: vector, Err: reason}
 }

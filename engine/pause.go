@@ -9,16 +9,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// Halt is the kind of an operator's order that keeps a worker from claiming.
-type Halt string
-
-// The kinds of halts.
-const (
-	NotHalted     Halt = ""
-	LanePaused    Halt = "lane"   // [Operator.PauseLane]
-	WorkerDrained Halt = "worker" // [Operator.DrainWorker]
-)
-
 // PausedLane is a lane that workers don't claim from.
 type PausedLane struct {
 	Lane   id.LaneID

@@ -2,8 +2,6 @@ package engine
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -41,27 +39,4 @@ func (c *creation) setPolicy(p *policy.Execution) error {
 		c.windowMs = int64(*stored.DedupWindowMs)
 	}
 	return nil
-}
-
-// invalidPolicy names the invalid field of a policy, within the field that has the policy.
-func invalidPolicy(field string, err error) error {
-	if refused, ok := errors.AsType[*policy.FieldError](err); ok {
-		return &InputError{Field: field + "." + refused.Field, Reason: refused.Problem, err: err}
-	}
-	return invalidBecause(field, err)
-}
-
-// groupOf checks the dependency policy of a node with fanIn inbound edges, and returns its document.
-func groupOf(node *Node, fanIn int) (document.Group, error) {
-	if fanIn > MaxInbound {
-		return document.Group{}, invalid(fmt.Sprintf("node %q", node.Key), fmt.Sprintf("%d edges into it, limit %d", fanIn, MaxInbound))
-	}
-	field := fmt.Sprintf("node %q: When", node.Key)
-	if err := node.When.Validate(); err != nil {
-		return document.Group{}, invalidPolicy(field, err)
-	}
-	if k := node.When.Needs(fanIn); k > fanIn {
-		return document.Group{}, invalid(field, fmt.Sprintf("a quorum of %d of %d", k, fanIn))
-	}
-	return document.GroupOf(node.When), nil
 }

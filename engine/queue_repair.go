@@ -31,10 +31,6 @@ func (p *repairPosition) move(from, to id.ExecutionID) {
 	}
 }
 
-// MaxSweep is the largest batch of [Maintenance.RepairQueue], [Maintenance.RepairGroups] and
-// [Maintenance.SummariseFlows].
-const MaxSweep = 15_000
-
 // RepairQueue repairs executions that no other job finds, mostly after another program left them half-done, or after
 // writes without the queue's triggers (a replica's, or a restore's). It examines up to batch executions, at most
 // [MaxSweep], in the order of their rows, and returns how many it repaired; if that equals batch, call it again at

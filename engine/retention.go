@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"time"
 
@@ -34,9 +33,6 @@ const (
 	timedExecutions = "execution"
 	timedFlows      = "flow"
 )
-
-// forever is the retention of subjects that are never deleted, in milliseconds.
-const forever = math.MaxInt64
 
 const (
 	comeBackSoon = time.Minute // for subjects that are locked, or needed and ended recently
@@ -90,11 +86,6 @@ func (m Maintenance) Retain(ctx context.Context, batch int) (int, error) {
 		}
 	}
 	return looked, nil
-}
-
-// lookAfterMs returns how long after its end an execution is first examined: no later than events are trimmed.
-func (e *Engine) lookAfterMs() int64 {
-	return min(retentionMs(e.cfg.Retention), retentionMs(e.cfg.OutboxRetention))
 }
 
 // ensureRetentionSources creates retention's rows, unless another process is creating them.

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -19,15 +18,6 @@ const (
 	// ones.
 	trimAnew = 10 * time.Minute
 )
-
-// trimPositions are where the next [Maintenance.TrimOutboxes] continues in each outbox. Until a vacuum, deleted events
-// still precede the oldest one.
-type trimPositions struct {
-	mu    sync.Mutex
-	after map[string]int64
-	begun map[string]time.Time
-	final finalities
-}
 
 func (p *trimPositions) get(outbox string) int64 {
 	p.mu.Lock()

@@ -125,3 +125,12 @@ func (p *finalities) keep(now map[string]finality) map[string]int64 {
 	}
 	return upTo
 }
+
+// trimPositions are where the next [Maintenance.TrimOutboxes] continues in each outbox. Until a vacuum, deleted events
+// still precede the oldest one.
+type trimPositions struct {
+	mu    sync.Mutex
+	after map[string]int64
+	begun map[string]time.Time
+	final finalities
+}

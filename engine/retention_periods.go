@@ -2,86 +2,11 @@ package engine
 
 import (
 	"context"
-	"fmt"
-	"math"
-	"math/bits"
-	"sync/atomic"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/policy"
 )
-
-// retentionMs returns a retention in milliseconds, rounded up.
-func retentionMs(d time.Duration) int64 {
-	if d == policy.KeepForever {
-		return forever
-	}
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
-}
-
-func retentionOf(ms int64) time.Duration {
-	if ms > math.MaxInt64/int64(time.Millisecond) {
-		return policy.KeepForever
-	}
-	return time.Duration(ms) * time.Millisecond
-}
-
-func checkRetention(field string, d time.Duration) error {
-	switch {
-	case d == policy.KeepForever || d >= policy.MinRetention && d <= math.MaxInt64-time.Millisecond:
-		return nil
-	default:
-		return invalid(field, fmt.Sprintf("%v, must be policy.KeepForever, 0 for the default, or at least %v", d, policy.MinRetention))
-	}
-}
-
-// shortestPeriod is the shortest retention of a policy that this process has registered, in milliseconds; 0 if none.
-// Ends are first examined after that time, however long executions are kept.
-type shortestPeriod struct{ ms atomic.Int64 }
-
-// missing returns the period to register before the creations, or 0.
-func (p *shortestPeriod) missing(creations []creation) int64 {
-	return p.missingBelow(shortestOf(creations))
-}
-
-// shortestOf returns the shortest retention in the policies of creations.
-func shortestOf(creations []creation) int64 {
-	shortest := int64(forever)
-	for i := range creations {
-		if ms := creations[i].retentionMs; ms > 0 {
-			shortest = min(shortest, ms)
-		}
-	}
-	return shortest
-}
-
-// missingBelow returns the period to register for a retention, or 0. It is rounded up to four significant bits, so that
-// only few are stored.
-func (p *shortestPeriod) missingBelow(shortest int64) int64 {
-	if shortest == forever {
-		return 0
-	}
-	if low := bits.Len64(uint64(shortest)) - 4; low > 0 {
-		if up := shortest + 1<<low - 1; up > 0 {
-			shortest = up >> low << low
-		}
-	}
-	if known := p.ms.Load(); known != 0 && known <= shortest {
-		return 0
-	}
-	return shortest
-}
-
-// remember records a registered period after the commit.
-func (p *shortestPeriod) remember(ms int64) {
-	for known := p.ms.Load(); ms != 0 && (known == 0 || ms < known); known = p.ms.Load() {
-		if p.ms.CompareAndSwap(known, ms) {
-			return
-		}
-	}
-}
 
 // SetLaneRetention sets how long ended executions of a lane are kept unless their policies say otherwise: at least
 // [policy.MinRetention], or [policy.KeepForever]. 0 resets it to [Config.Retention]. It is stored, and applies to all
@@ -213,4 +138,9 @@ func instantOf(ms int64) time.Time {
 		return time.Time{}
 	}
 	return time.UnixMilli(ms)
+}
+
+// lookAfterMs returns how long after its end an execution is first examined: no later than events are trimmed.
+func (e *Engine) lookAfterMs() int64 {
+	return min(retentionMs(e.cfg.Retention), retentionMs(e.cfg.OutboxRetention))
 }

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -40,16 +39,6 @@ type settlementBatch struct {
 	acting []int  // items whose fence holds; each execution once
 	nowMs  int64
 }
-
-var (
-	// errFlowLock means that an operation found under its locks that it needs more flow locks than it holds. It rolls
-	// back and starts again with them, because a lock is never upgraded.
-	errFlowLock = errors.New("needs the lock of a flow")
-
-	// errRefused means that items of a batch in a caller's transaction were refused. The savepoint is rolled back, so
-	// that nothing stays locked for them, and the others start again.
-	errRefused = errors.New("items were refused")
-)
 
 // settle ends leases in one transaction, by locking first and then judging each item. The leases are in lock order. It
 // predicts from unlocked rows which flows to lock, and whether exclusively, and checks that under the locks.
@@ -158,11 +147,6 @@ func (s settling[R]) run(
 	}
 	return accepted, e.resolveAndRecord(ctx, tx, ended, batch.nowMs)
 }
-
-var (
-	errBusyRow  = fmt.Errorf("the row is %w", ErrBusy)
-	errBusyFlow = fmt.Errorf("the lock of the flow is %w", ErrBusy)
-)
 
 // readRetryFacts reads, without locks, the rows that predict the flow locks; by item from 0.
 func (e *Engine) readRetryFacts(ctx context.Context, tx db.DBTX, arrays leaseArrays) (map[int]db.LockExecutionsRow, error) {

@@ -11,7 +11,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
-	"github.com/flowfabric/flowfabric-go/internal/scan"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -72,48 +71,6 @@ func (e *Engine) complete(ctx context.Context, completions []Completion) ([]erro
 	return outcomes, nil
 }
 
-// completeAndClaim completes, then claims, in one transaction if both fast paths apply; otherwise one after the other.
-// After an error without outcomes, neither happened. After an error with outcomes, nothing was claimed.
-func (e *Engine) completeAndClaim(
-	ctx context.Context, completions []Completion, spec ClaimSpec, after []scan.Position, n int,
-) ([]error, []Claimed, Halt, error) {
-	const op = "complete and claim"
-	outcomes, valid := e.checkCompletions(completions)
-	flows := e.leases.flowsOf(len(completions), completionLease(completions))
-	together := e.tx == nil && len(valid) > 0 && len(bySize(valid, MaxBatch, resultSize(completions))) == 1 &&
-		!slices.ContainsFunc(valid, func(i int) bool { return flows[i] != nil })
-	if together {
-		var completion *completing
-		var claim *claiming
-		impatient := e.impatient()
-		err := inStatements(ctx, impatient, op, func(due *notifications) []step {
-			completion, claim = impatient.newCompleting(completions, flows, valid), e.newClaiming(spec, after, n)
-			return []step{
-				func(conn db.DBTX) error { return completion.run(ctx, conn, due) },
-				func(conn db.DBTX) error { return claim.run(ctx, conn, due) },
-			}
-		})
-		switch {
-		case err == nil:
-			claimed := claim.claimed()
-			if err := completion.finish(ctx, op, outcomes); err != nil {
-				for _, i := range valid {
-					outcomes[i] = err
-				}
-			}
-			return outcomes, claimed, claim.halt, nil
-		case !errors.Is(err, errFellThrough) && !errors.Is(err, ErrBusy):
-			return nil, nil, NotHalted, err
-		}
-	}
-	outcomes, err := e.CompleteExecutions(ctx, completions)
-	if err != nil {
-		return nil, nil, NotHalted, err
-	}
-	claimed, halt, err := e.claim(ctx, spec, after, n)
-	return outcomes, claimed, halt, err
-}
-
 // checkCompletions returns the errors of invalid completions, and the indexes of the others.
 func (e *Engine) checkCompletions(completions []Completion) (outcomes []error, valid []int) {
 	outcomes = make([]error, len(completions))
@@ -140,38 +97,6 @@ func resultSize(completions []Completion) func(int) int {
 
 func completionLease(completions []Completion) func(int) *Lease {
 	return func(i int) *Lease { return &completions[i].Lease }
-}
-
-// chunkByFlows splits indexes into runs of at most MaxBatch items, maxStatementBytes and maxFlowsPerTx flows.
-func chunkByFlows(indexes []int, flowOf func(int) *id.FlowID, size func(int) int) [][]int {
-	var chunks [][]int
-	for _, run := range bySize(indexes, MaxBatch, size) {
-		chunks = append(chunks, chunkRunByFlows(run, flowOf)...)
-	}
-	return chunks
-}
-
-func chunkRunByFlows(indexes []int, flowOf func(int) *id.FlowID) [][]int {
-	var chunks [][]int
-	flows := make(map[id.FlowID]struct{})
-	from := 0
-	for n, i := range indexes {
-		if flow := flowOf(i); flow != nil {
-			flows[*flow] = struct{}{}
-		}
-		if len(flows) > maxFlowsPerTx {
-			chunks = append(chunks, indexes[from:n])
-			from = n
-			clear(flows)
-			if flow := flowOf(i); flow != nil {
-				flows[*flow] = struct{}{}
-			}
-		}
-	}
-	if from < len(indexes) {
-		chunks = append(chunks, indexes[from:])
-	}
-	return chunks
 }
 
 // completeChunk completes as many items as possible by one guarded statement, and the rest by locking first.

@@ -163,3 +163,5 @@ func (e *Engine) scheduleRetries(ctx context.Context, tx *txn, s *retries) error
 		PartitionKeys: slots.partitions, ExecutionIDs: slots.executions,
 	})
 }
+
+const reasonLostTooOften = "lease_reclaim_cap_exceeded"

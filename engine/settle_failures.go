@@ -218,8 +218,6 @@ func (f *leaseFacts) failedBefore() Failed {
 	return Failed{Retry: true, RetryAt: time.UnixMilli(retryAt)}
 }
 
-func isTerminalPhase(stored string) bool { return stored == "terminal" || stored == "cancelled" }
-
 // retryDecision returns whether a failure is retried, and after how many milliseconds, by the stored policy of its
 // execution. Without a retry policy it uses [document.RetryWhenAbsent], whichever program created the execution.
 func retryDecision(policyDocument []byte, retryCount int32, rawRetryCount string, f Failure) (retry bool, pause int64) {

@@ -2,8 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -100,33 +98,6 @@ func inStatements(ctx context.Context, e *Engine, op string, begin func(due *not
 	e.notify(&due)
 	return nil
 }
-
-// outcomeOf returns the reason that one of the engine's own transactions was not committed. Callers use [errors.Is] to
-// recognise errors that need another form of the operation.
-func outcomeOf(op string, err error) error {
-	if errors.Is(err, pgtx.ErrBusy) {
-		return wrap(op, ErrBusy)
-	}
-	if contention, ok := errors.AsType[*pgtx.ContentionError](err); ok {
-		return fmt.Errorf("%s: %w %w", op, ErrContention, contention)
-	}
-	return wrap(op, err)
-}
-
-// errFellThrough means that a fast path met a row that it can't handle; nothing was written.
-var errFellThrough = errors.New("the fast path does not serve a row")
-
-// fellThrough recognises the SQLSTATEs with which a fast path reports a row that it can't handle.
-func fellThrough(err error) error {
-	switch pgtx.SQLState(err) {
-	case sqlDivisionByZero, sqlUniqueViolation:
-		return &fallenThrough{err}
-	}
-	return err
-}
-
-// fallenThrough is [errFellThrough] with the server's error, which is returned by operations without a slow path.
-type fallenThrough struct{ cause error }
 
 func (e *fallenThrough) Error() string { return e.cause.Error() }
 

@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"bytes"
+
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+func deref[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}
+
+// executionsOf converts some of the executions to arrays.
+func executionsOf(ids []id.ExecutionID, items []int) executionArrays {
+	var arrays executionArrays
+	for _, n := range items {
+		arrays.add(ids[n].Partition(), ids[n].UUID())
+	}
+	return arrays
+}
+
+// ordsOf numbers items from 1.
+func ordsOf(items []int) []int32 {
+	ords := make([]int32, len(items))
+	for i := range ords {
+		ords[i] = int32(i + 1)
+	}
+	return ords
+}
+
+func textsOf(executions []id.ExecutionID) []string {
+	texts := make([]string, len(executions))
+	for i, x := range executions {
+		texts[i] = x.String()
+	}
+	return texts
+}
+
+// executionArrays are executions as the columns of an input table.
+type executionArrays struct {
+	partitions []int16
+	executions []pgtype.UUID
+}
+
+func (a *executionArrays) add(partition int16, execution id.ExecutionUUID) {
+	a.addUUID(partition, pgUUID(execution))
+}
+
+func (a *executionArrays) addUUID(partition int16, execution pgtype.UUID) {
+	a.partitions = append(a.partitions, partition)
+	a.executions = append(a.executions, execution)
+}
+
+type flowMemberArrays struct {
+	executionArrays
+	flows []pgtype.UUID
+}
+
+func compareUUID(a, b id.ExecutionUUID) int { return bytes.Compare(a[:], b[:]) }
+
+func flowOf(u pgtype.UUID) *id.FlowID {
+	if !u.Valid {
+		return nil
+	}
+	return new(id.FlowID(u.Bytes))
+}
+
+// pgFlow returns the flow of a member, or NULL.
+func pgFlow(flow *id.FlowID) pgtype.UUID {
+	if flow == nil {
+		return pgtype.UUID{}
+	}
+	return pgUUID(*flow)
+}
+
+// pgUUID converts a typed id to the type of parameters.
+func pgUUID[K any](u id.UUID[K]) pgtype.UUID { return pgtype.UUID{Bytes: u, Valid: true} }
+
+func pgUUIDs[K any](ids []id.UUID[K]) []pgtype.UUID {
+	out := make([]pgtype.UUID, len(ids))
+	for i, u := range ids {
+		out[i] = pgUUID(u)
+	}
+	return out
+}

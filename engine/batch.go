@@ -1,0 +1,147 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// Outcome is the result of one item of a batch: a value or an error. It implies nothing about other items.
+type Outcome[T any] struct {
+	Value T
+	Err   error
+}
+
+// byBytes is bySize with a given number of bytes.
+func byBytes[T any](items []T, most, mostBytes int, size func(T) int) [][]T {
+	var runs [][]T
+	from, bytes := 0, 0
+	for n, item := range items {
+		more := size(item)
+		if n > from && (n-from == most || bytes+more > mostBytes) {
+			runs = append(runs, items[from:n])
+			from, bytes = n, 0
+		}
+		bytes += more
+	}
+	if from < len(items) {
+		runs = append(runs, items[from:])
+	}
+	return runs
+}
+
+// bySize splits items into runs of at most most items, and of at most the bytes of one statement. A larger item is a
+// run of its own.
+func bySize[T any](items []T, most int, size func(T) int) [][]T {
+	return byBytes(items, most, maxStatementBytes, size)
+}
+
+func inHalves(
+	ctx context.Context, e *Engine, op string, items []int, run func(tx *txn, items []int) ([]int, error), refuse func(n int, err error),
+) error {
+	first, second := items[:len(items)/2], items[len(items)/2:]
+	if err := inParts(ctx, e, op, first, run, refuse); err != nil {
+		return err
+	}
+	if err := inParts(ctx, e, op, second, run, refuse); err != nil {
+		for _, n := range second {
+			refuse(n, err)
+		}
+	}
+	return nil
+}
+
+// inParts runs items in a transaction. In a caller's transaction it repeats the run without the refused items. If the
+// run needs further locks, it repeats the run with them. If it meets a lock that can't be foreseen or skipped, it runs
+// each half separately, until a locked item is alone and refused. An error means that nothing happened to any of items.
+func inParts(
+	ctx context.Context, e *Engine, op string, items []int, run func(tx *txn, items []int) (accepted []int, err error), refuse func(n int, err error),
+) error {
+	for len(items) > 0 {
+		var accepted []int
+		_, err := inTx(ctx, e, op, func(tx *txn) (_ struct{}, err error) {
+			accepted, err = run(tx, items)
+			return struct{}{}, err
+		})
+		switch {
+		case errors.Is(err, errFlowLock):
+		case errors.Is(err, errRefused):
+			items = accepted
+		case errors.Is(err, errManyFlows):
+			return inHalves(ctx, e, op, items, run, refuse)
+		case !e.runner.IsImpatient() || !errors.Is(err, ErrBusy):
+			return err
+		case len(items) == 1:
+			refuse(items[0], wrap(op, ErrBusy))
+			return nil
+		default:
+			return inHalves(ctx, e, op, items, run, refuse)
+		}
+	}
+	return nil
+}
+
+func checkBatch(batch int) error {
+	if batch < 1 || batch > MaxBatch {
+		return invalid("batch", fmt.Sprintf("must be between 1 and %d", MaxBatch))
+	}
+	return nil
+}
+
+// inChunks runs work on consecutive ranges of at most size of n items. If the first range fails, its error is returned.
+// An error of a later range applies to all items from there on, because earlier ranges are committed.
+func inChunks(n, size int, work func(from, to int) error, fail func(i int, err error)) error {
+	for from := 0; from < n; from += size {
+		to := min(from+size, n)
+		err := work(from, to)
+		switch {
+		case err == nil:
+		case from == 0:
+			return err
+		default:
+			for i := from; i < n; i++ {
+				fail(i, err)
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// MaxSweep is the largest batch of [Maintenance.RepairQueue], [Maintenance.RepairGroups] and
+// [Maintenance.SummariseFlows].
+const MaxSweep = 15_000
+
+// chunkByFlows splits indexes into runs of at most MaxBatch items, maxStatementBytes and maxFlowsPerTx flows.
+func chunkByFlows(indexes []int, flowOf func(int) *id.FlowID, size func(int) int) [][]int {
+	var chunks [][]int
+	for _, run := range bySize(indexes, MaxBatch, size) {
+		chunks = append(chunks, chunkRunByFlows(run, flowOf)...)
+	}
+	return chunks
+}
+
+func chunkRunByFlows(indexes []int, flowOf func(int) *id.FlowID) [][]int {
+	var chunks [][]int
+	flows := make(map[id.FlowID]struct{})
+	from := 0
+	for n, i := range indexes {
+		if flow := flowOf(i); flow != nil {
+			flows[*flow] = struct{}{}
+		}
+		if len(flows) > maxFlowsPerTx {
+			chunks = append(chunks, indexes[from:n])
+			from = n
+			clear(flows)
+			if flow := flowOf(i); flow != nil {
+				flows[*flow] = struct{}{}
+			}
+		}
+	}
+	if from < len(indexes) {
+		chunks = append(chunks, indexes[from:])
+	}
+	return chunks
+}

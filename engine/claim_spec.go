@@ -1,0 +1,36 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// ClaimSpec configures a claim: the lane, the worker and the duration of the leases. Capabilities and Kinds are
+// optional.
+type ClaimSpec struct {
+	Lane         id.LaneID
+	Capabilities id.Capabilities // of the worker; executions that require more are skipped
+	Kinds        []string        // that the worker has handlers for; others are skipped. Empty: any kind
+	Worker       id.WorkerID
+	Instance     id.WorkerInstanceID
+	LeaseTTL     time.Duration // one millisecond to [MaxLeaseTTL]
+}
+
+// Claimed is an execution whose lease the caller now holds.
+type Claimed struct {
+	ID        id.ExecutionID
+	Lease     Lease
+	ExpiresAt time.Time // end of the lease
+	Kind      string
+	Payload   []byte // nil if none was given
+	Tags      map[string]string
+	Flow      *id.FlowID // nil outside a flow
+	Priority  int
+	CreatedAt time.Time
+	Type      state.AttemptType
+	Resumed   bool      // an interrupted attempt continues, after a lost lease, a delay or a release
+	Retries   int       // retries scheduled before this attempt
+	TimeoutAt time.Time // of the attempt; zero if it has none
+}

@@ -1,0 +1,235 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// InputError reports an invalid argument. Field names it, Reason says why it is invalid.
+type InputError struct {
+	Field  string
+	Reason string
+	err    error
+}
+
+func (e *InputError) Error() string { return "invalid input: " + e.Field + ": " + e.Reason }
+
+// Unwrap returns [ErrInvalidInput] and, if a parser refused the value, its error.
+func (e *InputError) Unwrap() []error { return withCause(ErrInvalidInput, e.err) }
+
+// CorruptionError reports a stored value that can't be read. Column names its column.
+type CorruptionError struct {
+	Column string
+	err    error
+}
+
+func (e *CorruptionError) Error() string {
+	return fmt.Sprintf("stored value cannot be read: %s: %v", e.Column, e.err)
+}
+
+// Unwrap returns [ErrCorruption] and the error of the value.
+func (e *CorruptionError) Unwrap() []error { return withCause(ErrCorruption, e.err) }
+
+// NotFoundError names an object that does not exist. Entity is "execution", "attempt", "flow" or "edge".
+type NotFoundError struct {
+	Entity string
+	ID     string
+}
+
+func (e *NotFoundError) Error() string { return e.Entity + " " + e.ID + " not found" }
+
+// Unwrap returns [ErrNotFound].
+func (e *NotFoundError) Unwrap() error { return ErrNotFound }
+
+// KeyConflictError names the execution that has an idempotency key. Differs says how it differs from the requested one.
+type KeyConflictError struct {
+	Key      id.IdempotencyKey
+	Existing id.ExecutionID
+	Differs  string
+}
+
+func (e *KeyConflictError) Error() string {
+	return fmt.Sprintf("%v: execution %s %s", ErrKeyConflict, e.Existing, e.Differs)
+}
+
+// Unwrap returns [ErrKeyConflict].
+func (e *KeyConflictError) Unwrap() error { return ErrKeyConflict }
+
+// RevisionError reports a flow's revision if it is not the expected one.
+type RevisionError struct {
+	Flow               id.FlowID
+	Expected, Revision int64
+}
+
+func (e *RevisionError) Error() string {
+	return fmt.Sprintf("flow %s: %v: %d, not %d", e.Flow, ErrStaleRevision, e.Revision, e.Expected)
+}
+
+// Unwrap returns [ErrStaleRevision].
+func (e *RevisionError) Unwrap() error { return ErrStaleRevision }
+
+// MemberError is a refusal because of the flow that an execution belongs to. Err is [ErrOtherFlow] or [ErrNotMember].
+type MemberError struct {
+	Execution id.ExecutionID
+	Flow      *id.FlowID // of which it is a member; nil if none
+	Err       error
+}
+
+func (e *MemberError) Error() string {
+	if e.Flow == nil {
+		return fmt.Sprintf("execution %s: %v", e.Execution, e.Err)
+	}
+	return fmt.Sprintf("execution %s: %v: it belongs to flow %s", e.Execution, e.Err, e.Flow)
+}
+
+// Unwrap returns the sentinel in Err.
+func (e *MemberError) Unwrap() error { return e.Err }
+
+// EdgeExistsError describes the existing edge that conflicts with the requested one.
+type EdgeExistsError struct {
+	Edge                 id.EdgeID
+	Upstream, Downstream id.ExecutionID
+}
+
+func (e *EdgeExistsError) Error() string {
+	return fmt.Sprintf("%v: %s, from execution %s to %s", ErrEdgeExists, e.Edge, e.Upstream, e.Downstream)
+}
+
+// Unwrap returns [ErrEdgeExists].
+func (e *EdgeExistsError) Unwrap() error { return ErrEdgeExists }
+
+// EndedError reports how an execution ended: either it did not succeed and has no result, or it can no longer be
+// changed.
+type EndedError struct {
+	Execution id.ExecutionID
+	Outcome   state.TerminalOutcome
+	Failure   string // why it failed or was cancelled; "" if not recorded
+}
+
+func (e *EndedError) Error() string {
+	if e.Outcome == state.OutcomeSuccess {
+		return fmt.Sprintf("execution %s ended with success", e.Execution)
+	}
+	text := fmt.Sprintf("execution %s ended without success: %s", e.Execution, cmp.Or(e.Outcome, "no outcome is recorded"))
+	if e.Failure != "" {
+		text += ": " + e.Failure
+	}
+	return text
+}
+
+// Unwrap returns [ErrEnded].
+func (e *EndedError) Unwrap() error { return ErrEnded }
+
+// LeaseError is a refusal of a lease holder's call. Err is [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or
+// [ErrNotActive]. For [ErrNotActive], Phase and Outcome have the execution's state. Epoch is the current one.
+type LeaseError struct {
+	Execution id.ExecutionID
+	Attempt   int
+	Epoch     int64
+	Phase     state.LifecyclePhase
+	Outcome   state.TerminalOutcome
+	Err       error
+}
+
+func (e *LeaseError) Error() string {
+	if e.Err == ErrNotActive && e.Outcome != state.OutcomeNone {
+		return fmt.Sprintf("execution %s attempt %d: %v (%s, outcome %s)", e.Execution, e.Attempt, e.Err, e.Phase, e.Outcome)
+	}
+	if e.Err == ErrNotActive {
+		return fmt.Sprintf("execution %s attempt %d: %v (%s)", e.Execution, e.Attempt, e.Err, e.Phase)
+	}
+	return fmt.Sprintf("execution %s attempt %d: %v", e.Execution, e.Attempt, e.Err)
+}
+
+// Unwrap returns the sentinel in Err.
+func (e *LeaseError) Unwrap() error { return e.Err }
+
+// StateError is a refusal because of an execution's state. Err is [ErrNotEligible], [ErrNotEnded] or [ErrCompleted]
+// from an operator's call, [ErrStarted] from an edge, and [ErrNotLeaseable] or [ErrNotReclaimable] from a grant or its
+// claim, with the reason in Reason.
+type StateError struct {
+	Execution id.ExecutionID
+	State     state.Vector
+	Reason    string // "" if Err says enough
+	Err       error
+}
+
+func (e *StateError) Error() string {
+	text := fmt.Sprintf("execution %s: %v: ", e.Execution, e.Err)
+	if e.Reason != "" {
+		text += e.Reason + ": "
+	}
+	text += "it is " + string(e.State.Phase)
+	if e.State.Eligibility != state.NotApplicable {
+		text += ", " + string(e.State.Eligibility)
+	}
+	return text
+}
+
+// Unwrap returns the sentinel in Err.
+func (e *StateError) Unwrap() error { return e.Err }
+
+// GrantError is a refusal of a grant. Err is [ErrGrantExists], [ErrInvalidGrant] or [ErrGrantExpired]. For an invalid
+// grant, Reason is [id.ReasonMalformed], [id.ReasonUnknownKid], [id.ReasonUnknownGrant] or
+// [id.ReasonSignatureMismatch].
+type GrantError struct {
+	Execution id.ExecutionID
+	Reason    id.Reason
+	Err       error
+}
+
+func (e *GrantError) Error() string {
+	text := fmt.Sprintf("execution %s: %v", e.Execution, e.Err)
+	if e.Reason != "" {
+		text += ": " + string(e.Reason)
+	}
+	return text
+}
+
+// Unwrap returns the sentinel in Err.
+func (e *GrantError) Unwrap() error { return e.Err }
+
+// ReclaimCapError reports the number of leases that an execution has lost.
+type ReclaimCapError struct {
+	Execution id.ExecutionID
+	Reclaims  int
+}
+
+func (e *ReclaimCapError) Error() string {
+	return fmt.Sprintf("execution %s: %v: %d", e.Execution, ErrReclaimCapExceeded, e.Reclaims)
+}
+
+// Unwrap returns [ErrReclaimCapExceeded].
+func (e *ReclaimCapError) Unwrap() error { return ErrReclaimCapExceeded }
+
+// HaltedError names the lane ([LanePaused]) or worker instance ([WorkerDrained]) that an operator has halted.
+type HaltedError struct {
+	Halt Halt
+	Name string
+}
+
+func (e *HaltedError) Error() string { return fmt.Sprintf("%s %s: %v", e.Halt, e.Name, ErrHalted) }
+
+// Unwrap returns [ErrHalted].
+func (e *HaltedError) Unwrap() error { return ErrHalted }
+
+// Halt is the kind of an operator's order that keeps a worker from claiming.
+type Halt string
+
+// The kinds of halts.
+const (
+	NotHalted     Halt = ""
+	LanePaused    Halt = "lane"   // [Operator.PauseLane]
+	WorkerDrained Halt = "worker" // [Operator.DrainWorker]
+)
+
+// UnavailableError names something that an operation needs and the database lacks.
+type UnavailableError struct{ Reason string }
+
+func (e *UnavailableError) Error() string { return "unavailable: " + e.Reason }
+
+// Unwrap returns [ErrUnavailable].
+func (e *UnavailableError) Unwrap() error { return ErrUnavailable }

@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"cmp"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// Fence identifies a lease in the database. Each claim of an execution raises the epoch, and calls with an older one
+// are refused. Comparable; no two leases share a Fence.
+type Fence struct {
+	Execution id.ExecutionID
+	Attempt   int // index, from 0
+	Epoch     int64
+}
+
+// Lease is a worker's time-limited ownership of one attempt. Its Fence is decisive; the other fields are informational.
+// Comparable: two equal leases are the same lease.
+//
+// A Lease crosses process boundaries as a [wire.Handle].
+type Lease struct {
+	Fence
+	ID        id.LeaseID
+	AttemptID id.AttemptID
+	Lane      id.LaneID
+	Instance  id.WorkerInstanceID
+	TTL       time.Duration // default extension of a renewal, in whole milliseconds
+}
+
+// LeaseFromHandle decodes a handle made by [Lease.Handle] or by another engine on the same database.
+//
+// Errors: [ErrInvalidInput] for a handle of another kind of storage, or whose attempt or epoch can't be stored;
+// [ErrCorruption] for bytes that are not a handle.
+func LeaseFromHandle(h wire.Handle) (Lease, error) {
+	fields, err := h.CheckPostgres()
+	if err != nil {
+		if _, foreign := errors.AsType[*wire.ForeignHandleError](err); foreign {
+			return Lease{}, invalidBecause("handle", err)
+		}
+		return Lease{}, corrupt("handle", err)
+	}
+	attempt, err := wire.StoredAttemptIndex(fields.AttemptIndex)
+	if err != nil {
+		return Lease{}, invalidBecause("handle: attempt index", err)
+	}
+	epoch, err := wire.StoredLeaseEpoch(fields.LeaseEpoch)
+	if err != nil {
+		return Lease{}, invalidBecause("handle: lease epoch", err)
+	}
+	return Lease{
+		Fence:     Fence{Execution: fields.Execution, Attempt: int(attempt), Epoch: epoch},
+		ID:        fields.LeaseID,
+		AttemptID: fields.AttemptID,
+		Lane:      fields.Lane,
+		Instance:  fields.WorkerInstance,
+		TTL:       time.Duration(min(fields.LeaseTTLMs, math.MaxUint32)) * time.Millisecond,
+	}, nil
+}
+
+// leaseArrays are leases as the columns of an input table.
+type leaseArrays struct {
+	partitions []int16
+	executions []pgtype.UUID
+	attempts   []int32
+	epochs     []int64
+	ords       []int32 // positions from 1
+}
+
+func newLeaseArrays(n int) leaseArrays {
+	return leaseArrays{
+		partitions: make([]int16, 0, n),
+		executions: make([]pgtype.UUID, 0, n),
+		attempts:   make([]int32, 0, n),
+		epochs:     make([]int64, 0, n),
+		ords:       make([]int32, 0, n),
+	}
+}
+
+// compareLeases defines the order in which rows of several executions are locked.
+func compareLeases(a, b Lease) int {
+	return cmp.Or(
+		a.Execution.Compare(b.Execution),
+		cmp.Compare(a.Attempt, b.Attempt),
+		cmp.Compare(a.Epoch, b.Epoch),
+	)
+}
+
+func (e *Engine) checkLease(l Lease) error {
+	switch {
+	case l.Execution.IsZero():
+		return invalid("lease", "names no execution")
+	case l.Attempt < 0 || l.Attempt > math.MaxInt32:
+		return invalid("lease", "attempt index must be between 0 and 2^31-1")
+	}
+	if err := e.cfg.Partitions.CheckExecution(l.Execution); err != nil {
+		return invalidBecause("lease", err)
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package engine
+
+import (
+	"math"
+	"math/bits"
+	"sync/atomic"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// forever is the retention of subjects that are never deleted, in milliseconds.
+const forever = math.MaxInt64
+
+// retentionMs returns a retention in milliseconds, rounded up.
+func retentionMs(d time.Duration) int64 {
+	if d == policy.KeepForever {
+		return forever
+	}
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// shortestPeriod is the shortest retention of a policy that this process has registered, in milliseconds; 0 if none.
+// Ends are first examined after that time, however long executions are kept.
+type shortestPeriod struct{ ms atomic.Int64 }
+
+// shortestOf returns the shortest retention in the policies of creations.
+func shortestOf(creations []creation) int64 {
+	shortest := int64(forever)
+	for i := range creations {
+		if ms := creations[i].retentionMs; ms > 0 {
+			shortest = min(shortest, ms)
+		}
+	}
+	return shortest
+}
+
+// missing returns the period to register before the creations, or 0.
+func (p *shortestPeriod) missing(creations []creation) int64 {
+	return p.missingBelow(shortestOf(creations))
+}
+
+// missingBelow returns the period to register for a retention, or 0. It is rounded up to four significant bits, so that
+// only few are stored.
+func (p *shortestPeriod) missingBelow(shortest int64) int64 {
+	if shortest == forever {
+		return 0
+	}
+	if low := bits.Len64(uint64(shortest)) - 4; low > 0 {
+		if up := shortest + 1<<low - 1; up > 0 {
+			shortest = up >> low << low
+		}
+	}
+	if known := p.ms.Load(); known != 0 && known <= shortest {
+		return 0
+	}
+	return shortest
+}
+
+// remember records a registered period after the commit.
+func (p *shortestPeriod) remember(ms int64) {
+	for known := p.ms.Load(); ms != 0 && (known == 0 || ms < known); known = p.ms.Load() {
+		if p.ms.CompareAndSwap(known, ms) {
+			return
+		}
+	}
+}

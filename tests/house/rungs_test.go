@@ -1,0 +1,112 @@
+package house
+
+import (
+	"go/ast"
+	"go/token"
+	"go/types"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/go/packages"
+)
+
+// rungs are the floors of package engine, lowest first, with the files on each. A declaration uses those of its own rung and
+// of the rungs below. A new file gets its place here.
+var rungs = []struct{ name, files string }{
+	{"ground", "doc engine maintenance errors errors_types signals arrays batch check tx tx_callers notifications " +
+		"events flow_locks page"},
+	{"resolve", "flow_dependencies flow_passed_over settle_endings flow_eligibility"},
+	{"spec", "execution_spec execution_create_scope flow_spec claim_spec lease_types policy lanes"},
+	{"lease", "lease_fence lease_memory lease lease_timers"},
+	{"settle", "settle settle_children settle_completions settle_failures settle_returns lease_progress"},
+	{"claim", "claim claim_claimer claim_each claim_slow"},
+	{"held", "execution_held execution_lock execution_cancel"},
+	{"cancel", "flow_cancel flow_cancel_members flow_cancel_backlog flow_clean_ups"},
+	{"create", "execution_create execution_create_alike execution_create_checked execution_create_keys " +
+		"retention_shortest"},
+	{"flows", "flow_create flow_grow flow_growing flow_graph flow_edges flow_linking flow_stage"},
+	{"reads", "execution_describe execution_list execution_keys execution_reads execution_attempts flow_reads " +
+		"flow_list flow_progress flow_tags flow_drawing await await_look"},
+	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim"},
+	{"operator", "operator operator_leases operator_queue operator_replay operator_replay_flow pause block " +
+		"queue_waiting rights retention_periods"},
+	{"upkeep", "adopt adopt_half_done flow_cancel_job flow_dispatch flow_recount flow_recount_edges flow_repair " +
+		"flow_siblings flow_summary grant_expiry job job_deadlines job_delays job_holders job_timeouts " +
+		"lease_expiry queue_repair retention retention_consumers retention_flows retention_outboxes " +
+		"retention_outboxes_final retention_purge"},
+	{"engine", "new prepare kind"},
+}
+
+// aboveAll are the declarations that join all families, and so may use every rung.
+var aboveAll = []string{"shared"}
+
+// TestEngineReferencesPointDown keeps the rungs of package engine.
+func TestEngineReferencesPointDown(t *testing.T) {
+	t.Parallel()
+	rungOf := map[string]int{}
+	for i, rung := range rungs {
+		for file := range strings.FieldsSeq(rung.files) {
+			rungOf[file+".go"] = i
+		}
+	}
+	loaded, err := packages.Load(&packages.Config{
+		Mode: packages.NeedName | packages.NeedFiles | packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo | packages.NeedImports,
+		Dir:  "../..",
+	}, "./engine")
+	if err != nil || len(loaded) != 1 || len(loaded[0].Errors) > 0 {
+		t.Fatalf("loading engine: %v", err)
+	}
+	engine := loaded[0]
+	fileOf := func(pos token.Pos) string { return filepath.Base(engine.Fset.Position(pos).Filename) }
+
+	seen, references := map[string]bool{}, 0
+	for _, file := range engine.Syntax {
+		name := fileOf(file.Pos())
+		rung, known := rungOf[name]
+		if !known {
+			t.Errorf("engine/%s is on no rung", name)
+			continue
+		}
+		seen[name] = true
+		ast.Inspect(file, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.TypeSpec); ok && slices.Contains(aboveAll, spec.Name.Name) {
+				return false
+			}
+			ident, ok := n.(*ast.Ident)
+			if !ok {
+				return true
+			}
+			used := engine.TypesInfo.Uses[ident]
+			if !declared(engine.Types, used) {
+				return true
+			}
+			references++
+			if home := fileOf(used.Pos()); rungOf[home] > rung {
+				t.Errorf("%s: %s of rung %s uses %s of %s, rung %s above it: move the helper down or the file up",
+					engine.Fset.Position(ident.Pos()), name, rungs[rung].name, used.Name(), home, rungs[rungOf[home]].name)
+			}
+			return true
+		})
+	}
+	for file := range rungOf {
+		if !seen[file] {
+			t.Errorf("there is no engine/%s", file)
+		}
+	}
+	if references < 1000 {
+		t.Errorf("only %d references were found", references)
+	}
+}
+
+// declared reports whether an object is a function, a method, or something else declared at the level of the package.
+func declared(p *types.Package, object types.Object) bool {
+	if object == nil || object.Pkg() != p {
+		return false
+	}
+	if _, ok := object.(*types.Func); ok {
+		return true
+	}
+	return object.Parent() == p.Scope()
+}
