@@ -100,7 +100,7 @@ func wantOneEventEach(t *testing.T, f *fixture.Flows, flow id.FlowID) {
 // A skip goes on to its end by itself, however deep it is, and right away: nothing here looks for it.
 func TestSkipReachesAnyDepth(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{2, levelsAtOnce, levelsAtOnce + 1, levelsAtOnce + 2, 80, 200, 1000} {
+	for _, n := range []int{2, levelsAtOnce, levelsAtOnce + 1, levelsAtOnce + 2, 80, soak.Size(t, 200, 1000)} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			r := fixture.NewRacers(t, 1)
 			dispatcherOnly(t, r.Engine)
@@ -125,7 +125,7 @@ func TestSkipReachesAnyDepth(t *testing.T) {
 // several levels for each transaction. A soak has two of 10,000, which is as many as one call creates.
 func TestSkipWholeTrees(t *testing.T) {
 	t.Parallel()
-	half := soak.Size(t, 1_500, 10_000)
+	half := soak.Size(t, 750, 10_000)
 	for name, parent := range map[string]func(int) int{
 		"fan_out_2":  func(i int) int { return (i - 1) / 2 },
 		"fan_out_10": func(i int) int { return (i - 1) / 10 },
