@@ -414,7 +414,7 @@ func TestGrantsAndClaimsByState_E47(t *testing.T) {
 		{"delayed", "eligibility_state = 'not_eligible_until_time', public_state = 'delayed', attempt_state = 'attempt_interrupted'", false, false, "neither"},
 		{"waiting for others", "eligibility_state = 'blocked_by_dependencies', public_state = 'waiting_children', attempt_state = 'attempt_interrupted'", false, false, "neither"},
 		{"blocked by an operator", "eligibility_state = 'blocked_by_operator', attempt_state = 'attempt_interrupted'", false, false, "neither"},
-		{"owned", "ownership_state = 'leased', attempt_state = 'attempt_interrupted'", false, false, "owns"},
+		{"owned", "ownership_state = 'leased', attempt_state = 'attempt_interrupted'", false, false, "has an owner"},
 		{"running", "lifecycle_phase = 'active', ownership_state = 'leased', eligibility_state = 'not_applicable', public_state = 'running', attempt_state = 'running_attempt'", false, false, "it is not waiting"},
 		{"completed", "lifecycle_phase = 'terminal', eligibility_state = 'not_applicable', public_state = 'completed', attempt_state = 'attempt_terminal'", false, false, ended},
 		{"cancelled by the reference's flow cancel", "lifecycle_phase = 'cancelled', eligibility_state = 'cancelled', public_state = 'cancelled', attempt_state = 'attempt_interrupted'", false, false, ended},
