@@ -284,7 +284,7 @@ func (h *Hub) outage(ctx context.Context, s *Subscription, err error) {
 	if s.retry == 0 {
 		h.failing.Log(h.log, "events cannot be read; trying again: check the database and the rights of its role",
 			"outbox", s.tailer.source.name, "error", err)
-		s.tell()
+		s.reportLoss()
 	}
 	s.retry = min(max(2*s.retry, minRetry), maxRetry)
 	_ = sleep(ctx, s.retry+time.Duration(rand.Int64N(int64(s.retry)/2)))

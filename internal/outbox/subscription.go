@@ -241,8 +241,8 @@ func (s *Subscription) offer(row *Row, of instance) bool {
 	return true
 }
 
-// tell makes s report that it was disconnected.
-func (s *Subscription) tell() {
+// reportLoss makes s report that it was disconnected.
+func (s *Subscription) reportLoss() {
 	if !s.notices {
 		return
 	}

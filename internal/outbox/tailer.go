@@ -270,7 +270,7 @@ func (t *tailer) tellAll() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for s := range t.subs {
-		s.tell()
+		s.reportLoss()
 	}
 }
 

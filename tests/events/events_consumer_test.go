@@ -21,6 +21,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
 // consumed is a database whose completions a consumer notes in a table of its own: once each, if all is well.
@@ -218,19 +219,20 @@ func TestConsumerStartsWithNewEvents(t *testing.T) {
 // Everything that can go wrong goes wrong at random: the handler fails before and after it has written, leaves its
 // transaction aborted, panics, the commit is refused, the connection is cut, by two processes that relieve each other.
 func TestConsumerEffectsHappenOnceDespiteFailures(t *testing.T) {
-	const n = 6_000
+	n := soak.Size(t, 1_200, 6_000)
 	c := newConsumed(t)
-	c.Exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+	// Each fault happens a few times, however many events there are.
+	c.Exec(t, fmt.Sprintf(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN
-			IF random() < 0.002 THEN RAISE 'refused at the commit'; END IF;
+			IF random() < %f THEN RAISE 'refused at the commit'; END IF;
 			RETURN NULL;
-		END $$`)
+		END $$`, 5/float64(n)))
 	c.Exec(t, "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON noted DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()")
 	c.emit(t, n/2)
 	var calls atomic.Int64
 	faulty := func(ctx context.Context, tx pgx.Tx, event events.Completion) error {
 		calls.Add(1)
-		fault := rand.IntN(1_500)
+		fault := rand.IntN(n / 2)
 		if fault == 0 {
 			return errors.New("before it wrote")
 		}

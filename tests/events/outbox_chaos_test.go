@@ -133,7 +133,7 @@ func TestOutboxSurvivesKilledSessions(t *testing.T) {
 		subs = append(subs, follow(t, f, outbox.Options{Buffer: []int{1, 64, 1024, 65536}[i%4]}))
 	}
 	killed := 0
-	wantWritten(t, f, subs, 64, soak.Size(t, 200, 2000), func(ctx context.Context) {
+	wantWritten(t, f, subs, 64, soak.Size(t, 100, 2000), func(ctx context.Context) {
 		for (ctx.Err() == nil || killed == 0) && t.Context().Err() == nil {
 			_ = direct.QueryRow(t.Context(), `SELECT count(pg_terminate_backend(pid)) + $2::int FROM (SELECT pid FROM pg_stat_activity
 				WHERE application_name = $1 AND (query ILIKE 'listen%' OR random() < 0.1)) AS victims`, name, killed).Scan(&killed)

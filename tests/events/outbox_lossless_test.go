@@ -166,14 +166,14 @@ func difference(got, want []int64) string {
 // In a soak the readers fall behind and catch up again many times.
 func TestOutboxManyWritersLoseNothing(t *testing.T) {
 	f := fixture.NewCloned(t)
-	wantLossless(t, f, f.Engine, 64, soak.Size(t, 200, 2_000))
+	wantLossless(t, f, f.Engine, 64, soak.Size(t, 100, 2_000))
 }
 
 // A pooler shares sessions between transactions and passes on no notification.
 func TestPgBouncerOutboxManyWriters(t *testing.T) {
 	fixture.EachMode(t, func(t *testing.T, open func(*testing.T, string) *pgxpool.Pool) {
 		f, _ := fixture.ThroughBouncer(t, open, engine.Config{NoListener: true})
-		wantLossless(t, f, f.Engine, 32, soak.Size(t, 150, 500))
+		wantLossless(t, f, f.Engine, 32, soak.Size(t, 75, 500))
 	})
 }
 
@@ -187,6 +187,6 @@ func TestPgBouncerOutboxWithItsOwnListener(t *testing.T) {
 		}
 		config.ConnConfig.RuntimeParams["application_name"] = "listener-" + id.NewLeaseID().String()
 		f.Engine = f.EngineOn(t, open(t, f.Url), engine.Config{Listener: config})
-		wantLossless(t, f, f.Engine, 32, soak.Size(t, 150, 500))
+		wantLossless(t, f, f.Engine, 32, soak.Size(t, 75, 500))
 	})
 }

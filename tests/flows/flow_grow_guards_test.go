@@ -83,4 +83,3 @@ func TestGrowthCountsAnEndBesideAnUndispatchedResumption(t *testing.T) {
 	f.WantGroup(t, flow, "n", fixture.StoredGroup{Success: 1, KTarget: 1})
 	f.WantState(t, f.NodeID(flow, "n"), fixture.StateReady)
 }
-

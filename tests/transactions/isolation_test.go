@@ -17,6 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
 // defaultsTo makes a pool's transactions run at a level unless they ask for another one.
@@ -35,7 +36,8 @@ func TestPoolsWithAnotherDefaultIsolation(t *testing.T) {
 		t.Run(string(level), func(t *testing.T) {
 			f := fixture.NewCloned(t)
 			l := &labour{Fixture: f, eng: f.EngineOn(t, fixture.OpenPool(t, f.Url, defaultsTo(level)), engine.Config{})}
-			const labourers, executions = 8, 2_000
+			const labourers = 8
+			executions := soak.Size(t, 400, 2_000)
 			var working sync.WaitGroup
 			for range labourers {
 				working.Go(func() {

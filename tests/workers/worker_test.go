@@ -19,6 +19,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -254,7 +255,8 @@ func TestWorkerDrains(t *testing.T) {
 
 func TestTwoWorkersShareALane(t *testing.T) {
 	c := fixture.NewCrew(t)
-	const n, concurrency = 2000, 20
+	const concurrency = 20
+	n := soak.Size(t, 500, 2000)
 	var running [2]atomic.Int64
 	both := make(chan struct{})
 	for i := range running {

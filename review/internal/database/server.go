@@ -134,7 +134,7 @@ type Database struct {
 	server *Server
 }
 
-// Create makes an empty database. The label is part of its name, for people who look at the server meanwhile.
+// Create makes an empty database. The label is part of its name, which people read on the server meanwhile.
 func (s *Server) Create(ctx context.Context, label string) (*Database, error) {
 	return s.create(ctx, label, "template0")
 }

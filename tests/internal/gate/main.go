@@ -60,7 +60,7 @@ func (p testPackage) binary(folder string) string {
 }
 
 // build builds the package's test binary into a folder, unless the one there is up to date. As go test, and unlike go test -c
-// by itself, it leaves out what debuggers read: that takes half of the linker's time.
+// by itself, it leaves out debugging information, which takes half of the linker's time.
 func (p testPackage) build(ctx context.Context, folder string, flags ...string) error {
 	args := slices.Concat([]string{"test", "-vet=off", "-ldflags=-w", "-c", "-o", p.binary(folder)}, flags, []string{p.path})
 	cmd := exec.CommandContext(ctx, "go", args...)
