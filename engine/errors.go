@@ -19,154 +19,154 @@ import (
 var (
 	// ErrInvalidInput means that an argument is not allowed. Nothing was written, and a retry can't succeed. Carried by
 	// [InputError].
-	ErrInvalidInput = errors.New("invalid input")
+	ErrInvalidInput = sentinel("invalid input")
 
 	// ErrCorruption means that a stored value can't be read. Nothing was written; an operator must inspect it. Carried
 	// by [CorruptionError].
-	ErrCorruption = errors.New("stored value cannot be read")
+	ErrCorruption = sentinel("stored value cannot be read")
 
 	// ErrNotFound means that the named object does not exist. Carried by [NotFoundError].
-	ErrNotFound = errors.New("not found")
+	ErrNotFound = sentinel("not found")
 
 	// ErrNotEnded means that the execution has not ended, so it has no result and can't be replayed. Ask again later.
-	ErrNotEnded = errors.New("execution has not ended")
+	ErrNotEnded = sentinel("execution has not ended")
 
 	// ErrEnded means that the execution has already ended with another outcome. Nothing was written. Carried by
 	// [EndedError].
-	ErrEnded = errors.New("execution has ended")
+	ErrEnded = sentinel("execution has ended")
 
 	// ErrCompleted means that the execution has completed, and a replay would repeat its effects. Nothing was written.
 	// [ReplayCompleted] allows it. Carried by [StateError].
-	ErrCompleted = errors.New("execution has completed")
+	ErrCompleted = sentinel("execution has completed")
 
 	// ErrStaleLease means that a newer lease was given, or this one was taken away. The holder must stop work and
 	// discard its result. Carried by [LeaseError], like the next three.
-	ErrStaleLease = errors.New("stale lease")
+	ErrStaleLease = sentinel("stale lease")
 
 	// ErrLeaseExpired means that the lease has expired and has no new holder yet. The holder must stop work.
-	ErrLeaseExpired = errors.New("lease has expired")
+	ErrLeaseExpired = sentinel("lease has expired")
 
 	// ErrLeaseRevoked means that an operator of another program took the lease away. The holder must stop work.
-	ErrLeaseRevoked = errors.New("lease was revoked")
+	ErrLeaseRevoked = sentinel("lease was revoked")
 
 	// ErrNotActive means that the execution is not running: it ended, is delayed or was suspended. [LeaseError] has its
 	// phase and outcome.
-	ErrNotActive = errors.New("execution is not active")
+	ErrNotActive = sentinel("execution is not active")
 
 	// ErrNotEligible means that the execution's state does not allow the operation. Nothing was written. Carried by
 	// [StateError], which has the state.
-	ErrNotEligible = errors.New("execution is not eligible")
+	ErrNotEligible = sentinel("execution is not eligible")
 
 	// ErrMaxReplays means that the execution was replayed as often as its policy allows. Nothing was written. To repeat
 	// the work, create a new execution.
-	ErrMaxReplays = errors.New("execution may not be replayed again")
+	ErrMaxReplays = sentinel("execution may not be replayed again")
 
 	// ErrExists means that an execution of a new or growing flow already exists. Nothing was written.
-	ErrExists = errors.New("execution already exists")
+	ErrExists = sentinel("execution already exists")
 
 	// ErrIdempotencyKeyTaken means that a node of a new or growing flow has the idempotency key of an earlier
 	// execution. Nothing was written.
-	ErrIdempotencyKeyTaken = errors.New("idempotency key is taken")
+	ErrIdempotencyKeyTaken = sentinel("idempotency key is taken")
 
 	// ErrKeyConflict means that another execution has the idempotency key, with different content. Nothing was written.
 	// Choose another key, or inspect that execution. Carried by [KeyConflictError].
-	ErrKeyConflict = errors.New("idempotency key names another execution")
+	ErrKeyConflict = sentinel("idempotency key names another execution")
 
 	// ErrFlowTerminal means that the flow has ended: it accepts no members and no replays. Nothing was written.
-	ErrFlowTerminal = errors.New("flow has ended")
+	ErrFlowTerminal = sentinel("flow has ended")
 
 	// ErrCycle means that the dependencies of a flow form a cycle. Nothing was written.
-	ErrCycle = errors.New("dependencies form a cycle")
+	ErrCycle = sentinel("dependencies form a cycle")
 
 	// ErrStaleRevision means that the flow has grown since the expected revision. Nothing was written; read the flow
 	// again. Carried by [RevisionError].
-	ErrStaleRevision = errors.New("flow has another revision")
+	ErrStaleRevision = sentinel("flow has another revision")
 
 	// ErrOtherFlow means that the execution is a member of another flow. Nothing was written. Carried by [MemberError].
-	ErrOtherFlow = errors.New("execution is a member of another flow")
+	ErrOtherFlow = sentinel("execution is a member of another flow")
 
 	// ErrPruned means that a member of the flow, and its result, was deleted before the flow
 	// ([FlowSpec.PruneMembersAfter]). Nothing was written.
-	ErrPruned = errors.New("member was pruned")
+	ErrPruned = sentinel("member was pruned")
 
 	// ErrNotMember means that the execution is not a member of the flow; add it first. Nothing was written. Carried by
 	// [MemberError].
-	ErrNotMember = errors.New("execution is not a member of the flow")
+	ErrNotMember = sentinel("execution is not a member of the flow")
 
 	// ErrEdgeExists means that a different edge has that id or connects the same two executions. Nothing was written.
 	// Carried by [EdgeExistsError].
-	ErrEdgeExists = errors.New("edge already exists")
+	ErrEdgeExists = sentinel("edge already exists")
 
 	// ErrStarted means that the execution has started and can't get another dependency unless the edge allows it.
 	// Nothing was written. Carried by [StateError].
-	ErrStarted = errors.New("execution has started")
+	ErrStarted = sentinel("execution has started")
 
 	// ErrBusy means that another transaction holds a row, or the lock of a flow, that this item of a batch needs. A
 	// batch never waits for locks: the other items are done, and nothing was written for this one. Repeat it, alone if
 	// it should wait.
-	ErrBusy = errors.New("held by another transaction")
+	ErrBusy = sentinel("held by another transaction")
 
 	// ErrContention means that the rows stayed locked, or the transaction was aborted in favour of others, three times.
 	// Nothing was written. The call may be repeated.
-	ErrContention = errors.New("too much contention")
+	ErrContention = sentinel("too much contention")
 
 	// ErrNotMigrated means that the schema's tables are missing or older than this library. Run `ff migrate up` or
 	// schema.Migrate.
-	ErrNotMigrated = errors.New("database is not migrated")
+	ErrNotMigrated = sentinel("database is not migrated")
 
 	// ErrTooNew means that a newer, incompatible version of this library migrated the database. Upgrade the program.
-	ErrTooNew = errors.New("database is newer than this library")
+	ErrTooNew = sentinel("database is newer than this library")
 
 	// ErrDistributed means that Citus manages tables of this library, which is unsupported and may crash the server.
 	// Make them local again, or use a schema of local tables.
-	ErrDistributed = errors.New("tables are managed by Citus")
+	ErrDistributed = sentinel("tables are managed by Citus")
 
 	// ErrEncoding means that the database's encoding is not UTF8, so it can't store all text. Create a database with
 	// ENCODING 'UTF8'.
-	ErrEncoding = errors.New("database encoding is not UTF8")
+	ErrEncoding = sentinel("database encoding is not UTF8")
 
 	// ErrReadOnly means that the server accepts no writes: it is a standby, or set to read only.
-	ErrReadOnly = errors.New("database is read only")
+	ErrReadOnly = sentinel("database is read only")
 
 	// ErrDenied means that the server refused the user, its password or its rights. The error has the server's text.
 	// Nothing was written. Before repeating the call, correct the user and password in the pool's configuration, the
 	// server's pg_hba.conf, or, after "permission denied", the user's rights by GRANT. The user that migrates the
 	// database owns the tables and needs no grants; others need those that "ff migrate grants" prints. [Engine.Prepare]
 	// lists everything that is missing in a [DeniedError].
-	ErrDenied = errors.New("database denies access: correct the user, its password or its rights")
+	ErrDenied = sentinel("database denies access: correct the user, its password or its rights")
 
 	// ErrGrantExists means that the execution already has a grant. Wait until it is used or expires. Carried by
 	// [GrantError], like the next two.
-	ErrGrantExists = errors.New("execution already has a grant")
+	ErrGrantExists = sentinel("execution already has a grant")
 
 	// ErrInvalidGrant means that the grant was not issued to this worker for this execution, or was already used. The
 	// worker drops it.
-	ErrInvalidGrant = errors.New("invalid grant")
+	ErrInvalidGrant = sentinel("invalid grant")
 
 	// ErrGrantExpired means that the grant has expired. The worker drops it.
-	ErrGrantExpired = errors.New("grant has expired")
+	ErrGrantExpired = sentinel("grant has expired")
 
 	// ErrNotLeaseable means that the execution can't be leased in its state. Carried by [StateError].
-	ErrNotLeaseable = errors.New("execution cannot be leased")
+	ErrNotLeaseable = sentinel("execution cannot be leased")
 
 	// ErrNotReclaimable means that the execution has not lost its worker. Carried by [StateError].
-	ErrNotReclaimable = errors.New("execution cannot be reclaimed")
+	ErrNotReclaimable = sentinel("execution cannot be reclaimed")
 
 	// ErrReclaimCapExceeded means that the execution has lost more leases than its policy allows. Carried by
 	// [ReclaimCapError].
-	ErrReclaimCapExceeded = errors.New("too many leases were lost")
+	ErrReclaimCapExceeded = sentinel("too many leases were lost")
 
 	// ErrHalted means that the lane is paused or the worker instance is drained. Wait for an operator. Carried by
 	// [HaltedError].
-	ErrHalted = errors.New("halted by an operator")
+	ErrHalted = sentinel("halted by an operator")
 
 	// ErrUnavailable means that no connection was available, or that the database lacks something the operation needs,
 	// which [UnavailableError] then names. Nothing was written. The call may be repeated.
-	ErrUnavailable = errors.New("database is unavailable")
+	ErrUnavailable = sentinel("database is unavailable")
 
 	// ErrTransport means that the server or the connection failed during the operation. If it failed during the commit,
 	// the outcome is unknown. Every operation may be repeated safely, as its documentation says.
-	ErrTransport = errors.New("database failed")
+	ErrTransport = sentinel("database failed")
 )
 
 func invalid(field, reason string) error { return &InputError{Field: field, Reason: reason} }
@@ -227,19 +227,16 @@ func wrap(op string, err error) error {
 	return fmt.Errorf("%s: %w: %w", op, sentinel, err)
 }
 
+// sentinelError is a sentinel of this package. By the type, sentinels are recognised among a driver's errors, so no list repeats them.
+type sentinelError struct{ text string }
+
+func sentinel(text string) error { return &sentinelError{text} }
+
+func (e *sentinelError) Error() string { return e.text }
+
 func isOurs(err error) bool {
-	for _, sentinel := range []error{
-		ErrInvalidInput, ErrCorruption, ErrNotFound, ErrNotEnded, ErrEnded, ErrCompleted, ErrStaleLease, ErrLeaseExpired, ErrLeaseRevoked, ErrNotActive,
-		ErrNotEligible, ErrMaxReplays, ErrExists, ErrIdempotencyKeyTaken, ErrKeyConflict, ErrFlowTerminal, ErrCycle, ErrStaleRevision, ErrOtherFlow, ErrNotMember, ErrEdgeExists,
-		ErrStarted, ErrBusy, ErrContention, ErrNotMigrated, ErrTooNew,
-		ErrDistributed, ErrEncoding, ErrReadOnly, ErrDenied, ErrUnavailable, ErrTransport,
-		ErrGrantExists, ErrInvalidGrant, ErrGrantExpired, ErrNotLeaseable, ErrNotReclaimable, ErrReclaimCapExceeded, ErrHalted,
-	} {
-		if errors.Is(err, sentinel) {
-			return true
-		}
-	}
-	return false
+	_, ok := errors.AsType[*sentinelError](err)
+	return ok
 }
 
 // isDataError reports whether the server refused the written data, not the connection or the transaction.

@@ -120,3 +120,11 @@ func TestWrapReportsTheServersErrorWithoutASlowPath(t *testing.T) {
 		t.Errorf("the text is %q", got)
 	}
 }
+
+// Every sentinel is recognised by its type. When a list named them, ErrPruned was missing and reported as ErrTransport too.
+func TestWrapKeepsASentinel(t *testing.T) {
+	err := wrap("grow flow", &MemberError{Err: ErrPruned})
+	if !errors.Is(err, ErrPruned) || errors.Is(err, ErrTransport) {
+		t.Errorf("%v is %v: %t, %v: %t", err, ErrPruned, errors.Is(err, ErrPruned), ErrTransport, errors.Is(err, ErrTransport))
+	}
+}
