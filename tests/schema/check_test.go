@@ -68,7 +68,7 @@ func TestCheck(t *testing.T) {
 		{
 			name: "not converted to the end", from: own,
 			change: "INSERT INTO ffx_schema_migrations VALUES ('adopt/check'), ('adopt/copy/old_ff_edge')",
-			want:   schema.ErrNotAdopted, mention: "not done", migrate: schema.ErrNotAdopted,
+			want:   schema.ErrNotAdopted, mention: "not finished", migrate: schema.ErrNotAdopted,
 		},
 		{
 			name: "converted", from: own,
