@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/inside"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
@@ -136,7 +137,7 @@ func handle[E any](ctx context.Context, eng *engine.Engine, spec Consumer, src S
 	if err := readable(src); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	if eng.Tx() != nil {
+	if inside.Of(eng).Tx != nil {
 		return fmt.Errorf("%s: %w", op, &engine.InputError{
 			Field: "engine", Reason: "is bound to a transaction, which must not wait for other transactions",
 		})
@@ -150,7 +151,7 @@ func handle[E any](ctx context.Context, eng *engine.Engine, spec Consumer, src S
 		src:      src,
 		call:     call,
 		holder:   newHolder(),
-		log:      eng.Log().With("outbox", string(src.outbox), "consumer", spec.Name),
+		log:      inside.Of(eng).Log.With("outbox", string(src.outbox), "consumer", spec.Name),
 		limit:    spec.Batch,
 	}
 	if err := c.run(ctx); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/inside"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -55,7 +56,7 @@ func Consumers(ctx context.Context, eng *engine.Engine) ([]ConsumerStatus, error
 		return db.New().ListConsumers(ctx, conn, db.ListConsumersParams{PageSize: maxConsumers})
 	})
 	if err != nil {
-		return nil, engine.Classify(op, err)
+		return nil, inside.Classify(op, err)
 	}
 	consumers := make([]ConsumerStatus, len(rows))
 	for i, row := range rows {
@@ -98,10 +99,10 @@ type SetAsideEvent struct {
 func SetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name string, after Cursor, limit int) ([]SetAsideEvent, error) {
 	const op = "list events set aside"
 	if err := checkConsumer(outbox, name); err != nil {
-		return nil, engine.Classify(op, err)
+		return nil, inside.Classify(op, err)
 	}
 	if limit < 0 {
-		return nil, engine.Classify(op, &engine.InputError{Field: "limit", Reason: "is negative"})
+		return nil, inside.Classify(op, &engine.InputError{Field: "limit", Reason: "is negative"})
 	}
 	if limit == 0 || limit > engine.MaxPage {
 		limit = engine.MaxPage
@@ -112,7 +113,7 @@ func SetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name strin
 		})
 	})
 	if err != nil {
-		return nil, engine.Classify(op, err)
+		return nil, inside.Classify(op, err)
 	}
 	events := make([]SetAsideEvent, len(rows))
 	for i, row := range rows {
@@ -137,10 +138,10 @@ func SetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name strin
 func MoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name string, to Cursor) error {
 	const op = "move consumer"
 	if err := checkConsumer(outbox, name); err != nil {
-		return engine.Classify(op, err)
+		return inside.Classify(op, err)
 	}
 	if to.IsZero() {
-		return engine.Classify(op, &engine.InputError{Field: "to", Reason: "is the zero cursor: use Beginning or the Head of a status"})
+		return inside.Classify(op, &engine.InputError{Field: "to", Reason: "is the zero cursor: use Beginning or the Head of a status"})
 	}
 	q := db.New()
 	_, err := onTx(ctx, eng, func(tx pgx.Tx) (struct{}, error) {
@@ -173,7 +174,7 @@ func MoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name s
 func RemoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name string) error {
 	const op = "remove consumer"
 	if err := checkConsumer(outbox, name); err != nil {
-		return engine.Classify(op, err)
+		return inside.Classify(op, err)
 	}
 	q := db.New()
 	_, err := onTx(ctx, eng, func(tx pgx.Tx) (struct{}, error) {
@@ -187,7 +188,7 @@ func RemoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name
 		_, err = q.ForgetSetAside(ctx, tx, db.ForgetSetAsideParams{Outbox: string(outbox), Consumer: name})
 		return struct{}{}, err
 	})
-	return engine.Classify(op, err)
+	return inside.Classify(op, err)
 }
 
 // ForgetSetAside drops an event that a consumer has set aside.
@@ -197,7 +198,7 @@ func RemoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name
 func ForgetSetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name string, event Cursor) error {
 	const op = "forget event set aside"
 	if err := checkSetAside(outbox, name, event); err != nil {
-		return engine.Classify(op, err)
+		return inside.Classify(op, err)
 	}
 	_, err := onTx(ctx, eng, func(tx pgx.Tx) (struct{}, error) {
 		n, err := db.New().ForgetSetAside(ctx, tx, db.ForgetSetAsideParams{
@@ -208,7 +209,7 @@ func ForgetSetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name
 		}
 		return struct{}{}, err
 	})
-	return engine.Classify(op, err)
+	return inside.Classify(op, err)
 }
 
 // RetrySetAside handles an event that the consumer has set aside. It calls fn once, in the transaction that drops the
@@ -223,13 +224,13 @@ func RetrySetAside[E any](
 ) error {
 	const op = "retry event set aside"
 	if fn == nil {
-		return engine.Classify(op, &engine.InputError{Field: "fn", Reason: "is nil"})
+		return inside.Classify(op, &engine.InputError{Field: "fn", Reason: "is nil"})
 	}
 	if err := readable(src); err != nil {
-		return engine.Classify(op, err)
+		return inside.Classify(op, err)
 	}
 	if err := checkSetAside(Outbox(src.outbox), name, event); err != nil {
-		return engine.Classify(op, err)
+		return inside.Classify(op, err)
 	}
 	retry := func(tx pgx.Tx) (struct{}, error) {
 		document, err := db.New().DropSetAside(ctx, tx, db.DropSetAsideParams{
@@ -251,7 +252,7 @@ func RetrySetAside[E any](
 		}
 		return struct{}{}, guarded(tx, func() error { return fn(ctx, handlerTx{tx}, decoded) })
 	}
-	if tx := eng.Tx(); tx != nil {
+	if tx := inside.Of(eng).Tx; tx != nil {
 		_, err := pgtx.InSavepoint(ctx, tx, retry)
 		return err
 	}
@@ -273,7 +274,7 @@ func classified(op string, err error) error {
 	if isCorrupt || errors.Is(err, ErrGap) || errors.Is(err, ErrCursorAhead) {
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	return engine.Classify(op, err)
+	return inside.Classify(op, err)
 }
 
 func checkConsumer(outbox Outbox, name string) error {
@@ -295,7 +296,7 @@ func checkSetAside(outbox Outbox, name string, event Cursor) error {
 
 // onStatement runs a statement that writes nothing, on the pool or in the engine's transaction.
 func onStatement[T any](ctx context.Context, eng *engine.Engine, fn func(conn db.DBTX) (T, error)) (T, error) {
-	if tx := eng.Tx(); tx != nil {
+	if tx := inside.Of(eng).Tx; tx != nil {
 		return fn(pgtx.Callers(tx))
 	}
 	runner := pgtx.NewRunner(eng.Pool())
@@ -304,7 +305,7 @@ func onStatement[T any](ctx context.Context, eng *engine.Engine, fn func(conn db
 
 // onTx runs fn in a transaction, or in a savepoint of the one that the engine is bound to.
 func onTx[T any](ctx context.Context, eng *engine.Engine, fn func(tx pgx.Tx) (T, error)) (T, error) {
-	if tx := eng.Tx(); tx != nil {
+	if tx := inside.Of(eng).Tx; tx != nil {
 		return pgtx.InCallers(ctx, tx, fn)
 	}
 	runner := pgtx.NewRunner(eng.Pool())

@@ -6,6 +6,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/inside"
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -142,7 +143,7 @@ func (s *Source[E]) check(eng *engine.Engine) error {
 		return &engine.InputError{Field: "source", Reason: "is the zero value: use Completions, Leases, Signals or OperatorCalls"}
 	case eng == nil:
 		return &engine.InputError{Field: "engine", Reason: "is nil"}
-	case eng.Tx() != nil:
+	case inside.Of(eng).Tx != nil:
 		return &engine.InputError{Field: "engine", Reason: "is bound to a transaction, which does not see later commits"}
 	}
 	return nil

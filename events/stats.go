@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/inside"
 )
 
 // OutboxStats describes how an engine reads an outbox.
@@ -19,7 +20,7 @@ type OutboxStats struct {
 // Stats returns statistics about the outboxes that an engine reads, for metrics. It does not query the database.
 func Stats(eng *engine.Engine) []OutboxStats {
 	var stats []OutboxStats
-	for _, s := range eng.Outboxes().Stats() {
+	for _, s := range inside.Of(eng).Outboxes.Stats() {
 		stats = append(stats, OutboxStats{Outbox(s.Outbox), cursorOf(s.Low), s.Holding, s.Holders, s.GracePeriods, s.Subscriptions})
 	}
 	return stats

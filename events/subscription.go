@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/inside"
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 )
 
@@ -62,7 +63,7 @@ func Subscribe[E any](ctx context.Context, eng *engine.Engine, src Source[E], o 
 	case o.Buffer < 0 || o.Buffer > maxBuffer:
 		return nil, &engine.InputError{Field: "Options.Buffer", Reason: fmt.Sprintf("is %d: from 1 to %d", o.Buffer, maxBuffer)}
 	}
-	rows, err := eng.Outboxes().Subscribe(ctx, src.outbox, outbox.Options{
+	rows, err := inside.Of(eng).Outboxes.Subscribe(ctx, src.outbox, outbox.Options{
 		After: o.After.after(), Buffer: o.Buffer, Notices: o.Notices, Filter: src.filter,
 	})
 	if err != nil {
@@ -81,7 +82,7 @@ func subscribeError(ctx context.Context, name outbox.Name, err error) error {
 	}
 	op := ops[name]
 	if _, answered := errors.AsType[*pgconn.PgError](err); answered {
-		return engine.Classify(op, err)
+		return inside.Classify(op, err)
 	}
 	return fmt.Errorf("%s: %w: %w", op, engine.ErrUnavailable, err)
 }

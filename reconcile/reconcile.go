@@ -19,6 +19,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/inside"
 )
 
 // Config configures a [Reconciler]. The zero value of every field is its default.
@@ -124,10 +125,10 @@ func New(eng *engine.Engine, cfg Config) (*Reconciler, error) {
 	if eng == nil {
 		return nil, &engine.InputError{Field: "engine", Reason: "is nil"}
 	}
-	if eng.Tx() != nil {
+	if inside.Of(eng).Tx != nil {
 		return nil, &engine.InputError{Field: "engine", Reason: "is bound to a transaction, and a reconciler outlives it"}
 	}
-	cfg.Log = cmp.Or(cfg.Log, eng.Log())
+	cfg.Log = cmp.Or(cfg.Log, inside.Of(eng).Log)
 	return newReconciler(eng.Maintenance(), jobsOf(eng.Maintenance()), cfg)
 }
 

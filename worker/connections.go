@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/inside"
 )
 
 // A run has connections besides its engine's pool, so handlers that use up the pool cost time, not leases. They are opened
@@ -46,6 +47,8 @@ func (e onEngine) claimEach(ctx context.Context, claims []*laneClaim) {
 		}
 	}
 }
+
+func (e onEngine) log() *slog.Logger { return inside.Of(e.Engine).Log }
 
 func (e onEngine) connections() int { return int(e.Pool().Config().MaxConns) }
 

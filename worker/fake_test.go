@@ -117,7 +117,7 @@ func (f *fakeEngine) putMany(n int, kind string) {
 	}
 }
 
-func (f *fakeEngine) Log() *slog.Logger { return slog.New(slog.DiscardHandler) }
+func (f *fakeEngine) log() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func (f *fakeEngine) connections() int { return 100 }
 

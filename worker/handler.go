@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/inside"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
@@ -110,7 +111,7 @@ func (j Job[In]) Complete(ctx context.Context, tx pgx.Tx, out any) error {
 	}
 	result, err := j.encode(out)
 	if err != nil {
-		return engine.Classify(op, &engine.InputError{Field: "out", Reason: err.Error()})
+		return inside.Classify(op, &engine.InputError{Field: "out", Reason: err.Error()})
 	}
 	return j.eng.completeIn(ctx, tx, j.Lease, result)
 }

@@ -31,6 +31,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/inside"
 	"github.com/flowfabric/flowfabric-go/reconcile"
 )
 
@@ -64,7 +65,7 @@ type handledKinds struct {
 
 // operations is the part of an engine that this package uses.
 type operations interface {
-	Log() *slog.Logger
+	log() *slog.Logger
 	Prepare(ctx context.Context, roles ...engine.Role) error
 	Listen(ctx context.Context, wake func(id.LaneID)) error
 	ListenLost(ctx context.Context, instance id.WorkerInstanceID, lost func()) error
@@ -115,7 +116,7 @@ func New(eng *engine.Engine, cfg Config) (*Worker, error) {
 	if eng == nil {
 		return nil, &engine.InputError{Field: "engine", Reason: "is nil"}
 	}
-	if eng.Tx() != nil {
+	if inside.Of(eng).Tx != nil {
 		return nil, &engine.InputError{Field: "engine", Reason: "is bound to a transaction, and a worker outlives it"}
 	}
 	w, err := newWorker(onEngine{eng}, cfg)
@@ -148,7 +149,7 @@ func newWorker(eng operations, cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Log = cmp.Or(cfg.Log, eng.Log())
+	cfg.Log = cmp.Or(cfg.Log, eng.log())
 	return &Worker{
 		eng: eng, cfg: cfg, poolConnections: 1, kinds: handledKinds{handlers: make(map[string]handler)},
 	}, nil

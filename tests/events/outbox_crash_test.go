@@ -194,7 +194,7 @@ func TestOutboxWaitsForPreparedTransactions(t *testing.T) {
 	awaitHolding(t, f, outbox.Lease)
 	run("PREPARE TRANSACTION 'later'")
 	fixture.Await(t, "it to be seen as prepared", func() bool {
-		stats := f.Outboxes().Stats()
+		stats := fixture.Outboxes(f.Engine).Stats()
 		return len(stats) == 1 && slices.Equal(stats[0].Holders, []int32{0})
 	})
 	run("COMMIT PREPARED 'later'")
@@ -234,7 +234,7 @@ func TestOutboxRestartsAfterACrashOfOneProcess(t *testing.T) {
 	clock, asked := fixture.Start, false
 	var late pgx.Tx
 	var a, b int64
-	steps, err := keepingNoConnections(t, f).Outboxes().Stepper(t.Context(), outbox.Lease, func() time.Time { return clock }, func(statement string) error {
+	steps, err := fixture.Outboxes(keepingNoConnections(t, f)).Stepper(t.Context(), outbox.Lease, func() time.Time { return clock }, func(statement string) error {
 		asked = asked || statement == "writers"
 		if statement != "page" || !asked || late != nil { // it is the page behind the grace period
 			return nil

@@ -143,7 +143,7 @@ func TestOutboxLeavesNothingBehind(t *testing.T) {
 		if i%2 == 0 {
 			parent = ctx
 		}
-		s, err := eng.Outboxes().Subscribe(parent, names[i%4], outbox.Options{Buffer: 10})
+		s, err := fixture.Outboxes(eng).Subscribe(parent, names[i%4], outbox.Options{Buffer: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +160,7 @@ func TestOutboxLeavesNothingBehind(t *testing.T) {
 			t.Errorf("%d: got %v", i, err)
 		}
 	}
-	if got := eng.Outboxes().Stats(); len(got) != 0 {
+	if got := fixture.Outboxes(eng).Stats(); len(got) != 0 {
 		t.Errorf("%v run", got)
 	}
 	var left string
@@ -245,7 +245,7 @@ func TestOutboxReportsDeletionsAboveAPosition(t *testing.T) {
 			t.Errorf("got %v, want a gap after %d", err, position)
 		}
 	}
-	_, err := f.Outboxes().Subscribe(t.Context(), outbox.Lease, outbox.Options{After: &base, Buffer: 10})
+	_, err := fixture.Outboxes(f.Engine).Subscribe(t.Context(), outbox.Lease, outbox.Options{After: &base, Buffer: 10})
 	wantGap(err, base)
 	fixture.Commit(t, open) // after a gap a reader looks at the present state: nothing before the floor may come any more
 	wantGap(nextError(t, s), base)
@@ -319,7 +319,7 @@ func TestOutboxReportsAnotherHistory(t *testing.T) {
 		f.Exec(t, "SELECT setval(pg_get_serial_sequence('ff_lease_event', 'event_id'), 1)")
 		insertLeasesInto(t, f, 1)
 		ahead(t, nextError(t, s), last)
-		_, err := f.Outboxes().Subscribe(t.Context(), outbox.Lease, outbox.Options{After: &last, Buffer: 10})
+		_, err := fixture.Outboxes(f.Engine).Subscribe(t.Context(), outbox.Lease, outbox.Options{After: &last, Buffer: 10})
 		ahead(t, err, last)
 	})
 }

@@ -30,7 +30,7 @@ func follow(t *testing.T, f *fixture.Fixture, o outbox.Options) *outbox.Subscrip
 	if o.Buffer == 0 {
 		o.Buffer = 1024
 	}
-	s, err := f.Outboxes().Subscribe(t.Context(), outbox.Lease, o)
+	s, err := fixture.Outboxes(f.Engine).Subscribe(t.Context(), outbox.Lease, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestOutboxDeliversLateCommitsInIDOrder(t *testing.T) {
 			t.Errorf("handed %d, want %d and %d", got, a, b)
 		}
 	}
-	if got := fmt.Sprint(f.Outboxes().Stats()); got == "" {
+	if got := fmt.Sprint(fixture.Outboxes(f.Engine).Stats()); got == "" {
 		t.Error(got)
 	}
 }

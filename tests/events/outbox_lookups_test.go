@@ -36,7 +36,7 @@ func (l *lookedUp) emit(t *testing.T) (events []int64) {
 func (l *lookedUp) subscribe(t *testing.T, process *engine.Engine, o outbox.Options) *outbox.Subscription {
 	t.Helper()
 	o.Buffer = 1024
-	s, err := process.Outboxes().Subscribe(t.Context(), outbox.Lease, o)
+	s, err := fixture.Outboxes(process).Subscribe(t.Context(), outbox.Lease, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func wantLossless(t *testing.T, f *fixture.Fixture, eng *engine.Engine, writers,
 	defer stop()
 	var subscribed []*outbox.Subscription
 	for i := range read {
-		s, err := eng.Outboxes().Subscribe(t.Context(), outbox.Lease, outbox.Options{Buffer: 4 << i})
+		s, err := fixture.Outboxes(eng).Subscribe(t.Context(), outbox.Lease, outbox.Options{Buffer: 4 << i})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +150,7 @@ func wantLossless(t *testing.T, f *fixture.Fixture, eng *engine.Engine, writers,
 			t.Errorf("subscription %d was handed %d events, want %d: %s", i, len(got), len(want), difference(got, want))
 		}
 	}
-	t.Logf("%d events, %v", len(want), eng.Outboxes().Stats())
+	t.Logf("%d events, %v", len(want), fixture.Outboxes(eng).Stats())
 }
 
 // difference says where two lists begin to differ.

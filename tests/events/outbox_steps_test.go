@@ -98,7 +98,7 @@ func TestOutboxOrdersEveryInterleaving(t *testing.T) {
 			}
 		}()
 		clock, quiet := fixture.Start, true
-		steps, err := reader.Outboxes().Stepper(t.Context(), outbox.Lease, func() time.Time { return clock }, func(string) error {
+		steps, err := fixture.Outboxes(reader).Stepper(t.Context(), outbox.Lease, func() time.Time { return clock }, func(string) error {
 			if quiet {
 				return nil
 			}
@@ -177,7 +177,7 @@ func TestOutboxSeesAWriterThatStartsBetweenLooks(t *testing.T) {
 	clock, looks := fixture.Start, 0
 	var open pgx.Tx
 	var a int64
-	steps, err := f.Outboxes().Stepper(t.Context(), outbox.Lease, func() time.Time { return clock }, func(statement string) error {
+	steps, err := fixture.Outboxes(f.Engine).Stepper(t.Context(), outbox.Lease, func() time.Time { return clock }, func(statement string) error {
 		if statement == "state" || statement == "writers" {
 			if looks++; looks == 2 {
 				open = f.BeginTx(t)

@@ -52,7 +52,7 @@ func insertLeasesInto(t *testing.T, f *fixture.Fixture, n int) (last int64) {
 func followOf(t *testing.T, f *fixture.Fixture, name outbox.Name, o outbox.Options) *outbox.Subscription {
 	t.Helper()
 	o.Buffer = 1024
-	s, err := f.Outboxes().Subscribe(t.Context(), name, o)
+	s, err := fixture.Outboxes(f.Engine).Subscribe(t.Context(), name, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func wantWaiting(t *testing.T, f *fixture.Fixture) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond) //pace:allow it is to run out
 	defer cancel()
-	if _, err := f.Outboxes().Subscribe(ctx, outbox.Lease, outbox.Options{Buffer: 10}); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := fixture.Outboxes(f.Engine).Subscribe(ctx, outbox.Lease, outbox.Options{Buffer: 10}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want the context's error", err)
 	}
 }
@@ -105,7 +105,7 @@ func TestOutboxWaitsForOpenTransactionsAtSubscribe(t *testing.T) {
 	open := f.BeginTx(t)
 	a := insertLease(t, f, open)
 	wantWaiting(t, f)
-	if got := f.Outboxes().Stats(); len(got) != 0 {
+	if got := fixture.Outboxes(f.Engine).Stats(); len(got) != 0 {
 		t.Errorf("%v goes on for nobody", got)
 	}
 	type result struct {
@@ -113,10 +113,10 @@ func TestOutboxWaitsForOpenTransactionsAtSubscribe(t *testing.T) {
 		err error
 	}
 	subscribed := fixture.Async(t, func(ctx context.Context) result {
-		s, err := f.Outboxes().Subscribe(ctx, outbox.Lease, outbox.Options{Buffer: 10})
+		s, err := fixture.Outboxes(f.Engine).Subscribe(ctx, outbox.Lease, outbox.Options{Buffer: 10})
 		return result{s, err}
 	})
-	fixture.Await(t, "a tailer", func() bool { return len(f.Outboxes().Stats()) == 1 })
+	fixture.Await(t, "a tailer", func() bool { return len(fixture.Outboxes(f.Engine).Stats()) == 1 })
 	resumed := follow(t, f, outbox.Options{After: new(before - 2)}) // at once
 	fixture.Commit(t, open)
 	now := subscribed()
@@ -176,7 +176,7 @@ func TestOutboxSkipsARolledBackSavepoint(t *testing.T) {
 func awaitHolding(t *testing.T, f *fixture.Fixture, name outbox.Name) {
 	t.Helper()
 	fixture.Await(t, "a hold-back", func() bool {
-		return slices.ContainsFunc(f.Outboxes().Stats(), func(s outbox.Stats) bool {
+		return slices.ContainsFunc(fixture.Outboxes(f.Engine).Stats(), func(s outbox.Stats) bool {
 			return s.Outbox == name && !s.Holding.IsZero() && len(s.Holders) > 0
 		})
 	})
@@ -198,7 +198,7 @@ func TestOutboxWaitsForALongTransaction(t *testing.T) {
 	rollBack(t, rolled)
 	c := insertLeasesInto(t, f, 1)
 	want(t, leases, c)
-	for _, s := range f.Outboxes().Stats() {
+	for _, s := range fixture.Outboxes(f.Engine).Stats() {
 		if s.Outbox == outbox.Signal && s.Low >= a {
 			t.Errorf("%+v has passed %d, which is open", s, a)
 		}
@@ -223,7 +223,7 @@ func TestOutboxLogsALongWaitOnce(t *testing.T) {
 	fixture.Await(t, "a line", func() bool { return strings.Contains(log.String(), "["+pid+"]") })
 	fixture.Commit(t, long)
 	want(t, s, a, b)
-	fixture.Await(t, "the end of the hold-back", func() bool { return f.Outboxes().Stats()[0].Holding.IsZero() })
+	fixture.Await(t, "the end of the hold-back", func() bool { return fixture.Outboxes(f.Engine).Stats()[0].Holding.IsZero() })
 	if n := strings.Count(log.String(), "held back"); n != 1 {
 		t.Errorf("logged %d times:\n%s", n, log.String())
 	}

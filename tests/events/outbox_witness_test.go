@@ -28,7 +28,7 @@ func keepingNoConnections(t *testing.T, f *fixture.Fixture) *engine.Engine {
 func TestOutboxReadsOnAPoolThatKeepsNoConnections(t *testing.T) {
 	f := fixture.NewCloned(t)
 	clock := fixture.Start
-	steps, err := keepingNoConnections(t, f).Outboxes().Stepper(t.Context(), outbox.Lease, func() time.Time { return clock }, func(string) error { return nil })
+	steps, err := fixture.Outboxes(keepingNoConnections(t, f)).Stepper(t.Context(), outbox.Lease, func() time.Time { return clock }, func(string) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,14 +73,14 @@ func TestOutboxSubscribesOnAPoolThatKeepsNoConnections(t *testing.T) {
 	writer := f.BeginTx(t)
 	a := insertLease(t, f, writer)
 	eng := keepingNoConnections(t, f)
-	first, err := eng.Outboxes().Subscribe(t.Context(), outbox.Lease, outbox.Options{After: new(a - 1), Buffer: 10})
+	first, err := fixture.Outboxes(eng).Subscribe(t.Context(), outbox.Lease, outbox.Options{After: new(a - 1), Buffer: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer first.Close()
 	var second *outbox.Subscription
 	subscribed := fixture.Async(t, func(context.Context) (err error) {
-		second, err = eng.Outboxes().Subscribe(t.Context(), outbox.Lease, outbox.Options{Buffer: 10})
+		second, err = fixture.Outboxes(eng).Subscribe(t.Context(), outbox.Lease, outbox.Options{Buffer: 10})
 		return err
 	})
 	b := insertLeasesInto(t, f, 1)

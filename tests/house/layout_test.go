@@ -43,12 +43,13 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"internal/rights":   {},
 		"internal/notify":   {"internal/warn"},
 		"internal/pgtx":     {"db"},
+		"internal/inside":   {"internal/outbox"},
 		"internal/outbox":   {"db", "id", "internal/notify", "internal/pgtx", "internal/warn"},
-		"engine":            append([]string{"internal/document", "internal/notify", "internal/outbox", "internal/pgtx", "internal/rights", "internal/scan"}, core...),
+		"engine":            append([]string{"internal/document", "internal/inside", "internal/notify", "internal/outbox", "internal/pgtx", "internal/rights", "internal/scan"}, core...),
 		"internal/scan":     {"id"},
-		"events":            append([]string{"engine", "internal/backoff", "internal/outbox", "internal/pgtx", "internal/warn"}, core...),
-		"reconcile":         append([]string{"engine", "internal/backoff", "internal/warn"}, core...),
-		"worker":            append([]string{"engine", "internal/backoff", "internal/warn", "reconcile"}, core...), // runs one beside its handlers
+		"events":            append([]string{"engine", "internal/backoff", "internal/inside", "internal/outbox", "internal/pgtx", "internal/warn"}, core...),
+		"reconcile":         append([]string{"engine", "internal/backoff", "internal/inside", "internal/warn"}, core...),
+		"worker":            append([]string{"engine", "internal/backoff", "internal/inside", "internal/warn", "reconcile"}, core...), // runs one beside its handlers
 		"internal/backoff":  {},
 		"internal/hash":     {},
 		"internal/warn":     {},

@@ -1,0 +1,16 @@
+package engine
+
+import "github.com/flowfabric/flowfabric-go/internal/inside"
+
+func init() {
+	inside.Of = func(engine any) inside.Parts {
+		e := engine.(*Engine)
+		return inside.Parts{Outboxes: e.shared.outboxes, Tx: e.tx, Log: e.cfg.Log}
+	}
+	inside.Classify = func(op string, err error) error {
+		if err == nil {
+			return nil
+		}
+		return outcomeOf(op, err)
+	}
+}
