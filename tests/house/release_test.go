@@ -66,7 +66,6 @@ func TestReleasedModulesInstall(t *testing.T) {
 		"GOBIN=" + bin,
 		"GOWORK=off",
 		"GOTOOLCHAIN=local",
-		"CGO_ENABLED=0",
 	}
 
 	command(t, folder, env, "go", "install", modules.Path("cmd/ff")+"@"+version)

@@ -16,7 +16,7 @@ import (
 // of the rungs below. A new file gets its place here.
 var rungs = []struct{ name, files string }{
 	{"ground", "doc engine maintenance errors errors_types signals arrays batch check tx tx_callers notifications " +
-		"events flow_locks page"},
+		"inside flow_locks page"},
 	{"resolve", "flow_dependencies flow_passed_over settle_endings flow_eligibility"},
 	{"spec", "execution_spec execution_create_scope flow_spec claim_spec lease_types policy lanes"},
 	{"lease", "lease_fence lease_memory lease lease_timers"},

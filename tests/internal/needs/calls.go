@@ -9,8 +9,8 @@ var Calls = map[string][]string{
 	// NeedNothing are calls that send no statement to a table.
 	"": {
 		"Claimer.Halted", "Claimer.Wake",
-		"Engine.Flush", "Engine.Grants", "Engine.InTx", "Engine.Listen", "Engine.ListenLost", "Engine.Log", "Engine.Maintenance",
-		"Engine.NewClaimer", "Engine.NewExecutionID", "Engine.NodeID", "Engine.Operator", "Engine.Outboxes", "Engine.Pool", "Engine.Tx",
+		"Engine.Flush", "Engine.Grants", "Engine.InTx", "Engine.Listen", "Engine.ListenLost", "Engine.Maintenance",
+		"Engine.NewClaimer", "Engine.NewExecutionID", "Engine.NodeID", "Engine.Operator", "Engine.Pool",
 		"Engine.Wake", "Engine.WithPool", "Engine.WithTx",
 		"Maintenance.Delayed", "Maintenance.ListenForeign", "Maintenance.Undispatched", "Maintenance.Unneeded",
 		"events.Completions", "events.InstanceTags", "events.Leases", "events.OperatorCalls", "events.ParseCursor", "events.Signals", "events.Stats",
