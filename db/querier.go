@@ -1088,6 +1088,12 @@ type Querier interface {
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
 	// Locks: none.
 	ListUnended(ctx context.Context, db DBTX, arg ListUnendedParams) ([]id.ExecutionUUID, error)
+	// ListUnlisted lists those of the given executions that are blocked and not locked elsewhere, with their present
+	// state. Returns how many it listed.
+	//
+	// Used by: engine.RepairQueue.
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue held, by the execution's row.
+	ListUnlisted(ctx context.Context, db DBTX, arg ListUnlistedParams) (int64, error)
 	// ListUnsoundGroups returns the groups in which ended executions cannot simply be counted. Either the group has no
 	// row, or another program has replayed an execution that leads to it, may have counted its earlier end, and marked no
 	// edge.
@@ -1317,6 +1323,12 @@ type Querier interface {
 	// Used by: engine.PruneCreationKeys.
 	// Locks: keys skips (FOR UPDATE, then the DELETE). Spans partitions.
 	PruneCreationKeys(ctx context.Context, db DBTX, arg PruneCreationKeysParams) (int64, error)
+	// QueueUnqueued inserts the queue entries of those of the given executions that are claimable and not locked
+	// elsewhere, and returns the lanes that have work now, one per entry. No row: no entry was missing.
+	//
+	// Used by: engine.RepairQueue.
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue held, by the execution's row.
+	QueueUnqueued(ctx context.Context, db DBTX, arg QueueUnqueuedParams) ([]string, error)
 	// ReadCompletionEvents returns the completion events from from_event_id to to_event_id, oldest first and at most
 	// page_size, each with the floor in the same snapshot: the greatest event id that was ever deleted. A single row with
 	// found = false: there are none.
@@ -1489,21 +1501,6 @@ type Querier interface {
 	// Used by: engine.ReplayExecution.
 	// Locks: L3 held.
 	ReopenInboundEdges(ctx context.Context, db DBTX, arg ReopenInboundEdgesParams) error
-	// RepairQueue repairs the waiting lists of the first page_size executions after after_execution_id, in the order of
-	// the primary key. It inserts missing queue entries of claimable executions, lists blocked executions that are not
-	// listed, and sets a lease timer for leases that ran out more than a minute ago.
-	//
-	// It returns the last execution of the page and those that need attention: queued ones, with the lane that has work
-	// now; listed ones; leaseless ones, active while their current attempt has no lease that could run out; ungranted
-	// ones, granted without a usable claim grant; overdue ones, ended and past their retention; and those that another
-	// program left half-done. For these left_as is foreign (a state, an instant or an attachment in its form), mispointed
-	// (the pointer is not at the attempt that goes on), half-ended (with a lease, or without an event) or mistold (ended
-	// under another public state). No row: nothing follows.
-	//
-	// Used by: engine.RepairQueue.
-	// Locks: L1 skips (execution rows without a queue entry, or not listed as blocked, FOR NO KEY UPDATE); queue held, by the execution's
-	// row; timers new. Spans partitions.
-	RepairQueue(ctx context.Context, db DBTX, arg RepairQueueParams) ([]RepairQueueRow, error)
 	// ReplayExecution sets an ended execution that the caller has locked back to run again, before its dependencies,
 	// before the gate of its budget or quota, or claimable. It clears the results of the last run and keeps the input and
 	// the history. If the caller asks for it, the attempt at the given index begins again under a raised epoch. Appends
@@ -1629,6 +1626,18 @@ type Querier interface {
 	// Used by: engine.ExpireDeadlines.
 	// Locks: none. Spans partitions.
 	ScanOverdue(ctx context.Context, db DBTX, arg ScanOverdueParams) ([]ScanOverdueRow, error)
+	// ScanRepairs examines the first page_size executions after after_execution_id, in the order of the primary key. It
+	// returns the last one, and those that need a repair. unqueued: claimable without a queue entry. unlisted: blocked, but
+	// not listed with the present state. untimed: a lease ran out more than a minute ago, so no timer lists it any more.
+	// leaseless: active, but the current attempt has no lease that could run out. ungranted: granted, but without a usable
+	// claim grant. overdue: ended and past its retention. left_as: another program left it half-done, as foreign (a state,
+	// an instant or an attachment in its form), mispointed (the pointer is not at the attempt that goes on), half-ended
+	// (with a lease, or without an event) or mistold (ended under another public state). No row: nothing follows.
+	//
+	// Used by: engine.RepairQueue.
+	// Locks: none. Spans partitions.
+	// Looked up one by one, all of them: a plan made while a table was empty would read it whole.
+	ScanRepairs(ctx context.Context, db DBTX, arg ScanRepairsParams) ([]ScanRepairsRow, error)
 	// ScanSiblingCancels finds decided groups with upstreams to cancel, oldest first, after a position.
 	//
 	// Used by: engine.CancelSiblings.
@@ -1879,6 +1888,12 @@ type Querier interface {
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 	// execution_id).
 	TakeUpstreams(ctx context.Context, db DBTX, arg TakeUpstreamsParams) ([]TakeUpstreamsRow, error)
+	// TimeUntimed sets one lease timer for all leases of the given executions that ran out more than a minute ago.
+	//
+	// Used by: engine.RepairQueue.
+	// Locks: timers new.
+	// Looked up one by one: a plan made before there were any attempts would read all of them.
+	TimeUntimed(ctx context.Context, db DBTX, arg TimeUntimedParams) error
 	// TouchFlow writes the row of a flow whose member is replayed, so that a transaction with an older snapshot fails at the
 	// flow's lock instead of overlooking the member.
 	//

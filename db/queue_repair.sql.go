@@ -62,7 +62,134 @@ func (q *Queries) ListLeased(ctx context.Context, db DBTX, arg ListLeasedParams)
 	return items, nil
 }
 
-const repairQueue = `-- name: RepairQueue :many
+const listUnlisted = `-- name: ListUnlisted :execrows
+WITH input AS (
+    SELECT
+        unnest($2::smallint[]) AS partition_key,
+        unnest($3::uuid[]) AS execution_id
+    LIMIT cardinality($3::uuid[])
+)
+INSERT INTO ffx_blocked AS b (
+    partition_key, execution_id, lane_id, eligibility_state, required_capabilities, blocked_at_ms
+)
+SELECT
+    e.partition_key,
+    e.execution_id,
+    e.lane_id,
+    e.eligibility_state,
+    e.required_capabilities,
+    coalesce(e.ffx_last_mutation_at_ms, ffx_now_ms($1))
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.lane_id,
+        t.eligibility_state,
+        t.required_capabilities,
+        t.ffx_last_mutation_at_ms
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.lifecycle_phase = 'runnable'
+        AND t.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS e
+ON CONFLICT (partition_key, execution_id) DO UPDATE SET
+    lane_id = excluded.lane_id,
+    eligibility_state = excluded.eligibility_state,
+    required_capabilities = excluded.required_capabilities
+`
+
+type ListUnlistedParams struct {
+	NowMs         *int64
+	PartitionKeys []int16
+	ExecutionIDs  []pgtype.UUID
+}
+
+// ListUnlisted lists those of the given executions that are blocked and not locked elsewhere, with their present
+// state. Returns how many it listed.
+//
+// Used by: engine.RepairQueue.
+// Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue held, by the execution's row.
+func (q *Queries) ListUnlisted(ctx context.Context, db DBTX, arg ListUnlistedParams) (int64, error) {
+	result, err := db.Exec(ctx, listUnlisted, arg.NowMs, arg.PartitionKeys, arg.ExecutionIDs)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const queueUnqueued = `-- name: QueueUnqueued :many
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id
+    LIMIT cardinality($2::uuid[])
+)
+INSERT INTO ffx_ready AS r (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
+SELECT
+    e.lane_id,
+    - e.priority::bigint,
+    e.created_at_ms,
+    e.execution_id,
+    e.partition_key,
+    e.required_capabilities,
+    e.kind
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.lane_id,
+        t.priority,
+        t.created_at_ms,
+        t.required_capabilities,
+        coalesce(t.raw_fields ->> 'execution_kind', '') AS kind
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.lifecycle_phase = 'runnable'
+        AND t.eligibility_state = 'eligible_now'
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS e
+ON CONFLICT (lane_id, rank, created_at_ms, execution_id, partition_key) DO NOTHING
+RETURNING r.lane_id
+`
+
+type QueueUnqueuedParams struct {
+	PartitionKeys []int16
+	ExecutionIDs  []pgtype.UUID
+}
+
+// QueueUnqueued inserts the queue entries of those of the given executions that are claimable and not locked
+// elsewhere, and returns the lanes that have work now, one per entry. No row: no entry was missing.
+//
+// Used by: engine.RepairQueue.
+// Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue held, by the execution's row.
+func (q *Queries) QueueUnqueued(ctx context.Context, db DBTX, arg QueueUnqueuedParams) ([]string, error) {
+	rows, err := db.Query(ctx, queueUnqueued, arg.PartitionKeys, arg.ExecutionIDs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var lane_id string
+		if err := rows.Scan(&lane_id); err != nil {
+			return nil, err
+		}
+		items = append(items, lane_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const scanRepairs = `-- name: ScanRepairs :many
 WITH page AS MATERIALIZED (
     -- The executions of this page of the sweep.
     SELECT
@@ -177,163 +304,6 @@ WITH page AS MATERIALIZED (
         e.partition_key,
         e.execution_id
     LIMIT $5::integer
-),
-unqueued AS MATERIALIZED (
-    -- The claimable ones without a queue entry.
-    SELECT
-        p.partition_key,
-        p.execution_id
-    FROM page AS p
-    WHERE
-        p.claimable
-        AND NOT EXISTS (
-            SELECT
-            FROM ffx_ready AS r
-            WHERE
-                r.lane_id = p.lane_id
-                AND r.rank = - p.priority::bigint
-                AND r.created_at_ms = p.created_at_ms
-                AND r.execution_id = p.execution_id
-                AND r.partition_key = p.partition_key
-        )
-),
-missing AS (
-    -- Those of them that are claimable under their lock.
-    SELECT
-        e.partition_key,
-        e.execution_id,
-        e.lane_id,
-        e.priority,
-        e.created_at_ms,
-        e.required_capabilities,
-        e.kind
-    FROM unqueued AS u
-    CROSS JOIN LATERAL (
-        SELECT
-            t.partition_key,
-            t.execution_id,
-            t.lane_id,
-            t.priority,
-            t.created_at_ms,
-            t.required_capabilities,
-            coalesce(t.raw_fields ->> 'execution_kind', '') AS kind
-        FROM ff_exec_core AS t
-        WHERE
-            t.partition_key = u.partition_key
-            AND t.execution_id = u.execution_id
-            AND t.lifecycle_phase = 'runnable'
-            AND t.eligibility_state = 'eligible_now'
-        FOR NO KEY UPDATE SKIP LOCKED
-    ) AS e
-),
-repaired AS (
-    -- Their entries, written.
-    INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
-    SELECT
-        m.lane_id,
-        - m.priority::bigint,
-        m.created_at_ms,
-        m.execution_id,
-        m.partition_key,
-        m.required_capabilities,
-        m.kind
-    FROM missing AS m
-    ON CONFLICT (lane_id, rank, created_at_ms, execution_id, partition_key) DO NOTHING
-    RETURNING
-        lane_id,
-        partition_key,
-        execution_id
-),
-unlisted AS MATERIALIZED (
-    -- The blocked executions that are not listed, or not with their present state.
-    SELECT
-        p.partition_key,
-        p.execution_id
-    FROM page AS p
-    -- Looked up one by one: a plan made while nothing was blocked would read the whole list.
-    LEFT JOIN LATERAL (
-        SELECT
-            t.lane_id,
-            t.eligibility_state,
-            t.required_capabilities
-        FROM ffx_blocked AS t
-        WHERE
-            p.blocked
-            AND t.partition_key = p.partition_key
-            AND t.execution_id = p.execution_id
-        LIMIT 1
-    ) AS b ON true
-    WHERE
-        p.blocked
-        AND (
-            b.lane_id = p.lane_id
-            AND b.eligibility_state = p.eligibility_state
-            AND b.required_capabilities = p.required_capabilities
-        ) IS NOT TRUE
-),
-listed AS (
-    -- These, listed, if they are blocked under their lock.
-    INSERT INTO ffx_blocked AS b (
-        partition_key, execution_id, lane_id, eligibility_state, required_capabilities, blocked_at_ms
-    )
-    SELECT
-        e.partition_key,
-        e.execution_id,
-        e.lane_id,
-        e.eligibility_state,
-        e.required_capabilities,
-        coalesce(e.ffx_last_mutation_at_ms, ffx_now_ms($1))
-    FROM unlisted AS u
-    CROSS JOIN LATERAL (
-        SELECT
-            t.partition_key,
-            t.execution_id,
-            t.lane_id,
-            t.eligibility_state,
-            t.required_capabilities,
-            t.ffx_last_mutation_at_ms
-        FROM ff_exec_core AS t
-        WHERE
-            t.partition_key = u.partition_key
-            AND t.execution_id = u.execution_id
-            AND t.lifecycle_phase = 'runnable'
-            AND t.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')
-        FOR NO KEY UPDATE SKIP LOCKED
-    ) AS e
-    ON CONFLICT (partition_key, execution_id) DO UPDATE SET
-        lane_id = excluded.lane_id,
-        eligibility_state = excluded.eligibility_state,
-        required_capabilities = excluded.required_capabilities
-    RETURNING
-        partition_key,
-        execution_id
-),
-timed AS (
-    -- A lease timer for leases overdue for so long that no timer can still list them.
-    INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
-    SELECT
-        min(a.lease_expires_at_ms),
-        gen_random_uuid(),
-        array_agg(a.partition_key),
-        array_agg(a.execution_id),
-        array_agg(a.attempt_index)
-    FROM page AS p
-    -- Looked up one by one: a plan made before there were any attempts would read all of them.
-    CROSS JOIN LATERAL (
-        SELECT
-            t.partition_key,
-            t.execution_id,
-            t.attempt_index,
-            t.lease_expires_at_ms
-        FROM ff_attempt AS t
-        WHERE
-            t.partition_key = p.partition_key
-            AND t.execution_id = p.execution_id
-            AND t.lease_expires_at_ms <= ffx_now_ms($1) - 60000
-        OFFSET 0
-    ) AS a
-    WHERE p.active
-    HAVING count(*) > 0
 )
 SELECT
     p.partition_key,
@@ -341,39 +311,75 @@ SELECT
     p.flow_id,
     p.quota_policy_id::text AS quota_policy_id,
     coalesce(p.left_as, '')::text AS left_as,
-    coalesce(r.lane_id, '')::text AS repaired_lane,
-    (l.execution_id IS NOT NULL)::boolean AS listed,
+    (p.claimable AND r.lane_id IS NULL)::boolean AS unqueued,
+    (p.blocked AND b.present IS NOT TRUE)::boolean AS unlisted,
+    (t.lease_expires_at_ms IS NOT NULL)::boolean AS untimed,
     (p.active AND a.lease_expires_at_ms IS NULL)::boolean AS leaseless,
     (p.granted AND g.expires_at_ms IS NULL)::boolean AS ungranted,
     p.overdue::boolean AS overdue
 FROM page AS p
-LEFT JOIN repaired AS r ON r.partition_key = p.partition_key AND r.execution_id = p.execution_id
-LEFT JOIN listed AS l ON l.partition_key = p.partition_key AND l.execution_id = p.execution_id
 LEFT JOIN LATERAL (
-    SELECT t.lease_expires_at_ms
-    FROM ff_attempt AS t
+    SELECT q.lane_id
+    FROM ffx_ready AS q
+    WHERE
+        p.claimable
+        AND q.lane_id = p.lane_id
+        AND q.rank = - p.priority::bigint
+        AND q.created_at_ms = p.created_at_ms
+        AND q.execution_id = p.execution_id
+        AND q.partition_key = p.partition_key
+    LIMIT 1
+) AS r ON true
+LEFT JOIN LATERAL (
+    SELECT
+        (
+            l.lane_id = p.lane_id
+            AND l.eligibility_state = p.eligibility_state
+            AND l.required_capabilities = p.required_capabilities
+        ) AS present
+    FROM ffx_blocked AS l
+    WHERE
+        p.blocked
+        AND l.partition_key = p.partition_key
+        AND l.execution_id = p.execution_id
+    LIMIT 1
+) AS b ON true
+LEFT JOIN LATERAL (
+    SELECT x.lease_expires_at_ms
+    FROM ff_attempt AS x
     WHERE
         p.active
-        AND t.partition_key = p.partition_key
-        AND t.execution_id = p.execution_id
-        AND t.attempt_index <= p.attempt_index
-    ORDER BY t.attempt_index DESC
+        AND x.partition_key = p.partition_key
+        AND x.execution_id = p.execution_id
+        AND x.lease_expires_at_ms <= ffx_now_ms($1) - 60000
+    LIMIT 1
+) AS t ON true
+LEFT JOIN LATERAL (
+    SELECT x.lease_expires_at_ms
+    FROM ff_attempt AS x
+    WHERE
+        p.active
+        AND x.partition_key = p.partition_key
+        AND x.execution_id = p.execution_id
+        AND x.attempt_index <= p.attempt_index
+    ORDER BY x.attempt_index DESC
     LIMIT 1
 ) AS a ON true
 LEFT JOIN LATERAL (
-    SELECT t.expires_at_ms
-    FROM ff_claim_grant AS t
+    SELECT x.expires_at_ms
+    FROM ff_claim_grant AS x
     WHERE
         p.granted
-        AND t.partition_key = p.partition_key
-        AND t.execution_id = p.execution_id
-        AND t.kind = 'claim'
-        AND (t.expires_at_ms > ffx_now_ms($1)) IS TRUE
+        AND x.partition_key = p.partition_key
+        AND x.execution_id = p.execution_id
+        AND x.kind = 'claim'
+        AND (x.expires_at_ms > ffx_now_ms($1)) IS TRUE
     LIMIT 1
 ) AS g ON true
 WHERE
-    r.lane_id IS NOT NULL
-    OR l.execution_id IS NOT NULL
+    (p.claimable AND r.lane_id IS NULL)
+    OR (p.blocked AND b.present IS NOT TRUE)
+    OR t.lease_expires_at_ms IS NOT NULL
     OR p.left_as IS NOT NULL
     OR (p.active AND a.lease_expires_at_ms IS NULL)
     OR (p.granted AND g.expires_at_ms IS NULL)
@@ -393,7 +399,7 @@ ORDER BY
     p.execution_id
 `
 
-type RepairQueueParams struct {
+type ScanRepairsParams struct {
 	NowMs             *int64
 	DefaultMs         int64
 	AfterPartitionKey int16
@@ -401,35 +407,33 @@ type RepairQueueParams struct {
 	PageSize          int32
 }
 
-type RepairQueueRow struct {
+type ScanRepairsRow struct {
 	PartitionKey  int16
 	ExecutionID   pgtype.UUID
 	FlowID        pgtype.UUID
 	QuotaPolicyID string
 	LeftAs        string
-	RepairedLane  string
-	Listed        bool
+	Unqueued      bool
+	Unlisted      bool
+	Untimed       bool
 	Leaseless     bool
 	Ungranted     bool
 	Overdue       bool
 }
 
-// RepairQueue repairs the waiting lists of the first page_size executions after after_execution_id, in the order of
-// the primary key. It inserts missing queue entries of claimable executions, lists blocked executions that are not
-// listed, and sets a lease timer for leases that ran out more than a minute ago.
-//
-// It returns the last execution of the page and those that need attention: queued ones, with the lane that has work
-// now; listed ones; leaseless ones, active while their current attempt has no lease that could run out; ungranted
-// ones, granted without a usable claim grant; overdue ones, ended and past their retention; and those that another
-// program left half-done. For these left_as is foreign (a state, an instant or an attachment in its form), mispointed
-// (the pointer is not at the attempt that goes on), half-ended (with a lease, or without an event) or mistold (ended
-// under another public state). No row: nothing follows.
+// ScanRepairs examines the first page_size executions after after_execution_id, in the order of the primary key. It
+// returns the last one, and those that need a repair. unqueued: claimable without a queue entry. unlisted: blocked, but
+// not listed with the present state. untimed: a lease ran out more than a minute ago, so no timer lists it any more.
+// leaseless: active, but the current attempt has no lease that could run out. ungranted: granted, but without a usable
+// claim grant. overdue: ended and past its retention. left_as: another program left it half-done, as foreign (a state,
+// an instant or an attachment in its form), mispointed (the pointer is not at the attempt that goes on), half-ended
+// (with a lease, or without an event) or mistold (ended under another public state). No row: nothing follows.
 //
 // Used by: engine.RepairQueue.
-// Locks: L1 skips (execution rows without a queue entry, or not listed as blocked, FOR NO KEY UPDATE); queue held, by the execution's
-// row; timers new. Spans partitions.
-func (q *Queries) RepairQueue(ctx context.Context, db DBTX, arg RepairQueueParams) ([]RepairQueueRow, error) {
-	rows, err := db.Query(ctx, repairQueue,
+// Locks: none. Spans partitions.
+// Looked up one by one, all of them: a plan made while a table was empty would read it whole.
+func (q *Queries) ScanRepairs(ctx context.Context, db DBTX, arg ScanRepairsParams) ([]ScanRepairsRow, error) {
+	rows, err := db.Query(ctx, scanRepairs,
 		arg.NowMs,
 		arg.DefaultMs,
 		arg.AfterPartitionKey,
@@ -440,17 +444,18 @@ func (q *Queries) RepairQueue(ctx context.Context, db DBTX, arg RepairQueueParam
 		return nil, err
 	}
 	defer rows.Close()
-	var items []RepairQueueRow
+	var items []ScanRepairsRow
 	for rows.Next() {
-		var i RepairQueueRow
+		var i ScanRepairsRow
 		if err := rows.Scan(
 			&i.PartitionKey,
 			&i.ExecutionID,
 			&i.FlowID,
 			&i.QuotaPolicyID,
 			&i.LeftAs,
-			&i.RepairedLane,
-			&i.Listed,
+			&i.Unqueued,
+			&i.Unlisted,
+			&i.Untimed,
 			&i.Leaseless,
 			&i.Ungranted,
 			&i.Overdue,
@@ -695,4 +700,51 @@ func (q *Queries) TakeLeaseless(ctx context.Context, db DBTX, arg TakeLeaselessP
 		return nil, err
 	}
 	return items, nil
+}
+
+const timeUntimed = `-- name: TimeUntimed :exec
+WITH input AS (
+    SELECT
+        unnest($2::smallint[]) AS partition_key,
+        unnest($3::uuid[]) AS execution_id
+    LIMIT cardinality($3::uuid[])
+)
+INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
+SELECT
+    min(a.lease_expires_at_ms),
+    gen_random_uuid(),
+    array_agg(a.partition_key),
+    array_agg(a.execution_id),
+    array_agg(a.attempt_index)
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.attempt_index,
+        t.lease_expires_at_ms
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.lease_expires_at_ms <= ffx_now_ms($1) - 60000
+    OFFSET 0
+) AS a
+HAVING count(*) > 0
+`
+
+type TimeUntimedParams struct {
+	NowMs         *int64
+	PartitionKeys []int16
+	ExecutionIDs  []pgtype.UUID
+}
+
+// TimeUntimed sets one lease timer for all leases of the given executions that ran out more than a minute ago.
+//
+// Used by: engine.RepairQueue.
+// Locks: timers new.
+// Looked up one by one: a plan made before there were any attempts would read all of them.
+func (q *Queries) TimeUntimed(ctx context.Context, db DBTX, arg TimeUntimedParams) error {
+	_, err := db.Exec(ctx, timeUntimed, arg.NowMs, arg.PartitionKeys, arg.ExecutionIDs)
+	return err
 }

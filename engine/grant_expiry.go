@@ -91,7 +91,7 @@ func (e *Engine) writeExpiredGrants(ctx context.Context, tx *txn, executions exe
 }
 
 // ungranted returns the executions of a page that wait for a grant's use but have no grant.
-func ungranted(rows []db.RepairQueueRow) []candidate {
+func ungranted(rows []db.ScanRepairsRow) []candidate {
 	var due []candidate
 	for _, row := range rows {
 		if row.Ungranted {

@@ -40,7 +40,7 @@ func (p *repairPosition) move(from, to id.ExecutionID) {
 // missed.
 //
 // Errors: [ErrInvalidInput]; [ErrBusy] as [Maintenance.PromoteDelayed]. Transaction: one statement, another at the end,
-// and further ones for changes; locks the changed executions, and exclusively the flows of members without a lease, and
+// and one or more for each kind of repair; locks the changed executions, and exclusively the flows of members without a lease, and
 // skips locked ones until the next round. Emits lease and completion events. Safe to repeat and to run in any number of
 // processes.
 func (m Maintenance) RepairQueue(ctx context.Context, batch int) (int, error) {
@@ -57,78 +57,110 @@ func (m Maintenance) RepairQueue(ctx context.Context, batch int) (int, error) {
 // repairQueue repairs the executions after a position and returns the next position: the zero id restarts.
 func (e *Engine) repairQueue(ctx context.Context, after id.ExecutionID, n int) (next id.ExecutionID, repaired int, err error) {
 	const op = "repair queue"
-	params := db.RepairQueueParams{AfterPartitionKey: -1, AfterExecutionID: pgUUID(id.ExecutionUUID{}), PageSize: int32(n), NowMs: e.nowMs()}
+	params := db.ScanRepairsParams{AfterPartitionKey: -1, AfterExecutionID: pgUUID(id.ExecutionUUID{}), PageSize: int32(n), NowMs: e.nowMs()}
 	params.DefaultMs = retentionMs(e.cfg.Retention)
 	if !after.IsZero() {
 		params.AfterPartitionKey, params.AfterExecutionID = after.Partition(), pgUUID(after.UUID())
 	}
-	rows, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, due *notifications) ([]db.RepairQueueRow, error) {
-		rows, err := e.q.RepairQueue(ctx, conn, params)
-		repaired = 0
-		for _, row := range rows {
-			if row.RepairedLane != "" {
-				due.lane(row.RepairedLane)
-			}
-			if row.RepairedLane != "" || row.Listed {
-				repaired++
-			}
-		}
-		return rows, err
+	rows, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) ([]db.ScanRepairsRow, error) {
+		return e.q.ScanRepairs(ctx, conn, params)
 	})
 	if err != nil {
 		return after, 0, err
 	}
-	if len(rows) > 0 {
-		last := rows[len(rows)-1]
-		returned, err := e.newPass(op, e.returnLeaseless).work(ctx, leaseless(rows), n)
-		repaired += returned
-		if err != nil {
-			return after, repaired, err
+	if len(rows) == 0 {
+		swept, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (int64, error) {
+			return e.q.SweepQueue(ctx, conn, db.SweepQueueParams{MaxItems: int32(n), NowMs: e.nowMs()})
+		})
+		if err != nil || int(swept) >= n {
+			return after, int(swept), err
 		}
-		returned, err = e.newPass(op, e.expireGrants).work(ctx, ungranted(rows), n)
-		repaired += returned
-		if err != nil {
-			return after, repaired, err
-		}
-		deleted, err := e.retainOverdue(ctx, op, rows)
-		repaired += deleted
-		if err != nil {
-			return after, repaired, err
-		}
-		for _, of := range []struct {
-			left string
-			act  func(context.Context, *txn, *flowSet, []candidate, int) (int, error)
-		}{
-			{"foreign", e.adoptFound},
-			{"mispointed", e.repoint},
-			{"half-ended", e.healEnded},
-			{"mistold", e.retellEnded},
-		} {
-			mended, err := e.newPass(op, of.act).work(ctx, e.leftAs(rows, of.left), n)
-			repaired += mended
-			if err != nil {
-				return after, repaired, err
-			}
-		}
-		return id.ExecutionIDFromRow(last.PartitionKey, last.ExecutionID.Bytes), repaired, nil
+		return id.ExecutionID{}, int(swept), nil
 	}
-	swept, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (int64, error) {
-		return e.q.SweepQueue(ctx, conn, db.SweepQueueParams{MaxItems: int32(n), NowMs: e.nowMs()})
+	pass := func(act func(context.Context, *txn, *flowSet, []candidate, int) (int, error), due []candidate) (int, error) {
+		return e.newPass(op, act).work(ctx, due, n)
+	}
+	for _, repair := range []func() (int, error){
+		func() (int, error) { return e.queueUnqueued(ctx, op, rows) },
+		func() (int, error) { return e.listUnlisted(ctx, op, rows) },
+		func() (int, error) { return 0, e.timeUntimed(ctx, op, rows) },
+		func() (int, error) { return pass(e.returnLeaseless, leaseless(rows)) },
+		func() (int, error) { return pass(e.expireGrants, ungranted(rows)) },
+		func() (int, error) { return e.retainOverdue(ctx, op, rows) },
+		func() (int, error) { return pass(e.adoptFound, e.leftAs(rows, "foreign")) },
+		func() (int, error) { return pass(e.repoint, e.leftAs(rows, "mispointed")) },
+		func() (int, error) { return pass(e.healEnded, e.leftAs(rows, "half-ended")) },
+		func() (int, error) { return pass(e.retellEnded, e.leftAs(rows, "mistold")) },
+	} {
+		n, err := repair()
+		repaired += n
+		if err != nil {
+			return after, repaired, err
+		}
+	}
+	last := rows[len(rows)-1]
+	return id.ExecutionIDFromRow(last.PartitionKey, last.ExecutionID.Bytes), repaired, nil
+}
+
+// needing returns the executions that need a repair.
+func needing(rows []db.ScanRepairsRow, repair func(*db.ScanRepairsRow) bool) executionArrays {
+	var executions executionArrays
+	for i := range rows {
+		if repair(&rows[i]) {
+			executions.addUUID(rows[i].PartitionKey, rows[i].ExecutionID)
+		}
+	}
+	return executions
+}
+
+// queueUnqueued inserts missing queue entries, and returns how many.
+func (e *Engine) queueUnqueued(ctx context.Context, op string, rows []db.ScanRepairsRow) (int, error) {
+	unqueued := needing(rows, func(row *db.ScanRepairsRow) bool { return row.Unqueued })
+	if unqueued.empty() {
+		return 0, nil
+	}
+	return inStatement(ctx, e.impatient(), op, func(conn db.DBTX, due *notifications) (int, error) {
+		lanes, err := e.q.QueueUnqueued(ctx, conn, db.QueueUnqueuedParams{
+			PartitionKeys: unqueued.partitions, ExecutionIDs: unqueued.executions,
+		})
+		for _, lane := range lanes {
+			due.lane(lane)
+		}
+		return len(lanes), err
 	})
-	if err != nil || int(swept) >= n {
-		return after, int(swept), err
+}
+
+// listUnlisted lists blocked executions that are not listed with their present state, and returns how many.
+func (e *Engine) listUnlisted(ctx context.Context, op string, rows []db.ScanRepairsRow) (int, error) {
+	unlisted := needing(rows, func(row *db.ScanRepairsRow) bool { return row.Unlisted })
+	if unlisted.empty() {
+		return 0, nil
 	}
-	return id.ExecutionID{}, int(swept), nil
+	return inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (int, error) {
+		listed, err := e.q.ListUnlisted(ctx, conn, db.ListUnlistedParams{
+			PartitionKeys: unlisted.partitions, ExecutionIDs: unlisted.executions, NowMs: e.nowMs(),
+		})
+		return int(listed), err
+	})
+}
+
+// timeUntimed sets a timer for leases that ran out without one, so that [Maintenance.ExpireLeases] finds them.
+func (e *Engine) timeUntimed(ctx context.Context, op string, rows []db.ScanRepairsRow) error {
+	untimed := needing(rows, func(row *db.ScanRepairsRow) bool { return row.Untimed })
+	if untimed.empty() {
+		return nil
+	}
+	_, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (struct{}, error) {
+		return struct{}{}, e.q.TimeUntimed(ctx, conn, db.TimeUntimedParams{
+			PartitionKeys: untimed.partitions, ExecutionIDs: untimed.executions, NowMs: e.nowMs(),
+		})
+	})
+	return err
 }
 
 // retainOverdue deletes executions that retention missed, and returns how many.
-func (e *Engine) retainOverdue(ctx context.Context, op string, rows []db.RepairQueueRow) (int, error) {
-	var overdue executionArrays
-	for _, row := range rows {
-		if row.Overdue {
-			overdue.add(row.PartitionKey, row.ExecutionID.Bytes)
-		}
-	}
+func (e *Engine) retainOverdue(ctx context.Context, op string, rows []db.ScanRepairsRow) (int, error) {
+	overdue := needing(rows, func(row *db.ScanRepairsRow) bool { return row.Overdue })
 	if overdue.empty() {
 		return 0, nil
 	}
@@ -140,7 +172,7 @@ func (e *Engine) retainOverdue(ctx context.Context, op string, rows []db.RepairQ
 }
 
 // leftAs returns the executions that another program left in the given way.
-func (e *Engine) leftAs(rows []db.RepairQueueRow, left string) []candidate {
+func (e *Engine) leftAs(rows []db.ScanRepairsRow, left string) []candidate {
 	var due []candidate
 	for i := range rows {
 		if row := &rows[i]; row.LeftAs == left {
@@ -152,7 +184,7 @@ func (e *Engine) leftAs(rows []db.RepairQueueRow, left string) []candidate {
 	return due
 }
 
-func leaseless(rows []db.RepairQueueRow) []candidate {
+func leaseless(rows []db.ScanRepairsRow) []candidate {
 	var due []candidate
 	for _, row := range rows {
 		if row.Leaseless {

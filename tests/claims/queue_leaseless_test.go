@@ -164,7 +164,7 @@ func TestLeaselessSweepDecidesUnderLocks(t *testing.T) {
 			f := fixture.NewCloned(t)
 			x := f.Start(t).ID
 			f.SetAttempt(t, x, 0, "lease_expires_at_ms = NULL")
-			held, release := f.Holding(t, "RepairQueue")
+			held, release := f.Holding(t, "ScanRepairs")
 			wait := fixture.Async(t, func(ctx context.Context) error {
 				n, err := held.Maintenance().RepairQueue(ctx, 10)
 				if n != 0 {

@@ -296,7 +296,7 @@ func TestRepairQueueBesideAnUncommittedWrite(t *testing.T) {
 func afterItsSnapshot(t *testing.T, f *fixture.Fixture, name string, meanwhile func(), args ...any) []string {
 	t.Helper()
 	first := map[string]string{
-		"SweepQueue": "ffx_ready AS r\n", "RepairQueue": "ff_exec_core AS e\n", "TakeClaimable": "ffx_ready AS q\n",
+		"SweepQueue": "ffx_ready AS r\n", "QueueUnqueued": "input AS i\n", "TakeClaimable": "ffx_ready AS q\n",
 	}[name]
 	text := strings.Replace(fixture.Queries(t)[name], "FROM "+first, "FROM held CROSS JOIN "+first, 1)
 	_, body, _ := strings.Cut(text, "\n")
@@ -342,21 +342,23 @@ func TestQueueStatementsDecideOnLockedRows(t *testing.T) {
 	stale := func(f *fixture.Fixture, t *testing.T, x id.ExecutionID) {
 		f.Unseen(t, x, "UPDATE ff_exec_core SET "+foreignBlock)
 	}
+	key := func(_ *fixture.Fixture, x id.ExecutionID) []any {
+		return []any{[]int16{x.Partition()}, []id.ExecutionUUID{x.UUID()}}
+	}
+	fromLane := func(f *fixture.Fixture, _ id.ExecutionID) []any {
+		return []any{f.Lane, []string{}, []string{}, 10, "w"}
+	}
 	for _, c := range []struct {
 		statement, name string
 		before, since   func(f *fixture.Fixture, t *testing.T, x id.ExecutionID)
-		args            func(f *fixture.Fixture) []any
+		args            func(f *fixture.Fixture, x id.ExecutionID) []any
 		found           int
 	}{
-		{"SweepQueue", "becomes claimable", stale, ready, func(*fixture.Fixture) []any { return []any{10, nil} }, 0},
-		{"RepairQueue", "is cancelled", missing, cancelled, func(*fixture.Fixture) []any {
-			return []any{nil, fixture.Week.Milliseconds(), -1, id.ExecutionUUID{}, 10}
-		}, 1},
-		{"RepairQueue", "gets another priority", missing, preferred, func(*fixture.Fixture) []any {
-			return []any{nil, fixture.Week.Milliseconds(), -1, id.ExecutionUUID{}, 10}
-		}, 1},
-		{"TakeClaimable", "is cancelled", nil, cancelled, func(f *fixture.Fixture) []any { return []any{f.Lane, []string{}, []string{}, 10, "w"} }, 0},
-		{"TakeClaimable", "is moved to another lane", nil, moved, func(f *fixture.Fixture) []any { return []any{f.Lane, []string{}, []string{}, 10, "w"} }, 0},
+		{"SweepQueue", "becomes claimable", stale, ready, func(*fixture.Fixture, id.ExecutionID) []any { return []any{10, nil} }, 0},
+		{"QueueUnqueued", "is cancelled", missing, cancelled, key, 0},
+		{"QueueUnqueued", "gets another priority", missing, preferred, key, 0},
+		{"TakeClaimable", "is cancelled", nil, cancelled, fromLane, 0},
+		{"TakeClaimable", "is moved to another lane", nil, moved, fromLane, 0},
 	} {
 		t.Run(c.statement+": the execution "+c.name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
@@ -364,7 +366,7 @@ func TestQueueStatementsDecideOnLockedRows(t *testing.T) {
 			if c.before != nil {
 				c.before(f, t, x)
 			}
-			found := afterItsSnapshot(t, f, c.statement, func() { c.since(f, t, x) }, c.args(f)...)
+			found := afterItsSnapshot(t, f, c.statement, func() { c.since(f, t, x) }, c.args(f, x)...)
 			if c.statement == "SweepQueue" { // it answers with a count
 				found = slices.DeleteFunc(found, func(row string) bool { return row == "[0]" })
 			}
