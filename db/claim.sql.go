@@ -315,7 +315,8 @@ SELECT
     (n.raw_fields -> 'tags')::jsonb AS tags,
     coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
-    ((SELECT now_ms FROM clock) + $8::bigint)::bigint AS lease_expires_at_ms
+    ((SELECT now_ms FROM clock) + $8::bigint)::bigint AS lease_expires_at_ms,
+    CAST('' AS text) AS halt
 FROM numbered AS n
 LEFT JOIN resumed_attempts AS r ON r.ord = n.ord AND n.prior_attempt_state = 'attempt_interrupted'
 WHERE
@@ -325,7 +326,7 @@ WHERE
     )::integer = 1
 UNION ALL
 SELECT
-    -- No execution: a row that says why the claim halts.
+    -- No execution: why the claim halts.
     CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     NULL,
@@ -333,7 +334,7 @@ SELECT
     0,
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    h.subject,
+    '',
     NULL,
     0,
     0,
@@ -342,7 +343,8 @@ SELECT
     CAST(NULL AS jsonb),
     0,
     0,
-    0
+    0,
+    h.subject
 FROM halted AS h
 `
 
@@ -377,11 +379,12 @@ type ClaimFromHeadRow struct {
 	RetryCount        int32
 	TimeoutAtMs       int64
 	LeaseExpiresAtMs  int64
+	Halt              string
 }
 
 // ClaimFromHead leases up to max_items claimable executions of one lane, over all partitions, in claim order. It
 // resumes interrupted attempts and opens new ones for the rest. Fewer rows than asked for: nothing more was claimable
-// and unlocked.
+// and unlocked. A row with halt has no execution: the lane is paused, or the worker is drained.
 //
 // This is the fast path: it serves canonical rows only and is all or nothing. SQLSTATE 22012 (an interrupted attempt
 // does not match its execution, or another transaction holds it) or 23505 (an attempt row is in the way) keeps
@@ -428,6 +431,7 @@ func (q *Queries) ClaimFromHead(ctx context.Context, db DBTX, arg ClaimFromHeadP
 			&i.RetryCount,
 			&i.TimeoutAtMs,
 			&i.LeaseExpiresAtMs,
+			&i.Halt,
 		); err != nil {
 			return nil, err
 		}

@@ -254,11 +254,12 @@ SELECT
     (n.raw_fields -> 'tags')::jsonb AS tags,
     coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
-    ((SELECT now_ms FROM clock) + $11::bigint)::bigint AS lease_expires_at_ms
+    ((SELECT now_ms FROM clock) + $11::bigint)::bigint AS lease_expires_at_ms,
+    CAST('' AS text) AS halt
 FROM numbered AS n
 UNION ALL
 SELECT
-    -- No execution: a row that says why the claim halts.
+    -- No execution: why the claim halts.
     CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     NULL,
@@ -266,7 +267,7 @@ SELECT
     0,
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    h.subject,
+    '',
     NULL,
     0,
     0,
@@ -275,7 +276,8 @@ SELECT
     CAST(NULL AS jsonb),
     0,
     0,
-    0
+    0,
+    h.subject
 FROM halted AS h
 `
 
@@ -313,11 +315,12 @@ type ClaimAfterPositionsRow struct {
 	RetryCount        int32
 	TimeoutAtMs       int64
 	LeaseExpiresAtMs  int64
+	Halt              string
 }
 
 // ClaimAfterPositions leases up to max_items claimable executions of one lane, over all partitions, after the scan
 // positions, which the caller passes highest priority first. It skips interrupted attempts, which a full scan
-// resumes. Fewer rows than asked for: nothing more was claimable and unlocked there.
+// resumes. Fewer rows than asked for: nothing more was claimable and unlocked there. halt: as in ClaimFromHead.
 //
 // This is the fast path: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row is in
 // the way) keeps nothing; the caller then claims by TakeClaimable, which judges each row alone.
@@ -366,6 +369,7 @@ func (q *Queries) ClaimAfterPositions(ctx context.Context, db DBTX, arg ClaimAft
 			&i.RetryCount,
 			&i.TimeoutAtMs,
 			&i.LeaseExpiresAtMs,
+			&i.Halt,
 		); err != nil {
 			return nil, err
 		}
@@ -584,11 +588,12 @@ SELECT
     (n.raw_fields -> 'tags')::jsonb AS tags,
     coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
-    (n.now_ms + $10::bigint)::bigint AS lease_expires_at_ms
+    (n.now_ms + $10::bigint)::bigint AS lease_expires_at_ms,
+    CAST('' AS text) AS halt
 FROM claimed AS n
 UNION ALL
 SELECT
-    -- No execution: a row that says why the claim halts.
+    -- No execution: why the claim halts.
     CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     NULL,
@@ -596,7 +601,7 @@ SELECT
     0,
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    h.subject,
+    '',
     NULL,
     0,
     0,
@@ -605,7 +610,8 @@ SELECT
     CAST(NULL AS jsonb),
     0,
     0,
-    0
+    0,
+    h.subject
 FROM halted AS h
 `
 
@@ -642,6 +648,7 @@ type ClaimOneAfterPositionRow struct {
 	RetryCount        int32
 	TimeoutAtMs       int64
 	LeaseExpiresAtMs  int64
+	Halt              string
 }
 
 // ClaimOneAfterPosition is ClaimAfterPositions for one execution after one scan position. Setting up the parts takes
@@ -690,6 +697,7 @@ func (q *Queries) ClaimOneAfterPosition(ctx context.Context, db DBTX, arg ClaimO
 			&i.RetryCount,
 			&i.TimeoutAtMs,
 			&i.LeaseExpiresAtMs,
+			&i.Halt,
 		); err != nil {
 			return nil, err
 		}

@@ -59,7 +59,7 @@ type Querier interface {
 	ChangePriority(ctx context.Context, db DBTX, arg ChangePriorityParams) error
 	// ClaimAfterPositions leases up to max_items claimable executions of one lane, over all partitions, after the scan
 	// positions, which the caller passes highest priority first. It skips interrupted attempts, which a full scan
-	// resumes. Fewer rows than asked for: nothing more was claimable and unlocked there.
+	// resumes. Fewer rows than asked for: nothing more was claimable and unlocked there. halt: as in ClaimFromHead.
 	//
 	// This is the fast path: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row is in
 	// the way) keeps nothing; the caller then claims by TakeClaimable, which judges each row alone.
@@ -76,7 +76,7 @@ type Querier interface {
 	ClaimCompletions(ctx context.Context, db DBTX, arg ClaimCompletionsParams) ([]ClaimCompletionsRow, error)
 	// ClaimFromHead leases up to max_items claimable executions of one lane, over all partitions, in claim order. It
 	// resumes interrupted attempts and opens new ones for the rest. Fewer rows than asked for: nothing more was claimable
-	// and unlocked.
+	// and unlocked. A row with halt has no execution: the lane is paused, or the worker is drained.
 	//
 	// This is the fast path: it serves canonical rows only and is all or nothing. SQLSTATE 22012 (an interrupted attempt
 	// does not match its execution, or another transaction holds it) or 23505 (an attempt row is in the way) keeps

@@ -126,8 +126,8 @@ func (c *claiming) run(ctx context.Context, conn db.DBTX, due *notifications) (e
 	default:
 		c.rows, err = c.e.q.ClaimFromHead(ctx, conn, c.params)
 	}
-	if len(c.rows) > 0 && c.rows[0].PartitionKey < 0 {
-		c.rows, c.halt = nil, Halt(c.rows[0].PriorAttemptState)
+	if len(c.rows) > 0 && c.rows[0].Halt != "" {
+		c.rows, c.halt = nil, Halt(c.rows[0].Halt)
 	}
 	if len(c.rows) > 0 {
 		due.leases()

@@ -1,7 +1,7 @@
 -- name: ClaimFromHead :many
 -- ClaimFromHead leases up to max_items claimable executions of one lane, over all partitions, in claim order. It
 -- resumes interrupted attempts and opens new ones for the rest. Fewer rows than asked for: nothing more was claimable
--- and unlocked.
+-- and unlocked. A row with halt has no execution: the lane is paused, or the worker is drained.
 --
 -- This is the fast path: it serves canonical rows only and is all or nothing. SQLSTATE 22012 (an interrupted attempt
 -- does not match its execution, or another transaction holds it) or 23505 (an attempt row is in the way) keeps
@@ -312,7 +312,8 @@ SELECT
     (n.raw_fields -> 'tags')::jsonb AS tags,
     coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
-    ((SELECT now_ms FROM clock) + @lease_ttl_ms::bigint)::bigint AS lease_expires_at_ms
+    ((SELECT now_ms FROM clock) + @lease_ttl_ms::bigint)::bigint AS lease_expires_at_ms,
+    CAST('' AS text) AS halt
 FROM numbered AS n
 LEFT JOIN resumed_attempts AS r ON r.ord = n.ord AND n.prior_attempt_state = 'attempt_interrupted'
 WHERE
@@ -322,7 +323,7 @@ WHERE
     )::integer = 1
 UNION ALL
 SELECT
-    -- No execution: a row that says why the claim halts.
+    -- No execution: why the claim halts.
     CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     NULL,
@@ -330,7 +331,7 @@ SELECT
     0,
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    h.subject,
+    '',
     NULL,
     0,
     0,
@@ -339,5 +340,6 @@ SELECT
     CAST(NULL AS jsonb),
     0,
     0,
-    0
+    0,
+    h.subject
 FROM halted AS h;

@@ -1,7 +1,7 @@
 -- name: ClaimAfterPositions :many
 -- ClaimAfterPositions leases up to max_items claimable executions of one lane, over all partitions, after the scan
 -- positions, which the caller passes highest priority first. It skips interrupted attempts, which a full scan
--- resumes. Fewer rows than asked for: nothing more was claimable and unlocked there.
+-- resumes. Fewer rows than asked for: nothing more was claimable and unlocked there. halt: as in ClaimFromHead.
 --
 -- This is the fast path: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row is in
 -- the way) keeps nothing; the caller then claims by TakeClaimable, which judges each row alone.
@@ -250,11 +250,12 @@ SELECT
     (n.raw_fields -> 'tags')::jsonb AS tags,
     coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
-    ((SELECT now_ms FROM clock) + @lease_ttl_ms::bigint)::bigint AS lease_expires_at_ms
+    ((SELECT now_ms FROM clock) + @lease_ttl_ms::bigint)::bigint AS lease_expires_at_ms,
+    CAST('' AS text) AS halt
 FROM numbered AS n
 UNION ALL
 SELECT
-    -- No execution: a row that says why the claim halts.
+    -- No execution: why the claim halts.
     CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     NULL,
@@ -262,7 +263,7 @@ SELECT
     0,
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    h.subject,
+    '',
     NULL,
     0,
     0,
@@ -271,7 +272,8 @@ SELECT
     CAST(NULL AS jsonb),
     0,
     0,
-    0
+    0,
+    h.subject
 FROM halted AS h;
 
 -- name: ClaimOneAfterPosition :many
@@ -487,11 +489,12 @@ SELECT
     (n.raw_fields -> 'tags')::jsonb AS tags,
     coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
-    (n.now_ms + @lease_ttl_ms::bigint)::bigint AS lease_expires_at_ms
+    (n.now_ms + @lease_ttl_ms::bigint)::bigint AS lease_expires_at_ms,
+    CAST('' AS text) AS halt
 FROM claimed AS n
 UNION ALL
 SELECT
-    -- No execution: a row that says why the claim halts.
+    -- No execution: why the claim halts.
     CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     NULL,
@@ -499,7 +502,7 @@ SELECT
     0,
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    h.subject,
+    '',
     NULL,
     0,
     0,
@@ -508,7 +511,8 @@ SELECT
     CAST(NULL AS jsonb),
     0,
     0,
-    0
+    0,
+    h.subject
 FROM halted AS h;
 
 -- name: ListLaneEnds :many
