@@ -566,7 +566,7 @@ type TakeEligibleParams struct {
 }
 
 // TakeEligible locks the first of the given executions that is still claimable on the lane and not locked elsewhere,
-// and returns its place in the input, from 1. No row: there is none.
+// and returns its position in the input. No row: there is none.
 //
 // Used by: engine.ClaimForWorker.
 // Locks: L1 skips (the execution's row FOR NO KEY UPDATE).

@@ -18,7 +18,7 @@ WITH input AS (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
         unnest($3::integer[]) AS attempt_index,
-        generate_subscripts($2::uuid[], 1) AS ord
+        generate_subscripts($2::uuid[], 1) - 1 AS ord
     LIMIT cardinality($2::uuid[])
 )
 SELECT
@@ -41,7 +41,7 @@ type LockAttemptsParams struct {
 	AttemptIndexes []int32
 }
 
-// LockAttempts locks one attempt of each locked execution; ord (from 1) is the input position.
+// LockAttempts locks one attempt of each locked execution; ord (from 0) is the input position.
 // A missing attempt has no row.
 //
 // Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
@@ -73,7 +73,7 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
-        generate_subscripts($2::uuid[], 1) AS ord
+        generate_subscripts($2::uuid[], 1) - 1 AS ord
     LIMIT cardinality($2::uuid[])
 )
 SELECT
@@ -116,7 +116,7 @@ type LockExecutionsRow struct {
 	HasQuota      bool
 }
 
-// LockExecutions locks executions; ord (from 1) is the input position. A missing execution has no row.
+// LockExecutions locks executions; ord (from 0) is the input position. A missing execution has no row.
 //
 // Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution,
 // engine.DelayExecution, engine.WaitForChildren, engine.ChangePriority, engine.Operator.DelayExecution,
@@ -260,7 +260,7 @@ type ReadLeasesRow struct {
 	NowMs               int64
 }
 
-// ReadLeases returns, for each item, the facts a fence is judged by; ord (from 1) is the input position. No row: the
+// ReadLeases returns, for each item, the facts a fence is judged by; ord (from 0) is the input position. No row: the
 // execution does not exist. A NULL attempt_epoch: the attempt does not exist.
 //
 // Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
@@ -431,7 +431,7 @@ type RenewLeasesRow struct {
 	LeaseExpiresAtMs int64
 }
 
-// RenewLeases extends live leases for the holders of their epochs; ord (from 1) is the input position. No row for an
+// RenewLeases extends live leases for the holders of their epochs; ord (from 0) is the input position. No row for an
 // item: its fence failed, and ReadLeases returns the reason; or another transaction holds its attempt or has just
 // changed it.
 //
@@ -476,7 +476,7 @@ WITH input AS (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
         unnest($3::integer[]) AS attempt_index,
-        generate_subscripts($2::uuid[], 1) AS ord
+        generate_subscripts($2::uuid[], 1) - 1 AS ord
     LIMIT cardinality($2::uuid[])
 )
 SELECT
@@ -529,7 +529,7 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
-        generate_subscripts($2::uuid[], 1) AS ord
+        generate_subscripts($2::uuid[], 1) - 1 AS ord
     LIMIT cardinality($2::uuid[])
 )
 SELECT

@@ -108,7 +108,7 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue, engine.TrimOutboxes, engine.PurgeFlows.
 	// Locks: none.
 	CommitLazily(ctx context.Context, db DBTX) error
-	// CompleteExecutions ends running attempts with success and stores their results; ord (from 1) is the input position.
+	// CompleteExecutions ends running attempts with success and stores their results; ord (from 0) is the input position.
 	// No row for an item: its fence failed or the row is not canonical, and the caller settles it by the slow path, which
 	// finds the reason.
 	//
@@ -609,7 +609,7 @@ type Querier interface {
 	// engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L7 new.
 	InsertCompletionEvents(ctx context.Context, db DBTX, arg InsertCompletionEventsParams) error
-	// InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 1) is the input position.
+	// InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 0) is the input position.
 	// No row: the key is taken, in or out of its window, or a row of the former scope takes it. TakeCreationKeys and
 	// ListFormerKeys return those. It waits for a concurrent creator of the same key.
 	//
@@ -1114,7 +1114,7 @@ type Querier interface {
 	// Used by: engine.WaitingKinds.
 	// Locks: none. Spans partitions.
 	ListWaitingKinds(ctx context.Context, db DBTX, arg ListWaitingKindsParams) ([]ListWaitingKindsRow, error)
-	// LockAttempts locks one attempt of each locked execution; ord (from 1) is the input position.
+	// LockAttempts locks one attempt of each locked execution; ord (from 0) is the input position.
 	// A missing attempt has no row.
 	//
 	// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
@@ -1152,7 +1152,7 @@ type Querier interface {
 	// engine.DispatchCompletions, engine.ReplayExecution.
 	// Locks: L3 waits (group rows FOR UPDATE by (partition_key, downstream_eid), in one statement).
 	LockDownstreamGroups(ctx context.Context, db DBTX, arg LockDownstreamGroupsParams) (int64, error)
-	// LockExecutions locks executions; ord (from 1) is the input position. A missing execution has no row.
+	// LockExecutions locks executions; ord (from 0) is the input position. A missing execution has no row.
 	//
 	// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution,
 	// engine.DelayExecution, engine.WaitForChildren, engine.ChangePriority, engine.Operator.DelayExecution,
@@ -1337,7 +1337,7 @@ type Querier interface {
 	// Locks: none; one snapshot. Spans partitions.
 	ReadCompletionEvents(ctx context.Context, db DBTX, arg ReadCompletionEventsParams) ([]ReadCompletionEventsRow, error)
 	// ReadExecutionForecasts returns the facts that foresee whether an operation on executions needs the locks of their
-	// flows; ord (from 1) is the input position. They are a forecast: the caller decides again under the row locks. No
+	// flows; ord (from 0) is the input position. They are a forecast: the caller decides again under the row locks. No
 	// row: the execution does not exist.
 	//
 	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution,
@@ -1363,7 +1363,7 @@ type Querier interface {
 	// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 	// Locks: none. Reads after the groups have been locked.
 	ReadGroupEdges(ctx context.Context, db DBTX, arg ReadGroupEdgesParams) ([]ReadGroupEdgesRow, error)
-	// ReadGroupsOf returns the groups that executions wait for, by ord (from 1), with their present counters and the
+	// ReadGroupsOf returns the groups that executions wait for, by ord (from 0), with their present counters and the
 	// number of edges that are staged and not applied yet. No row: the execution has no group.
 	//
 	// Used by: engine.WaitForChildren, engine.WaitForChildrenEach, engine.CancelSiblings, engine.CreateFlow,
@@ -1371,7 +1371,7 @@ type Querier interface {
 	// Locks: none. The caller has locked the rows that it reads.
 	ReadGroupsOf(ctx context.Context, db DBTX, arg ReadGroupsOfParams) ([]ReadGroupsOfRow, error)
 	// ReadHeldExecutions returns the facts an operation decides by, for executions and current attempts that it has
-	// locked in earlier statements; ord (from 1) is the input position. No row: the execution does not exist. A negative
+	// locked in earlier statements; ord (from 0) is the input position. No row: the execution does not exist. A negative
 	// current_index: there is no attempt up to its pointer. A negative newest_index: it has no attempt at all.
 	//
 	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ChangePriority, engine.Operator.DelayExecution,
@@ -1399,7 +1399,7 @@ type Querier interface {
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none; one snapshot. Spans partitions.
 	ReadLeaseEvents(ctx context.Context, db DBTX, arg ReadLeaseEventsParams) ([]ReadLeaseEventsRow, error)
-	// ReadLeases returns, for each item, the facts a fence is judged by; ord (from 1) is the input position. No row: the
+	// ReadLeases returns, for each item, the facts a fence is judged by; ord (from 0) is the input position. No row: the
 	// execution does not exist. A NULL attempt_epoch: the attempt does not exist.
 	//
 	// Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
@@ -1421,7 +1421,7 @@ type Querier interface {
 	// Used by: engine.PurgeFlows.
 	// Locks: none. The facts hold once the caller has the exclusive locks of the flows.
 	ReadPurgeable(ctx context.Context, db DBTX, arg ReadPurgeableParams) ([]ReadPurgeableRow, error)
-	// ReadRetryFacts returns, for each item, the facts that decide whether a failure ends the execution; ord (from 1) is
+	// ReadRetryFacts returns, for each item, the facts that decide whether a failure ends the execution; ord (from 0) is
 	// the input position. They are a forecast: the caller decides again under the row locks.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
@@ -1478,7 +1478,7 @@ type Querier interface {
 	// Used by: events.RemoveConsumer.
 	// Locks: consumers waits (DELETE).
 	RemoveConsumer(ctx context.Context, db DBTX, arg RemoveConsumerParams) (int64, error)
-	// RenewLeases extends live leases for the holders of their epochs; ord (from 1) is the input position. No row for an
+	// RenewLeases extends live leases for the holders of their epochs; ord (from 0) is the input position. No row for an
 	// item: its fence failed, and ReadLeases returns the reason; or another transaction holds its attempt or has just
 	// changed it.
 	//
@@ -1774,7 +1774,7 @@ type Querier interface {
 	// Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 	TakeCurrentAttempts(ctx context.Context, db DBTX, arg TakeCurrentAttemptsParams) ([]TakeCurrentAttemptsRow, error)
 	// TakeEligible locks the first of the given executions that is still claimable on the lane and not locked elsewhere,
-	// and returns its place in the input, from 1. No row: there is none.
+	// and returns its position in the input. No row: there is none.
 	//
 	// Used by: engine.ClaimForWorker.
 	// Locks: L1 skips (the execution's row FOR NO KEY UPDATE).
@@ -1815,7 +1815,7 @@ type Querier interface {
 	// Used by: engine.Adopt, engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE). The flows are locked by the caller, exclusively.
 	TakeForeignMembers(ctx context.Context, db DBTX, arg TakeForeignMembersParams) ([]TakeForeignMembersRow, error)
-	// TakeGroups locks the given groups and returns them, by ord (from 1), with the number of edges into them that are
+	// TakeGroups locks the given groups and returns them, by ord (from 0), with the number of edges into them that are
 	// staged and not applied yet. taken is false if another transaction holds the group; has_group is false if it has no
 	// row.
 	//
@@ -1859,7 +1859,7 @@ type Querier interface {
 	// Used by: engine.Retain, engine.PurgeFlows.
 	// Locks: retention skips (FOR UPDATE, then the DELETE). Spans partitions.
 	TakeRetentionTimers(ctx context.Context, db DBTX, arg TakeRetentionTimersParams) ([]TakeRetentionTimersRow, error)
-	// TakeSiblingCancels locks those of the given groups, by ord (from 1), that are on the list of pending cancels. No
+	// TakeSiblingCancels locks those of the given groups, by ord (from 0), that are on the list of pending cancels. No
 	// row: the group is not on it, or another transaction holds the entry.
 	//
 	// Used by: engine.CancelSiblings.

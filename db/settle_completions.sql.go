@@ -171,7 +171,7 @@ type CompleteExecutionsRow struct {
 	NowMs int64
 }
 
-// CompleteExecutions ends running attempts with success and stores their results; ord (from 1) is the input position.
+// CompleteExecutions ends running attempts with success and stores their results; ord (from 0) is the input position.
 // No row for an item: its fence failed or the row is not canonical, and the caller settles it by the slow path, which
 // finds the reason.
 //
@@ -319,7 +319,7 @@ completion_event AS (
     FROM ended_attempt AS a
 )
 SELECT
-    1::integer AS ord,
+    0::integer AS ord,
     -- Divides by zero if the execution fits but its attempt does not.
     (c.now_ms / (SELECT count(*) FROM ended_attempt))::bigint AS now_ms
 FROM completed AS c

@@ -211,7 +211,7 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
-        generate_subscripts($2::uuid[], 1) AS ord
+        generate_subscripts($2::uuid[], 1) - 1 AS ord
     LIMIT cardinality($2::uuid[])
 )
 SELECT
@@ -248,7 +248,7 @@ type ReadRetryFactsRow struct {
 	RawRetryCount string
 }
 
-// ReadRetryFacts returns, for each item, the facts that decide whether a failure ends the execution; ord (from 1) is
+// ReadRetryFacts returns, for each item, the facts that decide whether a failure ends the execution; ord (from 0) is
 // the input position. They are a forecast: the caller decides again under the row locks.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,

@@ -24,11 +24,11 @@ func executionsOf(ids []id.ExecutionID, items []int) executionArrays {
 	return arrays
 }
 
-// ordsOf numbers items from 1.
+// ordsOf numbers items from 0.
 func ordsOf(items []int) []int32 {
 	ords := make([]int32, len(items))
 	for i := range ords {
-		ords[i] = int32(i + 1)
+		ords[i] = int32(i)
 	}
 	return ords
 }

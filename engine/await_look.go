@@ -145,14 +145,14 @@ func (e *Engine) lookAt(ctx context.Context, items []lookItem) error {
 			params.PartitionKeys = append(params.PartitionKeys, item.execution.Partition())
 			params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(item.execution.UUID()))
 			params.WithResults = append(params.WithResults, item.member == nil)
-			params.Ords = append(params.Ords, int32(i+1))
+			params.Ords = append(params.Ords, int32(i))
 		}
 		rows, err := readAgain(e, func() ([]db.ListEndedRow, error) { return e.q.ListEnded(ctx, e.reader(), params) })
 		if err != nil {
 			return err
 		}
 		for i := range rows {
-			item := some[rows[i].Ord-1]
+			item := some[rows[i].Ord]
 			if item.member != nil {
 				item.member.ended[item.execution] = true
 				continue
@@ -172,15 +172,15 @@ func (e *Engine) lookForMembers(ctx context.Context, flows []*lookFlow) error {
 	for i, f := range flows {
 		params.PartitionKeys = append(params.PartitionKeys, e.cfg.Partitions.FlowPartition(f.id))
 		params.FlowIDs = append(params.FlowIDs, pgUUID(f.id))
-		params.Ords = append(params.Ords, int32(i+1))
+		params.Ords = append(params.Ords, int32(i))
 	}
 	rows, err := readAgain(e, func() ([]db.ListOpenMembersRow, error) { return e.q.ListOpenMembers(ctx, e.reader(), params) })
 	if err != nil {
 		return err
 	}
 	for _, row := range rows {
-		f := flows[row.Ord-1]
-		f.open = append(f.open, id.ExecutionIDFromRow(params.PartitionKeys[row.Ord-1], row.ExecutionID))
+		f := flows[row.Ord]
+		f.open = append(f.open, id.ExecutionIDFromRow(params.PartitionKeys[row.Ord], row.ExecutionID))
 	}
 	for _, f := range flows {
 		if len(f.open) == 0 {

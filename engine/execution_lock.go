@@ -152,7 +152,7 @@ func (v intervention[R]) holdFlows(
 	}
 	needed := make(map[int]*id.FlowID, len(rows))
 	for _, row := range rows {
-		n := items[row.Ord-1]
+		n := items[row.Ord]
 		if !v.needs(n, forecast{row.FlowID, row.LifecyclePhase, row.LostTooOften}) {
 			continue
 		}
@@ -206,7 +206,7 @@ func (e *Engine) lockExecutions(ctx context.Context, tx *txn, ids []id.Execution
 					PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
 				})
 				for _, row := range rows {
-					locked[row.Ord-1] = true
+					locked[row.Ord] = true
 				}
 				return err
 			},
@@ -230,9 +230,9 @@ func (e *Engine) lockExecutions(ctx context.Context, tx *txn, ids []id.Execution
 		return err
 	})...)
 	for i := range rows {
-		x := held[rows[i].Ord-1]
+		x := held[rows[i].Ord]
 		x.ReadHeldExecutionsRow = &rows[i]
-		x.busy = e.runner.IsImpatient() && (!locked[rows[i].Ord-1] || busy[x.id.UUID()])
+		x.busy = e.runner.IsImpatient() && (!locked[rows[i].Ord] || busy[x.id.UUID()])
 	}
 	return held, err
 }

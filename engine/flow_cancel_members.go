@@ -40,7 +40,7 @@ func (e *Engine) takeMembers(ctx context.Context, tx *txn, members executionArra
 	}
 	var locked executionArrays
 	for _, row := range rows {
-		locked.addUUID(members.partitions[row.Ord-1], members.executions[row.Ord-1])
+		locked.addUUID(members.partitions[row.Ord], members.executions[row.Ord])
 	}
 	attempts, err := e.q.TakeCurrentAttempts(ctx, tx, db.TakeCurrentAttemptsParams{
 		PartitionKeys: locked.partitions, ExecutionIDs: locked.executions,

@@ -289,7 +289,7 @@ func (w *growing) lock(ctx context.Context, executions, downstream map[id.Execut
 		return err
 	}
 	for i := range rows {
-		x := ids[rows[i].Ord-1]
+		x := ids[rows[i].Ord]
 		w.held[x] = &heldExecution{id: x, ReadHeldExecutionsRow: &rows[i]}
 	}
 	w.into = make(map[id.ExecutionID][]*keptEdge, len(downstream))

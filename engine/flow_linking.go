@@ -184,7 +184,7 @@ func (w *growing) lockGroups(ctx context.Context, downstream map[id.ExecutionID]
 	var ords []int32
 	for i, x := range slices.SortedFunc(maps.Keys(downstream), id.ExecutionID.Compare) {
 		members.addMember(x, &w.flow)
-		ids, ords = append(ids, x), append(ords, int32(i+1))
+		ids, ords = append(ids, x), append(ords, int32(i))
 		l.groups[x] = w.groupWithoutRow(x)
 	}
 	var rows []db.ReadGroupsOfRow
@@ -202,7 +202,7 @@ func (w *growing) lockGroups(ctx context.Context, downstream map[id.ExecutionID]
 		},
 	)
 	for _, row := range rows {
-		g := l.groups[ids[row.Ord-1]]
+		g := l.groups[ids[row.Ord]]
 		g.exists, g.policy = true, row.Policy
 		var unreadable error
 		if g.rules, unreadable = document.GroupFromStored(row.Policy); unreadable != nil {

@@ -65,7 +65,7 @@ func (e *Engine) expireGrants(ctx context.Context, tx *txn, _ *flowSet, due []ca
 	}
 	var locked executionArrays
 	for _, row := range taken[:min(limit, len(taken))] {
-		c := due[row.Ord-1]
+		c := due[row.Ord]
 		locked.add(c.partition, c.execution)
 	}
 	return e.writeExpiredGrants(ctx, tx, locked)

@@ -106,19 +106,19 @@ func (e *Engine) rememberRenewals(renewals []Renewal, accepted []int, r *renewin
 	}
 	fences, ttls := make([]Fence, len(accepted)), make([]time.Duration, len(accepted))
 	for n, i := range accepted {
-		fences[n], ttls[n] = renewals[i].Lease.Fence, time.Duration(r.ttls[r.slot[i]-1])*time.Millisecond
+		fences[n], ttls[n] = renewals[i].Lease.Fence, time.Duration(r.ttls[r.slot[i]])*time.Millisecond
 	}
 	e.leases.extend(fences, ttls)
 	var lost []Fence
 	for slot := range r.missed {
 		if _, renewed := r.expires[slot]; !renewed {
-			lost = append(lost, r.arrays.lease(slot-1).Fence)
+			lost = append(lost, r.arrays.lease(slot).Fence)
 		}
 	}
 	e.leases.forget(lost)
 }
 
-// A renewing is one try to renew leases. Slots count from 1. The same lease twice is one renewal with the longest TTL.
+// A renewing is one try to renew leases. The same lease twice is one renewal, in one slot, with the longest TTL.
 type renewing struct {
 	arrays leaseArrays
 	ttls   []int64
@@ -140,7 +140,7 @@ func newRenewing(renewals []Renewal, order []int) *renewing {
 			r.arrays.add(renewals[i].Lease)
 			r.ttls = append(r.ttls, ttl)
 		}
-		r.slot[i] = len(r.ttls)
+		r.slot[i] = len(r.ttls) - 1
 	}
 	return r
 }
@@ -148,7 +148,7 @@ func newRenewing(renewals []Renewal, order []int) *renewing {
 func (r *renewing) run(ctx context.Context, e *Engine, conn db.DBTX, due *notifications) error {
 	all := make([]int, len(r.ttls))
 	for n := range all {
-		all[n] = n + 1
+		all[n] = n
 	}
 	if err := r.renew(ctx, e, conn, all, false); err != nil {
 		return err
@@ -186,8 +186,8 @@ func (r *renewing) renew(ctx context.Context, e *Engine, conn db.DBTX, slots []i
 	arrays := newLeaseArrays(len(slots))
 	ttls := make([]int64, len(slots))
 	for n, slot := range slots {
-		arrays.add(r.arrays.lease(slot - 1))
-		ttls[n] = r.ttls[slot-1]
+		arrays.add(r.arrays.lease(slot))
+		ttls[n] = r.ttls[slot]
 	}
 	rows, err := e.q.RenewLeases(ctx, conn, db.RenewLeasesParams{
 		NowMs:          e.nowMs(),
@@ -200,7 +200,7 @@ func (r *renewing) renew(ctx context.Context, e *Engine, conn db.DBTX, slots []i
 		Judged:         judged,
 	})
 	for _, row := range rows {
-		r.expires[slots[row.Ord-1]] = row.LeaseExpiresAtMs
+		r.expires[slots[row.Ord]] = row.LeaseExpiresAtMs
 	}
 	return err
 }
@@ -221,11 +221,11 @@ func addTTL(atMs, ttlMs int64) int64 {
 }
 
 func (a *leaseArrays) add(l Lease) {
+	a.ords = append(a.ords, int32(len(a.executions)))
 	a.partitions = append(a.partitions, l.Execution.Partition())
 	a.executions = append(a.executions, pgUUID(l.Execution.UUID()))
 	a.attempts = append(a.attempts, int32(l.Attempt))
 	a.epochs = append(a.epochs, l.Epoch)
-	a.ords = append(a.ords, int32(len(a.executions)))
 }
 
 func (a *leaseArrays) lease(i int) Lease {

@@ -8,7 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// judge returns the reasons that items' fences fail in the database, by ord from 1. An item that would pass has no
+// judge returns the reasons that items' fences fail in the database, by position. An item that would pass has no
 // entry.
 func (e *Engine) judge(ctx context.Context, conn db.DBTX, arrays leaseArrays) (map[int]error, error) {
 	facts, err := e.readLeases(ctx, conn, arrays)
@@ -16,8 +16,8 @@ func (e *Engine) judge(ctx context.Context, conn db.DBTX, arrays leaseArrays) (m
 		return nil, err
 	}
 	verdicts := make(map[int]error)
-	for ord := 1; ord <= len(arrays.epochs); ord++ {
-		if verdict := facts[ord].fence(arrays.lease(ord-1), nil); verdict != nil {
+	for ord := range arrays.epochs {
+		if verdict := facts[ord].fence(arrays.lease(ord), nil); verdict != nil {
 			verdicts[ord] = verdict
 		}
 	}

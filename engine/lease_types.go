@@ -68,7 +68,7 @@ type leaseArrays struct {
 	executions []pgtype.UUID
 	attempts   []int32
 	epochs     []int64
-	ords       []int32 // positions from 1
+	ords       []int32 // positions
 }
 
 func newLeaseArrays(n int) leaseArrays {

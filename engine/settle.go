@@ -158,7 +158,7 @@ func (e *Engine) readRetryFacts(ctx context.Context, tx db.DBTX, arrays leaseArr
 	}
 	facts := make(map[int]db.LockExecutionsRow, len(rows))
 	for _, row := range rows {
-		facts[int(row.Ord)-1] = db.LockExecutionsRow{
+		facts[int(row.Ord)] = db.LockExecutionsRow{
 			FlowID: row.FlowID, Policy: row.Policy, RetryCount: row.RetryCount, RawRetryCount: row.RawRetryCount,
 		}
 	}
@@ -224,15 +224,15 @@ func (e *Engine) lockSettlement(ctx context.Context, tx *txn, leases []Lease, it
 	}
 	locked := make([]int, len(items)) // of the two rows of each item
 	for _, row := range rows {
-		batch.rows[items[row.Ord-1]] = row
-		locked[row.Ord-1]++
+		batch.rows[items[row.Ord]] = row
+		locked[row.Ord]++
 	}
 	for _, ord := range attempts {
-		locked[ord-1]++
+		locked[ord]++
 	}
 	for ord, n := range items {
 		batch.busy[n] = e.runner.IsImpatient() && locked[ord] < 2
-		if f := facts[ord+1]; f != nil {
+		if f := facts[ord]; f != nil {
 			batch.facts[n], batch.nowMs = f, f.NowMs
 		}
 	}

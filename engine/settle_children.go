@@ -151,10 +151,10 @@ func (e *Engine) decideGroupsOf(
 	for _, row := range rows {
 		rules, err := document.GroupFromStored(row.Policy)
 		if err != nil {
-			odd[items[row.Ord-1]] = corrupt("ff_edge_group.policy", err)
+			odd[items[row.Ord]] = corrupt("ff_edge_group.policy", err)
 			continue
 		}
-		decisions[items[row.Ord-1]] = rules.Decide(row.SuccessCount, row.FailCount, row.SkipCount, row.RunningCount, row.StagedCount)
+		decisions[items[row.Ord]] = rules.Decide(row.SuccessCount, row.FailCount, row.SkipCount, row.RunningCount, row.StagedCount)
 	}
 	return decisions, odd, nil
 }

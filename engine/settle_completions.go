@@ -201,7 +201,7 @@ func (c *completing) runOne(ctx context.Context, conn db.DBTX) ([]db.CompleteExe
 func (c *completing) finish(ctx context.Context, op string, outcomes []error) error {
 	done := make(map[int]bool, len(c.rows))
 	for _, row := range c.rows {
-		done[c.first[row.Ord-1]] = true
+		done[c.first[row.Ord]] = true
 	}
 	var rest []int
 	over := make([]Fence, 0, len(c.rows))
@@ -247,7 +247,7 @@ func (e *Engine) completeMembers(ctx context.Context, tx *txn, c *completing) er
 	}
 	ended := make([]endedExecution, 0, len(c.rows))
 	for _, row := range c.rows {
-		i := c.first[row.Ord-1]
+		i := c.first[row.Ord]
 		if flow := c.of[i]; flow != nil {
 			ended = append(ended, endedExecution{id: c.all[i].Lease.Execution, flow: flow, outcome: state.CompletionSuccess, once: true})
 		}

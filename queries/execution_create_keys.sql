@@ -1,5 +1,5 @@
 -- name: InsertCreationKeys :many
--- InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 1) is the input position.
+-- InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 0) is the input position.
 -- No row: the key is taken, in or out of its window, or a row of the former scope takes it. TakeCreationKeys and
 -- ListFormerKeys return those. It waits for a concurrent creator of the same key.
 --

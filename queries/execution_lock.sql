@@ -1,6 +1,6 @@
 -- name: ReadExecutionForecasts :many
 -- ReadExecutionForecasts returns the facts that foresee whether an operation on executions needs the locks of their
--- flows; ord (from 1) is the input position. They are a forecast: the caller decides again under the row locks. No
+-- flows; ord (from 0) is the input position. They are a forecast: the caller decides again under the row locks. No
 -- row: the execution does not exist.
 --
 -- Used by: engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution,
@@ -72,7 +72,7 @@ CROSS JOIN LATERAL (
 
 -- name: ReadHeldExecutions :many
 -- ReadHeldExecutions returns the facts an operation decides by, for executions and current attempts that it has
--- locked in earlier statements; ord (from 1) is the input position. No row: the execution does not exist. A negative
+-- locked in earlier statements; ord (from 0) is the input position. No row: the execution does not exist. A negative
 -- current_index: there is no attempt up to its pointer. A negative newest_index: it has no attempt at all.
 --
 -- Used by: engine.CancelExecution, engine.CancelExecutions, engine.ChangePriority, engine.Operator.DelayExecution,

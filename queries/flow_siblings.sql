@@ -20,7 +20,7 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: TakeSiblingCancels :many
--- TakeSiblingCancels locks those of the given groups, by ord (from 1), that are on the list of pending cancels. No
+-- TakeSiblingCancels locks those of the given groups, by ord (from 0), that are on the list of pending cancels. No
 -- row: the group is not on it, or another transaction holds the entry.
 --
 -- Used by: engine.CancelSiblings.
@@ -46,7 +46,7 @@ CROSS JOIN LATERAL (
 ) AS p;
 
 -- name: TakeGroups :many
--- TakeGroups locks the given groups and returns them, by ord (from 1), with the number of edges into them that are
+-- TakeGroups locks the given groups and returns them, by ord (from 0), with the number of edges into them that are
 -- staged and not applied yet. taken is false if another transaction holds the group; has_group is false if it has no
 -- row.
 --

@@ -1,5 +1,5 @@
 -- name: RenewLeases :many
--- RenewLeases extends live leases for the holders of their epochs; ord (from 1) is the input position. No row for an
+-- RenewLeases extends live leases for the holders of their epochs; ord (from 0) is the input position. No row for an
 -- item: its fence failed, and ReadLeases returns the reason; or another transaction holds its attempt or has just
 -- changed it.
 --
@@ -109,7 +109,7 @@ SELECT
 FROM renewed AS r;
 
 -- name: ReadLeases :many
--- ReadLeases returns, for each item, the facts a fence is judged by; ord (from 1) is the input position. No row: the
+-- ReadLeases returns, for each item, the facts a fence is judged by; ord (from 0) is the input position. No row: the
 -- execution does not exist. A NULL attempt_epoch: the attempt does not exist.
 --
 -- Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
@@ -192,7 +192,7 @@ LEFT JOIN LATERAL (
 ) AS cur ON true;
 
 -- name: LockExecutions :many
--- LockExecutions locks executions; ord (from 1) is the input position. A missing execution has no row.
+-- LockExecutions locks executions; ord (from 0) is the input position. A missing execution has no row.
 --
 -- Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution,
 -- engine.DelayExecution, engine.WaitForChildren, engine.ChangePriority, engine.Operator.DelayExecution,
@@ -206,7 +206,7 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
-        generate_subscripts(@execution_ids::uuid[], 1) AS ord
+        generate_subscripts(@execution_ids::uuid[], 1) - 1 AS ord
     LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
@@ -244,7 +244,7 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
-        generate_subscripts(@execution_ids::uuid[], 1) AS ord
+        generate_subscripts(@execution_ids::uuid[], 1) - 1 AS ord
     LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
@@ -272,7 +272,7 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: LockAttempts :many
--- LockAttempts locks one attempt of each locked execution; ord (from 1) is the input position.
+-- LockAttempts locks one attempt of each locked execution; ord (from 0) is the input position.
 -- A missing attempt has no row.
 --
 -- Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
@@ -284,7 +284,7 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
-        generate_subscripts(@execution_ids::uuid[], 1) AS ord
+        generate_subscripts(@execution_ids::uuid[], 1) - 1 AS ord
     LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
@@ -311,7 +311,7 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
-        generate_subscripts(@execution_ids::uuid[], 1) AS ord
+        generate_subscripts(@execution_ids::uuid[], 1) - 1 AS ord
     LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT

@@ -1,5 +1,5 @@
 -- name: ReadRetryFacts :many
--- ReadRetryFacts returns, for each item, the facts that decide whether a failure ends the execution; ord (from 1) is
+-- ReadRetryFacts returns, for each item, the facts that decide whether a failure ends the execution; ord (from 0) is
 -- the input position. They are a forecast: the caller decides again under the row locks.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
@@ -10,7 +10,7 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
-        generate_subscripts(@execution_ids::uuid[], 1) AS ord
+        generate_subscripts(@execution_ids::uuid[], 1) - 1 AS ord
     LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT

@@ -156,7 +156,7 @@ CROSS JOIN LATERAL (
 ) AS g;
 
 -- name: ReadGroupsOf :many
--- ReadGroupsOf returns the groups that executions wait for, by ord (from 1), with their present counters and the
+-- ReadGroupsOf returns the groups that executions wait for, by ord (from 0), with their present counters and the
 -- number of edges that are staged and not applied yet. No row: the execution has no group.
 --
 -- Used by: engine.WaitForChildren, engine.WaitForChildrenEach, engine.CancelSiblings, engine.CreateFlow,
