@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/flowfabric/flowfabric-go/internal/rights"
+	"github.com/flowfabric/flowfabric-go/tests/internal/syntax"
 )
 
 // Path is the file of the table, below the root.
@@ -62,7 +63,7 @@ func derive(root string) (map[rights.Role]rightSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	statements, err := readStatements(root)
+	statements, err := syntax.Queries(root)
 	if err != nil {
 		return nil, err
 	}

@@ -3,14 +3,9 @@ package needs
 import (
 	"encoding/json"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	pgquery "github.com/wasilibs/go-pgquery"
@@ -325,33 +320,4 @@ func locked(selected map[string]any) (names []string) {
 		})
 	}
 	return names
-}
-
-// readStatements returns the statements of package db by their queries' names.
-func readStatements(root string) (map[string]string, error) {
-	paths, err := filepath.Glob(filepath.Join(root, "db", "*.sql.go"))
-	if err != nil {
-		return nil, err
-	}
-	statements := make(map[string]string)
-	for _, path := range paths {
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-		if err != nil {
-			return nil, err
-		}
-		for node := range ast.Preorder(file) {
-			literal, ok := node.(*ast.BasicLit)
-			if !ok || literal.Kind != token.STRING {
-				continue
-			}
-			text, err := strconv.Unquote(literal.Value)
-			if err != nil {
-				return nil, err
-			}
-			if name := named.FindStringSubmatch(text); name != nil {
-				statements[name[1]] = text
-			}
-		}
-	}
-	return statements, nil
 }
