@@ -74,7 +74,7 @@ func (e *RevisionError) Unwrap() error { return ErrStaleRevision }
 // MemberError is a refusal because of the flow that an execution belongs to. Err is [ErrOtherFlow] or [ErrNotMember].
 type MemberError struct {
 	Execution id.ExecutionID
-	Flow      *id.FlowID // of which it is a member; nil if none
+	Flow      *id.FlowID // the flow that it belongs to; nil if none
 	Err       error
 }
 
