@@ -296,7 +296,7 @@ func TestRepairQueueBesideAnUncommittedWrite(t *testing.T) {
 func afterItsSnapshot(t *testing.T, f *fixture.Fixture, name string, meanwhile func(), args ...any) []string {
 	t.Helper()
 	first := map[string]string{
-		"SweepQueue": "ffx_ready AS r\n", "QueueUnqueued": "input AS i\n", "TakeClaimable": "ffx_ready AS q\n",
+		"SweepQueue": "ffx_ready AS r\n", "QueueUnqueued": "input AS i\n", "ListUnlisted": "input AS i\n", "TakeClaimable": "ffx_ready AS q\n",
 	}[name]
 	text := strings.Replace(fixture.Queries(t)[name], "FROM "+first, "FROM held CROSS JOIN "+first, 1)
 	_, body, _ := strings.Cut(text, "\n")
@@ -357,6 +357,9 @@ func TestQueueStatementsDecideOnLockedRows(t *testing.T) {
 		{"SweepQueue", "becomes claimable", stale, ready, func(*fixture.Fixture, id.ExecutionID) []any { return []any{10, nil} }, 0},
 		{"QueueUnqueued", "is cancelled", missing, cancelled, key, 0},
 		{"QueueUnqueued", "gets another priority", missing, preferred, key, 0},
+		{"ListUnlisted", "becomes claimable", stale, ready, func(f *fixture.Fixture, x id.ExecutionID) []any {
+			return append([]any{nil}, key(f, x)...)
+		}, 0},
 		{"TakeClaimable", "is cancelled", nil, cancelled, fromLane, 0},
 		{"TakeClaimable", "is moved to another lane", nil, moved, fromLane, 0},
 	} {
