@@ -169,11 +169,14 @@ pictures: ## Draw bench/results.json into docs/pictures
 
 .PHONY: generate
 generate: ## Write db/ from queries/ and schema/schema.sql, and the rights that its statements need
+	@mkdir -p db/sql
+	go run ./tests/internal/sqlinclude
 	$(SQLC) generate
 	go run ./tests/internal/rightsdump
 
 .PHONY: generate-check
 generate-check: ## Fail when db/ or the table of rights is not what generate writes
+	go run ./tests/internal/sqlinclude -check
 	$(SQLC) diff
 	go run ./tests/internal/rightsdump -check
 	@for file in db/*.sql.go; do \

@@ -39,7 +39,7 @@ var (
 // readHeaders returns the headers of all queries.
 func readHeaders(t *testing.T) []queryHeader {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(root, "queries", "*.sql"))
+	paths, err := filepath.Glob(filepath.Join(root, "db", "sql", "*.sql"))
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("%d files of queries, error %v", len(paths), err)
 	}

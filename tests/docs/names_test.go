@@ -105,7 +105,7 @@ func readNames(t *testing.T) *names {
 	for match := range matches(t, "cmd/ff/*.go", `"([a-z_]+)"`) {
 		n.literals[match] = true // the texts that ff prints, and its commands
 	}
-	for _, of := range []string{"queries/*.sql", "internal/pgtx/*.go"} {
+	for _, of := range []string{"db/sql/*.sql", "internal/pgtx/*.go"} {
 		for match := range matches(t, of, `set_config\('(ffx\.[a-z_]+)'`) {
 			n.sql[match] = true // settings of the library's own
 		}

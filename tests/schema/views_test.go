@@ -67,7 +67,7 @@ var readers = map[string]bool{"adopt_half_done.sql": true, "flow_summary.sql": t
 
 func TestOnlyNamedQueriesReadTheViews(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("../../queries/*.sql")
+	files, err := filepath.Glob("../../db/sql/*.sql")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}

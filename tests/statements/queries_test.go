@@ -28,10 +28,10 @@ var cteBegins = regexp.MustCompile(`^(?:WITH (?:RECURSIVE )?)?(\w+) AS (?:MATERI
 
 var cteEnds = regexp.MustCompile(`^\),?$`)
 
-// statements reads queries/*.sql.
+// statements reads the statements as sqlc does, with the passages that they include.
 func statements(t *testing.T) map[string]statement {
 	t.Helper()
-	files, err := filepath.Glob("../../queries/*.sql")
+	files, err := filepath.Glob("../../db/sql/*.sql")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d files, error %v", len(files), err)
 	}

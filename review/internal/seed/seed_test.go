@@ -269,7 +269,7 @@ tables:
 // This repository's own schema, with its triggers, generated columns and checks.
 func TestFillThisRepository(t *testing.T) {
 	conn := connect(t, pgtest.CloneURL(t))
-	files, err := filepath.Glob("../../../queries/*.sql")
+	files, err := filepath.Glob("../../../db/sql/*.sql")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d files, error %v", len(files), err)
 	}

@@ -125,7 +125,7 @@ var (
 
 // readUsers returns the queries that package events uses by values of functions, by the users in their headers.
 func readUsers(root string) (map[string][]string, error) {
-	paths, err := filepath.Glob(filepath.Join(root, "queries", "*.sql"))
+	paths, err := filepath.Glob(filepath.Join(root, "db", "sql", "*.sql"))
 	if err != nil {
 		return nil, err
 	}

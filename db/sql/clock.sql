@@ -1,0 +1,9 @@
+-- name: GetNow :one
+-- GetNow returns now_ms if it is given, or the database's clock in milliseconds. An operation of several statements
+-- reads it once, after it has locked its rows.
+--
+-- Used by: engine.Now, engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.CreateExecution,
+-- engine.CreateExecutions, engine.CreateFlow, engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines,
+-- engine.RepairQueue, engine.Adopt, engine.VerifyGrant, engine.CancelSiblings, engine.RepairGroups.
+-- Locks: none.
+SELECT ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms;

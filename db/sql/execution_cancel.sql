@@ -1,0 +1,230 @@
+-- name: EndCancelled :many
+-- EndCancelled ends executions as cancelled and settles their current attempts, as they are under the locks. A
+-- running or interrupted attempt ends under a raised epoch, written to both rows, so that its holder is refused from
+-- now on. A failed attempt that a retry was to follow only loses its outcome. Returns the ended executions, each with
+-- the worker instance that lost a lease and whether another program had replayed it. A row that is terminal already
+-- is left unchanged.
+--
+-- Two parts of the statement delete the queue entries of claimable executions and the ffx_blocked rows of blocked
+-- ones. The trigger does not do it: it fires for a row that becomes not_applicable with another mutation time only if
+-- that row is terminal.
+--
+-- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings, engine.CancelFlow,
+-- engine.RequestFlowCancel, engine.CancelFlows.
+-- Locks: L1 held; L2 held; queue held, by the execution's row; L7 new.
+WITH input AS (
+    -- The executions to end.
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@reasons::text[]) AS reason,
+        unnest(@sources::text[]) AS source,
+        unnest(@revoked_bys::text[]) AS revoked_by
+    LIMIT cardinality(@execution_ids::uuid[])
+),
+ended AS (
+    -- Their rows, ended, with the way in which their attempts end.
+    UPDATE ff_exec_core AS e
+    SET
+        lifecycle_phase = 'cancelled',
+        ownership_state = 'unowned',
+        eligibility_state = 'not_applicable',
+        public_state = 'cancelled',
+        attempt_state = 'cancelled',
+        blocking_reason = NULL,
+        -- Another program's pointer may differ from the index of its attempt.
+        attempt_index = CASE WHEN i.goes_on THEN i.attempt_index ELSE e.attempt_index END,
+        terminal_at_ms = coalesce(e.terminal_at_ms, @now_ms::bigint),
+        cancellation_reason = coalesce(e.cancellation_reason, nullif(i.reason, '')),
+        cancelled_by = coalesce(e.cancelled_by, i.source),
+        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
+        ffx_delay_until_ms = NULL,
+        ffx_gate_id = NULL,
+        ffx_admitted = NULL,
+        ffx_lease_epoch = CASE WHEN i.goes_on THEN i.raised_epoch ELSE e.ffx_lease_epoch END,
+        ffx_last_mutation_at_ms = @now_ms::bigint,
+        -- Another program's fields about a suspension, which is discarded.
+        raw_fields = CASE
+            WHEN e.raw_fields ?| ARRAY['current_waitpoint_id', 'current_suspension_id']
+                THEN e.raw_fields - ARRAY['current_waitpoint_id', 'current_suspension_id']
+            ELSE e.raw_fields
+        END
+    FROM (
+        SELECT
+            i.partition_key,
+            i.execution_id,
+            t.row_id,
+            q.entry_id,
+            i.reason,
+            i.source,
+            i.revoked_by,
+            a.attempt_index,
+            a.attempt_row_id,
+            a.leased,
+            a.leased OR NOT a.finished AS goes_on,
+            t.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator') AS listed,
+            a.leased OR t.lifecycle_phase IN ('active', 'suspended') OR t.public_state = 'resumable' AS held,
+            1 + greatest(t.ffx_lease_epoch, a.lease_epoch, 0) AS raised_epoch,
+            CASE WHEN a.leased THEN a.worker_instance_id END AS worker_instance_id,
+            CASE
+                WHEN a.lease_epoch = t.ffx_lease_epoch THEN a.ffx_lease_id::text
+                ELSE a.raw_fields ->> 'lease_id'
+            END AS lease_id
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT
+                x.ctid::tid AS row_id,
+                x.lane_id,
+                x.priority,
+                x.created_at_ms,
+                x.attempt_index,
+                x.lifecycle_phase,
+                x.ownership_state,
+                x.eligibility_state,
+                x.public_state,
+                x.ffx_lease_epoch
+            FROM ff_exec_core AS x
+            WHERE
+                x.partition_key = i.partition_key
+                AND x.execution_id = i.execution_id
+            LIMIT 1
+        ) AS t
+        LEFT JOIN LATERAL (
+            SELECT
+                c.ctid::tid AS attempt_row_id,
+                c.attempt_index,
+                c.lease_epoch,
+                c.worker_instance_id,
+                c.ffx_lease_id,
+                c.raw_fields,
+                c.lease_expires_at_ms IS NOT NULL
+                AND t.ownership_state IN ('leased', 'lease_expired_reclaimable', 'lease_revoked') AS leased,
+                coalesce(
+                    c.outcome IN (
+                        'success', 'failed', 'failure', 'retry', 'interrupted_reclaimed', 'cancelled', 'expired', 'skipped'
+                    )
+                    OR c.outcome = 'interrupted' AND c.terminal_at_ms IS NOT NULL,
+                    false
+                ) AS finished
+            FROM ff_attempt AS c
+            WHERE
+                c.partition_key = i.partition_key
+                AND c.execution_id = i.execution_id
+                AND c.attempt_index <= t.attempt_index
+            ORDER BY c.attempt_index DESC
+            LIMIT 1
+        ) AS a ON true
+        LEFT JOIN LATERAL (
+            SELECT r.ctid::tid AS entry_id
+            FROM ffx_ready AS r
+            WHERE
+                t.lifecycle_phase = 'runnable'
+                AND t.eligibility_state = 'eligible_now'
+                AND r.lane_id = t.lane_id
+                AND r.rank = - t.priority::bigint
+                AND r.created_at_ms = t.created_at_ms
+                AND r.execution_id = i.execution_id
+                AND r.partition_key = i.partition_key
+            LIMIT 1
+        ) AS q ON true
+        OFFSET 0
+    ) AS i
+    WHERE
+        -- Found by its address: the row is locked, so it does not move.
+        e.ctid = i.row_id
+        AND e.partition_key = ANY (ARRAY[i.partition_key])
+        AND e.execution_id = i.execution_id
+        AND e.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
+    RETURNING
+        e.partition_key,
+        e.execution_id,
+        e.flow_id,
+        (e.ffx_quota_policy_id IS NOT NULL) AS has_quota,
+        ffx_replayed_elsewhere(e.raw_fields) AS replayed,
+        e.attempt_index AS pointer,
+        i.entry_id,
+        i.listed,
+        i.attempt_index,
+        i.attempt_row_id,
+        i.goes_on,
+        i.held,
+        i.raised_epoch,
+        i.leased,
+        i.lease_id,
+        i.worker_instance_id,
+        i.revoked_by,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+),
+ended_attempts AS (
+    -- Their attempts, ended, or without the outcome of an earlier lease. A finished one before the pointer keeps its
+    -- outcome.
+    UPDATE ff_attempt AS a
+    SET
+        outcome = CASE WHEN d.goes_on AND d.held THEN 'cancelled' END,
+        terminal_at_ms = CASE WHEN d.goes_on AND d.held THEN @now_ms::bigint ELSE a.terminal_at_ms END,
+        worker_instance_id = CASE WHEN NOT d.goes_on THEN a.worker_instance_id END,
+        lease_expires_at_ms = CASE WHEN NOT d.goes_on THEN a.lease_expires_at_ms END,
+        ffx_timeout_at_ms = CASE WHEN NOT d.goes_on THEN a.ffx_timeout_at_ms END,
+        lease_epoch = CASE WHEN d.goes_on THEN d.raised_epoch ELSE a.lease_epoch END
+    FROM ended AS d
+    WHERE
+        a.ctid = d.attempt_row_id
+        AND a.partition_key = ANY (ARRAY[d.partition_key])
+        AND a.execution_id = d.execution_id
+        AND a.attempt_index = d.attempt_index
+        AND (d.goes_on OR d.attempt_index = d.pointer)
+),
+entries AS (
+    -- Their queue entries, deleted.
+    DELETE FROM ffx_ready AS r
+    USING ended AS d
+    WHERE
+        r.ctid = d.entry_id
+        AND (r.partition_key = d.partition_key) IS TRUE
+        AND (r.execution_id = d.execution_id) IS TRUE
+),
+unlisted AS (
+    -- Their rows in ffx_blocked, deleted.
+    DELETE FROM ffx_blocked AS b
+    USING ended AS d
+    WHERE
+        d.listed
+        AND b.partition_key = ANY (ARRAY[d.partition_key])
+        AND b.execution_id = d.execution_id
+),
+lease_events AS (
+    -- The lease events.
+    INSERT INTO ff_lease_event (
+        execution_id,
+        lease_id,
+        event_type,
+        occurred_at_ms,
+        partition_key,
+        namespace,
+        instance_tag,
+        ffx_worker_instance_id,
+        ffx_revoked_by
+    )
+    SELECT
+        d.execution_id::text,
+        nullif(d.lease_id, ''),
+        'revoked',
+        @now_ms::bigint,
+        d.partition_key,
+        d.ffx_namespace,
+        d.ffx_instance_tag,
+        nullif(d.worker_instance_id, ''),
+        d.revoked_by
+    FROM ended AS d
+    WHERE d.leased
+)
+SELECT
+    d.partition_key,
+    d.execution_id,
+    d.flow_id,
+    d.has_quota::boolean AS has_quota,
+    d.replayed::boolean AS replayed,
+    coalesce(d.leased, false)::boolean AS leased,
+    coalesce(d.worker_instance_id, '')::text AS worker_instance_id
+FROM ended AS d;

@@ -1,0 +1,283 @@
+-- name: InsertAlike :exec
+-- InsertAlike creates executions that are claimable at once and belong to no flow, with their queue entries. They
+-- differ only in partition, id, priority, payload and document. All documents begin with raw_fields; each continues
+-- with its own_fields, which are empty if all are the same, and none has its closing bracket. SQLSTATE 23505 (an id
+-- or an entry exists already) keeps nothing; the caller then uses InsertExecutions.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions.
+-- Locks: L1 waits (for a concurrent insert of the same id); queue new.
+WITH shared AS MATERIALIZED (
+    -- The shared values, rendered once. From here on the queue's trigger is switched off: see it in the schema.
+    SELECT
+        c.created_at_ms,
+        string_to_array(@required_capabilities::text, ',') AS required_capabilities,
+        nullif(sqlc.arg(policy)::text, '')::jsonb AS policy,
+        CASE WHEN cardinality(@own_fields::text[]) = 0 THEN (sqlc.arg(raw_fields)::text || c.last_field)::jsonb END AS raw_fields,
+        c.last_field,
+        set_config('ffx.own_entries', pg_current_xact_id()::text, true) AS own_entries
+    FROM (
+        SELECT
+            n.created_at_ms,
+            ',"last_mutation_at":"' || n.created_at_ms || '"}' AS last_field
+        FROM (
+            SELECT coalesce(nullif(sqlc.arg(created_at_ms)::bigint, 0), ffx_now_ms(sqlc.narg(now_ms))) AS created_at_ms
+            OFFSET 0
+        ) AS n
+    ) AS c
+),
+input AS (
+    -- The values of each execution.
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@priorities::integer[]) AS priority,
+        unnest(@payloads::bytea[]) AS payload,
+        unnest(@own_fields::text[]) AS own_fields
+),
+made AS (
+    -- The rows.
+    INSERT INTO ff_exec_core (
+        partition_key,
+        execution_id,
+        lane_id,
+        required_capabilities,
+        lifecycle_phase,
+        ownership_state,
+        eligibility_state,
+        public_state,
+        attempt_state,
+        blocking_reason,
+        priority,
+        created_at_ms,
+        payload,
+        policy,
+        raw_fields,
+        ffx_last_mutation_at_ms,
+        ffx_attempt_count,
+        ffx_retry_count,
+        ffx_lease_epoch,
+        ffx_execution_deadline_ms
+    )
+    SELECT
+        i.partition_key,
+        i.execution_id,
+        sqlc.arg(lane_id)::text,
+        s.required_capabilities,
+        'runnable',
+        'unowned',
+        'eligible_now',
+        'waiting',
+        'pending_first_attempt',
+        'waiting_for_worker',
+        i.priority,
+        s.created_at_ms,
+        i.payload,
+        s.policy,
+        coalesce(s.raw_fields, (sqlc.arg(raw_fields)::text || i.own_fields || s.last_field)::jsonb),
+        s.created_at_ms,
+        0,
+        0,
+        0,
+        0
+    FROM input AS i
+    CROSS JOIN shared AS s
+    RETURNING
+        partition_key,
+        execution_id,
+        required_capabilities,
+        priority,
+        created_at_ms
+),
+queued AS (
+    -- Their queue entries.
+    INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
+    SELECT
+        sqlc.arg(lane_id)::text,
+        - m.priority::bigint,
+        m.created_at_ms,
+        m.execution_id,
+        m.partition_key,
+        m.required_capabilities,
+        sqlc.arg(kind)::text
+    FROM made AS m
+)
+SELECT
+    -- Counted before the trigger is switched on again.
+    count(*) AS created,
+    set_config('ffx.own_entries', '', true) AS own_entries
+FROM made;
+
+-- name: InsertExecutions :many
+-- InsertExecutions creates executions, all members of one flow or of none. An id that exists already is left
+-- unchanged and has no row in the result. In the arrays of instants zero means "not given", in the arrays of text the
+-- empty string does.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+-- Locks: L1 waits (for a concurrent insert of the same id).
+WITH clock AS MATERIALIZED (
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@lane_ids::text[]) AS lane_id,
+        unnest(@required_capabilities::text[]) AS required_capabilities,
+        unnest(@priorities::integer[]) AS priority,
+        unnest(@created_at_ms::bigint[]) AS created_at_ms,
+        unnest(@delays_until_ms::bigint[]) AS delay_until_ms,
+        unnest(@deadlines_at_ms::bigint[]) AS deadline_at_ms,
+        unnest(@deadlines_after_ms::bigint[]) AS deadline_after_ms,
+        unnest(@held::boolean[]) AS held,
+        unnest(@payloads::bytea[]) AS payload,
+        unnest(@policies::text[]) AS policy,
+        unnest(@raw_fields::text[]) AS raw_fields,
+        unnest(@budget_ids::text[]) AS budget_ids,
+        unnest(@quota_policy_ids::text[]) AS quota_policy_id,
+        unnest(@quota_partitions::smallint[]) AS quota_partition
+),
+dated AS (
+    SELECT
+        i.partition_key,
+        i.execution_id,
+        i.lane_id,
+        i.required_capabilities,
+        i.priority,
+        coalesce(nullif(i.created_at_ms, 0), (SELECT now_ms FROM clock)) AS created_at_ms,
+        CASE WHEN i.delay_until_ms > (SELECT now_ms FROM clock) THEN i.delay_until_ms END AS delay_until_ms,
+        CASE
+            WHEN i.deadline_at_ms > 0 THEN i.deadline_at_ms
+            WHEN i.deadline_after_ms > 0 THEN least(
+                coalesce(nullif(i.created_at_ms, 0), (SELECT now_ms FROM clock))::numeric + i.deadline_after_ms,
+                9223372036854775807
+            )::bigint
+            ELSE 0
+        END AS execution_deadline_ms,
+        i.held,
+        CASE
+            WHEN i.budget_ids <> '' THEN 'budget'
+            WHEN i.quota_policy_id <> '' THEN 'quota'
+        END AS gate,
+        i.payload,
+        i.policy,
+        i.raw_fields,
+        i.budget_ids,
+        i.quota_policy_id,
+        i.quota_partition
+    FROM input AS i
+)
+INSERT INTO ff_exec_core (
+    partition_key,
+    execution_id,
+    flow_id,
+    lane_id,
+    required_capabilities,
+    attempt_index,
+    lifecycle_phase,
+    ownership_state,
+    eligibility_state,
+    public_state,
+    attempt_state,
+    blocking_reason,
+    priority,
+    created_at_ms,
+    deadline_at_ms,
+    payload,
+    policy,
+    raw_fields,
+    ffx_last_mutation_at_ms,
+    ffx_attempt_count,
+    ffx_retry_count,
+    ffx_lease_epoch,
+    ffx_delay_until_ms,
+    ffx_execution_deadline_ms,
+    ffx_budget_ids,
+    ffx_quota_policy_id,
+    ffx_quota_partition,
+    ffx_gate_id
+)
+SELECT
+    d.partition_key,
+    d.execution_id,
+    sqlc.narg(flow_id)::uuid,
+    d.lane_id,
+    string_to_array(d.required_capabilities, ','),
+    0,
+    'runnable',
+    'unowned',
+    CASE
+        WHEN d.held THEN 'blocked_by_dependencies'
+        WHEN d.delay_until_ms IS NOT NULL THEN 'not_eligible_until_time'
+        WHEN d.gate = 'budget' THEN 'blocked_by_budget'
+        WHEN d.gate = 'quota' THEN 'blocked_by_quota'
+        ELSE 'eligible_now'
+    END,
+    CASE
+        WHEN d.held THEN 'waiting_children'
+        WHEN d.delay_until_ms IS NOT NULL THEN 'delayed'
+        WHEN d.gate IS NOT NULL THEN 'rate_limited'
+        ELSE 'waiting'
+    END,
+    'pending_first_attempt',
+    CASE
+        WHEN d.held THEN 'waiting_for_children'
+        WHEN d.delay_until_ms IS NOT NULL THEN 'waiting_for_delay'
+        WHEN d.gate = 'budget' THEN 'waiting_for_budget'
+        WHEN d.gate = 'quota' THEN 'waiting_for_quota'
+        ELSE 'waiting_for_worker'
+    END,
+    d.priority,
+    d.created_at_ms,
+    CASE
+        WHEN d.held OR d.delay_until_ms IS NULL THEN nullif(d.execution_deadline_ms, 0)
+        ELSE least(d.delay_until_ms, nullif(d.execution_deadline_ms, 0))
+    END,
+    d.payload,
+    nullif(d.policy, '')::jsonb,
+    d.raw_fields::jsonb || jsonb_build_object('last_mutation_at', d.created_at_ms::text),
+    d.created_at_ms,
+    0,
+    0,
+    0,
+    d.delay_until_ms,
+    d.execution_deadline_ms,
+    CASE WHEN d.budget_ids <> '' THEN string_to_array(d.budget_ids, ',')::uuid[] END,
+    nullif(d.quota_policy_id, '')::uuid,
+    CASE WHEN d.quota_policy_id <> '' THEN d.quota_partition END,
+    CASE
+        WHEN d.held OR d.delay_until_ms IS NOT NULL THEN NULL
+        WHEN d.gate = 'budget' THEN (string_to_array(d.budget_ids, ','))[1]::uuid
+        WHEN d.gate = 'quota' THEN d.quota_policy_id::uuid
+    END
+FROM dated AS d
+ON CONFLICT (partition_key, execution_id) DO NOTHING
+RETURNING
+    partition_key,
+    execution_id,
+    public_state;
+
+-- name: ReadExistingExecutions :many
+-- ReadExistingExecutions returns which of some executions exist. One that does not has no row.
+--
+-- Used by: engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@partition_keys::smallint[])
+)
+SELECT
+    e.partition_key,
+    e.execution_id
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e;

@@ -1,0 +1,214 @@
+-- name: ReadExecutionForecasts :many
+-- ReadExecutionForecasts returns the facts that foresee whether an operation on executions needs the locks of their
+-- flows; ord (from 0) is the input position. They are a forecast: the caller decides again under the row locks. No
+-- row: the execution does not exist.
+--
+-- Used by: engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution,
+-- engine.CancelFlows.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT
+    i.ord::integer AS ord,
+    e.flow_id,
+    e.lifecycle_phase,
+    ffx_lost_too_often(e.lease_reclaim_count, e.policy, @default_cap::integer)::boolean AS lost_too_often
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.flow_id,
+        t.lifecycle_phase,
+        t.lease_reclaim_count,
+        t.policy
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e;
+
+-- name: LockCurrentAttempts :exec
+-- LockCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. An execution
+-- may have none.
+--
+-- Used by: engine.CancelExecution, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
+-- engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
+-- engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution,
+-- engine.UnblockExecution.
+-- Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT 1
+FROM input AS i
+JOIN ff_exec_core AS e ON e.partition_key = ANY (ARRAY[i.partition_key]) AND e.execution_id = i.execution_id
+CROSS JOIN LATERAL (
+    SELECT t.attempt_index
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index <= e.attempt_index
+    ORDER BY t.attempt_index DESC
+    LIMIT 1
+) AS n
+CROSS JOIN LATERAL (
+    SELECT 1
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index = n.attempt_index
+    FOR UPDATE
+) AS a;
+
+-- name: ReadHeldExecutions :many
+-- ReadHeldExecutions returns the facts an operation decides by, for executions and current attempts that it has
+-- locked in earlier statements; ord (from 0) is the input position. No row: the execution does not exist. A negative
+-- current_index: there is no attempt up to its pointer. A negative newest_index: it has no attempt at all.
+--
+-- Used by: engine.CancelExecution, engine.CancelExecutions, engine.ChangePriority, engine.Operator.DelayExecution,
+-- engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
+-- engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution,
+-- engine.BlockExecution, engine.UnblockExecution, engine.CreateFlow, engine.GrowFlow, engine.AddMembers,
+-- engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
+-- Locks: none. The caller has locked the rows that it reads.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT
+    i.ord::integer AS ord,
+    e.flow_id,
+    e.lane_id,
+    e.required_capabilities,
+    e.attempt_index AS pointer,
+    e.lifecycle_phase,
+    e.ownership_state,
+    e.eligibility_state,
+    e.public_state,
+    e.attempt_state,
+    coalesce(e.blocking_reason, '')::text AS blocking_reason,
+    e.priority,
+    e.created_at_ms,
+    e.started_at_ms,
+    e.terminal_at_ms,
+    e.deadline_at_ms,
+    e.ffx_execution_deadline_ms,
+    e.ffx_delay_until_ms,
+    e.policy,
+    coalesce(e.cancellation_reason, '')::text AS cancellation_reason,
+    e.lease_reclaim_count,
+    ffx_lost_too_often(e.lease_reclaim_count, e.policy, @default_cap::integer)::boolean AS lost_too_often,
+    coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
+    coalesce(e.ffx_admitted, false)::boolean AS admitted,
+    (e.ffx_budget_ids IS NOT NULL)::boolean AS has_budgets,
+    (e.ffx_quota_policy_id IS NOT NULL)::boolean AS has_quota,
+    coalesce(e.raw_fields ->> 'replay_count', '')::text AS raw_replay_count,
+    coalesce(e.raw_fields ->> 'terminal_outcome', '')::text AS raw_terminal_outcome,
+    coalesce(e.raw_fields ->> 'last_failure_message', '')::text AS last_failure_message,
+    coalesce(e.raw_fields ->> 'failure_reason', '')::text AS failure_reason,
+    coalesce(cur.attempt_index, -1)::integer AS current_index,
+    coalesce(cur.lease_epoch, 0)::bigint AS current_epoch,
+    coalesce(cur.outcome, '')::text AS current_outcome,
+    cur.terminal_at_ms AS current_terminal_at_ms,
+    cur.lease_expires_at_ms,
+    cur.ffx_delay_until_ms AS current_delay_until_ms,
+    coalesce(cur.worker_id, '')::text AS worker_id,
+    coalesce(cur.worker_instance_id, '')::text AS worker_instance_id,
+    -- Another program keeps the ids of its attempt and lease in raw_fields; this library keeps them in the columns.
+    coalesce(CASE
+        WHEN cur.lease_epoch = e.ffx_lease_epoch THEN cur.ffx_lease_id::text
+        ELSE cur.raw_fields ->> 'lease_id'
+    END, '')::text AS lease_id,
+    coalesce(CASE
+        WHEN cur.lease_epoch = e.ffx_lease_epoch THEN cur.ffx_attempt_id::text
+        ELSE cur.raw_fields ->> 'attempt_id'
+    END, '')::text AS attempt_id,
+    coalesce(p.outcome, '')::text AS pointer_outcome,
+    coalesce(newest.attempt_index, -1)::integer AS newest_index,
+    ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.flow_id,
+        t.lane_id,
+        t.required_capabilities,
+        t.attempt_index,
+        t.lifecycle_phase,
+        t.ownership_state,
+        t.eligibility_state,
+        t.public_state,
+        t.attempt_state,
+        t.blocking_reason,
+        t.priority,
+        t.created_at_ms,
+        t.started_at_ms,
+        t.terminal_at_ms,
+        t.deadline_at_ms,
+        t.ffx_execution_deadline_ms,
+        t.ffx_delay_until_ms,
+        t.policy,
+        t.cancellation_reason,
+        t.lease_reclaim_count,
+        t.ffx_lease_epoch,
+        t.ffx_admitted,
+        t.ffx_budget_ids,
+        t.ffx_quota_policy_id,
+        t.raw_fields
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e
+LEFT JOIN LATERAL (
+    SELECT
+        c.attempt_index,
+        c.lease_epoch,
+        c.outcome,
+        c.terminal_at_ms,
+        c.lease_expires_at_ms,
+        c.ffx_delay_until_ms,
+        c.worker_id,
+        c.worker_instance_id,
+        c.ffx_lease_id,
+        c.ffx_attempt_id,
+        c.raw_fields
+    FROM ff_attempt AS c
+    WHERE
+        c.partition_key = i.partition_key
+        AND c.execution_id = i.execution_id
+        AND c.attempt_index <= e.attempt_index
+    ORDER BY c.attempt_index DESC
+    LIMIT 1
+) AS cur ON true
+LEFT JOIN LATERAL (
+    SELECT t.outcome
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index = e.attempt_index
+    LIMIT 1
+) AS p ON true
+LEFT JOIN LATERAL (
+    SELECT c.attempt_index
+    FROM ff_attempt AS c
+    WHERE
+        c.partition_key = i.partition_key
+        AND c.execution_id = i.execution_id
+    ORDER BY c.attempt_index DESC
+    LIMIT 1
+) AS newest ON true;

@@ -1,0 +1,211 @@
+-- name: GetExecution :one
+-- GetExecution returns one execution with its current attempt, for all single reads. No row: it does not exist.
+--
+-- Used by: engine.DescribeExecution, engine.ExecutionState.
+-- Locks: none; one snapshot.
+SELECT
+    e.flow_id,
+    e.lane_id,
+    e.required_capabilities,
+    e.lifecycle_phase,
+    e.ownership_state,
+    e.eligibility_state,
+    e.public_state,
+    e.attempt_state,
+    coalesce(e.blocking_reason, '')::text AS blocking_reason,
+    coalesce(e.cancellation_reason, '')::text AS cancellation_reason,
+    e.cancelled_by,
+    e.priority,
+    e.created_at_ms,
+    e.terminal_at_ms,
+    e.deadline_at_ms,
+    e.started_at_ms,
+    e.lease_reclaim_count,
+    e.raw_fields,
+    e.ffx_last_mutation_at_ms,
+    e.ffx_attempt_count,
+    e.ffx_retry_count,
+    e.ffx_lease_epoch,
+    e.ffx_delay_until_ms,
+    e.ffx_execution_deadline_ms,
+    e.ffx_budget_ids,
+    e.ffx_quota_policy_id,
+    coalesce(cur.attempt_index, -1)::integer AS current_index,
+    cur.worker_id AS current_worker_id,
+    cur.worker_instance_id AS current_worker_instance_id,
+    coalesce(cur.lease_epoch, 0)::bigint AS current_epoch,
+    cur.lease_expires_at_ms AS current_lease_expires_at_ms,
+    coalesce(cur.outcome, '')::text AS current_outcome,
+    coalesce(cur.raw_fields, '{}')::jsonb AS current_raw_fields,
+    cur.ffx_attempt_id AS current_attempt_id,
+    cur.ffx_lease_id AS current_lease_id,
+    coalesce(p.outcome, '')::text AS pointer_outcome,
+    s.ffx_primary_waitpoint_id AS primary_waitpoint_id,
+    coalesce((
+        SELECT max(t.attempt_index) + 1
+        FROM ff_attempt AS t
+        WHERE
+            t.partition_key = e.partition_key
+            AND t.execution_id = e.execution_id
+    ), 0)::integer AS attempt_rows,
+    (
+        SELECT t.started_at_ms
+        FROM ff_attempt AS t
+        WHERE
+            t.partition_key = e.partition_key
+            AND t.execution_id = e.execution_id
+            AND t.started_at_ms IS NOT NULL
+        ORDER BY t.attempt_index
+        LIMIT 1
+    ) AS first_attempt_started_at_ms
+FROM ff_exec_core AS e
+LEFT JOIN LATERAL (
+    SELECT
+        c.attempt_index,
+        c.worker_id,
+        c.worker_instance_id,
+        c.lease_epoch,
+        c.lease_expires_at_ms,
+        c.outcome,
+        c.raw_fields,
+        c.ffx_attempt_id,
+        c.ffx_lease_id
+    FROM ff_attempt AS c
+    WHERE
+        c.partition_key = e.partition_key
+        AND c.execution_id = e.execution_id
+        AND c.attempt_index <= e.attempt_index
+    ORDER BY c.attempt_index DESC
+    LIMIT 1
+) AS cur ON true
+LEFT JOIN LATERAL (
+    SELECT t.outcome
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = e.partition_key
+        AND t.execution_id = e.execution_id
+        AND t.attempt_index = e.attempt_index
+    LIMIT 1
+) AS p ON true
+LEFT JOIN ff_suspension_current AS s
+    ON s.partition_key = e.partition_key
+    AND s.execution_id = e.execution_id
+    AND e.lifecycle_phase = 'suspended'
+WHERE
+    e.partition_key = @partition_key
+    AND e.execution_id = @execution_id;
+
+-- name: GetExecutionInput :one
+-- GetExecutionInput returns the columns a worker needs to run an execution. No row: it does not exist.
+--
+-- Used by: engine.ExecutionInput.
+-- Locks: none.
+SELECT
+    e.payload,
+    coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
+    (e.raw_fields -> 'tags')::jsonb AS tags
+FROM ff_exec_core AS e
+WHERE
+    e.partition_key = @partition_key
+    AND e.execution_id = @execution_id;
+
+-- name: GetExecutionResult :one
+-- GetExecutionResult returns the stored result and the facts the outcome is derived from. No row: the execution does
+-- not exist.
+--
+-- Used by: engine.ExecutionResult.
+-- Locks: none; one snapshot.
+SELECT
+    e.result,
+    e.lifecycle_phase,
+    e.eligibility_state,
+    e.public_state,
+    coalesce(e.cancellation_reason, '')::text AS cancellation_reason,
+    coalesce(e.raw_fields ->> 'terminal_outcome', '')::text AS raw_terminal_outcome,
+    coalesce(e.raw_fields ->> 'last_failure_message', '')::text AS last_failure_message,
+    coalesce(e.raw_fields ->> 'failure_reason', '')::text AS failure_reason,
+    coalesce(cur.outcome, '')::text AS current_outcome,
+    coalesce(p.outcome, '')::text AS pointer_outcome
+FROM ff_exec_core AS e
+LEFT JOIN LATERAL (
+    SELECT c.outcome
+    FROM ff_attempt AS c
+    WHERE
+        c.partition_key = e.partition_key
+        AND c.execution_id = e.execution_id
+        AND c.attempt_index <= e.attempt_index
+    ORDER BY c.attempt_index DESC
+    LIMIT 1
+) AS cur ON true
+LEFT JOIN LATERAL (
+    SELECT t.outcome
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = e.partition_key
+        AND t.execution_id = e.execution_id
+        AND t.attempt_index = e.attempt_index
+    LIMIT 1
+) AS p ON true
+WHERE
+    e.partition_key = @partition_key
+    AND e.execution_id = @execution_id;
+
+-- name: GetExecutionProgress :one
+-- GetExecutionProgress returns the last reported progress of an execution, each part as stored. No row: it does not
+-- exist.
+--
+-- Used by: engine.ExecutionProgress.
+-- Locks: none.
+SELECT
+    coalesce(e.raw_fields ->> 'progress_pct', '')::text AS percent,
+    coalesce(e.raw_fields ->> 'progress_message', '')::text AS message,
+    coalesce(e.raw_fields ->> 'progress_updated_at', '')::text AS updated_at
+FROM ff_exec_core AS e
+WHERE
+    e.partition_key = @partition_key
+    AND e.execution_id = @execution_id;
+
+-- name: GetExecutionExists :one
+-- GetExecutionExists returns whether an execution exists.
+--
+-- Used by: engine.UpstreamResults.
+-- Locks: none.
+SELECT EXISTS (
+    SELECT
+    FROM ff_exec_core AS e
+    WHERE
+        e.partition_key = @partition_key
+        AND e.execution_id = @execution_id
+);
+
+-- name: GetExecutionTag :one
+-- GetExecutionTag returns one tag and whether it is set. No row: the execution does not exist.
+--
+-- Used by: engine.ExecutionTag.
+-- Locks: none.
+SELECT
+    coalesce(e.raw_fields -> 'tags' ->> @tag_key::text, '')::text AS tag_value,
+    (e.raw_fields -> 'tags' ->> @tag_key::text IS NOT NULL)::boolean AS is_set
+FROM ff_exec_core AS e
+WHERE
+    e.partition_key = @partition_key
+    AND e.execution_id = @execution_id;
+
+-- name: SetExecutionTag :execrows
+-- SetExecutionTag sets one tag, creating the tags object if it is missing. 0 rows: the execution does not exist. It
+-- is one statement, so concurrent writers of other tags lose nothing.
+--
+-- Used by: engine.SetExecutionTag.
+-- Locks: L1 waits (the execution row, UPDATE).
+UPDATE ff_exec_core AS e
+SET
+    raw_fields = jsonb_set(
+        CASE WHEN jsonb_typeof(e.raw_fields) = 'object' THEN e.raw_fields ELSE '{}'::jsonb END,
+        '{tags}',
+        CASE WHEN jsonb_typeof(e.raw_fields -> 'tags') = 'object' THEN e.raw_fields -> 'tags' ELSE '{}'::jsonb END
+            || jsonb_build_object(@tag_key::text, @tag_value::text)
+    ) || jsonb_build_object('last_mutation_at', ffx_now_ms(sqlc.narg(now_ms))::text),
+    ffx_last_mutation_at_ms = ffx_now_ms(sqlc.narg(now_ms))
+WHERE
+    e.partition_key = @partition_key
+    AND e.execution_id = @execution_id;

@@ -1,0 +1,85 @@
+-- name: PromoteDelayed :many
+-- PromoteDelayed makes delayed executions claimable whose time has come. It returns one row per execution with its
+-- lane, and whether it was promoted: if it is not delayed any more, the statement only clears the delay. It leaves an
+-- execution whose deadline has passed too to the deadline job. An execution that names a budget or quota goes to its
+-- gate.
+--
+-- Used by: engine.PromoteDelayed.
+-- Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the guarded UPDATE). Spans partitions.
+WITH due AS (
+    SELECT
+        c.ctid::tid AS row_id,
+        c.partition_key,
+        c.execution_id,
+        (c.lifecycle_phase = 'runnable' AND c.eligibility_state = 'not_eligible_until_time') AS delayed
+    FROM ff_exec_core AS c
+    WHERE
+        c.ffx_delay_until_ms <= ffx_now_ms(sqlc.narg(now_ms))
+        AND (
+            c.lifecycle_phase <> 'runnable'
+            OR c.eligibility_state <> 'not_eligible_until_time'
+            OR (
+                c.deadline_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+                AND (
+                    coalesce(c.ffx_execution_deadline_ms, 0) <= 0
+                    OR c.ffx_execution_deadline_ms > ffx_now_ms(sqlc.narg(now_ms))
+                )
+            )
+        )
+    ORDER BY c.ffx_delay_until_ms
+    LIMIT @batch_size::integer
+    FOR NO KEY UPDATE SKIP LOCKED
+),
+forgotten AS (
+    UPDATE ff_exec_core AS e
+    SET ffx_delay_until_ms = NULL
+    FROM due AS d
+    WHERE
+        e.ctid = d.row_id
+        AND e.partition_key = ANY (ARRAY[d.partition_key])
+        AND e.execution_id = d.execution_id
+        AND NOT d.delayed
+    RETURNING e.lane_id
+),
+promoted AS (
+    UPDATE ff_exec_core AS e
+    SET
+        eligibility_state = CASE
+            WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'eligible_now'
+            WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
+            ELSE 'blocked_by_quota'
+        END,
+        public_state = CASE
+            WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'waiting'
+            ELSE 'rate_limited'
+        END,
+        blocking_reason = CASE
+            WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'waiting_for_worker'
+            WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
+            ELSE 'waiting_for_quota'
+        END,
+        ffx_gate_id = CASE
+            WHEN e.ffx_admitted IS NOT TRUE THEN coalesce(e.ffx_budget_ids[1], e.ffx_quota_policy_id)
+        END,
+        deadline_at_ms = CASE
+            WHEN e.ffx_execution_deadline_ms > 0 THEN e.ffx_execution_deadline_ms
+        END,
+        ffx_delay_until_ms = NULL,
+        ffx_last_mutation_at_ms = ffx_now_ms(sqlc.narg(now_ms))
+    FROM due AS d
+    WHERE
+        e.ctid = d.row_id
+        AND e.partition_key = ANY (ARRAY[d.partition_key])
+        AND e.execution_id = d.execution_id
+        AND d.delayed
+    RETURNING e.lane_id
+)
+SELECT
+    lane_id,
+    true AS promoted
+FROM promoted
+UNION ALL
+SELECT
+    lane_id,
+    false AS promoted
+FROM forgotten;

@@ -1,0 +1,237 @@
+-- name: TakeJobs :many
+-- TakeJobs extends the hold on the jobs that holder has by hold_ms, takes free jobs, and returns when each of the
+-- given jobs is next due. ours: holder has the job, or the job is free but its row is locked, so that no process can
+-- take it. due_at_ms: the instant of the first due item, past or future; the last possible instant if there is none,
+-- or if no index can find one. Every row has those of the given lanes that have entries in the queue.
+--
+-- Used by: engine.TakeJobs.
+-- Locks: jobs skips (FOR UPDATE, then the UPDATE; new rows). Spans partitions.
+WITH clock AS MATERIALIZED (
+    -- The time of the call, for all its rows.
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+asked AS (
+    -- The jobs that this process does.
+    SELECT unnest(@names::text[]) AS name
+),
+free AS (
+    -- Those that this process holds, and free ones.
+    SELECT j.name
+    FROM ffx_job AS j
+    WHERE
+        j.name = ANY (@names::text[])
+        AND (
+            j.holder = @holder::text
+            OR j.held_until_ms <= (SELECT now_ms FROM clock)
+        )
+    ORDER BY j.name
+    FOR UPDATE SKIP LOCKED
+),
+kept AS (
+    -- Those rows, updated.
+    UPDATE ffx_job AS j
+    SET
+        holder = @holder::text,
+        held_until_ms = (SELECT now_ms FROM clock) + @hold_ms::bigint
+    FROM free AS f
+    WHERE j.name = f.name
+    RETURNING j.name
+),
+first AS (
+    -- Jobs that have never had a holder.
+    INSERT INTO ffx_job (name, holder, held_until_ms)
+    SELECT
+        a.name,
+        @holder::text,
+        (SELECT now_ms FROM clock) + @hold_ms::bigint
+    FROM asked AS a
+    WHERE NOT EXISTS (
+        SELECT
+        FROM ffx_job AS j
+        WHERE j.name = a.name
+    )
+    ON CONFLICT (name) DO NOTHING
+    RETURNING name
+)
+SELECT
+    a.name::text AS name,
+    (
+        EXISTS (
+            SELECT
+            FROM kept AS k
+            WHERE k.name = a.name
+        )
+        OR EXISTS (
+            SELECT
+            FROM first AS n
+            WHERE n.name = a.name
+        )
+        OR NOT EXISTS (
+            SELECT
+            FROM ffx_job AS j
+            WHERE
+                j.name = a.name
+                AND j.holder <> @holder::text
+                AND j.held_until_ms > (SELECT now_ms FROM clock)
+        )
+    )::boolean AS ours,
+    coalesce((
+        SELECT j.held_until_ms
+        FROM ffx_job AS j
+        WHERE j.name = a.name
+    ), 0)::bigint AS held_until_ms,
+    coalesce(
+        CASE a.name
+            WHEN 'expire_leases' THEN (
+                SELECT w.due_at_ms
+                FROM ffx_lease_timer AS w
+                ORDER BY w.due_at_ms
+                LIMIT 1
+            )
+            WHEN 'promote_delayed' THEN (
+                SELECT e.ffx_delay_until_ms
+                FROM ff_exec_core AS e
+                WHERE e.ffx_delay_until_ms IS NOT NULL
+                ORDER BY e.ffx_delay_until_ms
+                LIMIT 1
+            )
+            WHEN 'expire_attempts' THEN (
+                SELECT t.ffx_timeout_at_ms
+                FROM ff_attempt AS t
+                WHERE t.ffx_timeout_at_ms IS NOT NULL
+                ORDER BY t.ffx_timeout_at_ms
+                LIMIT 1
+            )
+            WHEN 'expire_deadlines' THEN least(
+                (
+                    SELECT e.ffx_execution_deadline_ms
+                    FROM ff_exec_core AS e
+                    WHERE e.ffx_execution_deadline_ms > 0
+                    ORDER BY e.ffx_execution_deadline_ms
+                    LIMIT 1
+                ),
+                (
+                    SELECT e.deadline_at_ms
+                    FROM ff_exec_core AS e
+                    WHERE
+                        e.deadline_at_ms IS NOT NULL
+                        AND e.ffx_execution_deadline_ms IS NULL
+                    ORDER BY e.deadline_at_ms
+                    LIMIT 1
+                )
+            )
+            WHEN 'prune_creation_keys' THEN (
+                SELECT k.expires_at_ms
+                FROM ffx_create_dedup AS k
+                ORDER BY k.expires_at_ms
+                LIMIT 1
+            )
+            WHEN 'adopt' THEN (
+                SELECT e.created_at_ms
+                FROM ff_exec_core AS e
+                WHERE e.ffx_retry_count IS NULL
+                ORDER BY e.created_at_ms
+                LIMIT 1
+            )
+            WHEN 'expire_grants' THEN (
+                SELECT g.expires_at_ms
+                FROM ff_claim_grant AS g
+                ORDER BY g.expires_at_ms
+                LIMIT 1
+            )
+            WHEN 'unblock_routes' THEN (
+                SELECT 0
+                FROM ffx_blocked AS b
+                WHERE b.eligibility_state = 'blocked_by_route'
+                ORDER BY
+                    b.lane_id,
+                    b.blocked_at_ms
+                LIMIT 1
+            )
+            WHEN 'retain' THEN least(
+                -- Half the range of an instant means for ever: it can still be added to.
+                (
+                    SELECT c.committed_at_ms + least(
+                        @look_after_ms::bigint,
+                        (SELECT min(l.retention_ms) FROM ffx_lane_retention AS l),
+                        (SELECT min(p.period_ms) FROM ffx_retention_period AS p),
+                        4611686018427387903
+                    )
+                    FROM ff_completion_event AS c
+                    WHERE c.event_id > coalesce((SELECT r.event_id FROM ffx_retention AS r WHERE r.source = 'ends'), 0)
+                    ORDER BY c.event_id
+                    LIMIT 1
+                ),
+                (
+                    SELECT t.due_at_ms
+                    FROM ffx_retention_timer AS t
+                    WHERE t.subject = 'execution'
+                    ORDER BY t.due_at_ms
+                    LIMIT 1
+                )
+            )
+            WHEN 'cancel_flows' THEN (
+                SELECT coalesce(b.grace_until_ms, b.requested_at_ms)
+                FROM ff_cancel_backlog AS b
+                WHERE b.status = 'pending'
+                ORDER BY coalesce(b.grace_until_ms, b.requested_at_ms)
+                LIMIT 1
+            )
+            WHEN 'cancel_siblings' THEN (
+                SELECT 0
+                FROM ff_pending_cancel_groups AS p
+                ORDER BY p.enqueued_at_ms
+                LIMIT 1
+            )
+            WHEN 'dispatch_completions' THEN (
+                SELECT 0
+                FROM ff_completion_event AS c
+                WHERE c.dispatched_at_ms IS NULL
+                ORDER BY c.event_id
+                LIMIT 1
+            )
+        END,
+        9223372036854775807
+    )::bigint AS due_at_ms,
+    (SELECT now_ms FROM clock)::bigint AS now_ms,
+    coalesce((
+        SELECT array_agg(l.lane_id)
+        FROM unnest(@lane_ids::text[]) AS l (lane_id)
+        WHERE EXISTS (
+            SELECT
+            FROM ffx_ready AS q
+            WHERE q.lane_id = l.lane_id
+        )
+    ), '{}')::text[] AS queued_lanes
+FROM asked AS a
+ORDER BY a.name;
+
+-- name: ReturnJobs :exec
+-- ReturnJobs releases the jobs that holder has, so that other processes can take them at once.
+--
+-- Used by: engine.ReturnJobs.
+-- Locks: jobs skips (FOR UPDATE, then the UPDATE).
+UPDATE ffx_job AS j
+SET held_until_ms = 0
+FROM (
+    SELECT h.name
+    FROM ffx_job AS h
+    WHERE h.holder = @holder::text
+    ORDER BY h.name
+    FOR UPDATE SKIP LOCKED
+) AS f
+WHERE j.name = f.name;
+
+-- name: ListQueuedAmong :many
+-- ListQueuedAmong returns those of the given lanes that have entries in the queue.
+--
+-- Used by: engine.QueuedLanes.
+-- Locks: none. Spans partitions.
+SELECT l.lane_id::text AS lane_id
+FROM unnest(@lane_ids::text[]) AS l (lane_id)
+WHERE EXISTS (
+    SELECT
+    FROM ffx_ready AS q
+    WHERE q.lane_id = l.lane_id
+)
+ORDER BY l.lane_id;

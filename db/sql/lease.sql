@@ -1,0 +1,354 @@
+-- name: RenewLeases :many
+-- RenewLeases extends live leases for the holders of their epochs; ord (from 0) is the input position. No row for an
+-- item: its fence failed, and ReadLeases returns the reason; or another transaction holds its attempt or has just
+-- changed it.
+--
+-- A renewal decides from the attempt row it locks and writes, and only reads the execution row. Every loss of a lease
+-- changes the attempt row. The fast path serves canonical rows; with judged it renews all leases that ReadLeases has
+-- shown to be current, wherever the execution's pointer is.
+--
+-- Used by: engine.RenewLease, engine.RenewLeases.
+-- Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE); L7 new.
+WITH clock AS MATERIALIZED (
+    -- The time of the renewal, for all its rows.
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+input AS (
+    -- The leases to renew, with their place in the input.
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        unnest(@lease_epochs::bigint[]) AS lease_epoch,
+        unnest(@ttls_ms::bigint[]) AS ttl_ms,
+        -- Not by generate_subscripts: the planner expects a thousand rows of that and ten of an array, and for a
+        -- thousand it would read the whole table instead of looking up each row.
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+),
+renewed AS (
+    -- The attempts whose fence held, with their new expiry.
+    UPDATE ff_attempt AS a
+    SET
+        lease_expires_at_ms = greatest(a.lease_expires_at_ms, (SELECT now_ms FROM clock) + i.ttl_ms)
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            c.lifecycle_phase,
+            c.ownership_state,
+            c.attempt_index,
+            c.ffx_lease_epoch,
+            c.ffx_namespace,
+            c.ffx_instance_tag
+        FROM ff_exec_core AS c
+        WHERE
+            c.partition_key = i.partition_key
+            AND c.execution_id = i.execution_id
+        LIMIT 1
+    ) AS e
+    CROSS JOIN LATERAL (
+        SELECT t.ctid::tid AS row_id
+        FROM ff_attempt AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+            AND t.attempt_index = i.attempt_index
+            -- The fence, written so that the planner uses no index on the expiry for it.
+            AND (t.lease_epoch = i.lease_epoch) IS TRUE
+            AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
+            AND (e.lifecycle_phase = 'active') IS TRUE
+            AND (@judged::boolean OR e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index) IS TRUE
+        FOR NO KEY UPDATE OF t SKIP LOCKED
+    ) AS t
+    WHERE
+        -- A row changed between snapshot and lock is not found under its ctid and stays unchanged.
+        a.ctid = t.row_id
+        AND a.partition_key = i.partition_key
+        AND a.execution_id = i.execution_id
+        AND (a.attempt_index = i.attempt_index) IS TRUE
+    RETURNING
+        i.ord,
+        a.partition_key,
+        a.execution_id,
+        -- Another program keeps the id of its lease in raw_fields; this library keeps it in the column.
+        CASE
+            WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
+            ELSE a.raw_fields ->> 'lease_id'
+        END AS lease_id,
+        a.worker_instance_id,
+        a.lease_expires_at_ms,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+),
+renewed_events AS (
+    -- The lease events.
+    INSERT INTO ff_lease_event (
+        execution_id,
+        lease_id,
+        event_type,
+        occurred_at_ms,
+        partition_key,
+        namespace,
+        instance_tag,
+        ffx_worker_instance_id
+    )
+    SELECT
+        r.execution_id::text,
+        r.lease_id,
+        'renewed',
+        (SELECT now_ms FROM clock),
+        r.partition_key,
+        r.ffx_namespace,
+        r.ffx_instance_tag,
+        r.worker_instance_id
+    FROM renewed AS r
+)
+SELECT
+    r.ord::integer AS ord,
+    r.lease_expires_at_ms::bigint AS lease_expires_at_ms
+FROM renewed AS r;
+
+-- name: ReadLeases :many
+-- ReadLeases returns, for each item, the facts a fence is judged by; ord (from 0) is the input position. No row: the
+-- execution does not exist. A NULL attempt_epoch: the attempt does not exist.
+--
+-- Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
+-- engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
+-- engine.ReportProgress, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
+-- engine.WaitForChildrenEach.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT
+    i.ord::integer AS ord,
+    e.lifecycle_phase,
+    e.ownership_state,
+    e.public_state,
+    coalesce(e.cancellation_reason, '')::text AS cancellation_reason,
+    coalesce(e.raw_fields ->> 'terminal_outcome', '')::text AS raw_terminal_outcome,
+    coalesce(e.raw_fields ->> 'last_failure_message', '')::text AS last_failure_message,
+    coalesce(e.raw_fields ->> 'failure_reason', '')::text AS failure_reason,
+    a.lease_epoch AS attempt_epoch,
+    coalesce(a.outcome, '')::text AS attempt_outcome,
+    a.lease_expires_at_ms,
+    a.terminal_at_ms AS attempt_terminal_at_ms,
+    a.ffx_delay_until_ms,
+    coalesce(a.worker_instance_id, '')::text AS worker_instance_id,
+    -- Another program keeps the id of its lease in raw_fields; this library keeps it in the column.
+    coalesce(CASE
+        WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
+        ELSE a.raw_fields ->> 'lease_id'
+    END, '')::text AS lease_id,
+    coalesce(cur.attempt_index, -1)::integer AS current_index,
+    coalesce(cur.outcome, '')::text AS current_outcome,
+    coalesce(p.outcome, '')::text AS pointer_outcome,
+    ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.lifecycle_phase,
+        t.ownership_state,
+        t.public_state,
+        t.cancellation_reason,
+        t.raw_fields,
+        t.attempt_index,
+        t.ffx_lease_epoch
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e
+LEFT JOIN ff_attempt AS a
+    ON a.partition_key = ANY (ARRAY[i.partition_key])
+    AND a.execution_id = i.execution_id
+    AND a.attempt_index = i.attempt_index
+LEFT JOIN LATERAL (
+    SELECT t.outcome
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index = e.attempt_index
+    LIMIT 1
+) AS p ON true
+LEFT JOIN LATERAL (
+    SELECT
+        c.attempt_index,
+        c.outcome
+    FROM ff_attempt AS c
+    WHERE
+        c.partition_key = i.partition_key
+        AND c.execution_id = i.execution_id
+        AND c.attempt_index <= e.attempt_index
+    ORDER BY c.attempt_index DESC
+    LIMIT 1
+) AS cur ON true;
+
+-- name: LockExecutions :many
+-- LockExecutions locks executions; ord (from 0) is the input position. A missing execution has no row.
+--
+-- Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution,
+-- engine.DelayExecution, engine.WaitForChildren, engine.ChangePriority, engine.Operator.DelayExecution,
+-- engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution,
+-- engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution,
+-- engine.BlockExecution, engine.UnblockExecution, engine.CreateFlow, engine.GrowFlow, engine.AddMembers,
+-- engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
+-- Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
+-- execution_id).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        generate_subscripts(@execution_ids::uuid[], 1) - 1 AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT
+    i.ord::integer AS ord,
+    e.flow_id,
+    e.lane_id,
+    e.policy,
+    coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
+    coalesce(e.raw_fields ->> 'retry_count', '')::text AS raw_retry_count,
+    (e.ffx_quota_policy_id IS NOT NULL)::boolean AS has_quota
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.flow_id,
+        t.lane_id,
+        t.policy,
+        t.ffx_retry_count,
+        t.raw_fields,
+        t.ffx_quota_policy_id
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    FOR NO KEY UPDATE
+) AS e;
+
+-- name: TakeExecutions :many
+-- TakeExecutions is LockExecutions without waiting: an execution that another transaction holds has no row.
+--
+-- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
+-- engine.CancelExecutions, engine.DelayExecutions, engine.WaitForChildrenEach, engine.ClaimForWorker,
+-- engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings, engine.CancelFlows.
+-- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        generate_subscripts(@execution_ids::uuid[], 1) - 1 AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT
+    i.ord::integer AS ord,
+    e.flow_id,
+    e.lane_id,
+    e.policy,
+    coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
+    coalesce(e.raw_fields ->> 'retry_count', '')::text AS raw_retry_count,
+    (e.ffx_quota_policy_id IS NOT NULL)::boolean AS has_quota
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.flow_id,
+        t.lane_id,
+        t.policy,
+        t.ffx_retry_count,
+        t.raw_fields,
+        t.ffx_quota_policy_id
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS e;
+
+-- name: LockAttempts :many
+-- LockAttempts locks one attempt of each locked execution; ord (from 0) is the input position.
+-- A missing attempt has no row.
+--
+-- Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
+-- engine.WaitForChildren.
+-- Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
+-- attempt_index).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        generate_subscripts(@execution_ids::uuid[], 1) - 1 AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT
+    i.ord::integer AS ord
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT 1
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index = i.attempt_index
+    FOR UPDATE
+) AS a;
+
+-- name: TakeAttempts :many
+-- TakeAttempts is LockAttempts without waiting: an attempt that another transaction holds has no row.
+--
+-- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
+-- engine.DelayExecutions, engine.WaitForChildrenEach.
+-- Locks: L2 skips (attempt rows FOR UPDATE).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        generate_subscripts(@execution_ids::uuid[], 1) - 1 AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT
+    i.ord::integer AS ord
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT 1
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index = i.attempt_index
+    FOR UPDATE SKIP LOCKED
+) AS a;
+
+-- name: UpdateProgress :exec
+-- UpdateProgress stores the progress that a worker reports for its running attempt; a NULL argument leaves the stored
+-- value.
+--
+-- Used by: engine.ReportProgress.
+-- Locks: L1 held.
+UPDATE ff_exec_core AS e
+SET
+    raw_fields = e.raw_fields
+        || CASE
+            WHEN sqlc.narg(percent)::integer IS NULL THEN '{}'::jsonb
+            ELSE jsonb_build_object('progress_pct', sqlc.narg(percent)::integer)
+        END
+        || CASE
+            WHEN sqlc.narg(message)::text IS NULL THEN '{}'::jsonb
+            ELSE jsonb_build_object('progress_message', sqlc.narg(message)::text)
+        END
+        || jsonb_build_object(
+            'progress_updated_at', (@now_ms::bigint)::text,
+            'last_mutation_at', (@now_ms::bigint)::text
+        ),
+    ffx_last_mutation_at_ms = @now_ms::bigint
+WHERE
+    e.partition_key = @partition_key
+    AND e.execution_id = @execution_id;

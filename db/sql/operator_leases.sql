@@ -1,0 +1,167 @@
+-- name: RevokeLease :one
+-- RevokeLease takes the lease of a running attempt away, under a raised epoch: the next claim resumes the same
+-- attempt. Returns the lane that has work now. The caller has locked and judged both rows.
+--
+-- Used by: engine.RevokeLease.
+-- Locks: L1 held; L2 held; L7 new.
+WITH released AS (
+    -- The execution, claimable again.
+    UPDATE ff_exec_core AS e
+    SET
+        lifecycle_phase = 'runnable',
+        ownership_state = 'unowned',
+        eligibility_state = 'eligible_now',
+        public_state = 'waiting',
+        attempt_state = 'attempt_interrupted',
+        blocking_reason = 'waiting_for_worker',
+        attempt_index = @attempt_index::integer,
+        raw_fields = e.raw_fields || jsonb_build_object(
+            'lease_revoke_reason', @reason::text,
+            'last_mutation_at', (@now_ms::bigint)::text
+        ),
+        ffx_gate_id = NULL,
+        ffx_lease_epoch = @raised_epoch::bigint,
+        ffx_last_mutation_at_ms = @now_ms::bigint
+    WHERE
+        e.partition_key = @partition_key
+        AND e.execution_id = @execution_id
+    RETURNING
+        e.partition_key,
+        e.execution_id,
+        e.attempt_index,
+        e.lane_id,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+),
+interrupted AS (
+    -- The attempt, fenced and without a lease.
+    UPDATE ff_attempt AS a
+    SET
+        outcome = 'interrupted',
+        -- In the form of ReleaseExpiredLeases.
+        raw_fields = CASE
+            WHEN a.worker_instance_id IS NULL THEN a.raw_fields
+            ELSE jsonb_set(
+                a.raw_fields,
+                '{ffx_lost_leases}',
+                jsonb_path_query_array(a.raw_fields, '$.ffx_lost_leases[last - 30 to last]') || jsonb_build_object(
+                    'worker', a.worker_id,
+                    'instance', a.worker_instance_id,
+                    'epoch', a.lease_epoch,
+                    'at', @now_ms::bigint,
+                    'how', 'revoked'
+                )
+            )
+        END,
+        lease_expires_at_ms = NULL,
+        ffx_timeout_at_ms = NULL,
+        ffx_delay_until_ms = NULL,
+        worker_id = NULL,
+        worker_instance_id = NULL,
+        terminal_at_ms = NULL,
+        lease_epoch = @raised_epoch::bigint
+    FROM released AS r
+    WHERE
+        a.partition_key = ANY (ARRAY[r.partition_key])
+        AND a.execution_id = r.execution_id
+        AND a.attempt_index = r.attempt_index
+),
+lease_events AS (
+    -- The lease event.
+    INSERT INTO ff_lease_event (
+        execution_id,
+        lease_id,
+        event_type,
+        occurred_at_ms,
+        partition_key,
+        namespace,
+        instance_tag,
+        ffx_worker_instance_id,
+        ffx_revoked_by
+    )
+    SELECT
+        r.execution_id::text,
+        nullif(@lease_id::text, ''),
+        'revoked',
+        @now_ms::bigint,
+        r.partition_key,
+        r.ffx_namespace,
+        r.ffx_instance_tag,
+        nullif(@worker_instance_id::text, ''),
+        'operator'
+    FROM released AS r
+)
+SELECT r.lane_id
+FROM released AS r;
+
+-- name: ListExpiredLeases :many
+-- ListExpiredLeases returns the leases that have run out by as_of and that no job has taken away yet, after a
+-- position, by expiry. It reads every lease timer that is due by then, and the attempts that it lists.
+--
+-- Used by: engine.ListExpiredLeases.
+-- Locks: none. Spans partitions.
+WITH timed AS (
+    -- The attempts whose lease timers are due.
+    SELECT
+        unnest(w.partition_keys) AS partition_key,
+        unnest(w.execution_ids) AS execution_id,
+        unnest(w.attempt_indexes) AS attempt_index
+    FROM ffx_lease_timer AS w
+    WHERE w.due_at_ms <= coalesce(sqlc.narg(as_of_ms)::bigint, ffx_now_ms(sqlc.narg(now_ms)))
+)
+SELECT DISTINCT
+    a.partition_key,
+    a.execution_id,
+    a.attempt_index,
+    a.lease_epoch,
+    a.lease_expires_at_ms::bigint AS lease_expires_at_ms,
+    a.worker_instance_id::text AS worker_instance_id
+FROM timed AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.attempt_index,
+        t.lease_epoch,
+        t.lease_expires_at_ms,
+        t.worker_instance_id
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index = i.attempt_index
+    LIMIT 1
+) AS a
+CROSS JOIN LATERAL (
+    SELECT
+        t.lifecycle_phase,
+        t.attempt_index,
+        t.ffx_namespace
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e
+CROSS JOIN LATERAL (
+    -- The current attempt is the newest up to the pointer.
+    SELECT t.attempt_index
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index <= e.attempt_index
+    ORDER BY t.attempt_index DESC
+    LIMIT 1
+) AS cur
+WHERE
+    a.attempt_index = cur.attempt_index
+    AND a.lease_expires_at_ms <= coalesce(sqlc.narg(as_of_ms)::bigint, ffx_now_ms(sqlc.narg(now_ms)))
+    AND a.worker_instance_id IS NOT NULL
+    AND e.lifecycle_phase = 'active'
+    AND (sqlc.narg(namespace)::text IS NULL OR e.ffx_namespace = sqlc.narg(namespace)::text)
+    AND (a.lease_expires_at_ms, a.execution_id) > (@after_ms::bigint, @after_execution_id::uuid)
+ORDER BY
+    5,
+    2
+LIMIT @page_size::integer;

@@ -1,0 +1,135 @@
+-- name: ChangePriority :exec
+-- ChangePriority gives an execution that the caller has locked another priority and appends the operator event. A
+-- trigger moves its queue entry.
+--
+-- Used by: engine.ChangePriority.
+-- Locks: L1 held; L7 new.
+WITH changed AS (
+    UPDATE ff_exec_core AS e
+    SET
+        priority = @new_priority::integer,
+        ffx_last_mutation_at_ms = @now_ms::bigint
+    WHERE
+        e.partition_key = @partition_key
+        AND e.execution_id = @execution_id
+    RETURNING
+        e.partition_key,
+        e.execution_id,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+)
+INSERT INTO ff_operator_event (
+    execution_id,
+    event_type,
+    details,
+    occurred_at_ms,
+    partition_key,
+    namespace,
+    instance_tag
+)
+SELECT
+    c.execution_id::text,
+    'priority_changed',
+    jsonb_build_object('old_priority', @old_priority::integer, 'new_priority', @new_priority::integer),
+    @now_ms::bigint,
+    c.partition_key,
+    c.ffx_namespace,
+    c.ffx_instance_tag
+FROM changed AS c;
+
+-- name: PostponeExecution :exec
+-- PostponeExecution makes a waiting execution that the caller has locked wait for an instant. It withdraws the
+-- admission of a gate; the caller returns its quota slot.
+--
+-- Used by: engine.Operator.DelayExecution.
+-- Locks: L1 held.
+WITH effective AS (
+    -- The deadline of the execution, 0 for none. Another program keeps the wake-up of a delay in the same column.
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        CASE
+            WHEN t.ffx_execution_deadline_ms >= 0 THEN t.ffx_execution_deadline_ms
+            WHEN
+                t.eligibility_state <> 'not_eligible_until_time'
+                OR t.blocking_reason = 'waiting_for_retry_backoff' AND t.raw_fields ->> 'delay_until' ~ '^[0-9]+$'
+                THEN coalesce(t.deadline_at_ms, 0)
+            ELSE 0
+        END AS deadline_ms
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = @partition_key
+        AND t.execution_id = @execution_id
+)
+UPDATE ff_exec_core AS e
+SET
+    eligibility_state = 'not_eligible_until_time',
+    ownership_state = 'unowned',
+    public_state = 'delayed',
+    blocking_reason = 'waiting_for_delay',
+    ffx_execution_deadline_ms = d.deadline_ms,
+    deadline_at_ms = least(@delay_until_ms::bigint, nullif(d.deadline_ms, 0)),
+    ffx_delay_until_ms = @delay_until_ms::bigint,
+    ffx_gate_id = NULL,
+    ffx_admitted = NULL,
+    ffx_last_mutation_at_ms = @now_ms::bigint
+FROM effective AS d
+WHERE
+    e.partition_key = ANY (ARRAY[d.partition_key])
+    AND e.execution_id = d.execution_id;
+
+-- name: PromoteExecution :one
+-- PromoteExecution makes a delayed execution that the caller has locked claimable, or brings it before the gate of its
+-- budget or quota. Returns its lane, and whether it is claimable.
+--
+-- Used by: engine.Operator.DelayExecution.
+-- Locks: L1 held.
+WITH effective AS (
+    -- The deadline of the execution, 0 for none. Another program keeps the wake-up of a delay in the same column.
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        CASE
+            WHEN t.ffx_execution_deadline_ms >= 0 THEN t.ffx_execution_deadline_ms
+            WHEN
+                t.eligibility_state <> 'not_eligible_until_time'
+                OR t.blocking_reason = 'waiting_for_retry_backoff' AND t.raw_fields ->> 'delay_until' ~ '^[0-9]+$'
+                THEN coalesce(t.deadline_at_ms, 0)
+            ELSE 0
+        END AS deadline_ms
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = @partition_key
+        AND t.execution_id = @execution_id
+)
+UPDATE ff_exec_core AS e
+SET
+    ownership_state = 'unowned',
+    eligibility_state = CASE
+        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'eligible_now'
+        WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
+        ELSE 'blocked_by_quota'
+    END,
+    public_state = CASE
+        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'waiting'
+        ELSE 'rate_limited'
+    END,
+    blocking_reason = CASE
+        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'waiting_for_worker'
+        WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
+        ELSE 'waiting_for_quota'
+    END,
+    ffx_gate_id = CASE
+        WHEN e.ffx_admitted IS NOT TRUE THEN coalesce(e.ffx_budget_ids[1], e.ffx_quota_policy_id)
+    END,
+    ffx_execution_deadline_ms = d.deadline_ms,
+    deadline_at_ms = nullif(d.deadline_ms, 0),
+    ffx_delay_until_ms = NULL,
+    ffx_last_mutation_at_ms = @now_ms::bigint
+FROM effective AS d
+WHERE
+    e.partition_key = ANY (ARRAY[d.partition_key])
+    AND e.execution_id = d.execution_id
+RETURNING
+    e.lane_id,
+    (e.eligibility_state = 'eligible_now')::boolean AS claimable;

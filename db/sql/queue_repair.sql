@@ -1,0 +1,540 @@
+-- name: ScanRepairs :many
+-- ScanRepairs examines the first page_size executions after after_execution_id, in the order of the primary key. It
+-- returns the last one, and those that need a repair. unqueued: claimable without a queue entry. unlisted: blocked, but
+-- not listed with the present state. untimed: a lease ran out more than a minute ago, so no timer lists it any more.
+-- leaseless: active, but the current attempt has no lease that could run out. ungranted: granted, but without a usable
+-- claim grant. overdue: ended and past its retention. left_as: another program left it half-done, as foreign (a state,
+-- an instant or an attachment in its form), mispointed (the pointer is not at the attempt that goes on), half-ended
+-- (with a lease, or without an event) or mistold (ended under another public state). No row: nothing follows.
+--
+-- Used by: engine.RepairQueue.
+-- Locks: none. Spans partitions.
+WITH page AS MATERIALIZED (
+    -- The executions of this page of the sweep.
+    SELECT
+        e.partition_key,
+        e.execution_id,
+        e.lane_id,
+        e.priority,
+        e.created_at_ms,
+        e.flow_id,
+        e.attempt_index,
+        e.required_capabilities,
+        e.eligibility_state,
+        e.lifecycle_phase = 'active' AS active,
+        (
+            e.eligibility_state = 'pending_claim'
+            AND e.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'eligible', 'blocked')
+            AND e.ownership_state IN ('unowned', 'released')
+        ) AS granted,
+        (
+            e.lifecycle_phase = 'runnable'
+            AND e.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')
+        ) AS blocked,
+        (e.lifecycle_phase = 'runnable' AND e.eligibility_state = 'eligible_now') AS claimable,
+        (
+            e.lifecycle_phase IN ('terminal', 'cancelled')
+            AND e.terminal_at_ms <= ffx_now_ms(sqlc.narg(now_ms)) - ffx_retention_of(
+                e.policy,
+                (SELECT l.retention_ms FROM ffx_lane_retention AS l WHERE l.lane_id = e.lane_id),
+                @default_ms::bigint
+            )
+        ) IS TRUE AS overdue,
+        coalesce(e.raw_fields ->> 'quota_policy_id', '') AS quota_policy_id,
+        CASE
+            WHEN e.lifecycle_phase IN ('terminal', 'cancelled') THEN
+                CASE
+                    WHEN (
+                        e.ownership_state = 'leased'
+                        OR (e.lifecycle_phase = 'cancelled' OR e.public_state = 'cancelled')
+                        AND coalesce(e.ffx_last_mutation_at_ms, 0) < e.terminal_at_ms
+                    )
+                    AND e.terminal_at_ms > ffx_now_ms(sqlc.narg(now_ms)) - 86400000
+                        THEN 'half-ended'
+                    WHEN e.public_state NOT IN ('completed', 'failed', 'cancelled', 'expired', 'skipped')
+                        AND e.terminal_at_ms < ffx_now_ms(sqlc.narg(now_ms)) - 60000
+                        THEN 'mistold'
+                END
+            WHEN e.lifecycle_phase NOT IN ('runnable', 'submitted', 'pending', 'eligible', 'blocked')
+                OR e.ownership_state NOT IN ('unowned', 'released')
+                OR e.eligibility_state = 'pending_claim'
+                OR e.ffx_retry_count IS NULL
+                THEN NULL
+            WHEN e.lifecycle_phase <> 'runnable'
+                OR e.attempt_state IN ('pending', 'pending_claim', 'initial')
+                THEN 'foreign'
+            WHEN e.eligibility_state = 'not_eligible_until_time' THEN
+                CASE
+                    WHEN e.ffx_delay_until_ms IS NULL
+                        OR e.deadline_at_ms IS DISTINCT FROM least(
+                            e.ffx_delay_until_ms,
+                            CASE WHEN e.ffx_execution_deadline_ms > 0 THEN e.ffx_execution_deadline_ms END
+                        )
+                        THEN 'foreign'
+                END
+            WHEN e.ffx_execution_deadline_ms >= 0
+                AND coalesce(e.deadline_at_ms, 0) <> e.ffx_execution_deadline_ms
+                THEN 'foreign'
+            WHEN e.eligibility_state = 'eligible_now'
+                AND e.ffx_admitted IS NOT TRUE
+                AND (e.ffx_budget_ids IS NOT NULL OR e.ffx_quota_policy_id IS NOT NULL)
+                THEN 'foreign'
+            WHEN e.eligibility_state = 'eligible_now'
+                AND e.flow_id IS NOT NULL
+                AND e.started_at_ms IS NULL
+                AND e.attempt_state = 'pending_first_attempt'
+                -- Looked up one by one here and below, by LIMIT: a plan that reads a whole table would be kept.
+                AND (
+                    SELECT true
+                    FROM ff_edge AS d
+                    WHERE
+                        d.downstream_eid = ANY (ARRAY[e.execution_id])
+                        AND (d.partition_key = e.partition_key OR d.partition_key IS NULL)
+                        AND (d.flow_id = e.flow_id) IS TRUE
+                        AND NOT d.policy ? 'resolved_at_ms'
+                    LIMIT 1
+                )
+                THEN 'foreign'
+            WHEN e.attempt_state = 'attempt_interrupted' AND (
+                SELECT true
+                FROM ff_attempt AS t
+                WHERE
+                    t.partition_key = e.partition_key
+                    AND t.execution_id = e.execution_id
+                    AND t.attempt_index = e.attempt_index
+                LIMIT 1
+            ) IS NULL
+                THEN 'mispointed'
+            WHEN e.attempt_state = 'pending_retry_attempt' AND (
+                SELECT t.terminal_at_ms
+                FROM ff_attempt AS t
+                WHERE
+                    t.partition_key = e.partition_key
+                    AND t.execution_id = e.execution_id
+                    AND t.attempt_index = e.attempt_index
+                LIMIT 1
+            ) IS NOT NULL
+                THEN 'mispointed'
+        END AS left_as
+    FROM ff_exec_core AS e
+    WHERE
+        (e.partition_key, e.execution_id) > (@after_partition_key::smallint, @after_execution_id::uuid)
+    ORDER BY
+        e.partition_key,
+        e.execution_id
+    LIMIT @page_size::integer
+)
+SELECT
+    p.partition_key,
+    p.execution_id,
+    p.flow_id,
+    p.quota_policy_id::text AS quota_policy_id,
+    coalesce(p.left_as, '')::text AS left_as,
+    (p.claimable AND r.lane_id IS NULL)::boolean AS unqueued,
+    (p.blocked AND b.present IS NOT TRUE)::boolean AS unlisted,
+    (t.lease_expires_at_ms IS NOT NULL)::boolean AS untimed,
+    (p.active AND a.lease_expires_at_ms IS NULL)::boolean AS leaseless,
+    (p.granted AND g.expires_at_ms IS NULL)::boolean AS ungranted,
+    p.overdue::boolean AS overdue
+FROM page AS p
+-- Looked up one by one, all of them: a plan made while a table was empty would read it whole.
+LEFT JOIN LATERAL (
+    SELECT q.lane_id
+    FROM ffx_ready AS q
+    WHERE
+        p.claimable
+        AND q.lane_id = p.lane_id
+        AND q.rank = - p.priority::bigint
+        AND q.created_at_ms = p.created_at_ms
+        AND q.execution_id = p.execution_id
+        AND q.partition_key = p.partition_key
+    LIMIT 1
+) AS r ON true
+LEFT JOIN LATERAL (
+    SELECT
+        (
+            l.lane_id = p.lane_id
+            AND l.eligibility_state = p.eligibility_state
+            AND l.required_capabilities = p.required_capabilities
+        ) AS present
+    FROM ffx_blocked AS l
+    WHERE
+        p.blocked
+        AND l.partition_key = p.partition_key
+        AND l.execution_id = p.execution_id
+    LIMIT 1
+) AS b ON true
+LEFT JOIN LATERAL (
+    SELECT x.lease_expires_at_ms
+    FROM ff_attempt AS x
+    WHERE
+        p.active
+        AND x.partition_key = p.partition_key
+        AND x.execution_id = p.execution_id
+        AND x.lease_expires_at_ms <= ffx_now_ms(sqlc.narg(now_ms)) - 60000
+    LIMIT 1
+) AS t ON true
+LEFT JOIN LATERAL (
+    SELECT x.lease_expires_at_ms
+    FROM ff_attempt AS x
+    WHERE
+        p.active
+        AND x.partition_key = p.partition_key
+        AND x.execution_id = p.execution_id
+        AND x.attempt_index <= p.attempt_index
+    ORDER BY x.attempt_index DESC
+    LIMIT 1
+) AS a ON true
+LEFT JOIN LATERAL (
+    SELECT x.expires_at_ms
+    FROM ff_claim_grant AS x
+    WHERE
+        p.granted
+        AND x.partition_key = p.partition_key
+        AND x.execution_id = p.execution_id
+        AND x.kind = 'claim'
+        AND (x.expires_at_ms > ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
+    LIMIT 1
+) AS g ON true
+WHERE
+    (p.claimable AND r.lane_id IS NULL)
+    OR (p.blocked AND b.present IS NOT TRUE)
+    OR t.lease_expires_at_ms IS NOT NULL
+    OR p.left_as IS NOT NULL
+    OR (p.active AND a.lease_expires_at_ms IS NULL)
+    OR (p.granted AND g.expires_at_ms IS NULL)
+    OR p.overdue
+    OR (p.partition_key, p.execution_id) = (
+        SELECT
+            z.partition_key,
+            z.execution_id
+        FROM page AS z
+        ORDER BY
+            z.partition_key DESC,
+            z.execution_id DESC
+        LIMIT 1
+    )
+ORDER BY
+    p.partition_key,
+    p.execution_id;
+
+-- name: QueueUnqueued :many
+-- QueueUnqueued inserts the queue entries of those of the given executions that are claimable and not locked
+-- elsewhere, and returns the lanes that have work now, one per entry. No row: no entry was missing.
+--
+-- Used by: engine.RepairQueue.
+-- Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue held, by the execution's row.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+INSERT INTO ffx_ready AS r (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
+SELECT
+    e.lane_id,
+    - e.priority::bigint,
+    e.created_at_ms,
+    e.execution_id,
+    e.partition_key,
+    e.required_capabilities,
+    e.kind
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.lane_id,
+        t.priority,
+        t.created_at_ms,
+        t.required_capabilities,
+        coalesce(t.raw_fields ->> 'execution_kind', '') AS kind
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.lifecycle_phase = 'runnable'
+        AND t.eligibility_state = 'eligible_now'
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS e
+ON CONFLICT (lane_id, rank, created_at_ms, execution_id, partition_key) DO NOTHING
+RETURNING r.lane_id;
+
+-- name: ListUnlisted :execrows
+-- ListUnlisted lists those of the given executions that are blocked and not locked elsewhere, with their present
+-- state. Returns how many it listed.
+--
+-- Used by: engine.RepairQueue.
+-- Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue held, by the execution's row.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+INSERT INTO ffx_blocked AS b (
+    partition_key, execution_id, lane_id, eligibility_state, required_capabilities, blocked_at_ms
+)
+SELECT
+    e.partition_key,
+    e.execution_id,
+    e.lane_id,
+    e.eligibility_state,
+    e.required_capabilities,
+    coalesce(e.ffx_last_mutation_at_ms, ffx_now_ms(sqlc.narg(now_ms)))
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.lane_id,
+        t.eligibility_state,
+        t.required_capabilities,
+        t.ffx_last_mutation_at_ms
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.lifecycle_phase = 'runnable'
+        AND t.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS e
+ON CONFLICT (partition_key, execution_id) DO UPDATE SET
+    lane_id = excluded.lane_id,
+    eligibility_state = excluded.eligibility_state,
+    required_capabilities = excluded.required_capabilities;
+
+-- name: TimeUntimed :exec
+-- TimeUntimed sets one lease timer for all leases of the given executions that ran out more than a minute ago.
+--
+-- Used by: engine.RepairQueue.
+-- Locks: timers new.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
+SELECT
+    min(a.lease_expires_at_ms),
+    gen_random_uuid(),
+    array_agg(a.partition_key),
+    array_agg(a.execution_id),
+    array_agg(a.attempt_index)
+FROM input AS i
+-- Looked up one by one: a plan made before there were any attempts would read all of them.
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.attempt_index,
+        t.lease_expires_at_ms
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.lease_expires_at_ms <= ffx_now_ms(sqlc.narg(now_ms)) - 60000
+    OFFSET 0
+) AS a
+HAVING count(*) > 0;
+
+-- name: TakeLeaseless :many
+-- TakeLeaseless locks those of the given executions that are still active and not locked elsewhere. The caller reads
+-- the leases of their attempts afterwards.
+--
+-- Used by: engine.RepairQueue.
+-- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT
+    e.partition_key,
+    e.execution_id,
+    e.flow_id,
+    e.attempt_index,
+    coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
+    ffx_lost_too_often(e.lease_reclaim_count, e.policy, @default_cap::integer)::boolean AS lost_too_often
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.flow_id,
+        t.attempt_index,
+        t.ffx_lease_epoch,
+        t.lease_reclaim_count,
+        t.policy
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND (t.lifecycle_phase = 'active') IS TRUE
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS e;
+
+-- name: ListLeased :many
+-- ListLeased returns those of the given executions of which any attempt, the current one or another, has a lease.
+--
+-- Used by: engine.RepairQueue.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT a.execution_id
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT t.execution_id
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        -- Not IS NOT NULL: an index of a shared database contains only leases.
+        AND num_nulls(t.lease_expires_at_ms) = 0
+    LIMIT 1
+) AS a;
+
+-- name: SweepQueue :one
+-- SweepQueue deletes up to max_items queue entries whose execution is not claimable, is not where the entry says, or
+-- is gone. It deletes as many entries of the blocked list whose execution is not blocked or is gone, and drains of
+-- workers given 30 days ago. Claims only skip such entries. Returns how many entries of both lists it deleted.
+--
+-- Used by: engine.RepairQueue.
+-- Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue skips (FOR UPDATE, then the DELETE); pauses skips (FOR UPDATE,
+-- then the DELETE). Spans partitions.
+WITH stale AS (
+    -- Queue entries that no longer hold.
+    SELECT
+        r.ctid::tid AS entry_id,
+        r.partition_key,
+        r.execution_id
+    FROM ffx_ready AS r
+    JOIN ff_exec_core AS e ON e.partition_key = ANY (ARRAY[r.partition_key]) AND e.execution_id = r.execution_id
+    WHERE
+        e.lifecycle_phase <> 'runnable'
+        OR e.eligibility_state <> 'eligible_now'
+        OR (e.lane_id, - e.priority::bigint, e.created_at_ms) <> (r.lane_id, r.rank, r.created_at_ms)
+    LIMIT @max_items::integer
+    FOR NO KEY UPDATE OF e SKIP LOCKED
+    FOR UPDATE OF r SKIP LOCKED
+),
+orphaned AS (
+    -- Queue entries without an execution.
+    SELECT
+        r.ctid::tid AS entry_id,
+        r.partition_key,
+        r.execution_id
+    FROM ffx_ready AS r
+    WHERE NOT EXISTS (
+        SELECT
+        FROM ff_exec_core AS e
+        WHERE
+            e.partition_key = r.partition_key
+            AND e.execution_id = r.execution_id
+    )
+    LIMIT @max_items::integer
+    FOR UPDATE OF r SKIP LOCKED
+),
+dequeued AS (
+    -- Both, deleted.
+    DELETE FROM ffx_ready AS r
+    USING (
+        SELECT
+            entry_id,
+            partition_key,
+            execution_id
+        FROM stale
+        UNION ALL
+        SELECT
+            entry_id,
+            partition_key,
+            execution_id
+        FROM orphaned
+    ) AS s
+    WHERE
+        r.ctid = s.entry_id
+        AND (r.partition_key = s.partition_key) IS TRUE
+        AND (r.execution_id = s.execution_id) IS TRUE
+    RETURNING r.partition_key
+),
+free AS (
+    -- Listed as blocked, but not blocked.
+    SELECT
+        b.ctid::tid AS entry_id,
+        b.partition_key,
+        b.execution_id
+    FROM ffx_blocked AS b
+    JOIN ff_exec_core AS e ON e.partition_key = ANY (ARRAY[b.partition_key]) AND e.execution_id = b.execution_id
+    WHERE
+        e.lifecycle_phase <> 'runnable'
+        OR e.eligibility_state NOT IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')
+    LIMIT @max_items::integer
+    FOR NO KEY UPDATE OF e SKIP LOCKED
+    FOR UPDATE OF b SKIP LOCKED
+),
+gone AS (
+    -- Listed as blocked, but gone.
+    SELECT
+        b.ctid::tid AS entry_id,
+        b.partition_key,
+        b.execution_id
+    FROM ffx_blocked AS b
+    WHERE NOT EXISTS (
+        SELECT
+        FROM ff_exec_core AS e
+        WHERE
+            e.partition_key = b.partition_key
+            AND e.execution_id = b.execution_id
+    )
+    LIMIT @max_items::integer
+    FOR UPDATE OF b SKIP LOCKED
+),
+unlisted AS (
+    -- Both, deleted.
+    DELETE FROM ffx_blocked AS b
+    USING (
+        SELECT
+            entry_id,
+            partition_key,
+            execution_id
+        FROM free
+        UNION ALL
+        SELECT
+            entry_id,
+            partition_key,
+            execution_id
+        FROM gone
+    ) AS s
+    WHERE
+        b.ctid = s.entry_id
+        AND (b.partition_key = s.partition_key) IS TRUE
+        AND (b.execution_id = s.execution_id) IS TRUE
+    RETURNING b.partition_key
+),
+forgotten AS (
+    -- Drains that are 30 days old.
+    DELETE FROM ffx_pause AS p
+    USING (
+        SELECT
+            w.ctid::tid AS pause_id,
+            w.name,
+            w.subject
+        FROM ffx_pause AS w
+        WHERE
+            w.subject = 'worker'
+            AND w.paused_at_ms <= ffx_now_ms(sqlc.narg(now_ms)) - 2592000000
+        LIMIT @max_items::integer
+        FOR UPDATE SKIP LOCKED
+    ) AS o
+    WHERE
+        p.ctid = o.pause_id
+        AND (p.name = o.name) IS TRUE
+        AND (p.subject = o.subject) IS TRUE
+)
+SELECT ((SELECT count(*) FROM dequeued) + (SELECT count(*) FROM unlisted))::bigint AS swept;

@@ -1,0 +1,370 @@
+-- name: GetFlowTimersDue :one
+-- GetFlowTimersDue returns whether a timer for flows is due.
+--
+-- Used by: engine.PurgeFlows.
+-- Locks: none. Spans partitions.
+SELECT
+    (SELECT count(*) FROM ffx_retention)::integer AS sources,
+    EXISTS (
+        SELECT
+        FROM ffx_retention_timer AS t
+        WHERE
+            t.subject = 'flow'
+            AND t.due_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+    ) AS timers_due;
+
+-- name: ScanFlowAges :many
+-- ScanFlowAges returns the next page_size flows after a position, in the order of the primary key, and whether the
+-- last change of each is older than its retention; its members may have ended later. No row: nothing follows.
+--
+-- Used by: engine.PurgeFlows.
+-- Locks: none. Spans partitions.
+SELECT
+    f.partition_key,
+    f.flow_id,
+    (
+        greatest(f.created_at_ms, f.terminal_at_ms, ffx_read_number(f.raw_fields, 'last_mutation_at_ms'))
+        <= ffx_now_ms(sqlc.narg(now_ms)) - ffx_retention_of(f.raw_fields, NULL, @default_ms::bigint)
+    )::boolean AS old
+FROM ff_flow_core AS f
+WHERE (f.partition_key, f.flow_id) > (@after_partition_key::smallint, @after_flow_id::uuid)
+ORDER BY
+    f.partition_key,
+    f.flow_id
+LIMIT @page_size::integer;
+
+-- name: ReadPurgeable :many
+-- ReadPurgeable returns the facts that decide whether flows may be deleted. in_use: a member has not ended, or the
+-- flow has never had one. unfinished: it has a backlog or a pending cancel. changed_at_ms: the last change of the
+-- flow or its members. retention_ms: how long it is kept. members: the number of stored members, unless it is in use.
+-- No row: the flow does not exist.
+--
+-- Used by: engine.PurgeFlows.
+-- Locks: none. The facts hold once the caller has the exclusive locks of the flows.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id
+    LIMIT cardinality(@flow_ids::uuid[])
+)
+SELECT
+    f.partition_key,
+    f.flow_id,
+    greatest(f.changed_at_ms, m.ended_at_ms, g.ended_at_ms)::bigint AS changed_at_ms,
+    f.retention_ms::bigint AS retention_ms,
+    coalesce(m.members, 0)::bigint AS members,
+    (f.untouched OR u.unended IS NOT NULL)::boolean AS in_use,
+    (b.listed IS NOT NULL OR p.pending IS NOT NULL)::boolean AS unfinished
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        c.partition_key,
+        c.flow_id,
+        greatest(c.created_at_ms, c.terminal_at_ms, ffx_read_number(c.raw_fields, 'last_mutation_at_ms')) AS changed_at_ms,
+        ffx_retention_of(c.raw_fields, NULL, @default_ms::bigint) AS retention_ms,
+        (
+            c.public_flow_state NOT IN ('cancelled', 'completed', 'failed')
+            AND coalesce(c.raw_fields ->> 'node_count', '0') !~ '[1-9]'
+        ) AS untouched
+    FROM ff_flow_core AS c
+    WHERE
+        c.partition_key = i.partition_key
+        AND c.flow_id = i.flow_id
+    LIMIT 1
+) AS f
+LEFT JOIN LATERAL (
+    SELECT true AS unended
+    FROM ff_exec_core AS e
+    WHERE
+        e.partition_key = i.partition_key
+        AND e.flow_id = i.flow_id
+        AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
+    LIMIT 1
+) AS u ON true
+LEFT JOIN LATERAL (
+    -- All of them, unless one has not ended.
+    SELECT
+        count(*) AS members,
+        max(e.terminal_at_ms) AS ended_at_ms
+    FROM ff_exec_core AS e
+    WHERE
+        e.partition_key = i.partition_key
+        AND e.flow_id = i.flow_id
+        AND u.unended IS NULL
+) AS m ON true
+LEFT JOIN LATERAL (
+    SELECT max(e.ended_at_ms) AS ended_at_ms
+    FROM ffx_pruned_member AS e
+    WHERE
+        e.partition_key = i.partition_key
+        AND e.flow_id = i.flow_id
+        AND u.unended IS NULL
+) AS g ON true
+LEFT JOIN LATERAL (
+    SELECT true AS listed
+    FROM ff_cancel_backlog AS l
+    WHERE
+        l.partition_key = i.partition_key
+        AND l.flow_id = i.flow_id
+    LIMIT 1
+) AS b ON true
+LEFT JOIN LATERAL (
+    SELECT true AS pending
+    FROM ff_pending_cancel_groups AS q
+    WHERE
+        q.partition_key = i.partition_key
+        AND q.flow_id = i.flow_id
+    LIMIT 1
+) AS p ON true;
+
+-- name: ListUndispatchedFlows :many
+-- ListUndispatchedFlows returns those of the given flows that have an undispatched completion event. It reads all
+-- undispatched events once.
+--
+-- Used by: engine.PurgeFlows.
+-- Locks: none. Spans partitions.
+SELECT DISTINCT u.flow_id::uuid AS flow_id
+FROM ff_completion_event AS u
+WHERE
+    u.dispatched_at_ms IS NULL
+    AND u.flow_id = ANY (@flow_ids::uuid[]);
+
+-- name: TakeEndedMembers :many
+-- TakeEndedMembers locks members of flows whose exclusive locks the caller holds, up to the entry of each flow in
+-- max_items, and returns them by ord of the flow. Missing members are locked by other transactions.
+--
+-- Used by: engine.PurgeFlows.
+-- Locks: L1 skips (execution rows FOR UPDATE).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id,
+        unnest(@max_items::integer[]) AS max_items,
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@flow_ids::uuid[])
+)
+SELECT
+    i.ord::integer AS ord,
+    e.execution_id
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT t.execution_id
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.flow_id = i.flow_id
+        AND t.lifecycle_phase IN ('terminal', 'cancelled')
+    LIMIT i.max_items
+    FOR UPDATE SKIP LOCKED
+) AS e;
+
+-- name: CloseFlow :exec
+-- CloseFlow makes a flow refuse new members and replays: it is deleted in several transactions.
+--
+-- Used by: engine.PurgeFlows.
+-- Locks: L0 held.
+UPDATE ff_flow_core AS f
+SET public_flow_state = 'completed'
+WHERE
+    f.partition_key = @partition_key
+    AND f.flow_id = @flow_id
+    AND f.public_flow_state NOT IN ('cancelled', 'completed', 'failed');
+
+-- name: DropPrunedMembersOf :exec
+-- DropPrunedMembersOf deletes the records of pruned members of flows that are about to be deleted.
+--
+-- Used by: engine.PurgeFlows.
+-- Locks: L0 held (DELETE).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id
+    LIMIT cardinality(@flow_ids::uuid[])
+)
+DELETE FROM ffx_pruned_member
+WHERE
+    (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
+    AND flow_id = ANY (@flow_ids::uuid[])
+    AND ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT t.ctid
+            FROM ffx_pruned_member AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.flow_id = i.flow_id
+            OFFSET 0
+        ) AS x
+    ));
+
+-- name: DropEdgesOf :exec
+-- DropEdgesOf deletes the edges of flows that are about to be deleted.
+--
+-- Used by: engine.PurgeFlows.
+-- Locks: L3 waits (DELETE).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id
+    LIMIT cardinality(@flow_ids::uuid[])
+)
+DELETE FROM ff_edge
+WHERE
+    (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
+    AND flow_id = ANY (@flow_ids::uuid[])
+    AND ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT t.ctid
+            FROM ff_edge AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.flow_id = i.flow_id
+            -- Of three indexes only one has this order: it finds the flow, not only its partition.
+            ORDER BY t.edge_id
+            OFFSET 0
+        ) AS x
+    ));
+
+-- name: DropEdgeGroupsOf :exec
+-- DropEdgeGroupsOf deletes the groups of flows that are about to be deleted.
+--
+-- Used by: engine.PurgeFlows.
+-- Locks: L3 waits (DELETE).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id
+    LIMIT cardinality(@flow_ids::uuid[])
+)
+DELETE FROM ff_edge_group
+WHERE
+    (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
+    AND flow_id = ANY (@flow_ids::uuid[])
+    AND ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT t.ctid
+            FROM ff_edge_group AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.flow_id = i.flow_id
+            OFFSET 0
+        ) AS x
+    ));
+
+-- name: DropCancelDispatchesOf :exec
+-- DropCancelDispatchesOf deletes the rows that the cancel outbox, which has no writer, has for flows that are about
+-- to be deleted.
+--
+-- Used by: engine.PurgeFlows.
+-- Locks: L0 held (DELETE).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id
+    LIMIT cardinality(@flow_ids::uuid[])
+)
+DELETE FROM ff_cancel_dispatch_outbox
+WHERE
+    (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
+    AND flow_id = ANY (@flow_ids::uuid[])
+    AND ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT t.ctid
+            FROM ff_cancel_dispatch_outbox AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.flow_id = i.flow_id
+            OFFSET 0
+        ) AS x
+    ));
+
+-- name: DropBacklogMembersOf :exec
+-- DropBacklogMembersOf deletes backlog members left without a backlog, of flows that are about to be deleted.
+--
+-- Used by: engine.PurgeFlows.
+-- Locks: L0 held (DELETE).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id
+    LIMIT cardinality(@flow_ids::uuid[])
+)
+DELETE FROM ff_cancel_backlog_member
+WHERE
+    (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
+    AND flow_id = ANY (@flow_ids::uuid[])
+    AND ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT t.ctid
+            FROM ff_cancel_backlog_member AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.flow_id = i.flow_id
+            OFFSET 0
+        ) AS x
+    ));
+
+-- name: DropFlowSummariesOf :exec
+-- DropFlowSummariesOf deletes the summaries of flows that are about to be deleted.
+--
+-- Used by: engine.PurgeFlows.
+-- Locks: L0 held (DELETE).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id
+    LIMIT cardinality(@flow_ids::uuid[])
+)
+DELETE FROM ff_flow_summary
+WHERE
+    (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
+    AND flow_id = ANY (@flow_ids::uuid[])
+    AND ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT t.ctid
+            FROM ff_flow_summary AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.flow_id = i.flow_id
+            OFFSET 0
+        ) AS x
+    ));
+
+-- name: DropFlows :execrows
+-- DropFlows deletes flows whose exclusive lock the caller holds, after all their other rows.
+--
+-- Used by: engine.PurgeFlows.
+-- Locks: L0 held (DELETE).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id
+    LIMIT cardinality(@flow_ids::uuid[])
+)
+DELETE FROM ff_flow_core
+WHERE
+    (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
+    AND flow_id = ANY (@flow_ids::uuid[])
+    AND ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM input AS i
+        CROSS JOIN LATERAL (
+            SELECT t.ctid
+            FROM ff_flow_core AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.flow_id = i.flow_id
+            OFFSET 0
+        ) AS x
+    ));

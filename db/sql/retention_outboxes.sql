@@ -1,0 +1,429 @@
+-- name: ListOutboxPositions :many
+-- ListOutboxPositions returns the last values of the sequences of the four outboxes, 0 before their first ids.
+-- readable: the role may read the sequence; otherwise last_event_id means nothing.
+--
+-- Used by: engine.TrimOutboxes.
+-- Locks: none. Spans partitions.
+SELECT
+    o.outbox::text AS outbox,
+    -- Without the right PostgreSQL 18 returns NULL, as it does for an unused sequence. Older versions fail.
+    CASE
+        WHEN has_sequence_privilege(o.sequence_id, 'USAGE, SELECT') THEN coalesce(pg_sequence_last_value(o.sequence_id), 0)
+        ELSE 0
+    END::bigint AS last_event_id,
+    has_sequence_privilege(o.sequence_id, 'USAGE, SELECT')::boolean AS readable,
+    o.sequence_id::regclass::text AS sequence_name,
+    quote_ident(current_user)::text AS role_name
+FROM (
+    VALUES
+        ('completion', to_regclass(pg_get_serial_sequence('ff_completion_event', 'event_id'))::oid),
+        ('lease', to_regclass(pg_get_serial_sequence('ff_lease_event', 'event_id'))::oid),
+        ('operator', to_regclass(pg_get_serial_sequence('ff_operator_event', 'event_id'))::oid),
+        ('signal', to_regclass(pg_get_serial_sequence('ff_signal_event', 'event_id'))::oid)
+) AS o (outbox, sequence_id)
+ORDER BY o.outbox
+LIMIT 4;
+
+-- name: ListOutboxesWriters :many
+-- ListOutboxesWriters is ListOutboxWriters for the four outboxes at once.
+--
+-- Used by: engine.TrimOutboxes.
+-- Locks: none. Spans partitions.
+SELECT
+    o.outbox::text AS outbox,
+    l.virtualtransaction::text AS virtual_transaction,
+    (l.pid IS NULL)::boolean AS prepared
+FROM (
+    VALUES
+        ('completion', to_regclass('ff_completion_event')::oid),
+        ('lease', to_regclass('ff_lease_event')::oid),
+        ('operator', to_regclass('ff_operator_event')::oid),
+        ('signal', to_regclass('ff_signal_event')::oid)
+) AS o (outbox, relation)
+JOIN pg_catalog.pg_locks AS l
+    ON l.relation = o.relation
+WHERE
+    l.locktype = 'relation'
+    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
+    AND l.mode = 'RowExclusiveLock'
+    AND l.granted
+    AND l.pid IS DISTINCT FROM pg_backend_pid();
+
+-- name: TrimCompletionEvents :one
+-- TrimCompletionEvents deletes completion events older than before_ms, after after_event_id and at most page_size. It
+-- stops at up_to_event_id, since ids after it may still be open, and at the first event that is younger, is not
+-- dispatched, or was not yet handled by retention or by a named consumer that worked in the last week. An event dated
+-- in the future is as old as its neighbours. Returns how many it deleted, and where the next call continues.
+--
+-- Used by: engine.TrimOutboxes.
+-- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
+WITH page AS MATERIALIZED (
+    -- The oldest events.
+    SELECT
+        c.event_id,
+        c.committed_at_ms AS at_ms,
+        (c.dispatched_at_ms IS NULL AND c.flow_id IS NOT NULL) AS needed
+    FROM ff_completion_event AS c
+    WHERE
+        c.event_id > @after_event_id::bigint
+        AND c.event_id <= least(
+            @up_to_event_id::bigint,
+            coalesce((SELECT r.event_id FROM ffx_retention AS r WHERE r.source = 'ends'), 0),
+            (
+                SELECT min(o.event_id)
+                FROM ffx_outbox_consumer AS o
+                WHERE
+                    o.outbox = 'completion'
+                    AND o.updated_at_ms > ffx_now_ms(sqlc.narg(now_ms)) - 604800000
+            )
+        )
+    ORDER BY c.event_id
+    LIMIT @page_size::integer
+),
+behind AS (
+    -- If the whole page is dated in the future: whether an old event follows it. Looks among the next thousand, then
+    -- at growing distances from the first of the page and from the newest event. An event that follows was written
+    -- later, so the page is older.
+    SELECT
+    FROM (
+        SELECT
+            min(p.event_id) AS first,
+            (SELECT c.event_id FROM ff_completion_event AS c WHERE c.event_id > @after_event_id::bigint ORDER BY c.event_id DESC LIMIT 1) AS newest
+        FROM page AS p
+        HAVING min(p.at_ms) > ffx_now_ms(sqlc.narg(now_ms))
+    ) AS f
+    WHERE
+        EXISTS (
+            SELECT
+            FROM (
+                SELECT c.committed_at_ms AS at_ms
+                FROM ff_completion_event AS c
+                WHERE c.event_id > f.first
+                ORDER BY c.event_id
+                LIMIT 1000
+            ) AS n
+            WHERE n.at_ms <= @before_ms::bigint
+        )
+        OR EXISTS (
+            SELECT
+            FROM generate_series(-40, 40) AS k (step)
+            CROSS JOIN LATERAL (
+                SELECT c.committed_at_ms AS at_ms
+                FROM ff_completion_event AS c
+                WHERE c.event_id >= CASE
+                    WHEN k.step < 0 THEN greatest(f.first, f.newest + 1 - (1::bigint << (- k.step - 1)))
+                    ELSE f.first + (1::bigint << k.step)
+                END
+                ORDER BY c.event_id
+                LIMIT 1
+            ) AS e
+            WHERE e.at_ms <= @before_ms::bigint
+        )
+),
+old AS MATERIALIZED (
+    -- The last event that may be deleted.
+    SELECT max(p.event_id) AS event_id
+    FROM page AS p
+    WHERE
+        (p.at_ms <= @before_ms::bigint OR EXISTS (SELECT FROM behind))
+        AND p.event_id < coalesce(
+            (
+                SELECT min(y.event_id)
+                FROM page AS y
+                WHERE
+                    y.needed
+                    OR (y.at_ms > @before_ms::bigint AND y.at_ms <= ffx_now_ms(sqlc.narg(now_ms)))
+            ),
+            9223372036854775807
+        )
+),
+trimmed AS (
+    -- That event and all before it, deleted.
+    DELETE FROM ff_completion_event AS c
+    WHERE
+        c.event_id > @after_event_id::bigint
+        AND c.event_id <= (SELECT o.event_id FROM old AS o)
+    RETURNING 1
+)
+SELECT
+    (SELECT count(*) FROM trimmed)::bigint AS deleted,
+    coalesce((SELECT o.event_id FROM old AS o), @after_event_id::bigint)::bigint AS reached;
+
+-- name: TrimLeaseEvents :one
+-- TrimLeaseEvents is TrimCompletionEvents for lease events, which only their readers need.
+--
+-- Used by: engine.TrimOutboxes.
+-- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
+WITH page AS MATERIALIZED (
+    -- The oldest events.
+    SELECT
+        c.event_id,
+        c.occurred_at_ms AS at_ms
+    FROM ff_lease_event AS c
+    WHERE
+        c.event_id > @after_event_id::bigint
+        AND c.event_id <= least(
+            @up_to_event_id::bigint,
+            (
+                SELECT min(o.event_id)
+                FROM ffx_outbox_consumer AS o
+                WHERE
+                    o.outbox = 'lease'
+                    AND o.updated_at_ms > ffx_now_ms(sqlc.narg(now_ms)) - 604800000
+            )
+        )
+    ORDER BY c.event_id
+    LIMIT @page_size::integer
+),
+behind AS (
+    -- If all are dated in the future: whether an old event follows them.
+    SELECT
+    FROM (
+        SELECT
+            min(p.event_id) AS first,
+            (SELECT c.event_id FROM ff_lease_event AS c WHERE c.event_id > @after_event_id::bigint ORDER BY c.event_id DESC LIMIT 1) AS newest
+        FROM page AS p
+        HAVING min(p.at_ms) > ffx_now_ms(sqlc.narg(now_ms))
+    ) AS f
+    WHERE
+        EXISTS (
+            SELECT
+            FROM (
+                SELECT c.occurred_at_ms AS at_ms
+                FROM ff_lease_event AS c
+                WHERE c.event_id > f.first
+                ORDER BY c.event_id
+                LIMIT 1000
+            ) AS n
+            WHERE n.at_ms <= @before_ms::bigint
+        )
+        OR EXISTS (
+            SELECT
+            FROM generate_series(-40, 40) AS k (step)
+            CROSS JOIN LATERAL (
+                SELECT c.occurred_at_ms AS at_ms
+                FROM ff_lease_event AS c
+                WHERE c.event_id >= CASE
+                    WHEN k.step < 0 THEN greatest(f.first, f.newest + 1 - (1::bigint << (- k.step - 1)))
+                    ELSE f.first + (1::bigint << k.step)
+                END
+                ORDER BY c.event_id
+                LIMIT 1
+            ) AS e
+            WHERE e.at_ms <= @before_ms::bigint
+        )
+),
+old AS MATERIALIZED (
+    -- The last event that may be deleted.
+    SELECT max(p.event_id) AS event_id
+    FROM page AS p
+    WHERE
+        (p.at_ms <= @before_ms::bigint OR EXISTS (SELECT FROM behind))
+        AND p.event_id < coalesce(
+            (
+                SELECT min(y.event_id)
+                FROM page AS y
+                WHERE
+                    y.at_ms > @before_ms::bigint
+                    AND y.at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+            ),
+            9223372036854775807
+        )
+),
+trimmed AS (
+    -- That event and all before it, deleted.
+    DELETE FROM ff_lease_event AS c
+    WHERE
+        c.event_id > @after_event_id::bigint
+        AND c.event_id <= (SELECT o.event_id FROM old AS o)
+    RETURNING 1
+)
+SELECT
+    (SELECT count(*) FROM trimmed)::bigint AS deleted,
+    coalesce((SELECT o.event_id FROM old AS o), @after_event_id::bigint)::bigint AS reached;
+
+-- name: TrimOperatorEvents :one
+-- TrimOperatorEvents is TrimCompletionEvents for operator events, which only their readers need.
+--
+-- Used by: engine.TrimOutboxes.
+-- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
+WITH page AS MATERIALIZED (
+    -- The oldest events.
+    SELECT
+        c.event_id,
+        c.occurred_at_ms AS at_ms
+    FROM ff_operator_event AS c
+    WHERE
+        c.event_id > @after_event_id::bigint
+        AND c.event_id <= least(
+            @up_to_event_id::bigint,
+            (
+                SELECT min(o.event_id)
+                FROM ffx_outbox_consumer AS o
+                WHERE
+                    o.outbox = 'operator'
+                    AND o.updated_at_ms > ffx_now_ms(sqlc.narg(now_ms)) - 604800000
+            )
+        )
+    ORDER BY c.event_id
+    LIMIT @page_size::integer
+),
+behind AS (
+    -- If all are dated in the future: whether an old event follows them.
+    SELECT
+    FROM (
+        SELECT
+            min(p.event_id) AS first,
+            (SELECT c.event_id FROM ff_operator_event AS c WHERE c.event_id > @after_event_id::bigint ORDER BY c.event_id DESC LIMIT 1) AS newest
+        FROM page AS p
+        HAVING min(p.at_ms) > ffx_now_ms(sqlc.narg(now_ms))
+    ) AS f
+    WHERE
+        EXISTS (
+            SELECT
+            FROM (
+                SELECT c.occurred_at_ms AS at_ms
+                FROM ff_operator_event AS c
+                WHERE c.event_id > f.first
+                ORDER BY c.event_id
+                LIMIT 1000
+            ) AS n
+            WHERE n.at_ms <= @before_ms::bigint
+        )
+        OR EXISTS (
+            SELECT
+            FROM generate_series(-40, 40) AS k (step)
+            CROSS JOIN LATERAL (
+                SELECT c.occurred_at_ms AS at_ms
+                FROM ff_operator_event AS c
+                WHERE c.event_id >= CASE
+                    WHEN k.step < 0 THEN greatest(f.first, f.newest + 1 - (1::bigint << (- k.step - 1)))
+                    ELSE f.first + (1::bigint << k.step)
+                END
+                ORDER BY c.event_id
+                LIMIT 1
+            ) AS e
+            WHERE e.at_ms <= @before_ms::bigint
+        )
+),
+old AS MATERIALIZED (
+    -- The last event that may be deleted.
+    SELECT max(p.event_id) AS event_id
+    FROM page AS p
+    WHERE
+        (p.at_ms <= @before_ms::bigint OR EXISTS (SELECT FROM behind))
+        AND p.event_id < coalesce(
+            (
+                SELECT min(y.event_id)
+                FROM page AS y
+                WHERE
+                    y.at_ms > @before_ms::bigint
+                    AND y.at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+            ),
+            9223372036854775807
+        )
+),
+trimmed AS (
+    -- That event and all before it, deleted.
+    DELETE FROM ff_operator_event AS c
+    WHERE
+        c.event_id > @after_event_id::bigint
+        AND c.event_id <= (SELECT o.event_id FROM old AS o)
+    RETURNING 1
+)
+SELECT
+    (SELECT count(*) FROM trimmed)::bigint AS deleted,
+    coalesce((SELECT o.event_id FROM old AS o), @after_event_id::bigint)::bigint AS reached;
+
+-- name: TrimSignalEvents :one
+-- TrimSignalEvents is TrimCompletionEvents for signal events, which only their readers need.
+--
+-- Used by: engine.TrimOutboxes.
+-- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
+WITH page AS MATERIALIZED (
+    -- The oldest events.
+    SELECT
+        c.event_id,
+        c.delivered_at_ms AS at_ms
+    FROM ff_signal_event AS c
+    WHERE
+        c.event_id > @after_event_id::bigint
+        AND c.event_id <= least(
+            @up_to_event_id::bigint,
+            (
+                SELECT min(o.event_id)
+                FROM ffx_outbox_consumer AS o
+                WHERE
+                    o.outbox = 'signal'
+                    AND o.updated_at_ms > ffx_now_ms(sqlc.narg(now_ms)) - 604800000
+            )
+        )
+    ORDER BY c.event_id
+    LIMIT @page_size::integer
+),
+behind AS (
+    -- If all are dated in the future: whether an old event follows them.
+    SELECT
+    FROM (
+        SELECT
+            min(p.event_id) AS first,
+            (SELECT c.event_id FROM ff_signal_event AS c WHERE c.event_id > @after_event_id::bigint ORDER BY c.event_id DESC LIMIT 1) AS newest
+        FROM page AS p
+        HAVING min(p.at_ms) > ffx_now_ms(sqlc.narg(now_ms))
+    ) AS f
+    WHERE
+        EXISTS (
+            SELECT
+            FROM (
+                SELECT c.delivered_at_ms AS at_ms
+                FROM ff_signal_event AS c
+                WHERE c.event_id > f.first
+                ORDER BY c.event_id
+                LIMIT 1000
+            ) AS n
+            WHERE n.at_ms <= @before_ms::bigint
+        )
+        OR EXISTS (
+            SELECT
+            FROM generate_series(-40, 40) AS k (step)
+            CROSS JOIN LATERAL (
+                SELECT c.delivered_at_ms AS at_ms
+                FROM ff_signal_event AS c
+                WHERE c.event_id >= CASE
+                    WHEN k.step < 0 THEN greatest(f.first, f.newest + 1 - (1::bigint << (- k.step - 1)))
+                    ELSE f.first + (1::bigint << k.step)
+                END
+                ORDER BY c.event_id
+                LIMIT 1
+            ) AS e
+            WHERE e.at_ms <= @before_ms::bigint
+        )
+),
+old AS MATERIALIZED (
+    -- The last event that may be deleted.
+    SELECT max(p.event_id) AS event_id
+    FROM page AS p
+    WHERE
+        (p.at_ms <= @before_ms::bigint OR EXISTS (SELECT FROM behind))
+        AND p.event_id < coalesce(
+            (
+                SELECT min(y.event_id)
+                FROM page AS y
+                WHERE
+                    y.at_ms > @before_ms::bigint
+                    AND y.at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+            ),
+            9223372036854775807
+        )
+),
+trimmed AS (
+    -- That event and all before it, deleted.
+    DELETE FROM ff_signal_event AS c
+    WHERE
+        c.event_id > @after_event_id::bigint
+        AND c.event_id <= (SELECT o.event_id FROM old AS o)
+    RETURNING 1
+)
+SELECT
+    (SELECT count(*) FROM trimmed)::bigint AS deleted,
+    coalesce((SELECT o.event_id FROM old AS o), @after_event_id::bigint)::bigint AS reached;

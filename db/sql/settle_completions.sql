@@ -1,0 +1,442 @@
+-- name: CompleteExecutions :many
+-- CompleteExecutions ends running attempts with success and stores their results; ord (from 0) is the input position.
+-- No row for an item: its fence failed or the row is not canonical, and the caller settles it by the slow path, which
+-- finds the reason.
+--
+-- This is the fast path, all or nothing: SQLSTATE 22012 (an execution fits but its attempt does not) keeps nothing.
+-- The completion events of members are inserted as dispatched: the same transaction resolves their dependents, whose
+-- events follow.
+--
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
+-- Locks: L1 waits (execution rows, UPDATE in array order); L2 waits (their attempts, UPDATE); L7 new. The caller
+-- sorts by (partition_key, execution_id) and holds L0 of members.
+WITH clock AS MATERIALIZED (
+    -- The time of the completion, for all its rows.
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+input AS (
+    -- The completions, in lock order, with their place in the input.
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        unnest(@lease_epochs::bigint[]) AS lease_epoch,
+        unnest(@flow_ids::uuid[]) AS flow_id,
+        unnest(@results::bytea[]) AS result,
+        -- Not by generate_subscripts: the planner expects a thousand rows of that and ten of an array, and for a
+        -- thousand it would read the whole table instead of looking up each row.
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+),
+completed AS (
+    -- The executions whose fence held, ended.
+    UPDATE ff_exec_core AS e
+    SET
+        -- Assigned to itself: otherwise PostgreSQL 18 reads the expressions of the generated columns for each row,
+        -- needed or not.
+        raw_fields = e.raw_fields,
+        lifecycle_phase = 'terminal',
+        ownership_state = 'unowned',
+        eligibility_state = 'not_applicable',
+        public_state = 'completed',
+        attempt_state = 'attempt_terminal',
+        blocking_reason = NULL,
+        result = i.result,
+        terminal_at_ms = (SELECT now_ms FROM clock),
+        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
+        ffx_gate_id = NULL,
+        ffx_admitted = NULL,
+        ffx_last_mutation_at_ms = (SELECT now_ms FROM clock)
+    FROM input AS i
+    WHERE
+        e.partition_key = ANY (ARRAY[i.partition_key])
+        AND e.execution_id = i.execution_id
+        AND (e.lifecycle_phase = 'active') IS TRUE
+        AND (e.ownership_state = 'leased') IS TRUE
+        AND (e.attempt_index = i.attempt_index) IS TRUE
+        AND (e.ffx_lease_epoch = i.lease_epoch) IS TRUE
+        -- The flow that the caller read still holds; otherwise the dependents would be missed.
+        AND e.flow_id IS NOT DISTINCT FROM i.flow_id
+        -- After a replay by another program, the slow path handles the count of its earlier end.
+        AND (i.flow_id IS NULL OR NOT ffx_replayed_elsewhere(e.raw_fields))
+        -- The slow path gives back a quota slot.
+        AND e.ffx_quota_policy_id IS NULL
+    RETURNING
+        i.ord,
+        i.flow_id,
+        e.partition_key,
+        e.execution_id,
+        i.attempt_index,
+        i.lease_epoch,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+),
+ended_attempts AS (
+    -- Their attempts, ended.
+    UPDATE ff_attempt AS a
+    SET
+        outcome = 'success',
+        terminal_at_ms = (SELECT now_ms FROM clock),
+        lease_expires_at_ms = NULL,
+        ffx_timeout_at_ms = NULL
+    FROM completed AS c
+    WHERE
+        a.partition_key = ANY (ARRAY[c.partition_key])
+        AND a.execution_id = c.execution_id
+        AND a.attempt_index = c.attempt_index
+        AND (a.lease_epoch = c.lease_epoch) IS TRUE
+        AND (a.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
+    RETURNING
+        c.ord,
+        c.flow_id,
+        a.partition_key,
+        a.execution_id,
+        a.ffx_lease_id,
+        a.worker_instance_id,
+        c.ffx_namespace,
+        c.ffx_instance_tag
+),
+lease_events AS (
+    -- The lease events.
+    INSERT INTO ff_lease_event (
+        execution_id,
+        lease_id,
+        event_type,
+        occurred_at_ms,
+        partition_key,
+        namespace,
+        instance_tag,
+        ffx_worker_instance_id,
+        ffx_revoked_by
+    )
+    SELECT
+        a.execution_id::text,
+        a.ffx_lease_id::text,
+        'revoked',
+        (SELECT now_ms FROM clock),
+        a.partition_key,
+        a.ffx_namespace,
+        a.ffx_instance_tag,
+        a.worker_instance_id,
+        'backend'
+    FROM ended_attempts AS a
+),
+completion_events AS (
+    -- The completion events.
+    INSERT INTO ff_completion_event (
+        partition_key,
+        execution_id,
+        flow_id,
+        outcome,
+        namespace,
+        instance_tag,
+        occurred_at_ms,
+        dispatched_at_ms
+    )
+    SELECT
+        a.partition_key,
+        a.execution_id,
+        a.flow_id,
+        'success',
+        a.ffx_namespace,
+        a.ffx_instance_tag,
+        (SELECT now_ms FROM clock),
+        (SELECT now_ms FROM clock)
+    FROM ended_attempts AS a
+)
+SELECT
+    a.ord::integer AS ord,
+    (SELECT now_ms FROM clock)::bigint AS now_ms
+FROM ended_attempts AS a
+WHERE
+    1 / ((SELECT count(*) FROM completed) = (SELECT count(*) FROM ended_attempts))::integer = 1;
+
+-- name: CompleteOne :many
+-- CompleteOne is CompleteExecutions for one execution: by its key, without arrays.
+--
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
+-- Locks: L1 waits (the execution's row, UPDATE); L2 waits (its attempt, UPDATE); L7 new. The caller holds L0 of a member.
+WITH completed AS (
+    -- The execution, ended if its fence held.
+    UPDATE ff_exec_core AS e
+    SET
+        lifecycle_phase = 'terminal',
+        ownership_state = 'unowned',
+        eligibility_state = 'not_applicable',
+        public_state = 'completed',
+        attempt_state = 'attempt_terminal',
+        blocking_reason = NULL,
+        result = sqlc.narg(result)::bytea,
+        terminal_at_ms = k.now_ms,
+        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
+        ffx_gate_id = NULL,
+        ffx_admitted = NULL,
+        ffx_last_mutation_at_ms = k.now_ms
+    FROM (
+        -- The time of the completion.
+        SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+        OFFSET 0
+    ) AS k
+    WHERE
+        e.partition_key = @partition_key::smallint
+        AND e.execution_id = @execution_id::uuid
+        AND (e.lifecycle_phase = 'active') IS TRUE
+        AND (e.ownership_state = 'leased') IS TRUE
+        AND (e.attempt_index = @attempt_index::integer) IS TRUE
+        AND (e.ffx_lease_epoch = @lease_epoch::bigint) IS TRUE
+        AND e.flow_id IS NOT DISTINCT FROM sqlc.narg(flow_id)::uuid
+        AND (sqlc.narg(flow_id)::uuid IS NULL OR NOT ffx_replayed_elsewhere(e.raw_fields))
+        AND e.ffx_quota_policy_id IS NULL
+    RETURNING
+        k.now_ms,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+),
+ended_attempt AS (
+    -- Its attempt, ended.
+    UPDATE ff_attempt AS a
+    SET
+        outcome = 'success',
+        terminal_at_ms = c.now_ms,
+        lease_expires_at_ms = NULL,
+        ffx_timeout_at_ms = NULL
+    FROM completed AS c
+    WHERE
+        a.partition_key = @partition_key::smallint
+        AND a.execution_id = @execution_id::uuid
+        AND a.attempt_index = @attempt_index::integer
+        AND (a.lease_epoch = @lease_epoch::bigint) IS TRUE
+        AND (a.lease_expires_at_ms > c.now_ms) IS TRUE
+    RETURNING
+        c.now_ms,
+        a.ffx_lease_id,
+        a.worker_instance_id,
+        c.ffx_namespace,
+        c.ffx_instance_tag
+),
+lease_event AS (
+    -- The lease event.
+    INSERT INTO ff_lease_event (
+        execution_id,
+        lease_id,
+        event_type,
+        occurred_at_ms,
+        partition_key,
+        namespace,
+        instance_tag,
+        ffx_worker_instance_id,
+        ffx_revoked_by
+    )
+    SELECT
+        CAST(@execution_id::uuid AS text),
+        a.ffx_lease_id::text,
+        'revoked',
+        a.now_ms,
+        @partition_key::smallint,
+        a.ffx_namespace,
+        a.ffx_instance_tag,
+        a.worker_instance_id,
+        'backend'
+    FROM ended_attempt AS a
+),
+completion_event AS (
+    -- The completion event.
+    INSERT INTO ff_completion_event (
+        partition_key,
+        execution_id,
+        flow_id,
+        outcome,
+        namespace,
+        instance_tag,
+        occurred_at_ms,
+        dispatched_at_ms
+    )
+    SELECT
+        @partition_key::smallint,
+        @execution_id::uuid,
+        sqlc.narg(flow_id)::uuid,
+        'success',
+        a.ffx_namespace,
+        a.ffx_instance_tag,
+        a.now_ms,
+        a.now_ms
+    FROM ended_attempt AS a
+)
+SELECT
+    0::integer AS ord,
+    -- Divides by zero if the execution fits but its attempt does not.
+    (c.now_ms / (SELECT count(*) FROM ended_attempt))::bigint AS now_ms
+FROM completed AS c;
+
+-- name: EndSucceeded :exec
+-- EndSucceeded writes the success of executions whose fence was judged under their locks.
+--
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
+-- Locks: L1 held; L2 held; L7 new.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        unnest(@results::bytea[]) AS result
+    LIMIT cardinality(@execution_ids::uuid[])
+),
+completed AS (
+    UPDATE ff_exec_core AS e
+    SET
+        -- Assigned to itself: otherwise PostgreSQL 18 reads the expressions of the generated columns for each row,
+        -- needed or not.
+        raw_fields = e.raw_fields,
+        lifecycle_phase = 'terminal',
+        ownership_state = 'unowned',
+        eligibility_state = 'not_applicable',
+        public_state = 'completed',
+        attempt_state = 'attempt_terminal',
+        blocking_reason = NULL,
+        attempt_index = i.attempt_index,
+        result = i.result,
+        terminal_at_ms = @now_ms::bigint,
+        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
+        ffx_gate_id = NULL,
+        ffx_admitted = NULL,
+        ffx_last_mutation_at_ms = @now_ms::bigint
+    FROM input AS i
+    WHERE
+        e.partition_key = ANY (ARRAY[i.partition_key])
+        AND e.execution_id = i.execution_id
+    RETURNING
+        e.partition_key,
+        e.execution_id,
+        i.attempt_index,
+        e.ffx_lease_epoch,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+),
+ended_attempts AS (
+    UPDATE ff_attempt AS a
+    SET
+        outcome = 'success',
+        terminal_at_ms = @now_ms::bigint,
+        lease_expires_at_ms = NULL,
+        ffx_timeout_at_ms = NULL
+    FROM completed AS c
+    WHERE
+        a.partition_key = ANY (ARRAY[c.partition_key])
+        AND a.execution_id = c.execution_id
+        AND a.attempt_index = c.attempt_index
+    RETURNING
+        a.partition_key,
+        a.execution_id,
+        -- Another program keeps the id of its lease in raw_fields; this library keeps it in the column.
+        CASE
+            WHEN a.lease_epoch = c.ffx_lease_epoch THEN a.ffx_lease_id::text
+            ELSE a.raw_fields ->> 'lease_id'
+        END AS lease_id,
+        a.worker_instance_id,
+        c.ffx_namespace,
+        c.ffx_instance_tag
+)
+INSERT INTO ff_lease_event (
+    execution_id,
+    lease_id,
+    event_type,
+    occurred_at_ms,
+    partition_key,
+    namespace,
+    instance_tag,
+    ffx_worker_instance_id,
+    ffx_revoked_by
+)
+SELECT
+    a.execution_id::text,
+    a.lease_id,
+    'revoked',
+    @now_ms::bigint,
+    a.partition_key,
+    a.ffx_namespace,
+    a.ffx_instance_tag,
+    a.worker_instance_id,
+    'backend'
+FROM ended_attempts AS a;
+
+-- name: ReleaseQuotaSlots :exec
+-- ReleaseQuotaSlots gives back the quota slots that ended executions held.
+--
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+-- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.ReleaseLeases,
+-- engine.CancelExecution, engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions,
+-- engine.WaitForChildren, engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution,
+-- engine.ReclaimExecution, engine.BlockExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+-- engine.ApplyEdges, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows, engine.CancelSiblings,
+-- engine.RepairGroups.
+-- Locks: L6 waits (DELETE).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+DELETE FROM ff_quota_admitted AS q
+USING input AS i
+JOIN ff_exec_core AS e ON e.partition_key = ANY (ARRAY[i.partition_key]) AND e.execution_id = i.execution_id
+WHERE
+    e.ffx_quota_policy_id IS NOT NULL
+    AND q.partition_key = e.ffx_quota_partition
+    AND q.quota_policy_id = e.ffx_quota_policy_id::text
+    AND q.execution_id = '{fp:' || e.partition_key::text || '}:' || e.execution_id::text;
+
+-- name: InsertCompletionEvents :exec
+-- InsertCompletionEvents appends one completion event per ended execution, in array order: upstream before
+-- downstream. Their dependents are resolved already, so the events are inserted as dispatched, except those whose
+-- dispatched flag is false: engine.DispatchCompletions resolves those.
+--
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
+-- engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+-- engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
+-- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow,
+-- engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow,
+-- engine.RequestFlowCancel, engine.CancelFlows.
+-- Locks: L7 new.
+INSERT INTO ff_completion_event (
+    partition_key,
+    execution_id,
+    flow_id,
+    outcome,
+    namespace,
+    instance_tag,
+    occurred_at_ms,
+    dispatched_at_ms
+)
+SELECT
+    e.partition_key,
+    e.execution_id,
+    e.flow_id,
+    i.outcome,
+    e.ffx_namespace,
+    e.ffx_instance_tag,
+    @now_ms::bigint,
+    CASE WHEN i.dispatched THEN @now_ms::bigint END
+FROM (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@outcomes::text[]) AS outcome,
+        unnest(@dispatched::boolean[]) AS dispatched,
+        generate_subscripts(@execution_ids::uuid[], 1) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.flow_id,
+        t.ffx_namespace,
+        t.ffx_instance_tag
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e
+ORDER BY i.ord;
