@@ -46,9 +46,9 @@ type GetVerifyingKeyParams struct {
 // Used by: engine.VerifyGrant, engine.ClaimExecution, engine.ClaimFromResumeGrant,
 // engine.ReclaimExecution.
 // Locks: none.
-func (q *Queries) GetVerifyingKey(ctx context.Context, db DBTX, arg GetVerifyingKeyParams) (bytea.Bytes, error) {
+func (q *Queries) GetVerifyingKey(ctx context.Context, db DBTX, arg GetVerifyingKeyParams) (bytea.Secret, error) {
 	row := db.QueryRow(ctx, getVerifyingKey, arg.Kid, arg.NowMs, arg.GraceMs)
-	var secret bytea.Bytes
+	var secret bytea.Secret
 	err := row.Scan(&secret)
 	return secret, err
 }
@@ -67,7 +67,7 @@ LIMIT 16
 
 type ListSigningKeysRow struct {
 	Kid    string
-	Secret bytea.Bytes
+	Secret bytea.Secret
 }
 
 // ListSigningKeys reads the keys that may sign, the preferred one first. The caller takes the first valid key: ids

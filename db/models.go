@@ -673,7 +673,7 @@ type FfWaitpointHMAC struct {
 	// Id of the key; has no colon.
 	Kid string
 	// The key, raw bytes. Whoever reads it can forge tokens.
-	Secret bytea.Bytes
+	Secret bytea.Secret
 	// Milliseconds since the Unix epoch: when it became the signing key.
 	RotatedAtMs int64
 	// Whether it may sign.

@@ -217,6 +217,11 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: L1 held (DELETE).
 	DropExecutions(ctx context.Context, db DBTX, arg DropExecutionsParams) (int64, error)
+	// DropExpiredKeys deletes the retired keys whose grace is over.
+	//
+	// Used by: engine.RotateKey.
+	// Locks: keystore held.
+	DropExpiredKeys(ctx context.Context, db DBTX, nowMs *int64) (int64, error)
 	// DropFlowSummariesOf deletes the summaries of flows that are about to be deleted.
 	//
 	// Used by: engine.PurgeFlows.
@@ -484,6 +489,11 @@ type Querier interface {
 	// engine.ReclaimExecution.
 	// Locks: none.
 	GetGrant(ctx context.Context, db DBTX, arg GetGrantParams) (GetGrantRow, error)
+	// GetKeySecret reads the secret of a key. No row: there is no such key.
+	//
+	// Used by: engine.SeedKey, engine.RotateKey.
+	// Locks: none.
+	GetKeySecret(ctx context.Context, db DBTX, kid string) (bytea.Secret, error)
 	// GetLastEvent returns the greatest event id of an outbox up to up_to_event_id, or its floor if that is greater.
 	//
 	// Used by: events.Subscribe, events.Handle.
@@ -555,7 +565,7 @@ type Querier interface {
 	// Used by: engine.VerifyGrant, engine.ClaimExecution, engine.ClaimFromResumeGrant,
 	// engine.ReclaimExecution.
 	// Locks: none.
-	GetVerifyingKey(ctx context.Context, db DBTX, arg GetVerifyingKeyParams) (bytea.Bytes, error)
+	GetVerifyingKey(ctx context.Context, db DBTX, arg GetVerifyingKeyParams) (bytea.Secret, error)
 	// GetWitnessRuns returns whether the processes that GetOutboxState named still run. While they do, the server has not
 	// crashed and has not been replaced by another one, so no id was assigned twice. Any session may ask.
 	//
@@ -652,6 +662,11 @@ type Querier interface {
 	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant.
 	// Locks: L5 waits (for a row of the same key). The execution is locked by the caller.
 	InsertGrant(ctx context.Context, db DBTX, arg InsertGrantParams) error
+	// InsertKey adds a key that signs from now on: its time is after that of every other key, whatever the clock says.
+	//
+	// Used by: engine.SeedKey, engine.RotateKey.
+	// Locks: keystore held.
+	InsertKey(ctx context.Context, db DBTX, arg InsertKeyParams) error
 	// InsertPrunedMembers stores members that the caller has locked and is about to delete before their flow.
 	//
 	// Used by: engine.Retain, engine.RepairQueue.
@@ -850,6 +865,11 @@ type Querier interface {
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 	// Locks: none. The caller holds the flow's exclusive lock.
 	ListInboundEdges(ctx context.Context, db DBTX, arg ListInboundEdgesParams) ([]ListInboundEdgesRow, error)
+	// ListKeys lists the keys without their secrets, the newest first. usable: the secret has the right length.
+	//
+	// Used by: engine.Keys, engine.SeedKey, engine.RotateKey.
+	// Locks: none.
+	ListKeys(ctx context.Context, db DBTX, nowMs *int64) ([]ListKeysRow, error)
 	// ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd entries, of the
 	// max_items highest priorities. No row: no priority has that many.
 	//
@@ -1214,6 +1234,11 @@ type Querier interface {
 	// Used by: engine.ReplayExecution.
 	// Locks: L3 waits (the group row FOR UPDATE). The flow's exclusive lock is held.
 	LockInboundGroup(ctx context.Context, db DBTX, arg LockInboundGroupParams) (LockInboundGroupRow, error)
+	// LockKeys keeps other transactions from writing the keystore until the end of this one. Readers don't wait.
+	//
+	// Used by: engine.SeedKey, engine.RotateKey.
+	// Locks: keystore waits (the table SHARE ROW EXCLUSIVE: what decides is which rows there are).
+	LockKeys(ctx context.Context, db DBTX) error
 	// LockMemberAttempts locks the current attempt of each given execution: the newest up to its pointer, as the caller read
 	// it when it locked the execution. An execution may have none.
 	//
@@ -1542,6 +1567,11 @@ type Querier interface {
 	// Used by: engine.RepairQueue.
 	// Locks: L1 held.
 	RetellEnded(ctx context.Context, db DBTX, arg RetellEndedParams) (int64, error)
+	// RetireKeys lets the active keys sign no longer. They verify until their grace is over.
+	//
+	// Used by: engine.RotateKey.
+	// Locks: keystore held.
+	RetireKeys(ctx context.Context, db DBTX, arg RetireKeysParams) error
 	// ReturnConsumer releases a consumer that holder has, so that another process can take it at once. If it is at
 	// seen_event_id, it moves to event_id.
 	//

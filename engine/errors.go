@@ -146,6 +146,10 @@ var (
 	// ErrGrantExpired means that the grant has expired. The worker drops it.
 	ErrGrantExpired = sentinel("grant has expired")
 
+	// ErrKeyIDTaken means that the keystore has another key of this id, or a retired one. A retired key never signs again:
+	// rotate the new key in under a new id.
+	ErrKeyIDTaken = sentinel("key id is taken")
+
 	// ErrNotLeaseable means that the execution can't be leased in its state. Carried by [StateError].
 	ErrNotLeaseable = sentinel("execution cannot be leased")
 

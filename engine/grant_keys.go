@@ -27,11 +27,11 @@ func (e *Engine) signingKey(ctx context.Context, conn db.DBTX) (signingKey, erro
 		return signingKey{}, err
 	}
 	for _, row := range rows {
-		if wire.CheckKid(row.Kid) == nil && len(row.Secret) == wire.SecretBytes {
-			return signingKey{kid: row.Kid, secret: wire.Secret(row.Secret)}, nil
+		if wire.CheckKid(row.Kid) == nil && len(row.Secret.Bytes) == wire.SecretBytes {
+			return signingKey{kid: row.Kid, secret: wire.Secret(row.Secret.Bytes)}, nil
 		}
 	}
-	return signingKey{}, &UnavailableError{Reason: "ff_waitpoint_hmac has no key to sign with"}
+	return signingKey{}, &UnavailableError{Reason: "the keystore (ff_waitpoint_hmac) has no key to sign with: run `ff key seed`"}
 }
 
 // presented is a grant's key that a worker presents, with its kind and execution.
@@ -59,7 +59,7 @@ func (p presented) verify(ctx context.Context, e *Engine, conn db.DBTX, nowMs in
 		Kid: fields.Kid, NowMs: nowMs, GraceMs: keyGrace.Milliseconds(),
 	})
 	switch {
-	case isNoRow(err), err == nil && len(secret) != wire.SecretBytes:
+	case isNoRow(err), err == nil && len(secret.Bytes) != wire.SecretBytes:
 		return "", "", refused(id.ReasonUnknownKid)
 	case err != nil:
 		return "", "", err
@@ -78,7 +78,7 @@ func (p presented) verify(ctx context.Context, e *Engine, conn db.DBTX, nowMs in
 		Kind: p.kind, Execution: p.execution, ExpiresAtMs: fields.ExpiresAtMs,
 		Worker: id.WorkerID(row.WorkerID), WorkerInstance: id.WorkerInstanceID(row.WorkerInstanceID),
 	}
-	if signed.Verify(wire.Secret(secret), fields.Kid, p.key) != nil {
+	if signed.Verify(wire.Secret(secret.Bytes), fields.Kid, p.key) != nil {
 		return "", "", refused(id.ReasonSignatureMismatch)
 	}
 	return signed.Worker, signed.WorkerInstance, nil

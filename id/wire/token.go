@@ -2,6 +2,7 @@ package wire
 
 import (
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -19,6 +20,9 @@ func (s Secret) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "<REDACTED:len=%d>"
 
 // LogValue returns the same placeholder.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(s)) }
+
+// MarshalText makes JSON of the same placeholder.
+func (s Secret) MarshalText() ([]byte, error) { return fmt.Append(nil, s), nil }
 
 // SecretBytes is the length of a [Secret].
 const SecretBytes = 32
@@ -40,6 +44,13 @@ func CheckKid(kid string) error {
 		}
 	}
 	return nil
+}
+
+// NewSecret returns a new random secret.
+func NewSecret() Secret {
+	secret := make(Secret, SecretBytes)
+	rand.Read(secret) // never fails
+	return secret
 }
 
 // ParseSecret parses a secret of exactly 64 hex digits, in either case.

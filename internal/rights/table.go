@@ -26,7 +26,7 @@ var table = []object{
 	{Table, "ff_stream_meta", "", "", "SELECT, DELETE", ""},
 	{Table, "ff_stream_summary", "", "", "SELECT, DELETE", ""},
 	{Table, "ff_suspension_current", "SELECT", "SELECT, DELETE", "SELECT, DELETE", "SELECT, DELETE"},
-	{Table, "ff_waitpoint_hmac", "", "", "SELECT", ""},
+	{Table, "ff_waitpoint_hmac", "", "", "SELECT", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ff_waitpoint_pending", "", "SELECT, DELETE", "SELECT, DELETE", "SELECT, DELETE"},
 	{Table, "ff_worker_registry", "", "", "SELECT", ""},
 	{Table, "ffx_blocked", "SELECT", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},

@@ -125,6 +125,7 @@ func TestCLI(t *testing.T) {
 		"show":                   testCLIShow,
 		"kinds":                  testCLIKinds,
 		"lists":                  testCLILists,
+		"keys":                   testCLIKeys,
 		"events":                 testCLIEvents,
 		"attempts":               testCLIAttempts,
 		"operator":               testCLIOperator,

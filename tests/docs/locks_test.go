@@ -32,7 +32,7 @@ const (
 var (
 	usersInHeader = regexp.MustCompile(`(?m)^-- Used by: ((?:.|\n-- )*?)\.\n`)
 	locksInHeader = regexp.MustCompile(`(?m)^-- Locks: ((?:.|\n-- )*?)\n[^-]`)
-	oneLock       = regexp.MustCompile(`^(L[0-7]|keys|lanes|pauses|queue|retention|timers|jobs|consumers) (waits|skips|held|new)\b`)
+	oneLock       = regexp.MustCompile(`^(L[0-7]|keys|lanes|pauses|queue|retention|timers|jobs|consumers|keystore) (waits|skips|held|new)\b`)
 	remark        = regexp.MustCompile(`\([^()]*(?:\([^()]*\)[^()]*)*\)`)
 )
 
@@ -257,13 +257,14 @@ var levelsOf = map[string][]string{
 	"ffx_job":                   {"jobs"},
 	"ffx_outbox_consumer":       {"consumers"},
 	"ffx_outbox_set_aside":      {"consumers"},
+	"ff_waitpoint_hmac":         {"keystore"},
 }
 
 var (
 	written   = regexp.MustCompile(`(?m)^\s*(?:INSERT INTO|DELETE FROM|UPDATE) (ffx?_\w+)`)
 	rowLock   = regexp.MustCompile(`(?m)\bFOR (?:NO KEY UPDATE|UPDATE|SHARE)\b.*$`)
 	advisory  = regexp.MustCompile(`pg_(try_)?advisory_xact_lock`)
-	waitingOn = regexp.MustCompile(`pg_advisory_xact_lock`)
+	waitingOn = regexp.MustCompile(`pg_advisory_xact_lock|(?m)^LOCK TABLE`)
 )
 
 // TestDocsNameTheLocksOfStatements compares the header of each query with its statement: a table that is written or locked
@@ -296,7 +297,7 @@ func TestDocsNameTheLocksOfStatements(t *testing.T) {
 		if queueing && !slices.Contains(how, waits) {
 			t.Errorf("%s waits for rows, and does not say so", h.name)
 		}
-		locks := len(clauses) > 0 || advisory.MatchString(h.body) || written.MatchString(h.body)
+		locks := len(clauses) > 0 || advisory.MatchString(h.body) || waitingOn.MatchString(h.body) || written.MatchString(h.body)
 		if locks != (len(h.locks) > 0) {
 			t.Errorf("%s: locks or writes: %v, by its header: %v", h.name, locks, !locks)
 		}

@@ -45,7 +45,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"internal/pgtx":     {"db"},
 		"internal/inside":   {"internal/outbox"},
 		"internal/outbox":   {"db", "id", "internal/notify", "internal/pgtx", "internal/warn"},
-		"engine":            append([]string{"internal/document", "internal/inside", "internal/notify", "internal/outbox", "internal/pgtx", "internal/rights", "internal/scan"}, core...),
+		"engine":            append([]string{"internal/bytea", "internal/document", "internal/inside", "internal/notify", "internal/outbox", "internal/pgtx", "internal/rights", "internal/scan"}, core...),
 		"internal/scan":     {"id"},
 		"events":            append([]string{"engine", "internal/backoff", "internal/inside", "internal/outbox", "internal/pgtx", "internal/warn"}, core...),
 		"reconcile":         append([]string{"engine", "internal/backoff", "internal/inside", "internal/warn"}, core...),

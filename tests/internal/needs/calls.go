@@ -51,8 +51,9 @@ var Calls = map[string][]string{
 	"operator": {
 		"Engine.CancelExecution", "Engine.CancelExecutions", "Engine.CancelFlow", "Engine.RequestFlowCancel",
 		"Engine.SetExecutionTag", "Engine.SetFlowTag", "Engine.SetFlowTags",
-		"Operator.BlockExecution", "Operator.ChangePriority", "Operator.DelayExecution", "Operator.DrainWorker", "Operator.PauseLane",
-		"Operator.ReplayExecution", "Operator.ResumeLane", "Operator.ResumeWorker", "Operator.RevokeLease", "Operator.SetLaneRetention",
+		"Operator.BlockExecution", "Operator.ChangePriority", "Operator.DelayExecution", "Operator.DrainWorker", "Operator.Keys",
+		"Operator.PauseLane", "Operator.ReplayExecution", "Operator.ResumeLane", "Operator.ResumeWorker", "Operator.RevokeLease",
+		"Operator.RotateKey", "Operator.SeedKey", "Operator.SetLaneRetention",
 		"Operator.UnblockExecution",
 		"events.ForgetSetAside", "events.MoveConsumer", "events.RemoveConsumer", "events.RetrySetAside",
 	},

@@ -277,7 +277,13 @@ func (d *database) statements(rights rightSet, text string) error {
 			need(target, "UPDATE", "SELECT")
 		case "DeleteStmt":
 			need(target, "DELETE", "SELECT")
-		case "LockStmt", "MergeStmt", "TruncateStmt":
+		case "LockStmt":
+			walk("", object["relations"], func(kind string, object map[string]any) {
+				if kind == "RangeVar" {
+					need(textAt(object, "relname"), "UPDATE")
+				}
+			})
+		case "MergeStmt", "TruncateStmt":
 			failed = fmt.Errorf("cannot tell what a %s needs", kind)
 		case "SelectStmt":
 			for _, name := range locked(object) {

@@ -1,0 +1,180 @@
+package engine
+
+import (
+	"context"
+	"crypto/subtle"
+	"fmt"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/bytea"
+)
+
+// maxKeyGrace is the longest grace, the largest whole number that every JSON reader can represent, in milliseconds.
+const maxKeyGrace = 1<<53 - 1
+
+// SigningKey describes a key of the keystore. Its secret is never listed.
+type SigningKey struct {
+	ID            string
+	Signs         bool      // new tokens and grants are signed with it; true for one key at most
+	Since         time.Time // when it was seeded or rotated in
+	VerifiesUntil time.Time // zero: until the next rotation, or for a key that FlowFabric retired until a day after that
+}
+
+// KeySeed is the result of [Operator.SeedKey].
+type KeySeed struct {
+	Seeded     bool // false: the key existed, and nothing changed
+	SameSecret bool // the existing key has the given secret; true if Seeded
+	Active     bool // the key can sign; true if Seeded
+}
+
+// KeyRotation is the result of [Operator.RotateKey].
+type KeyRotation struct {
+	Rotated  bool   // false: the key was active already, and nothing changed
+	Previous string // the key that signed before; "" if none did
+	Deleted  int    // retired keys whose grace is over
+}
+
+// Keys lists the keys that sign and verify claim grants, the newest first. Retired keys are listed until a rotation
+// deletes them after their grace. Keys that can't be used, because another program stored a malformed one, are left out.
+//
+// Errors: those of every read. One statement.
+func (o Operator) Keys(ctx context.Context) ([]SigningKey, error) {
+	const op = "list keys"
+	rows, err := o.e.q.ListKeys(ctx, o.e.reader(), o.e.nowMs())
+	if err != nil {
+		return nil, wrap(op, err)
+	}
+	var keys []SigningKey
+	signs := signingKid(rows)
+	for _, row := range rows {
+		if usableKey(row) {
+			keys = append(keys, SigningKey{
+				ID: row.Kid, Signs: row.Kid == signs,
+				Since: time.UnixMilli(row.RotatedAtMs), VerifiesUntil: optionalTime(row.FfxVerifyUntilMs),
+			})
+		}
+	}
+	return keys, nil
+}
+
+// SeedKey puts the first key into the keystore. Without a key nothing can be signed. If the keystore has the key, with
+// this secret or another one, nothing changes and the result says so, so all processes may call it when they start.
+// [wire.NewSecret] makes a secret.
+//
+// Errors: [ErrInvalidInput] if the id is not 1 to 64 visible ASCII characters without ":", if the secret does not have
+// 32 bytes, or if another key is active, which [Operator.RotateKey] replaces; [ErrContention].
+// Transaction: locks the keystore against other writers. Safe to repeat.
+func (o Operator) SeedKey(ctx context.Context, kid string, secret wire.Secret) (KeySeed, error) {
+	const op = "seed key"
+	e := o.e
+	if err := checkKey(kid, secret); err != nil {
+		return KeySeed{}, wrap(op, err)
+	}
+	return inTx(ctx, e, op, func(tx *txn) (KeySeed, error) {
+		rows, held, err := e.lockKeys(ctx, tx, kid)
+		if err != nil {
+			return KeySeed{}, err
+		}
+		if held != nil {
+			return KeySeed{Active: held.active, SameSecret: held.is(secret)}, nil
+		}
+		if active := signingKid(rows); active != "" {
+			return KeySeed{}, invalid("key id", fmt.Sprintf("the keystore has the active key %q: rotate the new one in", active))
+		}
+		err = e.q.InsertKey(ctx, tx, db.InsertKeyParams{Kid: kid, Secret: bytea.Secret{Bytes: bytea.Bytes(secret)}, NowMs: e.nowMs()})
+		return KeySeed{Seeded: true, SameSecret: true, Active: true}, err
+	})
+}
+
+// RotateKey lets a new key sign. The keys that signed before verify for the grace, and no longer: a grace of 0 ends a
+// compromised key in this call. Everything that a key signed ends with it, so the grace should be longer than any grant
+// or wait lasts. Other processes may still accept a key for 5 seconds after its end.
+//
+// Errors: [ErrInvalidInput] for a malformed id or secret as with [Operator.SeedKey], or a grace that is negative or longer
+// than 2⁵³ milliseconds; [ErrKeyIDTaken] if a retired key has the id, or an active one with another secret;
+// [ErrContention].
+// Transaction: locks the keystore against other writers. Safe to repeat: an active key with this secret is left alone.
+func (o Operator) RotateKey(ctx context.Context, kid string, secret wire.Secret, grace time.Duration) (KeyRotation, error) {
+	const op = "rotate key"
+	e := o.e
+	if err := checkKey(kid, secret); err != nil {
+		return KeyRotation{}, wrap(op, err)
+	}
+	if grace < 0 || grace.Milliseconds() > maxKeyGrace {
+		return KeyRotation{}, wrap(op, invalid("grace", fmt.Sprintf("%v, not between 0 and 2^53-1 ms", grace)))
+	}
+	return inTx(ctx, e, op, func(tx *txn) (KeyRotation, error) {
+		rows, held, err := e.lockKeys(ctx, tx, kid)
+		switch {
+		case err != nil:
+			return KeyRotation{}, err
+		case held != nil && held.active && held.is(secret):
+			return KeyRotation{Previous: kid}, nil
+		case held != nil:
+			return KeyRotation{}, fmt.Errorf("key %q: %w", kid, ErrKeyIDTaken)
+		}
+		err = e.q.RetireKeys(ctx, tx, db.RetireKeysParams{GraceMs: grace.Milliseconds(), NowMs: e.nowMs()})
+		if err != nil {
+			return KeyRotation{}, err
+		}
+		if err := e.q.InsertKey(ctx, tx, db.InsertKeyParams{Kid: kid, Secret: bytea.Secret{Bytes: bytea.Bytes(secret)}, NowMs: e.nowMs()}); err != nil {
+			return KeyRotation{}, err
+		}
+		deleted, err := e.q.DropExpiredKeys(ctx, tx, e.nowMs())
+		return KeyRotation{Rotated: true, Previous: signingKid(rows), Deleted: int(deleted)}, err
+	})
+}
+
+// heldKey is a key of the locked keystore.
+type heldKey struct {
+	active bool
+	secret wire.Secret
+}
+
+// is reports whether the key has a secret. It takes the same time for all secrets of one length.
+func (k *heldKey) is(secret wire.Secret) bool {
+	return subtle.ConstantTimeCompare(k.secret, secret) == 1
+}
+
+// lockKeys locks the keystore, and returns its keys and the one with the given id, or nil.
+func (e *Engine) lockKeys(ctx context.Context, tx *txn, kid string) ([]db.ListKeysRow, *heldKey, error) {
+	if err := e.q.LockKeys(ctx, tx); err != nil {
+		return nil, nil, err
+	}
+	rows, err := e.q.ListKeys(ctx, tx, e.nowMs())
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, row := range rows {
+		if row.Kid == kid {
+			secret, err := e.q.GetKeySecret(ctx, tx, kid)
+			return rows, &heldKey{active: row.Active, secret: wire.Secret(secret.Bytes)}, err
+		}
+	}
+	return rows, nil, nil
+}
+
+// signingKid returns the key that signs, of keys in the order of ListKeys, or "".
+func signingKid(rows []db.ListKeysRow) string {
+	for _, row := range rows {
+		if row.Active && usableKey(row) {
+			return row.Kid
+		}
+	}
+	return ""
+}
+
+// usableKey reports whether a stored key can sign and verify at all.
+func usableKey(row db.ListKeysRow) bool { return row.Usable && wire.CheckKid(row.Kid) == nil }
+
+func checkKey(kid string, secret wire.Secret) error {
+	if err := wire.CheckKid(kid); err != nil {
+		return invalidBecause("key id", err)
+	}
+	if len(secret) != wire.SecretBytes {
+		return invalid("secret", fmt.Sprintf("%d bytes, not %d", len(secret), wire.SecretBytes))
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+-- name: LockKeys :exec
+-- LockKeys keeps other transactions from writing the keystore until the end of this one. Readers don't wait.
+--
+-- Used by: engine.SeedKey, engine.RotateKey.
+-- Locks: keystore waits (the table SHARE ROW EXCLUSIVE: what decides is which rows there are).
+LOCK TABLE ff_waitpoint_hmac IN SHARE ROW EXCLUSIVE MODE;
+
+-- name: ListKeys :many
+-- ListKeys lists the keys without their secrets, the newest first. usable: the secret has the right length.
+--
+-- Used by: engine.Keys, engine.SeedKey, engine.RotateKey.
+-- Locks: none.
+SELECT
+    k.kid,
+    k.active,
+    k.rotated_at_ms,
+    k.ffx_verify_until_ms,
+    (octet_length(k.secret) = 32)::boolean AS usable,
+    ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms
+FROM ff_waitpoint_hmac AS k
+ORDER BY
+    k.rotated_at_ms DESC,
+    k.kid
+LIMIT 1000;
+
+-- name: GetKeySecret :one
+-- GetKeySecret reads the secret of a key. No row: there is no such key.
+--
+-- Used by: engine.SeedKey, engine.RotateKey.
+-- Locks: none.
+SELECT k.secret
+FROM ff_waitpoint_hmac AS k
+WHERE k.kid = @kid;
+
+-- name: InsertKey :exec
+-- InsertKey adds a key that signs from now on: its time is after that of every other key, whatever the clock says.
+--
+-- Used by: engine.SeedKey, engine.RotateKey.
+-- Locks: keystore held.
+INSERT INTO ff_waitpoint_hmac (
+    kid,
+    secret,
+    rotated_at_ms,
+    active
+)
+VALUES (
+    @kid,
+    @secret,
+    greatest(ffx_now_ms(sqlc.narg(now_ms)), (SELECT coalesce(max(k.rotated_at_ms), 0) + 1 FROM ff_waitpoint_hmac AS k)),
+    true
+);
+
+-- name: RetireKeys :exec
+-- RetireKeys lets the active keys sign no longer. They verify until their grace is over.
+--
+-- Used by: engine.RotateKey.
+-- Locks: keystore held.
+UPDATE ff_waitpoint_hmac AS k
+SET
+    active = false,
+    ffx_verify_until_ms = ffx_now_ms(sqlc.narg(now_ms)) + @grace_ms::bigint
+WHERE k.active;
+
+-- name: DropExpiredKeys :execrows
+-- DropExpiredKeys deletes the retired keys whose grace is over.
+--
+-- Used by: engine.RotateKey.
+-- Locks: keystore held.
+DELETE FROM ff_waitpoint_hmac AS k
+WHERE
+    NOT k.active
+    AND k.ffx_verify_until_ms <= ffx_now_ms(sqlc.narg(now_ms));
