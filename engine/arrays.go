@@ -15,22 +15,11 @@ func deref[T any](p *T) T {
 	return *p
 }
 
-// executionsOf converts some of the executions to arrays.
-func executionsOf(ids []id.ExecutionID, items []int) executionArrays {
-	var arrays executionArrays
-	for _, n := range items {
-		arrays.add(ids[n].Partition(), ids[n].UUID())
+func executionsOf(ids []id.ExecutionID) (arrays executionArrays) {
+	for _, x := range ids {
+		arrays.add(x.Partition(), x.UUID())
 	}
 	return arrays
-}
-
-// ordsOf numbers items from 0.
-func ordsOf(items []int) []int32 {
-	ords := make([]int32, len(items))
-	for i := range ords {
-		ords[i] = int32(i)
-	}
-	return ords
 }
 
 func textsOf(executions []id.ExecutionID) []string {
@@ -54,6 +43,15 @@ func (a *executionArrays) add(partition int16, execution id.ExecutionUUID) {
 func (a *executionArrays) addUUID(partition int16, execution pgtype.UUID) {
 	a.partitions = append(a.partitions, partition)
 	a.executions = append(a.executions, execution)
+}
+
+// ords numbers the executions from 0.
+func (a *executionArrays) ords() []int32 {
+	ords := make([]int32, len(a.executions))
+	for i := range ords {
+		ords[i] = int32(i)
+	}
+	return ords
 }
 
 type flowMemberArrays struct {

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"context"
-	"errors"
 	"fmt"
 
 	"github.com/flowfabric/flowfabric-go/id"
@@ -38,49 +36,23 @@ func bySize[T any](items []T, most int, size func(T) int) [][]T {
 	return byBytes(items, most, maxStatementBytes, size)
 }
 
-func inHalves(
-	ctx context.Context, e *Engine, op string, items []int, run func(tx *txn, items []int) ([]int, error), refuse func(n int, err error),
-) error {
-	first, second := items[:len(items)/2], items[len(items)/2:]
-	if err := inParts(ctx, e, op, first, run, refuse); err != nil {
-		return err
-	}
-	if err := inParts(ctx, e, op, second, run, refuse); err != nil {
-		for _, n := range second {
-			refuse(n, err)
+// validItems returns the positions that check accepts, and fills the outcomes of the others.
+func validItems[T any](outcomes []Outcome[T], check func(n int) error) (valid []int) {
+	for n := range outcomes {
+		if outcomes[n].Err = check(n); outcomes[n].Err == nil {
+			valid = append(valid, n)
 		}
 	}
-	return nil
+	return valid
 }
 
-// inParts runs items in a transaction. In a caller's transaction it repeats the run without the refused items. If the
-// run needs further locks, it repeats the run with them. If it meets a lock that can't be foreseen or skipped, it runs
-// each half separately, until a locked item is alone and refused. An error means that nothing happened to any of items.
-func inParts(
-	ctx context.Context, e *Engine, op string, items []int, run func(tx *txn, items []int) (accepted []int, err error), refuse func(n int, err error),
-) error {
-	for len(items) > 0 {
-		var accepted []int
-		_, err := inTx(ctx, e, op, func(tx *txn) (_ struct{}, err error) {
-			accepted, err = run(tx, items)
-			return struct{}{}, err
-		})
-		switch {
-		case errors.Is(err, errFlowLock):
-		case errors.Is(err, errRefused):
-			items = accepted
-		case errors.Is(err, errManyFlows):
-			return inHalves(ctx, e, op, items, run, refuse)
-		case !e.runner.IsImpatient() || !errors.Is(err, ErrBusy):
-			return err
-		case len(items) == 1:
-			refuse(items[0], wrap(op, ErrBusy))
-			return nil
-		default:
-			return inHalves(ctx, e, op, items, run, refuse)
-		}
+// errorsOf returns the errors of outcomes that have no value.
+func errorsOf(outcomes []Outcome[struct{}]) []error {
+	errs := make([]error, len(outcomes))
+	for n, o := range outcomes {
+		errs[n] = o.Err
 	}
-	return nil
+	return errs
 }
 
 func checkBatch(batch int) error {

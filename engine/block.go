@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"iter"
@@ -59,26 +58,20 @@ func (o Operator) BlockExecution(ctx context.Context, x id.ExecutionID, reason s
 	if err := checkText("blocking detail", detail, maxFreeText); err != nil {
 		return Blocking{}, wrap(op, err)
 	}
-	answer, err := interveneAlone(ctx, e, x, intervention[Outcome[Blocking]]{
+	return operate(ctx, e, x, operation[Blocking]{
 		op: op,
-		judge: func(_ int, x *heldExecution) (answer Outcome[Blocking], acts bool, err error) {
-			if err := x.check(); err != nil {
-				return answer, false, err
-			}
+		judge: func(x *heldExecution) (answer Blocking, acts bool, err error) {
 			switch {
 			case x.runnable() && x.EligibilityState == string(eligibility) && x.BlockingReason == string(reason):
 				return answer, false, nil
 			case x.terminal():
-				answer.Value.Rejected = RejectedEnded
-				return answer, false, nil
+				return Blocking{Rejected: RejectedEnded}, false, nil
 			case !x.runnable() || !x.free() || x.EligibilityState != string(state.EligibleNow):
-				answer.Value.Rejected = RejectedNotEligible
-				return answer, false, nil
+				return Blocking{Rejected: RejectedNotEligible}, false, nil
 			}
 			return answer, true, nil
 		},
-		write: func(tx *txn, items []heldItem, _ []Outcome[Blocking]) error {
-			x := items[0]
+		write: func(tx *txn, x *heldExecution) (answer Blocking, err error) {
 			partition, execution := x.id.Partition(), x.id.UUID()
 			if err := e.q.BlockExecution(ctx, tx, db.BlockExecutionParams{
 				EligibilityState: string(eligibility),
@@ -89,18 +82,16 @@ func (o Operator) BlockExecution(ctx context.Context, x id.ExecutionID, reason s
 				PartitionKey:     partition,
 				ExecutionID:      execution,
 			}); err != nil {
-				return err
+				return answer, err
 			}
 			if err := e.q.DropGrants(ctx, tx, db.DropGrantsParams{PartitionKey: partition, ExecutionID: execution}); err != nil || !x.HasQuota {
-				return err
+				return answer, err
 			}
 			var slot executionArrays
 			slot.add(partition, execution)
-			return e.q.ReleaseQuotaSlots(ctx, tx, db.ReleaseQuotaSlotsParams{PartitionKeys: slot.partitions, ExecutionIDs: slot.executions})
+			return answer, e.q.ReleaseQuotaSlots(ctx, tx, db.ReleaseQuotaSlotsParams{PartitionKeys: slot.partitions, ExecutionIDs: slot.executions})
 		},
-		refused: func(err error) Outcome[Blocking] { return Outcome[Blocking]{Err: err} },
 	})
-	return answer.Value, cmp.Or(err, answer.Err)
 }
 
 // UnblockExecution makes an execution claimable that a budget, a quota, its route, its lane or an operator blocks. It
@@ -117,32 +108,24 @@ func (o Operator) UnblockExecution(ctx context.Context, x id.ExecutionID, expect
 	if expected != "" && expected != state.WaitingForChildren && blocks[expected] == "" {
 		return wrap(op, invalid("expected reason", "is not one that executions are blocked for"))
 	}
-	refusal, err := interveneAlone(ctx, e, x, intervention[error]{
+	_, err := operate(ctx, e, x, operation[struct{}]{
 		op: op,
-		judge: func(_ int, x *heldExecution) (error, bool, error) {
-			if err := x.check(); err != nil {
-				return nil, false, err
-			}
+		judge: func(x *heldExecution) (none struct{}, acts bool, err error) {
 			blocked := isBlock(x.EligibilityState) ||
 				x.EligibilityState == string(state.BlockedByDependencies) && expected == state.WaitingForChildren
 			if !x.runnable() || !blocked || expected != "" && x.BlockingReason != string(expected) {
-				return nil, false, x.not(ErrNotEligible)
+				return none, false, x.not(ErrNotEligible)
 			}
-			return nil, true, nil
+			return none, true, nil
 		},
-		write: func(tx *txn, items []heldItem, _ []error) error {
-			x := items[0]
+		write: func(tx *txn, x *heldExecution) (none struct{}, err error) {
 			tx.due.lane(x.LaneID)
-			return e.q.UnblockExecution(ctx, tx, db.UnblockExecutionParams{
+			return none, e.q.UnblockExecution(ctx, tx, db.UnblockExecutionParams{
 				NowMs: x.NowMs, PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(),
 			})
 		},
-		refused: func(err error) error { return err },
 	})
-	if err != nil {
-		return err
-	}
-	return refusal
+	return err
 }
 
 func isBlock(eligibility string) bool {

@@ -177,16 +177,16 @@ func (e *Engine) completeAndClaim(
 	ctx context.Context, completions []Completion, spec ClaimSpec, after []scan.Position, n int,
 ) ([]error, []Claimed, Halt, error) {
 	const op = "complete and claim"
-	outcomes, valid := e.checkCompletions(completions)
-	flows := e.leases.flowsOf(len(completions), completionLease(completions))
-	together := e.tx == nil && len(valid) > 0 && len(bySize(valid, MaxBatch, resultSize(completions))) == 1 &&
-		!slices.ContainsFunc(valid, func(i int) bool { return flows[i] != nil })
+	impatient := e.impatient()
+	outcomes := make([]Outcome[struct{}], len(completions))
+	chunks := impatient.completionChunks(completions, outcomes)
+	together := e.tx == nil && len(chunks) == 1 &&
+		!slices.ContainsFunc(chunks[0], func(item completionItem) bool { return item.flow != nil })
 	if together {
 		var completion *completing
 		var claim *claiming
-		impatient := e.impatient()
 		err := inStatements(ctx, impatient, op, func(due *notifications) []step {
-			completion, claim = impatient.newCompleting(completions, flows, valid), e.newClaiming(spec, after, n)
+			completion, claim = impatient.newCompleting(chunks[0]), e.newClaiming(spec, after, n)
 			return []step{
 				func(conn db.DBTX) error { return completion.run(ctx, conn, due) },
 				func(conn db.DBTX) error { return claim.run(ctx, conn, due) },
@@ -195,20 +195,20 @@ func (e *Engine) completeAndClaim(
 		switch {
 		case err == nil:
 			claimed := claim.claimed()
-			if err := completion.finish(ctx, op, outcomes); err != nil {
-				for _, i := range valid {
-					outcomes[i] = err
+			if err := completion.finish(ctx, op, completions, outcomes); err != nil {
+				for _, item := range chunks[0] {
+					outcomes[item.n].Err = err
 				}
 			}
-			return outcomes, claimed, claim.halt, nil
+			return errorsOf(outcomes), claimed, claim.halt, nil
 		case !errors.Is(err, errFellThrough) && !errors.Is(err, ErrBusy):
 			return nil, nil, NotHalted, err
 		}
 	}
-	outcomes, err := e.CompleteExecutions(ctx, completions)
+	errs, err := e.CompleteExecutions(ctx, completions)
 	if err != nil {
 		return nil, nil, NotHalted, err
 	}
 	claimed, halt, err := e.claim(ctx, spec, after, n)
-	return outcomes, claimed, halt, err
+	return errs, claimed, halt, err
 }

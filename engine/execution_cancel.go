@@ -69,45 +69,53 @@ func (e *Engine) CancelExecutions(ctx context.Context, specs []CancelSpec) ([]er
 }
 
 func (e *Engine) cancel(ctx context.Context, specs []CancelSpec) ([]error, error) {
+	const op = "cancel executions"
 	ids := make([]id.ExecutionID, len(specs))
-	for i, spec := range specs {
-		ids[i] = spec.ID
+	for n, spec := range specs {
+		ids[n] = spec.ID
 	}
-	outcomes, err := intervene(ctx, e, ids, func(i int) error { return specs[i].check() }, intervention[error]{
-		op:        "cancel executions",
-		needsFlow: func(_ int, x forecast) bool { return !isTerminalPhase(x.phase) },
-		judge: func(n int, x *heldExecution) (_ error, acts bool, err error) {
+	t := transition[*heldExecution, struct{}]{
+		op: op, reader: executionReader(e, ids),
+		needs: func(x *heldExecution) flowLock {
+			if x.terminal() {
+				return noFlow
+			}
+			return exclusiveFlow
+		},
+		judge: func(x *heldExecution) (none struct{}, acts bool, err error) {
 			phase, err := x.phase()
 			switch {
 			case err != nil:
-				return nil, false, err
+				return none, false, err
 			case !phase.Terminal():
-				return nil, true, specs[n].fence(x, phase)
+				return none, true, specs[x.n].fence(x, phase)
 			case x.outcome() == state.OutcomeCancelled:
-				return nil, false, nil
+				return none, false, nil
 			}
-			return nil, false, x.ended()
+			return none, false, x.ended()
 		},
-		write: func(tx *txn, items []heldItem, _ []error) error {
+		write: func(ctx context.Context, tx *txn, items []*heldExecution, _ []Outcome[struct{}]) error {
 			ends := newCancelling(items[0].NowMs)
-			for _, item := range items {
-				ends.add(item.id, specs[item.n].cancellation())
+			for _, x := range items {
+				ends.add(x.id, specs[x.n].cancellation())
 			}
 			_, err := e.endCancelled(ctx, tx, ends)
 			return err
 		},
-		refused: func(err error) error { return err },
-	})
+	}
+	outcomes := make([]Outcome[struct{}], len(specs))
+	valid := validItems(outcomes, func(n int) error { return wrap(op, cmp.Or(e.checkExecution(ids[n]), specs[n].check())) })
+	err := t.run(ctx, executionChunks(ids, valid), outcomes)
 	if err == nil && e.tx == nil {
 		var over []Fence
-		for i, spec := range specs {
-			if spec.Fence != nil && outcomes[i] == nil {
+		for n, spec := range specs {
+			if spec.Fence != nil && outcomes[n].Err == nil {
 				over = append(over, *spec.Fence)
 			}
 		}
 		e.leases.forget(over)
 	}
-	return outcomes, err
+	return errorsOf(outcomes), err
 }
 
 func (s *CancelSpec) check() error {

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"github.com/flowfabric/flowfabric-go/db"
-	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -12,13 +11,15 @@ import (
 //
 // Its predicates accept the literals of other programs too. They don't report unknown ones; [heldExecution.check] does.
 type heldExecution struct {
-	id   id.ExecutionID
-	busy bool // another transaction holds one of the rows, so the values decide nothing
-	*db.ReadHeldExecutionsRow
+	lockedExecution
+	*db.ReadHeldExecutionsRow // nil for an execution that does not exist
 }
 
-func (x *heldExecution) forecast() forecast {
-	return forecast{x.FlowID, x.LifecyclePhase, x.LostTooOften}
+func (x *heldExecution) missing() error {
+	if x.ReadHeldExecutionsRow == nil {
+		return &NotFoundError{Entity: "execution", ID: x.id.String()}
+	}
+	return nil
 }
 
 // check refuses an execution with an unknown state literal.
@@ -161,11 +162,4 @@ func (x *heldExecution) not(reason error) error {
 		return err
 	}
 	return &StateError{Execution: x.id, State: vector, Err: reason}
-}
-
-// forecast has the values that decide whether a flow's lock is needed.
-type forecast struct {
-	flow         *id.FlowID
-	phase        string // as stored
-	lostTooOften bool   // one more lost lease ends it
 }

@@ -237,11 +237,7 @@ func (w *growing) holdKeys(ctx context.Context) error {
 // their ids.
 func (w *growing) lock(ctx context.Context, executions, downstream map[id.ExecutionID]bool, named []pgtype.UUID) error {
 	ids := slices.SortedFunc(maps.Keys(executions), id.ExecutionID.Compare)
-	all := make([]int, len(ids))
-	for i := range all {
-		all[i] = i
-	}
-	arrays := executionsOf(ids, all)
+	arrays := executionsOf(ids)
 	var inbound []db.ListInboundEdgesRow
 	var edges []db.ListEdgesNamedRow
 	var rows []db.ReadHeldExecutionsRow
@@ -256,7 +252,7 @@ func (w *growing) lock(ctx context.Context, executions, downstream map[id.Execut
 			},
 			func(conn db.DBTX) (err error) {
 				rows, err = w.e.q.ReadHeldExecutions(ctx, conn, db.ReadHeldExecutionsParams{
-					PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, Ords: ordsOf(all),
+					PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, Ords: arrays.ords(),
 					DefaultCap: policy.ReclaimLimit, NowMs: w.e.nowMs(),
 				})
 				return err
@@ -290,7 +286,7 @@ func (w *growing) lock(ctx context.Context, executions, downstream map[id.Execut
 	}
 	for i := range rows {
 		x := ids[rows[i].Ord]
-		w.held[x] = &heldExecution{id: x, ReadHeldExecutionsRow: &rows[i]}
+		w.held[x] = &heldExecution{lockedExecution: lockedExecution{id: x}, ReadHeldExecutionsRow: &rows[i]}
 	}
 	w.into = make(map[id.ExecutionID][]*keptEdge, len(downstream))
 	w.between = make(map[ends]*keptEdge, len(inbound))

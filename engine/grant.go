@@ -116,28 +116,20 @@ type grantable struct {
 // onGrantable locks one execution and its current attempt in a transaction, and runs act for a worker instance. If act
 // returns an error, the transaction is rolled back.
 func onGrantable[T any](
-	ctx context.Context, e *Engine, op string, x id.ExecutionID, instance id.WorkerInstanceID, needsFlow func(forecast) bool,
+	ctx context.Context, e *Engine, op string, x id.ExecutionID, instance id.WorkerInstanceID, needsFlow func(*heldExecution) bool,
 	act func(tx *txn, x *grantable) (Outcome[T], error),
 ) (T, error) {
-	v := intervention[Outcome[T]]{
-		op: op,
-		judge: func(_ int, x *heldExecution) (Outcome[T], bool, error) {
-			return Outcome[T]{}, true, x.check()
-		},
-		write: func(tx *txn, items []heldItem, answers []Outcome[T]) error {
-			held, err := e.grantable(ctx, tx, items[0].heldExecution, instance)
+	answer, err := operate(ctx, e, x, operation[Outcome[T]]{
+		op: op, needsFlow: needsFlow,
+		judge: func(*heldExecution) (Outcome[T], bool, error) { return Outcome[T]{}, true, nil },
+		write: func(tx *txn, x *heldExecution) (Outcome[T], error) {
+			held, err := e.grantable(ctx, tx, x, instance)
 			if err != nil {
-				return err
+				return Outcome[T]{}, err
 			}
-			answers[items[0].n], err = act(tx, held)
-			return err
+			return act(tx, held)
 		},
-		refused: func(err error) Outcome[T] { return Outcome[T]{Err: err} },
-	}
-	if needsFlow != nil {
-		v.needsFlow = func(_ int, f forecast) bool { return needsFlow(f) }
-	}
-	answer, err := interveneAlone(ctx, e, x, v)
+	})
 	return answer.Value, cmp.Or(err, answer.Err)
 }
 

@@ -209,7 +209,8 @@ func (e *Engine) grantFirst(
 				return ClaimGrant{}, err
 			}
 			taken = int(rows[0])
-			held, err := e.lockExecutions(ctx, tx, candidates, []int{taken})
+			reader := executionReader(e, candidates)
+			held, err := reader.lock(ctx, tx, []int{taken})
 			if err != nil {
 				return ClaimGrant{}, err
 			}

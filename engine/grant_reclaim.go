@@ -51,7 +51,7 @@ func (g Grants) ReclaimExecution(ctx context.Context, spec Reclaim) (Claimed, er
 	if err := spec.validate(); err != nil {
 		return Claimed{}, wrap(op, err)
 	}
-	mayEnd := func(f forecast) bool { return f.lostTooOften || spec.MaxReclaims != nil }
+	mayEnd := func(x *heldExecution) bool { return x.LostTooOften || spec.MaxReclaims != nil }
 	claimed, err := onGrantable(ctx, e, op, spec.Grant.Execution, spec.Instance, mayEnd, func(tx *txn, x *grantable) (none Outcome[Claimed], err error) {
 		if err := x.checkLane(spec.Grant.Lane); err != nil {
 			return none, err

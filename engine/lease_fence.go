@@ -45,16 +45,24 @@ func (e *Engine) readLeases(ctx context.Context, conn db.DBTX, arrays leaseArray
 	return facts, nil
 }
 
+// missing returns the error for a lease whose execution or attempt does not exist.
+func (f *leaseFacts) missing(l Lease) error {
+	switch {
+	case f == nil:
+		return &NotFoundError{Entity: "execution", ID: l.Execution.String()}
+	case f.AttemptEpoch == nil:
+		return &NotFoundError{Entity: "attempt", ID: l.Execution.String()}
+	}
+	return nil
+}
+
 // fence judges a holder's call. It checks in this order: the attempt exists; the epoch is the given one; this very call
 // did not succeed before (only if repeated is given); the lease was not revoked; the execution is active; the attempt
 // is the current one; the lease is live. It returns nil if the call may continue, and [errRepeated] if it succeeded
 // before.
 func (f *leaseFacts) fence(l Lease, repeated func(*leaseFacts) bool) error {
-	if f == nil {
-		return &NotFoundError{Entity: "execution", ID: l.Execution.String()}
-	}
-	if f.AttemptEpoch == nil {
-		return &NotFoundError{Entity: "attempt", ID: l.Execution.String()}
+	if err := f.missing(l); err != nil {
+		return err
 	}
 	phase, err := normalise.LifecyclePhase(f.LifecyclePhase)
 	if err != nil {

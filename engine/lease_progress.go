@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -24,23 +25,19 @@ func (e *Engine) ReportProgress(ctx context.Context, l Lease, p Progress) error 
 	if err := e.checkProgress(l, p); err != nil {
 		return wrap(op, err)
 	}
-	_, err := inTx(ctx, e, op, func(tx *txn) (struct{}, error) {
-		batch, err := e.lockSettlement(ctx, tx, []Lease{l}, []int{0})
-		if err != nil {
-			return struct{}{}, err
-		}
-		if err := batch.facts[0].fence(l, nil); err != nil {
-			return struct{}{}, err
-		}
+	lease := func(int) *Lease { return &l }
+	t := settlement(e, op, lease, func(*heldLease) bool { return false }, func(*heldLease) (none struct{}) { return none })
+	t.write = func(ctx context.Context, tx *txn, items []*heldLease, _ []Outcome[struct{}]) error {
 		params := db.UpdateProgressParams{
-			Message: p.Message, NowMs: batch.nowMs, PartitionKey: l.Execution.Partition(), ExecutionID: l.Execution.UUID(),
+			Message: p.Message, NowMs: items[0].facts.NowMs, PartitionKey: l.Execution.Partition(), ExecutionID: l.Execution.UUID(),
 		}
 		if p.Percent != nil {
 			params.Percent = new(int32(*p.Percent))
 		}
-		return struct{}{}, e.q.UpdateProgress(ctx, tx, params)
-	})
-	return err
+		return e.q.UpdateProgress(ctx, tx, params)
+	}
+	outcomes := make([]Outcome[struct{}], 1)
+	return cmp.Or(t.run(ctx, [][]int{{0}}, outcomes), outcomes[0].Err)
 }
 
 func (e *Engine) checkProgress(l Lease, p Progress) error {

@@ -47,7 +47,7 @@ func (o Operator) ReplayExecution(ctx context.Context, x id.ExecutionID, options
 	}
 	return operate(ctx, o.e, x, operation[Replayed]{
 		op:        "replay execution",
-		needsFlow: true,
+		needsFlow: func(*heldExecution) bool { return true },
 		judge: func(x *heldExecution) (Replayed, bool, error) {
 			if !x.terminal() {
 				return Replayed{}, false, x.not(ErrNotEnded)

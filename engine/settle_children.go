@@ -2,9 +2,9 @@ package engine
 
 import (
 	"context"
-	"math"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -48,84 +48,95 @@ func (e *Engine) WaitForChildrenEach(ctx context.Context, leases []Lease) ([]Out
 }
 
 func (e *Engine) waitForChildren(ctx context.Context, leases []Lease) ([]Outcome[Waiting], error) {
-	return settleEach(ctx, e, "wait for children", len(leases), func(i int) *Lease { return &leases[i] }, settlingEach[Outcome[Waiting]]{
-		errOf:  func(o Outcome[Waiting]) error { return o.Err },
-		byFlow: true,
-		settling: func([]int) settling[Outcome[Waiting]] {
-			exclusive := false
-			return settling[Outcome[Waiting]]{
-				repeated: func(_ int, f *leaseFacts) bool {
-					return f.AttemptOutcome == "waiting_children" && f.LifecyclePhase != "active"
-				},
-				again: func(facts *leaseFacts, first Outcome[Waiting]) Outcome[Waiting] {
-					switch {
-					case facts == nil:
-						return first
-					case facts.PublicState == "waiting_children":
-						return Outcome[Waiting]{Value: WaitingParked}
-					}
-					return Outcome[Waiting]{Value: WaitingReady}
-				},
-				refused:   func(err error) Outcome[Waiting] { return Outcome[Waiting]{Err: err} },
-				exclusive: &exclusive,
-				write: func(tx *txn, batch *settlementBatch, results []Outcome[Waiting]) ([]endedExecution, error) {
-					decisions, odd, err := e.decideGroupsOf(ctx, tx, batch)
-					if err != nil {
-						return nil, err
-					}
-					var back returning
-					var impossible decidedArrays
-					for _, n := range batch.acting {
-						if err := odd[n]; err != nil {
-							if len(batch.acting) == 1 {
-								return nil, err
-							}
-							results[n].Err = err
-							continue
-						}
-						waitsFor := waitsForChildren
-						switch decisions[n] {
-						case document.Undecided:
-							results[n].Value = WaitingParked
-						case document.Satisfied:
-							waitsFor, results[n].Value = waitsForWorker, WaitingReady
-						default:
-							results[n].Value = WaitingSkipped
-							impossible.executionArrays.add(batch.leases[n].Execution.Partition(), batch.leases[n].Execution.UUID())
-							impossible.flows = append(impossible.flows, pgUUID(*batch.rows[n].FlowID))
-							impossible.stagedFrom = append(impossible.stagedFrom, 0)
-							impossible.stagedBelow = append(impossible.stagedBelow, math.MaxInt32)
-						}
-						back.add(batch, n, waitsFor, 0)
-					}
-					if !impossible.empty() && !exclusive {
-						exclusive = true
-						return nil, errFlowLock
-					}
-					if len(back.params.ExecutionIDs) == 0 {
-						return nil, nil
-					}
-					if err := e.returnLeases(ctx, tx, &back, batch.nowMs); err != nil {
-						return nil, err
-					}
-					return e.skipDownstream(ctx, tx, impossible, batch.nowMs)
-				},
-			}
+	lease := func(n int) *Lease { return &leases[n] }
+	t := settlement(e, "wait for children", lease,
+		func(x *heldLease) bool {
+			return x.facts.AttemptOutcome == "waiting_children" && x.facts.LifecyclePhase != "active"
 		},
-	})
+		func(x *heldLease) Waiting {
+			if x.facts.PublicState == "waiting_children" {
+				return WaitingParked
+			}
+			return WaitingReady
+		},
+	)
+	skips := make(map[int]bool) // items whose groups have become impossible
+	t.needs = func(x *heldLease) flowLock {
+		if skips[x.n] {
+			return exclusiveFlow
+		}
+		return sharedFlow
+	}
+	t.write = func(ctx context.Context, tx *txn, items []*heldLease, outcomes []Outcome[Waiting]) error {
+		return e.park(ctx, tx, items, skips, outcomes)
+	}
+	outcomes := make([]Outcome[Waiting], len(leases))
+	valid := validItems(outcomes, func(n int) error { return e.checkLease(leases[n]) })
+	flows := e.leases.flowsOf(len(leases), lease)
+	chunks := leaseChunks(valid, lease, func(n int) *id.FlowID { return flows[n] }, func(int) int { return 0 })
+	return outcomes, settle(ctx, t, lease, chunks, outcomes)
 }
 
-// decideGroupsOf locks the groups of the members among the acting items, and then reads their decisions. odd has the
-// errors of unreadable groups.
+// park releases attempts until their upstreams have ended. It skips executions that can no longer run, once skips has
+// them: their flows must be held exclusively.
+func (e *Engine) park(ctx context.Context, tx *txn, items []*heldLease, skips map[int]bool, outcomes []Outcome[Waiting]) error {
+	decisions, odd, err := e.decideGroupsOf(ctx, tx, items)
+	if err != nil {
+		return err
+	}
+	var back returning
+	var impossible decidedArrays
+	unlocked := false
+	for _, x := range items {
+		if err := odd[x.n]; err != nil {
+			if len(items) == 1 {
+				return err
+			}
+			outcomes[x.n].Err = err
+			continue
+		}
+		waitsFor := waitsForChildren
+		switch decisions[x.n] {
+		case document.Undecided:
+			outcomes[x.n].Value = WaitingParked
+		case document.Satisfied:
+			waitsFor, outcomes[x.n].Value = waitsForWorker, WaitingReady
+		default:
+			outcomes[x.n].Value = WaitingSkipped
+			impossible.addGroup(*x.row.FlowID, x.id)
+			unlocked = unlocked || !skips[x.n]
+			skips[x.n] = true
+		}
+		back.add(x, waitsFor, 0)
+	}
+	if unlocked {
+		return errFlowLock
+	}
+	if len(back.params.ExecutionIDs) == 0 {
+		return nil
+	}
+	nowMs := items[0].facts.NowMs
+	if err := e.returnLeases(ctx, tx, &back, nowMs); err != nil {
+		return err
+	}
+	ended, err := e.skipDownstream(ctx, tx, impossible, nowMs)
+	if err != nil {
+		return err
+	}
+	return e.resolveAndRecord(ctx, tx, ended, nowMs)
+}
+
+// decideGroupsOf locks the groups of the members among items, and then reads their decisions, by position in the
+// input. odd has the errors of unreadable groups.
 func (e *Engine) decideGroupsOf(
-	ctx context.Context, tx *txn, batch *settlementBatch,
+	ctx context.Context, tx *txn, all []*heldLease,
 ) (decisions map[int]document.Decision, odd map[int]error, err error) {
 	var members flowMemberArrays
 	var items []int
-	for _, n := range batch.acting {
-		if flow := batch.rows[n].FlowID; flow != nil {
-			members.addMember(batch.leases[n].Execution, flow)
-			items = append(items, n)
+	for _, x := range all {
+		if flow := x.row.FlowID; flow != nil {
+			members.addMember(x.id, flow)
+			items = append(items, x.n)
 		}
 	}
 	if members.empty() {
@@ -141,7 +152,7 @@ func (e *Engine) decideGroupsOf(
 		},
 		func(conn db.DBTX) (err error) {
 			rows, err = e.q.ReadGroupsOf(ctx, conn, db.ReadGroupsOfParams{
-				PartitionKeys: members.partitions, FlowIDs: members.flows, ExecutionIDs: members.executions, Ords: ordsOf(items),
+				PartitionKeys: members.partitions, FlowIDs: members.flows, ExecutionIDs: members.executions, Ords: members.ords(),
 			})
 			return err
 		},

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,10 +33,7 @@ type Completion struct {
 // repetition succeeds and writes nothing.
 func (e *Engine) CompleteExecution(ctx context.Context, l Lease, result []byte) error {
 	outcomes, err := e.complete(ctx, []Completion{{Lease: l, Result: result}})
-	if err != nil {
-		return err
-	}
-	return outcomes[0]
+	return cmp.Or(err, outcomes[0].Err)
 }
 
 // CompleteExecutions is [Engine.CompleteExecution] for many leases, [MaxBatch] per transaction. Outcomes are in input
@@ -45,42 +43,44 @@ func (e *Engine) CompleteExecution(ctx context.Context, l Lease, result []byte) 
 // It never waits for locks. If another transaction holds an execution, its attempt, its flow or a dependent, the
 // outcome is [ErrBusy]; repeat that item.
 func (e *Engine) CompleteExecutions(ctx context.Context, completions []Completion) ([]error, error) {
-	return e.impatient().complete(ctx, completions)
+	outcomes, err := e.impatient().complete(ctx, completions)
+	return errorsOf(outcomes), err
 }
 
-func (e *Engine) complete(ctx context.Context, completions []Completion) ([]error, error) {
-	const op = "complete executions"
-	outcomes, order := e.checkCompletions(completions)
-	flows := e.leases.flowsOf(len(completions), completionLease(completions))
-	chunks := chunkByFlows(order, func(i int) *id.FlowID { return flows[i] }, resultSize(completions))
-	for n, chunk := range chunks {
-		err := e.completeChunk(ctx, op, completions, flows, chunk, outcomes)
-		switch {
-		case err == nil:
-		case n == 0:
-			return outcomes, err
-		default:
-			for _, chunk := range chunks[n:] {
-				for _, i := range chunk {
-					outcomes[i] = err
-				}
-			}
-			return outcomes, nil
+func (e *Engine) complete(ctx context.Context, completions []Completion) ([]Outcome[struct{}], error) {
+	outcomes := make([]Outcome[struct{}], len(completions))
+	chunks := e.completionChunks(completions, outcomes)
+	err := inChunks(len(chunks), 1, func(n, _ int) error {
+		return e.completeChunk(ctx, completions, chunks[n], outcomes)
+	}, func(n int, err error) {
+		for _, item := range chunks[n] {
+			outcomes[item.n].Err = err
 		}
-	}
-	return outcomes, nil
+	})
+	return outcomes, err
 }
 
-// checkCompletions returns the errors of invalid completions, and the indexes of the others.
-func (e *Engine) checkCompletions(completions []Completion) (outcomes []error, valid []int) {
-	outcomes = make([]error, len(completions))
-	valid = make([]int, 0, len(completions))
-	for i, c := range completions {
-		if outcomes[i] = e.checkCompletion(c); outcomes[i] == nil {
-			valid = append(valid, i)
+// completionItem is a valid completion with its position in the input, and its flow if that is known.
+type completionItem struct {
+	n int
+	*Completion
+	flow *id.FlowID
+}
+
+// completionChunks splits completions into transactions, each in lock order. It fills the outcomes of invalid ones.
+func (e *Engine) completionChunks(completions []Completion, outcomes []Outcome[struct{}]) [][]completionItem {
+	valid := validItems(outcomes, func(n int) error { return e.checkCompletion(completions[n]) })
+	lease := completionLease(completions)
+	flows := e.leases.flowsOf(len(completions), lease)
+	chunks := leaseChunks(valid, lease, func(n int) *id.FlowID { return flows[n] }, func(n int) int { return len(completions[n].Result) })
+	items := make([][]completionItem, len(chunks))
+	for i, chunk := range chunks {
+		items[i] = make([]completionItem, len(chunk))
+		for j, n := range chunk {
+			items[i][j] = completionItem{n, &completions[n], flows[n]}
 		}
 	}
-	return outcomes, valid
+	return items
 }
 
 func (e *Engine) checkCompletion(c Completion) error {
@@ -90,20 +90,14 @@ func (e *Engine) checkCompletion(c Completion) error {
 	return e.checkLease(c.Lease)
 }
 
-// resultSize returns a function for the size of a completion's result in bytes.
-func resultSize(completions []Completion) func(int) int {
-	return func(i int) int { return len(completions[i].Result) }
-}
-
 func completionLease(completions []Completion) func(int) *Lease {
 	return func(i int) *Lease { return &completions[i].Lease }
 }
 
 // completeChunk completes as many items as possible by one guarded statement, and the rest by locking first.
-func (e *Engine) completeChunk(
-	ctx context.Context, op string, all []Completion, of []*id.FlowID, chunk []int, outcomes []error,
-) error {
-	c := e.newCompleting(all, of, chunk)
+func (e *Engine) completeChunk(ctx context.Context, all []Completion, items []completionItem, outcomes []Outcome[struct{}]) error {
+	const op = "complete executions"
+	c := e.newCompleting(items)
 	var err error
 	switch {
 	case e.tx != nil && e.runner.IsImpatient():
@@ -123,42 +117,38 @@ func (e *Engine) completeChunk(
 	default:
 		return err
 	}
-	return c.finish(ctx, op, outcomes)
+	return c.finish(ctx, op, all, outcomes)
 }
 
 // A completing is the fast path of a completion: its parameters and its answer.
 type completing struct {
 	e     *Engine
-	all   []Completion
-	of    []*id.FlowID // by completion, if known
-	order []int        // sorted by lease
-	first []int        // the first occurrence of each execution, which is sent
+	items []completionItem // in lock order
+	first []completionItem // the first occurrence of each execution, which is sent
 	flows *flowSet
 
 	params db.CompleteExecutionsParams
 	rows   []db.CompleteExecutionsRow
 }
 
-func (e *Engine) newCompleting(all []Completion, of []*id.FlowID, chunk []int) *completing {
-	c := &completing{e: e, all: all, of: of, order: slices.Clone(chunk), flows: newFlowSet(e.cfg.Partitions)}
-	slices.SortStableFunc(c.order, func(a, b int) int { return compareLeases(all[a].Lease, all[b].Lease) })
-	arrays := newLeaseArrays(len(chunk))
+func (e *Engine) newCompleting(items []completionItem) *completing {
+	c := &completing{e: e, items: items, flows: newFlowSet(e.cfg.Partitions)}
+	arrays := newLeaseArrays(len(items))
 	c.params = db.CompleteExecutionsParams{
 		NowMs:   e.nowMs(),
-		FlowIDs: make([]pgtype.UUID, 0, len(chunk)),
-		Results: make([][]byte, 0, len(chunk)),
+		FlowIDs: make([]pgtype.UUID, 0, len(items)),
+		Results: make([][]byte, 0, len(items)),
 	}
-	for n, i := range c.order {
-		l := all[i].Lease
-		if n > 0 && l.Execution == all[c.order[n-1]].Lease.Execution {
+	for i, item := range items {
+		if i > 0 && item.Lease.Execution == items[i-1].Lease.Execution {
 			continue
 		}
-		c.first = append(c.first, i)
-		arrays.add(l)
-		c.params.Results = append(c.params.Results, all[i].Result)
-		c.params.FlowIDs = append(c.params.FlowIDs, pgFlow(of[i]))
-		if of[i] != nil {
-			c.flows.add(*of[i])
+		c.first = append(c.first, item)
+		arrays.add(item.Lease)
+		c.params.Results = append(c.params.Results, item.Result)
+		c.params.FlowIDs = append(c.params.FlowIDs, pgFlow(item.flow))
+		if item.flow != nil {
+			c.flows.add(*item.flow)
 		}
 	}
 	c.params.PartitionKeys, c.params.ExecutionIDs = arrays.partitions, arrays.executions
@@ -198,18 +188,18 @@ func (c *completing) runOne(ctx context.Context, conn db.DBTX) ([]db.CompleteExe
 }
 
 // finish records the statement's completions after the commit, and settles the rest by locking first.
-func (c *completing) finish(ctx context.Context, op string, outcomes []error) error {
+func (c *completing) finish(ctx context.Context, op string, all []Completion, outcomes []Outcome[struct{}]) error {
 	done := make(map[int]bool, len(c.rows))
 	for _, row := range c.rows {
-		done[c.first[row.Ord]] = true
+		done[c.first[row.Ord].n] = true
 	}
 	var rest []int
 	over := make([]Fence, 0, len(c.rows))
-	for _, i := range c.order {
-		if done[i] {
-			over = append(over, c.all[i].Lease.Fence)
+	for _, item := range c.items {
+		if done[item.n] {
+			over = append(over, item.Lease.Fence)
 		} else {
-			rest = append(rest, i)
+			rest = append(rest, item.n)
 		}
 	}
 	if c.e.tx == nil {
@@ -218,12 +208,12 @@ func (c *completing) finish(ctx context.Context, op string, outcomes []error) er
 	if len(rest) == 0 {
 		return nil
 	}
-	err := c.e.completeSlowly(ctx, op, c.all, rest, outcomes)
-	if err == nil || len(rest) == len(c.order) {
+	err := c.e.completeSlowly(ctx, op, all, rest, outcomes)
+	if err == nil || len(rest) == len(c.items) {
 		return err
 	}
-	for _, i := range rest {
-		outcomes[i] = err
+	for _, n := range rest {
+		outcomes[n].Err = err
 	}
 	return nil
 }
@@ -231,8 +221,8 @@ func (c *completing) finish(ctx context.Context, op string, outcomes []error) er
 // completeMembers completes leases, including those of flow members, and resolves their dependents.
 func (e *Engine) completeMembers(ctx context.Context, tx *txn, c *completing) error {
 	var members flowMemberArrays
-	for _, i := range c.first {
-		members.addMember(c.all[i].Lease.Execution, c.of[i])
+	for _, item := range c.first {
+		members.addMember(item.Lease.Execution, item.flow)
 	}
 	var groups int64
 	err := pgtx.InOneTrip(ctx, tx, append(e.shareFlows(ctx, c.flows),
@@ -247,9 +237,10 @@ func (e *Engine) completeMembers(ctx context.Context, tx *txn, c *completing) er
 	}
 	ended := make([]endedExecution, 0, len(c.rows))
 	for _, row := range c.rows {
-		i := c.first[row.Ord]
-		if flow := c.of[i]; flow != nil {
-			ended = append(ended, endedExecution{id: c.all[i].Lease.Execution, flow: flow, outcome: state.CompletionSuccess, once: true})
+		if item := c.first[row.Ord]; item.flow != nil {
+			ended = append(ended, endedExecution{
+				id: item.Lease.Execution, flow: item.flow, outcome: state.CompletionSuccess, once: true,
+			})
 		}
 	}
 	if len(ended) == 0 {
@@ -269,33 +260,28 @@ func (e *Engine) completeMembers(ctx context.Context, tx *txn, c *completing) er
 
 // completeSlowly locks the rows first and judges each. It handles the items that the fast path can't, and finds the
 // reasons of refusals.
-func (e *Engine) completeSlowly(ctx context.Context, op string, all []Completion, order []int, outcomes []error) error {
-	settled, err := settle(ctx, e, op, leasesOf(order, func(i int) Lease { return all[i].Lease }), settling[error]{
-		repeated: func(_ int, f *leaseFacts) bool { return f.AttemptOutcome == "success" },
-		again:    func(*leaseFacts, error) error { return nil },
-		refused:  func(err error) error { return err },
-		write: func(tx *txn, batch *settlementBatch, _ []error) ([]endedExecution, error) {
-			params := db.EndSucceededParams{NowMs: batch.nowMs}
-			var ended []endedExecution
-			for _, n := range batch.acting {
-				l := batch.leases[n]
-				params.PartitionKeys = append(params.PartitionKeys, l.Execution.Partition())
-				params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(l.Execution.UUID()))
-				params.AttemptIndexes = append(params.AttemptIndexes, int32(l.Attempt))
-				params.Results = append(params.Results, all[order[n]].Result)
-				ended = append(ended, endedExecution{
-					id: l.Execution, flow: batch.rows[n].FlowID, outcome: state.CompletionSuccess, hasQuota: batch.rows[n].HasQuota,
-				})
-			}
-			return ended, e.q.EndSucceeded(ctx, tx, params)
-		},
-	})
-	if err != nil {
-		return err
+func (e *Engine) completeSlowly(ctx context.Context, op string, all []Completion, items []int, outcomes []Outcome[struct{}]) error {
+	lease := completionLease(all)
+	t := settlement(e, op, lease,
+		func(x *heldLease) bool { return x.facts.AttemptOutcome == "success" },
+		func(*heldLease) (none struct{}) { return none },
+	)
+	t.needs = func(*heldLease) flowLock { return sharedFlow }
+	t.write = func(ctx context.Context, tx *txn, items []*heldLease, _ []Outcome[struct{}]) error {
+		params := db.EndSucceededParams{NowMs: items[0].facts.NowMs}
+		ended := make([]endedExecution, len(items))
+		for i, x := range items {
+			params.PartitionKeys = append(params.PartitionKeys, x.id.Partition())
+			params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.id.UUID()))
+			params.AttemptIndexes = append(params.AttemptIndexes, int32(x.Attempt))
+			params.Results = append(params.Results, all[x.n].Result)
+			ended[i] = endedExecution{id: x.id, flow: x.row.FlowID, outcome: state.CompletionSuccess, hasQuota: x.row.HasQuota}
+		}
+		if err := e.q.EndSucceeded(ctx, tx, params); err != nil {
+			return err
+		}
+		tx.due.leases()
+		return e.resolveAndRecord(ctx, tx, ended, params.NowMs)
 	}
-	for n, i := range order {
-		outcomes[i] = settled[n]
-	}
-	e.forgetSettled(order, func(i int) (Fence, error) { return all[i].Lease.Fence, outcomes[i] })
-	return nil
+	return settle(ctx, t, lease, [][]int{items}, outcomes)
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
@@ -76,34 +75,29 @@ func (e *Engine) FailExecutions(ctx context.Context, failures []AttemptFailure) 
 }
 
 func (e *Engine) fail(ctx context.Context, failures []AttemptFailure) ([]Outcome[Failed], error) {
-	const op = "fail executions"
-	results := make([]Outcome[Failed], len(failures))
-	var order []int
-	for i := range failures {
-		if results[i].Err = e.checkFailing(failures[i]); results[i].Err == nil {
-			order = append(order, i)
-		}
-	}
-	flows := e.leases.flowsOf(len(failures), func(i int) *Lease { return &failures[i].Lease })
-	chunks := chunkByFlows(order, func(i int) *id.FlowID { return flows[i] }, func(i int) int {
-		return len(failures[i].Failure.Message) + len(failures[i].Failure.Category) + len(failures[i].Failure.Detail)
+	outcomes := make([]Outcome[Failed], len(failures))
+	valid := validItems(outcomes, func(n int) error { return e.checkFailing(failures[n]) })
+	lease := func(n int) *Lease { return &failures[n].Lease }
+	flows := e.leases.flowsOf(len(failures), lease)
+	chunks := leaseChunks(valid, lease, func(n int) *id.FlowID { return flows[n] }, func(n int) int {
+		return len(failures[n].Failure.Message) + len(failures[n].Failure.Category) + len(failures[n].Failure.Detail)
 	})
-	err := inChunks(len(chunks), 1, func(n, _ int) error {
-		err := e.failChunk(ctx, op, failures, chunks[n], results)
+	err := inChunks(len(chunks), 1, func(c, _ int) error {
+		err := settle(ctx, e.failing(failures), lease, chunks[c:c+1], outcomes)
 		if !isUntranslatable(err) {
 			return err
 		}
 		storable := slices.Clone(failures)
-		for _, i := range chunks[n] {
-			storable[i].Failure = storable[i].Failure.inASCII()
+		for _, n := range chunks[c] {
+			storable[n].Failure = storable[n].Failure.inASCII()
 		}
-		return e.failChunk(ctx, op, storable, chunks[n], results)
-	}, func(n int, err error) {
-		for _, i := range chunks[n] {
-			results[i].Err = err
+		return settle(ctx, e.failing(storable), lease, chunks[c:c+1], outcomes)
+	}, func(c int, err error) {
+		for _, n := range chunks[c] {
+			outcomes[n].Err = err
 		}
 	})
-	return results, err
+	return outcomes, err
 }
 
 // isUntranslatable reports whether the server's encoding lacks a character of a text.
@@ -159,52 +153,37 @@ func (f Failure) category() string {
 	return document.Category(f.class(), []byte(f.Category))
 }
 
-func (e *Engine) failChunk(ctx context.Context, op string, all []AttemptFailure, chunk []int, results []Outcome[Failed]) error {
-	order := slices.Clone(chunk)
-	slices.SortStableFunc(order, func(a, b int) int { return compareLeases(all[a].Lease, all[b].Lease) })
-	failure := func(n int) Failure { return all[order[n]].Failure }
-	settled, err := settle(ctx, e, op, leasesOf(order, func(i int) Lease { return all[i].Lease }), settling[Outcome[Failed]]{
-		repeated: func(_ int, f *leaseFacts) bool {
-			switch f.AttemptOutcome {
+// failing returns the settlement for failures.
+func (e *Engine) failing(failures []AttemptFailure) transition[*heldLease, Failed] {
+	t := settlement(e, "fail executions", func(n int) *Lease { return &failures[n].Lease },
+		func(x *heldLease) bool {
+			switch x.facts.AttemptOutcome {
 			case "retry":
 				return true
 			case "failed":
-				return isTerminalPhase(f.LifecyclePhase)
+				return isTerminalPhase(x.facts.LifecyclePhase)
 			case "failure": // another program's, either retried or ended
 				return true
 			}
 			return false
 		},
-		again: func(facts *leaseFacts, first Outcome[Failed]) Outcome[Failed] {
-			if facts == nil {
-				return first
-			}
-			return Outcome[Failed]{Value: facts.failedBefore()}
-		},
-		refused: func(err error) Outcome[Failed] { return Outcome[Failed]{Err: err} },
-		needsExclusive: func(n int, row db.LockExecutionsRow) bool {
-			retry, _ := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, failure(n))
-			return !retry
-		},
-		write: func(tx *txn, batch *settlementBatch, results []Outcome[Failed]) ([]endedExecution, error) {
-			return e.writeFailures(ctx, tx, batch, failure, results)
-		},
-	})
-	if err != nil {
-		return err
-	}
-	for n, i := range order {
-		results[i] = settled[n]
-		if results[i].Err == nil && results[i].Value.Retry {
-			results[i].Value.NextAttempt = all[i].Lease.Attempt + 1
+		(*heldLease).failedBefore,
+	)
+	t.needs = func(x *heldLease) flowLock {
+		if retry, _ := retryDecision(x.row.Policy, x.row.RetryCount, x.row.RawRetryCount, failures[x.n].Failure); retry {
+			return noFlow
 		}
+		return exclusiveFlow
 	}
-	e.forgetSettled(order, func(i int) (Fence, error) { return all[i].Lease.Fence, results[i].Err })
-	return nil
+	t.write = func(ctx context.Context, tx *txn, items []*heldLease, outcomes []Outcome[Failed]) error {
+		return e.writeFailures(ctx, tx, items, failures, outcomes)
+	}
+	return t
 }
 
 // failedBefore returns the answer to a failure that was already recorded.
-func (f *leaseFacts) failedBefore() Failed {
+func (x *heldLease) failedBefore() Failed {
+	f := x.facts
 	if f.AttemptOutcome == "failed" || f.AttemptOutcome == "failure" && isTerminalPhase(f.LifecyclePhase) {
 		return Failed{}
 	}
@@ -215,7 +194,12 @@ func (f *leaseFacts) failedBefore() Failed {
 	case f.AttemptTerminalAtMs != nil:
 		retryAt = *f.AttemptTerminalAtMs
 	}
-	return Failed{Retry: true, RetryAt: time.UnixMilli(retryAt)}
+	return x.retryAt(retryAt)
+}
+
+// retryAt is the answer to a failure that is retried.
+func (x *heldLease) retryAt(ms int64) Failed {
+	return Failed{Retry: true, RetryAt: time.UnixMilli(ms), NextAttempt: x.Attempt + 1}
 }
 
 // retryDecision returns whether a failure is retried, and after how many milliseconds, by the stored policy of its
@@ -251,30 +235,33 @@ func storedRetryPolicy(policyDocument []byte) (document.Retry, bool) {
 	return retry, err == nil
 }
 
+// writeFailures retries or ends the attempts of failures.
 func (e *Engine) writeFailures(
-	ctx context.Context, tx *txn, batch *settlementBatch, failure func(int) Failure, results []Outcome[Failed],
-) ([]endedExecution, error) {
-	retries := newRetries(batch.nowMs, "retry", "revoked")
-	ends := newEnding(batch.nowMs, state.OutcomeFailed)
-	for _, n := range batch.acting {
-		l, f := batch.leases[n], failure(n)
+	ctx context.Context, tx *txn, items []*heldLease, failures []AttemptFailure, outcomes []Outcome[Failed],
+) error {
+	nowMs := items[0].facts.NowMs
+	retries, ends := newRetries(nowMs, "retry", "revoked"), newEnding(nowMs, state.OutcomeFailed)
+	for _, x := range items {
+		f := failures[x.n].Failure
 		attempt := endingAttempt{
-			execution: l.Execution, index: int32(l.Attempt), leaseID: batch.facts[n].LeaseID, instance: batch.facts[n].WorkerInstanceID,
+			execution: x.id, index: int32(x.Attempt), leaseID: x.facts.LeaseID, instance: x.facts.WorkerInstanceID,
 			leaseEvent: "revoked", reason: f.Message, category: f.category(), class: f.class(), detail: f.Detail,
 		}
-		row := batch.rows[n]
-		retry, pause := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, f)
+		retry, pause := retryDecision(x.row.Policy, x.row.RetryCount, x.row.RawRetryCount, f)
 		if !retry {
 			ends.add(attempt)
-			results[n] = Outcome[Failed]{}
 			continue
 		}
-		retryAt := addTTL(batch.nowMs, pause)
+		retryAt := addTTL(nowMs, pause)
 		retries.add(attempt, retryAt)
-		results[n].Value = Failed{Retry: true, RetryAt: time.UnixMilli(retryAt)}
+		outcomes[x.n].Value = x.retryAt(retryAt)
 	}
 	if err := e.scheduleRetries(ctx, tx, retries); err != nil {
-		return nil, err
+		return err
 	}
-	return e.endUnsuccessful(ctx, tx, ends)
+	ended, err := e.endUnsuccessful(ctx, tx, ends)
+	if err != nil {
+		return err
+	}
+	return e.resolveAndRecord(ctx, tx, ended, nowMs)
 }

@@ -1,8 +1,8 @@
 package engine
 
 import (
+	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -60,30 +60,29 @@ func (e *Engine) ReleaseLeases(ctx context.Context, leases []Lease) ([]error, er
 }
 
 func (e *Engine) delay(ctx context.Context, op string, delays []Delay) ([]error, error) {
-	return settleEach(ctx, e, op, len(delays), func(i int) *Lease { return &delays[i].Lease }, settlingEach[error]{
-		check: func(i int) error { return delays[i].check() },
-		errOf: func(err error) error { return err },
-		settling: func(chunk []int) settling[error] {
-			of := func(n int) *Delay { return &delays[chunk[n]] }
-			return settling[error]{
-				repeated:       func(n int, f *leaseFacts) bool { return of(n).given(f) },
-				again:          func(*leaseFacts, error) error { return nil },
-				refused:        func(err error) error { return err },
-				needsExclusive: func(int, db.LockExecutionsRow) bool { return false },
-				write: func(tx *txn, batch *settlementBatch, _ []error) ([]endedExecution, error) {
-					var back returning
-					for _, n := range batch.acting {
-						until, waitsFor := of(n).untilMs(batch.nowMs), waitsForWorker
-						if until > batch.nowMs {
-							waitsFor = waitsForTime
-						}
-						back.add(batch, n, waitsFor, until)
-					}
-					return nil, e.returnLeases(ctx, tx, &back, batch.nowMs)
-				},
+	lease := func(n int) *Lease { return &delays[n].Lease }
+	t := settlement(e, op, lease,
+		func(x *heldLease) bool { return delays[x.n].given(x.facts) },
+		func(*heldLease) (none struct{}) { return none },
+	)
+	t.needs = func(*heldLease) flowLock { return noFlow }
+	t.write = func(ctx context.Context, tx *txn, items []*heldLease, _ []Outcome[struct{}]) error {
+		var back returning
+		nowMs := items[0].facts.NowMs
+		for _, x := range items {
+			until, waitsFor := delays[x.n].untilMs(nowMs), waitsForWorker
+			if until > nowMs {
+				waitsFor = waitsForTime
 			}
-		},
-	})
+			back.add(x, waitsFor, until)
+		}
+		return e.returnLeases(ctx, tx, &back, nowMs)
+	}
+	outcomes := make([]Outcome[struct{}], len(delays))
+	valid := validItems(outcomes, func(n int) error { return cmp.Or(e.checkLease(delays[n].Lease), delays[n].check()) })
+	chunks := leaseChunks(valid, lease, func(int) *id.FlowID { return nil }, func(int) int { return 0 })
+	err := settle(ctx, t, lease, chunks, outcomes)
+	return errorsOf(outcomes), err
 }
 
 func (d *Delay) check() error {
@@ -126,16 +125,16 @@ type returning struct {
 	slots  executionArrays
 }
 
-// add adds item n of a batch. An untilMs of 0 means that it waited for its upstreams.
-func (r *returning) add(batch *settlementBatch, n int, waitsFor string, untilMs int64) {
-	l, p := batch.leases[n], &r.params
-	p.PartitionKeys = append(p.PartitionKeys, l.Execution.Partition())
-	p.ExecutionIDs = append(p.ExecutionIDs, pgUUID(l.Execution.UUID()))
-	p.AttemptIndexes = append(p.AttemptIndexes, int32(l.Attempt))
+// add adds a lease. An untilMs of 0 means that it waited for its upstreams.
+func (r *returning) add(x *heldLease, waitsFor string, untilMs int64) {
+	p := &r.params
+	p.PartitionKeys = append(p.PartitionKeys, x.id.Partition())
+	p.ExecutionIDs = append(p.ExecutionIDs, pgUUID(x.id.UUID()))
+	p.AttemptIndexes = append(p.AttemptIndexes, int32(x.Attempt))
 	p.WaitsFors = append(p.WaitsFors, waitsFor)
 	p.DelaysUntilMs = append(p.DelaysUntilMs, untilMs)
-	if batch.rows[n].HasQuota {
-		r.slots.add(l.Execution.Partition(), l.Execution.UUID())
+	if x.row.HasQuota {
+		r.slots.add(x.id.Partition(), x.id.UUID())
 	}
 }
 
@@ -146,6 +145,7 @@ func (e *Engine) returnLeases(ctx context.Context, tx *txn, r *returning, nowMs 
 	if err != nil {
 		return err
 	}
+	tx.due.leases()
 	for _, lane := range lanes {
 		tx.due.lane(lane)
 	}
@@ -155,54 +155,4 @@ func (e *Engine) returnLeases(ctx context.Context, tx *txn, r *returning, nowMs 
 	return e.q.ReleaseQuotaSlots(ctx, tx, db.ReleaseQuotaSlotsParams{
 		PartitionKeys: r.slots.partitions, ExecutionIDs: r.slots.executions,
 	})
-}
-
-// settlingEach describes how to settle a batch of leases in any order.
-type settlingEach[R any] struct {
-	check    func(i int) error
-	errOf    func(R) error
-	byFlow   bool                          // it locks the flows of members
-	settling func(chunk []int) settling[R] // for the items at these indexes, in lock order
-}
-
-// settleEach settles n leases, per transaction up to [MaxBatch] leases and as many flows as one may lock. Results are
-// in input order. The error means that nothing happened.
-func settleEach[R any](ctx context.Context, e *Engine, op string, n int, lease func(i int) *Lease, s settlingEach[R]) ([]R, error) {
-	results := make([]R, n)
-	var order []int
-	refused := s.settling(nil).refused
-	for i := range n {
-		err := e.checkLease(*lease(i))
-		if err == nil && s.check != nil {
-			err = s.check(i)
-		}
-		if err != nil {
-			results[i] = refused(err)
-			continue
-		}
-		order = append(order, i)
-	}
-	flows := make([]*id.FlowID, n)
-	if s.byFlow {
-		flows = e.leases.flowsOf(n, lease)
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return compareLeases(*lease(a), *lease(b)) })
-	chunks := chunkByFlows(order, func(i int) *id.FlowID { return flows[i] }, func(int) int { return 0 })
-	err := inChunks(len(chunks), 1, func(c, _ int) error {
-		chunk := chunks[c]
-		settled, err := settle(ctx, e, op, leasesOf(chunk, func(i int) Lease { return *lease(i) }), s.settling(chunk))
-		if err != nil {
-			return err
-		}
-		for n, i := range chunk {
-			results[i] = settled[n]
-		}
-		e.forgetSettled(chunk, func(i int) (Fence, error) { return lease(i).Fence, s.errOf(results[i]) })
-		return nil
-	}, func(c int, err error) {
-		for _, i := range chunks[c] {
-			results[i] = refused(err)
-		}
-	})
-	return results, err
 }

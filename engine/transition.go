@@ -1,0 +1,267 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+)
+
+// A transition changes executions by locking first and then judging each: it locks the flows that the items are
+// expected to need, then the executions, then their attempts, and then reads the values that decide. X is an item with
+// those values, V its answer.
+//
+// A settlement is a transition whose judge is the lease's fence ([settlement]). A call by execution ids reads the current
+// attempts instead ([executionReader]).
+type transition[X locked, V any] struct {
+	reader[X]
+	op string // prefix of every error
+
+	// needs returns which lock of a member's flow an item needs. It is called with foreseen values first, and again
+	// under the locks; nil means none.
+	needs func(x X) flowLock
+
+	// judge decides about an item from the values read under its locks. If acts, write changes it. Otherwise nothing is
+	// written, and answer or err is its outcome.
+	judge func(x X) (answer V, acts bool, err error)
+
+	// write changes items, which are in lock order and have distinct executions, and fills their outcomes. It returns
+	// [errFlowLock] if they need more than needs returned so far.
+	write func(ctx context.Context, tx *txn, items []X, outcomes []Outcome[V]) error
+}
+
+// A reader has the statements that read and lock the items of a transition.
+type reader[X locked] struct {
+	e            *Engine
+	item         func(n int) X                                            // item n of the input, before it is read
+	foresee      func(ctx context.Context, conn db.DBTX, items []X) error // reads the values for needs, without locks
+	lockAttempts func(ctx context.Context, conn db.DBTX, items []X) error
+	read         func(ctx context.Context, conn db.DBTX, items []X) error // reads the values for judge
+}
+
+// locked is an item of a transition.
+type locked interface {
+	base() *lockedExecution
+	missing() error // the error for an execution or attempt that does not exist
+}
+
+// lockedExecution is the part that all items have.
+type lockedExecution struct {
+	n    int // position in the input
+	id   id.ExecutionID
+	row  db.LockExecutionsRow // at first foreseen; zero for an execution that does not exist
+	busy bool                 // another transaction holds the execution or its attempt, so the values decide nothing
+}
+
+func (x *lockedExecution) base() *lockedExecution { return x }
+
+// flowLock is how a transition locks the flow of a member. The strongest that an item needs applies to all of them.
+type flowLock int
+
+const (
+	noFlow flowLock = iota
+	sharedFlow
+	exclusiveFlow
+)
+
+// run runs the transition on the items of each chunk, which are in lock order, each chunk in a transaction, and fills
+// their outcomes. A returned error means that nothing happened. A later one is the outcome of all items from there on,
+// because earlier transactions are committed.
+//
+// In a caller's transaction it repeats a chunk without the refused items. An impatient engine refuses locked items with
+// [ErrBusy], and changes the rest: it skips locked executions, attempts and flows. If it meets a lock that can't be
+// skipped, such as a dependent's, it halves the chunk until a locked item is alone. It also halves a chunk with too many
+// flows.
+func (t *transition[X, V]) run(ctx context.Context, chunks [][]int, outcomes []Outcome[V]) error {
+	chunks, impatient := slices.Clone(chunks), t.e.runner.IsImpatient()
+	for begun := false; len(chunks) > 0; {
+		items := chunks[0]
+		if len(items) == 0 {
+			chunks, begun = chunks[1:], true
+			continue
+		}
+		var accepted []int
+		_, err := inTx(ctx, t.e, t.op, func(tx *txn) (_ struct{}, err error) {
+			accepted, err = t.runIn(ctx, tx, items, outcomes)
+			return struct{}{}, err
+		})
+		switch busy := impatient && errors.Is(err, ErrBusy); {
+		case err == nil:
+			chunks[0] = nil
+		case errors.Is(err, errFlowLock):
+		case errors.Is(err, errRefused):
+			chunks[0] = accepted
+		case busy && len(items) == 1:
+			outcomes[items[0]] = Outcome[V]{Err: wrap(t.op, ErrBusy)}
+			chunks[0] = nil
+		case busy || errors.Is(err, errManyFlows):
+			half := len(items) / 2
+			chunks = slices.Concat([][]int{items[:half], items[half:]}, chunks[1:])
+		case !begun:
+			return err
+		default:
+			for _, n := range slices.Concat(chunks...) {
+				outcomes[n] = Outcome[V]{Err: err}
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// runIn runs the transition in a transaction and returns the accepted items. A repetition of an accepted execution is
+// accepted too, and gets the outcome of the first. In a caller's transaction it changes all items or none, and returns
+// [errRefused] in that case.
+func (t *transition[X, V]) runIn(ctx context.Context, tx *txn, items []int, outcomes []Outcome[V]) (accepted []int, err error) {
+	for _, n := range items {
+		outcomes[n] = Outcome[V]{} // discard an earlier try that was rolled back
+	}
+	refuse := func(n int, err error) { outcomes[n].Err = wrap(t.op, err) }
+	free, holds, err := t.holdFlows(ctx, tx, items, refuse)
+	if err != nil {
+		return nil, err
+	}
+	read, err := t.lock(ctx, tx, free)
+	if err != nil {
+		return nil, err
+	}
+	var acting []X
+	repeats := make(map[int]int) // to the first occurrence
+	for _, x := range read {
+		n, err := x.base().n, x.missing()
+		switch {
+		case err != nil:
+			refuse(n, err)
+			continue
+		case x.base().busy:
+			refuse(n, errBusyRow)
+			continue
+		case !holds(x):
+			return nil, errFlowLock
+		}
+		answer, acts, err := t.judge(x)
+		switch last := len(acting) - 1; {
+		case err != nil:
+			refuse(n, err)
+			continue
+		case !acts:
+			outcomes[n].Value = answer
+			continue
+		case last >= 0 && acting[last].base().id == x.base().id:
+			repeats[n] = acting[last].base().n
+		default:
+			acting = append(acting, x)
+		}
+		accepted = append(accepted, n)
+	}
+	if t.e.tx != nil && len(accepted) < len(items) {
+		return accepted, errRefused
+	}
+	if len(acting) == 0 {
+		return nil, nil
+	}
+	if err := t.write(ctx, tx, acting, outcomes); err != nil {
+		return nil, err
+	}
+	for n, first := range repeats {
+		outcomes[n] = outcomes[first]
+	}
+	return accepted, nil
+}
+
+// holdFlows locks the flows that items are expected to need, and refuses items whose flows are locked. It returns the
+// other items, and a function that reports whether the flow of an item is locked as it needs.
+func (t *transition[X, V]) holdFlows(
+	ctx context.Context, tx *txn, positions []int, refuse func(n int, err error),
+) (free []int, holds func(X) bool, err error) {
+	if t.needs == nil {
+		return positions, func(X) bool { return true }, nil
+	}
+	items := t.items(positions)
+	if err := t.foresee(ctx, tx, items); err != nil {
+		return nil, nil, err
+	}
+	held, strongest := newFlowSet(t.e.cfg.Partitions), noFlow
+	need := func(x X) flowLock {
+		if x.base().row.FlowID == nil {
+			return noFlow
+		}
+		return t.needs(x)
+	}
+	holds = func(x X) bool {
+		lock := need(x)
+		return lock == noFlow || lock <= strongest && held.has(*x.base().row.FlowID)
+	}
+	for _, x := range items {
+		lock := need(x)
+		if lock != noFlow && !held.admit(x.base().row.FlowID) {
+			return nil, nil, errManyFlows
+		}
+		strongest = max(strongest, lock)
+	}
+	if err := t.e.holdFlows(ctx, tx, held, strongest == exclusiveFlow); err != nil {
+		return nil, nil, err
+	}
+	for _, x := range items {
+		if holds(x) {
+			free = append(free, x.base().n)
+		} else {
+			refuse(x.base().n, errBusyFlow)
+		}
+	}
+	return free, holds, nil
+}
+
+// lock locks the executions, then their attempts, and then reads the values that decide about them. Reading must be
+// last: a statement that waits for a lock sees all other rows as before the wait. All three share a round trip.
+func (r *reader[X]) lock(ctx context.Context, tx *txn, positions []int) ([]X, error) {
+	if len(positions) == 0 {
+		return nil, nil
+	}
+	items := r.items(positions)
+	return items, pgtx.InOneTrip(ctx, tx,
+		func(conn db.DBTX) error { return r.lockExecutions(ctx, conn, items) },
+		func(conn db.DBTX) error { return r.lockAttempts(ctx, conn, items) },
+		func(conn db.DBTX) error { return r.read(ctx, conn, items) },
+	)
+}
+
+// items returns unread items.
+func (r *reader[X]) items(positions []int) []X {
+	items := make([]X, len(positions))
+	for i, n := range positions {
+		items[i] = r.item(n)
+	}
+	return items
+}
+
+// lockExecutions locks the rows of executions, or marks locked ones as busy if the engine is impatient.
+func (r *reader[X]) lockExecutions(ctx context.Context, conn db.DBTX, items []X) error {
+	var arrays executionArrays
+	for _, x := range items {
+		arrays.add(x.base().id.Partition(), x.base().id.UUID())
+	}
+	if !r.e.runner.IsImpatient() {
+		rows, err := r.e.q.LockExecutions(ctx, conn, db.LockExecutionsParams{
+			PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
+		})
+		for _, row := range rows {
+			items[row.Ord].base().row = row
+		}
+		return err
+	}
+	rows, err := r.e.q.TakeExecutions(ctx, conn, db.TakeExecutionsParams{
+		PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
+	})
+	for _, x := range items {
+		x.base().busy = true
+	}
+	for _, row := range rows {
+		x := items[row.Ord].base()
+		x.row, x.busy = db.LockExecutionsRow(row), false
+	}
+	return err
+}
