@@ -222,7 +222,9 @@ func (noServer) Exec(context.Context, string, ...any) (pgconn.CommandTag, error)
 
 // engine returns an engine whose commits wake waiters, but not through the server.
 func (l *looks) engine() *Engine {
-	return &Engine{shared: &shared{notifier: notify.NewNotifier(noServer{}, l.listener, slog.New(slog.DiscardHandler))}}
+	return &Engine{shared: &shared{notifying: notifying{
+		notifier: notify.NewNotifier(noServer{}, l.listener, slog.New(slog.DiscardHandler)),
+	}}}
 }
 
 func completed() *notifications {

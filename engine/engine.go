@@ -10,7 +10,6 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/internal/notify"
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -97,31 +96,16 @@ type Engine struct {
 	*shared
 }
 
-// shared is the state that an engine and the values bound to transactions have in common.
+// shared is the state that an engine and the values bound to transactions have in common: the memories of the families.
 type shared struct {
-	lanes  knownLanes
-	leases leaseMemory
-
-	notifier     *notify.Notifier
-	listener     *notify.Listener
-	undispatched chan struct{} // buffered for one; signals completions to dispatch
-	delayed      chan struct{} // buffered for one; signals that an execution was delayed
-	unneeded     chan struct{} // buffered for one; signals siblings to cancel
-	awaiting     *awaiting
-	outboxes     *outbox.Hub
-
-	stalled    stalledEvents
-	repair     repairPosition
-	groups     groupPosition
-	summarised flowPosition
-	trimmed    trimPositions
-	purge      flowPosition
-	noted      notedFlows
-	periods    shortestPeriod
-
-	staleConsumers staleConsumers
-
-	deleting chan struct{} // buffered for one; full while a call deletes
+	notifying
+	outboxes *outbox.Hub
+	leases   leaseMemory
+	creationMemory
+	awaiting *awaiting
+	stalled  stalledEvents
+	sweepPositions
+	retentionMemory
 }
 
 // WithTx returns the engine bound to the caller's transaction. Its operations become part of tx, each behind a

@@ -340,6 +340,12 @@ func (e *Engine) unknownLanes(creations []creation) []string {
 
 func (e *Engine) rememberLanes(lanes []string) { e.lanes.add(lanes) }
 
+// creationMemory has the lanes and the period that a process has registered, so that creations need not repeat that.
+type creationMemory struct {
+	lanes   knownLanes
+	periods shortestPeriod
+}
+
 // maxKnownLanes is the number of lanes that an engine remembers as registered.
 const maxKnownLanes = 10_000
 

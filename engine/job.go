@@ -22,6 +22,13 @@ const (
 	comebacks    = 8        // busy flows to wait for, 50 ms each
 )
 
+// sweepPositions are the places where this process's sweeps continue.
+type sweepPositions struct {
+	repair     repairPosition
+	groups     groupPosition
+	summarised flowPosition
+}
+
 // A candidate is a due execution that a job found but has not locked yet.
 type candidate struct {
 	partition int16

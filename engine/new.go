@@ -6,7 +6,6 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/internal/notify"
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -59,21 +58,17 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	listener := newListener(pool, cfg)
+	notifying := newNotifying(pool, cfg)
 	return &Engine{
 		q:      db.New(),
 		pool:   pool,
 		cfg:    cfg,
 		runner: pgtx.NewRunner(pool),
 		shared: &shared{
-			notifier:     notify.NewNotifier(pool, listener, cfg.Log),
-			listener:     listener,
-			undispatched: make(chan struct{}, 1),
-			deleting:     make(chan struct{}, 1),
-			delayed:      make(chan struct{}, 1),
-			unneeded:     make(chan struct{}, 1),
-			awaiting:     newAwaiting(),
-			outboxes:     outbox.NewHub(pgtx.NewRunner(pool), listener, cfg.Log),
+			notifying:       notifying,
+			outboxes:        outbox.NewHub(pgtx.NewRunner(pool), notifying.listener, cfg.Log),
+			awaiting:        newAwaiting(),
+			retentionMemory: retentionMemory{deleting: make(chan struct{}, 1)},
 		},
 	}, nil
 }

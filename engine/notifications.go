@@ -21,6 +21,26 @@ const (
 	foreignChannel    = "ffx_foreign" // another program has created executions
 )
 
+// notifying is the part of an engine that sends and receives notifications.
+type notifying struct {
+	notifier     *notify.Notifier
+	listener     *notify.Listener
+	undispatched chan struct{} // buffered for one; signals completions to dispatch
+	delayed      chan struct{} // buffered for one; signals that an execution was delayed
+	unneeded     chan struct{} // buffered for one; signals siblings to cancel
+}
+
+func newNotifying(pool *pgxpool.Pool, cfg Config) notifying {
+	listener := newListener(pool, cfg)
+	return notifying{
+		notifier:     notify.NewNotifier(pool, listener, cfg.Log),
+		listener:     listener,
+		undispatched: make(chan struct{}, 1),
+		delayed:      make(chan struct{}, 1),
+		unneeded:     make(chan struct{}, 1),
+	}
+}
+
 // notifications are the notifications that one transaction sends after its commit.
 type notifications struct {
 	notify.Set

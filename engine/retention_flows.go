@@ -10,6 +10,15 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
+// retentionMemory is the state of deletion in this process: where sweeps continue, and what they have seen.
+type retentionMemory struct {
+	trimmed        trimPositions
+	purge          flowPosition
+	noted          notedFlows
+	staleConsumers staleConsumers
+	deleting       chan struct{} // buffered for one; full while a call deletes
+}
+
 // flowPosition is where the next sweep of all flows continues: of [Maintenance.PurgeFlows] or
 // [Maintenance.SummariseFlows].
 type flowPosition struct {
