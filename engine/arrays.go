@@ -54,9 +54,27 @@ func (a *executionArrays) ords() []int32 {
 	return ords
 }
 
+func (a *executionArrays) ids() []id.ExecutionID {
+	ids := make([]id.ExecutionID, len(a.executions))
+	for i, x := range a.executions {
+		ids[i] = id.ExecutionIDFromRow(a.partitions[i], x.Bytes)
+	}
+	return ids
+}
+
+func (a *executionArrays) empty() bool { return len(a.executions) == 0 }
+
 type flowMemberArrays struct {
 	executionArrays
 	flows []pgtype.UUID
+}
+
+// addMember adds an execution if it is in a flow.
+func (a *flowMemberArrays) addMember(x id.ExecutionID, flow *id.FlowID) {
+	if flow != nil {
+		a.add(x.Partition(), x.UUID())
+		a.flows = append(a.flows, pgUUID(*flow))
+	}
 }
 
 func compareUUID(a, b id.ExecutionUUID) int { return bytes.Compare(a[:], b[:]) }

@@ -2,8 +2,6 @@ package engine
 
 import (
 	"fmt"
-
-	"github.com/flowfabric/flowfabric-go/id"
 )
 
 // Outcome is the result of one item of a batch: a value or an error. It implies nothing about other items.
@@ -85,35 +83,3 @@ func inChunks(n, size int, work func(from, to int) error, fail func(i int, err e
 // MaxSweep is the largest batch of [Maintenance.RepairQueue], [Maintenance.RepairGroups] and
 // [Maintenance.SummariseFlows].
 const MaxSweep = 15_000
-
-// chunkByFlows splits indexes into runs of at most MaxBatch items, maxStatementBytes and maxFlowsPerTx flows.
-func chunkByFlows(indexes []int, flowOf func(int) *id.FlowID, size func(int) int) [][]int {
-	var chunks [][]int
-	for _, run := range bySize(indexes, MaxBatch, size) {
-		chunks = append(chunks, chunkRunByFlows(run, flowOf)...)
-	}
-	return chunks
-}
-
-func chunkRunByFlows(indexes []int, flowOf func(int) *id.FlowID) [][]int {
-	var chunks [][]int
-	flows := make(map[id.FlowID]struct{})
-	from := 0
-	for n, i := range indexes {
-		if flow := flowOf(i); flow != nil {
-			flows[*flow] = struct{}{}
-		}
-		if len(flows) > maxFlowsPerTx {
-			chunks = append(chunks, indexes[from:n])
-			from = n
-			clear(flows)
-			if flow := flowOf(i); flow != nil {
-				flows[*flow] = struct{}{}
-			}
-		}
-	}
-	if from < len(indexes) {
-		chunks = append(chunks, indexes[from:])
-	}
-	return chunks
-}

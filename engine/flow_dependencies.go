@@ -352,16 +352,6 @@ func (e *Engine) skipDownstream(ctx context.Context, tx *txn, downstream decided
 	})
 }
 
-func (a *executionArrays) ids() []id.ExecutionID {
-	ids := make([]id.ExecutionID, len(a.executions))
-	for i, x := range a.executions {
-		ids[i] = id.ExecutionIDFromRow(a.partitions[i], x.Bytes)
-	}
-	return ids
-}
-
-func (a *executionArrays) empty() bool { return len(a.executions) == 0 }
-
 // decidedArrays are the downstream executions of decided groups.
 type decidedArrays struct {
 	executionArrays
@@ -374,14 +364,6 @@ func (a *decidedArrays) add(d *decidedGroup) {
 	a.flows = append(a.flows, pgUUID(d.FlowID))
 	a.stagedFrom = append(a.stagedFrom, d.staged.from)
 	a.stagedBelow = append(a.stagedBelow, d.staged.below)
-}
-
-// addMember adds an execution if it is in a flow.
-func (a *flowMemberArrays) addMember(x id.ExecutionID, flow *id.FlowID) {
-	if flow != nil {
-		a.add(x.Partition(), x.UUID())
-		a.flows = append(a.flows, pgUUID(*flow))
-	}
 }
 
 func memberArrays(ended []endedExecution) flowMemberArrays {

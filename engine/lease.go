@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
-	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 )
 
@@ -62,147 +61,131 @@ func (e *Engine) RenewLeases(ctx context.Context, renewals []Renewal) ([]Outcome
 }
 
 func (e *Engine) renewChunk(ctx context.Context, op string, renewals []Renewal, results []Outcome[time.Time]) error {
-	var order []int
-	for i, r := range renewals {
-		if results[i].Err = e.checkRenewal(r); results[i].Err == nil {
-			order = append(order, i)
-		}
-	}
+	order := validItems(results, func(n int) error { return e.checkRenewal(renewals[n]) })
 	slices.SortStableFunc(order, func(a, b int) int {
 		return compareLeases(renewals[a].Lease, renewals[b].Lease)
 	})
 	for len(order) > 0 {
-		var r *renewing
+		var leases []*renewing
 		_, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (struct{}, error) {
-			r = newRenewing(renewals, order)
-			return struct{}{}, r.run(ctx, e, conn, due)
+			leases = newRenewing(renewals, order)
+			return struct{}{}, e.renewAll(ctx, conn, due, leases)
 		})
 		if err != nil && !errors.Is(err, errRefused) {
 			return err
 		}
 		// In a caller's transaction a refused item must leave no lock behind, so the others start again.
-		var accepted []int
-		for _, i := range order {
-			if ms, ok := r.expires[r.slot[i]]; ok {
-				results[i] = Outcome[time.Time]{Value: time.UnixMilli(ms)}
-				accepted = append(accepted, i)
-				continue
+		order = nil
+		for _, r := range leases {
+			outcome := Outcome[time.Time]{Value: time.UnixMilli(r.expiresAtMs)}
+			if !r.renewed {
+				outcome = Outcome[time.Time]{Err: cmp.Or(r.missed, error(errBusyRow))}
 			}
-			results[i] = Outcome[time.Time]{Err: cmp.Or(r.missed[r.slot[i]], error(errBusyRow))}
+			for _, n := range r.items {
+				results[n] = outcome
+			}
+			if err != nil && r.renewed {
+				order = append(order, r.items...)
+			}
 		}
-		if err == nil {
-			e.rememberRenewals(renewals, accepted, r)
-			return nil
+		if err == nil && e.tx == nil {
+			e.leases.renewed(leases)
 		}
-		order = accepted
 	}
 	return nil
 }
 
-// rememberRenewals records renewed and lost leases after the commit.
-func (e *Engine) rememberRenewals(renewals []Renewal, accepted []int, r *renewing) {
-	if e.tx != nil {
-		return
-	}
-	fences, ttls := make([]Fence, len(accepted)), make([]time.Duration, len(accepted))
-	for n, i := range accepted {
-		fences[n], ttls[n] = renewals[i].Lease.Fence, time.Duration(r.ttls[r.slot[i]])*time.Millisecond
-	}
-	e.leases.extend(fences, ttls)
-	var lost []Fence
-	for slot := range r.missed {
-		if _, renewed := r.expires[slot]; !renewed {
-			lost = append(lost, r.arrays.lease(slot).Fence)
-		}
-	}
-	e.leases.forget(lost)
-}
-
-// A renewing is one try to renew leases. The same lease twice is one renewal, in one slot, with the longest TTL.
+// renewing is a lease to renew. The same lease twice is one of them, with the longest TTL.
 type renewing struct {
-	arrays leaseArrays
-	ttls   []int64
-	slot   map[int]int // of each renewal
+	Fence
+	items []int // positions of its renewals
+	ttlMs int64
 
-	expires map[int]int64 // by slot, of the renewed ones
-	missed  map[int]error // errors of the others; none for locked leases
+	renewed     bool
+	expiresAtMs int64 // if renewed
+	missed      error // of the others; nil if locked
 }
 
-// newRenewing takes the renewals at the indexes in order, which are sorted by lease.
-func newRenewing(renewals []Renewal, order []int) *renewing {
-	r := &renewing{arrays: newLeaseArrays(len(order)), slot: make(map[int]int, len(order)), expires: make(map[int]int64, len(order))}
-	for n, i := range order {
-		ttl := cmp.Or(renewals[i].TTL, renewals[i].Lease.TTL).Milliseconds()
-		if n > 0 && renewals[i].Lease.Fence == renewals[order[n-1]].Lease.Fence {
-			last := len(r.ttls) - 1
-			r.ttls[last] = max(r.ttls[last], ttl)
-		} else {
-			r.arrays.add(renewals[i].Lease)
-			r.ttls = append(r.ttls, ttl)
+// newRenewing takes the renewals at the positions in order, which are sorted by lease.
+func newRenewing(renewals []Renewal, order []int) (leases []*renewing) {
+	for _, n := range order {
+		ttl := cmp.Or(renewals[n].TTL, renewals[n].Lease.TTL).Milliseconds()
+		if last := len(leases) - 1; last >= 0 && leases[last].Fence == renewals[n].Lease.Fence {
+			leases[last].ttlMs = max(leases[last].ttlMs, ttl)
+			leases[last].items = append(leases[last].items, n)
+			continue
 		}
-		r.slot[i] = len(r.ttls) - 1
+		leases = append(leases, &renewing{Fence: renewals[n].Lease.Fence, items: []int{n}, ttlMs: ttl})
 	}
-	return r
+	return leases
 }
 
-func (r *renewing) run(ctx context.Context, e *Engine, conn db.DBTX, due *notifications) error {
-	all := make([]int, len(r.ttls))
-	for n := range all {
-		all[n] = n
-	}
-	if err := r.renew(ctx, e, conn, all, false); err != nil {
+func (e *Engine) renewAll(ctx context.Context, conn db.DBTX, due *notifications, leases []*renewing) error {
+	renewed, err := e.renew(ctx, conn, leases, false)
+	if err != nil {
 		return err
 	}
-	if len(r.expires) < len(r.ttls) {
-		var err error
-		if r.missed, err = e.judge(ctx, conn, r.arrays); err != nil {
+	if renewed < len(leases) {
+		arrays := renewingArrays(leases)
+		facts, err := e.readLeases(ctx, conn, arrays)
+		if err != nil {
 			return err
 		}
 		// If a lease was not renewed although its fence holds, it was changed a moment ago, is locked, or was written
 		// by another program with a different pointer.
-		var odd []int
-		for _, slot := range all {
-			if _, renewed := r.expires[slot]; !renewed && r.missed[slot] == nil {
-				odd = append(odd, slot)
+		var odd []*renewing
+		for i, r := range leases {
+			if r.missed = facts[i].fence(r.Fence, nil); !r.renewed && r.missed == nil {
+				odd = append(odd, r)
 			}
 		}
-		if err := r.renew(ctx, e, conn, odd, true); err != nil {
+		n, err := e.renew(ctx, conn, odd, true)
+		if err != nil {
 			return err
 		}
+		renewed += n
 	}
-	if len(r.expires) > 0 {
+	if renewed > 0 {
 		due.leases()
 	}
-	if e.tx != nil && len(r.expires) < len(r.ttls) {
+	if e.tx != nil && renewed < len(leases) {
 		return errRefused
 	}
 	return nil
 }
 
-func (r *renewing) renew(ctx context.Context, e *Engine, conn db.DBTX, slots []int, judged bool) error {
-	if len(slots) == 0 {
-		return nil
+// renew renews leases by one statement and returns how many it renewed.
+func (e *Engine) renew(ctx context.Context, conn db.DBTX, leases []*renewing, judged bool) (int, error) {
+	if len(leases) == 0 {
+		return 0, nil
 	}
-	arrays := newLeaseArrays(len(slots))
-	ttls := make([]int64, len(slots))
-	for n, slot := range slots {
-		arrays.add(r.arrays.lease(slot))
-		ttls[n] = r.ttls[slot]
-	}
-	rows, err := e.q.RenewLeases(ctx, conn, db.RenewLeasesParams{
+	arrays := renewingArrays(leases)
+	params := db.RenewLeasesParams{
 		NowMs:          e.nowMs(),
 		PartitionKeys:  arrays.partitions,
 		ExecutionIDs:   arrays.executions,
 		AttemptIndexes: arrays.attempts,
 		LeaseEpochs:    arrays.epochs,
-		TtlsMs:         ttls,
-		Ords:           arrays.ords,
+		TtlsMs:         make([]int64, len(leases)),
+		Ords:           arrays.ords(),
 		Judged:         judged,
-	})
-	for _, row := range rows {
-		r.expires[slots[row.Ord]] = row.LeaseExpiresAtMs
 	}
-	return err
+	for i, r := range leases {
+		params.TtlsMs[i] = r.ttlMs
+	}
+	rows, err := e.q.RenewLeases(ctx, conn, params)
+	for _, row := range rows {
+		leases[row.Ord].renewed, leases[row.Ord].expiresAtMs = true, row.LeaseExpiresAtMs
+	}
+	return len(rows), err
+}
+
+func renewingArrays(leases []*renewing) leaseArrays {
+	arrays := newLeaseArrays(len(leases))
+	for _, r := range leases {
+		arrays.add(r.Fence)
+	}
+	return arrays
 }
 
 func (e *Engine) checkRenewal(r Renewal) error {
@@ -218,20 +201,4 @@ func addTTL(atMs, ttlMs int64) int64 {
 		return math.MaxInt64
 	}
 	return atMs + ttlMs
-}
-
-func (a *leaseArrays) add(l Lease) {
-	a.ords = append(a.ords, int32(len(a.executions)))
-	a.partitions = append(a.partitions, l.Execution.Partition())
-	a.executions = append(a.executions, pgUUID(l.Execution.UUID()))
-	a.attempts = append(a.attempts, int32(l.Attempt))
-	a.epochs = append(a.epochs, l.Epoch)
-}
-
-func (a *leaseArrays) lease(i int) Lease {
-	return Lease{Fence: Fence{
-		Execution: id.ExecutionIDFromRow(a.partitions[i], id.ExecutionUUID(a.executions[i].Bytes)),
-		Attempt:   int(a.attempts[i]),
-		Epoch:     a.epochs[i],
-	}}
 }

@@ -8,22 +8,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// judge returns the reasons that items' fences fail in the database, by position. An item that would pass has no
-// entry.
-func (e *Engine) judge(ctx context.Context, conn db.DBTX, arrays leaseArrays) (map[int]error, error) {
-	facts, err := e.readLeases(ctx, conn, arrays)
-	if err != nil {
-		return nil, err
-	}
-	verdicts := make(map[int]error)
-	for ord := range arrays.epochs {
-		if verdict := facts[ord].fence(arrays.lease(ord), nil); verdict != nil {
-			verdicts[ord] = verdict
-		}
-	}
-	return verdicts, nil
-}
-
 // leaseFacts has the values that a fence is judged by. A nil pointer is an execution that does not exist.
 type leaseFacts db.ReadLeasesRow
 
@@ -32,7 +16,7 @@ func (e *Engine) readLeases(ctx context.Context, conn db.DBTX, arrays leaseArray
 		PartitionKeys:  arrays.partitions,
 		ExecutionIDs:   arrays.executions,
 		AttemptIndexes: arrays.attempts,
-		Ords:           arrays.ords,
+		Ords:           arrays.ords(),
 		NowMs:          e.nowMs(),
 	})
 	if err != nil {
@@ -46,7 +30,7 @@ func (e *Engine) readLeases(ctx context.Context, conn db.DBTX, arrays leaseArray
 }
 
 // missing returns the error for a lease whose execution or attempt does not exist.
-func (f *leaseFacts) missing(l Lease) error {
+func (f *leaseFacts) missing(l Fence) error {
 	switch {
 	case f == nil:
 		return &NotFoundError{Entity: "execution", ID: l.Execution.String()}
@@ -60,7 +44,7 @@ func (f *leaseFacts) missing(l Lease) error {
 // did not succeed before (only if repeated is given); the lease was not revoked; the execution is active; the attempt
 // is the current one; the lease is live. It returns nil if the call may continue, and [errRepeated] if it succeeded
 // before.
-func (f *leaseFacts) fence(l Lease, repeated func(*leaseFacts) bool) error {
+func (f *leaseFacts) fence(l Fence, repeated func(*leaseFacts) bool) error {
 	if err := f.missing(l); err != nil {
 		return err
 	}

@@ -85,15 +85,19 @@ func (m *leaseMemory) flowsOf(n int, lease func(int) *Lease) []*id.FlowID {
 	return flows
 }
 
-// extend remembers leases for another ttl from now on.
-func (m *leaseMemory) extend(fences []Fence, ttls []time.Duration) {
+// renewed remembers renewed leases for another TTL from now on, and forgets lost ones.
+func (m *leaseMemory) renewed(leases []*renewing) {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for i, fence := range fences {
-		if r, ok := m.leases[fence]; ok {
-			r.until = max(r.until, now.Add(ttls[i]).UnixMilli())
-			m.leases[fence] = r
+	for _, l := range leases {
+		r, ok := m.leases[l.Fence]
+		switch {
+		case !l.renewed && l.missed != nil:
+			delete(m.leases, l.Fence)
+		case l.renewed && ok:
+			r.until = max(r.until, now.Add(time.Duration(l.ttlMs)*time.Millisecond).UnixMilli())
+			m.leases[l.Fence] = r
 		}
 	}
 }

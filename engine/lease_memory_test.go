@@ -93,7 +93,14 @@ func TestLeaseMemoryIsBounded(t *testing.T) {
 		m.want(t, 500, 0)
 
 		// A renewed lease is remembered for longer.
-		m.extend(fencesOf(last)[:7], []time.Duration{0: 2 * time.Hour, 6: 2 * time.Hour})
+		m.renewed([]*renewing{
+			{Fence: last[0].Lease.Fence, renewed: true, ttlMs: (2 * time.Hour).Milliseconds()},
+			{Fence: last[1].Lease.Fence, renewed: true, ttlMs: time.Hour.Milliseconds()},
+			{Fence: last[6].Lease.Fence, renewed: true, ttlMs: (2 * time.Hour).Milliseconds()},
+			{Fence: last[7].Lease.Fence},
+			{Fence: last[8].Lease.Fence, missed: ErrStaleLease},
+		})
+		m.want(t, 499, 0)
 		time.Sleep(time.Hour + time.Second)
 		m.sweepAt = 0
 		m.learn(leased(1, time.Hour, nil), &leaseTimer{})

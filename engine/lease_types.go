@@ -64,21 +64,23 @@ func LeaseFromHandle(h wire.Handle) (Lease, error) {
 
 // leaseArrays are leases as the columns of an input table.
 type leaseArrays struct {
-	partitions []int16
-	executions []pgtype.UUID
-	attempts   []int32
-	epochs     []int64
-	ords       []int32 // positions
+	executionArrays
+	attempts []int32
+	epochs   []int64
 }
 
 func newLeaseArrays(n int) leaseArrays {
 	return leaseArrays{
-		partitions: make([]int16, 0, n),
-		executions: make([]pgtype.UUID, 0, n),
-		attempts:   make([]int32, 0, n),
-		epochs:     make([]int64, 0, n),
-		ords:       make([]int32, 0, n),
+		executionArrays: executionArrays{partitions: make([]int16, 0, n), executions: make([]pgtype.UUID, 0, n)},
+		attempts:        make([]int32, 0, n),
+		epochs:          make([]int64, 0, n),
 	}
+}
+
+func (a *leaseArrays) add(f Fence) {
+	a.executionArrays.add(f.Execution.Partition(), f.Execution.UUID())
+	a.attempts = append(a.attempts, int32(f.Attempt))
+	a.epochs = append(a.epochs, f.Epoch)
 }
 
 // compareLeases defines the order in which rows of several executions are locked.

@@ -16,7 +16,7 @@ type heldLease struct {
 	facts *leaseFacts
 }
 
-func (x *heldLease) missing() error { return x.facts.missing(x.Lease) }
+func (x *heldLease) missing() error { return x.facts.missing(x.Fence) }
 
 // settlement returns the transition that ends leases: it acts on the items whose fence holds. repeated reports whether
 // an item shows that this very call succeeded before, and again returns the answer then. An execution that is given
@@ -35,7 +35,7 @@ func settlement[V any](
 			foresee: e.readRetryFacts, lockAttempts: e.lockAttempts, read: e.readFacts,
 		},
 		judge: func(x *heldLease) (answer V, acts bool, err error) {
-			switch err := x.facts.fence(x.Lease, func(*leaseFacts) bool { return repeated(x) }); {
+			switch err := x.facts.fence(x.Fence, func(*leaseFacts) bool { return repeated(x) }); {
 			case err == nil:
 				return answer, true, nil
 			case errors.Is(err, errRepeated):
@@ -64,10 +64,24 @@ func settle[V any](ctx context.Context, t transition[*heldLease, V], lease func(
 	return nil
 }
 
-// leaseChunks splits leases into transactions of up to [MaxBatch] items, and as many flows as one may lock. The items
-// of each are in lock order.
-func leaseChunks(items []int, lease func(n int) *Lease, flow func(n int) *id.FlowID, size func(n int) int) [][]int {
-	chunks := chunkByFlows(items, flow, size)
+// leaseChunks splits leases into transactions of up to [MaxBatch] items, of the bytes of one statement, and of as many
+// flows as one may lock. The items of each are in lock order.
+func leaseChunks(items []int, lease func(n int) *Lease, flow func(n int) *id.FlowID, size func(n int) int) (chunks [][]int) {
+	for _, run := range bySize(items, MaxBatch, size) {
+		flows, from := make(map[id.FlowID]bool), 0
+		for i, n := range run {
+			x := flow(n)
+			if x == nil || flows[*x] {
+				continue
+			}
+			if len(flows) == maxFlowsPerTx {
+				chunks, from = append(chunks, run[from:i]), i
+				clear(flows)
+			}
+			flows[*x] = true
+		}
+		chunks = append(chunks, run[from:])
+	}
 	for _, chunk := range chunks {
 		slices.SortStableFunc(chunk, func(a, b int) int { return compareLeases(*lease(a), *lease(b)) })
 	}
@@ -123,7 +137,7 @@ func (e *Engine) readFacts(ctx context.Context, conn db.DBTX, items []*heldLease
 func arraysOf(items []*heldLease) leaseArrays {
 	arrays := newLeaseArrays(len(items))
 	for _, x := range items {
-		arrays.add(x.Lease)
+		arrays.add(x.Fence)
 	}
 	return arrays
 }

@@ -144,7 +144,7 @@ func (e *Engine) newCompleting(items []completionItem) *completing {
 			continue
 		}
 		c.first = append(c.first, item)
-		arrays.add(item.Lease)
+		arrays.add(item.Lease.Fence)
 		c.params.Results = append(c.params.Results, item.Result)
 		c.params.FlowIDs = append(c.params.FlowIDs, pgFlow(item.flow))
 		if item.flow != nil {
@@ -153,7 +153,7 @@ func (e *Engine) newCompleting(items []completionItem) *completing {
 	}
 	c.params.PartitionKeys, c.params.ExecutionIDs = arrays.partitions, arrays.executions
 	c.params.AttemptIndexes, c.params.LeaseEpochs = arrays.attempts, arrays.epochs
-	c.params.Ords = arrays.ords
+	c.params.Ords = arrays.ords()
 	return c
 }
 
