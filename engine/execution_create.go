@@ -156,7 +156,7 @@ func (e *Engine) createPlain(ctx context.Context, op string, creations []creatio
 	var created map[id.ExecutionID]Created
 	err := inStatements(ctx, e, op, func(due *notifications) []step {
 		return []step{func(conn db.DBTX) (err error) {
-			created, err = e.insert(ctx, conn, fresh, nil, nil, e.nowMs(), due)
+			created, err = e.insert(ctx, conn, fresh, nil, e.nowMs(), due)
 			return err
 		}}
 	})
@@ -298,13 +298,13 @@ func (e *Engine) takeOpenFlow(ctx context.Context, tx db.DBTX, flow id.FlowID) e
 
 // insert creates rows and returns those that did not exist.
 func (e *Engine) insert(
-	ctx context.Context, conn db.DBTX, creations []creation, held []bool, flow *id.FlowID, nowMs *int64, due *notifications,
+	ctx context.Context, conn db.DBTX, creations []creation, flow *id.FlowID, nowMs *int64, due *notifications,
 ) (map[id.ExecutionID]Created, error) {
 	created := make(map[id.ExecutionID]Created, len(creations))
 	if len(creations) == 0 {
 		return created, nil
 	}
-	rows, err := e.q.InsertExecutions(ctx, conn, insertParams(creations, held, flow, nowMs))
+	rows, err := e.q.InsertExecutions(ctx, conn, insertParams(creations, flow, nowMs))
 	if err != nil {
 		return nil, err
 	}

@@ -245,7 +245,7 @@ func (e *Engine) insertDealt(
 	existing := make(map[id.ExecutionID]bool)
 	if !interdependent(creations) {
 		plan := deal(creations, keys, existing)
-		created, err := e.insert(ctx, tx, plan.fresh(creations), nil, flow, e.nowMs(), &tx.due)
+		created, err := e.insert(ctx, tx, plan.fresh(creations), flow, e.nowMs(), &tx.due)
 		if err != nil || len(created) == len(plan.creates) {
 			return plan, created, err
 		}
@@ -263,7 +263,7 @@ func (e *Engine) insertDealt(
 		if err != nil {
 			return plan, nil, err
 		}
-		created, err := e.insert(ctx, savepoint, plan.fresh(creations), nil, flow, e.nowMs(), &tx.due)
+		created, err := e.insert(ctx, savepoint, plan.fresh(creations), flow, e.nowMs(), &tx.due)
 		switch {
 		case err != nil:
 			pgtx.Rollback(savepoint)

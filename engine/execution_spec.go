@@ -100,6 +100,7 @@ type creation struct {
 	minted       bool       // the id was generated, so no other creation has it
 	node         string     // its key in the flow; "" if it has none
 	flow         *id.FlowID // nil outside a flow
+	held         bool       // it waits for dependencies
 	namespace    string
 	lane         string
 	kind         string
@@ -311,8 +312,8 @@ func (s ExecutionSpec) rawFields(c creation) (string, error) {
 	return string(document[:len(document)-1]), nil
 }
 
-// insertParams converts creations to the columns of an input table. Held ones wait for dependencies.
-func insertParams(creations []creation, held []bool, flow *id.FlowID, nowMs *int64) db.InsertExecutionsParams {
+// insertParams converts creations to the columns of an input table.
+func insertParams(creations []creation, flow *id.FlowID, nowMs *int64) db.InsertExecutionsParams {
 	n := len(creations)
 	p := db.InsertExecutionsParams{
 		NowMs:                nowMs,
@@ -326,16 +327,13 @@ func insertParams(creations []creation, held []bool, flow *id.FlowID, nowMs *int
 		DelaysUntilMs:        make([]int64, n),
 		DeadlinesAtMs:        make([]int64, n),
 		DeadlinesAfterMs:     make([]int64, n),
-		Held:                 held,
+		Held:                 make([]bool, n),
 		Payloads:             make([][]byte, n),
 		Policies:             make([]string, n),
 		RawFields:            make([]string, n),
 		BudgetIDs:            make([]string, n),
 		QuotaPolicyIDs:       make([]string, n),
 		QuotaPartitions:      make([]int16, n),
-	}
-	if held == nil {
-		p.Held = make([]bool, n)
 	}
 	for i := range creations {
 		c := &creations[i]
@@ -348,6 +346,7 @@ func insertParams(creations []creation, held []bool, flow *id.FlowID, nowMs *int
 		p.DelaysUntilMs[i] = c.delayUntilMs
 		p.DeadlinesAtMs[i] = c.deadlineMs
 		p.DeadlinesAfterMs[i] = c.deadlineIn
+		p.Held[i] = c.held
 		p.Payloads[i] = c.payload
 		p.Policies[i] = c.policy
 		p.RawFields[i] = c.raw + c.tags + "}"

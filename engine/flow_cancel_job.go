@@ -48,7 +48,7 @@ func (s *backlogScan) scan(ctx context.Context, room int) (due []candidate, done
 		return nil, 0, false, err
 	}
 	s.after = rows[len(rows)-1]
-	var dead backlogMembers
+	var dead []backlogMember
 	for _, row := range rows {
 		flow := id.FlowID(row.FlowID.Bytes)
 		x, err := id.ParseExecutionID(row.ExecutionID)
@@ -56,32 +56,32 @@ func (s *backlogScan) scan(ctx context.Context, room int) (due []candidate, done
 			due = append(due, candidate{partition: row.PartitionKey, execution: x.UUID(), flow: &flow})
 			continue
 		}
-		if dead.add(row.PartitionKey, row.FlowID, row.ExecutionID); row.ExecutionID != "" {
+		dead = append(dead, backlogMember{row.PartitionKey, flow, row.ExecutionID})
+		if row.ExecutionID != "" {
 			s.cfg.Log.Warn("skipping a member of a cancelled flow because its id can't be read: inspect ff_cancel_backlog_member",
 				"flow", flow)
 		}
 	}
-	if len(dead.flows) > 0 {
+	if len(dead) > 0 {
 		done, err = s.drop(ctx, dead)
 	}
 	return due, done, true, err
 }
 
 // drop deletes members without changing executions, and requests that become empty.
-func (s *backlogScan) drop(ctx context.Context, dead backlogMembers) (int, error) {
+func (s *backlogScan) drop(ctx context.Context, dead []backlogMember) (int, error) {
 	return inTx(ctx, s.Engine, s.op, func(tx *txn) (int, error) {
 		flows := newFlowSet(s.cfg.Partitions)
-		for _, flow := range dead.flows {
-			f := id.FlowID(flow.Bytes)
-			flows.admit(&f)
+		for _, m := range dead {
+			flows.admit(&m.flow)
 		}
 		taken, err := s.takeRequests(ctx, tx, flows)
 		if err != nil {
 			return 0, err
 		}
-		dead = dead.of(taken)
+		dead := slices.DeleteFunc(slices.Clone(dead), func(m backlogMember) bool { _, ok := taken[m.flow]; return !ok })
 		_, err = s.takeOff(ctx, tx, dead, taken)
-		return len(dead.flows), err
+		return len(dead), err
 	})
 }
 
@@ -97,10 +97,14 @@ func (s *backlogScan) takeRequests(ctx context.Context, tx *txn, flows *flowSet)
 }
 
 // takeOff removes members from their locked requests and returns how many it removed.
-func (s *backlogScan) takeOff(ctx context.Context, tx *txn, members backlogMembers, taken map[id.FlowID]string) (int, error) {
-	n, err := s.q.DropBacklogMembers(ctx, tx, db.DropBacklogMembersParams{
-		PartitionKeys: members.partitions, FlowIDs: members.flows, ExecutionIDs: members.texts,
-	})
+func (s *backlogScan) takeOff(ctx context.Context, tx *txn, members []backlogMember, taken map[id.FlowID]string) (int, error) {
+	var params db.DropBacklogMembersParams
+	for _, m := range members {
+		params.PartitionKeys = append(params.PartitionKeys, m.partition)
+		params.FlowIDs = append(params.FlowIDs, pgUUID(m.flow))
+		params.ExecutionIDs = append(params.ExecutionIDs, m.text)
+	}
+	n, err := s.q.DropBacklogMembers(ctx, tx, params)
 	if err != nil {
 		return 0, err
 	}
@@ -146,10 +150,10 @@ func (s *backlogScan) act(ctx context.Context, tx *txn, flows *flowSet, due []ca
 	for _, x := range locked.executions {
 		delete(held, x)
 	}
-	var over backlogMembers
+	var over []backlogMember
 	for _, c := range due {
 		if !held[pgUUID(c.execution)] {
-			over.add(c.partition, pgUUID(*c.flow), id.ExecutionIDFromRow(c.partition, c.execution).String())
+			over = append(over, backlogMember{c.partition, *c.flow, id.ExecutionIDFromRow(c.partition, c.execution).String()})
 		}
 	}
 	return s.takeOff(ctx, tx, over, taken)
@@ -161,13 +165,11 @@ func (s *backlogScan) liveAmong(
 	ctx context.Context, tx *txn, due []candidate,
 ) (live executionArrays, flows map[id.ExecutionUUID]id.FlowID, err error) {
 	var asked executionArrays
-	ords := make([]int32, len(due))
-	for i, c := range due {
+	for _, c := range due {
 		asked.add(c.partition, c.execution)
-		ords[i] = int32(i)
 	}
 	rows, err := s.q.ReadExecutionForecasts(ctx, tx, db.ReadExecutionForecastsParams{
-		PartitionKeys: asked.partitions, ExecutionIDs: asked.executions, Ords: ords,
+		PartitionKeys: asked.partitions, ExecutionIDs: asked.executions, Ords: asked.ords(),
 	})
 	flows = make(map[id.ExecutionUUID]id.FlowID, len(rows))
 	for _, row := range rows {
@@ -200,25 +202,9 @@ func (s *backlogScan) end(
 	return err
 }
 
-// backlogMembers are rows of ff_cancel_backlog_member.
-type backlogMembers struct {
-	partitions []int16
-	flows      []pgtype.UUID
-	texts      []string
-}
-
-func (m *backlogMembers) add(partition int16, flow pgtype.UUID, text string) {
-	m.partitions = append(m.partitions, partition)
-	m.flows = append(m.flows, flow)
-	m.texts = append(m.texts, text)
-}
-
-// of returns the members whose requests are locked.
-func (m *backlogMembers) of(taken map[id.FlowID]string) (some backlogMembers) {
-	for i, flow := range m.flows {
-		if _, ok := taken[flow.Bytes]; ok {
-			some.add(m.partitions[i], flow, m.texts[i])
-		}
-	}
-	return some
+// backlogMember is a row of ff_cancel_backlog_member.
+type backlogMember struct {
+	partition int16
+	flow      id.FlowID
+	text      string // the stored execution id
 }

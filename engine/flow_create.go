@@ -127,7 +127,6 @@ type flowPlan struct {
 	createdAtMs int64
 	raw         map[string]any
 	creations   []creation
-	held        []bool
 	lanes       []string
 	shortest    int64 // retention of the flow or its members
 	period      int64 // the shortest retention of these and of policies, if it may be unregistered
@@ -217,7 +216,6 @@ func (p *flowPlan) keep(spec FlowSpec) error {
 
 func (e *Engine) planNodes(plan *flowPlan, spec FlowSpec, graph *graph) error {
 	plan.creations = make([]creation, len(spec.Nodes))
-	plan.held = make([]bool, len(spec.Nodes))
 	taken := make(map[id.ExecutionID]string, len(spec.Nodes))
 	for i := range spec.Nodes {
 		node := &spec.Nodes[i]
@@ -241,7 +239,8 @@ func (e *Engine) planNodes(plan *flowPlan, spec FlowSpec, graph *graph) error {
 			return invalid(field, fmt.Sprintf("has the execution id of node %q", other))
 		}
 		taken[c.id] = node.Key
-		plan.creations[i], plan.held[i] = c, graph.inbound[i] > 0
+		c.held = graph.inbound[i] > 0
+		plan.creations[i] = c
 	}
 	plan.lanes = e.unknownLanes(plan.creations)
 	plan.period = e.periods.missingBelow(min(plan.shortest, shortestOf(plan.creations)))
@@ -377,14 +376,12 @@ func wantCreated(creations []creation, created map[id.ExecutionID]Created) error
 // insertNodes inserts the executions of a plan, in as few statements as their size allows.
 func (e *Engine) insertNodes(ctx context.Context, tx *txn, plan *flowPlan, nowMs int64) (map[id.ExecutionID]Created, error) {
 	created := make(map[id.ExecutionID]Created, len(plan.creations))
-	from := 0
 	for _, run := range bySize(plan.creations, MaxNodes, creation.size) {
-		inserted, err := e.insert(ctx, tx, run, plan.held[from:from+len(run)], &plan.id, &nowMs, &tx.due)
+		inserted, err := e.insert(ctx, tx, run, &plan.id, &nowMs, &tx.due)
 		if err != nil {
 			return nil, err
 		}
 		maps.Copy(created, inserted)
-		from += len(run)
 	}
 	return created, nil
 }

@@ -19,23 +19,21 @@ import (
 
 // addMembers creates and adds the executions that are not members yet. Those with inbound edges are created waiting.
 func (w *growing) addMembers(ctx context.Context) error {
-	held := make([]bool, len(w.creates))
 	if !w.staging {
 		waits := make(map[id.ExecutionID]bool)
 		for _, d := range w.added {
 			waits[d.downstream] = true
 		}
 		for i := range w.creates {
-			held[i] = waits[w.creates[i].id]
+			w.creates[i].held = waits[w.creates[i].id]
 		}
 	}
 	created := make(map[id.ExecutionID]Created, len(w.creates))
 	for _, run := range bySize(w.creates, MaxNodes, creation.size) {
-		inserted, err := w.e.insert(ctx, w.tx, run, held[:len(run)], &w.flow, &w.nowMs, &w.tx.due)
+		inserted, err := w.e.insert(ctx, w.tx, run, &w.flow, &w.nowMs, &w.tx.due)
 		if err != nil {
 			return err
 		}
-		held = held[len(run):]
 		maps.Copy(created, inserted)
 	}
 	if err := wantCreated(w.creates, created); err != nil {

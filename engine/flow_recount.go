@@ -26,18 +26,9 @@ type groupKey struct {
 	downstream id.ExecutionUUID
 }
 
-// groupKeyArrays are keys of groups as the columns of an input table.
-type groupKeyArrays struct {
-	partitions         []int16
-	flows, downstreams []pgtype.UUID
-	ords               []int32
-}
-
-func (a *groupKeyArrays) add(key groupKey) {
-	a.ords = append(a.ords, int32(len(a.ords)))
-	a.partitions = append(a.partitions, key.partition)
+func (a *flowMemberArrays) addGroup(key groupKey) {
+	a.executionArrays.add(key.partition, key.downstream)
 	a.flows = append(a.flows, pgUUID(key.flow))
-	a.downstreams = append(a.downstreams, pgUUID(key.downstream))
 }
 
 // endings maps the executions whose ends are being counted now to their outcomes.
@@ -97,17 +88,17 @@ func (e *Engine) recountGroups(
 
 // readGroups locks groups and reads their edges. It leaves out unreadable and locked ones.
 func (e *Engine) readGroups(ctx context.Context, tx *txn, keys []groupKey) ([]*recounting, error) {
-	var asked groupKeyArrays
+	var asked flowMemberArrays
 	for _, key := range keys {
-		asked.add(key)
+		asked.addGroup(key)
 	}
 	rows, err := e.q.TakeUnsoundGroups(ctx, tx, db.TakeUnsoundGroupsParams{
-		PartitionKeys: asked.partitions, FlowIDs: asked.flows, DownstreamEIDs: asked.downstreams, Ords: asked.ords,
+		PartitionKeys: asked.partitions, FlowIDs: asked.flows, DownstreamEIDs: asked.executions, Ords: asked.ords(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	var taken groupKeyArrays
+	var taken flowMemberArrays
 	var groups []*recounting
 	for i := range rows {
 		rules, err := document.GroupFromStored(rows[i].Policy)
@@ -115,14 +106,14 @@ func (e *Engine) readGroups(ctx context.Context, tx *txn, keys []groupKey) ([]*r
 			continue // reading the flow reports it
 		}
 		g := &recounting{TakeUnsoundGroupsRow: &rows[i], key: keys[rows[i].Ord], rules: rules}
-		taken.add(g.key)
+		taken.addGroup(g.key)
 		groups = append(groups, g)
 	}
 	if len(groups) == 0 {
 		return nil, nil
 	}
 	edges, err := e.q.ReadGroupEdges(ctx, tx, db.ReadGroupEdgesParams{
-		PartitionKeys: taken.partitions, FlowIDs: taken.flows, DownstreamEIDs: taken.downstreams, Ords: taken.ords,
+		PartitionKeys: taken.partitions, FlowIDs: taken.flows, DownstreamEIDs: taken.executions, Ords: taken.ords(),
 	})
 	for i := range edges {
 		g := groups[edges[i].Ord]

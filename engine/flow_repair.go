@@ -88,9 +88,11 @@ func (e *Engine) scanGroups(ctx context.Context, op string, after groupKey, n in
 	if err != nil {
 		return nil, after, err
 	}
-	var asked groupKeyArrays
-	var keys []groupKey
-	var runnings []int64
+	type openGroup struct {
+		groupKey
+		running int64
+	}
+	var open []openGroup
 	edges, whole := int64(0), true
 	for i := range rows {
 		row := &rows[i]
@@ -109,8 +111,7 @@ func (e *Engine) scanGroups(ctx context.Context, op string, after groupKey, n in
 			}
 			continue
 		}
-		asked.add(next)
-		keys, runnings = append(keys, next), append(runnings, running)
+		open = append(open, openGroup{next, running})
 		if edges += running; edges > repairEdges {
 			whole = i == len(rows)-1
 			break
@@ -119,17 +120,23 @@ func (e *Engine) scanGroups(ctx context.Context, op string, after groupKey, n in
 	if whole && (len(rows) == 0 || int(rows[0].PageRows) < n) {
 		next = groupKey{}
 	}
-	if len(keys) == 0 {
+	if len(open) == 0 {
 		return found, next, nil
+	}
+	var asked flowMemberArrays
+	var runnings []int64
+	for _, g := range open {
+		asked.addGroup(g.groupKey)
+		runnings = append(runnings, g.running)
 	}
 	lost, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) ([]int32, error) {
 		return e.q.ListLostEnds(ctx, conn, db.ListLostEndsParams{
-			PartitionKeys: asked.partitions, FlowIDs: asked.flows, DownstreamEIDs: asked.downstreams, Ords: asked.ords,
+			PartitionKeys: asked.partitions, FlowIDs: asked.flows, DownstreamEIDs: asked.executions, Ords: asked.ords(),
 			RunningCounts: runnings, SettleMs: settleTime.Milliseconds(), NowMs: e.nowMs(),
 		})
 	})
 	for _, ord := range lost {
-		found = append(found, candidateOf(keys[ord]))
+		found = append(found, candidateOf(open[ord].groupKey))
 	}
 	return found, next, err
 }
@@ -190,11 +197,11 @@ func (e *Engine) recountUnsound(
 
 // ensureGroups creates the missing rows of groups. keys are in lock order, and their flows are held exclusively.
 func (e *Engine) ensureGroups(ctx context.Context, tx *txn, keys []groupKey) error {
-	var groups groupKeyArrays
+	var groups flowMemberArrays
 	for _, key := range keys {
-		groups.add(key)
+		groups.addGroup(key)
 	}
 	return e.q.EnsureGroups(ctx, tx, db.EnsureGroupsParams{
-		PartitionKeys: groups.partitions, FlowIDs: groups.flows, DownstreamEIDs: groups.downstreams,
+		PartitionKeys: groups.partitions, FlowIDs: groups.flows, DownstreamEIDs: groups.executions,
 	})
 }

@@ -460,12 +460,7 @@ func (r *retaining) end(ctx context.Context, tx *txn) error {
 
 // retentionTimers are the times of further checks, grouped by due time.
 type retentionTimers struct {
-	due map[int64]*timed
-}
-
-type timed struct {
-	partitions []int16
-	ids        []pgtype.UUID
+	due map[int64]*executionArrays
 }
 
 // add rounds the due time up, by a 256th of the remaining time and at most a minute, so that many subjects share a
@@ -476,26 +471,25 @@ func (t *retentionTimers) add(nowMs, dueMs int64, partition int16, subject pgtyp
 		dueMs = (dueMs + width - 1) / width * width
 	}
 	if t.due == nil {
-		t.due = make(map[int64]*timed)
+		t.due = make(map[int64]*executionArrays)
 	}
 	group := t.due[dueMs]
 	if group == nil {
-		group = new(timed)
+		group = new(executionArrays)
 		t.due[dueMs] = group
 	}
-	group.partitions = append(group.partitions, partition)
-	group.ids = append(group.ids, subject)
+	group.addUUID(partition, subject)
 }
 
 // steps returns the statements that set the timers.
 func (t *retentionTimers) steps(ctx context.Context, q *db.Queries, subject string) []step {
 	var steps []step
 	for dueMs, group := range t.due {
-		for from := 0; from < len(group.ids); from += MaxBatch {
-			to := min(from+MaxBatch, len(group.ids))
+		for from := 0; from < len(group.executions); from += MaxBatch {
+			to := min(from+MaxBatch, len(group.executions))
 			steps = append(steps, func(conn db.DBTX) error {
 				return q.InsertRetentionTimer(ctx, conn, db.InsertRetentionTimerParams{
-					DueAtMs: dueMs, Subject: subject, PartitionKeys: group.partitions[from:to], IDs: group.ids[from:to],
+					DueAtMs: dueMs, Subject: subject, PartitionKeys: group.partitions[from:to], IDs: group.executions[from:to],
 				})
 			})
 		}

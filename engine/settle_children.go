@@ -80,23 +80,23 @@ func (e *Engine) waitForChildren(ctx context.Context, leases []Lease) ([]Outcome
 // park releases attempts until their upstreams have ended. It skips executions that can no longer run, once skips has
 // them: their flows must be held exclusively.
 func (e *Engine) park(ctx context.Context, tx *txn, items []*heldLease, skips map[int]bool, outcomes []Outcome[Waiting]) error {
-	decisions, odd, err := e.decideGroupsOf(ctx, tx, items)
+	waiting, err := e.decideGroupsOf(ctx, tx, items)
 	if err != nil {
 		return err
 	}
 	var back returning
 	var impossible decidedArrays
 	unlocked := false
-	for _, x := range items {
-		if err := odd[x.n]; err != nil {
+	for _, x := range waiting {
+		if x.unreadable != nil {
 			if len(items) == 1 {
-				return err
+				return x.unreadable
 			}
-			outcomes[x.n].Err = err
+			outcomes[x.n].Err = x.unreadable
 			continue
 		}
 		waitsFor := waitsForChildren
-		switch decisions[x.n] {
+		switch x.decision {
 		case document.Undecided:
 			outcomes[x.n].Value = WaitingParked
 		case document.Satisfied:
@@ -107,7 +107,7 @@ func (e *Engine) park(ctx context.Context, tx *txn, items []*heldLease, skips ma
 			unlocked = unlocked || !skips[x.n]
 			skips[x.n] = true
 		}
-		back.add(x, waitsFor, 0)
+		back.add(x.heldLease, waitsFor, 0)
 	}
 	if unlocked {
 		return errFlowLock
@@ -126,25 +126,30 @@ func (e *Engine) park(ctx context.Context, tx *txn, items []*heldLease, skips ma
 	return e.resolveAndRecord(ctx, tx, ended, nowMs)
 }
 
-// decideGroupsOf locks the groups of the members among items, and then reads their decisions, by position in the
-// input. odd has the errors of unreadable groups.
-func (e *Engine) decideGroupsOf(
-	ctx context.Context, tx *txn, all []*heldLease,
-) (decisions map[int]document.Decision, odd map[int]error, err error) {
+// waitingLease is a lease that waits for its group.
+type waitingLease struct {
+	*heldLease
+	decision   document.Decision // Undecided outside a flow too
+	unreadable error             // the error of an unreadable group
+}
+
+// decideGroupsOf locks the groups of leases, and then reads their decisions.
+func (e *Engine) decideGroupsOf(ctx context.Context, tx *txn, items []*heldLease) ([]waitingLease, error) {
+	waiting := make([]waitingLease, len(items))
 	var members flowMemberArrays
-	var items []int
-	for _, x := range all {
-		if flow := x.row.FlowID; flow != nil {
-			members.addMember(x.id, flow)
-			items = append(items, x.n)
+	var inFlow []*waitingLease
+	for i, x := range items {
+		waiting[i].heldLease = x
+		if x.row.FlowID != nil {
+			members.addMember(x.id, x.row.FlowID)
+			inFlow = append(inFlow, &waiting[i])
 		}
 	}
 	if members.empty() {
-		return nil, nil, nil
+		return waiting, nil
 	}
-	decisions, odd = make(map[int]document.Decision, len(items)), make(map[int]error)
 	var rows []db.ReadGroupsOfRow
-	if err := pgtx.InOneTrip(ctx, tx,
+	err := pgtx.InOneTrip(ctx, tx,
 		func(conn db.DBTX) error {
 			return e.q.LockGroupsOf(ctx, conn, db.LockGroupsOfParams{
 				PartitionKeys: members.partitions, FlowIDs: members.flows, ExecutionIDs: members.executions,
@@ -156,16 +161,15 @@ func (e *Engine) decideGroupsOf(
 			})
 			return err
 		},
-	); err != nil {
-		return nil, nil, err
-	}
+	)
 	for _, row := range rows {
+		x := inFlow[row.Ord]
 		rules, err := document.GroupFromStored(row.Policy)
 		if err != nil {
-			odd[items[row.Ord]] = corrupt("ff_edge_group.policy", err)
+			x.unreadable = corrupt("ff_edge_group.policy", err)
 			continue
 		}
-		decisions[items[row.Ord]] = rules.Decide(row.SuccessCount, row.FailCount, row.SkipCount, row.RunningCount, row.StagedCount)
+		x.decision = rules.Decide(row.SuccessCount, row.FailCount, row.SkipCount, row.RunningCount, row.StagedCount)
 	}
-	return decisions, odd, nil
+	return waiting, err
 }
