@@ -231,6 +231,18 @@ func wrap(op string, err error) error {
 	return fmt.Errorf("%s: %w: %w", op, sentinel, err)
 }
 
+// outcomeOf returns the reason that one of the engine's own transactions was not committed. Callers use [errors.Is] to
+// recognise errors that need another form of the operation.
+func outcomeOf(op string, err error) error {
+	if errors.Is(err, pgtx.ErrBusy) {
+		return wrap(op, ErrBusy)
+	}
+	if contention, ok := errors.AsType[*pgtx.ContentionError](err); ok {
+		return fmt.Errorf("%s: %w %w", op, ErrContention, contention)
+	}
+	return wrap(op, err)
+}
+
 // sentinelError is a sentinel of this package. By the type, sentinels are recognised among a driver's errors, so no list repeats them.
 type sentinelError struct{ text string }
 

@@ -388,6 +388,12 @@ type leftEdges struct {
 	edges []pgtype.UUID
 }
 
+func (l *leftEdges) add(partition int16, flow id.FlowID, downstream id.ExecutionUUID, edges []pgtype.UUID) {
+	l.executionArrays.add(partition, downstream)
+	l.flows = append(l.flows, pgUUID(flow))
+	l.edges = append(l.edges, edges...)
+}
+
 // cancelRemaining returns the decided groups that cancel the rest of their upstreams.
 func cancelRemaining(decided []decidedGroup) (groups decidedArrays) {
 	for i := range decided {

@@ -3,18 +3,10 @@ package engine
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5/pgtype"
-
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 )
-
-func (l *leftEdges) add(partition int16, flow id.FlowID, downstream id.ExecutionUUID, edges []pgtype.UUID) {
-	l.executionArrays.add(partition, downstream)
-	l.flows = append(l.flows, pgUUID(flow))
-	l.edges = append(l.edges, edges...)
-}
 
 // leaveUncounted reopens those edges of unsure that were marked although their group has no row. It marks the ended
 // executions with open edges, so that [Maintenance.DispatchCompletions] counts them under the flow's exclusive lock.

@@ -94,6 +94,20 @@ func (e *Engine) notify(due *notifications) {
 	e.notifier.Notify(&due.Set)
 }
 
+// passOn sends the notifications of a committed transaction, or leaves them to the enclosing transaction.
+func (e *Engine) passOn(due *notifications) {
+	if e.tx == nil {
+		e.notify(due)
+		return
+	}
+	if around, ok := e.tx.(noter); ok {
+		around.note(due)
+	}
+}
+
+// noter is a transaction that collects the notifications to send after its commit.
+type noter interface{ note(due *notifications) }
+
 // remind sends a value to a channel unless its buffer is full.
 func remind(c chan<- struct{}) {
 	select {

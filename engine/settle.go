@@ -16,7 +16,7 @@ type heldLease struct {
 	facts *leaseFacts
 }
 
-func (x *heldLease) missing() error { return x.facts.missing(x.Fence) }
+func (x *heldLease) notFound() error { return x.facts.missing(x.Fence) }
 
 // settlement returns the transition that ends leases: it acts on the items whose fence holds. repeated reports whether
 // an item shows that this very call succeeded before, and again returns the answer then. An execution that is given

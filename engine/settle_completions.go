@@ -132,7 +132,7 @@ type completing struct {
 }
 
 func (e *Engine) newCompleting(items []completionItem) *completing {
-	c := &completing{e: e, items: items, flows: newFlowSet(e.cfg.Partitions)}
+	c := &completing{e: e, items: items}
 	arrays := newLeaseArrays(len(items))
 	c.params = db.CompleteExecutionsParams{
 		NowMs:   e.nowMs(),
@@ -147,13 +147,16 @@ func (e *Engine) newCompleting(items []completionItem) *completing {
 		arrays.add(item.Lease.Fence)
 		c.params.Results = append(c.params.Results, item.Result)
 		c.params.FlowIDs = append(c.params.FlowIDs, pgFlow(item.flow))
-		if item.flow != nil {
-			c.flows.add(*item.flow)
-		}
 	}
 	c.params.PartitionKeys, c.params.ExecutionIDs = arrays.partitions, arrays.executions
 	c.params.AttemptIndexes, c.params.LeaseEpochs = arrays.attempts, arrays.epochs
 	c.params.Ords = arrays.ords()
+	c.flows = newFlowSet(e.cfg.Partitions)
+	for _, item := range c.first {
+		if item.flow != nil {
+			c.flows.add(*item.flow)
+		}
+	}
 	return c
 }
 

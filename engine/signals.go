@@ -48,18 +48,6 @@ func fellThrough(err error) error {
 	return err
 }
 
-// outcomeOf returns the reason that one of the engine's own transactions was not committed. Callers use [errors.Is] to
-// recognise errors that need another form of the operation.
-func outcomeOf(op string, err error) error {
-	if errors.Is(err, pgtx.ErrBusy) {
-		return wrap(op, ErrBusy)
-	}
-	if contention, ok := errors.AsType[*pgtx.ContentionError](err); ok {
-		return fmt.Errorf("%s: %w %w", op, ErrContention, contention)
-	}
-	return wrap(op, err)
-}
-
 // signals are errors between the parts of an operation. Nothing was written, and the operation continues in another
 // way.
 var signals = []error{errFellThrough, errFlowLock, errManyFlows, errRefused, errRepeated, errFlowBusy}

@@ -45,7 +45,7 @@ type reader[X locked] struct {
 // locked is an item of a transition.
 type locked interface {
 	base() *lockedExecution
-	missing() error // the error for an execution or attempt that does not exist
+	notFound() error // the error for an execution or attempt that does not exist
 }
 
 // lockedExecution is the part that all items have.
@@ -131,7 +131,7 @@ func (t *transition[X, V]) runIn(ctx context.Context, tx *txn, items []int, outc
 	var acting []X
 	repeats := make(map[int]int) // to the first occurrence
 	for _, x := range read {
-		n, err := x.base().n, x.missing()
+		n, err := x.base().n, x.notFound()
 		switch {
 		case err != nil:
 			refuse(n, err)

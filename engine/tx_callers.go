@@ -62,20 +62,6 @@ func (e *Engine) InTx(ctx context.Context, fn func(tx pgx.Tx, eng *Engine) error
 // the commit.
 const beginNotifying = "begin; select set_config('ffx.defer_notify', 'on', true)"
 
-// passOn sends the notifications of a committed transaction, or leaves them to the enclosing transaction.
-func (e *Engine) passOn(due *notifications) {
-	if e.tx == nil {
-		e.notify(due)
-		return
-	}
-	if around, ok := e.tx.(noter); ok {
-		around.note(due)
-	}
-}
-
-// noter is a transaction that collects the notifications to send after its commit.
-type noter interface{ note(due *notifications) }
-
 // notingTx is a transaction of [Engine.InTx], or a savepoint in it.
 type notingTx struct {
 	pgx.Tx

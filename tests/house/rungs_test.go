@@ -19,10 +19,10 @@ var rungs = []struct{ name, files string }{
 		"inside flow_locks transition page"},
 	{"resolve", "flow_dependencies flow_passed_over settle_endings flow_eligibility"},
 	{"spec", "execution_spec execution_create_scope flow_spec claim_spec lease_types policy lanes"},
-	{"lease", "lease_fence lease_memory lease lease_timers"},
+	{"lease", "lease_fence lease_memory lease"},
 	{"settle", "settle settle_children settle_completions settle_failures settle_returns lease_progress"},
 	{"claim", "claim claim_claimer claim_each claim_slow"},
-	{"held", "execution_held execution_lock execution_cancel"},
+	{"held", "execution_lock execution_cancel"},
 	{"cancel", "flow_cancel flow_cancel_members flow_cancel_backlog flow_clean_ups"},
 	{"create", "execution_create execution_create_alike execution_create_checked execution_create_keys " +
 		"retention_shortest"},
