@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
-	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -66,15 +65,21 @@ func (m Maintenance) CancelSiblings(ctx context.Context, batch int) (int, error)
 // callers' transactions sends no value, so also call CancelSiblings from time to time.
 func (m Maintenance) Unneeded() <-chan struct{} { return m.e.unneeded }
 
-// groupArrays are groups, by their waiting executions, as the columns of an input table.
-type groupArrays struct {
-	flowMemberArrays
-	ords []int32
+// siblingGroup is a locked group whose remaining upstreams may be unneeded.
+type siblingGroup struct {
+	candidate
+	decision document.Decision
+	done     bool          // nothing is left to do for it
+	left     bool          // beyond the limit of a transaction
+	siblings []pgtype.UUID // unfinished upstreams that nothing else needs
 }
 
-func (a *groupArrays) addGroup(c candidate, ord int) {
-	a.addMember(id.ExecutionIDFromRow(c.partition, c.execution), c.flow)
-	a.ords = append(a.ords, int32(ord))
+// groupsOf converts groups to arrays, by their waiting executions.
+func groupsOf(groups []*siblingGroup) (arrays flowMemberArrays) {
+	for _, g := range groups {
+		arrays.addGroup(groupKey{g.partition, *g.flow, g.execution})
+	}
+	return arrays
 }
 
 // cancelSiblings handles those due groups that it can lock, at most limit, and returns how many it finished. It holds
@@ -84,138 +89,112 @@ func (e *Engine) cancelSiblings(ctx context.Context, tx *txn, _ *flowSet, due []
 	slices.SortFunc(due, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.partition, b.partition), bytes.Compare(a.execution[:], b.execution[:]))
 	})
-	decisions, done, err := e.takeDecidedGroups(ctx, tx, due)
-	if err != nil || len(done)+len(decisions) == 0 {
+	groups, err := e.takeDecidedGroups(ctx, tx, due)
+	if err != nil || len(groups) == 0 {
 		return 0, err
 	}
-	siblings, err := e.listSiblings(ctx, tx, due, decisions)
-	if err != nil {
+	open := slices.DeleteFunc(slices.Clone(groups), func(g *siblingGroup) bool { return g.done })
+	if err := e.listSiblings(ctx, tx, open); err != nil {
 		return 0, err
 	}
-	finished, err := e.cancelUnneeded(ctx, tx, due, decisions, siblings)
-	if err != nil {
+	open = slices.DeleteFunc(open, func(g *siblingGroup) bool { return g.left })
+	if err := e.cancelUnneeded(ctx, tx, open); err != nil {
 		return 0, err
 	}
-	done = append(done, finished...)
+	done := slices.DeleteFunc(groups, func(g *siblingGroup) bool { return !g.done })
 	if len(done) == 0 {
 		return 0, nil
 	}
-	var clear groupArrays
-	for _, n := range done {
-		clear.addGroup(due[n], n)
-	}
+	clear := groupsOf(done)
 	return len(done), e.q.ClearSiblingCancels(ctx, tx, db.ClearSiblingCancelsParams{
 		PartitionKeys: clear.partitions, FlowIDs: clear.flows, DownstreamEIDs: clear.executions,
 	})
 }
 
-// takeDecidedGroups locks the due groups in lock order. It returns the decisions of those that may have unfinished
-// upstreams, and the groups with nothing left to do. Locked and unreadable groups are in neither result.
-func (e *Engine) takeDecidedGroups(
-	ctx context.Context, tx *txn, due []candidate,
-) (decisions map[int]document.Decision, done []int, err error) {
-	var groups groupArrays
-	for n, c := range due {
-		groups.addGroup(c, n)
+// takeDecidedGroups locks the due groups in lock order, and decides them. It leaves out locked and unreadable ones.
+func (e *Engine) takeDecidedGroups(ctx context.Context, tx *txn, due []candidate) (taken []*siblingGroup, err error) {
+	groups := make([]*siblingGroup, len(due))
+	for i, c := range due {
+		groups[i] = &siblingGroup{candidate: c}
 	}
+	asked := groupsOf(groups)
 	var listed []int32
 	var rows []db.TakeGroupsRow
 	if err := pgtx.InOneTrip(ctx, tx,
 		func(conn db.DBTX) (err error) {
 			listed, err = e.q.TakeSiblingCancels(ctx, conn, db.TakeSiblingCancelsParams{
-				PartitionKeys: groups.partitions, FlowIDs: groups.flows, DownstreamEIDs: groups.executions, Ords: groups.ords,
+				PartitionKeys: asked.partitions, FlowIDs: asked.flows, DownstreamEIDs: asked.executions, Ords: asked.ords(),
 			})
 			return err
 		},
 		func(conn db.DBTX) (err error) {
 			rows, err = e.q.TakeGroups(ctx, conn, db.TakeGroupsParams{
-				PartitionKeys: groups.partitions, FlowIDs: groups.flows, DownstreamEIDs: groups.executions, Ords: groups.ords,
+				PartitionKeys: asked.partitions, FlowIDs: asked.flows, DownstreamEIDs: asked.executions, Ords: asked.ords(),
 			})
 			return err
 		},
 	); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	isListed := make(map[int32]bool, len(listed))
-	for _, ord := range listed {
-		isListed[ord] = true
-	}
-	decisions = make(map[int]document.Decision)
 	for i := range rows {
-		switch g := &rows[i]; {
-		case !isListed[g.Ord], g.HasGroup && !g.Taken:
-		case !g.Flagged: // or there is no group
-			done = append(done, int(g.Ord))
+		row, g := &rows[i], groups[rows[i].Ord]
+		switch {
+		case !slices.Contains(listed, row.Ord), row.HasGroup && !row.Taken:
+			continue
+		case !row.Flagged: // or there is no group
+			g.done = true
 		default:
-			rules, err := document.GroupFromStored(g.Policy)
+			rules, err := document.GroupFromStored(row.Policy)
 			if err != nil {
 				continue // reading the flow reports it
 			}
-			decision := rules.Decide(g.SuccessCount, g.FailCount, g.SkipCount, g.RunningCount, g.Staged)
-			if decision == document.Undecided || !rules.CancelsRemaining() {
-				done = append(done, int(g.Ord))
-			} else {
-				decisions[int(g.Ord)] = decision
-			}
+			g.decision = rules.Decide(row.SuccessCount, row.FailCount, row.SkipCount, row.RunningCount, row.Staged)
+			g.done = g.decision == document.Undecided || !rules.CancelsRemaining()
 		}
+		taken = append(taken, g)
 	}
-	return decisions, done, nil
+	return taken, nil
 }
 
-// listSiblings returns, by group, the unfinished upstreams of decided groups that nothing else needs. Beyond the limit
-// of a transaction it leaves groups out, also of decisions.
-func (e *Engine) listSiblings(
-	ctx context.Context, tx *txn, due []candidate, decisions map[int]document.Decision,
-) (map[int][]pgtype.UUID, error) {
-	if len(decisions) == 0 {
-		return nil, nil
+// listSiblings lists the unfinished upstreams of groups that nothing else needs. It marks groups beyond the limit of a
+// transaction.
+func (e *Engine) listSiblings(ctx context.Context, tx *txn, groups []*siblingGroup) error {
+	if len(groups) == 0 {
+		return nil
 	}
-	var groups groupArrays
-	for n, c := range due {
-		if _, ok := decisions[n]; ok {
-			groups.addGroup(c, n)
-		}
-	}
+	asked := groupsOf(groups)
 	rows, err := e.q.ListSiblings(ctx, tx, db.ListSiblingsParams{
-		PartitionKeys: groups.partitions, FlowIDs: groups.flows, DownstreamEIDs: groups.executions, Ords: groups.ords,
+		PartitionKeys: asked.partitions, FlowIDs: asked.flows, DownstreamEIDs: asked.executions, Ords: asked.ords(),
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	needing, err := e.listUndecided(ctx, tx, due, rows)
+	needing, err := e.listUndecided(ctx, tx, groups, rows)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	siblings := make(map[int][]pgtype.UUID)
 	listed := 0
 	for i := range rows {
-		row := &rows[i]
-		n := int(row.Ord)
-		if _, ok := decisions[n]; !ok {
+		row, g := &rows[i], groups[rows[i].Ord]
+		g.left = g.left || len(g.siblings) == 0 && listed >= maxSiblingsAtATime
+		if g.left || slices.ContainsFunc(row.Others, func(other pgtype.UUID) bool { return needing[other] }) {
 			continue
 		}
-		if len(siblings[n]) == 0 && listed >= maxSiblingsAtATime {
-			delete(decisions, n)
-			continue
-		}
-		needed := slices.ContainsFunc(row.Others, func(other pgtype.UUID) bool { return needing[other] })
-		if !needed {
-			siblings[n] = append(siblings[n], pgUUID(row.ExecutionID))
-			listed++
-		}
+		g.siblings = append(g.siblings, pgUUID(row.ExecutionID))
+		listed++
 	}
-	return siblings, nil
+	return nil
 }
 
 // listUndecided returns the other executions that still wait for siblings, because their groups are undecided or
 // unreadable.
 func (e *Engine) listUndecided(
-	ctx context.Context, tx *txn, due []candidate, siblings []db.ListSiblingsRow,
+	ctx context.Context, tx *txn, groups []*siblingGroup, siblings []db.ListSiblingsRow,
 ) (map[pgtype.UUID]bool, error) {
 	needing := make(map[pgtype.UUID]bool)
 	var params db.ReadGroupsOfParams
 	for i := range siblings {
-		c := due[siblings[i].Ord]
+		c := groups[siblings[i].Ord]
 		for _, other := range siblings[i].Others {
 			if _, seen := needing[other]; seen {
 				continue
@@ -241,21 +220,19 @@ func (e *Engine) listUndecided(
 	return needing, err
 }
 
-// cancelUnneeded cancels the siblings that it can lock, and returns the groups without any left.
-func (e *Engine) cancelUnneeded(
-	ctx context.Context, tx *txn, due []candidate, decisions map[int]document.Decision, siblings map[int][]pgtype.UUID,
-) (finished []int, err error) {
+// cancelUnneeded cancels the siblings of groups that it can lock. Groups without any left are done.
+func (e *Engine) cancelUnneeded(ctx context.Context, tx *txn, groups []*siblingGroup) error {
 	type target struct {
 		partition int16
 		execution pgtype.UUID
 	}
 	var targets []target
 	decided := make(map[pgtype.UUID]document.Decision) // the first group that does not need it gives the reason
-	for n := range due {
-		for _, sibling := range siblings[n] {
+	for _, g := range groups {
+		for _, sibling := range g.siblings {
 			if _, seen := decided[sibling]; !seen {
-				decided[sibling] = decisions[n]
-				targets = append(targets, target{due[n].partition, sibling})
+				decided[sibling] = g.decision
+				targets = append(targets, target{g.partition, sibling})
 			}
 		}
 	}
@@ -268,11 +245,11 @@ func (e *Engine) cancelUnneeded(
 	}
 	taken, err := e.takeMembers(ctx, tx, members)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	held := make(map[pgtype.UUID]bool, len(taken.executions))
 	var satisfied, impossible executionArrays
@@ -285,15 +262,13 @@ func (e *Engine) cancelUnneeded(
 		}
 	}
 	if _, err := e.cancelMembers(ctx, tx, satisfied, cancellation{reasonSatisfied, cancelledByEngine, revokedByReconciler}, nowMs); err != nil {
-		return nil, err
+		return err
 	}
 	if _, err := e.cancelMembers(ctx, tx, impossible, cancellation{reasonImpossible, cancelledByEngine, revokedByReconciler}, nowMs); err != nil {
-		return nil, err
+		return err
 	}
-	for n := range due {
-		if _, ok := decisions[n]; ok && !slices.ContainsFunc(siblings[n], func(x pgtype.UUID) bool { return !held[x] }) {
-			finished = append(finished, n)
-		}
+	for _, g := range groups {
+		g.done = !slices.ContainsFunc(g.siblings, func(x pgtype.UUID) bool { return !held[x] })
 	}
-	return finished, nil
+	return nil
 }
