@@ -133,12 +133,12 @@ type completing struct {
 
 func (e *Engine) newCompleting(items []completionItem) *completing {
 	c := &completing{e: e, items: items}
-	arrays := newLeaseArrays(len(items))
 	c.params = db.CompleteExecutionsParams{
 		NowMs:   e.nowMs(),
 		FlowIDs: make([]pgtype.UUID, 0, len(items)),
 		Results: make([][]byte, 0, len(items)),
 	}
+	arrays := newLeaseArrays(len(items))
 	for i, item := range items {
 		if i > 0 && item.Lease.Execution == items[i-1].Lease.Execution {
 			continue

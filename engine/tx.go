@@ -98,9 +98,3 @@ func inStatements(ctx context.Context, e *Engine, op string, begin func(due *not
 	e.notify(&due)
 	return nil
 }
-
-func (e *fallenThrough) Error() string { return e.cause.Error() }
-
-func (e *fallenThrough) Unwrap() error { return e.cause }
-
-func (e *fallenThrough) Is(target error) bool { return target == errFellThrough }
