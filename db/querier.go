@@ -706,6 +706,12 @@ type Querier interface {
 	// engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L3 held, since ResolveEdges.
 	LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams) ([]LeaveEdgesRow, error)
+	// ListActiveLanes counts the active executions of each lane, among the first max_counted and one more that the lease
+	// timers list. counted is the number of these, active or not. There is at least one row, whose lane_id may be empty.
+	//
+	// Used by: engine.ListLanes.
+	// Locks: none. Spans partitions.
+	ListActiveLanes(ctx context.Context, db DBTX, maxCounted int32) ([]ListActiveLanesRow, error)
 	// ListAttempts pages through the attempts of an execution by index, strictly after one, with the columns of the
 	// execution that describe them. One row without an attempt: none follows. No row: the execution does not exist.
 	//
@@ -741,6 +747,12 @@ type Querier interface {
 	// Used by: events.Consumers.
 	// Locks: none. Spans partitions.
 	ListConsumers(ctx context.Context, db DBTX, arg ListConsumersParams) ([]ListConsumersRow, error)
+	// ListDelayedLanes counts the delayed executions of each lane, among the next max_counted and one more of all lanes.
+	// counted is the number of these, with lanes or without. There is at least one row, whose lane_id may be empty.
+	//
+	// Used by: engine.ListLanes.
+	// Locks: none. Spans partitions.
+	ListDelayedLanes(ctx context.Context, db DBTX, maxCounted int32) ([]ListDelayedLanesRow, error)
 	// ListDownstreamGroups returns the applied edges that lead from an execution, by downstream, each with the group that
 	// it counts in: how many edges of the group are marked as resolved, by bucket, how many are staged and not applied,
 	// and the facts about the downstream execution. counted_as: the outcome the edge is marked with, empty if it has no
@@ -776,6 +788,13 @@ type Querier interface {
 	// Used by: engine.AwaitExecution, engine.AwaitFlow.
 	// Locks: none; one snapshot. Spans partitions.
 	ListEnded(ctx context.Context, db DBTX, arg ListEndedParams) ([]ListEndedRow, error)
+	// ListEndedLanes counts the executions of each lane that ended within the last minute, among the last max_counted and
+	// one more of all lanes. counted is the number of these, and span_ms the time between the first of them and now; 0 if
+	// there is none. There is at least one row, whose lane_id may be empty.
+	//
+	// Used by: engine.ListLanes.
+	// Locks: none. Spans partitions.
+	ListEndedLanes(ctx context.Context, db DBTX, arg ListEndedLanesParams) ([]ListEndedLanesRow, error)
 	// ListEnds returns the executions of the next completion events, up to the first that was written later than
 	// up_to_ms. An event dated after now_ms counts as old as those after it.
 	//
@@ -881,19 +900,10 @@ type Querier interface {
 	// Used by: engine.Retention.
 	// Locks: none.
 	ListLaneRetentions(ctx context.Context, db DBTX, pageSize int32) ([]ListLaneRetentionsRow, error)
-	// ListLanes pages through the lanes, registered or paused, in byte order, strictly after one, with a row for each
-	// fact about them:
-	//
-	//   - lane: it exists;
-	//   - paused: since since_ms, for the reason in note;
-	//   - waiting: n entries of its queue;
-	//   - next: n priorities have a claimable execution; one of them since since_ms, none for longer;
-	//   - blocked, delayed, active: n executions;
-	//   - ended: n executions within the last minute; without a lane, since_ms is the time between the first of these and now.
-	//
-	// It counts up to max_counted waiting or blocked executions of each lane, and one more. It looks at that many
-	// delayed, active or ended executions of all lanes together; a fact without a lane says how many there were. These
-	// three facts may name lanes of other pages.
+	// ListLanes pages through the lanes, registered or paused, in byte order, strictly after one. paused_at_ms is 0 unless
+	// the lane is paused. waiting counts the entries of its queue and blocked its blocked executions, each up to max_counted
+	// and one more. waiting_since_ms is the oldest time of a claimable execution among the first entries of up to 32
+	// priorities, 0 if there is none.
 	//
 	// Used by: engine.ListLanes.
 	// Locks: none. Spans partitions.

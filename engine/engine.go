@@ -159,6 +159,14 @@ func (e *Engine) reader() db.DBTX {
 	return e.runner.AtOnce()
 }
 
+// read runs several statements for [Engine.reader], in one round trip.
+func (e *Engine) read(ctx context.Context, steps ...step) error {
+	if e.tx != nil {
+		return pgtx.ReadInCallers(ctx, e.tx, steps...)
+	}
+	return e.runner.AllAtOnce(ctx, steps...)
+}
+
 // Now returns the database's time, which the engine's operations use.
 func (e *Engine) Now(ctx context.Context) (time.Time, error) {
 	ms, err := e.q.GetNow(ctx, e.reader(), e.nowMs())

@@ -16,27 +16,14 @@ FROM (SELECT unnest(@lane_ids::text[]) AS lane_id) AS i
 ON CONFLICT (lane_id) DO NOTHING;
 
 -- name: ListLanes :many
--- ListLanes pages through the lanes, registered or paused, in byte order, strictly after one, with a row for each
--- fact about them:
---
---   - lane: it exists;
---   - paused: since since_ms, for the reason in note;
---   - waiting: n entries of its queue;
---   - next: n priorities have a claimable execution; one of them since since_ms, none for longer;
---   - blocked, delayed, active: n executions;
---   - ended: n executions within the last minute; without a lane, since_ms is the time between the first of these and now.
---
--- It counts up to max_counted waiting or blocked executions of each lane, and one more. It looks at that many
--- delayed, active or ended executions of all lanes together; a fact without a lane says how many there were. These
--- three facts may name lanes of other pages.
+-- ListLanes pages through the lanes, registered or paused, in byte order, strictly after one. paused_at_ms is 0 unless
+-- the lane is paused. waiting counts the entries of its queue and blocked its blocked executions, each up to max_counted
+-- and one more. waiting_since_ms is the oldest time of a claimable execution among the first entries of up to 32
+-- priorities, 0 if there is none.
 --
 -- Used by: engine.ListLanes.
 -- Locks: none. Spans partitions.
-WITH RECURSIVE clock AS MATERIALIZED (
-    -- The time of the call.
-    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
-),
-listed AS MATERIALIZED (
+WITH RECURSIVE listed AS MATERIALIZED (
     -- The lanes of the page, in the collation of the tables: with another one no index of theirs would serve.
     SELECT (u.lane_id COLLATE "default")::text AS lane_id
     FROM (
@@ -62,35 +49,22 @@ listed AS MATERIALIZED (
     LIMIT @page_size::integer
 ),
 firsts AS (
-    -- The first queue entry of each priority, of up to 32 of them.
+    -- The first queue entry of each priority, of up to 32 of them, after a row for the lane.
     SELECT
         p.lane_id,
-        1 AS nth,
-        q.rank,
-        q.execution_id,
-        q.partition_key
+        0 AS nth,
+        (-9223372036854775808)::bigint AS rank,
+        NULL::uuid AS execution_id,
+        NULL::smallint AS partition_key
     FROM listed AS p
-    CROSS JOIN LATERAL (
-        SELECT
-            r.rank,
-            r.execution_id,
-            r.partition_key
-        FROM ffx_ready AS r
-        WHERE r.lane_id = p.lane_id
-        ORDER BY
-            r.rank,
-            r.created_at_ms,
-            r.execution_id
-        LIMIT 1
-    ) AS q
     UNION ALL
     SELECT
-        b.lane_id,
-        b.nth + 1,
+        f.lane_id,
+        f.nth + 1,
         q.rank,
         q.execution_id,
         q.partition_key
-    FROM firsts AS b
+    FROM firsts AS f
     CROSS JOIN LATERAL (
         SELECT
             r.rank,
@@ -98,17 +72,85 @@ firsts AS (
             r.partition_key
         FROM ffx_ready AS r
         WHERE
-            r.lane_id = b.lane_id
-            AND r.rank > b.rank
+            r.lane_id = f.lane_id
+            AND r.rank > f.rank
         ORDER BY
             r.rank,
             r.created_at_ms,
             r.execution_id
         LIMIT 1
     ) AS q
-    WHERE b.nth < 32
-),
-delayed AS MATERIALIZED (
+    WHERE f.nth < 32
+)
+SELECT
+    p.lane_id::text AS lane_id,
+    coalesce(h.paused_at_ms, 0)::bigint AS paused_at_ms,
+    coalesce(h.reason, '')::text AS pause_reason,
+    q.n AS waiting,
+    coalesce(p.since_ms, 0)::bigint AS waiting_since_ms,
+    b.n AS blocked
+FROM (
+    SELECT
+        f.lane_id,
+        min(coalesce(e.ffx_last_mutation_at_ms, e.created_at_ms)) AS since_ms
+    FROM firsts AS f
+    LEFT JOIN LATERAL (
+        SELECT
+            x.ffx_last_mutation_at_ms,
+            x.created_at_ms
+        FROM ff_exec_core AS x
+        WHERE
+            x.partition_key = f.partition_key
+            AND x.execution_id = f.execution_id
+            AND x.lifecycle_phase = 'runnable'
+            AND x.eligibility_state = 'eligible_now'
+        LIMIT 1
+    ) AS e ON true
+    GROUP BY f.lane_id
+) AS p
+LEFT JOIN LATERAL (
+    SELECT
+        x.paused_at_ms,
+        x.reason
+    FROM ffx_pause AS x
+    WHERE
+        x.subject = 'lane'
+        AND x.name = p.lane_id COLLATE "C"
+    LIMIT 1
+) AS h ON true
+CROSS JOIN LATERAL (
+    SELECT count(*) AS n
+    FROM (
+        -- From the end, where no claim has left dead entries.
+        SELECT r.execution_id
+        FROM ffx_ready AS r
+        WHERE r.lane_id = p.lane_id
+        ORDER BY
+            r.rank DESC,
+            r.created_at_ms DESC,
+            r.execution_id DESC,
+            r.partition_key DESC
+        LIMIT sqlc.arg(max_counted)::integer + 1
+    ) AS counted
+) AS q
+CROSS JOIN LATERAL (
+    SELECT count(*) AS n
+    FROM (
+        SELECT x.execution_id
+        FROM ffx_blocked AS x
+        WHERE x.lane_id = p.lane_id COLLATE "C"
+        LIMIT sqlc.arg(max_counted)::integer + 1
+    ) AS counted
+) AS b
+ORDER BY p.lane_id COLLATE "C";
+
+-- name: ListDelayedLanes :many
+-- ListDelayedLanes counts the delayed executions of each lane, among the next max_counted and one more of all lanes.
+-- counted is the number of these, with lanes or without. There is at least one row, whose lane_id may be empty.
+--
+-- Used by: engine.ListLanes.
+-- Locks: none. Spans partitions.
+WITH delayed AS MATERIALIZED (
     -- The delayed executions, the next one first.
     SELECT e.lane_id
     FROM ff_exec_core AS e
@@ -117,8 +159,28 @@ delayed AS MATERIALIZED (
         AND e.eligibility_state = 'not_eligible_until_time'
     ORDER BY e.ffx_delay_until_ms
     LIMIT sqlc.arg(max_counted)::integer + 1
-),
-timed AS MATERIALIZED (
+)
+SELECT
+    coalesce(l.lane_id, '')::text AS lane_id,
+    coalesce(l.n, 0)::bigint AS n,
+    c.counted
+FROM (SELECT count(*) AS counted FROM delayed) AS c
+LEFT JOIN (
+    SELECT
+        d.lane_id,
+        count(*) AS n
+    FROM delayed AS d
+    GROUP BY d.lane_id
+) AS l ON true
+ORDER BY l.lane_id;
+
+-- name: ListActiveLanes :many
+-- ListActiveLanes counts the active executions of each lane, among the first max_counted and one more that the lease
+-- timers list. counted is the number of these, active or not. There is at least one row, whose lane_id may be empty.
+--
+-- Used by: engine.ListLanes.
+-- Locks: none. Spans partitions.
+WITH timed AS MATERIALIZED (
     -- The attempts that the lease timers list.
     SELECT
         t.partition_key,
@@ -133,6 +195,45 @@ timed AS MATERIALIZED (
             w.timer_id
     ) AS t
     LIMIT sqlc.arg(max_counted)::integer + 1
+)
+SELECT
+    coalesce(l.lane_id, '')::text AS lane_id,
+    coalesce(l.n, 0)::bigint AS n,
+    c.counted
+FROM (SELECT count(*) AS counted FROM timed) AS c
+LEFT JOIN (
+    SELECT
+        a.lane_id,
+        count(*) AS n
+    FROM (
+        SELECT DISTINCT
+            t.partition_key,
+            t.execution_id
+        FROM timed AS t
+    ) AS i
+    CROSS JOIN LATERAL (
+        SELECT x.lane_id
+        FROM ff_exec_core AS x
+        WHERE
+            x.partition_key = i.partition_key
+            AND x.execution_id = i.execution_id
+            AND x.lifecycle_phase = 'active'
+        LIMIT 1
+    ) AS a
+    GROUP BY a.lane_id
+) AS l ON true
+ORDER BY l.lane_id;
+
+-- name: ListEndedLanes :many
+-- ListEndedLanes counts the executions of each lane that ended within the last minute, among the last max_counted and
+-- one more of all lanes. counted is the number of these, and span_ms the time between the first of them and now; 0 if
+-- there is none. There is at least one row, whose lane_id may be empty.
+--
+-- Used by: engine.ListLanes.
+-- Locks: none. Spans partitions.
+WITH clock AS MATERIALIZED (
+    -- The time of the call.
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 ended AS MATERIALIZED (
     -- The executions that ended within the last minute, the last one first.
@@ -152,161 +253,29 @@ ended AS MATERIALIZED (
     WHERE o.occurred_at_ms > (SELECT now_ms FROM clock) - 60000
 )
 SELECT
-    p.lane_id::text AS lane_id,
-    'lane'::text AS fact,
-    0::bigint AS n,
-    0::bigint AS since_ms,
-    ''::text AS note
-FROM listed AS p
-UNION ALL
-SELECT
-    p.lane_id,
-    'paused',
-    0,
-    h.paused_at_ms,
-    h.reason
-FROM listed AS p
-CROSS JOIN LATERAL (
-    SELECT
-        x.paused_at_ms,
-        x.reason
-    FROM ffx_pause AS x
-    WHERE
-        x.subject = 'lane'
-        AND x.name = p.lane_id COLLATE "C"
-    LIMIT 1
-) AS h
-UNION ALL
-SELECT
-    p.lane_id,
-    'waiting',
-    q.n,
-    0,
-    ''
-FROM listed AS p
-CROSS JOIN LATERAL (
-    SELECT count(*) AS n
-    FROM (
-        -- From the end, where no claim has left dead entries.
-        SELECT r.execution_id
-        FROM ffx_ready AS r
-        WHERE r.lane_id = p.lane_id
-        ORDER BY
-            r.rank DESC,
-            r.created_at_ms DESC,
-            r.execution_id DESC,
-            r.partition_key DESC
-        LIMIT sqlc.arg(max_counted)::integer + 1
-    ) AS counted
-) AS q
-WHERE q.n > 0
-UNION ALL
-SELECT
-    f.lane_id,
-    'next',
-    count(*),
-    min(e.since_ms),
-    ''
-FROM firsts AS f
-CROSS JOIN LATERAL (
-    SELECT coalesce(x.ffx_last_mutation_at_ms, x.created_at_ms) AS since_ms
-    FROM ff_exec_core AS x
-    WHERE
-        x.partition_key = f.partition_key
-        AND x.execution_id = f.execution_id
-        AND x.lifecycle_phase = 'runnable'
-        AND x.eligibility_state = 'eligible_now'
-    LIMIT 1
-) AS e
-GROUP BY f.lane_id
-UNION ALL
-SELECT
-    p.lane_id,
-    'blocked',
-    b.n,
-    0,
-    ''
-FROM listed AS p
-CROSS JOIN LATERAL (
-    SELECT count(*) AS n
-    FROM (
-        SELECT x.execution_id
-        FROM ffx_blocked AS x
-        WHERE x.lane_id = p.lane_id COLLATE "C"
-        LIMIT sqlc.arg(max_counted)::integer + 1
-    ) AS counted
-) AS b
-WHERE b.n > 0
-UNION ALL
-SELECT
-    d.lane_id,
-    'delayed',
-    count(*),
-    0,
-    ''
-FROM delayed AS d
-GROUP BY d.lane_id
-UNION ALL
-SELECT
-    '',
-    'delayed',
-    count(*),
-    0,
-    ''
-FROM delayed
-UNION ALL
-SELECT
-    a.lane_id,
-    'active',
-    count(*),
-    0,
-    ''
+    coalesce(l.lane_id, '')::text AS lane_id,
+    coalesce(l.n, 0)::bigint AS n,
+    c.counted,
+    coalesce((SELECT now_ms FROM clock) - c.first_at_ms, 0)::bigint AS span_ms
 FROM (
-    SELECT DISTINCT
-        t.partition_key,
-        t.execution_id
-    FROM timed AS t
-) AS i
-CROSS JOIN LATERAL (
-    SELECT x.lane_id
-    FROM ff_exec_core AS x
-    WHERE
-        x.partition_key = i.partition_key
-        AND x.execution_id = i.execution_id
-        AND x.lifecycle_phase = 'active'
-    LIMIT 1
-) AS a
-GROUP BY a.lane_id
-UNION ALL
-SELECT
-    '',
-    'active',
-    count(*),
-    0,
-    ''
-FROM timed
-UNION ALL
-SELECT
-    e.lane_id,
-    'ended',
-    count(*),
-    0,
-    ''
-FROM ended AS d
-CROSS JOIN LATERAL (
-    SELECT x.lane_id
-    FROM ff_exec_core AS x
-    WHERE
-        x.partition_key = d.partition_key
-        AND x.execution_id = d.execution_id
-    LIMIT 1
-) AS e
-GROUP BY e.lane_id
-UNION ALL
-SELECT
-    '',
-    'ended',
-    count(*),
-    coalesce((SELECT now_ms FROM clock) - min(d.occurred_at_ms), 0),
-    ''
-FROM ended AS d;
+    SELECT
+        count(*) AS counted,
+        min(d.occurred_at_ms) AS first_at_ms
+    FROM ended AS d
+) AS c
+LEFT JOIN (
+    SELECT
+        e.lane_id,
+        count(*) AS n
+    FROM ended AS d
+    CROSS JOIN LATERAL (
+        SELECT x.lane_id
+        FROM ff_exec_core AS x
+        WHERE
+            x.partition_key = d.partition_key
+            AND x.execution_id = d.execution_id
+        LIMIT 1
+    ) AS e
+    GROUP BY e.lane_id
+) AS l ON true
+ORDER BY l.lane_id;

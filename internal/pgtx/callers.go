@@ -112,6 +112,12 @@ func Callers(tx pgx.Tx) db.DBTX { return callersTx{tx} }
 
 type callersTx struct{ tx pgx.Tx }
 
+// ReadInCallers is [Callers] for several statements, which share one round trip.
+func ReadInCallers(ctx context.Context, tx pgx.Tx, steps ...Step) error {
+	all := append([]Step{execute(ctx, takeSettings)}, steps...)
+	return InOneTrip(ctx, tx, append(all, execute(ctx, putBackSettings))...)
+}
+
 func (c callersTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	rows, err := c.Query(ctx, sql, args...)
 	if err != nil {

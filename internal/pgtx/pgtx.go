@@ -98,6 +98,11 @@ func (r *Runner) IsImpatient() bool { return r.impatient }
 // AtOnce returns a connection on which each statement is a transaction of its own, in one round trip and in one try.
 func (r *Runner) AtOnce() db.DBTX { return implicitTx{r} }
 
+// AllAtOnce is [Runner.AtOnce] for several statements, which are one transaction in one round trip.
+func (r *Runner) AllAtOnce(ctx context.Context, steps ...Step) error {
+	return InOneTrip(ctx, implicitTx{r}, steps...)
+}
+
 // InTx runs fn in a transaction and commits it, with a new try if the server aborts one. fn is called for each try,
 // must use only its transaction, and must do nothing slow.
 func InTx[T any](ctx context.Context, r *Runner, fn func(tx pgx.Tx) (T, error)) (T, error) {

@@ -261,6 +261,14 @@ func TestRoundTripsOfSingleCalls(t *testing.T) {
 			t.Errorf("%s takes %q in %d round trips, want one statement in one", call.name, sent, trips)
 		}
 	}
+	sent, trips := log.Of(func() {
+		if _, err := f.ListLanes(t.Context(), "", 1); err != nil {
+			t.Error(err)
+		}
+	})
+	if trips != 1 {
+		t.Errorf("a page of lanes takes %q in %d round trips, want one", sent, trips)
+	}
 }
 
 // Members on which nothing depends are completed in one round trip between those that begin and end the transaction.
