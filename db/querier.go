@@ -1443,6 +1443,13 @@ type Querier interface {
 	// engine.WaitForChildrenEach.
 	// Locks: none.
 	ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams) ([]ReadLeasesRow, error)
+	// ReadMemberCounts counts the members of flows by state, each in one bucket, and returns the state of the flow that
+	// follows from them. now_ms is the time of the counts: whatever had been committed by then is in them. A flow without
+	// members has no row.
+	//
+	// Used by: engine.SummariseFlows.
+	// Locks: none.
+	ReadMemberCounts(ctx context.Context, db DBTX, arg ReadMemberCountsParams) ([]ReadMemberCountsRow, error)
 	// ReadOperatorEvents is ReadCompletionEvents for operator events.
 	//
 	// Used by: events.Subscribe, events.Handle.
@@ -1751,9 +1758,14 @@ type Querier interface {
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 	// DELETE). The caller sorts by (partition_key, execution_id).
 	SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error)
-	// SummariseFlows counts the members of flows by state and writes the counts into their summaries. A flow that has no
-	// members, or was deleted, gets no summary. An equal summary is written only if its flow has changed since; a newer
-	// one, or one that another transaction holds, stays unchanged. Returns how many it wrote.
+	// SummariseFlows writes counts of members, taken at now_ms, into the summaries of flows. A flow that was deleted gets
+	// none. An equal summary is written only if its flow has changed since; a newer one, or one that another transaction
+	// holds, stays unchanged. Returns how many it wrote.
+	//
+	// The counts are of an earlier statement, which holds nothing meanwhile. If two processes count a flow, and the one that
+	// counted first writes last, it finds the later time in the summary and writes nothing: the time is compared on the
+	// locked row, or, if that has been inserted since, on the row of the conflict. If the flow has changed between the
+	// counts and this write, the summary is older than the change, so that the next round counts again.
 	//
 	// Used by: engine.SummariseFlows.
 	// Locks: L0 skips (flow rows FOR KEY SHARE, which conflicts only with deleting the flow, and rows of summaries FOR NO

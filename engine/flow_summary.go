@@ -24,8 +24,9 @@ const (
 // Each call continues after the previous one of the same engine, and restarts after the last flow. A summary may be as
 // old as one round; [Engine.DescribeFlow] has current counts.
 //
-// Errors: [ErrInvalidInput]. Transaction: one statement that finds flows, and one per hundred flows that may have
-// changed; locks their summaries, and keeps their rows from being deleted. Emits nothing. Safe to repeat and to run in
+// Errors: [ErrInvalidInput]. Transaction: one statement that finds flows, and two per hundred flows that may have
+// changed: one counts their members, the other locks their summaries, and keeps their rows from being deleted. Emits
+// nothing. Safe to repeat and to run in
 // any number of processes: a summary never gets older.
 func (m Maintenance) SummariseFlows(ctx context.Context, batch int) (int, error) {
 	const op = "summarise flows"
@@ -45,12 +46,8 @@ func (m Maintenance) SummariseFlows(ctx context.Context, batch int) (int, error)
 	written, members := 0, int64(0)
 	var due flowArrays
 	summarise := func() error {
-		n, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (int64, error) {
-			return e.q.SummariseFlows(ctx, conn, db.SummariseFlowsParams{
-				PartitionKeys: due.partitions, FlowIDs: due.flows, NowMs: e.nowMs(),
-			})
-		})
-		written += int(n)
+		n, err := e.summariseFlows(ctx, op, due)
+		written += n
 		due = flowArrays{}
 		return err
 	}
@@ -80,6 +77,43 @@ func (m Maintenance) SummariseFlows(ctx context.Context, batch int) (int, error)
 	}
 	e.summarised.move(last.partition, last.flow)
 	return written, nil
+}
+
+// summariseFlows counts the members of flows and writes their summaries. It returns how many it wrote.
+//
+// Nothing is locked between the two statements. The summaries bear the time of the counts, so another process that
+// counted later and wrote earlier has the later time, and keeps its summary.
+func (e *Engine) summariseFlows(ctx context.Context, op string, flows flowArrays) (int, error) {
+	counts, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) ([]db.ReadMemberCountsRow, error) {
+		return e.q.ReadMemberCounts(ctx, conn, db.ReadMemberCountsParams{
+			PartitionKeys: flows.partitions, FlowIDs: flows.flows, NowMs: e.nowMs(),
+		})
+	})
+	if err != nil || len(counts) == 0 {
+		return 0, err
+	}
+	summaries := db.SummariseFlowsParams{NowMs: counts[0].NowMs}
+	for _, c := range counts {
+		summaries.PartitionKeys = append(summaries.PartitionKeys, c.PartitionKey)
+		summaries.FlowIDs = append(summaries.FlowIDs, c.FlowID)
+		summaries.Total = append(summaries.Total, c.Total)
+		summaries.Completed = append(summaries.Completed, c.Completed)
+		summaries.Failed = append(summaries.Failed, c.Failed)
+		summaries.Cancelled = append(summaries.Cancelled, c.Cancelled)
+		summaries.Expired = append(summaries.Expired, c.Expired)
+		summaries.Skipped = append(summaries.Skipped, c.Skipped)
+		summaries.Active = append(summaries.Active, c.Active)
+		summaries.Suspended = append(summaries.Suspended, c.Suspended)
+		summaries.Waiting = append(summaries.Waiting, c.Waiting)
+		summaries.Delayed = append(summaries.Delayed, c.Delayed)
+		summaries.RateLimited = append(summaries.RateLimited, c.RateLimited)
+		summaries.WaitingChildren = append(summaries.WaitingChildren, c.WaitingChildren)
+		summaries.FlowStates = append(summaries.FlowStates, c.FlowState)
+	}
+	n, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (int64, error) {
+		return e.q.SummariseFlows(ctx, conn, summaries)
+	})
+	return int(n), err
 }
 
 // flowArrays are flows as the columns of an input table.

@@ -38,16 +38,15 @@ ORDER BY
     p.partition_key,
     p.flow_id;
 
--- name: SummariseFlows :execrows
--- SummariseFlows counts the members of flows by state and writes the counts into their summaries. A flow that has no
--- members, or was deleted, gets no summary. An equal summary is written only if its flow has changed since; a newer
--- one, or one that another transaction holds, stays unchanged. Returns how many it wrote.
+-- name: ReadMemberCounts :many
+-- ReadMemberCounts counts the members of flows by state, each in one bucket, and returns the state of the flow that
+-- follows from them. now_ms is the time of the counts: whatever had been committed by then is in them. A flow without
+-- members has no row.
 --
 -- Used by: engine.SummariseFlows.
--- Locks: L0 skips (flow rows FOR KEY SHARE, which conflicts only with deleting the flow, and rows of summaries FOR NO
--- KEY UPDATE, then the INSERT). The caller sorts by (partition_key, flow_id).
+-- Locks: none.
 WITH clock AS MATERIALIZED (
-    -- The time of the summaries.
+    -- The time of the counts: the statement's start, which is before its snapshot.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 input AS (
@@ -56,115 +55,97 @@ input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
     LIMIT cardinality(@flow_ids::uuid[])
-),
-counted AS MATERIALIZED (
-    -- Their members, each in one bucket.
-    SELECT
-        i.partition_key,
-        i.flow_id,
-        m.*
-    FROM input AS i
-    CROSS JOIN LATERAL (
-        SELECT
-            count(*) AS total,
-            count(*) FILTER (WHERE b.bucket = 'success')::integer AS completed,
-            count(*) FILTER (WHERE b.bucket IN ('failed', 'none'))::integer AS failed,
-            count(*) FILTER (WHERE b.bucket = 'cancelled')::integer AS cancelled,
-            count(*) FILTER (WHERE b.bucket = 'expired')::integer AS expired,
-            count(*) FILTER (WHERE b.bucket = 'skipped')::integer AS skipped,
-            count(*) FILTER (WHERE b.bucket = 'active')::integer AS active,
-            count(*) FILTER (WHERE b.bucket = 'suspended')::integer AS suspended,
-            count(*) FILTER (WHERE b.bucket = 'waiting')::integer AS waiting,
-            count(*) FILTER (WHERE b.bucket = 'delayed')::integer AS delayed,
-            count(*) FILTER (WHERE b.bucket = 'rate_limited')::integer AS rate_limited,
-            count(*) FILTER (WHERE b.bucket = 'waiting_children')::integer AS waiting_children
-        FROM ff_exec_core AS e
-        LEFT JOIN LATERAL (
-            SELECT x.outcome
-            FROM ff_attempt AS x
-            WHERE
-                e.lifecycle_phase = 'terminal'
-                AND x.partition_key = e.partition_key
-                AND x.execution_id = e.execution_id
-                AND x.attempt_index = e.attempt_index
-            LIMIT 1
-        ) AS p ON true
-        CROSS JOIN LATERAL (
-            SELECT CASE
-                WHEN e.lifecycle_phase = 'cancelled' THEN 'cancelled'
-                WHEN e.lifecycle_phase IN ('terminal', 'completed', 'failed', 'expired', 'skipped') THEN coalesce(
-                    CASE WHEN p.outcome IN ('success', 'failed', 'cancelled', 'expired', 'skipped') THEN p.outcome END,
-                    CASE
-                        WHEN e.public_state = 'completed' THEN 'success'
-                        WHEN e.public_state IN ('failed', 'cancelled', 'expired', 'skipped') THEN e.public_state
-                    END,
-                    -- If neither the attempt nor the public state has the outcome, the view reads the fields of other
-                    -- programs.
-                    (
-                        SELECT x.outcome
-                        FROM ffx_execution AS x
-                        WHERE
-                            x.partition_key = e.partition_key
-                            AND x.execution_id = e.execution_id
-                        OFFSET 0
-                    ),
-                    'failed'
-                )
-                WHEN e.lifecycle_phase = 'active' THEN 'active'
-                WHEN e.lifecycle_phase = 'suspended' OR e.public_state = 'resumable' THEN 'suspended'
-                WHEN e.eligibility_state = 'blocked_by_dependencies' OR e.public_state = 'waiting_children' THEN 'waiting_children'
-                WHEN e.eligibility_state IN ('blocked_by_budget', 'blocked_by_quota') THEN 'rate_limited'
-                WHEN e.eligibility_state = 'not_eligible_until_time' THEN 'delayed'
-                ELSE 'waiting'
-            END AS bucket
-            OFFSET 0
-        ) AS b
-        WHERE
-            e.partition_key = i.partition_key
-            AND e.flow_id = i.flow_id
-    ) AS m
-    WHERE m.total > 0
-),
-derived AS (
-    -- The counts with the state that follows from them, for flows and summaries that no other transaction holds.
-    SELECT
-        c.*,
-        CASE
-            WHEN c.completed + c.failed + c.cancelled + c.expired + c.skipped = c.total THEN
-                CASE WHEN c.failed + c.cancelled + c.expired > 0 THEN 'failed' ELSE 'completed' END
-            WHEN c.active > 0 THEN 'running'
-            WHEN c.suspended + c.delayed + c.rate_limited + c.waiting_children > 0 THEN 'blocked'
-            ELSE 'open'
-        END AS flow_state
-    FROM counted AS c
-    CROSS JOIN LATERAL (
-        SELECT true AS kept
-        FROM ff_flow_core AS t
-        WHERE
-            t.partition_key = c.partition_key
-            AND t.flow_id = c.flow_id
-        FOR KEY SHARE SKIP LOCKED
-    ) AS f
-    LEFT JOIN LATERAL (
-        SELECT true AS found
-        FROM ff_flow_summary AS t
-        WHERE
-            t.partition_key = c.partition_key
-            AND t.flow_id = c.flow_id
-        LIMIT 1
-    ) AS s ON true
-    LEFT JOIN LATERAL (
-        SELECT true AS taken
-        FROM ff_flow_summary AS t
-        WHERE
-            t.partition_key = c.partition_key
-            AND t.flow_id = c.flow_id
-        FOR NO KEY UPDATE SKIP LOCKED
-    ) AS l ON true
-    WHERE
-        s.found IS NULL
-        OR l.taken
 )
+SELECT
+    i.partition_key::smallint AS partition_key,
+    i.flow_id::uuid AS flow_id,
+    m.*,
+    (CASE
+        WHEN m.completed + m.failed + m.cancelled + m.expired + m.skipped = m.total THEN
+            CASE WHEN m.failed + m.cancelled + m.expired > 0 THEN 'failed' ELSE 'completed' END
+        WHEN m.active > 0 THEN 'running'
+        WHEN m.suspended + m.delayed + m.rate_limited + m.waiting_children > 0 THEN 'blocked'
+        ELSE 'open'
+    END)::text AS flow_state,
+    (SELECT now_ms FROM clock)::bigint AS now_ms
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        count(*) AS total,
+        count(*) FILTER (WHERE b.bucket = 'success')::integer AS completed,
+        count(*) FILTER (WHERE b.bucket IN ('failed', 'none'))::integer AS failed,
+        count(*) FILTER (WHERE b.bucket = 'cancelled')::integer AS cancelled,
+        count(*) FILTER (WHERE b.bucket = 'expired')::integer AS expired,
+        count(*) FILTER (WHERE b.bucket = 'skipped')::integer AS skipped,
+        count(*) FILTER (WHERE b.bucket = 'active')::integer AS active,
+        count(*) FILTER (WHERE b.bucket = 'suspended')::integer AS suspended,
+        count(*) FILTER (WHERE b.bucket = 'waiting')::integer AS waiting,
+        count(*) FILTER (WHERE b.bucket = 'delayed')::integer AS delayed,
+        count(*) FILTER (WHERE b.bucket = 'rate_limited')::integer AS rate_limited,
+        count(*) FILTER (WHERE b.bucket = 'waiting_children')::integer AS waiting_children
+    FROM ff_exec_core AS e
+    LEFT JOIN LATERAL (
+        SELECT x.outcome
+        FROM ff_attempt AS x
+        WHERE
+            e.lifecycle_phase = 'terminal'
+            AND x.partition_key = e.partition_key
+            AND x.execution_id = e.execution_id
+            AND x.attempt_index = e.attempt_index
+        LIMIT 1
+    ) AS p ON true
+    CROSS JOIN LATERAL (
+        SELECT CASE
+            WHEN e.lifecycle_phase = 'cancelled' THEN 'cancelled'
+            WHEN e.lifecycle_phase IN ('terminal', 'completed', 'failed', 'expired', 'skipped') THEN coalesce(
+                CASE WHEN p.outcome IN ('success', 'failed', 'cancelled', 'expired', 'skipped') THEN p.outcome END,
+                CASE
+                    WHEN e.public_state = 'completed' THEN 'success'
+                    WHEN e.public_state IN ('failed', 'cancelled', 'expired', 'skipped') THEN e.public_state
+                END,
+                -- If neither the attempt nor the public state has the outcome, the view reads the fields of other
+                -- programs.
+                (
+                    SELECT x.outcome
+                    FROM ffx_execution AS x
+                    WHERE
+                        x.partition_key = e.partition_key
+                        AND x.execution_id = e.execution_id
+                    OFFSET 0
+                ),
+                'failed'
+            )
+            WHEN e.lifecycle_phase = 'active' THEN 'active'
+            WHEN e.lifecycle_phase = 'suspended' OR e.public_state = 'resumable' THEN 'suspended'
+            WHEN e.eligibility_state = 'blocked_by_dependencies' OR e.public_state = 'waiting_children' THEN 'waiting_children'
+            WHEN e.eligibility_state IN ('blocked_by_budget', 'blocked_by_quota') THEN 'rate_limited'
+            WHEN e.eligibility_state = 'not_eligible_until_time' THEN 'delayed'
+            ELSE 'waiting'
+        END AS bucket
+        OFFSET 0
+    ) AS b
+    WHERE
+        e.partition_key = i.partition_key
+        AND e.flow_id = i.flow_id
+) AS m
+WHERE m.total > 0
+ORDER BY
+    i.partition_key,
+    i.flow_id;
+
+-- name: SummariseFlows :execrows
+-- SummariseFlows writes counts of members, taken at now_ms, into the summaries of flows. A flow that was deleted gets
+-- none. An equal summary is written only if its flow has changed since; a newer one, or one that another transaction
+-- holds, stays unchanged. Returns how many it wrote.
+--
+-- The counts are of an earlier statement, which holds nothing meanwhile. If two processes count a flow, and the one that
+-- counted first writes last, it finds the later time in the summary and writes nothing: the time is compared on the
+-- locked row, or, if that has been inserted since, on the row of the conflict. If the flow has changed between the
+-- counts and this write, the summary is older than the change, so that the next round counts again.
+--
+-- Used by: engine.SummariseFlows.
+-- Locks: L0 skips (flow rows FOR KEY SHARE, which conflicts only with deleting the flow, and rows of summaries FOR NO
+-- KEY UPDATE, then the INSERT). The caller sorts by (partition_key, flow_id).
 INSERT INTO ff_flow_summary AS s (
     partition_key,
     flow_id,
@@ -185,24 +166,83 @@ INSERT INTO ff_flow_summary AS s (
     last_summary_update_at
 )
 SELECT
-    d.partition_key,
-    d.flow_id,
-    d.total,
-    d.total::integer,
-    d.completed,
-    d.failed,
-    d.cancelled,
-    d.expired,
-    d.skipped,
-    d.active,
-    d.suspended,
-    d.waiting,
-    d.delayed,
-    d.rate_limited,
-    d.waiting_children,
-    d.flow_state,
-    (SELECT now_ms FROM clock)
-FROM derived AS d
+    i.partition_key,
+    i.flow_id,
+    i.total_members,
+    i.total_members::integer,
+    i.members_completed,
+    i.members_failed,
+    i.members_cancelled,
+    i.members_expired,
+    i.members_skipped,
+    i.members_active,
+    i.members_suspended,
+    i.members_waiting,
+    i.members_delayed,
+    i.members_rate_limited,
+    i.members_waiting_children,
+    i.public_flow_state,
+    i.now_ms
+FROM (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@flow_ids::uuid[]) AS flow_id,
+        unnest(@total::bigint[]) AS total_members,
+        unnest(@completed::integer[]) AS members_completed,
+        unnest(@failed::integer[]) AS members_failed,
+        unnest(@cancelled::integer[]) AS members_cancelled,
+        unnest(@expired::integer[]) AS members_expired,
+        unnest(@skipped::integer[]) AS members_skipped,
+        unnest(@active::integer[]) AS members_active,
+        unnest(@suspended::integer[]) AS members_suspended,
+        unnest(@waiting::integer[]) AS members_waiting,
+        unnest(@delayed::integer[]) AS members_delayed,
+        unnest(@rate_limited::integer[]) AS members_rate_limited,
+        unnest(@waiting_children::integer[]) AS members_waiting_children,
+        unnest(@flow_states::text[]) AS public_flow_state,
+        @now_ms::bigint AS now_ms
+    LIMIT cardinality(@flow_ids::uuid[])
+) AS i
+CROSS JOIN LATERAL (
+    SELECT coalesce(ffx_read_number(t.raw_fields, 'last_mutation_at_ms'), t.created_at_ms) AS changed_at_ms
+    FROM ff_flow_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.flow_id = i.flow_id
+    FOR KEY SHARE SKIP LOCKED
+) AS f
+LEFT JOIN LATERAL (
+    SELECT true AS found
+    FROM ff_flow_summary AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.flow_id = i.flow_id
+    LIMIT 1
+) AS o ON true
+LEFT JOIN LATERAL (
+    SELECT
+        t.last_summary_update_at <= i.now_ms
+        AND (
+            t.last_summary_update_at <= f.changed_at_ms
+            OR (
+                t.total_members, t.members_completed, t.members_failed, t.members_cancelled, t.members_expired,
+                t.members_skipped, t.members_active, t.members_suspended, t.members_waiting, t.members_delayed,
+                t.members_rate_limited, t.members_waiting_children, t.public_flow_state
+            ) IS DISTINCT FROM (
+                i.total_members, i.members_completed, i.members_failed, i.members_cancelled, i.members_expired,
+                i.members_skipped, i.members_active, i.members_suspended, i.members_waiting, i.members_delayed,
+                i.members_rate_limited, i.members_waiting_children, i.public_flow_state
+            )
+        ) AS due
+    FROM ff_flow_summary AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.flow_id = i.flow_id
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS l ON true
+WHERE
+    o.found IS NULL
+    OR l.due
 ON CONFLICT (partition_key, flow_id) DO UPDATE SET
     total_members = excluded.total_members,
     sampled_members = excluded.sampled_members,
@@ -219,25 +259,4 @@ ON CONFLICT (partition_key, flow_id) DO UPDATE SET
     members_waiting_children = excluded.members_waiting_children,
     public_flow_state = excluded.public_flow_state,
     last_summary_update_at = excluded.last_summary_update_at
-WHERE
-    s.last_summary_update_at <= excluded.last_summary_update_at
-    AND (
-        s.last_summary_update_at <= (
-            SELECT coalesce(ffx_read_number(t.raw_fields, 'last_mutation_at_ms'), t.created_at_ms)
-            FROM ff_flow_core AS t
-            WHERE
-                t.partition_key = excluded.partition_key
-                AND t.flow_id = excluded.flow_id
-            LIMIT 1
-        )
-        OR (
-            s.total_members, s.members_completed, s.members_failed, s.members_cancelled, s.members_expired, s.members_skipped,
-            s.members_active, s.members_suspended, s.members_waiting, s.members_delayed, s.members_rate_limited,
-            s.members_waiting_children, s.public_flow_state
-        ) IS DISTINCT FROM (
-            excluded.total_members, excluded.members_completed, excluded.members_failed, excluded.members_cancelled,
-            excluded.members_expired, excluded.members_skipped, excluded.members_active, excluded.members_suspended,
-            excluded.members_waiting, excluded.members_delayed, excluded.members_rate_limited,
-            excluded.members_waiting_children, excluded.public_flow_state
-        )
-    );
+WHERE s.last_summary_update_at <= excluded.last_summary_update_at;
