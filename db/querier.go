@@ -19,13 +19,13 @@ type Querier interface {
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 	// Locks: L3 held.
 	AddToGroups(ctx context.Context, db DBTX, arg AddToGroupsParams) error
-	// AdoptExecutions converts executions that another program created, or left half-done, to the form of this library.
-	// It fills the columns, and writes the state of executions that wait without a lease or a grant. held: dependencies
-	// block the execution. Returns the changed ones. Canonical rows stay unchanged, and so do rows that another
-	// transaction holds or that have joined a flow since they were found.
+	// AdoptExecutions converts executions to the form of this library: it fills the columns, and, if an execution moves,
+	// writes its state. The values follow from what TakeForeign returned, in its forms. gated: the execution waits for its
+	// budgets or quota. bad_attachments: a text in the place of one of their ids, empty if all are ids. Returns the changed
+	// ones. Canonical rows stay unchanged.
 	//
 	// Used by: engine.Adopt, engine.RepairQueue.
-	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the UPDATE).
+	// Locks: L1 held.
 	AdoptExecutions(ctx context.Context, db DBTX, arg AdoptExecutionsParams) ([]AdoptExecutionsRow, error)
 	// AdvanceConsumer moves a consumer that LockConsumer has locked to the last event that its handler finished, and
 	// extends the hold by hold_ms.
@@ -1861,6 +1861,15 @@ type Querier interface {
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides only from their
 	// own columns.
 	TakeExpiredLeases(ctx context.Context, db DBTX, arg TakeExpiredLeasesParams) ([]TakeExpiredLeasesRow, error)
+	// TakeForeign locks executions that another program created, or left half-done, and returns the facts from which their
+	// new state follows, among them those of their documents. It skips rows that another transaction holds or that have
+	// joined a flow since they were found. held (dependencies block the execution) and quota_partition come back as they
+	// were given. A time that there is none of is the least bigint, a missing text is empty. capabilities and budgets are
+	// arrays as text.
+	//
+	// Used by: engine.Adopt, engine.RepairQueue.
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
+	TakeForeign(ctx context.Context, db DBTX, arg TakeForeignParams) ([]TakeForeignRow, error)
 	// TakeForeignMembers locks those of the given members of flows that wait for their first attempt, skipping rows that
 	// another transaction holds. The caller reads afterwards whether their dependencies block them.
 	//

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/adopt"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -97,7 +98,7 @@ func (e *Engine) adoptFound(ctx context.Context, tx *txn, flows *flowSet, due []
 	if err != nil {
 		return 0, err
 	}
-	params := db.AdoptExecutionsParams{NowMs: nowMs}
+	params := db.TakeForeignParams{}
 	for _, c := range due {
 		params.PartitionKeys = append(params.PartitionKeys, c.partition)
 		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(c.execution))
@@ -109,9 +110,15 @@ func (e *Engine) adoptFound(ctx context.Context, tx *txn, flows *flowSet, due []
 		params.Held = append(params.Held, held[c.execution])
 		params.QuotaPartitions = append(params.QuotaPartitions, c.quota)
 	}
-	adopted, err := e.q.AdoptExecutions(ctx, tx, params)
+	taken, err := e.q.TakeForeign(ctx, tx, params)
 	if err != nil {
 		return 0, err
+	}
+	var adopted []db.AdoptExecutionsRow
+	if len(taken) > 0 {
+		if adopted, err = e.q.AdoptExecutions(ctx, tx, adopt.Changes(taken, nowMs)); err != nil {
+			return 0, err
+		}
 	}
 	for _, row := range adopted {
 		if row.Claimable {

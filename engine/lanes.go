@@ -102,7 +102,7 @@ func (e *Engine) listLanes(ctx context.Context, after string, limit int) (page P
 // laneFacts are a page of lanes, and counts over all lanes.
 //
 // Each statement has a snapshot of its own. Every number is right for its moment, and the moments are those of one
-// round trip; an execution that moved in between, say from delayed to waiting, is in one count, in both or in neither.
+// round trip. An execution that moved in between, say from delayed to waiting, is in one count, in both or in neither.
 // The page and all facts that depend on it are one statement's: no lane has a place on the page without its own counts.
 // The other counts are of any lanes; those of a lane that is not on the page are dropped.
 type laneFacts struct {

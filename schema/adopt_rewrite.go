@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/adopt"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 )
 
@@ -154,7 +155,7 @@ func (r rewriter) rewrite(ctx context.Context, page []found) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	params := db.AdoptExecutionsParams{NowMs: nowMs}
+	var params db.TakeForeignParams
 	settled := 0
 	for _, x := range page {
 		if x.Settled {
@@ -173,7 +174,11 @@ func (r rewriter) rewrite(ctx context.Context, page []found) (int, error) {
 	}
 	var rewritten []db.AdoptExecutionsRow
 	if settled < len(page) {
-		if rewritten, err = r.q.AdoptExecutions(ctx, r.tx, params); err != nil {
+		taken, err := r.q.TakeForeign(ctx, r.tx, params)
+		if err != nil {
+			return 0, err
+		}
+		if rewritten, err = r.q.AdoptExecutions(ctx, r.tx, adopt.Changes(taken, nowMs)); err != nil {
 			return 0, err
 		}
 	}

@@ -38,14 +38,15 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"policy":            {"id"},
 		"normalise":         {"state"},
 		"db":                {"id", "internal/bytea"},
-		"schema":            {"db", "id", "internal/document", "internal/hash", "internal/rights"}, // a conversion uses the statements of the background work
+		"schema":            {"db", "id", "internal/adopt", "internal/document", "internal/hash", "internal/rights"}, // a conversion uses the statements of the background work
 		"internal/bytea":    {},
 		"internal/rights":   {},
 		"internal/notify":   {"internal/warn"},
 		"internal/pgtx":     {"db"},
 		"internal/inside":   {"internal/outbox"},
 		"internal/outbox":   {"db", "id", "internal/notify", "internal/pgtx", "internal/warn"},
-		"engine":            append([]string{"internal/bytea", "internal/document", "internal/inside", "internal/notify", "internal/outbox", "internal/pgtx", "internal/rights", "internal/scan"}, core...),
+		"internal/adopt":    {"db"},
+		"engine":            append([]string{"internal/adopt", "internal/bytea", "internal/document", "internal/inside", "internal/notify", "internal/outbox", "internal/pgtx", "internal/rights", "internal/scan"}, core...),
 		"internal/scan":     {"id"},
 		"events":            append([]string{"engine", "internal/backoff", "internal/inside", "internal/outbox", "internal/pgtx", "internal/warn"}, core...),
 		"reconcile":         append([]string{"engine", "internal/backoff", "internal/inside", "internal/warn"}, core...),

@@ -19,7 +19,7 @@ func TestAdoptSkipsAnExecutionThatJoinedAFlow(t *testing.T) {
 	foreign(t, f, b)
 	f.SetExecution(t, b, "flow_id = NULL")
 	f.Advance(time.Minute)
-	late := f.StoppedBefore(t, "AdoptExecutions")
+	late := f.StoppedBefore(t, "TakeForeign")
 	wait := actAsync(t, late.Maintenance().Adopt)
 	late.AwaitStop(t)
 	f.Exec(t, "UPDATE ff_exec_core SET flow_id = $3 WHERE partition_key = $1 AND execution_id = $2", b.Partition(), b.UUID(), flow)
