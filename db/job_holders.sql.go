@@ -141,7 +141,22 @@ SELECT
         FROM ffx_job AS j
         WHERE j.name = a.name
     ), 0)::bigint AS held_until_ms,
-    coalesce(
+    coalesce(d.due_at_ms, 9223372036854775807)::bigint AS due_at_ms,
+    (SELECT now_ms FROM clock)::bigint AS now_ms,
+    coalesce((
+        SELECT array_agg(l.lane_id)
+        FROM unnest($2::text[]) AS l (lane_id)
+        WHERE EXISTS (
+            SELECT
+            FROM ffx_ready AS q
+            WHERE q.lane_id = l.lane_id
+        )
+    ), '{}')::text[] AS queued_lanes
+FROM asked AS a
+CROSS JOIN LATERAL (
+    -- When the job a.name is next due: the instant of its first due item, found by the first entry of an index; 0 if it is
+    -- due whenever there is one. Null: there is none, or no index can find one. A process plans it anew each time.
+    SELECT
         CASE a.name
             WHEN 'expire_leases' THEN (
                 SELECT w.due_at_ms
@@ -213,7 +228,7 @@ SELECT
                 -- Half the range of an instant means for ever: it can still be added to.
                 (
                     SELECT c.committed_at_ms + least(
-                        $2::bigint,
+                        $3::bigint,
                         (SELECT min(l.retention_ms) FROM ffx_lane_retention AS l),
                         (SELECT min(p.period_ms) FROM ffx_retention_period AS p),
                         4611686018427387903
@@ -251,27 +266,15 @@ SELECT
                 ORDER BY c.event_id
                 LIMIT 1
             )
-        END,
-        9223372036854775807
-    )::bigint AS due_at_ms,
-    (SELECT now_ms FROM clock)::bigint AS now_ms,
-    coalesce((
-        SELECT array_agg(l.lane_id)
-        FROM unnest($3::text[]) AS l (lane_id)
-        WHERE EXISTS (
-            SELECT
-            FROM ffx_ready AS q
-            WHERE q.lane_id = l.lane_id
-        )
-    ), '{}')::text[] AS queued_lanes
-FROM asked AS a
+        END AS due_at_ms
+) AS d
 ORDER BY a.name
 `
 
 type TakeJobsParams struct {
 	Holder      string
-	LookAfterMs int64
 	LaneIDs     []string
+	LookAfterMs int64
 	NowMs       *int64
 	Names       []string
 	HoldMs      int64
@@ -296,8 +299,8 @@ type TakeJobsRow struct {
 func (q *Queries) TakeJobs(ctx context.Context, db DBTX, arg TakeJobsParams) ([]TakeJobsRow, error) {
 	rows, err := db.Query(ctx, takeJobs,
 		arg.Holder,
-		arg.LookAfterMs,
 		arg.LaneIDs,
+		arg.LookAfterMs,
 		arg.NowMs,
 		arg.Names,
 		arg.HoldMs,

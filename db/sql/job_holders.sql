@@ -80,7 +80,22 @@ SELECT
         FROM ffx_job AS j
         WHERE j.name = a.name
     ), 0)::bigint AS held_until_ms,
-    coalesce(
+    coalesce(d.due_at_ms, 9223372036854775807)::bigint AS due_at_ms,
+    (SELECT now_ms FROM clock)::bigint AS now_ms,
+    coalesce((
+        SELECT array_agg(l.lane_id)
+        FROM unnest(@lane_ids::text[]) AS l (lane_id)
+        WHERE EXISTS (
+            SELECT
+            FROM ffx_ready AS q
+            WHERE q.lane_id = l.lane_id
+        )
+    ), '{}')::text[] AS queued_lanes
+FROM asked AS a
+CROSS JOIN LATERAL (
+    -- When the job a.name is next due: the instant of its first due item, found by the first entry of an index; 0 if it is
+    -- due whenever there is one. Null: there is none, or no index can find one. A process plans it anew each time.
+    SELECT
         CASE a.name
             WHEN 'expire_leases' THEN (
                 SELECT w.due_at_ms
@@ -190,20 +205,8 @@ SELECT
                 ORDER BY c.event_id
                 LIMIT 1
             )
-        END,
-        9223372036854775807
-    )::bigint AS due_at_ms,
-    (SELECT now_ms FROM clock)::bigint AS now_ms,
-    coalesce((
-        SELECT array_agg(l.lane_id)
-        FROM unnest(@lane_ids::text[]) AS l (lane_id)
-        WHERE EXISTS (
-            SELECT
-            FROM ffx_ready AS q
-            WHERE q.lane_id = l.lane_id
-        )
-    ), '{}')::text[] AS queued_lanes
-FROM asked AS a
+        END AS due_at_ms
+) AS d
 ORDER BY a.name;
 
 -- name: ReturnJobs :exec

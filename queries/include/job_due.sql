@@ -1,0 +1,113 @@
+-- When the job a.name is next due: the instant of its first due item, found by the first entry of an index; 0 if it is
+-- due whenever there is one. Null: there is none, or no index can find one. A process plans it anew each time.
+SELECT
+    CASE a.name
+        WHEN 'expire_leases' THEN (
+            SELECT w.due_at_ms
+            FROM ffx_lease_timer AS w
+            ORDER BY w.due_at_ms
+            LIMIT 1
+        )
+        WHEN 'promote_delayed' THEN (
+            SELECT e.ffx_delay_until_ms
+            FROM ff_exec_core AS e
+            WHERE e.ffx_delay_until_ms IS NOT NULL
+            ORDER BY e.ffx_delay_until_ms
+            LIMIT 1
+        )
+        WHEN 'expire_attempts' THEN (
+            SELECT t.ffx_timeout_at_ms
+            FROM ff_attempt AS t
+            WHERE t.ffx_timeout_at_ms IS NOT NULL
+            ORDER BY t.ffx_timeout_at_ms
+            LIMIT 1
+        )
+        WHEN 'expire_deadlines' THEN least(
+            (
+                SELECT e.ffx_execution_deadline_ms
+                FROM ff_exec_core AS e
+                WHERE e.ffx_execution_deadline_ms > 0
+                ORDER BY e.ffx_execution_deadline_ms
+                LIMIT 1
+            ),
+            (
+                SELECT e.deadline_at_ms
+                FROM ff_exec_core AS e
+                WHERE
+                    e.deadline_at_ms IS NOT NULL
+                    AND e.ffx_execution_deadline_ms IS NULL
+                ORDER BY e.deadline_at_ms
+                LIMIT 1
+            )
+        )
+        WHEN 'prune_creation_keys' THEN (
+            SELECT k.expires_at_ms
+            FROM ffx_create_dedup AS k
+            ORDER BY k.expires_at_ms
+            LIMIT 1
+        )
+        WHEN 'adopt' THEN (
+            SELECT e.created_at_ms
+            FROM ff_exec_core AS e
+            WHERE e.ffx_retry_count IS NULL
+            ORDER BY e.created_at_ms
+            LIMIT 1
+        )
+        WHEN 'expire_grants' THEN (
+            SELECT g.expires_at_ms
+            FROM ff_claim_grant AS g
+            ORDER BY g.expires_at_ms
+            LIMIT 1
+        )
+        WHEN 'unblock_routes' THEN (
+            SELECT 0
+            FROM ffx_blocked AS b
+            WHERE b.eligibility_state = 'blocked_by_route'
+            ORDER BY
+                b.lane_id,
+                b.blocked_at_ms
+            LIMIT 1
+        )
+        WHEN 'retain' THEN least(
+            -- Half the range of an instant means for ever: it can still be added to.
+            (
+                SELECT c.committed_at_ms + least(
+                    @look_after_ms::bigint,
+                    (SELECT min(l.retention_ms) FROM ffx_lane_retention AS l),
+                    (SELECT min(p.period_ms) FROM ffx_retention_period AS p),
+                    4611686018427387903
+                )
+                FROM ff_completion_event AS c
+                WHERE c.event_id > coalesce((SELECT r.event_id FROM ffx_retention AS r WHERE r.source = 'ends'), 0)
+                ORDER BY c.event_id
+                LIMIT 1
+            ),
+            (
+                SELECT t.due_at_ms
+                FROM ffx_retention_timer AS t
+                WHERE t.subject = 'execution'
+                ORDER BY t.due_at_ms
+                LIMIT 1
+            )
+        )
+        WHEN 'cancel_flows' THEN (
+            SELECT coalesce(b.grace_until_ms, b.requested_at_ms)
+            FROM ff_cancel_backlog AS b
+            WHERE b.status = 'pending'
+            ORDER BY coalesce(b.grace_until_ms, b.requested_at_ms)
+            LIMIT 1
+        )
+        WHEN 'cancel_siblings' THEN (
+            SELECT 0
+            FROM ff_pending_cancel_groups AS p
+            ORDER BY p.enqueued_at_ms
+            LIMIT 1
+        )
+        WHEN 'dispatch_completions' THEN (
+            SELECT 0
+            FROM ff_completion_event AS c
+            WHERE c.dispatched_at_ms IS NULL
+            ORDER BY c.event_id
+            LIMIT 1
+        )
+    END AS due_at_ms
