@@ -20,8 +20,8 @@ WITH input AS (
         unnest($3::uuid[]) AS execution_id,
         unnest($4::integer[]) AS attempt_index,
         unnest($5::bigint[]) AS raised_epoch,
-        unnest($6::text[]) AS lease_id,
-        unnest($7::text[]) AS worker_instance_id,
+        nullif(unnest($6::text[]), '') AS lease_id,
+        nullif(unnest($7::text[]), '') AS worker_instance_id,
         unnest($8::boolean[]) AS leased,
         unnest($9::boolean[]) AS cancelled
     LIMIT cardinality($3::uuid[])
@@ -30,18 +30,19 @@ healed AS (
     -- Their rows, without an owner.
     UPDATE ff_exec_core AS e
     SET
-        ownership_state = 'unowned',
-        eligibility_state = 'not_applicable',
         attempt_state = CASE
             WHEN e.attempt_state IN ('cancelled', 'attempt_terminal', 'none') THEN e.attempt_state
             WHEN e.lifecycle_phase = 'cancelled' THEN 'cancelled'
             ELSE 'attempt_terminal'
         END,
+        ffx_lease_epoch = greatest(e.ffx_lease_epoch, i.raised_epoch),
+        -- What every end sets of an execution e.
+        ownership_state = 'unowned',
+        eligibility_state = 'not_applicable',
         blocking_reason = NULL,
         ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
-        ffx_lease_epoch = greatest(e.ffx_lease_epoch, i.raised_epoch),
         ffx_last_mutation_at_ms = $1::bigint
     FROM input AS i
     WHERE
@@ -77,6 +78,7 @@ healed_attempts AS (
         AND h.raised_epoch > 0
 )
 INSERT INTO ff_lease_event (
+    -- Takes healed (partition_key, execution_id, lease_id, worker_instance_id, ffx_namespace, ffx_instance_tag).
     execution_id,
     lease_id,
     event_type,
@@ -88,17 +90,17 @@ INSERT INTO ff_lease_event (
     ffx_revoked_by
 )
 SELECT
-    h.execution_id::text,
-    nullif(h.lease_id, ''),
+    r.execution_id::text,
+    r.lease_id,
     'revoked',
     $1::bigint,
-    h.partition_key,
-    h.ffx_namespace,
-    h.ffx_instance_tag,
-    nullif(h.worker_instance_id, ''),
+    r.partition_key,
+    r.ffx_namespace,
+    r.ffx_instance_tag,
+    r.worker_instance_id,
     'reconciler'
-FROM healed AS h
-WHERE h.leased
+FROM healed AS r
+WHERE r.leased
 `
 
 type HealEndedParams struct {

@@ -27,102 +27,134 @@ ended AS (
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'cancelled',
-        ownership_state = 'unowned',
-        eligibility_state = 'not_applicable',
         public_state = 'cancelled',
         attempt_state = 'cancelled',
-        blocking_reason = NULL,
         -- Another program's pointer may differ from the index of its attempt.
         attempt_index = CASE WHEN i.goes_on THEN i.attempt_index ELSE e.attempt_index END,
         terminal_at_ms = coalesce(e.terminal_at_ms, $6::bigint),
         cancellation_reason = coalesce(e.cancellation_reason, nullif(i.reason, '')),
         cancelled_by = coalesce(e.cancelled_by, i.source),
-        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_delay_until_ms = NULL,
-        ffx_gate_id = NULL,
-        ffx_admitted = NULL,
         ffx_lease_epoch = CASE WHEN i.goes_on THEN i.raised_epoch ELSE e.ffx_lease_epoch END,
-        ffx_last_mutation_at_ms = $6::bigint,
         -- Another program's fields about a suspension, which is discarded.
         raw_fields = CASE
             WHEN e.raw_fields ?| ARRAY['current_waitpoint_id', 'current_suspension_id']
                 THEN e.raw_fields - ARRAY['current_waitpoint_id', 'current_suspension_id']
             ELSE e.raw_fields
-        END
+        END,
+        -- What every end sets of an execution e.
+        ownership_state = 'unowned',
+        eligibility_state = 'not_applicable',
+        blocking_reason = NULL,
+        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
+        ffx_gate_id = NULL,
+        ffx_admitted = NULL,
+        ffx_last_mutation_at_ms = $6::bigint
     FROM (
         SELECT
             i.partition_key,
             i.execution_id,
-            t.row_id,
+            e.row_id,
             q.entry_id,
             i.reason,
             i.source,
             i.revoked_by,
-            a.attempt_index,
-            a.attempt_row_id,
+            cur.attempt_index,
+            cur.row_id AS attempt_row_id,
             a.leased,
             a.leased OR NOT a.finished AS goes_on,
-            t.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator') AS listed,
-            a.leased OR t.lifecycle_phase IN ('active', 'suspended') OR t.public_state = 'resumable' AS held,
-            1 + greatest(t.ffx_lease_epoch, a.lease_epoch, 0) AS raised_epoch,
-            CASE WHEN a.leased THEN a.worker_instance_id END AS worker_instance_id,
-            CASE
-                WHEN a.lease_epoch = t.ffx_lease_epoch THEN a.ffx_lease_id::text
-                ELSE a.raw_fields ->> 'lease_id'
-            END AS lease_id
+            e.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator') AS listed,
+            a.leased OR e.lifecycle_phase IN ('active', 'suspended') OR e.public_state = 'resumable' AS held,
+            1 + greatest(e.ffx_lease_epoch, cur.lease_epoch, 0) AS raised_epoch,
+            CASE WHEN a.leased THEN nullif(cur.worker_instance_id, '') END AS worker_instance_id,
+            nullif(cur.lease_id, '') AS lease_id
         FROM input AS i
         CROSS JOIN LATERAL (
+            -- The execution e of an item i (partition_key, execution_id). The planner drops the columns that nothing reads.
             SELECT
-                x.ctid::tid AS row_id,
-                x.lane_id,
-                x.priority,
-                x.created_at_ms,
-                x.attempt_index,
-                x.lifecycle_phase,
-                x.ownership_state,
-                x.eligibility_state,
-                x.public_state,
-                x.ffx_lease_epoch
-            FROM ff_exec_core AS x
+                t.ctid::tid AS row_id,
+                t.flow_id,
+                t.lane_id,
+                t.required_capabilities,
+                t.attempt_index,
+                t.lifecycle_phase,
+                t.ownership_state,
+                t.eligibility_state,
+                t.public_state,
+                t.attempt_state,
+                t.blocking_reason,
+                t.priority,
+                t.created_at_ms,
+                t.started_at_ms,
+                t.terminal_at_ms,
+                t.deadline_at_ms,
+                t.ffx_execution_deadline_ms,
+                t.ffx_delay_until_ms,
+                t.policy,
+                t.cancellation_reason,
+                t.lease_reclaim_count,
+                t.ffx_lease_epoch,
+                t.ffx_admitted,
+                t.ffx_budget_ids,
+                t.ffx_quota_policy_id,
+                t.raw_fields
+            FROM ff_exec_core AS t
             WHERE
-                x.partition_key = i.partition_key
-                AND x.execution_id = i.execution_id
+                t.partition_key = i.partition_key
+                AND t.execution_id = i.execution_id
             LIMIT 1
-        ) AS t
+        ) AS e
         LEFT JOIN LATERAL (
+            -- The current attempt cur of the execution e of an item i: the newest up to its pointer. The planner drops the
+            -- columns that nothing reads.
             SELECT
-                c.ctid::tid AS attempt_row_id,
+                c.ctid::tid AS row_id,
                 c.attempt_index,
                 c.lease_epoch,
+                c.outcome,
+                c.terminal_at_ms,
+                c.lease_expires_at_ms,
+                c.ffx_delay_until_ms,
+                c.worker_id,
                 c.worker_instance_id,
-                c.ffx_lease_id,
-                c.raw_fields,
-                c.lease_expires_at_ms IS NOT NULL
-                AND t.ownership_state IN ('leased', 'lease_expired_reclaimable', 'lease_revoked') AS leased,
-                coalesce(
-                    c.outcome IN (
-                        'success', 'failed', 'failure', 'retry', 'interrupted_reclaimed', 'cancelled', 'expired', 'skipped'
-                    )
-                    OR c.outcome = 'interrupted' AND c.terminal_at_ms IS NOT NULL,
-                    false
-                ) AS finished
+                -- Another program keeps the ids of its attempt and lease in raw_fields; this library keeps them in the columns.
+                CASE
+                    WHEN c.lease_epoch = e.ffx_lease_epoch THEN c.ffx_lease_id::text
+                    ELSE c.raw_fields ->> 'lease_id'
+                END AS lease_id,
+                CASE
+                    WHEN c.lease_epoch = e.ffx_lease_epoch THEN c.ffx_attempt_id::text
+                    ELSE c.raw_fields ->> 'attempt_id'
+                END AS attempt_id
             FROM ff_attempt AS c
             WHERE
                 c.partition_key = i.partition_key
                 AND c.execution_id = i.execution_id
-                AND c.attempt_index <= t.attempt_index
+                AND c.attempt_index <= e.attempt_index
             ORDER BY c.attempt_index DESC
             LIMIT 1
-        ) AS a ON true
+        ) AS cur ON true
+        CROSS JOIN LATERAL (
+            SELECT
+                cur.lease_expires_at_ms IS NOT NULL
+                AND e.ownership_state IN ('leased', 'lease_expired_reclaimable', 'lease_revoked') AS leased,
+                coalesce(
+                    cur.outcome IN (
+                        'success', 'failed', 'failure', 'retry', 'interrupted_reclaimed', 'cancelled', 'expired', 'skipped'
+                    )
+                    OR cur.outcome = 'interrupted' AND cur.terminal_at_ms IS NOT NULL,
+                    cur.attempt_index IS NULL
+                ) AS finished
+        ) AS a
         LEFT JOIN LATERAL (
             SELECT r.ctid::tid AS entry_id
             FROM ffx_ready AS r
             WHERE
-                t.lifecycle_phase = 'runnable'
-                AND t.eligibility_state = 'eligible_now'
-                AND r.lane_id = t.lane_id
-                AND r.rank = - t.priority::bigint
-                AND r.created_at_ms = t.created_at_ms
+                e.lifecycle_phase = 'runnable'
+                AND e.eligibility_state = 'eligible_now'
+                AND r.lane_id = e.lane_id
+                AND r.rank = - e.priority::bigint
+                AND r.created_at_ms = e.created_at_ms
                 AND r.execution_id = i.execution_id
                 AND r.partition_key = i.partition_key
             LIMIT 1
@@ -196,6 +228,7 @@ unlisted AS (
 lease_events AS (
     -- The lease events.
     INSERT INTO ff_lease_event (
+        -- Takes ended (partition_key, execution_id, lease_id, worker_instance_id, ffx_namespace, ffx_instance_tag).
         execution_id,
         lease_id,
         event_type,
@@ -207,17 +240,17 @@ lease_events AS (
         ffx_revoked_by
     )
     SELECT
-        d.execution_id::text,
-        nullif(d.lease_id, ''),
+        r.execution_id::text,
+        r.lease_id,
         'revoked',
         $6::bigint,
-        d.partition_key,
-        d.ffx_namespace,
-        d.ffx_instance_tag,
-        nullif(d.worker_instance_id, ''),
-        d.revoked_by
-    FROM ended AS d
-    WHERE d.leased
+        r.partition_key,
+        r.ffx_namespace,
+        r.ffx_instance_tag,
+        r.worker_instance_id,
+        r.revoked_by
+    FROM ended AS r
+    WHERE r.leased
 )
 SELECT
     d.partition_key,

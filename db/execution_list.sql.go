@@ -506,6 +506,7 @@ func (q *Queries) ListNamedExecutions(ctx context.Context, db DBTX, arg ListName
 
 const listNewestKeys = `-- name: ListNewestKeys :many
 WITH input AS (
+    -- The partitions, and the id from which to go on in each. The two comparisons and the order are parameters.
     SELECT
         unnest($3::smallint[]) AS partition_key,
         unnest($4::uuid[]) AS from_id
@@ -573,6 +574,7 @@ func (q *Queries) ListNewestKeys(ctx context.Context, db DBTX, arg ListNewestKey
 
 const listOldestKeys = `-- name: ListOldestKeys :many
 WITH input AS (
+    -- The partitions, and the id from which to go on in each. The two comparisons and the order are parameters.
     SELECT
         unnest($3::smallint[]) AS partition_key,
         unnest($4::uuid[]) AS from_id
@@ -591,7 +593,7 @@ CROSS JOIN LATERAL (
         x.partition_key = i.partition_key
         AND x.execution_id >= i.from_id
         AND x.execution_id <= $1::uuid
-    ORDER BY x.execution_id
+    ORDER BY x.execution_id ASC
     LIMIT $2::integer
 ) AS e
 `

@@ -1048,12 +1048,13 @@ skipped AS (
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'terminal',
-        ownership_state = 'unowned',
-        eligibility_state = 'not_applicable',
         public_state = 'skipped',
         attempt_state = 'attempt_terminal',
-        blocking_reason = NULL,
         terminal_at_ms = coalesce(e.terminal_at_ms, $6::bigint),
+        -- What every end sets of an execution e.
+        ownership_state = 'unowned',
+        eligibility_state = 'not_applicable',
+        blocking_reason = NULL,
         ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_gate_id = NULL,
         ffx_admitted = NULL,

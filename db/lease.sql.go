@@ -14,6 +14,8 @@ import (
 
 const lockAttempts = `-- name: LockAttempts :many
 WITH input AS (
+    -- The attempts that the arrays partition_keys, execution_ids and attempt_indexes name. The locking clause is a
+    -- parameter.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
@@ -70,6 +72,7 @@ func (q *Queries) LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsPar
 
 const lockExecutions = `-- name: LockExecutions :many
 WITH input AS (
+    -- The executions that the arrays partition_keys and execution_ids name. The locking clause is a parameter.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
@@ -472,6 +475,8 @@ func (q *Queries) RenewLeases(ctx context.Context, db DBTX, arg RenewLeasesParam
 
 const takeAttempts = `-- name: TakeAttempts :many
 WITH input AS (
+    -- The attempts that the arrays partition_keys, execution_ids and attempt_indexes name. The locking clause is a
+    -- parameter.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
@@ -526,6 +531,7 @@ func (q *Queries) TakeAttempts(ctx context.Context, db DBTX, arg TakeAttemptsPar
 
 const takeExecutions = `-- name: TakeExecutions :many
 WITH input AS (
+    -- The executions that the arrays partition_keys and execution_ids name. The locking clause is a parameter.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,

@@ -330,14 +330,16 @@ WITH input AS (
         unnest($2::uuid[]) AS execution_id,
         unnest($3::integer[]) AS attempt_index,
         unnest($4::bigint[]) AS raised_epoch,
-        unnest($5::text[]) AS lease_id,
-        unnest($6::text[]) AS worker_instance_id
+        nullif(unnest($5::text[]), '') AS lease_id,
+        nullif(unnest($6::text[]), '') AS worker_instance_id
     LIMIT cardinality($2::uuid[])
 ),
 released AS (
     -- Their executions, claimable again.
     UPDATE ff_exec_core AS e
     SET
+        lease_reclaim_count = greatest(e.lease_reclaim_count, 0) + 1,
+        -- What makes an execution claimable again that lost its lease: its attempt goes on, under a raised epoch.
         lifecycle_phase = 'runnable',
         ownership_state = 'unowned',
         eligibility_state = 'eligible_now',
@@ -345,7 +347,6 @@ released AS (
         attempt_state = 'attempt_interrupted',
         blocking_reason = 'waiting_for_worker',
         attempt_index = i.attempt_index,
-        lease_reclaim_count = greatest(e.lease_reclaim_count, 0) + 1,
         ffx_gate_id = NULL,
         ffx_lease_epoch = i.raised_epoch,
         ffx_last_mutation_at_ms = $7::bigint
@@ -370,7 +371,7 @@ released_attempts AS (
     UPDATE ff_attempt AS a
     SET
         outcome = 'lease_expired_reclaimable',
-        -- The worker that lost it; the newest 32 are kept.
+        -- Sets an attempt a free of its lease, under a raised epoch, and notes the worker that lost it; the newest 32 are kept.
         raw_fields = CASE
             WHEN a.worker_instance_id IS NULL THEN a.raw_fields
             ELSE jsonb_set(
@@ -400,6 +401,7 @@ released_attempts AS (
 lease_events AS (
     -- The lease events.
     INSERT INTO ff_lease_event (
+        -- Takes released (partition_key, execution_id, lease_id, worker_instance_id, ffx_namespace, ffx_instance_tag).
         execution_id,
         lease_id,
         event_type,
@@ -407,17 +409,19 @@ lease_events AS (
         partition_key,
         namespace,
         instance_tag,
-        ffx_worker_instance_id
+        ffx_worker_instance_id,
+        ffx_revoked_by
     )
     SELECT
         r.execution_id::text,
-        nullif(r.lease_id, ''),
+        r.lease_id,
         'expired',
         $7::bigint,
         r.partition_key,
         r.ffx_namespace,
         r.ffx_instance_tag,
-        nullif(r.worker_instance_id, '')
+        r.worker_instance_id,
+        NULL
     FROM released AS r
 )
 SELECT DISTINCT r.lane_id

@@ -142,20 +142,21 @@ WITH released AS (
     -- The execution, claimable again.
     UPDATE ff_exec_core AS e
     SET
+        raw_fields = e.raw_fields || jsonb_build_object(
+            'lease_revoke_reason', $1::text,
+            'last_mutation_at', ($2::bigint)::text
+        ),
+        -- What makes an execution claimable again that lost its lease: its attempt goes on, under a raised epoch.
         lifecycle_phase = 'runnable',
         ownership_state = 'unowned',
         eligibility_state = 'eligible_now',
         public_state = 'waiting',
         attempt_state = 'attempt_interrupted',
         blocking_reason = 'waiting_for_worker',
-        attempt_index = $1::integer,
-        raw_fields = e.raw_fields || jsonb_build_object(
-            'lease_revoke_reason', $2::text,
-            'last_mutation_at', ($3::bigint)::text
-        ),
+        attempt_index = $3::integer,
         ffx_gate_id = NULL,
         ffx_lease_epoch = $4::bigint,
-        ffx_last_mutation_at_ms = $3::bigint
+        ffx_last_mutation_at_ms = $2::bigint
     WHERE
         e.partition_key = $5
         AND e.execution_id = $6
@@ -164,6 +165,8 @@ WITH released AS (
         e.execution_id,
         e.attempt_index,
         e.lane_id,
+        nullif($7::text, '') AS lease_id,
+        nullif($8::text, '') AS worker_instance_id,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -172,7 +175,8 @@ interrupted AS (
     UPDATE ff_attempt AS a
     SET
         outcome = 'interrupted',
-        -- In the form of ReleaseExpiredLeases.
+        ffx_delay_until_ms = NULL,
+        -- Sets an attempt a free of its lease, under a raised epoch, and notes the worker that lost it; the newest 32 are kept.
         raw_fields = CASE
             WHEN a.worker_instance_id IS NULL THEN a.raw_fields
             ELSE jsonb_set(
@@ -182,14 +186,13 @@ interrupted AS (
                     'worker', a.worker_id,
                     'instance', a.worker_instance_id,
                     'epoch', a.lease_epoch,
-                    'at', $3::bigint,
+                    'at', $2::bigint,
                     'how', 'revoked'
                 )
             )
         END,
         lease_expires_at_ms = NULL,
         ffx_timeout_at_ms = NULL,
-        ffx_delay_until_ms = NULL,
         worker_id = NULL,
         worker_instance_id = NULL,
         terminal_at_ms = NULL,
@@ -203,6 +206,7 @@ interrupted AS (
 lease_events AS (
     -- The lease event.
     INSERT INTO ff_lease_event (
+        -- Takes released (partition_key, execution_id, lease_id, worker_instance_id, ffx_namespace, ffx_instance_tag).
         execution_id,
         lease_id,
         event_type,
@@ -215,13 +219,13 @@ lease_events AS (
     )
     SELECT
         r.execution_id::text,
-        nullif($7::text, ''),
+        r.lease_id,
         'revoked',
-        $3::bigint,
+        $2::bigint,
         r.partition_key,
         r.ffx_namespace,
         r.ffx_instance_tag,
-        nullif($8::text, ''),
+        r.worker_instance_id,
         'operator'
     FROM released AS r
 )
@@ -230,9 +234,9 @@ FROM released AS r
 `
 
 type RevokeLeaseParams struct {
-	AttemptIndex     int32
 	Reason           string
 	NowMs            int64
+	AttemptIndex     int32
 	RaisedEpoch      int64
 	PartitionKey     int16
 	ExecutionID      id.ExecutionUUID
@@ -247,9 +251,9 @@ type RevokeLeaseParams struct {
 // Locks: L1 held; L2 held; L7 new.
 func (q *Queries) RevokeLease(ctx context.Context, db DBTX, arg RevokeLeaseParams) (string, error) {
 	row := db.QueryRow(ctx, revokeLease,
-		arg.AttemptIndex,
 		arg.Reason,
 		arg.NowMs,
+		arg.AttemptIndex,
 		arg.RaisedEpoch,
 		arg.PartitionKey,
 		arg.ExecutionID,

@@ -26,16 +26,17 @@ func (q *Queries) CommitLazily(ctx context.Context, db DBTX) error {
 }
 
 const dropAttemptsOf = `-- name: DropAttemptsOf :exec
-DELETE FROM ff_attempt AS a
+DELETE FROM ff_attempt AS t
 USING (
+    -- The rows of the executions that the arrays partition_keys and execution_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
     LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
-    a.partition_key = ANY (ARRAY[i.partition_key])
-    AND a.execution_id = i.execution_id
+    t.partition_key = ANY (ARRAY[i.partition_key])
+    AND t.execution_id = i.execution_id
 `
 
 type DropAttemptsOfParams struct {
@@ -72,16 +73,17 @@ func (q *Queries) DropBudgetUsageOf(ctx context.Context, db DBTX, executionIds [
 }
 
 const dropClaimGrantsOf = `-- name: DropClaimGrantsOf :exec
-DELETE FROM ff_claim_grant AS g
+DELETE FROM ff_claim_grant AS t
 USING (
+    -- The rows of the executions that the arrays partition_keys and execution_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
     LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
-    g.partition_key = ANY (ARRAY[i.partition_key])
-    AND g.execution_id = i.execution_id
+    t.partition_key = ANY (ARRAY[i.partition_key])
+    AND t.execution_id = i.execution_id
 `
 
 type DropClaimGrantsOfParams struct {
@@ -99,7 +101,7 @@ func (q *Queries) DropClaimGrantsOf(ctx context.Context, db DBTX, arg DropClaimG
 }
 
 const dropExecutions = `-- name: DropExecutions :execrows
-DELETE FROM ff_exec_core AS e
+DELETE FROM ff_exec_core AS t
 USING (
     SELECT
         unnest($1::smallint[]) AS partition_key,
@@ -107,9 +109,9 @@ USING (
     LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
-    e.partition_key = ANY (ARRAY[i.partition_key])
-    AND e.execution_id = i.execution_id
-    AND e.lifecycle_phase IN ('terminal', 'cancelled')
+    t.partition_key = ANY (ARRAY[i.partition_key])
+    AND t.execution_id = i.execution_id
+    AND t.lifecycle_phase IN ('terminal', 'cancelled')
 `
 
 type DropExecutionsParams struct {
@@ -130,16 +132,17 @@ func (q *Queries) DropExecutions(ctx context.Context, db DBTX, arg DropExecution
 }
 
 const dropStreamFramesOf = `-- name: DropStreamFramesOf :exec
-DELETE FROM ff_stream_frame AS f
+DELETE FROM ff_stream_frame AS t
 USING (
+    -- The rows of the executions that the arrays partition_keys and execution_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
     LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
-    f.partition_key = ANY (ARRAY[i.partition_key])
-    AND f.execution_id = i.execution_id
+    t.partition_key = ANY (ARRAY[i.partition_key])
+    AND t.execution_id = i.execution_id
 `
 
 type DropStreamFramesOfParams struct {
@@ -157,16 +160,17 @@ func (q *Queries) DropStreamFramesOf(ctx context.Context, db DBTX, arg DropStrea
 }
 
 const dropStreamMetasOf = `-- name: DropStreamMetasOf :exec
-DELETE FROM ff_stream_meta AS m
+DELETE FROM ff_stream_meta AS t
 USING (
+    -- The rows of the executions that the arrays partition_keys and execution_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
     LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
-    m.partition_key = ANY (ARRAY[i.partition_key])
-    AND m.execution_id = i.execution_id
+    t.partition_key = ANY (ARRAY[i.partition_key])
+    AND t.execution_id = i.execution_id
 `
 
 type DropStreamMetasOfParams struct {
@@ -184,16 +188,17 @@ func (q *Queries) DropStreamMetasOf(ctx context.Context, db DBTX, arg DropStream
 }
 
 const dropStreamSummariesOf = `-- name: DropStreamSummariesOf :exec
-DELETE FROM ff_stream_summary AS s
+DELETE FROM ff_stream_summary AS t
 USING (
+    -- The rows of the executions that the arrays partition_keys and execution_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
     LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
-    s.partition_key = ANY (ARRAY[i.partition_key])
-    AND s.execution_id = i.execution_id
+    t.partition_key = ANY (ARRAY[i.partition_key])
+    AND t.execution_id = i.execution_id
 `
 
 type DropStreamSummariesOfParams struct {
@@ -211,16 +216,17 @@ func (q *Queries) DropStreamSummariesOf(ctx context.Context, db DBTX, arg DropSt
 }
 
 const dropSuspensionsOf = `-- name: DropSuspensionsOf :exec
-DELETE FROM ff_suspension_current AS s
+DELETE FROM ff_suspension_current AS t
 USING (
+    -- The rows of the executions that the arrays partition_keys and execution_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
     LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
-    s.partition_key = ANY (ARRAY[i.partition_key])
-    AND s.execution_id = i.execution_id
+    t.partition_key = ANY (ARRAY[i.partition_key])
+    AND t.execution_id = i.execution_id
 `
 
 type DropSuspensionsOfParams struct {
@@ -238,16 +244,17 @@ func (q *Queries) DropSuspensionsOf(ctx context.Context, db DBTX, arg DropSuspen
 }
 
 const dropWaitpointsOf = `-- name: DropWaitpointsOf :exec
-DELETE FROM ff_waitpoint_pending AS w
+DELETE FROM ff_waitpoint_pending AS t
 USING (
+    -- The rows of the executions that the arrays partition_keys and execution_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
     LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
-    w.partition_key = ANY (ARRAY[i.partition_key])
-    AND w.execution_id = i.execution_id
+    t.partition_key = ANY (ARRAY[i.partition_key])
+    AND t.execution_id = i.execution_id
 `
 
 type DropWaitpointsOfParams struct {
@@ -534,23 +541,23 @@ WITH page AS MATERIALIZED (
         c.event_id,
         c.partition_key,
         c.execution_id,
-        c.committed_at_ms
+        c.committed_at_ms AS at_ms
     FROM ff_completion_event AS c
     WHERE c.event_id > $1
     ORDER BY c.event_id
     LIMIT $2::integer
 ),
 behind AS (
-    -- If the whole page is dated in the future: whether an old event follows it. Looks among the next thousand, then
-    -- at growing distances from the first of the page and from the newest event. An event that follows was written
-    -- later, so the page is older.
+    -- If the whole page is dated in the future: whether an old event follows it. Takes page (event_id, at_ms). Looks among
+    -- the next thousand, then at growing distances from the first of the page and from the newest event. An event that
+    -- follows was written later, so the page is older.
     SELECT
     FROM (
         SELECT
             min(p.event_id) AS first,
             (SELECT c.event_id FROM ff_completion_event AS c WHERE c.event_id > $1::bigint ORDER BY c.event_id DESC LIMIT 1) AS newest
         FROM page AS p
-        HAVING min(p.committed_at_ms) > $3::bigint
+        HAVING min(p.at_ms) > $3::bigint
     ) AS f
     WHERE
         EXISTS (
@@ -585,14 +592,14 @@ old AS MATERIALIZED (
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
-        (p.committed_at_ms <= $4::bigint OR EXISTS (SELECT FROM behind))
+        (p.at_ms <= $4::bigint OR EXISTS (SELECT FROM behind))
         AND p.event_id < coalesce(
             (
                 SELECT min(y.event_id)
                 FROM page AS y
                 WHERE
-                    y.committed_at_ms > $4::bigint
-                    AND y.committed_at_ms <= $3::bigint
+                    y.at_ms > $4::bigint
+                    AND y.at_ms <= $3::bigint
             ),
             9223372036854775807
         )

@@ -37,6 +37,7 @@ func (q *Queries) CloseFlow(ctx context.Context, db DBTX, arg CloseFlowParams) e
 
 const dropBacklogMembersOf = `-- name: DropBacklogMembersOf :exec
 WITH input AS (
+    -- The flows that the arrays partition_keys and flow_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
@@ -76,6 +77,7 @@ func (q *Queries) DropBacklogMembersOf(ctx context.Context, db DBTX, arg DropBac
 
 const dropCancelDispatchesOf = `-- name: DropCancelDispatchesOf :exec
 WITH input AS (
+    -- The flows that the arrays partition_keys and flow_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
@@ -116,6 +118,7 @@ func (q *Queries) DropCancelDispatchesOf(ctx context.Context, db DBTX, arg DropC
 
 const dropEdgeGroupsOf = `-- name: DropEdgeGroupsOf :exec
 WITH input AS (
+    -- The flows that the arrays partition_keys and flow_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
@@ -196,6 +199,7 @@ func (q *Queries) DropEdgesOf(ctx context.Context, db DBTX, arg DropEdgesOfParam
 
 const dropFlowSummariesOf = `-- name: DropFlowSummariesOf :exec
 WITH input AS (
+    -- The flows that the arrays partition_keys and flow_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
@@ -235,6 +239,7 @@ func (q *Queries) DropFlowSummariesOf(ctx context.Context, db DBTX, arg DropFlow
 
 const dropFlows = `-- name: DropFlows :execrows
 WITH input AS (
+    -- The flows that the arrays partition_keys and flow_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
@@ -277,6 +282,7 @@ func (q *Queries) DropFlows(ctx context.Context, db DBTX, arg DropFlowsParams) (
 
 const dropPrunedMembersOf = `-- name: DropPrunedMembersOf :exec
 WITH input AS (
+    -- The flows that the arrays partition_keys and flow_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id

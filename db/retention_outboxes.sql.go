@@ -147,9 +147,9 @@ WITH page AS MATERIALIZED (
     LIMIT $4::integer
 ),
 behind AS (
-    -- If the whole page is dated in the future: whether an old event follows it. Looks among the next thousand, then
-    -- at growing distances from the first of the page and from the newest event. An event that follows was written
-    -- later, so the page is older.
+    -- If the whole page is dated in the future: whether an old event follows it. Takes page (event_id, at_ms). Looks among
+    -- the next thousand, then at growing distances from the first of the page and from the newest event. An event that
+    -- follows was written later, so the page is older.
     SELECT
     FROM (
         SELECT
@@ -187,7 +187,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last event that may be deleted.
+    -- The last event that may be deleted. Takes page (event_id, at_ms, needed) and behind.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -251,10 +251,11 @@ func (q *Queries) TrimCompletionEvents(ctx context.Context, db DBTX, arg TrimCom
 
 const trimLeaseEvents = `-- name: TrimLeaseEvents :one
 WITH page AS MATERIALIZED (
-    -- The oldest events.
+    -- The oldest events of an outbox that only its readers need.
     SELECT
         c.event_id,
-        c.occurred_at_ms AS at_ms
+        c.occurred_at_ms AS at_ms,
+        false AS needed
     FROM ff_lease_event AS c
     WHERE
         c.event_id > $1::bigint
@@ -272,7 +273,9 @@ WITH page AS MATERIALIZED (
     LIMIT $4::integer
 ),
 behind AS (
-    -- If all are dated in the future: whether an old event follows them.
+    -- If the whole page is dated in the future: whether an old event follows it. Takes page (event_id, at_ms). Looks among
+    -- the next thousand, then at growing distances from the first of the page and from the newest event. An event that
+    -- follows was written later, so the page is older.
     SELECT
     FROM (
         SELECT
@@ -310,7 +313,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last event that may be deleted.
+    -- The last event that may be deleted. Takes page (event_id, at_ms, needed) and behind.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -320,8 +323,8 @@ old AS MATERIALIZED (
                 SELECT min(y.event_id)
                 FROM page AS y
                 WHERE
-                    y.at_ms > $5::bigint
-                    AND y.at_ms <= ffx_now_ms($3)
+                    y.needed
+                    OR (y.at_ms > $5::bigint AND y.at_ms <= ffx_now_ms($3))
             ),
             9223372036854775807
         )
@@ -371,10 +374,11 @@ func (q *Queries) TrimLeaseEvents(ctx context.Context, db DBTX, arg TrimLeaseEve
 
 const trimOperatorEvents = `-- name: TrimOperatorEvents :one
 WITH page AS MATERIALIZED (
-    -- The oldest events.
+    -- The oldest events of an outbox that only its readers need.
     SELECT
         c.event_id,
-        c.occurred_at_ms AS at_ms
+        c.occurred_at_ms AS at_ms,
+        false AS needed
     FROM ff_operator_event AS c
     WHERE
         c.event_id > $1::bigint
@@ -392,7 +396,9 @@ WITH page AS MATERIALIZED (
     LIMIT $4::integer
 ),
 behind AS (
-    -- If all are dated in the future: whether an old event follows them.
+    -- If the whole page is dated in the future: whether an old event follows it. Takes page (event_id, at_ms). Looks among
+    -- the next thousand, then at growing distances from the first of the page and from the newest event. An event that
+    -- follows was written later, so the page is older.
     SELECT
     FROM (
         SELECT
@@ -430,7 +436,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last event that may be deleted.
+    -- The last event that may be deleted. Takes page (event_id, at_ms, needed) and behind.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -440,8 +446,8 @@ old AS MATERIALIZED (
                 SELECT min(y.event_id)
                 FROM page AS y
                 WHERE
-                    y.at_ms > $5::bigint
-                    AND y.at_ms <= ffx_now_ms($3)
+                    y.needed
+                    OR (y.at_ms > $5::bigint AND y.at_ms <= ffx_now_ms($3))
             ),
             9223372036854775807
         )
@@ -491,10 +497,11 @@ func (q *Queries) TrimOperatorEvents(ctx context.Context, db DBTX, arg TrimOpera
 
 const trimSignalEvents = `-- name: TrimSignalEvents :one
 WITH page AS MATERIALIZED (
-    -- The oldest events.
+    -- The oldest events of an outbox that only its readers need.
     SELECT
         c.event_id,
-        c.delivered_at_ms AS at_ms
+        c.delivered_at_ms AS at_ms,
+        false AS needed
     FROM ff_signal_event AS c
     WHERE
         c.event_id > $1::bigint
@@ -512,7 +519,9 @@ WITH page AS MATERIALIZED (
     LIMIT $4::integer
 ),
 behind AS (
-    -- If all are dated in the future: whether an old event follows them.
+    -- If the whole page is dated in the future: whether an old event follows it. Takes page (event_id, at_ms). Looks among
+    -- the next thousand, then at growing distances from the first of the page and from the newest event. An event that
+    -- follows was written later, so the page is older.
     SELECT
     FROM (
         SELECT
@@ -550,7 +559,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last event that may be deleted.
+    -- The last event that may be deleted. Takes page (event_id, at_ms, needed) and behind.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -560,8 +569,8 @@ old AS MATERIALIZED (
                 SELECT min(y.event_id)
                 FROM page AS y
                 WHERE
-                    y.at_ms > $5::bigint
-                    AND y.at_ms <= ffx_now_ms($3)
+                    y.needed
+                    OR (y.at_ms > $5::bigint AND y.at_ms <= ffx_now_ms($3))
             ),
             9223372036854775807
         )

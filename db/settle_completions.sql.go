@@ -39,13 +39,14 @@ completed AS (
         -- needed or not.
         raw_fields = e.raw_fields,
         lifecycle_phase = 'terminal',
-        ownership_state = 'unowned',
-        eligibility_state = 'not_applicable',
         public_state = 'completed',
         attempt_state = 'attempt_terminal',
-        blocking_reason = NULL,
         result = i.result,
         terminal_at_ms = (SELECT now_ms FROM clock),
+        -- What every end sets of an execution e.
+        ownership_state = 'unowned',
+        eligibility_state = 'not_applicable',
+        blocking_reason = NULL,
         ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
@@ -78,6 +79,7 @@ ended_attempts AS (
     -- Their attempts, ended.
     UPDATE ff_attempt AS a
     SET
+        -- What an end sets of an attempt that had its lease until now.
         outcome = 'success',
         terminal_at_ms = (SELECT now_ms FROM clock),
         lease_expires_at_ms = NULL,
@@ -94,7 +96,7 @@ ended_attempts AS (
         c.flow_id,
         a.partition_key,
         a.execution_id,
-        a.ffx_lease_id,
+        a.ffx_lease_id::text AS lease_id,
         a.worker_instance_id,
         c.ffx_namespace,
         c.ffx_instance_tag
@@ -102,6 +104,7 @@ ended_attempts AS (
 lease_events AS (
     -- The lease events.
     INSERT INTO ff_lease_event (
+        -- Takes ended_attempts (partition_key, execution_id, lease_id, worker_instance_id, ffx_namespace, ffx_instance_tag).
         execution_id,
         lease_id,
         event_type,
@@ -113,20 +116,21 @@ lease_events AS (
         ffx_revoked_by
     )
     SELECT
-        a.execution_id::text,
-        a.ffx_lease_id::text,
+        r.execution_id::text,
+        r.lease_id,
         'revoked',
         (SELECT now_ms FROM clock),
-        a.partition_key,
-        a.ffx_namespace,
-        a.ffx_instance_tag,
-        a.worker_instance_id,
+        r.partition_key,
+        r.ffx_namespace,
+        r.ffx_instance_tag,
+        r.worker_instance_id,
         'backend'
-    FROM ended_attempts AS a
+    FROM ended_attempts AS r
 ),
 completion_events AS (
     -- The completion events.
     INSERT INTO ff_completion_event (
+        -- Takes ended_attempts (partition_key, execution_id, flow_id, ffx_namespace, ffx_instance_tag).
         partition_key,
         execution_id,
         flow_id,
@@ -137,15 +141,15 @@ completion_events AS (
         dispatched_at_ms
     )
     SELECT
-        a.partition_key,
-        a.execution_id,
-        a.flow_id,
+        r.partition_key,
+        r.execution_id,
+        r.flow_id,
         'success',
-        a.ffx_namespace,
-        a.ffx_instance_tag,
+        r.ffx_namespace,
+        r.ffx_instance_tag,
         (SELECT now_ms FROM clock),
         (SELECT now_ms FROM clock)
-    FROM ended_attempts AS a
+    FROM ended_attempts AS r
 )
 SELECT
     a.ord::integer AS ord,
@@ -217,13 +221,14 @@ WITH completed AS (
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'terminal',
-        ownership_state = 'unowned',
-        eligibility_state = 'not_applicable',
         public_state = 'completed',
         attempt_state = 'attempt_terminal',
-        blocking_reason = NULL,
         result = $1::bytea,
         terminal_at_ms = k.now_ms,
+        -- What every end sets of an execution e.
+        ownership_state = 'unowned',
+        eligibility_state = 'not_applicable',
+        blocking_reason = NULL,
         ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
@@ -252,6 +257,7 @@ ended_attempt AS (
     -- Its attempt, ended.
     UPDATE ff_attempt AS a
     SET
+        -- What an end sets of an attempt that had its lease until now.
         outcome = 'success',
         terminal_at_ms = c.now_ms,
         lease_expires_at_ms = NULL,
@@ -265,7 +271,10 @@ ended_attempt AS (
         AND (a.lease_expires_at_ms > c.now_ms) IS TRUE
     RETURNING
         c.now_ms,
-        a.ffx_lease_id,
+        a.partition_key,
+        a.execution_id,
+        $6::uuid AS flow_id,
+        a.ffx_lease_id::text AS lease_id,
         a.worker_instance_id,
         c.ffx_namespace,
         c.ffx_instance_tag
@@ -273,6 +282,7 @@ ended_attempt AS (
 lease_event AS (
     -- The lease event.
     INSERT INTO ff_lease_event (
+        -- Takes ended_attempt (partition_key, execution_id, lease_id, worker_instance_id, ffx_namespace, ffx_instance_tag).
         execution_id,
         lease_id,
         event_type,
@@ -284,20 +294,21 @@ lease_event AS (
         ffx_revoked_by
     )
     SELECT
-        CAST($3::uuid AS text),
-        a.ffx_lease_id::text,
+        r.execution_id::text,
+        r.lease_id,
         'revoked',
-        a.now_ms,
-        $2::smallint,
-        a.ffx_namespace,
-        a.ffx_instance_tag,
-        a.worker_instance_id,
+        r.now_ms,
+        r.partition_key,
+        r.ffx_namespace,
+        r.ffx_instance_tag,
+        r.worker_instance_id,
         'backend'
-    FROM ended_attempt AS a
+    FROM ended_attempt AS r
 ),
 completion_event AS (
     -- The completion event.
     INSERT INTO ff_completion_event (
+        -- Takes ended_attempt (partition_key, execution_id, flow_id, ffx_namespace, ffx_instance_tag).
         partition_key,
         execution_id,
         flow_id,
@@ -308,15 +319,15 @@ completion_event AS (
         dispatched_at_ms
     )
     SELECT
-        $2::smallint,
-        $3::uuid,
-        $6::uuid,
+        r.partition_key,
+        r.execution_id,
+        r.flow_id,
         'success',
-        a.ffx_namespace,
-        a.ffx_instance_tag,
-        a.now_ms,
-        a.now_ms
-    FROM ended_attempt AS a
+        r.ffx_namespace,
+        r.ffx_instance_tag,
+        r.now_ms,
+        r.now_ms
+    FROM ended_attempt AS r
 )
 SELECT
     0::integer AS ord,
@@ -388,14 +399,15 @@ completed AS (
         -- needed or not.
         raw_fields = e.raw_fields,
         lifecycle_phase = 'terminal',
-        ownership_state = 'unowned',
-        eligibility_state = 'not_applicable',
         public_state = 'completed',
         attempt_state = 'attempt_terminal',
-        blocking_reason = NULL,
         attempt_index = i.attempt_index,
         result = i.result,
         terminal_at_ms = $1::bigint,
+        -- What every end sets of an execution e.
+        ownership_state = 'unowned',
+        eligibility_state = 'not_applicable',
+        blocking_reason = NULL,
         ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
@@ -415,6 +427,7 @@ completed AS (
 ended_attempts AS (
     UPDATE ff_attempt AS a
     SET
+        -- What an end sets of an attempt that had its lease until now.
         outcome = 'success',
         terminal_at_ms = $1::bigint,
         lease_expires_at_ms = NULL,
@@ -437,6 +450,7 @@ ended_attempts AS (
         c.ffx_instance_tag
 )
 INSERT INTO ff_lease_event (
+    -- Takes ended_attempts (partition_key, execution_id, lease_id, worker_instance_id, ffx_namespace, ffx_instance_tag).
     execution_id,
     lease_id,
     event_type,
@@ -448,16 +462,16 @@ INSERT INTO ff_lease_event (
     ffx_revoked_by
 )
 SELECT
-    a.execution_id::text,
-    a.lease_id,
+    r.execution_id::text,
+    r.lease_id,
     'revoked',
     $1::bigint,
-    a.partition_key,
-    a.ffx_namespace,
-    a.ffx_instance_tag,
-    a.worker_instance_id,
+    r.partition_key,
+    r.ffx_namespace,
+    r.ffx_instance_tag,
+    r.worker_instance_id,
     'backend'
-FROM ended_attempts AS a
+FROM ended_attempts AS r
 `
 
 type EndSucceededParams struct {

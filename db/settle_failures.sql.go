@@ -20,8 +20,8 @@ WITH input AS (
         unnest($2::uuid[]) AS execution_id,
         unnest($3::integer[]) AS attempt_index,
         unnest($4::bigint[]) AS raised_epoch,
-        unnest($5::text[]) AS lease_id,
-        unnest($6::text[]) AS worker_instance_id,
+        nullif(unnest($5::text[]), '') AS lease_id,
+        nullif(unnest($6::text[]), '') AS worker_instance_id,
         unnest($7::text[]) AS lease_event,
         unnest($8::text[]) AS failure_reason,
         unnest($9::text[]) AS failure_category,
@@ -34,28 +34,29 @@ ended AS (
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'terminal',
-        ownership_state = 'unowned',
-        eligibility_state = 'not_applicable',
         public_state = $12::text,
         attempt_state = CASE i.attempt_index WHEN -1 THEN 'none' ELSE 'attempt_terminal' END,
-        blocking_reason = NULL,
         attempt_index = CASE WHEN i.attempt_index < 0 THEN e.attempt_index ELSE i.attempt_index END,
         terminal_at_ms = coalesce(e.terminal_at_ms, $13::bigint),
         cancellation_reason = coalesce(e.cancellation_reason, $14::text),
         lease_reclaim_count = e.lease_reclaim_count + $15::integer,
-        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_delay_until_ms = NULL,
-        ffx_gate_id = NULL,
-        ffx_admitted = NULL,
         ffx_lease_epoch = CASE WHEN i.raised_epoch > 0 THEN i.raised_epoch ELSE e.ffx_lease_epoch END,
-        ffx_last_mutation_at_ms = $13::bigint,
         raw_fields = e.raw_fields || jsonb_build_object(
             'failure_reason', i.failure_reason,
             'failure_category', i.failure_category,
             'failure_class', i.failure_class,
             'last_failure_message', i.failure_reason,
             'last_mutation_at', ($13::bigint)::text
-        )
+        ),
+        -- What every end sets of an execution e.
+        ownership_state = 'unowned',
+        eligibility_state = 'not_applicable',
+        blocking_reason = NULL,
+        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
+        ffx_gate_id = NULL,
+        ffx_admitted = NULL,
+        ffx_last_mutation_at_ms = $13::bigint
     FROM input AS i
     WHERE
         e.partition_key = ANY (ARRAY[i.partition_key])
@@ -71,6 +72,7 @@ ended AS (
         i.lease_id,
         i.worker_instance_id,
         i.lease_event,
+        CASE i.lease_event WHEN 'revoked' THEN coalesce($16::text, 'backend') END AS revoked_by,
         i.failure_detail,
         e.ffx_namespace,
         e.ffx_instance_tag
@@ -79,15 +81,16 @@ ended_attempts AS (
     -- Their attempts, ended.
     UPDATE ff_attempt AS a
     SET
-        outcome = $16::text,
-        terminal_at_ms = $13::bigint,
-        lease_expires_at_ms = NULL,
-        ffx_timeout_at_ms = NULL,
         lease_epoch = CASE WHEN d.raised_epoch > 0 THEN d.raised_epoch ELSE a.lease_epoch END,
         raw_fields = CASE d.failure_detail
             WHEN '' THEN a.raw_fields
             ELSE a.raw_fields || jsonb_build_object('failure_detail', d.failure_detail)
-        END
+        END,
+        -- What an end sets of an attempt that had its lease until now.
+        outcome = $17::text,
+        terminal_at_ms = $13::bigint,
+        lease_expires_at_ms = NULL,
+        ffx_timeout_at_ms = NULL
     FROM ended AS d
     WHERE
         a.partition_key = ANY (ARRAY[d.partition_key])
@@ -97,6 +100,7 @@ ended_attempts AS (
 lease_events AS (
     -- The lease events.
     INSERT INTO ff_lease_event (
+        -- Takes ended (partition_key, execution_id, lease_id, worker_instance_id, ffx_namespace, ffx_instance_tag).
         execution_id,
         lease_id,
         event_type,
@@ -108,17 +112,17 @@ lease_events AS (
         ffx_revoked_by
     )
     SELECT
-        d.execution_id::text,
-        nullif(d.lease_id, ''),
-        d.lease_event,
+        r.execution_id::text,
+        r.lease_id,
+        r.lease_event,
         $13::bigint,
-        d.partition_key,
-        d.ffx_namespace,
-        d.ffx_instance_tag,
-        nullif(d.worker_instance_id, ''),
-        CASE d.lease_event WHEN 'revoked' THEN coalesce($17::text, 'backend') END
-    FROM ended AS d
-    WHERE d.lease_event <> ''
+        r.partition_key,
+        r.ffx_namespace,
+        r.ffx_instance_tag,
+        r.worker_instance_id,
+        r.revoked_by
+    FROM ended AS r
+    WHERE r.lease_event <> ''
 )
 SELECT
     d.partition_key,
@@ -144,8 +148,8 @@ type EndUnsuccessfulParams struct {
 	NowMs              int64
 	CancellationReason *string
 	LostLeases         int32
-	AttemptOutcome     string
 	RevokedBy          *string
+	AttemptOutcome     string
 }
 
 type EndUnsuccessfulRow struct {
@@ -180,8 +184,8 @@ func (q *Queries) EndUnsuccessful(ctx context.Context, db DBTX, arg EndUnsuccess
 		arg.NowMs,
 		arg.CancellationReason,
 		arg.LostLeases,
-		arg.AttemptOutcome,
 		arg.RevokedBy,
+		arg.AttemptOutcome,
 	)
 	if err != nil {
 		return nil, err
@@ -289,8 +293,8 @@ WITH input AS (
         unnest($2::uuid[]) AS execution_id,
         unnest($3::integer[]) AS attempt_index,
         unnest($4::bigint[]) AS raised_epoch,
-        unnest($5::text[]) AS lease_id,
-        unnest($6::text[]) AS worker_instance_id,
+        nullif(unnest($5::text[]), '') AS lease_id,
+        nullif(unnest($6::text[]), '') AS worker_instance_id,
         unnest($7::bigint[]) AS delay_until_ms,
         unnest($8::text[]) AS failure_reason,
         unnest($9::text[]) AS failure_category,
@@ -347,6 +351,7 @@ rescheduled AS (
         i.raised_epoch,
         i.lease_id,
         i.worker_instance_id,
+        CASE $13::text WHEN 'revoked' THEN 'backend' END AS revoked_by,
         i.delay_until_ms,
         i.failure_reason,
         i.failure_category,
@@ -359,10 +364,6 @@ ended_attempts AS (
     -- The failed attempts, ended.
     UPDATE ff_attempt AS a
     SET
-        outcome = $13::text,
-        terminal_at_ms = $12::bigint,
-        lease_expires_at_ms = NULL,
-        ffx_timeout_at_ms = NULL,
         lease_epoch = CASE WHEN r.raised_epoch > 0 THEN r.raised_epoch ELSE a.lease_epoch END,
         ffx_delay_until_ms = r.delay_until_ms,
         raw_fields = a.raw_fields || jsonb_strip_nulls(jsonb_build_object(
@@ -370,7 +371,12 @@ ended_attempts AS (
             'failure_category', r.failure_category,
             'failure_class', r.failure_class,
             'failure_detail', nullif(r.failure_detail, '')
-        ))
+        )),
+        -- What an end sets of an attempt that had its lease until now.
+        outcome = $14::text,
+        terminal_at_ms = $12::bigint,
+        lease_expires_at_ms = NULL,
+        ffx_timeout_at_ms = NULL
     FROM rescheduled AS r
     WHERE
         a.partition_key = ANY (ARRAY[r.partition_key])
@@ -380,6 +386,7 @@ ended_attempts AS (
 lease_events AS (
     -- The lease events.
     INSERT INTO ff_lease_event (
+        -- Takes rescheduled (partition_key, execution_id, lease_id, worker_instance_id, ffx_namespace, ffx_instance_tag).
         execution_id,
         lease_id,
         event_type,
@@ -392,14 +399,14 @@ lease_events AS (
     )
     SELECT
         r.execution_id::text,
-        nullif(r.lease_id, ''),
-        $14::text,
+        r.lease_id,
+        $13::text,
         $12::bigint,
         r.partition_key,
         r.ffx_namespace,
         r.ffx_instance_tag,
-        nullif(r.worker_instance_id, ''),
-        CASE $14::text WHEN 'revoked' THEN 'backend' END
+        r.worker_instance_id,
+        r.revoked_by
     FROM rescheduled AS r
 )
 SELECT
@@ -424,8 +431,8 @@ type ScheduleRetriesParams struct {
 	FailureClasses    []string
 	FailureDetails    []string
 	NowMs             int64
-	AttemptOutcome    string
 	LeaseEvent        string
+	AttemptOutcome    string
 }
 
 type ScheduleRetriesRow struct {
@@ -455,8 +462,8 @@ func (q *Queries) ScheduleRetries(ctx context.Context, db DBTX, arg ScheduleRetr
 		arg.FailureClasses,
 		arg.FailureDetails,
 		arg.NowMs,
-		arg.AttemptOutcome,
 		arg.LeaseEvent,
+		arg.AttemptOutcome,
 	)
 	if err != nil {
 		return nil, err

@@ -74,8 +74,8 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         unnest(@raised_epochs::bigint[]) AS raised_epoch,
-        unnest(@lease_ids::text[]) AS lease_id,
-        unnest(@worker_instance_ids::text[]) AS worker_instance_id,
+        nullif(unnest(@lease_ids::text[]), '') AS lease_id,
+        nullif(unnest(@worker_instance_ids::text[]), '') AS worker_instance_id,
         unnest(@leased::boolean[]) AS leased,
         unnest(@cancelled::boolean[]) AS cancelled
     LIMIT cardinality(@execution_ids::uuid[])
@@ -84,19 +84,13 @@ healed AS (
     -- Their rows, without an owner.
     UPDATE ff_exec_core AS e
     SET
-        ownership_state = 'unowned',
-        eligibility_state = 'not_applicable',
         attempt_state = CASE
             WHEN e.attempt_state IN ('cancelled', 'attempt_terminal', 'none') THEN e.attempt_state
             WHEN e.lifecycle_phase = 'cancelled' THEN 'cancelled'
             ELSE 'attempt_terminal'
         END,
-        blocking_reason = NULL,
-        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
-        ffx_gate_id = NULL,
-        ffx_admitted = NULL,
         ffx_lease_epoch = greatest(e.ffx_lease_epoch, i.raised_epoch),
-        ffx_last_mutation_at_ms = @now_ms::bigint
+        -- include set_ended: at_ms = @now_ms::bigint
     FROM input AS i
     WHERE
         e.partition_key = ANY (ARRAY[i.partition_key])
@@ -130,29 +124,8 @@ healed_attempts AS (
         AND a.attempt_index = h.attempt_index
         AND h.raised_epoch > 0
 )
-INSERT INTO ff_lease_event (
-    execution_id,
-    lease_id,
-    event_type,
-    occurred_at_ms,
-    partition_key,
-    namespace,
-    instance_tag,
-    ffx_worker_instance_id,
-    ffx_revoked_by
-)
-SELECT
-    h.execution_id::text,
-    nullif(h.lease_id, ''),
-    'revoked',
-    @now_ms::bigint,
-    h.partition_key,
-    h.ffx_namespace,
-    h.ffx_instance_tag,
-    nullif(h.worker_instance_id, ''),
-    'reconciler'
-FROM healed AS h
-WHERE h.leased;
+-- include lease_events: rows = healed, event_type = 'revoked', at_ms = @now_ms::bigint, revoked_by = 'reconciler'
+WHERE r.leased;
 
 -- name: RetellEnded :execrows
 -- RetellEnded stores the public state of locked executions that have ended, as the view derives it. Another program

@@ -27,102 +27,64 @@ ended AS (
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'cancelled',
-        ownership_state = 'unowned',
-        eligibility_state = 'not_applicable',
         public_state = 'cancelled',
         attempt_state = 'cancelled',
-        blocking_reason = NULL,
         -- Another program's pointer may differ from the index of its attempt.
         attempt_index = CASE WHEN i.goes_on THEN i.attempt_index ELSE e.attempt_index END,
         terminal_at_ms = coalesce(e.terminal_at_ms, @now_ms::bigint),
         cancellation_reason = coalesce(e.cancellation_reason, nullif(i.reason, '')),
         cancelled_by = coalesce(e.cancelled_by, i.source),
-        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_delay_until_ms = NULL,
-        ffx_gate_id = NULL,
-        ffx_admitted = NULL,
         ffx_lease_epoch = CASE WHEN i.goes_on THEN i.raised_epoch ELSE e.ffx_lease_epoch END,
-        ffx_last_mutation_at_ms = @now_ms::bigint,
         -- Another program's fields about a suspension, which is discarded.
         raw_fields = CASE
             WHEN e.raw_fields ?| ARRAY['current_waitpoint_id', 'current_suspension_id']
                 THEN e.raw_fields - ARRAY['current_waitpoint_id', 'current_suspension_id']
             ELSE e.raw_fields
-        END
+        END,
+        -- include set_ended: at_ms = @now_ms::bigint
     FROM (
         SELECT
             i.partition_key,
             i.execution_id,
-            t.row_id,
+            e.row_id,
             q.entry_id,
             i.reason,
             i.source,
             i.revoked_by,
-            a.attempt_index,
-            a.attempt_row_id,
+            cur.attempt_index,
+            cur.row_id AS attempt_row_id,
             a.leased,
             a.leased OR NOT a.finished AS goes_on,
-            t.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator') AS listed,
-            a.leased OR t.lifecycle_phase IN ('active', 'suspended') OR t.public_state = 'resumable' AS held,
-            1 + greatest(t.ffx_lease_epoch, a.lease_epoch, 0) AS raised_epoch,
-            CASE WHEN a.leased THEN a.worker_instance_id END AS worker_instance_id,
-            CASE
-                WHEN a.lease_epoch = t.ffx_lease_epoch THEN a.ffx_lease_id::text
-                ELSE a.raw_fields ->> 'lease_id'
-            END AS lease_id
+            e.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator') AS listed,
+            a.leased OR e.lifecycle_phase IN ('active', 'suspended') OR e.public_state = 'resumable' AS held,
+            1 + greatest(e.ffx_lease_epoch, cur.lease_epoch, 0) AS raised_epoch,
+            CASE WHEN a.leased THEN nullif(cur.worker_instance_id, '') END AS worker_instance_id,
+            nullif(cur.lease_id, '') AS lease_id
         FROM input AS i
+        -- include held_execution
+        -- include held_attempt
         CROSS JOIN LATERAL (
             SELECT
-                x.ctid::tid AS row_id,
-                x.lane_id,
-                x.priority,
-                x.created_at_ms,
-                x.attempt_index,
-                x.lifecycle_phase,
-                x.ownership_state,
-                x.eligibility_state,
-                x.public_state,
-                x.ffx_lease_epoch
-            FROM ff_exec_core AS x
-            WHERE
-                x.partition_key = i.partition_key
-                AND x.execution_id = i.execution_id
-            LIMIT 1
-        ) AS t
-        LEFT JOIN LATERAL (
-            SELECT
-                c.ctid::tid AS attempt_row_id,
-                c.attempt_index,
-                c.lease_epoch,
-                c.worker_instance_id,
-                c.ffx_lease_id,
-                c.raw_fields,
-                c.lease_expires_at_ms IS NOT NULL
-                AND t.ownership_state IN ('leased', 'lease_expired_reclaimable', 'lease_revoked') AS leased,
+                cur.lease_expires_at_ms IS NOT NULL
+                AND e.ownership_state IN ('leased', 'lease_expired_reclaimable', 'lease_revoked') AS leased,
                 coalesce(
-                    c.outcome IN (
+                    cur.outcome IN (
                         'success', 'failed', 'failure', 'retry', 'interrupted_reclaimed', 'cancelled', 'expired', 'skipped'
                     )
-                    OR c.outcome = 'interrupted' AND c.terminal_at_ms IS NOT NULL,
-                    false
+                    OR cur.outcome = 'interrupted' AND cur.terminal_at_ms IS NOT NULL,
+                    cur.attempt_index IS NULL
                 ) AS finished
-            FROM ff_attempt AS c
-            WHERE
-                c.partition_key = i.partition_key
-                AND c.execution_id = i.execution_id
-                AND c.attempt_index <= t.attempt_index
-            ORDER BY c.attempt_index DESC
-            LIMIT 1
-        ) AS a ON true
+        ) AS a
         LEFT JOIN LATERAL (
             SELECT r.ctid::tid AS entry_id
             FROM ffx_ready AS r
             WHERE
-                t.lifecycle_phase = 'runnable'
-                AND t.eligibility_state = 'eligible_now'
-                AND r.lane_id = t.lane_id
-                AND r.rank = - t.priority::bigint
-                AND r.created_at_ms = t.created_at_ms
+                e.lifecycle_phase = 'runnable'
+                AND e.eligibility_state = 'eligible_now'
+                AND r.lane_id = e.lane_id
+                AND r.rank = - e.priority::bigint
+                AND r.created_at_ms = e.created_at_ms
                 AND r.execution_id = i.execution_id
                 AND r.partition_key = i.partition_key
             LIMIT 1
@@ -195,29 +157,8 @@ unlisted AS (
 ),
 lease_events AS (
     -- The lease events.
-    INSERT INTO ff_lease_event (
-        execution_id,
-        lease_id,
-        event_type,
-        occurred_at_ms,
-        partition_key,
-        namespace,
-        instance_tag,
-        ffx_worker_instance_id,
-        ffx_revoked_by
-    )
-    SELECT
-        d.execution_id::text,
-        nullif(d.lease_id, ''),
-        'revoked',
-        @now_ms::bigint,
-        d.partition_key,
-        d.ffx_namespace,
-        d.ffx_instance_tag,
-        nullif(d.worker_instance_id, ''),
-        d.revoked_by
-    FROM ended AS d
-    WHERE d.leased
+    -- include lease_events: rows = ended, event_type = 'revoked', at_ms = @now_ms::bigint, revoked_by = r.revoked_by
+    WHERE r.leased
 )
 SELECT
     d.partition_key,

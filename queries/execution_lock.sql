@@ -127,73 +127,14 @@ SELECT
     cur.ffx_delay_until_ms AS current_delay_until_ms,
     coalesce(cur.worker_id, '')::text AS worker_id,
     coalesce(cur.worker_instance_id, '')::text AS worker_instance_id,
-    -- Another program keeps the ids of its attempt and lease in raw_fields; this library keeps them in the columns.
-    coalesce(CASE
-        WHEN cur.lease_epoch = e.ffx_lease_epoch THEN cur.ffx_lease_id::text
-        ELSE cur.raw_fields ->> 'lease_id'
-    END, '')::text AS lease_id,
-    coalesce(CASE
-        WHEN cur.lease_epoch = e.ffx_lease_epoch THEN cur.ffx_attempt_id::text
-        ELSE cur.raw_fields ->> 'attempt_id'
-    END, '')::text AS attempt_id,
+    coalesce(cur.lease_id, '')::text AS lease_id,
+    coalesce(cur.attempt_id, '')::text AS attempt_id,
     coalesce(p.outcome, '')::text AS pointer_outcome,
     coalesce(newest.attempt_index, -1)::integer AS newest_index,
     ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms
 FROM input AS i
-CROSS JOIN LATERAL (
-    SELECT
-        t.flow_id,
-        t.lane_id,
-        t.required_capabilities,
-        t.attempt_index,
-        t.lifecycle_phase,
-        t.ownership_state,
-        t.eligibility_state,
-        t.public_state,
-        t.attempt_state,
-        t.blocking_reason,
-        t.priority,
-        t.created_at_ms,
-        t.started_at_ms,
-        t.terminal_at_ms,
-        t.deadline_at_ms,
-        t.ffx_execution_deadline_ms,
-        t.ffx_delay_until_ms,
-        t.policy,
-        t.cancellation_reason,
-        t.lease_reclaim_count,
-        t.ffx_lease_epoch,
-        t.ffx_admitted,
-        t.ffx_budget_ids,
-        t.ffx_quota_policy_id,
-        t.raw_fields
-    FROM ff_exec_core AS t
-    WHERE
-        t.partition_key = i.partition_key
-        AND t.execution_id = i.execution_id
-    LIMIT 1
-) AS e
-LEFT JOIN LATERAL (
-    SELECT
-        c.attempt_index,
-        c.lease_epoch,
-        c.outcome,
-        c.terminal_at_ms,
-        c.lease_expires_at_ms,
-        c.ffx_delay_until_ms,
-        c.worker_id,
-        c.worker_instance_id,
-        c.ffx_lease_id,
-        c.ffx_attempt_id,
-        c.raw_fields
-    FROM ff_attempt AS c
-    WHERE
-        c.partition_key = i.partition_key
-        AND c.execution_id = i.execution_id
-        AND c.attempt_index <= e.attempt_index
-    ORDER BY c.attempt_index DESC
-    LIMIT 1
-) AS cur ON true
+-- include held_execution
+-- include held_attempt
 LEFT JOIN LATERAL (
     SELECT t.outcome
     FROM ff_attempt AS t

@@ -528,16 +528,10 @@ skipped AS (
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'terminal',
-        ownership_state = 'unowned',
-        eligibility_state = 'not_applicable',
         public_state = 'skipped',
         attempt_state = 'attempt_terminal',
-        blocking_reason = NULL,
         terminal_at_ms = coalesce(e.terminal_at_ms, @now_ms::bigint),
-        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
-        ffx_gate_id = NULL,
-        ffx_admitted = NULL,
-        ffx_last_mutation_at_ms = @now_ms::bigint
+        -- include set_ended: at_ms = @now_ms::bigint
     FROM waiting AS w
     WHERE
         e.partition_key = ANY (ARRAY[w.partition_key])

@@ -290,25 +290,16 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         unnest(@raised_epochs::bigint[]) AS raised_epoch,
-        unnest(@lease_ids::text[]) AS lease_id,
-        unnest(@worker_instance_ids::text[]) AS worker_instance_id
+        nullif(unnest(@lease_ids::text[]), '') AS lease_id,
+        nullif(unnest(@worker_instance_ids::text[]), '') AS worker_instance_id
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 released AS (
     -- Their executions, claimable again.
     UPDATE ff_exec_core AS e
     SET
-        lifecycle_phase = 'runnable',
-        ownership_state = 'unowned',
-        eligibility_state = 'eligible_now',
-        public_state = 'waiting',
-        attempt_state = 'attempt_interrupted',
-        blocking_reason = 'waiting_for_worker',
-        attempt_index = i.attempt_index,
         lease_reclaim_count = greatest(e.lease_reclaim_count, 0) + 1,
-        ffx_gate_id = NULL,
-        ffx_lease_epoch = i.raised_epoch,
-        ffx_last_mutation_at_ms = @now_ms::bigint
+        -- include set_released: attempt_index = i.attempt_index, raised_epoch = i.raised_epoch
     FROM input AS i
     WHERE
         e.partition_key = ANY (ARRAY[i.partition_key])
@@ -330,27 +321,7 @@ released_attempts AS (
     UPDATE ff_attempt AS a
     SET
         outcome = 'lease_expired_reclaimable',
-        -- The worker that lost it; the newest 32 are kept.
-        raw_fields = CASE
-            WHEN a.worker_instance_id IS NULL THEN a.raw_fields
-            ELSE jsonb_set(
-                a.raw_fields,
-                '{ffx_lost_leases}',
-                jsonb_path_query_array(a.raw_fields, '$.ffx_lost_leases[last - 30 to last]') || jsonb_build_object(
-                    'worker', a.worker_id,
-                    'instance', a.worker_instance_id,
-                    'epoch', a.lease_epoch,
-                    'at', @now_ms::bigint,
-                    'how', 'expired'
-                )
-            )
-        END,
-        lease_expires_at_ms = NULL,
-        ffx_timeout_at_ms = NULL,
-        worker_id = NULL,
-        worker_instance_id = NULL,
-        terminal_at_ms = NULL,
-        lease_epoch = r.raised_epoch
+        -- include set_attempt_released: how = 'expired', raised_epoch = r.raised_epoch
     FROM released AS r
     WHERE
         a.partition_key = ANY (ARRAY[r.partition_key])
@@ -359,26 +330,7 @@ released_attempts AS (
 ),
 lease_events AS (
     -- The lease events.
-    INSERT INTO ff_lease_event (
-        execution_id,
-        lease_id,
-        event_type,
-        occurred_at_ms,
-        partition_key,
-        namespace,
-        instance_tag,
-        ffx_worker_instance_id
-    )
-    SELECT
-        r.execution_id::text,
-        nullif(r.lease_id, ''),
-        'expired',
-        @now_ms::bigint,
-        r.partition_key,
-        r.ffx_namespace,
-        r.ffx_instance_tag,
-        nullif(r.worker_instance_id, '')
-    FROM released AS r
+    -- include lease_events: rows = released, event_type = 'expired', at_ms = @now_ms::bigint, revoked_by = NULL
 )
 SELECT DISTINCT r.lane_id
 FROM released AS r;

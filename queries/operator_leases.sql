@@ -8,20 +8,11 @@ WITH released AS (
     -- The execution, claimable again.
     UPDATE ff_exec_core AS e
     SET
-        lifecycle_phase = 'runnable',
-        ownership_state = 'unowned',
-        eligibility_state = 'eligible_now',
-        public_state = 'waiting',
-        attempt_state = 'attempt_interrupted',
-        blocking_reason = 'waiting_for_worker',
-        attempt_index = @attempt_index::integer,
         raw_fields = e.raw_fields || jsonb_build_object(
             'lease_revoke_reason', @reason::text,
             'last_mutation_at', (@now_ms::bigint)::text
         ),
-        ffx_gate_id = NULL,
-        ffx_lease_epoch = @raised_epoch::bigint,
-        ffx_last_mutation_at_ms = @now_ms::bigint
+        -- include set_released: attempt_index = @attempt_index::integer, raised_epoch = @raised_epoch::bigint
     WHERE
         e.partition_key = @partition_key
         AND e.execution_id = @execution_id
@@ -30,6 +21,8 @@ WITH released AS (
         e.execution_id,
         e.attempt_index,
         e.lane_id,
+        nullif(@lease_id::text, '') AS lease_id,
+        nullif(@worker_instance_id::text, '') AS worker_instance_id,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -38,28 +31,8 @@ interrupted AS (
     UPDATE ff_attempt AS a
     SET
         outcome = 'interrupted',
-        -- In the form of ReleaseExpiredLeases.
-        raw_fields = CASE
-            WHEN a.worker_instance_id IS NULL THEN a.raw_fields
-            ELSE jsonb_set(
-                a.raw_fields,
-                '{ffx_lost_leases}',
-                jsonb_path_query_array(a.raw_fields, '$.ffx_lost_leases[last - 30 to last]') || jsonb_build_object(
-                    'worker', a.worker_id,
-                    'instance', a.worker_instance_id,
-                    'epoch', a.lease_epoch,
-                    'at', @now_ms::bigint,
-                    'how', 'revoked'
-                )
-            )
-        END,
-        lease_expires_at_ms = NULL,
-        ffx_timeout_at_ms = NULL,
         ffx_delay_until_ms = NULL,
-        worker_id = NULL,
-        worker_instance_id = NULL,
-        terminal_at_ms = NULL,
-        lease_epoch = @raised_epoch::bigint
+        -- include set_attempt_released: how = 'revoked', raised_epoch = @raised_epoch::bigint
     FROM released AS r
     WHERE
         a.partition_key = ANY (ARRAY[r.partition_key])
@@ -68,28 +41,7 @@ interrupted AS (
 ),
 lease_events AS (
     -- The lease event.
-    INSERT INTO ff_lease_event (
-        execution_id,
-        lease_id,
-        event_type,
-        occurred_at_ms,
-        partition_key,
-        namespace,
-        instance_tag,
-        ffx_worker_instance_id,
-        ffx_revoked_by
-    )
-    SELECT
-        r.execution_id::text,
-        nullif(@lease_id::text, ''),
-        'revoked',
-        @now_ms::bigint,
-        r.partition_key,
-        r.ffx_namespace,
-        r.ffx_instance_tag,
-        nullif(@worker_instance_id::text, ''),
-        'operator'
-    FROM released AS r
+    -- include lease_events: rows = released, event_type = 'revoked', at_ms = @now_ms::bigint, revoked_by = 'operator'
 )
 SELECT r.lane_id
 FROM released AS r;

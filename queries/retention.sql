@@ -132,65 +132,28 @@ WITH page AS MATERIALIZED (
         c.event_id,
         c.partition_key,
         c.execution_id,
-        c.committed_at_ms
+        c.committed_at_ms AS at_ms
     FROM ff_completion_event AS c
     WHERE c.event_id > @after_event_id
     ORDER BY c.event_id
     LIMIT @page_size::integer
 ),
 behind AS (
-    -- If the whole page is dated in the future: whether an old event follows it. Looks among the next thousand, then
-    -- at growing distances from the first of the page and from the newest event. An event that follows was written
-    -- later, so the page is older.
-    SELECT
-    FROM (
-        SELECT
-            min(p.event_id) AS first,
-            (SELECT c.event_id FROM ff_completion_event AS c WHERE c.event_id > @after_event_id::bigint ORDER BY c.event_id DESC LIMIT 1) AS newest
-        FROM page AS p
-        HAVING min(p.committed_at_ms) > @now_ms::bigint
-    ) AS f
-    WHERE
-        EXISTS (
-            SELECT
-            FROM (
-                SELECT c.committed_at_ms AS at_ms
-                FROM ff_completion_event AS c
-                WHERE c.event_id > f.first
-                ORDER BY c.event_id
-                LIMIT 1000
-            ) AS n
-            WHERE n.at_ms <= @up_to_ms::bigint
-        )
-        OR EXISTS (
-            SELECT
-            FROM generate_series(-40, 40) AS k (step)
-            CROSS JOIN LATERAL (
-                SELECT c.committed_at_ms AS at_ms
-                FROM ff_completion_event AS c
-                WHERE c.event_id >= CASE
-                    WHEN k.step < 0 THEN greatest(f.first, f.newest + 1 - (1::bigint << (- k.step - 1)))
-                    ELSE f.first + (1::bigint << k.step)
-                END
-                ORDER BY c.event_id
-                LIMIT 1
-            ) AS e
-            WHERE e.at_ms <= @up_to_ms::bigint
-        )
+    -- include old_event_behind: table = ff_completion_event, at_ms = committed_at_ms, before_ms = @up_to_ms::bigint, now_ms = @now_ms::bigint
 ),
 old AS MATERIALIZED (
     -- The last event that is old.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
-        (p.committed_at_ms <= @up_to_ms::bigint OR EXISTS (SELECT FROM behind))
+        (p.at_ms <= @up_to_ms::bigint OR EXISTS (SELECT FROM behind))
         AND p.event_id < coalesce(
             (
                 SELECT min(y.event_id)
                 FROM page AS y
                 WHERE
-                    y.committed_at_ms > @up_to_ms::bigint
-                    AND y.committed_at_ms <= @now_ms::bigint
+                    y.at_ms > @up_to_ms::bigint
+                    AND y.at_ms <= @now_ms::bigint
             ),
             9223372036854775807
         )
@@ -518,112 +481,49 @@ CROSS JOIN LATERAL (
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L2 waits (DELETE).
-DELETE FROM ff_attempt AS a
-USING (
-    SELECT
-        unnest(@partition_keys::smallint[]) AS partition_key,
-        unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
-) AS i
-WHERE
-    a.partition_key = ANY (ARRAY[i.partition_key])
-    AND a.execution_id = i.execution_id;
+-- include drop_of_executions: table = ff_attempt
 
 -- name: DropStreamFramesOf :exec
 -- DropStreamFramesOf deletes the output of executions that are about to be deleted.
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L2 waits (DELETE).
-DELETE FROM ff_stream_frame AS f
-USING (
-    SELECT
-        unnest(@partition_keys::smallint[]) AS partition_key,
-        unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
-) AS i
-WHERE
-    f.partition_key = ANY (ARRAY[i.partition_key])
-    AND f.execution_id = i.execution_id;
+-- include drop_of_executions: table = ff_stream_frame
 
 -- name: DropStreamMetasOf :exec
 -- DropStreamMetasOf deletes the stream metadata of executions that are about to be deleted.
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L2 waits (DELETE).
-DELETE FROM ff_stream_meta AS m
-USING (
-    SELECT
-        unnest(@partition_keys::smallint[]) AS partition_key,
-        unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
-) AS i
-WHERE
-    m.partition_key = ANY (ARRAY[i.partition_key])
-    AND m.execution_id = i.execution_id;
+-- include drop_of_executions: table = ff_stream_meta
 
 -- name: DropStreamSummariesOf :exec
 -- DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L2 waits (DELETE).
-DELETE FROM ff_stream_summary AS s
-USING (
-    SELECT
-        unnest(@partition_keys::smallint[]) AS partition_key,
-        unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
-) AS i
-WHERE
-    s.partition_key = ANY (ARRAY[i.partition_key])
-    AND s.execution_id = i.execution_id;
+-- include drop_of_executions: table = ff_stream_summary
 
 -- name: DropClaimGrantsOf :exec
 -- DropClaimGrantsOf deletes the grants of executions that are about to be deleted.
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L5 waits (DELETE).
-DELETE FROM ff_claim_grant AS g
-USING (
-    SELECT
-        unnest(@partition_keys::smallint[]) AS partition_key,
-        unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
-) AS i
-WHERE
-    g.partition_key = ANY (ARRAY[i.partition_key])
-    AND g.execution_id = i.execution_id;
+-- include drop_of_executions: table = ff_claim_grant
 
 -- name: DropSuspensionsOf :exec
 -- DropSuspensionsOf deletes the suspensions of executions that are about to be deleted.
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L5 waits (DELETE).
-DELETE FROM ff_suspension_current AS s
-USING (
-    SELECT
-        unnest(@partition_keys::smallint[]) AS partition_key,
-        unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
-) AS i
-WHERE
-    s.partition_key = ANY (ARRAY[i.partition_key])
-    AND s.execution_id = i.execution_id;
+-- include drop_of_executions: table = ff_suspension_current
 
 -- name: DropWaitpointsOf :exec
 -- DropWaitpointsOf deletes the waitpoints of executions that are about to be deleted.
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L5 waits (DELETE).
-DELETE FROM ff_waitpoint_pending AS w
-USING (
-    SELECT
-        unnest(@partition_keys::smallint[]) AS partition_key,
-        unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
-) AS i
-WHERE
-    w.partition_key = ANY (ARRAY[i.partition_key])
-    AND w.execution_id = i.execution_id;
+-- include drop_of_executions: table = ff_waitpoint_pending
 
 -- name: DropBudgetUsageOf :exec
 -- DropBudgetUsageOf deletes the individual budget usage of executions that are about to be deleted: the sums of the
@@ -643,7 +543,7 @@ WHERE u.execution_id = i.execution_id;
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L1 held (DELETE).
-DELETE FROM ff_exec_core AS e
+DELETE FROM ff_exec_core AS t
 USING (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -651,6 +551,6 @@ USING (
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    e.partition_key = ANY (ARRAY[i.partition_key])
-    AND e.execution_id = i.execution_id
-    AND e.lifecycle_phase IN ('terminal', 'cancelled');
+    t.partition_key = ANY (ARRAY[i.partition_key])
+    AND t.execution_id = i.execution_id
+    AND t.lifecycle_phase IN ('terminal', 'cancelled');

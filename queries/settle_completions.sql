@@ -36,17 +36,11 @@ completed AS (
         -- needed or not.
         raw_fields = e.raw_fields,
         lifecycle_phase = 'terminal',
-        ownership_state = 'unowned',
-        eligibility_state = 'not_applicable',
         public_state = 'completed',
         attempt_state = 'attempt_terminal',
-        blocking_reason = NULL,
         result = i.result,
         terminal_at_ms = (SELECT now_ms FROM clock),
-        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
-        ffx_gate_id = NULL,
-        ffx_admitted = NULL,
-        ffx_last_mutation_at_ms = (SELECT now_ms FROM clock)
+        -- include set_ended: at_ms = (SELECT now_ms FROM clock)
     FROM input AS i
     WHERE
         e.partition_key = ANY (ARRAY[i.partition_key])
@@ -75,10 +69,7 @@ ended_attempts AS (
     -- Their attempts, ended.
     UPDATE ff_attempt AS a
     SET
-        outcome = 'success',
-        terminal_at_ms = (SELECT now_ms FROM clock),
-        lease_expires_at_ms = NULL,
-        ffx_timeout_at_ms = NULL
+        -- include set_attempt_ended: outcome = 'success', at_ms = (SELECT now_ms FROM clock)
     FROM completed AS c
     WHERE
         a.partition_key = ANY (ARRAY[c.partition_key])
@@ -91,58 +82,18 @@ ended_attempts AS (
         c.flow_id,
         a.partition_key,
         a.execution_id,
-        a.ffx_lease_id,
+        a.ffx_lease_id::text AS lease_id,
         a.worker_instance_id,
         c.ffx_namespace,
         c.ffx_instance_tag
 ),
 lease_events AS (
     -- The lease events.
-    INSERT INTO ff_lease_event (
-        execution_id,
-        lease_id,
-        event_type,
-        occurred_at_ms,
-        partition_key,
-        namespace,
-        instance_tag,
-        ffx_worker_instance_id,
-        ffx_revoked_by
-    )
-    SELECT
-        a.execution_id::text,
-        a.ffx_lease_id::text,
-        'revoked',
-        (SELECT now_ms FROM clock),
-        a.partition_key,
-        a.ffx_namespace,
-        a.ffx_instance_tag,
-        a.worker_instance_id,
-        'backend'
-    FROM ended_attempts AS a
+    -- include lease_events: rows = ended_attempts, event_type = 'revoked', at_ms = (SELECT now_ms FROM clock), revoked_by = 'backend'
 ),
 completion_events AS (
     -- The completion events.
-    INSERT INTO ff_completion_event (
-        partition_key,
-        execution_id,
-        flow_id,
-        outcome,
-        namespace,
-        instance_tag,
-        occurred_at_ms,
-        dispatched_at_ms
-    )
-    SELECT
-        a.partition_key,
-        a.execution_id,
-        a.flow_id,
-        'success',
-        a.ffx_namespace,
-        a.ffx_instance_tag,
-        (SELECT now_ms FROM clock),
-        (SELECT now_ms FROM clock)
-    FROM ended_attempts AS a
+    -- include completion_events: rows = ended_attempts, at_ms = (SELECT now_ms FROM clock)
 )
 SELECT
     a.ord::integer AS ord,
@@ -161,17 +112,11 @@ WITH completed AS (
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'terminal',
-        ownership_state = 'unowned',
-        eligibility_state = 'not_applicable',
         public_state = 'completed',
         attempt_state = 'attempt_terminal',
-        blocking_reason = NULL,
         result = sqlc.narg(result)::bytea,
         terminal_at_ms = k.now_ms,
-        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
-        ffx_gate_id = NULL,
-        ffx_admitted = NULL,
-        ffx_last_mutation_at_ms = k.now_ms
+        -- include set_ended: at_ms = k.now_ms
     FROM (
         -- The time of the completion.
         SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
@@ -196,10 +141,7 @@ ended_attempt AS (
     -- Its attempt, ended.
     UPDATE ff_attempt AS a
     SET
-        outcome = 'success',
-        terminal_at_ms = c.now_ms,
-        lease_expires_at_ms = NULL,
-        ffx_timeout_at_ms = NULL
+        -- include set_attempt_ended: outcome = 'success', at_ms = c.now_ms
     FROM completed AS c
     WHERE
         a.partition_key = @partition_key::smallint
@@ -209,58 +151,21 @@ ended_attempt AS (
         AND (a.lease_expires_at_ms > c.now_ms) IS TRUE
     RETURNING
         c.now_ms,
-        a.ffx_lease_id,
+        a.partition_key,
+        a.execution_id,
+        sqlc.narg(flow_id)::uuid AS flow_id,
+        a.ffx_lease_id::text AS lease_id,
         a.worker_instance_id,
         c.ffx_namespace,
         c.ffx_instance_tag
 ),
 lease_event AS (
     -- The lease event.
-    INSERT INTO ff_lease_event (
-        execution_id,
-        lease_id,
-        event_type,
-        occurred_at_ms,
-        partition_key,
-        namespace,
-        instance_tag,
-        ffx_worker_instance_id,
-        ffx_revoked_by
-    )
-    SELECT
-        CAST(@execution_id::uuid AS text),
-        a.ffx_lease_id::text,
-        'revoked',
-        a.now_ms,
-        @partition_key::smallint,
-        a.ffx_namespace,
-        a.ffx_instance_tag,
-        a.worker_instance_id,
-        'backend'
-    FROM ended_attempt AS a
+    -- include lease_events: rows = ended_attempt, event_type = 'revoked', at_ms = r.now_ms, revoked_by = 'backend'
 ),
 completion_event AS (
     -- The completion event.
-    INSERT INTO ff_completion_event (
-        partition_key,
-        execution_id,
-        flow_id,
-        outcome,
-        namespace,
-        instance_tag,
-        occurred_at_ms,
-        dispatched_at_ms
-    )
-    SELECT
-        @partition_key::smallint,
-        @execution_id::uuid,
-        sqlc.narg(flow_id)::uuid,
-        'success',
-        a.ffx_namespace,
-        a.ffx_instance_tag,
-        a.now_ms,
-        a.now_ms
-    FROM ended_attempt AS a
+    -- include completion_events: rows = ended_attempt, at_ms = r.now_ms
 )
 SELECT
     0::integer AS ord,
@@ -288,18 +193,12 @@ completed AS (
         -- needed or not.
         raw_fields = e.raw_fields,
         lifecycle_phase = 'terminal',
-        ownership_state = 'unowned',
-        eligibility_state = 'not_applicable',
         public_state = 'completed',
         attempt_state = 'attempt_terminal',
-        blocking_reason = NULL,
         attempt_index = i.attempt_index,
         result = i.result,
         terminal_at_ms = @now_ms::bigint,
-        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
-        ffx_gate_id = NULL,
-        ffx_admitted = NULL,
-        ffx_last_mutation_at_ms = @now_ms::bigint
+        -- include set_ended: at_ms = @now_ms::bigint
     FROM input AS i
     WHERE
         e.partition_key = ANY (ARRAY[i.partition_key])
@@ -315,10 +214,7 @@ completed AS (
 ended_attempts AS (
     UPDATE ff_attempt AS a
     SET
-        outcome = 'success',
-        terminal_at_ms = @now_ms::bigint,
-        lease_expires_at_ms = NULL,
-        ffx_timeout_at_ms = NULL
+        -- include set_attempt_ended: outcome = 'success', at_ms = @now_ms::bigint
     FROM completed AS c
     WHERE
         a.partition_key = ANY (ARRAY[c.partition_key])
@@ -336,28 +232,8 @@ ended_attempts AS (
         c.ffx_namespace,
         c.ffx_instance_tag
 )
-INSERT INTO ff_lease_event (
-    execution_id,
-    lease_id,
-    event_type,
-    occurred_at_ms,
-    partition_key,
-    namespace,
-    instance_tag,
-    ffx_worker_instance_id,
-    ffx_revoked_by
-)
-SELECT
-    a.execution_id::text,
-    a.lease_id,
-    'revoked',
-    @now_ms::bigint,
-    a.partition_key,
-    a.ffx_namespace,
-    a.ffx_instance_tag,
-    a.worker_instance_id,
-    'backend'
-FROM ended_attempts AS a;
+-- include lease_events: rows = ended_attempts, event_type = 'revoked', at_ms = @now_ms::bigint, revoked_by = 'backend'
+;
 
 -- name: ReleaseQuotaSlots :exec
 -- ReleaseQuotaSlots gives back the quota slots that ended executions held.

@@ -46,8 +46,8 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         unnest(@raised_epochs::bigint[]) AS raised_epoch,
-        unnest(@lease_ids::text[]) AS lease_id,
-        unnest(@worker_instance_ids::text[]) AS worker_instance_id,
+        nullif(unnest(@lease_ids::text[]), '') AS lease_id,
+        nullif(unnest(@worker_instance_ids::text[]), '') AS worker_instance_id,
         unnest(@delays_until_ms::bigint[]) AS delay_until_ms,
         unnest(@failure_reasons::text[]) AS failure_reason,
         unnest(@failure_categories::text[]) AS failure_category,
@@ -104,6 +104,7 @@ rescheduled AS (
         i.raised_epoch,
         i.lease_id,
         i.worker_instance_id,
+        CASE @lease_event::text WHEN 'revoked' THEN 'backend' END AS revoked_by,
         i.delay_until_ms,
         i.failure_reason,
         i.failure_category,
@@ -116,10 +117,6 @@ ended_attempts AS (
     -- The failed attempts, ended.
     UPDATE ff_attempt AS a
     SET
-        outcome = @attempt_outcome::text,
-        terminal_at_ms = @now_ms::bigint,
-        lease_expires_at_ms = NULL,
-        ffx_timeout_at_ms = NULL,
         lease_epoch = CASE WHEN r.raised_epoch > 0 THEN r.raised_epoch ELSE a.lease_epoch END,
         ffx_delay_until_ms = r.delay_until_ms,
         raw_fields = a.raw_fields || jsonb_strip_nulls(jsonb_build_object(
@@ -127,7 +124,8 @@ ended_attempts AS (
             'failure_category', r.failure_category,
             'failure_class', r.failure_class,
             'failure_detail', nullif(r.failure_detail, '')
-        ))
+        )),
+        -- include set_attempt_ended: outcome = @attempt_outcome::text, at_ms = @now_ms::bigint
     FROM rescheduled AS r
     WHERE
         a.partition_key = ANY (ARRAY[r.partition_key])
@@ -136,28 +134,7 @@ ended_attempts AS (
 ),
 lease_events AS (
     -- The lease events.
-    INSERT INTO ff_lease_event (
-        execution_id,
-        lease_id,
-        event_type,
-        occurred_at_ms,
-        partition_key,
-        namespace,
-        instance_tag,
-        ffx_worker_instance_id,
-        ffx_revoked_by
-    )
-    SELECT
-        r.execution_id::text,
-        nullif(r.lease_id, ''),
-        @lease_event::text,
-        @now_ms::bigint,
-        r.partition_key,
-        r.ffx_namespace,
-        r.ffx_instance_tag,
-        nullif(r.worker_instance_id, ''),
-        CASE @lease_event::text WHEN 'revoked' THEN 'backend' END
-    FROM rescheduled AS r
+    -- include lease_events: rows = rescheduled, event_type = @lease_event::text, at_ms = @now_ms::bigint, revoked_by = r.revoked_by
 )
 SELECT
     r.partition_key,
@@ -183,8 +160,8 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         unnest(@raised_epochs::bigint[]) AS raised_epoch,
-        unnest(@lease_ids::text[]) AS lease_id,
-        unnest(@worker_instance_ids::text[]) AS worker_instance_id,
+        nullif(unnest(@lease_ids::text[]), '') AS lease_id,
+        nullif(unnest(@worker_instance_ids::text[]), '') AS worker_instance_id,
         unnest(@lease_events::text[]) AS lease_event,
         unnest(@failure_reasons::text[]) AS failure_reason,
         unnest(@failure_categories::text[]) AS failure_category,
@@ -197,28 +174,22 @@ ended AS (
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'terminal',
-        ownership_state = 'unowned',
-        eligibility_state = 'not_applicable',
         public_state = @public_state::text,
         attempt_state = CASE i.attempt_index WHEN -1 THEN 'none' ELSE 'attempt_terminal' END,
-        blocking_reason = NULL,
         attempt_index = CASE WHEN i.attempt_index < 0 THEN e.attempt_index ELSE i.attempt_index END,
         terminal_at_ms = coalesce(e.terminal_at_ms, @now_ms::bigint),
         cancellation_reason = coalesce(e.cancellation_reason, sqlc.narg(cancellation_reason)::text),
         lease_reclaim_count = e.lease_reclaim_count + @lost_leases::integer,
-        ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_delay_until_ms = NULL,
-        ffx_gate_id = NULL,
-        ffx_admitted = NULL,
         ffx_lease_epoch = CASE WHEN i.raised_epoch > 0 THEN i.raised_epoch ELSE e.ffx_lease_epoch END,
-        ffx_last_mutation_at_ms = @now_ms::bigint,
         raw_fields = e.raw_fields || jsonb_build_object(
             'failure_reason', i.failure_reason,
             'failure_category', i.failure_category,
             'failure_class', i.failure_class,
             'last_failure_message', i.failure_reason,
             'last_mutation_at', (@now_ms::bigint)::text
-        )
+        ),
+        -- include set_ended: at_ms = @now_ms::bigint
     FROM input AS i
     WHERE
         e.partition_key = ANY (ARRAY[i.partition_key])
@@ -234,6 +205,7 @@ ended AS (
         i.lease_id,
         i.worker_instance_id,
         i.lease_event,
+        CASE i.lease_event WHEN 'revoked' THEN coalesce(sqlc.narg(revoked_by)::text, 'backend') END AS revoked_by,
         i.failure_detail,
         e.ffx_namespace,
         e.ffx_instance_tag
@@ -242,15 +214,12 @@ ended_attempts AS (
     -- Their attempts, ended.
     UPDATE ff_attempt AS a
     SET
-        outcome = @attempt_outcome::text,
-        terminal_at_ms = @now_ms::bigint,
-        lease_expires_at_ms = NULL,
-        ffx_timeout_at_ms = NULL,
         lease_epoch = CASE WHEN d.raised_epoch > 0 THEN d.raised_epoch ELSE a.lease_epoch END,
         raw_fields = CASE d.failure_detail
             WHEN '' THEN a.raw_fields
             ELSE a.raw_fields || jsonb_build_object('failure_detail', d.failure_detail)
-        END
+        END,
+        -- include set_attempt_ended: outcome = @attempt_outcome::text, at_ms = @now_ms::bigint
     FROM ended AS d
     WHERE
         a.partition_key = ANY (ARRAY[d.partition_key])
@@ -259,29 +228,8 @@ ended_attempts AS (
 ),
 lease_events AS (
     -- The lease events.
-    INSERT INTO ff_lease_event (
-        execution_id,
-        lease_id,
-        event_type,
-        occurred_at_ms,
-        partition_key,
-        namespace,
-        instance_tag,
-        ffx_worker_instance_id,
-        ffx_revoked_by
-    )
-    SELECT
-        d.execution_id::text,
-        nullif(d.lease_id, ''),
-        d.lease_event,
-        @now_ms::bigint,
-        d.partition_key,
-        d.ffx_namespace,
-        d.ffx_instance_tag,
-        nullif(d.worker_instance_id, ''),
-        CASE d.lease_event WHEN 'revoked' THEN coalesce(sqlc.narg(revoked_by)::text, 'backend') END
-    FROM ended AS d
-    WHERE d.lease_event <> ''
+    -- include lease_events: rows = ended, event_type = r.lease_event, at_ms = @now_ms::bigint, revoked_by = r.revoked_by
+    WHERE r.lease_event <> ''
 )
 SELECT
     d.partition_key,

@@ -102,28 +102,7 @@ returned_attempts AS (
 ),
 lease_events AS (
     -- The lease events.
-    INSERT INTO ff_lease_event (
-        execution_id,
-        lease_id,
-        event_type,
-        occurred_at_ms,
-        partition_key,
-        namespace,
-        instance_tag,
-        ffx_worker_instance_id,
-        ffx_revoked_by
-    )
-    SELECT
-        a.execution_id::text,
-        a.lease_id,
-        'revoked',
-        @now_ms::bigint,
-        a.partition_key,
-        a.ffx_namespace,
-        a.ffx_instance_tag,
-        a.worker_instance_id,
-        'backend'
-    FROM returned_attempts AS a
+    -- include lease_events: rows = returned_attempts, event_type = 'revoked', at_ms = @now_ms::bigint, revoked_by = 'backend'
 )
 SELECT DISTINCT r.lane_id
 FROM returned AS r

@@ -169,6 +169,7 @@ LIMIT @page_size::integer;
 -- Used by: engine.ListExecutions.
 -- Locks: none.
 WITH input AS (
+    -- The partitions, and the id from which to go on in each. The two comparisons and the order are parameters.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@from_ids::uuid[]) AS from_id
@@ -197,6 +198,7 @@ CROSS JOIN LATERAL (
 -- Used by: engine.ListExecutions.
 -- Locks: none.
 WITH input AS (
+    -- The partitions, and the id from which to go on in each. The two comparisons and the order are parameters.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@from_ids::uuid[]) AS from_id
@@ -215,7 +217,7 @@ CROSS JOIN LATERAL (
         x.partition_key = i.partition_key
         AND x.execution_id >= i.from_id
         AND x.execution_id <= @to_id::uuid
-    ORDER BY x.execution_id
+    ORDER BY x.execution_id ASC
     LIMIT @page_size::integer
 ) AS e;
 

@@ -127,21 +127,16 @@ SELECT
     cur.ffx_delay_until_ms AS current_delay_until_ms,
     coalesce(cur.worker_id, '')::text AS worker_id,
     coalesce(cur.worker_instance_id, '')::text AS worker_instance_id,
-    -- Another program keeps the ids of its attempt and lease in raw_fields; this library keeps them in the columns.
-    coalesce(CASE
-        WHEN cur.lease_epoch = e.ffx_lease_epoch THEN cur.ffx_lease_id::text
-        ELSE cur.raw_fields ->> 'lease_id'
-    END, '')::text AS lease_id,
-    coalesce(CASE
-        WHEN cur.lease_epoch = e.ffx_lease_epoch THEN cur.ffx_attempt_id::text
-        ELSE cur.raw_fields ->> 'attempt_id'
-    END, '')::text AS attempt_id,
+    coalesce(cur.lease_id, '')::text AS lease_id,
+    coalesce(cur.attempt_id, '')::text AS attempt_id,
     coalesce(p.outcome, '')::text AS pointer_outcome,
     coalesce(newest.attempt_index, -1)::integer AS newest_index,
     ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms
 FROM input AS i
 CROSS JOIN LATERAL (
+    -- The execution e of an item i (partition_key, execution_id). The planner drops the columns that nothing reads.
     SELECT
+        t.ctid::tid AS row_id,
         t.flow_id,
         t.lane_id,
         t.required_capabilities,
@@ -174,7 +169,10 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS e
 LEFT JOIN LATERAL (
+    -- The current attempt cur of the execution e of an item i: the newest up to its pointer. The planner drops the
+    -- columns that nothing reads.
     SELECT
+        c.ctid::tid AS row_id,
         c.attempt_index,
         c.lease_epoch,
         c.outcome,
@@ -183,9 +181,15 @@ LEFT JOIN LATERAL (
         c.ffx_delay_until_ms,
         c.worker_id,
         c.worker_instance_id,
-        c.ffx_lease_id,
-        c.ffx_attempt_id,
-        c.raw_fields
+        -- Another program keeps the ids of its attempt and lease in raw_fields; this library keeps them in the columns.
+        CASE
+            WHEN c.lease_epoch = e.ffx_lease_epoch THEN c.ffx_lease_id::text
+            ELSE c.raw_fields ->> 'lease_id'
+        END AS lease_id,
+        CASE
+            WHEN c.lease_epoch = e.ffx_lease_epoch THEN c.ffx_attempt_id::text
+            ELSE c.raw_fields ->> 'attempt_id'
+        END AS attempt_id
     FROM ff_attempt AS c
     WHERE
         c.partition_key = i.partition_key

@@ -203,6 +203,7 @@ LEFT JOIN LATERAL (
 -- Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 -- execution_id).
 WITH input AS (
+    -- The executions that the arrays partition_keys and execution_ids name. The locking clause is a parameter.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
@@ -241,6 +242,7 @@ CROSS JOIN LATERAL (
 -- engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings, engine.CancelFlows.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 WITH input AS (
+    -- The executions that the arrays partition_keys and execution_ids name. The locking clause is a parameter.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
@@ -280,6 +282,8 @@ CROSS JOIN LATERAL (
 -- Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 -- attempt_index).
 WITH input AS (
+    -- The attempts that the arrays partition_keys, execution_ids and attempt_indexes name. The locking clause is a
+    -- parameter.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
@@ -307,6 +311,8 @@ CROSS JOIN LATERAL (
 -- engine.DelayExecutions, engine.WaitForChildrenEach.
 -- Locks: L2 skips (attempt rows FOR UPDATE).
 WITH input AS (
+    -- The attempts that the arrays partition_keys, execution_ids and attempt_indexes name. The locking clause is a
+    -- parameter.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,

@@ -8,6 +8,11 @@ WITH released AS (
     -- The execution, claimable again.
     UPDATE ff_exec_core AS e
     SET
+        raw_fields = e.raw_fields || jsonb_build_object(
+            'lease_revoke_reason', @reason::text,
+            'last_mutation_at', (@now_ms::bigint)::text
+        ),
+        -- What makes an execution claimable again that lost its lease: its attempt goes on, under a raised epoch.
         lifecycle_phase = 'runnable',
         ownership_state = 'unowned',
         eligibility_state = 'eligible_now',
@@ -15,10 +20,6 @@ WITH released AS (
         attempt_state = 'attempt_interrupted',
         blocking_reason = 'waiting_for_worker',
         attempt_index = @attempt_index::integer,
-        raw_fields = e.raw_fields || jsonb_build_object(
-            'lease_revoke_reason', @reason::text,
-            'last_mutation_at', (@now_ms::bigint)::text
-        ),
         ffx_gate_id = NULL,
         ffx_lease_epoch = @raised_epoch::bigint,
         ffx_last_mutation_at_ms = @now_ms::bigint
@@ -30,6 +31,8 @@ WITH released AS (
         e.execution_id,
         e.attempt_index,
         e.lane_id,
+        nullif(@lease_id::text, '') AS lease_id,
+        nullif(@worker_instance_id::text, '') AS worker_instance_id,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -38,7 +41,8 @@ interrupted AS (
     UPDATE ff_attempt AS a
     SET
         outcome = 'interrupted',
-        -- In the form of ReleaseExpiredLeases.
+        ffx_delay_until_ms = NULL,
+        -- Sets an attempt a free of its lease, under a raised epoch, and notes the worker that lost it; the newest 32 are kept.
         raw_fields = CASE
             WHEN a.worker_instance_id IS NULL THEN a.raw_fields
             ELSE jsonb_set(
@@ -55,7 +59,6 @@ interrupted AS (
         END,
         lease_expires_at_ms = NULL,
         ffx_timeout_at_ms = NULL,
-        ffx_delay_until_ms = NULL,
         worker_id = NULL,
         worker_instance_id = NULL,
         terminal_at_ms = NULL,
@@ -69,6 +72,7 @@ interrupted AS (
 lease_events AS (
     -- The lease event.
     INSERT INTO ff_lease_event (
+        -- Takes released (partition_key, execution_id, lease_id, worker_instance_id, ffx_namespace, ffx_instance_tag).
         execution_id,
         lease_id,
         event_type,
@@ -81,13 +85,13 @@ lease_events AS (
     )
     SELECT
         r.execution_id::text,
-        nullif(@lease_id::text, ''),
+        r.lease_id,
         'revoked',
         @now_ms::bigint,
         r.partition_key,
         r.ffx_namespace,
         r.ffx_instance_tag,
-        nullif(@worker_instance_id::text, ''),
+        r.worker_instance_id,
         'operator'
     FROM released AS r
 )

@@ -132,23 +132,23 @@ WITH page AS MATERIALIZED (
         c.event_id,
         c.partition_key,
         c.execution_id,
-        c.committed_at_ms
+        c.committed_at_ms AS at_ms
     FROM ff_completion_event AS c
     WHERE c.event_id > @after_event_id
     ORDER BY c.event_id
     LIMIT @page_size::integer
 ),
 behind AS (
-    -- If the whole page is dated in the future: whether an old event follows it. Looks among the next thousand, then
-    -- at growing distances from the first of the page and from the newest event. An event that follows was written
-    -- later, so the page is older.
+    -- If the whole page is dated in the future: whether an old event follows it. Takes page (event_id, at_ms). Looks among
+    -- the next thousand, then at growing distances from the first of the page and from the newest event. An event that
+    -- follows was written later, so the page is older.
     SELECT
     FROM (
         SELECT
             min(p.event_id) AS first,
             (SELECT c.event_id FROM ff_completion_event AS c WHERE c.event_id > @after_event_id::bigint ORDER BY c.event_id DESC LIMIT 1) AS newest
         FROM page AS p
-        HAVING min(p.committed_at_ms) > @now_ms::bigint
+        HAVING min(p.at_ms) > @now_ms::bigint
     ) AS f
     WHERE
         EXISTS (
@@ -183,14 +183,14 @@ old AS MATERIALIZED (
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
-        (p.committed_at_ms <= @up_to_ms::bigint OR EXISTS (SELECT FROM behind))
+        (p.at_ms <= @up_to_ms::bigint OR EXISTS (SELECT FROM behind))
         AND p.event_id < coalesce(
             (
                 SELECT min(y.event_id)
                 FROM page AS y
                 WHERE
-                    y.committed_at_ms > @up_to_ms::bigint
-                    AND y.committed_at_ms <= @now_ms::bigint
+                    y.at_ms > @up_to_ms::bigint
+                    AND y.at_ms <= @now_ms::bigint
             ),
             9223372036854775807
         )
@@ -518,112 +518,119 @@ CROSS JOIN LATERAL (
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L2 waits (DELETE).
-DELETE FROM ff_attempt AS a
+DELETE FROM ff_attempt AS t
 USING (
+    -- The rows of the executions that the arrays partition_keys and execution_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    a.partition_key = ANY (ARRAY[i.partition_key])
-    AND a.execution_id = i.execution_id;
+    t.partition_key = ANY (ARRAY[i.partition_key])
+    AND t.execution_id = i.execution_id;
 
 -- name: DropStreamFramesOf :exec
 -- DropStreamFramesOf deletes the output of executions that are about to be deleted.
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L2 waits (DELETE).
-DELETE FROM ff_stream_frame AS f
+DELETE FROM ff_stream_frame AS t
 USING (
+    -- The rows of the executions that the arrays partition_keys and execution_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    f.partition_key = ANY (ARRAY[i.partition_key])
-    AND f.execution_id = i.execution_id;
+    t.partition_key = ANY (ARRAY[i.partition_key])
+    AND t.execution_id = i.execution_id;
 
 -- name: DropStreamMetasOf :exec
 -- DropStreamMetasOf deletes the stream metadata of executions that are about to be deleted.
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L2 waits (DELETE).
-DELETE FROM ff_stream_meta AS m
+DELETE FROM ff_stream_meta AS t
 USING (
+    -- The rows of the executions that the arrays partition_keys and execution_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    m.partition_key = ANY (ARRAY[i.partition_key])
-    AND m.execution_id = i.execution_id;
+    t.partition_key = ANY (ARRAY[i.partition_key])
+    AND t.execution_id = i.execution_id;
 
 -- name: DropStreamSummariesOf :exec
 -- DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L2 waits (DELETE).
-DELETE FROM ff_stream_summary AS s
+DELETE FROM ff_stream_summary AS t
 USING (
+    -- The rows of the executions that the arrays partition_keys and execution_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    s.partition_key = ANY (ARRAY[i.partition_key])
-    AND s.execution_id = i.execution_id;
+    t.partition_key = ANY (ARRAY[i.partition_key])
+    AND t.execution_id = i.execution_id;
 
 -- name: DropClaimGrantsOf :exec
 -- DropClaimGrantsOf deletes the grants of executions that are about to be deleted.
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L5 waits (DELETE).
-DELETE FROM ff_claim_grant AS g
+DELETE FROM ff_claim_grant AS t
 USING (
+    -- The rows of the executions that the arrays partition_keys and execution_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    g.partition_key = ANY (ARRAY[i.partition_key])
-    AND g.execution_id = i.execution_id;
+    t.partition_key = ANY (ARRAY[i.partition_key])
+    AND t.execution_id = i.execution_id;
 
 -- name: DropSuspensionsOf :exec
 -- DropSuspensionsOf deletes the suspensions of executions that are about to be deleted.
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L5 waits (DELETE).
-DELETE FROM ff_suspension_current AS s
+DELETE FROM ff_suspension_current AS t
 USING (
+    -- The rows of the executions that the arrays partition_keys and execution_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    s.partition_key = ANY (ARRAY[i.partition_key])
-    AND s.execution_id = i.execution_id;
+    t.partition_key = ANY (ARRAY[i.partition_key])
+    AND t.execution_id = i.execution_id;
 
 -- name: DropWaitpointsOf :exec
 -- DropWaitpointsOf deletes the waitpoints of executions that are about to be deleted.
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L5 waits (DELETE).
-DELETE FROM ff_waitpoint_pending AS w
+DELETE FROM ff_waitpoint_pending AS t
 USING (
+    -- The rows of the executions that the arrays partition_keys and execution_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    w.partition_key = ANY (ARRAY[i.partition_key])
-    AND w.execution_id = i.execution_id;
+    t.partition_key = ANY (ARRAY[i.partition_key])
+    AND t.execution_id = i.execution_id;
 
 -- name: DropBudgetUsageOf :exec
 -- DropBudgetUsageOf deletes the individual budget usage of executions that are about to be deleted: the sums of the
@@ -643,7 +650,7 @@ WHERE u.execution_id = i.execution_id;
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L1 held (DELETE).
-DELETE FROM ff_exec_core AS e
+DELETE FROM ff_exec_core AS t
 USING (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -651,6 +658,6 @@ USING (
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    e.partition_key = ANY (ARRAY[i.partition_key])
-    AND e.execution_id = i.execution_id
-    AND e.lifecycle_phase IN ('terminal', 'cancelled');
+    t.partition_key = ANY (ARRAY[i.partition_key])
+    AND t.execution_id = i.execution_id
+    AND t.lifecycle_phase IN ('terminal', 'cancelled');

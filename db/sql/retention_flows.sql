@@ -176,6 +176,7 @@ WHERE
 -- Used by: engine.PurgeFlows.
 -- Locks: L0 held (DELETE).
 WITH input AS (
+    -- The flows that the arrays partition_keys and flow_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
@@ -234,6 +235,7 @@ WHERE
 -- Used by: engine.PurgeFlows.
 -- Locks: L3 waits (DELETE).
 WITH input AS (
+    -- The flows that the arrays partition_keys and flow_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
@@ -263,6 +265,7 @@ WHERE
 -- Used by: engine.PurgeFlows.
 -- Locks: L0 held (DELETE).
 WITH input AS (
+    -- The flows that the arrays partition_keys and flow_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
@@ -291,6 +294,7 @@ WHERE
 -- Used by: engine.PurgeFlows.
 -- Locks: L0 held (DELETE).
 WITH input AS (
+    -- The flows that the arrays partition_keys and flow_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
@@ -319,6 +323,7 @@ WHERE
 -- Used by: engine.PurgeFlows.
 -- Locks: L0 held (DELETE).
 WITH input AS (
+    -- The flows that the arrays partition_keys and flow_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
@@ -347,6 +352,7 @@ WHERE
 -- Used by: engine.PurgeFlows.
 -- Locks: L0 held (DELETE).
 WITH input AS (
+    -- The flows that the arrays partition_keys and flow_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id

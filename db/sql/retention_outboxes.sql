@@ -81,9 +81,9 @@ WITH page AS MATERIALIZED (
     LIMIT @page_size::integer
 ),
 behind AS (
-    -- If the whole page is dated in the future: whether an old event follows it. Looks among the next thousand, then
-    -- at growing distances from the first of the page and from the newest event. An event that follows was written
-    -- later, so the page is older.
+    -- If the whole page is dated in the future: whether an old event follows it. Takes page (event_id, at_ms). Looks among
+    -- the next thousand, then at growing distances from the first of the page and from the newest event. An event that
+    -- follows was written later, so the page is older.
     SELECT
     FROM (
         SELECT
@@ -121,7 +121,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last event that may be deleted.
+    -- The last event that may be deleted. Takes page (event_id, at_ms, needed) and behind.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -155,10 +155,11 @@ SELECT
 -- Used by: engine.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 WITH page AS MATERIALIZED (
-    -- The oldest events.
+    -- The oldest events of an outbox that only its readers need.
     SELECT
         c.event_id,
-        c.occurred_at_ms AS at_ms
+        c.occurred_at_ms AS at_ms,
+        false AS needed
     FROM ff_lease_event AS c
     WHERE
         c.event_id > @after_event_id::bigint
@@ -176,7 +177,9 @@ WITH page AS MATERIALIZED (
     LIMIT @page_size::integer
 ),
 behind AS (
-    -- If all are dated in the future: whether an old event follows them.
+    -- If the whole page is dated in the future: whether an old event follows it. Takes page (event_id, at_ms). Looks among
+    -- the next thousand, then at growing distances from the first of the page and from the newest event. An event that
+    -- follows was written later, so the page is older.
     SELECT
     FROM (
         SELECT
@@ -214,7 +217,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last event that may be deleted.
+    -- The last event that may be deleted. Takes page (event_id, at_ms, needed) and behind.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -224,8 +227,8 @@ old AS MATERIALIZED (
                 SELECT min(y.event_id)
                 FROM page AS y
                 WHERE
-                    y.at_ms > @before_ms::bigint
-                    AND y.at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+                    y.needed
+                    OR (y.at_ms > @before_ms::bigint AND y.at_ms <= ffx_now_ms(sqlc.narg(now_ms)))
             ),
             9223372036854775807
         )
@@ -248,10 +251,11 @@ SELECT
 -- Used by: engine.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 WITH page AS MATERIALIZED (
-    -- The oldest events.
+    -- The oldest events of an outbox that only its readers need.
     SELECT
         c.event_id,
-        c.occurred_at_ms AS at_ms
+        c.occurred_at_ms AS at_ms,
+        false AS needed
     FROM ff_operator_event AS c
     WHERE
         c.event_id > @after_event_id::bigint
@@ -269,7 +273,9 @@ WITH page AS MATERIALIZED (
     LIMIT @page_size::integer
 ),
 behind AS (
-    -- If all are dated in the future: whether an old event follows them.
+    -- If the whole page is dated in the future: whether an old event follows it. Takes page (event_id, at_ms). Looks among
+    -- the next thousand, then at growing distances from the first of the page and from the newest event. An event that
+    -- follows was written later, so the page is older.
     SELECT
     FROM (
         SELECT
@@ -307,7 +313,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last event that may be deleted.
+    -- The last event that may be deleted. Takes page (event_id, at_ms, needed) and behind.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -317,8 +323,8 @@ old AS MATERIALIZED (
                 SELECT min(y.event_id)
                 FROM page AS y
                 WHERE
-                    y.at_ms > @before_ms::bigint
-                    AND y.at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+                    y.needed
+                    OR (y.at_ms > @before_ms::bigint AND y.at_ms <= ffx_now_ms(sqlc.narg(now_ms)))
             ),
             9223372036854775807
         )
@@ -341,10 +347,11 @@ SELECT
 -- Used by: engine.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 WITH page AS MATERIALIZED (
-    -- The oldest events.
+    -- The oldest events of an outbox that only its readers need.
     SELECT
         c.event_id,
-        c.delivered_at_ms AS at_ms
+        c.delivered_at_ms AS at_ms,
+        false AS needed
     FROM ff_signal_event AS c
     WHERE
         c.event_id > @after_event_id::bigint
@@ -362,7 +369,9 @@ WITH page AS MATERIALIZED (
     LIMIT @page_size::integer
 ),
 behind AS (
-    -- If all are dated in the future: whether an old event follows them.
+    -- If the whole page is dated in the future: whether an old event follows it. Takes page (event_id, at_ms). Looks among
+    -- the next thousand, then at growing distances from the first of the page and from the newest event. An event that
+    -- follows was written later, so the page is older.
     SELECT
     FROM (
         SELECT
@@ -400,7 +409,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last event that may be deleted.
+    -- The last event that may be deleted. Takes page (event_id, at_ms, needed) and behind.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -410,8 +419,8 @@ old AS MATERIALIZED (
                 SELECT min(y.event_id)
                 FROM page AS y
                 WHERE
-                    y.at_ms > @before_ms::bigint
-                    AND y.at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+                    y.needed
+                    OR (y.at_ms > @before_ms::bigint AND y.at_ms <= ffx_now_ms(sqlc.narg(now_ms)))
             ),
             9223372036854775807
         )

@@ -36,13 +36,14 @@ completed AS (
         -- needed or not.
         raw_fields = e.raw_fields,
         lifecycle_phase = 'terminal',
-        ownership_state = 'unowned',
-        eligibility_state = 'not_applicable',
         public_state = 'completed',
         attempt_state = 'attempt_terminal',
-        blocking_reason = NULL,
         result = i.result,
         terminal_at_ms = (SELECT now_ms FROM clock),
+        -- What every end sets of an execution e.
+        ownership_state = 'unowned',
+        eligibility_state = 'not_applicable',
+        blocking_reason = NULL,
         ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
@@ -75,6 +76,7 @@ ended_attempts AS (
     -- Their attempts, ended.
     UPDATE ff_attempt AS a
     SET
+        -- What an end sets of an attempt that had its lease until now.
         outcome = 'success',
         terminal_at_ms = (SELECT now_ms FROM clock),
         lease_expires_at_ms = NULL,
@@ -91,7 +93,7 @@ ended_attempts AS (
         c.flow_id,
         a.partition_key,
         a.execution_id,
-        a.ffx_lease_id,
+        a.ffx_lease_id::text AS lease_id,
         a.worker_instance_id,
         c.ffx_namespace,
         c.ffx_instance_tag
@@ -99,6 +101,7 @@ ended_attempts AS (
 lease_events AS (
     -- The lease events.
     INSERT INTO ff_lease_event (
+        -- Takes ended_attempts (partition_key, execution_id, lease_id, worker_instance_id, ffx_namespace, ffx_instance_tag).
         execution_id,
         lease_id,
         event_type,
@@ -110,20 +113,21 @@ lease_events AS (
         ffx_revoked_by
     )
     SELECT
-        a.execution_id::text,
-        a.ffx_lease_id::text,
+        r.execution_id::text,
+        r.lease_id,
         'revoked',
         (SELECT now_ms FROM clock),
-        a.partition_key,
-        a.ffx_namespace,
-        a.ffx_instance_tag,
-        a.worker_instance_id,
+        r.partition_key,
+        r.ffx_namespace,
+        r.ffx_instance_tag,
+        r.worker_instance_id,
         'backend'
-    FROM ended_attempts AS a
+    FROM ended_attempts AS r
 ),
 completion_events AS (
     -- The completion events.
     INSERT INTO ff_completion_event (
+        -- Takes ended_attempts (partition_key, execution_id, flow_id, ffx_namespace, ffx_instance_tag).
         partition_key,
         execution_id,
         flow_id,
@@ -134,15 +138,15 @@ completion_events AS (
         dispatched_at_ms
     )
     SELECT
-        a.partition_key,
-        a.execution_id,
-        a.flow_id,
+        r.partition_key,
+        r.execution_id,
+        r.flow_id,
         'success',
-        a.ffx_namespace,
-        a.ffx_instance_tag,
+        r.ffx_namespace,
+        r.ffx_instance_tag,
         (SELECT now_ms FROM clock),
         (SELECT now_ms FROM clock)
-    FROM ended_attempts AS a
+    FROM ended_attempts AS r
 )
 SELECT
     a.ord::integer AS ord,
@@ -161,13 +165,14 @@ WITH completed AS (
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'terminal',
-        ownership_state = 'unowned',
-        eligibility_state = 'not_applicable',
         public_state = 'completed',
         attempt_state = 'attempt_terminal',
-        blocking_reason = NULL,
         result = sqlc.narg(result)::bytea,
         terminal_at_ms = k.now_ms,
+        -- What every end sets of an execution e.
+        ownership_state = 'unowned',
+        eligibility_state = 'not_applicable',
+        blocking_reason = NULL,
         ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
@@ -196,6 +201,7 @@ ended_attempt AS (
     -- Its attempt, ended.
     UPDATE ff_attempt AS a
     SET
+        -- What an end sets of an attempt that had its lease until now.
         outcome = 'success',
         terminal_at_ms = c.now_ms,
         lease_expires_at_ms = NULL,
@@ -209,7 +215,10 @@ ended_attempt AS (
         AND (a.lease_expires_at_ms > c.now_ms) IS TRUE
     RETURNING
         c.now_ms,
-        a.ffx_lease_id,
+        a.partition_key,
+        a.execution_id,
+        sqlc.narg(flow_id)::uuid AS flow_id,
+        a.ffx_lease_id::text AS lease_id,
         a.worker_instance_id,
         c.ffx_namespace,
         c.ffx_instance_tag
@@ -217,6 +226,7 @@ ended_attempt AS (
 lease_event AS (
     -- The lease event.
     INSERT INTO ff_lease_event (
+        -- Takes ended_attempt (partition_key, execution_id, lease_id, worker_instance_id, ffx_namespace, ffx_instance_tag).
         execution_id,
         lease_id,
         event_type,
@@ -228,20 +238,21 @@ lease_event AS (
         ffx_revoked_by
     )
     SELECT
-        CAST(@execution_id::uuid AS text),
-        a.ffx_lease_id::text,
+        r.execution_id::text,
+        r.lease_id,
         'revoked',
-        a.now_ms,
-        @partition_key::smallint,
-        a.ffx_namespace,
-        a.ffx_instance_tag,
-        a.worker_instance_id,
+        r.now_ms,
+        r.partition_key,
+        r.ffx_namespace,
+        r.ffx_instance_tag,
+        r.worker_instance_id,
         'backend'
-    FROM ended_attempt AS a
+    FROM ended_attempt AS r
 ),
 completion_event AS (
     -- The completion event.
     INSERT INTO ff_completion_event (
+        -- Takes ended_attempt (partition_key, execution_id, flow_id, ffx_namespace, ffx_instance_tag).
         partition_key,
         execution_id,
         flow_id,
@@ -252,15 +263,15 @@ completion_event AS (
         dispatched_at_ms
     )
     SELECT
-        @partition_key::smallint,
-        @execution_id::uuid,
-        sqlc.narg(flow_id)::uuid,
+        r.partition_key,
+        r.execution_id,
+        r.flow_id,
         'success',
-        a.ffx_namespace,
-        a.ffx_instance_tag,
-        a.now_ms,
-        a.now_ms
-    FROM ended_attempt AS a
+        r.ffx_namespace,
+        r.ffx_instance_tag,
+        r.now_ms,
+        r.now_ms
+    FROM ended_attempt AS r
 )
 SELECT
     0::integer AS ord,
@@ -288,14 +299,15 @@ completed AS (
         -- needed or not.
         raw_fields = e.raw_fields,
         lifecycle_phase = 'terminal',
-        ownership_state = 'unowned',
-        eligibility_state = 'not_applicable',
         public_state = 'completed',
         attempt_state = 'attempt_terminal',
-        blocking_reason = NULL,
         attempt_index = i.attempt_index,
         result = i.result,
         terminal_at_ms = @now_ms::bigint,
+        -- What every end sets of an execution e.
+        ownership_state = 'unowned',
+        eligibility_state = 'not_applicable',
+        blocking_reason = NULL,
         ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
@@ -315,6 +327,7 @@ completed AS (
 ended_attempts AS (
     UPDATE ff_attempt AS a
     SET
+        -- What an end sets of an attempt that had its lease until now.
         outcome = 'success',
         terminal_at_ms = @now_ms::bigint,
         lease_expires_at_ms = NULL,
@@ -337,6 +350,7 @@ ended_attempts AS (
         c.ffx_instance_tag
 )
 INSERT INTO ff_lease_event (
+    -- Takes ended_attempts (partition_key, execution_id, lease_id, worker_instance_id, ffx_namespace, ffx_instance_tag).
     execution_id,
     lease_id,
     event_type,
@@ -348,16 +362,17 @@ INSERT INTO ff_lease_event (
     ffx_revoked_by
 )
 SELECT
-    a.execution_id::text,
-    a.lease_id,
+    r.execution_id::text,
+    r.lease_id,
     'revoked',
     @now_ms::bigint,
-    a.partition_key,
-    a.ffx_namespace,
-    a.ffx_instance_tag,
-    a.worker_instance_id,
+    r.partition_key,
+    r.ffx_namespace,
+    r.ffx_instance_tag,
+    r.worker_instance_id,
     'backend'
-FROM ended_attempts AS a;
+FROM ended_attempts AS r
+;
 
 -- name: ReleaseQuotaSlots :exec
 -- ReleaseQuotaSlots gives back the quota slots that ended executions held.

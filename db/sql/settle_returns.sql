@@ -103,6 +103,7 @@ returned_attempts AS (
 lease_events AS (
     -- The lease events.
     INSERT INTO ff_lease_event (
+        -- Takes returned_attempts (partition_key, execution_id, lease_id, worker_instance_id, ffx_namespace, ffx_instance_tag).
         execution_id,
         lease_id,
         event_type,
@@ -114,16 +115,16 @@ lease_events AS (
         ffx_revoked_by
     )
     SELECT
-        a.execution_id::text,
-        a.lease_id,
+        r.execution_id::text,
+        r.lease_id,
         'revoked',
         @now_ms::bigint,
-        a.partition_key,
-        a.ffx_namespace,
-        a.ffx_instance_tag,
-        a.worker_instance_id,
+        r.partition_key,
+        r.ffx_namespace,
+        r.ffx_instance_tag,
+        r.worker_instance_id,
         'backend'
-    FROM returned_attempts AS a
+    FROM returned_attempts AS r
 )
 SELECT DISTINCT r.lane_id
 FROM returned AS r

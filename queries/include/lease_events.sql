@@ -1,0 +1,23 @@
+INSERT INTO ff_lease_event (
+    -- Takes ${rows} (partition_key, execution_id, lease_id, worker_instance_id, ffx_namespace, ffx_instance_tag).
+    execution_id,
+    lease_id,
+    event_type,
+    occurred_at_ms,
+    partition_key,
+    namespace,
+    instance_tag,
+    ffx_worker_instance_id,
+    ffx_revoked_by
+)
+SELECT
+    r.execution_id::text,
+    r.lease_id,
+    ${event_type},
+    ${at_ms},
+    r.partition_key,
+    r.ffx_namespace,
+    r.ffx_instance_tag,
+    r.worker_instance_id,
+    ${revoked_by}
+FROM ${rows} AS r

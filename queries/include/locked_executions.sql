@@ -1,0 +1,31 @@
+WITH input AS (
+    -- The executions that the arrays partition_keys and execution_ids name. The locking clause is a parameter.
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        generate_subscripts(@execution_ids::uuid[], 1) - 1 AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT
+    i.ord::integer AS ord,
+    e.flow_id,
+    e.lane_id,
+    e.policy,
+    coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
+    coalesce(e.raw_fields ->> 'retry_count', '')::text AS raw_retry_count,
+    (e.ffx_quota_policy_id IS NOT NULL)::boolean AS has_quota
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.flow_id,
+        t.lane_id,
+        t.policy,
+        t.ffx_retry_count,
+        t.raw_fields,
+        t.ffx_quota_policy_id
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    ${lock}
+) AS e;

@@ -1,0 +1,5 @@
+-- What an end sets of an attempt that had its lease until now.
+outcome = ${outcome},
+terminal_at_ms = ${at_ms},
+lease_expires_at_ms = NULL,
+ffx_timeout_at_ms = NULL
