@@ -44,10 +44,13 @@ input AS (
 made AS (
     -- The rows.
     INSERT INTO ff_exec_core (
+        -- The columns of a new execution.
         partition_key,
         execution_id,
+        flow_id,
         lane_id,
         required_capabilities,
+        attempt_index,
         lifecycle_phase,
         ownership_state,
         eligibility_state,
@@ -56,6 +59,7 @@ made AS (
         blocking_reason,
         priority,
         created_at_ms,
+        deadline_at_ms,
         payload,
         policy,
         raw_fields,
@@ -63,13 +67,20 @@ made AS (
         ffx_attempt_count,
         ffx_retry_count,
         ffx_lease_epoch,
-        ffx_execution_deadline_ms
+        ffx_delay_until_ms,
+        ffx_execution_deadline_ms,
+        ffx_budget_ids,
+        ffx_quota_policy_id,
+        ffx_quota_partition,
+        ffx_gate_id
     )
     SELECT
         i.partition_key,
         i.execution_id,
+        NULL,
         $11::text,
         s.required_capabilities,
+        0,
         'runnable',
         'unowned',
         'eligible_now',
@@ -78,6 +89,7 @@ made AS (
         'waiting_for_worker',
         i.priority,
         s.created_at_ms,
+        NULL,
         i.payload,
         s.policy,
         coalesce(s.raw_fields, ($4::text || i.own_fields || s.last_field)::jsonb),
@@ -85,7 +97,12 @@ made AS (
         0,
         0,
         0,
-        0
+        NULL,
+        0,
+        NULL,
+        NULL,
+        NULL,
+        NULL
     FROM input AS i
     CROSS JOIN shared AS s
     RETURNING
@@ -209,6 +226,7 @@ dated AS (
     FROM input AS i
 )
 INSERT INTO ff_exec_core (
+    -- The columns of a new execution.
     partition_key,
     execution_id,
     flow_id,
