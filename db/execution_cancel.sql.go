@@ -11,6 +11,106 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const dropEntriesOf = `-- name: DropEntriesOf :exec
+WITH input AS (
+    -- The executions that end.
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id
+    LIMIT cardinality($2::uuid[])
+),
+listed AS (
+    -- Those that have not ended, with their queue entries.
+    SELECT
+        i.partition_key,
+        i.execution_id,
+        q.entry_id,
+        e.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator') AS blocked
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        -- The execution e of an item i (partition_key, execution_id). The planner drops the columns that nothing reads.
+        SELECT
+            t.ctid::tid AS row_id,
+            t.flow_id,
+            t.lane_id,
+            t.required_capabilities,
+            t.attempt_index,
+            t.lifecycle_phase,
+            t.ownership_state,
+            t.eligibility_state,
+            t.public_state,
+            t.attempt_state,
+            t.blocking_reason,
+            t.priority,
+            t.created_at_ms,
+            t.started_at_ms,
+            t.terminal_at_ms,
+            t.deadline_at_ms,
+            t.ffx_execution_deadline_ms,
+            t.ffx_delay_until_ms,
+            t.policy,
+            t.cancellation_reason,
+            t.lease_reclaim_count,
+            t.ffx_lease_epoch,
+            t.ffx_admitted,
+            t.ffx_budget_ids,
+            t.ffx_quota_policy_id,
+            t.raw_fields
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+        LIMIT 1
+    ) AS e
+    LEFT JOIN LATERAL (
+        SELECT r.ctid::tid AS entry_id
+        FROM ffx_ready AS r
+        WHERE
+            e.lifecycle_phase = 'runnable'
+            AND e.eligibility_state = 'eligible_now'
+            AND r.lane_id = e.lane_id
+            AND r.rank = - e.priority::bigint
+            AND r.created_at_ms = e.created_at_ms
+            AND r.execution_id = i.execution_id
+            AND r.partition_key = i.partition_key
+        LIMIT 1
+    ) AS q ON true
+    WHERE e.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
+),
+entries AS (
+    -- The queue entries, deleted.
+    DELETE FROM ffx_ready AS r
+    USING listed AS l
+    WHERE
+        r.ctid = l.entry_id
+        AND (r.partition_key = l.partition_key) IS TRUE
+        AND (r.execution_id = l.execution_id) IS TRUE
+)
+DELETE FROM ffx_blocked AS b
+USING listed AS l
+WHERE
+    l.blocked
+    AND b.partition_key = ANY (ARRAY[l.partition_key])
+    AND b.execution_id = l.execution_id
+`
+
+type DropEntriesOfParams struct {
+	PartitionKeys []int16
+	ExecutionIDs  []pgtype.UUID
+}
+
+// DropEntriesOf deletes the queue entries of claimable executions, and the ffx_blocked rows of blocked ones, which the
+// caller has locked and ends in its next statement, by EndCancelled. The trigger does not do it: it fires for a row
+// that becomes not_applicable with another mutation time only if that row is terminal.
+//
+// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings, engine.CancelFlow,
+// engine.RequestFlowCancel, engine.CancelFlows.
+// Locks: L1 held; queue held, by the execution's row.
+func (q *Queries) DropEntriesOf(ctx context.Context, db DBTX, arg DropEntriesOfParams) error {
+	_, err := db.Exec(ctx, dropEntriesOf, arg.PartitionKeys, arg.ExecutionIDs)
+	return err
+}
+
 const endCancelled = `-- name: EndCancelled :many
 WITH input AS (
     -- The executions to end.
@@ -55,18 +155,22 @@ ended AS (
             i.partition_key,
             i.execution_id,
             e.row_id,
-            q.entry_id,
             i.reason,
             i.source,
             i.revoked_by,
             cur.attempt_index,
             cur.row_id AS attempt_row_id,
-            a.leased,
-            a.leased OR NOT a.finished AS goes_on,
-            e.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator') AS listed,
-            a.leased OR e.lifecycle_phase IN ('active', 'suspended') OR e.public_state = 'resumable' AS held,
+            cur.leased,
+            cur.leased OR NOT coalesce(
+                cur.outcome IN (
+                    'success', 'failed', 'failure', 'retry', 'interrupted_reclaimed', 'cancelled', 'expired', 'skipped'
+                )
+                OR cur.outcome = 'interrupted' AND cur.terminal_at_ms IS NOT NULL,
+                cur.attempt_index IS NULL
+            ) AS goes_on,
+            cur.leased OR e.lifecycle_phase IN ('active', 'suspended') OR e.public_state = 'resumable' AS held,
             1 + greatest(e.ffx_lease_epoch, cur.lease_epoch, 0) AS raised_epoch,
-            CASE WHEN a.leased THEN nullif(cur.worker_instance_id, '') END AS worker_instance_id,
+            CASE WHEN cur.leased THEN nullif(cur.worker_instance_id, '') END AS worker_instance_id,
             nullif(cur.lease_id, '') AS lease_id
         FROM input AS i
         CROSS JOIN LATERAL (
@@ -114,6 +218,8 @@ ended AS (
                 c.outcome,
                 c.terminal_at_ms,
                 c.lease_expires_at_ms,
+                c.lease_expires_at_ms IS NOT NULL
+                AND e.ownership_state IN ('leased', 'lease_expired_reclaimable', 'lease_revoked') AS leased,
                 c.ffx_delay_until_ms,
                 c.worker_id,
                 c.worker_instance_id,
@@ -134,31 +240,6 @@ ended AS (
             ORDER BY c.attempt_index DESC
             LIMIT 1
         ) AS cur ON true
-        CROSS JOIN LATERAL (
-            SELECT
-                cur.lease_expires_at_ms IS NOT NULL
-                AND e.ownership_state IN ('leased', 'lease_expired_reclaimable', 'lease_revoked') AS leased,
-                coalesce(
-                    cur.outcome IN (
-                        'success', 'failed', 'failure', 'retry', 'interrupted_reclaimed', 'cancelled', 'expired', 'skipped'
-                    )
-                    OR cur.outcome = 'interrupted' AND cur.terminal_at_ms IS NOT NULL,
-                    cur.attempt_index IS NULL
-                ) AS finished
-        ) AS a
-        LEFT JOIN LATERAL (
-            SELECT r.ctid::tid AS entry_id
-            FROM ffx_ready AS r
-            WHERE
-                e.lifecycle_phase = 'runnable'
-                AND e.eligibility_state = 'eligible_now'
-                AND r.lane_id = e.lane_id
-                AND r.rank = - e.priority::bigint
-                AND r.created_at_ms = e.created_at_ms
-                AND r.execution_id = i.execution_id
-                AND r.partition_key = i.partition_key
-            LIMIT 1
-        ) AS q ON true
         OFFSET 0
     ) AS i
     WHERE
@@ -174,8 +255,6 @@ ended AS (
         (e.ffx_quota_policy_id IS NOT NULL) AS has_quota,
         ffx_replayed_elsewhere(e.raw_fields) AS replayed,
         e.attempt_index AS pointer,
-        i.entry_id,
-        i.listed,
         i.attempt_index,
         i.attempt_row_id,
         i.goes_on,
@@ -206,24 +285,6 @@ ended_attempts AS (
         AND a.execution_id = d.execution_id
         AND a.attempt_index = d.attempt_index
         AND (d.goes_on OR d.attempt_index = d.pointer)
-),
-entries AS (
-    -- Their queue entries, deleted.
-    DELETE FROM ffx_ready AS r
-    USING ended AS d
-    WHERE
-        r.ctid = d.entry_id
-        AND (r.partition_key = d.partition_key) IS TRUE
-        AND (r.execution_id = d.execution_id) IS TRUE
-),
-unlisted AS (
-    -- Their rows in ffx_blocked, deleted.
-    DELETE FROM ffx_blocked AS b
-    USING ended AS d
-    WHERE
-        d.listed
-        AND b.partition_key = ANY (ARRAY[d.partition_key])
-        AND b.execution_id = d.execution_id
 ),
 lease_events AS (
     -- The lease events.
@@ -288,13 +349,9 @@ type EndCancelledRow struct {
 // the worker instance that lost a lease and whether another program had replayed it. A row that is terminal already
 // is left unchanged.
 //
-// Two parts of the statement delete the queue entries of claimable executions and the ffx_blocked rows of blocked
-// ones. The trigger does not do it: it fires for a row that becomes not_applicable with another mutation time only if
-// that row is terminal.
-//
 // Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings, engine.CancelFlow,
 // engine.RequestFlowCancel, engine.CancelFlows.
-// Locks: L1 held; L2 held; queue held, by the execution's row; L7 new.
+// Locks: L1 held; L2 held; L7 new.
 func (q *Queries) EndCancelled(ctx context.Context, db DBTX, arg EndCancelledParams) ([]EndCancelledRow, error) {
 	rows, err := db.Query(ctx, endCancelled,
 		arg.PartitionKeys,

@@ -238,6 +238,8 @@ LEFT JOIN LATERAL (
         c.outcome,
         c.terminal_at_ms,
         c.lease_expires_at_ms,
+        c.lease_expires_at_ms IS NOT NULL
+        AND e.ownership_state IN ('leased', 'lease_expired_reclaimable', 'lease_revoked') AS leased,
         c.ffx_delay_until_ms,
         c.worker_id,
         c.worker_instance_id,

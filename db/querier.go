@@ -212,6 +212,14 @@ type Querier interface {
 	// Used by: engine.AckFlowCancel, engine.CancelFlows.
 	// Locks: L0 waits (the rows of requests, DELETE: they are locked).
 	DropEmptyBacklogs(ctx context.Context, db DBTX, arg DropEmptyBacklogsParams) (int64, error)
+	// DropEntriesOf deletes the queue entries of claimable executions, and the ffx_blocked rows of blocked ones, which the
+	// caller has locked and ends in its next statement, by EndCancelled. The trigger does not do it: it fires for a row
+	// that becomes not_applicable with another mutation time only if that row is terminal.
+	//
+	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings, engine.CancelFlow,
+	// engine.RequestFlowCancel, engine.CancelFlows.
+	// Locks: L1 held; queue held, by the execution's row.
+	DropEntriesOf(ctx context.Context, db DBTX, arg DropEntriesOfParams) error
 	// DropExecutions deletes executions that the caller has locked, after all their other rows.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
@@ -289,13 +297,9 @@ type Querier interface {
 	// the worker instance that lost a lease and whether another program had replayed it. A row that is terminal already
 	// is left unchanged.
 	//
-	// Two parts of the statement delete the queue entries of claimable executions and the ffx_blocked rows of blocked
-	// ones. The trigger does not do it: it fires for a row that becomes not_applicable with another mutation time only if
-	// that row is terminal.
-	//
 	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings, engine.CancelFlow,
 	// engine.RequestFlowCancel, engine.CancelFlows.
-	// Locks: L1 held; L2 held; queue held, by the execution's row; L7 new.
+	// Locks: L1 held; L2 held; L7 new.
 	EndCancelled(ctx context.Context, db DBTX, arg EndCancelledParams) ([]EndCancelledRow, error)
 	// EndReclaimedAttempt ends an attempt whose worker fell silent and which another attempt follows. It raises the
 	// epoch, so that the former holder is refused.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -194,7 +195,18 @@ func (s *cancelling) add(x id.ExecutionID, how cancellation) {
 // endCancelled writes cancellations with all their consequences, and returns the ended executions. The caller has
 // locked the executions, their current attempts and the flows of members.
 func (e *Engine) endCancelled(ctx context.Context, tx *txn, s *cancelling) ([]endedExecution, error) {
-	rows, err := e.q.EndCancelled(ctx, tx, s.params)
+	var rows []db.EndCancelledRow
+	err := pgtx.InOneTrip(ctx, tx,
+		func(conn db.DBTX) error {
+			return e.q.DropEntriesOf(ctx, conn, db.DropEntriesOfParams{
+				PartitionKeys: s.params.PartitionKeys, ExecutionIDs: s.params.ExecutionIDs,
+			})
+		},
+		func(conn db.DBTX) (err error) {
+			rows, err = e.q.EndCancelled(ctx, conn, s.params)
+			return err
+		},
+	)
 	if err != nil {
 		return nil, err
 	}

@@ -220,7 +220,8 @@ COMMENT ON TRIGGER ffx_ff_exec_core_fill_ready_trg ON ff_exec_core IS
 -- The condition loses nothing. A queue entry exists only for a row that is runnable and eligible_now, a row of
 -- ffx_blocked only for one that is runnable and blocked. The function is called for every new state but
 -- not_applicable, and these writes lead to not_applicable:
---   claims, of rows that are not blocked, and EndCancelled: they delete the entries in the same statement;
+--   claims, of rows that are not blocked: they delete the entries in the same statement;
+--   EndCancelled: DropEntriesOf deletes the entries just before it;
 --   EndUnsuccessful (failures, deadlines, leases lost too often) and SkipDownstream: they set the phase terminal, which
 --     fires the trigger from every state but not_applicable, the state of leased rows;
 --   completions: from not_applicable, which has no entries;

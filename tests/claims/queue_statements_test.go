@@ -14,9 +14,10 @@ import (
 // or in the list of blocked executions. The trigger that maintains both does not see a change from eligible_now to
 // not_applicable that changes ffx_last_mutation_at_ms, except an end by itself.
 var leavesQueue = map[string]string{
-	"ClaimAfterPositions": byItself, "ClaimOneAfterPosition": byItself, "ClaimFromHead": byItself, "LeaseTakenExecutions": byItself, "EndCancelled": byItself,
+	"ClaimAfterPositions": byItself, "ClaimOneAfterPosition": byItself, "ClaimFromHead": byItself, "LeaseTakenExecutions": byItself,
 	"EndUnsuccessful": byTrigger, "SkipDownstream": byTrigger, "CompleteExecutions": byTrigger, "CompleteOne": byTrigger, "EndSucceeded": byTrigger,
-	"HealEnded": "", // no execution that is claimable or blocked: another program has ended it, by a write that the trigger saw
+	"EndCancelled": "", // DropEntriesOf precedes it in the same round trip
+	"HealEnded":    "", // no execution that is claimable or blocked: another program has ended it, by a write that the trigger saw
 }
 
 const byItself = "DELETE FROM ffx_ready" // in the same statement
