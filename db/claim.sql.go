@@ -13,33 +13,32 @@ import (
 )
 
 const claimFromHead = `-- name: ClaimFromHead :many
-WITH clock AS MATERIALIZED (
-    -- The time of the claim, for all its rows.
-    SELECT ffx_now_ms($1) AS now_ms
-),
-halted AS MATERIALIZED (
+WITH halted AS MATERIALIZED (
     -- Why this worker may not claim here: the lane is paused, or the worker is drained. One scan for both takes half
     -- the time of two.
     SELECT p.subject
     FROM ffx_pause AS p
     WHERE
-        p.name = ANY (ARRAY[$2::text, $3::text])
+        p.name = ANY (ARRAY[$1::text, $2::text])
         AND CASE p.subject
-            WHEN 'lane' THEN p.name = $2::text
-            ELSE p.name = $3::text
+            WHEN 'lane' THEN p.name = $1::text
+            ELSE p.name = $2::text
         END
 ),
 candidates AS (
-    -- The rows to claim, in claim order, their executions locked.
+    -- The rows to claim, in claim order, their executions locked, with the ids of their leases.
     SELECT
         c.row_id,
         r.entry_id,
-        c.partition_key,
-        c.execution_id,
-        c.attempt_state
-    -- Sorted first, so that the limit stops the locking. Then looked up one by one, even by a plan made while both
-    -- tables were empty.
+        r.partition_key,
+        r.execution_id,
+        c.attempt_state,
+        ($3::uuid[])[row_number() OVER ()] AS attempt_id,
+        ($4::uuid[])[row_number() OVER ()] AS lease_id,
+        (SELECT ffx_now_ms($5)) AS now_ms
     FROM (
+        -- The entries of the lane for this worker, in claim order. Sorted first, so that the limit stops the locking. Then
+        -- their executions are looked up one by one, even by a plan made while both tables were empty.
         SELECT
             q.ctid::tid AS entry_id,
             q.lane_id,
@@ -49,9 +48,9 @@ candidates AS (
             q.partition_key
         FROM ffx_ready AS q
         WHERE
-            q.lane_id = $2
-            AND q.required_capabilities <@ $4::text[]
-            AND (q.kind = ANY ($5::text[])) IS NOT FALSE
+            q.lane_id = $1
+            AND q.required_capabilities <@ $6::text[]
+            AND (q.kind = ANY ($7::text[])) IS NOT FALSE
         ORDER BY
             q.rank,
             q.created_at_ms,
@@ -61,9 +60,8 @@ candidates AS (
     CROSS JOIN LATERAL (
         SELECT
             t.ctid::tid AS row_id,
-            t.partition_key,
-            t.execution_id,
             t.attempt_state
+        -- The execution of an entry r, locked if it is claimable.
         FROM ff_exec_core AS t
         WHERE
             t.partition_key = r.partition_key
@@ -73,13 +71,13 @@ candidates AS (
             AND t.created_at_ms = r.created_at_ms
             AND t.lifecycle_phase IS NOT DISTINCT FROM 'runnable'
             AND t.eligibility_state = 'eligible_now'
-            AND t.required_capabilities <@ $4::text[]
+            AND t.required_capabilities <@ $6::text[]
             -- Skips rows claimed since the snapshot, which would be locked all the same.
             AND (t.xmax = 0 OR ffx_claimable_now(t.partition_key, t.execution_id))
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS c
     WHERE NOT EXISTS (SELECT FROM halted)
-    LIMIT $6::integer
+    LIMIT $8::integer
 ),
 claimed AS (
     -- The executions, now active under their next epoch, with the columns that the parts below need.
@@ -88,24 +86,27 @@ claimed AS (
         -- Assigned to itself: otherwise PostgreSQL 18 reads the expressions of the generated columns for each row,
         -- needed or not.
         raw_fields = e.raw_fields,
+        -- The state of a claimed execution e. From c: now_ms, the time of the claim.
         lifecycle_phase = 'active',
         ownership_state = 'leased',
         eligibility_state = 'not_applicable',
         public_state = 'running',
         attempt_state = 'running_attempt',
         blocking_reason = NULL,
-        started_at_ms = coalesce(e.started_at_ms, (SELECT now_ms FROM clock)),
+        started_at_ms = coalesce(e.started_at_ms, c.now_ms),
+        ffx_delay_until_ms = NULL,
+        ffx_last_mutation_at_ms = c.now_ms,
+        -- The deadline that a delay covered counts again. From candidates AS c: attempt_state.
         deadline_at_ms = CASE
             WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
             ELSE e.deadline_at_ms
         END,
         -- A negative deadline belongs to an end that another program has undone.
         ffx_execution_deadline_ms = CASE WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms END,
-        ffx_delay_until_ms = NULL,
         ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)
             + CASE WHEN c.attempt_state = 'attempt_interrupted' THEN 0 ELSE 1 END,
-        ffx_lease_epoch = coalesce(e.ffx_lease_epoch, 0) + 1,
-        ffx_last_mutation_at_ms = (SELECT now_ms FROM clock)
+        ffx_lease_epoch = coalesce(e.ffx_lease_epoch, 0) + 1
+    -- From candidates: row_id, entry_id, partition_key, execution_id, attempt_state, attempt_id, lease_id, now_ms.
     FROM candidates AS c
     WHERE
         -- A row changed between snapshot and lock is not found under its ctid and stays unchanged.
@@ -114,23 +115,39 @@ claimed AS (
         AND e.execution_id = c.execution_id
     RETURNING
         c.entry_id,
+        c.attempt_id,
+        c.lease_id,
+        c.now_ms,
+        c.now_ms + $9::bigint AS lease_expires_at_ms,
         e.partition_key,
         e.execution_id,
         e.flow_id,
         e.attempt_index,
         e.ffx_lease_epoch AS lease_epoch,
         c.attempt_state AS prior_attempt_state,
+        CASE c.attempt_state
+            WHEN 'pending_retry_attempt' THEN 'retry'
+            WHEN 'pending_replay_attempt' THEN 'replay'
+            ELSE 'initial'
+        END AS attempt_type,
+        CASE
+            -- A first attempt has none, so its fields need not be read.
+            WHEN
+                c.attempt_state <> 'pending_first_attempt'
+                AND e.raw_fields #>> '{next_attempt_policy,attempt_index}' = e.attempt_index::text
+                THEN e.raw_fields #> '{next_attempt_policy,policy}'
+        END AS attempt_policy,
+        ffx_attempt_timeout_at(e.policy, c.now_ms) AS timeout_at_ms,
         e.priority,
         e.created_at_ms,
         e.payload,
-        e.policy,
         e.raw_fields,
         e.ffx_retry_count,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
 dequeued AS (
-    -- Their queue entries, deleted.
+    -- Their queue entries, deleted. From claimed: entry_id, partition_key, execution_id.
     DELETE FROM ffx_ready AS r
     USING claimed AS c
     WHERE
@@ -138,29 +155,9 @@ dequeued AS (
         AND (r.partition_key = c.partition_key) IS TRUE
         AND (r.execution_id = c.execution_id) IS TRUE
 ),
-numbered AS (
-    -- The claimed ones with the number that gives each its ids, and when its attempt times out.
-    SELECT
-        row_number() OVER () AS ord,
-        partition_key,
-        execution_id,
-        flow_id,
-        attempt_index,
-        lease_epoch,
-        prior_attempt_state,
-        priority,
-        created_at_ms,
-        payload,
-        raw_fields,
-        ffx_retry_count,
-        ffx_namespace,
-        ffx_instance_tag,
-        ffx_attempt_timeout_at(policy, (SELECT now_ms FROM clock)) AS timeout_at_ms
-    FROM claimed
-),
 opened_attempts AS (
     -- The attempts that begin, with their leases.
-    INSERT INTO ff_attempt (
+    INSERT INTO ff_attempt AS a (
         partition_key,
         execution_id,
         attempt_index,
@@ -176,44 +173,37 @@ opened_attempts AS (
         ffx_timeout_at_ms
     )
     SELECT
+        -- From claimed.
         n.partition_key,
         n.execution_id,
         n.attempt_index,
-        $7::text,
-        $3::text,
+        $10::text,
+        $2::text,
         n.lease_epoch,
-        (SELECT now_ms FROM clock) + $8::bigint,
-        (SELECT now_ms FROM clock),
-        CASE
-            -- A first attempt has none, so its fields need not be read.
-            WHEN
-                n.prior_attempt_state <> 'pending_first_attempt'
-                AND n.raw_fields #>> '{next_attempt_policy,attempt_index}' = n.attempt_index::text
-                THEN n.raw_fields #> '{next_attempt_policy,policy}'
-        END,
-        CASE n.prior_attempt_state
-            WHEN 'pending_retry_attempt' THEN 'retry'
-            WHEN 'pending_replay_attempt' THEN 'replay'
-            ELSE 'initial'
-        END,
-        ($9::uuid[])[n.ord],
-        ($10::uuid[])[n.ord],
+        n.lease_expires_at_ms,
+        n.now_ms,
+        n.attempt_policy,
+        n.attempt_type,
+        n.attempt_id,
+        n.lease_id,
         n.timeout_at_ms
-    FROM numbered AS n
-    WHERE
-        n.prior_attempt_state <> 'attempt_interrupted'
+    FROM claimed AS n
+    WHERE n.prior_attempt_state <> 'attempt_interrupted'
 ),
 resumable AS (
     -- The interrupted attempts that match their executions, locked.
     SELECT
-        n.ord,
         n.partition_key,
         n.execution_id,
         n.attempt_index,
+        n.attempt_id,
+        n.lease_id,
         n.lease_epoch,
+        n.lease_expires_at_ms,
+        n.now_ms,
         n.timeout_at_ms,
         t.row_id
-    FROM numbered AS n
+    FROM claimed AS n
     -- Looked up one by one: a plan made before there were any attempts would read all of them until the next ANALYZE.
     CROSS JOIN LATERAL (
         SELECT a.ctid::tid AS row_id
@@ -235,17 +225,17 @@ resumed_attempts AS (
     -- The resumed attempts, with their leases.
     UPDATE ff_attempt AS a
     SET
-        worker_id = $7::text,
-        worker_instance_id = $3::text,
+        worker_id = $10::text,
+        worker_instance_id = $2::text,
         lease_epoch = n.lease_epoch,
-        lease_expires_at_ms = (SELECT now_ms FROM clock) + $8::bigint,
+        lease_expires_at_ms = n.lease_expires_at_ms,
         terminal_at_ms = NULL,
         outcome = NULL,
-        ffx_attempt_id = coalesce(a.ffx_attempt_id, ($9::uuid[])[n.ord]),
-        ffx_lease_id = ($10::uuid[])[n.ord],
+        ffx_attempt_id = coalesce(a.ffx_attempt_id, n.attempt_id),
+        ffx_lease_id = n.lease_id,
         ffx_timeout_at_ms = n.timeout_at_ms,
         ffx_delay_until_ms = NULL,
-        ffx_resumed_at_ms = (SELECT now_ms FROM clock)
+        ffx_resumed_at_ms = n.now_ms
     FROM resumable AS n
     WHERE
         a.ctid = n.row_id
@@ -253,12 +243,13 @@ resumed_attempts AS (
         AND a.execution_id = n.execution_id
         AND (a.attempt_index = n.attempt_index) IS TRUE
     RETURNING
-        n.ord,
+        n.lease_id,
         a.ffx_attempt_type AS attempt_type,
         a.ffx_attempt_id AS attempt_id
 ),
 timed AS (
-    -- One lease timer for all of them.
+    -- One lease timer for all of them, named by the first of lease_ids: the engine expects it there. From claimed:
+    -- partition_key, execution_id, attempt_index, lease_expires_at_ms.
     INSERT INTO ffx_lease_timer (
         due_at_ms,
         timer_id,
@@ -267,16 +258,16 @@ timed AS (
         attempt_indexes
     )
     SELECT
-        (SELECT now_ms FROM clock) + $8::bigint,
-        CAST(($10::uuid[])[1] AS uuid),
+        min(n.lease_expires_at_ms),
+        CAST(($4::uuid[])[1] AS uuid),
         array_agg(n.partition_key),
         array_agg(n.execution_id),
         array_agg(n.attempt_index)
-    FROM numbered AS n
+    FROM claimed AS n
     HAVING count(*) > 0
 ),
 leased_events AS (
-    -- The lease events.
+    -- The lease events. From claimed: partition_key, execution_id, lease_id, now_ms, ffx_namespace, ffx_instance_tag.
     INSERT INTO ff_lease_event (
         execution_id,
         lease_id,
@@ -289,25 +280,26 @@ leased_events AS (
     )
     SELECT
         n.execution_id::text,
-        CAST(($10::uuid[])[n.ord] AS text),
+        n.lease_id::text,
         'acquired',
-        (SELECT now_ms FROM clock),
+        n.now_ms,
         n.partition_key,
         n.ffx_namespace,
         n.ffx_instance_tag,
-        $3::text
-    FROM numbered AS n
+        $2::text
+    FROM claimed AS n
 )
 SELECT
+    coalesce(r.attempt_id, n.attempt_id)::uuid AS attempt_id,
+    r.attempt_type,
+    -- A claimed row n, without what differs between a new and a resumed attempt.
     n.partition_key,
     n.execution_id,
     n.flow_id,
     n.attempt_index,
     n.lease_epoch::bigint AS lease_epoch,
-    CAST(coalesce(r.attempt_id, ($9::uuid[])[n.ord]) AS uuid) AS attempt_id,
-    CAST(($10::uuid[])[n.ord] AS uuid) AS lease_id,
+    n.lease_id::uuid AS lease_id,
     n.prior_attempt_state,
-    r.attempt_type,
     n.priority,
     n.created_at_ms,
     n.payload,
@@ -315,27 +307,27 @@ SELECT
     (n.raw_fields -> 'tags')::jsonb AS tags,
     coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
-    ((SELECT now_ms FROM clock) + $8::bigint)::bigint AS lease_expires_at_ms,
+    n.lease_expires_at_ms::bigint AS lease_expires_at_ms,
     CAST('' AS text) AS halt
-FROM numbered AS n
-LEFT JOIN resumed_attempts AS r ON r.ord = n.ord AND n.prior_attempt_state = 'attempt_interrupted'
+FROM claimed AS n
+LEFT JOIN resumed_attempts AS r ON r.lease_id = n.lease_id AND n.prior_attempt_state = 'attempt_interrupted'
 WHERE
     1 / (
-        (SELECT count(*) FROM numbered AS i WHERE i.prior_attempt_state = 'attempt_interrupted')
+        (SELECT count(*) FROM claimed AS i WHERE i.prior_attempt_state = 'attempt_interrupted')
         = (SELECT count(*) FROM resumed_attempts)
     )::integer = 1
 UNION ALL
 SELECT
     -- No execution: why the claim halts.
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
+    NULL,
     CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     NULL,
     0,
     0,
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     '',
-    NULL,
     0,
     0,
     NULL,
@@ -349,28 +341,28 @@ FROM halted AS h
 `
 
 type ClaimFromHeadParams struct {
-	NowMs            *int64
 	LaneID           string
 	WorkerInstanceID string
+	AttemptIDs       []pgtype.UUID
+	LeaseIDs         []pgtype.UUID
+	NowMs            *int64
 	Capabilities     []string
 	Kinds            []string
 	MaxItems         int32
-	WorkerID         string
 	LeaseTTLMs       int64
-	AttemptIDs       []pgtype.UUID
-	LeaseIDs         []pgtype.UUID
+	WorkerID         string
 }
 
 type ClaimFromHeadRow struct {
+	AttemptID         pgtype.UUID
+	AttemptType       *string
 	PartitionKey      int16
 	ExecutionID       pgtype.UUID
 	FlowID            pgtype.UUID
 	AttemptIndex      int32
 	LeaseEpoch        int64
-	AttemptID         pgtype.UUID
 	LeaseID           pgtype.UUID
 	PriorAttemptState string
-	AttemptType       *string
 	Priority          int32
 	CreatedAtMs       int64
 	Payload           bytea.Bytes
@@ -395,16 +387,16 @@ type ClaimFromHeadRow struct {
 // UPDATE); queue held, by the execution's row; timers new; L7 new. Spans partitions.
 func (q *Queries) ClaimFromHead(ctx context.Context, db DBTX, arg ClaimFromHeadParams) ([]ClaimFromHeadRow, error) {
 	rows, err := db.Query(ctx, claimFromHead,
-		arg.NowMs,
 		arg.LaneID,
 		arg.WorkerInstanceID,
+		arg.AttemptIDs,
+		arg.LeaseIDs,
+		arg.NowMs,
 		arg.Capabilities,
 		arg.Kinds,
 		arg.MaxItems,
-		arg.WorkerID,
 		arg.LeaseTTLMs,
-		arg.AttemptIDs,
-		arg.LeaseIDs,
+		arg.WorkerID,
 	)
 	if err != nil {
 		return nil, err
@@ -414,15 +406,15 @@ func (q *Queries) ClaimFromHead(ctx context.Context, db DBTX, arg ClaimFromHeadP
 	for rows.Next() {
 		var i ClaimFromHeadRow
 		if err := rows.Scan(
+			&i.AttemptID,
+			&i.AttemptType,
 			&i.PartitionKey,
 			&i.ExecutionID,
 			&i.FlowID,
 			&i.AttemptIndex,
 			&i.LeaseEpoch,
-			&i.AttemptID,
 			&i.LeaseID,
 			&i.PriorAttemptState,
-			&i.AttemptType,
 			&i.Priority,
 			&i.CreatedAtMs,
 			&i.Payload,

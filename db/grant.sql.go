@@ -319,6 +319,7 @@ SELECT
     coalesce(ffx_attempt_timeout_at(e.policy, 0), 0)::bigint AS attempt_timeout_ms,
     -- For a loss that is counted already.
     ffx_lost_too_often(greatest(e.lease_reclaim_count, 0) - 1, e.policy, $1::integer)::boolean AS had_lost_too_often,
+    -- An execution e has a budget or a quota.
     (
         e.ffx_budget_ids IS NOT NULL
         OR e.ffx_quota_policy_id IS NOT NULL
@@ -413,6 +414,7 @@ SELECT
     e.created_at_ms,
     e.partition_key,
     e.execution_id,
+    -- An execution e has a budget or a quota.
     (
         e.ffx_budget_ids IS NOT NULL
         OR e.ffx_quota_policy_id IS NOT NULL

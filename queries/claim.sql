@@ -10,70 +10,28 @@
 -- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 skips (interrupted attempts FOR NO KEY
 -- UPDATE); queue held, by the execution's row; timers new; L7 new. Spans partitions.
-WITH clock AS MATERIALIZED (
-    -- The time of the claim, for all its rows.
-    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
-),
-halted AS MATERIALIZED (
-    -- Why this worker may not claim here: the lane is paused, or the worker is drained. One scan for both takes half
-    -- the time of two.
-    SELECT p.subject
-    FROM ffx_pause AS p
-    WHERE
-        p.name = ANY (ARRAY[@lane_id::text, @worker_instance_id::text])
-        AND CASE p.subject
-            WHEN 'lane' THEN p.name = @lane_id::text
-            ELSE p.name = @worker_instance_id::text
-        END
+WITH halted AS MATERIALIZED (
+    -- include claim_halted
 ),
 candidates AS (
-    -- The rows to claim, in claim order, their executions locked.
+    -- The rows to claim, in claim order, their executions locked, with the ids of their leases.
     SELECT
         c.row_id,
         r.entry_id,
-        c.partition_key,
-        c.execution_id,
-        c.attempt_state
-    -- Sorted first, so that the limit stops the locking. Then looked up one by one, even by a plan made while both
-    -- tables were empty.
+        r.partition_key,
+        r.execution_id,
+        c.attempt_state,
+        (@attempt_ids::uuid[])[row_number() OVER ()] AS attempt_id,
+        (@lease_ids::uuid[])[row_number() OVER ()] AS lease_id,
+        (SELECT ffx_now_ms(sqlc.narg(now_ms))) AS now_ms
     FROM (
-        SELECT
-            q.ctid::tid AS entry_id,
-            q.lane_id,
-            q.rank,
-            q.created_at_ms,
-            q.execution_id,
-            q.partition_key
-        FROM ffx_ready AS q
-        WHERE
-            q.lane_id = @lane_id
-            AND q.required_capabilities <@ @capabilities::text[]
-            AND (q.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
-        ORDER BY
-            q.rank,
-            q.created_at_ms,
-            q.execution_id
-        OFFSET 0
+        -- include claim_queue
     ) AS r
     CROSS JOIN LATERAL (
         SELECT
             t.ctid::tid AS row_id,
-            t.partition_key,
-            t.execution_id,
             t.attempt_state
-        FROM ff_exec_core AS t
-        WHERE
-            t.partition_key = r.partition_key
-            AND t.execution_id = r.execution_id
-            AND t.lane_id IS NOT DISTINCT FROM r.lane_id
-            AND - t.priority::bigint = r.rank
-            AND t.created_at_ms = r.created_at_ms
-            AND t.lifecycle_phase IS NOT DISTINCT FROM 'runnable'
-            AND t.eligibility_state = 'eligible_now'
-            AND t.required_capabilities <@ @capabilities::text[]
-            -- Skips rows claimed since the snapshot, which would be locked all the same.
-            AND (t.xmax = 0 OR ffx_claimable_now(t.partition_key, t.execution_id))
-        FOR NO KEY UPDATE SKIP LOCKED
+        -- include claim_execution
     ) AS c
     WHERE NOT EXISTS (SELECT FROM halted)
     LIMIT @max_items::integer
@@ -85,132 +43,32 @@ claimed AS (
         -- Assigned to itself: otherwise PostgreSQL 18 reads the expressions of the generated columns for each row,
         -- needed or not.
         raw_fields = e.raw_fields,
-        lifecycle_phase = 'active',
-        ownership_state = 'leased',
-        eligibility_state = 'not_applicable',
-        public_state = 'running',
-        attempt_state = 'running_attempt',
-        blocking_reason = NULL,
-        started_at_ms = coalesce(e.started_at_ms, (SELECT now_ms FROM clock)),
-        deadline_at_ms = CASE
-            WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
-            ELSE e.deadline_at_ms
-        END,
-        -- A negative deadline belongs to an end that another program has undone.
-        ffx_execution_deadline_ms = CASE WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms END,
-        ffx_delay_until_ms = NULL,
-        ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)
-            + CASE WHEN c.attempt_state = 'attempt_interrupted' THEN 0 ELSE 1 END,
-        ffx_lease_epoch = coalesce(e.ffx_lease_epoch, 0) + 1,
-        ffx_last_mutation_at_ms = (SELECT now_ms FROM clock)
-    FROM candidates AS c
-    WHERE
-        -- A row changed between snapshot and lock is not found under its ctid and stays unchanged.
-        e.ctid = c.row_id
-        AND e.partition_key = ANY (ARRAY[c.partition_key])
-        AND e.execution_id = c.execution_id
-    RETURNING
-        c.entry_id,
-        e.partition_key,
-        e.execution_id,
-        e.flow_id,
-        e.attempt_index,
-        e.ffx_lease_epoch AS lease_epoch,
-        c.attempt_state AS prior_attempt_state,
-        e.priority,
-        e.created_at_ms,
-        e.payload,
-        e.policy,
-        e.raw_fields,
-        e.ffx_retry_count,
-        e.ffx_namespace,
-        e.ffx_instance_tag
+        -- include claim_running: claim = c
+        -- include claim_next_lease
+    -- include claim_claimed
 ),
 dequeued AS (
-    -- Their queue entries, deleted.
-    DELETE FROM ffx_ready AS r
-    USING claimed AS c
-    WHERE
-        r.ctid = c.entry_id
-        AND (r.partition_key = c.partition_key) IS TRUE
-        AND (r.execution_id = c.execution_id) IS TRUE
-),
-numbered AS (
-    -- The claimed ones with the number that gives each its ids, and when its attempt times out.
-    SELECT
-        row_number() OVER () AS ord,
-        partition_key,
-        execution_id,
-        flow_id,
-        attempt_index,
-        lease_epoch,
-        prior_attempt_state,
-        priority,
-        created_at_ms,
-        payload,
-        raw_fields,
-        ffx_retry_count,
-        ffx_namespace,
-        ffx_instance_tag,
-        ffx_attempt_timeout_at(policy, (SELECT now_ms FROM clock)) AS timeout_at_ms
-    FROM claimed
+    -- include claim_dequeued
 ),
 opened_attempts AS (
     -- The attempts that begin, with their leases.
-    INSERT INTO ff_attempt (
-        partition_key,
-        execution_id,
-        attempt_index,
-        worker_id,
-        worker_instance_id,
-        lease_epoch,
-        lease_expires_at_ms,
-        started_at_ms,
-        policy,
-        ffx_attempt_type,
-        ffx_attempt_id,
-        ffx_lease_id,
-        ffx_timeout_at_ms
-    )
-    SELECT
-        n.partition_key,
-        n.execution_id,
-        n.attempt_index,
-        @worker_id::text,
-        @worker_instance_id::text,
-        n.lease_epoch,
-        (SELECT now_ms FROM clock) + @lease_ttl_ms::bigint,
-        (SELECT now_ms FROM clock),
-        CASE
-            -- A first attempt has none, so its fields need not be read.
-            WHEN
-                n.prior_attempt_state <> 'pending_first_attempt'
-                AND n.raw_fields #>> '{next_attempt_policy,attempt_index}' = n.attempt_index::text
-                THEN n.raw_fields #> '{next_attempt_policy,policy}'
-        END,
-        CASE n.prior_attempt_state
-            WHEN 'pending_retry_attempt' THEN 'retry'
-            WHEN 'pending_replay_attempt' THEN 'replay'
-            ELSE 'initial'
-        END,
-        (@attempt_ids::uuid[])[n.ord],
-        (@lease_ids::uuid[])[n.ord],
-        n.timeout_at_ms
-    FROM numbered AS n
-    WHERE
-        n.prior_attempt_state <> 'attempt_interrupted'
+    -- include claim_attempts
+    WHERE n.prior_attempt_state <> 'attempt_interrupted'
 ),
 resumable AS (
     -- The interrupted attempts that match their executions, locked.
     SELECT
-        n.ord,
         n.partition_key,
         n.execution_id,
         n.attempt_index,
+        n.attempt_id,
+        n.lease_id,
         n.lease_epoch,
+        n.lease_expires_at_ms,
+        n.now_ms,
         n.timeout_at_ms,
         t.row_id
-    FROM numbered AS n
+    FROM claimed AS n
     -- Looked up one by one: a plan made before there were any attempts would read all of them until the next ANALYZE.
     CROSS JOIN LATERAL (
         SELECT a.ctid::tid AS row_id
@@ -235,14 +93,14 @@ resumed_attempts AS (
         worker_id = @worker_id::text,
         worker_instance_id = @worker_instance_id::text,
         lease_epoch = n.lease_epoch,
-        lease_expires_at_ms = (SELECT now_ms FROM clock) + @lease_ttl_ms::bigint,
+        lease_expires_at_ms = n.lease_expires_at_ms,
         terminal_at_ms = NULL,
         outcome = NULL,
-        ffx_attempt_id = coalesce(a.ffx_attempt_id, (@attempt_ids::uuid[])[n.ord]),
-        ffx_lease_id = (@lease_ids::uuid[])[n.ord],
+        ffx_attempt_id = coalesce(a.ffx_attempt_id, n.attempt_id),
+        ffx_lease_id = n.lease_id,
         ffx_timeout_at_ms = n.timeout_at_ms,
         ffx_delay_until_ms = NULL,
-        ffx_resumed_at_ms = (SELECT now_ms FROM clock)
+        ffx_resumed_at_ms = n.now_ms
     FROM resumable AS n
     WHERE
         a.ctid = n.row_id
@@ -250,96 +108,26 @@ resumed_attempts AS (
         AND a.execution_id = n.execution_id
         AND (a.attempt_index = n.attempt_index) IS TRUE
     RETURNING
-        n.ord,
+        n.lease_id,
         a.ffx_attempt_type AS attempt_type,
         a.ffx_attempt_id AS attempt_id
 ),
 timed AS (
-    -- One lease timer for all of them.
-    INSERT INTO ffx_lease_timer (
-        due_at_ms,
-        timer_id,
-        partition_keys,
-        execution_ids,
-        attempt_indexes
-    )
-    SELECT
-        (SELECT now_ms FROM clock) + @lease_ttl_ms::bigint,
-        CAST((@lease_ids::uuid[])[1] AS uuid),
-        array_agg(n.partition_key),
-        array_agg(n.execution_id),
-        array_agg(n.attempt_index)
-    FROM numbered AS n
-    HAVING count(*) > 0
+    -- include claim_timer
 ),
 leased_events AS (
-    -- The lease events.
-    INSERT INTO ff_lease_event (
-        execution_id,
-        lease_id,
-        event_type,
-        occurred_at_ms,
-        partition_key,
-        namespace,
-        instance_tag,
-        ffx_worker_instance_id
-    )
-    SELECT
-        n.execution_id::text,
-        CAST((@lease_ids::uuid[])[n.ord] AS text),
-        'acquired',
-        (SELECT now_ms FROM clock),
-        n.partition_key,
-        n.ffx_namespace,
-        n.ffx_instance_tag,
-        @worker_instance_id::text
-    FROM numbered AS n
+    -- include claim_events: event = 'acquired'
 )
 SELECT
-    n.partition_key,
-    n.execution_id,
-    n.flow_id,
-    n.attempt_index,
-    n.lease_epoch::bigint AS lease_epoch,
-    CAST(coalesce(r.attempt_id, (@attempt_ids::uuid[])[n.ord]) AS uuid) AS attempt_id,
-    CAST((@lease_ids::uuid[])[n.ord] AS uuid) AS lease_id,
-    n.prior_attempt_state,
+    coalesce(r.attempt_id, n.attempt_id)::uuid AS attempt_id,
     r.attempt_type,
-    n.priority,
-    n.created_at_ms,
-    n.payload,
-    coalesce(n.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
-    (n.raw_fields -> 'tags')::jsonb AS tags,
-    coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
-    coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
-    ((SELECT now_ms FROM clock) + @lease_ttl_ms::bigint)::bigint AS lease_expires_at_ms,
-    CAST('' AS text) AS halt
-FROM numbered AS n
-LEFT JOIN resumed_attempts AS r ON r.ord = n.ord AND n.prior_attempt_state = 'attempt_interrupted'
+    -- include claim_columns
+FROM claimed AS n
+LEFT JOIN resumed_attempts AS r ON r.lease_id = n.lease_id AND n.prior_attempt_state = 'attempt_interrupted'
 WHERE
     1 / (
-        (SELECT count(*) FROM numbered AS i WHERE i.prior_attempt_state = 'attempt_interrupted')
+        (SELECT count(*) FROM claimed AS i WHERE i.prior_attempt_state = 'attempt_interrupted')
         = (SELECT count(*) FROM resumed_attempts)
     )::integer = 1
 UNION ALL
-SELECT
-    -- No execution: why the claim halts.
-    CAST(-1 AS smallint),
-    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    NULL,
-    0,
-    0,
-    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    '',
-    NULL,
-    0,
-    0,
-    NULL,
-    '',
-    CAST(NULL AS jsonb),
-    0,
-    0,
-    0,
-    h.subject
-FROM halted AS h;
+-- include claim_halt_row

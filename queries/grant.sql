@@ -10,14 +10,7 @@ SELECT
     e.created_at_ms,
     e.partition_key,
     e.execution_id,
-    (
-        e.ffx_budget_ids IS NOT NULL
-        OR e.ffx_quota_policy_id IS NOT NULL
-        -- In the form that another program stores.
-        OR coalesce(e.raw_fields ->> 'budget_ids', '') <> ''
-        OR coalesce(e.raw_fields ->> 'quota_policy_id', '') <> ''
-        OR coalesce(e.policy -> 'budget_ids', '[]') NOT IN ('[]', 'null')
-    )::boolean AS attached,
+    -- include grant_attached
     coalesce(e.ffx_admitted, false)::boolean AS admitted
 FROM (
     -- Sorted first, then looked up one by one, even by a plan made while both tables were empty.
@@ -109,14 +102,7 @@ SELECT
     coalesce(ffx_attempt_timeout_at(e.policy, 0), 0)::bigint AS attempt_timeout_ms,
     -- For a loss that is counted already.
     ffx_lost_too_often(greatest(e.lease_reclaim_count, 0) - 1, e.policy, @default_cap::integer)::boolean AS had_lost_too_often,
-    (
-        e.ffx_budget_ids IS NOT NULL
-        OR e.ffx_quota_policy_id IS NOT NULL
-        -- In the form that another program stores.
-        OR coalesce(e.raw_fields ->> 'budget_ids', '') <> ''
-        OR coalesce(e.raw_fields ->> 'quota_policy_id', '') <> ''
-        OR coalesce(e.policy -> 'budget_ids', '[]') NOT IN ('[]', 'null')
-    )::boolean AS attached,
+    -- include grant_attached
     a.ffx_attempt_type,
     a.ffx_attempt_id,
     coalesce(

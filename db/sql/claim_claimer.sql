@@ -1,7 +1,8 @@
 -- name: ClaimAfterPositions :many
 -- ClaimAfterPositions leases up to max_items claimable executions of one lane, over all partitions, after the scan
 -- positions, which the caller passes highest priority first. It skips interrupted attempts, which a full scan
--- resumes. Fewer rows than asked for: nothing more was claimable and unlocked there. halt: as in ClaimFromHead.
+-- resumes: that part costs a tenth of a statement. Fewer rows than asked for: nothing more was claimable and unlocked
+-- there. halt: as in ClaimFromHead.
 --
 -- This is the fast path: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row is in
 -- the way) keeps nothing; the caller then claims by TakeClaimable, which judges each row alone.
@@ -9,11 +10,7 @@
 -- Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 new; queue held, by the execution's row;
 -- timers new; L7 new. Spans partitions.
-WITH clock AS MATERIALIZED (
-    -- The time of the claim, for all its rows.
-    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
-),
-halted AS MATERIALIZED (
+WITH halted AS MATERIALIZED (
     -- Why this worker may not claim here: the lane is paused, or the worker is drained. One scan for both takes half
     -- the time of two.
     SELECT p.subject
@@ -33,15 +30,19 @@ positions AS (
         unnest(@position_execution_ids::uuid[]) AS execution_id
 ),
 candidates AS (
-    -- The rows to claim, in claim order, their executions locked.
+    -- The rows to claim, in claim order, their executions locked, with the ids of their leases.
     SELECT
         e.row_id,
         e.entry_id,
         e.partition_key,
         e.execution_id,
-        e.attempt_state
+        e.attempt_state,
+        (@attempt_ids::uuid[])[row_number() OVER ()] AS attempt_id,
+        (@lease_ids::uuid[])[row_number() OVER ()] AS lease_id,
+        (SELECT ffx_now_ms(sqlc.narg(now_ms))) AS now_ms
     FROM positions AS p
     CROSS JOIN LATERAL (
+        -- The entries after a position p (rank, created_at_ms, execution_id) whose executions are claimable.
         SELECT
             c.ctid::tid AS row_id,
             r.ctid::tid AS entry_id,
@@ -80,23 +81,27 @@ claimed AS (
         -- Assigned to itself: otherwise PostgreSQL 18 reads the expressions of the generated columns for each row,
         -- needed or not.
         raw_fields = e.raw_fields,
+        -- The state of a claimed execution e. From c: now_ms, the time of the claim.
         lifecycle_phase = 'active',
         ownership_state = 'leased',
         eligibility_state = 'not_applicable',
         public_state = 'running',
         attempt_state = 'running_attempt',
         blocking_reason = NULL,
-        started_at_ms = coalesce(e.started_at_ms, (SELECT now_ms FROM clock)),
+        started_at_ms = coalesce(e.started_at_ms, c.now_ms),
+        ffx_delay_until_ms = NULL,
+        ffx_last_mutation_at_ms = c.now_ms,
+        -- The deadline that a delay covered counts again. From candidates AS c: attempt_state.
         deadline_at_ms = CASE
             WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
             ELSE e.deadline_at_ms
         END,
         -- A negative deadline belongs to an end that another program has undone.
         ffx_execution_deadline_ms = CASE WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms END,
-        ffx_delay_until_ms = NULL,
-        ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + 1,
-        ffx_lease_epoch = coalesce(e.ffx_lease_epoch, 0) + 1,
-        ffx_last_mutation_at_ms = (SELECT now_ms FROM clock)
+        ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)
+            + CASE WHEN c.attempt_state = 'attempt_interrupted' THEN 0 ELSE 1 END,
+        ffx_lease_epoch = coalesce(e.ffx_lease_epoch, 0) + 1
+    -- From candidates: row_id, entry_id, partition_key, execution_id, attempt_state, attempt_id, lease_id, now_ms.
     FROM candidates AS c
     WHERE
         -- A row changed between snapshot and lock is not found under its ctid and stays unchanged.
@@ -105,23 +110,39 @@ claimed AS (
         AND e.execution_id = c.execution_id
     RETURNING
         c.entry_id,
+        c.attempt_id,
+        c.lease_id,
+        c.now_ms,
+        c.now_ms + @lease_ttl_ms::bigint AS lease_expires_at_ms,
         e.partition_key,
         e.execution_id,
         e.flow_id,
         e.attempt_index,
         e.ffx_lease_epoch AS lease_epoch,
         c.attempt_state AS prior_attempt_state,
+        CASE c.attempt_state
+            WHEN 'pending_retry_attempt' THEN 'retry'
+            WHEN 'pending_replay_attempt' THEN 'replay'
+            ELSE 'initial'
+        END AS attempt_type,
+        CASE
+            -- A first attempt has none, so its fields need not be read.
+            WHEN
+                c.attempt_state <> 'pending_first_attempt'
+                AND e.raw_fields #>> '{next_attempt_policy,attempt_index}' = e.attempt_index::text
+                THEN e.raw_fields #> '{next_attempt_policy,policy}'
+        END AS attempt_policy,
+        ffx_attempt_timeout_at(e.policy, c.now_ms) AS timeout_at_ms,
         e.priority,
         e.created_at_ms,
         e.payload,
-        e.policy,
         e.raw_fields,
         e.ffx_retry_count,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
 dequeued AS (
-    -- Their queue entries, deleted.
+    -- Their queue entries, deleted. From claimed: entry_id, partition_key, execution_id.
     DELETE FROM ffx_ready AS r
     USING claimed AS c
     WHERE
@@ -129,29 +150,9 @@ dequeued AS (
         AND (r.partition_key = c.partition_key) IS TRUE
         AND (r.execution_id = c.execution_id) IS TRUE
 ),
-numbered AS (
-    -- The claimed ones with the number that gives each its ids, and when its attempt times out.
-    SELECT
-        row_number() OVER () AS ord,
-        partition_key,
-        execution_id,
-        flow_id,
-        attempt_index,
-        lease_epoch,
-        prior_attempt_state,
-        priority,
-        created_at_ms,
-        payload,
-        raw_fields,
-        ffx_retry_count,
-        ffx_namespace,
-        ffx_instance_tag,
-        ffx_attempt_timeout_at(policy, (SELECT now_ms FROM clock)) AS timeout_at_ms
-    FROM claimed
-),
 opened_attempts AS (
     -- The attempts that begin, with their leases.
-    INSERT INTO ff_attempt (
+    INSERT INTO ff_attempt AS a (
         partition_key,
         execution_id,
         attempt_index,
@@ -167,33 +168,25 @@ opened_attempts AS (
         ffx_timeout_at_ms
     )
     SELECT
+        -- From claimed.
         n.partition_key,
         n.execution_id,
         n.attempt_index,
         @worker_id::text,
         @worker_instance_id::text,
         n.lease_epoch,
-        (SELECT now_ms FROM clock) + @lease_ttl_ms::bigint,
-        (SELECT now_ms FROM clock),
-        CASE
-            -- A first attempt has none, so its fields need not be read.
-            WHEN
-                n.prior_attempt_state <> 'pending_first_attempt'
-                AND n.raw_fields #>> '{next_attempt_policy,attempt_index}' = n.attempt_index::text
-                THEN n.raw_fields #> '{next_attempt_policy,policy}'
-        END,
-        CASE n.prior_attempt_state
-            WHEN 'pending_retry_attempt' THEN 'retry'
-            WHEN 'pending_replay_attempt' THEN 'replay'
-            ELSE 'initial'
-        END,
-        (@attempt_ids::uuid[])[n.ord],
-        (@lease_ids::uuid[])[n.ord],
+        n.lease_expires_at_ms,
+        n.now_ms,
+        n.attempt_policy,
+        n.attempt_type,
+        n.attempt_id,
+        n.lease_id,
         n.timeout_at_ms
-    FROM numbered AS n
+    FROM claimed AS n
 ),
 timed AS (
-    -- One lease timer for all of them.
+    -- One lease timer for all of them, named by the first of lease_ids: the engine expects it there. From claimed:
+    -- partition_key, execution_id, attempt_index, lease_expires_at_ms.
     INSERT INTO ffx_lease_timer (
         due_at_ms,
         timer_id,
@@ -202,16 +195,16 @@ timed AS (
         attempt_indexes
     )
     SELECT
-        (SELECT now_ms FROM clock) + @lease_ttl_ms::bigint,
+        min(n.lease_expires_at_ms),
         CAST((@lease_ids::uuid[])[1] AS uuid),
         array_agg(n.partition_key),
         array_agg(n.execution_id),
         array_agg(n.attempt_index)
-    FROM numbered AS n
+    FROM claimed AS n
     HAVING count(*) > 0
 ),
 leased_events AS (
-    -- The lease events.
+    -- The lease events. From claimed: partition_key, execution_id, lease_id, now_ms, ffx_namespace, ffx_instance_tag.
     INSERT INTO ff_lease_event (
         execution_id,
         lease_id,
@@ -224,25 +217,26 @@ leased_events AS (
     )
     SELECT
         n.execution_id::text,
-        CAST((@lease_ids::uuid[])[n.ord] AS text),
+        n.lease_id::text,
         'acquired',
-        (SELECT now_ms FROM clock),
+        n.now_ms,
         n.partition_key,
         n.ffx_namespace,
         n.ffx_instance_tag,
         @worker_instance_id::text
-    FROM numbered AS n
+    FROM claimed AS n
 )
 SELECT
+    n.attempt_id::uuid AS attempt_id,
+    CAST(NULL AS text) AS attempt_type,
+    -- A claimed row n, without what differs between a new and a resumed attempt.
     n.partition_key,
     n.execution_id,
     n.flow_id,
     n.attempt_index,
     n.lease_epoch::bigint AS lease_epoch,
-    CAST((@attempt_ids::uuid[])[n.ord] AS uuid) AS attempt_id,
-    CAST((@lease_ids::uuid[])[n.ord] AS uuid) AS lease_id,
+    n.lease_id::uuid AS lease_id,
     n.prior_attempt_state,
-    CAST(NULL AS text) AS attempt_type,
     n.priority,
     n.created_at_ms,
     n.payload,
@@ -250,21 +244,21 @@ SELECT
     (n.raw_fields -> 'tags')::jsonb AS tags,
     coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
-    ((SELECT now_ms FROM clock) + @lease_ttl_ms::bigint)::bigint AS lease_expires_at_ms,
+    n.lease_expires_at_ms::bigint AS lease_expires_at_ms,
     CAST('' AS text) AS halt
-FROM numbered AS n
+FROM claimed AS n
 UNION ALL
 SELECT
     -- No execution: why the claim halts.
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
+    NULL,
     CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     NULL,
     0,
     0,
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     '',
-    NULL,
     0,
     0,
     NULL,
@@ -278,7 +272,8 @@ FROM halted AS h;
 
 -- name: ClaimOneAfterPosition :many
 -- ClaimOneAfterPosition is ClaimAfterPositions for one execution after one scan position. Setting up the parts takes
--- a quarter of the time of a statement for one execution, and without arrays there are fewer parts.
+-- a quarter of the time of a statement for one execution, and without arrays there is nothing to number, to unnest or
+-- to aggregate.
 --
 -- Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 new; queue held, by the execution's row;
@@ -295,16 +290,25 @@ WITH halted AS MATERIALIZED (
             ELSE p.name = @worker_instance_id::text
         END
 ),
-candidate AS (
-    -- The row to claim, its execution locked, and the time of the claim.
+candidates AS (
+    -- The row to claim, its execution locked, with the ids of its lease.
     SELECT
         e.row_id,
         e.entry_id,
         e.partition_key,
         e.execution_id,
         e.attempt_state,
+        @attempt_id::uuid AS attempt_id,
+        @lease_id::uuid AS lease_id,
         ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
     FROM (
+        SELECT
+            @position_rank::bigint AS rank,
+            @position_created_at_ms::bigint AS created_at_ms,
+            @position_execution_id::uuid AS execution_id
+    ) AS p
+    CROSS JOIN LATERAL (
+        -- The entries after a position p (rank, created_at_ms, execution_id) whose executions are claimable.
         SELECT
             c.ctid::tid AS row_id,
             r.ctid::tid AS entry_id,
@@ -315,8 +319,8 @@ candidate AS (
         JOIN ff_exec_core AS c ON c.partition_key = r.partition_key AND c.execution_id = r.execution_id
         WHERE
             r.lane_id = @lane_id
-            AND r.rank = @position_rank::bigint
-            AND (r.created_at_ms, r.execution_id) > (@position_created_at_ms::bigint, @position_execution_id::uuid)
+            AND r.rank = p.rank
+            AND (r.created_at_ms, r.execution_id) > (p.created_at_ms, p.execution_id)
             AND r.required_capabilities <@ @capabilities::text[]
             AND (r.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
             -- IS NOT DISTINCT FROM uses no index: the execution is found by its key, whatever other indexes there are.
@@ -336,9 +340,10 @@ candidate AS (
     WHERE NOT EXISTS (SELECT FROM halted)
 ),
 claimed AS (
-    -- The execution, now active under its next epoch, with the columns that the parts below need.
+    -- The executions, now active under their next epoch, with the columns that the parts below need.
     UPDATE ff_exec_core AS e
     SET
+        -- The state of a claimed execution e. From c: now_ms, the time of the claim.
         lifecycle_phase = 'active',
         ownership_state = 'leased',
         eligibility_state = 'not_applicable',
@@ -346,17 +351,20 @@ claimed AS (
         attempt_state = 'running_attempt',
         blocking_reason = NULL,
         started_at_ms = coalesce(e.started_at_ms, c.now_ms),
+        ffx_delay_until_ms = NULL,
+        ffx_last_mutation_at_ms = c.now_ms,
+        -- The deadline that a delay covered counts again. From candidates AS c: attempt_state.
         deadline_at_ms = CASE
             WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
             ELSE e.deadline_at_ms
         END,
         -- A negative deadline belongs to an end that another program has undone.
         ffx_execution_deadline_ms = CASE WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms END,
-        ffx_delay_until_ms = NULL,
-        ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + 1,
-        ffx_lease_epoch = coalesce(e.ffx_lease_epoch, 0) + 1,
-        ffx_last_mutation_at_ms = c.now_ms
-    FROM candidate AS c
+        ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)
+            + CASE WHEN c.attempt_state = 'attempt_interrupted' THEN 0 ELSE 1 END,
+        ffx_lease_epoch = coalesce(e.ffx_lease_epoch, 0) + 1
+    -- From candidates: row_id, entry_id, partition_key, execution_id, attempt_state, attempt_id, lease_id, now_ms.
+    FROM candidates AS c
     WHERE
         -- A row changed between snapshot and lock is not found under its ctid and stays unchanged.
         e.ctid = c.row_id
@@ -364,24 +372,39 @@ claimed AS (
         AND e.execution_id = c.execution_id
     RETURNING
         c.entry_id,
+        c.attempt_id,
+        c.lease_id,
         c.now_ms,
+        c.now_ms + @lease_ttl_ms::bigint AS lease_expires_at_ms,
         e.partition_key,
         e.execution_id,
         e.flow_id,
         e.attempt_index,
         e.ffx_lease_epoch AS lease_epoch,
         c.attempt_state AS prior_attempt_state,
+        CASE c.attempt_state
+            WHEN 'pending_retry_attempt' THEN 'retry'
+            WHEN 'pending_replay_attempt' THEN 'replay'
+            ELSE 'initial'
+        END AS attempt_type,
+        CASE
+            -- A first attempt has none, so its fields need not be read.
+            WHEN
+                c.attempt_state <> 'pending_first_attempt'
+                AND e.raw_fields #>> '{next_attempt_policy,attempt_index}' = e.attempt_index::text
+                THEN e.raw_fields #> '{next_attempt_policy,policy}'
+        END AS attempt_policy,
+        ffx_attempt_timeout_at(e.policy, c.now_ms) AS timeout_at_ms,
         e.priority,
         e.created_at_ms,
         e.payload,
-        ffx_attempt_timeout_at(e.policy, c.now_ms) AS timeout_at_ms,
         e.raw_fields,
         e.ffx_retry_count,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
 dequeued AS (
-    -- Its queue entry, deleted.
+    -- Their queue entries, deleted. From claimed: entry_id, partition_key, execution_id.
     DELETE FROM ffx_ready AS r
     USING claimed AS c
     WHERE
@@ -389,9 +412,9 @@ dequeued AS (
         AND (r.partition_key = c.partition_key) IS TRUE
         AND (r.execution_id = c.execution_id) IS TRUE
 ),
-opened_attempt AS (
-    -- The attempt that begins, with its lease.
-    INSERT INTO ff_attempt (
+opened_attempts AS (
+    -- The attempts that begin, with their leases.
+    INSERT INTO ff_attempt AS a (
         partition_key,
         execution_id,
         attempt_index,
@@ -407,28 +430,19 @@ opened_attempt AS (
         ffx_timeout_at_ms
     )
     SELECT
+        -- From claimed.
         n.partition_key,
         n.execution_id,
         n.attempt_index,
         @worker_id::text,
         @worker_instance_id::text,
         n.lease_epoch,
-        n.now_ms + @lease_ttl_ms::bigint,
+        n.lease_expires_at_ms,
         n.now_ms,
-        CASE
-            -- A first attempt has none, so its fields need not be read.
-            WHEN
-                n.prior_attempt_state <> 'pending_first_attempt'
-                AND n.raw_fields #>> '{next_attempt_policy,attempt_index}' = n.attempt_index::text
-                THEN n.raw_fields #> '{next_attempt_policy,policy}'
-        END,
-        CASE n.prior_attempt_state
-            WHEN 'pending_retry_attempt' THEN 'retry'
-            WHEN 'pending_replay_attempt' THEN 'replay'
-            ELSE 'initial'
-        END,
-        @attempt_id::uuid,
-        @lease_id::uuid,
+        n.attempt_policy,
+        n.attempt_type,
+        n.attempt_id,
+        n.lease_id,
         n.timeout_at_ms
     FROM claimed AS n
 ),
@@ -442,15 +456,15 @@ timed AS (
         attempt_indexes
     )
     SELECT
-        n.now_ms + @lease_ttl_ms::bigint,
-        @lease_id::uuid,
+        n.lease_expires_at_ms,
+        n.lease_id,
         ARRAY[n.partition_key],
         ARRAY[n.execution_id],
         ARRAY[n.attempt_index]
     FROM claimed AS n
 ),
-leased_event AS (
-    -- The lease event.
+leased_events AS (
+    -- The lease events. From claimed: partition_key, execution_id, lease_id, now_ms, ffx_namespace, ffx_instance_tag.
     INSERT INTO ff_lease_event (
         execution_id,
         lease_id,
@@ -463,7 +477,7 @@ leased_event AS (
     )
     SELECT
         n.execution_id::text,
-        CAST(@lease_id::uuid AS text),
+        n.lease_id::text,
         'acquired',
         n.now_ms,
         n.partition_key,
@@ -473,15 +487,16 @@ leased_event AS (
     FROM claimed AS n
 )
 SELECT
+    n.attempt_id::uuid AS attempt_id,
+    CAST(NULL AS text) AS attempt_type,
+    -- A claimed row n, without what differs between a new and a resumed attempt.
     n.partition_key,
     n.execution_id,
     n.flow_id,
     n.attempt_index,
     n.lease_epoch::bigint AS lease_epoch,
-    @attempt_id::uuid AS attempt_id,
-    @lease_id::uuid AS lease_id,
+    n.lease_id::uuid AS lease_id,
     n.prior_attempt_state,
-    CAST(NULL AS text) AS attempt_type,
     n.priority,
     n.created_at_ms,
     n.payload,
@@ -489,21 +504,21 @@ SELECT
     (n.raw_fields -> 'tags')::jsonb AS tags,
     coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
-    (n.now_ms + @lease_ttl_ms::bigint)::bigint AS lease_expires_at_ms,
+    n.lease_expires_at_ms::bigint AS lease_expires_at_ms,
     CAST('' AS text) AS halt
 FROM claimed AS n
 UNION ALL
 SELECT
     -- No execution: why the claim halts.
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
+    NULL,
     CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     NULL,
     0,
     0,
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     '',
-    NULL,
     0,
     0,
     NULL,

@@ -31,9 +31,10 @@ SELECT
     coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
     coalesce(ffx_attempt_timeout_at(e.policy, 0), 0)::bigint AS attempt_timeout_ms
 FROM (
-    -- Sorted first, so that the limit stops the locking. Then looked up one by one, even by a plan made while both
-    -- tables were empty.
+    -- The entries of the lane for this worker, in claim order. Sorted first, so that the limit stops the locking. Then
+    -- their executions are looked up one by one, even by a plan made while both tables were empty.
     SELECT
+        q.ctid::tid AS entry_id,
         q.lane_id,
         q.rank,
         q.created_at_ms,
@@ -64,6 +65,7 @@ CROSS JOIN LATERAL (
         t.raw_fields,
         t.ffx_retry_count,
         t.ffx_lease_epoch
+    -- The execution of an entry r, locked if it is claimable.
     FROM ff_exec_core AS t
     WHERE
         t.partition_key = r.partition_key
@@ -150,24 +152,28 @@ WITH input AS (
         unnest(@timeouts_at_ms::bigint[]) AS timeout_at_ms,
         unnest(@inserted::boolean[]) AS inserted,
         unnest(@reclaims::integer[]) AS reclaims,
-        unnest(@deadlines_at_ms::bigint[]) AS deadline_at_ms
+        unnest(@deadlines_at_ms::bigint[]) AS deadline_at_ms,
+        @now_ms::bigint AS now_ms
     LIMIT cardinality(@execution_ids::uuid[])
 ),
-leased AS (
-    -- The executions, now active, with the columns that their attempts need.
+claimed AS (
+    -- The executions, now active, with the columns that the parts below need.
     UPDATE ff_exec_core AS e
     SET
         -- Assigned to itself: otherwise PostgreSQL 18 reads the expressions of the generated columns for each row,
         -- needed or not.
         raw_fields = e.raw_fields,
+        -- The state of a claimed execution e. From i: now_ms, the time of the claim.
         lifecycle_phase = 'active',
         ownership_state = 'leased',
         eligibility_state = 'not_applicable',
         public_state = 'running',
         attempt_state = 'running_attempt',
         blocking_reason = NULL,
+        started_at_ms = coalesce(e.started_at_ms, i.now_ms),
+        ffx_delay_until_ms = NULL,
+        ffx_last_mutation_at_ms = i.now_ms,
         attempt_index = i.attempt_index,
-        started_at_ms = coalesce(e.started_at_ms, @now_ms::bigint),
         deadline_at_ms = CASE
             WHEN i.deadline_at_ms > 0 THEN i.deadline_at_ms
             WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
@@ -178,11 +184,9 @@ leased AS (
             -- A negative deadline belongs to an end that another program has undone.
             WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms
         END,
-        ffx_delay_until_ms = NULL,
         lease_reclaim_count = greatest(e.lease_reclaim_count, 0) + i.reclaims,
         ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + i.inserted::integer,
-        ffx_lease_epoch = i.lease_epoch,
-        ffx_last_mutation_at_ms = @now_ms::bigint
+        ffx_lease_epoch = i.lease_epoch
     FROM input AS i
     WHERE
         e.partition_key = ANY (ARRAY[i.partition_key])
@@ -195,7 +199,9 @@ leased AS (
         i.attempt_id,
         i.lease_id,
         i.lease_epoch,
-        i.timeout_at_ms,
+        i.now_ms,
+        i.now_ms + @lease_ttl_ms::bigint AS lease_expires_at_ms,
+        nullif(i.timeout_at_ms, 0) AS timeout_at_ms,
         CASE
             WHEN e.raw_fields #>> '{next_attempt_policy,attempt_index}' = i.attempt_index::text
                 THEN e.raw_fields #> '{next_attempt_policy,policy}'
@@ -209,7 +215,7 @@ leased AS (
 dequeued AS (
     -- Their queue entries, deleted.
     DELETE FROM ffx_ready AS r
-    USING leased AS l
+    USING claimed AS l
     WHERE
         r.lane_id = ANY (ARRAY[l.lane_id])
         AND r.rank = - l.priority::bigint
@@ -218,7 +224,8 @@ dequeued AS (
         AND r.partition_key = l.partition_key
 ),
 timed AS (
-    -- One lease timer for all of them.
+    -- One lease timer for all of them, named by the first of lease_ids: the engine expects it there. From claimed:
+    -- partition_key, execution_id, attempt_index, lease_expires_at_ms.
     INSERT INTO ffx_lease_timer (
         due_at_ms,
         timer_id,
@@ -227,78 +234,79 @@ timed AS (
         attempt_indexes
     )
     SELECT
-        sqlc.arg(now_ms)::bigint + sqlc.arg(lease_ttl_ms)::bigint,
+        min(n.lease_expires_at_ms),
         CAST((@lease_ids::uuid[])[1] AS uuid),
-        array_agg(l.partition_key),
-        array_agg(l.execution_id),
-        array_agg(l.attempt_index)
-    FROM leased AS l
+        array_agg(n.partition_key),
+        array_agg(n.execution_id),
+        array_agg(n.attempt_index)
+    FROM claimed AS n
     HAVING count(*) > 0
 ),
-attempts AS (
-    -- The attempts, new or resumed, with their leases.
-    INSERT INTO ff_attempt AS a (
-        partition_key,
+leased_events AS (
+    -- The lease events. From claimed: partition_key, execution_id, lease_id, now_ms, ffx_namespace, ffx_instance_tag.
+    INSERT INTO ff_lease_event (
         execution_id,
-        attempt_index,
-        worker_id,
-        worker_instance_id,
-        lease_epoch,
-        lease_expires_at_ms,
-        started_at_ms,
-        policy,
-        ffx_attempt_type,
-        ffx_attempt_id,
-        ffx_lease_id,
-        ffx_timeout_at_ms
+        lease_id,
+        event_type,
+        occurred_at_ms,
+        partition_key,
+        namespace,
+        instance_tag,
+        ffx_worker_instance_id
     )
     SELECT
-        l.partition_key,
-        l.execution_id,
-        l.attempt_index,
-        @worker_id::text,
-        @worker_instance_id::text,
-        l.lease_epoch,
-        sqlc.arg(now_ms)::bigint + sqlc.arg(lease_ttl_ms)::bigint,
-        @now_ms::bigint,
-        l.attempt_policy,
-        l.attempt_type,
-        l.attempt_id,
-        l.lease_id,
-        nullif(l.timeout_at_ms, 0)
-    FROM leased AS l
-    ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE SET
-        worker_id = excluded.worker_id,
-        worker_instance_id = excluded.worker_instance_id,
-        lease_epoch = excluded.lease_epoch,
-        lease_expires_at_ms = excluded.lease_expires_at_ms,
-        started_at_ms = coalesce(a.started_at_ms, excluded.started_at_ms),
-        terminal_at_ms = NULL,
-        outcome = NULL,
-        ffx_attempt_type = excluded.ffx_attempt_type,
-        ffx_attempt_id = excluded.ffx_attempt_id,
-        ffx_lease_id = excluded.ffx_lease_id,
-        ffx_timeout_at_ms = excluded.ffx_timeout_at_ms,
-        ffx_delay_until_ms = NULL,
-        ffx_resumed_at_ms = CASE WHEN a.started_at_ms IS NOT NULL THEN excluded.started_at_ms END
+        n.execution_id::text,
+        n.lease_id::text,
+        @event_type::text,
+        n.now_ms,
+        n.partition_key,
+        n.ffx_namespace,
+        n.ffx_instance_tag,
+        @worker_instance_id::text
+    FROM claimed AS n
 )
-INSERT INTO ff_lease_event (
-    execution_id,
-    lease_id,
-    event_type,
-    occurred_at_ms,
+INSERT INTO ff_attempt AS a (
     partition_key,
-    namespace,
-    instance_tag,
-    ffx_worker_instance_id
+    execution_id,
+    attempt_index,
+    worker_id,
+    worker_instance_id,
+    lease_epoch,
+    lease_expires_at_ms,
+    started_at_ms,
+    policy,
+    ffx_attempt_type,
+    ffx_attempt_id,
+    ffx_lease_id,
+    ffx_timeout_at_ms
 )
 SELECT
-    l.execution_id::text,
-    l.lease_id::text,
-    @event_type::text,
-    @now_ms::bigint,
-    l.partition_key,
-    l.ffx_namespace,
-    l.ffx_instance_tag,
-    @worker_instance_id::text
-FROM leased AS l;
+    -- From claimed.
+    n.partition_key,
+    n.execution_id,
+    n.attempt_index,
+    @worker_id::text,
+    @worker_instance_id::text,
+    n.lease_epoch,
+    n.lease_expires_at_ms,
+    n.now_ms,
+    n.attempt_policy,
+    n.attempt_type,
+    n.attempt_id,
+    n.lease_id,
+    n.timeout_at_ms
+FROM claimed AS n
+ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE SET
+    worker_id = excluded.worker_id,
+    worker_instance_id = excluded.worker_instance_id,
+    lease_epoch = excluded.lease_epoch,
+    lease_expires_at_ms = excluded.lease_expires_at_ms,
+    started_at_ms = coalesce(a.started_at_ms, excluded.started_at_ms),
+    terminal_at_ms = NULL,
+    outcome = NULL,
+    ffx_attempt_type = excluded.ffx_attempt_type,
+    ffx_attempt_id = excluded.ffx_attempt_id,
+    ffx_lease_id = excluded.ffx_lease_id,
+    ffx_timeout_at_ms = excluded.ffx_timeout_at_ms,
+    ffx_delay_until_ms = NULL,
+    ffx_resumed_at_ms = CASE WHEN a.started_at_ms IS NOT NULL THEN excluded.started_at_ms END;

@@ -114,11 +114,6 @@ var slowTime = []string{"(SELECT now_ms FROM clock)", "@now_ms::bigint"}
 
 // Single values are passed as they are, not in an array, and so is their time.
 
-var oneOfMany = []string{
-	"candidate AS c", "candidates AS c", "claimed AS n", "numbered AS n", "c.now_ms", "(SELECT now_ms FROM clock)", "n.now_ms", "(SELECT now_ms FROM clock)",
-	"@attempt_id::uuid", "(@attempt_ids::uuid[])[n.ord]", "@lease_id::uuid", "(@lease_ids::uuid[])[n.ord]",
-}
-
 var oneCompletion = []string{
 	"k.now_ms", "(SELECT now_ms FROM clock)", "sqlc.narg(result)::bytea", "i.result", "@partition_key::smallint", "i.partition_key",
 	"@execution_id::uuid", "i.execution_id", "@attempt_index::integer", "i.attempt_index", "@lease_epoch::bigint", "i.lease_epoch",
@@ -131,132 +126,7 @@ var oneEnd = []string{
 }
 
 var twinStatements = []twins{
-	// The claim after positions leaves interrupted attempts to the full scan.
-	{a: "ClaimAfterPositions.clock", b: "ClaimFromHead.clock"},
-	{a: "ClaimAfterPositions.halted", b: "ClaimFromHead.halted"},
-	{a: "ClaimFromHead.halted", b: "TakeClaimable.halted"},
-	{
-		a: "ClaimAfterPositions.claimed", b: "ClaimFromHead.claimed",
-		onlyA: []string{"ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + 1"},
-		onlyB: []string{
-			"ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)",
-			"+ CASE WHEN c.attempt_state = 'attempt_interrupted' THEN 0 ELSE 1 END",
-		},
-	},
-	{a: "ClaimAfterPositions.dequeued", b: "ClaimFromHead.dequeued"},
-	{a: "ClaimAfterPositions.numbered", b: "ClaimFromHead.numbered"},
-	{
-		a: "ClaimAfterPositions.opened_attempts", b: "ClaimFromHead.opened_attempts",
-		onlyB: []string{"WHERE", "n.prior_attempt_state <> 'attempt_interrupted'"},
-	},
-	{a: "ClaimAfterPositions.timed", b: "ClaimFromHead.timed"},
-	{a: "ClaimAfterPositions.leased_events", b: "ClaimFromHead.leased_events"},
-	{
-		a: "ClaimAfterPositions.", b: "ClaimFromHead.",
-		onlyA: []string{"CAST((@attempt_ids::uuid[])[n.ord] AS uuid) AS attempt_id", "CAST(NULL AS text) AS attempt_type"},
-		onlyB: []string{
-			"CAST(coalesce(r.attempt_id, (@attempt_ids::uuid[])[n.ord]) AS uuid) AS attempt_id", "r.attempt_type",
-			"LEFT JOIN resumed_attempts AS r ON r.ord = n.ord AND n.prior_attempt_state = 'attempt_interrupted'",
-			"WHERE", "1 / (",
-			"(SELECT count(*) FROM numbered AS i WHERE i.prior_attempt_state = 'attempt_interrupted')",
-			"= (SELECT count(*) FROM resumed_attempts)", ")::integer = 1",
-		},
-	},
-
-	// One claim after one position has no arrays, and carries the time along.
-	{a: "ClaimOneAfterPosition.halted", b: "ClaimAfterPositions.halted"},
-	{
-		a: "ClaimOneAfterPosition.candidate", b: "ClaimAfterPositions.candidates",
-		rename: append([]string{
-			"@position_rank::bigint", "p.rank", "@position_created_at_ms::bigint", "p.created_at_ms", "@position_execution_id::uuid", "p.execution_id",
-		}, oneOfMany...),
-		onlyA: []string{"ffx_now_ms(sqlc.narg(now_ms)) AS now_ms", "FROM (", "LIMIT 1"},
-		onlyB: []string{"FROM positions AS p", "CROSS JOIN LATERAL (", "LIMIT @max_items::integer", "LIMIT @max_items::integer"},
-	},
-	{
-		a: "ClaimOneAfterPosition.claimed", b: "ClaimAfterPositions.claimed", rename: oneOfMany,
-		onlyA: []string{"(SELECT now_ms FROM clock)", "ffx_attempt_timeout_at(e.policy, (SELECT now_ms FROM clock)) AS timeout_at_ms"},
-		onlyB: []string{"raw_fields = e.raw_fields", "e.policy"},
-	},
-	{a: "ClaimOneAfterPosition.dequeued", b: "ClaimAfterPositions.dequeued"},
-	{a: "ClaimOneAfterPosition.opened_attempt", b: "ClaimAfterPositions.opened_attempts", rename: oneOfMany},
-	{
-		a: "ClaimOneAfterPosition.timed", b: "ClaimAfterPositions.timed",
-		rename: append([]string{
-			"@lease_id::uuid", "CAST((@lease_ids::uuid[])[1] AS uuid)", "ARRAY[n.partition_key]", "array_agg(n.partition_key)",
-			"ARRAY[n.execution_id]", "array_agg(n.execution_id)", "ARRAY[n.attempt_index]", "array_agg(n.attempt_index)",
-		}, oneOfMany...),
-		onlyB: []string{"HAVING count(*) > 0"},
-	},
-	{a: "ClaimOneAfterPosition.leased_event", b: "ClaimAfterPositions.leased_events", rename: oneOfMany},
-	{
-		a: "ClaimOneAfterPosition.", b: "ClaimAfterPositions.",
-		rename: append([]string{
-			"@attempt_id::uuid AS attempt_id", "CAST((@attempt_ids::uuid[])[n.ord] AS uuid) AS attempt_id",
-			"@lease_id::uuid AS lease_id", "CAST((@lease_ids::uuid[])[n.ord] AS uuid) AS lease_id",
-		}, oneOfMany...),
-	},
-
-	// The slow path of the claim gets its decisions as input, and finds the queue entry by its key.
-	{
-		a: "ClaimFromHead.claimed", b: "LeaseTakenExecutions.leased",
-		rename: append([]string{"candidates AS c", "input AS i", "= c.", "= i.", "ARRAY[c.", "ARRAY[i."}, slowTime...),
-		onlyA: []string{
-			"ffx_execution_deadline_ms = CASE WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms END",
-			"ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)",
-			"+ CASE WHEN c.attempt_state = 'attempt_interrupted' THEN 0 ELSE 1 END",
-			"ffx_lease_epoch = coalesce(e.ffx_lease_epoch, 0) + 1",
-			"e.ctid = i.row_id",
-			"c.entry_id", "e.flow_id", "e.attempt_index", "e.ffx_lease_epoch AS lease_epoch", "c.attempt_state AS prior_attempt_state",
-			"e.payload", "e.policy", "e.raw_fields", "e.ffx_retry_count",
-		},
-		onlyB: []string{
-			"attempt_index = i.attempt_index", "WHEN i.deadline_at_ms > 0 THEN i.deadline_at_ms",
-			"ffx_execution_deadline_ms = CASE", "WHEN i.deadline_at_ms > 0 THEN i.deadline_at_ms",
-			"WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms", "END",
-			"lease_reclaim_count = greatest(e.lease_reclaim_count, 0) + i.reclaims",
-			"ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + i.inserted::integer", "ffx_lease_epoch = i.lease_epoch",
-			"i.attempt_index", "i.attempt_type", "i.attempt_id", "i.lease_id", "i.lease_epoch", "i.timeout_at_ms",
-			"CASE", "WHEN e.raw_fields #>> '{next_attempt_policy,attempt_index}' = i.attempt_index::text",
-			"THEN e.raw_fields #> '{next_attempt_policy,policy}'", "END AS attempt_policy", "e.lane_id",
-		},
-	},
-	{
-		a: "ClaimFromHead.opened_attempts", b: "LeaseTakenExecutions.attempts",
-		rename: append([]string{"ff_attempt (", "ff_attempt AS a (", "n.", "l.", "numbered AS n", "leased AS l"}, slowTime...),
-		onlyA: []string{
-			"@now_ms::bigint + @lease_ttl_ms::bigint",
-			"CASE", "WHEN", "l.prior_attempt_state <> 'pending_first_attempt'",
-			"l.raw_fields #>> '{next_attempt_policy,attempt_index}' = l.attempt_index::text",
-			"THEN l.raw_fields #> '{next_attempt_policy,policy}'", "END",
-			"CASE l.prior_attempt_state", "WHEN 'pending_retry_attempt' THEN 'retry'", "WHEN 'pending_replay_attempt' THEN 'replay'", "ELSE 'initial'", "END",
-			"(@attempt_ids::uuid[])[l.ord]", "(@lease_ids::uuid[])[l.ord]", "l.timeout_at_ms",
-			"WHERE", "l.prior_attempt_state <> 'attempt_interrupted'",
-		},
-		onlyB: []string{
-			"sqlc.arg(now_ms)::bigint + sqlc.arg(lease_ttl_ms)::bigint",
-			"l.attempt_policy", "l.attempt_type", "l.attempt_id", "l.lease_id", "nullif(l.timeout_at_ms, 0)",
-			"ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE SET",
-			"worker_id = excluded.worker_id", "worker_instance_id = excluded.worker_instance_id", "lease_epoch = excluded.lease_epoch",
-			"lease_expires_at_ms = excluded.lease_expires_at_ms", "started_at_ms = coalesce(a.started_at_ms, excluded.started_at_ms)",
-			"terminal_at_ms = NULL", "outcome = NULL", "ffx_attempt_type = excluded.ffx_attempt_type", "ffx_attempt_id = excluded.ffx_attempt_id",
-			"ffx_lease_id = excluded.ffx_lease_id", "ffx_timeout_at_ms = excluded.ffx_timeout_at_ms", "ffx_delay_until_ms = NULL",
-			"ffx_resumed_at_ms = CASE WHEN a.started_at_ms IS NOT NULL THEN excluded.started_at_ms END",
-		},
-	},
-	{
-		a: "ClaimFromHead.timed", b: "LeaseTakenExecutions.timed",
-		rename: []string{
-			"(SELECT now_ms FROM clock) + @lease_ttl_ms::bigint", "sqlc.arg(now_ms)::bigint + sqlc.arg(lease_ttl_ms)::bigint",
-			"n.", "l.", "numbered AS n", "leased AS l",
-		},
-	},
-	{
-		a: "ClaimFromHead.leased_events", b: "LeaseTakenExecutions.",
-		rename: append([]string{"'acquired'", "@event_type::text", "CAST((@lease_ids::uuid[])[n.ord] AS text)", "l.lease_id::text", "n.", "l.", "numbered AS n", "leased AS l"}, slowTime...),
-	},
-
-	// So has the completion of one.
+	// The completion of one has no arrays, and carries the time along.
 	{
 		a: "CompleteOne.completed", b: "CompleteExecutions.completed", rename: oneCompletion,
 		onlyA: []string{
@@ -326,12 +196,6 @@ type rule struct {
 
 var sqlRules = []rule{
 	{
-		name: "what others have claimed since is not locked",
-		text: "(X.xmax = 0 OR ffx_claimable_now(X.partition_key, X.execution_id))",
-		mark: "ffx_claimable_now",
-		in:   map[string]string{"ClaimFromHead.candidates": "t", "TakeClaimable.": "t"},
-	},
-	{
 		name: "an entry holds: its execution is claimable, where the entry says, by this worker",
 		text: `
 			X.lane_id IS NOT DISTINCT FROM r.lane_id
@@ -341,7 +205,7 @@ var sqlRules = []rule{
 			X.eligibility_state = 'eligible_now'
 			X.required_capabilities <@ @capabilities::text[]`,
 		in: map[string]string{
-			"ClaimAfterPositions.candidates": "c", "ClaimOneAfterPosition.candidate": "c", "ClaimFromHead.candidates": "t", "TakeClaimable.": "t",
+			"ClaimAfterPositions.candidates": "c", "ClaimOneAfterPosition.candidates": "c", "ClaimFromHead.candidates": "t", "TakeClaimable.": "t",
 		},
 	},
 	{
@@ -357,43 +221,14 @@ var sqlRules = []rule{
 		in:   map[string]string{"ScanEligible.": ""},
 	},
 	{
-		name: "an execution has a budget or a quota, by whomever it was noted",
-		text: `
-			e.ffx_budget_ids IS NOT NULL
-			OR e.ffx_quota_policy_id IS NOT NULL
-			OR coalesce(e.raw_fields ->> 'budget_ids', '') <> ''
-			OR coalesce(e.raw_fields ->> 'quota_policy_id', '') <> ''
-			OR coalesce(e.policy -> 'budget_ids', '[]') NOT IN ('[]', 'null')
-			)::boolean AS attached`,
-		mark: "AS attached",
-		in:   map[string]string{"ScanEligible.": "", "ReadGrantFacts.": ""},
-	},
-	{
 		name: "an entry is for this worker",
 		text: `
 			X.required_capabilities <@ @capabilities::text[]
 			(X.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE`,
 		mark: "@capabilities",
 		in: map[string]string{
-			"ClaimAfterPositions.candidates": "r", "ClaimOneAfterPosition.candidate": "r", "ClaimFromHead.candidates": "q", "TakeClaimable.": "q",
+			"ClaimAfterPositions.candidates": "r", "ClaimOneAfterPosition.candidates": "r", "ClaimFromHead.candidates": "q", "TakeClaimable.": "q",
 		},
-	},
-	{
-		name: "entries in claim order, executions locked one by one",
-		text: `
-			FROM ffx_ready AS q
-			WHERE
-			q.lane_id = @lane_id
-			q.required_capabilities <@ @capabilities::text[]
-			(q.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
-			ORDER BY
-			q.rank
-			q.created_at_ms
-			q.execution_id
-			OFFSET 0
-			) AS r
-			CROSS JOIN LATERAL (`,
-		in: map[string]string{"ClaimFromHead.candidates": "", "TakeClaimable.": ""},
 	},
 	{
 		name: "the deadline that a delay covered",
@@ -403,7 +238,7 @@ var sqlRules = []rule{
 			END`,
 		mark: "nullif(e.ffx_execution_deadline_ms, 0)",
 		in: map[string]string{
-			"ClaimAfterPositions.claimed": "", "ClaimOneAfterPosition.claimed": "", "ClaimFromHead.claimed": "", "LeaseTakenExecutions.leased": "", "ReleaseDownstream.": "",
+			"ClaimAfterPositions.claimed": "", "ClaimOneAfterPosition.claimed": "", "ClaimFromHead.claimed": "", "LeaseTakenExecutions.claimed": "", "ReleaseDownstream.": "",
 			"BlockDownstream.blocked": "",
 		},
 	},

@@ -1,0 +1,39 @@
+-- From candidates: row_id, entry_id, partition_key, execution_id, attempt_state, attempt_id, lease_id, now_ms.
+FROM candidates AS c
+WHERE
+    -- A row changed between snapshot and lock is not found under its ctid and stays unchanged.
+    e.ctid = c.row_id
+    AND e.partition_key = ANY (ARRAY[c.partition_key])
+    AND e.execution_id = c.execution_id
+RETURNING
+    c.entry_id,
+    c.attempt_id,
+    c.lease_id,
+    c.now_ms,
+    c.now_ms + @lease_ttl_ms::bigint AS lease_expires_at_ms,
+    e.partition_key,
+    e.execution_id,
+    e.flow_id,
+    e.attempt_index,
+    e.ffx_lease_epoch AS lease_epoch,
+    c.attempt_state AS prior_attempt_state,
+    CASE c.attempt_state
+        WHEN 'pending_retry_attempt' THEN 'retry'
+        WHEN 'pending_replay_attempt' THEN 'replay'
+        ELSE 'initial'
+    END AS attempt_type,
+    CASE
+        -- A first attempt has none, so its fields need not be read.
+        WHEN
+            c.attempt_state <> 'pending_first_attempt'
+            AND e.raw_fields #>> '{next_attempt_policy,attempt_index}' = e.attempt_index::text
+            THEN e.raw_fields #> '{next_attempt_policy,policy}'
+    END AS attempt_policy,
+    ffx_attempt_timeout_at(e.policy, c.now_ms) AS timeout_at_ms,
+    e.priority,
+    e.created_at_ms,
+    e.payload,
+    e.raw_fields,
+    e.ffx_retry_count,
+    e.ffx_namespace,
+    e.ffx_instance_tag

@@ -1,0 +1,17 @@
+-- A claimed row n, without what differs between a new and a resumed attempt.
+n.partition_key,
+n.execution_id,
+n.flow_id,
+n.attempt_index,
+n.lease_epoch::bigint AS lease_epoch,
+n.lease_id::uuid AS lease_id,
+n.prior_attempt_state,
+n.priority,
+n.created_at_ms,
+n.payload,
+coalesce(n.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
+(n.raw_fields -> 'tags')::jsonb AS tags,
+coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
+coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
+n.lease_expires_at_ms::bigint AS lease_expires_at_ms,
+CAST('' AS text) AS halt

@@ -1,0 +1,10 @@
+-- Why this worker may not claim here: the lane is paused, or the worker is drained. One scan for both takes half
+-- the time of two.
+SELECT p.subject
+FROM ffx_pause AS p
+WHERE
+    p.name = ANY (ARRAY[@lane_id::text, @worker_instance_id::text])
+    AND CASE p.subject
+        WHEN 'lane' THEN p.name = @lane_id::text
+        ELSE p.name = @worker_instance_id::text
+    END

@@ -1,0 +1,10 @@
+-- The state of a claimed execution e. From ${claim}: now_ms, the time of the claim.
+lifecycle_phase = 'active',
+ownership_state = 'leased',
+eligibility_state = 'not_applicable',
+public_state = 'running',
+attempt_state = 'running_attempt',
+blocking_reason = NULL,
+started_at_ms = coalesce(e.started_at_ms, ${claim}.now_ms),
+ffx_delay_until_ms = NULL,
+ffx_last_mutation_at_ms = ${claim}.now_ms,

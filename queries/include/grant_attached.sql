@@ -1,0 +1,9 @@
+-- An execution e has a budget or a quota.
+(
+    e.ffx_budget_ids IS NOT NULL
+    OR e.ffx_quota_policy_id IS NOT NULL
+    -- In the form that another program stores.
+    OR coalesce(e.raw_fields ->> 'budget_ids', '') <> ''
+    OR coalesce(e.raw_fields ->> 'quota_policy_id', '') <> ''
+    OR coalesce(e.policy -> 'budget_ids', '[]') NOT IN ('[]', 'null')
+)::boolean AS attached,
