@@ -127,13 +127,11 @@ claimed AS (
         attempt_index = i.attempt_index,
         deadline_at_ms = CASE
             WHEN i.deadline_at_ms > 0 THEN i.deadline_at_ms
-            WHEN e.ffx_execution_deadline_ms >= 0 THEN nullif(e.ffx_execution_deadline_ms, 0)
-            ELSE e.deadline_at_ms
+            ELSE nullif(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms), 0)
         END,
         ffx_execution_deadline_ms = CASE
             WHEN i.deadline_at_ms > 0 THEN i.deadline_at_ms
-            -- A negative deadline belongs to an end that another program has undone.
-            WHEN e.ffx_execution_deadline_ms >= 0 THEN e.ffx_execution_deadline_ms
+            ELSE e.ffx_execution_deadline_ms
         END,
         lease_reclaim_count = greatest(e.lease_reclaim_count, 0) + i.reclaims,
         ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + i.inserted::integer,

@@ -233,14 +233,12 @@ func TestClaimRestoresTheDeadline(t *testing.T) {
 		for name, c := range map[string]struct{ set, want string }{
 			"deadline": {fmt.Sprintf("ffx_execution_deadline_ms = %d, deadline_at_ms = 5, ffx_delay_until_ms = 5", fixture.Start.UnixMilli()), fixture.Relative(new(fixture.Start.UnixMilli()))},
 			"none":     {"ffx_execution_deadline_ms = 0, deadline_at_ms = 5, ffx_delay_until_ms = 5", "NULL"},
-			// Another program replayed it: its end had put the deadline away.
-			"of an end taken back": {fmt.Sprintf("ffx_execution_deadline_ms = -5, deadline_at_ms = %d, ffx_delay_until_ms = 5", fixture.Start.UnixMilli()), fixture.Relative(new(fixture.Start.UnixMilli()))},
-			"unknown":              {fmt.Sprintf("ffx_execution_deadline_ms = NULL, deadline_at_ms = %d, ffx_delay_until_ms = 5", fixture.Start.UnixMilli()), fixture.Relative(new(fixture.Start.UnixMilli()))},
+			"unknown":  {fmt.Sprintf("ffx_execution_deadline_ms = NULL, deadline_at_ms = %d, ffx_delay_until_ms = 5", fixture.Start.UnixMilli()), fixture.Relative(new(fixture.Start.UnixMilli()))},
 		} {
 			x := f.Create(t)
 			f.SetExecution(t, x, c.set)
 			f.ClaimOne(t)
-			if got := f.Stored(t, x); fixture.Relative(got.DeadlineAtMs) != c.want || got.DelayUntilMs != nil || got.LastDeadline != nil && *got.LastDeadline < 0 {
+			if got := f.Stored(t, x); fixture.Relative(got.DeadlineAtMs) != c.want || got.DelayUntilMs != nil {
 				t.Errorf("%s: deadline_at_ms %s, wake-up %s; want %s and NULL", name, fixture.Relative(got.DeadlineAtMs), fixture.Relative(got.DelayUntilMs), c.want)
 			}
 		}

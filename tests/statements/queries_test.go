@@ -237,9 +237,15 @@ var sqlRules = []rule{
 			ELSE e.deadline_at_ms
 			END`,
 		mark: "nullif(e.ffx_execution_deadline_ms, 0)",
+		in:   map[string]string{"ReleaseDownstream.": "", "BlockDownstream.blocked": ""},
+	},
+	{
+		name: "the deadline of an execution that has not ended",
+		text: "nullif(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms), 0)",
+		mark: "nullif(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms), 0)",
 		in: map[string]string{
-			"ClaimAfterPositions.claimed": "", "ClaimOneAfterPosition.claimed": "", "ClaimFromHead.claimed": "", "LeaseTakenExecutions.claimed": "", "ReleaseDownstream.": "",
-			"BlockDownstream.blocked": "",
+			"ClaimAfterPositions.claimed": "", "ClaimOneAfterPosition.claimed": "", "ClaimFromHead.claimed": "", "LeaseTakenExecutions.claimed": "",
+			"ScheduleRetries.rescheduled": "", "ReturnLeases.returned": "",
 		},
 	},
 	{name: "the timeout of an attempt is ffx_attempt_timeout_at", mark: "attempt_timeout_ms}"},
