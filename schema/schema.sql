@@ -428,10 +428,22 @@ $$;
 
 COMMENT ON FUNCTION ffx_set_lease_timer() IS 'Trigger: sets a lease timer for one attempt.';
 
+CREATE FUNCTION ffx_shared() RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+    SELECT count(*) = 1
+    FROM pg_catalog.pg_trigger AS t
+    WHERE
+        t.tgrelid = to_regclass('ff_exec_core')
+        AND t.tgname IN ('ffx_ff_exec_core_foreign_trg');
+$$;
+
+COMMENT ON FUNCTION ffx_shared() IS 'Whether FlowFabric may work on this database too: the triggers of `ff migrate share` exist.';
+
 CREATE FUNCTION ffx_usable_from() RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
-    SELECT '20261125000001';
+    SELECT '20261125000020';
 $$;
 
 COMMENT ON FUNCTION ffx_usable_from() IS 'The oldest version of this library that may work on this database, as the newest migration that that version knows.';
@@ -2658,10 +2670,6 @@ COMMENT ON TRIGGER ffx_ff_exec_core_drop_waiting_trg ON ff_exec_core IS 'Takes t
 CREATE TRIGGER ffx_ff_exec_core_fill_ready_trg AFTER INSERT ON ff_exec_core REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT WHEN ((current_setting('ffx.own_entries'::text, true) IS DISTINCT FROM (pg_current_xact_id_if_assigned())::text)) EXECUTE FUNCTION ffx_fill_ready();
 
 COMMENT ON TRIGGER ffx_ff_exec_core_fill_ready_trg ON ff_exec_core IS 'Puts inserted executions that are claimable into the queue, ffx_ready, a statement at a time. A creation by this library that writes the entries itself, and says so by the id of the transaction in the setting ffx.own_entries, does not fire it.';
-
-CREATE TRIGGER ffx_ff_exec_core_foreign_trg AFTER INSERT ON ff_exec_core FOR EACH ROW WHEN ((new.ffx_retry_count IS NULL)) EXECUTE FUNCTION ffx_notify_channel('ffx_foreign');
-
-COMMENT ON TRIGGER ffx_ff_exec_core_foreign_trg ON ff_exec_core IS 'Notifies channel ffx_foreign of executions that another program creates, with an empty payload; creation by this library does not fire it.';
 
 CREATE TRIGGER ffx_ff_exec_core_keep_waiting_trg AFTER UPDATE ON ff_exec_core FOR EACH ROW WHEN (((new.eligibility_state <> 'not_applicable'::text) OR ((old.eligibility_state <> new.eligibility_state) AND ((new.lifecycle_phase = 'terminal'::text) OR (NOT (new.ffx_last_mutation_at_ms IS DISTINCT FROM old.ffx_last_mutation_at_ms)))))) EXECUTE FUNCTION ffx_keep_waiting();
 

@@ -22,13 +22,32 @@ var sharedIndexes = []struct{ name, on string }{
 	{"ff_completion_event_lookup_idx", "ff_completion_event (partition_key, execution_id, occurred_at_ms)"},
 }
 
-// Share creates the three indexes with which FlowFabric 0.15 claims work, finds lost leases and dispatches completions.
-// Its workers are slow on large tables without them, and this library's claims, renewals and completions are slower with
-// them. [Unshare] drops them. docs/both-engines.md lists FlowFabric's other indexes, which are not needed here.
+// sharedTriggers serve only the writes of FlowFabric. No write of this library meets their conditions. The function
+// ffx_shared reports whether all of them exist: that is the switch.
+var sharedTriggers = []struct{ name, timing, condition, call, comment string }{
+	{
+		"ffx_ff_exec_core_foreign_trg", "AFTER INSERT",
+		// For each row, because the condition of a statement trigger cannot see the rows. Equal notifications of a
+		// transaction are one.
+		"NEW.ffx_retry_count IS NULL", "ffx_notify_channel('ffx_foreign')",
+		"Notifies channel ffx_foreign of executions that another program creates, with an empty payload; creation by this library does not fire it.",
+	},
+}
+
+// Share switches on the work that serves FlowFabric 0.15: call it before a FlowFabric server starts to work on the
+// database. [Unshare] switches it off. The switch is stored in the database, and running processes of this library notice
+// it within seconds. They then adopt the executions that FlowFabric creates, and complete the work that it leaves
+// half-done.
 //
-// The indexes are built concurrently, one after the other, so readers and writers don't wait. On a large table this takes
-// minutes, longer if old transactions are open. Other migrations and starting FlowFabric servers wait meanwhile. After a
-// failure, [State.Shared] is false and [Status] warns; the next call rebuilds unfinished indexes.
+// Share creates triggers on ff_exec_core for FlowFabric's writes, and three indexes with which FlowFabric claims work,
+// finds lost leases and dispatches completions. Its workers are slow on large tables without them, and this library's
+// claims, renewals and completions are slower with them. docs/both-engines.md lists FlowFabric's other indexes, which are
+// not needed here.
+//
+// The triggers come first, in one transaction that waits for the table as a migration does. The indexes are built
+// concurrently, one after the other, so readers and writers don't wait. On a large table this takes minutes, longer if old
+// transactions are open. Other migrations and starting FlowFabric servers wait meanwhile. After a failure, [State.Shared]
+// is false and [Status] warns; the next call rebuilds unfinished indexes.
 //
 // Share lifts the time limits on a connection of its own. Don't use it through a transaction pooler if the role or the
 // server sets a statement_timeout.
@@ -39,7 +58,8 @@ func Share[D Database](ctx context.Context, database D, opts Options) (Result, e
 	return changeShared(ctx, database, opts, (*session).share)
 }
 
-// Unshare drops the indexes that [Share] creates, in the same way.
+// Unshare drops the indexes and the triggers that [Share] creates, in the reverse order. Stop FlowFabric's servers and
+// workers first.
 func Unshare[D Database](ctx context.Context, database D, opts Options) (Result, error) {
 	return changeShared(ctx, database, opts, (*session).unshare)
 }
@@ -74,9 +94,12 @@ func changeShared[D Database](
 	})
 }
 
-// share creates the missing indexes and rebuilds the unfinished ones.
+// share creates the missing triggers, then the missing indexes, and rebuilds the unfinished ones.
 func (s *session) share(ctx context.Context, conn *pgx.Conn) ([]string, error) {
-	var made []string
+	made, err := s.shareTriggers(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for _, index := range sharedIndexes {
 		if s.state.shared[index.name] {
 			continue
@@ -97,6 +120,49 @@ func (s *session) share(ctx context.Context, conn *pgx.Conn) ([]string, error) {
 	return made, nil
 }
 
+// shareTriggers creates the missing triggers in one transaction.
+func (s *session) shareTriggers(ctx context.Context) ([]string, error) {
+	var made, statements []string
+	for _, trigger := range sharedTriggers {
+		if s.state.shared[trigger.name] {
+			continue
+		}
+		s.log.InfoContext(ctx, "making", "trigger", trigger.name, "schema", s.schema)
+		statements = append(statements,
+			"CREATE TRIGGER "+trigger.name+" "+trigger.timing+" ON ff_exec_core FOR EACH ROW WHEN ("+trigger.condition+") EXECUTE FUNCTION "+trigger.call,
+			"COMMENT ON TRIGGER "+trigger.name+" ON ff_exec_core IS "+literal(trigger.comment))
+		made = append(made, trigger.name)
+	}
+	return made, classifyNil("make the triggers", s.changeTriggers(ctx, statements))
+}
+
+// unshareTriggers drops the triggers in one transaction.
+func (s *session) unshareTriggers(ctx context.Context) ([]string, error) {
+	var dropped, statements []string
+	for _, trigger := range slices.Backward(sharedTriggers) {
+		if !s.state.shared[trigger.name] {
+			continue
+		}
+		s.log.InfoContext(ctx, "dropping", "trigger", trigger.name, "schema", s.schema)
+		statements = append(statements, "DROP TRIGGER IF EXISTS "+trigger.name+" ON ff_exec_core")
+		dropped = append(dropped, trigger.name)
+	}
+	return dropped, classifyNil("drop the triggers", s.changeTriggers(ctx, statements))
+}
+
+func (s *session) changeTriggers(ctx context.Context, statements []string) error {
+	if len(statements) == 0 {
+		return nil
+	}
+	return s.retryLocked(ctx, func() error {
+		if err := s.lockStands(ctx); err != nil {
+			return err
+		}
+		return s.exec(ctx, statements...)
+	})
+}
+
+// unshare drops the triggers last, so that nothing of FlowFabric is missed while the indexes are dropped.
 func (s *session) unshare(ctx context.Context, conn *pgx.Conn) ([]string, error) {
 	var dropped []string
 	for _, index := range slices.Backward(sharedIndexes) {
@@ -108,7 +174,11 @@ func (s *session) unshare(ctx context.Context, conn *pgx.Conn) ([]string, error)
 		}
 		dropped = append(dropped, index.name)
 	}
-	return dropped, nil
+	triggers, err := s.unshareTriggers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return append(dropped, triggers...), nil
 }
 
 func (s *session) dropShared(ctx context.Context, conn *pgx.Conn, name string) error {
@@ -119,11 +189,14 @@ func (s *session) dropShared(ctx context.Context, conn *pgx.Conn, name string) e
 	return nil
 }
 
-// readShared fills in which of the indexes exist, and whether each is complete.
+// readShared fills in which of the triggers and indexes exist, and whether each is complete.
 func (s *State) readShared(ctx context.Context, db Querier) error {
-	names := make([]string, len(sharedIndexes))
-	for i, index := range sharedIndexes {
-		names[i] = index.name
+	names := make([]string, 0, len(sharedTriggers)+len(sharedIndexes))
+	for _, trigger := range sharedTriggers {
+		names = append(names, trigger.name)
+	}
+	for _, index := range sharedIndexes {
+		names = append(names, index.name)
 	}
 	rows, err := db.Query(ctx, `
 		SELECT
@@ -133,10 +206,20 @@ func (s *State) readShared(ctx context.Context, db Querier) error {
 		JOIN pg_class AS c ON c.oid = i.indexrelid
 		WHERE
 			c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1)
-			AND c.relname = ANY ($2::text[])`,
+			AND c.relname = ANY ($2::text[])
+		UNION ALL
+		SELECT
+			t.tgname::text,
+			true
+		FROM pg_trigger AS t
+		JOIN pg_class AS c ON c.oid = t.tgrelid
+		WHERE
+			c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1)
+			AND c.relname = 'ff_exec_core'
+			AND t.tgname = ANY ($2::text[])`,
 		s.Schema, names)
 	if err != nil {
-		return classify("read the indexes", err)
+		return classify("read the indexes and triggers", err)
 	}
 	s.shared = make(map[string]bool)
 	var name string
@@ -145,7 +228,7 @@ func (s *State) readShared(ctx context.Context, db Querier) error {
 		s.shared[name] = whole
 		return nil
 	}); err != nil {
-		return classify("read the indexes", err)
+		return classify("read the indexes and triggers", err)
 	}
 	s.Shared = true
 	for _, name := range names {
@@ -154,11 +237,12 @@ func (s *State) readShared(ctx context.Context, db Querier) error {
 	return nil
 }
 
-// sharedWarning returns a warning if only some of the indexes exist.
+// sharedWarning returns a warning if only some of the triggers and indexes exist. A database that is still to be migrated
+// may have some of older versions.
 func (s *State) sharedWarning() []string {
-	if s.unconverted() || s.Shared || len(s.shared) == 0 {
+	if s.unconverted() || s.Shared || len(s.shared) == 0 || len(s.pending()) > 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("some of the %d indexes for FlowFabric are missing or incomplete: run `ff migrate share` again, "+
-		"or with --undo", len(sharedIndexes))}
+	return []string{fmt.Sprintf("some of the %d triggers and %d indexes for FlowFabric are missing or incomplete: run `ff migrate share` again, "+
+		"or with --undo", len(sharedTriggers), len(sharedIndexes))}
 }

@@ -46,7 +46,7 @@ type State struct {
 	UsableFrom string
 	// Migrations lists the migrations that this build knows, oldest first.
 	Migrations []Migration
-	// Shared reports whether the database has all the indexes that [Share] creates.
+	// Shared reports whether the database has all the triggers and indexes that [Share] creates.
 	Shared bool
 	// Warnings lists remarks that don't prevent the use of the database.
 	Warnings []string
@@ -61,7 +61,7 @@ type State struct {
 	steps map[string]bool
 	// adopted is set if a conversion is done.
 	adopted bool
-	// shared has the indexes for FlowFabric that exist, and whether each is complete.
+	// shared has the triggers and indexes for FlowFabric that exist, and whether each is complete.
 	shared map[string]bool
 	// moved lists the functions that use another schema, with their arguments.
 	moved []string

@@ -143,10 +143,12 @@ func (a *app) migrateShareCommand() *cobra.Command {
 	var undo bool
 	cmd := &cobra.Command{
 		Use:   "share",
-		Short: "Create the indexes with which FlowFabric 0.15 finds its work",
-		Long: `share creates three indexes with which workers and the server of FlowFabric 0.15 find work, lost leases
-and completions. Without them they are slow on large tables; with them this library's own claims and
-completions are slower. Programs keep running. After an interruption, run share again to rebuild
+		Short: "Let FlowFabric 0.15 work on the database too",
+		Long: `share is required before a server or worker of FlowFabric 0.15 works on the database. It creates the
+triggers that serve FlowFabric's writes, and three indexes with which FlowFabric finds work, lost leases
+and completions. The triggers are the switch: running processes of this library notice them within
+seconds, and then adopt the executions that FlowFabric creates. With the indexes this library's own claims
+and completions are slower. Programs keep running. After an interruption, run share again to rebuild
 unfinished indexes. FlowFabric's other indexes are omitted: only its tests name them, and its server and
 workers don't need them.`,
 		Example: `  ff migrate share
@@ -174,7 +176,7 @@ workers don't need them.`,
 			return nil
 		}),
 	}
-	cmd.Flags().BoolVar(&undo, "undo", false, "drop them again")
+	cmd.Flags().BoolVar(&undo, "undo", false, "drop them again; stop FlowFabric first")
 	return cmd
 }
 
@@ -332,7 +334,7 @@ type migrationStatus struct {
 	Version    string            `json:"version"`
 	UsableFrom string            `json:"usable_from,omitempty"` // the oldest version of ff that may use it
 	Usable     bool              `json:"usable"`
-	Shared     bool              `json:"shared"` // it has the indexes that FlowFabric needs
+	Shared     bool              `json:"shared"` // it has the triggers and indexes that FlowFabric needs
 	Problem    string            `json:"problem,omitempty"`
 	Warnings   []string          `json:"warnings"`
 	Migrations []migrationRecord `json:"migrations"`

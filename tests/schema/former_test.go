@@ -85,13 +85,14 @@ var renamed = strings.NewReplacer(
 	"watch_id", "timer_id",
 )
 
-// gone are columns and indexes that no query, no trigger and no Go code used.
+// gone are columns and indexes that no query, no trigger and no Go code used, and a trigger that only shared databases need.
 var gone = []string{
 	"ff_attempt.ffx_stream_ts_ms", "ff_attempt.ffx_stream_seq", "ff_attempt.ffx_stream_frames",
 	"ff_suspension_current.ffx_resume_delay_ms", "ff_suspension_current.ffx_requested_by", "ff_suspension_current.ffx_continuation_pointer",
 	"ffx_ff_budget_policy_reset_idx", "ffx_ff_budget_usage_dedup_expiry_idx", "ffx_ff_exec_core_gate_idx",
 	"ffx_ff_operator_event_execution_idx", "ffx_ff_signal_event_execution_idx", "ffx_ff_quota_window_sweep_idx",
 	"ffx_ff_suspend_dedup_age_idx", "ffx_ff_suspension_current_timeout_idx", "ffx_ff_waitpoint_pending_expiry_idx",
+	"ffx_ff_exec_core_foreign_trg",
 }
 
 // changed are pieces of text in the former lines, and their present forms.
@@ -109,7 +110,7 @@ var changed = []struct{ in, former, now string }{
 			"Rows of older versions hold the caller's key alone, which then holds whatever the lane, flow and kind.",
 	},
 	{"function ffx_keep_waiting(", "r.kind IS DISTINCT FROM excluded.kind", "r.kind <> excluded.kind"},
-	{"function ffx_usable_from(", "20261101000016", "20261125000001"},
+	{"function ffx_usable_from(", "20261101000016", "20261125000020"},
 	{
 		"relation ffx_schema_migrations:", "a row adopted, and a row <version>/<part> for each part of a migration.",
 		"the steps of the conversion, and a row adopted once that is done.",
@@ -138,13 +139,16 @@ var changed = []struct{ in, former, now string }{
 	{"order ff_suspension_current (", ", ffx_resume_delay_ms, ffx_requested_by, ffx_continuation_pointer", ""},
 }
 
-// added are columns and tables that the former schema had not.
-var added = []string{"ff_attempt.ffx_resumed_at_ms", "ffx_pruned_member"}
+// added are columns, tables and functions that the former schema had not.
+var added = []string{"ff_attempt.ffx_resumed_at_ms", "ffx_pruned_member", "ffx_shared()"}
 
-// isAdded reports whether a line is about a column or table in added.
+// isAdded reports whether a line is about a column, table or function in added.
 func isAdded(line string) bool {
 	return slices.ContainsFunc(added, func(name string) bool {
 		table, column, isColumn := strings.Cut(name, ".")
+		if function, isFunction := strings.CutSuffix(name, "()"); isFunction {
+			return strings.HasPrefix(line, "function "+function+"(") || strings.HasPrefix(line, "options of function "+function+" ")
+		}
 		if !isColumn {
 			return strings.Contains(line, " "+name+" ") || strings.Contains(line, " "+name+".") || strings.Contains(line, " "+name+":")
 		}
@@ -153,12 +157,13 @@ func isAdded(line string) bool {
 	})
 }
 
-// isGone reports whether a line is about a column or index in gone.
+// isGone reports whether a line is about a column, index or trigger in gone.
 func isGone(line string) bool {
 	return slices.ContainsFunc(gone, func(name string) bool {
 		table, column, isColumn := strings.Cut(name, ".")
 		if !isColumn {
-			return strings.HasPrefix(line, "index CREATE INDEX "+name+" ")
+			return strings.HasPrefix(line, "index CREATE INDEX "+name+" ") || strings.HasPrefix(line, "trigger CREATE TRIGGER "+name+" ") ||
+				strings.HasPrefix(line, "trigger "+name+" ") || strings.HasPrefix(line, "fires "+name+" ")
 		}
 		return strings.HasPrefix(line, "column "+name+":") || strings.HasPrefix(line, "stored "+name+" ") ||
 			strings.HasPrefix(line, "column "+table+"  "+column+" ")

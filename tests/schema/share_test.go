@@ -19,6 +19,9 @@ func status(t *testing.T, databaseURL string) schema.State {
 	return state
 }
 
+// shared is how many objects make a database a shared one: three indexes, and the triggers.
+const shared = 3 + 1
+
 func share(t *testing.T, databaseURL string, undo bool, want int) {
 	t.Helper()
 	change := schema.Share[string]
@@ -27,10 +30,13 @@ func share(t *testing.T, databaseURL string, undo bool, want int) {
 	}
 	result, err := change(t.Context(), databaseURL, schema.Options{})
 	if err != nil || len(result.Applied) != want {
-		t.Fatalf("undo %v: %+v, %v; want %d indexes", undo, result, err, want)
+		t.Fatalf("undo %v: %+v, %v; want %d objects", undo, result, err, want)
 	}
 	if state := status(t, databaseURL); state.Shared == undo || state.Err != nil || len(state.Warnings) != 0 {
 		t.Errorf("undo %v: shared %v, %v, %q", undo, state.Shared, state.Err, state.Warnings)
+	}
+	if switched := scalar[bool](t, connect(t, databaseURL), "SELECT ffx_shared()"); switched == undo {
+		t.Errorf("undo %v: ffx_shared() is %v", undo, switched)
 	}
 }
 
@@ -45,7 +51,7 @@ func TestShare(t *testing.T) {
 			public_state, attempt_state, created_at_ms)
 		SELECT i % 256, gen_random_uuid(), 'lane', 'runnable', 'unowned', 'eligible_now', 'waiting', 'pending_first_attempt', i
 		FROM generate_series(1, 1000) AS i`)
-	share(t, databaseURL, false, 3)
+	share(t, databaseURL, false, shared)
 	share(t, databaseURL, false, 0)
 
 	reference := connect(t, referenceDatabase(t, ordinary))
@@ -58,7 +64,7 @@ func TestShare(t *testing.T) {
 		}
 	}
 
-	share(t, databaseURL, true, 3)
+	share(t, databaseURL, true, shared)
 	share(t, databaseURL, true, 0)
 	if after := catalog(t, conn); !slices.Equal(after, before) {
 		t.Error("shared and back, the database is another one")
@@ -97,7 +103,74 @@ func TestShareContinuesAfterAnInterruption(t *testing.T) {
 	if state.Shared || state.Err != nil || len(state.Warnings) != 1 || !strings.Contains(state.Warnings[0], "ff migrate share") {
 		t.Errorf("after an interruption: %v, %v, %q", state.Shared, state.Err, state.Warnings)
 	}
-	share(t, databaseURL, false, 2)
+	share(t, databaseURL, false, 2) // indexes
+}
+
+// A missing trigger is reported, and made again. Meanwhile the switch is off.
+func TestShareCompletesTheTriggers(t *testing.T) {
+	t.Parallel()
+	databaseURL := pgtest.EmptyDatabase(t)
+	conn := connect(t, databaseURL)
+	migrate(t, databaseURL, schema.Options{})
+	share(t, databaseURL, false, shared)
+	exec(t, conn, "DROP TRIGGER ffx_ff_exec_core_foreign_trg ON ff_exec_core")
+	state := status(t, databaseURL)
+	if state.Shared || state.Err != nil || len(state.Warnings) != 1 || !strings.Contains(state.Warnings[0], "ff migrate share") {
+		t.Errorf("without a trigger: %v, %v, %q", state.Shared, state.Err, state.Warnings)
+	}
+	if scalar[bool](t, conn, "SELECT ffx_shared()") {
+		t.Error("ffx_shared() is true without a trigger")
+	}
+	share(t, databaseURL, false, 1)
+}
+
+// The triggers, which are the switch, exist before the indexes are complete.
+func TestShareMakesTriggersFirst(t *testing.T) {
+	t.Parallel()
+	databaseURL := pgtest.EmptyDatabase(t)
+	conn := connect(t, databaseURL)
+	migrate(t, databaseURL, schema.Options{})
+	reader := connect(t, databaseURL)
+	exec(t, reader, "BEGIN ISOLATION LEVEL REPEATABLE READ")
+	exec(t, reader, "SELECT FROM ff_attempt")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := schema.Share(t.Context(), databaseURL, schema.Options{})
+		ended <- err
+	}()
+	for !scalar[bool](t, conn, "SELECT ffx_shared()") {
+		if err := t.Context().Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The reader's snapshot holds up the first index.
+	if state := status(t, databaseURL); state.Shared {
+		t.Error("is wholly shared while its indexes are being made")
+	}
+	exec(t, reader, "ROLLBACK")
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// A rollback takes the triggers along, and a database of the version before has the one that it had.
+func TestRollbackOfASharedDatabase(t *testing.T) {
+	t.Parallel()
+	databaseURL := pgtest.EmptyDatabase(t)
+	migrate(t, databaseURL, schema.Options{})
+	share(t, databaseURL, false, shared)
+	if _, err := schema.Rollback(t.Context(), databaseURL, "20261125000019", schema.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if state := status(t, databaseURL); len(state.Warnings) != 0 {
+		t.Errorf("of the version before: %q", state.Warnings)
+	}
+	migrate(t, databaseURL, schema.Options{})
+	if state := status(t, databaseURL); state.Shared || len(state.Warnings) != 1 {
+		t.Errorf("migrated again: %v, %q", state.Shared, state.Warnings)
+	}
+	share(t, databaseURL, false, shared-3)
+	share(t, databaseURL, true, shared)
 }
 
 func TestShareRefusesAnUnmigratedDatabase(t *testing.T) {
@@ -116,6 +189,6 @@ func TestShareOfAnAdoptedDatabase(t *testing.T) {
 	if status(t, databaseURL).Shared {
 		t.Error("is shared before anything was made")
 	}
-	share(t, databaseURL, false, 3)
-	share(t, databaseURL, true, 3)
+	share(t, databaseURL, false, shared)
+	share(t, databaseURL, true, shared)
 }

@@ -289,7 +289,7 @@ func TestAdoptInAConvertedDatabase(t *testing.T) {
 
 // A process with background work adopts executions of another program as soon as they are committed.
 func TestAdoptOnNotification_E1(t *testing.T) {
-	f := fixture.NewCloned(t)
+	f := fixture.NewCloned(t).Share(t)
 	woken := make(chan struct{}, 8)
 	ctx := t.Context()
 	go func() {
