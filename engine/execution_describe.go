@@ -198,9 +198,6 @@ func (s *ExecutionSnapshot) setTimes(row *db.GetExecutionRow, rawDelay int64) {
 	deadline := row.FfxExecutionDeadlineMs
 	if deref(deadline) < 0 {
 		deadline = new(-*deadline) // negated when the execution ended
-		if s.State.Phase != state.Terminal {
-			deadline = nil // another program has undone the end
-		}
 	}
 	delayed := s.State.Eligibility == state.NotEligibleUntilTime
 	wake := row.FfxDelayUntilMs

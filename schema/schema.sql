@@ -159,6 +159,19 @@ $$;
 
 COMMENT ON FUNCTION ffx_flow_key(flow_id uuid) IS 'Key of the advisory transaction lock of a flow.';
 
+CREATE FUNCTION ffx_forget_undone_deadline() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF NEW.ffx_execution_deadline_ms < 0 THEN
+        NEW.ffx_execution_deadline_ms := NULL;
+    END IF;
+    RETURN NEW;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_forget_undone_deadline() IS 'Trigger: sets the deadline of an execution to NULL if it is negative, after another program has undone its end.';
+
 CREATE FUNCTION ffx_keep_waiting() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'public'
@@ -431,11 +444,11 @@ COMMENT ON FUNCTION ffx_set_lease_timer() IS 'Trigger: sets a lease timer for on
 CREATE FUNCTION ffx_shared() RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
-    SELECT count(*) = 1
+    SELECT count(*) = 2
     FROM pg_catalog.pg_trigger AS t
     WHERE
         t.tgrelid = to_regclass('ff_exec_core')
-        AND t.tgname IN ('ffx_ff_exec_core_foreign_trg');
+        AND t.tgname IN ('ffx_ff_exec_core_foreign_trg', 'ffx_ff_exec_core_undone_trg');
 $$;
 
 COMMENT ON FUNCTION ffx_shared() IS 'Whether FlowFabric may work on this database too: the triggers of `ff migrate share` exist.';

@@ -22,8 +22,9 @@ var sharedIndexes = []struct{ name, on string }{
 	{"ff_completion_event_lookup_idx", "ff_completion_event (partition_key, execution_id, occurred_at_ms)"},
 }
 
-// sharedTriggers serve only the writes of FlowFabric. No write of this library meets their conditions. The function
-// ffx_shared reports whether all of them exist: that is the switch.
+// sharedTriggers serve only the writes of FlowFabric. A write of this library fires them at most if it changes a row again
+// within the same millisecond, and then they change nothing. The function ffx_shared reports whether all of them exist:
+// that is the switch.
 var sharedTriggers = []struct{ name, timing, condition, call, comment string }{
 	{
 		"ffx_ff_exec_core_foreign_trg", "AFTER INSERT",
@@ -31,6 +32,13 @@ var sharedTriggers = []struct{ name, timing, condition, call, comment string }{
 		// transaction are one.
 		"NEW.ffx_retry_count IS NULL", "ffx_notify_channel('ffx_foreign')",
 		"Notifies channel ffx_foreign of executions that another program creates, with an empty payload; creation by this library does not fire it.",
+	},
+	{
+		"ffx_ff_exec_core_undone_trg", "BEFORE UPDATE OF lifecycle_phase",
+		"OLD.lifecycle_phase IN ('terminal', 'cancelled') AND NEW.lifecycle_phase NOT IN ('terminal', 'cancelled') " +
+			"AND NEW.ffx_last_mutation_at_ms IS NOT DISTINCT FROM OLD.ffx_last_mutation_at_ms",
+		"ffx_forget_undone_deadline()",
+		"Makes the deadline of an execution whose end another program undoes unknown; no write of this library fires it.",
 	},
 }
 

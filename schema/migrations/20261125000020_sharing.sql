@@ -22,21 +22,41 @@ LANGUAGE sql
 STABLE
 PARALLEL SAFE
 AS $$
-    SELECT count(*) = 1
+    SELECT count(*) = 2
     FROM pg_catalog.pg_trigger AS t
     WHERE
         t.tgrelid = to_regclass('ff_exec_core')
-        AND t.tgname IN ('ffx_ff_exec_core_foreign_trg');
+        AND t.tgname IN ('ffx_ff_exec_core_foreign_trg', 'ffx_ff_exec_core_undone_trg');
 $$;
 
 COMMENT ON FUNCTION ffx_shared() IS
     'Whether FlowFabric may work on this database too: the triggers of `ff migrate share` exist.';
 
+-- An end negates the deadline, so that no job looks at it again. A replay by FlowFabric leaves it negative, and may move
+-- the column that it knows. The deadline is unknown then, as that of an execution that FlowFabric created.
+CREATE FUNCTION ffx_forget_undone_deadline() RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF NEW.ffx_execution_deadline_ms < 0 THEN
+        NEW.ffx_execution_deadline_ms := NULL;
+    END IF;
+    RETURN NEW;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_forget_undone_deadline() IS
+    'Trigger: sets the deadline of an execution to NULL if it is negative, after another program has undone its end.';
+
 -- migrate:down
 
 DROP FUNCTION ffx_shared();
 
+DROP TRIGGER IF EXISTS ffx_ff_exec_core_undone_trg ON ff_exec_core;
+
 DROP TRIGGER IF EXISTS ffx_ff_exec_core_foreign_trg ON ff_exec_core;
+
+DROP FUNCTION ffx_forget_undone_deadline();
 
 CREATE TRIGGER ffx_ff_exec_core_foreign_trg
 AFTER INSERT ON ff_exec_core

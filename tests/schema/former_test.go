@@ -140,7 +140,7 @@ var changed = []struct{ in, former, now string }{
 }
 
 // added are columns, tables and functions that the former schema had not.
-var added = []string{"ff_attempt.ffx_resumed_at_ms", "ffx_pruned_member", "ffx_shared()"}
+var added = []string{"ff_attempt.ffx_resumed_at_ms", "ffx_pruned_member", "ffx_shared()", "ffx_forget_undone_deadline()"}
 
 // isAdded reports whether a line is about a column, table or function in added.
 func isAdded(line string) bool {
