@@ -63,6 +63,8 @@ made AS (
         payload,
         policy,
         raw_fields,
+        ffx_namespace,
+        ffx_instance_tag,
         ffx_last_mutation_at_ms,
         ffx_attempt_count,
         ffx_retry_count,
@@ -92,7 +94,9 @@ made AS (
         NULL,
         i.payload,
         s.policy,
-        coalesce(s.raw_fields, ($4::text || i.own_fields || s.last_field)::jsonb),
+        d.document,
+        d.document ->> 'namespace',
+        d.document -> 'tags' ->> 'cairn.instance_id',
         s.created_at_ms,
         0,
         0,
@@ -105,6 +109,10 @@ made AS (
         NULL
     FROM input AS i
     CROSS JOIN shared AS s
+    CROSS JOIN LATERAL (
+        SELECT coalesce(s.raw_fields, ($4::text || i.own_fields || s.last_field)::jsonb) AS document
+        OFFSET 0
+    ) AS d
     RETURNING
         partition_key,
         execution_id,
@@ -245,6 +253,8 @@ INSERT INTO ff_exec_core (
     payload,
     policy,
     raw_fields,
+    ffx_namespace,
+    ffx_instance_tag,
     ffx_last_mutation_at_ms,
     ffx_attempt_count,
     ffx_retry_count,
@@ -294,7 +304,9 @@ SELECT
     END,
     d.payload,
     nullif(d.policy, '')::jsonb,
-    d.raw_fields::jsonb || jsonb_build_object('last_mutation_at', d.created_at_ms::text),
+    j.document || jsonb_build_object('last_mutation_at', d.created_at_ms::text),
+    j.document ->> 'namespace',
+    j.document -> 'tags' ->> 'cairn.instance_id',
     d.created_at_ms,
     0,
     0,
@@ -310,6 +322,10 @@ SELECT
         WHEN d.gate = 'quota' THEN d.quota_policy_id::uuid
     END
 FROM dated AS d
+CROSS JOIN LATERAL (
+    SELECT d.raw_fields::jsonb AS document
+    OFFSET 0
+) AS j
 ON CONFLICT (partition_key, execution_id) DO NOTHING
 RETURNING
     partition_key,

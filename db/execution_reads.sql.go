@@ -417,6 +417,7 @@ SET
         CASE WHEN jsonb_typeof(e.raw_fields -> 'tags') = 'object' THEN e.raw_fields -> 'tags' ELSE '{}'::jsonb END
             || jsonb_build_object($1::text, $2::text)
     ) || jsonb_build_object('last_mutation_at', ffx_now_ms($3)::text),
+    ffx_instance_tag = CASE WHEN $1::text = 'cairn.instance_id' THEN $2::text ELSE e.ffx_instance_tag END,
     ffx_last_mutation_at_ms = ffx_now_ms($3)
 WHERE
     e.partition_key = $4

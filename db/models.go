@@ -338,9 +338,9 @@ type FfExecCore struct {
 	FfxDelayUntilMs *int64
 	// Milliseconds since the Unix epoch: the deadline. 0: none. Negative: the deadline, negated when it ended, so that no job looks at it again. NULL: never written by this library.
 	FfxExecutionDeadlineMs *int64
-	// Generated from raw_fields.namespace, its first 1024 bytes; events carry it.
+	// raw_fields.namespace, its first 1024 bytes; events carry it. A trigger of shared databases fills it in for FlowFabric.
 	FfxNamespace *string
-	// Generated from the tag cairn.instance_id, its first 1024 bytes; events carry it.
+	// The tag cairn.instance_id, its first 1024 bytes; events carry it. A trigger of shared databases fills it in for FlowFabric.
 	FfxInstanceTag *string
 	// Budgets that have to admit it, sorted; NULL: none.
 	FfxBudgetIDs []pgtype.UUID

@@ -29,7 +29,7 @@ func (c *conversion) originals(ctx context.Context) ([]original, error) {
 				SELECT string_agg(quote_ident(o.attname), ', ' ORDER BY o.attnum)
 				FROM pg_attribute AS o
 				JOIN pg_attribute AS n ON n.attname = o.attname AND n.attrelid = made.oid
-				WHERE o.attrelid = old.oid AND o.attnum > 0 AND NOT o.attisdropped AND NOT n.attisdropped AND n.attgenerated = ''
+				WHERE o.attrelid = old.oid AND o.attnum > 0 AND NOT o.attisdropped AND NOT n.attisdropped
 			),
 			CASE
 				WHEN old.relkind = 'r' THEN ARRAY[old.relname::text]
@@ -87,6 +87,22 @@ func (c *conversion) copyTables(ctx context.Context) error {
 	}))
 }
 
+// documentColumns repeat parts of the document, at most a kilobyte of each.
+const (
+	documentColumns = ", ffx_namespace, ffx_instance_tag"
+
+	documentValues = `,
+		CASE
+			WHEN octet_length(e.raw_fields ->> 'namespace') > 1024 THEN ffx_first_kilobyte(e.raw_fields ->> 'namespace')
+			ELSE e.raw_fields ->> 'namespace'
+		END,
+		CASE
+			WHEN octet_length(e.raw_fields -> 'tags' ->> 'cairn.instance_id') > 1024
+				THEN ffx_first_kilobyte(e.raw_fields -> 'tags' ->> 'cairn.instance_id')
+			ELSE e.raw_fields -> 'tags' ->> 'cairn.instance_id'
+		END`
+)
+
 // settledColumns are this library's columns that AdoptExecutions writes. Ended executions get them with the copy unless
 // more than their public state has to be rewritten. That is most of an old database; updating each row afterwards would
 // take as long as all the rest.
@@ -134,7 +150,7 @@ func (c *conversion) copyPart(ctx context.Context, o original, part string) erro
 			}
 			columns, values := o.columns, o.columns
 			if o.table == "ff_exec_core" {
-				columns, values = columns+settledColumns, values+settledValues
+				columns, values = columns+documentColumns+settledColumns, values+documentValues+settledValues
 			}
 			tag, err := tx.Exec(ctx, "INSERT INTO "+o.table+" ("+columns+") OVERRIDING SYSTEM VALUE SELECT "+values+" FROM "+
 				pgx.Identifier{part}.Sanitize()+" AS e")

@@ -90,6 +90,24 @@ $$;
 
 COMMENT ON FUNCTION ffx_claimable_now(partition smallint, execution uuid) IS 'Is an execution claimable by what is committed now, rather than when the statement began? Asked by claims of rows that somebody has changed or locked, before they lock them.';
 
+CREATE FUNCTION ffx_fill_from_document() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    NEW.ffx_namespace := NEW.raw_fields ->> 'namespace';
+    IF octet_length(NEW.ffx_namespace) > 1024 THEN
+        NEW.ffx_namespace := ffx_first_kilobyte(NEW.ffx_namespace);
+    END IF;
+    NEW.ffx_instance_tag := NEW.raw_fields -> 'tags' ->> 'cairn.instance_id';
+    IF octet_length(NEW.ffx_instance_tag) > 1024 THEN
+        NEW.ffx_instance_tag := ffx_first_kilobyte(NEW.ffx_instance_tag);
+    END IF;
+    RETURN NEW;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_fill_from_document() IS 'Trigger: fills in the namespace and the tag cairn.instance_id of an execution from its document, which another program writes.';
+
 CREATE FUNCTION ffx_fill_ready() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'public'
@@ -444,11 +462,14 @@ COMMENT ON FUNCTION ffx_set_lease_timer() IS 'Trigger: sets a lease timer for on
 CREATE FUNCTION ffx_shared() RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
-    SELECT count(*) = 2
+    SELECT count(*) = 4
     FROM pg_catalog.pg_trigger AS t
     WHERE
         t.tgrelid = to_regclass('ff_exec_core')
-        AND t.tgname IN ('ffx_ff_exec_core_foreign_trg', 'ffx_ff_exec_core_undone_trg');
+        AND t.tgname IN (
+            'ffx_ff_exec_core_foreign_trg', 'ffx_ff_exec_core_undone_trg', 'ffx_ff_exec_core_document_insert_trg',
+            'ffx_ff_exec_core_document_update_trg'
+        );
 $$;
 
 COMMENT ON FUNCTION ffx_shared() IS 'Whether FlowFabric may work on this database too: the triggers of `ff migrate share` exist.';
@@ -918,16 +939,8 @@ CREATE TABLE ff_exec_core (
     ffx_lease_epoch bigint,
     ffx_delay_until_ms bigint,
     ffx_execution_deadline_ms bigint,
-    ffx_namespace text GENERATED ALWAYS AS (
-CASE
-    WHEN (octet_length((raw_fields ->> 'namespace'::text)) > 1024) THEN ffx_first_kilobyte((raw_fields ->> 'namespace'::text))
-    ELSE (raw_fields ->> 'namespace'::text)
-END) STORED,
-    ffx_instance_tag text GENERATED ALWAYS AS (
-CASE
-    WHEN (octet_length(((raw_fields -> 'tags'::text) ->> 'cairn.instance_id'::text)) > 1024) THEN ffx_first_kilobyte(((raw_fields -> 'tags'::text) ->> 'cairn.instance_id'::text))
-    ELSE ((raw_fields -> 'tags'::text) ->> 'cairn.instance_id'::text)
-END) STORED,
+    ffx_namespace text,
+    ffx_instance_tag text,
     ffx_budget_ids uuid[],
     ffx_quota_policy_id uuid,
     ffx_quota_partition smallint,
@@ -998,9 +1011,9 @@ COMMENT ON COLUMN ff_exec_core.ffx_delay_until_ms IS 'Milliseconds since the Uni
 
 COMMENT ON COLUMN ff_exec_core.ffx_execution_deadline_ms IS 'Milliseconds since the Unix epoch: the deadline. 0: none. Negative: the deadline, negated when it ended, so that no job looks at it again. NULL: never written by this library.';
 
-COMMENT ON COLUMN ff_exec_core.ffx_namespace IS 'Generated from raw_fields.namespace, its first 1024 bytes; events carry it.';
+COMMENT ON COLUMN ff_exec_core.ffx_namespace IS 'raw_fields.namespace, its first 1024 bytes; events carry it. A trigger of shared databases fills it in for FlowFabric.';
 
-COMMENT ON COLUMN ff_exec_core.ffx_instance_tag IS 'Generated from the tag cairn.instance_id, its first 1024 bytes; events carry it.';
+COMMENT ON COLUMN ff_exec_core.ffx_instance_tag IS 'The tag cairn.instance_id, its first 1024 bytes; events carry it. A trigger of shared databases fills it in for FlowFabric.';
 
 COMMENT ON COLUMN ff_exec_core.ffx_budget_ids IS 'Budgets that have to admit it, sorted; NULL: none.';
 

@@ -40,6 +40,15 @@ var sharedTriggers = []struct{ name, timing, condition, call, comment string }{
 		"ffx_forget_undone_deadline()",
 		"Makes the deadline of an execution whose end another program undoes unknown; no write of this library fires it.",
 	},
+	{
+		"ffx_ff_exec_core_document_insert_trg", "BEFORE INSERT", "NEW.ffx_retry_count IS NULL", "ffx_fill_from_document()",
+		"Fills in the columns that repeat the document for an execution that another program creates.",
+	},
+	{
+		"ffx_ff_exec_core_document_update_trg", "BEFORE UPDATE OF raw_fields",
+		"NEW.ffx_last_mutation_at_ms IS NOT DISTINCT FROM OLD.ffx_last_mutation_at_ms", "ffx_fill_from_document()",
+		"Fills in the columns that repeat the document if another program changes it.",
+	},
 }
 
 // Share switches on the work that serves FlowFabric 0.15: call it before a FlowFabric server starts to work on the
@@ -141,8 +150,14 @@ func (s *session) shareTriggers(ctx context.Context) ([]string, error) {
 			"COMMENT ON TRIGGER "+trigger.name+" ON ff_exec_core IS "+literal(trigger.comment))
 		made = append(made, trigger.name)
 	}
-	return made, classifyNil("make the triggers", s.changeTriggers(ctx, statements))
+	if err := s.changeShared(ctx, statements); err != nil || len(made) == 0 {
+		return made, classifyNil("make the triggers", err)
+	}
+	return made, classifyNil("fill in columns", s.changeShared(ctx, []string{fillForeign}))
 }
+
+// fillForeign makes a trigger fill in the columns of executions that FlowFabric created before the triggers existed.
+const fillForeign = "UPDATE ff_exec_core SET raw_fields = raw_fields WHERE ffx_retry_count IS NULL AND ffx_namespace IS NULL"
 
 // unshareTriggers drops the triggers in one transaction.
 func (s *session) unshareTriggers(ctx context.Context) ([]string, error) {
@@ -155,10 +170,10 @@ func (s *session) unshareTriggers(ctx context.Context) ([]string, error) {
 		statements = append(statements, "DROP TRIGGER IF EXISTS "+trigger.name+" ON ff_exec_core")
 		dropped = append(dropped, trigger.name)
 	}
-	return dropped, classifyNil("drop the triggers", s.changeTriggers(ctx, statements))
+	return dropped, classifyNil("drop the triggers", s.changeShared(ctx, statements))
 }
 
-func (s *session) changeTriggers(ctx context.Context, statements []string) error {
+func (s *session) changeShared(ctx context.Context, statements []string) error {
 	if len(statements) == 0 {
 		return nil
 	}

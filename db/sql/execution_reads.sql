@@ -205,6 +205,7 @@ SET
         CASE WHEN jsonb_typeof(e.raw_fields -> 'tags') = 'object' THEN e.raw_fields -> 'tags' ELSE '{}'::jsonb END
             || jsonb_build_object(@tag_key::text, @tag_value::text)
     ) || jsonb_build_object('last_mutation_at', ffx_now_ms(sqlc.narg(now_ms))::text),
+    ffx_instance_tag = CASE WHEN @tag_key::text = 'cairn.instance_id' THEN @tag_value::text ELSE e.ffx_instance_tag END,
     ffx_last_mutation_at_ms = ffx_now_ms(sqlc.narg(now_ms))
 WHERE
     e.partition_key = @partition_key

@@ -103,6 +103,7 @@ func TestAdoptReadsAndWritesEveryLiteral(t *testing.T) {
 	converted, own := connect(t, convertedURL), connect(t, ownURL)
 	insertReferenceRows(t, converted)
 	exec(t, own, "DELETE FROM ff_lane_registry")
+	share(t, ownURL, false, shared)
 	insertReferenceRows(t, own)
 	const odd = "UPDATE ff_exec_core SET attempt_state = 'odd' WHERE payload = 'ended public completed'"
 	exec(t, converted, odd)

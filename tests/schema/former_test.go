@@ -2,6 +2,7 @@ package schema_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -136,11 +137,29 @@ var changed = []struct{ in, former, now string }{
 	{"column ffx_retention.source:", ", flows.", ", flows, members (which go with their flows)."},
 	{"relation ffx_lane_retention:", "goes first.", "goes first; members are kept with their flow."},
 	{"relation ffx_retention_timer:", "at flows whose members went:", "at flows of which members have ended:"},
+	{"column ff_exec_core  ffx_namespace ", "default " + limited("(raw_fields ->> 'namespace'::text)") + " identity  generated s", "default  identity  generated "},
+	{
+		"column ff_exec_core  ffx_instance_tag ", "default " + limited("((raw_fields -> 'tags'::text) ->> 'cairn.instance_id'::text)") + " identity  generated s",
+		"default  identity  generated ",
+	},
+	{
+		"column ff_exec_core.ffx_namespace:", "Generated from raw_fields.namespace, its first 1024 bytes; events carry it.",
+		"raw_fields.namespace, its first 1024 bytes; events carry it. A trigger of shared databases fills it in for FlowFabric.",
+	},
+	{
+		"column ff_exec_core.ffx_instance_tag:", "Generated from the tag cairn.instance_id, its first 1024 bytes; events carry it.",
+		"The tag cairn.instance_id, its first 1024 bytes; events carry it. A trigger of shared databases fills it in for FlowFabric.",
+	},
 	{"order ff_suspension_current (", ", ffx_resume_delay_ms, ffx_requested_by, ffx_continuation_pointer", ""},
 }
 
+// limited is the expression by which two columns were generated, as the server writes it.
+func limited(value string) string {
+	return fmt.Sprintf("\nCASE\n    WHEN (octet_length(%[1]s) > 1024) THEN ffx_first_kilobyte(%[1]s)\n    ELSE %[1]s\nEND", value)
+}
+
 // added are columns, tables and functions that the former schema had not.
-var added = []string{"ff_attempt.ffx_resumed_at_ms", "ffx_pruned_member", "ffx_shared()", "ffx_forget_undone_deadline()"}
+var added = []string{"ff_attempt.ffx_resumed_at_ms", "ffx_pruned_member", "ffx_shared()", "ffx_forget_undone_deadline()", "ffx_fill_from_document()"}
 
 // isAdded reports whether a line is about a column, table or function in added.
 func isAdded(line string) bool {

@@ -20,7 +20,7 @@ func status(t *testing.T, databaseURL string) schema.State {
 }
 
 // shared is how many objects make a database a shared one: three indexes, and the triggers.
-const shared = 3 + 2
+const shared = 3 + 4
 
 func share(t *testing.T, databaseURL string, undo bool, want int) {
 	t.Helper()

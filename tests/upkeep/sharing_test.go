@@ -1,10 +1,12 @@
 package upkeep
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -50,5 +52,96 @@ func TestUndoneEndHasNoNegativeDeadline(t *testing.T) {
 	}
 	if got := f.Stored(t, own.ID); *got.LastDeadline != deadline.UnixMilli() {
 		t.Errorf("a replay by this library stores the deadline %v", got.LastDeadline)
+	}
+}
+
+// repeated returns the two columns that repeat the document.
+func repeated(t *testing.T, f *fixture.Fixture, x id.ExecutionID) string {
+	t.Helper()
+	return fixture.Texts(t, f.Pool, `SELECT concat_ws(' ', coalesce(ffx_namespace, 'NULL'), coalesce(ffx_instance_tag, 'NULL'))
+		FROM ff_exec_core WHERE execution_id = $1`, x.UUID())[0]
+}
+
+// The columns that repeat the document follow each write of this library, in either kind of database.
+func TestNamespaceAndTagColumnsFollowThisLibrary(t *testing.T) {
+	f := fixture.NewCloned(t)
+	check := func(name string) {
+		t.Helper()
+		spec := engine.ExecutionSpec{Lane: f.Lane, Kind: "test", Namespace: "tenant", Tags: map[string]string{"cairn.instance_id": "i-1"}}
+		other := engine.ExecutionSpec{Lane: f.Lane, Kind: "test", Tags: map[string]string{"app.other": "x"}}
+		alone, err := f.CreateExecution(t.Context(), spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		delayed := spec
+		delayed.DelayUntil = f.Time().Add(time.Hour)
+		specs := []engine.ExecutionSpec{delayed, other}
+		several, err := f.CreateExecutions(t.Context(), specs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		specs = nil
+		for range 20 { // alike, with documents of their own
+			specs = append(specs, spec, other)
+		}
+		alike, err := f.CreateExecutions(t.Context(), specs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same, err := f.CreateExecutions(t.Context(), []engine.ExecutionSpec{
+			spec, spec, spec, spec, spec, spec, spec, spec, spec, spec, spec, spec,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			x    engine.Created
+			want string
+		}{
+			{alone, "tenant i-1"}, {several[0].Value, "tenant i-1"}, {several[1].Value, "default NULL"},
+			{alike[0].Value, "tenant i-1"}, {alike[39].Value, "default NULL"}, {same[11].Value, "tenant i-1"},
+		} {
+			if got := repeated(t, f, c.x.ID); got != c.want {
+				t.Errorf("%s: created with %q, want %q", name, got, c.want)
+			}
+		}
+		for _, tag := range []struct{ key, value, want string }{
+			{"app.other", "y", "tenant i-1"}, {"cairn.instance_id", "i-2", "tenant i-2"},
+		} {
+			if err := f.SetExecutionTag(t.Context(), alone.ID, tag.key, tag.value); err != nil {
+				t.Fatal(err)
+			}
+			if got := repeated(t, f, alone.ID); got != tag.want {
+				t.Errorf("%s: after %s: %q, want %q", name, tag.key, got, tag.want)
+			}
+		}
+	}
+	check("alone")
+	f.Share(t)
+	check("shared")
+}
+
+// The triggers fill the columns in for FlowFabric, at most a kilobyte of each; Share does for the rows from before it.
+func TestNamespaceAndTagColumnsFollowFlowFabric(t *testing.T) {
+	f := fixture.NewCloned(t)
+	seed := func() id.ExecutionID {
+		return f.Seed(t, fixture.Columns{"raw_fields": `{"namespace":"tenant","tags":{"cairn.instance_id":"i-1"}}`})
+	}
+	before := seed()
+	f.Share(t)
+	if got := repeated(t, f, before); got != "tenant i-1" {
+		t.Errorf("from before: %q", got)
+	}
+	x := seed()
+	if got := repeated(t, f, x); got != "tenant i-1" {
+		t.Errorf("inserted: %q", got)
+	}
+	f.SetExecution(t, x, `raw_fields = jsonb_set(raw_fields, '{tags,cairn.instance_id}', '"i-2"')`)
+	if got := repeated(t, f, x); got != "tenant i-2" {
+		t.Errorf("tagged: %q", got)
+	}
+	f.SetExecution(t, x, `raw_fields = jsonb_build_object('namespace', repeat('ä', 600), 'tags', jsonb_build_object('cairn.instance_id', repeat('x', 1025)))`)
+	if got, want := repeated(t, f, x), strings.Repeat("ä", 512)+" "+strings.Repeat("x", 1024); got != want {
+		t.Errorf("long ones: %d bytes, want %d", len(got), len(want))
 	}
 }
