@@ -278,6 +278,7 @@ SELECT
 FROM ff_exec_core AS e
 WHERE
     e.ffx_retry_count IS NULL
+    AND (SELECT ffx_shared())
     AND (e.created_at_ms, e.partition_key, e.execution_id)
     > ($2::bigint, $3::smallint, $4::uuid)
 ORDER BY
@@ -306,7 +307,7 @@ type ScanForeignRow struct {
 }
 
 // ScanForeign finds executions that another program created and that are not adopted yet, oldest first, after a
-// position.
+// position. No row: there are none, or FlowFabric does not work on the database, and then nothing was read.
 //
 // Used by: engine.Adopt.
 // Locks: none. Spans partitions.

@@ -1660,7 +1660,7 @@ type Querier interface {
 	// Locks: none. Spans partitions.
 	ScanFlowSummaries(ctx context.Context, db DBTX, arg ScanFlowSummariesParams) ([]ScanFlowSummariesRow, error)
 	// ScanForeign finds executions that another program created and that are not adopted yet, oldest first, after a
-	// position.
+	// position. No row: there are none, or FlowFabric does not work on the database, and then nothing was read.
 	//
 	// Used by: engine.Adopt.
 	// Locks: none. Spans partitions.
@@ -1672,6 +1672,15 @@ type Querier interface {
 	// Used by: engine.RepairGroups.
 	// Locks: none. Spans partitions.
 	ScanGroups(ctx context.Context, db DBTX, arg ScanGroupsParams) ([]ScanGroupsRow, error)
+	// ScanLeftHalfDone examines the executions behind (after_partition_key, after_execution_id), in the order of the primary
+	// key, up to and including (last_partition_key, last_execution_id), and returns those that FlowFabric left half-done.
+	// left_as: foreign (a state, an instant or an attachment in its form), mispointed (the pointer is not at the attempt
+	// that goes on), half-ended (with a lease, or without an event) or mistold (ended under another public state). The
+	// caller has examined the same page with ScanRepairs, in a shared database. No row: there are none.
+	//
+	// Used by: engine.RepairQueue.
+	// Locks: none. Spans partitions.
+	ScanLeftHalfDone(ctx context.Context, db DBTX, arg ScanLeftHalfDoneParams) ([]ScanLeftHalfDoneRow, error)
 	// ScanOverdue finds executions whose execution deadline has passed, oldest first, after a position. It reads the
 	// column of this library, or deadline_at_ms if that was never written. Another program also keeps the wake-up of a
 	// delay in deadline_at_ms, except for a retry, whose wake-up is in raw_fields. finished: another program ended it.
@@ -1683,13 +1692,11 @@ type Querier interface {
 	// returns the last one, and those that need a repair. unqueued: claimable without a queue entry. unlisted: blocked, but
 	// not listed with the present state. untimed: a lease ran out more than a minute ago, so no timer lists it any more.
 	// leaseless: active, but the current attempt has no lease that could run out. ungranted: granted, but without a usable
-	// claim grant. overdue: ended and past its retention. left_as: another program left it half-done, as foreign (a state,
-	// an instant or an attachment in its form), mispointed (the pointer is not at the attempt that goes on), half-ended
-	// (with a lease, or without an event) or mistold (ended under another public state). No row: nothing follows.
+	// claim grant. overdue: ended and past its retention. shared, the same in every row: FlowFabric works on the database
+	// too, so ScanLeftHalfDone may find more. No row: nothing follows.
 	//
 	// Used by: engine.RepairQueue.
 	// Locks: none. Spans partitions.
-	// Looked up one by one, all of them: a plan made while a table was empty would read it whole.
 	ScanRepairs(ctx context.Context, db DBTX, arg ScanRepairsParams) ([]ScanRepairsRow, error)
 	// ScanSiblingCancels finds decided groups with upstreams to cancel, oldest first, after a position.
 	//
@@ -1899,7 +1906,8 @@ type Querier interface {
 	// TakeJobs extends the hold on the jobs that holder has by hold_ms, takes free jobs, and returns when each of the
 	// given jobs is next due. ours: holder has the job, or the job is free but its row is locked, so that no process can
 	// take it. due_at_ms: the instant of the first due item, past or future; the last possible instant if there is none,
-	// or if no index can find one. Every row has those of the given lanes that have entries in the queue.
+	// or if no index can find one. Every row has those of the given lanes that have entries in the queue, and whether
+	// FlowFabric works on the database too (shared). If it doesn't, adopt is never due.
 	//
 	// Used by: engine.TakeJobs.
 	// Locks: jobs skips (FOR UPDATE, then the UPDATE; new rows). Spans partitions.

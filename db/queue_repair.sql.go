@@ -191,28 +191,82 @@ func (q *Queries) QueueUnqueued(ctx context.Context, db DBTX, arg QueueUnqueuedP
 
 const scanRepairs = `-- name: ScanRepairs :many
 WITH page AS MATERIALIZED (
-    -- The executions of this page of the sweep.
+    -- The executions of this page of the sweep, and their needs. All are looked up one by one, by LIMIT: a plan made
+    -- while a table was empty would read it whole.
     SELECT
         e.partition_key,
         e.execution_id,
-        e.lane_id,
-        e.priority,
-        e.created_at_ms,
         e.flow_id,
-        e.attempt_index,
-        e.required_capabilities,
-        e.eligibility_state,
-        e.lifecycle_phase = 'active' AS active,
+        (
+            e.lifecycle_phase = 'runnable'
+            AND e.eligibility_state = 'eligible_now'
+            AND (
+                SELECT true
+                FROM ffx_ready AS q
+                WHERE
+                    q.lane_id = e.lane_id
+                    AND q.rank = - e.priority::bigint
+                    AND q.created_at_ms = e.created_at_ms
+                    AND q.execution_id = e.execution_id
+                    AND q.partition_key = e.partition_key
+                LIMIT 1
+            ) IS NULL
+        ) AS unqueued,
+        (
+            e.lifecycle_phase = 'runnable'
+            AND e.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')
+            AND (
+                SELECT
+                    l.lane_id = e.lane_id
+                    AND l.eligibility_state = e.eligibility_state
+                    AND l.required_capabilities = e.required_capabilities
+                FROM ffx_blocked AS l
+                WHERE
+                    l.partition_key = e.partition_key
+                    AND l.execution_id = e.execution_id
+                LIMIT 1
+            ) IS NOT TRUE
+        ) AS unlisted,
+        (
+            e.lifecycle_phase = 'active'
+            AND (
+                SELECT true
+                FROM ff_attempt AS x
+                WHERE
+                    x.partition_key = e.partition_key
+                    AND x.execution_id = e.execution_id
+                    AND x.lease_expires_at_ms <= ffx_now_ms($1) - 60000
+                LIMIT 1
+            ) IS NOT NULL
+        ) AS untimed,
+        (
+            e.lifecycle_phase = 'active'
+            AND (
+                SELECT x.lease_expires_at_ms
+                FROM ff_attempt AS x
+                WHERE
+                    x.partition_key = e.partition_key
+                    AND x.execution_id = e.execution_id
+                    AND x.attempt_index <= e.attempt_index
+                ORDER BY x.attempt_index DESC
+                LIMIT 1
+            ) IS NULL
+        ) AS leaseless,
         (
             e.eligibility_state = 'pending_claim'
             AND e.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'eligible', 'blocked')
             AND e.ownership_state IN ('unowned', 'released')
-        ) AS granted,
-        (
-            e.lifecycle_phase = 'runnable'
-            AND e.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')
-        ) AS blocked,
-        (e.lifecycle_phase = 'runnable' AND e.eligibility_state = 'eligible_now') AS claimable,
+            AND (
+                SELECT true
+                FROM ff_claim_grant AS x
+                WHERE
+                    x.partition_key = e.partition_key
+                    AND x.execution_id = e.execution_id
+                    AND x.kind = 'claim'
+                    AND (x.expires_at_ms > ffx_now_ms($1)) IS TRUE
+                LIMIT 1
+            ) IS NULL
+        ) AS ungranted,
         (
             e.lifecycle_phase IN ('terminal', 'cancelled')
             AND e.terminal_at_ms <= ffx_now_ms($1) - ffx_retention_of(
@@ -220,86 +274,9 @@ WITH page AS MATERIALIZED (
                 (SELECT l.retention_ms FROM ffx_lane_retention AS l WHERE l.lane_id = e.lane_id),
                 $2::bigint
             )
-        ) IS TRUE AS overdue,
-        coalesce(e.raw_fields ->> 'quota_policy_id', '') AS quota_policy_id,
-        CASE
-            WHEN e.lifecycle_phase IN ('terminal', 'cancelled') THEN
-                CASE
-                    WHEN (
-                        e.ownership_state = 'leased'
-                        OR (e.lifecycle_phase = 'cancelled' OR e.public_state = 'cancelled')
-                        AND coalesce(e.ffx_last_mutation_at_ms, 0) < e.terminal_at_ms
-                    )
-                    AND e.terminal_at_ms > ffx_now_ms($1) - 86400000
-                        THEN 'half-ended'
-                    WHEN e.public_state NOT IN ('completed', 'failed', 'cancelled', 'expired', 'skipped')
-                        AND e.terminal_at_ms < ffx_now_ms($1) - 60000
-                        THEN 'mistold'
-                END
-            WHEN e.lifecycle_phase NOT IN ('runnable', 'submitted', 'pending', 'eligible', 'blocked')
-                OR e.ownership_state NOT IN ('unowned', 'released')
-                OR e.eligibility_state = 'pending_claim'
-                OR e.ffx_retry_count IS NULL
-                THEN NULL
-            WHEN e.lifecycle_phase <> 'runnable'
-                OR e.attempt_state IN ('pending', 'pending_claim', 'initial')
-                THEN 'foreign'
-            WHEN e.eligibility_state = 'not_eligible_until_time' THEN
-                CASE
-                    WHEN e.ffx_delay_until_ms IS NULL
-                        OR e.deadline_at_ms IS DISTINCT FROM least(
-                            e.ffx_delay_until_ms,
-                            CASE WHEN e.ffx_execution_deadline_ms > 0 THEN e.ffx_execution_deadline_ms END
-                        )
-                        THEN 'foreign'
-                END
-            WHEN e.ffx_execution_deadline_ms >= 0
-                AND coalesce(e.deadline_at_ms, 0) <> e.ffx_execution_deadline_ms
-                THEN 'foreign'
-            WHEN e.eligibility_state = 'eligible_now'
-                AND e.ffx_admitted IS NOT TRUE
-                AND (e.ffx_budget_ids IS NOT NULL OR e.ffx_quota_policy_id IS NOT NULL)
-                THEN 'foreign'
-            WHEN e.eligibility_state = 'eligible_now'
-                AND e.flow_id IS NOT NULL
-                AND e.started_at_ms IS NULL
-                AND e.attempt_state = 'pending_first_attempt'
-                -- Looked up one by one here and below, by LIMIT: a plan that reads a whole table would be kept.
-                AND (
-                    SELECT true
-                    FROM ff_edge AS d
-                    WHERE
-                        d.downstream_eid = ANY (ARRAY[e.execution_id])
-                        AND (d.partition_key = e.partition_key OR d.partition_key IS NULL)
-                        AND (d.flow_id = e.flow_id) IS TRUE
-                        AND NOT d.policy ? 'resolved_at_ms'
-                    LIMIT 1
-                )
-                THEN 'foreign'
-            WHEN e.attempt_state = 'attempt_interrupted' AND (
-                SELECT true
-                FROM ff_attempt AS t
-                WHERE
-                    t.partition_key = e.partition_key
-                    AND t.execution_id = e.execution_id
-                    AND t.attempt_index = e.attempt_index
-                LIMIT 1
-            ) IS NULL
-                THEN 'mispointed'
-            WHEN e.attempt_state = 'pending_retry_attempt' AND (
-                SELECT t.terminal_at_ms
-                FROM ff_attempt AS t
-                WHERE
-                    t.partition_key = e.partition_key
-                    AND t.execution_id = e.execution_id
-                    AND t.attempt_index = e.attempt_index
-                LIMIT 1
-            ) IS NOT NULL
-                THEN 'mispointed'
-        END AS left_as
+        ) IS TRUE AS overdue
     FROM ff_exec_core AS e
-    WHERE
-        (e.partition_key, e.execution_id) > ($3::smallint, $4::uuid)
+    WHERE (e.partition_key, e.execution_id) > ($3::smallint, $4::uuid)
     ORDER BY
         e.partition_key,
         e.execution_id
@@ -309,89 +286,20 @@ SELECT
     p.partition_key,
     p.execution_id,
     p.flow_id,
-    p.quota_policy_id::text AS quota_policy_id,
-    coalesce(p.left_as, '')::text AS left_as,
-    (p.claimable AND r.lane_id IS NULL)::boolean AS unqueued,
-    (p.blocked AND b.present IS NOT TRUE)::boolean AS unlisted,
-    (t.lease_expires_at_ms IS NOT NULL)::boolean AS untimed,
-    (p.active AND a.lease_expires_at_ms IS NULL)::boolean AS leaseless,
-    (p.granted AND g.expires_at_ms IS NULL)::boolean AS ungranted,
-    p.overdue::boolean AS overdue
+    p.unqueued::boolean AS unqueued,
+    p.unlisted::boolean AS unlisted,
+    p.untimed::boolean AS untimed,
+    p.leaseless::boolean AS leaseless,
+    p.ungranted::boolean AS ungranted,
+    p.overdue::boolean AS overdue,
+    (SELECT ffx_shared())::boolean AS shared
 FROM page AS p
-LEFT JOIN LATERAL (
-    SELECT q.lane_id
-    FROM ffx_ready AS q
-    WHERE
-        p.claimable
-        AND q.lane_id = p.lane_id
-        AND q.rank = - p.priority::bigint
-        AND q.created_at_ms = p.created_at_ms
-        AND q.execution_id = p.execution_id
-        AND q.partition_key = p.partition_key
-    LIMIT 1
-) AS r ON true
-LEFT JOIN LATERAL (
-    SELECT
-        (
-            l.lane_id = p.lane_id
-            AND l.eligibility_state = p.eligibility_state
-            AND l.required_capabilities = p.required_capabilities
-        ) AS present
-    FROM ffx_blocked AS l
-    WHERE
-        p.blocked
-        AND l.partition_key = p.partition_key
-        AND l.execution_id = p.execution_id
-    LIMIT 1
-) AS b ON true
-LEFT JOIN LATERAL (
-    SELECT x.lease_expires_at_ms
-    FROM ff_attempt AS x
-    WHERE
-        p.active
-        AND x.partition_key = p.partition_key
-        AND x.execution_id = p.execution_id
-        AND x.lease_expires_at_ms <= ffx_now_ms($1) - 60000
-    LIMIT 1
-) AS t ON true
-LEFT JOIN LATERAL (
-    SELECT x.lease_expires_at_ms
-    FROM ff_attempt AS x
-    WHERE
-        p.active
-        AND x.partition_key = p.partition_key
-        AND x.execution_id = p.execution_id
-        AND x.attempt_index <= p.attempt_index
-    ORDER BY x.attempt_index DESC
-    LIMIT 1
-) AS a ON true
-LEFT JOIN LATERAL (
-    SELECT x.expires_at_ms
-    FROM ff_claim_grant AS x
-    WHERE
-        p.granted
-        AND x.partition_key = p.partition_key
-        AND x.execution_id = p.execution_id
-        AND x.kind = 'claim'
-        AND (x.expires_at_ms > ffx_now_ms($1)) IS TRUE
-    LIMIT 1
-) AS g ON true
 WHERE
-    (p.claimable AND r.lane_id IS NULL)
-    OR (p.blocked AND b.present IS NOT TRUE)
-    OR t.lease_expires_at_ms IS NOT NULL
-    OR p.left_as IS NOT NULL
-    OR (p.active AND a.lease_expires_at_ms IS NULL)
-    OR (p.granted AND g.expires_at_ms IS NULL)
-    OR p.overdue
+    (p.unqueued OR p.unlisted OR p.untimed OR p.leaseless OR p.ungranted OR p.overdue)
     OR (p.partition_key, p.execution_id) = (
-        SELECT
-            z.partition_key,
-            z.execution_id
+        SELECT z.partition_key, z.execution_id
         FROM page AS z
-        ORDER BY
-            z.partition_key DESC,
-            z.execution_id DESC
+        ORDER BY z.partition_key DESC, z.execution_id DESC
         LIMIT 1
     )
 ORDER BY
@@ -408,30 +316,27 @@ type ScanRepairsParams struct {
 }
 
 type ScanRepairsRow struct {
-	PartitionKey  int16
-	ExecutionID   pgtype.UUID
-	FlowID        pgtype.UUID
-	QuotaPolicyID string
-	LeftAs        string
-	Unqueued      bool
-	Unlisted      bool
-	Untimed       bool
-	Leaseless     bool
-	Ungranted     bool
-	Overdue       bool
+	PartitionKey int16
+	ExecutionID  pgtype.UUID
+	FlowID       pgtype.UUID
+	Unqueued     bool
+	Unlisted     bool
+	Untimed      bool
+	Leaseless    bool
+	Ungranted    bool
+	Overdue      bool
+	Shared       bool
 }
 
 // ScanRepairs examines the first page_size executions after after_execution_id, in the order of the primary key. It
 // returns the last one, and those that need a repair. unqueued: claimable without a queue entry. unlisted: blocked, but
 // not listed with the present state. untimed: a lease ran out more than a minute ago, so no timer lists it any more.
 // leaseless: active, but the current attempt has no lease that could run out. ungranted: granted, but without a usable
-// claim grant. overdue: ended and past its retention. left_as: another program left it half-done, as foreign (a state,
-// an instant or an attachment in its form), mispointed (the pointer is not at the attempt that goes on), half-ended
-// (with a lease, or without an event) or mistold (ended under another public state). No row: nothing follows.
+// claim grant. overdue: ended and past its retention. shared, the same in every row: FlowFabric works on the database
+// too, so ScanLeftHalfDone may find more. No row: nothing follows.
 //
 // Used by: engine.RepairQueue.
 // Locks: none. Spans partitions.
-// Looked up one by one, all of them: a plan made while a table was empty would read it whole.
 func (q *Queries) ScanRepairs(ctx context.Context, db DBTX, arg ScanRepairsParams) ([]ScanRepairsRow, error) {
 	rows, err := db.Query(ctx, scanRepairs,
 		arg.NowMs,
@@ -451,14 +356,13 @@ func (q *Queries) ScanRepairs(ctx context.Context, db DBTX, arg ScanRepairsParam
 			&i.PartitionKey,
 			&i.ExecutionID,
 			&i.FlowID,
-			&i.QuotaPolicyID,
-			&i.LeftAs,
 			&i.Unqueued,
 			&i.Unlisted,
 			&i.Untimed,
 			&i.Leaseless,
 			&i.Ungranted,
 			&i.Overdue,
+			&i.Shared,
 		); err != nil {
 			return nil, err
 		}

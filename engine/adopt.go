@@ -25,6 +25,8 @@ const adoptAfter = 30 * time.Second
 // Afterwards they are claimable, or blocked by their policy, flow, budgets or quotas. It handles at most batch
 // executions, oldest first, and returns how many it adopted; call it again while that equals batch.
 //
+// It does nothing, and reads no execution, unless the database is shared: `ff migrate share`, or schema.Share.
+//
 // An execution in its lane's partition is adopted at once. One in another partition may belong to a flow, and is
 // adopted 30 seconds after its creation. Leased or granted executions keep their state. [Maintenance.RepairQueue] finds
 // changes that another program left half-done.
@@ -74,7 +76,8 @@ func (e *Engine) quotaPartition(text string) int16 {
 }
 
 // ListenForeign calls wake when another program has created executions to adopt, and after every (re)connection, until
-// ctx ends. It shares the connection of [Engine.Listen]. wake must not block.
+// ctx ends. It shares the connection of [Engine.Listen]. wake must not block. Only a shared database sends such
+// notifications: see [JobsTaken].Shared.
 //
 // Errors: ctx's error. ListenForeign reconnects after a lost connection instead of returning.
 func (m Maintenance) ListenForeign(ctx context.Context, wake func()) error {

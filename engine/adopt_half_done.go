@@ -11,6 +11,52 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
+// repairForeign repairs executions that FlowFabric left half-done, on a page that was examined with params and returned
+// rows, and returns how many. In a database that only this library uses it does nothing.
+func (e *Engine) repairForeign(
+	ctx context.Context, op string, params db.ScanRepairsParams, rows []db.ScanRepairsRow, pass func(repairAct, []candidate) (int, error),
+) (repaired int, err error) {
+	last := rows[len(rows)-1]
+	if !last.Shared {
+		return 0, nil
+	}
+	left, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) ([]db.ScanLeftHalfDoneRow, error) {
+		return e.q.ScanLeftHalfDone(ctx, conn, db.ScanLeftHalfDoneParams{
+			AfterPartitionKey: params.AfterPartitionKey, AfterExecutionID: params.AfterExecutionID,
+			LastPartitionKey: last.PartitionKey, LastExecutionID: last.ExecutionID, PageSize: params.PageSize, NowMs: params.NowMs,
+		})
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, repair := range []struct {
+		left string
+		act  repairAct
+	}{
+		{"foreign", e.adoptFound}, {"mispointed", e.repoint}, {"half-ended", e.healEnded}, {"mistold", e.retellEnded},
+	} {
+		n, err := pass(repair.act, e.leftAs(left, repair.left))
+		repaired += n
+		if err != nil {
+			return repaired, err
+		}
+	}
+	return repaired, nil
+}
+
+// leftAs returns the executions that FlowFabric left in the given way.
+func (e *Engine) leftAs(rows []db.ScanLeftHalfDoneRow, left string) []candidate {
+	var due []candidate
+	for i := range rows {
+		if row := &rows[i]; row.LeftAs == left {
+			due = append(due, candidate{
+				partition: row.PartitionKey, execution: row.ExecutionID.Bytes, flow: flowOf(row.FlowID), quota: e.quotaPartition(row.QuotaPolicyID),
+			})
+		}
+	}
+	return due
+}
+
 // takeHalfDone locks those due executions that it can, at most limit.
 func (e *Engine) takeHalfDone(ctx context.Context, tx *txn, due []candidate, limit int) ([]db.TakeHalfDoneRow, executionArrays, error) {
 	due = slices.Clone(due[:min(len(due), limit)])

@@ -47,9 +47,10 @@ type JobSpec struct {
 
 // JobsTaken is the result of [Maintenance.TakeJobs].
 type JobsTaken struct {
-	Now   time.Time // the database's time
-	Jobs  map[Job]JobTaken
-	Lanes []id.LaneID // the given lanes with queued work, possibly for other kinds or capabilities
+	Now    time.Time // the database's time
+	Jobs   map[Job]JobTaken
+	Lanes  []id.LaneID // the given lanes with queued work, possibly for other kinds or capabilities
+	Shared bool        // FlowFabric works on the database too: `ff migrate share`
 }
 
 // JobTaken is the result of [Maintenance.TakeJobs] for one job.
@@ -105,6 +106,7 @@ func (m Maintenance) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, err
 		if i == 0 {
 			taken.Now = time.UnixMilli(row.NowMs)
 			taken.Lanes = idsOfLanes(row.QueuedLanes)
+			taken.Shared = row.Shared
 		}
 		job := JobTaken{Ours: row.Ours}
 		if !row.Ours {

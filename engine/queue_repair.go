@@ -31,16 +31,16 @@ func (p *repairPosition) move(from, to id.ExecutionID) {
 	}
 }
 
-// RepairQueue repairs executions that no other job finds, mostly after another program left them half-done, or after
-// writes without the queue's triggers (a replica's, or a restore's). It examines up to batch executions, at most
+// RepairQueue repairs executions that no other job finds: after writes without the queue's triggers (a replica's, or a
+// restore's), and, in a database that FlowFabric works on too, after FlowFabric left them half-done. It examines up to batch executions, at most
 // [MaxSweep], in the order of their rows, and returns how many it repaired; if that equals batch, call it again at
 // once. Each call continues after the previous one of the same engine. After the last execution it deletes stale
 // entries of the queue and of [Operator.BlockedExecutions], and drains of 30 days ago, and restarts. It also handles
 // executions that [Maintenance.ExpireLeases], [Maintenance.Retain], [Maintenance.ExpireGrants] and [Maintenance.Adopt]
 // missed.
 //
-// Errors: [ErrInvalidInput]; [ErrBusy] as [Maintenance.PromoteDelayed]. Transaction: one statement, another at the end,
-// and one or more for each kind of repair; locks the changed executions, and exclusively the flows of members without a lease, and
+// Errors: [ErrInvalidInput]; [ErrBusy] as [Maintenance.PromoteDelayed]. Transaction: one statement, another in a shared
+// database or at the end, and one or more for each kind of repair; locks the changed executions, and exclusively the flows of members without a lease, and
 // skips locked ones until the next round. Emits lease and completion events. Safe to repeat and to run in any number of
 // processes.
 func (m Maintenance) RepairQueue(ctx context.Context, batch int) (int, error) {
@@ -77,7 +77,7 @@ func (e *Engine) repairQueue(ctx context.Context, after id.ExecutionID, n int) (
 		}
 		return id.ExecutionID{}, int(swept), nil
 	}
-	pass := func(act func(context.Context, *txn, *flowSet, []candidate, int) (int, error), due []candidate) (int, error) {
+	pass := func(act repairAct, due []candidate) (int, error) {
 		return e.newPass(op, act).work(ctx, due, n)
 	}
 	for _, repair := range []func() (int, error){
@@ -87,10 +87,7 @@ func (e *Engine) repairQueue(ctx context.Context, after id.ExecutionID, n int) (
 		func() (int, error) { return pass(e.returnLeaseless, leaseless(rows)) },
 		func() (int, error) { return pass(e.expireGrants, ungranted(rows)) },
 		func() (int, error) { return e.retainOverdue(ctx, op, rows) },
-		func() (int, error) { return pass(e.adoptFound, e.leftAs(rows, "foreign")) },
-		func() (int, error) { return pass(e.repoint, e.leftAs(rows, "mispointed")) },
-		func() (int, error) { return pass(e.healEnded, e.leftAs(rows, "half-ended")) },
-		func() (int, error) { return pass(e.retellEnded, e.leftAs(rows, "mistold")) },
+		func() (int, error) { return e.repairForeign(ctx, op, params, rows, pass) },
 	} {
 		n, err := repair()
 		repaired += n
@@ -101,6 +98,9 @@ func (e *Engine) repairQueue(ctx context.Context, after id.ExecutionID, n int) (
 	last := rows[len(rows)-1]
 	return id.ExecutionIDFromRow(last.PartitionKey, last.ExecutionID.Bytes), repaired, nil
 }
+
+// repairAct repairs those due executions that it can lock, at most limit, and returns how many.
+type repairAct = func(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error)
 
 // needing returns the executions that need a repair.
 func needing(rows []db.ScanRepairsRow, repair func(*db.ScanRepairsRow) bool) executionArrays {
@@ -169,19 +169,6 @@ func (e *Engine) retainOverdue(ctx context.Context, op string, rows []db.ScanRep
 		return nil
 	})
 	return deleted, err
-}
-
-// leftAs returns the executions that another program left in the given way.
-func (e *Engine) leftAs(rows []db.ScanRepairsRow, left string) []candidate {
-	var due []candidate
-	for i := range rows {
-		if row := &rows[i]; row.LeftAs == left {
-			due = append(due, candidate{
-				partition: row.PartitionKey, execution: row.ExecutionID.Bytes, flow: flowOf(row.FlowID), quota: e.quotaPartition(row.QuotaPolicyID),
-			})
-		}
-	}
-	return due
 }
 
 func leaseless(rows []db.ScanRepairsRow) []candidate {

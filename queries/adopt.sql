@@ -1,6 +1,6 @@
 -- name: ScanForeign :many
 -- ScanForeign finds executions that another program created and that are not adopted yet, oldest first, after a
--- position.
+-- position. No row: there are none, or FlowFabric does not work on the database, and then nothing was read.
 --
 -- Used by: engine.Adopt.
 -- Locks: none. Spans partitions.
@@ -15,6 +15,7 @@ SELECT
 FROM ff_exec_core AS e
 WHERE
     e.ffx_retry_count IS NULL
+    AND (SELECT ffx_shared())
     AND (e.created_at_ms, e.partition_key, e.execution_id)
     > (@after_created_at_ms::bigint, @after_partition_key::smallint, @after_execution_id::uuid)
 ORDER BY

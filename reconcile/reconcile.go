@@ -14,7 +14,6 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
@@ -180,25 +179,16 @@ func (r *Reconciler) scaled(d time.Duration) time.Duration {
 }
 
 // Run runs background work until ctx ends. Then it releases its jobs and returns once the last call has. It logs and
-// retries failures of the engine, so it returns no error. Run may be called repeatedly and concurrently. It listens for
-// executions created by FlowFabric, on the engine's listener connection.
+// retries failures of the engine, so it returns no error. Run may be called repeatedly and concurrently. While FlowFabric
+// works on the database too (`ff migrate share`), it listens for executions that FlowFabric creates, on the engine's
+// listener connection.
 //
 // Run doesn't check the database. A worker does when it starts; a program that runs a Reconciler alone calls
 // [engine.Engine.Prepare] with [engine.RoleWorker] first. Otherwise a missing grant shows only in the log.
 func (r *Reconciler) Run(ctx context.Context) {
 	s := newSchedule(r, time.Now())
 	defer s.end()
-	foreign := make(chan struct{}, 1)
-	var listening sync.WaitGroup
-	defer listening.Wait()
-	listening.Go(func() {
-		_ = r.eng.ListenForeign(ctx, func() {
-			select {
-			case foreign <- struct{}{}:
-			default:
-			}
-		})
-	})
+	defer s.listen(ctx, false)
 	timer := time.NewTimer(time.Until(s.next()))
 	defer timer.Stop()
 	for {
@@ -214,7 +204,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 			s.call(engine.JobCancelSiblings)
 		case <-r.eng.Delayed():
 			s.expectDelay()
-		case <-foreign:
+		case <-s.foreign:
 			s.expect(engine.JobAdopt)
 		}
 		if !time.Now().Before(s.askAt) {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +24,8 @@ type fakeDatabase struct {
 	due   map[engine.Job]time.Time
 	asked map[id.WorkerInstanceID][]time.Time
 	calls map[id.WorkerInstanceID]map[engine.Job][]time.Time
+
+	shared bool // FlowFabric works on it too
 
 	fail func(asked int) error                       // of asking
 	act  func(job engine.Job, call int) (int, error) // of a job; by default it does all due work
@@ -46,6 +49,7 @@ type fakeProcess struct {
 	name                    id.WorkerInstanceID
 	left, delayed, unneeded chan struct{}
 	foreign                 chan struct{}
+	listens                 atomic.Int32
 	cut                     bool // cut off from the database
 }
 
@@ -70,7 +74,7 @@ func (p *fakeProcess) TakeJobs(ctx context.Context, spec engine.JobSpec) (engine
 			return engine.JobsTaken{}, err
 		}
 	}
-	taken := engine.JobsTaken{Now: now, Jobs: make(map[engine.Job]engine.JobTaken)}
+	taken := engine.JobsTaken{Now: now, Jobs: make(map[engine.Job]engine.JobTaken), Shared: p.shared}
 	for _, job := range spec.Jobs {
 		h := p.held[job]
 		if h.by == spec.Holder || !now.Before(h.until) {
@@ -105,6 +109,8 @@ func (p *fakeProcess) Unneeded() <-chan struct{} { return p.unneeded }
 func (p *fakeProcess) Delayed() <-chan struct{} { return p.delayed }
 
 func (p *fakeProcess) ListenForeign(ctx context.Context, wake func()) error {
+	p.listens.Add(1)
+	defer p.listens.Add(-1)
 	for {
 		select {
 		case <-ctx.Done():
@@ -338,6 +344,7 @@ func TestRunAdoptsOnNotification(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeDatabase()
+		f.shared = true
 		f.act = func(engine.Job, int) (int, error) { return 0, nil }
 		first, second := f.process("first"), f.process("second")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -364,6 +371,34 @@ func TestRunAdoptsOnNotification(t *testing.T) {
 		}
 		if calls := f.calls["second"][engine.JobAdopt]; len(calls) > 0 {
 			t.Errorf("another process adopts at %v", calls)
+		}
+	})
+}
+
+// A process listens for executions of FlowFabric only while the database is shared. It notices the switch with its next
+// question.
+func TestRunListensWhileShared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeDatabase()
+		p := f.process("p")
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { p.run(ctx, t, Config{}) })
+		for _, shared := range []bool{false, true, true, false, true} {
+			f.mu.Lock()
+			f.shared = shared
+			f.mu.Unlock()
+			time.Sleep(3 * time.Second)
+			synctest.Wait()
+			if listens := p.listens.Load(); (listens == 1) != shared || listens > 1 {
+				t.Errorf("shared %v: %d listen", shared, listens)
+			}
+		}
+		cancel()
+		running.Wait()
+		if listens := p.listens.Load(); listens != 0 {
+			t.Errorf("%d listen after the end", listens)
 		}
 	})
 }

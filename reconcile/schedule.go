@@ -22,6 +22,9 @@ type schedule struct {
 	taken   bool // this process may hold jobs
 
 	lanesAt time.Time // don't ask about the lanes before
+
+	foreign chan struct{} // buffered: FlowFabric has created executions
+	deafen  func()        // ends the listening for them, and waits for it; nil: it doesn't listen
 }
 
 // scheduled is a job with its next call.
@@ -50,7 +53,7 @@ type call struct {
 func newSchedule(r *Reconciler, now time.Time) *schedule {
 	s := &schedule{
 		Reconciler: r, called: make(chan call, len(r.jobs)), askAt: now.Add(backoff.Spread(r.cfg.Interval)),
-		failing: backoff.Backoff{First: r.cfg.Interval, Max: max(r.cfg.Interval, maxPause)},
+		failing: backoff.Backoff{First: r.cfg.Interval, Max: max(r.cfg.Interval, maxPause)}, foreign: make(chan struct{}, 1),
 	}
 	for _, j := range r.jobs {
 		j.every, j.idle = r.scaled(j.every), r.scaled(j.idle)
@@ -217,10 +220,36 @@ func (s *schedule) ask(ctx context.Context) {
 	for _, j := range s.jobs {
 		s.plan(j, taken.Jobs[j.name], taken.Now, now)
 	}
+	s.listen(ctx, taken.Shared)
 	if withLanes {
 		// Looking at a lane with many dead entries at its head is slow, so look at it less often.
 		s.lanesAt = now.Add(lanesPace * now.Sub(began))
 		s.cfg.Queued(taken.Lanes)
+	}
+}
+
+// listen starts or stops listening for executions that FlowFabric creates. Only a shared database reports them.
+func (s *schedule) listen(ctx context.Context, shared bool) {
+	switch {
+	case shared && s.deafen == nil:
+		listening, cancel := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = s.eng.ListenForeign(listening, func() {
+				select {
+				case s.foreign <- struct{}{}:
+				default:
+				}
+			})
+		}()
+		s.deafen = func() {
+			cancel()
+			<-ended
+		}
+	case !shared && s.deafen != nil:
+		s.deafen()
+		s.deafen = nil
 	}
 }
 

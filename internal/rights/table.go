@@ -60,5 +60,6 @@ var table = []object{
 	{Function, "ffx_read_uuid(text)", "", "", "EXECUTE", ""},
 	{Function, "ffx_replayed_elsewhere(jsonb)", "", "EXECUTE", "EXECUTE", "EXECUTE"},
 	{Function, "ffx_retention_of(jsonb, bigint, bigint)", "", "", "EXECUTE", ""},
+	{Function, "ffx_shared()", "", "", "EXECUTE", ""},
 	{Function, "ffx_usable_from()", "EXECUTE", "EXECUTE", "EXECUTE", "EXECUTE"},
 }

@@ -49,7 +49,9 @@ SELECT
         WHEN 'adopt' THEN (
             SELECT e.created_at_ms
             FROM ff_exec_core AS e
-            WHERE e.ffx_retry_count IS NULL
+            WHERE
+                e.ffx_retry_count IS NULL
+                AND (SELECT ffx_shared())
             ORDER BY e.created_at_ms
             LIMIT 1
         )

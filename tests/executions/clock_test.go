@@ -70,7 +70,7 @@ func TestTimeIsTheDatabases_E41(t *testing.T) {
 // The same holds for schedulers, operators and the background work: a caller's instant is one of the database's
 // clock, and instants of another program's clock delay nothing.
 func TestTimeOfJobsAndOperatorsIsTheDatabases_E41(t *testing.T) {
-	f := fixture.NewCloned(t)
+	f := fixture.NewCloned(t).Share(t)
 	f.Signing(t)
 	clock := onServerTime(t, f)
 	// within fails the test unless at is that long after an instant since before.

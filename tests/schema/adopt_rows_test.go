@@ -119,6 +119,7 @@ func TestAdoptReadsAndWritesEveryLiteral(t *testing.T) {
 	before := lines(t, own, read)
 
 	result := adopt(t, convertedURL)
+	share(t, convertedURL, false, shared)
 	if n := len(before); n < 100 {
 		t.Errorf("only %d executions read", n)
 	}

@@ -60,6 +60,7 @@ func TestAdoptedDatabaseStoresLongTags(t *testing.T) {
 		rows = append(rows, c)
 	}
 	f.Adopt(t)
+	f.Share(t)
 	wantEvents := func(t *testing.T, table string, r row) {
 		t.Helper()
 		for _, event := range fixture.All[struct{ Namespace, InstanceTag string }](t, f.Pool,

@@ -13,7 +13,7 @@ import (
 
 // An execution that joins a flow after it was found to be in none is not adopted as if nothing led to it.
 func TestAdoptSkipsAnExecutionThatJoinedAFlow(t *testing.T) {
-	f := fixture.FlowsOn(fixture.NewCloned(t))
+	f := fixture.FlowsOn(fixture.NewCloned(t).Share(t))
 	flow := f.Draw(t, nil, "a>b")
 	b := f.NodeID(flow, "b")
 	foreign(t, f, b)
@@ -36,7 +36,7 @@ func TestAdoptSkipsAnExecutionThatJoinedAFlow(t *testing.T) {
 // Another program counts an upstream's success while adoption reads the group. Adoption judges by the group as that
 // leaves it.
 func TestAdoptReadsGroupsUnderTheirLocks(t *testing.T) {
-	f := fixture.FlowsOn(fixture.NewCloned(t))
+	f := fixture.FlowsOn(fixture.NewCloned(t).Share(t))
 	flow := f.Draw(t, nil, "a>b")
 	b := f.NodeID(flow, "b")
 	foreign(t, f, b)
@@ -77,7 +77,7 @@ func TestRepairQueueJudgesTheHalfEndedUnderTheirLock(t *testing.T) {
 		"joined a flow": {"flow_id = NULL", "flow_id = '%s'", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := fixture.FlowsOn(fixture.NewCloned(t))
+			f := fixture.FlowsOn(fixture.NewCloned(t).Share(t))
 			flow := f.Draw(t, nil, "a>b")
 			a, b := f.NodeID(flow, "a"), f.NodeID(flow, "b")
 			f.Lease(t, flow, "a")
@@ -114,7 +114,7 @@ func TestRepairQueueJudgesTheHalfEndedUnderTheirLock(t *testing.T) {
 // HealEnded skips a half-ended execution if another session held its attempt when it was to be read, even if the lock has
 // been released since: the lease to take was never read.
 func TestRepairQueueLeavesTheHalfEndedWhoseAttemptWasHeld(t *testing.T) {
-	f := fixture.FlowsOn(fixture.NewCloned(t))
+	f := fixture.FlowsOn(fixture.NewCloned(t).Share(t))
 	flow := f.Draw(t, nil, "free>b", "held>d")
 	free, held := f.NodeID(flow, "free"), f.NodeID(flow, "held")
 	f.ClaimAll(t)
@@ -145,7 +145,7 @@ func TestRepairQueueLeavesTheHalfEndedWhoseAttemptWasHeld(t *testing.T) {
 
 // An event of a resumption does not report a cancel at the same instant.
 func TestRepairQueueReportsACancelBesideAResumption(t *testing.T) {
-	f := fixture.FlowsOn(fixture.NewCloned(t))
+	f := fixture.FlowsOn(fixture.NewCloned(t).Share(t))
 	flow := f.Draw(t, nil, "a>b")
 	a := f.NodeID(flow, "a")
 	f.Advance(time.Second)

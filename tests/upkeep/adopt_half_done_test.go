@@ -22,7 +22,7 @@ func foreign(t *testing.T, f *fixture.Flows, x id.ExecutionID) {
 
 // A member that another program created is blocked while its dependencies are open, and released by them.
 func TestAdoptMembersOfFlows(t *testing.T) {
-	f := fixture.FlowsOn(fixture.NewCloned(t))
+	f := fixture.FlowsOn(fixture.NewCloned(t).Share(t))
 	flow := f.Draw(t, nil, "a>c", "b>c", "d")
 	for _, key := range []string{"a", "b", "c", "d"} {
 		foreign(t, f, f.NodeID(flow, key))
@@ -51,7 +51,7 @@ func TestAdoptMembersOfFlows(t *testing.T) {
 
 // A member whose dependencies are impossible is skipped, and so are its dependents.
 func TestAdoptSkipsImpossibleMembers(t *testing.T) {
-	f := fixture.FlowsOn(fixture.NewCloned(t))
+	f := fixture.FlowsOn(fixture.NewCloned(t).Share(t))
 	flow := f.Draw(t, nil, "a>b", "b>c")
 	if _, err := f.FailExecution(t.Context(), f.Lease(t, flow, "a"), engine.Failure{Message: "no", Class: policy.Permanent}); err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestAdoptMakesAMissingGroup(t *testing.T) {
 	t.Parallel()
 	for outcome, want := range map[string]string{"success": fixture.StateReady, "failed": fixture.StateSkipped} {
 		t.Run(outcome, func(t *testing.T) {
-			f := fixture.FlowsOn(fixture.NewCloned(t))
+			f := fixture.FlowsOn(fixture.NewCloned(t).Share(t))
 			flow := f.Draw(t, nil, "a>c", "b>c", "c>d")
 			f.Succeed(t, flow, "a")
 			f.EndElsewhere(t, flow, "b", outcome, 0)
@@ -98,7 +98,7 @@ func TestAdoptMakesAMissingGroup(t *testing.T) {
 		})
 	}
 	t.Run("open", func(t *testing.T) {
-		f := fixture.FlowsOn(fixture.NewCloned(t))
+		f := fixture.FlowsOn(fixture.NewCloned(t).Share(t))
 		flow := f.Draw(t, nil, "a>c", "b>c")
 		foreign(t, f, f.NodeID(flow, "c"))
 		f.Exec(t, "DELETE FROM ff_edge_group WHERE downstream_eid = $1", f.NodeID(flow, "c").UUID())
@@ -115,7 +115,7 @@ func TestAdoptMakesAMissingGroup(t *testing.T) {
 
 // A locked flow keeps its own members waiting, and no others.
 func TestAdoptSkipsLockedFlows(t *testing.T) {
-	f := fixture.FlowsOn(fixture.NewCloned(t))
+	f := fixture.FlowsOn(fixture.NewCloned(t).Share(t))
 	busy, free := f.Draw(t, nil, "a"), f.Draw(t, nil, "a")
 	for _, flow := range []id.FlowID{busy, free} {
 		foreign(t, f, f.NodeID(flow, "a"))
@@ -142,7 +142,7 @@ func sweepAll(t *testing.T, f *fixture.Fixture) (repaired int) {
 
 // The sweep finds the half-done work of another program on a known execution, once.
 func TestRepairQueueFinishesForeignWork(t *testing.T) {
-	f := fixture.NewCloned(t)
+	f := fixture.NewCloned(t).Share(t)
 	soon := fixture.Start.UnixMilli() + hourMs
 	for _, c := range []struct {
 		name, left string
@@ -222,7 +222,7 @@ func TestRepairQueueFinishesForeignWork(t *testing.T) {
 
 // F1, F17: the reference stages an edge into a member and does not block it.
 func TestRepairQueueHoldsMembersWithOpenDependencies(t *testing.T) {
-	f := fixture.FlowsOn(fixture.NewCloned(t))
+	f := fixture.FlowsOn(fixture.NewCloned(t).Share(t))
 	flow := f.Draw(t, nil, "a>b")
 	b := f.NodeID(flow, "b")
 	f.SetExecution(t, b, "eligibility_state = 'eligible_now', public_state = 'waiting', blocking_reason = 'waiting_for_worker'")
@@ -234,7 +234,7 @@ func TestRepairQueueHoldsMembersWithOpenDependencies(t *testing.T) {
 
 // E26, E27, F9, F11: a cancel of the reference leaves the lease, the event and the dependents.
 func TestRepairQueueHealsForeignCancels_E26(t *testing.T) {
-	f := fixture.FlowsOn(fixture.NewCloned(t))
+	f := fixture.FlowsOn(fixture.NewCloned(t).Share(t))
 	flow := f.Draw(t, nil, "a>b")
 	a, b := f.NodeID(flow, "a"), f.NodeID(flow, "b")
 	held := f.Lease(t, flow, "a")
@@ -276,7 +276,7 @@ func TestRepairQueueHealsForeignCancels_E26(t *testing.T) {
 // A flow cancel of the reference overwrites finished members, and nothing here can prevent it: the outcome is lost,
 // the result stays, and if it wrote an event there is no second one.
 func TestForeignFlowCancelOverwritesFinishedMembers_E44(t *testing.T) {
-	f := fixture.FlowsOn(fixture.NewCloned(t))
+	f := fixture.FlowsOn(fixture.NewCloned(t).Share(t))
 	flow := f.Draw(t, nil, "a")
 	a := f.NodeID(flow, "a")
 	if err := f.CompleteExecution(t.Context(), f.Lease(t, flow, "a"), []byte("result")); err != nil {

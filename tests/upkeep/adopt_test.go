@@ -28,7 +28,7 @@ const hourMs = int64(3_600_000)
 
 // A waiting execution in any spelling of FlowFabric is converted to this library's, once, and worked to the end.
 func TestAdoptForeignRows(t *testing.T) {
-	f := fixture.NewCloned(t)
+	f := fixture.NewCloned(t).Share(t)
 	soon := fixture.Start.UnixMilli() + hourMs
 	for _, c := range []struct {
 		name  string
@@ -113,7 +113,7 @@ func TestAdoptForeignRows(t *testing.T) {
 
 // Executions that have a lease or a grant, are suspended or have ended get their columns, and are not moved.
 func TestAdoptLeavesOtherPhasesAlone(t *testing.T) {
-	f := fixture.NewCloned(t)
+	f := fixture.NewCloned(t).Share(t)
 	for _, row := range []fixture.Columns{
 		fixture.ClaimedByReference,
 		{"lifecycle_phase": "suspended", "eligibility_state": "not_applicable", "public_state": "suspended", "attempt_state": "attempt_interrupted"},
@@ -140,7 +140,7 @@ func TestAdoptLeavesOtherPhasesAlone(t *testing.T) {
 
 // Requirements that the reference keeps only in the policy count: every claimer has them.
 func TestAdoptReadsCapabilitiesFromThePolicy_I5(t *testing.T) {
-	f := fixture.NewCloned(t)
+	f := fixture.NewCloned(t).Share(t)
 	capable := f.Seed(t, fixture.Columns{"policy": `{"routing_requirements":{"required_capabilities":["gpu","","avx","gpu"]}}`})
 	stored := f.Seed(t, fixture.Columns{"required_capabilities": []string{"", "arm"}, "policy": `{"routing_requirements":{"required_capabilities":["gpu"]}}`})
 	if n := f.AdoptAll(t); n != 2 {
@@ -159,7 +159,7 @@ func TestAdoptReadsCapabilitiesFromThePolicy_I5(t *testing.T) {
 
 // Budgets and quotas are found in both of their places, and hold the execution.
 func TestAdoptReadsAttachments_I4(t *testing.T) {
-	f := fixture.NewCloned(t)
+	f := fixture.NewCloned(t).Share(t)
 	a, b, quota := id.NewBudgetID(), id.NewBudgetID(), id.NewQuotaPolicyID()
 	first, second := min(a.String(), b.String()), max(a.String(), b.String())
 	budgeted := f.Seed(t, fixture.Columns{
@@ -196,7 +196,7 @@ func TestAdoptReadsAttachments_I4(t *testing.T) {
 
 // An execution that may yet join a flow waits half a minute, one in its lane's partition does not.
 func TestAdoptWaitsForPossibleMembers(t *testing.T) {
-	f := fixture.NewCloned(t)
+	f := fixture.NewCloned(t).Share(t)
 	alone := f.Seed(t, nil)
 	elsewhere := f.Seed(t, fixture.Columns{"partition_key": (alone.Partition() + 1) % 256})
 	elsewhere = id.ExecutionIDFromRow((alone.Partition()+1)%256, elsewhere.UUID())
@@ -217,7 +217,7 @@ func TestAdoptWaitsForPossibleMembers(t *testing.T) {
 
 // Rows and flows that others hold are passed over, and more than a batch of young ones hides nothing.
 func TestAdoptNeverWaits(t *testing.T) {
-	f := fixture.NewCloned(t)
+	f := fixture.NewCloned(t).Share(t)
 	locked, free := f.Seed(t, nil), f.Seed(t, nil)
 	locker := f.BeginTx(t)
 	if _, err := locker.Exec(t.Context(), "SELECT FROM ff_exec_core WHERE execution_id = $1 FOR UPDATE", locked.UUID()); err != nil {
@@ -236,7 +236,7 @@ func TestAdoptNeverWaits(t *testing.T) {
 }
 
 func TestAdoptInATransaction(t *testing.T) {
-	f := fixture.NewCloned(t)
+	f := fixture.NewCloned(t).Share(t)
 	x := f.Seed(t, nil)
 	before := f.Dump(t, x)
 	for _, commit := range []bool{false, true} {
@@ -268,6 +268,7 @@ func TestAdoptInAConvertedDatabase(t *testing.T) {
 	f := fixture.ReferenceFixture(t)
 	before := f.Seed(t, fixture.Columns{"policy": `{"timeout_policy":{"execution_deadline_ms":3600000}}`})
 	f.Adopt(t)
+	f.Share(t)
 	after := f.Seed(t, nil)
 	if n := f.AdoptAll(t); n != 1 {
 		t.Errorf("adopted %d, want the one created after the conversion", n)

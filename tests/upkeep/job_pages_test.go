@@ -53,7 +53,7 @@ func TestJobsReadPastAPageOfHeldRows(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := fixture.FlowsOn(fixture.NewCloned(t))
+			f := fixture.FlowsOn(fixture.NewCloned(t).Share(t))
 			held, free := f.Draw(t, nil, "a>b"), f.Draw(t, nil, "a>b")
 			f.Exec(t, c.held, held, fixture.PartitionOf(held), f.Time().UnixMilli(), c.page)
 			c.free(t, f, free)

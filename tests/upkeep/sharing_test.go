@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/schema"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -143,5 +144,49 @@ func TestNamespaceAndTagColumnsFollowFlowFabric(t *testing.T) {
 	f.SetExecution(t, x, `raw_fields = jsonb_build_object('namespace', repeat('ä', 600), 'tags', jsonb_build_object('cairn.instance_id', repeat('x', 1025)))`)
 	if got, want := repeated(t, f, x), strings.Repeat("ä", 512)+" "+strings.Repeat("x", 1024); got != want {
 		t.Errorf("long ones: %d bytes, want %d", len(got), len(want))
+	}
+}
+
+// A database that only this library uses looks for no other writer: what looks like FlowFabric's is left alone, and no
+// statement beside the usual ones looks for it. Once the database is shared, the same engine adopts and repairs.
+func TestSharingIsNoticedWhileRunning(t *testing.T) {
+	f := fixture.NewCloned(t)
+	x := f.Seed(t, nil)
+	half := f.Create(t)
+	f.SetExecution(t, half, "lifecycle_phase = 'eligible'")
+	due := func() (engine.JobsTaken, bool) {
+		t.Helper()
+		taken, err := f.Maintenance().TakeJobs(t.Context(), engine.JobSpec{
+			Holder: "holder", Hold: time.Minute, Jobs: []engine.Job{engine.JobAdopt},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return taken, !taken.Jobs[engine.JobAdopt].Due.IsZero()
+	}
+
+	for _, shared := range []bool{false, true, false} {
+		want := 0
+		if shared {
+			f.Share(t)
+			want = 1
+		}
+		if taken, adopts := due(); taken.Shared != shared || adopts != shared {
+			t.Errorf("shared %v: reported as %v, adopts %v", shared, taken.Shared, adopts)
+		}
+		if n := f.AdoptAll(t); n != want {
+			t.Errorf("shared %v: adopted %d", shared, n)
+		}
+		if n := f.Repair(t, 100); n != want {
+			t.Errorf("shared %v: repaired %d", shared, n)
+		}
+		if shared {
+			f.WantState(t, x, fixture.StateReady)
+			f.WantState(t, half, fixture.StateReady)
+			if _, err := schema.Unshare(t.Context(), f.Url, schema.Options{}); err != nil {
+				t.Fatal(err)
+			}
+			f.Seed(t, nil)
+		}
 	}
 }
