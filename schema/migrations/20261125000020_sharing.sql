@@ -1,6 +1,7 @@
 -- Databases that are worked on together with FlowFabric. schema.Share is the switch: it creates the triggers that serve
 -- only FlowFabric's writes, which call the functions of this file, and schema.Unshare drops them. Nothing here costs a
--- database anything that this library has for itself.
+-- database anything that this library has for itself. The guard ffx_replayed_elsewhere, in completions, stays whatever the
+-- switch says: replays that FlowFabric made outlive it.
 --
 -- usable-from: 20261125000020
 

@@ -16,7 +16,7 @@ type Sharer interface {
 	Foreign(ctx context.Context, n int) error
 	// Adopt adopts some of them and returns their number.
 	Adopt(ctx context.Context) (int, error)
-	// Share creates the indexes that FlowFabric needs, or drops them.
+	// Share creates the triggers and indexes that FlowFabric needs, or drops them.
 	Share(ctx context.Context, undo bool) error
 }
 

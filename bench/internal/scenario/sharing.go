@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -42,6 +43,9 @@ func sharing(ctx context.Context, b *Bench) error {
 func adopt(n int) measure {
 	return func(ctx context.Context, c contender.Contender) ([]reading, error) {
 		s := c.(contender.Sharer)
+		if err := s.Share(ctx, false); err != nil {
+			return nil, err
+		}
 		if err := s.Foreign(ctx, n); err != nil {
 			return nil, err
 		}
@@ -67,7 +71,7 @@ func adopt(n int) measure {
 		return []reading{
 			{name: "adopt", unit: "executions/s", value: alone},
 			{name: "adopt beside a worker", unit: "executions/s", value: beside},
-		}, worker.Wait()
+		}, cmp.Or(worker.Wait(), s.Share(ctx, true))
 	}
 }
 
