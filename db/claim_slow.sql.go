@@ -35,9 +35,6 @@ claimed AS (
     -- The executions, now active, with the columns that the parts below need.
     UPDATE ff_exec_core AS e
     SET
-        -- Assigned to itself: otherwise PostgreSQL 18 reads the expressions of the generated columns for each row,
-        -- needed or not.
-        raw_fields = e.raw_fields,
         -- The state of a claimed execution e. From i: now_ms, the time of the claim.
         lifecycle_phase = 'active',
         ownership_state = 'leased',

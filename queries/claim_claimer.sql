@@ -44,9 +44,6 @@ claimed AS (
     -- The executions, now active under their next epoch, with the columns that the parts below need.
     UPDATE ff_exec_core AS e
     SET
-        -- Assigned to itself: otherwise PostgreSQL 18 reads the expressions of the generated columns for each row,
-        -- needed or not.
-        raw_fields = e.raw_fields,
         -- include claim_running: claim = c
         -- include claim_next_lease
     -- include claim_claimed

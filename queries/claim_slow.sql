@@ -120,9 +120,6 @@ claimed AS (
     -- The executions, now active, with the columns that the parts below need.
     UPDATE ff_exec_core AS e
     SET
-        -- Assigned to itself: otherwise PostgreSQL 18 reads the expressions of the generated columns for each row,
-        -- needed or not.
-        raw_fields = e.raw_fields,
         -- include claim_running: claim = i
         attempt_index = i.attempt_index,
         deadline_at_ms = CASE

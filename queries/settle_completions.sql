@@ -32,9 +32,6 @@ completed AS (
     -- The executions whose fence held, ended.
     UPDATE ff_exec_core AS e
     SET
-        -- Assigned to itself: otherwise PostgreSQL 18 reads the expressions of the generated columns for each row,
-        -- needed or not.
-        raw_fields = e.raw_fields,
         lifecycle_phase = 'terminal',
         public_state = 'completed',
         attempt_state = 'attempt_terminal',
@@ -189,9 +186,6 @@ WITH input AS (
 completed AS (
     UPDATE ff_exec_core AS e
     SET
-        -- Assigned to itself: otherwise PostgreSQL 18 reads the expressions of the generated columns for each row,
-        -- needed or not.
-        raw_fields = e.raw_fields,
         lifecycle_phase = 'terminal',
         public_state = 'completed',
         attempt_state = 'attempt_terminal',

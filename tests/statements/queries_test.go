@@ -134,7 +134,7 @@ var twinStatements = []twins{
 			"e.partition_key = i.partition_key", "(SELECT now_ms FROM clock)",
 		},
 		onlyB: []string{
-			"raw_fields = e.raw_fields", "FROM input AS i", "e.partition_key = ANY (ARRAY[i.partition_key])",
+			"FROM input AS i", "e.partition_key = ANY (ARRAY[i.partition_key])",
 			"i.ord", "i.flow_id", "e.partition_key", "e.execution_id", "i.attempt_index", "i.lease_epoch",
 		},
 	},
