@@ -168,9 +168,7 @@ func storedRetention(raw json.RawMessage) time.Duration {
 	return retentionOf(int64(min(ms, forever/2)))
 }
 
-var (
-	errNoText = errors.New("is not a string")
-)
+var errNoText = errors.New("is not a string")
 
 // storedGroup is an edge group in GetFlow's result.
 type storedGroup struct {

@@ -109,11 +109,7 @@ type twins struct {
 	onlyB  []string
 }
 
-// The time of the slow path is that of an earlier statement.
-var slowTime = []string{"(SELECT now_ms FROM clock)", "@now_ms::bigint"}
-
 // Single values are passed as they are, not in an array, and so is their time.
-
 var oneCompletion = []string{
 	"k.now_ms", "(SELECT now_ms FROM clock)", "sqlc.narg(result)::bytea", "i.result", "@partition_key::smallint", "i.partition_key",
 	"@execution_id::uuid", "i.execution_id", "@attempt_index::integer", "i.attempt_index", "@lease_epoch::bigint", "i.lease_epoch",

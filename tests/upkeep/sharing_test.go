@@ -99,8 +99,12 @@ func TestNamespaceAndTagColumnsFollowThisLibrary(t *testing.T) {
 			x    engine.Created
 			want string
 		}{
-			{alone, "tenant i-1"}, {several[0].Value, "tenant i-1"}, {several[1].Value, "default NULL"},
-			{alike[0].Value, "tenant i-1"}, {alike[39].Value, "default NULL"}, {same[11].Value, "tenant i-1"},
+			{alone, "tenant i-1"},
+			{several[0].Value, "tenant i-1"},
+			{several[1].Value, "default NULL"},
+			{alike[0].Value, "tenant i-1"},
+			{alike[39].Value, "default NULL"},
+			{same[11].Value, "tenant i-1"},
 		} {
 			if got := repeated(t, f, c.x.ID); got != c.want {
 				t.Errorf("%s: created with %q, want %q", name, got, c.want)

@@ -1,0 +1,69 @@
+package statements
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Limits of the statements as they are written, before the passages that they include stand in them: lines that are
+// neither blank nor a header.
+const (
+	longest    = 200
+	long       = 120
+	mostLong   = 5
+	mostTwins  = 20
+	mostInPart = 130 // of a passage
+)
+
+// A statement is read as a whole in a review.
+func TestStatementsStayShort(t *testing.T) {
+	t.Parallel()
+	above := 0
+	for name, n := range statementLines(t, "../../queries/*.sql") {
+		if n > longest {
+			t.Errorf("%s has %d lines: split it, or let it include a passage", name, n)
+		}
+		if n > long {
+			above++
+			t.Logf("%s has %d lines", name, n)
+		}
+	}
+	if above > mostLong {
+		t.Errorf("%d statements have more than %d lines", above, long)
+	}
+	for name, n := range statementLines(t, "../../queries/include/*.sql") {
+		if n > mostInPart {
+			t.Errorf("passage %s has %d lines", name, n)
+		}
+	}
+	if n := len(twinStatements); n > mostTwins {
+		t.Errorf("%d pairs are compared as twins: let them include a passage", n)
+	}
+}
+
+// statementLines counts the lines of each statement, or of each file that has no names of statements.
+func statementLines(t *testing.T, pattern string) map[string]int {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, error %v", len(files), err)
+	}
+	lines := make(map[string]int)
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Base(path)
+		for line := range strings.Lines(string(text)) {
+			if title, ok := strings.CutPrefix(line, "-- name: "); ok {
+				name, _, _ = strings.Cut(title, " ")
+			} else if strings.TrimSpace(line) != "" && !strings.HasPrefix(line, "--") {
+				lines[name]++
+			}
+		}
+	}
+	return lines
+}
