@@ -126,7 +126,7 @@ keystore has a key that signs, seed changes nothing: "ff key rotate" replaces it
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	a.secretFlag(cmd, &secretFile)
+	cmd.Flags().StringVar(&secretFile, "secret-file", "", "read the secret, 64 hex digits, from a file, or - for stdin")
 	return cmd
 }
 
@@ -177,7 +177,7 @@ grant lasts. --grace 0s ends a compromised key at once.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().DurationVar(&grace, "grace", -1, "how long the previous key still verifies")
-	a.secretFlag(cmd, &secretFile)
+	cmd.Flags().StringVar(&secretFile, "secret-file", "", "read the secret, 64 hex digits, from a file, or - for stdin")
 	return cmd
 }
 
@@ -208,10 +208,6 @@ func keyArgument(args []string) string {
 		return args[0]
 	}
 	return time.Now().UTC().Format("k20060102-150405")
-}
-
-func (a *app) secretFlag(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVar(file, "secret-file", "", "read the secret, 64 hex digits, from a file, or - for stdin")
 }
 
 // keySecret reads a secret from a file, or makes one.

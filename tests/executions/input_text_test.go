@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -222,6 +223,8 @@ func (r *filler) known(t reflect.Type) (any, bool) {
 		return 24 * time.Hour, true
 	case reflect.TypeFor[int]():
 		return 1, true
+	case reflect.TypeFor[wire.Secret]():
+		return wire.NewSecret(), true
 	}
 	return nil, false
 }

@@ -97,11 +97,11 @@ func TestFlowStatementsAreConstant(t *testing.T) {
 				f.WantState(t, f.NodeID(flow, "end"), fixture.StateSkipped)
 			}
 		}},
-		{"cancel all", 13, cancelling(state.CancelAll)},
+		{"cancel all", 14, cancelling(state.CancelAll)},
 		{"cancel what waits", 13, cancelling(state.CancelPending)},
 		{"close", 5, cancelling(state.CancelFlowOnly)},
 		{"request a cancel", 16, requesting(0)},
-		{"request one with grace", 16, requesting(time.Second)},
+		{"request one with grace", 17, requesting(time.Second)},
 		{"cancel after the grace", 16, func(t *testing.T, f *fixture.Flows, n int) func() {
 			requesting(time.Second)(t, f, n-1)()
 			f.Advance(time.Minute)
@@ -172,7 +172,7 @@ func TestFlowStatementsAreConstant(t *testing.T) {
 				f.WantState(t, f.NodeID(flow, "mid0"), fixture.StateHeld)
 			}
 		}},
-		{"cancel siblings", 13, func(t *testing.T, f *fixture.Flows, n int) func() {
+		{"cancel siblings", 14, func(t *testing.T, f *fixture.Flows, n int) func() {
 			flow := fanOut(t, f, n, fixture.When{"end": policy.AnyOf(policy.CancelRemaining)})
 			f.Succeed(t, flow, "root")
 			f.Succeed(t, flow, "mid0")
@@ -191,7 +191,7 @@ func TestFlowStatementsAreConstant(t *testing.T) {
 				f.WantState(t, f.NodeID(flow, "end"), fixture.StateReady)
 			}
 		}},
-		{"summarise", 2, func(t *testing.T, f *fixture.Flows, n int) func() {
+		{"summarise", 3, func(t *testing.T, f *fixture.Flows, n int) func() {
 			f.NewFlowOf(t, fixture.Wide(n, true))
 			return func() {
 				if summed, err := f.Maintenance().SummariseFlows(t.Context(), 100); err != nil || summed == 0 {

@@ -1,6 +1,7 @@
 package plans
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -240,12 +241,17 @@ func (s *side) plan(ctx context.Context, mode string, literals []string, indexed
 	if err != nil {
 		return nil, err
 	}
-	var plans []struct{ Plan *node }
+	var plans []json.RawMessage
 	if err := json.Unmarshal(document, &plans); err != nil {
 		return nil, err
 	}
-	if len(plans) == 0 || plans[0].Plan == nil {
-		return &node{Type: "nothing"}, nil
+	nothing := &node{Type: "nothing"}
+	if len(plans) == 0 || string(plans[0]) == `"Utility Statement"` { // such as LOCK
+		return nothing, nil
 	}
-	return plans[0].Plan, nil
+	var planned struct{ Plan *node }
+	if err := json.Unmarshal(plans[0], &planned); err != nil {
+		return nil, err
+	}
+	return cmp.Or(planned.Plan, nothing), nil
 }
