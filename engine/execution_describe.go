@@ -198,6 +198,9 @@ func (s *ExecutionSnapshot) setTimes(row *db.GetExecutionRow, rawDelay int64) {
 	deadline := row.FfxExecutionDeadlineMs
 	if deref(deadline) < 0 {
 		deadline = new(-*deadline) // negated when the execution ended
+		if s.State.Phase != state.Terminal {
+			deadline = nil // FlowFabric has undone the end
+		}
 	}
 	delayed := s.State.Eligibility == state.NotEligibleUntilTime
 	wake := row.FfxDelayUntilMs

@@ -114,6 +114,9 @@ type callersTx struct{ tx pgx.Tx }
 
 // ReadInCallers is [Callers] for several statements, which share one round trip.
 func ReadInCallers(ctx context.Context, tx pgx.Tx, steps ...Step) error {
+	if err := Refusal(tx); err != nil {
+		return err
+	}
 	all := append([]Step{execute(ctx, takeSettings)}, steps...)
 	return InOneTrip(ctx, tx, append(all, execute(ctx, putBackSettings))...)
 }
