@@ -104,7 +104,7 @@ type DropEntriesOfParams struct {
 // that becomes not_applicable with another mutation time only if that row is terminal.
 //
 // Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings, engine.CancelFlow,
-// engine.RequestFlowCancel, engine.CancelFlows.
+// engine.RequestFlowCancel, engine.CancelFlows, engine.ExpireWaits.
 // Locks: L1 held; queue held, by the execution's row.
 func (q *Queries) DropEntriesOf(ctx context.Context, db DBTX, arg DropEntriesOfParams) error {
 	_, err := db.Exec(ctx, dropEntriesOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -350,7 +350,7 @@ type EndCancelledRow struct {
 // is left unchanged.
 //
 // Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings, engine.CancelFlow,
-// engine.RequestFlowCancel, engine.CancelFlows.
+// engine.RequestFlowCancel, engine.CancelFlows, engine.ExpireWaits.
 // Locks: L1 held; L2 held; L7 new.
 func (q *Queries) EndCancelled(ctx context.Context, db DBTX, arg EndCancelledParams) ([]EndCancelledRow, error) {
 	rows, err := db.Query(ctx, endCancelled,

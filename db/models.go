@@ -666,6 +666,16 @@ type FfSuspensionCurrent struct {
 	TimeoutBehavior *string
 	// The waitpoint that is shown for it. NULL: never written by this library.
 	FfxPrimaryWaitpointID pgtype.UUID
+	// Milliseconds from the signal that satisfies the condition until the execution resumes; NULL: at once.
+	FfxResumeDelayMs *int64
+	// The requester: worker, operator, policy or system_timeout_policy.
+	FfxRequestedBy *string
+	// Free text of the handler for its own continuation.
+	FfxContinuationPointer *string
+	// What people are asked, for lists of open waits; NULL: nothing.
+	FfxAsked *string
+	// Milliseconds since the Unix epoch: since when the execution waits; NULL: the wait is over.
+	FfxOpenSinceMs *int64
 }
 
 // Keys that sign waitpoint tokens. The active one with the greatest rotated_at_ms signs, the others verify.
@@ -693,7 +703,7 @@ type FfWaitpointPending struct {
 	// kid in ff_waitpoint_hmac of the key that signed token.
 	TokenKid string
 	// Bearer secret, <kid>:<64 hex digits>: whoever has it can resume the execution. Never log it.
-	Token string
+	Token bytea.SecretText
 	// Milliseconds since the Unix epoch: when it was made.
 	CreatedAtMs int64
 	// Milliseconds since the Unix epoch: when it expires; NULL: never.

@@ -38,6 +38,11 @@ type Querier interface {
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 	// Locks: L3 waits (edge rows FOR UPDATE, then the UPDATE). The caller holds the flow's exclusive lock.
 	ApplyEdges(ctx context.Context, db DBTX, arg ApplyEdgesParams) error
+	// AreValidPaths checks whether texts are SQL/JSON paths, as this server reads them.
+	//
+	// Used by: engine.Suspend, engine.SuspendEach.
+	// Locks: none.
+	AreValidPaths(ctx context.Context, db DBTX, paths []string) (bool, error)
 	// BlockDownstream makes executions that are not claimed yet wait for their dependencies again, and deletes their
 	// grants. Returns those that hold a quota slot. It leaves executions unchanged that dependencies blocked before, or
 	// that are claimed.
@@ -140,18 +145,30 @@ type Querier interface {
 	// Used by: engine.CreateExecution, engine.CreateExecutions.
 	// Locks: L0 held.
 	CountNewMembers(ctx context.Context, db DBTX, arg CountNewMembersParams) (int64, error)
+	// CountWaitpoints counts the open waitpoints of an execution.
+	//
+	// Used by: engine.CreateWaitpoint.
+	// Locks: none.
+	CountWaitpoints(ctx context.Context, db DBTX, arg CountWaitpointsParams) (int64, error)
 	// DeleteGrants deletes the grants of some kinds that an execution has.
 	//
 	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
 	// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.ReclaimExecution.
 	// Locks: L5 waits (DELETE). The execution is locked by the caller.
 	DeleteGrants(ctx context.Context, db DBTX, arg DeleteGrantsParams) error
+	// DeliverSignal delivers a signal to a waitpoint, or to whatever waits for its name. result says what became of it:
+	// accepted, with its effect and the lane that has work now; duplicate, with the id of the earlier one; or the reason of
+	// a refusal.
+	//
+	// Used by: engine.Signal, engine.SignalWaitpoint.
+	// Locks: L1 waits (the execution FOR NO KEY UPDATE); L5 waits (its waitpoint FOR UPDATE); L7 new.
+	DeliverSignal(ctx context.Context, db DBTX, arg DeliverSignalParams) (DeliverSignalRow, error)
 	// DiscardWaiting deletes the suspensions, waitpoints and grants of ended executions, so that none of them acts on an
 	// execution later.
 	//
-	// Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue,
-	// engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution,
-	// engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+	// Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits,
+	// engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution,
+	// engine.ReclaimExecution, engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L5 waits (DELETE). The executions are locked by the caller.
 	DiscardWaiting(ctx context.Context, db DBTX, arg DiscardWaitingParams) error
 	// DismissCompletions marks the undispatched events of an execution that is replayed as dispatched: its next end
@@ -219,7 +236,7 @@ type Querier interface {
 	// that becomes not_applicable with another mutation time only if that row is terminal.
 	//
 	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings, engine.CancelFlow,
-	// engine.RequestFlowCancel, engine.CancelFlows.
+	// engine.RequestFlowCancel, engine.CancelFlows, engine.ExpireWaits.
 	// Locks: L1 held; queue held, by the execution's row.
 	DropEntriesOf(ctx context.Context, db DBTX, arg DropEntriesOfParams) error
 	// DropExecutions deletes executions that the caller has locked, after all their other rows.
@@ -288,6 +305,12 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: L5 waits (DELETE).
 	DropSuspensionsOf(ctx context.Context, db DBTX, arg DropSuspensionsOfParams) error
+	// DropWaitpoint closes a waitpoint that nothing waits at, with the signals kept there. No row: it is closed already, or
+	// belongs to a wait.
+	//
+	// Used by: engine.CloseWaitpoint.
+	// Locks: L5 waits (the row, DELETE). The caller holds the execution's row.
+	DropWaitpoint(ctx context.Context, db DBTX, arg DropWaitpointParams) (int64, error)
 	// DropWaitpointsOf deletes the waitpoints of executions that are about to be deleted.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
@@ -300,7 +323,7 @@ type Querier interface {
 	// is left unchanged.
 	//
 	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings, engine.CancelFlow,
-	// engine.RequestFlowCancel, engine.CancelFlows.
+	// engine.RequestFlowCancel, engine.CancelFlows, engine.ExpireWaits.
 	// Locks: L1 held; L2 held; L7 new.
 	EndCancelled(ctx context.Context, db DBTX, arg EndCancelledParams) ([]EndCancelledRow, error)
 	// EndReclaimedAttempt ends an attempt whose worker fell silent and which another attempt follows. It raises the
@@ -313,10 +336,10 @@ type Querier interface {
 	// under a raised epoch.
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
-	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
-	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups,
-	// engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
+	// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
+	// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
+	// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 	EndSkippedAttempts(ctx context.Context, db DBTX, arg EndSkippedAttemptsParams) error
 	// EndSucceeded writes the success of executions whose fence was judged under their locks.
@@ -330,18 +353,18 @@ type Querier interface {
 	// is settled already. Returns the ended executions; a row that is terminal already stays unchanged.
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts,
-	// engine.ExpireDeadlines, engine.RepairQueue, engine.ReclaimExecution.
+	// engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.ReclaimExecution.
 	// Locks: L1 held; L2 held; L7 new.
 	EndUnsuccessful(ctx context.Context, db DBTX, arg EndUnsuccessfulParams) ([]EndUnsuccessfulRow, error)
 	// EnqueueSiblingCancels lists the upstreams that newly decided groups no longer need: unfinished ones that feed no
 	// other undecided group. Later transactions cancel them. staged_from and staged_below are as in ReleaseDownstream.
 	//
-	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
-	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
-	// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow,
-	// engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow,
-	// engine.RequestFlowCancel, engine.CancelFlows.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
+	// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
+	// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
+	// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L3 held; L7 new.
 	EnqueueSiblingCancels(ctx context.Context, db DBTX, arg EnqueueSiblingCancelsParams) error
 	// EnsureConsumer creates a named consumer at an event. No row: it exists already, and stays unchanged.
@@ -374,6 +397,11 @@ type Querier interface {
 	// Used by: engine.Retain, engine.PurgeFlows.
 	// Locks: retention waits (for a concurrent insert of the same row, in one order).
 	EnsureRetentionSources(ctx context.Context, db DBTX) error
+	// EscalateWait lets a wait go on without a timeout, for an operator's review. Its waitpoints stay open.
+	//
+	// Used by: engine.ExpireWaits.
+	// Locks: L1 held; L5 held, by the execution's row.
+	EscalateWait(ctx context.Context, db DBTX, arg EscalateWaitParams) error
 	// ExpireGrants deletes the expired grants of the given executions. It returns to their lanes the granted executions
 	// that have no usable claim grant left. Returns the executions it acted on, with the lane of each that is claimable
 	// now.
@@ -381,6 +409,11 @@ type Querier interface {
 	// Used by: engine.ExpireGrants, engine.RepairQueue.
 	// Locks: L1 held; L5 skips (grants FOR UPDATE, then the DELETE); queue held, by the execution's row.
 	ExpireGrants(ctx context.Context, db DBTX, arg ExpireGrantsParams) ([]ExpireGrantsRow, error)
+	// ExpireWaitpoints deletes waitpoints that nothing waited at in their time, the oldest first.
+	//
+	// Used by: engine.ExpireWaitpoints.
+	// Locks: L5 skips (waitpoint rows FOR UPDATE, then the DELETE). Spans partitions.
+	ExpireWaitpoints(ctx context.Context, db DBTX, arg ExpireWaitpointsParams) (int64, error)
 	// FenceStrayLeases clears expired leases of attempts that no longer run: the execution is not active, or is at a
 	// later attempt. The outcome stays, and there is no event.
 	//
@@ -510,9 +543,16 @@ type Querier interface {
 	//
 	// Used by: engine.Now, engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.CreateExecution,
 	// engine.CreateExecutions, engine.CreateFlow, engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines,
-	// engine.RepairQueue, engine.Adopt, engine.VerifyGrant, engine.CancelSiblings, engine.RepairGroups.
+	// engine.RepairQueue, engine.Adopt, engine.VerifyGrant, engine.CancelSiblings,
+	// engine.RepairGroups.
 	// Locks: none.
 	GetNow(ctx context.Context, db DBTX, nowMs *int64) (int64, error)
+	// GetOpenWaitpoint reads a signed waitpoint of an execution by its key, with its token. No row: there is none, or its
+	// time is over.
+	//
+	// Used by: engine.CreateWaitpoint.
+	// Locks: none.
+	GetOpenWaitpoint(ctx context.Context, db DBTX, arg GetOpenWaitpointParams) (GetOpenWaitpointRow, error)
 	// GetOutboxEnds returns the newest event of an outbox, and the greatest deleted one; 0 if there is none.
 	//
 	// Used by: events.HandleWith, events.HandleBatches, events.MoveConsumer.
@@ -559,6 +599,12 @@ type Querier interface {
 	// Used by: engine.Prepare.
 	// Locks: none.
 	GetSchemaVersion(ctx context.Context, db DBTX) (GetSchemaVersionRow, error)
+	// GetSuspension reads the latest suspension of an execution and the signals that it has received, also after its end.
+	// open: the execution still waits. No row: the execution was never suspended.
+	//
+	// Used by: engine.ReceivedSignals.
+	// Locks: none.
+	GetSuspension(ctx context.Context, db DBTX, arg GetSuspensionParams) (GetSuspensionRow, error)
 	// GetUsableFrom returns the oldest version of this library that may work on the schema. The caller knows that
 	// ffx_usable_from exists.
 	//
@@ -617,12 +663,12 @@ type Querier interface {
 	// downstream. Their dependents are resolved already, so the events are inserted as dispatched, except those whose
 	// dispatched flag is false: engine.DispatchCompletions resolves those.
 	//
-	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
-	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
-	// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow,
-	// engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow,
-	// engine.RequestFlowCancel, engine.CancelFlows.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
+	// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
+	// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
+	// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L7 new.
 	InsertCompletionEvents(ctx context.Context, db DBTX, arg InsertCompletionEventsParams) error
 	// InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 0) is the input position.
@@ -683,6 +729,11 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: retention new.
 	InsertRetentionTimer(ctx context.Context, db DBTX, arg InsertRetentionTimerParams) error
+	// InsertWaitpoint opens a waitpoint of an execution that waits for nothing there yet.
+	//
+	// Used by: engine.CreateWaitpoint.
+	// Locks: L5 new. The caller holds the execution's row.
+	InsertWaitpoint(ctx context.Context, db DBTX, arg InsertWaitpointParams) error
 	// JoinFlow makes executions that belong to no flow members of one. An empty node_key keeps the present key.
 	//
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.AddMembers.
@@ -704,12 +755,12 @@ type Querier interface {
 	// LeaveEdges undoes ResolveEdges for edges into groups that cannot be decided now: they are open again, and not
 	// counted. Returns their upstreams, whose completion events stay undispatched.
 	//
-	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
-	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
-	// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow,
-	// engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow,
-	// engine.RequestFlowCancel, engine.CancelFlows.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
+	// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
+	// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
+	// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L3 held, since ResolveEdges.
 	LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams) ([]LeaveEdgesRow, error)
 	// ListActiveLanes counts the active executions of each lane, among the first max_counted and one more that the lease
@@ -1015,12 +1066,12 @@ type Querier interface {
 	// started, and so decides for itself; that is already free to run when it is to be released; or whose group is
 	// undecided because of staged edges. A row in an unknown state is returned.
 	//
-	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
-	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
-	// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow,
-	// engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow,
-	// engine.RequestFlowCancel, engine.CancelFlows.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
+	// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
+	// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
+	// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: none.
 	ListPassedOver(ctx context.Context, db DBTX, arg ListPassedOverParams) ([]int32, error)
 	// ListPauses pages through the paused lanes or the drained worker instances in byte order, strictly after a cursor.
@@ -1089,6 +1140,12 @@ type Querier interface {
 	// Used by: engine.TrimOutboxes.
 	// Locks: none.
 	ListStaleConsumers(ctx context.Context, db DBTX, nowMs *int64) ([]ListStaleConsumersRow, error)
+	// ListSuspensionIDs reads the ids of the latest suspensions of executions, by ord (from 0), and whether each was open
+	// when it was written. No row: the execution was never suspended.
+	//
+	// Used by: engine.Suspend, engine.SuspendEach.
+	// Locks: none.
+	ListSuspensionIDs(ctx context.Context, db DBTX, arg ListSuspensionIDsParams) ([]ListSuspensionIDsRow, error)
 	// ListTold returns those of the given executions that have a completion event written at or after the instant they
 	// ended. FlowFabric's index finds the events of an execution. Without that index (schema.Share creates it), this
 	// reads all events that are kept.
@@ -1099,12 +1156,12 @@ type Querier interface {
 	// ListUncountedEdges returns, by group, the edges of ended executions that ResolveEdges marked although the group has
 	// no row, and the upstreams of the edges it left open. No rows: all edges were counted.
 	//
-	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
-	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
-	// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow,
-	// engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow,
-	// engine.RequestFlowCancel, engine.CancelFlows.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
+	// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
+	// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
+	// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: none.
 	ListUncountedEdges(ctx context.Context, db DBTX, arg ListUncountedEdgesParams) ([]ListUncountedEdgesRow, error)
 	// ListUndispatched returns those of the given members of flows, locked by the caller, that have an undispatched
@@ -1150,11 +1207,23 @@ type Querier interface {
 	// Used by: engine.WaitingKinds.
 	// Locks: none. Spans partitions.
 	ListWaitingKinds(ctx context.Context, db DBTX, arg ListWaitingKindsParams) ([]ListWaitingKindsRow, error)
+	// ListWaitpoints lists the open waitpoints of an execution, in the order of their ids, after one. The token does not
+	// leave the database, only the beginning of its digest.
+	//
+	// Used by: engine.ListWaitpoints.
+	// Locks: none.
+	ListWaitpoints(ctx context.Context, db DBTX, arg ListWaitpointsParams) ([]ListWaitpointsRow, error)
+	// ListWaits lists executions that wait for signals, the longest wait first, after a position. With a name only those
+	// that wait for a signal of this name or of any name; with a tag only executions with this tag.
+	//
+	// Used by: engine.ListWaits, engine.Waits.
+	// Locks: none. Spans partitions.
+	ListWaits(ctx context.Context, db DBTX, arg ListWaitsParams) ([]ListWaitsRow, error)
 	// LockAttempts locks one attempt of each locked execution; ord (from 0) is the input position.
 	// A missing attempt has no row.
 	//
 	// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
-	// engine.WaitForChildren.
+	// engine.Suspend, engine.CreateWaitpoint, engine.CloseWaitpoint, engine.WaitForChildren.
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 	// attempt_index).
 	LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsParams) ([]int32, error)
@@ -1176,7 +1245,7 @@ type Querier interface {
 	// Used by: engine.CancelExecution, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
 	// engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
 	// engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution,
-	// engine.UnblockExecution.
+	// engine.UnblockExecution, engine.Resume.
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 	LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurrentAttemptsParams) error
 	// LockDownstreamGroups locks the edge groups that succeeded executions count for, in one order. Concurrent successes
@@ -1191,20 +1260,20 @@ type Querier interface {
 	// LockExecutions locks executions; ord (from 0) is the input position. A missing execution has no row.
 	//
 	// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution,
-	// engine.DelayExecution, engine.WaitForChildren, engine.ChangePriority, engine.Operator.DelayExecution,
-	// engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution,
-	// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution,
-	// engine.BlockExecution, engine.UnblockExecution, engine.CreateFlow, engine.GrowFlow, engine.AddMembers,
-	// engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
+	// engine.DelayExecution, engine.Suspend, engine.CreateWaitpoint, engine.CloseWaitpoint, engine.WaitForChildren,
+	// engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease, engine.ReplayExecution,
+	// engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant,
+	// engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
+	// engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 	// Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 	// execution_id).
 	LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error)
 	// LockFlowRows locks the rows of flows whose exclusive lock the caller holds. A missing flow has no row.
 	//
 	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
-	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution,
-	// engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution, engine.LockFlows, engine.CancelSiblings,
-	// engine.CancelFlows.
+	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.Adopt,
+	// engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution, engine.LockFlows,
+	// engine.CancelSiblings, engine.CancelFlows.
 	// Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 	LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error)
 	// LockFlowToCancel locks the row of a flow whose exclusive lock the caller holds, and returns how it was cancelled
@@ -1217,9 +1286,9 @@ type Querier interface {
 	// member without success, or changes a flow's structure, holds it.
 	//
 	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
-	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.Adopt, engine.CancelExecution,
-	// engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow,
-	// engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy, engine.LockFlows,
+	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.Adopt,
+	// engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution, engine.CreateFlow,
+	// engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy, engine.LockFlows,
 	// engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 	LockFlowsExclusive(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error
@@ -1418,8 +1487,8 @@ type Querier interface {
 	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ChangePriority, engine.Operator.DelayExecution,
 	// engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
 	// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution,
-	// engine.BlockExecution, engine.UnblockExecution, engine.CreateFlow, engine.GrowFlow, engine.AddMembers,
-	// engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
+	// engine.BlockExecution, engine.UnblockExecution, engine.Resume, engine.CreateFlow, engine.GrowFlow,
+	// engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 	// Locks: none. The caller has locked the rows that it reads.
 	ReadHeldExecutions(ctx context.Context, db DBTX, arg ReadHeldExecutionsParams) ([]ReadHeldExecutionsRow, error)
 	// ReadInboundGroups returns the dependencies of members in numbers: how many edges lead to each, how many of these
@@ -1445,8 +1514,8 @@ type Querier interface {
 	//
 	// Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
 	// engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
-	// engine.ReportProgress, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
-	// engine.WaitForChildrenEach.
+	// engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.CreateWaitpoint, engine.CloseWaitpoint,
+	// engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildren, engine.WaitForChildrenEach.
 	// Locks: none.
 	ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams) ([]ReadLeasesRow, error)
 	// ReadMemberCounts counts the members of flows by state, each in one bucket, and returns the state of the flow that
@@ -1482,6 +1551,12 @@ type Querier interface {
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none; one snapshot. Spans partitions.
 	ReadSignalEvents(ctx context.Context, db DBTX, arg ReadSignalEventsParams) ([]ReadSignalEventsRow, error)
+	// ReadTimeouts reads the waits of suspended executions that the caller has locked and that have timed out, by ord (from
+	// 0). No row: the wait is over, or its time is not.
+	//
+	// Used by: engine.ExpireWaits.
+	// Locks: none. The caller has locked the executions.
+	ReadTimeouts(ctx context.Context, db DBTX, arg ReadTimeoutsParams) ([]ReadTimeoutsRow, error)
 	// RecountGroups gives locked groups the counters that follow from their edges, and marks those of these edges that
 	// had no mark.
 	//
@@ -1494,12 +1569,12 @@ type Querier interface {
 	// of edges that are staged and not applied yet is below staged_from, or not below staged_below: then the group was
 	// decided before, or is still undecided.
 	//
-	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
-	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
-	// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow,
-	// engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow,
-	// engine.RequestFlowCancel, engine.CancelFlows.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
+	// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
+	// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
+	// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE). The caller sorts by
 	// (partition_key, execution_id). A row that fails the guard is not waited for.
 	ReleaseDownstream(ctx context.Context, db DBTX, arg ReleaseDownstreamParams) ([]ReleaseDownstreamRow, error)
@@ -1513,12 +1588,12 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.ReleaseLeases,
-	// engine.CancelExecution, engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution,
-	// engine.ReclaimExecution, engine.BlockExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
-	// engine.ApplyEdges, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows, engine.CancelSiblings,
-	// engine.RepairGroups.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
+	// engine.ReleaseLeases, engine.CancelExecution, engine.CancelExecutions, engine.DelayExecution, engine.Suspend,
+	// engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildren, engine.WaitForChildrenEach,
+	// engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReclaimExecution, engine.BlockExecution,
+	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelFlow,
+	// engine.RequestFlowCancel, engine.CancelFlows, engine.CancelSiblings, engine.RepairGroups.
 	// Locks: L6 waits (DELETE).
 	ReleaseQuotaSlots(ctx context.Context, db DBTX, arg ReleaseQuotaSlotsParams) error
 	// RemoveConsumer deletes a consumer. No row: there is none.
@@ -1570,12 +1645,12 @@ type Querier interface {
 	// it marks the edges, and leaves the edges of an execution that another program has replayed unchanged. The caller
 	// finds both by ListUncountedEdges.
 	//
-	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
-	// engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
-	// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow,
-	// engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow,
-	// engine.RequestFlowCancel, engine.CancelFlows.
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
+	// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
+	// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
+	// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 	// the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 	ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesParams) ([]ResolveEdgesRow, error)
@@ -1584,6 +1659,12 @@ type Querier interface {
 	// Used by: engine.SetLaneRetention.
 	// Locks: retention waits (UPDATE).
 	RestartRetention(ctx context.Context, db DBTX) error
+	// ResumeExecution ends the wait of a suspended execution that the caller has locked. Returns its lane, or '' if a
+	// worker can't claim it yet.
+	//
+	// Used by: engine.Resume, engine.ExpireWaits.
+	// Locks: L1 held; L5 waits (waitpoint rows, DELETE); L7 new.
+	ResumeExecution(ctx context.Context, db DBTX, arg ResumeExecutionParams) (string, error)
 	// RetellEnded stores the public state of locked executions that have ended, as the view derives it. Another program
 	// left an earlier state there.
 	//
@@ -1709,6 +1790,12 @@ type Querier interface {
 	// Used by: engine.ExpireAttempts.
 	// Locks: none. Spans partitions.
 	ScanTimedOut(ctx context.Context, db DBTX, arg ScanTimedOutParams) ([]ScanTimedOutRow, error)
+	// ScanTimedOutWaits finds waits that have timed out, the oldest first, after a position, with the flows of their
+	// executions.
+	//
+	// Used by: engine.ExpireWaits.
+	// Locks: none. Spans partitions.
+	ScanTimedOutWaits(ctx context.Context, db DBTX, arg ScanTimedOutWaitsParams) ([]ScanTimedOutWaitsRow, error)
 	// ScanUndispatched returns completion events whose dependents have not been resolved, after an event id.
 	//
 	// Used by: engine.DispatchCompletions.
@@ -1764,10 +1851,10 @@ type Querier interface {
 	// staged_from and staged_below are as in ReleaseDownstream.
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution,
-	// engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution,
-	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups,
-	// engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
+	// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
+	// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
+	// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 	// DELETE). The caller sorts by (partition_key, execution_id).
 	SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error)
@@ -1784,6 +1871,12 @@ type Querier interface {
 	// Locks: L0 skips (flow rows FOR KEY SHARE, which conflicts only with deleting the flow, and rows of summaries FOR NO
 	// KEY UPDATE, then the INSERT). The caller sorts by (partition_key, flow_id).
 	SummariseFlows(ctx context.Context, db DBTX, arg SummariseFlowsParams) (int64, error)
+	// SuspendExecutions lets executions wait for signals, by ord (from 0): suspended, or satisfied by signals that came
+	// early. A satisfied one keeps its lease, and its signals are in its suspension.
+	//
+	// Used by: engine.Suspend, engine.SuspendEach.
+	// Locks: L1 held; L2 held; L5 waits (waitpoint rows, which the job that expires them may hold); L7 new.
+	SuspendExecutions(ctx context.Context, db DBTX, arg SuspendExecutionsParams) ([]SuspendExecutionsRow, error)
 	// SweepQueue deletes up to max_items queue entries whose execution is not claimable, is not where the entry says, or
 	// is gone. It deletes as many entries of the blocked list whose execution is not blocked or is gone, and drains of
 	// workers given 30 days ago. Claims only skip such entries. Returns how many entries of both lists it deleted.
@@ -1795,7 +1888,7 @@ type Querier interface {
 	// TakeAttempts is LockAttempts without waiting: an attempt that another transaction holds has no row.
 	//
 	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
-	// engine.DelayExecutions, engine.WaitForChildrenEach.
+	// engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildrenEach.
 	// Locks: L2 skips (attempt rows FOR UPDATE).
 	TakeAttempts(ctx context.Context, db DBTX, arg TakeAttemptsParams) ([]int32, error)
 	// TakeAttemptsOf locks the attempt rows of the given executions and returns the facts that the choice of an attempt
@@ -1834,8 +1927,8 @@ type Querier interface {
 	// TakeCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. busy: another
 	// transaction holds it, and the other columns of the row mean nothing. An execution without attempts has no row.
 	//
-	// Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.RepairQueue, engine.CancelExecutions,
-	// engine.ClaimForWorker, engine.CancelSiblings, engine.CancelFlows.
+	// Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
+	// engine.CancelExecutions, engine.ClaimForWorker, engine.CancelSiblings, engine.CancelFlows.
 	// Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 	TakeCurrentAttempts(ctx context.Context, db DBTX, arg TakeCurrentAttemptsParams) ([]TakeCurrentAttemptsRow, error)
 	// TakeEligible locks the first of the given executions that is still claimable on the lane and not locked elsewhere,
@@ -1862,8 +1955,8 @@ type Querier interface {
 	// TakeExecutions is LockExecutions without waiting: an execution that another transaction holds has no row.
 	//
 	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
-	// engine.CancelExecutions, engine.DelayExecutions, engine.WaitForChildrenEach, engine.ClaimForWorker,
-	// engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings, engine.CancelFlows.
+	// engine.CancelExecutions, engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildrenEach,
+	// engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings, engine.CancelFlows.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error)
 	// TakeExpiredLeases locks the first max_items of the given attempts, with their executions, whose lease is still due
@@ -1940,6 +2033,12 @@ type Querier interface {
 	// Used by: engine.CancelSiblings.
 	// Locks: L7 skips (rows of the list FOR UPDATE). The flows are locked by the caller, exclusively.
 	TakeSiblingCancels(ctx context.Context, db DBTX, arg TakeSiblingCancelsParams) ([]int32, error)
+	// TakeSuspended locks the first max_items of those of the given executions that are still suspended, and skips those that another transaction
+	// holds. highest_epoch: of the execution and its attempts.
+	//
+	// Used by: engine.ExpireWaits.
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE). The caller holds the flows of members.
+	TakeSuspended(ctx context.Context, db DBTX, arg TakeSuspendedParams) ([]TakeSuspendedRow, error)
 	// TakeTimedOut locks the first max_items of the given attempts, with their executions, that are still running, leased
 	// by this library, overdue, and not locked elsewhere.
 	//
@@ -2002,8 +2101,8 @@ type Querier interface {
 	// both locks. A flow without a row needs only the first.
 	//
 	// Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
-	// engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecutions, engine.WaitForChildrenEach,
-	// engine.PurgeFlows, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlows.
+	// engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt, engine.CancelExecutions,
+	// engine.WaitForChildrenEach, engine.PurgeFlows, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlows.
 	// Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).
 	TryFlowsExclusive(ctx context.Context, db DBTX, arg TryFlowsExclusiveParams) ([]pgtype.UUID, error)
 	// TryFlowsShared is LockFlowsShared without waiting: it returns the flows whose lock it got. It leaves out a flow

@@ -165,7 +165,7 @@ type EndUnsuccessfulRow struct {
 // is settled already. Returns the ended executions; a row that is terminal already stays unchanged.
 //
 // Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts,
-// engine.ExpireDeadlines, engine.RepairQueue, engine.ReclaimExecution.
+// engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.ReclaimExecution.
 // Locks: L1 held; L2 held; L7 new.
 func (q *Queries) EndUnsuccessful(ctx context.Context, db DBTX, arg EndUnsuccessfulParams) ([]EndUnsuccessfulRow, error) {
 	rows, err := db.Query(ctx, endUnsuccessful,

@@ -125,3 +125,11 @@ func retentionOf(ms int64) time.Duration {
 	}
 	return time.Duration(ms) * time.Millisecond
 }
+
+// addTTL returns atMs + ttlMs, at most the largest time of a column. ttlMs must not be negative.
+func addTTL(atMs, ttlMs int64) int64 {
+	if atMs > math.MaxInt64-ttlMs {
+		return math.MaxInt64
+	}
+	return atMs + ttlMs
+}

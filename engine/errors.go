@@ -150,6 +150,22 @@ var (
 	// rotate the new key in under a new id.
 	ErrKeyIDTaken = sentinel("key id is taken")
 
+	// ErrInvalidToken means that a token is not that of the waitpoint, or that its key is retired. It says nothing about
+	// whether the waitpoint exists.
+	ErrInvalidToken = sentinel("invalid token")
+
+	// ErrWaitpointClosed means that a waitpoint has expired, or that its wait has timed out. Its sender is too late.
+	ErrWaitpointClosed = sentinel("waitpoint is closed")
+
+	// ErrTooManySignals means that an execution holds as many signals, or as many bytes of them, as it may.
+	ErrTooManySignals = sentinel("too many signals")
+
+	// ErrWaitTimeout means that the wait of a handler timed out.
+	ErrWaitTimeout = sentinel("wait timed out")
+
+	// ErrNotSuspended means that the execution does not wait for signals. Carried by [StateError].
+	ErrNotSuspended = sentinel("execution is not suspended")
+
 	// ErrNotLeaseable means that the execution can't be leased in its state. Carried by [StateError].
 	ErrNotLeaseable = sentinel("execution cannot be leased")
 

@@ -22,6 +22,8 @@ const (
 	JobPromoteDelayed      Job = "promote_delayed"
 	JobExpireAttempts      Job = "expire_attempts"
 	JobExpireDeadlines     Job = "expire_deadlines"
+	JobExpireWaits         Job = "expire_waits"
+	JobExpireWaitpoints    Job = "expire_waitpoints"
 	JobPruneCreationKeys   Job = "prune_creation_keys"
 	JobDispatchCompletions Job = "dispatch_completions"
 	JobCancelFlows         Job = "cancel_flows"

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"time"
 
@@ -193,12 +192,4 @@ func (e *Engine) checkRenewal(r Renewal) error {
 		return err
 	}
 	return checkTTL("lease TTL", cmp.Or(r.TTL, r.Lease.TTL))
-}
-
-// addTTL returns atMs + ttlMs, at most the largest time of a column. ttlMs must not be negative.
-func addTTL(atMs, ttlMs int64) int64 {
-	if atMs > math.MaxInt64-ttlMs {
-		return math.MaxInt64
-	}
-	return atMs + ttlMs
 }

@@ -18,6 +18,7 @@ const (
 	completionChannel = "ff_completion"
 	lostChannel       = "ffx_lost" // payload: the worker instance that lost a lease
 	operatorChannel   = "ff_operator_event"
+	signalChannel     = "ff_signal_event"
 	foreignChannel    = "ffx_foreign" // another program has created executions
 )
 
@@ -54,6 +55,8 @@ func (n *notifications) lane(lane string) { n.Add(readyChannel, lane) }
 func (n *notifications) leases() { n.Add(leaseChannel, "") }
 
 func (n *notifications) operatorEvents() { n.Add(operatorChannel, "") }
+
+func (n *notifications) signalEvents() { n.Add(signalChannel, "") }
 
 func (n *notifications) completions() { n.Add(completionChannel, "") }
 

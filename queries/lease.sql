@@ -114,8 +114,8 @@ FROM renewed AS r;
 --
 -- Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
 -- engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
--- engine.ReportProgress, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
--- engine.WaitForChildrenEach.
+-- engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.CreateWaitpoint, engine.CloseWaitpoint,
+-- engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildren, engine.WaitForChildrenEach.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -195,11 +195,11 @@ LEFT JOIN LATERAL (
 -- LockExecutions locks executions; ord (from 0) is the input position. A missing execution has no row.
 --
 -- Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution,
--- engine.DelayExecution, engine.WaitForChildren, engine.ChangePriority, engine.Operator.DelayExecution,
--- engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution,
--- engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution,
--- engine.BlockExecution, engine.UnblockExecution, engine.CreateFlow, engine.GrowFlow, engine.AddMembers,
--- engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
+-- engine.DelayExecution, engine.Suspend, engine.CreateWaitpoint, engine.CloseWaitpoint, engine.WaitForChildren,
+-- engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease, engine.ReplayExecution,
+-- engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant,
+-- engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
+-- engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 -- Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 -- execution_id).
 -- include locked_executions: lock = FOR NO KEY UPDATE
@@ -208,8 +208,8 @@ LEFT JOIN LATERAL (
 -- TakeExecutions is LockExecutions without waiting: an execution that another transaction holds has no row.
 --
 -- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
--- engine.CancelExecutions, engine.DelayExecutions, engine.WaitForChildrenEach, engine.ClaimForWorker,
--- engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings, engine.CancelFlows.
+-- engine.CancelExecutions, engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildrenEach,
+-- engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings, engine.CancelFlows.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 -- include locked_executions: lock = FOR NO KEY UPDATE SKIP LOCKED
 
@@ -218,7 +218,7 @@ LEFT JOIN LATERAL (
 -- A missing attempt has no row.
 --
 -- Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
--- engine.WaitForChildren.
+-- engine.Suspend, engine.CreateWaitpoint, engine.CloseWaitpoint, engine.WaitForChildren.
 -- Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 -- attempt_index).
 -- include locked_attempts: lock = FOR UPDATE
@@ -227,7 +227,7 @@ LEFT JOIN LATERAL (
 -- TakeAttempts is LockAttempts without waiting: an attempt that another transaction holds has no row.
 --
 -- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
--- engine.DelayExecutions, engine.WaitForChildrenEach.
+-- engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildrenEach.
 -- Locks: L2 skips (attempt rows FOR UPDATE).
 -- include locked_attempts: lock = FOR UPDATE SKIP LOCKED
 

@@ -234,12 +234,12 @@ ended_attempts AS (
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.ReleaseLeases,
--- engine.CancelExecution, engine.CancelExecutions, engine.DelayExecution, engine.DelayExecutions,
--- engine.WaitForChildren, engine.WaitForChildrenEach, engine.Operator.DelayExecution, engine.ReplayExecution,
--- engine.ReclaimExecution, engine.BlockExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
--- engine.ApplyEdges, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows, engine.CancelSiblings,
--- engine.RepairGroups.
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
+-- engine.ReleaseLeases, engine.CancelExecution, engine.CancelExecutions, engine.DelayExecution, engine.Suspend,
+-- engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildren, engine.WaitForChildrenEach,
+-- engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReclaimExecution, engine.BlockExecution,
+-- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelFlow,
+-- engine.RequestFlowCancel, engine.CancelFlows, engine.CancelSiblings, engine.RepairGroups.
 -- Locks: L6 waits (DELETE).
 WITH input AS (
     SELECT
@@ -261,12 +261,12 @@ WHERE
 -- downstream. Their dependents are resolved already, so the events are inserted as dispatched, except those whose
 -- dispatched flag is false: engine.DispatchCompletions resolves those.
 --
--- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecution,
--- engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
--- engine.ExpireDeadlines, engine.RepairQueue, engine.Adopt, engine.CancelExecution, engine.CancelExecutions,
--- engine.WaitForChildren, engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow,
--- engine.StageEdges, engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow,
--- engine.RequestFlowCancel, engine.CancelFlows.
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
+-- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
+-- engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
+-- engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
+-- engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
+-- engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
 -- Locks: L7 new.
 INSERT INTO ff_completion_event (
     partition_key,

@@ -97,6 +97,8 @@ func jobsOf(m engine.Maintenance) []job {
 		{name: engine.JobPromoteDelayed, every: 750 * time.Millisecond, act: m.PromoteDelayed},
 		{name: engine.JobExpireAttempts, every: 2 * time.Second, act: m.ExpireAttempts},
 		{name: engine.JobExpireDeadlines, every: 5 * time.Second, act: m.ExpireDeadlines},
+		{name: engine.JobExpireWaits, every: 2 * time.Second, act: m.ExpireWaits},
+		{name: engine.JobExpireWaitpoints, every: 5 * time.Second, act: m.ExpireWaitpoints},
 		{name: engine.JobPruneCreationKeys, every: time.Minute, act: m.PruneCreationKeys},
 		{name: engine.JobDispatchCompletions, every: time.Second, act: m.DispatchCompletions},
 		{name: engine.JobCancelFlows, every: 1500 * time.Millisecond, act: m.CancelFlows},

@@ -90,6 +90,209 @@ $$;
 
 COMMENT ON FUNCTION ffx_claimable_now(partition smallint, execution uuid) IS 'Is an execution claimable by what is committed now, rather than when the statement began? Asked by claims of rows that somebody has changed or locked, before they lock them.';
 
+CREATE FUNCTION ffx_deliver(partition smallint, execution uuid, waitpoint uuid, token_hash bytea, given jsonb, payload bytea, dedup_ttl_ms bigint, resume_delay_ms bigint, max_signals bigint, fixed_now_ms bigint) RETURNS jsonb
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+DECLARE
+    name text := given ->> 'signal_name';
+    idempotency_key text := coalesce(given ->> 'idempotency_key', '');
+    id text := coalesce(given ->> 'signal_id', gen_random_uuid()::text);
+    at_ms bigint;
+    x record; -- the execution
+    s record; -- its suspension
+    w record; -- the waitpoint
+    waits boolean;
+    earlier text;
+    effect text;
+    signal jsonb;
+    signals jsonb;
+    satisfiers jsonb;
+    delay_ms bigint;
+    lane text;
+BEGIN
+    SELECT e.lifecycle_phase, e.ffx_namespace, e.ffx_instance_tag, e.policy
+    INTO x
+    FROM ff_exec_core AS e
+    WHERE
+        e.partition_key = partition
+        AND e.execution_id = execution
+    FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN '{"result": "no execution"}';
+    END IF;
+    at_ms := coalesce(fixed_now_ms, (extract(epoch FROM clock_timestamp()) * 1000)::bigint);
+    SELECT c.condition, c.member_map, c.satisfied_set, c.timeout_at_ms, c.timeout_behavior, c.ffx_resume_delay_ms
+    INTO s
+    FROM ff_suspension_current AS c
+    WHERE
+        c.partition_key = partition
+        AND c.execution_id = execution;
+    waits := x.lifecycle_phase = 'suspended' AND FOUND;
+    SELECT p.waitpoint_id, p.execution_id, p.waitpoint_key, p.state, p.expires_at_ms, p.condition, p.token
+    INTO w
+    FROM ff_waitpoint_pending AS p
+    WHERE
+        p.partition_key = partition
+        AND CASE
+            WHEN waitpoint IS NOT NULL THEN p.waitpoint_id = waitpoint
+            ELSE
+                p.execution_id = execution
+                AND CASE p.state
+                    -- A wait that is over, and of which only the scan does not know yet, takes nothing more.
+                    WHEN 'active' THEN
+                        waits
+                        AND ((s.timeout_at_ms > at_ms) IS NOT FALSE OR s.timeout_behavior = 'escalate')
+                        AND (p.waitpoint_key = name OR p.required_signal_names = '{}' OR name = ANY (p.required_signal_names))
+                    ELSE p.waitpoint_key = name AND (p.expires_at_ms > at_ms) IS NOT FALSE
+                END
+        END
+    ORDER BY
+        p.state,
+        (p.waitpoint_key = name) DESC,
+        p.waitpoint_id
+    LIMIT 1
+    FOR UPDATE;
+    IF FOUND AND token_hash IS NOT NULL AND sha256(convert_to(w.token, 'UTF8')) <> token_hash THEN
+        RETURN '{"result": "invalid token"}';
+    ELSIF FOUND AND w.execution_id <> execution THEN
+        RETURN '{"result": "other execution"}';
+    END IF;
+
+    -- A repetition is one, whatever has happened since.
+    SELECT r.signal ->> 'signal_id'
+    INTO earlier
+    FROM (
+        SELECT m.signal
+        FROM jsonb_each(coalesce(s.member_map, '{}')) AS k (waitpoint_key, list)
+        CROSS JOIN LATERAL jsonb_array_elements(k.list) AS m (signal)
+        UNION ALL
+        SELECT b.signal
+        FROM ff_waitpoint_pending AS p
+        CROSS JOIN LATERAL jsonb_array_elements(coalesce(p.condition -> 'buffered_signals', '[]')) AS b (signal)
+        WHERE
+            p.partition_key = partition
+            AND p.execution_id = execution
+    ) AS r
+    WHERE
+        r.signal ->> 'signal_id' = id
+        OR (
+            idempotency_key <> ''
+            AND r.signal ->> 'idempotency_key' = idempotency_key
+            AND (r.signal ->> 'dedup_until_ms')::bigint > at_ms
+            AND CASE
+                WHEN waitpoint IS NOT NULL THEN r.signal ->> 'waitpoint_id' = waitpoint::text
+                ELSE r.signal ->> 'signal_name' = name
+            END
+        )
+    LIMIT 1;
+    IF earlier IS NULL AND given ? 'signal_id' THEN
+        SELECT v.signal_id
+        INTO earlier
+        FROM ff_signal_event AS v
+        WHERE
+            v.partition_key = partition
+            AND v.execution_id = execution::text
+            AND v.signal_id = id
+        LIMIT 1;
+    END IF;
+    IF earlier IS NOT NULL THEN
+        RETURN jsonb_build_object('result', 'duplicate', 'signal_id', earlier);
+    ELSIF x.lifecycle_phase IN ('terminal', 'cancelled') THEN
+        RETURN '{"result": "ended"}';
+    END IF;
+
+    IF w.waitpoint_id IS NULL AND waitpoint IS NOT NULL THEN
+        RETURN '{"result": "no waitpoint"}';
+    ELSIF w.state = 'pending' AND w.expires_at_ms <= at_ms THEN
+        RETURN '{"result": "expired"}';
+    ELSIF w.state = 'active' AND NOT waits THEN
+        RETURN '{"result": "not waiting"}';
+    ELSIF w.state = 'active' AND s.timeout_at_ms <= at_ms AND s.timeout_behavior <> 'escalate' THEN
+        RETURN '{"result": "closed"}';
+    ELSIF w.waitpoint_id IS NULL THEN
+        -- Kept for a later wait for this name.
+        INSERT INTO ff_waitpoint_pending (
+            partition_key, waitpoint_id, execution_id, token_kid, token, created_at_ms, waitpoint_key, state
+        )
+        VALUES (partition, gen_random_uuid(), execution, '', '', at_ms, name, 'pending')
+        RETURNING waitpoint_id, waitpoint_key, state, NULL::jsonb AS condition
+        INTO w;
+    END IF;
+    -- As many as an execution may hold: those of its suspension, and those that wait for the next one.
+    IF
+        coalesce(
+            max_signals,
+            CASE WHEN jsonb_typeof(x.policy -> 'max_signals_per_execution') = 'number' THEN (x.policy ->> 'max_signals_per_execution')::numeric END,
+            10000
+        ) BETWEEN 1 AND (
+            SELECT coalesce(sum(jsonb_array_length(k.list)), 0)
+            FROM jsonb_each(coalesce(s.member_map, '{}')) AS k (waitpoint_key, list)
+            WHERE k.waitpoint_key <> '__timeout__'
+        ) + (
+            SELECT coalesce(sum(jsonb_array_length(p.condition -> 'buffered_signals')), 0)
+            FROM ff_waitpoint_pending AS p
+            WHERE
+                p.partition_key = partition
+                AND p.execution_id = execution
+        )
+    THEN
+        RETURN '{"result": "too many"}';
+    END IF;
+
+    signal := given || jsonb_strip_nulls(jsonb_build_object(
+        'signal_id', id,
+        'accepted_at', at_ms,
+        'created_at', at_ms,
+        'waitpoint_id', w.waitpoint_id,
+        'dedup_until_ms', at_ms + dedup_ttl_ms
+    )) || jsonb_build_object('payload_hex', encode(payload, 'hex'));
+    IF w.state = 'pending' THEN
+        signals := coalesce(w.condition -> 'buffered_signals', '[]') || jsonb_build_array(signal);
+        IF octet_length(signals::text) > 1048576 THEN
+            RETURN '{"result": "too large"}';
+        END IF;
+        UPDATE ff_waitpoint_pending AS p
+        SET condition = jsonb_build_object('buffered_signals', signals)
+        WHERE
+            p.partition_key = partition
+            AND p.waitpoint_id = w.waitpoint_id;
+        effect := 'buffered';
+    ELSE
+        signal := signal || jsonb_strip_nulls(jsonb_build_object('ffx_holds', ffx_predicates_held(s.condition, payload)));
+        signals := s.member_map || jsonb_build_object(
+            w.waitpoint_key, coalesce(s.member_map -> w.waitpoint_key, '[]') || jsonb_build_array(signal)
+        );
+        IF octet_length(signals::text) > 16777216 THEN
+            RETURN '{"result": "too large"}';
+        END IF;
+        satisfiers := ffx_satisfied_by(s.condition, signals, s.satisfied_set);
+        IF satisfiers IS NULL THEN
+            UPDATE ff_suspension_current AS c
+            SET member_map = signals
+            WHERE
+                c.partition_key = partition
+                AND c.execution_id = execution;
+            effect := 'appended';
+        ELSE
+            delay_ms := coalesce(resume_delay_ms, s.ffx_resume_delay_ms, 0);
+            lane := ffx_resume(partition, execution, signals, satisfiers, 'resumable', delay_ms, at_ms);
+            effect := 'satisfied';
+        END IF;
+    END IF;
+    INSERT INTO ff_signal_event (
+        execution_id, signal_id, waitpoint_id, source_identity, delivered_at_ms, partition_key, namespace, instance_tag, ffx_effect
+    )
+    VALUES (
+        execution::text, id, w.waitpoint_id::text, given ->> 'source_identity', at_ms, partition, x.ffx_namespace,
+        x.ffx_instance_tag, effect
+    );
+    RETURN jsonb_strip_nulls(jsonb_build_object('result', 'accepted', 'signal_id', id, 'effect', effect, 'lane', lane));
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_deliver(partition smallint, execution uuid, waitpoint uuid, token_hash bytea, given jsonb, payload bytea, dedup_ttl_ms bigint, resume_delay_ms bigint, max_signals bigint, fixed_now_ms bigint) IS 'Delivers a signal to a waitpoint, or to whatever waits for its name. Returns what became of it.';
+
 CREATE FUNCTION ffx_fill_from_document() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -189,6 +392,18 @@ END;
 $$;
 
 COMMENT ON FUNCTION ffx_forget_undone_deadline() IS 'Trigger: sets the deadline of an execution to NULL if it is negative, after another program has undone its end.';
+
+CREATE FUNCTION ffx_is_path(path text) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+BEGIN
+    RETURN path::jsonpath IS NOT NULL;
+EXCEPTION WHEN syntax_error OR data_exception OR feature_not_supported THEN
+    RETURN false;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_is_path(path text) IS 'Whether a text is a SQL/JSON path.';
 
 CREATE FUNCTION ffx_keep_waiting() RETURNS trigger
     LANGUAGE plpgsql
@@ -312,6 +527,30 @@ $$;
 
 COMMENT ON FUNCTION ffx_now_ms(now_ms bigint) IS 'The given instant, or, of NULL, the start of the statement by the database''s clock: milliseconds since the Unix epoch.';
 
+CREATE FUNCTION ffx_predicates_held(condition jsonb, payload bytea) RETURNS jsonb
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $_$
+DECLARE
+    paths text[] := ARRAY(
+        SELECT DISTINCT p.path #>> '{}'
+        FROM jsonb_path_query(condition, '$.**.predicate') AS p (path)
+        WHERE jsonb_typeof(p.path) = 'string'
+    );
+    document jsonb;
+BEGIN
+    IF cardinality(paths) = 0 THEN
+        RETURN NULL;
+    END IF;
+    document := ffx_read_json(payload);
+    RETURN coalesce(
+        (SELECT jsonb_agg(p.path) FROM unnest(paths) AS p (path) WHERE jsonb_path_match(document, p.path::jsonpath, '{}', true)),
+        '[]'
+    );
+END;
+$_$;
+
+COMMENT ON FUNCTION ffx_predicates_held(condition jsonb, payload bytea) IS 'The predicates of a condition that hold for a payload; NULL if the condition has none.';
+
 CREATE FUNCTION ffx_read_instant(ms bigint) RETURNS timestamp with time zone
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -322,6 +561,18 @@ CREATE FUNCTION ffx_read_instant(ms bigint) RETURNS timestamp with time zone
 $$;
 
 COMMENT ON FUNCTION ffx_read_instant(ms bigint) IS 'Milliseconds since the Unix epoch as an instant; beyond what timestamptz can hold, the last one that it can.';
+
+CREATE FUNCTION ffx_read_json(payload bytea) RETURNS jsonb
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+BEGIN
+    RETURN convert_from(payload, 'UTF8')::jsonb;
+EXCEPTION WHEN data_exception THEN
+    RETURN NULL;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_read_json(payload bytea) IS 'The JSON in a payload; NULL if it is none.';
 
 CREATE FUNCTION ffx_read_number(document jsonb, key text) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -425,6 +676,86 @@ $$;
 
 COMMENT ON FUNCTION ffx_replayed_elsewhere(raw_fields jsonb) IS 'From raw_fields of an execution: another program has replayed it, which leaves what its earlier end counted in edge groups. A replay of this library takes it back, and stores in ffx_replay_count which replay that was.';
 
+CREATE FUNCTION ffx_resume(partition smallint, execution uuid, signals jsonb, satisfiers jsonb, shown_as text, delay_ms bigint, at_ms bigint) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+DECLARE
+    resumed record;
+BEGIN
+    UPDATE ff_suspension_current AS s
+    SET
+        timeout_at_ms = NULL,
+        timeout_behavior = NULL,
+        ffx_open_since_ms = NULL,
+        satisfied_set = s.satisfied_set || satisfiers,
+        member_map = coalesce(signals, s.member_map)
+    WHERE
+        s.partition_key = partition
+        AND s.execution_id = execution;
+    DELETE FROM ff_waitpoint_pending AS w
+    WHERE
+        w.partition_key = partition
+        AND w.execution_id = execution
+        AND w.state = 'active';
+    UPDATE ff_exec_core AS e
+    SET
+        lifecycle_phase = 'runnable',
+        ownership_state = 'unowned',
+        attempt_state = 'attempt_interrupted',
+        eligibility_state = CASE
+            WHEN delay_ms > 0 THEN 'not_eligible_until_time'
+            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN 'eligible_now'
+            WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
+            ELSE 'blocked_by_quota'
+        END,
+        public_state = CASE
+            WHEN delay_ms > 0 THEN 'delayed'
+            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN shown_as
+            ELSE 'rate_limited'
+        END,
+        blocking_reason = CASE
+            WHEN delay_ms > 0 THEN 'waiting_for_resume_delay'
+            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN 'waiting_for_worker'
+            WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
+            ELSE 'waiting_for_quota'
+        END,
+        deadline_at_ms = CASE
+            WHEN delay_ms > 0
+                THEN least(at_ms + delay_ms, nullif(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms), 0))
+            ELSE e.deadline_at_ms
+        END,
+        ffx_delay_until_ms = CASE WHEN delay_ms > 0 THEN at_ms + delay_ms END,
+        ffx_execution_deadline_ms = CASE
+            WHEN delay_ms > 0 THEN coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms, 0)
+            ELSE e.ffx_execution_deadline_ms
+        END,
+        ffx_gate_id = CASE WHEN delay_ms > 0 THEN NULL ELSE coalesce(e.ffx_budget_ids[1], e.ffx_quota_policy_id) END,
+        ffx_admitted = NULL,
+        ffx_last_mutation_at_ms = at_ms
+    WHERE
+        e.partition_key = partition
+        AND e.execution_id = execution
+        AND e.lifecycle_phase = 'suspended'
+    RETURNING
+        e.lane_id,
+        e.eligibility_state,
+        e.ffx_namespace,
+        e.ffx_instance_tag
+    INTO resumed;
+    IF delay_ms > 0 THEN
+        RETURN NULL;
+    END IF;
+    INSERT INTO ff_completion_event (
+        partition_key, execution_id, outcome, namespace, instance_tag, occurred_at_ms, dispatched_at_ms
+    )
+    VALUES (partition, execution, 'resumable', resumed.ffx_namespace, resumed.ffx_instance_tag, at_ms, at_ms);
+    RETURN CASE WHEN resumed.eligibility_state = 'eligible_now' THEN resumed.lane_id END;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_resume(partition smallint, execution uuid, signals jsonb, satisfiers jsonb, shown_as text, delay_ms bigint, at_ms bigint) IS 'Ends the wait of a suspended execution that the caller has locked. Returns its lane if a worker can claim it now.';
+
 CREATE FUNCTION ffx_retention_of(policy jsonb, lane_ms bigint, default_ms bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -439,6 +770,70 @@ CREATE FUNCTION ffx_retention_of(policy jsonb, lane_ms bigint, default_ms bigint
 $$;
 
 COMMENT ON FUNCTION ffx_retention_of(policy jsonb, lane_ms bigint, default_ms bigint) IS 'How many milliseconds after its end an execution is kept: by its policy, else its lane, else the default; 9223372036854775807: for ever.';
+
+CREATE FUNCTION ffx_satisfied_by(condition jsonb, signals jsonb, used jsonb) RETURNS jsonb
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+DECLARE
+    node jsonb := coalesce(condition -> 'Single', condition -> 'Composite');
+    keys jsonb;
+    found jsonb;
+    distinct_count bigint;
+    satisfiers jsonb;
+    member jsonb;
+BEGIN
+    IF node ->> 'kind' IN ('AllOf', 'AnyOf') THEN
+        FOR member IN SELECT m.value FROM jsonb_array_elements(node -> 'members') AS m LOOP
+            found := ffx_satisfied_by(member, signals, used);
+            IF found IS NOT NULL THEN
+                satisfiers := coalesce(satisfiers, '[]') || found;
+            ELSIF node ->> 'kind' = 'AllOf' THEN
+                RETURN NULL;
+            END IF;
+        END LOOP;
+        RETURN (SELECT jsonb_agg(DISTINCT s.id) FROM jsonb_array_elements(satisfiers) AS s (id));
+    END IF;
+    IF node IS NULL THEN
+        RETURN NULL; -- only an operator or the timeout ends it
+    END IF;
+    keys := CASE
+        WHEN condition ? 'Single' THEN jsonb_build_array(node -> 'waitpoint_key')
+        ELSE node -> 'waitpoints'
+    END;
+    SELECT
+        jsonb_agg(c.id ORDER BY c.ord),
+        count(DISTINCT CASE node ->> 'count_kind'
+            WHEN 'DistinctSignals' THEN c.id #>> '{}'
+            WHEN 'DistinctSources' THEN c.source
+            ELSE c.waitpoint_key
+        END)
+    INTO found, distinct_count
+    FROM (
+        SELECT
+            g.signal -> 'signal_id' AS id,
+            k.waitpoint_key,
+            coalesce(g.signal ->> 'source_type', '') || E'\x01' || coalesce(g.signal ->> 'source_identity', '') AS source,
+            row_number() OVER (ORDER BY (g.signal ->> 'accepted_at')::numeric, g.place) AS ord
+        FROM (SELECT DISTINCT t.waitpoint_key FROM jsonb_array_elements_text(keys) AS t (waitpoint_key)) AS k
+        CROSS JOIN LATERAL jsonb_array_elements(coalesce(signals -> k.waitpoint_key, '[]')) WITH ORDINALITY AS g (signal, place)
+        WHERE
+            g.signal ? 'signal_id'
+            AND NOT used ? (g.signal ->> 'signal_id')
+            AND (
+                coalesce(node -> 'matcher', 'null') IN ('null', '"Wildcard"')
+                OR node #>> '{matcher,ByName}' = g.signal ->> 'signal_name'
+            )
+            AND (NOT node ? 'predicate' OR coalesce(g.signal -> 'ffx_holds', '[]') ? (node ->> 'predicate'))
+    ) AS c;
+    IF condition ? 'Single' THEN
+        -- One signal satisfies a wait for one; the others are left for later waits.
+        RETURN CASE WHEN found IS NOT NULL THEN jsonb_build_array(found -> 0) END;
+    END IF;
+    RETURN CASE WHEN distinct_count >= (node ->> 'n')::integer THEN found END;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_satisfied_by(condition jsonb, signals jsonb, used jsonb) IS 'The ids of the signals that satisfy a condition, of those by waitpoint key that no earlier wait has used; NULL while it is not satisfied.';
 
 CREATE FUNCTION ffx_set_lease_timer() RETURNS trigger
     LANGUAGE plpgsql
@@ -473,6 +868,306 @@ CREATE FUNCTION ffx_shared() RETURNS boolean
 $$;
 
 COMMENT ON FUNCTION ffx_shared() IS 'Whether FlowFabric may work on this database too: the triggers of `ff migrate share` exist.';
+
+CREATE FUNCTION ffx_signal(execution text, name text, payload jsonb DEFAULT NULL::jsonb, idempotency_key text DEFAULT NULL::text, source text DEFAULT NULL::text) RETURNS uuid
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $_$
+DECLARE
+    parts text[] := regexp_match(execution, '^\{fp:(\d{1,3})\}:([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$');
+    delivered jsonb;
+BEGIN
+    IF parts IS NULL OR parts[1]::integer > 255 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'ffx_signal: the execution is not of the form {fp:N}:<uuid>';
+    ELSIF coalesce(octet_length(name), 0) NOT BETWEEN 1 AND 256 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'ffx_signal: the name has not 1 to 256 bytes';
+    ELSIF octet_length(payload::text) > 65536 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'ffx_signal: the payload has more than 65536 bytes';
+    ELSIF octet_length(idempotency_key) > 256 OR octet_length(source) > 1024 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'ffx_signal: the idempotency key has more than 256 bytes, or the source more than 1024';
+    END IF;
+    delivered := ffx_deliver(
+        parts[1]::smallint, parts[2]::uuid, NULL, NULL,
+        jsonb_strip_nulls(jsonb_build_object(
+            'signal_name', name, 'signal_category', 'external', 'source_type', 'sql', 'source_identity', coalesce(source, ''),
+            'correlation_id', '', 'idempotency_key', nullif(idempotency_key, ''), 'payload_encoding', 'json',
+            'target_scope', 'execution'
+        )),
+        convert_to(payload::text, 'UTF8'), 86400000, NULL, NULL, NULL
+    );
+    CASE delivered ->> 'result'
+        WHEN 'accepted', 'duplicate' THEN
+            NULL;
+        WHEN 'no execution' THEN
+            RAISE no_data_found USING MESSAGE = 'ffx_signal: the execution does not exist';
+        ELSE
+            RAISE object_not_in_prerequisite_state USING MESSAGE = 'ffx_signal: the signal is refused: ' || (delivered ->> 'result');
+    END CASE;
+    -- A commit that notifies holds a lock of the whole cluster. A program of this library wakes workers itself.
+    IF delivered ? 'lane' AND current_setting('ffx.defer_notify', true) IS DISTINCT FROM 'on' THEN
+        PERFORM pg_notify('ffx_ready', delivered ->> 'lane');
+    END IF;
+    RETURN (delivered ->> 'signal_id')::uuid;
+END;
+$_$;
+
+COMMENT ON FUNCTION ffx_signal(execution text, name text, payload jsonb, idempotency_key text, source text) IS 'Sends a signal to an execution, in the caller''s transaction. Returns its id, or that of the earlier one with the same idempotency key.';
+
+CREATE FUNCTION ffx_suspend(partition smallint, execution uuid, attempt integer, spec jsonb, at_ms bigint) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+DECLARE
+    held jsonb; -- signals of earlier waits, by waitpoint key
+    consumed jsonb;
+    binding jsonb;
+    keys text[] := '{}';
+    bound record;
+    offered jsonb;
+    satisfiers jsonb;
+    x record;
+BEGIN
+    IF ffx_shared() THEN
+        RETURN 'shared';
+    END IF;
+    SELECT c.member_map, c.satisfied_set
+    INTO held, consumed
+    FROM ff_suspension_current AS c
+    WHERE
+        c.partition_key = partition
+        AND c.execution_id = execution;
+    held := coalesce(held, '{}');
+    consumed := coalesce(consumed, '[]');
+    DELETE FROM ff_waitpoint_pending AS w
+    WHERE
+        w.partition_key = partition
+        AND w.execution_id = execution
+        AND w.state = 'active';
+    FOR binding IN SELECT b.value FROM jsonb_array_elements(spec -> 'waitpoints') AS b LOOP
+        keys := keys || (binding ->> 'key');
+        -- What came early for the key, or for a name that it waits for, is offered first.
+        SELECT coalesce(jsonb_agg(o.signal ORDER BY (o.signal ->> 'accepted_at')::numeric, o.place), '[]')
+        INTO offered
+        FROM (
+            SELECT
+                b.signal,
+                b.place
+            FROM ff_waitpoint_pending AS w
+            CROSS JOIN LATERAL jsonb_array_elements(coalesce(w.condition -> 'buffered_signals', '[]')) WITH ORDINALITY AS b (signal, place)
+            WHERE
+                w.partition_key = partition
+                AND w.execution_id = execution
+                AND w.state = 'pending'
+                AND (
+                    w.waitpoint_key = binding ->> 'key'
+                    OR w.token_kid = '' AND (binding -> 'names' = '[]' OR binding -> 'names' ? w.waitpoint_key)
+                )
+            UNION ALL
+            -- A signal that an earlier wait received came before those that are kept.
+            SELECT
+                m.signal,
+                m.place - 1000000
+            FROM jsonb_each(held) AS h (waitpoint_key, list)
+            CROSS JOIN LATERAL jsonb_array_elements(h.list) WITH ORDINALITY AS m (signal, place)
+            WHERE
+                h.waitpoint_key <> '__timeout__'
+                AND NOT consumed ? (m.signal ->> 'signal_id')
+                AND (
+                    h.waitpoint_key = binding ->> 'key'
+                    OR binding -> 'names' = '[]'
+                    OR binding -> 'names' ? (m.signal ->> 'signal_name')
+                )
+        ) AS o;
+        SELECT coalesce(jsonb_object_agg(h.waitpoint_key, h.kept), '{}')
+        INTO held
+        FROM (
+            SELECT
+                k.waitpoint_key,
+                coalesce(
+                    (
+                        SELECT jsonb_agg(m.signal)
+                        FROM jsonb_array_elements(k.list) AS m (signal)
+                        WHERE NOT EXISTS (
+                            SELECT
+                            FROM jsonb_array_elements(offered) AS o (signal)
+                            WHERE o.signal -> 'signal_id' = m.signal -> 'signal_id'
+                        )
+                    ),
+                    '[]'
+                ) AS kept
+            FROM jsonb_each(held) AS k (waitpoint_key, list)
+        ) AS h
+        WHERE h.kept <> '[]';
+        SELECT coalesce(jsonb_agg(
+            o.signal || jsonb_strip_nulls(jsonb_build_object(
+                'ffx_holds', ffx_predicates_held(spec -> 'condition', decode(o.signal ->> 'payload_hex', 'hex'))
+            ))
+            ORDER BY o.ord
+        ), '[]')
+        INTO offered
+        FROM jsonb_array_elements(offered) WITH ORDINALITY AS o (signal, ord);
+        held := held || jsonb_build_object(binding ->> 'key', coalesce(held -> (binding ->> 'key'), '[]') || offered);
+        -- An open waitpoint with this key is used: its token stays valid.
+        UPDATE ff_waitpoint_pending AS w
+        SET
+            state = 'active',
+            activated_at_ms = at_ms,
+            expires_at_ms = (spec ->> 'timeout_at_ms')::bigint,
+            condition = NULL,
+            required_signal_names = ARRAY(SELECT n.name FROM jsonb_array_elements_text(binding -> 'names') AS n (name))
+        WHERE
+            w.partition_key = partition
+            AND w.execution_id = execution
+            AND w.waitpoint_id = (
+                SELECT p.waitpoint_id
+                FROM ff_waitpoint_pending AS p
+                WHERE
+                    p.partition_key = partition
+                    AND p.execution_id = execution
+                    AND p.state = 'pending'
+                    AND p.waitpoint_key = binding ->> 'key'
+                    AND (p.expires_at_ms > at_ms) IS NOT FALSE
+                ORDER BY p.waitpoint_id
+                LIMIT 1
+            )
+        RETURNING w.waitpoint_id
+        INTO bound;
+        IF NOT FOUND THEN
+            INSERT INTO ff_waitpoint_pending (
+                partition_key, waitpoint_id, execution_id, token_kid, token, created_at_ms, expires_at_ms, waitpoint_key, state,
+                required_signal_names, activated_at_ms
+            )
+            VALUES (
+                partition, (binding ->> 'id')::uuid, execution, '', '', at_ms, (spec ->> 'timeout_at_ms')::bigint,
+                binding ->> 'key', 'active',
+                ARRAY(SELECT n.name FROM jsonb_array_elements_text(binding -> 'names') AS n (name)), at_ms
+            );
+        END IF;
+        -- The signals of these are in the suspension now.
+        DELETE FROM ff_waitpoint_pending AS w
+        WHERE
+            w.partition_key = partition
+            AND w.execution_id = execution
+            AND w.state = 'pending'
+            AND w.token_kid = ''
+            AND (binding -> 'names' = '[]' OR binding -> 'names' ? w.waitpoint_key);
+    END LOOP;
+    satisfiers := ffx_satisfied_by(spec -> 'condition', held, consumed);
+    INSERT INTO ff_suspension_current AS c (
+        partition_key, execution_id, suspension_id, suspended_at_ms, timeout_at_ms, reason_code, condition, satisfied_set,
+        member_map, timeout_behavior, ffx_primary_waitpoint_id, ffx_resume_delay_ms, ffx_requested_by, ffx_continuation_pointer,
+        ffx_asked, ffx_open_since_ms
+    )
+    SELECT
+        partition,
+        execution,
+        (spec ->> 'suspension_id')::uuid,
+        at_ms,
+        CASE WHEN satisfiers IS NULL THEN (spec ->> 'timeout_at_ms')::bigint END,
+        spec ->> 'reason',
+        spec -> 'condition',
+        consumed || coalesce(satisfiers, '[]'),
+        held,
+        CASE WHEN satisfiers IS NULL THEN spec ->> 'timeout_behavior' END,
+        (
+            SELECT w.waitpoint_id
+            FROM ff_waitpoint_pending AS w
+            WHERE
+                w.partition_key = partition
+                AND w.execution_id = execution
+                AND w.state = 'active'
+                AND w.waitpoint_key = keys[1]
+        ),
+        (spec ->> 'resume_delay_ms')::bigint,
+        spec ->> 'requested_by',
+        spec ->> 'pointer',
+        spec ->> 'asked',
+        CASE WHEN satisfiers IS NULL THEN at_ms END
+    ON CONFLICT (partition_key, execution_id) DO UPDATE SET
+        suspension_id = excluded.suspension_id,
+        suspended_at_ms = excluded.suspended_at_ms,
+        timeout_at_ms = excluded.timeout_at_ms,
+        reason_code = excluded.reason_code,
+        condition = excluded.condition,
+        satisfied_set = excluded.satisfied_set,
+        member_map = excluded.member_map,
+        timeout_behavior = excluded.timeout_behavior,
+        ffx_primary_waitpoint_id = excluded.ffx_primary_waitpoint_id,
+        ffx_resume_delay_ms = excluded.ffx_resume_delay_ms,
+        ffx_requested_by = excluded.ffx_requested_by,
+        ffx_continuation_pointer = excluded.ffx_continuation_pointer,
+        ffx_asked = excluded.ffx_asked,
+        ffx_open_since_ms = excluded.ffx_open_since_ms;
+    IF satisfiers IS NOT NULL THEN
+        DELETE FROM ff_waitpoint_pending AS w
+        WHERE
+            w.partition_key = partition
+            AND w.execution_id = execution
+            AND w.state = 'active';
+        RETURN 'satisfied';
+    END IF;
+    UPDATE ff_exec_core AS e
+    SET
+        lifecycle_phase = 'suspended',
+        ownership_state = 'unowned',
+        eligibility_state = 'not_applicable',
+        public_state = 'suspended',
+        attempt_state = 'attempt_interrupted',
+        blocking_reason = spec ->> 'blocking_reason',
+        attempt_index = attempt,
+        ffx_lease_epoch = greatest(e.ffx_lease_epoch, (
+            SELECT max(a.lease_epoch)
+            FROM ff_attempt AS a
+            WHERE
+                a.partition_key = partition
+                AND a.execution_id = execution
+                AND a.attempt_index = attempt
+        )) + 1,
+        ffx_admitted = NULL,
+        ffx_last_mutation_at_ms = at_ms
+    WHERE
+        e.partition_key = partition
+        AND e.execution_id = execution
+    RETURNING e.ffx_lease_epoch, e.ffx_namespace, e.ffx_instance_tag
+    INTO x;
+    WITH left_attempt AS (
+        UPDATE ff_attempt AS a
+        SET
+            worker_id = NULL,
+            worker_instance_id = NULL,
+            lease_expires_at_ms = NULL,
+            ffx_timeout_at_ms = NULL,
+            lease_epoch = x.ffx_lease_epoch,
+            outcome = 'attempt_interrupted'
+        FROM (
+            SELECT
+                t.ctid AS row_id,
+                t.ffx_lease_id,
+                t.worker_instance_id
+            FROM ff_attempt AS t
+            WHERE
+                t.partition_key = partition
+                AND t.execution_id = execution
+                AND t.attempt_index = attempt
+        ) AS o
+        WHERE
+            a.ctid = o.row_id
+            AND a.partition_key = partition
+            AND a.execution_id = execution
+            AND a.attempt_index = attempt
+        RETURNING o.ffx_lease_id, o.worker_instance_id
+    )
+    INSERT INTO ff_lease_event (
+        execution_id, lease_id, event_type, occurred_at_ms, partition_key, namespace, instance_tag, ffx_worker_instance_id,
+        ffx_revoked_by
+    )
+    SELECT execution::text, l.ffx_lease_id::text, 'revoked', at_ms, partition, x.ffx_namespace, x.ffx_instance_tag, l.worker_instance_id, 'backend'
+    FROM left_attempt AS l;
+    RETURN 'suspended';
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_suspend(partition smallint, execution uuid, attempt integer, spec jsonb, at_ms bigint) IS 'Lets an execution wait for signals, unless what came early satisfies it. The caller holds its lease, and the locks.';
 
 CREATE FUNCTION ffx_usable_from() RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -1486,7 +2181,12 @@ CREATE TABLE ff_suspension_current (
     satisfied_set jsonb DEFAULT '[]'::jsonb NOT NULL,
     member_map jsonb DEFAULT '{}'::jsonb NOT NULL,
     timeout_behavior text,
-    ffx_primary_waitpoint_id uuid
+    ffx_primary_waitpoint_id uuid,
+    ffx_resume_delay_ms bigint,
+    ffx_requested_by text,
+    ffx_continuation_pointer text,
+    ffx_asked text,
+    ffx_open_since_ms bigint
 );
 
 COMMENT ON TABLE ff_suspension_current IS 'The latest suspension of an execution. It may outlive the resume: it counts only while the execution is suspended.';
@@ -1512,6 +2212,16 @@ COMMENT ON COLUMN ff_suspension_current.member_map IS 'Signals delivered: an obj
 COMMENT ON COLUMN ff_suspension_current.timeout_behavior IS 'fail, cancel, expire, auto_resume_with_timeout_signal or escalate; NULL or unknown: fail.';
 
 COMMENT ON COLUMN ff_suspension_current.ffx_primary_waitpoint_id IS 'The waitpoint that is shown for it. NULL: never written by this library.';
+
+COMMENT ON COLUMN ff_suspension_current.ffx_resume_delay_ms IS 'Milliseconds from the signal that satisfies the condition until the execution resumes; NULL: at once.';
+
+COMMENT ON COLUMN ff_suspension_current.ffx_requested_by IS 'The requester: worker, operator, policy or system_timeout_policy.';
+
+COMMENT ON COLUMN ff_suspension_current.ffx_continuation_pointer IS 'Free text of the handler for its own continuation.';
+
+COMMENT ON COLUMN ff_suspension_current.ffx_asked IS 'What people are asked, for lists of open waits; NULL: nothing.';
+
+COMMENT ON COLUMN ff_suspension_current.ffx_open_since_ms IS 'Milliseconds since the Unix epoch: since when the execution waits; NULL: the wait is over.';
 
 CREATE TABLE ff_waitpoint_hmac (
     kid text NOT NULL,
@@ -2650,6 +3360,14 @@ CREATE INDEX ffx_ff_exec_core_foreign_idx ON ff_exec_core USING btree (created_a
 CREATE INDEX ffx_ff_exec_core_promotion_idx ON ff_exec_core USING btree (ffx_delay_until_ms) WHERE (ffx_delay_until_ms IS NOT NULL);
 
 CREATE INDEX ffx_ff_pending_cancel_groups_age_idx ON ff_pending_cancel_groups USING btree (enqueued_at_ms);
+
+CREATE INDEX ffx_ff_signal_event_execution_idx ON ff_signal_event USING btree (partition_key, execution_id);
+
+CREATE INDEX ffx_ff_suspension_current_open_idx ON ff_suspension_current USING btree (ffx_open_since_ms, partition_key, execution_id) WHERE (ffx_open_since_ms IS NOT NULL);
+
+CREATE INDEX ffx_ff_suspension_current_timeout_idx ON ff_suspension_current USING btree (timeout_at_ms, partition_key, execution_id) WHERE (timeout_at_ms IS NOT NULL);
+
+CREATE INDEX ffx_ff_waitpoint_pending_expires_idx ON ff_waitpoint_pending USING btree (expires_at_ms) WHERE ((expires_at_ms IS NOT NULL) AND (state = 'pending'::text));
 
 CREATE INDEX ffx_lane_retention_shortest_idx ON ffx_lane_retention USING btree (retention_ms);
 

@@ -4,7 +4,7 @@
 -- that becomes not_applicable with another mutation time only if that row is terminal.
 --
 -- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings, engine.CancelFlow,
--- engine.RequestFlowCancel, engine.CancelFlows.
+-- engine.RequestFlowCancel, engine.CancelFlows, engine.ExpireWaits.
 -- Locks: L1 held; queue held, by the execution's row.
 WITH input AS (
     -- The executions that end.
@@ -95,7 +95,7 @@ WHERE
 -- is left unchanged.
 --
 -- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings, engine.CancelFlow,
--- engine.RequestFlowCancel, engine.CancelFlows.
+-- engine.RequestFlowCancel, engine.CancelFlows, engine.ExpireWaits.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (
     -- The executions to end.

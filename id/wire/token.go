@@ -98,9 +98,15 @@ func mac(secret Secret, kid, message string) []byte {
 	return h.Sum(nil)
 }
 
-// WaitpointToken is the bearer secret that lets its holder signal a waitpoint. JSON and string conversion return the raw
-// value; all other output is redacted.
+// WaitpointToken is the bearer secret that lets its holder signal a waitpoint. [WaitpointToken.Reveal] returns it; all
+// output, JSON included, is redacted.
 type WaitpointToken string
+
+// Reveal returns the token itself, for the link or message to its holder.
+func (t WaitpointToken) Reveal() string { return string(t) }
+
+// MarshalText returns the redacted form.
+func (t WaitpointToken) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 // SignWaitpoint returns the token of a waitpoint. Equal arguments return equal tokens.
 func SignWaitpoint(secret Secret, kid string, e id.ExecutionID, w id.WaitpointID) WaitpointToken {

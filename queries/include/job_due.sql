@@ -40,6 +40,22 @@ SELECT
                 LIMIT 1
             )
         )
+        WHEN 'expire_waits' THEN (
+            SELECT s.timeout_at_ms
+            FROM ff_suspension_current AS s
+            WHERE s.timeout_at_ms IS NOT NULL
+            ORDER BY s.timeout_at_ms
+            LIMIT 1
+        )
+        WHEN 'expire_waitpoints' THEN (
+            SELECT w.expires_at_ms
+            FROM ff_waitpoint_pending AS w
+            WHERE
+                w.expires_at_ms IS NOT NULL
+                AND w.state = 'pending'
+            ORDER BY w.expires_at_ms
+            LIMIT 1
+        )
         WHEN 'prune_creation_keys' THEN (
             SELECT k.expires_at_ms
             FROM ffx_create_dedup AS k

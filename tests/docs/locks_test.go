@@ -262,9 +262,10 @@ var levelsOf = map[string][]string{
 
 var (
 	written   = regexp.MustCompile(`(?m)^\s*(?:INSERT INTO|DELETE FROM|UPDATE) (ffx?_\w+)`)
+	calling   = regexp.MustCompile(`\bffx_(?:deliver|suspend|resume)\(`) // functions that write
 	rowLock   = regexp.MustCompile(`(?m)\bFOR (?:NO KEY UPDATE|UPDATE|SHARE)\b.*$`)
 	advisory  = regexp.MustCompile(`pg_(try_)?advisory_xact_lock`)
-	waitingOn = regexp.MustCompile(`pg_advisory_xact_lock|(?m)^LOCK TABLE`)
+	waitingOn = regexp.MustCompile(`pg_advisory_xact_lock|(?m)^LOCK TABLE|ffx_(deliver)\(`)
 )
 
 // TestDocsNameTheLocksOfStatements compares the header of each query with its statement: a table that is written or locked
@@ -297,7 +298,7 @@ func TestDocsNameTheLocksOfStatements(t *testing.T) {
 		if queueing && !slices.Contains(how, waits) {
 			t.Errorf("%s waits for rows, and does not say so", h.name)
 		}
-		locks := len(clauses) > 0 || advisory.MatchString(h.body) || waitingOn.MatchString(h.body) || written.MatchString(h.body)
+		locks := len(clauses) > 0 || advisory.MatchString(h.body) || waitingOn.MatchString(h.body) || written.MatchString(h.body) || calling.MatchString(h.body)
 		if locks != (len(h.locks) > 0) {
 			t.Errorf("%s: locks or writes: %v, by its header: %v", h.name, locks, !locks)
 		}

@@ -80,12 +80,12 @@ func TestCancelEndsEveryPhase_E25(t *testing.T) {
 		}, 0, 2, &attempt{"", 2, false}, []string{"lease acquired", "lease revoked backend", "completion cancelled"}},
 		{"suspended", func(t *testing.T) id.ExecutionID {
 			x := f.Start(t).ID
-			f.Suspend(t, x)
+			f.SeedSuspension(t, x)
 			return x
 		}, 0, 3, &attempt{"cancelled", 3, false}, []string{"lease acquired", "completion cancelled"}},
 		{"resumable", func(t *testing.T) id.ExecutionID {
 			x := f.Start(t).ID
-			f.Suspend(t, x)
+			f.SeedSuspension(t, x)
 			f.SetExecution(t, x, "lifecycle_phase = 'runnable', eligibility_state = 'eligible_now', public_state = 'resumable'")
 			return x
 		}, 0, 3, &attempt{"cancelled", 3, false}, []string{"lease acquired", "completion cancelled"}},
@@ -212,7 +212,7 @@ func TestCancelByAHolderIsFenced_E25(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, nil},
-		{"the last holder of what was suspended", func(t *testing.T, l *engine.Lease) { f.Suspend(t, l.Execution) }, nil},
+		{"the last holder of what was suspended", func(t *testing.T, l *engine.Lease) { f.SeedSuspension(t, l.Execution) }, nil},
 		{"the holder of an attempt that was retried", func(t *testing.T, l *engine.Lease) {
 			f.RetryAtOnce(t, l.Execution)
 			f.Fail(t, *l, engine.Failure{})
@@ -338,7 +338,7 @@ func TestCancelResolvesDependents_E26(t *testing.T) {
 func TestCancelDiscardsSuspensionsAndGrants_E50(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Start(t).ID
-	f.Suspend(t, x)
+	f.SeedSuspension(t, x)
 	f.SetExecution(t, x, `raw_fields = raw_fields || '{"current_waitpoint_id":"w","current_suspension_id":"s"}'`)
 	f.SeedGrant(t, x)
 	f.Cancel(t, x)

@@ -223,6 +223,10 @@ func (r *filler) known(t reflect.Type) (any, bool) {
 		return 24 * time.Hour, true
 	case reflect.TypeFor[int]():
 		return 1, true
+	case reflect.TypeFor[engine.OnTimeout]():
+		return engine.ResumeOnTimeout, true
+	case reflect.TypeFor[engine.Condition]():
+		return engine.Received("ready"), true
 	case reflect.TypeFor[wire.Secret]():
 		return wire.NewSecret(), true
 	}

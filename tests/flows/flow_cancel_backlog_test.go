@@ -154,7 +154,7 @@ func TestCancelRequestsAreCarriedOut_F10(t *testing.T) {
 		f := fixture.FlowsOn(fixture.NewCloned(t))
 		flow := f.Draw(t, nil, "a>b", "d>e", "s")
 		f.ClaimAll(t)
-		f.Suspend(t, f.NodeID(flow, "s"))
+		f.SeedSuspension(t, f.NodeID(flow, "s"))
 		f.Request(t, engine.FlowCancelRequest{ID: flow, Grace: 5 * time.Second, Reason: "over"})
 		fixture.Run(t, f.Maintenance().CancelFlows, 0)
 		f.Advance(5*time.Second - time.Millisecond)

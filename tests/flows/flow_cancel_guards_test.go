@@ -50,7 +50,7 @@ func TestCancelSparesAResumedMember(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := fixture.NewFlows(t)
 			flow := f.Draw(t, nil, "a", "b")
-			f.Suspend(t, f.Lease(t, flow, "a").Execution)
+			f.SeedSuspension(t, f.Lease(t, flow, "a").Execution)
 			f.SetExecution(t, f.NodeID(flow, "a"), `lifecycle_phase = 'runnable', eligibility_state = 'eligible_now', public_state = 'resumable',
 				blocking_reason = 'waiting_for_worker'`)
 			resumed := f.Members(t, flow)["a"]

@@ -47,7 +47,7 @@ func menagerie(t *testing.T, f *fixture.Flows) id.FlowID {
 	f.Fixture.Fail(t, f.Lease(t, flow, "retried"), engine.Failure{})
 	f.Fixture.Fail(t, f.Lease(t, flow, "stale"), engine.Failure{})
 	for _, key := range []string{"suspended", "resumable"} {
-		f.Suspend(t, f.NodeID(flow, key))
+		f.SeedSuspension(t, f.NodeID(flow, key))
 	}
 	f.SetExecution(t, f.NodeID(flow, "resumable"), "lifecycle_phase = 'runnable', eligibility_state = 'eligible_now', public_state = 'resumable'")
 	if err := f.DelayExecution(t.Context(), f.Lease(t, flow, "delayed"), f.Time().Add(time.Hour)); err != nil {

@@ -18,25 +18,27 @@ var rungs = []struct{ name, files string }{
 	{"ground", "doc engine maintenance errors errors_types arrays batch check tx tx_callers notifications " +
 		"inside flow_locks transition page"},
 	{"resolve", "flow_dependencies flow_passed_over settle_endings flow_eligibility"},
-	{"spec", "execution_spec execution_create_scope flow_spec claim_spec lease_types policy lanes"},
+	{"spec", "execution_spec execution_create_scope flow_spec claim_spec lease_types policy lanes " +
+		"suspension_spec"},
 	{"lease", "lease_fence lease_memory lease"},
-	{"settle", "settle settle_children settle_completions settle_failures settle_returns lease_progress"},
+	{"settle", "settle settle_children settle_completions settle_failures settle_returns lease_progress suspension"},
 	{"claim", "claim claim_claimer claim_each claim_slow"},
-	{"held", "execution_lock execution_cancel"},
+	{"held", "execution_lock execution_cancel signal_resume"},
 	{"cancel", "flow_cancel flow_cancel_members flow_cancel_backlog flow_clean_ups"},
 	{"create", "execution_create execution_create_alike execution_create_checked execution_create_keys " +
 		"retention_shortest"},
 	{"flows", "flow_create flow_grow flow_growing flow_graph flow_edges flow_linking flow_stage"},
 	{"reads", "execution_describe execution_list execution_keys execution_reads execution_attempts flow_reads " +
-		"flow_list flow_progress flow_tags flow_drawing await await_look"},
-	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim"},
+		"flow_list flow_progress flow_tags flow_drawing await await_look " +
+		"suspension_reads suspension_list"},
+	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal waitpoint"},
 	{"operator", "operator_keys operator_leases operator_queue operator_replay operator_replay_flow pause block " +
 		"queue_waiting rights retention_periods"},
 	{"upkeep", "adopt adopt_half_done flow_cancel_job flow_dispatch flow_recount flow_recount_edges flow_repair " +
 		"flow_siblings flow_summary grant_expiry job job_deadlines job_delays job_holders job_timeouts " +
 		"lease_expiry queue_repair retention retention_consumers retention_flows retention_outboxes " +
-		"retention_outboxes_final retention_purge"},
-	{"engine", "new prepare kind"},
+		"retention_outboxes_final retention_purge suspension_timeouts"},
+	{"engine", "new prepare kind signal_kind"},
 }
 
 // aboveAll are the declarations that join all families, and so may use every rung.

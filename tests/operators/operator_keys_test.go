@@ -251,14 +251,14 @@ func TestKeysKeepTheirSecrets(t *testing.T) {
 	for _, mode := range fixture.QueryModes {
 		t.Run(mode.String(), func(t *testing.T) {
 			f := fixture.NewCloned(t)
-			var logged bytes.Buffer
-			logger := slog.New(slog.NewJSONHandler(&logged, nil))
+			logged := new(fixture.LockedBuffer)
+			logger := slog.New(slog.NewJSONHandler(logged, nil))
 			pool := fixture.OpenPool(t, f.Url, func(cfg *pgxpool.Config) {
 				cfg.ConnConfig.DefaultQueryExecMode = mode
 				cfg.ConnConfig.Tracer = &tracelog.TraceLog{LogLevel: tracelog.LogLevelTrace, Logger: tracelog.LoggerFunc(
 					func(_ context.Context, _ tracelog.LogLevel, msg string, data map[string]any) {
 						logger.Info(msg, "data", data)
-						fmt.Fprintf(&logged, "%v %+v %#v\n", data, data, data)
+						fmt.Fprintf(logged, "%v %+v %#v\n", data, data, data)
 					})}
 			})
 			o := f.EngineOn(t, pool, engine.Config{}).Operator()
@@ -271,7 +271,7 @@ func TestKeysKeepTheirSecrets(t *testing.T) {
 			}
 			_, err := o.RotateKey(t.Context(), "k1", secretOf(0xcd), 0)
 			text, _ := json.Marshal(secret)
-			fmt.Fprintf(&logged, "%v %s %v %#v", err, text, secret, secret)
+			fmt.Fprintf(logged, "%v %s %v %#v", err, text, secret, secret)
 			if !strings.Contains(logged.String(), "InsertKey") {
 				t.Fatal("nothing was traced")
 			}

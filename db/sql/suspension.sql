@@ -1,0 +1,278 @@
+-- name: SuspendExecutions :many
+-- SuspendExecutions lets executions wait for signals, by ord (from 0): suspended, or satisfied by signals that came
+-- early. A satisfied one keeps its lease, and its signals are in its suspension.
+--
+-- Used by: engine.Suspend, engine.SuspendEach.
+-- Locks: L1 held; L2 held; L5 waits (waitpoint rows, which the job that expires them may hold); L7 new.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        unnest(@specs::text[]) AS spec,
+        generate_series(0, cardinality(@execution_ids::uuid[]) - 1) AS ord
+)
+SELECT
+    i.ord::integer AS ord,
+    ffx_suspend(i.partition_key, i.execution_id, i.attempt_index, i.spec::jsonb, @now_ms::bigint)::text AS result
+FROM input AS i;
+
+-- name: ListSuspensionIDs :many
+-- ListSuspensionIDs reads the ids of the latest suspensions of executions, by ord (from 0), and whether each was open
+-- when it was written. No row: the execution was never suspended.
+--
+-- Used by: engine.Suspend, engine.SuspendEach.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        generate_series(0, cardinality(@execution_ids::uuid[]) - 1) AS ord
+)
+SELECT
+    i.ord::integer AS ord,
+    s.suspension_id
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT c.suspension_id
+    FROM ff_suspension_current AS c
+    WHERE
+        c.partition_key = i.partition_key
+        AND c.execution_id = i.execution_id
+    LIMIT 1
+) AS s;
+
+-- name: GetSuspension :one
+-- GetSuspension reads the latest suspension of an execution and the signals that it has received, also after its end.
+-- open: the execution still waits. No row: the execution was never suspended.
+--
+-- Used by: engine.ReceivedSignals.
+-- Locks: none.
+SELECT
+    s.suspension_id,
+    s.suspended_at_ms,
+    s.timeout_at_ms,
+    s.timeout_behavior,
+    s.reason_code,
+    s.condition,
+    s.satisfied_set,
+    s.member_map,
+    s.ffx_asked,
+    s.ffx_continuation_pointer,
+    (s.ffx_open_since_ms IS NOT NULL)::boolean AS open
+FROM ff_suspension_current AS s
+WHERE
+    s.partition_key = @partition_key
+    AND s.execution_id = @execution_id;
+
+-- name: AreValidPaths :one
+-- AreValidPaths checks whether texts are SQL/JSON paths, as this server reads them.
+--
+-- Used by: engine.Suspend, engine.SuspendEach.
+-- Locks: none.
+SELECT coalesce((SELECT bool_and(ffx_is_path(p.path)) FROM (SELECT unnest(@paths::text[]) AS path) AS p), true)::boolean AS valid;
+
+-- name: ResumeExecution :one
+-- ResumeExecution ends the wait of a suspended execution that the caller has locked. Returns its lane, or '' if a
+-- worker can't claim it yet.
+--
+-- Used by: engine.Resume, engine.ExpireWaits.
+-- Locks: L1 held; L5 waits (waitpoint rows, DELETE); L7 new.
+SELECT coalesce(
+    ffx_resume(
+        @partition_key::smallint, @execution_id::uuid, sqlc.narg(signals)::text::jsonb, '[]', @shown_as::text,
+        @delay_ms::bigint, @now_ms::bigint
+    ),
+    ''
+)::text AS lane;
+
+-- name: ScanTimedOutWaits :many
+-- ScanTimedOutWaits finds waits that have timed out, the oldest first, after a position, with the flows of their
+-- executions.
+--
+-- Used by: engine.ExpireWaits.
+-- Locks: none. Spans partitions.
+SELECT
+    s.timeout_at_ms::bigint AS timeout_at_ms,
+    s.partition_key,
+    s.execution_id,
+    e.flow_id
+FROM (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.timeout_at_ms
+    FROM ff_suspension_current AS t
+    WHERE
+        t.timeout_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+        AND (t.timeout_at_ms, t.partition_key, t.execution_id)
+        > (@after_timeout_at_ms::bigint, @after_partition_key::smallint, @after_execution_id::uuid)
+    ORDER BY
+        t.timeout_at_ms,
+        t.partition_key,
+        t.execution_id
+    LIMIT @page_size::integer
+) AS s
+CROSS JOIN LATERAL (
+    SELECT x.flow_id
+    FROM ff_exec_core AS x
+    WHERE
+        x.partition_key = s.partition_key
+        AND x.execution_id = s.execution_id
+    LIMIT 1
+) AS e
+ORDER BY
+    s.timeout_at_ms,
+    s.partition_key,
+    s.execution_id;
+
+-- name: TakeSuspended :many
+-- TakeSuspended locks the first max_items of those of the given executions that are still suspended, and skips those that another transaction
+-- holds. highest_epoch: of the execution and its attempts.
+--
+-- Used by: engine.ExpireWaits.
+-- Locks: L1 skips (execution rows FOR NO KEY UPDATE). The caller holds the flows of members.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT
+    e.partition_key,
+    e.execution_id,
+    e.flow_id,
+    e.highest_epoch
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.flow_id,
+        coalesce(t.ffx_lease_epoch, 0)::bigint AS highest_epoch
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.lifecycle_phase = 'suspended'
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS e
+LIMIT @max_items::integer;
+
+-- name: ReadTimeouts :many
+-- ReadTimeouts reads the waits of suspended executions that the caller has locked and that have timed out, by ord (from
+-- 0). No row: the wait is over, or its time is not.
+--
+-- Used by: engine.ExpireWaits.
+-- Locks: none. The caller has locked the executions.
+WITH clock AS MATERIALIZED (
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        generate_series(0, cardinality(@execution_ids::uuid[]) - 1) AS ord
+)
+SELECT
+    i.ord::integer AS ord,
+    s.suspension_id,
+    coalesce(s.timeout_behavior, 'fail')::text AS timeout_behavior,
+    s.condition,
+    s.member_map,
+    (SELECT now_ms FROM clock)::bigint AS now_ms
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        c.suspension_id,
+        c.timeout_behavior,
+        c.condition,
+        c.member_map
+    FROM ff_suspension_current AS c
+    WHERE
+        c.partition_key = i.partition_key
+        AND c.execution_id = i.execution_id
+        AND c.timeout_at_ms <= (SELECT now_ms FROM clock)
+    LIMIT 1
+) AS s;
+
+-- name: EscalateWait :exec
+-- EscalateWait lets a wait go on without a timeout, for an operator's review. Its waitpoints stay open.
+--
+-- Used by: engine.ExpireWaits.
+-- Locks: L1 held; L5 held, by the execution's row.
+WITH escalated AS (
+    UPDATE ff_suspension_current AS s
+    SET
+        timeout_at_ms = NULL,
+        timeout_behavior = NULL,
+        reason_code = 'waiting_for_operator_review'
+    WHERE
+        s.partition_key = @partition_key
+        AND s.execution_id = @execution_id
+),
+kept_open AS (
+    UPDATE ff_waitpoint_pending AS w
+    SET expires_at_ms = NULL
+    WHERE
+        w.partition_key = @partition_key
+        AND w.execution_id = @execution_id
+        AND w.state = 'active'
+)
+UPDATE ff_exec_core AS e
+SET
+    blocking_reason = 'paused_by_operator',
+    ffx_last_mutation_at_ms = @now_ms::bigint
+WHERE
+    e.partition_key = @partition_key
+    AND e.execution_id = @execution_id;
+
+-- name: ListWaits :many
+-- ListWaits lists executions that wait for signals, the longest wait first, after a position. With a name only those
+-- that wait for a signal of this name or of any name; with a tag only executions with this tag.
+--
+-- Used by: engine.ListWaits, engine.Waits.
+-- Locks: none. Spans partitions.
+SELECT
+    s.partition_key,
+    s.execution_id,
+    s.suspension_id,
+    s.suspended_at_ms,
+    s.timeout_at_ms,
+    coalesce(s.timeout_behavior, '')::text AS timeout_behavior,
+    s.condition,
+    s.ffx_open_since_ms::bigint AS open_since_ms,
+    coalesce(s.ffx_asked, '')::text AS asked,
+    e.lane_id,
+    e.kind,
+    e.blocking_reason
+FROM ff_suspension_current AS s
+CROSS JOIN LATERAL (
+    SELECT
+        x.lane_id,
+        coalesce(x.raw_fields ->> 'execution_kind', '')::text AS kind,
+        coalesce(x.blocking_reason, '')::text AS blocking_reason
+    FROM ff_exec_core AS x
+    WHERE
+        x.partition_key = s.partition_key
+        AND x.execution_id = s.execution_id
+        AND x.lifecycle_phase = 'suspended'
+        AND (sqlc.narg(tag_key)::text IS NULL OR x.raw_fields -> 'tags' ->> sqlc.narg(tag_key)::text = sqlc.narg(tag_value)::text)
+    LIMIT 1
+) AS e
+WHERE
+    s.ffx_open_since_ms IS NOT NULL
+    AND (s.ffx_open_since_ms, s.partition_key, s.execution_id)
+    > (@after_since_ms::bigint, @after_partition_key::smallint, @after_execution_id::uuid)
+    AND (sqlc.narg(before_ms)::bigint IS NULL OR s.ffx_open_since_ms < sqlc.narg(before_ms)::bigint)
+    AND (
+        sqlc.narg(name)::text IS NULL
+        OR jsonb_path_exists(
+            s.condition, '$.**.matcher ? (@ == "Wildcard" || @.ByName == $name)', jsonb_build_object('name', sqlc.narg(name)::text)
+        )
+    )
+ORDER BY
+    s.ffx_open_since_ms,
+    s.partition_key,
+    s.execution_id
+LIMIT @page_size::integer;

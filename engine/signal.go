@@ -1,0 +1,241 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/condition"
+)
+
+// Limits of a signal.
+const (
+	MaxSignalPayload = 64 << 10 // bytes
+
+	maxSignalText = 1024
+	maxSignalKey  = 256
+)
+
+// DefaultDedup is how long an idempotency key of a signal is remembered by default.
+const DefaultDedup = 24 * time.Hour
+
+// SignalSpec describes a signal to an execution.
+type SignalSpec struct {
+	Execution id.ExecutionID
+	Name      string // required; at most 256 bytes
+	Payload   []byte // at most [MaxSignalPayload] bytes
+
+	// ID makes repetitions of the call one signal. Default: a new one.
+	ID id.SignalID
+
+	// IdempotencyKey does the same for a sender that has a key of its own, such as the id of a webhook's event, for
+	// DedupFor from the first call on. The key belongs to the execution and the name. At most 256 bytes.
+	IdempotencyKey string
+	DedupFor       time.Duration // default [DefaultDedup]
+
+	// Source is the identity of the sender, SourceType its kind: "user" and "ada". [DistinctSources] counts pairs of
+	// them. Each at most 1,024 bytes, like Category and CorrelationID.
+	Source        string
+	SourceType    string
+	Category      string
+	CorrelationID string
+}
+
+// SignalEffect is the effect of a signal.
+type SignalEffect string
+
+// The effects.
+const (
+	SignalBuffered  SignalEffect = "buffered"  // nothing waits for it; kept for a later wait
+	SignalAppended  SignalEffect = "appended"  // the condition needs more
+	SignalSatisfied SignalEffect = "satisfied" // the execution continues
+)
+
+// Signalled is the result of a signal.
+type Signalled struct {
+	ID        id.SignalID // of the earlier one if it is a duplicate
+	Duplicate bool        // it was received before, and nothing changed
+	Effect    SignalEffect
+}
+
+// Signal sends a signal to an execution, whether it waits for it already or not. If the execution waits for the name, and
+// the signal satisfies its condition, a worker continues it. Otherwise the signal is kept for a later wait, as long as
+// the execution exists and has not ended.
+//
+// Errors: [ErrInvalidInput]; [ErrNotFound]; [ErrEnded] after the execution's end, for a signal that it
+// has not received before; [ErrTooManySignals] if the execution holds too many, or too large ones.
+// Transaction: one statement; locks the execution, waiting up to two seconds, three times, then [ErrContention]. Emits a
+// signal event and, with [SignalSatisfied], a completion event of the outcome "resumable". Safe to repeat with an ID or
+// an IdempotencyKey.
+func (e *Engine) Signal(ctx context.Context, spec SignalSpec) (Signalled, error) {
+	return e.deliver(ctx, "signal execution", &spec, nil)
+}
+
+// WaitpointSignal is a signal to one waitpoint, by the bearer of its token.
+type WaitpointSignal struct {
+	SignalSpec
+	Waitpoint id.WaitpointID
+	Token     wire.WaitpointToken
+}
+
+// SignalWaitpoint sends a signal to a waitpoint for a sender that has its token instead of an account.
+//
+// Errors: as [Engine.Signal]. [ErrInvalidToken] for every token that is not this waitpoint's, or whose key is retired:
+// the error is the same whether the execution or the waitpoint exist or not. With the right token also [ErrNotFound] if
+// the waitpoint is closed, and [ErrWaitpointClosed] if it has expired, or its wait has timed out.
+// Transaction: as [Engine.Signal], after one statement that reads the key.
+func (e *Engine) SignalWaitpoint(ctx context.Context, spec WaitpointSignal) (Signalled, error) {
+	const op = "signal waitpoint"
+	if err := e.verifyToken(ctx, spec.Execution, spec.Waitpoint, spec.Token); err != nil {
+		return Signalled{}, wrap(op, err)
+	}
+	return e.deliver(ctx, op, &spec.SignalSpec, &spec)
+}
+
+// VerifyWaitpoint checks that a token is that of a waitpoint, and its key not retired. It does not look at the waitpoint,
+// which may be closed, and changes nothing.
+//
+// Errors: [ErrInvalidToken]. One statement, which reads the key.
+func (e *Engine) VerifyWaitpoint(ctx context.Context, x id.ExecutionID, waitpoint id.WaitpointID, token wire.WaitpointToken) error {
+	return wrap("verify waitpoint", e.verifyToken(ctx, x, waitpoint, token))
+}
+
+// deliver delivers a signal, to a waitpoint or by its name.
+func (e *Engine) deliver(ctx context.Context, op string, spec *SignalSpec, to *WaitpointSignal) (Signalled, error) {
+	if err := e.checkSignal(spec); err != nil {
+		return Signalled{}, wrap(op, err)
+	}
+	document, err := spec.document()
+	if err != nil {
+		return Signalled{}, wrap(op, err)
+	}
+	dedup := spec.DedupFor
+	if dedup == 0 {
+		dedup = DefaultDedup
+	}
+	params := db.DeliverSignalParams{
+		PartitionKey: spec.Execution.Partition(), ExecutionID: pgUUID(spec.Execution.UUID()), Signal: document,
+		Payload: spec.Payload, DedupTtlMs: dedup.Milliseconds(), NowMs: e.nowMs(),
+	}
+	if to != nil {
+		hash := sha256.Sum256([]byte(to.Token.Reveal()))
+		params.WaitpointID, params.TokenHash = pgtype.UUID{Bytes: to.Waitpoint, Valid: true}, hash[:]
+	}
+	return inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (Signalled, error) {
+		row, err := e.q.DeliverSignal(ctx, conn, params)
+		if err != nil {
+			return Signalled{}, err
+		}
+		if err := signalRefused(spec, to, row.Result); err != nil {
+			return Signalled{}, err
+		}
+		signalled := Signalled{Duplicate: row.Result == "duplicate", Effect: SignalEffect(row.Effect)}
+		if signalled.ID, err = id.ParseSignalID(row.SignalID); err != nil {
+			return Signalled{}, corrupt("ff_suspension_current.member_map", err)
+		}
+		if !signalled.Duplicate {
+			due.signalEvents()
+		}
+		if signalled.Effect == SignalSatisfied {
+			due.completions()
+			if row.Lane != "" {
+				due.lane(row.Lane)
+			} else {
+				due.delayed = true
+			}
+		}
+		return signalled, nil
+	})
+}
+
+// signalRefused returns the error for a result of ffx_deliver, or nil.
+func signalRefused(spec *SignalSpec, to *WaitpointSignal, result string) error {
+	switch result {
+	case "accepted", "duplicate":
+		return nil
+	case "no execution":
+		return &NotFoundError{Entity: "execution", ID: spec.Execution.String()}
+	case "no waitpoint":
+		return &NotFoundError{Entity: "waitpoint", ID: to.Waitpoint.String()}
+	case "invalid token", "other execution":
+		return ErrInvalidToken
+	case "ended":
+		return fmt.Errorf("execution %s: %w", spec.Execution, ErrEnded)
+	case "expired", "closed", "not waiting":
+		return fmt.Errorf("waitpoint %s: %w", to.Waitpoint, ErrWaitpointClosed)
+	}
+	return fmt.Errorf("execution %s: %w", spec.Execution, ErrTooManySignals)
+}
+
+func (e *Engine) checkSignal(spec *SignalSpec) error {
+	if err := e.checkExecution(spec.Execution); err != nil {
+		return err
+	}
+	if err := condition.CheckName(spec.Name); err != nil {
+		return invalid("name", err.Error())
+	}
+	switch {
+	case len(spec.Payload) > MaxSignalPayload:
+		return invalid("payload", fmt.Sprintf("%d bytes, limit %d", len(spec.Payload), MaxSignalPayload))
+	case spec.DedupFor < 0:
+		return invalid("dedup for", "is negative")
+	}
+	for field, text := range map[string]string{
+		"source": spec.Source, "source type": spec.SourceType, "category": spec.Category, "correlation id": spec.CorrelationID,
+	} {
+		if err := checkText(field, text, maxSignalText); err != nil {
+			return err
+		}
+	}
+	return checkText("idempotency key", spec.IdempotencyKey, maxSignalKey)
+}
+
+// document renders the parts of a signal that its sender gives.
+func (s *SignalSpec) document() (string, error) {
+	document := map[string]string{
+		"signal_name": s.Name, "signal_category": s.Category, "source_type": s.SourceType, "source_identity": s.Source,
+		"correlation_id": s.CorrelationID, "payload_encoding": "json", "target_scope": "execution",
+	}
+	if !s.ID.IsZero() {
+		document["signal_id"] = s.ID.String()
+	}
+	if s.IdempotencyKey != "" {
+		document["idempotency_key"] = s.IdempotencyKey
+	}
+	text, err := json.Marshal(document)
+	return string(text), err
+}
+
+// verifyToken checks that a token is that of the waitpoint it is presented for, without a look at the waitpoint.
+func (e *Engine) verifyToken(ctx context.Context, x id.ExecutionID, waitpoint id.WaitpointID, token wire.WaitpointToken) error {
+	kid := token.Kid()
+	if wire.CheckKid(kid) != nil {
+		return ErrInvalidToken
+	}
+	conn := e.reader()
+	nowMs, err := e.q.GetNow(ctx, conn, e.nowMs())
+	if err != nil {
+		return err
+	}
+	secret, err := e.q.GetVerifyingKey(ctx, conn, db.GetVerifyingKeyParams{Kid: kid, NowMs: nowMs, GraceMs: keyGrace.Milliseconds()})
+	switch {
+	case isNoRow(err), err == nil && len(secret.Bytes) != wire.SecretBytes:
+		return ErrInvalidToken
+	case err != nil:
+		return err
+	}
+	// The whole text is compared, so that each token has one spelling.
+	signed := wire.SignWaitpoint(wire.Secret(secret.Bytes), kid, x, waitpoint)
+	if subtle.ConstantTimeCompare([]byte(signed.Reveal()), []byte(token.Reveal())) != 1 {
+		return ErrInvalidToken
+	}
+	return nil
+}

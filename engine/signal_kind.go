@@ -1,0 +1,183 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// Signal declares a signal once, for programs that send it and handlers that wait for it. T is the type of its payload,
+// encoded as those of a [Kind]. A Signal is stateless, usually a package variable, and safe for concurrent use.
+//
+//	var Approved = engine.Signal[Approval]{Name: "approved"}
+//
+//	err := Approved.Send(ctx, eng, execution, Approval{By: "ada"})
+//	approval, err := Approved.Await(ctx, job, engine.Wait{Timeout: 72 * time.Hour}) // in a handler
+type Signal[T any] struct {
+	Name  string // required; at most 256 bytes
+	Codec Codec  // default [JSON]
+}
+
+// Wait has the options of [Signal.Await], [AwaitAny] and [AwaitAll]. The zero value waits without a timeout.
+type Wait struct {
+	// Timeout limits the wait, from the handler's return on. Default: the policy's, or none.
+	Timeout time.Duration
+
+	// OnTimeout is the effect of the timeout. By default the handler runs again and gets [ErrWaitTimeout].
+	OnTimeout OnTimeout
+
+	// Where requires that a SQL/JSON path is true for the payload: see [Condition.Where].
+	Where string
+
+	// Key is the key of the waitpoint: that of the Waitpoint method of a worker's job, if its token was handed out. Default:
+	// the name of the signal.
+	Key id.WaitpointKey
+
+	// ResumeDelay is how long after the signal the handler runs again. Default: at once.
+	ResumeDelay time.Duration
+
+	// Asked is shown to people by [Engine.Waits], and Reason as the reason why the execution is blocked.
+	Asked  string
+	Reason state.BlockingReason
+}
+
+// Awaiter is a job of a worker that can wait: worker.Job.
+type Awaiter interface {
+	// AwaitSignals returns the signals that satisfied a wait of this execution. If it has not waited yet, the error is to be
+	// returned by the handler, and suspends the execution. The lease of spec is the job's.
+	AwaitSignals(ctx context.Context, spec SuspendSpec) ([]ReceivedSignal, error)
+}
+
+// Await waits for a signal:
+//
+//	approval, err := Approved.Await(ctx, job, engine.Wait{Timeout: 72 * time.Hour})
+//	if err != nil {
+//		return out, err
+//	}
+//
+// At first it returns an error for the handler to return. The worker then suspends the execution, which uses no worker,
+// connection or retry while it waits. When the signal has arrived, the handler runs again from its beginning, and Await
+// returns the signal; so do later attempts. A second Await for the same signal waits for the next one.
+//
+// Errors: [ErrWaitTimeout] after the timeout; [DecodeError]. All others suspend, or are those of [Engine.ReceivedSignals].
+func (s Signal[T]) Await(ctx context.Context, job Awaiter, wait Wait) (value T, err error) {
+	signals, err := job.AwaitSignals(ctx, wait.spec(s.condition(wait)))
+	if err != nil {
+		return value, err
+	}
+	return s.Decode(signals[0])
+}
+
+// AwaitEach waits until n distinct signals have arrived, such as those of two of three reviewers with
+// [DistinctSources], and returns them in the order of their arrival.
+//
+// Errors: as [Signal.Await].
+func (s Signal[T]) AwaitEach(ctx context.Context, job Awaiter, n int, distinct Distinct, wait Wait) ([]T, error) {
+	c := AtLeast(n, distinct, s.Name).Where(wait.Where)
+	if wait.Key != "" {
+		c = c.At(wait.Key)
+	}
+	signals, err := job.AwaitSignals(ctx, wait.spec(c))
+	if err != nil {
+		return nil, err
+	}
+	values := make([]T, len(signals))
+	for i, signal := range signals {
+		if values[i], err = s.Decode(signal); err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
+}
+
+// Decode returns the payload of a received signal.
+//
+// Errors: [DecodeError].
+func (s Signal[T]) Decode(signal ReceivedSignal) (T, error) {
+	return decode[T](s.Codec, s.Name, "signal", signal.Payload)
+}
+
+func (s Signal[T]) condition(wait Wait) Condition {
+	c := Received(s.Name).Where(wait.Where)
+	if wait.Key != "" {
+		c = c.At(wait.Key)
+	}
+	return c
+}
+
+func (w Wait) spec(c Condition) SuspendSpec {
+	return SuspendSpec{
+		Condition: c, Timeout: w.Timeout, OnTimeout: w.OnTimeout, ResumeDelay: w.ResumeDelay, Asked: w.Asked, Reason: w.Reason,
+	}
+}
+
+// AwaitAny waits for one of several signals and returns the first: its Name says which. Decode its payload with
+// [Signal.Decode]. In the transaction of the first the waitpoints of the others are closed; if they come, they are kept for
+// a later wait. Wait.Key and Wait.Where are not used: give [Received] conditions their own.
+//
+// Errors: as [Signal.Await].
+func AwaitAny(ctx context.Context, job Awaiter, wait Wait, members ...Condition) (ReceivedSignal, error) {
+	signals, err := awaitMembers(ctx, job, wait, AnyOf(members...))
+	if err != nil {
+		return ReceivedSignal{}, err
+	}
+	return signals[0], nil
+}
+
+// AwaitAll waits for all of several conditions and returns the signals that satisfied them, in the order of their arrival.
+// Otherwise it is [AwaitAny].
+func AwaitAll(ctx context.Context, job Awaiter, wait Wait, members ...Condition) ([]ReceivedSignal, error) {
+	return awaitMembers(ctx, job, wait, AllOf(members...))
+}
+
+func awaitMembers(ctx context.Context, job Awaiter, wait Wait, c Condition) ([]ReceivedSignal, error) {
+	switch {
+	case wait.Key != "":
+		return nil, invalid("Wait.Key", "is not used for several signals: give each condition its own by At")
+	case wait.Where != "":
+		return nil, invalid("Wait.Where", "is not used for several signals: give each condition its own by Where")
+	}
+	return job.AwaitSignals(ctx, wait.spec(c))
+}
+
+// SendOption is an option of [Signal.Send].
+type SendOption func(*SignalSpec)
+
+// From names the sender of a signal: "user" and "ada". [DistinctSources] counts pairs of them.
+func From(sourceType, source string) SendOption {
+	return func(s *SignalSpec) { s.SourceType, s.Source = sourceType, source }
+}
+
+// Once makes repeated sends with one key one signal: see [SignalSpec.IdempotencyKey].
+func Once(key string) SendOption { return func(s *SignalSpec) { s.IdempotencyKey = key } }
+
+// Send sends the signal to an execution. It is [Engine.Signal] with [Signal.Spec] and the options, in one transaction, or
+// in the caller's with [Engine.WithTx].
+//
+// Errors: those of [Engine.Signal]; [ErrInvalidInput] for a value that can't be encoded. Each call sends another signal
+// unless [Once] is given.
+func (s Signal[T]) Send(ctx context.Context, eng *Engine, x id.ExecutionID, value T, options ...SendOption) error {
+	spec, err := s.Spec(x, value)
+	if err != nil {
+		return wrap("signal execution", err)
+	}
+	for _, option := range options {
+		option(&spec)
+	}
+	_, err = eng.Signal(ctx, spec)
+	return err
+}
+
+// Spec returns the spec of a signal with the given payload, for [Engine.Signal] and [Engine.SignalWaitpoint].
+//
+// Errors: [ErrInvalidInput] for a value that can't be encoded.
+func (s Signal[T]) Spec(x id.ExecutionID, value T) (SignalSpec, error) {
+	payload, err := encode(s.Codec, value)
+	if err != nil {
+		return SignalSpec{}, invalidBecause("payload", fmt.Errorf("cannot be encoded: %w", err))
+	}
+	return SignalSpec{Execution: x, Name: s.Name, Payload: payload}, nil
+}

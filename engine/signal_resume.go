@@ -1,0 +1,55 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// Resume ends the wait of a suspended execution without a signal: an operator's decision, and the only end of
+// [OperatorOnly] besides a timeout. Its attempt continues after the delay, or at once; the signals received so far stay
+// readable. The tokens of its wait are dead.
+//
+// Errors: [ErrNotFound]; [*StateError] with [ErrNotSuspended]; [ErrInvalidInput] for a negative delay.
+// Transaction: locks the execution and its attempt; waits for each up to two seconds, three times, then
+// [ErrContention]. Emits a completion event of the outcome "resumable". A repetition is refused.
+func (e *Engine) Resume(ctx context.Context, x id.ExecutionID, delay time.Duration) error {
+	const op = "resume execution"
+	if delay < 0 {
+		return wrap(op, invalid("delay", "is negative"))
+	}
+	_, err := operate(ctx, e, x, operation[struct{}]{
+		op: op,
+		judge: func(x *heldExecution) (none struct{}, acts bool, err error) {
+			if x.LifecyclePhase != "suspended" {
+				return none, false, x.not(ErrNotSuspended)
+			}
+			return none, true, nil
+		},
+		write: func(tx *txn, x *heldExecution) (none struct{}, err error) {
+			return none, e.resume(ctx, tx, x.id, nil, "waiting", delay.Milliseconds(), x.NowMs)
+		},
+	})
+	return err
+}
+
+// resume ends the wait of a locked execution. signals replaces those of its suspension unless it is nil.
+func (e *Engine) resume(ctx context.Context, tx *txn, x id.ExecutionID, signals *string, shownAs string, delayMs, nowMs int64) error {
+	lane, err := e.q.ResumeExecution(ctx, tx, db.ResumeExecutionParams{
+		PartitionKey: x.Partition(), ExecutionID: pgUUID(x.UUID()), Signals: signals, ShownAs: shownAs, DelayMs: delayMs, NowMs: nowMs,
+	})
+	if err != nil {
+		return err
+	}
+	if delayMs > 0 {
+		tx.due.delayed = true
+		return nil
+	}
+	tx.due.completions()
+	if lane != "" {
+		tx.due.lane(lane)
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// Suspend releases the attempt that the lease holds, unfinished, until signals satisfy a condition. Then the same attempt
+// continues with the next claim. Meanwhile the execution uses no worker, no retry and no timer of its lease; its deadline
+// still applies. Signals of earlier waits that nothing has used count too.
+//
+// Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive]: nothing was
+// written. [ErrNotFound] if the execution or attempt no longer exists; [ErrInvalidInput]; [ErrUnavailable] in a database
+// shared with FlowFabric.
+//
+// Transaction: a constant number of statements; locks the execution, then its attempt; waits for each up to two
+// seconds, three times, then fails with [ErrContention]. Emits a lease event. Safe to repeat with the same ID.
+func (e *Engine) Suspend(ctx context.Context, spec SuspendSpec) (Suspended, error) {
+	outcomes, err := e.suspend(ctx, []SuspendSpec{spec})
+	if err != nil {
+		return Suspended{}, err
+	}
+	return outcomes[0].Value, outcomes[0].Err
+}
+
+// SuspendEach is [Engine.Suspend] for many leases, [MaxBatch] per transaction. Outcomes are in input order; a lost lease
+// affects only its own. The error means that nothing happened.
+//
+// It never waits for locks. If another transaction holds a row that an item needs, its outcome is [ErrBusy]; repeat
+// that item.
+func (e *Engine) SuspendEach(ctx context.Context, specs []SuspendSpec) ([]Outcome[Suspended], error) {
+	return e.impatient().suspend(ctx, specs)
+}
+
+func (e *Engine) suspend(ctx context.Context, specs []SuspendSpec) ([]Outcome[Suspended], error) {
+	const op = "suspend executions"
+	specs = slices.Clone(specs)
+	outcomes := make([]Outcome[Suspended], len(specs))
+	var paths []string
+	for n := range specs {
+		if specs[n].ID.IsZero() {
+			specs[n].ID = id.NewSuspensionID()
+		}
+		paths = append(paths, specs[n].Condition.node.Predicates()...)
+	}
+	valid := validItems(outcomes, func(n int) error {
+		return wrap(op, cmp.Or(e.checkLease(specs[n].Lease), specs[n].check()))
+	})
+	if len(paths) > 0 {
+		var err error
+		if valid, err = e.checkPaths(ctx, op, specs, valid, outcomes); err != nil {
+			return outcomes, err
+		}
+	}
+	lease := func(n int) *Lease { return &specs[n].Lease }
+	t := settlement(e, op, lease,
+		func(*heldLease) bool { return false }, // told apart by their ids, below
+		func(*heldLease) (none Suspended) { return none },
+	)
+	t.write = func(ctx context.Context, tx *txn, items []*heldLease, outcomes []Outcome[Suspended]) error {
+		return e.writeSuspensions(ctx, tx, items, specs, outcomes)
+	}
+	chunks := leaseChunks(valid, lease, func(int) *id.FlowID { return nil }, func(int) int { return 0 })
+	if err := settle(ctx, t, lease, chunks, outcomes); err != nil {
+		return outcomes, err
+	}
+	return outcomes, wrap(op, e.recogniseSuspensions(ctx, specs, outcomes))
+}
+
+// writeSuspensions suspends executions, and releases the quota slots of those that really wait.
+func (e *Engine) writeSuspensions(
+	ctx context.Context, tx *txn, items []*heldLease, specs []SuspendSpec, outcomes []Outcome[Suspended],
+) error {
+	params := db.SuspendExecutionsParams{NowMs: items[0].facts.NowMs}
+	for _, x := range items {
+		document, err := specs[x.n].document(params.NowMs, x.row.Policy)
+		if err != nil {
+			return err
+		}
+		params.PartitionKeys = append(params.PartitionKeys, x.id.Partition())
+		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.id.UUID()))
+		params.AttemptIndexes = append(params.AttemptIndexes, int32(x.Attempt))
+		params.Specs = append(params.Specs, document)
+	}
+	rows, err := e.q.SuspendExecutions(ctx, tx, params)
+	if err != nil {
+		return err
+	}
+	tx.due.leases()
+	var slots executionArrays
+	for _, row := range rows {
+		if row.Result == "shared" {
+			return &UnavailableError{Reason: "suspending beside FlowFabric, whose server acts on suspensions in its own way: see `ff migrate share`"}
+		}
+		x := items[row.Ord]
+		satisfied := row.Result == "satisfied"
+		outcomes[x.n].Value = Suspended{ID: specs[x.n].ID, Satisfied: satisfied}
+		if x.row.HasQuota && !satisfied {
+			slots.add(x.id.Partition(), x.id.UUID())
+		}
+	}
+	if slots.empty() {
+		return nil
+	}
+	return e.q.ReleaseQuotaSlots(ctx, tx, db.ReleaseQuotaSlotsParams{
+		PartitionKeys: slots.partitions, ExecutionIDs: slots.executions,
+	})
+}
+
+// recogniseSuspensions turns refused leases into successes if the latest suspension has the id of the call: an earlier
+// try of it was committed.
+func (e *Engine) recogniseSuspensions(ctx context.Context, specs []SuspendSpec, outcomes []Outcome[Suspended]) error {
+	var refused []int
+	var arrays executionArrays
+	for n, outcome := range outcomes {
+		if errors.Is(outcome.Err, ErrStaleLease) || errors.Is(outcome.Err, ErrNotActive) {
+			refused = append(refused, n)
+			arrays.add(specs[n].Lease.Execution.Partition(), specs[n].Lease.Execution.UUID())
+		}
+	}
+	if len(refused) == 0 {
+		return nil
+	}
+	rows, err := e.q.ListSuspensionIDs(ctx, e.reader(), db.ListSuspensionIDsParams{
+		PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
+	})
+	for _, row := range rows {
+		if n := refused[row.Ord]; row.SuspensionID == specs[n].ID {
+			outcomes[n] = Outcome[Suspended]{Value: Suspended{ID: row.SuspensionID}}
+		}
+	}
+	return err
+}
+
+// checkPaths refuses items with a predicate that is no SQL/JSON path, and returns the others.
+func (e *Engine) checkPaths(
+	ctx context.Context, op string, specs []SuspendSpec, items []int, outcomes []Outcome[Suspended],
+) (valid []int, err error) {
+	for _, n := range items {
+		if paths := specs[n].Condition.node.Predicates(); len(paths) > 0 {
+			ok, err := e.q.AreValidPaths(ctx, e.reader(), paths)
+			switch {
+			case err != nil:
+				return nil, wrap(op, err)
+			case !ok:
+				outcomes[n].Err = wrap(op, invalid("condition", "has a predicate that is no SQL/JSON path"))
+				continue
+			}
+		}
+		valid = append(valid, n)
+	}
+	return valid, nil
+}

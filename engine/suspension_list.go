@@ -1,0 +1,124 @@
+package engine
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"iter"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/condition"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// OpenWait is an execution that waits for signals.
+type OpenWait struct {
+	Execution  id.ExecutionID
+	Suspension id.SuspensionID
+	Kind       string
+	Lane       id.LaneID
+	Since      time.Time
+	Until      time.Time // of the timeout; zero: it has none
+	OnTimeout  OnTimeout // "" without a timeout
+	Reason     state.BlockingReason
+	Names      []string // of the signals that it waits for; empty: any, or only an operator or the timeout
+	Asked      string
+}
+
+// WaitFilter selects open waits. The zero value selects all.
+type WaitFilter struct {
+	Name     string    // of a signal that is waited for
+	TagKey   string    // of the execution, with TagValue
+	TagValue string    //
+	Before   time.Time // waiting since before this time
+}
+
+// ListWaits returns a page of the executions that wait for signals, the longest wait first. after is the [Page.Next] of
+// the previous page with the same filter, or "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage].
+//
+// Errors: [ErrInvalidInput]. One statement, which reads open waits in order until the page is full.
+func (e *Engine) ListWaits(ctx context.Context, filter WaitFilter, after string, limit int) (Page[OpenWait], error) {
+	const op, list = "list waits", "waits"
+	var page Page[OpenWait]
+	size, err := pageSize(limit)
+	if err != nil {
+		return page, wrap(op, err)
+	}
+	params := db.ListWaitsParams{
+		AfterSinceMs: math.MinInt64, AfterExecutionID: pgtype.UUID{Valid: true}, PageSize: int32(size + 1),
+	}
+	if params.BeforeMs, err = optionalMs("before", filter.Before); err != nil {
+		return page, wrap(op, err)
+	}
+	for field, text := range map[string]string{"name": filter.Name, "tag key": filter.TagKey, "tag value": filter.TagValue} {
+		if err := checkText(field, text, maxFreeText); err != nil {
+			return page, wrap(op, err)
+		}
+	}
+	if filter.Name != "" {
+		params.Name = &filter.Name
+	}
+	if filter.TagKey != "" {
+		params.TagKey, params.TagValue = &filter.TagKey, &filter.TagValue
+	} else if filter.TagValue != "" {
+		return page, wrap(op, invalid("tag key", "is missing for the tag's value"))
+	}
+	key, err := readCursor(list, after)
+	switch {
+	case err == nil && key != nil && len(key) != waitCursor:
+		err = invalid("after", "is not a cursor")
+	case err == nil && key != nil:
+		params.AfterSinceMs = int64(binary.BigEndian.Uint64(key))
+		params.AfterPartitionKey = int16(binary.BigEndian.Uint16(key[8:]))
+		copy(params.AfterExecutionID.Bytes[:], key[10:])
+	}
+	if err != nil {
+		return page, wrap(op, err)
+	}
+	rows, err := e.q.ListWaits(ctx, e.reader(), params)
+	if err != nil {
+		return page, wrap(op, err)
+	}
+	waits := make([]OpenWait, len(rows))
+	for i, row := range rows {
+		var node condition.Node
+		if err := json.Unmarshal(row.Condition, &node); err != nil {
+			return page, wrap(op, corrupt("ff_suspension_current.condition", err))
+		}
+		waits[i] = OpenWait{
+			Execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), Suspension: row.SuspensionID, Kind: row.Kind,
+			Lane: id.LaneID(row.LaneID), Since: time.UnixMilli(row.OpenSinceMs), Until: optionalTime(row.TimeoutAtMs),
+			OnTimeout: OnTimeout(row.TimeoutBehavior), Reason: state.BlockingReason(row.BlockingReason), Asked: row.Asked,
+		}
+		for _, point := range node.Waitpoints() {
+			waits[i].Names = append(waits[i].Names, point.Names...)
+		}
+	}
+	return pageOf(waits, size, func(w *OpenWait) string {
+		position := binary.BigEndian.AppendUint64(nil, uint64(w.Since.UnixMilli()))
+		position = binary.BigEndian.AppendUint16(position, uint16(w.Execution.Partition()))
+		x := w.Execution.UUID()
+		return cursorOf(list, append(position, x[:]...))
+	}), nil
+}
+
+const waitCursor = 8 + 2 + 16
+
+// optionalMs converts an optional time; nil stands for none.
+func optionalMs(field string, t time.Time) (*int64, error) {
+	ms, err := instant(field, t)
+	if err != nil || ms == 0 {
+		return nil, err
+	}
+	return &ms, nil
+}
+
+// Waits iterates over the executions that [Engine.ListWaits] lists, a page at a time.
+func (e *Engine) Waits(ctx context.Context, filter WaitFilter) iter.Seq2[OpenWait, error] {
+	return pages(func(after string) (Page[OpenWait], error) { return e.ListWaits(ctx, filter, after, MaxPage) })
+}

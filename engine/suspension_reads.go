@@ -1,0 +1,99 @@
+package engine
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// ReceivedSignal is a signal that an execution has received for one of its waits.
+type ReceivedSignal struct {
+	ID            id.SignalID
+	Name          string
+	Key           id.WaitpointKey // of the waitpoint that it arrived at
+	Payload       []byte
+	Source        string
+	SourceType    string
+	Category      string
+	CorrelationID string
+	At            time.Time
+	Matched       bool // it helped to satisfy the condition of a wait
+
+	timedOut []string // of a timeout: the keys of the wait that timed out
+}
+
+// storedSignal is a signal as it is stored. Only ids and names are required.
+type storedSignal struct {
+	ID            string   `json:"signal_id"`
+	Name          string   `json:"signal_name"`
+	Category      string   `json:"signal_category"`
+	SourceType    string   `json:"source_type"`
+	Source        string   `json:"source_identity"`
+	CorrelationID string   `json:"correlation_id"`
+	AcceptedAt    int64    `json:"accepted_at"`
+	PayloadHex    *string  `json:"payload_hex"`
+	Keys          []string `json:"ffx_keys"`
+}
+
+// ReceivedSignals returns the signals that an execution has received for its waits, timeouts included, in the order of
+// their arrival. Signals that are kept for a later wait are not among them: [Engine.ListWaitpoints] counts them.
+//
+// Errors: [ErrInvalidInput]; [ErrCorruption]. An execution that never waited, or does not exist, has none. One statement.
+func (e *Engine) ReceivedSignals(ctx context.Context, x id.ExecutionID) ([]ReceivedSignal, error) {
+	const op = "read received signals"
+	if err := e.checkExecution(x); err != nil {
+		return nil, wrap(op, err)
+	}
+	row, err := e.q.GetSuspension(ctx, e.reader(), db.GetSuspensionParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()})
+	switch {
+	case isNoRow(err):
+		return nil, nil
+	case err != nil:
+		return nil, wrap(op, err)
+	}
+	signals, err := readSignals(row.MemberMap, row.SatisfiedSet)
+	return signals, wrap(op, err)
+}
+
+// readSignals decodes stored signals. It skips those without an id or a name.
+func readSignals(memberMap, satisfiedSet []byte) ([]ReceivedSignal, error) {
+	var stored map[string][]storedSignal
+	if err := json.Unmarshal(memberMap, &stored); err != nil {
+		return nil, corrupt("ff_suspension_current.member_map", err)
+	}
+	var satisfied []string
+	if err := json.Unmarshal(satisfiedSet, &satisfied); err != nil {
+		return nil, corrupt("ff_suspension_current.satisfied_set", err)
+	}
+	var signals []ReceivedSignal
+	for _, key := range slices.Sorted(maps.Keys(stored)) {
+		for _, s := range stored[key] {
+			signal, err := id.ParseSignalID(s.ID)
+			if err != nil || s.Name == "" {
+				continue
+			}
+			received := ReceivedSignal{
+				ID: signal, Name: s.Name, Key: id.WaitpointKey(key), Source: s.Source, SourceType: s.SourceType, Category: s.Category,
+				CorrelationID: s.CorrelationID, At: time.UnixMilli(s.AcceptedAt), Matched: slices.Contains(satisfied, s.ID), timedOut: s.Keys,
+			}
+			if s.PayloadHex != nil {
+				received.Payload, _ = hex.DecodeString(*s.PayloadHex)
+			}
+			signals = append(signals, received)
+		}
+	}
+	// Those of one waitpoint are stored as they came.
+	slices.SortStableFunc(signals, func(a, b ReceivedSignal) int { return a.At.Compare(b.At) })
+	return signals, nil
+}
+
+// TimedOut reports whether the signal tells that a wait at one of these waitpoints timed out.
+func (s ReceivedSignal) TimedOut(keys []id.WaitpointKey) bool {
+	return slices.ContainsFunc(keys, func(key id.WaitpointKey) bool { return slices.Contains(s.timedOut, string(key)) })
+}

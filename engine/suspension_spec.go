@@ -1,0 +1,250 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/condition"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// Condition is what a suspended execution waits for. Make one with [Received], [AnySignal], [AllOf], [AnyOf], [AtLeast],
+// [OperatorOnly] or [TimeoutOnly]. A wait takes signals at waitpoints, each with a key; the key of a named signal's
+// waitpoint is its name, unless [Condition.At] gives it another.
+type Condition struct{ node condition.Node }
+
+// Distinct is the property by which [AtLeast] counts signals.
+type Distinct = condition.Distinct
+
+// The properties.
+const (
+	DistinctSignals = condition.Signals // every signal counts
+	DistinctSources = condition.Sources // signals of one source count once
+)
+
+// Received waits for one signal of a name.
+func Received(name string) Condition {
+	return Condition{condition.Node{Kind: condition.Single, Keys: []string{name}, Name: name}}
+}
+
+// AnySignal waits for one signal of any name at the waitpoint with the given key.
+func AnySignal(key id.WaitpointKey) Condition {
+	return Condition{condition.Node{Kind: condition.Single, Keys: []string{string(key)}}}
+}
+
+// AllOf waits until every member is satisfied.
+func AllOf(members ...Condition) Condition { return composite(condition.AllOf, members) }
+
+// AnyOf waits until one member is satisfied. Then the waitpoints of the others are closed in the same transaction.
+func AnyOf(members ...Condition) Condition { return composite(condition.AnyOf, members) }
+
+// AtLeast waits for n distinct signals of a name. With [DistinctSources] it is "two of three reviewers".
+func AtLeast(n int, distinct Distinct, name string) Condition {
+	return Condition{condition.Node{Kind: condition.Count, N: n, By: distinct, Keys: []string{name}, Name: name}}
+}
+
+// OperatorOnly waits for [Engine.Resume].
+func OperatorOnly() Condition { return Condition{condition.Node{Kind: condition.OperatorOnly}} }
+
+// TimeoutOnly waits for the timeout, which must be set.
+func TimeoutOnly() Condition { return Condition{condition.Node{Kind: condition.TimeoutOnly}} }
+
+// At lets the signal arrive at a waitpoint with another key, such as that of [Engine.CreateWaitpoint]. It applies to
+// conditions with one waitpoint.
+func (c Condition) At(key id.WaitpointKey) Condition {
+	c.node.Keys = []string{string(key)}
+	return c
+}
+
+// Where also requires that a SQL/JSON path is true for the payload, such as "$.amount > 100". The database judges it when the
+// signal arrives. A payload that is not JSON does not match.
+func (c Condition) Where(path string) Condition {
+	c.node.Where = path
+	return c
+}
+
+func composite(kind condition.Kind, members []Condition) Condition {
+	node := condition.Node{Kind: kind}
+	for _, member := range members {
+		node.Members = append(node.Members, member.node)
+	}
+	return Condition{node}
+}
+
+// OnTimeout is the effect of a wait's timeout.
+type OnTimeout string
+
+// The effects. Those that end the execution act on its dependents and its flow like any other end.
+const (
+	ResumeOnTimeout   OnTimeout = "auto_resume_with_timeout_signal" // the default: the attempt continues
+	FailOnTimeout     OnTimeout = "fail"
+	CancelOnTimeout   OnTimeout = "cancel"
+	ExpireOnTimeout   OnTimeout = "expire"
+	EscalateOnTimeout OnTimeout = "escalate" // it waits on, for an operator too, and is listed as such
+)
+
+// MaxAsked is the largest size of the text that a wait shows to people, in bytes.
+const MaxAsked = 1024
+
+const maxPointer = 1024
+
+// SuspendSpec describes the wait of an execution whose lease the caller holds.
+type SuspendSpec struct {
+	Lease     Lease
+	Condition Condition // required
+
+	// ID names this wait. With an ID of its own a call may be repeated after an unknown outcome. Default: a new one.
+	ID id.SuspensionID
+
+	// Timeout limits the wait, from the call on, in whole milliseconds. Default: the policy's, or none.
+	Timeout time.Duration
+
+	// OnTimeout is the effect of the timeout. Default [ResumeOnTimeout].
+	OnTimeout OnTimeout
+
+	// ResumeDelay is how long after the condition is satisfied the attempt continues. Default: at once.
+	ResumeDelay time.Duration
+
+	// Reason is shown as the reason why the execution is blocked. Default [state.WaitingForSignal].
+	Reason state.BlockingReason
+
+	// Asked is shown to people by [Engine.Waits]: the question to decide. Default none; at most [MaxAsked] bytes.
+	Asked string
+
+	// Pointer is free text of the handler for its own continuation. Default none; at most 1,024 bytes.
+	Pointer string
+}
+
+// Suspended is the result of a suspension.
+type Suspended struct {
+	ID        id.SuspensionID
+	Satisfied bool // signals that came early satisfy the condition: the execution did not suspend, and keeps its lease
+}
+
+// storedReasons maps the reasons of a wait to the stored code of its suspension.
+var storedReasons = map[state.BlockingReason]string{
+	state.WaitingForSignal:     "waiting_for_signal",
+	state.WaitingForApproval:   "waiting_for_approval",
+	state.WaitingForCallback:   "waiting_for_callback",
+	state.WaitingForToolResult: "waiting_for_tool_result",
+	state.PausedByPolicy:       "paused_by_policy",
+	state.PausedByOperator:     "manual_pause",
+	state.WaitingForBudget:     "paused_by_budget",
+}
+
+func (s *SuspendSpec) check() error {
+	if err := s.Condition.node.Check(); err != nil {
+		return invalid("condition", err.Error())
+	}
+	switch s.OnTimeout {
+	case "", ResumeOnTimeout, FailOnTimeout, CancelOnTimeout, ExpireOnTimeout, EscalateOnTimeout:
+	default:
+		return invalid("on timeout", fmt.Sprintf("is %.40q, which is no effect of a timeout", string(s.OnTimeout)))
+	}
+	switch {
+	case s.Timeout < 0:
+		return invalid("timeout", "is negative")
+	case s.Timeout > 0 && s.Timeout < time.Millisecond:
+		return invalid("timeout", "is shorter than a millisecond")
+	case s.Timeout == 0 && s.Condition.node.Kind == condition.TimeoutOnly:
+		return invalid("timeout", "is missing, and nothing else ends the wait")
+	case s.ResumeDelay < 0:
+		return invalid("resume delay", "is negative")
+	case s.Reason != "" && storedReasons[s.Reason] == "":
+		return invalid("reason", fmt.Sprintf("%s is no reason of a wait", s.Reason))
+	}
+	if err := checkText("asked", s.Asked, MaxAsked); err != nil {
+		return err
+	}
+	return checkText("pointer", s.Pointer, maxPointer)
+}
+
+// storedSuspension is the document that ffx_suspend reads.
+type storedSuspension struct {
+	SuspensionID    id.SuspensionID   `json:"suspension_id"`
+	Condition       condition.Node    `json:"condition"`
+	Waitpoints      []storedWaitpoint `json:"waitpoints"`
+	TimeoutAtMs     *int64            `json:"timeout_at_ms"`
+	TimeoutBehavior *OnTimeout        `json:"timeout_behavior"`
+	ResumeDelayMs   int64             `json:"resume_delay_ms,omitempty"`
+	Reason          string            `json:"reason"`
+	BlockingReason  string            `json:"blocking_reason"`
+	RequestedBy     string            `json:"requested_by"`
+	Asked           string            `json:"asked,omitempty"`
+	Pointer         string            `json:"pointer,omitempty"`
+}
+
+type storedWaitpoint struct {
+	ID    id.WaitpointID `json:"id"` // if it is a new one
+	Key   string         `json:"key"`
+	Names []string       `json:"names"`
+}
+
+// document renders the suspension as it begins at an instant.
+func (s *SuspendSpec) document(nowMs int64, policyDocument []byte) (string, error) {
+	stored := storedSuspension{
+		SuspensionID: s.ID, Condition: s.Condition.node, ResumeDelayMs: s.ResumeDelay.Milliseconds(),
+		RequestedBy: "worker", Asked: s.Asked, Pointer: s.Pointer, Waitpoints: []storedWaitpoint{},
+	}
+	reason := s.Reason
+	if reason == "" {
+		reason = state.WaitingForSignal
+	}
+	stored.Reason, stored.BlockingReason = storedReasons[reason], string(reason)
+	for _, point := range s.Condition.node.Waitpoints() {
+		stored.Waitpoints = append(stored.Waitpoints, storedWaitpoint{ID: id.NewWaitpointID(), Key: point.Key, Names: point.Names})
+	}
+	timeoutMs, effect := s.Timeout.Milliseconds(), s.OnTimeout
+	if timeoutMs == 0 {
+		timeoutMs, effect = policyTimeout(policyDocument, effect)
+	}
+	if effect == "" {
+		effect = ResumeOnTimeout
+	}
+	if timeoutMs > 0 {
+		at := addTTL(nowMs, timeoutMs)
+		stored.TimeoutAtMs, stored.TimeoutBehavior = &at, &effect
+	}
+	text, err := json.Marshal(stored)
+	return string(text), err
+}
+
+// policyTimeout returns the timeout of an execution's stored policy, 0 for none, with its effect unless the caller chose
+// one. It is lenient, because other programs store some policies.
+func policyTimeout(policyDocument []byte, chosen OnTimeout) (int64, OnTimeout) {
+	var stored struct {
+		Suspension struct {
+			TimeoutMs int64     `json:"default_timeout_ms"`
+			OnTimeout OnTimeout `json:"timeout_behavior"`
+		} `json:"suspension_policy"`
+	}
+	if len(policyDocument) == 0 || json.Unmarshal(policyDocument, &stored) != nil || stored.Suspension.TimeoutMs <= 0 {
+		return 0, chosen
+	}
+	if chosen == "" {
+		chosen = FailOnTimeout
+		if stored.Suspension.OnTimeout == CancelOnTimeout {
+			chosen = CancelOnTimeout
+		}
+	}
+	return stored.Suspension.TimeoutMs, chosen
+}
+
+// WaitpointKeys returns the keys of the waitpoints that the condition takes signals at.
+func (c Condition) WaitpointKeys() []id.WaitpointKey {
+	var keys []id.WaitpointKey
+	for _, point := range c.node.Waitpoints() {
+		keys = append(keys, id.WaitpointKey(point.Key))
+	}
+	return keys
+}
+
+// Numbered returns the condition of a repeated wait, whose waitpoints are others than those of the n waits before it.
+func (c Condition) Numbered(n int) Condition {
+	if n > 0 {
+		c.node = c.node.Renamed(func(key string) string { return fmt.Sprintf("%s#%d", key, n+1) })
+	}
+	return c
+}

@@ -1,0 +1,179 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/condition"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// timeoutKey is the key of the signal that tells of a timeout.
+const timeoutKey = "__timeout__"
+
+// ExpireWaits applies the effects of waits that have timed out, oldest first. It handles at most batch executions and
+// returns how many; call it again while that equals batch.
+//
+// Errors: [ErrInvalidInput]. Transaction: one per 256 flows; locks the flows of members exclusively if they end,
+// executions, then their attempts. It skips locked executions, flows and dependents for the next call. Emits events as the
+// effect does. Safe to repeat and to run in any number of processes.
+func (m Maintenance) ExpireWaits(ctx context.Context, batch int) (int, error) {
+	e := m.e
+	const op = "expire waits"
+	if err := checkBatch(batch); err != nil {
+		return 0, err
+	}
+	position := db.ScanTimedOutWaitsParams{
+		AfterTimeoutAtMs: math.MinInt64, AfterExecutionID: pgtype.UUID{Valid: true}, NowMs: e.nowMs(), PageSize: scanPage,
+	}
+	return e.newPass(op, e.timeOut).through(ctx, batch, func(int) ([]candidate, int, bool, error) {
+		rows, err := e.q.ScanTimedOutWaits(ctx, e.reader(), position)
+		if err != nil || len(rows) == 0 {
+			return nil, 0, false, wrap(op, err)
+		}
+		last := rows[len(rows)-1]
+		position.AfterTimeoutAtMs, position.AfterPartitionKey = last.TimeoutAtMs, last.PartitionKey
+		position.AfterExecutionID = pgUUID(last.ExecutionID)
+		due := make([]candidate, len(rows))
+		for i, row := range rows {
+			due[i] = candidate{partition: row.PartitionKey, execution: row.ExecutionID, flow: row.FlowID}
+		}
+		return due, 0, len(rows) == scanPage, nil
+	})
+}
+
+// timeOut applies the effects of those waits that it can lock and that have still timed out.
+func (e *Engine) timeOut(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error) {
+	var arrays executionArrays
+	for _, c := range due {
+		arrays.add(c.partition, c.execution)
+	}
+	taken, err := e.q.TakeSuspended(ctx, tx, db.TakeSuspendedParams{
+		PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, MaxItems: int32(limit),
+	})
+	if err != nil || len(taken) == 0 {
+		return 0, err
+	}
+	var executions executionArrays
+	for _, row := range taken {
+		executions.add(row.PartitionKey, row.ExecutionID)
+	}
+	current, err := e.lockCurrentAttempts(ctx, tx, executions)
+	if err != nil {
+		return 0, err
+	}
+	timeouts, err := e.q.ReadTimeouts(ctx, tx, db.ReadTimeoutsParams{
+		PartitionKeys: executions.partitions, ExecutionIDs: executions.executions, NowMs: e.nowMs(),
+	})
+	if err != nil {
+		return 0, err
+	}
+	acted := 0
+	ends := make(map[OnTimeout]*ending)
+	cancels := (*cancelling)(nil)
+	for _, timeout := range timeouts {
+		row := taken[timeout.Ord]
+		x := id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)
+		attempt, effect := current[row.ExecutionID], OnTimeout(timeout.TimeoutBehavior)
+		if attempt.Busy {
+			continue
+		}
+		ending := effect == FailOnTimeout || effect == ExpireOnTimeout || effect == CancelOnTimeout
+		if ending && row.FlowID != nil && !flows.has(*row.FlowID) {
+			continue // its end needs the flow; the next scan expects it
+		}
+		acted++
+		switch effect {
+		case EscalateOnTimeout:
+			err = e.q.EscalateWait(ctx, tx, db.EscalateWaitParams{
+				PartitionKey: row.PartitionKey, ExecutionID: row.ExecutionID, NowMs: timeout.NowMs,
+			})
+		case CancelOnTimeout:
+			if cancels == nil {
+				cancels = newCancelling(timeout.NowMs)
+			}
+			cancels.add(x, cancellation{reason: "suspension_timeout_cancel", source: "system_timeout"})
+		case FailOnTimeout, ExpireOnTimeout:
+			end, outcome := ends[effect], state.OutcomeFailed
+			if effect == ExpireOnTimeout {
+				outcome = state.OutcomeExpired
+			}
+			if end == nil {
+				end = newEnding(timeout.NowMs, outcome)
+				ends[effect] = end
+			}
+			end.add(endingAttempt{
+				execution: x, index: attempt.AttemptIndex, epoch: max(row.HighestEpoch, attempt.LeaseEpoch) + 1,
+				reason: "suspension_timeout_" + string(effect), category: string(policy.TimedOut), class: policy.TimedOut,
+			})
+		default:
+			err = e.resumeByTimeout(ctx, tx, x, timeout)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	for _, end := range ends {
+		if err := e.endByJob(ctx, tx, end); err != nil {
+			return 0, err
+		}
+	}
+	if cancels != nil {
+		if _, err := e.endCancelled(ctx, tx, cancels); err != nil {
+			return 0, err
+		}
+	}
+	return acted, nil
+}
+
+// resumeByTimeout lets an execution continue with a signal that tells of the timeout.
+func (e *Engine) resumeByTimeout(ctx context.Context, tx *txn, x id.ExecutionID, timeout db.ReadTimeoutsRow) error {
+	signals := make(map[string][]json.RawMessage)
+	if err := json.Unmarshal(timeout.MemberMap, &signals); err != nil {
+		return corrupt("ff_suspension_current.member_map", err)
+	}
+	var node condition.Node
+	if err := json.Unmarshal(timeout.Condition, &node); err != nil {
+		return corrupt("ff_suspension_current.condition", err)
+	}
+	keys := []string{}
+	for _, point := range node.Waitpoints() {
+		keys = append(keys, point.Key)
+	}
+	told, err := json.Marshal(map[string]any{
+		"signal_id": id.NewSignalID().String(), "signal_name": "timeout", "signal_category": "system", "source_type": "timer",
+		"source_identity": "suspension_timeout", "correlation_id": "", "accepted_at": timeout.NowMs, "payload_hex": nil,
+		"ffx_keys": keys,
+	})
+	if err != nil {
+		return err
+	}
+	signals[timeoutKey] = append(signals[timeoutKey], told)
+	document, err := json.Marshal(signals)
+	if err != nil {
+		return err
+	}
+	text := string(document)
+	return e.resume(ctx, tx, x, &text, "resumable", 0, timeout.NowMs)
+}
+
+// ExpireWaitpoints deletes waitpoints at which nothing waited in their time, at most batch of them, and returns how many.
+//
+// Errors: [ErrInvalidInput]. Transaction: one statement; skips locked waitpoints. Safe to repeat and to run in any
+// number of processes.
+func (m Maintenance) ExpireWaitpoints(ctx context.Context, batch int) (int, error) {
+	e := m.e
+	if err := checkBatch(batch); err != nil {
+		return 0, err
+	}
+	return inStatement(ctx, e.impatient(), "expire waitpoints", func(conn db.DBTX, _ *notifications) (int, error) {
+		n, err := e.q.ExpireWaitpoints(ctx, conn, db.ExpireWaitpointsParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
+		return int(n), err
+	})
+}

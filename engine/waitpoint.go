@@ -1,0 +1,177 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/bytea"
+	"github.com/flowfabric/flowfabric-go/internal/condition"
+)
+
+// MaxWaitpoints is the largest number of open waitpoints of an execution.
+const MaxWaitpoints = 1000
+
+// WaitpointSpec describes a waitpoint whose token is handed out before the execution waits there.
+type WaitpointSpec struct {
+	Lease Lease
+	Key   id.WaitpointKey // of the wait that will use it: see [Condition.At]. Required
+
+	// TTL is how long the waitpoint is open if nothing waits there. A wait keeps it open until its own end. Required; at
+	// least a millisecond.
+	TTL time.Duration
+}
+
+// Waitpoint is an open waitpoint with the token that lets its holder signal it.
+type Waitpoint struct {
+	Execution id.ExecutionID
+	ID        id.WaitpointID
+	Key       id.WaitpointKey
+	Token     wire.WaitpointToken
+	ExpiresAt time.Time // if nothing waits there until then; zero while something waits
+	Created   bool      // by this call; otherwise it was open already
+}
+
+// CreateWaitpoint opens a waitpoint for the holder of a lease, and signs its token: the part of a link that lets somebody
+// without an account send a signal. If the execution has an open waitpoint with this key and a token, that one is
+// returned, so a handler that runs again hands out the same link. Signals that arrive before the execution waits there
+// are kept.
+//
+// Errors: those of a lease, as [Engine.Suspend]; [ErrInvalidInput], also for more than [MaxWaitpoints] open waitpoints;
+// [ErrUnavailable] if the keystore has no key.
+// Transaction: locks the execution and its attempt. Safe to repeat.
+func (e *Engine) CreateWaitpoint(ctx context.Context, spec WaitpointSpec) (Waitpoint, error) {
+	const op = "create waitpoint"
+	if err := condition.CheckKey(string(spec.Key)); err != nil {
+		return Waitpoint{}, wrap(op, invalid("key", err.Error()))
+	}
+	if spec.TTL < time.Millisecond {
+		return Waitpoint{}, wrap(op, invalid("ttl", "is shorter than a millisecond"))
+	}
+	return underLease(ctx, e, op, spec.Lease, func(ctx context.Context, tx *txn, x *heldLease) (Waitpoint, error) {
+		nowMs := x.facts.NowMs
+		w := Waitpoint{Execution: x.id, Key: spec.Key}
+		row, err := e.q.GetOpenWaitpoint(ctx, tx, db.GetOpenWaitpointParams{
+			PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), WaitpointKey: string(spec.Key), NowMs: nowMs,
+		})
+		if err == nil {
+			w.ID, w.Token, w.ExpiresAt = row.WaitpointID, wire.WaitpointToken(row.Token), optionalTime(row.ExpiresAtMs)
+			return w, nil
+		} else if !isNoRow(err) {
+			return w, err
+		}
+		open, err := e.q.CountWaitpoints(ctx, tx, db.CountWaitpointsParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID()})
+		if err != nil {
+			return w, err
+		}
+		if open >= MaxWaitpoints {
+			return w, invalid("key", fmt.Sprintf("the execution has %d open waitpoints, the most that it may have", open))
+		}
+		key, err := e.signingKey(ctx, tx)
+		if err != nil {
+			return w, err
+		}
+		w.ID, w.Created = id.NewWaitpointID(), true
+		w.Token = wire.SignWaitpoint(key.secret, key.kid, x.id, w.ID)
+		expires := addTTL(nowMs, spec.TTL.Milliseconds())
+		w.ExpiresAt = time.UnixMilli(expires)
+		return w, e.q.InsertWaitpoint(ctx, tx, db.InsertWaitpointParams{
+			PartitionKey: x.id.Partition(), WaitpointID: w.ID, ExecutionID: x.id.UUID(), TokenKid: key.kid,
+			Token: bytea.SecretText(w.Token.Reveal()), CreatedAtMs: nowMs, ExpiresAtMs: &expires, WaitpointKey: string(spec.Key),
+		})
+	})
+}
+
+// CloseWaitpoint closes a waitpoint at which the execution does not wait, with the signals kept there. Its token is dead
+// then. It does nothing if the waitpoint is closed already, or belongs to another execution or to a wait.
+//
+// Errors: those of a lease, as [Engine.Suspend]. Transaction: locks the execution and its attempt. Safe to repeat.
+func (e *Engine) CloseWaitpoint(ctx context.Context, l Lease, waitpoint id.WaitpointID) error {
+	_, err := underLease(ctx, e, "close waitpoint", l, func(ctx context.Context, tx *txn, x *heldLease) (int64, error) {
+		return e.q.DropWaitpoint(ctx, tx, db.DropWaitpointParams{
+			PartitionKey: x.id.Partition(), WaitpointID: waitpoint, ExecutionID: x.id.UUID(),
+		})
+	})
+	return err
+}
+
+// underLease runs act for the holder of a lease, whose execution and attempt it locks, and leaves the lease as it is.
+func underLease[V any](
+	ctx context.Context, e *Engine, op string, l Lease, act func(ctx context.Context, tx *txn, x *heldLease) (V, error),
+) (answer V, err error) {
+	if err := e.checkLease(l); err != nil {
+		return answer, wrap(op, err)
+	}
+	t := settlement(e, op, func(int) *Lease { return &l },
+		func(*heldLease) bool { return false },
+		func(*heldLease) (none V) { return none },
+	)
+	t.write = func(ctx context.Context, tx *txn, items []*heldLease, outcomes []Outcome[V]) (err error) {
+		outcomes[0].Value, err = act(ctx, tx, items[0])
+		return err
+	}
+	outcomes := make([]Outcome[V], 1)
+	if err := t.run(ctx, [][]int{{0}}, outcomes); err != nil {
+		return answer, err
+	}
+	return outcomes[0].Value, outcomes[0].Err
+}
+
+// OpenWaitpoint describes an open waitpoint without its token.
+type OpenWaitpoint struct {
+	ID          id.WaitpointID
+	Key         id.WaitpointKey
+	Active      bool     // the execution waits there
+	Names       []string // of the signals that it waits for; empty: any
+	CreatedAt   time.Time
+	ExpiresAt   time.Time // zero: not before its wait ends
+	Buffered    int       // signals kept for a wait
+	Kid         string    // the key that signed its token; "" without a token
+	Fingerprint string    // the first 16 digits of the token's digest
+}
+
+// ListWaitpoints returns a page of an execution's open waitpoints, in the order of their ids. after is the [Page.Next] of
+// the previous page, or "" for the first page.
+//
+// Errors: [ErrInvalidInput]. One statement.
+func (e *Engine) ListWaitpoints(ctx context.Context, x id.ExecutionID, after string, limit int) (Page[OpenWaitpoint], error) {
+	const op, list = "list waitpoints", "waitpoints"
+	var page Page[OpenWaitpoint]
+	if err := e.checkExecution(x); err != nil {
+		return page, wrap(op, err)
+	}
+	size, err := pageSize(limit)
+	if err != nil {
+		return page, wrap(op, err)
+	}
+	key, err := readCursor(list, after)
+	if err == nil && key != nil && len(key) != len(id.WaitpointID{}) {
+		err = invalid("after", "is not a cursor")
+	}
+	if err != nil {
+		return page, wrap(op, err)
+	}
+	var from pgtype.UUID
+	from.Valid = true
+	copy(from.Bytes[:], key)
+	rows, err := e.q.ListWaitpoints(ctx, e.reader(), db.ListWaitpointsParams{
+		PartitionKey: x.Partition(), ExecutionID: x.UUID(), AfterWaitpointID: from, PageSize: int32(size + 1),
+	})
+	if err != nil {
+		return page, wrap(op, err)
+	}
+	open := make([]OpenWaitpoint, len(rows))
+	for i, row := range rows {
+		open[i] = OpenWaitpoint{
+			ID: row.WaitpointID, Key: id.WaitpointKey(row.WaitpointKey), Active: row.State == "active", Names: row.RequiredSignalNames,
+			CreatedAt: time.UnixMilli(row.CreatedAtMs), Buffered: int(row.Buffered), Kid: row.TokenKid, Fingerprint: row.Fingerprint,
+			ExpiresAt: optionalTime(row.ExpiresAtMs),
+		}
+	}
+	return pageOf(open, size, func(w *OpenWaitpoint) string { return cursorOf(list, w.ID[:]) }), nil
+}

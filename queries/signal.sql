@@ -1,0 +1,20 @@
+-- name: DeliverSignal :one
+-- DeliverSignal delivers a signal to a waitpoint, or to whatever waits for its name. result says what became of it:
+-- accepted, with its effect and the lane that has work now; duplicate, with the id of the earlier one; or the reason of
+-- a refusal.
+--
+-- Used by: engine.Signal, engine.SignalWaitpoint.
+-- Locks: L1 waits (the execution FOR NO KEY UPDATE); L5 waits (its waitpoint FOR UPDATE); L7 new.
+SELECT
+    coalesce(d.delivered ->> 'result', '')::text AS result,
+    coalesce(d.delivered ->> 'signal_id', '')::text AS signal_id,
+    coalesce(d.delivered ->> 'effect', '')::text AS effect,
+    coalesce(d.delivered ->> 'lane', '')::text AS lane
+FROM (
+    SELECT ffx_deliver(
+        @partition_key::smallint, @execution_id::uuid, sqlc.narg(waitpoint_id)::uuid, sqlc.narg(token_hash)::bytea,
+        sqlc.arg(signal)::text::jsonb, sqlc.narg(payload)::bytea, @dedup_ttl_ms::bigint, sqlc.narg(resume_delay_ms)::bigint,
+        sqlc.narg(max_signals)::bigint, sqlc.narg(now_ms)::bigint
+    ) AS delivered
+    OFFSET 0
+) AS d;

@@ -1,0 +1,121 @@
+-- name: InsertWaitpoint :exec
+-- InsertWaitpoint opens a waitpoint of an execution that waits for nothing there yet.
+--
+-- Used by: engine.CreateWaitpoint.
+-- Locks: L5 new. The caller holds the execution's row.
+INSERT INTO ff_waitpoint_pending (
+    partition_key,
+    waitpoint_id,
+    execution_id,
+    token_kid,
+    token,
+    created_at_ms,
+    expires_at_ms,
+    waitpoint_key,
+    state
+)
+VALUES (
+    @partition_key,
+    @waitpoint_id,
+    @execution_id,
+    @token_kid,
+    @token,
+    @created_at_ms,
+    @expires_at_ms,
+    @waitpoint_key,
+    'pending'
+);
+
+-- name: GetOpenWaitpoint :one
+-- GetOpenWaitpoint reads a signed waitpoint of an execution by its key, with its token. No row: there is none, or its
+-- time is over.
+--
+-- Used by: engine.CreateWaitpoint.
+-- Locks: none.
+SELECT
+    w.waitpoint_id,
+    w.token,
+    w.expires_at_ms
+FROM ff_waitpoint_pending AS w
+WHERE
+    w.partition_key = @partition_key
+    AND w.execution_id = @execution_id
+    AND w.waitpoint_key = @waitpoint_key
+    AND w.token <> ''
+    AND (w.expires_at_ms > @now_ms::bigint) IS NOT FALSE
+ORDER BY w.waitpoint_id
+LIMIT 1;
+
+-- name: CountWaitpoints :one
+-- CountWaitpoints counts the open waitpoints of an execution.
+--
+-- Used by: engine.CreateWaitpoint.
+-- Locks: none.
+SELECT count(*)
+FROM ff_waitpoint_pending AS w
+WHERE
+    w.partition_key = @partition_key
+    AND w.execution_id = @execution_id;
+
+-- name: DropWaitpoint :execrows
+-- DropWaitpoint closes a waitpoint that nothing waits at, with the signals kept there. No row: it is closed already, or
+-- belongs to a wait.
+--
+-- Used by: engine.CloseWaitpoint.
+-- Locks: L5 waits (the row, DELETE). The caller holds the execution's row.
+DELETE FROM ff_waitpoint_pending AS w
+WHERE
+    w.partition_key = @partition_key
+    AND w.waitpoint_id = @waitpoint_id
+    AND w.execution_id = @execution_id
+    AND w.state = 'pending';
+
+-- name: ListWaitpoints :many
+-- ListWaitpoints lists the open waitpoints of an execution, in the order of their ids, after one. The token does not
+-- leave the database, only the beginning of its digest.
+--
+-- Used by: engine.ListWaitpoints.
+-- Locks: none.
+SELECT
+    w.waitpoint_id,
+    w.waitpoint_key,
+    w.state,
+    w.required_signal_names,
+    w.created_at_ms,
+    w.activated_at_ms,
+    w.expires_at_ms,
+    w.token_kid,
+    left(split_part(w.token, ':', 2), 16)::text AS fingerprint,
+    coalesce(jsonb_array_length(w.condition -> 'buffered_signals'), 0)::integer AS buffered
+FROM ff_waitpoint_pending AS w
+WHERE
+    w.partition_key = @partition_key
+    AND w.execution_id = @execution_id
+    AND w.waitpoint_id > @after_waitpoint_id::uuid
+ORDER BY w.waitpoint_id
+LIMIT @page_size::integer;
+
+-- name: ExpireWaitpoints :execrows
+-- ExpireWaitpoints deletes waitpoints that nothing waited at in their time, the oldest first.
+--
+-- Used by: engine.ExpireWaitpoints.
+-- Locks: L5 skips (waitpoint rows FOR UPDATE, then the DELETE). Spans partitions.
+WITH due AS (
+    SELECT
+        w.ctid::tid AS row_id,
+        w.partition_key,
+        w.waitpoint_id
+    FROM ff_waitpoint_pending AS w
+    WHERE
+        w.state = 'pending'
+        AND w.expires_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+    ORDER BY w.expires_at_ms
+    LIMIT @batch_size::integer
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM ff_waitpoint_pending AS w
+USING due AS d
+WHERE
+    w.ctid = d.row_id
+    AND w.partition_key = d.partition_key
+    AND w.waitpoint_id = d.waitpoint_id;
