@@ -650,3 +650,23 @@ type hookFunc func(Report)
 func (f hookFunc) Begin(ctx context.Context, _ *engine.Claimed) (context.Context, func(Report)) {
 	return ctx, f
 }
+
+func (f *fakeEngine) SuspendEach(_ context.Context, specs []engine.SuspendSpec) ([]engine.Outcome[engine.Suspended], error) {
+	f.settling()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	outcomes := make([]engine.Outcome[engine.Suspended], len(specs))
+	for i, s := range specs {
+		outcomes[i].Value.ID = s.ID
+		outcomes[i].Err = f.busy(s.Lease)
+	}
+	return outcomes, nil
+}
+
+func (f *fakeEngine) ReceivedSignals(context.Context, id.ExecutionID) ([]engine.ReceivedSignal, error) {
+	return nil, nil
+}
+
+func (f *fakeEngine) CreateWaitpoint(_ context.Context, spec engine.WaitpointSpec) (engine.Waitpoint, error) {
+	return engine.Waitpoint{Execution: spec.Lease.Execution, Key: spec.Key}, nil
+}

@@ -21,6 +21,7 @@ type Job[In any] struct {
 
 	eng    operations
 	encode func(out any) ([]byte, error)
+	waits  *waits
 }
 
 // Handle registers fn as the handler for a kind of execution. It decodes the payload into In and encodes the returned Out
@@ -31,7 +32,7 @@ type Job[In any] struct {
 //   - nil: the execution completes with the result.
 //   - an error: the attempt fails, and the retry policy decides about another. [Permanent] and [Fail] classify the
 //     failure. A panic is a failure of the category "panic", with the stack as its detail.
-//   - [Job.Delay], [Job.WaitForChildren]: the same attempt continues later.
+//   - [Job.Delay], [Job.WaitForChildren], [engine.Signal.Await]: the same attempt continues later.
 //   - anything, after the lease was lost: discarded. The context's cause is [ErrLeaseLost], with [ErrCancelled] if the
 //     execution was cancelled.
 //   - an error, after the attempt's timeout: discarded; background work ends the attempt.
@@ -63,7 +64,7 @@ func handle[In, Out any](
 	if err != nil {
 		return nil, &Fail{Class: policy.Permanent, Category: "payload", Err: err}
 	}
-	out, err := fn(ctx, Job[In]{Args: args, Claimed: *work, eng: eng, encode: encoderOf(kind)})
+	out, err := fn(ctx, Job[In]{Args: args, Claimed: *work, eng: eng, encode: encoderOf(kind), waits: new(waits)})
 	if err != nil {
 		return nil, err
 	}

@@ -40,6 +40,7 @@ const (
 	Abandoned Settlement = "abandoned" // the lease was lost or the attempt timed out; the engine decides
 
 	WaitingForChildren Settlement = "waiting_for_children" // the attempt continues when its upstreams have ended
+	Suspended          Settlement = "suspended"            // the attempt continues when signals have arrived
 	Skipped            Settlement = "skipped"              // the upstreams can no longer satisfy it: the execution ended
 )
 
@@ -50,7 +51,7 @@ func (w *Worker) HookPanics() int64 { return w.hookPanics.Load() }
 func (r *run) report(t *task) {
 	r.reportToHooks(t)
 	switch t.settlement {
-	case Completed, Delayed, WaitingForChildren:
+	case Completed, Delayed, WaitingForChildren, Suspended:
 		return
 	}
 	attrs := append(t.attrs(), slog.String("settlement", string(t.settlement)), slog.Duration("ran", t.ran))

@@ -31,11 +31,15 @@ func (j Job[In]) WaitForChildren() error { return &later{verdict: await} }
 type later struct {
 	verdict verdict
 	by      time.Duration
+	wait    engine.SuspendSpec
 }
 
 func (l *later) Error() string {
-	if l.verdict == delay {
+	switch l.verdict {
+	case delay:
 		return "the attempt continues in " + l.by.String()
+	case suspend:
+		return "the attempt continues when signals have arrived"
 	}
 	return "the attempt continues when its upstreams have ended"
 }

@@ -99,7 +99,7 @@ func (s *settler) commit(batch []*task) {
 		}
 	}
 	reason = cmp.Or(reason, s.deliver(fail))
-	for _, v := range []verdict{delay, await, giveBack} {
+	for _, v := range []verdict{delay, await, suspend, giveBack} {
 		reason = cmp.Or(reason, s.deliver(v))
 	}
 	for _, t := range s.groups[abandon] {
@@ -170,6 +170,8 @@ func (r *run) call(ctx context.Context, v verdict, tasks []*task) ([]error, erro
 		return r.delayAll(ctx, tasks)
 	case await:
 		return r.awaitAll(ctx, tasks)
+	case suspend:
+		return r.suspendAll(ctx, tasks)
 	case giveBack:
 		return r.giveBackAll(ctx, tasks)
 	}

@@ -28,6 +28,7 @@ type task struct {
 	err     error
 	failure engine.Failure
 	delay   time.Duration
+	wait    engine.SuspendSpec
 	ran     time.Duration
 	told    func(Report) // from the hooks; may be nil
 
@@ -53,6 +54,7 @@ const (
 	fail                    // failure
 	delay                   // unfinished; continues later
 	await                   // unfinished; continues when its upstreams have ended
+	suspend                 // unfinished; continues when signals have arrived
 	giveBack                // unfinished; returns to its lane
 	verdicts
 )
@@ -82,7 +84,7 @@ func (t *task) judge(result []byte, err error) {
 	case isFail(err):
 		t.fail(err)
 	case goesOn:
-		t.verdict, t.delay, t.err = on.verdict, on.by, nil
+		t.verdict, t.delay, t.wait, t.err = on.verdict, on.by, on.wait, nil
 	case errors.Is(cause, ErrShutdown):
 		t.verdict = giveBack
 	case errors.Is(cause, ErrAttemptTimeout):

@@ -78,6 +78,9 @@ type operations interface {
 	DelayExecutions(ctx context.Context, delays []engine.Delay) ([]error, error)
 	WaitForChildren(ctx context.Context, l engine.Lease) (engine.Waiting, error)
 	WaitForChildrenEach(ctx context.Context, leases []engine.Lease) ([]engine.Outcome[engine.Waiting], error)
+	SuspendEach(ctx context.Context, specs []engine.SuspendSpec) ([]engine.Outcome[engine.Suspended], error)
+	ReceivedSignals(ctx context.Context, x id.ExecutionID) ([]engine.ReceivedSignal, error)
+	CreateWaitpoint(ctx context.Context, spec engine.WaitpointSpec) (engine.Waitpoint, error)
 	ReleaseLeases(ctx context.Context, leases []engine.Lease) ([]error, error)
 	ReportProgress(ctx context.Context, l engine.Lease, p engine.Progress) error
 	UpstreamResults(ctx context.Context, x id.ExecutionID) ([]engine.UpstreamResult, error)

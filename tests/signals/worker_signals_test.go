@@ -1,0 +1,188 @@
+package signals
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+type approval struct{ By string }
+
+var (
+	approved = engine.Signal[approval]{Name: "approved"}
+	paid     = engine.Signal[int]{Name: "paid"}
+)
+
+// awaiting is a crew with a handler of kind "publish".
+func awaiting[Out any](t *testing.T, fn func(context.Context, worker.Job[struct{}]) (Out, error)) *fixture.Crew {
+	t.Helper()
+	c := fixture.NewLoneCrew(t)
+	c.Work(t, worker.Config{}, func(w *worker.Worker) { fixture.HandleKind(w, "publish", fn) })
+	return c
+}
+
+func kindPublish(s *engine.ExecutionSpec) { s.Kind = "publish" }
+
+func wantSettlements(t *testing.T, c *fixture.Crew, want ...worker.Settlement) {
+	t.Helper()
+	for i, s := range c.Next(t, len(want)) {
+		if s.Settlement != want[i] || s.Lease.Attempt != 0 {
+			t.Fatalf("settlement %d: %+v, want %s", i, s, want[i])
+		}
+	}
+}
+
+// A handler waits for two signals in turn. Each wakes it, and it gets both again when it runs anew.
+func TestHandlerAwaitsSignals(t *testing.T) {
+	c := awaiting(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+		a, err := approved.Await(ctx, job, engine.Wait{Timeout: time.Hour})
+		if err != nil {
+			return "", err
+		}
+		amount, err := paid.Await(ctx, job, engine.Wait{Where: "$ > 10"})
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprint(a.By, amount), nil
+	})
+	x := c.Create(t, kindPublish)
+	wantSettlements(t, c, worker.Suspended)
+	c.WantState(t, x, "suspended unowned not_applicable suspended attempt_interrupted waiting_for_signal")
+	if err := approved.Send(t.Context(), c.Engine, x, approval{"ada"}); err != nil {
+		t.Fatal(err)
+	}
+	wantSettlements(t, c, worker.Suspended)
+	if err := paid.Send(t.Context(), c.Engine, x, 10); err != nil {
+		t.Fatal(err)
+	}
+	c.WantState(t, x, "suspended unowned not_applicable suspended attempt_interrupted waiting_for_signal")
+	if err := paid.Send(t.Context(), c.Engine, x, 11); err != nil {
+		t.Fatal(err)
+	}
+	wantSettlements(t, c, worker.Completed)
+	if got := c.Stored(t, x); string(got.Result) != `"ada11"` || got.AttemptCount != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Signals that come before the wait are kept for it.
+func TestHandlerGetsEarlySignals_S4(t *testing.T) {
+	began, goOn := make(chan struct{}), make(chan struct{})
+	first := true
+	c := awaiting(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+		if first {
+			first = false
+			close(began)
+			<-goOn
+		}
+		a, err := approved.Await(ctx, job, engine.Wait{})
+		if err != nil {
+			return "", err
+		}
+		b, err := approved.Await(ctx, job, engine.Wait{})
+		return a.By + b.By, err
+	})
+	x := c.Create(t, kindPublish)
+	<-began
+	for _, by := range []string{"ada", "bob"} {
+		signalled, err := c.Engine.Signal(t.Context(), must(approved.Spec(x, approval{by})))
+		if err != nil || signalled.Effect != engine.SignalBuffered {
+			t.Fatal(signalled, err)
+		}
+	}
+	close(goOn)
+	wantSettlements(t, c, worker.Suspended, worker.Suspended, worker.Completed)
+	if got := c.Stored(t, x); string(got.Result) != `"adabob"` {
+		t.Errorf("%s", got.Result)
+	}
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+// A wait that times out resumes the handler with an error, for this wait alone.
+func TestHandlerWaitTimesOut_S24(t *testing.T) {
+	c := awaiting(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+		_, err := approved.Await(ctx, job, engine.Wait{Timeout: time.Millisecond})
+		if !errors.Is(err, engine.ErrWaitTimeout) {
+			return "", err
+		}
+		amount, err := paid.Await(ctx, job, engine.Wait{})
+		return fmt.Sprint("nobody, but ", amount), err
+	})
+	x := c.Create(t, kindPublish)
+	wantSettlements(t, c, worker.Suspended)
+	fixture.Await(t, "the timeout", func() bool {
+		n, err := c.Maintenance().ExpireWaits(t.Context(), 10)
+		return err == nil && n == 1
+	})
+	wantSettlements(t, c, worker.Suspended)
+	if err := paid.Send(t.Context(), c.Engine, x, 5); err != nil {
+		t.Fatal(err)
+	}
+	wantSettlements(t, c, worker.Completed)
+	if got := c.Stored(t, x); string(got.Result) != `"nobody, but 5"` {
+		t.Errorf("%s", got.Result)
+	}
+}
+
+// The first of several signals wins.
+func TestHandlerAwaitsAnyOf(t *testing.T) {
+	c := awaiting(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+		won, err := engine.AwaitAny(ctx, job, engine.Wait{}, engine.Received("rejected"), engine.Received("approved"))
+		return won.Name, err
+	})
+	x := c.Create(t, kindPublish)
+	wantSettlements(t, c, worker.Suspended)
+	if err := approved.Send(t.Context(), c.Engine, x, approval{"ada"}); err != nil {
+		t.Fatal(err)
+	}
+	wantSettlements(t, c, worker.Completed)
+	if got := c.Stored(t, x); string(got.Result) != `"approved"` {
+		t.Errorf("%s", got.Result)
+	}
+}
+
+// Two of three reviewers: one of them counts once.
+func TestHandlerAwaitsDistinctSources(t *testing.T) {
+	c := awaiting(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+		reviews, err := approved.AwaitEach(ctx, job, 2, engine.DistinctSources, engine.Wait{})
+		return fmt.Sprint(reviews), err
+	})
+	x := c.Create(t, kindPublish)
+	wantSettlements(t, c, worker.Suspended)
+	for _, by := range []string{"ada", "ada", "bob"} {
+		if err := approved.Send(t.Context(), c.Engine, x, approval{by}, engine.From("user", by)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantSettlements(t, c, worker.Completed)
+	if got := c.Stored(t, x); string(got.Result) != `"[{ada} {ada} {bob}]"` {
+		t.Errorf("%s", got.Result)
+	}
+}
+
+// A signal sent by SQL, in a transaction of its own.
+func TestSignalFromSQL(t *testing.T) {
+	c := awaiting(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+		a, err := approved.Await(ctx, job, engine.Wait{})
+		return a.By, err
+	})
+	x := c.Create(t, kindPublish)
+	wantSettlements(t, c, worker.Suspended)
+	c.Exec(t, `SELECT ffx_signal($1, 'approved', '{"By": "sql"}')`, x.String())
+	wantSettlements(t, c, worker.Completed)
+	if got := c.Stored(t, x); string(got.Result) != `"sql"` {
+		t.Errorf("%s", got.Result)
+	}
+}
