@@ -1,0 +1,271 @@
+// Package waitpoint turns signed links into signals. A person without an account opens a link from a mail and sees a page
+// with a question. The decision reaches the execution that waits for it.
+//
+//	mux.Handle("/waitpoints/", http.StripPrefix("/waitpoints/", waitpoint.Handler(eng, waitpoint.Config{
+//		Actions: []waitpoint.Action{{Signal: "approved", Label: "Approve"}, {Signal: "rejected", Label: "Reject"}},
+//	})))
+//
+// In the handler of the execution, [Link] makes the link of a waitpoint:
+//
+//	w, err := job.Waitpoint(ctx, "decision", 7*24*time.Hour)
+//	link := waitpoint.Link("https://example.com/waitpoints/", w)
+//
+// A link is a bearer credential: its holder may decide, as often as the wait takes signals. Send it to one person, by TLS,
+// and keep it out of your logs. The token is in the query of the URL.
+package waitpoint
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"html/template"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
+)
+
+// Config configures a [Handler].
+type Config struct {
+	// Actions are the decisions that a link may take. Required. Signals of other names are refused.
+	Actions []Action
+
+	// Page writes the page for an opened link. Default: a plain page with a button for each action. It must not change
+	// anything: mail scanners open links too.
+	Page func(w http.ResponseWriter, r *http.Request, page Page)
+
+	// Allow is called before anything else. If it returns false, the answer is 429. Use it to limit failures of an address.
+	// Default: everything is allowed.
+	Allow func(r *http.Request) bool
+
+	// Failed is called after each refused link.
+	Failed func(r *http.Request)
+
+	// MaxBody limits the body of a decision, in bytes. Default [engine.MaxSignalPayload].
+	MaxBody int64
+}
+
+// Action is a decision.
+type Action struct {
+	Signal string // name of the signal
+	Label  string // text of its button. Default: the name
+}
+
+// Page is the content of a page.
+type Page struct {
+	Status  int      // of the answer, for [http.ResponseWriter.WriteHeader]
+	Actions []Action // empty after a decision
+	Decided string   // name of the signal that was sent; "" before
+	Closed  bool     // the link takes no decision any more
+}
+
+// Link returns the link of a waitpoint below the URL that a [Handler] serves.
+func Link(base string, w engine.Waitpoint) string {
+	path := url.PathEscape(w.Execution.String()) + "/" + w.ID.String()
+	return strings.TrimSuffix(base, "/") + "/" + path + "?" + url.Values{"token": {w.Token.Reveal()}}.Encode()
+}
+
+// Handler serves the links of waitpoints. A GET shows a page and changes nothing. A POST sends a signal: a form with the
+// field "signal", whose other fields become the payload, or a JSON object with "signal" and "payload". The same decision
+// posted again gets the same answer. JSON is answered in JSON.
+//
+// The path that it gets is the execution's id and the waitpoint's: use [http.StripPrefix]. Every link that is not valid
+// is answered by the same 404, whether its execution exists or not. 409: another decision was made, or the wait is over.
+func Handler(eng *engine.Engine, cfg Config) http.Handler {
+	if cfg.Page == nil {
+		cfg.Page = plainPage
+	}
+	if cfg.MaxBody == 0 {
+		cfg.MaxBody = engine.MaxSignalPayload
+	}
+	return &handler{eng: eng, cfg: cfg}
+}
+
+type handler struct {
+	eng *engine.Engine
+	cfg Config
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Cache-Control", "no-store")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("X-Content-Type-Options", "nosniff")
+	switch {
+	case h.cfg.Allow != nil && !h.cfg.Allow(r):
+		http.Error(w, "too many requests", http.StatusTooManyRequests)
+		return
+	case r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodPost:
+		header.Set("Allow", "GET, HEAD, POST")
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+		return
+	}
+	link, err := h.verify(r)
+	switch {
+	case errors.Is(err, engine.ErrInvalidToken):
+		h.refuse(w, r)
+		return
+	case err != nil:
+		http.Error(w, "temporarily unavailable", http.StatusServiceUnavailable)
+		return
+	}
+	if r.Method != http.MethodPost {
+		h.cfg.Page(w, r, Page{Status: http.StatusOK, Actions: h.cfg.Actions})
+		return
+	}
+	h.decide(w, r, link)
+}
+
+// verify reads the link, and checks its token without a look at its execution.
+func (h *handler) verify(r *http.Request) (link engine.WaitpointSignal, err error) {
+	execution, waitpoint, ok := strings.Cut(strings.Trim(r.URL.Path, "/"), "/")
+	if !ok {
+		return link, engine.ErrInvalidToken
+	}
+	x, errX := id.ParseExecutionID(execution)
+	p, errP := id.ParseWaitpointID(waitpoint)
+	if errX != nil || errP != nil {
+		return link, engine.ErrInvalidToken
+	}
+	link.Execution, link.Waitpoint, link.Token = x, p, wire.WaitpointToken(r.URL.Query().Get("token"))
+	return link, h.eng.VerifyWaitpoint(r.Context(), x, p, link.Token)
+}
+
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request) {
+	if h.cfg.Failed != nil {
+		h.cfg.Failed(r)
+	}
+	http.Error(w, "this link is not valid", http.StatusNotFound)
+}
+
+// decide sends the signal of a decision.
+func (h *handler) decide(w http.ResponseWriter, r *http.Request, link engine.WaitpointSignal) {
+	asJSON, err := h.read(w, r, &link)
+	if err != nil {
+		code := http.StatusBadRequest
+		if _, large := errors.AsType[*http.MaxBytesError](err); large {
+			code = http.StatusRequestEntityTooLarge
+		}
+		http.Error(w, http.StatusText(code), code)
+		return
+	}
+	// Once for each decision: its repetition gets the same answer.
+	link.IdempotencyKey, link.SourceType, link.Source = "link:"+link.Name, "link", link.Waitpoint.String()
+	_, err = h.eng.SignalWaitpoint(r.Context(), link)
+	page := Page{Status: http.StatusOK, Decided: link.Name}
+	switch {
+	case errors.Is(err, engine.ErrInvalidToken):
+		h.refuse(w, r)
+		return
+	case errors.Is(err, engine.ErrNotFound), errors.Is(err, engine.ErrEnded), errors.Is(err, engine.ErrWaitpointClosed):
+		page = Page{Status: http.StatusConflict, Closed: true}
+	case errors.Is(err, engine.ErrInvalidInput):
+		http.Error(w, http.StatusText(http.StatusBadRequest), http.StatusBadRequest)
+		return
+	case err != nil:
+		http.Error(w, "temporarily unavailable", http.StatusServiceUnavailable)
+		return
+	}
+	if !asJSON {
+		h.cfg.Page(w, r, page)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(page.Status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"decided": page.Decided, "closed": page.Closed})
+}
+
+var errBody = errors.New("malformed body")
+
+// read reads the name and the payload of a decision. It reports whether it was JSON.
+func (h *handler) read(w http.ResponseWriter, r *http.Request, link *engine.WaitpointSignal) (asJSON bool, err error) {
+	r.Body = http.MaxBytesReader(w, r.Body, h.cfg.MaxBody)
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch {
+	case err == nil && kind == "application/json":
+		asJSON = true
+		err = readJSON(r.Body, link)
+	case err == nil && kind == "application/x-www-form-urlencoded":
+		err = readForm(r, link)
+	default:
+		err = errBody
+	}
+	known := func(a Action) bool { return a.Signal == link.Name }
+	if err == nil && !slices.ContainsFunc(h.cfg.Actions, known) {
+		err = errBody
+	}
+	return asJSON, err
+}
+
+func readJSON(body io.Reader, link *engine.WaitpointSignal) error {
+	var decision struct {
+		Signal  string          `json:"signal"`
+		Payload json.RawMessage `json:"payload"`
+	}
+	if err := json.NewDecoder(body).Decode(&decision); err != nil {
+		return err
+	}
+	link.Name, link.Payload = decision.Signal, decision.Payload
+	return nil
+}
+
+func readForm(r *http.Request, link *engine.WaitpointSignal) error {
+	if err := r.ParseForm(); err != nil {
+		return err
+	}
+	fields := make(map[string]string)
+	for name := range r.PostForm {
+		if name != "signal" {
+			fields[name] = r.PostForm.Get(name)
+		}
+	}
+	link.Name = r.PostForm.Get("signal")
+	var err error
+	if len(fields) > 0 {
+		link.Payload, err = json.Marshal(fields)
+	}
+	return err
+}
+
+var plain = template.Must(template.New("page").Parse(`<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>Your decision</title></head>
+<body>
+<main>
+{{- if .Closed}}
+<h1>Too late</h1>
+<p>This link takes no decision any more.</p>
+{{- else if .Decided}}
+<h1>Thank you</h1>
+<p>Your decision was recorded: {{.Decided}}.</p>
+{{- else}}
+<h1>Your decision</h1>
+<form method="post">
+{{- range .Actions}}
+<p><button name="signal" value="{{.Signal}}">{{if .Label}}{{.Label}}{{else}}{{.Signal}}{{end}}</button></p>
+{{- end}}
+</form>
+{{- end}}
+</main>
+</body>
+</html>
+`))
+
+// plainPage is the default of [Config.Page].
+func plainPage(w http.ResponseWriter, _ *http.Request, page Page) {
+	var out bytes.Buffer
+	if err := plain.Execute(&out, page); err != nil {
+		http.Error(w, "internal error", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+	w.WriteHeader(page.Status)
+	_, _ = w.Write(out.Bytes())
+}
