@@ -20,6 +20,7 @@ func (a *app) executionCommand() *cobra.Command {
 	cmd.AddCommand(
 		a.executionListCommand(), a.executionShowCommand(), a.executionCancelCommand(), a.executionRetryCommand(), a.executionDelayCommand(),
 		a.executionPriorityCommand(), a.executionRevokeCommand(), a.executionBlockCommand(), a.executionUnblockCommand(),
+		a.executionSignalCommand(), a.executionResumeCommand(),
 	)
 	return cmd
 }

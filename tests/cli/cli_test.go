@@ -126,6 +126,7 @@ func TestCLI(t *testing.T) {
 		"kinds":                  testCLIKinds,
 		"lists":                  testCLILists,
 		"keys":                   testCLIKeys,
+		"signals":                testCLISignals,
 		"events":                 testCLIEvents,
 		"attempts":               testCLIAttempts,
 		"operator":               testCLIOperator,

@@ -38,6 +38,7 @@ func TestExamples(t *testing.T) {
 		"retention":             {"behind by 0s, 0 deleted", "charged 7", "small cat", "thumbnails: kept for 1h0m0s"},
 		"retries":               {`to Ada: "taken at attempt 2", failed: false`, `to nobody: "", failed: true`},
 		"saga":                  {"guide to Oslo:", "guide to the moon: hotel undone train undone"},
+		"approval":              {"answer: 200", "answer: 200", "done: an article: approved", "waiting: Publish an article?"},
 		"transactional-enqueue": {"order of one anvil: 1 bill"},
 		"why-it-failed": {
 			"attempt 0: retry: transient failure: the post office is closed", "attempt 1: failed: permanent failure: no such address",

@@ -1,0 +1,102 @@
+// Command approval lets an article wait for an approval by a signed link. While it waits, nothing holds it: no worker, no
+// connection, no timer. A browser that follows the link would see a page with two buttons; here a POST decides.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/waitpoint"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+// Publish names the publication of an article.
+var Publish = engine.Kind[string, string]{Name: "publish"}
+
+const decision = id.WaitpointKey("decision")
+
+func main() {
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	pool := must(pgxpool.New(ctx, os.Getenv("DATABASE_URL")))
+	defer pool.Close()
+	eng := must(engine.New(pool, engine.Config{}))
+	must(eng.Operator().SeedKey(ctx, "k1", wire.NewSecret())) // or once: ff key seed
+
+	server := httptest.NewServer(http.StripPrefix("/decisions/", waitpoint.Handler(eng, waitpoint.Config{
+		Actions: []waitpoint.Action{{Signal: "approved", Label: "Approve"}, {Signal: "rejected", Label: "Reject"}},
+	})))
+	defer server.Close()
+
+	links := make(chan string, 1) // the mail to the editor
+	w := must(worker.New(eng, worker.Config{}))
+	worker.Handle(w, Publish, func(ctx context.Context, job worker.Job[string]) (string, error) {
+		if !job.Resumed {
+			point, err := job.Waitpoint(ctx, decision, 24*time.Hour)
+			if err != nil {
+				return "", err
+			}
+			if point.Created {
+				links <- waitpoint.Link(server.URL+"/decisions/", point)
+			}
+		}
+		decided, err := engine.AwaitAny(ctx, job, engine.Wait{Timeout: 24 * time.Hour, Asked: "Publish " + job.Args + "?"},
+			engine.Received("approved").At(decision), engine.Received("rejected").At(decision))
+		if err != nil {
+			return "", err
+		}
+		return job.Args + ": " + decided.Name, nil
+	})
+	var working sync.WaitGroup
+	working.Go(func() { must(0, w.Run(ctx)) })
+	defer working.Wait()
+	defer stop()
+
+	created := must(Publish.Create(ctx, eng, "an article"))
+	link := <-links
+	for asked := range waiting(ctx, eng) {
+		fmt.Println("waiting:", asked)
+	}
+	for range 2 { // the editor clicks twice
+		response := must(http.PostForm(link, url.Values{"signal": {"approved"}}))
+		fmt.Println("answer:", response.StatusCode)
+		must(0, response.Body.Close())
+	}
+	fmt.Println("done:", must(Publish.Await(ctx, eng, created.ID)))
+}
+
+// waiting yields the questions of open waits, once there is one.
+func waiting(ctx context.Context, eng *engine.Engine) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for ctx.Err() == nil {
+			page := must(eng.ListWaits(ctx, engine.WaitFilter{Name: "approved"}, "", 10))
+			for _, wait := range page.Items {
+				if !yield(wait.Asked) {
+					return
+				}
+			}
+			if len(page.Items) > 0 {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return value
+}
