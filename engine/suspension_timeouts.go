@@ -74,43 +74,27 @@ func (e *Engine) timeOut(ctx context.Context, tx *txn, flows *flowSet, due []can
 	if err != nil {
 		return 0, err
 	}
-	acted := 0
-	ends := make(map[OnTimeout]*ending)
-	cancels := (*cancelling)(nil)
+	if len(timeouts) == 0 {
+		return 0, nil
+	}
+	acted, nowMs := 0, timeouts[0].NowMs
+	ends := timeoutEnds{
+		failed: newEnding(nowMs, state.OutcomeFailed), expired: newEnding(nowMs, state.OutcomeExpired), cancelled: newCancelling(nowMs),
+	}
 	for _, timeout := range timeouts {
-		row := taken[timeout.Ord]
+		row, effect := taken[timeout.Ord], OnTimeout(timeout.TimeoutBehavior)
 		x := id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)
-		attempt, effect := current[row.ExecutionID], OnTimeout(timeout.TimeoutBehavior)
-		if attempt.Busy {
-			continue
-		}
-		ending := effect == FailOnTimeout || effect == ExpireOnTimeout || effect == CancelOnTimeout
-		if ending && row.FlowID != nil && !flows.has(*row.FlowID) {
+		attempt := current[row.ExecutionID]
+		if attempt.Busy || effect.ends() && row.FlowID != nil && !flows.has(*row.FlowID) {
 			continue // its end needs the flow; the next scan expects it
 		}
 		acted++
-		switch effect {
-		case EscalateOnTimeout:
+		switch {
+		case effect.ends():
+			ends.add(effect, x, attempt, row.HighestEpoch)
+		case effect == EscalateOnTimeout:
 			err = e.q.EscalateWait(ctx, tx, db.EscalateWaitParams{
-				PartitionKey: row.PartitionKey, ExecutionID: row.ExecutionID, NowMs: timeout.NowMs,
-			})
-		case CancelOnTimeout:
-			if cancels == nil {
-				cancels = newCancelling(timeout.NowMs)
-			}
-			cancels.add(x, cancellation{reason: "suspension_timeout_cancel", source: "system_timeout"})
-		case FailOnTimeout, ExpireOnTimeout:
-			end, outcome := ends[effect], state.OutcomeFailed
-			if effect == ExpireOnTimeout {
-				outcome = state.OutcomeExpired
-			}
-			if end == nil {
-				end = newEnding(timeout.NowMs, outcome)
-				ends[effect] = end
-			}
-			end.add(endingAttempt{
-				execution: x, index: attempt.AttemptIndex, epoch: max(row.HighestEpoch, attempt.LeaseEpoch) + 1,
-				reason: "suspension_timeout_" + string(effect), category: string(policy.TimedOut), class: policy.TimedOut,
+				PartitionKey: row.PartitionKey, ExecutionID: row.ExecutionID, NowMs: nowMs,
 			})
 		default:
 			err = e.resumeByTimeout(ctx, tx, x, timeout)
@@ -119,17 +103,46 @@ func (e *Engine) timeOut(ctx context.Context, tx *txn, flows *flowSet, due []can
 			return 0, err
 		}
 	}
-	for _, end := range ends {
-		if err := e.endByJob(ctx, tx, end); err != nil {
-			return 0, err
+	return acted, ends.write(ctx, e, tx)
+}
+
+// ends reports whether a timeout ends the execution.
+func (t OnTimeout) ends() bool {
+	return t == FailOnTimeout || t == ExpireOnTimeout || t == CancelOnTimeout
+}
+
+// timeoutEnds are the executions that end because their waits timed out, by their outcomes.
+type timeoutEnds struct {
+	failed, expired *ending
+	cancelled       *cancelling
+}
+
+func (t *timeoutEnds) add(effect OnTimeout, x id.ExecutionID, attempt db.TakeCurrentAttemptsRow, epoch int64) {
+	end := endingAttempt{
+		execution: x, index: attempt.AttemptIndex, epoch: max(epoch, attempt.LeaseEpoch) + 1,
+		reason: "suspension_timeout_" + string(effect), category: string(policy.TimedOut), class: policy.TimedOut,
+	}
+	switch effect {
+	case FailOnTimeout:
+		t.failed.add(end)
+	case ExpireOnTimeout:
+		t.expired.add(end)
+	default:
+		t.cancelled.add(x, cancellation{reason: end.reason, source: "system_timeout"})
+	}
+}
+
+func (t *timeoutEnds) write(ctx context.Context, e *Engine, tx *txn) error {
+	for _, ends := range []*ending{t.failed, t.expired} {
+		if err := e.endByJob(ctx, tx, ends); err != nil {
+			return err
 		}
 	}
-	if cancels != nil {
-		if _, err := e.endCancelled(ctx, tx, cancels); err != nil {
-			return 0, err
-		}
+	if len(t.cancelled.params.ExecutionIDs) == 0 {
+		return nil
 	}
-	return acted, nil
+	_, err := e.endCancelled(ctx, tx, t.cancelled)
+	return err
 }
 
 // resumeByTimeout lets an execution continue with a signal that tells of the timeout.

@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/schema"
+	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -310,4 +311,40 @@ func TestTimeoutsPassLockedRows(t *testing.T) {
 	}
 	fixture.Commit(t, tx)
 	fixture.Run(t, f.Maintenance().ExpireWaits, 1)
+}
+
+// The end of a member by its timeout has its consequences in the same transaction, and so has the cancel of its flow.
+func TestTimeoutOfAMember(t *testing.T) {
+	f := fixture.FlowsOn(fixture.NewCloned(t))
+	for effect, want := range map[engine.OnTimeout]map[string]string{
+		engine.FailOnTimeout:   {"a": fixture.StateFailed, "b": fixture.StateSkipped},
+		engine.ExpireOnTimeout: {"a": fixture.StateExpired, "b": fixture.StateSkipped},
+		engine.CancelOnTimeout: {"a": fixture.StateCancelled, "b": fixture.StateSkipped},
+	} {
+		flow := f.Draw(t, nil, "a>b")
+		f.ClaimAll(t)
+		f.SuspendAgain(t, f.Lease(t, flow, "a"), ready, func(s *engine.SuspendSpec) { s.OnTimeout = effect })
+		f.Advance(time.Hour)
+		// A busy flow is left to a later call, and then it ends.
+		tx := f.BeginTx(t)
+		if err := f.WithTx(tx).LockFlows(t.Context(), flow); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := f.WithTx(tx).Maintenance().ExpireWaits(t.Context(), 10); err != nil || n != 1 {
+			t.Errorf("in the transaction that holds the flow: %d, %v", n, err)
+		}
+		fixture.Commit(t, tx)
+		f.WantMembers(t, flow, map[string]string{want["a"]: "a", want["b"]: "b"})
+	}
+	flow := f.Draw(t, nil, "a>b")
+	f.ClaimAll(t)
+	l := f.Lease(t, flow, "a")
+	f.SuspendAgain(t, l, ready)
+	f.CancelBy(t, flow, state.CancelAll)
+	if _, err := f.Engine.Signal(t.Context(), engine.SignalSpec{Execution: l.Execution, Name: "ready"}); !errors.Is(err, engine.ErrEnded) {
+		t.Error(err)
+	}
+	if n := rows(t, f.Fixture, "ff_waitpoint_pending"); n != 0 {
+		t.Errorf("%d waitpoints", n)
+	}
 }
