@@ -86,9 +86,9 @@ test-sql: bin/gate ## Run the tests of the packages whose tests use Postgres, al
 	$(call summed,-- $(GOTEST) $(RACE) $(AVAILABLE) $(or $(sql_packages),$(error go list found no package whose tests use Postgres)))
 
 # The tests whose result may depend on the version of Postgres, by the names of their files: plans, settings, catalogue and
-# migrations, statements, claims, settlement, outbox, restore. A name that fits no file is an error.
+# migrations, statements, claims, settlement, outbox, restore, waits and signals. A name that fits no file is an error.
 VERSIONED := plans views_plans prepare transactions_settings catalog migrate adopt functions triggers statements flow_statements queue_statements \
-	heap_only claim settle outbox events_restore compatibility
+	heap_only claim settle outbox events_restore compatibility suspension signal waitpoint
 versioned_files = $(foreach name,$(VERSIONED),$(or \
 	$(wildcard tests/$(name)_test.go tests/$(name)_*_test.go tests/*/$(name)_test.go tests/*/$(name)_*_test.go),$(error VERSIONED: no test file is named $(name))))
 versioned_run = ^($$(sed -n 's/^func \(Test[A-Za-z0-9_]*\)(t .*/\1/p' $(versioned_files) | paste -s -d '|' -))$$
