@@ -93,6 +93,7 @@ COMMENT ON FUNCTION ffx_claimable_now(partition smallint, execution uuid) IS 'Is
 CREATE FUNCTION ffx_deliver(partition smallint, execution uuid, waitpoint uuid, token_hash bytea, given jsonb, payload bytea, dedup_ttl_ms bigint, resume_delay_ms bigint, max_signals bigint, fixed_now_ms bigint) RETURNS jsonb
     LANGUAGE plpgsql
     SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
     AS $$
 DECLARE
     name text := given ->> 'signal_name';
@@ -129,33 +130,40 @@ BEGIN
         c.partition_key = partition
         AND c.execution_id = execution;
     waits := x.lifecycle_phase = 'suspended' AND FOUND;
-    SELECT p.waitpoint_id, p.execution_id, p.waitpoint_key, p.state, p.expires_at_ms, p.condition, p.token
-    INTO w
-    FROM ff_waitpoint_pending AS p
-    WHERE
-        p.partition_key = partition
-        AND CASE
-            WHEN waitpoint IS NOT NULL THEN p.waitpoint_id = waitpoint
-            ELSE
-                p.execution_id = execution
-                AND CASE p.state
-                    -- A wait that is over, and of which only the scan does not know yet, takes nothing more.
-                    WHEN 'active' THEN
-                        waits
-                        AND ((s.timeout_at_ms > at_ms) IS NOT FALSE OR s.timeout_behavior = 'escalate')
-                        AND (p.waitpoint_key = name OR p.required_signal_names = '{}' OR name = ANY (p.required_signal_names))
-                    ELSE p.waitpoint_key = name AND (p.expires_at_ms > at_ms) IS NOT FALSE
-                END
-        END
-    ORDER BY
-        p.state,
-        (p.waitpoint_key = name) DESC,
-        p.waitpoint_id
-    LIMIT 1
-    FOR UPDATE;
-    IF FOUND AND token_hash IS NOT NULL AND sha256(convert_to(w.token, 'UTF8')) <> token_hash THEN
+    IF waitpoint IS NOT NULL THEN
+        SELECT p.waitpoint_id, p.execution_id, p.waitpoint_key, p.state, p.expires_at_ms, p.condition, p.token
+        INTO w
+        FROM ff_waitpoint_pending AS p
+        WHERE
+            p.partition_key = partition
+            AND p.waitpoint_id = waitpoint
+        FOR UPDATE;
+    ELSE
+        -- One that waits for the name, else the place where signals of this name are kept.
+        SELECT p.waitpoint_id, p.execution_id, p.waitpoint_key, p.state, p.expires_at_ms, p.condition, p.token
+        INTO w
+        FROM ff_waitpoint_pending AS p
+        WHERE
+            p.partition_key = partition
+            AND p.execution_id = execution
+            AND CASE p.state
+                -- A wait that has timed out takes nothing more, even if no scan has found it yet.
+                WHEN 'active' THEN
+                    waits
+                    AND ((s.timeout_at_ms > at_ms) IS NOT FALSE OR s.timeout_behavior = 'escalate')
+                    AND (p.waitpoint_key = name OR p.required_signal_names = '{}' OR name = ANY (p.required_signal_names))
+                ELSE p.waitpoint_key = name AND (p.expires_at_ms > at_ms) IS NOT FALSE
+            END
+        ORDER BY
+            p.state,
+            (p.waitpoint_key = name) DESC,
+            p.waitpoint_id
+        LIMIT 1
+        FOR UPDATE;
+    END IF;
+    IF w.waitpoint_id IS NOT NULL AND token_hash IS NOT NULL AND sha256(convert_to(w.token, 'UTF8')) <> token_hash THEN
         RETURN '{"result": "invalid token"}';
-    ELSIF FOUND AND w.execution_id <> execution THEN
+    ELSIF w.execution_id <> execution THEN
         RETURN '{"result": "other execution"}';
     END IF;
 
@@ -679,6 +687,7 @@ COMMENT ON FUNCTION ffx_replayed_elsewhere(raw_fields jsonb) IS 'From raw_fields
 CREATE FUNCTION ffx_resume(partition smallint, execution uuid, signals jsonb, satisfiers jsonb, shown_as text, delay_ms bigint, at_ms bigint) RETURNS text
     LANGUAGE plpgsql
     SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
     AS $$
 DECLARE
     resumed record;
@@ -916,6 +925,7 @@ COMMENT ON FUNCTION ffx_signal(execution text, name text, payload jsonb, idempot
 CREATE FUNCTION ffx_suspend(partition smallint, execution uuid, attempt integer, spec jsonb, at_ms bigint) RETURNS text
     LANGUAGE plpgsql
     SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
     AS $$
 DECLARE
     held jsonb; -- signals of earlier waits, by waitpoint key
