@@ -965,7 +965,7 @@ type Querier interface {
 	// Used by: engine.ListLanes.
 	// Locks: none. Spans partitions.
 	ListLanes(ctx context.Context, db DBTX, arg ListLanesParams) ([]ListLanesRow, error)
-	// ListLeased returns those of the given executions of which any attempt, the current one or another, has a lease.
+	// ListLeased returns the given executions with a leased attempt, the current one or another.
 	//
 	// Used by: engine.RepairQueue.
 	// Locks: none.

@@ -38,7 +38,7 @@ type ListLeasedParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// ListLeased returns those of the given executions of which any attempt, the current one or another, has a lease.
+// ListLeased returns the given executions with a leased attempt, the current one or another.
 //
 // Used by: engine.RepairQueue.
 // Locks: none.

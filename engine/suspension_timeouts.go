@@ -14,7 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// timeoutKey is the key of the signal that tells of a timeout.
+// timeoutKey is the key of the signals that record timeouts.
 const timeoutKey = "__timeout__"
 
 // ExpireWaits applies the effects of waits that have timed out, oldest first. It handles at most batch executions and
@@ -145,7 +145,7 @@ func (t *timeoutEnds) write(ctx context.Context, e *Engine, tx *txn) error {
 	return err
 }
 
-// resumeByTimeout lets an execution continue with a signal that tells of the timeout.
+// resumeByTimeout lets an execution continue with a signal for the timeout.
 func (e *Engine) resumeByTimeout(ctx context.Context, tx *txn, x id.ExecutionID, timeout db.ReadTimeoutsRow) error {
 	signals := make(map[string][]json.RawMessage)
 	if err := json.Unmarshal(timeout.MemberMap, &signals); err != nil {

@@ -37,7 +37,7 @@ type Waitpoint struct {
 	Created   bool      // by this call; otherwise it was open already
 }
 
-// CreateWaitpoint opens a waitpoint for the holder of a lease, and signs its token: the part of a link that lets somebody
+// CreateWaitpoint opens a waitpoint for the holder of a lease, and signs its token: the part of a link that lets a person
 // without an account send a signal. If the execution has an open waitpoint with this key and a token, that one is
 // returned, so a handler that runs again hands out the same link. Signals that arrive before the execution waits there
 // are kept.

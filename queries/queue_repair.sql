@@ -283,7 +283,7 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: ListLeased :many
--- ListLeased returns those of the given executions of which any attempt, the current one or another, has a lease.
+-- ListLeased returns the given executions with a leased attempt, the current one or another.
 --
 -- Used by: engine.RepairQueue.
 -- Locks: none.

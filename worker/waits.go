@@ -68,7 +68,7 @@ func (w *waits) number(keys []id.WaitpointKey) int {
 	return n
 }
 
-// Waitpoint opens a waitpoint and returns it with a token: the part of a link that lets somebody without an account send
+// Waitpoint opens a waitpoint and returns it with a token: the part of a link that lets a person without an account send
 // a signal. A wait with the same key uses it. If the handler runs again, it gets the same waitpoint while it is open.
 // See [engine.Engine.CreateWaitpoint].
 func (j Job[In]) Waitpoint(ctx context.Context, key id.WaitpointKey, ttl time.Duration) (engine.Waitpoint, error) {

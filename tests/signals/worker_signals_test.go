@@ -91,7 +91,11 @@ func TestHandlerGetsEarlySignals_S4(t *testing.T) {
 	x := c.Create(t, kindPublish)
 	<-began
 	for _, by := range []string{"ada", "bob"} {
-		signalled, err := c.Engine.Signal(t.Context(), must(approved.Spec(x, approval{by})))
+		spec, err := approved.Spec(x, approval{by})
+		if err != nil {
+			t.Fatal(err)
+		}
+		signalled, err := c.Engine.Signal(t.Context(), spec)
 		if err != nil || signalled.Effect != engine.SignalBuffered {
 			t.Fatal(signalled, err)
 		}
@@ -101,13 +105,6 @@ func TestHandlerGetsEarlySignals_S4(t *testing.T) {
 	if got := c.Stored(t, x); string(got.Result) != `"adabob"` {
 		t.Errorf("%s", got.Result)
 	}
-}
-
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
 }
 
 // A wait that times out resumes the handler with an error, for this wait alone.
