@@ -61,6 +61,10 @@ func waitingOperations() []struct {
 			}, "the pause"})
 		case "set a tag", "block", "unblock", "change priority", "delay what waits", "issue a grant", "claim by a grant", "claim by an operator":
 			found = append(found, waiting{o, execution, "its execution"})
+		case "signal", "signal before the wait", "signal by a token":
+			found = append(found, waiting{o, execution, "its execution"})
+		case "suspend", "suspend after its signal", "resume", "create a waitpoint", "close a waitpoint":
+			found = append(found, waiting{o, execution, "its execution"}, waiting{o, attempt, "its attempt"})
 		case "progress", "complete", "complete beside the pointer", "fail, with a retry", "fail for good", "delay", "wait for children", "cancel",
 			"revoke a lease", "replay", "resume by a grant", "issue a reclaim grant", "reclaim":
 			found = append(found, waiting{o, execution, "its execution"}, waiting{o, attempt, "its attempt"})

@@ -66,6 +66,9 @@ func performers(operation string) []engine.Role {
 		"replay": {engine.RoleOperator}, "replay a member": {engine.RoleOperator}, "block": {engine.RoleOperator}, "unblock": {engine.RoleOperator},
 		"keep what ends on a lane": {engine.RoleOperator}, "pause a lane": {engine.RoleOperator}, "resume a lane": {engine.RoleOperator},
 		"drain a worker": {engine.RoleOperator}, "resume a worker": {engine.RoleOperator},
+		"seed a key": {engine.RoleOperator}, "rotate a key": {engine.RoleOperator},
+		"signal": {engine.RoleCreator, engine.RoleOperator}, "signal before the wait": {engine.RoleCreator, engine.RoleOperator},
+		"resume":    {engine.RoleCreator, engine.RoleOperator},
 		"set a tag": {engine.RoleCreator, engine.RoleWorker, engine.RoleOperator},
 	}
 	both := []string{

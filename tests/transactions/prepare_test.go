@@ -110,6 +110,9 @@ func TestOperationsOnAnUnfitDatabase(t *testing.T) {
 			}
 			t.Run(c.name+"/"+o.Name, func(t *testing.T) {
 				f := fixture.New(t)
+				if o.Alone {
+					f = fixture.Clone(t)
+				}
 				l := o.Arrange(t, f)
 				before := f.Dump(t, l.Execution)
 				e := f.EngineOn(t, fixture.OpenPool(t, f.Url, c.change), engine.Config{})
