@@ -409,10 +409,11 @@ type Querier interface {
 	// Used by: engine.ExpireGrants, engine.RepairQueue.
 	// Locks: L1 held; L5 skips (grants FOR UPDATE, then the DELETE); queue held, by the execution's row.
 	ExpireGrants(ctx context.Context, db DBTX, arg ExpireGrantsParams) ([]ExpireGrantsRow, error)
-	// ExpireWaitpoints deletes waitpoints that nothing waited at in their time, the oldest first.
+	// ExpireWaitpoints ends waitpoints that nothing waited at in their time, the oldest first, and returns how many. It deletes
+	// those without signals. The others keep their signals for a later wait, without a token.
 	//
 	// Used by: engine.ExpireWaitpoints.
-	// Locks: L5 skips (waitpoint rows FOR UPDATE, then the DELETE). Spans partitions.
+	// Locks: L5 skips (waitpoint rows FOR UPDATE, then the UPDATE and the DELETE). Spans partitions.
 	ExpireWaitpoints(ctx context.Context, db DBTX, arg ExpireWaitpointsParams) (int64, error)
 	// FenceStrayLeases clears expired leases of attempts that no longer run: the execution is not active, or is at a
 	// later attempt. The outcome stays, and there is no event.

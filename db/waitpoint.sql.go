@@ -65,12 +65,13 @@ func (q *Queries) DropWaitpoint(ctx context.Context, db DBTX, arg DropWaitpointP
 	return result.RowsAffected(), nil
 }
 
-const expireWaitpoints = `-- name: ExpireWaitpoints :execrows
+const expireWaitpoints = `-- name: ExpireWaitpoints :one
 WITH due AS (
     SELECT
         w.ctid::tid AS row_id,
         w.partition_key,
-        w.waitpoint_id
+        w.waitpoint_id,
+        w.condition IS NOT NULL AS keeps_signals
     FROM ff_waitpoint_pending AS w
     WHERE
         w.state = 'pending'
@@ -78,13 +79,30 @@ WITH due AS (
     ORDER BY w.expires_at_ms
     LIMIT $2::integer
     FOR UPDATE SKIP LOCKED
+),
+kept AS (
+    UPDATE ff_waitpoint_pending AS w
+    SET
+        token_kid = '',
+        token = '',
+        expires_at_ms = NULL
+    FROM due AS d
+    WHERE
+        w.ctid = d.row_id
+        AND w.partition_key = d.partition_key
+        AND w.waitpoint_id = d.waitpoint_id
+        AND d.keeps_signals
+),
+deleted AS (
+    DELETE FROM ff_waitpoint_pending AS w
+    USING due AS d
+    WHERE
+        w.ctid = d.row_id
+        AND w.partition_key = d.partition_key
+        AND w.waitpoint_id = d.waitpoint_id
+        AND NOT d.keeps_signals
 )
-DELETE FROM ff_waitpoint_pending AS w
-USING due AS d
-WHERE
-    w.ctid = d.row_id
-    AND w.partition_key = d.partition_key
-    AND w.waitpoint_id = d.waitpoint_id
+SELECT count(*) FROM due
 `
 
 type ExpireWaitpointsParams struct {
@@ -92,16 +110,16 @@ type ExpireWaitpointsParams struct {
 	BatchSize int32
 }
 
-// ExpireWaitpoints deletes waitpoints that nothing waited at in their time, the oldest first.
+// ExpireWaitpoints ends waitpoints that nothing waited at in their time, the oldest first, and returns how many. It deletes
+// those without signals. The others keep their signals for a later wait, without a token.
 //
 // Used by: engine.ExpireWaitpoints.
-// Locks: L5 skips (waitpoint rows FOR UPDATE, then the DELETE). Spans partitions.
+// Locks: L5 skips (waitpoint rows FOR UPDATE, then the UPDATE and the DELETE). Spans partitions.
 func (q *Queries) ExpireWaitpoints(ctx context.Context, db DBTX, arg ExpireWaitpointsParams) (int64, error) {
-	result, err := db.Exec(ctx, expireWaitpoints, arg.NowMs, arg.BatchSize)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+	row := db.QueryRow(ctx, expireWaitpoints, arg.NowMs, arg.BatchSize)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }
 
 const getOpenWaitpoint = `-- name: GetOpenWaitpoint :one

@@ -176,7 +176,8 @@ func (e *Engine) resumeByTimeout(ctx context.Context, tx *txn, x id.ExecutionID,
 	return e.resume(ctx, tx, x, &text, "resumable", 0, timeout.NowMs)
 }
 
-// ExpireWaitpoints deletes waitpoints at which nothing waited in their time, at most batch of them, and returns how many.
+// ExpireWaitpoints ends waitpoints at which nothing waited in their time, at most batch of them, and returns how many.
+// Signals that arrived there in time are kept for a later wait.
 //
 // Errors: [ErrInvalidInput]. Transaction: one statement; skips locked waitpoints. Safe to repeat and to run in any
 // number of processes.

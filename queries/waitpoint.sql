@@ -95,16 +95,18 @@ WHERE
 ORDER BY w.waitpoint_id
 LIMIT @page_size::integer;
 
--- name: ExpireWaitpoints :execrows
--- ExpireWaitpoints deletes waitpoints that nothing waited at in their time, the oldest first.
+-- name: ExpireWaitpoints :one
+-- ExpireWaitpoints ends waitpoints that nothing waited at in their time, the oldest first, and returns how many. It deletes
+-- those without signals. The others keep their signals for a later wait, without a token.
 --
 -- Used by: engine.ExpireWaitpoints.
--- Locks: L5 skips (waitpoint rows FOR UPDATE, then the DELETE). Spans partitions.
+-- Locks: L5 skips (waitpoint rows FOR UPDATE, then the UPDATE and the DELETE). Spans partitions.
 WITH due AS (
     SELECT
         w.ctid::tid AS row_id,
         w.partition_key,
-        w.waitpoint_id
+        w.waitpoint_id,
+        w.condition IS NOT NULL AS keeps_signals
     FROM ff_waitpoint_pending AS w
     WHERE
         w.state = 'pending'
@@ -112,10 +114,27 @@ WITH due AS (
     ORDER BY w.expires_at_ms
     LIMIT @batch_size::integer
     FOR UPDATE SKIP LOCKED
+),
+kept AS (
+    UPDATE ff_waitpoint_pending AS w
+    SET
+        token_kid = '',
+        token = '',
+        expires_at_ms = NULL
+    FROM due AS d
+    WHERE
+        w.ctid = d.row_id
+        AND w.partition_key = d.partition_key
+        AND w.waitpoint_id = d.waitpoint_id
+        AND d.keeps_signals
+),
+deleted AS (
+    DELETE FROM ff_waitpoint_pending AS w
+    USING due AS d
+    WHERE
+        w.ctid = d.row_id
+        AND w.partition_key = d.partition_key
+        AND w.waitpoint_id = d.waitpoint_id
+        AND NOT d.keeps_signals
 )
-DELETE FROM ff_waitpoint_pending AS w
-USING due AS d
-WHERE
-    w.ctid = d.row_id
-    AND w.partition_key = d.partition_key
-    AND w.waitpoint_id = d.waitpoint_id;
+SELECT count(*) FROM due;

@@ -301,6 +301,7 @@ BEGIN
         WHERE
             p.partition_key = partition
             AND p.waitpoint_id = waitpoint
+            AND (token_hash IS NULL OR p.token <> '') -- one whose time is over may still keep signals
         FOR UPDATE;
     ELSE
         -- One that waits for the name, else the place where signals of this name are kept.
@@ -316,7 +317,8 @@ BEGIN
                     waits
                     AND ((s.timeout_at_ms > at_ms) IS NOT FALSE OR s.timeout_behavior = 'escalate')
                     AND (p.waitpoint_key = name OR p.required_signal_names = '{}' OR name = ANY (p.required_signal_names))
-                ELSE p.waitpoint_key = name AND (p.expires_at_ms > at_ms) IS NOT FALSE
+                -- Not where a token was handed out: that place ends with its time, or when its holder closes it.
+                ELSE p.waitpoint_key = name AND p.token_kid = ''
             END
         ORDER BY
             p.state,
@@ -526,6 +528,7 @@ AS $$
 DECLARE
     held jsonb; -- signals of earlier waits, by waitpoint key
     consumed jsonb;
+    latest uuid;
     binding jsonb;
     keys text[] := '{}';
     bound record;
@@ -536,12 +539,15 @@ BEGIN
     IF ffx_shared() THEN
         RETURN 'shared';
     END IF;
-    SELECT c.member_map, c.satisfied_set
-    INTO held, consumed
+    SELECT c.member_map, c.satisfied_set, c.suspension_id
+    INTO held, consumed, latest
     FROM ff_suspension_current AS c
     WHERE
         c.partition_key = partition
         AND c.execution_id = execution;
+    IF latest = (spec ->> 'suspension_id')::uuid THEN
+        RETURN 'satisfied'; -- by an earlier try of this call, or its lease would be another
+    END IF;
     held := coalesce(held, '{}');
     consumed := coalesce(consumed, '[]');
     DELETE FROM ff_waitpoint_pending AS w
@@ -633,7 +639,9 @@ BEGIN
                     AND p.state = 'pending'
                     AND p.waitpoint_key = binding ->> 'key'
                     AND (p.expires_at_ms > at_ms) IS NOT FALSE
-                ORDER BY p.waitpoint_id
+                ORDER BY
+                    p.token_kid = '', -- one whose token was handed out comes first
+                    p.waitpoint_id
                 LIMIT 1
             )
         RETURNING w.waitpoint_id
@@ -655,8 +663,10 @@ BEGIN
             w.partition_key = partition
             AND w.execution_id = execution
             AND w.state = 'pending'
-            AND w.token_kid = ''
-            AND (binding -> 'names' = '[]' OR binding -> 'names' ? w.waitpoint_key);
+            AND (
+                w.waitpoint_key = binding ->> 'key'
+                OR w.token_kid = '' AND (binding -> 'names' = '[]' OR binding -> 'names' ? w.waitpoint_key)
+            );
     END LOOP;
     satisfiers := ffx_satisfied_by(spec -> 'condition', held, consumed);
     INSERT INTO ff_suspension_current AS c (

@@ -167,14 +167,20 @@ func TestListWaitpoints(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	l := f.Start(t).Lease
 	var tokens []string
+	var second engine.Waitpoint
 	for _, key := range []id.WaitpointKey{"a", "b", "c"} {
 		w, err := f.Engine.CreateWaitpoint(t.Context(), engine.WaitpointSpec{Lease: l, Key: key, TTL: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
 		tokens = append(tokens, w.Token.Reveal())
+		if key == "b" {
+			second = w
+		}
 	}
-	f.Signal(t, l, "b")
+	if _, err := sendBy(t, f, second, "noted"); err != nil {
+		t.Fatal(err)
+	}
 	var keys []string
 	after := ""
 	for {
