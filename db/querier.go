@@ -306,7 +306,7 @@ type Querier interface {
 	// Locks: L5 waits (DELETE).
 	DropSuspensionsOf(ctx context.Context, db DBTX, arg DropSuspensionsOfParams) error
 	// DropWaitpoint closes a waitpoint that nothing waits at, with the signals kept there. No row: it is closed already, or
-	// belongs to a wait.
+	// its time is over, or it belongs to a wait. A place without a token is not closed: others may have signals there.
 	//
 	// Used by: engine.CloseWaitpoint.
 	// Locks: L5 waits (the row, DELETE). The caller holds the execution's row.

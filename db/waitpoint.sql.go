@@ -44,6 +44,7 @@ WHERE
     AND w.waitpoint_id = $2
     AND w.execution_id = $3
     AND w.state = 'pending'
+    AND w.token <> ''
 `
 
 type DropWaitpointParams struct {
@@ -53,7 +54,7 @@ type DropWaitpointParams struct {
 }
 
 // DropWaitpoint closes a waitpoint that nothing waits at, with the signals kept there. No row: it is closed already, or
-// belongs to a wait.
+// its time is over, or it belongs to a wait. A place without a token is not closed: others may have signals there.
 //
 // Used by: engine.CloseWaitpoint.
 // Locks: L5 waits (the row, DELETE). The caller holds the execution's row.

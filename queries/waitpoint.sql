@@ -59,7 +59,7 @@ WHERE
 
 -- name: DropWaitpoint :execrows
 -- DropWaitpoint closes a waitpoint that nothing waits at, with the signals kept there. No row: it is closed already, or
--- belongs to a wait.
+-- its time is over, or it belongs to a wait. A place without a token is not closed: others may have signals there.
 --
 -- Used by: engine.CloseWaitpoint.
 -- Locks: L5 waits (the row, DELETE). The caller holds the execution's row.
@@ -68,7 +68,8 @@ WHERE
     w.partition_key = @partition_key
     AND w.waitpoint_id = @waitpoint_id
     AND w.execution_id = @execution_id
-    AND w.state = 'pending';
+    AND w.state = 'pending'
+    AND w.token <> '';
 
 -- name: ListWaitpoints :many
 -- ListWaitpoints lists the open waitpoints of an execution, in the order of their ids, after one. The token does not

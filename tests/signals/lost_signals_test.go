@@ -32,6 +32,13 @@ func TestKeptSignalsOutliveWaitpoints(t *testing.T) {
 			fixture.Run(t, f.Maintenance().ExpireWaitpoints, 1)
 			fixture.Run(t, f.Maintenance().ExpireWaitpoints, 0)
 		}, engine.ErrNotFound},
+		{"by a token, expired, then closed", true, func(t *testing.T, f *fixture.Fixture, l engine.Lease, w engine.Waitpoint) {
+			f.Advance(time.Second)
+			fixture.Run(t, f.Maintenance().ExpireWaitpoints, 1)
+			if err := f.CloseWaitpoint(t.Context(), l, w.ID); err != nil {
+				t.Fatal(err)
+			}
+		}, engine.ErrNotFound},
 		{"by a token, expired, before the job has run", true, func(_ *testing.T, f *fixture.Fixture, _ engine.Lease, _ engine.Waitpoint) {
 			f.Advance(time.Second)
 		}, engine.ErrWaitpointClosed},
