@@ -110,6 +110,8 @@ func handleShapes(w *worker.Worker, s *shapeWorker) {
 		}
 		return s.exactly(job.Lease, resultOf(job.Lease), nil, nil, job.Delay(0))
 	})
+	handle(kindWaits, s.await)
+	handle(kindTimed, s.awaitBriefly)
 	worker.Handle(w, kindGrow, s.grow)
 }
 
@@ -123,7 +125,7 @@ func (s *shapeWorker) grow(ctx context.Context, job worker.Job[generation]) (res
 	r, g := resultOf(job.Lease), job.Args
 	growth := g.growth(*job.Flow)
 	if g.inTransaction() {
-		return s.exactly(job.Lease, r, &growth.Flow, func(eng *engine.Engine) error {
+		return s.exactly(job.Lease, r, &growth.Flow, func(_ pgx.Tx, eng *engine.Engine) error {
 			_, err := eng.GrowFlow(context.Background(), growth)
 			return err
 		}, job.Delay(0))
@@ -164,7 +166,7 @@ func (s *shapeWorker) try(ctx context.Context, l engine.Lease) error {
 // exactly completes an execution in one transaction with its effect and other writes, without checking the lease:
 // only the engine prevents it. If that transaction met a lock it is tried again.
 func (s *shapeWorker) exactly(
-	l engine.Lease, r result, locked *id.FlowID, also func(*engine.Engine) error, again error,
+	l engine.Lease, r result, locked *id.FlowID, also func(pgx.Tx, *engine.Engine) error, again error,
 ) (result, error) {
 	ctx := context.Background()
 	bytes, err := json.Marshal(r)
@@ -183,7 +185,7 @@ func (s *shapeWorker) exactly(
 			return err
 		}
 		if also != nil {
-			if err := also(eng); err != nil {
+			if err := also(tx, eng); err != nil {
 				return err
 			}
 		}
