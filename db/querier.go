@@ -730,11 +730,13 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: retention new.
 	InsertRetentionTimer(ctx context.Context, db DBTX, arg InsertRetentionTimerParams) error
-	// InsertWaitpoint opens a waitpoint of an execution that waits for nothing there yet.
+	// InsertWaitpoint opens a waitpoint of an execution that waits for nothing there yet, and signs its token with the newest
+	// valid key. The server signs, so that neither the token nor the secret is a parameter, which its log may show. No row:
+	// there is no key to sign with.
 	//
 	// Used by: engine.CreateWaitpoint.
 	// Locks: L5 new. The caller holds the execution's row.
-	InsertWaitpoint(ctx context.Context, db DBTX, arg InsertWaitpointParams) error
+	InsertWaitpoint(ctx context.Context, db DBTX, arg InsertWaitpointParams) (bytea.SecretText, error)
 	// JoinFlow makes executions that belong to no flow members of one. An empty node_key keeps the present key.
 	//
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.AddMembers.

@@ -169,7 +169,7 @@ func (q *Queries) GetOpenWaitpoint(ctx context.Context, db DBTX, arg GetOpenWait
 	return i, err
 }
 
-const insertWaitpoint = `-- name: InsertWaitpoint :exec
+const insertWaitpoint = `-- name: InsertWaitpoint :one
 INSERT INTO ff_waitpoint_pending (
     partition_key,
     waitpoint_id,
@@ -181,46 +181,57 @@ INSERT INTO ff_waitpoint_pending (
     waitpoint_key,
     state
 )
-VALUES (
+SELECT
     $1,
     $2,
     $3,
-    $4,
-    $5,
-    $6,
-    $7,
-    $8,
+    k.kid,
+    k.kid || ':' || ffx_signature(
+        k.secret, concat_ws(':', k.kid, '{fp:' || $1::smallint || '}', $3::uuid, $2::uuid)
+    ),
+    $4::bigint,
+    $5::bigint,
+    $6::text,
     'pending'
-)
+FROM ff_waitpoint_hmac AS k
+WHERE
+    k.active
+    AND octet_length(k.secret) = 32
+    AND k.kid COLLATE "C" ~ '^[!-9;-~]{1,64}$'
+ORDER BY
+    k.rotated_at_ms DESC,
+    k.kid
+LIMIT 1
+RETURNING token
 `
 
 type InsertWaitpointParams struct {
 	PartitionKey int16
 	WaitpointID  id.WaitpointID
 	ExecutionID  id.ExecutionUUID
-	TokenKid     string
-	Token        bytea.SecretText
 	CreatedAtMs  int64
-	ExpiresAtMs  *int64
+	ExpiresAtMs  int64
 	WaitpointKey string
 }
 
-// InsertWaitpoint opens a waitpoint of an execution that waits for nothing there yet.
+// InsertWaitpoint opens a waitpoint of an execution that waits for nothing there yet, and signs its token with the newest
+// valid key. The server signs, so that neither the token nor the secret is a parameter, which its log may show. No row:
+// there is no key to sign with.
 //
 // Used by: engine.CreateWaitpoint.
 // Locks: L5 new. The caller holds the execution's row.
-func (q *Queries) InsertWaitpoint(ctx context.Context, db DBTX, arg InsertWaitpointParams) error {
-	_, err := db.Exec(ctx, insertWaitpoint,
+func (q *Queries) InsertWaitpoint(ctx context.Context, db DBTX, arg InsertWaitpointParams) (bytea.SecretText, error) {
+	row := db.QueryRow(ctx, insertWaitpoint,
 		arg.PartitionKey,
 		arg.WaitpointID,
 		arg.ExecutionID,
-		arg.TokenKid,
-		arg.Token,
 		arg.CreatedAtMs,
 		arg.ExpiresAtMs,
 		arg.WaitpointKey,
 	)
-	return err
+	var token bytea.SecretText
+	err := row.Scan(&token)
+	return token, err
 }
 
 const listWaitpoints = `-- name: ListWaitpoints :many

@@ -31,7 +31,11 @@ func (e *Engine) signingKey(ctx context.Context, conn db.DBTX) (signingKey, erro
 			return signingKey{kid: row.Kid, secret: wire.Secret(row.Secret.Bytes)}, nil
 		}
 	}
-	return signingKey{}, &UnavailableError{Reason: "the keystore (ff_waitpoint_hmac) has no key to sign with: run `ff key seed`"}
+	return signingKey{}, errNoSigningKey()
+}
+
+func errNoSigningKey() error {
+	return &UnavailableError{Reason: "the keystore (ff_waitpoint_hmac) has no key to sign with: run `ff key seed`"}
 }
 
 // presented is a grant's key that a worker presents, with its kind and execution.

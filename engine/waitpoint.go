@@ -10,7 +10,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
-	"github.com/flowfabric/flowfabric-go/internal/bytea"
 	"github.com/flowfabric/flowfabric-go/internal/condition"
 )
 
@@ -72,18 +71,18 @@ func (e *Engine) CreateWaitpoint(ctx context.Context, spec WaitpointSpec) (Waitp
 		if open >= MaxWaitpoints {
 			return w, invalid("key", fmt.Sprintf("the execution has %d open waitpoints, the most that it may have", open))
 		}
-		key, err := e.signingKey(ctx, tx)
-		if err != nil {
-			return w, err
-		}
 		w.ID, w.Created = id.NewWaitpointID(), true
-		w.Token = wire.SignWaitpoint(key.secret, key.kid, x.id, w.ID)
 		expires := addTTL(nowMs, spec.TTL.Milliseconds())
 		w.ExpiresAt = time.UnixMilli(expires)
-		return w, e.q.InsertWaitpoint(ctx, tx, db.InsertWaitpointParams{
-			PartitionKey: x.id.Partition(), WaitpointID: w.ID, ExecutionID: x.id.UUID(), TokenKid: key.kid,
-			Token: bytea.SecretText(w.Token.Reveal()), CreatedAtMs: nowMs, ExpiresAtMs: &expires, WaitpointKey: string(spec.Key),
+		token, err := e.q.InsertWaitpoint(ctx, tx, db.InsertWaitpointParams{
+			PartitionKey: x.id.Partition(), WaitpointID: w.ID, ExecutionID: x.id.UUID(), CreatedAtMs: nowMs, ExpiresAtMs: expires,
+			WaitpointKey: string(spec.Key),
 		})
+		if isNoRow(err) {
+			err = errNoSigningKey()
+		}
+		w.Token = wire.WaitpointToken(token)
+		return w, err
 	})
 }
 

@@ -1,5 +1,7 @@
--- name: InsertWaitpoint :exec
--- InsertWaitpoint opens a waitpoint of an execution that waits for nothing there yet.
+-- name: InsertWaitpoint :one
+-- InsertWaitpoint opens a waitpoint of an execution that waits for nothing there yet, and signs its token with the newest
+-- valid key. The server signs, so that neither the token nor the secret is a parameter, which its log may show. No row:
+-- there is no key to sign with.
 --
 -- Used by: engine.CreateWaitpoint.
 -- Locks: L5 new. The caller holds the execution's row.
@@ -14,17 +16,28 @@ INSERT INTO ff_waitpoint_pending (
     waitpoint_key,
     state
 )
-VALUES (
+SELECT
     @partition_key,
     @waitpoint_id,
     @execution_id,
-    @token_kid,
-    @token,
-    @created_at_ms,
-    @expires_at_ms,
-    @waitpoint_key,
+    k.kid,
+    k.kid || ':' || ffx_signature(
+        k.secret, concat_ws(':', k.kid, '{fp:' || @partition_key::smallint || '}', @execution_id::uuid, @waitpoint_id::uuid)
+    ),
+    @created_at_ms::bigint,
+    @expires_at_ms::bigint,
+    @waitpoint_key::text,
     'pending'
-);
+FROM ff_waitpoint_hmac AS k
+WHERE
+    k.active
+    AND octet_length(k.secret) = 32
+    AND k.kid COLLATE "C" ~ '^[!-9;-~]{1,64}$'
+ORDER BY
+    k.rotated_at_ms DESC,
+    k.kid
+LIMIT 1
+RETURNING token;
 
 -- name: GetOpenWaitpoint :one
 -- GetOpenWaitpoint reads a signed waitpoint of an execution by its key, with its token. No row: there is none, or its

@@ -924,6 +924,23 @@ $_$;
 
 COMMENT ON FUNCTION ffx_signal(execution text, name text, payload jsonb, idempotency_key text, source text) IS 'Sends a signal to an execution, in the caller''s transaction. Returns its id, or that of the earlier one with the same idempotency key.';
 
+CREATE FUNCTION ffx_signature(secret bytea, message text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+DECLARE
+    inner_key bytea := secret || decode(repeat('00', 64 - octet_length(secret)), 'hex');
+    outer_key bytea := inner_key;
+BEGIN
+    FOR i IN 0..63 LOOP
+        outer_key := set_byte(outer_key, i, get_byte(outer_key, i) # 92);
+        inner_key := set_byte(inner_key, i, get_byte(inner_key, i) # 54);
+    END LOOP;
+    RETURN encode(sha256(outer_key || sha256(inner_key || convert_to(message, 'UTF8'))), 'hex');
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_signature(secret bytea, message text) IS 'HMAC-SHA256 of a message under a secret of at most 64 bytes, as hexadecimal digits. Signed here, a token is in no parameter that a log shows.';
+
 CREATE FUNCTION ffx_suspend(partition smallint, execution uuid, attempt integer, spec jsonb, at_ms bigint) RETURNS text
     LANGUAGE plpgsql
     SET search_path TO 'public'

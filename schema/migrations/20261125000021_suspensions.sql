@@ -56,6 +56,27 @@ $$;
 
 COMMENT ON FUNCTION ffx_read_json(payload bytea) IS 'The JSON in a payload; NULL if it is none.';
 
+CREATE FUNCTION ffx_signature(secret bytea, message text) RETURNS text
+LANGUAGE plpgsql
+IMMUTABLE
+STRICT
+PARALLEL SAFE
+AS $$
+DECLARE
+    inner_key bytea := secret || decode(repeat('00', 64 - octet_length(secret)), 'hex');
+    outer_key bytea := inner_key;
+BEGIN
+    FOR i IN 0..63 LOOP
+        outer_key := set_byte(outer_key, i, get_byte(outer_key, i) # 92);
+        inner_key := set_byte(inner_key, i, get_byte(inner_key, i) # 54);
+    END LOOP;
+    RETURN encode(sha256(outer_key || sha256(inner_key || convert_to(message, 'UTF8'))), 'hex');
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_signature(secret bytea, message text) IS
+    'HMAC-SHA256 of a message under a secret of at most 64 bytes, as hexadecimal digits. Signed here, a token is in no parameter that a log shows.';
+
 CREATE FUNCTION ffx_is_path(path text) RETURNS boolean
 LANGUAGE plpgsql
 IMMUTABLE
@@ -801,6 +822,8 @@ DROP FUNCTION ffx_satisfied_by(jsonb, jsonb, jsonb);
 DROP FUNCTION ffx_predicates_held(jsonb, bytea);
 
 DROP FUNCTION ffx_is_path(text);
+
+DROP FUNCTION ffx_signature(bytea, text);
 
 DROP FUNCTION ffx_read_json(bytea);
 
