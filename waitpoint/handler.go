@@ -25,6 +25,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
+	"unicode/utf8"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -72,11 +74,16 @@ func Link(base string, w engine.Waitpoint) string {
 }
 
 // Handler serves the links of waitpoints. A GET shows a page and changes nothing. A POST sends a signal: a form with the
-// field "signal", whose other fields become the payload, or a JSON object with "signal" and "payload". The same decision
-// posted again gets the same answer. JSON is answered in JSON.
+// field "signal", whose other fields become the payload, or a JSON object with "signal" and "payload". Both are UTF-8, and a
+// form has each field once. The same decision posted again gets the same answer. JSON is answered in JSON.
 //
 // The path that it gets is the execution's id and the waitpoint's: use [http.StripPrefix]. Every link that is not valid
-// is answered by the same 404, whether its execution exists or not. 409: another decision was made, or the wait is over.
+// is answered by the same 404, whether its execution exists or not, and before its body is read. 409: another decision was
+// made, or the wait is over.
+//
+// Answers are not cached, not framed by other pages, and send no Referer. A forged request from another site can do
+// nothing: the handler uses no cookie and no session, only the token, which another site does not have. Set the timeouts
+// of your [http.Server], which bound slow requests.
 func Handler(eng *engine.Engine, cfg Config) http.Handler {
 	if cfg.Page == nil {
 		cfg.Page = plainPage
@@ -97,6 +104,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Cache-Control", "no-store")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("X-Frame-Options", "DENY")
+	header.Set("Content-Security-Policy", "frame-ancestors 'none'; base-uri 'none'")
 	switch {
 	case h.cfg.Allow != nil && !h.cfg.Allow(r):
 		http.Error(w, "too many requests", http.StatusTooManyRequests)
@@ -133,7 +142,11 @@ func (h *handler) verify(r *http.Request) (link engine.WaitpointSignal, err erro
 	if errX != nil || errP != nil {
 		return link, engine.ErrInvalidToken
 	}
-	link.Execution, link.Waitpoint, link.Token = x, p, wire.WaitpointToken(r.URL.Query().Get("token"))
+	tokens := r.URL.Query()["token"]
+	if len(tokens) != 1 {
+		return link, engine.ErrInvalidToken
+	}
+	link.Execution, link.Waitpoint, link.Token = x, p, wire.WaitpointToken(tokens[0])
 	return link, h.eng.VerifyWaitpoint(r.Context(), x, p, link.Token)
 }
 
@@ -155,8 +168,9 @@ func (h *handler) decide(w http.ResponseWriter, r *http.Request, link engine.Wai
 		http.Error(w, http.StatusText(code), code)
 		return
 	}
-	// Once for each decision: its repetition gets the same answer.
-	link.IdempotencyKey, link.SourceType, link.Source = "link:"+link.Name, "link", link.Waitpoint.String()
+	// Once for each decision, however late: its repetition gets the same answer.
+	link.IdempotencyKey, link.DedupFor = "link:"+link.Name, longest
+	link.SourceType, link.Source = "link", link.Waitpoint.String()
 	_, err = h.eng.SignalWaitpoint(r.Context(), link)
 	page := Page{Status: http.StatusOK, Decided: link.Name}
 	switch {
@@ -181,13 +195,18 @@ func (h *handler) decide(w http.ResponseWriter, r *http.Request, link engine.Wai
 	_ = json.NewEncoder(w).Encode(map[string]any{"decided": page.Decided, "closed": page.Closed})
 }
 
+// longest is longer than any wait.
+const longest = 100 * 365 * 24 * time.Hour
+
 var errBody = errors.New("malformed body")
 
 // read reads the name and the payload of a decision. It reports whether it was JSON.
 func (h *handler) read(w http.ResponseWriter, r *http.Request, link *engine.WaitpointSignal) (asJSON bool, err error) {
 	r.Body = http.MaxBytesReader(w, r.Body, h.cfg.MaxBody)
-	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	switch {
+	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch charset, given := params["charset"]; {
+	case given && !strings.EqualFold(charset, "utf-8"):
+		err = errBody
 	case err == nil && kind == "application/json":
 		asJSON = true
 		err = readJSON(r.Body, link)
@@ -208,7 +227,15 @@ func readJSON(body io.Reader, link *engine.WaitpointSignal) error {
 		Signal  string          `json:"signal"`
 		Payload json.RawMessage `json:"payload"`
 	}
-	if err := json.NewDecoder(body).Decode(&decision); err != nil {
+	decoder := json.NewDecoder(body)
+	if err := decoder.Decode(&decision); err != nil {
+		return err
+	}
+	// Nothing may follow: another reader of the same body might take that for the decision.
+	switch _, err := decoder.Token(); {
+	case err == nil:
+		return errBody
+	case err != io.EOF:
 		return err
 	}
 	link.Name, link.Payload = decision.Signal, decision.Payload
@@ -220,9 +247,12 @@ func readForm(r *http.Request, link *engine.WaitpointSignal) error {
 		return err
 	}
 	fields := make(map[string]string)
-	for name := range r.PostForm {
-		if name != "signal" {
-			fields[name] = r.PostForm.Get(name)
+	for name, values := range r.PostForm {
+		switch {
+		case len(values) != 1 || !utf8.ValidString(name+values[0]):
+			return errBody
+		case name != "signal":
+			fields[name] = values[0]
 		}
 	}
 	link.Name = r.PostForm.Get("signal")

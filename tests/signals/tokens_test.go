@@ -142,8 +142,12 @@ func TestTokenIsSignedByTheNewestValidKey(t *testing.T) {
 	l := f.Start(t).Lease
 	spec := engine.WaitpointSpec{Lease: l, Key: decision, TTL: time.Hour}
 	for _, invalid := range []fixture.Columns{
-		{"kid": "a:b", "rotated_at_ms": 7}, {"kid": "", "rotated_at_ms": 7}, {"kid": "a b", "rotated_at_ms": 7}, {"kid": "ä", "rotated_at_ms": 7},
-		{"kid": strings.Repeat("k", 65), "rotated_at_ms": 7}, {"kid": "short", "secret": []byte("short"), "rotated_at_ms": 7},
+		{"kid": "a:b", "rotated_at_ms": 7},
+		{"kid": "", "rotated_at_ms": 7},
+		{"kid": "a b", "rotated_at_ms": 7},
+		{"kid": "ä", "rotated_at_ms": 7},
+		{"kid": strings.Repeat("k", 65), "rotated_at_ms": 7},
+		{"kid": "short", "secret": []byte("short"), "rotated_at_ms": 7},
 		{"kid": "retired", "rotated_at_ms": 7, "active": false},
 	} {
 		f.SeedKey(t, "", invalid)
@@ -185,8 +189,14 @@ func TestPrintedTokens(t *testing.T) {
 	w := engine.Waitpoint{Token: "k1:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
 	text := bytea.SecretText(w.Token.Reveal())
 	for _, value := range []any{
-		w, w.Token, engine.WaitpointSignal{Token: w.Token}, secret, text, db.GetOpenWaitpointRow{Token: text}, db.FfWaitpointPending{Token: text},
-		db.FfWaitpointHMAC{Secret: secret}, db.InsertKeyParams{Secret: secret}, db.ListSigningKeysRow{Secret: secret},
+		w, w.Token,
+		engine.WaitpointSignal{Token: w.Token},
+		secret, text,
+		db.GetOpenWaitpointRow{Token: text},
+		db.FfWaitpointPending{Token: text},
+		db.FfWaitpointHMAC{Secret: secret},
+		db.InsertKeyParams{Secret: secret},
+		db.ListSigningKeysRow{Secret: secret},
 	} {
 		for _, wrapped := range []any{value, []any{value}, map[string]any{"x": value}, &value} {
 			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
