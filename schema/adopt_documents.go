@@ -62,6 +62,32 @@ var documents = []struct {
 		WHERE
 			(s.timeout_behavior IN ('fail', 'cancel', 'expire', 'auto_resume_with_timeout_signal', 'escalate')) IS NOT TRUE
 			AND ` + suspended,
+		`UPDATE ff_suspension_current AS s
+		SET ffx_open_since_ms = s.suspended_at_ms
+		WHERE s.ffx_open_since_ms IS NULL AND ` + suspended,
+		// FlowFabric's signals of timeouts have no id, so nothing reads them. The new id is the same in each try.
+		`UPDATE ff_suspension_current AS s
+		SET member_map = s.member_map || jsonb_build_object('__timeout__', (
+			SELECT jsonb_agg(
+				CASE
+					WHEN jsonb_typeof(t.signal) <> 'object' OR t.signal ? 'signal_id' THEN t.signal
+					ELSE t.signal || jsonb_build_object(
+						'signal_id', md5(s.suspension_id::text || t.place)::uuid, 'signal_name', 'timeout', 'signal_category', 'system',
+						'source_type', 'timer', 'source_identity', 'suspension_timeout', 'correlation_id', '',
+						'accepted_at', coalesce(t.signal -> 'delivered_at_ms', t.signal -> 'accepted_at', to_jsonb(s.suspended_at_ms)),
+						'payload_hex', NULL
+					)
+				END
+				ORDER BY t.place
+			)
+			FROM jsonb_path_query(s.member_map, '$."__timeout__"[*]') WITH ORDINALITY AS t (signal, place)
+		))
+		WHERE
+			jsonb_typeof(s.member_map) = 'object'
+			AND (
+				jsonb_typeof(s.member_map -> '__timeout__') = 'object'
+				OR jsonb_path_exists(s.member_map, '$."__timeout__"[*] ? (@.type() == "object" && !exists(@.signal_id))')
+			)`,
 		// Placeholder that an expired waitpoint left in place of its signals.
 		`UPDATE ff_suspension_current AS s
 		SET member_map = (
@@ -92,6 +118,7 @@ var documents = []struct {
 			AND ` + suspended,
 	}},
 	{"ff_waitpoint_hmac", []string{
+		// The key that signs stays active: the newest valid one.
 		`UPDATE ff_waitpoint_hmac AS k
 		SET active = false
 		WHERE
@@ -99,7 +126,15 @@ var documents = []struct {
 			AND EXISTS (
 				SELECT
 				FROM ff_waitpoint_hmac AS n
-				WHERE n.active AND (n.rotated_at_ms, n.kid) > (k.rotated_at_ms, k.kid)
+				WHERE
+					n.active
+					AND n.kid <> k.kid
+					AND ` + validKey("n") + `
+					AND (
+						NOT (` + validKey("k") + `)
+						OR n.rotated_at_ms > k.rotated_at_ms
+						OR n.rotated_at_ms = k.rotated_at_ms AND n.kid < k.kid
+					)
 			)`,
 		`UPDATE ff_waitpoint_hmac AS k
 		SET ffx_verify_until_ms = $grace + coalesce(
@@ -107,6 +142,10 @@ var documents = []struct {
 			k.rotated_at_ms
 		)
 		WHERE NOT k.active AND k.ffx_verify_until_ms IS NULL`,
+	}},
+	{"ff_suspend_dedup", []string{
+		// They hold tokens, and nothing reads them: a suspension is recognised by its own id.
+		`DELETE FROM ff_suspend_dedup`,
 	}},
 	{"ff_stream_summary", []string{
 		`UPDATE ff_stream_summary SET patch_kind = 'json-merge-patch' WHERE patch_kind IS DISTINCT FROM 'json-merge-patch'`,
@@ -171,6 +210,11 @@ const (
 		)`
 )
 
+// validKey is the condition that a waitpoint key can sign and verify.
+func validKey(alias string) string {
+	return fmt.Sprintf(`octet_length(%[1]s.secret) = 32 AND %[1]s.kid COLLATE "C" ~ '^[!-9;-~]{1,64}$'`, alias)
+}
+
 // unread are queries for data that could not be decoded, one description per row.
 var unread = []string{
 	// The view looks up each execution's current attempt, so leave out executions that ended in the usual form.
@@ -201,9 +245,18 @@ var unread = []string{
 	`SELECT 'suspension of {fp:' || s.partition_key || '}:' || s.execution_id || ': member_map is a JSON ' || jsonb_typeof(s.member_map)
 	FROM ff_suspension_current AS s
 	WHERE jsonb_typeof(s.member_map) <> 'object'`,
-	`SELECT 'waitpoint key ' || quote_literal(k.kid) || ': is empty or contains a colon'
+	`SELECT 'suspension of {fp:' || s.partition_key || '}:' || s.execution_id || ': satisfied_set is a JSON ' || jsonb_typeof(s.satisfied_set)
+	FROM ff_suspension_current AS s
+	WHERE jsonb_typeof(s.satisfied_set) <> 'array'`,
+	`SELECT 'suspension of {fp:' || s.partition_key || '}:' || s.execution_id || ': its condition has an unknown form'
+	FROM ff_suspension_current AS s
+	WHERE NOT (
+		s.condition IN ('"OperatorOnly"', '"TimeoutOnly"')
+		OR coalesce(s.condition #>> '{Single,waitpoint_key}', s.condition #>> '{Composite,kind}', '') <> ''
+	)`,
+	`SELECT 'waitpoint key ' || quote_literal(k.kid) || ': its id or its secret is not valid, so it neither signs nor verifies'
 	FROM ff_waitpoint_hmac AS k
-	WHERE k.kid = '' OR k.kid LIKE '%:%'`,
+	WHERE NOT (` + validKey("k") + `)`,
 	`SELECT count(*) || ' budget reports of the last day are no longer known: if one is repeated, it counts again'
 	FROM old_ff_budget_usage_dedup
 	WHERE expires_at_ms > ffx_now_ms(NULL)

@@ -70,7 +70,11 @@ func TestAdoptRewritesDocuments(t *testing.T) {
 	databaseURL := referenceDatabase(t, partitioned)
 	conn := connect(t, databaseURL)
 	insertReferenceDocuments(t, conn)
-	exec(t, conn, "INSERT INTO ff_waitpoint_hmac VALUES ('k1', '\\x01', 100, true), ('k2', '\\x02', 300, true), ('k3', '\\x03', 200, false), ('a:b', '\\x04', 50, false)")
+	exec(t, conn, `
+		INSERT INTO ff_waitpoint_hmac (kid, secret, rotated_at_ms, active)
+		SELECT k.kid, decode(repeat('5a', 32), 'hex'), k.rotated_at_ms, k.active
+		FROM (VALUES ('k1', 100, true), ('k2', 300, true), ('k4', 300, true), ('k3', 200, false), ('a:b', 50, false), ('a b', 900, true))
+			AS k (kid, rotated_at_ms, active)`)
 	result, err := schema.Adopt(t.Context(), databaseURL, schema.AdoptOptions{WaitpointTokenGrace: time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +87,7 @@ func TestAdoptRewritesDocuments(t *testing.T) {
 			"aa active 900", "bb active 100 900", "cc active 100", "ee pending 5",
 		},
 		"SELECT concat_ws(' ', kid, active, ffx_verify_until_ms) FROM ff_waitpoint_hmac": {
-			"a:b f 1100", "k1 f 1200", "k2 t", "k3 f 1300",
+			"a b f 1900", "a:b f 1100", "k1 f 1200", "k2 t", "k3 f 1300", "k4 f 1900",
 		},
 		"SELECT patch_kind FROM ff_stream_summary": {"json-merge-patch"},
 		"SELECT budget_id || ' ' || policy_json FROM ff_budget_policy": {
@@ -95,7 +99,7 @@ func TestAdoptRewritesDocuments(t *testing.T) {
 		"SELECT dimensions_key || ' ' || delta_total FROM ff_budget_usage_by_exec": {"cost 5", "tokens 0"},
 		"SELECT quota_policy_id || ' ' || active_concurrency FROM ff_quota_policy": {"some 3"},
 		"SELECT quota_policy_id FROM ff_quota_admitted":                            {"some"},
-		"SELECT outcome_json::text FROM ff_suspend_dedup":                          {`{"variant": "Suspended"}`},
+		"SELECT outcome_json::text FROM ff_suspend_dedup":                          nil,
 	} {
 		got := lines(t, conn, sql)
 		slices.Sort(got)
