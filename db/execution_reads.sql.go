@@ -52,6 +52,13 @@ SELECT
     cur.ffx_lease_id AS current_lease_id,
     coalesce(p.outcome, '')::text AS pointer_outcome,
     s.ffx_primary_waitpoint_id AS primary_waitpoint_id,
+    s.suspension_id::uuid AS suspension_id,
+    coalesce(s.ffx_open_since_ms, s.suspended_at_ms, 0)::bigint AS waiting_since_ms,
+    s.timeout_at_ms AS wait_timeout_at_ms,
+    coalesce(s.timeout_behavior, '')::text AS timeout_behavior,
+    s.condition AS wait_condition,
+    coalesce(s.ffx_asked, '')::text AS asked,
+    u.unused_signals,
     coalesce((
         SELECT max(t.attempt_index) + 1
         FROM ff_attempt AS t
@@ -102,6 +109,19 @@ LEFT JOIN ff_suspension_current AS s
     ON s.partition_key = e.partition_key
     AND s.execution_id = e.execution_id
     AND e.lifecycle_phase = 'suspended'
+LEFT JOIN LATERAL (
+    -- How many signals of a suspension s no wait has used yet, as an object by waitpoint key; NULL: none.
+    SELECT jsonb_object_agg(k.waitpoint_key, k.signals) AS unused_signals
+    FROM (
+        SELECT
+            m.waitpoint_key,
+            count(*) AS signals
+        FROM jsonb_each(CASE WHEN jsonb_typeof(s.member_map) = 'object' THEN s.member_map END) AS m (waitpoint_key, list)
+        CROSS JOIN LATERAL jsonb_path_query(m.list, '$[*].signal_id') AS g (id)
+        WHERE NOT s.satisfied_set ? (g.id #>> '{}')
+        GROUP BY m.waitpoint_key
+    ) AS k
+) AS u ON true
 WHERE
     e.partition_key = $1
     AND e.execution_id = $2
@@ -150,11 +170,19 @@ type GetExecutionRow struct {
 	CurrentLeaseID          *id.LeaseID
 	PointerOutcome          string
 	PrimaryWaitpointID      pgtype.UUID
+	SuspensionID            pgtype.UUID
+	WaitingSinceMs          int64
+	WaitTimeoutAtMs         *int64
+	TimeoutBehavior         string
+	WaitCondition           []byte
+	Asked                   string
+	UnusedSignals           []byte
 	AttemptRows             int32
 	FirstAttemptStartedAtMs *int64
 }
 
-// GetExecution returns one execution with its current attempt, for all single reads. No row: it does not exist.
+// GetExecution returns one execution with its current attempt and, while it is suspended, its wait, for all single
+// reads. No row: it does not exist.
 //
 // Used by: engine.DescribeExecution, engine.ExecutionState.
 // Locks: none; one snapshot.
@@ -199,6 +227,13 @@ func (q *Queries) GetExecution(ctx context.Context, db DBTX, arg GetExecutionPar
 		&i.CurrentLeaseID,
 		&i.PointerOutcome,
 		&i.PrimaryWaitpointID,
+		&i.SuspensionID,
+		&i.WaitingSinceMs,
+		&i.WaitTimeoutAtMs,
+		&i.TimeoutBehavior,
+		&i.WaitCondition,
+		&i.Asked,
+		&i.UnusedSignals,
 		&i.AttemptRows,
 		&i.FirstAttemptStartedAtMs,
 	)

@@ -1126,6 +1126,40 @@ type FfxSchemaMigration struct {
 	Version string
 }
 
+// Executions that wait for signals, one row each. An interface: columns keep name, type and meaning, new ones come behind. Find one by (partition_key, execution_id).
+type FfxWait struct {
+	// Logical shard, 0 to 255, N of the id {fp:N}:<uuid>. Filter by (partition_key, execution_id): the key of the tables.
+	PartitionKey int16
+	// The uuid half of the execution's id.
+	ExecutionID id.ExecutionUUID
+	// The execution's id as the library prints it: {fp:N}:<uuid>.
+	ID string
+	// Flow that the execution is a member of; NULL: none.
+	FlowID *id.FlowID
+	// Lane that the execution is claimed from.
+	LaneID string
+	// Namespace of the execution; empty: none.
+	Namespace string
+	// Kind of the execution; empty: none.
+	Kind string
+	// Id of the wait.
+	SuspensionID id.SuspensionID
+	// When the wait began.
+	Since time.Time
+	// When the wait times out; NULL: it does not.
+	Until *time.Time
+	// Effect of the timeout: fail, cancel, expire, escalate or auto_resume_with_timeout_signal; NULL: there is no timeout.
+	OnTimeout *string
+	// Reason of the wait, such as waiting_for_signal or waiting_for_approval.
+	Reason *string
+	// Names of the signals that the condition names; empty: it names none.
+	Signals []string
+	// The condition that ends the wait, as ff_suspension_current.condition: an object such as {"Single":{waitpoint_key,matcher}}, or "OperatorOnly" or "TimeoutOnly".
+	Condition []byte
+	// What people are asked; NULL: nothing.
+	Asked *string
+}
+
 // Not of this library: what Citus manages, a row for each table.
 type PgDistPartition struct {
 	Logicalrelid interface{}

@@ -456,7 +456,8 @@ type Querier interface {
 	// Used by: engine.DescribeEdge.
 	// Locks: none.
 	GetEdge(ctx context.Context, db DBTX, arg GetEdgeParams) (GetEdgeRow, error)
-	// GetExecution returns one execution with its current attempt, for all single reads. No row: it does not exist.
+	// GetExecution returns one execution with its current attempt and, while it is suspended, its wait, for all single
+	// reads. No row: it does not exist.
 	//
 	// Used by: engine.DescribeExecution, engine.ExecutionState.
 	// Locks: none; one snapshot.

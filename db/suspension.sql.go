@@ -201,7 +201,8 @@ SELECT
     coalesce(s.ffx_asked, '')::text AS asked,
     e.lane_id,
     e.kind,
-    e.blocking_reason
+    e.blocking_reason,
+    u.unused_signals
 FROM ff_suspension_current AS s
 CROSS JOIN LATERAL (
     SELECT
@@ -216,6 +217,19 @@ CROSS JOIN LATERAL (
         AND ($1::text IS NULL OR x.raw_fields -> 'tags' ->> $1::text = $2::text)
     LIMIT 1
 ) AS e
+LEFT JOIN LATERAL (
+    -- How many signals of a suspension s no wait has used yet, as an object by waitpoint key; NULL: none.
+    SELECT jsonb_object_agg(k.waitpoint_key, k.signals) AS unused_signals
+    FROM (
+        SELECT
+            m.waitpoint_key,
+            count(*) AS signals
+        FROM jsonb_each(CASE WHEN jsonb_typeof(s.member_map) = 'object' THEN s.member_map END) AS m (waitpoint_key, list)
+        CROSS JOIN LATERAL jsonb_path_query(m.list, '$[*].signal_id') AS g (id)
+        WHERE NOT s.satisfied_set ? (g.id #>> '{}')
+        GROUP BY m.waitpoint_key
+    ) AS k
+) AS u ON true
 WHERE
     s.ffx_open_since_ms IS NOT NULL
     AND (s.ffx_open_since_ms, s.partition_key, s.execution_id)
@@ -258,6 +272,7 @@ type ListWaitsRow struct {
 	LaneID          string
 	Kind            string
 	BlockingReason  string
+	UnusedSignals   []byte
 }
 
 // ListWaits lists executions that wait for signals, the longest wait first, after a position. With a name only those
@@ -296,6 +311,7 @@ func (q *Queries) ListWaits(ctx context.Context, db DBTX, arg ListWaitsParams) (
 			&i.LaneID,
 			&i.Kind,
 			&i.BlockingReason,
+			&i.UnusedSignals,
 		); err != nil {
 			return nil, err
 		}

@@ -42,6 +42,7 @@ type ExecutionSnapshot struct {
 	Attempt     *AttemptSnapshot // nil before the first claim
 	Lease       *LeaseSnapshot   // nil if it is not leased
 	Waitpoint   *id.WaitpointID  // set while it is suspended
+	Wait        *OpenWait        // nil unless it is suspended
 	Attempts    int              // made so far; also the index of the next new one
 	Retries     int              // scheduled so far
 	LeasesLost  int              // expired leases
@@ -145,6 +146,7 @@ func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, 
 	if err := s.setAttempt(row, &raw); err != nil {
 		return nil, err
 	}
+	s.setWait(row)
 	for _, budget := range row.FfxBudgetIDs {
 		s.BudgetIDs = append(s.BudgetIDs, id.BudgetID(budget.Bytes))
 	}
@@ -281,6 +283,20 @@ func (s *ExecutionSnapshot) setAttempt(row *db.GetExecutionRow, raw *rawExecutio
 	}
 	s.Lease = lease
 	return nil
+}
+
+// setWait describes the wait of a suspended execution. A condition that can't be read has no words: the state of the
+// execution is known all the same, and [Engine.ListWaits] returns the error.
+func (s *ExecutionSnapshot) setWait(row *db.GetExecutionRow) {
+	if s.State.Phase != state.Suspended || !row.SuspensionID.Valid {
+		return
+	}
+	s.Wait = &OpenWait{
+		Execution: s.ID, Suspension: id.SuspensionID(row.SuspensionID.Bytes), Kind: s.Kind, Lane: s.Lane,
+		Since: time.UnixMilli(row.WaitingSinceMs), Until: optionalTime(row.WaitTimeoutAtMs), OnTimeout: OnTimeout(row.TimeoutBehavior),
+		Reason: s.State.Blocking, Asked: row.Asked,
+	}
+	_ = s.Wait.setCondition(row.WaitCondition, row.UnusedSignals)
 }
 
 // endOf returns the result of an ended execution, or an error for its outcome.

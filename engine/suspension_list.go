@@ -26,8 +26,31 @@ type OpenWait struct {
 	Until      time.Time // of the timeout; zero: it has none
 	OnTimeout  OnTimeout // "" without a timeout
 	Reason     state.BlockingReason
+	Condition  string   // in words, for people: "an operator"
 	Names      []string // of the signals that it waits for; empty: any, or only an operator or the timeout
 	Asked      string
+	Received   int // signals that have come to its waitpoints, and that no earlier wait has used
+}
+
+// setCondition describes a stored condition, and counts the signals that have come for it, of those by waitpoint key that
+// no wait has used.
+func (w *OpenWait) setCondition(stored, unusedSignals []byte) error {
+	var node condition.Node
+	if err := json.Unmarshal(stored, &node); err != nil {
+		return corrupt("ff_suspension_current.condition", err)
+	}
+	var unused map[string]int
+	if len(unusedSignals) > 0 {
+		if err := json.Unmarshal(unusedSignals, &unused); err != nil {
+			return corrupt("ff_suspension_current.member_map", err)
+		}
+	}
+	w.Condition = node.InWords()
+	for _, point := range node.Waitpoints() {
+		w.Names = append(w.Names, point.Names...)
+		w.Received += unused[point.Key]
+	}
+	return nil
 }
 
 // WaitFilter selects open waits. The zero value selects all.
@@ -86,17 +109,13 @@ func (e *Engine) ListWaits(ctx context.Context, filter WaitFilter, after string,
 	}
 	waits := make([]OpenWait, len(rows))
 	for i, row := range rows {
-		var node condition.Node
-		if err := json.Unmarshal(row.Condition, &node); err != nil {
-			return page, wrap(op, corrupt("ff_suspension_current.condition", err))
-		}
 		waits[i] = OpenWait{
 			Execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), Suspension: row.SuspensionID, Kind: row.Kind,
 			Lane: id.LaneID(row.LaneID), Since: time.UnixMilli(row.OpenSinceMs), Until: optionalTime(row.TimeoutAtMs),
 			OnTimeout: OnTimeout(row.TimeoutBehavior), Reason: state.BlockingReason(row.BlockingReason), Asked: row.Asked,
 		}
-		for _, point := range node.Waitpoints() {
-			waits[i].Names = append(waits[i].Names, point.Names...)
+		if err := waits[i].setCondition(row.Condition, row.UnusedSignals); err != nil {
+			return page, wrap(op, err)
 		}
 	}
 	return pageOf(waits, size, func(w *OpenWait) string {

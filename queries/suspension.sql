@@ -245,7 +245,8 @@ SELECT
     coalesce(s.ffx_asked, '')::text AS asked,
     e.lane_id,
     e.kind,
-    e.blocking_reason
+    e.blocking_reason,
+    u.unused_signals
 FROM ff_suspension_current AS s
 CROSS JOIN LATERAL (
     SELECT
@@ -260,6 +261,7 @@ CROSS JOIN LATERAL (
         AND (sqlc.narg(tag_key)::text IS NULL OR x.raw_fields -> 'tags' ->> sqlc.narg(tag_key)::text = sqlc.narg(tag_value)::text)
     LIMIT 1
 ) AS e
+-- include unused_signals
 WHERE
     s.ffx_open_since_ms IS NOT NULL
     AND (s.ffx_open_since_ms, s.partition_key, s.execution_id)

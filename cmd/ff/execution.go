@@ -87,6 +87,8 @@ type executionView struct {
 	Lease        *leaseView `json:"lease"`
 	Waitpoint    string     `json:"waitpoint,omitempty"` // the waitpoint of a suspended execution
 
+	Wait *openWaitView `json:"wait"` // null unless it is suspended
+
 	AttemptList []attemptView `json:"attempt_list"`
 
 	Payload *content `json:"payload"`
@@ -182,6 +184,7 @@ func readExecution(ctx context.Context, eng *engine.Engine, execution id.Executi
 		LeasesLost:     s.LeasesLost,
 		Progress:       newProgressView(progress),
 		Waitpoint:      optional(s.Waitpoint),
+		Wait:           newOpenWaitView(s.Wait),
 		AttemptList:    attempts,
 		Payload:        newContent(input.Payload),
 		Result:         newContent(result),
@@ -216,6 +219,9 @@ func (v *executionView) print(to io.Writer) error {
 		{"tags", tagList(v.Tags)},
 		{"state", string(v.State)},
 		{"waits for", v.waitsFor()},
+	}
+	facts = append(facts, v.Wait.facts()...)
+	facts = append(facts, []fact{
 		{"waitpoint", v.Waitpoint},
 		{"dependencies", v.Dependencies},
 		{"detail", v.BlockingDetail},
@@ -233,7 +239,7 @@ func (v *executionView) print(to io.Writer) error {
 		{"progress", v.Progress.String()},
 		{"payload", v.Payload.String()},
 		{"result", v.Result.String()},
-	}
+	}...)
 	_, err := io.WriteString(to, renderFacts(facts)+renderAttempts(v.AttemptList))
 	return err
 }

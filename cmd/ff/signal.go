@@ -4,11 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"github.com/flowfabric/flowfabric-go/engine"
@@ -103,105 +100,4 @@ func (a *app) executionResumeCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().DurationVar(&after, "after", 0, "how long from now its attempt continues")
 	return cmd
-}
-
-// waitsView is the JSON of `ff wait list`.
-type waitsView struct {
-	Waits []waitView `json:"waits"` // the longest wait first
-}
-
-type waitView struct {
-	Execution id.ExecutionID `json:"execution"`
-	Kind      string         `json:"kind"`
-	Lane      id.LaneID      `json:"lane"`
-	Since     string         `json:"since"`
-	Until     string         `json:"until,omitempty"`
-	OnTimeout string         `json:"on_timeout,omitempty"`
-	Signals   []string       `json:"signals"`
-	Asked     string         `json:"asked,omitempty"`
-}
-
-func newWaitView(w engine.OpenWait) waitView {
-	view := waitView{
-		Execution: w.Execution, Kind: w.Kind, Lane: w.Lane, Since: timestamp(w.Since), OnTimeout: string(w.OnTimeout), Signals: w.Names, Asked: w.Asked,
-	}
-	if view.Signals == nil {
-		view.Signals = []string{}
-	}
-	if !w.Until.IsZero() {
-		view.Until = timestamp(w.Until)
-	}
-	return view
-}
-
-func (a *app) waitCommand() *cobra.Command {
-	cmd := group("wait", "List the executions that wait for signals", "")
-	a.databaseFlags(cmd)
-	cmd.AddCommand(a.waitListCommand())
-	return cmd
-}
-
-func (a *app) waitListCommand() *cobra.Command {
-	var (
-		asJSON bool
-		tag    string
-		limit  int
-		filter engine.WaitFilter
-	)
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List the executions that wait for signals, the longest wait first",
-		Example: `  ff wait list --name approved
-  ff wait list --tag app.tenant=acme --json | jq -r '.waits[].execution'`,
-		Args: noArgs,
-		RunE: a.does(func(ctx context.Context, _ []string) error {
-			if tag != "" {
-				var ok bool
-				if filter.TagKey, filter.TagValue, ok = strings.Cut(tag, "="); !ok || filter.TagKey == "" {
-					return &usageError{problem: fmt.Sprintf("--tag %q is not of the form key=value", tag)}
-				}
-			}
-			if limit < 1 || limit > engine.MaxPage {
-				return &usageError{problem: fmt.Sprintf("--limit %d is not between 1 and %d", limit, engine.MaxPage)}
-			}
-			return a.withEngine(ctx, func(eng *engine.Engine) error {
-				page, err := eng.ListWaits(ctx, filter, "", limit)
-				if err != nil {
-					return asUsage(err)
-				}
-				view := waitsView{Waits: []waitView{}}
-				for _, w := range page.Items {
-					view.Waits = append(view.Waits, newWaitView(w))
-				}
-				if asJSON {
-					return a.writeJSON(view)
-				}
-				return a.printWaits(view, page.Next != "")
-			})
-		}),
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().StringVar(&filter.Name, "name", "", "only those that wait for a signal of this name")
-	cmd.Flags().StringVar(&tag, "tag", "", "only executions with this tag, key=value")
-	cmd.Flags().IntVar(&limit, "limit", 100, "list at most so many")
-	return cmd
-}
-
-func (a *app) printWaits(view waitsView, more bool) error {
-	if len(view.Waits) == 0 {
-		_, err := io.WriteString(a.stdout, "None waits.\n")
-		return err
-	}
-	t := newTable(table.Row{"EXECUTION", "SINCE", "SIGNALS", "ASKED"})
-	for _, w := range view.Waits {
-		t.AppendRow(table.Row{
-			w.Execution.UUID().String(), w.Since, shortened(printable(strings.Join(w.Signals, ", ")), 12), shortened(printable(w.Asked), 12),
-		})
-	}
-	text := t.Render() + "\n"
-	if more {
-		text += "There are more: pass a larger --limit.\n"
-	}
-	_, err := io.WriteString(a.stdout, text)
-	return err
 }

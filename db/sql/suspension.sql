@@ -245,7 +245,8 @@ SELECT
     coalesce(s.ffx_asked, '')::text AS asked,
     e.lane_id,
     e.kind,
-    e.blocking_reason
+    e.blocking_reason,
+    u.unused_signals
 FROM ff_suspension_current AS s
 CROSS JOIN LATERAL (
     SELECT
@@ -260,6 +261,19 @@ CROSS JOIN LATERAL (
         AND (sqlc.narg(tag_key)::text IS NULL OR x.raw_fields -> 'tags' ->> sqlc.narg(tag_key)::text = sqlc.narg(tag_value)::text)
     LIMIT 1
 ) AS e
+LEFT JOIN LATERAL (
+    -- How many signals of a suspension s no wait has used yet, as an object by waitpoint key; NULL: none.
+    SELECT jsonb_object_agg(k.waitpoint_key, k.signals) AS unused_signals
+    FROM (
+        SELECT
+            m.waitpoint_key,
+            count(*) AS signals
+        FROM jsonb_each(CASE WHEN jsonb_typeof(s.member_map) = 'object' THEN s.member_map END) AS m (waitpoint_key, list)
+        CROSS JOIN LATERAL jsonb_path_query(m.list, '$[*].signal_id') AS g (id)
+        WHERE NOT s.satisfied_set ? (g.id #>> '{}')
+        GROUP BY m.waitpoint_key
+    ) AS k
+) AS u ON true
 WHERE
     s.ffx_open_since_ms IS NOT NULL
     AND (s.ffx_open_since_ms, s.partition_key, s.execution_id)

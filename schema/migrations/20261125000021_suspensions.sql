@@ -807,7 +807,73 @@ $$;
 COMMENT ON FUNCTION ffx_suspend(partition smallint, execution uuid, attempt integer, spec jsonb, at_ms bigint) IS
     'Lets an execution wait for signals, unless what came early satisfies it. The caller holds its lease, and the locks.';
 
+-- The wait of each suspended execution, as the library's reads return it: beside the views of executions and flows, and
+-- an interface like them.
+CREATE VIEW ffx_wait AS
+SELECT
+    s.partition_key,
+    s.execution_id,
+    '{fp:' || s.partition_key || '}:' || s.execution_id AS id,
+    e.flow_id,
+    e.lane_id,
+    coalesce(ffx_read_text(e.raw_fields, 'namespace'), '') AS namespace,
+    coalesce(ffx_read_text(e.raw_fields, 'execution_kind'), '') AS kind,
+    s.suspension_id,
+    ffx_read_instant(s.ffx_open_since_ms) AS since,
+    ffx_read_instant(s.timeout_at_ms) AS until,
+    s.timeout_behavior AS on_timeout,
+    e.blocking_reason AS reason,
+    ARRAY(
+        SELECT DISTINCT n.name #>> '{}'
+        FROM jsonb_path_query(s.condition, '$.**.ByName') AS n (name)
+        ORDER BY 1
+    ) AS signals,
+    s.condition,
+    s.ffx_asked AS asked
+FROM ff_suspension_current AS s
+JOIN ff_exec_core AS e
+    ON e.partition_key = s.partition_key
+    AND e.execution_id = s.execution_id
+WHERE
+    s.ffx_open_since_ms IS NOT NULL
+    AND e.lifecycle_phase = 'suspended';
+
+COMMENT ON VIEW ffx_wait IS
+    'Executions that wait for signals, one row each. An interface: columns keep name, type and meaning, new ones come behind. Find one by (partition_key, execution_id).';
+COMMENT ON COLUMN ffx_wait.partition_key IS
+    'Logical shard, 0 to 255, N of the id {fp:N}:<uuid>. Filter by (partition_key, execution_id): the key of the tables.';
+COMMENT ON COLUMN ffx_wait.execution_id IS
+    'The uuid half of the execution''s id.';
+COMMENT ON COLUMN ffx_wait.id IS
+    'The execution''s id as the library prints it: {fp:N}:<uuid>.';
+COMMENT ON COLUMN ffx_wait.flow_id IS
+    'Flow that the execution is a member of; NULL: none.';
+COMMENT ON COLUMN ffx_wait.lane_id IS
+    'Lane that the execution is claimed from.';
+COMMENT ON COLUMN ffx_wait.namespace IS
+    'Namespace of the execution; empty: none.';
+COMMENT ON COLUMN ffx_wait.kind IS
+    'Kind of the execution; empty: none.';
+COMMENT ON COLUMN ffx_wait.suspension_id IS
+    'Id of the wait.';
+COMMENT ON COLUMN ffx_wait.since IS
+    'When the wait began.';
+COMMENT ON COLUMN ffx_wait.until IS
+    'When the wait times out; NULL: it does not.';
+COMMENT ON COLUMN ffx_wait.on_timeout IS
+    'Effect of the timeout: fail, cancel, expire, escalate or auto_resume_with_timeout_signal; NULL: there is no timeout.';
+COMMENT ON COLUMN ffx_wait.reason IS
+    'Reason of the wait, such as waiting_for_signal or waiting_for_approval.';
+COMMENT ON COLUMN ffx_wait.signals IS
+    'Names of the signals that the condition names; empty: it names none.';
+COMMENT ON COLUMN ffx_wait.condition IS
+    'The condition that ends the wait, as ff_suspension_current.condition: an object such as {"Single":{waitpoint_key,matcher}}, or "OperatorOnly" or "TimeoutOnly".';
+COMMENT ON COLUMN ffx_wait.asked IS
+    'What people are asked; NULL: nothing.';
+
 -- migrate:down
+
+DROP VIEW ffx_wait;
 
 DROP FUNCTION ffx_suspend(smallint, uuid, integer, jsonb, bigint);
 

@@ -26,14 +26,36 @@ func testCLISignals(t *testing.T, ff cli) {
 	out := ff.run(t, databaseURL, "wait", "list")
 	out.fitsATerminal(t)
 	out.succeeds(t, first)
+	out.succeeds(t, `"approved"`)
+	out.succeeds(t, "59m") // left
 	for args, want := range map[*[]string]int{
 		{"--name", "approved"}: 2, {"--name", "other"}: 0, {"--tag", "app.tenant=two"}: 1, {"--limit", "1"}: 1,
+		{"--older-than", "1h"}: 0,
 	} {
 		listed := ff.run(t, databaseURL, append([]string{"wait", "list", "--json"}, *args...)...).object(t)["waits"].([]any)
 		if len(listed) != want {
 			t.Errorf("%q lists %v, want %d", *args, listed, want)
 		}
 	}
+	listed := ff.run(t, databaseURL, "wait", "list", "--json").object(t)["waits"].([]any)[0].(map[string]any)
+	shown := ff.run(t, databaseURL, "execution", "show", first, "--json").object(t)["wait"].(map[string]any)
+	for key, want := range map[string]any{
+		"condition": `"approved"`, "received": 0.0, "asked": "one", "on_timeout": "auto_resume_with_timeout_signal", "reason": "waiting_for_signal",
+	} {
+		if listed[key] != want || shown[key] != want {
+			t.Errorf("%s: listed %v, shown %v, want %v", key, listed[key], shown[key], want)
+		}
+	}
+	for _, key := range []string{"suspension", "since", "until"} {
+		if shown[key] == "" || shown[key] != listed[key] {
+			t.Errorf("%s: listed %v, shown %v", key, listed[key], shown[key])
+		}
+	}
+	text := ff.run(t, databaseURL, "execution", "show", first)
+	for _, want := range []string{`condition      "approved"`, "asked          one", "signals        0 received", ", then it continues"} {
+		text.succeeds(t, want)
+	}
+	ff.run(t, databaseURL, "wait", "list", "--older-than", "-1h").fails(t, 2, "--older-than")
 	ff.run(t, databaseURL, "wait", "list", "--tag", "two").fails(t, 2, "key=value")
 	ff.run(t, databaseURL, "wait", "list", "--limit", "0").fails(t, 2, "--limit")
 	ff.run(t, databaseURL, "execution", "signal", first, "other").succeeds(t, "Signal other is kept for a later wait.")

@@ -407,7 +407,7 @@ func testCLIShow(t *testing.T, ff cli) {
 
 	object = ff.run(t, databaseURL, "execution", "show", first, "--json").object(t)
 	wantKeys(t, object, "id", "flow", "node", "lane", "namespace", "kind", "priority", "tags", "required_capabilities", "state",
-		"state_vector", "created_at", "last_mutation_at", "attempts", "retries", "leases_lost", "attempt_index", "lease",
+		"state_vector", "created_at", "last_mutation_at", "attempts", "retries", "leases_lost", "attempt_index", "lease", "wait",
 		"progress", "attempt_list", "payload", "result")
 	if payload := object["payload"].(map[string]any); payload["json"].(map[string]any)["day"] != 1.0 || payload["bytes"] != 10.0 {
 		t.Errorf("payload = %v", payload)
