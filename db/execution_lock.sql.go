@@ -54,7 +54,7 @@ type LockCurrentAttemptsParams struct {
 // Used by: engine.CancelExecution, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
 // engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
 // engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution,
-// engine.UnblockExecution, engine.Resume.
+// engine.UnblockExecution, engine.Resume, engine.ReissueToken.
 // Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 func (q *Queries) LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurrentAttemptsParams) error {
 	_, err := db.Exec(ctx, lockCurrentAttempts, arg.PartitionKeys, arg.ExecutionIDs)
@@ -341,8 +341,8 @@ type ReadHeldExecutionsRow struct {
 // Used by: engine.CancelExecution, engine.CancelExecutions, engine.ChangePriority, engine.Operator.DelayExecution,
 // engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
 // engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution,
-// engine.BlockExecution, engine.UnblockExecution, engine.Resume, engine.CreateFlow, engine.GrowFlow,
-// engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
+// engine.BlockExecution, engine.UnblockExecution, engine.Resume, engine.ReissueToken, engine.CreateFlow,
+// engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 // Locks: none. The caller has locked the rows that it reads.
 func (q *Queries) ReadHeldExecutions(ctx context.Context, db DBTX, arg ReadHeldExecutionsParams) ([]ReadHeldExecutionsRow, error) {
 	rows, err := db.Query(ctx, readHeldExecutions,

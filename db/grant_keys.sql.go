@@ -18,18 +18,20 @@ WHERE
     k.kid = $1
     AND (
         k.active
-        OR $2::bigint < coalesce(
-            k.ffx_verify_until_ms,
-            -- Retired by another program, which stores no end of the grace: it lasts this long from the arrival of
-            -- its successor.
+        OR $2::bigint < (
+            -- Until when a retired key k verifies.
             coalesce(
-                (
-                    SELECT min(s.rotated_at_ms)
-                    FROM ff_waitpoint_hmac AS s
-                    WHERE s.rotated_at_ms > k.rotated_at_ms
-                ),
-                k.rotated_at_ms
-            ) + $3::bigint
+                k.ffx_verify_until_ms,
+                -- Retired by another program, which stores no end of the grace: it lasts this long from the arrival of its successor.
+                coalesce(
+                    (
+                        SELECT min(s.rotated_at_ms)
+                        FROM ff_waitpoint_hmac AS s
+                        WHERE s.rotated_at_ms > k.rotated_at_ms
+                    ),
+                    k.rotated_at_ms
+                ) + $3::bigint
+            )
         )
     )
 `
@@ -73,7 +75,8 @@ type ListSigningKeysRow struct {
 // ListSigningKeys reads the keys that may sign, the preferred one first. The caller takes the first valid key: ids
 // and secrets are as another program stored them.
 //
-// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant.
+// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant, engine.CreateWaitpoint,
+// engine.ReissueToken.
 // Locks: none.
 func (q *Queries) ListSigningKeys(ctx context.Context, db DBTX) ([]ListSigningKeysRow, error) {
 	rows, err := db.Query(ctx, listSigningKeys)
@@ -85,6 +88,81 @@ func (q *Queries) ListSigningKeys(ctx context.Context, db DBTX) ([]ListSigningKe
 	for rows.Next() {
 		var i ListSigningKeysRow
 		if err := rows.Scan(&i.Kid, &i.Secret); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listVerifyingKeys = `-- name: ListVerifyingKeys :many
+SELECT
+    v.kid,
+    v.secret,
+    coalesce(v.left_ms, 9223372036854775807)::bigint AS left_ms
+FROM (
+    SELECT
+        k.kid,
+        k.secret,
+        k.rotated_at_ms,
+        CASE
+            WHEN NOT k.active THEN (
+                -- Until when a retired key k verifies.
+                coalesce(
+                    k.ffx_verify_until_ms,
+                    -- Retired by another program, which stores no end of the grace: it lasts this long from the arrival of its successor.
+                    coalesce(
+                        (
+                            SELECT min(s.rotated_at_ms)
+                            FROM ff_waitpoint_hmac AS s
+                            WHERE s.rotated_at_ms > k.rotated_at_ms
+                        ),
+                        k.rotated_at_ms
+                    ) + $1::bigint
+                )
+            ) - ffx_now_ms($2)
+        END AS left_ms
+    FROM ff_waitpoint_hmac AS k
+    ORDER BY
+        k.rotated_at_ms DESC,
+        k.kid
+    LIMIT 1000
+) AS v
+WHERE (v.left_ms <= 0) IS NOT TRUE
+ORDER BY
+    v.rotated_at_ms DESC,
+    v.kid
+`
+
+type ListVerifyingKeysParams struct {
+	GraceMs int64
+	NowMs   *int64
+}
+
+type ListVerifyingKeysRow struct {
+	Kid    string
+	Secret bytea.Secret
+	LeftMs int64
+}
+
+// ListVerifyingKeys reads the keys that verify at the time of the call, the newest first, and for how much longer each
+// does. left_ms has the largest value for a key that verifies until a rotation.
+//
+// Used by: engine.SignalWaitpoint, engine.VerifyWaitpoint.
+// Locks: none.
+func (q *Queries) ListVerifyingKeys(ctx context.Context, db DBTX, arg ListVerifyingKeysParams) ([]ListVerifyingKeysRow, error) {
+	rows, err := db.Query(ctx, listVerifyingKeys, arg.GraceMs, arg.NowMs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListVerifyingKeysRow
+	for rows.Next() {
+		var i ListVerifyingKeysRow
+		if err := rows.Scan(&i.Kid, &i.Secret, &i.LeftMs); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -145,6 +145,11 @@ type Querier interface {
 	// Used by: engine.CreateExecution, engine.CreateExecutions.
 	// Locks: L0 held.
 	CountNewMembers(ctx context.Context, db DBTX, arg CountNewMembersParams) (int64, error)
+	// CountSignedWaitpoints counts the waitpoints that some keys signed, among the first max_items open ones.
+	//
+	// Used by: engine.RotateKey.
+	// Locks: none. Spans partitions.
+	CountSignedWaitpoints(ctx context.Context, db DBTX, arg CountSignedWaitpointsParams) (int64, error)
 	// CountWaitpoints counts the open waitpoints of an execution.
 	//
 	// Used by: engine.CreateWaitpoint.
@@ -620,6 +625,11 @@ type Querier interface {
 	// engine.ReclaimExecution.
 	// Locks: none.
 	GetVerifyingKey(ctx context.Context, db DBTX, arg GetVerifyingKeyParams) (bytea.Secret, error)
+	// GetWaitpointToken reads the token of a waitpoint. No row: it is closed, belongs to another execution, or has none.
+	//
+	// Used by: engine.WaitpointToken.
+	// Locks: none.
+	GetWaitpointToken(ctx context.Context, db DBTX, arg GetWaitpointTokenParams) (bytea.SecretText, error)
 	// GetWitnessRuns returns whether the processes that GetOutboxState named still run. While they do, the server has not
 	// crashed and has not been replaced by another one, so no id was assigned twice. Any session may ask.
 	//
@@ -1135,7 +1145,8 @@ type Querier interface {
 	// ListSigningKeys reads the keys that may sign, the preferred one first. The caller takes the first valid key: ids
 	// and secrets are as another program stored them.
 	//
-	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant.
+	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant, engine.CreateWaitpoint,
+	// engine.ReissueToken.
 	// Locks: none.
 	ListSigningKeys(ctx context.Context, db DBTX) ([]ListSigningKeysRow, error)
 	// ListStaleConsumers returns the named consumers that trimming no longer respects, because no process has worked for
@@ -1204,6 +1215,12 @@ type Querier interface {
 	// Used by: engine.UpstreamResults.
 	// Locks: none; one snapshot.
 	ListUpstreamResults(ctx context.Context, db DBTX, arg ListUpstreamResultsParams) ([]ListUpstreamResultsRow, error)
+	// ListVerifyingKeys reads the keys that verify at the time of the call, the newest first, and for how much longer each
+	// does. left_ms has the largest value for a key that verifies until a rotation.
+	//
+	// Used by: engine.SignalWaitpoint, engine.VerifyWaitpoint.
+	// Locks: none.
+	ListVerifyingKeys(ctx context.Context, db DBTX, arg ListVerifyingKeysParams) ([]ListVerifyingKeysRow, error)
 	// ListWaitingKinds returns the kinds whose next execution in a lane has been claimable for at least longer_ms, in the
 	// given lanes, without the excepted kinds: up to page_size, by lane and kind. It looks at the first max_scanned
 	// entries of each lane; if there are more, at_least says that the count may be too low.
@@ -1249,7 +1266,7 @@ type Querier interface {
 	// Used by: engine.CancelExecution, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
 	// engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
 	// engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution,
-	// engine.UnblockExecution, engine.Resume.
+	// engine.UnblockExecution, engine.Resume, engine.ReissueToken.
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 	LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurrentAttemptsParams) error
 	// LockDownstreamGroups locks the edge groups that succeeded executions count for, in one order. Concurrent successes
@@ -1268,7 +1285,8 @@ type Querier interface {
 	// engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease, engine.ReplayExecution,
 	// engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant,
 	// engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
-	// engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
+	// engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
+	// engine.SetGroupPolicy.
 	// Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 	// execution_id).
 	LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error)
@@ -1491,8 +1509,8 @@ type Querier interface {
 	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ChangePriority, engine.Operator.DelayExecution,
 	// engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
 	// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution,
-	// engine.BlockExecution, engine.UnblockExecution, engine.Resume, engine.CreateFlow, engine.GrowFlow,
-	// engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
+	// engine.BlockExecution, engine.UnblockExecution, engine.Resume, engine.ReissueToken, engine.CreateFlow,
+	// engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 	// Locks: none. The caller has locked the rows that it reads.
 	ReadHeldExecutions(ctx context.Context, db DBTX, arg ReadHeldExecutionsParams) ([]ReadHeldExecutionsRow, error)
 	// ReadInboundGroups returns the dependencies of members in numbers: how many edges lead to each, how many of these
@@ -1567,6 +1585,12 @@ type Querier interface {
 	// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 	// Locks: L3 held.
 	RecountGroups(ctx context.Context, db DBTX, arg RecountGroupsParams) error
+	// ReissueToken replaces the token of an open waitpoint. No row: it is closed, belongs to another execution, or has no
+	// token.
+	//
+	// Used by: engine.ReissueToken.
+	// Locks: L1 held; L5 waits (the row, UPDATE).
+	ReissueToken(ctx context.Context, db DBTX, arg ReissueTokenParams) (int64, error)
 	// ReleaseDownstream makes downstream executions claimable whose dependencies are satisfied: at once, when their delay
 	// has passed, or through the gate of their budget or quota. An execution that was not promoted yet becomes runnable.
 	// It leaves a row that does not wait for dependencies unchanged and does not return it. The same holds if the number

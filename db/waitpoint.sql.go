@@ -13,6 +13,35 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const countSignedWaitpoints = `-- name: CountSignedWaitpoints :one
+SELECT count(*) FILTER (WHERE w.token_kid = ANY ($1::text[]))
+FROM (
+    SELECT p.token_kid
+    FROM ff_waitpoint_pending AS p
+    WHERE p.partition_key >= 0 -- of all: it goes along the key, and stops
+    ORDER BY
+        p.partition_key,
+        p.waitpoint_id
+    LIMIT $2::integer
+) AS w
+`
+
+type CountSignedWaitpointsParams struct {
+	Kids     []string
+	MaxItems int32
+}
+
+// CountSignedWaitpoints counts the waitpoints that some keys signed, among the first max_items open ones.
+//
+// Used by: engine.RotateKey.
+// Locks: none. Spans partitions.
+func (q *Queries) CountSignedWaitpoints(ctx context.Context, db DBTX, arg CountSignedWaitpointsParams) (int64, error) {
+	row := db.QueryRow(ctx, countSignedWaitpoints, arg.Kids, arg.MaxItems)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const countWaitpoints = `-- name: CountWaitpoints :one
 SELECT count(*)
 FROM ff_waitpoint_pending AS w
@@ -169,6 +198,33 @@ func (q *Queries) GetOpenWaitpoint(ctx context.Context, db DBTX, arg GetOpenWait
 	return i, err
 }
 
+const getWaitpointToken = `-- name: GetWaitpointToken :one
+SELECT w.token
+FROM ff_waitpoint_pending AS w
+WHERE
+    w.partition_key = $1
+    AND w.waitpoint_id = $2
+    AND w.execution_id = $3
+    AND w.token <> ''
+`
+
+type GetWaitpointTokenParams struct {
+	PartitionKey int16
+	WaitpointID  id.WaitpointID
+	ExecutionID  id.ExecutionUUID
+}
+
+// GetWaitpointToken reads the token of a waitpoint. No row: it is closed, belongs to another execution, or has none.
+//
+// Used by: engine.WaitpointToken.
+// Locks: none.
+func (q *Queries) GetWaitpointToken(ctx context.Context, db DBTX, arg GetWaitpointTokenParams) (bytea.SecretText, error) {
+	row := db.QueryRow(ctx, getWaitpointToken, arg.PartitionKey, arg.WaitpointID, arg.ExecutionID)
+	var token bytea.SecretText
+	err := row.Scan(&token)
+	return token, err
+}
+
 const insertWaitpoint = `-- name: InsertWaitpoint :one
 INSERT INTO ff_waitpoint_pending (
     partition_key,
@@ -185,23 +241,29 @@ SELECT
     $1,
     $2,
     $3,
-    k.kid,
-    k.kid || ':' || ffx_signature(
-        k.secret, concat_ws(':', k.kid, '{fp:' || $1::smallint || '}', $3::uuid, $2::uuid)
-    ),
+    s.kid,
+    s.token,
     $4::bigint,
     $5::bigint,
     $6::text,
     'pending'
-FROM ff_waitpoint_hmac AS k
-WHERE
-    k.active
-    AND octet_length(k.secret) = 32
-    AND k.kid COLLATE "C" ~ '^[!-9;-~]{1,64}$'
-ORDER BY
-    k.rotated_at_ms DESC,
-    k.kid
-LIMIT 1
+FROM (
+    -- The newest valid key, and the token that it signs for a waitpoint of an execution.
+    SELECT
+        k.kid,
+        k.kid || ':' || ffx_signature(
+            k.secret, concat_ws(':', k.kid, '{fp:' || $1::smallint || '}', $3::uuid, $2::uuid)
+        ) AS token
+    FROM ff_waitpoint_hmac AS k
+    WHERE
+        k.active
+        AND octet_length(k.secret) = 32
+        AND k.kid COLLATE "C" ~ '^[!-9;-~]{1,64}$'
+    ORDER BY
+        k.rotated_at_ms DESC,
+        k.kid
+    LIMIT 1
+) AS s
 RETURNING token
 `
 
@@ -314,4 +376,59 @@ func (q *Queries) ListWaitpoints(ctx context.Context, db DBTX, arg ListWaitpoint
 		return nil, err
 	}
 	return items, nil
+}
+
+const reissueToken = `-- name: ReissueToken :one
+UPDATE ff_waitpoint_pending AS w
+SET
+    token_kid = s.kid,
+    token = s.token
+FROM (
+    -- The newest valid key, and the token that it signs for a waitpoint of an execution.
+    SELECT
+        k.kid,
+        k.kid || ':' || ffx_signature(
+            k.secret, concat_ws(':', k.kid, '{fp:' || $1::smallint || '}', $3::uuid, $2::uuid)
+        ) AS token
+    FROM ff_waitpoint_hmac AS k
+    WHERE
+        k.active
+        AND octet_length(k.secret) = 32
+        AND k.kid COLLATE "C" ~ '^[!-9;-~]{1,64}$'
+    ORDER BY
+        k.rotated_at_ms DESC,
+        k.kid
+    LIMIT 1
+) AS s
+WHERE
+    w.partition_key = $1
+    AND w.waitpoint_id = $2
+    AND w.execution_id = $3
+    AND w.token <> ''
+    AND (w.state = 'active' OR (w.expires_at_ms > $4::bigint) IS NOT FALSE)
+RETURNING w.token
+`
+
+type ReissueTokenParams struct {
+	PartitionKey int16
+	WaitpointID  id.WaitpointID
+	ExecutionID  id.ExecutionUUID
+	NowMs        int64
+}
+
+// ReissueToken replaces the token of an open waitpoint by one that the server signs with the newest valid key. No row:
+// there is no key, or the waitpoint is closed, belongs to another execution, or has no token.
+//
+// Used by: engine.ReissueToken.
+// Locks: L1 held; L5 waits (the row, UPDATE).
+func (q *Queries) ReissueToken(ctx context.Context, db DBTX, arg ReissueTokenParams) (bytea.SecretText, error) {
+	row := db.QueryRow(ctx, reissueToken,
+		arg.PartitionKey,
+		arg.WaitpointID,
+		arg.ExecutionID,
+		arg.NowMs,
+	)
+	var token bytea.SecretText
+	err := row.Scan(&token)
+	return token, err
 }

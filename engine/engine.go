@@ -104,6 +104,7 @@ type shared struct {
 	creationMemory
 	awaiting *awaiting
 	stalled  stalledEvents
+	keys     keyCache
 	sweepPositions
 	retentionMemory
 }

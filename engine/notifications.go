@@ -48,6 +48,7 @@ type notifications struct {
 	left     bool // a completion event to dispatch
 	delayed  bool // an execution to promote later
 	unneeded bool // a group whose remaining upstreams should be cancelled
+	keys     bool // the keystore has changed
 }
 
 func (n *notifications) lane(lane string) { n.Add(readyChannel, lane) }
@@ -78,6 +79,7 @@ func (n *notifications) undispatched() { n.left = true }
 func (n *notifications) add(other *notifications) {
 	n.Merge(&other.Set)
 	n.left, n.delayed, n.unneeded = n.left || other.left, n.delayed || other.delayed, n.unneeded || other.unneeded
+	n.keys = n.keys || other.keys
 }
 
 // notify sends notifications of a committed transaction.
@@ -93,6 +95,9 @@ func (e *Engine) notify(due *notifications) {
 	}
 	if due.unneeded {
 		remind(e.unneeded)
+	}
+	if due.keys {
+		e.keys.forget()
 	}
 	e.notifier.Notify(&due.Set)
 }

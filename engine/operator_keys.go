@@ -34,7 +34,14 @@ type KeyRotation struct {
 	Rotated  bool   // false: the key was active already, and nothing changed
 	Previous string // the key that signed before; "" if none did
 	Deleted  int    // retired keys whose grace is over
+
+	// Waitpoints is how many of the first [MaxCountedWaitpoints] open waitpoints have a token of a key that this call
+	// retired. Those tokens end with the grace, unless [Operator.ReissueToken] replaces them.
+	Waitpoints int
 }
+
+// MaxCountedWaitpoints is the largest number of open waitpoints that [Operator.RotateKey] looks at.
+const MaxCountedWaitpoints = 10_000
 
 // Keys lists the keys that sign and verify claim grants, the newest first. Retired keys are listed until a rotation
 // deletes them after their grace. Keys that can't be used, because another program stored a malformed one, are left out.
@@ -83,6 +90,7 @@ func (o Operator) SeedKey(ctx context.Context, kid string, secret wire.Secret) (
 		if active := signingKid(rows); active != "" {
 			return KeySeed{}, invalid("key id", fmt.Sprintf("the keystore has the active key %q: rotate the new one in", active))
 		}
+		tx.due.keys = true
 		err = e.q.InsertKey(ctx, tx, db.InsertKeyParams{Kid: kid, Secret: bytea.Secret{Bytes: bytea.Bytes(secret)}, NowMs: e.nowMs()})
 		return KeySeed{Seeded: true, SameSecret: true, Active: true}, err
 	})
@@ -90,7 +98,10 @@ func (o Operator) SeedKey(ctx context.Context, kid string, secret wire.Secret) (
 
 // RotateKey lets a new key sign. The keys that signed before verify for the grace, and no longer: a grace of 0 ends a
 // compromised key in this call. Everything that a key signed ends with it, so the grace should be longer than any grant
-// or wait lasts. Other processes may still accept a key for 5 seconds after its end.
+// or wait lasts, or [Operator.ReissueToken] has to replace the tokens of open waitpoints. The log has their number.
+//
+// Other processes remember keys for up to 5 seconds, so they may still accept the tokens of a compromised key for so long.
+// So may this one after a transaction of your own: it can't know of the commit. [Engine.InTx] does.
 //
 // Errors: [ErrInvalidInput] for a malformed id or secret as with [Operator.SeedKey], or a grace that is negative or longer
 // than 2⁵³ milliseconds; [ErrKeyIDTaken] if a retired key has the id, or an active one with another secret;
@@ -105,26 +116,45 @@ func (o Operator) RotateKey(ctx context.Context, kid string, secret wire.Secret,
 	if grace < 0 || grace.Milliseconds() > maxKeyGrace {
 		return KeyRotation{}, wrap(op, invalid("grace", fmt.Sprintf("%v, not between 0 and 2^53-1 ms", grace)))
 	}
-	return inTx(ctx, e, op, func(tx *txn) (KeyRotation, error) {
-		rows, held, err := e.lockKeys(ctx, tx, kid)
-		switch {
-		case err != nil:
-			return KeyRotation{}, err
-		case held != nil && held.active && held.is(secret):
-			return KeyRotation{Previous: kid}, nil
-		case held != nil:
-			return KeyRotation{}, fmt.Errorf("key %q: %w", kid, ErrKeyIDTaken)
-		}
-		err = e.q.RetireKeys(ctx, tx, db.RetireKeysParams{GraceMs: grace.Milliseconds(), NowMs: e.nowMs()})
-		if err != nil {
-			return KeyRotation{}, err
-		}
-		if err := e.q.InsertKey(ctx, tx, db.InsertKeyParams{Kid: kid, Secret: bytea.Secret{Bytes: bytea.Bytes(secret)}, NowMs: e.nowMs()}); err != nil {
-			return KeyRotation{}, err
-		}
-		deleted, err := e.q.DropExpiredKeys(ctx, tx, e.nowMs())
-		return KeyRotation{Rotated: true, Previous: signingKid(rows), Deleted: int(deleted)}, err
+	rotation, err := inTx(ctx, e, op, func(tx *txn) (KeyRotation, error) {
+		return e.rotateKey(ctx, tx, kid, secret, grace)
 	})
+	if rotation.Waitpoints > 0 {
+		e.cfg.Log.WarnContext(ctx, "open waitpoints have tokens of a key that was rotated away: they end with its grace unless they are reissued",
+			"key", rotation.Previous, "waitpoints", rotation.Waitpoints, "grace", grace)
+	}
+	return rotation, err
+}
+
+func (e *Engine) rotateKey(ctx context.Context, tx *txn, kid string, secret wire.Secret, grace time.Duration) (KeyRotation, error) {
+	rows, held, err := e.lockKeys(ctx, tx, kid)
+	switch {
+	case err != nil:
+		return KeyRotation{}, err
+	case held != nil && held.active && held.is(secret):
+		return KeyRotation{Previous: kid}, nil
+	case held != nil:
+		return KeyRotation{}, fmt.Errorf("key %q: %w", kid, ErrKeyIDTaken)
+	}
+	tx.due.keys = true
+	if err := e.q.RetireKeys(ctx, tx, db.RetireKeysParams{GraceMs: grace.Milliseconds(), NowMs: e.nowMs()}); err != nil {
+		return KeyRotation{}, err
+	}
+	if err := e.q.InsertKey(ctx, tx, db.InsertKeyParams{Kid: kid, Secret: bytea.Secret{Bytes: bytea.Bytes(secret)}, NowMs: e.nowMs()}); err != nil {
+		return KeyRotation{}, err
+	}
+	var retired []string
+	for _, row := range rows {
+		if row.Active {
+			retired = append(retired, row.Kid)
+		}
+	}
+	signed, err := e.q.CountSignedWaitpoints(ctx, tx, db.CountSignedWaitpointsParams{Kids: retired, MaxItems: MaxCountedWaitpoints})
+	if err != nil {
+		return KeyRotation{}, err
+	}
+	deleted, err := e.q.DropExpiredKeys(ctx, tx, e.nowMs())
+	return KeyRotation{Rotated: true, Previous: signingKid(rows), Deleted: int(deleted), Waitpoints: int(signed)}, err
 }
 
 // heldKey is a key of the locked keystore.

@@ -39,7 +39,7 @@ CROSS JOIN LATERAL (
 -- Used by: engine.CancelExecution, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
 -- engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
 -- engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution,
--- engine.UnblockExecution, engine.Resume.
+-- engine.UnblockExecution, engine.Resume, engine.ReissueToken.
 -- Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 WITH input AS (
     SELECT
@@ -78,8 +78,8 @@ CROSS JOIN LATERAL (
 -- Used by: engine.CancelExecution, engine.CancelExecutions, engine.ChangePriority, engine.Operator.DelayExecution,
 -- engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
 -- engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution,
--- engine.BlockExecution, engine.UnblockExecution, engine.Resume, engine.CreateFlow, engine.GrowFlow,
--- engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
+-- engine.BlockExecution, engine.UnblockExecution, engine.Resume, engine.ReissueToken, engine.CreateFlow,
+-- engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 -- Locks: none. The caller has locked the rows that it reads.
 WITH input AS (
     SELECT

@@ -84,6 +84,52 @@ WHERE
     AND w.state = 'pending'
     AND w.token <> '';
 
+-- name: GetWaitpointToken :one
+-- GetWaitpointToken reads the token of a waitpoint. No row: it is closed, belongs to another execution, or has none.
+--
+-- Used by: engine.WaitpointToken.
+-- Locks: none.
+SELECT w.token
+FROM ff_waitpoint_pending AS w
+WHERE
+    w.partition_key = @partition_key
+    AND w.waitpoint_id = @waitpoint_id
+    AND w.execution_id = @execution_id
+    AND w.token <> '';
+
+-- name: ReissueToken :execrows
+-- ReissueToken replaces the token of an open waitpoint. No row: it is closed, belongs to another execution, or has no
+-- token.
+--
+-- Used by: engine.ReissueToken.
+-- Locks: L1 held; L5 waits (the row, UPDATE).
+UPDATE ff_waitpoint_pending AS w
+SET
+    token_kid = @token_kid,
+    token = @token
+WHERE
+    w.partition_key = @partition_key
+    AND w.waitpoint_id = @waitpoint_id
+    AND w.execution_id = @execution_id
+    AND w.token <> ''
+    AND (w.state = 'active' OR (w.expires_at_ms > @now_ms::bigint) IS NOT FALSE);
+
+-- name: CountSignedWaitpoints :one
+-- CountSignedWaitpoints counts the waitpoints that some keys signed, among the first max_items open ones.
+--
+-- Used by: engine.RotateKey.
+-- Locks: none. Spans partitions.
+SELECT count(*) FILTER (WHERE w.token_kid = ANY (@kids::text[]))
+FROM (
+    SELECT p.token_kid
+    FROM ff_waitpoint_pending AS p
+    WHERE p.partition_key >= 0 -- of all: it goes along the key, and stops
+    ORDER BY
+        p.partition_key,
+        p.waitpoint_id
+    LIMIT @max_items::integer
+) AS w;
+
 -- name: ListWaitpoints :many
 -- ListWaitpoints lists the open waitpoints of an execution, in the order of their ids, after one. The token does not
 -- leave the database, only the beginning of its digest.

@@ -136,6 +136,8 @@ type keyRotated struct {
 	Rotated  bool   `json:"rotated"`
 	Previous string `json:"previous"` // "" if none signed before
 	Deleted  int    `json:"deleted"`  // retired keys whose grace was over
+
+	Waitpoints int `json:"waitpoints"` // open ones with tokens of the previous key
 }
 
 func (a *app) keyRotateCommand() *cobra.Command {
@@ -149,7 +151,7 @@ func (a *app) keyRotateCommand() *cobra.Command {
 		Short: "Let a new key sign, and end the old one after a grace",
 		Long: `rotate puts a new key into the keystore, with a new random secret. It signs from now
 on. The previous key verifies for the grace, such as 24h: choose one longer than any
-grant lasts. --grace 0s ends a compromised key at once.`,
+grant or wait lasts. --grace 0s ends a compromised key at once.`,
 		Example: `  ff key rotate --grace 24h
   ff key rotate k2 --grace 0s --secret-file secret.txt`,
 		Args: oneKey,
@@ -168,7 +170,7 @@ grant lasts. --grace 0s ends a compromised key at once.`,
 					return asUsage(err)
 				}
 				if asJSON {
-					return a.writeJSON(keyRotated{kid, rotation.Rotated, rotation.Previous, rotation.Deleted})
+					return a.writeJSON(keyRotated{kid, rotation.Rotated, rotation.Previous, rotation.Deleted, rotation.Waitpoints})
 				}
 				_, err = fmt.Fprintf(a.stdout, "Key %s signs from now on. %s\n", kid, previousKey(rotation, grace))
 				return err
@@ -188,10 +190,15 @@ func previousKey(rotation engine.KeyRotation, grace time.Duration) string {
 		return "It did so already, and nothing changed."
 	case rotation.Previous == "":
 		return "No key signed before."
-	case grace == 0:
-		return fmt.Sprintf("Key %s is deleted.", printable(rotation.Previous))
 	}
-	return fmt.Sprintf("Key %s verifies for %v more.", printable(rotation.Previous), grace)
+	text := fmt.Sprintf("Key %s verifies for %v more.", printable(rotation.Previous), grace)
+	if grace == 0 {
+		text = fmt.Sprintf("Key %s is deleted.", printable(rotation.Previous))
+	}
+	if rotation.Waitpoints > 0 {
+		text += fmt.Sprintf("\n%d of the first %d open waitpoints have links of it: see `ff waitpoint reissue`.", rotation.Waitpoints, engine.MaxCountedWaitpoints)
+	}
+	return text
 }
 
 // oneKey checks the arguments of commands that add a key.

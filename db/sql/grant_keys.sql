@@ -2,7 +2,8 @@
 -- ListSigningKeys reads the keys that may sign, the preferred one first. The caller takes the first valid key: ids
 -- and secrets are as another program stored them.
 --
--- Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant.
+-- Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant, engine.CreateWaitpoint,
+-- engine.ReissueToken.
 -- Locks: none.
 SELECT
     k.kid,
@@ -27,17 +28,62 @@ WHERE
     k.kid = @kid
     AND (
         k.active
-        OR @now_ms::bigint < coalesce(
-            k.ffx_verify_until_ms,
-            -- Retired by another program, which stores no end of the grace: it lasts this long from the arrival of
-            -- its successor.
+        OR @now_ms::bigint < (
+            -- Until when a retired key k verifies.
             coalesce(
-                (
-                    SELECT min(s.rotated_at_ms)
-                    FROM ff_waitpoint_hmac AS s
-                    WHERE s.rotated_at_ms > k.rotated_at_ms
-                ),
-                k.rotated_at_ms
-            ) + @grace_ms::bigint
+                k.ffx_verify_until_ms,
+                -- Retired by another program, which stores no end of the grace: it lasts this long from the arrival of its successor.
+                coalesce(
+                    (
+                        SELECT min(s.rotated_at_ms)
+                        FROM ff_waitpoint_hmac AS s
+                        WHERE s.rotated_at_ms > k.rotated_at_ms
+                    ),
+                    k.rotated_at_ms
+                ) + @grace_ms::bigint
+            )
         )
     );
+
+-- name: ListVerifyingKeys :many
+-- ListVerifyingKeys reads the keys that verify at the time of the call, the newest first, and for how much longer each
+-- does. left_ms has the largest value for a key that verifies until a rotation.
+--
+-- Used by: engine.SignalWaitpoint, engine.VerifyWaitpoint.
+-- Locks: none.
+SELECT
+    v.kid,
+    v.secret,
+    coalesce(v.left_ms, 9223372036854775807)::bigint AS left_ms
+FROM (
+    SELECT
+        k.kid,
+        k.secret,
+        k.rotated_at_ms,
+        CASE
+            WHEN NOT k.active THEN (
+                -- Until when a retired key k verifies.
+                coalesce(
+                    k.ffx_verify_until_ms,
+                    -- Retired by another program, which stores no end of the grace: it lasts this long from the arrival of its successor.
+                    coalesce(
+                        (
+                            SELECT min(s.rotated_at_ms)
+                            FROM ff_waitpoint_hmac AS s
+                            WHERE s.rotated_at_ms > k.rotated_at_ms
+                        ),
+                        k.rotated_at_ms
+                    ) + @grace_ms::bigint
+                )
+            ) - ffx_now_ms(sqlc.narg(now_ms))
+        END AS left_ms
+    FROM ff_waitpoint_hmac AS k
+    ORDER BY
+        k.rotated_at_ms DESC,
+        k.kid
+    LIMIT 1000
+) AS v
+WHERE (v.left_ms <= 0) IS NOT TRUE
+ORDER BY
+    v.rotated_at_ms DESC,
+    v.kid;

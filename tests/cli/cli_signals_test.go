@@ -1,11 +1,44 @@
 package cli
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 )
+
+// Links are reissued, and shown by no other command.
+func testCLIWaitpoints(t *testing.T, ff cli) {
+	eng, databaseURL := cliEngine(t)
+	x := mustCreate(t, eng, engine.ExecutionSpec{Lane: "mail", Kind: "send"}).UUID().String()
+	ff.run(t, databaseURL, "waitpoint", "list", x).succeeds(t, "No waitpoint is open.")
+	ff.run(t, databaseURL, "key", "seed", "k1").succeeds(t, "Key k1 signs from now on.")
+	w, err := eng.CreateWaitpoint(t.Context(), engine.WaitpointSpec{Lease: mustClaim(t, eng, "mail").Lease, Key: "decision", TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ff.run(t, databaseURL, "key", "rotate", "k2", "--grace", "0s").succeeds(t, "1 of the first 10000 open waitpoints have links of it")
+	ff.run(t, databaseURL, "waitpoint", "reissue", x).fails(t, 2, "takes an execution and a waitpoint")
+	ff.run(t, databaseURL, "waitpoint", "reissue", x, "decision").fails(t, 2, "ff waitpoint list")
+	ff.run(t, databaseURL, "waitpoint", "reissue", x, x).fails(t, cliNotFound, "not found")
+	link := ff.run(t, databaseURL, "waitpoint", "reissue", x, w.ID.String(), "--url", "https://example.com/w/")
+	link.succeeds(t, "https://example.com/w/")
+	_, token, _ := strings.Cut(strings.TrimSpace(link.stdout), "?token=k2%3A")
+	if len(token) != 64 {
+		t.Fatalf("the link is %q", link.stdout)
+	}
+	again := ff.run(t, databaseURL, "waitpoint", "reissue", x, w.ID.String(), "--json").object(t)["link"].(string)
+	if !strings.HasSuffix(again, token) {
+		t.Error(again)
+	}
+	out := ff.run(t, databaseURL, "waitpoint", "list", x)
+	out.fitsATerminal(t)
+	out.succeeds(t, "decision")
+	for _, args := range [][]string{{"waitpoint", "list", x}, {"waitpoint", "list", x, "--json"}, {"execution", "show", x, "--json"}} {
+		ff.run(t, databaseURL, args...).lacks(t, token)
+	}
+}
 
 // Waits are listed, signalled and resumed.
 func testCLISignals(t *testing.T, ff cli) {

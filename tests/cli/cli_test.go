@@ -127,6 +127,7 @@ func TestCLI(t *testing.T) {
 		"lists":                  testCLILists,
 		"keys":                   testCLIKeys,
 		"signals":                testCLISignals,
+		"waitpoints":             testCLIWaitpoints,
 		"events":                 testCLIEvents,
 		"attempts":               testCLIAttempts,
 		"operator":               testCLIOperator,

@@ -56,8 +56,8 @@ var Calls = map[string][]string{
 		"Engine.SetExecutionTag", "Engine.SetFlowTag", "Engine.SetFlowTags",
 		"Operator.BlockExecution", "Operator.ChangePriority", "Operator.DelayExecution", "Operator.DrainWorker", "Operator.Keys",
 		"Operator.PauseLane", "Operator.ReplayExecution", "Operator.ResumeLane", "Operator.ResumeWorker", "Operator.RevokeLease",
-		"Operator.RotateKey", "Operator.SeedKey", "Operator.SetLaneRetention",
-		"Operator.UnblockExecution",
+		"Operator.ReissueToken", "Operator.RotateKey", "Operator.SeedKey", "Operator.SetLaneRetention",
+		"Operator.UnblockExecution", "Operator.WaitpointToken",
 		"events.ForgetSetAside", "events.MoveConsumer", "events.RemoveConsumer", "events.RetrySetAside",
 	},
 }

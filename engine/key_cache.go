@@ -1,0 +1,81 @@
+package engine
+
+import (
+	"sync"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/id/wire"
+)
+
+const (
+	// keyCacheTTL is how long a process trusts the keys that it has read. A rotation elsewhere takes effect within it.
+	keyCacheTTL = 5 * time.Second
+
+	// maxUnknownKeys is how many unknown key ids make a process read the keys again within a second.
+	maxUnknownKeys = 10
+)
+
+// keyCache remembers the keys that verify tokens, so that checking a token costs no statement. A key that is not in it is
+// read before its token is refused; but ids that somebody made up can't cause more than [maxUnknownKeys] reads a second.
+type keyCache struct {
+	mu         sync.Mutex
+	generation int // raised by forget
+	keys       map[string]verifyingKey
+	readAt     time.Time // zero: never
+
+	second  time.Time // when the present second of unknown keys began
+	unknown int       // unknown keys in it
+}
+
+// verifyingKey is a key of the cache.
+type verifyingKey struct {
+	secret wire.Secret
+	until  time.Time // the end of its grace, or a time after that of the cache
+}
+
+// get returns the key with an id, or nil. If read is true, the answer is not known before the keys have been read again.
+func (c *keyCache) get(kid string, now time.Time) (key *verifyingKey, read bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if age := now.Sub(c.readAt); c.readAt.IsZero() || age < 0 || age >= keyCacheTTL {
+		return nil, true
+	}
+	if held, ok := c.keys[kid]; ok {
+		if !now.Before(held.until) {
+			return nil, false
+		}
+		return &held, false
+	}
+	if age := now.Sub(c.second); age < 0 || age >= time.Second {
+		c.second, c.unknown = now, 0
+	}
+	if c.unknown >= maxUnknownKeys {
+		return nil, false // the keys have been read within this second
+	}
+	c.unknown++
+	return nil, true
+}
+
+// began returns a mark for keep. Take it before reading the keys.
+func (c *keyCache) began() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.generation
+}
+
+// keep stores keys that were read from the given time on, unless a rotation was committed in the meantime.
+func (c *keyCache) keep(keys map[string]verifyingKey, readAt time.Time, mark int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.generation == mark {
+		c.keys, c.readAt = keys, readAt
+	}
+}
+
+// forget empties the cache: this process has changed the keys.
+func (c *keyCache) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.generation++
+	c.keys, c.readAt, c.unknown = nil, time.Time{}, 0
+}

@@ -1,0 +1,69 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/bytea"
+)
+
+// WaitpointToken returns the token of an open waitpoint, for a program that signals on behalf of people that it has
+// authenticated itself. The token is a credential, and [wire.WaitpointToken] keeps it out of logs.
+//
+// Errors: [ErrInvalidInput]; [ErrNotFound] if the waitpoint is closed, belongs to another execution or has no token, as
+// those that a wait opens. One statement.
+func (o Operator) WaitpointToken(ctx context.Context, x id.ExecutionID, waitpoint id.WaitpointID) (wire.WaitpointToken, error) {
+	const op = "read waitpoint token"
+	e := o.e
+	if err := e.checkExecution(x); err != nil {
+		return "", wrap(op, err)
+	}
+	token, err := e.q.GetWaitpointToken(ctx, e.reader(), db.GetWaitpointTokenParams{
+		PartitionKey: x.Partition(), WaitpointID: waitpoint, ExecutionID: x.UUID(),
+	})
+	if isNoRow(err) {
+		err = &NotFoundError{Entity: "waitpoint", ID: waitpoint.String()}
+	}
+	return wire.WaitpointToken(token), wrap(op, err)
+}
+
+// ReissueToken signs the token of an open waitpoint anew, with the key that signs now. The earlier token is dead from then
+// on. Use it for waitpoints that outlive a rotation of the keys, and for a link that came into wrong hands. If its key
+// signs still, the token stays the same: it depends on nothing but the key and the ids, so rotate the key first.
+//
+// Errors: [ErrInvalidInput]; [ErrNotFound] for the execution, or if the waitpoint is closed, has expired, belongs to another
+// execution or has no token; [*EndedError] after the end of the execution; [ErrUnavailable] if the keystore has no key;
+// [ErrContention].
+// Transaction: locks the execution and its attempt, then the waitpoint. Emits nothing. Safe to repeat.
+func (o Operator) ReissueToken(ctx context.Context, x id.ExecutionID, waitpoint id.WaitpointID) (wire.WaitpointToken, error) {
+	e := o.e
+	return operate(ctx, e, x, operation[wire.WaitpointToken]{
+		op: "reissue token",
+		judge: func(x *heldExecution) (none wire.WaitpointToken, acts bool, err error) {
+			if x.terminal() {
+				return none, false, x.ended()
+			}
+			return none, true, nil
+		},
+		write: func(tx *txn, x *heldExecution) (wire.WaitpointToken, error) {
+			key, err := e.signingKey(ctx, tx)
+			if err != nil {
+				return "", err
+			}
+			token := wire.SignWaitpoint(key.secret, key.kid, x.id, waitpoint)
+			n, err := e.q.ReissueToken(ctx, tx, db.ReissueTokenParams{
+				PartitionKey: x.id.Partition(), WaitpointID: waitpoint, ExecutionID: x.id.UUID(),
+				TokenKid: key.kid, Token: bytea.SecretText(token.Reveal()), NowMs: x.NowMs,
+			})
+			switch {
+			case err != nil:
+				return "", err
+			case n == 0:
+				return "", &NotFoundError{Entity: "waitpoint", ID: waitpoint.String()}
+			}
+			return token, nil
+		},
+	})
+}

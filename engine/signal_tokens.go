@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"context"
+	"crypto/subtle"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
+)
+
+// verifyToken checks that a token is that of the waitpoint it is presented for, without a look at the waitpoint.
+//
+// A key may be rotated away between this check and the delivery. The signal then counts as one that came before the
+// rotation: its sender presented the token while the key was good, and a cached key would allow the same. What must not
+// happen is that an older token of a reissued waitpoint is accepted, and ffx_deliver compares the stored token under the
+// execution's lock.
+func (e *Engine) verifyToken(ctx context.Context, x id.ExecutionID, waitpoint id.WaitpointID, token wire.WaitpointToken) error {
+	kid := token.Kid()
+	if wire.CheckKid(kid) != nil {
+		return ErrInvalidToken
+	}
+	key, err := e.verifyingKey(ctx, kid)
+	switch {
+	case err != nil:
+		return err
+	case key == nil:
+		return ErrInvalidToken
+	}
+	// The whole text is compared, so that each token has one spelling.
+	signed := wire.SignWaitpoint(key.secret, kid, x, waitpoint)
+	if subtle.ConstantTimeCompare([]byte(signed.Reveal()), []byte(token.Reveal())) != 1 {
+		return ErrInvalidToken
+	}
+	return nil
+}
+
+// verifyingKey returns the key with an id if it verifies now, or nil. In a caller's transaction, which may have changed
+// the keys itself, it reads them; otherwise it looks into the cache first.
+func (e *Engine) verifyingKey(ctx context.Context, kid string) (*verifyingKey, error) {
+	now := e.processTime()
+	if e.tx == nil {
+		if key, read := e.keys.get(kid, now); !read {
+			return key, nil
+		}
+	}
+	mark := e.keys.began()
+	rows, err := e.q.ListVerifyingKeys(ctx, e.reader(), db.ListVerifyingKeysParams{NowMs: e.nowMs(), GraceMs: keyGrace.Milliseconds()})
+	if err != nil {
+		return nil, err
+	}
+	keys := make(map[string]verifyingKey, len(rows))
+	for _, row := range rows {
+		if len(row.Secret.Bytes) != wire.SecretBytes {
+			continue
+		}
+		// From the beginning of the statement on, so rather too early than too late.
+		left := time.Duration(min(row.LeftMs, 2*keyCacheTTL.Milliseconds())) * time.Millisecond
+		keys[row.Kid] = verifyingKey{secret: wire.Secret(row.Secret.Bytes), until: now.Add(left)}
+	}
+	if e.tx == nil {
+		e.keys.keep(keys, now, mark)
+	}
+	if key, ok := keys[kid]; ok {
+		return &key, nil
+	}
+	return nil, nil
+}
+
+// processTime is the time of this process, for ages of what it remembers; a test's fixed time replaces it.
+func (e *Engine) processTime() time.Time {
+	if e.cfg.Now != nil {
+		return e.cfg.Now()
+	}
+	return time.Now()
+}
