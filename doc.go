@@ -15,6 +15,10 @@
 // how many of its upstreams must succeed: all, any or a quorum. The transaction that ends an execution also releases or
 // skips the executions that wait for it. No scheduler in between can be late or forget one.
 //
+// A handler can wait for signals from people and other systems, for months if need be. While it waits, its execution is a
+// row and nothing else. When the signal has arrived, the handler runs again from its beginning, and its wait returns the
+// signal.
+//
 // Time is the database's. A worker's clock never decides about a lease.
 //
 // # The packages

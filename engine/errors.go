@@ -160,6 +160,9 @@ var (
 	// ErrTooManySignals means that an execution holds as many signals, or as many bytes of them, as it may.
 	ErrTooManySignals = sentinel("too many signals")
 
+	// ErrAwaiting means that a wait of a handler is not over. The handler returns it, and the execution suspends.
+	ErrAwaiting = sentinel("the execution waits for signals")
+
 	// ErrWaitTimeout means that the wait of a handler timed out.
 	ErrWaitTimeout = sentinel("wait timed out")
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -39,6 +40,11 @@ type Wait struct {
 	// ResumeDelay is how long after the signal the handler runs again. Default: at once.
 	ResumeDelay time.Duration
 
+	// Ask sends the question that the signal answers: a mail, or a request to another service. It is called before the
+	// execution suspends, and not any more once the wait is over. It is repeated if it fails, or if the worker dies before
+	// the wait is stored, so it must be safe to repeat. Default: nothing is sent.
+	Ask func(ctx context.Context) error
+
 	// Asked is shown to people by [Engine.Waits], and Reason as the reason why the execution is blocked.
 	Asked  string
 	Reason state.BlockingReason
@@ -46,8 +52,8 @@ type Wait struct {
 
 // Awaiter is a job of a worker that can wait: worker.Job.
 type Awaiter interface {
-	// AwaitSignals returns the signals that satisfied a wait of this execution. If it has not waited yet, the error is to be
-	// returned by the handler, and suspends the execution. The lease of spec is the job's.
+	// AwaitSignals returns the signals that satisfied a wait of this execution. If the wait is not over, the error is
+	// [ErrAwaiting]. The handler returns it, and the worker suspends the execution. The lease of spec is the job's.
 	AwaitSignals(ctx context.Context, spec SuspendSpec) ([]ReceivedSignal, error)
 }
 
@@ -58,13 +64,14 @@ type Awaiter interface {
 //		return out, err
 //	}
 //
-// At first it returns an error for the handler to return. The worker then suspends the execution, which uses no worker,
-// connection or retry while it waits. When the signal has arrived, the handler runs again from its beginning, and Await
-// returns the signal; so do later attempts. A second Await for the same signal waits for the next one.
+// At first it returns an error for the handler to return, as it is or wrapped. The worker then suspends the execution,
+// which uses no worker, connection or retry while it waits. When the signal has arrived, the handler runs again from its
+// beginning, and Await returns the signal; so do later attempts. A second Await for the same signal waits for the next one.
 //
-// Errors: [ErrWaitTimeout] after the timeout; [DecodeError]. All others suspend, or are those of [Engine.ReceivedSignals].
+// Errors: [ErrAwaiting] suspends; [ErrWaitTimeout] after the timeout; [DecodeError]; [ErrInvalidInput] for a wait that is
+// not possible; the error of Wait.Ask; those of [Engine.ReceivedSignals].
 func (s Signal[T]) Await(ctx context.Context, job Awaiter, wait Wait) (value T, err error) {
-	signals, err := job.AwaitSignals(ctx, wait.spec(s.condition(wait)))
+	signals, err := wait.await(ctx, job, s.condition(wait))
 	if err != nil {
 		return value, err
 	}
@@ -80,7 +87,7 @@ func (s Signal[T]) AwaitEach(ctx context.Context, job Awaiter, n int, distinct D
 	if wait.Key != "" {
 		c = c.At(wait.Key)
 	}
-	signals, err := job.AwaitSignals(ctx, wait.spec(c))
+	signals, err := wait.await(ctx, job, c)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +100,29 @@ func (s Signal[T]) AwaitEach(ctx context.Context, job Awaiter, n int, distinct D
 	return values, nil
 }
 
-// Decode returns the payload of a received signal.
+// Received waits for this signal, as a member of [AwaitAny] or [AwaitAll]. It is the function [Received] with its name.
+func (s Signal[T]) Received() Condition { return Received(s.Name) }
+
+// Match returns the payload of the first of the signals with this name. ok is false if none of them has it.
+//
+//	won, err := engine.AwaitAny(ctx, job, engine.Wait{}, Approved.Received(), Rejected.Received())
+//	if err != nil {
+//		return out, err
+//	}
+//	if approval, ok, err := Approved.Match(won); ok {
+//
+// Errors: [DecodeError].
+func (s Signal[T]) Match(signals ...ReceivedSignal) (value T, ok bool, err error) {
+	for _, signal := range signals {
+		if signal.Name == s.Name {
+			value, err = s.Decode(signal)
+			return value, true, err
+		}
+	}
+	return value, false, nil
+}
+
+// Decode returns the payload of a received signal, whatever its name.
 //
 // Errors: [DecodeError].
 func (s Signal[T]) Decode(signal ReceivedSignal) (T, error) {
@@ -101,7 +130,7 @@ func (s Signal[T]) Decode(signal ReceivedSignal) (T, error) {
 }
 
 func (s Signal[T]) condition(wait Wait) Condition {
-	c := Received(s.Name).Where(wait.Where)
+	c := s.Received().Where(wait.Where)
 	if wait.Key != "" {
 		c = c.At(wait.Key)
 	}
@@ -114,8 +143,33 @@ func (w Wait) spec(c Condition) SuspendSpec {
 	}
 }
 
+// await waits for a condition. If the wait is not over, it sends the question first.
+func (w Wait) await(ctx context.Context, job Awaiter, c Condition) ([]ReceivedSignal, error) {
+	signals, err := job.AwaitSignals(ctx, w.spec(c))
+	if w.Ask != nil && errors.Is(err, ErrAwaiting) {
+		if asking := w.Ask(ctx); asking != nil {
+			return nil, asking
+		}
+	}
+	return signals, err
+}
+
+// Sleep suspends the execution for d, a millisecond at least. It returns at once when the handler runs again after that,
+// in later attempts too. A second Sleep of the same name sleeps anew. A signal of that name ends it early. The database's
+// clock counts d, from the handler's return on.
+//
+// Errors: as [Signal.Await], without [ErrWaitTimeout].
+func Sleep(ctx context.Context, job Awaiter, name string, d time.Duration) error {
+	wait := Wait{Timeout: max(d, time.Millisecond), OnTimeout: ResumeOnTimeout}
+	_, err := wait.await(ctx, job, Received(name))
+	if errors.Is(err, ErrWaitTimeout) {
+		return nil
+	}
+	return err
+}
+
 // AwaitAny waits for one of several signals and returns the first: its Name says which. Decode its payload with
-// [Signal.Decode]. In the transaction of the first the waitpoints of the others are closed; if they come, they are kept for
+// [Signal.Match]. In the transaction of the first the waitpoints of the others are closed; if they come, they are kept for
 // a later wait. Wait.Key and Wait.Where are not used: give [Received] conditions their own.
 //
 // Errors: as [Signal.Await].
@@ -140,7 +194,7 @@ func awaitMembers(ctx context.Context, job Awaiter, wait Wait, c Condition) ([]R
 	case wait.Where != "":
 		return nil, invalid("Wait.Where", "is not used for several signals: give each condition its own by Where")
 	}
-	return job.AwaitSignals(ctx, wait.spec(c))
+	return wait.await(ctx, job, c)
 }
 
 // SendOption is an option of [Signal.Send].

@@ -134,6 +134,11 @@ var storedReasons = map[state.BlockingReason]string{
 	state.WaitingForBudget:     "paused_by_budget",
 }
 
+// Validate checks the wait, without its lease and without the syntax of its SQL/JSON paths.
+//
+// Errors: [ErrInvalidInput].
+func (s *SuspendSpec) Validate() error { return wrap("suspend execution", s.check()) }
+
 func (s *SuspendSpec) check() error {
 	if err := s.Condition.node.Check(); err != nil {
 		return invalid("condition", err.Error())

@@ -224,7 +224,7 @@ func (a *aside) try(due []*waiting) {
 		lost[i] = w.lostBy()
 	}
 	if !over {
-		for _, v := range []verdict{complete, fail, delay, await, giveBack} {
+		for _, v := range []verdict{complete, suspend, fail, delay, await, giveBack} {
 			a.together(v, due)
 		}
 	}

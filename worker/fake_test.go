@@ -42,6 +42,7 @@ type fakeEngine struct {
 	doneErr     func([]engine.Completion) (item, call error)
 	failErr     func([]engine.AttemptFailure) (item, call error)
 	backErr     func(engine.Lease) error
+	suspendErr  error
 	cancelled   map[id.ExecutionID]bool
 	waits       map[id.ExecutionID]engine.Waiting
 	locked      map[id.ExecutionID]bool // by another transaction
@@ -658,7 +659,7 @@ func (f *fakeEngine) SuspendEach(_ context.Context, specs []engine.SuspendSpec) 
 	outcomes := make([]engine.Outcome[engine.Suspended], len(specs))
 	for i, s := range specs {
 		outcomes[i].Value.ID = s.ID
-		outcomes[i].Err = f.busy(s.Lease)
+		outcomes[i].Err = cmp.Or(f.busy(s.Lease), f.suspendErr)
 	}
 	return outcomes, nil
 }

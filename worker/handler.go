@@ -32,15 +32,17 @@ type Job[In any] struct {
 //   - nil: the execution completes with the result.
 //   - an error: the attempt fails, and the retry policy decides about another. [Permanent] and [Fail] classify the
 //     failure. A panic is a failure of the category "panic", with the stack as its detail.
-//   - [Job.Delay], [Job.WaitForChildren], [engine.Signal.Await]: the same attempt continues later.
+//   - the error of [Job.Delay], [Job.WaitForChildren], [engine.Signal.Await], [engine.AwaitAny] or [engine.Sleep], wrapped
+//     or not: the same attempt continues later, from the beginning of fn, on any worker. No retry is used. Results of
+//     waits are kept: a wait that is over returns at once.
 //   - anything, after the lease was lost: discarded. The context's cause is [ErrLeaseLost], with [ErrCancelled] if the
 //     execution was cancelled.
 //   - an error, after the attempt's timeout: discarded; background work ends the attempt.
 //   - another error, after the drain timeout: the execution returns to its lane at no cost.
 //
 // fn must be safe to repeat: an execution is handled again if its worker dies before the result is committed. A payload
-// that cannot be decoded, or a result that cannot be encoded or is too large, is a permanent failure of the category
-// "payload" or "result". Other kinds stay in the lane for other workers; the log and [engine.Engine.WaitingKinds] report
+// that cannot be decoded, a result that cannot be encoded or is too large, or a wait that is not possible, is a permanent
+// failure of the category "payload", "result" or "wait". Other kinds stay in the lane for other workers; the log and [engine.Engine.WaitingKinds] report
 // kinds that no worker takes for a minute.
 //
 // [Worker.Run] returns an error for a bad registration: an invalid kind, a second handler for it, a nil fn. A handler

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -114,6 +115,51 @@ func TestJobCanBeBuiltInTests(t *testing.T) {
 	}
 	if err := job.Progress(t.Context(), 1, ""); err == nil {
 		t.Error("Progress answered without an engine")
+	}
+}
+
+// A test gives a handler the signals that it waits for.
+func TestJobForTest(t *testing.T) {
+	t.Parallel()
+	approved, paid := engine.Signal[string]{Name: "approved"}, engine.Signal[int]{Name: "paid"}
+	asked := 0
+	handle := func(ctx context.Context, job Job[size]) (string, error) {
+		ask := func(context.Context) error {
+			asked++
+			return nil
+		}
+		by, err := approved.Await(ctx, job, engine.Wait{Ask: ask})
+		if err != nil {
+			return "", err
+		}
+		amount, err := paid.Await(ctx, job, engine.Wait{Timeout: time.Hour})
+		if errors.Is(err, engine.ErrWaitTimeout) {
+			return by + ": not paid", nil
+		}
+		return by + ": " + strconv.Itoa(amount), err
+	}
+	one := func(name, payload string) []engine.ReceivedSignal {
+		return []engine.ReceivedSignal{{Name: name, Payload: []byte(payload)}}
+	}
+	cases := []struct {
+		name string
+		job  Job[size]
+		want string
+		err  error
+	}{
+		{"a literal", Job[size]{Args: size{1}}, "", engine.ErrAwaiting},
+		{"no signal", JobForTest(size{1}), "", engine.ErrAwaiting},
+		{"one signal", JobForTest(size{1}, one("approved", `"ada"`)), "", engine.ErrAwaiting},
+		{"both", JobForTest(size{1}, one("approved", `"ada"`), one("paid", "5")), "ada: 5", nil},
+		{"a timeout", JobForTest(size{1}, one("approved", `"ada"`), nil), "ada: not paid", nil},
+	}
+	for _, c := range cases {
+		if got, err := handle(t.Context(), c.job); !errors.Is(err, c.err) || err == nil && got != c.want {
+			t.Errorf("%s: %q, %v, want %q, %v", c.name, got, err, c.want, c.err)
+		}
+	}
+	if asked != 2 {
+		t.Errorf("asked %d times, want once for each job without the first signal", asked)
 	}
 }
 

@@ -44,6 +44,9 @@ func (l *later) Error() string {
 	return "the attempt continues when its upstreams have ended"
 }
 
+// Is makes a wait for signals [engine.ErrAwaiting].
+func (l *later) Is(target error) bool { return l.verdict == suspend && target == engine.ErrAwaiting }
+
 // isLater returns the later in err's chain, if any.
 func isLater(err error) (*later, bool) { return errors.AsType[*later](err) }
 

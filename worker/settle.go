@@ -92,14 +92,16 @@ func (s *settler) commit(batch []*task) {
 	for _, t := range batch {
 		s.groups[t.verdict] = append(s.groups[t.verdict], t)
 	}
-	reason := s.deliver(complete)
-	for _, t := range s.groups[complete] {
-		if t.verdict == fail { // its result was refused
-			s.groups[fail] = append(s.groups[fail], t)
+	var reason error
+	for _, v := range []verdict{complete, suspend} {
+		reason = cmp.Or(reason, s.deliver(v))
+		for _, t := range s.groups[v] {
+			if t.verdict == fail { // its result or its wait was refused
+				s.groups[fail] = append(s.groups[fail], t)
+			}
 		}
 	}
-	reason = cmp.Or(reason, s.deliver(fail))
-	for _, v := range []verdict{delay, await, suspend, giveBack} {
+	for _, v := range []verdict{fail, delay, await, giveBack} {
 		reason = cmp.Or(reason, s.deliver(v))
 	}
 	for _, t := range s.groups[abandon] {
@@ -243,6 +245,18 @@ func (t *task) completed(err error) error {
 	}
 	return t.settled(Completed, err)
 }
+
+// suspended records the engine's answer to a wait. If the engine refuses the wait, the task fails.
+func (t *task) suspended(err error) error {
+	if errors.Is(err, engine.ErrInvalidInput) {
+		t.fail(badWait(err))
+		return nil
+	}
+	return t.settled(Suspended, err)
+}
+
+// badWait is the failure for a wait that is not possible.
+func badWait(err error) error { return &Fail{Class: policy.Permanent, Category: "wait", Err: err} }
 
 // failed records the engine's answer to a failure.
 func (t *task) failed(result engine.Failed, err error) error {

@@ -213,6 +213,36 @@ func TestSettleFailsARefusedResult(t *testing.T) {
 	})
 }
 
+func TestSettleFailsARefusedWait(t *testing.T) {
+	bothWays(t, Config{}, func(w *Worker, eng *fakeEngine) {
+		on(w, "bad", func(ctx context.Context, job Job[struct{}]) (string, error) {
+			return engine.Signal[string]{Name: "approved"}.Await(ctx, job, engine.Wait{Where: "no path"})
+		})
+		on(w, "worse", func(ctx context.Context, job Job[struct{}]) (string, error) {
+			return engine.Signal[string]{}.Await(ctx, job, engine.Wait{Ask: func(context.Context) error {
+				t.Error("asked for a wait that is not possible")
+				return nil
+			}})
+		})
+		eng.suspendErr = &engine.InputError{Field: "condition", Reason: "no path"}
+	}, func(t *testing.T, b *bubble) {
+		b.eng.putMany(1, "bad")
+		b.eng.putMany(1, "worse")
+		b.tell()
+		b.pass(time.Minute)
+		if items(b.seen().failed) != 2 {
+			t.Fatalf("failures %v, want two", b.seen().failed)
+		}
+		for _, call := range b.seen().failed {
+			for _, item := range call.items {
+				if got := item.Failure; got.Class != policy.Permanent || got.Category != "wait" {
+					t.Errorf("failure %+v, want a permanent one of the wait", got)
+				}
+			}
+		}
+	})
+}
+
 func TestSettleDropsALostLease(t *testing.T) {
 	var outcomes []Report
 	inBubble(t, Config{Hooks: hookFunc(func(o Report) { outcomes = append(outcomes, o) })}, func(w *Worker, eng *fakeEngine) {

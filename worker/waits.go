@@ -17,15 +17,49 @@ type waits struct {
 	read   bool
 	known  []engine.ReceivedSignal
 	before map[id.WaitpointKey]int // waits of this run, by key
+
+	given [][]engine.ReceivedSignal // by a test, for one wait after the other
+}
+
+// JobForTest returns a job without a worker, for a test that calls a handler. received has the signals that end its waits,
+// one after the other; an empty list is a timeout. A further wait returns [engine.ErrAwaiting].
+//
+//	approved := []engine.ReceivedSignal{{Name: "approved", Payload: payload}}
+//	out, err := publish(ctx, worker.JobForTest(Draft{Title: "On waiting"}, approved))
+//
+// The conditions of the waits are not evaluated: give the signals that would satisfy them.
+func JobForTest[In any](args In, received ...[]engine.ReceivedSignal) Job[In] {
+	return Job[In]{Args: args, waits: &waits{given: received}}
+}
+
+// take returns the signals that a test gave for the next wait.
+func (w *waits) take(spec engine.SuspendSpec) ([]engine.ReceivedSignal, error) {
+	if w == nil || len(w.given) == 0 {
+		return nil, &later{verdict: suspend, wait: spec}
+	}
+	signals := w.given[0]
+	w.given = w.given[1:]
+	if len(signals) == 0 {
+		return nil, timedOut(spec.Condition.WaitpointKeys())
+	}
+	return signals, nil
+}
+
+func timedOut(keys []id.WaitpointKey) error {
+	return fmt.Errorf("waiting for %q: %w", keys, engine.ErrWaitTimeout)
 }
 
 // AwaitSignals returns the signals that satisfied a wait of this execution, for [engine.Signal.Await] and its like. In a
-// first attempt that was not interrupted there are none to read.
+// first attempt that was not interrupted there are none to read. A wait that is not possible is a permanent failure of the
+// category "wait".
 func (j Job[In]) AwaitSignals(ctx context.Context, spec engine.SuspendSpec) ([]engine.ReceivedSignal, error) {
-	if j.eng == nil {
-		return nil, errNoWorker
+	if err := spec.Validate(); err != nil {
+		return nil, badWait(err)
 	}
 	w := j.waits
+	if j.eng == nil {
+		return w.take(spec)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.read && (j.Resumed || j.Lease.Attempt > 0) {
@@ -41,7 +75,7 @@ func (j Job[In]) AwaitSignals(ctx context.Context, spec engine.SuspendSpec) ([]e
 	var received []engine.ReceivedSignal
 	for _, signal := range w.known {
 		if signal.TimedOut(keys) {
-			return nil, fmt.Errorf("waiting for %q: %w", keys, engine.ErrWaitTimeout)
+			return nil, timedOut(keys)
 		}
 		if signal.Matched && slices.Contains(keys, signal.Key) {
 			received = append(received, signal)
@@ -69,8 +103,8 @@ func (w *waits) number(keys []id.WaitpointKey) int {
 }
 
 // Waitpoint opens a waitpoint and returns it with a token: the part of a link that lets a person without an account send
-// a signal. A wait with the same key uses it. If the handler runs again, it gets the same waitpoint while it is open.
-// See [engine.Engine.CreateWaitpoint].
+// a signal. A wait with the same key uses it. Call it in [engine.Wait].Ask: until the wait is over it returns the same
+// waitpoint, afterwards it would open another. See [engine.Engine.CreateWaitpoint].
 func (j Job[In]) Waitpoint(ctx context.Context, key id.WaitpointKey, ttl time.Duration) (engine.Waitpoint, error) {
 	if j.eng == nil {
 		return engine.Waitpoint{}, errNoWorker
@@ -95,7 +129,7 @@ func (r *run) suspendAll(ctx context.Context, tasks []*task) ([]error, error) {
 			early = append(early, t)
 			continue
 		}
-		reasons[i] = t.settled(Suspended, outcomes[i].Err)
+		reasons[i] = t.suspended(outcomes[i].Err)
 	}
 	if len(early) == 0 {
 		return reasons, nil

@@ -11,6 +11,9 @@
 // and one heartbeat renews all leases in one statement. A worker that claims one execution at a time ([Config.FetchBatch])
 // completes the previous one in the same transaction.
 //
+// A handler that has to wait for a signal, a time or other executions returns the error of the wait. Its execution leaves the
+// worker, and the handler runs again from its beginning when the wait is over.
+//
 // An execution is handled at least once; its result is stored exactly once, by the holder of the newest lease. Work is
 // acknowledged only after the commit, so a killed worker loses none: its leases expire, and other workers continue.
 package worker

@@ -72,6 +72,9 @@ func (n Node) check(depth int, nodes *int) error {
 		return fmt.Errorf("has more than %d parts", MaxNodes)
 	}
 	for _, key := range n.Keys {
+		if key == "" && n.Name == "" {
+			return errors.New("waits for a signal that has no name")
+		}
 		if err := CheckKey(key); err != nil {
 			return err
 		}

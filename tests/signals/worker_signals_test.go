@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -107,6 +109,19 @@ func TestHandlerGetsEarlySignals_S4(t *testing.T) {
 	}
 }
 
+// expireWaits waits until the wait of an execution has timed out.
+func expireWaits(t *testing.T, c *fixture.Crew, x id.ExecutionID) {
+	t.Helper()
+	fixture.Await(t, "the timeout", func() bool {
+		if _, err := c.Maintenance().ExpireWaits(t.Context(), 10); err != nil {
+			t.Error(err)
+		}
+		// It may be the worker's own background work.
+		received, err := c.Eng.ReceivedSignals(t.Context(), x)
+		return err != nil || len(received) > 0
+	})
+}
+
 // A wait that times out resumes the handler with an error, for this wait alone.
 func TestHandlerWaitTimesOut_S24(t *testing.T) {
 	c := awaiting(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
@@ -119,14 +134,7 @@ func TestHandlerWaitTimesOut_S24(t *testing.T) {
 	})
 	x := c.Create(t, kindPublish)
 	wantSettlements(t, c, worker.Suspended)
-	fixture.Await(t, "the timeout", func() bool {
-		if _, err := c.Maintenance().ExpireWaits(t.Context(), 10); err != nil {
-			t.Error(err)
-		}
-		// It may be the worker's own background work.
-		received, err := c.Eng.ReceivedSignals(t.Context(), x)
-		return err != nil || len(received) > 0
-	})
+	expireWaits(t, c, x)
 	wantSettlements(t, c, worker.Suspended)
 	if err := paid.Send(t.Context(), c.Engine, x, 5); err != nil {
 		t.Fatal(err)
@@ -150,6 +158,96 @@ func TestHandlerAwaitsAnyOf(t *testing.T) {
 	}
 	wantSettlements(t, c, worker.Completed)
 	if got := c.Stored(t, x); string(got.Result) != `"approved"` {
+		t.Errorf("%s", got.Result)
+	}
+}
+
+// The question is sent before the wait, again if that failed, and not after the wait.
+func TestHandlerAsksBeforeTheWait(t *testing.T) {
+	var links []string
+	c := awaiting(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+		a, err := approved.Await(ctx, job, engine.Wait{Key: "decision", Ask: func(ctx context.Context) error {
+			w, err := job.Waitpoint(ctx, "decision", time.Hour)
+			if err != nil {
+				return err
+			}
+			if links = append(links, w.ID.String()); len(links) == 1 {
+				return fmt.Errorf("no mail: %w", job.Delay(0))
+			}
+			return nil
+		}})
+		return a.By, err
+	})
+	if _, err := c.Engine.Operator().SeedKey(t.Context(), "k1", wire.NewSecret()); err != nil {
+		t.Fatal(err)
+	}
+	x := c.Create(t, kindPublish)
+	wantSettlements(t, c, worker.Delayed, worker.Suspended)
+	spec, err := approved.Spec(x, approval{"ada"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Engine.Signal(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	wantSettlements(t, c, worker.Completed)
+	if len(links) != 2 || links[0] != links[1] {
+		t.Errorf("asked with the waitpoints %q, want the same twice", links)
+	}
+}
+
+// A sleep ends by its time, or by a signal of its name.
+func TestHandlerSleeps(t *testing.T) {
+	c := awaiting(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+		for _, d := range []time.Duration{0, time.Hour} {
+			if err := engine.Sleep(ctx, job, "pause", d); err != nil {
+				return "", err
+			}
+		}
+		return "awake", nil
+	})
+	x := c.Create(t, kindPublish)
+	wantSettlements(t, c, worker.Suspended)
+	expireWaits(t, c, x)
+	wantSettlements(t, c, worker.Suspended)
+	if err := (engine.Signal[int]{Name: "pause"}).Send(t.Context(), c.Engine, x, 0); err != nil {
+		t.Fatal(err)
+	}
+	wantSettlements(t, c, worker.Completed)
+}
+
+// The payload of the winner is decoded by its declaration.
+func TestHandlerMatchesSignals(t *testing.T) {
+	c := awaiting(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+		all, err := engine.AwaitAll(ctx, job, engine.Wait{}, approved.Received(), paid.Received())
+		if err != nil {
+			return "", err
+		}
+		amount, isPaid, err := paid.Match(all...)
+		if err != nil {
+			return "", err
+		}
+		won, err := engine.AwaitAny(ctx, job, engine.Wait{}, approved.Received(), paid.Received())
+		if err != nil {
+			return "", err
+		}
+		_, again, _ := paid.Match(won)
+		a, ok, err := approved.Match(won)
+		return fmt.Sprint(amount, isPaid, again, a.By, ok), err
+	})
+	x := c.Create(t, kindPublish)
+	wantSettlements(t, c, worker.Suspended)
+	for _, send := range []func() error{
+		func() error { return approved.Send(t.Context(), c.Engine, x, approval{"ada"}) },
+		func() error { return paid.Send(t.Context(), c.Engine, x, 5) },
+		func() error { return approved.Send(t.Context(), c.Engine, x, approval{"bob"}) },
+	} {
+		if err := send(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fixture.Await(t, "the end", func() bool { return c.Next(t, 1)[0].Settlement == worker.Completed })
+	if got := c.Stored(t, x); string(got.Result) != `"5 true falsebobtrue"` {
 		t.Errorf("%s", got.Result)
 	}
 }
