@@ -124,9 +124,10 @@ func (r *run) suspendAll(ctx context.Context, tasks []*task) ([]error, error) {
 	}
 	reasons := make([]error, len(tasks))
 	var early []*task
+	var places []int // of these among the tasks
 	for i, t := range tasks {
 		if outcomes[i].Err == nil && outcomes[i].Value.Satisfied {
-			early = append(early, t)
+			early, places = append(early, t), append(places, i)
 			continue
 		}
 		reasons[i] = t.suspended(outcomes[i].Err)
@@ -142,6 +143,7 @@ func (r *run) suspendAll(ctx context.Context, tasks []*task) ([]error, error) {
 		if released[i] == nil && t.settlement == Released {
 			t.settlement = Suspended
 		}
+		reasons[places[i]] = released[i]
 	}
-	return append(reasons, released...), nil
+	return reasons, nil
 }

@@ -134,6 +134,26 @@ func TestSuspendRepeated_S8(t *testing.T) {
 	f.WantUnchanged(t, l.Execution, before)
 }
 
+// A wait that early signals satisfied is satisfied when the call is repeated: its signals are used, and must not be waited
+// for again.
+func TestSuspendRepeatedAfterEarlySignals(t *testing.T) {
+	f := fixture.NewCloned(t)
+	l := f.Start(t).Lease
+	f.Signal(t, l, "ready")
+	spec := engine.SuspendSpec{Lease: l, Condition: ready, ID: id.NewSuspensionID()}
+	for range 2 {
+		got, err := f.Engine.Suspend(t.Context(), spec)
+		if err != nil || !got.Satisfied {
+			t.Fatalf("%+v, %v, want a satisfied wait", got, err)
+		}
+	}
+	f.WantState(t, l.Execution, fixture.StateRunning)
+	spec.ID = id.NewSuspensionID()
+	if got, err := f.Engine.Suspend(t.Context(), spec); err != nil || got.Satisfied {
+		t.Errorf("%+v, %v, want another wait to suspend", got, err)
+	}
+}
+
 func TestSuspendIsChecked_S10(t *testing.T) {
 	f := fixture.New(t)
 	l := f.Start(t).Lease
