@@ -42,17 +42,17 @@ func main() {
 	links := make(chan string, 1) // the mail to the editor
 	w := must(worker.New(eng, worker.Config{}))
 	worker.Handle(w, Publish, func(ctx context.Context, job worker.Job[string]) (string, error) {
-		if !job.Resumed {
-			point, err := job.Waitpoint(ctx, decision, 24*time.Hour)
-			if err != nil {
-				return "", err
-			}
-			if point.Created {
-				links <- waitpoint.Link(server.URL+"/decisions/", point)
-			}
-		}
-		decided, err := engine.AwaitAny(ctx, job, engine.Wait{Timeout: 24 * time.Hour, Asked: "Publish " + job.Args + "?"},
-			engine.Received("approved").At(decision), engine.Received("rejected").At(decision))
+		decided, err := engine.AwaitAny(ctx, job, engine.Wait{
+			Timeout: 24 * time.Hour,
+			Asked:   "Publish " + job.Args + "?",
+			Ask: func(ctx context.Context) error {
+				point, err := job.Waitpoint(ctx, decision, 24*time.Hour)
+				if err == nil {
+					links <- waitpoint.Link(server.URL+"/decisions/", point)
+				}
+				return err
+			},
+		}, engine.Received("approved").At(decision), engine.Received("rejected").At(decision))
 		if err != nil {
 			return "", err
 		}
@@ -65,33 +65,12 @@ func main() {
 
 	created := must(Publish.Create(ctx, eng, "an article"))
 	link := <-links
-	for asked := range waiting(ctx, eng) {
-		fmt.Println("waiting:", asked)
-	}
 	for range 2 { // the editor clicks twice
 		response := must(http.PostForm(link, url.Values{"signal": {"approved"}}))
 		fmt.Println("answer:", response.StatusCode)
 		must(0, response.Body.Close())
 	}
 	fmt.Println("done:", must(Publish.Await(ctx, eng, created.ID)))
-}
-
-// waiting yields the questions of open waits, once there is one.
-func waiting(ctx context.Context, eng *engine.Engine) func(yield func(string) bool) {
-	return func(yield func(string) bool) {
-		for ctx.Err() == nil {
-			page := must(eng.ListWaits(ctx, engine.WaitFilter{Name: "approved"}, "", 10))
-			for _, wait := range page.Items {
-				if !yield(wait.Asked) {
-					return
-				}
-			}
-			if len(page.Items) > 0 {
-				return
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-	}
 }
 
 func must[T any](value T, err error) T {

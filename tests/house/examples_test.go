@@ -22,12 +22,16 @@ import (
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	output := map[string][]string{ // the lines it prints, sorted
-		"await":                 {"no answer: nothing to count", "words: 6"},
-		"cancel":                {"cancelled: the customer changed his mind", "cancelled: the file is removed"},
-		"delay":                 {"attempt 0: not yet", "attempt 0: not yet", "attempts: 1, retries: 0", "done: https://example.com/video-7"},
-		"error-branch":          {"hotel in Oslo: have a good journey", `hotel on the moon: we are sorry, given back: ["train"]`},
-		"fan-in":                {"best price: 50"},
-		"feed":                  {"audited: 3 told twice: 1", "feed: <nil>", "feed: the audit is down"},
+		"await":        {"no answer: nothing to count", "words: 6"},
+		"cancel":       {"cancelled: the customer changed his mind", "cancelled: the file is removed"},
+		"delay":        {"attempt 0: not yet", "attempt 0: not yet", "attempts: 1, retries: 0", "done: https://example.com/video-7"},
+		"error-branch": {"hotel in Oslo: have a good journey", `hotel on the moon: we are sorry, given back: ["train"]`},
+		"fan-in":       {"best price: 50"},
+		"feed":         {"audited: 3 told twice: 1", "feed: <nil>", "feed: the audit is down"},
+		"first-answer": {
+			"a piano goes by-air for 900 euros", `by air: 200 OK {"closed":false,"decided":"offer"}`,
+			`by sea: 409 Conflict {"closed":true,"decided":""}`,
+		},
 		"first-of-n":            {"first price: 70", "slow shop: cancelled"},
 		"graceful-worker":       {"asleep", "awake", "drained"},
 		"grow":                  {"4 of 4 ended", "words: 8"},
@@ -38,8 +42,10 @@ func TestExamples(t *testing.T) {
 		"retention":             {"behind by 0s, 0 deleted", "charged 7", "small cat", "thumbnails: kept for 1h0m0s"},
 		"retries":               {`to Ada: "taken at attempt 2", failed: false`, `to nobody: "", failed: true`},
 		"saga":                  {"guide to Oslo:", "guide to the moon: hotel undone train undone"},
-		"approval":              {"answer: 200", "answer: 200", "done: an article: approved", "waiting: Publish an article?"},
+		"approval":              {"answer: 200", "answer: 200", "done: an article: approved"},
 		"transactional-enqueue": {"order of one anvil: 1 bill"},
+		"two-of-three":          {"approved by Ada and Grace"},
+		"webhook":               {"events: 1", "paid 30 euros by evt_1", "sending the goods"},
 		"why-it-failed": {
 			"attempt 0: retry: transient failure: the post office is closed", "attempt 1: failed: permanent failure: no such address",
 		},
