@@ -1,5 +1,5 @@
 // Command first-answer asks two carriers for an offer and takes the first one. Each answers by a signed link of its own.
-// The transaction of the first answer closes the other link, so the slower carrier is told that it lost.
+// The transaction of the first answer closes the other link, so the slower carrier gets a refusal.
 package main
 
 import (

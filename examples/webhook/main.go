@@ -22,7 +22,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// Payment is the service's event. Its reference is what the handler gave to the service.
+// Payment is the service's event. The handler gave the reference to the service.
 type Payment struct {
 	EventID   string
 	Reference id.ExecutionID
