@@ -39,6 +39,9 @@ func TestExamples(t *testing.T) {
 	ExampleEngine_AwaitExecution()
 	ExampleEngine_AwaitFlow()
 	ExampleGrants()
+	ExampleSignal_Send()
+	ExampleEngine_Suspend()
+	ExampleEngine_Waits()
 }
 
 // worker is the worker that claims in the examples.

@@ -79,7 +79,8 @@ func (s Signal[T]) Await(ctx context.Context, job Awaiter, wait Wait) (value T, 
 }
 
 // AwaitEach waits until n distinct signals have arrived, such as those of two of three reviewers with
-// [DistinctSources], and returns them in the order of their arrival.
+// [DistinctSources]. It returns all that have arrived by then, in the order of their arrival: also those that did not
+// count, such as the second one of a reviewer.
 //
 // Errors: as [Signal.Await].
 func (s Signal[T]) AwaitEach(ctx context.Context, job Awaiter, n int, distinct Distinct, wait Wait) ([]T, error) {

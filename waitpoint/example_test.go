@@ -1,0 +1,39 @@
+package waitpoint_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/waitpoint"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+// A server shows the page of a link with two buttons.
+func ExampleHandler() {
+	var eng *engine.Engine // = engine.New(…)
+	http.Handle("/waitpoints/", http.StripPrefix("/waitpoints/", waitpoint.Handler(eng, waitpoint.Config{
+		Actions: []waitpoint.Action{{Signal: "approved", Label: "Approve"}, {Signal: "rejected", Label: "Reject"}},
+	})))
+}
+
+// A handler mails a link and waits for the decision.
+func ExampleLink() {
+	const decision = id.WaitpointKey("decision")
+	_ = func(ctx context.Context, job worker.Job[string]) (string, error) {
+		won, err := engine.AwaitAny(ctx, job, engine.Wait{
+			Ask: func(ctx context.Context) error {
+				w, err := job.Waitpoint(ctx, decision, 7*24*time.Hour)
+				if err != nil {
+					return err
+				}
+				fmt.Println("to", job.Args, waitpoint.Link("https://example.com/waitpoints/", w)) // the mail
+				return nil
+			},
+		}, engine.Received("approved").At(decision), engine.Received("rejected").At(decision))
+		return won.Name, err
+	}
+}
