@@ -20,6 +20,12 @@ func ExampleHandler() {
 	})))
 }
 
+// A server takes the calls of a service that got a link as its callback URL. The body of each is the payload of a signal.
+func ExampleCallback() {
+	var eng *engine.Engine // = engine.New(…)
+	http.Handle("/callbacks/", http.StripPrefix("/callbacks/", waitpoint.Callback(eng, "rendered", waitpoint.Config{})))
+}
+
 // A handler mails a link and waits for the decision.
 func ExampleLink() {
 	const decision = id.WaitpointKey("decision")
