@@ -15,7 +15,7 @@ import (
 // Claimer claims from one lane repeatedly. It remembers where it stopped at each priority, its scan positions, and
 // continues after them, so that a claim does not read the index entries of finished work at the head of the lane again.
 // It finds interrupted attempts, and work that became claimable before a position, by a full scan from the head: after
-// a short answer, after [Claimer.Wake], and once per second, or at least every ten seconds if full scans are slow or
+// a short answer, after [Claimer.Wake], after a resumption that [Engine.Listen] reports, and once per second, or at least every ten seconds if full scans are slow or
 // fruitless. A position only delays executions; it never loses one.
 //
 // Executions of other kinds or for other capabilities are skipped, at a cost of a few milliseconds per 10,000.
@@ -26,6 +26,9 @@ type Claimer struct {
 	spec   ClaimSpec
 	policy scan.Policy
 	halt   atomic.Value // [Halt]
+
+	resumptions *atomic.Int64 // on the lane
+	seen        atomic.Int64  // of them, by the policy
 }
 
 // NewClaimer returns a claimer for one lane and one worker instance.
@@ -35,7 +38,7 @@ func (e *Engine) NewClaimer(spec ClaimSpec) (*Claimer, error) {
 	if err := spec.validate(); err != nil {
 		return nil, err
 	}
-	return &Claimer{e: e, spec: spec}, nil
+	return &Claimer{e: e, spec: spec, resumptions: e.resumed.of(string(spec.Lane))}, nil
 }
 
 // Wake requests a full scan for the next claim. A worker calls it when it is woken, because new work may sort before a
@@ -91,7 +94,7 @@ type takeAfter func(after []scan.Position, n int) ([]Claimed, Halt, error)
 
 // claim scans after the positions, and from the head if a full scan is due.
 func (c *Claimer) claim(ctx context.Context, n int, take takeAfter) ([]Claimed, error) {
-	after := c.policy.Next(time.Now())
+	after := c.next()
 	claimed, err := c.scan(ctx, after, n, take)
 	if err != nil || !c.mayFill(after, n-len(claimed)) {
 		return claimed, err
@@ -101,6 +104,14 @@ func (c *Claimer) claim(ctx context.Context, n int, take takeAfter) ([]Claimed, 
 		err = nil // the claimed executions are held; the next call repeats the failed full scan
 	}
 	return append(claimed, more...), err
+}
+
+// next returns the positions to claim after, or none if a full scan is due.
+func (c *Claimer) next() []scan.Position {
+	if n := c.resumptions.Load(); c.seen.Swap(n) != n {
+		c.policy.WakeHidden()
+	}
+	return c.policy.Next(time.Now())
 }
 
 // mayFill reports whether a full scan may fill the gap that a scan after the positions left.

@@ -34,7 +34,7 @@ func (e *Engine) ClaimEach(ctx context.Context, claims []LaneClaim) ([]Outcome[[
 	}
 	scans := make([]*laneScan, len(claims))
 	for i, c := range claims {
-		scans[i] = newLaneScan(ctx, c.Claimer, c.Claimer.policy.Next(time.Now()), c.Limit)
+		scans[i] = newLaneScan(ctx, c.Claimer, c.Claimer.next(), c.Limit)
 	}
 	if err := e.scanLanes(ctx, scans); err != nil {
 		return nil, err

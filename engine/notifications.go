@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -13,7 +15,8 @@ import (
 // Channels that are notified after a commit. A notification is a hint: a process that misses one finds the rows at its
 // next poll.
 const (
-	readyChannel      = "ffx_ready" // payload: the lane that has work
+	readyChannel      = "ffx_ready"   // payload: the lane that has work
+	resumedChannel    = "ffx_resumed" // payload: the lane on which an interrupted attempt may continue
 	leaseChannel      = "ff_lease_event"
 	completionChannel = "ff_completion"
 	lostChannel       = "ffx_lost" // payload: the worker instance that lost a lease
@@ -29,6 +32,7 @@ type notifying struct {
 	undispatched chan struct{} // buffered for one; signals completions to dispatch
 	delayed      chan struct{} // buffered for one; signals that an execution was delayed
 	unneeded     chan struct{} // buffered for one; signals siblings to cancel
+	resumed      *resumptions
 }
 
 func newNotifying(pool *pgxpool.Pool, cfg Config) notifying {
@@ -39,6 +43,22 @@ func newNotifying(pool *pgxpool.Pool, cfg Config) notifying {
 		undispatched: make(chan struct{}, 1),
 		delayed:      make(chan struct{}, 1),
 		unneeded:     make(chan struct{}, 1),
+		resumed:      &resumptions{},
+	}
+}
+
+// resumptions counts notifications of the resumed channel, for the lanes that have claimers. A claimer whose count has
+// changed knows that its scan positions hide work.
+type resumptions struct{ byLane sync.Map }
+
+func (r *resumptions) of(lane string) *atomic.Int64 {
+	count, _ := r.byLane.LoadOrStore(lane, new(atomic.Int64))
+	return count.(*atomic.Int64)
+}
+
+func (r *resumptions) count(lane string) {
+	if count, claimed := r.byLane.Load(lane); claimed {
+		count.(*atomic.Int64).Add(1)
 	}
 }
 
@@ -52,6 +72,9 @@ type notifications struct {
 }
 
 func (n *notifications) lane(lane string) { n.Add(readyChannel, lane) }
+
+// resumed notifies like lane, and also that the work is hidden by scan positions.
+func (n *notifications) resumed(lane string) { n.Add(resumedChannel, lane) }
 
 func (n *notifications) leases() { n.Add(leaseChannel, "") }
 
@@ -154,6 +177,12 @@ func (e *Engine) Listen(ctx context.Context, wake func(id.LaneID)) error {
 	if err := pgtx.Refusal(e.tx); err != nil {
 		return wrap("listen", err)
 	}
+	defer e.listener.Join(resumedChannel, func(lane string) {
+		if lane != "" { // a new connection wakes by the other channel
+			e.resumed.count(lane)
+			wake(id.LaneID(lane))
+		}
+	})()
 	return e.listener.Listen(ctx, readyChannel, func(lane string) { wake(id.LaneID(lane)) })
 }
 

@@ -147,7 +147,7 @@ func (e *Engine) returnLeases(ctx context.Context, tx *txn, r *returning, nowMs 
 	}
 	tx.due.leases()
 	for _, lane := range lanes {
-		tx.due.lane(lane)
+		tx.due.resumed(lane)
 	}
 	if r.slots.empty() {
 		return nil

@@ -147,7 +147,7 @@ func (e *Engine) deliver(ctx context.Context, op string, spec *SignalSpec, to *W
 		if signalled.Effect == SignalSatisfied {
 			due.completions()
 			if row.Lane != "" {
-				due.lane(row.Lane)
+				due.resumed(row.Lane)
 			} else {
 				due.delayed = true
 			}

@@ -49,7 +49,7 @@ func (e *Engine) resume(ctx context.Context, tx *txn, x id.ExecutionID, signals 
 	}
 	tx.due.completions()
 	if lane != "" {
-		tx.due.lane(lane)
+		tx.due.resumed(lane)
 	}
 	return nil
 }

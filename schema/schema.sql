@@ -916,7 +916,7 @@ BEGIN
     END CASE;
     -- A commit that notifies holds a lock of the whole cluster. A program of this library wakes workers itself.
     IF delivered ? 'lane' AND current_setting('ffx.defer_notify', true) IS DISTINCT FROM 'on' THEN
-        PERFORM pg_notify('ffx_ready', delivered ->> 'lane');
+        PERFORM pg_notify('ffx_resumed', delivered ->> 'lane');
     END IF;
     RETURN (delivered ->> 'signal_id')::uuid;
 END;

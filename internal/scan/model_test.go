@@ -172,7 +172,7 @@ func (l *lane) step(t *testing.T) {
 			l.entries[at].locked, l.entries[at].last = false, false
 		}
 	case 5:
-		l.Wake()
+		among(l, l.Wake, l.WakeHidden)()
 	case 6:
 		l.pass(among(l, time.Millisecond, 20*time.Millisecond, 200*time.Millisecond, time.Second, 5*time.Second))
 	case 7, 8: // a scan begins

@@ -8,8 +8,8 @@ import (
 
 // A full scan is due after fullInterval, when a scan came back short, or when the claimer is woken: then at once, or
 // after wokenInterval while each scan gets all it asks for anyway. It waits until full scans take no more than their
-// share of the time, however many dead entries are at the head. The exception: there is nothing else to do, and the
-// last full scan found work that the positions hide. A scan delayed by the network or a busy server looks the same
+// share of the time, however many dead entries are at the head. The exceptions: there is nothing else to do, and the
+// last full scan found work that the positions hide; or hidden work was announced, and full scans are quick. A scan delayed by the network or a busy server looks the same
 // from here. So no scan counts as longer than longScan, and no work waits longer than ten seconds before a position.
 // The pause grows with each fruitless full scan in a row, up to the pause under full load.
 const (
@@ -18,6 +18,8 @@ const (
 	longScan      = 200 * time.Millisecond
 	loadedPace    = 50 // times the duration of a full scan, while all scans get all they ask for
 	wokenPace     = 10 // the same after a fruitless scan, if woken or to fill a short answer
+
+	cheapScan = 5 * time.Millisecond // a full scan for work known to be hidden waits only if the last one took longer
 
 	lateInterval = time.Second // between a creation and its commit, if it is to be found without a full scan
 )
@@ -44,6 +46,7 @@ type Policy struct {
 	mu        sync.Mutex
 	positions positions
 	woken     bool
+	hidden    bool // woken for work that the positions hide
 	filled    bool // the last scan got all it asked for
 	scans     int  // so far
 
@@ -87,6 +90,13 @@ func (p *Policy) Wake() {
 	p.woken = true
 }
 
+// WakeHidden is Wake for work that the positions are known to hide. While full scans are quick, the next scan is one.
+func (p *Policy) WakeHidden() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.woken, p.hidden = true, true
+}
+
 // Next returns the positions to claim after, or none if a full scan is due.
 func (p *Policy) Next(now time.Time) []Position {
 	p.mu.Lock()
@@ -94,6 +104,7 @@ func (p *Policy) Next(now time.Time) []Position {
 	since := now.Sub(p.endedAt)
 	switch {
 	case since > max(fullInterval, loadedPace*p.took),
+		p.hidden && !p.filled && since >= wokenPace*(p.took-cheapScan),
 		p.woken && !p.filled && p.worthwhile(now),
 		p.woken && since > wokenInterval && p.paced(now):
 		return nil
@@ -149,7 +160,7 @@ func (p *Policy) Begin(s *Scan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s.full() {
-		p.woken = false
+		p.woken, p.hidden = false, false
 	}
 }
 
@@ -165,7 +176,9 @@ func (p *Policy) Halted() {
 //
 // The positions move to the last execution found at each priority. Those of other priorities stay until two full
 // scans have passed without work there. After the last execution that a full scan found there may be more before the
-// old position, since the members of a flow are as old as the flow. So a full scan also moves positions back.
+// old position, since the members of a flow are as old as the flow. So a full scan also moves positions back, unless
+// it came back short and the execution had an interrupted attempt: those say nothing about the work around them, and
+// moving back would have the next scans read all dead entries since.
 //
 // A scan that came back short has seen everything up to the ends of the lane before it began: the next one starts
 // after them.
@@ -183,7 +196,7 @@ func (p *Policy) End(s *Scan) {
 		}
 	}
 	for _, f := range s.Found {
-		p.positions = p.positions.move(f.Position, p.scans, s.full())
+		p.positions = p.positions.move(f.Position, p.scans, s.full() && (p.filled || !f.Resumed))
 	}
 	if s.full() {
 		p.positions = slices.DeleteFunc(p.positions, func(r remembered) bool { return r.by <= p.before })

@@ -404,3 +404,58 @@ func TestLaneEndsAreReadOnceASecond(t *testing.T) {
 		t.Error("does not ask again of a crowd")
 	}
 }
+
+// Work that is announced as hidden needs a full scan. It gets one however fruitless the last ones were, while they are
+// quick. If they are slow, they keep their pace.
+func TestPolicyScansForHiddenWorkAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		took   time.Duration
+		wanted int // of the last scan, which finds one
+		due    bool
+	}{
+		{"quick scans with room", cheapScan, 2, true},
+		{"slow scans", 3 * cheapScan, 2, false},
+		{"scans without room", time.Millisecond, 1, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench()
+			b.full(1, c.took, at(1, 0))
+			b.full(c.wanted, c.took) // fruitless
+			b.after(c.wanted, at(1, time.Hour))
+			b.Wake()
+			if b.fullIsDue() {
+				t.Fatal("a full scan is due for any work")
+			}
+			b.WakeHidden()
+			if b.fullIsDue() != c.due {
+				t.Errorf("a full scan is due: %t", !c.due)
+			}
+			b.pass(wokenPace * c.took * 3)
+			b.pass(wokenInterval)
+			if !b.fullIsDue() {
+				t.Error("no full scan is due later")
+			}
+			b.full(c.wanted, c.took)
+			if b.fullIsDue() {
+				t.Error("the wake-up outlives its full scan")
+			}
+		})
+	}
+}
+
+// A resumed execution may be months old. A full scan with room that finds it has also seen the rest of the lane.
+func TestPolicyPositionIgnoresResumedExecutions(t *testing.T) {
+	t.Parallel()
+	resumed := at(1, time.Second)
+	resumed.Resumed = true
+	b := newBench()
+	last := at(1, time.Hour)
+	b.full(1, 0, last)
+	b.full(2, 0, resumed)
+	b.wantPositions(t, last)
+	b.full(1, 0, resumed)
+	b.wantPositions(t, resumed)
+}
