@@ -168,6 +168,12 @@ type Querier interface {
 	// Used by: engine.Signal, engine.SignalWaitpoint.
 	// Locks: L1 waits (the execution FOR NO KEY UPDATE); L5 waits (its waitpoint FOR UPDATE); L7 new.
 	DeliverSignal(ctx context.Context, db DBTX, arg DeliverSignalParams) (DeliverSignalRow, error)
+	// DeliverSignals is DeliverSignal by name for many signals, in array order; ord (from 0) is the input position. The
+	// refusal of one has no effect on the others.
+	//
+	// Used by: engine.SignalEach.
+	// Locks: L1 held; L5 waits (waitpoints FOR UPDATE); L7 new.
+	DeliverSignals(ctx context.Context, db DBTX, arg DeliverSignalsParams) ([]DeliverSignalsRow, error)
 	// DiscardWaiting deletes the suspensions, waitpoints and grants of ended executions, so that none of them acts on an
 	// execution later.
 	//
@@ -1286,7 +1292,7 @@ type Querier interface {
 	// engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant,
 	// engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
 	// engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
-	// engine.SetGroupPolicy.
+	// engine.SetGroupPolicy, engine.SignalEach.
 	// Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 	// execution_id).
 	LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error)

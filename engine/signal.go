@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -117,13 +118,9 @@ func (e *Engine) deliver(ctx context.Context, op string, spec *SignalSpec, to *W
 	if err != nil {
 		return Signalled{}, wrap(op, err)
 	}
-	dedup := spec.DedupFor
-	if dedup == 0 {
-		dedup = DefaultDedup
-	}
 	params := db.DeliverSignalParams{
 		PartitionKey: spec.Execution.Partition(), ExecutionID: pgUUID(spec.Execution.UUID()), Signal: document,
-		Payload: spec.Payload, DedupTtlMs: dedup.Milliseconds(), NowMs: e.nowMs(),
+		Payload: spec.Payload, DedupTtlMs: spec.dedupTTLMs(), NowMs: e.nowMs(),
 	}
 	if to != nil {
 		hash := sha256.Sum256([]byte(to.Token.Reveal()))
@@ -134,26 +131,32 @@ func (e *Engine) deliver(ctx context.Context, op string, spec *SignalSpec, to *W
 		if err != nil {
 			return Signalled{}, err
 		}
-		if err := signalRefused(spec, to, row.Result); err != nil {
-			return Signalled{}, err
-		}
-		signalled := Signalled{Duplicate: row.Result == "duplicate", Effect: SignalEffect(row.Effect)}
-		if signalled.ID, err = id.ParseSignalID(row.SignalID); err != nil {
-			return Signalled{}, corrupt("ff_suspension_current.member_map", err)
-		}
-		if !signalled.Duplicate {
-			due.signalEvents()
-		}
-		if signalled.Effect == SignalSatisfied {
-			due.completions()
-			if row.Lane != "" {
-				due.resumed(row.Lane)
-			} else {
-				due.delayed = true
-			}
-		}
-		return signalled, nil
+		return signalledBy(spec, to, row, due)
 	})
+}
+
+// signalledBy returns the result of a delivery, and notes its notifications.
+func signalledBy(spec *SignalSpec, to *WaitpointSignal, row db.DeliverSignalRow, due *notifications) (Signalled, error) {
+	if err := signalRefused(spec, to, row.Result); err != nil {
+		return Signalled{}, err
+	}
+	signal, err := id.ParseSignalID(row.SignalID)
+	if err != nil {
+		return Signalled{}, corrupt("ff_suspension_current.member_map", err)
+	}
+	signalled := Signalled{ID: signal, Duplicate: row.Result == "duplicate", Effect: SignalEffect(row.Effect)}
+	if !signalled.Duplicate {
+		due.signalEvents()
+	}
+	if signalled.Effect == SignalSatisfied {
+		due.completions()
+		if row.Lane != "" {
+			due.resumed(row.Lane)
+		} else {
+			due.delayed = true
+		}
+	}
+	return signalled, nil
 }
 
 // signalRefused returns the error for a result of ffx_deliver, or nil.
@@ -197,6 +200,8 @@ func (e *Engine) checkSignal(spec *SignalSpec) error {
 	}
 	return checkText("idempotency key", spec.IdempotencyKey, maxSignalKey)
 }
+
+func (s *SignalSpec) dedupTTLMs() int64 { return cmp.Or(s.DedupFor, DefaultDedup).Milliseconds() }
 
 // document renders the parts of a signal that its sender gives.
 func (s *SignalSpec) document() (string, error) {

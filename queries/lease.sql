@@ -200,7 +200,7 @@ LEFT JOIN LATERAL (
 -- engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant,
 -- engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
 -- engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
--- engine.SetGroupPolicy.
+-- engine.SetGroupPolicy, engine.SignalEach.
 -- Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 -- execution_id).
 -- include locked_executions: lock = FOR NO KEY UPDATE

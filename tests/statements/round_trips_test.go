@@ -123,6 +123,14 @@ func TestRoundTripsAreConstant_E30_E32(t *testing.T) {
 			_, err := f.ReleaseLeases(ctx, leases)
 			return err
 		}},
+		{name: "signal", started: true, do: func(ctx context.Context, f *fixture.Fixture, leases []engine.Lease, _ int) error {
+			specs := make([]engine.SignalSpec, len(leases))
+			for i, l := range leases {
+				specs[i] = engine.SignalSpec{Execution: l.Execution, Name: "ready"}
+			}
+			_, err := f.SignalEach(ctx, specs)
+			return err
+		}},
 		{name: "expire leases", started: true, do: func(ctx context.Context, f *fixture.Fixture, _ []engine.Lease, n int) error {
 			f.Advance(fixture.LeaseTTL)
 			_, err := f.Maintenance().ExpireLeases(ctx, n)

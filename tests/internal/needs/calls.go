@@ -31,7 +31,7 @@ var Calls = map[string][]string{
 		"Engine.AddMembers", "Engine.ApplyEdges", "Engine.CancelExecution", "Engine.CancelExecutions", "Engine.CancelFlow",
 		"Engine.CreateExecution", "Engine.CreateExecutions", "Engine.CreateFlow", "Engine.GrowFlow", "Engine.LockFlows",
 		"Engine.RequestFlowCancel", "Engine.SetExecutionTag", "Engine.SetFlowTag", "Engine.SetFlowTags", "Engine.SetGroupPolicy",
-		"Engine.Resume", "Engine.Signal", "Engine.StageEdges",
+		"Engine.Resume", "Engine.Signal", "Engine.SignalEach", "Engine.StageEdges",
 	},
 	"worker": {
 		"Claimer.Claim", "Claimer.CompleteAndClaim",
@@ -51,7 +51,7 @@ var Calls = map[string][]string{
 		"events.Handle", "events.HandleBatches", "events.HandleWith",
 	},
 	"operator": {
-		"Engine.ListWaitpoints", "Engine.Resume", "Engine.Signal",
+		"Engine.ListWaitpoints", "Engine.Resume", "Engine.Signal", "Engine.SignalEach",
 		"Engine.CancelExecution", "Engine.CancelExecutions", "Engine.CancelFlow", "Engine.RequestFlowCancel",
 		"Engine.SetExecutionTag", "Engine.SetFlowTag", "Engine.SetFlowTags",
 		"Operator.BlockExecution", "Operator.ChangePriority", "Operator.DelayExecution", "Operator.DrainWorker", "Operator.Keys",

@@ -1,0 +1,78 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/flowfabric/flowfabric-go/db"
+)
+
+// SignalEach is [Engine.Signal] for many signals, [MaxBatch] per transaction. Outcomes are in input order; a refusal
+// affects only its own signal. Signals to one execution are delivered in their order. The error means that nothing
+// happened.
+//
+// Errors: as [Engine.Signal], in the outcomes; [ErrContention] if another transaction holds one of the executions too
+// long.
+// Transaction: two statements in one round trip; locks the executions, then delivers. Safe to repeat if each signal has
+// an ID or an IdempotencyKey.
+func (e *Engine) SignalEach(ctx context.Context, specs []SignalSpec) ([]Outcome[Signalled], error) {
+	const op = "signal executions"
+	outcomes := make([]Outcome[Signalled], len(specs))
+	documents := make([]string, len(specs))
+	valid := validItems(outcomes, func(n int) error {
+		if err := e.checkSignal(&specs[n]); err != nil {
+			return wrap(op, err)
+		}
+		var err error
+		documents[n], err = specs[n].document()
+		return wrap(op, err)
+	})
+	chunks := bySize(valid, MaxBatch, func(n int) int { return len(specs[n].Payload) + len(documents[n]) })
+	err := inChunks(len(chunks), 1, func(from, _ int) error {
+		return e.deliverEach(ctx, op, chunks[from], specs, documents, outcomes)
+	}, func(i int, err error) {
+		for _, n := range chunks[i] {
+			outcomes[n].Err = err
+		}
+	})
+	return outcomes, err
+}
+
+// deliverEach delivers the items of one transaction.
+func (e *Engine) deliverEach(
+	ctx context.Context, op string, items []int, specs []SignalSpec, documents []string, outcomes []Outcome[Signalled],
+) error {
+	items = slices.Clone(items)
+	slices.SortStableFunc(items, func(a, b int) int { return specs[a].Execution.Compare(specs[b].Execution) })
+	var locked executionArrays
+	params := db.DeliverSignalsParams{NowMs: e.nowMs()}
+	for _, n := range items {
+		spec := &specs[n]
+		locked.add(spec.Execution.Partition(), spec.Execution.UUID())
+		params.Signals = append(params.Signals, documents[n])
+		params.Payloads = append(params.Payloads, spec.Payload)
+		params.DedupTtlsMs = append(params.DedupTtlsMs, spec.dedupTTLMs())
+	}
+	params.PartitionKeys, params.ExecutionIDs = locked.partitions, locked.executions
+	return inStatements(ctx, e, op, func(due *notifications) []step {
+		return []step{
+			func(conn db.DBTX) error {
+				_, err := e.q.LockExecutions(ctx, conn, db.LockExecutionsParams{
+					PartitionKeys: locked.partitions, ExecutionIDs: locked.executions,
+				})
+				return err
+			},
+			func(conn db.DBTX) error {
+				rows, err := e.q.DeliverSignals(ctx, conn, params)
+				for _, row := range rows {
+					n := items[row.Ord]
+					signalled, refused := signalledBy(&specs[n], nil, db.DeliverSignalRow{
+						Result: row.Result, SignalID: row.SignalID, Effect: row.Effect, Lane: row.Lane,
+					}, due)
+					outcomes[n] = Outcome[Signalled]{Value: signalled, Err: wrap(op, refused)}
+				}
+				return err
+			},
+		}
+	})
+}
