@@ -19,7 +19,10 @@ const (
 	loadedPace    = 50 // times the duration of a full scan, while all scans get all they ask for
 	wokenPace     = 10 // the same after a fruitless scan, if woken or to fill a short answer
 
-	cheapScan = 5 * time.Millisecond // a full scan for work known to be hidden waits only if the last one took longer
+	// A full scan for work that is known to be hidden waits only if the last two took longer than cheapScan: one may have
+	// been delayed.
+	cheapScan  = 5 * time.Millisecond
+	hiddenPace = 2 // times the duration beyond that
 
 	lateInterval = time.Second // between a creation and its commit, if it is to be found without a full scan
 )
@@ -53,6 +56,7 @@ type Policy struct {
 	// Of the full scans:
 	endedAt   time.Time
 	took      time.Duration // no more than longScan
+	tookLast  time.Duration // the one before
 	fruitless int           // in a row: they found nothing that the positions hide
 	before    int           // scans before the last one
 
@@ -104,7 +108,7 @@ func (p *Policy) Next(now time.Time) []Position {
 	since := now.Sub(p.endedAt)
 	switch {
 	case since > max(fullInterval, loadedPace*p.took),
-		p.hidden && !p.filled && since >= wokenPace*(p.took-cheapScan),
+		p.hidden && !p.filled && since >= hiddenPace*(min(p.took, p.tookLast)-cheapScan),
 		p.woken && !p.filled && p.worthwhile(now),
 		p.woken && since > wokenInterval && p.paced(now):
 		return nil
@@ -189,6 +193,7 @@ func (p *Policy) End(s *Scan) {
 	p.filled = len(s.Found) == s.Wanted
 	p.scans++
 	if s.full() {
+		p.tookLast = p.took
 		p.endedAt, p.took = s.Ended, min(took/time.Duration(1+s.Beside), longScan)
 		p.fruitless++
 		if slices.ContainsFunc(s.Found, func(f Found) bool { return f.Resumed || p.positions.hides(f.Position) }) {

@@ -16,6 +16,7 @@ type Field struct {
 	Silent    *Worker // its database sends no notifications
 	River     *River
 	Raw       *Raw
+	DBOS      *DBOS
 }
 
 // Open creates the databases with create, and the contenders: all of them, or those in only.
@@ -60,6 +61,11 @@ func Open(ctx context.Context, create func(ctx context.Context, name string) (da
 			f.Raw = &Raw{s}
 			return err
 		}},
+		{"dbos", func(databaseURL string) error {
+			pool, err := newPool(ctx, databaseURL, connections, nil)
+			f.DBOS = &DBOS{pool}
+			return err
+		}},
 	} {
 		if len(only) > 0 && !slices.Contains(only, place.database) {
 			continue
@@ -87,5 +93,8 @@ func (f *Field) Close() {
 	}
 	if f.Raw != nil {
 		f.Raw.pool.Close()
+	}
+	if f.DBOS != nil {
+		f.DBOS.pool.Close()
 	}
 }

@@ -71,6 +71,10 @@ func All() []Scenario {
 		{Key: "w", Title: "many lanes with little in each", run: manyLanes},
 		{Key: "x", Title: "a network of a millisecond", run: distant},
 		{Key: "y", Title: "round trips of each operation", run: roundTrips},
+		{Key: "z", Title: "signals: from sender to handler", run: signalLag},
+		{Key: "aa", Title: "signals into one lane", run: signalRate},
+		{Key: "ab", Title: "memory of waits", run: waitMemory},
+		{Key: "ac", Title: "a signal beside many waits", run: signalBeside},
 	}
 }
 
