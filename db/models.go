@@ -814,6 +814,22 @@ type FfxBlocked struct {
 	BlockedAtMs int64
 }
 
+// Business keys of executions and flows. A row is deleted with its holder, which frees the key.
+type FfxBusinessKey struct {
+	// Logical shard of the key, 0 to 255: ffx_key_partition of its name and value.
+	PartitionKey int16
+	// Name of the key, 1 to 64 bytes.
+	Name string
+	// Value of the key, 1 to 512 bytes.
+	Value string
+	// Logical shard of the execution or flow that has the key, 0 to 255.
+	HolderPartitionKey int16
+	// The execution that has the key, the uuid half of its id; NULL: a flow has it.
+	ExecutionID pgtype.UUID
+	// The flow that has the key; NULL: an execution has it.
+	FlowID pgtype.UUID
+}
+
 // Idempotency keys of creations, while their windows last: a repeated creation finds the execution of the first.
 type FfxCreateDedup struct {
 	// Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.

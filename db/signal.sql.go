@@ -77,6 +77,80 @@ func (q *Queries) DeliverSignal(ctx context.Context, db DBTX, arg DeliverSignalP
 	return i, err
 }
 
+const deliverSignalTo = `-- name: DeliverSignalTo :one
+SELECT
+    k.holder_partition_key,
+    k.execution_id,
+    coalesce(d.delivered ->> 'result', '')::text AS result,
+    coalesce(d.delivered ->> 'signal_id', '')::text AS signal_id,
+    coalesce(d.delivered ->> 'effect', '')::text AS effect,
+    coalesce(d.delivered ->> 'lane', '')::text AS lane
+FROM (
+    SELECT
+        t.holder_partition_key,
+        t.execution_id
+    FROM ffx_business_key AS t
+    WHERE
+        t.partition_key = $1
+        AND t.name = $2
+        AND t.value = $3
+        AND (t.execution_id IS NOT NULL) IS TRUE
+    LIMIT 1
+) AS k
+CROSS JOIN LATERAL (
+    SELECT ffx_deliver(
+        k.holder_partition_key, k.execution_id, NULL, NULL,
+        $4::text::jsonb, $5::bytea, $6::bigint, NULL, NULL, $7::bigint
+    ) AS delivered
+    OFFSET 0
+) AS d
+`
+
+type DeliverSignalToParams struct {
+	PartitionKey int16
+	Name         string
+	Value        string
+	Signal       string
+	Payload      bytea.Bytes
+	DedupTtlMs   int64
+	NowMs        *int64
+}
+
+type DeliverSignalToRow struct {
+	HolderPartitionKey int16
+	ExecutionID        pgtype.UUID
+	Result             string
+	SignalID           string
+	Effect             string
+	Lane               string
+}
+
+// DeliverSignalTo is DeliverSignal by name to the execution that has a business key. No row: none has it.
+//
+// Used by: engine.Signal.
+// Locks: L1 waits (the execution FOR NO KEY UPDATE); L5 waits (its waitpoint FOR UPDATE); L7 new.
+func (q *Queries) DeliverSignalTo(ctx context.Context, db DBTX, arg DeliverSignalToParams) (DeliverSignalToRow, error) {
+	row := db.QueryRow(ctx, deliverSignalTo,
+		arg.PartitionKey,
+		arg.Name,
+		arg.Value,
+		arg.Signal,
+		arg.Payload,
+		arg.DedupTtlMs,
+		arg.NowMs,
+	)
+	var i DeliverSignalToRow
+	err := row.Scan(
+		&i.HolderPartitionKey,
+		&i.ExecutionID,
+		&i.Result,
+		&i.SignalID,
+		&i.Effect,
+		&i.Lane,
+	)
+	return i, err
+}
+
 const deliverSignals = `-- name: DeliverSignals :many
 WITH input AS (
     SELECT

@@ -68,9 +68,10 @@ var (
 	// execution. Nothing was written.
 	ErrIdempotencyKeyTaken = sentinel("idempotency key is taken")
 
-	// ErrKeyConflict means that another execution has the idempotency key, with different content. Nothing was written.
-	// Choose another key, or inspect that execution. Carried by [KeyConflictError].
-	ErrKeyConflict = sentinel("idempotency key names another execution")
+	// ErrKeyConflict means that another execution has the idempotency key, with different content, or that another execution
+	// or flow has the business key. Nothing was written. Choose another key, or use what has it. Carried by
+	// [KeyConflictError].
+	ErrKeyConflict = sentinel("key is taken")
 
 	// ErrFlowTerminal means that the flow has ended: it accepts no members and no replays. Nothing was written.
 	ErrFlowTerminal = sentinel("flow has ended")

@@ -44,14 +44,20 @@ func (e *NotFoundError) Error() string { return e.Entity + " " + e.ID + " not fo
 // Unwrap returns [ErrNotFound].
 func (e *NotFoundError) Unwrap() error { return ErrNotFound }
 
-// KeyConflictError names the execution that has an idempotency key. Differs says how it differs from the requested one.
+// KeyConflictError names the execution or flow that has a key. It is about an idempotency key or a business key; the
+// other is empty.
 type KeyConflictError struct {
-	Key      id.IdempotencyKey
-	Existing id.ExecutionID
-	Differs  string
+	Key          id.IdempotencyKey
+	BusinessKey  BusinessKey
+	Existing     id.ExecutionID // zero if a flow has the business key
+	ExistingFlow *id.FlowID     // the flow that has the business key; nil for an execution
+	Differs      string         // how the execution differs from the requested one, or that it has the business key
 }
 
 func (e *KeyConflictError) Error() string {
+	if e.ExistingFlow != nil {
+		return fmt.Sprintf("%v: flow %s %s", ErrKeyConflict, e.ExistingFlow, e.Differs)
+	}
 	return fmt.Sprintf("%v: execution %s %s", ErrKeyConflict, e.Existing, e.Differs)
 }
 

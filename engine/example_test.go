@@ -414,6 +414,34 @@ func ExampleEngine_AwaitFlow() {
 	fmt.Println(ended.Counts[state.PublicCompleted], "of", ended.Nodes) // 2 of 2
 }
 
+// An order has one execution, which is found and signalled by the number of the order.
+func ExampleKey() {
+	ctx := context.Background()
+	pool, eng := connect(ctx)
+	defer pool.Close()
+	type Order struct{ Number string }
+	type Payment struct{ Amount int }
+	fulfil := engine.Kind[Order, struct{}]{Name: "fulfil", Lane: "orders"}
+	paid := engine.Signal[Payment]{Name: "paid"}
+
+	_, err := fulfil.Create(ctx, eng, Order{"4711"}, engine.Key("order", "4711"))
+	if conflict, ok := errors.AsType[*engine.KeyConflictError](err); ok {
+		fmt.Println("the order has the execution", conflict.Existing)
+	} else if err != nil {
+		log.Fatal(err)
+	}
+
+	// The receiver of the payment knows the order alone.
+	if err := paid.SendTo(ctx, eng, "order", "4711", Payment{Amount: 12}, engine.Once("payment 815")); err != nil {
+		log.Fatal(err)
+	}
+	x, err := eng.FindExecutionByKey(ctx, "order", "4711")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(x)
+}
+
 // A scheduler grants work to a worker of its choice, which claims it with the grant. Granting requires a signing key in
 // the database.
 func ExampleGrants() {

@@ -16,10 +16,11 @@ import (
 // returns a duplicate. Set one of the two to be able to repeat a call with an unknown outcome.
 //
 // Errors: [ErrInvalidInput] naming the field; [ErrNotFound] and [ErrFlowTerminal] for a member's flow; [ErrKeyConflict]
-// naming the execution that has the idempotency key with different content; [ErrPruned] for the id of a member that its
+// naming the execution that has the idempotency key with different content, or the execution or flow that has the
+// business key; [ErrPruned] for the id of a member that its
 // flow has pruned ([FlowSpec.PruneMembersAfter]).
 //
-// Transaction: one statement, or a constant number with an idempotency key, a flow, or a lane that this engine uses for
+// Transaction: one statement, or a constant number with a key, a flow, or a lane that this engine uses for
 // the first time. Emits no events.
 func (e *Engine) CreateExecution(ctx context.Context, spec ExecutionSpec) (Created, error) {
 	results, err := e.CreateExecutions(ctx, []ExecutionSpec{spec})
@@ -32,7 +33,7 @@ func (e *Engine) CreateExecution(ctx context.Context, spec ExecutionSpec) (Creat
 // CreateExecutions creates many executions, in transactions of at most [MaxCreate] executions and about 16 MiB of
 // payloads, tags and policies. Members of a flow share transactions only with each other. Outcomes are in input order,
 // and an invalid spec affects only its own; a failed one still has the id. The outcomes are those of single creations
-// in input order: of two specs with the same id or idempotency key, the first that is created wins. The error means
+// in input order: of two specs with the same id or key, the first that is created wins. The error means
 // that nothing happened.
 //
 // At least ten executions with the same lane, kind, policy and CreatedAt cost half the time or less if they are
@@ -123,7 +124,7 @@ func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chu
 	period := e.periods.missing(creations)
 	var outcomes []Outcome[Created]
 	var err error
-	if flow == nil && len(lanes) == 0 && period == 0 && !slices.ContainsFunc(creations, creation.keyed) {
+	if flow == nil && len(lanes) == 0 && period == 0 && !slices.ContainsFunc(creations, creation.holdsKey) {
 		outcomes, err = e.createPlain(ctx, op, creations)
 	} else {
 		outcomes, err = inTx(ctx, e, op, func(tx *txn) ([]Outcome[Created], error) {
@@ -235,6 +236,9 @@ func (e *Engine) createHeld(
 ) ([]Outcome[Created], error) {
 	keys, err := e.holdKeys(ctx, tx, creations)
 	if err != nil {
+		return nil, err
+	}
+	if keys.business, err = e.holdBusinessKeys(ctx, tx, creations, keys, keyedFlow{}); err != nil {
 		return nil, err
 	}
 	plan, created, err := e.insertDealt(ctx, tx, flow, creations, keys)

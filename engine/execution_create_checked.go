@@ -29,11 +29,11 @@ func (k *checkedSpecs) add(i int) {
 }
 
 // isLike reports whether two specs differ at most in id, payload, priority and tags, and neither has an idempotency
-// key.
+// key or a business key.
 func (s *ExecutionSpec) isLike(other *ExecutionSpec) bool {
 	return s.Kind == other.Kind && s.Lane == other.Lane && s.Namespace == other.Namespace &&
 		s.Flow == other.Flow && s.Policy == other.Policy && s.QuotaPolicy == other.QuotaPolicy &&
-		s.IdempotencyKey == "" && other.IdempotencyKey == "" &&
+		s.IdempotencyKey == "" && other.IdempotencyKey == "" && s.BusinessKey == other.BusinessKey && s.BusinessKey.IsZero() &&
 		s.PayloadEncoding == other.PayloadEncoding && s.Creator == other.Creator &&
 		s.DelayUntil == other.DelayUntil && s.Deadline == other.Deadline && s.CreatedAt == other.CreatedAt &&
 		s.mistake == nil && other.mistake == nil

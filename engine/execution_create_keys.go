@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,6 +17,8 @@ import (
 type creationKeys struct {
 	taken map[scopedKey]takenKey // by an execution of an earlier call, within its window
 	held  map[scopedKey]int      // free; until [Engine.settleKeys], the row names the creation at this index
+
+	business businessKeys
 }
 
 // holdKeys locks the idempotency keys of creations.
@@ -146,12 +149,16 @@ type dealing struct {
 	results []Outcome[Created] // a duplicate has the existing execution's id
 	creates []int              // indexes of the new executions
 	owner   map[scopedKey]int  // index of the creation that gets a key
+
+	keyOwner map[BusinessKey]int // the same for business keys
 }
 
-// deal decides creations in order. A taken key, or else an existing id, makes a creation a duplicate.
+// deal decides creations in order. A taken idempotency key, or else an existing id, makes a creation a duplicate. A taken
+// business key refuses it.
 func deal(creations []creation, keys creationKeys, existing map[id.ExecutionID]bool) dealing {
 	d := dealing{
 		results: make([]Outcome[Created], len(creations)), creates: make([]int, 0, len(creations)), owner: make(map[scopedKey]int),
+		keyOwner: make(map[BusinessKey]int),
 	}
 	made := make(map[id.ExecutionID]bool)
 	for i := range creations {
@@ -167,6 +174,10 @@ func deal(creations []creation, keys creationKeys, existing map[id.ExecutionID]b
 		if existing[c.id] || made[c.id] {
 			continue
 		}
+		if err := d.businessTaken(c, creations, keys.business); err != nil {
+			d.results[i] = Outcome[Created]{Value: Created{ID: c.id}, Err: err}
+			continue
+		}
 		d.results[i].Value.Duplicate = false
 		d.creates = append(d.creates, i)
 		if !c.minted {
@@ -174,6 +185,9 @@ func deal(creations []creation, keys creationKeys, existing map[id.ExecutionID]b
 		}
 		if c.keyed() {
 			d.owner[c.scope()] = i
+		}
+		if !c.business.IsZero() {
+			d.keyOwner[c.business] = i
 		}
 	}
 	return d
@@ -214,10 +228,13 @@ func (d dealing) fresh(creations []creation) []creation {
 	return fresh
 }
 
-// wantAll returns an error if the key of any creation is taken.
+// wantAll returns an error if a key of any creation is taken.
 func (d dealing) wantAll(creations []creation) error {
 	for i, result := range d.results {
+		conflict, _ := errors.AsType[*KeyConflictError](result.Err)
 		switch {
+		case conflict != nil && !conflict.BusinessKey.IsZero():
+			return fmt.Errorf("execution %s: %w", creations[i].id, result.Err)
 		case result.Err != nil:
 			return fmt.Errorf("execution %s: %w: %w", creations[i].id, ErrIdempotencyKeyTaken, result.Err)
 		case result.Value.Duplicate:
@@ -286,13 +303,20 @@ func (d dealing) noteExisting(creations []creation, created map[id.ExecutionID]C
 	}
 }
 
-// interdependent reports whether an id or a key occurs twice.
+// interdependent reports whether an id or a key occurs twice. An id that was given together with a business key counts
+// too: if it exists, the creation is a duplicate even if the business key is taken.
 func interdependent(creations []creation) bool {
-	ids, keys := make(map[id.ExecutionID]bool), make(map[scopedKey]bool)
+	ids, keys, business := make(map[id.ExecutionID]bool), make(map[scopedKey]bool), make(map[BusinessKey]bool)
 	for i := range creations {
 		c := &creations[i]
 		if ids[c.id] || c.keyed() && keys[c.scope()] {
 			return true
+		}
+		if !c.business.IsZero() {
+			if business[c.business] || !c.minted {
+				return true
+			}
+			business[c.business] = true
 		}
 		if !c.minted {
 			ids[c.id] = true
@@ -345,7 +369,9 @@ func (e *Engine) settleKeys(ctx context.Context, tx db.DBTX, creations []creatio
 		}
 	}
 	if len(unused.ExecutionIDs) > 0 {
-		return e.q.DropCreationKeys(ctx, tx, unused)
+		if err := e.q.DropCreationKeys(ctx, tx, unused); err != nil {
+			return err
+		}
 	}
-	return nil
+	return e.settleBusinessKeys(ctx, tx, creations, keys.business, plan)
 }

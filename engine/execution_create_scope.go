@@ -50,6 +50,9 @@ func (c *creation) setKey(key id.IdempotencyKey) error {
 // keyed reports whether a creation has an idempotency key with a window.
 func (c creation) keyed() bool { return c.key != "" && c.windowMs > 0 }
 
+// holdsKey reports whether a creation has a key of either kind.
+func (c creation) holdsKey() bool { return c.keyed() || !c.business.IsZero() }
+
 func (c creation) scope() scopedKey { return scopedKey{c.id.Partition(), c.namespace, c.storedKey} }
 
 // takenKey is the execution that a key names. Without facts it can't be compared any more: it was deleted, or a result

@@ -15,8 +15,9 @@ import (
 // ExecutionSnapshot is the state of an execution at one moment.
 type ExecutionSnapshot struct {
 	ID                   id.ExecutionID
-	Flow                 *id.FlowID // nil outside a flow
-	Node                 string     // its key in the flow if it was created as a node; "" otherwise
+	Flow                 *id.FlowID  // nil outside a flow
+	Node                 string      // its key in the flow if it was created as a node; "" otherwise
+	BusinessKey          BusinessKey // the zero value if it has none
 	Lane                 id.LaneID
 	Namespace            id.Namespace
 	Kind                 string
@@ -94,6 +95,7 @@ type rawExecution struct {
 	DelayUntil      json.RawMessage `json:"delay_until"`
 	Waitpoint       string          `json:"current_waitpoint_id"`
 	Node            string          `json:"ffx_node_key"`
+	BusinessKey     BusinessKey     `json:"ffx_business_key"`
 }
 
 func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, error) {
@@ -107,6 +109,7 @@ func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, 
 		ID:                   x,
 		Flow:                 row.FlowID,
 		Node:                 raw.Node,
+		BusinessKey:          raw.BusinessKey,
 		Lane:                 id.LaneID(row.LaneID),
 		Namespace:            id.Namespace(raw.Namespace),
 		Kind:                 raw.Kind,

@@ -52,6 +52,10 @@ type ExecutionSpec struct {
 	// that partition.
 	IdempotencyKey id.IdempotencyKey
 
+	// BusinessKey is a key by which the execution is found and signalled. A second creation with it is refused with
+	// [ErrKeyConflict] as long as the execution is kept, unless it repeats the first by ID or IdempotencyKey.
+	BusinessKey BusinessKey
+
 	// Tags have non-empty keys of at most 256 bytes and values of at most 64 KiB, or at most 1024 bytes for
 	// "cairn.instance_id", which every event carries. [Engine.SetExecutionTag] requires namespaced keys.
 	Tags map[string]string
@@ -118,6 +122,7 @@ type creation struct {
 	quotaPart    int16
 	encoding     string
 	key          string
+	business     BusinessKey
 	storedKey    string // with its scope; "" without a key
 	windowMs     int64
 	retentionMs  int64 // of its policy; 0 if not set or for ever
@@ -181,6 +186,11 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 	c.encoding = spec.PayloadEncoding
 	if err := c.setKey(spec.IdempotencyKey); err != nil {
 		return c, err
+	}
+	if c.business = spec.BusinessKey; !c.business.IsZero() {
+		if err := c.business.check(); err != nil {
+			return c, err
+		}
 	}
 	c.raw, err = spec.rawFields(c)
 	return c, err
@@ -297,15 +307,16 @@ func checkTagValue(what, key, value string) error {
 // time.
 func (s ExecutionSpec) rawFields(c creation) (string, error) {
 	document, err := json.Marshal(struct {
-		Namespace       string `json:"namespace"`
-		Kind            string `json:"execution_kind"`
-		Creator         string `json:"creator_identity"`
-		IdempotencyKey  string `json:"idempotency_key,omitempty"`
-		PayloadEncoding string `json:"payload_encoding,omitempty"`
-		Quota           string `json:"quota_policy_id,omitempty"`
-		Attempts        string `json:"total_attempt_count"`
-		Node            string `json:"ffx_node_key,omitempty"`
-	}{c.namespace, s.Kind, s.Creator, c.key, s.PayloadEncoding, c.quota, "0", c.node})
+		Namespace       string      `json:"namespace"`
+		Kind            string      `json:"execution_kind"`
+		Creator         string      `json:"creator_identity"`
+		IdempotencyKey  string      `json:"idempotency_key,omitempty"`
+		PayloadEncoding string      `json:"payload_encoding,omitempty"`
+		Quota           string      `json:"quota_policy_id,omitempty"`
+		Attempts        string      `json:"total_attempt_count"`
+		Node            string      `json:"ffx_node_key,omitempty"`
+		BusinessKey     BusinessKey `json:"ffx_business_key,omitzero"`
+	}{c.namespace, s.Kind, s.Creator, c.key, s.PayloadEncoding, c.quota, "0", c.node, c.business})
 	if err != nil {
 		return "", err
 	}

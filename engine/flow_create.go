@@ -37,7 +37,8 @@ func (e *Engine) NodeID(flow id.FlowID, key string) id.ExecutionID {
 // the call with the same ID is safe.
 //
 // Errors: [ErrInvalidInput] naming the node or edge, its field and the limit; [ErrCycle]; [ErrExists] if an execution
-// with a node's id exists; [ErrIdempotencyKeyTaken] if an earlier execution has a node's key. Nothing was written then.
+// with a node's id exists; [ErrIdempotencyKeyTaken] if an earlier execution has a node's idempotency key;
+// [ErrKeyConflict] naming the execution or flow that has the business key of the flow or a node. Nothing was written then.
 //
 // Transaction: one, with a constant number of statements for any size of flow. Emits no events.
 func (e *Engine) CreateFlow(ctx context.Context, spec FlowSpec) (CreatedFlow, error) {
@@ -79,6 +80,10 @@ func (e *Engine) createJoined(ctx context.Context, op string, spec FlowSpec) (Cr
 	plan.period = e.periods.missingBelow(plan.shortest)
 	plan.raw["node_count"], plan.raw["edge_count"] = 0, 0
 	g, err := e.planGrowth(Growth{Flow: plan.id, Nodes: spec.Nodes, Edges: spec.Edges})
+	if err == nil {
+		g.newFlow = keyedFlow{plan.id, plan.business}
+		err = checkBusinessKeys(plan.business, g.creations())
+	}
 	if err == nil {
 		_, err = newGraph(spec)
 	}
@@ -126,6 +131,7 @@ type flowPlan struct {
 	id          id.FlowID
 	createdAtMs int64
 	raw         map[string]any
+	business    BusinessKey
 	creations   []creation
 	lanes       []string
 	shortest    int64 // retention of the flow or its members
@@ -183,6 +189,12 @@ func (e *Engine) planHeader(plan *flowPlan, spec FlowSpec) error {
 			return err
 		}
 		plan.raw[key] = value
+	}
+	if plan.business = spec.BusinessKey; !plan.business.IsZero() {
+		if err := plan.business.check(); err != nil {
+			return err
+		}
+		plan.raw["ffx_business_key"] = plan.business
 	}
 	return plan.keep(spec)
 }
@@ -244,7 +256,7 @@ func (e *Engine) planNodes(plan *flowPlan, spec FlowSpec, graph *graph) error {
 	}
 	plan.lanes = e.unknownLanes(plan.creations)
 	plan.period = e.periods.missingBelow(min(plan.shortest, shortestOf(plan.creations)))
-	return nil
+	return checkBusinessKeys(plan.business, plan.creations)
 }
 
 func (e *Engine) planEdges(plan *flowPlan, spec FlowSpec, graph *graph) error {
@@ -312,11 +324,7 @@ func (e *Engine) writeFlow(ctx context.Context, tx *txn, plan *flowPlan) (Create
 	if err != nil {
 		return CreatedFlow{}, err
 	}
-	dealt := deal(plan.creations, keys, nil)
-	if err := dealt.wantAll(plan.creations); err != nil {
-		return CreatedFlow{}, err
-	}
-	if err := e.settleKeys(ctx, tx, plan.creations, keys, dealt); err != nil {
+	if err := e.holdFlowKeys(ctx, tx, plan.creations, &keys, keyedFlow{plan.id, plan.business}); err != nil {
 		return CreatedFlow{}, err
 	}
 	created, err := e.insertNodes(ctx, tx, plan, nowMs)
@@ -336,6 +344,41 @@ func (e *Engine) writeFlow(ctx context.Context, tx *txn, plan *flowPlan) (Create
 		}
 	}
 	return CreatedFlow{ID: plan.id}, nil
+}
+
+// holdFlowKeys holds the business keys of a flow's new executions, and of the flow if it is new too. All of them are
+// needed, and so are the idempotency keys.
+func (e *Engine) holdFlowKeys(ctx context.Context, tx *txn, creations []creation, keys *creationKeys, of keyedFlow) (err error) {
+	if keys.business, err = e.holdBusinessKeys(ctx, tx, creations, *keys, of); err != nil {
+		return err
+	}
+	if holder, taken := keys.business.taken[of.key]; taken {
+		return holder.conflict(of.key)
+	}
+	dealt := deal(creations, *keys, nil)
+	if err := dealt.wantAll(creations); err != nil {
+		return err
+	}
+	return e.settleKeys(ctx, tx, creations, *keys, dealt)
+}
+
+// checkBusinessKeys refuses a business key that a flow and its nodes have more than once.
+func checkBusinessKeys(ofFlow BusinessKey, creations []creation) error {
+	seen := make(map[BusinessKey]string)
+	if !ofFlow.IsZero() {
+		seen[ofFlow] = "the flow"
+	}
+	for i := range creations {
+		c := &creations[i]
+		if c.business.IsZero() {
+			continue
+		}
+		if other, twice := seen[c.business]; twice {
+			return invalid(fmt.Sprintf("node %q", c.node), "has the business key of "+other)
+		}
+		seen[c.business] = fmt.Sprintf("node %q", c.node)
+	}
+	return nil
 }
 
 // writeHeader inserts the row of a flow unless it exists.

@@ -54,7 +54,7 @@ type Added struct {
 //
 // Errors: [ErrInvalidInput] naming the node or edge, its field and the limit; [ErrNotFound] for the flow, a node's
 // execution or an edge's end; [ErrExists] for a new node outside the flow; [ErrOtherFlow], [ErrNotMember],
-// [ErrEdgeExists], [ErrPruned], [ErrIdempotencyKeyTaken], [ErrCycle], [ErrStaleRevision], [ErrFlowTerminal],
+// [ErrEdgeExists], [ErrPruned], [ErrIdempotencyKeyTaken], [ErrKeyConflict], [ErrCycle], [ErrStaleRevision], [ErrFlowTerminal],
 // [ErrCorruption]; [ErrEnded] and [ErrStarted] for an edge's downstream. Nothing was written then.
 // Transaction: one. Locks the flow exclusively, the named existing executions, then groups; waits for each up to two
 // seconds, three times, then fails with [ErrContention]. Emits completion events of skipped executions. Safe to repeat.
@@ -63,6 +63,9 @@ func (e *Engine) GrowFlow(ctx context.Context, growth Growth) (Grown, error) {
 	g, err := e.planGrowth(growth)
 	if err == nil {
 		err = g.checkPolicies()
+	}
+	if err == nil {
+		err = checkBusinessKeys(BusinessKey{}, g.creations())
 	}
 	if err != nil {
 		return Grown{}, wrap(op, err)
@@ -115,7 +118,8 @@ type growth struct {
 	revision  *int64
 	nodes     []growingNode
 	edges     []growingEdge
-	staging   bool // the edges are only staged
+	staging   bool      // the edges are only staged
+	newFlow   keyedFlow // the flow with its business key if it is new
 
 	keys map[id.ExecutionID]string // keys of the call's nodes, for errors
 }

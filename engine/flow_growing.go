@@ -220,17 +220,13 @@ func (w *growing) listPruned(ctx context.Context, existing map[id.ExecutionID]bo
 	return err
 }
 
-// holdKeys takes the idempotency keys of the new executions.
+// holdKeys takes the keys of the new executions, and the business key of a new flow.
 func (w *growing) holdKeys(ctx context.Context) error {
 	keys, err := w.e.holdKeys(ctx, w.tx, w.creates)
 	if err != nil {
 		return err
 	}
-	dealt := deal(w.creates, keys, nil)
-	if err := dealt.wantAll(w.creates); err != nil {
-		return err
-	}
-	return w.e.settleKeys(ctx, w.tx, w.creates, keys, dealt)
+	return w.e.holdFlowKeys(ctx, w.tx, w.creates, &keys, w.newFlow)
 }
 
 // lock locks executions, and reads in the same round trip their states, the inbound edges of some of them, and edges by

@@ -24,6 +24,8 @@ type FlowSnapshot struct {
 	Namespace id.Namespace
 	Tags      map[string]string
 
+	BusinessKey BusinessKey // the zero value if it has none
+
 	// State is "cancelled" after the flow's cancellation. Before, it summarizes its members, as in [FlowSummary];
 	// members can be added in any of these states. Without members it is "open".
 	State state.FlowState
@@ -138,6 +140,9 @@ func flowSnapshotOf(flow id.FlowID, row *db.GetFlowRow) (*FlowSnapshot, error) {
 			return nil, corrupt("ff_flow_core.raw_fields."+count.key, errNoCount)
 		}
 		count.set(n)
+	}
+	if json.Unmarshal(raw["ffx_business_key"], &s.BusinessKey) != nil {
+		s.BusinessKey = BusinessKey{} // it has none
 	}
 	s.Retention = storedRetention(raw["ffx_retention_ms"])
 	if ms := number(raw["ffx_prune_members_after_ms"]); ms > 0 {

@@ -16,6 +16,11 @@ type FlowSpec struct {
 	// one.
 	ID id.FlowID
 
+	// BusinessKey is a key by which the flow is found. A second creation with it is refused with [ErrKeyConflict] as long as
+	// the flow is kept, unless it repeats the first by ID. Signals go to executions: to signal a member by a key, set that
+	// of [Node.Spec].
+	BusinessKey BusinessKey
+
 	Kind      string            // opaque; at most 256 bytes
 	Namespace id.Namespace      // of the flow, and of nodes that name none; default: the engine's
 	Tags      map[string]string // namespaced keys, as "app.tenant"; values as in [ExecutionSpec]

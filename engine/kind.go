@@ -123,6 +123,11 @@ func (k Kind[In, Out]) Create(ctx context.Context, eng *Engine, args In, options
 		}
 		option(&create)
 	}
+	if create.named {
+		if err := create.BusinessKey.check(); err != nil {
+			return Created{}, wrap(op, err)
+		}
+	}
 	switch {
 	case create.after < 0:
 		return Created{}, wrap(op, invalid("After", "is negative"))
@@ -143,11 +148,18 @@ type CreateOption func(*kindCreation)
 type kindCreation struct {
 	ExecutionSpec
 	after time.Duration
+	named bool // with a business key, which may be empty by mistake
 }
 
 // WithKey makes repeated creations one: see [ExecutionSpec.IdempotencyKey].
 func WithKey(key id.IdempotencyKey) CreateOption {
 	return func(c *kindCreation) { c.IdempotencyKey = key }
+}
+
+// Key gives the execution a business key, such as Key("order", "4711"), by which it is found and signalled. Unlike
+// [WithKey] it refuses a second creation: see [BusinessKey].
+func Key(name, value string) CreateOption {
+	return func(c *kindCreation) { c.BusinessKey, c.named = BusinessKey{name, value}, true }
 }
 
 // After delays the execution by d from the database's present time, which takes one more query.

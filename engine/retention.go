@@ -425,6 +425,9 @@ func (r *retaining) dropSteps(ctx context.Context, arrays executionArrays, used 
 		{used.Waitpoints, func(conn db.DBTX) error {
 			return r.q.DropWaitpointsOf(ctx, conn, db.DropWaitpointsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		}},
+		{used.BusinessKeys, func(conn db.DBTX) error {
+			return r.q.DropBusinessKeysOf(ctx, conn, db.DropBusinessKeysOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
+		}},
 		{used.BudgetUsage, func(conn db.DBTX) error { return r.q.DropBudgetUsageOf(ctx, conn, executions) }},
 	} {
 		if table.used {

@@ -249,6 +249,11 @@ func (p *purging) dropFlows(ctx context.Context, tx pgx.Tx, due []dueFlow, used 
 	}
 	steps = append(steps, closing...)
 	if len(ids) > 0 {
+		if used.BusinessKeys {
+			steps = append(steps, func(conn db.DBTX) error {
+				return p.q.DropBusinessKeysOfFlows(ctx, conn, db.DropBusinessKeysOfFlowsParams{PartitionKeys: partitions, FlowIDs: ids})
+			})
+		}
 		steps = append(steps, p.flowSteps(ctx, partitions, ids, &purged)...)
 	}
 	if err := pgtx.InOneTrip(ctx, tx, steps...); err != nil {

@@ -29,9 +29,12 @@ const DefaultDedup = 24 * time.Hour
 
 // SignalSpec describes a signal to an execution.
 type SignalSpec struct {
-	Execution id.ExecutionID
-	Name      string // required; at most 256 bytes
-	Payload   []byte // at most [MaxSignalPayload] bytes
+	// Execution is the execution to signal. Instead of it, BusinessKey names it by the key that it was created with.
+	Execution   id.ExecutionID
+	BusinessKey BusinessKey
+
+	Name    string // required; at most 256 bytes
+	Payload []byte // at most [MaxSignalPayload] bytes
 
 	// ID makes repetitions of the call one signal. Default: a new one.
 	ID id.SignalID
@@ -61,6 +64,7 @@ const (
 
 // Signalled is the result of a signal.
 type Signalled struct {
+	Execution id.ExecutionID
 	ID        id.SignalID // of the earlier one if it is a duplicate
 	Duplicate bool        // it was received before, and nothing changed
 	Effect    SignalEffect
@@ -70,7 +74,7 @@ type Signalled struct {
 // the signal satisfies its condition, a worker continues it. Otherwise the signal is kept for a later wait, as long as
 // the execution exists and has not ended.
 //
-// Errors: [ErrInvalidInput]; [ErrNotFound]; [ErrEnded] after the execution's end, for a signal that it
+// Errors: [ErrInvalidInput]; [ErrNotFound], also if no execution has the business key; [ErrEnded] after the execution's end, for a signal that it
 // has not received before; [ErrTooManySignals] if the execution holds too many, or too large ones.
 // Transaction: one statement; locks the execution, waiting up to two seconds, three times, then [ErrContention]. Emits a
 // signal event and, with [SignalSatisfied], a completion event of the outcome "resumable". Safe to repeat with an ID or
@@ -95,6 +99,9 @@ type WaitpointSignal struct {
 // it may accept a key for as long after another process has ended it.
 func (e *Engine) SignalWaitpoint(ctx context.Context, spec WaitpointSignal) (Signalled, error) {
 	const op = "signal waitpoint"
+	if !spec.BusinessKey.IsZero() {
+		return Signalled{}, wrap(op, invalid("business key", "has no effect for a waitpoint: set Execution"))
+	}
 	if err := e.verifyToken(ctx, spec.Execution, spec.Waitpoint, spec.Token); err != nil {
 		return Signalled{}, wrap(op, err)
 	}
@@ -127,24 +134,24 @@ func (e *Engine) deliver(ctx context.Context, op string, spec *SignalSpec, to *W
 		params.WaitpointID, params.TokenHash = pgtype.UUID{Bytes: to.Waitpoint, Valid: true}, hash[:]
 	}
 	return inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (Signalled, error) {
-		row, err := e.q.DeliverSignal(ctx, conn, params)
+		x, row, err := e.deliverOnce(ctx, conn, spec, params)
 		if err != nil {
 			return Signalled{}, err
 		}
-		return signalledBy(spec, to, row, due)
+		return signalledBy(x, to, row, due)
 	})
 }
 
 // signalledBy returns the result of a delivery, and notes its notifications.
-func signalledBy(spec *SignalSpec, to *WaitpointSignal, row db.DeliverSignalRow, due *notifications) (Signalled, error) {
-	if err := signalRefused(spec, to, row.Result); err != nil {
+func signalledBy(x id.ExecutionID, to *WaitpointSignal, row db.DeliverSignalRow, due *notifications) (Signalled, error) {
+	if err := signalRefused(x, to, row.Result); err != nil {
 		return Signalled{}, err
 	}
 	signal, err := id.ParseSignalID(row.SignalID)
 	if err != nil {
 		return Signalled{}, corrupt("ff_suspension_current.member_map", err)
 	}
-	signalled := Signalled{ID: signal, Duplicate: row.Result == "duplicate", Effect: SignalEffect(row.Effect)}
+	signalled := Signalled{Execution: x, ID: signal, Duplicate: row.Result == "duplicate", Effect: SignalEffect(row.Effect)}
 	if !signalled.Duplicate {
 		due.signalEvents()
 	}
@@ -159,27 +166,48 @@ func signalledBy(spec *SignalSpec, to *WaitpointSignal, row db.DeliverSignalRow,
 	return signalled, nil
 }
 
+// deliverOnce executes the statement that delivers a signal, and returns the execution that it found.
+func (e *Engine) deliverOnce(
+	ctx context.Context, conn db.DBTX, spec *SignalSpec, params db.DeliverSignalParams,
+) (id.ExecutionID, db.DeliverSignalRow, error) {
+	key := spec.BusinessKey
+	if key.IsZero() {
+		row, err := e.q.DeliverSignal(ctx, conn, params)
+		return spec.Execution, row, err
+	}
+	row, err := e.q.DeliverSignalTo(ctx, conn, db.DeliverSignalToParams{
+		PartitionKey: key.partition(), Name: key.Name, Value: key.Value, Signal: params.Signal, Payload: params.Payload,
+		DedupTtlMs: params.DedupTtlMs, NowMs: params.NowMs,
+	})
+	if isNoRow(err) {
+		err = &NotFoundError{Entity: "execution", ID: key.String()}
+	}
+	return id.ExecutionIDFromRow(row.HolderPartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes)), db.DeliverSignalRow{
+		Result: row.Result, SignalID: row.SignalID, Effect: row.Effect, Lane: row.Lane,
+	}, err
+}
+
 // signalRefused returns the error for a result of ffx_deliver, or nil.
-func signalRefused(spec *SignalSpec, to *WaitpointSignal, result string) error {
+func signalRefused(x id.ExecutionID, to *WaitpointSignal, result string) error {
 	switch result {
 	case "accepted", "duplicate":
 		return nil
 	case "no execution":
-		return &NotFoundError{Entity: "execution", ID: spec.Execution.String()}
+		return &NotFoundError{Entity: "execution", ID: x.String()}
 	case "no waitpoint":
 		return &NotFoundError{Entity: "waitpoint", ID: to.Waitpoint.String()}
 	case "invalid token", "other execution":
 		return ErrInvalidToken
 	case "ended":
-		return fmt.Errorf("execution %s: %w", spec.Execution, ErrEnded)
+		return fmt.Errorf("execution %s: %w", x, ErrEnded)
 	case "expired", "closed", "not waiting":
 		return fmt.Errorf("waitpoint %s: %w", to.Waitpoint, ErrWaitpointClosed)
 	}
-	return fmt.Errorf("execution %s: %w", spec.Execution, ErrTooManySignals)
+	return fmt.Errorf("execution %s: %w", x, ErrTooManySignals)
 }
 
 func (e *Engine) checkSignal(spec *SignalSpec) error {
-	if err := e.checkExecution(spec.Execution); err != nil {
+	if err := e.checkReceiver(spec); err != nil {
 		return err
 	}
 	if err := condition.CheckName(spec.Name); err != nil {
@@ -202,6 +230,17 @@ func (e *Engine) checkSignal(spec *SignalSpec) error {
 }
 
 func (s *SignalSpec) dedupTTLMs() int64 { return cmp.Or(s.DedupFor, DefaultDedup).Milliseconds() }
+
+// checkReceiver requires either an execution or a business key.
+func (e *Engine) checkReceiver(spec *SignalSpec) error {
+	switch {
+	case spec.BusinessKey.IsZero():
+		return e.checkExecution(spec.Execution)
+	case !spec.Execution.IsZero():
+		return invalid("business key", "is given together with an execution: set one of them")
+	}
+	return spec.BusinessKey.check()
+}
 
 // document renders the parts of a signal that its sender gives.
 func (s *SignalSpec) document() (string, error) {

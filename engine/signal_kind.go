@@ -16,6 +16,7 @@ import (
 //	var Approved = engine.Signal[Approval]{Name: "approved"}
 //
 //	err := Approved.Send(ctx, eng, execution, Approval{By: "ada"})
+//	err = Approved.SendTo(ctx, eng, "order", "4711", Approval{By: "ada"}) // by a business key
 //	approval, err := Approved.Await(ctx, job, engine.Wait{Timeout: 72 * time.Hour}) // in a handler
 type Signal[T any] struct {
 	Name  string // required; at most 256 bytes
@@ -219,6 +220,28 @@ func (s Signal[T]) Send(ctx context.Context, eng *Engine, x id.ExecutionID, valu
 	if err != nil {
 		return wrap("signal execution", err)
 	}
+	for _, option := range options {
+		option(&spec)
+	}
+	_, err = eng.Signal(ctx, spec)
+	return err
+}
+
+// SendTo sends the signal to the execution that has a business key, such as "order" and "4711". Otherwise it is
+// [Signal.Send]. It takes no further statement.
+//
+// Errors: as [Signal.Send]; [ErrNotFound] if no execution has the key: none was created with it, or retention has deleted
+// it, or a flow has the key.
+func (s Signal[T]) SendTo(ctx context.Context, eng *Engine, name, value string, payload T, options ...SendOption) error {
+	key := BusinessKey{name, value}
+	spec, err := s.Spec(id.ExecutionID{}, payload)
+	if err == nil {
+		err = key.check() // an empty one would be none
+	}
+	if err != nil {
+		return wrap("signal execution", err)
+	}
+	spec.BusinessKey = key
 	for _, option := range options {
 		option(&spec)
 	}

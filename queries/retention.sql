@@ -452,7 +452,8 @@ SELECT
     bool_or(t.name = 'ff_claim_grant')::boolean AS claim_grants,
     bool_or(t.name = 'ff_suspension_current')::boolean AS suspensions,
     bool_or(t.name = 'ff_waitpoint_pending')::boolean AS waitpoints,
-    bool_or(t.name = 'ff_budget_usage_by_exec')::boolean AS budget_usage
+    bool_or(t.name = 'ff_budget_usage_by_exec')::boolean AS budget_usage,
+    bool_or(t.name = 'ffx_business_key')::boolean AS business_keys
 FROM (
     SELECT unnest(ARRAY[
         'none',
@@ -462,7 +463,8 @@ FROM (
         'ff_claim_grant',
         'ff_suspension_current',
         'ff_waitpoint_pending',
-        'ff_budget_usage_by_exec'
+        'ff_budget_usage_by_exec',
+        'ffx_business_key'
     ]) AS name
 ) AS t
 CROSS JOIN LATERAL (

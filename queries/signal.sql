@@ -48,3 +48,35 @@ CROSS JOIN LATERAL (
     ) AS delivered
     OFFSET 0
 ) AS d;
+
+-- name: DeliverSignalTo :one
+-- DeliverSignalTo is DeliverSignal by name to the execution that has a business key. No row: none has it.
+--
+-- Used by: engine.Signal.
+-- Locks: L1 waits (the execution FOR NO KEY UPDATE); L5 waits (its waitpoint FOR UPDATE); L7 new.
+SELECT
+    k.holder_partition_key,
+    k.execution_id,
+    coalesce(d.delivered ->> 'result', '')::text AS result,
+    coalesce(d.delivered ->> 'signal_id', '')::text AS signal_id,
+    coalesce(d.delivered ->> 'effect', '')::text AS effect,
+    coalesce(d.delivered ->> 'lane', '')::text AS lane
+FROM (
+    SELECT
+        t.holder_partition_key,
+        t.execution_id
+    FROM ffx_business_key AS t
+    WHERE
+        t.partition_key = @partition_key
+        AND t.name = @name
+        AND t.value = @value
+        AND (t.execution_id IS NOT NULL) IS TRUE
+    LIMIT 1
+) AS k
+CROSS JOIN LATERAL (
+    SELECT ffx_deliver(
+        k.holder_partition_key, k.execution_id, NULL, NULL,
+        sqlc.arg(signal)::text::jsonb, sqlc.narg(payload)::bytea, @dedup_ttl_ms::bigint, NULL, NULL, sqlc.narg(now_ms)::bigint
+    ) AS delivered
+    OFFSET 0
+) AS d;

@@ -488,6 +488,14 @@ $$;
 
 COMMENT ON FUNCTION ffx_keep_waiting() IS 'Trigger: writes and deletes the rows of ffx_ready and ffx_blocked of an execution that changed, by what it was and what it is.';
 
+CREATE FUNCTION ffx_key_partition(name text, value text) RETURNS smallint
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+    SELECT get_byte(sha256(convert_to(name, 'UTF8') || '\x00'::bytea || convert_to(value, 'UTF8')), 0)::smallint;
+$$;
+
+COMMENT ON FUNCTION ffx_key_partition(name text, value text) IS 'Logical shard of a business key, 0 to 255: the first byte of SHA-256 over the name, a zero byte and the value, in UTF-8.';
+
 CREATE FUNCTION ffx_lost_too_often(reclaims integer, policy jsonb, default_limit integer) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -923,6 +931,30 @@ END;
 $_$;
 
 COMMENT ON FUNCTION ffx_signal(execution text, name text, payload jsonb, idempotency_key text, source text) IS 'Sends a signal to an execution, in the caller''s transaction. Returns its id, or that of the earlier one with the same idempotency key.';
+
+CREATE FUNCTION ffx_signal_to(key_name text, key_value text, name text, payload jsonb DEFAULT NULL::jsonb, idempotency_key text DEFAULT NULL::text, source text DEFAULT NULL::text) RETURNS uuid
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
+    AS $$
+DECLARE
+    execution text;
+BEGIN
+    SELECT '{fp:' || k.holder_partition_key || '}:' || k.execution_id
+    INTO execution
+    FROM ffx_business_key AS k
+    WHERE
+        k.partition_key = ffx_key_partition(key_name, key_value)
+        AND k.name = key_name
+        AND k.value = key_value;
+    IF execution IS NULL THEN
+        RAISE no_data_found USING MESSAGE = 'ffx_signal_to: no execution has the business key';
+    END IF;
+    RETURN ffx_signal(execution, ffx_signal_to.name, payload, idempotency_key, source);
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_signal_to(key_name text, key_value text, name text, payload jsonb, idempotency_key text, source text) IS 'Sends a signal to the execution that has a business key, in the caller''s transaction: ffx_signal.';
 
 CREATE FUNCTION ffx_signature(secret bytea, message text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
@@ -2523,6 +2555,30 @@ COMMENT ON COLUMN ffx_blocked.required_capabilities IS 'What a worker must have 
 
 COMMENT ON COLUMN ffx_blocked.blocked_at_ms IS 'Milliseconds since the Unix epoch: since when it is blocked that way.';
 
+CREATE TABLE ffx_business_key (
+    partition_key smallint NOT NULL,
+    name text NOT NULL,
+    value text NOT NULL,
+    holder_partition_key smallint NOT NULL,
+    execution_id uuid,
+    flow_id uuid,
+    CONSTRAINT ffx_business_key_holder_check CHECK ((num_nonnulls(execution_id, flow_id) = 1))
+);
+
+COMMENT ON TABLE ffx_business_key IS 'Business keys of executions and flows. A row is deleted with its holder, which frees the key.';
+
+COMMENT ON COLUMN ffx_business_key.partition_key IS 'Logical shard of the key, 0 to 255: ffx_key_partition of its name and value.';
+
+COMMENT ON COLUMN ffx_business_key.name IS 'Name of the key, 1 to 64 bytes.';
+
+COMMENT ON COLUMN ffx_business_key.value IS 'Value of the key, 1 to 512 bytes.';
+
+COMMENT ON COLUMN ffx_business_key.holder_partition_key IS 'Logical shard of the execution or flow that has the key, 0 to 255.';
+
+COMMENT ON COLUMN ffx_business_key.execution_id IS 'The execution that has the key, the uuid half of its id; NULL: a flow has it.';
+
+COMMENT ON COLUMN ffx_business_key.flow_id IS 'The flow that has the key; NULL: an execution has it.';
+
 CREATE TABLE ffx_create_dedup (
     partition_key smallint NOT NULL,
     namespace text NOT NULL,
@@ -3339,6 +3395,9 @@ ALTER TABLE ONLY ff_worker_registry
 
 ALTER TABLE ONLY ffx_blocked
     ADD CONSTRAINT ffx_blocked_pkey PRIMARY KEY (partition_key, execution_id);
+
+ALTER TABLE ONLY ffx_business_key
+    ADD CONSTRAINT ffx_business_key_pkey PRIMARY KEY (partition_key, name, value);
 
 ALTER TABLE ONLY ffx_create_dedup
     ADD CONSTRAINT ffx_create_dedup_pkey PRIMARY KEY (partition_key, namespace, idempotency_key);

@@ -66,7 +66,9 @@ type signalView struct {
 	Effect    engine.SignalEffect `json:"effect,omitempty"`
 }
 
-func newSignalView(s engine.Signalled) signalView { return signalView(s) }
+func newSignalView(s engine.Signalled) signalView {
+	return signalView{ID: s.ID, Duplicate: s.Duplicate, Effect: s.Effect}
+}
 
 func effectText(s engine.Signalled) string {
 	switch {

@@ -158,6 +158,7 @@ func TestCreateExecutionsMixesUpNoSpecs(t *testing.T) {
 		"Priority":        func(spec *engine.ExecutionSpec) { spec.Priority = 4 },
 		"Creator":         func(spec *engine.ExecutionSpec) { spec.Creator = "other" },
 		"IdempotencyKey":  func(spec *engine.ExecutionSpec) { spec.IdempotencyKey = f.Key("key") },
+		"BusinessKey":     func(spec *engine.ExecutionSpec) { spec.BusinessKey = orders(f)("1") },
 		"Tags":            func(spec *engine.ExecutionSpec) { spec.Tags = map[string]string{"app.a": "2"} },
 		"Policy":          func(spec *engine.ExecutionSpec) { spec.Policy = &policy.Execution{AttemptTimeout: time.Hour} },
 		"DelayUntil":      func(spec *engine.ExecutionSpec) { spec.DelayUntil = fixture.Start.Add(time.Hour) },
@@ -191,13 +192,13 @@ func TestCreateExecutionsMixesUpNoSpecs(t *testing.T) {
 				change(&specs[i])
 			}
 		}
-		f.Exec(t, "TRUNCATE ff_exec_core, ffx_ready, ffx_create_dedup")
+		f.Exec(t, "TRUNCATE ff_exec_core, ffx_ready, ffx_create_dedup, ffx_business_key")
 		created, err := f.CreateExecutions(t.Context(), specs)
 		if err != nil {
 			t.Fatal(err)
 		}
 		together := written(t, f)
-		f.Exec(t, "TRUNCATE ff_exec_core, ffx_ready, ffx_create_dedup")
+		f.Exec(t, "TRUNCATE ff_exec_core, ffx_ready, ffx_create_dedup, ffx_business_key")
 		for i := range specs {
 			one, err := f.CreateExecution(t.Context(), specs[i])
 			if refused := strings.Contains(name, "refused"); refused && i%2 == 1 && err == nil {

@@ -192,8 +192,9 @@ func (r *filler) fill(v reflect.Value, path string) (places []textPlace) {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			field := v.Type().Field(i)
-			existing := v.Type() == reflect.TypeFor[engine.Node]() && field.Name == "Execution" // instead of a Spec
-			if field.IsExported() && !existing {
+			instead := v.Type() == reflect.TypeFor[engine.Node]() && field.Name == "Execution" || // of a Spec
+				v.Type() == reflect.TypeFor[engine.SignalSpec]() && field.Name == "BusinessKey" // of an Execution
+			if field.IsExported() && !instead {
 				places = append(places, r.fill(v.Field(i), path+"."+field.Name)...)
 			}
 		}

@@ -15,7 +15,7 @@ import (
 // rungs are the floors of package engine, lowest first, with the files on each. A declaration uses those of its own rung and
 // of the rungs below. A new file gets its place here.
 var rungs = []struct{ name, files string }{
-	{"ground", "doc engine maintenance errors errors_types arrays batch check tx tx_callers notifications " +
+	{"ground", "doc engine maintenance business_key errors errors_types arrays batch check tx tx_callers notifications " +
 		"inside flow_locks transition page key_cache"},
 	{"resolve", "flow_dependencies flow_passed_over settle_endings flow_eligibility"},
 	{"spec", "execution_spec execution_create_scope flow_spec claim_spec lease_types policy lanes " +
@@ -26,11 +26,12 @@ var rungs = []struct{ name, files string }{
 	{"held", "execution_lock execution_cancel signal_resume"},
 	{"cancel", "flow_cancel flow_cancel_members flow_cancel_backlog flow_clean_ups"},
 	{"create", "execution_create execution_create_alike execution_create_checked execution_create_keys " +
+		"execution_create_business " +
 		"retention_shortest"},
 	{"flows", "flow_create flow_grow flow_growing flow_graph flow_edges flow_linking flow_stage"},
 	{"reads", "execution_describe execution_list execution_keys execution_reads execution_attempts flow_reads " +
 		"flow_list flow_progress flow_tags flow_drawing await await_look " +
-		"suspension_reads suspension_list"},
+		"suspension_reads suspension_list business_key_find"},
 	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal signal_each signal_tokens waitpoint"},
 	{"operator", "operator_keys operator_tokens operator_leases operator_queue operator_replay operator_replay_flow pause block " +
 		"queue_waiting rights retention_periods"},

@@ -18,7 +18,7 @@ var Calls = map[string][]string{
 	"reader": {
 		"Engine.Attempts", "Engine.AwaitExecution", "Engine.AwaitFlow", "Engine.DescribeEdge", "Engine.DescribeExecution", "Engine.DescribeFlow",
 		"Engine.EdgesFrom", "Engine.EdgesInto", "Engine.Eligibility", "Engine.ExecutionFlow", "Engine.ExecutionInput", "Engine.ExecutionProgress",
-		"Engine.ExecutionResult", "Engine.ExecutionState", "Engine.ExecutionTag", "Engine.Executions", "Engine.FindExecution", "Engine.FlowEdges",
+		"Engine.ExecutionResult", "Engine.ExecutionState", "Engine.ExecutionTag", "Engine.Executions", "Engine.FindExecution", "Engine.FindExecutionByKey", "Engine.FindFlowByKey", "Engine.FlowEdges",
 		"Engine.FlowGraph", "Engine.ReceivedSignals", "Engine.Waits", "Engine.ListWaits", "Engine.FlowMembers", "Engine.FlowProgress", "Engine.FlowTag", "Engine.Flows", "Engine.Lanes", "Engine.ListAttempts",
 		"Engine.ListExecutions", "Engine.ListFlowEdges", "Engine.ListFlowMembers", "Engine.ListFlows", "Engine.ListLanes", "Engine.Now",
 		"Engine.Prepare", "Engine.QueuedLanes", "Engine.UpstreamResults", "Engine.WaitingKinds",

@@ -1,0 +1,160 @@
+package engine
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// businessKeys are the business keys of some creations.
+type businessKeys struct {
+	taken map[BusinessKey]keyHolder // by something that exists
+	held  map[BusinessKey]int       // new; until [Engine.settleBusinessKeys], the row names the creation at this index
+}
+
+// ofFlow is the index of a flow instead of a creation.
+const ofFlow = -2
+
+// keyedFlow is the business key of a flow that is created together with executions. The zero value is none.
+type keyedFlow struct {
+	flow id.FlowID
+	key  BusinessKey
+}
+
+// holdBusinessKeys inserts the business keys of creations, except those of repetitions by an idempotency key, and that
+// of their flow if it is new too. It waits for other creators of the same keys.
+func (e *Engine) holdBusinessKeys(ctx context.Context, tx db.DBTX, creations []creation, idempotency creationKeys, of keyedFlow) (businessKeys, error) {
+	keys := businessKeys{}
+	first := make(map[BusinessKey]int)
+	for i := range creations {
+		c := &creations[i]
+		if c.business.IsZero() {
+			continue
+		}
+		if _, repeated := idempotency.taken[c.scope()]; repeated && c.keyed() {
+			continue
+		}
+		if _, twice := first[c.business]; !twice {
+			first[c.business] = i
+		}
+	}
+	if !of.key.IsZero() {
+		first[of.key] = ofFlow
+	}
+	if len(first) == 0 {
+		return keys, nil
+	}
+	keys.taken, keys.held = make(map[BusinessKey]keyHolder), make(map[BusinessKey]int)
+	// A taken key that is gone when it is read was deleted with its holder. Try again with it.
+	for pending := slices.SortedFunc(maps.Keys(first), BusinessKey.compare); len(pending) > 0; {
+		var insert db.InsertBusinessKeysParams
+		for _, key := range pending {
+			var execution, flow pgtype.UUID
+			holder := e.cfg.Partitions.FlowPartition(of.flow)
+			if i := first[key]; i == ofFlow {
+				flow = pgUUID(of.flow)
+			} else {
+				execution, holder = pgUUID(creations[i].id.UUID()), creations[i].id.Partition()
+			}
+			insert.PartitionKeys = append(insert.PartitionKeys, key.partition())
+			insert.Names = append(insert.Names, key.Name)
+			insert.KeyValues = append(insert.KeyValues, key.Value)
+			insert.HolderPartitionKeys = append(insert.HolderPartitionKeys, holder)
+			insert.ExecutionIDs = append(insert.ExecutionIDs, execution)
+			insert.FlowIDs = append(insert.FlowIDs, flow)
+		}
+		rows, err := e.q.InsertBusinessKeys(ctx, tx, insert)
+		if err != nil {
+			return keys, err
+		}
+		for _, row := range rows {
+			key := BusinessKey{row.Name, row.Value}
+			keys.held[key] = first[key]
+		}
+		pending = slices.DeleteFunc(pending, func(key BusinessKey) bool { _, ours := keys.held[key]; return ours })
+		holders, err := e.listHolders(ctx, tx, pending)
+		if err != nil {
+			return keys, err
+		}
+		maps.Copy(keys.taken, holders)
+		pending = slices.DeleteFunc(pending, func(key BusinessKey) bool { _, taken := keys.taken[key]; return taken })
+	}
+	return keys, nil
+}
+
+// listHolders returns the holders of business keys. A key that nothing has is missing.
+func (e *Engine) listHolders(ctx context.Context, conn db.DBTX, keys []BusinessKey) (map[BusinessKey]keyHolder, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	var list db.ListBusinessKeysParams
+	for _, key := range keys {
+		list.PartitionKeys = append(list.PartitionKeys, key.partition())
+		list.Names = append(list.Names, key.Name)
+		list.KeyValues = append(list.KeyValues, key.Value)
+	}
+	rows, err := e.q.ListBusinessKeys(ctx, conn, list)
+	holders := make(map[BusinessKey]keyHolder, len(rows))
+	for _, row := range rows {
+		var holder keyHolder
+		if row.FlowID.Valid {
+			holder.flow = new(id.FlowID(row.FlowID.Bytes))
+		} else {
+			holder.execution = id.ExecutionIDFromRow(row.HolderPartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes))
+		}
+		holders[BusinessKey{row.Name, row.Value}] = holder
+	}
+	return holders, err
+}
+
+// businessTaken returns an error if another execution or flow has a creation's business key.
+func (d dealing) businessTaken(c *creation, creations []creation, keys businessKeys) error {
+	if c.business.IsZero() {
+		return nil
+	}
+	if holder, taken := keys.taken[c.business]; taken && (holder.flow != nil || holder.execution != c.id) {
+		return holder.conflict(c.business)
+	}
+	if owner, taken := d.keyOwner[c.business]; taken {
+		return keyHolder{execution: creations[owner].id}.conflict(c.business)
+	}
+	return nil
+}
+
+// settleBusinessKeys assigns the held business keys to the creations that own them, and deletes the unowned ones.
+func (e *Engine) settleBusinessKeys(ctx context.Context, tx db.DBTX, creations []creation, keys businessKeys, plan dealing) error {
+	var reuse db.ReuseBusinessKeysParams
+	var unused db.DropBusinessKeysParams
+	for _, key := range slices.SortedFunc(maps.Keys(keys.held), BusinessKey.compare) {
+		named := keys.held[key]
+		owner, owned := plan.keyOwner[key]
+		switch {
+		case named == ofFlow:
+		case owned && owner != named:
+			c := &creations[owner]
+			reuse.PartitionKeys = append(reuse.PartitionKeys, key.partition())
+			reuse.Names = append(reuse.Names, key.Name)
+			reuse.KeyValues = append(reuse.KeyValues, key.Value)
+			reuse.HolderPartitionKeys = append(reuse.HolderPartitionKeys, c.id.Partition())
+			reuse.ExecutionIDs = append(reuse.ExecutionIDs, pgUUID(c.id.UUID()))
+		case !owned:
+			unused.PartitionKeys = append(unused.PartitionKeys, key.partition())
+			unused.Names = append(unused.Names, key.Name)
+			unused.KeyValues = append(unused.KeyValues, key.Value)
+		}
+	}
+	if len(reuse.ExecutionIDs) > 0 {
+		if err := e.q.ReuseBusinessKeys(ctx, tx, reuse); err != nil {
+			return err
+		}
+	}
+	if len(unused.Names) > 0 {
+		return e.q.DropBusinessKeys(ctx, tx, unused)
+	}
+	return nil
+}

@@ -1,0 +1,186 @@
+-- name: InsertBusinessKeys :many
+-- InsertBusinessKeys gives business keys to executions and flows about to be created. No row: the key is taken, and
+-- ListBusinessKeys returns its holder. It waits for a concurrent creator of the same key, and for a concurrent deletion
+-- of its holder.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+-- Locks: keys waits (for a concurrent creator, in array order). The caller sorts by (partition_key, name, value).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@names::text[]) AS name,
+        unnest(@key_values::text[]) AS value,
+        unnest(@holder_partition_keys::smallint[]) AS holder_partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@flow_ids::uuid[]) AS flow_id
+)
+INSERT INTO ffx_business_key (
+    partition_key,
+    name,
+    value,
+    holder_partition_key,
+    execution_id,
+    flow_id
+)
+SELECT
+    i.partition_key,
+    i.name,
+    i.value,
+    i.holder_partition_key,
+    i.execution_id,
+    i.flow_id
+FROM input AS i
+ON CONFLICT (partition_key, name, value) DO NOTHING
+RETURNING
+    name,
+    value;
+
+-- name: ListBusinessKeys :many
+-- ListBusinessKeys returns the holders of business keys. No row: nothing has the key.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.FindExecutionByKey,
+-- engine.FindFlowByKey, engine.GrowFlow.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@names::text[]) AS name,
+        unnest(@key_values::text[]) AS value
+    LIMIT cardinality(@partition_keys::smallint[])
+)
+SELECT
+    k.name,
+    k.value,
+    k.holder_partition_key,
+    k.execution_id,
+    k.flow_id
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.name,
+        t.value,
+        t.holder_partition_key,
+        t.execution_id,
+        t.flow_id
+    FROM ffx_business_key AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.name = i.name
+        AND t.value = i.value
+    LIMIT 1
+) AS k;
+
+-- name: ReuseBusinessKeys :exec
+-- ReuseBusinessKeys gives business keys that the transaction has just inserted to other creations of its batch than the
+-- first ones that asked for them.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+-- Locks: keys held.
+UPDATE ffx_business_key AS k
+SET
+    holder_partition_key = i.holder_partition_key,
+    execution_id = i.execution_id
+FROM (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@names::text[]) AS name,
+        unnest(@key_values::text[]) AS value,
+        unnest(@holder_partition_keys::smallint[]) AS holder_partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+WHERE
+    k.partition_key = ANY (ARRAY[i.partition_key])
+    AND k.name = i.name
+    AND k.value = i.value;
+
+-- name: DropBusinessKeys :exec
+-- DropBusinessKeys deletes business keys that the transaction has just inserted and no creation used.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+-- Locks: keys held.
+DELETE FROM ffx_business_key AS k
+USING (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@names::text[]) AS name,
+        unnest(@key_values::text[]) AS value
+    LIMIT cardinality(@partition_keys::smallint[])
+) AS i
+WHERE
+    k.partition_key = ANY (ARRAY[i.partition_key])
+    AND k.name = i.name
+    AND k.value = i.value;
+
+-- name: DropBusinessKeysOf :exec
+-- DropBusinessKeysOf deletes the business keys of executions that are about to be deleted, by their documents. It
+-- never really waits: a key is locked only by the transaction that creates or deletes its holder.
+--
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Locks: keys waits (DELETE). Spans partitions.
+DELETE FROM ffx_business_key AS k
+USING (
+    SELECT
+        e.execution_id,
+        e.name,
+        e.value
+    FROM (
+        SELECT
+            unnest(@partition_keys::smallint[]) AS partition_key,
+            unnest(@execution_ids::uuid[]) AS execution_id
+        LIMIT cardinality(@execution_ids::uuid[])
+    ) AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            t.execution_id,
+            t.raw_fields #>> '{ffx_business_key,name}' AS name,
+            t.raw_fields #>> '{ffx_business_key,value}' AS value
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+            AND t.raw_fields ? 'ffx_business_key'
+        LIMIT 1
+    ) AS e
+) AS h
+WHERE
+    k.partition_key = ANY (ARRAY[ffx_key_partition(h.name, h.value)])
+    AND k.name = h.name
+    AND k.value = h.value
+    AND (k.execution_id = h.execution_id) IS TRUE;
+
+-- name: DropBusinessKeysOfFlows :exec
+-- DropBusinessKeysOfFlows deletes the business keys of flows that are about to be deleted, by their documents.
+--
+-- Used by: engine.PurgeFlows.
+-- Locks: keys waits (DELETE). Spans partitions.
+DELETE FROM ffx_business_key AS k
+USING (
+    SELECT
+        f.flow_id,
+        f.name,
+        f.value
+    FROM (
+        SELECT
+            unnest(@partition_keys::smallint[]) AS partition_key,
+            unnest(@flow_ids::uuid[]) AS flow_id
+        LIMIT cardinality(@flow_ids::uuid[])
+    ) AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            t.flow_id,
+            t.raw_fields #>> '{ffx_business_key,name}' AS name,
+            t.raw_fields #>> '{ffx_business_key,value}' AS value
+        FROM ff_flow_core AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.flow_id = i.flow_id
+            AND t.raw_fields ? 'ffx_business_key'
+        LIMIT 1
+    ) AS f
+) AS h
+WHERE
+    k.partition_key = ANY (ARRAY[ffx_key_partition(h.name, h.value)])
+    AND k.name = h.name
+    AND k.value = h.value
+    AND (k.flow_id = h.flow_id) IS TRUE;

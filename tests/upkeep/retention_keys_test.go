@@ -1,0 +1,107 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+func withOrder(number string) func(*engine.ExecutionSpec) {
+	return func(s *engine.ExecutionSpec) { s.BusinessKey = engine.BusinessKey{Name: "order", Value: number} }
+}
+
+func wantKeys(t *testing.T, f *fixture.Fixture, want ...string) {
+	t.Helper()
+	got := fixture.Texts(t, f.Pool, "SELECT name || '=' || value FROM ffx_business_key ORDER BY 1")
+	if len(got) != len(want) {
+		t.Errorf("keys %q, want %q", got, want)
+		return
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("keys %q, want %q", got, want)
+		}
+	}
+}
+
+// Retention deletes a business key with its execution, and then the key is free. Other keys stay.
+func TestRetentionFreesBusinessKeys(t *testing.T) {
+	f := trimmingFixture(t)
+	old := f.Ended(t, withOrder("1"))
+	f.Ended(t)
+	f.Advance(fixture.Week / 2)
+	f.Ended(t, withOrder("2"))
+	f.Advance(fixture.Week/2 + 1)
+	f.Retain(t)
+	f.WantKept(t, "gone", old)
+	wantKeys(t, f, "order=2")
+	again := f.Create(t, withOrder("1"))
+	if found, err := f.FindExecutionByKey(t.Context(), "order", "1"); found != again || err != nil {
+		t.Errorf("found %s, %v; want %s", found, err, again)
+	}
+	wantKeys(t, f, "order=1", "order=2")
+}
+
+// A purge deletes the keys of a flow and of its members.
+func TestPurgeFreesBusinessKeys(t *testing.T) {
+	f := fixture.FlowsOn(trimmingFixture(t))
+	f.Retain(t)
+	spec := fixture.Chart(nil, "a>b")
+	spec.BusinessKey = engine.BusinessKey{Name: "batch", Value: "1"}
+	withOrder("1")(&spec.Nodes[0].Spec)
+	flow := f.NewFlowOf(t, spec)
+	f.Create(t, withOrder("2"))
+	f.Succeed(t, flow, "a")
+	f.Succeed(t, flow, "b")
+	wantKeys(t, f.Fixture, "batch=1", "order=1", "order=2")
+	f.Advance(fixture.Week + 1)
+	f.Retain(t)
+	purge(t, f.Fixture)
+	wantFlow(t, f.Fixture, flow, false)
+	wantKeys(t, f.Fixture, "order=2")
+	spec.ID = id.NewFlowID()
+	f.NewFlowOf(t, spec)
+}
+
+// A creation with the key of an execution that retention is deleting waits for it: it wins after the commit, and is
+// refused after a rollback.
+func TestRetentionRacesACreationWithTheKey(t *testing.T) {
+	for _, commits := range []bool{true, false} {
+		t.Run(map[bool]string{true: "commits", false: "rolls back"}[commits], func(t *testing.T) {
+			f := trimmingFixture(t)
+			f.Retain(t)
+			old := f.Ended(t, withOrder("1"))
+			f.Advance(fixture.Week + 1)
+			late := f.Rival(t)
+			tx := f.BeginTx(t)
+			if n, err := f.WithTx(tx).Maintenance().Retain(t.Context(), 100); n != 1 || err != nil {
+				t.Fatal(n, err)
+			}
+			spec := engine.ExecutionSpec{Kind: "test", Lane: f.Lane}
+			withOrder("1")(&spec)
+			wait := fixture.Async(t, func(ctx context.Context) engine.Outcome[engine.Created] {
+				created, err := late.CreateExecution(ctx, spec)
+				return engine.Outcome[engine.Created]{Value: created, Err: err}
+			})
+			late.AwaitBlocked(t, f)
+			f.End(t, tx, commits)
+			created := wait()
+			want := created.Value.ID
+			if !commits {
+				want = old
+				if conflict, ok := errors.AsType[*engine.KeyConflictError](created.Err); !ok || conflict.Existing != old {
+					t.Errorf("created %+v", created)
+				}
+			} else if created.Err != nil {
+				t.Errorf("created %+v", created)
+			}
+			if found, err := f.FindExecutionByKey(t.Context(), "order", "1"); found != want || err != nil || want == (id.ExecutionID{}) {
+				t.Errorf("found %s, %v; want %s", found, err, want)
+			}
+		})
+	}
+}
