@@ -15,10 +15,10 @@ import (
 )
 
 func (a *app) executionCommand() *cobra.Command {
-	cmd := group("execution", "List, show, cancel, retry and delay executions", "")
+	cmd := group("execution", "List, show, find, cancel, retry and delay executions", "")
 	a.databaseFlags(cmd)
 	cmd.AddCommand(
-		a.executionListCommand(), a.executionShowCommand(), a.executionCancelCommand(), a.executionRetryCommand(), a.executionDelayCommand(),
+		a.executionListCommand(), a.executionShowCommand(), a.executionFindCommand(), a.executionCancelCommand(), a.executionRetryCommand(), a.executionDelayCommand(),
 		a.executionPriorityCommand(), a.executionRevokeCommand(), a.executionBlockCommand(), a.executionUnblockCommand(),
 		a.executionSignalCommand(), a.executionResumeCommand(),
 	)
@@ -37,14 +37,7 @@ last 20 attempts, or all of them as JSON.`,
 		Args: oneID,
 		RunE: a.does(func(ctx context.Context, args []string) error {
 			return a.onExecution(ctx, args[0], func(eng *engine.Engine, execution id.ExecutionID) error {
-				view, err := readExecution(ctx, eng, execution)
-				if err != nil {
-					return err
-				}
-				if asJSON {
-					return a.writeJSON(view)
-				}
-				return view.print(a.stdout)
+				return a.showExecution(ctx, eng, execution, asJSON)
 			})
 		}),
 	}
@@ -54,22 +47,23 @@ last 20 attempts, or all of them as JSON.`,
 
 // executionView is the JSON of `ff execution show`.
 type executionView struct {
-	ID             id.ExecutionID    `json:"id"`
-	Flow           *id.FlowID        `json:"flow"`
-	Node           string            `json:"node,omitempty"` // its key in the flow
-	Lane           id.LaneID         `json:"lane"`
-	Namespace      id.Namespace      `json:"namespace"`
-	Kind           string            `json:"kind"`
-	Priority       int               `json:"priority"`
-	Tags           map[string]string `json:"tags"`
-	Capabilities   []string          `json:"required_capabilities"`
-	State          state.PublicState `json:"state"`
-	Vector         vectorView        `json:"state_vector"`
-	BlockingDetail string            `json:"blocking_detail,omitempty"`
-	Dependencies   string            `json:"dependencies,omitempty"` // upstreams still waited for
-	Cancellation   string            `json:"cancellation_reason,omitempty"`
-	CancelledBy    string            `json:"cancelled_by,omitempty"`
-	Failure        string            `json:"failure_reason,omitempty"`
+	ID             id.ExecutionID     `json:"id"`
+	Flow           *id.FlowID         `json:"flow"`
+	Node           string             `json:"node,omitempty"` // its key in the flow
+	Lane           id.LaneID          `json:"lane"`
+	Namespace      id.Namespace       `json:"namespace"`
+	BusinessKey    engine.BusinessKey `json:"business_key,omitzero"`
+	Kind           string             `json:"kind"`
+	Priority       int                `json:"priority"`
+	Tags           map[string]string  `json:"tags"`
+	Capabilities   []string           `json:"required_capabilities"`
+	State          state.PublicState  `json:"state"`
+	Vector         vectorView         `json:"state_vector"`
+	BlockingDetail string             `json:"blocking_detail,omitempty"`
+	Dependencies   string             `json:"dependencies,omitempty"` // upstreams still waited for
+	Cancellation   string             `json:"cancellation_reason,omitempty"`
+	CancelledBy    string             `json:"cancelled_by,omitempty"`
+	Failure        string             `json:"failure_reason,omitempty"`
 
 	CreatedAt      string `json:"created_at"`
 	StartedAt      string `json:"started_at,omitempty"`
@@ -156,6 +150,7 @@ func readExecution(ctx context.Context, eng *engine.Engine, execution id.Executi
 		Node:         s.Node,
 		Lane:         s.Lane,
 		Namespace:    s.Namespace,
+		BusinessKey:  s.BusinessKey,
 		Kind:         s.Kind,
 		Priority:     s.Priority,
 		Tags:         orEmpty(s.Tags),
@@ -215,6 +210,7 @@ func (v *executionView) print(to io.Writer) error {
 		{"kind", v.Kind},
 		{"lane", string(v.Lane)},
 		{"namespace", string(v.Namespace)},
+		{"business key", v.BusinessKey.String()},
 		{"priority", fmt.Sprint(v.Priority)},
 		{"tags", tagList(v.Tags)},
 		{"state", string(v.State)},

@@ -23,11 +23,14 @@ import (
 )
 
 func (a *app) flowCommand() *cobra.Command {
-	cmd := group("flow", "List, show, watch, cancel and retry flows", "")
+	cmd := group("flow", "List, show, find, watch, cancel and retry flows", "")
 	a.databaseFlags(cmd)
-	cmd.AddCommand(a.flowListCommand(), a.flowShowCommand(), a.flowWatchCommand(), a.flowCancelCommand(), a.flowRetryCommand())
+	cmd.AddCommand(a.flowListCommand(), a.flowShowCommand(), a.flowFindCommand(), a.flowWatchCommand(), a.flowCancelCommand(), a.flowRetryCommand())
 	return cmd
 }
+
+// shownExecutions is how many executions of a flow are listed by default.
+const shownExecutions = 50
 
 // Formats of `ff flow show`.
 var flowFormats = []string{"text", "mermaid", "dot", "json", "svg"}
@@ -75,7 +78,7 @@ executions, edges and groups of dependencies.`,
 	flags.StringVar(&format, "format", "text", strings.Join(flowFormats, ", "))
 	flags.BoolVar(&asJSON, "json", false, "print JSON: --format json")
 	flags.BoolVar(&wide, "wide", false, "also list kinds, lanes, and ids with their partition")
-	flags.IntVar(&limit, "limit", 50, "largest number of executions to list, 0 for all")
+	flags.IntVar(&limit, "limit", shownExecutions, "largest number of executions to list, 0 for all")
 	return cmd
 }
 
@@ -177,6 +180,7 @@ func flowText(ctx context.Context, snapshot *engine.FlowSnapshot, graph *engine.
 		{"flow", snapshot.ID.String()},
 		{"kind", snapshot.Kind},
 		{"namespace", string(snapshot.Namespace)},
+		{"business key", snapshot.BusinessKey.String()},
 		{"state", string(snapshot.State)},
 		{"created", timestamp(snapshot.CreatedAt)},
 		{"cancelled", timestamp(snapshot.CancelledAt)},
@@ -304,18 +308,19 @@ func byDepth(graph *engine.FlowGraph) []int {
 
 // flowView is the JSON of `ff flow show`.
 type flowView struct {
-	ID             id.FlowID         `json:"id"`
-	Kind           string            `json:"kind"`
-	Namespace      id.Namespace      `json:"namespace"`
-	State          state.FlowState   `json:"state"`
-	Revision       int64             `json:"revision"`
-	Nodes          int               `json:"nodes"`
-	Edges          int               `json:"edges"`
-	CreatedAt      string            `json:"created_at"`
-	LastMutationAt string            `json:"last_mutation_at"`
-	CancelledAt    string            `json:"cancelled_at,omitempty"`
-	CancelReason   string            `json:"cancel_reason,omitempty"`
-	Tags           map[string]string `json:"tags"`
+	ID             id.FlowID          `json:"id"`
+	Kind           string             `json:"kind"`
+	Namespace      id.Namespace       `json:"namespace"`
+	BusinessKey    engine.BusinessKey `json:"business_key,omitzero"`
+	State          state.FlowState    `json:"state"`
+	Revision       int64              `json:"revision"`
+	Nodes          int                `json:"nodes"`
+	Edges          int                `json:"edges"`
+	CreatedAt      string             `json:"created_at"`
+	LastMutationAt string             `json:"last_mutation_at"`
+	CancelledAt    string             `json:"cancelled_at,omitempty"`
+	CancelReason   string             `json:"cancel_reason,omitempty"`
+	Tags           map[string]string  `json:"tags"`
 
 	Keep              string `json:"keep"`                // once all members have ended: a duration, forever, or default
 	PruneMembersAfter string `json:"prune_members_after"` // their end: a duration; empty: they are kept with the flow
@@ -371,6 +376,7 @@ func readFlow(ctx context.Context, eng *engine.Engine, flow id.FlowID) (*flowVie
 		ID:             snapshot.ID,
 		Kind:           snapshot.Kind,
 		Namespace:      snapshot.Namespace,
+		BusinessKey:    snapshot.BusinessKey,
 		State:          snapshot.State,
 		Revision:       snapshot.Revision,
 		Nodes:          snapshot.Nodes,

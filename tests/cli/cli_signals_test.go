@@ -46,7 +46,9 @@ func testCLISignals(t *testing.T, ff cli) {
 	ff.run(t, databaseURL, "wait", "list").succeeds(t, "None waits.")
 	suspend := func(asked string) string {
 		t.Helper()
-		x := mustCreate(t, eng, engine.ExecutionSpec{Lane: "mail", Kind: "send", Tags: map[string]string{"app.tenant": asked}})
+		x := mustCreate(t, eng, engine.ExecutionSpec{
+			Lane: "mail", Kind: "send", Tags: map[string]string{"app.tenant": asked}, BusinessKey: engine.BusinessKey{Name: "order", Value: asked},
+		})
 		work := mustClaim(t, eng, "mail")
 		if _, err := eng.Suspend(t.Context(), engine.SuspendSpec{
 			Lease: work.Lease, Condition: engine.Received("approved"), Timeout: time.Hour, Asked: asked,
@@ -98,6 +100,13 @@ func testCLISignals(t *testing.T, ff cli) {
 	if again := ff.run(t, databaseURL, append(signal, "--json")...).object(t); again["duplicate"] != true {
 		t.Error(again)
 	}
+	ff.run(t, databaseURL, "execution", "find", "order", "one").succeeds(t, first, "order=one")
+	if found := ff.run(t, databaseURL, "execution", "find", "order", "one", "--json").object(t); !strings.HasSuffix(found["id"].(string), first) {
+		t.Error(found)
+	}
+	ff.run(t, databaseURL, "execution", "find", "order", "none").fails(t, 3, "order=none")
+	ff.run(t, databaseURL, "execution", "find", "order").fails(t, 2, "business key")
+	ff.run(t, databaseURL, "execution", "find", "order", "").fails(t, 2, "business key value")
 	ff.run(t, databaseURL, "execution", "resume", first).fails(t, 1, "not suspended")
 	ff.run(t, databaseURL, "execution", "resume", second, "--after", "1h").succeeds(t, "delayed")
 }
