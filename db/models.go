@@ -1142,6 +1142,32 @@ type FfxSchemaMigration struct {
 	Version string
 }
 
+// Finished steps of executions. Written by the holder of the newest lease alone, and never changed.
+type FfxStep struct {
+	// Partition of the execution, 0 to 255.
+	PartitionKey int16
+	// The execution that the step belongs to.
+	ExecutionID id.ExecutionUUID
+	// Name of the step, unique within its execution; 1 to 256 bytes.
+	Name string
+	// Place of the step in the order in which the steps began, from 0. A replay from a step deletes it and later ones.
+	Seq int32
+	// Attempt in which the step finished.
+	AttemptIndex int32
+	// success, or slept for a pause.
+	Outcome string
+	// Result, encoded by the codec of the kind; NULL: none. Of a pause: until when, in milliseconds since the Unix epoch.
+	Result bytea.Bytes
+	// Text of the error of its last failed try, cut at 16 KiB; NULL: the first try succeeded.
+	Error *string
+	// Number of tries in the attempt in which it finished.
+	Tries int32
+	// Milliseconds since the Unix epoch: start of its first try.
+	StartedAtMs int64
+	// Milliseconds since the Unix epoch: when it was stored.
+	EndedAtMs int64
+}
+
 // Executions that wait for signals, one row each. An interface: columns keep name, type and meaning, new ones come behind. Find one by (partition_key, execution_id).
 type FfxWait struct {
 	// Logical shard, 0 to 255, N of the id {fp:N}:<uuid>. Filter by (partition_key, execution_id): the key of the tables.

@@ -145,11 +145,6 @@ type Querier interface {
 	// Used by: engine.CreateExecution, engine.CreateExecutions.
 	// Locks: L0 held.
 	CountNewMembers(ctx context.Context, db DBTX, arg CountNewMembersParams) (int64, error)
-	// CountSignedWaitpoints counts the waitpoints that some keys signed, among the first max_items open ones.
-	//
-	// Used by: engine.RotateKey.
-	// Locks: none. Spans partitions.
-	CountSignedWaitpoints(ctx context.Context, db DBTX, arg CountSignedWaitpointsParams) (int64, error)
 	// CountWaitpoints counts the open waitpoints of an execution.
 	//
 	// Used by: engine.CreateWaitpoint.
@@ -168,17 +163,6 @@ type Querier interface {
 	// Used by: engine.Signal, engine.SignalWaitpoint.
 	// Locks: L1 waits (the execution FOR NO KEY UPDATE); L5 waits (its waitpoint FOR UPDATE); L7 new.
 	DeliverSignal(ctx context.Context, db DBTX, arg DeliverSignalParams) (DeliverSignalRow, error)
-	// DeliverSignalTo is DeliverSignal by name to the execution that has a business key. No row: none has it.
-	//
-	// Used by: engine.Signal.
-	// Locks: L1 waits (the execution FOR NO KEY UPDATE); L5 waits (its waitpoint FOR UPDATE); L7 new.
-	DeliverSignalTo(ctx context.Context, db DBTX, arg DeliverSignalToParams) (DeliverSignalToRow, error)
-	// DeliverSignals is DeliverSignal by name for many signals, in array order; ord (from 0) is the input position. The
-	// refusal of one has no effect on the others.
-	//
-	// Used by: engine.SignalEach.
-	// Locks: L1 held; L5 waits (waitpoints FOR UPDATE); L7 new.
-	DeliverSignals(ctx context.Context, db DBTX, arg DeliverSignalsParams) ([]DeliverSignalsRow, error)
 	// DiscardWaiting deletes the suspensions, waitpoints and grants of ended executions, so that none of them acts on an
 	// execution later.
 	//
@@ -215,22 +199,6 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: L6 waits (DELETE). Spans partitions.
 	DropBudgetUsageOf(ctx context.Context, db DBTX, executionIds []pgtype.UUID) error
-	// DropBusinessKeys deletes business keys that the transaction has just inserted and no creation used.
-	//
-	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
-	// Locks: keys held.
-	DropBusinessKeys(ctx context.Context, db DBTX, arg DropBusinessKeysParams) error
-	// DropBusinessKeysOf deletes the business keys of executions that are about to be deleted, by their documents. It
-	// never really waits: a key is locked only by the transaction that creates or deletes its holder.
-	//
-	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
-	// Locks: keys waits (DELETE). Spans partitions.
-	DropBusinessKeysOf(ctx context.Context, db DBTX, arg DropBusinessKeysOfParams) error
-	// DropBusinessKeysOfFlows deletes the business keys of flows that are about to be deleted, by their documents.
-	//
-	// Used by: engine.PurgeFlows.
-	// Locks: keys waits (DELETE). Spans partitions.
-	DropBusinessKeysOfFlows(ctx context.Context, db DBTX, arg DropBusinessKeysOfFlowsParams) error
 	// DropCancelDispatchesOf deletes the rows that the cancel outbox, which has no writer, has for flows that are about
 	// to be deleted.
 	//
@@ -317,6 +285,17 @@ type Querier interface {
 	// Used by: events.RetrySetAside.
 	// Locks: consumers skips (FOR UPDATE, then the DELETE).
 	DropSetAside(ctx context.Context, db DBTX, arg DropSetAsideParams) ([]byte, error)
+	// DropStepsFrom deletes the steps of an execution from a named one on; '': all of them. No row: it has none of this
+	// name.
+	//
+	// Used by: engine.ReplayExecution.
+	// Locks: L2 waits (steps, DELETE). The caller holds the execution and its attempt, so no step is added.
+	DropStepsFrom(ctx context.Context, db DBTX, arg DropStepsFromParams) (int64, error)
+	// DropStepsOf deletes the steps of executions that are about to be deleted.
+	//
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+	// Locks: L2 waits (DELETE).
+	DropStepsOf(ctx context.Context, db DBTX, arg DropStepsOfParams) error
 	// DropStreamFramesOf deletes the output of executions that are about to be deleted.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
@@ -338,7 +317,7 @@ type Querier interface {
 	// Locks: L5 waits (DELETE).
 	DropSuspensionsOf(ctx context.Context, db DBTX, arg DropSuspensionsOfParams) error
 	// DropWaitpoint closes a waitpoint that nothing waits at, with the signals kept there. No row: it is closed already, or
-	// its time is over, or it belongs to a wait. A place without a token is not closed: others may have signals there.
+	// belongs to a wait.
 	//
 	// Used by: engine.CloseWaitpoint.
 	// Locks: L5 waits (the row, DELETE). The caller holds the execution's row.
@@ -441,11 +420,10 @@ type Querier interface {
 	// Used by: engine.ExpireGrants, engine.RepairQueue.
 	// Locks: L1 held; L5 skips (grants FOR UPDATE, then the DELETE); queue held, by the execution's row.
 	ExpireGrants(ctx context.Context, db DBTX, arg ExpireGrantsParams) ([]ExpireGrantsRow, error)
-	// ExpireWaitpoints ends waitpoints that nothing waited at in their time, the oldest first, and returns how many. It deletes
-	// those without signals. The others keep their signals for a later wait, without a token.
+	// ExpireWaitpoints deletes waitpoints that nothing waited at in their time, the oldest first.
 	//
 	// Used by: engine.ExpireWaitpoints.
-	// Locks: L5 skips (waitpoint rows FOR UPDATE, then the UPDATE and the DELETE). Spans partitions.
+	// Locks: L5 skips (waitpoint rows FOR UPDATE, then the DELETE). Spans partitions.
 	ExpireWaitpoints(ctx context.Context, db DBTX, arg ExpireWaitpointsParams) (int64, error)
 	// FenceStrayLeases clears expired leases of attempts that no longer run: the execution is not active, or is at a
 	// later attempt. The outcome stays, and there is no event.
@@ -488,8 +466,7 @@ type Querier interface {
 	// Used by: engine.DescribeEdge.
 	// Locks: none.
 	GetEdge(ctx context.Context, db DBTX, arg GetEdgeParams) (GetEdgeRow, error)
-	// GetExecution returns one execution with its current attempt and, while it is suspended, its wait, for all single
-	// reads. No row: it does not exist.
+	// GetExecution returns one execution with its current attempt, for all single reads. No row: it does not exist.
 	//
 	// Used by: engine.DescribeExecution, engine.ExecutionState.
 	// Locks: none; one snapshot.
@@ -633,6 +610,11 @@ type Querier interface {
 	// Used by: engine.Prepare.
 	// Locks: none.
 	GetSchemaVersion(ctx context.Context, db DBTX) (GetSchemaVersionRow, error)
+	// GetStepResult reads the result of a step. No row: the execution has no step of this name.
+	//
+	// Used by: engine.RecordStep, engine.RecordSteps.
+	// Locks: none.
+	GetStepResult(ctx context.Context, db DBTX, arg GetStepResultParams) (bytea.Bytes, error)
 	// GetSuspension reads the latest suspension of an execution and the signals that it has received, also after its end.
 	// open: the execution still waits. No row: the execution was never suspended.
 	//
@@ -652,11 +634,6 @@ type Querier interface {
 	// engine.ReclaimExecution.
 	// Locks: none.
 	GetVerifyingKey(ctx context.Context, db DBTX, arg GetVerifyingKeyParams) (bytea.Secret, error)
-	// GetWaitpointToken reads the token of a waitpoint. No row: it is closed, belongs to another execution, or has none.
-	//
-	// Used by: engine.WaitpointToken.
-	// Locks: none.
-	GetWaitpointToken(ctx context.Context, db DBTX, arg GetWaitpointTokenParams) (bytea.SecretText, error)
 	// GetWitnessRuns returns whether the processes that GetOutboxState named still run. While they do, the server has not
 	// crashed and has not been replaced by another one, so no id was assigned twice. Any session may ask.
 	//
@@ -693,13 +670,6 @@ type Querier interface {
 	// Used by: engine.CreateFlow.
 	// Locks: L3 new: the flow is new.
 	InsertAppliedEdges(ctx context.Context, db DBTX, arg InsertAppliedEdgesParams) error
-	// InsertBusinessKeys gives business keys to executions and flows about to be created. No row: the key is taken, and
-	// ListBusinessKeys returns its holder. It waits for a concurrent creator of the same key, and for a concurrent deletion
-	// of its holder.
-	//
-	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
-	// Locks: keys waits (for a concurrent creator, in array order). The caller sorts by (partition_key, name, value).
-	InsertBusinessKeys(ctx context.Context, db DBTX, arg InsertBusinessKeysParams) ([]InsertBusinessKeysRow, error)
 	// InsertCancelBacklog stores which members of a flow a request has cancelled, or will cancel when their grace ends.
 	//
 	// Used by: engine.RequestFlowCancel.
@@ -775,13 +745,16 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: retention new.
 	InsertRetentionTimer(ctx context.Context, db DBTX, arg InsertRetentionTimerParams) error
-	// InsertWaitpoint opens a waitpoint of an execution that waits for nothing there yet, and signs its token with the newest
-	// valid key. The server signs, so that neither the token nor the secret is a parameter, which its log may show. No row:
-	// there is no key to sign with.
+	// InsertStep stores a finished step of an execution. No row: it has a step of this name.
+	//
+	// Used by: engine.RecordStep, engine.RecordSteps.
+	// Locks: L2 new. The caller holds the execution and its attempt, and has judged the lease.
+	InsertStep(ctx context.Context, db DBTX, arg InsertStepParams) (int64, error)
+	// InsertWaitpoint opens a waitpoint of an execution that waits for nothing there yet.
 	//
 	// Used by: engine.CreateWaitpoint.
 	// Locks: L5 new. The caller holds the execution's row.
-	InsertWaitpoint(ctx context.Context, db DBTX, arg InsertWaitpointParams) (bytea.SecretText, error)
+	InsertWaitpoint(ctx context.Context, db DBTX, arg InsertWaitpointParams) error
 	// JoinFlow makes executions that belong to no flow members of one. An empty node_key keeps the present key.
 	//
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.AddMembers.
@@ -830,12 +803,6 @@ type Querier interface {
 	// Locks: none. Spans partitions.
 	// Looked up one by one, in the order of the index.
 	ListBlocked(ctx context.Context, db DBTX, arg ListBlockedParams) ([]ListBlockedRow, error)
-	// ListBusinessKeys returns the holders of business keys. No row: nothing has the key.
-	//
-	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.FindExecutionByKey,
-	// engine.FindFlowByKey, engine.GrowFlow.
-	// Locks: none.
-	ListBusinessKeys(ctx context.Context, db DBTX, arg ListBusinessKeysParams) ([]ListBusinessKeysRow, error)
 	// ListCitusTables returns tables of this library that Citus manages, distributed or not. No row: there are none. It
 	// skips tables of other names. Tables that the search_path does not reach are returned with their schema. The caller
 	// knows that pg_dist_partition exists.
@@ -1185,8 +1152,7 @@ type Querier interface {
 	// ListSigningKeys reads the keys that may sign, the preferred one first. The caller takes the first valid key: ids
 	// and secrets are as another program stored them.
 	//
-	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant, engine.CreateWaitpoint,
-	// engine.ReissueToken.
+	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant.
 	// Locks: none.
 	ListSigningKeys(ctx context.Context, db DBTX) ([]ListSigningKeysRow, error)
 	// ListStaleConsumers returns the named consumers that trimming no longer respects, because no process has worked for
@@ -1195,6 +1161,12 @@ type Querier interface {
 	// Used by: engine.TrimOutboxes.
 	// Locks: none.
 	ListStaleConsumers(ctx context.Context, db DBTX, nowMs *int64) ([]ListStaleConsumersRow, error)
+	// ListSteps reads the steps of an execution, in no order: at most as many as an execution may have. Their results are
+	// null unless the caller asks for them.
+	//
+	// Used by: engine.Steps, engine.StepResults.
+	// Locks: none.
+	ListSteps(ctx context.Context, db DBTX, arg ListStepsParams) ([]ListStepsRow, error)
 	// ListSuspensionIDs reads the ids of the latest suspensions of executions, by ord (from 0), and whether each was open
 	// when it was written. No row: the execution was never suspended.
 	//
@@ -1255,12 +1227,6 @@ type Querier interface {
 	// Used by: engine.UpstreamResults.
 	// Locks: none; one snapshot.
 	ListUpstreamResults(ctx context.Context, db DBTX, arg ListUpstreamResultsParams) ([]ListUpstreamResultsRow, error)
-	// ListVerifyingKeys reads the keys that verify at the time of the call, the newest first, and for how much longer each
-	// does. left_ms has the largest value for a key that verifies until a rotation.
-	//
-	// Used by: engine.SignalWaitpoint, engine.VerifyWaitpoint.
-	// Locks: none.
-	ListVerifyingKeys(ctx context.Context, db DBTX, arg ListVerifyingKeysParams) ([]ListVerifyingKeysRow, error)
 	// ListWaitingKinds returns the kinds whose next execution in a lane has been claimable for at least longer_ms, in the
 	// given lanes, without the excepted kinds: up to page_size, by lane and kind. It looks at the first max_scanned
 	// entries of each lane; if there are more, at_least says that the count may be too low.
@@ -1306,7 +1272,7 @@ type Querier interface {
 	// Used by: engine.CancelExecution, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
 	// engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
 	// engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution,
-	// engine.UnblockExecution, engine.Resume, engine.ReissueToken.
+	// engine.UnblockExecution, engine.Resume.
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 	LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurrentAttemptsParams) error
 	// LockDownstreamGroups locks the edge groups that succeeded executions count for, in one order. Concurrent successes
@@ -1325,8 +1291,7 @@ type Querier interface {
 	// engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease, engine.ReplayExecution,
 	// engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant,
 	// engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
-	// engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
-	// engine.SetGroupPolicy, engine.SignalEach.
+	// engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 	// Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 	// execution_id).
 	LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error)
@@ -1549,8 +1514,8 @@ type Querier interface {
 	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ChangePriority, engine.Operator.DelayExecution,
 	// engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
 	// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution,
-	// engine.BlockExecution, engine.UnblockExecution, engine.Resume, engine.ReissueToken, engine.CreateFlow,
-	// engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
+	// engine.BlockExecution, engine.UnblockExecution, engine.Resume, engine.CreateFlow, engine.GrowFlow,
+	// engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 	// Locks: none. The caller has locked the rows that it reads.
 	ReadHeldExecutions(ctx context.Context, db DBTX, arg ReadHeldExecutionsParams) ([]ReadHeldExecutionsRow, error)
 	// ReadInboundGroups returns the dependencies of members in numbers: how many edges lead to each, how many of these
@@ -1619,18 +1584,22 @@ type Querier interface {
 	// Used by: engine.ExpireWaits.
 	// Locks: none. The caller has locked the executions.
 	ReadTimeouts(ctx context.Context, db DBTX, arg ReadTimeoutsParams) ([]ReadTimeoutsRow, error)
+	// RecordSteps stores finished steps for the holders of live leases, and returns the ord of each stored one. No row for
+	// an item: its fence failed, another transaction holds its attempt, or the execution has a step of this name. started:
+	// took_ms before now.
+	//
+	// It decides from the attempt row that it locks: every loss of a lease changes that row. So a former holder stores
+	// nothing, and the next holder sees all steps that the former one has stored.
+	//
+	// Used by: engine.RecordStep, engine.RecordSteps.
+	// Locks: L2 skips (attempt rows FOR NO KEY UPDATE; their steps are new).
+	RecordSteps(ctx context.Context, db DBTX, arg RecordStepsParams) ([]int32, error)
 	// RecountGroups gives locked groups the counters that follow from their edges, and marks those of these edges that
 	// had no mark.
 	//
 	// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 	// Locks: L3 held.
 	RecountGroups(ctx context.Context, db DBTX, arg RecountGroupsParams) error
-	// ReissueToken replaces the token of an open waitpoint. No row: it is closed, belongs to another execution, or has no
-	// token.
-	//
-	// Used by: engine.ReissueToken.
-	// Locks: L1 held; L5 waits (the row, UPDATE).
-	ReissueToken(ctx context.Context, db DBTX, arg ReissueTokenParams) (int64, error)
 	// ReleaseDownstream makes downstream executions claimable whose dependencies are satisfied: at once, when their delay
 	// has passed, or through the gate of their budget or quota. An execution that was not promoted yet becomes runnable.
 	// It leaves a row that does not wait for dependencies unchanged and does not return it. The same holds if the number
@@ -1764,12 +1733,6 @@ type Querier interface {
 	// engine.WaitForChildrenEach.
 	// Locks: L1 held; L2 held; L7 new.
 	ReturnLeases(ctx context.Context, db DBTX, arg ReturnLeasesParams) ([]string, error)
-	// ReuseBusinessKeys gives business keys that the transaction has just inserted to other creations of its batch than the
-	// first ones that asked for them.
-	//
-	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
-	// Locks: keys held.
-	ReuseBusinessKeys(ctx context.Context, db DBTX, arg ReuseBusinessKeysParams) error
 	// ReuseCreationKeys gives keys to new executions: keys whose window has passed, and keys that went to another
 	// creation of the batch than the first that asked for them.
 	//

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -21,29 +20,45 @@ type Replayed struct {
 	Replays int // number of replays, including this one
 }
 
-// ReplayOption permits a replay that is refused by default.
-type ReplayOption string
+// ReplayOption is an option of [Operator.ReplayExecution].
+type ReplayOption func(*replayOptions)
 
-// ReplayCompleted permits the replay of a completed execution, which repeats all its effects.
-const ReplayCompleted ReplayOption = "completed"
+type replayOptions struct {
+	completed bool
+	dropSteps bool
+	fromStep  string // the first step to drop; "": all of them
+}
+
+// ReplayCompleted permits the replay of a completed execution, which repeats its effects outside of the kept steps.
+func ReplayCompleted(o *replayOptions) { o.completed = true }
+
+// ReplayWithoutSteps deletes the steps of the execution, so all of them run again.
+func ReplayWithoutSteps(o *replayOptions) { o.dropSteps, o.fromStep = true, "" }
+
+// ReplayFromStep keeps the steps that began before the named one, and deletes it and the later ones.
+func ReplayFromStep(name string) ReplayOption {
+	return func(o *replayOptions) { o.dropSteps, o.fromStep = true, name }
+}
 
 // ReplayExecution runs an ended execution again. It keeps id, payload, tags and a future deadline, gets all its retries
 // back, and loses its result, failure, cancellation and a past deadline. Its last attempt restarts; earlier ones are
-// kept. A completed execution requires [ReplayCompleted]. In a flow, unstarted dependents wait for it again, and
+// kept, and so are its steps unless [ReplayFromStep] or [ReplayWithoutSteps] is given. A completed execution requires
+// [ReplayCompleted]. In a flow, unstarted dependents wait for it again, and
 // skipped ones may be replayed next; other dependents ignore its next end. A member that was skipped or never ran waits
 // for its dependencies again: successes count, other upstreams must end again.
 //
-// Errors: [ErrNotFound]; [*StateError] with [ErrNotEnded] or [ErrCompleted]; [ErrInvalidInput] for an unknown option;
+// Errors: [ErrNotFound]; [*StateError] with [ErrNotEnded] or [ErrCompleted]; [ErrInvalidInput] for a nil option; [ErrNotFound] also for a missing step;
 // [ErrMaxReplays] after ten replays, or the policy's limit; [ErrFlowTerminal] if its flow was cancelled; [ErrPruned] if
 // an upstream was pruned with its result; [ErrContention]. A repetition is refused with [ErrNotEnded].
 // Transaction: locks the flow exclusively, the execution, its attempt, then edge groups and dependents; deletes its
 // grants, suspension and waitpoints; emits an operator event.
 func (o Operator) ReplayExecution(ctx context.Context, x id.ExecutionID, options ...ReplayOption) (Replayed, error) {
-	completedToo := slices.Contains(options, ReplayCompleted)
+	var given replayOptions
 	for _, option := range options {
-		if option != ReplayCompleted {
-			return Replayed{}, wrap("replay execution", invalid("options", fmt.Sprintf("has no option %q", option)))
+		if option == nil {
+			return Replayed{}, wrap("replay execution", invalid("options", "has a nil option"))
 		}
+		option(&given)
 	}
 	return operate(ctx, o.e, x, operation[Replayed]{
 		op:        "replay execution",
@@ -52,7 +67,7 @@ func (o Operator) ReplayExecution(ctx context.Context, x id.ExecutionID, options
 			if !x.terminal() {
 				return Replayed{}, false, x.not(ErrNotEnded)
 			}
-			if x.outcome() == state.OutcomeSuccess && !completedToo {
+			if x.outcome() == state.OutcomeSuccess && !given.completed {
 				return Replayed{}, false, x.not(ErrCompleted)
 			}
 			if n, most := x.replays(), maxReplays(x.Policy); n >= most {
@@ -60,7 +75,14 @@ func (o Operator) ReplayExecution(ctx context.Context, x id.ExecutionID, options
 			}
 			return Replayed{}, true, nil
 		},
-		write: func(tx *txn, x *heldExecution) (Replayed, error) { return o.e.replay(ctx, tx, x) },
+		write: func(tx *txn, x *heldExecution) (Replayed, error) {
+			if given.dropSteps {
+				if err := o.e.dropSteps(ctx, tx, x.id, given.fromStep); err != nil {
+					return Replayed{}, err
+				}
+			}
+			return o.e.replay(ctx, tx, x)
+		},
 	})
 }
 
@@ -106,6 +128,15 @@ func (e *Engine) replay(ctx context.Context, tx *txn, x *heldExecution) (replaye
 	}
 	replayed.State = state.PublicState(row.PublicState)
 	return replayed, nil
+}
+
+// dropSteps deletes the steps of an execution from a named one on, or all of them.
+func (e *Engine) dropSteps(ctx context.Context, tx *txn, x id.ExecutionID, from string) error {
+	dropped, err := e.q.DropStepsFrom(ctx, tx, db.DropStepsFromParams{PartitionKey: x.Partition(), ExecutionID: x.UUID(), Name: from})
+	if err == nil && dropped == 0 && from != "" {
+		err = &NotFoundError{Entity: "step", ID: from}
+	}
+	return err
 }
 
 // replayDetails are the details of a replay's operator event.

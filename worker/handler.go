@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -19,9 +20,12 @@ type Job[In any] struct {
 	Args In
 	engine.Claimed
 
-	eng    operations
-	encode func(out any) ([]byte, error)
-	waits  *waits
+	eng      operations
+	encode   func(out any) ([]byte, error)
+	codec    engine.Codec
+	waits    *waits
+	steps    *steps
+	recorder *recorder
 }
 
 // Handle registers fn as the handler for a kind of execution. It decodes the payload into In and encodes the returned Out
@@ -50,23 +54,26 @@ type Job[In any] struct {
 func Handle[In, Out any](w *Worker, kind engine.Kind[In, Out], fn func(ctx context.Context, job Job[In]) (Out, error)) {
 	var run handler
 	if fn != nil {
-		run = func(ctx context.Context, work *engine.Claimed) ([]byte, error) {
-			return handle(ctx, w.eng, work, kind, fn)
+		run = func(ctx context.Context, work *engine.Claimed, askedAt time.Time) ([]byte, error) {
+			return handle(ctx, w, work, askedAt, kind, fn)
 		}
 	}
 	w.register(kind.Name, kind.Lane, kind.Validate(), run)
 }
 
-// handle runs one execution: it decodes the payload, calls fn and encodes the result.
+// handle runs one execution, whose claim was called at askedAt: it decodes the payload, calls fn and encodes the result.
 func handle[In, Out any](
-	ctx context.Context, eng operations, work *engine.Claimed,
+	ctx context.Context, w *Worker, work *engine.Claimed, askedAt time.Time,
 	kind engine.Kind[In, Out], fn func(ctx context.Context, job Job[In]) (Out, error),
 ) ([]byte, error) {
 	args, err := kind.DecodeArgs(work.Payload)
 	if err != nil {
 		return nil, &Fail{Class: policy.Permanent, Category: "payload", Err: err}
 	}
-	out, err := fn(ctx, Job[In]{Args: args, Claimed: *work, eng: eng, encode: encoderOf(kind), waits: new(waits)})
+	out, err := fn(ctx, Job[In]{
+		Args: args, Claimed: *work, eng: w.eng, encode: encoderOf(kind), codec: kind.Codec,
+		waits: new(waits), steps: &steps{askedAt: askedAt}, recorder: w.recorder,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +85,7 @@ func handle[In, Out any](
 }
 
 // handler is [handle] for one kind.
-type handler func(ctx context.Context, work *engine.Claimed) ([]byte, error)
+type handler func(ctx context.Context, work *engine.Claimed, askedAt time.Time) ([]byte, error)
 
 var errNoWorker = errors.New("the job does not come from a worker")
 

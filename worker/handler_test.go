@@ -31,7 +31,7 @@ func register[In, Out any](t *testing.T, fn func(context.Context, Job[In]) (Out,
 		if payload != "" {
 			bytes = []byte(payload)
 		}
-		return kinds.handlers["k"](t.Context(), &engine.Claimed{Kind: "k", Payload: bytes})
+		return kinds.handlers["k"](t.Context(), &engine.Claimed{Kind: "k", Payload: bytes}, time.Now())
 	}
 }
 

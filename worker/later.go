@@ -31,12 +31,16 @@ func (j Job[In]) WaitForChildren() error { return &later{verdict: await} }
 type later struct {
 	verdict verdict
 	by      time.Duration
+	until   time.Time // instead of by, if it is not zero
 	wait    engine.SuspendSpec
 }
 
 func (l *later) Error() string {
 	switch l.verdict {
 	case delay:
+		if !l.until.IsZero() {
+			return "the attempt continues at " + l.until.UTC().Format(time.RFC3339)
+		}
 		return "the attempt continues in " + l.by.String()
 	case suspend:
 		return "the attempt continues when signals have arrived"
@@ -53,7 +57,7 @@ func isLater(err error) (*later, bool) { return errors.AsType[*later](err) }
 func (r *run) delayAll(ctx context.Context, tasks []*task) ([]error, error) {
 	delays := make([]engine.Delay, len(tasks))
 	for i, t := range tasks {
-		delays[i] = engine.Delay{Lease: t.work.Lease, For: t.delay}
+		delays[i] = engine.Delay{Lease: t.work.Lease, For: t.delay, Until: t.until}
 	}
 	outcomes, err := r.settling.DelayExecutions(ctx, delays)
 	if err != nil {

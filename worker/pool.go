@@ -52,6 +52,6 @@ func (r *run) perform(t *task) {
 	if r.cfg.Hooks != nil {
 		ctx, t.told = r.cfg.Hooks.Begin(ctx, &t.work)
 	}
-	t.judge(t.handle(ctx, &t.work))
+	t.judge(t.handle(ctx, &t.work, t.claimAsked))
 	returned = true
 }

@@ -17,6 +17,8 @@ type task struct {
 	work   engine.Claimed
 	handle handler
 
+	claimAsked time.Time // when the call began that claimed it
+
 	// ctx is the handler's context. It ends with a cause: lease lost, attempt timed out, or worker shut down.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -28,6 +30,7 @@ type task struct {
 	err     error
 	failure engine.Failure
 	delay   time.Duration
+	until   time.Time
 	wait    engine.SuspendSpec
 	ran     time.Duration
 	told    func(Report) // from the hooks; may be nil
@@ -61,7 +64,7 @@ const (
 
 // newTask returns a task for an execution from a claim that was called at calledAt and answered at receivedAt.
 func newTask(base context.Context, work engine.Claimed, handle handler, calledAt, receivedAt time.Time) *task {
-	t := &task{work: work, handle: handle, renewed: receivedAt, asked: calledAt}
+	t := &task{work: work, handle: handle, claimAsked: calledAt, renewed: receivedAt, asked: calledAt}
 	t.ctx, t.cancel = context.WithCancelCause(base)
 	if !work.TimeoutAt.IsZero() {
 		// Both instants are from the database's clock. Only their difference is measured by this one.
@@ -84,7 +87,7 @@ func (t *task) judge(result []byte, err error) {
 	case isFail(err):
 		t.fail(err)
 	case goesOn:
-		t.verdict, t.delay, t.wait, t.err = on.verdict, on.by, on.wait, nil
+		t.verdict, t.delay, t.until, t.wait, t.err = on.verdict, on.by, on.until, on.wait, nil
 	case errors.Is(cause, ErrShutdown):
 		t.verdict = giveBack
 	case errors.Is(cause, ErrAttemptTimeout):

@@ -50,6 +50,7 @@ type Worker struct {
 	cfg       Config
 	reconcile func(context.Context, *run)
 	running   atomic.Bool
+	recorder  *recorder
 
 	hookPanics atomic.Int64
 
@@ -83,6 +84,9 @@ type operations interface {
 	WaitForChildrenEach(ctx context.Context, leases []engine.Lease) ([]engine.Outcome[engine.Waiting], error)
 	SuspendEach(ctx context.Context, specs []engine.SuspendSpec) ([]engine.Outcome[engine.Suspended], error)
 	ReceivedSignals(ctx context.Context, x id.ExecutionID) ([]engine.ReceivedSignal, error)
+	RecordStep(ctx context.Context, step engine.StepRecord) (engine.Recorded, error)
+	RecordSteps(ctx context.Context, steps []engine.StepRecord) ([]engine.Outcome[engine.Recorded], error)
+	StepResults(ctx context.Context, x id.ExecutionID) ([]engine.Step, error)
 	CreateWaitpoint(ctx context.Context, spec engine.WaitpointSpec) (engine.Waitpoint, error)
 	ReleaseLeases(ctx context.Context, leases []engine.Lease) ([]error, error)
 	ReportProgress(ctx context.Context, l engine.Lease, p engine.Progress) error
@@ -92,6 +96,10 @@ type operations interface {
 
 	// completeIn completes an execution in a handler's transaction.
 	completeIn(ctx context.Context, tx pgx.Tx, l engine.Lease, result []byte) error
+
+	// recordIn runs fn in a transaction, and stores the step that it returns there. If the execution has the step already,
+	// nothing of the transaction is written.
+	recordIn(ctx context.Context, fn func(tx pgx.Tx) (engine.StepRecord, error)) (engine.Recorded, error)
 
 	// claimEach fills in claims by one transaction.
 	claimEach(ctx context.Context, claims []*laneClaim)
@@ -158,6 +166,7 @@ func newWorker(eng operations, cfg Config) (*Worker, error) {
 	cfg.Log = cmp.Or(cfg.Log, eng.log())
 	return &Worker{
 		eng: eng, cfg: cfg, poolConnections: 1, kinds: handledKinds{handlers: make(map[string]handler)},
+		recorder: &recorder{queue: make(chan *finishedStep)},
 	}, nil
 }
 
@@ -349,6 +358,7 @@ func (r *run) work(ctx context.Context) {
 	for range memberSettlers {
 		settling.Go((&settler{run: r, tasks: r.members, turns: &r.turns}).settle)
 	}
+	beating.Go(func() { r.recordSteps(stopped) })
 	for range r.cfg.Concurrency {
 		r.pool.Go(r.handleQueued)
 	}

@@ -10,7 +10,7 @@ import (
 func ExecutionOf(p policy.Execution) Execution {
 	e := Execution{MaxReclaimCount: new(count(p.MaxReclaims, policy.DefaultMaxReclaims))}
 	if p.Retry != nil {
-		e.Retry = new(retryOf(*p.Retry))
+		e.Retry = new(RetryOf(*p.Retry))
 	}
 	if p.AttemptTimeout > 0 || p.Deadline > 0 {
 		// The smaller of the two counts applies, so this one must not be below the policy's.
@@ -40,7 +40,8 @@ func ExecutionOf(p policy.Execution) Execution {
 	return e.WithDefaults()
 }
 
-func retryOf(p policy.Retry) Retry {
+// RetryOf converts a retry policy.
+func RetryOf(p policy.Retry) Retry {
 	r := Retry{
 		MaxRetries:          new(count(p.MaxRetries, policy.DefaultMaxRetries)),
 		RetryableCategories: p.Categories,

@@ -101,7 +101,7 @@ func TestRetriesWithoutAPolicyPauseForAboutADay(t *testing.T) {
 
 func TestImmediateRetriesDoNotPause(t *testing.T) {
 	for given, want := range map[int]int{2: 2, 0: policy.DefaultMaxRetries, policy.NoRetries: 0} {
-		r := retryOf(*policy.ImmediateRetries(given))
+		r := RetryOf(*policy.ImmediateRetries(given))
 		retries := 0
 		for ; r.Retries(policy.Transient, "transient", retries); retries++ {
 			if pause := r.PauseMs(retries, 0.5); pause != 0 {

@@ -1,0 +1,237 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// Limits of steps.
+const (
+	MaxSteps    = 10_000 // of an execution
+	MaxStepName = 256    // bytes
+
+	maxStepError = 16 << 10
+)
+
+// StepOutcome is how a step has ended.
+type StepOutcome string
+
+// The outcomes. A step that failed is not stored: it runs again.
+const (
+	StepSucceeded StepOutcome = "success"
+	StepSlept     StepOutcome = "slept" // a pause; its result is its end, in milliseconds since the Unix epoch
+)
+
+// StepRecord is a finished step of an execution. Package worker makes them: see its Step.
+type StepRecord struct {
+	Lease   Lease
+	Name    string      // unique within the execution; 1 to [MaxStepName] bytes
+	Seq     int         // place in the order in which the steps began, from 0; below [MaxSteps]
+	Outcome StepOutcome // default [StepSucceeded]
+	Result  []byte      // at most [Config.MaxPayload] bytes; nil for none
+
+	Tries int           // default 1
+	Error string        // of the last failed try; at most 16 KiB
+	Took  time.Duration // since its first try began
+}
+
+// Recorded is the answer to a recorded step.
+type Recorded struct {
+	Result   []byte
+	Repeated bool // the execution had a step of this name already, and Result is its result
+}
+
+// RecordStep stores a finished step for the holder of a lease. If the execution has a step of this name already, that
+// one is kept, and its result returned: a repetition after an unknown outcome is safe.
+//
+// Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive]: nothing was
+// written. [ErrNotFound] if the execution or attempt no longer exists; [ErrInvalidInput].
+//
+// Transaction: one statement, which locks the attempt; if another transaction holds it, or the step exists, a
+// transaction that locks the execution and the attempt, waits for each up to two seconds, three times, then fails with
+// [ErrContention]. In the caller's transaction the step is stored with the caller's writes or not at all.
+func (e *Engine) RecordStep(ctx context.Context, step StepRecord) (Recorded, error) {
+	outcomes, err := e.recordSteps(ctx, []StepRecord{step})
+	if err != nil {
+		return Recorded{}, err
+	}
+	return outcomes[0].Value, outcomes[0].Err
+}
+
+// RecordSteps is [Engine.RecordStep] for many steps, [MaxBatch] per statement. Outcomes are in input order; a lost lease
+// affects only its own. The error means that nothing happened, or that the outcome is unknown.
+//
+// It never waits for locks. If another transaction holds a row that an item needs, its outcome is [ErrBusy]; repeat
+// that item.
+func (e *Engine) RecordSteps(ctx context.Context, steps []StepRecord) ([]Outcome[Recorded], error) {
+	return e.impatient().recordSteps(ctx, steps)
+}
+
+func (e *Engine) recordSteps(ctx context.Context, steps []StepRecord) ([]Outcome[Recorded], error) {
+	const op = "record steps"
+	outcomes := make([]Outcome[Recorded], len(steps))
+	valid := validItems(outcomes, func(n int) error { return wrap(op, e.checkStep(&steps[n])) })
+	for _, chunk := range bySize(valid, MaxBatch, func(n int) int { return len(steps[n].Result) }) {
+		stored, err := e.recordAtOnce(ctx, op, steps, chunk)
+		if err != nil {
+			if chunk[0] == valid[0] {
+				return nil, err
+			}
+			for _, n := range chunk {
+				outcomes[n].Err = err
+			}
+			continue
+		}
+		for _, n := range chunk {
+			if stored[n] {
+				outcomes[n].Value.Result = steps[n].Result
+			} else {
+				outcomes[n].Value, outcomes[n].Err = e.recordHeld(ctx, op, &steps[n])
+			}
+		}
+	}
+	return outcomes, nil
+}
+
+// recordAtOnce stores the steps whose leases are live by one statement. It returns which were stored.
+func (e *Engine) recordAtOnce(ctx context.Context, op string, steps []StepRecord, items []int) (map[int]bool, error) {
+	inLockOrder := func(a, b int) int {
+		return cmp.Or(compareLeases(steps[a].Lease, steps[b].Lease), cmp.Compare(steps[a].Name, steps[b].Name))
+	}
+	items = slices.SortedStableFunc(slices.Values(items), inLockOrder)
+	params := db.RecordStepsParams{NowMs: e.nowMs()}
+	for i, n := range items {
+		s := &steps[n]
+		if i > 0 && steps[items[i-1]].Name == s.Name && steps[items[i-1]].Lease.Execution == s.Lease.Execution {
+			continue // a repetition within the batch finds the first afterwards
+		}
+		params.PartitionKeys = append(params.PartitionKeys, s.Lease.Execution.Partition())
+		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(s.Lease.Execution.UUID()))
+		params.AttemptIndexes = append(params.AttemptIndexes, int32(s.Lease.Attempt))
+		params.LeaseEpochs = append(params.LeaseEpochs, s.Lease.Epoch)
+		params.Names = append(params.Names, s.Name)
+		params.Seqs = append(params.Seqs, int32(s.Seq))
+		params.Outcomes = append(params.Outcomes, string(cmp.Or(s.Outcome, StepSucceeded)))
+		params.Results = append(params.Results, s.Result)
+		params.Errors = append(params.Errors, s.Error)
+		params.Tries = append(params.Tries, int32(max(s.Tries, 1)))
+		params.TooksMs = append(params.TooksMs, s.Took.Milliseconds())
+		params.Ords = append(params.Ords, int32(n))
+	}
+	ords, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) ([]int32, error) {
+		return e.q.RecordSteps(ctx, conn, params)
+	})
+	stored := make(map[int]bool, len(ords))
+	for _, n := range ords {
+		stored[int(n)] = true
+	}
+	return stored, err
+}
+
+// recordHeld stores a step under the locks of its execution and attempt. It returns the result of the one that is stored
+// already, or the reason of a refusal.
+func (e *Engine) recordHeld(ctx context.Context, op string, s *StepRecord) (Recorded, error) {
+	return underLease(ctx, e, op, s.Lease, func(ctx context.Context, tx *txn, x *heldLease) (Recorded, error) {
+		added, err := e.q.InsertStep(ctx, tx, db.InsertStepParams{
+			PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Name: s.Name, Seq: int32(s.Seq),
+			AttemptIndex: int32(s.Lease.Attempt), Outcome: string(cmp.Or(s.Outcome, StepSucceeded)), Result: s.Result,
+			Error: s.Error, Tries: int32(max(s.Tries, 1)),
+			StartedAtMs: x.facts.NowMs - s.Took.Milliseconds(), EndedAtMs: x.facts.NowMs,
+		})
+		if err != nil || added == 1 {
+			return Recorded{Result: s.Result}, err
+		}
+		result, err := e.q.GetStepResult(ctx, tx, db.GetStepResultParams{
+			PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Name: s.Name,
+		})
+		return Recorded{Result: result, Repeated: true}, err
+	})
+}
+
+func (e *Engine) checkStep(s *StepRecord) error {
+	if err := e.checkLease(s.Lease); err != nil {
+		return err
+	}
+	if err := checkStepName(s.Name); err != nil {
+		return err
+	}
+	switch {
+	case s.Seq < 0:
+		return invalid("seq", "is negative")
+	case s.Seq >= MaxSteps:
+		return invalid("seq", fmt.Sprintf("an execution has at most %d steps", MaxSteps))
+	case len(s.Result) > e.cfg.MaxPayload:
+		return invalid("result", fmt.Sprintf("%d bytes, limit %d", len(s.Result), e.cfg.MaxPayload))
+	case s.Tries < 0:
+		return invalid("tries", "is negative")
+	case s.Took < 0:
+		return invalid("took", "is negative")
+	case s.Outcome != "" && s.Outcome != StepSucceeded && s.Outcome != StepSlept:
+		return invalid("outcome", fmt.Sprintf("is %q", s.Outcome))
+	}
+	return checkText("error", s.Error, maxStepError)
+}
+
+func checkStepName(name string) error {
+	if name == "" {
+		return invalid("step", "has no name")
+	}
+	return checkText("step", name, MaxStepName)
+}
+
+// Step is a finished step of an execution.
+type Step struct {
+	Name       string
+	Seq        int // place in the order in which the steps began
+	Outcome    StepOutcome
+	Result     []byte // only from [Engine.StepResults]
+	ResultSize int    // bytes
+	Attempt    int    // in which it finished
+	Tries      int    // in that attempt
+	Error      string // of the last failed try
+	StartedAt  time.Time
+	EndedAt    time.Time
+}
+
+// Steps returns the finished steps of an execution without their results, in the order in which they began.
+//
+// Errors: [ErrInvalidInput]. An execution without steps, or one that does not exist, has none. One statement.
+func (e *Engine) Steps(ctx context.Context, x id.ExecutionID) ([]Step, error) {
+	return e.listSteps(ctx, x, false)
+}
+
+// StepResults is [Engine.Steps] with the results.
+func (e *Engine) StepResults(ctx context.Context, x id.ExecutionID) ([]Step, error) {
+	return e.listSteps(ctx, x, true)
+}
+
+func (e *Engine) listSteps(ctx context.Context, x id.ExecutionID, results bool) ([]Step, error) {
+	const op = "list steps"
+	if err := e.checkExecution(x); err != nil {
+		return nil, wrap(op, err)
+	}
+	rows, err := e.q.ListSteps(ctx, e.reader(), db.ListStepsParams{
+		PartitionKey: x.Partition(), ExecutionID: x.UUID(), WithResults: results,
+	})
+	if err != nil {
+		return nil, wrap(op, err)
+	}
+	steps := make([]Step, len(rows))
+	for i, row := range rows {
+		steps[i] = Step{
+			Name: row.Name, Seq: int(row.Seq), Outcome: StepOutcome(row.Outcome), Result: row.Result, ResultSize: int(row.ResultSize),
+			Attempt: int(row.AttemptIndex), Tries: int(row.Tries), Error: row.Error,
+			StartedAt: time.UnixMilli(row.StartedAtMs), EndedAt: time.UnixMilli(row.EndedAtMs),
+		}
+	}
+	slices.SortFunc(steps, func(a, b Step) int {
+		return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Name, b.Name))
+	})
+	return steps, nil
+}

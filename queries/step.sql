@@ -1,0 +1,158 @@
+-- name: RecordSteps :many
+-- RecordSteps stores finished steps for the holders of live leases, and returns the ord of each stored one. No row for
+-- an item: its fence failed, another transaction holds its attempt, or the execution has a step of this name. started:
+-- took_ms before now.
+--
+-- It decides from the attempt row that it locks: every loss of a lease changes that row. So a former holder stores
+-- nothing, and the next holder sees all steps that the former one has stored.
+--
+-- Used by: engine.RecordStep, engine.RecordSteps.
+-- Locks: L2 skips (attempt rows FOR NO KEY UPDATE; their steps are new).
+WITH clock AS MATERIALIZED (
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        unnest(@lease_epochs::bigint[]) AS lease_epoch,
+        unnest(@names::text[]) AS name,
+        unnest(@seqs::integer[]) AS seq,
+        unnest(@outcomes::text[]) AS outcome,
+        unnest(@results::bytea[]) AS result,
+        nullif(unnest(@errors::text[]), '') AS error,
+        unnest(@tries::integer[]) AS tries,
+        unnest(@tooks_ms::bigint[]) AS took_ms,
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+),
+held AS MATERIALIZED (
+    SELECT i.*
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            c.lifecycle_phase,
+            c.ownership_state,
+            c.attempt_index
+        FROM ff_exec_core AS c
+        WHERE
+            c.partition_key = i.partition_key
+            AND c.execution_id = i.execution_id
+        LIMIT 1
+    ) AS e
+    CROSS JOIN LATERAL (
+        SELECT
+        FROM ff_attempt AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+            AND t.attempt_index = i.attempt_index
+            -- The fence, written so that the planner uses no index on the expiry for it.
+            AND (t.lease_epoch = i.lease_epoch) IS TRUE
+            AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
+            AND (e.lifecycle_phase = 'active') IS TRUE
+            AND (e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index) IS TRUE
+        FOR NO KEY UPDATE OF t SKIP LOCKED
+    ) AS t
+),
+stored AS (
+    INSERT INTO ffx_step AS s (
+        partition_key, execution_id, name, seq, attempt_index, outcome, result, error, tries, started_at_ms, ended_at_ms
+    )
+    SELECT
+        h.partition_key,
+        h.execution_id,
+        h.name,
+        h.seq,
+        h.attempt_index,
+        h.outcome,
+        h.result,
+        h.error,
+        h.tries,
+        c.now_ms - h.took_ms,
+        c.now_ms
+    FROM held AS h
+    CROSS JOIN clock AS c
+    ON CONFLICT (partition_key, execution_id, name) DO NOTHING
+    RETURNING
+        s.partition_key,
+        s.execution_id,
+        s.name
+)
+SELECT h.ord::integer AS ord
+FROM stored AS s
+JOIN held AS h ON
+    h.partition_key = s.partition_key
+    AND h.execution_id = s.execution_id
+    AND h.name = s.name;
+
+-- name: InsertStep :execrows
+-- InsertStep stores a finished step of an execution. No row: it has a step of this name.
+--
+-- Used by: engine.RecordStep, engine.RecordSteps.
+-- Locks: L2 new. The caller holds the execution and its attempt, and has judged the lease.
+INSERT INTO ffx_step (
+    partition_key, execution_id, name, seq, attempt_index, outcome, result, error, tries, started_at_ms, ended_at_ms
+)
+VALUES (
+    @partition_key, @execution_id, @name, @seq, @attempt_index, @outcome, @result, nullif(@error::text, ''), @tries,
+    @started_at_ms, @ended_at_ms
+)
+ON CONFLICT (partition_key, execution_id, name) DO NOTHING;
+
+-- name: GetStepResult :one
+-- GetStepResult reads the result of a step. No row: the execution has no step of this name.
+--
+-- Used by: engine.RecordStep, engine.RecordSteps.
+-- Locks: none.
+SELECT s.result
+FROM ffx_step AS s
+WHERE
+    s.partition_key = @partition_key
+    AND s.execution_id = @execution_id
+    AND s.name = @name;
+
+-- name: ListSteps :many
+-- ListSteps reads the steps of an execution, in no order: at most as many as an execution may have. Their results are
+-- null unless the caller asks for them.
+--
+-- Used by: engine.Steps, engine.StepResults.
+-- Locks: none.
+SELECT
+    s.name,
+    s.seq,
+    s.attempt_index,
+    s.outcome,
+    (CASE WHEN @with_results::boolean THEN s.result END)::bytea AS result,
+    coalesce(octet_length(s.result), 0)::integer AS result_size,
+    coalesce(s.error, '')::text AS error,
+    s.tries,
+    s.started_at_ms,
+    s.ended_at_ms
+FROM ffx_step AS s
+WHERE
+    s.partition_key = @partition_key
+    AND s.execution_id = @execution_id;
+
+-- name: DropStepsFrom :execrows
+-- DropStepsFrom deletes the steps of an execution from a named one on; '': all of them. No row: it has none of this
+-- name.
+--
+-- Used by: engine.ReplayExecution.
+-- Locks: L2 waits (steps, DELETE). The caller holds the execution and its attempt, so no step is added.
+DELETE FROM ffx_step AS s
+WHERE
+    s.partition_key = @partition_key
+    AND s.execution_id = @execution_id
+    AND (
+        @name::text = ''
+        OR s.seq >= (
+            SELECT f.seq
+            FROM ffx_step AS f
+            WHERE
+                f.partition_key = @partition_key
+                AND f.execution_id = @execution_id
+                AND f.name = @name::text
+        )
+    );

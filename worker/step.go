@@ -1,0 +1,252 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/backoff"
+	"github.com/flowfabric/flowfabric-go/internal/document"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// Step runs fn once and stores its result. If the handler runs again, after a crash, a failure or a wait, Step returns the
+// stored result without running fn.
+//
+//	charge, err := worker.Step(ctx, job, "charge", func(ctx context.Context) (Charge, error) {
+//		return psp.Charge(ctx, job.Args.Card, worker.IdempotencyKey(ctx))
+//	})
+//	if err != nil {
+//		return Receipt{}, err
+//	}
+//
+// The name identifies the step within its execution; use [Key] in loops. The code between steps is ordinary Go and runs
+// again each time. Steps may run in parallel and inside other steps. The result is encoded by the codec of the kind.
+//
+// fn runs again if the worker dies before its result is stored, so its effects happen at least once: pass
+// [IdempotencyKey] to other systems, or use [StepTx] for writes in the same database. If fn fails, Step retries it as
+// [Retry] says, by default not at all, and then returns its error; the handler should return that.
+//
+// Errors: fn's; [engine.ErrInvalidInput] for a name that is too long or was used before in this run, for more than
+// [engine.MaxSteps] steps, and for a result that is too large or can't be encoded; [*engine.DecodeError] for a stored
+// result that no longer decodes, which names the step; [ErrLeaseLost] if another worker has the execution: nothing was
+// stored.
+func Step[In, Out any](
+	ctx context.Context, job Job[In], name string, fn func(ctx context.Context) (Out, error), options ...StepOption,
+) (Out, error) {
+	return runStep(ctx, job, name, options, func(ctx context.Context, p *place) (Out, []byte, error) {
+		var out Out
+		var record engine.StepRecord
+		err := p.try(ctx, func() (err error) {
+			out, err = fn(ctx)
+			return err
+		})
+		if err == nil {
+			record, err = finished(p, job, out)
+		}
+		if err != nil {
+			return out, nil, err
+		}
+		recorded, err := job.recordStep(ctx, record)
+		if recorded.Repeated {
+			return out, recorded.Result, err
+		}
+		return out, nil, err
+	})
+}
+
+// StepTx is [Step] for writes in the same database: fn's writes by tx and its result are committed together, so they
+// happen exactly once.
+//
+//	_, err = worker.StepTx(ctx, job, "book", func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
+//		return struct{}{}, books.Insert(ctx, tx, charge)
+//	})
+//
+// fn may run again if the answer to a commit is lost; its writes are rolled back if the first commit took effect. It must
+// not commit or roll back. The engine's operations join the transaction by [engine.Engine.WithTx].
+func StepTx[In, Out any](
+	ctx context.Context, job Job[In], name string, fn func(ctx context.Context, tx pgx.Tx) (Out, error), options ...StepOption,
+) (Out, error) {
+	return runStep(ctx, job, name, options, func(ctx context.Context, p *place) (Out, []byte, error) {
+		var out Out
+		var recorded engine.Recorded
+		err := p.try(ctx, func() (err error) {
+			recorded, err = job.eng.recordIn(ctx, func(tx pgx.Tx) (engine.StepRecord, error) {
+				var err error
+				if out, err = fn(ctx, tx); err != nil {
+					return engine.StepRecord{}, err
+				}
+				return finished(p, job, out)
+			})
+			return err
+		})
+		if recorded.Repeated {
+			return out, recorded.Result, err
+		}
+		return out, nil, err
+	})
+}
+
+// Sleep pauses the execution for d without holding a worker: at first it returns an error for the handler to return. Once
+// d has passed, by the database's clock, the handler runs again and Sleep returns nil. Like a step it has a name, and its
+// end is stored: a later attempt does not sleep again, and another d in new code does not move it.
+func Sleep[In any](ctx context.Context, job Job[In], name string, d time.Duration) error {
+	p, stored, err := job.beginStep(ctx, name, nil)
+	if err != nil {
+		return err
+	}
+	now := job.databaseNow()
+	until := now.Add(max(d, 0)).Truncate(time.Millisecond)
+	text := strconv.FormatInt(until.UnixMilli(), 10)
+	if stored == nil {
+		recorded, err := job.recordStep(ctx, engine.StepRecord{
+			Lease: job.Lease, Name: p.name, Seq: p.seq, Outcome: engine.StepSlept, Result: []byte(text),
+		})
+		if err != nil {
+			return p.wrap(err)
+		}
+		text = string(recorded.Result)
+	} else {
+		text = string(stored.Result)
+	}
+	ms, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return p.refuse(&engine.DecodeError{Kind: job.Kind, What: "end of the pause " + strconv.Quote(name), Type: "time.Time", Err: err})
+	}
+	if until = time.UnixMilli(ms); !until.After(now) {
+		return nil
+	}
+	return &later{verdict: delay, until: until}
+}
+
+// Key joins the parts of a step's name, for steps in loops: Key("page", 3) is "page/3".
+func Key(name string, parts ...any) string {
+	var key strings.Builder
+	key.WriteString(name)
+	for _, part := range parts {
+		key.WriteByte('/')
+		key.WriteString(url.PathEscape(fmt.Sprint(part)))
+	}
+	return key.String()
+}
+
+// IdempotencyKey returns a key for other systems that is the same in all runs of a step: a UUID that depends on the
+// execution and the step's name alone. ctx is the one that the step's function gets; for others it returns "".
+func IdempotencyKey(ctx context.Context) string {
+	key, _ := ctx.Value(stepKey{}).(string)
+	return key
+}
+
+type stepKey struct{}
+
+// StepOption is an option of [Step] and [StepTx].
+type StepOption func(*stepOptions)
+
+type stepOptions struct{ retry *policy.Retry }
+
+// Retry retries a failing step within the attempt. The handler waits for the pauses, so keep them short: the execution's
+// own policy retries the whole handler, which skips the finished steps. [Permanent] failures and categories that the
+// policy doesn't list are not retried.
+func Retry(retry policy.Retry) StepOption {
+	return func(o *stepOptions) { o.retry = &retry }
+}
+
+// runStep returns the stored result of a step, or that of run, which also stores it. run returns a stored result if it
+// found one; it stands for its own then.
+func runStep[In, Out any](
+	ctx context.Context, job Job[In], name string, options []StepOption,
+	run func(ctx context.Context, p *place) (Out, []byte, error),
+) (Out, error) {
+	var none Out
+	p, stored, err := job.beginStep(ctx, name, options)
+	if err != nil {
+		return none, err
+	}
+	var result []byte
+	if stored != nil {
+		result = stored.Result
+	} else {
+		x := job.ID.UUID()
+		ctx = context.WithValue(ctx, stepKey{}, uuid.NewSHA1(uuid.UUID(x), []byte(name)).String())
+		out, found, err := run(ctx, p)
+		if err != nil {
+			return none, p.wrap(err)
+		}
+		if found == nil {
+			return out, nil
+		}
+		result = found
+	}
+	out, err := engine.Kind[Out, struct{}]{Name: job.Kind, Codec: job.codec}.DecodeArgs(result)
+	if undecoded, ok := errors.AsType[*engine.DecodeError](err); ok {
+		undecoded.What = "result of step " + strconv.Quote(name)
+		return none, &Fail{Class: policy.Permanent, Category: "step", Err: undecoded}
+	}
+	return out, err
+}
+
+// finished returns the record of a step that has a result.
+func finished[In, Out any](p *place, job Job[In], out Out) (engine.StepRecord, error) {
+	record := engine.StepRecord{
+		Lease: job.Lease, Name: p.name, Seq: p.seq, Tries: p.tries, Took: time.Since(p.began),
+	}
+	if p.failure != nil {
+		record.Error = storable(p.failure.Error(), maxMessage)
+	}
+	var err error
+	if record.Result, err = (engine.Kind[struct{}, Out]{Codec: job.codec}).EncodeResult(out); err != nil {
+		return record, p.refuse(fmt.Errorf("encode the result: %w", err))
+	}
+	return record, nil
+}
+
+// place is a step of this run.
+type place struct {
+	name    string
+	seq     int
+	retry   *document.Retry
+	began   time.Time
+	tries   int
+	failure error // of the last failed try
+}
+
+// try calls fn until it succeeds or the policy gives up.
+func (p *place) try(ctx context.Context, fn func() error) error {
+	p.began = time.Now()
+	for {
+		err := fn()
+		p.tries++
+		if err == nil {
+			return nil
+		}
+		p.failure = err
+		if _, goesOn := isLater(err); goesOn || p.retry == nil || ctx.Err() != nil || isLost(err) {
+			return err
+		}
+		failure := failureOf(err)
+		if !p.retry.Retries(failure.Class, document.Category(failure.Class, []byte(failure.Category)), p.tries-1) {
+			return err
+		}
+		pause := time.Duration(p.retry.PauseMs(p.tries-1, rand.Float64())) * time.Millisecond
+		if !backoff.Wait(ctx, pause) {
+			return err
+		}
+	}
+}
+
+// wrap adds the step's name to an error.
+func (p *place) wrap(err error) error { return fmt.Errorf("step %q: %w", p.name, err) }
+
+// refuse returns a permanent failure of a step.
+func (p *place) refuse(err error) error {
+	return &Fail{Class: policy.Permanent, Category: "step", Err: err}
+}

@@ -1,0 +1,189 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/backoff"
+	"github.com/flowfabric/flowfabric-go/internal/document"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// steps has the finished steps of a job's execution, and the names that this run has used.
+type steps struct {
+	mu    sync.Mutex
+	read  bool
+	known map[string]engine.Step
+	used  map[string]bool
+	next  int // place of the next new step
+
+	askedAt time.Time // when the claim of the execution was called
+}
+
+// beginStep returns the stored step of a name, or the place of a new one. Only the first step of a run that is not the
+// execution's first reads them.
+func (j Job[In]) beginStep(ctx context.Context, name string, options []StepOption) (*place, *engine.Step, error) {
+	if j.eng == nil {
+		return nil, nil, errNoWorker
+	}
+	p := &place{name: name}
+	var o stepOptions
+	for _, option := range options {
+		if option == nil {
+			return nil, nil, p.refuse(&engine.InputError{Field: "options", Reason: "has a nil option"})
+		}
+		option(&o)
+	}
+	if o.retry != nil {
+		if err := (&policy.Execution{Retry: o.retry}).Validate(); err != nil {
+			return nil, nil, p.refuse(p.wrap(&engine.InputError{Field: "options", Reason: err.Error()}))
+		}
+		retry := document.RetryOf(*o.retry)
+		p.retry = &retry
+	}
+	s := j.steps
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.read {
+		if err := s.load(ctx, j.eng, &j.Claimed); err != nil {
+			return nil, nil, err
+		}
+	}
+	switch {
+	case name == "" || len(name) > engine.MaxStepName:
+		return nil, nil, p.refuse(&engine.InputError{
+			Field: "step", Reason: fmt.Sprintf("its name has %d bytes, must have 1 to %d", len(name), engine.MaxStepName),
+		})
+	case s.used[name]:
+		return nil, nil, p.refuse(&engine.InputError{
+			Field: "step", Reason: fmt.Sprintf("the name %q was used before in this run; worker.Key makes names for loops", name),
+		})
+	}
+	s.used[name] = true
+	if stored, ok := s.known[name]; ok {
+		return p, &stored, nil
+	}
+	if p.seq = s.next; p.seq >= engine.MaxSteps {
+		return nil, nil, p.refuse(&engine.InputError{
+			Field: "step", Reason: fmt.Sprintf("the execution has %d steps, the most that it may have", engine.MaxSteps),
+		})
+	}
+	s.next++
+	return p, nil, nil
+}
+
+// load reads the stored steps, unless the execution runs for the first time.
+func (s *steps) load(ctx context.Context, eng operations, work *engine.Claimed) error {
+	s.known, s.used = make(map[string]engine.Step), make(map[string]bool)
+	if work.Resumed || work.Lease.Attempt > 0 || work.Type != state.InitialAttempt {
+		stored, err := eng.StepResults(ctx, work.ID)
+		if err != nil {
+			return err
+		}
+		for _, step := range stored {
+			s.known[step.Name] = step
+			s.next = max(s.next, step.Seq+1)
+		}
+	}
+	s.read = true
+	return nil
+}
+
+// databaseNow returns the database's time, as far as it has come since the claim.
+func (j Job[In]) databaseNow() time.Time {
+	return j.ExpiresAt.Add(-j.Lease.TTL).Add(time.Since(j.steps.askedAt))
+}
+
+// finishedStep is a step that waits to be stored.
+type finishedStep struct {
+	ctx      context.Context
+	record   engine.StepRecord
+	recorded engine.Recorded
+	err      error
+	done     chan struct{}
+}
+
+// recorder stores the steps of all handlers. Those that end during a commit share the next one.
+type recorder struct{ queue chan *finishedStep }
+
+// recordStep stores a step. It repeats until the step is stored or refused, or ctx ends; its lease is renewed meanwhile.
+func (j Job[In]) recordStep(ctx context.Context, record engine.StepRecord) (engine.Recorded, error) {
+	pause := backoff.Backoff{First: 5 * time.Millisecond, Max: time.Second}
+	for {
+		recorded, err := j.recorder.record(ctx, record)
+		if errors.Is(err, engine.ErrBusy) {
+			// Wait for the lock here, so that other steps don't.
+			recorded, err = j.eng.RecordStep(ctx, record)
+		}
+		switch {
+		case err == nil:
+			return recorded, nil
+		case ctx.Err() != nil:
+			return engine.Recorded{}, context.Cause(ctx)
+		case isLost(err):
+			return engine.Recorded{}, lossOf(err)
+		case errors.Is(err, engine.ErrInvalidInput):
+			return engine.Recorded{}, &Fail{Class: policy.Permanent, Category: "step", Err: err}
+		}
+		if !backoff.Wait(ctx, pause.Next()) {
+			return engine.Recorded{}, context.Cause(ctx)
+		}
+	}
+}
+
+func (r *recorder) record(ctx context.Context, record engine.StepRecord) (engine.Recorded, error) {
+	f := &finishedStep{ctx: ctx, record: record, done: make(chan struct{})}
+	select {
+	case r.queue <- f:
+	case <-ctx.Done():
+		return engine.Recorded{}, ctx.Err()
+	}
+	select {
+	case <-f.done:
+		return f.recorded, f.err
+	case <-ctx.Done():
+		return engine.Recorded{}, ctx.Err()
+	}
+}
+
+// recordSteps stores finished steps until stopped is closed, when no handler runs any more.
+func (r *run) recordSteps(stopped <-chan struct{}) {
+	var batch []*finishedStep
+	var records []engine.StepRecord
+	for {
+		select {
+		case f := <-r.recorder.queue:
+			batch = append(batch, f)
+		case <-stopped:
+			return
+		}
+		for more := true; more && len(batch) < r.cfg.SettleBatch; {
+			select {
+			case f := <-r.recorder.queue:
+				batch = append(batch, f)
+			default:
+				more = false
+			}
+		}
+		for _, f := range batch {
+			records = append(records, f.record)
+		}
+		calling, cancel := context.WithTimeout(r.base, callTimeout)
+		outcomes, err := r.settling.RecordSteps(calling, records)
+		cancel()
+		for i, f := range batch {
+			if f.err = err; err == nil {
+				f.recorded, f.err = outcomes[i].Value, outcomes[i].Err
+			}
+			close(f.done)
+		}
+		clear(batch)
+		clear(records)
+		batch, records = batch[:0], records[:0]
+	}
+}
