@@ -47,7 +47,7 @@ type LockAttemptsParams struct {
 // A missing attempt has no row.
 //
 // Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
-// engine.Suspend, engine.CreateWaitpoint, engine.CloseWaitpoint, engine.WaitForChildren.
+// engine.Suspend, engine.RecordStep, engine.CreateWaitpoint, engine.CloseWaitpoint, engine.WaitForChildren.
 // Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 // attempt_index).
 func (q *Queries) LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsParams) ([]int32, error) {
@@ -127,7 +127,7 @@ type LockExecutionsRow struct {
 // engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant,
 // engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
 // engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
-// engine.SetGroupPolicy, engine.SignalEach.
+// engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep.
 // Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 // execution_id).
 func (q *Queries) LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error) {
@@ -269,8 +269,9 @@ type ReadLeasesRow struct {
 //
 // Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
 // engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
-// engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.CreateWaitpoint, engine.CloseWaitpoint,
-// engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildren, engine.WaitForChildrenEach.
+// engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.RecordStep, engine.CreateWaitpoint,
+// engine.CloseWaitpoint, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildren,
+// engine.WaitForChildrenEach.
 // Locks: none.
 func (q *Queries) ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams) ([]ReadLeasesRow, error) {
 	rows, err := db.Query(ctx, readLeases,
@@ -508,7 +509,7 @@ type TakeAttemptsParams struct {
 // TakeAttempts is LockAttempts without waiting: an attempt that another transaction holds has no row.
 //
 // Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
-// engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildrenEach.
+// engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach.
 // Locks: L2 skips (attempt rows FOR UPDATE).
 func (q *Queries) TakeAttempts(ctx context.Context, db DBTX, arg TakeAttemptsParams) ([]int32, error) {
 	rows, err := db.Query(ctx, takeAttempts, arg.PartitionKeys, arg.ExecutionIDs, arg.AttemptIndexes)
@@ -582,8 +583,9 @@ type TakeExecutionsRow struct {
 // TakeExecutions is LockExecutions without waiting: an execution that another transaction holds has no row.
 //
 // Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
-// engine.CancelExecutions, engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildrenEach,
-// engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings, engine.CancelFlows.
+// engine.CancelExecutions, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps,
+// engine.WaitForChildrenEach, engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue,
+// engine.CancelSiblings, engine.CancelFlows.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 func (q *Queries) TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error) {
 	rows, err := db.Query(ctx, takeExecutions, arg.PartitionKeys, arg.ExecutionIDs)

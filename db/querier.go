@@ -1250,7 +1250,7 @@ type Querier interface {
 	// A missing attempt has no row.
 	//
 	// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
-	// engine.Suspend, engine.CreateWaitpoint, engine.CloseWaitpoint, engine.WaitForChildren.
+	// engine.Suspend, engine.RecordStep, engine.CreateWaitpoint, engine.CloseWaitpoint, engine.WaitForChildren.
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 	// attempt_index).
 	LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsParams) ([]int32, error)
@@ -1287,11 +1287,12 @@ type Querier interface {
 	// LockExecutions locks executions; ord (from 0) is the input position. A missing execution has no row.
 	//
 	// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution,
-	// engine.DelayExecution, engine.Suspend, engine.CreateWaitpoint, engine.CloseWaitpoint, engine.WaitForChildren,
-	// engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease, engine.ReplayExecution,
-	// engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant,
-	// engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
-	// engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
+	// engine.DelayExecution, engine.Suspend, engine.RecordStep, engine.CreateWaitpoint, engine.CloseWaitpoint,
+	// engine.WaitForChildren, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
+	// engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
+	// engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution,
+	// engine.UnblockExecution, engine.Resume, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges,
+	// engine.ApplyEdges, engine.SetGroupPolicy.
 	// Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 	// execution_id).
 	LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error)
@@ -1541,8 +1542,9 @@ type Querier interface {
 	//
 	// Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
 	// engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
-	// engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.CreateWaitpoint, engine.CloseWaitpoint,
-	// engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildren, engine.WaitForChildrenEach.
+	// engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.RecordStep, engine.CreateWaitpoint,
+	// engine.CloseWaitpoint, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildren,
+	// engine.WaitForChildrenEach.
 	// Locks: none.
 	ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams) ([]ReadLeasesRow, error)
 	// ReadMemberCounts counts the members of flows by state, each in one bucket, and returns the state of the flow that
@@ -1925,7 +1927,7 @@ type Querier interface {
 	// TakeAttempts is LockAttempts without waiting: an attempt that another transaction holds has no row.
 	//
 	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
-	// engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildrenEach.
+	// engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach.
 	// Locks: L2 skips (attempt rows FOR UPDATE).
 	TakeAttempts(ctx context.Context, db DBTX, arg TakeAttemptsParams) ([]int32, error)
 	// TakeAttemptsOf locks the attempt rows of the given executions and returns the facts that the choice of an attempt
@@ -1992,8 +1994,9 @@ type Querier interface {
 	// TakeExecutions is LockExecutions without waiting: an execution that another transaction holds has no row.
 	//
 	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
-	// engine.CancelExecutions, engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildrenEach,
-	// engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings, engine.CancelFlows.
+	// engine.CancelExecutions, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps,
+	// engine.WaitForChildrenEach, engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue,
+	// engine.CancelSiblings, engine.CancelFlows.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error)
 	// TakeExpiredLeases locks the first max_items of the given attempts, with their executions, whose lease is still due

@@ -200,9 +200,11 @@ func (q *Queries) ListSteps(ctx context.Context, db DBTX, arg ListStepsParams) (
 
 const recordSteps = `-- name: RecordSteps :many
 WITH clock AS MATERIALIZED (
+    -- The time of the call, for all its rows.
     SELECT ffx_now_ms($1) AS now_ms
 ),
 input AS (
+    -- The steps, with their place in the input.
     SELECT
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS execution_id,
@@ -219,6 +221,7 @@ input AS (
     LIMIT cardinality($3::uuid[])
 ),
 held AS MATERIALIZED (
+    -- Those whose leases are live, with their attempts locked.
     SELECT i.partition_key, i.execution_id, i.attempt_index, i.lease_epoch, i.name, i.seq, i.outcome, i.result, i.error, i.tries, i.took_ms, i.ord
     FROM input AS i
     CROSS JOIN LATERAL (
@@ -248,6 +251,7 @@ held AS MATERIALIZED (
     ) AS t
 ),
 stored AS (
+    -- Those that were stored.
     INSERT INTO ffx_step AS s (
         partition_key, execution_id, name, seq, attempt_index, outcome, result, error, tries, started_at_ms, ended_at_ms
     )

@@ -114,8 +114,9 @@ FROM renewed AS r;
 --
 -- Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
 -- engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
--- engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.CreateWaitpoint, engine.CloseWaitpoint,
--- engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildren, engine.WaitForChildrenEach.
+-- engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.RecordStep, engine.CreateWaitpoint,
+-- engine.CloseWaitpoint, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildren,
+-- engine.WaitForChildrenEach.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -200,7 +201,7 @@ LEFT JOIN LATERAL (
 -- engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant,
 -- engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
 -- engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
--- engine.SetGroupPolicy, engine.SignalEach.
+-- engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep.
 -- Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 -- execution_id).
 -- include locked_executions: lock = FOR NO KEY UPDATE
@@ -209,8 +210,9 @@ LEFT JOIN LATERAL (
 -- TakeExecutions is LockExecutions without waiting: an execution that another transaction holds has no row.
 --
 -- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
--- engine.CancelExecutions, engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildrenEach,
--- engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings, engine.CancelFlows.
+-- engine.CancelExecutions, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps,
+-- engine.WaitForChildrenEach, engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue,
+-- engine.CancelSiblings, engine.CancelFlows.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 -- include locked_executions: lock = FOR NO KEY UPDATE SKIP LOCKED
 
@@ -219,7 +221,7 @@ LEFT JOIN LATERAL (
 -- A missing attempt has no row.
 --
 -- Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
--- engine.Suspend, engine.CreateWaitpoint, engine.CloseWaitpoint, engine.WaitForChildren.
+-- engine.Suspend, engine.RecordStep, engine.CreateWaitpoint, engine.CloseWaitpoint, engine.WaitForChildren.
 -- Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 -- attempt_index).
 -- include locked_attempts: lock = FOR UPDATE
@@ -228,7 +230,7 @@ LEFT JOIN LATERAL (
 -- TakeAttempts is LockAttempts without waiting: an attempt that another transaction holds has no row.
 --
 -- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
--- engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildrenEach.
+-- engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach.
 -- Locks: L2 skips (attempt rows FOR UPDATE).
 -- include locked_attempts: lock = FOR UPDATE SKIP LOCKED
 

@@ -9,9 +9,11 @@
 -- Used by: engine.RecordStep, engine.RecordSteps.
 -- Locks: L2 skips (attempt rows FOR NO KEY UPDATE; their steps are new).
 WITH clock AS MATERIALIZED (
+    -- The time of the call, for all its rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 input AS (
+    -- The steps, with their place in the input.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
@@ -28,6 +30,7 @@ input AS (
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 held AS MATERIALIZED (
+    -- Those whose leases are live, with their attempts locked.
     SELECT i.*
     FROM input AS i
     CROSS JOIN LATERAL (
@@ -57,6 +60,7 @@ held AS MATERIALIZED (
     ) AS t
 ),
 stored AS (
+    -- Those that were stored.
     INSERT INTO ffx_step AS s (
         partition_key, execution_id, name, seq, attempt_index, outcome, result, error, tries, started_at_ms, ended_at_ms
     )

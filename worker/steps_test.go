@@ -46,7 +46,9 @@ func (f *fakeEngine) RecordSteps(_ context.Context, steps []engine.StepRecord) (
 	return outcomes, nil
 }
 
-func (f *fakeEngine) StepResults(context.Context, id.ExecutionID) ([]engine.Step, error) { return nil, nil }
+func (f *fakeEngine) StepResults(context.Context, id.ExecutionID) ([]engine.Step, error) {
+	return nil, nil
+}
 
 func (f *fakeEngine) recordIn(_ context.Context, fn func(pgx.Tx) (engine.StepRecord, error)) (engine.Recorded, error) {
 	step, err := fn(nil)

@@ -46,7 +46,7 @@ var table = []object{
 	{Table, "ffx_retention_period", "SELECT", "SELECT, INSERT", "SELECT", "SELECT"},
 	{Table, "ffx_retention_timer", "SELECT", "SELECT", "SELECT, INSERT, UPDATE, DELETE", "SELECT"},
 	{Table, "ffx_schema_migrations", "SELECT", "SELECT", "SELECT", "SELECT"},
-	{Table, "ffx_step", "", "", "SELECT, DELETE", "SELECT, DELETE"},
+	{Table, "ffx_step", "SELECT", "SELECT", "SELECT, INSERT, DELETE", "SELECT, DELETE"},
 	{Sequence, "ff_completion_event_event_id_seq", "USAGE", "USAGE", "USAGE", "USAGE"},
 	{Sequence, "ff_lease_event_event_id_seq", "USAGE", "USAGE", "USAGE", "USAGE"},
 	{Sequence, "ff_operator_event_event_id_seq", "USAGE", "USAGE", "USAGE", "USAGE"},

@@ -50,9 +50,9 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"internal/scan":      {"id"},
 		"internal/condition": {},
 		"waitpoint":          append([]string{"engine"}, core...),
-		"events":             append([]string{"engine", "internal/backoff", "internal/inside", "internal/outbox", "internal/pgtx", "internal/warn"}, core...),
-		"reconcile":          append([]string{"engine", "internal/backoff", "internal/inside", "internal/warn"}, core...),
-		"worker":             append([]string{"engine", "internal/backoff", "internal/inside", "internal/warn", "reconcile"}, core...), // runs one beside its handlers
+		"events":             append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/outbox", "internal/pgtx", "internal/warn"}, core...),
+		"reconcile":          append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/warn"}, core...),
+		"worker":             append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/warn", "reconcile"}, core...), // runs one beside its handlers
 		"internal/backoff":   {},
 		"internal/hash":      {},
 		"internal/warn":      {},
