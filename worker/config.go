@@ -57,7 +57,7 @@ type Config struct {
 	NoReconcile bool
 
 	// SharePool makes the worker claim, renew and settle on its engine's pool. Handlers that use up the pool may then cost it
-	// its leases. Default: the worker opens up to six connections of its own.
+	// its leases. Default: the worker opens up to seven connections of its own.
 	SharePool bool
 
 	// Hooks receives a report for each handled execution. Default: none.

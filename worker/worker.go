@@ -120,7 +120,7 @@ type claimer interface {
 
 // New returns a worker without handlers. It does not use the database.
 //
-// By default [Worker.Run] claims, renews and settles on up to six connections of its own, so handlers that use up the pool
+// By default [Worker.Run] claims, renews and settles on up to seven connections of its own, so handlers that use up the pool
 // of eng cost time, not leases. [Config.SharePool] turns that off. From the pool itself the worker briefly uses one
 // connection for notifications, one for finding work that no worker takes, and one for each active background job.
 //

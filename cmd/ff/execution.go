@@ -29,9 +29,9 @@ func (a *app) executionShowCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "show ID",
-		Short: "Show an execution with its attempts, payload and result",
-		Long: `show prints an execution, its upstreams, and its attempts with the errors of failed ones. It prints the
-last 20 attempts, or all of them as JSON.`,
+		Short: "Show an execution with its attempts, steps, payload and result",
+		Long: `show prints an execution, its upstreams, its attempts with the errors of failed ones, and its finished
+steps. It prints the last 20 attempts and steps, or all of them as JSON.`,
 		Example: `  ff execution show 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10
   ff execution show $ID --json | jq '.attempt_list[].failure'`,
 		Args: oneID,
@@ -84,6 +84,7 @@ type executionView struct {
 	Wait *openWaitView `json:"wait"` // null unless it is suspended
 
 	AttemptList []attemptView `json:"attempt_list"`
+	Steps       []stepView    `json:"steps,omitempty"`
 
 	Payload *content `json:"payload"`
 	Result  *content `json:"result"`
@@ -140,6 +141,10 @@ func readExecution(ctx context.Context, eng *engine.Engine, execution id.Executi
 	if err != nil {
 		return nil, err
 	}
+	steps, err := readSteps(ctx, eng, execution)
+	if err != nil {
+		return nil, err
+	}
 	result, err := eng.ExecutionResult(ctx, execution)
 	if _, ended := errors.AsType[*engine.EndedError](err); err != nil && !ended && !errors.Is(err, engine.ErrNotEnded) {
 		return nil, err
@@ -181,6 +186,7 @@ func readExecution(ctx context.Context, eng *engine.Engine, execution id.Executi
 		Waitpoint:      optional(s.Waitpoint),
 		Wait:           newOpenWaitView(s.Wait),
 		AttemptList:    attempts,
+		Steps:          steps,
 		Payload:        newContent(input.Payload),
 		Result:         newContent(result),
 	}
@@ -236,7 +242,7 @@ func (v *executionView) print(to io.Writer) error {
 		{"payload", v.Payload.String()},
 		{"result", v.Result.String()},
 	}...)
-	_, err := io.WriteString(to, renderFacts(facts)+renderAttempts(v.AttemptList))
+	_, err := io.WriteString(to, renderFacts(facts)+renderAttempts(v.AttemptList)+renderSteps(v.Steps))
 	return err
 }
 

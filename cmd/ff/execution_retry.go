@@ -16,14 +16,25 @@ import (
 )
 
 // retryFlags has the flags of `ff execution retry` and `ff flow retry` as given.
-type retryFlags struct{ completed, dryRun, asJSON bool }
+type retryFlags struct {
+	completed, dryRun, asJSON bool
+	from                      string // the first step to run again
+	noSteps                   bool
+}
 
 // options converts the flags to options of a replay.
 func (f *retryFlags) options() []engine.ReplayOption {
+	var options []engine.ReplayOption
 	if f.completed {
-		return []engine.ReplayOption{engine.ReplayCompleted}
+		options = append(options, engine.ReplayCompleted)
 	}
-	return nil
+	if f.noSteps {
+		options = append(options, engine.ReplayWithoutSteps)
+	}
+	if f.from != "" {
+		options = append(options, engine.ReplayFromStep(f.from))
+	}
+	return options
 }
 
 func (a *app) executionRetryCommand() *cobra.Command {
@@ -38,6 +49,10 @@ func (a *app) executionRetryCommand() *cobra.Command {
 payload, all its retries, and without its earlier results. An execution that
 waits for its next attempt becomes ready at once.
 
+Finished steps are kept, so a handler continues with the step that failed.
+--from STEP runs this step and those that began after it again, --no-steps all
+of them.
+
 Completed executions are refused, since their effects would happen again, unless
 --completed is given.
 
@@ -45,6 +60,7 @@ Without an id, flags select many: for example --state failed with --lane, --kind
 --tag, --since or --until. The oldest come first. --dry-run only lists them.
 Refused executions are printed, and the exit code is then 1.`,
 		Example: `  ff execution retry 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10
+  ff execution retry 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 --from charge
   ff execution retry --state failed --lane mail --since 24h --dry-run
   ff execution retry --state failed --kind send-invoice --limit 100`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -62,6 +78,10 @@ Refused executions are printed, and the exit code is then 1.`,
 			}
 		}
 		switch {
+		case r.from != "" && r.noSteps:
+			return &usageError{problem: "ff execution retry takes either --from or --no-steps"}
+		case r.from != "" && len(args) == 0:
+			return &usageError{problem: "--from needs the id of one execution"}
 		case len(args) == 1 && len(chosen) > 0:
 			return &usageError{problem: fmt.Sprintf("ff execution retry takes either an id or %s", strings.Join(chosen, ", "))}
 		case len(args) == 1:
@@ -74,6 +94,8 @@ Refused executions are printed, and the exit code is then 1.`,
 	f.filterFlags(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&r.completed, "completed", false, "also run completed ones again, with all their effects")
+	flags.StringVar(&r.from, "from", "", "run this step and later ones again")
+	flags.BoolVar(&r.noSteps, "no-steps", false, "run all steps again")
 	flags.IntVar(&f.limit, "limit", 0, "largest number to retry, 0 for all")
 	flags.BoolVar(&r.dryRun, "dry-run", false, "list the executions to retry, without changing anything")
 	flags.BoolVar(&r.asJSON, "json", false, "print JSON")
@@ -83,7 +105,7 @@ Refused executions are printed, and the exit code is then 1.`,
 // retryOne replays an execution, or ends its delay.
 func retryOne(ctx context.Context, eng *engine.Engine, x id.ExecutionID, r retryFlags) error {
 	_, err := eng.Operator().ReplayExecution(ctx, x, r.options()...)
-	if !errors.Is(err, engine.ErrNotEnded) {
+	if !errors.Is(err, engine.ErrNotEnded) || r.noSteps || r.from != "" {
 		return err
 	}
 	now, clockErr := eng.Now(ctx)

@@ -128,6 +128,7 @@ func TestCLI(t *testing.T) {
 		"keys":                   testCLIKeys,
 		"signals":                testCLISignals,
 		"waitpoints":             testCLIWaitpoints,
+		"steps":                  testCLISteps,
 		"events":                 testCLIEvents,
 		"attempts":               testCLIAttempts,
 		"operator":               testCLIOperator,
