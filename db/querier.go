@@ -163,6 +163,11 @@ type Querier interface {
 	// Used by: engine.Signal, engine.SignalWaitpoint.
 	// Locks: L1 waits (the execution FOR NO KEY UPDATE); L5 waits (its waitpoint FOR UPDATE); L7 new.
 	DeliverSignal(ctx context.Context, db DBTX, arg DeliverSignalParams) (DeliverSignalRow, error)
+	// DeliverSignalTo is DeliverSignal by name to the execution that has a business key. No row: none has it.
+	//
+	// Used by: engine.Signal.
+	// Locks: L1 waits (the execution FOR NO KEY UPDATE); L5 waits (its waitpoint FOR UPDATE); L7 new.
+	DeliverSignalTo(ctx context.Context, db DBTX, arg DeliverSignalToParams) (DeliverSignalToRow, error)
 	// DiscardWaiting deletes the suspensions, waitpoints and grants of ended executions, so that none of them acts on an
 	// execution later.
 	//
@@ -199,6 +204,22 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: L6 waits (DELETE). Spans partitions.
 	DropBudgetUsageOf(ctx context.Context, db DBTX, executionIds []pgtype.UUID) error
+	// DropBusinessKeys deletes business keys that the transaction has just inserted and no creation used.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+	// Locks: keys held.
+	DropBusinessKeys(ctx context.Context, db DBTX, arg DropBusinessKeysParams) error
+	// DropBusinessKeysOf deletes the business keys of executions that are about to be deleted, by their documents. It
+	// never really waits: a key is locked only by the transaction that creates or deletes its holder.
+	//
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+	// Locks: keys waits (DELETE). Spans partitions.
+	DropBusinessKeysOf(ctx context.Context, db DBTX, arg DropBusinessKeysOfParams) error
+	// DropBusinessKeysOfFlows deletes the business keys of flows that are about to be deleted, by their documents.
+	//
+	// Used by: engine.PurgeFlows.
+	// Locks: keys waits (DELETE). Spans partitions.
+	DropBusinessKeysOfFlows(ctx context.Context, db DBTX, arg DropBusinessKeysOfFlowsParams) error
 	// DropCancelDispatchesOf deletes the rows that the cancel outbox, which has no writer, has for flows that are about
 	// to be deleted.
 	//
@@ -670,6 +691,13 @@ type Querier interface {
 	// Used by: engine.CreateFlow.
 	// Locks: L3 new: the flow is new.
 	InsertAppliedEdges(ctx context.Context, db DBTX, arg InsertAppliedEdgesParams) error
+	// InsertBusinessKeys gives business keys to executions and flows about to be created. No row: the key is taken, and
+	// ListBusinessKeys returns its holder. It waits for a concurrent creator of the same key, and for a concurrent deletion
+	// of its holder.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+	// Locks: keys waits (for a concurrent creator, in array order). The caller sorts by (partition_key, name, value).
+	InsertBusinessKeys(ctx context.Context, db DBTX, arg InsertBusinessKeysParams) ([]InsertBusinessKeysRow, error)
 	// InsertCancelBacklog stores which members of a flow a request has cancelled, or will cancel when their grace ends.
 	//
 	// Used by: engine.RequestFlowCancel.
@@ -803,6 +831,12 @@ type Querier interface {
 	// Locks: none. Spans partitions.
 	// Looked up one by one, in the order of the index.
 	ListBlocked(ctx context.Context, db DBTX, arg ListBlockedParams) ([]ListBlockedRow, error)
+	// ListBusinessKeys returns the holders of business keys. No row: nothing has the key.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.FindExecutionByKey,
+	// engine.FindFlowByKey, engine.GrowFlow.
+	// Locks: none.
+	ListBusinessKeys(ctx context.Context, db DBTX, arg ListBusinessKeysParams) ([]ListBusinessKeysRow, error)
 	// ListCitusTables returns tables of this library that Citus manages, distributed or not. No row: there are none. It
 	// skips tables of other names. Tables that the search_path does not reach are returned with their schema. The caller
 	// knows that pg_dist_partition exists.
@@ -1735,6 +1769,12 @@ type Querier interface {
 	// engine.WaitForChildrenEach.
 	// Locks: L1 held; L2 held; L7 new.
 	ReturnLeases(ctx context.Context, db DBTX, arg ReturnLeasesParams) ([]string, error)
+	// ReuseBusinessKeys gives business keys that the transaction has just inserted to other creations of its batch than the
+	// first ones that asked for them.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+	// Locks: keys held.
+	ReuseBusinessKeys(ctx context.Context, db DBTX, arg ReuseBusinessKeysParams) error
 	// ReuseCreationKeys gives keys to new executions: keys whose window has passed, and keys that went to another
 	// creation of the batch than the first that asked for them.
 	//

@@ -33,7 +33,7 @@ func (k *checkedSpecs) add(i int) {
 func (s *ExecutionSpec) isLike(other *ExecutionSpec) bool {
 	return s.Kind == other.Kind && s.Lane == other.Lane && s.Namespace == other.Namespace &&
 		s.Flow == other.Flow && s.Policy == other.Policy && s.QuotaPolicy == other.QuotaPolicy &&
-		s.IdempotencyKey == "" && other.IdempotencyKey == "" && s.BusinessKey == other.BusinessKey && s.BusinessKey.IsZero() &&
+		s.IdempotencyKey == "" && other.IdempotencyKey == "" && s.BusinessKey.IsZero() && other.BusinessKey.IsZero() &&
 		s.PayloadEncoding == other.PayloadEncoding && s.Creator == other.Creator &&
 		s.DelayUntil == other.DelayUntil && s.Deadline == other.Deadline && s.CreatedAt == other.CreatedAt &&
 		s.mistake == nil && other.mistake == nil

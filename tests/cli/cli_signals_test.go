@@ -100,7 +100,7 @@ func testCLISignals(t *testing.T, ff cli) {
 	if again := ff.run(t, databaseURL, append(signal, "--json")...).object(t); again["duplicate"] != true {
 		t.Error(again)
 	}
-	ff.run(t, databaseURL, "execution", "find", "order", "one").succeeds(t, first, "order=one")
+	ff.run(t, databaseURL, "execution", "find", "order", "one").succeeds(t, "order=one")
 	if found := ff.run(t, databaseURL, "execution", "find", "order", "one", "--json").object(t); !strings.HasSuffix(found["id"].(string), first) {
 		t.Error(found)
 	}

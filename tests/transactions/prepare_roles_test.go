@@ -59,7 +59,8 @@ func engineAs(t *testing.T, f *fixture.Fixture, name string) *engine.Engine {
 // performers says which roles perform an operation of the fixture. All others are a worker's.
 func performers(operation string) []engine.Role {
 	byRole := map[string][]engine.Role{
-		"create": {engine.RoleCreator}, "create with a key": {engine.RoleCreator}, "create with a policy": {engine.RoleCreator}, "create a flow": {engine.RoleCreator},
+		"create": {engine.RoleCreator}, "create with a key": {engine.RoleCreator}, "create with a business key": {engine.RoleCreator},
+		"create with a policy": {engine.RoleCreator}, "create a flow": {engine.RoleCreator},
 		"grow a flow": {engine.RoleCreator}, "add a member": {engine.RoleCreator}, "stage an edge": {engine.RoleCreator},
 		"stage and apply an edge": {engine.RoleCreator}, "apply an edge": {engine.RoleCreator}, "set the policy of a group": {engine.RoleCreator},
 		"change priority": {engine.RoleOperator}, "delay what waits": {engine.RoleOperator}, "revoke a lease": {engine.RoleOperator},
@@ -154,6 +155,9 @@ func readArguments(t *testing.T, x id.ExecutionID, flow id.FlowID, edge id.EdgeI
 			if strings.HasSuffix(call, "Tag") {
 				return reflect.ValueOf("app.tag")
 			}
+			if strings.HasSuffix(call, "ByKey") {
+				return reflect.ValueOf(call) // the name and the value of the key
+			}
 		}
 		return reflect.Zero(of)
 	}
@@ -162,7 +166,10 @@ func readArguments(t *testing.T, x id.ExecutionID, flow id.FlowID, edge id.EdgeI
 // Every call that belongs to a reader works by a reader's grants.
 func TestReaderReadsEverything(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
-	flow := f.Draw(t, nil, "a>b")
+	spec := fixture.Chart(nil, "a>b")
+	spec.BusinessKey = engine.BusinessKey{Name: "Engine.FindFlowByKey", Value: "Engine.FindFlowByKey"}
+	spec.Nodes[0].Spec.BusinessKey = engine.BusinessKey{Name: "Engine.FindExecutionByKey", Value: "Engine.FindExecutionByKey"}
+	flow := f.NewFlowOf(t, spec)
 	f.Succeed(t, flow, "a")
 	f.Succeed(t, flow, "b")
 	edges, err := f.ListFlowEdges(t.Context(), flow, "", 1)
