@@ -584,8 +584,8 @@ type TakeExecutionsRow struct {
 //
 // Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
 // engine.CancelExecutions, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps,
-// engine.WaitForChildrenEach, engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue,
-// engine.CancelSiblings, engine.CancelFlows.
+// engine.WaitForChildrenEach, engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings,
+// engine.CancelFlows, engine.ExpireWaits.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 func (q *Queries) TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error) {
 	rows, err := db.Query(ctx, takeExecutions, arg.PartitionKeys, arg.ExecutionIDs)

@@ -267,7 +267,7 @@ type Querier interface {
 	DropExecutions(ctx context.Context, db DBTX, arg DropExecutionsParams) (int64, error)
 	// DropExpiredKeys deletes the retired keys whose grace is over.
 	//
-	// Used by: engine.RotateKey.
+	// Used by: engine.RotateKey, engine.SweepWaits.
 	// Locks: keystore held.
 	DropExpiredKeys(ctx context.Context, db DBTX, nowMs *int64) (int64, error)
 	// DropFlowSummariesOf deletes the summaries of flows that are about to be deleted.
@@ -482,6 +482,12 @@ type Querier interface {
 	// Used by: engine.ExpireAttempts.
 	// Locks: L2 skips (attempt rows FOR UPDATE, then the UPDATE).
 	ForgetTimeouts(ctx context.Context, db DBTX, arg ForgetTimeoutsParams) (int64, error)
+	// ForgetWaitTimeouts closes the waits of those locked executions that are not suspended: another program has resumed or
+	// ended them. Their signals stay readable.
+	//
+	// Used by: engine.ExpireWaits.
+	// Locks: L1 held; L5 held, by the execution's row.
+	ForgetWaitTimeouts(ctx context.Context, db DBTX, arg ForgetWaitTimeoutsParams) (int64, error)
 	// GetEdge returns an edge. No row: the flow has no such edge.
 	//
 	// Used by: engine.DescribeEdge.
@@ -1268,8 +1274,8 @@ type Querier interface {
 	// Used by: engine.WaitingKinds.
 	// Locks: none. Spans partitions.
 	ListWaitingKinds(ctx context.Context, db DBTX, arg ListWaitingKindsParams) ([]ListWaitingKindsRow, error)
-	// ListWaitpoints lists the open waitpoints of an execution, in the order of their ids, after one. The token does not
-	// leave the database, only the beginning of its digest.
+	// ListWaitpoints lists the open waitpoints of an execution, in the order of their ids, after one. An ended execution has
+	// none. The token does not leave the database, only the beginning of its digest.
 	//
 	// Used by: engine.ListWaitpoints.
 	// Locks: none.
@@ -1383,7 +1389,7 @@ type Querier interface {
 	LockInboundGroup(ctx context.Context, db DBTX, arg LockInboundGroupParams) (LockInboundGroupRow, error)
 	// LockKeys keeps other transactions from writing the keystore until the end of this one. Readers don't wait.
 	//
-	// Used by: engine.SeedKey, engine.RotateKey.
+	// Used by: engine.SeedKey, engine.RotateKey, engine.SweepWaits.
 	// Locks: keystore waits (the table SHARE ROW EXCLUSIVE: what decides is which rows there are).
 	LockKeys(ctx context.Context, db DBTX) error
 	// LockMemberAttempts locks the current attempt of each given execution: the newest up to its pointer, as the caller read
@@ -1964,6 +1970,18 @@ type Querier interface {
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue skips (FOR UPDATE, then the DELETE); pauses skips (FOR UPDATE,
 	// then the DELETE). Spans partitions.
 	SweepQueue(ctx context.Context, db DBTX, arg SweepQueueParams) (int64, error)
+	// SweepSuspensions examines a page of suspensions in the order of their key. It deletes those of executions that ended an
+	// hour ago or no longer exist, unless a signal has an idempotency key that is still remembered. last_key is null if
+	// nothing follows.
+	//
+	// Used by: engine.SweepWaits.
+	// Locks: L5 skips (suspension rows FOR UPDATE, then the DELETE). Spans partitions.
+	SweepSuspensions(ctx context.Context, db DBTX, arg SweepSuspensionsParams) (SweepSuspensionsRow, error)
+	// SweepWaitpoints does for waitpoints what SweepSuspensions does for suspensions, as soon as the execution has ended.
+	//
+	// Used by: engine.SweepWaits.
+	// Locks: L5 skips (waitpoint rows FOR UPDATE, then the DELETE). Spans partitions.
+	SweepWaitpoints(ctx context.Context, db DBTX, arg SweepWaitpointsParams) (SweepWaitpointsRow, error)
 	// TakeAttempts is LockAttempts without waiting: an attempt that another transaction holds has no row.
 	//
 	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
@@ -2035,8 +2053,8 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
 	// engine.CancelExecutions, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps,
-	// engine.WaitForChildrenEach, engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue,
-	// engine.CancelSiblings, engine.CancelFlows.
+	// engine.WaitForChildrenEach, engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings,
+	// engine.CancelFlows, engine.ExpireWaits.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error)
 	// TakeExpiredLeases locks the first max_items of the given attempts, with their executions, whose lease is still due

@@ -70,6 +70,49 @@ func (q *Queries) EscalateWait(ctx context.Context, db DBTX, arg EscalateWaitPar
 	return err
 }
 
+const forgetWaitTimeouts = `-- name: ForgetWaitTimeouts :execrows
+UPDATE ff_suspension_current AS s
+SET
+    timeout_at_ms = NULL,
+    timeout_behavior = NULL,
+    ffx_open_since_ms = NULL
+FROM (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id
+    LIMIT cardinality($2::uuid[])
+) AS i
+WHERE
+    s.partition_key = ANY (ARRAY[i.partition_key])
+    AND s.execution_id = i.execution_id
+    AND (
+        SELECT e.lifecycle_phase <> 'suspended'
+        FROM ff_exec_core AS e
+        WHERE
+            e.partition_key = i.partition_key
+            AND e.execution_id = i.execution_id
+        LIMIT 1
+    )
+`
+
+type ForgetWaitTimeoutsParams struct {
+	PartitionKeys []int16
+	ExecutionIDs  []pgtype.UUID
+}
+
+// ForgetWaitTimeouts closes the waits of those locked executions that are not suspended: another program has resumed or
+// ended them. Their signals stay readable.
+//
+// Used by: engine.ExpireWaits.
+// Locks: L1 held; L5 held, by the execution's row.
+func (q *Queries) ForgetWaitTimeouts(ctx context.Context, db DBTX, arg ForgetWaitTimeoutsParams) (int64, error) {
+	result, err := db.Exec(ctx, forgetWaitTimeouts, arg.PartitionKeys, arg.ExecutionIDs)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const getSuspension = `-- name: GetSuspension :one
 SELECT
     s.suspension_id,
@@ -585,6 +628,123 @@ func (q *Queries) SuspendExecutions(ctx context.Context, db DBTX, arg SuspendExe
 		return nil, err
 	}
 	return items, nil
+}
+
+const sweepSuspensions = `-- name: SweepSuspensions :one
+WITH clock AS MATERIALIZED (
+    -- The time of the call, for all its rows.
+    SELECT ffx_now_ms($1) AS now_ms
+),
+page AS MATERIALIZED (
+    -- The rows of this page of the sweep.
+    SELECT
+        t.partition_key,
+        t.execution_id
+    FROM ff_suspension_current AS t
+    WHERE (t.partition_key, t.execution_id) > ($2::smallint, $3::uuid)
+    ORDER BY
+        t.partition_key,
+        t.execution_id
+    LIMIT $4::integer
+),
+ended AS (
+    -- Those whose executions ended long enough ago, or no longer exist, and that hold no idempotency key to remember.
+    SELECT
+        l.row_id,
+        p.partition_key,
+        p.execution_id
+    FROM page AS p
+    CROSS JOIN LATERAL (
+        SELECT t.ctid::tid AS row_id
+        FROM ff_suspension_current AS t
+        WHERE
+            t.partition_key = p.partition_key
+            AND t.execution_id = p.execution_id
+            -- CASE: signals are only read of those that have ended.
+            AND CASE (
+                SELECT
+                    e.lifecycle_phase IN ('terminal', 'cancelled')
+                    AND (e.terminal_at_ms <= (SELECT now_ms FROM clock) - 3600000) IS TRUE
+                FROM ff_exec_core AS e
+                WHERE
+                    e.partition_key = t.partition_key
+                    AND e.execution_id = t.execution_id
+                LIMIT 1
+            )
+                WHEN false THEN false
+                ELSE NOT coalesce(jsonb_path_exists(
+                    t.member_map,
+                    '$.*[*] ? (exists (@.idempotency_key) && @.dedup_until_ms > $"now")',
+                    jsonb_build_object('now', (SELECT now_ms FROM clock)),
+                    true
+                ), false)
+            END
+        FOR UPDATE SKIP LOCKED
+    ) AS l
+),
+deleted AS (
+    -- Those rows, deleted.
+    DELETE FROM ff_suspension_current AS t
+    USING ended AS d
+    WHERE
+        t.ctid = d.row_id
+        AND (t.partition_key = d.partition_key) IS TRUE
+        AND (t.execution_id = d.execution_id) IS TRUE
+    RETURNING t.partition_key
+)
+SELECT
+    coalesce(z.partition_key, -1)::smallint AS last_partition_key,
+    z.execution_id::uuid AS last_key,
+    (SELECT count(*) FROM page)::integer AS examined,
+    (SELECT count(*) FROM deleted)::integer AS deleted
+FROM clock
+LEFT JOIN LATERAL (
+    SELECT
+        p.partition_key,
+        p.execution_id
+    FROM page AS p
+    ORDER BY
+        p.partition_key DESC,
+        p.execution_id DESC
+    LIMIT 1
+) AS z ON true
+`
+
+type SweepSuspensionsParams struct {
+	NowMs             *int64
+	AfterPartitionKey int16
+	AfterKey          pgtype.UUID
+	PageSize          int32
+}
+
+type SweepSuspensionsRow struct {
+	LastPartitionKey int16
+	LastKey          pgtype.UUID
+	Examined         int32
+	Deleted          int32
+}
+
+// SweepSuspensions examines a page of suspensions in the order of their key. It deletes those of executions that ended an
+// hour ago or no longer exist, unless a signal has an idempotency key that is still remembered. last_key is null if
+// nothing follows.
+//
+// Used by: engine.SweepWaits.
+// Locks: L5 skips (suspension rows FOR UPDATE, then the DELETE). Spans partitions.
+func (q *Queries) SweepSuspensions(ctx context.Context, db DBTX, arg SweepSuspensionsParams) (SweepSuspensionsRow, error) {
+	row := db.QueryRow(ctx, sweepSuspensions,
+		arg.NowMs,
+		arg.AfterPartitionKey,
+		arg.AfterKey,
+		arg.PageSize,
+	)
+	var i SweepSuspensionsRow
+	err := row.Scan(
+		&i.LastPartitionKey,
+		&i.LastKey,
+		&i.Examined,
+		&i.Deleted,
+	)
+	return i, err
 }
 
 const takeSuspended = `-- name: TakeSuspended :many

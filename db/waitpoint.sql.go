@@ -313,6 +313,15 @@ WHERE
     w.partition_key = $1
     AND w.execution_id = $2
     AND w.waitpoint_id > $3::uuid
+    AND EXISTS (
+        SELECT
+        FROM ff_exec_core AS e
+        WHERE
+            e.partition_key = $1
+            AND e.execution_id = $2
+            AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
+        OFFSET 0
+    )
 ORDER BY w.waitpoint_id
 LIMIT $4::integer
 `
@@ -337,8 +346,8 @@ type ListWaitpointsRow struct {
 	Buffered            int32
 }
 
-// ListWaitpoints lists the open waitpoints of an execution, in the order of their ids, after one. The token does not
-// leave the database, only the beginning of its digest.
+// ListWaitpoints lists the open waitpoints of an execution, in the order of their ids, after one. An ended execution has
+// none. The token does not leave the database, only the beginning of its digest.
 //
 // Used by: engine.ListWaitpoints.
 // Locks: none.
@@ -431,4 +440,119 @@ func (q *Queries) ReissueToken(ctx context.Context, db DBTX, arg ReissueTokenPar
 	var token bytea.SecretText
 	err := row.Scan(&token)
 	return token, err
+}
+
+const sweepWaitpoints = `-- name: SweepWaitpoints :one
+WITH clock AS MATERIALIZED (
+    -- The time of the call, for all its rows.
+    SELECT ffx_now_ms($1) AS now_ms
+),
+page AS MATERIALIZED (
+    -- The rows of this page of the sweep.
+    SELECT
+        t.partition_key,
+        t.waitpoint_id
+    FROM ff_waitpoint_pending AS t
+    WHERE (t.partition_key, t.waitpoint_id) > ($2::smallint, $3::uuid)
+    ORDER BY
+        t.partition_key,
+        t.waitpoint_id
+    LIMIT $4::integer
+),
+ended AS (
+    -- Those whose executions ended long enough ago, or no longer exist, and that hold no idempotency key to remember.
+    SELECT
+        l.row_id,
+        p.partition_key,
+        p.waitpoint_id
+    FROM page AS p
+    CROSS JOIN LATERAL (
+        SELECT t.ctid::tid AS row_id
+        FROM ff_waitpoint_pending AS t
+        WHERE
+            t.partition_key = p.partition_key
+            AND t.waitpoint_id = p.waitpoint_id
+            -- CASE: signals are only read of those that have ended.
+            AND CASE (
+                SELECT
+                    e.lifecycle_phase IN ('terminal', 'cancelled')
+                    AND (e.terminal_at_ms <= (SELECT now_ms FROM clock) - 0) IS TRUE
+                FROM ff_exec_core AS e
+                WHERE
+                    e.partition_key = t.partition_key
+                    AND e.execution_id = t.execution_id
+                LIMIT 1
+            )
+                WHEN false THEN false
+                ELSE NOT coalesce(jsonb_path_exists(
+                    t.condition,
+                    '$.*[*] ? (exists (@.idempotency_key) && @.dedup_until_ms > $"now")',
+                    jsonb_build_object('now', (SELECT now_ms FROM clock)),
+                    true
+                ), false)
+            END
+        FOR UPDATE SKIP LOCKED
+    ) AS l
+),
+deleted AS (
+    -- Those rows, deleted.
+    DELETE FROM ff_waitpoint_pending AS t
+    USING ended AS d
+    WHERE
+        t.ctid = d.row_id
+        AND (t.partition_key = d.partition_key) IS TRUE
+        AND (t.waitpoint_id = d.waitpoint_id) IS TRUE
+    RETURNING t.partition_key
+)
+SELECT
+    coalesce(z.partition_key, -1)::smallint AS last_partition_key,
+    z.waitpoint_id::uuid AS last_key,
+    (SELECT count(*) FROM page)::integer AS examined,
+    (SELECT count(*) FROM deleted)::integer AS deleted
+FROM clock
+LEFT JOIN LATERAL (
+    SELECT
+        p.partition_key,
+        p.waitpoint_id
+    FROM page AS p
+    ORDER BY
+        p.partition_key DESC,
+        p.waitpoint_id DESC
+    LIMIT 1
+) AS z ON true
+`
+
+type SweepWaitpointsParams struct {
+	NowMs             *int64
+	AfterPartitionKey int16
+	AfterKey          pgtype.UUID
+	PageSize          int32
+}
+
+type SweepWaitpointsRow struct {
+	LastPartitionKey int16
+	LastKey          pgtype.UUID
+	Examined         int32
+	Deleted          int32
+}
+
+// SweepWaitpoints does for waitpoints what SweepSuspensions does for suspensions, as soon as the execution has ended.
+//
+// Used by: engine.SweepWaits.
+// Locks: L5 skips (waitpoint rows FOR UPDATE, then the DELETE). Spans partitions.
+func (q *Queries) SweepWaitpoints(ctx context.Context, db DBTX, arg SweepWaitpointsParams) (SweepWaitpointsRow, error) {
+	row := db.QueryRow(ctx, sweepWaitpoints,
+		arg.NowMs,
+		arg.AfterPartitionKey,
+		arg.AfterKey,
+		arg.PageSize,
+	)
+	var i SweepWaitpointsRow
+	err := row.Scan(
+		&i.LastPartitionKey,
+		&i.LastKey,
+		&i.Examined,
+		&i.Deleted,
+	)
+	return i, err
 }

@@ -80,6 +80,6 @@ func inChunks(n, size int, work func(from, to int) error, fail func(i int, err e
 	return nil
 }
 
-// MaxSweep is the largest batch of [Maintenance.RepairQueue], [Maintenance.RepairGroups] and
-// [Maintenance.SummariseFlows].
+// MaxSweep is the largest batch of [Maintenance.RepairQueue], [Maintenance.RepairGroups], [Maintenance.SummariseFlows] and
+// [Maintenance.SweepWaits].
 const MaxSweep = 15_000

@@ -27,6 +27,7 @@ type sweepPositions struct {
 	repair     repairPosition
 	groups     groupPosition
 	summarised flowPosition
+	waits      waitPositions
 }
 
 // A candidate is a due execution that a job found but has not locked yet.

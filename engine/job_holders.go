@@ -16,7 +16,7 @@ import (
 type Job string
 
 // The jobs. The database knows when they have work, except for [JobTrimOutboxes], [JobPurgeFlows], [JobRepairQueue],
-// [JobRepairGroups] and [JobSummariseFlows].
+// [JobRepairGroups], [JobSummariseFlows] and [JobSweepWaits].
 const (
 	JobExpireLeases        Job = "expire_leases"
 	JobPromoteDelayed      Job = "promote_delayed"
@@ -37,6 +37,7 @@ const (
 	JobRepairQueue         Job = "repair_queue"
 	JobRepairGroups        Job = "repair_groups"
 	JobSummariseFlows      Job = "summarise_flows"
+	JobSweepWaits          Job = "sweep_waits"
 )
 
 // JobSpec is the input of [Maintenance.TakeJobs]: a process and the jobs it wants.

@@ -57,8 +57,14 @@ func (e *Engine) timeOut(ctx context.Context, tx *txn, flows *flowSet, due []can
 	taken, err := e.q.TakeSuspended(ctx, tx, db.TakeSuspendedParams{
 		PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, MaxItems: int32(limit),
 	})
-	if err != nil || len(taken) == 0 {
+	if err != nil {
 		return 0, err
+	}
+	forgotten := 0
+	if len(taken) < min(len(due), limit) {
+		if forgotten, err = e.forgetWaits(ctx, tx, due, taken); err != nil || len(taken) == 0 {
+			return forgotten, err
+		}
 	}
 	var executions executionArrays
 	for _, row := range taken {
@@ -75,9 +81,9 @@ func (e *Engine) timeOut(ctx context.Context, tx *txn, flows *flowSet, due []can
 		return 0, err
 	}
 	if len(timeouts) == 0 {
-		return 0, nil
+		return forgotten, nil
 	}
-	acted, nowMs := 0, timeouts[0].NowMs
+	acted, nowMs := forgotten, timeouts[0].NowMs
 	ends := timeoutEnds{
 		failed: newEnding(nowMs, state.OutcomeFailed), expired: newEnding(nowMs, state.OutcomeExpired), cancelled: newCancelling(nowMs),
 	}
@@ -104,6 +110,31 @@ func (e *Engine) timeOut(ctx context.Context, tx *txn, flows *flowSet, due []can
 		}
 	}
 	return acted, ends.write(ctx, e, tx)
+}
+
+// forgetWaits closes the waits of those due executions that are not suspended, which another program has resumed or
+// ended, and returns how many. Otherwise every scan would find them again. Locked executions are left to the next scan.
+func (e *Engine) forgetWaits(ctx context.Context, tx *txn, due []candidate, taken []db.TakeSuspendedRow) (int, error) {
+	suspended := make(map[id.ExecutionUUID]bool, len(taken))
+	for _, row := range taken {
+		suspended[row.ExecutionID] = true
+	}
+	var rest, locked executionArrays
+	for _, c := range due {
+		if !suspended[c.execution] {
+			rest.add(c.partition, c.execution)
+		}
+	}
+	rows, err := e.q.TakeExecutions(ctx, tx, db.TakeExecutionsParams{PartitionKeys: rest.partitions, ExecutionIDs: rest.executions})
+	if err != nil || len(rows) == 0 {
+		return 0, err
+	}
+	for _, row := range rows {
+		locked.partitions = append(locked.partitions, rest.partitions[row.Ord])
+		locked.executions = append(locked.executions, rest.executions[row.Ord])
+	}
+	n, err := e.q.ForgetWaitTimeouts(ctx, tx, db.ForgetWaitTimeoutsParams{PartitionKeys: locked.partitions, ExecutionIDs: locked.executions})
+	return int(n), err
 }
 
 // ends reports whether a timeout ends the execution.

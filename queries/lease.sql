@@ -211,8 +211,8 @@ LEFT JOIN LATERAL (
 --
 -- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
 -- engine.CancelExecutions, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps,
--- engine.WaitForChildrenEach, engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue,
--- engine.CancelSiblings, engine.CancelFlows.
+-- engine.WaitForChildrenEach, engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings,
+-- engine.CancelFlows, engine.ExpireWaits.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 -- include locked_executions: lock = FOR NO KEY UPDATE SKIP LOCKED
 

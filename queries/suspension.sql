@@ -196,6 +196,44 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS s;
 
+-- name: ForgetWaitTimeouts :execrows
+-- ForgetWaitTimeouts closes the waits of those locked executions that are not suspended: another program has resumed or
+-- ended them. Their signals stay readable.
+--
+-- Used by: engine.ExpireWaits.
+-- Locks: L1 held; L5 held, by the execution's row.
+UPDATE ff_suspension_current AS s
+SET
+    timeout_at_ms = NULL,
+    timeout_behavior = NULL,
+    ffx_open_since_ms = NULL
+FROM (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+WHERE
+    s.partition_key = ANY (ARRAY[i.partition_key])
+    AND s.execution_id = i.execution_id
+    AND (
+        SELECT e.lifecycle_phase <> 'suspended'
+        FROM ff_exec_core AS e
+        WHERE
+            e.partition_key = i.partition_key
+            AND e.execution_id = i.execution_id
+        LIMIT 1
+    );
+
+-- name: SweepSuspensions :one
+-- SweepSuspensions examines a page of suspensions in the order of their key. It deletes those of executions that ended an
+-- hour ago or no longer exist, unless a signal has an idempotency key that is still remembered. last_key is null if
+-- nothing follows.
+--
+-- Used by: engine.SweepWaits.
+-- Locks: L5 skips (suspension rows FOR UPDATE, then the DELETE). Spans partitions.
+-- include swept_waits: table = ff_suspension_current, key = execution_id, signals = member_map, kept_ms = 3600000
+
 -- name: EscalateWait :exec
 -- EscalateWait lets a wait go on without a timeout, for an operator's review. Its waitpoints stay open.
 --

@@ -131,8 +131,8 @@ FROM (
 ) AS w;
 
 -- name: ListWaitpoints :many
--- ListWaitpoints lists the open waitpoints of an execution, in the order of their ids, after one. The token does not
--- leave the database, only the beginning of its digest.
+-- ListWaitpoints lists the open waitpoints of an execution, in the order of their ids, after one. An ended execution has
+-- none. The token does not leave the database, only the beginning of its digest.
 --
 -- Used by: engine.ListWaitpoints.
 -- Locks: none.
@@ -152,6 +152,15 @@ WHERE
     w.partition_key = @partition_key
     AND w.execution_id = @execution_id
     AND w.waitpoint_id > @after_waitpoint_id::uuid
+    AND EXISTS (
+        SELECT
+        FROM ff_exec_core AS e
+        WHERE
+            e.partition_key = @partition_key
+            AND e.execution_id = @execution_id
+            AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
+        OFFSET 0
+    )
 ORDER BY w.waitpoint_id
 LIMIT @page_size::integer;
 
@@ -198,3 +207,10 @@ deleted AS (
         AND NOT d.keeps_signals
 )
 SELECT count(*) FROM due;
+
+-- name: SweepWaitpoints :one
+-- SweepWaitpoints does for waitpoints what SweepSuspensions does for suspensions, as soon as the execution has ended.
+--
+-- Used by: engine.SweepWaits.
+-- Locks: L5 skips (waitpoint rows FOR UPDATE, then the DELETE). Spans partitions.
+-- include swept_waits: table = ff_waitpoint_pending, key = waitpoint_id, signals = condition, kept_ms = 0

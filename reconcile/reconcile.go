@@ -115,6 +115,7 @@ func jobsOf(m engine.Maintenance) []job {
 		{name: engine.JobRepairQueue, every: 30 * time.Second, sweep: true, batch: engine.MaxSweep, act: m.RepairQueue},
 		{name: engine.JobRepairGroups, every: time.Minute, sweep: true, batch: engine.MaxSweep, act: m.RepairGroups},
 		{name: engine.JobSummariseFlows, every: 15 * time.Second, sweep: true, idle: time.Minute, batch: engine.MaxSweep, act: m.SummariseFlows},
+		{name: engine.JobSweepWaits, every: time.Minute, sweep: true, idle: 10 * time.Minute, batch: engine.MaxSweep, act: m.SweepWaits},
 	}
 }
 

@@ -198,6 +198,10 @@ func TestRunIsNearlySilentWhenIdle(t *testing.T) {
 			if n := len(calls); n < 9 || n > 13 {
 				t.Errorf("%s is called %d times in 10 minutes, want about ten", name, n)
 			}
+		case engine.JobSweepWaits:
+			if n := len(calls); n < 2 || n > 6 {
+				t.Errorf("%s is called %d times in 10 minutes, want ever less often", name, n)
+			}
 		case engine.JobTrimOutboxes, engine.JobPurgeFlows:
 			if n := len(calls); n < 5 || n > 10 {
 				t.Errorf("%s is called %d times in 10 minutes, want ever less often, down to each ten minutes", name, n)

@@ -196,6 +196,120 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS s;
 
+-- name: ForgetWaitTimeouts :execrows
+-- ForgetWaitTimeouts closes the waits of those locked executions that are not suspended: another program has resumed or
+-- ended them. Their signals stay readable.
+--
+-- Used by: engine.ExpireWaits.
+-- Locks: L1 held; L5 held, by the execution's row.
+UPDATE ff_suspension_current AS s
+SET
+    timeout_at_ms = NULL,
+    timeout_behavior = NULL,
+    ffx_open_since_ms = NULL
+FROM (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+WHERE
+    s.partition_key = ANY (ARRAY[i.partition_key])
+    AND s.execution_id = i.execution_id
+    AND (
+        SELECT e.lifecycle_phase <> 'suspended'
+        FROM ff_exec_core AS e
+        WHERE
+            e.partition_key = i.partition_key
+            AND e.execution_id = i.execution_id
+        LIMIT 1
+    );
+
+-- name: SweepSuspensions :one
+-- SweepSuspensions examines a page of suspensions in the order of their key. It deletes those of executions that ended an
+-- hour ago or no longer exist, unless a signal has an idempotency key that is still remembered. last_key is null if
+-- nothing follows.
+--
+-- Used by: engine.SweepWaits.
+-- Locks: L5 skips (suspension rows FOR UPDATE, then the DELETE). Spans partitions.
+WITH clock AS MATERIALIZED (
+    -- The time of the call, for all its rows.
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+page AS MATERIALIZED (
+    -- The rows of this page of the sweep.
+    SELECT
+        t.partition_key,
+        t.execution_id
+    FROM ff_suspension_current AS t
+    WHERE (t.partition_key, t.execution_id) > (@after_partition_key::smallint, @after_key::uuid)
+    ORDER BY
+        t.partition_key,
+        t.execution_id
+    LIMIT @page_size::integer
+),
+ended AS (
+    -- Those whose executions ended long enough ago, or no longer exist, and that hold no idempotency key to remember.
+    SELECT
+        l.row_id,
+        p.partition_key,
+        p.execution_id
+    FROM page AS p
+    CROSS JOIN LATERAL (
+        SELECT t.ctid::tid AS row_id
+        FROM ff_suspension_current AS t
+        WHERE
+            t.partition_key = p.partition_key
+            AND t.execution_id = p.execution_id
+            -- CASE: signals are only read of those that have ended.
+            AND CASE (
+                SELECT
+                    e.lifecycle_phase IN ('terminal', 'cancelled')
+                    AND (e.terminal_at_ms <= (SELECT now_ms FROM clock) - 3600000) IS TRUE
+                FROM ff_exec_core AS e
+                WHERE
+                    e.partition_key = t.partition_key
+                    AND e.execution_id = t.execution_id
+                LIMIT 1
+            )
+                WHEN false THEN false
+                ELSE NOT coalesce(jsonb_path_exists(
+                    t.member_map,
+                    '$.*[*] ? (exists (@.idempotency_key) && @.dedup_until_ms > $"now")',
+                    jsonb_build_object('now', (SELECT now_ms FROM clock)),
+                    true
+                ), false)
+            END
+        FOR UPDATE SKIP LOCKED
+    ) AS l
+),
+deleted AS (
+    -- Those rows, deleted.
+    DELETE FROM ff_suspension_current AS t
+    USING ended AS d
+    WHERE
+        t.ctid = d.row_id
+        AND (t.partition_key = d.partition_key) IS TRUE
+        AND (t.execution_id = d.execution_id) IS TRUE
+    RETURNING t.partition_key
+)
+SELECT
+    coalesce(z.partition_key, -1)::smallint AS last_partition_key,
+    z.execution_id::uuid AS last_key,
+    (SELECT count(*) FROM page)::integer AS examined,
+    (SELECT count(*) FROM deleted)::integer AS deleted
+FROM clock
+LEFT JOIN LATERAL (
+    SELECT
+        p.partition_key,
+        p.execution_id
+    FROM page AS p
+    ORDER BY
+        p.partition_key DESC,
+        p.execution_id DESC
+    LIMIT 1
+) AS z ON true;
+
 -- name: EscalateWait :exec
 -- EscalateWait lets a wait go on without a timeout, for an operator's review. Its waitpoints stay open.
 --

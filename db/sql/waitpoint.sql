@@ -131,8 +131,8 @@ FROM (
 ) AS w;
 
 -- name: ListWaitpoints :many
--- ListWaitpoints lists the open waitpoints of an execution, in the order of their ids, after one. The token does not
--- leave the database, only the beginning of its digest.
+-- ListWaitpoints lists the open waitpoints of an execution, in the order of their ids, after one. An ended execution has
+-- none. The token does not leave the database, only the beginning of its digest.
 --
 -- Used by: engine.ListWaitpoints.
 -- Locks: none.
@@ -152,6 +152,15 @@ WHERE
     w.partition_key = @partition_key
     AND w.execution_id = @execution_id
     AND w.waitpoint_id > @after_waitpoint_id::uuid
+    AND EXISTS (
+        SELECT
+        FROM ff_exec_core AS e
+        WHERE
+            e.partition_key = @partition_key
+            AND e.execution_id = @execution_id
+            AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
+        OFFSET 0
+    )
 ORDER BY w.waitpoint_id
 LIMIT @page_size::integer;
 
@@ -198,3 +207,86 @@ deleted AS (
         AND NOT d.keeps_signals
 )
 SELECT count(*) FROM due;
+
+-- name: SweepWaitpoints :one
+-- SweepWaitpoints does for waitpoints what SweepSuspensions does for suspensions, as soon as the execution has ended.
+--
+-- Used by: engine.SweepWaits.
+-- Locks: L5 skips (waitpoint rows FOR UPDATE, then the DELETE). Spans partitions.
+WITH clock AS MATERIALIZED (
+    -- The time of the call, for all its rows.
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+page AS MATERIALIZED (
+    -- The rows of this page of the sweep.
+    SELECT
+        t.partition_key,
+        t.waitpoint_id
+    FROM ff_waitpoint_pending AS t
+    WHERE (t.partition_key, t.waitpoint_id) > (@after_partition_key::smallint, @after_key::uuid)
+    ORDER BY
+        t.partition_key,
+        t.waitpoint_id
+    LIMIT @page_size::integer
+),
+ended AS (
+    -- Those whose executions ended long enough ago, or no longer exist, and that hold no idempotency key to remember.
+    SELECT
+        l.row_id,
+        p.partition_key,
+        p.waitpoint_id
+    FROM page AS p
+    CROSS JOIN LATERAL (
+        SELECT t.ctid::tid AS row_id
+        FROM ff_waitpoint_pending AS t
+        WHERE
+            t.partition_key = p.partition_key
+            AND t.waitpoint_id = p.waitpoint_id
+            -- CASE: signals are only read of those that have ended.
+            AND CASE (
+                SELECT
+                    e.lifecycle_phase IN ('terminal', 'cancelled')
+                    AND (e.terminal_at_ms <= (SELECT now_ms FROM clock) - 0) IS TRUE
+                FROM ff_exec_core AS e
+                WHERE
+                    e.partition_key = t.partition_key
+                    AND e.execution_id = t.execution_id
+                LIMIT 1
+            )
+                WHEN false THEN false
+                ELSE NOT coalesce(jsonb_path_exists(
+                    t.condition,
+                    '$.*[*] ? (exists (@.idempotency_key) && @.dedup_until_ms > $"now")',
+                    jsonb_build_object('now', (SELECT now_ms FROM clock)),
+                    true
+                ), false)
+            END
+        FOR UPDATE SKIP LOCKED
+    ) AS l
+),
+deleted AS (
+    -- Those rows, deleted.
+    DELETE FROM ff_waitpoint_pending AS t
+    USING ended AS d
+    WHERE
+        t.ctid = d.row_id
+        AND (t.partition_key = d.partition_key) IS TRUE
+        AND (t.waitpoint_id = d.waitpoint_id) IS TRUE
+    RETURNING t.partition_key
+)
+SELECT
+    coalesce(z.partition_key, -1)::smallint AS last_partition_key,
+    z.waitpoint_id::uuid AS last_key,
+    (SELECT count(*) FROM page)::integer AS examined,
+    (SELECT count(*) FROM deleted)::integer AS deleted
+FROM clock
+LEFT JOIN LATERAL (
+    SELECT
+        p.partition_key,
+        p.waitpoint_id
+    FROM page AS p
+    ORDER BY
+        p.partition_key DESC,
+        p.waitpoint_id DESC
+    LIMIT 1
+) AS z ON true;

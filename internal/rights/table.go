@@ -26,7 +26,7 @@ var table = []object{
 	{Table, "ff_stream_meta", "", "", "SELECT, DELETE", ""},
 	{Table, "ff_stream_summary", "", "", "SELECT, DELETE", ""},
 	{Table, "ff_suspension_current", "SELECT", "SELECT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, UPDATE, DELETE"},
-	{Table, "ff_waitpoint_hmac", "", "", "SELECT", "SELECT, INSERT, UPDATE, DELETE"},
+	{Table, "ff_waitpoint_hmac", "", "", "SELECT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ff_waitpoint_pending", "", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ff_worker_registry", "", "", "SELECT", ""},
 	{Table, "ffx_blocked", "SELECT", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},

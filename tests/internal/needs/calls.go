@@ -46,7 +46,7 @@ var Calls = map[string][]string{
 		"Maintenance.Adopt", "Maintenance.CancelFlows", "Maintenance.CancelSiblings", "Maintenance.DispatchCompletions",
 		"Maintenance.ExpireAttempts", "Maintenance.ExpireWaitpoints", "Maintenance.ExpireWaits", "Maintenance.ExpireDeadlines", "Maintenance.ExpireGrants", "Maintenance.ExpireLeases",
 		"Maintenance.PromoteDelayed", "Maintenance.PruneCreationKeys", "Maintenance.PurgeFlows", "Maintenance.RepairGroups",
-		"Maintenance.RepairQueue", "Maintenance.Retain", "Maintenance.ReturnJobs", "Maintenance.SummariseFlows", "Maintenance.TakeJobs",
+		"Maintenance.RepairQueue", "Maintenance.Retain", "Maintenance.ReturnJobs", "Maintenance.SummariseFlows", "Maintenance.SweepWaits", "Maintenance.TakeJobs",
 		"Maintenance.TrimOutboxes", "Maintenance.UnblockRoutes",
 		"events.Handle", "events.HandleBatches", "events.HandleWith",
 	},
