@@ -56,6 +56,8 @@ func outboxOf(event string) int {
 		return 1
 	case "priority_changed", "replayed":
 		return 2
+	case "signal":
+		return 3
 	}
 	return 0
 }
@@ -121,6 +123,9 @@ func wholeRowOf(t *testing.T, f *fixture.Fixture, s *subject) wholeRow {
 		Blocked               []string
 		Untimed               bool
 		Leases, Ends, Calls   []map[string]any
+		Signals               []map[string]any
+		Wait                  map[string]any
+		Waitpoints            []map[string]any
 	}
 	found := fixture.Texts(t, f.Pool, `
 		SELECT jsonb_build_object(
@@ -156,7 +161,16 @@ func wholeRowOf(t *testing.T, f *fixture.Fixture, s *subject) wholeRow {
 				WHERE c.partition_key = e.partition_key AND c.execution_id = e.execution_id),
 			'calls', (
 				SELECT jsonb_agg(to_jsonb(o) ORDER BY o.event_id) FROM ff_operator_event AS o
-				WHERE o.partition_key = e.partition_key AND o.execution_id = e.execution_id::text)
+				WHERE o.partition_key = e.partition_key AND o.execution_id = e.execution_id::text),
+			'signals', (
+				SELECT jsonb_agg(to_jsonb(v) ORDER BY v.event_id) FROM ff_signal_event AS v
+				WHERE v.partition_key = e.partition_key AND v.execution_id = e.execution_id::text),
+			'wait', (
+				SELECT to_jsonb(s) FROM ff_suspension_current AS s
+				WHERE s.partition_key = e.partition_key AND s.execution_id = e.execution_id),
+			'waitpoints', (
+				SELECT jsonb_agg(to_jsonb(w) ORDER BY w.waitpoint_key) FROM ff_waitpoint_pending AS w
+				WHERE w.partition_key = e.partition_key AND w.execution_id = e.execution_id)
 		)::text
 		FROM ff_exec_core AS e WHERE e.partition_key = $1::smallint AND e.execution_id = $2::uuid`, s.x.Partition(), s.x.UUID())
 	if len(found) == 0 {
@@ -200,7 +214,10 @@ func wholeRowOf(t *testing.T, f *fixture.Fixture, s *subject) wholeRow {
 		grants = append(grants, fmt.Sprintf("%s of %s until %s", grant["kind"], own(f, grant["worker_instance_id"]), instant(expires)))
 	}
 	row["grants"] = strings.Join(grants, ", ")
-	row["events"] = strings.Join(slices.Concat(eventsOf(f, s, e, stored.Leases), eventsOf(f, s, e, stored.Ends), eventsOf(f, s, e, stored.Calls)), "; ")
+	row["wait"], row["waitpoints"] = waitOf(stored.Wait), waitpointsOf(stored.Waitpoints)
+	row["events"] = strings.Join(slices.Concat(
+		eventsOf(f, s, e, stored.Leases), eventsOf(f, s, e, stored.Ends), eventsOf(f, s, e, stored.Calls), signalsOf(stored.Signals),
+	), "; ")
 	maps.DeleteFunc(row, func(_, value string) bool { return value == "" })
 	return row
 }

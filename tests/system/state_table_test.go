@@ -29,7 +29,7 @@ type transition struct {
 }
 
 // transitions are the rows of the state table.
-func transitions() []transition { return slices.Concat(stateTable, blockTable) }
+func transitions() []transition { return slices.Concat(stateTable, blockTable, waitTable) }
 
 // call is a way of calling an operation, alone or for many at once.
 type call struct {
