@@ -401,8 +401,8 @@ func TestReplayOfACompletedExecutionWantsItsOption(t *testing.T) {
 	if stateErr, ok := errors.AsType[*engine.StateError](err); !ok || !errors.Is(err, engine.ErrCompleted) || stateErr.Execution != c.ID {
 		t.Errorf("got %v, want %v", err, engine.ErrCompleted)
 	}
-	if _, err := f.Operator().ReplayExecution(t.Context(), c.ID, "quickly"); !errors.Is(err, engine.ErrInvalidInput) {
-		t.Errorf("an unknown option: %v", err)
+	if _, err := f.Operator().ReplayExecution(t.Context(), c.ID, nil); !errors.Is(err, engine.ErrInvalidInput) {
+		t.Errorf("a nil option: %v", err)
 	}
 	f.WantUnchanged(t, c.ID, before)
 	if _, err := f.Operator().ReplayExecution(t.Context(), c.ID, engine.ReplayCompleted); err != nil {
