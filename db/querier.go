@@ -145,6 +145,11 @@ type Querier interface {
 	// Used by: engine.CreateExecution, engine.CreateExecutions.
 	// Locks: L0 held.
 	CountNewMembers(ctx context.Context, db DBTX, arg CountNewMembersParams) (int64, error)
+	// CountSignedWaitpoints counts the waitpoints that some keys signed, among the first max_items open ones.
+	//
+	// Used by: engine.RotateKey.
+	// Locks: none. Spans partitions.
+	CountSignedWaitpoints(ctx context.Context, db DBTX, arg CountSignedWaitpointsParams) (int64, error)
 	// CountWaitpoints counts the open waitpoints of an execution.
 	//
 	// Used by: engine.CreateWaitpoint.
@@ -168,6 +173,12 @@ type Querier interface {
 	// Used by: engine.Signal.
 	// Locks: L1 waits (the execution FOR NO KEY UPDATE); L5 waits (its waitpoint FOR UPDATE); L7 new.
 	DeliverSignalTo(ctx context.Context, db DBTX, arg DeliverSignalToParams) (DeliverSignalToRow, error)
+	// DeliverSignals is DeliverSignal by name for many signals, in array order; ord (from 0) is the input position. The
+	// refusal of one has no effect on the others.
+	//
+	// Used by: engine.SignalEach.
+	// Locks: L1 held; L5 waits (waitpoints FOR UPDATE); L7 new.
+	DeliverSignals(ctx context.Context, db DBTX, arg DeliverSignalsParams) ([]DeliverSignalsRow, error)
 	// DiscardWaiting deletes the suspensions, waitpoints and grants of ended executions, so that none of them acts on an
 	// execution later.
 	//
@@ -338,7 +349,7 @@ type Querier interface {
 	// Locks: L5 waits (DELETE).
 	DropSuspensionsOf(ctx context.Context, db DBTX, arg DropSuspensionsOfParams) error
 	// DropWaitpoint closes a waitpoint that nothing waits at, with the signals kept there. No row: it is closed already, or
-	// belongs to a wait.
+	// its time is over, or it belongs to a wait. A place without a token is not closed: others may have signals there.
 	//
 	// Used by: engine.CloseWaitpoint.
 	// Locks: L5 waits (the row, DELETE). The caller holds the execution's row.
@@ -441,10 +452,11 @@ type Querier interface {
 	// Used by: engine.ExpireGrants, engine.RepairQueue.
 	// Locks: L1 held; L5 skips (grants FOR UPDATE, then the DELETE); queue held, by the execution's row.
 	ExpireGrants(ctx context.Context, db DBTX, arg ExpireGrantsParams) ([]ExpireGrantsRow, error)
-	// ExpireWaitpoints deletes waitpoints that nothing waited at in their time, the oldest first.
+	// ExpireWaitpoints ends waitpoints that nothing waited at in their time, the oldest first, and returns how many. It deletes
+	// those without signals. The others keep their signals for a later wait, without a token.
 	//
 	// Used by: engine.ExpireWaitpoints.
-	// Locks: L5 skips (waitpoint rows FOR UPDATE, then the DELETE). Spans partitions.
+	// Locks: L5 skips (waitpoint rows FOR UPDATE, then the UPDATE and the DELETE). Spans partitions.
 	ExpireWaitpoints(ctx context.Context, db DBTX, arg ExpireWaitpointsParams) (int64, error)
 	// FenceStrayLeases clears expired leases of attempts that no longer run: the execution is not active, or is at a
 	// later attempt. The outcome stays, and there is no event.
@@ -493,7 +505,8 @@ type Querier interface {
 	// Used by: engine.DescribeEdge.
 	// Locks: none.
 	GetEdge(ctx context.Context, db DBTX, arg GetEdgeParams) (GetEdgeRow, error)
-	// GetExecution returns one execution with its current attempt, for all single reads. No row: it does not exist.
+	// GetExecution returns one execution with its current attempt and, while it is suspended, its wait, for all single
+	// reads. No row: it does not exist.
 	//
 	// Used by: engine.DescribeExecution, engine.ExecutionState.
 	// Locks: none; one snapshot.
@@ -661,6 +674,11 @@ type Querier interface {
 	// engine.ReclaimExecution.
 	// Locks: none.
 	GetVerifyingKey(ctx context.Context, db DBTX, arg GetVerifyingKeyParams) (bytea.Secret, error)
+	// GetWaitpointToken reads the token of a waitpoint. No row: it is closed, belongs to another execution, or has none.
+	//
+	// Used by: engine.WaitpointToken.
+	// Locks: none.
+	GetWaitpointToken(ctx context.Context, db DBTX, arg GetWaitpointTokenParams) (bytea.SecretText, error)
 	// GetWitnessRuns returns whether the processes that GetOutboxState named still run. While they do, the server has not
 	// crashed and has not been replaced by another one, so no id was assigned twice. Any session may ask.
 	//
@@ -784,11 +802,13 @@ type Querier interface {
 	// Used by: engine.RecordStep, engine.RecordSteps.
 	// Locks: L2 new. The caller holds the execution and its attempt, and has judged the lease.
 	InsertStep(ctx context.Context, db DBTX, arg InsertStepParams) (int64, error)
-	// InsertWaitpoint opens a waitpoint of an execution that waits for nothing there yet.
+	// InsertWaitpoint opens a waitpoint of an execution that waits for nothing there yet, and signs its token with the newest
+	// valid key. The server signs, so that neither the token nor the secret is a parameter, which its log may show. No row:
+	// there is no key to sign with.
 	//
 	// Used by: engine.CreateWaitpoint.
 	// Locks: L5 new. The caller holds the execution's row.
-	InsertWaitpoint(ctx context.Context, db DBTX, arg InsertWaitpointParams) error
+	InsertWaitpoint(ctx context.Context, db DBTX, arg InsertWaitpointParams) (bytea.SecretText, error)
 	// JoinFlow makes executions that belong to no flow members of one. An empty node_key keeps the present key.
 	//
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.AddMembers.
@@ -1192,7 +1212,8 @@ type Querier interface {
 	// ListSigningKeys reads the keys that may sign, the preferred one first. The caller takes the first valid key: ids
 	// and secrets are as another program stored them.
 	//
-	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant.
+	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant, engine.CreateWaitpoint,
+	// engine.ReissueToken.
 	// Locks: none.
 	ListSigningKeys(ctx context.Context, db DBTX) ([]ListSigningKeysRow, error)
 	// ListStaleConsumers returns the named consumers that trimming no longer respects, because no process has worked for
@@ -1267,6 +1288,12 @@ type Querier interface {
 	// Used by: engine.UpstreamResults.
 	// Locks: none; one snapshot.
 	ListUpstreamResults(ctx context.Context, db DBTX, arg ListUpstreamResultsParams) ([]ListUpstreamResultsRow, error)
+	// ListVerifyingKeys reads the keys that verify at the time of the call, the newest first, and for how much longer each
+	// does. left_ms has the largest value for a key that verifies until a rotation.
+	//
+	// Used by: engine.SignalWaitpoint, engine.VerifyWaitpoint.
+	// Locks: none.
+	ListVerifyingKeys(ctx context.Context, db DBTX, arg ListVerifyingKeysParams) ([]ListVerifyingKeysRow, error)
 	// ListWaitingKinds returns the kinds whose next execution in a lane has been claimable for at least longer_ms, in the
 	// given lanes, without the excepted kinds: up to page_size, by lane and kind. It looks at the first max_scanned
 	// entries of each lane; if there are more, at_least says that the count may be too low.
@@ -1312,7 +1339,7 @@ type Querier interface {
 	// Used by: engine.CancelExecution, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
 	// engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
 	// engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution,
-	// engine.UnblockExecution, engine.Resume.
+	// engine.UnblockExecution, engine.Resume, engine.ReissueToken.
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 	LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurrentAttemptsParams) error
 	// LockDownstreamGroups locks the edge groups that succeeded executions count for, in one order. Concurrent successes
@@ -1327,12 +1354,12 @@ type Querier interface {
 	// LockExecutions locks executions; ord (from 0) is the input position. A missing execution has no row.
 	//
 	// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution,
-	// engine.DelayExecution, engine.Suspend, engine.RecordStep, engine.CreateWaitpoint, engine.CloseWaitpoint,
-	// engine.WaitForChildren, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
-	// engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
-	// engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution,
-	// engine.UnblockExecution, engine.Resume, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges,
-	// engine.ApplyEdges, engine.SetGroupPolicy.
+	// engine.DelayExecution, engine.Suspend, engine.CreateWaitpoint, engine.CloseWaitpoint, engine.WaitForChildren,
+	// engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease, engine.ReplayExecution,
+	// engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant,
+	// engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
+	// engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
+	// engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep.
 	// Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 	// execution_id).
 	LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error)
@@ -1555,8 +1582,8 @@ type Querier interface {
 	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ChangePriority, engine.Operator.DelayExecution,
 	// engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
 	// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution,
-	// engine.BlockExecution, engine.UnblockExecution, engine.Resume, engine.CreateFlow, engine.GrowFlow,
-	// engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
+	// engine.BlockExecution, engine.UnblockExecution, engine.Resume, engine.ReissueToken, engine.CreateFlow,
+	// engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 	// Locks: none. The caller has locked the rows that it reads.
 	ReadHeldExecutions(ctx context.Context, db DBTX, arg ReadHeldExecutionsParams) ([]ReadHeldExecutionsRow, error)
 	// ReadInboundGroups returns the dependencies of members in numbers: how many edges lead to each, how many of these
@@ -1642,6 +1669,12 @@ type Querier interface {
 	// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 	// Locks: L3 held.
 	RecountGroups(ctx context.Context, db DBTX, arg RecountGroupsParams) error
+	// ReissueToken replaces the token of an open waitpoint by one that the server signs with the newest valid key. No row:
+	// there is no key, or the waitpoint is closed, belongs to another execution, or has no token.
+	//
+	// Used by: engine.ReissueToken.
+	// Locks: L1 held; L5 waits (the row, UPDATE).
+	ReissueToken(ctx context.Context, db DBTX, arg ReissueTokenParams) (bytea.SecretText, error)
 	// ReleaseDownstream makes downstream executions claimable whose dependencies are satisfied: at once, when their delay
 	// has passed, or through the gate of their budget or quota. An execution that was not promoted yet becomes runnable.
 	// It leaves a row that does not wait for dependencies unchanged and does not return it. The same holds if the number

@@ -131,6 +131,34 @@ func (q *Queries) DropExecutions(ctx context.Context, db DBTX, arg DropExecution
 	return result.RowsAffected(), nil
 }
 
+const dropStepsOf = `-- name: DropStepsOf :exec
+DELETE FROM ffx_step AS t
+USING (
+    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id
+    LIMIT cardinality($2::uuid[])
+) AS i
+WHERE
+    t.partition_key = ANY (ARRAY[i.partition_key])
+    AND t.execution_id = i.execution_id
+`
+
+type DropStepsOfParams struct {
+	PartitionKeys []int16
+	ExecutionIDs  []pgtype.UUID
+}
+
+// DropStepsOf deletes the steps of executions that are about to be deleted.
+//
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+// Locks: L2 waits (DELETE).
+func (q *Queries) DropStepsOf(ctx context.Context, db DBTX, arg DropStepsOfParams) error {
+	_, err := db.Exec(ctx, dropStepsOf, arg.PartitionKeys, arg.ExecutionIDs)
+	return err
+}
+
 const dropStreamFramesOf = `-- name: DropStreamFramesOf :exec
 DELETE FROM ff_stream_frame AS t
 USING (
@@ -296,6 +324,7 @@ SELECT
     bool_or(t.name = 'ff_suspension_current')::boolean AS suspensions,
     bool_or(t.name = 'ff_waitpoint_pending')::boolean AS waitpoints,
     bool_or(t.name = 'ff_budget_usage_by_exec')::boolean AS budget_usage,
+    bool_or(t.name = 'ffx_step')::boolean AS steps,
     bool_or(t.name = 'ffx_business_key')::boolean AS business_keys
 FROM (
     SELECT unnest(ARRAY[
@@ -307,6 +336,7 @@ FROM (
         'ff_suspension_current',
         'ff_waitpoint_pending',
         'ff_budget_usage_by_exec',
+        'ffx_step',
         'ffx_business_key'
     ]) AS name
 ) AS t
@@ -330,6 +360,7 @@ type GetRetainedTablesRow struct {
 	Suspensions     bool
 	Waitpoints      bool
 	BudgetUsage     bool
+	Steps           bool
 	BusinessKeys    bool
 }
 
@@ -349,6 +380,7 @@ func (q *Queries) GetRetainedTables(ctx context.Context, db DBTX) (GetRetainedTa
 		&i.Suspensions,
 		&i.Waitpoints,
 		&i.BudgetUsage,
+		&i.Steps,
 		&i.BusinessKeys,
 	)
 	return i, err

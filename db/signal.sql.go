@@ -150,3 +150,84 @@ func (q *Queries) DeliverSignalTo(ctx context.Context, db DBTX, arg DeliverSigna
 	)
 	return i, err
 }
+
+const deliverSignals = `-- name: DeliverSignals :many
+WITH input AS (
+    SELECT
+        unnest($2::smallint[]) AS partition_key,
+        unnest($3::uuid[]) AS execution_id,
+        unnest($4::text[]) AS signal,
+        unnest($5::bytea[]) AS payload,
+        unnest($6::bigint[]) AS dedup_ttl_ms,
+        generate_series(0, cardinality($3::uuid[]) - 1) AS ord
+)
+SELECT
+    i.ord::integer AS ord,
+    coalesce(d.delivered ->> 'result', '')::text AS result,
+    coalesce(d.delivered ->> 'signal_id', '')::text AS signal_id,
+    coalesce(d.delivered ->> 'effect', '')::text AS effect,
+    coalesce(d.delivered ->> 'lane', '')::text AS lane
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT ffx_deliver(
+        i.partition_key, i.execution_id, NULL, NULL, i.signal::jsonb, i.payload, i.dedup_ttl_ms, NULL, NULL,
+        $1::bigint
+    ) AS delivered
+    OFFSET 0
+) AS d
+`
+
+type DeliverSignalsParams struct {
+	NowMs         *int64
+	PartitionKeys []int16
+	ExecutionIDs  []pgtype.UUID
+	Signals       []string
+	Payloads      [][]byte
+	DedupTtlsMs   []int64
+}
+
+type DeliverSignalsRow struct {
+	Ord      int32
+	Result   string
+	SignalID string
+	Effect   string
+	Lane     string
+}
+
+// DeliverSignals is DeliverSignal by name for many signals, in array order; ord (from 0) is the input position. The
+// refusal of one has no effect on the others.
+//
+// Used by: engine.SignalEach.
+// Locks: L1 held; L5 waits (waitpoints FOR UPDATE); L7 new.
+func (q *Queries) DeliverSignals(ctx context.Context, db DBTX, arg DeliverSignalsParams) ([]DeliverSignalsRow, error) {
+	rows, err := db.Query(ctx, deliverSignals,
+		arg.NowMs,
+		arg.PartitionKeys,
+		arg.ExecutionIDs,
+		arg.Signals,
+		arg.Payloads,
+		arg.DedupTtlsMs,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []DeliverSignalsRow
+	for rows.Next() {
+		var i DeliverSignalsRow
+		if err := rows.Scan(
+			&i.Ord,
+			&i.Result,
+			&i.SignalID,
+			&i.Effect,
+			&i.Lane,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}

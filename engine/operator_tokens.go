@@ -6,7 +6,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
-	"github.com/flowfabric/flowfabric-go/internal/bytea"
 )
 
 // WaitpointToken returns the token of an open waitpoint, for a program that signals on behalf of people that it has
@@ -48,22 +47,16 @@ func (o Operator) ReissueToken(ctx context.Context, x id.ExecutionID, waitpoint 
 			return none, true, nil
 		},
 		write: func(tx *txn, x *heldExecution) (wire.WaitpointToken, error) {
-			key, err := e.signingKey(ctx, tx)
-			if err != nil {
-				return "", err
-			}
-			token := wire.SignWaitpoint(key.secret, key.kid, x.id, waitpoint)
-			n, err := e.q.ReissueToken(ctx, tx, db.ReissueTokenParams{
-				PartitionKey: x.id.Partition(), WaitpointID: waitpoint, ExecutionID: x.id.UUID(),
-				TokenKid: key.kid, Token: bytea.SecretText(token.Reveal()), NowMs: x.NowMs,
+			token, err := e.q.ReissueToken(ctx, tx, db.ReissueTokenParams{
+				PartitionKey: x.id.Partition(), WaitpointID: waitpoint, ExecutionID: x.id.UUID(), NowMs: x.NowMs,
 			})
-			switch {
-			case err != nil:
-				return "", err
-			case n == 0:
-				return "", &NotFoundError{Entity: "waitpoint", ID: waitpoint.String()}
+			if !isNoRow(err) {
+				return wire.WaitpointToken(token), err
 			}
-			return token, nil
+			if _, err := e.signingKey(ctx, tx); err != nil {
+				return "", err
+			}
+			return "", &NotFoundError{Entity: "waitpoint", ID: waitpoint.String()}
 		},
 	})
 }

@@ -428,6 +428,9 @@ func (r *retaining) dropSteps(ctx context.Context, arrays executionArrays, used 
 		{used.BusinessKeys, func(conn db.DBTX) error {
 			return r.q.DropBusinessKeysOf(ctx, conn, db.DropBusinessKeysOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		}},
+		{used.Steps, func(conn db.DBTX) error {
+			return r.q.DropStepsOf(ctx, conn, db.DropStepsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
+		}},
 		{used.BudgetUsage, func(conn db.DBTX) error { return r.q.DropBudgetUsageOf(ctx, conn, executions) }},
 	} {
 		if table.used {

@@ -1,9 +1,9 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -95,7 +95,8 @@ type WaitpointSignal struct {
 // Errors: as [Engine.Signal]. [ErrInvalidToken] for every token that is not this waitpoint's, or whose key is retired:
 // the error is the same whether the execution or the waitpoint exist or not. With the right token also [ErrNotFound] if
 // the waitpoint is closed, and [ErrWaitpointClosed] if it has expired, or its wait has timed out.
-// Transaction: as [Engine.Signal], after one statement that reads the key.
+// Transaction: as [Engine.Signal], after one statement that reads the keys. A process remembers them for up to 5 seconds, so
+// it may accept a key for as long after another process has ended it.
 func (e *Engine) SignalWaitpoint(ctx context.Context, spec WaitpointSignal) (Signalled, error) {
 	const op = "signal waitpoint"
 	if !spec.BusinessKey.IsZero() {
@@ -110,7 +111,7 @@ func (e *Engine) SignalWaitpoint(ctx context.Context, spec WaitpointSignal) (Sig
 // VerifyWaitpoint checks that a token is that of a waitpoint, and its key not retired. It does not look at the waitpoint,
 // which may be closed, and changes nothing.
 //
-// Errors: [ErrInvalidToken]. One statement, which reads the key.
+// Errors: [ErrInvalidToken]. One statement, which reads the keys, or none: see [Engine.SignalWaitpoint].
 func (e *Engine) VerifyWaitpoint(ctx context.Context, x id.ExecutionID, waitpoint id.WaitpointID, token wire.WaitpointToken) error {
 	return wrap("verify waitpoint", e.verifyToken(ctx, x, waitpoint, token))
 }
@@ -124,13 +125,9 @@ func (e *Engine) deliver(ctx context.Context, op string, spec *SignalSpec, to *W
 	if err != nil {
 		return Signalled{}, wrap(op, err)
 	}
-	dedup := spec.DedupFor
-	if dedup == 0 {
-		dedup = DefaultDedup
-	}
 	params := db.DeliverSignalParams{
 		PartitionKey: spec.Execution.Partition(), ExecutionID: pgUUID(spec.Execution.UUID()), Signal: document,
-		Payload: spec.Payload, DedupTtlMs: dedup.Milliseconds(), NowMs: e.nowMs(),
+		Payload: spec.Payload, DedupTtlMs: spec.dedupTTLMs(), NowMs: e.nowMs(),
 	}
 	if to != nil {
 		hash := sha256.Sum256([]byte(to.Token.Reveal()))
@@ -141,26 +138,32 @@ func (e *Engine) deliver(ctx context.Context, op string, spec *SignalSpec, to *W
 		if err != nil {
 			return Signalled{}, err
 		}
-		if err := signalRefused(x, to, row.Result); err != nil {
-			return Signalled{}, err
-		}
-		signalled := Signalled{Execution: x, Duplicate: row.Result == "duplicate", Effect: SignalEffect(row.Effect)}
-		if signalled.ID, err = id.ParseSignalID(row.SignalID); err != nil {
-			return Signalled{}, corrupt("ff_suspension_current.member_map", err)
-		}
-		if !signalled.Duplicate {
-			due.signalEvents()
-		}
-		if signalled.Effect == SignalSatisfied {
-			due.completions()
-			if row.Lane != "" {
-				due.lane(row.Lane)
-			} else {
-				due.delayed = true
-			}
-		}
-		return signalled, nil
+		return signalledBy(x, to, row, due)
 	})
+}
+
+// signalledBy returns the result of a delivery, and notes its notifications.
+func signalledBy(x id.ExecutionID, to *WaitpointSignal, row db.DeliverSignalRow, due *notifications) (Signalled, error) {
+	if err := signalRefused(x, to, row.Result); err != nil {
+		return Signalled{}, err
+	}
+	signal, err := id.ParseSignalID(row.SignalID)
+	if err != nil {
+		return Signalled{}, corrupt("ff_suspension_current.member_map", err)
+	}
+	signalled := Signalled{Execution: x, ID: signal, Duplicate: row.Result == "duplicate", Effect: SignalEffect(row.Effect)}
+	if !signalled.Duplicate {
+		due.signalEvents()
+	}
+	if signalled.Effect == SignalSatisfied {
+		due.completions()
+		if row.Lane != "" {
+			due.resumed(row.Lane)
+		} else {
+			due.delayed = true
+		}
+	}
+	return signalled, nil
 }
 
 // deliverOnce executes the statement that delivers a signal, and returns the execution that it found.
@@ -226,6 +229,8 @@ func (e *Engine) checkSignal(spec *SignalSpec) error {
 	return checkText("idempotency key", spec.IdempotencyKey, maxSignalKey)
 }
 
+func (s *SignalSpec) dedupTTLMs() int64 { return cmp.Or(s.DedupFor, DefaultDedup).Milliseconds() }
+
 // checkReceiver requires either an execution or a business key.
 func (e *Engine) checkReceiver(spec *SignalSpec) error {
 	switch {
@@ -251,30 +256,4 @@ func (s *SignalSpec) document() (string, error) {
 	}
 	text, err := json.Marshal(document)
 	return string(text), err
-}
-
-// verifyToken checks that a token is that of the waitpoint it is presented for, without a look at the waitpoint.
-func (e *Engine) verifyToken(ctx context.Context, x id.ExecutionID, waitpoint id.WaitpointID, token wire.WaitpointToken) error {
-	kid := token.Kid()
-	if wire.CheckKid(kid) != nil {
-		return ErrInvalidToken
-	}
-	conn := e.reader()
-	nowMs, err := e.q.GetNow(ctx, conn, e.nowMs())
-	if err != nil {
-		return err
-	}
-	secret, err := e.q.GetVerifyingKey(ctx, conn, db.GetVerifyingKeyParams{Kid: kid, NowMs: nowMs, GraceMs: keyGrace.Milliseconds()})
-	switch {
-	case isNoRow(err), err == nil && len(secret.Bytes) != wire.SecretBytes:
-		return ErrInvalidToken
-	case err != nil:
-		return err
-	}
-	// The whole text is compared, so that each token has one spelling.
-	signed := wire.SignWaitpoint(wire.Secret(secret.Bytes), kid, x, waitpoint)
-	if subtle.ConstantTimeCompare([]byte(signed.Reveal()), []byte(token.Reveal())) != 1 {
-		return ErrInvalidToken
-	}
-	return nil
 }

@@ -20,6 +20,9 @@ func (e *Engine) SignalEach(ctx context.Context, specs []SignalSpec) ([]Outcome[
 	outcomes := make([]Outcome[Signalled], len(specs))
 	documents := make([]string, len(specs))
 	valid := validItems(outcomes, func(n int) error {
+		if !specs[n].BusinessKey.IsZero() {
+			return wrap(op, invalid("business key", "has no effect in a batch: set Execution"))
+		}
 		if err := e.checkSignal(&specs[n]); err != nil {
 			return wrap(op, err)
 		}
@@ -66,7 +69,7 @@ func (e *Engine) deliverEach(
 				rows, err := e.q.DeliverSignals(ctx, conn, params)
 				for _, row := range rows {
 					n := items[row.Ord]
-					signalled, refused := signalledBy(&specs[n], nil, db.DeliverSignalRow{
+					signalled, refused := signalledBy(specs[n].Execution, nil, db.DeliverSignalRow{
 						Result: row.Result, SignalID: row.SignalID, Effect: row.Effect, Lane: row.Lane,
 					}, due)
 					outcomes[n] = Outcome[Signalled]{Value: signalled, Err: wrap(op, refused)}

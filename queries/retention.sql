@@ -453,6 +453,7 @@ SELECT
     bool_or(t.name = 'ff_suspension_current')::boolean AS suspensions,
     bool_or(t.name = 'ff_waitpoint_pending')::boolean AS waitpoints,
     bool_or(t.name = 'ff_budget_usage_by_exec')::boolean AS budget_usage,
+    bool_or(t.name = 'ffx_step')::boolean AS steps,
     bool_or(t.name = 'ffx_business_key')::boolean AS business_keys
 FROM (
     SELECT unnest(ARRAY[
@@ -464,6 +465,7 @@ FROM (
         'ff_suspension_current',
         'ff_waitpoint_pending',
         'ff_budget_usage_by_exec',
+        'ffx_step',
         'ffx_business_key'
     ]) AS name
 ) AS t
@@ -526,6 +528,13 @@ CROSS JOIN LATERAL (
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L5 waits (DELETE).
 -- include drop_of_executions: table = ff_waitpoint_pending
+
+-- name: DropStepsOf :exec
+-- DropStepsOf deletes the steps of executions that are about to be deleted.
+--
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Locks: L2 waits (DELETE).
+-- include drop_of_executions: table = ffx_step
 
 -- name: DropBudgetUsageOf :exec
 -- DropBudgetUsageOf deletes the individual budget usage of executions that are about to be deleted: the sums of the

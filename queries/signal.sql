@@ -19,6 +19,36 @@ FROM (
     OFFSET 0
 ) AS d;
 
+-- name: DeliverSignals :many
+-- DeliverSignals is DeliverSignal by name for many signals, in array order; ord (from 0) is the input position. The
+-- refusal of one has no effect on the others.
+--
+-- Used by: engine.SignalEach.
+-- Locks: L1 held; L5 waits (waitpoints FOR UPDATE); L7 new.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@signals::text[]) AS signal,
+        unnest(@payloads::bytea[]) AS payload,
+        unnest(@dedup_ttls_ms::bigint[]) AS dedup_ttl_ms,
+        generate_series(0, cardinality(@execution_ids::uuid[]) - 1) AS ord
+)
+SELECT
+    i.ord::integer AS ord,
+    coalesce(d.delivered ->> 'result', '')::text AS result,
+    coalesce(d.delivered ->> 'signal_id', '')::text AS signal_id,
+    coalesce(d.delivered ->> 'effect', '')::text AS effect,
+    coalesce(d.delivered ->> 'lane', '')::text AS lane
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT ffx_deliver(
+        i.partition_key, i.execution_id, NULL, NULL, i.signal::jsonb, i.payload, i.dedup_ttl_ms, NULL, NULL,
+        sqlc.narg(now_ms)::bigint
+    ) AS delivered
+    OFFSET 0
+) AS d;
+
 -- name: DeliverSignalTo :one
 -- DeliverSignalTo is DeliverSignal by name to the execution that has a business key. No row: none has it.
 --

@@ -137,6 +137,7 @@ BEGIN
         WHERE
             p.partition_key = partition
             AND p.waitpoint_id = waitpoint
+            AND (token_hash IS NULL OR p.token <> '') -- one whose time is over may still keep signals
         FOR UPDATE;
     ELSE
         -- One that waits for the name, else the place where signals of this name are kept.
@@ -152,7 +153,8 @@ BEGIN
                     waits
                     AND ((s.timeout_at_ms > at_ms) IS NOT FALSE OR s.timeout_behavior = 'escalate')
                     AND (p.waitpoint_key = name OR p.required_signal_names = '{}' OR name = ANY (p.required_signal_names))
-                ELSE p.waitpoint_key = name AND (p.expires_at_ms > at_ms) IS NOT FALSE
+                -- Not where a token was handed out: that place ends with its time, or when its holder closes it.
+                ELSE p.waitpoint_key = name AND p.token_kid = ''
             END
         ORDER BY
             p.state,
@@ -922,7 +924,7 @@ BEGIN
     END CASE;
     -- A commit that notifies holds a lock of the whole cluster. A program of this library wakes workers itself.
     IF delivered ? 'lane' AND current_setting('ffx.defer_notify', true) IS DISTINCT FROM 'on' THEN
-        PERFORM pg_notify('ffx_ready', delivered ->> 'lane');
+        PERFORM pg_notify('ffx_resumed', delivered ->> 'lane');
     END IF;
     RETURN (delivered ->> 'signal_id')::uuid;
 END;
@@ -954,6 +956,23 @@ $$;
 
 COMMENT ON FUNCTION ffx_signal_to(key_name text, key_value text, name text, payload jsonb, idempotency_key text, source text) IS 'Sends a signal to the execution that has a business key, in the caller''s transaction: ffx_signal.';
 
+CREATE FUNCTION ffx_signature(secret bytea, message text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+DECLARE
+    inner_key bytea := secret || decode(repeat('00', 64 - octet_length(secret)), 'hex');
+    outer_key bytea := inner_key;
+BEGIN
+    FOR i IN 0..63 LOOP
+        outer_key := set_byte(outer_key, i, get_byte(outer_key, i) # 92);
+        inner_key := set_byte(inner_key, i, get_byte(inner_key, i) # 54);
+    END LOOP;
+    RETURN encode(sha256(outer_key || sha256(inner_key || convert_to(message, 'UTF8'))), 'hex');
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_signature(secret bytea, message text) IS 'HMAC-SHA256 of a message under a secret of at most 64 bytes, as hexadecimal digits. Signed here, a token is in no parameter that a log shows.';
+
 CREATE FUNCTION ffx_suspend(partition smallint, execution uuid, attempt integer, spec jsonb, at_ms bigint) RETURNS text
     LANGUAGE plpgsql
     SET search_path TO 'public'
@@ -962,6 +981,7 @@ CREATE FUNCTION ffx_suspend(partition smallint, execution uuid, attempt integer,
 DECLARE
     held jsonb; -- signals of earlier waits, by waitpoint key
     consumed jsonb;
+    latest uuid;
     binding jsonb;
     keys text[] := '{}';
     bound record;
@@ -972,12 +992,15 @@ BEGIN
     IF ffx_shared() THEN
         RETURN 'shared';
     END IF;
-    SELECT c.member_map, c.satisfied_set
-    INTO held, consumed
+    SELECT c.member_map, c.satisfied_set, c.suspension_id
+    INTO held, consumed, latest
     FROM ff_suspension_current AS c
     WHERE
         c.partition_key = partition
         AND c.execution_id = execution;
+    IF latest = (spec ->> 'suspension_id')::uuid THEN
+        RETURN 'satisfied'; -- by an earlier try of this call, or its lease would be another
+    END IF;
     held := coalesce(held, '{}');
     consumed := coalesce(consumed, '[]');
     DELETE FROM ff_waitpoint_pending AS w
@@ -1069,7 +1092,9 @@ BEGIN
                     AND p.state = 'pending'
                     AND p.waitpoint_key = binding ->> 'key'
                     AND (p.expires_at_ms > at_ms) IS NOT FALSE
-                ORDER BY p.waitpoint_id
+                ORDER BY
+                    p.token_kid = '', -- one whose token was handed out comes first
+                    p.waitpoint_id
                 LIMIT 1
             )
         RETURNING w.waitpoint_id
@@ -1091,8 +1116,10 @@ BEGIN
             w.partition_key = partition
             AND w.execution_id = execution
             AND w.state = 'pending'
-            AND w.token_kid = ''
-            AND (binding -> 'names' = '[]' OR binding -> 'names' ? w.waitpoint_key);
+            AND (
+                w.waitpoint_key = binding ->> 'key'
+                OR w.token_kid = '' AND (binding -> 'names' = '[]' OR binding -> 'names' ? w.waitpoint_key)
+            );
     END LOOP;
     satisfiers := ffx_satisfied_by(spec -> 'condition', held, consumed);
     INSERT INTO ff_suspension_current AS c (
@@ -3201,6 +3228,98 @@ COMMENT ON TABLE ffx_schema_migrations IS 'Ledger of this library''s migrations.
 
 COMMENT ON COLUMN ffx_schema_migrations.version IS 'A migration that was applied, by the 14 digits of its file''s name.';
 
+CREATE TABLE ffx_step (
+    partition_key smallint NOT NULL,
+    execution_id uuid NOT NULL,
+    name text NOT NULL,
+    seq integer NOT NULL,
+    attempt_index integer NOT NULL,
+    outcome text NOT NULL,
+    result bytea,
+    error text,
+    tries integer NOT NULL,
+    started_at_ms bigint NOT NULL,
+    ended_at_ms bigint NOT NULL
+);
+
+COMMENT ON TABLE ffx_step IS 'Finished steps of executions. Written by the holder of the newest lease alone, and never changed.';
+
+COMMENT ON COLUMN ffx_step.partition_key IS 'Partition of the execution, 0 to 255.';
+
+COMMENT ON COLUMN ffx_step.execution_id IS 'The execution that the step belongs to.';
+
+COMMENT ON COLUMN ffx_step.name IS 'Name of the step, unique within its execution; 1 to 256 bytes.';
+
+COMMENT ON COLUMN ffx_step.seq IS 'Place of the step in the order in which the steps began, from 0. A replay from a step deletes it and later ones.';
+
+COMMENT ON COLUMN ffx_step.attempt_index IS 'Attempt in which the step finished.';
+
+COMMENT ON COLUMN ffx_step.outcome IS 'success, or slept for a pause.';
+
+COMMENT ON COLUMN ffx_step.result IS 'Result, encoded by the codec of the kind; NULL: none. Of a pause: until when, in milliseconds since the Unix epoch.';
+
+COMMENT ON COLUMN ffx_step.error IS 'Text of the error of its last failed try, cut at 16 KiB; NULL: the first try succeeded.';
+
+COMMENT ON COLUMN ffx_step.tries IS 'Number of tries in the attempt in which it finished.';
+
+COMMENT ON COLUMN ffx_step.started_at_ms IS 'Milliseconds since the Unix epoch: start of its first try.';
+
+COMMENT ON COLUMN ffx_step.ended_at_ms IS 'Milliseconds since the Unix epoch: when it was stored.';
+
+CREATE VIEW ffx_wait AS
+ SELECT s.partition_key,
+    s.execution_id,
+    ((('{fp:'::text || s.partition_key) || '}:'::text) || s.execution_id) AS id,
+    e.flow_id,
+    e.lane_id,
+    COALESCE(ffx_read_text(e.raw_fields, 'namespace'::text), ''::text) AS namespace,
+    COALESCE(ffx_read_text(e.raw_fields, 'execution_kind'::text), ''::text) AS kind,
+    s.suspension_id,
+    ffx_read_instant(s.ffx_open_since_ms) AS since,
+    ffx_read_instant(s.timeout_at_ms) AS until,
+    s.timeout_behavior AS on_timeout,
+    e.blocking_reason AS reason,
+    ARRAY( SELECT DISTINCT (n.name #>> '{}'::text[])
+           FROM jsonb_path_query(s.condition, '$.**."ByName"'::jsonpath) n(name)
+          ORDER BY (n.name #>> '{}'::text[])) AS signals,
+    s.condition,
+    s.ffx_asked AS asked
+   FROM (ff_suspension_current s
+     JOIN ff_exec_core e ON (((e.partition_key = s.partition_key) AND (e.execution_id = s.execution_id))))
+  WHERE ((s.ffx_open_since_ms IS NOT NULL) AND (e.lifecycle_phase = 'suspended'::text));
+
+COMMENT ON VIEW ffx_wait IS 'Executions that wait for signals, one row each. An interface: columns keep name, type and meaning, new ones come behind. Find one by (partition_key, execution_id).';
+
+COMMENT ON COLUMN ffx_wait.partition_key IS 'Logical shard, 0 to 255, N of the id {fp:N}:<uuid>. Filter by (partition_key, execution_id): the key of the tables.';
+
+COMMENT ON COLUMN ffx_wait.execution_id IS 'The uuid half of the execution''s id.';
+
+COMMENT ON COLUMN ffx_wait.id IS 'The execution''s id as the library prints it: {fp:N}:<uuid>.';
+
+COMMENT ON COLUMN ffx_wait.flow_id IS 'Flow that the execution is a member of; NULL: none.';
+
+COMMENT ON COLUMN ffx_wait.lane_id IS 'Lane that the execution is claimed from.';
+
+COMMENT ON COLUMN ffx_wait.namespace IS 'Namespace of the execution; empty: none.';
+
+COMMENT ON COLUMN ffx_wait.kind IS 'Kind of the execution; empty: none.';
+
+COMMENT ON COLUMN ffx_wait.suspension_id IS 'Id of the wait.';
+
+COMMENT ON COLUMN ffx_wait.since IS 'When the wait began.';
+
+COMMENT ON COLUMN ffx_wait.until IS 'When the wait times out; NULL: it does not.';
+
+COMMENT ON COLUMN ffx_wait.on_timeout IS 'Effect of the timeout: fail, cancel, expire, escalate or auto_resume_with_timeout_signal; NULL: there is no timeout.';
+
+COMMENT ON COLUMN ffx_wait.reason IS 'Reason of the wait, such as waiting_for_signal or waiting_for_approval.';
+
+COMMENT ON COLUMN ffx_wait.signals IS 'Names of the signals that the condition names; empty: it names none.';
+
+COMMENT ON COLUMN ffx_wait.condition IS 'The condition that ends the wait, as ff_suspension_current.condition: an object such as {"Single":{waitpoint_key,matcher}}, or "OperatorOnly" or "TimeoutOnly".';
+
+COMMENT ON COLUMN ffx_wait.asked IS 'What people are asked; NULL: nothing.';
+
 ALTER TABLE ONLY ff_lease_event ALTER COLUMN event_id SET DEFAULT nextval('ff_lease_event_event_id_seq'::regclass);
 
 ALTER TABLE ONLY ff_operator_event ALTER COLUMN event_id SET DEFAULT nextval('ff_operator_event_event_id_seq'::regclass);
@@ -3359,6 +3478,9 @@ ALTER TABLE ONLY ffx_retention_timer
 
 ALTER TABLE ONLY ffx_schema_migrations
     ADD CONSTRAINT ffx_schema_migrations_pkey PRIMARY KEY (version);
+
+ALTER TABLE ONLY ffx_step
+    ADD CONSTRAINT ffx_step_pkey PRIMARY KEY (partition_key, execution_id, name);
 
 CREATE INDEX ff_budget_policy_reset_due_idx ON ff_budget_policy USING btree (partition_key, next_reset_at_ms) WHERE (next_reset_at_ms IS NOT NULL);
 

@@ -490,6 +490,7 @@ SELECT
     bool_or(t.name = 'ff_suspension_current')::boolean AS suspensions,
     bool_or(t.name = 'ff_waitpoint_pending')::boolean AS waitpoints,
     bool_or(t.name = 'ff_budget_usage_by_exec')::boolean AS budget_usage,
+    bool_or(t.name = 'ffx_step')::boolean AS steps,
     bool_or(t.name = 'ffx_business_key')::boolean AS business_keys
 FROM (
     SELECT unnest(ARRAY[
@@ -501,6 +502,7 @@ FROM (
         'ff_suspension_current',
         'ff_waitpoint_pending',
         'ff_budget_usage_by_exec',
+        'ffx_step',
         'ffx_business_key'
     ]) AS name
 ) AS t
@@ -623,6 +625,23 @@ WHERE
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: L5 waits (DELETE).
 DELETE FROM ff_waitpoint_pending AS t
+USING (
+    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+WHERE
+    t.partition_key = ANY (ARRAY[i.partition_key])
+    AND t.execution_id = i.execution_id;
+
+-- name: DropStepsOf :exec
+-- DropStepsOf deletes the steps of executions that are about to be deleted.
+--
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Locks: L2 waits (DELETE).
+DELETE FROM ffx_step AS t
 USING (
     -- The rows of the executions that the arrays partition_keys and execution_ids name.
     SELECT

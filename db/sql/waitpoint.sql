@@ -20,23 +20,29 @@ SELECT
     @partition_key,
     @waitpoint_id,
     @execution_id,
-    k.kid,
-    k.kid || ':' || ffx_signature(
-        k.secret, concat_ws(':', k.kid, '{fp:' || @partition_key::smallint || '}', @execution_id::uuid, @waitpoint_id::uuid)
-    ),
+    s.kid,
+    s.token,
     @created_at_ms::bigint,
     @expires_at_ms::bigint,
     @waitpoint_key::text,
     'pending'
-FROM ff_waitpoint_hmac AS k
-WHERE
-    k.active
-    AND octet_length(k.secret) = 32
-    AND k.kid COLLATE "C" ~ '^[!-9;-~]{1,64}$'
-ORDER BY
-    k.rotated_at_ms DESC,
-    k.kid
-LIMIT 1
+FROM (
+    -- The newest valid key, and the token that it signs for a waitpoint of an execution.
+    SELECT
+        k.kid,
+        k.kid || ':' || ffx_signature(
+            k.secret, concat_ws(':', k.kid, '{fp:' || @partition_key::smallint || '}', @execution_id::uuid, @waitpoint_id::uuid)
+        ) AS token
+    FROM ff_waitpoint_hmac AS k
+    WHERE
+        k.active
+        AND octet_length(k.secret) = 32
+        AND k.kid COLLATE "C" ~ '^[!-9;-~]{1,64}$'
+    ORDER BY
+        k.rotated_at_ms DESC,
+        k.kid
+    LIMIT 1
+) AS s
 RETURNING token;
 
 -- name: GetOpenWaitpoint :one
@@ -97,22 +103,40 @@ WHERE
     AND w.execution_id = @execution_id
     AND w.token <> '';
 
--- name: ReissueToken :execrows
--- ReissueToken replaces the token of an open waitpoint. No row: it is closed, belongs to another execution, or has no
--- token.
+-- name: ReissueToken :one
+-- ReissueToken replaces the token of an open waitpoint by one that the server signs with the newest valid key. No row:
+-- there is no key, or the waitpoint is closed, belongs to another execution, or has no token.
 --
 -- Used by: engine.ReissueToken.
 -- Locks: L1 held; L5 waits (the row, UPDATE).
 UPDATE ff_waitpoint_pending AS w
 SET
-    token_kid = @token_kid,
-    token = @token
+    token_kid = s.kid,
+    token = s.token
+FROM (
+    -- The newest valid key, and the token that it signs for a waitpoint of an execution.
+    SELECT
+        k.kid,
+        k.kid || ':' || ffx_signature(
+            k.secret, concat_ws(':', k.kid, '{fp:' || @partition_key::smallint || '}', @execution_id::uuid, @waitpoint_id::uuid)
+        ) AS token
+    FROM ff_waitpoint_hmac AS k
+    WHERE
+        k.active
+        AND octet_length(k.secret) = 32
+        AND k.kid COLLATE "C" ~ '^[!-9;-~]{1,64}$'
+    ORDER BY
+        k.rotated_at_ms DESC,
+        k.kid
+    LIMIT 1
+) AS s
 WHERE
     w.partition_key = @partition_key
     AND w.waitpoint_id = @waitpoint_id
     AND w.execution_id = @execution_id
     AND w.token <> ''
-    AND (w.state = 'active' OR (w.expires_at_ms > @now_ms::bigint) IS NOT FALSE);
+    AND (w.state = 'active' OR (w.expires_at_ms > @now_ms::bigint) IS NOT FALSE)
+RETURNING w.token;
 
 -- name: CountSignedWaitpoints :one
 -- CountSignedWaitpoints counts the waitpoints that some keys signed, among the first max_items open ones.

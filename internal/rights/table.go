@@ -70,7 +70,7 @@ var table = []object{
 	{Function, "ffx_retention_of(jsonb, bigint, bigint)", "", "", "EXECUTE", ""},
 	{Function, "ffx_satisfied_by(jsonb, jsonb, jsonb)", "", "EXECUTE", "EXECUTE", "EXECUTE"},
 	{Function, "ffx_shared()", "", "", "EXECUTE", ""},
-	{Function, "ffx_signature(bytea, text)", "", "", "EXECUTE", ""},
+	{Function, "ffx_signature(bytea, text)", "", "", "EXECUTE", "EXECUTE"},
 	{Function, "ffx_suspend(smallint, uuid, integer, jsonb, bigint)", "", "", "EXECUTE", ""},
 	{Function, "ffx_usable_from()", "EXECUTE", "EXECUTE", "EXECUTE", "EXECUTE"},
 }

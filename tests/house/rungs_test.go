@@ -16,7 +16,7 @@ import (
 // of the rungs below. A new file gets its place here.
 var rungs = []struct{ name, files string }{
 	{"ground", "doc engine maintenance business_key errors errors_types arrays batch check tx tx_callers notifications " +
-		"inside flow_locks transition page"},
+		"inside flow_locks transition page key_cache"},
 	{"resolve", "flow_dependencies flow_passed_over settle_endings flow_eligibility"},
 	{"spec", "execution_spec execution_create_scope flow_spec claim_spec lease_types policy lanes " +
 		"suspension_spec"},
@@ -32,8 +32,8 @@ var rungs = []struct{ name, files string }{
 	{"reads", "execution_describe execution_list execution_keys execution_reads execution_attempts flow_reads " +
 		"flow_list flow_progress flow_tags flow_drawing await await_look " +
 		"suspension_reads suspension_list business_key_find"},
-	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal waitpoint"},
-	{"operator", "operator_keys operator_leases operator_queue operator_replay operator_replay_flow pause block " +
+	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal signal_each signal_tokens waitpoint step"},
+	{"operator", "operator_keys operator_tokens operator_leases operator_queue operator_replay operator_replay_flow pause block " +
 		"queue_waiting rights retention_periods"},
 	{"upkeep", "adopt adopt_half_done flow_cancel_job flow_dispatch flow_recount flow_recount_edges flow_repair " +
 		"flow_siblings flow_summary grant_expiry job job_deadlines job_delays job_holders job_timeouts " +
