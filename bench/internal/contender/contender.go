@@ -1,4 +1,5 @@
-// Package contender does the same work in several ways: with this library, with its peer River, and with hand-written SQL.
+// Package contender does the same work in several ways: with this library, with its peer River, with hand-written SQL and, for
+// signals, with DBOS.
 package contender
 
 import (

@@ -75,8 +75,9 @@ func (a *arrivals) wait() error {
 
 // signalLag measures signals at a fixed rate.
 func signalLag(ctx context.Context, b *Bench) error {
-	n := max(10, int(b.Span.Seconds()*signalsPerSecond))
-	measured := fmt.Sprintf("%d suspended jobs, %d signals a second; from before each signal is sent until its handler has it", n, signalsPerSecond)
+	// The signals of the first second open the connections and make the plans.
+	n := signalsPerSecond + max(10, int(b.Span.Seconds()*signalsPerSecond))
+	measured := fmt.Sprintf("%d suspended jobs, %d signals a second; from before each signal is sent until its handler has it, after the first second", n, signalsPerSecond)
 	return b.compare(ctx, measured, b.Rounds, lineup{ours: b.Field.Worker, peer: b.Field.DBOS}, func(ctx context.Context, c contender.Contender) ([]reading, error) {
 		a := newArrivals(n)
 		sent := make([]time.Time, n)
@@ -100,7 +101,7 @@ func signalLag(ctx context.Context, b *Bench) error {
 		for num := range lags {
 			lags[num] = a.at[num].Sub(sent[num])
 		}
-		return latencies("signal to handler, 100/s", lags), nil
+		return latencies("signal to handler, 100/s", lags[signalsPerSecond:]), nil
 	})
 }
 
@@ -156,7 +157,7 @@ func sendAll(ctx context.Context, waits contender.Waits, n, most int) error {
 	return sending.Wait()
 }
 
-// waitMemory measures what jobs cost the process while they wait.
+// waitMemory measures the heap and the goroutines of waiting jobs.
 func waitMemory(ctx context.Context, b *Bench) error {
 	measured := fmt.Sprintf("%d suspended jobs, begun by one worker: heap and goroutines of the process while they wait, less those before, with the sender's list of their ids", b.N)
 	return b.compare(ctx, measured, 1, lineup{ours: b.Field.Worker, peer: b.Field.DBOS}, func(ctx context.Context, c contender.Contender) ([]reading, error) {
@@ -175,7 +176,7 @@ func waitMemory(ctx context.Context, b *Bench) error {
 
 func heapNow() uint64 {
 	runtime.GC()
-	runtime.GC() // what finalizers freed
+	runtime.GC() // also the objects with finalizers
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
 	return stats.HeapAlloc
