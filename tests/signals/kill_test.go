@@ -38,7 +38,7 @@ func TestKillsBetweenRoundTrips(t *testing.T) {
 		{name: "suspend", moments: 8},
 		{name: "suspend with a waitpoint", moments: 12},
 		{name: "signal", suspended: true, moments: 2},
-		{name: "signal by a token", suspended: true, byToken: true, moments: 6},
+		{name: "signal by a token", suspended: true, byToken: true, moments: 4},
 		{name: "claim and complete", suspended: true, signalled: true, moments: 8},
 		{name: "resume", suspended: true, moments: 4},
 		{name: "time out", suspended: true, noSignal: true, later: 2 * time.Hour, moments: 6},

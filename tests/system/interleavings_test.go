@@ -274,6 +274,9 @@ func TestHolderCallDecidesAfterTheLock(t *testing.T) {
 			if call == "renew" || call == "release" || call == "complete and claim" {
 				continue // they never wait
 			}
+			if call == "record step" && change.attempt == "" {
+				continue // it waits for the attempt alone
+			}
 			t.Run(change.name+"/"+call, func(t *testing.T) {
 				f := fixture.New(t)
 				c := f.Start(t)

@@ -153,11 +153,11 @@ func TestWorkerWarnsOnceOfASmallPool(t *testing.T) {
 		cfg         worker.Config
 		told        bool
 	}{
-		{"enough", 21, worker.Config{}, false},
+		{"enough", 22, worker.Config{}, false},
 		{"too few", 2, worker.Config{}, true},
 		{"without background work", 1, worker.Config{NoReconcile: true}, false},
-		{"shared", 6, worker.Config{NoReconcile: true, SharePool: true}, true},
-		{"shared and enough", 7, worker.Config{NoReconcile: true, SharePool: true}, false},
+		{"shared", 7, worker.Config{NoReconcile: true, SharePool: true}, true},
+		{"shared and enough", 8, worker.Config{NoReconcile: true, SharePool: true}, false},
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			c, _ := smallPoolCrew(t, way.connections)
