@@ -104,6 +104,7 @@ DECLARE
     s record; -- its suspension
     w record; -- the waitpoint
     waits boolean;
+    held bigint; -- signals of the execution
     earlier text;
     effect text;
     signal jsonb;
@@ -169,33 +170,41 @@ BEGIN
         RETURN '{"result": "other execution"}';
     END IF;
 
-    -- A repetition is one, whatever has happened since.
-    SELECT r.signal ->> 'signal_id'
-    INTO earlier
+    -- The signals of its suspension, and those that are kept for the next one. A repetition is one, whatever has
+    -- happened since.
+    SELECT
+        count(*) FILTER (WHERE r.waitpoint_key <> '__timeout__'),
+        min(r.signal ->> 'signal_id') FILTER (
+            WHERE
+                r.signal ->> 'signal_id' = id
+                OR (
+                    idempotency_key <> ''
+                    AND r.signal ->> 'idempotency_key' = idempotency_key
+                    AND (r.signal ->> 'dedup_until_ms')::bigint > at_ms
+                    AND CASE
+                        WHEN waitpoint IS NOT NULL THEN r.signal ->> 'waitpoint_id' = waitpoint::text
+                        ELSE r.signal ->> 'signal_name' = name
+                    END
+                )
+        )
+    INTO held, earlier
     FROM (
-        SELECT m.signal
-        FROM jsonb_each(coalesce(s.member_map, '{}')) AS k (waitpoint_key, list)
+        SELECT
+            k.waitpoint_key,
+            m.signal
+        FROM jsonb_each(s.member_map) AS k (waitpoint_key, list)
         CROSS JOIN LATERAL jsonb_array_elements(k.list) AS m (signal)
         UNION ALL
-        SELECT b.signal
+        SELECT
+            p.waitpoint_key,
+            b.signal
         FROM ff_waitpoint_pending AS p
-        CROSS JOIN LATERAL jsonb_array_elements(coalesce(p.condition -> 'buffered_signals', '[]')) AS b (signal)
+        CROSS JOIN LATERAL jsonb_array_elements(p.condition -> 'buffered_signals') AS b (signal)
         WHERE
             p.partition_key = partition
             AND p.execution_id = execution
-    ) AS r
-    WHERE
-        r.signal ->> 'signal_id' = id
-        OR (
-            idempotency_key <> ''
-            AND r.signal ->> 'idempotency_key' = idempotency_key
-            AND (r.signal ->> 'dedup_until_ms')::bigint > at_ms
-            AND CASE
-                WHEN waitpoint IS NOT NULL THEN r.signal ->> 'waitpoint_id' = waitpoint::text
-                ELSE r.signal ->> 'signal_name' = name
-            END
-        )
-    LIMIT 1;
+            AND p.condition IS NOT NULL
+    ) AS r;
     IF earlier IS NULL AND given ? 'signal_id' THEN
         SELECT v.signal_id
         INTO earlier
@@ -229,23 +238,12 @@ BEGIN
         RETURNING waitpoint_id, waitpoint_key, state, NULL::jsonb AS condition
         INTO w;
     END IF;
-    -- As many as an execution may hold: those of its suspension, and those that wait for the next one.
     IF
         coalesce(
             max_signals,
             CASE WHEN jsonb_typeof(x.policy -> 'max_signals_per_execution') = 'number' THEN (x.policy ->> 'max_signals_per_execution')::numeric END,
             10000
-        ) BETWEEN 1 AND (
-            SELECT coalesce(sum(jsonb_array_length(k.list)), 0)
-            FROM jsonb_each(coalesce(s.member_map, '{}')) AS k (waitpoint_key, list)
-            WHERE k.waitpoint_key <> '__timeout__'
-        ) + (
-            SELECT coalesce(sum(jsonb_array_length(p.condition -> 'buffered_signals')), 0)
-            FROM ff_waitpoint_pending AS p
-            WHERE
-                p.partition_key = partition
-                AND p.execution_id = execution
-        )
+        ) BETWEEN 1 AND held
     THEN
         RETURN '{"result": "too many"}';
     END IF;
@@ -259,7 +257,7 @@ BEGIN
     )) || jsonb_build_object('payload_hex', encode(payload, 'hex'));
     IF w.state = 'pending' THEN
         signals := coalesce(w.condition -> 'buffered_signals', '[]') || jsonb_build_array(signal);
-        IF octet_length(signals::text) > 1048576 THEN
+        IF pg_column_size(signals) > 1048576 THEN
             RETURN '{"result": "too large"}';
         END IF;
         UPDATE ff_waitpoint_pending AS p
@@ -269,14 +267,26 @@ BEGIN
             AND p.waitpoint_id = w.waitpoint_id;
         effect := 'buffered';
     ELSE
-        signal := signal || jsonb_strip_nulls(jsonb_build_object('ffx_holds', ffx_predicates_held(s.condition, payload)));
+        IF s.condition::text LIKE '%"predicate"%' THEN
+            signal := signal || jsonb_strip_nulls(jsonb_build_object('ffx_holds', ffx_predicates_held(s.condition, payload)));
+        END IF;
         signals := s.member_map || jsonb_build_object(
             w.waitpoint_key, coalesce(s.member_map -> w.waitpoint_key, '[]') || jsonb_build_array(signal)
         );
-        IF octet_length(signals::text) > 16777216 THEN
+        IF pg_column_size(signals) > 16777216 THEN
             RETURN '{"result": "too large"}';
         END IF;
-        satisfiers := ffx_satisfied_by(s.condition, signals, s.satisfied_set);
+        IF s.condition ? 'Single' AND NOT s.condition -> 'Single' ? 'predicate' THEN
+            -- Only this signal can satisfy it: earlier ones would have done so before.
+            satisfiers := CASE
+                WHEN
+                    s.condition #>> '{Single,waitpoint_key}' = w.waitpoint_key
+                    AND coalesce(s.condition #>> '{Single,matcher,ByName}', name) = name
+                    THEN jsonb_build_array(id)
+            END;
+        ELSE
+            satisfiers := ffx_satisfied_by(s.condition, signals, s.satisfied_set);
+        END IF;
         IF satisfiers IS NULL THEN
             UPDATE ff_suspension_current AS c
             SET member_map = signals
@@ -3512,13 +3522,7 @@ CREATE INDEX ff_signal_event_instance_tag_idx ON ff_signal_event USING btree (pa
 
 CREATE INDEX ff_signal_event_namespace_idx ON ff_signal_event USING btree (partition_key, namespace) WHERE (namespace IS NOT NULL);
 
-CREATE INDEX ff_suspension_current_suspended_at_idx ON ff_suspension_current USING btree (partition_key, suspended_at_ms);
-
-CREATE INDEX ff_suspension_current_timeout_idx ON ff_suspension_current USING btree (partition_key, timeout_at_ms) WHERE (timeout_at_ms IS NOT NULL);
-
 CREATE INDEX ff_waitpoint_pending_exec_idx ON ff_waitpoint_pending USING btree (partition_key, execution_id);
-
-CREATE INDEX ff_waitpoint_pending_expires_idx ON ff_waitpoint_pending USING btree (partition_key, expires_at_ms) WHERE (expires_at_ms IS NOT NULL);
 
 CREATE INDEX ff_worker_registry_ns_inst_idx ON ff_worker_registry USING btree (namespace, worker_instance_id);
 
