@@ -1212,8 +1212,7 @@ type Querier interface {
 	// ListSigningKeys reads the keys that may sign, the preferred one first. The caller takes the first valid key: ids
 	// and secrets are as another program stored them.
 	//
-	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant, engine.CreateWaitpoint,
-	// engine.ReissueToken.
+	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant, engine.ReissueToken.
 	// Locks: none.
 	ListSigningKeys(ctx context.Context, db DBTX) ([]ListSigningKeysRow, error)
 	// ListStaleConsumers returns the named consumers that trimming no longer respects, because no process has worked for

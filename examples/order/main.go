@@ -19,7 +19,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// Order is what a customer wants.
+// Order is the order of a customer.
 type Order struct{ Card, Item string }
 
 // Fulfil names the fulfilment of an order. Its result says how it went.
