@@ -43,7 +43,7 @@ type Config struct {
 	DrainTimeout time.Duration
 
 	// PollInterval is the time between polls of the lanes without notifications: one statement for all lanes, which also
-	// checks for background work unless NoReconcile is set. Default 1.5 s.
+	// checks for background work unless NoReconcile is set. Default 0.9 s.
 	PollInterval time.Duration
 
 	// FetchBatch and SettleBatch limit the executions claimed and settled by one statement, up to [engine.MaxBatch]. A batch
@@ -75,7 +75,7 @@ const (
 	DefaultConcurrency              = 100
 	DefaultLeaseTTL                 = 30 * time.Second
 	DefaultDrainTimeout             = 20 * time.Second
-	DefaultPollInterval             = 1500 * time.Millisecond
+	DefaultPollInterval             = 900 * time.Millisecond
 	DefaultBatch                    = 500
 )
 

@@ -23,8 +23,8 @@ func TestFetchIdleIsNearlySilent(t *testing.T) {
 		if n := len(b.seen().claims); n != 2 {
 			t.Errorf("%d claims in an idle minute on two lanes, want one from each at the start", n)
 		}
-		if n := len(b.seen().looks); n < 36 || n > 45 {
-			t.Errorf("%d looks at two lanes in an idle minute, want about 40", n)
+		if n := len(b.seen().looks); n < 60 || n > 75 {
+			t.Errorf("%d looks at two lanes in an idle minute, want about 67", n)
 		}
 		before := len(b.seen().looks)
 		for range 40 {
@@ -378,8 +378,8 @@ func TestFetchSlowsDownOnAPausedLane(t *testing.T) {
 		b.tell()
 		before := len(b.seen().claims)
 		b.pass(time.Minute)
-		if n := len(b.seen().claims) - before; n < 36 || n > 46 {
-			t.Errorf("%d claims in a minute, want about 40", n)
+		if n := len(b.seen().claims) - before; n < 60 || n > 76 {
+			t.Errorf("%d claims in a minute, want about 67", n)
 		}
 		before = len(b.seen().claims)
 		for range 1000 {

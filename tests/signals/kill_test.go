@@ -200,7 +200,7 @@ func wantOnce(t *testing.T, c *fixture.Crew, x id.ExecutionID, noSignal bool) {
 func TestSenderKilledBeforeItsWakeUp(t *testing.T) {
 	c := fixture.NewLoneCrew(t)
 	c.Exec(t, effects)
-	c.Work(t, worker.Config{PollInterval: time.Second}, func(w *worker.Worker) { handleOnce(w, c) })
+	c.Work(t, worker.Config{}, func(w *worker.Worker) { handleOnce(w, c) })
 	committed := 0
 	for moment, cut := 1, true; cut; moment++ {
 		x := c.Create(t, kindPublish)
