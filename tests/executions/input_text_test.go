@@ -224,6 +224,8 @@ func (r *filler) known(t reflect.Type) (any, bool) {
 		return 24 * time.Hour, true
 	case reflect.TypeFor[int]():
 		return 1, true
+	case reflect.TypeFor[engine.StepOutcome]():
+		return engine.StepSucceeded, true
 	case reflect.TypeFor[engine.OnTimeout]():
 		return engine.ResumeOnTimeout, true
 	case reflect.TypeFor[engine.Condition]():
