@@ -74,16 +74,6 @@ func ExampleAwaitAll() {
 	}
 }
 
-// A handler pauses for a day without a worker, and goes on behind the pause.
-func ExampleSleep() {
-	_ = func(ctx context.Context, job engine.Awaiter, execution id.ExecutionID) error {
-		if err := engine.Sleep(ctx, job, "cool-down", 24*time.Hour); err != nil {
-			return err
-		}
-		return mail(ctx, execution)
-	}
-}
-
 // A webhook sends a signal. The service may deliver its event twice, and both are one signal.
 func ExampleSignal_Send() {
 	ctx := context.Background()

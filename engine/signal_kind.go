@@ -156,20 +156,6 @@ func (w Wait) await(ctx context.Context, job Awaiter, c Condition) ([]ReceivedSi
 	return signals, err
 }
 
-// Sleep suspends the execution for d, a millisecond at least. It returns at once when the handler runs again after that,
-// in later attempts too. A second Sleep of the same name sleeps anew. A signal of that name ends it early. The database's
-// clock counts d, from the handler's return on.
-//
-// Errors: as [Signal.Await], without [ErrWaitTimeout].
-func Sleep(ctx context.Context, job Awaiter, name string, d time.Duration) error {
-	wait := Wait{Timeout: max(d, time.Millisecond), OnTimeout: ResumeOnTimeout}
-	_, err := wait.await(ctx, job, Received(name))
-	if errors.Is(err, ErrWaitTimeout) {
-		return nil
-	}
-	return err
-}
-
 // AwaitAny waits for one of several signals and returns the first: its Name says which. Decode its payload with
 // [Signal.Match]. In the transaction of the first the waitpoints of the others are closed; if they come, they are kept for
 // a later wait. Wait.Key and Wait.Where are not used: give [Received] conditions their own.

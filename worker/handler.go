@@ -36,9 +36,9 @@ type Job[In any] struct {
 //   - nil: the execution completes with the result.
 //   - an error: the attempt fails, and the retry policy decides about another. [Permanent] and [Fail] classify the
 //     failure. A panic is a failure of the category "panic", with the stack as its detail.
-//   - the error of [Job.Delay], [Job.WaitForChildren], [engine.Signal.Await], [engine.AwaitAny] or [engine.Sleep], wrapped
-//     or not: the same attempt continues later, from the beginning of fn, on any worker. No retry is used. Results of
-//     waits are kept: a wait that is over returns at once.
+//   - the error of [Sleep], [engine.Signal.Await], [engine.AwaitAny], [Job.Delay] or [Job.WaitForChildren], wrapped or not:
+//     the same attempt continues later, from the beginning of fn, on any worker. No retry is used. Steps, pauses and waits
+//     that are over return at once.
 //   - anything, after the lease was lost: discarded. The context's cause is [ErrLeaseLost], with [ErrCancelled] if the
 //     execution was cancelled.
 //   - an error, after the attempt's timeout: discarded; background work ends the attempt.
@@ -46,8 +46,8 @@ type Job[In any] struct {
 //
 // fn must be safe to repeat: an execution is handled again if its worker dies before the result is committed. A payload
 // that cannot be decoded, a result that cannot be encoded or is too large, or a wait that is not possible, is a permanent
-// failure of the category "payload", "result" or "wait". Other kinds stay in the lane for other workers; the log and [engine.Engine.WaitingKinds] report
-// kinds that no worker takes for a minute.
+// failure of the category "payload", "result" or "wait". Other kinds stay in the lane for other workers; the log and
+// [engine.Engine.WaitingKinds] report kinds that no worker takes for a minute.
 //
 // [Worker.Run] returns an error for a bad registration: an invalid kind, a second handler for it, a nil fn. A handler
 // registered while the worker runs takes effect in the next run.

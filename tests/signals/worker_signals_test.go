@@ -196,26 +196,6 @@ func TestHandlerAsksBeforeTheWait(t *testing.T) {
 	}
 }
 
-// A sleep ends by its time, or by a signal of its name.
-func TestHandlerSleeps(t *testing.T) {
-	c := awaiting(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
-		for _, d := range []time.Duration{0, time.Hour} {
-			if err := engine.Sleep(ctx, job, "pause", d); err != nil {
-				return "", err
-			}
-		}
-		return "awake", nil
-	})
-	x := c.Create(t, kindPublish)
-	wantSettlements(t, c, worker.Suspended)
-	expireWaits(t, c, x)
-	wantSettlements(t, c, worker.Suspended)
-	if err := (engine.Signal[int]{Name: "pause"}).Send(t.Context(), c.Engine, x, 0); err != nil {
-		t.Fatal(err)
-	}
-	wantSettlements(t, c, worker.Completed)
-}
-
 // The payload of the winner is decoded by its declaration.
 func TestHandlerMatchesSignals(t *testing.T) {
 	c := awaiting(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
