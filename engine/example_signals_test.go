@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/worker"
 )
 
 type (
@@ -24,13 +25,16 @@ var (
 
 func mail(context.Context, id.ExecutionID) error { return nil }
 
-// A handler mails a question and waits for the answer. job is the handler's worker.Job.
+// A handler mails a question once, in a step, and waits for the answer.
 func ExampleSignal_Await() {
-	_ = func(ctx context.Context, job engine.Awaiter, execution id.ExecutionID) (string, error) {
-		approval, err := Approved.Await(ctx, job, engine.Wait{
-			Timeout: 72 * time.Hour,
-			Ask:     func(ctx context.Context) error { return mail(ctx, execution) },
+	_ = func(ctx context.Context, job worker.Job[string]) (string, error) {
+		_, err := worker.Step(ctx, job, "ask", func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, mail(ctx, job.ID)
 		})
+		if err != nil {
+			return "", err
+		}
+		approval, err := Approved.Await(ctx, job, engine.Wait{Timeout: 72 * time.Hour})
 		if errors.Is(err, engine.ErrWaitTimeout) {
 			return "nobody has answered", nil
 		}
@@ -38,7 +42,7 @@ func ExampleSignal_Await() {
 	}
 }
 
-// Two of three reviewers have to approve. One who approves twice counts once.
+// Two of three reviewers have to approve. job is the handler's worker.Job. One who approves twice counts once.
 func ExampleSignal_AwaitEach() {
 	_ = func(ctx context.Context, job engine.Awaiter) (int, error) {
 		approvals, err := Approved.AwaitEach(ctx, job, 2, engine.DistinctSources, engine.Wait{})

@@ -44,8 +44,8 @@ func TestExamples(t *testing.T) {
 	ExampleEngine_Waits()
 }
 
-// worker is the worker that claims in the examples.
-var worker = engine.ClaimSpec{Lane: "images", Worker: "resizer", Instance: "resizer-1", LeaseTTL: 30 * time.Second}
+// resizer is the worker that claims in the examples.
+var resizer = engine.ClaimSpec{Lane: "images", Worker: "resizer", Instance: "resizer-1", LeaseTTL: 30 * time.Second}
 
 // connect opens a pool and an engine on it.
 func connect(ctx context.Context) (*pgxpool.Pool, *engine.Engine) {
@@ -83,7 +83,7 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	claimed, err := eng.Claim(ctx, worker, 10)
+	claimed, err := eng.Claim(ctx, resizer, 10)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func ExampleKind() {
 		log.Fatal(err)
 	}
 
-	claimed, err := eng.Claim(ctx, worker, 10)
+	claimed, err := eng.Claim(ctx, resizer, 10)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -280,7 +280,7 @@ func ExampleEngine_FailExecution() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	claimed, err := eng.Claim(ctx, worker, 1)
+	claimed, err := eng.Claim(ctx, resizer, 1)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -317,7 +317,7 @@ func ExampleEngine_DelayExecution() {
 	ctx := context.Background()
 	pool, eng := connect(ctx)
 	defer pool.Close()
-	claimed, err := eng.Claim(ctx, worker, 1)
+	claimed, err := eng.Claim(ctx, resizer, 1)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -333,7 +333,7 @@ func ExampleEngine_RenewLease() {
 	ctx := context.Background()
 	pool, eng := connect(ctx)
 	defer pool.Close()
-	claimed, err := eng.Claim(ctx, worker, 1)
+	claimed, err := eng.Claim(ctx, resizer, 1)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -41,11 +40,6 @@ type Wait struct {
 	// ResumeDelay is how long after the signal the handler runs again. Default: at once.
 	ResumeDelay time.Duration
 
-	// Ask sends the question that the signal answers: a mail, or a request to another service. It is called before the
-	// execution suspends, and not any more once the wait is over. It is repeated if it fails, or if the worker dies before
-	// the wait is stored, so it must be safe to repeat. Default: nothing is sent.
-	Ask func(ctx context.Context) error
-
 	// Asked is shown to people by [Engine.Waits], and Reason as the reason why the execution is blocked.
 	Asked  string
 	Reason state.BlockingReason
@@ -68,11 +62,12 @@ type Awaiter interface {
 // At first it returns an error for the handler to return, as it is or wrapped. The worker then suspends the execution,
 // which uses no worker, connection or retry while it waits. When the signal has arrived, the handler runs again from its
 // beginning, and Await returns the signal; so do later attempts. A second Await for the same signal waits for the next one.
+// To ask for the signal once, by a mail or a request to another service, do it in a worker.Step before the wait.
 //
 // Errors: [ErrAwaiting] suspends; [ErrWaitTimeout] after the timeout; [DecodeError]; [ErrInvalidInput] for a wait that is
-// not possible; the error of Wait.Ask; those of [Engine.ReceivedSignals].
+// not possible; those of [Engine.ReceivedSignals].
 func (s Signal[T]) Await(ctx context.Context, job Awaiter, wait Wait) (value T, err error) {
-	signals, err := wait.await(ctx, job, s.condition(wait))
+	signals, err := job.AwaitSignals(ctx, wait.spec(s.condition(wait)))
 	if err != nil {
 		return value, err
 	}
@@ -89,7 +84,7 @@ func (s Signal[T]) AwaitEach(ctx context.Context, job Awaiter, n int, distinct D
 	if wait.Key != "" {
 		c = c.At(wait.Key)
 	}
-	signals, err := wait.await(ctx, job, c)
+	signals, err := job.AwaitSignals(ctx, wait.spec(c))
 	if err != nil {
 		return nil, err
 	}
@@ -145,17 +140,6 @@ func (w Wait) spec(c Condition) SuspendSpec {
 	}
 }
 
-// await waits for a condition. If the wait is not over, it sends the question first.
-func (w Wait) await(ctx context.Context, job Awaiter, c Condition) ([]ReceivedSignal, error) {
-	signals, err := job.AwaitSignals(ctx, w.spec(c))
-	if w.Ask != nil && errors.Is(err, ErrAwaiting) {
-		if asking := w.Ask(ctx); asking != nil {
-			return nil, asking
-		}
-	}
-	return signals, err
-}
-
 // AwaitAny waits for one of several signals and returns the first: its Name says which. Decode its payload with
 // [Signal.Match]. In the transaction of the first the waitpoints of the others are closed; if they come, they are kept for
 // a later wait. Wait.Key and Wait.Where are not used: give [Received] conditions their own.
@@ -182,7 +166,7 @@ func awaitMembers(ctx context.Context, job Awaiter, wait Wait, c Condition) ([]R
 	case wait.Where != "":
 		return nil, invalid("Wait.Where", "is not used for several signals: give each condition its own by Where")
 	}
-	return wait.await(ctx, job, c)
+	return job.AwaitSignals(ctx, wait.spec(c))
 }
 
 // SendOption is an option of [Signal.Send].

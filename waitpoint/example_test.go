@@ -26,20 +26,23 @@ func ExampleCallback() {
 	http.Handle("/callbacks/", http.StripPrefix("/callbacks/", waitpoint.Callback(eng, "rendered", waitpoint.Config{})))
 }
 
-// A handler mails a link and waits for the decision.
+// A handler mails a link once, in a step, and waits for the decision. The step's result is empty: it is stored as plain
+// text, so the token must not be a part of it.
 func ExampleLink() {
 	const decision = id.WaitpointKey("decision")
 	_ = func(ctx context.Context, job worker.Job[string]) (string, error) {
-		won, err := engine.AwaitAny(ctx, job, engine.Wait{
-			Ask: func(ctx context.Context) error {
-				w, err := job.Waitpoint(ctx, decision, 7*24*time.Hour)
-				if err != nil {
-					return err
-				}
+		_, err := worker.Step(ctx, job, "ask", func(ctx context.Context) (struct{}, error) {
+			w, err := job.Waitpoint(ctx, decision, 7*24*time.Hour)
+			if err == nil {
 				fmt.Println("to", job.Args, waitpoint.Link("https://example.com/waitpoints/", w)) // the mail
-				return nil
-			},
-		}, engine.Received("approved").At(decision), engine.Received("rejected").At(decision))
+			}
+			return struct{}{}, err
+		})
+		if err != nil {
+			return "", err
+		}
+		won, err := engine.AwaitAny(ctx, job, engine.Wait{},
+			engine.Received("approved").At(decision), engine.Received("rejected").At(decision))
 		return won.Name, err
 	}
 }

@@ -103,8 +103,9 @@ func (w *waits) number(keys []id.WaitpointKey) int {
 }
 
 // Waitpoint opens a waitpoint and returns it with a token: the part of a link that lets a person without an account send
-// a signal. A wait with the same key uses it. Call it in [engine.Wait].Ask: until the wait is over it returns the same
-// waitpoint, afterwards it would open another. See [engine.Engine.CreateWaitpoint].
+// a signal. A wait with the same key uses it. Call it in a [Step] that also hands out the link: if that runs again before
+// the wait is over, it gets the same waitpoint. After the wait the call would open another. Don't return the token from
+// the step: results are stored as plain text. See [engine.Engine.CreateWaitpoint].
 func (j Job[In]) Waitpoint(ctx context.Context, key id.WaitpointKey, ttl time.Duration) (engine.Waitpoint, error) {
 	if j.eng == nil {
 		return engine.Waitpoint{}, errNoWorker

@@ -42,16 +42,19 @@ func main() {
 	links := make(chan string, 1) // the mail to the editor
 	w := must(worker.New(eng, worker.Config{}))
 	worker.Handle(w, Publish, func(ctx context.Context, job worker.Job[string]) (string, error) {
+		_, err := worker.Step(ctx, job, "ask", func(ctx context.Context) (struct{}, error) { // its result isn't the link, a secret
+			point, err := job.Waitpoint(ctx, decision, 24*time.Hour)
+			if err == nil {
+				links <- waitpoint.Link(server.URL+"/decisions/", point)
+			}
+			return struct{}{}, err
+		})
+		if err != nil {
+			return "", err
+		}
 		decided, err := engine.AwaitAny(ctx, job, engine.Wait{
 			Timeout: 24 * time.Hour,
 			Asked:   "Publish " + job.Args + "?",
-			Ask: func(ctx context.Context) error {
-				point, err := job.Waitpoint(ctx, decision, 24*time.Hour)
-				if err == nil {
-					links <- waitpoint.Link(server.URL+"/decisions/", point)
-				}
-				return err
-			},
 		}, engine.Received("approved").At(decision), engine.Received("rejected").At(decision))
 		if err != nil {
 			return "", err

@@ -43,19 +43,20 @@ func main() {
 	carriers := map[id.WaitpointKey]chan string{"by-sea": make(chan string, 1), "by-air": make(chan string, 1)}
 	w := must(worker.New(eng, worker.Config{}))
 	worker.Handle(w, Ship, func(ctx context.Context, job worker.Job[string]) (string, error) {
-		won, err := engine.AwaitAny(ctx, job, engine.Wait{
-			Timeout: time.Hour,
-			Ask: func(ctx context.Context) error {
-				for key, carrier := range carriers {
-					point, err := job.Waitpoint(ctx, key, time.Hour)
-					if err != nil {
-						return err
-					}
+		for key, carrier := range carriers {
+			_, err := worker.Step(ctx, job, worker.Key("ask", key), func(ctx context.Context) (struct{}, error) {
+				point, err := job.Waitpoint(ctx, key, time.Hour)
+				if err == nil {
 					carrier <- waitpoint.Link(server.URL+"/offers/", point)
 				}
-				return nil
-			},
-		}, Offer.Received().At("by-sea"), Offer.Received().At("by-air"))
+				return struct{}{}, err
+			})
+			if err != nil {
+				return "", err
+			}
+		}
+		won, err := engine.AwaitAny(ctx, job, engine.Wait{Timeout: time.Hour},
+			Offer.Received().At("by-sea"), Offer.Received().At("by-air"))
 		if err != nil {
 			return "", err
 		}

@@ -52,12 +52,13 @@ func main() {
 
 	w := must(worker.New(eng, worker.Config{}))
 	worker.Handle(w, Order, func(ctx context.Context, job worker.Job[int]) (string, error) {
-		payment, err := Paid.Await(ctx, job, engine.Wait{
-			Timeout: 24 * time.Hour,
-			Ask: func(context.Context) error { // may be repeated: the service knows the reference then
-				return post(service.URL, Payment{Reference: job.ID, Euros: job.Args})
-			},
+		_, err := worker.Step(ctx, job, "request", func(context.Context) (struct{}, error) {
+			return struct{}{}, post(service.URL, Payment{Reference: job.ID, Euros: job.Args}) // which recognises the reference
 		})
+		if err != nil {
+			return "", err
+		}
+		payment, err := Paid.Await(ctx, job, engine.Wait{Timeout: 24 * time.Hour})
 		if err != nil {
 			return "", err
 		}
@@ -106,10 +107,10 @@ func payments(webhookURL string) (*httptest.Server, *sync.WaitGroup) {
 
 func post(url string, payment Payment) error {
 	response, err := http.Post(url, "application/json", bytes.NewReader(must(json.Marshal(payment))))
-	if err == nil {
-		err = response.Body.Close()
+	if err != nil {
+		return err
 	}
-	return err
+	return response.Body.Close()
 }
 
 func must[T any](value T, err error) T {

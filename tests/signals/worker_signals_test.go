@@ -162,20 +162,21 @@ func TestHandlerAwaitsAnyOf(t *testing.T) {
 	}
 }
 
-// The question is sent before the wait, again if that failed, and not after the wait.
-func TestHandlerAsksBeforeTheWait(t *testing.T) {
+// A step asks before the wait, again with the same waitpoint if that failed, and not after the wait.
+func TestHandlerAsksInAStep(t *testing.T) {
 	var links []string
 	c := awaiting(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
-		a, err := approved.Await(ctx, job, engine.Wait{Key: "decision", Ask: func(ctx context.Context) error {
+		_, err := worker.Step(ctx, job, "ask", func(ctx context.Context) (struct{}, error) {
 			w, err := job.Waitpoint(ctx, "decision", time.Hour)
-			if err != nil {
-				return err
+			if links = append(links, w.ID.String()); err == nil && len(links) == 1 {
+				err = fmt.Errorf("no mail: %w", job.Delay(0))
 			}
-			if links = append(links, w.ID.String()); len(links) == 1 {
-				return fmt.Errorf("no mail: %w", job.Delay(0))
-			}
-			return nil
-		}})
+			return struct{}{}, err
+		})
+		if err != nil {
+			return "", err
+		}
+		a, err := approved.Await(ctx, job, engine.Wait{Key: "decision"})
 		return a.By, err
 	})
 	if _, err := c.Engine.Operator().SeedKey(t.Context(), "k1", wire.NewSecret()); err != nil {
