@@ -28,7 +28,7 @@ type steps struct {
 // beginStep returns the stored step of a name, or the place of a new one. Only the first step of a run that is not the
 // execution's first reads them.
 func (j Job[In]) beginStep(ctx context.Context, name string, options []StepOption) (*place, *engine.Step, error) {
-	if j.eng == nil {
+	if j.eng == nil && !j.isForTest() {
 		return nil, nil, errNoWorker
 	}
 	p := &place{name: name}
@@ -113,6 +113,9 @@ type recorder struct{ queue chan *finishedStep }
 
 // recordStep stores a step. It repeats until the step is stored or refused, or ctx ends; its lease is renewed meanwhile.
 func (j Job[In]) recordStep(ctx context.Context, record engine.StepRecord) (engine.Recorded, error) {
+	if j.isForTest() {
+		return j.steps.remember(record), nil
+	}
 	pause := backoff.Backoff{First: 5 * time.Millisecond, Max: time.Second}
 	for {
 		recorded, err := j.recorder.record(ctx, record)

@@ -19,30 +19,7 @@ type waits struct {
 	before map[id.WaitpointKey]int // waits of this run, by key
 
 	given [][]engine.ReceivedSignal // by a test, for one wait after the other
-}
-
-// JobForTest returns a job without a worker, for a test that calls a handler. received has the signals that end its waits,
-// one after the other; an empty list is a timeout. A further wait returns [engine.ErrAwaiting].
-//
-//	approved := []engine.ReceivedSignal{{Name: "approved", Payload: payload}}
-//	out, err := publish(ctx, worker.JobForTest(Draft{Title: "On waiting"}, approved))
-//
-// The conditions of the waits are not evaluated: give the signals that would satisfy them.
-func JobForTest[In any](args In, received ...[]engine.ReceivedSignal) Job[In] {
-	return Job[In]{Args: args, waits: &waits{given: received}}
-}
-
-// take returns the signals that a test gave for the next wait.
-func (w *waits) take(spec engine.SuspendSpec) ([]engine.ReceivedSignal, error) {
-	if w == nil || len(w.given) == 0 {
-		return nil, &later{verdict: suspend, wait: spec}
-	}
-	signals := w.given[0]
-	w.given = w.given[1:]
-	if len(signals) == 0 {
-		return nil, timedOut(spec.Condition.WaitpointKeys())
-	}
-	return signals, nil
+	taken int                       // how many of given have ended a wait
 }
 
 func timedOut(keys []id.WaitpointKey) error {
@@ -107,6 +84,9 @@ func (w *waits) number(keys []id.WaitpointKey) int {
 // the wait is over, it gets the same waitpoint. After the wait the call would open another. Don't return the token from
 // the step: results are stored as plain text. See [engine.Engine.CreateWaitpoint].
 func (j Job[In]) Waitpoint(ctx context.Context, key id.WaitpointKey, ttl time.Duration) (engine.Waitpoint, error) {
+	if j.isForTest() {
+		return waitpointForTest(j.ID, key, ttl), nil
+	}
 	if j.eng == nil {
 		return engine.Waitpoint{}, errNoWorker
 	}

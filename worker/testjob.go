@@ -1,0 +1,88 @@
+package worker
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
+)
+
+// errNoTx is the error of [StepTx] in a job of [JobForTest].
+var errNoTx = errors.New("a job for a test has no transaction: test this handler with a worker and a database")
+
+// JobForTest returns a job without a worker, for a test that calls a handler without a database. received has the signals
+// that end its waits, one list after the other; an empty list is a timeout. A further wait returns [engine.ErrAwaiting].
+//
+//	approved := []engine.ReceivedSignal{{Name: "approved", Payload: payload}}
+//	out, err := publish(ctx, worker.JobForTest(Draft{Title: "On waiting"}, approved))
+//
+// [Step] runs its function and refuses a repeated name. [Sleep] returns at once. [StepTx] returns an error: it needs a
+// database. [Job.Waitpoint] returns a token that no server accepts. [Job.Progress] does nothing. The job's ID is a new one.
+// The conditions of the waits are not evaluated: give the signals that would satisfy them. [NextRunForTest] runs the
+// handler again, as after a failure or a wait.
+func JobForTest[In any](args In, received ...[]engine.ReceivedSignal) Job[In] {
+	return Job[In]{
+		Args:    args,
+		Claimed: engine.Claimed{ID: id.NewExecutionID(engine.DefaultLane, id.Partitions{})},
+		waits:   &waits{given: received},
+		steps:   &steps{read: true, known: make(map[string]engine.Step), used: make(map[string]bool)},
+	}
+}
+
+// NextRunForTest returns the job of [JobForTest] for the next run of its handler. It has the results of the finished steps,
+// so these don't run again, and the signals of the first run, followed by received.
+//
+//	job := worker.JobForTest(Draft{Title: "On waiting"})
+//	_, err := publish(ctx, job) // engine.ErrAwaiting
+//	out, err := publish(ctx, worker.NextRunForTest(job, approved))
+//
+// It panics for a job that does not come from JobForTest.
+func NextRunForTest[In any](job Job[In], received ...[]engine.ReceivedSignal) Job[In] {
+	if !job.isForTest() {
+		panic("worker: NextRunForTest needs a job of JobForTest")
+	}
+	job.waits = &waits{given: slices.Concat(job.waits.given, received)}
+	job.steps.mu.Lock()
+	defer job.steps.mu.Unlock()
+	job.steps = &steps{
+		read: true, known: maps.Clone(job.steps.known), used: make(map[string]bool), next: job.steps.next,
+	}
+	return job
+}
+
+// isForTest reports whether a job comes from [JobForTest].
+func (j Job[In]) isForTest() bool { return j.eng == nil && j.steps != nil }
+
+// take returns the signals that a test gave for the next wait.
+func (w *waits) take(spec engine.SuspendSpec) ([]engine.ReceivedSignal, error) {
+	if w == nil || w.taken == len(w.given) {
+		return nil, &later{verdict: suspend, wait: spec}
+	}
+	signals := w.given[w.taken]
+	w.taken++
+	if len(signals) == 0 {
+		return nil, timedOut(spec.Condition.WaitpointKeys())
+	}
+	return signals, nil
+}
+
+// remember keeps a finished step of a test's job for the next run.
+func (s *steps) remember(record engine.StepRecord) engine.Recorded {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known[record.Name] = engine.Step{Name: record.Name, Seq: record.Seq, Outcome: record.Outcome, Result: record.Result}
+	return engine.Recorded{Result: record.Result}
+}
+
+// waitpointForTest returns an open waitpoint with a token that no server accepts.
+func waitpointForTest(x id.ExecutionID, key id.WaitpointKey, ttl time.Duration) engine.Waitpoint {
+	w := id.NewWaitpointID()
+	return engine.Waitpoint{
+		Execution: x, ID: w, Key: key, Token: wire.SignWaitpoint(wire.NewSecret(), "test", x, w),
+		ExpiresAt: time.Now().Add(ttl), Created: true,
+	}
+}
