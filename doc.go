@@ -15,6 +15,9 @@
 // how many of its upstreams must succeed: all, any or a quorum. The transaction that ends an execution also releases or
 // skips the executions that wait for it. No scheduler in between can be late or forget one.
 //
+// A handler can have steps. A step is a named part of it whose result is stored, so that it doesn't run again when the
+// handler does: after a crash, a failure or a pause.
+//
 // A handler can wait for signals from people and other systems, for months if need be. While it waits, its execution is a
 // row and nothing else. When the signal has arrived, the handler runs again from its beginning, and its wait returns the
 // signal.
