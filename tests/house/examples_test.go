@@ -22,7 +22,10 @@ import (
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	output := map[string][]string{ // the lines it prints, sorted
-		"await":        {"no answer: nothing to count", "words: 6"},
+		"await": {"no answer: nothing to count", "words: 6"},
+		"batch": {
+			"50%: 500 items", "counted: 1000", "items: 1000, twice: 21, more often: 0", "the first worker stops",
+		},
 		"cancel":       {"cancelled: the customer changed his mind", "cancelled: the file is removed"},
 		"delay":        {"attempt 0: not yet", "attempt 0: not yet", "attempts: 1, retries: 0", "done: https://example.com/video-7"},
 		"error-branch": {"hotel in Oslo: have a good journey", `hotel on the moon: we are sorry, given back: ["train"]`},
@@ -38,6 +41,10 @@ func TestExamples(t *testing.T) {
 		"order": {
 			"ada: book in attempt 0", "ada: charge in attempt 0", "bob: book in attempt 0", "bob: charge in attempt 0", "bob: refund in attempt 1",
 			"charged ada", "charged bob", "lamp is on its way", "refunded: charge of bob", "unicorn is sold out",
+		},
+		"poll": {
+			"ask/1 success", "ask/2 success", "ask/3 success", "done: https://example.com/film-7", "pause/1 slept", "pause/2 slept",
+			"question 1: not yet", "question 2: not yet", "submit success", "submitted film-7",
 		},
 		"projection":            {"failed: 1", "success: 3"},
 		"quorum":                {"published, copies: 2"},
