@@ -676,6 +676,8 @@ type FfSuspensionCurrent struct {
 	FfxAsked *string
 	// Milliseconds since the Unix epoch: since when the execution waits; NULL: the wait is over.
 	FfxOpenSinceMs *int64
+	// The step that stores the result of the wait, {"name", "seq"}: see ffx_step; NULL: none.
+	FfxStep []byte
 }
 
 // Keys that sign waitpoint tokens. The active one with the greatest rotated_at_ms signs, the others verify.
@@ -1142,7 +1144,7 @@ type FfxSchemaMigration struct {
 	Version string
 }
 
-// Finished steps of executions. Written by the holder of the newest lease alone, and never changed.
+// Finished steps of executions. Written by the holder of the newest lease alone, or by the transaction that ends a wait; never changed.
 type FfxStep struct {
 	// Partition of the execution, 0 to 255.
 	PartitionKey int16
@@ -1150,19 +1152,19 @@ type FfxStep struct {
 	ExecutionID id.ExecutionUUID
 	// Name of the step, unique within its execution; 1 to 256 bytes.
 	Name string
-	// Place of the step in the order in which the steps began, from 0. A replay from a step deletes it and later ones.
+	// Place of the step in the order in which the steps and waits began, from 0. A replay from a step deletes it and later ones.
 	Seq int32
 	// Attempt in which the step finished.
 	AttemptIndex int32
-	// success, or slept for a pause.
+	// success; slept: a pause; signal, timeout: the end of a wait.
 	Outcome string
-	// Result, encoded by the codec of the kind; NULL: none. Of a pause: until when, in milliseconds since the Unix epoch.
+	// Result, encoded by the codec of the kind; NULL: none. Of a pause: until when, in milliseconds since the Unix epoch. Of a wait: its signals by waitpoint key, as in ff_suspension_current.member_map.
 	Result bytea.Bytes
 	// Text of the error of its last failed try, cut at 16 KiB; NULL: the first try succeeded.
 	Error *string
 	// Number of tries in the attempt in which it finished.
 	Tries int32
-	// Milliseconds since the Unix epoch: start of its first try.
+	// Milliseconds since the Unix epoch: start of its first try, or of the wait.
 	StartedAtMs int64
 	// Milliseconds since the Unix epoch: when it was stored.
 	EndedAtMs int64

@@ -166,18 +166,20 @@ type Querier interface {
 	// a refusal.
 	//
 	// Used by: engine.Signal, engine.SignalWaitpoint.
-	// Locks: L1 waits (the execution FOR NO KEY UPDATE); L5 waits (its waitpoint FOR UPDATE); L7 new.
+	// Locks: L1 waits (the execution FOR NO KEY UPDATE); L2 new (the step of a wait that it ends); L5 waits (its waitpoint
+	// FOR UPDATE); L7 new.
 	DeliverSignal(ctx context.Context, db DBTX, arg DeliverSignalParams) (DeliverSignalRow, error)
 	// DeliverSignalTo is DeliverSignal by name to the execution that has a business key. No row: none has it.
 	//
 	// Used by: engine.Signal.
-	// Locks: L1 waits (the execution FOR NO KEY UPDATE); L5 waits (its waitpoint FOR UPDATE); L7 new.
+	// Locks: L1 waits (the execution FOR NO KEY UPDATE); L2 new (the step of a wait that it ends); L5 waits (its waitpoint
+	// FOR UPDATE); L7 new.
 	DeliverSignalTo(ctx context.Context, db DBTX, arg DeliverSignalToParams) (DeliverSignalToRow, error)
 	// DeliverSignals is DeliverSignal by name for many signals, in array order; ord (from 0) is the input position. The
 	// refusal of one has no effect on the others.
 	//
 	// Used by: engine.SignalEach.
-	// Locks: L1 held; L5 waits (waitpoints FOR UPDATE); L7 new.
+	// Locks: L1 held; L2 new (the steps of waits that they end); L5 waits (waitpoints FOR UPDATE); L7 new.
 	DeliverSignals(ctx context.Context, db DBTX, arg DeliverSignalsParams) ([]DeliverSignalsRow, error)
 	// DiscardWaiting deletes the suspensions, waitpoints and grants of ended executions, so that none of them acts on an
 	// execution later.
@@ -1657,7 +1659,8 @@ type Querier interface {
 	// took_ms before now.
 	//
 	// It decides from the attempt row that it locks: every loss of a lease changes that row. So a former holder stores
-	// nothing, and the next holder sees all steps that the former one has stored.
+	// nothing, and the next holder sees all steps that the former one has stored. The steps of waits are stored by
+	// ffx_store_wait, while no worker holds the lease or by its holder.
 	//
 	// Used by: engine.RecordStep, engine.RecordSteps.
 	// Locks: L2 skips (attempt rows FOR NO KEY UPDATE; their steps are new).
@@ -1770,11 +1773,11 @@ type Querier interface {
 	// Used by: engine.SetLaneRetention.
 	// Locks: retention waits (UPDATE).
 	RestartRetention(ctx context.Context, db DBTX) error
-	// ResumeExecution ends the wait of a suspended execution that the caller has locked. Returns its lane, or '' if a
-	// worker can't claim it yet.
+	// ResumeExecution ends the wait of a suspended execution that the caller has locked. With signals, which record a
+	// timeout, it stores the step of the wait. Returns its lane, or '' if a worker can't claim it yet.
 	//
 	// Used by: engine.Resume, engine.ExpireWaits.
-	// Locks: L1 held; L5 waits (waitpoint rows, DELETE); L7 new.
+	// Locks: L1 held; L2 new (the step of a wait that has timed out); L5 waits (waitpoint rows, DELETE); L7 new.
 	ResumeExecution(ctx context.Context, db DBTX, arg ResumeExecutionParams) (string, error)
 	// RetellEnded stores the public state of locked executions that have ended, as the view derives it. Another program
 	// left an earlier state there.
@@ -1989,10 +1992,10 @@ type Querier interface {
 	// KEY UPDATE, then the INSERT). The caller sorts by (partition_key, flow_id).
 	SummariseFlows(ctx context.Context, db DBTX, arg SummariseFlowsParams) (int64, error)
 	// SuspendExecutions lets executions wait for signals, by ord (from 0): suspended, or satisfied by signals that came
-	// early. A satisfied one keeps its lease, and its signals are in its suspension.
+	// early. A satisfied one keeps its lease, and its signals are in its suspension, and in the step that its spec names.
 	//
 	// Used by: engine.Suspend, engine.SuspendEach.
-	// Locks: L1 held; L2 held; L5 waits (waitpoint rows, which the job that expires them may hold); L7 new.
+	// Locks: L1 held; L2 held (steps are new); L5 waits (waitpoint rows, which the job that expires them may hold); L7 new.
 	SuspendExecutions(ctx context.Context, db DBTX, arg SuspendExecutionsParams) ([]SuspendExecutionsRow, error)
 	// SweepQueue deletes up to max_items queue entries whose execution is not claimable, is not where the entry says, or
 	// is gone. It deletes as many entries of the blocked list whose execution is not blocked or is gone, and drains of

@@ -465,11 +465,11 @@ type ResumeExecutionParams struct {
 	NowMs        int64
 }
 
-// ResumeExecution ends the wait of a suspended execution that the caller has locked. Returns its lane, or ” if a
-// worker can't claim it yet.
+// ResumeExecution ends the wait of a suspended execution that the caller has locked. With signals, which record a
+// timeout, it stores the step of the wait. Returns its lane, or ” if a worker can't claim it yet.
 //
 // Used by: engine.Resume, engine.ExpireWaits.
-// Locks: L1 held; L5 waits (waitpoint rows, DELETE); L7 new.
+// Locks: L1 held; L2 new (the step of a wait that has timed out); L5 waits (waitpoint rows, DELETE); L7 new.
 func (q *Queries) ResumeExecution(ctx context.Context, db DBTX, arg ResumeExecutionParams) (string, error) {
 	row := db.QueryRow(ctx, resumeExecution,
 		arg.PartitionKey,
@@ -600,10 +600,10 @@ type SuspendExecutionsRow struct {
 }
 
 // SuspendExecutions lets executions wait for signals, by ord (from 0): suspended, or satisfied by signals that came
-// early. A satisfied one keeps its lease, and its signals are in its suspension.
+// early. A satisfied one keeps its lease, and its signals are in its suspension, and in the step that its spec names.
 //
 // Used by: engine.Suspend, engine.SuspendEach.
-// Locks: L1 held; L2 held; L5 waits (waitpoint rows, which the job that expires them may hold); L7 new.
+// Locks: L1 held; L2 held (steps are new); L5 waits (waitpoint rows, which the job that expires them may hold); L7 new.
 func (q *Queries) SuspendExecutions(ctx context.Context, db DBTX, arg SuspendExecutionsParams) ([]SuspendExecutionsRow, error) {
 	rows, err := db.Query(ctx, suspendExecutions,
 		arg.NowMs,

@@ -25,7 +25,9 @@ type StepOutcome string
 // The outcomes. A step that failed is not stored: it runs again.
 const (
 	StepSucceeded StepOutcome = "success"
-	StepSlept     StepOutcome = "slept" // a pause; its result is its end, in milliseconds since the Unix epoch
+	StepSlept     StepOutcome = "slept"   // a pause; its result is its end, in milliseconds since the Unix epoch
+	StepSignalled StepOutcome = "signal"  // a wait that signals have satisfied: see [Step.Signals]
+	StepTimedOut  StepOutcome = "timeout" // a wait whose timeout has passed
 )
 
 // StepRecord is a finished step of an execution. Package worker makes them: see its Step.
@@ -158,14 +160,10 @@ func (e *Engine) checkStep(s *StepRecord) error {
 	if err := e.checkLease(s.Lease); err != nil {
 		return err
 	}
-	if err := checkStepName(s.Name); err != nil {
+	if err := checkStepPlace(s.Name, s.Seq); err != nil {
 		return err
 	}
 	switch {
-	case s.Seq < 0:
-		return invalid("seq", "is negative")
-	case s.Seq >= MaxSteps:
-		return invalid("seq", fmt.Sprintf("an execution has at most %d steps", MaxSteps))
 	case len(s.Result) > e.cfg.MaxPayload:
 		return invalid("result", fmt.Sprintf("%d bytes, limit %d", len(s.Result), e.cfg.MaxPayload))
 	case s.Tries < 0:
@@ -178,9 +176,14 @@ func (e *Engine) checkStep(s *StepRecord) error {
 	return checkText("error", s.Error, maxStepError)
 }
 
-func checkStepName(name string) error {
-	if name == "" {
+func checkStepPlace(name string, seq int) error {
+	switch {
+	case name == "":
 		return invalid("step", "has no name")
+	case seq < 0:
+		return invalid("seq", "is negative")
+	case seq >= MaxSteps:
+		return invalid("seq", fmt.Sprintf("an execution has at most %d steps", MaxSteps))
 	}
 	return checkText("step", name, MaxStepName)
 }
@@ -188,7 +191,7 @@ func checkStepName(name string) error {
 // Step is a finished step of an execution.
 type Step struct {
 	Name       string
-	Seq        int // place in the order in which the steps began
+	Seq        int // place in the order in which the steps and waits began
 	Outcome    StepOutcome
 	Result     []byte // only from [Engine.StepResults]
 	ResultSize int    // bytes
@@ -199,7 +202,7 @@ type Step struct {
 	EndedAt    time.Time
 }
 
-// Steps returns the finished steps of an execution without their results, in the order in which they began.
+// Steps returns the finished steps and waits of an execution without their results, in the order in which they began.
 //
 // Errors: [ErrInvalidInput]. An execution without steps, or one that does not exist, has none. One statement.
 func (e *Engine) Steps(ctx context.Context, x id.ExecutionID) ([]Step, error) {

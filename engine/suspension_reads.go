@@ -57,19 +57,38 @@ func (e *Engine) ReceivedSignals(ctx context.Context, x id.ExecutionID) ([]Recei
 	case err != nil:
 		return nil, wrap(op, err)
 	}
-	signals, err := readSignals(row.MemberMap, row.SatisfiedSet)
-	return signals, wrap(op, err)
+	var satisfied []string
+	if err := json.Unmarshal(row.SatisfiedSet, &satisfied); err != nil {
+		return nil, wrap(op, corrupt("ff_suspension_current.satisfied_set", err))
+	}
+	signals, err := readSignals(row.MemberMap, func(signal string) bool { return slices.Contains(satisfied, signal) })
+	if err != nil {
+		return nil, wrap(op, corrupt("ff_suspension_current.member_map", err))
+	}
+	return signals, nil
 }
 
-// readSignals decodes stored signals. It skips those without an id or a name.
-func readSignals(memberMap, satisfiedSet []byte) ([]ReceivedSignal, error) {
-	var stored map[string][]storedSignal
-	if err := json.Unmarshal(memberMap, &stored); err != nil {
-		return nil, corrupt("ff_suspension_current.member_map", err)
+// Signals returns the signals that ended a wait, in the order of their arrival, from a step that [Engine.StepResults]
+// has read. A step with another outcome than [StepSignalled] and [StepTimedOut] has none; after a timeout they are the
+// one that [Engine.ReceivedSignals] shows for it.
+//
+// Errors: [ErrCorruption].
+func (s Step) Signals() ([]ReceivedSignal, error) {
+	if s.Outcome != StepSignalled && s.Outcome != StepTimedOut {
+		return nil, nil
 	}
-	var satisfied []string
-	if err := json.Unmarshal(satisfiedSet, &satisfied); err != nil {
-		return nil, corrupt("ff_suspension_current.satisfied_set", err)
+	signals, err := readSignals(s.Result, func(string) bool { return s.Outcome == StepSignalled })
+	if err != nil {
+		return nil, wrap("read the signals of a step", corrupt("ffx_step.result", err))
+	}
+	return signals, nil
+}
+
+// readSignals decodes stored signals by waitpoint key. It skips those without an id or a name.
+func readSignals(document []byte, matched func(signal string) bool) ([]ReceivedSignal, error) {
+	var stored map[string][]storedSignal
+	if err := json.Unmarshal(document, &stored); err != nil {
+		return nil, err
 	}
 	var signals []ReceivedSignal
 	for _, key := range slices.Sorted(maps.Keys(stored)) {
@@ -80,7 +99,7 @@ func readSignals(memberMap, satisfiedSet []byte) ([]ReceivedSignal, error) {
 			}
 			received := ReceivedSignal{
 				ID: signal, Name: s.Name, Key: id.WaitpointKey(key), Source: s.Source, SourceType: s.SourceType, Category: s.Category,
-				CorrelationID: s.CorrelationID, At: time.UnixMilli(s.AcceptedAt), Matched: slices.Contains(satisfied, s.ID), timedOut: s.Keys,
+				CorrelationID: s.CorrelationID, At: time.UnixMilli(s.AcceptedAt), Matched: matched(s.ID), timedOut: s.Keys,
 			}
 			if s.PayloadHex != nil {
 				received.Payload, _ = hex.DecodeString(*s.PayloadHex)

@@ -115,6 +115,12 @@ type SuspendSpec struct {
 
 	// Pointer is free text of the handler for its own continuation. Default none; at most 1,024 bytes.
 	Pointer string
+
+	// Step is the name of the step that stores the result of the wait, and StepSeq its place: see [StepRecord]. It is
+	// stored in the transaction that satisfies the condition, or that resumes the attempt after the timeout. Default: none
+	// is stored. Package worker sets both.
+	Step    string
+	StepSeq int
 }
 
 // Suspended is the result of a suspension.
@@ -160,6 +166,11 @@ func (s *SuspendSpec) check() error {
 	case s.Reason != "" && storedReasons[s.Reason] == "":
 		return invalid("reason", fmt.Sprintf("%s is no reason of a wait", s.Reason))
 	}
+	if s.Step != "" || s.StepSeq != 0 {
+		if err := checkStepPlace(s.Step, s.StepSeq); err != nil {
+			return err
+		}
+	}
 	if err := checkText("asked", s.Asked, MaxAsked); err != nil {
 		return err
 	}
@@ -179,6 +190,13 @@ type storedSuspension struct {
 	RequestedBy     string            `json:"requested_by"`
 	Asked           string            `json:"asked,omitempty"`
 	Pointer         string            `json:"pointer,omitempty"`
+	Step            *storedPlace      `json:"step,omitempty"`
+}
+
+// storedPlace is the step that stores the result of a wait.
+type storedPlace struct {
+	Name string `json:"name"`
+	Seq  int    `json:"seq"`
 }
 
 type storedWaitpoint struct {
@@ -192,6 +210,9 @@ func (s *SuspendSpec) document(nowMs int64, policyDocument []byte) (string, erro
 	stored := storedSuspension{
 		SuspensionID: s.ID, Condition: s.Condition.node, ResumeDelayMs: s.ResumeDelay.Milliseconds(),
 		RequestedBy: "worker", Asked: s.Asked, Pointer: s.Pointer, Waitpoints: []storedWaitpoint{},
+	}
+	if s.Step != "" {
+		stored.Step = &storedPlace{s.Step, s.StepSeq}
 	}
 	reason := s.Reason
 	if reason == "" {

@@ -4,7 +4,8 @@
 -- took_ms before now.
 --
 -- It decides from the attempt row that it locks: every loss of a lease changes that row. So a former holder stores
--- nothing, and the next holder sees all steps that the former one has stored.
+-- nothing, and the next holder sees all steps that the former one has stored. The steps of waits are stored by
+-- ffx_store_wait, while no worker holds the lease or by its holder.
 --
 -- Used by: engine.RecordStep, engine.RecordSteps.
 -- Locks: L2 skips (attempt rows FOR NO KEY UPDATE; their steps are new).

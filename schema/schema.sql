@@ -710,6 +710,7 @@ CREATE FUNCTION ffx_resume(partition smallint, execution uuid, signals jsonb, sa
     SET enable_seqscan TO 'off'
     AS $$
 DECLARE
+    wait record;
     resumed record;
 BEGIN
     UPDATE ff_suspension_current AS s
@@ -721,7 +722,9 @@ BEGIN
         member_map = coalesce(signals, s.member_map)
     WHERE
         s.partition_key = partition
-        AND s.execution_id = execution;
+        AND s.execution_id = execution
+    RETURNING s.ffx_step, s.suspended_at_ms
+    INTO wait;
     DELETE FROM ff_waitpoint_pending AS w
     WHERE
         w.partition_key = partition
@@ -769,9 +772,15 @@ BEGIN
     RETURNING
         e.lane_id,
         e.eligibility_state,
+        e.attempt_index,
         e.ffx_namespace,
         e.ffx_instance_tag
     INTO resumed;
+    IF signals IS NOT NULL AND wait.ffx_step IS NOT NULL THEN
+        PERFORM ffx_store_wait(
+            partition, execution, resumed.attempt_index, wait.ffx_step, signals, satisfiers, wait.suspended_at_ms, at_ms
+        );
+    END IF;
     IF delay_ms > 0 THEN
         RETURN NULL;
     END IF;
@@ -983,6 +992,49 @@ $$;
 
 COMMENT ON FUNCTION ffx_signature(secret bytea, message text) IS 'HMAC-SHA256 of a message under a secret of at most 64 bytes, as hexadecimal digits. Signed here, a token is in no parameter that a log shows.';
 
+CREATE FUNCTION ffx_store_wait(partition smallint, execution uuid, attempt integer, step jsonb, signals jsonb, satisfiers jsonb, began_ms bigint, at_ms bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+BEGIN
+    INSERT INTO ffx_step (
+        partition_key, execution_id, name, seq, attempt_index, outcome, result, tries, started_at_ms, ended_at_ms
+    )
+    SELECT
+        partition,
+        execution,
+        step ->> 'name',
+        (step ->> 'seq')::integer,
+        attempt,
+        CASE WHEN satisfiers = '[]' THEN 'timeout' ELSE 'signal' END,
+        convert_to(r.used::text, 'UTF8'),
+        1,
+        began_ms,
+        at_ms
+    FROM (
+        SELECT CASE
+            WHEN satisfiers = '[]'
+                THEN jsonb_build_object('__timeout__', jsonb_build_array(signals -> '__timeout__' -> -1))
+            ELSE (
+                SELECT jsonb_object_agg(k.waitpoint_key, k.used)
+                FROM (
+                    SELECT
+                        h.waitpoint_key,
+                        jsonb_agg(m.signal ORDER BY m.place) AS used
+                    FROM jsonb_each(signals) AS h (waitpoint_key, list)
+                    CROSS JOIN LATERAL jsonb_array_elements(h.list) WITH ORDINALITY AS m (signal, place)
+                    WHERE satisfiers ? (m.signal ->> 'signal_id')
+                    GROUP BY h.waitpoint_key
+                ) AS k
+            )
+        END AS used
+    ) AS r
+    ON CONFLICT (partition_key, execution_id, name) DO NOTHING;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_store_wait(partition smallint, execution uuid, attempt integer, step jsonb, signals jsonb, satisfiers jsonb, began_ms bigint, at_ms bigint) IS 'Stores the end of a wait as a step, with the signals by waitpoint key that have satisfied it, or with its timeout.';
+
 CREATE FUNCTION ffx_suspend(partition smallint, execution uuid, attempt integer, spec jsonb, at_ms bigint) RETURNS text
     LANGUAGE plpgsql
     SET search_path TO 'public'
@@ -1135,7 +1187,7 @@ BEGIN
     INSERT INTO ff_suspension_current AS c (
         partition_key, execution_id, suspension_id, suspended_at_ms, timeout_at_ms, reason_code, condition, satisfied_set,
         member_map, timeout_behavior, ffx_primary_waitpoint_id, ffx_resume_delay_ms, ffx_requested_by, ffx_continuation_pointer,
-        ffx_asked, ffx_open_since_ms
+        ffx_asked, ffx_open_since_ms, ffx_step
     )
     SELECT
         partition,
@@ -1161,7 +1213,8 @@ BEGIN
         spec ->> 'requested_by',
         spec ->> 'pointer',
         spec ->> 'asked',
-        CASE WHEN satisfiers IS NULL THEN at_ms END
+        CASE WHEN satisfiers IS NULL THEN at_ms END,
+        spec -> 'step'
     ON CONFLICT (partition_key, execution_id) DO UPDATE SET
         suspension_id = excluded.suspension_id,
         suspended_at_ms = excluded.suspended_at_ms,
@@ -1176,8 +1229,12 @@ BEGIN
         ffx_requested_by = excluded.ffx_requested_by,
         ffx_continuation_pointer = excluded.ffx_continuation_pointer,
         ffx_asked = excluded.ffx_asked,
-        ffx_open_since_ms = excluded.ffx_open_since_ms;
+        ffx_open_since_ms = excluded.ffx_open_since_ms,
+        ffx_step = excluded.ffx_step;
     IF satisfiers IS NOT NULL THEN
+        IF spec ? 'step' THEN
+            PERFORM ffx_store_wait(partition, execution, attempt, spec -> 'step', held, satisfiers, at_ms, at_ms);
+        END IF;
         DELETE FROM ff_waitpoint_pending AS w
         WHERE
             w.partition_key = partition
@@ -2265,7 +2322,8 @@ CREATE TABLE ff_suspension_current (
     ffx_requested_by text,
     ffx_continuation_pointer text,
     ffx_asked text,
-    ffx_open_since_ms bigint
+    ffx_open_since_ms bigint,
+    ffx_step jsonb
 );
 
 COMMENT ON TABLE ff_suspension_current IS 'The latest suspension of an execution. It may outlive the resume: it counts only while the execution is suspended.';
@@ -2301,6 +2359,8 @@ COMMENT ON COLUMN ff_suspension_current.ffx_continuation_pointer IS 'Free text o
 COMMENT ON COLUMN ff_suspension_current.ffx_asked IS 'What people are asked, for lists of open waits; NULL: nothing.';
 
 COMMENT ON COLUMN ff_suspension_current.ffx_open_since_ms IS 'Milliseconds since the Unix epoch: since when the execution waits; NULL: the wait is over.';
+
+COMMENT ON COLUMN ff_suspension_current.ffx_step IS 'The step that stores the result of the wait, {"name", "seq"}: see ffx_step; NULL: none.';
 
 CREATE TABLE ff_waitpoint_hmac (
     kid text NOT NULL,
@@ -3252,7 +3312,7 @@ CREATE TABLE ffx_step (
     ended_at_ms bigint NOT NULL
 );
 
-COMMENT ON TABLE ffx_step IS 'Finished steps of executions. Written by the holder of the newest lease alone, and never changed.';
+COMMENT ON TABLE ffx_step IS 'Finished steps of executions. Written by the holder of the newest lease alone, or by the transaction that ends a wait; never changed.';
 
 COMMENT ON COLUMN ffx_step.partition_key IS 'Partition of the execution, 0 to 255.';
 
@@ -3260,19 +3320,19 @@ COMMENT ON COLUMN ffx_step.execution_id IS 'The execution that the step belongs 
 
 COMMENT ON COLUMN ffx_step.name IS 'Name of the step, unique within its execution; 1 to 256 bytes.';
 
-COMMENT ON COLUMN ffx_step.seq IS 'Place of the step in the order in which the steps began, from 0. A replay from a step deletes it and later ones.';
+COMMENT ON COLUMN ffx_step.seq IS 'Place of the step in the order in which the steps and waits began, from 0. A replay from a step deletes it and later ones.';
 
 COMMENT ON COLUMN ffx_step.attempt_index IS 'Attempt in which the step finished.';
 
-COMMENT ON COLUMN ffx_step.outcome IS 'success, or slept for a pause.';
+COMMENT ON COLUMN ffx_step.outcome IS 'success; slept: a pause; signal, timeout: the end of a wait.';
 
-COMMENT ON COLUMN ffx_step.result IS 'Result, encoded by the codec of the kind; NULL: none. Of a pause: until when, in milliseconds since the Unix epoch.';
+COMMENT ON COLUMN ffx_step.result IS 'Result, encoded by the codec of the kind; NULL: none. Of a pause: until when, in milliseconds since the Unix epoch. Of a wait: its signals by waitpoint key, as in ff_suspension_current.member_map.';
 
 COMMENT ON COLUMN ffx_step.error IS 'Text of the error of its last failed try, cut at 16 KiB; NULL: the first try succeeded.';
 
 COMMENT ON COLUMN ffx_step.tries IS 'Number of tries in the attempt in which it finished.';
 
-COMMENT ON COLUMN ffx_step.started_at_ms IS 'Milliseconds since the Unix epoch: start of its first try.';
+COMMENT ON COLUMN ffx_step.started_at_ms IS 'Milliseconds since the Unix epoch: start of its first try, or of the wait.';
 
 COMMENT ON COLUMN ffx_step.ended_at_ms IS 'Milliseconds since the Unix epoch: when it was stored.';
 

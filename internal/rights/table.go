@@ -46,7 +46,7 @@ var table = []object{
 	{Table, "ffx_retention_period", "SELECT", "SELECT, INSERT", "SELECT", "SELECT"},
 	{Table, "ffx_retention_timer", "SELECT", "SELECT", "SELECT, INSERT, UPDATE, DELETE", "SELECT"},
 	{Table, "ffx_schema_migrations", "SELECT", "SELECT", "SELECT", "SELECT"},
-	{Table, "ffx_step", "SELECT", "SELECT", "SELECT, INSERT, DELETE", "SELECT, DELETE"},
+	{Table, "ffx_step", "SELECT", "SELECT, INSERT", "SELECT, INSERT, DELETE", "SELECT, INSERT, DELETE"},
 	{Sequence, "ff_completion_event_event_id_seq", "USAGE", "USAGE", "USAGE", "USAGE"},
 	{Sequence, "ff_lease_event_event_id_seq", "USAGE", "USAGE", "USAGE", "USAGE"},
 	{Sequence, "ff_operator_event_event_id_seq", "USAGE", "USAGE", "USAGE", "USAGE"},
@@ -71,6 +71,7 @@ var table = []object{
 	{Function, "ffx_satisfied_by(jsonb, jsonb, jsonb)", "", "EXECUTE", "EXECUTE", "EXECUTE"},
 	{Function, "ffx_shared()", "", "", "EXECUTE", ""},
 	{Function, "ffx_signature(bytea, text)", "", "", "EXECUTE", "EXECUTE"},
+	{Function, "ffx_store_wait(smallint, uuid, integer, jsonb, jsonb, jsonb, bigint, bigint)", "", "EXECUTE", "EXECUTE", "EXECUTE"},
 	{Function, "ffx_suspend(smallint, uuid, integer, jsonb, bigint)", "", "", "EXECUTE", ""},
 	{Function, "ffx_usable_from()", "EXECUTE", "EXECUTE", "EXECUTE", "EXECUTE"},
 }

@@ -11,7 +11,8 @@ ALTER TABLE ff_suspension_current
     ADD COLUMN ffx_requested_by text,
     ADD COLUMN ffx_continuation_pointer text,
     ADD COLUMN ffx_asked text,
-    ADD COLUMN ffx_open_since_ms bigint;
+    ADD COLUMN ffx_open_since_ms bigint,
+    ADD COLUMN ffx_step jsonb;
 
 COMMENT ON COLUMN ff_suspension_current.ffx_resume_delay_ms IS
     'Milliseconds from the signal that satisfies the condition until the execution resumes; NULL: at once.';
@@ -27,6 +28,9 @@ COMMENT ON COLUMN ff_suspension_current.ffx_asked IS
 
 COMMENT ON COLUMN ff_suspension_current.ffx_open_since_ms IS
     'Milliseconds since the Unix epoch: since when the execution waits; NULL: the wait is over.';
+
+COMMENT ON COLUMN ff_suspension_current.ffx_step IS
+    'The step that stores the result of the wait, {"name", "seq"}: see ffx_step; NULL: none.';
 
 -- Open waits, the oldest first. Resolved ones, which outlive their wait, are not in it.
 CREATE INDEX ffx_ff_suspension_current_open_idx ON ff_suspension_current (ffx_open_since_ms, partition_key, execution_id)
@@ -194,7 +198,56 @@ $$;
 COMMENT ON FUNCTION ffx_satisfied_by(condition jsonb, signals jsonb, used jsonb) IS
     'The ids of the signals that satisfy a condition, of those by waitpoint key that no earlier wait has used; NULL while it is not satisfied.';
 
--- The caller holds the lock of the execution, which is suspended.
+-- The caller holds the lock of the execution. satisfiers are ids of signals, and [] stands for a timeout.
+CREATE FUNCTION ffx_store_wait(
+    partition smallint, execution uuid, attempt integer, step jsonb, signals jsonb, satisfiers jsonb, began_ms bigint, at_ms bigint
+) RETURNS void
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    INSERT INTO ffx_step (
+        partition_key, execution_id, name, seq, attempt_index, outcome, result, tries, started_at_ms, ended_at_ms
+    )
+    SELECT
+        partition,
+        execution,
+        step ->> 'name',
+        (step ->> 'seq')::integer,
+        attempt,
+        CASE WHEN satisfiers = '[]' THEN 'timeout' ELSE 'signal' END,
+        convert_to(r.used::text, 'UTF8'),
+        1,
+        began_ms,
+        at_ms
+    FROM (
+        SELECT CASE
+            WHEN satisfiers = '[]'
+                THEN jsonb_build_object('__timeout__', jsonb_build_array(signals -> '__timeout__' -> -1))
+            ELSE (
+                SELECT jsonb_object_agg(k.waitpoint_key, k.used)
+                FROM (
+                    SELECT
+                        h.waitpoint_key,
+                        jsonb_agg(m.signal ORDER BY m.place) AS used
+                    FROM jsonb_each(signals) AS h (waitpoint_key, list)
+                    CROSS JOIN LATERAL jsonb_array_elements(h.list) WITH ORDINALITY AS m (signal, place)
+                    WHERE satisfiers ? (m.signal ->> 'signal_id')
+                    GROUP BY h.waitpoint_key
+                ) AS k
+            )
+        END AS used
+    ) AS r
+    ON CONFLICT (partition_key, execution_id, name) DO NOTHING;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_store_wait(
+    partition smallint, execution uuid, attempt integer, step jsonb, signals jsonb, satisfiers jsonb, began_ms bigint, at_ms bigint
+) IS 'Stores the end of a wait as a step, with the signals by waitpoint key that have satisfied it, or with its timeout.';
+
+-- The caller holds the lock of the execution, which is suspended. Without signals, as by an operator, the wait has no
+-- result.
 CREATE FUNCTION ffx_resume(
     partition smallint, execution uuid, signals jsonb, satisfiers jsonb, shown_as text, delay_ms bigint, at_ms bigint
 ) RETURNS text
@@ -203,6 +256,7 @@ SET search_path FROM CURRENT
 SET enable_seqscan TO off
 AS $$
 DECLARE
+    wait record;
     resumed record;
 BEGIN
     UPDATE ff_suspension_current AS s
@@ -214,7 +268,9 @@ BEGIN
         member_map = coalesce(signals, s.member_map)
     WHERE
         s.partition_key = partition
-        AND s.execution_id = execution;
+        AND s.execution_id = execution
+    RETURNING s.ffx_step, s.suspended_at_ms
+    INTO wait;
     DELETE FROM ff_waitpoint_pending AS w
     WHERE
         w.partition_key = partition
@@ -262,9 +318,15 @@ BEGIN
     RETURNING
         e.lane_id,
         e.eligibility_state,
+        e.attempt_index,
         e.ffx_namespace,
         e.ffx_instance_tag
     INTO resumed;
+    IF signals IS NOT NULL AND wait.ffx_step IS NOT NULL THEN
+        PERFORM ffx_store_wait(
+            partition, execution, resumed.attempt_index, wait.ffx_step, signals, satisfiers, wait.suspended_at_ms, at_ms
+        );
+    END IF;
     IF delay_ms > 0 THEN
         RETURN NULL;
     END IF;
@@ -711,7 +773,7 @@ BEGIN
     INSERT INTO ff_suspension_current AS c (
         partition_key, execution_id, suspension_id, suspended_at_ms, timeout_at_ms, reason_code, condition, satisfied_set,
         member_map, timeout_behavior, ffx_primary_waitpoint_id, ffx_resume_delay_ms, ffx_requested_by, ffx_continuation_pointer,
-        ffx_asked, ffx_open_since_ms
+        ffx_asked, ffx_open_since_ms, ffx_step
     )
     SELECT
         partition,
@@ -737,7 +799,8 @@ BEGIN
         spec ->> 'requested_by',
         spec ->> 'pointer',
         spec ->> 'asked',
-        CASE WHEN satisfiers IS NULL THEN at_ms END
+        CASE WHEN satisfiers IS NULL THEN at_ms END,
+        spec -> 'step'
     ON CONFLICT (partition_key, execution_id) DO UPDATE SET
         suspension_id = excluded.suspension_id,
         suspended_at_ms = excluded.suspended_at_ms,
@@ -752,8 +815,12 @@ BEGIN
         ffx_requested_by = excluded.ffx_requested_by,
         ffx_continuation_pointer = excluded.ffx_continuation_pointer,
         ffx_asked = excluded.ffx_asked,
-        ffx_open_since_ms = excluded.ffx_open_since_ms;
+        ffx_open_since_ms = excluded.ffx_open_since_ms,
+        ffx_step = excluded.ffx_step;
     IF satisfiers IS NOT NULL THEN
+        IF spec ? 'step' THEN
+            PERFORM ffx_store_wait(partition, execution, attempt, spec -> 'step', held, satisfiers, at_ms, at_ms);
+        END IF;
         DELETE FROM ff_waitpoint_pending AS w
         WHERE
             w.partition_key = partition
@@ -901,6 +968,8 @@ DROP FUNCTION ffx_deliver(smallint, uuid, uuid, bytea, jsonb, bytea, bigint, big
 
 DROP FUNCTION ffx_resume(smallint, uuid, jsonb, jsonb, text, bigint, bigint);
 
+DROP FUNCTION ffx_store_wait(smallint, uuid, integer, jsonb, jsonb, jsonb, bigint, bigint);
+
 DROP FUNCTION ffx_satisfied_by(jsonb, jsonb, jsonb);
 
 DROP FUNCTION ffx_predicates_held(jsonb, bytea);
@@ -928,6 +997,7 @@ WHERE timeout_at_ms IS NOT NULL;
 CREATE INDEX ff_suspension_current_suspended_at_idx ON ff_suspension_current (partition_key, suspended_at_ms);
 
 ALTER TABLE ff_suspension_current
+    DROP COLUMN ffx_step,
     DROP COLUMN ffx_open_since_ms,
     DROP COLUMN ffx_asked,
     DROP COLUMN ffx_continuation_pointer,

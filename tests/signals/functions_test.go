@@ -42,12 +42,13 @@ func TestFunctionsLookUpTheirRows(t *testing.T) {
 		}},
 	} {
 		c.prepare()
-		running, waiting, bySQL, asked := f.Start(t).Lease, f.Suspend(t, ready), f.Suspend(t, ready), f.Suspend(t, ready)
+		step := func(s *engine.SuspendSpec) { s.Step = "signal ready" }
+		running, waiting, bySQL, asked := f.Start(t).Lease, f.Suspend(t, ready, step), f.Suspend(t, ready), f.Suspend(t, ready)
 		tx := fixture.BeginWith(t, f.Rival(t).Pool, pgx.TxOptions{})
 		fixture.ExecIn(t, tx, "SET LOCAL plan_cache_mode = force_generic_plan")
 		before := read(t, tx)
 		e := f.WithTx(tx)
-		_, suspended := e.Suspend(t.Context(), engine.SuspendSpec{Lease: running, Condition: ready})
+		_, suspended := e.Suspend(t.Context(), engine.SuspendSpec{Lease: running, Condition: ready, Step: "signal ready"})
 		_, buffered := e.Signal(t.Context(), engine.SignalSpec{Execution: running.Execution, Name: "other", IdempotencyKey: "once"})
 		satisfied, signalled := e.SignalEach(t.Context(), []engine.SignalSpec{
 			{Execution: running.Execution, Name: "ready"}, {Execution: waiting.Execution, Name: "ready"},
