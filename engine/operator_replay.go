@@ -42,7 +42,7 @@ func ReplayFromStep(name string) ReplayOption {
 
 // ReplayExecution runs an ended execution again. It keeps id, payload, tags and a future deadline, gets all its retries
 // back, and loses its result, failure, cancellation and a past deadline. Its last attempt restarts; earlier ones are
-// kept, and so are its steps unless [ReplayFromStep] or [ReplayWithoutSteps] is given. A completed execution requires
+// kept, and so are its steps, with those of waits, unless [ReplayFromStep] or [ReplayWithoutSteps] is given. A completed execution requires
 // [ReplayCompleted]. In a flow, unstarted dependents wait for it again, and
 // skipped ones may be replayed next; other dependents ignore its next end. A member that was skipped or never ran waits
 // for its dependencies again: successes count, other upstreams must end again.

@@ -65,7 +65,7 @@ type Awaiter interface {
 // To ask for the signal once, by a mail or a request to another service, do it in a worker.Step before the wait.
 //
 // Errors: [ErrAwaiting] suspends; [ErrWaitTimeout] after the timeout; [DecodeError]; [ErrInvalidInput] for a wait that is
-// not possible; those of [Engine.ReceivedSignals].
+// not possible; those of [Engine.StepResults] and [Step.Signals].
 func (s Signal[T]) Await(ctx context.Context, job Awaiter, wait Wait) (value T, err error) {
 	signals, err := job.AwaitSignals(ctx, wait.spec(s.condition(wait)))
 	if err != nil {

@@ -72,7 +72,7 @@ func handle[In, Out any](
 	}
 	out, err := fn(ctx, Job[In]{
 		Args: args, Claimed: *work, eng: w.eng, encode: encoderOf(kind), codec: kind.Codec,
-		waits: new(waits), steps: &steps{askedAt: askedAt}, recorder: w.recorder,
+		steps: &steps{askedAt: askedAt}, recorder: w.recorder,
 	})
 	if err != nil {
 		return nil, err

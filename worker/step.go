@@ -29,14 +29,14 @@ import (
 //		return Receipt{}, err
 //	}
 //
-// The name identifies the step within its execution; use [Key] in loops. The code between steps is ordinary Go and runs
+// The name identifies the step within its execution; use [Key] in loops. Names that begin with "signal " belong to waits. The code between steps is ordinary Go and runs
 // again each time. Steps may run in parallel and inside other steps. The result is encoded by the codec of the kind.
 //
 // fn runs again if the worker dies before its result is stored, so its effects happen at least once: pass
 // [IdempotencyKey] to other systems, or use [StepTx] for writes in the same database. If fn fails, Step retries it as
 // [Retry] says, by default not at all, and then returns its error; the handler should return that.
 //
-// Errors: fn's; [engine.ErrInvalidInput] for a name that is too long or was used before in this run, for more than
+// Errors: fn's; [engine.ErrInvalidInput] for a name that is too long, belongs to waits or was used before in this run, for more than
 // [engine.MaxSteps] steps, and for a result that is too large or can't be encoded; [*engine.DecodeError] for a stored
 // result that no longer decodes, which names the step; [ErrLeaseLost] if another worker has the execution: nothing was
 // stored.

@@ -4,29 +4,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// steps has the finished steps of a job's execution, and the names that this run has used.
+// steps has the finished steps and waits of a job's execution, and the names and waits of this run.
 type steps struct {
 	mu    sync.Mutex
 	read  bool
 	known map[string]engine.Step
 	used  map[string]bool
-	next  int // place of the next new step
+	next  int // place of the next new step or wait
+
+	signals []engine.ReceivedSignal // of the waits that have ended
+	waited  map[id.WaitpointKey]int // waits of this run, by key
 
 	askedAt time.Time // when the claim of the execution was called
 }
 
-// beginStep returns the stored step of a name, or the place of a new one. Only the first step of a run that is not the
-// execution's first reads them.
+// beginStep returns the stored step of a name, or the place of a new one. Only the first step or wait of a run that is
+// not the execution's first reads them.
 func (j Job[In]) beginStep(ctx context.Context, name string, options []StepOption) (*place, *engine.Step, error) {
 	if j.eng == nil && !j.isForTest() {
 		return nil, nil, errNoWorker
@@ -49,15 +54,17 @@ func (j Job[In]) beginStep(ctx context.Context, name string, options []StepOptio
 	s := j.steps
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.read {
-		if err := s.load(ctx, j.eng, &j.Claimed); err != nil {
-			return nil, nil, err
-		}
+	if err := s.load(ctx, j.eng, &j.Claimed); err != nil {
+		return nil, nil, err
 	}
 	switch {
 	case name == "" || len(name) > engine.MaxStepName:
 		return nil, nil, p.refuse(&engine.InputError{
 			Field: "step", Reason: fmt.Sprintf("its name has %d bytes, must have 1 to %d", len(name), engine.MaxStepName),
+		})
+	case strings.HasPrefix(name, waitPrefix):
+		return nil, nil, p.refuse(&engine.InputError{
+			Field: "step", Reason: fmt.Sprintf("the name %q begins with %q, as the steps of waits do", name, waitPrefix),
 		})
 	case s.used[name]:
 		return nil, nil, p.refuse(&engine.InputError{
@@ -68,25 +75,42 @@ func (j Job[In]) beginStep(ctx context.Context, name string, options []StepOptio
 	if stored, ok := s.known[name]; ok {
 		return p, &stored, nil
 	}
-	if p.seq = s.next; p.seq >= engine.MaxSteps {
-		return nil, nil, p.refuse(&engine.InputError{
-			Field: "step", Reason: fmt.Sprintf("the execution has %d steps, the most that it may have", engine.MaxSteps),
-		})
+	var err error
+	if p.seq, err = s.place(); err != nil {
+		return nil, nil, p.refuse(err)
 	}
-	s.next++
 	return p, nil, nil
 }
 
-// load reads the stored steps, unless the execution runs for the first time.
+// place returns the place of a new step. The caller holds the mutex.
+func (s *steps) place() (int, error) {
+	if s.next >= engine.MaxSteps {
+		return 0, &engine.InputError{
+			Field: "step", Reason: fmt.Sprintf("the execution has %d steps, the most that it may have", engine.MaxSteps),
+		}
+	}
+	s.next++
+	return s.next - 1, nil
+}
+
+// load reads the stored steps once, unless the execution runs for the first time. The caller holds the mutex.
 func (s *steps) load(ctx context.Context, eng operations, work *engine.Claimed) error {
-	s.known, s.used = make(map[string]engine.Step), make(map[string]bool)
+	if s.read {
+		return nil
+	}
+	s.known, s.used, s.waited = make(map[string]engine.Step), make(map[string]bool), make(map[id.WaitpointKey]int)
+	s.signals = nil
 	if work.Resumed || work.Lease.Attempt > 0 || work.Type != state.InitialAttempt {
 		stored, err := eng.StepResults(ctx, work.ID)
 		if err != nil {
 			return err
 		}
 		for _, step := range stored {
-			s.known[step.Name] = step
+			signals, err := step.Signals()
+			if err != nil {
+				return err
+			}
+			s.known[step.Name], s.signals = step, append(s.signals, signals...)
 			s.next = max(s.next, step.Seq+1)
 		}
 	}

@@ -2,8 +2,10 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -53,4 +55,50 @@ func (f *fakeEngine) StepResults(context.Context, id.ExecutionID) ([]engine.Step
 func (f *fakeEngine) recordIn(_ context.Context, fn func(pgx.Tx) (engine.StepRecord, error)) (engine.Recorded, error) {
 	step, err := fn(nil)
 	return engine.Recorded{Result: step.Result}, err
+}
+
+// Waits for other keys have steps of other names, all of them short enough.
+func TestNamesOfWaits(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("ä", 120)
+	names := make(map[string]bool)
+	for _, keys := range [][]id.WaitpointKey{
+		{"a"},
+		{"a", "b"},
+		{"a, b"},
+		{`a\, b`},
+		{`a\`, "b"},
+		{"a#2"},
+		{id.WaitpointKey(long), "x"},
+		{id.WaitpointKey(long), "y"},
+		{id.WaitpointKey(long), id.WaitpointKey(long)},
+	} {
+		name := waitName(keys)
+		if names[name] || len(name) > engine.MaxStepName || !utf8.ValidString(name) || !strings.HasPrefix(name, waitPrefix) {
+			t.Errorf("%q has the name %q of %d bytes", keys, name, len(name))
+		}
+		names[name] = true
+	}
+	if !names["signal a"] || !names["signal a, b"] || !names["signal a#2"] {
+		t.Errorf("%v", names)
+	}
+}
+
+// A wait counts as a step.
+func TestMostStepsOfWaits(t *testing.T) {
+	t.Parallel()
+	job := Job[int]{eng: new(fakeEngine), steps: &steps{}}
+	spec := engine.SuspendSpec{Condition: engine.Received("a")}
+	var suspended *later
+	if _, err := job.AwaitSignals(t.Context(), spec); !errors.As(err, &suspended) || suspended.wait.Step != "signal a" || suspended.wait.StepSeq != 0 {
+		t.Fatalf("%+v, error %v", suspended, err)
+	}
+	if p, _, err := job.beginStep(t.Context(), "b", nil); err != nil || p.seq != 1 {
+		t.Fatal(p, err)
+	}
+	job.steps.next = engine.MaxSteps
+	_, err := job.AwaitSignals(t.Context(), spec)
+	if failure, ok := errors.AsType[*Fail](err); !ok || failure.Category != "wait" || !errors.Is(err, engine.ErrInvalidInput) {
+		t.Error(err)
+	}
 }

@@ -2,55 +2,48 @@ package worker
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// waits has the signals that a job's execution has received, and how often the handler has waited for each.
+// waits has the signals that a test gave to a job, for one wait after the other.
 type waits struct {
-	mu     sync.Mutex
-	read   bool
-	known  []engine.ReceivedSignal
-	before map[id.WaitpointKey]int // waits of this run, by key
-
-	given [][]engine.ReceivedSignal // by a test, for one wait after the other
-	taken int                       // how many of given have ended a wait
+	given [][]engine.ReceivedSignal
+	taken int // how many of given have ended a wait
 }
 
 func timedOut(keys []id.WaitpointKey) error {
 	return fmt.Errorf("waiting for %q: %w", keys, engine.ErrWaitTimeout)
 }
 
-// AwaitSignals returns the signals that satisfied a wait of this execution, for [engine.Signal.Await] and its like. In a
-// first attempt that was not interrupted there are none to read. A wait that is not possible is a permanent failure of the
-// category "wait".
+// AwaitSignals returns the signals that satisfied a wait of this execution, for [engine.Signal.Await] and its like. Like
+// a step the wait has a place and a stored result, and a name of its own: "signal approved". See [Step]. A wait that is not
+// possible is a permanent failure of the category "wait".
 func (j Job[In]) AwaitSignals(ctx context.Context, spec engine.SuspendSpec) ([]engine.ReceivedSignal, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, badWait(err)
 	}
-	w := j.waits
 	if j.eng == nil {
-		return w.take(spec)
+		return j.waits.take(spec)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.read && (j.Resumed || j.Lease.Attempt > 0) {
-		var err error
-		if w.known, err = j.eng.ReceivedSignals(ctx, j.ID); err != nil {
-			return nil, err
-		}
+	s := j.steps
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.load(ctx, j.eng, &j.Claimed); err != nil {
+		return nil, err
 	}
-	w.read = true
-	spec.Lease, spec.ID = j.Lease, id.NewSuspensionID()
-	spec.Condition = spec.Condition.Numbered(w.number(spec.Condition.WaitpointKeys()))
+	spec.Condition = spec.Condition.Numbered(s.number(spec.Condition.WaitpointKeys()))
 	keys := spec.Condition.WaitpointKeys()
+	// By key instead of by name: new code may wait for more signals than the code that waited.
 	var received []engine.ReceivedSignal
-	for _, signal := range w.known {
+	for _, signal := range s.signals {
 		if signal.TimedOut(keys) {
 			return nil, timedOut(keys)
 		}
@@ -58,25 +51,54 @@ func (j Job[In]) AwaitSignals(ctx context.Context, spec engine.SuspendSpec) ([]e
 			received = append(received, signal)
 		}
 	}
-	if len(received) == 0 {
-		return nil, &later{verdict: suspend, wait: spec}
+	if len(received) > 0 {
+		return received, nil
 	}
-	return received, nil
+	spec.Lease, spec.ID = j.Lease, id.NewSuspensionID()
+	if len(keys) > 0 {
+		seq, err := s.place()
+		if err != nil {
+			return nil, badWait(err)
+		}
+		spec.Step, spec.StepSeq = waitName(keys), seq
+		if _, stored := s.known[spec.Step]; stored {
+			return nil, badWait(fmt.Errorf("step %q has no signal of this wait", spec.Step))
+		}
+	}
+	return nil, &later{verdict: suspend, wait: spec}
 }
 
 // number returns how many waits of this run had one of the keys before, and counts this one.
-func (w *waits) number(keys []id.WaitpointKey) int {
-	if w.before == nil {
-		w.before = make(map[id.WaitpointKey]int)
-	}
+func (s *steps) number(keys []id.WaitpointKey) int {
 	n := 0
 	for _, key := range keys {
-		n = max(n, w.before[key])
+		n = max(n, s.waited[key])
 	}
 	for _, key := range keys {
-		w.before[key] = n + 1
+		s.waited[key] = n + 1
 	}
 	return n
+}
+
+// waitPrefix begins the names of the steps of waits.
+const waitPrefix = "signal "
+
+var escapeKey = strings.NewReplacer(`\`, `\\`, ",", `\,`)
+
+// waitName returns the name of the step of a wait at the waitpoints with the given keys. Waits with other keys have other
+// names. A long one is cut, and ends with a hash of the whole.
+func waitName(keys []id.WaitpointKey) string {
+	parts := make([]string, len(keys))
+	for i, key := range keys {
+		parts[i] = escapeKey.Replace(string(key))
+	}
+	name := waitPrefix + strings.Join(parts, ", ")
+	if len(name) <= engine.MaxStepName {
+		return name
+	}
+	hash := sha256.Sum256([]byte(name))
+	end := "~" + hex.EncodeToString(hash[:16])
+	return storable(name, engine.MaxStepName-len(end)) + end
 }
 
 // Waitpoint opens a waitpoint and returns it with a token: the part of a link that lets a person without an account send
