@@ -41,10 +41,11 @@ func (e onEngine) completeIn(ctx context.Context, tx pgx.Tx, l engine.Lease, res
 func (e onEngine) recordIn(ctx context.Context, fn func(tx pgx.Tx) (engine.StepRecord, error)) (recorded engine.Recorded, err error) {
 	pause := backoff.Backoff{First: 5 * time.Millisecond, Max: time.Second}
 	for {
-		ready := false
+		ready, failed := false, false
 		err = e.InTx(ctx, func(tx pgx.Tx, bound *engine.Engine) error {
 			record, err := fn(tx)
 			if err != nil {
+				failed = true
 				return err
 			}
 			if recorded, err = bound.RecordStep(ctx, record); err == nil && recorded.Repeated {
@@ -58,6 +59,10 @@ func (e onEngine) recordIn(ctx context.Context, fn func(tx pgx.Tx) (engine.StepR
 			return recorded, nil
 		case err == nil:
 			return recorded, nil
+		case failed:
+			return engine.Recorded{}, err
+		case ctx.Err() != nil:
+			return engine.Recorded{}, context.Cause(ctx)
 		case isLost(err):
 			return engine.Recorded{}, lossOf(err)
 		case !ready || !errors.Is(err, engine.ErrTransport):

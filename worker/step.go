@@ -232,7 +232,7 @@ func (p *place) try(ctx context.Context, fn func() error) error {
 			return nil
 		}
 		p.failure = err
-		if _, goesOn := isLater(err); goesOn || p.retry == nil || ctx.Err() != nil || isLost(err) {
+		if _, goesOn := isLater(err); goesOn || p.retry == nil || ctx.Err() != nil || errors.Is(err, ErrLeaseLost) {
 			return err
 		}
 		failure := failureOf(err)

@@ -55,6 +55,9 @@ func (j Job[In]) beginStep(ctx context.Context, name string, options []StepOptio
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.load(ctx, j.eng, &j.Claimed); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
 		return nil, nil, err
 	}
 	switch {

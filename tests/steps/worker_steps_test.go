@@ -135,6 +135,32 @@ func TestFailingStep(t *testing.T) {
 	}
 }
 
+// What a step's function gets from the engine about another execution says nothing about its own lease.
+func TestStepMeetsErrorsOfOtherExecutions(t *testing.T) {
+	var c *fixture.Crew
+	c = handling(t, func(ctx context.Context, job worker.Job[struct{}]) (int, error) {
+		calls := 0
+		fn := func(ctx context.Context) (int, error) {
+			if calls++; calls < 3 {
+				_, err := c.Engine.DescribeExecution(ctx, c.Engine.NewExecutionID(c.Lane))
+				return 0, err
+			}
+			return calls, nil
+		}
+		if _, err := worker.Step(ctx, job, "plain", fn, worker.Retry(*policy.ImmediateRetries(2))); err != nil {
+			return 0, err
+		}
+		calls = 1
+		got, err := worker.StepTx(ctx, job, "tx", func(ctx context.Context, _ pgx.Tx) (int, error) { return fn(ctx) })
+		if !errors.Is(err, engine.ErrNotFound) || errors.Is(err, worker.ErrLeaseLost) {
+			return got, fmt.Errorf("the step returned %w", err)
+		}
+		return 1, nil
+	})
+	c.Create(t, retrying)
+	wantSettlements(t, c, worker.Completed)
+}
+
 // Steps of goroutines and nested ones are stored like others.
 func TestParallelAndNestedSteps(t *testing.T) {
 	var inner atomic.Int64
