@@ -141,6 +141,20 @@ func TestPlansOfNamedRowsInSmallTables(t *testing.T) {
 	}
 }
 
+// The table of steps may be analysed when it has those of one execution only: all others look alike, or like none.
+func TestPlansOfStepsOfOneExecution(t *testing.T) {
+	p := fixture.NewPlanner(t)
+	c := p.Start(t)
+	p.Exec(t, `INSERT INTO ffx_step (partition_key, execution_id, name, seq, attempt_index, outcome, tries, started_at_ms, ended_at_ms)
+		SELECT $1, $2, 'step ' || i, i, 0, 'success', 1, 1, 1 FROM generate_series(0, 9999) AS i`, c.ID.Partition(), c.ID.UUID())
+	p.Analyze(t)
+	const one = "EndSkippedAttempts" // there is one attempt
+	p.WantNamed(t, "analysed with the steps of one execution", one)
+	p.Exec(t, "DELETE FROM ffx_step WHERE seq > 3")
+	p.Maintain(t, "VACUUM ANALYZE")
+	p.WantNamed(t, "analysed with its first steps", one)
+}
+
 // The first flow of a database may be a fan of a few edges, analysed before one of thousands is created. That all of these
 // had one upstream says nothing about the next.
 func TestPlansOfUniformEdges(t *testing.T) {

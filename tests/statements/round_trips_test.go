@@ -91,6 +91,14 @@ func TestRoundTripsAreConstant_E30_E32(t *testing.T) {
 			_, err := f.RenewLeases(ctx, renewals)
 			return err
 		}},
+		{name: "record steps", started: true, fast: "RecordSteps", do: func(ctx context.Context, f *fixture.Fixture, leases []engine.Lease, _ int) error {
+			steps := make([]engine.StepRecord, len(leases))
+			for i, l := range leases {
+				steps[i] = engine.StepRecord{Lease: l, Name: "step", Result: []byte("out")}
+			}
+			_, err := f.RecordSteps(ctx, steps)
+			return err
+		}},
 		{name: "complete one", started: true, fast: "CompleteOne", many: 1, do: func(ctx context.Context, f *fixture.Fixture, leases []engine.Lease, _ int) error {
 			_, err := f.CompleteExecutions(ctx, []engine.Completion{{Lease: leases[0], Result: []byte("out")}})
 			return err
