@@ -48,7 +48,7 @@ func (e *Engine) InTx(ctx context.Context, fn func(tx pgx.Tx, eng *Engine) error
 	if err := fn(bound, e.WithTx(bound)); err != nil {
 		return err
 	}
-	if err := tx.Commit(ctx); err != nil {
+	if err := pgtx.Commit(ctx, tx); err != nil {
 		if errors.Is(err, pgx.ErrTxCommitRollback) {
 			err = fmt.Errorf("%w: one of its statements had failed", err)
 		}

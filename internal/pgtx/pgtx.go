@@ -206,6 +206,19 @@ func InStatements(ctx context.Context, r *Runner, begin func() []Step) error {
 	}
 }
 
+// Commit commits a transaction. If the connection is lost meanwhile, the driver returns the error of a connection that
+// was closed before anything was sent. Here such an error is not [Unsent], since the commit may have taken effect.
+func Commit(ctx context.Context, tx pgx.Tx) error {
+	open := !tx.Conn().IsClosed()
+	err := tx.Commit(ctx)
+	if open && errors.Is(err, pgconn.ErrConnClosed) {
+		return errCommitLost
+	}
+	return err
+}
+
+var errCommitLost = errors.New("the connection was lost during the commit")
+
 // Rollback rolls back a transaction whose context may have ended. After a commit it has no effect.
 func Rollback(tx pgx.Tx) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -244,7 +257,7 @@ type pooledTx struct {
 }
 
 func (t pooledTx) Commit(ctx context.Context) error {
-	err := t.Tx.Commit(ctx)
+	err := Commit(ctx, t.Tx)
 	if err == nil {
 		t.conn.Release()
 	}

@@ -275,3 +275,26 @@ func TestOperationsWithoutAConnection(t *testing.T) {
 		}
 	}
 }
+
+// If the connection is lost during the commit of InTx, the error says that the outcome is unknown.
+func TestInTxLosesItsCommit(t *testing.T) {
+	for name, loss := range map[string]fixture.Loss{"answer": fixture.LosesAnswer, "commit": fixture.LosesCommit} {
+		t.Run(name, func(t *testing.T) {
+			f := fixture.New(t)
+			eng := f.EngineOn(t, fixture.OpenPool(t, f.Url, fixture.Lossy), engine.Config{})
+			var created engine.Created
+			err := eng.InTx(t.Context(), func(tx pgx.Tx, eng *engine.Engine) (err error) {
+				fixture.Lose(tx, loss)
+				created, err = eng.CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.Lane, Kind: "test"})
+				return err
+			})
+			if !errors.Is(err, engine.ErrTransport) || errors.Is(err, engine.ErrUnavailable) {
+				t.Error(err)
+			}
+			_, err = f.DescribeExecution(t.Context(), created.ID)
+			if (err == nil) != (loss == fixture.LosesAnswer) {
+				t.Error(err)
+			}
+		})
+	}
+}
