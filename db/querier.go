@@ -1392,7 +1392,7 @@ type Querier interface {
 	// that several may end at once while no structure change runs. Waiting transactions queue in order of arrival.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-	// engine.DispatchCompletions, engine.WaitForChildren.
+	// engine.DispatchCompletions, engine.WaitForChildren, engine.RecordStep.
 	// Locks: L0 waits (transaction-level advisory locks, shared, ascending).
 	LockFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error
 	// LockGroupsOf locks the groups that executions wait for. A member without upstreams may have none.
@@ -1640,7 +1640,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases, engine.DelayExecution, engine.DelayExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach.
+	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.RecordStep.
 	// Locks: none.
 	ReadRetryFacts(ctx context.Context, db DBTX, arg ReadRetryFactsParams) ([]ReadRetryFactsRow, error)
 	// ReadSignalEvents is ReadCompletionEvents for signal events.
@@ -1963,7 +1963,7 @@ type Querier interface {
 	// edge. At READ COMMITTED it reads nothing.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-	// engine.DispatchCompletions, engine.WaitForChildren, engine.WaitForChildrenEach.
+	// engine.DispatchCompletions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.RecordStep.
 	// Locks: L0 waits (flow rows FOR SHARE in array order). The caller sorts by (partition_key, flow_id).
 	ShareFlowRows(ctx context.Context, db DBTX, arg ShareFlowRowsParams) error
 	// SkipDownstream ends downstream executions whose dependencies have become impossible. It skips only those blocked on

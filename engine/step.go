@@ -41,6 +41,10 @@ type StepRecord struct {
 	Tries int           // default 1
 	Error string        // of the last failed try; at most 16 KiB
 	Took  time.Duration // since its first try began
+
+	// Ends announces that the caller's transaction will also end the lease: [Engine.RecordStep] then takes the locks of
+	// that first, in their order. It is refused in a batch, and outside a caller's transaction.
+	Ends bool
 }
 
 // Recorded is the answer to a recorded step.
@@ -59,6 +63,9 @@ type Recorded struct {
 // transaction that locks the execution and the attempt, waits for each up to two seconds, three times, then fails with
 // [ErrContention]. In the caller's transaction the step is stored with the caller's writes or not at all.
 func (e *Engine) RecordStep(ctx context.Context, step StepRecord) (Recorded, error) {
+	if step.Ends {
+		return e.recordEnding(ctx, &step)
+	}
 	outcomes, err := e.recordSteps(ctx, []StepRecord{step})
 	if err != nil {
 		return Recorded{}, err
@@ -78,7 +85,13 @@ func (e *Engine) RecordSteps(ctx context.Context, steps []StepRecord) ([]Outcome
 func (e *Engine) recordSteps(ctx context.Context, steps []StepRecord) ([]Outcome[Recorded], error) {
 	const op = "record steps"
 	outcomes := make([]Outcome[Recorded], len(steps))
-	valid := validItems(outcomes, func(n int) error { return wrap(op, e.checkStep(&steps[n])) })
+	valid := validItems(outcomes, func(n int) error {
+		err := e.checkStep(&steps[n])
+		if err == nil && steps[n].Ends {
+			err = invalid("ends", "has no effect in a batch")
+		}
+		return wrap(op, err)
+	})
 	for _, chunk := range bySize(valid, MaxBatch, func(n int) int { return len(steps[n].Result) }) {
 		stored, err := e.recordAtOnce(ctx, op, steps, chunk)
 		if err != nil {
@@ -99,6 +112,19 @@ func (e *Engine) recordSteps(ctx context.Context, steps []StepRecord) ([]Outcome
 		}
 	}
 	return outcomes, nil
+}
+
+// recordEnding stores a step before the end of its lease in the caller's transaction, under the locks of both.
+func (e *Engine) recordEnding(ctx context.Context, s *StepRecord) (Recorded, error) {
+	const op = "record steps"
+	err := e.checkStep(s)
+	if err == nil && e.tx == nil {
+		err = invalid("ends", "has no effect outside a caller's transaction")
+	}
+	if err != nil {
+		return Recorded{}, wrap(op, err)
+	}
+	return e.recordUnder(ctx, op, s, sharedFlow)
 }
 
 // recordAtOnce stores the steps whose leases are live by one statement. It returns which were stored.
@@ -139,7 +165,11 @@ func (e *Engine) recordAtOnce(ctx context.Context, op string, steps []StepRecord
 // recordHeld stores a step under the locks of its execution and attempt. It returns the result of the one that is stored
 // already, or the reason of a refusal.
 func (e *Engine) recordHeld(ctx context.Context, op string, s *StepRecord) (Recorded, error) {
-	return underLease(ctx, e, op, s.Lease, func(ctx context.Context, tx *txn, x *heldLease) (Recorded, error) {
+	return e.recordUnder(ctx, op, s, noFlow)
+}
+
+func (e *Engine) recordUnder(ctx context.Context, op string, s *StepRecord, lock flowLock) (Recorded, error) {
+	return underLocks(ctx, e, op, s.Lease, lock, func(ctx context.Context, tx *txn, x *heldLease) (Recorded, error) {
 		added, err := e.q.InsertStep(ctx, tx, db.InsertStepParams{
 			PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Name: s.Name, Seq: int32(s.Seq),
 			AttemptIndex: int32(s.Lease.Attempt), Outcome: string(cmp.Or(s.Outcome, StepSucceeded)), Result: s.Result,

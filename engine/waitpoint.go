@@ -102,6 +102,14 @@ func (e *Engine) CloseWaitpoint(ctx context.Context, l Lease, waitpoint id.Waitp
 // underLease runs act for the holder of a lease, whose execution and attempt it locks, and leaves the lease as it is.
 func underLease[V any](
 	ctx context.Context, e *Engine, op string, l Lease, act func(ctx context.Context, tx *txn, x *heldLease) (V, error),
+) (V, error) {
+	return underLocks(ctx, e, op, l, noFlow, act)
+}
+
+// underLocks is underLease that first locks the flow of a member.
+func underLocks[V any](
+	ctx context.Context, e *Engine, op string, l Lease, lock flowLock,
+	act func(ctx context.Context, tx *txn, x *heldLease) (V, error),
 ) (answer V, err error) {
 	if err := e.checkLease(l); err != nil {
 		return answer, wrap(op, err)
@@ -110,6 +118,9 @@ func underLease[V any](
 		func(*heldLease) bool { return false },
 		func(*heldLease) (none V) { return none },
 	)
+	if lock != noFlow {
+		t.needs = func(*heldLease) flowLock { return lock }
+	}
 	t.write = func(ctx context.Context, tx *txn, items []*heldLease, outcomes []Outcome[V]) (err error) {
 		outcomes[0].Value, err = act(ctx, tx, items[0])
 		return err

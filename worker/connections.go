@@ -2,15 +2,12 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
-	"github.com/flowfabric/flowfabric-go/internal/backoff"
 	"github.com/flowfabric/flowfabric-go/internal/inside"
 )
 
@@ -37,46 +34,6 @@ func (e onEngine) NewClaimer(spec engine.ClaimSpec) (claimer, error) {
 func (e onEngine) completeIn(ctx context.Context, tx pgx.Tx, l engine.Lease, result []byte) error {
 	return e.WithTx(tx).CompleteExecution(ctx, l, result)
 }
-
-func (e onEngine) recordIn(ctx context.Context, fn func(tx pgx.Tx) (engine.StepRecord, error)) (recorded engine.Recorded, err error) {
-	pause := backoff.Backoff{First: 5 * time.Millisecond, Max: time.Second}
-	for {
-		ready, failed := false, false
-		err = e.InTx(ctx, func(tx pgx.Tx, bound *engine.Engine) error {
-			record, err := fn(tx)
-			if err != nil {
-				failed = true
-				return err
-			}
-			if recorded, err = bound.RecordStep(ctx, record); err == nil && recorded.Repeated {
-				return errRepeatedStep
-			}
-			ready = err == nil
-			return err
-		})
-		switch {
-		case errors.Is(err, errRepeatedStep):
-			return recorded, nil
-		case err == nil:
-			return recorded, nil
-		case failed:
-			return engine.Recorded{}, err
-		case ctx.Err() != nil:
-			return engine.Recorded{}, context.Cause(ctx)
-		case isLost(err):
-			return engine.Recorded{}, lossOf(err)
-		case !ready || !errors.Is(err, engine.ErrTransport):
-			return engine.Recorded{}, err
-		}
-		// The answer to the commit is lost. The next try waits for its end, and finds its step or none.
-		if !backoff.Wait(ctx, pause.Next()) {
-			return engine.Recorded{}, context.Cause(ctx)
-		}
-	}
-}
-
-// errRepeatedStep rolls a transaction back whose step is stored already.
-var errRepeatedStep = errors.New("the step is stored already")
 
 func (e onEngine) claimEach(ctx context.Context, claims []*laneClaim) {
 	each := make([]engine.LaneClaim, len(claims))

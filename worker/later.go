@@ -33,6 +33,11 @@ type later struct {
 	by      time.Duration
 	until   time.Time // instead of by, if it is not zero
 	wait    engine.SuspendSpec
+
+	// Of a turn.
+	result  []byte     // of a completion
+	early   bool       // the signals of the wait had come, so the lease is still held
+	settled Settlement // the turn is committed; the worker has nothing to settle
 }
 
 func (l *later) Error() string {
@@ -44,6 +49,8 @@ func (l *later) Error() string {
 		return "the attempt continues in " + l.by.String()
 	case suspend:
 		return "the attempt continues when signals have arrived"
+	case complete:
+		return "the turn has completed the execution"
 	}
 	return "the attempt continues when its upstreams have ended"
 }

@@ -105,7 +105,7 @@ func (s *settler) commit(batch []*task) {
 		reason = cmp.Or(reason, s.deliver(v))
 	}
 	for _, t := range s.groups[abandon] {
-		t.settlement = Abandoned
+		t.settlement = cmp.Or(t.settlement, Abandoned)
 	}
 	over := batch
 	if reason != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -71,8 +72,8 @@ func Step[In, Out any](
 //		return struct{}{}, books.Insert(ctx, tx, charge)
 //	})
 //
-// fn may run again if the answer to a commit is lost; its writes are rolled back if the first commit took effect. It must
-// not commit or roll back. The engine's operations join the transaction by [engine.Engine.WithTx].
+// fn may run again, in a new transaction, if the server aborts the transaction in favour of another, or if the answer to a
+// commit is lost; its writes are rolled back if the first commit took effect. It must not commit or roll back. The engine's operations join the transaction by [engine.Engine.WithTx].
 func StepTx[In, Out any](
 	ctx context.Context, job Job[In], name string, fn func(ctx context.Context, tx pgx.Tx) (Out, error), options ...StepOption,
 ) (Out, error) {
@@ -83,13 +84,13 @@ func StepTx[In, Out any](
 			return out, nil, errNoTx
 		}
 		err := p.try(ctx, func() (err error) {
-			recorded, err = job.eng.recordIn(ctx, func(tx pgx.Tx) (engine.StepRecord, error) {
+			recorded, err = job.eng.turnIn(ctx, func(tx pgx.Tx, _ *engine.Engine) (engine.StepRecord, error) {
 				var err error
 				if out, err = fn(ctx, tx); err != nil {
 					return engine.StepRecord{}, err
 				}
 				return finished(p, job, out)
-			})
+			}, nil)
 			return err
 		})
 		if recorded.Repeated {
@@ -108,27 +109,17 @@ func Sleep[In any](ctx context.Context, job Job[In], name string, d time.Duratio
 		return err
 	}
 	now := job.databaseNow()
+	if stored != nil {
+		return job.pauseUntil(p, stored.Result, now)
+	}
 	until := now.Add(max(d, 0)).Truncate(time.Millisecond)
-	text := strconv.FormatInt(until.UnixMilli(), 10)
-	if stored == nil {
-		recorded, err := job.recordStep(ctx, engine.StepRecord{
-			Lease: job.Lease, Name: p.name, Seq: p.seq, Outcome: engine.StepSlept, Result: []byte(text),
-		})
-		if err != nil {
-			return p.wrap(err)
-		}
-		text = string(recorded.Result)
-	} else {
-		text = string(stored.Result)
-	}
-	ms, err := strconv.ParseInt(text, 10, 64)
+	recorded, err := job.recordStep(ctx, engine.StepRecord{
+		Lease: job.Lease, Name: p.name, Seq: p.seq, Outcome: engine.StepSlept, Result: pauseEnd(until),
+	})
 	if err != nil {
-		return p.refuse(&engine.DecodeError{Kind: job.Kind, What: "end of the pause " + strconv.Quote(name), Type: "time.Time", Err: err})
+		return p.wrap(err)
 	}
-	if until = time.UnixMilli(ms); !until.After(now) || job.isForTest() {
-		return nil
-	}
-	return &later{verdict: delay, until: until}
+	return job.pauseUntil(p, recorded.Result, now)
 }
 
 // Key joins the parts of a step's name, for steps in loops: Key("page", 3) is "page/3".
@@ -151,7 +142,12 @@ func IdempotencyKey(ctx context.Context) string {
 
 type stepKey struct{}
 
-// StepOption is an option of [Step] and [StepTx].
+// withStepKey adds the key of a step to the context of its function.
+func withStepKey(ctx context.Context, x id.ExecutionID, name string) context.Context {
+	return context.WithValue(ctx, stepKey{}, uuid.NewSHA1(uuid.UUID(x.UUID()), []byte(name)).String())
+}
+
+// StepOption is an option of [Step], [StepTx] and [Turn].
 type StepOption func(*stepOptions)
 
 type stepOptions struct{ retry *policy.Retry }
@@ -178,9 +174,7 @@ func runStep[In, Out any](
 	if stored != nil {
 		result = stored.Result
 	} else {
-		x := job.ID.UUID()
-		ctx = context.WithValue(ctx, stepKey{}, uuid.NewSHA1(uuid.UUID(x), []byte(name)).String())
-		out, found, err := run(ctx, p)
+		out, found, err := run(withStepKey(ctx, job.ID, name), p)
 		if err != nil {
 			return none, p.wrap(err)
 		}

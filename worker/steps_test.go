@@ -52,8 +52,10 @@ func (f *fakeEngine) StepResults(context.Context, id.ExecutionID) ([]engine.Step
 	return nil, nil
 }
 
-func (f *fakeEngine) recordIn(_ context.Context, fn func(pgx.Tx) (engine.StepRecord, error)) (engine.Recorded, error) {
-	step, err := fn(nil)
+func (f *fakeEngine) turnIn(
+	_ context.Context, fn func(pgx.Tx, *engine.Engine) (engine.StepRecord, error), _ func(context.Context, *engine.Engine) (bool, error),
+) (engine.Recorded, error) {
+	step, err := fn(nil, nil)
 	return engine.Recorded{Result: step.Result}, err
 }
 

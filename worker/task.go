@@ -52,7 +52,7 @@ type task struct {
 type verdict int
 
 const (
-	abandon  verdict = iota // nothing to call: the lease is lost, or the engine ends the attempt
+	abandon  verdict = iota // nothing to call: the lease is lost, a turn has settled it, or the engine ends the attempt
 	complete                // success
 	fail                    // failure
 	delay                   // unfinished; continues later
@@ -80,6 +80,8 @@ func (t *task) judge(result []byte, err error) {
 	cause := context.Cause(t.ctx)
 	on, goesOn := isLater(err)
 	switch {
+	case goesOn && on.settled != "":
+		t.verdict, t.settlement, t.err = abandon, on.settled, nil
 	case errors.Is(cause, ErrLeaseLost):
 		t.verdict, t.err = abandon, cause
 	case err == nil:
@@ -87,7 +89,7 @@ func (t *task) judge(result []byte, err error) {
 	case isFail(err):
 		t.fail(err)
 	case goesOn:
-		t.verdict, t.delay, t.until, t.wait, t.err = on.verdict, on.by, on.until, on.wait, nil
+		t.verdict, t.result, t.delay, t.until, t.wait, t.err = on.verdict, on.result, on.by, on.until, on.wait, nil
 	case errors.Is(cause, ErrShutdown):
 		t.verdict = giveBack
 	case errors.Is(cause, ErrAttemptTimeout):

@@ -96,9 +96,11 @@ type operations interface {
 	// completeIn completes an execution in a handler's transaction.
 	completeIn(ctx context.Context, tx pgx.Tx, l engine.Lease, result []byte) error
 
-	// recordIn runs fn in a transaction, and stores the step that it returns there. If the execution has the step already,
-	// nothing of the transaction is written.
-	recordIn(ctx context.Context, fn func(tx pgx.Tx) (engine.StepRecord, error)) (engine.Recorded, error)
+	// turnIn runs fn, stores the step that it returns and calls end, all in one transaction: see onEngine.
+	turnIn(
+		ctx context.Context, fn func(tx pgx.Tx, eng *engine.Engine) (engine.StepRecord, error),
+		end func(ctx context.Context, eng *engine.Engine) (ended bool, err error),
+	) (engine.Recorded, error)
 
 	// claimEach fills in claims by one transaction.
 	claimEach(ctx context.Context, claims []*laneClaim)

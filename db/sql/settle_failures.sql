@@ -4,7 +4,7 @@
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases, engine.DelayExecution, engine.DelayExecutions,
--- engine.WaitForChildren, engine.WaitForChildrenEach.
+-- engine.WaitForChildren, engine.WaitForChildrenEach, engine.RecordStep.
 -- Locks: none.
 WITH input AS (
     SELECT

@@ -128,6 +128,7 @@ func TestStepIsChecked(t *testing.T) {
 		"took":    {Name: "a", Took: -time.Second},
 		"outcome": {Name: "a", Outcome: "failed"},
 		"error":   {Name: "a", Error: strings.Repeat("e", 17<<10)},
+		"ends":    {Name: "a", Ends: true}, // without a transaction of the caller
 	} {
 		s.Lease = c.Lease
 		_, err := f.RecordStep(t.Context(), s)

@@ -1,0 +1,44 @@
+package steps
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+// If the answer to the commit of a turn is lost, or the commit, the turn has happened once, with its end.
+func TestTurnCommitIsLost(t *testing.T) {
+	for _, e := range turnEnds {
+		for name, loss := range map[string]fixture.Loss{"answer": fixture.LosesAnswer, "commit": fixture.LosesCommit} {
+			t.Run(e.name+", losing the "+name, func(t *testing.T) {
+				f := fixture.NewCloned(t)
+				pool := fixture.OpenPool(t, f.Url, fixture.Lossy)
+				c := newTurning(t, fixture.CrewOn(t, fixture.On(t, pool, f.Url), engine.Config{}))
+				var calls atomic.Int32
+				c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+					err := worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
+						if err := c.write(ctx, tx, x, "lamp"); err != nil {
+							return err
+						}
+						if calls.Add(1) == 1 {
+							fixture.Lose(tx, loss)
+						}
+						return e.end(x)
+					})
+					return afterTurn(ctx, job, err, e.settled)
+				})
+				c.wantDone(t, c.Create(t, retrying), e.settled)
+				c.wantParts(t, "lamp")
+				if calls.Load() != 2 {
+					t.Errorf("%d calls", calls.Load())
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,452 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+var (
+	approved = engine.Signal[string]{Name: "approved"}
+	started  = engine.Signal[int]{Name: "started"}
+)
+
+type (
+	orderJob = worker.Job[struct{}]
+	turnFunc = func(context.Context, pgx.Tx, *worker.TurnTx) error
+)
+
+// turning is a crew on a database with a table of the user, and an execution that gets signals.
+type turning struct {
+	*fixture.Crew
+	other id.ExecutionID
+}
+
+func newTurning(t *testing.T, c *fixture.Crew) *turning {
+	t.Helper()
+	c.Exec(t, "CREATE TABLE booked (item text NOT NULL)")
+	lane := func(s *engine.ExecutionSpec) { s.Lane = c.Lane + "-other" }
+	return &turning{c, c.Create(t, lane)}
+}
+
+// handle runs a worker with a handler of kind "order".
+func (c *turning) handle(t *testing.T, fn func(context.Context, orderJob) (string, error)) {
+	t.Helper()
+	c.Work(t, worker.Config{}, func(w *worker.Worker) { fixture.HandleKind(w, "order", fn) })
+}
+
+// write makes all writes of a turn but its end.
+func (c *turning) write(ctx context.Context, tx pgx.Tx, t *worker.TurnTx, item string) error {
+	if _, err := tx.Exec(ctx, "INSERT INTO booked (item) VALUES ($1)", item); err != nil {
+		return err
+	}
+	if _, err := t.Engine().CreateExecution(ctx, engine.ExecutionSpec{Lane: c.Lane + "-other", Kind: "child"}); err != nil {
+		return err
+	}
+	return started.Send(ctx, t.Engine(), c.other, 1)
+}
+
+// wantParts fails the test unless the parts of turns are stored, whole, for these items.
+func (c *turning) wantParts(t *testing.T, items ...string) {
+	t.Helper()
+	want := strings.Join(items, " ")
+	if got := strings.Join(fixture.Texts(t, c.Pool, "SELECT item FROM booked ORDER BY item"), " "); got != want {
+		t.Errorf("booked %q, want %q", got, want)
+	}
+	children := fixture.Texts(t, c.Pool, "SELECT 'child' FROM ff_exec_core WHERE raw_fields ->> 'execution_kind' = 'child'")
+	signals := fixture.Texts(t, c.Pool, "SELECT signal_id FROM ff_signal_event WHERE execution_id = $1", c.other.UUID().String())
+	if len(children) != len(items) || len(signals) != len(items) {
+		t.Errorf("%d children and %d signals, want %d", len(children), len(signals), len(items))
+	}
+}
+
+func (c *turning) wantFailure(t *testing.T, x id.ExecutionID, text string) {
+	t.Helper()
+	attempts, err := c.Engine.ListAttempts(t.Context(), x, "", 0)
+	if err != nil || !strings.Contains(attempts.Items[0].Failure.Message, text) {
+		t.Errorf("%+v, want %q, error %v", attempts, text, err)
+	}
+}
+
+// turnEnds are the ways to end a turn, with the settlement of the run. Then the handler goes on behind it.
+var turnEnds = []struct {
+	name    string
+	end     func(*worker.TurnTx) error
+	settled worker.Settlement
+}{
+	{"goes on", func(*worker.TurnTx) error { return nil }, worker.Completed},
+	{"completes", func(x *worker.TurnTx) error { return x.Complete("done") }, worker.Completed},
+	{"sleeps", func(x *worker.TurnTx) error { return x.Sleep(time.Millisecond) }, worker.Delayed},
+	{"awaits", func(x *worker.TurnTx) error { return x.Await(approved.Received(), engine.Wait{}) }, worker.Suspended},
+}
+
+// afterTurn is the part of a handler behind a turn.
+func afterTurn(ctx context.Context, job orderJob, err error, settled worker.Settlement) (string, error) {
+	if err == nil && settled == worker.Suspended {
+		_, err = approved.Await(ctx, job, engine.Wait{})
+	}
+	return "done", err
+}
+
+// wantDone waits for the end of an execution whose turn ends in one of these ways.
+func (c *turning) wantDone(t *testing.T, x id.ExecutionID, settled worker.Settlement) {
+	t.Helper()
+	wantSettlements(t, c.Crew, settled)
+	if settled == worker.Suspended {
+		if err := approved.Send(t.Context(), c.Eng, x, "ada"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if settled != worker.Completed {
+		wantSettlements(t, c.Crew, worker.Completed)
+	}
+	if got := c.Stored(t, x); string(got.Result) != `"done"` {
+		t.Errorf("result %s", got.Result)
+	}
+	steps, err := c.Engine.Steps(t.Context(), x)
+	if err != nil || len(steps) != 1 || steps[0].Name != "reserve" {
+		t.Errorf("%+v, error %v", steps, err)
+	}
+}
+
+// All parts of a turn are committed together, and its function is not called again.
+func TestTurnCommitsAllParts(t *testing.T) {
+	for _, e := range turnEnds {
+		t.Run(e.name, func(t *testing.T) {
+			c := newTurning(t, fixture.NewLoneCrew(t))
+			var calls atomic.Int64
+			c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+				err := worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
+					calls.Add(1)
+					if err := c.write(ctx, tx, x, "lamp"); err != nil {
+						return err
+					}
+					return e.end(x)
+				})
+				return afterTurn(ctx, job, err, e.settled)
+			})
+			c.wantDone(t, c.Create(t, retrying), e.settled)
+			c.wantParts(t, "lamp")
+			if calls.Load() != 1 {
+				t.Errorf("%d calls", calls.Load())
+			}
+		})
+	}
+}
+
+// A turn that fails, or that can't end as it asks to, leaves nothing.
+func TestFailedTurnLeavesNothing(t *testing.T) {
+	cases := []struct {
+		name string
+		end  func(*worker.TurnTx) error
+		want string
+	}{
+		{"an error", func(*worker.TurnTx) error { return worker.Permanent(errors.New("sold out")) }, "sold out"},
+		{"an error behind an end", func(x *worker.TurnTx) error {
+			return errors.Join(x.Complete("done"), worker.Permanent(errors.New("sold out")))
+		}, "sold out"},
+		{"two ends", func(x *worker.TurnTx) error { return errors.Join(x.Complete("done"), x.Sleep(time.Hour)) }, "has an end already"},
+		{"two ends, one of them ignored", func(x *worker.TurnTx) error {
+			_ = x.Sleep(time.Hour)
+			_ = x.Await(approved.Received(), engine.Wait{})
+			return nil
+		}, "has an end already"},
+		{"a result of another type", func(x *worker.TurnTx) error { return x.Complete(7) }, "is a int"},
+		{"a result that is too large", func(x *worker.TurnTx) error {
+			return x.Complete(strings.Repeat("x", engine.DefaultMaxPayload))
+		}, "limit"},
+		{"a wait that is not possible", func(x *worker.TurnTx) error { return x.Await(engine.TimeoutOnly(), engine.Wait{}) }, "timeout"},
+		{"a wait with a path that is none", func(x *worker.TurnTx) error {
+			return x.Await(approved.Received().Where("$."), engine.Wait{})
+		}, "path"},
+		{"a wait with a key beside the condition", func(x *worker.TurnTx) error {
+			return x.Await(approved.Received(), engine.Wait{Key: "k"})
+		}, "At"},
+		{"a wait with a path beside the condition", func(x *worker.TurnTx) error {
+			return x.Await(approved.Received(), engine.Wait{Where: "true"})
+		}, "Where"},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			c := newTurning(t, fixture.NewLoneCrew(t))
+			c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+				return "", worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
+					if err := c.write(ctx, tx, x, "lamp"); err != nil {
+						return err
+					}
+					return tc.end(x)
+				})
+			})
+			x := c.Create(t, retrying)
+			wantSettlements(t, c.Crew, worker.Failed)
+			c.wantFailure(t, x, tc.want)
+			c.wantParts(t)
+			wantSteps(t, c.Engine, x)
+		})
+	}
+}
+
+// A worker that has lost its lease while its turn ran writes nothing. The next one's turn is the only one.
+func TestStaleTurnLeavesNothing(t *testing.T) {
+	for _, e := range turnEnds {
+		t.Run(e.name, func(t *testing.T) {
+			c := newTurning(t, fixture.NewLoneCrew(t))
+			var runs atomic.Int64
+			over, refused := make(chan struct{}), make(chan error, 1)
+			c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+				first, item := runs.Add(1) == 1, "second"
+				if first {
+					ctx, item = context.WithoutCancel(ctx), "first" // it doesn't hear of its loss
+				}
+				err := worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
+					if first {
+						if _, err := c.Eng.Operator().RevokeLease(ctx, engine.RevokeSpec{ID: job.ID, Reason: "test"}); err != nil {
+							return err
+						}
+						<-over
+					}
+					if err := c.write(ctx, tx, x, item); err != nil {
+						return err
+					}
+					return e.end(x)
+				})
+				if first {
+					refused <- err
+				}
+				return afterTurn(ctx, job, err, e.settled)
+			})
+			x := c.Create(t, retrying)
+			c.wantDone(t, x, e.settled)
+			close(over)
+			if err := fixture.Received(t, refused); !errors.Is(err, worker.ErrLeaseLost) {
+				t.Errorf("the first turn: %v", err)
+			}
+			wantSettlements(t, c.Crew, worker.Abandoned)
+			c.wantParts(t, "second")
+		})
+	}
+}
+
+// A worker may die between the commit of a turn and its settlement: another one goes on behind the turn.
+func TestWorkerDiesAfterTurn(t *testing.T) {
+	for _, e := range turnEnds {
+		if e.settled == worker.Completed {
+			continue
+		}
+		t.Run(e.name, func(t *testing.T) {
+			c := newTurning(t, fixture.NewLoneCrew(t))
+			dead, stopped := make(chan error, 1), make(chan struct{})
+			var runs atomic.Int64
+			c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+				first := runs.Add(1) == 1
+				err := worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
+					if err := c.write(ctx, tx, x, "lamp"); err != nil {
+						return err
+					}
+					return e.end(x)
+				})
+				if first {
+					dead <- err
+					<-stopped
+				}
+				return afterTurn(ctx, job, err, e.settled)
+			})
+			x := c.Create(t, retrying)
+			if err := fixture.Received(t, dead); err == nil {
+				t.Error("the turn goes on")
+			}
+			if e.settled == worker.Suspended {
+				if err := approved.Send(t.Context(), c.Eng, x, "ada"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wantSettlements(t, c.Crew, worker.Completed)
+			c.wantParts(t, "lamp")
+			close(stopped)
+			wantSettlements(t, c.Crew, e.settled)
+		})
+	}
+}
+
+// A handler that ignores the end of its turn stores nothing more, and its own outcome is dropped.
+func TestHandlerGoesOnAfterItsEnd(t *testing.T) {
+	c := newTurning(t, fixture.NewLoneCrew(t))
+	behind := make(chan error, 1)
+	c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+		var kept *worker.TurnTx
+		err := worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
+			kept = x
+			return x.Complete("done")
+		})
+		if err == nil || errors.Is(err, engine.ErrAwaiting) || kept.Sleep(time.Hour) == nil {
+			t.Errorf("the turn: %v, and a later end is accepted", err)
+		}
+		_, err = worker.Step(ctx, job, "behind", func(context.Context) (int, error) { return 1, nil })
+		behind <- err
+		return "another result", nil
+	})
+	x := c.Create(t, retrying)
+	if err := fixture.Received(t, behind); !errors.Is(err, worker.ErrLeaseLost) {
+		t.Error(err)
+	}
+	c.Next(t, 1)
+	if got := c.Stored(t, x); string(got.Result) != `"done"` {
+		t.Errorf("result %s", got.Result)
+	}
+	wantSteps(t, c.Engine, x, "reserve=")
+}
+
+// If an operator ends the pause of a turn early, the execution goes back to sleep.
+func TestTurnSleepsUntilItsTime(t *testing.T) {
+	c := newTurning(t, fixture.NewLoneCrew(t))
+	c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+		return "done", worker.Turn(ctx, job, "reserve", func(_ context.Context, _ pgx.Tx, x *worker.TurnTx) error {
+			return x.Sleep(time.Hour)
+		})
+	})
+	x := c.Create(t, retrying)
+	wantSettlements(t, c.Crew, worker.Delayed)
+	if err := c.Engine.Operator().DelayExecution(t.Context(), x, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	wantSettlements(t, c.Crew, worker.Delayed)
+}
+
+// A wait of a turn is numbered with the others: it takes the second signal of a name, also one that came early.
+func TestTurnWaitsAreNumbered(t *testing.T) {
+	c := newTurning(t, fixture.NewLoneCrew(t))
+	c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+		first, err := approved.Await(ctx, job, engine.Wait{})
+		if err != nil {
+			return "", err
+		}
+		for _, name := range []string{"second", "third"} {
+			err = worker.Turn(ctx, job, name, func(_ context.Context, _ pgx.Tx, x *worker.TurnTx) error {
+				return x.Await(approved.Received(), engine.Wait{})
+			})
+			if err != nil {
+				return "", err
+			}
+			next, err := approved.Await(ctx, job, engine.Wait{})
+			if err != nil {
+				return "", err
+			}
+			first += next
+		}
+		return first, nil
+	})
+	x := c.Create(t, retrying)
+	send := func(value string) {
+		if err := approved.Send(t.Context(), c.Eng, x, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantSettlements(t, c.Crew, worker.Suspended)
+	send("a")
+	wantSettlements(t, c.Crew, worker.Suspended)
+	send("b")
+	wantSettlements(t, c.Crew, worker.Suspended)
+	send("c")
+	wantSettlements(t, c.Crew, worker.Completed)
+	if got := c.Stored(t, x); string(got.Result) != `"abc"` {
+		t.Errorf("result %s", got.Result)
+	}
+}
+
+// If the signals of a turn's wait came before it, the handler runs again at once.
+func TestTurnAwaitsEarlySignal(t *testing.T) {
+	c := newTurning(t, fixture.NewLoneCrew(t))
+	x := c.Create(t, retrying)
+	if err := approved.Send(t.Context(), c.Eng, x, "ada"); err != nil {
+		t.Fatal(err)
+	}
+	c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+		err := worker.Turn(ctx, job, "reserve", func(_ context.Context, _ pgx.Tx, x *worker.TurnTx) error {
+			return x.Await(approved.Received(), engine.Wait{})
+		})
+		return afterTurn(ctx, job, err, worker.Suspended)
+	})
+	wantSettlements(t, c.Crew, worker.Suspended, worker.Completed)
+}
+
+// A member of a flow that a turn completes releases its dependents in the same commit.
+func TestTurnCompletesMember(t *testing.T) {
+	c := newTurning(t, fixture.NewLoneCrew(t))
+	c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+		return "", worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
+			if err := c.write(ctx, tx, x, "lamp"); err != nil {
+				return err
+			}
+			return x.Complete("done")
+		})
+	})
+	order := engine.ExecutionSpec{Kind: "order"}
+	fixture.FlowsOn(c.Fixture).NewFlowOf(t, engine.FlowSpec{
+		ID: id.NewFlowID(), Nodes: []engine.Node{{Key: "a", Spec: order}, {Key: "b", Spec: order}}, Edges: []engine.Edge{{From: "a", To: "b"}},
+	})
+	wantSettlements(t, c.Crew, worker.Completed, worker.Completed)
+	c.wantParts(t, "lamp", "lamp")
+}
+
+// A turn that the server aborts in favour of another begins again, within limits.
+func TestAbortedTurnBeginsAgain(t *testing.T) {
+	for _, tc := range []struct {
+		aborts int64
+		want   worker.Settlement
+		items  []string
+	}{{2, worker.Completed, []string{"lamp"}}, {3, worker.Retrying, nil}} {
+		t.Run(fmt.Sprint(tc.aborts), func(t *testing.T) {
+			c := newTurning(t, fixture.NewLoneCrew(t))
+			var calls atomic.Int64
+			hold := make(chan struct{})
+			c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+				if job.Lease.Attempt > 0 {
+					<-hold
+				}
+				return "", worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
+					if err := c.write(ctx, tx, x, "lamp"); err != nil {
+						return err
+					}
+					if calls.Add(1) <= tc.aborts {
+						return &pgconn.PgError{Code: "40P01", Message: "deadlock detected"}
+					}
+					return nil
+				})
+			})
+			c.Create(t, retrying)
+			wantSettlements(t, c.Crew, tc.want)
+			c.wantParts(t, tc.items...)
+			close(hold)
+		})
+	}
+}
+
+// An error that the function of a turn meets is its own, also if it looks like that of a lost lease.
+func TestTurnKeepsErrorsOfItsFunction(t *testing.T) {
+	c := newTurning(t, fixture.NewLoneCrew(t))
+	got := make(chan error, 1)
+	c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+		err := worker.Turn(ctx, job, "reserve", func(ctx context.Context, _ pgx.Tx, x *worker.TurnTx) error {
+			return started.Send(ctx, x.Engine(), c.Eng.NewExecutionID(c.Lane), 1)
+		})
+		got <- err
+		return "", worker.Permanent(err)
+	})
+	c.Create(t, retrying)
+	if err := fixture.Received(t, got); !errors.Is(err, engine.ErrNotFound) || errors.Is(err, worker.ErrLeaseLost) {
+		t.Error(err)
+	}
+	wantSettlements(t, c.Crew, worker.Failed)
+}

@@ -1,0 +1,363 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/backoff"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// Turn is a step that commits everything at once: the writes by tx, the work and the signals of t.Engine, the step itself,
+// and, if fn asks for it, the next wait or the end of the execution. Either all of it happens, once, or nothing does. If
+// another worker has the execution, nothing does.
+//
+//	err := worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, t *worker.TurnTx) error {
+//		if err := stock.Reserve(ctx, tx, job.Args.Item); err != nil {
+//			return err
+//		}
+//		if _, err := AskForApproval.Create(ctx, t.Engine(), job.Args); err != nil {
+//			return err
+//		}
+//		return t.Await(Approved.Received(), wait)
+//	})
+//	if err != nil {
+//		return Receipt{}, err
+//	}
+//	approval, err := Approved.Await(ctx, job, wait)
+//
+// If fn returns nil, the turn is committed. If it has called t.Complete, t.Sleep or t.Await, Turn then returns an error for
+// the handler to return, wrapped or not; a handler that goes on instead has no lease any more, and nothing of it is stored.
+// If fn returns an error, nothing has happened, and the error is handled as that of a [Step].
+//
+// When the handler runs again, Turn returns nil without calling fn, and the handler goes on behind it. After t.Sleep it
+// does so once the pause is over.
+//
+// fn runs again, in a new transaction, if the server aborts the transaction in favour of another, or if the answer to the
+// commit is lost; its writes are rolled back if the first commit took effect. It must not commit or roll back, and not
+// call [Step] and its like or wait for signals with the job. Keep it short: its locks are held until the commit.
+//
+// Errors: those of [Step]; [engine.ErrInvalidInput] if fn called more than one of t.Complete, t.Sleep and t.Await: nothing
+// was written.
+func Turn[In any](
+	ctx context.Context, job Job[In], name string,
+	fn func(ctx context.Context, tx pgx.Tx, t *TurnTx) error, options ...StepOption,
+) error {
+	p, stored, err := job.beginStep(ctx, name, options)
+	switch {
+	case err != nil:
+		return err
+	case stored != nil && stored.Outcome == engine.StepSlept:
+		return job.pauseUntil(p, stored.Result, job.databaseNow())
+	case stored != nil:
+		return nil
+	}
+	if job.isForTest() {
+		return p.wrap(errNoTx)
+	}
+	ctx = withStepKey(ctx, job.ID, name)
+	turn := newTurn(job, p)
+	err = p.try(ctx, func() error {
+		recorded, err := job.eng.turnIn(ctx, func(tx pgx.Tx, eng *engine.Engine) (engine.StepRecord, error) {
+			return turn.run(ctx, tx, eng, fn)
+		}, turn.settle)
+		if err == nil && !recorded.Repeated {
+			turn.committed()
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return p.wrap(err)
+	case turn.ending != nil:
+		return turn.ending
+	}
+	return nil
+}
+
+// TurnTx is the transaction of a [Turn]. Use it only within the turn's function.
+type TurnTx struct {
+	eng  *engine.Engine
+	turn *turn
+	mu   sync.Mutex
+	end  *later // how the turn ends the run; nil: it does not
+	err  error  // of a refused end, which fails the turn even if fn ignores it
+	over bool
+}
+
+// Engine returns the engine bound to the transaction: what it creates, grows, signals and cancels is committed with the
+// turn, and workers are woken afterwards.
+func (t *TurnTx) Engine() *engine.Engine { return t.eng }
+
+// Complete ends the execution with the turn. out has the Out type of the kind.
+//
+// Errors: [engine.ErrInvalidInput] if out has another type or can't be encoded, or if the turn has an end already.
+func (t *TurnTx) Complete(out any) error {
+	result, err := t.turn.encode(out)
+	if err != nil {
+		return t.refuse(badResult(&engine.InputError{Field: "out", Reason: err.Error()}))
+	}
+	return t.endWith(&later{verdict: complete, result: result})
+}
+
+// Sleep pauses the execution for d after the turn, without a worker, as [Sleep] does. Then the handler runs again and goes
+// on behind the turn. The database's clock counts d, from the call on.
+//
+// Errors: [engine.ErrInvalidInput] if the turn has an end already.
+func (t *TurnTx) Sleep(d time.Duration) error {
+	until := t.turn.now().Add(max(d, 0)).Truncate(time.Millisecond)
+	return t.endWith(&later{verdict: delay, until: until})
+}
+
+// Await lets the execution wait for signals after the turn. When they have come, the handler runs again, and gets them
+// behind the turn by a call that waits for the same: the next of its waits for these names. For [engine.Signal.Await] the
+// condition is [engine.Signal.Received], with the Where and the Key of the wait, if any, as its Where and At.
+//
+// Errors: [engine.ErrInvalidInput] for a wait that is not possible, or if the turn has an end already.
+func (t *TurnTx) Await(condition engine.Condition, wait engine.Wait) error {
+	spec := engine.SuspendSpec{
+		Condition: condition, Timeout: wait.Timeout, OnTimeout: wait.OnTimeout, ResumeDelay: wait.ResumeDelay,
+		Asked: wait.Asked, Reason: wait.Reason,
+	}
+	switch {
+	case wait.Key != "":
+		return t.refuse(badWait(&engine.InputError{Field: "Wait.Key", Reason: "is not used in a turn: give the condition its own by At"}))
+	case wait.Where != "":
+		return t.refuse(badWait(&engine.InputError{Field: "Wait.Where", Reason: "is not used in a turn: give the condition its own by Where"}))
+	}
+	if err := spec.Validate(); err != nil {
+		return t.refuse(badWait(err))
+	}
+	spec.Lease, spec.ID = t.turn.lease, id.NewSuspensionID()
+	if err := t.turn.steps.following(&spec); err != nil {
+		return t.refuse(badWait(err))
+	}
+	return t.endWith(&later{verdict: suspend, wait: spec})
+}
+
+// endWith notes the end of the turn. A second one is a mistake.
+func (t *TurnTx) endWith(end *later) error {
+	t.mu.Lock()
+	another := t.end != nil || t.over
+	if !another {
+		t.end = end
+	}
+	t.mu.Unlock()
+	if another {
+		return t.refuse(t.turn.place.refuse(&engine.InputError{
+			Field: "turn", Reason: "has an end already: call one of Complete, Sleep and Await, once, before its function returns",
+		}))
+	}
+	return nil
+}
+
+// refuse notes why the end is refused.
+func (t *TurnTx) refuse(err error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.err = err
+	return err
+}
+
+// badResult is the failure for a result that can't be stored.
+func badResult(err error) error {
+	return &Fail{Class: policy.Permanent, Category: "result", Err: err}
+}
+
+// turn is a running turn of a job. Its transaction may take several tries.
+type turn struct {
+	place  *place
+	lease  engine.Lease
+	encode func(out any) ([]byte, error)
+	steps  *steps
+	now    func() time.Time
+
+	current *TurnTx
+	ending  *later // that the last commit has, or may have, written; nil: none
+}
+
+func newTurn[In any](job Job[In], p *place) *turn {
+	return &turn{place: p, lease: job.Lease, encode: job.encode, steps: job.steps, now: job.databaseNow}
+}
+
+// run calls fn in a transaction and returns the step to store there.
+func (t *turn) run(
+	ctx context.Context, tx pgx.Tx, eng *engine.Engine, fn func(context.Context, pgx.Tx, *TurnTx) error,
+) (engine.StepRecord, error) {
+	x := &TurnTx{eng: eng, turn: t}
+	t.current = x
+	if err := fn(ctx, tx, x); err != nil {
+		return engine.StepRecord{}, err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.over = true
+	p := t.place
+	record := engine.StepRecord{
+		Lease: t.lease, Name: p.name, Seq: p.seq, Tries: p.tries + 1, Took: time.Since(p.began), Ends: x.end != nil,
+	}
+	if p.failure != nil {
+		record.Error = storable(p.failure.Error(), maxMessage)
+	}
+	if x.end != nil && x.end.verdict == delay {
+		record.Outcome, record.Result = engine.StepSlept, pauseEnd(x.end.until)
+	}
+	return record, x.err
+}
+
+// settle ends the lease in the turn's transaction, if fn has asked for it. It reports whether the commit will do so.
+func (t *turn) settle(ctx context.Context, eng *engine.Engine) (ended bool, err error) {
+	end := t.current.end
+	t.ending = end
+	if end == nil {
+		return false, nil
+	}
+	ended = true
+	switch end.verdict {
+	case complete:
+		err = eng.CompleteExecution(ctx, t.lease, end.result)
+		if errors.Is(err, engine.ErrInvalidInput) {
+			err = badResult(err)
+		}
+	case delay:
+		err = eng.DelayExecution(ctx, t.lease, end.until)
+	default:
+		var suspended engine.Suspended
+		suspended, err = eng.Suspend(ctx, end.wait)
+		if errors.Is(err, engine.ErrInvalidInput) {
+			err = badWait(err)
+		}
+		ended = !suspended.Satisfied
+		end.early = suspended.Satisfied
+	}
+	return ended, err
+}
+
+// committed notes that the end of the turn is known to be committed, so the worker need not repeat it.
+func (t *turn) committed() {
+	if t.ending == nil || t.ending.early { // the lease is still held, and the worker gives it back
+		return
+	}
+	switch t.ending.verdict {
+	case complete:
+		t.ending.settled = Completed
+	case delay:
+		t.ending.settled = Delayed
+	default:
+		t.ending.settled = Suspended
+	}
+}
+
+// following numbers a wait as the next one for its keys, without counting it, and gives it a step.
+func (s *steps) following(spec *engine.SuspendSpec) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, key := range spec.Condition.WaitpointKeys() {
+		n = max(n, s.waited[key])
+	}
+	spec.Condition = spec.Condition.Numbered(n)
+	if keys := spec.Condition.WaitpointKeys(); len(keys) > 0 {
+		spec.Step = waitName(keys)
+		spec.StepSeq, err = s.place()
+	}
+	return err
+}
+
+// turnIn runs fn, stores the step that it returns and then calls end, all in one transaction. If the execution has the step
+// already, nothing of the transaction is written. end reports whether it ended the lease.
+//
+// It begins again if the server aborted the transaction in favour of another. If the answer to the commit is lost, the
+// next try waits for the end of the former, and finds its step, no step, or a lease that is gone: then the former may have
+// ended it, which the result reports as repeated.
+func (e onEngine) turnIn(
+	ctx context.Context, fn func(tx pgx.Tx, eng *engine.Engine) (engine.StepRecord, error),
+	end func(ctx context.Context, eng *engine.Engine) (ended bool, err error),
+) (engine.Recorded, error) {
+	pause := backoff.Backoff{First: 5 * time.Millisecond, Max: time.Second}
+	aborted, mayHaveEnded := 0, false
+	for {
+		var recorded engine.Recorded
+		var ended, committing, ours, failed bool // ours: an error is not fn's; failed: it is
+		err := e.InTx(ctx, func(tx pgx.Tx, bound *engine.Engine) error {
+			record, err := fn(tx, bound)
+			if failed = err != nil; failed {
+				return err
+			}
+			ours = true
+			if recorded, err = bound.RecordStep(ctx, record); err != nil {
+				return err
+			}
+			if recorded.Repeated {
+				return errRepeatedStep
+			}
+			if end != nil {
+				ended, err = end(ctx, bound)
+			}
+			committing = err == nil
+			return err
+		})
+		refusal, refused := errors.AsType[*pgconn.PgError](err)
+		switch {
+		case err == nil, errors.Is(err, errRepeatedStep):
+			return recorded, nil
+		case !failed && ctx.Err() != nil:
+			return engine.Recorded{}, context.Cause(ctx)
+		case ours && isLost(err) && mayHaveEnded:
+			return engine.Recorded{Repeated: true}, nil
+		case ours && isLost(err):
+			return engine.Recorded{}, lossOf(err)
+		case refused && isAbort(refusal.Code) && aborted < maxAborts:
+			aborted++
+		case committing && errors.Is(err, engine.ErrTransport) && !(refused && isRefusal(refusal.Code)):
+			mayHaveEnded = mayHaveEnded || ended
+		default:
+			return engine.Recorded{}, err
+		}
+		if !backoff.Wait(ctx, pause.Next()) {
+			return engine.Recorded{}, context.Cause(ctx)
+		}
+	}
+}
+
+// maxAborts is how often a transaction begins again that the server aborted in favour of others.
+const maxAborts = 2
+
+// isAbort reports whether the server aborted a transaction in favour of another: by a serialization failure or a deadlock.
+func isAbort(code string) bool { return code == "40001" || code == "40P01" }
+
+// isRefusal reports whether the server refused a commit, for example by a deferred constraint. After an error of the
+// connection, of the server's system or by an operator the commit may have taken effect.
+func isRefusal(code string) bool {
+	switch code[:min(2, len(code))] {
+	case "08", "57", "58", "XX", "":
+		return false
+	}
+	return true
+}
+
+// errRepeatedStep rolls a transaction back whose step is stored already.
+var errRepeatedStep = errors.New("the step is stored already")
+
+// pauseEnd returns the stored form of a pause's end.
+func pauseEnd(until time.Time) []byte { return strconv.AppendInt(nil, until.UnixMilli(), 10) }
+
+// pauseUntil returns nil if a stored pause is over at an instant, else an error for the handler to return.
+func (j Job[In]) pauseUntil(p *place, end []byte, now time.Time) error {
+	ms, err := strconv.ParseInt(string(end), 10, 64)
+	if err != nil {
+		return p.refuse(&engine.DecodeError{Kind: j.Kind, What: "end of the pause " + strconv.Quote(p.name), Type: "time.Time", Err: err})
+	}
+	if until := time.UnixMilli(ms); until.After(now) && !j.isForTest() {
+		return &later{verdict: delay, until: until}
+	}
+	return nil
+}
