@@ -11,8 +11,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-var approved = engine.Signal[string]{Name: "approved"}
-
 // suspend suspends an execution that is claimed, until the signal "approved".
 func suspend(t *testing.T, f *fixture.Fixture, l engine.Lease, change ...func(*engine.SuspendSpec)) engine.Suspended {
 	t.Helper()

@@ -18,10 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-var (
-	approved = engine.Signal[string]{Name: "approved"}
-	started  = engine.Signal[int]{Name: "started"}
-)
+var started = engine.Signal[int]{Name: "started"}
 
 type (
 	orderJob = worker.Job[struct{}]
