@@ -11,13 +11,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// Limits of steps.
-const (
-	MaxSteps    = 10_000 // of an execution
-	MaxStepName = 256    // bytes
-
-	maxStepError = 16 << 10
-)
+// maxStepError is the largest size of the error of a step, in bytes.
+const maxStepError = 16 << 10
 
 // StepOutcome is how a step has ended.
 type StepOutcome string
@@ -206,18 +201,6 @@ func (e *Engine) checkStep(s *StepRecord) error {
 	return checkText("error", s.Error, maxStepError)
 }
 
-func checkStepPlace(name string, seq int) error {
-	switch {
-	case name == "":
-		return invalid("step", "has no name")
-	case seq < 0:
-		return invalid("seq", "is negative")
-	case seq >= MaxSteps:
-		return invalid("seq", fmt.Sprintf("an execution has at most %d steps", MaxSteps))
-	}
-	return checkText("step", name, MaxStepName)
-}
-
 // Step is a finished step of an execution.
 type Step struct {
 	Name       string
@@ -230,6 +213,22 @@ type Step struct {
 	Error      string // of the last failed try
 	StartedAt  time.Time
 	EndedAt    time.Time
+}
+
+// Signals returns the signals that ended a wait, in the order of their arrival, from a step that [Engine.StepResults]
+// has read. A step with another outcome than [StepSignalled] and [StepTimedOut] has none; after a timeout they are the
+// one that [Engine.ReceivedSignals] shows for it.
+//
+// Errors: [ErrCorruption].
+func (s Step) Signals() ([]ReceivedSignal, error) {
+	if s.Outcome != StepSignalled && s.Outcome != StepTimedOut {
+		return nil, nil
+	}
+	signals, err := readSignals(s.Result, func(string) bool { return s.Outcome == StepSignalled })
+	if err != nil {
+		return nil, wrap("read the signals of a step", corrupt("ffx_step.result", err))
+	}
+	return signals, nil
 }
 
 // Steps returns the finished steps and waits of an execution without their results, in the order in which they began.

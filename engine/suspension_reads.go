@@ -68,22 +68,6 @@ func (e *Engine) ReceivedSignals(ctx context.Context, x id.ExecutionID) ([]Recei
 	return signals, nil
 }
 
-// Signals returns the signals that ended a wait, in the order of their arrival, from a step that [Engine.StepResults]
-// has read. A step with another outcome than [StepSignalled] and [StepTimedOut] has none; after a timeout they are the
-// one that [Engine.ReceivedSignals] shows for it.
-//
-// Errors: [ErrCorruption].
-func (s Step) Signals() ([]ReceivedSignal, error) {
-	if s.Outcome != StepSignalled && s.Outcome != StepTimedOut {
-		return nil, nil
-	}
-	signals, err := readSignals(s.Result, func(string) bool { return s.Outcome == StepSignalled })
-	if err != nil {
-		return nil, wrap("read the signals of a step", corrupt("ffx_step.result", err))
-	}
-	return signals, nil
-}
-
 // readSignals decodes stored signals by waitpoint key. It skips those without an id or a name.
 func readSignals(document []byte, matched func(signal string) bool) ([]ReceivedSignal, error) {
 	var stored map[string][]storedSignal
