@@ -664,6 +664,10 @@ func (f *fakeEngine) SuspendEach(_ context.Context, specs []engine.SuspendSpec) 
 	return outcomes, nil
 }
 
+func (f *fakeEngine) ReceivedSignals(context.Context, id.ExecutionID) ([]engine.ReceivedSignal, error) {
+	return nil, nil
+}
+
 func (f *fakeEngine) CreateWaitpoint(_ context.Context, spec engine.WaitpointSpec) (engine.Waitpoint, error) {
 	return engine.Waitpoint{Execution: spec.Lease.Execution, Key: spec.Key}, nil
 }

@@ -24,6 +24,7 @@ type steps struct {
 	used  map[string]bool
 	next  int // place of the next new step or wait
 
+	later   bool                    // this is not the first run: a wait without a step may be over
 	signals []engine.ReceivedSignal // of the waits that have ended
 	waited  map[id.WaitpointKey]int // waits of this run, by key
 
@@ -108,6 +109,7 @@ func (s *steps) load(ctx context.Context, eng operations, work *engine.Claimed) 
 		if err != nil {
 			return err
 		}
+		s.later = true
 		for _, step := range stored {
 			signals, err := step.Signals()
 			if err != nil {

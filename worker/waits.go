@@ -42,17 +42,16 @@ func (j Job[In]) AwaitSignals(ctx context.Context, spec engine.SuspendSpec) ([]e
 	spec.Condition = spec.Condition.Numbered(s.number(spec.Condition.WaitpointKeys()))
 	keys := spec.Condition.WaitpointKeys()
 	// By key instead of by name: new code may wait for more signals than the code that waited.
-	var received []engine.ReceivedSignal
-	for _, signal := range s.signals {
-		if signal.TimedOut(keys) {
-			return nil, timedOut(keys)
-		}
-		if signal.Matched && slices.Contains(keys, signal.Key) {
-			received = append(received, signal)
+	received, err := ended(s.signals, keys)
+	if err == nil && len(received) == 0 && s.later {
+		// Before it waits again: another program may have suspended the execution without a step.
+		var all []engine.ReceivedSignal
+		if all, err = j.eng.ReceivedSignals(ctx, j.ID); err == nil {
+			received, err = ended(all, keys)
 		}
 	}
-	if len(received) > 0 {
-		return received, nil
+	if err != nil || len(received) > 0 {
+		return received, err
 	}
 	spec.Lease, spec.ID = j.Lease, id.NewSuspensionID()
 	if len(keys) > 0 {
@@ -66,6 +65,19 @@ func (j Job[In]) AwaitSignals(ctx context.Context, spec engine.SuspendSpec) ([]e
 		}
 	}
 	return nil, &later{verdict: suspend, wait: spec}
+}
+
+// ended returns the signals that ended a wait at the waitpoints with the given keys, or the error of its timeout.
+func ended(signals []engine.ReceivedSignal, keys []id.WaitpointKey) (received []engine.ReceivedSignal, err error) {
+	for _, signal := range signals {
+		if signal.TimedOut(keys) {
+			return nil, timedOut(keys)
+		}
+		if signal.Matched && slices.Contains(keys, signal.Key) {
+			received = append(received, signal)
+		}
+	}
+	return received, nil
 }
 
 // number returns how many waits of this run had one of the keys before, and counts this one.

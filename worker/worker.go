@@ -83,6 +83,7 @@ type operations interface {
 	WaitForChildren(ctx context.Context, l engine.Lease) (engine.Waiting, error)
 	WaitForChildrenEach(ctx context.Context, leases []engine.Lease) ([]engine.Outcome[engine.Waiting], error)
 	SuspendEach(ctx context.Context, specs []engine.SuspendSpec) ([]engine.Outcome[engine.Suspended], error)
+	ReceivedSignals(ctx context.Context, x id.ExecutionID) ([]engine.ReceivedSignal, error)
 	RecordStep(ctx context.Context, step engine.StepRecord) (engine.Recorded, error)
 	RecordSteps(ctx context.Context, steps []engine.StepRecord) ([]engine.Outcome[engine.Recorded], error)
 	StepResults(ctx context.Context, x id.ExecutionID) ([]engine.Step, error)
