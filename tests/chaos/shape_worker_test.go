@@ -112,6 +112,7 @@ func handleShapes(w *worker.Worker, s *shapeWorker) {
 	})
 	handle(kindWaits, s.await)
 	handle(kindTimed, s.awaitBriefly)
+	handle(kindSteps, s.steps)
 	worker.Handle(w, kindGrow, s.grow)
 }
 
