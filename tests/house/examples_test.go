@@ -22,6 +22,10 @@ import (
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	output := map[string][]string{ // the lines it prints, sorted
+		"agent": {
+			"done: old account is deleted, approved by ada", "paid for: ask", "paid for: delete", "paid for: look",
+			"step: ask", "step: delete", "step: model/0", "step: model/1", "step: model/2",
+		},
 		"await": {"no answer: nothing to count", "words: 6"},
 		"batch": {
 			"50%: 500 items", "counted: 1000", "items: 1000, twice: 21, more often: 0", "the first worker stops",
