@@ -114,7 +114,7 @@ type ListEndedRow struct {
 // their outcome is derived from. with_results is false for an execution whose result is not wanted. No row: the
 // execution has not ended. ord is its position.
 //
-// Used by: engine.AwaitExecution, engine.AwaitFlow.
+// Used by: engine.AwaitExecution, engine.AwaitFlow, engine.CalledResults.
 // Locks: none; one snapshot. Spans partitions.
 func (q *Queries) ListEnded(ctx context.Context, db DBTX, arg ListEndedParams) ([]ListEndedRow, error) {
 	rows, err := db.Query(ctx, listEnded,

@@ -47,7 +47,8 @@ type LockAttemptsParams struct {
 // A missing attempt has no row.
 //
 // Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
-// engine.Suspend, engine.RecordStep, engine.CreateWaitpoint, engine.CloseWaitpoint, engine.WaitForChildren.
+// engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint, engine.CloseWaitpoint,
+// engine.WaitForChildren.
 // Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 // attempt_index).
 func (q *Queries) LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsParams) ([]int32, error) {
@@ -127,7 +128,7 @@ type LockExecutionsRow struct {
 // engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant,
 // engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
 // engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
-// engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep.
+// engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call.
 // Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 // execution_id).
 func (q *Queries) LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error) {
@@ -269,7 +270,7 @@ type ReadLeasesRow struct {
 //
 // Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
 // engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
-// engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.RecordStep, engine.CreateWaitpoint,
+// engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint,
 // engine.CloseWaitpoint, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildren,
 // engine.WaitForChildrenEach.
 // Locks: none.
@@ -585,7 +586,7 @@ type TakeExecutionsRow struct {
 // Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
 // engine.CancelExecutions, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps,
 // engine.WaitForChildrenEach, engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings,
-// engine.CancelFlows, engine.ExpireWaits.
+// engine.CancelFlows, engine.ExpireWaits, engine.ResumeCallers.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 func (q *Queries) TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error) {
 	rows, err := db.Query(ctx, takeExecutions, arg.PartitionKeys, arg.ExecutionIDs)

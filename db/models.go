@@ -352,6 +352,8 @@ type FfExecCore struct {
 	FfxGateID pgtype.UUID
 	// Whether the budgets and the quota have let it in; NULL: not asked, or given back.
 	FfxAdmitted *bool
+	// The call that created the execution: an object with partition_key and execution_id of its caller, and step; NULL: none. Never changed.
+	FfxCaller []byte
 }
 
 // One row per flow: a graph of executions.
@@ -832,6 +834,18 @@ type FfxBusinessKey struct {
 	FlowID pgtype.UUID
 }
 
+// Ends of called executions that their callers may wait for. A row is deleted once its caller was looked at.
+type FfxCallEnd struct {
+	// Place in the order in which the ends were written.
+	ID int64
+	// Partition of the caller, 0 to 255.
+	PartitionKey int16
+	// The caller.
+	ExecutionID id.ExecutionUUID
+	// Name of the caller's step.
+	Step string
+}
+
 // Idempotency keys of creations, while their windows last: a repeated creation finds the execution of the first.
 type FfxCreateDedup struct {
 	// Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.
@@ -1144,7 +1158,7 @@ type FfxSchemaMigration struct {
 	Version string
 }
 
-// Finished steps of executions. Written by the holder of the newest lease alone, or by the transaction that ends a wait; never changed.
+// Steps of executions. Written by the holder of the newest lease alone. A finished step is never changed.
 type FfxStep struct {
 	// Partition of the execution, 0 to 255.
 	PartitionKey int16
@@ -1156,7 +1170,7 @@ type FfxStep struct {
 	Seq int32
 	// Attempt in which the step finished.
 	AttemptIndex int32
-	// success; slept: a pause; signal, timeout: the end of a wait.
+	// success, slept for a pause, or called: its executions exist, and their results are not stored yet.
 	Outcome string
 	// Result, encoded by the codec of the kind; NULL: none. Of a pause: until when, in milliseconds since the Unix epoch. Of a wait: its signals by waitpoint key, as in ff_suspension_current.member_map.
 	Result bytea.Bytes
@@ -1168,6 +1182,10 @@ type FfxStep struct {
 	StartedAtMs int64
 	// Milliseconds since the Unix epoch: when it was stored.
 	EndedAtMs int64
+	// Partitions of the executions that the step has called, 0 to 255 each; NULL: it is no call.
+	CalledPartitionKeys []int16
+	// The executions that the step has called, in the order of its inputs; NULL: it is no call.
+	CalledExecutionIDs []pgtype.UUID
 }
 
 // Executions that wait for signals, one row each. An interface: columns keep name, type and meaning, new ones come behind. Find one by (partition_key, execution_id).

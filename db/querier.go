@@ -233,6 +233,11 @@ type Querier interface {
 	// Used by: engine.PurgeFlows.
 	// Locks: keys waits (DELETE). Spans partitions.
 	DropBusinessKeysOfFlows(ctx context.Context, db DBTX, arg DropBusinessKeysOfFlowsParams) error
+	// DropCallEnds deletes noted ends whose callers the caller has locked and looked at, or which are gone.
+	//
+	// Used by: engine.ResumeCallers.
+	// Locks: L7 waits (DELETE; another call of the job may delete the same notes).
+	DropCallEnds(ctx context.Context, db DBTX, ids []int64) (int64, error)
 	// DropCancelDispatchesOf deletes the rows that the cancel outbox, which has no writer, has for flows that are about
 	// to be deleted.
 	//
@@ -502,6 +507,17 @@ type Querier interface {
 	// Used by: engine.ExpireWaits.
 	// Locks: L1 held; L5 held, by the execution's row.
 	ForgetWaitTimeouts(ctx context.Context, db DBTX, arg ForgetWaitTimeoutsParams) (int64, error)
+	// GetCalled reads the executions that a step has called. No row: the execution has no step of this name.
+	//
+	// Used by: engine.Call.
+	// Locks: none.
+	GetCalled(ctx context.Context, db DBTX, arg GetCalledParams) (GetCalledRow, error)
+	// GetCaller reads the namespace of an execution, and whether the database is shared with FlowFabric. No row: the execution
+	// does not exist.
+	//
+	// Used by: engine.Call.
+	// Locks: none.
+	GetCaller(ctx context.Context, db DBTX, arg GetCallerParams) (GetCallerRow, error)
 	// GetEdge returns an edge. No row: the flow has no such edge.
 	//
 	// Used by: engine.DescribeEdge.
@@ -597,7 +613,7 @@ type Querier interface {
 	// Used by: engine.Now, engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.CreateExecution,
 	// engine.CreateExecutions, engine.CreateFlow, engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines,
 	// engine.RepairQueue, engine.Adopt, engine.VerifyGrant, engine.CancelSiblings,
-	// engine.RepairGroups.
+	// engine.RepairGroups, engine.ResumeCallers.
 	// Locks: none.
 	GetNow(ctx context.Context, db DBTX, nowMs *int64) (int64, error)
 	// GetOpenWaitpoint reads a signed waitpoint of an execution by its key, with its token. No row: there is none, or its
@@ -724,6 +740,12 @@ type Querier interface {
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 	// Locks: keys waits (for a concurrent creator, in array order). The caller sorts by (partition_key, name, value).
 	InsertBusinessKeys(ctx context.Context, db DBTX, arg InsertBusinessKeysParams) ([]InsertBusinessKeysRow, error)
+	// InsertCall stores a step that has called executions, whose results are not stored yet. No row: the execution has a step
+	// of this name.
+	//
+	// Used by: engine.Call.
+	// Locks: L2 new. The caller holds the execution and its attempt, and has judged the lease.
+	InsertCall(ctx context.Context, db DBTX, arg InsertCallParams) (int64, error)
 	// InsertCancelBacklog stores which members of a flow a request has cancelled, or will cancel when their grace ends.
 	//
 	// Used by: engine.RequestFlowCancel.
@@ -799,7 +821,7 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: retention new.
 	InsertRetentionTimer(ctx context.Context, db DBTX, arg InsertRetentionTimerParams) error
-	// InsertStep stores a finished step of an execution. No row: it has a step of this name.
+	// InsertStep stores a finished step of an execution, or the result of a call. No row: it has a finished step of this name.
 	//
 	// Used by: engine.RecordStep, engine.RecordSteps.
 	// Locks: L2 new. The caller holds the execution and its attempt, and has judged the lease.
@@ -925,7 +947,7 @@ type Querier interface {
 	// their outcome is derived from. with_results is false for an execution whose result is not wanted. No row: the
 	// execution has not ended. ord is its position.
 	//
-	// Used by: engine.AwaitExecution, engine.AwaitFlow.
+	// Used by: engine.AwaitExecution, engine.AwaitFlow, engine.CalledResults.
 	// Locks: none; one snapshot. Spans partitions.
 	ListEnded(ctx context.Context, db DBTX, arg ListEndedParams) ([]ListEndedRow, error)
 	// ListEndedLanes counts the executions of each lane that ended within the last minute, among the last max_counted and
@@ -1318,7 +1340,8 @@ type Querier interface {
 	// A missing attempt has no row.
 	//
 	// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
-	// engine.Suspend, engine.RecordStep, engine.CreateWaitpoint, engine.CloseWaitpoint, engine.WaitForChildren.
+	// engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint, engine.CloseWaitpoint,
+	// engine.WaitForChildren.
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 	// attempt_index).
 	LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsParams) ([]int32, error)
@@ -1360,7 +1383,7 @@ type Querier interface {
 	// engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant,
 	// engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
 	// engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
-	// engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep.
+	// engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call.
 	// Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 	// execution_id).
 	LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error)
@@ -1610,7 +1633,7 @@ type Querier interface {
 	//
 	// Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
 	// engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
-	// engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.RecordStep, engine.CreateWaitpoint,
+	// engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint,
 	// engine.CloseWaitpoint, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildren,
 	// engine.WaitForChildrenEach.
 	// Locks: none.
@@ -1773,6 +1796,12 @@ type Querier interface {
 	// Used by: engine.SetLaneRetention.
 	// Locks: retention waits (UPDATE).
 	RestartRetention(ctx context.Context, db DBTX) error
+	// ResumeCallers lets locked callers continue if the executions of the call that they wait for have all ended, by ord
+	// (from 0). lane: where a worker can claim it, or ''. No row: it goes on waiting, or does something else.
+	//
+	// Used by: engine.Suspend, engine.SuspendEach, engine.ResumeCallers.
+	// Locks: L1 held; L5 waits (waitpoint rows, DELETE); L7 new.
+	ResumeCallers(ctx context.Context, db DBTX, arg ResumeCallersParams) ([]ResumeCallersRow, error)
 	// ResumeExecution ends the wait of a suspended execution that the caller has locked. With signals, which record a
 	// timeout, it stores the step of the wait. Returns its lane, or '' if a worker can't claim it yet.
 	//
@@ -1828,6 +1857,12 @@ type Querier interface {
 	// Used by: engine.RevokeLease.
 	// Locks: L1 held; L2 held; L7 new.
 	RevokeLease(ctx context.Context, db DBTX, arg RevokeLeaseParams) (string, error)
+	// ScanCallEnds reads noted ends of called executions after a position, in the order in which they were written. gone:
+	// their caller no longer exists.
+	//
+	// Used by: engine.ResumeCallers.
+	// Locks: none. Spans partitions.
+	ScanCallEnds(ctx context.Context, db DBTX, arg ScanCallEndsParams) ([]ScanCallEndsRow, error)
 	// ScanCancelBacklog finds the members of requests whose grace has ended, the earliest first, after a position. A
 	// request without members has one row with an empty execution_id.
 	//
@@ -1935,6 +1970,11 @@ type Querier interface {
 	// Locks: consumers skips (FOR UPDATE, then the UPDATE); consumers waits (the row of the same event, set aside before
 	// and locked elsewhere).
 	SetAsideEvent(ctx context.Context, db DBTX, arg SetAsideEventParams) (int64, error)
+	// SetCaller stores the call that has created executions, in the transaction that creates them.
+	//
+	// Used by: engine.Call.
+	// Locks: L1 held (UPDATE; the executions are new).
+	SetCaller(ctx context.Context, db DBTX, arg SetCallerParams) (int64, error)
 	// SetExecutionTag sets one tag, creating the tags object if it is missing. 0 rows: the execution does not exist. It
 	// is one statement, so concurrent writers of other tags lose nothing.
 	//
@@ -2089,7 +2129,7 @@ type Querier interface {
 	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
 	// engine.CancelExecutions, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps,
 	// engine.WaitForChildrenEach, engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings,
-	// engine.CancelFlows, engine.ExpireWaits.
+	// engine.CancelFlows, engine.ExpireWaits, engine.ResumeCallers.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error)
 	// TakeExpiredLeases locks the first max_items of the given attempts, with their executions, whose lease is still due

@@ -77,14 +77,19 @@ func (q *Queries) GetStepResult(ctx context.Context, db DBTX, arg GetStepResultP
 }
 
 const insertStep = `-- name: InsertStep :execrows
-INSERT INTO ffx_step (
+INSERT INTO ffx_step AS s (
     partition_key, execution_id, name, seq, attempt_index, outcome, result, error, tries, started_at_ms, ended_at_ms
 )
 VALUES (
     $1, $2, $3, $4, $5, $6, $7, nullif($8::text, ''), $9,
     $10, $11
 )
-ON CONFLICT (partition_key, execution_id, name) DO NOTHING
+ON CONFLICT (partition_key, execution_id, name) DO UPDATE SET
+    attempt_index = excluded.attempt_index,
+    outcome = excluded.outcome,
+    result = excluded.result,
+    ended_at_ms = excluded.ended_at_ms
+WHERE s.outcome = 'called'
 `
 
 type InsertStepParams struct {
@@ -101,7 +106,7 @@ type InsertStepParams struct {
 	EndedAtMs    int64
 }
 
-// InsertStep stores a finished step of an execution. No row: it has a step of this name.
+// InsertStep stores a finished step of an execution, or the result of a call. No row: it has a finished step of this name.
 //
 // Used by: engine.RecordStep, engine.RecordSteps.
 // Locks: L2 new. The caller holds the execution and its attempt, and has judged the lease.
@@ -136,7 +141,9 @@ SELECT
     coalesce(s.error, '')::text AS error,
     s.tries,
     s.started_at_ms,
-    s.ended_at_ms
+    s.ended_at_ms,
+    coalesce(s.called_partition_keys, '{}')::smallint[] AS called_partition_keys,
+    coalesce(s.called_execution_ids, '{}')::uuid[] AS called_execution_ids
 FROM ffx_step AS s
 WHERE
     s.partition_key = $2
@@ -150,16 +157,18 @@ type ListStepsParams struct {
 }
 
 type ListStepsRow struct {
-	Name         string
-	Seq          int32
-	AttemptIndex int32
-	Outcome      string
-	Result       []byte
-	ResultSize   int32
-	Error        string
-	Tries        int32
-	StartedAtMs  int64
-	EndedAtMs    int64
+	Name                string
+	Seq                 int32
+	AttemptIndex        int32
+	Outcome             string
+	Result              []byte
+	ResultSize          int32
+	Error               string
+	Tries               int32
+	StartedAtMs         int64
+	EndedAtMs           int64
+	CalledPartitionKeys []int16
+	CalledExecutionIDs  []pgtype.UUID
 }
 
 // ListSteps reads the steps of an execution, in no order: at most as many as an execution may have. Their results are
@@ -187,6 +196,8 @@ func (q *Queries) ListSteps(ctx context.Context, db DBTX, arg ListStepsParams) (
 			&i.Tries,
 			&i.StartedAtMs,
 			&i.EndedAtMs,
+			&i.CalledPartitionKeys,
+			&i.CalledExecutionIDs,
 		); err != nil {
 			return nil, err
 		}

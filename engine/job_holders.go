@@ -24,6 +24,7 @@ const (
 	JobExpireDeadlines     Job = "expire_deadlines"
 	JobExpireWaits         Job = "expire_waits"
 	JobExpireWaitpoints    Job = "expire_waitpoints"
+	JobResumeCallers       Job = "resume_callers"
 	JobPruneCreationKeys   Job = "prune_creation_keys"
 	JobDispatchCompletions Job = "dispatch_completions"
 	JobCancelFlows         Job = "cancel_flows"

@@ -32,6 +32,7 @@ type notifying struct {
 	undispatched chan struct{} // buffered for one; signals completions to dispatch
 	delayed      chan struct{} // buffered for one; signals that an execution was delayed
 	unneeded     chan struct{} // buffered for one; signals siblings to cancel
+	callEnded    chan struct{} // buffered for one; signals ends of called executions
 	resumed      *resumptions
 }
 
@@ -43,6 +44,7 @@ func newNotifying(pool *pgxpool.Pool, cfg Config) notifying {
 		undispatched: make(chan struct{}, 1),
 		delayed:      make(chan struct{}, 1),
 		unneeded:     make(chan struct{}, 1),
+		callEnded:    make(chan struct{}, 1),
 		resumed:      &resumptions{},
 	}
 }

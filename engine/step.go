@@ -14,7 +14,7 @@ import (
 // maxStepError is the largest size of the error of a step, in bytes.
 const maxStepError = 16 << 10
 
-// StepOutcome is how a step has ended.
+// StepOutcome is how a step has ended; or [StepCalled].
 type StepOutcome string
 
 // The outcomes. A step that failed is not stored: it runs again.
@@ -212,7 +212,9 @@ type Step struct {
 	Tries      int    // in that attempt
 	Error      string // of the last failed try
 	StartedAt  time.Time
-	EndedAt    time.Time
+	EndedAt    time.Time // of a call without results yet: when its executions were created
+
+	Called []id.ExecutionID // the executions that it has called: see [Engine.Call]
 }
 
 // Signals returns the signals that ended a wait, in the order of their arrival, from a step that [Engine.StepResults]
@@ -260,6 +262,7 @@ func (e *Engine) listSteps(ctx context.Context, x id.ExecutionID, results bool) 
 			Name: row.Name, Seq: int(row.Seq), Outcome: StepOutcome(row.Outcome), Result: row.Result, ResultSize: int(row.ResultSize),
 			Attempt: int(row.AttemptIndex), Tries: int(row.Tries), Error: row.Error,
 			StartedAt: time.UnixMilli(row.StartedAtMs), EndedAt: time.UnixMilli(row.EndedAtMs),
+			Called: calledBy(row.CalledPartitionKeys, row.CalledExecutionIDs),
 		}
 	}
 	slices.SortFunc(steps, func(a, b Step) int {

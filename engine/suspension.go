@@ -49,7 +49,7 @@ func (e *Engine) suspend(ctx context.Context, specs []SuspendSpec) ([]Outcome[Su
 		paths = append(paths, specs[n].Condition.node.Predicates()...)
 	}
 	valid := validItems(outcomes, func(n int) error {
-		return wrap(op, cmp.Or(e.checkLease(specs[n].Lease), specs[n].check()))
+		return wrap(op, cmp.Or(e.checkLease(specs[n].Lease), specs[n].waitForCall(), specs[n].check()))
 	})
 	if len(paths) > 0 {
 		var err error
@@ -93,6 +93,7 @@ func (e *Engine) writeSuspensions(
 	}
 	tx.due.leases()
 	var slots executionArrays
+	var calls callers
 	for _, row := range rows {
 		if row.Result == "shared" {
 			return &UnavailableError{Reason: "suspending beside FlowFabric, whose server acts on suspensions in its own way: see `ff migrate share`"}
@@ -103,6 +104,12 @@ func (e *Engine) writeSuspensions(
 		if x.row.HasQuota && !satisfied {
 			slots.add(x.id.Partition(), x.id.UUID())
 		}
+		if call := specs[x.n].Call; call != "" {
+			calls.add(x.id, call)
+		}
+	}
+	if err := e.resumeCallers(ctx, tx, &calls, params.NowMs); err != nil {
+		return err
 	}
 	if slots.empty() {
 		return nil

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -93,7 +94,11 @@ const maxPointer = 1024
 // SuspendSpec describes the wait of an execution whose lease the caller holds.
 type SuspendSpec struct {
 	Lease     Lease
-	Condition Condition // required
+	Condition Condition // required, unless Call is set
+
+	// Call is the name of a step of this execution, instead of a condition: it continues when all executions that
+	// [Engine.Call] has created in this step have ended, also if that was before.
+	Call string
 
 	// ID names this wait. With an ID of its own a call may be repeated after an unknown outcome. Default: a new one.
 	ID id.SuspensionID
@@ -143,7 +148,10 @@ var storedReasons = map[state.BlockingReason]string{
 // Validate checks the wait, without its lease and without the syntax of its SQL/JSON paths.
 //
 // Errors: [ErrInvalidInput].
-func (s *SuspendSpec) Validate() error { return wrap("suspend execution", s.check()) }
+func (s *SuspendSpec) Validate() error {
+	spec := *s
+	return wrap("suspend execution", cmp.Or(spec.waitForCall(), spec.check()))
+}
 
 func (s *SuspendSpec) check() error {
 	if err := s.Condition.node.Check(); err != nil {

@@ -114,7 +114,7 @@ FROM renewed AS r;
 --
 -- Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
 -- engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
--- engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.RecordStep, engine.CreateWaitpoint,
+-- engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint,
 -- engine.CloseWaitpoint, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildren,
 -- engine.WaitForChildrenEach.
 -- Locks: none.
@@ -201,7 +201,7 @@ LEFT JOIN LATERAL (
 -- engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant,
 -- engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
 -- engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
--- engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep.
+-- engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call.
 -- Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 -- execution_id).
 -- include locked_executions: lock = FOR NO KEY UPDATE
@@ -212,7 +212,7 @@ LEFT JOIN LATERAL (
 -- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
 -- engine.CancelExecutions, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps,
 -- engine.WaitForChildrenEach, engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings,
--- engine.CancelFlows, engine.ExpireWaits.
+-- engine.CancelFlows, engine.ExpireWaits, engine.ResumeCallers.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 -- include locked_executions: lock = FOR NO KEY UPDATE SKIP LOCKED
 
@@ -221,7 +221,8 @@ LEFT JOIN LATERAL (
 -- A missing attempt has no row.
 --
 -- Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
--- engine.Suspend, engine.RecordStep, engine.CreateWaitpoint, engine.CloseWaitpoint, engine.WaitForChildren.
+-- engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint, engine.CloseWaitpoint,
+-- engine.WaitForChildren.
 -- Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 -- attempt_index).
 -- include locked_attempts: lock = FOR UPDATE

@@ -93,18 +93,23 @@ JOIN held AS h ON
     AND h.name = s.name;
 
 -- name: InsertStep :execrows
--- InsertStep stores a finished step of an execution. No row: it has a step of this name.
+-- InsertStep stores a finished step of an execution, or the result of a call. No row: it has a finished step of this name.
 --
 -- Used by: engine.RecordStep, engine.RecordSteps.
 -- Locks: L2 new. The caller holds the execution and its attempt, and has judged the lease.
-INSERT INTO ffx_step (
+INSERT INTO ffx_step AS s (
     partition_key, execution_id, name, seq, attempt_index, outcome, result, error, tries, started_at_ms, ended_at_ms
 )
 VALUES (
     @partition_key, @execution_id, @name, @seq, @attempt_index, @outcome, @result, nullif(@error::text, ''), @tries,
     @started_at_ms, @ended_at_ms
 )
-ON CONFLICT (partition_key, execution_id, name) DO NOTHING;
+ON CONFLICT (partition_key, execution_id, name) DO UPDATE SET
+    attempt_index = excluded.attempt_index,
+    outcome = excluded.outcome,
+    result = excluded.result,
+    ended_at_ms = excluded.ended_at_ms
+WHERE s.outcome = 'called';
 
 -- name: GetStepResult :one
 -- GetStepResult reads the result of a step. No row: the execution has no step of this name.
@@ -134,7 +139,9 @@ SELECT
     coalesce(s.error, '')::text AS error,
     s.tries,
     s.started_at_ms,
-    s.ended_at_ms
+    s.ended_at_ms,
+    coalesce(s.called_partition_keys, '{}')::smallint[] AS called_partition_keys,
+    coalesce(s.called_execution_ids, '{}')::uuid[] AS called_execution_ids
 FROM ffx_step AS s
 WHERE
     s.partition_key = @partition_key

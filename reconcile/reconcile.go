@@ -86,6 +86,7 @@ type operations interface {
 	Undispatched() <-chan struct{}
 	Unneeded() <-chan struct{}
 	Delayed() <-chan struct{}
+	CallEnded() <-chan struct{}
 	ListenForeign(ctx context.Context, wake func()) error
 }
 
@@ -98,6 +99,7 @@ func jobsOf(m engine.Maintenance) []job {
 		{name: engine.JobExpireAttempts, every: 2 * time.Second, act: m.ExpireAttempts},
 		{name: engine.JobExpireDeadlines, every: 5 * time.Second, act: m.ExpireDeadlines},
 		{name: engine.JobExpireWaits, every: 2 * time.Second, act: m.ExpireWaits},
+		{name: engine.JobResumeCallers, every: time.Second, act: m.ResumeCallers},
 		{name: engine.JobExpireWaitpoints, every: 5 * time.Second, act: m.ExpireWaitpoints},
 		{name: engine.JobPruneCreationKeys, every: time.Minute, act: m.PruneCreationKeys},
 		{name: engine.JobDispatchCompletions, every: time.Second, act: m.DispatchCompletions},
@@ -207,6 +209,8 @@ func (r *Reconciler) Run(ctx context.Context) {
 			s.call(engine.JobCancelSiblings)
 		case <-r.eng.Delayed():
 			s.expectDelay()
+		case <-r.eng.CallEnded():
+			s.call(engine.JobResumeCallers)
 		case <-s.foreign:
 			s.expect(engine.JobAdopt)
 		}

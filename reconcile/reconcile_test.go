@@ -47,7 +47,7 @@ func newFakeDatabase() *fakeDatabase {
 type fakeProcess struct {
 	*fakeDatabase
 	name                    id.WorkerInstanceID
-	left, delayed, unneeded chan struct{}
+	left, delayed, unneeded, called chan struct{}
 	foreign                 chan struct{}
 	listens                 atomic.Int32
 	cut                     bool // cut off from the database
@@ -57,7 +57,7 @@ func (f *fakeDatabase) process(name id.WorkerInstanceID) *fakeProcess {
 	f.calls[name] = make(map[engine.Job][]time.Time)
 	return &fakeProcess{
 		fakeDatabase: f, name: name, left: make(chan struct{}, 1), delayed: make(chan struct{}, 1),
-		unneeded: make(chan struct{}, 1), foreign: make(chan struct{}),
+		unneeded: make(chan struct{}, 1), called: make(chan struct{}, 1), foreign: make(chan struct{}),
 	}
 }
 
@@ -107,6 +107,8 @@ func (p *fakeProcess) Undispatched() <-chan struct{} { return p.left }
 func (p *fakeProcess) Unneeded() <-chan struct{} { return p.unneeded }
 
 func (p *fakeProcess) Delayed() <-chan struct{} { return p.delayed }
+
+func (p *fakeProcess) CallEnded() <-chan struct{} { return p.called }
 
 func (p *fakeProcess) ListenForeign(ctx context.Context, wake func()) error {
 	p.listens.Add(1)

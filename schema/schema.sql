@@ -524,6 +524,23 @@ $$;
 
 COMMENT ON FUNCTION ffx_lost_too_often(reclaims integer, policy jsonb, default_limit integer) IS 'Whether one more lost lease ends an execution, after so many reclaims: by the smallest limit of its policy and the default.';
 
+CREATE FUNCTION ffx_note_call_end() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+BEGIN
+    IF NEW.lifecycle_phase IN ('terminal', 'cancelled') AND OLD.lifecycle_phase NOT IN ('terminal', 'cancelled') THEN
+        INSERT INTO ffx_call_end (partition_key, execution_id, step)
+        VALUES (
+            (NEW.ffx_caller ->> 'partition_key')::smallint, (NEW.ffx_caller ->> 'execution_id')::uuid, NEW.ffx_caller ->> 'step'
+        );
+    END IF;
+    RETURN NULL;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_note_call_end() IS 'Trigger: notes the end of a called execution for its caller.';
+
 CREATE FUNCTION ffx_notify_channel() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -793,6 +810,56 @@ END;
 $$;
 
 COMMENT ON FUNCTION ffx_resume(partition smallint, execution uuid, signals jsonb, satisfiers jsonb, shown_as text, delay_ms bigint, at_ms bigint) IS 'Ends the wait of a suspended execution that the caller has locked. Returns its lane if a worker can claim it now.';
+
+CREATE FUNCTION ffx_resume_caller(partition smallint, execution uuid, called text, at_ms bigint) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
+    AS $$
+DECLARE
+    s record;
+BEGIN
+    SELECT t.called_partition_keys, t.called_execution_ids
+    INTO s
+    FROM ffx_step AS t
+    WHERE
+        t.partition_key = partition
+        AND t.execution_id = execution
+        AND t.name = called
+        AND t.outcome = 'called';
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    PERFORM
+    FROM ff_exec_core AS e
+    JOIN ff_suspension_current AS c
+        ON c.partition_key = partition
+        AND c.execution_id = execution
+    WHERE
+        e.partition_key = partition
+        AND e.execution_id = execution
+        AND e.lifecycle_phase = 'suspended'
+        AND c.ffx_continuation_pointer = 'ffx_call:' || called;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    -- The last one first: it is likely to be the last to end.
+    FOR i IN REVERSE cardinality(s.called_execution_ids)..1 LOOP
+        PERFORM
+        FROM ff_exec_core AS e
+        WHERE
+            e.partition_key = s.called_partition_keys[i]
+            AND e.execution_id = s.called_execution_ids[i]
+            AND e.lifecycle_phase NOT IN ('terminal', 'cancelled');
+        IF FOUND THEN
+            RETURN NULL;
+        END IF;
+    END LOOP;
+    RETURN coalesce(ffx_resume(partition, execution, NULL, '[]', 'resumable', 0, at_ms), '');
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_resume_caller(partition smallint, execution uuid, called text, at_ms bigint) IS 'Lets a caller continue that waits for a call if all called executions have ended. Returns its lane, or an empty text if a worker can''t claim it yet; NULL: it goes on waiting, or does something else.';
 
 CREATE FUNCTION ffx_retention_of(policy jsonb, lane_ms bigint, default_ms bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1776,7 +1843,8 @@ CREATE TABLE ff_exec_core (
     ffx_quota_policy_id uuid,
     ffx_quota_partition smallint,
     ffx_gate_id uuid,
-    ffx_admitted boolean
+    ffx_admitted boolean,
+    ffx_caller jsonb
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02', autovacuum_analyze_threshold='1000', fillfactor='45', vacuum_truncate='false', autovacuum_vacuum_cost_limit='1000');
 
@@ -1855,6 +1923,8 @@ COMMENT ON COLUMN ff_exec_core.ffx_quota_partition IS 'partition_key of that quo
 COMMENT ON COLUMN ff_exec_core.ffx_gate_id IS 'Budget or quota policy that it waits for at the moment; NULL unless it is blocked by one.';
 
 COMMENT ON COLUMN ff_exec_core.ffx_admitted IS 'Whether the budgets and the quota have let it in; NULL: not asked, or given back.';
+
+COMMENT ON COLUMN ff_exec_core.ffx_caller IS 'The call that created the execution: an object with partition_key and execution_id of its caller, and step; NULL: none. Never changed.';
 
 CREATE TABLE ff_flow_core (
     partition_key smallint NOT NULL,
@@ -2649,6 +2719,32 @@ COMMENT ON COLUMN ffx_business_key.execution_id IS 'The execution that has the k
 
 COMMENT ON COLUMN ffx_business_key.flow_id IS 'The flow that has the key; NULL: an execution has it.';
 
+CREATE TABLE ffx_call_end (
+    id bigint NOT NULL,
+    partition_key smallint NOT NULL,
+    execution_id uuid NOT NULL,
+    step text NOT NULL
+);
+
+COMMENT ON TABLE ffx_call_end IS 'Ends of called executions that their callers may wait for. A row is deleted once its caller was looked at.';
+
+COMMENT ON COLUMN ffx_call_end.id IS 'Place in the order in which the ends were written.';
+
+COMMENT ON COLUMN ffx_call_end.partition_key IS 'Partition of the caller, 0 to 255.';
+
+COMMENT ON COLUMN ffx_call_end.execution_id IS 'The caller.';
+
+COMMENT ON COLUMN ffx_call_end.step IS 'Name of the caller''s step.';
+
+ALTER TABLE ffx_call_end ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME ffx_call_end_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE ffx_create_dedup (
     partition_key smallint NOT NULL,
     namespace text NOT NULL,
@@ -3309,10 +3405,12 @@ CREATE TABLE ffx_step (
     error text,
     tries integer NOT NULL,
     started_at_ms bigint NOT NULL,
-    ended_at_ms bigint NOT NULL
+    ended_at_ms bigint NOT NULL,
+    called_partition_keys smallint[],
+    called_execution_ids uuid[]
 );
 
-COMMENT ON TABLE ffx_step IS 'Finished steps of executions. Written by the holder of the newest lease alone, or by the transaction that ends a wait; never changed.';
+COMMENT ON TABLE ffx_step IS 'Steps of executions. Written by the holder of the newest lease alone. A finished step is never changed.';
 
 COMMENT ON COLUMN ffx_step.partition_key IS 'Partition of the execution, 0 to 255.';
 
@@ -3324,7 +3422,7 @@ COMMENT ON COLUMN ffx_step.seq IS 'Place of the step in the order in which the s
 
 COMMENT ON COLUMN ffx_step.attempt_index IS 'Attempt in which the step finished.';
 
-COMMENT ON COLUMN ffx_step.outcome IS 'success; slept: a pause; signal, timeout: the end of a wait.';
+COMMENT ON COLUMN ffx_step.outcome IS 'success, slept for a pause, or called: its executions exist, and their results are not stored yet.';
 
 COMMENT ON COLUMN ffx_step.result IS 'Result, encoded by the codec of the kind; NULL: none. Of a pause: until when, in milliseconds since the Unix epoch. Of a wait: its signals by waitpoint key, as in ff_suspension_current.member_map.';
 
@@ -3335,6 +3433,10 @@ COMMENT ON COLUMN ffx_step.tries IS 'Number of tries in the attempt in which it 
 COMMENT ON COLUMN ffx_step.started_at_ms IS 'Milliseconds since the Unix epoch: start of its first try, or of the wait.';
 
 COMMENT ON COLUMN ffx_step.ended_at_ms IS 'Milliseconds since the Unix epoch: when it was stored.';
+
+COMMENT ON COLUMN ffx_step.called_partition_keys IS 'Partitions of the executions that the step has called, 0 to 255 each; NULL: it is no call.';
+
+COMMENT ON COLUMN ffx_step.called_execution_ids IS 'The executions that the step has called, in the order of its inputs; NULL: it is no call.';
 
 CREATE VIEW ffx_wait AS
  SELECT s.partition_key,
@@ -3507,6 +3609,9 @@ ALTER TABLE ONLY ffx_blocked
 ALTER TABLE ONLY ffx_business_key
     ADD CONSTRAINT ffx_business_key_pkey PRIMARY KEY (partition_key, name, value);
 
+ALTER TABLE ONLY ffx_call_end
+    ADD CONSTRAINT ffx_call_end_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY ffx_create_dedup
     ADD CONSTRAINT ffx_create_dedup_pkey PRIMARY KEY (partition_key, namespace, idempotency_key);
 
@@ -3661,6 +3766,10 @@ COMMENT ON TRIGGER ffx_ff_completion_event_floor_trg ON ff_completion_event IS '
 CREATE TRIGGER ffx_ff_completion_event_truncate_trg BEFORE TRUNCATE ON ff_completion_event FOR EACH STATEMENT EXECUTE FUNCTION ffx_record_truncate('completion');
 
 COMMENT ON TRIGGER ffx_ff_completion_event_truncate_trg ON ff_completion_event IS 'Before a truncation, raises the floor in ffx_outbox_floor to the last event_id given out.';
+
+CREATE TRIGGER ffx_ff_exec_core_call_end_trg AFTER UPDATE ON ff_exec_core FOR EACH ROW WHEN ((new.ffx_caller IS NOT NULL)) EXECUTE FUNCTION ffx_note_call_end();
+
+COMMENT ON TRIGGER ffx_ff_exec_core_call_end_trg ON ff_exec_core IS 'Notes the end of a called execution in ffx_call_end, however it ends. Executions that nothing has called do not fire it.';
 
 CREATE TRIGGER ffx_ff_exec_core_drop_waiting_trg AFTER DELETE ON ff_exec_core FOR EACH ROW WHEN ((old.eligibility_state <> 'not_applicable'::text)) EXECUTE FUNCTION ffx_keep_waiting();
 

@@ -35,6 +35,8 @@ func (e onEngine) completeIn(ctx context.Context, tx pgx.Tx, l engine.Lease, res
 	return e.WithTx(tx).CompleteExecution(ctx, l, result)
 }
 
+func (e onEngine) callEnded() { inside.Of(e.Engine).CallEnded() }
+
 func (e onEngine) claimEach(ctx context.Context, claims []*laneClaim) {
 	each := make([]engine.LaneClaim, len(claims))
 	for i, c := range claims {

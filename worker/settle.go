@@ -119,14 +119,18 @@ func (s *settler) commit(batch []*task) {
 // letGo reports settled tasks and stops renewing their leases.
 func (r *run) letGo(tasks []*task) {
 	r.held.remove(tasks)
-	now, released := time.Now(), false
+	now, released, called := time.Now(), false, false
 	var abandoned []*task
 	for _, t := range tasks {
 		if t.settlement == Abandoned && t.lostBy() == nil { // the others have been noted
 			abandoned = append(abandoned, t)
 		}
 		r.report(t)
+		called = called || t.work.Tags[engine.CallerTag] != "" && t.settlement != Delayed
 		released = released || t.work.Flow != nil && (t.settlement == Completed || t.settlement == Failed)
+	}
+	if called {
+		r.settling.callEnded()
 	}
 	if released {
 		// Downstream executions may be claimable now, and a notification can be lost.

@@ -171,6 +171,9 @@ func runStep[In, Out any](
 		return none, err
 	}
 	var result []byte
+	if stored != nil && stored.Outcome == engine.StepCalled {
+		return none, p.refuse(&engine.InputError{Field: "step", Reason: fmt.Sprintf("%q is a call under way: give the step another name", name)})
+	}
 	if stored != nil {
 		result = stored.Result
 	} else {

@@ -140,12 +140,18 @@ type finishedStep struct {
 // recorder stores the steps of all handlers. Those that end during a commit share the next one.
 type recorder struct{ queue chan *finishedStep }
 
+// The pauses before a step's statement is repeated.
+const (
+	repeatFirst = 5 * time.Millisecond
+	repeatMax   = time.Second
+)
+
 // recordStep stores a step. It repeats until the step is stored or refused, or ctx ends; its lease is renewed meanwhile.
 func (j Job[In]) recordStep(ctx context.Context, record engine.StepRecord) (engine.Recorded, error) {
 	if j.isForTest() {
 		return j.steps.remember(record), nil
 	}
-	pause := backoff.Backoff{First: 5 * time.Millisecond, Max: time.Second}
+	pause := backoff.Backoff{First: repeatFirst, Max: repeatMax}
 	for {
 		recorded, err := j.recorder.record(ctx, record)
 		if errors.Is(err, engine.ErrBusy) {

@@ -48,6 +48,16 @@ func (f *fakeEngine) RecordSteps(_ context.Context, steps []engine.StepRecord) (
 	return outcomes, nil
 }
 
+func (f *fakeEngine) Call(context.Context, engine.CallSpec) ([]id.ExecutionID, error) {
+	return nil, nil
+}
+
+func (f *fakeEngine) CalledResults(context.Context, []id.ExecutionID) ([]engine.CalledResult, error) {
+	return nil, nil
+}
+
+func (f *fakeEngine) callEnded() {}
+
 func (f *fakeEngine) StepResults(context.Context, id.ExecutionID) ([]engine.Step, error) {
 	return nil, nil
 }

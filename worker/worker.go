@@ -87,6 +87,8 @@ type operations interface {
 	RecordStep(ctx context.Context, step engine.StepRecord) (engine.Recorded, error)
 	RecordSteps(ctx context.Context, steps []engine.StepRecord) ([]engine.Outcome[engine.Recorded], error)
 	StepResults(ctx context.Context, x id.ExecutionID) ([]engine.Step, error)
+	Call(ctx context.Context, spec engine.CallSpec) ([]id.ExecutionID, error)
+	CalledResults(ctx context.Context, called []id.ExecutionID) ([]engine.CalledResult, error)
 	CreateWaitpoint(ctx context.Context, spec engine.WaitpointSpec) (engine.Waitpoint, error)
 	ReleaseLeases(ctx context.Context, leases []engine.Lease) ([]error, error)
 	ReportProgress(ctx context.Context, l engine.Lease, p engine.Progress) error
@@ -102,6 +104,9 @@ type operations interface {
 		ctx context.Context, fn func(tx pgx.Tx, eng *engine.Engine) (engine.StepRecord, error),
 		end func(ctx context.Context, eng *engine.Engine) (ended bool, err error),
 	) (engine.Recorded, error)
+
+	// callEnded notes that a called execution has ended.
+	callEnded()
 
 	// claimEach fills in claims by one transaction.
 	claimEach(ctx context.Context, claims []*laneClaim)

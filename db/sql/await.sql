@@ -3,7 +3,7 @@
 -- their outcome is derived from. with_results is false for an execution whose result is not wanted. No row: the
 -- execution has not ended. ord is its position.
 --
--- Used by: engine.AwaitExecution, engine.AwaitFlow.
+-- Used by: engine.AwaitExecution, engine.AwaitFlow, engine.CalledResults.
 -- Locks: none; one snapshot. Spans partitions.
 WITH input AS (
     SELECT

@@ -15,6 +15,9 @@ type Parts struct {
 	Outboxes *outbox.Hub
 	Tx       pgx.Tx // nil unless the engine is bound to a transaction
 	Log      *slog.Logger
+
+	// CallEnded lets a reconciler of this engine look at once for callers that wait for ended executions.
+	CallEnded func()
 }
 
 var (

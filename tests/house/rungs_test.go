@@ -21,7 +21,7 @@ var rungs = []struct{ name, files string }{
 	{"spec", "execution_spec execution_create_scope flow_spec claim_spec lease_types policy lanes " +
 		"suspension_spec step_spec"},
 	{"lease", "lease_fence lease_memory lease"},
-	{"settle", "settle settle_children settle_completions settle_failures settle_returns lease_progress suspension"},
+	{"settle", "settle settle_children settle_completions settle_failures settle_returns lease_progress suspension call_resume"},
 	{"claim", "claim claim_claimer claim_each claim_slow"},
 	{"held", "execution_lock execution_cancel signal_resume"},
 	{"cancel", "flow_cancel flow_cancel_members flow_cancel_backlog flow_clean_ups"},
@@ -32,11 +32,11 @@ var rungs = []struct{ name, files string }{
 	{"reads", "execution_describe execution_list execution_keys execution_reads execution_attempts flow_reads " +
 		"flow_list flow_progress flow_tags flow_drawing await await_look " +
 		"suspension_reads suspension_list business_key_find"},
-	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal signal_each signal_tokens waitpoint step"},
+	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal signal_each signal_tokens waitpoint step call"},
 	{"operator", "operator_keys operator_tokens operator_leases operator_queue operator_replay operator_replay_flow pause block " +
 		"queue_waiting rights retention_periods"},
 	{"upkeep", "adopt adopt_half_done flow_cancel_job flow_dispatch flow_recount flow_recount_edges flow_repair " +
-		"flow_siblings flow_summary grant_expiry job job_deadlines job_delays job_holders job_timeouts " +
+		"call_ends flow_siblings flow_summary grant_expiry job job_deadlines job_delays job_holders job_timeouts " +
 		"lease_expiry queue_repair retention retention_consumers retention_flows retention_outboxes " +
 		"retention_outboxes_final retention_purge suspension_timeouts suspension_sweep"},
 	{"engine", "new prepare kind signal_kind"},

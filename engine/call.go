@@ -1,0 +1,183 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// MaxCalls is the largest number of executions that one step may call.
+const MaxCalls = 1000
+
+// StepCalled is the outcome of a call whose results are not stored yet: its executions exist. See [Engine.Call].
+const StepCalled StepOutcome = "called"
+
+// CallerTag is the tag of a called execution with the id of its caller.
+const CallerTag = "ffx.caller"
+
+// CallSpec describes the executions that a step calls.
+type CallSpec struct {
+	Lease Lease
+	Name  string // of the step: unique within the execution; 1 to [MaxStepName] bytes
+	Seq   int    // as [StepRecord.Seq]
+
+	// Executions are the executions to create: 1 to [MaxCalls], outside flows and without ids and keys. By default they
+	// have the namespace of the caller. They get the tag [CallerTag].
+	Executions []ExecutionSpec
+}
+
+// Call creates executions for the holder of a lease, and stores a step of the outcome [StepCalled] that names them, in one
+// transaction. If the execution has a step of this name already, nothing is created, and the ids are those of its
+// executions, or none if it is no call: a repetition after an unknown outcome is safe. To wait for their ends, suspend with
+// [SuspendSpec.Call]. Package worker does all this: see its Call.
+//
+// Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive]: nothing was
+// written. [ErrNotFound] if the execution or attempt no longer exists; [ErrInvalidInput]; [ErrUnavailable] in a database
+// shared with FlowFabric.
+//
+// Transaction: a number of statements that does not depend on the number of executions, unless they are large; locks the
+// execution and the attempt, waits for each up to two seconds, three times, then fails with [ErrContention].
+func (e *Engine) Call(ctx context.Context, spec CallSpec) ([]id.ExecutionID, error) {
+	const op = "call executions"
+	if err := spec.check(); err != nil {
+		return nil, wrap(op, err)
+	}
+	return underLease(ctx, e, op, spec.Lease, func(ctx context.Context, tx *txn, x *heldLease) ([]id.ExecutionID, error) {
+		caller, err := e.q.GetCaller(ctx, tx, db.GetCallerParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID()})
+		if err != nil {
+			return nil, orNotFound(err, x.id)
+		}
+		if caller.Shared {
+			return nil, &UnavailableError{Reason: "calling executions beside FlowFabric, whose server acts on suspensions in its own way: see `ff migrate share`"}
+		}
+		key := db.GetCalledParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Name: spec.Name}
+		stored, err := e.q.GetCalled(ctx, tx, key)
+		switch {
+		case err == nil:
+			return calledBy(stored.CalledPartitionKeys, stored.CalledExecutionIDs), nil
+		case !isNoRow(err):
+			return nil, err
+		}
+		return e.createCalled(ctx, tx, x, &spec, id.Namespace(caller.Namespace))
+	})
+}
+
+// createCalled creates the executions of a call that is not stored yet, and stores it. The caller's rows are locked.
+func (e *Engine) createCalled(ctx context.Context, tx *txn, x *heldLease, call *CallSpec, namespace id.Namespace) ([]id.ExecutionID, error) {
+	specs := make([]ExecutionSpec, len(call.Executions))
+	for i, spec := range call.Executions {
+		if spec.Namespace == "" {
+			spec.Namespace = namespace
+		}
+		if spec.Tags = maps.Clone(spec.Tags); spec.Tags == nil {
+			spec.Tags = make(map[string]string, 1)
+		}
+		spec.Tags[CallerTag] = x.id.String()
+		specs[i] = spec
+	}
+	created, err := e.WithTx(notingTx{tx.Tx, &tx.due}).CreateExecutions(ctx, specs)
+	if err != nil {
+		return nil, err
+	}
+	called := make([]id.ExecutionID, len(created))
+	var arrays executionArrays
+	for i, outcome := range created {
+		if outcome.Err != nil {
+			return nil, outcome.Err
+		}
+		called[i] = outcome.Value.ID
+		arrays.add(called[i].Partition(), called[i].UUID())
+	}
+	if _, err := e.q.SetCaller(ctx, tx, db.SetCallerParams{
+		CallerPartitionKey: x.id.Partition(), CallerExecutionID: pgUUID(x.id.UUID()), Step: call.Name,
+		PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
+	}); err != nil {
+		return nil, err
+	}
+	_, err = e.q.InsertCall(ctx, tx, db.InsertCallParams{
+		PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Name: call.Name, Seq: int32(call.Seq),
+		AttemptIndex: int32(call.Lease.Attempt), NowMs: x.facts.NowMs,
+		CalledPartitionKeys: arrays.partitions, CalledExecutionIDs: arrays.executions,
+	})
+	return called, err
+}
+
+func (s *CallSpec) check() error {
+	if err := checkStepPlace(s.Name, s.Seq); err != nil {
+		return err
+	}
+	switch {
+	case len(s.Executions) == 0:
+		return invalid("executions", "are missing")
+	case len(s.Executions) > MaxCalls:
+		return invalid("executions", fmt.Sprintf("are %d, a step calls at most %d", len(s.Executions), MaxCalls))
+	}
+	for _, spec := range s.Executions {
+		if !spec.ID.IsZero() || spec.Flow != nil || spec.IdempotencyKey != "" || !spec.BusinessKey.IsZero() {
+			return invalid("executions", "have an id, a flow or a key, but a call creates new executions outside flows")
+		}
+	}
+	return nil
+}
+
+// calledBy returns the ids that a step stores.
+func calledBy(partitions []int16, executions []pgtype.UUID) []id.ExecutionID {
+	var called []id.ExecutionID
+	for i, x := range executions {
+		called = append(called, id.ExecutionIDFromRow(partitions[i], id.ExecutionUUID(x.Bytes)))
+	}
+	return called
+}
+
+// CalledResult is what has become of a called execution.
+type CalledResult struct {
+	Execution id.ExecutionID
+	Result    []byte
+
+	// Err is [ErrNotEnded]; an [*EndedError] if it ended without success; [ErrPruned] if retention has deleted it; nil
+	// after success.
+	Err error
+}
+
+// CalledResults reads the results of called executions, in the order given.
+//
+// Errors: [ErrCorruption] naming the unreadable column. One statement; takes no locks.
+func (e *Engine) CalledResults(ctx context.Context, called []id.ExecutionID) ([]CalledResult, error) {
+	const op = "read results of a call"
+	results := make([]CalledResult, len(called))
+	var params db.ListEndedParams
+	for i, x := range called {
+		if err := e.checkExecution(x); err != nil {
+			return nil, wrap(op, err)
+		}
+		results[i] = CalledResult{Execution: x, Err: fmt.Errorf("execution %s: %w", x, ErrNotEnded)}
+		params.PartitionKeys = append(params.PartitionKeys, x.Partition())
+		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.UUID()))
+		params.WithResults = append(params.WithResults, true)
+		params.Ords = append(params.Ords, int32(i))
+	}
+	rows, err := e.q.ListEnded(ctx, e.reader(), params)
+	if err != nil {
+		return nil, wrap(op, err)
+	}
+	for i := range rows {
+		r := &results[rows[i].Ord]
+		r.Result, r.Err = endOf(r.Execution, &rows[i])
+		ended, _ := errors.AsType[*EndedError](r.Err)
+		switch {
+		case r.Err == nil, ended != nil && ended.Outcome != state.OutcomeSuccess, errors.Is(r.Err, ErrNotEnded):
+		case errors.Is(r.Err, ErrNotFound):
+			r.Err = fmt.Errorf("execution %s: %w", r.Execution, ErrPruned)
+		default:
+			return nil, wrap(op, r.Err)
+		}
+	}
+	return results, nil
+}

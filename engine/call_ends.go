@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// ResumeCallers lets executions continue whose called executions have ended, oldest end first. It handles at most batch
+// ends and returns how many; call it again while that equals batch.
+//
+// Errors: [ErrInvalidInput]. Transaction: one for each page of ends; locks the callers, and skips locked ones for the next
+// call. Emits a completion event of the outcome "resumable" for each that continues. Safe to repeat and to run in any
+// number of processes.
+func (m Maintenance) ResumeCallers(ctx context.Context, batch int) (int, error) {
+	const op = "resume callers"
+	if err := checkBatch(batch); err != nil {
+		return 0, err
+	}
+	e := m.e.impatient()
+	position := db.ScanCallEndsParams{PageSize: scanPage}
+	for acted, more := 0, true; ; {
+		if acted == batch || !more {
+			return acted, nil
+		}
+		ends, err := e.q.ScanCallEnds(ctx, e.reader(), position)
+		if err != nil || len(ends) == 0 {
+			return acted, wrap(op, err)
+		}
+		more = len(ends) == scanPage
+		ends = ends[:min(len(ends), batch-acted)]
+		position.AfterID = ends[len(ends)-1].ID
+		n, err := inTx(ctx, e, op, func(tx *txn) (int, error) { return e.answerCallers(ctx, tx, ends) })
+		if err != nil && !errors.Is(err, ErrBusy) {
+			return acted, err
+		}
+		acted += n
+	}
+}
+
+// CallEnded receives a value when a worker of this process has ended a called execution. Then call
+// [Maintenance.ResumeCallers], whichever process holds the job.
+func (m Maintenance) CallEnded() <-chan struct{} { return m.e.callEnded }
+
+// answerCallers looks at those callers of ended executions that it can lock, and deletes the notes of these ends. It
+// returns how many they are.
+func (e *Engine) answerCallers(ctx context.Context, tx *txn, ends []db.ScanCallEndsRow) (int, error) {
+	locked, err := e.takeCallers(ctx, tx, ends)
+	if err != nil {
+		return 0, err
+	}
+	nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+	if err != nil {
+		return 0, err
+	}
+	type call struct {
+		caller id.ExecutionID
+		step   string
+	}
+	seen := make(map[call]bool)
+	var waiting callers
+	var looked []int64
+	for _, end := range ends {
+		c := call{id.ExecutionIDFromRow(end.PartitionKey, end.ExecutionID), end.Step}
+		if !end.Gone && !locked[c.caller] {
+			continue
+		}
+		looked = append(looked, end.ID)
+		if !end.Gone && !seen[c] {
+			seen[c] = true
+			waiting.add(c.caller, c.step)
+		}
+	}
+	if len(looked) == 0 {
+		return 0, nil
+	}
+	if err := e.resumeCallers(ctx, tx, &waiting, nowMs); err != nil {
+		return 0, err
+	}
+	_, err = e.q.DropCallEnds(ctx, tx, looked)
+	return len(looked), err
+}
+
+// takeCallers locks the callers of ended executions, except for those that another transaction holds.
+func (e *Engine) takeCallers(ctx context.Context, tx *txn, ends []db.ScanCallEndsRow) (map[id.ExecutionID]bool, error) {
+	var executions []id.ExecutionID
+	for _, end := range ends {
+		if !end.Gone {
+			executions = append(executions, id.ExecutionIDFromRow(end.PartitionKey, end.ExecutionID))
+		}
+	}
+	slices.SortFunc(executions, func(a, b id.ExecutionID) int {
+		return cmp.Or(cmp.Compare(a.Partition(), b.Partition()), compareUUID(a.UUID(), b.UUID()))
+	})
+	executions = slices.Compact(executions)
+	var arrays executionArrays
+	for _, x := range executions {
+		arrays.add(x.Partition(), x.UUID())
+	}
+	rows, err := e.q.TakeExecutions(ctx, tx, db.TakeExecutionsParams{PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions})
+	locked := make(map[id.ExecutionID]bool, len(rows))
+	for _, row := range rows {
+		locked[executions[row.Ord]] = true
+	}
+	return locked, err
+}

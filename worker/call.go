@@ -1,0 +1,181 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/backoff"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// Call creates an execution of a kind, once, and waits for its result without holding a worker:
+//
+//	thumb, err := worker.Call(ctx, job, "thumbnail", Resize, ResizeArgs{Image: image})
+//	if err != nil {
+//		return Page{}, err
+//	}
+//
+// It is a step: the name identifies it, and if its result is stored, Call returns that. Otherwise the called execution is
+// created on the kind's lane, with its policy and in the namespace of the caller, and Call returns an error for the handler
+// to return, as it is or wrapped. The worker then suspends the caller. When the called execution has ended, in whatever
+// way, the handler runs again from its beginning. A crash at any point creates no second one.
+//
+// If the called execution ends without success, Call returns an [*engine.EndedError] that names it, and stores nothing. It
+// has had the retries of its own policy, so the failure is final: if the handler returns it, the caller fails without a
+// retry. The handler may also act on it. Replay the called execution, then the caller, and Call returns the new result; or
+// replay the caller from this step, and another execution is called.
+//
+// The called execution belongs to nobody else: it goes on if the caller is cancelled or fails. It has the tag
+// [engine.CallerTag]. Its deadline and timeout are those of its policy. The policy of the caller may limit waits, this one
+// too. Keep called executions for as long as a caller may wait for a worker: see [policy.Retention].
+//
+// Errors: [engine.ErrAwaiting] suspends; [*engine.EndedError]; [engine.ErrPruned] if retention has deleted the execution
+// before its result was stored; [engine.ErrInvalidInput] and [ErrLeaseLost] as [Step]; [*engine.DecodeError] for a result
+// that does not decode. In a database shared with FlowFabric the caller fails with [engine.ErrUnavailable].
+func Call[T, In, Out any](ctx context.Context, job Job[T], name string, kind engine.Kind[In, Out], args In) (Out, error) {
+	var none Out
+	result, err := job.call(ctx, name, []engine.ExecutionSpec{kind.Spec(args)}, func(results [][]byte) ([]byte, error) { return results[0], nil })
+	if err != nil {
+		return none, err
+	}
+	return resultOfCall(name, kind, result)
+}
+
+// CallAll is [Call] for each of several inputs: it creates all executions, and waits until all have ended. Results are in
+// input order. The handler runs again once, after the last end.
+//
+//	pages, err := worker.CallAll(ctx, job, "pages", Render, inputs)
+//
+// If some end without success, the error joins theirs, in input order, and nothing is stored. There may be up to
+// [engine.MaxCalls] inputs; none is no call. All results together must fit into a step: three quarters of the engine's
+// MaxPayload. If they don't, the caller fails. Once executions have been created, other inputs in new code have no effect.
+//
+// Errors: as [Call].
+func CallAll[T, In, Out any](ctx context.Context, job Job[T], name string, kind engine.Kind[In, Out], inputs []In) ([]Out, error) {
+	specs := make([]engine.ExecutionSpec, len(inputs))
+	for i, args := range inputs {
+		specs[i] = kind.Spec(args)
+	}
+	stored, err := job.call(ctx, name, specs, func(results [][]byte) ([]byte, error) { return json.Marshal(results) })
+	if err != nil {
+		return nil, err
+	}
+	var results [][]byte
+	if err := json.Unmarshal(stored, &results); err != nil {
+		return nil, failCall(&engine.DecodeError{Kind: kind.Name, What: "results of the call " + strconv.Quote(name), Type: "[][]byte", Err: err})
+	}
+	outs := make([]Out, len(results))
+	for i, result := range results {
+		if outs[i], err = resultOfCall(name, kind, result); err != nil {
+			return nil, err
+		}
+	}
+	return outs, nil
+}
+
+// resultOfCall decodes the result of a called execution.
+func resultOfCall[In, Out any](name string, kind engine.Kind[In, Out], result []byte) (Out, error) {
+	out, err := engine.Kind[Out, struct{}]{Name: kind.Name, Codec: kind.Codec}.DecodeArgs(result)
+	if undecoded, ok := errors.AsType[*engine.DecodeError](err); ok {
+		undecoded.What = "result of the call " + strconv.Quote(name)
+		err = failCall(undecoded)
+	}
+	return out, err
+}
+
+// call returns the stored result of a call. If it is not stored, it creates the executions, and suspends until they have
+// ended; then it stores their results as one.
+func (j Job[In]) call(
+	ctx context.Context, name string, specs []engine.ExecutionSpec, join func(results [][]byte) ([]byte, error),
+) ([]byte, error) {
+	p, stored, err := j.beginStep(ctx, name, nil)
+	switch {
+	case err != nil:
+		return nil, err
+	case stored == nil && len(specs) == 0:
+		return join(nil)
+	case stored == nil:
+		if err := j.createCalled(ctx, p, specs); err != nil {
+			return nil, p.wrap(err)
+		}
+		return nil, j.awaitCall(name)
+	case stored.Outcome != engine.StepCalled:
+		return stored.Result, nil
+	}
+	p.seq = stored.Seq
+	results, err := j.resultsOfCall(ctx, stored.Called)
+	if errors.Is(err, engine.ErrNotEnded) {
+		return nil, j.awaitCall(name)
+	}
+	if err != nil {
+		return nil, p.wrap(err)
+	}
+	result, err := join(results)
+	if err != nil {
+		return nil, p.wrap(err)
+	}
+	recorded, err := j.recordStep(ctx, engine.StepRecord{Lease: j.Lease, Name: p.name, Seq: p.seq, Result: result})
+	if err != nil {
+		return nil, p.wrap(err)
+	}
+	return recorded.Result, nil
+}
+
+// createCalled creates the executions of a call. It repeats until they are created or refused, or ctx ends.
+func (j Job[In]) createCalled(ctx context.Context, p *place, specs []engine.ExecutionSpec) error {
+	pause := backoff.Backoff{First: repeatFirst, Max: repeatMax}
+	for {
+		_, err := j.eng.Call(ctx, engine.CallSpec{Lease: j.Lease, Name: p.name, Seq: p.seq, Executions: specs})
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case isLost(err):
+			return lossOf(err)
+		case errors.Is(err, engine.ErrInvalidInput), errors.Is(err, engine.ErrUnavailable):
+			return failCall(err)
+		case !backoff.Wait(ctx, pause.Next()):
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// resultsOfCall returns the results of called executions, or [engine.ErrNotEnded] until all have ended.
+func (j Job[In]) resultsOfCall(ctx context.Context, called []id.ExecutionID) ([][]byte, error) {
+	ends, err := j.eng.CalledResults(ctx, called)
+	if err != nil {
+		return nil, err
+	}
+	results := make([][]byte, len(ends))
+	var failures []error
+	for i, end := range ends {
+		switch {
+		case errors.Is(end.Err, engine.ErrNotEnded):
+			return nil, end.Err
+		case end.Err != nil:
+			failures = append(failures, end.Err)
+		}
+		results[i] = end.Result
+	}
+	switch len(failures) {
+	case 0:
+		return results, nil
+	case 1:
+		return nil, failCall(failures[0])
+	}
+	return nil, failCall(fmt.Errorf("%d of %d called executions: %w", len(failures), len(ends), errors.Join(failures...)))
+}
+
+// awaitCall returns an error that suspends the execution until the executions of a call have ended.
+func (j Job[In]) awaitCall(name string) error {
+	return &later{verdict: suspend, wait: engine.SuspendSpec{Lease: j.Lease, ID: id.NewSuspensionID(), Call: name}}
+}
+
+// failCall returns a permanent failure of a call.
+func failCall(err error) error { return &Fail{Class: policy.Permanent, Category: "call", Err: err} }
