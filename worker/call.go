@@ -32,7 +32,7 @@ import (
 //
 // The called execution belongs to nobody else: it goes on if the caller is cancelled or fails. It has the tag
 // [engine.CallerTag]. Its deadline and timeout are those of its policy. The policy of the caller may limit waits, this one
-// too. Keep called executions for as long as a caller may wait for a worker: see [policy.Retention].
+// too. Keep called executions for as long as a caller may wait for a worker: see Retention of [policy.Execution].
 //
 // Errors: [engine.ErrAwaiting] suspends; [*engine.EndedError]; [engine.ErrPruned] if retention has deleted the execution
 // before its result was stored; [engine.ErrInvalidInput] and [ErrLeaseLost] as [Step]; [*engine.DecodeError] for a result

@@ -238,6 +238,7 @@ var levelsOf = map[string][]string{
 	"ff_suspension_current":     {"L5"},
 	"ff_waitpoint_pending":      {"L5"},
 	"ffx_step":                  {"L2"},
+	"ffx_call_end":              {"L7"},
 	"ff_quota_admitted":         {"L6"},
 	"ff_budget_usage_by_exec":   {"L6"},
 	"ff_completion_event":       {"L7"},

@@ -58,6 +58,7 @@ func TestExamples(t *testing.T) {
 		"retries":               {`to Ada: "taken at attempt 2", failed: false`, `to nobody: "", failed: true`},
 		"saga":                  {"guide to Oslo:", "guide to the moon: hotel undone train undone"},
 		"approval":              {"answer: 200", "answer: 200", "done: an article: approved"},
+		"thumbnails":            {"no cover (the photo is torn): small fog", "small beach: small sea, small sand, small sun"},
 		"transactional-enqueue": {"order of one anvil: 1 bill"},
 		"two-of-three":          {"approved by Ada and Grace"},
 		"webhook":               {"events: 1", "paid 30 euros by evt_1", "sending the goods"},
