@@ -126,10 +126,12 @@ func (r *run) letGo(tasks []*task) {
 			abandoned = append(abandoned, t)
 		}
 		r.report(t)
-		called = called || t.work.Tags[engine.CallerTag] != "" && t.settlement != Delayed
-		released = released || t.work.Flow != nil && (t.settlement == Completed || t.settlement == Failed)
+		ended := t.settlement == Completed || t.settlement == Failed
+		called = called || ended && t.work.Tags[engine.CallerTag] != ""
+		released = released || ended && t.work.Flow != nil
 	}
 	if called {
+		// The database may report the ends to another process, and later.
 		r.settling.callEnded()
 	}
 	if released {

@@ -47,12 +47,7 @@ SELECT
             ORDER BY s.timeout_at_ms
             LIMIT 1
         )
-        WHEN 'resume_callers' THEN (
-            SELECT 0
-            FROM ffx_call_end AS c
-            ORDER BY c.id
-            LIMIT 1
-        )
+        WHEN 'resume_callers' THEN (SELECT 0 FROM ffx_call_end AS c ORDER BY c.id LIMIT 1)
         WHEN 'expire_waitpoints' THEN (
             SELECT w.expires_at_ms
             FROM ff_waitpoint_pending AS w
