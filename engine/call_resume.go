@@ -2,31 +2,10 @@ package engine
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 )
-
-// callPointer precedes the name of a call in the pointer of a wait. ffx_resume_caller reads it.
-const callPointer = "ffx_call:"
-
-// waitForCall fills in the condition of a wait for a call.
-func (s *SuspendSpec) waitForCall() error {
-	switch {
-	case s.Call == "":
-		return nil
-	case len(s.Call) > MaxStepName:
-		return invalid("call", fmt.Sprintf("has %d bytes, a name has at most %d", len(s.Call), MaxStepName))
-	case len(s.Condition.node.Kind) > 0 || s.Pointer != "":
-		return invalid("call", "has no effect beside a condition or a pointer")
-	}
-	s.Condition, s.Pointer = OperatorOnly(), callPointer+s.Call
-	if s.Asked == "" {
-		s.Asked = "call " + s.Call
-	}
-	return nil
-}
 
 // callers are executions that wait for calls, and whose rows are locked.
 type callers struct {

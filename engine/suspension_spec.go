@@ -153,6 +153,24 @@ func (s *SuspendSpec) Validate() error {
 	return wrap("suspend execution", cmp.Or(spec.waitForCall(), spec.check()))
 }
 
+// callPointer precedes the name of a call in the pointer of a wait. ffx_resume_caller reads it.
+const callPointer = "ffx_call:"
+
+// waitForCall fills in the condition of a wait for a call.
+func (s *SuspendSpec) waitForCall() error {
+	switch {
+	case s.Call == "":
+		return nil
+	case s.Condition.node.Kind != "" || s.Pointer != "":
+		return invalid("call", "has no effect beside a condition or a pointer")
+	}
+	s.Condition, s.Pointer = OperatorOnly(), callPointer+s.Call
+	if s.Asked == "" {
+		s.Asked = "call " + s.Call
+	}
+	return nil
+}
+
 func (s *SuspendSpec) check() error {
 	if err := s.Condition.node.Check(); err != nil {
 		return invalid("condition", err.Error())

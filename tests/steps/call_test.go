@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -183,7 +184,9 @@ func TestCallerContinuesAfterTheLastEnd(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			c := calling(t, 2)
 			test.run(t, c)
-			c.WantState(t, c.ID, fixture.StateResumable)
+			if got := c.Stored(t, c.ID).State; !strings.HasPrefix(got, "runnable unowned eligible_now ") {
+				t.Errorf("the caller is stored as %s", got)
+			}
 			if n := c.notes(t); n != 0 {
 				t.Errorf("%d notes are left", n)
 			}
