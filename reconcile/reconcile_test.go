@@ -46,11 +46,11 @@ func newFakeDatabase() *fakeDatabase {
 // fakeProcess is the engine of one process.
 type fakeProcess struct {
 	*fakeDatabase
-	name                    id.WorkerInstanceID
+	name                            id.WorkerInstanceID
 	left, delayed, unneeded, called chan struct{}
-	foreign                 chan struct{}
-	listens                 atomic.Int32
-	cut                     bool // cut off from the database
+	foreign                         chan struct{}
+	listens                         atomic.Int32
+	cut                             bool // cut off from the database
 }
 
 func (f *fakeDatabase) process(name id.WorkerInstanceID) *fakeProcess {
