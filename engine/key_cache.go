@@ -16,7 +16,7 @@ const (
 )
 
 // keyCache remembers the keys that verify tokens, so that checking a token costs no statement. A key that is not in it is
-// read before its token is refused; but ids that somebody made up can't cause more than [maxUnknownKeys] reads a second.
+// read before its token is refused, but made-up ids cause at most [maxUnknownKeys] reads a second.
 type keyCache struct {
 	mu         sync.Mutex
 	generation int // raised by forget
