@@ -20,10 +20,7 @@ import (
 
 var started = engine.Signal[int]{Name: "started"}
 
-type (
-	orderJob = worker.Job[struct{}]
-	turnFunc = func(context.Context, pgx.Tx, *worker.TurnTx) error
-)
+type orderJob = worker.Job[struct{}]
 
 // turning is a crew on a database with a table of the user, and an execution that gets signals.
 type turning struct {
