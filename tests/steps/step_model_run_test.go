@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -76,6 +77,8 @@ func (m *stepModel) run(rt *rapid.T) {
 	m.must(rt, err)
 	fixture.HandleKind(w, "program", func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
 		p := &playing{stepModel: m, job: job, stop: stop}
+		m.playing.Add(1)
+		defer m.playing.Add(-1)
 		m.mu.Lock()
 		if m.runs < len(m.crashes) {
 			p.crash = m.crashes[m.runs]
@@ -86,7 +89,31 @@ func (m *stepModel) run(rt *rapid.T) {
 		results, err := p.do(ctx, m.program)
 		return strings.Join(results, " "), err
 	})
-	m.must(rt, w.Run(ctx))
+	var beside sync.WaitGroup
+	beside.Go(func() { m.expireOrphans(ctx) })
+	err = w.Run(ctx)
+	stop()
+	beside.Wait()
+	m.must(rt, err)
+}
+
+// expireOrphans expires a lease that no handler has, until ctx ends: a cut connection may have lost the answer to a claim.
+// Expiring the lease of a handler that is about to begin is one more crash.
+func (m *stepModel) expireOrphans(ctx context.Context) {
+	looks := time.NewTicker(100 * time.Millisecond)
+	defer looks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-looks.C:
+		}
+		if m.playing.Load() == 0 {
+			if _, err := m.later.Maintenance().ExpireLeases(ctx, 10); err != nil {
+				return
+			}
+		}
+	}
 }
 
 // playing is a run of a handler.

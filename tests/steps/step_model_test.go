@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,6 +89,8 @@ type stepModel struct {
 	x       id.ExecutionID
 	program []op
 	crashes []crash // of the first runs, one each
+
+	playing atomic.Int64 // handlers that run
 
 	mu      sync.Mutex
 	runs    int
@@ -202,7 +205,7 @@ func (m *stepModel) checkEnd(rt *rapid.T) {
 	var booked []string
 	walk(m.program, nil, func(o op, name string) {
 		if o.kind == "wait" {
-			return
+			name = "signal " + goOn(name).Name
 		}
 		s, ok := m.stored[name]
 		if steps++; !ok {
