@@ -3610,7 +3610,7 @@ ALTER TABLE ONLY ffx_business_key
     ADD CONSTRAINT ffx_business_key_pkey PRIMARY KEY (partition_key, name, value);
 
 ALTER TABLE ONLY ffx_call_end
-    ADD CONSTRAINT ffx_call_end_pkey PRIMARY KEY (id);
+    ADD CONSTRAINT ffx_call_end_pkey PRIMARY KEY (id, partition_key);
 
 ALTER TABLE ONLY ffx_create_dedup
     ADD CONSTRAINT ffx_create_dedup_pkey PRIMARY KEY (partition_key, namespace, idempotency_key);

@@ -1,4 +1,4 @@
-// Command agent is a loop of an agent: it asks a model what to do, calls tools, and asks a person before it does something
+// Command agent is a loop of an agent: it asks a model for the next action, calls tools, and asks a person before it does something
 // that can't be undone. Each answer of the model is a step, so the model is paid once for it, although the first worker
 // dies while the person thinks.
 package main

@@ -24,10 +24,11 @@ COMMENT ON COLUMN ffx_step.called_execution_ids IS
     'The executions that the step has called, in the order of its inputs; NULL: it is no call.';
 
 CREATE TABLE ffx_call_end (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id bigint GENERATED ALWAYS AS IDENTITY,
     partition_key smallint NOT NULL,
     execution_id uuid NOT NULL,
-    step text NOT NULL
+    step text NOT NULL,
+    PRIMARY KEY (id, partition_key)
 );
 
 COMMENT ON TABLE ffx_call_end IS

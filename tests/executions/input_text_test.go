@@ -193,7 +193,12 @@ func (r *filler) fill(v reflect.Value, path string) (places []textPlace) {
 		for i := range v.NumField() {
 			field := v.Type().Field(i)
 			instead := v.Type() == reflect.TypeFor[engine.Node]() && field.Name == "Execution" || // of a Spec
-				v.Type() == reflect.TypeFor[engine.SignalSpec]() && field.Name == "BusinessKey" // of an Execution
+				v.Type() == reflect.TypeFor[engine.SignalSpec]() && field.Name == "BusinessKey" || // of an Execution
+				v.Type() == reflect.TypeFor[engine.SuspendSpec]() && field.Name == "Call" // of a Condition
+			if v.Type() == reflect.TypeFor[engine.CallSpec]() && field.Name == "Executions" {
+				v.Field(i).Set(reflect.ValueOf([]engine.ExecutionSpec{{Kind: "called"}})) // which have no ids, flows and keys
+				continue
+			}
 			if field.IsExported() && !instead {
 				places = append(places, r.fill(v.Field(i), path+"."+field.Name)...)
 			}

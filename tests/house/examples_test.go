@@ -24,7 +24,7 @@ func TestExamples(t *testing.T) {
 	output := map[string][]string{ // the lines it prints, sorted
 		"agent": {
 			"done: old account is deleted, approved by ada", "paid for: ask", "paid for: delete", "paid for: look",
-			"step: ask", "step: delete", "step: model/0", "step: model/1", "step: model/2",
+			"step: ask", "step: delete", "step: model/0", "step: model/1", "step: model/2", "step: signal approved",
 		},
 		"await": {"no answer: nothing to count", "words: 6"},
 		"batch": {
