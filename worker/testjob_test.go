@@ -95,10 +95,13 @@ func TestJobForTestHasNoTransaction(t *testing.T) {
 	if !errors.Is(err, errNoTx) || !strings.Contains(err.Error(), `step "book"`) {
 		t.Error(err)
 	}
-	defer func() {
-		if recover() == nil {
-			t.Error("a literal has a next run")
-		}
-	}()
-	NextRunForTest(Job[size]{})
+}
+
+// A job that is no test's has no next run: its steps say so.
+func TestNextRunOfAnotherJob(t *testing.T) {
+	t.Parallel()
+	next := NextRunForTest(Job[size]{eng: newFakeEngine(), steps: &steps{}})
+	if _, err := Step(t.Context(), next, "a", func(context.Context) (int, error) { return 1, nil }); !errors.Is(err, errNoWorker) {
+		t.Error(err)
+	}
 }
