@@ -1,13 +1,9 @@
 package signals
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"slices"
 	"testing"
 	"time"
@@ -111,23 +107,10 @@ func killed(t *testing.T, on *fixture.Fixture, r role, moment int) bool {
 // killed.
 func runActor(t *testing.T, databaseURL string, told orders, moment int) bool {
 	t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	process := exec.CommandContext(t.Context(), program, "-signals.actor")
-	proxy := fixture.NewCuttingProxy(t, databaseURL, moment, func() { _ = process.Process.Kill() })
-	told.DatabaseURL = proxy.URL
-	document, err := json.Marshal(told)
-	if err != nil {
-		t.Fatal(err)
-	}
-	process.Stdin = bytes.NewReader(document)
-	output, err := process.CombinedOutput()
-	if err != nil && !proxy.Cut() {
-		t.Fatalf("the process ended by itself: %v: %s", err, output)
-	}
-	return proxy.Cut()
+	return fixture.RunCut(t, databaseURL, "-signals.actor", moment, func(url string) any {
+		told.DatabaseURL = url
+		return told
+	})
 }
 
 // finish lets a worker do what is left, sends the signal until it is known, and checks what there is in the end.

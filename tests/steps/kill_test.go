@@ -1,11 +1,7 @@
 package steps
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
 	"slices"
 	"testing"
 	"time"
@@ -82,23 +78,10 @@ func killed(t *testing.T, on *fixture.Fixture, moment int) bool {
 // killed.
 func runWorker(t *testing.T, databaseURL string, told orders, moment int) bool {
 	t.Helper()
-	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	process := exec.CommandContext(t.Context(), path, "-steps.worker")
-	proxy := fixture.NewCuttingProxy(t, databaseURL, moment, func() { _ = process.Process.Kill() })
-	told.DatabaseURL = proxy.URL
-	document, err := json.Marshal(told)
-	if err != nil {
-		t.Fatal(err)
-	}
-	process.Stdin = bytes.NewReader(document)
-	output, err := process.CombinedOutput()
-	if err != nil && !proxy.Cut() {
-		t.Fatalf("the process ended by itself: %v: %s", err, output)
-	}
-	return proxy.Cut()
+	return fixture.RunCut(t, databaseURL, "-steps.worker", moment, func(url string) any {
+		told.DatabaseURL = url
+		return told
+	})
 }
 
 // wantAllForms fails the test unless an execution of allForms has its outcome, steps and effects.
