@@ -30,7 +30,7 @@ import (
 // retry. The handler may also act on it. Replay the called execution, then the caller, and Call returns the new result; or
 // replay the caller from this step, and another execution is called.
 //
-// The called execution belongs to nobody else: it goes on if the caller is cancelled or fails. It has the tag
+// The called execution continues if the caller is cancelled or fails. It has the tag
 // [engine.CallerTag]. Its deadline and timeout are those of its policy. The policy of the caller may limit waits, this one
 // too. Keep called executions for as long as a caller may wait for a worker: see Retention of [policy.Execution].
 //

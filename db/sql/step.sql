@@ -32,7 +32,18 @@ input AS (
 ),
 held AS MATERIALIZED (
     -- Those whose leases are live, with their attempts locked.
-    SELECT i.*
+    SELECT
+        i.partition_key,
+        i.execution_id,
+        i.attempt_index,
+        i.name,
+        i.seq,
+        i.outcome,
+        i.result,
+        i.error,
+        i.tries,
+        i.took_ms,
+        i.ord
     FROM input AS i
     CROSS JOIN LATERAL (
         SELECT

@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// meeting is two calls of which the second begins while the first is not committed.
+// meeting is two calls. The second begins while the first is not committed.
 type meeting struct {
 	name   string
 	first  string // a call of [meetingCalls]

@@ -112,7 +112,7 @@ func TestReissueTokenInTheCallersTransaction(t *testing.T) {
 	}
 }
 
-// A process reads the keys once in a while, and not once more for each id that somebody made up.
+// A process reads the keys once in a while, and not again for each made-up id.
 func TestKeysAreRemembered(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	w := open(t, f, f.Start(t).Lease)

@@ -24,8 +24,8 @@ type point struct {
 	closed bool
 }
 
-// model is an execution and all who act on it: two workers, of which one may hold a lease that is over, two senders, the
-// bearers of tokens, an operator, and the jobs. It keeps all signals in one list.
+// model is an execution and its actors: two workers, one perhaps with an expired lease, two senders, the bearers of
+// tokens, an operator, and the jobs. It keeps all signals in one list.
 type model struct {
 	t *testing.T
 	f *fixture.Fixture
