@@ -93,9 +93,9 @@ const dropBusinessKeysOfFlows = `-- name: DropBusinessKeysOfFlows :exec
 DELETE FROM ffx_business_key AS k
 USING (
     SELECT
-        f.flow_id,
-        f.name,
-        f.value
+        e.flow_id,
+        e.name,
+        e.value
     FROM (
         SELECT
             unnest($1::smallint[]) AS partition_key,
@@ -113,7 +113,7 @@ USING (
             AND t.flow_id = i.flow_id
             AND t.raw_fields ? 'ffx_business_key'
         LIMIT 1
-    ) AS f
+    ) AS e
 ) AS h
 WHERE
     k.partition_key = ANY (ARRAY[ffx_key_partition(h.name, h.value)])

@@ -157,9 +157,9 @@ WHERE
 DELETE FROM ffx_business_key AS k
 USING (
     SELECT
-        f.flow_id,
-        f.name,
-        f.value
+        e.flow_id,
+        e.name,
+        e.value
     FROM (
         SELECT
             unnest(@partition_keys::smallint[]) AS partition_key,
@@ -177,7 +177,7 @@ USING (
             AND t.flow_id = i.flow_id
             AND t.raw_fields ? 'ffx_business_key'
         LIMIT 1
-    ) AS f
+    ) AS e
 ) AS h
 WHERE
     k.partition_key = ANY (ARRAY[ffx_key_partition(h.name, h.value)])
