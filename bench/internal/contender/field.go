@@ -63,7 +63,7 @@ func Open(ctx context.Context, create func(ctx context.Context, name string) (da
 		}},
 		{"dbos", func(databaseURL string) error {
 			pool, err := newPool(ctx, databaseURL, connections, nil)
-			f.DBOS = &DBOS{pool}
+			f.DBOS = &DBOS{pool: pool}
 			return err
 		}},
 	} {

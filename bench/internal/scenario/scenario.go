@@ -75,6 +75,10 @@ func All() []Scenario {
 		{Key: "aa", Title: "signals into one lane", run: signalRate},
 		{Key: "ab", Title: "memory of waits", run: waitMemory},
 		{Key: "ac", Title: "a signal beside many waits", run: signalBeside},
+		{Key: "ad", Title: "steps", run: steps},
+		{Key: "ae", Title: "resumed behind many steps", run: resumes},
+		{Key: "af", Title: "turns", run: turns},
+		{Key: "ag", Title: "beside queued workflows", run: besideDBOS},
 	}
 }
 

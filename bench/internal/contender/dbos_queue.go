@@ -1,0 +1,84 @@
+package contender
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	dbosQueue = "bench"
+	dbosKind  = "noop"
+	dbosPoll  = 5 * time.Millisecond // a queue's, which has no wake-up
+)
+
+var errNotDBOS = errors.New("is not measured with DBOS")
+
+// Insert implements [Contender]: each job is a workflow that is added to a queue on its own.
+func (d *DBOS) Insert(ctx context.Context, jobs []Job) error {
+	if d.client == nil {
+		client, err := d.open(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := dbos.RegisterQueue(client, dbosQueue, dbos.WithQueueBasePollingInterval(dbosPoll)); err != nil {
+			return err
+		}
+		d.client = client
+	}
+	var adding errgroup.Group
+	adding.SetLimit(dbosStarts)
+	for _, job := range jobs {
+		adding.Go(func() error {
+			_, err := dbos.Enqueue[int](d.client, dbosQueue, dbosKind, job.Num)
+			return err
+		})
+	}
+	return adding.Wait()
+}
+
+// InsertTx implements [Contender].
+func (d *DBOS) InsertTx(context.Context, pgx.Tx, Job) error { return errNotDBOS }
+
+// Run implements [Contender]. A job counts as done when its workflow returns, before its end is committed.
+func (d *DBOS) Run(ctx context.Context, w Work) error {
+	c, err := d.open(context.WithoutCancel(ctx))
+	if err != nil {
+		return err
+	}
+	dbos.RegisterWorkflow(c, func(_ dbos.Context, num int) (int, error) {
+		if w.Started != nil {
+			w.Started(num)
+		}
+		if w.Done != nil {
+			w.Done()
+		}
+		return num, nil
+	}, dbos.WithWorkflowName(dbosKind))
+	if _, err := dbos.RegisterQueue(c, dbosQueue, dbos.WithQueueBasePollingInterval(dbosPoll)); err != nil {
+		return err
+	}
+	if w.Begun != nil {
+		w.Begun()
+	}
+	if err := dbos.Launch(c); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return dbos.Shutdown(c, time.Minute)
+}
+
+// Check implements [Contender].
+func (d *DBOS) Check(ctx context.Context, ended int) error {
+	var n int
+	err := d.pool.QueryRow(ctx, "select count(*) from dbos.workflow_status where status = 'SUCCESS'").Scan(&n)
+	if err == nil && n != ended {
+		err = fmt.Errorf("%d workflows succeeded instead of %d", n, ended)
+	}
+	return err
+}
