@@ -1677,7 +1677,7 @@ type Querier interface {
 	// Used by: engine.ExpireWaits.
 	// Locks: none. The caller has locked the executions.
 	ReadTimeouts(ctx context.Context, db DBTX, arg ReadTimeoutsParams) ([]ReadTimeoutsRow, error)
-	// RecordSteps stores finished steps for the holders of live leases, and returns the ord of each stored one. No row for
+	// RecordSteps stores finished steps for the holders of live leases, and returns the key of each stored one. No row for
 	// an item: its fence failed, another transaction holds its attempt, or the execution has a step of this name. started:
 	// took_ms before now.
 	//
@@ -1687,7 +1687,7 @@ type Querier interface {
 	//
 	// Used by: engine.RecordStep, engine.RecordSteps.
 	// Locks: L2 skips (attempt rows FOR NO KEY UPDATE; their steps are new).
-	RecordSteps(ctx context.Context, db DBTX, arg RecordStepsParams) ([]int32, error)
+	RecordSteps(ctx context.Context, db DBTX, arg RecordStepsParams) ([]RecordStepsRow, error)
 	// RecountGroups gives locked groups the counters that follow from their edges, and marks those of these edges that
 	// had no mark.
 	//
@@ -2018,6 +2018,13 @@ type Querier interface {
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 	// DELETE). The caller sorts by (partition_key, execution_id).
 	SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error)
+	// StoreStep stores a finished step for the holder of a live lease, or fails: by not_null_violation if its fence failed or
+	// another transaction holds its attempt, by unique_violation if the execution has a step of this name. So it can be sent
+	// with the commit. It decides as RecordSteps does.
+	//
+	// Used by: engine.InStep.
+	// Locks: L2 skips (attempt rows FOR NO KEY UPDATE; their steps are new).
+	StoreStep(ctx context.Context, db DBTX, arg StoreStepParams) error
 	// SummariseFlows writes counts of members, taken at now_ms, into the summaries of flows. A flow that was deleted gets
 	// none. An equal summary is written only if its flow has changed since; a newer one, or one that another transaction
 	// holds, stays unchanged. Returns how many it wrote.

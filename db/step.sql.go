@@ -215,7 +215,7 @@ WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms($1) AS now_ms
 ),
 input AS (
-    -- The steps, with their place in the input.
+    -- The steps.
     SELECT
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS execution_id,
@@ -227,8 +227,7 @@ input AS (
         unnest($9::bytea[]) AS result,
         nullif(unnest($10::text[]), '') AS error,
         unnest($11::integer[]) AS tries,
-        unnest($12::bigint[]) AS took_ms,
-        unnest($13::integer[]) AS ord
+        unnest($12::bigint[]) AS took_ms
     LIMIT cardinality($3::uuid[])
 ),
 held AS MATERIALIZED (
@@ -243,8 +242,7 @@ held AS MATERIALIZED (
         i.result,
         i.error,
         i.tries,
-        i.took_ms,
-        i.ord
+        i.took_ms
     FROM input AS i
     CROSS JOIN LATERAL (
         SELECT
@@ -293,16 +291,14 @@ stored AS (
     CROSS JOIN clock AS c
     ON CONFLICT (partition_key, execution_id, name) DO NOTHING
     RETURNING
-        s.partition_key,
         s.execution_id,
         s.name
 )
-SELECT h.ord::integer AS ord
+SELECT
+    -- Keys instead of the items' numbers, which would take a join with the input, row by row.
+    s.execution_id,
+    s.name
 FROM stored AS s
-JOIN held AS h ON
-    h.partition_key = s.partition_key
-    AND h.execution_id = s.execution_id
-    AND h.name = s.name
 `
 
 type RecordStepsParams struct {
@@ -318,10 +314,14 @@ type RecordStepsParams struct {
 	Errors         []string
 	Tries          []int32
 	TooksMs        []int64
-	Ords           []int32
 }
 
-// RecordSteps stores finished steps for the holders of live leases, and returns the ord of each stored one. No row for
+type RecordStepsRow struct {
+	ExecutionID pgtype.UUID
+	Name        string
+}
+
+// RecordSteps stores finished steps for the holders of live leases, and returns the key of each stored one. No row for
 // an item: its fence failed, another transaction holds its attempt, or the execution has a step of this name. started:
 // took_ms before now.
 //
@@ -331,7 +331,7 @@ type RecordStepsParams struct {
 //
 // Used by: engine.RecordStep, engine.RecordSteps.
 // Locks: L2 skips (attempt rows FOR NO KEY UPDATE; their steps are new).
-func (q *Queries) RecordSteps(ctx context.Context, db DBTX, arg RecordStepsParams) ([]int32, error) {
+func (q *Queries) RecordSteps(ctx context.Context, db DBTX, arg RecordStepsParams) ([]RecordStepsRow, error) {
 	rows, err := db.Query(ctx, recordSteps,
 		arg.NowMs,
 		arg.PartitionKeys,
@@ -345,22 +345,96 @@ func (q *Queries) RecordSteps(ctx context.Context, db DBTX, arg RecordStepsParam
 		arg.Errors,
 		arg.Tries,
 		arg.TooksMs,
-		arg.Ords,
 	)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []int32
+	var items []RecordStepsRow
 	for rows.Next() {
-		var ord int32
-		if err := rows.Scan(&ord); err != nil {
+		var i RecordStepsRow
+		if err := rows.Scan(&i.ExecutionID, &i.Name); err != nil {
 			return nil, err
 		}
-		items = append(items, ord)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
 	}
 	return items, nil
+}
+
+const storeStep = `-- name: StoreStep :exec
+WITH clock AS MATERIALIZED (
+    -- The time of the call.
+    SELECT ffx_now_ms($12) AS now_ms
+)
+INSERT INTO ffx_step (
+    partition_key, execution_id, name, seq, attempt_index, outcome, result, error, tries, started_at_ms, ended_at_ms
+)
+VALUES (
+    $1, $2, $3, $4,
+    (
+        SELECT t.attempt_index
+        FROM ff_attempt AS t
+        WHERE
+            t.partition_key = $1
+            AND t.execution_id = $2
+            AND t.attempt_index = $5
+            -- The fence, written so that the planner uses no index on the expiry for it.
+            AND (t.lease_epoch = $6) IS TRUE
+            AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
+            AND (
+                SELECT
+                    (c.lifecycle_phase = 'active') IS TRUE
+                    AND (c.ownership_state = 'leased' AND c.attempt_index = $5) IS TRUE
+                FROM ff_exec_core AS c
+                WHERE
+                    c.partition_key = $1
+                    AND c.execution_id = $2
+            )
+        FOR NO KEY UPDATE OF t SKIP LOCKED
+    ),
+    $7, $8, nullif($9::text, ''), $10,
+    (SELECT now_ms FROM clock) - $11::bigint, (SELECT now_ms FROM clock)
+)
+`
+
+type StoreStepParams struct {
+	PartitionKey int16
+	ExecutionID  id.ExecutionUUID
+	Name         string
+	Seq          int32
+	AttemptIndex int32
+	LeaseEpoch   int64
+	Outcome      string
+	Result       bytea.Bytes
+	Error        string
+	Tries        int32
+	TookMs       int64
+	NowMs        *int64
+}
+
+// StoreStep stores a finished step for the holder of a live lease, or fails: by not_null_violation if its fence failed or
+// another transaction holds its attempt, by unique_violation if the execution has a step of this name. So it can be sent
+// with the commit. It decides as RecordSteps does.
+//
+// Used by: engine.InStep.
+// Locks: L2 skips (attempt rows FOR NO KEY UPDATE; their steps are new).
+func (q *Queries) StoreStep(ctx context.Context, db DBTX, arg StoreStepParams) error {
+	_, err := db.Exec(ctx, storeStep,
+		arg.PartitionKey,
+		arg.ExecutionID,
+		arg.Name,
+		arg.Seq,
+		arg.AttemptIndex,
+		arg.LeaseEpoch,
+		arg.Outcome,
+		arg.Result,
+		arg.Error,
+		arg.Tries,
+		arg.TookMs,
+		arg.NowMs,
+	)
+	return err
 }

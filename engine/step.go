@@ -14,6 +14,8 @@ import (
 // maxStepError is the largest size of the error of a step, in bytes.
 const maxStepError = 16 << 10
 
+const opRecordSteps = "record steps"
+
 // StepOutcome is how a step has ended; or [StepCalled].
 type StepOutcome string
 
@@ -78,7 +80,7 @@ func (e *Engine) RecordSteps(ctx context.Context, steps []StepRecord) ([]Outcome
 }
 
 func (e *Engine) recordSteps(ctx context.Context, steps []StepRecord) ([]Outcome[Recorded], error) {
-	const op = "record steps"
+	const op = opRecordSteps
 	outcomes := make([]Outcome[Recorded], len(steps))
 	valid := validItems(outcomes, func(n int) error {
 		err := e.checkStep(&steps[n])
@@ -111,7 +113,7 @@ func (e *Engine) recordSteps(ctx context.Context, steps []StepRecord) ([]Outcome
 
 // recordEnding stores a step before the end of its lease in the caller's transaction, under the locks of both.
 func (e *Engine) recordEnding(ctx context.Context, s *StepRecord) (Recorded, error) {
-	const op = "record steps"
+	const op = opRecordSteps
 	err := e.checkStep(s)
 	if err == nil && e.tx == nil {
 		err = invalid("ends", "has no effect outside a caller's transaction")
@@ -145,14 +147,21 @@ func (e *Engine) recordAtOnce(ctx context.Context, op string, steps []StepRecord
 		params.Errors = append(params.Errors, s.Error)
 		params.Tries = append(params.Tries, int32(max(s.Tries, 1)))
 		params.TooksMs = append(params.TooksMs, s.Took.Milliseconds())
-		params.Ords = append(params.Ords, int32(n))
 	}
-	ords, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) ([]int32, error) {
+	rows, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) ([]db.RecordStepsRow, error) {
 		return e.q.RecordSteps(ctx, conn, params)
 	})
-	stored := make(map[int]bool, len(ords))
-	for _, n := range ords {
-		stored[int(n)] = true
+	keys := make(map[db.RecordStepsRow]bool, len(rows))
+	for _, key := range rows {
+		keys[key] = true
+	}
+	stored := make(map[int]bool, len(rows))
+	for _, n := range items {
+		key := db.RecordStepsRow{ExecutionID: pgUUID(steps[n].Lease.Execution.UUID()), Name: steps[n].Name}
+		if keys[key] {
+			stored[n] = true
+			delete(keys, key)
+		}
 	}
 	return stored, err
 }

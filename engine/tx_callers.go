@@ -29,7 +29,6 @@ import (
 // Errors: fn's, unchanged, or the server's if it refuses the commit: nothing was written. [ErrTransport] if the answer
 // to the commit was lost: check whether it took effect.
 func (e *Engine) InTx(ctx context.Context, fn func(tx pgx.Tx, eng *Engine) error) error {
-	const op = "commit transaction"
 	if fn == nil {
 		return wrap("begin transaction", invalid("fn", "is nil"))
 	}
@@ -48,14 +47,20 @@ func (e *Engine) InTx(ctx context.Context, fn func(tx pgx.Tx, eng *Engine) error
 	if err := fn(bound, e.WithTx(bound)); err != nil {
 		return err
 	}
-	if err := pgtx.Commit(ctx, tx); err != nil {
-		if errors.Is(err, pgx.ErrTxCommitRollback) {
-			err = fmt.Errorf("%w: one of its statements had failed", err)
-		}
-		return wrap(op, err)
+	if err := commitBound(ctx, tx); err != nil {
+		return err
 	}
 	e.passOn(bound.due)
 	return nil
+}
+
+// commitBound commits a transaction to which an engine was bound.
+func commitBound(ctx context.Context, tx pgx.Tx) error {
+	err := pgtx.Commit(ctx, tx)
+	if errors.Is(err, pgx.ErrTxCommitRollback) {
+		err = fmt.Errorf("%w: one of its statements had failed", err)
+	}
+	return wrap("commit transaction", err)
 }
 
 // beginNotifying begins a transaction in which the outboxes' triggers don't notify, because the engine does so after

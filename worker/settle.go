@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -55,6 +56,7 @@ func (s *settler) settle() {
 	batch := make([]*task, 0, s.cfg.SettleBatch)
 	for t := range s.tasks {
 		endTurn := s.turns.take()
+		runtime.Gosched() // let handlers that end now add their tasks
 		batch = s.gather(append(batch, t))
 		heard := s.heard.Load()
 		s.commit(batch)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -200,14 +201,7 @@ func (r *run) recordSteps(stopped <-chan struct{}) {
 		case <-stopped:
 			return
 		}
-		for more := true; more && len(batch) < r.cfg.SettleBatch; {
-			select {
-			case f := <-r.recorder.queue:
-				batch = append(batch, f)
-			default:
-				more = false
-			}
-		}
+		batch = r.recorder.gather(batch, r.cfg.SettleBatch)
 		for _, f := range batch {
 			records = append(records, f.record)
 		}
@@ -224,4 +218,22 @@ func (r *run) recordSteps(stopped <-chan struct{}) {
 		clear(records)
 		batch, records = batch[:0], records[:0]
 	}
+}
+
+// gather adds the steps that wait to be stored. It yields to the handlers whose steps have just been stored, for as long as
+// they come to their next steps. Otherwise two groups of handlers would take turns, each with half of the steps.
+func (r *recorder) gather(batch []*finishedStep, most int) []*finishedStep {
+	for before := 0; before < len(batch); {
+		before = len(batch)
+		runtime.Gosched()
+		for more := true; more && len(batch) < most; {
+			select {
+			case f := <-r.queue:
+				batch = append(batch, f)
+			default:
+				more = false
+			}
+		}
+	}
+	return batch
 }

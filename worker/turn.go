@@ -285,35 +285,25 @@ func (e onEngine) turnIn(
 	pause := backoff.Backoff{First: 5 * time.Millisecond, Max: time.Second}
 	aborted, mayHaveEnded := 0, false
 	for {
-		var recorded engine.Recorded
-		var ended, committing, ours, failed bool // ours: an error is not fn's; failed: it is
-		err := e.InTx(ctx, func(tx pgx.Tx, bound *engine.Engine) error {
+		var ended, committing, failed bool // failed: an error is fn's
+		recorded, err := e.InStep(ctx, func(tx pgx.Tx, bound *engine.Engine) (engine.StepRecord, error) {
 			record, err := fn(tx, bound)
-			if failed = err != nil; failed {
-				return err
-			}
-			ours = true
-			if recorded, err = bound.RecordStep(ctx, record); err != nil {
-				return err
-			}
-			if recorded.Repeated {
-				return errRepeatedStep
-			}
-			if end != nil {
-				ended, err = end(ctx, bound)
-			}
+			failed, committing = err != nil, err == nil && !record.Ends
+			return record, err
+		}, func(bound *engine.Engine) (err error) {
+			ended, err = end(ctx, bound)
 			committing = err == nil
 			return err
 		})
 		refusal, refused := errors.AsType[*pgconn.PgError](err)
 		switch {
-		case err == nil, errors.Is(err, errRepeatedStep):
+		case err == nil:
 			return recorded, nil
 		case !failed && ctx.Err() != nil:
 			return engine.Recorded{}, context.Cause(ctx)
-		case ours && isLost(err) && mayHaveEnded:
+		case !failed && isLost(err) && mayHaveEnded:
 			return engine.Recorded{Repeated: true}, nil
-		case ours && isLost(err):
+		case !failed && isLost(err):
 			return engine.Recorded{}, lossOf(err)
 		case refused && isAbort(refusal.Code) && aborted < maxAborts:
 			aborted++
@@ -343,9 +333,6 @@ func isRefusal(code string) bool {
 	}
 	return true
 }
-
-// errRepeatedStep rolls a transaction back whose step is stored already.
-var errRepeatedStep = errors.New("the step is stored already")
 
 // pauseEnd returns the stored form of a pause's end.
 func pauseEnd(until time.Time) []byte { return strconv.AppendInt(nil, until.UnixMilli(), 10) }

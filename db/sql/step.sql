@@ -1,5 +1,5 @@
 -- name: RecordSteps :many
--- RecordSteps stores finished steps for the holders of live leases, and returns the ord of each stored one. No row for
+-- RecordSteps stores finished steps for the holders of live leases, and returns the key of each stored one. No row for
 -- an item: its fence failed, another transaction holds its attempt, or the execution has a step of this name. started:
 -- took_ms before now.
 --
@@ -14,7 +14,7 @@ WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 input AS (
-    -- The steps, with their place in the input.
+    -- The steps.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
@@ -26,8 +26,7 @@ input AS (
         unnest(@results::bytea[]) AS result,
         nullif(unnest(@errors::text[]), '') AS error,
         unnest(@tries::integer[]) AS tries,
-        unnest(@tooks_ms::bigint[]) AS took_ms,
-        unnest(@ords::integer[]) AS ord
+        unnest(@tooks_ms::bigint[]) AS took_ms
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 held AS MATERIALIZED (
@@ -42,8 +41,7 @@ held AS MATERIALIZED (
         i.result,
         i.error,
         i.tries,
-        i.took_ms,
-        i.ord
+        i.took_ms
     FROM input AS i
     CROSS JOIN LATERAL (
         SELECT
@@ -92,16 +90,55 @@ stored AS (
     CROSS JOIN clock AS c
     ON CONFLICT (partition_key, execution_id, name) DO NOTHING
     RETURNING
-        s.partition_key,
         s.execution_id,
         s.name
 )
-SELECT h.ord::integer AS ord
-FROM stored AS s
-JOIN held AS h ON
-    h.partition_key = s.partition_key
-    AND h.execution_id = s.execution_id
-    AND h.name = s.name;
+SELECT
+    -- Keys instead of the items' numbers, which would take a join with the input, row by row.
+    s.execution_id,
+    s.name
+FROM stored AS s;
+
+-- name: StoreStep :exec
+-- StoreStep stores a finished step for the holder of a live lease, or fails: by not_null_violation if its fence failed or
+-- another transaction holds its attempt, by unique_violation if the execution has a step of this name. So it can be sent
+-- with the commit. It decides as RecordSteps does.
+--
+-- Used by: engine.InStep.
+-- Locks: L2 skips (attempt rows FOR NO KEY UPDATE; their steps are new).
+WITH clock AS MATERIALIZED (
+    -- The time of the call.
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+)
+INSERT INTO ffx_step (
+    partition_key, execution_id, name, seq, attempt_index, outcome, result, error, tries, started_at_ms, ended_at_ms
+)
+VALUES (
+    @partition_key, @execution_id, @name, @seq,
+    (
+        SELECT t.attempt_index
+        FROM ff_attempt AS t
+        WHERE
+            t.partition_key = @partition_key
+            AND t.execution_id = @execution_id
+            AND t.attempt_index = @attempt_index
+            -- The fence, written so that the planner uses no index on the expiry for it.
+            AND (t.lease_epoch = @lease_epoch) IS TRUE
+            AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
+            AND (
+                SELECT
+                    (c.lifecycle_phase = 'active') IS TRUE
+                    AND (c.ownership_state = 'leased' AND c.attempt_index = @attempt_index) IS TRUE
+                FROM ff_exec_core AS c
+                WHERE
+                    c.partition_key = @partition_key
+                    AND c.execution_id = @execution_id
+            )
+        FOR NO KEY UPDATE OF t SKIP LOCKED
+    ),
+    @outcome, @result, nullif(@error::text, ''), @tries,
+    (SELECT now_ms FROM clock) - @took_ms::bigint, (SELECT now_ms FROM clock)
+);
 
 -- name: InsertStep :execrows
 -- InsertStep stores a finished step of an execution, or the result of a call. No row: it has a finished step of this name.

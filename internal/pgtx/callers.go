@@ -37,20 +37,29 @@ const callersSettings = "ffx.callers_settings"
 var (
 	takeSettings = newTakeSettings()
 
+	setPlanned = "-- set the planner settings\nselect " + strings.Join(plannedSettings(), ", ")
+
 	// The function in FROM returns all its rows before the first setting is restored.
 	putBackSettings = "-- put the caller's planner settings back\nselect set_config(s.key, s.value, true) from json_each_text(current_setting('" + callersSettings + "')::json) as s"
 )
 
 func newTakeSettings() string {
 	kept := []string{"'" + callersSettings + "'", "coalesce(current_setting('" + callersSettings + "', true), '')"}
-	set := []string{"set_config('" + callersSettings + "', s.kept, true)"}
 	for _, p := range planned {
 		kept = append(kept, "'"+p.name+"'", "current_setting('"+p.name+"')")
-		set = append(set, "set_config('"+p.name+"', '"+p.value+"', true)")
 	}
+	set := append([]string{"set_config('" + callersSettings + "', s.kept, true)"}, plannedSettings()...)
 	// Saved below, before anything is set above.
 	return "-- keep the caller's planner settings\nselect " + strings.Join(set, ", ") +
 		" from (select json_build_object(" + strings.Join(kept, ", ") + ")::text as kept offset 0) as s"
+}
+
+func plannedSettings() []string {
+	var set []string
+	for _, p := range planned {
+		set = append(set, "set_config('"+p.name+"', '"+p.value+"', true)")
+	}
+	return set
 }
 
 // execute is a step that returns nothing.

@@ -98,7 +98,11 @@ func afterTurn(ctx context.Context, job orderJob, err error, settled worker.Sett
 // wantDone waits for the end of an execution whose turn ends in one of these ways.
 func (c *turning) wantDone(t *testing.T, x id.ExecutionID, settled worker.Settlement) {
 	t.Helper()
-	wantSettlements(t, c.Crew, settled)
+	first := c.Next(t, 1)[0]
+	// If the answer to the commit was lost, a short pause may be over before the worker asks for it again.
+	if first.Settlement != settled && (settled != worker.Delayed || first.Settlement != worker.Abandoned) {
+		t.Fatalf("settlement %+v, want %s", first, settled)
+	}
 	if settled == worker.Suspended {
 		if err := approved.Send(t.Context(), c.Eng, x, "ada"); err != nil {
 			t.Fatal(err)

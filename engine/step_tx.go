@@ -1,0 +1,115 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+)
+
+// InStep is [Engine.InTx] with a step: it runs fn in a transaction, and stores the step that fn returns in the same
+// transaction. If the step has Ends, InStep then calls end, which must end the lease; otherwise the step and the commit
+// share a round trip. If the execution has a step of this name already, nothing of the transaction is written, and the
+// answer is that step's. Package worker offers it as its StepTx and Turn.
+//
+// Errors: those of fn and end, unchanged; those of [Engine.RecordStep], or the server's if it refuses the commit: nothing
+// was written. [ErrTransport] if the answer to the commit was lost: repeat the call, which finds out.
+//
+// Transaction: as [Engine.InTx].
+func (e *Engine) InStep(
+	ctx context.Context, fn func(tx pgx.Tx, eng *Engine) (StepRecord, error), end func(eng *Engine) error,
+) (Recorded, error) {
+	if fn == nil {
+		return Recorded{}, wrap("begin transaction", invalid("fn", "is nil"))
+	}
+	if e.tx != nil {
+		return e.inStepOfCaller(ctx, fn, end)
+	}
+	conn, err := e.pool.Acquire(ctx)
+	if err != nil {
+		return Recorded{}, wrap("begin transaction", err)
+	}
+	defer conn.Release()
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginNotifying})
+	if err != nil {
+		return Recorded{}, wrap("begin transaction", err)
+	}
+	bound := &callersTx{notingTx{tx, new(notifications)}}
+	defer func() { pgtx.Rollback(bound.Tx) }() // no effect after the commit
+	eng := e.WithTx(bound)
+	step, err := fn(bound, eng)
+	if err != nil {
+		return Recorded{}, err
+	}
+	recorded := Recorded{Result: step.Result}
+	stored := false
+	if !step.Ends {
+		stored, err = e.commitWithStep(ctx, bound, &step)
+	}
+	if err == nil && !stored {
+		if recorded, err = eng.storeStep(ctx, &step, end); err == nil && !recorded.Repeated {
+			err = commitBound(ctx, tx)
+		}
+	}
+	if err == nil && !recorded.Repeated {
+		e.passOn(bound.due)
+	}
+	return recorded, err
+}
+
+// commitWithStep stores a step and commits. If it returns false, the step was refused and the transaction goes on.
+func (e *Engine) commitWithStep(ctx context.Context, bound *callersTx, s *StepRecord) (bool, error) {
+	if err := e.checkStep(s); err != nil {
+		return false, wrap(opRecordSteps, err)
+	}
+	refused, err := pgtx.CommitWith(ctx, bound.Tx, func(conn db.DBTX) error {
+		return e.q.StoreStep(ctx, conn, db.StoreStepParams{
+			NowMs: e.nowMs(), PartitionKey: s.Lease.Execution.Partition(), ExecutionID: s.Lease.Execution.UUID(),
+			Name: s.Name, Seq: int32(s.Seq), AttemptIndex: int32(s.Lease.Attempt), LeaseEpoch: s.Lease.Epoch,
+			Outcome: string(cmp.Or(s.Outcome, StepSucceeded)), Result: s.Result, Error: s.Error, Tries: int32(max(s.Tries, 1)),
+			TookMs: s.Took.Milliseconds(),
+		})
+	})
+	if refused != nil || err != nil {
+		return false, wrap("commit transaction", err)
+	}
+	bound.Tx = pgtx.Refused(pgx.ErrTxClosed)
+	return true, nil
+}
+
+// storeStep stores a step in the caller's transaction, and lets end end the lease.
+func (e *Engine) storeStep(ctx context.Context, s *StepRecord, end func(eng *Engine) error) (Recorded, error) {
+	recorded, err := e.RecordStep(ctx, *s)
+	if err == nil && !recorded.Repeated && s.Ends {
+		err = end(e)
+	}
+	return recorded, err
+}
+
+// inStepOfCaller is [Engine.InStep] behind a savepoint of the caller's transaction.
+func (e *Engine) inStepOfCaller(
+	ctx context.Context, fn func(tx pgx.Tx, eng *Engine) (StepRecord, error), end func(eng *Engine) error,
+) (recorded Recorded, err error) {
+	tx, err := e.tx.Begin(ctx)
+	if err != nil {
+		return Recorded{}, wrap("begin transaction", err)
+	}
+	defer pgtx.Rollback(tx) // no effect after the commit
+	bound := &callersTx{notingTx{tx, new(notifications)}}
+	eng := e.WithTx(bound)
+	step, err := fn(bound, eng)
+	if err != nil {
+		return Recorded{}, err
+	}
+	if recorded, err = eng.storeStep(ctx, &step, end); err != nil || recorded.Repeated {
+		return recorded, err
+	}
+	if err := commitBound(ctx, tx); err != nil {
+		return Recorded{}, err
+	}
+	e.passOn(bound.due)
+	return recorded, nil
+}
