@@ -2122,11 +2122,16 @@ type Querier interface {
 	// (prune), for ever by default. The caller reads afterwards whether others depend on them. If ahead_due, an end dated
 	// after now_ms is due too, unless it is kept for ever.
 	//
+	// awaited: the execution was called, and its caller has neither ended nor stored its result. It is not taken. The caller
+	// and its step are read without locks. The step was stored with the called execution, so if that is seen, the step is
+	// too. Only a replay of an ended caller may come too late.
+	//
 	// Used by: engine.Retain, engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR UPDATE).
 	TakeEnded(ctx context.Context, db DBTX, arg TakeEndedParams) ([]TakeEndedRow, error)
 	// TakeEndedMembers locks members of flows whose exclusive locks the caller holds, up to the entry of each flow in
-	// max_items, and returns them by ord of the flow. Missing members are locked by other transactions.
+	// max_items, and returns them by ord of the flow. Missing members are locked by other transactions, or were called
+	// before they joined the flow, by an execution that still waits for their result.
 	//
 	// Used by: engine.PurgeFlows.
 	// Locks: L1 skips (execution rows FOR UPDATE).

@@ -957,12 +957,15 @@ SELECT
     e.in_flow::boolean AS in_flow,
     e.terminal_at_ms::bigint AS terminal_at_ms,
     e.retention_ms::bigint AS retention_ms,
+    w.awaited::boolean AS awaited,
     coalesce(t.taken, false)::boolean AS taken
 FROM input AS i
 CROSS JOIN LATERAL (
     SELECT
+        c.execution_id,
         c.flow_id,
         c.terminal_at_ms,
+        c.ffx_caller,
         (f.prune_ms IS NOT NULL) AS in_flow,
         CASE
             WHEN f.prune_ms IS NULL THEN ffx_retention_of(
@@ -988,11 +991,42 @@ CROSS JOIN LATERAL (
         AND c.terminal_at_ms IS NOT NULL
     LIMIT 1
 ) AS e
+CROSS JOIN LATERAL (
+    SELECT (
+        -- Whether the execution e was called, and its caller has neither ended nor stored its result. If nothing has
+        -- called it, nothing is looked up.
+        CASE
+            WHEN e.ffx_caller IS NULL THEN false
+            ELSE EXISTS (
+                SELECT
+                FROM ffx_step AS s
+                CROSS JOIN LATERAL (
+                    SELECT
+                    FROM ff_exec_core AS k
+                    WHERE
+                        k.partition_key = s.partition_key
+                        AND k.execution_id = s.execution_id
+                        AND (k.lifecycle_phase IN ('terminal', 'cancelled')) IS NOT TRUE
+                    LIMIT 1
+                ) AS caller
+                WHERE
+                    s.partition_key = (e.ffx_caller ->> 'partition_key')::smallint
+                    AND s.execution_id = (e.ffx_caller ->> 'execution_id')::uuid
+                    AND s.name = e.ffx_caller ->> 'step'
+                    AND s.outcome = 'called'
+                    -- After a replay of the caller from this step, the step has called others.
+                    AND e.execution_id = ANY (s.called_execution_ids)
+            )
+        END
+    ) AS awaited
+    OFFSET 0
+) AS w
 LEFT JOIN LATERAL (
     SELECT true AS taken
     FROM ff_exec_core AS c
     WHERE
-        c.partition_key = i.partition_key
+        NOT w.awaited
+        AND c.partition_key = i.partition_key
         AND c.execution_id = i.execution_id
         AND c.lifecycle_phase IN ('terminal', 'cancelled')
         AND CASE
@@ -1018,6 +1052,7 @@ type TakeEndedRow struct {
 	InFlow       bool
 	TerminalAtMs int64
 	RetentionMs  int64
+	Awaited      bool
 	Taken        bool
 }
 
@@ -1026,6 +1061,10 @@ type TakeEndedRow struct {
 // member is kept with its flow: then in_flow is true, and retention_ms is the flow's period for ended members
 // (prune), for ever by default. The caller reads afterwards whether others depend on them. If ahead_due, an end dated
 // after now_ms is due too, unless it is kept for ever.
+//
+// awaited: the execution was called, and its caller has neither ended nor stored its result. It is not taken. The caller
+// and its step are read without locks. The step was stored with the called execution, so if that is seen, the step is
+// too. Only a replay of an ended caller may come too late.
 //
 // Used by: engine.Retain, engine.RepairQueue.
 // Locks: L1 skips (execution rows FOR UPDATE).
@@ -1051,6 +1090,7 @@ func (q *Queries) TakeEnded(ctx context.Context, db DBTX, arg TakeEndedParams) (
 			&i.InFlow,
 			&i.TerminalAtMs,
 			&i.RetentionMs,
+			&i.Awaited,
 			&i.Taken,
 		); err != nil {
 			return nil, err

@@ -591,6 +591,33 @@ CROSS JOIN LATERAL (
         t.partition_key = i.partition_key
         AND t.flow_id = i.flow_id
         AND t.lifecycle_phase IN ('terminal', 'cancelled')
+        AND NOT (
+            -- Whether the execution t was called, and its caller has neither ended nor stored its result. If nothing has
+            -- called it, nothing is looked up.
+            CASE
+                WHEN t.ffx_caller IS NULL THEN false
+                ELSE EXISTS (
+                    SELECT
+                    FROM ffx_step AS s
+                    CROSS JOIN LATERAL (
+                        SELECT
+                        FROM ff_exec_core AS k
+                        WHERE
+                            k.partition_key = s.partition_key
+                            AND k.execution_id = s.execution_id
+                            AND (k.lifecycle_phase IN ('terminal', 'cancelled')) IS NOT TRUE
+                        LIMIT 1
+                    ) AS caller
+                    WHERE
+                        s.partition_key = (t.ffx_caller ->> 'partition_key')::smallint
+                        AND s.execution_id = (t.ffx_caller ->> 'execution_id')::uuid
+                        AND s.name = t.ffx_caller ->> 'step'
+                        AND s.outcome = 'called'
+                        -- After a replay of the caller from this step, the step has called others.
+                        AND t.execution_id = ANY (s.called_execution_ids)
+                )
+            END
+        )
     LIMIT i.max_items
     FOR UPDATE SKIP LOCKED
 ) AS e
@@ -609,7 +636,8 @@ type TakeEndedMembersRow struct {
 }
 
 // TakeEndedMembers locks members of flows whose exclusive locks the caller holds, up to the entry of each flow in
-// max_items, and returns them by ord of the flow. Missing members are locked by other transactions.
+// max_items, and returns them by ord of the flow. Missing members are locked by other transactions, or were called
+// before they joined the flow, by an execution that still waits for their result.
 //
 // Used by: engine.PurgeFlows.
 // Locks: L1 skips (execution rows FOR UPDATE).

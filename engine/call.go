@@ -141,8 +141,8 @@ type CalledResult struct {
 	Execution id.ExecutionID
 	Result    []byte
 
-	// Err is [ErrNotEnded]; an [*EndedError] if it ended without success; [ErrPruned] if retention has deleted it; nil
-	// after success.
+	// Err is [ErrNotEnded]; an [*EndedError] if it ended without success; [ErrPruned] if it was deleted; nil after
+	// success.
 	Err error
 }
 

@@ -87,7 +87,8 @@ var (
 	ErrOtherFlow = sentinel("execution is a member of another flow")
 
 	// ErrPruned means that a member of the flow, and its result, was deleted before the flow
-	// ([FlowSpec.PruneMembersAfter]). Nothing was written.
+	// ([FlowSpec.PruneMembersAfter]), or a called execution before its caller had the result ([CalledResult]). Nothing
+	// was written.
 	ErrPruned = sentinel("member was pruned")
 
 	// ErrNotMember means that the execution is not a member of the flow; add it first. Nothing was written. Carried by

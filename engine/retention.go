@@ -43,7 +43,7 @@ const (
 // and budget usage, which stays charged. The retention is the policy's ([policy.Execution]), or else the lane's
 // ([Operator.SetLaneRetention]), or else [Config.Retention]. Members go with their flow ([Maintenance.PurgeFlows])
 // unless [FlowSpec.PruneMembersAfter] is set, events by [Maintenance.TrimOutboxes]. See docs/retention.md for the
-// rules.
+// rules. A called execution ([Engine.Call]) is kept until its caller has stored its result or has ended.
 //
 // It examines up to batch executions in the order of their ends, and about as many with due timers, and returns how
 // many it examined; call it again while that is at least batch. [Operator.Retention] returns the progress.
@@ -240,6 +240,8 @@ func (r *retaining) work(ctx context.Context, tx *txn, careful bool) error {
 		case row.RetentionMs == forever || dueMs == forever:
 		case dueMs > r.nowMs:
 			r.timers.add(r.nowMs, dueMs, row.PartitionKey, row.ExecutionID)
+		case row.Awaited:
+			r.comeBack(comeBackIn(r.nowMs-row.TerminalAtMs), row.PartitionKey, row.ExecutionID)
 		case !row.Taken:
 			r.comeBack(comeBackSoon, row.PartitionKey, row.ExecutionID)
 		default:

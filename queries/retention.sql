@@ -244,6 +244,10 @@ VALUES (
 -- (prune), for ever by default. The caller reads afterwards whether others depend on them. If ahead_due, an end dated
 -- after now_ms is due too, unless it is kept for ever.
 --
+-- awaited: the execution was called, and its caller has neither ended nor stored its result. It is not taken. The caller
+-- and its step are read without locks. The step was stored with the called execution, so if that is seen, the step is
+-- too. Only a replay of an ended caller may come too late.
+--
 -- Used by: engine.Retain, engine.RepairQueue.
 -- Locks: L1 skips (execution rows FOR UPDATE).
 WITH input AS (
@@ -259,12 +263,15 @@ SELECT
     e.in_flow::boolean AS in_flow,
     e.terminal_at_ms::bigint AS terminal_at_ms,
     e.retention_ms::bigint AS retention_ms,
+    w.awaited::boolean AS awaited,
     coalesce(t.taken, false)::boolean AS taken
 FROM input AS i
 CROSS JOIN LATERAL (
     SELECT
+        c.execution_id,
         c.flow_id,
         c.terminal_at_ms,
+        c.ffx_caller,
         (f.prune_ms IS NOT NULL) AS in_flow,
         CASE
             WHEN f.prune_ms IS NULL THEN ffx_retention_of(
@@ -290,11 +297,18 @@ CROSS JOIN LATERAL (
         AND c.terminal_at_ms IS NOT NULL
     LIMIT 1
 ) AS e
+CROSS JOIN LATERAL (
+    SELECT (
+        -- include awaited: execution = e
+    ) AS awaited
+    OFFSET 0
+) AS w
 LEFT JOIN LATERAL (
     SELECT true AS taken
     FROM ff_exec_core AS c
     WHERE
-        c.partition_key = i.partition_key
+        NOT w.awaited
+        AND c.partition_key = i.partition_key
         AND c.execution_id = i.execution_id
         AND c.lifecycle_phase IN ('terminal', 'cancelled')
         AND CASE

@@ -131,7 +131,8 @@ WHERE
 
 -- name: TakeEndedMembers :many
 -- TakeEndedMembers locks members of flows whose exclusive locks the caller holds, up to the entry of each flow in
--- max_items, and returns them by ord of the flow. Missing members are locked by other transactions.
+-- max_items, and returns them by ord of the flow. Missing members are locked by other transactions, or were called
+-- before they joined the flow, by an execution that still waits for their result.
 --
 -- Used by: engine.PurgeFlows.
 -- Locks: L1 skips (execution rows FOR UPDATE).
@@ -154,6 +155,9 @@ CROSS JOIN LATERAL (
         t.partition_key = i.partition_key
         AND t.flow_id = i.flow_id
         AND t.lifecycle_phase IN ('terminal', 'cancelled')
+        AND NOT (
+            -- include awaited: execution = t
+        )
     LIMIT i.max_items
     FOR UPDATE SKIP LOCKED
 ) AS e;

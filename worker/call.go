@@ -32,10 +32,10 @@ import (
 //
 // The called execution continues if the caller is cancelled or fails. It has the tag
 // [engine.CallerTag]. Its deadline and timeout are those of its policy. The policy of the caller may limit waits, this one
-// too. Keep called executions for as long as a caller may wait for a worker: see Retention of [policy.Execution].
+// too. Retention keeps called executions until the caller has stored their results, or has ended.
 //
-// Errors: [engine.ErrAwaiting] suspends; [*engine.EndedError]; [engine.ErrPruned] if retention has deleted the execution
-// before its result was stored; [engine.ErrInvalidInput] and [ErrLeaseLost] as [Step]; [*engine.DecodeError] for a result
+// Errors: [engine.ErrAwaiting] suspends; [*engine.EndedError]; [engine.ErrPruned] if the execution was deleted before its
+// result was stored; [engine.ErrInvalidInput] and [ErrLeaseLost] as [Step]; [*engine.DecodeError] for a result
 // that does not decode. In a database shared with FlowFabric the caller fails with [engine.ErrUnavailable].
 func Call[T, In, Out any](ctx context.Context, job Job[T], name string, kind engine.Kind[In, Out], args In) (Out, error) {
 	var none Out

@@ -150,6 +150,7 @@ func TestPlansOfStepsOfOneExecution(t *testing.T) {
 	p.Analyze(t)
 	const one = "EndSkippedAttempts" // there is one attempt
 	p.WantNamed(t, "analysed with the steps of one execution", one)
+	p.WantNoWalk(t, "analysed with the steps of one execution", []string{"TakeEndedMembers"})
 	p.Exec(t, "DELETE FROM ffx_step WHERE seq > 3")
 	p.Maintain(t, "VACUUM ANALYZE")
 	p.WantNamed(t, "analysed with its first steps", one)
