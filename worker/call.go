@@ -126,7 +126,8 @@ func (j Job[In]) call(
 	return recorded.Result, nil
 }
 
-// createCalled creates the executions of a call. It repeats until they are created or refused, or ctx ends.
+// createCalled creates the executions of a call. It repeats until they are created or refused, or ctx or the run
+// ends.
 func (j Job[In]) createCalled(ctx context.Context, p *place, specs []engine.ExecutionSpec) error {
 	pause := backoff.Backoff{First: repeatFirst, Max: repeatMax}
 	for {
@@ -138,6 +139,8 @@ func (j Job[In]) createCalled(ctx context.Context, p *place, specs []engine.Exec
 			return context.Cause(ctx)
 		case isLost(err):
 			return lossOf(err)
+		case j.recorder.hasStopped():
+			return errStopped
 		case errors.Is(err, engine.ErrInvalidInput), errors.Is(err, engine.ErrUnavailable):
 			return failCall(err)
 		case !backoff.Wait(ctx, pause.Next()):

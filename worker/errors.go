@@ -23,7 +23,8 @@ var (
 	// up and return; its outcome is discarded.
 	ErrCancelled = errors.New("execution was cancelled")
 
-	// ErrShutdown reports that the worker is stopping and the drain timeout has passed.
+	// ErrShutdown reports that the worker is stopping and the drain timeout has passed. A step that outlives its handler
+	// returns it once the worker has stopped.
 	ErrShutdown = errors.New("worker is shutting down")
 
 	// ErrAttemptTimeout reports that the attempt has taken longer than the execution's policy allows.

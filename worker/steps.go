@@ -38,6 +38,9 @@ func (j Job[In]) beginStep(ctx context.Context, name string, options []StepOptio
 	if j.eng == nil && !j.isForTest() {
 		return nil, nil, errNoWorker
 	}
+	if err := j.outsideTurn(ctx); err != nil {
+		return nil, nil, err
+	}
 	p := &place{name: name}
 	var o stepOptions
 	for _, option := range options {
@@ -138,8 +141,18 @@ type finishedStep struct {
 	done     chan struct{}
 }
 
-// recorder stores the steps of all handlers. Those that end during a commit share the next one.
-type recorder struct{ queue chan *finishedStep }
+// recorder stores the steps of all handlers of a run. Those that end during a commit share the next one.
+type recorder struct {
+	queue   chan *finishedStep
+	stopped chan struct{} // closed when the run has ended: nothing is stored any more
+}
+
+func newRecorder() *recorder {
+	return &recorder{queue: make(chan *finishedStep), stopped: make(chan struct{})}
+}
+
+// errStopped is the error of a step that outlives its handler and its worker.
+var errStopped = fmt.Errorf("%w: it has stopped, and stores no steps any more", ErrShutdown)
 
 // The pauses before a step's statement is repeated.
 const (
@@ -147,7 +160,8 @@ const (
 	repeatMax   = time.Second
 )
 
-// recordStep stores a step. It repeats until the step is stored or refused, or ctx ends; its lease is renewed meanwhile.
+// recordStep stores a step. It repeats until the step is stored or refused, or ctx or the run ends; its lease is renewed
+// meanwhile.
 func (j Job[In]) recordStep(ctx context.Context, record engine.StepRecord) (engine.Recorded, error) {
 	if j.isForTest() {
 		return j.steps.remember(record), nil
@@ -166,6 +180,8 @@ func (j Job[In]) recordStep(ctx context.Context, record engine.StepRecord) (engi
 			return engine.Recorded{}, context.Cause(ctx)
 		case isLost(err):
 			return engine.Recorded{}, lossOf(err)
+		case errors.Is(err, errStopped):
+			return engine.Recorded{}, err
 		case errors.Is(err, engine.ErrInvalidInput):
 			return engine.Recorded{}, &Fail{Class: policy.Permanent, Category: "step", Err: err}
 		}
@@ -175,12 +191,23 @@ func (j Job[In]) recordStep(ctx context.Context, record engine.StepRecord) (engi
 	}
 }
 
+func (r *recorder) hasStopped() bool {
+	select {
+	case <-r.stopped:
+		return true
+	default:
+		return false
+	}
+}
+
 func (r *recorder) record(ctx context.Context, record engine.StepRecord) (engine.Recorded, error) {
 	f := &finishedStep{ctx: ctx, record: record, done: make(chan struct{})}
 	select {
 	case r.queue <- f:
 	case <-ctx.Done():
 		return engine.Recorded{}, ctx.Err()
+	case <-r.stopped:
+		return engine.Recorded{}, errStopped
 	}
 	select {
 	case <-f.done:
@@ -190,15 +217,15 @@ func (r *recorder) record(ctx context.Context, record engine.StepRecord) (engine
 	}
 }
 
-// recordSteps stores finished steps until stopped is closed, when no handler runs any more.
-func (r *run) recordSteps(stopped <-chan struct{}) {
+// recordSteps stores finished steps until the recorder is stopped, when no handler runs any more.
+func (r *run) recordSteps() {
 	var batch []*finishedStep
 	var records []engine.StepRecord
 	for {
 		select {
 		case f := <-r.recorder.queue:
 			batch = append(batch, f)
-		case <-stopped:
+		case <-r.recorder.stopped:
 			return
 		}
 		batch = r.recorder.gather(batch, r.cfg.SettleBatch)

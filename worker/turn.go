@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -42,11 +43,12 @@ import (
 // does so once the pause is over.
 //
 // fn runs again, in a new transaction, if the server aborts the transaction in favour of another, or if the answer to the
-// commit is lost; its writes are rolled back if the first commit took effect. It must not commit or roll back, and not
-// call [Step] and its like or wait for signals with the job. Keep it short: its locks are held until the commit.
+// commit is lost; its writes are rolled back if the first commit took effect. It must not commit or roll back. A [Step] and
+// its like, a [Call] or a wait for signals of the job, with the context of fn, fails the turn. Keep it short: its locks are
+// held until the commit.
 //
-// Errors: those of [Step]; [engine.ErrInvalidInput] if fn called more than one of t.Complete, t.Sleep and t.Await: nothing
-// was written.
+// Errors: those of [Step]; [engine.ErrInvalidInput] if fn called more than one of t.Complete, t.Sleep and t.Await, or a step
+// or wait of the job: nothing was written.
 func Turn[In any](
 	ctx context.Context, job Job[In], name string,
 	fn func(ctx context.Context, tx pgx.Tx, t *TurnTx) error, options ...StepOption,
@@ -63,8 +65,8 @@ func Turn[In any](
 	if job.isForTest() {
 		return p.wrap(errNoTx)
 	}
-	ctx = withStepKey(ctx, job.ID, name)
 	turn := newTurn(job, p)
+	ctx = context.WithValue(withStepKey(ctx, job.ID, name), turnOf{job.steps}, turn)
 	err = p.try(ctx, func() error {
 		recorded, err := job.eng.turnIn(ctx, func(tx pgx.Tx, eng *engine.Engine) (engine.StepRecord, error) {
 			return turn.run(ctx, tx, eng, fn)
@@ -89,7 +91,7 @@ type TurnTx struct {
 	turn *turn
 	mu   sync.Mutex
 	end  *later // how the turn ends the run; nil: it does not
-	err  error  // of a refused end, which fails the turn even if fn ignores it
+	err  error  // of a refused call, which fails the turn even if fn ignores it
 	over bool
 }
 
@@ -159,7 +161,21 @@ func (t *TurnTx) endWith(end *later) error {
 	return nil
 }
 
-// refuse notes why the end is refused.
+// turnOf is the key of a context in which a turn of a job runs.
+type turnOf struct{ steps *steps }
+
+// outsideTurn returns an error if a turn of the job runs in ctx. That fails the turn, even if its function ignores it.
+func (j Job[In]) outsideTurn(ctx context.Context) error {
+	t, ok := ctx.Value(turnOf{j.steps}).(*turn)
+	if !ok {
+		return nil
+	}
+	return t.current.refuse(t.place.refuse(&engine.InputError{
+		Field: "turn", Reason: fmt.Sprintf("the function of the turn %q calls a step or wait of its job: call it before or after the turn", t.place.name),
+	}))
+}
+
+// refuse notes why the turn is refused.
 func (t *TurnTx) refuse(err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -30,6 +30,9 @@ func (j Job[In]) AwaitSignals(ctx context.Context, spec engine.SuspendSpec) ([]e
 	if err := spec.Validate(); err != nil {
 		return nil, badWait(err)
 	}
+	if err := j.outsideTurn(ctx); err != nil {
+		return nil, err
+	}
 	if j.eng == nil {
 		return j.waits.take(spec)
 	}

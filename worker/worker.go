@@ -173,7 +173,6 @@ func newWorker(eng operations, cfg Config) (*Worker, error) {
 	cfg.Log = cmp.Or(cfg.Log, eng.log())
 	return &Worker{
 		eng: eng, cfg: cfg, poolConnections: 1, kinds: handledKinds{handlers: make(map[string]handler)},
-		recorder: &recorder{queue: make(chan *finishedStep)},
 	}, nil
 }
 
@@ -301,6 +300,7 @@ func (w *Worker) newRun(ctx context.Context, kinds handledKinds) (*run, error) {
 		roused:    make(chan struct{}, 1),
 		losses:    make(chan struct{}, 1),
 	}
+	w.recorder = newRecorder()
 	r.late.room, r.late.every = w.cfg.Concurrency, w.cfg.LeaseTTL/3
 	r.aside = newAside(r)
 	if err := r.connect(); err != nil {
@@ -365,7 +365,7 @@ func (r *run) work(ctx context.Context) {
 	for range memberSettlers {
 		settling.Go((&settler{run: r, tasks: r.members, turns: &r.turns}).settle)
 	}
-	beating.Go(func() { r.recordSteps(stopped) })
+	beating.Go(r.recordSteps)
 	for range r.cfg.Concurrency {
 		r.pool.Go(r.handleQueued)
 	}
@@ -393,5 +393,6 @@ func (r *run) work(ctx context.Context) {
 	r.aside.end(r.cfg.LeaseTTL)
 	stopHearing()
 	close(stopped)
+	close(r.recorder.stopped)
 	beating.Wait()
 }

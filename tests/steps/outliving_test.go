@@ -60,3 +60,28 @@ func TestStepOutlivesItsHandler(t *testing.T) {
 		})
 	}
 }
+
+// A step whose context never ends returns an error once its worker has stopped.
+func TestStepOutlivesItsWorker(t *testing.T) {
+	c := fixture.NewLoneCrew(t)
+	jobs := make(chan worker.Job[struct{}], 1)
+	stop := c.Work(t, fixture.Alone, func(w *worker.Worker) {
+		fixture.HandleKind(w, "order", func(_ context.Context, job worker.Job[struct{}]) (int, error) {
+			jobs <- job
+			return 1, nil
+		})
+	})
+	x := c.Create(t, retrying)
+	wantSettlements(t, c, worker.Completed)
+	stop()
+	job := fixture.Received(t, jobs)
+	late := make(chan error, 1)
+	go func() {
+		_, err := worker.Step(context.Background(), job, "late", func(context.Context) (int, error) { return 1, nil })
+		late <- err
+	}()
+	if err := fixture.Received(t, late); !errors.Is(err, worker.ErrShutdown) {
+		t.Errorf("the late step returned %v", err)
+	}
+	wantSteps(t, c.Engine, x)
+}

@@ -1,0 +1,87 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+// A step or wait of the job inside the function of its turn fails the execution, and the turn leaves nothing, even if the
+// function ignores the error.
+func TestTurnRefusesStepsInside(t *testing.T) {
+	none := func(context.Context) (int, error) { panic("must not run") }
+	cases := []struct {
+		name string
+		call func(context.Context, *turning, orderJob) error
+	}{
+		{"Step", func(ctx context.Context, _ *turning, job orderJob) error {
+			_, err := worker.Step(ctx, job, "inner", none)
+			return err
+		}},
+		{"StepTx", func(ctx context.Context, _ *turning, job orderJob) error {
+			_, err := worker.StepTx(ctx, job, "inner", func(ctx context.Context, _ pgx.Tx) (int, error) { return none(ctx) })
+			return err
+		}},
+		{"Turn", func(ctx context.Context, _ *turning, job orderJob) error {
+			return worker.Turn(ctx, job, "inner", func(context.Context, pgx.Tx, *worker.TurnTx) error { panic("must not run") })
+		}},
+		{"Sleep", func(ctx context.Context, _ *turning, job orderJob) error {
+			return worker.Sleep(ctx, job, "inner", time.Hour)
+		}},
+		{"Call", func(ctx context.Context, c *turning, job orderJob) error {
+			_, err := worker.Call(ctx, job, "inner", shout(c.Crew), "hey")
+			return err
+		}},
+		{"Await", func(ctx context.Context, _ *turning, job orderJob) error {
+			_, err := approved.Await(ctx, job, engine.Wait{})
+			return err
+		}},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			c := newTurning(t, fixture.NewLoneCrew(t))
+			c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+				return "", worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
+					if err := c.write(ctx, tx, x, "lamp"); err != nil {
+						return err
+					}
+					if err := tc.call(ctx, c, job); !errors.Is(err, engine.ErrInvalidInput) {
+						t.Errorf("inside the turn: %v", err)
+					}
+					return nil
+				})
+			})
+			x := c.Create(t, retrying)
+			wantSettlements(t, c.Crew, worker.Failed)
+			c.wantFailure(t, x, `the turn "reserve" calls a step or wait`)
+			c.wantParts(t)
+			wantSteps(t, c.Engine, x)
+		})
+	}
+}
+
+// A turn inside the function of a step is no misuse, and neither is a step after a turn.
+func TestTurnInsideAStep(t *testing.T) {
+	c := newTurning(t, fixture.NewLoneCrew(t))
+	c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+		if _, err := worker.Step(ctx, job, "outer", func(ctx context.Context) (string, error) {
+			err := worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
+				return c.write(ctx, tx, x, "lamp")
+			})
+			return "outer", err
+		}); err != nil {
+			return "", err
+		}
+		return worker.Step(ctx, job, "after", func(context.Context) (string, error) { return "done", nil })
+	})
+	c.Create(t, retrying)
+	wantSettlements(t, c.Crew, worker.Completed)
+	c.wantParts(t, "lamp")
+}
