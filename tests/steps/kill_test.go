@@ -1,26 +1,24 @@
 package steps
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
-	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
-	"github.com/flowfabric/flowfabric-go/worker"
 )
 
 const (
-	fewestMoments = 70 // between the round trips of the worker of allForms: its steps and effects alone have as many
-	strides       = 4
+	fewestMoments = 400 // between the round trips of the worker of allForms
+	strides       = 16
 )
 
 // A worker killed between any two of its round trips leaves nothing half-done. Another one finishes the execution, with the
-// same result and steps each time. Writes of a StepTx happen once. A plain step runs at least once, and never after it
-// was stored. A soak kills at each moment, other tests at every fourth.
+// same result, steps and called executions each time. Effects of a StepTx and of a turn happen once. A plain step runs at
+// least once, and never after it was stored. A soak kills at each moment, other tests at every sixteenth.
 func TestWorkersKilledBetweenRoundTrips(t *testing.T) {
 	for first := range soak.Size(t, 1, strides) {
 		t.Run(fmt.Sprintf("from moment %d", first+1), func(t *testing.T) {
@@ -45,32 +43,28 @@ func TestWorkersKilledBetweenRoundTrips(t *testing.T) {
 func killed(t *testing.T, on *fixture.Fixture, moment int) bool {
 	t.Helper()
 	c := fixture.CrewOn(t, fixture.On(t, on.Pool, on.Url), engine.Config{})
-	x := c.Create(t, retrying)
-	if err := approved.Send(t.Context(), c.Engine, x, "ada"); err != nil {
+	told := orders{Lane: c.Lane, Execution: c.Create(t, retrying)}
+	told.Other = c.Create(t, func(s *engine.ExecutionSpec) { s.Lane = beside(c.Lane) })
+	if err := approved.Send(t.Context(), c.Engine, told.Execution, "ada"); err != nil {
 		t.Fatal(err)
 	}
-	cut := runWorker(t, c.Url, orders{Lane: c.Lane}, moment)
+	cut := runWorker(t, c.Url, told, moment)
 	fixture.Await(t, "the server to end the sessions of the process", func() bool {
 		return len(fixture.Texts(t, c.Pool, "SELECT pid::text FROM pg_stat_activity WHERE application_name = $1", string(c.Lane))) == 0
 	})
-	later, err := engine.New(c.Pool, engine.Config{Now: func() time.Time { return time.Now().Add(2 * workerTTL) }})
+	d, err := newDriver(c.Pool, told, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := later.Maintenance().ExpireLeases(t.Context(), 10); err != nil {
+	if _, err := d.later.Maintenance().ExpireLeases(t.Context(), 10); err != nil {
 		t.Fatal(err)
 	}
-	var settlements []worker.Settlement
-	for c.Stored(t, x).State != fixture.StateCompleted {
-		if _, err := later.Maintenance().PromoteDelayed(t.Context(), 10); err != nil {
-			t.Fatal(err)
-		}
-		settlement, err := settleOne(t.Context(), c.Engine, c.Lane, 1)
-		if settlements = append(settlements, settlement); err != nil || len(settlements) > 10 {
-			t.Fatalf("settlements %q, error %v\n%s", settlements, err, c.Dump(t, x))
+	if c.Stored(t, told.Execution).State != fixture.StateCompleted {
+		if err := errors.Join(d.advance(t.Context(), ""), d.finish(t.Context())); err != nil {
+			t.Fatal(err, c.Dump(t, told.Execution))
 		}
 	}
-	wantAllForms(t, c.Fixture, x)
+	wantAllForms(t, c.Fixture, told)
 	return cut
 }
 
@@ -85,8 +79,9 @@ func runWorker(t *testing.T, databaseURL string, told orders, moment int) bool {
 }
 
 // wantAllForms fails the test unless an execution of allForms has its outcome, steps and effects.
-func wantAllForms(t *testing.T, f *fixture.Fixture, x id.ExecutionID) {
+func wantAllForms(t *testing.T, f *fixture.Fixture, told orders) {
 	t.Helper()
+	x := told.Execution
 	if got := string(f.Stored(t, x).Result); got != `"`+allResults+`"` {
 		t.Errorf("the result is %s", got)
 	}
@@ -97,23 +92,35 @@ func wantAllForms(t *testing.T, f *fixture.Fixture, x id.ExecutionID) {
 	var got []string
 	seqs := make(map[int]bool)
 	for _, s := range steps {
-		if seqs[s.Seq] = true; s.Outcome == engine.StepSucceeded {
-			got = append(got, s.Name+"="+string(s.Result))
+		seqs[s.Seq] = true
+		text := s.Name + " " + string(s.Outcome)
+		if s.Outcome == engine.StepSucceeded && len(s.Result) > 0 && s.Name != "choir" {
+			text += " " + string(s.Result)
+		}
+		got = append(got, text)
+	}
+	if slices.Sort(got); !slices.Equal(got, allSteps) || len(seqs) != len(steps) {
+		t.Errorf("steps\n%q, want\n%q\nplaces %v", got, allSteps, seqs)
+	}
+	want := func(what, query string, arg any, want ...string) {
+		t.Helper()
+		if got := fixture.Texts(t, f.Pool, query, arg); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", what, got, want)
 		}
 	}
-	if slices.Sort(got); !slices.Equal(got, allSteps) || len(steps) != len(allSteps)+2 || // with a pause and a wait
-		len(seqs) != len(steps) {
-		t.Errorf("steps %q, with the places %v", got, seqs)
-	}
-	booked := fixture.Texts(t, f.Pool, "SELECT step FROM booked WHERE execution = $1 ORDER BY step", x.UUID())
-	if !slices.Equal(booked, []string{"book", "nested/book"}) {
-		t.Errorf("booked %q", booked)
-	}
-	effects := fixture.Texts(t, f.Pool, `SELECT step || CASE WHEN bool_or(late) THEN ' after it was stored' WHEN count(DISTINCT key) > 1 THEN ' by several keys'
-		ELSE '' END FROM effect WHERE execution = $1 GROUP BY step ORDER BY step`, x.UUID())
-	if !slices.Equal(effects, []string{"flaky", "last", "nested/plain", "page/0", "page/1", "page/2", "plain"}) {
-		t.Errorf("effects of %q", effects)
-	}
+	want("booked", "SELECT step FROM booked WHERE execution = $1 ORDER BY step", x.UUID(), "book", "end", "nested/book", "reserve", "rest")
+	want("effects of plain steps", `
+		SELECT step || CASE WHEN bool_or(late) THEN ' after it was stored' WHEN count(DISTINCT key) > 1 THEN ' by several keys' ELSE '' END
+		FROM effect WHERE execution = $1 GROUP BY step ORDER BY step`, x.UUID(),
+		"flaky", "last", "nested/plain", "page/0", "page/1", "page/2", "plain")
+	want("executions and called ones", `
+		SELECT (raw_fields ->> 'execution_kind') || ' ' || public_state || CASE WHEN EXISTS (SELECT FROM effect WHERE execution = execution_id) THEN '' ELSE ' without effect' END
+		FROM ff_exec_core WHERE lane_id = $1 ORDER BY 1`, told.Lane,
+		"order completed", "singer completed", "singer completed", "singer completed")
+	want("created by turns", "SELECT raw_fields ->> 'execution_kind' FROM ff_exec_core WHERE lane_id = $1 ORDER BY 1", beside(told.Lane),
+		"child of end", "child of reserve", "child of rest", "test")
+	want("signals of turns", "SELECT source_identity FROM ff_signal_event WHERE execution_id = $1 ORDER BY 1", told.Other.UUID().String(),
+		"end", "reserve", "rest")
 	ends := slices.DeleteFunc(f.Events(t, x), func(event string) bool { return event != "completion success" })
 	if len(ends) != 1 || t.Failed() {
 		t.Error(fmt.Sprint(f.Events(t, x)), f.Dump(t, x))

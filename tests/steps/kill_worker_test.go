@@ -7,8 +7,7 @@ import (
 	"flag"
 	"io"
 	"log/slog"
-	"strings"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -26,19 +24,19 @@ var asWorker = flag.Bool("steps.worker", false, "be a worker that a test kills, 
 type orders struct {
 	DatabaseURL string
 	Lane        id.LaneID
+	Execution   id.ExecutionID
+	Other       id.ExecutionID // gets signals
 }
 
 const workerTTL = time.Minute // of its leases
 
 // effectTables has what the steps of the handler do. A plain step writes its row by a connection of its own, which notes
-// whether the step was stored before. The row of a StepTx is written in its transaction.
+// whether the step was stored before. The rows of a StepTx and of a turn are written in its transaction.
 const effectTables = `
 	CREATE TABLE effect (execution uuid, step text, key text, late boolean);
 	CREATE TABLE booked (execution uuid, step text, key text)`
 
-var approved = engine.Signal[string]{Name: "approved"}
-
-// beWorker runs a worker until it has completed an execution.
+// beWorker runs a worker until an execution has ended.
 func beWorker(input io.Reader) error {
 	var told orders
 	if err := json.NewDecoder(input).Decode(&told); err != nil {
@@ -57,137 +55,100 @@ func beWorker(input io.Reader) error {
 		return err
 	}
 	defer pool.Close()
-	eng, err := engine.New(pool, engine.Config{})
+	d, err := newDriver(pool, told, 1)
 	if err != nil {
 		return err
 	}
-	for {
-		settlement, err := settleOne(ctx, eng, told.Lane, 1)
-		if err != nil || settlement == worker.Completed {
-			return err
-		}
-		if _, err := eng.Maintenance().PromoteDelayed(ctx, 10); err != nil {
-			return err
-		}
-	}
+	return d.finish(ctx)
 }
 
-// settleOne runs a worker without background jobs until it has settled an execution. The steps that are retried fail in so
-// many first tries.
-func settleOne(ctx context.Context, eng *engine.Engine, lane id.LaneID, failures int) (worker.Settlement, error) {
+// driver lets an execution of allForms go on, by a worker without background jobs.
+type driver struct {
+	orders
+	eng, later *engine.Engine // later has a clock that is ahead
+	failures   int            // first tries that fail, of the step that is retried
+}
+
+func newDriver(pool *pgxpool.Pool, told orders, failures int) (*driver, error) {
+	eng, err := engine.New(pool, engine.Config{})
+	if err != nil {
+		return nil, err
+	}
+	later, err := engine.New(pool, engine.Config{Now: func() time.Time { return time.Now().Add(2 * lateTimeout) }})
+	return &driver{told, eng, later, failures}, err
+}
+
+// finish runs a worker until the execution has ended. After each settlement it does what the execution waits for.
+func (d *driver) finish(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var settlement worker.Settlement
-	hooks := hookFunc(func(report worker.Report) {
-		settlement = report.Settlement
-		cancel()
+	settled, ran := make(chan worker.Settlement, 100), make(chan error, 1)
+	hooks := hookFunc(func(x id.ExecutionID, report worker.Report) {
+		if x == d.Execution && report.Settlement == worker.Completed {
+			cancel()
+		}
+		settled <- report.Settlement
 	})
-	w, err := worker.New(eng, worker.Config{
-		Lanes: []id.LaneID{lane}, LeaseTTL: workerTTL, Concurrency: 1, FetchBatch: 2, NoReconcile: true, SharePool: true, Hooks: hooks,
+	w, err := worker.New(d.eng, worker.Config{
+		Lanes: []id.LaneID{d.Lane}, LeaseTTL: workerTTL, Concurrency: 1, FetchBatch: 2, NoReconcile: true, SharePool: true, Hooks: hooks,
 		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
-		return "", err
+		return err
 	}
 	worker.Handle(w, engine.Kind[struct{}, string]{Name: "order"}, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
-		return allForms(ctx, job, eng.Pool(), failures)
+		h := &program{job: job, pool: d.eng.Pool(), lane: d.Lane, other: d.Other}
+		return h.allForms(ctx, d.failures)
 	})
-	return settlement, w.Run(ctx)
+	worker.Handle(w, singer(d.Lane), func(ctx context.Context, job worker.Job[string]) (string, error) {
+		return sing(ctx, job, d.eng.Pool())
+	})
+	go func() { ran <- w.Run(ctx) }()
+	for {
+		select {
+		case s := <-settled:
+			if err := d.advance(ctx, s); err != nil && ctx.Err() == nil {
+				cancel()
+				return errors.Join(err, <-ran)
+			}
+		case err := <-ran:
+			return err
+		}
+	}
+}
+
+// advance ends what the execution may wait for after a settlement, or after an unknown one: its pause, its timeout, called
+// executions that have ended, and the signal that its first turn waits for.
+func (d *driver) advance(ctx context.Context, settled worker.Settlement) error {
+	m := d.later.Maintenance()
+	for _, wait := range []struct {
+		after worker.Settlement
+		end   func(context.Context, int) (int, error)
+	}{{worker.Delayed, m.PromoteDelayed}, {worker.Suspended, m.ExpireWaits}, {worker.Completed, m.ResumeCallers}} {
+		if settled == wait.after || settled == "" {
+			if _, err := wait.end(ctx, 10); err != nil {
+				return err
+			}
+		}
+	}
+	if settled != worker.Suspended && settled != "" {
+		return nil
+	}
+	steps, err := d.eng.Steps(ctx, d.Execution)
+	if err != nil || !slices.ContainsFunc(steps, func(s engine.Step) bool { return s.Name == "reserve" }) {
+		return err
+	}
+	err = confirmed.Send(ctx, d.eng, d.Execution, "bob", engine.Once("confirmed"))
+	if errors.Is(err, engine.ErrEnded) {
+		return nil
+	}
+	return err
 }
 
 // hookFunc is called for each outcome.
-type hookFunc func(worker.Report)
+type hookFunc func(id.ExecutionID, worker.Report)
 
-func (f hookFunc) Begin(ctx context.Context, _ *engine.Claimed) (context.Context, func(worker.Report)) {
-	return ctx, f
-}
-
-// allSteps are the steps of allForms with their results, sorted.
-var allSteps = []string{
-	`book="book"`, `flaky="flaky"`, `last="last"`, `nested/book="nested/book"`, `nested/plain="nested/plain"`,
-	`nested="nested(nested/plain nested/book)"`, `page/0="page/0"`, `page/1="page/1"`, `page/2="page/2"`, `plain="plain"`,
-}
-
-const allResults = "plain flaky nested(nested/plain nested/book) page/0 page/1 page/2 book ada last"
-
-// allForms is a handler with steps of all forms.
-func allForms(ctx context.Context, job worker.Job[struct{}], pool *pgxpool.Pool, failures int) (string, error) {
-	h := &program{job: job, pool: pool}
-	h.plain(ctx, "plain", 0)
-	h.plain(ctx, "flaky", failures, worker.Retry(*policy.ImmediateRetries(failures)))
-	nested, err := worker.Step(ctx, job, "nested", func(ctx context.Context) (string, error) {
-		inner := &program{job: job, pool: pool}
-		inner.plain(ctx, worker.Key("nested", "plain"), 0)
-		inner.book(ctx, worker.Key("nested", "book"))
-		return "nested(" + strings.Join(inner.results, " ") + ")", inner.err
-	})
-	h.add(nested, err)
-	h.parallel(ctx)
-	h.book(ctx, "book")
-	if h.err == nil {
-		h.err = worker.Sleep(ctx, job, "pause", time.Millisecond)
-	}
-	if h.err == nil {
-		h.add(approved.Await(ctx, job, engine.Wait{}))
-	}
-	h.plain(ctx, "last", 0)
-	return strings.Join(h.results, " "), h.err
-}
-
-// program collects the results of steps until one fails.
-type program struct {
-	job     worker.Job[struct{}]
-	pool    *pgxpool.Pool
-	results []string
-	err     error
-}
-
-func (h *program) add(result string, err error) {
-	if h.err == nil {
-		h.results, h.err = append(h.results, result), err
-	}
-}
-
-// plain is a step that fails in its first tries, after its effect.
-func (h *program) plain(ctx context.Context, name string, failures int, options ...worker.StepOption) {
-	if h.err != nil {
-		return
-	}
-	h.add(worker.Step(ctx, h.job, name, func(ctx context.Context) (string, error) {
-		_, err := h.pool.Exec(ctx, `INSERT INTO effect SELECT $1, $2, $3, EXISTS (
-			SELECT FROM ffx_step WHERE partition_key = $4 AND execution_id = $1 AND name = $2)`,
-			h.job.ID.UUID(), name, worker.IdempotencyKey(ctx), h.job.ID.Partition())
-		if err == nil && failures > 0 {
-			failures--
-			err = errors.New("not yet")
-		}
-		return name, err
-	}, options...))
-}
-
-// parallel is three plain steps at once.
-func (h *program) parallel(ctx context.Context) {
-	if h.err != nil {
-		return
-	}
-	var wg sync.WaitGroup
-	pages := make([]program, 3)
-	for i := range pages {
-		pages[i] = program{job: h.job, pool: h.pool}
-		wg.Go(func() { pages[i].plain(ctx, worker.Key("page", i), 0) })
-	}
-	wg.Wait()
-	for _, page := range pages {
-		h.add(strings.Join(page.results, ""), page.err)
-	}
-}
-
-func (h *program) book(ctx context.Context, name string) {
-	if h.err != nil {
-		return
-	}
-	h.add(worker.StepTx(ctx, h.job, name, func(ctx context.Context, tx pgx.Tx) (string, error) {
-		_, err := tx.Exec(ctx, "INSERT INTO booked VALUES ($1, $2, $3)", h.job.ID.UUID(), name, worker.IdempotencyKey(ctx))
-		return name, err
-	}))
+func (f hookFunc) Begin(ctx context.Context, work *engine.Claimed) (context.Context, func(worker.Report)) {
+	x := work.ID
+	return ctx, func(report worker.Report) { f(x, report) }
 }

@@ -69,7 +69,7 @@ func (m *stepModel) run(rt *rapid.T) {
 	w, err := worker.New(m.eng, worker.Config{
 		Lanes: []id.LaneID{m.c.Lane}, Concurrency: 1, DrainTimeout: time.Millisecond, PollInterval: 20 * time.Millisecond, NoReconcile: true, SharePool: true,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Hooks: hookFunc(func(report worker.Report) {
+		Hooks: hookFunc(func(_ id.ExecutionID, report worker.Report) {
 			m.note("  settled: %s %v", report.Settlement, report.Err)
 			stop()
 		}),
