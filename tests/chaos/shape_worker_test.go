@@ -114,6 +114,8 @@ func handleShapes(w *worker.Worker, s *shapeWorker) {
 	handle(kindTimed, s.awaitBriefly)
 	handle(kindSteps, s.steps)
 	worker.Handle(w, kindGrow, s.grow)
+	worker.Handle(w, kindTurns, s.turns)
+	worker.Handle(w, kindChild, func(_ context.Context, job worker.Job[int]) (int, error) { return job.Args, nil })
 }
 
 // grow makes the flow grow by the next generation: before it completes, in the transaction that completes it, or before
