@@ -153,7 +153,7 @@ func (j Job[In]) createCalled(ctx context.Context, p *place, specs []engine.Exec
 func (j Job[In]) resultsOfCall(ctx context.Context, called []id.ExecutionID) ([][]byte, error) {
 	ends, err := j.eng.CalledResults(ctx, called)
 	if err != nil {
-		return nil, err
+		return nil, orCause(ctx, err)
 	}
 	results := make([][]byte, len(ends))
 	var failures []error

@@ -60,9 +60,6 @@ func (j Job[In]) beginStep(ctx context.Context, name string, options []StepOptio
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.load(ctx, j.eng, &j.Claimed); err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
 		return nil, nil, err
 	}
 	switch {
@@ -111,7 +108,7 @@ func (s *steps) load(ctx context.Context, eng operations, work *engine.Claimed) 
 	if work.Resumed || work.Lease.Attempt > 0 || work.Type != state.InitialAttempt {
 		stored, err := eng.StepResults(ctx, work.ID)
 		if err != nil {
-			return err
+			return orCause(ctx, err)
 		}
 		s.later = true
 		for _, step := range stored {
@@ -125,6 +122,14 @@ func (s *steps) load(ctx context.Context, eng operations, work *engine.Claimed) 
 	}
 	s.read = true
 	return nil
+}
+
+// orCause returns the cause of the end of ctx, for example a lost lease, or err if ctx has not ended.
+func orCause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // databaseNow returns the database's time, as far as it has come since the claim.

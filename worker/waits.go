@@ -48,10 +48,11 @@ func (j Job[In]) AwaitSignals(ctx context.Context, spec engine.SuspendSpec) ([]e
 	received, err := ended(s.signals, keys)
 	if err == nil && len(received) == 0 && s.later {
 		// Before it waits again: another program may have suspended the execution without a step.
-		var all []engine.ReceivedSignal
-		if all, err = j.eng.ReceivedSignals(ctx, j.ID); err == nil {
-			received, err = ended(all, keys)
+		all, failure := j.eng.ReceivedSignals(ctx, j.ID)
+		if failure != nil {
+			return nil, orCause(ctx, failure)
 		}
+		received, err = ended(all, keys)
 	}
 	if err != nil || len(received) > 0 {
 		return received, err

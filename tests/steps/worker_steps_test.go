@@ -334,3 +334,60 @@ func TestStepIdempotencyKey(t *testing.T) {
 		t.Errorf("%v", keys)
 	}
 }
+
+// Whatever a handler asks for after its context has ended, it gets the cause, as of a lost lease.
+func TestStepsReportTheCauseOfAnEndedContext(t *testing.T) {
+	gone := errors.New("gone")
+	forms := map[string]func(context.Context, *fixture.Crew, orderJob) error{
+		"wait": func(ctx context.Context, _ *fixture.Crew, job orderJob) error {
+			_, err := approved.Await(ctx, job, engine.Wait{})
+			return err
+		},
+		"step": func(ctx context.Context, _ *fixture.Crew, job orderJob) error {
+			_, err := worker.Step(ctx, job, "step", func(context.Context) (string, error) { return "", nil })
+			return err
+		},
+		"step in a transaction": func(ctx context.Context, _ *fixture.Crew, job orderJob) error {
+			_, err := worker.StepTx(ctx, job, "step", func(context.Context, pgx.Tx) (string, error) { return "", nil })
+			return err
+		},
+		"turn": func(ctx context.Context, _ *fixture.Crew, job orderJob) error {
+			return worker.Turn(ctx, job, "turn", func(context.Context, pgx.Tx, *worker.TurnTx) error { return nil })
+		},
+		"sleep": func(ctx context.Context, _ *fixture.Crew, job orderJob) error { return worker.Sleep(ctx, job, "sleep", 0) },
+		"results of a call": func(ctx context.Context, c *fixture.Crew, job orderJob) error {
+			_, err := worker.Call(ctx, job, "called", shout(c), "")
+			return err
+		},
+		"call": func(ctx context.Context, c *fixture.Crew, job orderJob) error {
+			_, err := worker.Call(ctx, job, "another", shout(c), "")
+			return err
+		},
+	}
+	for _, read := range []bool{false, true} { // whether the run has read its steps before
+		for name, form := range forms {
+			t.Run(fmt.Sprintf("%s, read %v", name, read), func(t *testing.T) {
+				got := make(chan error, 1)
+				c := ordering(t, func(ctx context.Context, c *fixture.Crew, job orderJob) (string, error) {
+					if !job.Resumed {
+						_, err := worker.Call(ctx, job, "called", shout(c), "")
+						return "", err
+					}
+					if read {
+						if _, err := worker.Step(ctx, job, "before", func(context.Context) (string, error) { return "", nil }); err != nil {
+							return "", err
+						}
+					}
+					ended, end := context.WithCancelCause(ctx)
+					end(gone)
+					got <- form(ended, c, job)
+					return "", nil
+				}, loud)
+				c.Create(t, retrying)
+				if err := fixture.Received(t, got); !errors.Is(err, gone) {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
+	}
+}
