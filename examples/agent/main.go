@@ -1,13 +1,18 @@
 // Command agent is a loop of an agent: it asks a model for the next action, calls tools, and asks a person before it does something
 // that can't be undone. Each answer of the model is a step, so the model is paid once for it, although the first worker
-// dies while the person thinks.
+// dies while the person thinks. A worker may also die between an answer and the end of its step: then the question is
+// repeated with the same key, by which the model recognises it.
 package main
 
 import (
 	"context"
 	"fmt"
+	"io"
 	"log"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,6 +35,9 @@ func main() {
 	defer pool.Close()
 	eng := must(engine.New(pool, engine.Config{}))
 	must(pool.Exec(ctx, "CREATE TABLE deleted (account text NOT NULL)"))
+	server := httptest.NewServer(&model{answers: make(map[string]string)})
+	defer server.Close()
+	modelURL = server.URL
 
 	asked := make(chan struct{}, 1)
 	running, kill := context.WithCancel(ctx)
@@ -62,8 +70,8 @@ func clean(ctx context.Context, job worker.Job[string]) (string, error) {
 	wait := engine.Wait{Asked: "Delete the " + job.Args + "?"}
 	var history []string
 	for turn := range 10 {
-		tool, err := worker.Step(ctx, job, worker.Key("model", turn), func(context.Context) (string, error) {
-			return model(history), nil
+		tool, err := worker.Step(ctx, job, worker.Key("model", turn), func(ctx context.Context) (string, error) {
+			return ask(ctx, history)
 		})
 		if err != nil {
 			return "", err
@@ -96,11 +104,55 @@ func clean(ctx context.Context, job worker.Job[string]) (string, error) {
 	return "", fmt.Errorf("no end after %d answers", len(history))
 }
 
-// model stands for a language model, which costs money.
-func model(history []string) string {
-	answer := []string{"look", "ask", "delete"}[len(history)]
-	fmt.Println("paid for:", answer)
-	return answer
+// modelURL is the address of the model.
+var modelURL string
+
+// ask asks the model for the next action.
+func ask(ctx context.Context, history []string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, modelURL, strings.NewReader(strings.Join(history, "\n")))
+	if err != nil {
+		return "", err
+	}
+	request.Header.Set("Idempotency-Key", worker.IdempotencyKey(ctx))
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("the model: %s: %s", response.Status, answer)
+	}
+	return string(answer), err
+}
+
+// model stands for a language model, which costs money, except for a repeated question.
+type model struct {
+	mu      sync.Mutex
+	answers map[string]string // by key
+}
+
+func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	history, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	answer, repeated := m.answers[r.Header.Get("Idempotency-Key")]
+	if !repeated {
+		answer = "look"
+		switch {
+		case strings.Contains(string(history), "approved"):
+			answer = "delete"
+		case len(history) > 0:
+			answer = "ask"
+		}
+		m.answers[r.Header.Get("Idempotency-Key")] = answer
+		fmt.Println("paid for:", answer)
+	}
+	fmt.Fprint(w, answer)
 }
 
 // waiting are hooks that report executions that begin to wait.

@@ -113,33 +113,46 @@ func TestExamples(t *testing.T) {
 // than all else that this package does. go vet compiles the examples as they are.
 func buildExamples(t *testing.T, names []string) (program string) {
 	t.Helper()
+	files := make(map[string]string)
+	var imports, cases strings.Builder
+	for i, name := range names {
+		path := "examples/" + name + "/main.go"
+		files[path] = exampleAsPackage(t, path)
+		fmt.Fprintf(&imports, "import e%d %q\n", i, fixture.Module+"/examples/"+name)
+		fmt.Fprintf(&cases, "case %q:\ne%d.Main()\n", name, i)
+	}
+	files["examples/all/main.go"] = fmt.Sprintf("package main\n\nimport \"os\"\n%s\nfunc main() {\nswitch os.Args[1] {\n%sdefault:\npanic(os.Args[1])\n}\n}\n", &imports, &cases)
+	return buildWith(t, files, "./examples/all")
+}
+
+// exampleAsPackage returns the text of an example whose main function others can call.
+func exampleAsPackage(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(repository(t), filepath.FromSlash(path)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range [][2]string{{"\npackage main\n", "\npackage example\n"}, {"\nfunc main() {\n", "\nfunc Main() {\n"}} {
+		if bytes.Count(text, []byte(of[0])) != 1 {
+			t.Fatalf("%s does not have one %q", path, of[0])
+		}
+		text = bytes.Replace(text, []byte(of[0]), []byte(of[1]), 1)
+	}
+	return string(text)
+}
+
+// buildWith builds a program of this repository. The go command reads the files given instead of those of the repository.
+func buildWith(t *testing.T, files map[string]string, target string) (program string) {
+	t.Helper()
 	root, folder := repository(t), t.TempDir()
-	replaced := make(map[string]string) // the go command reads the files of folder instead
-	put := func(path, text string) {
+	replaced := make(map[string]string)
+	for path, text := range files {
 		instead := filepath.Join(folder, strings.ReplaceAll(path, "/", "_"))
 		if err := os.WriteFile(instead, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		replaced[filepath.Join(root, filepath.FromSlash(path))] = instead
 	}
-	var imports, cases strings.Builder
-	for i, name := range names {
-		path := "examples/" + name + "/main.go"
-		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(path)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, of := range [][2]string{{"\npackage main\n", "\npackage example\n"}, {"\nfunc main() {\n", "\nfunc Main() {\n"}} {
-			if bytes.Count(text, []byte(of[0])) != 1 {
-				t.Fatalf("%s does not have one %q", path, of[0])
-			}
-			text = bytes.Replace(text, []byte(of[0]), []byte(of[1]), 1)
-		}
-		put(path, string(text))
-		fmt.Fprintf(&imports, "import e%d %q\n", i, fixture.Module+"/examples/"+name)
-		fmt.Fprintf(&cases, "case %q:\ne%d.Main()\n", name, i)
-	}
-	put("examples/all/main.go", fmt.Sprintf("package main\n\nimport \"os\"\n%s\nfunc main() {\nswitch os.Args[1] {\n%sdefault:\npanic(os.Args[1])\n}\n}\n", &imports, &cases))
 	overlay, err := json.Marshal(map[string]any{"Replace": replaced})
 	if err != nil {
 		t.Fatal(err)
@@ -147,8 +160,8 @@ func buildExamples(t *testing.T, names []string) (program string) {
 	if err := os.WriteFile(filepath.Join(folder, "overlay.json"), overlay, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	program = filepath.Join(folder, "examples")
-	command(t, root, nil, "go", "build", "-overlay", filepath.Join(folder, "overlay.json"), "-ldflags=-s -w", "-o", program, "./examples/all")
+	program = filepath.Join(folder, "program")
+	command(t, root, nil, "go", "build", "-overlay", filepath.Join(folder, "overlay.json"), "-ldflags=-s -w", "-o", program, target)
 	return program
 }
 
