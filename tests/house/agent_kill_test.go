@@ -21,12 +21,12 @@ import (
 )
 
 const (
-	agentStrides = 16
+	agentStrides = 4
 	agentMoments = 80 // at least so many, so that the test tests something
 )
 
 // The agent of examples/agent is killed before and after each of its statements, and another process goes on. The model is
-// paid once for each answer, and the account is deleted once. A soak kills at each moment, other tests at every sixteenth.
+// paid once for each answer, and the account is deleted once. A soak kills at each moment, other tests at every fourth.
 func TestKilledAgentPaysOnce(t *testing.T) {
 	t.Parallel()
 	added, err := os.ReadFile("testdata/agent/worker.go")

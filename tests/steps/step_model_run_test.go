@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"pgregory.net/rapid"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -46,6 +46,12 @@ func (m *stepModel) interpret(ops []op, path ...any) (results []string) {
 			results = append(results, strings.Trim(string(m.stored[name].Result), `"`))
 		case "wait":
 			results = append(results, "signal "+name)
+		case "turn":
+			if o.end == "await" {
+				results = append(results, "signal "+name)
+			}
+		case "call":
+			results = append(results, strings.Join(slices.Repeat([]string{strings.ToUpper(name)}, o.times), "+"))
 		case "nested":
 			results = append(results, "("+strings.Join(m.interpret(o.children, path...), " ")+")")
 		case "loop":
@@ -59,11 +65,13 @@ func (m *stepModel) interpret(ops []op, path ...any) (results []string) {
 
 // run lets a worker run until it has settled an execution, or is stopped. A claim that the drain interrupted leaves a
 // lease behind.
-func (m *stepModel) run(rt *rapid.T) {
-	_, err := m.later.Maintenance().ExpireLeases(m.t.Context(), 10)
-	m.must(rt, err)
-	_, err = m.later.Maintenance().PromoteDelayed(m.t.Context(), 10)
-	m.must(rt, err)
+func (m *stepModel) run() error {
+	jobs := m.later.Maintenance()
+	for _, job := range []func(context.Context, int) (int, error){jobs.ExpireLeases, jobs.PromoteDelayed, jobs.ResumeCallers} {
+		if _, err := job(m.t.Context(), 10); err != nil {
+			return err
+		}
+	}
 	ctx, stop := context.WithCancel(m.t.Context())
 	defer stop()
 	w, err := worker.New(m.eng, worker.Config{
@@ -74,7 +82,10 @@ func (m *stepModel) run(rt *rapid.T) {
 			stop()
 		}),
 	})
-	m.must(rt, err)
+	if err != nil {
+		return err
+	}
+	worker.Handle(w, singer(m.c.Lane), loud)
 	fixture.HandleKind(w, "program", func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
 		p := &playing{stepModel: m, job: job, stop: stop}
 		m.playing.Add(1)
@@ -94,7 +105,7 @@ func (m *stepModel) run(rt *rapid.T) {
 	err = w.Run(ctx)
 	stop()
 	beside.Wait()
-	m.must(rt, err)
+	return err
 }
 
 // expireOrphans expires a lease that no handler has, until ctx ends: a cut connection may have lost the answer to a claim.
@@ -108,7 +119,7 @@ func (m *stepModel) expireOrphans(ctx context.Context) {
 			return
 		case <-looks.C:
 		}
-		if m.playing.Load() == 0 {
+		if m.playing.Load() == m.rivals.Load() {
 			if _, err := m.later.Maintenance().ExpireLeases(ctx, 10); err != nil {
 				return
 			}
@@ -123,6 +134,8 @@ type playing struct {
 	stop   func()
 	crash  crash
 	places int
+	lost   bool     // a rival has gone on with the execution
+	sofar  []string // results of the program
 }
 
 var errCrash = errors.New("the attempt fails")
@@ -141,6 +154,12 @@ func (p *playing) come(ctx context.Context, where string) error {
 	case "lost lease":
 		_, err := p.later.Maintenance().ExpireLeases(p.t.Context(), 10)
 		return err
+	case "rival":
+		p.rivals.Add(1)
+		defer p.rivals.Add(-1)
+		_, err := p.later.Maintenance().ExpireLeases(p.t.Context(), 10)
+		p.lost = true
+		return errors.Join(err, p.run())
 	case "cut connections":
 		_, err := p.c.Pool.Exec(p.t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", string(p.c.Lane))
 		return err
@@ -166,11 +185,12 @@ func (p *playing) do(ctx context.Context, ops []op, path ...any) (results []stri
 		if err := p.come(ctx, "before "+name); err != nil {
 			return nil, err
 		}
+		p.sofar = results
 		result, err := p.step(ctx, o, name, path)
 		if err != nil {
 			return nil, err
 		}
-		if o.kind != "sleep" {
+		if o.kind != "sleep" && (o.kind != "turn" || o.end == "await") {
 			results = append(results, result)
 		}
 		if err := p.come(ctx, "after "+name); err != nil {
@@ -188,9 +208,9 @@ func (p *playing) step(ctx context.Context, o op, name string, path []any) (stri
 	switch o.kind {
 	case "plain":
 		return worker.Step(ctx, p.job, name, func(ctx context.Context) (string, error) {
-			_, err := p.c.Pool.Exec(p.t.Context(), `INSERT INTO effect SELECT $1, $2, $3, EXISTS (
+			_, err := p.c.Pool.Exec(p.t.Context(), `INSERT INTO effect SELECT $1, $2, $3, NOT $5 AND EXISTS (
 				SELECT FROM ffx_step WHERE partition_key = $4 AND execution_id = $1 AND name = $2)`,
-				p.x.UUID(), name, worker.IdempotencyKey(ctx), p.x.Partition())
+				p.x.UUID(), name, worker.IdempotencyKey(ctx), p.x.Partition(), p.lost)
 			if err != nil {
 				return "", err
 			}
@@ -207,11 +227,50 @@ func (p *playing) step(ctx context.Context, o op, name string, path []any) (stri
 		return "", worker.Sleep(ctx, p.job, name, time.Millisecond)
 	case "wait":
 		return goOn(name).Await(ctx, p.job, engine.Wait{})
+	case "call":
+		if o.times == 1 {
+			return worker.Call(ctx, p.job, name, singer(p.c.Lane), name)
+		}
+		all, err := worker.CallAll(ctx, p.job, name, singer(p.c.Lane), slices.Repeat([]string{name}, o.times))
+		return strings.Join(all, "+"), err
+	case "turn":
+		return p.turn(ctx, o, name, options)
 	}
 	return worker.Step(ctx, p.job, name, func(ctx context.Context) (string, error) {
 		results, err := p.do(ctx, o.children, path...)
 		return "(" + strings.Join(results, " ") + ")", err
 	})
+}
+
+// turn is a turn, and the wait behind it, if it asks for one.
+func (p *playing) turn(ctx context.Context, o op, name string, options []worker.StepOption) (string, error) {
+	err := worker.Turn(ctx, p.job, name, func(ctx context.Context, tx pgx.Tx, t *worker.TurnTx) error {
+		if _, err := p.call(ctx, o, name); err != nil { // first, so that no rival waits for a lock of the turn
+			return err
+		}
+		if _, err := tx.Exec(ctx, "INSERT INTO booked VALUES ($1, $2, '')", p.x.UUID(), name); err != nil {
+			return err
+		}
+		if _, err := t.Engine().CreateExecution(ctx, engine.ExecutionSpec{Lane: beside(p.c.Lane), Kind: "child of " + name}); err != nil {
+			return err
+		}
+		if err := goOn(name).Send(ctx, t.Engine(), p.other, "", engine.From("turn", name)); err != nil {
+			return err
+		}
+		switch o.end {
+		case "sleep":
+			return t.Sleep(time.Millisecond)
+		case "await":
+			return t.Await(goOn(name).Received(), engine.Wait{})
+		case "complete":
+			return t.Complete(strings.Join(p.sofar, " "))
+		}
+		return nil
+	}, options...)
+	if err != nil || o.end != "await" {
+		return "", err
+	}
+	return goOn(name).Await(ctx, p.job, engine.Wait{})
 }
 
 // call is the end of a step's function: it fails in its first calls, and returns another result each time.

@@ -20,12 +20,13 @@ import (
 
 // op is a part of a random program.
 type op struct {
-	kind     string // plain, tx, sleep, wait, nested, loop
+	kind     string // plain, tx, sleep, wait, turn, call, nested, loop
 	name     string
-	fails    int  // first calls, of a plain step or one in a transaction
-	retried  bool // within the attempt
-	times    int  // a loop
-	children []op // of a nested step or a loop
+	end      string // of a turn: nothing, sleep, await or complete
+	fails    int    // first calls, of a plain step, one in a transaction or a turn
+	retried  bool   // within the attempt
+	times    int    // a loop, or how many executions a call creates
+	children []op   // of a nested step or a loop
 }
 
 func (o op) String() string {
@@ -35,7 +36,13 @@ func (o op) String() string {
 		return fmt.Sprintf("%s %d times %v", text, o.times, o.children)
 	case o.kind == "nested":
 		return fmt.Sprintf("%s %v", text, o.children)
-	case o.retried:
+	case o.kind == "call":
+		return fmt.Sprintf("%s of %d", text, o.times)
+	}
+	if o.end != "" {
+		text += " then " + o.end
+	}
+	if o.retried {
 		text += ", retried,"
 	}
 	if o.fails > 0 {
@@ -46,7 +53,7 @@ func (o op) String() string {
 
 // drawProgram draws a program. The names of its steps are unique.
 func drawProgram(rt *rapid.T, depth int, names *int) []op {
-	kinds := []string{"plain", "tx", "sleep", "wait", "plain", "tx"}
+	kinds := []string{"plain", "tx", "sleep", "wait", "turn", "call"}
 	if depth > 0 {
 		kinds = append(kinds, "nested", "loop")
 	}
@@ -55,8 +62,13 @@ func drawProgram(rt *rapid.T, depth int, names *int) []op {
 		*names++
 		o := op{kind: rapid.SampledFrom(kinds).Draw(rt, "kind"), name: fmt.Sprintf("s%d", *names)}
 		switch o.kind {
+		case "turn":
+			o.end = rapid.SampledFrom([]string{"", "sleep", "await"}).Draw(rt, "end")
+			fallthrough
 		case "plain", "tx":
 			o.fails, o.retried = rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(rt, "failures"), rapid.Bool().Draw(rt, "retried")
+		case "call":
+			o.times = rapid.IntRange(1, 3).Draw(rt, "executions")
 		case "loop":
 			o.times = rapid.IntRange(1, 3).Draw(rt, "times")
 			fallthrough
@@ -68,7 +80,8 @@ func drawProgram(rt *rapid.T, depth int, names *int) []op {
 	return ops
 }
 
-// crash is what happens to a run of a handler when it comes to a place: before a step, in it, or after it.
+// crash is what happens to a run of a handler when it comes to a place: before a step, in it, or after it. After a lost
+// lease the run goes on, alone or behind a rival that has gone on with the execution.
 type crash struct {
 	place int
 	how   string
@@ -76,7 +89,7 @@ type crash struct {
 
 var crashes = rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) crash {
 	return crash{rapid.IntRange(1, 30).Draw(rt, "place"), rapid.SampledFrom([]string{
-		"panic", "failure", "lost lease", "cut connections", "stopped worker",
+		"panic", "failure", "lost lease", "rival", "cut connections", "stopped worker",
 	}).Draw(rt, "how")}
 }), 0, 8)
 
@@ -87,10 +100,12 @@ type stepModel struct {
 	eng     *engine.Engine // of the workers, whose connections are cut
 	later   *engine.Engine
 	x       id.ExecutionID
+	other   id.ExecutionID // gets signals of turns
 	program []op
 	crashes []crash // of the first runs, one each
 
 	playing atomic.Int64 // handlers that run
+	rivals  atomic.Int64 // handlers that have lost their leases, and stand still while a rival runs
 
 	mu      sync.Mutex
 	runs    int
@@ -106,7 +121,9 @@ func (m *stepModel) note(format string, args ...any) {
 }
 
 // Programs of steps that are run by workers that crash have the result of a plain interpretation. A stored step keeps its
-// place and its result, and its function isn't called again. Steps that follow each other have places in this order.
+// place and its result, and its function isn't called again, except by a worker that has lost its lease and stores nothing.
+// Steps that follow each other have places in this order. Each turn has its row, execution and signal once, and each call its
+// executions.
 func TestStepsFollowTheModel(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Exec(t, effectTables)
@@ -121,6 +138,9 @@ func TestStepsFollowTheModel(t *testing.T) {
 			program: drawProgram(rt, 2, &names), crashes: crashes.Draw(rt, "crashes"),
 			calls: make(map[string]int), stored: make(map[string]engine.Step),
 		}
+		if rapid.Bool().Draw(rt, "completes in a turn") {
+			m.program = append(m.program, op{kind: "turn", name: "end", end: "complete"})
+		}
 		defer func() {
 			if rt.Failed() {
 				rt.Logf("program %v\nhistory of %s:\n%s", m.program, m.x, strings.Join(m.history, "\n"))
@@ -132,14 +152,15 @@ func TestStepsFollowTheModel(t *testing.T) {
 		m.x = m.c.Create(t, func(s *engine.ExecutionSpec) {
 			s.Kind, s.Policy = "program", &policy.Execution{Retry: policy.ImmediateRetries(200), MaxReclaims: 1000}
 		})
+		m.other = m.c.Create(t, func(s *engine.ExecutionSpec) { s.Lane = beside(m.c.Lane) })
 		for _, name := range waits(m.program) {
 			m.must(rt, goOn(name).Send(t.Context(), m.c.Engine, m.x, "signal "+name))
 		}
-		for m.c.Stored(t, m.x).State != fixture.StateCompleted {
-			if m.runs > 200 {
+		for n := 0; m.c.Stored(t, m.x).State != fixture.StateCompleted; n++ {
+			if n > 400 {
 				rt.Fatal("the execution does not end")
 			}
-			m.run(rt)
+			m.must(rt, m.run())
 			m.checkSteps(rt)
 		}
 		m.checkEnd(rt)
@@ -157,7 +178,7 @@ func (m *stepModel) pool(rt *rapid.T) *pgxpool.Pool {
 	config, err := pgxpool.ParseConfig(m.c.Url)
 	m.must(rt, err)
 	config.ConnConfig.RuntimeParams["application_name"] = string(m.c.Lane)
-	config.MaxConns = 12
+	config.MaxConns = 30
 	pool, err := pgxpool.NewWithConfig(m.t.Context(), config)
 	m.must(rt, err)
 	return pool
@@ -169,7 +190,7 @@ func goOn(name string) engine.Signal[string] { return engine.Signal[string]{Name
 // waits are the names of the waits of a program. A wait in a loop has a signal for each turn.
 func waits(ops []op) (names []string) {
 	walk(ops, nil, func(o op, name string) {
-		if o.kind == "wait" {
+		if o.kind == "wait" || o.end == "await" {
 			names = append(names, name)
 		}
 	})
@@ -188,6 +209,10 @@ func (m *stepModel) checkSteps(rt *rapid.T) {
 		found[s.Name], places[s.Seq] = s, s.Name
 	}
 	for name, before := range m.stored {
+		if before.Outcome == engine.StepCalled { // it gets its results
+			before.Outcome, before.Result, before.ResultSize = found[name].Outcome, found[name].Result, found[name].ResultSize
+			before.Attempt, before.EndedAt, before.Tries = found[name].Attempt, found[name].EndedAt, found[name].Tries
+		}
 		if fmt.Sprint(found[name]) != fmt.Sprint(before) {
 			rt.Errorf("step %q was %+v, is %+v", name, before, found[name])
 		}
@@ -202,33 +227,54 @@ func (m *stepModel) checkEnd(rt *rapid.T) {
 		rt.Errorf("the result is %s, want %q", got, want)
 	}
 	last, steps := -1, 0
-	var booked []string
-	walk(m.program, nil, func(o op, name string) {
-		if o.kind == "wait" {
-			name = "signal " + goOn(name).Name
-		}
+	inPlace := func(name string, ordered bool) {
 		s, ok := m.stored[name]
 		if steps++; !ok {
 			rt.Errorf("step %q is not stored", name)
 		}
-		if o.kind == "tx" {
-			booked = append(booked, name)
-		}
-		if o.kind == "nested" { // it may have begun anew after its parts
+		if !ordered {
 			return
 		}
 		if s.Seq <= last {
 			rt.Errorf("step %q has place %d, after one with %d", name, s.Seq, last)
 		}
 		last = s.Seq
+	}
+	var booked, turns, called []string
+	walk(m.program, nil, func(o op, name string) {
+		if o.kind == "wait" {
+			inPlace("signal "+goOn(name).Name, true)
+			return
+		}
+		inPlace(name, o.kind != "nested") // a nested step may have begun anew after its parts
+		switch o.kind {
+		case "tx":
+			booked = append(booked, name)
+		case "turn":
+			booked, turns = append(booked, name), append(turns, name)
+		case "call":
+			called = append(called, slices.Repeat([]string{"singer"}, o.times)...)
+		}
+		if o.end == "await" {
+			inPlace("signal "+goOn(name).Name, true)
+		}
 	})
 	if steps != len(m.stored) {
 		rt.Errorf("%d steps are stored, want %d", len(m.stored), steps)
 	}
-	got := fixture.Texts(m.t, m.c.Pool, "SELECT step FROM booked WHERE execution = $1", m.x.UUID())
-	if slices.Sort(booked); !slices.Equal(slices.Sorted(slices.Values(got)), booked) {
-		rt.Errorf("booked %q, want %q", got, booked)
+	same := func(what string, want []string, query string, arg any) {
+		got := fixture.Texts(m.t, m.c.Pool, query, arg)
+		if slices.Sort(want); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
+			rt.Errorf("%s: %q, want %q", what, got, want)
+		}
 	}
+	same("booked", booked, "SELECT step FROM booked WHERE execution = $1", m.x.UUID())
+	same("created by turns", turns, `
+		SELECT substr(raw_fields ->> 'execution_kind', 10) FROM ff_exec_core WHERE lane_id = $1 AND raw_fields ->> 'execution_kind' LIKE 'child of %'`,
+		beside(m.c.Lane))
+	same("signals of turns", turns, "SELECT source_identity FROM ff_signal_event WHERE execution_id = $1", m.other.UUID().String())
+	same("called", called, `
+		SELECT raw_fields ->> 'execution_kind' FROM ff_exec_core WHERE lane_id = $1 AND raw_fields ->> 'execution_kind' <> 'program'`, m.c.Lane)
 	if late := fixture.Texts(m.t, m.c.Pool, "SELECT step FROM effect WHERE execution = $1 AND late", m.x.UUID()); len(late) > 0 {
 		rt.Errorf("%q ran after they were stored", late)
 	}

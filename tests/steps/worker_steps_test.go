@@ -354,7 +354,9 @@ func TestStepsReportTheCauseOfAnEndedContext(t *testing.T) {
 		"turn": func(ctx context.Context, _ *fixture.Crew, job orderJob) error {
 			return worker.Turn(ctx, job, "turn", func(context.Context, pgx.Tx, *worker.TurnTx) error { return nil })
 		},
-		"sleep": func(ctx context.Context, _ *fixture.Crew, job orderJob) error { return worker.Sleep(ctx, job, "sleep", 0) },
+		"sleep": func(ctx context.Context, _ *fixture.Crew, job orderJob) error {
+			return worker.Sleep(ctx, job, "sleep", 0)
+		},
 		"results of a call": func(ctx context.Context, c *fixture.Crew, job orderJob) error {
 			_, err := worker.Call(ctx, job, "called", shout(c), "")
 			return err
