@@ -91,7 +91,7 @@ func (s *schedule) begin(ctx context.Context, now time.Time) {
 }
 
 // exhaust repeats a job while its batches are full and returns the number of rows it acted on.
-func (j *scheduled) exhaust(ctx context.Context) (int, error) {
+func (j *job) exhaust(ctx context.Context) (int, error) {
 	for done := 0; ; {
 		calling, cancel := context.WithTimeout(ctx, callTimeout)
 		n, err := j.act(calling, j.batch)

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -51,6 +52,8 @@ func (e onEngine) claimEach(ctx context.Context, claims []*laneClaim) {
 }
 
 func (e onEngine) log() *slog.Logger { return inside.Of(e.Engine).Log }
+
+func (e onEngine) clock() func() time.Time { return inside.Of(e.Engine).Now }
 
 func (e onEngine) connections() int { return int(e.Pool().Config().MaxConns) }
 

@@ -120,6 +120,8 @@ func (f *fakeEngine) putMany(n int, kind string) {
 
 func (f *fakeEngine) log() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
+func (f *fakeEngine) clock() func() time.Time { return nil }
+
 func (f *fakeEngine) connections() int { return 100 }
 
 func (f *fakeEngine) apart(connections int32) (operations, func(), error) {

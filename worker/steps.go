@@ -132,8 +132,13 @@ func orCause(ctx context.Context, err error) error {
 	return err
 }
 
-// databaseNow returns the database's time, as far as it has come since the claim.
+// databaseNow returns the database's time, as far as it has come since the claim, or the engine's [engine.Config.Now].
 func (j Job[In]) databaseNow() time.Time {
+	if j.eng != nil {
+		if now := j.eng.clock(); now != nil {
+			return now()
+		}
+	}
 	return j.ExpiresAt.Add(-j.Lease.TTL).Add(time.Since(j.steps.askedAt))
 }
 

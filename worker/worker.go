@@ -70,6 +70,7 @@ type handledKinds struct {
 // operations is the part of an engine that this package uses.
 type operations interface {
 	log() *slog.Logger
+	clock() func() time.Time // nil: the database's
 	Prepare(ctx context.Context, roles ...engine.Role) error
 	Listen(ctx context.Context, wake func(id.LaneID)) error
 	ListenLost(ctx context.Context, instance id.WorkerInstanceID, lost func()) error

@@ -4,6 +4,7 @@ package inside
 
 import (
 	"log/slog"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -15,6 +16,7 @@ type Parts struct {
 	Outboxes *outbox.Hub
 	Tx       pgx.Tx // nil unless the engine is bound to a transaction
 	Log      *slog.Logger
+	Now      func() time.Time // the engine's Config.Now
 
 	// CallEnded lets a reconciler of this engine look at once for callers that wait for ended executions.
 	CallEnded func()

@@ -110,7 +110,7 @@ func TestEmptyDatabaseCanBeMigrated(t *testing.T) {
 func TestStartRunBesideAnother(t *testing.T) {
 	t.Parallel()
 	r := currentRun(t)
-	killed := databaseName(randomKey(), "1")
+	killed := r.databaseName(randomKey(), "1")
 	if err := r.clone(t.Context(), killed, "template0"); err != nil {
 		t.Fatal(err)
 	}

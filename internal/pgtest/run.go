@@ -24,7 +24,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
-// A database of the tests is named ff_test_<key>_<rest>: its owner's key, as 8 hexadecimal digits, and
+// A database of the tests is named <prefix>_<key>_<rest>: its owner's key, as 8 hexadecimal digits, and
 //
 //	template   the migrated, or converted, database that others are cloned from; the key is the migrations' hash
 //	shared     the database of [Pool]; the key is the same
@@ -41,8 +41,22 @@ const startKey = 0
 // maintenance is the database whose advisory locks all test binaries share.
 const maintenance = "postgres"
 
+// layout says which databases a run makes.
+type layout struct {
+	prefix string                                              // of their names: letters and one "_"
+	hash   int32                                               // of all that the template depends on
+	make   func(ctx context.Context, databaseURL string) error // fills the template
+}
+
+// libraryLayout is the layout of the library's own tests.
+func libraryLayout() (layout, error) {
+	hash, err := migrationsKey(os.Getenv(reference))
+	return layout{prefix: "ff_test", hash: hash, make: makeSchema}, err
+}
+
 // run is a test binary's part of a test run.
 type run struct {
+	layout
 	server   *pgserver.Server // kept for its reference: unreachable, it would be collected and its connection closed
 	announce sync.Once
 	base     *url.URL      // the server's URL
@@ -50,12 +64,29 @@ type run struct {
 	locks    *pgx.Conn     // holds the keys until the process ends
 	pool     *pgxpool.Pool // on the shared database
 
-	copying   string // how the server is asked to clone a database
-	hash, own int32  // keys
-	created   atomic.Int64
+	copying string // how the server is asked to clone a database
+	own     int32  // key
+	created atomic.Int64
 }
 
+// startRun starts the run of the library's tests, with the shared database.
 func startRun(ctx context.Context) (*run, error) {
+	of, err := libraryLayout()
+	if err != nil {
+		return nil, err
+	}
+	r, err := begin(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.prepare(ctx, r.ensureShared); err != nil {
+		return nil, fmt.Errorf("prepare the databases of the tests: %w", err)
+	}
+	return r, nil
+}
+
+// begin finds or starts the server.
+func begin(ctx context.Context, of layout) (*run, error) {
 	server, err := pgserver.Start(ctx, pgserver.Options{
 		Purpose:   pgserver.Tests,
 		Container: container.Run,
@@ -64,12 +95,9 @@ func startRun(ctx context.Context) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{server: server, own: randomKey()}
+	r := &run{layout: of, server: server, own: randomKey()}
 	if r.base, err = url.Parse(server.URL()); err != nil {
 		return nil, errors.New("DATABASE_URL is not a URL") // its text may hold a password
-	}
-	if r.hash, err = migrationsKey(); err != nil {
-		return nil, err
 	}
 	if r.admin, err = newPool(ctx, r.databaseURL(maintenance), 4); err != nil {
 		return nil, err
@@ -77,18 +105,13 @@ func startRun(ctx context.Context) (*run, error) {
 	if r.locks, err = pgx.Connect(ctx, r.databaseURL(maintenance)); err != nil {
 		return nil, err
 	}
-	if r.copying, err = copyingOf(ctx, r.locks); err != nil {
-		return nil, err
-	}
-	if err := r.prepare(ctx); err != nil {
-		return nil, fmt.Errorf("prepare the databases of the tests: %w", err)
-	}
-	return r, nil
+	r.copying, err = copyingOf(ctx, r.locks)
+	return r, err
 }
 
-// prepare drops the left-overs of earlier runs, creates the template and the shared database unless another test
-// binary did, and connects to the latter.
-func (r *run) prepare(ctx context.Context) error {
+// prepare drops the left-overs of earlier runs, creates the template unless another test binary did, and calls ensure, while
+// no other test binary does the same.
+func (r *run) prepare(ctx context.Context, ensure func(context.Context) error) error {
 	if err := r.lock(ctx, "pg_advisory_lock", startKey); err != nil {
 		return err
 	}
@@ -104,7 +127,7 @@ func (r *run) prepare(ctx context.Context) error {
 	if err := r.ensureTemplate(ctx); err != nil {
 		return err
 	}
-	if err := r.ensureShared(ctx); err != nil {
+	if err := ensure(ctx); err != nil {
 		return err
 	}
 	return r.lock(ctx, "pg_advisory_unlock", startKey)
@@ -117,7 +140,7 @@ func (r *run) lock(ctx context.Context, function string, key int32) error {
 
 // dropAbandoned drops the databases whose key is not locked, but keeps this run's template.
 func (r *run) dropAbandoned(ctx context.Context) error {
-	rows, err := r.locks.Query(ctx, `SELECT datname FROM pg_database WHERE datname ~ '^ff_test_[0-9a-f]{8}_'`)
+	rows, err := r.locks.Query(ctx, "SELECT datname FROM pg_database WHERE datname ~ $1", "^"+r.prefix+"_[0-9a-f]{8}_")
 	if err != nil {
 		return err
 	}
@@ -170,7 +193,7 @@ func (r *run) ensureTemplate(ctx context.Context) error {
 	if err := r.clone(ctx, r.template(), "template0"); err != nil {
 		return err
 	}
-	if err := makeSchema(ctx, r.databaseURL(r.template())); err != nil {
+	if err := r.make(ctx, r.databaseURL(r.template())); err != nil {
 		return err
 	}
 	_, err = r.admin.Exec(ctx, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS false", r.template()))
@@ -181,9 +204,11 @@ func (r *run) ensureTemplate(ctx context.Context) error {
 // databases that were converted from such a one.
 const reference = "FF_TEST_REFERENCE"
 
+// silent migrates without a log.
+var silent = schema.Options{Log: slog.New(slog.DiscardHandler)}
+
 // makeSchema makes the schema in an empty database.
 func makeSchema(ctx context.Context, databaseURL string) error {
-	silent := schema.Options{Log: slog.New(slog.DiscardHandler)}
 	file := os.Getenv(reference)
 	if file == "" {
 		_, err := schema.Migrate(ctx, databaseURL, silent)
@@ -226,7 +251,7 @@ func (r *run) ensureShared(ctx context.Context) error {
 
 // create makes a database of this test binary and returns its name.
 func (r *run) create(ctx context.Context, template string) (string, error) {
-	name := databaseName(r.own, strconv.FormatInt(r.created.Add(1), 10))
+	name := r.databaseName(r.own, strconv.FormatInt(r.created.Add(1), 10))
 	return name, r.clone(ctx, name, template)
 }
 
@@ -254,11 +279,11 @@ func (r *run) drop(ctx context.Context, name string) error {
 	return nil
 }
 
-func (r *run) template() string { return databaseName(r.hash, "template") }
-func (r *run) shared() string   { return databaseName(r.hash, "shared") }
+func (r *run) template() string { return r.databaseName(r.hash, "template") }
+func (r *run) shared() string   { return r.databaseName(r.hash, "shared") }
 
-func databaseName(key int32, rest string) string {
-	return fmt.Sprintf("ff_test_%08x_%s", uint32(key), rest)
+func (r *run) databaseName(key int32, rest string) string {
+	return fmt.Sprintf("%s_%08x_%s", r.prefix, uint32(key), rest)
 }
 
 func (r *run) databaseURL(name string) string {
@@ -273,10 +298,10 @@ func randomKey() int32 {
 	return int32(binary.BigEndian.Uint32(raw[:]))
 }
 
-// migrationsKey hashes the names and texts of the migrations, and the reference that they are applied to.
-func migrationsKey() (int32, error) {
+// migrationsKey hashes the names and texts of the migrations, and what else the template depends on.
+func migrationsKey(besides string) (int32, error) {
 	hash := sha256.New()
-	fmt.Fprintln(hash, os.Getenv(reference))
+	fmt.Fprintln(hash, besides)
 	files := schema.Migrations()
 	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {

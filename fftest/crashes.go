@@ -1,0 +1,4 @@
+package fftest
+
+// crash makes the worker of a kit die at a point.
+type crash struct{}

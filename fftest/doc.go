@@ -1,0 +1,16 @@
+// Package fftest tests programs that use this library: with a real Postgres, a database for each test, a worker that the test
+// drives, and a clock that it moves.
+//
+//	func TestFulfil(t *testing.T) {
+//		kit := fftest.New(t)
+//		worker.Handle(kit.Worker, Fulfil, fulfil)
+//		created := fftest.Create(kit, Fulfil, order)
+//		kit.Drain()                 // everything that can run now, with its children and retries
+//		kit.Advance(24 * time.Hour) // delays, leases, timeouts
+//		kit.Drain()
+//		fftest.RequireResult(t, kit, Fulfil, created.ID, Receipt{Item: "lamp"})
+//	}
+//
+// The server comes from DATABASE_URL, or else is a container, or an embedded server without Docker. It is found or started
+// once, and all test binaries of a run share it. See docs/testing.md.
+package fftest

@@ -1,0 +1,149 @@
+package fftest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// maxRuns is how often one Drain may handle an execution. One that always goes on at once would never end.
+const maxRuns = 1_000
+
+// Drain runs all that can run now: claimable executions one after the other, what they create, and the background work that
+// is due by the kit's clock, such as retries, timeouts and the consequences of ended work. It returns when nothing is left.
+// Work without a handler stays in its lane.
+//
+// It fails the test if a handler doesn't return within [Patience], or if an execution runs a thousand times.
+func (k *Kit) Drain() {
+	k.t.Helper()
+	k.mu.Lock()
+	clear(k.handled)
+	k.mu.Unlock()
+	for first := true; ; first = false {
+		acted, err := k.beside(k.background.RunDue)
+		if err == nil && acted == 0 && !first {
+			return
+		}
+		if err == nil {
+			err = k.runAll()
+		}
+		if k.process.isDead() {
+			k.restart()
+			continue
+		}
+		if err != nil {
+			k.t.Fatalf("fftest: drain: %v%s", err, k.hanging())
+		}
+	}
+}
+
+// runAll runs claimable executions until there is none.
+func (k *Kit) runAll() error {
+	for {
+		ran, err := k.beside(func(ctx context.Context) (int, error) {
+			ran, err := k.Worker.RunOnce(ctx)
+			if ran {
+				return 1, err
+			}
+			return 0, err
+		})
+		if input, ok := errors.AsType[*engine.InputError](err); ok && input.Field == "handlers" {
+			return nil // none is registered
+		}
+		if err != nil || ran == 0 {
+			return err
+		}
+		if err := k.ended(); err != nil {
+			return err
+		}
+	}
+}
+
+// ended notes that the handler has returned.
+func (k *Kit) ended() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	work := k.running
+	k.running = nil
+	if work != nil && k.handled[work.ID] >= maxRuns {
+		return fmt.Errorf("%s of the kind %q ran %d times and goes on", work.ID, work.Kind, maxRuns)
+	}
+	return nil
+}
+
+// beside calls fn on a goroutine of its own, so that it ends the test if fn hangs. The death of the process ends fn's context.
+func (k *Kit) beside(fn func(ctx context.Context) (int, error)) (int, error) {
+	type answer struct {
+		n   int
+		err error
+	}
+	ctx, cancel := k.process.context(k.t.Context())
+	answers := make(chan answer, 1)
+	go func() {
+		defer cancel()
+		n, err := fn(ctx)
+		answers <- answer{n, err}
+	}()
+	timer := time.NewTimer(k.patience)
+	defer timer.Stop()
+	select {
+	case a := <-answers:
+		return a.n, a.err
+	case <-timer.C:
+		cancel()
+		return 0, fmt.Errorf("no progress for %v", k.patience)
+	}
+}
+
+// hanging lists the executions that have not ended, for a failure.
+func (k *Kit) hanging() string {
+	var list strings.Builder
+	k.mu.Lock()
+	running := k.running
+	k.mu.Unlock()
+	var at id.ExecutionID
+	if running != nil {
+		at = running.ID
+		fmt.Fprintf(&list, "\n  %s %q: its handler has not returned (attempt %d)", at, running.Kind, running.Lease.Attempt)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(k.t.Context()), 10*time.Second)
+	defer cancel()
+	for x, err := range k.Engine.Executions(ctx, engine.ExecutionFilter{}) {
+		if err != nil {
+			fmt.Fprintf(&list, "\n  cannot list the others: %v", err)
+			break
+		}
+		if !x.State.Terminal() && x.ID != at {
+			fmt.Fprintf(&list, "\n  %s %q: %s", x.ID, x.Kind, k.describe(ctx, x.ID, x.State))
+		}
+	}
+	if list.Len() == 0 {
+		return ""
+	}
+	return "\nnot ended:" + list.String()
+}
+
+// describe says what an execution waits for.
+func (k *Kit) describe(ctx context.Context, x id.ExecutionID, public state.PublicState) string {
+	text := string(public)
+	s, err := k.Engine.DescribeExecution(ctx, x)
+	if err != nil {
+		return text
+	}
+	if s.BlockingDetail != "" {
+		text += ", " + s.BlockingDetail
+	}
+	if !s.DelayUntil.IsZero() {
+		text += fmt.Sprintf(", delayed by another %v", s.DelayUntil.Sub(k.Now()))
+	}
+	if s.Lease != nil {
+		text += fmt.Sprintf(", leased by %s", s.Lease.Instance)
+	}
+	return text
+}

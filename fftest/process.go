@@ -1,0 +1,171 @@
+package fftest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// errKilled is what a dead process gets from the server.
+var errKilled = errors.New("fftest: the worker's process is dead")
+
+// process stands for the worker's process in the operating system: all connections of the kit's pool, which it loses at once
+// when it dies.
+type process struct {
+	mu    sync.Mutex
+	conns map[*conn]uint32 // the server's process of each, 0 until it is known
+	dead  bool
+	ended []uint32 // the server's processes of the dead process
+	die   context.CancelCauseFunc
+	alive context.Context
+}
+
+func newProcess() *process {
+	p := &process{conns: make(map[*conn]uint32)}
+	p.alive, p.die = context.WithCancelCause(context.Background())
+	return p
+}
+
+// wrap makes a pool's connections those of the process.
+func (p *process) wrap(cfg *pgxpool.Config) {
+	cfg.ConnConfig.AfterNetConnect = func(_ context.Context, _ *pgconn.Config, inner net.Conn) (net.Conn, error) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.dead {
+			_ = inner.Close()
+			return nil, errKilled
+		}
+		c := &conn{Conn: inner, process: p}
+		p.conns[c] = 0
+		return c, nil
+	}
+	cfg.AfterConnect = func(_ context.Context, connected *pgx.Conn) error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if c, ok := connected.PgConn().Conn().(*conn); ok && !p.dead {
+			p.conns[c] = connected.PgConn().PID()
+		}
+		return nil
+	}
+}
+
+// context returns a context that ends with the process.
+func (p *process) context(parent context.Context) (context.Context, context.CancelFunc) {
+	p.mu.Lock()
+	alive := p.alive
+	p.mu.Unlock()
+	ctx, cancel := context.WithCancelCause(parent)
+	stop := context.AfterFunc(alive, func() { cancel(context.Cause(alive)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+func (p *process) isDead() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dead
+}
+
+// kill cuts all connections and refuses new ones.
+func (p *process) kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dead {
+		return
+	}
+	p.dead = true
+	for c, pid := range p.conns {
+		_ = c.Conn.Close()
+		if pid != 0 {
+			p.ended = append(p.ended, pid)
+		}
+	}
+	clear(p.conns)
+	p.die(errKilled)
+}
+
+// revive begins another process, and returns the sessions of the dead one.
+func (p *process) revive() []uint32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dead = false
+	p.alive, p.die = context.WithCancelCause(context.Background())
+	ended := p.ended
+	p.ended = nil
+	return ended
+}
+
+// conn is a connection of a process.
+type conn struct {
+	net.Conn
+	process *process
+}
+
+// Close forgets the connection.
+func (c *conn) Close() error {
+	c.process.mu.Lock()
+	delete(c.process.conns, c)
+	c.process.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// KillWorker kills the worker's process: all connections of the kit's pool are cut, and the handler that runs gets nothing
+// from the database any more. Nothing is settled or released, so the leases end by [Kit.Advance]. Call it in a handler, or
+// between two calls of [Kit.Drain]. Drain goes on with a new process. The handler itself runs to its end, since Go can't end
+// it: what it does beside the database happens.
+func (k *Kit) KillWorker() {
+	k.process.kill()
+	k.mu.Lock()
+	idle := k.running == nil
+	k.mu.Unlock()
+	if idle {
+		k.restart()
+	}
+}
+
+// restart begins a new process, once the server has ended the sessions of the dead one and released their locks.
+func (k *Kit) restart() {
+	k.t.Helper()
+	_ = k.ended()
+	ended := k.process.revive()
+	k.Pool.Reset()
+	_, err := k.Pool.Exec(k.t.Context(), `SELECT pg_terminate_backend(a.pid, 60000) FROM pg_stat_activity AS a WHERE a.pid = ANY ($1::bigint[])`, numbers(ended))
+	if err != nil {
+		k.t.Fatalf("fftest: restart the worker: %v", err)
+	}
+	if k.crash != nil {
+		k.Advance(k.leaseTTL + 1)
+	}
+}
+
+func numbers(pids []uint32) []int64 {
+	out := make([]int64, len(pids))
+	for i, pid := range pids {
+		out[i] = int64(pid)
+	}
+	return out
+}
+
+// LoseLease takes the lease of a running execution from its worker, as if it had expired and another worker had come. Call it
+// in the handler, whose outcome then counts for nothing.
+func (k *Kit) LoseLease(x id.ExecutionID) {
+	k.t.Helper()
+	revoked, err := k.Engine.Operator().RevokeLease(k.t.Context(), engine.RevokeSpec{ID: x, Reason: "fftest"})
+	if err == nil && revoked.NotRevoked != "" {
+		err = fmt.Errorf("%s", revoked.NotRevoked)
+	}
+	if err != nil {
+		k.t.Errorf("fftest: lose the lease of %s: %v", x, err)
+	}
+}
