@@ -174,8 +174,12 @@ func idsOfLanes(texts []string) []id.LaneID {
 }
 
 // plannedAnew returns the connection for statements that a process issues regularly, with or without work. Each is one
-// message without transaction settings, and is planned for the present tables every time instead.
+// message without transaction settings, and is planned for the present tables every time instead. With [Config.Now] they are
+// a test's: small, and planned once.
 func (e *Engine) plannedAnew() db.DBTX {
+	if e.cfg.Now != nil && e.tx == nil {
+		return e.runner.Plain()
+	}
 	if e.tx != nil {
 		return plannedAnew{e.tx}
 	}

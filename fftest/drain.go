@@ -26,12 +26,15 @@ func (k *Kit) Drain() {
 	clear(k.handled)
 	k.mu.Unlock()
 	for first := true; ; first = false {
-		acted, err := k.beside(k.background.RunDue)
+		acted, err := k.beside(func(ctx context.Context) (int, error) { return k.background.RunDue(ctx, k.Now()) })
 		if err == nil && acted == 0 && !first {
 			return
 		}
 		if err == nil {
-			err = k.runAll()
+			_, err = k.beside(k.Worker.RunUntilIdle)
+		}
+		if input, ok := errors.AsType[*engine.InputError](err); ok && input.Field == "handlers" {
+			err = nil // none is registered
 		}
 		if k.process.isDead() {
 			k.restart()
@@ -43,61 +46,50 @@ func (k *Kit) Drain() {
 	}
 }
 
-// runAll runs claimable executions until there is none.
-func (k *Kit) runAll() error {
-	for {
-		ran, err := k.beside(func(ctx context.Context) (int, error) {
-			ran, err := k.Worker.RunOnce(ctx)
-			if ran {
-				return 1, err
-			}
-			return 0, err
-		})
-		if input, ok := errors.AsType[*engine.InputError](err); ok && input.Field == "handlers" {
-			return nil // none is registered
-		}
-		if err != nil || ran == 0 {
-			return err
-		}
-		if err := k.ended(); err != nil {
-			return err
-		}
-	}
-}
-
-// ended notes that the handler has returned.
-func (k *Kit) ended() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	work := k.running
-	k.running = nil
-	if work != nil && k.handled[work.ID] >= maxRuns {
-		return fmt.Errorf("%s of the kind %q ran %d times and goes on", work.ID, work.Kind, maxRuns)
-	}
-	return nil
-}
-
-// beside calls fn on a goroutine of its own, so that it ends the test if fn hangs. The death of the process ends fn's context.
+// beside calls fn on a goroutine of its own, so that the test ends if fn hangs. The death of the process ends fn's context.
 func (k *Kit) beside(fn func(ctx context.Context) (int, error)) (int, error) {
 	type answer struct {
 		n   int
 		err error
 	}
 	ctx, cancel := k.process.context(k.t.Context())
+	defer cancel(nil)
+	k.mu.Lock()
+	k.stop = cancel
+	k.mu.Unlock()
 	answers := make(chan answer, 1)
 	go func() {
-		defer cancel()
 		n, err := fn(ctx)
 		answers <- answer{n, err}
 	}()
-	timer := time.NewTimer(k.patience)
+	timer := time.NewTicker(k.patience)
 	defer timer.Stop()
-	select {
-	case a := <-answers:
-		return a.n, a.err
-	case <-timer.C:
-		cancel()
-		return 0, fmt.Errorf("no progress for %v", k.patience)
+	for before := k.runs.Load(); ; {
+		select {
+		case a := <-answers:
+			k.mu.Lock()
+			k.running = nil
+			k.mu.Unlock()
+			return a.n, a.err
+		case <-timer.C:
+		}
+		runs := k.runs.Load()
+		if runs == before {
+			return 0, fmt.Errorf("no progress for %v", k.patience)
+		}
+		before = runs
+	}
+}
+
+// began notes that a handler begins. It ends the run if that goes on and on.
+func (k *Kit) began(work *engine.Claimed) {
+	k.runs.Add(1)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.running = work
+	k.handled[work.ID]++
+	if k.handled[work.ID] > maxRuns {
+		k.stop(fmt.Errorf("%s of the kind %q ran %d times and goes on", work.ID, work.Kind, maxRuns))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,6 +43,8 @@ type Kit struct {
 	now     time.Time
 	running *engine.Claimed // handled at present
 	handled map[id.ExecutionID]int
+	stop    context.CancelCauseFunc // ends the present run
+	runs    atomic.Int64            // of handlers
 }
 
 // Option is an option of [New].
@@ -131,6 +134,8 @@ func (k *Kit) open(o options) error {
 		return err
 	}
 	cfg.MaxConns = poolSize
+	// A database of a few rows needs no plans of its own.
+	cfg.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
 	k.process.wrap(cfg)
 	if k.Pool, err = pgxpool.NewWithConfig(k.t.Context(), cfg); err != nil {
 		return err
@@ -151,8 +156,12 @@ func (k *Kit) open(o options) error {
 	if k.Worker, err = worker.New(k.Engine, o.worker); err != nil {
 		return err
 	}
-	k.background, err = reconcile.New(k.Engine, reconcile.Config{Instance: "fftest"})
+	k.background, err = newBackground(k)
 	return err
+}
+
+func newBackground(k *Kit) (*reconcile.Reconciler, error) {
+	return reconcile.New(k.Engine, reconcile.Config{Instance: "fftest"})
 }
 
 func (k *Kit) close() {
@@ -180,10 +189,7 @@ type hooks struct {
 
 // Begin implements [worker.Hooks].
 func (h *hooks) Begin(ctx context.Context, work *engine.Claimed) (context.Context, func(worker.Report)) {
-	h.kit.mu.Lock()
-	h.kit.running = work
-	h.kit.handled[work.ID]++
-	h.kit.mu.Unlock()
+	h.kit.began(work)
 	if h.next == nil {
 		return ctx, nil
 	}

@@ -25,6 +25,8 @@ type process struct {
 	conns map[*conn]uint32 // the server's process of each, 0 until it is known
 	dead  bool
 	ended []uint32 // the server's processes of the dead process
+	trips int      // round trips so far
+	fatal point    // where it dies; the zero value: nowhere
 	die   context.CancelCauseFunc
 	alive context.Context
 }
@@ -59,15 +61,15 @@ func (p *process) wrap(cfg *pgxpool.Config) {
 }
 
 // context returns a context that ends with the process.
-func (p *process) context(parent context.Context) (context.Context, context.CancelFunc) {
+func (p *process) context(parent context.Context) (context.Context, context.CancelCauseFunc) {
 	p.mu.Lock()
 	alive := p.alive
 	p.mu.Unlock()
 	ctx, cancel := context.WithCancelCause(parent)
 	stop := context.AfterFunc(alive, func() { cancel(context.Cause(alive)) })
-	return ctx, func() {
+	return ctx, func(cause error) {
 		stop()
-		cancel(nil)
+		cancel(cause)
 	}
 }
 
@@ -106,20 +108,6 @@ func (p *process) revive() []uint32 {
 	return ended
 }
 
-// conn is a connection of a process.
-type conn struct {
-	net.Conn
-	process *process
-}
-
-// Close forgets the connection.
-func (c *conn) Close() error {
-	c.process.mu.Lock()
-	delete(c.process.conns, c)
-	c.process.mu.Unlock()
-	return c.Conn.Close()
-}
-
 // KillWorker kills the worker's process: all connections of the kit's pool are cut, and the handler that runs gets nothing
 // from the database any more. Nothing is settled or released, so the leases end by [Kit.Advance]. Call it in a handler, or
 // between two calls of [Kit.Drain]. Drain goes on with a new process. The handler itself runs to its end, since Go can't end
@@ -137,7 +125,6 @@ func (k *Kit) KillWorker() {
 // restart begins a new process, once the server has ended the sessions of the dead one and released their locks.
 func (k *Kit) restart() {
 	k.t.Helper()
-	_ = k.ended()
 	ended := k.process.revive()
 	k.Pool.Reset()
 	_, err := k.Pool.Exec(k.t.Context(), `SELECT pg_terminate_backend(a.pid, 60000) FROM pg_stat_activity AS a WHERE a.pid = ANY ($1::bigint[])`, numbers(ended))

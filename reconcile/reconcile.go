@@ -62,6 +62,8 @@ type Reconciler struct {
 	eng  operations
 	jobs []job
 	cfg  Config
+
+	foreseen map[engine.Job]time.Time // by RunDue: when work will be due
 }
 
 // job is one operation of the engine, called from time to time.
@@ -181,41 +183,6 @@ func (r *Reconciler) hold() time.Duration { return r.scaled(4 * time.Second) }
 // scaled converts a time for the default interval to the configured one.
 func (r *Reconciler) scaled(d time.Duration) time.Duration {
 	return max(time.Duration(float64(d)*(float64(r.cfg.Interval)/float64(DefaultInterval))), time.Millisecond)
-}
-
-// RunDue asks the database once which jobs have work that is due, calls each of them, and returns the number of rows they
-// acted on. Call it until that is 0. It leaves the sweeps out, which repair and tidy up. It is for tests, and for programs that
-// do background work at times of their own choosing; others use [Reconciler.Run].
-//
-// Errors: those of [engine.Maintenance.TakeJobs] and of the jobs.
-func (r *Reconciler) RunDue(ctx context.Context) (int, error) {
-	spec := engine.JobSpec{Holder: r.cfg.Instance, Hold: r.hold(), Lanes: r.cfg.Lanes}
-	for _, j := range r.jobs {
-		spec.Jobs = append(spec.Jobs, j.name)
-	}
-	taken, err := r.eng.TakeJobs(ctx, spec)
-	if err != nil {
-		return 0, err
-	}
-	if r.cfg.Queued != nil {
-		r.cfg.Queued(taken.Lanes)
-	}
-	acted := 0
-	for _, j := range r.jobs {
-		due := taken.Jobs[j.name].Due
-		if j.sweep || due.IsZero() || due.After(taken.Now) {
-			continue
-		}
-		if j.batch == 0 {
-			j.batch = r.cfg.Batch
-		}
-		n, err := j.exhaust(ctx)
-		acted += n
-		if err != nil {
-			return acted, err
-		}
-	}
-	return acted, nil
 }
 
 // Run runs background work until ctx ends. Then it releases its jobs and returns once the last call has. It logs and

@@ -1,0 +1,58 @@
+package reconcile
+
+import (
+	"context"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+)
+
+// RunDue does the background work that is due at an instant of the database's clock, and returns the number of rows acted on.
+// Call it until that is 0. It leaves out the sweeps, which repair and tidy up. It is for tests, and for programs that do
+// background work at times of their own choosing; others use [Reconciler.Run]. A Reconciler runs one RunDue at a time.
+//
+// Errors: those of [engine.Maintenance.TakeJobs] and of the jobs.
+func (r *Reconciler) RunDue(ctx context.Context, now time.Time) (int, error) {
+	// The last answer saves a question, since work that it didn't have is found by the next.
+	if acted, err := r.callDue(ctx, r.foreseen, now); err != nil || acted > 0 {
+		r.foreseen = nil
+		return acted, err
+	}
+	spec := engine.JobSpec{Holder: r.cfg.Instance, Hold: r.hold()}
+	for _, j := range r.jobs {
+		spec.Jobs = append(spec.Jobs, j.name)
+	}
+	taken, err := r.eng.TakeJobs(ctx, spec)
+	if err != nil {
+		return 0, err
+	}
+	r.foreseen = make(map[engine.Job]time.Time)
+	due := make(map[engine.Job]time.Time)
+	for name, of := range taken.Jobs {
+		switch {
+		case of.Due.IsZero():
+		case of.Due.After(taken.Now):
+			r.foreseen[name] = of.Due
+		default:
+			due[name] = of.Due
+		}
+	}
+	return r.callDue(ctx, due, taken.Now)
+}
+
+// callDue calls the jobs that have work at an instant.
+func (r *Reconciler) callDue(ctx context.Context, due map[engine.Job]time.Time, now time.Time) (acted int, err error) {
+	for _, j := range r.jobs {
+		if at, ok := due[j.name]; !ok || j.sweep || at.After(now) {
+			continue
+		}
+		if j.batch == 0 {
+			j.batch = r.cfg.Batch
+		}
+		n, err := j.exhaust(ctx)
+		if acted += n; err != nil {
+			return acted, err
+		}
+	}
+	return acted, nil
+}

@@ -1,0 +1,132 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+)
+
+// RunUntilIdle handles executions one after the other until none is claimable, and returns how many it handled. It is for
+// tests, and for programs that work off their lanes and end. It renews no leases and leaves the background work to others.
+// Handlers get ctx itself. If ctx ends, the present handler's outcome is not settled, and its lease expires.
+//
+// Errors: [engine.ErrInvalidInput] for a bad registration or none; [ErrRunning]; those of claims; why an outcome could not be
+// settled; ctx's cause.
+func (w *Worker) RunUntilIdle(ctx context.Context) (int, error) {
+	kinds, err := w.handledKinds()
+	if err != nil {
+		return 0, err
+	}
+	if !w.running.CompareAndSwap(false, true) {
+		return 0, ErrRunning
+	}
+	defer w.running.Store(false)
+	r, err := w.newRun(ctx, kinds)
+	if err != nil {
+		return 0, fmt.Errorf("worker: %w", err)
+	}
+	defer r.disconnect()
+	r.base = ctx
+	var recording sync.WaitGroup
+	recording.Go(r.recordSteps)
+	defer recording.Wait()
+	defer close(r.recorder.stopped)
+
+	handled := 0
+	for before := -1; handled > before; {
+		before = handled
+		for _, l := range r.lanes {
+			n, err := r.empty(ctx, l)
+			handled += n
+			if err != nil {
+				return handled, fmt.Errorf("worker: %w", err)
+			}
+		}
+		if len(r.lanes) == 1 {
+			break
+		}
+	}
+	return handled, nil
+}
+
+// empty handles the executions of a lane until none is claimable. Each claim completes the previous execution.
+func (r *run) empty(ctx context.Context, l *lane) (handled int, err error) {
+	var previous *task
+	for {
+		l.claimer.Wake() // from the head: a handler may have created work of a higher priority
+		asked := time.Now()
+		var claimed []engine.Claimed
+		if previous != nil {
+			claimed, err = r.completeAndClaim(ctx, l, previous)
+		} else {
+			claimed, err = l.claimer.Claim(ctx, 1)
+		}
+		if err != nil || len(claimed) == 0 {
+			return handled, err
+		}
+		t := r.handleHere(ctx, claimed[0], asked)
+		handled++
+		if ctx.Err() != nil {
+			return handled, context.Cause(ctx)
+		}
+		if previous = t; t.verdict == complete && t.work.Flow == nil {
+			continue
+		}
+		previous = nil
+		if err := r.settleHere(t); err != nil {
+			return handled, err
+		}
+	}
+}
+
+// handleHere runs the handler of an execution, on a goroutine that it may end, and waits for it.
+func (r *run) handleHere(ctx context.Context, work engine.Claimed, asked time.Time) *task {
+	t := newTask(ctx, work, r.handlers[work.Kind], asked, time.Now())
+	r.held.add([]*task{t})
+	go r.perform(t)
+	select {
+	case <-r.handled:
+	case <-r.members:
+	}
+	return t
+}
+
+// completeAndClaim completes an execution and claims the next one, in one transaction.
+func (r *run) completeAndClaim(ctx context.Context, l *lane, t *task) ([]engine.Claimed, error) {
+	outcomes, claimed, err := l.claimer.CompleteAndClaim(ctx, completionsOf([]*task{t}), 1)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.completed(outcomes[0]); err != nil {
+		return nil, errors.Join(err, r.giveBackClaimed(ctx, claimed))
+	}
+	if t.settlement == "" { // its result was refused
+		return claimed, r.settleHere(t)
+	}
+	r.letGo([]*task{t})
+	return claimed, nil
+}
+
+func (r *run) giveBackClaimed(ctx context.Context, claimed []engine.Claimed) error {
+	for _, c := range claimed {
+		if _, err := r.settling.ReleaseLeases(ctx, []engine.Lease{c.Lease}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settleHere settles a task, or returns why it can't.
+func (r *run) settleHere(t *task) error {
+	(&settler{run: r}).commit([]*task{t})
+	if t.settlement != "" {
+		return nil
+	}
+	r.aside.mu.Lock()
+	defer r.aside.mu.Unlock()
+	return fmt.Errorf("cannot settle: %w", r.aside.waiting[0].reason)
+}
