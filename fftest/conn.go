@@ -1,24 +1,22 @@
 package fftest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"net"
+	"strings"
 )
 
-// point is a moment at which a process dies: before or after the server has seen its round trip of this number, from 1.
-type point struct {
-	trip  int
-	after bool
-}
-
-// conn is a connection of a process. Each of its writes that asks the server to run something is a round trip.
+// conn is a connection of a process. Each of its writes that makes the server run a statement is a round trip.
 type conn struct {
 	net.Conn
 	process *process
+	lives   int // of the process
 
-	read    messages
-	pending int  // answers of the server that the dying process waits for
-	dying   bool // it dies when they are there
+	statements map[string]string // names of queries, by those of prepared statements
+	answers    backend
+	pending    int  // answers that the dying process waits for
+	dying      bool // it dies when they are there
 }
 
 // Close forgets the connection.
@@ -34,12 +32,15 @@ func (c *conn) Write(b []byte) (int, error) {
 	if c.dying {
 		return 0, errKilled
 	}
-	if runs, answers := asks(b); runs && c.process.dies() {
-		if !c.process.fatal.after {
-			c.process.kill()
+	ran, answers := c.asks(b)
+	if ran != "" {
+		switch c.process.trip(ran) {
+		case diesBefore:
+			c.kill()
 			return 0, errKilled
+		case diesAfter:
+			c.dying, c.pending = true, answers
 		}
-		c.dying, c.pending = true, answers
 	}
 	return c.Conn.Write(b)
 }
@@ -49,7 +50,11 @@ func (c *conn) Write(b []byte) (int, error) {
 func (c *conn) Read(b []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(b)
-		c.read.take(b[:n], func(kind byte) {
+		if !c.dying {
+			c.answers.take(b[:n], func(byte) {})
+			return n, err
+		}
+		c.answers.take(b[:n], func(kind byte) {
 			switch kind {
 			case 'Z': // ready for the next query
 				c.pending--
@@ -57,48 +62,71 @@ func (c *conn) Read(b []byte) (int, error) {
 				c.pending = 0
 			}
 		})
-		if !c.dying {
-			c.pending = 0
-			return n, err
-		}
 		if err != nil || c.pending <= 0 {
-			c.process.kill()
+			c.kill()
 			return 0, errKilled
 		}
 	}
 }
 
-// dies counts a round trip, and reports whether it is the fatal one.
-func (p *process) dies() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.trips++
-	return p.trips == p.fatal.trip
+// kill kills the connection's process, unless that is dead already.
+func (c *conn) kill() {
+	c.process.mu.Lock()
+	defer c.process.mu.Unlock()
+	if c.lives == c.process.lives {
+		c.process.cut()
+	}
 }
 
-// asks reports whether the client's messages make the server run something, and how many times it then says that it is ready.
-func asks(b []byte) (runs bool, answers int) {
-	var m messages
-	m.take(b, func(kind byte) {
-		switch kind {
-		case 'B', 'Q', 'd': // bind, query, a row of a COPY
-			runs = true
+// asks returns the names of the queries that the client's messages make the server run, and how many times the server then
+// says that it is ready. pgx writes whole messages.
+func (c *conn) asks(b []byte) (ran string, answers int) {
+	var queries []string
+	for len(b) >= 5 {
+		kind, size := b[0], int(binary.BigEndian.Uint32(b[1:]))+1
+		if kind == 0 || size > len(b) {
+			break // the first message of a connection has no kind
 		}
+		body := b[5:size]
+		b = b[size:]
 		switch kind {
-		case 'Q', 'S', 'c': // query, sync, end of a COPY
+		case 'P': // parse: the statement's name and text
+			name, rest, _ := bytes.Cut(body, []byte{0})
+			text, _, _ := bytes.Cut(rest, []byte{0})
+			c.statements[string(name)] = nameOf(string(text))
+		case 'B': // bind: the portal's name and the statement's
+			_, rest, _ := bytes.Cut(body, []byte{0})
+			name, _, _ := bytes.Cut(rest, []byte{0})
+			queries = append(queries, c.statements[string(name)])
+		case 'Q': // a query without parameters
+			queries = append(queries, nameOf(string(bytes.TrimRight(body, "\x00"))))
+			answers++
+		case 'd': // a row of a COPY
+			queries = append(queries, "copy")
+		case 'S', 'c': // sync, end of a COPY
 			answers++
 		}
-	})
-	return runs, answers
+	}
+	return strings.Join(queries, ", "), answers
 }
 
-// messages finds the kinds of the messages in a stream of either direction.
-type messages struct {
+// nameOf returns the name of one of the library's queries, or the beginning of another one.
+func nameOf(sql string) string {
+	first, _, _ := strings.Cut(strings.TrimSpace(sql), "\n")
+	if name, ok := strings.CutPrefix(first, "-- name: "); ok {
+		name, _, _ = strings.Cut(name, " ")
+		return name
+	}
+	return first[:min(len(first), 60)]
+}
+
+// backend finds the kinds of the messages in a server's answers.
+type backend struct {
 	head []byte // the beginning of a message: its kind and its length
 	left int    // bytes of the present message
 }
 
-func (m *messages) take(b []byte, each func(kind byte)) {
+func (m *backend) take(b []byte, each func(kind byte)) {
 	for len(b) > 0 {
 		if m.left > 0 {
 			n := min(m.left, len(b))

@@ -25,7 +25,7 @@ func (k *Kit) Drain() {
 	k.mu.Lock()
 	clear(k.handled)
 	k.mu.Unlock()
-	for first := true; ; first = false {
+	for first := true; ; {
 		acted, err := k.beside(func(ctx context.Context) (int, error) { return k.background.RunDue(ctx, k.Now()) })
 		if err == nil && acted == 0 && !first {
 			return
@@ -38,8 +38,10 @@ func (k *Kit) Drain() {
 		}
 		if k.process.isDead() {
 			k.restart()
+			first = true
 			continue
 		}
+		first = false
 		if err != nil {
 			k.t.Fatalf("fftest: drain: %v%s", err, k.hanging())
 		}
@@ -57,6 +59,8 @@ func (k *Kit) beside(fn func(ctx context.Context) (int, error)) (int, error) {
 	k.mu.Lock()
 	k.stop = cancel
 	k.mu.Unlock()
+	k.process.count(true)
+	defer k.process.count(false)
 	answers := make(chan answer, 1)
 	go func() {
 		n, err := fn(ctx)

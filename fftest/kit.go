@@ -35,7 +35,8 @@ type Kit struct {
 	t          testing.TB
 	background *reconcile.Reconciler
 	process    *process
-	crash      *crash // nil outside Crashes
+	crashes    bool          // of Crashes
+	notifier   *pgxpool.Pool // of Crashes: notifications are not counted
 	leaseTTL   time.Duration
 	patience   time.Duration
 
@@ -56,7 +57,8 @@ type options struct {
 	sql      []string
 	at       time.Time
 	patience time.Duration
-	crash    *crash
+	crashes  bool
+	dies     point
 }
 
 // EngineConfig changes the configuration of the kit's engine. By default it keeps ended work forever.
@@ -112,7 +114,7 @@ func New(t testing.TB, option ...Option) *Kit {
 		t.Fatalf("fftest: %v", err)
 	}
 	k := &Kit{
-		URL: on.URL(name), t: t, process: newProcess(), crash: o.crash, leaseTTL: o.worker.LeaseTTL, patience: o.patience,
+		URL: on.URL(name), t: t, process: newProcess(), crashes: o.crashes, leaseTTL: o.worker.LeaseTTL, patience: o.patience,
 		now: o.at.Truncate(time.Millisecond), handled: make(map[id.ExecutionID]int),
 	}
 	t.Cleanup(func() {
@@ -148,10 +150,20 @@ func (k *Kit) open(o options) error {
 			return err
 		}
 	}
+	k.process.fatal = o.dies
 	o.engine.Now = k.Now
-	if k.Engine, err = engine.New(k.Pool, o.engine); err != nil {
+	on := k.Pool
+	if k.crashes {
+		// Notifications are sent beside the worker, at times that differ from run to run.
+		if k.notifier, err = pgxpool.New(k.t.Context(), k.URL); err != nil {
+			return err
+		}
+		on = k.notifier
+	}
+	if k.Engine, err = engine.New(on, o.engine); err != nil {
 		return err
 	}
+	k.Engine = k.Engine.WithPool(k.Pool)
 	o.worker.Hooks = &hooks{kit: k, next: o.worker.Hooks}
 	if k.Worker, err = worker.New(k.Engine, o.worker); err != nil {
 		return err
@@ -169,6 +181,9 @@ func (k *Kit) close() {
 		k.Engine.Flush()
 	}
 	k.process.kill()
+	if k.notifier != nil {
+		k.notifier.Close()
+	}
 	if k.Pool != nil && !k.stuck() {
 		k.Pool.Close()
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -25,10 +26,14 @@ type process struct {
 	conns map[*conn]uint32 // the server's process of each, 0 until it is known
 	dead  bool
 	ended []uint32 // the server's processes of the dead process
-	trips int      // round trips so far
-	fatal point    // where it dies; the zero value: nowhere
-	die   context.CancelCauseFunc
-	alive context.Context
+	lives int      // how many processes have died
+
+	counts bool   // a drain is under way
+	trips  int    // its round trips so far
+	fatal  point  // where it dies; the zero value: nowhere
+	at     string // the queries of the fatal round trip
+	die    context.CancelCauseFunc
+	alive  context.Context
 }
 
 func newProcess() *process {
@@ -44,9 +49,9 @@ func (p *process) wrap(cfg *pgxpool.Config) {
 		defer p.mu.Unlock()
 		if p.dead {
 			_ = inner.Close()
-			return nil, errKilled
+			return inner, errKilled
 		}
-		c := &conn{Conn: inner, process: p}
+		c := &conn{Conn: inner, process: p, lives: p.lives, statements: make(map[string]string)}
 		p.conns[c] = 0
 		return c, nil
 	}
@@ -83,6 +88,10 @@ func (p *process) isDead() bool {
 func (p *process) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.cut()
+}
+
+func (p *process) cut() {
 	if p.dead {
 		return
 	}
@@ -97,11 +106,51 @@ func (p *process) kill() {
 	p.die(errKilled)
 }
 
+// point is a moment at which a process dies: before or after the server has seen its round trip of this number, from 1.
+type point struct {
+	trip  int
+	after bool
+}
+
+// fate is what a round trip means for the process.
+type fate int
+
+const (
+	lives fate = iota
+	diesBefore
+	diesAfter
+)
+
+// trip counts a round trip of a drain.
+func (p *process) trip(queries string) fate {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.counts || p.dead {
+		return lives
+	}
+	if p.trips++; p.trips != p.fatal.trip {
+		return lives
+	}
+	p.at = queries
+	if p.fatal.after {
+		return diesAfter
+	}
+	return diesBefore
+}
+
+// count starts or stops counting.
+func (p *process) count(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.counts = on
+}
+
 // revive begins another process, and returns the sessions of the dead one.
 func (p *process) revive() []uint32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dead = false
+	p.lives++
 	p.alive, p.die = context.WithCancelCause(context.Background())
 	ended := p.ended
 	p.ended = nil
@@ -131,8 +180,8 @@ func (k *Kit) restart() {
 	if err != nil {
 		k.t.Fatalf("fftest: restart the worker: %v", err)
 	}
-	if k.crash != nil {
-		k.Advance(k.leaseTTL + 1)
+	if k.crashes {
+		k.Advance(k.leaseTTL + time.Millisecond)
 	}
 }
 

@@ -70,10 +70,7 @@ func handle[In, Out any](
 	if err != nil {
 		return nil, &Fail{Class: policy.Permanent, Category: "payload", Err: err}
 	}
-	out, err := fn(ctx, Job[In]{
-		Args: args, Claimed: *work, eng: w.eng, encode: encoderOf(kind), codec: kind.Codec,
-		steps: &steps{askedAt: askedAt}, recorder: w.recorder,
-	})
+	out, err := fn(ctx, newJob(w, work, askedAt, kind, args))
 	if err != nil {
 		return nil, err
 	}
@@ -82,6 +79,14 @@ func handle[In, Out any](
 		return nil, &Fail{Class: policy.Permanent, Category: "result", Err: fmt.Errorf("encode the result: %w", err)}
 	}
 	return result, nil
+}
+
+// newJob returns the job for one run of a handler.
+func newJob[In, Out any](w *Worker, work *engine.Claimed, askedAt time.Time, kind engine.Kind[In, Out], args In) Job[In] {
+	return Job[In]{
+		Args: args, Claimed: *work, eng: w.eng, encode: encoderOf(kind), codec: kind.Codec,
+		steps: &steps{askedAt: askedAt}, recorder: w.recorder,
+	}
 }
 
 // handler is [handle] for one kind.

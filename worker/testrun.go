@@ -1,0 +1,37 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+)
+
+// RunForTest runs a handler for an execution that the caller has claimed by eng, which may be bound to a transaction, and
+// returns what the handler returns. It settles nothing and renews no lease. The test kit (fftest.Run) uses it for a run that is
+// rolled back.
+//
+// Errors: the handler's; [*engine.DecodeError] for a payload that can't be decoded.
+func RunForTest[In, Out any](
+	ctx context.Context, eng *engine.Engine, kind engine.Kind[In, Out], claimed engine.Claimed,
+	fn func(ctx context.Context, job Job[In]) (Out, error),
+) (Out, error) {
+	var none Out
+	asked := time.Now()
+	w, err := newWorker(onEngine{eng}, Config{SharePool: true})
+	if err != nil {
+		return none, err
+	}
+	args, err := kind.DecodeArgs(claimed.Payload)
+	if err != nil {
+		return none, err
+	}
+	var recording sync.WaitGroup
+	stopped := make(chan struct{})
+	r := &run{Worker: w, base: ctx, settling: w.eng}
+	recording.Go(func() { r.recordSteps(stopped) })
+	defer recording.Wait()
+	defer close(stopped)
+	return fn(ctx, newJob(w, &claimed, asked, kind, args))
+}
