@@ -78,7 +78,7 @@ func (k *Kit) beside(fn func(ctx context.Context) (int, error)) (int, error) {
 		case <-timer.C:
 		}
 		runs := k.runs.Load()
-		if runs == before {
+		if runs == before && k.busy() {
 			return 0, fmt.Errorf("no progress for %v", k.patience)
 		}
 		before = runs

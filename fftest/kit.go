@@ -81,8 +81,7 @@ func StartAt(at time.Time) Option {
 	return func(o *options) { o.at = at }
 }
 
-// Patience is how long a handler or a statement may take, by the machine's clock, before [Kit.Drain] fails the test. Default
-// 30 s.
+// Patience is how long a handler may take, by the machine's clock, before [Kit.Drain] fails the test. Default 30 s.
 func Patience(d time.Duration) Option {
 	return func(o *options) { o.patience = d }
 }
@@ -184,13 +183,13 @@ func (k *Kit) close() {
 	if k.notifier != nil {
 		k.notifier.Close()
 	}
-	if k.Pool != nil && !k.stuck() {
+	if k.Pool != nil && !k.busy() { // a handler that hangs may hold a connection, and Close would wait for it
 		k.Pool.Close()
 	}
 }
 
-// stuck reports whether a handler still runs. It may hold a connection, so that closing the pool would wait for it.
-func (k *Kit) stuck() bool {
+// busy reports whether a handler runs.
+func (k *Kit) busy() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.running != nil

@@ -65,13 +65,12 @@ func (p *process) wrap(cfg *pgxpool.Config) {
 	}
 }
 
-// context returns a context that ends with the process.
-func (p *process) context(parent context.Context) (context.Context, context.CancelCauseFunc) {
+// context returns a context that ends with the process, in its last moment, and with the test.
+func (p *process) context(test context.Context) (context.Context, context.CancelCauseFunc) {
 	p.mu.Lock()
-	alive := p.alive
-	p.mu.Unlock()
-	ctx, cancel := context.WithCancelCause(parent)
-	stop := context.AfterFunc(alive, func() { cancel(context.Cause(alive)) })
+	defer p.mu.Unlock()
+	ctx, cancel := context.WithCancelCause(p.alive)
+	stop := context.AfterFunc(test, func() { cancel(context.Cause(test)) })
 	return ctx, func(cause error) {
 		stop()
 		cancel(cause)

@@ -17,15 +17,15 @@ import (
 
 // shownImports are the packages that a fragment may use without saying so.
 var shownImports = []string{
-	"context", "encoding/json", "errors", "fmt", "log", "log/slog", "net/http", "os", "time",
+	"context", "encoding/json", "errors", "fmt", "log", "log/slog", "net/http", "os", "testing", "time",
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
-	module + "/engine", module + "/events", module + "/id", module + "/policy", module + "/reconcile", module + "/schema", module + "/state",
+	module + "/engine", module + "/events", module + "/fftest", module + "/id", module + "/policy", module + "/reconcile", module + "/schema", module + "/state",
 	module + "/waitpoint", module + "/worker",
 }
 
 // given are the variables that a fragment may use without saying where they come from.
 const given = `ctx context.Context, pool *pgxpool.Pool, eng *engine.Engine, w *worker.Worker, tx pgx.Tx, ` +
-	`lease engine.Lease, execution id.ExecutionID, flow id.FlowID, order []byte`
+	`lease engine.Lease, execution id.ExecutionID, flow id.FlowID, order []byte, t *testing.T, kit *fftest.Kit`
 
 // TestDocsGoBlocksCompile compiles every block of Go in the documents. A fragment becomes the body of a function that has the
 // usual variables; it leaves nothing out.
