@@ -45,8 +45,8 @@ func (c *conn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Read returns what the server has sent. For a process that dies after its round trip it waits until the server has answered,
-// and returns nothing of that.
+// Read returns the server's bytes. For a process that dies after its round trip it waits for the complete answer, and returns
+// an error instead.
 func (c *conn) Read(b []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(b)

@@ -12,8 +12,8 @@ const maxPoints = 2_000
 
 // Crashes runs a scenario once for every moment at which the worker's process could die, and requires the same outcome every
 // time. The moments are before and after each round trip of the process to the database, by [Kit.Drain]: those of claims, of
-// handlers, of settlements and of background work. "After" means that the server has done what it was asked, and the process
-// never learns of it. Then the clock is advanced past the lease, and Drain goes on with a new process.
+// handlers, of settlements and of background work. "After" means that the server has run the statements, and the process never
+// learns of it. Then the clock is advanced past the lease, and Drain goes on with a new process.
 //
 //	fftest.Crashes(t, func(kit *fftest.Kit) any {
 //		bank := newBank()
@@ -23,8 +23,7 @@ const maxPoints = 2_000
 //		return bank.charges()
 //	})
 //
-// The scenario makes all it uses, and returns what must not depend on deaths. It must not depend on the exact time either, and
-// must not run handlers beside each other. Each moment is a subtest with a kit of its own, whose name repeats it:
+// The scenario makes all it uses, and returns an outcome that must not depend on deaths: amounts and results, not times and ids. Each moment is a subtest with a kit of its own, whose name repeats it:
 //
 //	go test -run 'TestFulfil/after_round_trip_12'
 //

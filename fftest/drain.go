@@ -15,8 +15,8 @@ import (
 // maxRuns is how often one Drain may handle an execution. One that always goes on at once would never end.
 const maxRuns = 1_000
 
-// Drain runs all that can run now: claimable executions one after the other, what they create, and the background work that
-// is due by the kit's clock, such as retries, timeouts and the consequences of ended work. It returns when nothing is left.
+// Drain runs all that can run now: claimable executions one after the other, new ones too, and the background work that is
+// due by the kit's clock, such as retries, timeouts and the consequences of ended work. It returns when nothing is left.
 // Work without a handler stays in its lane.
 //
 // It fails the test if a handler doesn't return within [Patience], or if an execution runs a thousand times.
@@ -125,7 +125,7 @@ func (k *Kit) hanging() string {
 	return "\nnot ended:" + list.String()
 }
 
-// describe says what an execution waits for.
+// describe returns the state of an execution that has not ended, and the reason.
 func (k *Kit) describe(ctx context.Context, x id.ExecutionID, public state.PublicState) string {
 	text := string(public)
 	s, err := k.Engine.DescribeExecution(ctx, x)

@@ -16,7 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// errKilled is what a dead process gets from the server.
+// errKilled is the error of a dead process's calls.
 var errKilled = errors.New("fftest: the worker's process is dead")
 
 // process stands for the worker's process in the operating system: all connections of the kit's pool, which it loses at once
@@ -111,7 +111,7 @@ type point struct {
 	after bool
 }
 
-// fate is what a round trip means for the process.
+// fate is the effect of a round trip on the process.
 type fate int
 
 const (
@@ -159,7 +159,7 @@ func (p *process) revive() []uint32 {
 // KillWorker kills the worker's process: all connections of the kit's pool are cut, and the handler that runs gets nothing
 // from the database any more. Nothing is settled or released, so the leases end by [Kit.Advance]. Call it in a handler, or
 // between two calls of [Kit.Drain]. Drain goes on with a new process. The handler itself runs to its end, since Go can't end
-// it: what it does beside the database happens.
+// it: its effects beside the database happen.
 func (k *Kit) KillWorker() {
 	k.process.kill()
 	k.mu.Lock()

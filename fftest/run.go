@@ -41,8 +41,8 @@ const (
 )
 
 // Run runs a handler once, with a real job, and returns its result and error. All of it happens in a transaction that is
-// rolled back: the execution, its steps, and what the handler does by worker.StepTx and worker.Turn. A handler that waits
-// returns the error of the wait. What it does by a pool of its own remains.
+// rolled back: the execution, its steps, and the writes by worker.StepTx and worker.Turn. A handler that waits
+// returns the error of the wait. Its writes by a pool of its own remain.
 func Run[In, Out any](
 	t testing.TB, k *Kit, kind engine.Kind[In, Out], handler func(ctx context.Context, job worker.Job[In]) (Out, error), args In,
 	options ...RunOption,

@@ -9,8 +9,8 @@ import (
 )
 
 // RunForTest runs a handler for an execution that the caller has claimed by eng, which may be bound to a transaction, and
-// returns what the handler returns. It settles nothing and renews no lease. The test kit (fftest.Run) uses it for a run that is
-// rolled back.
+// returns the handler's result and error. It settles nothing and renews no lease. The test kit (fftest.Run) uses it for a run
+// that is rolled back.
 //
 // Errors: the handler's; [*engine.DecodeError] for a payload that can't be decoded.
 func RunForTest[In, Out any](

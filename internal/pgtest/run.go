@@ -298,7 +298,7 @@ func randomKey() int32 {
 	return int32(binary.BigEndian.Uint32(raw[:]))
 }
 
-// migrationsKey hashes the names and texts of the migrations, and what else the template depends on.
+// migrationsKey hashes the names and texts of the migrations, and a text for all else that the template depends on.
 func migrationsKey(besides string) (int32, error) {
 	hash := sha256.New()
 	fmt.Fprintln(hash, besides)

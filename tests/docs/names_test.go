@@ -47,7 +47,7 @@ var foreign = map[string]string{
 
 // usual are the variables of examples, and their types.
 var usual = map[string]string{
-	"eng": "engine.Engine", "w": "worker.Worker", "job": "worker.Job", "claimer": "engine.Claimer",
+	"eng": "engine.Engine", "w": "worker.Worker", "job": "worker.Job", "claimer": "engine.Claimer", "kit": "fftest.Kit",
 }
 
 // names has the names of the project and its database.
