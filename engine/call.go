@@ -46,6 +46,7 @@ type CallSpec struct {
 // execution and the attempt, waits for each up to two seconds, three times, then fails with [ErrContention].
 func (e *Engine) Call(ctx context.Context, spec CallSpec) ([]id.ExecutionID, error) {
 	const op = "call executions"
+	spec.Executions = e.adaptAll(ctx, spec.Executions)
 	if err := spec.check(); err != nil {
 		return nil, wrap(op, err)
 	}
@@ -82,7 +83,7 @@ func (e *Engine) createCalled(ctx context.Context, tx *txn, x *heldLease, call *
 		spec.Tags[CallerTag] = x.id.String()
 		specs[i] = spec
 	}
-	created, err := e.WithTx(notingTx{tx.Tx, &tx.due}).CreateExecutions(ctx, specs)
+	created, err := e.WithTx(notingTx{tx.Tx, &tx.due}).createExecutions(ctx, specs)
 	if err != nil {
 		return nil, err
 	}

@@ -49,6 +49,11 @@ type Config struct {
 	// such grants. Default: they are refused.
 	UnsignedResumeGrants bool
 
+	// Middleware sees each execution before it is created, in this order, and may change or refuse it: single ones, many,
+	// nodes of flows, and those that steps call. It runs once for each, before the engine's transaction; a repeated call
+	// runs it again. Default: none.
+	Middleware []Middleware
+
 	// Log receives failures that no call can return: notifications that could not be sent, a listener that reconnects,
 	// a database newer than the engine. Workers, background work and event readers log here too. A repeated failure is
 	// logged at Warn at most once a minute, otherwise at Debug. Payloads are never logged. Default: [slog.Default] at

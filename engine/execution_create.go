@@ -39,6 +39,11 @@ func (e *Engine) CreateExecution(ctx context.Context, spec ExecutionSpec) (Creat
 // At least ten executions with the same lane, kind, policy and CreatedAt cost half the time or less if they are
 // claimable at once and have no deadline, key or flow. Creators, namespaces and tags may differ; tags cost the least.
 func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([]Outcome[Created], error) {
+	return e.createExecutions(ctx, e.adaptAll(ctx, specs))
+}
+
+// createExecutions is CreateExecutions for specs that have passed the middleware.
+func (e *Engine) createExecutions(ctx context.Context, specs []ExecutionSpec) ([]Outcome[Created], error) {
 	const op = "create executions"
 	results := make([]Outcome[Created], len(specs))
 	creations := make([]creation, len(specs))

@@ -2,13 +2,11 @@ package engine
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -20,16 +18,6 @@ import (
 type CreatedFlow struct {
 	ID      id.FlowID
 	Existed bool // the flow already existed; nothing was compared or changed
-}
-
-// NodeID returns the execution id of a flow's node without an id of its own. It depends only on the flow and the key,
-// so a repeated creation has the same ids.
-func (e *Engine) NodeID(flow id.FlowID, key string) id.ExecutionID {
-	const custom = 8 // the version that RFC 9562 reserves for applications
-	u := id.ExecutionUUID(uuid.NewHash(sha256.New(), flow.UUID(), []byte(key), custom))
-	// A flow's id starts with its time. The same start keeps neighbours together in the index.
-	copy(u[:6], flow[:6])
-	return id.MemberExecutionIDFor(flow, e.cfg.Partitions, u)
 }
 
 // CreateFlow creates a flow with all its executions and dependencies. Nodes without inbound edges are claimable when
@@ -46,7 +34,7 @@ func (e *Engine) CreateFlow(ctx context.Context, spec FlowSpec) (CreatedFlow, er
 	if joins(spec) {
 		return e.createJoined(ctx, op, spec)
 	}
-	plan, err := e.planFlow(spec)
+	plan, err := e.planFlow(ctx, spec)
 	if err != nil {
 		return CreatedFlow{}, wrap(op, err)
 	}
@@ -79,7 +67,7 @@ func (e *Engine) createJoined(ctx context.Context, op string, spec FlowSpec) (Cr
 	}
 	plan.period = e.periods.missingBelow(plan.shortest)
 	plan.raw["node_count"], plan.raw["edge_count"] = 0, 0
-	g, err := e.planGrowth(Growth{Flow: plan.id, Nodes: spec.Nodes, Edges: spec.Edges})
+	g, err := e.planGrowth(ctx, Growth{Flow: plan.id, Nodes: spec.Nodes, Edges: spec.Edges})
 	if err == nil {
 		g.newFlow = keyedFlow{plan.id, plan.business}
 		err = checkBusinessKeys(plan.business, g.creations())
@@ -140,7 +128,7 @@ type flowPlan struct {
 	groups      db.InsertEdgeGroupsParams
 }
 
-func (e *Engine) planFlow(spec FlowSpec) (*flowPlan, error) {
+func (e *Engine) planFlow(ctx context.Context, spec FlowSpec) (*flowPlan, error) {
 	plan := &flowPlan{id: spec.ID}
 	if plan.id.IsZero() {
 		plan.id = id.NewFlowID()
@@ -158,6 +146,7 @@ func (e *Engine) planFlow(spec FlowSpec) (*flowPlan, error) {
 	if err != nil {
 		return nil, err
 	}
+	spec.Nodes = e.adaptNodes(ctx, plan.id, spec.Nodes)
 	if err := e.planNodes(plan, spec, graph); err != nil {
 		return nil, err
 	}

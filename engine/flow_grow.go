@@ -60,7 +60,7 @@ type Added struct {
 // seconds, three times, then fails with [ErrContention]. Emits completion events of skipped executions. Safe to repeat.
 func (e *Engine) GrowFlow(ctx context.Context, growth Growth) (Grown, error) {
 	const op = "grow flow"
-	g, err := e.planGrowth(growth)
+	g, err := e.planGrowth(ctx, growth)
 	if err == nil {
 		err = g.checkPolicies()
 	}
@@ -166,12 +166,12 @@ func (e *Engine) newGrowth(flow id.FlowID, nodes, edges int, revision *int64) (*
 }
 
 // planGrowth checks a growth as far as possible without the database.
-func (e *Engine) planGrowth(growth Growth) (*growth, error) {
+func (e *Engine) planGrowth(ctx context.Context, growth Growth) (*growth, error) {
 	g, err := e.newGrowth(growth.Flow, len(growth.Nodes), len(growth.Edges), growth.Revision)
 	if err != nil {
 		return nil, err
 	}
-	byKey, err := g.addNodes(e, growth.Nodes)
+	byKey, err := g.addNodes(e, e.adaptNodes(ctx, growth.Flow, growth.Nodes))
 	if err != nil {
 		return nil, err
 	}

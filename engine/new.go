@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"log/slog"
+	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -55,6 +56,10 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 	case cfg.Listener != nil:
 		cfg.Listener = cfg.Listener.Copy()
 	}
+	if slices.ContainsFunc(cfg.Middleware, func(m Middleware) bool { return m == nil }) {
+		return nil, invalid("Config.Middleware", "has a nil function")
+	}
+	cfg.Middleware = slices.Clone(cfg.Middleware)
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}

@@ -28,10 +28,10 @@ func RunForTest[In, Out any](
 		return none, err
 	}
 	var recording sync.WaitGroup
-	stopped := make(chan struct{})
+	w.recorder = newRecorder()
 	r := &run{Worker: w, base: ctx, settling: w.eng}
-	recording.Go(func() { r.recordSteps(stopped) })
+	recording.Go(r.recordSteps)
 	defer recording.Wait()
-	defer close(stopped)
+	defer close(r.recorder.stopped)
 	return fn(ctx, newJob(w, &claimed, asked, kind, args))
 }

@@ -56,9 +56,10 @@ type Worker struct {
 
 	poolConnections int // most connections of the pool that the worker itself uses at once
 
-	mu       sync.Mutex
-	kinds    handledKinds
-	mistakes []error // bad registrations
+	mu         sync.Mutex
+	kinds      handledKinds
+	middleware []Middleware
+	mistakes   []error // bad registrations
 }
 
 // handledKinds lists the kinds that a worker has handlers for.
@@ -209,7 +210,17 @@ func (w *Worker) handledKinds() (handledKinds, error) {
 	if len(w.kinds.handlers) == 0 {
 		return handledKinds{}, fmt.Errorf("worker: %w", &engine.InputError{Field: "handlers", Reason: "none is registered"})
 	}
-	return handledKinds{handlers: maps.Clone(w.kinds.handlers), lanes: slices.Clone(w.kinds.lanes)}, nil
+	kinds := handledKinds{handlers: maps.Clone(w.kinds.handlers), lanes: slices.Clone(w.kinds.lanes)}
+	if len(w.middleware) == 0 {
+		return kinds, nil
+	}
+	for kind, inner := range kinds.handlers {
+		var err error
+		if kinds.handlers[kind], err = wrapped(kind, inner, w.middleware); err != nil {
+			return handledKinds{}, fmt.Errorf("worker: %w", err)
+		}
+	}
+	return kinds, nil
 }
 
 // run is the state shared by the goroutines of one run.

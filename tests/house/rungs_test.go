@@ -18,7 +18,7 @@ var rungs = []struct{ name, files string }{
 	{"ground", "doc engine maintenance business_key errors errors_types arrays batch check tx tx_callers notifications " +
 		"inside flow_locks transition page key_cache"},
 	{"resolve", "flow_dependencies flow_passed_over settle_endings flow_eligibility"},
-	{"spec", "execution_spec execution_create_scope flow_spec claim_spec lease_types policy lanes " +
+	{"spec", "execution_spec execution_middleware execution_create_scope flow_spec claim_spec lease_types policy lanes " +
 		"suspension_spec step_spec"},
 	{"lease", "lease_fence lease_memory lease"},
 	{"settle", "settle settle_children settle_completions settle_failures settle_returns lease_progress suspension call_resume"},
@@ -43,7 +43,7 @@ var rungs = []struct{ name, files string }{
 }
 
 // aboveAll are the declarations that join all families, and so may use every rung.
-var aboveAll = []string{"shared"}
+var aboveAll = []string{"shared", "Config"}
 
 // TestEngineReferencesPointDown keeps the rungs of package engine.
 func TestEngineReferencesPointDown(t *testing.T) {

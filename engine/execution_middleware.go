@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// Middleware sees an execution before it is checked and created, and may change it: see [Config.Middleware].
+//
+//	func traced(ctx context.Context, spec *engine.ExecutionSpec) error {
+//		spec.Tags["app.trace"] = traceparent(ctx)
+//		return nil
+//	}
+//
+// ctx is that of the creation; for an execution that a handler creates or calls, usually the handler's. Fields that the
+// caller left out are still empty, except Tags, which is a copy and never nil. An id or a flow that the caller or a flow's
+// node has is set, and must not be changed. What Payload and Policy point to may be shared: replace, don't modify it.
+//
+// An error refuses the creation with [ErrInvalidInput], and [errors.Is] finds the error itself. Of several executions that
+// are created at once it refuses one, of a flow or a call all.
+type Middleware func(ctx context.Context, spec *ExecutionSpec) error
+
+// adaptAll passes specs through the middleware. Without any they are returned as they are.
+func (e *Engine) adaptAll(ctx context.Context, specs []ExecutionSpec) []ExecutionSpec {
+	if len(e.cfg.Middleware) == 0 {
+		return specs
+	}
+	adapted := make([]ExecutionSpec, len(specs))
+	for i := range specs {
+		adapted[i] = e.adapt(ctx, specs[i])
+	}
+	return adapted
+}
+
+// adaptNodes passes the specs of new nodes through the middleware. Without any the nodes are returned as they are.
+func (e *Engine) adaptNodes(ctx context.Context, flow id.FlowID, nodes []Node) []Node {
+	if len(e.cfg.Middleware) == 0 {
+		return nodes
+	}
+	nodes, member := slices.Clone(nodes), flow // a copy, since taking the parameter's address would cost every caller
+	for i := range nodes {
+		node := &nodes[i]
+		if !node.Execution.IsZero() || node.Spec.Flow != nil { // it exists, or the node is refused
+			continue
+		}
+		spec := node.Spec
+		if spec.Flow = &member; spec.ID.IsZero() {
+			spec.ID = e.NodeID(flow, node.Key)
+		}
+		spec = e.adapt(ctx, spec)
+		spec.Flow, spec.ID = nil, node.Spec.ID
+		node.Spec = spec
+	}
+	return nodes
+}
+
+// adapt passes a spec through the middleware. A refusal becomes the spec's mistake.
+func (e *Engine) adapt(ctx context.Context, spec ExecutionSpec) ExecutionSpec {
+	if spec.mistake != nil {
+		return spec
+	}
+	x, flow := spec.ID, spec.Flow
+	if flow != nil {
+		spec.Flow = new(*flow)
+	}
+	if spec.Tags = maps.Clone(spec.Tags); spec.Tags == nil {
+		spec.Tags = make(map[string]string)
+	}
+	for _, middleware := range e.cfg.Middleware {
+		if err := middleware(ctx, &spec); err != nil {
+			spec.mistake = invalidBecause("Config.Middleware", err)
+			break
+		}
+	}
+	if spec.mistake == nil && (spec.ID != x || (spec.Flow == nil) != (flow == nil) || flow != nil && *spec.Flow != *flow) {
+		spec.mistake = invalid("Config.Middleware", "changed the id or the flow of an execution")
+	}
+	spec.Flow = flow // the same pointer, so that specs stay alike
+	return spec
+}

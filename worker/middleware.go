@@ -1,0 +1,72 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+)
+
+// HandlerFunc runs one attempt: it gets the claim with the stored payload, and returns the encoded result or the handler's
+// error, as [Handle] describes.
+type HandlerFunc func(ctx context.Context, work *engine.Claimed) (result []byte, err error)
+
+// Middleware wraps the handlers of a worker. It is called once for each kind when the worker starts, and the returned
+// function once for each attempt:
+//
+//	func logged(next worker.HandlerFunc) worker.HandlerFunc {
+//		return func(ctx context.Context, work *engine.Claimed) ([]byte, error) {
+//			ctx = context.WithValue(ctx, loggerKey{}, slog.With("execution", work.ID))
+//			return next(ctx, work)
+//		}
+//	}
+//
+// It may pass on a context derived from ctx, another payload, another result, and another error, such as a [Fail]. work is a
+// copy, of which only the handler sees changes. An error for which [ContinuesLater] reports true is no failure: return it, as
+// it is or wrapped. A panic is one of the handler.
+type Middleware func(next HandlerFunc) HandlerFunc
+
+// Use adds middleware around all handlers of a worker, whether they are registered before or after. The first one is the
+// outermost; all run within [Hooks]. Like [Handle], Use takes effect in the next run.
+//
+// [Worker.Run] returns [engine.ErrInvalidInput] for a middleware that is nil or returns nil.
+func Use(w *Worker, middleware ...Middleware) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.middleware = append(w.middleware, middleware...)
+}
+
+// ContinuesLater reports whether a handler's error says that the attempt continues later: that of [Sleep], [Call],
+// [Job.Delay], [Job.WaitForChildren] or a wait for signals, or that a [Turn] has settled it.
+func ContinuesLater(err error) bool {
+	on, goesOn := isLater(err)
+	return goesOn && (on.settled != "" || !isFail(err))
+}
+
+// askedAtKey is the key of the instant at which a claim was called, in the contexts within middleware.
+type askedAtKey struct{}
+
+// wrapped returns a kind's handler within the middleware.
+func wrapped(kind string, inner handler, middleware []Middleware) (handler, error) {
+	outer := HandlerFunc(func(ctx context.Context, work *engine.Claimed) ([]byte, error) {
+		askedAt, ok := ctx.Value(askedAtKey{}).(time.Time)
+		if !ok { // the middleware has replaced the context
+			askedAt = time.Now()
+		}
+		return inner(ctx, work, askedAt)
+	})
+	for _, m := range slices.Backward(middleware) {
+		if m == nil {
+			return nil, &engine.InputError{Field: "middleware", Reason: "is nil"}
+		}
+		if outer = m(outer); outer == nil {
+			return nil, &engine.InputError{Field: "middleware", Reason: fmt.Sprintf("returned nil for the kind %q", kind)}
+		}
+	}
+	return func(ctx context.Context, work *engine.Claimed, askedAt time.Time) ([]byte, error) {
+		claimed := *work
+		return outer(context.WithValue(ctx, askedAtKey{}, askedAt), &claimed)
+	}, nil
+}
