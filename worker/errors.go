@@ -27,6 +27,9 @@ var (
 	// returns it once the worker has stopped.
 	ErrShutdown = errors.New("worker is shutting down")
 
+	// ErrHandlerTimeout reports that the handler has run longer than the [Timeout] of its kind in this worker.
+	ErrHandlerTimeout = errors.New("handler timed out")
+
 	// ErrAttemptTimeout reports that the attempt has taken longer than the execution's policy allows.
 	ErrAttemptTimeout = errors.New("attempt timed out")
 )

@@ -154,7 +154,7 @@ type laneClaim struct {
 // then to the next round.
 func (f *fetcher) claim(ctx context.Context, room int) error {
 	f.pace()
-	due := slices.DeleteFunc(slices.Clone(f.lanes), func(l *lane) bool { return !l.due })
+	due := slices.DeleteFunc(slices.Clone(f.lanes), func(l *lane) bool { return !l.due || l.slots.full() })
 	slices.SortStableFunc(due, func(a, b *lane) int { return cmp.Compare(a.taken, b.taken) })
 	atOnce := min(claimsAtOnce, len(due))
 	if f.oneByOne() {
@@ -165,8 +165,11 @@ func (f *fetcher) claim(ctx context.Context, room int) error {
 	var failed error
 	for {
 		for failed == nil && ctx.Err() == nil && underWay < atOnce && len(due) > 0 && room > 0 {
-			claims := f.together(due, room)
-			due, underWay = due[len(claims):], underWay+1
+			var claims []*laneClaim
+			if claims, due = f.together(due, room); len(claims) == 0 {
+				break
+			}
+			underWay++
 			for _, c := range claims {
 				room -= c.n
 			}
@@ -184,6 +187,7 @@ func (f *fetcher) claim(ctx context.Context, room int) error {
 		underWay--
 		for _, c := range claims {
 			room += c.n - len(c.claimed)
+			c.lane.slots.giveBack(c.n - len(c.claimed))
 			failed = cmp.Or(failed, c.err)
 			f.learnFrom(c)
 			f.hand(ctx, c.claimed, c.calledAt)
@@ -191,19 +195,22 @@ func (f *fetcher) claim(ctx context.Context, room int) error {
 	}
 }
 
-// together returns the claims for the next transaction, from the first lanes in due. One commit per lane would cost too
-// much for a few executions each.
-func (f *fetcher) together(due []*lane, room int) []*laneClaim {
-	var claims []*laneClaim
-	for i, left := 0, min(room, f.cfg.FetchBatch); i < min(len(due), lanesTogether) && left > 0; i++ {
-		c := &laneClaim{lane: due[i], n: f.share(room, len(due)-i)}
-		if c.n > left && i > 0 {
+// together returns the claims for the next transaction, from the first lanes in due, and the other lanes. One commit per
+// lane would cost too much for a few executions each.
+func (f *fetcher) together(due []*lane, room int) (claims []*laneClaim, rest []*lane) {
+	for left := min(room, f.cfg.FetchBatch); len(due) > 0 && len(claims) < lanesTogether && left > 0; due = due[1:] {
+		c := &laneClaim{lane: due[0], n: due[0].slots.free(f.share(room, len(due)))}
+		if c.n > left && len(claims) > 0 {
 			break
 		}
+		if c.n == 0 { // the same kind is claimed from another lane
+			continue
+		}
+		c.lane.slots.take(c.n)
 		claims = append(claims, c)
 		room, left = room-c.n, left-c.n
 	}
-	return claims
+	return claims, due
 }
 
 // share returns how much of the room one of the given number of lanes may claim. Shares are equal. If handlers are quick,

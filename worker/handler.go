@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,15 +51,22 @@ type Job[In any] struct {
 // [engine.Engine.WaitingKinds] report kinds that no worker takes for a minute.
 //
 // [Worker.Run] returns an error for a bad registration: an invalid kind, a second handler for it, a nil fn. A handler
-// registered while the worker runs takes effect in the next run.
-func Handle[In, Out any](w *Worker, kind engine.Kind[In, Out], fn func(ctx context.Context, job Job[In]) (Out, error)) {
+// registered while the worker runs takes effect in the next run. The options [Concurrency] and [Timeout] are about this kind
+// in this worker.
+func Handle[In, Out any](
+	w *Worker, kind engine.Kind[In, Out], fn func(ctx context.Context, job Job[In]) (Out, error), options ...HandleOption,
+) {
 	var run handler
 	if fn != nil {
 		run = func(ctx context.Context, work *engine.Claimed, askedAt time.Time) ([]byte, error) {
 			return handle(ctx, w, work, askedAt, kind, fn)
 		}
 	}
-	w.register(kind.Name, kind.Lane, kind.Validate(), run)
+	given, err := optionsOf(options)
+	if err = cmp.Or(kind.Validate(), err); err == nil && run != nil && given.timeout {
+		run = timed(run, given.after)
+	}
+	w.register(kind.Name, kind.Lane, err, run, given)
 }
 
 // handle runs one execution, whose claim was called at askedAt: it decodes the payload, calls fn and encodes the result.

@@ -10,10 +10,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// lane is a lane that the worker claims from.
+// lane is a lane that the worker claims from: all its kinds, or one that has a limit.
 type lane struct {
 	name    id.LaneID
 	claimer claimer
+	slots   *slots               // of the kind with a limit; else nil
+	again   bool                 // another one has the same name, and logs its pauses
 	woken   atomic.Bool          // a notification says that it has work
 	looked  atomic.Pointer[bool] // result of the last poll by another goroutine, if not yet used: whether work is queued
 
@@ -72,7 +74,7 @@ func (f *fetcher) anyDue() bool {
 		if queued := l.looked.Swap(nil); queued != nil {
 			f.learn(l, *queued)
 		}
-		due = due || l.due
+		due = due || l.due && !l.slots.full()
 	}
 	return due
 }
@@ -98,7 +100,7 @@ func (f *fetcher) heed(l *lane) {
 	l.halt = l.claimer.Halted()
 	l.restUntil, l.resting = time.Now().Add(haltedRest), false // a poll may claim during a rest
 	switch {
-	case l.halt == before:
+	case l.halt == before, l.again:
 	case l.halt == engine.LanePaused:
 		f.cfg.Log.Info("lane is paused: nothing is claimed from it", "lane", l.name)
 	case l.halt == engine.WorkerDrained && !f.saidDrained:

@@ -35,7 +35,11 @@ func (r *run) perform(t *task) {
 		t.ran = time.Since(began)
 		r.ran.Add(int64(t.ran))
 		t.end()
+		free := r.slots != nil && r.slots[t.work.Kind].giveBack(1)
 		r.settleLater(t)
+		if free {
+			r.rouse()
+		}
 		if r.oneByOne() && t.work.Flow == nil {
 			return // the fetcher settles it and reduces the load
 		}

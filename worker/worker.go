@@ -66,6 +66,7 @@ type Worker struct {
 type handledKinds struct {
 	handlers map[string]handler // by kind name
 	lanes    []id.LaneID        // the lane of each kind
+	most     map[string]int     // the concurrency of the kinds that have a limit; nil if none has
 }
 
 // operations is the part of an engine that this package uses.
@@ -179,7 +180,7 @@ func newWorker(eng operations, cfg Config) (*Worker, error) {
 }
 
 // register adds a handler, or records why it is refused.
-func (w *Worker) register(kind string, lane id.LaneID, mistake error, h handler) {
+func (w *Worker) register(kind string, lane id.LaneID, mistake error, h handler, given kindOptions) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	refuse := func(reason string) error {
@@ -195,6 +196,12 @@ func (w *Worker) register(kind string, lane id.LaneID, mistake error, h handler)
 	default:
 		w.kinds.handlers[kind] = h
 		w.kinds.lanes = append(w.kinds.lanes, cmp.Or(lane, engine.DefaultLane))
+		if given.concurrency {
+			if w.kinds.most == nil {
+				w.kinds.most = make(map[string]int)
+			}
+			w.kinds.most[kind] = given.most
+		}
 		return
 	}
 	w.mistakes = append(w.mistakes, fmt.Errorf("worker: %w", mistake))
@@ -210,7 +217,7 @@ func (w *Worker) handledKinds() (handledKinds, error) {
 	if len(w.kinds.handlers) == 0 {
 		return handledKinds{}, fmt.Errorf("worker: %w", &engine.InputError{Field: "handlers", Reason: "none is registered"})
 	}
-	kinds := handledKinds{handlers: maps.Clone(w.kinds.handlers), lanes: slices.Clone(w.kinds.lanes)}
+	kinds := handledKinds{handlers: maps.Clone(w.kinds.handlers), lanes: slices.Clone(w.kinds.lanes), most: maps.Clone(w.kinds.most)}
 	if len(w.middleware) == 0 {
 		return kinds, nil
 	}
@@ -229,6 +236,7 @@ type run struct {
 	handlers  map[string]handler
 	laneNames []id.LaneID
 	lanes     []*lane
+	slots     map[string]*slots // of the kinds with a limit; nil if none has
 
 	base    context.Context // Run's context without its end
 	drained context.Context // ends after the drain timeout
@@ -318,22 +326,60 @@ func (w *Worker) newRun(ctx context.Context, kinds handledKinds) (*run, error) {
 	if err := r.connect(); err != nil {
 		return nil, err
 	}
-	for _, name := range lanes {
-		c, err := r.settling.NewClaimer(r.claimSpec(name))
-		if err != nil {
-			r.disconnect()
-			return nil, err
-		}
-		r.lanes = append(r.lanes, &lane{name: name, claimer: c})
+	if err := r.addLanes(kinds.most); err != nil {
+		r.disconnect()
+		return nil, err
 	}
 	return r, nil
 }
 
-func (r *run) claimSpec(lane id.LaneID) engine.ClaimSpec {
+// addLanes adds the lanes: each once for the kinds without a limit, and once for each kind with one.
+func (r *run) addLanes(most map[string]int) error {
+	var together []string
+	for kind := range r.handlers {
+		if _, limited := most[kind]; !limited {
+			together = append(together, kind)
+		}
+	}
+	slices.Sort(together)
+	if len(most) > 0 {
+		r.slots = make(map[string]*slots, len(most))
+	}
+	for kind, n := range most {
+		r.slots[kind] = &slots{most: n}
+	}
+	for _, name := range r.laneNames {
+		first := len(r.lanes)
+		if len(together) > 0 {
+			if err := r.addLane(name, together, nil); err != nil {
+				return err
+			}
+		}
+		for _, kind := range slices.Sorted(maps.Keys(most)) {
+			if err := r.addLane(name, []string{kind}, r.slots[kind]); err != nil {
+				return err
+			}
+		}
+		for _, l := range r.lanes[first+1:] {
+			l.again = true
+		}
+	}
+	return nil
+}
+
+func (r *run) addLane(name id.LaneID, kinds []string, slots *slots) error {
+	c, err := r.settling.NewClaimer(r.claimSpec(name, kinds))
+	if err == nil {
+		r.lanes = append(r.lanes, &lane{name: name, claimer: c, slots: slots})
+	}
+	return err
+}
+
+func (r *run) claimSpec(lane id.LaneID, kinds []string) engine.ClaimSpec {
 	return engine.ClaimSpec{
 		Lane:         lane,
 		Capabilities: id.NewCapabilities(r.cfg.Capabilities...),
-		Kinds:        slices.Sorted(maps.Keys(r.handlers)), // other kinds stay in the lane
+		Kinds:        kinds, // others stay in the lane
 		Worker:       r.cfg.Worker,
 		Instance:     r.cfg.Instance,
 		LeaseTTL:     r.cfg.LeaseTTL,

@@ -1,0 +1,114 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/policy"
+)
+
+// HandleOption is an option of [Handle] for one kind in one worker.
+type HandleOption func(*kindOptions)
+
+// kindOptions are the options of a kind.
+type kindOptions struct {
+	concurrency, timeout bool // which are given
+	most                 int
+	after                time.Duration
+}
+
+// Concurrency limits the handlers of the kind that run at once in this worker to n, within [Config.Concurrency]. At least 1.
+//
+// The kind is then claimed apart from the others of its lane, up to the number of free handlers: its other work stays in the
+// lane, for other workers, and doesn't keep this one from claiming other kinds. Priorities order the kind's work, but no
+// longer between it and other kinds of the lane.
+func Concurrency(n int) HandleOption {
+	return func(o *kindOptions) { o.concurrency, o.most = true, n }
+}
+
+// Timeout cancels the context of a handler of the kind d after its start, with the cause [ErrHandlerTimeout]. If the handler
+// then returns an error, the attempt fails with the class [policy.TimedOut], and the retry policy decides about another. A
+// result, a [Fail], and the error of a wait or a delay keep their meaning. The time starts again when an attempt continues.
+//
+// It is this worker's, and depends on the handler to return. AttemptTimeout of [policy.Execution] is stored with the
+// execution, and holds even if the handler ignores its context or its worker is gone.
+func Timeout(d time.Duration) HandleOption {
+	return func(o *kindOptions) { o.timeout, o.after = true, d }
+}
+
+// optionsOf collects the options of a kind.
+func optionsOf(options []HandleOption) (kindOptions, error) {
+	var o kindOptions
+	for _, option := range options {
+		if option == nil {
+			return o, &engine.InputError{Field: "options", Reason: "has a nil option"}
+		}
+		option(&o)
+	}
+	switch {
+	case o.concurrency && o.most < 1:
+		return o, &engine.InputError{Field: "Concurrency", Reason: fmt.Sprintf("is %d, and at least 1 is needed", o.most)}
+	case o.concurrency && o.most > MaxConcurrency:
+		return o, &engine.InputError{Field: "Concurrency", Reason: tooLarge(int64(o.most), MaxConcurrency, false)}
+	case o.timeout && o.after <= 0:
+		return o, &engine.InputError{Field: "Timeout", Reason: "is not positive"}
+	}
+	return o, nil
+}
+
+// timed returns a handler whose context ends after a time.
+func timed(inner handler, after time.Duration) handler {
+	return func(ctx context.Context, work *engine.Claimed, askedAt time.Time) ([]byte, error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, after, ErrHandlerTimeout)
+		defer cancel()
+		result, err := inner(ctx, work, askedAt)
+		if err == nil || !errors.Is(context.Cause(ctx), ErrHandlerTimeout) || isFail(err) || ContinuesLater(err) {
+			return result, err
+		}
+		return nil, &Fail{Class: policy.TimedOut, Err: fmt.Errorf("%w after %v: %w", ErrHandlerTimeout, after, err)}
+	}
+}
+
+// slots are the handlers that a kind may have at once. Nil is no limit.
+type slots struct {
+	most   int
+	taken  atomic.Int64 // by running handlers, queued work, and claims under way
+	wanted atomic.Bool  // the fetcher waits for a free one
+}
+
+// free returns the number of free slots, up to n.
+func (s *slots) free(n int) int {
+	if s == nil {
+		return n
+	}
+	return max(0, min(n, s.most-int(s.taken.Load())))
+}
+
+// take takes n free slots for a claim. Only the fetcher takes.
+func (s *slots) take(n int) {
+	if s != nil {
+		s.taken.Add(int64(n))
+	}
+}
+
+// full reports whether none is free. If so, the next one that is given back wakes the fetcher.
+func (s *slots) full() bool {
+	if s.free(1) > 0 {
+		return false
+	}
+	s.wanted.Store(true)
+	return s.free(1) == 0 // it may have become free before wanted was set
+}
+
+// giveBack gives back slots. It reports whether the fetcher waits for one.
+func (s *slots) giveBack(n int) bool {
+	if s == nil || n == 0 {
+		return false
+	}
+	s.taken.Add(-int64(n))
+	return s.wanted.Load() && s.wanted.Swap(false)
+}
