@@ -60,6 +60,10 @@ type Config struct {
 	// its leases. Default: the worker opens up to seven connections of its own.
 	SharePool bool
 
+	// StuckAfter is how long a handler may run on after its context has ended, because of a lost lease, a timeout or a
+	// shutdown, before the worker logs it with its stack. At least 1 ms. Default 10 s.
+	StuckAfter time.Duration
+
 	// Hooks receives a report for each handled execution. Default: none.
 	Hooks Hooks
 
@@ -76,13 +80,17 @@ const (
 	DefaultLeaseTTL                 = 30 * time.Second
 	DefaultDrainTimeout             = 20 * time.Second
 	DefaultPollInterval             = 900 * time.Millisecond
+	DefaultStuckAfter               = 10 * time.Second
 	DefaultBatch                    = 500
 )
 
 // MaxConcurrency is the largest [Config.Concurrency].
 const MaxConcurrency = 10_000
 
-const minLeaseTTL = 100 * time.Millisecond
+const (
+	minLeaseTTL   = 100 * time.Millisecond
+	minStuckAfter = time.Millisecond
+)
 
 // complete returns c with its defaults filled in, or an error for a value out of bounds.
 func (c Config) complete() (Config, error) {
@@ -95,6 +103,7 @@ func (c Config) complete() (Config, error) {
 		{"LeaseTTL", int64(c.LeaseTTL), int64(engine.MaxLeaseTTL)},
 		{"DrainTimeout", int64(c.DrainTimeout), math.MaxInt64},
 		{"PollInterval", int64(c.PollInterval), math.MaxInt64},
+		{"StuckAfter", int64(c.StuckAfter), math.MaxInt64},
 		{"FetchBatch", int64(c.FetchBatch), engine.MaxBatch},
 		{"SettleBatch", int64(c.SettleBatch), engine.MaxBatch},
 	} {
@@ -119,10 +128,14 @@ func (c Config) complete() (Config, error) {
 	c.LeaseTTL = cmp.Or(c.LeaseTTL, DefaultLeaseTTL)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
 	c.PollInterval = cmp.Or(c.PollInterval, DefaultPollInterval)
+	c.StuckAfter = cmp.Or(c.StuckAfter, DefaultStuckAfter)
 	c.FetchBatch = cmp.Or(c.FetchBatch, DefaultBatch)
 	c.SettleBatch = cmp.Or(c.SettleBatch, DefaultBatch)
 	if c.LeaseTTL < minLeaseTTL {
 		return c, refuse("LeaseTTL", "is below 100ms")
+	}
+	if c.StuckAfter < minStuckAfter {
+		return c, refuse("StuckAfter", "is below 1ms")
 	}
 	if c.Instance == "" {
 		c.Instance = newInstance()

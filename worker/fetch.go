@@ -61,6 +61,7 @@ func (f *fetcher) fetch(ctx context.Context) {
 	}
 	f.settler = settler{run: f.run, tasks: handled}
 	for ctx.Err() == nil {
+		f.life.turnedAt.Store(int64(time.Since(f.began)))
 		f.gatherEnded()
 		if room := f.room(); room > 0 && f.anyDue() {
 			err := f.claim(ctx, room)
@@ -247,6 +248,7 @@ func (f *fetcher) ask(claims []*laneClaim) []*laneClaim {
 // learnFrom updates a lane after a claim from it.
 func (f *fetcher) learnFrom(c *laneClaim) {
 	l := c.lane
+	f.answered(c.err)
 	if c.err != nil {
 		l.taken += c.n // if this lane keeps failing, the others come first
 		return

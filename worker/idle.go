@@ -87,7 +87,7 @@ func (r *run) empty(ctx context.Context, l *lane) (handled int, err error) {
 func (r *run) handleHere(ctx context.Context, work engine.Claimed, asked time.Time) *task {
 	t := newTask(ctx, work, r.handlers[work.Kind], asked, time.Now())
 	r.held.add([]*task{t})
-	go r.perform(t)
+	go func() { r.perform(t, thisGoroutine()) }()
 	select {
 	case <-r.handled:
 	case <-r.members:

@@ -48,6 +48,7 @@ func (r *run) tell(name id.LaneID) {
 // poll passes the result of a poll by the background work to the fetcher: the lanes with work queued.
 func (r *run) poll(queued []id.LaneID) {
 	r.polledAt.Store(int64(time.Since(r.began)))
+	r.answered(nil)
 	for _, l := range r.lanes {
 		l.looked.Store(new(slices.Contains(queued, l.name)))
 	}
@@ -130,6 +131,9 @@ func (f *fetcher) look(ctx context.Context) {
 	calling, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	queued, err := f.settling.QueuedLanes(calling, f.laneNames)
+	if ctx.Err() == nil {
+		f.answered(err)
+	}
 	if err != nil {
 		f.dueAll() // the claim will report the error
 		return

@@ -7,7 +7,7 @@ import (
 
 // handleQueued runs queued tasks. Each goroutine of the pool runs it.
 func (r *run) handleQueued() {
-	ended := false
+	ended, goroutine := false, thisGoroutine()
 	defer func() {
 		// If a handler has ended the goroutine, start another in its place.
 		if !ended {
@@ -15,14 +15,16 @@ func (r *run) handleQueued() {
 		}
 	}()
 	for t := range r.queue {
-		r.perform(t)
+		r.perform(t, goroutine)
 	}
 	ended = true
 }
 
 // perform runs a task's handler and passes the task to the settler, even if the handler panics or exits.
-func (r *run) perform(t *task) {
+func (r *run) perform(t *task, goroutine int64) {
 	began := time.Now()
+	t.startedAt.Store(int64(began.Sub(r.began)))
+	t.goroutine.Store(goroutine)
 	returned := false
 	defer func() {
 		if !returned {
@@ -32,6 +34,7 @@ func (r *run) perform(t *task) {
 				t.judge(nil, errGoexit)
 			}
 		}
+		t.goroutine.Store(0)
 		t.ran = time.Since(began)
 		r.ran.Add(int64(t.ran))
 		t.end()

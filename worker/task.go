@@ -39,13 +39,18 @@ type task struct {
 	settlement Settlement
 	retryAt    time.Time
 
+	goroutine atomic.Int64 // runs the handler; 0 while none does
+	startedAt atomic.Int64 // when the handler was started, since the run's beginning
+
 	lost atomic.Pointer[error] // why the lease is lost; nil while it may be alive
 
 	// Owned by holding, under its lock.
-	slot    int
-	renewed time.Time // when the lease was last known to be alive
-	asked   time.Time // when the call began that claimed or last renewed the lease
-	blocked bool      // other transactions had locked its row at the last renewal
+	slot      int
+	renewed   time.Time // when the lease was last known to be alive
+	asked     time.Time // when the call began that claimed or last renewed the lease
+	overSince time.Time // when the handler's context was first seen ended
+	saidStuck bool
+	blocked   bool // other transactions had locked its row at the last renewal
 }
 
 // verdict selects the engine call that settles a task.

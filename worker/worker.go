@@ -52,7 +52,11 @@ type Worker struct {
 	running   atomic.Bool
 	recorder  *recorder
 
-	hookPanics atomic.Int64
+	hookPanics    atomic.Int64
+	stuckHandlers atomic.Int64
+
+	current  atomic.Pointer[run] // while it runs
+	returned atomic.Bool         // the last run is over
 
 	poolConnections int // most connections of the pool that the worker itself uses at once
 
@@ -67,6 +71,8 @@ type handledKinds struct {
 	handlers map[string]handler // by kind name
 	lanes    []id.LaneID        // the lane of each kind
 	most     map[string]int     // the concurrency of the kinds that have a limit; nil if none has
+
+	timeouts map[string]time.Duration // of the kinds that have one; nil if none has
 }
 
 // operations is the part of an engine that this package uses.
@@ -202,6 +208,12 @@ func (w *Worker) register(kind string, lane id.LaneID, mistake error, h handler,
 			}
 			w.kinds.most[kind] = given.most
 		}
+		if given.timeout {
+			if w.kinds.timeouts == nil {
+				w.kinds.timeouts = make(map[string]time.Duration)
+			}
+			w.kinds.timeouts[kind] = given.after
+		}
 		return
 	}
 	w.mistakes = append(w.mistakes, fmt.Errorf("worker: %w", mistake))
@@ -217,7 +229,10 @@ func (w *Worker) handledKinds() (handledKinds, error) {
 	if len(w.kinds.handlers) == 0 {
 		return handledKinds{}, fmt.Errorf("worker: %w", &engine.InputError{Field: "handlers", Reason: "none is registered"})
 	}
-	kinds := handledKinds{handlers: maps.Clone(w.kinds.handlers), lanes: slices.Clone(w.kinds.lanes), most: maps.Clone(w.kinds.most)}
+	kinds := handledKinds{
+		handlers: maps.Clone(w.kinds.handlers), lanes: slices.Clone(w.kinds.lanes),
+		most: maps.Clone(w.kinds.most), timeouts: maps.Clone(w.kinds.timeouts),
+	}
 	if len(w.middleware) == 0 {
 		return kinds, nil
 	}
@@ -237,6 +252,9 @@ type run struct {
 	laneNames []id.LaneID
 	lanes     []*lane
 	slots     map[string]*slots // of the kinds with a limit; nil if none has
+	timeouts  map[string]time.Duration
+	hurry     <-chan struct{} // closed to cancel the handlers of a draining run at once; may be nil
+	life      signsOfLife
 
 	base    context.Context // Run's context without its end
 	drained context.Context // ends after the drain timeout
@@ -277,7 +295,10 @@ type run struct {
 //
 // Errors: nil once ctx has ended. Otherwise the worker did not start: [engine.ErrInvalidInput] for a bad registration or
 // none; [ErrRunning]; the errors of [engine.Engine.Prepare].
-func (w *Worker) Run(ctx context.Context) error {
+func (w *Worker) Run(ctx context.Context) error { return w.run(ctx, nil) }
+
+// run is Run. Closing hurry ends the drain timeout.
+func (w *Worker) run(ctx context.Context, hurry <-chan struct{}) error {
 	kinds, err := w.handledKinds()
 	if err != nil {
 		return err
@@ -297,6 +318,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 		return fmt.Errorf("worker: %w", err)
 	}
+	r.hurry = hurry
 	r.work(ctx)
 	return nil
 }
@@ -310,6 +332,7 @@ func (w *Worker) newRun(ctx context.Context, kinds handledKinds) (*run, error) {
 	r := &run{
 		Worker:    w,
 		handlers:  kinds.handlers,
+		timeouts:  kinds.timeouts,
 		laneNames: lanes,
 		base:      context.WithoutCancel(ctx),
 		began:     time.Now(),
@@ -395,6 +418,11 @@ func (r *run) work(ctx context.Context) {
 	drained, endDrain := context.WithCancel(r.base)
 	defer endDrain()
 	r.drained = drained
+	r.current.Store(r)
+	defer func() {
+		r.returned.Store(true)
+		r.current.Store(nil)
+	}()
 
 	var beside, settling, beating sync.WaitGroup
 	defer beside.Wait()
@@ -412,6 +440,7 @@ func (r *run) work(ctx context.Context) {
 	defer stopHearing()
 	beating.Go(func() { r.heartbeat(stopped) })
 	beating.Go(func() { r.hearLosses(hearing) })
+	beating.Go(func() { r.watchStuck(stopped) })
 	r.aside.begin()
 	fetching := &fetcher{run: r, stopped: make(chan struct{})}
 	settling.Go(func() {
@@ -435,6 +464,7 @@ func (r *run) work(ctx context.Context) {
 		close(handled)
 	}()
 	<-ctx.Done()
+	r.life.draining.Store(true)
 	r.cfg.Log.Info("worker drains", "under_way", r.held.len())
 	patience := time.NewTimer(r.cfg.DrainTimeout)
 	defer patience.Stop()
@@ -443,6 +473,10 @@ func (r *run) work(ctx context.Context) {
 	case <-patience.C:
 		endDrain()
 		r.cfg.Log.Warn("drain timeout has passed; cancelling handlers: raise DrainTimeout if they need longer", "running", r.held.interrupt(ErrShutdown))
+		<-handled
+	case <-r.hurry:
+		endDrain()
+		r.cfg.Log.Warn("second signal; cancelling handlers", "running", r.held.interrupt(ErrShutdown))
 		<-handled
 	}
 	close(r.handled)

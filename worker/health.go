@@ -1,0 +1,97 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+)
+
+// Health returns a handler for liveness probes. It answers 200 as long as the fetchers of the workers make progress, and 503
+// with a reason if one has stood still for minutes, or its [Worker.Run] has returned. An outage of the database is no
+// reason: workers survive it. It sends no statement.
+func Health(workers ...*Worker) http.Handler { return probe(workers, (*Worker).unhealthy) }
+
+// Ready returns a handler for readiness probes. It answers 200 while all workers claim: Run has checked the schema and the
+// rights, the database has answered the last call within ten seconds or three polls, and the worker isn't draining. Otherwise
+// it answers 503 with the reason. It sends no statement: the workers' own calls and polls tell. An operator's drain or pause
+// is no reason.
+func Ready(workers ...*Worker) http.Handler { return probe(workers, (*Worker).unready) }
+
+// probe answers with the first reason against one of the workers.
+func probe(workers []*Worker, against func(*Worker) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("Cache-Control", "no-store")
+		for _, worker := range workers {
+			if err := against(worker); err != nil {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				_, _ = io.WriteString(w, err.Error()+"\n")
+				return
+			}
+		}
+		_, _ = io.WriteString(w, "ok\n")
+	})
+}
+
+// signsOfLife are what a run's loops note for the probes, as times since its beginning.
+type signsOfLife struct {
+	turnedAt   atomic.Int64 // when the fetcher's loop last began anew
+	answeredAt atomic.Int64 // when the database last answered; 0 if it has not yet
+	failing    atomic.Bool  // it has failed since then
+	draining   atomic.Bool
+}
+
+// standstill is how long the fetcher may take for one turn. The calls in a turn have time limits of half a minute each.
+const standstill = 3 * time.Minute
+
+// unanswered is how long the database may take before a worker isn't ready, unless polls are rarer.
+const unanswered = 10 * time.Second
+
+// answered notes the database's answer to a call, or its failure.
+func (r *run) answered(err error) {
+	if err != nil && !errors.Is(err, engine.ErrContention) && !errors.Is(err, engine.ErrBusy) {
+		r.life.failing.Store(true)
+		return
+	}
+	r.life.answeredAt.Store(max(1, int64(time.Since(r.began))))
+	r.life.failing.Store(false)
+}
+
+func (w *Worker) unhealthy() error {
+	r := w.current.Load()
+	switch {
+	case r == nil && w.returned.Load():
+		return errors.New("the worker has stopped")
+	case r == nil || r.life.draining.Load():
+		return nil
+	}
+	if still := time.Since(r.began) - time.Duration(r.life.turnedAt.Load()); still > standstill+r.cfg.PollInterval {
+		return fmt.Errorf("the fetcher has stood still for %v", still.Round(time.Second))
+	}
+	return nil
+}
+
+func (w *Worker) unready() error {
+	r := w.current.Load()
+	switch {
+	case r == nil && w.returned.Load():
+		return errors.New("the worker has stopped")
+	case r == nil:
+		return errors.New("the worker has not started")
+	case r.life.draining.Load():
+		return errors.New("the worker is draining")
+	case r.life.answeredAt.Load() == 0:
+		return errors.New("the database has not answered yet")
+	case r.life.failing.Load():
+		return errors.New("the database refused the last call")
+	}
+	if since := time.Since(r.began) - time.Duration(r.life.answeredAt.Load()); since > max(unanswered, 3*r.cfg.PollInterval) {
+		return fmt.Errorf("the database has not answered for %v", since.Round(time.Second))
+	}
+	return nil
+}
