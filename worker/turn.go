@@ -248,7 +248,8 @@ func (t *turn) settle(ctx context.Context, eng *engine.Engine) (ended bool, err 
 	default:
 		var suspended engine.Suspended
 		suspended, err = eng.Suspend(ctx, end.wait)
-		if errors.Is(err, engine.ErrInvalidInput) {
+		_, shared := errors.AsType[*engine.UnavailableError](err)
+		if shared || errors.Is(err, engine.ErrInvalidInput) {
 			err = badWait(err)
 		}
 		ended = !suspended.Satisfied

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -138,10 +139,16 @@ func (r *run) suspendAll(ctx context.Context, tasks []*task) ([]error, error) {
 		specs[i] = t.wait
 	}
 	outcomes, err := r.settling.SuspendEach(ctx, specs)
+	reasons := make([]error, len(tasks))
+	if _, shared := errors.AsType[*engine.UnavailableError](err); shared { // with FlowFabric: trying again would not help
+		for _, t := range tasks {
+			t.fail(badWait(err))
+		}
+		return reasons, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	reasons := make([]error, len(tasks))
 	var early []*task
 	var places []int // of these among the tasks
 	for i, t := range tasks {

@@ -87,7 +87,7 @@ func TestOnlyAbortedTransactionsAreRetried_E37(t *testing.T) {
 // Some calls of the reference lock the attempt before the execution, others after it, and batches in no order:
 // deadlocks. Here the execution comes first.
 func TestLocksAreTakenInOneOrder_E38(t *testing.T) {
-	for _, call := range []string{"progress", "complete", "fail", "fail for good", "delay", "wait for children"} {
+	for _, call := range []string{"progress", "complete", "fail", "fail for good", "delay", "wait for children", "call", "record the end of a turn"} {
 		t.Run(call, func(t *testing.T) {
 			f := fixture.New(t)
 			c := f.Start(t)

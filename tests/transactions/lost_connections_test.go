@@ -63,6 +63,10 @@ func waitingOperations() []struct {
 			found = append(found, waiting{o, execution, "its execution"})
 		case "signal", "signal before the wait", "signal by a token":
 			found = append(found, waiting{o, execution, "its execution"})
+		case "record a step":
+			found = append(found, waiting{o, attempt, "its attempt"})
+		case "call", "suspend for a call", "record the result of a call":
+			found = append(found, waiting{o, execution, "its execution"}, waiting{o, attempt, "its attempt"})
 		case "suspend", "suspend after its signal", "resume", "create a waitpoint", "close a waitpoint":
 			found = append(found, waiting{o, execution, "its execution"}, waiting{o, attempt, "its attempt"})
 		case "progress", "complete", "complete beside the pointer", "fail, with a retry", "fail for good", "delay", "wait for children", "cancel",

@@ -16,7 +16,7 @@ import (
 func TestSettingsOfEveryTransaction(t *testing.T) {
 	const note = `INSERT INTO seen SELECT DISTINCT current_setting('application_name'), name, current_setting(name)
 		FROM unnest(ARRAY['lock_timeout', 'synchronous_commit']) AS name`
-	impatient := []string{"complete and claim", "release", "delay in a batch", "wait for children in a batch", "cancel in a batch", "suspend in a batch", "grant to a worker"}
+	impatient := []string{"complete and claim", "release", "delay in a batch", "wait for children in a batch", "cancel in a batch", "suspend in a batch", "record steps in a batch", "grant to a worker"}
 	sessions := []struct{ locks, commit, wantPatient, wantImpatient, wantCommit string }{
 		{"0", "off", "2s", "50ms", "on"},
 		{"1h", "local", "2s", "50ms", "local"},
