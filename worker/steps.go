@@ -132,7 +132,9 @@ func orCause(ctx context.Context, err error) error {
 	return err
 }
 
-// databaseNow returns the database's time, as far as it has come since the claim, or the engine's [engine.Config.Now].
+// databaseNow returns the database's time, as far as it has come since the claim, or the engine's [engine.Config.Now]. It is
+// ahead by the time that the call of the claim took to reach the database: a pause that is not over when its handler runs
+// again may end that much early.
 func (j Job[In]) databaseNow() time.Time {
 	if j.eng != nil {
 		if now := j.eng.clock(); now != nil {
