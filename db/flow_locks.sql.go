@@ -108,7 +108,7 @@ FROM (
 // that several may end at once while no structure change runs. Waiting transactions queue in order of arrival.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-// engine.DispatchCompletions, engine.WaitForChildren, engine.RecordStep.
+// engine.DispatchCompletions, engine.WaitForChildren, engine.RecordStep, engine.TakeSignal.
 // Locks: L0 waits (transaction-level advisory locks, shared, ascending).
 func (q *Queries) LockFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error {
 	_, err := db.Exec(ctx, lockFlowsShared, flowIds)
@@ -145,7 +145,8 @@ type ShareFlowRowsParams struct {
 // edge. At READ COMMITTED it reads nothing.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-// engine.DispatchCompletions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.RecordStep.
+// engine.DispatchCompletions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.RecordStep,
+// engine.TakeSignal.
 // Locks: L0 waits (flow rows FOR SHARE in array order). The caller sorts by (partition_key, flow_id).
 func (q *Queries) ShareFlowRows(ctx context.Context, db DBTX, arg ShareFlowRowsParams) error {
 	_, err := db.Exec(ctx, shareFlowRows, arg.PartitionKeys, arg.FlowIDs)

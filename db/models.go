@@ -1174,6 +1174,8 @@ type FfxStep struct {
 	Outcome string
 	// Result, encoded by the codec of the kind; NULL: none. Of a pause: until when, in milliseconds since the Unix epoch. Of a wait: its signals by waitpoint key, as in ff_suspension_current.member_map.
 	Result bytea.Bytes
+	// Signals that a turn has taken, by their names, each an array as in ff_suspension_current.member_map; NULL: none.
+	Taken []byte
 	// Text of the error of its last failed try, cut at 16 KiB; NULL: the first try succeeded.
 	Error *string
 	// Number of tries in the attempt in which it finished.
@@ -1186,6 +1188,32 @@ type FfxStep struct {
 	CalledPartitionKeys []int16
 	// The executions that the step has called, in the order of its inputs; NULL: it is no call.
 	CalledExecutionIDs []pgtype.UUID
+}
+
+// Finished steps of executions, waits that are over, and calls, one row each, without results. An interface: columns keep name, type and meaning, new ones come behind. Find those of an execution by (partition_key, execution_id).
+type FfxSteps struct {
+	// Logical shard, 0 to 255, N of the id {fp:N}:<uuid>. Filter by (partition_key, execution_id): the key of the table.
+	PartitionKey int16
+	// The uuid half of the execution's id.
+	ExecutionID id.ExecutionUUID
+	// The execution's id as the library prints it: {fp:N}:<uuid>.
+	ID string
+	// Place of the step in the order in which the steps and waits began, from 0.
+	Seq int32
+	// Name of the step, unique within its execution.
+	Name string
+	// succeeded; paused: a pause began; signalled: a wait got its signals; timed out: a wait did not get them; calling: the called executions exist, and their results are not stored yet. NULL: another program stored another word.
+	Outcome *string
+	// Attempt in which the step finished, from 0.
+	Attempt int32
+	// Number of tries in that attempt.
+	Tries int32
+	// Text of the error of its last failed try; NULL: the first try succeeded.
+	Error *string
+	// Start of its first try, or of the wait.
+	StartedAt time.Time
+	// When it was stored; of a call whose results are not: when its executions were created.
+	EndedAt time.Time
 }
 
 // Executions that wait for signals, one row each. An interface: columns keep name, type and meaning, new ones come behind. Find one by (partition_key, execution_id).

@@ -1341,7 +1341,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
 	// engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint, engine.CloseWaitpoint,
-	// engine.WaitForChildren.
+	// engine.TakeSignal, engine.WaitForChildren.
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 	// attempt_index).
 	LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsParams) ([]int32, error)
@@ -1383,7 +1383,7 @@ type Querier interface {
 	// engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant,
 	// engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
 	// engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
-	// engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call.
+	// engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call, engine.TakeSignal.
 	// Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 	// execution_id).
 	LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error)
@@ -1415,7 +1415,7 @@ type Querier interface {
 	// that several may end at once while no structure change runs. Waiting transactions queue in order of arrival.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-	// engine.DispatchCompletions, engine.WaitForChildren, engine.RecordStep.
+	// engine.DispatchCompletions, engine.WaitForChildren, engine.RecordStep, engine.TakeSignal.
 	// Locks: L0 waits (transaction-level advisory locks, shared, ascending).
 	LockFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error
 	// LockGroupsOf locks the groups that executions wait for. A member without upstreams may have none.
@@ -1634,8 +1634,8 @@ type Querier interface {
 	// Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
 	// engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
 	// engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint,
-	// engine.CloseWaitpoint, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildren,
-	// engine.WaitForChildrenEach.
+	// engine.CloseWaitpoint, engine.TakeSignal, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps,
+	// engine.WaitForChildren, engine.WaitForChildrenEach.
 	// Locks: none.
 	ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams) ([]ReadLeasesRow, error)
 	// ReadMemberCounts counts the members of flows by state, each in one bucket, and returns the state of the flow that
@@ -1663,7 +1663,8 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases, engine.DelayExecution, engine.DelayExecutions,
-	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.RecordStep.
+	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.RecordStep,
+	// engine.TakeSignal.
 	// Locks: none.
 	ReadRetryFacts(ctx context.Context, db DBTX, arg ReadRetryFactsParams) ([]ReadRetryFactsRow, error)
 	// ReadSignalEvents is ReadCompletionEvents for signal events.
@@ -2003,7 +2004,8 @@ type Querier interface {
 	// edge. At READ COMMITTED it reads nothing.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-	// engine.DispatchCompletions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.RecordStep.
+	// engine.DispatchCompletions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.RecordStep,
+	// engine.TakeSignal.
 	// Locks: L0 waits (flow rows FOR SHARE in array order). The caller sorts by (partition_key, flow_id).
 	ShareFlowRows(ctx context.Context, db DBTX, arg ShareFlowRowsParams) error
 	// SkipDownstream ends downstream executions whose dependencies have become impossible. It skips only those blocked on
@@ -2218,6 +2220,14 @@ type Querier interface {
 	// Used by: engine.CancelSiblings.
 	// Locks: L7 skips (rows of the list FOR UPDATE). The flows are locked by the caller, exclusively.
 	TakeSiblingCancels(ctx context.Context, db DBTX, arg TakeSiblingCancelsParams) ([]int32, error)
+	// TakeSignal takes the oldest signal of a name that is kept for a later wait of an execution, with its payload. signal is
+	// null if none is kept.
+	//
+	// Used by: engine.TakeSignal.
+	// Locks: L1 held; L5 waits (the waitpoint that keeps it, UPDATE and DELETE, which the job that expires it may hold; the
+	// suspension is held by the execution's row). The caller holds the flow of a member, the execution and its attempt, and has
+	// judged the lease. The same transaction may end it, so L0 comes before L1 here too.
+	TakeSignal(ctx context.Context, db DBTX, arg TakeSignalParams) ([]byte, error)
 	// TakeSuspended locks the first max_items of those of the given executions that are still suspended, and skips those that another transaction
 	// holds. highest_epoch: of the execution and its attempts.
 	//

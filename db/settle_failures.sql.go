@@ -257,7 +257,8 @@ type ReadRetryFactsRow struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases, engine.DelayExecution, engine.DelayExecutions,
-// engine.WaitForChildren, engine.WaitForChildrenEach, engine.RecordStep.
+// engine.WaitForChildren, engine.WaitForChildrenEach, engine.RecordStep,
+// engine.TakeSignal.
 // Locks: none.
 func (q *Queries) ReadRetryFacts(ctx context.Context, db DBTX, arg ReadRetryFactsParams) ([]ReadRetryFactsRow, error) {
 	rows, err := db.Query(ctx, readRetryFacts, arg.PartitionKeys, arg.ExecutionIDs)

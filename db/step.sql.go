@@ -78,11 +78,11 @@ func (q *Queries) GetStepResult(ctx context.Context, db DBTX, arg GetStepResultP
 
 const insertStep = `-- name: InsertStep :execrows
 INSERT INTO ffx_step AS s (
-    partition_key, execution_id, name, seq, attempt_index, outcome, result, error, tries, started_at_ms, ended_at_ms
+    partition_key, execution_id, name, seq, attempt_index, outcome, result, taken, error, tries, started_at_ms, ended_at_ms
 )
 VALUES (
-    $1, $2, $3, $4, $5, $6, $7, nullif($8::text, ''), $9,
-    $10, $11
+    $1, $2, $3, $4, $5, $6, $7, $8::text::jsonb,
+    nullif($9::text, ''), $10, $11, $12
 )
 ON CONFLICT (partition_key, execution_id, name) DO UPDATE SET
     attempt_index = excluded.attempt_index,
@@ -100,6 +100,7 @@ type InsertStepParams struct {
 	AttemptIndex int32
 	Outcome      string
 	Result       bytea.Bytes
+	Taken        *string
 	Error        string
 	Tries        int32
 	StartedAtMs  int64
@@ -119,6 +120,7 @@ func (q *Queries) InsertStep(ctx context.Context, db DBTX, arg InsertStepParams)
 		arg.AttemptIndex,
 		arg.Outcome,
 		arg.Result,
+		arg.Taken,
 		arg.Error,
 		arg.Tries,
 		arg.StartedAtMs,
@@ -137,6 +139,7 @@ SELECT
     s.attempt_index,
     s.outcome,
     (CASE WHEN $1::boolean THEN s.result END)::bytea AS result,
+    (CASE WHEN $1::boolean THEN s.taken END)::jsonb AS taken,
     coalesce(octet_length(s.result), 0)::integer AS result_size,
     coalesce(s.error, '')::text AS error,
     s.tries,
@@ -162,6 +165,7 @@ type ListStepsRow struct {
 	AttemptIndex        int32
 	Outcome             string
 	Result              []byte
+	Taken               []byte
 	ResultSize          int32
 	Error               string
 	Tries               int32
@@ -191,6 +195,7 @@ func (q *Queries) ListSteps(ctx context.Context, db DBTX, arg ListStepsParams) (
 			&i.AttemptIndex,
 			&i.Outcome,
 			&i.Result,
+			&i.Taken,
 			&i.ResultSize,
 			&i.Error,
 			&i.Tries,

@@ -39,6 +39,10 @@ type StepRecord struct {
 	Error string        // of the last failed try; at most 16 KiB
 	Took  time.Duration // since its first try began
 
+	// Taken are the signals that the caller's transaction has taken: see [Engine.TakeSignal]. They are shown with the step.
+	// It is refused in a batch, and outside a caller's transaction.
+	Taken []ReceivedSignal
+
 	// Ends announces that the caller's transaction will also end the lease: [Engine.RecordStep] then takes the locks of
 	// that first, in their order. It is refused in a batch, and outside a caller's transaction.
 	Ends bool
@@ -60,8 +64,8 @@ type Recorded struct {
 // transaction that locks the execution and the attempt, waits for each up to two seconds, three times, then fails with
 // [ErrContention]. In the caller's transaction the step is stored with the caller's writes or not at all.
 func (e *Engine) RecordStep(ctx context.Context, step StepRecord) (Recorded, error) {
-	if step.Ends {
-		return e.recordEnding(ctx, &step)
+	if step.Ends || len(step.Taken) > 0 {
+		return e.recordInTurn(ctx, &step)
 	}
 	outcomes, err := e.recordSteps(ctx, []StepRecord{step})
 	if err != nil {
@@ -87,6 +91,9 @@ func (e *Engine) recordSteps(ctx context.Context, steps []StepRecord) ([]Outcome
 		if err == nil && steps[n].Ends {
 			err = invalid("ends", "has no effect in a batch")
 		}
+		if err == nil && len(steps[n].Taken) > 0 {
+			err = invalid("taken", "has no effect in a batch")
+		}
 		return wrap(op, err)
 	})
 	for _, chunk := range bySize(valid, MaxBatch, func(n int) int { return len(steps[n].Result) }) {
@@ -111,12 +118,17 @@ func (e *Engine) recordSteps(ctx context.Context, steps []StepRecord) ([]Outcome
 	return outcomes, nil
 }
 
-// recordEnding stores a step before the end of its lease in the caller's transaction, under the locks of both.
-func (e *Engine) recordEnding(ctx context.Context, s *StepRecord) (Recorded, error) {
+// recordInTurn stores a step that has taken signals, or before the end of its lease in the caller's transaction, under the
+// locks of both.
+func (e *Engine) recordInTurn(ctx context.Context, s *StepRecord) (Recorded, error) {
 	const op = opRecordSteps
 	err := e.checkStep(s)
-	if err == nil && e.tx == nil {
+	switch {
+	case err != nil || e.tx != nil:
+	case s.Ends:
 		err = invalid("ends", "has no effect outside a caller's transaction")
+	default:
+		err = invalid("taken", "has no effect outside a caller's transaction")
 	}
 	if err != nil {
 		return Recorded{}, wrap(op, err)
@@ -174,10 +186,14 @@ func (e *Engine) recordHeld(ctx context.Context, op string, s *StepRecord) (Reco
 
 func (e *Engine) recordUnder(ctx context.Context, op string, s *StepRecord, lock flowLock) (Recorded, error) {
 	return underLocks(ctx, e, op, s.Lease, lock, func(ctx context.Context, tx *txn, x *heldLease) (Recorded, error) {
+		taken, err := takenDocument(s.Taken)
+		if err != nil {
+			return Recorded{}, err
+		}
 		added, err := e.q.InsertStep(ctx, tx, db.InsertStepParams{
 			PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Name: s.Name, Seq: int32(s.Seq),
 			AttemptIndex: int32(s.Lease.Attempt), Outcome: string(cmp.Or(s.Outcome, StepSucceeded)), Result: s.Result,
-			Error: s.Error, Tries: int32(max(s.Tries, 1)),
+			Taken: taken, Error: s.Error, Tries: int32(max(s.Tries, 1)),
 			StartedAtMs: x.facts.NowMs - s.Took.Milliseconds(), EndedAtMs: x.facts.NowMs,
 		})
 		if err != nil || added == 1 {
@@ -224,20 +240,30 @@ type Step struct {
 	EndedAt    time.Time // of a call without results yet: when its executions were created
 
 	Called []id.ExecutionID // the executions that it has called: see [Engine.Call]
+
+	taken []byte // the signals that a turn has taken
 }
 
-// Signals returns the signals that ended a wait, in the order of their arrival, from a step that [Engine.StepResults]
-// has read. A step with another outcome than [StepSignalled] and [StepTimedOut] has none; after a timeout they are the
-// one that [Engine.ReceivedSignals] shows for it.
+// Signals returns the signals that ended a wait, or that a turn has taken, in the order of their arrival, from a step that
+// [Engine.StepResults] has read. Other steps have none; after a timeout they are the one that [Engine.ReceivedSignals]
+// shows for it. Those that a turn has taken have their name as key, and are not Matched.
 //
 // Errors: [ErrCorruption].
 func (s Step) Signals() ([]ReceivedSignal, error) {
+	const op = "read the signals of a step"
 	if s.Outcome != StepSignalled && s.Outcome != StepTimedOut {
-		return nil, nil
+		if s.taken == nil {
+			return nil, nil
+		}
+		signals, err := readSignals(s.taken, func(string) bool { return false })
+		if err != nil {
+			return nil, wrap(op, corrupt("ffx_step.taken", err))
+		}
+		return signals, nil
 	}
 	signals, err := readSignals(s.Result, func(string) bool { return s.Outcome == StepSignalled })
 	if err != nil {
-		return nil, wrap("read the signals of a step", corrupt("ffx_step.result", err))
+		return nil, wrap(op, corrupt("ffx_step.result", err))
 	}
 	return signals, nil
 }
@@ -271,7 +297,7 @@ func (e *Engine) listSteps(ctx context.Context, x id.ExecutionID, results bool) 
 			Name: row.Name, Seq: int(row.Seq), Outcome: StepOutcome(row.Outcome), Result: row.Result, ResultSize: int(row.ResultSize),
 			Attempt: int(row.AttemptIndex), Tries: int(row.Tries), Error: row.Error,
 			StartedAt: time.UnixMilli(row.StartedAtMs), EndedAt: time.UnixMilli(row.EndedAtMs),
-			Called: calledBy(row.CalledPartitionKeys, row.CalledExecutionIDs),
+			Called: calledBy(row.CalledPartitionKeys, row.CalledExecutionIDs), taken: row.Taken,
 		}
 	}
 	slices.SortFunc(steps, func(a, b Step) int {

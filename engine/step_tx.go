@@ -11,8 +11,8 @@ import (
 )
 
 // InStep is [Engine.InTx] with a step: it runs fn in a transaction, and stores the step that fn returns in the same
-// transaction. If the step has Ends, InStep then calls end, which must end the lease; otherwise the step and the commit
-// share a round trip. If the execution has a step of this name already, nothing of the transaction is written, and the
+// transaction. If the step has Ends, InStep then calls end, which must end the lease. A step that neither ends nor has taken
+// signals shares a round trip with the commit. If the execution has a step of this name already, nothing of the transaction is written, and the
 // answer is that step's. Package worker offers it as its StepTx and Turn.
 //
 // Errors: those of fn and end, unchanged; those of [Engine.RecordStep], or the server's if it refuses the commit: nothing
@@ -46,7 +46,7 @@ func (e *Engine) InStep(
 	}
 	recorded := Recorded{Result: step.Result}
 	stored := false
-	if !step.Ends {
+	if !step.Ends && len(step.Taken) == 0 {
 		stored, err = e.commitWithStep(ctx, bound, &step)
 	}
 	if err == nil && !stored {

@@ -38,11 +38,28 @@ type storedSignal struct {
 	CorrelationID string   `json:"correlation_id"`
 	AcceptedAt    int64    `json:"accepted_at"`
 	PayloadHex    *string  `json:"payload_hex"`
-	Keys          []string `json:"ffx_keys"`
+	Keys          []string `json:"ffx_keys,omitempty"`
 }
 
+// stored returns the form in which the signal is stored.
+func (s ReceivedSignal) stored() storedSignal {
+	stored := storedSignal{
+		ID: s.ID.String(), Name: s.Name, Category: s.Category, SourceType: s.SourceType, Source: s.Source,
+		CorrelationID: s.CorrelationID, AcceptedAt: s.At.UnixMilli(),
+	}
+	if s.Payload != nil {
+		payload := hex.EncodeToString(s.Payload)
+		stored.PayloadHex = &payload
+	}
+	return stored
+}
+
+// takenSignals is the key of the signals that turns have taken and whose idempotency keys are remembered.
+const takenSignals = "__taken__"
+
 // ReceivedSignals returns the signals that an execution has received for its waits, timeouts included, in the order of
-// their arrival. Signals that are kept for a later wait are not among them: [Engine.ListWaitpoints] counts them.
+// their arrival. Signals that are kept for a later wait are not among them: [Engine.ListWaitpoints] counts them. Nor are
+// those that a turn has taken.
 //
 // Errors: [ErrInvalidInput]; [ErrCorruption]. An execution that never waited, or does not exist, has none. One statement.
 func (e *Engine) ReceivedSignals(ctx context.Context, x id.ExecutionID) ([]ReceivedSignal, error) {
@@ -75,6 +92,7 @@ func readSignals(document []byte, matched func(signal string) bool) ([]ReceivedS
 		return nil, err
 	}
 	var signals []ReceivedSignal
+	delete(stored, takenSignals)
 	for _, key := range slices.Sorted(maps.Keys(stored)) {
 		for _, s := range stored[key] {
 			signal, err := id.ParseSignalID(s.ID)

@@ -4,7 +4,8 @@
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases, engine.DelayExecution, engine.DelayExecutions,
--- engine.WaitForChildren, engine.WaitForChildrenEach, engine.RecordStep.
+-- engine.WaitForChildren, engine.WaitForChildrenEach, engine.RecordStep,
+-- engine.TakeSignal.
 -- Locks: none.
 WITH input AS (
     SELECT

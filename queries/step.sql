@@ -146,11 +146,11 @@ VALUES (
 -- Used by: engine.RecordStep, engine.RecordSteps.
 -- Locks: L2 new. The caller holds the execution and its attempt, and has judged the lease.
 INSERT INTO ffx_step AS s (
-    partition_key, execution_id, name, seq, attempt_index, outcome, result, error, tries, started_at_ms, ended_at_ms
+    partition_key, execution_id, name, seq, attempt_index, outcome, result, taken, error, tries, started_at_ms, ended_at_ms
 )
 VALUES (
-    @partition_key, @execution_id, @name, @seq, @attempt_index, @outcome, @result, nullif(@error::text, ''), @tries,
-    @started_at_ms, @ended_at_ms
+    @partition_key, @execution_id, @name, @seq, @attempt_index, @outcome, @result, sqlc.narg(taken)::text::jsonb,
+    nullif(@error::text, ''), @tries, @started_at_ms, @ended_at_ms
 )
 ON CONFLICT (partition_key, execution_id, name) DO UPDATE SET
     attempt_index = excluded.attempt_index,
@@ -183,6 +183,7 @@ SELECT
     s.attempt_index,
     s.outcome,
     (CASE WHEN @with_results::boolean THEN s.result END)::bytea AS result,
+    (CASE WHEN @with_results::boolean THEN s.taken END)::jsonb AS taken,
     coalesce(octet_length(s.result), 0)::integer AS result_size,
     coalesce(s.error, '')::text AS error,
     s.tries,

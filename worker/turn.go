@@ -89,15 +89,35 @@ func Turn[In any](
 type TurnTx struct {
 	eng  *engine.Engine
 	turn *turn
-	mu   sync.Mutex
-	end  *later // how the turn ends the run; nil: it does not
-	err  error  // of a refused call, which fails the turn even if fn ignores it
-	over bool
+
+	mu    sync.Mutex
+	end   *later // how the turn ends the run; nil: it does not
+	err   error  // of a refused call, which fails the turn even if fn ignores it
+	over  bool
+	taken []engine.ReceivedSignal
 }
 
 // Engine returns the engine bound to the transaction: what it creates, grows, signals and cancels is committed with the
 // turn, and workers are woken afterwards.
 func (t *TurnTx) Engine() *engine.Engine { return t.eng }
+
+// TakeSignal takes the oldest signal of a name that is kept for a later wait, with the turn: use [engine.Signal.Take], which
+// also decodes it. From then on until the commit the turn holds the lease's row, so it is not renewed: take signals behind
+// slow parts.
+//
+// Errors: those of [engine.Engine.TakeSignal]; [engine.ErrInvalidInput] after the return of the turn's function.
+func (t *TurnTx) TakeSignal(ctx context.Context, name string) (engine.ReceivedSignal, bool, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
+		return engine.ReceivedSignal{}, false, t.turn.place.refuse(&engine.InputError{Field: "turn", Reason: "is over: take signals before its function returns"})
+	}
+	signal, ok, err := t.eng.TakeSignal(ctx, t.turn.lease, name)
+	if ok {
+		t.taken = append(t.taken, signal)
+	}
+	return signal, ok, err
+}
 
 // Complete ends the execution with the turn. out has the Out type of the kind.
 //
@@ -219,6 +239,7 @@ func (t *turn) run(
 	p := t.place
 	record := engine.StepRecord{
 		Lease: t.lease, Name: p.name, Seq: p.seq, Tries: p.tries + 1, Took: time.Since(p.began), Ends: x.end != nil,
+		Taken: x.taken,
 	}
 	if p.failure != nil {
 		record.Error = storable(p.failure.Error(), maxMessage)

@@ -3,7 +3,7 @@
 -- that several may end at once while no structure change runs. Waiting transactions queue in order of arrival.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
--- engine.DispatchCompletions, engine.WaitForChildren, engine.RecordStep.
+-- engine.DispatchCompletions, engine.WaitForChildren, engine.RecordStep, engine.TakeSignal.
 -- Locks: L0 waits (transaction-level advisory locks, shared, ascending).
 SELECT pg_advisory_xact_lock_shared(k.key)
 FROM (
@@ -64,7 +64,8 @@ CROSS JOIN LATERAL (
 -- edge. At READ COMMITTED it reads nothing.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
--- engine.DispatchCompletions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.RecordStep.
+-- engine.DispatchCompletions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.RecordStep,
+-- engine.TakeSignal.
 -- Locks: L0 waits (flow rows FOR SHARE in array order). The caller sorts by (partition_key, flow_id).
 WITH input AS (
     SELECT

@@ -115,8 +115,8 @@ FROM renewed AS r;
 -- Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
 -- engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
 -- engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint,
--- engine.CloseWaitpoint, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildren,
--- engine.WaitForChildrenEach.
+-- engine.CloseWaitpoint, engine.TakeSignal, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps,
+-- engine.WaitForChildren, engine.WaitForChildrenEach.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -201,7 +201,7 @@ LEFT JOIN LATERAL (
 -- engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant,
 -- engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
 -- engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
--- engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call.
+-- engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call, engine.TakeSignal.
 -- Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 -- execution_id).
 WITH input AS (
@@ -282,7 +282,7 @@ CROSS JOIN LATERAL (
 --
 -- Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
 -- engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint, engine.CloseWaitpoint,
--- engine.WaitForChildren.
+-- engine.TakeSignal, engine.WaitForChildren.
 -- Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 -- attempt_index).
 WITH input AS (

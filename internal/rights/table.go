@@ -76,5 +76,6 @@ var table = []object{
 	{Function, "ffx_signature(bytea, text)", "", "", "EXECUTE", "EXECUTE"},
 	{Function, "ffx_store_wait(smallint, uuid, integer, jsonb, jsonb, jsonb, bigint, bigint)", "", "EXECUTE", "EXECUTE", "EXECUTE"},
 	{Function, "ffx_suspend(smallint, uuid, integer, jsonb, bigint)", "", "", "EXECUTE", ""},
+	{Function, "ffx_take_signal(smallint, uuid, text, bigint)", "", "", "EXECUTE", ""},
 	{Function, "ffx_usable_from()", "EXECUTE", "EXECUTE", "EXECUTE", "EXECUTE"},
 }

@@ -265,7 +265,7 @@ var levelsOf = map[string][]string{
 
 var (
 	written   = regexp.MustCompile(`(?m)^\s*(?:INSERT INTO|DELETE FROM|UPDATE) (ffx?_\w+)`)
-	calling   = regexp.MustCompile(`\bffx_(?:deliver|suspend|resume|resume_caller)\(`) // functions that write
+	calling   = regexp.MustCompile(`\bffx_(?:deliver|suspend|resume|resume_caller|take_signal)\(`) // functions that write
 	rowLock   = regexp.MustCompile(`(?m)\bFOR (?:NO KEY UPDATE|UPDATE|SHARE)\b.*$`)
 	advisory  = regexp.MustCompile(`pg_(try_)?advisory_xact_lock`)
 	waitingOn = regexp.MustCompile(`pg_advisory_xact_lock|(?m)^LOCK TABLE|ffx_(deliver)\(`)

@@ -194,7 +194,8 @@ func (r *filler) fill(v reflect.Value, path string) (places []textPlace) {
 			field := v.Type().Field(i)
 			instead := v.Type() == reflect.TypeFor[engine.Node]() && field.Name == "Execution" || // of a Spec
 				v.Type() == reflect.TypeFor[engine.SignalSpec]() && field.Name == "BusinessKey" || // of an Execution
-				v.Type() == reflect.TypeFor[engine.SuspendSpec]() && field.Name == "Call" // of a Condition
+				v.Type() == reflect.TypeFor[engine.SuspendSpec]() && field.Name == "Call" || // of a Condition
+				v.Type() == reflect.TypeFor[engine.StepRecord]() && field.Name == "Taken" // by TakeSignal
 			if v.Type() == reflect.TypeFor[engine.CallSpec]() && field.Name == "Executions" {
 				v.Field(i).Set(reflect.ValueOf([]engine.ExecutionSpec{{Kind: "called"}})) // which have no ids, flows and keys
 				continue

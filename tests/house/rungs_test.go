@@ -32,7 +32,7 @@ var rungs = []struct{ name, files string }{
 	{"reads", "execution_describe execution_list execution_keys execution_reads execution_attempts flow_reads " +
 		"flow_list flow_progress flow_tags flow_drawing await await_look " +
 		"suspension_reads suspension_list business_key_find"},
-	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal signal_each signal_tokens waitpoint step step_tx call"},
+	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal signal_each signal_take signal_tokens waitpoint step step_tx call"},
 	{"operator", "operator_keys operator_tokens operator_leases operator_queue operator_replay operator_replay_flow pause block " +
 		"queue_waiting rights retention_periods"},
 	{"upkeep", "adopt adopt_half_done flow_cancel_job flow_dispatch flow_recount flow_recount_edges flow_repair " +

@@ -39,7 +39,7 @@ var Calls = map[string][]string{
 		"Engine.DelayExecution", "Engine.DelayExecutions", "Engine.FailExecution", "Engine.FailExecutions", "Engine.LockFlows",
 		"Engine.CloseWaitpoint", "Engine.CreateWaitpoint", "Engine.ListWaitpoints", "Engine.SignalWaitpoint", "Engine.Suspend", "Engine.SuspendEach",
 		"Engine.VerifyWaitpoint",
-		"Engine.ReleaseLeases", "Engine.RenewLease", "Engine.RenewLeases", "Engine.RecordStep", "Engine.RecordSteps", "Engine.InStep", "Engine.Call", "Engine.ReportProgress", "Engine.SetExecutionTag",
+		"Engine.ReleaseLeases", "Engine.RenewLease", "Engine.RenewLeases", "Engine.RecordStep", "Engine.RecordSteps", "Engine.InStep", "Engine.Call", "Engine.ReportProgress", "Engine.SetExecutionTag", "Engine.TakeSignal",
 		"Engine.WaitForChildren", "Engine.WaitForChildrenEach",
 		"Grants.ClaimExecution", "Grants.ClaimForWorker", "Grants.ClaimFromResumeGrant", "Grants.IssueClaimGrant",
 		"Grants.IssueGrantAndClaim", "Grants.IssueReclaimGrant", "Grants.ReclaimExecution", "Grants.VerifyGrant",

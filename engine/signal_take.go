@@ -1,0 +1,91 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/condition"
+)
+
+// TakeSignal takes the oldest signal of a name that is kept for a later wait of an execution, for the holder of its lease:
+// one that came while nothing waited for the name, or that a wait received and did not use. No wait gets it any more, and
+// a repetition of it is still a duplicate. ok is false if none is kept. Those that ended a wait belong to that wait.
+//
+// Call it with [Engine.WithTx] in the transaction that uses the signal; otherwise a crash loses it. See worker.TurnTx.
+//
+// Errors: those of a lease, as [Engine.Suspend]; [ErrInvalidInput]; [ErrCorruption].
+// Transaction: locks the flow of a member, shared, then the execution and its attempt; waits for each up to two seconds,
+// three times, then [ErrContention]. A repetition takes the next signal.
+func (e *Engine) TakeSignal(ctx context.Context, l Lease, name string) (signal ReceivedSignal, ok bool, err error) {
+	const op = "take signal"
+	if err := condition.CheckName(name); err != nil {
+		return signal, false, wrap(op, invalid("name", err.Error()))
+	}
+	// The flow: the transaction may end the lease later, and locks are taken in order.
+	taken, err := underLocks(ctx, e, op, l, sharedFlow, func(ctx context.Context, tx *txn, x *heldLease) ([]ReceivedSignal, error) {
+		stored, err := e.q.TakeSignal(ctx, tx, db.TakeSignalParams{
+			PartitionKey: x.id.Partition(), ExecutionID: pgUUID(x.id.UUID()), Name: name, NowMs: x.facts.NowMs,
+		})
+		if err != nil || stored == nil {
+			return nil, err
+		}
+		byName, err := json.Marshal(map[string][]json.RawMessage{name: {stored}})
+		if err != nil {
+			return nil, err
+		}
+		signals, err := readSignals(byName, func(string) bool { return false })
+		if err != nil {
+			return nil, corrupt("ff_waitpoint_pending.condition", err)
+		}
+		return signals, nil
+	})
+	if err != nil || len(taken) == 0 {
+		return signal, false, err
+	}
+	return taken[0], true, nil
+}
+
+// Taker is the transaction of a turn: *worker.TurnTx.
+type Taker interface {
+	// TakeSignal takes the oldest kept signal of a name with the turn: see [Engine.TakeSignal].
+	TakeSignal(ctx context.Context, name string) (signal ReceivedSignal, ok bool, err error)
+}
+
+// Take takes the oldest signal that is kept for a later wait, in the transaction of a turn:
+//
+//	err := worker.Turn(ctx, job, "decide", func(ctx context.Context, tx pgx.Tx, t *worker.TurnTx) error {
+//		approval, ok, err := Approved.Take(ctx, t)
+//		if err != nil || !ok {
+//			return err
+//		}
+//		return drafts.Approve(ctx, tx, job.Args, approval.By)
+//	})
+//
+// ok is false if no signal is kept: Take does not wait. The signal is taken if the turn is committed, and stays otherwise.
+// When the handler runs again, the turn's function is not called: store what the code behind the turn needs by tx.
+// [Engine.StepResults] shows the signal with the turn's step: see [Step.Signals].
+//
+// Errors: [DecodeError]; those of [Engine.TakeSignal].
+func (s Signal[T]) Take(ctx context.Context, t Taker) (value T, ok bool, err error) {
+	signal, ok, err := t.TakeSignal(ctx, s.Name)
+	if err != nil || !ok {
+		return value, false, err
+	}
+	value, err = s.Decode(signal)
+	return value, true, err
+}
+
+// takenDocument renders the signals that a turn has taken, by their names. nil: none.
+func takenDocument(signals []ReceivedSignal) (*string, error) {
+	if len(signals) == 0 {
+		return nil, nil
+	}
+	byName := make(map[string][]storedSignal)
+	for _, signal := range signals {
+		byName[signal.Name] = append(byName[signal.Name], signal.stored())
+	}
+	text, err := json.Marshal(byName)
+	document := string(text)
+	return &document, err
+}
