@@ -364,7 +364,7 @@ type InsertExecutionsRow struct {
 // unchanged and has no row in the result. In the arrays of instants zero means "not given", in the arrays of text the
 // empty string does.
 //
-// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork.
 // Locks: L1 waits (for a concurrent insert of the same id).
 func (q *Queries) InsertExecutions(ctx context.Context, db DBTX, arg InsertExecutionsParams) ([]InsertExecutionsRow, error) {
 	rows, err := db.Query(ctx, insertExecutions,

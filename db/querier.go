@@ -132,6 +132,16 @@ type Querier interface {
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
 	// Locks: L1 waits (the execution's row, UPDATE); L2 waits (its attempt, UPDATE); L7 new. The caller holds L0 of a member.
 	CompleteOne(ctx context.Context, db DBTX, arg CompleteOneParams) ([]CompleteOneRow, error)
+	// CopySteps copies the finished steps of an execution to a new one: those that began before a named step, or all of them.
+	// The new execution begins as after a replay, so that its first run reads its steps. origin_exists, step_exists: whether
+	// the execution and the named step do; nothing else is copied.
+	//
+	// It locks nothing of the execution that it reads. A finished step never changes, and the statement reads them all by one
+	// snapshot, so a replay or retention that deletes steps has deleted all of its own or none.
+	//
+	// Used by: engine.Fork.
+	// Locks: L1 held (UPDATE; the execution is new); L2 new.
+	CopySteps(ctx context.Context, db DBTX, arg CopyStepsParams) (CopyStepsRow, error)
 	// CountGrowth adds members and edges to the counters of a flow, one revision each, and returns the new values. It
 	// also writes the row of a flow that changed in another way, so that a transaction with an older snapshot fails at
 	// the flow's lock.
@@ -429,7 +439,7 @@ type Querier interface {
 	EnsureGroups(ctx context.Context, db DBTX, arg EnsureGroupsParams) error
 	// EnsureLanes registers lanes that executions were created on; a known lane stays unchanged.
 	//
-	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork.
 	// Locks: lanes waits (for a concurrent insert of the same lane, in array order). The caller sorts.
 	EnsureLanes(ctx context.Context, db DBTX, arg EnsureLanesParams) error
 	// EnsurePause pauses a lane or drains a worker instance. If it is paused already, only the reason changes.
@@ -439,7 +449,7 @@ type Querier interface {
 	EnsurePause(ctx context.Context, db DBTX, arg EnsurePauseParams) error
 	// EnsureRetentionPeriod registers the retention period of a policy if it is shorter than the known ones.
 	//
-	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork.
 	// Locks: retention waits (for a concurrent insert of the same period).
 	EnsureRetentionPeriod(ctx context.Context, db DBTX, periodMs int64) error
 	// EnsureRetentionSources inserts the missing rows of the sources of retention.
@@ -622,6 +632,11 @@ type Querier interface {
 	// Used by: engine.CreateWaitpoint.
 	// Locks: none.
 	GetOpenWaitpoint(ctx context.Context, db DBTX, arg GetOpenWaitpointParams) (GetOpenWaitpointRow, error)
+	// GetOrigin reads what a fork takes over from an execution. No row: the execution does not exist.
+	//
+	// Used by: engine.Fork.
+	// Locks: none. None of these columns is ever changed, except for tags.
+	GetOrigin(ctx context.Context, db DBTX, arg GetOriginParams) (GetOriginRow, error)
 	// GetOutboxEnds returns the newest event of an outbox, and the greatest deleted one; 0 if there is none.
 	//
 	// Used by: events.HandleWith, events.HandleBatches, events.MoveConsumer.
@@ -787,7 +802,7 @@ type Querier interface {
 	// unchanged and has no row in the result. In the arrays of instants zero means "not given", in the arrays of text the
 	// empty string does.
 	//
-	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork.
 	// Locks: L1 waits (for a concurrent insert of the same id).
 	InsertExecutions(ctx context.Context, db DBTX, arg InsertExecutionsParams) ([]InsertExecutionsRow, error)
 	// InsertFlow creates the row of a flow. 0 rows: the flow exists already, and is neither compared nor changed.

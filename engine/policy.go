@@ -7,8 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// setPolicy checks the policy of an execution and sets its stored form: the document, and the columns that are read
-// separately.
+// setPolicy checks the policy of an execution and sets its stored form.
 func (c *creation) setPolicy(p *policy.Execution) error {
 	c.windowMs = policy.DefaultDedupWindow.Milliseconds()
 	if p == nil {
@@ -22,7 +21,13 @@ func (c *creation) setPolicy(p *policy.Execution) error {
 	if err != nil {
 		return invalidBecause("Policy", err)
 	}
-	c.policy = string(text)
+	c.setStoredPolicy(&stored, string(text))
+	return nil
+}
+
+// setStoredPolicy sets the document of a policy, and the columns that are read separately.
+func (c *creation) setStoredPolicy(stored *document.Execution, text string) {
+	c.policy = text
 	if stored.Routing != nil {
 		c.capabilities = stored.Routing.RequiredCapabilities.CSV()
 	}
@@ -38,5 +43,4 @@ func (c *creation) setPolicy(p *policy.Execution) error {
 	if stored.DedupWindowMs != nil {
 		c.windowMs = int64(*stored.DedupWindowMs)
 	}
-	return nil
 }

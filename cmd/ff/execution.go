@@ -18,7 +18,7 @@ func (a *app) executionCommand() *cobra.Command {
 	cmd := group("execution", "List, show, find, cancel, retry and delay executions", "")
 	a.databaseFlags(cmd)
 	cmd.AddCommand(
-		a.executionListCommand(), a.executionShowCommand(), a.executionFindCommand(), a.executionCancelCommand(), a.executionRetryCommand(), a.executionDelayCommand(),
+		a.executionListCommand(), a.executionShowCommand(), a.executionFindCommand(), a.executionCancelCommand(), a.executionRetryCommand(), a.executionForkCommand(), a.executionDelayCommand(),
 		a.executionPriorityCommand(), a.executionRevokeCommand(), a.executionBlockCommand(), a.executionUnblockCommand(),
 		a.executionSignalCommand(), a.executionResumeCommand(),
 	)

@@ -35,6 +35,23 @@ func readSteps(ctx context.Context, eng *engine.Engine, execution id.ExecutionID
 	return views, err
 }
 
+// outcomeWord returns the word that the view ffx_steps has for an outcome.
+func outcomeWord(outcome engine.StepOutcome) string {
+	switch outcome {
+	case engine.StepSucceeded:
+		return "succeeded"
+	case engine.StepSlept:
+		return "paused"
+	case engine.StepSignalled:
+		return "signalled"
+	case engine.StepTimedOut:
+		return "timed out"
+	case engine.StepCalled:
+		return "calling"
+	}
+	return printable(string(outcome))
+}
+
 // shownSteps is the number of steps printed, counted from the last.
 const shownSteps = 20
 
@@ -52,7 +69,7 @@ func renderSteps(steps []stepView) string {
 	t := newTable(table.Row{"STEP", "STARTED", "ENDED", "OUTCOME", "ATTEMPT", "TRIES"})
 	for _, s := range steps {
 		t.AppendRow(table.Row{
-			shortened(printable(s.Name), 24), seconds(s.StartedAt), seconds(s.EndedAt), string(s.Outcome), s.Attempt, s.Tries,
+			shortened(printable(s.Name), 24), seconds(s.StartedAt), seconds(s.EndedAt), outcomeWord(s.Outcome), s.Attempt, s.Tries,
 		})
 	}
 	lines := strings.Split(t.Render(), "\n")

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
@@ -39,7 +40,20 @@ func testCLISteps(t *testing.T, ff cli) {
 	out := ff.run(t, databaseURL, "execution", "show", x)
 	out.fitsATerminal(t)
 	out.succeeds(t, "before: declined")
+	out.succeeds(t, "succeeded")
 	wantSteps("charge book mail")
+	ff.run(t, databaseURL, "execution", "fork", x, "--before", "bok").fails(t, 3, "bok")
+	ff.run(t, databaseURL, "execution", "fork", x).succeeds(t, x+" continues as ")
+	fork := ff.run(t, databaseURL, "execution", "fork", x, "--before", "mail", "--json").object(t)
+	of, err := id.ParseExecutionID(fork["id"].(string))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if steps, err := eng.Steps(t.Context(), of); err != nil || len(steps) != 2 {
+		t.Errorf("the fork has %+v, error %v", steps, err)
+	}
+	ff.run(t, databaseURL, "execution", "show", of.UUID().String()).succeeds(t, "ffx.forked_from")
+	ff.run(t, databaseURL, "execution", "cancel", of.UUID().String()).succeeds(t, "")
 	ff.run(t, databaseURL, "execution", "retry", x, "--from", "book", "--no-steps").fails(t, 2, "either")
 	ff.run(t, databaseURL, "execution", "retry", "--state", "failed", "--from", "book").fails(t, 2, "one execution")
 	ff.run(t, databaseURL, "execution", "retry", x, "--from", "bok").fails(t, 3, "bok")

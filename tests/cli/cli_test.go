@@ -215,7 +215,7 @@ func testCLIUsage(t *testing.T, ff cli) {
 	ff.run(t, "").succeeds(t, "Exit codes:")
 	for _, command := range []string{
 		"demo", "dev", "migrate up", "migrate down", "migrate status", "flow show", "flow list", "flow watch", "flow cancel", "execution show",
-		"execution cancel", "execution retry", "execution delay", "execution list", "lane list", "lane pause", "lane resume", "kind list",
+		"execution cancel", "execution retry", "execution fork", "execution delay", "execution list", "lane list", "lane pause", "lane resume", "kind list",
 	} {
 		ff.run(t, "", append(strings.Fields(command), "--help")...).succeeds(t, "Examples:")
 	}

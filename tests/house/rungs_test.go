@@ -33,7 +33,7 @@ var rungs = []struct{ name, files string }{
 		"flow_list flow_progress flow_tags flow_drawing await await_look " +
 		"suspension_reads suspension_list business_key_find"},
 	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal signal_each signal_take signal_tokens waitpoint step step_tx call"},
-	{"operator", "operator_keys operator_tokens operator_leases operator_queue operator_replay operator_replay_flow pause block " +
+	{"operator", "operator_fork operator_keys operator_tokens operator_leases operator_queue operator_replay operator_replay_flow pause block " +
 		"queue_waiting rights retention_periods"},
 	{"upkeep", "adopt adopt_half_done flow_cancel_job flow_dispatch flow_recount flow_recount_edges flow_repair " +
 		"call_ends flow_siblings flow_summary grant_expiry job job_deadlines job_delays job_holders job_timeouts " +

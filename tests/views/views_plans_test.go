@@ -71,6 +71,10 @@ func TestViewsPlans(t *testing.T) {
 			"SELECT * FROM ffx_wait WHERE partition_key = 7 AND execution_id = " + uuid, "ff_exec_core_pkey",
 			[]string{"ff_exec_core", "ff_suspension_current"},
 		},
+		{
+			"SELECT * FROM ffx_steps WHERE partition_key = 7 AND execution_id = " + uuid + " ORDER BY seq", "ffx_step_pkey",
+			[]string{"ffx_step"},
+		},
 		{"SELECT * FROM ffx_flow WHERE partition_key = 7 AND flow_id = " + uuid, "ff_flow_core_pkey", []string{"ff_flow_core"}},
 		{
 			"SELECT * FROM ffx_flow WHERE (partition_key, flow_id) > (7, " + uuid + ") ORDER BY partition_key, flow_id LIMIT 100", "ff_flow_core_pkey",
@@ -163,12 +167,12 @@ func TestViewsNeedNoTableGrants(t *testing.T) {
 		_, err := conn.Exec(t.Context(), sql)
 		return err
 	}
-	for _, sql := range []string{"BEGIN", "CREATE ROLE " + role, "GRANT SELECT ON ffx_execution, ffx_attempt, ffx_flow, ffx_wait TO " + role, "SET LOCAL ROLE " + role} {
+	for _, sql := range []string{"BEGIN", "CREATE ROLE " + role, "GRANT SELECT ON ffx_execution, ffx_attempt, ffx_flow, ffx_wait, ffx_steps TO " + role, "SET LOCAL ROLE " + role} {
 		if err := exec(sql); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, view := range []string{"ffx_execution", "ffx_attempt", "ffx_flow", "ffx_wait"} {
+	for _, view := range []string{"ffx_execution", "ffx_attempt", "ffx_flow", "ffx_wait", "ffx_steps"} {
 		if err := exec("SELECT * FROM " + view); err != nil {
 			t.Error(err)
 		}

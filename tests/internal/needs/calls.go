@@ -54,7 +54,7 @@ var Calls = map[string][]string{
 		"Engine.ListWaitpoints", "Engine.Resume", "Engine.Signal", "Engine.SignalEach",
 		"Engine.CancelExecution", "Engine.CancelExecutions", "Engine.CancelFlow", "Engine.RequestFlowCancel",
 		"Engine.SetExecutionTag", "Engine.SetFlowTag", "Engine.SetFlowTags",
-		"Operator.BlockExecution", "Operator.ChangePriority", "Operator.DelayExecution", "Operator.DrainWorker", "Operator.Keys",
+		"Operator.BlockExecution", "Operator.ChangePriority", "Operator.DelayExecution", "Operator.DrainWorker", "Operator.Fork", "Operator.Keys",
 		"Operator.PauseLane", "Operator.ReplayExecution", "Operator.ResumeLane", "Operator.ResumeWorker", "Operator.RevokeLease",
 		"Operator.ReissueToken", "Operator.RotateKey", "Operator.SeedKey", "Operator.SetLaneRetention",
 		"Operator.UnblockExecution", "Operator.WaitpointToken",

@@ -1,0 +1,88 @@
+-- name: GetOrigin :one
+-- GetOrigin reads what a fork takes over from an execution. No row: the execution does not exist.
+--
+-- Used by: engine.Fork.
+-- Locks: none. None of these columns is ever changed, except for tags.
+SELECT
+    e.flow_id,
+    e.lane_id,
+    array_to_string(e.required_capabilities, ',')::text AS required_capabilities,
+    e.priority,
+    e.payload,
+    coalesce(e.policy::text, '')::text AS policy,
+    (e.ffx_budget_ids IS NOT NULL OR e.ffx_quota_policy_id IS NOT NULL)::boolean AS gated,
+    coalesce(e.raw_fields ->> 'namespace', '')::text AS namespace,
+    coalesce(e.raw_fields ->> 'execution_kind', '')::text AS kind,
+    coalesce(e.raw_fields ->> 'creator_identity', '')::text AS creator,
+    coalesce(e.raw_fields ->> 'payload_encoding', '')::text AS payload_encoding,
+    (e.raw_fields -> 'tags')::jsonb AS tags
+FROM ff_exec_core AS e
+WHERE
+    e.partition_key = @partition_key
+    AND e.execution_id = @execution_id;
+
+-- name: CopySteps :one
+-- CopySteps copies the finished steps of an execution to a new one: those that began before a named step, or all of them.
+-- The new execution begins as after a replay, so that its first run reads its steps. origin_exists, step_exists: whether
+-- the execution and the named step do; nothing else is copied.
+--
+-- It locks nothing of the execution that it reads. A finished step never changes, and the statement reads them all by one
+-- snapshot, so a replay or retention that deletes steps has deleted all of its own or none.
+--
+-- Used by: engine.Fork.
+-- Locks: L1 held (UPDATE; the execution is new); L2 new.
+WITH origin AS MATERIALIZED (
+    -- The place of the named step.
+    SELECT (
+        SELECT f.seq
+        FROM ffx_step AS f
+        WHERE
+            f.partition_key = e.partition_key
+            AND f.execution_id = e.execution_id
+            AND f.name = @before::text
+    ) AS cut
+    FROM ff_exec_core AS e
+    WHERE
+        e.partition_key = @partition_key
+        AND e.execution_id = @execution_id
+),
+copied AS (
+    -- The steps, under the new execution.
+    INSERT INTO ffx_step (
+        partition_key, execution_id, name, seq, attempt_index, outcome, result, taken, error, tries, started_at_ms, ended_at_ms,
+        called_partition_keys, called_execution_ids
+    )
+    SELECT
+        @fork_partition_key::smallint,
+        @fork_execution_id::uuid,
+        s.name,
+        s.seq,
+        0,
+        s.outcome,
+        s.result,
+        s.taken,
+        s.error,
+        s.tries,
+        s.started_at_ms,
+        s.ended_at_ms,
+        s.called_partition_keys,
+        s.called_execution_ids
+    FROM origin AS o
+    CROSS JOIN ffx_step AS s
+    WHERE
+        s.partition_key = @partition_key
+        AND s.execution_id = @execution_id
+        AND s.outcome <> 'called'
+        AND (@before::text = '' OR s.seq < o.cut)
+),
+begun AS (
+    -- The new execution.
+    UPDATE ff_exec_core AS e
+    SET attempt_state = 'pending_replay_attempt'
+    WHERE
+        e.partition_key = @fork_partition_key::smallint
+        AND e.execution_id = @fork_execution_id::uuid
+)
+SELECT
+    EXISTS (SELECT FROM origin)::boolean AS origin_exists,
+    EXISTS (SELECT FROM origin AS o WHERE o.cut IS NOT NULL)::boolean AS step_exists;

@@ -1,0 +1,108 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/document"
+)
+
+// ForkedFromTag is the tag of a fork with the id of the execution that it was forked from.
+const ForkedFromTag = "ffx.forked_from"
+
+// ForkSpec describes a fork. The zero value copies all finished steps.
+type ForkSpec struct {
+	// Before is the name of the first step that is not copied: the fork runs it and those that began after it.
+	Before string
+
+	// ID is the id of the fork. With an ID of its own a call may be repeated after an unknown outcome. Default: a new one.
+	ID id.ExecutionID
+}
+
+// Fork creates an execution that continues behind the finished steps of another one, which may be running, waiting or
+// ended, and of which nothing changes. The fork has its kind, lane, namespace, payload, policy, creator, priority and tags,
+// and the tag [ForkedFromTag]. Its steps are those that began before [ForkSpec.Before], with their results, the ends of
+// waits with their signals, and the results of calls. A call without a stored result is not copied, so the fork calls anew.
+//
+// Not copied are keys, the deadline unless the policy has one, signals that nothing has used, and a wait that is not over.
+// worker.IdempotencyKey depends on the execution, so steps that run again have other keys in a fork: they charge again.
+//
+// Errors: [ErrNotFound] for the execution or the step; [ErrInvalidInput], also for a member of a flow, whose upstream
+// results a fork would not have, and for an execution with a budget or quota.
+// Transaction: one; locks nothing of the execution that it forks. Emits no events. With an ID that exists it does nothing,
+// and returns a duplicate.
+func (o Operator) Fork(ctx context.Context, x id.ExecutionID, spec ForkSpec) (Created, error) {
+	const op = "fork execution"
+	e := o.e
+	if err := e.checkExecution(x); err != nil {
+		return Created{}, wrap(op, err)
+	}
+	if err := checkText("before", spec.Before, MaxStepName); err != nil {
+		return Created{}, wrap(op, err)
+	}
+	return inTx(ctx, e, op, func(tx *txn) (Created, error) {
+		row, err := e.q.GetOrigin(ctx, tx, db.GetOriginParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()})
+		if err != nil {
+			return Created{}, orNotFound(err, x)
+		}
+		c, err := e.forkOf(x, spec.ID, &row)
+		if err != nil {
+			return Created{}, err
+		}
+		created, err := e.insert(ctx, tx, []creation{c}, nil, e.nowMs(), &tx.due)
+		if err != nil {
+			return Created{}, err
+		}
+		fork, isNew := created[c.id]
+		if !isNew {
+			return Created{ID: c.id, Duplicate: true}, nil
+		}
+		copied, err := e.q.CopySteps(ctx, tx, db.CopyStepsParams{
+			PartitionKey: x.Partition(), ExecutionID: x.UUID(), Before: spec.Before,
+			ForkPartitionKey: c.id.Partition(), ForkExecutionID: pgUUID(c.id.UUID()),
+		})
+		switch {
+		case err != nil:
+			return Created{}, err
+		case !copied.OriginExists:
+			return Created{}, &NotFoundError{Entity: "execution", ID: x.String()}
+		case spec.Before != "" && !copied.StepExists:
+			return Created{}, &NotFoundError{Entity: "step", ID: spec.Before}
+		}
+		return fork, e.register(ctx, tx, []string{c.lane}, c.retentionMs)
+	})
+}
+
+// forkOf returns the creation of a fork. The stored policy is kept as it is.
+func (e *Engine) forkOf(origin, fork id.ExecutionID, row *db.GetOriginRow) (creation, error) {
+	switch {
+	case row.FlowID != nil:
+		return creation{}, invalid("execution", "is a member of a flow, and a fork would not have the results of its upstreams")
+	case row.Gated:
+		return creation{}, invalid("execution", "has a budget or a quota, which a fork would not have")
+	}
+	tags := make(map[string]string)
+	if len(row.Tags) > 0 {
+		if err := json.Unmarshal(row.Tags, &tags); err != nil {
+			return creation{}, corrupt("ff_exec_core.raw_fields.tags", err)
+		}
+	}
+	delete(tags, CallerTag)
+	tags[ForkedFromTag] = origin.String()
+	c, err := e.prepare(ExecutionSpec{
+		ID: fork, Namespace: id.Namespace(row.Namespace), Lane: id.LaneID(row.LaneID), Kind: row.Kind, Payload: row.Payload,
+		PayloadEncoding: row.PayloadEncoding, Priority: int(row.Priority), Creator: row.Creator, Tags: tags,
+	})
+	if err != nil || row.Policy == "" {
+		return c, err
+	}
+	var stored document.Execution
+	if err := json.Unmarshal([]byte(row.Policy), &stored); err != nil {
+		return c, corrupt("ff_exec_core.policy", err)
+	}
+	c.setStoredPolicy(&stored, row.Policy)
+	c.capabilities = row.RequiredCapabilities
+	return c, nil
+}
