@@ -146,7 +146,7 @@ type GetOriginRow struct {
 	Tags                 []byte
 }
 
-// GetOrigin reads what a fork takes over from an execution. No row: the execution does not exist.
+// GetOrigin reads the columns of an execution that a fork copies. No row: the execution does not exist.
 //
 // Used by: engine.Fork.
 // Locks: none. None of these columns is ever changed, except for tags.

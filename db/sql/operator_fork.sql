@@ -1,5 +1,5 @@
 -- name: GetOrigin :one
--- GetOrigin reads what a fork takes over from an execution. No row: the execution does not exist.
+-- GetOrigin reads the columns of an execution that a fork copies. No row: the execution does not exist.
 --
 -- Used by: engine.Fork.
 -- Locks: none. None of these columns is ever changed, except for tags.

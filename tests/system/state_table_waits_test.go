@@ -66,6 +66,14 @@ var closingWaitpoint = []call{single("CloseWaitpoint", func(ctx context.Context,
 	return err
 })}
 
+var taking = []call{single("TakeSignal", func(ctx context.Context, s *stage, x *subject) error {
+	_, ok, err := s.e.TakeSignal(ctx, x.lease, "ready")
+	if err == nil && !ok {
+		err = fixture.ErrIdle
+	}
+	return err
+})}
+
 var (
 	expiringWaits      = background("ExpireWaits", engine.Maintenance.ExpireWaits)
 	expiringWaitpoints = background("ExpireWaitpoints", engine.Maintenance.ExpireWaitpoints)
@@ -99,6 +107,7 @@ var waitTable = []transition{
 		name: "signal, early", from: "claim, limited", calls: signalling("ready"),
 		change: wholeRow{"waitpoints": "pending ready, 1 kept"}, events: []string{"signal buffered at now"},
 	},
+	{name: "take a signal", from: "signal, early", calls: taking, again: fixture.ErrIdle, change: wholeRow{"waitpoints": "-"}},
 	{
 		name: "suspend, after its signal", from: "signal, early", calls: suspending(""),
 		change: wholeRow{"waitpoints": "-", "wait": "over, 1 received, 1 used"},
