@@ -169,6 +169,36 @@ func awaitMembers(ctx context.Context, job Awaiter, wait Wait, c Condition) ([]R
 	return job.AwaitSignals(ctx, wait.spec(c))
 }
 
+// Taker is the transaction of a turn: *worker.TurnTx.
+type Taker interface {
+	// TakeSignal takes the oldest kept signal of a name with the turn: see [Engine.TakeSignal].
+	TakeSignal(ctx context.Context, name string) (signal ReceivedSignal, ok bool, err error)
+}
+
+// Take takes the oldest signal that is kept for a later wait, in the transaction of a turn:
+//
+//	err := worker.Turn(ctx, job, "decide", func(ctx context.Context, tx pgx.Tx, t *worker.TurnTx) error {
+//		approval, ok, err := Approved.Take(ctx, t)
+//		if err != nil || !ok {
+//			return err
+//		}
+//		return drafts.Approve(ctx, tx, job.Args, approval.By)
+//	})
+//
+// ok is false if no signal is kept: Take does not wait. The signal is taken if the turn is committed, and stays otherwise.
+// When the handler runs again, the turn's function is not called: store what the code behind the turn needs by tx.
+// [Engine.StepResults] shows the signal with the turn's step: see [Step.Signals].
+//
+// Errors: [DecodeError]; those of [Engine.TakeSignal].
+func (s Signal[T]) Take(ctx context.Context, t Taker) (value T, ok bool, err error) {
+	signal, ok, err := t.TakeSignal(ctx, s.Name)
+	if err != nil || !ok {
+		return value, false, err
+	}
+	value, err = s.Decode(signal)
+	return value, true, err
+}
+
 // SendOption is an option of [Signal.Send].
 type SendOption func(*SignalSpec)
 

@@ -46,36 +46,6 @@ func (e *Engine) TakeSignal(ctx context.Context, l Lease, name string) (signal R
 	return taken[0], true, nil
 }
 
-// Taker is the transaction of a turn: *worker.TurnTx.
-type Taker interface {
-	// TakeSignal takes the oldest kept signal of a name with the turn: see [Engine.TakeSignal].
-	TakeSignal(ctx context.Context, name string) (signal ReceivedSignal, ok bool, err error)
-}
-
-// Take takes the oldest signal that is kept for a later wait, in the transaction of a turn:
-//
-//	err := worker.Turn(ctx, job, "decide", func(ctx context.Context, tx pgx.Tx, t *worker.TurnTx) error {
-//		approval, ok, err := Approved.Take(ctx, t)
-//		if err != nil || !ok {
-//			return err
-//		}
-//		return drafts.Approve(ctx, tx, job.Args, approval.By)
-//	})
-//
-// ok is false if no signal is kept: Take does not wait. The signal is taken if the turn is committed, and stays otherwise.
-// When the handler runs again, the turn's function is not called: store what the code behind the turn needs by tx.
-// [Engine.StepResults] shows the signal with the turn's step: see [Step.Signals].
-//
-// Errors: [DecodeError]; those of [Engine.TakeSignal].
-func (s Signal[T]) Take(ctx context.Context, t Taker) (value T, ok bool, err error) {
-	signal, ok, err := t.TakeSignal(ctx, s.Name)
-	if err != nil || !ok {
-		return value, false, err
-	}
-	value, err = s.Decode(signal)
-	return value, true, err
-}
-
 // takenDocument renders the signals that a turn has taken, by their names. nil: none.
 func takenDocument(signals []ReceivedSignal) (*string, error) {
 	if len(signals) == 0 {
