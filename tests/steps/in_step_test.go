@@ -22,8 +22,8 @@ func booking(t *testing.T) *fixture.Fixture {
 	return f
 }
 
-// book books an item and stores a step of the same name in one transaction.
-func book(ctx context.Context, e *engine.Engine, l engine.Lease, item string, calls *int) (engine.Recorded, error) {
+// bookInStep books an item and stores a step of the same name in one transaction.
+func bookInStep(ctx context.Context, e *engine.Engine, l engine.Lease, item string, calls *int) (engine.Recorded, error) {
 	return e.InStep(ctx, func(tx pgx.Tx, _ *engine.Engine) (engine.StepRecord, error) {
 		*calls++
 		_, err := tx.Exec(ctx, "INSERT INTO booked VALUES ($1)", item)
@@ -31,7 +31,7 @@ func book(ctx context.Context, e *engine.Engine, l engine.Lease, item string, ca
 	}, nil)
 }
 
-func wantBooked(t *testing.T, f *fixture.Fixture, want ...string) {
+func wantInBooked(t *testing.T, f *fixture.Fixture, want ...string) {
 	t.Helper()
 	rows, err := f.Pool.Query(t.Context(), "SELECT item FROM booked ORDER BY item")
 	if err != nil {
@@ -71,15 +71,15 @@ func TestInStepIsStoredWithTheCommit(t *testing.T) {
 	if _, err := kept.Exec(t.Context(), "SELECT 1"); !errors.Is(err, pgx.ErrTxClosed) {
 		t.Errorf("the transaction is over, and says %v", err)
 	}
-	wantBooked(t, f, "lamp")
+	wantInBooked(t, f, "lamp")
 	wantSteps(t, f.Engine, c.ID, "lamp=lamp!")
 
 	// The second is repeated, and nothing of it is written.
-	recorded, err := book(t.Context(), e, c.Lease, "lamp", &calls)
+	recorded, err := bookInStep(t.Context(), e, c.Lease, "lamp", &calls)
 	if err != nil || !recorded.Repeated || string(recorded.Result) != "lamp!" || calls != 2 {
 		t.Errorf("%+v after %d calls, error %v", recorded, calls, err)
 	}
-	wantBooked(t, f, "lamp")
+	wantInBooked(t, f, "lamp")
 }
 
 // If another transaction holds the attempt, the step waits for it; the function is not called again.
@@ -91,7 +91,7 @@ func TestInStepWaitsForTheAttempt(t *testing.T) {
 	rival := f.Rival(t)
 	calls := 0
 	wait := fixture.Async(t, func(ctx context.Context) error {
-		_, err := book(ctx, rival.Engine, c.Lease, "lamp", &calls)
+		_, err := bookInStep(ctx, rival.Engine, c.Lease, "lamp", &calls)
 		return err
 	})
 	rival.AwaitBlocked(t, f)
@@ -99,7 +99,7 @@ func TestInStepWaitsForTheAttempt(t *testing.T) {
 	if err := wait(); err != nil || calls != 1 {
 		t.Errorf("%d calls, error %v", calls, err)
 	}
-	wantBooked(t, f, "lamp")
+	wantInBooked(t, f, "lamp")
 	wantSteps(t, f.Engine, c.ID, "lamp=lamp!")
 }
 
@@ -110,7 +110,7 @@ func TestInStepLeavesNothing(t *testing.T) {
 	calls := 0
 	stale := c.Lease
 	stale.Epoch--
-	_, err := book(t.Context(), f.Engine, stale, "lamp", &calls)
+	_, err := bookInStep(t.Context(), f.Engine, stale, "lamp", &calls)
 	fixture.WantLeaseError(t, err, engine.ErrStaleLease)
 
 	wrong := errors.New("out of stock")
@@ -123,7 +123,7 @@ func TestInStepLeavesNothing(t *testing.T) {
 	}
 
 	f.Exec(t, "INSERT INTO booked VALUES ('chair')")
-	_, err = book(t.Context(), f.Engine, c.Lease, "chair", &calls)
+	_, err = bookInStep(t.Context(), f.Engine, c.Lease, "chair", &calls)
 	if refusal, ok := errors.AsType[*pgconn.PgError](err); !ok || refusal.Code != "23505" {
 		t.Errorf("a deferred constraint: %v", err)
 	}
@@ -134,7 +134,7 @@ func TestInStepLeavesNothing(t *testing.T) {
 	fixture.WantInputError(t, err, "step")
 	_, err = f.InStep(t.Context(), nil, nil)
 	fixture.WantInputError(t, err, "fn")
-	wantBooked(t, f, "chair")
+	wantInBooked(t, f, "chair")
 	wantSteps(t, f.Engine, c.ID)
 }
 
@@ -145,16 +145,16 @@ func TestInStepOfCaller(t *testing.T) {
 	calls := 0
 	for _, commit := range []bool{false, true} {
 		tx := f.BeginTx(t)
-		if _, err := book(t.Context(), f.WithTx(tx), c.Lease, "lamp", &calls); err != nil {
+		if _, err := bookInStep(t.Context(), f.WithTx(tx), c.Lease, "lamp", &calls); err != nil {
 			t.Fatal(err)
 		}
-		wantBooked(t, f)
+		wantInBooked(t, f)
 		if commit {
 			fixture.Commit(t, tx)
 		} else if err := tx.Rollback(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wantBooked(t, f, "lamp")
+	wantInBooked(t, f, "lamp")
 	wantSteps(t, f.Engine, c.ID, "lamp=lamp!")
 }
