@@ -2,6 +2,7 @@ package contender
 
 import (
 	"context"
+	"strconv"
 	"time"
 )
 
@@ -10,8 +11,10 @@ const rawSteps = `
 with ` + rawNow + `,
 held as (
 	select i.*
-	from unnest($1::smallint[], $2::uuid[], $3::integer[], $4::bigint[])
-		as i(partition_key, execution_id, attempt_index, lease_epoch)
+	from unnest(
+		$1::smallint[], $2::uuid[], $3::integer[], $4::bigint[], $5::text[], $6::integer[], $7::bytea[], $8::integer[],
+		$9::bigint[]
+	) as i(partition_key, execution_id, attempt_index, lease_epoch, name, seq, result, tries, took_ms)
 	cross join lateral (
 		select from ff_attempt as a
 		where a.partition_key = i.partition_key and a.execution_id = i.execution_id and a.attempt_index = i.attempt_index
@@ -24,9 +27,19 @@ insert into ffx_step (
 	partition_key, execution_id, name, seq, attempt_index, outcome, result, error, tries, started_at_ms, ended_at_ms
 )
 select
-	h.partition_key, h.execution_id, 'step/' || $5::integer, $5, h.attempt_index, 'success', $6::bytea, null, 1,
-	(select now_ms from clock), (select now_ms from clock)
+	h.partition_key, h.execution_id, h.name, h.seq, h.attempt_index, 'success', h.result, null, h.tries,
+	(select now_ms from clock) - h.took_ms, (select now_ms from clock)
 from held as h`
+
+// storeSteps stores the step of a number for each of several jobs, whose leases are input columns.
+func (r *Raw) storeSteps(ctx context.Context, leases []any, jobs, num int) error {
+	names, seqs, results := make([]string, jobs), make([]int32, jobs), make([][]byte, jobs)
+	tries, tooks := make([]int32, jobs), make([]int64, jobs)
+	for i := range names {
+		names[i], seqs[i], results[i], tries[i] = "step/"+strconv.Itoa(num), int32(num), strconv.AppendInt(nil, int64(num), 10), 1
+	}
+	return r.exec(ctx, rawSteps, jobs, append(leases[:4:4], names, seqs, results, tries, tooks)...)
+}
 
 // rawStep stores a step of a job and nothing else.
 const rawStep = `
@@ -56,9 +69,9 @@ func (r *Raw) Steps(ctx context.Context, n, steps, atOnce int) (time.Duration, e
 		if err != nil {
 			return 0, err
 		}
-		leases := rawLeases(held)[:4]
+		leases := rawLeases(held)
 		for num := range steps {
-			if err := r.exec(ctx, rawSteps, len(held), append(leases, num, []byte("1"))...); err != nil {
+			if err := r.storeSteps(ctx, leases, len(held), num); err != nil {
 				return 0, err
 			}
 		}
@@ -105,4 +118,23 @@ func (r *Raw) Turns(ctx context.Context, n int) ([]time.Duration, error) {
 		took[num] = time.Since(began)
 	}
 	return took, nil
+}
+
+// StepBatches implements [StepBatcher].
+func (r *Raw) StepBatches(ctx context.Context, size, n int) (time.Duration, error) {
+	if err := r.Insert(ctx, make([]Job, size)); err != nil {
+		return 0, err
+	}
+	held, err := (&rawClaimer{Raw: r}).claim(ctx, size)
+	if err != nil {
+		return 0, err
+	}
+	leases := rawLeases(held)
+	began := time.Now()
+	for num := range n {
+		if err := r.storeSteps(ctx, leases, len(held), num); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(began), nil
 }

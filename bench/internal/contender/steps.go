@@ -3,6 +3,7 @@ package contender
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,6 +21,13 @@ type Stepper interface {
 	Steps(ctx context.Context, n, steps, atOnce int) (time.Duration, error)
 	// LoneSteps runs one job of n steps, and returns how long each took.
 	LoneSteps(ctx context.Context, n int) ([]time.Duration, error)
+}
+
+// StepBatcher is a contender that stores steps of several jobs at once.
+type StepBatcher interface {
+	Contender
+	// StepBatches stores n steps of each of size jobs, in n batches, and returns how long that took.
+	StepBatches(ctx context.Context, size, n int) (time.Duration, error)
 }
 
 // Resumer is a contender whose jobs go on behind their finished steps.
@@ -123,6 +131,40 @@ func (w *Worker) Steps(ctx context.Context, n, steps, atOnce int) (time.Duration
 		}
 		return struct{}{}, nil
 	})
+}
+
+// StepBatches implements [StepBatcher].
+func (e *Engine) StepBatches(ctx context.Context, size, n int) (time.Duration, error) {
+	if err := e.Insert(ctx, make([]Job, size)); err != nil {
+		return 0, err
+	}
+	c, err := e.claimer()
+	if err != nil {
+		return 0, err
+	}
+	held, err := c.Claim(ctx, size)
+	if err != nil {
+		return 0, err
+	}
+	records := make([]engine.StepRecord, len(held))
+	began := time.Now()
+	for num := range n {
+		for i := range held {
+			records[i] = engine.StepRecord{
+				Lease: held[i].Lease, Name: worker.Key("step", num), Seq: num, Result: strconv.AppendInt(nil, int64(num), 10),
+			}
+		}
+		outcomes, err := e.eng.RecordSteps(ctx, records)
+		if err != nil {
+			return 0, err
+		}
+		for i := range outcomes {
+			if outcomes[i].Err != nil {
+				return 0, outcomes[i].Err
+			}
+		}
+	}
+	return time.Since(began), nil
 }
 
 // LoneSteps implements [Stepper].

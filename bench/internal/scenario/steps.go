@@ -38,6 +38,23 @@ func steps(ctx context.Context, b *Bench) error {
 			return err
 		}
 	}
+	for _, size := range []int{16, 200} {
+		batches := max(20, b.N/10/size)
+		measured := fmt.Sprintf("%d batches of %d steps of as many jobs, one after the other, without a worker", batches, size)
+		err := b.compare(ctx, measured, b.Rounds, lineup{ours: b.Field.Engine, floor: b.Field.Raw}, func(ctx context.Context, c contender.Contender) ([]reading, error) {
+			s, ok := c.(contender.StepBatcher)
+			if !ok {
+				return nil, errNoSteps
+			}
+			took, err := s.StepBatches(ctx, size, batches)
+			return []reading{{
+				name: fmt.Sprintf("steps in batches of %d, engine alone", size), unit: "steps/s", value: float64(size*batches) / took.Seconds(),
+			}}, err
+		})
+		if err != nil {
+			return err
+		}
+	}
 	measured := fmt.Sprintf("%d steps of one job, one after the other; the floor is an INSERT of the step's row alone", loneSteps)
 	return b.compare(ctx, measured, b.Rounds, l, func(ctx context.Context, c contender.Contender) ([]reading, error) {
 		s, ok := c.(contender.Stepper)
