@@ -1694,8 +1694,8 @@ type Querier interface {
 	// Locks: none. The caller has locked the executions.
 	ReadTimeouts(ctx context.Context, db DBTX, arg ReadTimeoutsParams) ([]ReadTimeoutsRow, error)
 	// RecordSteps stores finished steps for the holders of live leases, and returns the key of each stored one. No row for
-	// an item: its fence failed, another transaction holds its attempt, or the execution has a step of this name. started:
-	// took_ms before now.
+	// an item: its fence failed, or another transaction holds its attempt. If an execution has a step of such a name already,
+	// all fail by unique_violation: ON CONFLICT would cost each batch a third. started: took_ms before now.
 	//
 	// It decides from the attempt row that it locks: every loss of a lease changes that row. So a former holder stores
 	// nothing, and the next holder sees all steps that the former one has stored. The steps of waits are stored by

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -96,6 +97,7 @@ func (e *Engine) recordSteps(ctx context.Context, steps []StepRecord) ([]Outcome
 		}
 		return wrap(op, err)
 	})
+	done := make([]bool, len(steps))
 	for _, chunk := range bySize(valid, MaxBatch, func(n int) int { return len(steps[n].Result) }) {
 		stored, err := e.recordAtOnce(ctx, op, steps, chunk)
 		if err != nil {
@@ -107,10 +109,11 @@ func (e *Engine) recordSteps(ctx context.Context, steps []StepRecord) ([]Outcome
 			}
 			continue
 		}
+		for _, n := range stored {
+			outcomes[n].Value.Result, done[n] = steps[n].Result, true
+		}
 		for _, n := range chunk {
-			if stored[n] {
-				outcomes[n].Value.Result = steps[n].Result
-			} else {
+			if !done[n] {
 				outcomes[n].Value, outcomes[n].Err = e.recordHeld(ctx, op, &steps[n])
 			}
 		}
@@ -136,18 +139,21 @@ func (e *Engine) recordInTurn(ctx context.Context, s *StepRecord) (Recorded, err
 	return e.recordUnder(ctx, op, s, sharedFlow)
 }
 
-// recordAtOnce stores the steps whose leases are live by one statement. It returns which were stored.
-func (e *Engine) recordAtOnce(ctx context.Context, op string, steps []StepRecord, items []int) (map[int]bool, error) {
+// recordAtOnce stores the steps whose leases are live by one statement. It returns which were stored: none if one of them
+// exists already.
+func (e *Engine) recordAtOnce(ctx context.Context, op string, steps []StepRecord, items []int) (stored []int, err error) {
 	inLockOrder := func(a, b int) int {
 		return cmp.Or(compareLeases(steps[a].Lease, steps[b].Lease), cmp.Compare(steps[a].Name, steps[b].Name))
 	}
 	items = slices.SortedStableFunc(slices.Values(items), inLockOrder)
 	params := db.RecordStepsParams{NowMs: e.nowMs()}
+	sent := make([]int, 0, len(items))
 	for i, n := range items {
 		s := &steps[n]
 		if i > 0 && steps[items[i-1]].Name == s.Name && steps[items[i-1]].Lease.Execution == s.Lease.Execution {
 			continue // a repetition within the batch finds the first afterwards
 		}
+		sent = append(sent, n)
 		params.PartitionKeys = append(params.PartitionKeys, s.Lease.Execution.Partition())
 		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(s.Lease.Execution.UUID()))
 		params.AttemptIndexes = append(params.AttemptIndexes, int32(s.Lease.Attempt))
@@ -160,22 +166,27 @@ func (e *Engine) recordAtOnce(ctx context.Context, op string, steps []StepRecord
 		params.Tries = append(params.Tries, int32(max(s.Tries, 1)))
 		params.TooksMs = append(params.TooksMs, s.Took.Milliseconds())
 	}
+	if !slices.ContainsFunc(params.Errors, func(text string) bool { return text != "" }) {
+		params.Errors = nil // each is null then
+	}
 	rows, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) ([]db.RecordStepsRow, error) {
 		return e.q.RecordSteps(ctx, conn, params)
 	})
+	switch {
+	case errors.Is(err, errFellThrough):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case len(rows) == len(sent):
+		return sent, nil
+	}
 	keys := make(map[db.RecordStepsRow]bool, len(rows))
 	for _, key := range rows {
 		keys[key] = true
 	}
-	stored := make(map[int]bool, len(rows))
-	for _, n := range items {
-		key := db.RecordStepsRow{ExecutionID: pgUUID(steps[n].Lease.Execution.UUID()), Name: steps[n].Name}
-		if keys[key] {
-			stored[n] = true
-			delete(keys, key)
-		}
-	}
-	return stored, err
+	return slices.DeleteFunc(sent, func(n int) bool {
+		return !keys[db.RecordStepsRow{ExecutionID: steps[n].Lease.Execution.UUID(), Name: steps[n].Name}]
+	}), nil
 }
 
 // recordHeld stores a step under the locks of its execution and attempt. It returns the result of the one that is stored

@@ -1,7 +1,7 @@
 -- name: RecordSteps :many
 -- RecordSteps stores finished steps for the holders of live leases, and returns the key of each stored one. No row for
--- an item: its fence failed, another transaction holds its attempt, or the execution has a step of this name. started:
--- took_ms before now.
+-- an item: its fence failed, or another transaction holds its attempt. If an execution has a step of such a name already,
+-- all fail by unique_violation: ON CONFLICT would cost each batch a third. started: took_ms before now.
 --
 -- It decides from the attempt row that it locks: every loss of a lease changes that row. So a former holder stores
 -- nothing, and the next holder sees all steps that the former one has stored. The steps of waits are stored by
@@ -29,7 +29,7 @@ input AS (
         unnest(@tooks_ms::bigint[]) AS took_ms
     LIMIT cardinality(@execution_ids::uuid[])
 ),
-held AS MATERIALIZED (
+held AS (
     -- Those whose leases are live, with their attempts locked.
     SELECT
         i.partition_key,
@@ -45,17 +45,6 @@ held AS MATERIALIZED (
     FROM input AS i
     CROSS JOIN LATERAL (
         SELECT
-            c.lifecycle_phase,
-            c.ownership_state,
-            c.attempt_index
-        FROM ff_exec_core AS c
-        WHERE
-            c.partition_key = i.partition_key
-            AND c.execution_id = i.execution_id
-        LIMIT 1
-    ) AS e
-    CROSS JOIN LATERAL (
-        SELECT
         FROM ff_attempt AS t
         WHERE
             t.partition_key = i.partition_key
@@ -64,40 +53,30 @@ held AS MATERIALIZED (
             -- The fence, written so that the planner uses no index on the expiry for it.
             AND (t.lease_epoch = i.lease_epoch) IS TRUE
             AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
-            AND (e.lifecycle_phase = 'active') IS TRUE
-            AND (e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index) IS TRUE
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS t
-),
-stored AS (
-    -- Those that were stored.
-    INSERT INTO ffx_step AS s (
-        partition_key, execution_id, name, seq, attempt_index, outcome, result, error, tries, started_at_ms, ended_at_ms
-    )
-    SELECT
-        h.partition_key,
-        h.execution_id,
-        h.name,
-        h.seq,
-        h.attempt_index,
-        h.outcome,
-        h.result,
-        h.error,
-        h.tries,
-        c.now_ms - h.took_ms,
-        c.now_ms
-    FROM held AS h
-    CROSS JOIN clock AS c
-    ON CONFLICT (partition_key, execution_id, name) DO NOTHING
-    RETURNING
-        s.execution_id,
-        s.name
+)
+INSERT INTO ffx_step AS s (
+    partition_key, execution_id, name, seq, attempt_index, outcome, result, error, tries, started_at_ms, ended_at_ms
 )
 SELECT
+    h.partition_key,
+    h.execution_id,
+    h.name,
+    h.seq,
+    h.attempt_index,
+    h.outcome,
+    h.result,
+    h.error,
+    h.tries,
+    c.now_ms - h.took_ms,
+    c.now_ms
+FROM held AS h
+CROSS JOIN clock AS c
+RETURNING
     -- Keys instead of the items' numbers, which would take a join with the input, row by row.
     s.execution_id,
-    s.name
-FROM stored AS s;
+    s.name;
 
 -- name: StoreStep :exec
 -- StoreStep stores a finished step for the holder of a live lease, or fails: by not_null_violation if its fence failed or
@@ -125,15 +104,6 @@ VALUES (
             -- The fence, written so that the planner uses no index on the expiry for it.
             AND (t.lease_epoch = @lease_epoch) IS TRUE
             AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
-            AND (
-                SELECT
-                    (c.lifecycle_phase = 'active') IS TRUE
-                    AND (c.ownership_state = 'leased' AND c.attempt_index = @attempt_index) IS TRUE
-                FROM ff_exec_core AS c
-                WHERE
-                    c.partition_key = @partition_key
-                    AND c.execution_id = @execution_id
-            )
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ),
     @outcome, @result, nullif(@error::text, ''), @tries,
