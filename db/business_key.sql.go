@@ -82,7 +82,7 @@ type DropBusinessKeysOfParams struct {
 // DropBusinessKeysOf deletes the business keys of executions that are about to be deleted, by their documents. It
 // never really waits: a key is locked only by the transaction that creates or deletes its holder.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: keys waits (DELETE). Spans partitions.
 func (q *Queries) DropBusinessKeysOf(ctx context.Context, db DBTX, arg DropBusinessKeysOfParams) error {
 	_, err := db.Exec(ctx, dropBusinessKeysOf, arg.PartitionKeys, arg.ExecutionIDs)

@@ -66,9 +66,10 @@ type EndSkippedAttemptsParams struct {
 //
 // Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 // engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
-// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
-// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
-// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+// engine.CancelFlows.
 // Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 func (q *Queries) EndSkippedAttempts(ctx context.Context, db DBTX, arg EndSkippedAttemptsParams) error {
 	_, err := db.Exec(ctx, endSkippedAttempts, arg.PartitionKeys, arg.ExecutionIDs, arg.NowMs)
@@ -185,9 +186,10 @@ type EnqueueSiblingCancelsParams struct {
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 // engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
-// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
-// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
-// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+// engine.CancelFlows.
 // Locks: L3 held; L7 new.
 func (q *Queries) EnqueueSiblingCancels(ctx context.Context, db DBTX, arg EnqueueSiblingCancelsParams) error {
 	_, err := db.Exec(ctx, enqueueSiblingCancels,
@@ -278,9 +280,10 @@ type LeaveEdgesRow struct {
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 // engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
-// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
-// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
-// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+// engine.CancelFlows.
 // Locks: L3 held, since ResolveEdges.
 func (q *Queries) LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams) ([]LeaveEdgesRow, error) {
 	rows, err := db.Query(ctx, leaveEdges,
@@ -376,9 +379,10 @@ type ListPassedOverParams struct {
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 // engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
-// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
-// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
-// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+// engine.CancelFlows.
 // Locks: none.
 func (q *Queries) ListPassedOver(ctx context.Context, db DBTX, arg ListPassedOverParams) ([]int32, error) {
 	rows, err := db.Query(ctx, listPassedOver,
@@ -478,9 +482,10 @@ type ListUncountedEdgesRow struct {
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 // engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
-// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
-// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
-// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+// engine.CancelFlows.
 // Locks: none.
 func (q *Queries) ListUncountedEdges(ctx context.Context, db DBTX, arg ListUncountedEdgesParams) ([]ListUncountedEdgesRow, error) {
 	rows, err := db.Query(ctx, listUncountedEdges, arg.PartitionKeys, arg.FlowIDs, arg.ExecutionIDs)
@@ -567,7 +572,7 @@ type LockDownstreamGroupsParams struct {
 // the executions, and there is nothing to resolve.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-// engine.DispatchCompletions, engine.ReplayExecution.
+// engine.DispatchCompletions, engine.ReplayExecution, engine.ReplayWhere.
 // Locks: L3 waits (group rows FOR UPDATE by (partition_key, downstream_eid), in one statement).
 func (q *Queries) LockDownstreamGroups(ctx context.Context, db DBTX, arg LockDownstreamGroupsParams) (int64, error) {
 	result, err := db.Exec(ctx, lockDownstreamGroups, arg.PartitionKeys, arg.FlowIDs, arg.ExecutionIDs)
@@ -772,9 +777,10 @@ type ReleaseDownstreamRow struct {
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 // engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
-// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
-// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
-// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+// engine.CancelFlows.
 // Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE). The caller sorts by
 // (partition_key, execution_id). A row that fails the guard is not waited for.
 func (q *Queries) ReleaseDownstream(ctx context.Context, db DBTX, arg ReleaseDownstreamParams) ([]ReleaseDownstreamRow, error) {
@@ -953,9 +959,10 @@ type ResolveEdgesRow struct {
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 // engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
-// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
-// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
-// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+// engine.CancelFlows.
 // Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 // the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 func (q *Queries) ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesParams) ([]ResolveEdgesRow, error) {
@@ -1110,9 +1117,10 @@ type SkipDownstreamRow struct {
 //
 // Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 // engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
-// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
-// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
-// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+// engine.CancelFlows.
 // Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 // DELETE). The caller sorts by (partition_key, execution_id).
 func (q *Queries) SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error) {

@@ -49,8 +49,8 @@ type LockFlowRowsRow struct {
 //
 // Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
 // engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.Adopt,
-// engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution, engine.LockFlows,
-// engine.CancelSiblings, engine.CancelFlows.
+// engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution,
+// engine.LockFlows, engine.CancelSiblings, engine.CancelFlows.
 // Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 func (q *Queries) LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error) {
 	rows, err := db.Query(ctx, lockFlowRows, arg.PartitionKeys, arg.FlowIDs)
@@ -86,9 +86,10 @@ FROM (
 //
 // Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
 // engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.Adopt,
-// engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution, engine.CreateFlow,
-// engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy, engine.LockFlows,
-// engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+// engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution,
+// engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
+// engine.SetGroupPolicy, engine.LockFlows, engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel,
+// engine.CancelFlows.
 // Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 func (q *Queries) LockFlowsExclusive(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error {
 	_, err := db.Exec(ctx, lockFlowsExclusive, flowIds)
@@ -208,7 +209,8 @@ type TryFlowsExclusiveParams struct {
 //
 // Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
 // engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt, engine.CancelExecutions,
-// engine.WaitForChildrenEach, engine.PurgeFlows, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlows.
+// engine.CancelWhere, engine.ReplayWhere, engine.WaitForChildrenEach, engine.PurgeFlows, engine.CancelSiblings,
+// engine.RepairGroups, engine.CancelFlows.
 // Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).
 func (q *Queries) TryFlowsExclusive(ctx context.Context, db DBTX, arg TryFlowsExclusiveParams) ([]pgtype.UUID, error) {
 	rows, err := db.Query(ctx, tryFlowsExclusive, arg.PartitionKeys, arg.FlowIDs)

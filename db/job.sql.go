@@ -49,8 +49,9 @@ type DiscardWaitingParams struct {
 // execution later.
 //
 // Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits,
-// engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution,
-// engine.ReclaimExecution, engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+// engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.ReplayExecution,
+// engine.ReplayWhere, engine.ReclaimExecution, engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel,
+// engine.CancelFlows.
 // Locks: L5 waits (DELETE). The executions are locked by the caller.
 func (q *Queries) DiscardWaiting(ctx context.Context, db DBTX, arg DiscardWaitingParams) error {
 	_, err := db.Exec(ctx, discardWaiting, arg.PartitionKeys, arg.ExecutionIDs)
@@ -127,7 +128,8 @@ type TakeCurrentAttemptsRow struct {
 // transaction holds it, and the other columns of the row mean nothing. An execution without attempts has no row.
 //
 // Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
-// engine.CancelExecutions, engine.ClaimForWorker, engine.CancelSiblings, engine.CancelFlows.
+// engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere, engine.MoveWhere, engine.PrioritizeWhere,
+// engine.ReplayWhere, engine.ClaimForWorker, engine.CancelSiblings, engine.CancelFlows.
 // Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 func (q *Queries) TakeCurrentAttempts(ctx context.Context, db DBTX, arg TakeCurrentAttemptsParams) ([]TakeCurrentAttemptsRow, error) {
 	rows, err := db.Query(ctx, takeCurrentAttempts, arg.PartitionKeys, arg.ExecutionIDs)

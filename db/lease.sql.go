@@ -128,7 +128,7 @@ type LockExecutionsRow struct {
 // engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant,
 // engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
 // engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
-// engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call, engine.TakeSignal.
+// engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call, engine.TakeSignal, engine.ReplayWhere.
 // Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 // execution_id).
 func (q *Queries) LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error) {
@@ -584,9 +584,10 @@ type TakeExecutionsRow struct {
 // TakeExecutions is LockExecutions without waiting: an execution that another transaction holds has no row.
 //
 // Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
-// engine.CancelExecutions, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps,
-// engine.WaitForChildrenEach, engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings,
-// engine.CancelFlows, engine.ExpireWaits, engine.ResumeCallers.
+// engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere, engine.MoveWhere, engine.PrioritizeWhere,
+// engine.ReplayWhere, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach,
+// engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings, engine.CancelFlows,
+// engine.ExpireWaits, engine.ResumeCallers.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 func (q *Queries) TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error) {
 	rows, err := db.Query(ctx, takeExecutions, arg.PartitionKeys, arg.ExecutionIDs)

@@ -9,22 +9,31 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
-const changePriority = `-- name: ChangePriority :exec
+const changePriorities = `-- name: ChangePriorities :exec
 WITH changed AS (
     UPDATE ff_exec_core AS e
     SET
-        priority = $2::integer,
-        ffx_last_mutation_at_ms = $3::bigint
+        priority = $1::integer,
+        ffx_last_mutation_at_ms = $2::bigint
+    FROM (
+        SELECT
+            unnest($3::smallint[]) AS partition_key,
+            unnest($4::uuid[]) AS execution_id,
+            unnest($5::integer[]) AS old_priority
+        LIMIT cardinality($4::uuid[])
+    ) AS i
     WHERE
-        e.partition_key = $4
-        AND e.execution_id = $5
+        e.partition_key = ANY (ARRAY[i.partition_key])
+        AND e.execution_id = i.execution_id
     RETURNING
         e.partition_key,
         e.execution_id,
         e.ffx_namespace,
-        e.ffx_instance_tag
+        e.ffx_instance_tag,
+        i.old_priority
 )
 INSERT INTO ff_operator_event (
     execution_id,
@@ -38,34 +47,72 @@ INSERT INTO ff_operator_event (
 SELECT
     c.execution_id::text,
     'priority_changed',
-    jsonb_build_object('old_priority', $1::integer, 'new_priority', $2::integer),
-    $3::bigint,
+    jsonb_build_object('old_priority', c.old_priority, 'new_priority', $1::integer),
+    $2::bigint,
     c.partition_key,
     c.ffx_namespace,
     c.ffx_instance_tag
 FROM changed AS c
 `
 
-type ChangePriorityParams struct {
-	OldPriority  int32
-	NewPriority  int32
-	NowMs        int64
-	PartitionKey int16
-	ExecutionID  id.ExecutionUUID
+type ChangePrioritiesParams struct {
+	NewPriority   int32
+	NowMs         int64
+	PartitionKeys []int16
+	ExecutionIDs  []pgtype.UUID
+	OldPriorities []int32
 }
 
-// ChangePriority gives an execution that the caller has locked another priority and appends the operator event. A
-// trigger moves its queue entry.
+// ChangePriorities gives executions that the caller has locked another priority and appends the operator events. A
+// trigger moves their queue entries. old_priorities has their present priorities.
 //
-// Used by: engine.ChangePriority.
+// Used by: engine.ChangePriority, engine.PrioritizeWhere.
 // Locks: L1 held; L7 new.
-func (q *Queries) ChangePriority(ctx context.Context, db DBTX, arg ChangePriorityParams) error {
-	_, err := db.Exec(ctx, changePriority,
-		arg.OldPriority,
+func (q *Queries) ChangePriorities(ctx context.Context, db DBTX, arg ChangePrioritiesParams) error {
+	_, err := db.Exec(ctx, changePriorities,
 		arg.NewPriority,
 		arg.NowMs,
-		arg.PartitionKey,
-		arg.ExecutionID,
+		arg.PartitionKeys,
+		arg.ExecutionIDs,
+		arg.OldPriorities,
+	)
+	return err
+}
+
+const moveExecutions = `-- name: MoveExecutions :exec
+UPDATE ff_exec_core AS e
+SET
+    lane_id = $1::text,
+    ffx_last_mutation_at_ms = $2::bigint
+FROM (
+    SELECT
+        unnest($3::smallint[]) AS partition_key,
+        unnest($4::uuid[]) AS execution_id
+    LIMIT cardinality($4::uuid[])
+) AS i
+WHERE
+    e.partition_key = ANY (ARRAY[i.partition_key])
+    AND e.execution_id = i.execution_id
+`
+
+type MoveExecutionsParams struct {
+	LaneID        string
+	NowMs         int64
+	PartitionKeys []int16
+	ExecutionIDs  []pgtype.UUID
+}
+
+// MoveExecutions moves claimable executions that the caller has locked to another lane. A trigger moves their queue
+// entries.
+//
+// Used by: engine.MoveWhere.
+// Locks: L1 held.
+func (q *Queries) MoveExecutions(ctx context.Context, db DBTX, arg MoveExecutionsParams) error {
+	_, err := db.Exec(ctx, moveExecutions,
+		arg.LaneID,
+		arg.NowMs,
+		arg.PartitionKeys,
+		arg.ExecutionIDs,
 	)
 	return err
 }

@@ -72,7 +72,8 @@ type BlockDownstreamParams struct {
 // grants. Returns those that hold a quota slot. It leaves executions unchanged that dependencies blocked before, or
 // that are claimed.
 //
-// Used by: engine.ReplayExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
+// Used by: engine.ReplayExecution, engine.ReplayWhere, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+// engine.ApplyEdges.
 // Locks: L4 held; L5 waits (their grants, DELETE).
 func (q *Queries) BlockDownstream(ctx context.Context, db DBTX, arg BlockDownstreamParams) ([]pgtype.UUID, error) {
 	rows, err := db.Query(ctx, blockDownstream, arg.PartitionKey, arg.ExecutionIDs, arg.NowMs)
@@ -113,7 +114,7 @@ type DismissCompletionsParams struct {
 // DismissCompletions marks the undispatched events of an execution that is replayed as dispatched: its next end
 // counts instead. Returns how many there were.
 //
-// Used by: engine.ReplayExecution.
+// Used by: engine.ReplayExecution, engine.ReplayWhere.
 // Locks: L7 waits (event rows, UPDATE: a dispatcher of another program holds one for as long as it counts). Reads all
 // undispatched events.
 func (q *Queries) DismissCompletions(ctx context.Context, db DBTX, arg DismissCompletionsParams) (int64, error) {
@@ -246,7 +247,7 @@ type ListDownstreamGroupsRow struct {
 // and the facts about the downstream execution. counted_as: the outcome the edge is marked with, empty if it has no
 // mark. has_group: the group has a row.
 //
-// Used by: engine.ReplayExecution.
+// Used by: engine.ReplayExecution, engine.ReplayWhere.
 // Locks: none. The caller has locked the groups and the downstream executions that have not started.
 func (q *Queries) ListDownstreamGroups(ctx context.Context, db DBTX, arg ListDownstreamGroupsParams) ([]ListDownstreamGroupsRow, error) {
 	rows, err := db.Query(ctx, listDownstreamGroups, arg.PartitionKey, arg.FlowID, arg.UpstreamEID)
@@ -339,7 +340,7 @@ type LockInboundGroupRow struct {
 // LockInboundGroup locks the group that decides about an execution and returns it, with how many edges lead into it,
 // applied or only staged. No row: the execution never had dependencies.
 //
-// Used by: engine.ReplayExecution.
+// Used by: engine.ReplayExecution, engine.ReplayWhere.
 // Locks: L3 waits (the group row FOR UPDATE). The flow's exclusive lock is held.
 func (q *Queries) LockInboundGroup(ctx context.Context, db DBTX, arg LockInboundGroupParams) (LockInboundGroupRow, error) {
 	row := db.QueryRow(ctx, lockInboundGroup, arg.PartitionKey, arg.FlowID, arg.DownstreamEID)
@@ -413,7 +414,7 @@ type LockUnstartedDownstreamParams struct {
 // LockUnstartedDownstream locks the executions that wait for an execution, or were released by it, and have not been
 // claimed yet, so that none is claimed until the caller has committed.
 //
-// Used by: engine.ReplayExecution.
+// Used by: engine.ReplayExecution, engine.ReplayWhere.
 // Locks: L4 waits (execution rows FOR NO KEY UPDATE by execution_id). A row that fails the guard is not waited for.
 func (q *Queries) LockUnstartedDownstream(ctx context.Context, db DBTX, arg LockUnstartedDownstreamParams) error {
 	_, err := db.Exec(ctx, lockUnstartedDownstream, arg.PartitionKey, arg.FlowID, arg.UpstreamEID)
@@ -459,7 +460,7 @@ type MarkCountedEdgesParams struct {
 // MarkCountedEdges marks edges from an execution as resolved that another program counted and did not mark: its next
 // end does not count there.
 //
-// Used by: engine.ReplayExecution.
+// Used by: engine.ReplayExecution, engine.ReplayWhere.
 // Locks: L3 held.
 func (q *Queries) MarkCountedEdges(ctx context.Context, db DBTX, arg MarkCountedEdgesParams) error {
 	_, err := db.Exec(ctx, markCountedEdges,
@@ -533,7 +534,7 @@ type ReopenEdgesParams struct {
 // ReopenEdges opens edges that lead from an execution which is replayed, and gives their groups the counters without
 // them.
 //
-// Used by: engine.ReplayExecution.
+// Used by: engine.ReplayExecution, engine.ReplayWhere.
 // Locks: L3 held.
 func (q *Queries) ReopenEdges(ctx context.Context, db DBTX, arg ReopenEdgesParams) error {
 	_, err := db.Exec(ctx, reopenEdges,
@@ -612,7 +613,7 @@ type ReopenInboundEdgesParams struct {
 // ReopenInboundEdges opens the edges into an execution that is replayed, except those of successes: each counts again
 // when its upstream, also replayed, ends. The group keeps its successes and counts all others as running.
 //
-// Used by: engine.ReplayExecution.
+// Used by: engine.ReplayExecution, engine.ReplayWhere.
 // Locks: L3 held.
 func (q *Queries) ReopenInboundEdges(ctx context.Context, db DBTX, arg ReopenInboundEdgesParams) error {
 	_, err := db.Exec(ctx, reopenInboundEdges,
@@ -768,7 +769,7 @@ type ReplayExecutionRow struct {
 // the history. If the caller asks for it, the attempt at the given index begins again under a raised epoch. Appends
 // the operator event. Returns the lane, the public state, and whether the lane has work now.
 //
-// Used by: engine.ReplayExecution.
+// Used by: engine.ReplayExecution, engine.ReplayWhere.
 // Locks: L1 held; L2 held; L7 new.
 func (q *Queries) ReplayExecution(ctx context.Context, db DBTX, arg ReplayExecutionParams) (ReplayExecutionRow, error) {
 	row := db.QueryRow(ctx, replayExecution,
@@ -804,7 +805,7 @@ type TouchFlowParams struct {
 // TouchFlow writes the row of a flow whose member is replayed, so that a transaction with an older snapshot fails at the
 // flow's lock instead of overlooking the member.
 //
-// Used by: engine.ReplayExecution.
+// Used by: engine.ReplayExecution, engine.ReplayWhere.
 // Locks: L0 held.
 func (q *Queries) TouchFlow(ctx context.Context, db DBTX, arg TouchFlowParams) error {
 	_, err := db.Exec(ctx, touchFlow, arg.NowMs, arg.PartitionKey, arg.FlowID)

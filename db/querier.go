@@ -47,7 +47,8 @@ type Querier interface {
 	// grants. Returns those that hold a quota slot. It leaves executions unchanged that dependencies blocked before, or
 	// that are claimed.
 	//
-	// Used by: engine.ReplayExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
+	// Used by: engine.ReplayExecution, engine.ReplayWhere, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+	// engine.ApplyEdges.
 	// Locks: L4 held; L5 waits (their grants, DELETE).
 	BlockDownstream(ctx context.Context, db DBTX, arg BlockDownstreamParams) ([]pgtype.UUID, error)
 	// BlockExecution blocks an execution that the caller has locked, for a reason, and withdraws its admission. The
@@ -56,12 +57,12 @@ type Querier interface {
 	// Used by: engine.BlockExecution.
 	// Locks: L1 held.
 	BlockExecution(ctx context.Context, db DBTX, arg BlockExecutionParams) error
-	// ChangePriority gives an execution that the caller has locked another priority and appends the operator event. A
-	// trigger moves its queue entry.
+	// ChangePriorities gives executions that the caller has locked another priority and appends the operator events. A
+	// trigger moves their queue entries. old_priorities has their present priorities.
 	//
-	// Used by: engine.ChangePriority.
+	// Used by: engine.ChangePriority, engine.PrioritizeWhere.
 	// Locks: L1 held; L7 new.
-	ChangePriority(ctx context.Context, db DBTX, arg ChangePriorityParams) error
+	ChangePriorities(ctx context.Context, db DBTX, arg ChangePrioritiesParams) error
 	// ClaimAfterPositions leases up to max_items claimable executions of one lane, over all partitions, after the scan
 	// positions, which the caller passes highest priority first. It skips interrupted attempts, which a full scan
 	// resumes: that part costs a tenth of a statement. Fewer rows than asked for: nothing more was claimable and unlocked
@@ -195,20 +196,21 @@ type Querier interface {
 	// execution later.
 	//
 	// Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits,
-	// engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution,
-	// engine.ReclaimExecution, engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+	// engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.ReplayExecution,
+	// engine.ReplayWhere, engine.ReclaimExecution, engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel,
+	// engine.CancelFlows.
 	// Locks: L5 waits (DELETE). The executions are locked by the caller.
 	DiscardWaiting(ctx context.Context, db DBTX, arg DiscardWaitingParams) error
 	// DismissCompletions marks the undispatched events of an execution that is replayed as dispatched: its next end
 	// counts instead. Returns how many there were.
 	//
-	// Used by: engine.ReplayExecution.
+	// Used by: engine.ReplayExecution, engine.ReplayWhere.
 	// Locks: L7 waits (event rows, UPDATE: a dispatcher of another program holds one for as long as it counts). Reads all
 	// undispatched events.
 	DismissCompletions(ctx context.Context, db DBTX, arg DismissCompletionsParams) (int64, error)
 	// DropAttemptsOf deletes the attempts of executions that are about to be deleted.
 	//
-	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 	// Locks: L2 waits (DELETE).
 	DropAttemptsOf(ctx context.Context, db DBTX, arg DropAttemptsOfParams) error
 	// DropBacklogMembers removes members from the requests that cancelled their flows, and returns how many it removed.
@@ -224,7 +226,7 @@ type Querier interface {
 	// DropBudgetUsageOf deletes the individual budget usage of executions that are about to be deleted: the sums of the
 	// budgets stay. The rows are in the partitions of the budgets.
 	//
-	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 	// Locks: L6 waits (DELETE). Spans partitions.
 	DropBudgetUsageOf(ctx context.Context, db DBTX, executionIds []pgtype.UUID) error
 	// DropBusinessKeys deletes business keys that the transaction has just inserted and no creation used.
@@ -235,7 +237,7 @@ type Querier interface {
 	// DropBusinessKeysOf deletes the business keys of executions that are about to be deleted, by their documents. It
 	// never really waits: a key is locked only by the transaction that creates or deletes its holder.
 	//
-	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 	// Locks: keys waits (DELETE). Spans partitions.
 	DropBusinessKeysOf(ctx context.Context, db DBTX, arg DropBusinessKeysOfParams) error
 	// DropBusinessKeysOfFlows deletes the business keys of flows that are about to be deleted, by their documents.
@@ -256,7 +258,7 @@ type Querier interface {
 	DropCancelDispatchesOf(ctx context.Context, db DBTX, arg DropCancelDispatchesOfParams) error
 	// DropClaimGrantsOf deletes the grants of executions that are about to be deleted.
 	//
-	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 	// Locks: L5 waits (DELETE).
 	DropClaimGrantsOf(ctx context.Context, db DBTX, arg DropClaimGrantsOfParams) error
 	// DropCreationKeys deletes keys that no creation used.
@@ -284,13 +286,13 @@ type Querier interface {
 	// caller has locked and ends in its next statement, by EndCancelled. The trigger does not do it: it fires for a row
 	// that becomes not_applicable with another mutation time only if that row is terminal.
 	//
-	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings, engine.CancelFlow,
-	// engine.RequestFlowCancel, engine.CancelFlows, engine.ExpireWaits.
+	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.CancelSiblings,
+	// engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows, engine.ExpireWaits.
 	// Locks: L1 held; queue held, by the execution's row.
 	DropEntriesOf(ctx context.Context, db DBTX, arg DropEntriesOfParams) error
 	// DropExecutions deletes executions that the caller has locked, after all their other rows.
 	//
-	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 	// Locks: L1 held (DELETE).
 	DropExecutions(ctx context.Context, db DBTX, arg DropExecutionsParams) (int64, error)
 	// DropExpiredKeys deletes the retired keys whose grace is over.
@@ -337,32 +339,32 @@ type Querier interface {
 	// DropStepsFrom deletes the steps of an execution from a named one on; '': all of them. No row: it has none of this
 	// name.
 	//
-	// Used by: engine.ReplayExecution.
+	// Used by: engine.ReplayExecution, engine.ReplayWhere.
 	// Locks: L2 waits (steps, DELETE). The caller holds the execution and its attempt, so no step is added.
 	DropStepsFrom(ctx context.Context, db DBTX, arg DropStepsFromParams) (int64, error)
 	// DropStepsOf deletes the steps of executions that are about to be deleted.
 	//
-	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 	// Locks: L2 waits (DELETE).
 	DropStepsOf(ctx context.Context, db DBTX, arg DropStepsOfParams) error
 	// DropStreamFramesOf deletes the output of executions that are about to be deleted.
 	//
-	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 	// Locks: L2 waits (DELETE).
 	DropStreamFramesOf(ctx context.Context, db DBTX, arg DropStreamFramesOfParams) error
 	// DropStreamMetasOf deletes the stream metadata of executions that are about to be deleted.
 	//
-	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 	// Locks: L2 waits (DELETE).
 	DropStreamMetasOf(ctx context.Context, db DBTX, arg DropStreamMetasOfParams) error
 	// DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
 	//
-	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 	// Locks: L2 waits (DELETE).
 	DropStreamSummariesOf(ctx context.Context, db DBTX, arg DropStreamSummariesOfParams) error
 	// DropSuspensionsOf deletes the suspensions of executions that are about to be deleted.
 	//
-	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 	// Locks: L5 waits (DELETE).
 	DropSuspensionsOf(ctx context.Context, db DBTX, arg DropSuspensionsOfParams) error
 	// DropWaitpoint closes a waitpoint that nothing waits at, with the signals kept there. No row: it is closed already, or
@@ -373,7 +375,7 @@ type Querier interface {
 	DropWaitpoint(ctx context.Context, db DBTX, arg DropWaitpointParams) (int64, error)
 	// DropWaitpointsOf deletes the waitpoints of executions that are about to be deleted.
 	//
-	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 	// Locks: L5 waits (DELETE).
 	DropWaitpointsOf(ctx context.Context, db DBTX, arg DropWaitpointsOfParams) error
 	// EndCancelled ends executions as cancelled and settles their current attempts, as they are under the locks. A
@@ -382,8 +384,8 @@ type Querier interface {
 	// the worker instance that lost a lease and whether another program had replayed it. A row that is terminal already
 	// is left unchanged.
 	//
-	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelSiblings, engine.CancelFlow,
-	// engine.RequestFlowCancel, engine.CancelFlows, engine.ExpireWaits.
+	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.CancelSiblings,
+	// engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows, engine.ExpireWaits.
 	// Locks: L1 held; L2 held; L7 new.
 	EndCancelled(ctx context.Context, db DBTX, arg EndCancelledParams) ([]EndCancelledRow, error)
 	// EndReclaimedAttempt ends an attempt whose worker fell silent and which another attempt follows. It raises the
@@ -397,9 +399,10 @@ type Querier interface {
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
-	// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
-	// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
-	// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+	// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+	// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+	// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+	// engine.CancelFlows.
 	// Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 	EndSkippedAttempts(ctx context.Context, db DBTX, arg EndSkippedAttemptsParams) error
 	// EndSucceeded writes the success of executions whose fence was judged under their locks.
@@ -422,9 +425,10 @@ type Querier interface {
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
-	// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
-	// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
-	// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+	// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+	// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+	// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+	// engine.CancelFlows.
 	// Locks: L3 held; L7 new.
 	EnqueueSiblingCancels(ctx context.Context, db DBTX, arg EnqueueSiblingCancelsParams) error
 	// EnsureConsumer creates a named consumer at an event. No row: it exists already, and stays unchanged.
@@ -439,7 +443,8 @@ type Querier interface {
 	EnsureGroups(ctx context.Context, db DBTX, arg EnsureGroupsParams) error
 	// EnsureLanes registers lanes that executions were created on; a known lane stays unchanged.
 	//
-	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork.
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
+	// engine.MoveWhere.
 	// Locks: lanes waits (for a concurrent insert of the same lane, in array order). The caller sorts.
 	EnsureLanes(ctx context.Context, db DBTX, arg EnsureLanesParams) error
 	// EnsurePause pauses a lane or drains a worker instance. If it is paused already, only the reason changes.
@@ -653,7 +658,7 @@ type Querier interface {
 	// GetRetainedTables returns which optional tables may have rows of executions: a table that was never written to has
 	// no page.
 	//
-	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 	// Locks: none.
 	GetRetainedTables(ctx context.Context, db DBTX) (GetRetainedTablesRow, error)
 	// GetRetention returns the positions of retention.
@@ -773,9 +778,10 @@ type Querier interface {
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
-	// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
-	// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
-	// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+	// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+	// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+	// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+	// engine.CancelFlows.
 	// Locks: L7 new.
 	InsertCompletionEvents(ctx context.Context, db DBTX, arg InsertCompletionEventsParams) error
 	// InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 0) is the input position.
@@ -872,9 +878,10 @@ type Querier interface {
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
-	// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
-	// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
-	// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+	// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+	// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+	// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+	// engine.CancelFlows.
 	// Locks: L3 held, since ResolveEdges.
 	LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams) ([]LeaveEdgesRow, error)
 	// ListActiveLanes counts the active executions of each lane, among the first max_counted and one more that the lease
@@ -935,7 +942,7 @@ type Querier interface {
 	// and the facts about the downstream execution. counted_as: the outcome the edge is marked with, empty if it has no
 	// mark. has_group: the group has a row.
 	//
-	// Used by: engine.ReplayExecution.
+	// Used by: engine.ReplayExecution, engine.ReplayWhere.
 	// Locks: none. The caller has locked the groups and the downstream executions that have not started.
 	ListDownstreamGroups(ctx context.Context, db DBTX, arg ListDownstreamGroupsParams) ([]ListDownstreamGroupsRow, error)
 	// ListEdgesBelow returns every edge that is reachable from members of a flow.
@@ -1189,9 +1196,10 @@ type Querier interface {
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
-	// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
-	// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
-	// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+	// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+	// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+	// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+	// engine.CancelFlows.
 	// Locks: none.
 	ListPassedOver(ctx context.Context, db DBTX, arg ListPassedOverParams) ([]int32, error)
 	// ListPauses pages through the paused lanes or the drained worker instances in byte order, strictly after a cursor.
@@ -1212,7 +1220,7 @@ type Querier interface {
 	ListPrunedMembers(ctx context.Context, db DBTX, arg ListPrunedMembersParams) ([]pgtype.UUID, error)
 	// ListPrunedUpstreams returns upstreams of a member that were pruned, by key and id, at most page_size.
 	//
-	// Used by: engine.ReplayExecution.
+	// Used by: engine.ReplayExecution, engine.ReplayWhere.
 	// Locks: none. The caller holds the flow's exclusive lock.
 	ListPrunedUpstreams(ctx context.Context, db DBTX, arg ListPrunedUpstreamsParams) ([]ListPrunedUpstreamsRow, error)
 	// ListQueuedAmong returns those of the given lanes that have entries in the queue.
@@ -1285,9 +1293,10 @@ type Querier interface {
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
-	// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
-	// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
-	// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+	// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+	// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+	// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+	// engine.CancelFlows.
 	// Locks: none.
 	ListUncountedEdges(ctx context.Context, db DBTX, arg ListUncountedEdgesParams) ([]ListUncountedEdgesRow, error)
 	// ListUndispatched returns those of the given members of flows, locked by the caller, that have an undispatched
@@ -1387,7 +1396,7 @@ type Querier interface {
 	// the executions, and there is nothing to resolve.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-	// engine.DispatchCompletions, engine.ReplayExecution.
+	// engine.DispatchCompletions, engine.ReplayExecution, engine.ReplayWhere.
 	// Locks: L3 waits (group rows FOR UPDATE by (partition_key, downstream_eid), in one statement).
 	LockDownstreamGroups(ctx context.Context, db DBTX, arg LockDownstreamGroupsParams) (int64, error)
 	// LockExecutions locks executions; ord (from 0) is the input position. A missing execution has no row.
@@ -1398,7 +1407,7 @@ type Querier interface {
 	// engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant,
 	// engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
 	// engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
-	// engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call, engine.TakeSignal.
+	// engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call, engine.TakeSignal, engine.ReplayWhere.
 	// Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 	// execution_id).
 	LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error)
@@ -1406,8 +1415,8 @@ type Querier interface {
 	//
 	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
 	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.Adopt,
-	// engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution, engine.LockFlows,
-	// engine.CancelSiblings, engine.CancelFlows.
+	// engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution,
+	// engine.LockFlows, engine.CancelSiblings, engine.CancelFlows.
 	// Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 	LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error)
 	// LockFlowToCancel locks the row of a flow whose exclusive lock the caller holds, and returns how it was cancelled
@@ -1421,9 +1430,10 @@ type Querier interface {
 	//
 	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
 	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.Adopt,
-	// engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution, engine.CreateFlow,
-	// engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy, engine.LockFlows,
-	// engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+	// engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution,
+	// engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
+	// engine.SetGroupPolicy, engine.LockFlows, engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel,
+	// engine.CancelFlows.
 	// Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 	LockFlowsExclusive(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error
 	// LockFlowsShared takes the shared form of the locks of flows, ascending by key. Successes of members hold it, so
@@ -1450,7 +1460,7 @@ type Querier interface {
 	// LockInboundGroup locks the group that decides about an execution and returns it, with how many edges lead into it,
 	// applied or only staged. No row: the execution never had dependencies.
 	//
-	// Used by: engine.ReplayExecution.
+	// Used by: engine.ReplayExecution, engine.ReplayWhere.
 	// Locks: L3 waits (the group row FOR UPDATE). The flow's exclusive lock is held.
 	LockInboundGroup(ctx context.Context, db DBTX, arg LockInboundGroupParams) (LockInboundGroupRow, error)
 	// LockKeys keeps other transactions from writing the keystore until the end of this one. Readers don't wait.
@@ -1484,7 +1494,7 @@ type Querier interface {
 	// LockUnstartedDownstream locks the executions that wait for an execution, or were released by it, and have not been
 	// claimed yet, so that none is claimed until the caller has committed.
 	//
-	// Used by: engine.ReplayExecution.
+	// Used by: engine.ReplayExecution, engine.ReplayWhere.
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE by execution_id). A row that fails the guard is not waited for.
 	LockUnstartedDownstream(ctx context.Context, db DBTX, arg LockUnstartedDownstreamParams) error
 	// LookAtLeases takes, after a position, the timers of about max_items leases that are due, and returns the leases
@@ -1504,7 +1514,7 @@ type Querier interface {
 	// MarkCountedEdges marks edges from an execution as resolved that another program counted and did not mark: its next
 	// end does not count there.
 	//
-	// Used by: engine.ReplayExecution.
+	// Used by: engine.ReplayExecution, engine.ReplayWhere.
 	// Locks: L3 held.
 	MarkCountedEdges(ctx context.Context, db DBTX, arg MarkCountedEdgesParams) error
 	// MarkFlowCancelled marks a flow as cancelled by a policy. The time and the reason of an earlier cancel stay.
@@ -1518,6 +1528,12 @@ type Querier interface {
 	// Used by: events.MoveConsumer.
 	// Locks: consumers waits (UPDATE).
 	MoveConsumer(ctx context.Context, db DBTX, arg MoveConsumerParams) (int64, error)
+	// MoveExecutions moves claimable executions that the caller has locked to another lane. A trigger moves their queue
+	// entries.
+	//
+	// Used by: engine.MoveWhere.
+	// Locks: L1 held.
+	MoveExecutions(ctx context.Context, db DBTX, arg MoveExecutionsParams) error
 	// MoveRetentionSource stores the new position of a source and how many executions it deleted.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
@@ -1584,7 +1600,8 @@ type Querier interface {
 	// flows; ord (from 0) is the input position. They are a forecast: the caller decides again under the row locks. No
 	// row: the execution does not exist.
 	//
-	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution,
+	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere,
+	// engine.MoveWhere, engine.PrioritizeWhere, engine.ReplayExecution, engine.ReplayWhere, engine.ReclaimExecution,
 	// engine.CancelFlows.
 	// Locks: none.
 	ReadExecutionForecasts(ctx context.Context, db DBTX, arg ReadExecutionForecastsParams) ([]ReadExecutionForecastsRow, error)
@@ -1618,11 +1635,13 @@ type Querier interface {
 	// locked in earlier statements; ord (from 0) is the input position. No row: the execution does not exist. A negative
 	// current_index: there is no attempt up to its pointer. A negative newest_index: it has no attempt at all.
 	//
-	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.ChangePriority, engine.Operator.DelayExecution,
-	// engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
-	// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution,
-	// engine.BlockExecution, engine.UnblockExecution, engine.Resume, engine.ReissueToken, engine.CreateFlow,
-	// engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
+	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere,
+	// engine.MoveWhere, engine.PrioritizeWhere, engine.ChangePriority, engine.Operator.DelayExecution,
+	// engine.RevokeLease, engine.ReplayExecution, engine.ReplayWhere, engine.IssueClaimGrant, engine.ClaimForWorker,
+	// engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant,
+	// engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume, engine.ReissueToken,
+	// engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
+	// engine.SetGroupPolicy.
 	// Locks: none. The caller has locked the rows that it reads.
 	ReadHeldExecutions(ctx context.Context, db DBTX, arg ReadHeldExecutionsParams) ([]ReadHeldExecutionsRow, error)
 	// ReadInboundGroups returns the dependencies of members in numbers: how many edges lead to each, how many of these
@@ -1725,9 +1744,10 @@ type Querier interface {
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
-	// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
-	// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
-	// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+	// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+	// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+	// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+	// engine.CancelFlows.
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE). The caller sorts by
 	// (partition_key, execution_id). A row that fails the guard is not waited for.
 	ReleaseDownstream(ctx context.Context, db DBTX, arg ReleaseDownstreamParams) ([]ReleaseDownstreamRow, error)
@@ -1742,11 +1762,11 @@ type Querier interface {
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
-	// engine.ReleaseLeases, engine.CancelExecution, engine.CancelExecutions, engine.DelayExecution, engine.Suspend,
-	// engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildren, engine.WaitForChildrenEach,
-	// engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReclaimExecution, engine.BlockExecution,
-	// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelFlow,
-	// engine.RequestFlowCancel, engine.CancelFlows, engine.CancelSiblings, engine.RepairGroups.
+	// engine.ReleaseLeases, engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.DelayExecution,
+	// engine.Suspend, engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildren, engine.WaitForChildrenEach,
+	// engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReplayWhere, engine.ReclaimExecution,
+	// engine.BlockExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
+	// engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows, engine.CancelSiblings, engine.RepairGroups.
 	// Locks: L6 waits (DELETE).
 	ReleaseQuotaSlots(ctx context.Context, db DBTX, arg ReleaseQuotaSlotsParams) error
 	// RemoveConsumer deletes a consumer. No row: there is none.
@@ -1768,13 +1788,13 @@ type Querier interface {
 	// ReopenEdges opens edges that lead from an execution which is replayed, and gives their groups the counters without
 	// them.
 	//
-	// Used by: engine.ReplayExecution.
+	// Used by: engine.ReplayExecution, engine.ReplayWhere.
 	// Locks: L3 held.
 	ReopenEdges(ctx context.Context, db DBTX, arg ReopenEdgesParams) error
 	// ReopenInboundEdges opens the edges into an execution that is replayed, except those of successes: each counts again
 	// when its upstream, also replayed, ends. The group keeps its successes and counts all others as running.
 	//
-	// Used by: engine.ReplayExecution.
+	// Used by: engine.ReplayExecution, engine.ReplayWhere.
 	// Locks: L3 held.
 	ReopenInboundEdges(ctx context.Context, db DBTX, arg ReopenInboundEdgesParams) error
 	// ReplayExecution sets an ended execution that the caller has locked back to run again, before its dependencies,
@@ -1782,7 +1802,7 @@ type Querier interface {
 	// the history. If the caller asks for it, the attempt at the given index begins again under a raised epoch. Appends
 	// the operator event. Returns the lane, the public state, and whether the lane has work now.
 	//
-	// Used by: engine.ReplayExecution.
+	// Used by: engine.ReplayExecution, engine.ReplayWhere.
 	// Locks: L1 held; L2 held; L7 new.
 	ReplayExecution(ctx context.Context, db DBTX, arg ReplayExecutionParams) (ReplayExecutionRow, error)
 	// RepointExecutions corrects the pointers of locked executions. An execution that waits for a new attempt points to
@@ -1801,9 +1821,10 @@ type Querier interface {
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
-	// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
-	// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
-	// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+	// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+	// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+	// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+	// engine.CancelFlows.
 	// Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 	// the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 	ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesParams) ([]ResolveEdgesRow, error)
@@ -2029,9 +2050,10 @@ type Querier interface {
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
-	// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
-	// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
-	// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+	// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+	// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+	// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+	// engine.CancelFlows.
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 	// DELETE). The caller sorts by (partition_key, execution_id).
 	SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error)
@@ -2124,7 +2146,8 @@ type Querier interface {
 	// transaction holds it, and the other columns of the row mean nothing. An execution without attempts has no row.
 	//
 	// Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
-	// engine.CancelExecutions, engine.ClaimForWorker, engine.CancelSiblings, engine.CancelFlows.
+	// engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere, engine.MoveWhere, engine.PrioritizeWhere,
+	// engine.ReplayWhere, engine.ClaimForWorker, engine.CancelSiblings, engine.CancelFlows.
 	// Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 	TakeCurrentAttempts(ctx context.Context, db DBTX, arg TakeCurrentAttemptsParams) ([]TakeCurrentAttemptsRow, error)
 	// TakeEligible locks the first of the given executions that is still claimable on the lane and not locked elsewhere,
@@ -2156,9 +2179,10 @@ type Querier interface {
 	// TakeExecutions is LockExecutions without waiting: an execution that another transaction holds has no row.
 	//
 	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
-	// engine.CancelExecutions, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps,
-	// engine.WaitForChildrenEach, engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings,
-	// engine.CancelFlows, engine.ExpireWaits, engine.ResumeCallers.
+	// engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere, engine.MoveWhere, engine.PrioritizeWhere,
+	// engine.ReplayWhere, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach,
+	// engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings, engine.CancelFlows,
+	// engine.ExpireWaits, engine.ResumeCallers.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error)
 	// TakeExpiredLeases locks the first max_items of the given attempts, with their executions, whose lease is still due
@@ -2281,7 +2305,7 @@ type Querier interface {
 	// TouchFlow writes the row of a flow whose member is replayed, so that a transaction with an older snapshot fails at the
 	// flow's lock instead of overlooking the member.
 	//
-	// Used by: engine.ReplayExecution.
+	// Used by: engine.ReplayExecution, engine.ReplayWhere.
 	// Locks: L0 held.
 	TouchFlow(ctx context.Context, db DBTX, arg TouchFlowParams) error
 	// TrimCompletionEvents deletes completion events older than before_ms, after after_event_id and at most page_size. It
@@ -2312,7 +2336,8 @@ type Querier interface {
 	//
 	// Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
 	// engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt, engine.CancelExecutions,
-	// engine.WaitForChildrenEach, engine.PurgeFlows, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlows.
+	// engine.CancelWhere, engine.ReplayWhere, engine.WaitForChildrenEach, engine.PurgeFlows, engine.CancelSiblings,
+	// engine.RepairGroups, engine.CancelFlows.
 	// Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).
 	TryFlowsExclusive(ctx context.Context, db DBTX, arg TryFlowsExclusiveParams) ([]pgtype.UUID, error)
 	// TryFlowsShared is LockFlowsShared without waiting: it returns the flows whose lock it got. It leaves out a flow

@@ -46,7 +46,7 @@ type DropAttemptsOfParams struct {
 
 // DropAttemptsOf deletes the attempts of executions that are about to be deleted.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropAttemptsOf(ctx context.Context, db DBTX, arg DropAttemptsOfParams) error {
 	_, err := db.Exec(ctx, dropAttemptsOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -65,7 +65,7 @@ WHERE u.execution_id = i.execution_id
 // DropBudgetUsageOf deletes the individual budget usage of executions that are about to be deleted: the sums of the
 // budgets stay. The rows are in the partitions of the budgets.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: L6 waits (DELETE). Spans partitions.
 func (q *Queries) DropBudgetUsageOf(ctx context.Context, db DBTX, executionIds []pgtype.UUID) error {
 	_, err := db.Exec(ctx, dropBudgetUsageOf, executionIds)
@@ -93,7 +93,7 @@ type DropClaimGrantsOfParams struct {
 
 // DropClaimGrantsOf deletes the grants of executions that are about to be deleted.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: L5 waits (DELETE).
 func (q *Queries) DropClaimGrantsOf(ctx context.Context, db DBTX, arg DropClaimGrantsOfParams) error {
 	_, err := db.Exec(ctx, dropClaimGrantsOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -121,7 +121,7 @@ type DropExecutionsParams struct {
 
 // DropExecutions deletes executions that the caller has locked, after all their other rows.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: L1 held (DELETE).
 func (q *Queries) DropExecutions(ctx context.Context, db DBTX, arg DropExecutionsParams) (int64, error) {
 	result, err := db.Exec(ctx, dropExecutions, arg.PartitionKeys, arg.ExecutionIDs)
@@ -152,7 +152,7 @@ type DropStepsOfParams struct {
 
 // DropStepsOf deletes the steps of executions that are about to be deleted.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStepsOf(ctx context.Context, db DBTX, arg DropStepsOfParams) error {
 	_, err := db.Exec(ctx, dropStepsOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -180,7 +180,7 @@ type DropStreamFramesOfParams struct {
 
 // DropStreamFramesOf deletes the output of executions that are about to be deleted.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamFramesOf(ctx context.Context, db DBTX, arg DropStreamFramesOfParams) error {
 	_, err := db.Exec(ctx, dropStreamFramesOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -208,7 +208,7 @@ type DropStreamMetasOfParams struct {
 
 // DropStreamMetasOf deletes the stream metadata of executions that are about to be deleted.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamMetasOf(ctx context.Context, db DBTX, arg DropStreamMetasOfParams) error {
 	_, err := db.Exec(ctx, dropStreamMetasOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -236,7 +236,7 @@ type DropStreamSummariesOfParams struct {
 
 // DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamSummariesOf(ctx context.Context, db DBTX, arg DropStreamSummariesOfParams) error {
 	_, err := db.Exec(ctx, dropStreamSummariesOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -264,7 +264,7 @@ type DropSuspensionsOfParams struct {
 
 // DropSuspensionsOf deletes the suspensions of executions that are about to be deleted.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: L5 waits (DELETE).
 func (q *Queries) DropSuspensionsOf(ctx context.Context, db DBTX, arg DropSuspensionsOfParams) error {
 	_, err := db.Exec(ctx, dropSuspensionsOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -292,7 +292,7 @@ type DropWaitpointsOfParams struct {
 
 // DropWaitpointsOf deletes the waitpoints of executions that are about to be deleted.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: L5 waits (DELETE).
 func (q *Queries) DropWaitpointsOf(ctx context.Context, db DBTX, arg DropWaitpointsOfParams) error {
 	_, err := db.Exec(ctx, dropWaitpointsOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -367,7 +367,7 @@ type GetRetainedTablesRow struct {
 // GetRetainedTables returns which optional tables may have rows of executions: a table that was never written to has
 // no page.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: none.
 func (q *Queries) GetRetainedTables(ctx context.Context, db DBTX) (GetRetainedTablesRow, error) {
 	row := db.QueryRow(ctx, getRetainedTables)
@@ -845,7 +845,7 @@ type ListPrunedUpstreamsRow struct {
 
 // ListPrunedUpstreams returns upstreams of a member that were pruned, by key and id, at most page_size.
 //
-// Used by: engine.ReplayExecution.
+// Used by: engine.ReplayExecution, engine.ReplayWhere.
 // Locks: none. The caller holds the flow's exclusive lock.
 func (q *Queries) ListPrunedUpstreams(ctx context.Context, db DBTX, arg ListPrunedUpstreamsParams) ([]ListPrunedUpstreamsRow, error) {
 	rows, err := db.Query(ctx, listPrunedUpstreams,

@@ -551,9 +551,10 @@ type InsertCompletionEventsParams struct {
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 // engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
-// engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
-// engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
-// engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+// engine.CancelFlows.
 // Locks: L7 new.
 func (q *Queries) InsertCompletionEvents(ctx context.Context, db DBTX, arg InsertCompletionEventsParams) error {
 	_, err := db.Exec(ctx, insertCompletionEvents,
@@ -593,11 +594,11 @@ type ReleaseQuotaSlotsParams struct {
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 // engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
-// engine.ReleaseLeases, engine.CancelExecution, engine.CancelExecutions, engine.DelayExecution, engine.Suspend,
-// engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildren, engine.WaitForChildrenEach,
-// engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReclaimExecution, engine.BlockExecution,
-// engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelFlow,
-// engine.RequestFlowCancel, engine.CancelFlows, engine.CancelSiblings, engine.RepairGroups.
+// engine.ReleaseLeases, engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.DelayExecution,
+// engine.Suspend, engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildren, engine.WaitForChildrenEach,
+// engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReplayWhere, engine.ReclaimExecution,
+// engine.BlockExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
+// engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows, engine.CancelSiblings, engine.RepairGroups.
 // Locks: L6 waits (DELETE).
 func (q *Queries) ReleaseQuotaSlots(ctx context.Context, db DBTX, arg ReleaseQuotaSlotsParams) error {
 	_, err := db.Exec(ctx, releaseQuotaSlots, arg.PartitionKeys, arg.ExecutionIDs)

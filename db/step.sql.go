@@ -40,7 +40,7 @@ type DropStepsFromParams struct {
 // DropStepsFrom deletes the steps of an execution from a named one on; ”: all of them. No row: it has none of this
 // name.
 //
-// Used by: engine.ReplayExecution.
+// Used by: engine.ReplayExecution, engine.ReplayWhere.
 // Locks: L2 waits (steps, DELETE). The caller holds the execution and its attempt, so no step is added.
 func (q *Queries) DropStepsFrom(ctx context.Context, db DBTX, arg DropStepsFromParams) (int64, error) {
 	result, err := db.Exec(ctx, dropStepsFrom, arg.PartitionKey, arg.ExecutionID, arg.Name)

@@ -45,7 +45,7 @@ func validItems[T any](outcomes []Outcome[T], check func(n int) error) (valid []
 }
 
 // errorsOf returns the errors of outcomes that have no value.
-func errorsOf(outcomes []Outcome[struct{}]) []error {
+func errorsOf[T any](outcomes []Outcome[T]) []error {
 	errs := make([]error, len(outcomes))
 	for n, o := range outcomes {
 		errs[n] = o.Err

@@ -276,17 +276,25 @@ func operate[R any](ctx context.Context, e *Engine, x id.ExecutionID, o operatio
 	if err := e.checkExecution(x); err != nil {
 		return answer, wrap(o.op, err)
 	}
+	t := o.transition(e, []id.ExecutionID{x})
+	t.write = func(_ context.Context, tx *txn, items []*heldExecution, outcomes []Outcome[R]) (err error) {
+		outcomes[0].Value, err = o.write(tx, items[0])
+		return err
+	}
+	outcomes := make([]Outcome[R], 1)
+	err = t.run(ctx, [][]int{{0}}, outcomes)
+	return outcomes[0].Value, cmp.Or(err, outcomes[0].Err)
+}
+
+// transition returns the operation on executions, without its write.
+func (o *operation[R]) transition(e *Engine, ids []id.ExecutionID) transition[*heldExecution, R] {
 	t := transition[*heldExecution, R]{
-		op: o.op, reader: executionReader(e, []id.ExecutionID{x}),
+		op: o.op, reader: executionReader(e, ids),
 		judge: func(x *heldExecution) (answer R, acts bool, err error) {
 			if err := x.check(); err != nil {
 				return answer, false, err
 			}
 			return o.judge(x)
-		},
-		write: func(_ context.Context, tx *txn, items []*heldExecution, outcomes []Outcome[R]) (err error) {
-			outcomes[0].Value, err = o.write(tx, items[0])
-			return err
 		},
 	}
 	if o.needsFlow != nil {
@@ -297,7 +305,5 @@ func operate[R any](ctx context.Context, e *Engine, x id.ExecutionID, o operatio
 			return noFlow
 		}
 	}
-	outcomes := make([]Outcome[R], 1)
-	err = t.run(ctx, [][]int{{0}}, outcomes)
-	return outcomes[0].Value, cmp.Or(err, outcomes[0].Err)
+	return t
 }

@@ -16,22 +16,35 @@ import (
 // Transaction: locks the execution; emits an operator event, even if the priority stays the same. Safe to repeat.
 func (o Operator) ChangePriority(ctx context.Context, x id.ExecutionID, priority int) error {
 	next := clampPriority(priority)
-	_, err := operate(ctx, o.e, x, operation[struct{}]{
-		op: "change priority",
-		judge: func(x *heldExecution) (none struct{}, acts bool, err error) {
-			if !x.runnable() || x.EligibilityState != "eligible_now" {
-				return none, false, x.not(ErrNotEligible)
-			}
-			return none, true, nil
-		},
-		write: func(tx *txn, x *heldExecution) (none struct{}, err error) {
-			tx.due.operatorEvents()
-			return none, o.e.q.ChangePriority(ctx, tx, db.ChangePriorityParams{
-				PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), OldPriority: x.Priority, NewPriority: next, NowMs: x.NowMs,
-			})
-		},
-	})
+	change := whileClaimable("change priority")
+	change.write = func(tx *txn, x *heldExecution) (none struct{}, err error) {
+		return none, o.e.prioritize(ctx, tx, []*heldExecution{x}, next)
+	}
+	_, err := operate(ctx, o.e, x, change)
 	return err
+}
+
+// whileClaimable is an operation, without its write, that refuses executions that are not claimable.
+func whileClaimable(op string) operation[struct{}] {
+	return operation[struct{}]{op: op, judge: func(x *heldExecution) (none struct{}, acts bool, err error) {
+		if !x.runnable() || x.EligibilityState != "eligible_now" {
+			return none, false, x.not(ErrNotEligible)
+		}
+		return none, true, nil
+	}}
+}
+
+// prioritize writes the priority of locked executions, with its events.
+func (e *Engine) prioritize(ctx context.Context, tx *txn, items []*heldExecution, priority int32) error {
+	arrays := heldArrays(items)
+	params := db.ChangePrioritiesParams{
+		PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, NewPriority: priority, NowMs: items[0].NowMs,
+	}
+	for _, x := range items {
+		params.OldPriorities = append(params.OldPriorities, x.Priority)
+	}
+	tx.due.operatorEvents()
+	return e.q.ChangePriorities(ctx, tx, params)
 }
 
 // DelayExecution makes a claimable or delayed execution claimable at a given time, or at once if it has passed. This

@@ -53,15 +53,28 @@ func ReplayFromStep(name string) ReplayOption {
 // Transaction: locks the flow exclusively, the execution, its attempt, then edge groups and dependents; deletes its
 // grants, suspension and waitpoints; emits an operator event.
 func (o Operator) ReplayExecution(ctx context.Context, x id.ExecutionID, options ...ReplayOption) (Replayed, error) {
-	var given replayOptions
+	const op = "replay execution"
+	given, err := replayOptionsOf(options)
+	if err != nil {
+		return Replayed{}, wrap(op, err)
+	}
+	return operate(ctx, o.e, x, o.e.replaying(ctx, op, given))
+}
+
+func replayOptionsOf(options []ReplayOption) (given replayOptions, err error) {
 	for _, option := range options {
 		if option == nil {
-			return Replayed{}, wrap("replay execution", invalid("options", "has a nil option"))
+			return given, invalid("options", "has a nil option")
 		}
 		option(&given)
 	}
-	return operate(ctx, o.e, x, operation[Replayed]{
-		op:        "replay execution",
+	return given, nil
+}
+
+// replaying is the replay of one execution.
+func (e *Engine) replaying(ctx context.Context, op string, given replayOptions) operation[Replayed] {
+	return operation[Replayed]{
+		op:        op,
 		needsFlow: func(*heldExecution) bool { return true },
 		judge: func(x *heldExecution) (Replayed, bool, error) {
 			if !x.terminal() {
@@ -77,13 +90,13 @@ func (o Operator) ReplayExecution(ctx context.Context, x id.ExecutionID, options
 		},
 		write: func(tx *txn, x *heldExecution) (Replayed, error) {
 			if given.dropSteps {
-				if err := o.e.dropSteps(ctx, tx, x.id, given.fromStep); err != nil {
+				if err := e.dropSteps(ctx, tx, x.id, given.fromStep); err != nil {
 					return Replayed{}, err
 				}
 			}
-			return o.e.replay(ctx, tx, x)
+			return e.replay(ctx, tx, x)
 		},
-	})
+	}
 }
 
 // replay resets an ended execution under the lock of its flow.

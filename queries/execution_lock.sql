@@ -3,7 +3,8 @@
 -- flows; ord (from 0) is the input position. They are a forecast: the caller decides again under the row locks. No
 -- row: the execution does not exist.
 --
--- Used by: engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution, engine.ReclaimExecution,
+-- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere,
+-- engine.MoveWhere, engine.PrioritizeWhere, engine.ReplayExecution, engine.ReplayWhere, engine.ReclaimExecution,
 -- engine.CancelFlows.
 -- Locks: none.
 WITH input AS (
@@ -75,11 +76,13 @@ CROSS JOIN LATERAL (
 -- locked in earlier statements; ord (from 0) is the input position. No row: the execution does not exist. A negative
 -- current_index: there is no attempt up to its pointer. A negative newest_index: it has no attempt at all.
 --
--- Used by: engine.CancelExecution, engine.CancelExecutions, engine.ChangePriority, engine.Operator.DelayExecution,
--- engine.RevokeLease, engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
--- engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution,
--- engine.BlockExecution, engine.UnblockExecution, engine.Resume, engine.ReissueToken, engine.CreateFlow,
--- engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
+-- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere,
+-- engine.MoveWhere, engine.PrioritizeWhere, engine.ChangePriority, engine.Operator.DelayExecution,
+-- engine.RevokeLease, engine.ReplayExecution, engine.ReplayWhere, engine.IssueClaimGrant, engine.ClaimForWorker,
+-- engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant,
+-- engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume, engine.ReissueToken,
+-- engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
+-- engine.SetGroupPolicy.
 -- Locks: none. The caller has locked the rows that it reads.
 WITH input AS (
     SELECT

@@ -3,7 +3,8 @@
 -- transaction holds it, and the other columns of the row mean nothing. An execution without attempts has no row.
 --
 -- Used by: engine.ExpireLeases, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
--- engine.CancelExecutions, engine.ClaimForWorker, engine.CancelSiblings, engine.CancelFlows.
+-- engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere, engine.MoveWhere, engine.PrioritizeWhere,
+-- engine.ReplayWhere, engine.ClaimForWorker, engine.CancelSiblings, engine.CancelFlows.
 -- Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 WITH input AS (
     SELECT
@@ -58,8 +59,9 @@ LEFT JOIN LATERAL (
 -- execution later.
 --
 -- Used by: engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits,
--- engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions, engine.ReplayExecution,
--- engine.ReclaimExecution, engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+-- engine.RepairQueue, engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.ReplayExecution,
+-- engine.ReplayWhere, engine.ReclaimExecution, engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel,
+-- engine.CancelFlows.
 -- Locks: L5 waits (DELETE). The executions are locked by the caller.
 WITH input AS (
     SELECT

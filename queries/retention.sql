@@ -367,7 +367,7 @@ WHERE
 -- name: ListPrunedUpstreams :many
 -- ListPrunedUpstreams returns upstreams of a member that were pruned, by key and id, at most page_size.
 --
--- Used by: engine.ReplayExecution.
+-- Used by: engine.ReplayExecution, engine.ReplayWhere.
 -- Locks: none. The caller holds the flow's exclusive lock.
 SELECT
     p.execution_id,
@@ -457,7 +457,7 @@ WHERE
 -- GetRetainedTables returns which optional tables may have rows of executions: a table that was never written to has
 -- no page.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: none.
 SELECT
     bool_or(t.name = 'ff_stream_frame')::boolean AS stream_frames,
@@ -497,56 +497,56 @@ CROSS JOIN LATERAL (
 -- name: DropAttemptsOf :exec
 -- DropAttemptsOf deletes the attempts of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 -- include drop_of_executions: table = ff_attempt
 
 -- name: DropStreamFramesOf :exec
 -- DropStreamFramesOf deletes the output of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 -- include drop_of_executions: table = ff_stream_frame
 
 -- name: DropStreamMetasOf :exec
 -- DropStreamMetasOf deletes the stream metadata of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 -- include drop_of_executions: table = ff_stream_meta
 
 -- name: DropStreamSummariesOf :exec
 -- DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 -- include drop_of_executions: table = ff_stream_summary
 
 -- name: DropClaimGrantsOf :exec
 -- DropClaimGrantsOf deletes the grants of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 -- include drop_of_executions: table = ff_claim_grant
 
 -- name: DropSuspensionsOf :exec
 -- DropSuspensionsOf deletes the suspensions of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 -- include drop_of_executions: table = ff_suspension_current
 
 -- name: DropWaitpointsOf :exec
 -- DropWaitpointsOf deletes the waitpoints of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 -- include drop_of_executions: table = ff_waitpoint_pending
 
 -- name: DropStepsOf :exec
 -- DropStepsOf deletes the steps of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 -- include drop_of_executions: table = ffx_step
 
@@ -554,7 +554,7 @@ CROSS JOIN LATERAL (
 -- DropBudgetUsageOf deletes the individual budget usage of executions that are about to be deleted: the sums of the
 -- budgets stay. The rows are in the partitions of the budgets.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L6 waits (DELETE). Spans partitions.
 DELETE FROM ff_budget_usage_by_exec AS u
 USING (
@@ -566,7 +566,7 @@ WHERE u.execution_id = i.execution_id;
 -- name: DropExecutions :execrows
 -- DropExecutions deletes executions that the caller has locked, after all their other rows.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L1 held (DELETE).
 DELETE FROM ff_exec_core AS t
 USING (

@@ -235,11 +235,11 @@ ended_attempts AS (
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
--- engine.ReleaseLeases, engine.CancelExecution, engine.CancelExecutions, engine.DelayExecution, engine.Suspend,
--- engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildren, engine.WaitForChildrenEach,
--- engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReclaimExecution, engine.BlockExecution,
--- engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.CancelFlow,
--- engine.RequestFlowCancel, engine.CancelFlows, engine.CancelSiblings, engine.RepairGroups.
+-- engine.ReleaseLeases, engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.DelayExecution,
+-- engine.Suspend, engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildren, engine.WaitForChildrenEach,
+-- engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReplayWhere, engine.ReclaimExecution,
+-- engine.BlockExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
+-- engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows, engine.CancelSiblings, engine.RepairGroups.
 -- Locks: L6 waits (DELETE).
 WITH input AS (
     SELECT
@@ -264,9 +264,10 @@ WHERE
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
--- engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
--- engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
--- engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+-- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+-- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+-- engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+-- engine.CancelFlows.
 -- Locks: L7 new.
 INSERT INTO ff_completion_event (
     partition_key,

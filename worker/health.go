@@ -38,7 +38,7 @@ func probe(workers []*Worker, against func(*Worker) error) http.Handler {
 	})
 }
 
-// signsOfLife are what a run's loops note for the probes, as times since its beginning.
+// signsOfLife has the notes of a run's loops for the probes, as times since its beginning.
 type signsOfLife struct {
 	turnedAt   atomic.Int64 // when the fetcher's loop last began anew
 	answeredAt atomic.Int64 // when the database last answered; 0 if it has not yet

@@ -17,19 +17,19 @@ import (
 
 // gated registers a kind whose handlers wait for a value of the returned channel. running has their number, most the largest.
 type gated struct {
-	pass          chan struct{}
+	gate          chan struct{}
 	running, most atomic.Int64
 }
 
 func onGate(w *Worker, kind string, options ...HandleOption) *gated {
-	g := &gated{pass: make(chan struct{})}
+	g := &gated{gate: make(chan struct{})}
 	Handle(w, engine.Kind[size, size]{Name: kind}, func(ctx context.Context, _ Job[size]) (size, error) {
 		n := g.running.Add(1)
 		defer g.running.Add(-1)
 		for most := g.most.Load(); n > most && !g.most.CompareAndSwap(most, n); most = g.most.Load() {
 		}
 		select {
-		case <-g.pass:
+		case <-g.gate:
 		case <-ctx.Done(): // a test has failed
 		}
 		return size{}, nil
@@ -59,11 +59,11 @@ func TestConcurrencyOfAKind(t *testing.T) {
 					if left == 0 {
 						break
 					}
-					slow.pass <- struct{}{}
+					slow.gate <- struct{}{}
 					synctest.Wait()
 				}
-				slow.pass <- struct{}{}
-				slow.pass <- struct{}{}
+				slow.gate <- struct{}{}
+				slow.gate <- struct{}{}
 				synctest.Wait()
 				if n := items(b.seen().done); n != 9 || slow.most.Load() != 2 {
 					t.Errorf("%d completed, want 9; %d ran at once, want 2", n, slow.most.Load())
@@ -90,7 +90,7 @@ func TestConcurrencyOfAKindHoldsAcrossLanes(t *testing.T) {
 			t.Errorf("%d run, %d are held, %d and %d are left", slow.running.Load(), b.held.len(), b.left("a"), b.left("b"))
 		}
 		for range 10 {
-			slow.pass <- struct{}{}
+			slow.gate <- struct{}{}
 			synctest.Wait()
 		}
 		if n := items(b.seen().done); n != 10 || slow.most.Load() != 3 {
@@ -114,13 +114,13 @@ func TestConcurrencyOfAKindLeavesRoomForOthers(t *testing.T) {
 				t.Fatalf("%d of the limited kind run, %d of the other", limited.running.Load(), other.running.Load())
 			}
 			select {
-			case limited.pass <- struct{}{}:
-			case other.pass <- struct{}{}:
+			case limited.gate <- struct{}{}:
+			case other.gate <- struct{}{}:
 			}
 			synctest.Wait()
 		}
-		close(limited.pass)
-		close(other.pass)
+		close(limited.gate)
+		close(other.gate)
 	})
 }
 

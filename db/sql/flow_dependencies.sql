@@ -5,7 +5,7 @@
 -- the executions, and there is nothing to resolve.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
--- engine.DispatchCompletions, engine.ReplayExecution.
+-- engine.DispatchCompletions, engine.ReplayExecution, engine.ReplayWhere.
 -- Locks: L3 waits (group rows FOR UPDATE by (partition_key, downstream_eid), in one statement).
 WITH input AS (
     SELECT
@@ -62,9 +62,10 @@ LEFT JOIN LATERAL (
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
--- engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
--- engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
--- engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+-- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+-- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+-- engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+-- engine.CancelFlows.
 -- Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 -- the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 WITH input AS (
@@ -183,9 +184,10 @@ RETURNING
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
--- engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
--- engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
--- engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+-- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+-- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+-- engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+-- engine.CancelFlows.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -242,9 +244,10 @@ GROUP BY
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
--- engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
--- engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
--- engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+-- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+-- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+-- engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+-- engine.CancelFlows.
 -- Locks: L3 held, since ResolveEdges.
 WITH input AS (
     -- The groups that cannot be decided.
@@ -371,9 +374,10 @@ WHERE
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
--- engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
--- engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
--- engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+-- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+-- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+-- engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+-- engine.CancelFlows.
 -- Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE). The caller sorts by
 -- (partition_key, execution_id). A row that fails the guard is not waited for.
 WITH input AS (
@@ -474,9 +478,10 @@ RETURNING
 --
 -- Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
--- engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
--- engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
--- engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+-- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+-- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+-- engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+-- engine.CancelFlows.
 -- Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 -- DELETE). The caller sorts by (partition_key, execution_id).
 WITH input AS (
@@ -575,9 +580,10 @@ FROM skipped AS s;
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
--- engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
--- engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
--- engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+-- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+-- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+-- engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+-- engine.CancelFlows.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -633,9 +639,10 @@ WHERE
 --
 -- Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
--- engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
--- engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
--- engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+-- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+-- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+-- engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+-- engine.CancelFlows.
 -- Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 WITH input AS (
     SELECT
@@ -685,9 +692,10 @@ WHERE
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
--- engine.CancelExecution, engine.CancelExecutions, engine.WaitForChildren, engine.WaitForChildrenEach,
--- engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
--- engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+-- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+-- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+-- engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+-- engine.CancelFlows.
 -- Locks: L3 held; L7 new.
 WITH input AS (
     SELECT

@@ -18,9 +18,10 @@ FROM (
 --
 -- Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
 -- engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.Adopt,
--- engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution, engine.CreateFlow,
--- engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy, engine.LockFlows,
--- engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows.
+-- engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution,
+-- engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
+-- engine.SetGroupPolicy, engine.LockFlows, engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel,
+-- engine.CancelFlows.
 -- Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 SELECT pg_advisory_xact_lock(k.key)
 FROM (
@@ -34,8 +35,8 @@ FROM (
 --
 -- Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
 -- engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.Adopt,
--- engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution, engine.LockFlows,
--- engine.CancelSiblings, engine.CancelFlows.
+-- engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution,
+-- engine.LockFlows, engine.CancelSiblings, engine.CancelFlows.
 -- Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 WITH input AS (
     SELECT
@@ -109,7 +110,8 @@ WHERE pg_try_advisory_xact_lock_shared(k.key);
 --
 -- Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
 -- engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt, engine.CancelExecutions,
--- engine.WaitForChildrenEach, engine.PurgeFlows, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlows.
+-- engine.CancelWhere, engine.ReplayWhere, engine.WaitForChildrenEach, engine.PurgeFlows, engine.CancelSiblings,
+-- engine.RepairGroups, engine.CancelFlows.
 -- Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).
 WITH input AS (
     SELECT

@@ -1,22 +1,30 @@
--- name: ChangePriority :exec
--- ChangePriority gives an execution that the caller has locked another priority and appends the operator event. A
--- trigger moves its queue entry.
+-- name: ChangePriorities :exec
+-- ChangePriorities gives executions that the caller has locked another priority and appends the operator events. A
+-- trigger moves their queue entries. old_priorities has their present priorities.
 --
--- Used by: engine.ChangePriority.
+-- Used by: engine.ChangePriority, engine.PrioritizeWhere.
 -- Locks: L1 held; L7 new.
 WITH changed AS (
     UPDATE ff_exec_core AS e
     SET
         priority = @new_priority::integer,
         ffx_last_mutation_at_ms = @now_ms::bigint
+    FROM (
+        SELECT
+            unnest(@partition_keys::smallint[]) AS partition_key,
+            unnest(@execution_ids::uuid[]) AS execution_id,
+            unnest(@old_priorities::integer[]) AS old_priority
+        LIMIT cardinality(@execution_ids::uuid[])
+    ) AS i
     WHERE
-        e.partition_key = @partition_key
-        AND e.execution_id = @execution_id
+        e.partition_key = ANY (ARRAY[i.partition_key])
+        AND e.execution_id = i.execution_id
     RETURNING
         e.partition_key,
         e.execution_id,
         e.ffx_namespace,
-        e.ffx_instance_tag
+        e.ffx_instance_tag,
+        i.old_priority
 )
 INSERT INTO ff_operator_event (
     execution_id,
@@ -30,12 +38,32 @@ INSERT INTO ff_operator_event (
 SELECT
     c.execution_id::text,
     'priority_changed',
-    jsonb_build_object('old_priority', @old_priority::integer, 'new_priority', @new_priority::integer),
+    jsonb_build_object('old_priority', c.old_priority, 'new_priority', @new_priority::integer),
     @now_ms::bigint,
     c.partition_key,
     c.ffx_namespace,
     c.ffx_instance_tag
 FROM changed AS c;
+
+-- name: MoveExecutions :exec
+-- MoveExecutions moves claimable executions that the caller has locked to another lane. A trigger moves their queue
+-- entries.
+--
+-- Used by: engine.MoveWhere.
+-- Locks: L1 held.
+UPDATE ff_exec_core AS e
+SET
+    lane_id = @lane_id::text,
+    ffx_last_mutation_at_ms = @now_ms::bigint
+FROM (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+WHERE
+    e.partition_key = ANY (ARRAY[i.partition_key])
+    AND e.execution_id = i.execution_id;
 
 -- name: PostponeExecution :exec
 -- PostponeExecution makes a waiting execution that the caller has locked wait for an instant. It withdraws the

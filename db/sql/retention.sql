@@ -428,7 +428,7 @@ WHERE
 -- name: ListPrunedUpstreams :many
 -- ListPrunedUpstreams returns upstreams of a member that were pruned, by key and id, at most page_size.
 --
--- Used by: engine.ReplayExecution.
+-- Used by: engine.ReplayExecution, engine.ReplayWhere.
 -- Locks: none. The caller holds the flow's exclusive lock.
 SELECT
     p.execution_id,
@@ -518,7 +518,7 @@ WHERE
 -- GetRetainedTables returns which optional tables may have rows of executions: a table that was never written to has
 -- no page.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: none.
 SELECT
     bool_or(t.name = 'ff_stream_frame')::boolean AS stream_frames,
@@ -558,7 +558,7 @@ CROSS JOIN LATERAL (
 -- name: DropAttemptsOf :exec
 -- DropAttemptsOf deletes the attempts of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_attempt AS t
 USING (
@@ -575,7 +575,7 @@ WHERE
 -- name: DropStreamFramesOf :exec
 -- DropStreamFramesOf deletes the output of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_frame AS t
 USING (
@@ -592,7 +592,7 @@ WHERE
 -- name: DropStreamMetasOf :exec
 -- DropStreamMetasOf deletes the stream metadata of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_meta AS t
 USING (
@@ -609,7 +609,7 @@ WHERE
 -- name: DropStreamSummariesOf :exec
 -- DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_summary AS t
 USING (
@@ -626,7 +626,7 @@ WHERE
 -- name: DropClaimGrantsOf :exec
 -- DropClaimGrantsOf deletes the grants of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 DELETE FROM ff_claim_grant AS t
 USING (
@@ -643,7 +643,7 @@ WHERE
 -- name: DropSuspensionsOf :exec
 -- DropSuspensionsOf deletes the suspensions of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 DELETE FROM ff_suspension_current AS t
 USING (
@@ -660,7 +660,7 @@ WHERE
 -- name: DropWaitpointsOf :exec
 -- DropWaitpointsOf deletes the waitpoints of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 DELETE FROM ff_waitpoint_pending AS t
 USING (
@@ -677,7 +677,7 @@ WHERE
 -- name: DropStepsOf :exec
 -- DropStepsOf deletes the steps of executions that are about to be deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ffx_step AS t
 USING (
@@ -695,7 +695,7 @@ WHERE
 -- DropBudgetUsageOf deletes the individual budget usage of executions that are about to be deleted: the sums of the
 -- budgets stay. The rows are in the partitions of the budgets.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L6 waits (DELETE). Spans partitions.
 DELETE FROM ff_budget_usage_by_exec AS u
 USING (
@@ -707,7 +707,7 @@ WHERE u.execution_id = i.execution_id;
 -- name: DropExecutions :execrows
 -- DropExecutions deletes executions that the caller has locked, after all their other rows.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L1 held (DELETE).
 DELETE FROM ff_exec_core AS t
 USING (

@@ -170,7 +170,7 @@ WHERE
 -- DropStepsFrom deletes the steps of an execution from a named one on; '': all of them. No row: it has none of this
 -- name.
 --
--- Used by: engine.ReplayExecution.
+-- Used by: engine.ReplayExecution, engine.ReplayWhere.
 -- Locks: L2 waits (steps, DELETE). The caller holds the execution and its attempt, so no step is added.
 DELETE FROM ffx_step AS s
 WHERE

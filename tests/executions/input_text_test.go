@@ -32,8 +32,8 @@ func TestNoTextThatCannotBeStoredIsSent(t *testing.T) {
 		for i := range methods.NumMethod() {
 			name := methods.Method(i).Name
 			call := func(e *engine.Engine) reflect.Value { return reflect.ValueOf(of(e)).MethodByName(name) }
-			if in := call(f.Engine).Type(); in.NumIn() < 2 || in.IsVariadic() && in.NumIn() < 3 || in.In(0) != reflect.TypeFor[context.Context]() || name == "ListenLost" {
-				continue // without text, or, the last one, without a statement
+			if in := call(f.Engine).Type(); in.NumIn() < 2 || in.IsVariadic() && in.NumIn() < 3 || in.In(0) != reflect.TypeFor[context.Context]() || name == "ListenLost" || strings.HasSuffix(name, "Where") {
+				continue // without text, or, the last ones, without a statement, or not in a transaction, which this test looks at
 			}
 			t.Run(fmt.Sprintf("%s/%s", strings.TrimPrefix(methods.String(), "*"), name), func(t *testing.T) { sendNoBadText(t, f, name, call) })
 		}

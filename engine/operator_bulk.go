@@ -1,0 +1,236 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+)
+
+// Bulk configures a bulk operation. The zero value changes all matching executions, in batches of [DefaultBulkBatch].
+type Bulk struct {
+	DryRun bool // changes nothing, and counts the executions that match
+	Batch  int  // executions of a transaction, up to [MaxBatch]. Default [DefaultBulkBatch]
+
+	// After continues after the position of an earlier run with the same filter, [BulkProgress].Next. Default: the start.
+	After string
+
+	// Progress is called after each batch. An error ends the operation, which returns it. Default: not called.
+	Progress func(BulkProgress) error
+}
+
+// DefaultBulkBatch is the default of [Bulk].Batch.
+const DefaultBulkBatch = 500
+
+// BulkProgress counts what a bulk operation has done so far.
+type BulkProgress struct {
+	Matched int // executions that matched the filter
+	Changed int // executions that are now as requested, whether or not they were before
+	Refused int // executions whose state doesn't allow the change, or that were deleted in the meantime
+	Busy    int // executions that another transaction held. Run the operation again for them
+
+	// Next is the position after the last batch, for [Bulk].After. Empty at the end.
+	Next string
+}
+
+// CancelWhere cancels the executions that match a filter, as [Engine.CancelExecutions] does: members of flows and running
+// work too. Executions that have ended otherwise are refused.
+//
+// It reads pages of the filter in its order, and changes each page in a transaction that is judged under its locks, so that
+// it may run at the same time as any other operation. Executions that start to match behind the position are left alone.
+// It can be stopped at any time and continued with [Bulk].After, or started again from the beginning.
+//
+// Errors: [ErrInvalidInput] for an empty filter, ClaimOrder, a bad option, or in a caller's transaction, which would keep the
+// locks of all batches. Later errors come with the counts so far. Transaction: one for each batch.
+func (o Operator) CancelWhere(ctx context.Context, filter ExecutionFilter, reason string, bulk Bulk) (BulkProgress, error) {
+	const op = "cancel executions by filter"
+	if err := checkText("reason", reason, MaxCancelReason); err != nil {
+		return BulkProgress{}, wrap(op, err)
+	}
+	return o.e.where(ctx, op, filter, bulk, func(ctx context.Context, e *Engine, ids []id.ExecutionID) ([]error, error) {
+		specs := make([]CancelSpec, len(ids))
+		for i, x := range ids {
+			specs[i] = CancelSpec{ID: x, Reason: reason}
+		}
+		return e.cancel(ctx, specs)
+	})
+}
+
+// ReplayWhere replays the executions that match a filter, as [Operator.ReplayExecution] does with these options. Its batches,
+// errors and repetition are those of [Operator.CancelWhere]. Executions that can't be replayed are refused, members of
+// cancelled flows among them. An execution that was replayed and failed again may match again, in another run.
+func (o Operator) ReplayWhere(ctx context.Context, filter ExecutionFilter, bulk Bulk, options ...ReplayOption) (BulkProgress, error) {
+	const op = "replay executions by filter"
+	given, err := replayOptionsOf(options)
+	if err != nil {
+		return BulkProgress{}, wrap(op, err)
+	}
+	return o.e.where(ctx, op, filter, bulk, func(ctx context.Context, e *Engine, ids []id.ExecutionID) ([]error, error) {
+		replay := e.replaying(ctx, op, given)
+		return operateEach(ctx, e, ids, replay, func(ctx context.Context, tx *txn, items []*heldExecution) error {
+			for _, x := range items { // each changes its own attempts, waits and dependents
+				if _, err := replay.write(tx, x); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// PrioritizeWhere changes the priority of the claimable executions that match a filter, as [Operator.ChangePriority] does.
+// Others are refused. Its batches, errors and repetition are those of [Operator.CancelWhere].
+func (o Operator) PrioritizeWhere(ctx context.Context, filter ExecutionFilter, priority int, bulk Bulk) (BulkProgress, error) {
+	const op = "change priorities by filter"
+	return o.e.where(ctx, op, filter, bulk, func(ctx context.Context, e *Engine, ids []id.ExecutionID) ([]error, error) {
+		return operateEach(ctx, e, ids, whileClaimable(op), func(ctx context.Context, tx *txn, items []*heldExecution) error {
+			return e.prioritize(ctx, tx, items, clampPriority(priority))
+		})
+	})
+}
+
+// MoveWhere moves the claimable executions that match a filter to another lane, members of flows too. Priority and age stay.
+// Others are refused: running work stays on its lane, and so do delayed and blocked executions. An idempotency key still
+// belongs to the lane of the creation. Its batches, errors and repetition are those of [Operator.CancelWhere]. Emits nothing.
+func (o Operator) MoveWhere(ctx context.Context, filter ExecutionFilter, to id.LaneID, bulk Bulk) (BulkProgress, error) {
+	const op = "move executions by filter"
+	if err := to.Validate(); err != nil {
+		return BulkProgress{}, wrap(op, invalidBecause("lane", err))
+	}
+	return o.e.where(ctx, op, filter, bulk, func(ctx context.Context, e *Engine, ids []id.ExecutionID) ([]error, error) {
+		return operateEach(ctx, e, ids, whileClaimable(op), func(ctx context.Context, tx *txn, items []*heldExecution) error {
+			arrays := heldArrays(items)
+			tx.due.lane(string(to))
+			return pgtx.InOneTrip(ctx, tx,
+				func(conn db.DBTX) error {
+					return e.q.MoveExecutions(ctx, conn, db.MoveExecutionsParams{
+						LaneID: string(to), PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, NowMs: items[0].NowMs,
+					})
+				},
+				func(conn db.DBTX) error {
+					return e.q.EnsureLanes(ctx, conn, db.EnsureLanesParams{LaneIDs: []string{string(to)}, NowMs: e.nowMs()})
+				},
+			)
+		})
+	})
+}
+
+// DeleteWhere deletes the ended executions that match a filter, with their attempts, steps, waits and keys, as retention would
+// later. Executions that have not ended, and members of flows, are refused: a flow is kept and deleted as a whole. Events
+// stay until they are trimmed. Its batches, errors and repetition are those of [Operator.CancelWhere].
+func (o Operator) DeleteWhere(ctx context.Context, filter ExecutionFilter, bulk Bulk) (BulkProgress, error) {
+	const op = "delete executions by filter"
+	deletable := operation[struct{}]{op: op, judge: func(x *heldExecution) (none struct{}, acts bool, err error) {
+		switch {
+		case !x.terminal():
+			return none, false, x.not(ErrNotEnded)
+		case x.FlowID != nil:
+			return none, false, x.not(ErrNotEligible)
+		}
+		return none, true, nil
+	}}
+	return o.e.where(ctx, op, filter, bulk, func(ctx context.Context, e *Engine, ids []id.ExecutionID) ([]error, error) {
+		return operateEach(ctx, e, ids, deletable, func(ctx context.Context, tx *txn, items []*heldExecution) error {
+			used, err := e.q.GetRetainedTables(ctx, tx)
+			if err != nil {
+				return err
+			}
+			var dropped int64
+			return pgtx.InOneTrip(ctx, tx, (&retaining{Engine: e}).dropSteps(ctx, heldArrays(items), used, &dropped)...)
+		})
+	})
+}
+
+// where runs change for the executions that match a filter, a page at a time.
+func (e *Engine) where(
+	ctx context.Context, op string, filter ExecutionFilter, bulk Bulk,
+	change func(ctx context.Context, e *Engine, ids []id.ExecutionID) ([]error, error),
+) (done BulkProgress, err error) {
+	batch := cmp.Or(bulk.Batch, DefaultBulkBatch)
+	switch {
+	case e.tx != nil:
+		return done, wrap(op, invalid("WithTx", "has one transaction, and a bulk operation needs one for each batch"))
+	case batch < 1 || batch > MaxBatch:
+		return done, wrap(op, invalid("Batch", fmt.Sprintf("must be between 1 and %d", MaxBatch)))
+	case filter == ExecutionFilter{Order: filter.Order}:
+		return done, wrap(op, invalid("filter", "is empty, and would match every execution"))
+	case filter.Order == ClaimOrder:
+		return done, wrap(op, invalid("order", "must not be that of the queue, which the operation changes"))
+	}
+	done.Next = bulk.After
+	for {
+		page, err := e.listExecutions(ctx, filter, done.Next, batch)
+		if err != nil {
+			return done, wrap(op, err)
+		}
+		ids := make([]id.ExecutionID, len(page.Items))
+		for i, x := range page.Items {
+			ids[i] = x.ID
+		}
+		if len(ids) > 0 && !bulk.DryRun {
+			outcomes, err := change(ctx, e.impatient(), ids)
+			if err != nil {
+				return done, wrap(op, err)
+			}
+			if err := done.count(outcomes); err != nil {
+				return done, wrap(op, err)
+			}
+		}
+		done.Matched += len(ids)
+		if done.Next = page.Next; bulk.Progress != nil {
+			if err := bulk.Progress(done); err != nil {
+				return done, err
+			}
+		}
+		if done.Next == "" {
+			return done, nil
+		}
+	}
+}
+
+// count adds the outcomes of a batch. It returns an error that is about more than one execution.
+func (p *BulkProgress) count(outcomes []error) error {
+	for _, err := range outcomes {
+		switch {
+		case err == nil:
+			p.Changed++
+		case errors.Is(err, ErrBusy), errors.Is(err, ErrContention):
+			p.Busy++
+		case refusedByState(err):
+			p.Refused++
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// refusedByState reports whether an execution's state, or its absence, refuses a change.
+func refusedByState(err error) bool {
+	for _, reason := range []error{
+		ErrEnded, ErrNotEnded, ErrNotEligible, ErrCompleted, ErrMaxReplays, ErrFlowTerminal, ErrPruned, ErrNotFound, ErrCorruption,
+	} {
+		if errors.Is(err, reason) {
+			return true
+		}
+	}
+	return false
+}
+
+// operateEach runs an operation on many executions, up to [MaxBatch] in a transaction. write changes those that judge accepts,
+// in lock order.
+func operateEach[R any](
+	ctx context.Context, e *Engine, ids []id.ExecutionID, o operation[R], write func(context.Context, *txn, []*heldExecution) error,
+) ([]error, error) {
+	t := o.transition(e, ids)
+	t.write = func(ctx context.Context, tx *txn, items []*heldExecution, _ []Outcome[R]) error {
+		return write(ctx, tx, items)
+	}
+	outcomes := make([]Outcome[R], len(ids))
+	err := t.run(ctx, executionChunks(ids, validItems(outcomes, func(n int) error { return e.checkExecution(ids[n]) })), outcomes)
+	return errorsOf(outcomes), err
+}
