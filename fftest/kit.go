@@ -1,6 +1,7 @@
 package fftest
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -66,7 +67,7 @@ func EngineConfig(change func(*engine.Config)) Option {
 	return func(o *options) { change(&o.engine) }
 }
 
-// WorkerConfig changes the configuration of the kit's worker.
+// WorkerConfig changes the configuration of the kit's worker: its lanes, capabilities, lease and hooks. The kit sets the rest.
 func WorkerConfig(change func(*worker.Config)) Option {
 	return func(o *options) { change(&o.worker) }
 }
@@ -102,7 +103,7 @@ func New(t testing.TB, option ...Option) *Kit {
 		engine: engine.Config{
 			Retention: policy.KeepForever, OutboxRetention: policy.KeepForever, NoListener: true, Log: log,
 		},
-		worker: worker.Config{SharePool: true, NoReconcile: true, Concurrency: 1, LeaseTTL: worker.DefaultLeaseTTL},
+		worker: worker.Config{LeaseTTL: worker.DefaultLeaseTTL},
 		at:     time.Now(), patience: 30 * time.Second,
 	}
 	for _, option := range option {
@@ -113,7 +114,7 @@ func New(t testing.TB, option ...Option) *Kit {
 		t.Fatalf("fftest: %v", err)
 	}
 	k := &Kit{
-		URL: on.URL(name), t: t, process: newProcess(), crashes: o.crashes, leaseTTL: o.worker.LeaseTTL, patience: o.patience,
+		URL: on.URL(name), t: t, process: newProcess(), crashes: o.crashes, leaseTTL: cmp.Or(o.worker.LeaseTTL, worker.DefaultLeaseTTL), patience: o.patience,
 		now: o.at.Truncate(time.Millisecond), handled: make(map[id.ExecutionID]int),
 	}
 	t.Cleanup(func() {
@@ -163,6 +164,7 @@ func (k *Kit) open(o options) error {
 		return err
 	}
 	k.Engine = k.Engine.WithPool(k.Pool)
+	o.worker.SharePool, o.worker.NoReconcile, o.worker.Concurrency, o.worker.FetchBatch, o.worker.SettleBatch = true, true, 1, 1, 1
 	o.worker.Hooks = &hooks{kit: k, next: o.worker.Hooks}
 	if k.Worker, err = worker.New(k.Engine, o.worker); err != nil {
 		return err
