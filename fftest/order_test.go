@@ -26,6 +26,7 @@ func (l ledger) Charge(_ context.Context, card, key string) error {
 	l.book("charge "+card, key)
 	return nil
 }
+
 func (l ledger) Refund(_ context.Context, card, key string) error {
 	l.book("refund "+card, key)
 	return nil

@@ -37,7 +37,7 @@ func Upstream[In, Out any](node string, kind engine.Kind[In, Out], result Out) R
 // The flow of a run.
 const (
 	runLane id.LaneID = "fftest_run"
-	runNode           = "fftest_run"
+	runNode string    = "fftest_run"
 )
 
 // Run runs a handler once, with a real job, and returns its result and error. All of it happens in a transaction that is
