@@ -16,6 +16,18 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
+func TestMain(m *testing.M) {
+	fftest.Main(m, fftest.Migrate(func(ctx context.Context, databaseURL string) error {
+		conn, err := pgx.Connect(ctx, databaseURL)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close(ctx) }()
+		_, err = conn.Exec(ctx, "CREATE TABLE of_the_application (id bigint PRIMARY KEY)")
+		return err
+	}))
+}
+
 // failing records the failure of a test instead of failing it.
 type failing struct {
 	testing.TB
@@ -243,6 +255,9 @@ func TestStartAtAndMigrations(t *testing.T) {
 	var database int64
 	if err := kit.Pool.QueryRow(t.Context(), "SELECT ffx_now_ms(NULL)").Scan(&database); err != nil || database != now.UnixMilli() {
 		t.Errorf("the database's time is %d, %v", database, err)
+	}
+	if _, err := kit.Pool.Exec(t.Context(), "INSERT INTO of_the_application VALUES (1)"); err != nil {
+		t.Error(err)
 	}
 	text := failure(t, func(t testing.TB) { fftest.New(t).Advance(-time.Second) })
 	requireText(t, text, "never goes back")

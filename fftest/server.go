@@ -74,7 +74,13 @@ func run(m *testing.M, options []MainOption) int {
 		fmt.Fprintln(os.Stderr, "fftest:", err)
 		return 1
 	}
-	return m.Run()
+	code := m.Run()
+	if o.migrate != nil {
+		if err := on.Drop(context.Background(), on.template); err != nil {
+			fmt.Fprintln(os.Stderr, "fftest:", err)
+		}
+	}
+	return code
 }
 
 // derive replaces the template by a copy to which migrate adds tables.
