@@ -1152,6 +1152,76 @@ type FfxRetentionTimer struct {
 	IDs []pgtype.UUID
 }
 
+// Schedules: work that is created at times. The transaction that creates the execution of a tick moves its schedule on.
+type FfxSchedule struct {
+	// Namespace of the schedule and of its executions.
+	Namespace string
+	// Name of the schedule, unique in its namespace, 1 to 255 bytes.
+	Name string
+	// The set of schedules that declares it; empty: none.
+	DeclaredBy string
+	// Cron expression; empty: it has an interval.
+	Cron string
+	// IANA name of the zone of the expression; empty: UTC.
+	TimeZone string
+	// Interval in milliseconds, counted from start_ms or the Unix epoch; 0: it has an expression.
+	EveryMs int64
+	// Longest delay of a tick in milliseconds. Each tick has a delay of its own, derived from the schedule and its time.
+	JitterMs int64
+	// No tick is earlier, in milliseconds since the Unix epoch; 0: no limit.
+	StartMs int64
+	// No tick is later, in milliseconds since the Unix epoch; 0: no limit.
+	EndMs int64
+	// Which of the ticks that are late are created: none, last or all.
+	Missed string
+	// How late a tick may be that is created, in milliseconds, if missed is all.
+	WindowMs int64
+	// What a tick does while the last execution has not ended: allow, skip, queue or cancel.
+	Overlap string
+	// Kind of the executions.
+	Kind string
+	// Lane of the executions.
+	LaneID string
+	// Input of the executions; NULL: none.
+	Payload bytea.Bytes
+	// Encoding of the payload, not interpreted.
+	PayloadEncoding string
+	// Priority of the executions, 0 to 9000.
+	Priority int32
+	// Name of the creator of the executions, informational.
+	Creator string
+	// Policy of the executions, the JSON document; empty: none.
+	Policy string
+	// Tags of the executions, an object of texts, without those of the tick.
+	Tags []byte
+	// When the schedule is due, in milliseconds since the Unix epoch: at its next tick with its delay, or to look at its last execution; NULL: paused, or ended.
+	NextMs *int64
+	// Time of the next tick, in milliseconds since the Unix epoch; NULL: none follows.
+	TickMs *int64
+	// Time of the tick that waits for the end of the last execution, in milliseconds since the Unix epoch; NULL: none.
+	QueuedMs *int64
+	// When the schedule was paused, in milliseconds since the Unix epoch; NULL: it is not.
+	PausedAtMs *int64
+	// Why it was paused, free text.
+	PauseReason string
+	// Time of the last tick that was acted on, in milliseconds since the Unix epoch; NULL: none yet.
+	LastTickMs *int64
+	// When it was acted on, in milliseconds since the Unix epoch; NULL: not yet.
+	LastAtMs *int64
+	// What it did: created, skipped, queued, missed or failed; empty: none yet.
+	LastOutcome string
+	// Why a tick failed; empty: it did not.
+	LastError string
+	// Partition of the last execution, 0 to 255; NULL: none yet.
+	LastPartitionKey *int16
+	// The last execution that was created, by a tick or a trigger; NULL: none yet.
+	LastExecutionID pgtype.UUID
+	// When the schedule was created, in milliseconds since the Unix epoch.
+	CreatedAtMs int64
+	// When its definition was changed last, in milliseconds since the Unix epoch.
+	ChangedAtMs int64
+}
+
 // Ledger of this library's migrations. In a database that FlowFabric made it also has the steps of the conversion, and a row adopted once that is done.
 type FfxSchemaMigration struct {
 	// A migration that was applied, by the 14 digits of its file's name.

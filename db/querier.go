@@ -330,6 +330,11 @@ type Querier interface {
 	// Used by: engine.PurgeFlows.
 	// Locks: L0 held (DELETE).
 	DropPrunedMembersOf(ctx context.Context, db DBTX, arg DropPrunedMembersOfParams) error
+	// DropSchedules deletes schedules. Their executions stay.
+	//
+	// Used by: engine.DeleteSchedule, engine.DeclareSchedules.
+	// Locks: schedules waits (DELETE).
+	DropSchedules(ctx context.Context, db DBTX, arg DropSchedulesParams) (int64, error)
 	// DropSetAside deletes an event that a consumer has set aside, and returns it. No row: it is not set aside, or its
 	// row is locked.
 	//
@@ -622,6 +627,11 @@ type Querier interface {
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none; one snapshot. Spans partitions.
 	GetLastEvent(ctx context.Context, db DBTX, arg GetLastEventParams) (int64, error)
+	// GetNextSchedule returns when the first schedule is due, past or future; 0 if none is, and the time of the call.
+	//
+	// Used by: engine.RunSchedules.
+	// Locks: none.
+	GetNextSchedule(ctx context.Context, db DBTX, nowMs *int64) (GetNextScheduleRow, error)
 	// GetNow returns now_ms if it is given, or the database's clock in milliseconds. An operation of several statements
 	// reads it once, after it has locked its rows.
 	//
@@ -673,6 +683,11 @@ type Querier interface {
 	// Used by: engine.Retain.
 	// Locks: none. Spans partitions.
 	GetRetentionWork(ctx context.Context, db DBTX, arg GetRetentionWorkParams) (GetRetentionWorkRow, error)
+	// GetSchedule reads a schedule. No row: it does not exist.
+	//
+	// Used by: engine.DescribeSchedule, engine.BackfillSchedule.
+	// Locks: none.
+	GetSchedule(ctx context.Context, db DBTX, arg GetScheduleParams) (FfxSchedule, error)
 	// GetSchemaState returns whether the schema's tables exist, whether it declares which versions may work on them,
 	// whether they are FlowFabric's partitioned ones, whether the server takes writes, whether it has Citus, and how the
 	// database encodes text. denied_schema is a schema of the search_path that has the tables and that the role may not
@@ -1238,6 +1253,16 @@ type Querier interface {
 	// Used by: engine.WaitingKinds.
 	// Locks: none. Spans partitions.
 	ListQueuedLanes(ctx context.Context, db DBTX, maxItems int32) ([]string, error)
+	// ListRunningAmong returns which of some executions exist and have not ended, by ord (from 0).
+	//
+	// Used by: engine.RunSchedules.
+	// Locks: none.
+	ListRunningAmong(ctx context.Context, db DBTX, arg ListRunningAmongParams) ([]int32, error)
+	// ListSchedules pages through the schedules in byte order of namespace and name, strictly after one.
+	//
+	// Used by: engine.ListSchedules.
+	// Locks: none.
+	ListSchedules(ctx context.Context, db DBTX, arg ListSchedulesParams) ([]FfxSchedule, error)
 	// ListSetAside returns the events that a consumer has set aside, ascending, after one of them.
 	//
 	// Used by: events.SetAside.
@@ -1390,6 +1415,12 @@ type Querier interface {
 	// engine.UnblockExecution, engine.Resume, engine.ReissueToken.
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 	LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurrentAttemptsParams) error
+	// LockDeclaredSchedules locks the schedules of a set, and those of the given names, and returns which the set declares
+	// (declared).
+	//
+	// Used by: engine.DeclareSchedules.
+	// Locks: schedules waits (FOR UPDATE, by name).
+	LockDeclaredSchedules(ctx context.Context, db DBTX, arg LockDeclaredSchedulesParams) ([]LockDeclaredSchedulesRow, error)
 	// LockDownstreamGroups locks the edge groups that succeeded executions count for, in one order. Concurrent successes
 	// with several groups in common then queue instead of deadlocking. The counters are right without it: ResolveEdges
 	// locks the row of a group that it counts in and starts from the last committed counters. No rows: nothing depends on
@@ -1482,6 +1513,11 @@ type Querier interface {
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
 	// Locks: L0 held; L1 waits (execution rows FOR NO KEY UPDATE by (partition_key, execution_id)).
 	LockMembers(ctx context.Context, db DBTX, arg LockMembersParams) ([]LockMembersRow, error)
+	// LockSchedule locks a schedule and reads it. No row: it does not exist.
+	//
+	// Used by: engine.ResumeSchedule, engine.TriggerSchedule.
+	// Locks: schedules waits (FOR NO KEY UPDATE).
+	LockSchedule(ctx context.Context, db DBTX, arg LockScheduleParams) (FfxSchedule, error)
 	// LockUndispatchedOf returns those of the given ended members that have an undispatched event. The dispatcher of that
 	// event counts their edges, including edges added now. It leaves out events of executions that ended before they
 	// became members: the dispatcher of those looks for no edges. The rows are locked so that a transaction whose
@@ -1539,6 +1575,12 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: retention held.
 	MoveRetentionSource(ctx context.Context, db DBTX, arg MoveRetentionSourceParams) error
+	// MoveSchedules stores what locked schedules have done, and when they are due again. Of the instants 0 stands for none. It
+	// returns when the first schedule is due after the time of the call, of these and of all others; 0 if none is.
+	//
+	// Used by: engine.RunSchedules, engine.ResumeSchedule, engine.TriggerSchedule.
+	// Locks: schedules held (UPDATE).
+	MoveSchedules(ctx context.Context, db DBTX, arg MoveSchedulesParams) (MoveSchedulesRow, error)
 	// NoteFailedTry counts a failed try at a single event, the first that the consumer has to handle, after tries_before
 	// others. No row: the consumer has moved, another holder has counted in the meantime, or the row is locked.
 	//
@@ -1558,6 +1600,11 @@ type Querier interface {
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 	// Locks: L4 held (execution rows, UPDATE): they are among the executions that the caller has locked, or has created.
 	PassResultsAlong(ctx context.Context, db DBTX, arg PassResultsAlongParams) error
+	// PauseSchedules pauses schedules; a waiting tick is dropped. A paused one keeps its instant, and gets the reason.
+	//
+	// Used by: engine.PauseSchedule, engine.DeclareSchedules.
+	// Locks: schedules waits (UPDATE).
+	PauseSchedules(ctx context.Context, db DBTX, arg PauseSchedulesParams) (int64, error)
 	// PostponeExecution makes a waiting execution that the caller has locked wait for an instant. It withdraws the
 	// admission of a gate; the caller returns its quota slot.
 	//
@@ -1583,6 +1630,12 @@ type Querier interface {
 	// Used by: engine.PruneCreationKeys.
 	// Locks: keys skips (FOR UPDATE, then the DELETE). Spans partitions.
 	PruneCreationKeys(ctx context.Context, db DBTX, arg PruneCreationKeysParams) (int64, error)
+	// PutSchedules creates schedules, and changes those of the same names. One that is the same already is left alone. The
+	// next time of one whose times have not changed stays, and a paused one stays paused.
+	//
+	// Used by: engine.SetSchedule, engine.DeclareSchedules.
+	// Locks: schedules waits (in array order). The caller sorts by name.
+	PutSchedules(ctx context.Context, db DBTX, arg PutSchedulesParams) error
 	// QueueUnqueued inserts the queue entries of those of the given executions that are claimable and not locked
 	// elsewhere, and returns the lanes that have work now, one per entry. No row: no entry was missing.
 	//
@@ -2150,6 +2203,12 @@ type Querier interface {
 	// engine.ReplayWhere, engine.ClaimForWorker, engine.CancelSiblings, engine.CancelFlows.
 	// Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 	TakeCurrentAttempts(ctx context.Context, db DBTX, arg TakeCurrentAttemptsParams) ([]TakeCurrentAttemptsRow, error)
+	// TakeDueSchedules locks the schedules that are due, the first ones first. A schedule that another process has moved on
+	// meanwhile has no row, nor has one that is locked.
+	//
+	// Used by: engine.RunSchedules.
+	// Locks: schedules skips (FOR NO KEY UPDATE).
+	TakeDueSchedules(ctx context.Context, db DBTX, arg TakeDueSchedulesParams) ([]FfxSchedule, error)
 	// TakeEligible locks the first of the given executions that is still claimable on the lane and not locked elsewhere,
 	// and returns its position in the input. No row: there is none.
 	//

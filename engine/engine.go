@@ -112,6 +112,7 @@ type shared struct {
 	keys     keyCache
 	sweepPositions
 	retentionMemory
+	schedules scheduleMemory
 }
 
 // WithTx returns the engine bound to the caller's transaction. Its operations become part of tx, each behind a

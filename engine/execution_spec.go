@@ -79,6 +79,8 @@ type ExecutionSpec struct {
 	QuotaPolicy *id.QuotaPolicyID
 
 	mistake error // a mistake of the spec's maker, which fails the creation
+
+	storedPolicy string // the policy as a schedule stores it; "" if Policy has it
 }
 
 // NewExecutionID returns a new [ExecutionSpec.ID] for an execution in a lane and outside flows. Use it if the id must
@@ -178,6 +180,11 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 	}
 	if err := c.setPolicy(spec.Policy); err != nil {
 		return c, err
+	}
+	if spec.storedPolicy != "" {
+		if err := c.setStoredPolicy(spec.storedPolicy); err != nil {
+			return c, err
+		}
 	}
 	if spec.QuotaPolicy != nil {
 		c.quota = spec.QuotaPolicy.String()

@@ -110,6 +110,21 @@ func (k Kind[In, Out]) Spec(args In) ExecutionSpec {
 	return spec
 }
 
+// Schedule returns the spec of a schedule of this kind. Change its other fields as needed, and give it to
+// [Operator.DeclareSchedules] or [Operator.SetSchedule]:
+//
+//	nightly := Report.Schedule("nightly report", ReportArgs{}, engine.ScheduleSpec{Cron: "30 3 * * *", Zone: "Europe/Berlin"})
+//
+// Of the execution in spec the namespace, tags, priority and creator are kept. If args can't be encoded, the schedule is
+// refused with [ErrInvalidInput].
+func (k Kind[In, Out]) Schedule(name string, args In, spec ScheduleSpec) ScheduleSpec {
+	own := spec.Execution
+	spec.Name, spec.Execution = name, k.Spec(args)
+	spec.Execution.Namespace, spec.Execution.Tags = own.Namespace, own.Tags
+	spec.Execution.Priority, spec.Execution.Creator = own.Priority, own.Creator
+	return spec
+}
+
 // Create creates an execution of this kind. It is [Engine.CreateExecution] with [Kind.Spec] and the options, in one
 // transaction, or in the caller's with [Engine.WithTx]. Each call creates another execution unless [WithKey] is given.
 //

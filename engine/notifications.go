@@ -33,6 +33,7 @@ type notifying struct {
 	delayed      chan struct{} // buffered for one; signals that an execution was delayed
 	unneeded     chan struct{} // buffered for one; signals siblings to cancel
 	callEnded    chan struct{} // buffered for one; signals ends of called executions
+	rescheduled  chan struct{} // buffered for one; signals that a schedule was added or changed
 	resumed      *resumptions
 }
 
@@ -45,6 +46,7 @@ func newNotifying(pool *pgxpool.Pool, cfg Config) notifying {
 		delayed:      make(chan struct{}, 1),
 		unneeded:     make(chan struct{}, 1),
 		callEnded:    make(chan struct{}, 1),
+		rescheduled:  make(chan struct{}, 1),
 		resumed:      &resumptions{},
 	}
 }
@@ -71,6 +73,7 @@ type notifications struct {
 	delayed  bool // an execution to promote later
 	unneeded bool // a group whose remaining upstreams should be cancelled
 	keys     bool // the keystore has changed
+	schedule bool // a schedule that may be due soon
 }
 
 func (n *notifications) lane(lane string) { n.Add(readyChannel, lane) }
@@ -104,7 +107,7 @@ func (n *notifications) undispatched() { n.left = true }
 func (n *notifications) add(other *notifications) {
 	n.Merge(&other.Set)
 	n.left, n.delayed, n.unneeded = n.left || other.left, n.delayed || other.delayed, n.unneeded || other.unneeded
-	n.keys = n.keys || other.keys
+	n.keys, n.schedule = n.keys || other.keys, n.schedule || other.schedule
 }
 
 // notify sends notifications of a committed transaction.
@@ -123,6 +126,9 @@ func (e *Engine) notify(due *notifications) {
 	}
 	if due.keys {
 		e.keys.forget()
+	}
+	if due.schedule {
+		remind(e.rescheduled)
 	}
 	e.notifier.Notify(&due.Set)
 }

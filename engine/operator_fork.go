@@ -102,7 +102,7 @@ func (e *Engine) forkOf(origin, fork id.ExecutionID, row *db.GetOriginRow) (crea
 	if err := json.Unmarshal([]byte(row.Policy), &stored); err != nil {
 		return c, corrupt("ff_exec_core.policy", err)
 	}
-	c.setStoredPolicy(&stored, row.Policy)
+	c.setDocument(row.Policy, &stored)
 	c.capabilities = row.RequiredCapabilities
 	return c, nil
 }

@@ -21,12 +21,22 @@ func (c *creation) setPolicy(p *policy.Execution) error {
 	if err != nil {
 		return invalidBecause("Policy", err)
 	}
-	c.setStoredPolicy(&stored, string(text))
+	c.setDocument(string(text), &stored)
 	return nil
 }
 
-// setStoredPolicy sets the document of a policy, and the columns that are read separately.
-func (c *creation) setStoredPolicy(stored *document.Execution, text string) {
+// setStoredPolicy sets a policy in its stored form.
+func (c *creation) setStoredPolicy(text string) error {
+	stored, err := document.DecodeExecution([]byte(text))
+	if err != nil {
+		return invalidBecause("Policy", err)
+	}
+	c.setDocument(text, &stored)
+	return nil
+}
+
+// setDocument sets the document of a policy, and the columns that are read separately.
+func (c *creation) setDocument(text string, stored *document.Execution) {
 	c.policy = text
 	if stored.Routing != nil {
 		c.capabilities = stored.Routing.RequiredCapabilities.CSV()

@@ -79,6 +79,9 @@ type job struct {
 	batch int        // default: the configured one
 
 	act func(ctx context.Context, batch int) (int, error)
+
+	// next returns when the job is due after a call, zero if no work is known; nil: only the database reports that.
+	next func() time.Time
 }
 
 // operations is the part of an engine that this package uses beside the jobs.
@@ -89,6 +92,7 @@ type operations interface {
 	Unneeded() <-chan struct{}
 	Delayed() <-chan struct{}
 	CallEnded() <-chan struct{}
+	Rescheduled() <-chan struct{}
 	ListenForeign(ctx context.Context, wake func()) error
 }
 
@@ -102,6 +106,8 @@ func jobsOf(m engine.Maintenance) []job {
 		{name: engine.JobExpireDeadlines, every: 5 * time.Second, act: m.ExpireDeadlines},
 		{name: engine.JobExpireWaits, every: 2 * time.Second, act: m.ExpireWaits},
 		{name: engine.JobResumeCallers, every: time.Second, act: m.ResumeCallers},
+		// A tick should be late by some milliseconds at most.
+		{name: engine.JobRunSchedules, every: 20 * time.Millisecond, batch: engine.MaxBatch, act: m.RunSchedules, next: m.NextSchedule},
 		{name: engine.JobExpireWaitpoints, every: 5 * time.Second, act: m.ExpireWaitpoints},
 		{name: engine.JobPruneCreationKeys, every: time.Minute, act: m.PruneCreationKeys},
 		{name: engine.JobDispatchCompletions, every: time.Second, act: m.DispatchCompletions},
@@ -213,6 +219,8 @@ func (r *Reconciler) Run(ctx context.Context) {
 			s.expectDelay()
 		case <-r.eng.CallEnded():
 			s.call(engine.JobResumeCallers)
+		case <-r.eng.Rescheduled():
+			s.expectTick()
 		case <-s.foreign:
 			s.expect(engine.JobAdopt)
 		}

@@ -48,6 +48,7 @@ type fakeProcess struct {
 	*fakeDatabase
 	name                            id.WorkerInstanceID
 	left, delayed, unneeded, called chan struct{}
+	rescheduled                     chan struct{}
 	foreign                         chan struct{}
 	listens                         atomic.Int32
 	cut                             bool // cut off from the database
@@ -57,7 +58,7 @@ func (f *fakeDatabase) process(name id.WorkerInstanceID) *fakeProcess {
 	f.calls[name] = make(map[engine.Job][]time.Time)
 	return &fakeProcess{
 		fakeDatabase: f, name: name, left: make(chan struct{}, 1), delayed: make(chan struct{}, 1),
-		unneeded: make(chan struct{}, 1), called: make(chan struct{}, 1), foreign: make(chan struct{}),
+		unneeded: make(chan struct{}, 1), called: make(chan struct{}, 1), rescheduled: make(chan struct{}, 1), foreign: make(chan struct{}),
 	}
 }
 
@@ -110,6 +111,8 @@ func (p *fakeProcess) Delayed() <-chan struct{} { return p.delayed }
 
 func (p *fakeProcess) CallEnded() <-chan struct{} { return p.called }
 
+func (p *fakeProcess) Rescheduled() <-chan struct{} { return p.rescheduled }
+
 func (p *fakeProcess) ListenForeign(ctx context.Context, wake func()) error {
 	p.listens.Add(1)
 	defer p.listens.Add(-1)
@@ -143,7 +146,7 @@ func (p *fakeProcess) do(name engine.Job) func(context.Context, int) (int, error
 func (p *fakeProcess) jobs() []job {
 	jobs := jobsOf(engine.Maintenance{})
 	for i := range jobs {
-		jobs[i].act = p.do(jobs[i].name)
+		jobs[i].act, jobs[i].next = p.do(jobs[i].name), nil
 	}
 	return jobs
 }

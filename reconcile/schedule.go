@@ -46,6 +46,7 @@ type call struct {
 	*scheduled
 	done int
 	err  error
+	next time.Time // when it is due after the call, if the job knows that
 }
 
 // newSchedule returns a schedule that asks after one interval. So processes that start together spread out, and one that
@@ -85,7 +86,11 @@ func (s *schedule) begin(ctx context.Context, now time.Time) {
 		j.running, j.wanted, j.at = true, false, time.Time{}
 		go func() {
 			done, err := j.exhaust(ctx)
-			s.called <- call{j, done, err}
+			c := call{scheduled: j, done: done, err: err}
+			if j.next != nil && err == nil {
+				c.next = j.next()
+			}
+			s.called <- c
 		}()
 	}
 }
@@ -126,8 +131,10 @@ func (s *schedule) note(c call, now time.Time) {
 			c.pause = c.every
 		}
 		c.at = now.Add(backoff.Spread(c.pause))
+	case !c.next.IsZero() && (c.ours || c.nearby):
+		c.at = later(c.next, c.notYet)
 	}
-	if c.done > 0 && !c.sweep {
+	if c.done > 0 && !c.sweep && c.scheduled.next == nil {
 		s.askSoon()
 	}
 	if c.done > 0 {
@@ -169,10 +176,7 @@ func (s *schedule) call(name engine.Job) {
 func (s *schedule) expect(name engine.Job) {
 	for _, j := range s.jobs {
 		if now := time.Now(); j.name == name && j.ours && j.failing.Idle() && (j.at.IsZero() || now.Before(j.at)) {
-			j.at = now
-			if now.Before(j.notYet) {
-				j.at = j.notYet
-			}
+			j.at = later(now, j.notYet)
 			j.wanted = j.running
 		}
 	}
@@ -186,6 +190,16 @@ func (s *schedule) expectDelay() {
 		}
 	}
 	s.askSoon()
+}
+
+// expectTick makes this process look at the schedules, as early as the pace of the job allows: it has changed one.
+func (s *schedule) expectTick() {
+	for _, j := range s.jobs {
+		if now := time.Now(); j.name == engine.JobRunSchedules && j.failing.Idle() {
+			j.nearby, j.wanted = true, j.running
+			j.at = later(now, j.notYet)
+		}
+	}
 }
 
 // ask renews and takes jobs, and plans them by the work that the database reports.
@@ -276,11 +290,16 @@ func (s *schedule) plan(j *scheduled, of engine.JobTaken, databaseNow, now time.
 	case of.Due.IsZero():
 		j.at = time.Time{}
 	default:
-		j.at = due
-		if due.Before(j.notYet) {
-			j.at = j.notYet
-		}
+		j.at = later(due, j.notYet)
 	}
+}
+
+// later returns the later of two instants.
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 // end waits for the calls in progress and releases the jobs.

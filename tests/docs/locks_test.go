@@ -261,6 +261,7 @@ var levelsOf = map[string][]string{
 	"ffx_outbox_consumer":       {"consumers"},
 	"ffx_outbox_set_aside":      {"consumers"},
 	"ff_waitpoint_hmac":         {"keystore"},
+	"ffx_schedule":              {"schedules"},
 }
 
 var (

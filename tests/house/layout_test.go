@@ -46,9 +46,10 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"internal/inside":    {"internal/outbox"},
 		"internal/outbox":    {"db", "id", "internal/notify", "internal/pgtx", "internal/warn"},
 		"internal/adopt":     {"db"},
-		"engine":             append([]string{"internal/adopt", "internal/bytea", "internal/condition", "internal/document", "internal/inside", "internal/notify", "internal/outbox", "internal/pgtx", "internal/rights", "internal/scan"}, core...),
+		"engine":             append([]string{"internal/adopt", "internal/bytea", "internal/condition", "internal/cron", "internal/document", "internal/inside", "internal/notify", "internal/outbox", "internal/pgtx", "internal/rights", "internal/scan"}, core...),
 		"internal/scan":      {"id"},
 		"internal/condition": {},
+		"internal/cron":      {},
 		"waitpoint":          append([]string{"engine"}, core...),
 		"events":             append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/outbox", "internal/pgtx", "internal/warn"}, core...),
 		"reconcile":          append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/warn"}, core...),
@@ -100,7 +101,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 }
 
 // TestLayoutUserDependencies checks that this library depends only on the standard library, pgx with its own
-// dependencies, and google/uuid. The tests beside its packages must keep to the same list, because their requirements
+// dependencies, google/uuid, and the parser of cron expressions, which depends on nothing. The tests beside its packages must keep to the same list, because their requirements
 // become the user's. Tests that need a database or rapid belong to the tests module.
 func TestLayoutUserDependencies(t *testing.T) {
 	t.Parallel()
@@ -111,6 +112,7 @@ func TestLayoutUserDependencies(t *testing.T) {
 		"github.com/jackc/pgpassfile",
 		"github.com/jackc/pgservicefile",
 		"github.com/jackc/puddle/v2",
+		"github.com/netresearch/go-cron",
 		"golang.org/x/sync",
 		"golang.org/x/text",
 	}

@@ -1,0 +1,437 @@
+-- name: TakeDueSchedules :many
+-- TakeDueSchedules locks the schedules that are due, the first ones first. A schedule that another process has moved on
+-- meanwhile has no row, nor has one that is locked.
+--
+-- Used by: engine.RunSchedules.
+-- Locks: schedules skips (FOR NO KEY UPDATE).
+SELECT
+    -- The columns of ffx_schedule, all of them in the order of the table: the generated row is the table's.
+    s.namespace,
+    s.name,
+    s.declared_by,
+    s.cron,
+    s.time_zone,
+    s.every_ms,
+    s.jitter_ms,
+    s.start_ms,
+    s.end_ms,
+    s.missed,
+    s.window_ms,
+    s.overlap,
+    s.kind,
+    s.lane_id,
+    s.payload,
+    s.payload_encoding,
+    s.priority,
+    s.creator,
+    s.policy,
+    s.tags,
+    s.next_ms,
+    s.tick_ms,
+    s.queued_ms,
+    s.paused_at_ms,
+    s.pause_reason,
+    s.last_tick_ms,
+    s.last_at_ms,
+    s.last_outcome,
+    s.last_error,
+    s.last_partition_key,
+    s.last_execution_id,
+    s.created_at_ms,
+    s.changed_at_ms
+FROM ffx_schedule AS s
+WHERE s.next_ms <= ffx_now_ms(sqlc.narg(now_ms))
+ORDER BY s.next_ms
+LIMIT @batch_size::integer
+FOR NO KEY UPDATE SKIP LOCKED;
+
+-- name: ListRunningAmong :many
+-- ListRunningAmong returns which of some executions exist and have not ended, by ord (from 0).
+--
+-- Used by: engine.RunSchedules.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@ords::integer[])
+)
+SELECT i.ord::integer AS ord
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT true AS found
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND (t.lifecycle_phase NOT IN ('terminal', 'cancelled')) IS TRUE
+    LIMIT 1
+) AS e;
+
+-- name: MoveSchedules :one
+-- MoveSchedules stores what locked schedules have done, and when they are due again. Of the instants 0 stands for none. It
+-- returns when the first schedule is due after the time of the call, of these and of all others; 0 if none is.
+--
+-- Used by: engine.RunSchedules, engine.ResumeSchedule, engine.TriggerSchedule.
+-- Locks: schedules held (UPDATE).
+WITH input AS (
+    SELECT
+        unnest(@namespaces::text[]) AS namespace,
+        unnest(@names::text[]) AS name,
+        unnest(@nexts_ms::bigint[]) AS next_ms,
+        unnest(@ticks_ms::bigint[]) AS tick_ms,
+        unnest(@queued_ms::bigint[]) AS queued_ms,
+        unnest(@last_ticks_ms::bigint[]) AS last_tick_ms,
+        unnest(@last_at_ms::bigint[]) AS last_at_ms,
+        unnest(@last_outcomes::text[]) AS last_outcome,
+        unnest(@last_errors::text[]) AS last_error,
+        unnest(@last_partition_keys::smallint[]) AS last_partition_key,
+        unnest(@last_execution_ids::uuid[]) AS last_execution_id
+    LIMIT cardinality(@names::text[])
+),
+moved AS (
+    UPDATE ffx_schedule AS s
+    SET
+        next_ms = nullif(i.next_ms, 0),
+        tick_ms = nullif(i.tick_ms, 0),
+        queued_ms = nullif(i.queued_ms, 0),
+        paused_at_ms = CASE WHEN sqlc.arg(resume)::boolean THEN NULL ELSE s.paused_at_ms END,
+        pause_reason = CASE WHEN sqlc.arg(resume)::boolean THEN '' ELSE s.pause_reason END,
+        last_tick_ms = nullif(i.last_tick_ms, 0),
+        last_at_ms = nullif(i.last_at_ms, 0),
+        last_outcome = i.last_outcome,
+        last_error = i.last_error,
+        last_partition_key = CASE WHEN i.last_execution_id IS NOT NULL THEN i.last_partition_key END,
+        last_execution_id = i.last_execution_id
+    FROM input AS i
+    WHERE
+        s.namespace = ANY (ARRAY[i.namespace])
+        AND s.name = i.name
+    RETURNING s.next_ms
+)
+SELECT
+    coalesce(least(
+        (SELECT min(m.next_ms) FROM moved AS m),
+        (
+            -- The statement still sees those schedules where they were: due before.
+            SELECT t.next_ms
+            FROM ffx_schedule AS t
+            WHERE t.next_ms > @after_ms::bigint
+            ORDER BY t.next_ms
+            LIMIT 1
+        )
+    ), 0)::bigint AS next_ms,
+    (SELECT count(*) FROM moved)::bigint AS moved;
+
+-- name: GetNextSchedule :one
+-- GetNextSchedule returns when the first schedule is due, past or future; 0 if none is, and the time of the call.
+--
+-- Used by: engine.RunSchedules.
+-- Locks: none.
+SELECT
+    coalesce((
+        SELECT s.next_ms
+        FROM ffx_schedule AS s
+        WHERE s.next_ms IS NOT NULL
+        ORDER BY s.next_ms
+        LIMIT 1
+    ), 0)::bigint AS next_ms,
+    ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms;
+
+-- name: PutSchedules :exec
+-- PutSchedules creates schedules, and changes those of the same names. One that is the same already is left alone. The
+-- next time of one whose times have not changed stays, and a paused one stays paused.
+--
+-- Used by: engine.SetSchedule, engine.DeclareSchedules.
+-- Locks: schedules waits (in array order). The caller sorts by name.
+WITH input AS (
+    SELECT
+        unnest(@names::text[]) AS name,
+        unnest(@crons::text[]) AS cron,
+        unnest(@time_zones::text[]) AS time_zone,
+        unnest(@everys_ms::bigint[]) AS every_ms,
+        unnest(@jitters_ms::bigint[]) AS jitter_ms,
+        unnest(@starts_ms::bigint[]) AS start_ms,
+        unnest(@ends_ms::bigint[]) AS end_ms,
+        unnest(@missed::text[]) AS missed,
+        unnest(@windows_ms::bigint[]) AS window_ms,
+        unnest(@overlap_rules::text[]) AS overlap,
+        unnest(@kinds::text[]) AS kind,
+        unnest(@lane_ids::text[]) AS lane_id,
+        unnest(@payloads::bytea[]) AS payload,
+        unnest(@payload_encodings::text[]) AS payload_encoding,
+        unnest(@priorities::integer[]) AS priority,
+        unnest(@creators::text[]) AS creator,
+        unnest(@policies::text[]) AS policy,
+        unnest(@tags::text[]) AS tags,
+        unnest(@nexts_ms::bigint[]) AS next_ms,
+        unnest(@ticks_ms::bigint[]) AS tick_ms
+    LIMIT cardinality(@names::text[])
+)
+INSERT INTO ffx_schedule AS s (
+    namespace, name, declared_by, cron, time_zone, every_ms, jitter_ms, start_ms, end_ms, missed, window_ms, overlap,
+    kind, lane_id, payload, payload_encoding, priority, creator, policy, tags, next_ms, tick_ms,
+    pause_reason, last_outcome, last_error, created_at_ms, changed_at_ms
+)
+SELECT
+    @namespace::text,
+    i.name,
+    @declared_by::text,
+    i.cron,
+    i.time_zone,
+    i.every_ms,
+    i.jitter_ms,
+    i.start_ms,
+    i.end_ms,
+    i.missed,
+    i.window_ms,
+    i.overlap,
+    i.kind,
+    i.lane_id,
+    i.payload,
+    i.payload_encoding,
+    i.priority,
+    i.creator,
+    i.policy,
+    i.tags::jsonb,
+    nullif(i.next_ms, 0),
+    nullif(i.tick_ms, 0),
+    '',
+    '',
+    '',
+    @now_ms::bigint,
+    @now_ms::bigint
+FROM input AS i
+ON CONFLICT (namespace, name) DO UPDATE
+SET
+    declared_by = excluded.declared_by,
+    cron = excluded.cron,
+    time_zone = excluded.time_zone,
+    every_ms = excluded.every_ms,
+    jitter_ms = excluded.jitter_ms,
+    start_ms = excluded.start_ms,
+    end_ms = excluded.end_ms,
+    missed = excluded.missed,
+    window_ms = excluded.window_ms,
+    overlap = excluded.overlap,
+    kind = excluded.kind,
+    lane_id = excluded.lane_id,
+    payload = excluded.payload,
+    payload_encoding = excluded.payload_encoding,
+    priority = excluded.priority,
+    creator = excluded.creator,
+    policy = excluded.policy,
+    tags = excluded.tags,
+    changed_at_ms = excluded.changed_at_ms,
+    tick_ms = CASE
+        WHEN (s.cron, s.time_zone, s.every_ms, s.jitter_ms, s.start_ms, s.end_ms)
+            = (excluded.cron, excluded.time_zone, excluded.every_ms, excluded.jitter_ms, excluded.start_ms, excluded.end_ms)
+            THEN s.tick_ms
+        ELSE excluded.tick_ms
+    END,
+    next_ms = CASE
+        WHEN s.paused_at_ms IS NOT NULL THEN NULL
+        WHEN (s.cron, s.time_zone, s.every_ms, s.jitter_ms, s.start_ms, s.end_ms)
+            = (excluded.cron, excluded.time_zone, excluded.every_ms, excluded.jitter_ms, excluded.start_ms, excluded.end_ms)
+            THEN s.next_ms
+        WHEN s.queued_ms IS NOT NULL THEN excluded.changed_at_ms
+        ELSE excluded.next_ms
+    END
+WHERE
+    (
+        s.declared_by, s.cron, s.time_zone, s.every_ms, s.jitter_ms, s.start_ms, s.end_ms, s.missed, s.window_ms, s.overlap,
+        s.kind, s.lane_id, s.payload, s.payload_encoding, s.priority, s.creator, s.policy, s.tags
+    ) IS DISTINCT FROM (
+        excluded.declared_by, excluded.cron, excluded.time_zone, excluded.every_ms, excluded.jitter_ms, excluded.start_ms,
+        excluded.end_ms, excluded.missed, excluded.window_ms, excluded.overlap, excluded.kind, excluded.lane_id,
+        excluded.payload, excluded.payload_encoding, excluded.priority, excluded.creator, excluded.policy, excluded.tags
+    );
+
+-- name: LockSchedule :one
+-- LockSchedule locks a schedule and reads it. No row: it does not exist.
+--
+-- Used by: engine.ResumeSchedule, engine.TriggerSchedule.
+-- Locks: schedules waits (FOR NO KEY UPDATE).
+SELECT
+    -- The columns of ffx_schedule, all of them in the order of the table: the generated row is the table's.
+    s.namespace,
+    s.name,
+    s.declared_by,
+    s.cron,
+    s.time_zone,
+    s.every_ms,
+    s.jitter_ms,
+    s.start_ms,
+    s.end_ms,
+    s.missed,
+    s.window_ms,
+    s.overlap,
+    s.kind,
+    s.lane_id,
+    s.payload,
+    s.payload_encoding,
+    s.priority,
+    s.creator,
+    s.policy,
+    s.tags,
+    s.next_ms,
+    s.tick_ms,
+    s.queued_ms,
+    s.paused_at_ms,
+    s.pause_reason,
+    s.last_tick_ms,
+    s.last_at_ms,
+    s.last_outcome,
+    s.last_error,
+    s.last_partition_key,
+    s.last_execution_id,
+    s.created_at_ms,
+    s.changed_at_ms
+FROM ffx_schedule AS s
+WHERE
+    s.namespace = @namespace
+    AND s.name = @name
+FOR NO KEY UPDATE;
+
+-- name: LockDeclaredSchedules :many
+-- LockDeclaredSchedules locks the schedules of a set, and those of the given names, and returns which the set declares
+-- (declared).
+--
+-- Used by: engine.DeclareSchedules.
+-- Locks: schedules waits (FOR UPDATE, by name).
+SELECT
+    s.name,
+    (s.declared_by = @declared_by::text)::boolean AS declared
+FROM ffx_schedule AS s
+WHERE
+    s.namespace = @namespace::text
+    AND s.name = ANY (
+        ARRAY(
+            SELECT t.name
+            FROM ffx_schedule AS t
+            WHERE
+                t.namespace = @namespace::text
+                AND t.declared_by = @declared_by::text
+                AND t.declared_by <> ''
+        ) || @names::text[]
+    )
+ORDER BY s.name
+FOR UPDATE;
+
+-- name: DropSchedules :execrows
+-- DropSchedules deletes schedules. Their executions stay.
+--
+-- Used by: engine.DeleteSchedule, engine.DeclareSchedules.
+-- Locks: schedules waits (DELETE).
+DELETE FROM ffx_schedule AS s
+WHERE
+    s.namespace = @namespace::text
+    AND s.name = ANY (@names::text[]);
+
+-- name: PauseSchedules :execrows
+-- PauseSchedules pauses schedules; a waiting tick is dropped. A paused one keeps its instant, and gets the reason.
+--
+-- Used by: engine.PauseSchedule, engine.DeclareSchedules.
+-- Locks: schedules waits (UPDATE).
+UPDATE ffx_schedule AS s
+SET
+    paused_at_ms = coalesce(s.paused_at_ms, ffx_now_ms(sqlc.narg(now_ms))),
+    pause_reason = @reason::text,
+    next_ms = NULL,
+    queued_ms = NULL
+WHERE
+    s.namespace = @namespace::text
+    AND s.name = ANY (@names::text[]);
+
+-- name: GetSchedule :one
+-- GetSchedule reads a schedule. No row: it does not exist.
+--
+-- Used by: engine.DescribeSchedule, engine.BackfillSchedule.
+-- Locks: none.
+SELECT
+    -- The columns of ffx_schedule, all of them in the order of the table: the generated row is the table's.
+    s.namespace,
+    s.name,
+    s.declared_by,
+    s.cron,
+    s.time_zone,
+    s.every_ms,
+    s.jitter_ms,
+    s.start_ms,
+    s.end_ms,
+    s.missed,
+    s.window_ms,
+    s.overlap,
+    s.kind,
+    s.lane_id,
+    s.payload,
+    s.payload_encoding,
+    s.priority,
+    s.creator,
+    s.policy,
+    s.tags,
+    s.next_ms,
+    s.tick_ms,
+    s.queued_ms,
+    s.paused_at_ms,
+    s.pause_reason,
+    s.last_tick_ms,
+    s.last_at_ms,
+    s.last_outcome,
+    s.last_error,
+    s.last_partition_key,
+    s.last_execution_id,
+    s.created_at_ms,
+    s.changed_at_ms
+FROM ffx_schedule AS s
+WHERE
+    s.namespace = @namespace
+    AND s.name = @name;
+
+-- name: ListSchedules :many
+-- ListSchedules pages through the schedules in byte order of namespace and name, strictly after one.
+--
+-- Used by: engine.ListSchedules.
+-- Locks: none.
+SELECT
+    -- The columns of ffx_schedule, all of them in the order of the table: the generated row is the table's.
+    s.namespace,
+    s.name,
+    s.declared_by,
+    s.cron,
+    s.time_zone,
+    s.every_ms,
+    s.jitter_ms,
+    s.start_ms,
+    s.end_ms,
+    s.missed,
+    s.window_ms,
+    s.overlap,
+    s.kind,
+    s.lane_id,
+    s.payload,
+    s.payload_encoding,
+    s.priority,
+    s.creator,
+    s.policy,
+    s.tags,
+    s.next_ms,
+    s.tick_ms,
+    s.queued_ms,
+    s.paused_at_ms,
+    s.pause_reason,
+    s.last_tick_ms,
+    s.last_at_ms,
+    s.last_outcome,
+    s.last_error,
+    s.last_partition_key,
+    s.last_execution_id,
+    s.created_at_ms,
+    s.changed_at_ms
+FROM ffx_schedule AS s
+WHERE (s.namespace, s.name) > (@after_namespace::text, @after_name::text)
+ORDER BY
+    s.namespace,
+    s.name
+LIMIT @page_size::integer;

@@ -1,0 +1,161 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// MaxBackfill is the largest number of executions that [Operator.BackfillSchedule] creates.
+const MaxBackfill = 1000
+
+// PauseSchedule stops the ticks of a schedule until [Operator.ResumeSchedule]; a tick that waits for the last execution is
+// dropped. What was created goes on. Pausing a paused schedule only changes the reason, which may be empty and has at most
+// 1,024 bytes.
+//
+// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrContention]. Transaction: one statement; locks the schedule. Safe to repeat.
+func (o Operator) PauseSchedule(ctx context.Context, schedule ScheduleName, reason string) error {
+	const op = "pause schedule"
+	e := o.e
+	if err := schedule.check(e); err != nil {
+		return wrap(op, err)
+	}
+	if err := checkText("reason", reason, maxFreeText); err != nil {
+		return wrap(op, err)
+	}
+	n, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (int64, error) {
+		return e.q.PauseSchedules(ctx, conn, db.PauseSchedulesParams{
+			Namespace: string(schedule.Namespace), Names: []string{schedule.Name}, Reason: reason, NowMs: e.nowMs(),
+		})
+	})
+	if err == nil && n == 0 {
+		err = wrap(op, schedule.notFound())
+	}
+	return err
+}
+
+// ResumeSchedule lets a paused schedule go on with the first tick from now on. The ticks of the pause are not created:
+// [Operator.BackfillSchedule] does that. It does nothing if the schedule is not paused.
+//
+// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrContention]. Transaction: locks the schedule. Safe to repeat.
+func (o Operator) ResumeSchedule(ctx context.Context, schedule ScheduleName) error {
+	const op = "resume schedule"
+	_, err := onSchedule(ctx, o.e, op, schedule, func(tx *txn, row *db.FfxSchedule, nowMs int64) (struct{}, error) {
+		var none struct{}
+		if row.PausedAtMs == nil {
+			return none, nil
+		}
+		times, err := timesOfRow(row)
+		if err != nil {
+			return none, err
+		}
+		tick := times.next(nowMs)
+		row.TickMs, row.NextMs = &tick, new(times.due(tick))
+		moves := newScheduleMoves(1)
+		moves.Resume, moves.AfterMs = true, nowMs
+		moves.add(row)
+		_, err = o.e.q.MoveSchedules(ctx, tx, moves.MoveSchedulesParams)
+		tx.due.schedule = true
+		return none, err
+	})
+	return err
+}
+
+// TriggerSchedule creates an execution of a schedule at once, paused or not and whatever runs, as if a tick were due now. It is
+// then the schedule's last execution. The ticks stay. Each call creates another one.
+//
+// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrContention]. Transaction: locks the schedule.
+func (o Operator) TriggerSchedule(ctx context.Context, schedule ScheduleName) (id.ExecutionID, error) {
+	const op = "trigger schedule"
+	return onSchedule(ctx, o.e, op, schedule, func(tx *txn, row *db.FfxSchedule, nowMs int64) (x id.ExecutionID, err error) {
+		created, err := o.e.WithTx(notingTx{tx.Tx, &tx.due}).CreateExecution(ctx, tickSpec(row, nowMs))
+		if err != nil {
+			return x, err
+		}
+		x = created.ID
+		row.LastPartitionKey, row.LastExecutionID = new(x.Partition()), pgUUID(x.UUID())
+		row.LastTickMs, row.LastAtMs, row.LastOutcome, row.LastError = &nowMs, &nowMs, tickTriggered, ""
+		moves := newScheduleMoves(1)
+		moves.AfterMs = nowMs
+		moves.add(row)
+		_, err = o.e.q.MoveSchedules(ctx, tx, moves.MoveSchedulesParams)
+		return x, err
+	})
+}
+
+// BackfillSchedule creates an execution for each tick of a schedule from an instant to another one, both inclusive, in the order
+// of the ticks, whatever was created for them before: each call creates them again. It ignores pauses and overlaps, and does
+// not change the schedule. More than [MaxBackfill] ticks are refused.
+//
+// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrContention]. Transaction: one, with all executions or none.
+func (o Operator) BackfillSchedule(ctx context.Context, schedule ScheduleName, from, to time.Time) ([]id.ExecutionID, error) {
+	const op = "backfill schedule"
+	e := o.e
+	if err := schedule.check(e); err != nil {
+		return nil, wrap(op, err)
+	}
+	fromMs, err := instant("from", from)
+	if err != nil {
+		return nil, wrap(op, err)
+	}
+	toMs, err := instant("to", to)
+	switch {
+	case err != nil:
+		return nil, wrap(op, err)
+	case fromMs == 0 || toMs == 0:
+		return nil, wrap(op, invalid("from", "and to: both are required"))
+	}
+	return inTx(ctx, e, op, func(tx *txn) ([]id.ExecutionID, error) {
+		row, err := e.q.GetSchedule(ctx, tx, db.GetScheduleParams{Namespace: string(schedule.Namespace), Name: schedule.Name})
+		if err != nil {
+			return nil, schedule.orNotFound(err)
+		}
+		times, err := timesOfRow(&row)
+		if err != nil {
+			return nil, err
+		}
+		var specs []ExecutionSpec
+		for tick := times.next(fromMs - 1); tick > 0 && tick <= toMs; tick = times.next(tick) {
+			if len(specs) == MaxBackfill {
+				return nil, invalid("to", fmt.Sprintf("is more than %d ticks after from", MaxBackfill))
+			}
+			specs = append(specs, tickSpec(&row, tick))
+		}
+		created, err := e.WithTx(notingTx{tx.Tx, &tx.due}).CreateExecutions(ctx, specs)
+		if err != nil {
+			return nil, err
+		}
+		executions := make([]id.ExecutionID, len(created))
+		for i, outcome := range created {
+			if outcome.Err != nil {
+				return nil, outcome.Err
+			}
+			executions[i] = outcome.Value.ID
+		}
+		return executions, nil
+	})
+}
+
+// onSchedule locks a schedule and runs act.
+func onSchedule[T any](
+	ctx context.Context, e *Engine, op string, schedule ScheduleName, act func(tx *txn, row *db.FfxSchedule, nowMs int64) (T, error),
+) (T, error) {
+	if err := schedule.check(e); err != nil {
+		var none T
+		return none, wrap(op, err)
+	}
+	return inTx(ctx, e, op, func(tx *txn) (none T, err error) {
+		row, err := e.q.LockSchedule(ctx, tx, db.LockScheduleParams{Namespace: string(schedule.Namespace), Name: schedule.Name})
+		if err != nil {
+			return none, schedule.orNotFound(err)
+		}
+		nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+		if err != nil {
+			return none, err
+		}
+		return act(tx, &row, nowMs)
+	})
+}

@@ -1,0 +1,193 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// MaxUpcoming is the largest number of ticks that [Operator.DescribeSchedule] computes.
+const MaxUpcoming = 1000
+
+// Schedule is a stored schedule with what it has done and will do.
+type Schedule struct {
+	Name      string
+	Namespace id.Namespace
+	Set       string // the [ScheduleSet] that declares it; "" if none does
+
+	Cron    string // "" with an interval
+	Zone    string // of Cron; "" for UTC
+	Every   time.Duration
+	Jitter  time.Duration
+	Start   time.Time // zero: no limit
+	End     time.Time // zero: no limit
+	Missed  Missed
+	Window  time.Duration // of [MissedAll]; 0 otherwise
+	Overlap Overlap
+
+	Kind     string
+	Lane     id.LaneID
+	Priority int
+	Tags     map[string]string // without those of the tick
+
+	Next        time.Time // the time of the next tick, without jitter; zero: none follows, or it is paused
+	Queued      time.Time // of the tick that waits for the last execution; zero: none does
+	PausedSince time.Time // zero: it is not paused
+	PauseReason string
+	Last        Tick
+
+	CreatedAt time.Time
+	ChangedAt time.Time // of its definition
+}
+
+// TickOutcome is what a tick did.
+type TickOutcome string
+
+// The outcomes of ticks.
+const (
+	TickCreated   TickOutcome = tickCreated
+	TickSkipped   TickOutcome = tickSkipped // the last execution had not ended
+	TickQueued    TickOutcome = tickQueued  // it waits for the end of the last execution
+	TickMissed    TickOutcome = tickMissed  // it was too late
+	TickFailed    TickOutcome = tickFailed  // its execution can't be created; it is tried again every minute
+	TickTriggered TickOutcome = tickTriggered
+)
+
+// Tick is the last thing that a schedule did. The zero value means nothing yet.
+type Tick struct {
+	ScheduledFor time.Time
+	At           time.Time // when it was acted on
+	Outcome      TickOutcome
+	Error        string // of [TickFailed]
+
+	// Execution is the schedule's last execution, which an earlier tick may have created; zero if there is none yet.
+	Execution id.ExecutionID
+}
+
+// ScheduleFilter selects schedules to list; the zero value lists all. A schedule must match all fields.
+type ScheduleFilter struct {
+	Namespace id.Namespace
+	Set       string
+	Kind      string
+	Paused    bool // paused ones alone
+}
+
+// DescribeSchedule returns a schedule and the times of its next n ticks, without jitter, at most [MaxUpcoming]. A paused
+// schedule has none. They are computed from the schedule's next tick, so the first one may be past if it is about to be created.
+//
+// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrCorruption] for times that this process can't compute. One statement; takes no
+// locks.
+func (o Operator) DescribeSchedule(ctx context.Context, schedule ScheduleName, n int) (Schedule, []time.Time, error) {
+	const op = "describe schedule"
+	e := o.e
+	if err := schedule.check(e); err != nil {
+		return Schedule{}, nil, wrap(op, err)
+	}
+	if n < 0 || n > MaxUpcoming {
+		return Schedule{}, nil, wrap(op, invalid("n", fmt.Sprintf("%d, not between 0 and %d", n, MaxUpcoming)))
+	}
+	row, err := e.q.GetSchedule(ctx, e.reader(), db.GetScheduleParams{Namespace: string(schedule.Namespace), Name: schedule.Name})
+	if err != nil {
+		return Schedule{}, nil, wrap(op, schedule.orNotFound(err))
+	}
+	s := scheduleFrom(&row)
+	if s.Next.IsZero() || n == 0 {
+		return s, nil, nil
+	}
+	times, err := timesOfRow(&row)
+	if err != nil {
+		return s, nil, wrap(op, corrupt("ffx_schedule.cron", err))
+	}
+	var upcoming []time.Time
+	for tick := *row.TickMs; tick > 0 && len(upcoming) < n; tick = times.next(tick) {
+		upcoming = append(upcoming, time.UnixMilli(tick))
+	}
+	return s, upcoming, nil
+}
+
+// ListSchedules returns a page of the schedules that match a filter, in byte order of namespace and name. after is the
+// [Page.Next] of the previous page, or "" for the first page. A page examines as many schedules as limit, of which 0 or more
+// than [MaxPage] means [MaxPage]: it may be short or empty, with a cursor that continues after them.
+//
+// Errors: [ErrInvalidInput] for a negative limit or a cursor of another listing. One statement; takes no locks.
+func (o Operator) ListSchedules(ctx context.Context, filter ScheduleFilter, after string, limit int) (Page[Schedule], error) {
+	const op = "list schedules"
+	page, err := o.listSchedules(ctx, filter, after, limit)
+	return page, wrap(op, err)
+}
+
+// Schedules iterates over the schedules that [Operator.ListSchedules] lists, a page at a time.
+func (o Operator) Schedules(ctx context.Context, filter ScheduleFilter) iter.Seq2[Schedule, error] {
+	return pages(func(after string) (Page[Schedule], error) { return o.ListSchedules(ctx, filter, after, MaxPage) })
+}
+
+func (o Operator) listSchedules(ctx context.Context, f ScheduleFilter, after string, limit int) (page Page[Schedule], err error) {
+	if limit, err = pageSize(limit); err != nil {
+		return page, err
+	}
+	if err := cmp.Or(checkText("set", f.Set, MaxScheduleName), checkText("kind", f.Kind, maxKind)); err != nil {
+		return page, err
+	}
+	list := fmt.Sprintf("schedules %q %q %q %v", f.Namespace, f.Set, f.Kind, f.Paused)
+	last, err := readCursor(list, after)
+	if err != nil {
+		return page, err
+	}
+	namespace, name, _ := strings.Cut(string(last), "\x00")
+	rows, err := o.e.q.ListSchedules(ctx, o.e.reader(), db.ListSchedulesParams{
+		AfterNamespace: namespace, AfterName: name, PageSize: int32(limit) + 1,
+	})
+	if err != nil {
+		return page, err
+	}
+	found := pageOf(rows, limit, func(row *db.FfxSchedule) string {
+		return cursorOf(list, []byte(row.Namespace+"\x00"+row.Name))
+	})
+	page.Next = found.Next
+	for i := range found.Items {
+		if s := scheduleFrom(&found.Items[i]); f.matches(&s) {
+			page.Items = append(page.Items, s)
+		}
+	}
+	return page, nil
+}
+
+func (f *ScheduleFilter) matches(s *Schedule) bool {
+	return (f.Namespace == "" || f.Namespace == s.Namespace) && (f.Set == "" || f.Set == s.Set) &&
+		(f.Kind == "" || f.Kind == s.Kind) && (!f.Paused || !s.PausedSince.IsZero())
+}
+
+func scheduleFrom(row *db.FfxSchedule) Schedule {
+	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+	at := func(ms int64) time.Time {
+		if ms == 0 {
+			return time.Time{}
+		}
+		return time.UnixMilli(ms)
+	}
+	s := Schedule{
+		Name: row.Name, Namespace: id.Namespace(row.Namespace), Set: row.DeclaredBy,
+		Cron: row.Cron, Zone: row.TimeZone, Every: ms(row.EveryMs), Jitter: ms(row.JitterMs),
+		Start: at(row.StartMs), End: at(row.EndMs), Missed: Missed(row.Missed), Window: ms(row.WindowMs), Overlap: Overlap(row.Overlap),
+		Kind: row.Kind, Lane: id.LaneID(row.LaneID), Priority: int(row.Priority), Tags: decodeTags(row.Tags),
+		Queued: optionalTime(row.QueuedMs), PausedSince: optionalTime(row.PausedAtMs), PauseReason: row.PauseReason,
+		Last: Tick{
+			ScheduledFor: optionalTime(row.LastTickMs), At: optionalTime(row.LastAtMs),
+			Outcome: TickOutcome(row.LastOutcome), Error: row.LastError,
+		},
+		CreatedAt: time.UnixMilli(row.CreatedAtMs), ChangedAt: time.UnixMilli(row.ChangedAtMs),
+	}
+	if row.PausedAtMs == nil {
+		s.Next = optionalTime(row.TickMs)
+	}
+	if row.LastPartitionKey != nil && row.LastExecutionID.Valid {
+		s.Last.Execution = id.ExecutionIDFromRow(*row.LastPartitionKey, row.LastExecutionID.Bytes)
+	}
+	return s
+}

@@ -1,0 +1,199 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+)
+
+// After these times a schedule that could not be acted on is due again: one whose last execution is locked, so that it
+// can't be cancelled, and one whose stored form this process can't use.
+const (
+	busyScheduleMs   = 200
+	failedScheduleMs = 60_000
+)
+
+// maxScheduleError is the longest stored error of a tick in bytes.
+const maxScheduleError = 512
+
+// RunSchedules creates the executions of the schedules that are due by the database's clock, at most batch schedules, those
+// that are due first first, and returns how many they are. Each tick creates one execution, in the transaction that moves its
+// schedule on to the next tick: whatever dies and however many processes run, there is no second one.
+//
+// A schedule whose definition this process can't use, say because a newer version has written it, is left as it is and due
+// again after a minute; its last outcome says why.
+//
+// Errors: [ErrInvalidInput]. Transaction: one, with a number of statements that does not depend on the batch unless the
+// executions are of many kinds; locks the schedules, skipping locked ones, and last the executions to cancel. Safe to repeat
+// and to run in any number of processes.
+func (m Maintenance) RunSchedules(ctx context.Context, batch int) (int, error) {
+	const op = "run schedules"
+	if err := checkBatch(batch); err != nil {
+		return 0, err
+	}
+	e := m.e.impatient()
+	run := scheduleRun{Engine: e, batch: batch}
+	n, err := inTx(ctx, e, op, func(tx *txn) (int, error) { return run.inTx(ctx, tx) })
+	if err == nil && e.tx == nil {
+		e.rememberLanes(run.lanes)
+		e.schedules.expect(run.nextMs, run.nowMs, n == batch)
+	}
+	return n, err
+}
+
+// scheduleRun is one call of [Maintenance.RunSchedules].
+type scheduleRun struct {
+	*Engine
+	batch int
+	rows  []db.FfxSchedule
+	plans []tickPlan
+	fails []error
+
+	nowMs, nextMs int64
+	lanes         []string
+}
+
+func (r *scheduleRun) inTx(ctx context.Context, tx *txn) (int, error) {
+	err := pgtx.InOneTrip(ctx, tx,
+		func(conn db.DBTX) (err error) {
+			r.rows, err = r.q.TakeDueSchedules(ctx, conn, db.TakeDueSchedulesParams{NowMs: r.Engine.nowMs(), BatchSize: int32(r.batch)})
+			return err
+		},
+		func(conn db.DBTX) error {
+			next, err := r.q.GetNextSchedule(ctx, conn, r.Engine.nowMs())
+			r.nowMs, r.nextMs = next.NowMs, next.NextMs
+			return err
+		},
+	)
+	if err != nil || len(r.rows) == 0 {
+		return 0, err
+	}
+	running, err := r.running(ctx, tx)
+	if err != nil {
+		return 0, err
+	}
+	r.plans, r.fails = make([]tickPlan, len(r.rows)), make([]error, len(r.rows))
+	for i := range r.rows {
+		r.plans[i], r.fails[i] = planTicks(&r.rows[i], r.nowMs, running[i])
+	}
+	r.cancel(ctx, tx)
+	if err := r.create(ctx, tx); err != nil {
+		return 0, err
+	}
+	r.nextMs, err = r.move(ctx, tx)
+	return len(r.rows), err
+}
+
+// running returns which schedules must know that their last execution has not ended, and it has not. The statement comes
+// after the locks: before, it might not see the last execution of another process.
+func (r *scheduleRun) running(ctx context.Context, tx *txn) (map[int]bool, error) {
+	var params db.ListRunningAmongParams
+	for i := range r.rows {
+		if row := &r.rows[i]; row.LastPartitionKey != nil && Overlap(row.Overlap) != OverlapAllow {
+			params.PartitionKeys = append(params.PartitionKeys, *row.LastPartitionKey)
+			params.ExecutionIDs = append(params.ExecutionIDs, row.LastExecutionID)
+			params.Ords = append(params.Ords, int32(i))
+		}
+	}
+	if len(params.Ords) == 0 {
+		return nil, nil
+	}
+	rows, err := r.q.ListRunningAmong(ctx, tx, params)
+	running := make(map[int]bool, len(rows))
+	for _, ord := range rows {
+		running[int(ord)] = true
+	}
+	return running, err
+}
+
+// cancel cancels the last executions that make way. A schedule whose last execution is locked waits for another look.
+func (r *scheduleRun) cancel(ctx context.Context, tx *txn) {
+	var specs []CancelSpec
+	var of []int
+	for i := range r.plans {
+		if r.fails[i] == nil && r.plans[i].cancel {
+			of = append(of, i)
+			specs = append(specs, CancelSpec{ID: r.lastExecution(i), Reason: "superseded by the next tick of its schedule"})
+		}
+	}
+	if len(specs) == 0 {
+		return
+	}
+	// It has a savepoint: after an error the transaction goes on without it, if it can.
+	outcomes, err := r.WithTx(notingTx{tx.Tx, &tx.due}).CancelExecutions(ctx, specs)
+	for n, i := range of {
+		row := &r.rows[i]
+		if err == nil && !errors.Is(outcomes[n], ErrBusy) {
+			continue
+		}
+		r.plans[i] = tickPlan{tickMs: deref(row.TickMs), queuedMs: deref(row.QueuedMs), nextMs: r.nowMs + busyScheduleMs}
+	}
+}
+
+func (r *scheduleRun) lastExecution(i int) id.ExecutionID {
+	return id.ExecutionIDFromRow(*r.rows[i].LastPartitionKey, r.rows[i].LastExecutionID.Bytes)
+}
+
+// create creates the executions of all ticks. A schedule whose execution is refused keeps its tick.
+func (r *scheduleRun) create(ctx context.Context, tx *txn) error {
+	var specs []ExecutionSpec
+	var of []int
+	for i := range r.plans {
+		if r.fails[i] != nil {
+			continue
+		}
+		for _, tick := range r.plans[i].create {
+			specs = append(specs, tickSpec(&r.rows[i], tick))
+			of = append(of, i)
+		}
+	}
+	if len(specs) == 0 {
+		return nil
+	}
+	created, err := r.WithTx(notingTx{tx.Tx, &tx.due}).CreateExecutions(ctx, specs)
+	if err != nil {
+		return err
+	}
+	for n, outcome := range created {
+		i := of[n]
+		switch {
+		case outcome.Err == nil:
+		case errors.Is(outcome.Err, ErrInvalidInput): // as are all ticks of this schedule
+			r.fails[i] = outcome.Err
+			continue
+		default:
+			return outcome.Err
+		}
+		x := outcome.Value.ID
+		r.rows[i].LastPartitionKey, r.rows[i].LastExecutionID = new(x.Partition()), pgUUID(x.UUID())
+		r.lanes = append(r.lanes, string(specs[n].Lane))
+	}
+	return nil
+}
+
+// move stores what the schedules have done, and returns when the next one is due.
+func (r *scheduleRun) move(ctx context.Context, tx *txn) (int64, error) {
+	moves := newScheduleMoves(len(r.rows))
+	moves.AfterMs = r.nowMs
+	for i := range r.rows {
+		row, p := &r.rows[i], &r.plans[i]
+		if err := r.fails[i]; err != nil {
+			text := err.Error()
+			row.LastOutcome, row.LastError = tickFailed, text[:min(len(text), maxScheduleError)]
+			row.LastTickMs, row.LastAtMs = row.TickMs, &r.nowMs
+			row.NextMs = new(r.nowMs + failedScheduleMs)
+			moves.add(row)
+			continue
+		}
+		row.NextMs, row.TickMs, row.QueuedMs = &p.nextMs, &p.tickMs, &p.queuedMs
+		if p.outcome != "" {
+			row.LastTickMs, row.LastAtMs, row.LastOutcome, row.LastError = &p.actedMs, &r.nowMs, p.outcome, ""
+		}
+		moves.add(row)
+	}
+	moved, err := r.q.MoveSchedules(ctx, tx, moves.MoveSchedulesParams)
+	return moved.NextMs, err
+}

@@ -1,0 +1,205 @@
+// Package cron computes the times of schedules: from cron expressions in a time zone, and from intervals. It keeps no
+// state, reads no clock and starts nothing.
+//
+// An expression is read as wall-clock times, and these are converted to instants. What happens when the clocks change
+// depends on the hours. An expression of all 24 hours runs as time passes: every 15 minutes means every 15 minutes. Any
+// other expression names wall-clock times, and each of them runs once: one that occurs twice at its first occurrence, and
+// one that doesn't occur at the moment when the clocks are put forward.
+package cron
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	_ "time/tzdata" // a machine without time zones must compute the same times
+
+	"github.com/netresearch/go-cron"
+)
+
+// MaxExpression is the longest expression in bytes.
+const MaxExpression = 255
+
+// searchYears is how far ahead the next time is searched. The rarest one is a fifth weekday in February.
+const searchYears = 50
+
+const allHours = 1<<24 - 1
+
+// Schedule is an expression in a time zone, or an interval. The zero value has no times.
+type Schedule struct {
+	spec      *cron.SpecSchedule // in wall-clock time, as if that were UTC
+	location  *time.Location
+	everyHour bool
+
+	every  time.Duration
+	anchor time.Time
+}
+
+// Every returns a schedule of an interval of whole milliseconds: the times that are a multiple of it from anchor,
+// before and after.
+func Every(every time.Duration, anchor time.Time) Schedule {
+	return Schedule{every: every.Truncate(time.Millisecond), anchor: anchor}
+}
+
+// Parse reads an expression of five fields (minute, hour, day of the month, month, day of the week), of six with
+// seconds first, or a name such as @daily. If both days are given, either suffices, as in crontab. A day of the month may
+// be L (the last), L-3 or 15W (the weekday nearest to it), a day of the week FRI#3 or FRI#L.
+//
+// It returns an error for an expression that is malformed or has no times, one that names a zone of its own, and an
+// unknown zone. It never panics.
+func Parse(expression, zone string) (s Schedule, err error) {
+	defer func() {
+		if recovered := recover(); recovered != nil {
+			s, err = Schedule{}, errors.New("is malformed")
+		}
+	}()
+	switch {
+	case strings.TrimSpace(expression) == "":
+		return s, errors.New("is empty")
+	case len(expression) > MaxExpression:
+		return s, fmt.Errorf("%d bytes, limit %d", len(expression), MaxExpression)
+	case strings.ContainsRune(expression, '='):
+		return s, errors.New("names a time zone: it has a field of its own")
+	case strings.HasPrefix(strings.TrimSpace(expression), "@every"):
+		return s, errors.New("is an interval: it has a field of its own")
+	}
+	location, err := Location(zone)
+	if err != nil {
+		return s, err
+	}
+	parsed, err := parser.Parse(expression)
+	if err != nil {
+		return s, err
+	}
+	spec, ok := parsed.(*cron.SpecSchedule)
+	if !ok {
+		return s, errors.New("is not an expression of times")
+	}
+	s = Schedule{spec: spec, location: location, everyHour: spec.Hour&allHours == allHours}
+	if spec.Next(time.Unix(0, 0).UTC()).IsZero() {
+		return Schedule{}, errors.New("has no times")
+	}
+	return s, nil
+}
+
+var parser = cron.MustNewParser(
+	cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.Extended | cron.DowOrDom,
+).WithMaxSearchYears(searchYears)
+
+// Location returns a time zone by its name in the IANA database; "" is UTC. The zone of the machine is refused, since
+// other machines have another.
+func Location(zone string) (*time.Location, error) {
+	switch zone {
+	case "":
+		return time.UTC, nil
+	case "Local":
+		return nil, errors.New("the zone of the machine differs among machines: name a zone such as Europe/Berlin")
+	}
+	location, err := time.LoadLocation(zone)
+	if err != nil {
+		return nil, fmt.Errorf("unknown time zone %q", zone)
+	}
+	return location, nil
+}
+
+// Next returns the first time after an instant, or the zero time if there is none.
+func (s Schedule) Next(after time.Time) time.Time {
+	switch {
+	case s.every > 0:
+		return s.nextMultiple(after)
+	case s.spec == nil:
+		return time.Time{}
+	case s.everyHour:
+		return s.nextPassing(after)
+	}
+	return s.nextOnce(after)
+}
+
+func (s Schedule) nextMultiple(after time.Time) time.Time {
+	every, since := s.every.Milliseconds(), after.UnixMilli()-s.anchor.UnixMilli()
+	n := since / every
+	if since%every < 0 {
+		n--
+	}
+	return time.UnixMilli(s.anchor.UnixMilli() + (n+1)*every)
+}
+
+// nextPassing goes from one change of the clocks to the next. Between them all days have 24 hours.
+func (s Schedule) nextPassing(after time.Time) time.Time {
+	at := after.In(s.location)
+	from := wall(at)
+	for {
+		_, offset := at.Zone()
+		_, end := at.ZoneBounds()
+		next := s.spec.Next(from)
+		if next.IsZero() {
+			return time.Time{}
+		}
+		found := instant(next, offset)
+		if end.IsZero() || found.Before(end) {
+			return found
+		}
+		at = end.In(s.location)
+		from = wall(at).Add(-time.Nanosecond)
+	}
+}
+
+// nextOnce finds the next wall-clock time that no instant up to after has had, and then its first instant.
+func (s Schedule) nextOnce(after time.Time) time.Time {
+	at := after.In(s.location)
+	from := wall(at)
+	if start, _ := at.ZoneBounds(); !start.IsZero() {
+		// The clocks were put back at start: what they show until they have caught up has been.
+		_, before := start.Add(-time.Nanosecond).In(s.location).Zone()
+		if been := start.UTC().Add(time.Duration(before)*time.Second - time.Nanosecond); from.Before(been) {
+			from = been
+		}
+	}
+	next := s.spec.Next(from)
+	if next.IsZero() {
+		return time.Time{}
+	}
+	for {
+		_, offset := at.Zone()
+		start, end := at.ZoneBounds()
+		found := instant(next, offset)
+		switch {
+		case !start.IsZero() && found.Before(start):
+			return start.UTC() // the clocks do not show it
+		case end.IsZero() || found.Before(end):
+			return found
+		}
+		at = end.In(s.location)
+	}
+}
+
+// wall returns the date and time that the clocks show at an instant, as if they showed UTC.
+func wall(at time.Time) time.Time {
+	_, offset := at.Zone()
+	return at.UTC().Add(time.Duration(offset) * time.Second)
+}
+
+// instant is the reverse of wall for an offset.
+func instant(wall time.Time, offset int) time.Time {
+	return wall.Add(-time.Duration(offset) * time.Second)
+}
+
+// Last returns the last time in (after, upTo], or the zero time if there is none.
+func (s Schedule) Last(after, upTo time.Time) time.Time {
+	last := s.Next(after)
+	if last.IsZero() || last.After(upTo) {
+		return time.Time{}
+	}
+	// There is a time in (low, upTo], and none in (high, upTo].
+	for low, high := after, upTo; ; {
+		if high.Sub(low) <= time.Millisecond {
+			return last
+		}
+		middle := low.Add(high.Sub(low) / 2)
+		if next := s.Next(middle); next.IsZero() || next.After(upTo) {
+			high = middle
+		} else {
+			low, last = middle, next
+		}
+	}
+}
