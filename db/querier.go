@@ -1575,7 +1575,7 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: retention held.
 	MoveRetentionSource(ctx context.Context, db DBTX, arg MoveRetentionSourceParams) error
-	// MoveSchedules stores what locked schedules have done, and when they are due again. Of the instants 0 stands for none. It
+	// MoveSchedules stores the last ticks of locked schedules, and when they are due again. An instant of 0 stands for none. It
 	// returns when the first schedule is due after the time of the call, of these and of all others; 0 if none is.
 	//
 	// Used by: engine.RunSchedules, engine.ResumeSchedule, engine.TriggerSchedule.

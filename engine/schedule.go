@@ -21,11 +21,11 @@ type ScheduleSet struct {
 	Namespace id.Namespace // of the set and its schedules; default: the engine's
 	Schedules []ScheduleSpec
 
-	// Vanished says what to do with schedules that the set declared before. Required.
+	// Vanished decides about schedules that the set declared before. Required.
 	Vanished Vanished
 }
 
-// Vanished says what happens to a schedule that its set no longer declares.
+// Vanished decides about a schedule that its set no longer declares.
 type Vanished string
 
 const (
@@ -63,7 +63,7 @@ func (o Operator) SetSchedule(ctx context.Context, spec ScheduleSpec) error {
 // it when a process starts, not again and again.
 //
 // Errors: [ErrInvalidInput] naming the field; [ErrContention]. Transaction: a constant number of statements; locks the
-// schedules of the set in the order of their names. Safe to repeat: what is the same already is not written.
+// schedules of the set in the order of their names. Safe to repeat: unchanged schedules are not written.
 func (o Operator) DeclareSchedules(ctx context.Context, set ScheduleSet) (Declared, error) {
 	const op = "declare schedules"
 	e := o.e

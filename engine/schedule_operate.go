@@ -13,7 +13,7 @@ import (
 const MaxBackfill = 1000
 
 // PauseSchedule stops the ticks of a schedule until [Operator.ResumeSchedule]; a tick that waits for the last execution is
-// dropped. What was created goes on. Pausing a paused schedule only changes the reason, which may be empty and has at most
+// dropped. Its executions go on. Pausing a paused schedule only changes the reason, which may be empty and has at most
 // 1,024 bytes.
 //
 // Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrContention]. Transaction: one statement; locks the schedule. Safe to repeat.

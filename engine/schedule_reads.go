@@ -15,7 +15,7 @@ import (
 // MaxUpcoming is the largest number of ticks that [Operator.DescribeSchedule] computes.
 const MaxUpcoming = 1000
 
-// Schedule is a stored schedule with what it has done and will do.
+// Schedule is a stored schedule with its last and next ticks.
 type Schedule struct {
 	Name      string
 	Namespace id.Namespace
@@ -46,7 +46,7 @@ type Schedule struct {
 	ChangedAt time.Time // of its definition
 }
 
-// TickOutcome is what a tick did.
+// TickOutcome is the outcome of a tick.
 type TickOutcome string
 
 // The outcomes of ticks.

@@ -174,7 +174,7 @@ func (r *scheduleRun) create(ctx context.Context, tx *txn) error {
 	return nil
 }
 
-// move stores what the schedules have done, and returns when the next one is due.
+// move stores the ticks that were acted on, and returns when the next schedule is due.
 func (r *scheduleRun) move(ctx context.Context, tx *txn) (int64, error) {
 	moves := newScheduleMoves(len(r.rows))
 	moves.AfterMs = r.nowMs

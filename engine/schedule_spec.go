@@ -24,7 +24,7 @@ const (
 	ScheduledForTag = "ffx.scheduled_for" // the time of the tick in RFC 3339, in UTC
 )
 
-// Missed says which ticks are created that are late because no process ran, or all were busy.
+// Missed decides about ticks that are late because no process ran, or all were busy.
 type Missed string
 
 const (
@@ -42,7 +42,7 @@ const (
 // takes over from another one needs up to five seconds.
 const MissedGrace = 30 * time.Second
 
-// Overlap says what a tick does if the last execution of the schedule has not ended.
+// Overlap decides about a tick that comes before the last execution of the schedule has ended.
 type Overlap string
 
 const (
@@ -61,7 +61,7 @@ const (
 	OverlapCancel Overlap = "cancel"
 )
 
-// ScheduleSpec describes a schedule: what to create, and when. Set Name, Execution.Kind, and one of Cron and Every.
+// ScheduleSpec describes a schedule: its times, and the execution to create at each. Set Name, Execution.Kind, and one of Cron and Every.
 type ScheduleSpec struct {
 	Name      string       // unique in its namespace; at most [MaxScheduleName] bytes
 	Namespace id.Namespace // of the schedule and its executions; default: the engine's
@@ -93,7 +93,7 @@ type ScheduleSpec struct {
 	Execution ExecutionSpec
 }
 
-// checkSchedule fills in defaults and refuses what can't work. It returns the times of the schedule and the checked execution.
+// checkSchedule fills in defaults and refuses mistakes. It returns the times of the schedule and the checked execution.
 func (e *Engine) checkSchedule(s *ScheduleSpec) (t tickTimes, c creation, err error) {
 	if s.Name == "" {
 		return t, c, invalid("Name", "is empty")

@@ -74,7 +74,7 @@ const (
 	tickTriggered = "triggered"
 )
 
-// tickPlan is what one look at a due schedule does.
+// tickPlan is the work of one look at a due schedule.
 type tickPlan struct {
 	create   []int64 // the ticks to create
 	cancel   bool    // the last execution, first
@@ -83,10 +83,10 @@ type tickPlan struct {
 	nextMs   int64   // when to look again
 
 	actedMs int64  // the last tick that was acted on
-	outcome string // and what it did
+	outcome string // and its outcome
 }
 
-// planTicks decides what a due schedule does. running: its last execution has not ended.
+// planTicks plans the work of a due schedule. running: its last execution has not ended.
 func planTicks(row *db.FfxSchedule, nowMs int64, running bool) (tickPlan, error) {
 	times, err := timesOfRow(row)
 	if err != nil {
@@ -193,7 +193,7 @@ func tickSpec(row *db.FfxSchedule, tickMs int64) ExecutionSpec {
 	}
 }
 
-// scheduleMoves are schedules with what they have done.
+// scheduleMoves are schedules with their last and next ticks.
 type scheduleMoves struct{ db.MoveSchedulesParams }
 
 func newScheduleMoves(n int) (m scheduleMoves) {

@@ -37,7 +37,7 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: MoveSchedules :one
--- MoveSchedules stores what locked schedules have done, and when they are due again. Of the instants 0 stands for none. It
+-- MoveSchedules stores the last ticks of locked schedules, and when they are due again. An instant of 0 stands for none. It
 -- returns when the first schedule is due after the time of the call, of these and of all others; 0 if none is.
 --
 -- Used by: engine.RunSchedules, engine.ResumeSchedule, engine.TriggerSchedule.

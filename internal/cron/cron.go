@@ -1,8 +1,8 @@
 // Package cron computes the times of schedules: from cron expressions in a time zone, and from intervals. It keeps no
 // state, reads no clock and starts nothing.
 //
-// An expression is read as wall-clock times, and these are converted to instants. What happens when the clocks change
-// depends on the hours. An expression of all 24 hours runs as time passes: every 15 minutes means every 15 minutes. Any
+// An expression is read as wall-clock times, and these are converted to instants. Its hours decide how it
+// runs when the clocks change. An expression of all 24 hours runs as time passes: every 15 minutes means every 15 minutes. Any
 // other expression names wall-clock times, and each of them runs once: one that occurs twice at its first occurrence, and
 // one that doesn't occur at the moment when the clocks are put forward.
 package cron
@@ -149,7 +149,7 @@ func (s Schedule) nextOnce(after time.Time) time.Time {
 	at := after.In(s.location)
 	from := wall(at)
 	if start, _ := at.ZoneBounds(); !start.IsZero() {
-		// The clocks were put back at start: what they show until they have caught up has been.
+		// The clocks were put back at start. Until they have caught up they repeat earlier times.
 		_, before := start.Add(-time.Nanosecond).In(s.location).Zone()
 		if been := start.UTC().Add(time.Duration(before)*time.Second - time.Nanosecond); from.Before(been) {
 			from = been

@@ -183,3 +183,20 @@ func TestScheduleIsSetInTheCallersTransaction(t *testing.T) {
 	}
 	run(t, f, 1)
 }
+
+func cancel(t *testing.T, f *fixture.Fixture, x id.ExecutionID) {
+	t.Helper()
+	if err := f.CancelExecution(t.Context(), engine.CancelSpec{ID: x}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// nextDue returns when a schedule is due, with its jitter.
+func nextDue(t *testing.T, f *fixture.Fixture, name string) time.Time {
+	t.Helper()
+	var ms int64
+	if err := f.Pool.QueryRow(t.Context(), "SELECT next_ms FROM ffx_schedule WHERE name = $1", name).Scan(&ms); err != nil {
+		t.Fatal(err)
+	}
+	return time.UnixMilli(ms)
+}
