@@ -10,6 +10,7 @@ require (
 	github.com/flowfabric/flowfabric-go/internal/pgtest v0.0.0
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.12.0
+	github.com/robfig/cron/v3 v3.0.1
 	github.com/yuin/goldmark v1.8.7
 	golang.org/x/mod v0.38.0
 	golang.org/x/tools v0.48.0
