@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+func (a *app) scheduleCommand() *cobra.Command {
+	cmd := group("schedule", "List, show, pause, resume, trigger and backfill schedules", "")
+	a.databaseFlags(cmd)
+	cmd.AddCommand(
+		a.scheduleListCommand(), a.scheduleShowCommand(), a.schedulePauseCommand(), a.scheduleResumeCommand(),
+		a.scheduleTriggerCommand(), a.scheduleBackfillCommand(),
+	)
+	return cmd
+}
+
+// scheduleView is a schedule in the JSON of `ff schedule`.
+type scheduleView struct {
+	Name        string   `json:"name"`
+	Namespace   string   `json:"namespace"`
+	Set         string   `json:"set,omitempty"`
+	Times       string   `json:"times"` // the expression with its zone, or the interval
+	Kind        string   `json:"kind"`
+	Lane        string   `json:"lane"`
+	Missed      string   `json:"missed"`
+	Overlap     string   `json:"overlap"`
+	Next        string   `json:"next,omitempty"`
+	PausedSince string   `json:"paused_since,omitempty"`
+	PauseReason string   `json:"pause_reason,omitempty"`
+	LastTick    string   `json:"last_tick,omitempty"`
+	LastOutcome string   `json:"last_outcome,omitempty"`
+	LastError   string   `json:"last_error,omitempty"`
+	LastID      string   `json:"last_execution,omitempty"`
+	Upcoming    []string `json:"upcoming,omitempty"`
+}
+
+func newScheduleView(s engine.Schedule, upcoming []time.Time) scheduleView {
+	times := "every " + s.Every.String()
+	if s.Cron != "" {
+		times = s.Cron
+		if s.Zone != "" {
+			times += " " + s.Zone
+		}
+	}
+	v := scheduleView{
+		Name: s.Name, Namespace: string(s.Namespace), Set: s.Set, Times: times, Kind: s.Kind, Lane: string(s.Lane),
+		Missed: string(s.Missed), Overlap: string(s.Overlap), Next: timestamp(s.Next),
+		PausedSince: timestamp(s.PausedSince), PauseReason: s.PauseReason,
+		LastTick: timestamp(s.Last.ScheduledFor), LastOutcome: string(s.Last.Outcome), LastError: s.Last.Error,
+	}
+	if !s.Last.Execution.IsZero() {
+		v.LastID = s.Last.Execution.String()
+	}
+	for _, at := range upcoming {
+		v.Upcoming = append(v.Upcoming, timestamp(at))
+	}
+	return v
+}
+
+func (a *app) scheduleListCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List the schedules with their next ticks and last outcomes",
+		Example: `  ff schedule list`,
+		Args:    noArgs,
+		RunE: a.does(func(ctx context.Context, _ []string) error {
+			return a.withEngine(ctx, func(eng *engine.Engine) error {
+				views := []scheduleView{}
+				for s, err := range eng.Operator().Schedules(ctx, engine.ScheduleFilter{}) {
+					if err != nil {
+						return err
+					}
+					views = append(views, newScheduleView(s, nil))
+				}
+				if asJSON {
+					return a.writeJSON(map[string][]scheduleView{"schedules": views})
+				}
+				return printSchedules(a.stdout, views)
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func printSchedules(to io.Writer, views []scheduleView) error {
+	if len(views) == 0 {
+		_, err := io.WriteString(to, "There are no schedules.\n")
+		return err
+	}
+	t := newTable(table.Row{"SCHEDULE", "TIMES", "NEXT", "LAST"})
+	for _, v := range views {
+		next := v.Next
+		if v.PausedSince != "" {
+			next = "paused"
+		}
+		t.AppendRow(table.Row{shortened(printable(v.Name), 20), shortened(printable(v.Times), 20), next, v.LastOutcome})
+	}
+	_, err := io.WriteString(to, t.Render()+"\n")
+	return err
+}
+
+// onSchedule is a command on one schedule. do returns the value to print as JSON, and the words for people.
+func (a *app) onSchedule(
+	cmd *cobra.Command, do func(ctx context.Context, eng *engine.Engine, name engine.ScheduleName) (any, string, error),
+) *cobra.Command {
+	var asJSON bool
+	var namespace string
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%s takes one schedule, not %d", cmd.CommandPath(), len(args))
+		}
+		return nil
+	}
+	cmd.RunE = a.does(func(ctx context.Context, args []string) error {
+		return a.withEngine(ctx, func(eng *engine.Engine) error {
+			defer eng.Flush()
+			value, words, err := do(ctx, eng, engine.ScheduleName{Namespace: id.Namespace(namespace), Name: args[0]})
+			switch {
+			case errors.Is(err, engine.ErrNotFound):
+				return &stepError{err, "correct the name, see `ff schedule list`", exitNotFound}
+			case err != nil:
+				return asUsage(err)
+			case asJSON:
+				return a.writeJSON(value)
+			}
+			_, err = io.WriteString(a.stdout, words)
+			return err
+		})
+	})
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&namespace, "namespace", "", "the namespace of the schedule")
+	return cmd
+}
+
+func (a *app) scheduleShowCommand() *cobra.Command {
+	var n int
+	cmd := a.onSchedule(&cobra.Command{
+		Use:     "show SCHEDULE",
+		Short:   "Show a schedule, its last tick and its next ones",
+		Example: `  ff schedule show "nightly report" --next 10`,
+	}, func(ctx context.Context, eng *engine.Engine, name engine.ScheduleName) (any, string, error) {
+		s, upcoming, err := eng.Operator().DescribeSchedule(ctx, name, n)
+		v := newScheduleView(s, upcoming)
+		facts := []fact{
+			{"schedule", v.Name},
+			{"namespace", v.Namespace},
+			{"set", v.Set},
+			{"times", v.Times},
+			{"kind", v.Kind},
+			{"lane", v.Lane},
+			{"missed", v.Missed},
+			{"overlap", v.Overlap},
+			{"paused", v.PausedSince},
+			{"reason", v.PauseReason},
+			{"last tick", v.LastTick},
+			{"outcome", v.LastOutcome},
+			{"error", v.LastError},
+			{"execution", v.LastID},
+		}
+		for _, at := range v.Upcoming {
+			facts = append(facts, fact{"next", at})
+		}
+		return v, renderFacts(facts), err
+	})
+	cmd.Flags().IntVar(&n, "next", 5, "the number of next ticks to print")
+	return cmd
+}
+
+func (a *app) schedulePauseCommand() *cobra.Command {
+	var reason string
+	cmd := a.onSchedule(&cobra.Command{
+		Use:     "pause SCHEDULE",
+		Short:   "Stop the ticks of a schedule; its executions continue",
+		Example: `  ff schedule pause "nightly report" --reason "the warehouse is down"`,
+	}, func(ctx context.Context, eng *engine.Engine, name engine.ScheduleName) (any, string, error) {
+		err := eng.Operator().PauseSchedule(ctx, name, reason)
+		return map[string]any{"name": name.Name, "paused": true}, fmt.Sprintf("Schedule %s is paused.\n", printable(name.Name)), err
+	})
+	cmd.Flags().StringVar(&reason, "reason", "", "the reason, shown by ff schedule show")
+	return cmd
+}
+
+func (a *app) scheduleResumeCommand() *cobra.Command {
+	return a.onSchedule(&cobra.Command{
+		Use:     "resume SCHEDULE",
+		Short:   "Let a paused schedule go on with its next tick",
+		Example: `  ff schedule resume "nightly report"`,
+	}, func(ctx context.Context, eng *engine.Engine, name engine.ScheduleName) (any, string, error) {
+		err := eng.Operator().ResumeSchedule(ctx, name)
+		return map[string]any{"name": name.Name, "paused": false}, fmt.Sprintf("Schedule %s has ticks again.\n", printable(name.Name)), err
+	})
+}
+
+func (a *app) scheduleTriggerCommand() *cobra.Command {
+	return a.onSchedule(&cobra.Command{
+		Use:     "trigger SCHEDULE",
+		Short:   "Create an execution of a schedule now",
+		Example: `  ff schedule trigger "nightly report"`,
+	}, func(ctx context.Context, eng *engine.Engine, name engine.ScheduleName) (any, string, error) {
+		x, err := eng.Operator().TriggerSchedule(ctx, name)
+		return map[string]string{"execution": x.String()}, x.String() + "\n", err
+	})
+}
+
+func (a *app) scheduleBackfillCommand() *cobra.Command {
+	var from, to string
+	cmd := a.onSchedule(&cobra.Command{
+		Use:   "backfill SCHEDULE --from TIME --to TIME",
+		Short: "Create the executions of the ticks of a time, even if they exist",
+		Long: `backfill creates an execution for each tick from one time to another, both inclusive. Times are in
+RFC 3339. Each call creates them again, and so does one for ticks that have executions already.`,
+		Example: `  ff schedule backfill "nightly report" --from 2026-03-01T00:00:00Z --to 2026-03-08T00:00:00Z`,
+	}, func(ctx context.Context, eng *engine.Engine, name engine.ScheduleName) (any, string, error) {
+		first, err := time.Parse(time.RFC3339, from)
+		if err != nil {
+			return nil, "", &usageError{problem: "--from is not a time in RFC 3339"}
+		}
+		last, err := time.Parse(time.RFC3339, to)
+		if err != nil {
+			return nil, "", &usageError{problem: "--to is not a time in RFC 3339"}
+		}
+		created, err := eng.Operator().BackfillSchedule(ctx, name, first, last)
+		texts, words := make([]string, len(created)), ""
+		for i, x := range created {
+			texts[i] = x.String()
+			words += texts[i] + "\n"
+		}
+		return map[string][]string{"executions": texts}, words, err
+	})
+	cmd.Flags().StringVar(&from, "from", "", "the first time")
+	cmd.Flags().StringVar(&to, "to", "", "the last time")
+	return cmd
+}
