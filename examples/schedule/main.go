@@ -1,0 +1,64 @@
+// Command schedule declares a schedule with its code, lets a worker greet at two of its ticks, and triggers it once by hand.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+var Greet = engine.Kind[string, string]{Name: "greet-on-time"}
+
+func main() {
+	ctx, stop := context.WithCancel(context.Background())
+	pool := must(pgxpool.New(ctx, os.Getenv("DATABASE_URL")))
+	defer pool.Close()
+	eng := must(engine.New(pool, engine.Config{}))
+
+	ticks := make(chan string, 100)
+	w := must(worker.New(eng, worker.Config{}))
+	worker.Handle(w, Greet, func(_ context.Context, job worker.Job[string]) (string, error) {
+		ticks <- "hello, " + job.Args
+		return "", nil
+	})
+
+	// Each start of the program makes the schedules of the set these.
+	must(eng.Operator().DeclareSchedules(ctx, engine.ScheduleSet{
+		Name:     "greetings",
+		Vanished: engine.RemoveVanished,
+		Schedules: []engine.ScheduleSpec{
+			Greet.Schedule("every second", "Ada", engine.ScheduleSpec{Every: time.Second}),
+			Greet.Schedule("nightly", "Grace", engine.ScheduleSpec{Cron: "30 3 * * *", Zone: "Europe/Berlin", Overlap: engine.OverlapSkip}),
+		},
+	}))
+	var working sync.WaitGroup
+	working.Go(func() { must(0, w.Run(ctx)) })
+	defer working.Wait()
+	defer stop()
+	fmt.Println(<-ticks)
+	fmt.Println(<-ticks)
+
+	must(0, eng.Operator().PauseSchedule(ctx, engine.ScheduleName{Name: "every second"}, "enough"))
+	must(eng.Operator().TriggerSchedule(ctx, engine.ScheduleName{Name: "nightly"}))
+	for greeting := range ticks {
+		if greeting == "hello, Grace" { // Ada may have been greeted once more
+			fmt.Println(greeting)
+			return
+		}
+	}
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return value
+}
