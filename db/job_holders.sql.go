@@ -159,12 +159,7 @@ CROSS JOIN LATERAL (
     -- due whenever there is one. Null: there is none, or no index can find one. A process plans it anew each time.
     SELECT
         CASE a.name
-            WHEN 'expire_leases' THEN (
-                SELECT w.due_at_ms
-                FROM ffx_lease_timer AS w
-                ORDER BY w.due_at_ms
-                LIMIT 1
-            )
+            WHEN 'expire_leases' THEN (SELECT w.due_at_ms FROM ffx_lease_timer AS w ORDER BY w.due_at_ms LIMIT 1)
             WHEN 'promote_delayed' THEN (
                 SELECT e.ffx_delay_until_ms
                 FROM ff_exec_core AS e
@@ -204,13 +199,7 @@ CROSS JOIN LATERAL (
                 ORDER BY s.timeout_at_ms
                 LIMIT 1
             )
-            WHEN 'run_schedules' THEN (
-                SELECT s.next_ms
-                FROM ffx_schedule AS s
-                WHERE s.next_ms IS NOT NULL
-                ORDER BY s.next_ms
-                LIMIT 1
-            )
+            WHEN 'run_schedules' THEN (SELECT s.next_ms FROM ffx_schedule AS s WHERE s.next_ms IS NOT NULL ORDER BY s.next_ms LIMIT 1)
             WHEN 'resume_callers' THEN (SELECT 0 FROM ffx_call_end AS c ORDER BY c.id LIMIT 1)
             WHEN 'expire_waitpoints' THEN (
                 SELECT w.expires_at_ms

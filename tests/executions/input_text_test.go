@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -196,6 +197,12 @@ func (r *filler) fill(v reflect.Value, path string) (places []textPlace) {
 				v.Type() == reflect.TypeFor[engine.SignalSpec]() && field.Name == "BusinessKey" || // of an Execution
 				v.Type() == reflect.TypeFor[engine.SuspendSpec]() && field.Name == "Call" || // of a Condition
 				v.Type() == reflect.TypeFor[engine.StepRecord]() && field.Name == "Taken" // by TakeSignal
+			if v.Type() == reflect.TypeFor[engine.ScheduleSpec]() && !slices.Contains([]string{"Name", "Namespace", "Every"}, field.Name) {
+				if field.Name == "Execution" {
+					v.Field(i).Set(reflect.ValueOf(engine.ExecutionSpec{Kind: "tick"})) // as CallSpec
+				}
+				continue // Every instead of an expression
+			}
 			if v.Type() == reflect.TypeFor[engine.CallSpec]() && field.Name == "Executions" {
 				v.Field(i).Set(reflect.ValueOf([]engine.ExecutionSpec{{Kind: "called"}})) // which have no ids, flows and keys
 				continue
@@ -236,6 +243,8 @@ func (r *filler) known(t reflect.Type) (any, bool) {
 		return engine.ResumeOnTimeout, true
 	case reflect.TypeFor[engine.Condition]():
 		return engine.Received("ready"), true
+	case reflect.TypeFor[engine.Vanished]():
+		return engine.RemoveVanished, true
 	case reflect.TypeFor[wire.Secret]():
 		return wire.NewSecret(), true
 	}
