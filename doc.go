@@ -42,6 +42,6 @@
 //     stored literals, and the statements that sqlc generates.
 //
 // The command ff (cmd/ff) shows all of it at work. It is a separate module, as are the examples, the tests and the
-// benchmarks, so this module requires only pgx with its dependencies, and google/uuid. Each page in docs/ explains one
-// concept.
+// benchmarks, so this module requires only pgx with its dependencies, google/uuid and netresearch/go-cron. Each page in docs/
+// explains one concept.
 package flowfabric

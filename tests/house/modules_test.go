@@ -14,14 +14,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// uuidModule is the one module beside pgx that this library requires. It has no requirements of its own.
-const uuidModule = "github.com/google/uuid"
+// ownModules are the modules beside pgx that this library requires. They have no requirements of their own.
+var ownModules = []string{"github.com/google/uuid", "github.com/netresearch/go-cron"}
 
-// TestModulesAddTwoLinesToGoSum builds a program that imports every package of this library, and one that
-// imports pgx alone. The first has the two lines of google/uuid more in its go.sum and no other version of anything. It
+// TestModulesAddFourLinesToGoSum builds a program that imports every package of this library, and one that
+// imports pgx alone. The first has two lines for each of the own modules more in its go.sum and no other version of anything. It
 // requires the oldest possible version of each module that the command, the tests, the examples and the benchmarks
 // require, and this library raises none of them.
-func TestModulesAddTwoLinesToGoSum(t *testing.T) {
+func TestModulesAddFourLinesToGoSum(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -29,8 +29,8 @@ func TestModulesAddTwoLinesToGoSum(t *testing.T) {
 	}
 	own := requirements(t, root)
 	pgx := own["github.com/jackc/pgx/v5"]
-	if pgx == "" || own[uuidModule] == "" {
-		t.Fatalf("the root's go.mod must require pgx and %s: %v", uuidModule, own)
+	if pgx == "" {
+		t.Fatalf("the root's go.mod must require pgx: %v", own)
 	}
 	var imports []string
 	for _, pkg := range goList(t, "./...") {
@@ -47,7 +47,9 @@ func TestModulesAddTwoLinesToGoSum(t *testing.T) {
 	program.edit("-require=github.com/jackc/pgx/v5@"+pgx, "-require="+fixture.Module+"@v0.0.0", "-replace="+fixture.Module+"="+root)
 	want := maps.Clone(otherModules)
 	want[fixture.Module] = "v0.0.0"
-	want[uuidModule] = own[uuidModule]
+	for _, path := range ownModules {
+		want[path] = own[path]
+	}
 	var oldest []string                                        // flags
 	for _, folder := range goList(t, "-m", "-f", "{{.Dir}}") { // the modules of go.work
 		for required := range requirements(t, folder) {
@@ -70,17 +72,17 @@ func TestModulesAddTwoLinesToGoSum(t *testing.T) {
 		}
 	}
 	var rest strings.Builder
-	uuidLines := 0
+	ownLines := 0
 	for line := range strings.Lines(sums) {
-		if strings.HasPrefix(line, uuidModule+" "+own[uuidModule]) {
-			uuidLines++
+		if slices.ContainsFunc(ownModules, func(path string) bool { return strings.HasPrefix(line, path+" "+own[path]) }) {
+			ownLines++
 			continue
 		}
 		rest.WriteString(line)
 	}
-	if uuidLines != 2 || rest.String() != otherSums {
-		t.Errorf("go.sum of a program with this library:\n%s\nof one with pgx, to which it may add the two lines of %s:\n%s",
-			sums, uuidModule, otherSums)
+	if ownLines != 2*len(ownModules) || rest.String() != otherSums {
+		t.Errorf("go.sum of a program with this library:\n%s\nof one with pgx, to which it may add two lines of each of %s:\n%s",
+			sums, ownModules, otherSums)
 	}
 }
 
