@@ -1769,9 +1769,9 @@ type Querier interface {
 	// an item: its fence failed, or another transaction holds its attempt. If an execution has a step of such a name already,
 	// all fail by unique_violation: ON CONFLICT would cost each batch a third. started: took_ms before now.
 	//
-	// It decides from the attempt row that it locks: every loss of a lease changes that row. So a former holder stores
-	// nothing, and the next holder sees all steps that the former one has stored. The steps of waits are stored by
-	// ffx_store_wait, while no worker holds the lease or by its holder.
+	// It decides from the attempt row that it locks: every loss of a lease changes that row, except that FlowFabric may change
+	// the execution's alone. So a former holder stores nothing, and the next holder sees all steps that the former one has
+	// stored. The steps of waits are stored by ffx_store_wait, while no worker holds the lease or by its holder.
 	//
 	// Used by: engine.RecordStep, engine.RecordSteps.
 	// Locks: L2 skips (attempt rows FOR NO KEY UPDATE; their steps are new).

@@ -251,6 +251,17 @@ held AS (
     FROM input AS i
     CROSS JOIN LATERAL (
         SELECT
+            c.lifecycle_phase,
+            c.ownership_state,
+            c.attempt_index
+        FROM ff_exec_core AS c
+        WHERE
+            c.partition_key = i.partition_key
+            AND c.execution_id = i.execution_id
+        LIMIT 1
+    ) AS e
+    CROSS JOIN LATERAL (
+        SELECT
         FROM ff_attempt AS t
         WHERE
             t.partition_key = i.partition_key
@@ -259,6 +270,8 @@ held AS (
             -- The fence, written so that the planner uses no index on the expiry for it.
             AND (t.lease_epoch = i.lease_epoch) IS TRUE
             AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
+            AND (e.lifecycle_phase = 'active') IS TRUE
+            AND (e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index) IS TRUE
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS t
 )
@@ -309,9 +322,9 @@ type RecordStepsRow struct {
 // an item: its fence failed, or another transaction holds its attempt. If an execution has a step of such a name already,
 // all fail by unique_violation: ON CONFLICT would cost each batch a third. started: took_ms before now.
 //
-// It decides from the attempt row that it locks: every loss of a lease changes that row. So a former holder stores
-// nothing, and the next holder sees all steps that the former one has stored. The steps of waits are stored by
-// ffx_store_wait, while no worker holds the lease or by its holder.
+// It decides from the attempt row that it locks: every loss of a lease changes that row, except that FlowFabric may change
+// the execution's alone. So a former holder stores nothing, and the next holder sees all steps that the former one has
+// stored. The steps of waits are stored by ffx_store_wait, while no worker holds the lease or by its holder.
 //
 // Used by: engine.RecordStep, engine.RecordSteps.
 // Locks: L2 skips (attempt rows FOR NO KEY UPDATE; their steps are new).
@@ -368,6 +381,15 @@ VALUES (
             -- The fence, written so that the planner uses no index on the expiry for it.
             AND (t.lease_epoch = $6) IS TRUE
             AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
+            AND (
+                SELECT
+                    (c.lifecycle_phase = 'active') IS TRUE
+                    AND (c.ownership_state = 'leased' AND c.attempt_index = $5) IS TRUE
+                FROM ff_exec_core AS c
+                WHERE
+                    c.partition_key = $1
+                    AND c.execution_id = $2
+            )
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ),
     $7, $8, nullif($9::text, ''), $10,

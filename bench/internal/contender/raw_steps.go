@@ -15,6 +15,9 @@ held as (
 		$1::smallint[], $2::uuid[], $3::integer[], $4::bigint[], $5::text[], $6::integer[], $7::bytea[], $8::integer[],
 		$9::bigint[]
 	) as i(partition_key, execution_id, attempt_index, lease_epoch, name, seq, result, tries, took_ms)
+	join ff_exec_core as e on e.partition_key = i.partition_key and e.execution_id = i.execution_id
+		and (e.lifecycle_phase = 'active') is true
+		and (e.ownership_state = 'leased' and e.attempt_index = i.attempt_index) is true
 	cross join lateral (
 		select from ff_attempt as a
 		where a.partition_key = i.partition_key and a.execution_id = i.execution_id and a.attempt_index = i.attempt_index
