@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 // DBOS is DBOS Transact at its defaults, on a pool of the usual size.
 type DBOS struct {
 	pool   *pgxpool.Pool
+	opens  sync.Mutex   // its processes must not create the tables at once
 	client dbos.Context // adds jobs to the queue; nil until the first
 }
 
@@ -37,6 +39,8 @@ func (d *DBOS) Reset(ctx context.Context) error {
 
 // open returns a context of DBOS on a pool of its own, which ends with it, and creates the tables if they are missing.
 func (d *DBOS) open(ctx context.Context) (dbos.Context, error) {
+	d.opens.Lock()
+	defer d.opens.Unlock()
 	pool, err := pgxpool.NewWithConfig(ctx, d.pool.Config())
 	if err != nil {
 		return nil, err

@@ -10,7 +10,9 @@ import (
 )
 
 const (
-	stepsOfJob  = 10
+	stepsOfJob = 10
+
+	// Of the largest run.
 	resumeSteps = 1000
 	resumeJobs  = 20
 	loneSteps   = 2000
@@ -55,39 +57,42 @@ func steps(ctx context.Context, b *Bench) error {
 			return err
 		}
 	}
-	measured := fmt.Sprintf("%d steps of one job, one after the other; the floor is an INSERT of the step's row alone", loneSteps)
+	n = min(loneSteps, 2*warmSteps+b.N/50)
+	measured := fmt.Sprintf("%d steps of one job, one after the other; the floor is an INSERT of the step's row alone", n)
 	return b.compare(ctx, measured, b.Rounds, l, func(ctx context.Context, c contender.Contender) ([]reading, error) {
 		s, ok := c.(contender.Stepper)
 		if !ok {
 			return nil, errNoSteps
 		}
-		took, err := s.LoneSteps(ctx, loneSteps)
+		took, err := s.LoneSteps(ctx, n)
 		return afterFirst("a lone step", took, err)
 	})
 }
 
 // resumes measures second runs behind many finished steps.
 func resumes(ctx context.Context, b *Bench) error {
-	measured := fmt.Sprintf("%d jobs, one at a time, that run again behind %d finished steps; from the handler's start", resumeJobs, resumeSteps)
+	jobs, finished := min(resumeJobs, 2+b.N/5000), min(resumeSteps, b.N/100)
+	measured := fmt.Sprintf("%d jobs, one at a time, that run again behind %d finished steps; from the handler's start", jobs, finished)
 	return b.compare(ctx, measured, b.Rounds, lineup{ours: b.Field.Worker}, func(ctx context.Context, c contender.Contender) ([]reading, error) {
 		r, ok := c.(contender.Resumer)
 		if !ok {
 			return nil, errNoSteps
 		}
-		took, err := r.Resume(ctx, resumeJobs, resumeSteps)
-		return latencies(fmt.Sprintf("resumed behind %d steps", resumeSteps), took), err
+		took, err := r.Resume(ctx, jobs, finished)
+		return latencies(fmt.Sprintf("resumed behind %d steps", finished), took), err
 	})
 }
 
 // turns measures transactions with a step.
 func turns(ctx context.Context, b *Bench) error {
-	measured := fmt.Sprintf("%d turns of one job, one after the other, each with an INSERT of the user's; the floor is the transaction with that INSERT alone", loneSteps)
+	n := min(loneSteps, 2*warmSteps+b.N/50)
+	measured := fmt.Sprintf("%d turns of one job, one after the other, each with an INSERT of the user's; the floor is the transaction with that INSERT alone", n)
 	return b.compare(ctx, measured, b.Rounds, lineup{ours: b.Field.Worker, floor: b.Field.Raw}, func(ctx context.Context, c contender.Contender) ([]reading, error) {
 		t, ok := c.(contender.Turner)
 		if !ok {
 			return nil, errNoSteps
 		}
-		took, err := t.Turns(ctx, loneSteps)
+		took, err := t.Turns(ctx, n)
 		return afterFirst("a turn", took, err)
 	})
 }
