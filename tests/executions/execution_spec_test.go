@@ -188,6 +188,7 @@ var actedOn = map[string]string{
 	"Config.NoListener":                         "TestListenerCanBeTurnedOff",
 	"Config.Log":                                "internal/notify/notifier.go",
 	"Config.Now":                                "tests/internal/fixture/fixture.go",
+	"Config.Middleware":                         "TestMiddlewareSeesEveryCreationOnce",
 }
 
 // refused names the fields that nothing acts on, with those below them, as the errors name them.
