@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -149,6 +150,8 @@ func readArguments(t *testing.T, x id.ExecutionID, flow id.FlowID, edge id.EdgeI
 			return reflect.ValueOf([]engine.Role{engine.RoleReader})
 		case reflect.TypeFor[[]id.LaneID]():
 			return reflect.ValueOf([]id.LaneID{lane})
+		case reflect.TypeFor[engine.ScheduleName]():
+			return reflect.ValueOf(engine.ScheduleName{Name: "nightly"})
 		case reflect.TypeFor[engine.EligibleFilter]():
 			return reflect.ValueOf(engine.EligibleFilter{Lane: lane})
 		case reflect.TypeFor[string]():
@@ -177,6 +180,9 @@ func TestReaderReadsEverything(t *testing.T) {
 		t.Fatal(edges, err)
 	}
 	x := f.NodeID(flow, "a")
+	if err := f.Operator().SetSchedule(t.Context(), engine.ScheduleSpec{Name: "nightly", Every: time.Hour, Execution: engine.ExecutionSpec{Kind: "test"}}); err != nil {
+		t.Fatal(err)
+	}
 	eng := engineAs(t, f.Fixture, granted(t, f.Fixture, engine.RoleReader))
 	argument := readArguments(t, x, flow, edges.Items[0].ID, f.Lane)
 	handles := map[string]any{"Engine": eng, "Operator": eng.Operator(), "Grants": eng.Grants()}
