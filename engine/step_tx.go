@@ -33,10 +33,7 @@ func (e *Engine) InStep(
 		return Recorded{}, wrap("begin transaction", err)
 	}
 	defer conn.Release()
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginNotifying})
-	if err != nil {
-		return Recorded{}, wrap("begin transaction", err)
-	}
+	tx := pgtx.BeginLate(ctx, conn.Conn(), deferNotify)
 	bound := &callersTx{notingTx{tx, new(notifications)}}
 	defer func() { pgtx.Rollback(bound.Tx) }() // no effect after the commit
 	eng := e.WithTx(bound)

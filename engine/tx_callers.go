@@ -65,7 +65,10 @@ func commitBound(ctx context.Context, tx pgx.Tx) error {
 
 // beginNotifying begins a transaction in which the outboxes' triggers don't notify, because the engine does so after
 // the commit.
-const beginNotifying = "begin; select set_config('ffx.defer_notify', 'on', true)"
+const (
+	beginNotifying = "begin; " + deferNotify
+	deferNotify    = "select set_config('ffx.defer_notify', 'on', true)"
+)
 
 // notingTx is a transaction of [Engine.InTx], or a savepoint in it.
 type notingTx struct {

@@ -40,6 +40,7 @@ func distant(ctx context.Context, b *Bench) (err error) {
 	all := lineup{far.Worker, far.River, far.Raw}
 	some, many := plain(max(10, b.N/100)), plain(b.N)
 	size := min(1000, b.N)
+	farTurns, turn := turnsOf(b, away("a turn"))
 	for _, c := range []struct {
 		measured string
 		lineup   lineup
@@ -72,6 +73,7 @@ func distant(ctx context.Context, b *Bench) (err error) {
 				return latencies(away("commit to start, idle"), waits), nil
 			},
 		},
+		{farTurns, lineup{ours: far.Worker, floor: far.Raw}, turn},
 	} {
 		if err := b.compare(ctx, c.measured+there, b.Rounds, c.lineup, c.measure); err != nil {
 			return err

@@ -85,16 +85,22 @@ func resumes(ctx context.Context, b *Bench) error {
 
 // turns measures transactions with a step.
 func turns(ctx context.Context, b *Bench) error {
+	measured, m := turnsOf(b, "a turn")
+	return b.compare(ctx, measured, b.Rounds, lineup{ours: b.Field.Worker, floor: b.Field.Raw}, m)
+}
+
+// turnsOf returns the measurement of turns, and what it measures.
+func turnsOf(b *Bench, name string) (string, measure) {
 	n := min(loneSteps, 2*warmSteps+b.N/50)
 	measured := fmt.Sprintf("%d turns of one job, one after the other, each with an INSERT of the user's; the floor is the transaction with that INSERT alone", n)
-	return b.compare(ctx, measured, b.Rounds, lineup{ours: b.Field.Worker, floor: b.Field.Raw}, func(ctx context.Context, c contender.Contender) ([]reading, error) {
+	return measured, func(ctx context.Context, c contender.Contender) ([]reading, error) {
 		t, ok := c.(contender.Turner)
 		if !ok {
 			return nil, errNoSteps
 		}
 		took, err := t.Turns(ctx, n)
-		return afterFirst("a turn", took, err)
-	})
+		return afterFirst(name, took, err)
+	}
 }
 
 // warmSteps open the connections and make the plans.

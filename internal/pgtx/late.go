@@ -1,0 +1,163 @@
+package pgtx
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// BeginLate returns a transaction that begins with its first statement, in the same round trip if that is sent by Exec,
+// Query or QueryRow. set is a statement that follows the begin. A first statement that the server can't even parse ends the
+// transaction. ctx is for the begin of methods that have none.
+func BeginLate(ctx context.Context, conn *pgx.Conn, set string) pgx.Tx {
+	return &lateTx{ctx: ctx, conn: conn, set: set}
+}
+
+type lateTx struct {
+	ctx  context.Context
+	conn *pgx.Conn
+	set  string
+	tx   pgx.Tx // nil until it has begun
+}
+
+// begun begins the transaction unless it has begun.
+func (t *lateTx) begun(ctx context.Context) (pgx.Tx, error) {
+	if t.tx == nil {
+		tx, err := t.conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: "begin; " + t.set})
+		if err != nil {
+			t.tx = endedTx(err)
+			return t.tx, err
+		}
+		t.tx = tx
+	}
+	return t.tx, nil
+}
+
+// endedTx returns a transaction whose methods return [pgx.ErrTxClosed].
+func endedTx(err error) pgx.Tx {
+	var batch pgx.Batch
+	batch.BeginTx(pgx.TxOptions{})
+	return pgx.FailedBatchResults(&batch, err).Tx()
+}
+
+func (t *lateTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if t.tx == nil && hasOptions(args) {
+		if _, err := t.begun(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if t.tx != nil {
+		return t.tx.Query(ctx, sql, args...)
+	}
+	var batch pgx.Batch
+	batch.BeginTx(pgx.TxOptions{BeginQuery: "begin"})
+	batch.Queue(t.set)
+	batch.Queue(sql, args...)
+	results := t.conn.SendBatch(ctx, &batch)
+	t.tx = results.Tx()
+	for range 2 {
+		if _, err := results.Exec(); err != nil {
+			_ = results.Close() // says the same
+			return nil, err
+		}
+	}
+	rows, err := results.Query()
+	if err != nil {
+		_ = results.Close() // says the same
+		return nil, err
+	}
+	return &committedRows{Rows: rows, results: results}, nil
+}
+
+// hasOptions reports whether the first argument of a statement is an option, which a batch doesn't take.
+func hasOptions(args []any) bool {
+	if len(args) == 0 {
+		return false
+	}
+	switch args[0].(type) {
+	case pgx.QueryExecMode, pgx.QueryResultFormats, pgx.QueryResultFormatsByOID:
+		return true
+	}
+	return false
+}
+
+func (t *lateTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	if t.tx != nil {
+		return t.tx.Exec(ctx, sql, args...)
+	}
+	rows, err := t.Query(ctx, sql, args...)
+	if err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	rows.Close()
+	return rows.CommandTag(), rows.Err()
+}
+
+func (t *lateTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	if t.tx != nil {
+		return t.tx.QueryRow(ctx, sql, args...)
+	}
+	rows, err := t.Query(ctx, sql, args...)
+	return singleRow{rows: rows, err: err}
+}
+
+func (t *lateTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	tx, err := t.begun(ctx)
+	if err != nil {
+		return pgx.FailedBatchResults(b, err)
+	}
+	return tx.SendBatch(ctx, b)
+}
+
+func (t *lateTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+	tx, err := t.begun(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return tx.CopyFrom(ctx, table, columns, rows)
+}
+
+func (t *lateTx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	tx, err := t.begun(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return tx.Prepare(ctx, name, sql)
+}
+
+func (t *lateTx) Begin(ctx context.Context) (pgx.Tx, error) {
+	tx, err := t.begun(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return tx.Begin(ctx)
+}
+
+func (t *lateTx) LargeObjects() pgx.LargeObjects {
+	tx, _ := t.begun(t.ctx) // its methods return the error
+	return tx.LargeObjects()
+}
+
+// Conn implements [pgx.Tx]. Statements sent to the connection are part of the transaction, so it begins.
+func (t *lateTx) Conn() *pgx.Conn {
+	_, _ = t.begun(t.ctx) // a connection that can't begin a transaction is closed, or the next statement returns the error
+	return t.conn
+}
+
+// Commit implements [pgx.Tx]. Without a statement there is nothing to commit.
+func (t *lateTx) Commit(ctx context.Context) error {
+	if t.tx == nil {
+		t.tx = endedTx(pgx.ErrTxClosed)
+		return nil
+	}
+	return t.tx.Commit(ctx)
+}
+
+func (t *lateTx) Rollback(ctx context.Context) error {
+	if t.tx == nil {
+		t.tx = endedTx(pgx.ErrTxClosed)
+		return nil
+	}
+	return t.tx.Rollback(ctx)
+}
