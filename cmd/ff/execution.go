@@ -15,10 +15,11 @@ import (
 )
 
 func (a *app) executionCommand() *cobra.Command {
-	cmd := group("execution", "List, show, find, cancel, retry and delay executions", "")
+	cmd := group("execution", "List, show, find and change executions", "")
 	a.databaseFlags(cmd)
 	cmd.AddCommand(
-		a.executionListCommand(), a.executionShowCommand(), a.executionFindCommand(), a.executionCancelCommand(), a.executionRetryCommand(), a.executionForkCommand(), a.executionDelayCommand(),
+		a.executionListCommand(), a.executionShowCommand(), a.executionFindCommand(), a.executionCancelCommand(), a.executionRetryCommand(), a.executionForkCommand(),
+		a.executionDeleteCommand(), a.executionMoveCommand(), a.executionDelayCommand(),
 		a.executionPriorityCommand(), a.executionRevokeCommand(), a.executionBlockCommand(), a.executionUnblockCommand(),
 		a.executionSignalCommand(), a.executionResumeCommand(),
 	)

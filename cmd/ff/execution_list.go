@@ -203,7 +203,7 @@ func readExecutions(
 
 // flagsOf maps the engine's argument names to the flags that set them.
 var flagsOf = map[string]string{
-	"after": "--after", "as of": "--until", "created before": "--until", "created from": "--since", "keep": "--keep", "kind": "--kind",
+	"after": "--after", "Batch": "--batch", "as of": "--until", "created before": "--until", "created from": "--since", "keep": "--keep", "kind": "--kind",
 	"limit": "--limit", "namespace": "--namespace", "reason": "--reason", "state": "--state", "tag key": "--tag", "tag value": "--tag",
 	"until": "--until", "worker": "--worker", "instance": "--instance", "order": "--order",
 }

@@ -74,17 +74,26 @@ func (a *app) operate(ctx context.Context, text string, asJSON bool, do func(*en
 
 func (a *app) executionCancelCommand() *cobra.Command {
 	var (
+		f      whereFlags
 		asJSON bool
 		reason string
 	)
 	cmd := &cobra.Command{
-		Use:   "cancel ID",
-		Short: "End an execution as cancelled, even if a worker holds it",
+		Use:   "cancel ID | --where NAME=VALUE",
+		Short: "End executions as cancelled, even if a worker holds them",
 		Long: `cancel ends an execution in any state. If a worker holds it, the worker is notified and its result is
-discarded. Flow members that can no longer run because of this are skipped.`,
-		Example: `  ff execution cancel $ID --reason "sent twice"`,
-		Args:    oneID,
+discarded. Flow members that can no longer run because of this are skipped.` + whereHelp,
+		Example: `  ff execution cancel $ID --reason "sent twice"
+  ff execution cancel --where lane=mail --where kind=newsletter --yes`,
+		Args: idOrWhere(&f.where),
 		RunE: a.does(func(ctx context.Context, args []string) error {
+			if len(args) == 0 {
+				return a.changeWhere(ctx, f, asJSON, bulkChange{
+					"Cancel", func(o engine.Operator, filter engine.ExecutionFilter, bulk engine.Bulk) (engine.BulkProgress, error) {
+						return o.CancelWhere(ctx, filter, reason, bulk)
+					},
+				})
+			}
 			return a.operate(ctx, args[0], asJSON, func(eng *engine.Engine, x id.ExecutionID) error {
 				return eng.CancelExecution(ctx, engine.CancelSpec{ID: x, Reason: reason})
 			})
@@ -92,6 +101,7 @@ discarded. Flow members that can no longer run because of this are skipped.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().StringVar(&reason, "reason", "", "the reason, to be shown later")
+	f.add(cmd)
 	return cmd
 }
 
@@ -137,23 +147,30 @@ func (a *app) executionDelayCommand() *cobra.Command {
 }
 
 func (a *app) executionPriorityCommand() *cobra.Command {
-	var asJSON bool
+	var (
+		f      whereFlags
+		asJSON bool
+	)
 	cmd := &cobra.Command{
-		Use:   "priority ID PRIORITY",
-		Short: "Change the priority of an execution that is ready to be claimed",
+		Use:   "priority (ID | --where NAME=VALUE) PRIORITY",
+		Short: "Change the priority of executions that are ready to be claimed",
 		Long: fmt.Sprintf(`priority changes the priority of an execution that is ready to be claimed. It
-ranges from 0, the lowest, to %d. Its place in the lane's queue changes at once.`, engine.MaxPriority),
-		Example: `  ff execution priority 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 100`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return fmt.Errorf("%s takes an id and a priority", cmd.CommandPath())
-			}
-			return nil
-		},
+ranges from 0, the lowest, to %d. Its place in the lane's queue changes at once.`, engine.MaxPriority) + whereHelp,
+		Example: `  ff execution priority 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 100
+  ff execution priority --where lane=images --where tag=app.customer=42 100`,
+		Args: idOrWhere(&f.where, "a priority"),
 		RunE: a.does(func(ctx context.Context, args []string) error {
-			priority, err := strconv.Atoi(args[1])
+			text := args[len(args)-1]
+			priority, err := strconv.Atoi(text)
 			if err != nil || priority < 0 || priority > engine.MaxPriority {
-				return &usageError{problem: fmt.Sprintf("%q is not a priority", args[1]), next: fmt.Sprintf("use a number from 0 to %d", engine.MaxPriority)}
+				return &usageError{problem: fmt.Sprintf("%q is not a priority", text), next: fmt.Sprintf("use a number from 0 to %d", engine.MaxPriority)}
+			}
+			if len(args) == 1 {
+				return a.changeWhere(ctx, f, asJSON, bulkChange{
+					"Change the priority of", func(o engine.Operator, filter engine.ExecutionFilter, bulk engine.Bulk) (engine.BulkProgress, error) {
+						return o.PrioritizeWhere(ctx, filter, priority, bulk)
+					},
+				})
 			}
 			return a.operate(ctx, args[0], asJSON, func(eng *engine.Engine, x id.ExecutionID) error {
 				return eng.Operator().ChangePriority(ctx, x, priority)
@@ -161,6 +178,7 @@ ranges from 0, the lowest, to %d. Its place in the lane's queue changes at once.
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	f.add(cmd)
 	return cmd
 }
 

@@ -41,9 +41,10 @@ func (a *app) executionRetryCommand() *cobra.Command {
 	var (
 		r retryFlags
 		f = listFlags{order: "oldest"}
+		w whereFlags
 	)
 	cmd := &cobra.Command{
-		Use:   "retry ID | --state STATE",
+		Use:   "retry ID | --where NAME=VALUE",
 		Short: "Run ended executions again, and delayed ones at once",
 		Long: `retry runs a failed, expired, cancelled or skipped execution again: with the same
 payload, all its retries, and without its earlier results. An execution that
@@ -56,27 +57,29 @@ of them.
 Completed executions are refused, since their effects would happen again, unless
 --completed is given.
 
-Without an id, flags select many: for example --state failed with --lane, --kind,
---tag, --since or --until. The oldest come first. --dry-run only lists them.
-Refused executions are printed, and the exit code is then 1.`,
+A few are selected by --state failed with --lane, --kind, --tag, --since, --until
+or --limit: each is retried by itself and printed, the oldest first, and so are
+refused ones with the reason. The exit code is then 1. --dry-run only lists them.
+Many are selected by --where.` + whereHelp,
 		Example: `  ff execution retry 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10
   ff execution retry 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10 --from charge
-  ff execution retry --state failed --lane mail --since 24h --dry-run
-  ff execution retry --state failed --kind send-invoice --limit 100`,
+  ff execution retry --state failed --kind send-invoice --limit 100
+  ff execution retry --where state=failed --where lane=mail --where since=24h`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return fmt.Errorf("%s takes one id, not %d; use --state and other flags to select many", cmd.CommandPath(), len(args))
+				return fmt.Errorf("%s takes one id, not %d; use --where to select many", cmd.CommandPath(), len(args))
 			}
 			return nil
 		},
 	}
 	cmd.RunE = a.does(func(ctx context.Context, args []string) error {
 		var chosen []string
-		for _, name := range []string{"lane", "kind", "state", "tag", "since", "until", "limit", "dry-run"} {
+		for _, name := range []string{"where", "lane", "kind", "state", "tag", "since", "until", "limit", "dry-run"} {
 			if cmd.Flags().Changed(name) {
 				chosen = append(chosen, "--"+name)
 			}
 		}
+		r.dryRun = w.dryRun
 		switch {
 		case r.from != "" && r.noSteps:
 			return &usageError{problem: "ff execution retry takes either --from or --no-steps"}
@@ -86,8 +89,12 @@ Refused executions are printed, and the exit code is then 1.`,
 			return &usageError{problem: fmt.Sprintf("ff execution retry takes either an id or %s", strings.Join(chosen, ", "))}
 		case len(args) == 1:
 			return a.operate(ctx, args[0], r.asJSON, func(eng *engine.Engine, x id.ExecutionID) error { return retryOne(ctx, eng, x, r) })
+		case len(w.where) > 0 && len(chosen) > 1 && chosen[1] != "--dry-run":
+			return &usageError{problem: fmt.Sprintf("ff execution retry takes either --where or %s", strings.Join(chosen[1:], ", "))}
+		case len(w.where) > 0:
+			return a.retryWhere(ctx, w, r)
 		case f.state == "":
-			return &usageError{problem: "ff execution retry needs an id, or --state for many", next: "pass --state failed, expired, cancelled, skipped or completed"}
+			return &usageError{problem: "ff execution retry needs an id, or --where or --state for many", next: "pass --where state=failed, expired, cancelled, skipped or completed"}
 		}
 		return a.retryMany(ctx, f, r)
 	})
@@ -97,8 +104,8 @@ Refused executions are printed, and the exit code is then 1.`,
 	flags.StringVar(&r.from, "from", "", "run this step and later ones again")
 	flags.BoolVar(&r.noSteps, "no-steps", false, "run all steps again")
 	flags.IntVar(&f.limit, "limit", 0, "largest number to retry, 0 for all")
-	flags.BoolVar(&r.dryRun, "dry-run", false, "list the executions to retry, without changing anything")
 	flags.BoolVar(&r.asJSON, "json", false, "print JSON")
+	w.add(cmd)
 	return cmd
 }
 
@@ -115,13 +122,37 @@ func retryOne(ctx context.Context, eng *engine.Engine, x id.ExecutionID, r retry
 	return eng.Operator().DelayExecution(ctx, x, now)
 }
 
-// retryMany replays the executions that the flags select.
-func (a *app) retryMany(ctx context.Context, f listFlags, r retryFlags) error {
-	switch public := state.PublicState(f.state); {
+// checkState checks that executions in a state can be retried.
+func (r *retryFlags) checkState(given string) error {
+	switch public := state.PublicState(given); {
 	case public == state.PublicCompleted && !r.completed:
 		return &usageError{problem: "retrying completed executions repeats their effects", next: "pass --completed to do so anyway"}
 	case slices.Contains(state.PublicStates(), public) && !public.Terminal():
 		return &usageError{problem: fmt.Sprintf("--state %s is not the state of an ended execution", public), next: "use failed, expired, cancelled, skipped or completed"}
+	}
+	return nil
+}
+
+// retryWhere replays the executions that match the conditions, in batches.
+func (a *app) retryWhere(ctx context.Context, w whereFlags, r retryFlags) error {
+	list, err := w.list()
+	if err != nil {
+		return err
+	}
+	if err := r.checkState(list.state); err != nil {
+		return asUsageOfWhere(err)
+	}
+	return a.changeWhere(ctx, w, r.asJSON, bulkChange{
+		"Retry", func(o engine.Operator, filter engine.ExecutionFilter, bulk engine.Bulk) (engine.BulkProgress, error) {
+			return o.ReplayWhere(ctx, filter, bulk, r.options()...)
+		},
+	})
+}
+
+// retryMany replays the executions that the flags select.
+func (a *app) retryMany(ctx context.Context, f listFlags, r retryFlags) error {
+	if err := r.checkState(f.state); err != nil {
+		return err
 	}
 	if _, err := f.filter(time.Now()); err != nil {
 		return err

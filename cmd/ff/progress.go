@@ -73,6 +73,14 @@ type liveDisplay struct {
 }
 
 func newLiveDisplay(to io.Writer) *liveDisplay {
+	d := &liveDisplay{}
+	d.writer, d.tracker = newProgressBar(to)
+	d.rendered.Go(d.writer.Render)
+	return d
+}
+
+// newProgressBar returns a progress bar for a terminal, which its Render redraws until Stop.
+func newProgressBar(to io.Writer) (progress.Writer, *progress.Tracker) {
 	w := progress.NewWriter()
 	w.SetOutputWriter(to)
 	w.SetUpdateFrequency(100 * time.Millisecond)
@@ -81,10 +89,9 @@ func newLiveDisplay(to io.Writer) *liveDisplay {
 	w.Style().Options.TimeInProgressPrecision = 100 * time.Millisecond
 	w.Style().Options.TimeDonePrecision = 100 * time.Millisecond
 	w.Style().Visibility = progress.StyleVisibility{Speed: true, Time: true, Tracker: true, Value: true}
-	d := &liveDisplay{writer: w, tracker: &progress.Tracker{Message: "starting", AutoStopDisabled: true}}
-	w.AppendTracker(d.tracker)
-	d.rendered.Go(w.Render)
-	return d
+	tracker := &progress.Tracker{Message: "starting", AutoStopDisabled: true}
+	w.AppendTracker(tracker)
+	return w, tracker
 }
 
 func (d *liveDisplay) progress(p demo.Progress) {

@@ -29,7 +29,7 @@ func testCLIHelp(t *testing.T, ff cli) {
 		}
 	}
 	for group, commands := range map[string][]string{
-		"execution": {"list", "show", "cancel", "retry", "delay", "priority", "revoke", "block", "unblock", "signal", "resume"}, "flow": {"list", "show", "watch", "cancel", "retry"},
+		"execution": {"list", "show", "cancel", "retry", "delete", "move", "delay", "priority", "revoke", "block", "unblock", "signal", "resume"}, "flow": {"list", "show", "watch", "cancel", "retry"},
 		"lane": {"list", "show", "pause", "resume", "retention"}, "worker": {"list", "drain", "resume"}, "kind": {"list"},
 		"consumer": {"list", "move", "remove", "set-aside"}, "event": {"tail"}, "retention": {"show"},
 	} {

@@ -135,6 +135,8 @@ func TestCLI(t *testing.T) {
 		"grants":                 testCLIGrants,
 		"help":                   testCLIHelp,
 		"retry_many":             testCLIRetryMany,
+		"where":                  testCLIWhere,
+		"where_asks":             testCLIWhereAsks,
 		"flow_retry":             testCLIFlowRetry,
 		"operator_calls":         testCLIOperatorCalls,
 		"flows":                  testCLIFlows,

@@ -226,6 +226,9 @@ var cancelling = func() []call {
 			outcomes, err := s.e.CancelExecutions(ctx, specs)
 			return errors.Join(append(outcomes, err)...)
 		}},
+		where("CancelWhere", nil, func(ctx context.Context, o engine.Operator, filter engine.ExecutionFilter) (engine.BulkProgress, error) {
+			return o.CancelWhere(ctx, filter, "not wanted", engine.Bulk{})
+		}),
 	}
 }()
 
@@ -243,8 +246,18 @@ var revoking = []call{single("RevokeLease", func(ctx context.Context, s *stage, 
 	return err
 })}
 
-var preferring = []call{single("ChangePriority", func(ctx context.Context, s *stage, x *subject) error {
-	return s.e.Operator().ChangePriority(ctx, x.x, 9)
+var preferring = []call{
+	single("ChangePriority", func(ctx context.Context, s *stage, x *subject) error {
+		return s.e.Operator().ChangePriority(ctx, x.x, 9)
+	}),
+	where("PrioritizeWhere", engine.ErrNotEligible, func(ctx context.Context, o engine.Operator, filter engine.ExecutionFilter) (engine.BulkProgress, error) {
+		return o.PrioritizeWhere(ctx, filter, 9, engine.Bulk{})
+	}),
+}
+
+// moving moves to another lane.
+var moving = []call{where("MoveWhere", nil, func(ctx context.Context, o engine.Operator, filter engine.ExecutionFilter) (engine.BulkProgress, error) {
+	return o.MoveWhere(ctx, filter, filter.Lane+".moved", engine.Bulk{})
 })}
 
 // postponing delays by as much, or wakes.
@@ -254,10 +267,15 @@ func postponing(d time.Duration) []call {
 	})}
 }
 
-var replaying = []call{single("ReplayExecution", func(ctx context.Context, s *stage, x *subject) error {
-	_, err := s.e.Operator().ReplayExecution(ctx, x.x, engine.ReplayCompleted)
-	return err
-})}
+var replaying = []call{
+	single("ReplayExecution", func(ctx context.Context, s *stage, x *subject) error {
+		_, err := s.e.Operator().ReplayExecution(ctx, x.x, engine.ReplayCompleted)
+		return err
+	}),
+	where("ReplayWhere", engine.ErrNotEnded, func(ctx context.Context, o engine.Operator, filter engine.ExecutionFilter) (engine.BulkProgress, error) {
+		return o.ReplayWhere(ctx, filter, engine.Bulk{}, engine.ReplayCompleted)
+	}),
+}
 
 // granting issues a claim grant for each subject.
 var granting = []call{single("IssueClaimGrant", func(ctx context.Context, s *stage, x *subject) (err error) {

@@ -488,6 +488,14 @@ var stateTable = []transition{
 		events: []string{`priority_changed {"new_priority":9,"old_priority":7} at now`},
 	},
 	{
+		name: "move to another lane", from: "create, ready", calls: moving,
+		change: wholeRow{"lane_id": "own.moved", "queue.lane_id": "own.moved"}.merged(isMutation),
+	},
+	{
+		name: "move to another lane, released", from: "release", calls: moving,
+		change: wholeRow{"lane_id": "own.moved", "queue.lane_id": "own.moved"}.merged(isMutation),
+	},
+	{
 		name: "delay by an operator", from: "create, limited", calls: postponing(time.Minute),
 		change: wholeRow{"state": fixture.StateDelayed, "deadline_at_ms": "now+1m", "delay_until_ms": "now+1m"}.merged(isMutation).merged(unqueued),
 	},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,6 +87,20 @@ func several(name string, do func(context.Context, *engine.Engine, []engine.Leas
 		}
 		outcomes, err := do(ctx, s.e, leases)
 		return errors.Join(append(outcomes, err)...)
+	}}
+}
+
+// where calls a bulk operation, which must act on every subject or leave nothing to match. refused stands for its
+// refusals. It begins its own transactions.
+func where(
+	name string, refused error, do func(context.Context, engine.Operator, engine.ExecutionFilter) (engine.BulkProgress, error),
+) call {
+	return call{name, func(ctx context.Context, s *stage, subjects []*subject) error {
+		done, err := do(ctx, s.e.Operator(), engine.ExecutionFilter{Lane: s.Lane})
+		if err == nil && done.Changed != done.Matched {
+			err = refused
+		}
+		return err
 	}}
 }
 
@@ -179,8 +194,11 @@ func TestStateTable(t *testing.T) {
 			shared := fixture.Clone(t)
 			shared.SeedKey(t, "k1", nil)
 			for _, c := range tr.calls {
-				for _, where := range []string{"on a pool", "in a transaction"} {
-					t.Run(c.name+" "+where, func(t *testing.T) {
+				for _, place := range []string{"on a pool", "in a transaction"} {
+					if place == "in a transaction" && strings.HasSuffix(c.name, "Where") {
+						continue // refused there
+					}
+					t.Run(c.name+" "+place, func(t *testing.T) {
 						s := &stage{Fixture: fixture.On(t, shared.Pool, shared.Url)}
 						s.e = s.Engine
 						subjects := make([]*subject, 2)
@@ -191,7 +209,7 @@ func TestStateTable(t *testing.T) {
 						s.Advance(tr.pause())
 						after := before.with(tr.change, tr.events, s.Time())
 						var tx pgx.Tx
-						if where == "in a transaction" {
+						if place == "in a transaction" {
 							tx = s.BeginTx(t)
 							s.e = s.WithTx(tx)
 						}
