@@ -53,6 +53,9 @@ func Table(root string) ([]byte, error) {
 // checked is the table that schema.Check reads beyond [engine.Engine.Prepare]: its statements are in no query.
 var checked = right{"TABLE", "_sqlx_migrations", "SELECT"}
 
+// fromSQL has the functions that a role calls itself, for triggers and other languages.
+var fromSQL = map[rights.Role][]string{rights.Creator: {"ffx_create", "ffx_signal", "ffx_signal_to"}}
+
 // derive returns the rights of each role.
 func derive(root string) (map[rights.Role]rightSet, error) {
 	calls, err := readGraph(root)
@@ -96,6 +99,11 @@ func derive(root string) (map[rights.Role]rightSet, error) {
 		}
 		if role == "" && len(set) > 0 {
 			return nil, fmt.Errorf("calls that belong to no role need %v", slices.Collect(maps.Keys(set)))
+		}
+		for _, name := range fromSQL[role] {
+			if err := d.call(set, name, false); err != nil {
+				return nil, err
+			}
 		}
 		byRole[role] = set
 		switch role {

@@ -124,6 +124,7 @@ func readDatabase(path string) (*database, error) {
 		var types []string
 		for argument := range strings.SplitSeq(m[2], ", ") {
 			if _, argumentType, ok := strings.Cut(argument, " "); ok {
+				argumentType, _, _ = strings.Cut(argumentType, " DEFAULT ")
 				types = append(types, argumentType)
 			}
 		}
