@@ -6,4 +6,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+// processes makes the test binary a process of a test, if the environment says so.
+var processes = func() bool { return false }
+
+func TestMain(m *testing.M) {
+	if !processes() {
+		fixture.Main(m)
+	}
+}
