@@ -221,8 +221,7 @@ func (a *app) scheduleBackfillCommand() *cobra.Command {
 		Short: "Create the executions of the ticks of a time, even if they exist",
 		Long: `backfill creates an execution for each tick from one time to another, both inclusive. Times are in
 RFC 3339. Each call creates them again, and so does one for ticks that have executions already.`,
-		Example: `  ff schedule backfill "nightly report" \
-      --from 2026-03-01T00:00:00Z --to 2026-03-08T00:00:00Z`,
+		Example: `  ff schedule backfill tax --from 2026-03-01T00:00:00Z --to 2026-03-08T00:00:00Z`,
 	}, func(ctx context.Context, eng *engine.Engine, name engine.ScheduleName) (any, string, error) {
 		first, err := time.Parse(time.RFC3339, from)
 		if err != nil {

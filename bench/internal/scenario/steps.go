@@ -89,7 +89,7 @@ func turns(ctx context.Context, b *Bench) error {
 	return b.compare(ctx, measured, b.Rounds, lineup{ours: b.Field.Worker, floor: b.Field.Raw}, m)
 }
 
-// turnsOf returns the measurement of turns, and what it measures.
+// turnsOf returns a description and the measurement of turns.
 func turnsOf(b *Bench, name string) (string, measure) {
 	n := min(loneSteps, 2*warmSteps+b.N/50)
 	measured := fmt.Sprintf("%d turns of one job, one after the other, each with an INSERT of the user's; the floor is the transaction with that INSERT alone", n)
