@@ -14,7 +14,8 @@ import (
 const (
 	dbosQueue = "bench"
 	dbosKind  = "noop"
-	dbosPoll  = 5 * time.Millisecond // a queue's, which has no wake-up
+	dbosPoll  = 5 * time.Millisecond  // a queue's, which has no wake-up
+	dbosLook  = 20 * time.Millisecond // between two counts of ended workflows
 )
 
 var errNotDBOS = errors.New("is not measured with DBOS")
@@ -45,7 +46,7 @@ func (d *DBOS) Insert(ctx context.Context, jobs []Job) error {
 // InsertTx implements [Contender].
 func (d *DBOS) InsertTx(context.Context, pgx.Tx, Job) error { return errNotDBOS }
 
-// Run implements [Contender]. A job counts as done when its workflow returns, before its end is committed.
+// Run implements [Contender].
 func (d *DBOS) Run(ctx context.Context, w Work) error {
 	c, err := d.open(context.WithoutCancel(ctx))
 	if err != nil {
@@ -54,9 +55,6 @@ func (d *DBOS) Run(ctx context.Context, w Work) error {
 	dbos.RegisterWorkflow(c, func(_ dbos.Context, num int) (int, error) {
 		if w.Started != nil {
 			w.Started(num)
-		}
-		if w.Done != nil {
-			w.Done()
 		}
 		return num, nil
 	}, dbos.WithWorkflowName(dbosKind))
@@ -69,14 +67,38 @@ func (d *DBOS) Run(ctx context.Context, w Work) error {
 	if err := dbos.Launch(c); err != nil {
 		return err
 	}
-	<-ctx.Done()
-	return dbos.Shutdown(c, time.Minute)
+	err = d.reportEnds(ctx, w.Done)
+	return errors.Join(err, dbos.Shutdown(c, time.Minute))
+}
+
+// reportEnds calls done for each workflow whose end is committed, until ctx ends. DBOS reports no ends.
+func (d *DBOS) reportEnds(ctx context.Context, done func()) error {
+	look := time.NewTicker(dbosLook)
+	defer look.Stop()
+	for before := 0; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-look.C:
+		}
+		ended, err := d.ended(ctx)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		for ; before < ended && done != nil; before++ {
+			done()
+		}
+	}
+}
+
+func (d *DBOS) ended(ctx context.Context) (n int, err error) {
+	err = d.pool.QueryRow(ctx, "select count(*) from dbos.workflow_status where status = 'SUCCESS'").Scan(&n)
+	return n, err
 }
 
 // Check implements [Contender].
 func (d *DBOS) Check(ctx context.Context, ended int) error {
-	var n int
-	err := d.pool.QueryRow(ctx, "select count(*) from dbos.workflow_status where status = 'SUCCESS'").Scan(&n)
+	n, err := d.ended(ctx)
 	if err == nil && n != ended {
 		err = fmt.Errorf("%d workflows succeeded instead of %d", n, ended)
 	}

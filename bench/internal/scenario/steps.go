@@ -117,7 +117,7 @@ func afterFirst(name string, took []time.Duration, err error) ([]reading, error)
 func besideDBOS(ctx context.Context, b *Bench) error {
 	n := max(200, b.N/20)
 	l := lineup{ours: b.Field.Worker, peer: b.Field.DBOS}
-	measured := fmt.Sprintf("%d no-op executions; the peer's are workflows of a queue that is polled every 5 ms, and count before their end is committed", n)
+	measured := fmt.Sprintf("%d no-op executions; the peer's are workflows of a queue that is polled every 5 ms, counted every 20 ms", n)
 	if err := b.compare(ctx, measured, b.Rounds, l, burn("burn-down beside queued workflows", n, contender.Work{})); err != nil {
 		return err
 	}
