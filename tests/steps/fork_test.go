@@ -152,7 +152,9 @@ func TestForkInAnyState(t *testing.T) {
 		then func(t *testing.T, f *fixture.Fixture, l engine.Lease)
 	}{
 		{"running", func(*testing.T, *fixture.Fixture, engine.Lease) {}},
-		{"waiting", func(t *testing.T, f *fixture.Fixture, l engine.Lease) { f.SuspendAgain(t, l, engine.Received("approved")) }},
+		{"waiting", func(t *testing.T, f *fixture.Fixture, l engine.Lease) {
+			f.SuspendAgain(t, l, engine.Received("approved"))
+		}},
 		{"completed", func(t *testing.T, f *fixture.Fixture, l engine.Lease) {
 			if err := f.CompleteExecution(t.Context(), l, []byte("done")); err != nil {
 				t.Fatal(err)
