@@ -22,7 +22,7 @@ type ForkSpec struct {
 }
 
 // Fork creates an execution that continues behind the finished steps of another one, which may be running, waiting or
-// ended, and of which nothing changes. The fork has its kind, lane, namespace, payload, policy, creator, priority and tags,
+// ended, and stays as it is. The fork has its kind, lane, namespace, payload, policy, creator, priority and tags,
 // and the tag [ForkedFromTag]. Its steps are those that began before [ForkSpec.Before], with their results, the ends of
 // waits with their signals, and the results of calls. A call without a stored result is not copied, so the fork calls anew.
 //

@@ -112,8 +112,8 @@ func (o Operator) DescribeSchedule(ctx context.Context, schedule ScheduleName, n
 }
 
 // ListSchedules returns a page of the schedules that match a filter, in byte order of namespace and name. after is the
-// [Page.Next] of the previous page, or "" for the first page. A page examines as many schedules as limit, of which 0 or more
-// than [MaxPage] means [MaxPage]: it may be short or empty, with a cursor that continues after them.
+// [Page.Next] of the previous page, or "" for the first page. A page examines limit schedules; 0 or more than
+// [MaxPage] means [MaxPage]. It may be short or empty, with a cursor that continues after them.
 //
 // Errors: [ErrInvalidInput] for a negative limit or a cursor of another listing. One statement; takes no locks.
 func (o Operator) ListSchedules(ctx context.Context, filter ScheduleFilter, after string, limit int) (Page[Schedule], error) {

@@ -1,7 +1,7 @@
 package fftest_test
 
 // The order service that order_test.go tests: it charges a card, books the item or gives the money back, reminds the customer
-// of an order that nobody has approved for a day, and counts the outcomes in a read model.
+// of an order that was not approved for a day, and counts the outcomes in a read model.
 
 import (
 	"context"

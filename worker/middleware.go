@@ -24,7 +24,7 @@ type HandlerFunc func(ctx context.Context, work *engine.Claimed) (result []byte,
 //	}
 //
 // It may pass on a context derived from ctx, another payload, another result, and another error, such as a [Fail]. work is a
-// copy, of which only the handler sees changes. An error for which [ContinuesLater] reports true is no failure: return it, as
+// copy; only the handler sees changes to it. An error for which [ContinuesLater] reports true is no failure: return it, as
 // it is or wrapped. A panic is one of the handler.
 type Middleware func(next HandlerFunc) HandlerFunc
 

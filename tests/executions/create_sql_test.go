@@ -207,7 +207,7 @@ func TestCreationFromSQLWithFewerPartitions(t *testing.T) {
 	}
 }
 
-// A repeated key returns the first execution, whoever created it. Other content is refused and names it, in the window and
+// A repeated key returns the first execution, from Go and from SQL. Other content is refused and names it, in the window and
 // not after it.
 func TestCreationFromSQLRepeatsByKey(t *testing.T) {
 	f := fixture.NewCloned(t)

@@ -31,7 +31,7 @@ func set(t *testing.T, f *fixture.Fixture, spec engine.ScheduleSpec) {
 	}
 }
 
-// run creates what is due, of want schedules.
+// run creates the executions of want due schedules.
 func run(t *testing.T, f *fixture.Fixture, want int) {
 	t.Helper()
 	if n, err := f.Maintenance().RunSchedules(t.Context(), engine.MaxBatch); n != want || err != nil {

@@ -163,7 +163,7 @@ func sing(ctx context.Context, job worker.Job[string], pool *pgxpool.Pool) (stri
 	return strings.ToUpper(job.Args), err
 }
 
-// turn is a turn that books, creates an execution, sends a signal, and ends as it is told to.
+// turn is a turn that books, creates an execution, sends a signal, and ends as its argument says.
 func (h *program) turn(ctx context.Context, name string, end func(*worker.TurnTx) error) {
 	if h.err != nil {
 		return
