@@ -25,15 +25,11 @@ func (e *Engine) InStep(
 	if fn == nil {
 		return Recorded{}, wrap("begin transaction", invalid("fn", "is nil"))
 	}
-	if e.tx != nil {
-		return e.inStepOfCaller(ctx, fn, end)
-	}
-	conn, err := e.pool.Acquire(ctx)
+	tx, release, err := e.beginLate(ctx)
 	if err != nil {
 		return Recorded{}, wrap("begin transaction", err)
 	}
-	defer conn.Release()
-	tx := pgtx.BeginLate(ctx, conn.Conn(), deferNotify)
+	defer release()
 	bound := &callersTx{notingTx{tx, new(notifications)}}
 	defer func() { pgtx.Rollback(bound.Tx) }() // no effect after the commit
 	eng := e.WithTx(bound)
@@ -43,7 +39,7 @@ func (e *Engine) InStep(
 	}
 	recorded := Recorded{Result: step.Result}
 	stored := false
-	if !step.Ends && len(step.Taken) == 0 {
+	if e.tx == nil && !step.Ends && len(step.Taken) == 0 {
 		stored, err = e.commitWithStep(ctx, bound, &step)
 	}
 	if err == nil && !stored {
@@ -79,6 +75,9 @@ func (e *Engine) commitWithStep(ctx context.Context, bound *callersTx, s *StepRe
 
 // storeStep stores a step in the caller's transaction, and lets end end the lease.
 func (e *Engine) storeStep(ctx context.Context, s *StepRecord, end func(eng *Engine) error) (Recorded, error) {
+	if s.Ends && end == nil {
+		return Recorded{}, wrap(opRecordSteps, invalid("end", "is nil, and the step has Ends"))
+	}
 	recorded, err := e.RecordStep(ctx, *s)
 	if err == nil && !recorded.Repeated && s.Ends {
 		err = end(e)
@@ -86,27 +85,16 @@ func (e *Engine) storeStep(ctx context.Context, s *StepRecord, end func(eng *Eng
 	return recorded, err
 }
 
-// inStepOfCaller is [Engine.InStep] behind a savepoint of the caller's transaction.
-func (e *Engine) inStepOfCaller(
-	ctx context.Context, fn func(tx pgx.Tx, eng *Engine) (StepRecord, error), end func(eng *Engine) error,
-) (recorded Recorded, err error) {
-	tx, err := e.tx.Begin(ctx)
+// beginLate returns a transaction that begins with its first statement, or a savepoint of the caller's transaction, and a
+// function that gives back its connection.
+func (e *Engine) beginLate(ctx context.Context) (pgx.Tx, func(), error) {
+	if e.tx != nil {
+		tx, err := e.tx.Begin(ctx)
+		return tx, func() {}, err
+	}
+	conn, err := e.pool.Acquire(ctx)
 	if err != nil {
-		return Recorded{}, wrap("begin transaction", err)
+		return nil, nil, err
 	}
-	defer pgtx.Rollback(tx) // no effect after the commit
-	bound := &callersTx{notingTx{tx, new(notifications)}}
-	eng := e.WithTx(bound)
-	step, err := fn(bound, eng)
-	if err != nil {
-		return Recorded{}, err
-	}
-	if recorded, err = eng.storeStep(ctx, &step, end); err != nil || recorded.Repeated {
-		return recorded, err
-	}
-	if err := commitBound(ctx, tx); err != nil {
-		return Recorded{}, err
-	}
-	e.passOn(bound.due)
-	return recorded, nil
+	return pgtx.BeginLate(ctx, conn.Conn(), deferNotify), conn.Release, nil
 }

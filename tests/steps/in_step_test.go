@@ -132,6 +132,10 @@ func TestInStepLeavesNothing(t *testing.T) {
 		return engine.StepRecord{Lease: c.Lease}, nil
 	}, nil)
 	fixture.WantInputError(t, err, "step")
+	_, err = f.InStep(t.Context(), func(pgx.Tx, *engine.Engine) (engine.StepRecord, error) {
+		return engine.StepRecord{Lease: c.Lease, Name: "lamp", Ends: true}, nil
+	}, nil)
+	fixture.WantInputError(t, err, "end")
 	_, err = f.InStep(t.Context(), nil, nil)
 	fixture.WantInputError(t, err, "fn")
 	wantInBooked(t, f, "chair")
