@@ -55,6 +55,7 @@ listed AS (
             t.ffx_admitted,
             t.ffx_budget_ids,
             t.ffx_quota_policy_id,
+            t.ffx_unique_key,
             t.raw_fields
         FROM ff_exec_core AS t
         WHERE
@@ -201,6 +202,7 @@ ended AS (
                 t.ffx_admitted,
                 t.ffx_budget_ids,
                 t.ffx_quota_policy_id,
+                t.ffx_unique_key,
                 t.raw_fields
             FROM ff_exec_core AS t
             WHERE

@@ -74,8 +74,10 @@ made AS (
         ffx_budget_ids,
         ffx_quota_policy_id,
         ffx_quota_partition,
-        ffx_gate_id
+        ffx_gate_id,
+        ffx_unique_key
     )
+    -- Alike executions. Reads shared, and their own values from input.
     SELECT
         i.partition_key,
         i.execution_id,
@@ -106,6 +108,7 @@ made AS (
         NULL,
         NULL,
         NULL,
+        NULL,
         NULL
     FROM input AS i
     CROSS JOIN shared AS s
@@ -121,7 +124,7 @@ made AS (
         created_at_ms
 ),
 queued AS (
-    -- Their queue entries.
+    -- The queue entries of alike executions. Reads made.
     INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
     SELECT
         $11::text,
@@ -201,7 +204,8 @@ input AS (
         unnest($15::text[]) AS raw_fields,
         unnest($16::text[]) AS budget_ids,
         unnest($17::text[]) AS quota_policy_id,
-        unnest($18::smallint[]) AS quota_partition
+        unnest($18::smallint[]) AS quota_partition,
+        unnest($19::uuid[]) AS ffx_unique_key
 ),
 dated AS (
     SELECT
@@ -230,7 +234,8 @@ dated AS (
         i.raw_fields,
         i.budget_ids,
         i.quota_policy_id,
-        i.quota_partition
+        i.quota_partition,
+        i.ffx_unique_key
     FROM input AS i
 )
 INSERT INTO ff_exec_core (
@@ -264,7 +269,8 @@ INSERT INTO ff_exec_core (
     ffx_budget_ids,
     ffx_quota_policy_id,
     ffx_quota_partition,
-    ffx_gate_id
+    ffx_gate_id,
+    ffx_unique_key
 )
 SELECT
     d.partition_key,
@@ -320,7 +326,8 @@ SELECT
         WHEN d.held OR d.delay_until_ms IS NOT NULL THEN NULL
         WHEN d.gate = 'budget' THEN (string_to_array(d.budget_ids, ','))[1]::uuid
         WHEN d.gate = 'quota' THEN d.quota_policy_id::uuid
-    END
+    END,
+    d.ffx_unique_key
 FROM dated AS d
 CROSS JOIN LATERAL (
     SELECT d.raw_fields::jsonb AS document
@@ -352,6 +359,7 @@ type InsertExecutionsParams struct {
 	BudgetIDs            []string
 	QuotaPolicyIDs       []string
 	QuotaPartitions      []int16
+	UniqueKeys           []pgtype.UUID
 }
 
 type InsertExecutionsRow struct {
@@ -386,6 +394,7 @@ func (q *Queries) InsertExecutions(ctx context.Context, db DBTX, arg InsertExecu
 		arg.BudgetIDs,
 		arg.QuotaPolicyIDs,
 		arg.QuotaPartitions,
+		arg.UniqueKeys,
 	)
 	if err != nil {
 		return nil, err

@@ -32,6 +32,7 @@ SELECT
     e.deadline_at_ms,
     e.started_at_ms,
     e.lease_reclaim_count,
+    e.ffx_unique_key,
     e.raw_fields,
     e.ffx_last_mutation_at_ms,
     e.ffx_attempt_count,
@@ -150,6 +151,7 @@ type GetExecutionRow struct {
 	DeadlineAtMs            *int64
 	StartedAtMs             *int64
 	LeaseReclaimCount       int32
+	FfxUniqueKey            pgtype.UUID
 	RawFields               []byte
 	FfxLastMutationAtMs     *int64
 	FfxAttemptCount         *int32
@@ -207,6 +209,7 @@ func (q *Queries) GetExecution(ctx context.Context, db DBTX, arg GetExecutionPar
 		&i.DeadlineAtMs,
 		&i.StartedAtMs,
 		&i.LeaseReclaimCount,
+		&i.FfxUniqueKey,
 		&i.RawFields,
 		&i.FfxLastMutationAtMs,
 		&i.FfxAttemptCount,

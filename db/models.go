@@ -354,6 +354,8 @@ type FfExecCore struct {
 	FfxAdmitted *bool
 	// The call that created the execution: an object with partition_key and execution_id of its caller, and step; NULL: none. Never changed.
 	FfxCaller []byte
+	// Key of unique work, as in ffx_unique; NULL: not unique. Never changed. raw_fields has for how long: ffx_unique, with the values of ffx_unique.lasts.
+	FfxUniqueKey pgtype.UUID
 }
 
 // One row per flow: a graph of executions.
@@ -1284,6 +1286,22 @@ type FfxSteps struct {
 	StartedAt time.Time
 	// When it was stored; of a call whose results are not: when its executions were created.
 	EndedAt time.Time
+}
+
+// Keys of unique work with the last execution that took each. It stays until that execution is deleted, and is in force only while the execution is in the states of lasts.
+type FfxUnique struct {
+	// Logical shard of the key, 0 to 255: its first byte.
+	PartitionKey int16
+	// First 16 bytes of SHA-256 over namespace, kind and the other parts that make the work unique.
+	Key pgtype.UUID
+	// Until when the key is in force: waiting (for a first claim), unfinished (until the end), kept (until retention deletes the execution).
+	Lasts string
+	// Counter, raised whenever the holder changes, or runs again after its end.
+	Taken int64
+	// Logical shard of the execution that took the key last, 0 to 255.
+	HolderPartitionKey int16
+	// The execution that took the key last, the uuid half of its id.
+	ExecutionID pgtype.UUID
 }
 
 // Executions that wait for signals, one row each. An interface: columns keep name, type and meaning, new ones come behind. Find one by (partition_key, execution_id).

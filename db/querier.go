@@ -372,6 +372,17 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 	// Locks: L5 waits (DELETE).
 	DropSuspensionsOf(ctx context.Context, db DBTX, arg DropSuspensionsOfParams) error
+	// DropUniqueKeys deletes keys of unique work that the transaction has just taken and no creation used.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions.
+	// Locks: keys held.
+	DropUniqueKeys(ctx context.Context, db DBTX, arg DropUniqueKeysParams) error
+	// DropUniqueKeysOf deletes the keys of unique work that still name executions about to be deleted. It skips a key that a
+	// creation is taking over. If that is rolled back, the key names a missing execution, and is not in force.
+	//
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+	// Locks: keys skips (rows FOR UPDATE). Spans partitions.
+	DropUniqueKeysOf(ctx context.Context, db DBTX, arg DropUniqueKeysOfParams) error
 	// DropWaitpoint closes a waitpoint that nothing waits at, with the signals kept there. No row: it is closed already, or
 	// its time is over, or it belongs to a wait. A place without a token is not closed: others may have signals there.
 	//
@@ -862,6 +873,21 @@ type Querier interface {
 	// Used by: engine.RecordStep, engine.RecordSteps.
 	// Locks: L2 new. The caller holds the execution and its attempt, and has judged the lease.
 	InsertStep(ctx context.Context, db DBTX, arg InsertStepParams) (int64, error)
+	// InsertUnique creates unique executions as InsertAlike does others, with their keys, which differ. It takes over the
+	// keys whose holders have left the states in which they had them. If a key is in force, it creates nothing and returns
+	// the positions, from 0, of all such creations and the holders of their keys. SQLSTATE 23505 (another creation of a key,
+	// or an id or an entry, exists) and 22012 (a holder has been replaced, has run again or no longer exists) keep nothing;
+	// the caller then uses InsertExecutions.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions.
+	// Locks: keys waits (for a concurrent creator, in array order); L1 waits (for a concurrent insert of the same id); queue new. The caller sorts by key.
+	InsertUnique(ctx context.Context, db DBTX, arg InsertUniqueParams) (InsertUniqueRow, error)
+	// InsertUniqueKeys gives new keys of unique work to executions about to be created. No row: the key exists, and
+	// ListUniqueKeys returns its holder. It waits for a concurrent creator of the same key.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.ReplayExecution, engine.ReplayWhere.
+	// Locks: keys waits (for a concurrent creator, in array order). The caller sorts by key.
+	InsertUniqueKeys(ctx context.Context, db DBTX, arg InsertUniqueKeysParams) ([]pgtype.UUID, error)
 	// InsertWaitpoint opens a waitpoint of an execution that waits for nothing there yet, and signs its token with the newest
 	// valid key. The server signs, so that neither the token nor the secret is a parameter, which its log may show. No row:
 	// there is no key to sign with.
@@ -1341,6 +1367,12 @@ type Querier interface {
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
 	// Locks: none.
 	ListUnended(ctx context.Context, db DBTX, arg ListUnendedParams) ([]id.ExecutionUUID, error)
+	// ListUniqueKeys returns the holders of the keys of unique work, and whether each is in the states in which it has its
+	// key. No row: the key is new.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.ReplayExecution, engine.ReplayWhere.
+	// Locks: none.
+	ListUniqueKeys(ctx context.Context, db DBTX, arg ListUniqueKeysParams) ([]ListUniqueKeysRow, error)
 	// ListUnlisted lists those of the given executions that are blocked and not locked elsewhere, with their present
 	// state. Returns how many it listed.
 	//
@@ -1850,6 +1882,14 @@ type Querier interface {
 	// Used by: engine.ReplayExecution, engine.ReplayWhere.
 	// Locks: L3 held.
 	ReopenInboundEdges(ctx context.Context, db DBTX, arg ReopenInboundEdgesParams) error
+	// ReplaceWaiting gives executions that have not started, and have the given keys of unique work, other payloads and due
+	// times. A due time of 0 is now; within_ms, unless it is 0, is how long after the creation of the execution it may be at
+	// most. The due time of an execution that waits for something else than a time or a worker stays. No row: it has
+	// started, or no longer exists.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions.
+	// Locks: L1 waits (rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, execution_id).
+	ReplaceWaiting(ctx context.Context, db DBTX, arg ReplaceWaitingParams) ([]ReplaceWaitingRow, error)
 	// ReplayExecution sets an ended execution that the caller has locked back to run again, before its dependencies,
 	// before the gate of its budget or quota, or claimable. It clears the results of the last run and keeps the input and
 	// the history. If the caller asks for it, the attempt at the given index begins again under a raised epoch. Appends
@@ -1941,6 +1981,12 @@ type Querier interface {
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 	// Locks: keys held.
 	ReuseCreationKeys(ctx context.Context, db DBTX, arg ReuseCreationKeysParams) error
+	// ReuseUniqueKeys gives keys that the transaction has just taken to other creations of its batch than the first ones
+	// that asked for them.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions.
+	// Locks: keys held.
+	ReuseUniqueKeys(ctx context.Context, db DBTX, arg ReuseUniqueKeysParams) error
 	// RevokeLease takes the lease of a running attempt away, under a raised epoch: the next claim resumes the same
 	// attempt. Returns the lane that has work now. The caller has locked and judged both rows.
 	//
@@ -2296,6 +2342,12 @@ type Querier interface {
 	// Used by: engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeLeaseless(ctx context.Context, db DBTX, arg TakeLeaselessParams) ([]TakeLeaselessRow, error)
+	// TakeOverUniqueKeys gives keys of unique work that other executions have left to new ones, or those of executions that
+	// run again to these once more. No row: the key has another holder by now, or its holder has run again.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.ReplayExecution, engine.ReplayWhere.
+	// Locks: keys waits (UPDATE, in array order). The caller sorts by key.
+	TakeOverUniqueKeys(ctx context.Context, db DBTX, arg TakeOverUniqueKeysParams) ([]pgtype.UUID, error)
 	// TakeOverdue locks the first max_items of the given executions that are unfinished, due and not locked elsewhere.
 	//
 	// Used by: engine.ExpireDeadlines.

@@ -325,7 +325,8 @@ SELECT
     bool_or(t.name = 'ff_waitpoint_pending')::boolean AS waitpoints,
     bool_or(t.name = 'ff_budget_usage_by_exec')::boolean AS budget_usage,
     bool_or(t.name = 'ffx_step')::boolean AS steps,
-    bool_or(t.name = 'ffx_business_key')::boolean AS business_keys
+    bool_or(t.name = 'ffx_business_key')::boolean AS business_keys,
+    bool_or(t.name = 'ffx_unique')::boolean AS unique_keys
 FROM (
     SELECT unnest(ARRAY[
         'none',
@@ -337,7 +338,8 @@ FROM (
         'ff_waitpoint_pending',
         'ff_budget_usage_by_exec',
         'ffx_step',
-        'ffx_business_key'
+        'ffx_business_key',
+        'ffx_unique'
     ]) AS name
 ) AS t
 CROSS JOIN LATERAL (
@@ -362,6 +364,7 @@ type GetRetainedTablesRow struct {
 	BudgetUsage     bool
 	Steps           bool
 	BusinessKeys    bool
+	UniqueKeys      bool
 }
 
 // GetRetainedTables returns which optional tables may have rows of executions: a table that was never written to has
@@ -382,6 +385,7 @@ func (q *Queries) GetRetainedTables(ctx context.Context, db DBTX) (GetRetainedTa
 		&i.BudgetUsage,
 		&i.Steps,
 		&i.BusinessKeys,
+		&i.UniqueKeys,
 	)
 	return i, err
 }

@@ -44,8 +44,8 @@ func (e *NotFoundError) Error() string { return e.Entity + " " + e.ID + " not fo
 // Unwrap returns [ErrNotFound].
 func (e *NotFoundError) Unwrap() error { return ErrNotFound }
 
-// KeyConflictError names the execution or flow that has a key. It is about an idempotency key or a business key; the
-// other is empty.
+// KeyConflictError names the execution or flow that has a key: an idempotency key, a business key, or that of unique
+// work, for which both are empty.
 type KeyConflictError struct {
 	Key          id.IdempotencyKey
 	BusinessKey  BusinessKey

@@ -35,6 +35,8 @@ type CancelSpec struct {
 	// Source is on whose behalf the execution is cancelled. Default [CancelledByOperator], with a Fence
 	// [CancelledByWorker]; at most 256 bytes.
 	Source string
+
+	anew bool // an execution that is already cancelled is an error too
 }
 
 const maxCancelSource = 256
@@ -90,7 +92,7 @@ func (e *Engine) cancel(ctx context.Context, specs []CancelSpec) ([]error, error
 				return none, false, err
 			case !phase.Terminal():
 				return none, true, specs[x.n].fence(x, phase)
-			case x.outcome() == state.OutcomeCancelled:
+			case x.outcome() == state.OutcomeCancelled && !specs[x.n].anew:
 				return none, false, nil
 			}
 			return none, false, x.ended()

@@ -17,7 +17,7 @@ import (
 //
 // Errors: [ErrInvalidInput] naming the field; [ErrNotFound] and [ErrFlowTerminal] for a member's flow; [ErrKeyConflict]
 // naming the execution that has the idempotency key with different content, or the execution or flow that has the
-// business key; [ErrPruned] for the id of a member that its
+// business key; that of a unique one is a duplicate instead, as [ExecutionSpec.Unique] says; [ErrPruned] for the id of a member that its
 // flow has pruned ([FlowSpec.PruneMembersAfter]).
 //
 // Transaction: one statement, or a constant number with a key, a flow, or a lane that this engine uses for
@@ -48,7 +48,12 @@ func (e *Engine) createExecutions(ctx context.Context, specs []ExecutionSpec) ([
 	results := make([]Outcome[Created], len(specs))
 	creations := make([]creation, len(specs))
 	valid := make([]int, 0, len(specs))
+	periodsAtMs, err := e.uniquePeriodsAt(ctx, specs)
+	if err != nil {
+		return nil, wrap(op, err)
+	}
 	var checked checkedSpecs
+	var keyer uniqueKeyer
 	for i := range specs {
 		c := &creations[i]
 		var err error
@@ -58,6 +63,9 @@ func (e *Engine) createExecutions(ctx context.Context, specs []ExecutionSpec) ([
 		} else if *c, err = e.prepare(specs[i]); err == nil {
 			checked.add(i)
 		}
+		if err == nil && specs[i].Unique != nil {
+			err = keyer.setUnique(c, specs[i].Unique, periodsAtMs)
+		}
 		if err != nil {
 			results[i].Err = err
 			continue
@@ -66,7 +74,7 @@ func (e *Engine) createExecutions(ctx context.Context, specs []ExecutionSpec) ([
 		valid = append(valid, i)
 	}
 	chunks := chunkCreations(creations, valid)
-	err := inChunks(len(chunks), 1, func(n, _ int) error {
+	err = inChunks(len(chunks), 1, func(n, _ int) error {
 		return e.createChunk(ctx, op, creations, chunks[n], results)
 	}, func(n int, err error) {
 		for _, i := range chunks[n] {
@@ -127,11 +135,15 @@ func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chu
 	flow := creations[0].flow
 	lanes := e.unknownLanes(creations)
 	period := e.periods.missing(creations)
+	atOnce := flow == nil && len(lanes) == 0 && period == 0
 	var outcomes []Outcome[Created]
 	var err error
-	if flow == nil && len(lanes) == 0 && period == 0 && !slices.ContainsFunc(creations, creation.holdsKey) {
+	switch {
+	case atOnce && !slices.ContainsFunc(creations, creation.needsKeys):
 		outcomes, err = e.createPlain(ctx, op, creations)
-	} else {
+	case atOnce && uniqueAtOnce(creations):
+		outcomes, err = e.createUnique(ctx, op, creations)
+	default:
 		outcomes, err = inTx(ctx, e, op, func(tx *txn) ([]Outcome[Created], error) {
 			return e.createKeyed(ctx, tx, flow, creations, lanes, period)
 		})
@@ -239,27 +251,22 @@ func (e *Engine) createUnpruned(
 func (e *Engine) createHeld(
 	ctx context.Context, tx *txn, flow *id.FlowID, creations []creation, lanes []string, period int64,
 ) ([]Outcome[Created], error) {
-	keys, err := e.holdKeys(ctx, tx, creations)
-	if err != nil {
-		return nil, err
+	var outcomes []Outcome[Created]
+	made := 0
+	for _, run := range uniqueRuns(creations) {
+		dealt, created, err := e.createRun(ctx, tx, flow, run)
+		if err != nil {
+			return nil, err
+		}
+		outcomes, made = append(outcomes, dealt...), made+created
 	}
-	if keys.business, err = e.holdBusinessKeys(ctx, tx, creations, keys, keyedFlow{}); err != nil {
-		return nil, err
-	}
-	plan, created, err := e.insertDealt(ctx, tx, flow, creations, keys)
-	if err != nil {
-		return nil, err
-	}
-	if err := e.settleKeys(ctx, tx, creations, keys, plan); err != nil {
-		return nil, err
-	}
-	if flow != nil && len(created) > 0 {
+	if flow != nil && made > 0 {
 		nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
 		if err != nil {
 			return nil, err
 		}
 		members, err := e.q.CountNewMembers(ctx, tx, db.CountNewMembersParams{
-			PartitionKey: e.cfg.Partitions.FlowPartition(*flow), FlowID: *flow, Members: int64(len(created)), NowMs: nowMs,
+			PartitionKey: e.cfg.Partitions.FlowPartition(*flow), FlowID: *flow, Members: int64(made), NowMs: nowMs,
 		})
 		switch {
 		case err != nil:
@@ -268,10 +275,32 @@ func (e *Engine) createHeld(
 			return nil, invalid("flow", fmt.Sprintf("%d members, limit %d", members, MaxMembers))
 		}
 	}
-	if err := e.register(ctx, tx, lanes, period); err != nil {
-		return nil, err
+	return outcomes, e.register(ctx, tx, lanes, period)
+}
+
+// createRun is createHeld for creations that change no execution of each other, without the lanes. It returns how many
+// executions were created.
+func (e *Engine) createRun(
+	ctx context.Context, tx *txn, flow *id.FlowID, creations []creation,
+) ([]Outcome[Created], int, error) {
+	keys, err := e.holdKeys(ctx, tx, creations)
+	if err != nil {
+		return nil, 0, err
 	}
-	return plan.outcomes(created), nil
+	if keys.business, err = e.holdBusinessKeys(ctx, tx, creations, keys, keyedFlow{}); err != nil {
+		return nil, 0, err
+	}
+	if keys.unique, err = e.holdUnique(ctx, tx, creations, keys); err != nil {
+		return nil, 0, err
+	}
+	plan, created, err := e.insertDealt(ctx, tx, flow, creations, keys)
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := e.settleKeys(ctx, tx, creations, keys, plan); err != nil {
+		return nil, 0, err
+	}
+	return plan.outcomes(created), len(created), nil
 }
 
 // register registers lanes, and a retention period, that may be unknown.

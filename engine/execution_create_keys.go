@@ -19,6 +19,7 @@ type creationKeys struct {
 	held  map[scopedKey]int      // free; until [Engine.settleKeys], the row names the creation at this index
 
 	business businessKeys
+	unique   uniqueKeys
 }
 
 // holdKeys locks the idempotency keys of creations.
@@ -150,7 +151,8 @@ type dealing struct {
 	creates []int              // indexes of the new executions
 	owner   map[scopedKey]int  // index of the creation that gets a key
 
-	keyOwner map[BusinessKey]int // the same for business keys
+	keyOwner    map[BusinessKey]int // the same for business keys
+	uniqueOwner map[uniqueKey]int   // and for those of unique work
 }
 
 // deal decides creations in order. A taken idempotency key, or else an existing id, makes a creation a duplicate. A taken
@@ -158,7 +160,7 @@ type dealing struct {
 func deal(creations []creation, keys creationKeys, existing map[id.ExecutionID]bool) dealing {
 	d := dealing{
 		results: make([]Outcome[Created], len(creations)), creates: make([]int, 0, len(creations)), owner: make(map[scopedKey]int),
-		keyOwner: make(map[BusinessKey]int),
+		keyOwner: make(map[BusinessKey]int), uniqueOwner: make(map[uniqueKey]int),
 	}
 	made := make(map[id.ExecutionID]bool)
 	for i := range creations {
@@ -178,6 +180,10 @@ func deal(creations []creation, keys creationKeys, existing map[id.ExecutionID]b
 			d.results[i] = Outcome[Created]{Value: Created{ID: c.id}, Err: err}
 			continue
 		}
+		if taken, is := d.uniqueTaken(i, creations, keys.unique); is {
+			d.results[i].Value = taken
+			continue
+		}
 		d.results[i].Value.Duplicate = false
 		d.creates = append(d.creates, i)
 		if !c.minted {
@@ -188,6 +194,10 @@ func deal(creations []creation, keys creationKeys, existing map[id.ExecutionID]b
 		}
 		if !c.business.IsZero() {
 			d.keyOwner[c.business] = i
+		}
+		if c.unique != nil {
+			d.uniqueOwner[c.unique.key] = i
+			d.results[i].Value.Cancelled = keys.unique.cancelled[c.unique.key]
 		}
 	}
 	return d
@@ -303,13 +313,13 @@ func (d dealing) noteExisting(creations []creation, created map[id.ExecutionID]C
 	}
 }
 
-// interdependent reports whether an id or a key occurs twice. An id that was given together with a business key counts
-// too: if it exists, the creation is a duplicate even if the business key is taken.
+// interdependent reports whether an id or a key occurs twice. An id that was given together with a business key or for
+// unique work counts too: if it exists, the creation is a duplicate even if that key is taken.
 func interdependent(creations []creation) bool {
 	ids, keys, business := make(map[id.ExecutionID]bool), make(map[scopedKey]bool), make(map[BusinessKey]bool)
 	for i := range creations {
 		c := &creations[i]
-		if ids[c.id] || c.keyed() && keys[c.scope()] {
+		if ids[c.id] || c.keyed() && keys[c.scope()] || c.unique != nil && !c.minted {
 			return true
 		}
 		if !c.business.IsZero() {
@@ -373,5 +383,8 @@ func (e *Engine) settleKeys(ctx context.Context, tx db.DBTX, creations []creatio
 			return err
 		}
 	}
-	return e.settleBusinessKeys(ctx, tx, creations, keys.business, plan)
+	if err := e.settleBusinessKeys(ctx, tx, creations, keys.business, plan); err != nil {
+		return err
+	}
+	return e.settleUnique(ctx, tx, creations, keys.unique, plan)
 }

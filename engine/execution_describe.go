@@ -18,6 +18,7 @@ type ExecutionSnapshot struct {
 	Flow                 *id.FlowID  // nil outside a flow
 	Node                 string      // its key in the flow if it was created as a node; "" otherwise
 	BusinessKey          BusinessKey // the zero value if it has none
+	Unique               string      // of unique work: how long it has its key, as "unfinished", a colon and the key in hex; "" otherwise
 	Lane                 id.LaneID
 	Namespace            id.Namespace
 	Kind                 string
@@ -96,6 +97,7 @@ type rawExecution struct {
 	Waitpoint       string          `json:"current_waitpoint_id"`
 	Node            string          `json:"ffx_node_key"`
 	BusinessKey     BusinessKey     `json:"ffx_business_key"`
+	Unique          string          `json:"ffx_unique"`
 }
 
 func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, error) {
@@ -110,6 +112,7 @@ func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, 
 		Flow:                 row.FlowID,
 		Node:                 raw.Node,
 		BusinessKey:          raw.BusinessKey,
+		Unique:               uniqueText(raw.Unique, row.FfxUniqueKey),
 		Lane:                 id.LaneID(row.LaneID),
 		Namespace:            id.Namespace(raw.Namespace),
 		Kind:                 raw.Kind,

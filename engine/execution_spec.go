@@ -56,6 +56,10 @@ type ExecutionSpec struct {
 	// [ErrKeyConflict] as long as the execution is kept, unless it repeats the first by ID or IdempotencyKey.
 	BusinessKey BusinessKey
 
+	// Unique makes the execution unique: while it has its key, a creation with the same key makes no second one. nil: it is
+	// not unique. Refused for members of flows.
+	Unique *Unique
+
 	// Tags have non-empty keys of at most 256 bytes and values of at most 64 KiB, or at most 1024 bytes for
 	// "cairn.instance_id", which every event carries. [Engine.SetExecutionTag] requires namespaced keys.
 	Tags map[string]string
@@ -125,7 +129,8 @@ type creation struct {
 	encoding     string
 	key          string
 	business     BusinessKey
-	storedKey    string // with its scope; "" without a key
+	unique       *uniqueWork // nil if it is not unique
+	storedKey    string      // with its scope; "" without a key
 	windowMs     int64
 	retentionMs  int64 // of its policy; 0 if not set or for ever
 }
@@ -196,6 +201,14 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 	}
 	if c.business = spec.BusinessKey; !c.business.IsZero() {
 		if err := c.business.check(); err != nil {
+			return c, err
+		}
+	}
+	if spec.Unique != nil {
+		if spec.Flow != nil || key != "" {
+			return c, invalid("Unique", "is set for a member of a flow, which can't be unique: leave it out")
+		}
+		if err := spec.Unique.check(); err != nil {
 			return c, err
 		}
 	}
@@ -323,11 +336,26 @@ func (s ExecutionSpec) rawFields(c creation) (string, error) {
 		Attempts        string      `json:"total_attempt_count"`
 		Node            string      `json:"ffx_node_key,omitempty"`
 		BusinessKey     BusinessKey `json:"ffx_business_key,omitzero"`
-	}{c.namespace, s.Kind, s.Creator, c.key, s.PayloadEncoding, c.quota, "0", c.node, c.business})
+		Unique          UniqueWhile `json:"ffx_unique,omitempty"`
+	}{c.namespace, s.Kind, s.Creator, c.key, s.PayloadEncoding, c.quota, "0", c.node, c.business, s.Unique.lasts()})
 	if err != nil {
 		return "", err
 	}
 	return string(document[:len(document)-1]), nil
+}
+
+// uniqueKeysOf returns the column ffx_unique_key of creations, and none if no creation is unique.
+func uniqueKeysOf(creations []creation) []pgtype.UUID {
+	keys := []pgtype.UUID{}
+	for i := range creations {
+		if work := creations[i].unique; work != nil {
+			if len(keys) == 0 {
+				keys = make([]pgtype.UUID, len(creations))
+			}
+			keys[i] = work.key.pg()
+		}
+	}
+	return keys
 }
 
 // insertParams converts creations to the columns of an input table.
@@ -352,6 +380,7 @@ func insertParams(creations []creation, flow *id.FlowID, nowMs *int64) db.Insert
 		BudgetIDs:            make([]string, n),
 		QuotaPolicyIDs:       make([]string, n),
 		QuotaPartitions:      make([]int16, n),
+		UniqueKeys:           uniqueKeysOf(creations),
 	}
 	for i := range creations {
 		c := &creations[i]
@@ -379,7 +408,15 @@ type Created struct {
 	ID    id.ExecutionID
 	State state.PublicState // waiting, delayed or rate limited; empty for a duplicate
 
-	// Duplicate means that nothing was written. Either the id already exists, with any content, or the creation repeats
-	// that of the execution with the same idempotency key; ID is then that execution's.
+	// Duplicate means that no execution was created. Either the id already exists, with any content, or the creation
+	// repeats that of the execution with the same idempotency key, or it is unique and that execution has its key; ID is
+	// then that execution's.
 	Duplicate bool
+
+	// Replaced means that the execution, which has not started, got the payload and the due time of this creation:
+	// [ReplaceWaiting].
+	Replaced bool
+
+	// Cancelled is the execution that was cancelled because it had the key: [CancelExisting]. Zero if there was none.
+	Cancelled id.ExecutionID
 }

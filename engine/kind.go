@@ -37,6 +37,10 @@ type Kind[In, Out any] struct {
 	// Policy applies to each execution. Default nil: as in [ExecutionSpec].
 	Policy *policy.Execution
 
+	// Unique makes each execution that [Kind.Create] or [Kind.Spec] makes unique. Default nil: as in [ExecutionSpec]. It
+	// does not apply to schedules and calls, which decide themselves when they create one.
+	Unique *Unique
+
 	// Codec encodes and decodes In and Out. Default [JSON].
 	Codec Codec
 }
@@ -89,6 +93,9 @@ func (k Kind[In, Out]) Validate() error {
 			return invalidPolicy("Kind.Policy", err)
 		}
 	}
+	if k.Unique != nil {
+		return k.Unique.check()
+	}
 	return nil
 }
 
@@ -102,7 +109,7 @@ func (k Kind[In, Out]) checkName() error {
 // Spec returns the spec of an execution of this kind: for a flow's node or a batch, or to set a key, a priority or
 // tags. If args can't be encoded, its creation fails with [ErrInvalidInput].
 func (k Kind[In, Out]) Spec(args In) ExecutionSpec {
-	spec := ExecutionSpec{Kind: k.Name, Lane: k.Lane, Policy: k.Policy}
+	spec := ExecutionSpec{Kind: k.Name, Lane: k.Lane, Policy: k.Policy, Unique: k.Unique}
 	var err error
 	if spec.Payload, err = encode(k.Codec, args); err != nil {
 		spec.mistake = invalidBecause("payload", fmt.Errorf("cannot be encoded: %w", err))
@@ -120,6 +127,7 @@ func (k Kind[In, Out]) Spec(args In) ExecutionSpec {
 func (k Kind[In, Out]) Schedule(name string, args In, spec ScheduleSpec) ScheduleSpec {
 	own := spec.Execution
 	spec.Name, spec.Execution = name, k.Spec(args)
+	spec.Execution.Unique = nil
 	spec.Execution.Namespace, spec.Execution.Tags = own.Namespace, own.Tags
 	spec.Execution.Priority, spec.Execution.Creator = own.Priority, own.Creator
 	return spec
@@ -175,6 +183,11 @@ func WithKey(key id.IdempotencyKey) CreateOption {
 // [WithKey] it refuses a second creation: see [BusinessKey].
 func Key(name, value string) CreateOption {
 	return func(c *kindCreation) { c.BusinessKey, c.named = BusinessKey{name, value}, true }
+}
+
+// WithUnique makes the execution unique, whatever its kind says: see [Unique].
+func WithUnique(u Unique) CreateOption {
+	return func(c *kindCreation) { c.Unique = &u }
 }
 
 // After delays the execution by d from the database's present time, which takes one more query.

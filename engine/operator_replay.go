@@ -47,7 +47,7 @@ func ReplayFromStep(name string) ReplayOption {
 // skipped ones may be replayed next; other dependents ignore its next end. A member that was skipped or never ran waits
 // for its dependencies again: successes count, other upstreams must end again.
 //
-// Errors: [ErrNotFound]; [*StateError] with [ErrNotEnded] or [ErrCompleted]; [ErrInvalidInput] for a nil option; [ErrNotFound] also for a missing step;
+// Errors: [ErrNotFound]; [ErrKeyConflict] naming the execution that has its unique key; [*StateError] with [ErrNotEnded] or [ErrCompleted]; [ErrInvalidInput] for a nil option; [ErrNotFound] also for a missing step;
 // [ErrMaxReplays] after ten replays, or the policy's limit; [ErrFlowTerminal] if its flow was cancelled; [ErrPruned] if
 // an upstream was pruned with its result; [ErrContention]. A repetition is refused with [ErrNotEnded].
 // Transaction: locks the flow exclusively, the execution, its attempt, then edge groups and dependents; deletes its
@@ -127,6 +127,9 @@ func (e *Engine) replay(ctx context.Context, tx *txn, x *heldExecution) (replaye
 	}); err != nil {
 		return replayed, err
 	}
+	if err := e.retakeUnique(ctx, tx, x); err != nil {
+		return replayed, err
+	}
 	pointer, beginsAgain := x.replayedAttempt()
 	row, err := e.q.ReplayExecution(ctx, tx, db.ReplayExecutionParams{
 		PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Waits: waits, AttemptIndex: pointer, BeginsAgain: beginsAgain,
@@ -186,4 +189,38 @@ func maxReplays(policyDocument []byte) int {
 		}
 	}
 	return int(document.DefaultMaxReplayCount)
+}
+
+// retakeUnique gives a locked execution that runs again its unique key, unless it had that only until its first start.
+// It waits for creators of the key.
+//
+// Errors: [*KeyConflictError] if another execution has it.
+func (e *Engine) retakeUnique(ctx context.Context, tx *txn, x *heldExecution) error {
+	lasts := UniqueWhile(x.UniqueLasts)
+	if !x.FfxUniqueKey.Valid || lasts == WhileWaiting {
+		return nil
+	}
+	key := uniqueKey(x.FfxUniqueKey.Bytes)
+	keys := []uniqueKey{key}
+	itself := func(uniqueKey) (id.ExecutionID, UniqueWhile) { return x.id, lasts }
+	for {
+		got, err := e.insertUnique(ctx, tx, keys, itself)
+		if err != nil || got[key] {
+			return err
+		}
+		holders, err := e.listUnique(ctx, tx, keys)
+		if err != nil {
+			return err
+		}
+		holder, has := holders[key]
+		switch {
+		case !has:
+			continue // deleted meanwhile
+		case holder.inForce && holder.execution != x.id:
+			return &KeyConflictError{Existing: holder.execution, Differs: "has the unique key"}
+		}
+		if got, err = e.takeOverUnique(ctx, tx, keys, holders, itself); err != nil || got[key] {
+			return err
+		}
+	}
 }

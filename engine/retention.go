@@ -430,6 +430,9 @@ func (r *retaining) dropSteps(ctx context.Context, arrays executionArrays, used 
 		{used.BusinessKeys, func(conn db.DBTX) error {
 			return r.q.DropBusinessKeysOf(ctx, conn, db.DropBusinessKeysOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		}},
+		{used.UniqueKeys, func(conn db.DBTX) error {
+			return r.q.DropUniqueKeysOf(ctx, conn, db.DropUniqueKeysOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
+		}},
 		{used.Steps, func(conn db.DBTX) error {
 			return r.q.DropStepsOf(ctx, conn, db.DropStepsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		}},

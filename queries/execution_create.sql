@@ -7,23 +7,7 @@
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: L1 waits (for a concurrent insert of the same id); queue new.
 WITH shared AS MATERIALIZED (
-    -- The shared values, rendered once. From here on the queue's trigger is switched off: see it in the schema.
-    SELECT
-        c.created_at_ms,
-        string_to_array(@required_capabilities::text, ',') AS required_capabilities,
-        nullif(sqlc.arg(policy)::text, '')::jsonb AS policy,
-        CASE WHEN cardinality(@own_fields::text[]) = 0 THEN (sqlc.arg(raw_fields)::text || c.last_field)::jsonb END AS raw_fields,
-        c.last_field,
-        set_config('ffx.own_entries', pg_current_xact_id()::text, true) AS own_entries
-    FROM (
-        SELECT
-            n.created_at_ms,
-            ',"last_mutation_at":"' || n.created_at_ms || '"}' AS last_field
-        FROM (
-            SELECT coalesce(nullif(sqlc.arg(created_at_ms)::bigint, 0), ffx_now_ms(sqlc.narg(now_ms))) AS created_at_ms
-            OFFSET 0
-        ) AS n
-    ) AS c
+    -- include alike_shared
 ),
 input AS (
     -- The values of each execution.
@@ -39,62 +23,10 @@ made AS (
     INSERT INTO ff_exec_core (
         -- include created_columns
     )
-    SELECT
-        i.partition_key,
-        i.execution_id,
-        NULL,
-        sqlc.arg(lane_id)::text,
-        s.required_capabilities,
-        0,
-        'runnable',
-        'unowned',
-        'eligible_now',
-        'waiting',
-        'pending_first_attempt',
-        'waiting_for_worker',
-        i.priority,
-        s.created_at_ms,
-        NULL,
-        i.payload,
-        s.policy,
-        d.document,
-        d.document ->> 'namespace',
-        d.document -> 'tags' ->> 'cairn.instance_id',
-        s.created_at_ms,
-        0,
-        0,
-        0,
-        NULL,
-        0,
-        NULL,
-        NULL,
-        NULL,
-        NULL
-    FROM input AS i
-    CROSS JOIN shared AS s
-    CROSS JOIN LATERAL (
-        SELECT coalesce(s.raw_fields, (sqlc.arg(raw_fields)::text || i.own_fields || s.last_field)::jsonb) AS document
-        OFFSET 0
-    ) AS d
-    RETURNING
-        partition_key,
-        execution_id,
-        required_capabilities,
-        priority,
-        created_at_ms
+    -- include alike_made: input = input, unique_key = NULL
 ),
 queued AS (
-    -- Their queue entries.
-    INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
-    SELECT
-        sqlc.arg(lane_id)::text,
-        - m.priority::bigint,
-        m.created_at_ms,
-        m.execution_id,
-        m.partition_key,
-        m.required_capabilities,
-        sqlc.arg(kind)::text
-    FROM made AS m
+    -- include alike_queued
 )
 SELECT
     -- Counted before the trigger is switched on again.
@@ -129,7 +61,8 @@ input AS (
         unnest(@raw_fields::text[]) AS raw_fields,
         unnest(@budget_ids::text[]) AS budget_ids,
         unnest(@quota_policy_ids::text[]) AS quota_policy_id,
-        unnest(@quota_partitions::smallint[]) AS quota_partition
+        unnest(@quota_partitions::smallint[]) AS quota_partition,
+        unnest(@unique_keys::uuid[]) AS ffx_unique_key
 ),
 dated AS (
     SELECT
@@ -158,7 +91,8 @@ dated AS (
         i.raw_fields,
         i.budget_ids,
         i.quota_policy_id,
-        i.quota_partition
+        i.quota_partition,
+        i.ffx_unique_key
     FROM input AS i
 )
 INSERT INTO ff_exec_core (
@@ -218,7 +152,8 @@ SELECT
         WHEN d.held OR d.delay_until_ms IS NOT NULL THEN NULL
         WHEN d.gate = 'budget' THEN (string_to_array(d.budget_ids, ','))[1]::uuid
         WHEN d.gate = 'quota' THEN d.quota_policy_id::uuid
-    END
+    END,
+    d.ffx_unique_key
 FROM dated AS d
 CROSS JOIN LATERAL (
     SELECT d.raw_fields::jsonb AS document

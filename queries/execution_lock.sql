@@ -119,6 +119,8 @@ SELECT
     (e.ffx_budget_ids IS NOT NULL)::boolean AS has_budgets,
     (e.ffx_quota_policy_id IS NOT NULL)::boolean AS has_quota,
     coalesce(e.raw_fields ->> 'replay_count', '')::text AS raw_replay_count,
+    e.ffx_unique_key,
+    coalesce(e.raw_fields ->> 'ffx_unique', '')::text AS unique_lasts,
     coalesce(e.raw_fields ->> 'terminal_outcome', '')::text AS raw_terminal_outcome,
     coalesce(e.raw_fields ->> 'last_failure_message', '')::text AS last_failure_message,
     coalesce(e.raw_fields ->> 'failure_reason', '')::text AS failure_reason,

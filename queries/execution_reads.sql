@@ -22,6 +22,7 @@ SELECT
     e.deadline_at_ms,
     e.started_at_ms,
     e.lease_reclaim_count,
+    e.ffx_unique_key,
     e.raw_fields,
     e.ffx_last_mutation_at_ms,
     e.ffx_attempt_count,

@@ -2127,7 +2127,8 @@ CREATE TABLE ff_exec_core (
     ffx_quota_partition smallint,
     ffx_gate_id uuid,
     ffx_admitted boolean,
-    ffx_caller jsonb
+    ffx_caller jsonb,
+    ffx_unique_key uuid
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02', autovacuum_analyze_threshold='1000', fillfactor='45', vacuum_truncate='false', autovacuum_vacuum_cost_limit='1000');
 
@@ -2208,6 +2209,8 @@ COMMENT ON COLUMN ff_exec_core.ffx_gate_id IS 'Budget or quota policy that it wa
 COMMENT ON COLUMN ff_exec_core.ffx_admitted IS 'Whether the budgets and the quota have let it in; NULL: not asked, or given back.';
 
 COMMENT ON COLUMN ff_exec_core.ffx_caller IS 'The call that created the execution: an object with partition_key and execution_id of its caller, and step; NULL: none. Never changed.';
+
+COMMENT ON COLUMN ff_exec_core.ffx_unique_key IS 'Key of unique work, as in ffx_unique; NULL: not unique. Never changed. raw_fields has for how long: ffx_unique, with the values of ffx_unique.lasts.';
 
 CREATE TABLE ff_flow_core (
     partition_key smallint NOT NULL,
@@ -3874,6 +3877,30 @@ COMMENT ON COLUMN ffx_steps.started_at IS 'Start of its first try, or of the wai
 
 COMMENT ON COLUMN ffx_steps.ended_at IS 'When it was stored; of a call whose results are not: when its executions were created.';
 
+CREATE TABLE ffx_unique (
+    partition_key smallint NOT NULL,
+    key uuid NOT NULL,
+    lasts text NOT NULL,
+    taken bigint NOT NULL,
+    holder_partition_key smallint NOT NULL,
+    execution_id uuid NOT NULL
+)
+WITH (fillfactor='90');
+
+COMMENT ON TABLE ffx_unique IS 'Keys of unique work with the last execution that took each. It stays until that execution is deleted, and is in force only while the execution is in the states of lasts.';
+
+COMMENT ON COLUMN ffx_unique.partition_key IS 'Logical shard of the key, 0 to 255: its first byte.';
+
+COMMENT ON COLUMN ffx_unique.key IS 'First 16 bytes of SHA-256 over namespace, kind and the other parts that make the work unique.';
+
+COMMENT ON COLUMN ffx_unique.lasts IS 'Until when the key is in force: waiting (for a first claim), unfinished (until the end), kept (until retention deletes the execution).';
+
+COMMENT ON COLUMN ffx_unique.taken IS 'Counter, raised whenever the holder changes, or runs again after its end.';
+
+COMMENT ON COLUMN ffx_unique.holder_partition_key IS 'Logical shard of the execution that took the key last, 0 to 255.';
+
+COMMENT ON COLUMN ffx_unique.execution_id IS 'The execution that took the key last, the uuid half of its id.';
+
 CREATE VIEW ffx_wait AS
  SELECT s.partition_key,
     s.execution_id,
@@ -4095,6 +4122,9 @@ ALTER TABLE ONLY ffx_schema_migrations
 
 ALTER TABLE ONLY ffx_step
     ADD CONSTRAINT ffx_step_pkey PRIMARY KEY (partition_key, execution_id, name);
+
+ALTER TABLE ONLY ffx_unique
+    ADD CONSTRAINT ffx_unique_pkey PRIMARY KEY (partition_key, key);
 
 CREATE INDEX ff_budget_policy_reset_due_idx ON ff_budget_policy USING btree (partition_key, next_reset_at_ms) WHERE (next_reset_at_ms IS NOT NULL);
 

@@ -39,7 +39,7 @@ import (
 // that does not decode. In a database shared with FlowFabric the caller fails with [engine.ErrUnavailable].
 func Call[T, In, Out any](ctx context.Context, job Job[T], name string, kind engine.Kind[In, Out], args In) (Out, error) {
 	var none Out
-	result, err := job.call(ctx, name, []engine.ExecutionSpec{kind.Spec(args)}, func(results [][]byte) ([]byte, error) { return results[0], nil })
+	result, err := job.call(ctx, name, []engine.ExecutionSpec{calledSpec(kind, args)}, func(results [][]byte) ([]byte, error) { return results[0], nil })
 	if err != nil {
 		return none, err
 	}
@@ -59,7 +59,7 @@ func Call[T, In, Out any](ctx context.Context, job Job[T], name string, kind eng
 func CallAll[T, In, Out any](ctx context.Context, job Job[T], name string, kind engine.Kind[In, Out], inputs []In) ([]Out, error) {
 	specs := make([]engine.ExecutionSpec, len(inputs))
 	for i, args := range inputs {
-		specs[i] = kind.Spec(args)
+		specs[i] = calledSpec(kind, args)
 	}
 	stored, err := job.call(ctx, name, specs, func(results [][]byte) ([]byte, error) { return json.Marshal(results) })
 	if err != nil {
@@ -182,3 +182,10 @@ func (j Job[In]) awaitCall(name string) error {
 
 // failCall returns a permanent failure of a call.
 func failCall(err error) error { return &Fail{Class: policy.Permanent, Category: "call", Err: err} }
+
+// calledSpec is the spec of a called execution. A call creates one even if the kind is unique: it waits for its own.
+func calledSpec[In, Out any](kind engine.Kind[In, Out], args In) engine.ExecutionSpec {
+	spec := kind.Spec(args)
+	spec.Unique = nil
+	return spec
+}

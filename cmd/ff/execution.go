@@ -54,6 +54,7 @@ type executionView struct {
 	Lane           id.LaneID          `json:"lane"`
 	Namespace      id.Namespace       `json:"namespace"`
 	BusinessKey    engine.BusinessKey `json:"business_key,omitzero"`
+	Unique         string             `json:"unique,omitempty"`
 	Kind           string             `json:"kind"`
 	Priority       int                `json:"priority"`
 	Tags           map[string]string  `json:"tags"`
@@ -157,6 +158,7 @@ func readExecution(ctx context.Context, eng *engine.Engine, execution id.Executi
 		Lane:         s.Lane,
 		Namespace:    s.Namespace,
 		BusinessKey:  s.BusinessKey,
+		Unique:       s.Unique,
 		Kind:         s.Kind,
 		Priority:     s.Priority,
 		Tags:         orEmpty(s.Tags),
@@ -218,6 +220,7 @@ func (v *executionView) print(to io.Writer) error {
 		{"lane", string(v.Lane)},
 		{"namespace", string(v.Namespace)},
 		{"business key", v.BusinessKey.String()},
+		{"unique", v.Unique},
 		{"priority", fmt.Sprint(v.Priority)},
 		{"tags", tagList(v.Tags)},
 		{"state", string(v.State)},

@@ -67,8 +67,10 @@ made AS (
         ffx_budget_ids,
         ffx_quota_policy_id,
         ffx_quota_partition,
-        ffx_gate_id
+        ffx_gate_id,
+        ffx_unique_key
     )
+    -- Alike executions. Reads shared, and their own values from input.
     SELECT
         i.partition_key,
         i.execution_id,
@@ -99,6 +101,7 @@ made AS (
         NULL,
         NULL,
         NULL,
+        NULL,
         NULL
     FROM input AS i
     CROSS JOIN shared AS s
@@ -114,7 +117,7 @@ made AS (
         created_at_ms
 ),
 queued AS (
-    -- Their queue entries.
+    -- The queue entries of alike executions. Reads made.
     INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
     SELECT
         sqlc.arg(lane_id)::text,
@@ -159,7 +162,8 @@ input AS (
         unnest(@raw_fields::text[]) AS raw_fields,
         unnest(@budget_ids::text[]) AS budget_ids,
         unnest(@quota_policy_ids::text[]) AS quota_policy_id,
-        unnest(@quota_partitions::smallint[]) AS quota_partition
+        unnest(@quota_partitions::smallint[]) AS quota_partition,
+        unnest(@unique_keys::uuid[]) AS ffx_unique_key
 ),
 dated AS (
     SELECT
@@ -188,7 +192,8 @@ dated AS (
         i.raw_fields,
         i.budget_ids,
         i.quota_policy_id,
-        i.quota_partition
+        i.quota_partition,
+        i.ffx_unique_key
     FROM input AS i
 )
 INSERT INTO ff_exec_core (
@@ -222,7 +227,8 @@ INSERT INTO ff_exec_core (
     ffx_budget_ids,
     ffx_quota_policy_id,
     ffx_quota_partition,
-    ffx_gate_id
+    ffx_gate_id,
+    ffx_unique_key
 )
 SELECT
     d.partition_key,
@@ -278,7 +284,8 @@ SELECT
         WHEN d.held OR d.delay_until_ms IS NOT NULL THEN NULL
         WHEN d.gate = 'budget' THEN (string_to_array(d.budget_ids, ','))[1]::uuid
         WHEN d.gate = 'quota' THEN d.quota_policy_id::uuid
-    END
+    END,
+    d.ffx_unique_key
 FROM dated AS d
 CROSS JOIN LATERAL (
     SELECT d.raw_fields::jsonb AS document

@@ -529,7 +529,8 @@ SELECT
     bool_or(t.name = 'ff_waitpoint_pending')::boolean AS waitpoints,
     bool_or(t.name = 'ff_budget_usage_by_exec')::boolean AS budget_usage,
     bool_or(t.name = 'ffx_step')::boolean AS steps,
-    bool_or(t.name = 'ffx_business_key')::boolean AS business_keys
+    bool_or(t.name = 'ffx_business_key')::boolean AS business_keys,
+    bool_or(t.name = 'ffx_unique')::boolean AS unique_keys
 FROM (
     SELECT unnest(ARRAY[
         'none',
@@ -541,7 +542,8 @@ FROM (
         'ff_waitpoint_pending',
         'ff_budget_usage_by_exec',
         'ffx_step',
-        'ffx_business_key'
+        'ffx_business_key',
+        'ffx_unique'
     ]) AS name
 ) AS t
 CROSS JOIN LATERAL (

@@ -49,6 +49,7 @@ var table = []object{
 	{Table, "ffx_schedule", "SELECT", "SELECT, INSERT, UPDATE, DELETE", "SELECT, UPDATE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ffx_schema_migrations", "SELECT", "SELECT", "SELECT", "SELECT"},
 	{Table, "ffx_step", "SELECT", "SELECT, INSERT", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, DELETE"},
+	{Table, "ffx_unique", "", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Sequence, "ff_completion_event_event_id_seq", "USAGE", "USAGE", "USAGE", "USAGE"},
 	{Sequence, "ff_lease_event_event_id_seq", "USAGE", "USAGE", "USAGE", "USAGE"},
 	{Sequence, "ff_operator_event_event_id_seq", "USAGE", "USAGE", "USAGE", "USAGE"},

@@ -28,4 +28,5 @@ ffx_execution_deadline_ms,
 ffx_budget_ids,
 ffx_quota_policy_id,
 ffx_quota_partition,
-ffx_gate_id
+ffx_gate_id,
+ffx_unique_key

@@ -26,6 +26,7 @@ CROSS JOIN LATERAL (
         t.ffx_admitted,
         t.ffx_budget_ids,
         t.ffx_quota_policy_id,
+        t.ffx_unique_key,
         t.raw_fields
     FROM ff_exec_core AS t
     WHERE

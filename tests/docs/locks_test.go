@@ -248,6 +248,7 @@ var levelsOf = map[string][]string{
 	"ff_pending_cancel_groups":  {"L7"},
 	"ffx_create_dedup":          {"keys"},
 	"ffx_business_key":          {"keys"},
+	"ffx_unique":                {"keys"},
 	"ff_lane_registry":          {"lanes"},
 	"ffx_ready":                 {"queue"},
 	"ffx_blocked":               {"queue"},

@@ -159,6 +159,7 @@ func TestCreateExecutionsMixesUpNoSpecs(t *testing.T) {
 		"Creator":         func(spec *engine.ExecutionSpec) { spec.Creator = "other" },
 		"IdempotencyKey":  func(spec *engine.ExecutionSpec) { spec.IdempotencyKey = f.Key("key") },
 		"BusinessKey":     func(spec *engine.ExecutionSpec) { spec.BusinessKey = orders(f)("1") },
+		"Unique":          func(spec *engine.ExecutionSpec) { spec.Unique = &engine.Unique{ByLane: true} },
 		"Tags":            func(spec *engine.ExecutionSpec) { spec.Tags = map[string]string{"app.a": "2"} },
 		"Policy":          func(spec *engine.ExecutionSpec) { spec.Policy = &policy.Execution{AttemptTimeout: time.Hour} },
 		"DelayUntil":      func(spec *engine.ExecutionSpec) { spec.DelayUntil = fixture.Start.Add(time.Hour) },

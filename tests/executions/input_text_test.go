@@ -195,6 +195,7 @@ func (r *filler) fill(v reflect.Value, path string) (places []textPlace) {
 			field := v.Type().Field(i)
 			instead := v.Type() == reflect.TypeFor[engine.Node]() && field.Name == "Execution" || // of a Spec
 				v.Type() == reflect.TypeFor[engine.SignalSpec]() && field.Name == "BusinessKey" || // of an Execution
+				v.Type() == reflect.TypeFor[engine.ExecutionSpec]() && field.Name == "Unique" || // of a Flow; TestUniqueIsChecked
 				v.Type() == reflect.TypeFor[engine.SuspendSpec]() && field.Name == "Call" || // of a Condition
 				v.Type() == reflect.TypeFor[engine.StepRecord]() && field.Name == "Taken" // by TakeSignal
 			if v.Type() == reflect.TypeFor[engine.ScheduleSpec]() && !slices.Contains([]string{"Name", "Namespace", "Every"}, field.Name) {

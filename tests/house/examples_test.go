@@ -62,7 +62,11 @@ func TestExamples(t *testing.T) {
 		"thumbnails":            {"no cover (the photo is torn): small fog", "small beach: small sea, small sand, small sun"},
 		"transactional-enqueue": {"order of one anvil: 1 bill"},
 		"two-of-three":          {"approved by Ada and Grace"},
-		"webhook":               {"events: 1", "paid 30 euros by evt_1", "sending the goods"},
+		"unique": {
+			"index letter: replaced true", "index letter: replaced true", "indexed Dear Ada, hello", "rebuild toys again: duplicate false",
+			"rebuild toys: duplicate true, the same true", "rebuild toys: duplicate true, the same true", "rebuilt toys", "rebuilt toys",
+		},
+		"webhook": {"events: 1", "paid 30 euros by evt_1", "sending the goods"},
 		"why-it-failed": {
 			"attempt 0: retry: transient failure: the post office is closed", "attempt 1: failed: permanent failure: no such address",
 		},

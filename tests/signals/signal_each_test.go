@@ -78,7 +78,8 @@ func TestSignalEach(t *testing.T) {
 			once := to(two, "ready")
 			once.IdempotencyKey, once.Payload = "once", []byte("2")
 			specs := []engine.SignalSpec{
-				to(one, "ready"), to(one, ""), {Execution: id.ExecutionIDFromRow(3, id.NewExecutionUUID()), Name: "ready"},
+				to(one, "ready"), to(one, ""),
+				{Execution: id.ExecutionIDFromRow(3, id.NewExecutionUUID()), Name: "ready"},
 				to(two, "ready"), to(ended, "ready"), once, once, to(one, "ready"),
 			}
 			if got := effectsOf(t, c.send(t, f, specs)); !slices.Equal(got, want) {

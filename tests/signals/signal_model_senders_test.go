@@ -2,7 +2,6 @@ package signals
 
 import (
 	"errors"
-
 	"time"
 
 	"pgregory.net/rapid"

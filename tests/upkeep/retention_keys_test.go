@@ -105,3 +105,32 @@ func TestRetentionRacesACreationWithTheKey(t *testing.T) {
 		})
 	}
 }
+
+// Retention frees the key of unique work that is kept, with its execution.
+func TestRetentionFreesUniqueKeys(t *testing.T) {
+	f := trimmingFixture(t)
+	kept := func(s *engine.ExecutionSpec) { s.Unique = &engine.Unique{While: engine.WhileKept} }
+	old := f.Ended(t, kept)
+	again := func() engine.Created {
+		t.Helper()
+		spec := engine.ExecutionSpec{Kind: "test", Lane: f.Lane}
+		kept(&spec)
+		created, err := f.CreateExecution(t.Context(), spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return created
+	}
+	if created := again(); !created.Duplicate || created.ID != old {
+		t.Errorf("created %+v, want a duplicate of %s", created, old)
+	}
+	f.Advance(fixture.Week + 1)
+	f.Retain(t)
+	f.WantKept(t, "gone", old)
+	if keys := fixture.Texts(t, f.Pool, "SELECT key::text FROM ffx_unique"); len(keys) != 0 {
+		t.Errorf("keys %q are left", keys)
+	}
+	if created := again(); created.Duplicate {
+		t.Errorf("created %+v, want a new one", created)
+	}
+}

@@ -79,6 +79,7 @@ func All() []Scenario {
 		{Key: "ae", Title: "resumed behind many steps", run: resumes},
 		{Key: "af", Title: "turns", run: turns},
 		{Key: "ag", Title: "beside queued workflows", run: besideDBOS},
+		{Key: "ah", Title: "unique work", run: uniqueWork},
 	}
 }
 

@@ -1,0 +1,371 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// reasonUnique is the reason for the cancellation of an execution in the way.
+const reasonUnique = "a newer execution has its unique key"
+
+// uniqueKeys are the keys of unique work of some creations.
+type uniqueKeys struct {
+	taken     map[uniqueKey]uniqueHolder   // by an execution that stays
+	held      map[uniqueKey]int            // new; until [Engine.settleUnique], the row names the creation at this index
+	cancelled map[uniqueKey]id.ExecutionID // the execution that has made way
+}
+
+// uniqueHolder is the execution that has a key.
+type uniqueHolder struct {
+	execution  id.ExecutionID
+	inForce    bool  // it has not left the states in which it has the key
+	taken      int64 // raised with each change of the holder, and when it runs again
+	replacedBy int   // the creation whose payload it has got, or noCreation
+}
+
+// uniqueRuns divides creations into runs, so that no creation changes or cancels an execution of its own run. A creation
+// that may turn out to be no new one for another reason, and would change an existing execution, is a run of its own.
+func uniqueRuns(creations []creation) [][]creation {
+	var runs [][]creation
+	seen := make(map[uniqueKey]bool)
+	start := 0
+	end := func(at int) {
+		if at > start {
+			runs = append(runs, creations[start:at])
+		}
+		start = at
+		clear(seen)
+	}
+	for i := range creations {
+		c := &creations[i]
+		if c.unique == nil {
+			continue
+		}
+		if c.unique.changes() && (seen[c.unique.key] || !c.minted || c.holdsKey()) {
+			end(i)
+		}
+		seen[c.unique.key] = true
+		if c.unique.changes() && (!c.minted || c.holdsKey()) {
+			end(i + 1)
+		}
+	}
+	end(len(creations))
+	return runs
+}
+
+// changes reports whether the creation may change an existing execution.
+func (u *Unique) changes() bool { return u.IfTaken == ReplaceWaiting || u.IfTaken == CancelExisting }
+
+// holdUnique inserts the keys of unique creations, except those of repetitions and refused ones. It waits for other
+// creators of the same keys, and changes or cancels the executions that have them, as the creations say.
+func (e *Engine) holdUnique(ctx context.Context, tx *txn, creations []creation, others creationKeys) (uniqueKeys, error) {
+	keys := uniqueKeys{}
+	first, err := e.uniqueOf(ctx, tx, creations, others)
+	if err != nil || len(first) == 0 {
+		return keys, err
+	}
+	keys.taken, keys.held = make(map[uniqueKey]uniqueHolder), make(map[uniqueKey]int)
+	keys.cancelled = make(map[uniqueKey]id.ExecutionID)
+	tried := make(map[uniqueKey]id.ExecutionID)
+	of := func(key uniqueKey) (id.ExecutionID, UniqueWhile) {
+		c := &creations[first[key]]
+		return c.id, c.unique.while()
+	}
+	for pending := slices.SortedFunc(maps.Keys(first), uniqueKey.compare); len(pending) > 0; {
+		got, err := e.insertUnique(ctx, tx, pending, of)
+		if err != nil {
+			return keys, err
+		}
+		for key := range got {
+			keys.held[key] = first[key]
+		}
+		pending = slices.DeleteFunc(pending, func(key uniqueKey) bool { return got[key] })
+		holders, err := e.listUnique(ctx, tx, pending)
+		if err != nil {
+			return keys, err
+		}
+		way := inTheWay{holders: holders, tried: tried}
+		way.sort(pending, creations, first, &keys)
+		if err := e.clearUnique(ctx, tx, creations, first, &way, &keys); err != nil {
+			return keys, err
+		}
+		// A key that is not taken over has changed its holder meanwhile, or was deleted. Try again with it.
+		if got, err = e.takeOverUnique(ctx, tx, way.left, holders, of); err != nil {
+			return keys, err
+		}
+		for key := range got {
+			keys.held[key] = first[key]
+		}
+		pending = slices.DeleteFunc(pending, func(key uniqueKey) bool { _, taken := keys.taken[key]; return taken || got[key] })
+	}
+	return keys, nil
+}
+
+// sort divides the pending keys by their holders.
+func (w *inTheWay) sort(pending []uniqueKey, creations []creation, first map[uniqueKey]int, keys *uniqueKeys) {
+	for _, key := range pending {
+		holder, has := w.holders[key]
+		c := &creations[first[key]]
+		switch {
+		case !has:
+		case !holder.inForce:
+			w.left = append(w.left, key)
+		case holder.execution == c.id || w.tried[key] == holder.execution || !c.unique.changes():
+			keys.taken[key] = holder
+		case c.unique.IfTaken == ReplaceWaiting:
+			w.replace = append(w.replace, key)
+		default:
+			w.cancel = append(w.cancel, key)
+		}
+	}
+}
+
+// uniqueOf returns the keys to insert, and the first creation of each.
+func (e *Engine) uniqueOf(ctx context.Context, tx *txn, creations []creation, others creationKeys) (map[uniqueKey]int, error) {
+	first := make(map[uniqueKey]int)
+	for i := range creations {
+		c := &creations[i]
+		if c.unique == nil {
+			continue
+		}
+		if _, repeated := others.taken[c.scope()]; repeated && c.keyed() {
+			continue
+		}
+		if _, refused := others.business.taken[c.business]; refused && !c.business.IsZero() {
+			continue
+		}
+		if !c.minted && c.unique.changes() {
+			existing := make(map[id.ExecutionID]bool)
+			if err := e.readExisting(ctx, tx, creations[i:i+1], existing); err != nil {
+				return nil, err
+			}
+			if existing[c.id] {
+				continue
+			}
+		}
+		if _, twice := first[c.unique.key]; !twice {
+			first[c.unique.key] = i
+		}
+	}
+	return first, nil
+}
+
+// inTheWay has the taken keys of some creations, by the way to free them.
+type inTheWay struct {
+	holders map[uniqueKey]uniqueHolder
+	tried   map[uniqueKey]id.ExecutionID // the executions that could not be changed
+	left    []uniqueKey                  // by executions that have left their states
+	replace []uniqueKey
+	cancel  []uniqueKey
+}
+
+// clearUnique changes or cancels executions that have keys. The keys of those that it has cancelled are left.
+func (e *Engine) clearUnique(
+	ctx context.Context, tx *txn, creations []creation, first map[uniqueKey]int, way *inTheWay, keys *uniqueKeys,
+) error {
+	byHolder := func(a, b uniqueKey) int { return way.holders[a].execution.Compare(way.holders[b].execution) }
+	slices.SortFunc(way.replace, byHolder)
+	slices.SortFunc(way.cancel, byHolder)
+	if err := e.replaceWaiting(ctx, tx, creations, first, way, keys); err != nil {
+		return err
+	}
+	if len(way.cancel) == 0 {
+		return nil
+	}
+	specs := make([]CancelSpec, len(way.cancel))
+	for n, key := range way.cancel {
+		specs[n] = CancelSpec{ID: way.holders[key].execution, Reason: reasonUnique, anew: true}
+	}
+	errs, err := e.WithTx(notingTx{tx.Tx, &tx.due}).cancel(ctx, specs)
+	if err != nil {
+		return err
+	}
+	for n, key := range way.cancel {
+		switch err := errs[n]; {
+		case err == nil:
+			keys.cancelled[key] = specs[n].ID
+			way.left = append(way.left, key)
+		case errors.Is(err, ErrEnded), errors.Is(err, ErrNotFound):
+			way.tried[key] = specs[n].ID
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// replaceWaiting gives waiting executions the payloads and due times of creations.
+func (e *Engine) replaceWaiting(
+	ctx context.Context, tx *txn, creations []creation, first map[uniqueKey]int, way *inTheWay, keys *uniqueKeys,
+) error {
+	if len(way.replace) == 0 {
+		return nil
+	}
+	params := db.ReplaceWaitingParams{NowMs: e.nowMs()}
+	for _, key := range way.replace {
+		c, x := &creations[first[key]], way.holders[key].execution
+		way.tried[key] = x
+		params.PartitionKeys = append(params.PartitionKeys, x.Partition())
+		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.UUID()))
+		params.UniqueKeys = append(params.UniqueKeys, key.pg())
+		params.DelaysUntilMs = append(params.DelaysUntilMs, c.delayUntilMs)
+		params.WithinMs = append(params.WithinMs, c.unique.Within.Milliseconds())
+		params.Payloads = append(params.Payloads, c.payload)
+	}
+	rows, err := e.q.ReplaceWaiting(ctx, tx, params)
+	if err != nil {
+		return err
+	}
+	replaced := make(map[id.ExecutionID]bool, len(rows))
+	for _, row := range rows {
+		replaced[id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)] = true
+		switch state.PublicState(row.PublicState) {
+		case state.PublicWaiting:
+			tx.due.lane(row.LaneID)
+		case state.PublicDelayed:
+			tx.due.delayed = true
+		}
+	}
+	for _, key := range way.replace {
+		if x := way.holders[key].execution; replaced[x] {
+			keys.taken[key] = uniqueHolder{execution: x, replacedBy: first[key]}
+		}
+	}
+	return nil
+}
+
+// insertUnique inserts new keys for executions, and returns those.
+func (e *Engine) insertUnique(
+	ctx context.Context, conn db.DBTX, keys []uniqueKey, holder func(uniqueKey) (id.ExecutionID, UniqueWhile),
+) (map[uniqueKey]bool, error) {
+	var params db.InsertUniqueKeysParams
+	for _, key := range keys {
+		x, lasts := holder(key)
+		params.KeyPartitions = append(params.KeyPartitions, key.partition())
+		params.UniqueKeys = append(params.UniqueKeys, key.pg())
+		params.Lasts = append(params.Lasts, string(lasts))
+		params.HolderPartitionKeys = append(params.HolderPartitionKeys, x.Partition())
+		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.UUID()))
+	}
+	rows, err := e.q.InsertUniqueKeys(ctx, conn, params)
+	return uniqueKeySet(rows), err
+}
+
+func uniqueKeySet(rows []pgtype.UUID) map[uniqueKey]bool {
+	set := make(map[uniqueKey]bool, len(rows))
+	for _, row := range rows {
+		set[row.Bytes] = true
+	}
+	return set
+}
+
+// listUnique returns the holders of keys. A key that has no row is missing.
+func (e *Engine) listUnique(ctx context.Context, conn db.DBTX, keys []uniqueKey) (map[uniqueKey]uniqueHolder, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	var params db.ListUniqueKeysParams
+	for _, key := range keys {
+		params.KeyPartitions = append(params.KeyPartitions, key.partition())
+		params.UniqueKeys = append(params.UniqueKeys, key.pg())
+	}
+	rows, err := e.q.ListUniqueKeys(ctx, conn, params)
+	holders := make(map[uniqueKey]uniqueHolder, len(rows))
+	for _, row := range rows {
+		holders[row.Key.Bytes] = uniqueHolder{
+			execution: id.ExecutionIDFromRow(row.HolderPartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes)),
+			inForce:   row.InForce, taken: row.Taken, replacedBy: noCreation,
+		}
+	}
+	return holders, err
+}
+
+// takeOverUnique gives keys of the listed holders to executions, and returns those whose holders are still the listed
+// ones and have not run again.
+func (e *Engine) takeOverUnique(
+	ctx context.Context, conn db.DBTX, keys []uniqueKey, holders map[uniqueKey]uniqueHolder,
+	holder func(uniqueKey) (id.ExecutionID, UniqueWhile),
+) (map[uniqueKey]bool, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	var params db.TakeOverUniqueKeysParams
+	for _, key := range slices.SortedFunc(slices.Values(keys), uniqueKey.compare) {
+		x, lasts := holder(key)
+		former := holders[key]
+		params.KeyPartitions = append(params.KeyPartitions, key.partition())
+		params.UniqueKeys = append(params.UniqueKeys, key.pg())
+		params.FormerIDs = append(params.FormerIDs, pgUUID(former.execution.UUID()))
+		params.Taken = append(params.Taken, former.taken)
+		params.Lasts = append(params.Lasts, string(lasts))
+		params.HolderPartitionKeys = append(params.HolderPartitionKeys, x.Partition())
+		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.UUID()))
+	}
+	rows, err := e.q.TakeOverUniqueKeys(ctx, conn, params)
+	return uniqueKeySet(rows), err
+}
+
+// uniqueTaken returns the outcome of a creation whose key another execution has.
+func (d dealing) uniqueTaken(i int, creations []creation, keys uniqueKeys) (Created, bool) {
+	c := &creations[i]
+	if c.unique == nil {
+		return Created{}, false
+	}
+	if holder, taken := keys.taken[c.unique.key]; taken && holder.execution != c.id {
+		return Created{ID: holder.execution, Duplicate: true, Replaced: holder.replacedBy == i}, true
+	}
+	owner, taken := d.uniqueOwner[c.unique.key]
+	if !taken {
+		return Created{}, false
+	}
+	return Created{ID: creations[owner].id, Duplicate: true}, true
+}
+
+// settleUnique gives the held keys to the creations that own them, and deletes the unowned ones.
+func (e *Engine) settleUnique(ctx context.Context, tx db.DBTX, creations []creation, keys uniqueKeys, plan dealing) error {
+	var reuse db.ReuseUniqueKeysParams
+	var unused db.DropUniqueKeysParams
+	for _, key := range slices.SortedFunc(maps.Keys(keys.held), uniqueKey.compare) {
+		owner, owned := plan.uniqueOwner[key]
+		switch {
+		case owned && owner != keys.held[key]:
+			c := &creations[owner]
+			reuse.KeyPartitions = append(reuse.KeyPartitions, key.partition())
+			reuse.UniqueKeys = append(reuse.UniqueKeys, key.pg())
+			reuse.Lasts = append(reuse.Lasts, string(c.unique.while()))
+			reuse.HolderPartitionKeys = append(reuse.HolderPartitionKeys, c.id.Partition())
+			reuse.ExecutionIDs = append(reuse.ExecutionIDs, pgUUID(c.id.UUID()))
+		case !owned:
+			unused.KeyPartitions = append(unused.KeyPartitions, key.partition())
+			unused.UniqueKeys = append(unused.UniqueKeys, key.pg())
+			unused.ExecutionIDs = append(unused.ExecutionIDs, pgUUID(creations[keys.held[key]].id.UUID()))
+		}
+	}
+	if len(reuse.ExecutionIDs) > 0 {
+		if err := e.q.ReuseUniqueKeys(ctx, tx, reuse); err != nil {
+			return err
+		}
+	}
+	if len(unused.ExecutionIDs) == 0 {
+		return nil
+	}
+	return e.q.DropUniqueKeys(ctx, tx, unused)
+}
+
+// uniquePeriodsAt returns the database's time for the keys that need it, and 0 if none does.
+func (e *Engine) uniquePeriodsAt(ctx context.Context, specs []ExecutionSpec) (int64, error) {
+	for i := range specs {
+		if u := specs[i].Unique; u != nil && u.Period > 0 && specs[i].DelayUntil.IsZero() {
+			return e.q.GetNow(ctx, e.reader(), e.nowMs())
+		}
+	}
+	return 0, nil
+}

@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// uniqueAtOnce reports whether one statement may serve creations: they are unique and alike, have no other key and no id
+// of the caller, and none changes an execution that another one of them makes.
+func uniqueAtOnce(creations []creation) bool {
+	of := creations[0].likeness()
+	for i := range creations {
+		c := &creations[i]
+		if c.unique == nil || c.holdsKey() || !c.minted || !c.plain() || c.likeness() != of ||
+			c.unique.while() != creations[0].unique.while() {
+			return false
+		}
+	}
+	return len(creations) == 1 || len(uniqueRuns(creations)) == 1
+}
+
+// createUnique creates unique executions that are alike in one statement, or in a second one if keys are in force and
+// their creations keep the holders. If an execution must make way, or another creation or a replay comes between, it
+// locks the keys first.
+func (e *Engine) createUnique(ctx context.Context, op string, creations []creation) ([]Outcome[Created], error) {
+	keys := creationKeys{unique: uniqueKeys{taken: make(map[uniqueKey]uniqueHolder)}}
+	for range 2 {
+		plan := deal(creations, keys, nil)
+		fresh := plan.freshByKey(creations)
+		if len(fresh) == 0 {
+			return plan.results, nil
+		}
+		if len(byBytes(fresh, len(fresh), maxAlikeBytes, (*creation).size)) > 1 {
+			break
+		}
+		taken, err := e.insertAlikeUnique(ctx, op, fresh)
+		if errors.Is(err, errFellThrough) {
+			break
+		}
+		if err != nil || len(taken) == 0 {
+			return plan.waiting(), err
+		}
+		if slices.ContainsFunc(fresh, func(c *creation) bool { _, is := taken[c.unique.key]; return is && c.unique.changes() }) {
+			break
+		}
+		for key, holder := range taken {
+			keys.unique.taken[key] = holder
+		}
+	}
+	return inTx(ctx, e, op, func(tx *txn) ([]Outcome[Created], error) {
+		return e.createKeyed(ctx, tx, nil, creations, nil, 0)
+	})
+}
+
+// freshByKey returns the creations that create an execution, in the order of their unique keys.
+func (d dealing) freshByKey(creations []creation) []*creation {
+	fresh := make([]*creation, len(d.creates))
+	for n, i := range d.creates {
+		fresh[n] = &creations[i]
+	}
+	slices.SortFunc(fresh, func(a, b *creation) int { return a.unique.key.compare(b.unique.key) })
+	return fresh
+}
+
+// insertAlikeUnique creates unique executions, which are sorted by key, or returns the holders of the keys in force, and
+// creates none. It returns [errFellThrough] if another transaction came between.
+func (e *Engine) insertAlikeUnique(ctx context.Context, op string, group []*creation) (map[uniqueKey]uniqueHolder, error) {
+	input := uniqueParams(alikeParams(group, e.nowMs()), group)
+	row, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (db.InsertUniqueRow, error) {
+		row, err := e.q.InsertUnique(ctx, conn, input)
+		if err == nil && len(row.Ords) == 0 {
+			due.lane(group[0].lane)
+		}
+		return row, err
+	})
+	if err != nil || len(row.Ords) == 0 {
+		return nil, err
+	}
+	taken := make(map[uniqueKey]uniqueHolder, len(row.Ords))
+	for n, ord := range row.Ords {
+		taken[group[ord].unique.key] = uniqueHolder{
+			execution: id.ExecutionIDFromRow(row.PartitionKeys[n], id.ExecutionUUID(row.ExecutionIDs[n].Bytes)),
+			inForce:   true, replacedBy: noCreation,
+		}
+	}
+	return taken, nil
+}
+
+// uniqueParams adds the keys to the parameters of alike creations.
+func uniqueParams(p db.InsertAlikeParams, group []*creation) db.InsertUniqueParams {
+	u := db.InsertUniqueParams{
+		LaneID: p.LaneID, Kind: p.Kind, RequiredCapabilities: p.RequiredCapabilities, CreatedAtMs: p.CreatedAtMs, NowMs: p.NowMs,
+		PartitionKeys: p.PartitionKeys, ExecutionIDs: p.ExecutionIDs, Priorities: p.Priorities, Payloads: p.Payloads,
+		OwnFields: p.OwnFields, RawFields: p.RawFields, Policy: p.Policy,
+		Lasts:         string(group[0].unique.while()),
+		KeyPartitions: make([]int16, len(group)),
+		UniqueKeys:    make([]pgtype.UUID, len(group)),
+		Ords:          make([]int32, len(group)),
+	}
+	for n, c := range group {
+		u.KeyPartitions[n], u.UniqueKeys[n], u.Ords[n] = c.unique.key.partition(), c.unique.key.pg(), int32(n)
+	}
+	return u
+}

@@ -1,0 +1,387 @@
+-- name: InsertUnique :one
+-- InsertUnique creates unique executions as InsertAlike does others, with their keys, which differ. It takes over the
+-- keys whose holders have left the states in which they had them. If a key is in force, it creates nothing and returns
+-- the positions, from 0, of all such creations and the holders of their keys. SQLSTATE 23505 (another creation of a key,
+-- or an id or an entry, exists) and 22012 (a holder has been replaced, has run again or no longer exists) keep nothing;
+-- the caller then uses InsertExecutions.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions.
+-- Locks: keys waits (for a concurrent creator, in array order); L1 waits (for a concurrent insert of the same id); queue new. The caller sorts by key.
+WITH shared AS MATERIALIZED (
+    -- include alike_shared
+),
+looked AS MATERIALIZED (
+    -- Each key with its holder.
+    SELECT
+        i.partition_key,
+        i.execution_id,
+        i.key_partition,
+        i.key,
+        i.ord,
+        u.taken,
+        u.holder_partition_key,
+        u.execution_id AS holder_id,
+        u.in_force
+    FROM (
+        SELECT
+            unnest(@partition_keys::smallint[]) AS partition_key,
+            unnest(@execution_ids::uuid[]) AS execution_id,
+            unnest(@key_partitions::smallint[]) AS key_partition,
+            unnest(@unique_keys::uuid[]) AS key,
+            unnest(@ords::integer[]) AS ord
+        LIMIT cardinality(@unique_keys::uuid[])
+    ) AS i
+    LEFT JOIN LATERAL (
+        -- include unique_holder
+    ) AS u ON TRUE
+),
+judged AS MATERIALIZED (
+    -- Whether no key is in force, and the keys in force. One row.
+    SELECT
+        coalesce(bool_and(l.in_force IS NOT TRUE), TRUE) AS free,
+        count(l.taken) AS leftovers,
+        coalesce(array_agg(l.ord) FILTER (WHERE l.in_force), '{}') AS ords,
+        coalesce(array_agg(l.holder_partition_key) FILTER (WHERE l.in_force), '{}') AS holder_partition_keys,
+        coalesce(array_agg(l.holder_id) FILTER (WHERE l.in_force), '{}') AS holder_ids
+    FROM looked AS l
+),
+free AS (
+    -- The values of each execution, if all are created.
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@priorities::integer[]) AS priority,
+        unnest(@payloads::bytea[]) AS payload,
+        unnest(@own_fields::text[]) AS own_fields,
+        unnest(@unique_keys::uuid[]) AS unique_key
+    FROM judged AS j
+    WHERE j.free
+),
+inserted AS (
+    -- New keys.
+    INSERT INTO ffx_unique (partition_key, key, lasts, taken, holder_partition_key, execution_id)
+    SELECT
+        l.key_partition,
+        l.key,
+        sqlc.arg(lasts)::text,
+        0,
+        l.partition_key,
+        l.execution_id
+    FROM looked AS l
+    WHERE
+        l.taken IS NULL
+        AND (SELECT j.free FROM judged AS j)
+),
+taken_over AS (
+    -- Left keys. A holder that runs again meanwhile has raised taken.
+    UPDATE ffx_unique AS u
+    SET
+        lasts = sqlc.arg(lasts)::text,
+        taken = u.taken + 1,
+        holder_partition_key = l.partition_key,
+        execution_id = l.execution_id
+    FROM looked AS l
+    WHERE
+        u.partition_key = ANY (ARRAY[l.key_partition])
+        AND u.key = l.key
+        AND (u.taken = l.taken) IS TRUE
+        AND l.in_force IS NOT NULL
+        AND (SELECT j.free FROM judged AS j)
+    RETURNING u.key
+),
+made AS (
+    -- The rows.
+    INSERT INTO ff_exec_core (
+        -- include created_columns
+    )
+    -- include alike_made: input = free, unique_key = i.unique_key
+),
+queued AS (
+    -- include alike_queued
+)
+SELECT
+    j.ords::integer[] AS ords,
+    j.holder_partition_keys::smallint[] AS partition_keys,
+    j.holder_ids::uuid[] AS execution_ids,
+    (1 / (NOT j.free OR j.leftovers = t.taken_over)::integer)::integer AS whole,
+    -- Counted before the trigger is switched on again.
+    m.created,
+    set_config('ffx.own_entries', '', true) AS own_entries
+FROM judged AS j
+CROSS JOIN (SELECT count(*) AS taken_over FROM taken_over) AS t
+CROSS JOIN (SELECT count(*) AS created FROM made) AS m;
+
+-- name: InsertUniqueKeys :many
+-- InsertUniqueKeys gives new keys of unique work to executions about to be created. No row: the key exists, and
+-- ListUniqueKeys returns its holder. It waits for a concurrent creator of the same key.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.ReplayExecution, engine.ReplayWhere.
+-- Locks: keys waits (for a concurrent creator, in array order). The caller sorts by key.
+INSERT INTO ffx_unique (
+    partition_key,
+    key,
+    lasts,
+    taken,
+    holder_partition_key,
+    execution_id
+)
+SELECT
+    i.key_partition,
+    i.key,
+    i.lasts,
+    0,
+    i.holder_partition_key,
+    i.execution_id
+FROM (
+    SELECT
+        unnest(@key_partitions::smallint[]) AS key_partition,
+        unnest(@unique_keys::uuid[]) AS key,
+        unnest(@lasts::text[]) AS lasts,
+        unnest(@holder_partition_keys::smallint[]) AS holder_partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+) AS i
+ON CONFLICT (partition_key, key) DO NOTHING
+RETURNING key;
+
+-- name: ListUniqueKeys :many
+-- ListUniqueKeys returns the holders of the keys of unique work, and whether each is in the states in which it has its
+-- key. No row: the key is new.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.ReplayExecution, engine.ReplayWhere.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@key_partitions::smallint[]) AS key_partition,
+        unnest(@unique_keys::uuid[]) AS key
+    LIMIT cardinality(@unique_keys::uuid[])
+)
+SELECT
+    i.key::uuid AS key,
+    u.taken,
+    u.holder_partition_key,
+    u.execution_id,
+    coalesce(u.in_force, FALSE)::boolean AS in_force
+FROM input AS i
+CROSS JOIN LATERAL (
+    -- include unique_holder
+) AS u;
+
+-- name: TakeOverUniqueKeys :many
+-- TakeOverUniqueKeys gives keys of unique work that other executions have left to new ones, or those of executions that
+-- run again to these once more. No row: the key has another holder by now, or its holder has run again.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.ReplayExecution, engine.ReplayWhere.
+-- Locks: keys waits (UPDATE, in array order). The caller sorts by key.
+UPDATE ffx_unique AS u
+SET
+    lasts = i.lasts,
+    taken = u.taken + 1,
+    holder_partition_key = i.holder_partition_key,
+    execution_id = i.execution_id
+FROM (
+    SELECT
+        unnest(@key_partitions::smallint[]) AS key_partition,
+        unnest(@unique_keys::uuid[]) AS key,
+        unnest(@former_ids::uuid[]) AS former_id,
+        unnest(@taken::bigint[]) AS taken,
+        unnest(@lasts::text[]) AS lasts,
+        unnest(@holder_partition_keys::smallint[]) AS holder_partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+WHERE
+    u.partition_key = ANY (ARRAY[i.key_partition])
+    AND u.key = i.key
+    AND (u.execution_id = i.former_id) IS TRUE
+    AND (u.taken = i.taken) IS TRUE
+RETURNING u.key;
+
+-- name: ReuseUniqueKeys :exec
+-- ReuseUniqueKeys gives keys that the transaction has just taken to other creations of its batch than the first ones
+-- that asked for them.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions.
+-- Locks: keys held.
+UPDATE ffx_unique AS u
+SET
+    lasts = i.lasts,
+    holder_partition_key = i.holder_partition_key,
+    execution_id = i.execution_id
+FROM (
+    SELECT
+        unnest(@key_partitions::smallint[]) AS key_partition,
+        unnest(@unique_keys::uuid[]) AS key,
+        unnest(@lasts::text[]) AS lasts,
+        unnest(@holder_partition_keys::smallint[]) AS holder_partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+WHERE
+    u.partition_key = ANY (ARRAY[i.key_partition])
+    AND u.key = i.key;
+
+-- name: DropUniqueKeys :exec
+-- DropUniqueKeys deletes keys of unique work that the transaction has just taken and no creation used.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions.
+-- Locks: keys held.
+DELETE FROM ffx_unique AS u
+USING (
+    SELECT
+        unnest(@key_partitions::smallint[]) AS key_partition,
+        unnest(@unique_keys::uuid[]) AS key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+WHERE
+    u.partition_key = ANY (ARRAY[i.key_partition])
+    AND u.key = i.key
+    AND (u.execution_id = i.execution_id) IS TRUE;
+
+-- name: DropUniqueKeysOf :exec
+-- DropUniqueKeysOf deletes the keys of unique work that still name executions about to be deleted. It skips a key that a
+-- creation is taking over. If that is rolled back, the key names a missing execution, and is not in force.
+--
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+-- Locks: keys skips (rows FOR UPDATE). Spans partitions.
+DELETE FROM ffx_unique AS u
+USING (
+    SELECT
+        k.partition_key,
+        k.key
+    FROM (
+        SELECT
+            unnest(@partition_keys::smallint[]) AS partition_key,
+            unnest(@execution_ids::uuid[]) AS execution_id
+        LIMIT cardinality(@execution_ids::uuid[])
+    ) AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            t.execution_id,
+            t.ffx_unique_key
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+            AND t.ffx_unique_key IS NOT NULL
+        LIMIT 1
+    ) AS e
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.key
+        FROM ffx_unique AS t
+        WHERE
+            t.partition_key = get_byte(uuid_send(e.ffx_unique_key), 0)::smallint
+            AND t.key = e.ffx_unique_key
+            AND (t.execution_id = e.execution_id) IS TRUE
+        FOR UPDATE SKIP LOCKED
+    ) AS k
+) AS h
+WHERE
+    u.partition_key = ANY (ARRAY[h.partition_key])
+    AND u.key = h.key;
+
+-- name: ReplaceWaiting :many
+-- ReplaceWaiting gives executions that have not started, and have the given keys of unique work, other payloads and due
+-- times. A due time of 0 is now; within_ms, unless it is 0, is how long after the creation of the execution it may be at
+-- most. The due time of an execution that waits for something else than a time or a worker stays. No row: it has
+-- started, or no longer exists.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions.
+-- Locks: L1 waits (rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, execution_id).
+WITH input AS (
+    -- The executions, with their new payloads and due times.
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@unique_keys::uuid[]) AS key,
+        unnest(@delays_until_ms::bigint[]) AS delay_until_ms,
+        unnest(@within_ms::bigint[]) AS within_ms,
+        unnest(@payloads::bytea[]) AS payload
+    LIMIT cardinality(@execution_ids::uuid[])
+),
+locked AS (
+    -- Those that wait, locked.
+    SELECT
+        e.partition_key,
+        e.execution_id,
+        e.due_moves,
+        e.execution_deadline_ms,
+        i.payload,
+        CASE
+            WHEN i.within_ms = 0 THEN i.delay_until_ms
+            ELSE least(i.delay_until_ms, (e.created_at_ms::numeric + i.within_ms))::bigint
+        END AS delay_until_ms
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.execution_id,
+            t.created_at_ms,
+            (t.eligibility_state IN ('eligible_now', 'not_eligible_until_time')) AS due_moves,
+            greatest(t.ffx_execution_deadline_ms, 0) AS execution_deadline_ms
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+            AND t.lifecycle_phase = 'runnable'
+            AND t.attempt_state = 'pending_first_attempt'
+            AND (t.ffx_unique_key = i.key) IS TRUE
+        FOR NO KEY UPDATE
+    ) AS e
+),
+dated AS (
+    -- Whether they are delayed now.
+    SELECT
+        l.partition_key,
+        l.execution_id,
+        l.due_moves,
+        l.execution_deadline_ms,
+        l.payload,
+        l.delay_until_ms,
+        n.now_ms,
+        (l.delay_until_ms > n.now_ms) AS delayed
+    FROM locked AS l
+    CROSS JOIN LATERAL (
+        SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+        OFFSET 0
+    ) AS n
+)
+UPDATE ff_exec_core AS e
+SET
+    payload = d.payload,
+    eligibility_state = CASE
+        WHEN NOT d.due_moves THEN e.eligibility_state
+        WHEN d.delayed THEN 'not_eligible_until_time'
+        ELSE 'eligible_now'
+    END,
+    public_state = CASE
+        WHEN NOT d.due_moves THEN e.public_state
+        WHEN d.delayed THEN 'delayed'
+        ELSE 'waiting'
+    END,
+    blocking_reason = CASE
+        WHEN NOT d.due_moves THEN e.blocking_reason
+        WHEN d.delayed THEN 'waiting_for_delay'
+        ELSE 'waiting_for_worker'
+    END,
+    deadline_at_ms = CASE
+        WHEN NOT d.due_moves THEN e.deadline_at_ms
+        WHEN d.delayed THEN least(d.delay_until_ms, nullif(d.execution_deadline_ms, 0))
+        ELSE nullif(d.execution_deadline_ms, 0)
+    END,
+    ffx_delay_until_ms = CASE
+        WHEN NOT d.due_moves THEN e.ffx_delay_until_ms
+        WHEN d.delayed THEN d.delay_until_ms
+    END,
+    ffx_last_mutation_at_ms = d.now_ms
+FROM dated AS d
+WHERE
+    e.partition_key = ANY (ARRAY[d.partition_key])
+    AND e.execution_id = d.execution_id
+RETURNING
+    e.partition_key,
+    e.execution_id,
+    e.lane_id,
+    e.public_state;
