@@ -56,6 +56,7 @@ listed AS (
             t.ffx_budget_ids,
             t.ffx_quota_policy_id,
             t.ffx_unique_key,
+            t.ffx_sequence,
             t.raw_fields
         FROM ff_exec_core AS t
         WHERE
@@ -203,6 +204,7 @@ ended AS (
                 t.ffx_budget_ids,
                 t.ffx_quota_policy_id,
                 t.ffx_unique_key,
+                t.ffx_sequence,
                 t.raw_fields
             FROM ff_exec_core AS t
             WHERE

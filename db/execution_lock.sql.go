@@ -176,6 +176,7 @@ SELECT
     coalesce(e.ffx_admitted, false)::boolean AS admitted,
     (e.ffx_budget_ids IS NOT NULL)::boolean AS has_budgets,
     (e.ffx_quota_policy_id IS NOT NULL)::boolean AS has_quota,
+    e.ffx_sequence,
     coalesce(e.raw_fields ->> 'replay_count', '')::text AS raw_replay_count,
     e.ffx_unique_key,
     coalesce(e.raw_fields ->> 'ffx_unique', '')::text AS unique_lasts,
@@ -225,6 +226,7 @@ CROSS JOIN LATERAL (
         t.ffx_budget_ids,
         t.ffx_quota_policy_id,
         t.ffx_unique_key,
+        t.ffx_sequence,
         t.raw_fields
     FROM ff_exec_core AS t
     WHERE
@@ -319,6 +321,7 @@ type ReadHeldExecutionsRow struct {
 	Admitted               bool
 	HasBudgets             bool
 	HasQuota               bool
+	FfxSequence            pgtype.UUID
 	RawReplayCount         string
 	FfxUniqueKey           pgtype.UUID
 	UniqueLasts            string
@@ -394,6 +397,7 @@ func (q *Queries) ReadHeldExecutions(ctx context.Context, db DBTX, arg ReadHeldE
 			&i.Admitted,
 			&i.HasBudgets,
 			&i.HasQuota,
+			&i.FfxSequence,
 			&i.RawReplayCount,
 			&i.FfxUniqueKey,
 			&i.UniqueLasts,

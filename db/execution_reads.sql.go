@@ -42,6 +42,11 @@ SELECT
     e.ffx_execution_deadline_ms,
     e.ffx_budget_ids,
     e.ffx_quota_policy_id,
+    coalesce(seat.place, 0)::bigint AS sequence_place,
+    coalesce(seat.ahead, 0)::integer AS sequence_ahead,
+    coalesce(seat.first_partition_key, 0)::smallint AS sequence_first_partition_key,
+    seat.first_execution_id AS sequence_first_execution_id,
+    seat.stopped_at_ms AS sequence_stopped_at_ms,
     coalesce(cur.attempt_index, -1)::integer AS current_index,
     cur.worker_id AS current_worker_id,
     cur.worker_instance_id AS current_worker_instance_id,
@@ -111,6 +116,51 @@ LEFT JOIN ff_suspension_current AS s
     AND s.execution_id = e.execution_id
     AND e.lifecycle_phase = 'suspended'
 LEFT JOIN LATERAL (
+    -- Its place, and those before it. Without a sequence nothing is looked up.
+    SELECT
+        m.place,
+        (
+            SELECT count(*)
+            FROM (
+                SELECT
+                FROM ffx_sequence_member AS b
+                WHERE
+                    b.partition_key = m.partition_key
+                    AND b.sequence_id = m.sequence_id
+                    AND b.place < m.place
+                LIMIT 1000
+            ) AS n
+        ) AS ahead,
+        f.execution_partition_key AS first_partition_key,
+        f.execution_id AS first_execution_id,
+        q.stopped_at_ms
+    FROM ffx_sequence_member AS m
+    LEFT JOIN LATERAL (
+        SELECT
+            t.execution_partition_key,
+            t.execution_id
+        FROM ffx_sequence_member AS t
+        WHERE
+            t.partition_key = m.partition_key
+            AND t.sequence_id = m.sequence_id
+        ORDER BY t.place
+        LIMIT 1
+    ) AS f ON true
+    LEFT JOIN LATERAL (
+        SELECT t.stopped_at_ms
+        FROM ffx_sequence AS t
+        WHERE
+            t.partition_key = m.partition_key
+            AND t.sequence_id = m.sequence_id
+        LIMIT 1
+    ) AS q ON true
+    WHERE
+        m.partition_key = get_byte(uuid_send(e.ffx_sequence), 0)::smallint
+        AND m.sequence_id = e.ffx_sequence
+        AND m.execution_id = e.execution_id
+    LIMIT 1
+) AS seat ON true
+LEFT JOIN LATERAL (
     -- How many signals of a suspension s no wait has used yet, as an object by waitpoint key; NULL: none.
     SELECT jsonb_object_agg(k.waitpoint_key, k.signals) AS unused_signals
     FROM (
@@ -134,53 +184,58 @@ type GetExecutionParams struct {
 }
 
 type GetExecutionRow struct {
-	FlowID                  *id.FlowID
-	LaneID                  string
-	RequiredCapabilities    []string
-	LifecyclePhase          string
-	OwnershipState          string
-	EligibilityState        string
-	PublicState             string
-	AttemptState            string
-	BlockingReason          string
-	CancellationReason      string
-	CancelledBy             *string
-	Priority                int32
-	CreatedAtMs             int64
-	TerminalAtMs            *int64
-	DeadlineAtMs            *int64
-	StartedAtMs             *int64
-	LeaseReclaimCount       int32
-	FfxUniqueKey            pgtype.UUID
-	RawFields               []byte
-	FfxLastMutationAtMs     *int64
-	FfxAttemptCount         *int32
-	FfxRetryCount           *int32
-	FfxLeaseEpoch           *int64
-	FfxDelayUntilMs         *int64
-	FfxExecutionDeadlineMs  *int64
-	FfxBudgetIDs            []pgtype.UUID
-	FfxQuotaPolicyID        pgtype.UUID
-	CurrentIndex            int32
-	CurrentWorkerID         *string
-	CurrentWorkerInstanceID *string
-	CurrentEpoch            int64
-	CurrentLeaseExpiresAtMs *int64
-	CurrentOutcome          string
-	CurrentRawFields        []byte
-	CurrentAttemptID        *id.AttemptID
-	CurrentLeaseID          *id.LeaseID
-	PointerOutcome          string
-	PrimaryWaitpointID      pgtype.UUID
-	SuspensionID            pgtype.UUID
-	WaitingSinceMs          int64
-	WaitTimeoutAtMs         *int64
-	TimeoutBehavior         string
-	WaitCondition           []byte
-	Asked                   string
-	UnusedSignals           []byte
-	AttemptRows             int32
-	FirstAttemptStartedAtMs *int64
+	FlowID                    *id.FlowID
+	LaneID                    string
+	RequiredCapabilities      []string
+	LifecyclePhase            string
+	OwnershipState            string
+	EligibilityState          string
+	PublicState               string
+	AttemptState              string
+	BlockingReason            string
+	CancellationReason        string
+	CancelledBy               *string
+	Priority                  int32
+	CreatedAtMs               int64
+	TerminalAtMs              *int64
+	DeadlineAtMs              *int64
+	StartedAtMs               *int64
+	LeaseReclaimCount         int32
+	FfxUniqueKey              pgtype.UUID
+	RawFields                 []byte
+	FfxLastMutationAtMs       *int64
+	FfxAttemptCount           *int32
+	FfxRetryCount             *int32
+	FfxLeaseEpoch             *int64
+	FfxDelayUntilMs           *int64
+	FfxExecutionDeadlineMs    *int64
+	FfxBudgetIDs              []pgtype.UUID
+	FfxQuotaPolicyID          pgtype.UUID
+	SequencePlace             int64
+	SequenceAhead             int32
+	SequenceFirstPartitionKey int16
+	SequenceFirstExecutionID  pgtype.UUID
+	SequenceStoppedAtMs       *int64
+	CurrentIndex              int32
+	CurrentWorkerID           *string
+	CurrentWorkerInstanceID   *string
+	CurrentEpoch              int64
+	CurrentLeaseExpiresAtMs   *int64
+	CurrentOutcome            string
+	CurrentRawFields          []byte
+	CurrentAttemptID          *id.AttemptID
+	CurrentLeaseID            *id.LeaseID
+	PointerOutcome            string
+	PrimaryWaitpointID        pgtype.UUID
+	SuspensionID              pgtype.UUID
+	WaitingSinceMs            int64
+	WaitTimeoutAtMs           *int64
+	TimeoutBehavior           string
+	WaitCondition             []byte
+	Asked                     string
+	UnusedSignals             []byte
+	AttemptRows               int32
+	FirstAttemptStartedAtMs   *int64
 }
 
 // GetExecution returns one execution with its current attempt and, while it is suspended, its wait, for all single
@@ -219,6 +274,11 @@ func (q *Queries) GetExecution(ctx context.Context, db DBTX, arg GetExecutionPar
 		&i.FfxExecutionDeadlineMs,
 		&i.FfxBudgetIDs,
 		&i.FfxQuotaPolicyID,
+		&i.SequencePlace,
+		&i.SequenceAhead,
+		&i.SequenceFirstPartitionKey,
+		&i.SequenceFirstExecutionID,
+		&i.SequenceStoppedAtMs,
 		&i.CurrentIndex,
 		&i.CurrentWorkerID,
 		&i.CurrentWorkerInstanceID,

@@ -356,6 +356,8 @@ type FfExecCore struct {
 	FfxCaller []byte
 	// Key of unique work, as in ffx_unique; NULL: not unique. Never changed. raw_fields has for how long: ffx_unique, with the values of ffx_unique.lasts.
 	FfxUniqueKey pgtype.UUID
+	// The sequence that the execution belongs to: ffx_sequence.sequence_id; NULL: none. Never changed after the creation.
+	FfxSequence pgtype.UUID
 }
 
 // One row per flow: a graph of executions.
@@ -466,9 +468,9 @@ type FfOperatorEvent struct {
 	EventID int64
 	// The execution, a bare uuid as text; of flow_cancel_requested the flow.
 	ExecutionID string
-	// priority_changed, replayed or flow_cancel_requested.
+	// priority_changed, replayed, flow_cancel_requested or sequence_continued.
 	EventType string
-	// Object. priority_changed: old_priority, new_priority. replayed: branch (normal or skipped_flow_member), groups_reset. flow_cancel_requested: flow_id, cancellation_policy, reason, member_count.
+	// Object. priority_changed: old_priority, new_priority. replayed: branch (normal or skipped_flow_member), groups_reset. flow_cancel_requested: flow_id, cancellation_policy, reason, member_count. sequence_continued: sequence, its key.
 	Details []byte
 	// Milliseconds since the Unix epoch: when it happened.
 	OccurredAtMs int64
@@ -1228,6 +1230,54 @@ type FfxSchedule struct {
 type FfxSchemaMigration struct {
 	// A migration that was applied, by the 14 digits of its file's name.
 	Version string
+}
+
+// Sequences that have members. Its row lock is what gives out places and the turn; whoever ends a member never waits for it.
+type FfxSequence struct {
+	// Logical shard of the sequence, 0 to 255: the first byte of its id.
+	PartitionKey int16
+	// The first 16 bytes of SHA-256 over the namespace, a zero byte and the key, in UTF-8.
+	SequenceID pgtype.UUID
+	// Namespace of the sequence and of its executions.
+	Namespace string
+	// Key of the sequence, 1 to 512 bytes.
+	Key string
+	// The last place that was given to a member, from 1.
+	LastPlace int64
+	// Milliseconds since the Unix epoch: when the sequence stopped at its first member, which had failed; NULL: it goes on.
+	StoppedAtMs *int64
+	// Partition of the execution that it stopped at, 0 to 255; NULL: it goes on.
+	StoppedPartitionKey *int16
+	// The execution that it stopped at, the uuid half of its id; NULL: it goes on.
+	StoppedExecutionID pgtype.UUID
+}
+
+// Ends after which the next member could not get its turn, because another transaction held its row or that of the sequence. A row is deleted once the sequence was looked at.
+type FfxSequenceEnd struct {
+	// Place in the order in which the ends were written.
+	ID int64
+	// Logical shard of the sequence, 0 to 255.
+	PartitionKey int16
+	// The sequence.
+	SequenceID pgtype.UUID
+}
+
+// Places of executions in sequences. The end of an execution deletes its row, unless the sequence may stop at it.
+type FfxSequenceMember struct {
+	// Logical shard of the sequence, 0 to 255.
+	PartitionKey int16
+	// The sequence.
+	SequenceID pgtype.UUID
+	// Place in the sequence, from 1; places of members that have ended are left out.
+	Place int64
+	// Partition of the execution, 0 to 255.
+	ExecutionPartitionKey int16
+	// The execution, the uuid half of its id.
+	ExecutionID id.ExecutionUUID
+	// true: the sequence goes on if it fails; false: it stops at it.
+	Skips bool
+	// Milliseconds since the Unix epoch: when it got its turn; NULL: it waits for those before it.
+	TurnAtMs *int64
 }
 
 // Steps of executions. Written by the holder of the newest lease alone. A finished step is never changed.

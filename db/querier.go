@@ -33,6 +33,12 @@ type Querier interface {
 	// Used by: events.HandleWith, events.HandleBatches.
 	// Locks: consumers held (UPDATE).
 	AdvanceConsumer(ctx context.Context, db DBTX, arg AdvanceConsumerParams) (int64, error)
+	// AdvanceSequences gives the first members of sequences their turn, or stops sequences at failed ones. busy: another
+	// transaction holds a row that it needs, and nothing was changed.
+	//
+	// Used by: engine.ContinueSequence, engine.AdvanceSequences.
+	// Locks: sequences skips (FOR UPDATE, then UPDATE and DELETE); L1 skips (FOR NO KEY UPDATE, then the UPDATE).
+	AdvanceSequences(ctx context.Context, db DBTX, arg AdvanceSequencesParams) ([]AdvanceSequencesRow, error)
 	// ApplyEdges applies staged edges, so that they count. outcome is as in InsertEdges.
 	//
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
@@ -335,6 +341,11 @@ type Querier interface {
 	// Used by: engine.DeleteSchedule, engine.DeclareSchedules.
 	// Locks: schedules waits (DELETE).
 	DropSchedules(ctx context.Context, db DBTX, arg DropSchedulesParams) (int64, error)
+	// DropSequenceEnds deletes noted ends whose sequences the caller has looked at.
+	//
+	// Used by: engine.AdvanceSequences.
+	// Locks: L7 waits (DELETE; another call of the job may delete the same notes).
+	DropSequenceEnds(ctx context.Context, db DBTX, ids []int64) (int64, error)
 	// DropSetAside deletes an event that a consumer has set aside, and returns it. No row: it is not set aside, or its
 	// row is locked.
 	//
@@ -714,6 +725,11 @@ type Querier interface {
 	// Used by: engine.Prepare.
 	// Locks: none.
 	GetSchemaVersion(ctx context.Context, db DBTX) (GetSchemaVersionRow, error)
+	// GetSequence returns a sequence with its first member. No row: it has no members.
+	//
+	// Used by: engine.DescribeSequence.
+	// Locks: none.
+	GetSequence(ctx context.Context, db DBTX, arg GetSequenceParams) (GetSequenceRow, error)
 	// GetStepResult reads the result of a step. No row: the execution has no step of this name.
 	//
 	// Used by: engine.RecordStep, engine.RecordSteps.
@@ -868,6 +884,11 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 	// Locks: retention new.
 	InsertRetentionTimer(ctx context.Context, db DBTX, arg InsertRetentionTimerParams) error
+	// InsertSequenceEnd notes that a sequence has to be looked at.
+	//
+	// Used by: engine.ContinueSequence.
+	// Locks: L7 new.
+	InsertSequenceEnd(ctx context.Context, db DBTX, arg InsertSequenceEndParams) error
 	// InsertStep stores a finished step of an execution, or the result of a call. No row: it has a finished step of this name.
 	//
 	// Used by: engine.RecordStep, engine.RecordSteps.
@@ -1289,6 +1310,16 @@ type Querier interface {
 	// Used by: engine.ListSchedules.
 	// Locks: none.
 	ListSchedules(ctx context.Context, db DBTX, arg ListSchedulesParams) ([]FfxSchedule, error)
+	// ListSequenceMembers returns the members of a sequence in their order, after a place. found: the execution exists.
+	//
+	// Used by: engine.ListSequenceMembers.
+	// Locks: none.
+	ListSequenceMembers(ctx context.Context, db DBTX, arg ListSequenceMembersParams) ([]ListSequenceMembersRow, error)
+	// ListSequences returns sequences by partition and id after a position, with their first members.
+	//
+	// Used by: engine.ListSequences.
+	// Locks: none. Spans partitions.
+	ListSequences(ctx context.Context, db DBTX, arg ListSequencesParams) ([]ListSequencesRow, error)
 	// ListSetAside returns the events that a consumer has set aside, ascending, after one of them.
 	//
 	// Used by: events.SetAside.
@@ -1550,6 +1581,17 @@ type Querier interface {
 	// Used by: engine.ResumeSchedule, engine.TriggerSchedule.
 	// Locks: schedules waits (FOR NO KEY UPDATE).
 	LockSchedule(ctx context.Context, db DBTX, arg LockScheduleParams) (FfxSchedule, error)
+	// LockSequence locks a sequence and returns whether and where it has stopped. No row: it has no members.
+	//
+	// Used by: engine.ContinueSequence.
+	// Locks: sequences waits (FOR UPDATE).
+	LockSequence(ctx context.Context, db DBTX, arg LockSequenceParams) (LockSequenceRow, error)
+	// LockSequences locks sequences, creates those that do not exist, and gives out places at their ends: counts has how many
+	// of each. Returns the last place of each that was given out.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions.
+	// Locks: sequences waits (rows in array order). The caller sorts by (partition_key, sequence_id).
+	LockSequences(ctx context.Context, db DBTX, arg LockSequencesParams) ([]LockSequencesRow, error)
 	// LockUndispatchedOf returns those of the given ended members that have an undispatched event. The dispatcher of that
 	// event counts their edges, including edges added now. It leaves out events of executions that ended before they
 	// became members: the dispatcher of those looks for no edges. The rows are locked so that a transaction whose
@@ -1619,6 +1661,12 @@ type Querier interface {
 	// Used by: events.HandleWith, events.HandleBatches.
 	// Locks: consumers skips (FOR UPDATE, then the UPDATE).
 	NoteFailedTry(ctx context.Context, db DBTX, arg NoteFailedTryParams) (int64, error)
+	// PassOver takes the member that a locked sequence stopped at out of it, and appends the operator event. Then call
+	// AdvanceSequences.
+	//
+	// Used by: engine.ContinueSequence.
+	// Locks: sequences held (UPDATE, DELETE); L7 new.
+	PassOver(ctx context.Context, db DBTX, arg PassOverParams) error
 	// PassResults passes the results of succeeded upstreams to downstream executions that have not started, along edges
 	// that ask for it. If there are several, the greatest edge id wins.
 	//
@@ -2070,6 +2118,11 @@ type Querier interface {
 	// Used by: engine.RepairQueue.
 	// Locks: none. Spans partitions.
 	ScanRepairs(ctx context.Context, db DBTX, arg ScanRepairsParams) ([]ScanRepairsRow, error)
+	// ScanSequenceEnds reads noted ends of members after a position, in the order in which they were written.
+	//
+	// Used by: engine.AdvanceSequences.
+	// Locks: none. Spans partitions.
+	ScanSequenceEnds(ctx context.Context, db DBTX, arg ScanSequenceEndsParams) ([]FfxSequenceEnd, error)
 	// ScanSiblingCancels finds decided groups with upstreams to cancel, oldest first, after a position.
 	//
 	// Used by: engine.CancelSiblings.
@@ -2098,6 +2151,19 @@ type Querier interface {
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts.
 	// Locks: L1 held; L2 held; L7 new.
 	ScheduleRetries(ctx context.Context, db DBTX, arg ScheduleRetriesParams) ([]ScheduleRetriesRow, error)
+	// SeatAgain gives a member that has ended and is about to run again a place: its own if it still has it, otherwise the
+	// last. A sequence that stopped at it goes on. Returns whether it has the turn.
+	//
+	// Used by: engine.ReplayExecution, engine.ReplayWhere.
+	// Locks: sequences waits (the row, INSERT or UPDATE; then member rows). The caller holds the execution.
+	SeatAgain(ctx context.Context, db DBTX, arg SeatAgainParams) (bool, error)
+	// SeatMembers gives executions that the caller has just created, as blocked, the places that LockSequences gave out. The
+	// first of a sequence without other members gets the turn, and is then claimable or delayed. foremost: no other one of the
+	// call is before it. Returns the new states.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions.
+	// Locks: sequences held (member rows are new); L1 held (UPDATE; the executions are new).
+	SeatMembers(ctx context.Context, db DBTX, arg SeatMembersParams) ([]SeatMembersRow, error)
 	// SetAsideEvent moves a consumer that holder has from from_event_id past an event, and stores that event with the
 	// known facts. tries includes the last failed try; it is 0 for an event that cannot be read. No row: another holder
 	// has the consumer, it was moved, its other tries were cleared, or the row is locked.

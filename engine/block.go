@@ -96,7 +96,7 @@ func (o Operator) BlockExecution(ctx context.Context, x id.ExecutionID, reason s
 
 // UnblockExecution makes an execution claimable that a budget, a quota, its route, its lane or an operator blocks. It
 // passes a gate without taking a slot. If expected is not "", the execution must be blocked for that reason;
-// [state.WaitingForChildren] also releases an execution that waits for dependencies. In a caller's transaction no
+// [state.WaitingForChildren] also releases an execution that waits for dependencies, but none of a sequence. In a caller's transaction no
 // worker is woken: call [Engine.Wake] after the commit.
 //
 // Errors: [ErrInvalidInput]; [ErrNotFound]; [*StateError] with [ErrNotEligible] if the execution is not blocked, or for
@@ -112,7 +112,7 @@ func (o Operator) UnblockExecution(ctx context.Context, x id.ExecutionID, expect
 		op: op,
 		judge: func(x *heldExecution) (none struct{}, acts bool, err error) {
 			blocked := isBlock(x.EligibilityState) ||
-				x.EligibilityState == string(state.BlockedByDependencies) && expected == state.WaitingForChildren
+				x.EligibilityState == string(state.BlockedByDependencies) && expected == state.WaitingForChildren && !x.FfxSequence.Valid
 			if !x.runnable() || !blocked || expected != "" && x.BlockingReason != string(expected) {
 				return none, false, x.not(ErrNotEligible)
 			}

@@ -121,6 +121,9 @@ func (s *CallSpec) check() error {
 		return invalid("executions", fmt.Sprintf("are %d, a step calls at most %d", len(s.Executions), MaxCalls))
 	}
 	for _, spec := range s.Executions {
+		if !spec.Sequence.IsZero() {
+			return invalid("sequence", "of a called execution: its caller would wait for all those before it")
+		}
 		if !spec.ID.IsZero() || spec.Flow != nil || spec.IdempotencyKey != "" || !spec.BusinessKey.IsZero() || spec.Unique != nil {
 			return invalid("executions", "have an id, a flow or a key, or are unique, but a call creates new executions outside flows")
 		}

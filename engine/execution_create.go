@@ -300,6 +300,9 @@ func (e *Engine) createRun(
 	if err := e.settleKeys(ctx, tx, creations, keys, plan); err != nil {
 		return nil, 0, err
 	}
+	if err := e.seatCreated(ctx, tx, creations, plan, created); err != nil {
+		return nil, 0, err
+	}
 	return plan.outcomes(created), len(created), nil
 }
 

@@ -29,11 +29,12 @@ func (k *checkedSpecs) add(i int) {
 }
 
 // isLike reports whether two specs differ at most in id, payload, priority and tags, and neither has an idempotency
-// key or a business key.
+// key, a business key or a sequence.
 func (s *ExecutionSpec) isLike(other *ExecutionSpec) bool {
 	return s.Kind == other.Kind && s.Lane == other.Lane && s.Namespace == other.Namespace &&
 		s.Flow == other.Flow && s.Policy == other.Policy && s.QuotaPolicy == other.QuotaPolicy &&
 		s.IdempotencyKey == "" && other.IdempotencyKey == "" && s.BusinessKey.IsZero() && other.BusinessKey.IsZero() &&
+		s.Sequence.IsZero() && other.Sequence.IsZero() &&
 		s.PayloadEncoding == other.PayloadEncoding && s.Creator == other.Creator &&
 		s.DelayUntil == other.DelayUntil && s.Deadline == other.Deadline && s.CreatedAt == other.CreatedAt &&
 		s.storedPolicy == other.storedPolicy && s.Unique == other.Unique && s.mistake == nil && other.mistake == nil

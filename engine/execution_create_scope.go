@@ -50,8 +50,8 @@ func (c *creation) setKey(key id.IdempotencyKey) error {
 // keyed reports whether a creation has an idempotency key with a window.
 func (c creation) keyed() bool { return c.key != "" && c.windowMs > 0 }
 
-// holdsKey reports whether a creation has an idempotency key or a business key.
-func (c creation) holdsKey() bool { return c.keyed() || !c.business.IsZero() }
+// holdsKey reports whether a creation has a key of either kind, or a place in a sequence.
+func (c creation) holdsKey() bool { return c.keyed() || !c.business.IsZero() || !c.sequence.IsZero() }
 
 // needsKeys reports whether a creation has a key of any kind.
 func (c creation) needsKeys() bool { return c.holdsKey() || c.unique != nil }

@@ -15,9 +15,10 @@ import (
 // ExecutionSnapshot is the state of an execution at one moment.
 type ExecutionSnapshot struct {
 	ID                   id.ExecutionID
-	Flow                 *id.FlowID  // nil outside a flow
-	Node                 string      // its key in the flow if it was created as a node; "" otherwise
-	BusinessKey          BusinessKey // the zero value if it has none
+	Flow                 *id.FlowID     // nil outside a flow
+	Node                 string         // its key in the flow if it was created as a node; "" otherwise
+	BusinessKey          BusinessKey    // the zero value if it has none
+	Sequence             *SequencePlace // nil if it belongs to no sequence
 	Unique               string      // of unique work: how long it has its key, as "unfinished", a colon and the key in hex; "" otherwise
 	Lane                 id.LaneID
 	Namespace            id.Namespace
@@ -98,6 +99,7 @@ type rawExecution struct {
 	Node            string          `json:"ffx_node_key"`
 	BusinessKey     BusinessKey     `json:"ffx_business_key"`
 	Unique          string          `json:"ffx_unique"`
+	Sequence        rawSequence     `json:"ffx_sequence"`
 }
 
 func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, error) {
@@ -153,6 +155,7 @@ func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, 
 		return nil, err
 	}
 	s.setWait(row)
+	s.setSequence(row, raw.Sequence)
 	for _, budget := range row.FfxBudgetIDs {
 		s.BudgetIDs = append(s.BudgetIDs, id.BudgetID(budget.Bytes))
 	}

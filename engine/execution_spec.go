@@ -82,6 +82,10 @@ type ExecutionSpec struct {
 	// implemented.
 	QuotaPolicy *id.QuotaPolicyID
 
+	// Sequence makes the execution wait for those created before it with the same key. Members of flows and called executions
+	// can't have one.
+	Sequence Sequence
+
 	mistake error // a mistake of the spec's maker, which fails the creation
 
 	storedPolicy string // the policy as a schedule stores it; "" if Policy has it
@@ -129,6 +133,7 @@ type creation struct {
 	encoding     string
 	key          string
 	business     BusinessKey
+	sequence     Sequence
 	unique       *uniqueWork // nil if it is not unique
 	storedKey    string      // with its scope; "" without a key
 	windowMs     int64
@@ -169,7 +174,7 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 	if err := spec.checkTexts(); err != nil {
 		return c, err
 	}
-	if c.tags, err = tagsField(spec.Tags); err != nil {
+	if c.tags, err = tagsField(spec.Sequence.tag(spec.Tags)); err != nil {
 		return c, err
 	}
 	for _, at := range [...]struct {
@@ -211,6 +216,9 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 		if err := spec.Unique.check(); err != nil {
 			return c, err
 		}
+	}
+	if err := c.setSequence(&spec); err != nil {
+		return c, err
 	}
 	c.raw, err = spec.rawFields(c)
 	return c, err
@@ -337,7 +345,8 @@ func (s ExecutionSpec) rawFields(c creation) (string, error) {
 		Node            string      `json:"ffx_node_key,omitempty"`
 		BusinessKey     BusinessKey `json:"ffx_business_key,omitzero"`
 		Unique          UniqueWhile `json:"ffx_unique,omitempty"`
-	}{c.namespace, s.Kind, s.Creator, c.key, s.PayloadEncoding, c.quota, "0", c.node, c.business, s.Unique.lasts()})
+		Sequence        rawSequence `json:"ffx_sequence,omitzero"`
+	}{c.namespace, s.Kind, s.Creator, c.key, s.PayloadEncoding, c.quota, "0", c.node, c.business, s.Unique.lasts(), c.sequence.raw()})
 	if err != nil {
 		return "", err
 	}
@@ -406,7 +415,7 @@ func insertParams(creations []creation, flow *id.FlowID, nowMs *int64) db.Insert
 // Created is the result of a creation: a new execution or an existing one.
 type Created struct {
 	ID    id.ExecutionID
-	State state.PublicState // waiting, delayed or rate limited; empty for a duplicate
+	State state.PublicState // waiting, delayed, rate limited, or waiting_children in a sequence; empty for a duplicate
 
 	// Duplicate means that no execution was created. Either the id already exists, with any content, or the creation
 	// repeats that of the execution with the same idempotency key, or it is unique and that execution has its key; ID is

@@ -332,6 +332,8 @@ func (w *growing) judgeNodes(context.Context) error {
 			return fmt.Errorf("%s: execution %s: %w", n.field, n.execution, ErrExists)
 		case x.FlowID != nil:
 			return fmt.Errorf("%s: %w", n.field, &MemberError{Execution: n.execution, Flow: x.FlowID, Err: ErrOtherFlow})
+		case x.FfxSequence.Valid:
+			return fmt.Errorf("%s: %w", n.field, invalid("sequence", "has the execution "+n.execution.String()+", so it can't become a member of a flow"))
 		default:
 			w.joins[n.execution] = w.keys[n.execution]
 		}

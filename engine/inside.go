@@ -5,7 +5,10 @@ import "github.com/flowfabric/flowfabric-go/internal/inside"
 func init() {
 	inside.Of = func(engine any) inside.Parts {
 		e := engine.(*Engine)
-		return inside.Parts{Outboxes: e.shared.outboxes, Tx: e.tx, Log: e.cfg.Log, Now: e.cfg.Now, CallEnded: func() { remind(e.callEnded) }}
+		return inside.Parts{
+			Outboxes: e.shared.outboxes, Tx: e.tx, Log: e.cfg.Log, Now: e.cfg.Now, CallEnded: func() { remind(e.callEnded) },
+			SequenceEnded: e.sequenceEnded,
+		}
 	}
 	inside.Classify = func(op string, err error) error {
 		if err == nil {

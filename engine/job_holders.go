@@ -25,6 +25,7 @@ const (
 	JobExpireWaits         Job = "expire_waits"
 	JobExpireWaitpoints    Job = "expire_waitpoints"
 	JobResumeCallers       Job = "resume_callers"
+	JobAdvanceSequences    Job = "advance_sequences"
 	JobRunSchedules        Job = "run_schedules"
 	JobPruneCreationKeys   Job = "prune_creation_keys"
 	JobDispatchCompletions Job = "dispatch_completions"

@@ -41,6 +41,9 @@ type Kind[In, Out any] struct {
 	// does not apply to schedules and calls, which decide themselves when they create one.
 	Unique *Unique
 
+	// Sequence returns the sequence of an execution with these arguments: see [ExecutionSpec.Sequence]. Default nil: none.
+	Sequence func(In) Sequence
+
 	// Codec encodes and decodes In and Out. Default [JSON].
 	Codec Codec
 }
@@ -110,6 +113,9 @@ func (k Kind[In, Out]) checkName() error {
 // tags. If args can't be encoded, its creation fails with [ErrInvalidInput].
 func (k Kind[In, Out]) Spec(args In) ExecutionSpec {
 	spec := ExecutionSpec{Kind: k.Name, Lane: k.Lane, Policy: k.Policy, Unique: k.Unique}
+	if k.Sequence != nil {
+		spec.Sequence = k.Sequence(args)
+	}
 	var err error
 	if spec.Payload, err = encode(k.Codec, args); err != nil {
 		spec.mistake = invalidBecause("payload", fmt.Errorf("cannot be encoded: %w", err))
@@ -188,6 +194,11 @@ func Key(name, value string) CreateOption {
 // WithUnique makes the execution unique, whatever its kind says: see [Unique].
 func WithUnique(u Unique) CreateOption {
 	return func(c *kindCreation) { c.Unique = &u }
+}
+
+// WithSequence makes the execution wait for those created before it in the sequence: see [ExecutionSpec.Sequence].
+func WithSequence(s Sequence) CreateOption {
+	return func(c *kindCreation) { c.Sequence = s }
 }
 
 // After delays the execution by d from the database's present time, which takes one more query.

@@ -33,6 +33,7 @@ type notifying struct {
 	delayed      chan struct{} // buffered for one; signals that an execution was delayed
 	unneeded     chan struct{} // buffered for one; signals siblings to cancel
 	callEnded    chan struct{} // buffered for one; signals ends of called executions
+	seatLeft     chan struct{} // buffered for one; signals ends of members of sequences
 	rescheduled  chan struct{} // buffered for one; signals that a schedule was added or changed
 	resumed      *resumptions
 }
@@ -46,6 +47,7 @@ func newNotifying(pool *pgxpool.Pool, cfg Config) notifying {
 		delayed:      make(chan struct{}, 1),
 		unneeded:     make(chan struct{}, 1),
 		callEnded:    make(chan struct{}, 1),
+		seatLeft:     make(chan struct{}, 1),
 		rescheduled:  make(chan struct{}, 1),
 		resumed:      &resumptions{},
 	}
@@ -153,6 +155,16 @@ func remind(c chan<- struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
+}
+
+// sequenceEnded notes the end of an execution of a sequence. The next one may be on any lane, hidden by the scan positions of
+// this process's claimers.
+func (e *Engine) sequenceEnded() {
+	e.resumed.byLane.Range(func(_, count any) bool {
+		count.(*atomic.Int64).Add(1)
+		return true
+	})
+	remind(e.seatLeft)
 }
 
 // Wake notifies waiting workers that lanes have work: those of this engine at once, all others by at most one

@@ -90,6 +90,7 @@ func (e *Engine) forkOf(origin, fork id.ExecutionID, row *db.GetOriginRow) (crea
 		}
 	}
 	delete(tags, CallerTag)
+	delete(tags, SequenceTag)
 	tags[ForkedFromTag] = origin.String()
 	c, err := e.prepare(ExecutionSpec{
 		ID: fork, Namespace: id.Namespace(row.Namespace), Lane: id.LaneID(row.LaneID), Kind: row.Kind, Payload: row.Payload,

@@ -47,10 +47,13 @@ func ReplayFromStep(name string) ReplayOption {
 // skipped ones may be replayed next; other dependents ignore its next end. A member that was skipped or never ran waits
 // for its dependencies again: successes count, other upstreams must end again.
 //
+// In a sequence, one that the sequence stopped at runs at once, and the sequence goes on after it. Any other waits at the
+// end of the sequence.
+//
 // Errors: [ErrNotFound]; [ErrKeyConflict] naming the execution that has its unique key; [*StateError] with [ErrNotEnded] or [ErrCompleted]; [ErrInvalidInput] for a nil option; [ErrNotFound] also for a missing step;
 // [ErrMaxReplays] after ten replays, or the policy's limit; [ErrFlowTerminal] if its flow was cancelled; [ErrPruned] if
 // an upstream was pruned with its result; [ErrContention]. A repetition is refused with [ErrNotEnded].
-// Transaction: locks the flow exclusively, the execution, its attempt, then edge groups and dependents; deletes its
+// Transaction: locks the flow exclusively, the execution, its attempt, then edge groups and dependents, or its sequence; deletes its
 // grants, suspension and waitpoints; emits an operator event.
 func (o Operator) ReplayExecution(ctx context.Context, x id.ExecutionID, options ...ReplayOption) (Replayed, error) {
 	const op = "replay execution"
@@ -129,6 +132,15 @@ func (e *Engine) replay(ctx context.Context, tx *txn, x *heldExecution) (replaye
 	}
 	if err := e.retakeUnique(ctx, tx, x); err != nil {
 		return replayed, err
+	}
+	if x.FfxSequence.Valid {
+		turn, err := e.q.SeatAgain(ctx, tx, db.SeatAgainParams{
+			SequenceID: x.FfxSequence, PartitionKey: x.id.Partition(), ExecutionID: pgUUID(x.id.UUID()), NowMs: x.NowMs,
+		})
+		if err != nil {
+			return replayed, err
+		}
+		waits = !turn
 	}
 	pointer, beginsAgain := x.replayedAttempt()
 	row, err := e.q.ReplayExecution(ctx, tx, db.ReplayExecutionParams{

@@ -119,6 +119,8 @@ func (e *Engine) checkSchedule(s *ScheduleSpec) (t tickTimes, c creation, err er
 		return t, c, invalid("Execution", "has an id, a flow or a key, but each tick creates a new execution outside flows")
 	case x.Unique != nil:
 		return t, c, invalid("Execution.Unique", "is set, but Overlap decides when a tick creates an execution: leave it out")
+	case !x.Sequence.IsZero():
+		return t, c, invalid("Execution.Sequence", "is not stored with a schedule")
 	case !x.DelayUntil.IsZero() || !x.Deadline.IsZero() || !x.CreatedAt.IsZero():
 		return t, c, invalid("Execution", "has an instant, but it is created at each tick: a deadline belongs to the policy")
 	case x.Tags[ScheduleTag] != "" || x.Tags[ScheduledForTag] != "":

@@ -92,6 +92,7 @@ type operations interface {
 	Unneeded() <-chan struct{}
 	Delayed() <-chan struct{}
 	CallEnded() <-chan struct{}
+	SequenceEnded() <-chan struct{}
 	Rescheduled() <-chan struct{}
 	ListenForeign(ctx context.Context, wake func()) error
 }
@@ -106,6 +107,7 @@ func jobsOf(m engine.Maintenance) []job {
 		{name: engine.JobExpireDeadlines, every: 5 * time.Second, act: m.ExpireDeadlines},
 		{name: engine.JobExpireWaits, every: 2 * time.Second, act: m.ExpireWaits},
 		{name: engine.JobResumeCallers, every: time.Second, act: m.ResumeCallers},
+		{name: engine.JobAdvanceSequences, every: time.Second, act: m.AdvanceSequences},
 		// A tick should be late by some milliseconds at most.
 		{name: engine.JobRunSchedules, every: 20 * time.Millisecond, batch: engine.MaxBatch, act: m.RunSchedules, next: m.NextSchedule},
 		{name: engine.JobExpireWaitpoints, every: 5 * time.Second, act: m.ExpireWaitpoints},
@@ -219,6 +221,8 @@ func (r *Reconciler) Run(ctx context.Context) {
 			s.expectDelay()
 		case <-r.eng.CallEnded():
 			s.call(engine.JobResumeCallers)
+		case <-r.eng.SequenceEnded():
+			s.call(engine.JobAdvanceSequences)
 		case <-r.eng.Rescheduled():
 			s.expectTick()
 		case <-s.foreign:

@@ -46,19 +46,19 @@ func newFakeDatabase() *fakeDatabase {
 // fakeProcess is the engine of one process.
 type fakeProcess struct {
 	*fakeDatabase
-	name                            id.WorkerInstanceID
-	left, delayed, unneeded, called chan struct{}
-	rescheduled                     chan struct{}
-	foreign                         chan struct{}
-	listens                         atomic.Int32
-	cut                             bool // cut off from the database
+	name                                      id.WorkerInstanceID
+	left, delayed, unneeded, called, seatLeft chan struct{}
+	rescheduled                               chan struct{}
+	foreign                                   chan struct{}
+	listens                                   atomic.Int32
+	cut                                       bool // cut off from the database
 }
 
 func (f *fakeDatabase) process(name id.WorkerInstanceID) *fakeProcess {
 	f.calls[name] = make(map[engine.Job][]time.Time)
 	return &fakeProcess{
 		fakeDatabase: f, name: name, left: make(chan struct{}, 1), delayed: make(chan struct{}, 1),
-		unneeded: make(chan struct{}, 1), called: make(chan struct{}, 1), rescheduled: make(chan struct{}, 1), foreign: make(chan struct{}),
+		unneeded: make(chan struct{}, 1), called: make(chan struct{}, 1), seatLeft: make(chan struct{}, 1), rescheduled: make(chan struct{}, 1), foreign: make(chan struct{}),
 	}
 }
 
@@ -110,6 +110,8 @@ func (p *fakeProcess) Unneeded() <-chan struct{} { return p.unneeded }
 func (p *fakeProcess) Delayed() <-chan struct{} { return p.delayed }
 
 func (p *fakeProcess) CallEnded() <-chan struct{} { return p.called }
+
+func (p *fakeProcess) SequenceEnded() <-chan struct{} { return p.seatLeft }
 
 func (p *fakeProcess) Rescheduled() <-chan struct{} { return p.rescheduled }
 

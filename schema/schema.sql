@@ -58,6 +58,146 @@ $$;
 
 COMMENT ON FUNCTION ff_notify_stream_frame() IS 'FlowFabric''s row-level notification of ff_stream_frame; not used by a trigger here: ffx_notify_stream takes its place.';
 
+CREATE FUNCTION ffx_advance_or_note(of_partition smallint, of_sequence uuid, at_ms bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+BEGIN
+    IF current_setting('transaction_isolation') = 'read committed' AND ffx_advance_sequence(of_partition, of_sequence, at_ms) THEN
+        RETURN;
+    END IF;
+    INSERT INTO ffx_sequence_end (partition_key, sequence_id)
+    VALUES (of_partition, of_sequence);
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_advance_or_note(of_partition smallint, of_sequence uuid, at_ms bigint) IS 'Advances a sequence after a change, or notes in ffx_sequence_end that this is left to do.';
+
+CREATE FUNCTION ffx_advance_sequence(of_partition smallint, of_sequence uuid, at_ms bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
+    AS $$
+DECLARE
+    s record; -- the sequence
+    m record; -- its first member
+    e record; -- the execution of that
+    locked boolean := false;
+BEGIN
+    SELECT q.stopped_at_ms
+    INTO s
+    FROM ffx_sequence AS q
+    WHERE
+        q.partition_key = of_partition
+        AND q.sequence_id = of_sequence
+    FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN NOT EXISTS (
+            SELECT
+            FROM ffx_sequence AS q
+            WHERE
+                q.partition_key = of_partition
+                AND q.sequence_id = of_sequence
+        );
+    ELSIF s.stopped_at_ms IS NOT NULL THEN
+        RETURN true;
+    END IF;
+    LOOP
+        SELECT n.place, n.execution_partition_key, n.execution_id, n.skips, n.turn_at_ms
+        INTO m
+        FROM ffx_sequence_member AS n
+        WHERE
+            n.partition_key = of_partition
+            AND n.sequence_id = of_sequence
+        ORDER BY n.place
+        LIMIT 1;
+        IF NOT FOUND THEN
+            DELETE FROM ffx_sequence AS q
+            WHERE
+                q.partition_key = of_partition
+                AND q.sequence_id = of_sequence;
+            RETURN true;
+        END IF;
+        SELECT
+            x.lifecycle_phase IN ('terminal', 'cancelled') AS ended,
+            x.public_state IN ('failed', 'expired') AS failed
+        INTO e
+        FROM ff_exec_core AS x
+        WHERE
+            x.partition_key = m.execution_partition_key
+            AND x.execution_id = m.execution_id;
+        IF FOUND AND e.ended AND e.failed AND NOT m.skips THEN
+            UPDATE ffx_sequence AS q
+            SET
+                stopped_at_ms = at_ms,
+                stopped_partition_key = m.execution_partition_key,
+                stopped_execution_id = m.execution_id
+            WHERE
+                q.partition_key = of_partition
+                AND q.sequence_id = of_sequence;
+            RETURN true;
+        ELSIF NOT FOUND OR e.ended THEN
+            DELETE FROM ffx_sequence_member AS n
+            WHERE
+                n.partition_key = of_partition
+                AND n.sequence_id = of_sequence
+                AND n.place = m.place;
+            locked := false;
+        ELSIF m.turn_at_ms IS NOT NULL THEN
+            RETURN true;
+        ELSIF NOT locked THEN
+            -- Then looked at again: it may have ended meanwhile.
+            PERFORM
+            FROM ff_exec_core AS x
+            WHERE
+                x.partition_key = m.execution_partition_key
+                AND x.execution_id = m.execution_id
+            FOR NO KEY UPDATE SKIP LOCKED;
+            IF NOT FOUND THEN
+                RETURN false;
+            END IF;
+            locked := true;
+        ELSE
+            EXIT;
+        END IF;
+    END LOOP;
+    UPDATE ffx_sequence_member AS n
+    SET turn_at_ms = at_ms
+    WHERE
+        n.partition_key = of_partition
+        AND n.sequence_id = of_sequence
+        AND n.place = m.place;
+    UPDATE ff_exec_core AS x
+    SET
+        eligibility_state = CASE WHEN x.ffx_delay_until_ms > at_ms THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
+        public_state = CASE WHEN x.ffx_delay_until_ms > at_ms THEN 'delayed' ELSE 'waiting' END,
+        blocking_reason = CASE WHEN x.ffx_delay_until_ms > at_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
+        deadline_at_ms = CASE
+            WHEN x.ffx_delay_until_ms > at_ms
+                THEN least(x.ffx_delay_until_ms, CASE WHEN x.ffx_execution_deadline_ms > 0 THEN x.ffx_execution_deadline_ms END)
+            ELSE x.deadline_at_ms
+        END,
+        ffx_delay_until_ms = CASE WHEN x.ffx_delay_until_ms > at_ms THEN x.ffx_delay_until_ms END,
+        ffx_last_mutation_at_ms = at_ms
+    WHERE
+        x.partition_key = m.execution_partition_key
+        AND x.execution_id = m.execution_id
+        AND x.lifecycle_phase = 'runnable'
+        AND x.eligibility_state = 'blocked_by_dependencies'
+    RETURNING
+        x.lane_id,
+        x.eligibility_state
+    INTO e;
+    -- Older than what has been claimed since it was created, so the scan positions of workers hide it.
+    IF FOUND AND e.eligibility_state = 'eligible_now' THEN
+        PERFORM pg_notify('ffx_resumed', e.lane_id);
+    END IF;
+    RETURN true;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_advance_sequence(of_partition smallint, of_sequence uuid, at_ms bigint) IS 'Gives the first member of a sequence its turn, or stops the sequence at a failed one; deletes a sequence without members. false: another transaction holds a row that it needs, so it has to be called again.';
+
 CREATE FUNCTION ffx_attempt_timeout_at(policy jsonb, from_ms bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -456,6 +596,36 @@ $$;
 
 COMMENT ON FUNCTION ffx_deliver(partition smallint, execution uuid, waitpoint uuid, token_hash bytea, given jsonb, payload bytea, dedup_ttl_ms bigint, resume_delay_ms bigint, max_signals bigint, fixed_now_ms bigint) IS 'Delivers a signal to a waitpoint, or to whatever waits for its name. Returns what became of it.';
 
+CREATE FUNCTION ffx_drop_member() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
+    AS $$
+DECLARE
+    of_partition smallint := get_byte(uuid_send(OLD.ffx_sequence), 0)::smallint;
+BEGIN
+    DELETE FROM ffx_sequence_member AS n
+    WHERE
+        n.partition_key = of_partition
+        AND n.sequence_id = OLD.ffx_sequence
+        AND n.execution_id = OLD.execution_id
+        AND NOT EXISTS (
+            SELECT
+            FROM ffx_sequence AS q
+            WHERE
+                q.partition_key = of_partition
+                AND q.sequence_id = OLD.ffx_sequence
+                AND q.stopped_execution_id = OLD.execution_id
+        );
+    IF FOUND THEN
+        PERFORM ffx_advance_or_note(of_partition, OLD.ffx_sequence, ffx_now_ms(NULL));
+    END IF;
+    RETURN NULL;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_drop_member() IS 'Trigger: takes a deleted execution out of its sequence.';
+
 CREATE FUNCTION ffx_fill_from_document() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -668,6 +838,26 @@ $$;
 
 COMMENT ON FUNCTION ffx_lane_partition(lane text, partitions integer) IS 'Logical shard of executions of a lane outside flows: CRC-16/XMODEM of its name in UTF-8, modulo the number of partitions.';
 
+CREATE FUNCTION ffx_leave_sequence(of_sequence uuid, execution uuid, failed boolean, at_ms bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
+    AS $$
+DECLARE
+    of_partition smallint := get_byte(uuid_send(of_sequence), 0)::smallint;
+BEGIN
+    DELETE FROM ffx_sequence_member AS n
+    WHERE
+        n.partition_key = of_partition
+        AND n.sequence_id = of_sequence
+        AND n.execution_id = execution
+        AND (NOT failed OR n.skips);
+    PERFORM ffx_advance_or_note(of_partition, of_sequence, at_ms);
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_leave_sequence(of_sequence uuid, execution uuid, failed boolean, at_ms bigint) IS 'Takes an ended execution out of its sequence, unless the sequence has to stop at it, and lets the next one run.';
+
 CREATE FUNCTION ffx_lost_too_often(reclaims integer, policy jsonb, default_limit integer) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -697,22 +887,30 @@ $$;
 
 COMMENT ON FUNCTION ffx_new_id() IS 'A new UUIDv7, whose time is the database''s clock to the microsecond.';
 
-CREATE FUNCTION ffx_note_call_end() RETURNS trigger
+CREATE FUNCTION ffx_note_end() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'public'
     AS $$
 BEGIN
     IF NEW.lifecycle_phase IN ('terminal', 'cancelled') AND OLD.lifecycle_phase NOT IN ('terminal', 'cancelled') THEN
-        INSERT INTO ffx_call_end (partition_key, execution_id, step)
-        VALUES (
-            (NEW.ffx_caller ->> 'partition_key')::smallint, (NEW.ffx_caller ->> 'execution_id')::uuid, NEW.ffx_caller ->> 'step'
-        );
+        IF NEW.ffx_caller IS NOT NULL THEN
+            INSERT INTO ffx_call_end (partition_key, execution_id, step)
+            VALUES (
+                (NEW.ffx_caller ->> 'partition_key')::smallint, (NEW.ffx_caller ->> 'execution_id')::uuid, NEW.ffx_caller ->> 'step'
+            );
+        END IF;
+        IF NEW.ffx_sequence IS NOT NULL THEN
+            PERFORM ffx_leave_sequence(
+                NEW.ffx_sequence, NEW.execution_id, NEW.public_state IN ('failed', 'expired'),
+                coalesce(NEW.ffx_last_mutation_at_ms, ffx_now_ms(NULL))
+            );
+        END IF;
     END IF;
     RETURN NULL;
 END;
 $$;
 
-COMMENT ON FUNCTION ffx_note_call_end() IS 'Trigger: notes the end of a called execution for its caller.';
+COMMENT ON FUNCTION ffx_note_end() IS 'Trigger: notes the end of a called execution for its caller, and lets the next member of its sequence run.';
 
 CREATE FUNCTION ffx_notify_channel() RETURNS trigger
     LANGUAGE plpgsql
@@ -1112,6 +1310,77 @@ END;
 $$;
 
 COMMENT ON FUNCTION ffx_satisfied_by(condition jsonb, signals jsonb, used jsonb) IS 'The ids of the signals that satisfy a condition, of those by waitpoint key that no earlier wait has used; NULL while it is not satisfied.';
+
+CREATE FUNCTION ffx_seat_again(of_sequence uuid, in_partition smallint, execution uuid, at_ms bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
+    AS $$
+DECLARE
+    of_partition smallint := get_byte(uuid_send(of_sequence), 0)::smallint;
+    next_place bigint;
+    own_place bigint;
+    first boolean;
+BEGIN
+    INSERT INTO ffx_sequence AS q (partition_key, sequence_id, namespace, key, last_place)
+    SELECT
+        of_partition,
+        of_sequence,
+        coalesce(x.ffx_namespace, ''),
+        coalesce(x.raw_fields -> 'ffx_sequence' ->> 'key', ''),
+        1
+    FROM ff_exec_core AS x
+    WHERE
+        x.partition_key = in_partition
+        AND x.execution_id = execution
+    ON CONFLICT (partition_key, sequence_id) DO UPDATE SET
+        last_place = q.last_place + 1,
+        stopped_at_ms = CASE WHEN q.stopped_execution_id = execution THEN NULL ELSE q.stopped_at_ms END,
+        stopped_partition_key = CASE WHEN q.stopped_execution_id = execution THEN NULL ELSE q.stopped_partition_key END,
+        stopped_execution_id = CASE WHEN q.stopped_execution_id = execution THEN NULL ELSE q.stopped_execution_id END
+    RETURNING q.last_place
+    INTO next_place;
+    INSERT INTO ffx_sequence_member (
+        partition_key, sequence_id, place, execution_partition_key, execution_id, skips
+    )
+    SELECT
+        of_partition,
+        of_sequence,
+        next_place,
+        in_partition,
+        execution,
+        coalesce((x.raw_fields -> 'ffx_sequence' ->> 'skips')::boolean, false)
+    FROM ff_exec_core AS x
+    WHERE
+        x.partition_key = in_partition
+        AND x.execution_id = execution
+    ON CONFLICT ON CONSTRAINT ffx_sequence_member_execution_key DO NOTHING;
+    SELECT n.place
+    INTO own_place
+    FROM ffx_sequence_member AS n
+    WHERE
+        n.partition_key = of_partition
+        AND n.sequence_id = of_sequence
+        AND n.execution_id = execution;
+    first := NOT EXISTS (
+        SELECT
+        FROM ffx_sequence_member AS n
+        WHERE
+            n.partition_key = of_partition
+            AND n.sequence_id = of_sequence
+            AND n.place < own_place
+    );
+    UPDATE ffx_sequence_member AS n
+    SET turn_at_ms = CASE WHEN first THEN at_ms END
+    WHERE
+        n.partition_key = of_partition
+        AND n.sequence_id = of_sequence
+        AND n.place = own_place;
+    RETURN first;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_seat_again(of_sequence uuid, in_partition smallint, execution uuid, at_ms bigint) IS 'Gives an ended execution that is about to run again a place in its sequence: its own if it still has it, otherwise the last. true: it has the turn.';
 
 CREATE FUNCTION ffx_set_lease_timer() RETURNS trigger
     LANGUAGE plpgsql
@@ -2128,7 +2397,8 @@ CREATE TABLE ff_exec_core (
     ffx_gate_id uuid,
     ffx_admitted boolean,
     ffx_caller jsonb,
-    ffx_unique_key uuid
+    ffx_unique_key uuid,
+    ffx_sequence uuid
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02', autovacuum_analyze_threshold='1000', fillfactor='45', vacuum_truncate='false', autovacuum_vacuum_cost_limit='1000');
 
@@ -2211,6 +2481,8 @@ COMMENT ON COLUMN ff_exec_core.ffx_admitted IS 'Whether the budgets and the quot
 COMMENT ON COLUMN ff_exec_core.ffx_caller IS 'The call that created the execution: an object with partition_key and execution_id of its caller, and step; NULL: none. Never changed.';
 
 COMMENT ON COLUMN ff_exec_core.ffx_unique_key IS 'Key of unique work, as in ffx_unique; NULL: not unique. Never changed. raw_fields has for how long: ffx_unique, with the values of ffx_unique.lasts.';
+
+COMMENT ON COLUMN ff_exec_core.ffx_sequence IS 'The sequence that the execution belongs to: ffx_sequence.sequence_id; NULL: none. Never changed after the creation.';
 
 CREATE TABLE ff_flow_core (
     partition_key smallint NOT NULL,
@@ -2379,7 +2651,7 @@ CREATE TABLE ff_operator_event (
     partition_key integer NOT NULL,
     namespace text,
     instance_tag text,
-    CONSTRAINT ff_operator_event_event_type_check CHECK ((event_type = ANY (ARRAY['priority_changed'::text, 'replayed'::text, 'flow_cancel_requested'::text])))
+    CONSTRAINT ff_operator_event_event_type_check CHECK ((event_type = ANY (ARRAY['priority_changed'::text, 'replayed'::text, 'flow_cancel_requested'::text, 'sequence_continued'::text])))
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000');
 
@@ -2389,9 +2661,9 @@ COMMENT ON COLUMN ff_operator_event.event_id IS 'Position in this outbox, in ord
 
 COMMENT ON COLUMN ff_operator_event.execution_id IS 'The execution, a bare uuid as text; of flow_cancel_requested the flow.';
 
-COMMENT ON COLUMN ff_operator_event.event_type IS 'priority_changed, replayed or flow_cancel_requested.';
+COMMENT ON COLUMN ff_operator_event.event_type IS 'priority_changed, replayed, flow_cancel_requested or sequence_continued.';
 
-COMMENT ON COLUMN ff_operator_event.details IS 'Object. priority_changed: old_priority, new_priority. replayed: branch (normal or skipped_flow_member), groups_reset. flow_cancel_requested: flow_id, cancellation_policy, reason, member_count.';
+COMMENT ON COLUMN ff_operator_event.details IS 'Object. priority_changed: old_priority, new_priority. replayed: branch (normal or skipped_flow_member), groups_reset. flow_cancel_requested: flow_id, cancellation_policy, reason, member_count. sequence_continued: sequence, its key.';
 
 COMMENT ON COLUMN ff_operator_event.occurred_at_ms IS 'Milliseconds since the Unix epoch: when it happened.';
 
@@ -3785,6 +4057,86 @@ COMMENT ON TABLE ffx_schema_migrations IS 'Ledger of this library''s migrations.
 
 COMMENT ON COLUMN ffx_schema_migrations.version IS 'A migration that was applied, by the 14 digits of its file''s name.';
 
+CREATE TABLE ffx_sequence (
+    partition_key smallint NOT NULL,
+    sequence_id uuid NOT NULL,
+    namespace text NOT NULL,
+    key text NOT NULL,
+    last_place bigint NOT NULL,
+    stopped_at_ms bigint,
+    stopped_partition_key smallint,
+    stopped_execution_id uuid
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='500');
+
+COMMENT ON TABLE ffx_sequence IS 'Sequences that have members. Its row lock is what gives out places and the turn; whoever ends a member never waits for it.';
+
+COMMENT ON COLUMN ffx_sequence.partition_key IS 'Logical shard of the sequence, 0 to 255: the first byte of its id.';
+
+COMMENT ON COLUMN ffx_sequence.sequence_id IS 'The first 16 bytes of SHA-256 over the namespace, a zero byte and the key, in UTF-8.';
+
+COMMENT ON COLUMN ffx_sequence.namespace IS 'Namespace of the sequence and of its executions.';
+
+COMMENT ON COLUMN ffx_sequence.key IS 'Key of the sequence, 1 to 512 bytes.';
+
+COMMENT ON COLUMN ffx_sequence.last_place IS 'The last place that was given to a member, from 1.';
+
+COMMENT ON COLUMN ffx_sequence.stopped_at_ms IS 'Milliseconds since the Unix epoch: when the sequence stopped at its first member, which had failed; NULL: it goes on.';
+
+COMMENT ON COLUMN ffx_sequence.stopped_partition_key IS 'Partition of the execution that it stopped at, 0 to 255; NULL: it goes on.';
+
+COMMENT ON COLUMN ffx_sequence.stopped_execution_id IS 'The execution that it stopped at, the uuid half of its id; NULL: it goes on.';
+
+CREATE TABLE ffx_sequence_end (
+    id bigint NOT NULL,
+    partition_key smallint NOT NULL,
+    sequence_id uuid NOT NULL
+);
+
+COMMENT ON TABLE ffx_sequence_end IS 'Ends after which the next member could not get its turn, because another transaction held its row or that of the sequence. A row is deleted once the sequence was looked at.';
+
+COMMENT ON COLUMN ffx_sequence_end.id IS 'Place in the order in which the ends were written.';
+
+COMMENT ON COLUMN ffx_sequence_end.partition_key IS 'Logical shard of the sequence, 0 to 255.';
+
+COMMENT ON COLUMN ffx_sequence_end.sequence_id IS 'The sequence.';
+
+ALTER TABLE ffx_sequence_end ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME ffx_sequence_end_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE ffx_sequence_member (
+    partition_key smallint NOT NULL,
+    sequence_id uuid NOT NULL,
+    place bigint NOT NULL,
+    execution_partition_key smallint NOT NULL,
+    execution_id uuid NOT NULL,
+    skips boolean NOT NULL,
+    turn_at_ms bigint
+)
+WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='500');
+
+COMMENT ON TABLE ffx_sequence_member IS 'Places of executions in sequences. The end of an execution deletes its row, unless the sequence may stop at it.';
+
+COMMENT ON COLUMN ffx_sequence_member.partition_key IS 'Logical shard of the sequence, 0 to 255.';
+
+COMMENT ON COLUMN ffx_sequence_member.sequence_id IS 'The sequence.';
+
+COMMENT ON COLUMN ffx_sequence_member.place IS 'Place in the sequence, from 1; places of members that have ended are left out.';
+
+COMMENT ON COLUMN ffx_sequence_member.execution_partition_key IS 'Partition of the execution, 0 to 255.';
+
+COMMENT ON COLUMN ffx_sequence_member.execution_id IS 'The execution, the uuid half of its id.';
+
+COMMENT ON COLUMN ffx_sequence_member.skips IS 'true: the sequence goes on if it fails; false: it stops at it.';
+
+COMMENT ON COLUMN ffx_sequence_member.turn_at_ms IS 'Milliseconds since the Unix epoch: when it got its turn; NULL: it waits for those before it.';
+
 CREATE TABLE ffx_step (
     partition_key smallint NOT NULL,
     execution_id uuid NOT NULL,
@@ -4120,6 +4472,18 @@ ALTER TABLE ONLY ffx_schedule
 ALTER TABLE ONLY ffx_schema_migrations
     ADD CONSTRAINT ffx_schema_migrations_pkey PRIMARY KEY (version);
 
+ALTER TABLE ONLY ffx_sequence_end
+    ADD CONSTRAINT ffx_sequence_end_pkey PRIMARY KEY (id, partition_key);
+
+ALTER TABLE ONLY ffx_sequence_member
+    ADD CONSTRAINT ffx_sequence_member_execution_key UNIQUE (partition_key, sequence_id, execution_id);
+
+ALTER TABLE ONLY ffx_sequence_member
+    ADD CONSTRAINT ffx_sequence_member_pkey PRIMARY KEY (partition_key, sequence_id, place);
+
+ALTER TABLE ONLY ffx_sequence
+    ADD CONSTRAINT ffx_sequence_pkey PRIMARY KEY (partition_key, sequence_id);
+
 ALTER TABLE ONLY ffx_step
     ADD CONSTRAINT ffx_step_pkey PRIMARY KEY (partition_key, execution_id, name);
 
@@ -4240,13 +4604,17 @@ CREATE TRIGGER ffx_ff_completion_event_truncate_trg BEFORE TRUNCATE ON ff_comple
 
 COMMENT ON TRIGGER ffx_ff_completion_event_truncate_trg ON ff_completion_event IS 'Before a truncation, raises the floor in ffx_outbox_floor to the last event_id given out.';
 
-CREATE TRIGGER ffx_ff_exec_core_call_end_trg AFTER UPDATE ON ff_exec_core FOR EACH ROW WHEN ((new.ffx_caller IS NOT NULL)) EXECUTE FUNCTION ffx_note_call_end();
+CREATE TRIGGER ffx_ff_exec_core_drop_member_trg AFTER DELETE ON ff_exec_core FOR EACH ROW WHEN ((old.ffx_sequence IS NOT NULL)) EXECUTE FUNCTION ffx_drop_member();
 
-COMMENT ON TRIGGER ffx_ff_exec_core_call_end_trg ON ff_exec_core IS 'Notes the end of a called execution in ffx_call_end, however it ends. Executions that nothing has called do not fire it.';
+COMMENT ON TRIGGER ffx_ff_exec_core_drop_member_trg ON ff_exec_core IS 'Takes a deleted execution out of its sequence, so that the others do not wait for it.';
 
 CREATE TRIGGER ffx_ff_exec_core_drop_waiting_trg AFTER DELETE ON ff_exec_core FOR EACH ROW WHEN ((old.eligibility_state <> 'not_applicable'::text)) EXECUTE FUNCTION ffx_keep_waiting();
 
 COMMENT ON TRIGGER ffx_ff_exec_core_drop_waiting_trg ON ff_exec_core IS 'Takes the queue entry of a deleted execution out, and its row in the list of what is blocked.';
+
+CREATE TRIGGER ffx_ff_exec_core_end_trg AFTER UPDATE ON ff_exec_core FOR EACH ROW WHEN (((new.ffx_caller IS NOT NULL) OR (new.ffx_sequence IS NOT NULL))) EXECUTE FUNCTION ffx_note_end();
+
+COMMENT ON TRIGGER ffx_ff_exec_core_end_trg ON ff_exec_core IS 'Notes the end of a called execution in ffx_call_end, and lets the next member of a sequence run, however an execution ends. Other executions do not fire it.';
 
 CREATE TRIGGER ffx_ff_exec_core_fill_ready_trg AFTER INSERT ON ff_exec_core REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT WHEN ((current_setting('ffx.own_entries'::text, true) IS DISTINCT FROM (pg_current_xact_id_if_assigned())::text)) EXECUTE FUNCTION ffx_fill_ready();
 

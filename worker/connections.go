@@ -38,6 +38,8 @@ func (e onEngine) completeIn(ctx context.Context, tx pgx.Tx, l engine.Lease, res
 
 func (e onEngine) callEnded() { inside.Of(e.Engine).CallEnded() }
 
+func (e onEngine) sequenceEnded() { inside.Of(e.Engine).SequenceEnded() }
+
 func (e onEngine) claimEach(ctx context.Context, claims []*laneClaim) {
 	each := make([]engine.LaneClaim, len(claims))
 	for i, c := range claims {

@@ -121,7 +121,7 @@ func (s *settler) commit(batch []*task) {
 // letGo reports settled tasks and stops renewing their leases.
 func (r *run) letGo(tasks []*task) {
 	r.held.remove(tasks)
-	now, released, called := time.Now(), false, false
+	now, released, called, sequenced := time.Now(), false, false, false
 	var abandoned []*task
 	for _, t := range tasks {
 		if t.settlement == Abandoned && t.lostBy() == nil { // the others have been noted
@@ -131,13 +131,17 @@ func (r *run) letGo(tasks []*task) {
 		ended := t.settlement == Completed || t.settlement == Failed
 		called = called || ended && t.work.Tags[engine.CallerTag] != ""
 		released = released || ended && t.work.Flow != nil
+		sequenced = sequenced || ended && t.work.Tags[engine.SequenceTag] != ""
 	}
 	if called {
 		// The database may report the ends to another process, and later.
 		r.settling.callEnded()
 	}
-	if released {
-		// Downstream executions may be claimable now, and a notification can be lost.
+	if sequenced {
+		r.settling.sequenceEnded()
+	}
+	if released || sequenced {
+		// Downstream executions, or the next of a sequence, may be claimable now, and a notification can be lost.
 		r.tell("")
 	}
 	r.noteLate(abandoned, now, true)

@@ -58,6 +58,8 @@ func (f *fakeEngine) CalledResults(context.Context, []id.ExecutionID) ([]engine.
 
 func (f *fakeEngine) callEnded() {}
 
+func (f *fakeEngine) sequenceEnded() {}
+
 func (f *fakeEngine) StepResults(context.Context, id.ExecutionID) ([]engine.Step, error) {
 	return nil, nil
 }

@@ -117,6 +117,9 @@ type operations interface {
 	// callEnded notes that a called execution has ended.
 	callEnded()
 
+	// sequenceEnded notes that an execution of a sequence has ended.
+	sequenceEnded()
+
 	// claimEach fills in claims by one transaction.
 	claimEach(ctx context.Context, claims []*laneClaim)
 

@@ -55,6 +55,7 @@ type executionView struct {
 	Namespace      id.Namespace       `json:"namespace"`
 	BusinessKey    engine.BusinessKey `json:"business_key,omitzero"`
 	Unique         string             `json:"unique,omitempty"`
+	Sequence       *placeView         `json:"sequence,omitempty"`
 	Kind           string             `json:"kind"`
 	Priority       int                `json:"priority"`
 	Tags           map[string]string  `json:"tags"`
@@ -159,6 +160,7 @@ func readExecution(ctx context.Context, eng *engine.Engine, execution id.Executi
 		Namespace:    s.Namespace,
 		BusinessKey:  s.BusinessKey,
 		Unique:       s.Unique,
+		Sequence:     newPlaceView(s.Sequence),
 		Kind:         s.Kind,
 		Priority:     s.Priority,
 		Tags:         orEmpty(s.Tags),
@@ -221,6 +223,7 @@ func (v *executionView) print(to io.Writer) error {
 		{"namespace", string(v.Namespace)},
 		{"business key", v.BusinessKey.String()},
 		{"unique", v.Unique},
+		{"sequence", v.Sequence.String()},
 		{"priority", fmt.Sprint(v.Priority)},
 		{"tags", tagList(v.Tags)},
 		{"state", string(v.State)},

@@ -50,6 +50,7 @@ listed AS (
             t.ffx_budget_ids,
             t.ffx_quota_policy_id,
             t.ffx_unique_key,
+            t.ffx_sequence,
             t.raw_fields
         FROM ff_exec_core AS t
         WHERE
@@ -188,6 +189,7 @@ ended AS (
                 t.ffx_budget_ids,
                 t.ffx_quota_policy_id,
                 t.ffx_unique_key,
+                t.ffx_sequence,
                 t.raw_fields
             FROM ff_exec_core AS t
             WHERE

@@ -32,6 +32,11 @@ SELECT
     e.ffx_execution_deadline_ms,
     e.ffx_budget_ids,
     e.ffx_quota_policy_id,
+    coalesce(seat.place, 0)::bigint AS sequence_place,
+    coalesce(seat.ahead, 0)::integer AS sequence_ahead,
+    coalesce(seat.first_partition_key, 0)::smallint AS sequence_first_partition_key,
+    seat.first_execution_id AS sequence_first_execution_id,
+    seat.stopped_at_ms AS sequence_stopped_at_ms,
     coalesce(cur.attempt_index, -1)::integer AS current_index,
     cur.worker_id AS current_worker_id,
     cur.worker_instance_id AS current_worker_instance_id,
@@ -100,6 +105,51 @@ LEFT JOIN ff_suspension_current AS s
     ON s.partition_key = e.partition_key
     AND s.execution_id = e.execution_id
     AND e.lifecycle_phase = 'suspended'
+LEFT JOIN LATERAL (
+    -- Its place, and those before it. Without a sequence nothing is looked up.
+    SELECT
+        m.place,
+        (
+            SELECT count(*)
+            FROM (
+                SELECT
+                FROM ffx_sequence_member AS b
+                WHERE
+                    b.partition_key = m.partition_key
+                    AND b.sequence_id = m.sequence_id
+                    AND b.place < m.place
+                LIMIT 1000
+            ) AS n
+        ) AS ahead,
+        f.execution_partition_key AS first_partition_key,
+        f.execution_id AS first_execution_id,
+        q.stopped_at_ms
+    FROM ffx_sequence_member AS m
+    LEFT JOIN LATERAL (
+        SELECT
+            t.execution_partition_key,
+            t.execution_id
+        FROM ffx_sequence_member AS t
+        WHERE
+            t.partition_key = m.partition_key
+            AND t.sequence_id = m.sequence_id
+        ORDER BY t.place
+        LIMIT 1
+    ) AS f ON true
+    LEFT JOIN LATERAL (
+        SELECT t.stopped_at_ms
+        FROM ffx_sequence AS t
+        WHERE
+            t.partition_key = m.partition_key
+            AND t.sequence_id = m.sequence_id
+        LIMIT 1
+    ) AS q ON true
+    WHERE
+        m.partition_key = get_byte(uuid_send(e.ffx_sequence), 0)::smallint
+        AND m.sequence_id = e.ffx_sequence
+        AND m.execution_id = e.execution_id
+    LIMIT 1
+) AS seat ON true
 LEFT JOIN LATERAL (
     -- How many signals of a suspension s no wait has used yet, as an object by waitpoint key; NULL: none.
     SELECT jsonb_object_agg(k.waitpoint_key, k.signals) AS unused_signals

@@ -20,6 +20,10 @@ type Parts struct {
 
 	// CallEnded lets a reconciler of this engine look at once for callers that wait for ended executions.
 	CallEnded func()
+
+	// SequenceEnded lets a reconciler of this engine look at once for executions that may get their turn in a sequence. It
+	// also lets the engine's claimers find them behind their scan positions.
+	SequenceEnded func()
 }
 
 var (

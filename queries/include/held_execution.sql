@@ -27,6 +27,7 @@ CROSS JOIN LATERAL (
         t.ffx_budget_ids,
         t.ffx_quota_policy_id,
         t.ffx_unique_key,
+        t.ffx_sequence,
         t.raw_fields
     FROM ff_exec_core AS t
     WHERE

@@ -44,6 +44,7 @@ SELECT
         )
         WHEN 'run_schedules' THEN (SELECT s.next_ms FROM ffx_schedule AS s WHERE s.next_ms IS NOT NULL ORDER BY s.next_ms LIMIT 1)
         WHEN 'resume_callers' THEN (SELECT 0 FROM ffx_call_end AS c ORDER BY c.id LIMIT 1)
+        WHEN 'advance_sequences' THEN (SELECT 0 FROM ffx_sequence_end AS c ORDER BY c.id LIMIT 1)
         WHEN 'expire_waitpoints' THEN (
             SELECT w.expires_at_ms
             FROM ff_waitpoint_pending AS w

@@ -32,7 +32,7 @@ const (
 var (
 	usersInHeader = regexp.MustCompile(`(?m)^-- Used by: ((?:.|\n-- )*?)\.\n`)
 	locksInHeader = regexp.MustCompile(`(?m)^-- Locks: ((?:.|\n-- )*?)\n[^-]`)
-	oneLock       = regexp.MustCompile(`^(L[0-7]|keys|lanes|pauses|queue|retention|timers|jobs|consumers|keystore|schedules) (waits|skips|held|new)\b`)
+	oneLock       = regexp.MustCompile(`^(L[0-7]|keys|lanes|pauses|queue|retention|timers|jobs|consumers|keystore|schedules|sequences) (waits|skips|held|new)\b`)
 	remark        = regexp.MustCompile(`\([^()]*(?:\([^()]*\)[^()]*)*\)`)
 )
 
@@ -263,14 +263,17 @@ var levelsOf = map[string][]string{
 	"ffx_outbox_set_aside":      {"consumers"},
 	"ff_waitpoint_hmac":         {"keystore"},
 	"ffx_schedule":              {"schedules"},
+	"ffx_sequence":              {"sequences"},
+	"ffx_sequence_end":          {"L7"},
+	"ffx_sequence_member":       {"sequences"},
 }
 
 var (
 	written   = regexp.MustCompile(`(?m)^\s*(?:INSERT INTO|DELETE FROM|UPDATE) (ffx?_\w+)`)
-	calling   = regexp.MustCompile(`\bffx_(?:deliver|suspend|resume|resume_caller|take_signal)\(`) // functions that write
+	calling   = regexp.MustCompile(`\bffx_(?:deliver|suspend|resume|resume_caller|take_signal|advance_sequence|seat_again)\(`) // functions that write
 	rowLock   = regexp.MustCompile(`(?m)\bFOR (?:NO KEY UPDATE|UPDATE|SHARE)\b.*$`)
 	advisory  = regexp.MustCompile(`pg_(try_)?advisory_xact_lock`)
-	waitingOn = regexp.MustCompile(`pg_advisory_xact_lock|(?m)^LOCK TABLE|ffx_(deliver)\(`)
+	waitingOn = regexp.MustCompile(`pg_advisory_xact_lock|(?m)^LOCK TABLE|ffx_(deliver|seat_again)\(`)
 )
 
 // TestDocsNameTheLocksOfStatements compares the header of each query with its statement: a table that is written or locked
@@ -295,7 +298,7 @@ func TestDocsNameTheLocksOfStatements(t *testing.T) {
 		clauses := rowLock.FindAllString(h.body, -1)
 		passing := slices.ContainsFunc(clauses, func(clause string) bool { return strings.Contains(clause, "SKIP LOCKED") })
 		queueing := slices.ContainsFunc(clauses, func(clause string) bool { return !strings.Contains(clause, "SKIP LOCKED") })
-		passing = passing || strings.Contains(h.body, "pg_try_advisory_xact_lock")
+		passing = passing || strings.Contains(h.body, "pg_try_advisory_xact_lock") || strings.Contains(h.body, "ffx_advance_sequence(")
 		queueing = queueing || waitingOn.MatchString(h.body)
 		if passing != slices.Contains(how, skips) {
 			t.Errorf("%s: skips what is locked: %v, by its header: %v", h.name, passing, !passing)

@@ -1,0 +1,343 @@
+-- name: LockSequences :many
+-- LockSequences locks sequences, creates those that do not exist, and gives out places at their ends: counts has how many
+-- of each. Returns the last place of each that was given out.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions.
+-- Locks: sequences waits (rows in array order). The caller sorts by (partition_key, sequence_id).
+INSERT INTO ffx_sequence AS s (partition_key, sequence_id, namespace, key, last_place)
+SELECT
+    unnest(@partition_keys::smallint[]),
+    unnest(@sequence_ids::uuid[]),
+    unnest(@namespaces::text[]),
+    unnest(@sequence_keys::text[]),
+    unnest(@counts::bigint[])
+ON CONFLICT (partition_key, sequence_id) DO UPDATE SET
+    last_place = s.last_place + excluded.last_place
+RETURNING
+    s.partition_key,
+    s.sequence_id,
+    s.last_place;
+
+-- name: SeatMembers :many
+-- SeatMembers gives executions that the caller has just created, as blocked, the places that LockSequences gave out. The
+-- first of a sequence without other members gets the turn, and is then claimable or delayed. foremost: no other one of the
+-- call is before it. Returns the new states.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions.
+-- Locks: sequences held (member rows are new); L1 held (UPDATE; the executions are new).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@sequence_ids::uuid[]) AS sequence_id,
+        unnest(@places::bigint[]) AS place,
+        unnest(@execution_partition_keys::smallint[]) AS execution_partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@skips::boolean[]) AS skips,
+        unnest(@foremost::boolean[]) AS foremost
+    LIMIT cardinality(@execution_ids::uuid[])
+),
+seated AS (
+    INSERT INTO ffx_sequence_member (
+        partition_key, sequence_id, place, execution_partition_key, execution_id, skips, turn_at_ms
+    )
+    SELECT
+        i.partition_key,
+        i.sequence_id,
+        i.place,
+        i.execution_partition_key,
+        i.execution_id,
+        i.skips,
+        CASE
+            WHEN i.foremost AND NOT EXISTS (
+                SELECT
+                FROM ffx_sequence_member AS m
+                WHERE
+                    m.partition_key = i.partition_key
+                    AND m.sequence_id = i.sequence_id
+                OFFSET 0
+            ) THEN @now_ms::bigint
+        END
+    FROM input AS i
+    RETURNING
+        sequence_id,
+        execution_partition_key,
+        execution_id,
+        turn_at_ms
+)
+UPDATE ff_exec_core AS e
+SET
+    ffx_sequence = s.sequence_id,
+    eligibility_state = CASE
+        WHEN s.turn_at_ms IS NULL THEN e.eligibility_state
+        WHEN e.ffx_delay_until_ms > @now_ms::bigint THEN 'not_eligible_until_time'
+        ELSE 'eligible_now'
+    END,
+    public_state = CASE
+        WHEN s.turn_at_ms IS NULL THEN e.public_state
+        WHEN e.ffx_delay_until_ms > @now_ms::bigint THEN 'delayed'
+        ELSE 'waiting'
+    END,
+    blocking_reason = CASE
+        WHEN s.turn_at_ms IS NULL THEN e.blocking_reason
+        WHEN e.ffx_delay_until_ms > @now_ms::bigint THEN 'waiting_for_delay'
+        ELSE 'waiting_for_worker'
+    END,
+    deadline_at_ms = CASE
+        WHEN s.turn_at_ms IS NOT NULL AND e.ffx_delay_until_ms > @now_ms::bigint
+            THEN least(e.ffx_delay_until_ms, nullif(e.ffx_execution_deadline_ms, 0))
+        ELSE e.deadline_at_ms
+    END
+FROM seated AS s
+WHERE
+    e.partition_key = ANY (ARRAY[s.execution_partition_key])
+    AND e.execution_id = s.execution_id
+RETURNING
+    e.partition_key,
+    e.execution_id,
+    e.public_state;
+
+-- name: SeatAgain :one
+-- SeatAgain gives a member that has ended and is about to run again a place: its own if it still has it, otherwise the
+-- last. A sequence that stopped at it goes on. Returns whether it has the turn.
+--
+-- Used by: engine.ReplayExecution, engine.ReplayWhere.
+-- Locks: sequences waits (the row, INSERT or UPDATE; then member rows). The caller holds the execution.
+SELECT ffx_seat_again(@sequence_id::uuid, @partition_key::smallint, @execution_id::uuid, @now_ms::bigint)::boolean AS turn;
+
+-- name: LockSequence :one
+-- LockSequence locks a sequence and returns whether and where it has stopped. No row: it has no members.
+--
+-- Used by: engine.ContinueSequence.
+-- Locks: sequences waits (FOR UPDATE).
+SELECT
+    (s.stopped_at_ms IS NOT NULL)::boolean AS stopped,
+    coalesce(s.stopped_partition_key, 0)::smallint AS stopped_partition_key,
+    s.stopped_execution_id
+FROM ffx_sequence AS s
+WHERE
+    s.partition_key = @partition_key
+    AND s.sequence_id = @sequence_id
+FOR UPDATE;
+
+-- name: PassOver :exec
+-- PassOver takes the member that a locked sequence stopped at out of it, and appends the operator event. Then call
+-- AdvanceSequences.
+--
+-- Used by: engine.ContinueSequence.
+-- Locks: sequences held (UPDATE, DELETE); L7 new.
+WITH continued AS (
+    UPDATE ffx_sequence AS s
+    SET
+        stopped_at_ms = NULL,
+        stopped_partition_key = NULL,
+        stopped_execution_id = NULL
+    WHERE
+        s.partition_key = @partition_key
+        AND s.sequence_id = @sequence_id
+    RETURNING
+        s.partition_key,
+        s.sequence_id,
+        s.namespace,
+        s.key
+),
+passed AS (
+    DELETE FROM ffx_sequence_member AS m
+    USING continued AS c
+    WHERE
+        m.partition_key = ANY (ARRAY[c.partition_key])
+        AND m.sequence_id = c.sequence_id
+        AND m.execution_id = @execution_id::uuid
+)
+INSERT INTO ff_operator_event (
+    execution_id,
+    event_type,
+    details,
+    occurred_at_ms,
+    partition_key,
+    namespace,
+    instance_tag
+)
+SELECT
+    (@execution_id::uuid)::text,
+    'sequence_continued',
+    jsonb_build_object('sequence', c.key),
+    @now_ms::bigint,
+    @execution_partition_key::smallint,
+    c.namespace,
+    (
+        SELECT e.ffx_instance_tag
+        FROM ff_exec_core AS e
+        WHERE
+            e.partition_key = @execution_partition_key::smallint
+            AND e.execution_id = @execution_id::uuid
+    )
+FROM continued AS c;
+
+-- name: AdvanceSequences :many
+-- AdvanceSequences gives the first members of sequences their turn, or stops sequences at failed ones. busy: another
+-- transaction holds a row that it needs, and nothing was changed.
+--
+-- Used by: engine.ContinueSequence, engine.AdvanceSequences.
+-- Locks: sequences skips (FOR UPDATE, then UPDATE and DELETE); L1 skips (FOR NO KEY UPDATE, then the UPDATE).
+SELECT
+    i.ord::integer AS ord,
+    (NOT ffx_advance_sequence(i.partition_key, i.sequence_id, @now_ms::bigint))::boolean AS busy
+FROM (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@sequence_ids::uuid[]) AS sequence_id,
+        generate_series(0, cardinality(@sequence_ids::uuid[]) - 1) AS ord
+    OFFSET 0
+) AS i;
+
+-- name: ScanSequenceEnds :many
+-- ScanSequenceEnds reads noted ends of members after a position, in the order in which they were written.
+--
+-- Used by: engine.AdvanceSequences.
+-- Locks: none. Spans partitions.
+SELECT
+    t.id,
+    t.partition_key,
+    t.sequence_id
+FROM ffx_sequence_end AS t
+WHERE t.id > @after_id
+ORDER BY t.id
+LIMIT @page_size::integer;
+
+-- name: InsertSequenceEnd :exec
+-- InsertSequenceEnd notes that a sequence has to be looked at.
+--
+-- Used by: engine.ContinueSequence.
+-- Locks: L7 new.
+INSERT INTO ffx_sequence_end (partition_key, sequence_id)
+VALUES (@partition_key, @sequence_id);
+
+-- name: DropSequenceEnds :execrows
+-- DropSequenceEnds deletes noted ends whose sequences the caller has looked at.
+--
+-- Used by: engine.AdvanceSequences.
+-- Locks: L7 waits (DELETE; another call of the job may delete the same notes).
+DELETE FROM ffx_sequence_end AS t
+USING (
+    SELECT unnest(@ids::bigint[]) AS id
+    LIMIT cardinality(@ids::bigint[])
+) AS i
+WHERE t.id = i.id;
+
+-- name: ListSequences :many
+-- ListSequences returns sequences by partition and id after a position, with their first members.
+--
+-- Used by: engine.ListSequences.
+-- Locks: none. Spans partitions.
+SELECT
+    -- The columns of a sequence s with its first member; size: up to 1,001 members are counted.
+    s.partition_key,
+    s.sequence_id,
+    s.namespace,
+    s.key,
+    s.stopped_at_ms,
+    coalesce(f.execution_partition_key, 0)::smallint AS first_partition_key,
+    coalesce(f.execution_id, '00000000-0000-0000-0000-000000000000')::uuid AS first_execution_id,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM ffx_sequence_member AS m
+            WHERE
+                m.partition_key = s.partition_key
+                AND m.sequence_id = s.sequence_id
+            LIMIT 1001
+        ) AS n
+    )::integer AS size
+    FROM ffx_sequence AS s
+    LEFT JOIN LATERAL (
+    SELECT
+        m.execution_partition_key,
+        m.execution_id
+    FROM ffx_sequence_member AS m
+    WHERE
+        m.partition_key = s.partition_key
+        AND m.sequence_id = s.sequence_id
+    ORDER BY m.place
+    LIMIT 1
+    ) AS f ON true
+WHERE (s.partition_key, s.sequence_id) > (@after_partition_key::smallint, @after_sequence_id::uuid)
+ORDER BY
+    s.partition_key,
+    s.sequence_id
+LIMIT @page_size::integer;
+
+-- name: GetSequence :one
+-- GetSequence returns a sequence with its first member. No row: it has no members.
+--
+-- Used by: engine.DescribeSequence.
+-- Locks: none.
+SELECT
+    -- The columns of a sequence s with its first member; size: up to 1,001 members are counted.
+    s.partition_key,
+    s.sequence_id,
+    s.namespace,
+    s.key,
+    s.stopped_at_ms,
+    coalesce(f.execution_partition_key, 0)::smallint AS first_partition_key,
+    coalesce(f.execution_id, '00000000-0000-0000-0000-000000000000')::uuid AS first_execution_id,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM ffx_sequence_member AS m
+            WHERE
+                m.partition_key = s.partition_key
+                AND m.sequence_id = s.sequence_id
+            LIMIT 1001
+        ) AS n
+    )::integer AS size
+    FROM ffx_sequence AS s
+    LEFT JOIN LATERAL (
+    SELECT
+        m.execution_partition_key,
+        m.execution_id
+    FROM ffx_sequence_member AS m
+    WHERE
+        m.partition_key = s.partition_key
+        AND m.sequence_id = s.sequence_id
+    ORDER BY m.place
+    LIMIT 1
+    ) AS f ON true
+WHERE
+    s.partition_key = @partition_key
+    AND s.sequence_id = @sequence_id;
+
+-- name: ListSequenceMembers :many
+-- ListSequenceMembers returns the members of a sequence in their order, after a place. found: the execution exists.
+--
+-- Used by: engine.ListSequenceMembers.
+-- Locks: none.
+SELECT
+    m.place,
+    m.execution_partition_key,
+    m.execution_id,
+    m.skips,
+    m.turn_at_ms,
+    coalesce(e.kind, '')::text AS kind,
+    coalesce(e.public_state, '')::text AS public_state,
+    coalesce(e.created_at_ms, 0)::bigint AS created_at_ms,
+    (e.public_state IS NOT NULL)::boolean AS found
+FROM ffx_sequence_member AS m
+LEFT JOIN LATERAL (
+    SELECT
+        t.public_state,
+        t.created_at_ms,
+        t.raw_fields ->> 'execution_kind' AS kind
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = m.execution_partition_key
+        AND t.execution_id = m.execution_id
+    LIMIT 1
+) AS e ON true
+WHERE
+    m.partition_key = @partition_key
+    AND m.sequence_id = @sequence_id
+    AND m.place > @after_place
+ORDER BY m.place
+LIMIT @page_size::integer;

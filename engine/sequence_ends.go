@@ -1,0 +1,75 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/flowfabric/flowfabric-go/db"
+)
+
+// AdvanceSequences gives the next executions of sequences their turn whose predecessors have ended while another
+// transaction held the sequence or the next execution, oldest end first. It handles at most batch ends and returns how many;
+// call it again while that equals batch.
+//
+// Errors: [ErrInvalidInput]. Transaction: one for each page of ends; locks the sequences and their next executions, and
+// leaves those that are locked to the next call. Safe to repeat and to run in any number of processes.
+func (m Maintenance) AdvanceSequences(ctx context.Context, batch int) (int, error) {
+	const op = "advance sequences"
+	if err := checkBatch(batch); err != nil {
+		return 0, err
+	}
+	e := m.e.impatient()
+	position := db.ScanSequenceEndsParams{PageSize: scanPage}
+	for acted, more := 0, true; ; {
+		if acted == batch || !more {
+			return acted, nil
+		}
+		ends, err := e.q.ScanSequenceEnds(ctx, e.reader(), position)
+		if err != nil || len(ends) == 0 {
+			return acted, wrap(op, err)
+		}
+		more = len(ends) == scanPage
+		ends = ends[:min(len(ends), batch-acted)]
+		position.AfterID = ends[len(ends)-1].ID
+		n, err := inTx(ctx, e, op, func(tx *txn) (int, error) { return e.answerEnds(ctx, tx, ends) })
+		if err != nil && !errors.Is(err, ErrBusy) {
+			return acted, err
+		}
+		acted += n
+	}
+}
+
+// SequenceEnded receives a value when a worker of this process has ended an execution of a sequence. Then call
+// [Maintenance.AdvanceSequences], whichever process holds the job.
+func (m Maintenance) SequenceEnded() <-chan struct{} { return m.e.seatLeft }
+
+// answerEnds advances the sequences of noted ends, and deletes the notes of those that it could lock. It returns how many
+// they are.
+func (e *Engine) answerEnds(ctx context.Context, tx *txn, ends []db.FfxSequenceEnd) (int, error) {
+	nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+	if err != nil {
+		return 0, err
+	}
+	var sequences []sequenceID
+	for _, end := range ends {
+		sequences = append(sequences, end.SequenceID.Bytes)
+	}
+	slices.SortFunc(sequences, sequenceID.compare)
+	sequences = slices.Compact(sequences)
+	busy, err := e.advanceSequences(ctx, tx, sequences, nowMs)
+	if err != nil {
+		return 0, err
+	}
+	var looked []int64
+	for _, end := range ends {
+		if !busy[end.SequenceID.Bytes] {
+			looked = append(looked, end.ID)
+		}
+	}
+	if len(looked) == 0 {
+		return 0, nil
+	}
+	_, err = e.q.DropSequenceEnds(ctx, tx, looked)
+	return len(looked), err
+}

@@ -1,0 +1,45 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/flowfabric/flowfabric-go/db"
+)
+
+// ContinueSequence lets a stopped sequence go on: it passes over the execution that failed, which stays as it is. It does
+// nothing if the sequence is not stopped. To run the failed execution again instead, replay it.
+//
+// Errors: [ErrNotFound] if no execution is in the sequence; [ErrInvalidInput]; [ErrContention].
+// Transaction: locks the sequence, and the next execution unless another transaction holds it, which then gets its turn
+// later; emits an operator event of the failed execution. Safe to repeat.
+func (o Operator) ContinueSequence(ctx context.Context, name SequenceName) error {
+	const op = "continue sequence"
+	e := o.e
+	s, err := name.check(e)
+	if err != nil {
+		return wrap(op, err)
+	}
+	_, err = inTx(ctx, e, op, func(tx *txn) (none struct{}, err error) {
+		row, err := e.q.LockSequence(ctx, tx, db.LockSequenceParams{PartitionKey: s.partition(), SequenceID: s.pg()})
+		if err != nil || !row.Stopped {
+			return none, name.orNotFound(err)
+		}
+		nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+		if err != nil {
+			return none, err
+		}
+		if err := e.q.PassOver(ctx, tx, db.PassOverParams{
+			PartitionKey: s.partition(), SequenceID: s.pg(), ExecutionPartitionKey: row.StoppedPartitionKey,
+			ExecutionID: row.StoppedExecutionID, NowMs: nowMs,
+		}); err != nil {
+			return none, err
+		}
+		tx.due.operatorEvents()
+		busy, err := e.advanceSequences(ctx, tx, []sequenceID{s}, nowMs)
+		if err != nil || !busy[s] {
+			return none, err
+		}
+		return none, e.q.InsertSequenceEnd(ctx, tx, db.InsertSequenceEndParams{PartitionKey: s.partition(), SequenceID: s.pg()})
+	})
+	return err
+}

@@ -1,0 +1,205 @@
+package engine
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/normalise"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// SequencePlace is the place of an execution in a sequence.
+type SequencePlace struct {
+	Sequence
+
+	// Place is its number in the sequence, from 1; 0: it has no place any more. Places of ended executions stay empty.
+	Place int64
+
+	Ahead     int            // number of executions before it, at most 1,000
+	First     id.ExecutionID // the first of the sequence, which has the turn or has failed; zero without a place
+	StoppedAt time.Time      // when the sequence stopped at First; zero: it goes on
+}
+
+// SequenceState is the state of a sequence that has executions. It is deleted with its last one.
+type SequenceState struct {
+	Key       string
+	Namespace id.Namespace
+	First     id.ExecutionID // the execution that has the turn, or at which the sequence stopped; zero for a moment after the last end
+	StoppedAt time.Time      // zero: it goes on
+	Size      int            // number of executions; 1,001 if there are more than 1,000
+}
+
+// SequenceMember is an execution in a sequence.
+type SequenceMember struct {
+	Place     int64
+	Execution id.ExecutionID
+	OnFailure OnFailure
+	TurnAt    time.Time // when it got its turn; zero: it waits
+	Kind      string
+	State     state.PublicState // "" if the execution was deleted
+	CreatedAt time.Time
+}
+
+// SequenceFilter selects sequences to list; the zero value lists all. A sequence must match all fields.
+type SequenceFilter struct {
+	Namespace id.Namespace
+	Stopped   bool // stopped ones alone
+}
+
+// DescribeSequence returns a sequence.
+//
+// Errors: [ErrNotFound] if no execution is in it; [ErrInvalidInput]. One statement; takes no locks.
+func (o Operator) DescribeSequence(ctx context.Context, name SequenceName) (SequenceState, error) {
+	const op = "describe sequence"
+	s, err := name.check(o.e)
+	if err != nil {
+		return SequenceState{}, wrap(op, err)
+	}
+	row, err := o.e.q.GetSequence(ctx, o.e.reader(), db.GetSequenceParams{PartitionKey: s.partition(), SequenceID: s.pg()})
+	if err != nil {
+		return SequenceState{}, wrap(op, name.orNotFound(err))
+	}
+	return sequenceFrom((*db.ListSequencesRow)(&row)), nil
+}
+
+// ListSequences returns a page of the sequences that match a filter, in no useful order. after is the [Page.Next] of the
+// previous page, or "" for the first page. A page examines limit sequences; 0 or more than [MaxPage] means [MaxPage]. It may
+// be short or empty, with a cursor that continues after them.
+//
+// Errors: [ErrInvalidInput] for a negative limit or a cursor of another listing. One statement; takes no locks.
+func (o Operator) ListSequences(ctx context.Context, filter SequenceFilter, after string, limit int) (Page[SequenceState], error) {
+	const op = "list sequences"
+	page, err := o.listSequences(ctx, filter, after, limit)
+	return page, wrap(op, err)
+}
+
+// Sequences iterates over the sequences that [Operator.ListSequences] lists, a page at a time.
+func (o Operator) Sequences(ctx context.Context, filter SequenceFilter) iter.Seq2[SequenceState, error] {
+	return pages(func(after string) (Page[SequenceState], error) { return o.ListSequences(ctx, filter, after, MaxPage) })
+}
+
+func (o Operator) listSequences(ctx context.Context, f SequenceFilter, after string, limit int) (page Page[SequenceState], err error) {
+	if limit, err = pageSize(limit); err != nil {
+		return page, err
+	}
+	list := fmt.Sprintf("sequences %q %v", f.Namespace, f.Stopped)
+	last, err := readCursor(list, after)
+	if err != nil {
+		return page, err
+	}
+	params := db.ListSequencesParams{AfterPartitionKey: -1, AfterSequenceID: pgtype.UUID{Valid: true}, PageSize: int32(limit) + 1}
+	if last != nil {
+		if len(last) != len(sequenceID{}) {
+			return page, invalid("after", "is not a cursor")
+		}
+		s := sequenceID(last)
+		params.AfterPartitionKey, params.AfterSequenceID = s.partition(), s.pg()
+	}
+	rows, err := o.e.q.ListSequences(ctx, o.e.reader(), params)
+	if err != nil {
+		return page, err
+	}
+	found := pageOf(rows, limit, func(row *db.ListSequencesRow) string { return cursorOf(list, row.SequenceID.Bytes[:]) })
+	page.Next = found.Next
+	for i := range found.Items {
+		s := sequenceFrom(&found.Items[i])
+		if (f.Namespace == "" || f.Namespace == s.Namespace) && (!f.Stopped || !s.StoppedAt.IsZero()) {
+			page.Items = append(page.Items, s)
+		}
+	}
+	return page, nil
+}
+
+// ListSequenceMembers returns a page of the executions in a sequence, in their order. after is the [Page.Next] of the
+// previous page, or "" for the first page; a limit of 0 or more than [MaxPage] means [MaxPage]. A sequence that does not
+// exist has none.
+//
+// Errors: [ErrInvalidInput]. One statement; takes no locks.
+func (o Operator) ListSequenceMembers(ctx context.Context, name SequenceName, after string, limit int) (Page[SequenceMember], error) {
+	const op = "list members of a sequence"
+	page, err := o.listSequenceMembers(ctx, name, after, limit)
+	return page, wrap(op, err)
+}
+
+// SequenceMembers iterates over the executions that [Operator.ListSequenceMembers] lists, a page at a time.
+func (o Operator) SequenceMembers(ctx context.Context, name SequenceName) iter.Seq2[SequenceMember, error] {
+	return pages(func(after string) (Page[SequenceMember], error) {
+		return o.ListSequenceMembers(ctx, name, after, MaxPage)
+	})
+}
+
+func (o Operator) listSequenceMembers(ctx context.Context, name SequenceName, after string, limit int) (page Page[SequenceMember], err error) {
+	s, err := name.check(o.e)
+	if err != nil {
+		return page, err
+	}
+	if limit, err = pageSize(limit); err != nil {
+		return page, err
+	}
+	list := fmt.Sprintf("sequence members %x", s)
+	last, err := readCursor(list, after)
+	if err != nil {
+		return page, err
+	}
+	params := db.ListSequenceMembersParams{PartitionKey: s.partition(), SequenceID: s.pg(), PageSize: int32(limit) + 1}
+	if last != nil {
+		if len(last) != 8 {
+			return page, invalid("after", "is not a cursor")
+		}
+		params.AfterPlace = int64(binary.BigEndian.Uint64(last))
+	}
+	rows, err := o.e.q.ListSequenceMembers(ctx, o.e.reader(), params)
+	if err != nil {
+		return page, err
+	}
+	found := pageOf(rows, limit, func(row *db.ListSequenceMembersRow) string {
+		return cursorOf(list, binary.BigEndian.AppendUint64(nil, uint64(row.Place)))
+	})
+	page.Next = found.Next
+	for i := range found.Items {
+		row := &found.Items[i]
+		m := SequenceMember{
+			Place: row.Place, Execution: id.ExecutionIDFromRow(row.ExecutionPartitionKey, row.ExecutionID),
+			OnFailure: onFailureOf(row.Skips), TurnAt: optionalTime(row.TurnAtMs),
+		}
+		if row.Found {
+			m.Kind, m.CreatedAt = row.Kind, time.UnixMilli(row.CreatedAtMs)
+			if m.State, err = normalise.PublicState(row.PublicState); err != nil {
+				return page, corrupt("ff_exec_core.public_state", err)
+			}
+		}
+		page.Items = append(page.Items, m)
+	}
+	return page, nil
+}
+
+func sequenceFrom(row *db.ListSequencesRow) SequenceState {
+	s := SequenceState{
+		Key: row.Key, Namespace: id.Namespace(row.Namespace), StoppedAt: optionalTime(row.StoppedAtMs), Size: int(row.Size),
+	}
+	if s.Size > 0 {
+		s.First = id.ExecutionIDFromRow(row.FirstPartitionKey, row.FirstExecutionID.Bytes)
+	}
+	return s
+}
+
+// setSequence sets the place of an execution that was created in a sequence.
+func (s *ExecutionSnapshot) setSequence(row *db.GetExecutionRow, raw rawSequence) {
+	if raw.Key == "" {
+		return
+	}
+	s.Sequence = &SequencePlace{
+		Sequence: Sequence{Key: raw.Key, OnFailure: raw.onFailure()},
+		Place:    row.SequencePlace, Ahead: int(row.SequenceAhead), StoppedAt: optionalTime(row.SequenceStoppedAtMs),
+	}
+	if row.SequenceFirstExecutionID.Valid {
+		s.Sequence.First = id.ExecutionIDFromRow(row.SequenceFirstPartitionKey, row.SequenceFirstExecutionID.Bytes)
+	}
+}

@@ -1,0 +1,109 @@
+package engine
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// seatCreated gives executions that were just created as blocked their places in sequences, and corrects their states in
+// created. It locks the sequences in the order of their ids, until the transaction ends: so the order of places is the order
+// of commits.
+//
+// The executions exist before, since only the insert tells which of them are duplicates, which take no place. Their second
+// write is paid by executions of sequences alone.
+func (e *Engine) seatCreated(
+	ctx context.Context, tx *txn, creations []creation, plan dealing, created map[id.ExecutionID]Created,
+) error {
+	members := make(map[sequenceID][]*creation)
+	for _, i := range plan.creates {
+		c := &creations[i]
+		if _, isNew := created[c.id]; isNew && !c.sequence.IsZero() {
+			s := sequenceOf(c.namespace, c.sequence.Key)
+			members[s] = append(members[s], c)
+		}
+	}
+	if len(members) == 0 {
+		return nil
+	}
+	sequences := slices.SortedFunc(maps.Keys(members), sequenceID.compare)
+	last, err := e.lockSequences(ctx, tx, sequences, members)
+	if err != nil {
+		return err
+	}
+	var seats db.SeatMembersParams
+	if seats.NowMs, err = e.q.GetNow(ctx, tx, e.nowMs()); err != nil {
+		return err
+	}
+	lanes := make(map[id.ExecutionID]string)
+	for _, s := range sequences {
+		first := last[s] - int64(len(members[s])) + 1
+		for n, c := range members[s] {
+			seats.PartitionKeys = append(seats.PartitionKeys, s.partition())
+			seats.SequenceIDs = append(seats.SequenceIDs, s.pg())
+			seats.Places = append(seats.Places, first+int64(n))
+			seats.ExecutionPartitionKeys = append(seats.ExecutionPartitionKeys, c.id.Partition())
+			seats.ExecutionIDs = append(seats.ExecutionIDs, pgUUID(c.id.UUID()))
+			seats.Skips = append(seats.Skips, c.sequence.OnFailure == SequenceSkips)
+			seats.Foremost = append(seats.Foremost, n == 0)
+			lanes[c.id] = c.lane
+		}
+	}
+	rows, err := e.q.SeatMembers(ctx, tx, seats)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		x := id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)
+		created[x] = Created{ID: x, State: state.PublicState(row.PublicState)}
+		switch created[x].State {
+		case state.PublicWaiting:
+			tx.due.lane(lanes[x])
+		case state.PublicDelayed:
+			tx.due.delayed = true
+		}
+	}
+	return nil
+}
+
+// lockSequences locks sequences and returns the last place of each. Each gives out as many as it has new members.
+func (e *Engine) lockSequences(
+	ctx context.Context, tx db.DBTX, sequences []sequenceID, members map[sequenceID][]*creation,
+) (map[sequenceID]int64, error) {
+	var params db.LockSequencesParams
+	for _, s := range sequences {
+		c := members[s][0]
+		params.PartitionKeys = append(params.PartitionKeys, s.partition())
+		params.SequenceIDs = append(params.SequenceIDs, s.pg())
+		params.Namespaces = append(params.Namespaces, c.namespace)
+		params.SequenceKeys = append(params.SequenceKeys, c.sequence.Key)
+		params.Counts = append(params.Counts, int64(len(members[s])))
+	}
+	rows, err := e.q.LockSequences(ctx, tx, params)
+	last := make(map[sequenceID]int64, len(rows))
+	for _, row := range rows {
+		last[row.SequenceID.Bytes] = row.LastPlace
+	}
+	return last, err
+}
+
+// advanceSequences gives the first members of sequences their turn. It returns those that are busy.
+func (e *Engine) advanceSequences(ctx context.Context, tx db.DBTX, sequences []sequenceID, nowMs int64) (map[sequenceID]bool, error) {
+	params := db.AdvanceSequencesParams{NowMs: nowMs}
+	for _, s := range sequences {
+		params.PartitionKeys = append(params.PartitionKeys, s.partition())
+		params.SequenceIDs = append(params.SequenceIDs, s.pg())
+	}
+	rows, err := e.q.AdvanceSequences(ctx, tx, params)
+	busy := make(map[sequenceID]bool)
+	for _, row := range rows {
+		if row.Busy {
+			busy[sequences[row.Ord]] = true
+		}
+	}
+	return busy, err
+}

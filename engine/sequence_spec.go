@@ -1,0 +1,135 @@
+package engine
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// MaxSequenceKey is the largest size of a [Sequence.Key] in bytes.
+const MaxSequenceKey = 512
+
+// SequenceTag is the tag of an execution in a sequence with the key of the sequence.
+const SequenceTag = "ffx.sequence"
+
+// Sequence is a line in which executions run one at a time, in the order in which they were created. The zero value is none.
+//
+// A key counts within its namespace, over all kinds and lanes. An execution keeps its turn through retries, pauses, waits
+// and lost leases until it ends. One that is cancelled is passed over.
+type Sequence struct {
+	Key       string // at most [MaxSequenceKey] bytes
+	OnFailure OnFailure
+}
+
+// OnFailure decides whether a sequence goes on after an execution that fails or expires.
+type OnFailure string
+
+// The ways of a sequence after a failure.
+const (
+	// SequenceStops is the default: later executions wait until the failed one is replayed and succeeds, or until
+	// [Operator.ContinueSequence].
+	SequenceStops OnFailure = ""
+
+	// SequenceSkips lets the next execution run.
+	SequenceSkips OnFailure = "skips"
+)
+
+// IsZero reports whether it is no sequence.
+func (s Sequence) IsZero() bool { return s == Sequence{} }
+
+// tag returns tags with that of the sequence.
+func (s Sequence) tag(tags map[string]string) map[string]string {
+	if s.Key == "" {
+		return tags
+	}
+	tagged := make(map[string]string, len(tags)+1)
+	maps.Copy(tagged, tags)
+	tagged[SequenceTag] = s.Key
+	return tagged
+}
+
+// rawSequence is a sequence in the document of an execution, for reads and replays.
+type rawSequence struct {
+	Key   string `json:"key,omitempty"`
+	Skips bool   `json:"skips,omitempty"`
+}
+
+func (s Sequence) raw() rawSequence {
+	return rawSequence{Key: s.Key, Skips: s.OnFailure == SequenceSkips}
+}
+
+// onFailure is the reverse of [Sequence.raw].
+func (r rawSequence) onFailure() OnFailure { return onFailureOf(r.Skips) }
+
+func onFailureOf(skips bool) OnFailure {
+	if skips {
+		return SequenceSkips
+	}
+	return SequenceStops
+}
+
+// setSequence checks the sequence of a spec. The execution is created as blocked; [Engine.seatCreated] gives it its place.
+func (c *creation) setSequence(spec *ExecutionSpec) error {
+	s := spec.Sequence
+	switch {
+	case s.IsZero():
+		return nil
+	case s.Key == "":
+		return invalid("sequence key", "is empty")
+	case s.OnFailure != SequenceStops && s.OnFailure != SequenceSkips:
+		return invalid("sequence", fmt.Sprintf("OnFailure %q is unknown", s.OnFailure))
+	case spec.Flow != nil || c.node != "":
+		return invalid("sequence", "of a member of a flow: its edges decide when it runs")
+	}
+	if err := checkText("sequence key", s.Key, MaxSequenceKey); err != nil {
+		return err
+	}
+	c.sequence, c.held = s, true
+	return nil
+}
+
+// sequenceID identifies a sequence in the database.
+type sequenceID [16]byte
+
+// sequenceOf returns the id of a sequence: the first bytes of SHA-256 over the namespace, a zero byte and the key.
+func sequenceOf(namespace, key string) sequenceID {
+	digest := sha256.Sum256([]byte(namespace + "\x00" + key))
+	return sequenceID(digest[:16])
+}
+
+// partition returns the partition of the sequence's rows, which is its first byte.
+func (s sequenceID) partition() int16 { return int16(s[0]) }
+
+func (s sequenceID) pg() pgtype.UUID { return pgtype.UUID{Bytes: s, Valid: true} }
+
+func (s sequenceID) compare(other sequenceID) int { return bytes.Compare(s[:], other[:]) }
+
+// SequenceName identifies a sequence.
+type SequenceName struct {
+	Namespace id.Namespace // default: the engine's
+	Key       string
+}
+
+func (n *SequenceName) check(e *Engine) (sequenceID, error) {
+	namespace, err := e.namespace(n.Namespace)
+	if err != nil {
+		return sequenceID{}, err
+	}
+	n.Namespace = namespace
+	if n.Key == "" {
+		return sequenceID{}, invalid("sequence key", "is empty")
+	}
+	return sequenceOf(string(namespace), n.Key), checkText("sequence key", n.Key, MaxSequenceKey)
+}
+
+func (n *SequenceName) orNotFound(err error) error {
+	if isNoRow(err) {
+		return &NotFoundError{Entity: "sequence", ID: n.Key}
+	}
+	return err
+}
