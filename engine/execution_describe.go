@@ -19,7 +19,7 @@ type ExecutionSnapshot struct {
 	Node                 string         // its key in the flow if it was created as a node; "" otherwise
 	BusinessKey          BusinessKey    // the zero value if it has none
 	Sequence             *SequencePlace // nil if it belongs to no sequence
-	Unique               string      // of unique work: how long it has its key, as "unfinished", a colon and the key in hex; "" otherwise
+	Unique               string         // of unique work: how long it has its key, as "unfinished", a colon and the key in hex; "" otherwise
 	Lane                 id.LaneID
 	Namespace            id.Namespace
 	Kind                 string
