@@ -28,7 +28,7 @@ type leaseMemory struct {
 	sweepAt int       // number of leases
 	rest    time.Time // at the limit: no sweep before this time
 
-	ended []*leaseTimer // timers whose leases have all ended, until the next [Maintenance.ExpireLeases]
+	timers []*leaseTimer // whose leases have all ended, until the next [Maintenance.ExpireLeases]
 }
 
 // remembered has the known facts of one lease. The zero value is an unknown lease.
@@ -90,6 +90,18 @@ func (m *leaseMemory) flowsOf(n int, lease func(int) *Lease) []*id.FlowID {
 	return flows
 }
 
+// outside reports whether n leases are known to have been claimed outside flows.
+func (m *leaseMemory) outside(n int, lease func(int) *Lease) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range n {
+		if r, ok := m.leases[lease(i).Fence]; !ok || !r.flow.IsZero() {
+			return false
+		}
+	}
+	return true
+}
+
 // renewed remembers renewed leases for another TTL from now on, and forgets lost ones.
 func (m *leaseMemory) renewed(leases []*renewing) {
 	now := time.Now()
@@ -107,20 +119,20 @@ func (m *leaseMemory) renewed(leases []*renewing) {
 	}
 }
 
-// completed removes leases that ended with success in a committed transaction, and counts them as ended.
-func (m *leaseMemory) completed(fences []Fence) {
+// ended removes leases that their holder ended in a committed transaction, and counts them as ended.
+func (m *leaseMemory) ended(fences []Fence) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, fence := range fences {
 		r := m.leases[fence]
 		delete(m.leases, fence)
-		if r.timer != nil && r.timer.over() && len(m.ended) < maxEndedTimers {
-			m.ended = append(m.ended, r.timer)
+		if r.timer != nil && r.timer.over() && len(m.timers) < maxEndedTimers {
+			m.timers = append(m.timers, r.timer)
 		}
 	}
 }
 
-// forget removes leases that ended otherwise or were lost. Their timers will be checked.
+// forget removes leases that were lost. Their timers will be checked.
 func (m *leaseMemory) forget(fences []Fence) {
 	if len(fences) == 0 {
 		return
@@ -136,16 +148,16 @@ func (m *leaseMemory) forget(fences []Fence) {
 func (m *leaseMemory) takeEnded() []*leaseTimer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	taken := m.ended
-	m.ended = nil
+	taken := m.timers
+	m.timers = nil
 	return taken
 }
 
-// A leaseTimer is a row of ffx_lease_timer that a claim of this process wrote. If all its leases have ended with
-// success, as they nearly always do, they need no check at their expiry.
+// A leaseTimer is a row of ffx_lease_timer that a claim of this process wrote. If its holder has ended all its
+// leases, as nearly always, they need no check at their expiry.
 //
 // A timer is only deleted if this process knows that the ends were committed. The check finds all other cases: leases
-// settled by another process, failures, and unknown outcomes.
+// settled by another process or in a caller's transaction, and unknown outcomes.
 type leaseTimer struct {
 	dueMs int64
 	id    id.LeaseID

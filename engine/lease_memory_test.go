@@ -29,8 +29,8 @@ func fencesOf(claimed []Claimed) []Fence {
 
 func (m *leaseMemory) want(t *testing.T, leases, ended int) {
 	t.Helper()
-	if len(m.leases) != leases || len(m.ended) != ended {
-		t.Errorf("%d leases and %d ended timers are remembered, want %d and %d", len(m.leases), len(m.ended), leases, ended)
+	if len(m.leases) != leases || len(m.timers) != ended {
+		t.Errorf("%d leases and %d ended timers are remembered, want %d and %d", len(m.leases), len(m.timers), leases, ended)
 	}
 }
 
@@ -44,10 +44,10 @@ func TestLeaseMemoryLastsUntilTheLeaseEnds(t *testing.T) {
 		t.Errorf("flows %v", flows)
 	}
 	fences := fencesOf(claimed)
-	m.completed(fences[:2])
-	m.completed(fences[:2]) // a repetition counts for nothing
+	m.ended(fences[:2])
+	m.ended(fences[:2]) // a repetition counts for nothing
 	m.want(t, 1, 0)
-	m.completed(fences[2:])
+	m.ended(fences[2:])
 	m.want(t, 0, 1)
 	if taken := m.takeEnded(); len(taken) != 1 {
 		t.Errorf("%d timers have ended, want 1", len(taken))
@@ -59,7 +59,7 @@ func TestLeaseMemoryLastsUntilTheLeaseEnds(t *testing.T) {
 	fences = fencesOf(claimed)
 	m.learn(claimed, &leaseTimer{})
 	m.forget(fences[:1])
-	m.completed(fences)
+	m.ended(fences)
 	m.want(t, 0, 0)
 
 	// Without a flow or a timer there is nothing to remember.

@@ -34,6 +34,9 @@ func settlement[V any](
 			},
 			foresee: e.readRetryFacts, lockAttempts: e.lockAttempts, read: e.readFacts,
 		},
+		outside: func(positions []int) bool {
+			return e.leases.outside(len(positions), func(i int) *Lease { return lease(positions[i]) })
+		},
 		judge: func(x *heldLease) (answer V, acts bool, err error) {
 			switch err := x.facts.fence(x.Fence, func(*leaseFacts) bool { return repeated(x) }); {
 			case err == nil:
@@ -47,20 +50,23 @@ func settlement[V any](
 	}
 }
 
-// settle runs a settlement and forgets the leases that it settled or found lost.
+// settle runs a settlement, and forgets the leases that it settled or found lost. Those that it settled need no check at their
+// expiry.
 func settle[V any](ctx context.Context, t transition[*heldLease, V], lease func(n int) *Lease, chunks [][]int, outcomes []Outcome[V]) error {
 	items := slices.Concat(chunks...)
 	if err := t.run(ctx, chunks, outcomes); err != nil || t.e.tx != nil {
 		return err
 	}
-	fences := make([]Fence, 0, len(items))
+	ended, lost := make([]Fence, 0, len(items)), make([]Fence, 0)
 	for _, n := range items {
-		_, lost := errors.AsType[*LeaseError](outcomes[n].Err)
-		if lost || outcomes[n].Err == nil || errors.Is(outcomes[n].Err, ErrNotFound) {
-			fences = append(fences, lease(n).Fence)
+		if outcomes[n].Err == nil {
+			ended = append(ended, lease(n).Fence)
+		} else if _, ok := errors.AsType[*LeaseError](outcomes[n].Err); ok || errors.Is(outcomes[n].Err, ErrNotFound) {
+			lost = append(lost, lease(n).Fence)
 		}
 	}
-	t.e.leases.forget(fences)
+	t.e.leases.ended(ended)
+	t.e.leases.forget(lost)
 	return nil
 }
 

@@ -206,7 +206,7 @@ func (c *completing) finish(ctx context.Context, op string, all []Completion, ou
 		}
 	}
 	if c.e.tx == nil {
-		c.e.leases.completed(over)
+		c.e.leases.ended(over)
 	}
 	if len(rest) == 0 {
 		return nil

@@ -20,6 +20,11 @@ type transition[X locked, V any] struct {
 	reader[X]
 	op string // prefix of every error
 
+	// outside reports whether all items are known to be outside flows. Then nothing is foreseen, unless the locked rows show that
+	// one has joined a flow. Nil: nothing is known.
+	outside func(positions []int) bool
+	joined  bool
+
 	// needs returns which lock of a member's flow an item needs. It is called with foreseen values first, and again
 	// under the locks; nil means none.
 	needs func(x X) flowLock
@@ -92,6 +97,7 @@ func (t *transition[X, V]) run(ctx context.Context, chunks [][]int, outcomes []O
 		case err == nil:
 			chunks[0] = nil
 		case errors.Is(err, errFlowLock):
+			t.joined = true
 		case errors.Is(err, errRefused):
 			chunks[0] = accepted
 		case busy && len(items) == 1:
@@ -181,8 +187,10 @@ func (t *transition[X, V]) holdFlows(
 		return positions, func(X) bool { return true }, nil
 	}
 	items := t.items(positions)
-	if err := t.foresee(ctx, tx, items); err != nil {
-		return nil, nil, err
+	if t.outside == nil || t.joined || !t.outside(positions) {
+		if err := t.foresee(ctx, tx, items); err != nil {
+			return nil, nil, err
+		}
 	}
 	held, strongest := newFlowSet(t.e.cfg.Partitions), noFlow
 	need := func(x X) flowLock {

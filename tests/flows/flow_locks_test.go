@@ -98,6 +98,33 @@ func TestConcurrentSuccessesInTransactionsNeverWait(t *testing.T) {
 	}
 }
 
+// A process that claimed an execution outside a flow foresees no lock for its failure. If the execution has joined a flow since,
+// the rows show it, and the failure begins again with the flow's lock.
+func TestFailureOfAnExecutionThatJoinedAFlowSinceItsClaim(t *testing.T) {
+	f := fixture.NewFlows(t)
+	flow := f.Draw(t, nil, "up>down", "sibling")
+	up := f.NodeID(flow, "up")
+	f.SetExecution(t, up, "flow_id = NULL")
+	log := new(fixture.StatementLog)
+	claimer := f.EngineOn(t, log.Open(t, f.Url), engine.Config{})
+	claimed, err := claimer.Claim(t.Context(), f.Worker(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(claimed, func(c engine.Claimed) bool { return c.ID == up })
+	f.Exec(t, "UPDATE ff_exec_core SET flow_id = $3 WHERE partition_key = $1 AND execution_id = $2", up.Partition(), up.UUID(), flow)
+	sent := fixture.Names(log.During(func() {
+		if _, err := claimer.FailExecution(t.Context(), claimed[i].Lease, fixture.ForGood); err != nil {
+			t.Fatal(err)
+		}
+	}))
+	if first, again := slices.Index(sent, "LockExecutions"), slices.Index(sent, "ReadRetryFacts"); first < 0 || again < first {
+		t.Errorf("sends %q, want that it locks, and foresees afterwards", sent)
+	}
+	f.WantState(t, up, fixture.StateFailed)
+	f.WantState(t, f.NodeID(flow, "down"), fixture.StateSkipped)
+}
+
 // An execution that joins a flow after its failure was foreseen to need no lock is failed under the flow's lock, which
 // a success of another member has.
 func TestFailureRacesJoiningAFlow(t *testing.T) {

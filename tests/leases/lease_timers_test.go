@@ -90,9 +90,9 @@ func TestLeaseTimersMeetALockedLeaseOncePerCall(t *testing.T) {
 	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
 }
 
-// A lease that this process saw end with success needs no scan. A single lease of a claim that did not keeps its row,
-// and so does one completed in a caller's transaction, which may have been rolled back.
-func TestLeaseTimersAreDroppedOnCompletion(t *testing.T) {
+// A lease that this process has ended needs no scan. A single lease of a claim that it has not keeps its row, and so does one
+// completed in a caller's transaction, which may have been rolled back.
+func TestLeaseTimersAreDroppedOnSettlement(t *testing.T) {
 	complete := func(t *testing.T, e *engine.Engine, held []engine.Claimed) {
 		completions := make([]engine.Completion, len(held))
 		for i := range held {
@@ -114,6 +114,18 @@ func TestLeaseTimersAreDroppedOnCompletion(t *testing.T) {
 		{"one by one", func(t *testing.T, f *fixture.Fixture, held []engine.Claimed) {
 			for i := range held {
 				complete(t, f.Engine, held[i:i+1])
+			}
+		}, 0, 0},
+		{"failed, delayed and released", func(t *testing.T, f *fixture.Fixture, held []engine.Claimed) {
+			if _, err := f.FailExecution(t.Context(), held[0].Lease, engine.Failure{Message: "no"}); err != nil {
+				t.Fatal(err)
+			}
+			outcomes, err := f.DelayExecutions(t.Context(), []engine.Delay{{Lease: held[1].Lease, For: time.Minute}})
+			if err = errors.Join(append(outcomes, err)...); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.ReleaseLeases(t.Context(), []engine.Lease{held[2].Lease}); err != nil {
+				t.Fatal(err)
 			}
 		}, 0, 0},
 		{"all but one", func(t *testing.T, f *fixture.Fixture, held []engine.Claimed) { complete(t, f.Engine, held[1:]) }, 3, 1},
