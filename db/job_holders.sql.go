@@ -80,7 +80,8 @@ free AS (
     SELECT j.name
     FROM ffx_job AS j
     WHERE
-        j.name = ANY ($5::text[])
+        $6::bigint > 0
+        AND j.name = ANY ($5::text[])
         AND (
             j.holder = $1::text
             OR j.held_until_ms <= (SELECT now_ms FROM clock)
@@ -106,11 +107,13 @@ first AS (
         $1::text,
         (SELECT now_ms FROM clock) + $6::bigint
     FROM asked AS a
-    WHERE NOT EXISTS (
-        SELECT
-        FROM ffx_job AS j
-        WHERE j.name = a.name
-    )
+    WHERE
+        $6::bigint > 0
+        AND NOT EXISTS (
+            SELECT
+            FROM ffx_job AS j
+            WHERE j.name = a.name
+        )
     ON CONFLICT (name) DO NOTHING
     RETURNING name
 )
@@ -308,7 +311,7 @@ type TakeJobsRow struct {
 }
 
 // TakeJobs extends the hold on the jobs that holder has by hold_ms, takes free jobs, and returns when each of the
-// given jobs is next due. ours: holder has the job, or the job is free but its row is locked, so that no process can
+// given jobs is next due. With a hold_ms of 0 it takes none, and writes nothing. ours: holder has the job, or the job is free but its row is locked, so that no process can
 // take it. due_at_ms: the instant of the first due item, past or future; the last possible instant if there is none,
 // or if no index can find one. Every row has those of the given lanes that have entries in the queue, and whether
 // FlowFabric works on the database too (shared). If it doesn't, adopt is never due.

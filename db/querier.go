@@ -2394,7 +2394,7 @@ type Querier interface {
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeHalfDone(ctx context.Context, db DBTX, arg TakeHalfDoneParams) ([]TakeHalfDoneRow, error)
 	// TakeJobs extends the hold on the jobs that holder has by hold_ms, takes free jobs, and returns when each of the
-	// given jobs is next due. ours: holder has the job, or the job is free but its row is locked, so that no process can
+	// given jobs is next due. With a hold_ms of 0 it takes none, and writes nothing. ours: holder has the job, or the job is free but its row is locked, so that no process can
 	// take it. due_at_ms: the instant of the first due item, past or future; the last possible instant if there is none,
 	// or if no index can find one. Every row has those of the given lanes that have entries in the queue, and whether
 	// FlowFabric works on the database too (shared). If it doesn't, adopt is never due.

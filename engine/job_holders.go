@@ -46,7 +46,7 @@ const (
 // JobSpec is the input of [Maintenance.TakeJobs]: a process and the jobs it wants.
 type JobSpec struct {
 	Holder id.WorkerInstanceID // identifies the process in every call, uniquely
-	Hold   time.Duration       // how long other processes leave the jobs to it, at least 1 ms
+	Hold   time.Duration       // how long other processes leave the jobs to it, at least 1 ms; 0: it takes none, and only asks
 	Jobs   []Job
 	Lanes  []id.LaneID // lanes to check for work
 }
@@ -81,7 +81,7 @@ func (m Maintenance) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, err
 	if err := spec.Holder.Validate(); err != nil {
 		return JobsTaken{}, wrap(op, invalidBecause("JobSpec.Holder", err))
 	}
-	if spec.Hold < time.Millisecond {
+	if spec.Hold != 0 && spec.Hold < time.Millisecond {
 		return JobsTaken{}, wrap(op, invalid("JobSpec.Hold", "is below 1ms"))
 	}
 	lanes, err := laneTexts(spec.Lanes, "JobSpec.Lanes")

@@ -18,9 +18,11 @@ func (r *Reconciler) RunDue(ctx context.Context, now time.Time) (int, error) {
 		r.foreseen = nil
 		return acted, err
 	}
-	spec := engine.JobSpec{Holder: r.cfg.Instance, Hold: r.hold()}
+	spec := engine.JobSpec{Holder: r.cfg.Instance} // only asks: it does the jobs at once, whoever holds them
 	for _, j := range r.jobs {
-		spec.Jobs = append(spec.Jobs, j.name)
+		if !j.sweep {
+			spec.Jobs = append(spec.Jobs, j.name)
+		}
 	}
 	taken, err := r.eng.TakeJobs(ctx, spec)
 	if err != nil {

@@ -38,4 +38,7 @@ func TestRunDueCallsOnlyDueJobs(t *testing.T) {
 	if calls := p.calls["process"]; len(calls) != 2 {
 		t.Errorf("called %v", calls)
 	}
+	if len(p.held) != 0 {
+		t.Errorf("holds %v", p.held)
+	}
 }

@@ -78,7 +78,7 @@ func (p *fakeProcess) TakeJobs(ctx context.Context, spec engine.JobSpec) (engine
 	taken := engine.JobsTaken{Now: now, Jobs: make(map[engine.Job]engine.JobTaken), Shared: p.shared}
 	for _, job := range spec.Jobs {
 		h := p.held[job]
-		if h.by == spec.Holder || !now.Before(h.until) {
+		if spec.Hold > 0 && (h.by == spec.Holder || !now.Before(h.until)) {
 			p.held[job] = fakeHold{spec.Holder, now.Add(spec.Hold)}
 		}
 		h = p.held[job]

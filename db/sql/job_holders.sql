@@ -1,6 +1,6 @@
 -- name: TakeJobs :many
 -- TakeJobs extends the hold on the jobs that holder has by hold_ms, takes free jobs, and returns when each of the
--- given jobs is next due. ours: holder has the job, or the job is free but its row is locked, so that no process can
+-- given jobs is next due. With a hold_ms of 0 it takes none, and writes nothing. ours: holder has the job, or the job is free but its row is locked, so that no process can
 -- take it. due_at_ms: the instant of the first due item, past or future; the last possible instant if there is none,
 -- or if no index can find one. Every row has those of the given lanes that have entries in the queue, and whether
 -- FlowFabric works on the database too (shared). If it doesn't, adopt is never due.
@@ -20,7 +20,8 @@ free AS (
     SELECT j.name
     FROM ffx_job AS j
     WHERE
-        j.name = ANY (@names::text[])
+        @hold_ms::bigint > 0
+        AND j.name = ANY (@names::text[])
         AND (
             j.holder = @holder::text
             OR j.held_until_ms <= (SELECT now_ms FROM clock)
@@ -46,11 +47,13 @@ first AS (
         @holder::text,
         (SELECT now_ms FROM clock) + @hold_ms::bigint
     FROM asked AS a
-    WHERE NOT EXISTS (
-        SELECT
-        FROM ffx_job AS j
-        WHERE j.name = a.name
-    )
+    WHERE
+        @hold_ms::bigint > 0
+        AND NOT EXISTS (
+            SELECT
+            FROM ffx_job AS j
+            WHERE j.name = a.name
+        )
     ON CONFLICT (name) DO NOTHING
     RETURNING name
 )

@@ -203,11 +203,30 @@ func TestTakeJobsReportsLanesWithWork(t *testing.T) {
 	want(f.Lane)
 }
 
+// A process that only asks learns what is due, and leaves the jobs to others.
+func TestTakeJobsWithoutAHoldTakesNone(t *testing.T) {
+	f := fixture.NewCloned(t)
+	f.Create(t)
+	ask := engine.JobSpec{Holder: "asks", Jobs: allJobs, Lanes: []id.LaneID{f.Lane}}
+	for range 2 {
+		taken, err := f.Maintenance().TakeJobs(t.Context(), ask)
+		if err != nil || len(taken.Jobs) != len(allJobs) || len(taken.Lanes) != 1 {
+			t.Fatalf("%+v, %v", taken, err)
+		}
+		if rows := fixture.Texts(t, f.Pool, "SELECT name FROM ffx_job WHERE holder = 'asks'"); len(rows) != 0 {
+			t.Errorf("it holds %q", rows)
+		}
+		if n := ours(takeJobs(t, f, f.Engine, "takes")); n != len(allJobs)+1 {
+			t.Errorf("another gets %d jobs", n)
+		}
+	}
+}
+
 func TestTakeJobsRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
 	for field, spec := range map[string]engine.JobSpec{
 		"JobSpec.Holder":   {Hold: time.Second},
-		"JobSpec.Hold":     {Holder: "holder"},
+		"JobSpec.Hold":     {Holder: "holder", Hold: time.Microsecond},
 		"JobSpec.Lanes[1]": {Holder: "holder", Hold: time.Second, Lanes: []id.LaneID{"lane", ""}},
 	} {
 		_, err := f.Maintenance().TakeJobs(t.Context(), spec)
