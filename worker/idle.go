@@ -57,7 +57,9 @@ func (w *Worker) RunUntilIdle(ctx context.Context) (int, error) {
 func (r *run) empty(ctx context.Context, l *lane) (handled int, err error) {
 	var previous *task
 	for {
-		l.claimer.Wake() // from the head: a handler may have created work of a higher priority
+		if err := r.lookFromHead(l, handled); err != nil {
+			return handled, err
+		}
 		asked := time.Now()
 		var claimed []engine.Claimed
 		if previous != nil {
@@ -81,6 +83,21 @@ func (r *run) empty(ctx context.Context, l *lane) (handled int, err error) {
 			return handled, err
 		}
 	}
+}
+
+// shortLane is the number of executions of a lane that are claimed from its head. In a longer one this would read the index
+// entries of all that were handled before, and of all kinds without a handler.
+const shortLane = 100
+
+// lookFromHead makes the next claim look from the head of the lane, since a handler may have created work of a higher priority.
+// A claimer without scan positions does so, and looks once; one with them would look after them first.
+func (r *run) lookFromHead(l *lane, handled int) (err error) {
+	if handled > shortLane {
+		l.claimer.Wake()
+		return nil
+	}
+	l.claimer, err = r.settling.NewClaimer(r.claimSpec(l.name, l.kinds))
+	return err
 }
 
 // handleHere runs the handler of an execution, on a goroutine that it may end, and waits for it.

@@ -13,6 +13,7 @@ import (
 // lane is a lane that the worker claims from: all its kinds, or one that has a limit.
 type lane struct {
 	name    id.LaneID
+	kinds   []string // that it claims
 	claimer claimer
 	slots   *slots               // of the kind with a limit; else nil
 	again   bool                 // another one has the same name, and logs its pauses

@@ -396,7 +396,7 @@ func (r *run) addLanes(most map[string]int) error {
 func (r *run) addLane(name id.LaneID, kinds []string, slots *slots) error {
 	c, err := r.settling.NewClaimer(r.claimSpec(name, kinds))
 	if err == nil {
-		r.lanes = append(r.lanes, &lane{name: name, claimer: c, slots: slots})
+		r.lanes = append(r.lanes, &lane{name: name, kinds: kinds, claimer: c, slots: slots})
 	}
 	return err
 }
