@@ -6,8 +6,8 @@ func init() {
 	inside.Of = func(engine any) inside.Parts {
 		e := engine.(*Engine)
 		return inside.Parts{
-			Outboxes: e.shared.outboxes, Tx: e.tx, Log: e.cfg.Log, Now: e.cfg.Now, CallEnded: func() { remind(e.callEnded) },
-			SequenceEnded: e.sequenceEnded,
+			Outboxes: e.shared.outboxes, Tx: e.tx, Log: e.cfg.Log, Now: e.cfg.Now,
+			CallEnded: func() { remind(e.callEnded) }, SequenceEnded: e.sequenceEnded, Silence: e.notifier.Silence,
 		}
 	}
 	inside.Classify = func(op string, err error) error {

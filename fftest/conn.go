@@ -23,6 +23,7 @@ type conn struct {
 func (c *conn) Close() error {
 	c.process.mu.Lock()
 	delete(c.process.conns, c)
+	delete(c.process.waiting, c)
 	c.process.mu.Unlock()
 	return c.Conn.Close()
 }
@@ -34,7 +35,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	}
 	ran, answers := c.asks(b)
 	if ran != "" {
-		switch c.process.trip(ran) {
+		switch c.process.trip(c, ran) {
 		case diesBefore:
 			c.kill()
 			return 0, errKilled
@@ -51,6 +52,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(b)
 		if !c.dying {
+			c.process.answered(c)
 			c.answers.take(b[:n], func(byte) {})
 			return n, err
 		}

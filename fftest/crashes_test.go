@@ -90,22 +90,77 @@ func TestPlantedBug(t *testing.T) {
 	fftest.Crashes(t, buying(true), fftest.SQL(bookings))
 }
 
-func TestCrashesFindsDoubleCharge(t *testing.T) {
-	t.Parallel()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestPlantedBug$", "-test.v")
+// runPlanted runs a test that must fail, and returns its output.
+func runPlanted(t *testing.T, name string) string {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^"+name+"$", "-test.v")
 	cmd.Env = append(os.Environ(), planted+"=1")
 	out, err := cmd.CombinedOutput()
 	if err == nil {
-		t.Fatalf("the bug was not found:\n%s", out)
+		t.Fatalf("%s has not failed:\n%s", name, out)
 	}
-	for _, want := range []string{
+	return string(out)
+}
+
+func TestCrashesFindsDoubleCharge(t *testing.T) {
+	t.Parallel()
+	requireText(t, runPlanted(t, "TestPlantedBug"),
 		"--- FAIL: TestPlantedBug/before_round_trip_", // of the step's record
 		"--- PASS: TestPlantedBug/without_a_death",
 		"--- PASS: TestPlantedBug/after_round_trip_1 ", // the claim
 		"RecordSteps",
-	} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("no %q in\n%s", want, out)
+	)
+}
+
+// TestPlantedConcurrency fails, for TestCrashesRefusesConcurrency.
+func TestPlantedConcurrency(t *testing.T) {
+	if os.Getenv(planted) == "" {
+		t.Skip("fails by intention: run by TestCrashesRefusesConcurrency")
+	}
+	fftest.Crashes(t, func(kit *fftest.Kit) any {
+		worker.Handle(kit.Worker, buy, func(ctx context.Context, job worker.Job[purchase]) (string, error) {
+			return job.Args.Item, blockedBeside(ctx, kit)
+		})
+		created := fftest.Create(kit, buy, purchase{"ada", "lamp"})
+		kit.Drain()
+		s, err := kit.Engine.DescribeExecution(context.Background(), created.ID)
+		return []any{s.State.Public, err}
+	})
+}
+
+// blockedBeside has a statement wait for a lock while others are sent.
+func blockedBeside(ctx context.Context, kit *fftest.Kit) error {
+	tx, err := kit.Pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(1)"); err != nil {
+		return err
+	}
+	blocked := make(chan error, 1)
+	go func() {
+		_, err := kit.Pool.Exec(ctx, "SELECT pg_advisory_xact_lock(1)")
+		blocked <- err
+	}()
+	for waiting := false; !waiting; {
+		err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND "+
+			"database = (SELECT oid FROM pg_database WHERE datname = current_database()))").Scan(&waiting)
+		if err != nil {
+			return err
 		}
+	}
+	if err := tx.Rollback(ctx); err != nil {
+		return err
+	}
+	return <-blocked
+}
+
+func TestCrashesRefusesConcurrency(t *testing.T) {
+	t.Parallel()
+	out := runPlanted(t, "TestPlantedConcurrency")
+	requireText(t, out, "--- FAIL: TestPlantedConcurrency/without_a_death", "Crashes needs one round trip after the other", "pg_advisory_xact_lock")
+	if strings.Contains(out, "round_trip_1") {
+		t.Errorf("it goes on:\n%s", out)
 	}
 }

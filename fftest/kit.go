@@ -13,6 +13,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/inside"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/reconcile"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -36,8 +37,7 @@ type Kit struct {
 	t          testing.TB
 	background *reconcile.Reconciler
 	process    *process
-	crashes    bool          // of Crashes
-	notifier   *pgxpool.Pool // of Crashes: notifications are not counted
+	crashes    bool // of Crashes
 	leaseTTL   time.Duration
 	patience   time.Duration
 
@@ -62,7 +62,8 @@ type options struct {
 	dies     point
 }
 
-// EngineConfig changes the configuration of the kit's engine. By default it keeps ended work forever.
+// EngineConfig changes the configuration of the kit's engine. By default it keeps ended work forever, and has NoListener: then it
+// doesn't notify other programs on [Kit.URL] either, and they find its work by polling.
 func EngineConfig(change func(*engine.Config)) Option {
 	return func(o *options) { change(&o.engine) }
 }
@@ -152,18 +153,13 @@ func (k *Kit) open(o options) error {
 	}
 	k.process.fatal = o.dies
 	o.engine.Now = k.Now
-	on := k.Pool
-	if k.crashes {
-		// Notifications are sent beside the worker, at times that differ from run to run.
-		if k.notifier, err = pgxpool.New(k.t.Context(), k.URL); err != nil {
-			return err
-		}
-		on = k.notifier
-	}
-	if k.Engine, err = engine.New(on, o.engine); err != nil {
+	if k.Engine, err = engine.New(k.Pool, o.engine); err != nil {
 		return err
 	}
-	k.Engine = k.Engine.WithPool(k.Pool)
+	if o.engine.NoListener {
+		// Nothing listens, and a notification would take a second connection.
+		inside.Of(k.Engine).Silence()
+	}
 	o.worker.SharePool, o.worker.NoReconcile, o.worker.Concurrency, o.worker.FetchBatch, o.worker.SettleBatch = true, true, 1, 1, 1
 	o.worker.Hooks = &hooks{kit: k, next: o.worker.Hooks}
 	if k.Worker, err = worker.New(k.Engine, o.worker); err != nil {
@@ -182,9 +178,6 @@ func (k *Kit) close() {
 		k.Engine.Flush()
 	}
 	k.process.kill()
-	if k.notifier != nil {
-		k.notifier.Close()
-	}
 	if k.Pool != nil && !k.busy() { // a handler that hangs may hold a connection, and Close would wait for it
 		k.Pool.Close()
 	}

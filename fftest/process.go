@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,12 +33,15 @@ type process struct {
 	trips  int    // its round trips so far
 	fatal  point  // where it dies; the zero value: nowhere
 	at     string // the queries of the fatal round trip
-	die    context.CancelCauseFunc
-	alive  context.Context
+
+	waiting map[*conn]string // the queries of the round trips that have no answer yet
+	beside  string           // describes two round trips at once
+	die     context.CancelCauseFunc
+	alive   context.Context
 }
 
 func newProcess() *process {
-	p := &process{conns: make(map[*conn]uint32)}
+	p := &process{conns: make(map[*conn]uint32), waiting: make(map[*conn]string)}
 	p.alive, p.die = context.WithCancelCause(context.Background())
 	return p
 }
@@ -102,6 +106,7 @@ func (p *process) cut() {
 		}
 	}
 	clear(p.conns)
+	clear(p.waiting)
 	p.die(errKilled)
 }
 
@@ -120,13 +125,20 @@ const (
 	diesAfter
 )
 
-// trip counts a round trip of a drain.
-func (p *process) trip(queries string) fate {
+// trip counts a round trip of a drain. Notifications are not counted: they are sent beside the worker, at times that differ from
+// run to run.
+func (p *process) trip(c *conn, queries string) fate {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.counts || p.dead {
+	if !p.counts || p.dead || strings.HasPrefix(queries, "SELECT pg_notify(") {
 		return lives
 	}
+	for other, sent := range p.waiting {
+		if other != c && p.beside == "" {
+			p.beside = fmt.Sprintf("%q was sent while %q had no answer yet", queries, sent)
+		}
+	}
+	p.waiting[c] = queries
 	if p.trips++; p.trips != p.fatal.trip {
 		return lives
 	}
@@ -135,6 +147,20 @@ func (p *process) trip(queries string) fate {
 		return diesAfter
 	}
 	return diesBefore
+}
+
+// answered notes that the answer to a connection's round trip has begun, or that there will be none.
+func (p *process) answered(c *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.waiting, c)
+}
+
+// overlap describes two round trips that were under way at once, or returns "".
+func (p *process) overlap() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.beside
 }
 
 // count starts or stops counting.

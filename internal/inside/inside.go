@@ -24,6 +24,9 @@ type Parts struct {
 	// SequenceEnded lets a reconciler of this engine look at once for executions that may get their turn in a sequence. It
 	// also lets the engine's claimers find them behind their scan positions.
 	SequenceEnded func()
+
+	// Silence ends the engine's notifications to other processes.
+	Silence func()
 }
 
 var (

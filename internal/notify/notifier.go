@@ -9,6 +9,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -57,6 +58,8 @@ type Notifier struct {
 	log      *slog.Logger
 	failing  warn.Repeated
 
+	silent atomic.Bool // after [Notifier.Silence]
+
 	mu        sync.Mutex
 	due       map[Notification]struct{}
 	scheduled bool // until all due notifications have been sent
@@ -80,7 +83,17 @@ func (n *Notifier) Notify(s *Set) {
 	if len(s.due) == 0 {
 		return
 	}
+	if !n.silent.Load() {
+		n.add(s)
+	}
+	for k := range s.due {
+		n.listener.wake(k.Channel, k.Payload)
+	}
+}
+
+func (n *Notifier) add(s *Set) {
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	for k := range s.due {
 		n.due[k] = struct{}{}
 	}
@@ -88,11 +101,10 @@ func (n *Notifier) Notify(s *Set) {
 		n.scheduled = true
 		go n.sendAll()
 	}
-	n.mu.Unlock()
-	for k := range s.due {
-		n.listener.wake(k.Channel, k.Payload)
-	}
 }
+
+// Silence makes [Notifier.Notify] wake the waiters of this process alone, for programs without another process.
+func (n *Notifier) Silence() { n.silent.Store(true) }
 
 // sendAll sends due notifications, pausing between statements, until none are left.
 func (n *Notifier) sendAll() {
