@@ -58,7 +58,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"internal/hash":      {},
 		"internal/warn":      {},
 		"internal/document":  {"policy", "id"},
-		"fftest":             {"engine", "events", "id", "internal/pgtest", "policy", "reconcile", "state", "worker"},
+		"fftest":             {"engine", "events", "id", "internal/inside", "internal/pgtest", "policy", "reconcile", "state", "worker"},
 		"internal/pgserver":  {},
 		"internal/pgtest":    {"internal/pgserver", "internal/pgtest/container", "schema"},
 
