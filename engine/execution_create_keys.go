@@ -160,7 +160,12 @@ type dealing struct {
 func deal(creations []creation, keys creationKeys, existing map[id.ExecutionID]bool) dealing {
 	d := dealing{
 		results: make([]Outcome[Created], len(creations)), creates: make([]int, 0, len(creations)), owner: make(map[scopedKey]int),
-		keyOwner: make(map[BusinessKey]int), uniqueOwner: make(map[uniqueKey]int),
+		keyOwner: make(map[BusinessKey]int),
+	}
+	if len(creations) > 0 && creations[0].unique != nil {
+		d.uniqueOwner = make(map[uniqueKey]int, len(creations))
+	} else {
+		d.uniqueOwner = make(map[uniqueKey]int)
 	}
 	made := make(map[id.ExecutionID]bool)
 	for i := range creations {

@@ -14,15 +14,16 @@ import (
 // uniqueAtOnce reports whether one statement may serve creations: they are unique and alike, have no other key and no id
 // of the caller, and none changes an execution that another one of them makes.
 func uniqueAtOnce(creations []creation) bool {
-	of := creations[0].likeness()
+	of, changes := creations[0].likeness(), false
 	for i := range creations {
 		c := &creations[i]
 		if c.unique == nil || c.holdsKey() || !c.minted || !c.plain() || c.likeness() != of ||
 			c.unique.while() != creations[0].unique.while() {
 			return false
 		}
+		changes = changes || c.unique.changes()
 	}
-	return len(creations) == 1 || len(uniqueRuns(creations)) == 1
+	return !changes || len(uniqueRuns(creations)) == 1
 }
 
 // createUnique creates unique executions that are alike in one statement, or in a second one if keys are in force and
