@@ -37,8 +37,8 @@ type Kind[In, Out any] struct {
 	// Policy applies to each execution. Default nil: as in [ExecutionSpec].
 	Policy *policy.Execution
 
-	// Unique makes each execution that [Kind.Create] or [Kind.Spec] makes unique. Default nil: as in [ExecutionSpec]. It
-	// does not apply to schedules and calls, which decide themselves when they create one.
+	// Unique makes each execution that [Kind.Create] or [Kind.Spec] makes unique. Default nil: as in [ExecutionSpec]. A tick
+	// of a schedule is skipped while an execution has the key. It does not apply to calls, which wait for their own.
 	Unique *Unique
 
 	// Sequence returns the sequence of an execution with these arguments: see [ExecutionSpec.Sequence]. Default nil: none.
@@ -133,7 +133,6 @@ func (k Kind[In, Out]) Spec(args In) ExecutionSpec {
 func (k Kind[In, Out]) Schedule(name string, args In, spec ScheduleSpec) ScheduleSpec {
 	own := spec.Execution
 	spec.Name, spec.Execution = name, k.Spec(args)
-	spec.Execution.Unique = nil
 	spec.Execution.Namespace, spec.Execution.Tags = own.Namespace, own.Tags
 	spec.Execution.Priority, spec.Execution.Creator = own.Priority, own.Creator
 	return spec

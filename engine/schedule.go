@@ -164,7 +164,11 @@ func (p *schedulePuts) add(s ScheduleSpec, set string) error {
 	if err != nil {
 		return err
 	}
-	tags, err := tagsOf(s.Execution.Tags)
+	stored, err := scheduledTags(&s.Execution)
+	if err != nil {
+		return err
+	}
+	tags, err := tagsOf(stored)
 	if err != nil {
 		return invalidBecause("Execution.Tags", err)
 	}

@@ -76,8 +76,11 @@ func (o Operator) TriggerSchedule(ctx context.Context, schedule ScheduleName) (i
 			return x, err
 		}
 		x = created.ID
-		row.LastPartitionKey, row.LastExecutionID = new(x.Partition()), pgUUID(x.UUID())
-		row.LastTickMs, row.LastAtMs, row.LastOutcome, row.LastError = &nowMs, &nowMs, tickTriggered, ""
+		row.LastTickMs, row.LastAtMs, row.LastOutcome, row.LastError = &nowMs, &nowMs, tickSkipped, ""
+		if !created.Duplicate {
+			row.LastPartitionKey, row.LastExecutionID = new(x.Partition()), pgUUID(x.UUID())
+			row.LastOutcome = tickTriggered
+		}
 		moves := newScheduleMoves(1)
 		moves.AfterMs = nowMs
 		moves.add(row)

@@ -171,11 +171,13 @@ func scheduleFrom(row *db.FfxSchedule) Schedule {
 		}
 		return time.UnixMilli(ms)
 	}
+	tags := decodeTags(row.Tags)
+	delete(tags, uniqueTag)
 	s := Schedule{
 		Name: row.Name, Namespace: id.Namespace(row.Namespace), Set: row.DeclaredBy,
 		Cron: row.Cron, Zone: row.TimeZone, Every: ms(row.EveryMs), Jitter: ms(row.JitterMs),
 		Start: at(row.StartMs), End: at(row.EndMs), Missed: Missed(row.Missed), Window: ms(row.WindowMs), Overlap: Overlap(row.Overlap),
-		Kind: row.Kind, Lane: id.LaneID(row.LaneID), Priority: int(row.Priority), Tags: decodeTags(row.Tags),
+		Kind: row.Kind, Lane: id.LaneID(row.LaneID), Priority: int(row.Priority), Tags: tags,
 		Queued: optionalTime(row.QueuedMs), PausedSince: optionalTime(row.PausedAtMs), PauseReason: row.PauseReason,
 		Last: Tick{
 			ScheduledFor: optionalTime(row.LastTickMs), At: optionalTime(row.LastAtMs),

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -125,11 +126,10 @@ func (r *scheduleRun) cancel(ctx context.Context, tx *txn) {
 	// It has a savepoint: after an error the transaction goes on without it, if it can.
 	outcomes, err := r.WithTx(notingTx{tx.Tx, &tx.due}).CancelExecutions(ctx, specs)
 	for n, i := range of {
-		row := &r.rows[i]
 		if err == nil && !errors.Is(outcomes[n], ErrBusy) {
 			continue
 		}
-		r.plans[i] = tickPlan{tickMs: deref(row.TickMs), queuedMs: deref(row.QueuedMs), nextMs: r.nowMs + busyScheduleMs}
+		r.plans[i] = r.later(i)
 	}
 }
 
@@ -137,7 +137,8 @@ func (r *scheduleRun) lastExecution(i int) id.ExecutionID {
 	return id.ExecutionIDFromRow(*r.rows[i].LastPartitionKey, r.rows[i].LastExecutionID.Bytes)
 }
 
-// create creates the executions of all ticks. A schedule whose execution is refused keeps its tick.
+// create creates the executions of all ticks: those of unique ones for each schedule by itself, because they may wait for
+// another creation of the same key.
 func (r *scheduleRun) create(ctx context.Context, tx *txn) error {
 	var specs []ExecutionSpec
 	var of []int
@@ -145,11 +146,31 @@ func (r *scheduleRun) create(ctx context.Context, tx *txn) error {
 		if r.fails[i] != nil {
 			continue
 		}
+		var unique []ExecutionSpec
 		for _, tick := range r.plans[i].create {
-			specs = append(specs, tickSpec(&r.rows[i], tick))
-			of = append(of, i)
+			if spec := tickSpec(&r.rows[i], tick); spec.Unique != nil {
+				unique = append(unique, spec)
+			} else {
+				specs, of = append(specs, spec), append(of, i)
+			}
+		}
+		if err := r.createFor(ctx, tx, unique, slices.Repeat([]int{i}, len(unique))); err != nil {
+			// It has a savepoint: after an error the transaction goes on without it, if it can.
+			r.plans[i] = r.later(i)
 		}
 	}
+	return r.createFor(ctx, tx, specs, of)
+}
+
+// later plans another look at a schedule that has to wait for another transaction.
+func (r *scheduleRun) later(i int) tickPlan {
+	row := &r.rows[i]
+	return tickPlan{tickMs: deref(row.TickMs), queuedMs: deref(row.QueuedMs), nextMs: r.nowMs + busyScheduleMs}
+}
+
+// createFor creates the executions of ticks of the schedules at the given indexes. A schedule whose execution is refused
+// keeps its tick. A tick whose unique key another execution has is skipped.
+func (r *scheduleRun) createFor(ctx context.Context, tx *txn, specs []ExecutionSpec, of []int) error {
 	if len(specs) == 0 {
 		return nil
 	}
@@ -166,6 +187,12 @@ func (r *scheduleRun) create(ctx context.Context, tx *txn) error {
 			continue
 		default:
 			return outcome.Err
+		}
+		if outcome.Value.Duplicate {
+			if r.plans[i].outcome == tickCreated {
+				r.plans[i].outcome = tickSkipped
+			}
+			continue
 		}
 		x := outcome.Value.ID
 		r.rows[i].LastPartitionKey, r.rows[i].LastExecutionID = new(x.Partition()), pgUUID(x.UUID())

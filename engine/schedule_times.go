@@ -185,11 +185,12 @@ func tickSpec(row *db.FfxSchedule, tickMs int64) ExecutionSpec {
 	if tags == nil {
 		tags = make(map[string]string, 2)
 	}
+	unique, err := takeUnique(tags)
 	tags[ScheduleTag], tags[ScheduledForTag] = row.Name, time.UnixMilli(tickMs).UTC().Format(time.RFC3339Nano)
 	return ExecutionSpec{
 		Namespace: id.Namespace(row.Namespace), Kind: row.Kind, Lane: id.LaneID(row.LaneID),
 		Payload: row.Payload, PayloadEncoding: row.PayloadEncoding, Priority: int(row.Priority), Creator: row.Creator,
-		Tags: tags, storedPolicy: row.Policy,
+		Tags: tags, Unique: unique, storedPolicy: row.Policy, mistake: err,
 	}
 }
 

@@ -372,8 +372,8 @@ func TestBatchOfUniqueCreations(t *testing.T) {
 	}
 }
 
-// A kind makes its executions unique, unless an option says otherwise. Flows, calls and schedules refuse unique work by
-// its name.
+// A kind makes its executions unique, unless an option says otherwise. Flows and calls refuse unique
+// work by its name, and schedules a wrong field.
 func TestWhereWorkCanBeUnique(t *testing.T) {
 	f := fixture.New(t)
 	kind := engine.Kind[int, struct{}]{Name: "unique", Lane: f.Lane, Unique: &engine.Unique{ByLane: true, ByArgs: true}}
@@ -391,9 +391,6 @@ func TestWhereWorkCanBeUnique(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantNew(t, other)
-	if kind.Schedule("nightly", 1, engine.ScheduleSpec{}).Execution.Unique != nil {
-		t.Error("a schedule's executions are unique")
-	}
 	wantField := func(field string, err error) {
 		t.Helper()
 		if input, ok := errors.AsType[*engine.InputError](err); !ok || !strings.HasSuffix(input.Field, field) && !strings.Contains(input.Reason, field+":") {
@@ -407,8 +404,10 @@ func TestWhereWorkCanBeUnique(t *testing.T) {
 	member.Flow = &flow
 	_, err = f.CreateExecution(t.Context(), member)
 	wantField("Unique", err)
-	err = f.Operator().SetSchedule(t.Context(), engine.ScheduleSpec{Name: f.Name, Every: time.Hour, Execution: kind.Spec(1)})
-	wantField("Unique", err)
+	wrong := kind.Spec(1)
+	wrong.Unique = &engine.Unique{Fields: []string{"order"}}
+	err = f.Operator().SetSchedule(t.Context(), engine.ScheduleSpec{Name: f.Name, Every: time.Hour, Execution: wrong})
+	wantField("Unique.Fields", err)
 	_, err = f.Call(t.Context(), engine.CallSpec{Lease: f.ClaimOne(t).Lease, Name: "call", Executions: []engine.ExecutionSpec{kind.Spec(1)}})
 	wantField("executions", err)
 	bad := kind

@@ -1,0 +1,89 @@
+package schedules
+
+import (
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+func unique(s *engine.ScheduleSpec) {
+	s.Execution.Unique = &engine.Unique{IfTaken: engine.CancelExisting}
+}
+
+// otherwise returns an execution with the same key that no schedule creates, on another lane.
+func otherwise(f *fixture.Fixture) engine.ExecutionSpec {
+	spec := every(f, "s", time.Minute, unique).Execution
+	spec.Lane += "-other"
+	return spec
+}
+
+// A tick of unique work is skipped while an execution has its key, whoever created that, and never cancels it.
+func TestUniqueTickIsSkipped(t *testing.T) {
+	f := fixture.NewCloned(t)
+	set(t, f, every(f, "s", time.Minute, unique))
+	if s := describe(t, f, "s"); len(s.Tags) != 0 {
+		t.Errorf("tags %v", s.Tags)
+	}
+	tick := func(outcome engine.TickOutcome, created string) {
+		t.Helper()
+		f.Advance(time.Minute)
+		run(t, f, 1)
+		wantCreated(t, f, created)
+		if got := describe(t, f, "s").Last; got.Outcome != outcome {
+			t.Errorf("%+v, want %s", got, outcome)
+		}
+	}
+	tick(engine.TickCreated, "1m0s")
+	first := describe(t, f, "s").Last.Execution
+	tick(engine.TickSkipped, "1m0s")
+	if last := describe(t, f, "s").Last.Execution; last != first {
+		t.Errorf("the last execution is %s, want %s", last, first)
+	}
+	if x, err := f.Operator().TriggerSchedule(t.Context(), s); err != nil || x != first {
+		t.Errorf("triggered %s, %v; want %s, which is in the way", x, err, first)
+	}
+	cancel(t, f, first)
+	tick(engine.TickCreated, "1m0s 3m0s")
+	second := describe(t, f, "s").Last.Execution
+	cancel(t, f, second)
+	created, err := f.CreateExecution(t.Context(), otherwise(f))
+	if err != nil || created.Duplicate {
+		t.Fatal(created, err)
+	}
+	tick(engine.TickSkipped, "1m0s 3m0s")
+}
+
+// A schedule whose key another transaction is taking waits for it alone: other schedules go on, and no tick is lost.
+func TestUniqueTickWaitsForItsKeyAlone(t *testing.T) {
+	for _, commits := range []bool{true, false} {
+		t.Run(map[bool]string{true: "commits", false: "rolls back"}[commits], func(t *testing.T) {
+			f := fixture.NewCloned(t)
+			set(t, f, every(f, "s", time.Minute, unique))
+			set(t, f, every(f, "other", time.Minute))
+			tx := f.BeginTx(t)
+			created, err := f.WithTx(tx).CreateExecution(t.Context(), otherwise(f))
+			if err != nil || created.Duplicate {
+				t.Fatal(created, err)
+			}
+			f.Advance(time.Minute)
+			run(t, f, 2)
+			wantCreated(t, f, "1m0s")
+			if got := describe(t, f, "s"); got.Last.Outcome != "" {
+				t.Errorf("acted: %+v", got.Last)
+			}
+			f.End(t, tx, commits)
+			f.Advance(time.Second)
+			run(t, f, 1)
+			want, ticks := engine.TickCreated, "1m0s 1m0s"
+			if commits {
+				want, ticks = engine.TickSkipped, "1m0s"
+			}
+			wantCreated(t, f, ticks)
+			if got := describe(t, f, "s"); got.Last.Outcome != want {
+				t.Errorf("%+v, want %s", got.Last, want)
+			}
+		})
+	}
+}
