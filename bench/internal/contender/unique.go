@@ -14,7 +14,7 @@ type UniqueCreator interface {
 	FillKeys(ctx context.Context, n int) error
 
 	// PairOfBatches creates n plain executions and n unique ones with new keys, in one batch each or one by one, and
-	// returns what each took. uniqueFirst is the order.
+	// returns the time of each. uniqueFirst is the order.
 	PairOfBatches(ctx context.Context, n int, oneByOne, uniqueFirst bool) (plain, unique time.Duration, err error)
 }
 
