@@ -39,6 +39,8 @@ var actedOn = map[string]string{
 	"ExecutionSpec.Creator":                     "TestCreateExecutionStoresEveryField",
 	"ExecutionSpec.BusinessKey.Name":            "TestBusinessKey",
 	"ExecutionSpec.BusinessKey.Value":           "TestBusinessKey",
+	"ExecutionSpec.Sequence.Key":                "TestMembersRunInOrder",
+	"ExecutionSpec.Sequence.OnFailure":          "TestFailureSkips",
 	"ExecutionSpec.Unique.ByArgs":               "TestUniqueKeyHasItsParts",
 	"ExecutionSpec.Unique.ByLane":               "TestUniqueKeyHasItsParts",
 	"ExecutionSpec.Unique.Fields":               "TestUniqueKeyHasItsParts",

@@ -208,6 +208,8 @@ func (r *filler) fill(v reflect.Value, path string) (places []textPlace) {
 				v.Field(i).Set(reflect.ValueOf([]engine.ExecutionSpec{{Kind: "called"}})) // which have no ids, flows and keys
 				continue
 			}
+			// A member of a flow has none.
+			instead = instead || v.Type() == reflect.TypeFor[engine.ExecutionSpec]() && field.Name == "Sequence" && strings.Contains(path, "Node")
 			if field.IsExported() && !instead {
 				places = append(places, r.fill(v.Field(i), path+"."+field.Name)...)
 			}
@@ -244,6 +246,8 @@ func (r *filler) known(t reflect.Type) (any, bool) {
 		return engine.ResumeOnTimeout, true
 	case reflect.TypeFor[engine.Condition]():
 		return engine.Received("ready"), true
+	case reflect.TypeFor[engine.OnFailure]():
+		return engine.SequenceSkips, true
 	case reflect.TypeFor[engine.Vanished]():
 		return engine.RemoveVanished, true
 	case reflect.TypeFor[wire.Secret]():

@@ -10,8 +10,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
-
 // line is a sequence with its executions, in the order of creation, on a database of its own.
 type line struct {
 	*fixture.Fixture

@@ -152,6 +152,8 @@ func readArguments(t *testing.T, x id.ExecutionID, flow id.FlowID, edge id.EdgeI
 			return reflect.ValueOf([]id.LaneID{lane})
 		case reflect.TypeFor[engine.ScheduleName]():
 			return reflect.ValueOf(engine.ScheduleName{Name: "nightly"})
+		case reflect.TypeFor[engine.SequenceName]():
+			return reflect.ValueOf(engine.SequenceName{Key: "line"})
 		case reflect.TypeFor[engine.EligibleFilter]():
 			return reflect.ValueOf(engine.EligibleFilter{Lane: lane})
 		case reflect.TypeFor[string]():
@@ -180,6 +182,7 @@ func TestReaderReadsEverything(t *testing.T) {
 		t.Fatal(edges, err)
 	}
 	x := f.NodeID(flow, "a")
+	f.Create(t, func(spec *engine.ExecutionSpec) { spec.Sequence = engine.Sequence{Key: "line"} })
 	if err := f.Operator().SetSchedule(t.Context(), engine.ScheduleSpec{Name: "nightly", Every: time.Hour, Execution: engine.ExecutionSpec{Kind: "test"}}); err != nil {
 		t.Fatal(err)
 	}
