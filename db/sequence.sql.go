@@ -651,7 +651,7 @@ SET
     END,
     deadline_at_ms = CASE
         WHEN s.turn_at_ms IS NOT NULL AND e.ffx_delay_until_ms > $1::bigint
-            THEN least(e.ffx_delay_until_ms, nullif(e.ffx_execution_deadline_ms, 0))
+            THEN least(e.ffx_delay_until_ms, CASE WHEN e.ffx_execution_deadline_ms > 0 THEN e.ffx_execution_deadline_ms END)
         ELSE e.deadline_at_ms
     END
 FROM seated AS s

@@ -56,6 +56,7 @@ func TestExamples(t *testing.T) {
 		"replay":                {"failed: no address of Ada", "on its way to London, attempt 0", "replayed 1 times"},
 		"retention":             {"behind by 0s, 0 deleted", "charged 7", "small cat", "thumbnails: kept for 1h0m0s"},
 		"retries":               {`to Ada: "taken at attempt 2", failed: false`, `to nobody: "", failed: true`},
+		"sequence":              {"ada has 30", "ada has 40", "ada: not enough money", "bob has 30", "waits behind 1"},
 		"schedule":              {"hello, Ada", "hello, Ada", "hello, Grace"},
 		"saga":                  {"guide to Oslo:", "guide to the moon: hotel undone train undone"},
 		"approval":              {"answer: 200", "answer: 200", "done: an article: approved"},
