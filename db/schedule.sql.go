@@ -315,24 +315,35 @@ func (q *Queries) ListSchedules(ctx context.Context, db DBTX, arg ListSchedulesP
 }
 
 const lockDeclaredSchedules = `-- name: LockDeclaredSchedules :many
+WITH input AS MATERIALIZED (
+    SELECT n.name
+    FROM (
+        SELECT unnest($3::text[]) COLLATE "C" AS name
+        UNION
+        SELECT t.name
+        FROM ffx_schedule AS t
+        WHERE
+            t.namespace = $2::text
+            AND t.declared_by = $1::text
+            AND t.declared_by <> ''
+    ) AS n
+    ORDER BY n.name
+)
 SELECT
     s.name,
-    (s.declared_by = $1::text)::boolean AS declared
-FROM ffx_schedule AS s
-WHERE
-    s.namespace = $2::text
-    AND s.name = ANY (
-        ARRAY(
-            SELECT t.name
-            FROM ffx_schedule AS t
-            WHERE
-                t.namespace = $2::text
-                AND t.declared_by = $1::text
-                AND t.declared_by <> ''
-        ) || $3::text[]
-    )
-ORDER BY s.name
-FOR UPDATE
+    s.declared::boolean AS declared
+FROM input AS i
+CROSS JOIN LATERAL (
+    -- Looked up one by one: the condition on many names reads all schedules of the namespace.
+    SELECT
+        t.name,
+        t.declared_by = $1::text AS declared
+    FROM ffx_schedule AS t
+    WHERE
+        t.namespace = $2::text
+        AND t.name = i.name
+    FOR UPDATE
+) AS s
 `
 
 type LockDeclaredSchedulesParams struct {

@@ -234,24 +234,35 @@ FOR NO KEY UPDATE;
 --
 -- Used by: engine.DeclareSchedules.
 -- Locks: schedules waits (FOR UPDATE, by name).
+WITH input AS MATERIALIZED (
+    SELECT n.name
+    FROM (
+        SELECT unnest(@names::text[]) COLLATE "C" AS name
+        UNION
+        SELECT t.name
+        FROM ffx_schedule AS t
+        WHERE
+            t.namespace = @namespace::text
+            AND t.declared_by = @declared_by::text
+            AND t.declared_by <> ''
+    ) AS n
+    ORDER BY n.name
+)
 SELECT
     s.name,
-    (s.declared_by = @declared_by::text)::boolean AS declared
-FROM ffx_schedule AS s
-WHERE
-    s.namespace = @namespace::text
-    AND s.name = ANY (
-        ARRAY(
-            SELECT t.name
-            FROM ffx_schedule AS t
-            WHERE
-                t.namespace = @namespace::text
-                AND t.declared_by = @declared_by::text
-                AND t.declared_by <> ''
-        ) || @names::text[]
-    )
-ORDER BY s.name
-FOR UPDATE;
+    s.declared::boolean AS declared
+FROM input AS i
+CROSS JOIN LATERAL (
+    -- Looked up one by one: the condition on many names reads all schedules of the namespace.
+    SELECT
+        t.name,
+        t.declared_by = @declared_by::text AS declared
+    FROM ffx_schedule AS t
+    WHERE
+        t.namespace = @namespace::text
+        AND t.name = i.name
+    FOR UPDATE
+) AS s;
 
 -- name: DropSchedules :execrows
 -- DropSchedules deletes schedules. Their executions stay.

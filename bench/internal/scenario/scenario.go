@@ -80,6 +80,7 @@ func All() []Scenario {
 		{Key: "af", Title: "turns", run: turns},
 		{Key: "ag", Title: "beside queued workflows", run: besideDBOS},
 		{Key: "ah", Title: "unique work", run: uniqueWork},
+		{Key: "ai", Title: "schedules: ticks beside many that are idle", Asked: true, run: schedules},
 	}
 }
 
