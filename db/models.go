@@ -1220,6 +1220,8 @@ type FfxSchedule struct {
 	LastPartitionKey *int16
 	// The last execution that was created, by a tick or a trigger; NULL: none yet.
 	LastExecutionID pgtype.UUID
+	// The outcomes of the last ten ticks and triggers, the newest first, 35 bytes each: time of the tick and of the act in milliseconds since the Unix epoch, first letter of the outcome, partition and id of the execution, or zeros.
+	Recent []byte
 	// When the schedule was created, in milliseconds since the Unix epoch.
 	CreatedAtMs int64
 	// When its definition was changed last, in milliseconds since the Unix epoch.

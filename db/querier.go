@@ -649,11 +649,12 @@ type Querier interface {
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none; one snapshot. Spans partitions.
 	GetLastEvent(ctx context.Context, db DBTX, arg GetLastEventParams) (int64, error)
-	// GetNextSchedule returns when the first schedule is due, past or future; 0 if none is, and the time of the call.
+	// GetNextSchedule returns when the first schedule is due from a time on, past or future; 0 if none is, and the time of the
+	// call.
 	//
 	// Used by: engine.RunSchedules.
 	// Locks: none.
-	GetNextSchedule(ctx context.Context, db DBTX, nowMs *int64) (GetNextScheduleRow, error)
+	GetNextSchedule(ctx context.Context, db DBTX, arg GetNextScheduleParams) (GetNextScheduleRow, error)
 	// GetNow returns now_ms if it is given, or the database's clock in milliseconds. An operation of several statements
 	// reads it once, after it has locked its rows.
 	//
@@ -771,6 +772,12 @@ type Querier interface {
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
 	// Locks: L0 waits (the row of the request, UPDATE). The caller holds the flow's exclusive lock.
 	HastenCancelBacklog(ctx context.Context, db DBTX, arg HastenCancelBacklogParams) (int64, error)
+	// HastenQueuedTicks makes those of some schedules due whose tick waits for an execution that has ended. One that is locked is
+	// left out: it is due later by itself.
+	//
+	// Used by: engine.RunSchedules.
+	// Locks: schedules skips (FOR NO KEY UPDATE, then the UPDATE).
+	HastenQueuedTicks(ctx context.Context, db DBTX, arg HastenQueuedTicksParams) (int64, error)
 	// HealEnded takes the leases of executions that another program ended, and settles their attempts: from now on their
 	// holders are refused. A negative attempt_index means that there is no attempt to settle.
 	//
@@ -2315,8 +2322,9 @@ type Querier interface {
 	// engine.ReplayWhere, engine.ClaimForWorker, engine.CancelSiblings, engine.CancelFlows.
 	// Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 	TakeCurrentAttempts(ctx context.Context, db DBTX, arg TakeCurrentAttemptsParams) ([]TakeCurrentAttemptsRow, error)
-	// TakeDueSchedules locks the schedules that are due, the first ones first. A schedule that another process has moved on
-	// meanwhile has no row, nor has one that is locked.
+	// TakeDueSchedules locks the schedules that are due, the first ones first, from a time on: behind it stand the dead entries
+	// of earlier ticks, as long as a snapshot may see them. A schedule that another process has moved on meanwhile has no row,
+	// nor has one that is locked.
 	//
 	// Used by: engine.RunSchedules.
 	// Locks: schedules skips (FOR NO KEY UPDATE).

@@ -40,24 +40,30 @@ SELECT
     coalesce((
         SELECT s.next_ms
         FROM ffx_schedule AS s
-        WHERE s.next_ms IS NOT NULL
+        WHERE s.next_ms >= $1::bigint
         ORDER BY s.next_ms
         LIMIT 1
     ), 0)::bigint AS next_ms,
-    ffx_now_ms($1)::bigint AS now_ms
+    ffx_now_ms($2)::bigint AS now_ms
 `
+
+type GetNextScheduleParams struct {
+	FromMs int64
+	NowMs  *int64
+}
 
 type GetNextScheduleRow struct {
 	NextMs int64
 	NowMs  int64
 }
 
-// GetNextSchedule returns when the first schedule is due, past or future; 0 if none is, and the time of the call.
+// GetNextSchedule returns when the first schedule is due from a time on, past or future; 0 if none is, and the time of the
+// call.
 //
 // Used by: engine.RunSchedules.
 // Locks: none.
-func (q *Queries) GetNextSchedule(ctx context.Context, db DBTX, nowMs *int64) (GetNextScheduleRow, error) {
-	row := db.QueryRow(ctx, getNextSchedule, nowMs)
+func (q *Queries) GetNextSchedule(ctx context.Context, db DBTX, arg GetNextScheduleParams) (GetNextScheduleRow, error) {
+	row := db.QueryRow(ctx, getNextSchedule, arg.FromMs, arg.NowMs)
 	var i GetNextScheduleRow
 	err := row.Scan(&i.NextMs, &i.NowMs)
 	return i, err
@@ -97,6 +103,7 @@ SELECT
     s.last_error,
     s.last_partition_key,
     s.last_execution_id,
+    s.recent,
     s.created_at_ms,
     s.changed_at_ms
 FROM ffx_schedule AS s
@@ -149,10 +156,71 @@ func (q *Queries) GetSchedule(ctx context.Context, db DBTX, arg GetScheduleParam
 		&i.LastError,
 		&i.LastPartitionKey,
 		&i.LastExecutionID,
+		&i.Recent,
 		&i.CreatedAtMs,
 		&i.ChangedAtMs,
 	)
 	return i, err
+}
+
+const hastenQueuedTicks = `-- name: HastenQueuedTicks :execrows
+WITH input AS (
+    SELECT
+        unnest($2::text[]) AS namespace,
+        unnest($3::text[]) AS name
+    LIMIT cardinality($3::text[])
+),
+locked AS (
+    SELECT
+        l.namespace,
+        l.name
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            t.namespace,
+            t.name
+        FROM ffx_schedule AS t
+        WHERE
+            t.namespace = i.namespace
+            AND t.name = i.name
+            AND (t.queued_ms IS NOT NULL) IS TRUE
+            AND NOT EXISTS (
+                SELECT
+                FROM ff_exec_core AS e
+                WHERE
+                    e.partition_key = t.last_partition_key
+                    AND e.execution_id = t.last_execution_id
+                    AND (e.lifecycle_phase NOT IN ('terminal', 'cancelled')) IS TRUE
+                OFFSET 0
+            )
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS l
+)
+UPDATE ffx_schedule AS s
+SET next_ms = ffx_now_ms($1)
+FROM locked AS l
+WHERE
+    s.namespace = ANY (ARRAY[l.namespace])
+    AND s.name = l.name
+`
+
+type HastenQueuedTicksParams struct {
+	NowMs      *int64
+	Namespaces []string
+	Names      []string
+}
+
+// HastenQueuedTicks makes those of some schedules due whose tick waits for an execution that has ended. One that is locked is
+// left out: it is due later by itself.
+//
+// Used by: engine.RunSchedules.
+// Locks: schedules skips (FOR NO KEY UPDATE, then the UPDATE).
+func (q *Queries) HastenQueuedTicks(ctx context.Context, db DBTX, arg HastenQueuedTicksParams) (int64, error) {
+	result, err := db.Exec(ctx, hastenQueuedTicks, arg.NowMs, arg.Namespaces, arg.Names)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const listRunningAmong = `-- name: ListRunningAmong :many
@@ -240,6 +308,7 @@ SELECT
     s.last_error,
     s.last_partition_key,
     s.last_execution_id,
+    s.recent,
     s.created_at_ms,
     s.changed_at_ms
 FROM ffx_schedule AS s
@@ -301,6 +370,7 @@ func (q *Queries) ListSchedules(ctx context.Context, db DBTX, arg ListSchedulesP
 			&i.LastError,
 			&i.LastPartitionKey,
 			&i.LastExecutionID,
+			&i.Recent,
 			&i.CreatedAtMs,
 			&i.ChangedAtMs,
 		); err != nil {
@@ -416,6 +486,7 @@ SELECT
     s.last_error,
     s.last_partition_key,
     s.last_execution_id,
+    s.recent,
     s.created_at_ms,
     s.changed_at_ms
 FROM ffx_schedule AS s
@@ -469,6 +540,7 @@ func (q *Queries) LockSchedule(ctx context.Context, db DBTX, arg LockSchedulePar
 		&i.LastError,
 		&i.LastPartitionKey,
 		&i.LastExecutionID,
+		&i.Recent,
 		&i.CreatedAtMs,
 		&i.ChangedAtMs,
 	)
@@ -488,7 +560,8 @@ WITH input AS (
         unnest($9::text[]) AS last_outcome,
         unnest($10::text[]) AS last_error,
         unnest($11::smallint[]) AS last_partition_key,
-        unnest($12::uuid[]) AS last_execution_id
+        unnest($12::uuid[]) AS last_execution_id,
+        unnest($13::bytea[]) AS recent
     LIMIT cardinality($3::text[])
 ),
 moved AS (
@@ -497,14 +570,15 @@ moved AS (
         next_ms = nullif(i.next_ms, 0),
         tick_ms = nullif(i.tick_ms, 0),
         queued_ms = nullif(i.queued_ms, 0),
-        paused_at_ms = CASE WHEN $13::boolean THEN NULL ELSE s.paused_at_ms END,
-        pause_reason = CASE WHEN $13::boolean THEN '' ELSE s.pause_reason END,
+        paused_at_ms = CASE WHEN $14::boolean THEN NULL ELSE s.paused_at_ms END,
+        pause_reason = CASE WHEN $14::boolean THEN '' ELSE s.pause_reason END,
         last_tick_ms = nullif(i.last_tick_ms, 0),
         last_at_ms = nullif(i.last_at_ms, 0),
         last_outcome = i.last_outcome,
         last_error = i.last_error,
         last_partition_key = CASE WHEN i.last_execution_id IS NOT NULL THEN i.last_partition_key END,
-        last_execution_id = i.last_execution_id
+        last_execution_id = i.last_execution_id,
+        recent = i.recent
     FROM input AS i
     WHERE
         s.namespace = ANY (ARRAY[i.namespace])
@@ -539,6 +613,7 @@ type MoveSchedulesParams struct {
 	LastErrors        []string
 	LastPartitionKeys []int16
 	LastExecutionIDs  []pgtype.UUID
+	Recents           [][]byte
 	Resume            bool
 }
 
@@ -566,6 +641,7 @@ func (q *Queries) MoveSchedules(ctx context.Context, db DBTX, arg MoveSchedulesP
 		arg.LastErrors,
 		arg.LastPartitionKeys,
 		arg.LastExecutionIDs,
+		arg.Recents,
 		arg.Resume,
 	)
 	var i MoveSchedulesRow
@@ -637,7 +713,7 @@ WITH input AS (
 INSERT INTO ffx_schedule AS s (
     namespace, name, declared_by, cron, time_zone, every_ms, jitter_ms, start_ms, end_ms, missed, window_ms, overlap,
     kind, lane_id, payload, payload_encoding, priority, creator, policy, tags, next_ms, tick_ms,
-    pause_reason, last_outcome, last_error, created_at_ms, changed_at_ms
+    pause_reason, last_outcome, last_error, recent, created_at_ms, changed_at_ms
 )
 SELECT
     $1::text,
@@ -662,6 +738,7 @@ SELECT
     i.tags::jsonb,
     nullif(i.next_ms, 0),
     nullif(i.tick_ms, 0),
+    '',
     '',
     '',
     '',
@@ -808,27 +885,32 @@ SELECT
     s.last_error,
     s.last_partition_key,
     s.last_execution_id,
+    s.recent,
     s.created_at_ms,
     s.changed_at_ms
 FROM ffx_schedule AS s
-WHERE s.next_ms <= ffx_now_ms($1)
+WHERE
+    s.next_ms >= $1::bigint
+    AND s.next_ms <= ffx_now_ms($2)
 ORDER BY s.next_ms
-LIMIT $2::integer
+LIMIT $3::integer
 FOR NO KEY UPDATE SKIP LOCKED
 `
 
 type TakeDueSchedulesParams struct {
+	FromMs    int64
 	NowMs     *int64
 	BatchSize int32
 }
 
-// TakeDueSchedules locks the schedules that are due, the first ones first. A schedule that another process has moved on
-// meanwhile has no row, nor has one that is locked.
+// TakeDueSchedules locks the schedules that are due, the first ones first, from a time on: behind it stand the dead entries
+// of earlier ticks, as long as a snapshot may see them. A schedule that another process has moved on meanwhile has no row,
+// nor has one that is locked.
 //
 // Used by: engine.RunSchedules.
 // Locks: schedules skips (FOR NO KEY UPDATE).
 func (q *Queries) TakeDueSchedules(ctx context.Context, db DBTX, arg TakeDueSchedulesParams) ([]FfxSchedule, error) {
-	rows, err := db.Query(ctx, takeDueSchedules, arg.NowMs, arg.BatchSize)
+	rows, err := db.Query(ctx, takeDueSchedules, arg.FromMs, arg.NowMs, arg.BatchSize)
 	if err != nil {
 		return nil, err
 	}
@@ -868,6 +950,7 @@ func (q *Queries) TakeDueSchedules(ctx context.Context, db DBTX, arg TakeDueSche
 			&i.LastError,
 			&i.LastPartitionKey,
 			&i.LastExecutionID,
+			&i.Recent,
 			&i.CreatedAtMs,
 			&i.ChangedAtMs,
 		); err != nil {

@@ -22,7 +22,8 @@ const (
 	lostChannel       = "ffx_lost" // payload: the worker instance that lost a lease
 	operatorChannel   = "ff_operator_event"
 	signalChannel     = "ff_signal_event"
-	foreignChannel    = "ffx_foreign" // another program has created executions
+	scheduleChannel   = "ffx_schedule" // payload: "changed"; a schedule may be due sooner
+	foreignChannel    = "ffx_foreign"  // another program has created executions
 )
 
 // notifying is the part of an engine that sends and receives notifications.
@@ -88,6 +89,12 @@ func (n *notifications) leases() { n.Add(leaseChannel, "") }
 func (n *notifications) operatorEvents() { n.Add(operatorChannel, "") }
 
 func (n *notifications) signalEvents() { n.Add(signalChannel, "") }
+
+// rescheduled notifies that a schedule may be due sooner than it was.
+func (n *notifications) rescheduled() {
+	n.schedule = true
+	n.Add(scheduleChannel, "changed")
+}
 
 func (n *notifications) completions() { n.Add(completionChannel, "") }
 

@@ -58,7 +58,7 @@ func (o Operator) ResumeSchedule(ctx context.Context, schedule ScheduleName) err
 		moves.Resume, moves.AfterMs = true, nowMs
 		moves.add(row)
 		_, err = o.e.q.MoveSchedules(ctx, tx, moves.MoveSchedulesParams)
-		tx.due.schedule = true
+		tx.due.rescheduled()
 		return none, err
 	})
 	return err
@@ -76,11 +76,13 @@ func (o Operator) TriggerSchedule(ctx context.Context, schedule ScheduleName) (i
 			return x, err
 		}
 		x = created.ID
-		row.LastTickMs, row.LastAtMs, row.LastOutcome, row.LastError = &nowMs, &nowMs, tickSkipped, ""
+		outcome := tickSkipped
 		if !created.Duplicate {
 			row.LastPartitionKey, row.LastExecutionID = new(x.Partition()), pgUUID(x.UUID())
-			row.LastOutcome = tickTriggered
+			outcome = tickTriggered
 		}
+		row.LastTickMs, row.LastAtMs, row.LastOutcome, row.LastError = &nowMs, &nowMs, outcome, ""
+		row.Recent = withRecent(row.Recent, nowMs, []tickAct{{nowMs, outcome, x}})
 		moves := newScheduleMoves(1)
 		moves.AfterMs = nowMs
 		moves.add(row)

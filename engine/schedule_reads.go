@@ -41,6 +41,7 @@ type Schedule struct {
 	PausedSince time.Time // zero: it is not paused
 	PauseReason string
 	Last        Tick
+	Recent      []Tick // the last outcomes, the newest first, at most [MaxRecentTicks]
 
 	CreatedAt time.Time
 	ChangedAt time.Time // of its definition
@@ -59,14 +60,15 @@ const (
 	TickTriggered TickOutcome = tickTriggered
 )
 
-// Tick is the last thing that a schedule did. The zero value means nothing yet.
+// Tick is something that a schedule did. The zero value means nothing yet.
 type Tick struct {
-	ScheduledFor time.Time
+	ScheduledFor time.Time // of a trigger, when it was called
 	At           time.Time // when it was acted on
 	Outcome      TickOutcome
-	Error        string // of [TickFailed]
+	Error        string // of [TickFailed], in [Schedule.Last] alone
 
-	// Execution is the schedule's last execution, which an earlier tick may have created; zero if there is none yet.
+	// Execution is the execution that was created; zero if none was. In [Schedule.Last] it is the schedule's last
+	// execution, which an earlier tick may have created.
 	Execution id.ExecutionID
 }
 
@@ -81,7 +83,7 @@ type ScheduleFilter struct {
 // DescribeSchedule returns a schedule and the times of its next n ticks, without jitter, at most [MaxUpcoming]. A paused
 // schedule has none. They are computed from the schedule's next tick, so the first one may be past if it is about to be created.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrCorruption] for times that this process can't compute. One statement; takes no
+// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrCorruption] for times that this process can't compute, and for outcomes that it doesn't know. One statement; takes no
 // locks.
 func (o Operator) DescribeSchedule(ctx context.Context, schedule ScheduleName, n int) (Schedule, []time.Time, error) {
 	const op = "describe schedule"
@@ -96,7 +98,10 @@ func (o Operator) DescribeSchedule(ctx context.Context, schedule ScheduleName, n
 	if err != nil {
 		return Schedule{}, nil, wrap(op, schedule.orNotFound(err))
 	}
-	s := scheduleFrom(&row)
+	s, err := scheduleFrom(&row)
+	if err != nil {
+		return s, nil, wrap(op, err)
+	}
 	if s.Next.IsZero() || n == 0 {
 		return s, nil, nil
 	}
@@ -151,7 +156,11 @@ func (o Operator) listSchedules(ctx context.Context, f ScheduleFilter, after str
 	})
 	page.Next = found.Next
 	for i := range found.Items {
-		if s := scheduleFrom(&found.Items[i]); f.matches(&s) {
+		s, err := scheduleFrom(&found.Items[i])
+		if err != nil {
+			return page, err
+		}
+		if f.matches(&s) {
 			page.Items = append(page.Items, s)
 		}
 	}
@@ -163,7 +172,7 @@ func (f *ScheduleFilter) matches(s *Schedule) bool {
 		(f.Kind == "" || f.Kind == s.Kind) && (!f.Paused || !s.PausedSince.IsZero())
 }
 
-func scheduleFrom(row *db.FfxSchedule) Schedule {
+func scheduleFrom(row *db.FfxSchedule) (Schedule, error) {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	at := func(ms int64) time.Time {
 		if ms == 0 {
@@ -191,5 +200,9 @@ func scheduleFrom(row *db.FfxSchedule) Schedule {
 	if row.LastPartitionKey != nil && row.LastExecutionID.Valid {
 		s.Last.Execution = id.ExecutionIDFromRow(*row.LastPartitionKey, row.LastExecutionID.Bytes)
 	}
-	return s
+	var err error
+	if s.Recent, err = recentFrom(row.Recent); err != nil {
+		return s, corrupt("ffx_schedule.recent", err)
+	}
+	return s, nil
 }

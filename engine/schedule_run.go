@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/cron"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -36,11 +38,14 @@ func (m Maintenance) RunSchedules(ctx context.Context, batch int) (int, error) {
 		return 0, err
 	}
 	e := m.e.impatient()
-	run := scheduleRun{Engine: e, batch: batch}
+	run := scheduleRun{Engine: e, batch: batch, looked: time.Now()}
+	if e.tx == nil {
+		run.fromMs, run.waiting = e.schedules.begin(run.looked)
+	}
 	n, err := inTx(ctx, e, op, func(tx *txn) (int, error) { return run.inTx(ctx, tx) })
 	if err == nil && e.tx == nil {
 		e.rememberLanes(run.lanes)
-		e.schedules.expect(run.nextMs, run.nowMs, n == batch)
+		e.schedules.end(&run, n == batch)
 	}
 	return n, err
 }
@@ -48,27 +53,59 @@ func (m Maintenance) RunSchedules(ctx context.Context, batch int) (int, error) {
 // scheduleRun is one call of [Maintenance.RunSchedules].
 type scheduleRun struct {
 	*Engine
-	batch int
-	rows  []db.FfxSchedule
-	plans []tickPlan
-	fails []error
+	batch   int
+	looked  time.Time
+	fromMs  int64          // schedules that were due before are not looked for
+	waiting []ScheduleName // whose ticks wait for the last execution, as far as this process knows
+
+	rows   []db.FfxSchedule
+	plans  []tickPlan
+	fails  []error
+	parsed map[timesKey]cron.Schedule
 
 	nowMs, nextMs int64
 	lanes         []string
 }
 
+// timesKey is the part of a schedule that its times follow from. Many schedules share it, and parsing takes longer than all
+// else that a tick costs this process.
+type timesKey struct {
+	cron, zone       string
+	everyMs, startMs int64
+}
+
+// timesOf returns the times of a schedule.
+func (r *scheduleRun) timesOf(row *db.FfxSchedule) (tickTimes, error) {
+	key := timesKey{row.Cron, row.TimeZone, row.EveryMs, row.StartMs}
+	schedule, known := r.parsed[key]
+	if !known {
+		var err error
+		if schedule, err = scheduleOf(row.Cron, row.TimeZone, row.EveryMs, row.StartMs); err != nil {
+			return tickTimes{}, err
+		}
+		r.parsed[key] = schedule
+	}
+	return tickTimesOf(row, schedule), nil
+}
+
 func (r *scheduleRun) inTx(ctx context.Context, tx *txn) (int, error) {
-	err := pgtx.InOneTrip(ctx, tx,
+	steps := []step{
 		func(conn db.DBTX) (err error) {
-			r.rows, err = r.q.TakeDueSchedules(ctx, conn, db.TakeDueSchedulesParams{NowMs: r.Engine.nowMs(), BatchSize: int32(r.batch)})
+			r.rows, err = r.q.TakeDueSchedules(ctx, conn, db.TakeDueSchedulesParams{
+				FromMs: r.fromMs, NowMs: r.Engine.nowMs(), BatchSize: int32(r.batch),
+			})
 			return err
 		},
 		func(conn db.DBTX) error {
-			next, err := r.q.GetNextSchedule(ctx, conn, r.Engine.nowMs())
+			next, err := r.q.GetNextSchedule(ctx, conn, db.GetNextScheduleParams{FromMs: r.fromMs, NowMs: r.Engine.nowMs()})
 			r.nowMs, r.nextMs = next.NowMs, next.NextMs
 			return err
 		},
-	)
+	}
+	if len(r.waiting) > 0 {
+		steps = slices.Insert(steps, 0, r.hasten(ctx))
+	}
+	err := pgtx.InOneTrip(ctx, tx, steps...)
 	if err != nil || len(r.rows) == 0 {
 		return 0, err
 	}
@@ -77,8 +114,12 @@ func (r *scheduleRun) inTx(ctx context.Context, tx *txn) (int, error) {
 		return 0, err
 	}
 	r.plans, r.fails = make([]tickPlan, len(r.rows)), make([]error, len(r.rows))
+	r.parsed = make(map[timesKey]cron.Schedule)
 	for i := range r.rows {
-		r.plans[i], r.fails[i] = planTicks(&r.rows[i], r.nowMs, running[i])
+		times, err := r.timesOf(&r.rows[i])
+		if r.fails[i] = err; err == nil {
+			r.plans[i] = planTicks(&times, &r.rows[i], r.nowMs, running[i])
+		}
 	}
 	r.cancel(ctx, tx)
 	if err := r.create(ctx, tx); err != nil {
@@ -86,6 +127,18 @@ func (r *scheduleRun) inTx(ctx context.Context, tx *txn) (int, error) {
 	}
 	r.nextMs, err = r.move(ctx, tx)
 	return len(r.rows), err
+}
+
+// hasten makes the schedules due whose ticks have waited long enough.
+func (r *scheduleRun) hasten(ctx context.Context) step {
+	params := db.HastenQueuedTicksParams{NowMs: r.Engine.nowMs()}
+	for _, s := range r.waiting {
+		params.Namespaces, params.Names = append(params.Namespaces, string(s.Namespace)), append(params.Names, s.Name)
+	}
+	return func(conn db.DBTX) error {
+		_, err := r.q.HastenQueuedTicks(ctx, conn, params)
+		return err
+	}
 }
 
 // running returns which schedules must know that their last execution has not ended, and it has not. The statement comes
@@ -188,14 +241,13 @@ func (r *scheduleRun) createFor(ctx context.Context, tx *txn, specs []ExecutionS
 		default:
 			return outcome.Err
 		}
+		x := outcome.Value.ID
 		if outcome.Value.Duplicate {
-			if r.plans[i].outcome == tickCreated {
-				r.plans[i].outcome = tickSkipped
-			}
+			r.plans[i].made(x, tickSkipped)
 			continue
 		}
-		x := outcome.Value.ID
 		r.rows[i].LastPartitionKey, r.rows[i].LastExecutionID = new(x.Partition()), pgUUID(x.UUID())
+		r.plans[i].made(x, tickCreated)
 		r.lanes = append(r.lanes, string(specs[n].Lane))
 	}
 	return nil
@@ -208,16 +260,20 @@ func (r *scheduleRun) move(ctx context.Context, tx *txn) (int64, error) {
 	for i := range r.rows {
 		row, p := &r.rows[i], &r.plans[i]
 		if err := r.fails[i]; err != nil {
-			text := err.Error()
+			text, again := err.Error(), failedBefore(row)
 			row.LastOutcome, row.LastError = tickFailed, text[:min(len(text), maxScheduleError)]
 			row.LastTickMs, row.LastAtMs = row.TickMs, &r.nowMs
 			row.NextMs = new(r.nowMs + failedScheduleMs)
+			if !again {
+				row.Recent = withRecent(row.Recent, r.nowMs, []tickAct{{tickMs: deref(row.TickMs), outcome: tickFailed}})
+			}
 			moves.add(row)
 			continue
 		}
 		row.NextMs, row.TickMs, row.QueuedMs = &p.nextMs, &p.tickMs, &p.queuedMs
-		if p.outcome != "" {
-			row.LastTickMs, row.LastAtMs, row.LastOutcome, row.LastError = &p.actedMs, &r.nowMs, p.outcome, ""
+		if n := len(p.acts); n > 0 {
+			row.LastTickMs, row.LastAtMs, row.LastOutcome, row.LastError = &p.acts[n-1].tickMs, &r.nowMs, p.acts[n-1].outcome, ""
+			row.Recent = withRecent(row.Recent, r.nowMs, p.acts)
 		}
 		moves.add(row)
 	}

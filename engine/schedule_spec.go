@@ -52,7 +52,7 @@ const (
 	// OverlapSkip creates none.
 	OverlapSkip Overlap = "skip"
 
-	// OverlapQueue creates it after the end of the last one, which is noticed within a second, later up to ten seconds.
+	// OverlapQueue creates it after the end of the last one, which is noticed at once, or without a listener within ten seconds.
 	// One tick waits at most; those that come meanwhile are skipped.
 	OverlapQueue Overlap = "queue"
 

@@ -31,7 +31,11 @@ type tickTimes struct {
 // timesOfRow returns the times of a stored schedule.
 func timesOfRow(row *db.FfxSchedule) (tickTimes, error) {
 	schedule, err := scheduleOf(row.Cron, row.TimeZone, row.EveryMs, row.StartMs)
-	return tickTimes{schedule, row.Namespace, row.Name, row.StartMs, row.EndMs, row.JitterMs}, err
+	return tickTimesOf(row, schedule), err
+}
+
+func tickTimesOf(row *db.FfxSchedule, schedule cron.Schedule) tickTimes {
+	return tickTimes{schedule, row.Namespace, row.Name, row.StartMs, row.EndMs, row.JitterMs}
 }
 
 // next returns the first tick after an instant.
@@ -82,20 +86,22 @@ type tickPlan struct {
 	queuedMs int64   // the tick that waits
 	nextMs   int64   // when to look again
 
-	actedMs int64  // the last tick that was acted on
-	outcome string // and its outcome
+	acts []tickAct // the outcomes of ticks, in order
+}
+
+// tickAct is the outcome of a tick.
+type tickAct struct {
+	tickMs    int64
+	outcome   string
+	execution id.ExecutionID // zero unless it has created one
 }
 
 // planTicks plans the work of a due schedule. running: its last execution has not ended.
-func planTicks(row *db.FfxSchedule, nowMs int64, running bool) (tickPlan, error) {
-	times, err := timesOfRow(row)
-	if err != nil {
-		return tickPlan{}, err
-	}
+func planTicks(times *tickTimes, row *db.FfxSchedule, nowMs int64, running bool) tickPlan {
 	ticks, missedMs, tickMs := times.dueTicks(row, nowMs)
 	p := tickPlan{tickMs: tickMs, queuedMs: deref(row.QueuedMs)}
 	if missedMs > 0 {
-		p.actedMs, p.outcome = missedMs, tickMissed
+		p.acted(missedMs, tickMissed)
 	}
 	if p.queuedMs > 0 && Overlap(row.Overlap) != OverlapQueue { // the rule has changed since
 		ticks, p.queuedMs = append([]int64{p.queuedMs}, ticks...), 0
@@ -124,11 +130,21 @@ func planTicks(row *db.FfxSchedule, nowMs int64, running bool) (tickPlan, error)
 			p.nextMs = look
 		}
 	}
-	return p, nil
+	return p
 }
 
 func (p *tickPlan) acted(tickMs int64, outcome string) {
-	p.actedMs, p.outcome = tickMs, outcome
+	p.acts = append(p.acts, tickAct{tickMs: tickMs, outcome: outcome})
+}
+
+// made notes the execution of the first tick that has none yet: its own, or the one in its way.
+func (p *tickPlan) made(x id.ExecutionID, outcome string) {
+	for i := range p.acts {
+		if act := &p.acts[i]; act.outcome == tickCreated && act.execution.IsZero() {
+			act.execution, act.outcome = x, outcome
+			return
+		}
+	}
 }
 
 // keep creates one tick unless the last execution is running, lets as many wait as it may, and skips the others.
@@ -207,7 +223,7 @@ func (m *scheduleMoves) add(row *db.FfxSchedule) {
 	m.NextsMs, m.TicksMs = append(m.NextsMs, deref(row.NextMs)), append(m.TicksMs, deref(row.TickMs))
 	m.QueuedMs, m.LastTicksMs = append(m.QueuedMs, deref(row.QueuedMs)), append(m.LastTicksMs, deref(row.LastTickMs))
 	m.LastAtMs, m.LastOutcomes = append(m.LastAtMs, deref(row.LastAtMs)), append(m.LastOutcomes, row.LastOutcome)
-	m.LastErrors = append(m.LastErrors, row.LastError)
+	m.LastErrors, m.Recents = append(m.LastErrors, row.LastError), append(m.Recents, row.Recent)
 	m.LastPartitionKeys = append(m.LastPartitionKeys, deref(row.LastPartitionKey))
 	id := row.LastExecutionID
 	if row.LastPartitionKey == nil {

@@ -94,6 +94,9 @@ type operations interface {
 	CallEnded() <-chan struct{}
 	SequenceEnded() <-chan struct{}
 	Rescheduled() <-chan struct{}
+	OnRescheduled(wake func()) (stop func())
+	TicksWait() bool
+	OnEnded(wake func()) (stop func())
 	ListenForeign(ctx context.Context, wake func()) error
 }
 
@@ -204,6 +207,8 @@ func (r *Reconciler) Run(ctx context.Context) {
 	s := newSchedule(r, time.Now())
 	defer s.end()
 	defer s.listen(ctx, false)
+	defer r.eng.OnRescheduled(func() { remind(s.changed) })()
+	defer s.awaitEnds(false)
 	timer := time.NewTimer(time.Until(s.next()))
 	defer timer.Stop()
 	for {
@@ -225,6 +230,10 @@ func (r *Reconciler) Run(ctx context.Context) {
 			s.call(engine.JobAdvanceSequences)
 		case <-r.eng.Rescheduled():
 			s.expectTick()
+		case <-s.changed:
+			s.expect(engine.JobRunSchedules)
+		case <-s.ended:
+			s.expectEnd(time.Now())
 		case <-s.foreign:
 			s.expect(engine.JobAdopt)
 		}

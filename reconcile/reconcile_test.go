@@ -49,6 +49,9 @@ type fakeProcess struct {
 	name                                      id.WorkerInstanceID
 	left, delayed, unneeded, called, seatLeft chan struct{}
 	rescheduled                               chan struct{}
+	wakes                                     map[string]func() // of OnRescheduled and OnEnded
+	ticksWait                                 bool
+	nextTick                                  func() time.Time // of [engine.JobRunSchedules]
 	foreign                                   chan struct{}
 	listens                                   atomic.Int32
 	cut                                       bool // cut off from the database
@@ -59,6 +62,7 @@ func (f *fakeDatabase) process(name id.WorkerInstanceID) *fakeProcess {
 	return &fakeProcess{
 		fakeDatabase: f, name: name, left: make(chan struct{}, 1), delayed: make(chan struct{}, 1),
 		unneeded: make(chan struct{}, 1), called: make(chan struct{}, 1), seatLeft: make(chan struct{}, 1), rescheduled: make(chan struct{}, 1), foreign: make(chan struct{}),
+		wakes: make(map[string]func()),
 	}
 }
 
@@ -115,6 +119,38 @@ func (p *fakeProcess) SequenceEnded() <-chan struct{} { return p.seatLeft }
 
 func (p *fakeProcess) Rescheduled() <-chan struct{} { return p.rescheduled }
 
+func (p *fakeProcess) OnRescheduled(wake func()) func() { return p.on("rescheduled", wake) }
+
+func (p *fakeProcess) OnEnded(wake func()) func() { return p.on("ended", wake) }
+
+func (p *fakeProcess) on(what string, wake func()) (stop func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wakes[what] = wake
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.wakes, what)
+	}
+}
+
+// wake calls the function that waits for something, and reports whether there is one.
+func (p *fakeProcess) wake(what string) bool {
+	p.mu.Lock()
+	wake := p.wakes[what]
+	p.mu.Unlock()
+	if wake != nil {
+		wake()
+	}
+	return wake != nil
+}
+
+func (p *fakeProcess) TicksWait() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ticksWait
+}
+
 func (p *fakeProcess) ListenForeign(ctx context.Context, wake func()) error {
 	p.listens.Add(1)
 	defer p.listens.Add(-1)
@@ -149,6 +185,9 @@ func (p *fakeProcess) jobs() []job {
 	jobs := jobsOf(engine.Maintenance{})
 	for i := range jobs {
 		jobs[i].act, jobs[i].next = p.do(jobs[i].name), nil
+		if jobs[i].name == engine.JobRunSchedules {
+			jobs[i].next = p.nextTick
+		}
 	}
 	return jobs
 }

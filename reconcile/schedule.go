@@ -25,6 +25,11 @@ type schedule struct {
 
 	foreign chan struct{} // buffered: FlowFabric has created executions
 	deafen  func()        // ends the listening for them, and waits for it; nil: it doesn't listen
+
+	changed chan struct{} // buffered: some process has changed a schedule
+	ended   chan struct{} // buffered: executions have ended while a tick waits for that
+	endsAt  time.Time     // don't look at the waiting ticks before
+	ignore  func()        // ends the waiting for ends; nil: no tick waits
 }
 
 // scheduled is a job with its next call.
@@ -32,6 +37,7 @@ type scheduled struct {
 	job
 	at      time.Time // zero: not until the database reports work
 	notYet  time.Time // at must not be earlier
+	latest  time.Time // at must not be later, after a notification; zero: no limit
 	running bool
 	wanted  bool // requested during a call
 	ours    bool // held by this process, by the last answer
@@ -55,6 +61,7 @@ func newSchedule(r *Reconciler, now time.Time) *schedule {
 	s := &schedule{
 		Reconciler: r, called: make(chan call, len(r.jobs)), askAt: now.Add(backoff.Spread(r.cfg.Interval)),
 		failing: backoff.Backoff{First: r.cfg.Interval, Max: max(r.cfg.Interval, maxPause)}, foreign: make(chan struct{}, 1),
+		changed: make(chan struct{}, 1), ended: make(chan struct{}, 1),
 	}
 	for _, j := range r.jobs {
 		j.every, j.idle = r.scaled(j.every), r.scaled(j.idle)
@@ -83,7 +90,7 @@ func (s *schedule) begin(ctx context.Context, now time.Time) {
 		if j.running || j.at.IsZero() || now.Before(j.at) {
 			continue
 		}
-		j.running, j.wanted, j.at = true, false, time.Time{}
+		j.running, j.wanted, j.at, j.latest = true, false, time.Time{}, time.Time{}
 		go func() {
 			done, err := j.exhaust(ctx)
 			c := call{scheduled: j, done: done, err: err}
@@ -134,8 +141,12 @@ func (s *schedule) note(c call, now time.Time) {
 	case !c.next.IsZero() && (c.ours || c.nearby):
 		c.at = later(c.next, c.notYet)
 	}
+	c.limit()
 	if c.done > 0 && !c.sweep && c.scheduled.next == nil {
 		s.askSoon()
+	}
+	if c.name == engine.JobRunSchedules {
+		s.awaitEnds(s.eng.TicksWait())
 	}
 	if c.done > 0 {
 		s.follow(c.name, now)
@@ -202,6 +213,21 @@ func (s *schedule) expectTick() {
 	}
 }
 
+// endsPace is the shortest time between two looks at waiting ticks. On a busy database executions end all the time.
+const endsPace = 100 * time.Millisecond
+
+// expectEnd makes this process look at the ticks that wait for an execution to end.
+func (s *schedule) expectEnd(now time.Time) {
+	for _, j := range s.jobs {
+		if j.name != engine.JobRunSchedules || !j.failing.Idle() || !j.ours && !j.nearby || !j.latest.IsZero() {
+			continue
+		}
+		j.latest = later(later(now, j.notYet), s.endsAt)
+		s.endsAt = j.latest.Add(s.scaled(endsPace))
+		j.limit()
+	}
+}
+
 // ask renews and takes jobs, and plans them by the work that the database reports.
 func (s *schedule) ask(ctx context.Context) {
 	spec := engine.JobSpec{Holder: s.cfg.Instance, Hold: s.hold(), Jobs: make([]engine.Job, len(s.jobs))}
@@ -250,12 +276,7 @@ func (s *schedule) listen(ctx context.Context, shared bool) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			_ = s.eng.ListenForeign(listening, func() {
-				select {
-				case s.foreign <- struct{}{}:
-				default:
-				}
-			})
+			_ = s.eng.ListenForeign(listening, func() { remind(s.foreign) })
 		}()
 		s.deafen = func() {
 			cancel()
@@ -264,6 +285,27 @@ func (s *schedule) listen(ctx context.Context, shared bool) {
 	case !shared && s.deafen != nil:
 		s.deafen()
 		s.deafen = nil
+	}
+}
+
+// awaitEnds starts or stops looking at the schedules when executions end. It looks once at the start, since one may have ended
+// before.
+func (s *schedule) awaitEnds(waits bool) {
+	switch {
+	case waits && s.ignore == nil:
+		s.ignore = s.eng.OnEnded(func() { remind(s.ended) })
+		s.expectEnd(time.Now())
+	case !waits && s.ignore != nil:
+		s.ignore()
+		s.ignore = nil
+	}
+}
+
+// remind sends a value to a channel unless its buffer is full.
+func remind(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
@@ -291,6 +333,14 @@ func (s *schedule) plan(j *scheduled, of engine.JobTaken, databaseNow, now time.
 		j.at = time.Time{}
 	default:
 		j.at = later(due, j.notYet)
+	}
+	j.limit()
+}
+
+// limit moves a call before the latest time for it.
+func (j *scheduled) limit() {
+	if !j.latest.IsZero() && (j.at.IsZero() || j.latest.Before(j.at)) {
+		j.at = j.latest
 	}
 }
 

@@ -3976,6 +3976,7 @@ CREATE TABLE ffx_schedule (
     last_error text NOT NULL,
     last_partition_key smallint,
     last_execution_id uuid,
+    recent bytea NOT NULL,
     created_at_ms bigint NOT NULL,
     changed_at_ms bigint NOT NULL
 )
@@ -4044,6 +4045,8 @@ COMMENT ON COLUMN ffx_schedule.last_error IS 'Why a tick failed; empty: it did n
 COMMENT ON COLUMN ffx_schedule.last_partition_key IS 'Partition of the last execution, 0 to 255; NULL: none yet.';
 
 COMMENT ON COLUMN ffx_schedule.last_execution_id IS 'The last execution that was created, by a tick or a trigger; NULL: none yet.';
+
+COMMENT ON COLUMN ffx_schedule.recent IS 'The outcomes of the last ten ticks and triggers, the newest first, 35 bytes each: time of the tick and of the act in milliseconds since the Unix epoch, first letter of the outcome, partition and id of the execution, or zeros.';
 
 COMMENT ON COLUMN ffx_schedule.created_at_ms IS 'When the schedule was created, in milliseconds since the Unix epoch.';
 

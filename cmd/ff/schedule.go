@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -26,22 +27,54 @@ func (a *app) scheduleCommand() *cobra.Command {
 
 // scheduleView is a schedule in the JSON of `ff schedule`.
 type scheduleView struct {
-	Name        string   `json:"name"`
-	Namespace   string   `json:"namespace"`
-	Set         string   `json:"set,omitempty"`
-	Times       string   `json:"times"` // the expression with its zone, or the interval
-	Kind        string   `json:"kind"`
-	Lane        string   `json:"lane"`
-	Missed      string   `json:"missed"`
-	Overlap     string   `json:"overlap"`
-	Next        string   `json:"next,omitempty"`
-	PausedSince string   `json:"paused_since,omitempty"`
-	PauseReason string   `json:"pause_reason,omitempty"`
-	LastTick    string   `json:"last_tick,omitempty"`
-	LastOutcome string   `json:"last_outcome,omitempty"`
-	LastError   string   `json:"last_error,omitempty"`
-	LastID      string   `json:"last_execution,omitempty"`
-	Upcoming    []string `json:"upcoming,omitempty"`
+	Name        string     `json:"name"`
+	Namespace   string     `json:"namespace"`
+	Set         string     `json:"set,omitempty"`
+	Times       string     `json:"times"` // the expression with its zone, or the interval
+	Kind        string     `json:"kind"`
+	Lane        string     `json:"lane"`
+	Missed      string     `json:"missed"`
+	Overlap     string     `json:"overlap"`
+	Next        string     `json:"next,omitempty"`
+	PausedSince string     `json:"paused_since,omitempty"`
+	PauseReason string     `json:"pause_reason,omitempty"`
+	LastTick    string     `json:"last_tick,omitempty"`
+	LastOutcome string     `json:"last_outcome,omitempty"`
+	LastError   string     `json:"last_error,omitempty"`
+	LastID      string     `json:"last_execution,omitempty"`
+	Recent      []tickView `json:"recent,omitempty"` // of `ff schedule show`, the newest first
+	Upcoming    []string   `json:"upcoming,omitempty"`
+}
+
+// tickView is an outcome of a schedule.
+type tickView struct {
+	Tick    string `json:"tick"`
+	At      string `json:"at"`
+	Outcome string `json:"outcome"`
+	ID      string `json:"execution,omitempty"`
+	State   string `json:"state,omitempty"` // of the execution; "deleted" if retention has deleted it
+}
+
+// recentTicks returns the last outcomes of a schedule with the states of their executions.
+func recentTicks(ctx context.Context, eng *engine.Engine, s engine.Schedule) ([]tickView, error) {
+	var views []tickView
+	for _, tick := range s.Recent {
+		v := tickView{Tick: timestamp(tick.ScheduledFor), At: timestamp(tick.At), Outcome: string(tick.Outcome)}
+		if !tick.Execution.IsZero() {
+			v.ID = tick.Execution.String()
+			now, err := eng.ExecutionState(ctx, tick.Execution)
+			switch {
+			case errors.Is(err, engine.ErrNotFound):
+				v.State = "deleted"
+			case err != nil:
+				return nil, err
+			default:
+				v.State = string(now)
+			}
+		}
+		views = append(views, v)
+	}
+	return views, nil
 }
 
 func newScheduleView(s engine.Schedule, upcoming []time.Time) scheduleView {
@@ -148,11 +181,17 @@ func (a *app) scheduleShowCommand() *cobra.Command {
 	var n int
 	cmd := a.onSchedule(&cobra.Command{
 		Use:     "show SCHEDULE",
-		Short:   "Show a schedule, its last tick and its next ones",
+		Short:   "Show a schedule, its last outcomes and its next ticks",
 		Example: `  ff schedule show "nightly report" --next 10`,
 	}, func(ctx context.Context, eng *engine.Engine, name engine.ScheduleName) (any, string, error) {
 		s, upcoming, err := eng.Operator().DescribeSchedule(ctx, name, n)
+		if err != nil {
+			return nil, "", err
+		}
 		v := newScheduleView(s, upcoming)
+		if v.Recent, err = recentTicks(ctx, eng, s); err != nil {
+			return nil, "", err
+		}
 		facts := []fact{
 			{"schedule", v.Name},
 			{"namespace", v.Namespace},
@@ -169,10 +208,13 @@ func (a *app) scheduleShowCommand() *cobra.Command {
 			{"error", v.LastError},
 			{"execution", v.LastID},
 		}
+		for _, tick := range v.Recent {
+			facts = append(facts, fact{"recent", strings.TrimSpace(strings.Join([]string{tick.Tick, tick.Outcome, tick.State, tick.ID}, " "))})
+		}
 		for _, at := range v.Upcoming {
 			facts = append(facts, fact{"next", at})
 		}
-		return v, renderFacts(facts), err
+		return v, renderFacts(facts), nil
 	})
 	cmd.Flags().IntVar(&n, "next", 5, "the number of next ticks to print")
 	return cmd

@@ -1,6 +1,7 @@
 -- name: TakeDueSchedules :many
--- TakeDueSchedules locks the schedules that are due, the first ones first. A schedule that another process has moved on
--- meanwhile has no row, nor has one that is locked.
+-- TakeDueSchedules locks the schedules that are due, the first ones first, from a time on: behind it stand the dead entries
+-- of earlier ticks, as long as a snapshot may see them. A schedule that another process has moved on meanwhile has no row,
+-- nor has one that is locked.
 --
 -- Used by: engine.RunSchedules.
 -- Locks: schedules skips (FOR NO KEY UPDATE).
@@ -37,13 +38,61 @@ SELECT
     s.last_error,
     s.last_partition_key,
     s.last_execution_id,
+    s.recent,
     s.created_at_ms,
     s.changed_at_ms
 FROM ffx_schedule AS s
-WHERE s.next_ms <= ffx_now_ms(sqlc.narg(now_ms))
+WHERE
+    s.next_ms >= @from_ms::bigint
+    AND s.next_ms <= ffx_now_ms(sqlc.narg(now_ms))
 ORDER BY s.next_ms
 LIMIT @batch_size::integer
 FOR NO KEY UPDATE SKIP LOCKED;
+
+-- name: HastenQueuedTicks :execrows
+-- HastenQueuedTicks makes those of some schedules due whose tick waits for an execution that has ended. One that is locked is
+-- left out: it is due later by itself.
+--
+-- Used by: engine.RunSchedules.
+-- Locks: schedules skips (FOR NO KEY UPDATE, then the UPDATE).
+WITH input AS (
+    SELECT
+        unnest(@namespaces::text[]) AS namespace,
+        unnest(@names::text[]) AS name
+    LIMIT cardinality(@names::text[])
+),
+locked AS (
+    SELECT
+        l.namespace,
+        l.name
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            t.namespace,
+            t.name
+        FROM ffx_schedule AS t
+        WHERE
+            t.namespace = i.namespace
+            AND t.name = i.name
+            AND (t.queued_ms IS NOT NULL) IS TRUE
+            AND NOT EXISTS (
+                SELECT
+                FROM ff_exec_core AS e
+                WHERE
+                    e.partition_key = t.last_partition_key
+                    AND e.execution_id = t.last_execution_id
+                    AND (e.lifecycle_phase NOT IN ('terminal', 'cancelled')) IS TRUE
+                OFFSET 0
+            )
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS l
+)
+UPDATE ffx_schedule AS s
+SET next_ms = ffx_now_ms(sqlc.narg(now_ms))
+FROM locked AS l
+WHERE
+    s.namespace = ANY (ARRAY[l.namespace])
+    AND s.name = l.name;
 
 -- name: ListRunningAmong :many
 -- ListRunningAmong returns which of some executions exist and have not ended, by ord (from 0).
@@ -87,7 +136,8 @@ WITH input AS (
         unnest(@last_outcomes::text[]) AS last_outcome,
         unnest(@last_errors::text[]) AS last_error,
         unnest(@last_partition_keys::smallint[]) AS last_partition_key,
-        unnest(@last_execution_ids::uuid[]) AS last_execution_id
+        unnest(@last_execution_ids::uuid[]) AS last_execution_id,
+        unnest(@recents::bytea[]) AS recent
     LIMIT cardinality(@names::text[])
 ),
 moved AS (
@@ -103,7 +153,8 @@ moved AS (
         last_outcome = i.last_outcome,
         last_error = i.last_error,
         last_partition_key = CASE WHEN i.last_execution_id IS NOT NULL THEN i.last_partition_key END,
-        last_execution_id = i.last_execution_id
+        last_execution_id = i.last_execution_id,
+        recent = i.recent
     FROM input AS i
     WHERE
         s.namespace = ANY (ARRAY[i.namespace])
@@ -125,7 +176,8 @@ SELECT
     (SELECT count(*) FROM moved)::bigint AS moved;
 
 -- name: GetNextSchedule :one
--- GetNextSchedule returns when the first schedule is due, past or future; 0 if none is, and the time of the call.
+-- GetNextSchedule returns when the first schedule is due from a time on, past or future; 0 if none is, and the time of the
+-- call.
 --
 -- Used by: engine.RunSchedules.
 -- Locks: none.
@@ -133,7 +185,7 @@ SELECT
     coalesce((
         SELECT s.next_ms
         FROM ffx_schedule AS s
-        WHERE s.next_ms IS NOT NULL
+        WHERE s.next_ms >= @from_ms::bigint
         ORDER BY s.next_ms
         LIMIT 1
     ), 0)::bigint AS next_ms,
@@ -172,7 +224,7 @@ WITH input AS (
 INSERT INTO ffx_schedule AS s (
     namespace, name, declared_by, cron, time_zone, every_ms, jitter_ms, start_ms, end_ms, missed, window_ms, overlap,
     kind, lane_id, payload, payload_encoding, priority, creator, policy, tags, next_ms, tick_ms,
-    pause_reason, last_outcome, last_error, created_at_ms, changed_at_ms
+    pause_reason, last_outcome, last_error, recent, created_at_ms, changed_at_ms
 )
 SELECT
     @namespace::text,
@@ -197,6 +249,7 @@ SELECT
     i.tags::jsonb,
     nullif(i.next_ms, 0),
     nullif(i.tick_ms, 0),
+    '',
     '',
     '',
     '',
@@ -286,6 +339,7 @@ SELECT
     s.last_error,
     s.last_partition_key,
     s.last_execution_id,
+    s.recent,
     s.created_at_ms,
     s.changed_at_ms
 FROM ffx_schedule AS s
@@ -393,6 +447,7 @@ SELECT
     s.last_error,
     s.last_partition_key,
     s.last_execution_id,
+    s.recent,
     s.created_at_ms,
     s.changed_at_ms
 FROM ffx_schedule AS s
@@ -438,6 +493,7 @@ SELECT
     s.last_error,
     s.last_partition_key,
     s.last_execution_id,
+    s.recent,
     s.created_at_ms,
     s.changed_at_ms
 FROM ffx_schedule AS s

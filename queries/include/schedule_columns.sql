@@ -30,5 +30,6 @@ s.last_outcome,
 s.last_error,
 s.last_partition_key,
 s.last_execution_id,
+s.recent,
 s.created_at_ms,
 s.changed_at_ms

@@ -27,6 +27,8 @@ func TestCLISchedules(t *testing.T) {
 	ff.run(t, f.Url, "schedule", "show", "nightly", "--json").succeeds(t, `"pause_reason": "repair"`)
 	ff.run(t, f.Url, "schedule", "resume", "nightly").succeeds(t, "has ticks again")
 	ff.run(t, f.Url, "schedule", "trigger", "nightly").succeeds(t, "{fp:")
+	ff.run(t, f.Url, "schedule", "show", "nightly").succeeds(t, "triggered waiting {fp:")
+	ff.run(t, f.Url, "schedule", "show", "nightly", "--json").succeeds(t, `"state": "waiting"`)
 	ff.run(t, f.Url, "schedule", "backfill", "nightly", "--from", "2026-03-01T00:00:00Z", "--to", "2026-03-04T00:00:00Z").succeeds(t, "{fp:")
 	if n := f.CountOnLane(t); n != 4 {
 		t.Errorf("%d executions, want 4", n)
