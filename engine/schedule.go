@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -209,113 +206,4 @@ func (p *schedulePuts) put(ctx context.Context, tx *txn) error {
 	}
 	tx.due.rescheduled()
 	return p.register(ctx, tx, p.unknownLanes(p.creations), p.periods.missing(p.creations))
-}
-
-// scheduleMemory is what the calls of [Maintenance.RunSchedules] of this process know from one to the next. Instants are by the
-// clock of this process, which only has to run, not to be right.
-type scheduleMemory struct {
-	mu   sync.Mutex
-	next time.Time // when the next schedule is due
-
-	wholeAt time.Time // when all schedules were looked at last
-	boundMs int64     // schedules that are due before were found then, by the database's clock
-
-	waiting map[ScheduleName]time.Time // whose ticks wait for the last execution, and when that was seen last
-}
-
-const (
-	// lockedSchedule is how long a call leaves a schedule alone that was due and locked.
-	lockedSchedule = 100 * time.Millisecond
-
-	// wholePace is the time between two looks at all schedules. Those in between start late: while an old snapshot is open, the
-	// index begins with an entry for each tick since. A change that is committed late, and is due before the bound, waits for
-	// the next look at all.
-	wholePace = time.Second
-
-	// boundSlackMs is how far before the last look at all schedules the others start.
-	boundSlackMs = 60_000
-
-	// maxWaitingTicks is the number of waiting ticks that a process watches. Others are looked at from time to time.
-	maxWaitingTicks = 1000
-)
-
-// begin returns where a call starts, and which schedules to hasten.
-func (m *scheduleMemory) begin(now time.Time) (fromMs int64, waiting []ScheduleName) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if now.Sub(m.wholeAt) < wholePace {
-		fromMs = m.boundMs
-	}
-	// This process looks at a waiting tick every ten seconds, unless another one does, or the schedule was paused or deleted.
-	maps.DeleteFunc(m.waiting, func(_ ScheduleName, seen time.Time) bool { return now.Sub(seen) > 2*maxQueuePoll })
-	waiting = slices.SortedFunc(maps.Keys(m.waiting), func(a, b ScheduleName) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	return fromMs, waiting
-}
-
-// end notes the result of a call. more: there may be more due schedules.
-func (m *scheduleMemory) end(run *scheduleRun, more bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch wait := time.Duration(run.nextMs-run.nowMs) * time.Millisecond; {
-	case more:
-		m.next = time.Now()
-	case run.nextMs == 0:
-		m.next = time.Time{}
-	case wait <= 0:
-		m.next = time.Now().Add(lockedSchedule)
-	default:
-		m.next = time.Now().Add(wait)
-	}
-	if run.fromMs == 0 && !more {
-		m.wholeAt, m.boundMs = run.looked, max(0, run.nowMs-boundSlackMs)
-	}
-	m.boundMs = min(m.boundMs, run.nextMs) // one that catches up, or none
-	for i := range run.rows {
-		name := ScheduleName{Namespace: id.Namespace(run.rows[i].Namespace), Name: run.rows[i].Name}
-		if deref(run.rows[i].QueuedMs) == 0 {
-			delete(m.waiting, name)
-		} else if len(m.waiting) < maxWaitingTicks {
-			if m.waiting == nil {
-				m.waiting = make(map[ScheduleName]time.Time)
-			}
-			m.waiting[name] = run.looked
-		}
-	}
-}
-
-// NextSchedule returns when the first schedule is due that [Maintenance.RunSchedules] of this engine has left, as an instant of
-// this process; zero if there is none. A schedule that was changed since may be due sooner: see [Maintenance.Rescheduled].
-func (m Maintenance) NextSchedule() time.Time {
-	m.e.schedules.mu.Lock()
-	defer m.e.schedules.mu.Unlock()
-	return m.e.schedules.next
-}
-
-// Rescheduled receives a value when this engine has added or changed a schedule. Then call [Maintenance.RunSchedules] soon.
-func (m Maintenance) Rescheduled() <-chan struct{} { return m.e.rescheduled }
-
-// OnRescheduled calls wake when any process has added or changed a schedule, until stop is called: this process at once,
-// others while a call of [Engine.Listen] has a connection. It opens none itself. wake must not block.
-func (m Maintenance) OnRescheduled(wake func()) (stop func()) {
-	return m.e.listener.Join(scheduleChannel, func(payload string) {
-		if payload != "" { // a new connection: the next question to the database finds what came before it
-			wake()
-		}
-	})
-}
-
-// TicksWait reports whether a tick waits for the end of an execution, as far as [Maintenance.RunSchedules] of this engine knows.
-// While it does, call that when [Maintenance.OnEnded] reports an end.
-func (m Maintenance) TicksWait() bool {
-	m.e.schedules.mu.Lock()
-	defer m.e.schedules.mu.Unlock()
-	return len(m.e.schedules.waiting) > 0
-}
-
-// OnEnded calls wake when executions have ended, until stop is called: in this process at once, in others as with
-// [Maintenance.OnRescheduled]. wake must not block.
-func (m Maintenance) OnEnded(wake func()) (stop func()) {
-	return m.e.listener.Join(completionChannel, func(string) { wake() })
 }

@@ -38,7 +38,7 @@ var rungs = []struct{ name, files string }{
 	{"upkeep", "adopt adopt_half_done flow_cancel_job flow_dispatch flow_recount flow_recount_edges flow_repair " +
 		"call_ends flow_siblings flow_summary grant_expiry job job_deadlines job_delays job_holders job_timeouts " +
 		"lease_expiry queue_repair retention retention_consumers retention_flows retention_outboxes " +
-		"retention_outboxes_final retention_purge schedule_run sequence_ends suspension_timeouts suspension_sweep operator_bulk"},
+		"retention_outboxes_final retention_purge schedule_run schedule_memory sequence_ends suspension_timeouts suspension_sweep operator_bulk"},
 	{"engine", "new prepare kind signal_kind"},
 }
 
