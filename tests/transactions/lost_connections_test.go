@@ -59,6 +59,16 @@ func waitingOperations() []struct {
 			found = append(found, waiting{o, func(t *testing.T, f *fixture.Fixture, tx pgx.Tx, _ engine.Lease) {
 				fixture.ExecIn(t, tx, "SELECT FROM ffx_pause WHERE name = ANY ($1) FOR UPDATE", []string{string(f.Lane), f.Name})
 			}, "the pause"})
+		case "set a schedule":
+			found = append(found, waiting{o, func(t *testing.T, f *fixture.Fixture, tx pgx.Tx, l engine.Lease) {
+				if err := o.Do(t.Context(), f, f.WithTx(tx), l); err != nil {
+					t.Fatal(err)
+				}
+			}, "the same schedule"})
+		case "declare schedules", "pause a schedule", "resume a schedule", "trigger a schedule", "delete a schedule":
+			found = append(found, waiting{o, func(t *testing.T, f *fixture.Fixture, tx pgx.Tx, _ engine.Lease) {
+				fixture.ExecIn(t, tx, "SELECT FROM ffx_schedule WHERE name = $1 FOR UPDATE", f.Name)
+			}, "its schedule"})
 		case "set a tag", "block", "unblock", "change priority", "delay what waits", "issue a grant", "claim by a grant", "claim by an operator":
 			found = append(found, waiting{o, execution, "its execution"})
 		case "signal", "signal before the wait", "signal by a token":

@@ -76,6 +76,8 @@ func performers(operation string) []engine.Role {
 	both := []string{
 		"cancel", "cancel in a batch", "cancel a flow", "cancel what waits in a flow", "close a flow", "request that a flow is cancelled",
 		"request it with grace", "tag a flow", "tag a flow twice",
+		"set a schedule", "declare schedules", "pause a schedule", "resume a schedule", "trigger a schedule", "backfill a schedule",
+		"delete a schedule",
 	}
 	switch performed, ok := byRole[operation]; {
 	case ok:
