@@ -18,7 +18,7 @@ func (r *Reconciler) RunDue(ctx context.Context, now time.Time) (int, error) {
 		r.foreseen = nil
 		return acted, err
 	}
-	spec := engine.JobSpec{Holder: r.cfg.Instance} // only asks: it does the jobs at once, whoever holds them
+	spec := engine.JobSpec{Holder: r.cfg.Instance} // only asks: it does the jobs at once, held by others or not
 	for _, j := range r.jobs {
 		if !j.sweep {
 			spec.Jobs = append(spec.Jobs, j.name)
