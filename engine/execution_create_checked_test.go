@@ -36,6 +36,8 @@ func TestSpecsAreAlikeUnlessAFieldDiffers(t *testing.T) {
 				at.Set(reflect.ValueOf(time.UnixMilli(1)))
 			case reflect.TypeFor[BusinessKey]():
 				at.Set(reflect.ValueOf(BusinessKey{"x", "y"}))
+			case reflect.TypeFor[Sequence]():
+				at.Set(reflect.ValueOf(Sequence{Key: "x"}))
 			default:
 				reflect.NewAt(reflect.TypeFor[byte](), unsafe.Pointer(at.UnsafeAddr())).Elem().SetUint(1)
 			}
@@ -47,7 +49,7 @@ func TestSpecsAreAlikeUnlessAFieldDiffers(t *testing.T) {
 			t.Errorf("like another in spite of %s: %t and %t, want %t", field.Name, plain.isLike(&other), other.isLike(&plain), own[field.Name])
 		}
 		delete(own, field.Name)
-		if repeats := !slices.Contains([]string{"IdempotencyKey", "BusinessKey", "mistake"}, field.Name); other.isLike(&other) != repeats {
+		if repeats := !slices.Contains([]string{"IdempotencyKey", "BusinessKey", "Sequence", "mistake"}, field.Name); other.isLike(&other) != repeats {
 			t.Errorf("%s: like itself %t, want %t", field.Name, !repeats, repeats)
 		}
 	}
