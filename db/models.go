@@ -1198,6 +1198,10 @@ type FfxSchedule struct {
 	Policy string
 	// Tags of the executions, an object of texts, without those of the tick.
 	Tags []byte
+	// What makes the executions unique: by_args, fields, by_lane, period_ms and while; NULL: they are not.
+	UniqueWork []byte
+	// Sequence of the executions: its key, and skips; NULL: none.
+	Sequence []byte
 	// When the schedule is due, in milliseconds since the Unix epoch: at its next tick with its delay, or to look at its last execution; NULL: paused, or ended.
 	NextMs *int64
 	// Time of the next tick, in milliseconds since the Unix epoch; NULL: none follows.

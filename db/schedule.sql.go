@@ -92,6 +92,8 @@ SELECT
     s.creator,
     s.policy,
     s.tags,
+    s.unique_work,
+    s.sequence,
     s.next_ms,
     s.tick_ms,
     s.queued_ms,
@@ -145,6 +147,8 @@ func (q *Queries) GetSchedule(ctx context.Context, db DBTX, arg GetScheduleParam
 		&i.Creator,
 		&i.Policy,
 		&i.Tags,
+		&i.UniqueWork,
+		&i.Sequence,
 		&i.NextMs,
 		&i.TickMs,
 		&i.QueuedMs,
@@ -297,6 +301,8 @@ SELECT
     s.creator,
     s.policy,
     s.tags,
+    s.unique_work,
+    s.sequence,
     s.next_ms,
     s.tick_ms,
     s.queued_ms,
@@ -359,6 +365,8 @@ func (q *Queries) ListSchedules(ctx context.Context, db DBTX, arg ListSchedulesP
 			&i.Creator,
 			&i.Policy,
 			&i.Tags,
+			&i.UniqueWork,
+			&i.Sequence,
 			&i.NextMs,
 			&i.TickMs,
 			&i.QueuedMs,
@@ -475,6 +483,8 @@ SELECT
     s.creator,
     s.policy,
     s.tags,
+    s.unique_work,
+    s.sequence,
     s.next_ms,
     s.tick_ms,
     s.queued_ms,
@@ -529,6 +539,8 @@ func (q *Queries) LockSchedule(ctx context.Context, db DBTX, arg LockSchedulePar
 		&i.Creator,
 		&i.Policy,
 		&i.Tags,
+		&i.UniqueWork,
+		&i.Sequence,
 		&i.NextMs,
 		&i.TickMs,
 		&i.QueuedMs,
@@ -706,13 +718,15 @@ WITH input AS (
         unnest($19::text[]) AS creator,
         unnest($20::text[]) AS policy,
         unnest($21::text[]) AS tags,
-        unnest($22::bigint[]) AS next_ms,
-        unnest($23::bigint[]) AS tick_ms
+        unnest($22::text[]) AS unique_work,
+        unnest($23::text[]) AS sequence,
+        unnest($24::bigint[]) AS next_ms,
+        unnest($25::bigint[]) AS tick_ms
     LIMIT cardinality($4::text[])
 )
 INSERT INTO ffx_schedule AS s (
     namespace, name, declared_by, cron, time_zone, every_ms, jitter_ms, start_ms, end_ms, missed, window_ms, overlap,
-    kind, lane_id, payload, payload_encoding, priority, creator, policy, tags, next_ms, tick_ms,
+    kind, lane_id, payload, payload_encoding, priority, creator, policy, tags, unique_work, sequence, next_ms, tick_ms,
     pause_reason, last_outcome, last_error, recent, created_at_ms, changed_at_ms
 )
 SELECT
@@ -736,6 +750,8 @@ SELECT
     i.creator,
     i.policy,
     i.tags::jsonb,
+    nullif(i.unique_work, '')::jsonb,
+    nullif(i.sequence, '')::jsonb,
     nullif(i.next_ms, 0),
     nullif(i.tick_ms, 0),
     '',
@@ -765,6 +781,8 @@ SET
     creator = excluded.creator,
     policy = excluded.policy,
     tags = excluded.tags,
+    unique_work = excluded.unique_work,
+    sequence = excluded.sequence,
     changed_at_ms = excluded.changed_at_ms,
     tick_ms = CASE
         WHEN (s.cron, s.time_zone, s.every_ms, s.jitter_ms, s.start_ms, s.end_ms)
@@ -783,11 +801,13 @@ SET
 WHERE
     (
         s.declared_by, s.cron, s.time_zone, s.every_ms, s.jitter_ms, s.start_ms, s.end_ms, s.missed, s.window_ms, s.overlap,
-        s.kind, s.lane_id, s.payload, s.payload_encoding, s.priority, s.creator, s.policy, s.tags
+        s.kind, s.lane_id, s.payload, s.payload_encoding, s.priority, s.creator, s.policy, s.tags,
+        s.unique_work, s.sequence
     ) IS DISTINCT FROM (
         excluded.declared_by, excluded.cron, excluded.time_zone, excluded.every_ms, excluded.jitter_ms, excluded.start_ms,
         excluded.end_ms, excluded.missed, excluded.window_ms, excluded.overlap, excluded.kind, excluded.lane_id,
-        excluded.payload, excluded.payload_encoding, excluded.priority, excluded.creator, excluded.policy, excluded.tags
+        excluded.payload, excluded.payload_encoding, excluded.priority, excluded.creator, excluded.policy, excluded.tags,
+        excluded.unique_work, excluded.sequence
     )
 `
 
@@ -813,6 +833,8 @@ type PutSchedulesParams struct {
 	Creators         []string
 	Policies         []string
 	Tags             []string
+	UniqueWorks      []string
+	Sequences        []string
 	NextsMs          []int64
 	TicksMs          []int64
 }
@@ -845,6 +867,8 @@ func (q *Queries) PutSchedules(ctx context.Context, db DBTX, arg PutSchedulesPar
 		arg.Creators,
 		arg.Policies,
 		arg.Tags,
+		arg.UniqueWorks,
+		arg.Sequences,
 		arg.NextsMs,
 		arg.TicksMs,
 	)
@@ -874,6 +898,8 @@ SELECT
     s.creator,
     s.policy,
     s.tags,
+    s.unique_work,
+    s.sequence,
     s.next_ms,
     s.tick_ms,
     s.queued_ms,
@@ -939,6 +965,8 @@ func (q *Queries) TakeDueSchedules(ctx context.Context, db DBTX, arg TakeDueSche
 			&i.Creator,
 			&i.Policy,
 			&i.Tags,
+			&i.UniqueWork,
+			&i.Sequence,
 			&i.NextMs,
 			&i.TickMs,
 			&i.QueuedMs,

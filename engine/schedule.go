@@ -162,13 +162,17 @@ func (p *schedulePuts) add(s ScheduleSpec, set string) error {
 	if err != nil {
 		return err
 	}
-	stored, err := scheduledTags(&s.Execution)
+	tags, err := tagsOf(s.Execution.Tags)
+	if err != nil {
+		return invalidBecause("Execution.Tags", err)
+	}
+	unique, err := storedUnique(s.Execution.Unique)
 	if err != nil {
 		return err
 	}
-	tags, err := tagsOf(stored)
+	sequence, err := storedSequence(s.Execution.Sequence)
 	if err != nil {
-		return invalidBecause("Execution.Tags", err)
+		return err
 	}
 	p.times, p.creations = append(p.times, times), append(p.creations, c)
 	a := &p.params
@@ -182,6 +186,7 @@ func (p *schedulePuts) add(s ScheduleSpec, set string) error {
 	a.Payloads, a.PayloadEncodings = append(a.Payloads, c.payload), append(a.PayloadEncodings, c.encoding)
 	a.Priorities, a.Creators = append(a.Priorities, c.priority), append(a.Creators, s.Execution.Creator)
 	a.Policies, a.Tags = append(a.Policies, c.policy), append(a.Tags, tags)
+	a.UniqueWorks, a.Sequences = append(a.UniqueWorks, unique), append(a.Sequences, sequence)
 	return nil
 }
 

@@ -35,6 +35,8 @@ type Schedule struct {
 	Lane     id.LaneID
 	Priority int
 	Tags     map[string]string // without those of the tick
+	Unique   *Unique           // nil: the executions are not unique
+	Sequence Sequence          // of the executions; zero: none
 
 	Next        time.Time // the time of the next tick, without jitter; zero: none follows, or it is paused
 	Queued      time.Time // of the tick that waits for the last execution; zero: none does
@@ -180,13 +182,11 @@ func scheduleFrom(row *db.FfxSchedule) (Schedule, error) {
 		}
 		return time.UnixMilli(ms)
 	}
-	tags := decodeTags(row.Tags)
-	delete(tags, uniqueTag)
 	s := Schedule{
 		Name: row.Name, Namespace: id.Namespace(row.Namespace), Set: row.DeclaredBy,
 		Cron: row.Cron, Zone: row.TimeZone, Every: ms(row.EveryMs), Jitter: ms(row.JitterMs),
 		Start: at(row.StartMs), End: at(row.EndMs), Missed: Missed(row.Missed), Window: ms(row.WindowMs), Overlap: Overlap(row.Overlap),
-		Kind: row.Kind, Lane: id.LaneID(row.LaneID), Priority: int(row.Priority), Tags: tags,
+		Kind: row.Kind, Lane: id.LaneID(row.LaneID), Priority: int(row.Priority), Tags: decodeTags(row.Tags),
 		Queued: optionalTime(row.QueuedMs), PausedSince: optionalTime(row.PausedAtMs), PauseReason: row.PauseReason,
 		Last: Tick{
 			ScheduledFor: optionalTime(row.LastTickMs), At: optionalTime(row.LastAtMs),
@@ -201,6 +201,9 @@ func scheduleFrom(row *db.FfxSchedule) (Schedule, error) {
 		s.Last.Execution = id.ExecutionIDFromRow(*row.LastPartitionKey, row.LastExecutionID.Bytes)
 	}
 	var err error
+	if s.Unique, s.Sequence, err = orderOf(row); err != nil {
+		return s, corrupt("ffx_schedule", err)
+	}
 	if s.Recent, err = recentFrom(row.Recent); err != nil {
 		return s, corrupt("ffx_schedule.recent", err)
 	}

@@ -190,8 +190,8 @@ func (r *scheduleRun) lastExecution(i int) id.ExecutionID {
 	return id.ExecutionIDFromRow(*r.rows[i].LastPartitionKey, r.rows[i].LastExecutionID.Bytes)
 }
 
-// create creates the executions of all ticks: those of unique ones for each schedule by itself, because they may wait for
-// another creation of the same key.
+// create creates the executions of all ticks: those that are unique or in a sequence for each schedule by itself, because they
+// may wait for another creation of the same key or sequence.
 func (r *scheduleRun) create(ctx context.Context, tx *txn) error {
 	var specs []ExecutionSpec
 	var of []int
@@ -199,15 +199,15 @@ func (r *scheduleRun) create(ctx context.Context, tx *txn) error {
 		if r.fails[i] != nil {
 			continue
 		}
-		var unique []ExecutionSpec
+		var apart []ExecutionSpec
 		for _, tick := range r.plans[i].create {
-			if spec := tickSpec(&r.rows[i], tick); spec.Unique != nil {
-				unique = append(unique, spec)
+			if spec := tickSpec(&r.rows[i], tick); spec.Unique != nil || !spec.Sequence.IsZero() {
+				apart = append(apart, spec)
 			} else {
 				specs, of = append(specs, spec), append(of, i)
 			}
 		}
-		if err := r.createFor(ctx, tx, unique, slices.Repeat([]int{i}, len(unique))); err != nil {
+		if err := r.createFor(ctx, tx, apart, slices.Repeat([]int{i}, len(apart))); err != nil {
 			// It has a savepoint: after an error the transaction goes on without it, if it can.
 			r.plans[i] = r.later(i)
 		}

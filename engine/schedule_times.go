@@ -201,12 +201,12 @@ func tickSpec(row *db.FfxSchedule, tickMs int64) ExecutionSpec {
 	if tags == nil {
 		tags = make(map[string]string, 2)
 	}
-	unique, err := takeUnique(tags)
+	unique, sequence, err := orderOf(row)
 	tags[ScheduleTag], tags[ScheduledForTag] = row.Name, time.UnixMilli(tickMs).UTC().Format(time.RFC3339Nano)
 	return ExecutionSpec{
 		Namespace: id.Namespace(row.Namespace), Kind: row.Kind, Lane: id.LaneID(row.LaneID),
 		Payload: row.Payload, PayloadEncoding: row.PayloadEncoding, Priority: int(row.Priority), Creator: row.Creator,
-		Tags: tags, Unique: unique, storedPolicy: row.Policy, mistake: err,
+		Tags: tags, Unique: unique, Sequence: sequence, storedPolicy: row.Policy, mistake: err,
 	}
 }
 

@@ -3965,6 +3965,8 @@ CREATE TABLE ffx_schedule (
     creator text NOT NULL,
     policy text NOT NULL,
     tags jsonb NOT NULL,
+    unique_work jsonb,
+    sequence jsonb,
     next_ms bigint,
     tick_ms bigint,
     queued_ms bigint,
@@ -4023,6 +4025,10 @@ COMMENT ON COLUMN ffx_schedule.creator IS 'Name of the creator of the executions
 COMMENT ON COLUMN ffx_schedule.policy IS 'Policy of the executions, the JSON document; empty: none.';
 
 COMMENT ON COLUMN ffx_schedule.tags IS 'Tags of the executions, an object of texts, without those of the tick.';
+
+COMMENT ON COLUMN ffx_schedule.unique_work IS 'What makes the executions unique: by_args, fields, by_lane, period_ms and while; NULL: they are not.';
+
+COMMENT ON COLUMN ffx_schedule.sequence IS 'Sequence of the executions: its key, and skips; NULL: none.';
 
 COMMENT ON COLUMN ffx_schedule.next_ms IS 'When the schedule is due, in milliseconds since the Unix epoch: at its next tick with its delay, or to look at its last execution; NULL: paused, or ended.';
 

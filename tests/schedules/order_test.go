@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -86,4 +87,44 @@ func TestUniqueTickWaitsForItsKeyAlone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The executions of a schedule's ticks wait for each other in a sequence, and for others that are in it.
+func TestTicksOfASequence(t *testing.T) {
+	f := fixture.NewCloned(t)
+	inSequence := func(s *engine.ScheduleSpec) {
+		s.Execution.Sequence = engine.Sequence{Key: "k", OnFailure: engine.SequenceSkips}
+	}
+	set(t, f, every(f, "s", time.Minute, inSequence))
+	for _, want := range []state.PublicState{state.PublicWaiting, state.PublicWaitingChildren} {
+		f.Advance(time.Minute)
+		run(t, f, 1)
+		x, err := f.DescribeExecution(t.Context(), describe(t, f, "s").Last.Execution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.State.Public != want || x.Sequence == nil || x.Sequence.Key != "k" || x.Sequence.OnFailure != engine.SequenceSkips {
+			t.Errorf("%s in %+v, want %s", x.State.Public, x.Sequence, want)
+		}
+	}
+}
+
+// A schedule whose sequence another transaction has locked waits for it alone.
+func TestTickWaitsForItsSequenceAlone(t *testing.T) {
+	f := fixture.NewCloned(t)
+	set(t, f, every(f, "s", time.Minute, func(s *engine.ScheduleSpec) { s.Execution.Sequence.Key = "k" }))
+	set(t, f, every(f, "other", time.Minute))
+	spec := otherwise(f)
+	spec.Unique, spec.Sequence = nil, engine.Sequence{Key: "k"}
+	tx := f.BeginTx(t)
+	if _, err := f.WithTx(tx).CreateExecution(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	f.Advance(time.Minute)
+	run(t, f, 2)
+	wantCreated(t, f, "1m0s")
+	f.End(t, tx, true)
+	f.Advance(time.Second)
+	run(t, f, 1)
+	wantCreated(t, f, "1m0s 1m0s")
 }

@@ -1,0 +1,59 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+)
+
+// scheduledUnique is the stored form of what makes a schedule's executions unique. A tick never changes the execution in its
+// way.
+type scheduledUnique struct {
+	ByArgs   bool        `json:"by_args,omitempty"`
+	Fields   []string    `json:"fields,omitempty"`
+	ByLane   bool        `json:"by_lane,omitempty"`
+	PeriodMs int64       `json:"period_ms,omitempty"`
+	While    UniqueWhile `json:"while"`
+}
+
+// storedUnique returns the stored form of checked uniqueness, "" without it.
+func storedUnique(u *Unique) (string, error) {
+	if u == nil {
+		return "", nil
+	}
+	text, err := json.Marshal(scheduledUnique{u.ByArgs, u.Fields, u.ByLane, u.Period.Milliseconds(), u.while()})
+	return string(text), err
+}
+
+// storedSequence returns the stored form of a checked sequence, "" without one.
+func storedSequence(s Sequence) (string, error) {
+	if s.IsZero() {
+		return "", nil
+	}
+	text, err := json.Marshal(s.raw())
+	return string(text), err
+}
+
+// orderOf returns the uniqueness and the sequence of a schedule's executions, nil and zero without them.
+func orderOf(row *db.FfxSchedule) (unique *Unique, sequence Sequence, err error) {
+	if len(row.UniqueWork) > 0 {
+		var stored scheduledUnique
+		if err := json.Unmarshal(row.UniqueWork, &stored); err != nil {
+			return nil, Sequence{}, invalidBecause("Execution.Unique", fmt.Errorf("is stored in an unknown form: %w", err))
+		}
+		unique = &Unique{
+			ByArgs: stored.ByArgs, Fields: stored.Fields, ByLane: stored.ByLane,
+			Period: time.Duration(stored.PeriodMs) * time.Millisecond, While: stored.While,
+		}
+	}
+	if len(row.Sequence) > 0 {
+		var stored rawSequence
+		if err := json.Unmarshal(row.Sequence, &stored); err != nil {
+			return nil, Sequence{}, invalidBecause("Execution.Sequence", fmt.Errorf("is stored in an unknown form: %w", err))
+		}
+		sequence = Sequence{Key: stored.Key, OnFailure: stored.onFailure()}
+	}
+	return unique, sequence, nil
+}
