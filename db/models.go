@@ -1346,8 +1346,6 @@ type FfxSteps struct {
 
 // Keys of unique work with the last execution that took each. It stays until that execution is deleted, and is in force only while the execution is in the states of lasts.
 type FfxUnique struct {
-	// Logical shard of the key, 0 to 255: its first byte.
-	PartitionKey int16
 	// First 16 bytes of SHA-256 over namespace, kind and the other parts that make the work unique.
 	Key pgtype.UUID
 	// Until when the key is in force: waiting (for a first claim), unfinished (until the end), kept (until retention deletes the execution).

@@ -903,7 +903,7 @@ type Querier interface {
 	InsertStep(ctx context.Context, db DBTX, arg InsertStepParams) (int64, error)
 	// InsertUnique creates unique executions as InsertAlike does others, with their keys, which differ. It takes over the
 	// keys whose holders have left the states in which they had them. If a key is in force, it creates nothing and returns
-	// the positions, from 0, of all such creations and the holders of their keys. SQLSTATE 23505 (another creation of a key,
+	// all keys in force with their holders. SQLSTATE 23505 (another creation of a key,
 	// or an id or an entry, exists) and 22012 (a holder has been replaced, has run again or no longer exists) keep nothing;
 	// the caller then uses InsertExecutions.
 	//
@@ -1410,7 +1410,7 @@ type Querier interface {
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.ReplayExecution, engine.ReplayWhere.
 	// Locks: none.
-	ListUniqueKeys(ctx context.Context, db DBTX, arg ListUniqueKeysParams) ([]ListUniqueKeysRow, error)
+	ListUniqueKeys(ctx context.Context, db DBTX, uniqueKeys []pgtype.UUID) ([]ListUniqueKeysRow, error)
 	// ListUnlisted lists those of the given executions that are blocked and not locked elsewhere, with their present
 	// state. Returns how many it listed.
 	//

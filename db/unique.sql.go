@@ -16,21 +16,18 @@ const dropUniqueKeys = `-- name: DropUniqueKeys :exec
 DELETE FROM ffx_unique AS u
 USING (
     SELECT
-        unnest($1::smallint[]) AS key_partition,
-        unnest($2::uuid[]) AS key,
-        unnest($3::uuid[]) AS execution_id
-    LIMIT cardinality($3::uuid[])
+        unnest($1::uuid[]) AS key,
+        unnest($2::uuid[]) AS execution_id
+    LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
-    u.partition_key = ANY (ARRAY[i.key_partition])
-    AND u.key = i.key
+    u.key = ANY (ARRAY[i.key])
     AND (u.execution_id = i.execution_id) IS TRUE
 `
 
 type DropUniqueKeysParams struct {
-	KeyPartitions []int16
-	UniqueKeys    []pgtype.UUID
-	ExecutionIDs  []pgtype.UUID
+	UniqueKeys   []pgtype.UUID
+	ExecutionIDs []pgtype.UUID
 }
 
 // DropUniqueKeys deletes keys of unique work that the transaction has just taken and no creation used.
@@ -38,16 +35,14 @@ type DropUniqueKeysParams struct {
 // Used by: engine.CreateExecution, engine.CreateExecutions.
 // Locks: keys held.
 func (q *Queries) DropUniqueKeys(ctx context.Context, db DBTX, arg DropUniqueKeysParams) error {
-	_, err := db.Exec(ctx, dropUniqueKeys, arg.KeyPartitions, arg.UniqueKeys, arg.ExecutionIDs)
+	_, err := db.Exec(ctx, dropUniqueKeys, arg.UniqueKeys, arg.ExecutionIDs)
 	return err
 }
 
 const dropUniqueKeysOf = `-- name: DropUniqueKeysOf :exec
 DELETE FROM ffx_unique AS u
 USING (
-    SELECT
-        k.partition_key,
-        k.key
+    SELECT k.key
     FROM (
         SELECT
             unnest($1::smallint[]) AS partition_key,
@@ -66,20 +61,15 @@ USING (
         LIMIT 1
     ) AS e
     CROSS JOIN LATERAL (
-        SELECT
-            t.partition_key,
-            t.key
+        SELECT t.key
         FROM ffx_unique AS t
         WHERE
-            t.partition_key = get_byte(uuid_send(e.ffx_unique_key), 0)::smallint
-            AND t.key = e.ffx_unique_key
+            t.key = e.ffx_unique_key
             AND (t.execution_id = e.execution_id) IS TRUE
         FOR UPDATE SKIP LOCKED
     ) AS k
 ) AS h
-WHERE
-    u.partition_key = ANY (ARRAY[h.partition_key])
-    AND u.key = h.key
+WHERE u.key = ANY (ARRAY[h.key])
 `
 
 type DropUniqueKeysOfParams struct {
@@ -118,105 +108,98 @@ WITH shared AS MATERIALIZED (
     ) AS c
 ),
 looked AS MATERIALIZED (
-    -- Each key with its holder.
+    -- The keys that have been taken before, with their holders.
     SELECT
-        i.partition_key,
-        i.execution_id,
-        i.key_partition,
-        i.key,
-        i.ord,
-        u.taken,
-        u.holder_partition_key,
-        u.execution_id AS holder_id,
-        u.in_force
-    FROM (
-        SELECT
-            unnest($7::smallint[]) AS partition_key,
-            unnest($8::uuid[]) AS execution_id,
-            unnest($9::smallint[]) AS key_partition,
-            unnest($10::uuid[]) AS key,
-            unnest($11::integer[]) AS ord
-        LIMIT cardinality($10::uuid[])
-    ) AS i
+        t.key,
+        t.taken,
+        t.holder_partition_key,
+        t.execution_id,
+        h.in_force
+    FROM ffx_unique AS t
     LEFT JOIN LATERAL (
-        -- The holder of a unique key, and whether the key is in force: NULL if the holder no longer exists. Reads i.
+        -- Whether the key of unique work t is in force: no row if its holder no longer exists.
         SELECT
-            t.taken,
-            t.holder_partition_key,
-            t.execution_id,
-            h.in_force
-        FROM ffx_unique AS t
-        LEFT JOIN LATERAL (
-            SELECT
-                CASE t.lasts
-                    WHEN 'waiting' THEN e.lifecycle_phase = 'runnable' AND e.attempt_state = 'pending_first_attempt'
-                    WHEN 'unfinished' THEN e.lifecycle_phase NOT IN ('terminal', 'cancelled')
-                    ELSE TRUE
-                END AS in_force
-            FROM ff_exec_core AS e
-            WHERE
-                e.partition_key = t.holder_partition_key
-                AND e.execution_id = t.execution_id
-            LIMIT 1
-        ) AS h ON TRUE
+            CASE t.lasts
+                WHEN 'waiting' THEN e.lifecycle_phase = 'runnable' AND e.attempt_state = 'pending_first_attempt'
+                WHEN 'unfinished' THEN e.lifecycle_phase NOT IN ('terminal', 'cancelled')
+                ELSE TRUE
+            END AS in_force
+        FROM ff_exec_core AS e
         WHERE
-            t.partition_key = i.key_partition
-            AND t.key = i.key
+            e.partition_key = t.holder_partition_key
+            AND e.execution_id = t.execution_id
         LIMIT 1
-    ) AS u ON TRUE
+    ) AS h ON TRUE
+    WHERE t.key = ANY ($7::uuid[])
 ),
 judged AS MATERIALIZED (
     -- Whether no key is in force, and the keys in force. One row.
     SELECT
         coalesce(bool_and(l.in_force IS NOT TRUE), TRUE) AS free,
-        count(l.taken) AS leftovers,
-        coalesce(array_agg(l.ord) FILTER (WHERE l.in_force), '{}') AS ords,
-        coalesce(array_agg(l.holder_partition_key) FILTER (WHERE l.in_force), '{}') AS holder_partition_keys,
-        coalesce(array_agg(l.holder_id) FILTER (WHERE l.in_force), '{}') AS holder_ids
+        count(*) FILTER (WHERE l.in_force IS NULL) AS orphans,
+        coalesce(array_agg(l.key), '{}') AS known,
+        coalesce(array_agg(l.key) FILTER (WHERE l.in_force), '{}') AS held,
+        coalesce(array_agg(l.holder_partition_key) FILTER (WHERE l.in_force), '{}') AS partition_keys,
+        coalesce(array_agg(l.execution_id) FILTER (WHERE l.in_force), '{}') AS execution_ids
     FROM looked AS l
 ),
 free AS (
     -- The values of each execution, if all are created.
     SELECT
-        unnest($7::smallint[]) AS partition_key,
-        unnest($8::uuid[]) AS execution_id,
-        unnest($12::integer[]) AS priority,
-        unnest($13::bytea[]) AS payload,
+        unnest($8::smallint[]) AS partition_key,
+        unnest($9::uuid[]) AS execution_id,
+        unnest($10::integer[]) AS priority,
+        unnest($11::bytea[]) AS payload,
         unnest($3::text[]) AS own_fields,
-        unnest($10::uuid[]) AS unique_key
+        unnest($7::uuid[]) AS unique_key
     FROM judged AS j
     WHERE j.free
 ),
 inserted AS (
     -- New keys.
-    INSERT INTO ffx_unique (partition_key, key, lasts, taken, holder_partition_key, execution_id)
+    INSERT INTO ffx_unique (key, lasts, taken, holder_partition_key, execution_id)
     SELECT
-        l.key_partition,
-        l.key,
-        $14::text,
+        i.key,
+        $12::text,
         0,
-        l.partition_key,
-        l.execution_id
-    FROM looked AS l
+        i.partition_key,
+        i.execution_id
+    FROM (
+        SELECT
+            unnest($7::uuid[]) AS key,
+            unnest($8::smallint[]) AS partition_key,
+            unnest($9::uuid[]) AS execution_id
+        LIMIT cardinality($7::uuid[])
+    ) AS i
     WHERE
-        l.taken IS NULL
-        AND (SELECT j.free FROM judged AS j)
+        (SELECT j.free FROM judged AS j)
+        AND NOT i.key = ANY ((SELECT j.known FROM judged AS j)::uuid[])
 ),
 taken_over AS (
     -- Left keys. A holder that runs again meanwhile has raised taken.
     UPDATE ffx_unique AS u
     SET
-        lasts = $14::text,
+        lasts = $12::text,
         taken = u.taken + 1,
-        holder_partition_key = l.partition_key,
-        execution_id = l.execution_id
-    FROM looked AS l
+        holder_partition_key = i.partition_key,
+        execution_id = i.execution_id
+    FROM (
+        SELECT
+            unnest($7::uuid[]) AS key,
+            unnest($8::smallint[]) AS partition_key,
+            unnest($9::uuid[]) AS execution_id
+        LIMIT cardinality($7::uuid[])
+    ) AS i
+    CROSS JOIN LATERAL (
+        SELECT t.taken
+        FROM ffx_unique AS t
+        WHERE t.key = i.key
+        LIMIT 1
+    ) AS l
     WHERE
-        u.partition_key = ANY (ARRAY[l.key_partition])
-        AND u.key = l.key
+        u.key = ANY (ARRAY[i.key])
         AND (u.taken = l.taken) IS TRUE
-        AND l.in_force IS NOT NULL
-        AND (SELECT j.free FROM judged AS j)
+        AND (SELECT j.free AND j.known <> '{}' FROM judged AS j)
     RETURNING u.key
 ),
 made AS (
@@ -260,7 +243,7 @@ made AS (
         i.partition_key,
         i.execution_id,
         NULL,
-        $15::text,
+        $13::text,
         s.required_capabilities,
         0,
         'runnable',
@@ -305,20 +288,20 @@ queued AS (
     -- The queue entries of alike executions. Reads made.
     INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
     SELECT
-        $15::text,
+        $13::text,
         - m.priority::bigint,
         m.created_at_ms,
         m.execution_id,
         m.partition_key,
         m.required_capabilities,
-        $16::text
+        $14::text
     FROM made AS m
 )
 SELECT
-    j.ords::integer[] AS ords,
-    j.holder_partition_keys::smallint[] AS partition_keys,
-    j.holder_ids::uuid[] AS execution_ids,
-    (1 / (NOT j.free OR j.leftovers = t.taken_over)::integer)::integer AS whole,
+    j.held::uuid[] AS held,
+    j.partition_keys::smallint[] AS partition_keys,
+    j.execution_ids::uuid[] AS execution_ids,
+    (1 / (NOT j.free OR j.orphans = 0 AND cardinality(j.known) = t.taken_over)::integer)::integer AS whole,
     -- Counted before the trigger is switched on again.
     m.created,
     set_config('ffx.own_entries', '', true) AS own_entries
@@ -334,11 +317,9 @@ type InsertUniqueParams struct {
 	RawFields            string
 	CreatedAtMs          int64
 	NowMs                *int64
+	UniqueKeys           []pgtype.UUID
 	PartitionKeys        []int16
 	ExecutionIDs         []pgtype.UUID
-	KeyPartitions        []int16
-	UniqueKeys           []pgtype.UUID
-	Ords                 []int32
 	Priorities           []int32
 	Payloads             [][]byte
 	Lasts                string
@@ -347,7 +328,7 @@ type InsertUniqueParams struct {
 }
 
 type InsertUniqueRow struct {
-	Ords          []int32
+	Held          []pgtype.UUID
 	PartitionKeys []int16
 	ExecutionIDs  []pgtype.UUID
 	Whole         int32
@@ -357,7 +338,7 @@ type InsertUniqueRow struct {
 
 // InsertUnique creates unique executions as InsertAlike does others, with their keys, which differ. It takes over the
 // keys whose holders have left the states in which they had them. If a key is in force, it creates nothing and returns
-// the positions, from 0, of all such creations and the holders of their keys. SQLSTATE 23505 (another creation of a key,
+// all keys in force with their holders. SQLSTATE 23505 (another creation of a key,
 // or an id or an entry, exists) and 22012 (a holder has been replaced, has run again or no longer exists) keep nothing;
 // the caller then uses InsertExecutions.
 //
@@ -371,11 +352,9 @@ func (q *Queries) InsertUnique(ctx context.Context, db DBTX, arg InsertUniquePar
 		arg.RawFields,
 		arg.CreatedAtMs,
 		arg.NowMs,
+		arg.UniqueKeys,
 		arg.PartitionKeys,
 		arg.ExecutionIDs,
-		arg.KeyPartitions,
-		arg.UniqueKeys,
-		arg.Ords,
 		arg.Priorities,
 		arg.Payloads,
 		arg.Lasts,
@@ -384,7 +363,7 @@ func (q *Queries) InsertUnique(ctx context.Context, db DBTX, arg InsertUniquePar
 	)
 	var i InsertUniqueRow
 	err := row.Scan(
-		&i.Ords,
+		&i.Held,
 		&i.PartitionKeys,
 		&i.ExecutionIDs,
 		&i.Whole,
@@ -396,7 +375,6 @@ func (q *Queries) InsertUnique(ctx context.Context, db DBTX, arg InsertUniquePar
 
 const insertUniqueKeys = `-- name: InsertUniqueKeys :many
 INSERT INTO ffx_unique (
-    partition_key,
     key,
     lasts,
     taken,
@@ -404,7 +382,6 @@ INSERT INTO ffx_unique (
     execution_id
 )
 SELECT
-    i.key_partition,
     i.key,
     i.lasts,
     0,
@@ -412,18 +389,16 @@ SELECT
     i.execution_id
 FROM (
     SELECT
-        unnest($1::smallint[]) AS key_partition,
-        unnest($2::uuid[]) AS key,
-        unnest($3::text[]) AS lasts,
-        unnest($4::smallint[]) AS holder_partition_key,
-        unnest($5::uuid[]) AS execution_id
+        unnest($1::uuid[]) AS key,
+        unnest($2::text[]) AS lasts,
+        unnest($3::smallint[]) AS holder_partition_key,
+        unnest($4::uuid[]) AS execution_id
 ) AS i
-ON CONFLICT (partition_key, key) DO NOTHING
+ON CONFLICT (key) DO NOTHING
 RETURNING key
 `
 
 type InsertUniqueKeysParams struct {
-	KeyPartitions       []int16
 	UniqueKeys          []pgtype.UUID
 	Lasts               []string
 	HolderPartitionKeys []int16
@@ -437,7 +412,6 @@ type InsertUniqueKeysParams struct {
 // Locks: keys waits (for a concurrent creator, in array order). The caller sorts by key.
 func (q *Queries) InsertUniqueKeys(ctx context.Context, db DBTX, arg InsertUniqueKeysParams) ([]pgtype.UUID, error) {
 	rows, err := db.Query(ctx, insertUniqueKeys,
-		arg.KeyPartitions,
 		arg.UniqueKeys,
 		arg.Lasts,
 		arg.HolderPartitionKeys,
@@ -462,51 +436,29 @@ func (q *Queries) InsertUniqueKeys(ctx context.Context, db DBTX, arg InsertUniqu
 }
 
 const listUniqueKeys = `-- name: ListUniqueKeys :many
-WITH input AS (
-    SELECT
-        unnest($1::smallint[]) AS key_partition,
-        unnest($2::uuid[]) AS key
-    LIMIT cardinality($2::uuid[])
-)
 SELECT
-    i.key::uuid AS key,
-    u.taken,
-    u.holder_partition_key,
-    u.execution_id,
-    coalesce(u.in_force, FALSE)::boolean AS in_force
-FROM input AS i
-CROSS JOIN LATERAL (
-    -- The holder of a unique key, and whether the key is in force: NULL if the holder no longer exists. Reads i.
+    t.key,
+    t.taken,
+    t.holder_partition_key,
+    t.execution_id,
+    coalesce(h.in_force, FALSE)::boolean AS in_force
+FROM ffx_unique AS t
+LEFT JOIN LATERAL (
+    -- Whether the key of unique work t is in force: no row if its holder no longer exists.
     SELECT
-        t.taken,
-        t.holder_partition_key,
-        t.execution_id,
-        h.in_force
-    FROM ffx_unique AS t
-    LEFT JOIN LATERAL (
-        SELECT
-            CASE t.lasts
-                WHEN 'waiting' THEN e.lifecycle_phase = 'runnable' AND e.attempt_state = 'pending_first_attempt'
-                WHEN 'unfinished' THEN e.lifecycle_phase NOT IN ('terminal', 'cancelled')
-                ELSE TRUE
-            END AS in_force
-        FROM ff_exec_core AS e
-        WHERE
-            e.partition_key = t.holder_partition_key
-            AND e.execution_id = t.execution_id
-        LIMIT 1
-    ) AS h ON TRUE
+        CASE t.lasts
+            WHEN 'waiting' THEN e.lifecycle_phase = 'runnable' AND e.attempt_state = 'pending_first_attempt'
+            WHEN 'unfinished' THEN e.lifecycle_phase NOT IN ('terminal', 'cancelled')
+            ELSE TRUE
+        END AS in_force
+    FROM ff_exec_core AS e
     WHERE
-        t.partition_key = i.key_partition
-        AND t.key = i.key
+        e.partition_key = t.holder_partition_key
+        AND e.execution_id = t.execution_id
     LIMIT 1
-) AS u
+) AS h ON TRUE
+WHERE t.key = ANY ($1::uuid[])
 `
-
-type ListUniqueKeysParams struct {
-	KeyPartitions []int16
-	UniqueKeys    []pgtype.UUID
-}
 
 type ListUniqueKeysRow struct {
 	Key                pgtype.UUID
@@ -521,8 +473,8 @@ type ListUniqueKeysRow struct {
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.ReplayExecution, engine.ReplayWhere.
 // Locks: none.
-func (q *Queries) ListUniqueKeys(ctx context.Context, db DBTX, arg ListUniqueKeysParams) ([]ListUniqueKeysRow, error) {
-	rows, err := db.Query(ctx, listUniqueKeys, arg.KeyPartitions, arg.UniqueKeys)
+func (q *Queries) ListUniqueKeys(ctx context.Context, db DBTX, uniqueKeys []pgtype.UUID) ([]ListUniqueKeysRow, error) {
+	rows, err := db.Query(ctx, listUniqueKeys, uniqueKeys)
 	if err != nil {
 		return nil, err
 	}
@@ -710,20 +662,16 @@ SET
     execution_id = i.execution_id
 FROM (
     SELECT
-        unnest($1::smallint[]) AS key_partition,
-        unnest($2::uuid[]) AS key,
-        unnest($3::text[]) AS lasts,
-        unnest($4::smallint[]) AS holder_partition_key,
-        unnest($5::uuid[]) AS execution_id
-    LIMIT cardinality($5::uuid[])
+        unnest($1::uuid[]) AS key,
+        unnest($2::text[]) AS lasts,
+        unnest($3::smallint[]) AS holder_partition_key,
+        unnest($4::uuid[]) AS execution_id
+    LIMIT cardinality($4::uuid[])
 ) AS i
-WHERE
-    u.partition_key = ANY (ARRAY[i.key_partition])
-    AND u.key = i.key
+WHERE u.key = ANY (ARRAY[i.key])
 `
 
 type ReuseUniqueKeysParams struct {
-	KeyPartitions       []int16
 	UniqueKeys          []pgtype.UUID
 	Lasts               []string
 	HolderPartitionKeys []int16
@@ -737,7 +685,6 @@ type ReuseUniqueKeysParams struct {
 // Locks: keys held.
 func (q *Queries) ReuseUniqueKeys(ctx context.Context, db DBTX, arg ReuseUniqueKeysParams) error {
 	_, err := db.Exec(ctx, reuseUniqueKeys,
-		arg.KeyPartitions,
 		arg.UniqueKeys,
 		arg.Lasts,
 		arg.HolderPartitionKeys,
@@ -755,25 +702,22 @@ SET
     execution_id = i.execution_id
 FROM (
     SELECT
-        unnest($1::smallint[]) AS key_partition,
-        unnest($2::uuid[]) AS key,
-        unnest($3::uuid[]) AS former_id,
-        unnest($4::bigint[]) AS taken,
-        unnest($5::text[]) AS lasts,
-        unnest($6::smallint[]) AS holder_partition_key,
-        unnest($7::uuid[]) AS execution_id
-    LIMIT cardinality($7::uuid[])
+        unnest($1::uuid[]) AS key,
+        unnest($2::uuid[]) AS former_id,
+        unnest($3::bigint[]) AS taken,
+        unnest($4::text[]) AS lasts,
+        unnest($5::smallint[]) AS holder_partition_key,
+        unnest($6::uuid[]) AS execution_id
+    LIMIT cardinality($6::uuid[])
 ) AS i
 WHERE
-    u.partition_key = ANY (ARRAY[i.key_partition])
-    AND u.key = i.key
+    u.key = ANY (ARRAY[i.key])
     AND (u.execution_id = i.former_id) IS TRUE
     AND (u.taken = i.taken) IS TRUE
 RETURNING u.key
 `
 
 type TakeOverUniqueKeysParams struct {
-	KeyPartitions       []int16
 	UniqueKeys          []pgtype.UUID
 	FormerIDs           []pgtype.UUID
 	Taken               []int64
@@ -789,7 +733,6 @@ type TakeOverUniqueKeysParams struct {
 // Locks: keys waits (UPDATE, in array order). The caller sorts by key.
 func (q *Queries) TakeOverUniqueKeys(ctx context.Context, db DBTX, arg TakeOverUniqueKeysParams) ([]pgtype.UUID, error) {
 	rows, err := db.Query(ctx, takeOverUniqueKeys,
-		arg.KeyPartitions,
 		arg.UniqueKeys,
 		arg.FormerIDs,
 		arg.Taken,

@@ -24,8 +24,9 @@ var (
 	shown = []string{
 		"errBusyRow", "errBusyFlow", // around ErrBusy
 		"errNegative", "errNoCount", "errNoText", "errNoObject", "errNoEdge", // the fault of a value, in a CorruptionError
-		"errUndecided", // in the log
-		"errNotToEnd",  // to fn of InTx
+		"errUndecided",   // in the log
+		"errNotToEnd",    // to fn of InTx
+		"errNotOneValue", // the fault of arguments, in ErrInvalidInput
 	}
 )
 

@@ -249,7 +249,6 @@ func (e *Engine) insertUnique(
 	var params db.InsertUniqueKeysParams
 	for _, key := range keys {
 		x, lasts := holder(key)
-		params.KeyPartitions = append(params.KeyPartitions, key.partition())
 		params.UniqueKeys = append(params.UniqueKeys, key.pg())
 		params.Lasts = append(params.Lasts, string(lasts))
 		params.HolderPartitionKeys = append(params.HolderPartitionKeys, x.Partition())
@@ -272,12 +271,11 @@ func (e *Engine) listUnique(ctx context.Context, conn db.DBTX, keys []uniqueKey)
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	var params db.ListUniqueKeysParams
-	for _, key := range keys {
-		params.KeyPartitions = append(params.KeyPartitions, key.partition())
-		params.UniqueKeys = append(params.UniqueKeys, key.pg())
+	list := make([]pgtype.UUID, len(keys))
+	for i, key := range keys {
+		list[i] = key.pg()
 	}
-	rows, err := e.q.ListUniqueKeys(ctx, conn, params)
+	rows, err := e.q.ListUniqueKeys(ctx, conn, list)
 	holders := make(map[uniqueKey]uniqueHolder, len(rows))
 	for _, row := range rows {
 		holders[row.Key.Bytes] = uniqueHolder{
@@ -301,7 +299,6 @@ func (e *Engine) takeOverUnique(
 	for _, key := range slices.SortedFunc(slices.Values(keys), uniqueKey.compare) {
 		x, lasts := holder(key)
 		former := holders[key]
-		params.KeyPartitions = append(params.KeyPartitions, key.partition())
 		params.UniqueKeys = append(params.UniqueKeys, key.pg())
 		params.FormerIDs = append(params.FormerIDs, pgUUID(former.execution.UUID()))
 		params.Taken = append(params.Taken, former.taken)
@@ -338,13 +335,11 @@ func (e *Engine) settleUnique(ctx context.Context, tx db.DBTX, creations []creat
 		switch {
 		case owned && owner != keys.held[key]:
 			c := &creations[owner]
-			reuse.KeyPartitions = append(reuse.KeyPartitions, key.partition())
 			reuse.UniqueKeys = append(reuse.UniqueKeys, key.pg())
 			reuse.Lasts = append(reuse.Lasts, string(c.unique.while()))
 			reuse.HolderPartitionKeys = append(reuse.HolderPartitionKeys, c.id.Partition())
 			reuse.ExecutionIDs = append(reuse.ExecutionIDs, pgUUID(c.id.UUID()))
 		case !owned:
-			unused.KeyPartitions = append(unused.KeyPartitions, key.partition())
 			unused.UniqueKeys = append(unused.UniqueKeys, key.pg())
 			unused.ExecutionIDs = append(unused.ExecutionIDs, pgUUID(creations[keys.held[key]].id.UUID()))
 		}

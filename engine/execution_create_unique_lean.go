@@ -75,17 +75,17 @@ func (e *Engine) insertAlikeUnique(ctx context.Context, op string, group []*crea
 	input := uniqueParams(alikeParams(group, e.nowMs()), group)
 	row, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (db.InsertUniqueRow, error) {
 		row, err := e.q.InsertUnique(ctx, conn, input)
-		if err == nil && len(row.Ords) == 0 {
+		if err == nil && len(row.Held) == 0 {
 			due.lane(group[0].lane)
 		}
 		return row, err
 	})
-	if err != nil || len(row.Ords) == 0 {
+	if err != nil || len(row.Held) == 0 {
 		return nil, err
 	}
-	taken := make(map[uniqueKey]uniqueHolder, len(row.Ords))
-	for n, ord := range row.Ords {
-		taken[group[ord].unique.key] = uniqueHolder{
+	taken := make(map[uniqueKey]uniqueHolder, len(row.Held))
+	for n, key := range row.Held {
+		taken[key.Bytes] = uniqueHolder{
 			execution: id.ExecutionIDFromRow(row.PartitionKeys[n], id.ExecutionUUID(row.ExecutionIDs[n].Bytes)),
 			inForce:   true, replacedBy: noCreation,
 		}
@@ -99,13 +99,11 @@ func uniqueParams(p db.InsertAlikeParams, group []*creation) db.InsertUniquePara
 		LaneID: p.LaneID, Kind: p.Kind, RequiredCapabilities: p.RequiredCapabilities, CreatedAtMs: p.CreatedAtMs, NowMs: p.NowMs,
 		PartitionKeys: p.PartitionKeys, ExecutionIDs: p.ExecutionIDs, Priorities: p.Priorities, Payloads: p.Payloads,
 		OwnFields: p.OwnFields, RawFields: p.RawFields, Policy: p.Policy,
-		Lasts:         string(group[0].unique.while()),
-		KeyPartitions: make([]int16, len(group)),
-		UniqueKeys:    make([]pgtype.UUID, len(group)),
-		Ords:          make([]int32, len(group)),
+		Lasts:      string(group[0].unique.while()),
+		UniqueKeys: make([]pgtype.UUID, len(group)),
 	}
 	for n, c := range group {
-		u.KeyPartitions[n], u.UniqueKeys[n], u.Ords[n] = c.unique.key.partition(), c.unique.key.pg(), int32(n)
+		u.UniqueKeys[n] = c.unique.key.pg()
 	}
 	return u
 }

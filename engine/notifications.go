@@ -164,9 +164,14 @@ func remind(c chan<- struct{}) {
 	}
 }
 
-// sequenceEnded notes the end of an execution of a sequence. The next one may be on any lane, hidden by the scan positions of
-// this process's claimers.
-func (e *Engine) sequenceEnded() {
+// sequenceEnded notes ends of executions of sequences. The next ones may be on any lane, hidden by the scan positions of
+// claimers. Other processes hear of the given lanes, since most sequences keep to one; on others they find them by polling.
+func (e *Engine) sequenceEnded(lanes []id.LaneID) {
+	var due notifications
+	for _, lane := range lanes {
+		due.resumed(string(lane))
+	}
+	e.notify(&due)
 	e.resumed.byLane.Range(func(_, count any) bool {
 		count.(*atomic.Int64).Add(1)
 		return true

@@ -22,8 +22,6 @@ type uniqueKey [sha256.Size / 2]byte
 
 func (k uniqueKey) compare(other uniqueKey) int { return bytes.Compare(k[:], other[:]) }
 
-func (k uniqueKey) partition() int16 { return int16(k[0]) }
-
 func (k uniqueKey) pg() pgtype.UUID { return pgtype.UUID{Bytes: k, Valid: true} }
 
 // uniqueText describes the uniqueness of a stored execution, "" if it is not unique.

@@ -1,7 +1,7 @@
 -- name: InsertUnique :one
 -- InsertUnique creates unique executions as InsertAlike does others, with their keys, which differ. It takes over the
 -- keys whose holders have left the states in which they had them. If a key is in force, it creates nothing and returns
--- the positions, from 0, of all such creations and the holders of their keys. SQLSTATE 23505 (another creation of a key,
+-- all keys in force with their holders. SQLSTATE 23505 (another creation of a key,
 -- or an id or an entry, exists) and 22012 (a holder has been replaced, has run again or no longer exists) keep nothing;
 -- the caller then uses InsertExecutions.
 --
@@ -11,38 +11,28 @@ WITH shared AS MATERIALIZED (
     -- include alike_shared
 ),
 looked AS MATERIALIZED (
-    -- Each key with its holder.
+    -- The keys that have been taken before, with their holders.
     SELECT
-        i.partition_key,
-        i.execution_id,
-        i.key_partition,
-        i.key,
-        i.ord,
-        u.taken,
-        u.holder_partition_key,
-        u.execution_id AS holder_id,
-        u.in_force
-    FROM (
-        SELECT
-            unnest(@partition_keys::smallint[]) AS partition_key,
-            unnest(@execution_ids::uuid[]) AS execution_id,
-            unnest(@key_partitions::smallint[]) AS key_partition,
-            unnest(@unique_keys::uuid[]) AS key,
-            unnest(@ords::integer[]) AS ord
-        LIMIT cardinality(@unique_keys::uuid[])
-    ) AS i
+        t.key,
+        t.taken,
+        t.holder_partition_key,
+        t.execution_id,
+        h.in_force
+    FROM ffx_unique AS t
     LEFT JOIN LATERAL (
         -- include unique_holder
-    ) AS u ON TRUE
+    ) AS h ON TRUE
+    WHERE t.key = ANY (@unique_keys::uuid[])
 ),
 judged AS MATERIALIZED (
     -- Whether no key is in force, and the keys in force. One row.
     SELECT
         coalesce(bool_and(l.in_force IS NOT TRUE), TRUE) AS free,
-        count(l.taken) AS leftovers,
-        coalesce(array_agg(l.ord) FILTER (WHERE l.in_force), '{}') AS ords,
-        coalesce(array_agg(l.holder_partition_key) FILTER (WHERE l.in_force), '{}') AS holder_partition_keys,
-        coalesce(array_agg(l.holder_id) FILTER (WHERE l.in_force), '{}') AS holder_ids
+        count(*) FILTER (WHERE l.in_force IS NULL) AS orphans,
+        coalesce(array_agg(l.key), '{}') AS known,
+        coalesce(array_agg(l.key) FILTER (WHERE l.in_force), '{}') AS held,
+        coalesce(array_agg(l.holder_partition_key) FILTER (WHERE l.in_force), '{}') AS partition_keys,
+        coalesce(array_agg(l.execution_id) FILTER (WHERE l.in_force), '{}') AS execution_ids
     FROM looked AS l
 ),
 free AS (
@@ -59,18 +49,23 @@ free AS (
 ),
 inserted AS (
     -- New keys.
-    INSERT INTO ffx_unique (partition_key, key, lasts, taken, holder_partition_key, execution_id)
+    INSERT INTO ffx_unique (key, lasts, taken, holder_partition_key, execution_id)
     SELECT
-        l.key_partition,
-        l.key,
+        i.key,
         sqlc.arg(lasts)::text,
         0,
-        l.partition_key,
-        l.execution_id
-    FROM looked AS l
+        i.partition_key,
+        i.execution_id
+    FROM (
+        SELECT
+            unnest(@unique_keys::uuid[]) AS key,
+            unnest(@partition_keys::smallint[]) AS partition_key,
+            unnest(@execution_ids::uuid[]) AS execution_id
+        LIMIT cardinality(@unique_keys::uuid[])
+    ) AS i
     WHERE
-        l.taken IS NULL
-        AND (SELECT j.free FROM judged AS j)
+        (SELECT j.free FROM judged AS j)
+        AND NOT i.key = ANY ((SELECT j.known FROM judged AS j)::uuid[])
 ),
 taken_over AS (
     -- Left keys. A holder that runs again meanwhile has raised taken.
@@ -78,15 +73,25 @@ taken_over AS (
     SET
         lasts = sqlc.arg(lasts)::text,
         taken = u.taken + 1,
-        holder_partition_key = l.partition_key,
-        execution_id = l.execution_id
-    FROM looked AS l
+        holder_partition_key = i.partition_key,
+        execution_id = i.execution_id
+    FROM (
+        SELECT
+            unnest(@unique_keys::uuid[]) AS key,
+            unnest(@partition_keys::smallint[]) AS partition_key,
+            unnest(@execution_ids::uuid[]) AS execution_id
+        LIMIT cardinality(@unique_keys::uuid[])
+    ) AS i
+    CROSS JOIN LATERAL (
+        SELECT t.taken
+        FROM ffx_unique AS t
+        WHERE t.key = i.key
+        LIMIT 1
+    ) AS l
     WHERE
-        u.partition_key = ANY (ARRAY[l.key_partition])
-        AND u.key = l.key
+        u.key = ANY (ARRAY[i.key])
         AND (u.taken = l.taken) IS TRUE
-        AND l.in_force IS NOT NULL
-        AND (SELECT j.free FROM judged AS j)
+        AND (SELECT j.free AND j.known <> '{}' FROM judged AS j)
     RETURNING u.key
 ),
 made AS (
@@ -100,10 +105,10 @@ queued AS (
     -- include alike_queued
 )
 SELECT
-    j.ords::integer[] AS ords,
-    j.holder_partition_keys::smallint[] AS partition_keys,
-    j.holder_ids::uuid[] AS execution_ids,
-    (1 / (NOT j.free OR j.leftovers = t.taken_over)::integer)::integer AS whole,
+    j.held::uuid[] AS held,
+    j.partition_keys::smallint[] AS partition_keys,
+    j.execution_ids::uuid[] AS execution_ids,
+    (1 / (NOT j.free OR j.orphans = 0 AND cardinality(j.known) = t.taken_over)::integer)::integer AS whole,
     -- Counted before the trigger is switched on again.
     m.created,
     set_config('ffx.own_entries', '', true) AS own_entries
@@ -118,7 +123,6 @@ CROSS JOIN (SELECT count(*) AS created FROM made) AS m;
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.ReplayExecution, engine.ReplayWhere.
 -- Locks: keys waits (for a concurrent creator, in array order). The caller sorts by key.
 INSERT INTO ffx_unique (
-    partition_key,
     key,
     lasts,
     taken,
@@ -126,7 +130,6 @@ INSERT INTO ffx_unique (
     execution_id
 )
 SELECT
-    i.key_partition,
     i.key,
     i.lasts,
     0,
@@ -134,13 +137,12 @@ SELECT
     i.execution_id
 FROM (
     SELECT
-        unnest(@key_partitions::smallint[]) AS key_partition,
         unnest(@unique_keys::uuid[]) AS key,
         unnest(@lasts::text[]) AS lasts,
         unnest(@holder_partition_keys::smallint[]) AS holder_partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
 ) AS i
-ON CONFLICT (partition_key, key) DO NOTHING
+ON CONFLICT (key) DO NOTHING
 RETURNING key;
 
 -- name: ListUniqueKeys :many
@@ -149,22 +151,17 @@ RETURNING key;
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.ReplayExecution, engine.ReplayWhere.
 -- Locks: none.
-WITH input AS (
-    SELECT
-        unnest(@key_partitions::smallint[]) AS key_partition,
-        unnest(@unique_keys::uuid[]) AS key
-    LIMIT cardinality(@unique_keys::uuid[])
-)
 SELECT
-    i.key::uuid AS key,
-    u.taken,
-    u.holder_partition_key,
-    u.execution_id,
-    coalesce(u.in_force, FALSE)::boolean AS in_force
-FROM input AS i
-CROSS JOIN LATERAL (
+    t.key,
+    t.taken,
+    t.holder_partition_key,
+    t.execution_id,
+    coalesce(h.in_force, FALSE)::boolean AS in_force
+FROM ffx_unique AS t
+LEFT JOIN LATERAL (
     -- include unique_holder
-) AS u;
+) AS h ON TRUE
+WHERE t.key = ANY (@unique_keys::uuid[]);
 
 -- name: TakeOverUniqueKeys :many
 -- TakeOverUniqueKeys gives keys of unique work that other executions have left to new ones, or those of executions that
@@ -180,7 +177,6 @@ SET
     execution_id = i.execution_id
 FROM (
     SELECT
-        unnest(@key_partitions::smallint[]) AS key_partition,
         unnest(@unique_keys::uuid[]) AS key,
         unnest(@former_ids::uuid[]) AS former_id,
         unnest(@taken::bigint[]) AS taken,
@@ -190,8 +186,7 @@ FROM (
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    u.partition_key = ANY (ARRAY[i.key_partition])
-    AND u.key = i.key
+    u.key = ANY (ARRAY[i.key])
     AND (u.execution_id = i.former_id) IS TRUE
     AND (u.taken = i.taken) IS TRUE
 RETURNING u.key;
@@ -209,16 +204,13 @@ SET
     execution_id = i.execution_id
 FROM (
     SELECT
-        unnest(@key_partitions::smallint[]) AS key_partition,
         unnest(@unique_keys::uuid[]) AS key,
         unnest(@lasts::text[]) AS lasts,
         unnest(@holder_partition_keys::smallint[]) AS holder_partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
-WHERE
-    u.partition_key = ANY (ARRAY[i.key_partition])
-    AND u.key = i.key;
+WHERE u.key = ANY (ARRAY[i.key]);
 
 -- name: DropUniqueKeys :exec
 -- DropUniqueKeys deletes keys of unique work that the transaction has just taken and no creation used.
@@ -228,14 +220,12 @@ WHERE
 DELETE FROM ffx_unique AS u
 USING (
     SELECT
-        unnest(@key_partitions::smallint[]) AS key_partition,
         unnest(@unique_keys::uuid[]) AS key,
         unnest(@execution_ids::uuid[]) AS execution_id
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    u.partition_key = ANY (ARRAY[i.key_partition])
-    AND u.key = i.key
+    u.key = ANY (ARRAY[i.key])
     AND (u.execution_id = i.execution_id) IS TRUE;
 
 -- name: DropUniqueKeysOf :exec
@@ -246,9 +236,7 @@ WHERE
 -- Locks: keys skips (rows FOR UPDATE). Spans partitions.
 DELETE FROM ffx_unique AS u
 USING (
-    SELECT
-        k.partition_key,
-        k.key
+    SELECT k.key
     FROM (
         SELECT
             unnest(@partition_keys::smallint[]) AS partition_key,
@@ -267,20 +255,15 @@ USING (
         LIMIT 1
     ) AS e
     CROSS JOIN LATERAL (
-        SELECT
-            t.partition_key,
-            t.key
+        SELECT t.key
         FROM ffx_unique AS t
         WHERE
-            t.partition_key = get_byte(uuid_send(e.ffx_unique_key), 0)::smallint
-            AND t.key = e.ffx_unique_key
+            t.key = e.ffx_unique_key
             AND (t.execution_id = e.execution_id) IS TRUE
         FOR UPDATE SKIP LOCKED
     ) AS k
 ) AS h
-WHERE
-    u.partition_key = ANY (ARRAY[h.partition_key])
-    AND u.key = h.key;
+WHERE u.key = ANY (ARRAY[h.key]);
 
 -- name: ReplaceWaiting :many
 -- ReplaceWaiting gives executions that have not started, and have the given keys of unique work, other payloads and due

@@ -188,8 +188,12 @@ BEGIN
         x.lane_id,
         x.eligibility_state
     INTO e;
-    -- Older than what has been claimed since it was created, so the scan positions of workers hide it.
-    IF FOUND AND e.eligibility_state = 'eligible_now' THEN
+    -- Older than what has been claimed since it was created, so the scan positions of workers hide it. A transaction that
+    -- defers its notifications sends them after its commit.
+    IF
+        FOUND AND e.eligibility_state = 'eligible_now'
+        AND current_setting('ffx.defer_notify', true) IS DISTINCT FROM 'on'
+    THEN
         PERFORM pg_notify('ffx_resumed', e.lane_id);
     END IF;
     RETURN true;
@@ -4239,7 +4243,6 @@ COMMENT ON COLUMN ffx_steps.started_at IS 'Start of its first try, or of the wai
 COMMENT ON COLUMN ffx_steps.ended_at IS 'When it was stored; of a call whose results are not: when its executions were created.';
 
 CREATE TABLE ffx_unique (
-    partition_key smallint NOT NULL,
     key uuid NOT NULL,
     lasts text NOT NULL,
     taken bigint NOT NULL,
@@ -4249,8 +4252,6 @@ CREATE TABLE ffx_unique (
 WITH (fillfactor='90');
 
 COMMENT ON TABLE ffx_unique IS 'Keys of unique work with the last execution that took each. It stays until that execution is deleted, and is in force only while the execution is in the states of lasts.';
-
-COMMENT ON COLUMN ffx_unique.partition_key IS 'Logical shard of the key, 0 to 255: its first byte.';
 
 COMMENT ON COLUMN ffx_unique.key IS 'First 16 bytes of SHA-256 over namespace, kind and the other parts that make the work unique.';
 
@@ -4497,7 +4498,7 @@ ALTER TABLE ONLY ffx_step
     ADD CONSTRAINT ffx_step_pkey PRIMARY KEY (partition_key, execution_id, name);
 
 ALTER TABLE ONLY ffx_unique
-    ADD CONSTRAINT ffx_unique_pkey PRIMARY KEY (partition_key, key);
+    ADD CONSTRAINT ffx_unique_pkey PRIMARY KEY (key);
 
 CREATE INDEX ff_budget_policy_reset_due_idx ON ff_budget_policy USING btree (partition_key, next_reset_at_ms) WHERE (next_reset_at_ms IS NOT NULL);
 

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/inside"
 )
 
@@ -38,7 +39,7 @@ func (e onEngine) completeIn(ctx context.Context, tx pgx.Tx, l engine.Lease, res
 
 func (e onEngine) callEnded() { inside.Of(e.Engine).CallEnded() }
 
-func (e onEngine) sequenceEnded() { inside.Of(e.Engine).SequenceEnded() }
+func (e onEngine) sequenceEnded(lanes []id.LaneID) { inside.Of(e.Engine).SequenceEnded(lanes) }
 
 func (e onEngine) claimEach(ctx context.Context, claims []*laneClaim) {
 	each := make([]engine.LaneClaim, len(claims))

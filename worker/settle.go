@@ -138,7 +138,7 @@ func (r *run) letGo(tasks []*task) {
 		r.settling.callEnded()
 	}
 	if sequenced {
-		r.settling.sequenceEnded()
+		r.settling.sequenceEnded(r.laneNames)
 	}
 	if released || sequenced {
 		// Downstream executions, or the next of a sequence, may be claimable now, and a notification can be lost.

@@ -58,7 +58,7 @@ func (f *fakeEngine) CalledResults(context.Context, []id.ExecutionID) ([]engine.
 
 func (f *fakeEngine) callEnded() {}
 
-func (f *fakeEngine) sequenceEnded() {}
+func (f *fakeEngine) sequenceEnded([]id.LaneID) {}
 
 func (f *fakeEngine) StepResults(context.Context, id.ExecutionID) ([]engine.Step, error) {
 	return nil, nil

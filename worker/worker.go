@@ -117,8 +117,8 @@ type operations interface {
 	// callEnded notes that a called execution has ended.
 	callEnded()
 
-	// sequenceEnded notes that an execution of a sequence has ended.
-	sequenceEnded()
+	// sequenceEnded notes that executions of sequences have ended. The next ones are probably on the given lanes.
+	sequenceEnded(lanes []id.LaneID)
 
 	// claimEach fills in claims by one transaction.
 	claimEach(ctx context.Context, claims []*laneClaim)

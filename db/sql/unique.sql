@@ -1,7 +1,7 @@
 -- name: InsertUnique :one
 -- InsertUnique creates unique executions as InsertAlike does others, with their keys, which differ. It takes over the
 -- keys whose holders have left the states in which they had them. If a key is in force, it creates nothing and returns
--- the positions, from 0, of all such creations and the holders of their keys. SQLSTATE 23505 (another creation of a key,
+-- all keys in force with their holders. SQLSTATE 23505 (another creation of a key,
 -- or an id or an entry, exists) and 22012 (a holder has been replaced, has run again or no longer exists) keep nothing;
 -- the caller then uses InsertExecutions.
 --
@@ -27,61 +27,39 @@ WITH shared AS MATERIALIZED (
     ) AS c
 ),
 looked AS MATERIALIZED (
-    -- Each key with its holder.
+    -- The keys that have been taken before, with their holders.
     SELECT
-        i.partition_key,
-        i.execution_id,
-        i.key_partition,
-        i.key,
-        i.ord,
-        u.taken,
-        u.holder_partition_key,
-        u.execution_id AS holder_id,
-        u.in_force
-    FROM (
-        SELECT
-            unnest(@partition_keys::smallint[]) AS partition_key,
-            unnest(@execution_ids::uuid[]) AS execution_id,
-            unnest(@key_partitions::smallint[]) AS key_partition,
-            unnest(@unique_keys::uuid[]) AS key,
-            unnest(@ords::integer[]) AS ord
-        LIMIT cardinality(@unique_keys::uuid[])
-    ) AS i
+        t.key,
+        t.taken,
+        t.holder_partition_key,
+        t.execution_id,
+        h.in_force
+    FROM ffx_unique AS t
     LEFT JOIN LATERAL (
-        -- The holder of a unique key, and whether the key is in force: NULL if the holder no longer exists. Reads i.
+        -- Whether the key of unique work t is in force: no row if its holder no longer exists.
         SELECT
-            t.taken,
-            t.holder_partition_key,
-            t.execution_id,
-            h.in_force
-        FROM ffx_unique AS t
-        LEFT JOIN LATERAL (
-            SELECT
-                CASE t.lasts
-                    WHEN 'waiting' THEN e.lifecycle_phase = 'runnable' AND e.attempt_state = 'pending_first_attempt'
-                    WHEN 'unfinished' THEN e.lifecycle_phase NOT IN ('terminal', 'cancelled')
-                    ELSE TRUE
-                END AS in_force
-            FROM ff_exec_core AS e
-            WHERE
-                e.partition_key = t.holder_partition_key
-                AND e.execution_id = t.execution_id
-            LIMIT 1
-        ) AS h ON TRUE
+            CASE t.lasts
+                WHEN 'waiting' THEN e.lifecycle_phase = 'runnable' AND e.attempt_state = 'pending_first_attempt'
+                WHEN 'unfinished' THEN e.lifecycle_phase NOT IN ('terminal', 'cancelled')
+                ELSE TRUE
+            END AS in_force
+        FROM ff_exec_core AS e
         WHERE
-            t.partition_key = i.key_partition
-            AND t.key = i.key
+            e.partition_key = t.holder_partition_key
+            AND e.execution_id = t.execution_id
         LIMIT 1
-    ) AS u ON TRUE
+    ) AS h ON TRUE
+    WHERE t.key = ANY (@unique_keys::uuid[])
 ),
 judged AS MATERIALIZED (
     -- Whether no key is in force, and the keys in force. One row.
     SELECT
         coalesce(bool_and(l.in_force IS NOT TRUE), TRUE) AS free,
-        count(l.taken) AS leftovers,
-        coalesce(array_agg(l.ord) FILTER (WHERE l.in_force), '{}') AS ords,
-        coalesce(array_agg(l.holder_partition_key) FILTER (WHERE l.in_force), '{}') AS holder_partition_keys,
-        coalesce(array_agg(l.holder_id) FILTER (WHERE l.in_force), '{}') AS holder_ids
+        count(*) FILTER (WHERE l.in_force IS NULL) AS orphans,
+        coalesce(array_agg(l.key), '{}') AS known,
+        coalesce(array_agg(l.key) FILTER (WHERE l.in_force), '{}') AS held,
+        coalesce(array_agg(l.holder_partition_key) FILTER (WHERE l.in_force), '{}') AS partition_keys,
+        coalesce(array_agg(l.execution_id) FILTER (WHERE l.in_force), '{}') AS execution_ids
     FROM looked AS l
 ),
 free AS (
@@ -98,18 +76,23 @@ free AS (
 ),
 inserted AS (
     -- New keys.
-    INSERT INTO ffx_unique (partition_key, key, lasts, taken, holder_partition_key, execution_id)
+    INSERT INTO ffx_unique (key, lasts, taken, holder_partition_key, execution_id)
     SELECT
-        l.key_partition,
-        l.key,
+        i.key,
         sqlc.arg(lasts)::text,
         0,
-        l.partition_key,
-        l.execution_id
-    FROM looked AS l
+        i.partition_key,
+        i.execution_id
+    FROM (
+        SELECT
+            unnest(@unique_keys::uuid[]) AS key,
+            unnest(@partition_keys::smallint[]) AS partition_key,
+            unnest(@execution_ids::uuid[]) AS execution_id
+        LIMIT cardinality(@unique_keys::uuid[])
+    ) AS i
     WHERE
-        l.taken IS NULL
-        AND (SELECT j.free FROM judged AS j)
+        (SELECT j.free FROM judged AS j)
+        AND NOT i.key = ANY ((SELECT j.known FROM judged AS j)::uuid[])
 ),
 taken_over AS (
     -- Left keys. A holder that runs again meanwhile has raised taken.
@@ -117,15 +100,25 @@ taken_over AS (
     SET
         lasts = sqlc.arg(lasts)::text,
         taken = u.taken + 1,
-        holder_partition_key = l.partition_key,
-        execution_id = l.execution_id
-    FROM looked AS l
+        holder_partition_key = i.partition_key,
+        execution_id = i.execution_id
+    FROM (
+        SELECT
+            unnest(@unique_keys::uuid[]) AS key,
+            unnest(@partition_keys::smallint[]) AS partition_key,
+            unnest(@execution_ids::uuid[]) AS execution_id
+        LIMIT cardinality(@unique_keys::uuid[])
+    ) AS i
+    CROSS JOIN LATERAL (
+        SELECT t.taken
+        FROM ffx_unique AS t
+        WHERE t.key = i.key
+        LIMIT 1
+    ) AS l
     WHERE
-        u.partition_key = ANY (ARRAY[l.key_partition])
-        AND u.key = l.key
+        u.key = ANY (ARRAY[i.key])
         AND (u.taken = l.taken) IS TRUE
-        AND l.in_force IS NOT NULL
-        AND (SELECT j.free FROM judged AS j)
+        AND (SELECT j.free AND j.known <> '{}' FROM judged AS j)
     RETURNING u.key
 ),
 made AS (
@@ -224,10 +217,10 @@ queued AS (
     FROM made AS m
 )
 SELECT
-    j.ords::integer[] AS ords,
-    j.holder_partition_keys::smallint[] AS partition_keys,
-    j.holder_ids::uuid[] AS execution_ids,
-    (1 / (NOT j.free OR j.leftovers = t.taken_over)::integer)::integer AS whole,
+    j.held::uuid[] AS held,
+    j.partition_keys::smallint[] AS partition_keys,
+    j.execution_ids::uuid[] AS execution_ids,
+    (1 / (NOT j.free OR j.orphans = 0 AND cardinality(j.known) = t.taken_over)::integer)::integer AS whole,
     -- Counted before the trigger is switched on again.
     m.created,
     set_config('ffx.own_entries', '', true) AS own_entries
@@ -242,7 +235,6 @@ CROSS JOIN (SELECT count(*) AS created FROM made) AS m;
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.ReplayExecution, engine.ReplayWhere.
 -- Locks: keys waits (for a concurrent creator, in array order). The caller sorts by key.
 INSERT INTO ffx_unique (
-    partition_key,
     key,
     lasts,
     taken,
@@ -250,7 +242,6 @@ INSERT INTO ffx_unique (
     execution_id
 )
 SELECT
-    i.key_partition,
     i.key,
     i.lasts,
     0,
@@ -258,13 +249,12 @@ SELECT
     i.execution_id
 FROM (
     SELECT
-        unnest(@key_partitions::smallint[]) AS key_partition,
         unnest(@unique_keys::uuid[]) AS key,
         unnest(@lasts::text[]) AS lasts,
         unnest(@holder_partition_keys::smallint[]) AS holder_partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
 ) AS i
-ON CONFLICT (partition_key, key) DO NOTHING
+ON CONFLICT (key) DO NOTHING
 RETURNING key;
 
 -- name: ListUniqueKeys :many
@@ -273,45 +263,28 @@ RETURNING key;
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.ReplayExecution, engine.ReplayWhere.
 -- Locks: none.
-WITH input AS (
-    SELECT
-        unnest(@key_partitions::smallint[]) AS key_partition,
-        unnest(@unique_keys::uuid[]) AS key
-    LIMIT cardinality(@unique_keys::uuid[])
-)
 SELECT
-    i.key::uuid AS key,
-    u.taken,
-    u.holder_partition_key,
-    u.execution_id,
-    coalesce(u.in_force, FALSE)::boolean AS in_force
-FROM input AS i
-CROSS JOIN LATERAL (
-    -- The holder of a unique key, and whether the key is in force: NULL if the holder no longer exists. Reads i.
+    t.key,
+    t.taken,
+    t.holder_partition_key,
+    t.execution_id,
+    coalesce(h.in_force, FALSE)::boolean AS in_force
+FROM ffx_unique AS t
+LEFT JOIN LATERAL (
+    -- Whether the key of unique work t is in force: no row if its holder no longer exists.
     SELECT
-        t.taken,
-        t.holder_partition_key,
-        t.execution_id,
-        h.in_force
-    FROM ffx_unique AS t
-    LEFT JOIN LATERAL (
-        SELECT
-            CASE t.lasts
-                WHEN 'waiting' THEN e.lifecycle_phase = 'runnable' AND e.attempt_state = 'pending_first_attempt'
-                WHEN 'unfinished' THEN e.lifecycle_phase NOT IN ('terminal', 'cancelled')
-                ELSE TRUE
-            END AS in_force
-        FROM ff_exec_core AS e
-        WHERE
-            e.partition_key = t.holder_partition_key
-            AND e.execution_id = t.execution_id
-        LIMIT 1
-    ) AS h ON TRUE
+        CASE t.lasts
+            WHEN 'waiting' THEN e.lifecycle_phase = 'runnable' AND e.attempt_state = 'pending_first_attempt'
+            WHEN 'unfinished' THEN e.lifecycle_phase NOT IN ('terminal', 'cancelled')
+            ELSE TRUE
+        END AS in_force
+    FROM ff_exec_core AS e
     WHERE
-        t.partition_key = i.key_partition
-        AND t.key = i.key
+        e.partition_key = t.holder_partition_key
+        AND e.execution_id = t.execution_id
     LIMIT 1
-) AS u;
+) AS h ON TRUE
+WHERE t.key = ANY (@unique_keys::uuid[]);
 
 -- name: TakeOverUniqueKeys :many
 -- TakeOverUniqueKeys gives keys of unique work that other executions have left to new ones, or those of executions that
@@ -327,7 +300,6 @@ SET
     execution_id = i.execution_id
 FROM (
     SELECT
-        unnest(@key_partitions::smallint[]) AS key_partition,
         unnest(@unique_keys::uuid[]) AS key,
         unnest(@former_ids::uuid[]) AS former_id,
         unnest(@taken::bigint[]) AS taken,
@@ -337,8 +309,7 @@ FROM (
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    u.partition_key = ANY (ARRAY[i.key_partition])
-    AND u.key = i.key
+    u.key = ANY (ARRAY[i.key])
     AND (u.execution_id = i.former_id) IS TRUE
     AND (u.taken = i.taken) IS TRUE
 RETURNING u.key;
@@ -356,16 +327,13 @@ SET
     execution_id = i.execution_id
 FROM (
     SELECT
-        unnest(@key_partitions::smallint[]) AS key_partition,
         unnest(@unique_keys::uuid[]) AS key,
         unnest(@lasts::text[]) AS lasts,
         unnest(@holder_partition_keys::smallint[]) AS holder_partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
-WHERE
-    u.partition_key = ANY (ARRAY[i.key_partition])
-    AND u.key = i.key;
+WHERE u.key = ANY (ARRAY[i.key]);
 
 -- name: DropUniqueKeys :exec
 -- DropUniqueKeys deletes keys of unique work that the transaction has just taken and no creation used.
@@ -375,14 +343,12 @@ WHERE
 DELETE FROM ffx_unique AS u
 USING (
     SELECT
-        unnest(@key_partitions::smallint[]) AS key_partition,
         unnest(@unique_keys::uuid[]) AS key,
         unnest(@execution_ids::uuid[]) AS execution_id
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    u.partition_key = ANY (ARRAY[i.key_partition])
-    AND u.key = i.key
+    u.key = ANY (ARRAY[i.key])
     AND (u.execution_id = i.execution_id) IS TRUE;
 
 -- name: DropUniqueKeysOf :exec
@@ -393,9 +359,7 @@ WHERE
 -- Locks: keys skips (rows FOR UPDATE). Spans partitions.
 DELETE FROM ffx_unique AS u
 USING (
-    SELECT
-        k.partition_key,
-        k.key
+    SELECT k.key
     FROM (
         SELECT
             unnest(@partition_keys::smallint[]) AS partition_key,
@@ -414,20 +378,15 @@ USING (
         LIMIT 1
     ) AS e
     CROSS JOIN LATERAL (
-        SELECT
-            t.partition_key,
-            t.key
+        SELECT t.key
         FROM ffx_unique AS t
         WHERE
-            t.partition_key = get_byte(uuid_send(e.ffx_unique_key), 0)::smallint
-            AND t.key = e.ffx_unique_key
+            t.key = e.ffx_unique_key
             AND (t.execution_id = e.execution_id) IS TRUE
         FOR UPDATE SKIP LOCKED
     ) AS k
 ) AS h
-WHERE
-    u.partition_key = ANY (ARRAY[h.partition_key])
-    AND u.key = h.key;
+WHERE u.key = ANY (ARRAY[h.key]);
 
 -- name: ReplaceWaiting :many
 -- ReplaceWaiting gives executions that have not started, and have the given keys of unique work, other payloads and due

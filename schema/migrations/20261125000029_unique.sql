@@ -12,21 +12,18 @@ ALTER TABLE ff_exec_core
 COMMENT ON COLUMN ff_exec_core.ffx_unique_key IS
     'Key of unique work, as in ffx_unique; NULL: not unique. Never changed. raw_fields has for how long: ffx_unique, with the values of ffx_unique.lasts.';
 
+-- The key alone is the primary key: with a partition before it each new key costs the index twice as much.
 CREATE TABLE ffx_unique (
-    partition_key smallint NOT NULL,
-    key uuid NOT NULL,
+    key uuid PRIMARY KEY,
     lasts text NOT NULL,
     taken bigint NOT NULL,
     holder_partition_key smallint NOT NULL,
-    execution_id uuid NOT NULL,
-    PRIMARY KEY (partition_key, key)
+    execution_id uuid NOT NULL
 )
 WITH (fillfactor = 90);
 
 COMMENT ON TABLE ffx_unique IS
     'Keys of unique work with the last execution that took each. It stays until that execution is deleted, and is in force only while the execution is in the states of lasts.';
-COMMENT ON COLUMN ffx_unique.partition_key IS
-    'Logical shard of the key, 0 to 255: its first byte.';
 COMMENT ON COLUMN ffx_unique.key IS
     'First 16 bytes of SHA-256 over namespace, kind and the other parts that make the work unique.';
 COMMENT ON COLUMN ffx_unique.lasts IS

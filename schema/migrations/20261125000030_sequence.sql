@@ -227,8 +227,12 @@ BEGIN
         x.lane_id,
         x.eligibility_state
     INTO e;
-    -- Older than what has been claimed since it was created, so the scan positions of workers hide it.
-    IF FOUND AND e.eligibility_state = 'eligible_now' THEN
+    -- Older than what has been claimed since it was created, so the scan positions of workers hide it. A transaction that
+    -- defers its notifications sends them after its commit.
+    IF
+        FOUND AND e.eligibility_state = 'eligible_now'
+        AND current_setting('ffx.defer_notify', true) IS DISTINCT FROM 'on'
+    THEN
         PERFORM pg_notify('ffx_resumed', e.lane_id);
     END IF;
     RETURN true;

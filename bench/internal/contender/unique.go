@@ -20,8 +20,8 @@ type UniqueCreator interface {
 
 func (o *ours) FillKeys(ctx context.Context, n int) error {
 	_, err := o.pool.Exec(ctx, `
-		INSERT INTO ffx_unique (partition_key, key, lasts, taken, holder_partition_key, execution_id)
-		SELECT get_byte(uuid_send(k.key), 0), k.key, 'unfinished', 0, 0, gen_random_uuid()
+		INSERT INTO ffx_unique (key, lasts, taken, holder_partition_key, execution_id)
+		SELECT k.key, 'unfinished', 0, 0, gen_random_uuid()
 		FROM (SELECT gen_random_uuid() AS key FROM generate_series(1, $1)) AS k`, n)
 	if err == nil {
 		_, err = o.pool.Exec(ctx, "VACUUM ANALYZE ffx_unique")
