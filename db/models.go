@@ -468,9 +468,9 @@ type FfOperatorEvent struct {
 	EventID int64
 	// The execution, a bare uuid as text; of flow_cancel_requested the flow.
 	ExecutionID string
-	// priority_changed, replayed, flow_cancel_requested or sequence_continued.
+	// priority_changed, replayed or flow_cancel_requested.
 	EventType string
-	// Object. priority_changed: old_priority, new_priority. replayed: branch (normal or skipped_flow_member), groups_reset. flow_cancel_requested: flow_id, cancellation_policy, reason, member_count. sequence_continued: sequence, its key.
+	// Object. priority_changed: old_priority, new_priority. replayed: branch (normal or skipped_flow_member), groups_reset. flow_cancel_requested: flow_id, cancellation_policy, reason, member_count.
 	Details []byte
 	// Milliseconds since the Unix epoch: when it happened.
 	OccurredAtMs int64
@@ -1198,9 +1198,9 @@ type FfxSchedule struct {
 	Policy string
 	// Tags of the executions, an object of texts, without those of the tick.
 	Tags []byte
-	// What makes the executions unique: by_args, fields, by_lane, period_ms and while; NULL: they are not.
+	// Object with what makes the executions unique: by_args, fields, by_lane, period_ms and while; NULL: nothing does.
 	UniqueWork []byte
-	// Sequence of the executions: its key, and skips; NULL: none.
+	// Object with the sequence of the executions: key, and skips; NULL: none.
 	Sequence []byte
 	// When the schedule is due, in milliseconds since the Unix epoch: at its next tick with its delay, or to look at its last execution; NULL: paused, or ended.
 	NextMs *int64
@@ -1225,7 +1225,7 @@ type FfxSchedule struct {
 	// The last execution that was created, by a tick or a trigger; NULL: none yet.
 	LastExecutionID pgtype.UUID
 	// The outcomes of the last ten ticks and triggers, the newest first, 35 bytes each: time of the tick and of the act in milliseconds since the Unix epoch, first letter of the outcome, partition and id of the execution, or zeros.
-	Recent []byte
+	Recent bytea.Bytes
 	// When the schedule was created, in milliseconds since the Unix epoch.
 	CreatedAtMs int64
 	// When its definition was changed last, in milliseconds since the Unix epoch.

@@ -1668,11 +1668,10 @@ type Querier interface {
 	// Used by: events.HandleWith, events.HandleBatches.
 	// Locks: consumers skips (FOR UPDATE, then the UPDATE).
 	NoteFailedTry(ctx context.Context, db DBTX, arg NoteFailedTryParams) (int64, error)
-	// PassOver takes the member that a locked sequence stopped at out of it, and appends the operator event. Then call
-	// AdvanceSequences.
+	// PassOver takes the member that a locked sequence stopped at out of it. Then call AdvanceSequences.
 	//
 	// Used by: engine.ContinueSequence.
-	// Locks: sequences held (UPDATE, DELETE); L7 new.
+	// Locks: sequences held (UPDATE, DELETE).
 	PassOver(ctx context.Context, db DBTX, arg PassOverParams) error
 	// PassResults passes the results of succeeded upstreams to downstream executions that have not started, along edges
 	// that ask for it. If there are several, the greatest edge id wins.

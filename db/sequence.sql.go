@@ -457,69 +457,32 @@ WITH continued AS (
         stopped_partition_key = NULL,
         stopped_execution_id = NULL
     WHERE
-        s.partition_key = $4
-        AND s.sequence_id = $5
+        s.partition_key = $2
+        AND s.sequence_id = $3
     RETURNING
         s.partition_key,
-        s.sequence_id,
-        s.namespace,
-        s.key
-),
-passed AS (
-    DELETE FROM ffx_sequence_member AS m
-    USING continued AS c
-    WHERE
-        m.partition_key = ANY (ARRAY[c.partition_key])
-        AND m.sequence_id = c.sequence_id
-        AND m.execution_id = $1::uuid
+        s.sequence_id
 )
-INSERT INTO ff_operator_event (
-    execution_id,
-    event_type,
-    details,
-    occurred_at_ms,
-    partition_key,
-    namespace,
-    instance_tag
-)
-SELECT
-    ($1::uuid)::text,
-    'sequence_continued',
-    jsonb_build_object('sequence', c.key),
-    $2::bigint,
-    $3::smallint,
-    c.namespace,
-    (
-        SELECT e.ffx_instance_tag
-        FROM ff_exec_core AS e
-        WHERE
-            e.partition_key = $3::smallint
-            AND e.execution_id = $1::uuid
-    )
-FROM continued AS c
+DELETE FROM ffx_sequence_member AS m
+USING continued AS c
+WHERE
+    m.partition_key = ANY (ARRAY[c.partition_key])
+    AND m.sequence_id = c.sequence_id
+    AND m.execution_id = $1::uuid
 `
 
 type PassOverParams struct {
-	ExecutionID           pgtype.UUID
-	NowMs                 int64
-	ExecutionPartitionKey int16
-	PartitionKey          int16
-	SequenceID            pgtype.UUID
+	ExecutionID  pgtype.UUID
+	PartitionKey int16
+	SequenceID   pgtype.UUID
 }
 
-// PassOver takes the member that a locked sequence stopped at out of it, and appends the operator event. Then call
-// AdvanceSequences.
+// PassOver takes the member that a locked sequence stopped at out of it. Then call AdvanceSequences.
 //
 // Used by: engine.ContinueSequence.
-// Locks: sequences held (UPDATE, DELETE); L7 new.
+// Locks: sequences held (UPDATE, DELETE).
 func (q *Queries) PassOver(ctx context.Context, db DBTX, arg PassOverParams) error {
-	_, err := db.Exec(ctx, passOver,
-		arg.ExecutionID,
-		arg.NowMs,
-		arg.ExecutionPartitionKey,
-		arg.PartitionKey,
-		arg.SequenceID,
-	)
+	_, err := db.Exec(ctx, passOver, arg.ExecutionID, arg.PartitionKey, arg.SequenceID)
 	return err
 }
 

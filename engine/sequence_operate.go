@@ -11,7 +11,7 @@ import (
 //
 // Errors: [ErrNotFound] if no execution is in the sequence; [ErrInvalidInput]; [ErrContention].
 // Transaction: locks the sequence, and the next execution unless another transaction holds it, which then gets its turn
-// later; emits an operator event of the failed execution. Safe to repeat.
+// later. Safe to repeat.
 func (o Operator) ContinueSequence(ctx context.Context, name SequenceName) error {
 	const op = "continue sequence"
 	e := o.e
@@ -29,12 +29,10 @@ func (o Operator) ContinueSequence(ctx context.Context, name SequenceName) error
 			return none, err
 		}
 		if err := e.q.PassOver(ctx, tx, db.PassOverParams{
-			PartitionKey: s.partition(), SequenceID: s.pg(), ExecutionPartitionKey: row.StoppedPartitionKey,
-			ExecutionID: row.StoppedExecutionID, NowMs: nowMs,
+			PartitionKey: s.partition(), SequenceID: s.pg(), ExecutionID: row.StoppedExecutionID,
 		}); err != nil {
 			return none, err
 		}
-		tx.due.operatorEvents()
 		busy, err := e.advanceSequences(ctx, tx, []sequenceID{s}, nowMs)
 		if err != nil || !busy[s] {
 			return none, err

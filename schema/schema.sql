@@ -1358,7 +1358,14 @@ BEGIN
     WHERE
         x.partition_key = in_partition
         AND x.execution_id = execution
-    ON CONFLICT ON CONSTRAINT ffx_sequence_member_execution_key DO NOTHING;
+        AND NOT EXISTS (
+            SELECT
+            FROM ffx_sequence_member AS n
+            WHERE
+                n.partition_key = of_partition
+                AND n.sequence_id = of_sequence
+                AND n.execution_id = execution
+        );
     SELECT n.place
     INTO own_place
     FROM ffx_sequence_member AS n
@@ -2655,7 +2662,7 @@ CREATE TABLE ff_operator_event (
     partition_key integer NOT NULL,
     namespace text,
     instance_tag text,
-    CONSTRAINT ff_operator_event_event_type_check CHECK ((event_type = ANY (ARRAY['priority_changed'::text, 'replayed'::text, 'flow_cancel_requested'::text, 'sequence_continued'::text])))
+    CONSTRAINT ff_operator_event_event_type_check CHECK ((event_type = ANY (ARRAY['priority_changed'::text, 'replayed'::text, 'flow_cancel_requested'::text])))
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000');
 
@@ -2665,9 +2672,9 @@ COMMENT ON COLUMN ff_operator_event.event_id IS 'Position in this outbox, in ord
 
 COMMENT ON COLUMN ff_operator_event.execution_id IS 'The execution, a bare uuid as text; of flow_cancel_requested the flow.';
 
-COMMENT ON COLUMN ff_operator_event.event_type IS 'priority_changed, replayed, flow_cancel_requested or sequence_continued.';
+COMMENT ON COLUMN ff_operator_event.event_type IS 'priority_changed, replayed or flow_cancel_requested.';
 
-COMMENT ON COLUMN ff_operator_event.details IS 'Object. priority_changed: old_priority, new_priority. replayed: branch (normal or skipped_flow_member), groups_reset. flow_cancel_requested: flow_id, cancellation_policy, reason, member_count. sequence_continued: sequence, its key.';
+COMMENT ON COLUMN ff_operator_event.details IS 'Object. priority_changed: old_priority, new_priority. replayed: branch (normal or skipped_flow_member), groups_reset. flow_cancel_requested: flow_id, cancellation_policy, reason, member_count.';
 
 COMMENT ON COLUMN ff_operator_event.occurred_at_ms IS 'Milliseconds since the Unix epoch: when it happened.';
 
@@ -4030,9 +4037,9 @@ COMMENT ON COLUMN ffx_schedule.policy IS 'Policy of the executions, the JSON doc
 
 COMMENT ON COLUMN ffx_schedule.tags IS 'Tags of the executions, an object of texts, without those of the tick.';
 
-COMMENT ON COLUMN ffx_schedule.unique_work IS 'What makes the executions unique: by_args, fields, by_lane, period_ms and while; NULL: they are not.';
+COMMENT ON COLUMN ffx_schedule.unique_work IS 'Object with what makes the executions unique: by_args, fields, by_lane, period_ms and while; NULL: nothing does.';
 
-COMMENT ON COLUMN ffx_schedule.sequence IS 'Sequence of the executions: its key, and skips; NULL: none.';
+COMMENT ON COLUMN ffx_schedule.sequence IS 'Object with the sequence of the executions: key, and skips; NULL: none.';
 
 COMMENT ON COLUMN ffx_schedule.next_ms IS 'When the schedule is due, in milliseconds since the Unix epoch: at its next tick with its delay, or to look at its last execution; NULL: paused, or ended.';
 
@@ -4486,9 +4493,6 @@ ALTER TABLE ONLY ffx_sequence_end
     ADD CONSTRAINT ffx_sequence_end_pkey PRIMARY KEY (id, partition_key);
 
 ALTER TABLE ONLY ffx_sequence_member
-    ADD CONSTRAINT ffx_sequence_member_execution_key UNIQUE (partition_key, sequence_id, execution_id);
-
-ALTER TABLE ONLY ffx_sequence_member
     ADD CONSTRAINT ffx_sequence_member_pkey PRIMARY KEY (partition_key, sequence_id, place);
 
 ALTER TABLE ONLY ffx_sequence
@@ -4577,6 +4581,8 @@ CREATE INDEX ffx_lane_retention_shortest_idx ON ffx_lane_retention USING btree (
 CREATE INDEX ffx_schedule_declared_by_idx ON ffx_schedule USING btree (namespace, declared_by, name) WHERE (declared_by <> ''::text);
 
 CREATE INDEX ffx_schedule_next_idx ON ffx_schedule USING btree (next_ms) WHERE (next_ms IS NOT NULL);
+
+CREATE INDEX ffx_sequence_member_execution_idx ON ffx_sequence_member USING btree (partition_key, sequence_id, execution_id);
 
 CREATE TRIGGER ff_completion_event_notify_trg AFTER INSERT ON ff_completion_event FOR EACH STATEMENT WHEN ((current_setting('ffx.defer_notify'::text, true) IS DISTINCT FROM 'on'::text)) EXECUTE FUNCTION ffx_notify_channel('ff_completion');
 

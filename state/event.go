@@ -20,7 +20,6 @@ const (
 	OperatorEventPriorityChanged     OperatorEventType = "priority_changed"
 	OperatorEventReplayed            OperatorEventType = "replayed"
 	OperatorEventFlowCancelRequested OperatorEventType = "flow_cancel_requested"
-	OperatorEventSequenceContinued   OperatorEventType = "sequence_continued"
 )
 
 // WorkerEventKind is the kind of a worker registry event.

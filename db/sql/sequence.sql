@@ -120,11 +120,10 @@ WHERE
 FOR UPDATE;
 
 -- name: PassOver :exec
--- PassOver takes the member that a locked sequence stopped at out of it, and appends the operator event. Then call
--- AdvanceSequences.
+-- PassOver takes the member that a locked sequence stopped at out of it. Then call AdvanceSequences.
 --
 -- Used by: engine.ContinueSequence.
--- Locks: sequences held (UPDATE, DELETE); L7 new.
+-- Locks: sequences held (UPDATE, DELETE).
 WITH continued AS (
     UPDATE ffx_sequence AS s
     SET
@@ -136,42 +135,14 @@ WITH continued AS (
         AND s.sequence_id = @sequence_id
     RETURNING
         s.partition_key,
-        s.sequence_id,
-        s.namespace,
-        s.key
-),
-passed AS (
-    DELETE FROM ffx_sequence_member AS m
-    USING continued AS c
-    WHERE
-        m.partition_key = ANY (ARRAY[c.partition_key])
-        AND m.sequence_id = c.sequence_id
-        AND m.execution_id = @execution_id::uuid
+        s.sequence_id
 )
-INSERT INTO ff_operator_event (
-    execution_id,
-    event_type,
-    details,
-    occurred_at_ms,
-    partition_key,
-    namespace,
-    instance_tag
-)
-SELECT
-    (@execution_id::uuid)::text,
-    'sequence_continued',
-    jsonb_build_object('sequence', c.key),
-    @now_ms::bigint,
-    @execution_partition_key::smallint,
-    c.namespace,
-    (
-        SELECT e.ffx_instance_tag
-        FROM ff_exec_core AS e
-        WHERE
-            e.partition_key = @execution_partition_key::smallint
-            AND e.execution_id = @execution_id::uuid
-    )
-FROM continued AS c;
+DELETE FROM ffx_sequence_member AS m
+USING continued AS c
+WHERE
+    m.partition_key = ANY (ARRAY[c.partition_key])
+    AND m.sequence_id = c.sequence_id
+    AND m.execution_id = @execution_id::uuid;
 
 -- name: AdvanceSequences :many
 -- AdvanceSequences gives the first members of sequences their turn, or stops sequences at failed ones. busy: another

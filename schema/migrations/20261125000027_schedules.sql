@@ -97,9 +97,9 @@ COMMENT ON COLUMN ffx_schedule.policy IS
 COMMENT ON COLUMN ffx_schedule.tags IS
     'Tags of the executions, an object of texts, without those of the tick.';
 COMMENT ON COLUMN ffx_schedule.unique_work IS
-    'What makes the executions unique: by_args, fields, by_lane, period_ms and while; NULL: they are not.';
+    'Object with what makes the executions unique: by_args, fields, by_lane, period_ms and while; NULL: nothing does.';
 COMMENT ON COLUMN ffx_schedule.sequence IS
-    'Sequence of the executions: its key, and skips; NULL: none.';
+    'Object with the sequence of the executions: key, and skips; NULL: none.';
 COMMENT ON COLUMN ffx_schedule.next_ms IS
     'When the schedule is due, in milliseconds since the Unix epoch: at its next tick with its delay, or to look at its last execution; NULL: paused, or ended.';
 COMMENT ON COLUMN ffx_schedule.tick_ms IS

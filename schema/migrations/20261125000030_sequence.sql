@@ -55,14 +55,15 @@ CREATE TABLE ffx_sequence_member (
     execution_id uuid NOT NULL,
     skips boolean NOT NULL,
     turn_at_ms bigint,
-    PRIMARY KEY (partition_key, sequence_id, place),
-    CONSTRAINT ffx_sequence_member_execution_key UNIQUE (partition_key, sequence_id, execution_id)
+    PRIMARY KEY (partition_key, sequence_id, place)
 )
 WITH (
     fillfactor = 80,
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_threshold = 500
 );
+
+CREATE INDEX ffx_sequence_member_execution_idx ON ffx_sequence_member (partition_key, sequence_id, execution_id);
 
 COMMENT ON TABLE ffx_sequence_member IS
     'Places of executions in sequences. The end of an execution deletes its row, unless the sequence may stop at it.';
@@ -96,16 +97,6 @@ COMMENT ON COLUMN ffx_sequence_end.partition_key IS
     'Logical shard of the sequence, 0 to 255.';
 COMMENT ON COLUMN ffx_sequence_end.sequence_id IS
     'The sequence.';
-
-ALTER TABLE ff_operator_event
-    DROP CONSTRAINT ff_operator_event_event_type_check,
-    ADD CONSTRAINT ff_operator_event_event_type_check
-    CHECK (event_type IN ('priority_changed', 'replayed', 'flow_cancel_requested', 'sequence_continued'));
-
-COMMENT ON COLUMN ff_operator_event.event_type IS
-    'priority_changed, replayed, flow_cancel_requested or sequence_continued.';
-COMMENT ON COLUMN ff_operator_event.details IS
-    'Object. priority_changed: old_priority, new_priority. replayed: branch (normal or skipped_flow_member), groups_reset. flow_cancel_requested: flow_id, cancellation_policy, reason, member_count. sequence_continued: sequence, its key.';
 
 -- Members that have ended, or were deleted, are passed over. It waits for no lock: an end holds the lock of its own
 -- execution, and must not wait for another one.
@@ -407,7 +398,14 @@ BEGIN
     WHERE
         x.partition_key = in_partition
         AND x.execution_id = execution
-    ON CONFLICT ON CONSTRAINT ffx_sequence_member_execution_key DO NOTHING;
+        AND NOT EXISTS (
+            SELECT
+            FROM ffx_sequence_member AS n
+            WHERE
+                n.partition_key = of_partition
+                AND n.sequence_id = of_sequence
+                AND n.execution_id = execution
+        );
     SELECT n.place
     INTO own_place
     FROM ffx_sequence_member AS n
@@ -480,18 +478,6 @@ DROP FUNCTION ffx_leave_sequence(uuid, uuid, boolean, bigint);
 DROP FUNCTION ffx_advance_or_note(smallint, uuid, bigint);
 
 DROP FUNCTION ffx_advance_sequence(smallint, uuid, bigint);
-
-DELETE FROM ff_operator_event WHERE event_type = 'sequence_continued';
-
-ALTER TABLE ff_operator_event
-    DROP CONSTRAINT ff_operator_event_event_type_check,
-    ADD CONSTRAINT ff_operator_event_event_type_check
-    CHECK (event_type IN ('priority_changed', 'replayed', 'flow_cancel_requested'));
-
-COMMENT ON COLUMN ff_operator_event.event_type IS
-    'priority_changed, replayed or flow_cancel_requested.';
-COMMENT ON COLUMN ff_operator_event.details IS
-    'Object. priority_changed: old_priority, new_priority. replayed: branch (normal or skipped_flow_member), groups_reset. flow_cancel_requested: flow_id, cancellation_policy, reason, member_count.';
 
 DROP TABLE ffx_sequence_end;
 
