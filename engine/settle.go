@@ -50,19 +50,22 @@ func settlement[V any](
 	}
 }
 
-// settle runs a settlement, and forgets the leases that it settled or found lost. Those that it settled need no check at their
-// expiry.
+// settle runs a settlement, and forgets the leases that it settled or found lost. Those that it has ended need no check at
+// their expiry.
 func settle[V any](ctx context.Context, t transition[*heldLease, V], lease func(n int) *Lease, chunks [][]int, outcomes []Outcome[V]) error {
 	items := slices.Concat(chunks...)
 	if err := t.run(ctx, chunks, outcomes); err != nil || t.e.tx != nil {
 		return err
 	}
-	ended, lost := make([]Fence, 0, len(items)), make([]Fence, 0)
+	ended := make([]Fence, 0, len(items))
+	var lost []Fence // or kept
 	for _, n := range items {
-		if outcomes[n].Err == nil {
-			ended = append(ended, lease(n).Fence)
-		} else if _, ok := errors.AsType[*LeaseError](outcomes[n].Err); ok || errors.Is(outcomes[n].Err, ErrNotFound) {
+		_, isLost := errors.AsType[*LeaseError](outcomes[n].Err)
+		switch {
+		case isLost, errors.Is(outcomes[n].Err, ErrNotFound), outcomes[n].Err == nil && t.keeps != nil && t.keeps(n):
 			lost = append(lost, lease(n).Fence)
+		case outcomes[n].Err == nil:
+			ended = append(ended, lease(n).Fence)
 		}
 	}
 	t.e.leases.ended(ended)

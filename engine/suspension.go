@@ -65,6 +65,7 @@ func (e *Engine) suspend(ctx context.Context, specs []SuspendSpec) ([]Outcome[Su
 	t.write = func(ctx context.Context, tx *txn, items []*heldLease, outcomes []Outcome[Suspended]) error {
 		return e.writeSuspensions(ctx, tx, items, specs, outcomes)
 	}
+	t.keeps = func(n int) bool { return outcomes[n].Value.Satisfied }
 	chunks := leaseChunks(valid, lease, func(int) *id.FlowID { return nil }, func(int) int { return 0 })
 	if err := settle(ctx, t, lease, chunks, outcomes); err != nil {
 		return outcomes, err

@@ -25,6 +25,9 @@ type transition[X locked, V any] struct {
 	outside func(positions []int) bool
 	joined  bool
 
+	// keeps reports whether an item that was settled goes on with its lease. Nil: none does.
+	keeps func(n int) bool
+
 	// needs returns which lock of a member's flow an item needs. It is called with foreseen values first, and again
 	// under the locks; nil means none.
 	needs func(x X) flowLock

@@ -105,3 +105,16 @@ func TestSuspendRepeatedAfterItsSignal(t *testing.T) {
 	}
 	f.WantUnchanged(t, l.Execution, before)
 }
+
+// An execution that is satisfied at once keeps its lease, which is still found when it runs out.
+func TestLeaseOfASatisfiedWaitRunsOut(t *testing.T) {
+	f := fixture.NewCloned(t)
+	l := f.Start(t).Lease
+	f.Signal(t, l, "ready")
+	if got := f.SuspendAgain(t, l, ready); !got.Satisfied {
+		t.Fatalf("%+v", got)
+	}
+	fixture.Run(t, f.Maintenance().ExpireLeases, 0) // drops the timers of ended leases
+	f.Advance(fixture.LeaseTTL)
+	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+}
