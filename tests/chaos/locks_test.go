@@ -42,7 +42,7 @@ func TestWorkersSurviveForeignLocks(t *testing.T) {
 	locking, stopLocking := context.WithCancel(t.Context())
 	locks := make(chan int, len(thirdParties))
 	for _, p := range thirdParties {
-		go func() { locks <- f.lock(locking, p) }()
+		go func() { locks <- f.lock(locking, p, func() {}) }()
 	}
 	f.awaitEnd()
 	stopLocking()
@@ -80,8 +80,9 @@ var thirdParties = []thirdParty{
 	{`SELECT pg_advisory_xact_lock(ffx_flow_key(flow_id)) FROM (SELECT flow_id FROM ff_flow_core ORDER BY random() LIMIT 1) AS f`, leaseTTL / 2},
 }
 
-// lock holds locks until ctx ends, half of the time, and returns how many times it held some.
-func (f *fleet) lock(ctx context.Context, p thirdParty) (held int) {
+// lock holds locks until ctx ends, half of the time, and returns how many times it held some. It calls first with the first
+// ones.
+func (f *fleet) lock(ctx context.Context, p thirdParty, first func()) (held int) {
 	conn, err := pgx.Connect(f.t.Context(), f.url)
 	if err != nil {
 		f.t.Error(err)
@@ -92,7 +93,9 @@ func (f *fleet) lock(ctx context.Context, p thirdParty) (held int) {
 		err := pgx.BeginFunc(f.t.Context(), conn, func(tx pgx.Tx) error {
 			tag, err := tx.Exec(f.t.Context(), p.sql)
 			if tag.RowsAffected() > 0 {
-				held++
+				if held++; held == 1 {
+					first()
+				}
 				pause(ctx, rand.N(p.most))
 			}
 			return err

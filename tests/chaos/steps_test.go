@@ -107,7 +107,7 @@ func TestStepsSurviveKillsAndLocks(t *testing.T) {
 	}
 	disturbing, stop := context.WithCancel(t.Context())
 	held := make(chan int, 1)
-	go func() { held <- f.lock(disturbing, stepLocks) }()
+	go func() { held <- f.lock(disturbing, stepLocks, func() {}) }()
 	f.awaitNone("executions that have not ended", `SELECT count(*) FROM ff_exec_core WHERE lifecycle_phase NOT IN ('terminal', 'cancelled')`)
 	stop()
 	locks := <-held

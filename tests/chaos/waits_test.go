@@ -60,10 +60,16 @@ func TestWaitsSurviveKillsAndLocks(t *testing.T) {
 	disturbing, stop := context.WithCancel(t.Context())
 	var others sync.WaitGroup
 	var held, resumed int
-	others.Go(func() { held = f.lock(disturbing, waitLocks) })
-	others.Go(func() { resumed = f.resumeSome(disturbing, eng) })
+	// What waits for signals goes on waiting until a lock was held and a wait was resumed.
+	var disturbed sync.WaitGroup
+	disturbed.Add(2)
+	others.Go(func() { held = f.lock(disturbing, waitLocks, disturbed.Done) })
+	others.Go(func() { resumed = f.resumeSome(disturbing, eng, disturbed.Done) })
 	for n := range 2 {
-		others.Go(func() { f.send(eng, created, n) })
+		others.Go(func() {
+			disturbed.Wait()
+			f.send(eng, created, n)
+		})
 	}
 	f.awaitNone("executions that have not ended", `SELECT count(*) FROM ff_exec_core WHERE lifecycle_phase NOT IN ('terminal', 'cancelled')`)
 	stop()
@@ -109,8 +115,8 @@ func ignore(err, expected error) error {
 	return err
 }
 
-// resumeSome is an operator that ends waits without a signal. It returns how many.
-func (f *fleet) resumeSome(ctx context.Context, eng *engine.Engine) (resumed int) {
+// resumeSome is an operator that ends waits without a signal. It returns how many, and calls first with the first one.
+func (f *fleet) resumeSome(ctx context.Context, eng *engine.Engine, first func()) (resumed int) {
 	for ctx.Err() == nil {
 		var some []id.ExecutionID
 		if some = f.executions(ctx, "lifecycle_phase = 'suspended' AND random() < 0.1 LIMIT 3"); len(some) == 0 {
@@ -120,7 +126,9 @@ func (f *fleet) resumeSome(ctx context.Context, eng *engine.Engine) (resumed int
 		for _, x := range some {
 			err := eng.Resume(ctx, x, rand.N(2*time.Millisecond).Truncate(time.Millisecond))
 			if err == nil {
-				resumed++
+				if resumed++; resumed == 1 {
+					first()
+				}
 			}
 			f.tolerate(ctx, "resume", ignore(err, engine.ErrNotSuspended))
 		}

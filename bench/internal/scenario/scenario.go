@@ -81,6 +81,7 @@ func All() []Scenario {
 		{Key: "ag", Title: "beside queued workflows", run: besideDBOS},
 		{Key: "ah", Title: "unique work", run: uniqueWork},
 		{Key: "ai", Title: "schedules: ticks beside many that are idle", Asked: true, run: schedules},
+		{Key: "aj", Title: "sequences", run: sequences},
 	}
 }
 
