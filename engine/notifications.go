@@ -166,10 +166,10 @@ func remind(c chan<- struct{}) {
 
 // sequenceEnded notes ends of executions of sequences. The next ones may be on any lane, hidden by the scan positions of
 // claimers. Other processes hear of the given lanes, since most sequences keep to one; on others they find them by polling.
-func (e *Engine) sequenceEnded(lanes []id.LaneID) {
+func (e *Engine) sequenceEnded(lanes []string) {
 	var due notifications
 	for _, lane := range lanes {
-		due.resumed(string(lane))
+		due.resumed(lane)
 	}
 	e.notify(&due)
 	e.resumed.byLane.Range(func(_, count any) bool {

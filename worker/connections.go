@@ -39,7 +39,13 @@ func (e onEngine) completeIn(ctx context.Context, tx pgx.Tx, l engine.Lease, res
 
 func (e onEngine) callEnded() { inside.Of(e.Engine).CallEnded() }
 
-func (e onEngine) sequenceEnded(lanes []id.LaneID) { inside.Of(e.Engine).SequenceEnded(lanes) }
+func (e onEngine) sequenceEnded(lanes []id.LaneID) {
+	names := make([]string, len(lanes))
+	for i, lane := range lanes {
+		names[i] = string(lane)
+	}
+	inside.Of(e.Engine).SequenceEnded(names)
+}
 
 func (e onEngine) claimEach(ctx context.Context, claims []*laneClaim) {
 	each := make([]engine.LaneClaim, len(claims))

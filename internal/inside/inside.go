@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 )
 
@@ -24,7 +23,7 @@ type Parts struct {
 
 	// SequenceEnded lets a reconciler of this engine look at once for executions that may get their turn in a sequence. It
 	// also lets the engine's claimers find them behind their scan positions.
-	SequenceEnded func(lanes []id.LaneID)
+	SequenceEnded func(lanes []string)
 
 	// Silence ends the engine's notifications to other processes.
 	Silence func()
