@@ -13,7 +13,7 @@ import (
 )
 
 // tripsOfATick are the round trips of a Drain for a tick of a schedule whose execution fails once: 5 for the tick, 3 claims, one
-// of them with the completion, 4 for the failure, one for the timers of the leases, and one to ask what is due next.
+// of them with the completion, 4 for the failure, one for the timers of the leases, and one to ask for the next due work.
 const tripsOfATick = 14
 
 func TestAYearOfADailySchedule(t *testing.T) {

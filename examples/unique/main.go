@@ -16,7 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// Rebuild names work of which one execution is enough for each shop, until it has ended.
+// Rebuild needs one execution for each shop at a time: until it has ended, another creation makes no second one.
 var Rebuild = engine.Kind[string, struct{}]{Name: "rebuild", Unique: &engine.Unique{ByArgs: true}}
 
 // Edit is an edit of a document.

@@ -29,7 +29,7 @@ WITH (
 );
 
 COMMENT ON TABLE ffx_sequence IS
-    'Sequences that have members. Its row lock is what gives out places and the turn; whoever ends a member never waits for it.';
+    'Sequences that have members. The lock of its row protects places and turns; the end of a member never waits for it.';
 COMMENT ON COLUMN ffx_sequence.partition_key IS
     'Logical shard of the sequence, 0 to 255: the first byte of its id.';
 COMMENT ON COLUMN ffx_sequence.sequence_id IS

@@ -20,7 +20,7 @@ func otherwise(f *fixture.Fixture) engine.ExecutionSpec {
 	return spec
 }
 
-// A tick of unique work is skipped while an execution has its key, whoever created that, and never cancels it.
+// A tick of unique work is skipped while an execution has its key, even one that no schedule created, and never cancels it.
 func TestUniqueTickIsSkipped(t *testing.T) {
 	f := fixture.NewCloned(t)
 	set(t, f, every(f, "s", time.Minute, unique))

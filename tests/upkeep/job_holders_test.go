@@ -203,7 +203,7 @@ func TestTakeJobsReportsLanesWithWork(t *testing.T) {
 	want(f.Lane)
 }
 
-// A process that only asks learns what is due, and leaves the jobs to others.
+// A process that only asks learns the due times, and leaves the jobs to others.
 func TestTakeJobsWithoutAHoldTakesNone(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Create(t)
