@@ -144,37 +144,13 @@ func printSchedules(to io.Writer, views []scheduleView) error {
 	return err
 }
 
-// onSchedule is a command on one schedule. do returns the value to print as JSON, and the words for people.
+// onSchedule is [app.onOne] for a schedule.
 func (a *app) onSchedule(
 	cmd *cobra.Command, do func(ctx context.Context, eng *engine.Engine, name engine.ScheduleName) (any, string, error),
 ) *cobra.Command {
-	var asJSON bool
-	var namespace string
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return fmt.Errorf("%s takes one schedule, not %d", cmd.CommandPath(), len(args))
-		}
-		return nil
-	}
-	cmd.RunE = a.does(func(ctx context.Context, args []string) error {
-		return a.withEngine(ctx, func(eng *engine.Engine) error {
-			defer eng.Flush()
-			value, words, err := do(ctx, eng, engine.ScheduleName{Namespace: id.Namespace(namespace), Name: args[0]})
-			switch {
-			case errors.Is(err, engine.ErrNotFound):
-				return &stepError{err, "correct the name, see `ff schedule list`", exitNotFound}
-			case err != nil:
-				return asUsage(err)
-			case asJSON:
-				return a.writeJSON(value)
-			}
-			_, err = io.WriteString(a.stdout, words)
-			return err
-		})
+	return a.onOne(cmd, "schedule", "name", func(ctx context.Context, eng *engine.Engine, namespace id.Namespace, name string) (any, string, error) {
+		return do(ctx, eng, engine.ScheduleName{Namespace: namespace, Name: name})
 	})
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().StringVar(&namespace, "namespace", "", "the namespace of the schedule")
-	return cmd
 }
 
 func (a *app) scheduleShowCommand() *cobra.Command {

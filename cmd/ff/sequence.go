@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -134,37 +133,13 @@ func printSequences(to io.Writer, views []sequenceView) error {
 	return err
 }
 
-// onSequence is a command on one sequence. do returns the value to print as JSON, and the words for people.
+// onSequence is [app.onOne] for a sequence.
 func (a *app) onSequence(
 	cmd *cobra.Command, do func(ctx context.Context, eng *engine.Engine, name engine.SequenceName) (any, string, error),
 ) *cobra.Command {
-	var asJSON bool
-	var namespace string
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return fmt.Errorf("%s takes one sequence, not %d", cmd.CommandPath(), len(args))
-		}
-		return nil
-	}
-	cmd.RunE = a.does(func(ctx context.Context, args []string) error {
-		return a.withEngine(ctx, func(eng *engine.Engine) error {
-			defer eng.Flush()
-			value, words, err := do(ctx, eng, engine.SequenceName{Namespace: id.Namespace(namespace), Key: args[0]})
-			switch {
-			case errors.Is(err, engine.ErrNotFound):
-				return &stepError{err, "correct the key, see `ff sequence list`", exitNotFound}
-			case err != nil:
-				return asUsage(err)
-			case asJSON:
-				return a.writeJSON(value)
-			}
-			_, err = io.WriteString(a.stdout, words)
-			return err
-		})
+	return a.onOne(cmd, "sequence", "key", func(ctx context.Context, eng *engine.Engine, namespace id.Namespace, name string) (any, string, error) {
+		return do(ctx, eng, engine.SequenceName{Namespace: namespace, Key: name})
 	})
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().StringVar(&namespace, "namespace", "", "the namespace of the sequence")
-	return cmd
 }
 
 func (a *app) sequenceShowCommand() *cobra.Command {

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// onOne is a command on one thing that is named in its namespace: what says which, and called how its name is called. do
+// returns the value to print as JSON, and the words for people.
+func (a *app) onOne(
+	cmd *cobra.Command, what, called string,
+	do func(ctx context.Context, eng *engine.Engine, namespace id.Namespace, name string) (any, string, error),
+) *cobra.Command {
+	var asJSON bool
+	var namespace string
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%s takes one %s, not %d", cmd.CommandPath(), what, len(args))
+		}
+		return nil
+	}
+	cmd.RunE = a.does(func(ctx context.Context, args []string) error {
+		return a.withEngine(ctx, func(eng *engine.Engine) error {
+			defer eng.Flush()
+			value, words, err := do(ctx, eng, id.Namespace(namespace), args[0])
+			switch {
+			case errors.Is(err, engine.ErrNotFound):
+				return &stepError{err, fmt.Sprintf("correct the %s, see `ff %s list`", called, what), exitNotFound}
+			case err != nil:
+				return asUsage(err)
+			case asJSON:
+				return a.writeJSON(value)
+			}
+			_, err = io.WriteString(a.stdout, words)
+			return err
+		})
+	})
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&namespace, "namespace", "", "the namespace of the "+what)
+	return cmd
+}
