@@ -12,17 +12,17 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// onOne is a command on one thing that is named in its namespace: what says which, and called how its name is called. do
+// onOne is a command on one thing that has a name in its namespace. noun is the thing, and called the word for its name. do
 // returns the value to print as JSON, and the words for people.
 func (a *app) onOne(
-	cmd *cobra.Command, what, called string,
+	cmd *cobra.Command, noun, called string,
 	do func(ctx context.Context, eng *engine.Engine, namespace id.Namespace, name string) (any, string, error),
 ) *cobra.Command {
 	var asJSON bool
 	var namespace string
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return fmt.Errorf("%s takes one %s, not %d", cmd.CommandPath(), what, len(args))
+			return fmt.Errorf("%s takes one %s, not %d", cmd.CommandPath(), noun, len(args))
 		}
 		return nil
 	}
@@ -32,7 +32,7 @@ func (a *app) onOne(
 			value, words, err := do(ctx, eng, id.Namespace(namespace), args[0])
 			switch {
 			case errors.Is(err, engine.ErrNotFound):
-				return &stepError{err, fmt.Sprintf("correct the %s, see `ff %s list`", called, what), exitNotFound}
+				return &stepError{err, fmt.Sprintf("correct the %s, see `ff %s list`", called, noun), exitNotFound}
 			case err != nil:
 				return asUsage(err)
 			case asJSON:
@@ -43,6 +43,6 @@ func (a *app) onOne(
 		})
 	})
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().StringVar(&namespace, "namespace", "", "the namespace of the "+what)
+	cmd.Flags().StringVar(&namespace, "namespace", "", "the namespace of the "+noun)
 	return cmd
 }
