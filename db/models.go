@@ -1238,7 +1238,7 @@ type FfxSchemaMigration struct {
 	Version string
 }
 
-// Sequences that have members. Its row lock is what gives out places and the turn; whoever ends a member never waits for it.
+// Sequences that have members. The lock of its row protects places and turns; the end of a member never waits for it.
 type FfxSequence struct {
 	// Logical shard of the sequence, 0 to 255: the first byte of its id.
 	PartitionKey int16
