@@ -748,6 +748,14 @@ type FfWorkerRegistry struct {
 	LivenessTTLMs int64
 	// Milliseconds since the Unix epoch: its first registration.
 	RegisteredAtMs int64
+	// Kinds that it has handlers for, sorted; NULL: not reported.
+	FfxKinds []string
+	// Number of executions that it ran at its last heartbeat; NULL: not reported.
+	FfxRunning *int32
+	// Number of executions that it runs at once at most; NULL: not reported.
+	FfxConcurrency *int32
+	// Whether it is shutting down: it claims no more and finishes its executions; NULL: not reported.
+	FfxStopping *bool
 }
 
 // What happened to worker processes.

@@ -9,6 +9,82 @@ import (
 	"context"
 )
 
+const drainWorkers = `-- name: DrainWorkers :many
+INSERT INTO ffx_pause AS p (
+    subject,
+    name,
+    paused_at_ms,
+    reason
+)
+SELECT
+    'worker',
+    c.worker_instance_id,
+    c.now_ms,
+    ''
+FROM (
+    SELECT DISTINCT
+        w.worker_instance_id COLLATE "C" AS worker_instance_id,
+        ffx_now_ms($1) AS now_ms
+    FROM ff_worker_registry AS w
+    WHERE
+        w.last_heartbeat_ms + w.liveness_ttl_ms > ffx_now_ms($1)
+        AND (w.namespace = $2::text OR $2::text = '')
+        AND (w.worker_id = $3::text OR $3::text = '')
+        AND ($4::text = ANY (w.lanes) OR $4::text = '')
+        AND NOT EXISTS (
+            SELECT
+            FROM ffx_pause AS h
+            WHERE
+                h.name = w.worker_instance_id
+                AND h.subject = 'worker'
+        )
+    ORDER BY worker_instance_id
+    LIMIT $5::integer
+) AS c
+ORDER BY c.worker_instance_id
+ON CONFLICT (subject, name) DO NOTHING
+RETURNING p.name
+`
+
+type DrainWorkersParams struct {
+	NowMs     *int64
+	Namespace string
+	WorkerID  string
+	LaneID    string
+	BatchSize int32
+}
+
+// DrainWorkers drains the live workers that match, in byte order of their instances, and returns the instances. Those
+// that are drained already are left out. An empty namespace, worker id or lane stands for all.
+//
+// Used by: engine.DrainWorkers.
+// Locks: pauses waits (for a concurrent drain of the same instance, in array order). Spans partitions.
+func (q *Queries) DrainWorkers(ctx context.Context, db DBTX, arg DrainWorkersParams) ([]string, error) {
+	rows, err := db.Query(ctx, drainWorkers,
+		arg.NowMs,
+		arg.Namespace,
+		arg.WorkerID,
+		arg.LaneID,
+		arg.BatchSize,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		items = append(items, name)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const dropPause = `-- name: DropPause :execrows
 DELETE FROM ffx_pause AS p
 WHERE
@@ -114,6 +190,73 @@ func (q *Queries) ListPauses(ctx context.Context, db DBTX, arg ListPausesParams)
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const resumeWorkers = `-- name: ResumeWorkers :many
+WITH chosen AS (
+    SELECT
+        h.ctid::tid AS row_id,
+        h.name
+    FROM ffx_pause AS h
+    WHERE
+        h.subject = 'worker'
+        AND EXISTS (
+            SELECT
+            FROM ff_worker_registry AS w
+            WHERE
+                w.worker_instance_id = h.name COLLATE "default"
+                AND (w.namespace = $1::text OR $1::text = '')
+                AND (w.worker_id = $2::text OR $2::text = '')
+                AND ($3::text = ANY (w.lanes) OR $3::text = '')
+        )
+    ORDER BY h.name
+    LIMIT $4::integer
+    FOR UPDATE
+)
+DELETE FROM ffx_pause AS p
+USING chosen AS c
+WHERE
+    p.ctid = c.row_id
+    AND (p.name = c.name) IS TRUE
+    AND p.subject = 'worker'
+RETURNING p.name
+`
+
+type ResumeWorkersParams struct {
+	Namespace string
+	WorkerID  string
+	LaneID    string
+	BatchSize int32
+}
+
+// ResumeWorkers ends the drains of the registered workers that match, live or not, and returns their instances. An
+// empty namespace, worker id or lane stands for all.
+//
+// Used by: engine.ResumeWorkers.
+// Locks: pauses waits (FOR UPDATE in byte order of the instances, then the DELETE). Spans partitions.
+func (q *Queries) ResumeWorkers(ctx context.Context, db DBTX, arg ResumeWorkersParams) ([]string, error) {
+	rows, err := db.Query(ctx, resumeWorkers,
+		arg.Namespace,
+		arg.WorkerID,
+		arg.LaneID,
+		arg.BatchSize,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		items = append(items, name)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

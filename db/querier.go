@@ -214,6 +214,12 @@ type Querier interface {
 	// Locks: L7 waits (event rows, UPDATE: a dispatcher of another program holds one for as long as it counts). Reads all
 	// undispatched events.
 	DismissCompletions(ctx context.Context, db DBTX, arg DismissCompletionsParams) (int64, error)
+	// DrainWorkers drains the live workers that match, in byte order of their instances, and returns the instances. Those
+	// that are drained already are left out. An empty namespace, worker id or lane stands for all.
+	//
+	// Used by: engine.DrainWorkers.
+	// Locks: pauses waits (for a concurrent drain of the same instance, in array order). Spans partitions.
+	DrainWorkers(ctx context.Context, db DBTX, arg DrainWorkersParams) ([]string, error)
 	// DropAttemptsOf deletes the attempts of executions that are about to be deleted.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
@@ -405,6 +411,12 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 	// Locks: L5 waits (DELETE).
 	DropWaitpointsOf(ctx context.Context, db DBTX, arg DropWaitpointsOfParams) error
+	// DropWorker deletes a worker, live or not, and writes the event. With a worker id it leaves another worker's row.
+	// Returns how many it deleted, 0 or 1.
+	//
+	// Used by: engine.MarkWorkerDead.
+	// Locks: workers waits (the row, DELETE).
+	DropWorker(ctx context.Context, db DBTX, arg DropWorkerParams) (int64, error)
 	// EndCancelled ends executions as cancelled and settles their current attempts, as they are under the locks. A
 	// running or interrupted attempt ends under a raised epoch, written to both rows, so that its holder is refused from
 	// now on. A failed attempt that a retry was to follow only loses its outcome. Returns the ended executions, each with
@@ -784,6 +796,14 @@ type Querier interface {
 	// Used by: engine.RepairQueue.
 	// Locks: L1 held; L2 held; L7 new.
 	HealEnded(ctx context.Context, db DBTX, arg HealEndedParams) error
+	// HeartbeatWorker extends the presence of a live worker and stores its load. It touches no index and writes no event.
+	// drained_at_ms is 0 unless the instance is drained. busy: another transaction holds the row, and nothing was written.
+	// No row: the worker is not registered, its time to live has passed, or another worker has the instance id; it has to
+	// register again.
+	//
+	// Used by: engine.HeartbeatWorker.
+	// Locks: workers skips (the row FOR NO KEY UPDATE, then the UPDATE).
+	HeartbeatWorker(ctx context.Context, db DBTX, arg HeartbeatWorkerParams) (HeartbeatWorkerRow, error)
 	// HoldForGrant takes a claimable execution out of its lane, for the worker a grant was issued to.
 	//
 	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker.
@@ -1455,6 +1475,13 @@ type Querier interface {
 	// Used by: engine.ListWaits, engine.Waits.
 	// Locks: none. Spans partitions.
 	ListWaits(ctx context.Context, db DBTX, arg ListWaitsParams) ([]ListWaitsRow, error)
+	// ListWorkers pages through the registered workers in byte order of namespace and instance, strictly after one. An
+	// empty namespace, worker id, instance or lane stands for all. drained_at_ms is 0 unless the instance is drained. The
+	// table has a row for each process, so it is read whole.
+	//
+	// Used by: engine.ListWorkers.
+	// Locks: none. Spans partitions.
+	ListWorkers(ctx context.Context, db DBTX, arg ListWorkersParams) ([]ListWorkersRow, error)
 	// LockAttempts locks one attempt of each locked execution; ord (from 0) is the input position.
 	// A missing attempt has no row.
 	//
@@ -1716,6 +1743,11 @@ type Querier interface {
 	// Used by: engine.PruneCreationKeys.
 	// Locks: keys skips (FOR UPDATE, then the DELETE). Spans partitions.
 	PruneCreationKeys(ctx context.Context, db DBTX, arg PruneCreationKeysParams) (int64, error)
+	// PruneWorkerEvents deletes the events of workers that are older than keep_ms, the oldest first.
+	//
+	// Used by: engine.PruneWorkerEvents.
+	// Locks: workers skips (events FOR UPDATE, then the DELETE). Spans partitions.
+	PruneWorkerEvents(ctx context.Context, db DBTX, arg PruneWorkerEventsParams) (int64, error)
 	// PutSchedules creates schedules, and changes those of the same names. One that is the same already is left alone. The
 	// next time of one whose times have not changed stays, and a paused one stays paused.
 	//
@@ -1868,6 +1900,13 @@ type Querier interface {
 	// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 	// Locks: L3 held.
 	RecountGroups(ctx context.Context, db DBTX, arg RecountGroupsParams) error
+	// RegisterWorker registers a worker process, or its new lanes, capabilities and time to live. fresh: it was not
+	// registered before, or its time to live had passed. drained_at_ms is 0 unless the instance is drained. No row: a live
+	// worker with another worker id has the instance id.
+	//
+	// Used by: engine.RegisterWorker.
+	// Locks: workers waits (the row, INSERT).
+	RegisterWorker(ctx context.Context, db DBTX, arg RegisterWorkerParams) (RegisterWorkerRow, error)
 	// ReissueToken replaces the token of an open waitpoint by one that the server signs with the newest valid key. No row:
 	// there is no key, or the waitpoint is closed, belongs to another execution, or has no token.
 	//
@@ -1992,6 +2031,12 @@ type Querier interface {
 	// Used by: engine.Resume, engine.ExpireWaits.
 	// Locks: L1 held; L2 new (the step of a wait that has timed out); L5 waits (waitpoint rows, DELETE); L7 new.
 	ResumeExecution(ctx context.Context, db DBTX, arg ResumeExecutionParams) (string, error)
+	// ResumeWorkers ends the drains of the registered workers that match, live or not, and returns their instances. An
+	// empty namespace, worker id or lane stands for all.
+	//
+	// Used by: engine.ResumeWorkers.
+	// Locks: pauses waits (FOR UPDATE in byte order of the instances, then the DELETE). Spans partitions.
+	ResumeWorkers(ctx context.Context, db DBTX, arg ResumeWorkersParams) ([]string, error)
 	// RetellEnded stores the public state of locked executions that have ended, as the view derives it. Another program
 	// left an earlier state there.
 	//
@@ -2274,6 +2319,13 @@ type Querier interface {
 	// Used by: engine.SweepWaits.
 	// Locks: L5 skips (waitpoint rows FOR UPDATE, then the DELETE). Spans partitions.
 	SweepWaitpoints(ctx context.Context, db DBTX, arg SweepWaitpointsParams) (SweepWaitpointsRow, error)
+	// SweepWorkers deletes workers whose time to live has passed, and writes an event for each. Returns how many. A
+	// heartbeat that came first keeps its row: the row is judged when it is locked. The table has a row for each process,
+	// so it is read whole.
+	//
+	// Used by: engine.SweepWorkers.
+	// Locks: workers skips (FOR UPDATE, then the DELETE). Spans partitions.
+	SweepWorkers(ctx context.Context, db DBTX, arg SweepWorkersParams) (int64, error)
 	// TakeAttempts is LockAttempts without waiting: an attempt that another transaction holds has no row.
 	//
 	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,

@@ -254,8 +254,8 @@ func readPlace(place []byte, params *db.ListBlockedParams) bool {
 // lane with the required capabilities. They become claimable, or go to their gate if they name a budget or quota. It
 // handles at most batch executions and returns how many; call it again while that equals batch.
 //
-// Workers are read from ff_worker_registry. FlowFabric's workers register there; the workers of this library don't yet,
-// so use [Operator.UnblockExecution] for executions that wait for them.
+// It looks for registered workers, as [Engine.Workers] lists them. A worker with Config.NoRegister is not among them:
+// use [Operator.UnblockExecution] for executions that wait for it.
 //
 // Errors: [ErrInvalidInput]; [ErrBusy] as [Maintenance.PromoteDelayed]. Transaction: one statement; locks the
 // executions and skips locked ones. Safe to repeat and to run in any number of processes.

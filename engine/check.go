@@ -133,3 +133,22 @@ func addTTL(atMs, ttlMs int64) int64 {
 	}
 	return atMs + ttlMs
 }
+
+func laneTexts(lanes []id.LaneID, field string) ([]string, error) {
+	texts := make([]string, len(lanes))
+	for i, lane := range lanes {
+		if err := lane.Validate(); err != nil {
+			return nil, invalidBecause(fmt.Sprintf("%s[%d]", field, i), err)
+		}
+		texts[i] = string(lane)
+	}
+	return texts, nil
+}
+
+func idsOfLanes(texts []string) []id.LaneID {
+	lanes := make([]id.LaneID, len(texts))
+	for i, text := range texts {
+		lanes[i] = id.LaneID(text)
+	}
+	return lanes
+}

@@ -185,6 +185,10 @@ var (
 	// [HaltedError].
 	ErrHalted = sentinel("halted by an operator")
 
+	// ErrInstanceTaken means that a live worker of another pool is registered with this instance id. Nothing was written.
+	// Give each process an instance id of its own. The error is an [InputError] too.
+	ErrInstanceTaken = sentinel("instance id belongs to another worker")
+
 	// ErrUnavailable means that no connection was available, or that the database lacks something the operation needs,
 	// which [UnavailableError] then names. Nothing was written. The call may be repeated.
 	ErrUnavailable = sentinel("database is unavailable")

@@ -33,7 +33,8 @@ func (e *CorruptionError) Error() string {
 // Unwrap returns [ErrCorruption] and the error of the value.
 func (e *CorruptionError) Unwrap() []error { return withCause(ErrCorruption, e.err) }
 
-// NotFoundError names an object that does not exist. Entity is "execution", "attempt", "flow" or "edge".
+// NotFoundError names an object that does not exist. Entity is "execution", "attempt", "flow", "edge" or
+// "worker".
 type NotFoundError struct {
 	Entity string
 	ID     string

@@ -16,7 +16,7 @@ import (
 type Job string
 
 // The jobs. The database knows when they have work, except for [JobTrimOutboxes], [JobPurgeFlows], [JobRepairQueue],
-// [JobRepairGroups], [JobSummariseFlows] and [JobSweepWaits].
+// [JobRepairGroups], [JobSummariseFlows], [JobSweepWaits], [JobSweepWorkers] and [JobPruneWorkerEvents].
 const (
 	JobExpireLeases        Job = "expire_leases"
 	JobPromoteDelayed      Job = "promote_delayed"
@@ -41,6 +41,8 @@ const (
 	JobRepairGroups        Job = "repair_groups"
 	JobSummariseFlows      Job = "summarise_flows"
 	JobSweepWaits          Job = "sweep_waits"
+	JobSweepWorkers        Job = "sweep_workers"
+	JobPruneWorkerEvents   Job = "prune_worker_events"
 )
 
 // JobSpec is the input of [Maintenance.TakeJobs]: a process and the jobs it wants.
@@ -154,25 +156,6 @@ func (e *Engine) QueuedLanes(ctx context.Context, lanes []id.LaneID) ([]id.LaneI
 	}
 	queued, err := e.q.ListQueuedAmong(ctx, e.plannedAnew(), asked)
 	return idsOfLanes(queued), wrap(op, err)
-}
-
-func laneTexts(lanes []id.LaneID, field string) ([]string, error) {
-	texts := make([]string, len(lanes))
-	for i, lane := range lanes {
-		if err := lane.Validate(); err != nil {
-			return nil, invalidBecause(fmt.Sprintf("%s[%d]", field, i), err)
-		}
-		texts[i] = string(lane)
-	}
-	return texts, nil
-}
-
-func idsOfLanes(texts []string) []id.LaneID {
-	lanes := make([]id.LaneID, len(texts))
-	for i, text := range texts {
-		lanes[i] = id.LaneID(text)
-	}
-	return lanes
 }
 
 // plannedAnew returns the connection for statements that a process issues regularly, with or without work. Each is one

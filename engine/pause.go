@@ -79,9 +79,80 @@ func (o Operator) ResumeWorker(ctx context.Context, instance id.WorkerInstanceID
 	return o.goOn(ctx, op, WorkerDrained, string(instance), "")
 }
 
+// DrainWorkers drains the live registered workers that match a filter, as [Operator.DrainWorker], and returns their
+// instances, at most [MaxPage]. Those that are drained already are left out, so call it again while it returns
+// [MaxPage]. The filter must name a pool or a lane. Workers that register later are not drained. Since drains go by
+// instance, workers with the same instance in another namespace are drained too.
+//
+// Errors: [ErrInvalidInput]; [ErrContention]. Transaction: one statement; locks the drains of the instances. Safe to
+// repeat.
+func (o Operator) DrainWorkers(ctx context.Context, filter WorkerFilter) ([]id.WorkerInstanceID, error) {
+	const op = "drain workers"
+	if err := filter.checkGroup(); err != nil {
+		return nil, wrap(op, err)
+	}
+	e := o.e
+	return inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) ([]id.WorkerInstanceID, error) {
+		names, err := e.q.DrainWorkers(ctx, conn, db.DrainWorkersParams{
+			NowMs: e.nowMs(), Namespace: string(filter.Namespace), WorkerID: string(filter.Worker), LaneID: string(filter.Lane), BatchSize: MaxPage,
+		})
+		for _, name := range names {
+			due.lost(name)
+		}
+		return instancesOf(names), err
+	})
+}
+
+// ResumeWorkers resumes the drained workers in the registry that match a filter, as [Operator.ResumeWorker], and returns
+// their instances, at most [MaxPage]; call it again while it returns that many. The filter must name a pool or a lane.
+// A drained instance that isn't registered is resumed by its name alone.
+//
+// Errors: [ErrInvalidInput]; [ErrContention]. Transaction: one statement; locks the drains of the instances. Safe to
+// repeat.
+func (o Operator) ResumeWorkers(ctx context.Context, filter WorkerFilter) ([]id.WorkerInstanceID, error) {
+	const op = "resume workers"
+	if err := filter.checkGroup(); err != nil {
+		return nil, wrap(op, err)
+	}
+	e := o.e
+	return inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) ([]id.WorkerInstanceID, error) {
+		names, err := e.q.ResumeWorkers(ctx, conn, db.ResumeWorkersParams{
+			Namespace: string(filter.Namespace), WorkerID: string(filter.Worker), LaneID: string(filter.Lane), BatchSize: MaxPage,
+		})
+		if len(names) > 0 {
+			due.lane("")
+		}
+		return instancesOf(names), err
+	})
+}
+
+// checkGroup checks a filter that selects workers to change.
+func (f *WorkerFilter) checkGroup() error {
+	switch {
+	case f.Instance != "":
+		return invalid("WorkerFilter.Instance", "is set: DrainWorker and ResumeWorker act on one instance")
+	case f.Gone:
+		return invalid("WorkerFilter.Gone", "is set")
+	case f.Worker == "" && f.Lane == "":
+		return invalid("WorkerFilter", "names no pool and no lane")
+	}
+	return f.check()
+}
+
+func instancesOf(names []string) []id.WorkerInstanceID {
+	instances := make([]id.WorkerInstanceID, len(names))
+	for i, name := range names {
+		instances[i] = id.WorkerInstanceID(name)
+	}
+	return instances
+}
+
 func (o Operator) halt(ctx context.Context, op string, subject Halt, name, reason string) error {
 	e := o.e
-	_, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (struct{}, error) {
+	_, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (struct{}, error) {
+		if subject == WorkerDrained {
+			due.lost(name) // its next claim takes nothing anyway; this makes it say so at once
+		}
 		return struct{}{}, e.q.EnsurePause(ctx, conn, db.EnsurePauseParams{
 			Subject: string(subject), Name: name, Reason: reason, NowMs: e.nowMs(),
 		})

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/flowfabric/flowfabric-go/internal/hash"
 )
 
 // LaneID names a lane: 1 to 64 printable ASCII bytes. Lanes order by bytes.
@@ -90,6 +92,9 @@ func (w WorkerID) Validate() error {
 func (w WorkerInstanceID) Validate() error {
 	return checkText("worker instance id", string(w), maxName, isForbiddenInWorker)
 }
+
+// Partition returns the partition_key of the worker's row in the registry. There are always 256.
+func (w WorkerInstanceID) Partition() int16 { return int16(hash.FNV1a(string(w)) % 256) }
 
 // isForbiddenInWorker reports whether r may not be in a worker's name. The pipe separates the fields of a signed grant
 // message.

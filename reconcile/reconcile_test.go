@@ -240,9 +240,13 @@ func TestRunIsNearlySilentWhenIdle(t *testing.T) {
 	for name, calls := range p.calls["process"] {
 		switch name {
 		case engine.JobRepairQueue:
-		case engine.JobRepairGroups, engine.JobSummariseFlows:
+		case engine.JobRepairGroups, engine.JobSummariseFlows, engine.JobSweepWorkers:
 			if n := len(calls); n < 9 || n > 13 {
 				t.Errorf("%s is called %d times in 10 minutes, want about ten", name, n)
+			}
+		case engine.JobPruneWorkerEvents:
+			if n := len(calls); n > 2 {
+				t.Errorf("%s is called %d times in 10 minutes, want at most twice", name, n)
 			}
 		case engine.JobSweepWaits:
 			if n := len(calls); n < 2 || n > 6 {

@@ -3071,7 +3071,11 @@ CREATE TABLE ff_worker_registry (
     capabilities_csv text NOT NULL,
     last_heartbeat_ms bigint NOT NULL,
     liveness_ttl_ms bigint NOT NULL,
-    registered_at_ms bigint NOT NULL
+    registered_at_ms bigint NOT NULL,
+    ffx_kinds text[],
+    ffx_running integer,
+    ffx_concurrency integer,
+    ffx_stopping boolean
 );
 
 COMMENT ON TABLE ff_worker_registry IS 'Worker processes. One is alive while last_heartbeat_ms + liveness_ttl_ms is not past.';
@@ -3093,6 +3097,14 @@ COMMENT ON COLUMN ff_worker_registry.last_heartbeat_ms IS 'Milliseconds since th
 COMMENT ON COLUMN ff_worker_registry.liveness_ttl_ms IS 'How long a heartbeat counts, in milliseconds.';
 
 COMMENT ON COLUMN ff_worker_registry.registered_at_ms IS 'Milliseconds since the Unix epoch: its first registration.';
+
+COMMENT ON COLUMN ff_worker_registry.ffx_kinds IS 'Kinds that it has handlers for, sorted; NULL: not reported.';
+
+COMMENT ON COLUMN ff_worker_registry.ffx_running IS 'Number of executions that it ran at its last heartbeat; NULL: not reported.';
+
+COMMENT ON COLUMN ff_worker_registry.ffx_concurrency IS 'Number of executions that it runs at once at most; NULL: not reported.';
+
+COMMENT ON COLUMN ff_worker_registry.ffx_stopping IS 'Whether it is shutting down: it claims no more and finishes its executions; NULL: not reported.';
 
 CREATE TABLE ff_worker_registry_event (
     partition_key smallint NOT NULL,
@@ -4575,6 +4587,8 @@ CREATE INDEX ffx_ff_suspension_current_open_idx ON ff_suspension_current USING b
 CREATE INDEX ffx_ff_suspension_current_timeout_idx ON ff_suspension_current USING btree (timeout_at_ms, partition_key, execution_id) WHERE (timeout_at_ms IS NOT NULL);
 
 CREATE INDEX ffx_ff_waitpoint_pending_expires_idx ON ff_waitpoint_pending USING btree (expires_at_ms) WHERE ((expires_at_ms IS NOT NULL) AND (state = 'pending'::text));
+
+CREATE INDEX ffx_ff_worker_registry_event_at_idx ON ff_worker_registry_event USING btree (event_at_ms);
 
 CREATE INDEX ffx_lane_retention_shortest_idx ON ffx_lane_retention USING btree (retention_ms);
 

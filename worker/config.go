@@ -56,6 +56,11 @@ type Config struct {
 	// lost leases, retries and delays don't return to their lanes. Default: each worker runs it.
 	NoReconcile bool
 
+	// NoRegister keeps the worker out of the list of workers ([engine.Engine.Workers], `ff worker list`). Default: the
+	// worker registers itself and its lanes, capabilities and kinds, and reports its load every ten seconds, by one
+	// statement. Leases don't depend on that.
+	NoRegister bool
+
 	// SharePool makes the worker claim, renew and settle on its engine's pool. Handlers that use up the pool may then cost it
 	// its leases. Default: the worker opens up to seven connections of its own.
 	SharePool bool

@@ -54,6 +54,10 @@ type fakeEngine struct {
 	claimBlind  func() bool   // whether claims miss the lane's work
 	halts       map[id.LaneID]engine.Halt
 	waiting     func(engine.WaitingFilter) ([]engine.WaitingKind, error)
+
+	presenceErr  func(call string) error
+	drainedSince time.Time
+	others       []engine.RegisteredWorker
 }
 
 // record is the calls that the engine received.
@@ -70,11 +74,22 @@ type record struct {
 	delayed  []call[engine.Delay]
 	awaiting []call[engine.Lease]
 
+	beats        []beat // calls of the registry
+	registration engine.WorkerRegistration
+
 	woken    int // total number of wake-ups of claimers
 	together int // claims that also completed work
 
 	claimsNow, claimsMost   int // in progress
 	settlesNow, settlesMost int
+}
+
+// beat is one call of the registry: register, heartbeat, or the reason of the removal.
+type beat struct {
+	at       time.Duration
+	call     string
+	running  int
+	stopping bool
 }
 
 // call is one batch passed to the engine, or one claim: its size and lane.
@@ -190,6 +205,50 @@ func (f *fakeEngine) WaitingKinds(_ context.Context, filter engine.WaitingFilter
 		return nil, nil
 	}
 	return f.waiting(filter)
+}
+
+func (f *fakeEngine) RegisterWorker(_ context.Context, w engine.WorkerRegistration) (engine.Presence, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.registration = w
+	return f.beat(beat{call: "register"})
+}
+
+func (f *fakeEngine) HeartbeatWorker(_ context.Context, b engine.Heartbeat) (engine.Presence, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.beat(beat{call: "heartbeat", running: b.Running, stopping: b.Stopping})
+}
+
+func (f *fakeEngine) MarkWorkerDead(_ context.Context, _ engine.WorkerName, _ id.WorkerID, reason string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, err := f.beat(beat{call: reason})
+	return err
+}
+
+// beat records a call of the registry. The caller holds the lock.
+func (f *fakeEngine) beat(b beat) (engine.Presence, error) {
+	b.at = sinceEpoch()
+	f.beats = append(f.beats, b)
+	if f.presenceErr != nil {
+		if err := f.presenceErr(b.call); err != nil {
+			return engine.Presence{}, err
+		}
+	}
+	return engine.Presence{DrainedSince: f.drainedSince}, nil
+}
+
+func (f *fakeEngine) ListWorkers(_ context.Context, filter engine.WorkerFilter, _ string, _ int) (engine.Page[engine.RegisteredWorker], error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var page engine.Page[engine.RegisteredWorker]
+	for _, w := range f.others {
+		if slices.Contains(w.Lanes, filter.Lane) {
+			page.Items = append(page.Items, w)
+		}
+	}
+	return page, nil
 }
 
 func (f *fakeEngine) QueuedLanes(ctx context.Context, lanes []id.LaneID) ([]id.LaneID, error) {

@@ -28,14 +28,13 @@ type fetcher struct {
 	ended   []*task
 	stopped chan struct{}
 
-	failing     warn.Repeated
-	saidDrained bool // logged that an operator has drained the worker
-	quick       bool // handlers soon have room again
-	prefetch    int
-	claimed     int // executions since the start
-	paceAt      time.Time
-	paceCount   int           // executions finished at paceAt
-	paceRan     time.Duration // total running time of handlers at paceAt
+	failing   warn.Repeated
+	quick     bool // handlers soon have room again
+	prefetch  int
+	claimed   int // executions since the start
+	paceAt    time.Time
+	paceCount int           // executions finished at paceAt
+	paceRan   time.Duration // total running time of handlers at paceAt
 }
 
 const (

@@ -79,13 +79,15 @@ const (
 // lossPause is the shortest time between two checks for lost leases, however many are cancelled.
 const lossPause = 200 * time.Millisecond
 
-// hearLosses makes the heartbeat check for lost leases after each notification, until ctx ends.
+// hearLosses makes the heartbeat check for lost leases after each notification, until ctx ends. An operator who drains the
+// worker notifies it in the same way.
 func (r *run) hearLosses(ctx context.Context) {
 	err := r.eng.ListenLost(ctx, r.cfg.Instance, func() {
 		select {
 		case r.losses <- struct{}{}:
 		default:
 		}
+		r.nudge()
 	})
 	if ctx.Err() == nil {
 		r.cfg.Log.Warn("no notifications of lost leases; renewals detect them: check the engine's Listener", "error", err)

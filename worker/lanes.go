@@ -98,6 +98,7 @@ func (f *fetcher) rests(l *lane) bool {
 
 // heed records whether a lane is halted, and logs each change once.
 func (f *fetcher) heed(l *lane) {
+	f.heeded.Add(1)
 	before := l.halt
 	l.halt = l.claimer.Halted()
 	l.restUntil, l.resting = time.Now().Add(haltedRest), false // a poll may claim during a rest
@@ -105,15 +106,13 @@ func (f *fetcher) heed(l *lane) {
 	case l.halt == before, l.again:
 	case l.halt == engine.LanePaused:
 		f.cfg.Log.Info("lane is paused: nothing is claimed from it", "lane", l.name)
-	case l.halt == engine.WorkerDrained && !f.saidDrained:
-		f.saidDrained = true
-		f.cfg.Log.Info("worker is drained: it claims nothing more", "instance", f.cfg.Instance)
+	case l.halt == engine.WorkerDrained:
+		f.noteDrained(true)
 	case l.halt != engine.NotHalted:
 	case before == engine.LanePaused:
 		f.cfg.Log.Info("lane is resumed", "lane", l.name)
-	case f.saidDrained:
-		f.saidDrained = false
-		f.cfg.Log.Info("worker claims again", "instance", f.cfg.Instance)
+	default:
+		f.noteDrained(false)
 	}
 }
 

@@ -21,8 +21,8 @@ type kindOnLane struct {
 	kind string
 }
 
-// watchUnserved logs work in the worker's lanes that this worker has no handler for and no other worker has taken for a
-// minute, until ctx ends. It logs each kind once, and again if some of it was taken in between.
+// watchUnserved logs work in the worker's lanes that this worker has no handler for, no registered worker handles, and no
+// worker has taken for a minute, until ctx ends. It logs each kind once, and again if some of it was taken in between.
 func (r *run) watchUnserved(ctx context.Context) {
 	filter := engine.WaitingFilter{Lanes: r.laneNames, Except: slices.Collect(maps.Keys(r.handlers))}
 	var before, told map[kindOnLane]engine.WaitingKind
@@ -45,11 +45,39 @@ func (r *run) watchUnserved(ctx context.Context) {
 			if !sameNext(last[about], w) {
 				continue
 			}
-			told[about] = w
 			if !sameNext(lastTold[about], w) {
+				served, err := r.served(ctx, about)
+				if err != nil {
+					failing.Log(r.cfg.Log, "cannot look for workers that handle a kind; retrying: check the database and the rights of its role", "error", err)
+				}
+				if served {
+					continue
+				}
 				r.cfg.Log.Warn("no worker takes work of a kind that this one has no handler for: start a worker that handles it, or cancel the work",
 					"lane", w.Lane, "kind", w.Kind, "waiting", w.Waiting, "since", w.Since)
 			}
+			told[about] = w
+		}
+	}
+}
+
+// served reports whether a live worker has registered that it handles the kind on the lane. Then the work waits for that
+// worker to have room. A drained worker takes none.
+func (r *run) served(ctx context.Context, about kindOnLane) (bool, error) {
+	calling, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	for after := ""; ; {
+		page, err := r.eng.ListWorkers(calling, engine.WorkerFilter{Lane: about.lane}, after, engine.MaxPage)
+		if err != nil {
+			return false, err
+		}
+		for _, w := range page.Items {
+			if w.DrainedSince.IsZero() && !w.Stopping && slices.Contains(w.Kinds, about.kind) {
+				return true, nil
+			}
+		}
+		if after = page.Next; after == "" {
+			return false, nil
 		}
 	}
 }

@@ -104,6 +104,10 @@ type operations interface {
 	UpstreamResults(ctx context.Context, x id.ExecutionID) ([]engine.UpstreamResult, error)
 	QueuedLanes(ctx context.Context, lanes []id.LaneID) ([]id.LaneID, error)
 	WaitingKinds(ctx context.Context, filter engine.WaitingFilter) ([]engine.WaitingKind, error)
+	RegisterWorker(ctx context.Context, w engine.WorkerRegistration) (engine.Presence, error)
+	HeartbeatWorker(ctx context.Context, beat engine.Heartbeat) (engine.Presence, error)
+	MarkWorkerDead(ctx context.Context, name engine.WorkerName, worker id.WorkerID, reason string) error
+	ListWorkers(ctx context.Context, filter engine.WorkerFilter, after string, limit int) (engine.Page[engine.RegisteredWorker], error)
 
 	// completeIn completes an execution in a handler's transaction.
 	completeIn(ctx context.Context, tx pgx.Tx, l engine.Lease, result []byte) error
@@ -275,6 +279,10 @@ type run struct {
 	turns   turns         // of the settlers of members
 	roused  chan struct{} // wakes the fetcher
 	losses  chan struct{} // notifies that leases may be lost
+	nudged  chan struct{} // notifies that the worker may be drained
+
+	drainedBefore atomic.Bool  // logged that an operator has drained the worker
+	heeded        atomic.Int64 // answers to claims
 
 	polledAt atomic.Int64 // when the background work last polled the lanes, since began
 	began    time.Time
@@ -345,6 +353,7 @@ func (w *Worker) newRun(ctx context.Context, kinds handledKinds) (*run, error) {
 		turns:     turns{one: make(chan struct{}, 1)},
 		roused:    make(chan struct{}, 1),
 		losses:    make(chan struct{}, 1),
+		nudged:    make(chan struct{}, 1),
 	}
 	w.recorder = newRecorder()
 	r.late.room, r.late.every = w.cfg.Concurrency, w.cfg.LeaseTTL/3
@@ -444,6 +453,9 @@ func (r *run) work(ctx context.Context) {
 	beating.Go(func() { r.heartbeat(stopped) })
 	beating.Go(func() { r.hearLosses(hearing) })
 	beating.Go(func() { r.watchStuck(stopped) })
+	if !r.cfg.NoRegister {
+		beating.Go(func() { r.keepPresence(ctx, stopped) })
+	}
 	r.aside.begin()
 	fetching := &fetcher{run: r, stopped: make(chan struct{})}
 	settling.Go(func() {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"github.com/flowfabric/flowfabric-go/engine"
@@ -13,56 +12,9 @@ import (
 )
 
 func (a *app) workerCommand() *cobra.Command {
-	cmd := group("worker", "Drain and resume workers, list the drained ones", "")
+	cmd := group("worker", "List workers, drain and resume them", "")
 	a.databaseFlags(cmd)
-	cmd.AddCommand(a.workerListCommand(), a.workerDrainCommand(), a.workerResumeCommand())
-	return cmd
-}
-
-// workersView is the JSON of `ff worker list`.
-type workersView struct {
-	Drained []drainedView `json:"drained"` // in byte order
-}
-
-type drainedView struct {
-	Instance id.WorkerInstanceID `json:"instance"`
-	Since    string              `json:"since"`
-}
-
-func (a *app) workerListCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List the drained worker instances, whether they still run or not",
-		Example: `  ff worker list
-  ff worker list --json | jq -r '.drained[].instance'`,
-		Args: noArgs,
-		RunE: a.does(func(ctx context.Context, _ []string) error {
-			return a.withEngine(ctx, func(eng *engine.Engine) error {
-				view := workersView{Drained: []drainedView{}}
-				for w, err := range eng.Operator().DrainedWorkers(ctx) {
-					if err != nil {
-						return err
-					}
-					view.Drained = append(view.Drained, drainedView{w.Instance, timestamp(w.Since)})
-				}
-				if asJSON {
-					return a.writeJSON(view)
-				}
-				if len(view.Drained) == 0 {
-					_, err := io.WriteString(a.stdout, "No worker is drained.\n")
-					return err
-				}
-				t := newTable(table.Row{"INSTANCE", "DRAINED SINCE"})
-				for _, w := range view.Drained {
-					t.AppendRow(table.Row{shortened(printable(string(w.Instance)), 50), w.Since})
-				}
-				_, err := io.WriteString(a.stdout, t.Render()+"\n")
-				return err
-			})
-		}),
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.AddCommand(a.workerListCommand(), a.workerShowCommand(), a.workerDrainCommand(), a.workerResumeCommand())
 	return cmd
 }
 
@@ -74,53 +26,106 @@ type workerState struct {
 
 func (a *app) workerDrainCommand() *cobra.Command {
 	return a.workerChange(&cobra.Command{
-		Use:   "drain INSTANCE",
-		Short: "Stop claims of a worker instance; running executions continue",
+		Use:   "drain [INSTANCE]",
+		Short: "Stop claims of a worker; running executions continue",
 		Long: `drain stops the claims of a worker instance until "ff worker resume". Its running
-executions continue and are settled. "ff execution list --instance INSTANCE" lists
-them, and "ff execution show" prints the instance that holds an execution. An
-instance can be drained before it starts.`,
-		Example: `  ff worker drain worker-7f9c`,
-	}, true, engine.Operator.DrainWorker)
+executions continue and are settled. "ff worker list" shows it as draining, and as
+drained once it runs nothing. An instance can be drained before it starts.
+
+With --pool or --lane it drains the running workers of a pool, or those that claim
+from a lane. Workers that start later claim.`,
+		Example: `  ff worker drain worker-7f9c
+  ff worker drain --pool images`,
+	}, true, engine.Operator.DrainWorker, engine.Operator.DrainWorkers)
 }
 
 func (a *app) workerResumeCommand() *cobra.Command {
 	return a.workerChange(&cobra.Command{
-		Use:     "resume INSTANCE",
-		Short:   "Let a drained worker instance claim again",
-		Example: `  ff worker resume worker-7f9c`,
-	}, false, engine.Operator.ResumeWorker)
+		Use:   "resume [INSTANCE]",
+		Short: "Let a drained worker claim again",
+		Example: `  ff worker resume worker-7f9c
+  ff worker resume --pool images`,
+	}, false, engine.Operator.ResumeWorker, engine.Operator.ResumeWorkers)
 }
 
-// workerChange builds a command that changes a worker instance.
+// workerChange builds a command that changes a worker instance, or the workers of a pool or a lane.
 func (a *app) workerChange(
-	cmd *cobra.Command, drained bool, do func(engine.Operator, context.Context, id.WorkerInstanceID) error,
+	cmd *cobra.Command, drained bool, one func(engine.Operator, context.Context, id.WorkerInstanceID) error,
+	many func(engine.Operator, context.Context, engine.WorkerFilter) ([]id.WorkerInstanceID, error),
 ) *cobra.Command {
 	var asJSON bool
+	var pool, lane string
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return fmt.Errorf("%s takes one worker instance, not %d", cmd.CommandPath(), len(args))
+		switch named := pool != "" || lane != ""; {
+		case named && len(args) > 0:
+			return fmt.Errorf("%s takes a worker instance, or --pool or --lane", cmd.CommandPath())
+		case !named && len(args) != 1:
+			return fmt.Errorf("%s takes one worker instance, not %d, or --pool or --lane", cmd.CommandPath(), len(args))
 		}
 		return nil
 	}
+	word := "claims again"
+	if drained {
+		word = "is drained"
+	}
 	cmd.RunE = a.does(func(ctx context.Context, args []string) error {
-		instance := id.WorkerInstanceID(args[0])
 		return a.withEngine(ctx, func(eng *engine.Engine) error {
 			defer eng.Flush()
-			if err := do(eng.Operator(), ctx, instance); err != nil {
+			if len(args) == 0 {
+				filter := engine.WorkerFilter{Worker: id.WorkerID(pool), Lane: id.LaneID(lane)}
+				instances, err := changeAll(ctx, eng.Operator(), filter, many)
+				if err != nil {
+					return asUsage(err)
+				}
+				return a.writeChanged(instances, drained, asJSON, word)
+			}
+			instance := id.WorkerInstanceID(args[0])
+			if err := one(eng.Operator(), ctx, instance); err != nil {
 				return asUsage(err)
 			}
 			if asJSON {
 				return a.writeJSON(workerState{instance, drained})
-			}
-			word := "claims again"
-			if drained {
-				word = "is drained"
 			}
 			_, err := fmt.Fprintf(a.stdout, "Worker instance %s %s.\n", printable(args[0]), word)
 			return err
 		})
 	})
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&pool, "pool", "", "the workers of a `POOL`, the name in worker.Config.Worker")
+	cmd.Flags().StringVar(&lane, "lane", "", "the workers that claim from a `LANE`")
 	return cmd
+}
+
+// changeAll changes all workers that match a filter.
+func changeAll(
+	ctx context.Context, o engine.Operator, filter engine.WorkerFilter,
+	many func(engine.Operator, context.Context, engine.WorkerFilter) ([]id.WorkerInstanceID, error),
+) (all []id.WorkerInstanceID, err error) {
+	for {
+		changed, err := many(o, ctx, filter)
+		all = append(all, changed...)
+		if err != nil || len(changed) < engine.MaxPage {
+			return all, err
+		}
+	}
+}
+
+func (a *app) writeChanged(instances []id.WorkerInstanceID, drained, asJSON bool, word string) error {
+	if asJSON {
+		states := make([]workerState, len(instances))
+		for i, instance := range instances {
+			states[i] = workerState{instance, drained}
+		}
+		return a.writeJSON(map[string][]workerState{"workers": states})
+	}
+	for _, instance := range instances {
+		if _, err := fmt.Fprintf(a.stdout, "Worker instance %s %s.\n", printable(string(instance)), word); err != nil {
+			return err
+		}
+	}
+	if len(instances) == 0 {
+		_, err := io.WriteString(a.stdout, "There is no such worker.\n")
+		return err
+	}
+	return nil
 }

@@ -44,3 +44,78 @@ WHERE
     AND p.name > @after_name
 ORDER BY p.name
 LIMIT @page_size::integer;
+
+-- name: DrainWorkers :many
+-- DrainWorkers drains the live workers that match, in byte order of their instances, and returns the instances. Those
+-- that are drained already are left out. An empty namespace, worker id or lane stands for all.
+--
+-- Used by: engine.DrainWorkers.
+-- Locks: pauses waits (for a concurrent drain of the same instance, in array order). Spans partitions.
+INSERT INTO ffx_pause AS p (
+    subject,
+    name,
+    paused_at_ms,
+    reason
+)
+SELECT
+    'worker',
+    c.worker_instance_id,
+    c.now_ms,
+    ''
+FROM (
+    SELECT DISTINCT
+        w.worker_instance_id COLLATE "C" AS worker_instance_id,
+        ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+    FROM ff_worker_registry AS w
+    WHERE
+        w.last_heartbeat_ms + w.liveness_ttl_ms > ffx_now_ms(sqlc.narg(now_ms))
+        AND (w.namespace = @namespace::text OR @namespace::text = '')
+        AND (w.worker_id = @worker_id::text OR @worker_id::text = '')
+        AND (@lane_id::text = ANY (w.lanes) OR @lane_id::text = '')
+        AND NOT EXISTS (
+            SELECT
+            FROM ffx_pause AS h
+            WHERE
+                h.name = w.worker_instance_id
+                AND h.subject = 'worker'
+        )
+    ORDER BY worker_instance_id
+    LIMIT @batch_size::integer
+) AS c
+ORDER BY c.worker_instance_id
+ON CONFLICT (subject, name) DO NOTHING
+RETURNING p.name;
+
+-- name: ResumeWorkers :many
+-- ResumeWorkers ends the drains of the registered workers that match, live or not, and returns their instances. An
+-- empty namespace, worker id or lane stands for all.
+--
+-- Used by: engine.ResumeWorkers.
+-- Locks: pauses waits (FOR UPDATE in byte order of the instances, then the DELETE). Spans partitions.
+WITH chosen AS (
+    SELECT
+        h.ctid::tid AS row_id,
+        h.name
+    FROM ffx_pause AS h
+    WHERE
+        h.subject = 'worker'
+        AND EXISTS (
+            SELECT
+            FROM ff_worker_registry AS w
+            WHERE
+                w.worker_instance_id = h.name COLLATE "default"
+                AND (w.namespace = @namespace::text OR @namespace::text = '')
+                AND (w.worker_id = @worker_id::text OR @worker_id::text = '')
+                AND (@lane_id::text = ANY (w.lanes) OR @lane_id::text = '')
+        )
+    ORDER BY h.name
+    LIMIT @batch_size::integer
+    FOR UPDATE
+)
+DELETE FROM ffx_pause AS p
+USING chosen AS c
+WHERE
+    p.ctid = c.row_id
+    AND (p.name = c.name) IS TRUE
+    AND p.subject = 'worker'
+RETURNING p.name;

@@ -169,7 +169,7 @@ func testCLIOperatorCalls(t *testing.T, ff cli) {
 		t.Error("the former holder completed it")
 	}
 
-	run("worker", "list").succeeds(t, "No worker is drained.")
+	run("worker", "list").succeeds(t, "There are no workers.")
 	run("worker", "drain", string(c.Lease.Instance)).succeeds(t, "is drained")
 	if claimed, err := eng.Claim(t.Context(), engine.ClaimSpec{Lane: "mail", Worker: "mailer", Instance: c.Lease.Instance, LeaseTTL: time.Minute}, 1); err != nil || len(claimed) != 0 {
 		t.Errorf("a drained worker claimed %v, %v", claimed, err)

@@ -32,7 +32,7 @@ const (
 var (
 	usersInHeader = regexp.MustCompile(`(?m)^-- Used by: ((?:.|\n-- )*?)\.\n`)
 	locksInHeader = regexp.MustCompile(`(?m)^-- Locks: ((?:.|\n-- )*?)\n[^-]`)
-	oneLock       = regexp.MustCompile(`^(L[0-7]|keys|lanes|pauses|queue|retention|timers|jobs|consumers|keystore|schedules|sequences) (waits|skips|held|new)\b`)
+	oneLock       = regexp.MustCompile(`^(L[0-7]|keys|lanes|pauses|queue|retention|timers|jobs|consumers|keystore|schedules|sequences|workers) (waits|skips|held|new)\b`)
 	remark        = regexp.MustCompile(`\([^()]*(?:\([^()]*\)[^()]*)*\)`)
 )
 
@@ -266,6 +266,8 @@ var levelsOf = map[string][]string{
 	"ffx_sequence":              {"sequences"},
 	"ffx_sequence_end":          {"L7"},
 	"ffx_sequence_member":       {"sequences"},
+	"ff_worker_registry":        {"workers"},
+	"ff_worker_registry_event":  {"workers"},
 }
 
 var (

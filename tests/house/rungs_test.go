@@ -31,12 +31,12 @@ var rungs = []struct{ name, files string }{
 	{"flows", "flow_create flow_grow flow_growing flow_graph flow_edges flow_linking flow_stage"},
 	{"reads", "execution_describe execution_list execution_keys execution_reads execution_attempts flow_reads " +
 		"flow_list flow_progress flow_tags flow_drawing await await_look " +
-		"suspension_reads suspension_list business_key_find schedule_reads schedule_recent sequence_reads"},
+		"suspension_reads suspension_list business_key_find schedule_reads schedule_recent sequence_reads worker worker_list"},
 	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal signal_each signal_take signal_tokens waitpoint step step_tx call"},
 	{"operator", "operator_fork operator_keys operator_tokens operator_leases operator_queue operator_replay operator_replay_flow pause block " +
 		"queue_waiting rights retention_periods schedule schedule_operate sequence_operate"},
 	{"upkeep", "adopt adopt_half_done flow_cancel_job flow_dispatch flow_recount flow_recount_edges flow_repair " +
-		"call_ends flow_siblings flow_summary grant_expiry job job_deadlines job_delays job_holders job_timeouts " +
+		"call_ends flow_siblings flow_summary grant_expiry job job_deadlines job_delays job_holders job_timeouts job_workers " +
 		"lease_expiry queue_repair retention retention_consumers retention_flows retention_outboxes " +
 		"retention_outboxes_final retention_purge schedule_run schedule_memory sequence_ends suspension_timeouts suspension_sweep operator_bulk"},
 	{"engine", "new prepare kind signal_kind"},

@@ -55,7 +55,7 @@ func waitingOperations() []struct {
 					t.Fatal(err)
 				}
 			}, "a pause of the same lane"})
-		case "resume a lane", "resume a worker":
+		case "resume a lane", "resume a worker", "resume workers":
 			found = append(found, waiting{o, func(t *testing.T, f *fixture.Fixture, tx pgx.Tx, _ engine.Lease) {
 				fixture.ExecIn(t, tx, "SELECT FROM ffx_pause WHERE name = ANY ($1) FOR UPDATE", []string{string(f.Lane), f.Name})
 			}, "the pause"})
@@ -69,6 +69,16 @@ func waitingOperations() []struct {
 			found = append(found, waiting{o, func(t *testing.T, f *fixture.Fixture, tx pgx.Tx, _ engine.Lease) {
 				fixture.ExecIn(t, tx, "SELECT FROM ffx_schedule WHERE name = $1 FOR UPDATE", f.Name)
 			}, "its schedule"})
+		case "register a worker":
+			found = append(found, waiting{o, func(t *testing.T, f *fixture.Fixture, tx pgx.Tx, _ engine.Lease) {
+				if _, err := f.WithTx(tx).RegisterWorker(t.Context(), f.Registration()); err != nil {
+					t.Fatal(err)
+				}
+			}, "a registration of the same instance"})
+		case "mark a worker dead":
+			found = append(found, waiting{o, func(t *testing.T, f *fixture.Fixture, tx pgx.Tx, _ engine.Lease) {
+				fixture.ExecIn(t, tx, "SELECT FROM ff_worker_registry WHERE worker_instance_id = $1 FOR UPDATE", f.Name)
+			}, "the worker's row"})
 		case "set a tag", "block", "unblock", "change priority", "delay what waits", "issue a grant", "claim by a grant", "claim by an operator":
 			found = append(found, waiting{o, execution, "its execution"})
 		case "signal", "signal before the wait", "signal by a token":

@@ -68,6 +68,7 @@ func performers(operation string) []engine.Role {
 		"fork": {engine.RoleOperator}, "continue a sequence": {engine.RoleOperator}, "replay in a sequence": {engine.RoleOperator}, "replay": {engine.RoleOperator}, "replay a member": {engine.RoleOperator}, "block": {engine.RoleOperator}, "unblock": {engine.RoleOperator},
 		"keep what ends on a lane": {engine.RoleOperator}, "pause a lane": {engine.RoleOperator}, "resume a lane": {engine.RoleOperator},
 		"drain a worker": {engine.RoleOperator}, "resume a worker": {engine.RoleOperator},
+		"drain workers": {engine.RoleOperator}, "resume workers": {engine.RoleOperator}, "mark a worker dead": {engine.RoleWorker, engine.RoleOperator},
 		"seed a key": {engine.RoleOperator}, "rotate a key": {engine.RoleOperator},
 		"signal": {engine.RoleCreator, engine.RoleOperator}, "signal before the wait": {engine.RoleCreator, engine.RoleOperator},
 		"resume":    {engine.RoleCreator, engine.RoleOperator},

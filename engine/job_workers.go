@@ -1,0 +1,46 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+)
+
+// WorkerEventRetention is how long the events of registered workers are kept, in ff_worker_registry_event.
+const WorkerEventRetention = 7 * 24 * time.Hour
+
+// SweepWorkers deletes registered workers whose TTL has passed, and writes an event for each. It handles at most batch
+// workers and returns how many; call it again while that equals batch. A worker that still runs registers again with
+// its next heartbeat. Nothing else depends on the sweep: [Engine.Workers] knows which workers are live.
+//
+// Errors: [ErrInvalidInput]. Transaction: one statement; skips locked rows. Safe to repeat and to run in any number of
+// processes.
+func (m Maintenance) SweepWorkers(ctx context.Context, batch int) (int, error) {
+	e := m.e
+	if err := checkBatch(batch); err != nil {
+		return 0, err
+	}
+	return inStatement(ctx, e.impatient(), "sweep workers", func(conn db.DBTX, _ *notifications) (int, error) {
+		n, err := e.q.SweepWorkers(ctx, conn, db.SweepWorkersParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
+		return int(n), err
+	})
+}
+
+// PruneWorkerEvents deletes events of registered workers that are older than [WorkerEventRetention], at most batch of
+// them, and returns how many.
+//
+// Errors: [ErrInvalidInput]. Transaction: one statement; skips locked events. Safe to repeat and to run in any number of
+// processes.
+func (m Maintenance) PruneWorkerEvents(ctx context.Context, batch int) (int, error) {
+	e := m.e
+	if err := checkBatch(batch); err != nil {
+		return 0, err
+	}
+	return inStatement(ctx, e.impatient(), "prune worker events", func(conn db.DBTX, _ *notifications) (int, error) {
+		n, err := e.q.PruneWorkerEvents(ctx, conn, db.PruneWorkerEventsParams{
+			NowMs: e.nowMs(), KeepMs: WorkerEventRetention.Milliseconds(), BatchSize: int32(batch),
+		})
+		return int(n), err
+	})
+}

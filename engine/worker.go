@@ -1,0 +1,227 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// Limits and defaults of registered workers.
+const (
+	DefaultWorkerTTL = 30 * time.Second
+	MaxWorkerTTL     = 24 * time.Hour
+
+	// MaxWorkerLanes is the largest number of lanes, and of kinds, that a worker registers with.
+	MaxWorkerLanes = 10_000
+)
+
+// WorkerName names a worker process. Instance is unique within its namespace; the zero Namespace is the engine's.
+type WorkerName struct {
+	Namespace id.Namespace
+	Instance  id.WorkerInstanceID
+}
+
+func (n *WorkerName) check(e *Engine) error {
+	n.Namespace = cmp.Or(n.Namespace, e.cfg.Namespace)
+	if err := n.Namespace.Validate(); err != nil {
+		return invalidBecause("namespace", err)
+	}
+	if err := n.Instance.Validate(); err != nil {
+		return invalidBecause("instance", err)
+	}
+	return nil
+}
+
+func (n *WorkerName) missing() error {
+	return &NotFoundError{Entity: "worker", ID: string(n.Instance)}
+}
+
+// WorkerRegistration is the input of [Engine.RegisterWorker].
+type WorkerRegistration struct {
+	WorkerName
+	Worker       id.WorkerID // the pool that the process belongs to
+	Lanes        []id.LaneID // at least one
+	Capabilities id.Capabilities
+	Kinds        []string      // that it has handlers for; nil: not reported
+	Concurrency  int           // how many executions it runs at once at most; 0: not reported
+	Running      int           // how many executions it runs
+	TTL          time.Duration // how long it counts as live after a heartbeat, 1 ms to [MaxWorkerTTL]; 0: [DefaultWorkerTTL]
+}
+
+// Heartbeat is the input of [Engine.HeartbeatWorker].
+type Heartbeat struct {
+	WorkerName
+	Worker   id.WorkerID // as registered
+	Running  int         // how many executions it runs
+	Stopping bool        // it is shutting down, and claims no more
+}
+
+// Presence is a worker's own view of its registration.
+type Presence struct {
+	Fresh        bool      // by this call: it was not registered, or no longer live
+	ExpiresAt    time.Time // when it stops being live without another heartbeat, by the database's clock
+	DrainedSince time.Time // by [Operator.DrainWorker]; zero: it is not drained
+}
+
+// RegisterWorker registers a worker process, so that [Engine.Workers] lists it until its TTL has passed without a
+// heartbeat. A registered worker may call it again to change its lanes, capabilities, kinds, limit or TTL. Presence is
+// information: leases and claims don't depend on it. A [worker.Worker] registers itself.
+//
+// Errors: [ErrInvalidInput], naming the field; [ErrInstanceTaken] too if a live worker with another worker id has the
+// instance id; [ErrContention]. Transaction: one statement; locks the worker's row. Safe to repeat.
+//
+// [worker.Worker]: https://pkg.go.dev/github.com/flowfabric/flowfabric-go/worker#Worker
+func (e *Engine) RegisterWorker(ctx context.Context, spec WorkerRegistration) (Presence, error) {
+	const op = "register worker"
+	params, err := e.registration(&spec)
+	if err != nil {
+		return Presence{}, wrap(op, err)
+	}
+	return inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (Presence, error) {
+		row, err := e.q.RegisterWorker(ctx, conn, params)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return Presence{}, invalidBecause("instance", fmt.Errorf("%w: %s", ErrInstanceTaken, spec.Instance))
+		}
+		return presence(row.Fresh, row.ExpiresAtMs, row.DrainedAtMs), err
+	})
+}
+
+// registration checks a spec and returns it as parameters.
+func (e *Engine) registration(spec *WorkerRegistration) (params db.RegisterWorkerParams, err error) {
+	if err := spec.check(e); err != nil {
+		return params, err
+	}
+	if err := spec.Worker.Validate(); err != nil {
+		return params, invalidBecause("WorkerRegistration.Worker", err)
+	}
+	switch {
+	case len(spec.Lanes) > MaxWorkerLanes:
+		return params, invalid("WorkerRegistration.Lanes", fmt.Sprintf("%d lanes, limit %d", len(spec.Lanes), MaxWorkerLanes))
+	case len(spec.Kinds) > MaxWorkerLanes:
+		return params, invalid("WorkerRegistration.Kinds", fmt.Sprintf("%d kinds, limit %d", len(spec.Kinds), MaxWorkerLanes))
+	}
+	lanes, err := laneTexts(spec.Lanes, "WorkerRegistration.Lanes")
+	if err != nil {
+		return params, err
+	}
+	for i, kind := range spec.Kinds {
+		if err := checkText(fmt.Sprintf("WorkerRegistration.Kinds[%d]", i), kind, maxKind); err != nil {
+			return params, err
+		}
+	}
+	capabilities := id.NewCapabilities(spec.Capabilities...)
+	if err := capabilities.Validate(); err != nil {
+		return params, invalidBecause("WorkerRegistration.Capabilities", err)
+	}
+	ttl := cmp.Or(spec.TTL, DefaultWorkerTTL)
+	switch {
+	case len(lanes) == 0:
+		return params, invalid("WorkerRegistration.Lanes", "is empty")
+	case spec.Concurrency < 0 || spec.Concurrency > math.MaxInt32:
+		return params, invalid("WorkerRegistration.Concurrency", fmt.Sprintf("%d, not between 0 and %d", spec.Concurrency, math.MaxInt32))
+	case spec.Running < 0 || spec.Running > math.MaxInt32:
+		return params, invalid("WorkerRegistration.Running", fmt.Sprintf("%d, not between 0 and %d", spec.Running, math.MaxInt32))
+	case ttl < time.Millisecond || ttl > MaxWorkerTTL:
+		return params, invalid("WorkerRegistration.TTL", fmt.Sprintf("%v, not between 1ms and %v", ttl, MaxWorkerTTL))
+	}
+	return db.RegisterWorkerParams{
+		NowMs: e.nowMs(), PartitionKey: spec.Instance.Partition(), Namespace: string(spec.Namespace), WorkerInstanceID: string(spec.Instance),
+		WorkerID: string(spec.Worker), Lanes: sortedTexts(lanes), WorkerCapabilities: capabilities.CSV(),
+		LivenessTTLMs: ttl.Milliseconds(), Kinds: sortedTexts(spec.Kinds), Running: int32(spec.Running), Concurrency: int32(spec.Concurrency),
+	}, nil
+}
+
+// sortedTexts returns the distinct texts in byte order, never nil.
+func sortedTexts(texts []string) []string {
+	sorted := append(make([]string, 0, len(texts)), texts...)
+	slices.Sort(sorted)
+	return slices.Compact(sorted)
+}
+
+// HeartbeatWorker extends the presence of a registered worker by its TTL and stores its load. It writes no event.
+//
+// Errors: [ErrNotFound] if the worker is not registered, its TTL has passed, or another worker has the instance id:
+// register again. [ErrBusy] if another transaction holds the row; a later heartbeat does as well. [ErrInvalidInput].
+// Transaction: one statement; locks the worker's row, without waiting. Safe to repeat.
+func (e *Engine) HeartbeatWorker(ctx context.Context, beat Heartbeat) (Presence, error) {
+	const op = "heartbeat worker"
+	if err := beat.check(e); err != nil {
+		return Presence{}, wrap(op, err)
+	}
+	if err := beat.Worker.Validate(); err != nil {
+		return Presence{}, wrap(op, invalidBecause("worker", err))
+	}
+	if beat.Running < 0 || beat.Running > math.MaxInt32 {
+		return Presence{}, wrap(op, invalid("running", fmt.Sprintf("%d, not between 0 and %d", beat.Running, math.MaxInt32)))
+	}
+	return inPlain(ctx, e, op, func(conn db.DBTX) (Presence, error) {
+		row, err := e.q.HeartbeatWorker(ctx, conn, db.HeartbeatWorkerParams{
+			NowMs: e.nowMs(), PartitionKey: beat.Instance.Partition(), Namespace: string(beat.Namespace), WorkerInstanceID: string(beat.Instance),
+			WorkerID: string(beat.Worker), Running: int32(beat.Running), Stopping: beat.Stopping,
+		})
+		if errors.Is(err, pgx.ErrNoRows) {
+			return Presence{}, beat.missing()
+		}
+		if err == nil && row.Busy {
+			return Presence{}, ErrBusy
+		}
+		return presence(false, row.ExpiresAtMs, row.DrainedAtMs), err
+	})
+}
+
+// inPlain is [inStatement] for a statement that a silent process repeats and that never waits: on a pool it is one
+// message, without the settings of a transaction.
+func inPlain[T any](ctx context.Context, e *Engine, op string, fn func(conn db.DBTX) (T, error)) (T, error) {
+	if e.tx != nil {
+		return inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (T, error) { return fn(conn) })
+	}
+	result, err := fn(e.runner.Plain())
+	return result, wrap(op, err)
+}
+
+func presence(fresh bool, expiresAtMs, drainedAtMs int64) Presence {
+	p := Presence{Fresh: fresh, ExpiresAt: time.UnixMilli(expiresAtMs)}
+	if drainedAtMs > 0 {
+		p.DrainedSince = time.UnixMilli(drainedAtMs)
+	}
+	return p
+}
+
+// MarkWorkerDead removes a worker from the registry and stores the reason, which may be empty and has at most 256
+// bytes. Its leases are not touched: they expire, or [Operator.RevokeLease] ends them. If the process still runs it
+// registers again. worker limits the call to a process of that pool; "" means any.
+//
+// Errors: [ErrNotFound] if the worker is not registered; [ErrInvalidInput]; [ErrContention]. Transaction: one statement;
+// locks the worker's row. Safe to repeat.
+func (e *Engine) MarkWorkerDead(ctx context.Context, name WorkerName, worker id.WorkerID, reason string) error {
+	const op = "mark worker dead"
+	if err := name.check(e); err != nil {
+		return wrap(op, err)
+	}
+	if err := checkText("worker", string(worker), maxKind); err != nil {
+		return wrap(op, err)
+	}
+	if err := id.CheckDeadReason(reason); err != nil {
+		return wrap(op, invalidBecause("reason", err))
+	}
+	_, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (struct{}, error) {
+		n, err := e.q.DropWorker(ctx, conn, db.DropWorkerParams{
+			NowMs: e.nowMs(), PartitionKey: name.Instance.Partition(), Namespace: string(name.Namespace), WorkerInstanceID: string(name.Instance),
+			WorkerID: string(worker), Reason: reason,
+		})
+		if err == nil && n == 0 {
+			err = name.missing()
+		}
+		return struct{}{}, err
+	})
+	return err
+}

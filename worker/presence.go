@@ -1,0 +1,149 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/backoff"
+	"github.com/flowfabric/flowfabric-go/internal/warn"
+)
+
+const (
+	// presenceInterval is the time between two heartbeats of a worker: three fit into its TTL in the registry.
+	presenceInterval = engine.DefaultWorkerTTL / 3
+
+	// presencePause is the shortest time between two heartbeats, however many notifications come.
+	presencePause = time.Second
+
+	// presenceTimeout limits a heartbeat, leaveTimeout the removal at the end.
+	presenceTimeout = 5 * time.Second
+	leaveTimeout    = 2 * time.Second
+)
+
+// presence is a worker's registration during a run. One goroutine owns it.
+type presence struct {
+	*run
+	name       engine.WorkerName
+	registered bool // by the last answer
+	tried      bool // there may be a row
+	failing    warn.Repeated
+}
+
+// keepPresence registers the worker, reports its load until stop is closed, and then removes it from the registry. It
+// never affects leases: a worker that can't register runs all the same. ctx is the run's: its end is reported at once,
+// since running handlers may take a while.
+func (r *run) keepPresence(ctx context.Context, stop <-chan struct{}) {
+	p := &presence{run: r, name: engine.WorkerName{Instance: r.cfg.Instance}}
+	draining := ctx.Done()
+	for {
+		began := time.Now()
+		p.beat()
+		timer := time.NewTimer(backoff.Spread(presenceInterval))
+		select {
+		case <-stop:
+			timer.Stop()
+			p.leave()
+			return
+		case <-draining:
+			draining = nil
+			if r.held.len() == 0 {
+				<-stop // it leaves in a moment
+				timer.Stop()
+				p.leave()
+				return
+			}
+		case <-r.nudged:
+			select {
+			case <-stop:
+			case <-time.After(time.Until(began.Add(presencePause))):
+			}
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// beat registers the worker, or reports its load if it is registered.
+func (p *presence) beat() {
+	calling, cancel := context.WithTimeout(p.base, presenceTimeout)
+	defer cancel()
+	answers := p.heeded.Load()
+	if p.registered {
+		now, err := p.settling.HeartbeatWorker(calling, engine.Heartbeat{
+			WorkerName: p.name, Worker: p.cfg.Worker, Running: p.running(), Stopping: p.life.draining.Load(),
+		})
+		if !errors.Is(err, engine.ErrNotFound) {
+			p.note(now, err, answers)
+			return
+		}
+		p.registered = false // a sweep has deleted it, or an operator
+	}
+	p.tried = true
+	now, err := p.settling.RegisterWorker(calling, p.registration())
+	p.registered = err == nil
+	p.note(now, err, answers)
+}
+
+func (p *presence) registration() engine.WorkerRegistration {
+	return engine.WorkerRegistration{
+		WorkerName: p.name, Worker: p.cfg.Worker, Lanes: p.laneNames, Capabilities: id.NewCapabilities(p.cfg.Capabilities...),
+		Kinds: slices.Sorted(maps.Keys(p.handlers)), Concurrency: p.cfg.Concurrency, Running: p.running(),
+	}
+}
+
+// running returns how many handlers run. More executions than that are queued.
+func (r *run) running() int { return max(0, min(int(r.load.Load()), r.cfg.Concurrency)) }
+
+// note acts on the answer to a heartbeat. If claims were answered since, they know better whether the worker is drained:
+// answers is their number before the heartbeat.
+func (p *presence) note(now engine.Presence, err error, answers int64) {
+	switch {
+	case err == nil:
+		if p.heeded.Load() == answers {
+			p.noteDrained(!now.DrainedSince.IsZero())
+		}
+	case errors.Is(err, engine.ErrBusy):
+	case errors.Is(err, engine.ErrInstanceTaken):
+		p.failing.Log(p.cfg.Log, "cannot register this worker, because a worker of another pool has its instance id: "+
+			"give each process an Instance of its own", "instance", p.cfg.Instance, "worker", p.cfg.Worker)
+	default:
+		p.failing.Log(p.cfg.Log, "cannot report that this worker runs; retrying: check the database and the rights of its role", "error", err)
+	}
+}
+
+// noteDrained logs once that an operator has drained or resumed this worker. Its claims take nothing while it is drained,
+// whether or not it knows.
+func (r *run) noteDrained(drained bool) {
+	switch {
+	case r.drainedBefore.Swap(drained) == drained:
+	case drained:
+		r.cfg.Log.Info("worker is drained: it claims nothing more", "instance", r.cfg.Instance)
+	default:
+		r.cfg.Log.Info("worker claims again", "instance", r.cfg.Instance)
+	}
+}
+
+// leave removes the worker from the registry. If that fails its TTL ends soon.
+func (p *presence) leave() {
+	if !p.tried {
+		return
+	}
+	calling, cancel := context.WithTimeout(p.base, leaveTimeout)
+	defer cancel()
+	if err := p.settling.MarkWorkerDead(calling, p.name, p.cfg.Worker, "stopped"); err != nil {
+		p.cfg.Log.Debug("cannot remove this worker from the list of workers; it disappears by itself", "error", err)
+	}
+}
+
+// nudge makes the worker look soon whether it is drained.
+func (r *run) nudge() {
+	select {
+	case r.nudged <- struct{}{}:
+	default:
+	}
+}
