@@ -203,6 +203,8 @@ CROSS JOIN LATERAL (
                 LIMIT 1
             )
             WHEN 'run_schedules' THEN (SELECT s.next_ms FROM ffx_schedule AS s WHERE s.next_ms IS NOT NULL ORDER BY s.next_ms LIMIT 1)
+            WHEN 'reset_budgets' THEN (SELECT b.next_reset_at_ms FROM ff_budget_policy AS b WHERE b.next_reset_at_ms IS NOT NULL ORDER BY 1 LIMIT 1)
+            WHEN 'prune_usage_keys' THEN (SELECT d.expires_at_ms FROM ff_budget_usage_dedup AS d ORDER BY d.expires_at_ms LIMIT 1)
             WHEN 'resume_callers' THEN (SELECT 0 FROM ffx_call_end AS c ORDER BY c.id LIMIT 1)
             WHEN 'advance_sequences' THEN (SELECT 0 FROM ffx_sequence_end AS c ORDER BY c.id LIMIT 1)
             WHEN 'expire_waitpoints' THEN (
@@ -214,12 +216,7 @@ CROSS JOIN LATERAL (
                 ORDER BY w.expires_at_ms
                 LIMIT 1
             )
-            WHEN 'prune_creation_keys' THEN (
-                SELECT k.expires_at_ms
-                FROM ffx_create_dedup AS k
-                ORDER BY k.expires_at_ms
-                LIMIT 1
-            )
+            WHEN 'prune_creation_keys' THEN (SELECT k.expires_at_ms FROM ffx_create_dedup AS k ORDER BY k.expires_at_ms LIMIT 1)
             WHEN 'adopt' THEN (
                 SELECT e.created_at_ms
                 FROM ff_exec_core AS e
@@ -229,12 +226,7 @@ CROSS JOIN LATERAL (
                 ORDER BY e.created_at_ms
                 LIMIT 1
             )
-            WHEN 'expire_grants' THEN (
-                SELECT g.expires_at_ms
-                FROM ff_claim_grant AS g
-                ORDER BY g.expires_at_ms
-                LIMIT 1
-            )
+            WHEN 'expire_grants' THEN (SELECT g.expires_at_ms FROM ff_claim_grant AS g ORDER BY g.expires_at_ms LIMIT 1)
             WHEN 'unblock_routes' THEN (
                 SELECT 0
                 FROM ffx_blocked AS b

@@ -13,6 +13,17 @@ import (
 )
 
 type Querier interface {
+	// AddBudgetUsage adds to the usage of a budget, up to the largest value of the column. The caller sorts the dimensions.
+	//
+	// Used by: engine.ReportUsage, engine.RecordSpend.
+	// Locks: L6 waits (in array order, for rows and for dimensions that another transaction inserts).
+	AddBudgetUsage(ctx context.Context, db DBTX, arg AddBudgetUsageParams) error
+	// AddBudgetUsageOf adds to the ledger of a budget: the amounts that executions have spent. The caller sorts by execution
+	// and dimension.
+	//
+	// Used by: engine.RecordSpend.
+	// Locks: L6 waits (in array order, for rows and for those that another transaction inserts).
+	AddBudgetUsageOf(ctx context.Context, db DBTX, arg AddBudgetUsageOfParams) error
 	// AddToGroups adds edges to the counters of groups and sets their policies and targets. It creates missing rows of
 	// groups.
 	//
@@ -149,6 +160,11 @@ type Querier interface {
 	// Used by: engine.Fork.
 	// Locks: L1 held (UPDATE; the execution is new); L2 new.
 	CopySteps(ctx context.Context, db DBTX, arg CopyStepsParams) (CopyStepsRow, error)
+	// CountBudgetBreaches adds to the counters of a locked budget, and notes the last hard breach if there is one.
+	//
+	// Used by: engine.ReportUsage, engine.RecordSpend.
+	// Locks: L6 held (the UPDATE).
+	CountBudgetBreaches(ctx context.Context, db DBTX, arg CountBudgetBreachesParams) error
 	// CountGrowth adds members and edges to the counters of a flow, one revision each, and returns the new values. It
 	// also writes the row of a flow that changed in another way, so that a transaction with an older snapshot fails at
 	// the flow's lock.
@@ -235,6 +251,11 @@ type Querier interface {
 	// Used by: engine.PurgeFlows.
 	// Locks: L0 held (DELETE).
 	DropBacklogMembersOf(ctx context.Context, db DBTX, arg DropBacklogMembersOfParams) error
+	// DropBudgetLedger deletes the ledger of a locked budget.
+	//
+	// Used by: engine.ResetBudget, engine.ResetBudgets.
+	// Locks: L6 held (the DELETE).
+	DropBudgetLedger(ctx context.Context, db DBTX, arg DropBudgetLedgerParams) error
 	// DropBudgetUsageOf deletes the individual budget usage of executions that are about to be deleted: the sums of the
 	// budgets stay. The rows are in the partitions of the budgets.
 	//
@@ -561,6 +582,12 @@ type Querier interface {
 	// Used by: engine.ExpireWaits.
 	// Locks: L1 held; L5 held, by the execution's row.
 	ForgetWaitTimeouts(ctx context.Context, db DBTX, arg ForgetWaitTimeoutsParams) (int64, error)
+	// GetBudget returns a budget with its usage in all dimensions. No row: it does not exist.
+	//
+	// Used by: engine.Budget, engine.CreateBudget.
+	// Locks: none.
+	// The usage of each budget b, by dimension.
+	GetBudget(ctx context.Context, db DBTX, arg GetBudgetParams) (GetBudgetRow, error)
 	// GetCalled reads the executions that a step has called. No row: the execution has no step of this name.
 	//
 	// Used by: engine.Call.
@@ -822,6 +849,12 @@ type Querier interface {
 	// Used by: engine.CreateFlow.
 	// Locks: L3 new: the flow is new.
 	InsertAppliedEdges(ctx context.Context, db DBTX, arg InsertAppliedEdgesParams) error
+	// InsertBudget creates a budget that does not exist. It returns whether it did, and whether FlowFabric works on the
+	// database, in which case it did not.
+	//
+	// Used by: engine.CreateBudget.
+	// Locks: L6 waits (the INSERT, for another one of the same id).
+	InsertBudget(ctx context.Context, db DBTX, arg InsertBudgetParams) (InsertBudgetRow, error)
 	// InsertBusinessKeys gives business keys to executions and flows about to be created. No row: the key is taken, and
 	// ListBusinessKeys returns its holder. It waits for a concurrent creator of the same key, and for a concurrent deletion
 	// of its holder.
@@ -992,6 +1025,17 @@ type Querier interface {
 	// Locks: none. Spans partitions.
 	// Looked up one by one, in the order of the index.
 	ListBlocked(ctx context.Context, db DBTX, arg ListBlockedParams) ([]ListBlockedRow, error)
+	// ListBudgetPartitions returns a sample of budgets and of quota policies with the partitions that they are stored in.
+	//
+	// Used by: engine.Prepare.
+	// Locks: none. Spans partitions.
+	ListBudgetPartitions(ctx context.Context, db DBTX, sample int32) ([]ListBudgetPartitionsRow, error)
+	// ListBudgets returns a page of budgets with their usage, by partition and id.
+	//
+	// Used by: engine.Budgets, engine.ListBudgets.
+	// Locks: none. Spans partitions.
+	// The usage of each budget b, by dimension.
+	ListBudgets(ctx context.Context, db DBTX, arg ListBudgetsParams) ([]ListBudgetsRow, error)
 	// ListBusinessKeys returns the holders of business keys. No row: nothing has the key.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.FindExecutionByKey,
@@ -1491,6 +1535,25 @@ type Querier interface {
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 	// attempt_index).
 	LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsParams) ([]int32, error)
+	// LockBudget locks a budget and returns its policy, an empty text if the budget does not exist. It also returns whether
+	// FlowFabric works on the database.
+	//
+	// Used by: engine.ReportUsage, engine.RecordSpend, engine.ReleaseBudget, engine.ResetBudget.
+	// Locks: L6 waits (the row FOR NO KEY UPDATE).
+	LockBudget(ctx context.Context, db DBTX, arg LockBudgetParams) (LockBudgetRow, error)
+	// LockBudgetUsage locks the usage of a budget in some dimensions and returns it in array order, with the time. A dimension
+	// without usage has 0, and so has every dimension if the budget does not exist: its usage is not locked then, but
+	// added to by AddBudgetUsage, which locks in the same order. The caller sorts the dimensions and has locked the budget.
+	//
+	// Used by: engine.ReportUsage, engine.RecordSpend.
+	// Locks: L6 waits (rows FOR NO KEY UPDATE in array order).
+	LockBudgetUsage(ctx context.Context, db DBTX, arg LockBudgetUsageParams) ([]LockBudgetUsageRow, error)
+	// LockBudgetUsageOf locks the usage of a budget in the dimensions in which an execution has spent. The caller has locked
+	// the budget.
+	//
+	// Used by: engine.ReleaseBudget.
+	// Locks: L6 waits (rows FOR NO KEY UPDATE by dimension).
+	LockBudgetUsageOf(ctx context.Context, db DBTX, arg LockBudgetUsageOfParams) ([]string, error)
 	// LockCancelBacklog locks the request that cancelled a flow; every statement that removes members from it needs this
 	// lock. No rows: there is no request.
 	//
@@ -1655,6 +1718,11 @@ type Querier interface {
 	// Used by: engine.ExpireLeases.
 	// Locks: timers skips (FOR UPDATE, then the DELETE). Spans partitions.
 	LookAtLeases(ctx context.Context, db DBTX, arg LookAtLeasesParams) ([]LookAtLeasesRow, error)
+	// MarkBudgetReset forgets the last breach of a locked budget and stores its next reset, 0 for none.
+	//
+	// Used by: engine.ResetBudget, engine.ResetBudgets.
+	// Locks: L6 held (the UPDATE).
+	MarkBudgetReset(ctx context.Context, db DBTX, arg MarkBudgetResetParams) error
 	// MarkCountedEdges marks edges from an execution as resolved that another program counted and did not mark: its next
 	// end does not count there.
 	//
@@ -1738,6 +1806,11 @@ type Querier interface {
 	// Used by: engine.Operator.DelayExecution.
 	// Locks: L1 held.
 	PromoteExecution(ctx context.Context, db DBTX, arg PromoteExecutionParams) (PromoteExecutionRow, error)
+	// PruneBudgetKeys deletes deduplication keys of reports that have expired.
+	//
+	// Used by: engine.PruneUsageKeys.
+	// Locks: L6 skips (FOR UPDATE, then the DELETE). Spans partitions.
+	PruneBudgetKeys(ctx context.Context, db DBTX, arg PruneBudgetKeysParams) (int64, error)
 	// PruneCreationKeys deletes idempotency keys whose window has passed.
 	//
 	// Used by: engine.PruneCreationKeys.
@@ -1760,6 +1833,11 @@ type Querier interface {
 	// Used by: engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue held, by the execution's row.
 	QueueUnqueued(ctx context.Context, db DBTX, arg QueueUnqueuedParams) ([]string, error)
+	// ReadBudgetKeys returns the outcomes of deduplication keys. One that the transaction has just taken has an empty object.
+	//
+	// Used by: engine.ReportUsage, engine.RecordSpend.
+	// Locks: none.
+	ReadBudgetKeys(ctx context.Context, db DBTX, arg ReadBudgetKeysParams) ([]ReadBudgetKeysRow, error)
 	// ReadCompletionEvents returns the completion events from from_event_id to to_event_id, oldest first and at most
 	// page_size, each with the floor in the same snapshot: the greatest event id that was ever deleted. A single row with
 	// found = false: there are none.
@@ -1913,6 +1991,13 @@ type Querier interface {
 	// Used by: engine.ReissueToken.
 	// Locks: L1 held; L5 waits (the row, UPDATE).
 	ReissueToken(ctx context.Context, db DBTX, arg ReissueTokenParams) (bytea.SecretText, error)
+	// ReleaseBudget deletes the spends of an execution from the ledger of a budget and takes them off the budget's usage, down
+	// to 0. It returns the amounts of the ledger. It does nothing while FlowFabric works on the database. The caller has locked
+	// the budget and its usage in those dimensions.
+	//
+	// Used by: engine.ReleaseBudget.
+	// Locks: L6 held (the DELETE, the UPDATE).
+	ReleaseBudget(ctx context.Context, db DBTX, arg ReleaseBudgetParams) ([]ReleaseBudgetRow, error)
 	// ReleaseDownstream makes downstream executions claimable whose dependencies are satisfied: at once, when their delay
 	// has passed, or through the gate of their budget or quota. An execution that was not promoted yet becomes runnable.
 	// It leaves a row that does not wait for dependencies unchanged and does not return it. The same holds if the number
@@ -1998,6 +2083,11 @@ type Querier interface {
 	// Used by: engine.RepairQueue.
 	// Locks: L1 held; L2 waits (the interrupted attempt, or the failed one, under the lock of its execution).
 	RepointExecutions(ctx context.Context, db DBTX, arg RepointExecutionsParams) (int64, error)
+	// ResetBudgetUsage sets the usage of a locked budget to 0 in every dimension.
+	//
+	// Used by: engine.ResetBudget, engine.ResetBudgets.
+	// Locks: L6 waits (rows FOR NO KEY UPDATE by dimension, then the UPDATE).
+	ResetBudgetUsage(ctx context.Context, db DBTX, arg ResetBudgetUsageParams) error
 	// ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups. The mark makes
 	// an edge count exactly once. Returns each touched group as it is now, with its counted edges. marked: how many edges
 	// it marked in all groups; larger than their number if it left some out. It returns no group without a row, although
@@ -2068,6 +2158,12 @@ type Querier interface {
 	// engine.WaitForChildrenEach.
 	// Locks: L1 held; L2 held; L7 new.
 	ReturnLeases(ctx context.Context, db DBTX, arg ReturnLeasesParams) ([]string, error)
+	// ReuseBudgetKeys takes the deduplication keys of reports that are new or have expired, and returns those. It also locks
+	// the others, so that they stay until the transaction ends. The caller sorts the keys.
+	//
+	// Used by: engine.ReportUsage, engine.RecordSpend.
+	// Locks: L6 waits (in array order, for rows and for keys that another transaction inserts).
+	ReuseBudgetKeys(ctx context.Context, db DBTX, arg ReuseBudgetKeysParams) ([]string, error)
 	// ReuseBusinessKeys gives business keys that the transaction has just inserted to other creations of its batch than the
 	// first ones that asked for them.
 	//
@@ -2104,6 +2200,11 @@ type Querier interface {
 	// Used by: engine.CancelFlows.
 	// Locks: none. Spans partitions.
 	ScanCancelBacklog(ctx context.Context, db DBTX, arg ScanCancelBacklogParams) ([]ScanCancelBacklogRow, error)
+	// ScanDueBudgets returns budgets whose reset is due, those that are due first first, after a position.
+	//
+	// Used by: engine.ResetBudgets.
+	// Locks: none. Spans partitions.
+	ScanDueBudgets(ctx context.Context, db DBTX, arg ScanDueBudgetsParams) ([]ScanDueBudgetsRow, error)
 	// ScanEligible pages through the claimable executions of a lane in claim order, after a place in it, with their
 	// budgets and quotas. If given, capabilities, kinds and a partition restrict it to executions that the capabilities
 	// cover, of these kinds, in this partition.
@@ -2273,6 +2374,11 @@ type Querier interface {
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 	// DELETE). The caller sorts by (partition_key, execution_id).
 	SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error)
+	// StoreBudgetOutcomes stores the outcomes of reports under the deduplication keys that their transaction has taken.
+	//
+	// Used by: engine.ReportUsage, engine.RecordSpend.
+	// Locks: L6 held (the UPDATE).
+	StoreBudgetOutcomes(ctx context.Context, db DBTX, arg StoreBudgetOutcomesParams) error
 	// StoreStep stores a finished step for the holder of a live lease, or fails: by not_null_violation if its fence failed or
 	// another transaction holds its attempt, by unique_violation if the execution has a step of this name. So it can be sent
 	// with the commit. It decides as RecordSteps does.
@@ -2373,6 +2479,12 @@ type Querier interface {
 	// engine.ReplayWhere, engine.ClaimForWorker, engine.CancelSiblings, engine.CancelFlows.
 	// Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 	TakeCurrentAttempts(ctx context.Context, db DBTX, arg TakeCurrentAttemptsParams) ([]TakeCurrentAttemptsRow, error)
+	// TakeDueBudget locks a budget whose reset is due and returns its policy and the time. No row: it is locked, or its reset
+	// is no longer due.
+	//
+	// Used by: engine.ResetBudgets.
+	// Locks: L6 skips (the row FOR NO KEY UPDATE).
+	TakeDueBudget(ctx context.Context, db DBTX, arg TakeDueBudgetParams) (TakeDueBudgetRow, error)
 	// TakeDueSchedules locks the schedules that are due, the first ones first, from a time on: behind it stand the dead entries
 	// of earlier ticks, as long as a snapshot may see them. A schedule that another process has moved on meanwhile has no row,
 	// nor has one that is locked.

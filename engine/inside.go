@@ -8,6 +8,7 @@ func init() {
 		return inside.Parts{
 			Outboxes: e.shared.outboxes, Tx: e.tx, Log: e.cfg.Log, Now: e.cfg.Now,
 			CallEnded: func() { remind(e.callEnded) }, SequenceEnded: e.sequenceEnded, Silence: e.notifier.Silence,
+			WaitingReports: e.usage.count,
 		}
 	}
 	inside.Classify = func(op string, err error) error {

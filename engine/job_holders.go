@@ -28,6 +28,8 @@ const (
 	JobAdvanceSequences    Job = "advance_sequences"
 	JobRunSchedules        Job = "run_schedules"
 	JobPruneCreationKeys   Job = "prune_creation_keys"
+	JobResetBudgets        Job = "reset_budgets"
+	JobPruneUsageKeys      Job = "prune_usage_keys"
 	JobDispatchCompletions Job = "dispatch_completions"
 	JobCancelFlows         Job = "cancel_flows"
 	JobCancelSiblings      Job = "cancel_siblings"

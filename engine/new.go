@@ -23,10 +23,8 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 	if err := cfg.Partitions.Validate(); err != nil {
 		return nil, invalidBecause("Config.Partitions", err)
 	}
-	for name, count := range map[string]uint16{"Budget": cfg.Partitions.Budget, "Quota": cfg.Partitions.Quota} {
-		if count != 0 && count != id.DefaultBudgetPartitions {
-			return nil, invalid("Config.Partitions."+name, "has no effect in this version: leave it at its default")
-		}
+	if quotas := cfg.Partitions.Quota; quotas != 0 && quotas != id.DefaultQuotaPartitions {
+		return nil, invalid("Config.Partitions.Quota", "has no effect in this version: leave it at its default")
 	}
 	if cfg.Namespace == "" {
 		cfg.Namespace = DefaultNamespace

@@ -4516,10 +4516,6 @@ ALTER TABLE ONLY ffx_step
 ALTER TABLE ONLY ffx_unique
     ADD CONSTRAINT ffx_unique_pkey PRIMARY KEY (key);
 
-CREATE INDEX ff_budget_policy_reset_due_idx ON ff_budget_policy USING btree (partition_key, next_reset_at_ms) WHERE (next_reset_at_ms IS NOT NULL);
-
-CREATE INDEX ff_budget_usage_dedup_expires_idx ON ff_budget_usage_dedup USING btree (partition_key, expires_at_ms);
-
 CREATE INDEX ff_cancel_backlog_grace_idx ON ff_cancel_backlog USING btree (partition_key, grace_until_ms) WHERE (grace_until_ms IS NOT NULL);
 
 CREATE INDEX ff_cancel_dispatch_outbox_enqueued_idx ON ff_cancel_dispatch_outbox USING btree (partition_key, enqueued_at_ms);
@@ -4560,7 +4556,11 @@ CREATE INDEX ffx_create_dedup_expiry_idx ON ffx_create_dedup USING btree (expire
 
 CREATE INDEX ffx_ff_attempt_timeout_idx ON ff_attempt USING btree (ffx_timeout_at_ms) WHERE (ffx_timeout_at_ms IS NOT NULL);
 
+CREATE INDEX ffx_ff_budget_policy_reset_idx ON ff_budget_policy USING btree (next_reset_at_ms) WHERE (next_reset_at_ms IS NOT NULL);
+
 CREATE INDEX ffx_ff_budget_usage_by_exec_purge_idx ON ff_budget_usage_by_exec USING btree (execution_id);
+
+CREATE INDEX ffx_ff_budget_usage_dedup_expiry_idx ON ff_budget_usage_dedup USING btree (expires_at_ms);
 
 CREATE INDEX ffx_ff_cancel_backlog_member_purge_idx ON ff_cancel_backlog_member USING btree (partition_key, execution_id);
 

@@ -583,6 +583,10 @@ func (f *fakeEngine) ReleaseLeases(_ context.Context, leases []engine.Lease) ([]
 
 func (f *fakeEngine) ReportProgress(context.Context, engine.Lease, engine.Progress) error { return nil }
 
+func (f *fakeEngine) ReportUsage(context.Context, engine.Lease, engine.Usage) (engine.UsageResult, error) {
+	return engine.UsageResult{}, nil
+}
+
 func (f *fakeEngine) UpstreamResults(context.Context, id.ExecutionID) ([]engine.UpstreamResult, error) {
 	return []engine.UpstreamResult{{Kind: "upstream", Outcome: state.OutcomeSuccess, Result: []byte(`{"Width":7}`)}}, nil
 }

@@ -166,3 +166,18 @@ func (j Job[In]) Progress(ctx context.Context, percent int, message string) erro
 	}
 	return j.eng.ReportProgress(ctx, j.Lease, p)
 }
+
+// ReportUsage counts amounts that the handler has used on a budget. A report that would exceed a hard limit is a result, and
+// was not counted: the handler decides whether it ends. A job for a test counts nothing.
+//
+// Errors: those of [engine.Engine.ReportUsage]. A job whose lease is lost counts all the same. In a handler's transaction call
+// [engine.Engine.ReportUsage] on its engine with job.Lease.
+func (j Job[In]) ReportUsage(ctx context.Context, usage engine.Usage) (engine.UsageResult, error) {
+	if j.isForTest() {
+		return engine.UsageResult{Outcome: engine.UsageOk}, nil
+	}
+	if j.eng == nil {
+		return engine.UsageResult{}, errNoWorker
+	}
+	return j.eng.ReportUsage(ctx, j.Lease, usage)
+}

@@ -188,6 +188,25 @@ var actedOn = map[string]string{
 	"GrantedClaim.Grant.ExpiresAt":              "TestGrantIsRefusedFromItsExpiryOn_E36",
 	"Reclaim.Grant.ExpiresAt":                   "TestReclaimVerifiesItsGrant_E36",
 	"Config.UnsignedResumeGrants":               "TestUnsignedResumeGrants_E36",
+	"BudgetSpec.Labels.ScopeType":               "TestCreateAndRead_B1_B19",
+	"BudgetSpec.Labels.ScopeID":                 "TestCreateAndRead_B1_B19",
+	"BudgetSpec.Labels.Mode":                    "TestCreateAndRead_B1_B19",
+	"BudgetSpec.Labels.OnHardLimit":             "TestCreateAndRead_B1_B19",
+	"BudgetSpec.Labels.OnSoftLimit":             "TestCreateAndRead_B1_B19",
+	"BudgetSpec.ID":                             "TestCreateAndRead_B1_B19",
+	"BudgetSpec.Limits":                         "TestReportsAreHeldToTheirLimits_B39",
+	"BudgetSpec.ResetEvery":                     "TestScheduledResetsKeepTheirPhase_B18_B36",
+	"Usage.Budget":                              "TestReportsAreHeldToTheirLimits_B39",
+	"Usage.Amounts":                             "TestReportsAreHeldToTheirLimits_B39",
+	"Usage.InputTokens":                         "TestStandardFieldsOfAWorker_B9",
+	"Usage.OutputTokens":                        "TestStandardFieldsOfAWorker_B9",
+	"Usage.Wall":                                "TestStandardFieldsOfAWorker_B9",
+	"Usage.Key":                                 "TestKeysBelongToTheirBudget_B11_B13",
+	"Spend.Budget":                              "TestReleaseGivesBackOnce_B16",
+	"Spend.Execution":                           "TestReleaseGivesBackOnce_B16",
+	"Spend.Amounts":                             "TestReleaseGivesBackOnce_B16",
+	"Spend.Key":                                 "TestRepetitionsReturnTheFirstOutcome_B12",
+	"Config.Partitions.Budget":                  "TestPrepareComparesThePartitions_M26",
 	"Config.Partitions.Flow":                    "TestReadsRefuseBadInput",
 	"Config.Namespace":                          "TestExecutionsTakeTheEnginesNamespace",
 	"Config.MaxPayload":                         "TestMaxPayload",
@@ -203,7 +222,6 @@ var actedOn = map[string]string{
 // refused names the fields that nothing acts on, with those below them, as the errors name them.
 var refused = map[string]string{
 	"ExecutionSpec.QuotaPolicy": "QuotaPolicy",
-	"Config.Partitions.Budget":  "Config.Partitions.Budget",
 	"Config.Partitions.Quota":   "Config.Partitions.Quota",
 }
 
@@ -218,6 +236,7 @@ var given = []reflect.Type{
 	reflect.TypeFor[engine.EligibleFilter](), reflect.TypeFor[engine.Config](),
 	reflect.TypeFor[engine.ExecutionFilter](), reflect.TypeFor[engine.FlowFilter](),
 	reflect.TypeFor[engine.CancelFlowSpec](), reflect.TypeFor[engine.FlowCancelRequest](),
+	reflect.TypeFor[engine.BudgetSpec](), reflect.TypeFor[engine.Usage](), reflect.TypeFor[engine.Spend](),
 }
 
 // fields returns the paths of all exported fields below a type that have none below them.

@@ -226,6 +226,8 @@ func (r *filler) known(t reflect.Type) (any, bool) {
 		return r.x, true
 	case reflect.TypeFor[id.FlowID]():
 		return r.flow, true
+	case reflect.TypeFor[id.BudgetID]():
+		return id.BudgetID(r.flow), true
 	case reflect.TypeFor[engine.Fence]():
 		return fence, true
 	case reflect.TypeFor[id.LaneID]():

@@ -69,7 +69,10 @@ func performers(operation string) []engine.Role {
 		"keep what ends on a lane": {engine.RoleOperator}, "pause a lane": {engine.RoleOperator}, "resume a lane": {engine.RoleOperator},
 		"drain a worker": {engine.RoleOperator}, "resume a worker": {engine.RoleOperator},
 		"drain workers": {engine.RoleOperator}, "resume workers": {engine.RoleOperator}, "mark a worker dead": {engine.RoleWorker, engine.RoleOperator},
-		"seed a key": {engine.RoleOperator}, "rotate a key": {engine.RoleOperator},
+		"create a budget": {engine.RoleCreator, engine.RoleOperator}, "release a budget": {engine.RoleCreator, engine.RoleOperator},
+		"reset a budget": {engine.RoleOperator}, "report usage as an operator": {engine.RoleOperator},
+		"record a spend": {engine.RoleCreator, engine.RoleWorker},
+		"seed a key":     {engine.RoleOperator}, "rotate a key": {engine.RoleOperator},
 		"signal": {engine.RoleCreator, engine.RoleOperator}, "signal before the wait": {engine.RoleCreator, engine.RoleOperator},
 		"resume":    {engine.RoleCreator, engine.RoleOperator},
 		"set a tag": {engine.RoleCreator, engine.RoleWorker, engine.RoleOperator},
@@ -136,7 +139,7 @@ func TestEachRoleDoesItsOperationsByThePrintedGrants(t *testing.T) {
 }
 
 // readArguments returns a function that gives the arguments of a read by their types.
-func readArguments(t *testing.T, x id.ExecutionID, flow id.FlowID, edge id.EdgeID, lane id.LaneID) func(call string, of reflect.Type) reflect.Value {
+func readArguments(t *testing.T, x id.ExecutionID, flow id.FlowID, edge id.EdgeID, lane id.LaneID, budget id.BudgetID) func(call string, of reflect.Type) reflect.Value {
 	return func(call string, of reflect.Type) reflect.Value {
 		switch of {
 		case reflect.TypeFor[context.Context]():
@@ -153,6 +156,8 @@ func readArguments(t *testing.T, x id.ExecutionID, flow id.FlowID, edge id.EdgeI
 			return reflect.ValueOf([]engine.Role{engine.RoleReader})
 		case reflect.TypeFor[[]id.LaneID]():
 			return reflect.ValueOf([]id.LaneID{lane})
+		case reflect.TypeFor[id.BudgetID]():
+			return reflect.ValueOf(budget)
 		case reflect.TypeFor[engine.ScheduleName]():
 			return reflect.ValueOf(engine.ScheduleName{Name: "nightly"})
 		case reflect.TypeFor[engine.SequenceName]():
@@ -189,8 +194,12 @@ func TestReaderReadsEverything(t *testing.T) {
 	if err := f.Operator().SetSchedule(t.Context(), engine.ScheduleSpec{Name: "nightly", Every: time.Hour, Execution: engine.ExecutionSpec{Kind: "test"}}); err != nil {
 		t.Fatal(err)
 	}
+	budget, err := f.CreateBudget(t.Context(), engine.BudgetSpec{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	eng := engineAs(t, f.Fixture, granted(t, f.Fixture, engine.RoleReader))
-	argument := readArguments(t, x, flow, edges.Items[0].ID, f.Lane)
+	argument := readArguments(t, x, flow, edges.Items[0].ID, f.Lane, budget.ID)
 	handles := map[string]any{"Engine": eng, "Operator": eng.Operator(), "Grants": eng.Grants()}
 	called := 0
 	for _, call := range needs.Calls["reader"] {

@@ -1,0 +1,267 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+func (a *app) budgetCommand() *cobra.Command {
+	cmd := group("budget", "List, show, create and reset budgets", "")
+	a.databaseFlags(cmd)
+	cmd.AddCommand(a.budgetListCommand(), a.budgetShowCommand(), a.budgetCreateCommand(), a.budgetResetCommand())
+	return cmd
+}
+
+// budgetView is a budget in the JSON of `ff budget`.
+type budgetView struct {
+	ID           string               `json:"id"`
+	Scope        string               `json:"scope,omitempty"`
+	Mode         string               `json:"mode,omitempty"`
+	Dimensions   map[string]dimension `json:"dimensions"`
+	ResetEvery   string               `json:"reset_every,omitempty"`
+	NextReset    string               `json:"next_reset,omitempty"`
+	Breaches     int64                `json:"breaches"`
+	SoftBreaches int64                `json:"soft_breaches"`
+	LastBreach   string               `json:"last_breach,omitempty"`
+	LastIn       string               `json:"last_breach_dimension,omitempty"`
+	CreatedAt    string               `json:"created_at"`
+	Corruption   string               `json:"corruption,omitempty"`
+}
+
+type dimension struct {
+	Usage int64 `json:"usage"`
+	Hard  int64 `json:"hard,omitempty"`
+	Soft  int64 `json:"soft,omitempty"`
+}
+
+func (d dimension) String() string {
+	text := strconv.FormatInt(d.Usage, 10)
+	if d.Hard > 0 {
+		text += fmt.Sprintf(" of %d", d.Hard)
+	}
+	if d.Soft > 0 {
+		text += fmt.Sprintf(", soft %d", d.Soft)
+	}
+	return text
+}
+
+func newBudgetView(b engine.Budget) budgetView {
+	v := budgetView{
+		ID: b.ID.String(), Scope: strings.Trim(b.Labels.ScopeType+" "+b.Labels.ScopeID, " "), Mode: b.Labels.Mode,
+		Dimensions: make(map[string]dimension), NextReset: timestamp(b.NextReset),
+		Breaches: b.Breaches, SoftBreaches: b.SoftBreaches, LastBreach: timestamp(b.LastBreach), LastIn: b.LastBreachDimension,
+		CreatedAt: timestamp(b.CreatedAt), Corruption: b.Corruption,
+	}
+	if b.ResetEvery > 0 {
+		v.ResetEvery = b.ResetEvery.String()
+	}
+	for name, limit := range b.Limits {
+		v.Dimensions[name] = dimension{Hard: limit.Hard, Soft: limit.Soft}
+	}
+	for name, n := range b.Usage {
+		d := v.Dimensions[name]
+		d.Usage = n
+		v.Dimensions[name] = d
+	}
+	return v
+}
+
+func (a *app) budgetListCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List the budgets with their usage",
+		Example: `  ff budget list`,
+		Args:    noArgs,
+		RunE: a.does(func(ctx context.Context, _ []string) error {
+			return a.withEngine(ctx, func(eng *engine.Engine) error {
+				views := []budgetView{}
+				for b, err := range eng.Operator().Budgets(ctx) {
+					if err != nil {
+						return err
+					}
+					views = append(views, newBudgetView(b))
+				}
+				if asJSON {
+					return a.writeJSON(map[string][]budgetView{"budgets": views})
+				}
+				return printBudgets(a.stdout, views)
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func printBudgets(to io.Writer, views []budgetView) error {
+	if len(views) == 0 {
+		_, err := io.WriteString(to, "There are no budgets.\n")
+		return err
+	}
+	t := newTable(table.Row{"BUDGET", "SCOPE", "USAGE", "NEXT RESET"})
+	for _, v := range views {
+		var usage []string
+		for _, name := range slices.Sorted(maps.Keys(v.Dimensions)) {
+			usage = append(usage, printable(name)+" "+v.Dimensions[name].String())
+		}
+		if v.Corruption != "" {
+			usage = []string{"can't be read"}
+		}
+		t.AppendRow(table.Row{v.ID, shortened(printable(v.Scope), 20), shortened(strings.Join(usage, "; "), 60), v.NextReset})
+	}
+	_, err := io.WriteString(to, t.Render()+"\n")
+	return err
+}
+
+// onBudget is a command on one budget. do returns the value to print as JSON, and the words for people.
+func (a *app) onBudget(cmd *cobra.Command, do func(ctx context.Context, eng *engine.Engine, b id.BudgetID) (any, string, error)) *cobra.Command {
+	var asJSON bool
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%s takes one budget, not %d", cmd.CommandPath(), len(args))
+		}
+		return nil
+	}
+	cmd.RunE = a.does(func(ctx context.Context, args []string) error {
+		b, err := id.ParseBudgetID(args[0])
+		if err != nil {
+			return &usageError{problem: err.Error()}
+		}
+		return a.withEngine(ctx, func(eng *engine.Engine) error {
+			value, words, err := do(ctx, eng, b)
+			switch {
+			case errors.Is(err, engine.ErrNotFound):
+				return &stepError{err, "correct the id, see `ff budget list`", exitNotFound}
+			case err != nil:
+				return asUsage(err)
+			case asJSON:
+				return a.writeJSON(value)
+			}
+			_, err = io.WriteString(a.stdout, words)
+			return err
+		})
+	})
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (a *app) budgetShowCommand() *cobra.Command {
+	return a.onBudget(&cobra.Command{
+		Use:     "show BUDGET",
+		Short:   "Show a budget, its limits and its usage",
+		Example: `  ff budget show 0197c1f0-0000-7000-8000-000000000001`,
+	}, func(ctx context.Context, eng *engine.Engine, b id.BudgetID) (any, string, error) {
+		found, err := eng.Budget(ctx, b)
+		v := newBudgetView(found)
+		facts := []fact{{"budget", v.ID}, {"scope", v.Scope}, {"mode", v.Mode}, {"corruption", v.Corruption}}
+		for _, name := range slices.Sorted(maps.Keys(v.Dimensions)) {
+			facts = append(facts, fact{name, v.Dimensions[name].String()})
+		}
+		facts = append(facts,
+			fact{"reset every", v.ResetEvery}, fact{"next reset", v.NextReset},
+			fact{"breaches", strconv.FormatInt(v.Breaches, 10)}, fact{"soft breaches", strconv.FormatInt(v.SoftBreaches, 10)},
+			fact{"last breach", strings.Trim(v.LastBreach+" "+v.LastIn, " ")}, fact{"created", v.CreatedAt},
+		)
+		return v, renderFacts(facts), err
+	})
+}
+
+func (a *app) budgetCreateCommand() *cobra.Command {
+	var asJSON bool
+	var budget, scopeType, scopeID string
+	var hard, soft []string
+	var every time.Duration
+	cmd := &cobra.Command{
+		Use:   "create",
+		Short: "Create a budget and print its id",
+		Example: `  ff budget create --hard tokens=1000000 --soft tokens=800000 --reset-every 24h
+  ff budget create --hard cents=5000 --scope-type tenant --scope-id acme`,
+		Args: noArgs,
+		RunE: a.does(func(ctx context.Context, _ []string) error {
+			spec := engine.BudgetSpec{
+				Limits: make(map[string]engine.BudgetLimit), ResetEvery: every,
+				Labels: engine.BudgetLabels{ScopeType: scopeType, ScopeID: scopeID},
+			}
+			if budget != "" {
+				var err error
+				if spec.ID, err = id.ParseBudgetID(budget); err != nil {
+					return &usageError{problem: err.Error()}
+				}
+			}
+			err := errors.Join(
+				addLimits(spec.Limits, "--hard", hard, func(l *engine.BudgetLimit) *int64 { return &l.Hard }),
+				addLimits(spec.Limits, "--soft", soft, func(l *engine.BudgetLimit) *int64 { return &l.Soft }),
+			)
+			if err != nil {
+				return &usageError{problem: err.Error()}
+			}
+			return a.withEngine(ctx, func(eng *engine.Engine) error {
+				created, err := eng.CreateBudget(ctx, spec)
+				switch {
+				case err != nil:
+					return asUsage(err)
+				case created.Duplicate && !created.Matches:
+					return fmt.Errorf("budget %s exists with other limits, and was not changed", created.ID)
+				case asJSON:
+					return a.writeJSON(map[string]any{"id": created.ID.String(), "existed": created.Duplicate})
+				}
+				_, err = io.WriteString(a.stdout, created.ID.String()+"\n")
+				return err
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&budget, "id", "", "the id of the budget, so that the command can be repeated")
+	cmd.Flags().StringArrayVar(&hard, "hard", nil, "a hard limit, as DIMENSION=NUMBER; may be repeated")
+	cmd.Flags().StringArrayVar(&soft, "soft", nil, "a soft limit, as DIMENSION=NUMBER; may be repeated")
+	cmd.Flags().DurationVar(&every, "reset-every", 0, "the interval of the resets")
+	cmd.Flags().StringVar(&scopeType, "scope-type", "", "the kind of its owner, as tenant")
+	cmd.Flags().StringVar(&scopeID, "scope-id", "", "its owner")
+	return cmd
+}
+
+// addLimits adds limits in the form DIMENSION=NUMBER.
+func addLimits(to map[string]engine.BudgetLimit, flag string, limits []string, field func(*engine.BudgetLimit) *int64) error {
+	for _, text := range limits {
+		at := strings.LastIndexByte(text, '=')
+		if at < 1 {
+			return fmt.Errorf("%s %q has not the form DIMENSION=NUMBER", flag, text)
+		}
+		n, err := strconv.ParseInt(text[at+1:], 10, 64)
+		if err != nil || n < 0 {
+			return fmt.Errorf("%s %q has no number from 0 on", flag, text)
+		}
+		limit := to[text[:at]]
+		*field(&limit) = n
+		to[text[:at]] = limit
+	}
+	return nil
+}
+
+func (a *app) budgetResetCommand() *cobra.Command {
+	return a.onBudget(&cobra.Command{
+		Use:     "reset BUDGET",
+		Short:   "Set the usage of a budget to 0",
+		Example: `  ff budget reset 0197c1f0-0000-7000-8000-000000000001`,
+	}, func(ctx context.Context, eng *engine.Engine, b id.BudgetID) (any, string, error) {
+		next, err := eng.Operator().ResetBudget(ctx, b)
+		words := fmt.Sprintf("Budget %s is reset.\n", b)
+		if !next.IsZero() {
+			words = fmt.Sprintf("Budget %s is reset, and is reset again at %s.\n", b, timestamp(next))
+		}
+		return map[string]string{"id": b.String(), "next_reset": timestamp(next)}, words, err
+	})
+}

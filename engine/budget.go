@@ -1,0 +1,126 @@
+package engine
+
+import (
+	"context"
+	"maps"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/budget"
+)
+
+// CreateBudget creates a budget. If one with the id of the spec exists, it stays as it is: the result says so, and whether it
+// is the same.
+//
+// Usage may be reported before a budget exists. It counts from the creation on, and is not limited before.
+//
+// Errors: [ErrInvalidInput] naming the field; [ErrContention]; [ErrUnavailable] while FlowFabric works on the database too.
+// Transaction: one statement, and a read if the budget exists. Safe to repeat with an id.
+func (e *Engine) CreateBudget(ctx context.Context, spec BudgetSpec) (BudgetCreated, error) {
+	const op = "create budget"
+	policy, err := spec.policy()
+	if err != nil {
+		return BudgetCreated{}, wrap(op, err)
+	}
+	document, err := policy.Encode()
+	if err != nil {
+		return BudgetCreated{}, wrap(op, err)
+	}
+	if spec.ID.IsZero() {
+		spec.ID = id.NewBudgetID()
+	}
+	partition := e.cfg.Partitions.BudgetPartition(spec.ID)
+	result, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (db.InsertBudgetRow, error) {
+		return e.q.InsertBudget(ctx, conn, db.InsertBudgetParams{
+			NowMs: e.nowMs(), PartitionKey: partition, BudgetID: spec.ID.String(), Policy: string(document),
+			ScopeType: spec.Labels.ScopeType, ScopeID: spec.Labels.ScopeID, EnforcementMode: spec.Labels.Mode,
+			ResetIntervalMs: policy.ResetIntervalMs,
+		})
+	})
+	switch {
+	case err != nil:
+		return BudgetCreated{}, err
+	case result.Shared:
+		return BudgetCreated{}, wrap(op, errBudgetsShared())
+	case result.Inserted:
+		return BudgetCreated{ID: spec.ID, Matches: true}, nil
+	}
+	found, err := e.Budget(ctx, spec.ID)
+	if err != nil {
+		return BudgetCreated{}, wrap(op, err)
+	}
+	created := BudgetCreated{ID: spec.ID, Duplicate: true}
+	created.Matches = found.Corruption == "" && found.Labels == spec.Labels && found.ResetEvery == spec.ResetEvery &&
+		maps.Equal(realLimits(found.Limits), realLimits(spec.Limits))
+	return created, nil
+}
+
+// realLimits leaves out the dimensions without limits.
+func realLimits(of map[string]BudgetLimit) map[string]BudgetLimit {
+	limits := maps.Clone(of)
+	maps.DeleteFunc(limits, func(_ string, limit BudgetLimit) bool { return limit == BudgetLimit{} })
+	if limits == nil {
+		limits = map[string]BudgetLimit{}
+	}
+	return limits
+}
+
+// ReleaseBudget gives back the amounts that [Engine.RecordSpend] has counted for an execution, and returns them. A second call
+// finds nothing, and neither does one after a reset. Usage of other executions and breaches stay. When
+// retention deletes an execution, its spends stay counted.
+//
+// Errors: [ErrInvalidInput]; [ErrContention]; [ErrUnavailable] as [Engine.CreateBudget]. A budget that does not exist may have
+// usage too. Transaction: locks the budget and its usage; in a caller's transaction with several budgets lock them as
+// [Engine.ReportUsage] says. Safe to repeat.
+func (e *Engine) ReleaseBudget(ctx context.Context, b id.BudgetID, x id.ExecutionID) (map[string]int64, error) {
+	const op = "release budget"
+	if err := checkBudget(b); err != nil {
+		return nil, wrap(op, err)
+	}
+	if err := e.checkExecution(x); err != nil {
+		return nil, wrap(op, err)
+	}
+	partition, budgetID, execution := e.cfg.Partitions.BudgetPartition(b), b.String(), pgUUID(x.UUID())
+	var shared bool
+	var rows []db.ReleaseBudgetRow
+	err := inStatements(ctx, e, op, func(*notifications) []step {
+		return []step{
+			func(conn db.DBTX) error {
+				row, err := e.q.LockBudget(ctx, conn, db.LockBudgetParams{PartitionKey: partition, BudgetID: budgetID})
+				shared = row.Shared
+				return err
+			},
+			func(conn db.DBTX) error {
+				_, err := e.q.LockBudgetUsageOf(ctx, conn, db.LockBudgetUsageOfParams{
+					PartitionKey: partition, BudgetID: budgetID, ExecutionID: execution,
+				})
+				return err
+			},
+			func(conn db.DBTX) (err error) {
+				rows, err = e.q.ReleaseBudget(ctx, conn, db.ReleaseBudgetParams{
+					PartitionKey: partition, BudgetID: budgetID, ExecutionID: execution, NowMs: e.nowMs(),
+				})
+				return err
+			},
+		}
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case shared:
+		return nil, wrap(op, errBudgetsShared())
+	}
+	released := make(map[string]int64, len(rows))
+	for _, row := range rows {
+		released[row.DimensionsKey] = row.DeltaTotal
+	}
+	return released, nil
+}
+
+// policyUnderLock decodes the policy of a locked budget.
+func policyUnderLock(row db.LockBudgetRow) (budget.Policy, error) {
+	if row.Shared {
+		return budget.Policy{}, errBudgetsShared()
+	}
+	return budgetPolicy(row.Policy)
+}

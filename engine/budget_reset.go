@@ -1,0 +1,147 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+)
+
+// ResetBudget sets the usage of a budget to 0, forgets the spends of executions, and returns when it is reset next,
+// zero if it has no interval: one interval from now. The counts of breaches stay.
+//
+// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrCorruption] if its policy can't be read; [ErrContention]; [ErrUnavailable] as
+// [Engine.CreateBudget]. Transaction: locks the budget and its usage.
+func (o Operator) ResetBudget(ctx context.Context, b id.BudgetID) (time.Time, error) {
+	const op = "reset budget"
+	if err := checkBudget(b); err != nil {
+		return time.Time{}, wrap(op, err)
+	}
+	e := o.e
+	reset := budgetReset{Engine: e, partition: e.cfg.Partitions.BudgetPartition(b), budget: b.String()}
+	return inTx(ctx, e, op, func(tx *txn) (time.Time, error) {
+		row, err := e.q.LockBudget(ctx, tx, db.LockBudgetParams{PartitionKey: reset.partition, BudgetID: reset.budget})
+		switch {
+		case err != nil:
+			return time.Time{}, err
+		case row.Policy == "" && !row.Shared:
+			return time.Time{}, budgetNotFound(b)
+		}
+		policy, err := policyUnderLock(row)
+		if err != nil {
+			return time.Time{}, err
+		}
+		nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+		if err != nil {
+			return time.Time{}, err
+		}
+		next := policy.NextReset(nowMs)
+		if err := reset.write(ctx, tx, nowMs, next); err != nil || next == 0 {
+			return time.Time{}, err
+		}
+		return time.UnixMilli(next), nil
+	})
+}
+
+// budgetReset is the reset of one budget.
+type budgetReset struct {
+	*Engine
+	partition int16
+	budget    string
+}
+
+// write resets a locked budget.
+func (r *budgetReset) write(ctx context.Context, tx *txn, nowMs, nextMs int64) error {
+	return pgtx.InOneTrip(ctx, tx,
+		func(conn db.DBTX) error {
+			return r.q.MarkBudgetReset(ctx, conn, db.MarkBudgetResetParams{
+				NextMs: nextMs, AtMs: nowMs, PartitionKey: r.partition, BudgetID: r.budget,
+			})
+		},
+		func(conn db.DBTX) error {
+			return r.q.ResetBudgetUsage(ctx, conn, db.ResetBudgetUsageParams{AtMs: nowMs, PartitionKey: r.partition, BudgetID: r.budget})
+		},
+		func(conn db.DBTX) error {
+			return r.q.DropBudgetLedger(ctx, conn, db.DropBudgetLedgerParams{PartitionKey: r.partition, BudgetID: r.budget})
+		},
+	)
+}
+
+// ResetBudgets resets the budgets whose interval is over by the database's clock, at most batch, and returns how many it
+// reset. The next reset follows in the same phase, however late this one is; intervals that were missed are one. A
+// budget that can't be reset, because its policy can't be read, does not keep others from it.
+//
+// Errors: [ErrInvalidInput]; else the first error of a budget, after all others were reset. Transaction: one for each budget;
+// skips locked ones. Safe to repeat and to run in any number of processes.
+func (m Maintenance) ResetBudgets(ctx context.Context, batch int) (int, error) {
+	const op = "reset budgets"
+	if err := checkBatch(batch); err != nil {
+		return 0, err
+	}
+	e := m.e.impatient()
+	params := db.ScanDueBudgetsParams{NowMs: e.nowMs(), AfterPartition: -1, PageSize: int32(batch)}
+	var failed error
+	for n := 0; ; {
+		due, err := e.q.ScanDueBudgets(ctx, e.reader(), params)
+		if err != nil {
+			return n, wrap(op, err)
+		}
+		for _, row := range due {
+			if n == batch {
+				return n, failed
+			}
+			done, err := e.resetDue(ctx, op, row.PartitionKey, row.BudgetID)
+			switch {
+			case errors.Is(err, ErrBusy): // by the next call
+			case err != nil && ctx.Err() != nil:
+				return n, err
+			case err != nil && failed == nil:
+				failed = err
+			case done:
+				n++
+			}
+		}
+		if len(due) < batch {
+			return n, failed
+		}
+		last := due[len(due)-1]
+		params.AfterMs, params.AfterPartition, params.AfterID = last.DueMs, last.PartitionKey, last.BudgetID
+	}
+}
+
+// resetDue resets a budget if that is still due, and reports whether it did.
+func (e *Engine) resetDue(ctx context.Context, op string, partition int16, b string) (bool, error) {
+	reset := budgetReset{Engine: e, partition: partition, budget: b}
+	return inTx(ctx, e, op, func(tx *txn) (bool, error) {
+		row, err := e.q.TakeDueBudget(ctx, tx, db.TakeDueBudgetParams{NowMs: e.nowMs(), PartitionKey: partition, BudgetID: b})
+		switch {
+		case isNoRow(err):
+			return false, nil
+		case err != nil:
+			return false, err
+		}
+		policy, err := budgetPolicy(row.Policy)
+		if err != nil {
+			return false, err
+		}
+		return true, reset.write(ctx, tx, row.NowMs, policy.NextScheduled(row.DueMs, row.NowMs))
+	})
+}
+
+// PruneUsageKeys deletes keys of reports that have expired, at most batch of them, and returns how many.
+//
+// Errors: [ErrInvalidInput]. Transaction: one statement; skips locked keys. Safe to repeat and to run in any number of
+// processes.
+func (m Maintenance) PruneUsageKeys(ctx context.Context, batch int) (int, error) {
+	e := m.e
+	if err := checkBatch(batch); err != nil {
+		return 0, err
+	}
+	return inStatement(ctx, e.impatient(), "prune usage keys", func(conn db.DBTX, _ *notifications) (int, error) {
+		n, err := e.q.PruneBudgetKeys(ctx, conn, db.PruneBudgetKeysParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
+		return int(n), err
+	})
+}

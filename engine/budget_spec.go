@@ -1,0 +1,235 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/budget"
+)
+
+// Limits of budgets.
+const (
+	MaxDimension  = 256            // bytes of the name of a dimension
+	MaxDimensions = 1000           // dimensions of a budget's limits, and of a report
+	MaxUsageKey   = 512            // bytes of the key of a report
+	MaxBudgetText = maxFreeText    // bytes of each of [BudgetLabels]
+	UsageKeyKept  = 24 * time.Hour // how long the key of a report is remembered
+	initDimension = "_init"        // a row of FlowFabric that is no dimension
+	usageKeyMs    = int64(UsageKeyKept / time.Millisecond)
+)
+
+// The dimensions of the standard fields of [Usage].
+const (
+	InputTokens  = "input_tokens"
+	OutputTokens = "output_tokens"
+	WallMs       = "wall_ms"
+)
+
+// BudgetSpec describes a budget: limits on amounts that add up, until it is reset.
+type BudgetSpec struct {
+	ID     id.BudgetID            // default: a new one
+	Limits map[string]BudgetLimit // by dimension; a dimension without limits is counted all the same
+
+	// ResetEvery resets the budget in this interval, of whole milliseconds, counted from its creation or its last reset by an
+	// operator. Default 0: only an operator resets it.
+	ResetEvery time.Duration
+
+	Labels BudgetLabels
+}
+
+// BudgetLimit limits the amount in one dimension. 0 means no limit.
+type BudgetLimit struct {
+	Hard int64 // a report that would exceed it is refused as a whole
+	Soft int64 // a report that exceeds it is applied, and says so
+}
+
+// BudgetLabels are texts that are stored and returned with a budget, for people and other programs. The library never
+// interprets them: a hard limit refuses and a soft limit warns, whatever they say. Each has at most [MaxBudgetText] bytes.
+type BudgetLabels struct {
+	ScopeType   string // of its owner, as "tenant" or "flow"
+	ScopeID     string
+	Mode        string // as "strict"
+	OnHardLimit string // as "fail"
+	OnSoftLimit string // as "warn"
+}
+
+// BudgetCreated is the result of [Engine.CreateBudget].
+type BudgetCreated struct {
+	ID        id.BudgetID
+	Duplicate bool // a budget with this id existed, and was not changed
+	Matches   bool // its limits, interval and labels are those of the call
+}
+
+// Usage is a report of amounts that were used. Report each of them once.
+type Usage struct {
+	Budget id.BudgetID
+
+	// Amounts are by dimension: any name of 1 to [MaxDimension] bytes without control characters. At most [MaxDimensions],
+	// none of them negative.
+	Amounts map[string]int64
+
+	// These are added to the dimensions [InputTokens], [OutputTokens] and [WallMs] unless they are 0. Then Amounts must not
+	// have the same dimension.
+	InputTokens  int64
+	OutputTokens int64
+	Wall         time.Duration // in whole milliseconds; the rest is dropped
+
+	// Key makes repetitions of the report safe: for [UsageKeyKept] the same key on this budget returns the first outcome, and
+	// counts nothing. At most [MaxUsageKey] bytes. Default: each call counts.
+	Key string
+}
+
+// Spend is a report of amounts that an execution has used, and may give back: see [Engine.ReleaseBudget].
+type Spend struct {
+	Budget    id.BudgetID
+	Execution id.ExecutionID
+	Amounts   map[string]int64 // as in [Usage]
+	Key       string           // as in [Usage], with keys of its own
+}
+
+// UsageOutcome is the outcome of a report.
+type UsageOutcome string
+
+// The outcomes.
+const (
+	UsageOk        UsageOutcome = UsageOutcome(budget.Ok)             // counted
+	SoftBreach     UsageOutcome = UsageOutcome(budget.SoftBreach)     // counted, and above a soft limit
+	HardBreach     UsageOutcome = UsageOutcome(budget.HardBreach)     // not counted: it would exceed a hard limit
+	AlreadyApplied UsageOutcome = UsageOutcome(budget.AlreadyApplied) // not counted again: see [Engine.RecordSpend]
+)
+
+// UsageResult is the result of a report. For a breach it names the first dimension in byte order, with the usage and the limit.
+type UsageResult struct {
+	Outcome   UsageOutcome
+	Dimension string
+	Current   int64 // the usage after the report, or without it after a [HardBreach]
+	Limit     int64
+}
+
+func usageResult(o budget.Outcome) UsageResult {
+	return UsageResult{Outcome: UsageOutcome(o.Kind), Dimension: o.Dimension, Current: o.Current, Limit: o.Limit}
+}
+
+// amounts returns the amounts of a report in the order of their dimensions.
+func (u *Usage) amounts() ([]budget.Amount, error) {
+	all := u.Amounts
+	for _, standard := range []struct {
+		field, dimension string
+		n                int64
+	}{
+		{"InputTokens", InputTokens, u.InputTokens}, {"OutputTokens", OutputTokens, u.OutputTokens}, {"Wall", WallMs, u.Wall.Milliseconds()},
+	} {
+		if standard.n == 0 {
+			continue
+		}
+		if _, twice := u.Amounts[standard.dimension]; twice {
+			return nil, invalid(standard.field, fmt.Sprintf("is set, and so is %q in Amounts", standard.dimension))
+		}
+		if len(all) == len(u.Amounts) {
+			all = maps.Clone(all)
+		}
+		if all == nil {
+			all = make(map[string]int64)
+		}
+		all[standard.dimension] = standard.n
+	}
+	return sortedAmounts(all)
+}
+
+// sortedAmounts checks amounts and returns them in the byte order of their dimensions.
+func sortedAmounts(of map[string]int64) ([]budget.Amount, error) {
+	if len(of) > MaxDimensions {
+		return nil, invalid("Amounts", fmt.Sprintf("has %d dimensions, limit %d", len(of), MaxDimensions))
+	}
+	amounts := make([]budget.Amount, 0, len(of))
+	for _, dimension := range slices.Sorted(maps.Keys(of)) {
+		if err := checkDimension("Amounts", dimension); err != nil {
+			return nil, err
+		}
+		if of[dimension] < 0 {
+			return nil, invalid("Amounts", fmt.Sprintf("of %q is negative", dimension))
+		}
+		amounts = append(amounts, budget.Amount{Dimension: dimension, N: of[dimension]})
+	}
+	return amounts, nil
+}
+
+func checkDimension(field, dimension string) error {
+	switch {
+	case dimension == "":
+		return invalid(field, "has a dimension without a name")
+	case dimension == initDimension:
+		return invalid(field, fmt.Sprintf("has the dimension %q, which is reserved", dimension))
+	case strings.ContainsFunc(dimension, unicode.IsControl):
+		return invalid(field, fmt.Sprintf("has the dimension %q with a control character", dimension))
+	}
+	return checkText(field, dimension, MaxDimension)
+}
+
+// policy checks the limits and the interval of a budget.
+func (s *BudgetSpec) policy() (p budget.Policy, err error) {
+	switch {
+	case len(s.Limits) > MaxDimensions:
+		return p, invalid("Limits", fmt.Sprintf("has %d dimensions, limit %d", len(s.Limits), MaxDimensions))
+	case s.ResetEvery < 0:
+		return p, invalid("ResetEvery", "is negative")
+	case s.ResetEvery%time.Millisecond != 0:
+		return p, invalid("ResetEvery", "has a fraction of a millisecond")
+	}
+	p = budget.Policy{
+		Hard: make(map[string]int64, len(s.Limits)), Soft: make(map[string]int64, len(s.Limits)),
+		ResetIntervalMs: s.ResetEvery.Milliseconds(), OnHard: s.Labels.OnHardLimit, OnSoft: s.Labels.OnSoftLimit,
+	}
+	for dimension, limit := range s.Limits {
+		if err := checkDimension("Limits", dimension); err != nil {
+			return p, err
+		}
+		if limit.Hard < 0 || limit.Soft < 0 {
+			return p, invalid("Limits", fmt.Sprintf("of %q are negative", dimension))
+		}
+		p.Hard[dimension], p.Soft[dimension] = limit.Hard, limit.Soft
+	}
+	for _, label := range []struct{ field, text string }{
+		{"Labels.ScopeType", s.Labels.ScopeType},
+		{"Labels.ScopeID", s.Labels.ScopeID},
+		{"Labels.Mode", s.Labels.Mode},
+		{"Labels.OnHardLimit", s.Labels.OnHardLimit},
+		{"Labels.OnSoftLimit", s.Labels.OnSoftLimit},
+	} {
+		if err := checkText(label.field, label.text, MaxBudgetText); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+func checkBudget(b id.BudgetID) error {
+	if b.IsZero() {
+		return invalid("budget", "is empty")
+	}
+	return nil
+}
+
+func budgetNotFound(b id.BudgetID) error { return &NotFoundError{Entity: "budget", ID: b.String()} }
+
+// errBudgetsShared refuses an operation on budgets while FlowFabric works on the database.
+func errBudgetsShared() error {
+	return &UnavailableError{Reason: "budgets beside FlowFabric, whose server acts on them in its own way: see `ff migrate share`"}
+}
+
+// budgetPolicy decodes the stored policy of a budget; "" stands for a budget that doesn't exist.
+func budgetPolicy(stored string) (budget.Policy, error) {
+	if stored == "" {
+		return budget.Policy{}, nil
+	}
+	p, err := budget.Decode(stored)
+	if err != nil {
+		return p, corrupt("ff_budget_policy.policy_json", err)
+	}
+	return p, nil
+}

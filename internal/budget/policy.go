@@ -1,0 +1,129 @@
+// Package budget decides whether reports of usage fit into a budget, and has the stored form of its policy and of the
+// outcomes. It uses no database.
+package budget
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Policy has the limits of a budget and the interval of its resets. Limits are by dimension; 0 is no limit.
+type Policy struct {
+	Hard, Soft      map[string]int64
+	ResetIntervalMs int64 // 0: never
+	OnHard, OnSoft  string
+}
+
+// Encode returns the stored form of a policy.
+func (p *Policy) Encode() ([]byte, error) {
+	hard, soft := p.Hard, p.Soft
+	if hard == nil {
+		hard = map[string]int64{}
+	}
+	if soft == nil {
+		soft = map[string]int64{}
+	}
+	return json.Marshal(map[string]any{
+		"hard_limits": hard, "soft_limits": soft, "reset_interval_ms": p.ResetIntervalMs,
+		"on_hard_limit": p.OnHard, "on_soft_limit": p.OnSoft,
+	})
+}
+
+// foreign are keys with limits that only a scheduler of FlowFabric reads. A conversion rewrites them, unless it can't read
+// them either.
+var foreign = []string{"hard_limit", "hard"}
+
+// Decode reads a stored policy. Keys may be absent. A limit that is not a whole number from 0 on is an error, for a budget
+// must not become unlimited by a mistake; one above the range of int64 is the largest int64.
+func Decode(document string) (p Policy, err error) {
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(document), &keys); err != nil || keys == nil {
+		return p, errors.New("is no object")
+	}
+	for _, key := range foreign {
+		if _, found := keys[key]; found {
+			return p, fmt.Errorf("has %s, which was not converted", key)
+		}
+	}
+	if p.Hard, err = limits(keys, "hard_limits"); err != nil {
+		return p, err
+	}
+	if p.Soft, err = limits(keys, "soft_limits"); err != nil {
+		return p, err
+	}
+	if raw, found := keys["reset_interval_ms"]; found {
+		if p.ResetIntervalMs, err = whole(raw); err != nil {
+			return p, fmt.Errorf("reset_interval_ms %w", err)
+		}
+	}
+	// Text for people: anything else is left out.
+	_ = json.Unmarshal(keys["on_hard_limit"], &p.OnHard)
+	_ = json.Unmarshal(keys["on_soft_limit"], &p.OnSoft)
+	return p, nil
+}
+
+func limits(keys map[string]json.RawMessage, key string) (map[string]int64, error) {
+	raw, found := keys[key]
+	if !found {
+		return nil, nil
+	}
+	var of map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &of); err != nil || of == nil {
+		return nil, fmt.Errorf("%s is no object", key)
+	}
+	limits := make(map[string]int64, len(of))
+	for dimension, raw := range of {
+		n, err := whole(raw)
+		if err != nil {
+			return nil, fmt.Errorf("%s of %q %w", key, dimension, err)
+		}
+		limits[dimension] = n
+	}
+	return limits, nil
+}
+
+// whole reads a number without a detour through a float.
+func whole(raw json.RawMessage) (int64, error) {
+	text := string(bytes.TrimSpace(raw))
+	if text == "" || strings.Trim(text, "0123456789") != "" {
+		return 0, errors.New("is not a whole number from 0 on")
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return math.MaxInt64, nil // out of range is the only error of digits
+	}
+	return n, nil
+}
+
+// NextReset returns when a budget is reset again after a reset at an instant, in milliseconds; 0 for never.
+func (p *Policy) NextReset(nowMs int64) int64 {
+	if p.ResetIntervalMs <= 0 {
+		return 0
+	}
+	return Add(nowMs, p.ResetIntervalMs)
+}
+
+// NextScheduled is [Policy.NextReset] for a reset that was due at an instant before. The schedule keeps its phase, and
+// periods that were missed are one.
+func (p *Policy) NextScheduled(dueMs, nowMs int64) int64 {
+	if p.ResetIntervalMs <= 0 {
+		return 0
+	}
+	if dueMs > nowMs {
+		return dueMs
+	}
+	return Add(dueMs, ((nowMs-dueMs)/p.ResetIntervalMs)*p.ResetIntervalMs+p.ResetIntervalMs)
+}
+
+// Add returns a + b, or the largest int64 if that is larger. Neither may be negative.
+func Add(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}

@@ -1,0 +1,458 @@
+-- name: InsertBudget :one
+-- InsertBudget creates a budget that does not exist. It returns whether it did, and whether FlowFabric works on the
+-- database, in which case it did not.
+--
+-- Used by: engine.CreateBudget.
+-- Locks: L6 waits (the INSERT, for another one of the same id).
+WITH switch AS (
+    SELECT
+        ffx_shared() AS shared,
+        ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+inserted AS (
+    INSERT INTO ff_budget_policy (
+        partition_key, budget_id, policy_json, created_at_ms, updated_at_ms, scope_type, scope_id, enforcement_mode,
+        next_reset_at_ms
+    )
+    SELECT
+        @partition_key::smallint,
+        @budget_id::text,
+        sqlc.arg(policy)::text::jsonb,
+        s.now_ms,
+        s.now_ms,
+        @scope_type::text,
+        @scope_id::text,
+        @enforcement_mode::text,
+        CASE
+            WHEN sqlc.arg(reset_interval_ms)::bigint > 0
+                THEN least(s.now_ms::numeric + sqlc.arg(reset_interval_ms)::bigint, 9223372036854775807)::bigint
+        END
+    FROM switch AS s
+    WHERE NOT s.shared
+    ON CONFLICT ON CONSTRAINT ff_budget_policy_pkey DO NOTHING
+    RETURNING true AS done
+)
+SELECT
+    s.shared::boolean AS shared,
+    EXISTS (SELECT FROM inserted)::boolean AS inserted
+FROM switch AS s;
+
+-- name: LockBudget :one
+-- LockBudget locks a budget and returns its policy, an empty text if the budget does not exist. It also returns whether
+-- FlowFabric works on the database.
+--
+-- Used by: engine.ReportUsage, engine.RecordSpend, engine.ReleaseBudget, engine.ResetBudget.
+-- Locks: L6 waits (the row FOR NO KEY UPDATE).
+SELECT
+    coalesce(b.policy_json::text, '')::text AS policy,
+    ffx_shared()::boolean AS shared
+FROM (SELECT 1) AS one
+LEFT JOIN LATERAL (
+    SELECT t.policy_json
+    FROM ff_budget_policy AS t
+    WHERE
+        t.partition_key = @partition_key::smallint
+        AND t.budget_id = @budget_id::text
+    FOR NO KEY UPDATE
+) AS b ON true;
+
+-- name: ReuseBudgetKeys :many
+-- ReuseBudgetKeys takes the deduplication keys of reports that are new or have expired, and returns those. It also locks
+-- the others, so that they stay until the transaction ends. The caller sorts the keys.
+--
+-- Used by: engine.ReportUsage, engine.RecordSpend.
+-- Locks: L6 waits (in array order, for rows and for keys that another transaction inserts).
+WITH input AS (
+    SELECT
+        unnest(@keys::text[]) AS key
+    LIMIT cardinality(@keys::text[])
+),
+clock AS (SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms)
+INSERT INTO ff_budget_usage_dedup AS d (partition_key, dedup_key, outcome_json, applied_at_ms, expires_at_ms)
+SELECT
+    @partition_key::smallint,
+    i.key,
+    '{}',
+    c.now_ms,
+    c.now_ms + @ttl_ms::bigint
+FROM clock AS c
+CROSS JOIN input AS i
+ON CONFLICT ON CONSTRAINT ff_budget_usage_dedup_pkey DO UPDATE
+SET
+    outcome_json = excluded.outcome_json,
+    applied_at_ms = excluded.applied_at_ms,
+    expires_at_ms = excluded.expires_at_ms
+WHERE d.expires_at_ms <= excluded.applied_at_ms
+RETURNING d.dedup_key;
+
+-- name: ReadBudgetKeys :many
+-- ReadBudgetKeys returns the outcomes of deduplication keys. One that the transaction has just taken has an empty object.
+--
+-- Used by: engine.ReportUsage, engine.RecordSpend.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@keys::text[]) AS key
+    LIMIT cardinality(@keys::text[])
+)
+SELECT
+    d.dedup_key,
+    d.outcome_json::text AS outcome
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.dedup_key,
+        t.outcome_json
+    FROM ff_budget_usage_dedup AS t
+    WHERE
+        t.partition_key = @partition_key::smallint
+        AND t.dedup_key = i.key
+    LIMIT 1
+) AS d;
+
+-- name: LockBudgetUsage :many
+-- LockBudgetUsage locks the usage of a budget in some dimensions and returns it in array order, with the time. A dimension
+-- without usage has 0, and so has every dimension if the budget does not exist: its usage is not locked then, but
+-- added to by AddBudgetUsage, which locks in the same order. The caller sorts the dimensions and has locked the budget.
+--
+-- Used by: engine.ReportUsage, engine.RecordSpend.
+-- Locks: L6 waits (rows FOR NO KEY UPDATE in array order).
+WITH input AS (
+    SELECT
+        unnest(@dimensions::text[]) AS dimension
+    LIMIT cardinality(@dimensions::text[])
+),
+clock AS (
+    SELECT
+        ffx_now_ms(sqlc.narg(now_ms)) AS now_ms,
+        EXISTS (
+            SELECT
+            FROM ff_budget_policy AS b
+            WHERE
+                b.partition_key = @partition_key::smallint
+                AND b.budget_id = @budget_id::text
+        ) AS limited
+)
+SELECT
+    i.dimension::text AS dimension,
+    coalesce(u.current_value, 0)::bigint AS current_value,
+    c.now_ms::bigint AS now_ms
+FROM clock AS c
+CROSS JOIN input AS i
+LEFT JOIN LATERAL (
+    SELECT t.current_value
+    FROM ff_budget_usage AS t
+    WHERE
+        c.limited
+        AND t.partition_key = @partition_key::smallint
+        AND t.budget_id = @budget_id::text
+        AND t.dimensions_key = i.dimension
+    FOR NO KEY UPDATE
+) AS u ON true;
+
+-- name: AddBudgetUsage :exec
+-- AddBudgetUsage adds to the usage of a budget, up to the largest value of the column. The caller sorts the dimensions.
+--
+-- Used by: engine.ReportUsage, engine.RecordSpend.
+-- Locks: L6 waits (in array order, for rows and for dimensions that another transaction inserts).
+WITH input AS (
+    SELECT
+        unnest(@dimensions::text[]) AS dimension,
+        unnest(@amounts::bigint[]) AS amount
+    LIMIT cardinality(@dimensions::text[])
+)
+INSERT INTO ff_budget_usage AS u (partition_key, budget_id, dimensions_key, current_value, updated_at_ms)
+SELECT
+    @partition_key::smallint,
+    @budget_id::text,
+    i.dimension,
+    i.amount,
+    @at_ms::bigint
+FROM input AS i
+ON CONFLICT ON CONSTRAINT ff_budget_usage_pkey DO UPDATE
+SET
+    current_value = least(u.current_value::numeric + excluded.current_value, 9223372036854775807)::bigint,
+    updated_at_ms = excluded.updated_at_ms;
+
+-- name: AddBudgetUsageOf :exec
+-- AddBudgetUsageOf adds to the ledger of a budget: the amounts that executions have spent. The caller sorts by execution
+-- and dimension.
+--
+-- Used by: engine.RecordSpend.
+-- Locks: L6 waits (in array order, for rows and for those that another transaction inserts).
+WITH input AS (
+    SELECT
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@dimensions::text[]) AS dimension,
+        unnest(@amounts::bigint[]) AS amount
+    LIMIT cardinality(@dimensions::text[])
+)
+INSERT INTO ff_budget_usage_by_exec AS x (partition_key, budget_id, execution_id, dimensions_key, delta_total, updated_at_ms)
+SELECT
+    @partition_key::smallint,
+    @budget_id::text,
+    i.execution_id,
+    i.dimension,
+    i.amount,
+    @at_ms::bigint
+FROM input AS i
+ON CONFLICT ON CONSTRAINT ff_budget_usage_by_exec_pkey DO UPDATE
+SET
+    delta_total = least(x.delta_total::numeric + excluded.delta_total, 9223372036854775807)::bigint,
+    updated_at_ms = excluded.updated_at_ms;
+
+-- name: CountBudgetBreaches :exec
+-- CountBudgetBreaches adds to the counters of a locked budget, and notes the last hard breach if there is one.
+--
+-- Used by: engine.ReportUsage, engine.RecordSpend.
+-- Locks: L6 held (the UPDATE).
+UPDATE ff_budget_policy AS b
+SET
+    breach_count = b.breach_count + @hard::bigint,
+    soft_breach_count = b.soft_breach_count + @soft::bigint,
+    last_breach_at_ms = CASE WHEN @hard::bigint > 0 THEN @at_ms::bigint ELSE b.last_breach_at_ms END,
+    last_breach_dim = CASE WHEN @hard::bigint > 0 THEN @dimension::text ELSE b.last_breach_dim END,
+    updated_at_ms = @at_ms::bigint
+WHERE
+    b.partition_key = @partition_key::smallint
+    AND b.budget_id = @budget_id::text;
+
+-- name: StoreBudgetOutcomes :exec
+-- StoreBudgetOutcomes stores the outcomes of reports under the deduplication keys that their transaction has taken.
+--
+-- Used by: engine.ReportUsage, engine.RecordSpend.
+-- Locks: L6 held (the UPDATE).
+WITH input AS (
+    SELECT
+        unnest(@keys::text[]) AS key,
+        unnest(@outcomes::text[]) AS outcome
+    LIMIT cardinality(@keys::text[])
+)
+UPDATE ff_budget_usage_dedup AS d
+SET outcome_json = i.outcome::jsonb
+FROM input AS i
+WHERE
+    d.partition_key = ANY (ARRAY[@partition_key::smallint])
+    AND d.dedup_key = i.key;
+
+-- name: LockBudgetUsageOf :many
+-- LockBudgetUsageOf locks the usage of a budget in the dimensions in which an execution has spent. The caller has locked
+-- the budget.
+--
+-- Used by: engine.ReleaseBudget.
+-- Locks: L6 waits (rows FOR NO KEY UPDATE by dimension).
+SELECT u.dimensions_key
+FROM (
+    SELECT t.dimensions_key
+    FROM ff_budget_usage_by_exec AS t
+    WHERE
+        t.partition_key = @partition_key::smallint
+        AND t.budget_id = @budget_id::text
+        AND t.execution_id = @execution_id::uuid
+    ORDER BY t.dimensions_key COLLATE "C"
+    OFFSET 0
+) AS x
+CROSS JOIN LATERAL (
+    SELECT t.dimensions_key
+    FROM ff_budget_usage AS t
+    WHERE
+        t.partition_key = @partition_key::smallint
+        AND t.budget_id = @budget_id::text
+        AND t.dimensions_key = x.dimensions_key
+    FOR NO KEY UPDATE
+) AS u;
+
+-- name: ReleaseBudget :many
+-- ReleaseBudget deletes the spends of an execution from the ledger of a budget and takes them off the budget's usage, down
+-- to 0. It returns the amounts of the ledger. It does nothing while FlowFabric works on the database. The caller has locked
+-- the budget and its usage in those dimensions.
+--
+-- Used by: engine.ReleaseBudget.
+-- Locks: L6 held (the DELETE, the UPDATE).
+WITH dropped AS (
+    DELETE FROM ff_budget_usage_by_exec AS x
+    WHERE
+        x.partition_key = @partition_key::smallint
+        AND x.budget_id = @budget_id::text
+        AND x.execution_id = @execution_id::uuid
+        AND (SELECT NOT ffx_shared())
+    RETURNING
+        x.dimensions_key,
+        x.delta_total
+),
+reduced AS (
+    UPDATE ff_budget_usage AS u
+    SET
+        current_value = greatest(u.current_value - d.delta_total, 0),
+        updated_at_ms = ffx_now_ms(sqlc.narg(now_ms))
+    FROM dropped AS d
+    WHERE
+        u.partition_key = ANY (ARRAY[@partition_key::smallint])
+        AND u.budget_id = @budget_id::text
+        AND u.dimensions_key = d.dimensions_key
+    RETURNING 1 AS one
+)
+SELECT
+    d.dimensions_key,
+    d.delta_total
+FROM dropped AS d;
+
+-- name: TakeDueBudget :one
+-- TakeDueBudget locks a budget whose reset is due and returns its policy and the time. No row: it is locked, or its reset
+-- is no longer due.
+--
+-- Used by: engine.ResetBudgets.
+-- Locks: L6 skips (the row FOR NO KEY UPDATE).
+SELECT
+    b.policy_json::text AS policy,
+    b.next_reset_at_ms::bigint AS due_ms,
+    ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms
+FROM ff_budget_policy AS b
+WHERE
+    b.partition_key = @partition_key::smallint
+    AND b.budget_id = @budget_id::text
+    AND (b.next_reset_at_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
+FOR NO KEY UPDATE SKIP LOCKED;
+
+-- name: ScanDueBudgets :many
+-- ScanDueBudgets returns budgets whose reset is due, those that are due first first, after a position.
+--
+-- Used by: engine.ResetBudgets.
+-- Locks: none. Spans partitions.
+SELECT
+    b.partition_key,
+    b.budget_id,
+    b.next_reset_at_ms::bigint AS due_ms
+FROM ff_budget_policy AS b
+WHERE
+    b.next_reset_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+    AND b.next_reset_at_ms >= @after_ms::bigint
+    AND ((b.next_reset_at_ms, b.partition_key, b.budget_id COLLATE "C") > (@after_ms::bigint, @after_partition::smallint, @after_id::text)) IS TRUE
+ORDER BY
+    b.next_reset_at_ms,
+    b.partition_key,
+    b.budget_id COLLATE "C"
+LIMIT @page_size::integer;
+
+-- name: ResetBudgetUsage :exec
+-- ResetBudgetUsage sets the usage of a locked budget to 0 in every dimension.
+--
+-- Used by: engine.ResetBudget, engine.ResetBudgets.
+-- Locks: L6 waits (rows FOR NO KEY UPDATE by dimension, then the UPDATE).
+WITH locked AS (
+    SELECT t.dimensions_key
+    FROM ff_budget_usage AS t
+    WHERE
+        t.partition_key = @partition_key::smallint
+        AND t.budget_id = @budget_id::text
+    ORDER BY t.dimensions_key COLLATE "C"
+    FOR NO KEY UPDATE
+)
+UPDATE ff_budget_usage AS u
+SET
+    current_value = 0,
+    last_reset_at_ms = @at_ms::bigint,
+    updated_at_ms = @at_ms::bigint
+FROM locked AS l
+WHERE
+    u.partition_key = ANY (ARRAY[@partition_key::smallint])
+    AND u.budget_id = @budget_id::text
+    AND u.dimensions_key = l.dimensions_key;
+
+-- name: DropBudgetLedger :exec
+-- DropBudgetLedger deletes the ledger of a locked budget.
+--
+-- Used by: engine.ResetBudget, engine.ResetBudgets.
+-- Locks: L6 held (the DELETE).
+DELETE FROM ff_budget_usage_by_exec AS x
+WHERE
+    x.partition_key = @partition_key::smallint
+    AND x.budget_id = @budget_id::text;
+
+-- name: MarkBudgetReset :exec
+-- MarkBudgetReset forgets the last breach of a locked budget and stores its next reset, 0 for none.
+--
+-- Used by: engine.ResetBudget, engine.ResetBudgets.
+-- Locks: L6 held (the UPDATE).
+UPDATE ff_budget_policy AS b
+SET
+    last_breach_at_ms = NULL,
+    last_breach_dim = NULL,
+    next_reset_at_ms = nullif(@next_ms::bigint, 0),
+    updated_at_ms = @at_ms::bigint
+WHERE
+    b.partition_key = @partition_key::smallint
+    AND b.budget_id = @budget_id::text;
+
+-- name: PruneBudgetKeys :execrows
+-- PruneBudgetKeys deletes deduplication keys of reports that have expired.
+--
+-- Used by: engine.PruneUsageKeys.
+-- Locks: L6 skips (FOR UPDATE, then the DELETE). Spans partitions.
+DELETE FROM ff_budget_usage_dedup AS k
+USING (
+    SELECT
+        d.ctid::tid AS row_id,
+        d.partition_key,
+        d.dedup_key
+    FROM ff_budget_usage_dedup AS d
+    WHERE d.expires_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
+    ORDER BY d.expires_at_ms
+    LIMIT @batch_size::integer
+    FOR UPDATE SKIP LOCKED
+) AS d
+WHERE
+    k.ctid = d.row_id
+    AND (k.partition_key = d.partition_key) IS TRUE
+    AND (k.dedup_key = d.dedup_key) IS TRUE;
+
+-- name: GetBudget :one
+-- GetBudget returns a budget with its usage in all dimensions. No row: it does not exist.
+--
+-- Used by: engine.Budget, engine.CreateBudget.
+-- Locks: none.
+SELECT
+    -- include budget_columns
+FROM ff_budget_policy AS b
+-- include budget_usage
+WHERE
+    b.partition_key = @partition_key::smallint
+    AND b.budget_id = @budget_id::text;
+
+-- name: ListBudgets :many
+-- ListBudgets returns a page of budgets with their usage, by partition and id.
+--
+-- Used by: engine.Budgets, engine.ListBudgets.
+-- Locks: none. Spans partitions.
+SELECT
+    -- include budget_columns
+FROM ff_budget_policy AS b
+-- include budget_usage
+WHERE (b.partition_key, b.budget_id) > (@after_partition::smallint, @after_id::text)
+ORDER BY
+    b.partition_key,
+    b.budget_id
+LIMIT @page_size::integer;
+
+-- name: ListBudgetPartitions :many
+-- ListBudgetPartitions returns a sample of budgets and of quota policies with the partitions that they are stored in.
+--
+-- Used by: engine.Prepare.
+-- Locks: none. Spans partitions.
+(
+    SELECT
+        b.partition_key,
+        b.budget_id AS id,
+        false AS quota
+    FROM ff_budget_policy AS b
+    LIMIT @sample::integer
+)
+UNION ALL
+(
+    SELECT
+        q.partition_key,
+        q.quota_policy_id AS id,
+        true AS quota
+    FROM ff_quota_policy AS q
+    LIMIT @sample::integer
+);

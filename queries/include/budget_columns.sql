@@ -1,0 +1,16 @@
+-- The columns of a budget b with its usage u.
+b.partition_key,
+b.budget_id,
+b.policy_json::text AS policy,
+b.scope_type,
+b.scope_id,
+b.enforcement_mode,
+b.breach_count,
+b.soft_breach_count,
+b.last_breach_at_ms,
+coalesce(b.last_breach_dim, '')::text AS last_breach_dim,
+b.next_reset_at_ms,
+b.created_at_ms,
+b.updated_at_ms,
+u.dimensions::text[] AS dimensions,
+u.amounts::bigint[] AS amounts

@@ -1,0 +1,198 @@
+package budgets
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+// modelBudget is what a budget should be. It decides in the plainest way.
+type modelBudget struct {
+	id     id.BudgetID
+	limits limits // nil: it does not exist
+	usage  amounts
+	ledger map[id.ExecutionID]amounts
+	keys   map[string]modelKey
+
+	breaches, soft int64
+}
+
+type modelKey struct {
+	result  engine.UsageResult
+	expires time.Time
+}
+
+func sum(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+func (m *modelBudget) report(of amounts) engine.UsageResult {
+	dimensions := slices.Sorted(maps.Keys(of))
+	for _, d := range dimensions {
+		if limit := m.limits[d].Hard; limit > 0 && sum(m.usage[d], of[d]) > limit {
+			m.breaches++
+			return engine.UsageResult{Outcome: engine.HardBreach, Dimension: d, Current: m.usage[d], Limit: limit}
+		}
+	}
+	result := ok
+	for _, d := range slices.Backward(dimensions) {
+		m.usage[d] = sum(m.usage[d], of[d])
+		if limit := m.limits[d].Soft; limit > 0 && m.usage[d] > limit {
+			result = engine.UsageResult{Outcome: engine.SoftBreach, Dimension: d, Current: m.usage[d], Limit: limit}
+		}
+	}
+	if result != ok && m.limits != nil {
+		m.soft++
+	}
+	return result
+}
+
+// keyed is a report with a key.
+func (m *modelBudget) keyed(key string, now time.Time, first func() engine.UsageResult, again func(engine.UsageResult) engine.UsageResult) engine.UsageResult {
+	if known, found := m.keys[key]; key != "" && found && known.expires.After(now) {
+		return again(known.result)
+	}
+	result := first()
+	if key != "" {
+		m.keys[key] = modelKey{result, now.Add(engine.UsageKeyKept)}
+	}
+	return result
+}
+
+// Budgets agree with a plain model in any order of calls: the usage is the sum of what was applied, no hard limit is ever
+// exceeded, and the ledger has what can still be given back.
+func TestBudgetsAgreeWithTheModel(t *testing.T) {
+	f := fixture.NewCloned(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		m := &modelBudget{id: id.NewBudgetID(), usage: amounts{}, ledger: map[id.ExecutionID]amounts{}, keys: map[string]modelKey{}}
+		executions := []id.ExecutionID{f.NewExecutionID(f.Lane), f.NewExecutionID(f.Lane)}
+		amount := rapid.SampledFrom([]int64{0, 1, 2, 3, 5, math.MaxInt64 - 2})
+		draw := func(rt *rapid.T) (amounts, string) {
+			of := rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "c"}), amount, 0, 3).Draw(rt, "amounts")
+			return of, rapid.SampledFrom([]string{"", "k", "l"}).Draw(rt, "key")
+		}
+		check := func(got engine.UsageResult, err error, want engine.UsageResult) {
+			if err != nil || got != want {
+				rt.Fatalf("got %+v, %v, want %+v", got, err, want)
+			}
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"create": func(rt *rapid.T) {
+				limit := rapid.SampledFrom([]int64{0, 4, 9, math.MaxInt64})
+				of := make(limits)
+				for _, d := range []string{"a", "b"} {
+					of[d] = engine.BudgetLimit{Hard: limit.Draw(rt, "hard"), Soft: limit.Draw(rt, "soft")}
+				}
+				created, err := f.CreateBudget(t.Context(), engine.BudgetSpec{ID: m.id, Limits: of})
+				if err != nil || created.Duplicate != (m.limits != nil) {
+					rt.Fatal(created, err)
+				}
+				if m.limits == nil {
+					m.limits = of
+				}
+			},
+			"report": func(rt *rapid.T) {
+				of, key := draw(rt)
+				got, err := f.Operator().ReportUsage(t.Context(), engine.Usage{Budget: m.id, Amounts: of, Key: key})
+				place := ""
+				if key != "" {
+					place = "report " + key
+				}
+				check(got, err, m.keyed(place, f.Time(), func() engine.UsageResult { return m.report(of) }, func(r engine.UsageResult) engine.UsageResult { return r }))
+			},
+			"spend": func(rt *rapid.T) {
+				of, key := draw(rt)
+				x := rapid.SampledFrom(executions).Draw(rt, "execution")
+				got, err := f.RecordSpend(t.Context(), engine.Spend{Budget: m.id, Execution: x, Amounts: of, Key: key})
+				place := ""
+				if key != "" {
+					place = "spend " + key
+				}
+				check(got, err, m.keyed(place, f.Time(), func() engine.UsageResult {
+					result := m.report(of)
+					if result.Outcome != engine.HardBreach && len(of) > 0 {
+						if m.ledger[x] == nil {
+							m.ledger[x] = amounts{}
+						}
+						for d, n := range of {
+							m.ledger[x][d] = sum(m.ledger[x][d], n)
+						}
+					}
+					return result
+				}, func(r engine.UsageResult) engine.UsageResult {
+					if r.Outcome != engine.HardBreach {
+						r = engine.UsageResult{Outcome: engine.AlreadyApplied}
+					}
+					return r
+				}))
+			},
+			"release": func(rt *rapid.T) {
+				x := rapid.SampledFrom(executions).Draw(rt, "execution")
+				got, err := f.ReleaseBudget(t.Context(), m.id, x)
+				if err != nil || !maps.Equal(got, m.ledger[x]) {
+					rt.Fatalf("released %v, %v, want %v", got, err, m.ledger[x])
+				}
+				for d, n := range m.ledger[x] {
+					m.usage[d] = max(m.usage[d]-n, 0)
+				}
+				delete(m.ledger, x)
+			},
+			"reset": func(rt *rapid.T) {
+				_, err := f.Operator().ResetBudget(t.Context(), m.id)
+				if (err == nil) != (m.limits != nil) {
+					rt.Fatal(err)
+				}
+				if err != nil {
+					return
+				}
+				clear(m.ledger)
+				for d := range m.usage {
+					m.usage[d] = 0
+				}
+			},
+			"a day": func(rt *rapid.T) {
+				f.Advance(engine.UsageKeyKept)
+				if rapid.Bool().Draw(rt, "prune") {
+					if _, err := f.Maintenance().PruneUsageKeys(t.Context(), 100); err != nil {
+						rt.Fatal(err)
+					}
+				}
+			},
+			"": func(rt *rapid.T) {
+				if m.limits == nil {
+					return
+				}
+				got := read(t, f, m.id)
+				if !maps.Equal(got.Usage, m.usage) || got.Breaches != m.breaches || got.SoftBreaches != m.soft {
+					rt.Fatalf("got %+v, want %+v", got, m)
+				}
+				var want []string
+				for _, of := range m.ledger {
+					for d, n := range of {
+						want = append(want, fmt.Sprint(d, " ", n))
+					}
+				}
+				if stored := ledger(t, f, m.id); !sameTexts(stored, want) {
+					rt.Fatalf("the ledger is %q, want %q", stored, want)
+				}
+			},
+		})
+	})
+}
+
+func sameTexts(a, b []string) bool {
+	a, b = slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
+	return slices.Equal(a, b)
+}
