@@ -82,6 +82,7 @@ func All() []Scenario {
 		{Key: "ah", Title: "unique work", run: uniqueWork},
 		{Key: "ai", Title: "schedules: ticks beside many that are idle", Asked: true, run: schedules},
 		{Key: "aj", Title: "sequences", run: sequences},
+		{Key: "ak", Title: "budget: reports of usage on one budget", run: budgets},
 	}
 }
 

@@ -1,0 +1,82 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/flowfabric/flowfabric-go/bench/internal/contender"
+	"github.com/flowfabric/flowfabric-go/engine"
+)
+
+// reporters are the callers that report at once on one budget.
+const reporters = 16
+
+// budgets measures reports of usage on one budget: those that share transactions, and those that can't.
+func budgets(ctx context.Context, b *Bench) error {
+	n := max(reporters, b.N/2)
+	measured := fmt.Sprintf("%d reports of one amount, on one budget with a hard limit, by %d callers in one process, each after its last one has returned; alone: a tenth as many, each in a transaction of its caller's", n, reporters)
+	return b.compare(ctx, measured, b.Rounds, lineup{ours: b.Field.Worker}, func(ctx context.Context, _ contender.Contender) ([]reading, error) {
+		eng := b.Field.Worker.Events()
+		var readings []reading
+		for _, way := range []struct {
+			name   string
+			n      int
+			report func(ctx context.Context, usage engine.Usage) (engine.UsageResult, error)
+		}{
+			{"reports on one budget", n, eng.Operator().ReportUsage},
+			{"reports on one budget, alone", max(reporters, n/10), func(ctx context.Context, usage engine.Usage) (result engine.UsageResult, err error) {
+				err = eng.InTx(ctx, func(_ pgx.Tx, eng *engine.Engine) error {
+					result, err = eng.Operator().ReportUsage(ctx, usage)
+					return err
+				})
+				return result, err
+			}},
+		} {
+			rate, err := reportAll(ctx, eng, way.n, way.report)
+			if err != nil {
+				return nil, err
+			}
+			readings = append(readings, reading{name: way.name, unit: "reports/s", value: rate})
+		}
+		return readings, nil
+	})
+}
+
+// reportAll makes n reports on a new budget, and returns how many were counted in a second.
+func reportAll(
+	ctx context.Context, eng *engine.Engine, n int, report func(context.Context, engine.Usage) (engine.UsageResult, error),
+) (float64, error) {
+	budget, err := eng.CreateBudget(ctx, engine.BudgetSpec{Limits: map[string]engine.BudgetLimit{"calls": {Hard: int64(n)}}})
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	callers, calling := errgroup.WithContext(ctx)
+	for caller := range reporters {
+		callers.Go(func() error {
+			for i := caller; i < n; i += reporters {
+				result, err := report(calling, engine.Usage{Budget: budget.ID, Amounts: map[string]int64{"calls": 1}})
+				if err == nil && result.Outcome != engine.UsageOk {
+					err = fmt.Errorf("report %d: %+v", i, result)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := callers.Wait(); err != nil {
+		return 0, err
+	}
+	took := time.Since(began)
+	stored, err := eng.Budget(ctx, budget.ID)
+	if err == nil && stored.Usage["calls"] != int64(n) {
+		err = fmt.Errorf("counted %d of %d", stored.Usage["calls"], n)
+	}
+	return float64(n) / took.Seconds(), err
+}
