@@ -6,6 +6,7 @@ require (
 	github.com/anishathalye/porcupine v1.0.3
 	github.com/creack/pty v1.1.24
 	github.com/flowfabric/flowfabric-go v0.0.0
+	github.com/flowfabric/flowfabric-go/fftest v0.0.0
 	github.com/flowfabric/flowfabric-go/internal/pgserver v0.0.0
 	github.com/flowfabric/flowfabric-go/internal/pgtest v0.0.0
 	github.com/google/uuid v1.6.0
@@ -18,6 +19,7 @@ require (
 )
 
 require (
+	github.com/google/go-cmp v0.7.0 // indirect
 	github.com/netresearch/go-cron v0.9.1 // indirect
 	github.com/pganalyze/pg_query_go/v6 v6.1.0 // indirect
 	github.com/tetratelabs/wazero v1.9.0 // indirect
@@ -90,6 +92,7 @@ require (
 
 replace (
 	github.com/flowfabric/flowfabric-go => ..
+	github.com/flowfabric/flowfabric-go/fftest => ../fftest
 	github.com/flowfabric/flowfabric-go/internal/pgserver => ../internal/pgserver
 	github.com/flowfabric/flowfabric-go/internal/pgtest => ../internal/pgtest
 )

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
@@ -41,32 +42,18 @@ func TestCodeChangesWhileAnExecutionIsUnderWay(t *testing.T) {
 		{"another order", []string{"a", "b"}, []string{"b", "a"}, "a:1 b:1", []string{"a", "b"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var calls counted
-			crew := handling(t, func(ctx context.Context, job worker.Job[struct{}]) (all string, err error) {
-				names, end := c.new, error(nil)
-				if job.Lease.Attempt == 0 {
-					names, end = c.old, errors.New("deploy")
+			calls := counted{}
+			o := handling(t, func(ctx context.Context, job orderJob) (string, error) {
+				if job.Lease.Attempt > 0 {
+					return stepsOf(ctx, job, calls, c.new...)
 				}
-				for _, name := range names {
-					got, err := step(ctx, job, &calls, name)
-					if err != nil {
-						return "", err
-					}
-					all += got
-				}
-				return all, end
+				_, err := stepsOf(ctx, job, calls, c.old...)
+				return "", errors.Join(err, errors.New("deploy"))
 			})
-			x := crew.Create(t, retrying)
-			wantSettlements(t, crew, worker.Retrying, worker.Completed)
+			x := o.run(t, worker.Retrying, worker.Completed)
 			calls.want(t, c.calls)
-			want := ""
-			for _, name := range c.new {
-				want += name + "!"
-			}
-			if got := crew.Stored(t, x); string(got.Result) != `"`+want+`"` {
-				t.Errorf("result %s, want %q", got.Result, want)
-			}
-			if got := stepNames(t, crew.Engine, x); !slices.Equal(got, c.stored) {
+			o.wantResult(t, x, strings.Join(c.new, "!")+"!")
+			if got := stepNames(t, o.Engine, x); !slices.Equal(got, c.stored) {
 				t.Errorf("stored %q, want %q", got, c.stored)
 			}
 		})
@@ -87,21 +74,13 @@ func (c *charged) UnmarshalJSON(text []byte) error {
 
 // A type that reads both forms of a result keeps the name of its step, and so doesn't repeat its effect.
 func TestStepResultOfBothForms(t *testing.T) {
-	first := true
-	c := handling(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
-		if first {
-			first = false
-			if _, err := worker.Step(ctx, job, "charge", func(context.Context) (string, error) { return "ch_1", nil }); err != nil {
-				return "", err
-			}
-			return "", errors.New("deploy")
+	o := handling(t, func(ctx context.Context, job orderJob) (string, error) {
+		if job.Lease.Attempt == 0 {
+			_, err := worker.Step(ctx, job, "charge", func(context.Context) (string, error) { return "ch_1", nil })
+			return "", errors.Join(err, errors.New("deploy"))
 		}
 		charge, err := worker.Step(ctx, job, "charge", func(context.Context) (charged, error) { panic("must not run") })
 		return charge.ID + " " + charge.Currency, err
 	})
-	x := c.Create(t, retrying)
-	wantSettlements(t, c, worker.Retrying, worker.Completed)
-	if got := c.Stored(t, x); string(got.Result) != `"ch_1 EUR"` {
-		t.Errorf("%s", got.Result)
-	}
+	o.wantResult(t, o.run(t, worker.Retrying, worker.Completed), "ch_1 EUR")
 }

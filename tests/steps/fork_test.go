@@ -6,13 +6,13 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -20,54 +20,33 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// effects counts what the parts of a handler did, in their order.
-type effects struct {
-	mu   sync.Mutex
-	list []string
-	keys []string // idempotency keys of the charge
-}
-
-func (e *effects) add(effect string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.list = append(e.list, effect)
-}
-
-func (e *effects) take() string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	list := strings.Join(e.list, " ")
-	e.list = nil
-	return list
-}
-
 // A fork runs the named step and those behind it, in one run, and nothing of what was copied: plain steps, turns, waits,
 // calls and pauses. Its charge has another idempotency key.
 func TestForkRunsOnlyTheStepsBehindTheCut(t *testing.T) {
-	var done effects
+	var done, keys []string
 	step := func(ctx context.Context, job orderJob, name string) (string, error) {
 		return worker.Step(ctx, job, name, func(ctx context.Context) (string, error) {
-			done.add(name)
+			done = append(done, name)
 			if name == "charge" {
-				done.keys = append(done.keys, worker.IdempotencyKey(ctx))
+				keys = append(keys, worker.IdempotencyKey(ctx))
 			}
 			return name, nil
 		})
 	}
-	c := ordering(t, func(ctx context.Context, c *fixture.Crew, job orderJob) (string, error) {
-		done.add("run")
+	o := ordering(t, func(ctx context.Context, job orderJob) (string, error) {
+		done = append(done, "run")
 		plain, err := step(ctx, job, "plain")
 		if err != nil {
 			return "", err
 		}
 		err = worker.Turn(ctx, job, "turn", func(ctx context.Context, _ pgx.Tx, x *worker.TurnTx) error {
-			done.add("turn")
+			done = append(done, "turn")
 			return x.Sleep(0)
 		})
 		if err != nil {
 			return "", err
 		}
-		called, err := worker.Call(ctx, job, "shout", shout(c), "hey")
+		called, err := worker.Call(ctx, job, "shout", shout, "hey")
 		if err != nil {
 			return "", err
 		}
@@ -82,48 +61,38 @@ func TestForkRunsOnlyTheStepsBehindTheCut(t *testing.T) {
 		last, err := step(ctx, job, "last")
 		return strings.Join([]string{plain, called, by, charge, last}, " "), err
 	}, loud)
-	x := c.Create(t, retrying)
-	if err := approved.Send(t.Context(), c.Eng, x, "ada"); err != nil {
-		t.Fatal(err)
-	}
-	want, err := c.Eng.AwaitExecution(t.Context(), x)
-	if err != nil {
-		t.Fatal(err)
-	}
-	done.take()
-	steps := stepNames(t, c.Engine, x)
-	on := c.CountOnLane(t)
+	x := o.Create(t, retrying)
+	fftest.Send(o.Kit.Kit, x, approved, "ada")
+	o.Drain()
+	const want = "plain HEY ada charge last"
+	o.wantResult(t, x, want)
+	steps := stepNames(t, o.Engine, x)
 	for _, tc := range []struct{ before, effects string }{
 		{"charge", "run charge last"},
 		{"last", "run last"},
 		{"", "run"},
 	} {
-		fork, err := c.Eng.Operator().Fork(t.Context(), x, engine.ForkSpec{Before: tc.before})
+		done = nil
+		fork, err := o.Operator().Fork(t.Context(), x, engine.ForkSpec{Before: tc.before})
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Eng.Flush()
-		result, err := c.Eng.AwaitExecution(t.Context(), fork.ID)
-		if err != nil || string(result) != string(want) {
-			t.Errorf("fork before %q: %s, want %s, error %v", tc.before, result, want, err)
-		}
-		if got := done.take(); got != tc.effects {
+		o.Drain()
+		o.wantResult(t, fork.ID, want)
+		if got := strings.Join(done, " "); got != tc.effects {
 			t.Errorf("fork before %q: %s, want %s", tc.before, got, tc.effects)
 		}
-		if got := stepNames(t, c.Engine, fork.ID); !slices.Equal(got, steps) {
+		if got := stepNames(t, o.Engine, fork.ID); !slices.Equal(got, steps) {
 			t.Errorf("fork before %q has the steps %q, want %q", tc.before, got, steps)
 		}
-		attempts, err := c.Eng.ListAttempts(t.Context(), fork.ID, "", 0)
+		attempts, err := o.ListAttempts(t.Context(), fork.ID, "", 0)
 		if err != nil || len(attempts.Items) != 1 || attempts.Items[0].Type != state.ReplayAttempt || attempts.Items[0].Index != 0 {
 			t.Errorf("attempts %+v, error %v", attempts.Items, err)
 		}
-		on++
 	}
-	if got := c.CountOnLane(t); got != on {
-		t.Errorf("%d executions, want %d: a fork calls none that were called", got, on)
-	}
-	if len(done.keys) != 2 || done.keys[0] == done.keys[1] {
-		t.Errorf("keys %q", done.keys)
+	wantOnLane(t, o.Fixture, 5) // a fork calls none that were called
+	if len(keys) != 2 || keys[0] == keys[1] {
+		t.Errorf("keys %q", keys)
 	}
 }
 

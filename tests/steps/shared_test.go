@@ -34,7 +34,7 @@ func unshare(t *testing.T, f *fixture.Fixture) {
 // Steps, pauses and turns work in a database shared with FlowFabric.
 func TestStepsBesideFlowFabric(t *testing.T) {
 	c := newShared(t)
-	calls := new(counted)
+	calls := counted{}
 	c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
 		if _, err := step(ctx, job, calls, "plain"); err != nil {
 			return "", err
@@ -76,7 +76,7 @@ func TestCallsAndWaitsBesideFlowFabric(t *testing.T) {
 		do   func(context.Context, *turning, orderJob) error
 	}{
 		{"Call", func(ctx context.Context, c *turning, job orderJob) error {
-			_, err := worker.Call(ctx, job, "call", shout(c.Crew), "hey")
+			_, err := worker.Call(ctx, job, "call", singer(c.Lane), "hey")
 			return err
 		}},
 		{"Await", func(ctx context.Context, _ *turning, job orderJob) error {
@@ -107,7 +107,7 @@ func TestCallsAndWaitsBesideFlowFabric(t *testing.T) {
 // runs the step that failed.
 func TestReplayByFlowFabricKeepsSteps(t *testing.T) {
 	c := newShared(t)
-	calls := new(counted)
+	calls := counted{}
 	var broken atomic.Bool
 	broken.Store(true)
 	c.handle(t, func(ctx context.Context, job orderJob) (string, error) {

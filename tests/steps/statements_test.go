@@ -63,7 +63,7 @@ func (l *stepLog) crew(t *testing.T, f *fixture.Fixture) *fixture.Crew {
 func TestStatementsOfSteps(t *testing.T) {
 	log := new(stepLog)
 	c := log.crew(t, fixture.NewCloned(t))
-	var calls counted
+	calls := counted{}
 	failed := false
 	c.Work(t, fixture.Alone, func(w *worker.Worker) {
 		fixture.HandleKind(w, "order", func(ctx context.Context, job worker.Job[struct{}]) (int, error) {
@@ -72,7 +72,7 @@ func TestStatementsOfSteps(t *testing.T) {
 					failed = true
 					return 0, errors.New("halfway")
 				}
-				if _, err := step(ctx, job, &calls, worker.Key("step", i)); err != nil {
+				if _, err := step(ctx, job, calls, worker.Key("step", i)); err != nil {
 					return 0, err
 				}
 			}

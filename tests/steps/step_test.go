@@ -182,26 +182,13 @@ func TestReplayFromUnknownStep(t *testing.T) {
 
 // A claim after a replay reads the steps that were kept.
 func TestReplayedHandlerSkipsItsSteps(t *testing.T) {
-	var calls counted
-	fails := true
-	c := handling(t, func(ctx context.Context, job worker.Job[struct{}]) (int, error) {
-		for _, name := range []string{"a", "b"} {
-			if _, err := step(ctx, job, &calls, name); err != nil {
-				return 0, err
-			}
-		}
-		if fails {
-			fails = false
-			return 0, worker.Permanent(errors.New("no"))
-		}
-		return 1, nil
+	calls := counted{}
+	o := handling(t, func(ctx context.Context, job orderJob) (string, error) {
+		all, err := stepsOf(ctx, job, calls, "a", "b")
+		return all, errors.Join(err, untilReplayed(job))
 	})
-	x := c.Create(t, retrying)
-	wantSettlements(t, c, worker.Failed)
-	if _, err := c.Engine.Operator().ReplayExecution(t.Context(), x, engine.ReplayFromStep("b")); err != nil {
-		t.Fatal(err)
-	}
-	wantSettlements(t, c, worker.Completed)
+	x := o.run(t, worker.Failed)
+	o.replay(t, x, []engine.ReplayOption{engine.ReplayFromStep("b")}, worker.Completed)
 	calls.want(t, "a:1 b:2")
 }
 

@@ -36,7 +36,7 @@ func TestTurnRefusesStepsInside(t *testing.T) {
 			return worker.Sleep(ctx, job, "inner", time.Hour)
 		}},
 		{"Call", func(ctx context.Context, c *turning, job orderJob) error {
-			_, err := worker.Call(ctx, job, "inner", shout(c.Crew), "hey")
+			_, err := worker.Call(ctx, job, "inner", singer(c.Lane), "hey")
 			return err
 		}},
 		{"Await", func(ctx context.Context, _ *turning, job orderJob) error {

@@ -5,61 +5,49 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
-	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// shout is a kind on the lane of a crew.
-func shout(c *fixture.Crew) engine.Kind[string, string] {
-	return engine.Kind[string, string]{Name: "shout", Lane: c.Lane}
-}
+var shout = engine.Kind[string, string]{Name: "shout"}
 
-// ordering runs a worker for "order" and "shout".
+// ordering is a kit with handlers of kind "order" and "shout".
 func ordering[Out any](
-	t *testing.T, order func(context.Context, *fixture.Crew, worker.Job[struct{}]) (Out, error),
-	called func(context.Context, worker.Job[string]) (string, error),
-) *fixture.Crew {
+	t *testing.T, order func(context.Context, orderJob) (Out, error), called func(context.Context, worker.Job[string]) (string, error),
+) *ordered[Out] {
 	t.Helper()
-	c := fixture.NewLoneCrew(t)
-	c.Work(t, worker.Config{}, func(w *worker.Worker) {
-		fixture.HandleKind(w, "order", func(ctx context.Context, job worker.Job[struct{}]) (Out, error) { return order(ctx, c, job) })
-		worker.Handle(w, shout(c), called)
-	})
-	return c
+	o := handling(t, order)
+	worker.Handle(o.Worker, shout, called)
+	return o
 }
 
 func loud(_ context.Context, job worker.Job[string]) (string, error) {
 	return strings.ToUpper(job.Args), nil
 }
 
+func wantOnLane(t *testing.T, f *fixture.Fixture, want int) {
+	t.Helper()
+	if n := f.CountOnLane(t); n != want {
+		t.Errorf("%d executions, want %d", n, want)
+	}
+}
+
 // A handler gets the result of another execution, and a later attempt that of the step.
 func TestCall(t *testing.T) {
-	var runs atomic.Int32
-	c := ordering(t, func(ctx context.Context, c *fixture.Crew, job worker.Job[struct{}]) (string, error) {
-		runs.Add(1)
-		out, err := worker.Call(ctx, job, "shout", shout(c), "hey")
-		if err != nil {
-			return "", err
+	o := ordering(t, func(ctx context.Context, job orderJob) (string, error) {
+		out, err := worker.Call(ctx, job, "shout", shout, "hey")
+		if err == nil && job.Lease.Attempt == 0 {
+			err = errors.New("halfway")
 		}
-		if job.Lease.Attempt == 0 {
-			return "", errors.New("halfway")
-		}
-		return out + "!", nil
+		return out + "!", err
 	}, loud)
-	x := c.Create(t, retrying)
-	result, err := c.Eng.AwaitExecution(t.Context(), x)
-	if err != nil || string(result) != `"HEY!"` {
-		t.Errorf("%s, error %v", result, err)
-	}
-	if n, on := runs.Load(), c.CountOnLane(t); n != 3 || on != 2 {
-		t.Errorf("%d runs, %d executions", n, on)
-	}
-	steps, err := c.Eng.StepResults(t.Context(), x)
+	x := o.run(t, worker.Suspended, worker.Completed, worker.Retrying, worker.Completed)
+	o.wantResult(t, x, "HEY!")
+	wantOnLane(t, o.Fixture, 2)
+	steps, err := o.StepResults(t.Context(), x)
 	if err != nil || len(steps) != 1 || steps[0].Outcome != engine.StepSucceeded || string(steps[0].Result) != `"HEY"` || len(steps[0].Called) != 1 {
 		t.Errorf("%+v, error %v", steps, err)
 	}
@@ -67,94 +55,79 @@ func TestCall(t *testing.T) {
 
 // Results of a fan-out are in input order.
 func TestCallAll(t *testing.T) {
-	c := ordering(t, func(ctx context.Context, c *fixture.Crew, job worker.Job[struct{}]) ([]string, error) {
-		none, err := worker.CallAll(ctx, job, "none", shout(c), nil)
+	o := ordering(t, func(ctx context.Context, job orderJob) ([]string, error) {
+		none, err := worker.CallAll(ctx, job, "none", shout, nil)
 		if err != nil || len(none) != 0 {
 			return nil, worker.Permanent(errors.New("a call of none"))
 		}
-		return worker.CallAll(ctx, job, "all", shout(c), []string{"a", "b", "", "c"})
+		return worker.CallAll(ctx, job, "all", shout, []string{"a", "b", "", "c"})
 	}, loud)
-	result, err := c.Eng.AwaitExecution(t.Context(), c.Create(t, retrying))
-	if err != nil || string(result) != `["A","B","","C"]` {
-		t.Errorf("%s, error %v", result, err)
-	}
-	if n := c.CountOnLane(t); n != 5 {
-		t.Errorf("%d executions, want 5", n)
-	}
+	x := o.Create(t, retrying)
+	o.Drain()
+	o.wantResult(t, x, []string{"A", "B", "", "C"})
+	wantOnLane(t, o.Fixture, 5)
 }
 
 // A call that fails is final, unless the handler acts on it. Replays of both continue with the new result.
 func TestFailedCalls(t *testing.T) {
-	broken := atomic.Bool{}
-	broken.Store(true)
-	c := ordering(t, func(ctx context.Context, c *fixture.Crew, job worker.Job[struct{}]) ([]string, error) {
-		if _, err := worker.Call(ctx, job, "optional", shout(c), "bad"); !errors.Is(err, engine.ErrEnded) && broken.Load() {
+	broken := true
+	o := ordering(t, func(ctx context.Context, job orderJob) ([]string, error) {
+		if _, err := worker.Call(ctx, job, "optional", shout, "bad"); !errors.Is(err, engine.ErrEnded) && broken {
 			return nil, err
 		}
-		return worker.CallAll(ctx, job, "all", shout(c), []string{"good", "bad", "bad"})
+		return worker.CallAll(ctx, job, "all", shout, []string{"good", "bad", "bad"})
 	}, func(ctx context.Context, job worker.Job[string]) (string, error) {
-		if job.Args == "bad" && broken.Load() {
+		if job.Args == "bad" && broken {
 			return "", worker.Permanent(errors.New("too loud"))
 		}
 		return loud(ctx, job)
 	})
-	x := c.Create(t, retrying)
-	_, err := c.Eng.AwaitExecution(t.Context(), x)
-	ended, _ := errors.AsType[*engine.EndedError](err)
-	if ended == nil || !strings.Contains(ended.Failure, "2 of 3") || !strings.Contains(ended.Failure, "too loud") {
-		t.Fatal(err)
+	x := o.Create(t, retrying)
+	o.Drain()
+	for _, text := range []string{"2 of 3", "too loud"} {
+		wantFailure(t, o.Engine, x, 0, text)
 	}
-	if attempts := c.StoredAttempts(t, x); len(attempts) != 1 {
+	if attempts := o.StoredAttempts(t, x); len(attempts) != 1 {
 		t.Errorf("%d attempts", len(attempts))
 	}
-	broken.Store(false)
-	steps, err := c.Eng.Steps(t.Context(), x)
+	broken = false
+	steps, err := o.Steps(t.Context(), x)
 	if err != nil || len(steps) != 2 {
 		t.Fatal(steps, err)
 	}
-	for _, called := range slices.Concat(steps[0].Called, steps[1].Called[1:]) {
-		c.Replay(t, called)
+	for _, failed := range append(slices.Concat(steps[0].Called, steps[1].Called[1:]), x) {
+		o.Replay(t, failed)
 	}
-	c.Replay(t, x)
-	result, err := c.Eng.AwaitExecution(t.Context(), x)
-	if err != nil || string(result) != `["GOOD","BAD","BAD"]` {
-		t.Errorf("%s, error %v", result, err)
-	}
-	if n := c.CountOnLane(t); n != 5 {
-		t.Errorf("%d executions, want 5", n)
-	}
+	o.Drain()
+	o.wantResult(t, x, []string{"GOOD", "BAD", "BAD"})
+	wantOnLane(t, o.Fixture, 5)
 }
 
 // A result of another type, and a call whose name became a step's, fail the caller at once.
 func TestChangedCalls(t *testing.T) {
 	for _, test := range []struct {
 		name, want string
-		then       func(context.Context, *fixture.Crew, worker.Job[struct{}]) error
+		then       func(context.Context, orderJob) error
 	}{
-		{"type", `result of the call "a"`, func(ctx context.Context, c *fixture.Crew, job worker.Job[struct{}]) error {
-			_, err := worker.Call(ctx, job, "a", engine.Kind[string, int]{Name: "shout", Lane: c.Lane}, "x")
+		{"type", `result of the call "a"`, func(ctx context.Context, job orderJob) error {
+			_, err := worker.Call(ctx, job, "a", engine.Kind[string, int]{Name: "shout"}, "x")
 			return err
 		}},
-		{"step", `is a call under way`, func(ctx context.Context, c *fixture.Crew, job worker.Job[struct{}]) error {
+		{"step", `is a call under way`, func(ctx context.Context, job orderJob) error {
 			_, err := worker.Step(ctx, job, "a", func(context.Context) (string, error) { return "", nil })
 			return err
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := ordering(t, func(ctx context.Context, c *fixture.Crew, job worker.Job[struct{}]) (string, error) {
+			o := ordering(t, func(ctx context.Context, job orderJob) (string, error) {
 				if !job.Resumed {
-					_, err := worker.Call(ctx, job, "a", shout(c), "x")
+					_, err := worker.Call(ctx, job, "a", shout, "x")
 					return "", err
 				}
-				return "", test.then(ctx, c, job)
+				return "", test.then(ctx, job)
 			}, loud)
-			_, err := c.Eng.AwaitExecution(t.Context(), c.Create(t, func(s *engine.ExecutionSpec) {
-				retrying(s)
-				s.Policy = &policy.Execution{Retry: policy.ImmediateRetries(1)}
-			}))
-			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Error(err)
-			}
+			x := o.run(t, worker.Suspended, worker.Completed, worker.Failed)
+			wantFailure(t, o.Engine, x, 0, test.want)
 		})
 	}
 }

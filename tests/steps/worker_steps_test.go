@@ -13,17 +13,41 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fftest"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// handling is a crew with a handler of kind "order".
-func handling[Out any](t *testing.T, fn func(context.Context, worker.Job[struct{}]) (Out, error)) *fixture.Crew {
+// ordered is a kit with a handler of kind "order".
+type ordered[Out any] struct {
+	*fixture.Kit
+	kind engine.Kind[struct{}, Out]
+}
+
+func handling[Out any](t *testing.T, fn func(context.Context, orderJob) (Out, error)) *ordered[Out] {
 	t.Helper()
-	c := fixture.NewLoneCrew(t)
-	c.Work(t, worker.Config{}, func(w *worker.Worker) { fixture.HandleKind(w, "order", fn) })
-	return c
+	return handle(fixture.NewKit(t), fn)
+}
+
+func handle[Out any](k *fixture.Kit, fn func(context.Context, orderJob) (Out, error)) *ordered[Out] {
+	o := &ordered[Out]{k, engine.Kind[struct{}, Out]{Name: "order"}}
+	worker.Handle(o.Worker, o.kind, fn)
+	return o
+}
+
+// run creates an execution, runs it as far as it goes, and checks how the runs were settled.
+func (o *ordered[Out]) run(t *testing.T, want ...worker.Settlement) id.ExecutionID {
+	t.Helper()
+	x := o.Create(t, retrying)
+	o.WantSettled(t, want...)
+	return x
+}
+
+func (o *ordered[Out]) wantResult(t *testing.T, x id.ExecutionID, want Out) {
+	t.Helper()
+	fftest.RequireResult(t, o.Kit.Kit, o.kind, x, want)
 }
 
 // retrying is an execution of kind "order" whose failures are retried at once.
@@ -42,64 +66,62 @@ func wantSettlements(t *testing.T, c *fixture.Crew, want ...worker.Settlement) {
 }
 
 // counted counts the calls of steps by name.
-type counted struct {
-	mu    sync.Mutex
-	calls map[string]int
-}
+type counted map[string]int
 
-func (c *counted) call(name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.calls == nil {
-		c.calls = make(map[string]int)
-	}
-	c.calls[name]++
-}
-
-func (c *counted) want(t *testing.T, want string) {
+func (c counted) want(t *testing.T, want string) {
 	t.Helper()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if got := fmt.Sprint(c.calls); got != "map["+want+"]" {
+	if got := fmt.Sprint(c); got != "map["+want+"]" {
 		t.Errorf("calls %s, want %s", got, want)
 	}
 }
 
+// wantFailure fails the test unless an attempt of an execution has failed with a message that has this text.
+func wantFailure(t *testing.T, e *engine.Engine, x id.ExecutionID, attempt int, text string) {
+	t.Helper()
+	attempts, err := e.ListAttempts(t.Context(), x, "", 0)
+	if err != nil || !strings.Contains(attempts.Items[attempt].Failure.Message, text) {
+		t.Errorf("%+v, want %q, error %v", attempts, text, err)
+	}
+}
+
 // step is a step that counts its calls.
-func step(ctx context.Context, job worker.Job[struct{}], calls *counted, name string) (string, error) {
+func step(ctx context.Context, job orderJob, calls counted, name string) (string, error) {
 	return worker.Step(ctx, job, name, func(context.Context) (string, error) {
-		calls.call(name)
+		calls[name]++
 		return name + "!", nil
 	})
 }
 
+// stepsOf runs steps, one after the other, and joins their results.
+func stepsOf(ctx context.Context, job orderJob, calls counted, names ...string) (all string, err error) {
+	for _, name := range names {
+		result, err := step(ctx, job, calls, name)
+		if err != nil {
+			return "", err
+		}
+		all += result
+	}
+	return all, nil
+}
+
 // A handler that fails after two of three steps goes on with the third.
 func TestHandlerContinuesAfterItsLastStep(t *testing.T) {
-	var calls counted
-	failed := false
-	c := handling(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
-		a, err := step(ctx, job, &calls, "a")
+	calls := counted{}
+	o := handling(t, func(ctx context.Context, job orderJob) (string, error) {
+		ab, err := stepsOf(ctx, job, calls, "a", "b")
+		if err == nil && job.Lease.Attempt == 0 {
+			err = errors.New("halfway")
+		}
 		if err != nil {
 			return "", err
 		}
-		b, err := step(ctx, job, &calls, "b")
-		if err != nil {
-			return "", err
-		}
-		if !failed {
-			failed = true
-			return "", errors.New("halfway")
-		}
-		d, err := step(ctx, job, &calls, "d")
-		return a + b + d, err
+		d, err := step(ctx, job, calls, "d")
+		return ab + d, err
 	})
-	x := c.Create(t, retrying)
-	wantSettlements(t, c, worker.Retrying, worker.Completed)
+	x := o.run(t, worker.Retrying, worker.Completed)
 	calls.want(t, "a:1 b:1 d:1")
-	if got := c.Stored(t, x); string(got.Result) != `"a!b!d!"` {
-		t.Errorf("%s", got.Result)
-	}
-	steps, err := c.Engine.StepResults(t.Context(), x)
+	o.wantResult(t, x, "a!b!d!")
+	steps, err := o.StepResults(t.Context(), x)
 	if err != nil || len(steps) != 3 {
 		t.Fatal(steps, err)
 	}
@@ -112,37 +134,31 @@ func TestHandlerContinuesAfterItsLastStep(t *testing.T) {
 
 // A failing step is retried by its own policy. Its last error fails the attempt, and the next attempt runs it again.
 func TestFailingStep(t *testing.T) {
-	var calls counted
-	c := handling(t, func(ctx context.Context, job worker.Job[struct{}]) (int, error) {
+	calls := 0
+	o := handling(t, func(ctx context.Context, job orderJob) (int, error) {
 		return worker.Step(ctx, job, "flaky", func(context.Context) (int, error) {
-			calls.call("flaky")
-			if calls.calls["flaky"] < 5 {
-				return 0, fmt.Errorf("call %d", calls.calls["flaky"])
+			if calls++; calls < 5 {
+				return 0, fmt.Errorf("call %d", calls)
 			}
 			return 7, nil
 		}, worker.Retry(*policy.ImmediateRetries(2)))
 	})
-	x := c.Create(t, retrying)
-	wantSettlements(t, c, worker.Retrying, worker.Completed)
-	calls.want(t, "flaky:5")
-	attempts, err := c.Engine.ListAttempts(t.Context(), x, "", 0)
-	if err != nil || !strings.Contains(attempts.Items[0].Failure.Message, `step "flaky": call 3`) {
-		t.Errorf("%+v, error %v", attempts, err)
-	}
-	steps, err := c.Engine.Steps(t.Context(), x)
-	if err != nil || len(steps) != 1 || steps[0].Tries != 2 || steps[0].Error != "call 4" || steps[0].Result != nil || steps[0].ResultSize != 1 {
-		t.Errorf("%+v, error %v", steps, err)
+	x := o.run(t, worker.Retrying, worker.Completed)
+	wantFailure(t, o.Engine, x, 0, `step "flaky": call 3`)
+	steps, err := o.Steps(t.Context(), x)
+	if err != nil || calls != 5 || len(steps) != 1 || steps[0].Tries != 2 || steps[0].Error != "call 4" || steps[0].Result != nil || steps[0].ResultSize != 1 {
+		t.Errorf("%d calls, %+v, error %v", calls, steps, err)
 	}
 }
 
 // What a step's function gets from the engine about another execution says nothing about its own lease.
 func TestStepMeetsErrorsOfOtherExecutions(t *testing.T) {
-	var c *fixture.Crew
-	c = handling(t, func(ctx context.Context, job worker.Job[struct{}]) (int, error) {
+	k := fixture.NewKit(t)
+	o := handle(k, func(ctx context.Context, job orderJob) (int, error) {
 		calls := 0
 		fn := func(ctx context.Context) (int, error) {
 			if calls++; calls < 3 {
-				_, err := c.Engine.DescribeExecution(ctx, c.Engine.NewExecutionID(c.Lane))
+				_, err := k.DescribeExecution(ctx, k.NewExecutionID(k.Lane))
 				return 0, err
 			}
 			return calls, nil
@@ -157,15 +173,13 @@ func TestStepMeetsErrorsOfOtherExecutions(t *testing.T) {
 		}
 		return 1, nil
 	})
-	c.Create(t, retrying)
-	wantSettlements(t, c, worker.Completed)
+	o.run(t, worker.Completed)
 }
 
 // Steps of goroutines and nested ones are stored like others.
 func TestParallelAndNestedSteps(t *testing.T) {
 	var inner atomic.Int64
-	failed := false
-	c := handling(t, func(ctx context.Context, job worker.Job[struct{}]) (int, error) {
+	o := handling(t, func(ctx context.Context, job orderJob) (int, error) {
 		var wg sync.WaitGroup
 		results := make([]int, 50)
 		errs := make([]error, len(results))
@@ -184,122 +198,92 @@ func TestParallelAndNestedSteps(t *testing.T) {
 		for _, n := range results {
 			sum += n
 		}
-		if !failed {
-			failed = true
-			return 0, errors.Join(append(errs, errors.New("halfway"))...)
+		if job.Lease.Attempt == 0 {
+			errs = append(errs, errors.New("halfway"))
 		}
 		return sum, errors.Join(errs...)
 	})
-	x := c.Create(t, retrying)
-	wantSettlements(t, c, worker.Retrying, worker.Completed)
-	if got := c.Stored(t, x); string(got.Result) != "1225" || inner.Load() != 50 {
-		t.Errorf("%s after %d calls", got.Result, inner.Load())
-	}
-	if steps, err := c.Engine.Steps(t.Context(), x); err != nil || len(steps) != 100 {
-		t.Errorf("%d steps, error %v", len(steps), err)
+	x := o.run(t, worker.Retrying, worker.Completed)
+	o.wantResult(t, x, 1225)
+	if steps, err := o.Steps(t.Context(), x); err != nil || len(steps) != 100 || inner.Load() != 50 {
+		t.Errorf("%d steps after %d calls, error %v", len(steps), inner.Load(), err)
 	}
 }
 
 // A repeated name in one run is a mistake of the handler, and no retry mends it.
 func TestRepeatedStepName(t *testing.T) {
-	c := handling(t, func(ctx context.Context, job worker.Job[struct{}]) (int, error) {
-		for range 2 {
-			if _, err := worker.Step(ctx, job, "same", func(context.Context) (int, error) { return 1, nil }); err != nil {
-				return 0, err
-			}
-		}
-		return 0, nil
+	o := handling(t, func(ctx context.Context, job orderJob) (string, error) {
+		return stepsOf(ctx, job, counted{}, "same", "same")
 	})
-	x := c.Create(t, retrying)
-	wantSettlements(t, c, worker.Failed)
-	attempts, err := c.Engine.ListAttempts(t.Context(), x, "", 0)
-	if err != nil || !strings.Contains(attempts.Items[0].Failure.Message, `the name "same" was used before in this run`) {
-		t.Errorf("%+v, error %v", attempts, err)
-	}
+	wantFailure(t, o.Engine, o.run(t, worker.Failed), 0, `the name "same" was used before in this run`)
 }
 
 // A result that the new code can't decode names the step.
 func TestStepResultDoesNotDecode(t *testing.T) {
-	first := true
-	c := handling(t, func(ctx context.Context, job worker.Job[struct{}]) (int, error) {
-		if first {
-			first = false
-			if _, err := worker.Step(ctx, job, "charge", func(context.Context) (string, error) { return "ch_1", nil }); err != nil {
-				return 0, err
-			}
-			return 0, errors.New("deploy")
+	o := handling(t, func(ctx context.Context, job orderJob) (int, error) {
+		if job.Lease.Attempt == 0 {
+			_, err := step(ctx, job, counted{}, "charge")
+			return 0, errors.Join(err, errors.New("deploy"))
 		}
 		return worker.Step(ctx, job, "charge", func(context.Context) (int, error) { panic("must not run") })
 	})
-	x := c.Create(t, retrying)
-	wantSettlements(t, c, worker.Retrying, worker.Failed)
-	attempts, err := c.Engine.ListAttempts(t.Context(), x, "", 0)
-	if err != nil || !strings.Contains(attempts.Items[1].Failure.Message, `result of step "charge" of kind "order" does not decode into int`) {
-		t.Errorf("%+v, error %v", attempts, err)
-	}
+	x := o.run(t, worker.Retrying, worker.Failed)
+	wantFailure(t, o.Engine, x, 1, `result of step "charge" of kind "order" does not decode into int`)
 }
 
 // The writes of a StepTx and its result are in one commit: an attempt that fails behind it doesn't repeat them.
 func TestStepTxHappensOnce(t *testing.T) {
-	failed := false
-	var c *fixture.Crew
-	c = handling(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+	k := fixture.NewKit(t)
+	o := handle(k, func(ctx context.Context, job orderJob) (string, error) {
 		got, err := worker.StepTx(ctx, job, "book", func(ctx context.Context, tx pgx.Tx) (string, error) {
-			return "booked", c.Engine.WithTx(tx).SetExecutionTag(ctx, job.ID, "app.booked", "yes")
+			return "booked", k.WithTx(tx).SetExecutionTag(ctx, job.ID, "app.booked", "yes")
 		})
-		if err == nil && !failed {
-			failed = true
+		if err == nil && job.Lease.Attempt == 0 {
 			err = errors.New("halfway")
 		}
 		return got, err
 	})
-	x := c.Create(t, retrying)
-	wantSettlements(t, c, worker.Retrying, worker.Completed)
-	if tag, _, err := c.Engine.ExecutionTag(t.Context(), x, "app.booked"); tag != "yes" || err != nil {
+	x := o.run(t, worker.Retrying, worker.Completed)
+	if tag, _, err := k.ExecutionTag(t.Context(), x, "app.booked"); tag != "yes" || err != nil {
 		t.Error(tag, err)
 	}
-	if got := c.Stored(t, x); string(got.Result) != `"booked"` {
-		t.Errorf("%s", got.Result)
-	}
+	o.wantResult(t, x, "booked")
 }
 
 // A StepTx that fails writes nothing.
 func TestFailedStepTxWritesNothing(t *testing.T) {
-	var c *fixture.Crew
-	c = handling(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+	k := fixture.NewKit(t)
+	o := handle(k, func(ctx context.Context, job orderJob) (string, error) {
 		return worker.StepTx(ctx, job, "book", func(ctx context.Context, tx pgx.Tx) (string, error) {
-			if err := c.Engine.WithTx(tx).SetExecutionTag(ctx, job.ID, "app.booked", "yes"); err != nil {
-				return "", err
-			}
-			return "", worker.Permanent(errors.New("no"))
+			err := k.WithTx(tx).SetExecutionTag(ctx, job.ID, "app.booked", "yes")
+			return "", errors.Join(err, worker.Permanent(errors.New("no")))
 		})
 	})
-	x := c.Create(t, retrying)
-	wantSettlements(t, c, worker.Failed)
-	if tag, set, err := c.Engine.ExecutionTag(t.Context(), x, "app.booked"); set || err != nil {
+	x := o.run(t, worker.Failed)
+	wantFailure(t, k.Engine, x, 0, "no")
+	if tag, set, err := k.ExecutionTag(t.Context(), x, "app.booked"); set || err != nil {
 		t.Error(tag, err)
 	}
-	if steps, err := c.Engine.Steps(t.Context(), x); err != nil || len(steps) != 0 {
-		t.Error(steps, err)
-	}
+	wantSteps(t, k.Engine, x)
 }
 
 // A sleeping execution holds no lease, and sleeps once.
 func TestSleep(t *testing.T) {
-	var runs atomic.Int64
-	c := handling(t, func(ctx context.Context, job worker.Job[struct{}]) (int64, error) {
-		n := runs.Add(1)
-		if err := worker.Sleep(ctx, job, "cool-off", time.Millisecond); err != nil {
+	runs := 0
+	o := handling(t, func(ctx context.Context, job orderJob) (int, error) {
+		runs++
+		if err := worker.Sleep(ctx, job, "cool-off", time.Hour); err != nil {
 			return 0, err
 		}
-		if n == 2 {
+		if runs == 2 {
 			return 0, errors.New("after the pause")
 		}
-		return n, worker.Sleep(ctx, job, "none", 0)
+		return runs, worker.Sleep(ctx, job, "none", 0)
 	})
-	x := c.Create(t, retrying)
-	wantSettlements(t, c, worker.Delayed, worker.Retrying, worker.Completed)
-	steps, err := c.Engine.Steps(t.Context(), x)
+	x := o.run(t, worker.Delayed)
+	o.Advance(time.Hour)
+	o.WantSettled(t, worker.Retrying, worker.Completed)
+	steps, err := o.Steps(t.Context(), x)
 	if err != nil || len(steps) != 2 || steps[0].Outcome != engine.StepSlept || steps[0].Name != "cool-off" {
 		t.Errorf("%+v, error %v", steps, err)
 	}
@@ -307,13 +291,10 @@ func TestSleep(t *testing.T) {
 
 // The key of a step is the same in all its runs, and another for each step and execution.
 func TestStepIdempotencyKey(t *testing.T) {
-	var mu sync.Mutex
 	keys := make(map[string]int)
-	c := handling(t, func(ctx context.Context, job worker.Job[struct{}]) (int, error) {
+	o := handling(t, func(ctx context.Context, job orderJob) (int, error) {
 		for _, name := range []string{"a", "b"} {
 			_, err := worker.Step(ctx, job, name, func(ctx context.Context) (int, error) {
-				mu.Lock()
-				defer mu.Unlock()
 				key := worker.IdempotencyKey(ctx)
 				if keys[key]++; keys[key] == 1 {
 					return 0, errors.New("once")
@@ -326,10 +307,9 @@ func TestStepIdempotencyKey(t *testing.T) {
 		}
 		return 0, nil
 	})
-	c.Create(t, retrying)
-	wantSettlements(t, c, worker.Retrying, worker.Retrying, worker.Completed)
-	c.Create(t, retrying)
-	wantSettlements(t, c, worker.Retrying, worker.Retrying, worker.Completed)
+	for range 2 {
+		o.run(t, worker.Retrying, worker.Retrying, worker.Completed)
+	}
 	if len(keys) != 4 {
 		t.Errorf("%v", keys)
 	}
@@ -338,56 +318,55 @@ func TestStepIdempotencyKey(t *testing.T) {
 // Whatever a handler asks for after its context has ended, it gets the cause, as of a lost lease.
 func TestStepsReportTheCauseOfAnEndedContext(t *testing.T) {
 	gone := errors.New("gone")
-	forms := map[string]func(context.Context, *fixture.Crew, orderJob) error{
-		"wait": func(ctx context.Context, _ *fixture.Crew, job orderJob) error {
+	forms := map[string]func(context.Context, orderJob) error{
+		"wait": func(ctx context.Context, job orderJob) error {
 			_, err := approved.Await(ctx, job, engine.Wait{})
 			return err
 		},
-		"step": func(ctx context.Context, _ *fixture.Crew, job orderJob) error {
+		"step": func(ctx context.Context, job orderJob) error {
 			_, err := worker.Step(ctx, job, "step", func(context.Context) (string, error) { return "", nil })
 			return err
 		},
-		"step in a transaction": func(ctx context.Context, _ *fixture.Crew, job orderJob) error {
+		"step in a transaction": func(ctx context.Context, job orderJob) error {
 			_, err := worker.StepTx(ctx, job, "step", func(context.Context, pgx.Tx) (string, error) { return "", nil })
 			return err
 		},
-		"turn": func(ctx context.Context, _ *fixture.Crew, job orderJob) error {
+		"turn": func(ctx context.Context, job orderJob) error {
 			return worker.Turn(ctx, job, "turn", func(context.Context, pgx.Tx, *worker.TurnTx) error { return nil })
 		},
-		"sleep": func(ctx context.Context, _ *fixture.Crew, job orderJob) error {
+		"sleep": func(ctx context.Context, job orderJob) error {
 			return worker.Sleep(ctx, job, "sleep", 0)
 		},
-		"results of a call": func(ctx context.Context, c *fixture.Crew, job orderJob) error {
-			_, err := worker.Call(ctx, job, "called", shout(c), "")
+		"results of a call": func(ctx context.Context, job orderJob) error {
+			_, err := worker.Call(ctx, job, "called", shout, "")
 			return err
 		},
-		"call": func(ctx context.Context, c *fixture.Crew, job orderJob) error {
-			_, err := worker.Call(ctx, job, "another", shout(c), "")
+		"call": func(ctx context.Context, job orderJob) error {
+			_, err := worker.Call(ctx, job, "another", shout, "")
 			return err
 		},
 	}
 	for _, read := range []bool{false, true} { // whether the run has read its steps before
 		for name, form := range forms {
 			t.Run(fmt.Sprintf("%s, read %v", name, read), func(t *testing.T) {
-				got := make(chan error, 1)
-				c := ordering(t, func(ctx context.Context, c *fixture.Crew, job orderJob) (string, error) {
+				var got error
+				ordering(t, func(ctx context.Context, job orderJob) (string, error) {
 					if !job.Resumed {
-						_, err := worker.Call(ctx, job, "called", shout(c), "")
+						_, err := worker.Call(ctx, job, "called", shout, "")
 						return "", err
 					}
 					if read {
-						if _, err := worker.Step(ctx, job, "before", func(context.Context) (string, error) { return "", nil }); err != nil {
+						if _, err := step(ctx, job, counted{}, "before"); err != nil {
 							return "", err
 						}
 					}
 					ended, end := context.WithCancelCause(ctx)
 					end(gone)
-					got <- form(ended, c, job)
+					got = form(ended, job)
 					return "", nil
-				}, loud)
-				c.Create(t, retrying)
-				if err := fixture.Received(t, got); !errors.Is(err, gone) {
-					t.Errorf("got %v", err)
+				}, loud).run(t, worker.Suspended, worker.Completed, worker.Completed)
+				if !errors.Is(got, gone) {
+					t.Errorf("got %v", got)
 				}
 			})
 		}
