@@ -19,15 +19,15 @@ func ordered(number string) func(*engine.ExecutionSpec) {
 
 // A signal reaches its execution by a business key: typed, in the caller's transaction, and from SQL.
 func TestSignalByBusinessKey(t *testing.T) {
-	for name, send := range map[string]func(*testing.T, *fixture.Crew){
-		"on a pool": func(t *testing.T, c *fixture.Crew) {
-			if err := approved.SendTo(t.Context(), c.Engine, "order", "4711", approval{By: "ada"}); err != nil {
+	for name, send := range map[string]func(*testing.T, *fixture.Kit){
+		"on a pool": func(t *testing.T, k *fixture.Kit) {
+			if err := approved.SendTo(t.Context(), k.Engine, "order", "4711", approval{By: "ada"}); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"in a transaction": func(t *testing.T, c *fixture.Crew) {
-			tx := c.BeginTx(t)
-			eng := c.WithTx(tx)
+		"in a transaction": func(t *testing.T, k *fixture.Kit) {
+			tx := k.BeginTx(t)
+			eng := k.WithTx(tx)
 			if err := approved.SendTo(t.Context(), eng, "order", "4712", approval{}); !errors.Is(err, engine.ErrNotFound) {
 				t.Errorf("to none: %v", err)
 			}
@@ -35,27 +35,22 @@ func TestSignalByBusinessKey(t *testing.T) {
 				t.Fatal(err)
 			}
 			fixture.Commit(t, tx)
-			if err := approved.SendTo(t.Context(), c.Engine, "order", "4711", approval{By: "bob"}, engine.Once("1")); err != nil {
+			if err := approved.SendTo(t.Context(), k.Engine, "order", "4711", approval{By: "bob"}, engine.Once("1")); err != nil {
 				t.Errorf("repeated: %v", err)
 			}
-			c.Wake(c.Lane)
 		},
-		"from SQL": func(t *testing.T, c *fixture.Crew) {
-			c.Exec(t, `SELECT ffx_signal_to('order', '4711', 'approved', '{"By": "ada"}')`)
+		"from SQL": func(t *testing.T, k *fixture.Kit) {
+			k.Exec(t, `SELECT ffx_signal_to('order', '4711', 'approved', '{"By": "ada"}')`)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := awaiting(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+			p := publishing(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
 				a, err := approved.Await(ctx, job, engine.Wait{})
 				return a.By, err
-			})
-			x := c.Create(t, ordered("4711"))
-			wantSettlements(t, c, worker.Suspended)
-			send(t, c)
-			wantSettlements(t, c, worker.Completed)
-			if got := c.Stored(t, x); string(got.Result) != `"ada"` {
-				t.Errorf("%s", got.Result)
-			}
+			}, engine.Key("order", "4711"))
+			p.WantSettled(t, worker.Suspended)
+			send(t, p.Kit)
+			p.wantResult(t, "ada")
 		})
 	}
 }

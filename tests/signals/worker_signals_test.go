@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -21,68 +22,66 @@ var (
 	paid     = engine.Signal[int]{Name: "paid"}
 )
 
-// awaiting is a crew with a handler of kind "publish".
-func awaiting[Out any](t *testing.T, fn func(context.Context, worker.Job[struct{}]) (Out, error)) *fixture.Crew {
-	t.Helper()
-	c := fixture.NewLoneCrew(t)
-	c.Work(t, worker.Config{}, func(w *worker.Worker) { fixture.HandleKind(w, "publish", fn) })
-	return c
-}
-
 func kindPublish(s *engine.ExecutionSpec) { s.Kind = "publish" }
 
-func wantSettlements(t *testing.T, c *fixture.Crew, want ...worker.Settlement) {
+// published is an execution of kind "publish" that a kit runs.
+type published[Out any] struct {
+	*fixture.Kit
+	kind engine.Kind[struct{}, Out]
+	x    id.ExecutionID
+}
+
+// publishing creates an execution with this handler, which is still to be run.
+func publishing[Out any](
+	t *testing.T, fn func(context.Context, worker.Job[struct{}]) (Out, error), options ...engine.CreateOption,
+) *published[Out] {
 	t.Helper()
-	for i, s := range c.Next(t, len(want)) {
-		if s.Settlement != want[i] || s.Lease.Attempt != 0 {
-			t.Fatalf("settlement %d: %+v, want %s", i, s, want[i])
-		}
+	p := &published[Out]{Kit: fixture.NewKit(t), kind: engine.Kind[struct{}, Out]{Name: "publish"}}
+	worker.Handle(p.Worker, p.kind, fn)
+	p.x = fftest.Create(p.Kit.Kit, p.kind, struct{}{}, options...).ID
+	return p
+}
+
+// wantResult fails the test unless the last run completed the execution with this result, in its first attempt.
+func (p *published[Out]) wantResult(t *testing.T, want Out) {
+	t.Helper()
+	p.WantSettled(t, worker.Completed)
+	fftest.RequireResult(t, p.Kit.Kit, p.kind, p.x, want)
+	if got := p.Stored(t, p.x); got.AttemptCount != 1 {
+		t.Errorf("%+v", got)
 	}
 }
 
+func (p *published[Out]) approve(by string, options ...engine.SendOption) {
+	fftest.Send(p.Kit.Kit, p.x, approved, approval{by}, options...)
+}
+
+func (p *published[Out]) pay(amount int) { fftest.Send(p.Kit.Kit, p.x, paid, amount) }
+
 // A handler waits for two signals in turn. Each wakes it, and it gets both again when it runs anew.
 func TestHandlerAwaitsSignals(t *testing.T) {
-	c := awaiting(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+	p := publishing(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
 		a, err := approved.Await(ctx, job, engine.Wait{Timeout: time.Hour})
 		if err != nil {
 			return "", err
 		}
 		amount, err := paid.Await(ctx, job, engine.Wait{Where: "$ > 10"})
-		if err != nil {
-			return "", err
-		}
-		return fmt.Sprint(a.By, amount), nil
+		return fmt.Sprint(a.By, amount), err
 	})
-	x := c.Create(t, kindPublish)
-	wantSettlements(t, c, worker.Suspended)
-	c.WantState(t, x, "suspended unowned not_applicable suspended attempt_interrupted waiting_for_signal")
-	if err := approved.Send(t.Context(), c.Engine, x, approval{"ada"}); err != nil {
-		t.Fatal(err)
-	}
-	wantSettlements(t, c, worker.Suspended)
-	if err := paid.Send(t.Context(), c.Engine, x, 10); err != nil {
-		t.Fatal(err)
-	}
-	c.WantState(t, x, "suspended unowned not_applicable suspended attempt_interrupted waiting_for_signal")
-	if err := paid.Send(t.Context(), c.Engine, x, 11); err != nil {
-		t.Fatal(err)
-	}
-	wantSettlements(t, c, worker.Completed)
-	if got := c.Stored(t, x); string(got.Result) != `"ada11"` || got.AttemptCount != 1 {
-		t.Errorf("%+v", got)
-	}
+	p.WantSettled(t, worker.Suspended)
+	p.WantState(t, p.x, fixture.StateSuspended)
+	p.approve("ada")
+	p.WantSettled(t, worker.Suspended)
+	p.pay(10)
+	p.WantSettled(t)
+	p.WantState(t, p.x, fixture.StateSuspended)
+	p.pay(11)
+	p.wantResult(t, "ada11")
 }
 
 // Signals that come before the wait are kept for it.
 func TestHandlerGetsEarlySignals_S4(t *testing.T) {
-	began, goOn := make(chan struct{}), make(chan struct{})
-	first := true
-	c := awaiting(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
-		if first {
-			first = false
-			close(began)
-			<-goOn
-		}
+	p := publishing(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
 		a, err := approved.Await(ctx, job, engine.Wait{})
 		if err != nil {
 			return "", err
@@ -90,82 +89,51 @@ func TestHandlerGetsEarlySignals_S4(t *testing.T) {
 		b, err := approved.Await(ctx, job, engine.Wait{})
 		return a.By + b.By, err
 	})
-	x := c.Create(t, kindPublish)
-	<-began
 	for _, by := range []string{"ada", "bob"} {
-		spec, err := approved.Spec(x, approval{by})
+		spec, err := approved.Spec(p.x, approval{by})
 		if err != nil {
 			t.Fatal(err)
 		}
-		signalled, err := c.Engine.Signal(t.Context(), spec)
-		if err != nil || signalled.Effect != engine.SignalBuffered {
+		if signalled, err := p.Engine.Signal(t.Context(), spec); err != nil || signalled.Effect != engine.SignalBuffered {
 			t.Fatal(signalled, err)
 		}
 	}
-	close(goOn)
-	wantSettlements(t, c, worker.Suspended, worker.Suspended, worker.Completed)
-	if got := c.Stored(t, x); string(got.Result) != `"adabob"` {
-		t.Errorf("%s", got.Result)
-	}
-}
-
-// expireWaits waits until the wait of an execution has timed out.
-func expireWaits(t *testing.T, c *fixture.Crew, x id.ExecutionID) {
-	t.Helper()
-	fixture.Await(t, "the timeout", func() bool {
-		if _, err := c.Maintenance().ExpireWaits(t.Context(), 10); err != nil {
-			t.Error(err)
-		}
-		// It may be the worker's own background work.
-		received, err := c.Eng.ReceivedSignals(t.Context(), x)
-		return err != nil || len(received) > 0
-	})
+	p.WantSettled(t, worker.Suspended, worker.Suspended, worker.Completed)
+	fftest.RequireResult(t, p.Kit.Kit, p.kind, p.x, "adabob")
 }
 
 // A wait that times out resumes the handler with an error, for this wait alone.
 func TestHandlerWaitTimesOut_S24(t *testing.T) {
-	c := awaiting(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
-		_, err := approved.Await(ctx, job, engine.Wait{Timeout: time.Millisecond})
+	p := publishing(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+		_, err := approved.Await(ctx, job, engine.Wait{Timeout: time.Hour})
 		if !errors.Is(err, engine.ErrWaitTimeout) {
 			return "", err
 		}
 		amount, err := paid.Await(ctx, job, engine.Wait{})
-		return fmt.Sprint("nobody, but ", amount), err
+		return fmt.Sprint("none, but ", amount), err
 	})
-	x := c.Create(t, kindPublish)
-	wantSettlements(t, c, worker.Suspended)
-	expireWaits(t, c, x)
-	wantSettlements(t, c, worker.Suspended)
-	if err := paid.Send(t.Context(), c.Engine, x, 5); err != nil {
-		t.Fatal(err)
-	}
-	wantSettlements(t, c, worker.Completed)
-	if got := c.Stored(t, x); string(got.Result) != `"nobody, but 5"` {
-		t.Errorf("%s", got.Result)
-	}
+	p.WantSettled(t, worker.Suspended)
+	p.Advance(time.Hour)
+	p.WantSettled(t, worker.Suspended)
+	p.pay(5)
+	p.wantResult(t, "none, but 5")
 }
 
 // The first of several signals wins.
 func TestHandlerAwaitsAnyOf(t *testing.T) {
-	c := awaiting(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+	p := publishing(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
 		won, err := engine.AwaitAny(ctx, job, engine.Wait{}, engine.Received("rejected"), engine.Received("approved"))
 		return won.Name, err
 	})
-	x := c.Create(t, kindPublish)
-	wantSettlements(t, c, worker.Suspended)
-	if err := approved.Send(t.Context(), c.Engine, x, approval{"ada"}); err != nil {
-		t.Fatal(err)
-	}
-	wantSettlements(t, c, worker.Completed)
-	if got := c.Stored(t, x); string(got.Result) != `"approved"` {
-		t.Errorf("%s", got.Result)
-	}
+	p.WantSettled(t, worker.Suspended)
+	p.approve("ada")
+	p.wantResult(t, "approved")
 }
 
 // A step asks before the wait, again with the same waitpoint if that failed, and not after the wait.
 func TestHandlerAsksInAStep(t *testing.T) {
 	var links []string
-	c := awaiting(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+	p := publishing(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
 		_, err := worker.Step(ctx, job, "ask", func(ctx context.Context) (struct{}, error) {
 			w, err := job.Waitpoint(ctx, "decision", time.Hour)
 			if links = append(links, w.ID.String()); err == nil && len(links) == 1 {
@@ -179,19 +147,12 @@ func TestHandlerAsksInAStep(t *testing.T) {
 		a, err := approved.Await(ctx, job, engine.Wait{Key: "decision"})
 		return a.By, err
 	})
-	if _, err := c.Engine.Operator().SeedKey(t.Context(), "k1", wire.NewSecret()); err != nil {
+	if _, err := p.Operator().SeedKey(t.Context(), "k1", wire.NewSecret()); err != nil {
 		t.Fatal(err)
 	}
-	x := c.Create(t, kindPublish)
-	wantSettlements(t, c, worker.Delayed, worker.Suspended)
-	spec, err := approved.Spec(x, approval{"ada"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Engine.Signal(t.Context(), spec); err != nil {
-		t.Fatal(err)
-	}
-	wantSettlements(t, c, worker.Completed)
+	p.WantSettled(t, worker.Delayed, worker.Suspended)
+	p.approve("ada")
+	p.wantResult(t, "ada")
 	if len(links) != 2 || links[0] != links[1] {
 		t.Errorf("asked with the waitpoints %q, want the same twice", links)
 	}
@@ -199,7 +160,7 @@ func TestHandlerAsksInAStep(t *testing.T) {
 
 // The payload of the winner is decoded by its declaration.
 func TestHandlerMatchesSignals(t *testing.T) {
-	c := awaiting(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+	p := publishing(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
 		all, err := engine.AwaitAll(ctx, job, engine.Wait{}, approved.Received(), paid.Received())
 		if err != nil {
 			return "", err
@@ -216,53 +177,34 @@ func TestHandlerMatchesSignals(t *testing.T) {
 		a, ok, err := approved.Match(won)
 		return fmt.Sprint(amount, isPaid, again, a.By, ok), err
 	})
-	x := c.Create(t, kindPublish)
-	wantSettlements(t, c, worker.Suspended)
-	for _, send := range []func() error{
-		func() error { return approved.Send(t.Context(), c.Engine, x, approval{"ada"}) },
-		func() error { return paid.Send(t.Context(), c.Engine, x, 5) },
-		func() error { return approved.Send(t.Context(), c.Engine, x, approval{"bob"}) },
-	} {
-		if err := send(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	fixture.Await(t, "the end", func() bool { return c.Next(t, 1)[0].Settlement == worker.Completed })
-	if got := c.Stored(t, x); string(got.Result) != `"5 true falsebobtrue"` {
-		t.Errorf("%s", got.Result)
-	}
+	p.approve("ada")
+	p.pay(5)
+	p.WantSettled(t, worker.Suspended, worker.Suspended)
+	p.approve("bob")
+	p.wantResult(t, "5 true falsebobtrue")
 }
 
 // Two of three reviewers: one of them counts once.
 func TestHandlerAwaitsDistinctSources(t *testing.T) {
-	c := awaiting(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+	p := publishing(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
 		reviews, err := approved.AwaitEach(ctx, job, 2, engine.DistinctSources, engine.Wait{})
 		return fmt.Sprint(reviews), err
 	})
-	x := c.Create(t, kindPublish)
-	wantSettlements(t, c, worker.Suspended)
+	p.WantSettled(t, worker.Suspended)
 	for _, by := range []string{"ada", "ada", "bob"} {
-		if err := approved.Send(t.Context(), c.Engine, x, approval{by}, engine.From("user", by)); err != nil {
-			t.Fatal(err)
-		}
+		p.WantSettled(t)
+		p.approve(by, engine.From("user", by))
 	}
-	wantSettlements(t, c, worker.Completed)
-	if got := c.Stored(t, x); string(got.Result) != `"[{ada} {ada} {bob}]"` {
-		t.Errorf("%s", got.Result)
-	}
+	p.wantResult(t, "[{ada} {ada} {bob}]")
 }
 
 // A signal sent by SQL, in a transaction of its own.
 func TestSignalFromSQL(t *testing.T) {
-	c := awaiting(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+	p := publishing(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
 		a, err := approved.Await(ctx, job, engine.Wait{})
 		return a.By, err
 	})
-	x := c.Create(t, kindPublish)
-	wantSettlements(t, c, worker.Suspended)
-	c.Exec(t, `SELECT ffx_signal($1, 'approved', '{"By": "sql"}')`, x.String())
-	wantSettlements(t, c, worker.Completed)
-	if got := c.Stored(t, x); string(got.Result) != `"sql"` {
-		t.Errorf("%s", got.Result)
-	}
+	p.WantSettled(t, worker.Suspended)
+	p.Exec(t, `SELECT ffx_signal($1, 'approved', '{"By": "sql"}')`, p.x.String())
+	p.wantResult(t, "sql")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,10 +15,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// newShared is a crew on a database shared with FlowFabric.
+// newShared is a kit on a database shared with FlowFabric.
 func newShared(t *testing.T) *turning {
 	t.Helper()
-	c := newTurning(t, fixture.NewLoneCrew(t))
+	c := newTurning(t)
 	c.Share(t)
 	return c
 }
@@ -35,7 +34,7 @@ func unshare(t *testing.T, f *fixture.Fixture) {
 func TestStepsBesideFlowFabric(t *testing.T) {
 	c := newShared(t)
 	calls := counted{}
-	c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+	c.handle(func(ctx context.Context, job orderJob) (string, error) {
 		if _, err := step(ctx, job, calls, "plain"); err != nil {
 			return "", err
 		}
@@ -55,11 +54,11 @@ func TestStepsBesideFlowFabric(t *testing.T) {
 		}
 		return "", worker.Turn(ctx, job, "end", func(_ context.Context, _ pgx.Tx, x *worker.TurnTx) error { return x.Complete("done") })
 	})
-	x := c.Create(t, retrying)
-	result, err := c.Eng.AwaitExecution(t.Context(), x)
-	if err != nil || string(result) != `"done"` {
-		t.Errorf("%s, error %v", result, err)
-	}
+	x := c.run(t, worker.Delayed)
+	c.Advance(time.Millisecond)
+	c.WantSettled(t, worker.Delayed)
+	c.Advance(time.Millisecond)
+	c.wantResult(t, x, "done")
 	calls.want(t, "plain:1")
 	if booked := fixture.Texts(t, c.Pool, "SELECT item FROM booked"); len(booked) != 1 {
 		t.Errorf("booked %q", booked)
@@ -73,17 +72,17 @@ func TestStepsBesideFlowFabric(t *testing.T) {
 func TestCallsAndWaitsBesideFlowFabric(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		do   func(context.Context, *turning, orderJob) error
+		do   func(context.Context, orderJob) error
 	}{
-		{"Call", func(ctx context.Context, c *turning, job orderJob) error {
-			_, err := worker.Call(ctx, job, "call", singer(c.Lane), "hey")
+		{"Call", func(ctx context.Context, job orderJob) error {
+			_, err := worker.Call(ctx, job, "call", shout, "hey")
 			return err
 		}},
-		{"Await", func(ctx context.Context, _ *turning, job orderJob) error {
+		{"Await", func(ctx context.Context, job orderJob) error {
 			_, err := approved.Await(ctx, job, engine.Wait{})
 			return err
 		}},
-		{"TurnTx.Await", func(ctx context.Context, _ *turning, job orderJob) error {
+		{"TurnTx.Await", func(ctx context.Context, job orderJob) error {
 			return worker.Turn(ctx, job, "turn", func(_ context.Context, _ pgx.Tx, x *worker.TurnTx) error {
 				return x.Await(approved.Received(), engine.Wait{})
 			})
@@ -91,14 +90,11 @@ func TestCallsAndWaitsBesideFlowFabric(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := newShared(t)
-			c.handle(t, func(ctx context.Context, job orderJob) (string, error) { return "", tc.do(ctx, c, job) })
-			x := c.Create(t, retrying)
-			wantSettlements(t, c.Crew, worker.Failed)
-			c.wantFailure(t, x, "ff migrate share")
+			c.handle(func(ctx context.Context, job orderJob) (string, error) { return "", tc.do(ctx, job) })
+			x := c.run(t, worker.Failed)
+			wantFailure(t, c.Engine, x, 0, "ff migrate share")
 			wantSteps(t, c.Engine, x)
-			if n := c.CountOnLane(t); n != 1 {
-				t.Errorf("%d executions, want the caller alone", n)
-			}
+			wantOnLane(t, c.Fixture, 1) // the caller alone
 		})
 	}
 }
@@ -108,20 +104,18 @@ func TestCallsAndWaitsBesideFlowFabric(t *testing.T) {
 func TestReplayByFlowFabricKeepsSteps(t *testing.T) {
 	c := newShared(t)
 	calls := counted{}
-	var broken atomic.Bool
-	broken.Store(true)
-	c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+	broken := true
+	c.handle(func(ctx context.Context, job orderJob) (string, error) {
 		if _, err := step(ctx, job, calls, "first"); err != nil {
 			return "", err
 		}
-		if broken.Load() {
+		if broken {
 			return "", worker.Permanent(errors.New("broken"))
 		}
 		return step(ctx, job, calls, "second")
 	})
-	x := c.Create(t, retrying)
-	wantSettlements(t, c.Crew, worker.Failed)
-	broken.Store(false)
+	x := c.run(t, worker.Failed)
+	broken = false
 	c.Exec(t, `UPDATE ff_attempt SET outcome = NULL, terminal_at_ms = NULL, lease_epoch = lease_epoch + 1,
 		raw_fields = raw_fields || '{"attempt_type":"replay"}' WHERE execution_id = $1`, x.UUID())
 	c.SetExecution(t, x, `lifecycle_phase = 'runnable', ownership_state = 'unowned', eligibility_state = 'eligible_now', public_state = 'waiting',
@@ -129,7 +123,7 @@ func TestReplayByFlowFabricKeepsSteps(t *testing.T) {
 	if _, err := c.Maintenance().RepairQueue(t.Context(), 100); err != nil { // FlowFabric knows no queue
 		t.Fatal(err)
 	}
-	wantSettlements(t, c.Crew, worker.Completed)
+	c.WantSettled(t, worker.Completed)
 	calls.want(t, "first:1 second:1")
 }
 

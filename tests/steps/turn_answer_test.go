@@ -19,11 +19,12 @@ func TestTurnCommitIsLost(t *testing.T) {
 			t.Run(e.name+", losing the "+name, func(t *testing.T) {
 				f := fixture.NewCloned(t)
 				pool := fixture.OpenPool(t, f.Url, fixture.Lossy)
-				c := newTurning(t, fixture.CrewOn(t, fixture.On(t, pool, f.Url), engine.Config{}))
+				c := fixture.CrewOn(t, fixture.On(t, pool, f.Url), engine.Config{})
+				p := newParts(t, c.Fixture)
 				var calls atomic.Int32
-				c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+				handleOrders(t, c, func(ctx context.Context, job orderJob) (string, error) {
 					err := worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
-						if err := c.write(ctx, tx, x, "lamp"); err != nil {
+						if err := p.write(ctx, tx, x, "lamp"); err != nil {
 							return err
 						}
 						if calls.Add(1) == 1 {
@@ -33,8 +34,8 @@ func TestTurnCommitIsLost(t *testing.T) {
 					})
 					return afterTurn(ctx, job, err, e.settled)
 				})
-				c.wantDone(t, c.Create(t, retrying), e.settled)
-				c.wantParts(t, "lamp")
+				wantDone(t, c, p, c.Create(t, retrying), e.settled)
+				p.wantParts(t, "lamp")
 				if calls.Load() != 2 {
 					t.Errorf("%d calls", calls.Load())
 				}

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
-	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -19,48 +18,43 @@ func TestTurnRefusesStepsInside(t *testing.T) {
 	none := func(context.Context) (int, error) { panic("must not run") }
 	cases := []struct {
 		name string
-		call func(context.Context, *turning, orderJob) error
+		call func(context.Context, orderJob) error
 	}{
-		{"Step", func(ctx context.Context, _ *turning, job orderJob) error {
+		{"Step", func(ctx context.Context, job orderJob) error {
 			_, err := worker.Step(ctx, job, "inner", none)
 			return err
 		}},
-		{"StepTx", func(ctx context.Context, _ *turning, job orderJob) error {
+		{"StepTx", func(ctx context.Context, job orderJob) error {
 			_, err := worker.StepTx(ctx, job, "inner", func(ctx context.Context, _ pgx.Tx) (int, error) { return none(ctx) })
 			return err
 		}},
-		{"Turn", func(ctx context.Context, _ *turning, job orderJob) error {
+		{"Turn", func(ctx context.Context, job orderJob) error {
 			return worker.Turn(ctx, job, "inner", func(context.Context, pgx.Tx, *worker.TurnTx) error { panic("must not run") })
 		}},
-		{"Sleep", func(ctx context.Context, _ *turning, job orderJob) error {
+		{"Sleep", func(ctx context.Context, job orderJob) error {
 			return worker.Sleep(ctx, job, "inner", time.Hour)
 		}},
-		{"Call", func(ctx context.Context, c *turning, job orderJob) error {
-			_, err := worker.Call(ctx, job, "inner", singer(c.Lane), "hey")
+		{"Call", func(ctx context.Context, job orderJob) error {
+			_, err := worker.Call(ctx, job, "inner", shout, "hey")
 			return err
 		}},
-		{"Await", func(ctx context.Context, _ *turning, job orderJob) error {
+		{"Await", func(ctx context.Context, job orderJob) error {
 			_, err := approved.Await(ctx, job, engine.Wait{})
 			return err
 		}},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			c := newTurning(t, fixture.NewLoneCrew(t))
-			c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
-				return "", worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
-					if err := c.write(ctx, tx, x, "lamp"); err != nil {
-						return err
-					}
-					if err := tc.call(ctx, c, job); !errors.Is(err, engine.ErrInvalidInput) {
-						t.Errorf("inside the turn: %v", err)
-					}
-					return nil
-				})
+			c := newTurning(t)
+			c.turn(func(ctx context.Context, job orderJob, tx pgx.Tx, x *worker.TurnTx) error {
+				err := tc.call(ctx, job)
+				if !errors.Is(err, engine.ErrInvalidInput) {
+					t.Errorf("inside the turn: %v", err)
+				}
+				return c.write(ctx, tx, x, "lamp")
 			})
-			x := c.Create(t, retrying)
-			wantSettlements(t, c.Crew, worker.Failed)
-			c.wantFailure(t, x, `the turn "reserve" calls a step or wait`)
+			x := c.run(t, worker.Failed)
+			wantFailure(t, c.Engine, x, 0, `the turn "reserve" calls a step or wait`)
 			c.wantParts(t)
 			wantSteps(t, c.Engine, x)
 		})
@@ -69,8 +63,8 @@ func TestTurnRefusesStepsInside(t *testing.T) {
 
 // A turn inside the function of a step is no misuse, and neither is a step after a turn.
 func TestTurnInsideAStep(t *testing.T) {
-	c := newTurning(t, fixture.NewLoneCrew(t))
-	c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+	c := newTurning(t)
+	c.handle(func(ctx context.Context, job orderJob) (string, error) {
 		if _, err := worker.Step(ctx, job, "outer", func(ctx context.Context) (string, error) {
 			err := worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
 				return c.write(ctx, tx, x, "lamp")
@@ -79,9 +73,8 @@ func TestTurnInsideAStep(t *testing.T) {
 		}); err != nil {
 			return "", err
 		}
-		return worker.Step(ctx, job, "after", func(context.Context) (string, error) { return "done", nil })
+		return step(ctx, job, counted{}, "after")
 	})
-	c.Create(t, retrying)
-	wantSettlements(t, c.Crew, worker.Completed)
+	c.run(t, worker.Completed)
 	c.wantParts(t, "lamp")
 }

@@ -12,19 +12,21 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// sendApproved sends signals "approved" with these values.
-func sendApproved(t *testing.T, c *turning, x id.ExecutionID, values ...string) {
+// runWith runs an execution that got signals "approved" with these values before, and checks how the runs were settled.
+func (o *ordered[Out]) runWith(t *testing.T, values []string, want ...worker.Settlement) id.ExecutionID {
 	t.Helper()
+	x := o.Create(t, retrying)
 	for _, value := range values {
-		if err := approved.Send(t.Context(), c.Eng, x, value); err != nil {
-			t.Fatal(err)
-		}
+		fftest.Send(o.Kit.Kit, x, approved, value)
 	}
+	o.WantSettled(t, want...)
+	return x
 }
 
 // book takes a signal and writes its value.
@@ -37,9 +39,9 @@ func book(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) (string, error) {
 	return value, err
 }
 
-func wantBooked(t *testing.T, c *turning, want ...string) {
+func wantBooked(t *testing.T, f *fixture.Fixture, want ...string) {
 	t.Helper()
-	if got := fixture.Texts(t, c.Pool, "SELECT item FROM booked ORDER BY ctid"); !slices.Equal(got, want) {
+	if got := fixture.Texts(t, f.Pool, "SELECT item FROM booked ORDER BY ctid"); !slices.Equal(got, want) {
 		t.Errorf("booked %q, want %q", got, want)
 	}
 }
@@ -47,10 +49,8 @@ func wantBooked(t *testing.T, c *turning, want ...string) {
 // Turns take kept signals in their order, once each, also in later runs of the handler. A wait for the name gets none of
 // them, and the steps show them.
 func TestTurnsTakeKeptSignals(t *testing.T) {
-	c := newTurning(t, fixture.NewLoneCrew(t))
-	x := c.Create(t, retrying)
-	sendApproved(t, c, x, "a", "b")
-	c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+	c := newTurning(t)
+	c.handle(func(ctx context.Context, job orderJob) (string, error) {
 		for i := range 3 {
 			err := worker.Turn(ctx, job, worker.Key("take", i), func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
 				_, err := book(ctx, tx, x)
@@ -62,24 +62,17 @@ func TestTurnsTakeKeptSignals(t *testing.T) {
 		}
 		return approved.Await(ctx, job, engine.Wait{})
 	})
-	wantSettlements(t, c.Crew, worker.Suspended)
-	sendApproved(t, c, x, "c")
-	wantSettlements(t, c.Crew, worker.Completed)
-	wantBooked(t, c, "atrue", "btrue", "false")
-	if got := c.Stored(t, x); string(got.Result) != `"c"` {
-		t.Errorf("result %s", got.Result)
-	}
+	x := c.runWith(t, []string{"a", "b"}, worker.Suspended)
+	c.send(t, x, approved, "c", worker.Completed)
+	wantBooked(t, c.Fixture, "atrue", "btrue", "false")
+	c.wantResult(t, x, "c")
 	steps, err := c.Engine.StepResults(t.Context(), x)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var shown []string
 	for _, step := range steps {
-		signals, err := step.Signals()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, s := range signals {
+		for _, s := range mustSignals(t, step) {
 			shown = append(shown, fmt.Sprint(step.Name, " ", s.Name, " ", string(s.Payload), " ", s.Matched))
 		}
 	}
@@ -93,49 +86,45 @@ func TestTurnsTakeKeptSignals(t *testing.T) {
 func TestTurnTakesAndEnds(t *testing.T) {
 	for _, e := range turnEnds {
 		t.Run(e.name, func(t *testing.T) {
-			c := newTurning(t, fixture.NewLoneCrew(t))
+			c := newTurning(t)
 			flow := engine.FlowSpec{ID: id.NewFlowID(), Nodes: []engine.Node{{Key: "a", Spec: engine.ExecutionSpec{Kind: "order"}}}}
 			fixture.FlowsOn(c.Fixture).NewFlowOf(t, flow)
 			x := c.NodeID(flow.ID, "a")
-			sendApproved(t, c, x, "a")
-			c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+			fftest.Send(c.Kit.Kit, x, approved, "a")
+			c.handle(func(ctx context.Context, job orderJob) (string, error) {
 				err := worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
-					if _, err := book(ctx, tx, x); err != nil {
-						return err
-					}
-					return e.end(x)
+					_, err := book(ctx, tx, x)
+					return errors.Join(err, e.end(x))
 				})
 				return afterTurn(ctx, job, err, e.settled)
 			})
-			c.wantDone(t, x, e.settled)
-			wantBooked(t, c, "atrue")
+			c.WantSettled(t, e.settled)
+			c.finish(t, x, e.settled)
+			wantBooked(t, c.Fixture, "atrue")
 		})
 	}
 }
 
 // A turn that fails after it took a signal leaves it: the next attempt gets it.
 func TestFailedTurnLeavesItsSignal(t *testing.T) {
-	c := newTurning(t, fixture.NewLoneCrew(t))
-	x := c.Create(t, retrying)
-	sendApproved(t, c, x, "a")
-	c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
-		return "", worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
-			_, err := book(ctx, tx, x)
-			if job.Lease.Attempt == 0 {
-				err = errors.Join(err, errors.New("sold out"))
-			}
-			return err
-		})
+	c := newTurning(t)
+	c.turn(func(ctx context.Context, job orderJob, tx pgx.Tx, x *worker.TurnTx) error {
+		_, err := book(ctx, tx, x)
+		if job.Lease.Attempt == 0 {
+			err = errors.Join(err, errors.New("sold out"))
+		}
+		return err
 	})
-	wantSettlements(t, c.Crew, worker.Retrying, worker.Completed)
-	wantBooked(t, c, "atrue")
+	c.runWith(t, []string{"a"}, worker.Retrying, worker.Completed)
+	wantBooked(t, c.Fixture, "atrue")
 }
 
 // A worker that has lost its lease takes nothing, whether it loses it before or after Take.
 func TestStaleTurnTakesNothing(t *testing.T) {
-	c := newTurning(t, fixture.NewLoneCrew(t))
+	c := fixture.NewLoneCrew(t)
+	newParts(t, c.Fixture)
 	refused, over := make(chan error, 1), make(chan struct{})
-	c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+	handleOrders(t, c, func(ctx context.Context, job orderJob) (string, error) {
 		first := job.Lease.Epoch == 1
 		if first {
 			ctx = context.WithoutCancel(ctx)
@@ -156,8 +145,12 @@ func TestStaleTurnTakesNothing(t *testing.T) {
 		return "done", err
 	})
 	x := c.Create(t, retrying)
-	sendApproved(t, c, x, "a", "b")
-	wantSettlements(t, c.Crew, worker.Completed)
+	for _, value := range []string{"a", "b"} {
+		if err := approved.Send(t.Context(), c.Eng, x, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantSettlements(t, c, worker.Completed)
 	close(over)
 	if err := fixture.Received(t, refused); err == nil {
 		t.Error("a stale turn took a signal")

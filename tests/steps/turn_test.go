@@ -23,56 +23,85 @@ var started = engine.Signal[int]{Name: "started"}
 
 type orderJob = worker.Job[struct{}]
 
-// turning is a crew on a database with a table of the user, and an execution that gets signals.
-type turning struct {
-	*fixture.Crew
+// parts are what turns write: rows in a table of the user, executions, and signals to another execution.
+type parts struct {
+	on    *fixture.Fixture
 	other id.ExecutionID
 }
 
-func newTurning(t *testing.T, c *fixture.Crew) *turning {
+func newParts(t *testing.T, f *fixture.Fixture) *parts {
 	t.Helper()
-	c.Exec(t, "CREATE TABLE booked (item text NOT NULL)")
-	lane := func(s *engine.ExecutionSpec) { s.Lane = c.Lane + "-other" }
-	return &turning{c, c.Create(t, lane)}
-}
-
-// handle runs a worker with a handler of kind "order".
-func (c *turning) handle(t *testing.T, fn func(context.Context, orderJob) (string, error)) {
-	t.Helper()
-	c.Work(t, worker.Config{}, func(w *worker.Worker) { fixture.HandleKind(w, "order", fn) })
+	f.Exec(t, "CREATE TABLE booked (item text NOT NULL)")
+	return &parts{f, f.Create(t, func(s *engine.ExecutionSpec) { s.Lane = f.Lane + "-other" })}
 }
 
 // write makes all writes of a turn but its end.
-func (c *turning) write(ctx context.Context, tx pgx.Tx, t *worker.TurnTx, item string) error {
+func (p *parts) write(ctx context.Context, tx pgx.Tx, t *worker.TurnTx, item string) error {
 	if _, err := tx.Exec(ctx, "INSERT INTO booked (item) VALUES ($1)", item); err != nil {
 		return err
 	}
-	if _, err := t.Engine().CreateExecution(ctx, engine.ExecutionSpec{Lane: c.Lane + "-other", Kind: "child"}); err != nil {
+	if _, err := t.Engine().CreateExecution(ctx, engine.ExecutionSpec{Lane: p.on.Lane + "-other", Kind: "child"}); err != nil {
 		return err
 	}
-	return started.Send(ctx, t.Engine(), c.other, 1)
+	return started.Send(ctx, t.Engine(), p.other, 1)
 }
 
 // wantParts fails the test unless the parts of turns are stored, whole, for these items.
-func (c *turning) wantParts(t *testing.T, items ...string) {
+func (p *parts) wantParts(t *testing.T, items ...string) {
 	t.Helper()
 	want := strings.Join(items, " ")
-	if got := strings.Join(fixture.Texts(t, c.Pool, "SELECT item FROM booked ORDER BY item"), " "); got != want {
+	if got := strings.Join(fixture.Texts(t, p.on.Pool, "SELECT item FROM booked ORDER BY item"), " "); got != want {
 		t.Errorf("booked %q, want %q", got, want)
 	}
-	children := fixture.Texts(t, c.Pool, "SELECT 'child' FROM ff_exec_core WHERE raw_fields ->> 'execution_kind' = 'child'")
-	signals := fixture.Texts(t, c.Pool, "SELECT signal_id FROM ff_signal_event WHERE execution_id = $1", c.other.UUID().String())
+	children := fixture.Texts(t, p.on.Pool, "SELECT 'child' FROM ff_exec_core WHERE raw_fields ->> 'execution_kind' = 'child'")
+	signals := fixture.Texts(t, p.on.Pool, "SELECT signal_id FROM ff_signal_event WHERE execution_id = $1", p.other.UUID().String())
 	if len(children) != len(items) || len(signals) != len(items) {
 		t.Errorf("%d children and %d signals, want %d", len(children), len(signals), len(items))
 	}
 }
 
-func (c *turning) wantFailure(t *testing.T, x id.ExecutionID, text string) {
+// wantEnded fails the test unless an execution with a turn has ended as [afterTurn] does.
+func (p *parts) wantEnded(t *testing.T, x id.ExecutionID, settled worker.Settlement) {
 	t.Helper()
-	attempts, err := c.Engine.ListAttempts(t.Context(), x, "", 0)
-	if err != nil || !strings.Contains(attempts.Items[0].Failure.Message, text) {
-		t.Errorf("%+v, want %q, error %v", attempts, text, err)
+	if got := p.on.Stored(t, x); string(got.Result) != `"done"` {
+		t.Errorf("result %s", got.Result)
 	}
+	want := []string{"reserve"}
+	if settled == worker.Suspended {
+		want = append(want, "signal approved")
+	}
+	if names := stepNames(t, p.on.Engine, x); !slices.Equal(names, want) {
+		t.Errorf("steps %q, want %q", names, want)
+	}
+}
+
+// turning is a kit whose handler of kind "order" writes parts.
+type turning struct {
+	*ordered[string]
+	*parts
+}
+
+func newTurning(t *testing.T) *turning {
+	t.Helper()
+	k := fixture.NewKit(t)
+	return &turning{&ordered[string]{k, engine.Kind[struct{}, string]{Name: "order"}}, newParts(t, k.Fixture)}
+}
+
+func (c *turning) handle(fn func(context.Context, orderJob) (string, error)) {
+	worker.Handle(c.Worker, c.kind, fn)
+}
+
+// turn handles the kind "order" by one turn.
+func (c *turning) turn(fn func(ctx context.Context, job orderJob, tx pgx.Tx, x *worker.TurnTx) error) {
+	c.handle(func(ctx context.Context, job orderJob) (string, error) {
+		return "", worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error { return fn(ctx, job, tx, x) })
+	})
+}
+
+// handleOrders runs a worker with a handler of kind "order".
+func handleOrders(t *testing.T, c *fixture.Crew, fn func(context.Context, orderJob) (string, error)) {
+	t.Helper()
+	c.Work(t, worker.Config{}, func(w *worker.Worker) { fixture.HandleKind(w, "order", fn) })
 }
 
 // turnEnds are the ways to end a turn, with the settlement of the run. Then the handler goes on behind it.
@@ -95,8 +124,8 @@ func afterTurn(ctx context.Context, job orderJob, err error, settled worker.Sett
 	return "done", err
 }
 
-// wantDone waits for the end of an execution whose turn ends in one of these ways.
-func (c *turning) wantDone(t *testing.T, x id.ExecutionID, settled worker.Settlement) {
+// wantDone waits for the end of an execution of a crew whose turn ends in one of these ways.
+func wantDone(t *testing.T, c *fixture.Crew, p *parts, x id.ExecutionID, settled worker.Settlement) {
 	t.Helper()
 	first := c.Next(t, 1)[0]
 	// If the answer to the commit was lost, a short pause may be over before the worker asks for it again.
@@ -109,40 +138,40 @@ func (c *turning) wantDone(t *testing.T, x id.ExecutionID, settled worker.Settle
 		}
 	}
 	if settled != worker.Completed {
-		wantSettlements(t, c.Crew, worker.Completed)
+		wantSettlements(t, c, worker.Completed)
 	}
-	if got := c.Stored(t, x); string(got.Result) != `"done"` {
-		t.Errorf("result %s", got.Result)
+	p.wantEnded(t, x, settled)
+}
+
+// finish lets an execution end whose turn has ended the run in one of these ways.
+func (c *turning) finish(t *testing.T, x id.ExecutionID, settled worker.Settlement) {
+	t.Helper()
+	switch settled {
+	case worker.Delayed:
+		c.Advance(time.Millisecond)
+		c.WantSettled(t, worker.Completed)
+	case worker.Suspended:
+		c.send(t, x, approved, "ada", worker.Completed)
 	}
-	want := []string{"reserve"}
-	if settled == worker.Suspended {
-		want = append(want, "signal approved")
-	}
-	if names := stepNames(t, c.Engine, x); !slices.Equal(names, want) {
-		t.Errorf("steps %q, want %q", names, want)
-	}
+	c.wantEnded(t, x, settled)
 }
 
 // All parts of a turn are committed together, and its function is not called again.
 func TestTurnCommitsAllParts(t *testing.T) {
 	for _, e := range turnEnds {
 		t.Run(e.name, func(t *testing.T) {
-			c := newTurning(t, fixture.NewLoneCrew(t))
-			var calls atomic.Int64
-			c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+			c, calls := newTurning(t), 0
+			c.handle(func(ctx context.Context, job orderJob) (string, error) {
 				err := worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
-					calls.Add(1)
-					if err := c.write(ctx, tx, x, "lamp"); err != nil {
-						return err
-					}
-					return e.end(x)
+					calls++
+					return errors.Join(c.write(ctx, tx, x, "lamp"), e.end(x))
 				})
 				return afterTurn(ctx, job, err, e.settled)
 			})
-			c.wantDone(t, c.Create(t, retrying), e.settled)
+			c.finish(t, c.run(t, e.settled), e.settled)
 			c.wantParts(t, "lamp")
-			if calls.Load() != 1 {
-				t.Errorf("%d calls", calls.Load())
+			if calls != 1 {
+				t.Errorf("%d calls", calls)
 			}
 		})
 	}
@@ -182,18 +211,12 @@ func TestFailedTurnLeavesNothing(t *testing.T) {
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			c := newTurning(t, fixture.NewLoneCrew(t))
-			c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
-				return "", worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
-					if err := c.write(ctx, tx, x, "lamp"); err != nil {
-						return err
-					}
-					return tc.end(x)
-				})
+			c := newTurning(t)
+			c.turn(func(ctx context.Context, _ orderJob, tx pgx.Tx, x *worker.TurnTx) error {
+				return errors.Join(c.write(ctx, tx, x, "lamp"), tc.end(x))
 			})
-			x := c.Create(t, retrying)
-			wantSettlements(t, c.Crew, worker.Failed)
-			c.wantFailure(t, x, tc.want)
+			x := c.run(t, worker.Failed)
+			wantFailure(t, c.Engine, x, 0, tc.want)
 			c.wantParts(t)
 			wantSteps(t, c.Engine, x)
 		})
@@ -204,10 +227,11 @@ func TestFailedTurnLeavesNothing(t *testing.T) {
 func TestStaleTurnLeavesNothing(t *testing.T) {
 	for _, e := range turnEnds {
 		t.Run(e.name, func(t *testing.T) {
-			c := newTurning(t, fixture.NewLoneCrew(t))
+			c := fixture.NewLoneCrew(t)
+			p := newParts(t, c.Fixture)
 			var runs atomic.Int64
 			over, refused := make(chan struct{}), make(chan error, 1)
-			c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+			handleOrders(t, c, func(ctx context.Context, job orderJob) (string, error) {
 				first, item := runs.Add(1) == 1, "second"
 				if first {
 					ctx, item = context.WithoutCancel(ctx), "first" // it doesn't hear of its loss
@@ -219,7 +243,7 @@ func TestStaleTurnLeavesNothing(t *testing.T) {
 						}
 						<-over
 					}
-					if err := c.write(ctx, tx, x, item); err != nil {
+					if err := p.write(ctx, tx, x, item); err != nil {
 						return err
 					}
 					return e.end(x)
@@ -230,13 +254,13 @@ func TestStaleTurnLeavesNothing(t *testing.T) {
 				return afterTurn(ctx, job, err, e.settled)
 			})
 			x := c.Create(t, retrying)
-			c.wantDone(t, x, e.settled)
+			wantDone(t, c, p, x, e.settled)
 			close(over)
 			if err := fixture.Received(t, refused); !errors.Is(err, worker.ErrLeaseLost) {
 				t.Errorf("the first turn: %v", err)
 			}
-			wantSettlements(t, c.Crew, worker.Abandoned)
-			c.wantParts(t, "second")
+			wantSettlements(t, c, worker.Abandoned)
+			p.wantParts(t, "second")
 		})
 	}
 }
@@ -248,45 +272,31 @@ func TestWorkerDiesAfterTurn(t *testing.T) {
 			continue
 		}
 		t.Run(e.name, func(t *testing.T) {
-			c := newTurning(t, fixture.NewLoneCrew(t))
-			dead, stopped := make(chan error, 1), make(chan struct{})
-			var runs atomic.Int64
-			c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
-				first := runs.Add(1) == 1
+			c, runs := newTurning(t), 0
+			c.handle(func(ctx context.Context, job orderJob) (string, error) {
 				err := worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
-					if err := c.write(ctx, tx, x, "lamp"); err != nil {
-						return err
-					}
-					return e.end(x)
+					return errors.Join(c.write(ctx, tx, x, "lamp"), e.end(x))
 				})
-				if first {
-					dead <- err
-					<-stopped
+				if runs++; runs == 1 {
+					if err == nil {
+						t.Error("the turn goes on")
+					}
+					c.KillWorker()
 				}
 				return afterTurn(ctx, job, err, e.settled)
 			})
-			x := c.Create(t, retrying)
-			if err := fixture.Received(t, dead); err == nil {
-				t.Error("the turn goes on")
-			}
-			if e.settled == worker.Suspended {
-				if err := approved.Send(t.Context(), c.Eng, x, "ada"); err != nil {
-					t.Fatal(err)
-				}
-			}
-			wantSettlements(t, c.Crew, worker.Completed)
+			x := c.run(t) // the dead process settles nothing
+			c.finish(t, x, e.settled)
 			c.wantParts(t, "lamp")
-			close(stopped)
-			wantSettlements(t, c.Crew, e.settled)
 		})
 	}
 }
 
 // A handler that ignores the end of its turn stores nothing more, and its own outcome is dropped.
 func TestHandlerGoesOnAfterItsEnd(t *testing.T) {
-	c := newTurning(t, fixture.NewLoneCrew(t))
-	behind := make(chan error, 1)
-	c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+	c := newTurning(t)
+	var behind error
+	c.handle(func(ctx context.Context, job orderJob) (string, error) {
 		var kept *worker.TurnTx
 		err := worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
 			kept = x
@@ -295,41 +305,34 @@ func TestHandlerGoesOnAfterItsEnd(t *testing.T) {
 		if err == nil || errors.Is(err, engine.ErrAwaiting) || kept.Sleep(time.Hour) == nil {
 			t.Errorf("the turn: %v, and a later end is accepted", err)
 		}
-		_, err = worker.Step(ctx, job, "behind", func(context.Context) (int, error) { return 1, nil })
-		behind <- err
+		_, behind = worker.Step(ctx, job, "behind", func(context.Context) (int, error) { return 1, nil })
 		return "another result", nil
 	})
-	x := c.Create(t, retrying)
-	if err := fixture.Received(t, behind); !errors.Is(err, worker.ErrLeaseLost) {
-		t.Error(err)
+	x := c.run(t, worker.Completed)
+	if !errors.Is(behind, worker.ErrLeaseLost) {
+		t.Error(behind)
 	}
-	c.Next(t, 1)
-	if got := c.Stored(t, x); string(got.Result) != `"done"` {
-		t.Errorf("result %s", got.Result)
-	}
+	c.wantResult(t, x, "done")
 	wantSteps(t, c.Engine, x, "reserve=")
 }
 
 // If an operator ends the pause of a turn early, the execution goes back to sleep.
 func TestTurnSleepsUntilItsTime(t *testing.T) {
-	c := newTurning(t, fixture.NewLoneCrew(t))
-	c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
-		return "done", worker.Turn(ctx, job, "reserve", func(_ context.Context, _ pgx.Tx, x *worker.TurnTx) error {
-			return x.Sleep(time.Hour)
-		})
-	})
-	x := c.Create(t, retrying)
-	wantSettlements(t, c.Crew, worker.Delayed)
-	if err := c.Engine.Operator().DelayExecution(t.Context(), x, time.Now()); err != nil {
+	c := newTurning(t)
+	c.turn(func(_ context.Context, _ orderJob, _ pgx.Tx, x *worker.TurnTx) error { return x.Sleep(time.Hour) })
+	x := c.run(t, worker.Delayed)
+	if err := c.Operator().DelayExecution(t.Context(), x, c.Now()); err != nil {
 		t.Fatal(err)
 	}
-	wantSettlements(t, c.Crew, worker.Delayed)
+	c.WantSettled(t, worker.Delayed)
+	c.Advance(time.Hour)
+	c.WantSettled(t, worker.Completed)
 }
 
 // A wait of a turn is numbered with the others: it takes the second signal of a name, also one that came early.
 func TestTurnWaitsAreNumbered(t *testing.T) {
-	c := newTurning(t, fixture.NewLoneCrew(t))
-	c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+	c := newTurning(t)
+	c.handle(func(ctx context.Context, job orderJob) (string, error) {
 		first, err := approved.Await(ctx, job, engine.Wait{})
 		if err != nil {
 			return "", err
@@ -349,106 +352,71 @@ func TestTurnWaitsAreNumbered(t *testing.T) {
 		}
 		return first, nil
 	})
-	x := c.Create(t, retrying)
-	send := func(value string) {
-		if err := approved.Send(t.Context(), c.Eng, x, value); err != nil {
-			t.Fatal(err)
-		}
-	}
-	wantSettlements(t, c.Crew, worker.Suspended)
-	send("a")
-	wantSettlements(t, c.Crew, worker.Suspended)
-	send("b")
-	wantSettlements(t, c.Crew, worker.Suspended)
-	send("c")
-	wantSettlements(t, c.Crew, worker.Completed)
-	if got := c.Stored(t, x); string(got.Result) != `"abc"` {
-		t.Errorf("result %s", got.Result)
-	}
+	x := c.run(t, worker.Suspended)
+	c.send(t, x, approved, "a", worker.Suspended)
+	c.send(t, x, approved, "b", worker.Suspended)
+	c.send(t, x, approved, "c", worker.Completed)
+	c.wantResult(t, x, "abc")
 }
 
 // If the signals of a turn's wait came before it, the handler runs again at once.
 func TestTurnAwaitsEarlySignal(t *testing.T) {
-	c := newTurning(t, fixture.NewLoneCrew(t))
-	x := c.Create(t, retrying)
-	if err := approved.Send(t.Context(), c.Eng, x, "ada"); err != nil {
-		t.Fatal(err)
-	}
-	c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
+	c := newTurning(t)
+	c.handle(func(ctx context.Context, job orderJob) (string, error) {
 		err := worker.Turn(ctx, job, "reserve", func(_ context.Context, _ pgx.Tx, x *worker.TurnTx) error {
 			return x.Await(approved.Received(), engine.Wait{})
 		})
 		return afterTurn(ctx, job, err, worker.Suspended)
 	})
-	wantSettlements(t, c.Crew, worker.Suspended, worker.Completed)
+	c.runWith(t, []string{"ada"}, worker.Suspended, worker.Completed)
 }
 
 // A member of a flow that a turn completes releases its dependents in the same commit.
 func TestTurnCompletesMember(t *testing.T) {
-	c := newTurning(t, fixture.NewLoneCrew(t))
-	c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
-		return "", worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
-			if err := c.write(ctx, tx, x, "lamp"); err != nil {
-				return err
-			}
-			return x.Complete("done")
-		})
+	c := newTurning(t)
+	c.turn(func(ctx context.Context, _ orderJob, tx pgx.Tx, x *worker.TurnTx) error {
+		return errors.Join(c.write(ctx, tx, x, "lamp"), x.Complete("done"))
 	})
 	order := engine.ExecutionSpec{Kind: "order"}
 	fixture.FlowsOn(c.Fixture).NewFlowOf(t, engine.FlowSpec{
 		ID: id.NewFlowID(), Nodes: []engine.Node{{Key: "a", Spec: order}, {Key: "b", Spec: order}}, Edges: []engine.Edge{{From: "a", To: "b"}},
 	})
-	wantSettlements(t, c.Crew, worker.Completed, worker.Completed)
+	c.WantSettled(t, worker.Completed, worker.Completed)
 	c.wantParts(t, "lamp", "lamp")
 }
 
 // A turn that the server aborts in favour of another begins again, within limits.
 func TestAbortedTurnBeginsAgain(t *testing.T) {
 	for _, tc := range []struct {
-		aborts int64
-		want   worker.Settlement
-		items  []string
-	}{{2, worker.Completed, []string{"lamp"}}, {3, worker.Retrying, nil}} {
+		aborts int
+		want   []worker.Settlement
+	}{{2, []worker.Settlement{worker.Completed}}, {3, []worker.Settlement{worker.Retrying, worker.Completed}}} {
 		t.Run(fmt.Sprint(tc.aborts), func(t *testing.T) {
-			c := newTurning(t, fixture.NewLoneCrew(t))
-			var calls atomic.Int64
-			hold := make(chan struct{})
-			c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
-				if job.Lease.Attempt > 0 {
-					<-hold
+			c, calls := newTurning(t), 0
+			c.turn(func(ctx context.Context, _ orderJob, tx pgx.Tx, x *worker.TurnTx) error {
+				if calls++; calls <= tc.aborts {
+					return errors.Join(c.write(ctx, tx, x, "aborted"), &pgconn.PgError{Code: "40P01", Message: "deadlock detected"})
 				}
-				return "", worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
-					if err := c.write(ctx, tx, x, "lamp"); err != nil {
-						return err
-					}
-					if calls.Add(1) <= tc.aborts {
-						return &pgconn.PgError{Code: "40P01", Message: "deadlock detected"}
-					}
-					return nil
-				})
+				return c.write(ctx, tx, x, "lamp")
 			})
-			c.Create(t, retrying)
-			wantSettlements(t, c.Crew, tc.want)
-			c.wantParts(t, tc.items...)
-			close(hold)
+			c.run(t, tc.want...)
+			c.wantParts(t, "lamp")
 		})
 	}
 }
 
 // An error that the function of a turn meets is its own, also if it looks like that of a lost lease.
 func TestTurnKeepsErrorsOfItsFunction(t *testing.T) {
-	c := newTurning(t, fixture.NewLoneCrew(t))
-	got := make(chan error, 1)
-	c.handle(t, func(ctx context.Context, job orderJob) (string, error) {
-		err := worker.Turn(ctx, job, "reserve", func(ctx context.Context, _ pgx.Tx, x *worker.TurnTx) error {
-			return started.Send(ctx, x.Engine(), c.Eng.NewExecutionID(c.Lane), 1)
+	c := newTurning(t)
+	var got error
+	c.handle(func(ctx context.Context, job orderJob) (string, error) {
+		got = worker.Turn(ctx, job, "reserve", func(ctx context.Context, _ pgx.Tx, x *worker.TurnTx) error {
+			return started.Send(ctx, x.Engine(), c.NewExecutionID(c.Lane), 1)
 		})
-		got <- err
-		return "", worker.Permanent(err)
+		return "", worker.Permanent(got)
 	})
-	c.Create(t, retrying)
-	if err := fixture.Received(t, got); !errors.Is(err, engine.ErrNotFound) || errors.Is(err, worker.ErrLeaseLost) {
-		t.Error(err)
+	c.run(t, worker.Failed)
+	if !errors.Is(got, engine.ErrNotFound) || errors.Is(got, worker.ErrLeaseLost) {
+		t.Error(got)
 	}
-	wantSettlements(t, c.Crew, worker.Failed)
 }
