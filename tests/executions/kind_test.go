@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -17,53 +18,40 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// squares is a kind on the lane of a crew.
-func squares(c *fixture.Crew) engine.Kind[fixture.SideArgs, fixture.AreaResult] {
-	return engine.Kind[fixture.SideArgs, fixture.AreaResult]{
-		Name: "square", Lane: c.Lane, Policy: &policy.Execution{AttemptTimeout: time.Minute},
-	}
+var square = engine.Kind[fixture.SideArgs, fixture.AreaResult]{
+	Name: "square", Lane: "shapes", Policy: &policy.Execution{AttemptTimeout: time.Minute},
 }
 
 // One declaration serves the creator, the worker, which finds the lane by it, and the reader.
 func TestKindFromCreationToResult(t *testing.T) {
-	c := fixture.NewCrew(t)
-	square := squares(c)
-	created, err := square.Create(t.Context(), c.Eng, fixture.SideArgs{Side: 7})
+	k := fixture.NewKit(t)
+	created, err := square.Create(t.Context(), k.Engine, fixture.SideArgs{Side: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := square.Result(t.Context(), c.Eng, created.ID); !errors.Is(err, engine.ErrNotEnded) {
+	if out, err := square.Result(t.Context(), k.Engine, created.ID); !errors.Is(err, engine.ErrNotEnded) {
 		t.Errorf("before it has ended: %v, %v", out, err)
 	}
-	if got := c.Stored(t, created.ID); got.Raw(t, "execution_kind") != "square" {
+	if got := k.Stored(t, created.ID); got.Raw(t, "execution_kind") != "square" {
 		t.Errorf("stored as %+v", got)
 	}
-	cfg := fixture.Alone
-	cfg.Hooks = c
-	w := fixture.NewWorker(t, c.Eng, cfg)
 	var timeout bool
-	worker.Handle(w, square, func(ctx context.Context, job worker.Job[fixture.SideArgs]) (fixture.AreaResult, error) {
+	worker.Handle(k.Worker, square, func(ctx context.Context, job worker.Job[fixture.SideArgs]) (fixture.AreaResult, error) {
 		_, timeout = ctx.Deadline()
 		return fixture.Area(ctx, job)
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	ran := fixture.Async(t, func(context.Context) error { return w.Run(ctx) })
-	if got := c.Next(t, 1)[0]; got.Settlement != worker.Completed || !timeout {
-		t.Errorf("settled as %+v, with the kind's timeout: %t", got, timeout)
+	k.WantSettled(t, worker.Completed)
+	if !timeout {
+		t.Error("the kind's timeout does not hold")
 	}
-	if out, err := square.Await(t.Context(), c.Eng, created.ID); err != nil || out != (fixture.AreaResult{Area: 49}) {
+	want := fixture.AreaResult{Area: 49}
+	if out, err := square.Await(t.Context(), k.Engine, created.ID); err != nil || out != want {
 		t.Errorf("awaited %v, %v", out, err)
 	}
-	cancel()
-	if err := ran(); err != nil {
-		t.Error(err)
-	}
-	if out, err := square.Result(t.Context(), c.Eng, created.ID); err != nil || out != (fixture.AreaResult{Area: 49}) {
-		t.Errorf("result %v, %v", out, err)
-	}
-	err = pgx.BeginFunc(t.Context(), c.Pool, func(tx pgx.Tx) error {
-		out, err := square.Result(t.Context(), c.Eng.WithTx(tx), created.ID)
-		if out != (fixture.AreaResult{Area: 49}) {
+	fftest.RequireResult(t, k.Kit, square, created.ID, want)
+	err = pgx.BeginFunc(t.Context(), k.Pool, func(tx pgx.Tx) error {
+		out, err := square.Result(t.Context(), k.WithTx(tx), created.ID)
+		if out != want {
 			t.Errorf("in a transaction: %v", out)
 		}
 		return err
@@ -74,34 +62,33 @@ func TestKindFromCreationToResult(t *testing.T) {
 
 	// The same kind, declared elsewhere with other types.
 	loose := engine.Kind[struct{}, struct{ Perimeter int }]{Name: square.Name}
-	if out, err := loose.Result(t.Context(), c.Eng, created.ID); err != nil || out.Perimeter != 0 {
+	if out, err := loose.Result(t.Context(), k.Engine, created.ID); err != nil || out.Perimeter != 0 {
 		t.Errorf("read with another field: %v, %v", out, err)
 	}
-	_, err = engine.Kind[struct{}, []string]{Name: square.Name}.Result(t.Context(), c.Eng, created.ID)
+	_, err = engine.Kind[struct{}, []string]{Name: square.Name}.Result(t.Context(), k.Engine, created.ID)
 	if wrong, ok := errors.AsType[*engine.DecodeError](err); !ok || wrong.Kind != square.Name || wrong.Type != "[]string" {
 		t.Errorf("read with another shape: %v", err)
 	}
 }
 
 func TestKindReportsAMissingResult(t *testing.T) {
-	c := fixture.NewCrew(t)
-	square := squares(c)
+	c := fixture.New(t)
 	x := c.Start(t)
 	if _, err := c.FailExecution(t.Context(), x.Lease, engine.Failure{Message: "too round", Class: policy.Permanent}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := square.Result(t.Context(), c.Eng, x.ID)
+	_, err := square.Result(t.Context(), c.Engine, x.ID)
 	if ended, ok := errors.AsType[*engine.EndedError](err); !ok || ended.Outcome != state.OutcomeFailed || ended.Execution != x.ID || ended.Failure != "too round" {
 		t.Errorf("of a failure: %v", err)
 	}
-	if _, again := square.Await(t.Context(), c.Eng, x.ID); again == nil || !errors.As(again, new(*engine.EndedError)) {
+	if _, again := square.Await(t.Context(), c.Engine, x.ID); again == nil || !errors.As(again, new(*engine.EndedError)) {
 		t.Errorf("of a failure, awaited: %v", again)
 	}
 	unknown := id.NewExecutionID(c.Lane, id.Partitions{})
-	if _, err := square.Result(t.Context(), c.Eng, unknown); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := square.Result(t.Context(), c.Engine, unknown); !errors.Is(err, engine.ErrNotFound) {
 		t.Errorf("of none: %v", err)
 	}
-	if _, err := (engine.Kind[struct{}, string]{}).Result(t.Context(), c.Eng, x.ID); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := (engine.Kind[struct{}, string]{}).Result(t.Context(), c.Engine, x.ID); !errors.Is(err, engine.ErrInvalidInput) {
 		t.Errorf("of a kind without a name: %v", err)
 	}
 }

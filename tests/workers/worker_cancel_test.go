@@ -148,17 +148,14 @@ func TestWorkerSeparatesALostLeaseFromACancellation(t *testing.T) {
 
 // If a handler returns before it is notified, its result is refused, and the hooks get the reason.
 func TestWorkerResultAfterACancelIsRefused(t *testing.T) {
-	c := fixture.NewCrew(t)
-	cfg := fixture.Alone
-	cfg.LeaseTTL = 3 * time.Hour
-	c.Work(t, cfg, func(w *worker.Worker) {
-		fixture.HandleKind(w, "rash", func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
-			return "too late", c.CancelExecution(ctx, engine.CancelSpec{ID: job.ID})
-		})
+	k := fixture.NewKit(t)
+	fixture.HandleKind(k.Worker, "rash", func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+		return "too late", k.CancelExecution(ctx, engine.CancelSpec{ID: job.ID})
 	})
-	x := c.Create(t, func(s *engine.ExecutionSpec) { s.Kind = "rash" })
-	if s := c.Next(t, 1)[0]; s.Settlement != worker.Abandoned || !errors.Is(s.Err, worker.ErrCancelled) {
+	x := k.Create(t, func(s *engine.ExecutionSpec) { s.Kind = "rash" })
+	k.Drain()
+	if s := k.Reports[0]; s.Settlement != worker.Abandoned || !errors.Is(s.Err, worker.ErrCancelled) {
 		t.Errorf("settled %+v", s)
 	}
-	c.WantState(t, x, fixture.StateCancelled)
+	k.WantState(t, x, fixture.StateCancelled)
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
-	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -24,42 +24,27 @@ func TestFailingHandlersAreLoggedByDefault(t *testing.T) {
 	log := new(fixture.LockedBuffer)
 	slog.SetDefault(slog.New(slog.NewTextHandler(log, nil)))
 
-	c := fixture.CrewOn(t, fixture.On(t, fixture.OpenPool(t, pgtest.URL(t), nil), pgtest.URL(t)), engine.Config{})
-	w := fixture.NewWorker(t, c.Eng, worker.Config{Lanes: []id.LaneID{c.Lane}, NoReconcile: true})
-	fixture.HandleKind(w, "pay", func(context.Context, worker.Job[string]) (string, error) {
+	kit := fftest.New(t, fftest.EngineConfig(func(cfg *engine.Config) { cfg.Log = nil }))
+	pay := engine.Kind[string, string]{Name: "pay"}
+	ship := engine.Kind[string, string]{Name: "ship"}
+	worker.Handle(kit.Worker, pay, func(context.Context, worker.Job[string]) (string, error) {
 		return "", errors.New("the bank does not answer")
 	})
-	fixture.HandleKind(w, "ship", func(context.Context, worker.Job[string]) (string, error) { panic("no such warehouse") })
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	ran := make(chan error, 1)
-	go func() { ran <- w.Run(ctx) }()
-	defer func() {
-		stop()
-		if err := <-ran; err != nil {
-			t.Error(err)
-		}
-	}()
-
-	create := func(kind string, retries int) string {
-		return c.Create(t, func(s *engine.ExecutionSpec) {
-			s.Kind, s.Payload = kind, []byte(`"4929123412341234"`)
-			s.Policy = &policy.Execution{Retry: &policy.Retry{MaxRetries: retries, Backoff: policy.Fixed(time.Hour)}}
-		}).String()
+	worker.Handle(kit.Worker, ship, func(context.Context, worker.Job[string]) (string, error) { panic("no such warehouse") })
+	create := func(kind engine.Kind[string, string], retries int) string {
+		kind.Policy = &policy.Execution{Retry: &policy.Retry{MaxRetries: retries, Backoff: policy.Fixed(time.Hour)}}
+		return fftest.Create(kit, kind, "4929123412341234").ID.String()
 	}
-	retried, failed, panicked := create("pay", 1), create("pay", policy.NoRetries), create("ship", policy.NoRetries)
+	retried, failed, panicked := create(pay, 1), create(pay, policy.NoRetries), create(ship, policy.NoRetries)
+	kit.Drain()
 	for _, want := range [][]string{
 		{"level=WARN", "execution=" + retried, "kind=pay", "attempt=0", "attempt failed; retrying", "retry_at=", "the bank does not answer"},
 		{"level=WARN", "execution=" + failed, "kind=pay", "attempt=0", "failed for good", "the bank does not answer"},
 		{"level=ERROR", "execution=" + panicked, "kind=ship", "attempt=0", "failed for good", "no such warehouse"},
 	} {
-		fixture.Await(t, "a line with "+strings.Join(want, ", "), func() bool {
-			for line := range strings.Lines(log.String()) {
-				if containsAll(line, want) {
-					return true
-				}
-			}
-			return false
-		})
+		if !slices.ContainsFunc(strings.Split(log.String(), "\n"), func(line string) bool { return containsAll(line, want) }) {
+			t.Errorf("no line with %q in\n%s", want, log.String())
+		}
 	}
 	if strings.Contains(log.String(), "4929123412341234") {
 		t.Error("a payload was logged")

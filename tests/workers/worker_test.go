@@ -11,9 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
@@ -61,66 +63,52 @@ func TestWorkerIsNotifiedOfWork(t *testing.T) {
 }
 
 func TestWorkerRetriesFailures(t *testing.T) {
-	c := fixture.NewLoneCrew(t)
-	x := c.Create(t, func(s *engine.ExecutionSpec) {
-		s.Kind = "flaky"
-		s.Policy = &policy.Execution{Retry: &policy.Retry{Backoff: policy.Fixed(10 * time.Millisecond)}}
+	k := fixture.NewKit(t)
+	flaky := engine.Kind[struct{}, string]{Name: "flaky", Policy: &policy.Execution{Retry: &policy.Retry{Backoff: policy.Fixed(time.Minute)}}}
+	worker.Handle(k.Worker, flaky, func(_ context.Context, job worker.Job[struct{}]) (string, error) {
+		if job.Lease.Attempt == 0 {
+			return "", errors.New("once")
+		}
+		return fmt.Sprintf("attempt %d after %d retries", job.Lease.Attempt, job.Retries), nil
 	})
-	c.Work(t, worker.Config{}, func(w *worker.Worker) {
-		fixture.HandleKind(w, "flaky", func(_ context.Context, job worker.Job[struct{}]) (string, error) {
-			if job.Lease.Attempt == 0 {
-				return "", errors.New("once")
-			}
-			return fmt.Sprintf("attempt %d after %d retries", job.Lease.Attempt, job.Retries), nil
-		})
-	})
-	got := c.Next(t, 2)
-	if got[0].Settlement != worker.Retrying || got[1].Settlement != worker.Completed {
-		t.Errorf("settled as %v, then %v", got[0].Report, got[1].Report)
-	}
-	if result := c.Stored(t, x).Result; string(result) != `"attempt 1 after 1 retries"` {
-		t.Errorf("result %s", result)
-	}
-	attempts := c.StoredAttempts(t, x)
-	if len(attempts) != 2 || attempts[0].Outcome != "retry" || attempts[1].Outcome != "success" {
+	x := fftest.Create(k.Kit, flaky, struct{}{}).ID
+	k.WantSettled(t, worker.Retrying)
+	k.Advance(time.Minute)
+	k.WantSettled(t, worker.Completed)
+	fftest.RequireResult(t, k.Kit, flaky, x, "attempt 1 after 1 retries")
+	if attempts := k.StoredAttempts(t, x); len(attempts) != 2 || attempts[0].Outcome != "retry" || attempts[1].Outcome != "success" {
 		t.Errorf("attempts %+v", attempts)
 	}
 }
 
 // Each of these ends its execution for good.
 func TestWorkerFailsPermanently(t *testing.T) {
-	c := fixture.CrewOn(t, fixture.NewCloned(t), engine.Config{MaxPayload: 1000})
+	c := fixture.NewKit(t, fftest.EngineConfig(func(cfg *engine.Config) { cfg.MaxPayload = 1000 }))
 	never := &policy.Execution{Retry: &policy.Retry{MaxRetries: policy.NoRetries}}
-	c.Work(t, worker.Config{}, func(w *worker.Worker) {
-		fixture.HandleKind(w, "permanent", func(context.Context, worker.Job[struct{}]) (string, error) {
-			return "", worker.Permanent(errors.New("no such account"))
-		})
-		fixture.HandleKind(w, "refused", func(context.Context, worker.Job[struct{}]) (string, error) {
-			return "", &worker.Fail{Class: policy.Cancelled, Category: "by_customer"}
-		})
-		fixture.HandleKind(w, "panic", func(context.Context, worker.Job[struct{}]) (string, error) { panic("unforeseen\x00") })
-		fixture.HandleKind(w, "area", fixture.Area)
-		fixture.HandleKind(w, "large", func(context.Context, worker.Job[struct{}]) ([]byte, error) { return make([]byte, 1001), nil })
+	fixture.HandleKind(c.Worker, "permanent", func(context.Context, worker.Job[struct{}]) (string, error) {
+		return "", worker.Permanent(errors.New("no such account"))
 	})
+	fixture.HandleKind(c.Worker, "refused", func(context.Context, worker.Job[struct{}]) (string, error) {
+		return "", &worker.Fail{Class: policy.Cancelled, Category: "by_customer"}
+	})
+	fixture.HandleKind(c.Worker, "panic", func(context.Context, worker.Job[struct{}]) (string, error) { panic("unforeseen\x00") })
+	fixture.HandleKind(c.Worker, "area", fixture.Area)
+	fixture.HandleKind(c.Worker, "large", func(context.Context, worker.Job[struct{}]) ([]byte, error) { return make([]byte, 1001), nil })
 	for _, want := range []struct {
 		kind, payload    string
 		policy           *policy.Execution
-		attempts         int
 		category, reason string
 	}{
-		{kind: "permanent", attempts: 1, category: "permanent", reason: "no such account"},
-		{kind: "refused", attempts: 1, category: "by_customer", reason: "by_customer failure"},
-		{kind: "panic", policy: never, attempts: 1, category: "panic", reason: "panic: unforeseen"},
-		{kind: "area", payload: `{"Side": "long"}`, attempts: 1, category: "payload", reason: "cannot unmarshal"},
-		{kind: "large", attempts: 1, category: "result", reason: "1001 bytes"},
+		{kind: "permanent", category: "permanent", reason: "no such account"},
+		{kind: "refused", category: "by_customer", reason: "by_customer failure"},
+		{kind: "panic", policy: never, category: "panic", reason: "panic: unforeseen"},
+		{kind: "area", payload: `{"Side": "long"}`, category: "payload", reason: "cannot unmarshal"},
+		{kind: "large", category: "result", reason: "1001 bytes"},
 	} {
 		x := c.Create(t, func(s *engine.ExecutionSpec) {
 			s.Kind, s.Policy, s.Payload = want.kind, want.policy, []byte(want.payload)
 		})
-		all := c.Next(t, want.attempts)
-		if last := all[len(all)-1]; last.ID != x || last.Settlement != worker.Failed {
-			t.Errorf("%s: settled as %+v", want.kind, last)
-		}
+		c.WantSettled(t, worker.Failed)
 		c.WantState(t, x, fixture.StateFailed)
 		row := c.Stored(t, x)
 		if got := row.Raw(t, "failure_category"); got != want.category {
@@ -129,8 +117,8 @@ func TestWorkerFailsPermanently(t *testing.T) {
 		if got := row.Raw(t, "failure_reason"); !strings.Contains(got, want.reason) {
 			t.Errorf("%s: reason %q, want %q in it", want.kind, got, want.reason)
 		}
-		if got := len(c.StoredAttempts(t, x)); got != want.attempts {
-			t.Errorf("%s: %d attempts, want %d", want.kind, got, want.attempts)
+		if got := len(c.StoredAttempts(t, x)); got != 1 {
+			t.Errorf("%s: %d attempts, want 1", want.kind, got)
 		}
 		// The stack of a panic stands with the attempt, and in no error.
 		if _, err := c.ExecutionResult(t.Context(), x); !errors.Is(err, engine.ErrEnded) || strings.Contains(err.Error(), "goroutine") {
@@ -291,18 +279,17 @@ func TestTwoWorkersShareALane(t *testing.T) {
 }
 
 func TestWorkerTakesTheHighestPriorityFirst(t *testing.T) {
-	c := fixture.NewCrew(t)
+	k := fixture.NewKit(t)
 	for i := range 30 {
-		c.Create(t, func(s *engine.ExecutionSpec) { s.Priority = i * 7 % 30 })
+		k.Create(t, func(s *engine.ExecutionSpec) { s.Priority = i * 7 % 30 })
 	}
-	c.Work(t, worker.Config{NoReconcile: true, Concurrency: 1}, func(w *worker.Worker) {
-		fixture.HandleKind(w, "test", func(context.Context, worker.Job[struct{}]) (string, error) { return "", nil })
-	})
 	var order []int
-	for _, s := range c.Next(t, 30) {
-		order = append(order, s.Priority)
-	}
-	if !slices.IsSortedFunc(order, func(a, b int) int { return b - a }) {
+	fixture.HandleKind(k.Worker, "test", func(_ context.Context, job worker.Job[struct{}]) (string, error) {
+		order = append(order, job.Priority)
+		return "", nil
+	})
+	k.Drain()
+	if len(order) != 30 || !slices.IsSortedFunc(order, func(a, b int) int { return b - a }) {
 		t.Errorf("handled in the order %v", order)
 	}
 }
@@ -352,28 +339,18 @@ func TestWorkerRunsAFlow(t *testing.T) {
 
 // A handler may complete its execution in the transaction of its own writes; its return value then changes nothing.
 func TestWorkerCompletesInTheHandlersTransaction(t *testing.T) {
-	c := fixture.NewCrew(t)
-	x := c.Create(t)
-	c.Work(t, fixture.Alone, func(w *worker.Worker) {
-		fixture.HandleKind(w, "test", func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
-			tx, err := c.Pool.Begin(ctx)
-			if err != nil {
-				return "", err
-			}
-			defer tx.Rollback(context.WithoutCancel(ctx))
-			if err := c.Eng.WithTx(tx).CompleteExecution(ctx, job.Lease, []byte("from the transaction")); err != nil {
-				return "", err
-			}
-			return "from the handler", tx.Commit(ctx)
+	k := fixture.NewKit(t)
+	fixture.HandleKind(k.Worker, "test", func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+		return "from the handler", pgx.BeginFunc(ctx, k.Pool, func(tx pgx.Tx) error {
+			return k.WithTx(tx).CompleteExecution(ctx, job.Lease, []byte("from the transaction"))
 		})
 	})
-	if got := c.Next(t, 1)[0]; got.Settlement != worker.Completed {
-		t.Errorf("settled as %v", got.Report)
-	}
-	if result := c.Stored(t, x).Result; string(result) != "from the transaction" {
+	x := k.Create(t)
+	k.WantSettled(t, worker.Completed)
+	if result := k.Stored(t, x).Result; string(result) != "from the transaction" {
 		t.Errorf("result %s", result)
 	}
-	c.WantEvents(t, x, "lease acquired", "lease revoked backend", "completion success")
+	k.WantEvents(t, x, "lease acquired", "lease revoked backend", "completion success")
 }
 
 // Connections that die again and again lose nothing: each execution ends once.
