@@ -13,6 +13,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fftest"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -161,7 +162,7 @@ func TestLostLeaseDiscardsTheOutcome(t *testing.T) {
 	fftest.RequireResult(t, kit, greet, created.ID, "run 2")
 }
 
-func TestRequireResultShowsTheDifferenceAndFailures(t *testing.T) {
+func TestRequirementsShowTheDifferenceAndFailures(t *testing.T) {
 	t.Parallel()
 	kit := fftest.New(t)
 	worker.Handle(kit.Worker, greet, func(_ context.Context, job worker.Job[string]) (string, error) {
@@ -176,6 +177,13 @@ func TestRequireResultShowsTheDifferenceAndFailures(t *testing.T) {
 	requireText(t, text, "-want +got", "Ada", "Bob")
 	text = failure(t, func(t testing.TB) { fftest.RequireResult(t, kit, greet, bad.ID, "hello") })
 	requireText(t, text, "has no result", "attempt 0", "no name")
+	fftest.RequireFailure(t, kit, bad.ID, "no name")
+	waiting := fftest.Create(kit, publish, "no handler")
+	for x, wants := range map[id.ExecutionID][]string{
+		good.ID: {"has a result"}, bad.ID: {`failed with "no name", want "sold out" in it`, "attempt 0"}, waiting.ID: {"has not failed", "it is waiting"},
+	} {
+		requireText(t, failure(t, func(t testing.TB) { fftest.RequireFailure(t, kit, x, "sold out") }), wants...)
+	}
 }
 
 func TestRequireCreatedInAnOpenTransaction(t *testing.T) {

@@ -27,6 +27,23 @@ func RequireResult[In, Out any](t testing.TB, k *Kit, kind engine.Kind[In, Out],
 	}
 }
 
+// RequireFailure fails the test unless an execution has ended without success, for a reason that contains text.
+//
+//	fftest.RequireFailure(t, kit, created.ID, "sold out")
+func RequireFailure(t testing.TB, k *Kit, x id.ExecutionID, text string) {
+	t.Helper()
+	_, err := k.Engine.ExecutionResult(t.Context(), x)
+	ended, failed := errors.AsType[*engine.EndedError](err)
+	switch {
+	case err == nil:
+		t.Fatalf("%s has a result, want a failure with %q", x, text)
+	case !failed:
+		t.Fatalf("%s has not failed: %v%s", x, err, k.history(t, x, err))
+	case !strings.Contains(ended.Failure, text):
+		t.Fatalf("%s failed with %q, want %q in it%s", x, ended.Failure, text, k.history(t, x, err))
+	}
+}
+
 // history describes an execution without a result, and its attempts.
 func (k *Kit) history(t testing.TB, x id.ExecutionID, err error) string {
 	if !errors.Is(err, engine.ErrNotEnded) && !errors.Is(err, engine.ErrEnded) {

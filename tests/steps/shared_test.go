@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/schema"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -70,29 +71,18 @@ func TestStepsBesideFlowFabric(t *testing.T) {
 
 // Calls and waits are refused there, and the execution fails with the reason.
 func TestCallsAndWaitsBesideFlowFabric(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		do   func(context.Context, orderJob) error
-	}{
-		{"Call", func(ctx context.Context, job orderJob) error {
-			_, err := worker.Call(ctx, job, "call", shout, "hey")
-			return err
-		}},
-		{"Await", func(ctx context.Context, job orderJob) error {
-			_, err := approved.Await(ctx, job, engine.Wait{})
-			return err
-		}},
-		{"TurnTx.Await", func(ctx context.Context, job orderJob) error {
+	for name, call := range map[string]func(context.Context, orderJob) error{
+		"Call": jobCalls["Call"], "Await": jobCalls["Await"], "TurnTx.Await": func(ctx context.Context, job orderJob) error {
 			return worker.Turn(ctx, job, "turn", func(_ context.Context, _ pgx.Tx, x *worker.TurnTx) error {
 				return x.Await(approved.Received(), engine.Wait{})
 			})
-		}},
+		},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			c := newShared(t)
-			c.handle(func(ctx context.Context, job orderJob) (string, error) { return "", tc.do(ctx, job) })
+			c.handle(func(ctx context.Context, job orderJob) (string, error) { return "", call(ctx, job) })
 			x := c.run(t, worker.Failed)
-			wantFailure(t, c.Engine, x, 0, "ff migrate share")
+			fftest.RequireFailure(t, c.Kit.Kit, x, "ff migrate share")
 			wantSteps(t, c.Engine, x)
 			wantOnLane(t, c.Fixture, 1) // the caller alone
 		})

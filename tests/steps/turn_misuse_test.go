@@ -9,52 +9,48 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
+
+// jobCalls are the steps and waits of a job. None of them may run its function.
+var jobCalls = map[string]func(context.Context, orderJob) error{
+	"Step": func(ctx context.Context, job orderJob) error {
+		_, err := worker.Step(ctx, job, "refused", func(context.Context) (int, error) { panic("must not run") })
+		return err
+	},
+	"StepTx": func(ctx context.Context, job orderJob) error {
+		_, err := worker.StepTx(ctx, job, "refused", func(context.Context, pgx.Tx) (int, error) { panic("must not run") })
+		return err
+	},
+	"Turn": func(ctx context.Context, job orderJob) error {
+		return worker.Turn(ctx, job, "refused", func(context.Context, pgx.Tx, *worker.TurnTx) error { panic("must not run") })
+	},
+	"Sleep": func(ctx context.Context, job orderJob) error { return worker.Sleep(ctx, job, "refused", time.Hour) },
+	"Call": func(ctx context.Context, job orderJob) error {
+		_, err := worker.Call(ctx, job, "refused", shout, "hey")
+		return err
+	},
+	"Await": func(ctx context.Context, job orderJob) error {
+		_, err := approved.Await(ctx, job, engine.Wait{})
+		return err
+	},
+}
 
 // A step or wait of the job inside the function of its turn fails the execution, and the turn leaves nothing, even if the
 // function ignores the error.
 func TestTurnRefusesStepsInside(t *testing.T) {
-	none := func(context.Context) (int, error) { panic("must not run") }
-	cases := []struct {
-		name string
-		call func(context.Context, orderJob) error
-	}{
-		{"Step", func(ctx context.Context, job orderJob) error {
-			_, err := worker.Step(ctx, job, "inner", none)
-			return err
-		}},
-		{"StepTx", func(ctx context.Context, job orderJob) error {
-			_, err := worker.StepTx(ctx, job, "inner", func(ctx context.Context, _ pgx.Tx) (int, error) { return none(ctx) })
-			return err
-		}},
-		{"Turn", func(ctx context.Context, job orderJob) error {
-			return worker.Turn(ctx, job, "inner", func(context.Context, pgx.Tx, *worker.TurnTx) error { panic("must not run") })
-		}},
-		{"Sleep", func(ctx context.Context, job orderJob) error {
-			return worker.Sleep(ctx, job, "inner", time.Hour)
-		}},
-		{"Call", func(ctx context.Context, job orderJob) error {
-			_, err := worker.Call(ctx, job, "inner", shout, "hey")
-			return err
-		}},
-		{"Await", func(ctx context.Context, job orderJob) error {
-			_, err := approved.Await(ctx, job, engine.Wait{})
-			return err
-		}},
-	}
-	for _, tc := range cases {
-		t.Run(tc.name, func(t *testing.T) {
+	for name, call := range jobCalls {
+		t.Run(name, func(t *testing.T) {
 			c := newTurning(t)
 			c.turn(func(ctx context.Context, job orderJob, tx pgx.Tx, x *worker.TurnTx) error {
-				err := tc.call(ctx, job)
-				if !errors.Is(err, engine.ErrInvalidInput) {
+				if err := call(ctx, job); !errors.Is(err, engine.ErrInvalidInput) {
 					t.Errorf("inside the turn: %v", err)
 				}
 				return c.write(ctx, tx, x, "lamp")
 			})
 			x := c.run(t, worker.Failed)
-			wantFailure(t, c.Engine, x, 0, `the turn "reserve" calls a step or wait`)
+			fftest.RequireFailure(t, c.Kit.Kit, x, `the turn "reserve" calls a step or wait`)
 			c.wantParts(t)
 			wantSteps(t, c.Engine, x)
 		})

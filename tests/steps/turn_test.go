@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -216,7 +217,7 @@ func TestFailedTurnLeavesNothing(t *testing.T) {
 				return errors.Join(c.write(ctx, tx, x, "lamp"), tc.end(x))
 			})
 			x := c.run(t, worker.Failed)
-			wantFailure(t, c.Engine, x, 0, tc.want)
+			fftest.RequireFailure(t, c.Kit.Kit, x, tc.want)
 			c.wantParts(t)
 			wantSteps(t, c.Engine, x)
 		})

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -85,7 +86,7 @@ func TestFailedCalls(t *testing.T) {
 	x := o.Create(t, retrying)
 	o.Drain()
 	for _, text := range []string{"2 of 3", "too loud"} {
-		wantFailure(t, o.Engine, x, 0, text)
+		fftest.RequireFailure(t, o.Kit.Kit, x, text)
 	}
 	if attempts := o.StoredAttempts(t, x); len(attempts) != 1 {
 		t.Errorf("%d attempts", len(attempts))
@@ -127,7 +128,7 @@ func TestChangedCalls(t *testing.T) {
 				return "", test.then(ctx, job)
 			}, loud)
 			x := o.run(t, worker.Suspended, worker.Completed, worker.Failed)
-			wantFailure(t, o.Engine, x, 0, test.want)
+			fftest.RequireFailure(t, o.Kit.Kit, x, test.want)
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -75,15 +76,6 @@ func (c counted) want(t *testing.T, want string) {
 	}
 }
 
-// wantFailure fails the test unless an attempt of an execution has failed with a message that has this text.
-func wantFailure(t *testing.T, e *engine.Engine, x id.ExecutionID, attempt int, text string) {
-	t.Helper()
-	attempts, err := e.ListAttempts(t.Context(), x, "", 0)
-	if err != nil || !strings.Contains(attempts.Items[attempt].Failure.Message, text) {
-		t.Errorf("%+v, want %q, error %v", attempts, text, err)
-	}
-}
-
 // step is a step that counts its calls.
 func step(ctx context.Context, job orderJob, calls counted, name string) (string, error) {
 	return worker.Step(ctx, job, name, func(context.Context) (string, error) {
@@ -144,7 +136,10 @@ func TestFailingStep(t *testing.T) {
 		}, worker.Retry(*policy.ImmediateRetries(2)))
 	})
 	x := o.run(t, worker.Retrying, worker.Completed)
-	wantFailure(t, o.Engine, x, 0, `step "flaky": call 3`)
+	attempts, err := o.ListAttempts(t.Context(), x, "", 0)
+	if err != nil || !strings.Contains(attempts.Items[0].Failure.Message, `step "flaky": call 3`) {
+		t.Errorf("%+v, error %v", attempts, err)
+	}
 	steps, err := o.Steps(t.Context(), x)
 	if err != nil || calls != 5 || len(steps) != 1 || steps[0].Tries != 2 || steps[0].Error != "call 4" || steps[0].Result != nil || steps[0].ResultSize != 1 {
 		t.Errorf("%d calls, %+v, error %v", calls, steps, err)
@@ -215,7 +210,7 @@ func TestRepeatedStepName(t *testing.T) {
 	o := handling(t, func(ctx context.Context, job orderJob) (string, error) {
 		return stepsOf(ctx, job, counted{}, "same", "same")
 	})
-	wantFailure(t, o.Engine, o.run(t, worker.Failed), 0, `the name "same" was used before in this run`)
+	fftest.RequireFailure(t, o.Kit.Kit, o.run(t, worker.Failed), `the name "same" was used before in this run`)
 }
 
 // A result that the new code can't decode names the step.
@@ -228,7 +223,7 @@ func TestStepResultDoesNotDecode(t *testing.T) {
 		return worker.Step(ctx, job, "charge", func(context.Context) (int, error) { panic("must not run") })
 	})
 	x := o.run(t, worker.Retrying, worker.Failed)
-	wantFailure(t, o.Engine, x, 1, `result of step "charge" of kind "order" does not decode into int`)
+	fftest.RequireFailure(t, o.Kit.Kit, x, `result of step "charge" of kind "order" does not decode into int`)
 }
 
 // The writes of a StepTx and its result are in one commit: an attempt that fails behind it doesn't repeat them.
@@ -260,7 +255,7 @@ func TestFailedStepTxWritesNothing(t *testing.T) {
 		})
 	})
 	x := o.run(t, worker.Failed)
-	wantFailure(t, k.Engine, x, 0, "no")
+	fftest.RequireFailure(t, k.Kit, x, "no")
 	if tag, set, err := k.ExecutionTag(t.Context(), x, "app.booked"); set || err != nil {
 		t.Error(tag, err)
 	}
@@ -318,36 +313,17 @@ func TestStepIdempotencyKey(t *testing.T) {
 // Whatever a handler asks for after its context has ended, it gets the cause, as of a lost lease.
 func TestStepsReportTheCauseOfAnEndedContext(t *testing.T) {
 	gone := errors.New("gone")
-	forms := map[string]func(context.Context, orderJob) error{
-		"wait": func(ctx context.Context, job orderJob) error {
-			_, err := approved.Await(ctx, job, engine.Wait{})
-			return err
-		},
-		"step": func(ctx context.Context, job orderJob) error {
-			_, err := worker.Step(ctx, job, "step", func(context.Context) (string, error) { return "", nil })
-			return err
-		},
-		"step in a transaction": func(ctx context.Context, job orderJob) error {
-			_, err := worker.StepTx(ctx, job, "step", func(context.Context, pgx.Tx) (string, error) { return "", nil })
-			return err
-		},
-		"turn": func(ctx context.Context, job orderJob) error {
-			return worker.Turn(ctx, job, "turn", func(context.Context, pgx.Tx, *worker.TurnTx) error { return nil })
-		},
-		"sleep": func(ctx context.Context, job orderJob) error {
-			return worker.Sleep(ctx, job, "sleep", 0)
-		},
-		"results of a call": func(ctx context.Context, job orderJob) error {
-			_, err := worker.Call(ctx, job, "called", shout, "")
-			return err
-		},
-		"call": func(ctx context.Context, job orderJob) error {
-			_, err := worker.Call(ctx, job, "another", shout, "")
-			return err
-		},
+	calls := maps.Clone(jobCalls)
+	calls["Step"] = func(ctx context.Context, job orderJob) error { // its function runs if the steps are known
+		_, err := step(ctx, job, counted{}, "late")
+		return err
+	}
+	calls["results of a Call"] = func(ctx context.Context, job orderJob) error {
+		_, err := worker.Call(ctx, job, "called", shout, "")
+		return err
 	}
 	for _, read := range []bool{false, true} { // whether the run has read its steps before
-		for name, form := range forms {
+		for name, call := range calls {
 			t.Run(fmt.Sprintf("%s, read %v", name, read), func(t *testing.T) {
 				var got error
 				ordering(t, func(ctx context.Context, job orderJob) (string, error) {
@@ -362,7 +338,7 @@ func TestStepsReportTheCauseOfAnEndedContext(t *testing.T) {
 					}
 					ended, end := context.WithCancelCause(ctx)
 					end(gone)
-					got = form(ended, job)
+					got = call(ended, job)
 					return "", nil
 				}, loud).run(t, worker.Suspended, worker.Completed, worker.Completed)
 				if !errors.Is(got, gone) {

@@ -276,5 +276,5 @@ func TestStepNamedLikeAWait(t *testing.T) {
 	o := handling(t, func(ctx context.Context, job orderJob) (int, error) {
 		return worker.Step(ctx, job, "signal approved", func(context.Context) (int, error) { panic("must not run") })
 	})
-	wantFailure(t, o.Engine, o.run(t, worker.Failed), 0, `"signal approved" begins with "signal "`)
+	fftest.RequireFailure(t, o.Kit.Kit, o.run(t, worker.Failed), `"signal approved" begins with "signal "`)
 }
