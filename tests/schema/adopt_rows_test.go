@@ -148,7 +148,9 @@ func TestAdoptReadsAndWritesEveryLiteral(t *testing.T) {
 		"ff_flow_summary":          "*",
 		"ff_edge":                  "*",
 		"ff_pending_cancel_groups": "*", "ff_cancel_dispatch_outbox": "*", "ff_cancel_backlog": "*", "ff_cancel_backlog_member": "*",
-		"ff_lane_registry": "*", "ff_stream_frame": "*", "ff_stream_meta": "*", "ff_operator_event": "*", "ff_worker_registry": "*",
+		"ff_lane_registry": "*", "ff_stream_frame": "*", "ff_stream_meta": "*", "ff_operator_event": "*",
+		"ff_worker_registry": "partition_key, namespace, worker_instance_id, worker_id, lanes, capabilities_csv, last_heartbeat_ms, " +
+			"liveness_ttl_ms, registered_at_ms",
 		"ff_worker_registry_event": "*", "ff_partition_config": "*", "ff_migration_annotation": "*", "ff_claim_grant": "*",
 	} {
 		sql := fmt.Sprintf("SELECT t::text FROM (SELECT %s FROM %%s) AS t", columns)
