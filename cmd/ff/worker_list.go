@@ -86,7 +86,7 @@ their state. A draining worker finishes its executions; a drained one runs nothi
 and claims nothing. Drained instances that aren't registered are printed below.`,
 		Example: `  ff worker list
   ff worker list --lane images
-  ff worker list --json | jq -r '.workers[] | select(.state == "running").instance'`,
+  ff worker list --json | jq -r '.workers[] | .instance + " " + .state'`,
 		Args: noArgs,
 		RunE: a.does(func(ctx context.Context, _ []string) error {
 			return a.withEngine(ctx, func(eng *engine.Engine) error {
@@ -155,7 +155,8 @@ func (v *workersView) print(to io.Writer, now time.Time, wide bool) error {
 	}
 	for _, d := range v.Drained {
 		if !listed[d.Instance] {
-			text.WriteString(fit(printable(string(d.Instance)), 24) + " is drained since " + d.Since + ", and not listed.\n")
+			// In whole: `ff worker resume` needs the name.
+			text.WriteString("Drained since " + d.Since + ", not registered: " + printable(string(d.Instance)) + "\n")
 		}
 	}
 	_, err := io.WriteString(to, text.String())
