@@ -7,6 +7,8 @@ package db
 
 import (
 	"context"
+
+	"github.com/flowfabric/flowfabric-go/id"
 )
 
 const getSchemaState = `-- name: GetSchemaState :one
@@ -148,6 +150,47 @@ func (q *Queries) ListCitusTables(ctx context.Context, db DBTX, pageSize int32) 
 			return nil, err
 		}
 		items = append(items, name)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listFlowPartitions = `-- name: ListFlowPartitions :many
+SELECT
+    f.partition_key,
+    f.flow_id
+FROM ff_flow_core AS f
+ORDER BY
+    f.partition_key DESC,
+    f.flow_id DESC
+LIMIT $1::integer
+`
+
+type ListFlowPartitionsRow struct {
+	PartitionKey int16
+	FlowID       id.FlowID
+}
+
+// ListFlowPartitions returns a sample of flows with the partitions that they are stored in. The highest partitions come
+// first, since low ones fit many counts.
+//
+// Used by: engine.Prepare.
+// Locks: none. Spans partitions.
+func (q *Queries) ListFlowPartitions(ctx context.Context, db DBTX, sample int32) ([]ListFlowPartitionsRow, error) {
+	rows, err := db.Query(ctx, listFlowPartitions, sample)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListFlowPartitionsRow
+	for rows.Next() {
+		var i ListFlowPartitionsRow
+		if err := rows.Scan(&i.PartitionKey, &i.FlowID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

@@ -1170,6 +1170,12 @@ type Querier interface {
 	// Used by: engine.ListFlowMembers.
 	// Locks: none. Reads the ids of all members for each page.
 	ListFlowMembers(ctx context.Context, db DBTX, arg ListFlowMembersParams) ([]ListFlowMembersRow, error)
+	// ListFlowPartitions returns a sample of flows with the partitions that they are stored in. The highest partitions come
+	// first, since low ones fit many counts.
+	//
+	// Used by: engine.Prepare.
+	// Locks: none. Spans partitions.
+	ListFlowPartitions(ctx context.Context, db DBTX, sample int32) ([]ListFlowPartitionsRow, error)
 	// ListFlowToCancel returns the members of a cancelled flow that are not cancelled yet or have not acknowledged it, or
 	// all members if there is none. The ids are whole and sorted.
 	//

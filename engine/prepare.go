@@ -23,11 +23,11 @@ const (
 //
 // Errors, each with the next step: [ErrUnavailable] without a connection; [ErrDenied] if the login fails, or in a
 // [*DeniedError] for missing rights, with the statements that grant them; [ErrInvalidInput] for an unknown role;
-// [ErrNotMigrated] for missing or older tables; [ErrCorruption] if stored budgets are in other partitions than
-// [Config].Partitions says, naming the number of partitions that fits; [ErrTooNew] if a newer, incompatible version migrated the database;
-// [ErrDistributed] if Citus manages the tables; [ErrEncoding] if the encoding is not UTF8; [ErrReadOnly] on a standby
-// or a read-only server; [ErrUnavailable] in an [*UnavailableError] if another schema of the search_path shadows a
-// function or table.
+// [ErrNotMigrated] for missing or older tables; [ErrCorruption] if stored flows or budgets are in other partitions than
+// [Config].Partitions says, naming the number that fits; [ErrTooNew] if a newer, incompatible version migrated the
+// database; [ErrDistributed] if Citus manages the tables; [ErrEncoding] if the encoding is not UTF8; [ErrReadOnly] on a
+// standby or a read-only server; [ErrUnavailable] in an [*UnavailableError] if another schema of the search_path shadows
+// a function or table.
 func (e *Engine) Prepare(ctx context.Context, roles ...Role) error {
 	const op = "prepare"
 	found, err := e.q.GetSchemaState(ctx, e.reader())

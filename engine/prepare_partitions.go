@@ -9,50 +9,77 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// partitionSample is how many budgets, and how many quota policies, [Engine.Prepare] looks at.
+// partitionSample is how many flows, budgets and quota policies [Engine.Prepare] looks at, of each.
 const partitionSample = 100
 
-// checkPartitions refuses a number of budget or quota partitions that stored rows do not fit. With a wrong number, no budget
-// would be found, and so none would limit anything.
+// storedIn is a sample of ids, and the partitions that their rows are stored in.
+type storedIn map[id.BudgetID]int16
+
+// checkPartitions refuses numbers of partitions that stored rows do not fit. With a wrong number, no flow or budget would be
+// found, and so no budget would limit anything.
 func (e *Engine) checkPartitions(ctx context.Context) error {
-	rows, err := e.q.ListBudgetPartitions(ctx, e.reader(), partitionSample)
+	var members []db.ListFlowPartitionsRow
+	var limits []db.ListBudgetPartitionsRow
+	err := e.read(ctx,
+		func(conn db.DBTX) (err error) {
+			members, err = e.q.ListFlowPartitions(ctx, conn, partitionSample)
+			return err
+		},
+		func(conn db.DBTX) (err error) {
+			limits, err = e.q.ListBudgetPartitions(ctx, conn, partitionSample)
+			return err
+		},
+	)
 	if err != nil {
 		return err
 	}
-	p := e.cfg.Partitions.WithDefaults()
-	if err := checkModulus(rows, false, "ff_budget_policy.partition_key", p.Budget); err != nil {
-		return err
+	flows, budgets, quotas := make(storedIn), make(storedIn), make(storedIn)
+	for _, row := range members {
+		flows[id.BudgetID(row.FlowID)] = row.PartitionKey
 	}
-	return checkModulus(rows, true, "ff_quota_policy.partition_key", p.Quota)
-}
-
-func checkModulus(rows []db.ListBudgetPartitionsRow, quota bool, column string, configured uint16) error {
-	stored := make(map[id.BudgetID]int16)
-	for _, row := range rows {
-		if b, err := id.ParseBudgetID(row.ID); err == nil && row.Quota == quota {
+	for _, row := range limits {
+		stored := budgets
+		if row.Quota {
+			stored = quotas
+		}
+		if b, err := id.ParseBudgetID(row.ID); err == nil {
 			stored[b] = row.PartitionKey
 		}
 	}
-	fits := func(count uint16) bool {
-		p := id.Partitions{Budget: count}
-		for b, partition := range stored {
-			if p.BudgetPartition(b) != partition {
-				return false
-			}
-		}
-		return true
+	p := e.cfg.Partitions.WithDefaults()
+	if err := flows.check("ff_flow_core.partition_key", p.Flow); err != nil {
+		return err
 	}
-	if fits(configured) {
+	if err := budgets.check("ff_budget_policy.partition_key", p.Budget); err != nil {
+		return err
+	}
+	return quotas.check("ff_quota_policy.partition_key", p.Quota)
+}
+
+// fits reports whether the rows are spread over a number of partitions. Ids of all types are spread alike.
+func (s storedIn) fits(count uint16) bool {
+	p := id.Partitions{Budget: count}
+	for b, partition := range s {
+		if p.BudgetPartition(b) != partition {
+			return false
+		}
+	}
+	return true
+}
+
+// check refuses a number of partitions that the rows of a column do not fit, and names the one that fits.
+func (s storedIn) check(column string, configured uint16) error {
+	if s.fits(configured) {
 		return nil
 	}
 	// Several numbers may fit a small sample: the likely ones come first.
-	for _, count := range []uint16{id.DefaultBudgetPartitions, 256} {
-		if fits(count) {
+	for _, count := range []uint16{id.DefaultBudgetPartitions, id.DefaultFlowPartitions} {
+		if s.fits(count) {
 			return corrupt(column, fmt.Errorf("rows are spread over %d partitions, not %d", count, configured))
 		}
 	}
 	for count := uint16(1); count <= math.MaxInt16; count++ {
-		if fits(count) {
+		if s.fits(count) {
 			return corrupt(column, fmt.Errorf("rows are spread over %d partitions, not %d", count, configured))
 		}
 	}

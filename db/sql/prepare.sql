@@ -88,6 +88,21 @@ FROM ffx_schema_migrations AS m;
 -- Locks: none.
 SELECT coalesce(ffx_usable_from(), '')::text AS version;
 
+-- name: ListFlowPartitions :many
+-- ListFlowPartitions returns a sample of flows with the partitions that they are stored in. The highest partitions come
+-- first, since low ones fit many counts.
+--
+-- Used by: engine.Prepare.
+-- Locks: none. Spans partitions.
+SELECT
+    f.partition_key,
+    f.flow_id
+FROM ff_flow_core AS f
+ORDER BY
+    f.partition_key DESC,
+    f.flow_id DESC
+LIMIT @sample::integer;
+
 -- name: ListCitusTables :many
 -- ListCitusTables returns tables of this library that Citus manages, distributed or not. No row: there are none. It
 -- skips tables of other names. Tables that the search_path does not reach are returned with their schema. The caller

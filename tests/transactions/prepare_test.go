@@ -92,6 +92,35 @@ func TestPrepare(t *testing.T) {
 	})
 }
 
+// The number of partitions of flows is that of the stored ones. With any other number no flow would be found.
+func TestPrepareComparesThePartitionsOfFlows_M26(t *testing.T) {
+	f := fixture.NewCloned(t)
+	engines := make(map[uint16]*engine.Engine)
+	counts := []uint16{64, 128, 256}
+	for _, count := range counts {
+		engines[count] = f.EngineOn(t, f.Pool, engine.Config{Partitions: id.Partitions{Flow: count}})
+		if err := engines[count].Prepare(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, stored := range counts {
+		for range 40 {
+			if _, err := engines[stored].CreateFlow(t.Context(), engine.FlowSpec{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, count := range counts {
+			err := engines[count].Prepare(t.Context())
+			want := fmt.Sprintf("rows are spread over %d partitions, not %d", stored, count)
+			if stored == count && err != nil ||
+				stored != count && (!errors.Is(err, engine.ErrCorruption) || !strings.Contains(err.Error(), want)) {
+				t.Errorf("flows in %d partitions, %d configured: %v", stored, count, err)
+			}
+		}
+		f.Exec(t, "TRUNCATE ff_flow_core CASCADE")
+	}
+}
+
 // A program that does not prepare gets the same error from the first operation.
 func TestOperationsOnAnUnfitDatabase(t *testing.T) {
 	for _, c := range []struct {
