@@ -61,6 +61,7 @@ func sendNoBadText(t *testing.T, f *fixture.Fixture, name string, call func(*eng
 	arguments := func() (args []reflect.Value, places []textPlace) {
 		in := call(f.Engine).Type()
 		filler := newFiller(f)
+		filler.group = name == "DrainWorkers" || name == "ResumeWorkers"
 		last := in.NumIn()
 		if in.IsVariadic() {
 			last-- // options: each call knows all there are
@@ -150,11 +151,13 @@ type filler struct {
 	f    *fixture.Fixture
 	flow id.FlowID
 	x    id.ExecutionID
+
+	group bool // a filter of workers takes no instance
 }
 
 func newFiller(f *fixture.Fixture) *filler {
 	flow := id.NewFlowID()
-	return &filler{f, flow, id.MemberExecutionIDFor(flow, id.Partitions{}, id.NewExecutionUUID())}
+	return &filler{f: f, flow: flow, x: id.MemberExecutionIDFor(flow, id.Partitions{}, id.NewExecutionUUID())}
 }
 
 func (r *filler) fill(v reflect.Value, path string) (places []textPlace) {
@@ -197,7 +200,8 @@ func (r *filler) fill(v reflect.Value, path string) (places []textPlace) {
 				v.Type() == reflect.TypeFor[engine.SignalSpec]() && field.Name == "BusinessKey" || // of an Execution
 				v.Type() == reflect.TypeFor[engine.ExecutionSpec]() && field.Name == "Unique" || // of a Flow; TestUniqueIsChecked
 				v.Type() == reflect.TypeFor[engine.SuspendSpec]() && field.Name == "Call" || // of a Condition
-				v.Type() == reflect.TypeFor[engine.StepRecord]() && field.Name == "Taken" // by TakeSignal
+				v.Type() == reflect.TypeFor[engine.StepRecord]() && field.Name == "Taken" || // by TakeSignal
+				v.Type() == reflect.TypeFor[engine.WorkerFilter]() && field.Name == "Instance" && r.group
 			if v.Type() == reflect.TypeFor[engine.ScheduleSpec]() && !slices.Contains([]string{"Name", "Namespace", "Every"}, field.Name) {
 				if field.Name == "Execution" {
 					v.Field(i).Set(reflect.ValueOf(engine.ExecutionSpec{Kind: "tick"})) // as CallSpec
