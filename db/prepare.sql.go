@@ -63,7 +63,7 @@ type GetSchemaStateRow struct {
 // database encodes text. denied_schema is a schema of the search_path that has the tables and that the role may not
 // use, "" if there is none.
 //
-// Used by: engine.Prepare.
+// Used by: engine.Prepare, engine.Roles.
 // Locks: none.
 func (q *Queries) GetSchemaState(ctx context.Context, db DBTX) (GetSchemaStateRow, error) {
 	row := db.QueryRow(ctx, getSchemaState)
@@ -239,7 +239,7 @@ type ListMissingRightsRow struct {
 // ListMissingRights returns which of the given rights the current role lacks, and its name as GRANT takes it. Objects
 // that do not exist are skipped. No row: it has all of them.
 //
-// Used by: engine.Prepare.
+// Used by: engine.Prepare, engine.Roles.
 // Locks: none.
 func (q *Queries) ListMissingRights(ctx context.Context, db DBTX, arg ListMissingRightsParams) ([]ListMissingRightsRow, error) {
 	rows, err := db.Query(ctx, listMissingRights, arg.Kinds, arg.Objects, arg.Privileges)

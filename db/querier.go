@@ -755,7 +755,7 @@ type Querier interface {
 	// database encodes text. denied_schema is a schema of the search_path that has the tables and that the role may not
 	// use, "" if there is none.
 	//
-	// Used by: engine.Prepare.
+	// Used by: engine.Prepare, engine.Roles.
 	// Locks: none.
 	GetSchemaState(ctx context.Context, db DBTX) (GetSchemaStateRow, error)
 	// GetSchemaVersion returns the newest applied migration, empty if there is none, and whether a conversion of
@@ -1253,7 +1253,7 @@ type Querier interface {
 	// ListMissingRights returns which of the given rights the current role lacks, and its name as GRANT takes it. Objects
 	// that do not exist are skipped. No row: it has all of them.
 	//
-	// Used by: engine.Prepare.
+	// Used by: engine.Prepare, engine.Roles.
 	// Locks: none.
 	ListMissingRights(ctx context.Context, db DBTX, arg ListMissingRightsParams) ([]ListMissingRightsRow, error)
 	// ListNamedExecutions returns those of the given executions that match a filter, with the columns of ListExecutions,

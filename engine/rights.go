@@ -48,11 +48,7 @@ func (e *Engine) checkRights(ctx context.Context, roles []Role) error {
 		}
 		asked = append(asked, rights.Role(role))
 	}
-	var params db.ListMissingRightsParams
-	for _, r := range rights.Of(asked...) {
-		params.Kinds, params.Objects, params.Privileges = append(params.Kinds, r.Kind), append(params.Objects, r.Object), append(params.Privileges, r.Privilege)
-	}
-	rows, err := e.q.ListMissingRights(ctx, e.reader(), params)
+	rows, err := e.q.ListMissingRights(ctx, e.reader(), rightsOf(asked))
 	if err != nil || len(rows) == 0 {
 		return err
 	}
@@ -61,4 +57,53 @@ func (e *Engine) checkRights(ctx context.Context, roles []Role) error {
 		missing[i] = rights.Right{Kind: row.Kind, Object: row.Object, Privilege: row.Privilege}
 	}
 	return &DeniedError{User: rows[0].RoleName, Grants: rights.Grants(missing, "", rows[0].RoleName, ", ")}
+}
+
+func rightsOf(roles []rights.Role) (params db.ListMissingRightsParams) {
+	for _, r := range rights.Of(roles...) {
+		params.Kinds, params.Objects, params.Privileges = append(params.Kinds, r.Kind), append(params.Objects, r.Object), append(params.Privileges, r.Privilege)
+	}
+	return params
+}
+
+// Roles returns each role that this program has all rights for in the database, as [Engine.Prepare] checks them. A
+// console can leave out the operations of the others. On a standby or a read-only server it returns [RoleReader] at most.
+//
+// Errors: [ErrUnavailable] without a connection; [ErrNotMigrated] for missing tables.
+func (e *Engine) Roles(ctx context.Context) ([]Role, error) {
+	const op = "read roles"
+	var found db.GetSchemaStateRow
+	var missing []db.ListMissingRightsRow
+	err := e.read(ctx,
+		func(conn db.DBTX) (err error) {
+			found, err = e.q.GetSchemaState(ctx, conn)
+			return err
+		},
+		func(conn db.DBTX) (err error) {
+			missing, err = e.q.ListMissingRights(ctx, conn, rightsOf(rights.All()))
+			return err
+		},
+	)
+	switch {
+	case err != nil:
+		return nil, wrap(op, err)
+	case !found.Migrated && found.DeniedSchema != "":
+		return nil, nil
+	case !found.Migrated:
+		return nil, wrap(op, ErrNotMigrated)
+	}
+	candidates := rights.All()
+	if found.ReadOnly {
+		candidates = []rights.Role{rights.Reader}
+	}
+	var held []Role
+	for _, role := range candidates {
+		needed := rights.Of(rights.Reader, role)
+		if !slices.ContainsFunc(missing, func(row db.ListMissingRightsRow) bool {
+			return slices.Contains(needed, rights.Right{Kind: row.Kind, Object: row.Object, Privilege: row.Privilege})
+		}) {
+			held = append(held, Role(role))
+		}
+	}
+	return held, nil
 }

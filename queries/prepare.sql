@@ -4,7 +4,7 @@
 -- database encodes text. denied_schema is a schema of the search_path that has the tables and that the role may not
 -- use, "" if there is none.
 --
--- Used by: engine.Prepare.
+-- Used by: engine.Prepare, engine.Roles.
 -- Locks: none.
 SELECT
     (to_regclass('ffx_schema_migrations') IS NOT NULL)::boolean AS migrated,
@@ -43,7 +43,7 @@ SELECT
 -- ListMissingRights returns which of the given rights the current role lacks, and its name as GRANT takes it. Objects
 -- that do not exist are skipped. No row: it has all of them.
 --
--- Used by: engine.Prepare.
+-- Used by: engine.Prepare, engine.Roles.
 -- Locks: none.
 SELECT
     r.kind::text AS kind,

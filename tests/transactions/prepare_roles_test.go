@@ -293,6 +293,37 @@ func TestPrepareNamesEachMissingRight(t *testing.T) {
 	}
 }
 
+// A program reads which roles it may act in, and those are the roles that Prepare accepts and whose operations work.
+func TestRolesAreThoseWhoseRightsTheProgramHas_B35(t *testing.T) {
+	f := fixture.NewCloned(t)
+	want := func(what string, eng *engine.Engine, want ...engine.Role) {
+		t.Helper()
+		held, err := eng.Roles(t.Context())
+		if err != nil || !slices.Equal(held, want) {
+			t.Errorf("%s: %v, %v, want %v", what, held, err, want)
+		}
+		for _, role := range roles {
+			if err := eng.Prepare(t.Context(), role); (err == nil) != slices.Contains(held, role) {
+				t.Errorf("%s, roles %v, prepares as %s: %v", what, held, role, err)
+			}
+		}
+	}
+	want("the owner", f.Engine, roles...)
+	want("a stranger", engineAs(t, f, f.Stranger(t)))
+	for _, role := range roles {
+		name := granted(t, f, role)
+		expected := []engine.Role{engine.RoleReader, role}
+		want(string(role), engineAs(t, f, name), slices.Compact(expected)...)
+		f.Exec(t, fmt.Sprintf("REVOKE SELECT ON ff_flow_core FROM %q", name))
+		want(string(role)+" without a right of readers", engineAs(t, f, name))
+	}
+	name := granted(t, f, engine.RoleOperator)
+	f.Exec(t, fmt.Sprintf("REVOKE INSERT ON ffx_pause FROM %q", name))
+	want("an operator without a right", engineAs(t, f, name), engine.RoleReader)
+	f.Exec(t, "REVOKE USAGE ON SCHEMA public FROM public")
+	want("without the schema", engineAs(t, f, f.Stranger(t)))
+}
+
 // A program that names no role needs the rights of creators and workers, in statements that several tables share.
 func TestPrepareAsksForCreatorsAndWorkersRights(t *testing.T) {
 	f := fixture.NewCloned(t)

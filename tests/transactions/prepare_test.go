@@ -3,6 +3,7 @@ package transactions
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +90,9 @@ func TestPrepare(t *testing.T) {
 		if err := e.Prepare(t.Context()); !errors.Is(err, engine.ErrNotMigrated) {
 			t.Errorf("got %v, want not migrated", err)
 		}
+		if held, err := e.Roles(t.Context()); !errors.Is(err, engine.ErrNotMigrated) {
+			t.Errorf("roles %v, %v, want not migrated", held, err)
+		}
 	})
 }
 
@@ -161,6 +165,9 @@ func TestReadsOnAReadOnlyServer(t *testing.T) {
 	pool := fixture.OpenPool(t, f.Url, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on" })
 	if got, err := f.EngineOn(t, pool, engine.Config{}).DescribeExecution(t.Context(), x); err != nil || got == nil || got.ID != x {
 		t.Errorf("got %+v, %v", got, err)
+	}
+	if held, err := f.EngineOn(t, pool, engine.Config{}).Roles(t.Context()); err != nil || !slices.Equal(held, []engine.Role{engine.RoleReader}) {
+		t.Errorf("roles: %v, %v", held, err)
 	}
 }
 
