@@ -42,11 +42,16 @@ func events(t *testing.T, f *fixture.Fixture) string {
 }
 
 // Of two pools that register one instance id at once, the first to commit has it. The other is refused, or has it if the
-// first one rolls back.
+// first one rolls back. So it is if a former worker with that id has a row whose TTL has passed.
 func TestOnePoolWinsAnInstance_B27(t *testing.T) {
-	for _, commits := range []bool{true, false} {
-		t.Run(fmt.Sprintf("commits=%v", commits), func(t *testing.T) {
+	for _, c := range []struct{ commits, expired bool }{{true, false}, {false, false}, {true, true}, {false, true}} {
+		commits := c.commits
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			f := fixture.New(t)
+			if c.expired {
+				f.Register(t, func(w *engine.WorkerRegistration) { w.Worker = "a former pool" })
+				f.Advance(engine.DefaultWorkerTTL)
+			}
 			tx, err := f.Pool.Begin(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -171,6 +176,43 @@ func TestSweepJudgesWorkersUnderTheirLock(t *testing.T) {
 	}
 	if len(listed(t, f)) != 1 {
 		t.Error("the worker is not listed")
+	}
+}
+
+// A worker that registers while the sweep deletes its row waits for that, and is registered afresh.
+func TestRegisterDuringTheSweepIsFresh(t *testing.T) {
+	for _, commits := range []bool{true, false} {
+		t.Run(fmt.Sprintf("commits=%v", commits), func(t *testing.T) {
+			f := fixture.NewCloned(t)
+			f.Register(t)
+			f.Advance(engine.DefaultWorkerTTL)
+			tx, err := f.Pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n, err := f.WithTx(tx).Maintenance().SweepWorkers(t.Context(), 10); err != nil || n != 1 {
+				t.Fatalf("swept %d, %v", n, err)
+			}
+			rival := f.Rival(t)
+			registers := fixture.Async(t, func(ctx context.Context) error {
+				now, err := rival.RegisterWorker(ctx, f.Registration())
+				if err == nil && !now.Fresh {
+					err = errors.New("not fresh")
+				}
+				return err
+			})
+			rival.AwaitBlocked(t, f)
+			end := tx.Rollback
+			if commits {
+				end = tx.Commit
+			}
+			if err := errors.Join(end(t.Context()), registers()); err != nil {
+				t.Error(err)
+			}
+			if got := listed(t, f); len(got) != 1 || !got[0].RegisteredAt.Equal(f.Time()) {
+				t.Errorf("listed %+v, want one, registered now", got)
+			}
+		})
 	}
 }
 
@@ -328,27 +370,6 @@ func TestRegistrationsAreChecked(t *testing.T) {
 	}
 	if got := listed(t, f); len(got) != 0 {
 		t.Errorf("listed %+v", got)
-	}
-}
-
-// The database's clock alone decides: two processes whose clocks differ by two hours agree.
-func TestWorkersLiveByTheDatabasesClock(t *testing.T) {
-	f := fixture.New(t)
-	eng, err := engine.New(f.Pool, engine.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Time zones, clocks and lags of this process are no part of any statement: an engine without a clock sends none.
-	if _, err := eng.RegisterWorker(t.Context(), f.Registration()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := eng.HeartbeatWorker(t.Context(), f.Beat(1)); err != nil {
-		t.Fatal(err)
-	}
-	lag := fixture.Texts(t, f.Pool, fmt.Sprintf(`SELECT (ffx_now_ms(NULL) - last_heartbeat_ms BETWEEN 0 AND 600000)::text
-		FROM ff_worker_registry WHERE worker_instance_id = '%s'`, f.Name))
-	if !slices.Equal(lag, []string{"true"}) {
-		t.Errorf("the heartbeat is not by the database's clock: %v", lag)
 	}
 }
 

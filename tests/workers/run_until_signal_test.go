@@ -79,13 +79,11 @@ func runWorkerProcess(ctx context.Context) error {
 	return worker.RunUntilSignal(ctx, w)
 }
 
-// In a process of its own the first signal drains, and the second ends the handlers long before the drain's timeout. Their
-// work returns to its lane.
-func TestSecondSignalEndsTheHandlers(t *testing.T) {
-	f := fixture.NewCloned(t)
-	x := f.Create(t)
+// startProcess starts a worker process on the fixture's lane, and passes on the lines that it prints.
+func startProcess(t *testing.T, f *fixture.Fixture, env ...string) (*exec.Cmd, <-chan string) {
+	t.Helper()
 	process := exec.CommandContext(t.Context(), os.Args[0])
-	process.Env = append(os.Environ(), processDatabase+"="+f.Url, processLane+"="+string(f.Lane))
+	process.Env = append(append(os.Environ(), processDatabase+"="+f.Url, processLane+"="+string(f.Lane)), env...)
 	process.Stderr = t.Output()
 	out, err := process.StdoutPipe()
 	if err != nil {
@@ -101,6 +99,15 @@ func TestSecondSignalEndsTheHandlers(t *testing.T) {
 			lines <- scanner.Text()
 		}
 	}()
+	return process, lines
+}
+
+// In a process of its own the first signal drains, and the second ends the handlers long before the drain's timeout. Their
+// work returns to its lane.
+func TestSecondSignalEndsTheHandlers(t *testing.T) {
+	f := fixture.NewCloned(t)
+	x := f.Create(t)
+	process, lines := startProcess(t, f)
 	var got []string
 	for _, next := range []struct {
 		when  string
