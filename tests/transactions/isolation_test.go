@@ -223,6 +223,9 @@ func TestTransactionsRunAtReadCommitted(t *testing.T) {
 	const refuse = `IF current_setting('transaction_isolation') <> 'read committed'
 		AND current_setting('application_name') = 'watched' THEN RAISE EXCEPTION 'wrong level'; END IF`
 	eachCommit(t, refuse, func(t *testing.T, o fixture.Operation, f *fixture.Fixture) {
+		if o.Plain {
+			return // whatever the level, it writes the row only if it can lock it at once
+		}
 		l := o.Arrange(t, f)
 		before := f.Dump(t, l.Execution)
 		e := f.EngineOn(t, fixture.OpenPool(t, f.Url, func(config *pgxpool.Config) {

@@ -41,6 +41,9 @@ func TestSettingsOfEveryTransaction(t *testing.T) {
 			if o.Lazy {
 				want["synchronous_commit"] = "off"
 			}
+			if o.Plain {
+				want = map[string]string{"lock_timeout": s.locks, "synchronous_commit": s.commit}
+			}
 			for name, want := range want {
 				got := fixture.Texts(t, f.Pool, "SELECT DISTINCT setting FROM seen WHERE application = $1 AND name = $2", application, name)
 				if !slices.Equal(got, []string{want}) {
