@@ -42,7 +42,7 @@ type AddBudgetUsageParams struct {
 
 // AddBudgetUsage adds to the usage of a budget, up to the largest value of the column. The caller sorts the dimensions.
 //
-// Used by: engine.ReportUsage, engine.RecordSpend.
+// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 // Locks: L6 waits (in array order, for rows and for dimensions that another transaction inserts).
 func (q *Queries) AddBudgetUsage(ctx context.Context, db DBTX, arg AddBudgetUsageParams) error {
 	_, err := db.Exec(ctx, addBudgetUsage,
@@ -111,7 +111,7 @@ SET
     soft_breach_count = b.soft_breach_count + $2::bigint,
     last_breach_at_ms = CASE WHEN $1::bigint > 0 THEN $3::bigint ELSE b.last_breach_at_ms END,
     last_breach_dim = CASE WHEN $1::bigint > 0 THEN $4::text ELSE b.last_breach_dim END,
-    updated_at_ms = $3::bigint
+    updated_at_ms = CASE WHEN $1::bigint + $2::bigint > 0 THEN $3::bigint ELSE b.updated_at_ms END
 WHERE
     b.partition_key = $5::smallint
     AND b.budget_id = $6::text
@@ -126,9 +126,11 @@ type CountBudgetBreachesParams struct {
 	BudgetID     string
 }
 
-// CountBudgetBreaches adds to the counters of a locked budget, and notes the last hard breach if there is one.
+// CountBudgetBreaches adds to the counters of a locked budget, and notes the last hard breach if there is one. Without
+// breaches it changes nothing, but makes a transaction fail that locks the budget and reads it as it was before: one that
+// repeats its reads would not see new reservations.
 //
-// Used by: engine.ReportUsage, engine.RecordSpend.
+// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 // Locks: L6 held (the UPDATE).
 func (q *Queries) CountBudgetBreaches(ctx context.Context, db DBTX, arg CountBudgetBreachesParams) error {
 	_, err := db.Exec(ctx, countBudgetBreaches,
@@ -165,7 +167,7 @@ func (q *Queries) DropBudgetLedger(ctx context.Context, db DBTX, arg DropBudgetL
 
 const getBudget = `-- name: GetBudget :one
 SELECT
-    -- The columns of a budget b with its usage u.
+    -- The columns of a budget b with its usage u and its reservations v.
     b.partition_key,
     b.budget_id,
     b.policy_json::text AS policy,
@@ -180,7 +182,9 @@ SELECT
     b.created_at_ms,
     b.updated_at_ms,
     u.dimensions::text[] AS dimensions,
-    u.amounts::bigint[] AS amounts
+    u.amounts::bigint[] AS amounts,
+    v.dimensions::text[] AS reserved_dimensions,
+    v.amounts::bigint[] AS reserved_amounts
 FROM ff_budget_policy AS b
 CROSS JOIN LATERAL (
     SELECT
@@ -192,6 +196,21 @@ CROSS JOIN LATERAL (
         AND t.budget_id = b.budget_id
         AND t.dimensions_key <> '_init'
 ) AS u
+CROSS JOIN LATERAL (
+    SELECT
+        coalesce(array_agg(x.dimensions_key), '{}') AS dimensions,
+        coalesce(array_agg(x.amount), '{}') AS amounts
+    FROM (
+        SELECT
+            t.dimensions_key,
+            least(sum(t.amount), 9223372036854775807)::bigint AS amount
+        FROM ffx_budget_reservation AS t
+        WHERE
+            t.partition_key = b.partition_key
+            AND t.budget_id = b.budget_id
+        GROUP BY t.dimensions_key
+    ) AS x
+) AS v
 WHERE
     b.partition_key = $1::smallint
     AND b.budget_id = $2::text
@@ -203,28 +222,30 @@ type GetBudgetParams struct {
 }
 
 type GetBudgetRow struct {
-	PartitionKey    int16
-	BudgetID        string
-	Policy          string
-	ScopeType       string
-	ScopeID         string
-	EnforcementMode string
-	BreachCount     int64
-	SoftBreachCount int64
-	LastBreachAtMs  *int64
-	LastBreachDim   string
-	NextResetAtMs   *int64
-	CreatedAtMs     int64
-	UpdatedAtMs     int64
-	Dimensions      []string
-	Amounts         []int64
+	PartitionKey       int16
+	BudgetID           string
+	Policy             string
+	ScopeType          string
+	ScopeID            string
+	EnforcementMode    string
+	BreachCount        int64
+	SoftBreachCount    int64
+	LastBreachAtMs     *int64
+	LastBreachDim      string
+	NextResetAtMs      *int64
+	CreatedAtMs        int64
+	UpdatedAtMs        int64
+	Dimensions         []string
+	Amounts            []int64
+	ReservedDimensions []string
+	ReservedAmounts    []int64
 }
 
 // GetBudget returns a budget with its usage in all dimensions. No row: it does not exist.
 //
 // Used by: engine.Budget, engine.CreateBudget.
 // Locks: none.
-// The usage of each budget b, by dimension.
+// The usage u and the reservations v of each budget b, by dimension.
 func (q *Queries) GetBudget(ctx context.Context, db DBTX, arg GetBudgetParams) (GetBudgetRow, error) {
 	row := db.QueryRow(ctx, getBudget, arg.PartitionKey, arg.BudgetID)
 	var i GetBudgetRow
@@ -244,6 +265,8 @@ func (q *Queries) GetBudget(ctx context.Context, db DBTX, arg GetBudgetParams) (
 		&i.UpdatedAtMs,
 		&i.Dimensions,
 		&i.Amounts,
+		&i.ReservedDimensions,
+		&i.ReservedAmounts,
 	)
 	return i, err
 }
@@ -372,7 +395,7 @@ func (q *Queries) ListBudgetPartitions(ctx context.Context, db DBTX, sample int3
 
 const listBudgets = `-- name: ListBudgets :many
 SELECT
-    -- The columns of a budget b with its usage u.
+    -- The columns of a budget b with its usage u and its reservations v.
     b.partition_key,
     b.budget_id,
     b.policy_json::text AS policy,
@@ -387,7 +410,9 @@ SELECT
     b.created_at_ms,
     b.updated_at_ms,
     u.dimensions::text[] AS dimensions,
-    u.amounts::bigint[] AS amounts
+    u.amounts::bigint[] AS amounts,
+    v.dimensions::text[] AS reserved_dimensions,
+    v.amounts::bigint[] AS reserved_amounts
 FROM ff_budget_policy AS b
 CROSS JOIN LATERAL (
     SELECT
@@ -399,6 +424,21 @@ CROSS JOIN LATERAL (
         AND t.budget_id = b.budget_id
         AND t.dimensions_key <> '_init'
 ) AS u
+CROSS JOIN LATERAL (
+    SELECT
+        coalesce(array_agg(x.dimensions_key), '{}') AS dimensions,
+        coalesce(array_agg(x.amount), '{}') AS amounts
+    FROM (
+        SELECT
+            t.dimensions_key,
+            least(sum(t.amount), 9223372036854775807)::bigint AS amount
+        FROM ffx_budget_reservation AS t
+        WHERE
+            t.partition_key = b.partition_key
+            AND t.budget_id = b.budget_id
+        GROUP BY t.dimensions_key
+    ) AS x
+) AS v
 WHERE (b.partition_key, b.budget_id) > ($1::smallint, $2::text)
 ORDER BY
     b.partition_key,
@@ -413,28 +453,30 @@ type ListBudgetsParams struct {
 }
 
 type ListBudgetsRow struct {
-	PartitionKey    int16
-	BudgetID        string
-	Policy          string
-	ScopeType       string
-	ScopeID         string
-	EnforcementMode string
-	BreachCount     int64
-	SoftBreachCount int64
-	LastBreachAtMs  *int64
-	LastBreachDim   string
-	NextResetAtMs   *int64
-	CreatedAtMs     int64
-	UpdatedAtMs     int64
-	Dimensions      []string
-	Amounts         []int64
+	PartitionKey       int16
+	BudgetID           string
+	Policy             string
+	ScopeType          string
+	ScopeID            string
+	EnforcementMode    string
+	BreachCount        int64
+	SoftBreachCount    int64
+	LastBreachAtMs     *int64
+	LastBreachDim      string
+	NextResetAtMs      *int64
+	CreatedAtMs        int64
+	UpdatedAtMs        int64
+	Dimensions         []string
+	Amounts            []int64
+	ReservedDimensions []string
+	ReservedAmounts    []int64
 }
 
 // ListBudgets returns a page of budgets with their usage, by partition and id.
 //
 // Used by: engine.Budgets, engine.ListBudgets.
 // Locks: none. Spans partitions.
-// The usage of each budget b, by dimension.
+// The usage u and the reservations v of each budget b, by dimension.
 func (q *Queries) ListBudgets(ctx context.Context, db DBTX, arg ListBudgetsParams) ([]ListBudgetsRow, error) {
 	rows, err := db.Query(ctx, listBudgets, arg.AfterPartition, arg.AfterID, arg.PageSize)
 	if err != nil {
@@ -460,6 +502,8 @@ func (q *Queries) ListBudgets(ctx context.Context, db DBTX, arg ListBudgetsParam
 			&i.UpdatedAtMs,
 			&i.Dimensions,
 			&i.Amounts,
+			&i.ReservedDimensions,
+			&i.ReservedAmounts,
 		); err != nil {
 			return nil, err
 		}
@@ -499,7 +543,7 @@ type LockBudgetRow struct {
 // LockBudget locks a budget and returns its policy, an empty text if the budget does not exist. It also returns whether
 // FlowFabric works on the database.
 //
-// Used by: engine.ReportUsage, engine.RecordSpend, engine.ReleaseBudget, engine.ResetBudget.
+// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle, engine.ReleaseBudget, engine.ResetBudget.
 // Locks: L6 waits (the row FOR NO KEY UPDATE).
 func (q *Queries) LockBudget(ctx context.Context, db DBTX, arg LockBudgetParams) (LockBudgetRow, error) {
 	row := db.QueryRow(ctx, lockBudget, arg.PartitionKey, arg.BudgetID)
@@ -560,7 +604,7 @@ type LockBudgetUsageRow struct {
 // without usage has 0, and so has every dimension if the budget does not exist: its usage is not locked then, but
 // added to by AddBudgetUsage, which locks in the same order. The caller sorts the dimensions and has locked the budget.
 //
-// Used by: engine.ReportUsage, engine.RecordSpend.
+// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 // Locks: L6 waits (rows FOR NO KEY UPDATE in array order).
 func (q *Queries) LockBudgetUsage(ctx context.Context, db DBTX, arg LockBudgetUsageParams) ([]LockBudgetUsageRow, error) {
 	rows, err := db.Query(ctx, lockBudgetUsage,
@@ -744,7 +788,7 @@ type ReadBudgetKeysRow struct {
 
 // ReadBudgetKeys returns the outcomes of deduplication keys. One that the transaction has just taken has an empty object.
 //
-// Used by: engine.ReportUsage, engine.RecordSpend.
+// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 // Locks: none.
 func (q *Queries) ReadBudgetKeys(ctx context.Context, db DBTX, arg ReadBudgetKeysParams) ([]ReadBudgetKeysRow, error) {
 	rows, err := db.Query(ctx, readBudgetKeys, arg.PartitionKey, arg.Keys)
@@ -911,7 +955,7 @@ type ReuseBudgetKeysParams struct {
 // ReuseBudgetKeys takes the deduplication keys of reports that are new or have expired, and returns those. It also locks
 // the others, so that they stay until the transaction ends. The caller sorts the keys.
 //
-// Used by: engine.ReportUsage, engine.RecordSpend.
+// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 // Locks: L6 waits (in array order, for rows and for keys that another transaction inserts).
 func (q *Queries) ReuseBudgetKeys(ctx context.Context, db DBTX, arg ReuseBudgetKeysParams) ([]string, error) {
 	rows, err := db.Query(ctx, reuseBudgetKeys,
@@ -1022,7 +1066,7 @@ type StoreBudgetOutcomesParams struct {
 
 // StoreBudgetOutcomes stores the outcomes of reports under the deduplication keys that their transaction has taken.
 //
-// Used by: engine.ReportUsage, engine.RecordSpend.
+// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 // Locks: L6 held (the UPDATE).
 func (q *Queries) StoreBudgetOutcomes(ctx context.Context, db DBTX, arg StoreBudgetOutcomesParams) error {
 	_, err := db.Exec(ctx, storeBudgetOutcomes, arg.PartitionKey, arg.Keys, arg.Outcomes)

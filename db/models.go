@@ -830,6 +830,28 @@ type FfxBlocked struct {
 	BlockedAtMs int64
 }
 
+// Amounts of budgets that the holders of leases have reserved and not settled. They count against hard limits.
+type FfxBudgetReservation struct {
+	// Logical shard of the budget, from 0: ff_budget_policy.partition_key.
+	PartitionKey int16
+	// The budget: ff_budget_policy.budget_id. It need not exist.
+	BudgetID string
+	// Partition of the execution, 0 to 255.
+	ExecutionPartition int16
+	// The execution whose holder has reserved, the uuid half of its id.
+	ExecutionID pgtype.UUID
+	// The attempt that the lease belongs to, from 0.
+	AttemptIndex int32
+	// The epoch of the lease.
+	LeaseEpoch int64
+	// Name of the dimension, as in ff_budget_usage.
+	DimensionsKey string
+	// Reserved amount, above 0, in the unit of the dimension.
+	Amount int64
+	// Milliseconds since the Unix epoch: the end of the lease when the row was written or last looked at. From then on a job looks again.
+	ExpiresAtMs int64
+}
+
 // Business keys of executions and flows. A row is deleted with its holder, which frees the key.
 type FfxBusinessKey struct {
 	// Logical shard of the key, 0 to 255: ffx_key_partition of its name and value.

@@ -15,7 +15,7 @@ import (
 type Querier interface {
 	// AddBudgetUsage adds to the usage of a budget, up to the largest value of the column. The caller sorts the dimensions.
 	//
-	// Used by: engine.ReportUsage, engine.RecordSpend.
+	// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 	// Locks: L6 waits (in array order, for rows and for dimensions that another transaction inserts).
 	AddBudgetUsage(ctx context.Context, db DBTX, arg AddBudgetUsageParams) error
 	// AddBudgetUsageOf adds to the ledger of a budget: the amounts that executions have spent. The caller sorts by execution
@@ -24,6 +24,12 @@ type Querier interface {
 	// Used by: engine.RecordSpend.
 	// Locks: L6 waits (in array order, for rows and for those that another transaction inserts).
 	AddBudgetUsageOf(ctx context.Context, db DBTX, arg AddBudgetUsageOfParams) error
+	// AddReservations adds to the reservations of leases on a budget. The caller sorts by execution, attempt, epoch and
+	// dimension.
+	//
+	// Used by: engine.Reserve, engine.Settle.
+	// Locks: L6 waits (in array order, for rows and for those that another transaction inserts).
+	AddReservations(ctx context.Context, db DBTX, arg AddReservationsParams) error
 	// AddToGroups adds edges to the counters of groups and sets their policies and targets. It creates missing rows of
 	// groups.
 	//
@@ -160,9 +166,11 @@ type Querier interface {
 	// Used by: engine.Fork.
 	// Locks: L1 held (UPDATE; the execution is new); L2 new.
 	CopySteps(ctx context.Context, db DBTX, arg CopyStepsParams) (CopyStepsRow, error)
-	// CountBudgetBreaches adds to the counters of a locked budget, and notes the last hard breach if there is one.
+	// CountBudgetBreaches adds to the counters of a locked budget, and notes the last hard breach if there is one. Without
+	// breaches it changes nothing, but makes a transaction fail that locks the budget and reads it as it was before: one that
+	// repeats its reads would not see new reservations.
 	//
-	// Used by: engine.ReportUsage, engine.RecordSpend.
+	// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 	// Locks: L6 held (the UPDATE).
 	CountBudgetBreaches(ctx context.Context, db DBTX, arg CountBudgetBreachesParams) error
 	// CountGrowth adds members and edges to the counters of a flow, one revision each, and returns the new values. It
@@ -586,7 +594,7 @@ type Querier interface {
 	//
 	// Used by: engine.Budget, engine.CreateBudget.
 	// Locks: none.
-	// The usage of each budget b, by dimension.
+	// The usage u and the reservations v of each budget b, by dimension.
 	GetBudget(ctx context.Context, db DBTX, arg GetBudgetParams) (GetBudgetRow, error)
 	// GetCalled reads the executions that a step has called. No row: the execution has no step of this name.
 	//
@@ -1034,7 +1042,7 @@ type Querier interface {
 	//
 	// Used by: engine.Budgets, engine.ListBudgets.
 	// Locks: none. Spans partitions.
-	// The usage of each budget b, by dimension.
+	// The usage u and the reservations v of each budget b, by dimension.
 	ListBudgets(ctx context.Context, db DBTX, arg ListBudgetsParams) ([]ListBudgetsRow, error)
 	// ListBusinessKeys returns the holders of business keys. No row: nothing has the key.
 	//
@@ -1544,14 +1552,14 @@ type Querier interface {
 	// LockBudget locks a budget and returns its policy, an empty text if the budget does not exist. It also returns whether
 	// FlowFabric works on the database.
 	//
-	// Used by: engine.ReportUsage, engine.RecordSpend, engine.ReleaseBudget, engine.ResetBudget.
+	// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle, engine.ReleaseBudget, engine.ResetBudget.
 	// Locks: L6 waits (the row FOR NO KEY UPDATE).
 	LockBudget(ctx context.Context, db DBTX, arg LockBudgetParams) (LockBudgetRow, error)
 	// LockBudgetUsage locks the usage of a budget in some dimensions and returns it in array order, with the time. A dimension
 	// without usage has 0, and so has every dimension if the budget does not exist: its usage is not locked then, but
 	// added to by AddBudgetUsage, which locks in the same order. The caller sorts the dimensions and has locked the budget.
 	//
-	// Used by: engine.ReportUsage, engine.RecordSpend.
+	// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 	// Locks: L6 waits (rows FOR NO KEY UPDATE in array order).
 	LockBudgetUsage(ctx context.Context, db DBTX, arg LockBudgetUsageParams) ([]LockBudgetUsageRow, error)
 	// LockBudgetUsageOf locks the usage of a budget in the dimensions in which an execution has spent. The caller has locked
@@ -1679,6 +1687,13 @@ type Querier interface {
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
 	// Locks: L0 held; L1 waits (execution rows FOR NO KEY UPDATE by (partition_key, execution_id)).
 	LockMembers(ctx context.Context, db DBTX, arg LockMembersParams) ([]LockMembersRow, error)
+	// LockReservers locks the attempts of leases that reserve or settle, so that none of them ends meanwhile, and returns their
+	// places in the input. It doesn't hinder renewals. No row: the attempt does not exist. The caller sorts the leases and
+	// judges them afterwards.
+	//
+	// Used by: engine.Reserve, engine.Settle.
+	// Locks: L2 waits (attempt rows FOR KEY SHARE in array order).
+	LockReservers(ctx context.Context, db DBTX, arg LockReserversParams) ([]int32, error)
 	// LockSchedule locks a schedule and reads it. No row: it does not exist.
 	//
 	// Used by: engine.ResumeSchedule, engine.TriggerSchedule.
@@ -1724,6 +1739,14 @@ type Querier interface {
 	// Used by: engine.ExpireLeases.
 	// Locks: timers skips (FOR UPDATE, then the DELETE). Spans partitions.
 	LookAtLeases(ctx context.Context, db DBTX, arg LookAtLeasesParams) ([]LookAtLeasesRow, error)
+	// LookAtReservations looks at the leases of reservations on a budget that are due, and deletes those whose lease is over.
+	// It returns how many. The caller has locked the budget.
+	//
+	// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+	// Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE); L2 skips (attempt rows FOR SHARE). Spans partitions.
+	// The reservations of the CTE due, whose rows are locked, are deleted if their lease is over, and else last until its end.
+	// A lease that seems over is locked, so that no renewal is under way; if it is locked already, the reservation stays as it is.
+	LookAtReservations(ctx context.Context, db DBTX, arg LookAtReservationsParams) (int64, error)
 	// MarkBudgetReset forgets the last breach of a locked budget and stores its next reset, 0 for none.
 	//
 	// Used by: engine.ResetBudget, engine.ResetBudgets.
@@ -1841,7 +1864,7 @@ type Querier interface {
 	QueueUnqueued(ctx context.Context, db DBTX, arg QueueUnqueuedParams) ([]string, error)
 	// ReadBudgetKeys returns the outcomes of deduplication keys. One that the transaction has just taken has an empty object.
 	//
-	// Used by: engine.ReportUsage, engine.RecordSpend.
+	// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 	// Locks: none.
 	ReadBudgetKeys(ctx context.Context, db DBTX, arg ReadBudgetKeysParams) ([]ReadBudgetKeysRow, error)
 	// ReadCompletionEvents returns the completion events from from_event_id to to_event_id, oldest first and at most
@@ -1947,6 +1970,18 @@ type Querier interface {
 	// Used by: engine.PurgeFlows.
 	// Locks: none. The facts hold once the caller has the exclusive locks of the flows.
 	ReadPurgeable(ctx context.Context, db DBTX, arg ReadPurgeableParams) ([]ReadPurgeableRow, error)
+	// ReadReservationsOf returns the reservations of leases on a budget, with their places in the input. The caller has locked
+	// the budget.
+	//
+	// Used by: engine.Reserve, engine.Settle.
+	// Locks: none.
+	ReadReservationsOf(ctx context.Context, db DBTX, arg ReadReservationsOfParams) ([]ReadReservationsOfRow, error)
+	// ReadReserved returns the reserved amounts of a budget, by dimension, and whether one of them is due for a look at its
+	// lease. No row for a dimension: nothing is reserved. The caller has locked the budget.
+	//
+	// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+	// Locks: none.
+	ReadReserved(ctx context.Context, db DBTX, arg ReadReservedParams) ([]ReadReservedRow, error)
 	// ReadRetryFacts returns, for each item, the facts that decide whether a failure ends the execution; ord (from 0) is
 	// the input position. They are a forecast: the caller decides again under the row locks.
 	//
@@ -1984,6 +2019,11 @@ type Querier interface {
 	// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
 	// Locks: L3 held.
 	RecountGroups(ctx context.Context, db DBTX, arg RecountGroupsParams) error
+	// ReduceReservations takes amounts off the reservations of leases on a budget, and deletes those that fall to 0. The caller has locked the budget, and sorts by execution, attempt, epoch and dimension.
+	//
+	// Used by: engine.Reserve, engine.Settle.
+	// Locks: L6 waits (rows FOR UPDATE in array order, then the UPDATE and the DELETE).
+	ReduceReservations(ctx context.Context, db DBTX, arg ReduceReservationsParams) error
 	// RegisterWorker registers a worker process, or its new lanes, capabilities and time to live. fresh: it was not
 	// registered before, or its time to live had passed. drained_at_ms is 0 unless the instance is drained. No row: a live
 	// worker with another worker id has the instance id.
@@ -2038,6 +2078,13 @@ type Querier interface {
 	// engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows, engine.CancelSiblings, engine.RepairGroups.
 	// Locks: L6 waits (DELETE).
 	ReleaseQuotaSlots(ctx context.Context, db DBTX, arg ReleaseQuotaSlotsParams) error
+	// ReleaseReservations is LookAtReservations for all budgets, the reservations that are due longest first.
+	//
+	// Used by: engine.ReleaseReservations.
+	// Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE); L2 skips (attempt rows FOR SHARE). Spans partitions.
+	// The reservations of the CTE due, whose rows are locked, are deleted if their lease is over, and else last until its end.
+	// A lease that seems over is locked, so that no renewal is under way; if it is locked already, the reservation stays as it is.
+	ReleaseReservations(ctx context.Context, db DBTX, arg ReleaseReservationsParams) (int64, error)
 	// RemoveConsumer deletes a consumer. No row: there is none.
 	//
 	// Used by: events.RemoveConsumer.
@@ -2167,7 +2214,7 @@ type Querier interface {
 	// ReuseBudgetKeys takes the deduplication keys of reports that are new or have expired, and returns those. It also locks
 	// the others, so that they stay until the transaction ends. The caller sorts the keys.
 	//
-	// Used by: engine.ReportUsage, engine.RecordSpend.
+	// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 	// Locks: L6 waits (in array order, for rows and for keys that another transaction inserts).
 	ReuseBudgetKeys(ctx context.Context, db DBTX, arg ReuseBudgetKeysParams) ([]string, error)
 	// ReuseBusinessKeys gives business keys that the transaction has just inserted to other creations of its batch than the
@@ -2382,7 +2429,7 @@ type Querier interface {
 	SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error)
 	// StoreBudgetOutcomes stores the outcomes of reports under the deduplication keys that their transaction has taken.
 	//
-	// Used by: engine.ReportUsage, engine.RecordSpend.
+	// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 	// Locks: L6 held (the UPDATE).
 	StoreBudgetOutcomes(ctx context.Context, db DBTX, arg StoreBudgetOutcomesParams) error
 	// StoreStep stores a finished step for the holder of a live lease, or fails: by not_null_violation if its fence failed or
@@ -2596,6 +2643,12 @@ type Querier interface {
 	// Used by: engine.ExpireDeadlines.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeOverdue(ctx context.Context, db DBTX, arg TakeOverdueParams) ([]TakeOverdueRow, error)
+	// TakeReservers is LockReservers for leases of several callers. No row for an item: another transaction holds its attempt,
+	// or it does not exist.
+	//
+	// Used by: engine.Reserve, engine.Settle.
+	// Locks: L2 skips (attempt rows FOR KEY SHARE).
+	TakeReservers(ctx context.Context, db DBTX, arg TakeReserversParams) ([]int32, error)
 	// TakeRetentionSource locks a source of retention and returns its position. No row: another process works on it.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.

@@ -34,13 +34,21 @@ func (m *usageMemory) count() (n int) {
 	return n
 }
 
-// usagePlace is a budget, on the connections that reports of it use.
+// usagePlace are the budgets of reports, on the connections that they use.
 type usagePlace struct {
-	pool   *pgxpool.Pool
-	budget id.BudgetID
+	pool    *pgxpool.Pool
+	budgets string // their ids, one after the other
 }
 
-// usageQueue are the reports on a budget that the next transaction counts. It exists while there is any, or a transaction.
+func placeOfUsage(pool *pgxpool.Pool, budgets []id.BudgetID) usagePlace {
+	ids := make([]byte, 0, len(budgets)*len(id.BudgetID{}))
+	for _, b := range budgets {
+		ids = append(ids, b[:]...)
+	}
+	return usagePlace{pool, string(ids)}
+}
+
+// usageQueue are the reports on the same budgets that the next transaction counts. It exists while there is any, or a transaction.
 type usageQueue struct{ waiting []*usageItem }
 
 // usageWaiting is the part of a report that its caller and the transaction share.
@@ -59,9 +67,9 @@ type usageBatch struct {
 
 // gatherUsage counts a report together with others on its budget: those that come during a transaction share the next one. The
 // row of a budget is locked until a commit is on the disk, so that one transaction for each report would be slow.
-func (e *Engine) gatherUsage(ctx context.Context, op string, b id.BudgetID, item *usageItem) error {
+func (e *Engine) gatherUsage(ctx context.Context, op string, item *usageItem) error {
 	item.waiting = usageWaiting{ctx: ctx, done: make(chan struct{})}
-	m, place := &e.usage, usagePlace{e.pool, b}
+	m, place := &e.usage, placeOfUsage(e.pool, item.budgets)
 	m.mu.Lock()
 	queue, runs := m.queues[place]
 	if !runs {
@@ -107,7 +115,7 @@ func (e *Engine) serveUsage(place usagePlace, queue *usageQueue) {
 			return
 		}
 		if len(items) > 0 {
-			e.countBatch(place.budget, items)
+			e.countBatch(items)
 		}
 	}
 }
@@ -153,11 +161,11 @@ func (m *usageMemory) take(place usagePlace, queue *usageQueue) []*usageItem {
 
 // countBatch counts reports in one transaction. If the server refuses that, each is counted alone, so that only those fail
 // which it can't accept. If the outcome is unknown, they must not be counted again.
-func (e *Engine) countBatch(b id.BudgetID, items []*usageItem) {
-	err := e.countFor(b, items)
+func (e *Engine) countBatch(items []*usageItem) {
+	err := e.countFor(items)
 	if err != nil && len(items) > 1 && pgtx.SQLState(err) != "" && !pgtx.IsCut(err) && !errors.Is(err, ErrContention) {
 		for _, item := range items {
-			if err := e.countFor(b, []*usageItem{item}); err != nil {
+			if err := e.countFor([]*usageItem{item}); err != nil {
 				item.err = err
 			}
 			e.usage.answer(item)
@@ -180,7 +188,7 @@ func (m *usageMemory) answer(item *usageItem) {
 }
 
 // countFor counts reports for as long as a caller waits for one of them.
-func (e *Engine) countFor(b id.BudgetID, items []*usageItem) error {
+func (e *Engine) countFor(items []*usageItem) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(items[0].waiting.ctx))
 	defer cancel()
 	batch := &usageBatch{cancel: cancel}
@@ -195,5 +203,5 @@ func (e *Engine) countFor(b id.BudgetID, items []*usageItem) error {
 		cancel()
 	}
 	e.usage.mu.Unlock()
-	return e.countTogether(ctx, "count usage", b, items)
+	return e.countTogether(ctx, "count usage", items, false)
 }

@@ -16,6 +16,7 @@ type Budget struct {
 	ID         id.BudgetID
 	Limits     map[string]BudgetLimit // by dimension; a dimension without limits may be missing
 	Usage      map[string]int64       // by dimension, of all that were reported
+	Reserved   map[string]int64       // by dimension, of all leases: see [Engine.Reserve]
 	ResetEvery time.Duration          // 0: only an operator resets it
 	Labels     BudgetLabels
 
@@ -99,10 +100,13 @@ func budgetFrom(row *db.ListBudgetsRow) (Budget, error) {
 		Breaches: row.BreachCount, SoftBreaches: row.SoftBreachCount,
 		LastBreach: optionalTime(row.LastBreachAtMs), LastBreachDimension: row.LastBreachDim,
 		NextReset: optionalTime(row.NextResetAtMs), CreatedAt: time.UnixMilli(row.CreatedAtMs), ChangedAt: time.UnixMilli(row.UpdatedAtMs),
-		Usage: make(map[string]int64, len(row.Dimensions)),
+		Usage: make(map[string]int64, len(row.Dimensions)), Reserved: make(map[string]int64, len(row.ReservedDimensions)),
 	}
 	for i, dimension := range row.Dimensions {
 		b.Usage[dimension] = row.Amounts[i]
+	}
+	for i, dimension := range row.ReservedDimensions {
+		b.Reserved[dimension] = row.ReservedAmounts[i]
 	}
 	var err error
 	if b.ID, err = id.ParseBudgetID(row.BudgetID); err != nil {

@@ -108,11 +108,12 @@ type UsageResult struct {
 	Outcome   UsageOutcome
 	Dimension string
 	Current   int64 // the usage after the report, or without it after a [HardBreach]
+	Reserved  int64 // the amount that leases have reserved: after a [HardBreach], and in a [SoftBreach] of [Engine.Reserve] with its amount
 	Limit     int64
 }
 
 func usageResult(o budget.Outcome) UsageResult {
-	return UsageResult{Outcome: UsageOutcome(o.Kind), Dimension: o.Dimension, Current: o.Current, Limit: o.Limit}
+	return UsageResult{Outcome: UsageOutcome(o.Kind), Dimension: o.Dimension, Current: o.Current, Reserved: o.Reserved, Limit: o.Limit}
 }
 
 // amounts returns the amounts of a report in the order of their dimensions.

@@ -30,6 +30,7 @@ const (
 	JobPruneCreationKeys   Job = "prune_creation_keys"
 	JobResetBudgets        Job = "reset_budgets"
 	JobPruneUsageKeys      Job = "prune_usage_keys"
+	JobReleaseReservations Job = "release_reservations"
 	JobDispatchCompletions Job = "dispatch_completions"
 	JobCancelFlows         Job = "cancel_flows"
 	JobCancelSiblings      Job = "cancel_siblings"

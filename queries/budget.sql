@@ -41,7 +41,7 @@ FROM switch AS s;
 -- LockBudget locks a budget and returns its policy, an empty text if the budget does not exist. It also returns whether
 -- FlowFabric works on the database.
 --
--- Used by: engine.ReportUsage, engine.RecordSpend, engine.ReleaseBudget, engine.ResetBudget.
+-- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle, engine.ReleaseBudget, engine.ResetBudget.
 -- Locks: L6 waits (the row FOR NO KEY UPDATE).
 SELECT
     coalesce(b.policy_json::text, '')::text AS policy,
@@ -60,7 +60,7 @@ LEFT JOIN LATERAL (
 -- ReuseBudgetKeys takes the deduplication keys of reports that are new or have expired, and returns those. It also locks
 -- the others, so that they stay until the transaction ends. The caller sorts the keys.
 --
--- Used by: engine.ReportUsage, engine.RecordSpend.
+-- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 -- Locks: L6 waits (in array order, for rows and for keys that another transaction inserts).
 WITH input AS (
     SELECT
@@ -88,7 +88,7 @@ RETURNING d.dedup_key;
 -- name: ReadBudgetKeys :many
 -- ReadBudgetKeys returns the outcomes of deduplication keys. One that the transaction has just taken has an empty object.
 --
--- Used by: engine.ReportUsage, engine.RecordSpend.
+-- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -115,7 +115,7 @@ CROSS JOIN LATERAL (
 -- without usage has 0, and so has every dimension if the budget does not exist: its usage is not locked then, but
 -- added to by AddBudgetUsage, which locks in the same order. The caller sorts the dimensions and has locked the budget.
 --
--- Used by: engine.ReportUsage, engine.RecordSpend.
+-- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 -- Locks: L6 waits (rows FOR NO KEY UPDATE in array order).
 WITH input AS (
     SELECT
@@ -153,7 +153,7 @@ LEFT JOIN LATERAL (
 -- name: AddBudgetUsage :exec
 -- AddBudgetUsage adds to the usage of a budget, up to the largest value of the column. The caller sorts the dimensions.
 --
--- Used by: engine.ReportUsage, engine.RecordSpend.
+-- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 -- Locks: L6 waits (in array order, for rows and for dimensions that another transaction inserts).
 WITH input AS (
     SELECT
@@ -202,9 +202,11 @@ SET
     updated_at_ms = excluded.updated_at_ms;
 
 -- name: CountBudgetBreaches :exec
--- CountBudgetBreaches adds to the counters of a locked budget, and notes the last hard breach if there is one.
+-- CountBudgetBreaches adds to the counters of a locked budget, and notes the last hard breach if there is one. Without
+-- breaches it changes nothing, but makes a transaction fail that locks the budget and reads it as it was before: one that
+-- repeats its reads would not see new reservations.
 --
--- Used by: engine.ReportUsage, engine.RecordSpend.
+-- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 -- Locks: L6 held (the UPDATE).
 UPDATE ff_budget_policy AS b
 SET
@@ -212,7 +214,7 @@ SET
     soft_breach_count = b.soft_breach_count + @soft::bigint,
     last_breach_at_ms = CASE WHEN @hard::bigint > 0 THEN @at_ms::bigint ELSE b.last_breach_at_ms END,
     last_breach_dim = CASE WHEN @hard::bigint > 0 THEN @dimension::text ELSE b.last_breach_dim END,
-    updated_at_ms = @at_ms::bigint
+    updated_at_ms = CASE WHEN sqlc.arg(hard)::bigint + sqlc.arg(soft)::bigint > 0 THEN @at_ms::bigint ELSE b.updated_at_ms END
 WHERE
     b.partition_key = @partition_key::smallint
     AND b.budget_id = @budget_id::text;
@@ -220,7 +222,7 @@ WHERE
 -- name: StoreBudgetOutcomes :exec
 -- StoreBudgetOutcomes stores the outcomes of reports under the deduplication keys that their transaction has taken.
 --
--- Used by: engine.ReportUsage, engine.RecordSpend.
+-- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 -- Locks: L6 held (the UPDATE).
 WITH input AS (
     SELECT

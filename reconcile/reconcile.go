@@ -117,6 +117,7 @@ func jobsOf(m engine.Maintenance) []job {
 		{name: engine.JobPruneCreationKeys, every: time.Minute, act: m.PruneCreationKeys},
 		{name: engine.JobResetBudgets, every: 15 * time.Second, batch: 200, act: m.ResetBudgets},
 		{name: engine.JobPruneUsageKeys, every: time.Minute, batch: engine.MaxBatch, act: m.PruneUsageKeys},
+		{name: engine.JobReleaseReservations, every: 15 * time.Second, act: m.ReleaseReservations},
 		{name: engine.JobDispatchCompletions, every: time.Second, act: m.DispatchCompletions},
 		{name: engine.JobCancelFlows, every: 1500 * time.Millisecond, act: m.CancelFlows},
 		// A group may have any number of upstreams.

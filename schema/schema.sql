@@ -3276,6 +3276,39 @@ COMMENT ON COLUMN ffx_blocked.required_capabilities IS 'What a worker must have 
 
 COMMENT ON COLUMN ffx_blocked.blocked_at_ms IS 'Milliseconds since the Unix epoch: since when it is blocked that way.';
 
+CREATE TABLE ffx_budget_reservation (
+    partition_key smallint NOT NULL,
+    budget_id text NOT NULL,
+    execution_partition smallint NOT NULL,
+    execution_id uuid NOT NULL,
+    attempt_index integer NOT NULL,
+    lease_epoch bigint NOT NULL,
+    dimensions_key text NOT NULL,
+    amount bigint NOT NULL,
+    expires_at_ms bigint NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='500');
+
+COMMENT ON TABLE ffx_budget_reservation IS 'Amounts of budgets that the holders of leases have reserved and not settled. They count against hard limits.';
+
+COMMENT ON COLUMN ffx_budget_reservation.partition_key IS 'Logical shard of the budget, from 0: ff_budget_policy.partition_key.';
+
+COMMENT ON COLUMN ffx_budget_reservation.budget_id IS 'The budget: ff_budget_policy.budget_id. It need not exist.';
+
+COMMENT ON COLUMN ffx_budget_reservation.execution_partition IS 'Partition of the execution, 0 to 255.';
+
+COMMENT ON COLUMN ffx_budget_reservation.execution_id IS 'The execution whose holder has reserved, the uuid half of its id.';
+
+COMMENT ON COLUMN ffx_budget_reservation.attempt_index IS 'The attempt that the lease belongs to, from 0.';
+
+COMMENT ON COLUMN ffx_budget_reservation.lease_epoch IS 'The epoch of the lease.';
+
+COMMENT ON COLUMN ffx_budget_reservation.dimensions_key IS 'Name of the dimension, as in ff_budget_usage.';
+
+COMMENT ON COLUMN ffx_budget_reservation.amount IS 'Reserved amount, above 0, in the unit of the dimension.';
+
+COMMENT ON COLUMN ffx_budget_reservation.expires_at_ms IS 'Milliseconds since the Unix epoch: the end of the lease when the row was written or last looked at. From then on a job looks again.';
+
 CREATE TABLE ffx_business_key (
     partition_key smallint NOT NULL,
     name text NOT NULL,
@@ -4450,6 +4483,9 @@ ALTER TABLE ONLY ff_worker_registry
 ALTER TABLE ONLY ffx_blocked
     ADD CONSTRAINT ffx_blocked_pkey PRIMARY KEY (partition_key, execution_id);
 
+ALTER TABLE ONLY ffx_budget_reservation
+    ADD CONSTRAINT ffx_budget_reservation_pkey PRIMARY KEY (partition_key, budget_id, execution_id, attempt_index, lease_epoch, dimensions_key);
+
 ALTER TABLE ONLY ffx_business_key
     ADD CONSTRAINT ffx_business_key_pkey PRIMARY KEY (partition_key, name, value);
 
@@ -4549,6 +4585,8 @@ CREATE INDEX ff_worker_registry_ns_inst_idx ON ff_worker_registry USING btree (n
 CREATE INDEX ffx_blocked_lane_idx ON ffx_blocked USING btree (lane_id, blocked_at_ms);
 
 CREATE INDEX ffx_blocked_route_idx ON ffx_blocked USING btree (lane_id, blocked_at_ms) WHERE (eligibility_state = 'blocked_by_route'::text);
+
+CREATE INDEX ffx_budget_reservation_expiry_idx ON ffx_budget_reservation USING btree (expires_at_ms);
 
 CREATE INDEX ffx_cancel_backlog_due_idx ON ff_cancel_backlog USING btree (COALESCE(grace_until_ms, requested_at_ms), partition_key, flow_id);
 

@@ -18,12 +18,16 @@ const (
 )
 
 // Outcome is the outcome of a report. Of a breach it has the first dimension, the usage after the report, or before it
-// if it was not applied, and the limit.
+// if it was not applied, the amount that leases have reserved, and the limit.
 type Outcome struct {
 	Kind      Kind
 	Dimension string
 	Current   int64
+	Reserved  int64
 	Limit     int64
+
+	At    string // the budget of a breach of a reservation or settlement
+	Lease string // that has reserved or settled
 }
 
 // stored is the stored form of an outcome.
@@ -33,13 +37,16 @@ type stored struct {
 	Current   *int64 `json:"current_usage,omitempty"`
 	Hard      *int64 `json:"hard_limit,omitempty"`
 	Soft      *int64 `json:"soft_limit,omitempty"`
+	Reserved  int64  `json:"reserved,omitempty"`
+	At        string `json:"breached_budget_id,omitempty"`
+	Lease     string `json:"lease,omitempty"`
 	Budget    string `json:"budget_id"`
 	Op        string `json:"op"`
 }
 
 // Encode returns the stored form of an outcome of an operation on a budget.
 func (o Outcome) Encode(budget, op string) (string, error) {
-	s := stored{Kind: o.Kind, Budget: budget, Op: op}
+	s := stored{Kind: o.Kind, Budget: budget, Op: op, Reserved: o.Reserved, At: o.At, Lease: o.Lease}
 	switch o.Kind {
 	case SoftBreach:
 		s.Dimension, s.Current, s.Soft = o.Dimension, &o.Current, &o.Limit
@@ -56,7 +63,7 @@ func ReadOutcome(document string) (Outcome, error) {
 	if err := json.Unmarshal([]byte(document), &s); err != nil {
 		return Outcome{}, errors.New("is no outcome of a report")
 	}
-	o := Outcome{Kind: s.Kind, Dimension: s.Dimension}
+	o := Outcome{Kind: s.Kind, Dimension: s.Dimension, Reserved: s.Reserved, At: s.At, Lease: s.Lease}
 	limit := s.Soft
 	switch s.Kind {
 	case Ok, AlreadyApplied:
@@ -82,8 +89,9 @@ type Amount struct {
 
 // Account is the usage of a budget while reports are decided one after the other.
 type Account struct {
-	Policy Policy
-	Usage  map[string]int64
+	Policy   Policy
+	Usage    map[string]int64
+	Reserved map[string]int64 // by all leases
 
 	Applied    map[string]int64 // the sum of the applied amounts, by dimension
 	Hard, Soft int64            // breaches
@@ -92,14 +100,30 @@ type Account struct {
 
 // Report decides a report of amounts, which ascend by dimension, and applies it unless a hard limit would be exceeded.
 func (a *Account) Report(amounts []Amount) Outcome {
-	for _, m := range amounts {
-		used, limit := a.Usage[m.Dimension], a.Policy.Hard[m.Dimension]
-		if limit > 0 && Add(used, m.N) > limit {
-			a.Hard++
-			a.LastBreach = m.Dimension
-			return Outcome{HardBreach, m.Dimension, used, limit}
-		}
+	if refusal, refused := a.Refusal(amounts, nil); refused {
+		return refusal
 	}
+	return a.Apply(amounts)
+}
+
+// Refusal reports whether amounts, which ascend by dimension, would exceed a hard limit, and counts a breach if they do. If
+// they settle a reservation, covered has that, and fits; else it is nil.
+func (a *Account) Refusal(amounts []Amount, covered map[string]int64) (Outcome, bool) {
+	for _, m := range amounts {
+		used, reserved, limit := a.Usage[m.Dimension], a.Reserved[m.Dimension], a.Policy.Hard[m.Dimension]
+		own := covered[m.Dimension]
+		if limit <= 0 || covered != nil && m.N <= own || Add(Add(used, max(reserved-own, 0)), m.N) <= limit {
+			continue
+		}
+		a.Hard++
+		a.LastBreach = m.Dimension
+		return Outcome{Kind: HardBreach, Dimension: m.Dimension, Current: used, Reserved: reserved, Limit: limit}, true
+	}
+	return Outcome{}, false
+}
+
+// Apply adds amounts, which ascend by dimension, to the usage.
+func (a *Account) Apply(amounts []Amount) Outcome {
 	outcome := Outcome{Kind: Ok}
 	for _, m := range amounts {
 		used := Add(a.Usage[m.Dimension], m.N)
@@ -107,8 +131,39 @@ func (a *Account) Report(amounts []Amount) Outcome {
 		a.Applied[m.Dimension] = Add(a.Applied[m.Dimension], m.N)
 		if limit := a.Policy.Soft[m.Dimension]; limit > 0 && used > limit && outcome.Kind == Ok {
 			a.Soft++
-			outcome = Outcome{SoftBreach, m.Dimension, used, limit}
+			outcome = Outcome{Kind: SoftBreach, Dimension: m.Dimension, Current: used, Limit: limit}
 		}
 	}
 	return outcome
+}
+
+// Hold adds amounts, which ascend by dimension, to the reserved ones. It is a soft breach if usage and reservations exceed a
+// soft limit, which is not counted as one: the usage is, once it is settled.
+func (a *Account) Hold(amounts []Amount) Outcome {
+	outcome := Outcome{Kind: Ok}
+	for _, m := range amounts {
+		used, reserved := a.Usage[m.Dimension], Add(a.Reserved[m.Dimension], m.N)
+		a.Reserved[m.Dimension] = reserved
+		if limit := a.Policy.Soft[m.Dimension]; limit > 0 && Add(used, reserved) > limit && outcome.Kind == Ok {
+			outcome = Outcome{Kind: SoftBreach, Dimension: m.Dimension, Current: used, Reserved: reserved, Limit: limit}
+		}
+	}
+	return outcome
+}
+
+// Free takes reserved amounts off.
+func (a *Account) Free(reserved map[string]int64) {
+	for dimension, n := range reserved {
+		a.Reserved[dimension] = max(a.Reserved[dimension]-n, 0)
+	}
+}
+
+// Left returns the rest in a dimension below its hard limit, or its soft limit if it has no hard one, and false if it has
+// neither.
+func (a *Account) Left(dimension string) (int64, bool) {
+	limit := a.Policy.Hard[dimension]
+	if limit <= 0 {
+		limit = a.Policy.Soft[dimension]
+	}
+	return max(limit-Add(a.Usage[dimension], a.Reserved[dimension]), 0), limit > 0
 }

@@ -1,4 +1,4 @@
--- The columns of a budget b with its usage u.
+-- The columns of a budget b with its usage u and its reservations v.
 b.partition_key,
 b.budget_id,
 b.policy_json::text AS policy,
@@ -13,4 +13,6 @@ b.next_reset_at_ms,
 b.created_at_ms,
 b.updated_at_ms,
 u.dimensions::text[] AS dimensions,
-u.amounts::bigint[] AS amounts
+u.amounts::bigint[] AS amounts,
+v.dimensions::text[] AS reserved_dimensions,
+v.amounts::bigint[] AS reserved_amounts

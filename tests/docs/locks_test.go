@@ -244,6 +244,7 @@ var levelsOf = map[string][]string{
 	"ff_budget_usage":           {"L6"},
 	"ff_budget_usage_by_exec":   {"L6"},
 	"ff_budget_usage_dedup":     {"L6"},
+	"ffx_budget_reservation":    {"L6"},
 	"ff_completion_event":       {"L7"},
 	"ff_lease_event":            {"L7"},
 	"ff_operator_event":         {"L7"},
@@ -276,7 +277,7 @@ var levelsOf = map[string][]string{
 var (
 	written   = regexp.MustCompile(`(?m)^\s*(?:INSERT INTO|DELETE FROM|UPDATE) (ffx?_\w+)`)
 	calling   = regexp.MustCompile(`\bffx_(?:deliver|suspend|resume|resume_caller|take_signal|advance_sequence|seat_again)\(`) // functions that write
-	rowLock   = regexp.MustCompile(`(?m)\bFOR (?:NO KEY UPDATE|UPDATE|SHARE)\b.*$`)
+	rowLock   = regexp.MustCompile(`(?m)\bFOR (?:NO KEY UPDATE|UPDATE|SHARE|KEY SHARE)\b.*$`)
 	advisory  = regexp.MustCompile(`pg_(try_)?advisory_xact_lock`)
 	waitingOn = regexp.MustCompile(`pg_advisory_xact_lock|(?m)^LOCK TABLE|ffx_(deliver|seat_again)\(`)
 )

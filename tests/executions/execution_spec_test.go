@@ -202,6 +202,13 @@ var actedOn = map[string]string{
 	"Usage.OutputTokens":                        "TestStandardFieldsOfAWorker_B9",
 	"Usage.Wall":                                "TestStandardFieldsOfAWorker_B9",
 	"Usage.Key":                                 "TestKeysBelongToTheirBudget_B11_B13",
+	"ReserveSpec.Budgets":                       "TestATreeOfBudgetsIsReservedAsAWhole",
+	"ReserveSpec.Amounts":                       "TestReservationsCountUntilTheyAreSettled",
+	"ReserveSpec.Key":                           "TestRepetitionsOfReservations",
+	"SettleSpec.Budgets":                        "TestATreeOfBudgetsIsReservedAsAWhole",
+	"SettleSpec.Used":                           "TestReservationsCountUntilTheyAreSettled",
+	"SettleSpec.Reserved":                       "TestSettlingAPartAndMoreThanReserved",
+	"SettleSpec.Key":                            "TestRepetitionsOfReservations",
 	"Spend.Budget":                              "TestReleaseGivesBackOnce_B16",
 	"Spend.Execution":                           "TestReleaseGivesBackOnce_B16",
 	"Spend.Amounts":                             "TestReleaseGivesBackOnce_B16",
@@ -237,6 +244,7 @@ var given = []reflect.Type{
 	reflect.TypeFor[engine.ExecutionFilter](), reflect.TypeFor[engine.FlowFilter](),
 	reflect.TypeFor[engine.CancelFlowSpec](), reflect.TypeFor[engine.FlowCancelRequest](),
 	reflect.TypeFor[engine.BudgetSpec](), reflect.TypeFor[engine.Usage](), reflect.TypeFor[engine.Spend](),
+	reflect.TypeFor[engine.ReserveSpec](), reflect.TypeFor[engine.SettleSpec](),
 }
 
 // fields returns the paths of all exported fields below a type that have none below them.

@@ -1,0 +1,258 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/budget"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+)
+
+// usageCount is one transaction that counts items on the same budgets.
+type usageCount struct {
+	*Engine
+	items   []*usageItem
+	waits   bool             // for attempts that other transactions hold
+	budgets []*countedBudget // as the items name them; the first has the keys and the ledger
+	ordered []*countedBudget // the same, in the order in which they are locked
+
+	dimensions []string
+	fences     []Fence // of reservations and settlements, in lock order
+	facts      map[Fence]*leaseFacts
+	locked     map[Fence]bool // those whose attempts are locked
+
+	known   map[string]string     // the stored outcomes of keys that are not taken
+	taken   map[string]bool       // keys that this transaction stores
+	done    map[string]*usageItem // the items that take a key
+	ledger  map[ledgerKey]int64
+	refused bool // a hard limit has refused an item
+}
+
+// countedBudget is a budget of a transaction.
+type countedBudget struct {
+	id        string
+	partition int16
+	exists    bool
+	policy    budget.Policy
+
+	usage    map[string]int64 // as read
+	reserved map[string]int64
+	stored   map[Fence]map[string]int64 // by the leases of the items
+	due      bool                       // a reservation is due for a look at its lease
+	nowMs    int64
+
+	account budget.Account // while the items are decided
+	held    map[Fence]map[string]int64
+}
+
+type ledgerKey struct {
+	execution id.ExecutionUUID
+	dimension string
+}
+
+func compareLedgerKeys(a, b ledgerKey) int {
+	return cmp.Or(a.execution.Compare(b.execution), cmp.Compare(a.dimension, b.dimension))
+}
+
+func newUsageCount(e *Engine, items []*usageItem, waits bool) *usageCount {
+	c := &usageCount{Engine: e, items: items, waits: waits}
+	for _, b := range items[0].budgets {
+		c.budgets = append(c.budgets, &countedBudget{id: b.String(), partition: e.cfg.Partitions.BudgetPartition(b)})
+	}
+	c.ordered = slices.SortedFunc(slices.Values(c.budgets), func(a, b *countedBudget) int {
+		return cmp.Or(cmp.Compare(a.partition, b.partition), cmp.Compare(a.id, b.id))
+	})
+	dimensions, fences := make(map[string]bool), make(map[Fence]bool)
+	for _, item := range items {
+		for _, m := range item.amounts {
+			dimensions[m.Dimension] = true
+		}
+		if item.fenced() {
+			fences[item.fence] = true
+		}
+	}
+	c.dimensions = slices.Sorted(maps.Keys(dimensions))
+	c.fences = slices.SortedFunc(maps.Keys(fences), func(a, b Fence) int { return compareLeases(Lease{Fence: a}, Lease{Fence: b}) })
+	return c
+}
+
+func (c *usageCount) inTx(ctx context.Context, tx *txn) error {
+	if err := c.lock(ctx, tx); err != nil {
+		return err
+	}
+	c.decideAll()
+	if c.refused && slices.ContainsFunc(c.budgets, func(b *countedBudget) bool { return b.due }) {
+		if err := c.look(ctx, tx); err != nil {
+			return err
+		}
+		c.decideAll()
+	}
+	return c.write(ctx, tx)
+}
+
+// decideAll decides the items one after the other, from the state that was read.
+func (c *usageCount) decideAll() {
+	c.done, c.ledger, c.refused = make(map[string]*usageItem), make(map[ledgerKey]int64), false
+	for _, b := range c.budgets {
+		b.account = budget.Account{
+			Policy: b.policy, Usage: maps.Clone(b.usage), Reserved: maps.Clone(b.reserved), Applied: make(map[string]int64),
+		}
+		b.held = cloneHeld(b.stored)
+	}
+	for _, item := range c.items {
+		item.outcome, item.busy, item.err = budget.Outcome{}, false, nil
+		if item.fenced() {
+			if item.err = c.facts[item.fence].fence(item.fence, nil); item.err != nil {
+				continue
+			}
+			if !c.locked[item.fence] {
+				item.busy = true
+				continue
+			}
+		}
+		item.outcome, item.err = c.decide(item)
+		if item.fenced() && item.err == nil {
+			item.left = c.left(item)
+		}
+	}
+}
+
+// decide decides about an item: whether it is a repetition, and whether it fits.
+func (c *usageCount) decide(item *usageItem) (budget.Outcome, error) {
+	if item.key == "" {
+		return c.apply(item), nil
+	}
+	var outcome budget.Outcome
+	if first := c.done[item.key]; first != nil {
+		outcome = first.outcome
+	} else if c.taken[item.key] {
+		c.done[item.key] = item
+		return c.apply(item), nil
+	} else {
+		var err error
+		if outcome, err = budget.ReadOutcome(c.known[item.key]); err != nil {
+			return outcome, corrupt("ff_budget_usage_dedup.outcome_json", err)
+		}
+	}
+	if item.fenced() && outcome.Lease != leaseText(item.fence) {
+		return c.decideAfter(outcome, item), nil
+	}
+	if item.spends() && outcome.Kind != budget.HardBreach {
+		outcome = budget.Outcome{Kind: budget.AlreadyApplied}
+	}
+	return outcome, nil
+}
+
+// decideAfter decides about an item with a key that another lease has used. Its reservation ends with it, but its
+// settlement was counted.
+func (c *usageCount) decideAfter(first budget.Outcome, item *usageItem) budget.Outcome {
+	if item.op == settleOp && first.Kind != budget.HardBreach {
+		c.settleAgain(item)
+		return first
+	}
+	c.done[item.key] = item
+	return c.apply(item)
+}
+
+// apply applies an item unless a hard limit refuses it.
+func (c *usageCount) apply(item *usageItem) budget.Outcome {
+	var outcome budget.Outcome
+	switch item.op {
+	case reserveOp:
+		outcome = c.reserve(item)
+		outcome.Lease = leaseText(item.fence)
+	case settleOp:
+		outcome = c.settle(item)
+		outcome.Lease = leaseText(item.fence)
+	default:
+		outcome = c.budgets[0].account.Report(item.amounts)
+		c.refused = c.refused || outcome.Kind == budget.HardBreach
+	}
+	if item.spends() && outcome.Kind != budget.HardBreach {
+		for _, m := range item.amounts {
+			key := ledgerKey{item.execution, m.Dimension}
+			c.ledger[key] = budget.Add(c.ledger[key], m.N)
+		}
+	}
+	return outcome
+}
+
+// lock locks the leases, the budgets, the keys and the usage, in this order, and reads them.
+func (c *usageCount) lock(ctx context.Context, tx *txn) error {
+	steps := c.lockLeases(ctx)
+	found := make([]db.LockBudgetRow, len(c.ordered))
+	for i, b := range c.ordered {
+		steps = append(steps, func(conn db.DBTX) (err error) {
+			found[i], err = c.q.LockBudget(ctx, conn, db.LockBudgetParams{PartitionKey: b.partition, BudgetID: b.id})
+			return err
+		})
+	}
+	keyed := c.lockKeys(ctx)
+	for _, b := range c.ordered {
+		if b == c.budgets[0] {
+			steps = append(steps, keyed...)
+		}
+		steps = append(steps, c.lockUsage(ctx, b)...)
+		steps = append(steps, c.readReserved(ctx, b)...)
+	}
+	if err := pgtx.InOneTrip(ctx, tx, steps...); err != nil {
+		return err
+	}
+	for i, b := range c.ordered {
+		b.exists = found[i].Policy != ""
+		var err error
+		if b.policy, err = policyUnderLock(found[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *usageCount) lockKeys(ctx context.Context) []step {
+	keys := make(map[string]bool)
+	for _, item := range c.items {
+		if item.key != "" {
+			keys[item.key] = true
+		}
+	}
+	c.known, c.taken = make(map[string]string), make(map[string]bool)
+	if len(keys) == 0 {
+		return nil
+	}
+	sorted, partition := slices.Sorted(maps.Keys(keys)), c.budgets[0].partition
+	return []step{func(conn db.DBTX) error {
+		taken, err := c.q.ReuseBudgetKeys(ctx, conn, db.ReuseBudgetKeysParams{
+			PartitionKey: partition, TtlMs: usageKeyMs, Keys: sorted, NowMs: c.Engine.nowMs(),
+		})
+		for _, key := range taken {
+			c.taken[key] = true
+		}
+		return err
+	}, func(conn db.DBTX) error {
+		rows, err := c.q.ReadBudgetKeys(ctx, conn, db.ReadBudgetKeysParams{PartitionKey: partition, Keys: sorted})
+		for _, row := range rows {
+			c.known[row.DedupKey] = row.Outcome
+		}
+		return err
+	}}
+}
+
+func (c *usageCount) lockUsage(ctx context.Context, b *countedBudget) []step {
+	b.usage = make(map[string]int64)
+	if len(c.dimensions) == 0 {
+		return nil
+	}
+	return []step{func(conn db.DBTX) error {
+		rows, err := c.q.LockBudgetUsage(ctx, conn, db.LockBudgetUsageParams{
+			PartitionKey: b.partition, BudgetID: b.id, Dimensions: c.dimensions, NowMs: c.Engine.nowMs(),
+		})
+		for _, row := range rows {
+			b.usage[row.Dimension], b.nowMs = row.CurrentValue, row.NowMs
+		}
+		return err
+	}}
+}

@@ -1,0 +1,82 @@
+package engine
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+)
+
+// write stores the usage, the counters, the outcomes, the reservations and the ledger, in one round trip.
+func (c *usageCount) write(ctx context.Context, tx *txn) error {
+	var steps []step
+	for _, b := range c.ordered {
+		steps = append(steps, c.countBreaches(ctx, b)...)
+	}
+	outcomes, err := c.storeOutcomes(ctx)
+	if err != nil {
+		return err
+	}
+	for _, b := range c.ordered {
+		if b == c.budgets[0] {
+			steps = append(steps, outcomes...)
+		}
+		steps = append(steps, c.addUsage(ctx, b)...)
+		steps = append(steps, c.storeReserved(ctx, b)...)
+	}
+	if len(c.ledger) > 0 {
+		b := c.budgets[0]
+		add := db.AddBudgetUsageOfParams{PartitionKey: b.partition, BudgetID: b.id, AtMs: b.nowMs}
+		for _, key := range slices.SortedFunc(maps.Keys(c.ledger), compareLedgerKeys) {
+			add.ExecutionIDs = append(add.ExecutionIDs, pgtype.UUID{Bytes: key.execution, Valid: true})
+			add.Dimensions, add.Amounts = append(add.Dimensions, key.dimension), append(add.Amounts, c.ledger[key])
+		}
+		steps = append(steps, func(conn db.DBTX) error { return c.q.AddBudgetUsageOf(ctx, conn, add) })
+	}
+	return pgtx.InOneTrip(ctx, tx, steps...)
+}
+
+// countBreaches counts breaches, and marks a budget on which reservations change.
+func (c *usageCount) countBreaches(ctx context.Context, b *countedBudget) []step {
+	a := &b.account
+	if !b.exists || a.Hard+a.Soft == 0 && !b.reservationsChange() {
+		return nil
+	}
+	return []step{func(conn db.DBTX) error {
+		return c.q.CountBudgetBreaches(ctx, conn, db.CountBudgetBreachesParams{
+			Hard: a.Hard, Soft: a.Soft, AtMs: b.nowMs, Dimension: a.LastBreach, PartitionKey: b.partition, BudgetID: b.id,
+		})
+	}}
+}
+
+func (c *usageCount) storeOutcomes(ctx context.Context) ([]step, error) {
+	if len(c.done) == 0 {
+		return nil, nil
+	}
+	b := c.budgets[0]
+	outcomes := db.StoreBudgetOutcomesParams{PartitionKey: b.partition}
+	for key, item := range c.done {
+		document, err := item.outcome.Encode(b.id, item.op)
+		if err != nil {
+			return nil, err
+		}
+		outcomes.Keys, outcomes.Outcomes = append(outcomes.Keys, key), append(outcomes.Outcomes, document)
+	}
+	return []step{func(conn db.DBTX) error { return c.q.StoreBudgetOutcomes(ctx, conn, outcomes) }}, nil
+}
+
+func (c *usageCount) addUsage(ctx context.Context, b *countedBudget) []step {
+	applied := b.account.Applied
+	if len(applied) == 0 {
+		return nil
+	}
+	add := db.AddBudgetUsageParams{PartitionKey: b.partition, BudgetID: b.id, AtMs: b.nowMs}
+	for _, dimension := range slices.Sorted(maps.Keys(applied)) {
+		add.Dimensions, add.Amounts = append(add.Dimensions, dimension), append(add.Amounts, applied[dimension])
+	}
+	return []step{func(conn db.DBTX) error { return c.q.AddBudgetUsage(ctx, conn, add) }}
+}

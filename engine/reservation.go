@@ -1,0 +1,203 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/budget"
+)
+
+// Reserve holds amounts of budgets for the holder of a lease before it uses them: all of them on all budgets, or nothing. They
+// count against hard limits like usage, for reservations and reports alike, until [Engine.Settle]. If the lease ends
+// without that, in whatever way, they return: a later Reserve that needs them looks at the lease, and a job looks within
+// 15 seconds.
+//
+// A breach is a result: after a [HardBreach] nothing is reserved, and a [SoftBreach] is reserved. Several reservations of
+// a lease on a budget add up. A budget that does not exist has no limits.
+//
+// Reservations on the same budgets that are made at the same time share transactions with each other and with settlements
+// and reports, as [Engine.ReportUsage] says. Those in a caller's transaction hold the budgets until it ends. There name all
+// budgets in one call: it locks them in one order, and calls one after the other can meet deadlocks.
+//
+// Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive], and [ErrNotFound]:
+// stop work. Those of [Engine.ReportUsage]. Transaction: a constant number of statements for each budget; locks the attempt
+// against its end, but not against renewals, then the budgets, the key and the usage. Safe to repeat with a Key, otherwise it
+// reserves again.
+func (e *Engine) Reserve(ctx context.Context, f Fence, spec ReserveSpec) (ReservationResult, error) {
+	return e.holdUsage(ctx, "reserve", f, func() (*usageItem, error) { return spec.item(f) })
+}
+
+// Settle ends reservations of a lease and counts the used amounts. Up to the amounts reserved it always fits. More than that
+// must fit into the budget as a report must, or the result is a [HardBreach], nothing is counted, and the reservation
+// stays. Less gives the rest back. Without a reservation it is a report for the holder of the lease alone: usage that must
+// count even if the lease is lost is reported by [Engine.ReportUsage].
+//
+// Errors and transaction: those of [Engine.Reserve]. Safe to repeat with a Key, otherwise it counts again.
+func (e *Engine) Settle(ctx context.Context, f Fence, spec SettleSpec) (ReservationResult, error) {
+	return e.holdUsage(ctx, "settle", f, func() (*usageItem, error) { return spec.item(f) })
+}
+
+func (e *Engine) holdUsage(ctx context.Context, op string, f Fence, check func() (*usageItem, error)) (ReservationResult, error) {
+	if err := e.checkLease(Lease{Fence: f}); err != nil {
+		return ReservationResult{}, wrap(op, err)
+	}
+	item, err := check()
+	if err == nil {
+		err = checkBudgets(item.budgets)
+	}
+	if err != nil {
+		return ReservationResult{}, wrap(op, err)
+	}
+	if err := e.countItem(ctx, op, item); err != nil {
+		return ReservationResult{}, err
+	}
+	return item.reservationResult(), nil
+}
+
+// item checks the input of a reservation.
+func (s *ReserveSpec) item(f Fence) (*usageItem, error) {
+	amounts, err := sortedAmounts(s.Amounts)
+	if err != nil {
+		return nil, err
+	}
+	return &usageItem{op: reserveOp, budgets: s.Budgets, fence: f, amounts: amounts, key: s.Key}, nil
+}
+
+// item checks the input of a settlement.
+func (s *SettleSpec) item(f Fence) (*usageItem, error) {
+	used, err := sortedAmounts(s.Used)
+	if err != nil {
+		return nil, err
+	}
+	item := &usageItem{op: settleOp, budgets: s.Budgets, fence: f, amounts: used, key: s.Key}
+	if s.Reserved == nil {
+		return item, nil
+	}
+	if _, err := sortedAmounts(s.Reserved); err != nil {
+		return nil, err
+	}
+	item.part = s.Reserved
+	return item, nil
+}
+
+// reservationResult returns the result for the caller of an item.
+func (i *usageItem) reservationResult() ReservationResult {
+	r := ReservationResult{UsageResult: usageResult(i.outcome), Left: i.left}
+	if i.outcome.Kind == budget.HardBreach || i.outcome.Kind == budget.SoftBreach {
+		r.Budget = i.budgets[0]
+		for _, b := range i.budgets {
+			if b.String() == i.outcome.At {
+				r.Budget = b
+			}
+		}
+	}
+	return r
+}
+
+// leaseText identifies a lease in stored outcomes.
+func leaseText(f Fence) string {
+	return fmt.Sprintf("%s/%d/%d", id.ExecutionUUID(f.Execution.UUID()), f.Attempt, f.Epoch)
+}
+
+// reserve decides a reservation: it fits into all budgets, or nothing is reserved.
+func (c *usageCount) reserve(item *usageItem) budget.Outcome {
+	for _, b := range c.budgets {
+		if refusal, refused := b.account.Refusal(item.amounts, nil); refused {
+			return c.refuse(b, refusal)
+		}
+	}
+	outcome := budget.Outcome{Kind: budget.Ok}
+	for _, b := range c.budgets {
+		held := b.held[item.fence]
+		if held == nil {
+			held = make(map[string]int64)
+			b.held[item.fence] = held
+		}
+		for _, m := range item.amounts {
+			held[m.Dimension] = budget.Add(held[m.Dimension], m.N)
+		}
+		if breach := b.account.Hold(item.amounts); outcome.Kind == budget.Ok && breach.Kind != budget.Ok {
+			breach.At = b.id
+			outcome = breach
+		}
+	}
+	return outcome
+}
+
+// settle decides a settlement: the used amounts fit into all budgets, or nothing is settled.
+func (c *usageCount) settle(item *usageItem) budget.Outcome {
+	covered := make([]map[string]int64, len(c.budgets))
+	for i, b := range c.budgets {
+		covered[i] = item.covered(b.held[item.fence])
+		if refusal, refused := b.account.Refusal(item.amounts, covered[i]); refused {
+			return c.refuse(b, refusal)
+		}
+	}
+	outcome := budget.Outcome{Kind: budget.Ok}
+	for i, b := range c.budgets {
+		b.free(item.fence, covered[i])
+		if breach := b.account.Apply(item.amounts); outcome.Kind == budget.Ok && breach.Kind != budget.Ok {
+			breach.At = b.id
+			outcome = breach
+		}
+	}
+	return outcome
+}
+
+// settleAgain ends the reservation of a lease whose usage another lease has settled.
+func (c *usageCount) settleAgain(item *usageItem) {
+	for _, b := range c.budgets {
+		b.free(item.fence, item.covered(b.held[item.fence]))
+	}
+}
+
+func (c *usageCount) refuse(b *countedBudget, refusal budget.Outcome) budget.Outcome {
+	c.refused = true
+	refusal.At = b.id
+	return refusal
+}
+
+// covered returns the part of a lease's reservations on a budget that a settlement ends.
+func (i *usageItem) covered(held map[string]int64) map[string]int64 {
+	covered := make(map[string]int64, len(held))
+	for dimension, n := range held {
+		if i.part != nil {
+			n = min(n, i.part[dimension])
+		}
+		covered[dimension] = n
+	}
+	return covered
+}
+
+// free takes amounts off the reservations of a lease.
+func (b *countedBudget) free(f Fence, amounts map[string]int64) {
+	for dimension, n := range amounts {
+		b.held[f][dimension] -= n
+	}
+	b.account.Free(amounts)
+}
+
+// left returns the rest in the dimensions of an item, the least of all budgets.
+func (c *usageCount) left(item *usageItem) map[string]int64 {
+	left := make(map[string]int64, len(item.amounts))
+	for _, m := range item.amounts {
+		for _, b := range c.budgets {
+			n, limited := b.account.Left(m.Dimension)
+			if known, found := left[m.Dimension]; limited && (!found || n < known) {
+				left[m.Dimension] = n
+			}
+		}
+	}
+	return left
+}
+
+// cloneHeld copies reservations by lease and dimension.
+func cloneHeld(of map[Fence]map[string]int64) map[Fence]map[string]int64 {
+	clone := make(map[Fence]map[string]int64, len(of))
+	for f, held := range of {
+		clone[f] = maps.Clone(held)
+	}
+	return clone
+}

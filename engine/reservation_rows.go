@@ -1,0 +1,143 @@
+package engine
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+)
+
+// lockLeases locks the attempts of the leases that reserve or settle, and reads the facts that their fences are judged by.
+func (c *usageCount) lockLeases(ctx context.Context) []step {
+	c.facts, c.locked = make(map[Fence]*leaseFacts), make(map[Fence]bool)
+	if len(c.fences) == 0 {
+		return nil
+	}
+	arrays := newLeaseArrays(len(c.fences))
+	for _, f := range c.fences {
+		arrays.add(f)
+	}
+	ords := arrays.ords()
+	return []step{func(conn db.DBTX) error {
+		params := db.LockReserversParams{
+			PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, AttemptIndexes: arrays.attempts, Ords: ords,
+		}
+		lock := c.q.LockReservers
+		if !c.waits {
+			lock = func(ctx context.Context, conn db.DBTX, p db.LockReserversParams) ([]int32, error) {
+				return c.q.TakeReservers(ctx, conn, db.TakeReserversParams(p))
+			}
+		}
+		locked, err := lock(ctx, conn, params)
+		for _, ord := range locked {
+			c.locked[c.fences[ord]] = true
+		}
+		return err
+	}, func(conn db.DBTX) error {
+		facts, err := c.readLeases(ctx, conn, arrays)
+		for ord, f := range facts {
+			c.facts[c.fences[ord]] = f
+		}
+		return err
+	}}
+}
+
+// readReserved reads the reservations on a locked budget, of all leases and of those of the items.
+func (c *usageCount) readReserved(ctx context.Context, b *countedBudget) []step {
+	b.reserved, b.stored, b.due = make(map[string]int64), make(map[Fence]map[string]int64), false
+	var steps []step
+	if len(c.dimensions) > 0 {
+		steps = append(steps, func(conn db.DBTX) error {
+			rows, err := c.q.ReadReserved(ctx, conn, db.ReadReservedParams{NowMs: c.Engine.nowMs(), PartitionKey: b.partition, BudgetID: b.id})
+			for _, row := range rows {
+				b.reserved[row.DimensionsKey] = row.Amount
+				b.due = b.due || row.Due
+			}
+			return err
+		})
+	}
+	if len(c.fences) == 0 {
+		return steps
+	}
+	arrays := newLeaseArrays(len(c.fences))
+	for _, f := range c.fences {
+		arrays.add(f)
+	}
+	params := db.ReadReservationsOfParams{
+		ExecutionIDs: arrays.executions, AttemptIndexes: arrays.attempts, LeaseEpochs: arrays.epochs, Ords: arrays.ords(),
+		PartitionKey: b.partition, BudgetID: b.id,
+	}
+	return append(steps, func(conn db.DBTX) error {
+		rows, err := c.q.ReadReservationsOf(ctx, conn, params)
+		for _, row := range rows {
+			f := c.fences[row.Ord]
+			if b.stored[f] == nil {
+				b.stored[f] = make(map[string]int64)
+			}
+			b.stored[f][row.DimensionsKey] = row.Amount
+		}
+		return err
+	})
+}
+
+// look looks at the leases of reservations that are due, and reads the remaining reservations.
+func (c *usageCount) look(ctx context.Context, tx *txn) error {
+	var steps []step
+	for _, b := range c.ordered {
+		if b.due {
+			steps = append(steps, func(conn db.DBTX) error {
+				_, err := c.q.LookAtReservations(ctx, conn, db.LookAtReservationsParams{
+					NowMs: c.Engine.nowMs(), PartitionKey: b.partition, BudgetID: b.id,
+				})
+				return err
+			})
+			steps = append(steps, c.readReserved(ctx, b)...)
+		}
+	}
+	return pgtx.InOneTrip(ctx, tx, steps...)
+}
+
+// reservationsChange reports whether the items have changed reservations on a budget.
+func (b *countedBudget) reservationsChange() bool {
+	for f, held := range b.held {
+		for dimension, n := range held {
+			if n != b.stored[f][dimension] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// storeReserved stores the changes of reservations.
+func (c *usageCount) storeReserved(ctx context.Context, b *countedBudget) []step {
+	add := db.AddReservationsParams{PartitionKey: b.partition, BudgetID: b.id}
+	reduce := db.ReduceReservationsParams{PartitionKey: b.partition, BudgetID: b.id}
+	for _, f := range c.fences {
+		for _, dimension := range slices.Sorted(maps.Keys(b.held[f])) {
+			x := pgUUID(f.Execution.UUID())
+			n := b.held[f][dimension] - b.stored[f][dimension]
+			switch {
+			case n > 0:
+				add.ExecutionPartitions, add.ExecutionIDs = append(add.ExecutionPartitions, f.Execution.Partition()), append(add.ExecutionIDs, x)
+				add.AttemptIndexes, add.LeaseEpochs = append(add.AttemptIndexes, int32(f.Attempt)), append(add.LeaseEpochs, f.Epoch)
+				add.Dimensions, add.Amounts = append(add.Dimensions, dimension), append(add.Amounts, n)
+				add.ExpiriesMs = append(add.ExpiriesMs, *c.facts[f].LeaseExpiresAtMs)
+			case n < 0:
+				reduce.ExecutionIDs, reduce.AttemptIndexes = append(reduce.ExecutionIDs, x), append(reduce.AttemptIndexes, int32(f.Attempt))
+				reduce.LeaseEpochs = append(reduce.LeaseEpochs, f.Epoch)
+				reduce.Dimensions, reduce.Amounts = append(reduce.Dimensions, dimension), append(reduce.Amounts, -n)
+			}
+		}
+	}
+	var steps []step
+	if len(add.Amounts) > 0 {
+		steps = append(steps, func(conn db.DBTX) error { return c.q.AddReservations(ctx, conn, add) })
+	}
+	if len(reduce.Amounts) > 0 {
+		steps = append(steps, func(conn db.DBTX) error { return c.q.ReduceReservations(ctx, conn, reduce) })
+	}
+	return steps
+}

@@ -1,0 +1,263 @@
+-- name: LockReservers :many
+-- LockReservers locks the attempts of leases that reserve or settle, so that none of them ends meanwhile, and returns their
+-- places in the input. It doesn't hinder renewals. No row: the attempt does not exist. The caller sorts the leases and
+-- judges them afterwards.
+--
+-- Used by: engine.Reserve, engine.Settle.
+-- Locks: L2 waits (attempt rows FOR KEY SHARE in array order).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT i.ord::integer AS ord
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index = i.attempt_index
+    FOR KEY SHARE
+) AS a;
+
+-- name: TakeReservers :many
+-- TakeReservers is LockReservers for leases of several callers. No row for an item: another transaction holds its attempt,
+-- or it does not exist.
+--
+-- Used by: engine.Reserve, engine.Settle.
+-- Locks: L2 skips (attempt rows FOR KEY SHARE).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT i.ord::integer AS ord
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index = i.attempt_index
+    FOR KEY SHARE SKIP LOCKED
+) AS a;
+
+-- name: ReadReserved :many
+-- ReadReserved returns the reserved amounts of a budget, by dimension, and whether one of them is due for a look at its
+-- lease. No row for a dimension: nothing is reserved. The caller has locked the budget.
+--
+-- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+-- Locks: none.
+SELECT
+    r.dimensions_key,
+    least(sum(r.amount), 9223372036854775807)::bigint AS amount,
+    bool_or(r.expires_at_ms <= ffx_now_ms(sqlc.narg(now_ms)))::boolean AS due
+FROM ffx_budget_reservation AS r
+WHERE
+    r.partition_key = @partition_key::smallint
+    AND r.budget_id = @budget_id::text
+GROUP BY r.dimensions_key;
+
+-- name: ReadReservationsOf :many
+-- ReadReservationsOf returns the reservations of leases on a budget, with their places in the input. The caller has locked
+-- the budget.
+--
+-- Used by: engine.Reserve, engine.Settle.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        unnest(@lease_epochs::bigint[]) AS lease_epoch,
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT
+    i.ord::integer AS ord,
+    r.dimensions_key,
+    r.amount
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.dimensions_key,
+        t.amount
+    FROM ffx_budget_reservation AS t
+    WHERE
+        t.partition_key = @partition_key::smallint
+        AND t.budget_id = @budget_id::text
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index = i.attempt_index
+        AND t.lease_epoch = i.lease_epoch
+    OFFSET 0
+) AS r;
+
+-- name: AddReservations :exec
+-- AddReservations adds to the reservations of leases on a budget. The caller sorts by execution, attempt, epoch and
+-- dimension.
+--
+-- Used by: engine.Reserve, engine.Settle.
+-- Locks: L6 waits (in array order, for rows and for those that another transaction inserts).
+WITH input AS (
+    SELECT
+        unnest(@execution_partitions::smallint[]) AS execution_partition,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        unnest(@lease_epochs::bigint[]) AS lease_epoch,
+        unnest(@dimensions::text[]) AS dimension,
+        unnest(@amounts::bigint[]) AS amount,
+        unnest(@expiries_ms::bigint[]) AS expires_at_ms
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+INSERT INTO ffx_budget_reservation AS r (
+    partition_key, budget_id, execution_partition, execution_id, attempt_index, lease_epoch, dimensions_key, amount, expires_at_ms
+)
+SELECT
+    @partition_key::smallint,
+    @budget_id::text,
+    i.execution_partition,
+    i.execution_id,
+    i.attempt_index,
+    i.lease_epoch,
+    i.dimension,
+    i.amount,
+    i.expires_at_ms
+FROM input AS i
+ON CONFLICT ON CONSTRAINT ffx_budget_reservation_pkey DO UPDATE
+SET
+    amount = least(r.amount::numeric + excluded.amount, 9223372036854775807)::bigint,
+    expires_at_ms = greatest(r.expires_at_ms, excluded.expires_at_ms);
+
+-- name: ReduceReservations :exec
+-- ReduceReservations takes amounts off the reservations of leases on a budget, and deletes those that fall to 0. The caller has locked the budget, and sorts by execution, attempt, epoch and dimension.
+--
+-- Used by: engine.Reserve, engine.Settle.
+-- Locks: L6 waits (rows FOR UPDATE in array order, then the UPDATE and the DELETE).
+WITH input AS (
+    -- The amounts.
+    SELECT
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        unnest(@lease_epochs::bigint[]) AS lease_epoch,
+        unnest(@dimensions::text[]) AS dimension,
+        unnest(@amounts::bigint[]) AS amount
+    LIMIT cardinality(@execution_ids::uuid[])
+),
+held AS (
+    -- The rows, locked, with the rest.
+    SELECT
+        r.row_id,
+        r.partition_key,
+        r.budget_id,
+        r.execution_id,
+        r.attempt_index,
+        r.lease_epoch,
+        r.dimensions_key,
+        r.amount - i.amount AS left_over
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            t.ctid::tid AS row_id,
+            t.partition_key,
+            t.budget_id,
+            t.execution_id,
+            t.attempt_index,
+            t.lease_epoch,
+            t.dimensions_key,
+            t.amount
+        FROM ffx_budget_reservation AS t
+        WHERE
+            t.partition_key = @partition_key::smallint
+            AND t.budget_id = @budget_id::text
+            AND t.execution_id = i.execution_id
+            AND t.attempt_index = i.attempt_index
+            AND t.lease_epoch = i.lease_epoch
+            AND t.dimensions_key = i.dimension
+        FOR UPDATE
+    ) AS r
+),
+reduced AS (
+    -- Those with a rest.
+    UPDATE ffx_budget_reservation AS r
+    SET amount = h.left_over
+    FROM held AS h
+    WHERE
+        -- include reservation_named
+        AND h.left_over > 0
+    RETURNING 1 AS one
+)
+DELETE FROM ffx_budget_reservation AS r
+USING held AS h
+WHERE
+    -- include reservation_named
+    AND h.left_over <= 0;
+
+-- name: LookAtReservations :one
+-- LookAtReservations looks at the leases of reservations on a budget that are due, and deletes those whose lease is over.
+-- It returns how many. The caller has locked the budget.
+--
+-- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+-- Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE); L2 skips (attempt rows FOR SHARE). Spans partitions.
+WITH clock AS MATERIALIZED (
+    -- The time of the call, for all its rows.
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+due AS (
+    -- The reservations, locked.
+    SELECT
+        r.ctid::tid AS row_id,
+        r.partition_key,
+        r.budget_id,
+        r.execution_partition,
+        r.execution_id,
+        r.attempt_index,
+        r.lease_epoch,
+        r.dimensions_key
+    FROM ffx_budget_reservation AS r
+    WHERE
+        r.partition_key = @partition_key::smallint
+        AND r.budget_id = @budget_id::text
+        AND (r.expires_at_ms <= (SELECT now_ms FROM clock)) IS TRUE
+    FOR UPDATE SKIP LOCKED
+),
+-- include reservation_looked
+SELECT count(*)::bigint AS dropped
+FROM dropped;
+
+-- name: ReleaseReservations :one
+-- ReleaseReservations is LookAtReservations for all budgets, the reservations that are due longest first.
+--
+-- Used by: engine.ReleaseReservations.
+-- Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE); L2 skips (attempt rows FOR SHARE). Spans partitions.
+WITH clock AS MATERIALIZED (
+    -- The time of the call, for all its rows.
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+due AS (
+    -- The reservations, locked.
+    SELECT
+        r.ctid::tid AS row_id,
+        r.partition_key,
+        r.budget_id,
+        r.execution_partition,
+        r.execution_id,
+        r.attempt_index,
+        r.lease_epoch,
+        r.dimensions_key
+    FROM ffx_budget_reservation AS r
+    WHERE r.expires_at_ms <= (SELECT now_ms FROM clock)
+    ORDER BY r.expires_at_ms
+    LIMIT @batch_size::integer
+    FOR UPDATE SKIP LOCKED
+),
+-- include reservation_looked
+SELECT count(*)::bigint AS dropped
+FROM dropped;
