@@ -205,7 +205,9 @@ input AS (
         unnest($16::text[]) AS budget_ids,
         unnest($17::text[]) AS quota_policy_id,
         unnest($18::smallint[]) AS quota_partition,
-        unnest($19::uuid[]) AS ffx_unique_key
+        unnest($19::uuid[]) AS ffx_unique_key,
+        unnest($20::bigint[]) AS fair_key,
+        unnest($21::bigint[]) AS place_ns
 ),
 dated AS (
     SELECT
@@ -235,10 +237,16 @@ dated AS (
         i.budget_ids,
         i.quota_policy_id,
         i.quota_partition,
-        i.ffx_unique_key
+        i.ffx_unique_key,
+        -- Zero in the array of a batch in which others are fair.
+        CASE WHEN i.place_ns > 0 THEN i.fair_key END AS ffx_fair_key,
+        nullif(i.place_ns, 0) AS ffx_place_ns
     FROM input AS i
 )
 INSERT INTO ff_exec_core (
+    ffx_fair_key,
+    ffx_place_ns,
+    ffx_created_at_ms,
     -- The columns of a new execution.
     partition_key,
     execution_id,
@@ -273,6 +281,9 @@ INSERT INTO ff_exec_core (
     ffx_unique_key
 )
 SELECT
+    d.ffx_fair_key,
+    d.ffx_place_ns,
+    CASE WHEN d.ffx_place_ns IS NOT NULL THEN d.created_at_ms END,
     d.partition_key,
     d.execution_id,
     $1::uuid,
@@ -303,7 +314,8 @@ SELECT
         ELSE 'waiting_for_worker'
     END,
     d.priority,
-    d.created_at_ms,
+    -- A place of fair work stands where the age of other work does.
+    coalesce(d.ffx_place_ns / 1000000, d.created_at_ms),
     CASE
         WHEN d.held OR d.delay_until_ms IS NULL THEN nullif(d.execution_deadline_ms, 0)
         ELSE least(d.delay_until_ms, nullif(d.execution_deadline_ms, 0))
@@ -360,6 +372,8 @@ type InsertExecutionsParams struct {
 	QuotaPolicyIDs       []string
 	QuotaPartitions      []int16
 	UniqueKeys           []pgtype.UUID
+	FairKeys             []int64
+	PlacesNs             []int64
 }
 
 type InsertExecutionsRow struct {
@@ -395,6 +409,8 @@ func (q *Queries) InsertExecutions(ctx context.Context, db DBTX, arg InsertExecu
 		arg.QuotaPolicyIDs,
 		arg.QuotaPartitions,
 		arg.UniqueKeys,
+		arg.FairKeys,
+		arg.PlacesNs,
 	)
 	if err != nil {
 		return nil, err

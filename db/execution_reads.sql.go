@@ -27,7 +27,7 @@ SELECT
     coalesce(e.cancellation_reason, '')::text AS cancellation_reason,
     e.cancelled_by,
     e.priority,
-    e.created_at_ms,
+    coalesce(e.ffx_created_at_ms, e.created_at_ms)::bigint AS created_at_ms,
     e.terminal_at_ms,
     e.deadline_at_ms,
     e.started_at_ms,

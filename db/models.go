@@ -338,6 +338,8 @@ type FfExecCore struct {
 	FfxDelayUntilMs *int64
 	// Milliseconds since the Unix epoch: the deadline. 0: none. Negative: the deadline, negated when it ended, so that no job looks at it again. NULL: never written by this library.
 	FfxExecutionDeadlineMs *int64
+	// Milliseconds since the Unix epoch: when fair work was created, whose created_at_ms is its place in the queue. NULL: not fair; created_at_ms tells.
+	FfxCreatedAtMs *int64
 	// raw_fields.namespace, its first 1024 bytes; events carry it. A trigger of shared databases fills it in for FlowFabric.
 	FfxNamespace *string
 	// The tag cairn.instance_id, its first 1024 bytes; events carry it. A trigger of shared databases fills it in for FlowFabric.
@@ -358,6 +360,10 @@ type FfExecCore struct {
 	FfxUniqueKey pgtype.UUID
 	// The sequence that the execution belongs to: ffx_sequence.sequence_id; NULL: none. Never changed after the creation.
 	FfxSequence pgtype.UUID
+	// Of fair work: first 8 bytes of SHA-256 over lane, priority, namespace and tenant; NULL: not fair. Never changed. raw_fields.ffx_fair has tenant and weight.
+	FfxFairKey *int64
+	// Of fair work: its place in the queue, in nanoseconds since the Unix epoch; created_at_ms is the same in milliseconds. NULL: not fair. Never changed.
+	FfxPlaceNs *int64
 }
 
 // One row per flow: a graph of executions.

@@ -1149,6 +1149,17 @@ type Querier interface {
 	// Used by: engine.ListExpiredLeases.
 	// Locks: none. Spans partitions.
 	ListExpiredLeases(ctx context.Context, db DBTX, arg ListExpiredLeasesParams) ([]ListExpiredLeasesRow, error)
+	// ListFairPlaces returns the facts that give fair work its place in the queue. For each line, a lane at one rank, a row
+	// with tenant false has the place of the first fair execution that waits among the next max_items entries from a place
+	// on; the caller knows that all before it are gone, so no claimed entry is walked over again. place_ns is negative if
+	// there is none. A row with tenant true has the greatest place of a tenant and whether that execution has started. A
+	// tenant without an execution has no row.
+	//
+	// Nothing is locked: of two concurrent creations for a tenant, both may get the same places.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+	// Locks: none. Spans partitions.
+	ListFairPlaces(ctx context.Context, db DBTX, arg ListFairPlacesParams) ([]ListFairPlacesRow, error)
 	// ListFlowEdges pages through the edges of a flow by id, strictly after one.
 	//
 	// Used by: engine.ListFlowEdges.

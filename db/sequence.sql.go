@@ -190,7 +190,7 @@ FROM ffx_sequence_member AS m
 LEFT JOIN LATERAL (
     SELECT
         t.public_state,
-        t.created_at_ms,
+        coalesce(t.ffx_created_at_ms, t.created_at_ms) AS created_at_ms,
         t.raw_fields ->> 'execution_kind' AS kind
     FROM ff_exec_core AS t
     WHERE

@@ -28,7 +28,7 @@ type Claimed struct {
 	Tags      map[string]string
 	Flow      *id.FlowID // nil outside a flow
 	Priority  int
-	CreatedAt time.Time
+	CreatedAt time.Time // of fair work its place in the queue instead
 	Type      state.AttemptType
 	Resumed   bool      // an interrupted attempt continues, after a lost lease, a delay or a release
 	Retries   int       // retries scheduled before this attempt

@@ -167,6 +167,14 @@ func (e *Engine) reader() db.DBTX {
 	return e.runner.AtOnce()
 }
 
+// processTime is the time of this process, for ages of what it remembers; a test's fixed time replaces it.
+func (e *Engine) processTime() time.Time {
+	if e.cfg.Now != nil {
+		return e.cfg.Now()
+	}
+	return time.Now()
+}
+
 // read runs several statements for [Engine.reader], in one round trip.
 func (e *Engine) read(ctx context.Context, steps ...step) error {
 	if e.tx != nil {

@@ -21,7 +21,7 @@ import (
 // flow has pruned ([FlowSpec.PruneMembersAfter]).
 //
 // Transaction: one statement, or a constant number with a key, a flow, or a lane that this engine uses for
-// the first time. Emits no events.
+// the first time. One more for fair work. Emits no events.
 func (e *Engine) CreateExecution(ctx context.Context, spec ExecutionSpec) (Created, error) {
 	results, err := e.CreateExecutions(ctx, []ExecutionSpec{spec})
 	if err != nil {
@@ -37,7 +37,7 @@ func (e *Engine) CreateExecution(ctx context.Context, spec ExecutionSpec) (Creat
 // that nothing happened.
 //
 // At least ten executions with the same lane, kind, policy and CreatedAt cost half the time or less if they are
-// claimable at once and have no deadline, key or flow. Creators, namespaces and tags may differ; tags cost the least.
+// claimable at once and have no deadline, key, flow or tenant. Creators, namespaces and tags may differ; tags cost the least.
 func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([]Outcome[Created], error) {
 	return e.createExecutions(ctx, e.adaptAll(ctx, specs))
 }
@@ -72,6 +72,9 @@ func (e *Engine) createExecutions(ctx context.Context, specs []ExecutionSpec) ([
 		}
 		results[i].Value.ID = c.id
 		valid = append(valid, i)
+	}
+	if err := e.placeFair(ctx, e.reader(), creations); err != nil {
+		return nil, wrap(op, err)
 	}
 	chunks := chunkCreations(creations, valid)
 	err = inChunks(len(chunks), 1, func(n, _ int) error {
@@ -381,9 +384,11 @@ func (e *Engine) unknownLanes(creations []creation) []string {
 
 func (e *Engine) rememberLanes(lanes []string) { e.lanes.add(lanes) }
 
-// creationMemory has the lanes and the period that a process has registered, so that creations need not repeat that.
+// creationMemory has the lanes and the period that a process has registered, so that creations need not repeat that, and
+// the heads of fair lanes.
 type creationMemory struct {
 	lanes   knownLanes
+	fair    fairMemory
 	periods shortestPeriod
 }
 

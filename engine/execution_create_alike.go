@@ -26,9 +26,9 @@ func (c *creation) likeness() likeness {
 	return likeness{c.lane, c.kind, c.policy, c.createdAtMs}
 }
 
-// plain reports whether a creation is claimable at once and has no deadline.
+// plain reports whether a creation is claimable at once, by its age, and has no deadline.
 func (c *creation) plain() bool {
-	return c.delayUntilMs == 0 && c.deadlineMs == 0 && c.deadlineIn == 0 && c.quota == ""
+	return c.delayUntilMs == 0 && c.deadlineMs == 0 && c.deadlineIn == 0 && c.quota == "" && c.placeNs == 0
 }
 
 // alike divides creations into groups, each for its own statement. It returns nil if one of them is not plain, or if

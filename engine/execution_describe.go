@@ -19,6 +19,7 @@ type ExecutionSnapshot struct {
 	Node                 string         // its key in the flow if it was created as a node; "" otherwise
 	BusinessKey          BusinessKey    // the zero value if it has none
 	Sequence             *SequencePlace // nil if it belongs to no sequence
+	Fair                 FairShare      // its tenant and weight; the zero value if it is not fair
 	Unique               string         // of unique work: how long it has its key, as "unfinished", a colon and the key in hex; "" otherwise
 	Lane                 id.LaneID
 	Namespace            id.Namespace
@@ -100,6 +101,7 @@ type rawExecution struct {
 	BusinessKey     BusinessKey     `json:"ffx_business_key"`
 	Unique          string          `json:"ffx_unique"`
 	Sequence        rawSequence     `json:"ffx_sequence"`
+	Fair            rawFair         `json:"ffx_fair"`
 }
 
 func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, error) {
@@ -115,6 +117,7 @@ func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, 
 		Node:                 raw.Node,
 		BusinessKey:          raw.BusinessKey,
 		Unique:               uniqueText(raw.Unique, row.FfxUniqueKey),
+		Fair:                 FairShare(raw.Fair),
 		Lane:                 id.LaneID(row.LaneID),
 		Namespace:            id.Namespace(raw.Namespace),
 		Kind:                 raw.Kind,

@@ -74,8 +74,8 @@ type ExecutionSpec struct {
 	// Deadline ends the execution as expired, in any state. Default: the policy's, from creation.
 	Deadline time.Time
 
-	// CreatedAt is stored as the creation time and orders the execution in its lane; no comparison uses it. Default:
-	// the database's clock.
+	// CreatedAt is stored as the creation time and orders the execution in its lane unless it is fair; no comparison uses
+	// it. Default: the database's clock.
 	CreatedAt time.Time
 
 	// QuotaPolicy is the quota that must admit the execution before it can be claimed. Refused until quotas are
@@ -85,6 +85,9 @@ type ExecutionSpec struct {
 	// Sequence makes the execution wait for those created before it with the same key. Members of flows and called executions
 	// can't have one.
 	Sequence Sequence
+
+	// Fair is the tenant whose turn it takes in its lane: see [FairShare]. Default: none, and the older is claimed first.
+	Fair FairShare
 
 	mistake error // a mistake of the spec's maker, which fails the creation
 
@@ -135,7 +138,10 @@ type creation struct {
 	business     BusinessKey
 	sequence     Sequence
 	unique       *uniqueWork // nil if it is not unique
-	storedKey    string      // with its scope; "" without a key
+	fair         FairShare   // with a weight; zero if it is not fair
+	fairKey      int64
+	placeNs      int64  // 0 until it is placed, and if it is not fair
+	storedKey    string // with its scope; "" without a key
 	windowMs     int64
 	retentionMs  int64 // of its policy; 0 if not set or for ever
 }
@@ -218,6 +224,9 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 		}
 	}
 	if err := c.setSequence(&spec); err != nil {
+		return c, err
+	}
+	if err := c.setFair(spec.Fair); err != nil {
 		return c, err
 	}
 	c.raw, err = spec.rawFields(c)
@@ -346,7 +355,8 @@ func (s ExecutionSpec) rawFields(c creation) (string, error) {
 		BusinessKey     BusinessKey `json:"ffx_business_key,omitzero"`
 		Unique          UniqueWhile `json:"ffx_unique,omitempty"`
 		Sequence        rawSequence `json:"ffx_sequence,omitzero"`
-	}{c.namespace, s.Kind, s.Creator, c.key, s.PayloadEncoding, c.quota, "0", c.node, c.business, s.Unique.lasts(), c.sequence.raw()})
+		Fair            rawFair     `json:"ffx_fair,omitzero"`
+	}{c.namespace, s.Kind, s.Creator, c.key, s.PayloadEncoding, c.quota, "0", c.node, c.business, s.Unique.lasts(), c.sequence.raw(), rawFair(c.fair)})
 	if err != nil {
 		return "", err
 	}
@@ -370,6 +380,7 @@ func uniqueKeysOf(creations []creation) []pgtype.UUID {
 // insertParams converts creations to the columns of an input table.
 func insertParams(creations []creation, flow *id.FlowID, nowMs *int64) db.InsertExecutionsParams {
 	n := len(creations)
+	fairKeys, placesNs := fairColumns(creations)
 	p := db.InsertExecutionsParams{
 		NowMs:                nowMs,
 		FlowID:               pgFlow(flow),
@@ -390,6 +401,8 @@ func insertParams(creations []creation, flow *id.FlowID, nowMs *int64) db.Insert
 		QuotaPolicyIDs:       make([]string, n),
 		QuotaPartitions:      make([]int16, n),
 		UniqueKeys:           uniqueKeysOf(creations),
+		FairKeys:             fairKeys,
+		PlacesNs:             placesNs,
 	}
 	for i := range creations {
 		c := &creations[i]

@@ -407,6 +407,9 @@ func wantCreated(creations []creation, created map[id.ExecutionID]Created) error
 
 // insertNodes inserts the executions of a plan, in as few statements as their size allows.
 func (e *Engine) insertNodes(ctx context.Context, tx *txn, plan *flowPlan, nowMs int64) (map[id.ExecutionID]Created, error) {
+	if err := e.placeFair(ctx, tx, plan.creations); err != nil {
+		return nil, err
+	}
 	created := make(map[id.ExecutionID]Created, len(plan.creations))
 	for _, run := range bySize(plan.creations, MaxNodes, creation.size) {
 		inserted, err := e.insert(ctx, tx, run, &plan.id, &nowMs, &tx.due)

@@ -28,6 +28,9 @@ func (w *growing) addMembers(ctx context.Context) error {
 			w.creates[i].held = waits[w.creates[i].id]
 		}
 	}
+	if err := w.e.placeFair(ctx, w.tx, w.creates); err != nil {
+		return err
+	}
 	created := make(map[id.ExecutionID]Created, len(w.creates))
 	for _, run := range bySize(w.creates, MaxNodes, creation.size) {
 		inserted, err := w.e.insert(ctx, w.tx, run, &w.flow, &w.nowMs, &w.tx.due)

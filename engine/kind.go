@@ -44,6 +44,10 @@ type Kind[In, Out any] struct {
 	// Sequence returns the sequence of an execution with these arguments: see [ExecutionSpec.Sequence]. Default nil: none.
 	Sequence func(In) Sequence
 
+	// Fair makes the tenants of the lane take turns: see [RoundRobin] and [FairShare]. Default: executions start by age. It
+	// does not apply to schedules, which refuse it.
+	Fair Fair[In]
+
 	// Codec encodes and decodes In and Out. Default [JSON].
 	Codec Codec
 }
@@ -117,6 +121,9 @@ func (k Kind[In, Out]) Spec(args In) ExecutionSpec {
 		spec.Sequence = k.Sequence(args)
 	}
 	var err error
+	if spec.Fair, err = k.Fair.share(args); err != nil {
+		spec.mistake = err
+	}
 	if spec.Payload, err = encode(k.Codec, args); err != nil {
 		spec.mistake = invalidBecause("payload", fmt.Errorf("cannot be encoded: %w", err))
 	}

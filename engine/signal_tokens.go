@@ -67,11 +67,3 @@ func (e *Engine) verifyingKey(ctx context.Context, kid string) (*verifyingKey, e
 	}
 	return nil, nil
 }
-
-// processTime is the time of this process, for ages of what it remembers; a test's fixed time replaces it.
-func (e *Engine) processTime() time.Time {
-	if e.cfg.Now != nil {
-		return e.cfg.Now()
-	}
-	return time.Now()
-}

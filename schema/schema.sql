@@ -2400,6 +2400,7 @@ CREATE TABLE ff_exec_core (
     ffx_lease_epoch bigint,
     ffx_delay_until_ms bigint,
     ffx_execution_deadline_ms bigint,
+    ffx_created_at_ms bigint,
     ffx_namespace text,
     ffx_instance_tag text,
     ffx_budget_ids uuid[],
@@ -2409,7 +2410,9 @@ CREATE TABLE ff_exec_core (
     ffx_admitted boolean,
     ffx_caller jsonb,
     ffx_unique_key uuid,
-    ffx_sequence uuid
+    ffx_sequence uuid,
+    ffx_fair_key bigint,
+    ffx_place_ns bigint
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02', autovacuum_analyze_threshold='1000', fillfactor='45', vacuum_truncate='false', autovacuum_vacuum_cost_limit='1000');
 
@@ -2475,6 +2478,8 @@ COMMENT ON COLUMN ff_exec_core.ffx_delay_until_ms IS 'Milliseconds since the Uni
 
 COMMENT ON COLUMN ff_exec_core.ffx_execution_deadline_ms IS 'Milliseconds since the Unix epoch: the deadline. 0: none. Negative: the deadline, negated when it ended, so that no job looks at it again. NULL: never written by this library.';
 
+COMMENT ON COLUMN ff_exec_core.ffx_created_at_ms IS 'Milliseconds since the Unix epoch: when fair work was created, whose created_at_ms is its place in the queue. NULL: not fair; created_at_ms tells.';
+
 COMMENT ON COLUMN ff_exec_core.ffx_namespace IS 'raw_fields.namespace, its first 1024 bytes; events carry it. A trigger of shared databases fills it in for FlowFabric.';
 
 COMMENT ON COLUMN ff_exec_core.ffx_instance_tag IS 'The tag cairn.instance_id, its first 1024 bytes; events carry it. A trigger of shared databases fills it in for FlowFabric.';
@@ -2494,6 +2499,10 @@ COMMENT ON COLUMN ff_exec_core.ffx_caller IS 'The call that created the executio
 COMMENT ON COLUMN ff_exec_core.ffx_unique_key IS 'Key of unique work, as in ffx_unique; NULL: not unique. Never changed. raw_fields has for how long: ffx_unique, with the values of ffx_unique.lasts.';
 
 COMMENT ON COLUMN ff_exec_core.ffx_sequence IS 'The sequence that the execution belongs to: ffx_sequence.sequence_id; NULL: none. Never changed after the creation.';
+
+COMMENT ON COLUMN ff_exec_core.ffx_fair_key IS 'Of fair work: first 8 bytes of SHA-256 over lane, priority, namespace and tenant; NULL: not fair. Never changed. raw_fields.ffx_fair has tenant and weight.';
+
+COMMENT ON COLUMN ff_exec_core.ffx_place_ns IS 'Of fair work: its place in the queue, in nanoseconds since the Unix epoch; created_at_ms is the same in milliseconds. NULL: not fair. Never changed.';
 
 CREATE TABLE ff_flow_core (
     partition_key smallint NOT NULL,
@@ -3428,14 +3437,14 @@ CREATE VIEW ffx_execution AS
     NULLIF(e.cancelled_by, ''::text) AS cancelled_by,
     COALESCE(NULLIF(ffx_read_text(e.raw_fields, 'failure_reason'::text), ''::text), NULLIF(ffx_read_text(e.raw_fields, 'last_failure_message'::text), ''::text)) AS failure_reason,
     NULLIF(ffx_read_text(e.raw_fields, 'failure_category'::text), ''::text) AS failure_category,
-    ffx_read_instant(e.created_at_ms) AS created_at,
+    ffx_read_instant(COALESCE(e.ffx_created_at_ms, e.created_at_ms)) AS created_at,
     ffx_read_instant(COALESCE(e.started_at_ms, ( SELECT t.started_at_ms
            FROM ff_attempt t
           WHERE ((t.partition_key = e.partition_key) AND (t.execution_id = e.execution_id) AND (t.started_at_ms IS NOT NULL))
           ORDER BY t.attempt_index
          LIMIT 1))) AS started_at,
     ffx_read_instant(e.terminal_at_ms) AS ended_at,
-    ffx_read_instant(COALESCE(NULLIF(GREATEST(e.ffx_last_mutation_at_ms, ffx_read_number(e.raw_fields, 'last_mutation_at'::text), (0)::bigint), 0), e.created_at_ms)) AS last_mutation_at,
+    ffx_read_instant(COALESCE(NULLIF(GREATEST(e.ffx_last_mutation_at_ms, ffx_read_number(e.raw_fields, 'last_mutation_at'::text), (0)::bigint), 0), e.ffx_created_at_ms, e.created_at_ms)) AS last_mutation_at,
     ffx_read_instant(
         CASE
             WHEN (n.eligibility <> 'not_eligible_until_time'::text) THEN NULL::bigint
@@ -4611,6 +4620,8 @@ CREATE INDEX ffx_ff_edge_upstream_idx ON ff_edge USING btree (upstream_eid);
 CREATE INDEX ffx_ff_exec_core_deadline_idx ON ff_exec_core USING btree (deadline_at_ms) WHERE ((deadline_at_ms IS NOT NULL) AND (ffx_execution_deadline_ms IS NULL));
 
 CREATE INDEX ffx_ff_exec_core_execution_deadline_idx ON ff_exec_core USING btree (ffx_execution_deadline_ms) WHERE (ffx_execution_deadline_ms > 0);
+
+CREATE INDEX ffx_ff_exec_core_fair_idx ON ff_exec_core USING btree (ffx_fair_key, ffx_place_ns) WHERE (ffx_fair_key IS NOT NULL);
 
 CREATE INDEX ffx_ff_exec_core_foreign_idx ON ff_exec_core USING btree (created_at_ms, partition_key, execution_id) WHERE (ffx_retry_count IS NULL);
 

@@ -56,6 +56,8 @@ type executionView struct {
 	BusinessKey    engine.BusinessKey `json:"business_key,omitzero"`
 	Unique         string             `json:"unique,omitempty"`
 	Sequence       *placeView         `json:"sequence,omitempty"`
+	Tenant         string             `json:"tenant,omitempty"`
+	Weight         int                `json:"weight,omitempty"`
 	Kind           string             `json:"kind"`
 	Priority       int                `json:"priority"`
 	Tags           map[string]string  `json:"tags"`
@@ -161,6 +163,8 @@ func readExecution(ctx context.Context, eng *engine.Engine, execution id.Executi
 		BusinessKey:  s.BusinessKey,
 		Unique:       s.Unique,
 		Sequence:     newPlaceView(s.Sequence),
+		Tenant:       s.Fair.Tenant,
+		Weight:       s.Fair.Weight,
 		Kind:         s.Kind,
 		Priority:     s.Priority,
 		Tags:         orEmpty(s.Tags),
@@ -224,6 +228,7 @@ func (v *executionView) print(to io.Writer) error {
 		{"business key", v.BusinessKey.String()},
 		{"unique", v.Unique},
 		{"sequence", v.Sequence.String()},
+		{"tenant", v.tenant()},
 		{"priority", fmt.Sprint(v.Priority)},
 		{"tags", tagList(v.Tags)},
 		{"state", string(v.State)},
@@ -251,6 +256,14 @@ func (v *executionView) print(to io.Writer) error {
 	}...)
 	_, err := io.WriteString(to, renderFacts(facts)+renderAttempts(v.AttemptList)+renderSteps(v.Steps))
 	return err
+}
+
+// tenant is the tenant with its weight, as "acme, weight 3".
+func (v *executionView) tenant() string {
+	if v.Weight > 1 {
+		return fmt.Sprintf("%s, weight %d", v.Tenant, v.Weight)
+	}
+	return v.Tenant
 }
 
 func (v *executionView) waitsFor() string {

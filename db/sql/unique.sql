@@ -424,7 +424,7 @@ locked AS (
         SELECT
             t.partition_key,
             t.execution_id,
-            t.created_at_ms,
+            coalesce(t.ffx_created_at_ms, t.created_at_ms) AS created_at_ms,
             (t.eligibility_state IN ('eligible_now', 'not_eligible_until_time')) AS due_moves,
             greatest(t.ffx_execution_deadline_ms, 0) AS execution_deadline_ms
         FROM ff_exec_core AS t

@@ -11,7 +11,8 @@ ALTER TABLE ff_exec_core
     ADD COLUMN ffx_retry_count integer,
     ADD COLUMN ffx_lease_epoch bigint,
     ADD COLUMN ffx_delay_until_ms bigint,
-    ADD COLUMN ffx_execution_deadline_ms bigint;
+    ADD COLUMN ffx_execution_deadline_ms bigint,
+    ADD COLUMN ffx_created_at_ms bigint;
 
 COMMENT ON COLUMN ff_exec_core.ffx_last_mutation_at_ms IS
     'Milliseconds since the Unix epoch: the last change other than a renewal. NULL: never written by this library; raw_fields.last_mutation_at may be later.';
@@ -25,6 +26,8 @@ COMMENT ON COLUMN ff_exec_core.ffx_delay_until_ms IS
     'Milliseconds since the Unix epoch: when a delayed one wakes up; NULL when it is not delayed.';
 COMMENT ON COLUMN ff_exec_core.ffx_execution_deadline_ms IS
     'Milliseconds since the Unix epoch: the deadline. 0: none. Negative: the deadline, negated when it ended, so that no job looks at it again. NULL: never written by this library.';
+COMMENT ON COLUMN ff_exec_core.ffx_created_at_ms IS
+    'Milliseconds since the Unix epoch: when fair work was created, whose created_at_ms is its place in the queue. NULL: not fair; created_at_ms tells.';
 
 -- A character has at most four bytes. In PL/pgSQL, because each statement that inserts would parse the body of a
 -- function in SQL, to see whether it can be inlined. It never can.
@@ -163,6 +166,7 @@ ALTER TABLE ff_exec_core
     DROP COLUMN ffx_lease_epoch,
     DROP COLUMN ffx_delay_until_ms,
     DROP COLUMN ffx_execution_deadline_ms,
+    DROP COLUMN ffx_created_at_ms,
     DROP COLUMN ffx_namespace,
     DROP COLUMN ffx_instance_tag,
     DROP COLUMN ffx_budget_ids,

@@ -128,7 +128,7 @@ SELECT
         nullif(ffx_read_text(e.raw_fields, 'last_failure_message'), '')
     ) AS failure_reason,
     nullif(ffx_read_text(e.raw_fields, 'failure_category'), '') AS failure_category,
-    ffx_read_instant(e.created_at_ms) AS created_at,
+    ffx_read_instant(coalesce(e.ffx_created_at_ms, e.created_at_ms)) AS created_at,
     ffx_read_instant(coalesce(e.started_at_ms, (
         SELECT t.started_at_ms
         FROM ff_attempt AS t
@@ -142,6 +142,7 @@ SELECT
     ffx_read_instant(e.terminal_at_ms) AS ended_at,
     ffx_read_instant(coalesce(
         nullif(greatest(e.ffx_last_mutation_at_ms, ffx_read_number(e.raw_fields, 'last_mutation_at'), 0), 0),
+        e.ffx_created_at_ms,
         e.created_at_ms
     )) AS last_mutation_at,
     ffx_read_instant(CASE

@@ -1,0 +1,149 @@
+package engine
+
+import (
+	"context"
+	"sync"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/fair"
+)
+
+// maxFairLook is the number of queue entries among which a creation looks for the head of a lane's fair work. If that many
+// executions without a tenant wait before it, new tenants stand by their age, as those do.
+const maxFairLook = 1000
+
+// fairMemory has the heads of the lanes where this process creates fair work.
+type fairMemory struct {
+	mu    sync.Mutex
+	heads map[fairLine]*fair.Head
+}
+
+// of returns the head of a line. A full memory is simply cleared: the next look begins at the front of the queue.
+func (m *fairMemory) of(line fairLine) *fair.Head {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	head, known := m.heads[line]
+	if !known {
+		if m.heads == nil || len(m.heads) >= maxKnownLanes {
+			m.heads = make(map[fairLine]*fair.Head)
+		}
+		head = new(fair.Head)
+		m.heads[line] = head
+	}
+	return head
+}
+
+// A placing gives creations their places. Its arrays are the parameters of one statement.
+type placing struct {
+	lines   []fairLine
+	heads   []int64
+	memory  []*fair.Head
+	tenants []fairTenant
+	keys    []int64
+	lasts   []*fair.Last
+	lineOf  []int // by tenant
+	of      map[fairTenant]int
+}
+
+func (p *placing) add(c *creation) {
+	tenant := fairTenant{fairLine{c.lane, c.priority}, c.namespace, c.fair.Tenant}
+	if _, known := p.of[tenant]; known {
+		return
+	}
+	line := -1
+	for n, l := range p.lines {
+		if l == tenant.fairLine {
+			line = n
+		}
+	}
+	if line < 0 {
+		line = len(p.lines)
+		p.lines = append(p.lines, tenant.fairLine)
+	}
+	p.of[tenant] = len(p.tenants)
+	p.tenants, p.keys, p.lineOf = append(p.tenants, tenant), append(p.keys, tenant.key()), append(p.lineOf, line)
+}
+
+// placeFair gives the fair ones of creations their places in the queue, in order, by one statement that locks nothing. If
+// none is fair it does nothing.
+//
+// Concurrent creations for a tenant may give out the same places, which lets that tenant go ahead by as many executions.
+// The alternative is to wait for each other's transactions.
+func (e *Engine) placeFair(ctx context.Context, conn db.DBTX, creations []creation) error {
+	var p *placing
+	for i := range creations {
+		if c := &creations[i]; !c.fair.IsZero() {
+			if p == nil {
+				p = &placing{of: make(map[fairTenant]int)}
+			}
+			p.add(c)
+		}
+	}
+	if p == nil {
+		return nil
+	}
+	if err := e.lookFair(ctx, conn, p); err != nil {
+		return err
+	}
+	for i := range creations {
+		c := &creations[i]
+		if c.fair.IsZero() {
+			continue
+		}
+		tenant := p.of[fairTenant{fairLine{c.lane, c.priority}, c.namespace, c.fair.Tenant}]
+		c.fairKey = p.keys[tenant]
+		c.placeNs = fair.Next(p.heads[p.lineOf[tenant]], p.lasts[tenant], c.fair.Weight)
+		p.lasts[tenant] = &fair.Last{Place: c.placeNs}
+	}
+	return nil
+}
+
+// lookFair reads where lines and tenants stand.
+func (e *Engine) lookFair(ctx context.Context, conn db.DBTX, p *placing) error {
+	params := db.ListFairPlacesParams{NowMs: e.nowMs(), MaxItems: maxFairLook, FairKeys: p.keys}
+	began := e.processTime()
+	for n, line := range p.lines {
+		head := e.fair.of(line)
+		p.memory = append(p.memory, head)
+		params.LineOrds = append(params.LineOrds, int32(n))
+		params.LaneIDs = append(params.LaneIDs, line.lane)
+		params.Ranks = append(params.Ranks, -int64(line.priority))
+		params.FromMs = append(params.FromMs, head.From(began))
+	}
+	for n := range p.keys {
+		params.TenantOrds = append(params.TenantOrds, int32(n))
+	}
+	rows, err := e.q.ListFairPlaces(ctx, conn, params)
+	if err != nil {
+		return err
+	}
+	p.heads, p.lasts = make([]int64, len(p.lines)), make([]*fair.Last, len(p.keys))
+	now := e.processTime()
+	for _, row := range rows {
+		switch {
+		case row.Tenant:
+			p.lasts[row.Ord] = &fair.Last{Place: row.PlaceNs, Started: row.Started}
+		case row.PlaceNs >= 0:
+			p.heads[row.Ord] = row.PlaceNs
+			p.memory[row.Ord].Found(params.FromMs[row.Ord], row.PlaceNs, began, now)
+		default:
+			p.heads[row.Ord] = row.NowMs * fair.Unit
+			p.memory[row.Ord].Missed(params.FromMs[row.Ord], p.heads[row.Ord], began, now)
+		}
+	}
+	return nil
+}
+
+// fairColumns returns the columns ffx_fair_key and ffx_place_ns of creations, and none if no creation is fair.
+func fairColumns(creations []creation) (keys, places []int64) {
+	keys, places = []int64{}, []int64{}
+	for i := range creations {
+		if creations[i].placeNs != 0 {
+			if len(keys) == 0 {
+				keys, places = make([]int64, len(creations)), make([]int64, len(creations))
+			}
+			keys[i], places[i] = creations[i].fairKey, creations[i].placeNs
+		}
+	}
+	return keys, places
+}

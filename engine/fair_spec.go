@@ -1,0 +1,114 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+
+	"github.com/flowfabric/flowfabric-go/internal/fair"
+)
+
+// Limits of [FairShare].
+const (
+	MaxTenant     = 255 // bytes of a tenant's name
+	MaxFairWeight = fair.MaxWeight
+)
+
+// Fair makes the tenants of a lane take turns, whatever their backlogs: [Kind.Fair]. The zero value does not.
+type Fair[In any] struct {
+	tenant func(In) string
+	weight func(In) int
+}
+
+// RoundRobin is [Fair] with the tenant that a function returns, and equal weights:
+//
+//	Fair: engine.RoundRobin(func(a SyncArgs) string { return a.Tenant })
+//
+// An empty tenant is a mistake, which fails the creation.
+func RoundRobin[In any](tenant func(In) string) Fair[In] { return Fair[In]{tenant: tenant} }
+
+// Weigh returns f with the weights of the tenants, from 1 to [MaxFairWeight]. While both have work waiting, a tenant of
+// weight 3 starts three executions for each one of a tenant of weight 1.
+func (f Fair[In]) Weigh(weight func(In) int) Fair[In] {
+	f.weight = weight
+	return f
+}
+
+// share returns the share of an execution with these arguments.
+func (f Fair[In]) share(args In) (FairShare, error) {
+	if f.tenant == nil {
+		if f.weight != nil {
+			return FairShare{}, invalid("Fair", "has weights but no tenant: make it by RoundRobin")
+		}
+		return FairShare{}, nil
+	}
+	share := FairShare{Tenant: f.tenant(args), Weight: 1}
+	if f.weight != nil {
+		share.Weight = f.weight(args)
+		if share.Weight == 0 {
+			return share, invalid("Fair.Weight", "is 0")
+		}
+	}
+	return share, share.check()
+}
+
+// FairShare is the tenant of an execution, for turns within its lane. The zero value is none.
+//
+// Tenants count within namespace, lane and priority, over all kinds. A creation gives the execution its place in the queue:
+// behind the work of the same tenant, at a distance of a millisecond over the weight, but not before the work that the
+// lane serves now. Other work of the lane stands there by its age.
+type FairShare struct {
+	Tenant string // 1 to [MaxTenant] bytes
+	Weight int    // 1 to [MaxFairWeight]; 0 is 1
+}
+
+// IsZero reports whether it is no share.
+func (f FairShare) IsZero() bool { return f == FairShare{} }
+
+func (f FairShare) check() error {
+	switch {
+	case f.IsZero():
+		return nil
+	case f.Tenant == "":
+		return invalid("Fair.Tenant", "is empty")
+	case f.Weight < 0 || f.Weight > MaxFairWeight:
+		return invalid("Fair.Weight", fmt.Sprintf("is %d, not from 1 to %d", f.Weight, MaxFairWeight))
+	}
+	return checkText("Fair.Tenant", f.Tenant, MaxTenant)
+}
+
+// rawFair is a share in the document of an execution, for reads.
+type rawFair struct {
+	Tenant string `json:"tenant,omitempty"`
+	Weight int    `json:"weight,omitempty"`
+}
+
+func (c *creation) setFair(share FairShare) error {
+	if err := share.check(); err != nil || share.IsZero() {
+		return err
+	}
+	share.Weight = max(share.Weight, 1)
+	c.fair = share
+	return nil
+}
+
+// fairLine is a queue whose tenants take turns.
+type fairLine struct {
+	lane     string
+	priority int32
+}
+
+// fairTenant is a tenant in a queue.
+type fairTenant struct {
+	fairLine
+	namespace, name string
+}
+
+// key returns the stored key: the first bytes of SHA-256. Two of a million keys are equal by chance with a probability of
+// about 10^-8; such tenants would share their turns.
+func (t fairTenant) key() int64 {
+	text := t.lane + "\x00" + strconv.Itoa(int(t.priority)) + "\x00" + t.namespace + "\x00" + t.name
+	digest := sha256.Sum256([]byte(text))
+	return int64(binary.BigEndian.Uint64(digest[:8]))
+}

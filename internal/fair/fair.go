@@ -1,0 +1,101 @@
+// Package fair places the work of tenants in a lane so that they take turns: start-time fair queueing. It knows no
+// database.
+//
+// A place stands where the age of other work does: in nanoseconds since the Unix epoch. Executions of one tenant follow
+// each other at a distance of [Unit] over its weight, however fast they were created. A tenant that has nothing waiting
+// begins at the place that the lane serves now, so it goes next. Unused turns are lost.
+package fair
+
+import (
+	"sync"
+	"time"
+)
+
+// Unit is the distance between two executions of a tenant with weight 1.
+const Unit = int64(time.Millisecond)
+
+// MaxWeight is the greatest weight. Distances are exact to a thousandth up to it.
+const MaxWeight = 1000
+
+// Step returns the distance between two executions of a tenant.
+func Step(weight int) int64 { return Unit / int64(weight) }
+
+// Last is the last execution of a tenant in a lane.
+type Last struct {
+	Place   int64
+	Started bool
+}
+
+// Next returns the place of a tenant's next execution. Head is the place that the lane serves now. Last is nil for a
+// tenant without executions.
+//
+// An execution that has started before the head was served says nothing about the present: the lane was empty since, or
+// it was claimed out of order.
+func Next(head int64, last *Last, weight int) int64 {
+	if last == nil || last.Started && last.Place > head {
+		return head
+	}
+	return max(head, last.Place+Step(weight))
+}
+
+// stuck is how long the head of a lane counts as being served. No worker may claim it for longer, for lack of a handler
+// or a capability, and the work behind it must not wait for that.
+const stuck = time.Second
+
+// missPace is the pause until the next look from the front of the queue, in times of the last one's duration.
+const missPace = 50
+
+// lateMs is how far before the present a look begins that may not begin at the front.
+const lateMs = 1000
+
+// A Head remembers which place a lane served when its process looked last. A look begins there, so it does not read the
+// entries of claimed work again. The zero value is usable. It is safe for concurrent use.
+type Head struct {
+	mu     sync.Mutex
+	known  bool
+	missed bool
+	place  int64
+	from   int64
+	since  time.Time // when place was seen first
+	fullAt time.Time
+	took   time.Duration
+}
+
+// From returns the place, in milliseconds, from which to look for the head of the lane; 0 for the front of the queue.
+func (h *Head) From(now time.Time) int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case !h.known, h.missed && now.Sub(h.fullAt) >= missPace*h.took:
+		return 0
+	case !h.missed && now.Sub(h.since) > stuck:
+		return h.place/Unit + 1
+	}
+	return h.from
+}
+
+// Found records the head that a look from a place found.
+func (h *Head) Found(from, place int64, began, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.look(from, began, now)
+	if !h.known || h.missed || h.place != place {
+		h.since = now
+	}
+	h.known, h.missed, h.place, h.from = true, false, place, place/Unit
+}
+
+// Missed records that a look from a place found nothing that waits, so the lane serves the present. The next look starts at
+// the front, or soon after one that took long, a second before the present, for late commits.
+func (h *Head) Missed(from, present int64, began, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.look(from, began, now)
+	h.known, h.missed, h.from = true, true, present/Unit-lateMs
+}
+
+func (h *Head) look(from int64, began, now time.Time) {
+	if from == 0 {
+		h.fullAt, h.took = now, now.Sub(began)
+	}
+}
