@@ -22,7 +22,7 @@ SET
     blocking_reason = $3::text,
     ffx_gate_id = CASE $1::text
         WHEN 'blocked_by_budget' THEN e.ffx_budget_ids[1]
-        WHEN 'blocked_by_quota' THEN e.ffx_quota_policy_id
+        WHEN 'blocked_by_quota' THEN e.ffx_limit_ids[1]
     END,
     ffx_admitted = NULL,
     raw_fields = (
@@ -196,7 +196,7 @@ SET
     blocking_reason = 'waiting_for_worker',
     ffx_gate_id = NULL,
     ffx_admitted = CASE
-        WHEN e.ffx_budget_ids IS NOT NULL OR e.ffx_quota_policy_id IS NOT NULL THEN true
+        WHEN e.ffx_budget_ids IS NOT NULL OR e.ffx_limit_ids IS NOT NULL THEN true
         ELSE e.ffx_admitted
     END,
     raw_fields = (
@@ -284,21 +284,21 @@ unblocked AS (
     UPDATE ff_exec_core AS e
     SET
         eligibility_state = CASE
-            WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'eligible_now'
+            WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL) THEN 'eligible_now'
             WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
             ELSE 'blocked_by_quota'
         END,
         public_state = CASE
-            WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'waiting'
+            WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL) THEN 'waiting'
             ELSE 'rate_limited'
         END,
         blocking_reason = CASE
-            WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'waiting_for_worker'
+            WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL) THEN 'waiting_for_worker'
             WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
             ELSE 'waiting_for_quota'
         END,
         ffx_gate_id = CASE
-            WHEN e.ffx_admitted IS NOT TRUE THEN coalesce(e.ffx_budget_ids[1], e.ffx_quota_policy_id)
+            WHEN e.ffx_admitted IS NOT TRUE THEN coalesce(e.ffx_budget_ids[1], e.ffx_limit_ids[1])
         END,
         raw_fields = (
             CASE WHEN jsonb_typeof(e.raw_fields) = 'object' THEN e.raw_fields - 'blocking_detail' ELSE '{}'::jsonb END

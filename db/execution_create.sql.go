@@ -74,6 +74,8 @@ made AS (
         ffx_budget_ids,
         ffx_quota_policy_id,
         ffx_quota_partition,
+        ffx_limit_ids,
+        ffx_limit_units,
         ffx_gate_id,
         ffx_unique_key
     )
@@ -105,6 +107,8 @@ made AS (
         0,
         NULL,
         0,
+        NULL,
+        NULL,
         NULL,
         NULL,
         NULL,
@@ -205,9 +209,11 @@ input AS (
         unnest($16::text[]) AS budget_ids,
         unnest($17::text[]) AS quota_policy_id,
         unnest($18::smallint[]) AS quota_partition,
-        unnest($19::uuid[]) AS ffx_unique_key,
-        unnest($20::bigint[]) AS fair_key,
-        unnest($21::bigint[]) AS place_ns
+        unnest($19::text[]) AS limit_ids,
+        unnest($20::text[]) AS limit_units,
+        unnest($21::uuid[]) AS ffx_unique_key,
+        unnest($22::bigint[]) AS fair_key,
+        unnest($23::bigint[]) AS place_ns
 ),
 dated AS (
     SELECT
@@ -229,7 +235,7 @@ dated AS (
         i.held,
         CASE
             WHEN i.budget_ids <> '' THEN 'budget'
-            WHEN i.quota_policy_id <> '' THEN 'quota'
+            WHEN i.limit_ids <> '' THEN 'limit'
         END AS gate,
         i.payload,
         i.policy,
@@ -237,6 +243,8 @@ dated AS (
         i.budget_ids,
         i.quota_policy_id,
         i.quota_partition,
+        i.limit_ids,
+        i.limit_units,
         i.ffx_unique_key,
         -- Zero in the array of a batch in which others are fair.
         CASE WHEN i.place_ns > 0 THEN i.fair_key END AS ffx_fair_key,
@@ -277,6 +285,8 @@ INSERT INTO ff_exec_core (
     ffx_budget_ids,
     ffx_quota_policy_id,
     ffx_quota_partition,
+    ffx_limit_ids,
+    ffx_limit_units,
     ffx_gate_id,
     ffx_unique_key
 )
@@ -296,7 +306,7 @@ SELECT
         WHEN d.held THEN 'blocked_by_dependencies'
         WHEN d.delay_until_ms IS NOT NULL THEN 'not_eligible_until_time'
         WHEN d.gate = 'budget' THEN 'blocked_by_budget'
-        WHEN d.gate = 'quota' THEN 'blocked_by_quota'
+        WHEN d.gate = 'limit' THEN 'blocked_by_quota'
         ELSE 'eligible_now'
     END,
     CASE
@@ -310,7 +320,7 @@ SELECT
         WHEN d.held THEN 'waiting_for_children'
         WHEN d.delay_until_ms IS NOT NULL THEN 'waiting_for_delay'
         WHEN d.gate = 'budget' THEN 'waiting_for_budget'
-        WHEN d.gate = 'quota' THEN 'waiting_for_quota'
+        WHEN d.gate = 'limit' THEN 'waiting_for_quota'
         ELSE 'waiting_for_worker'
     END,
     d.priority,
@@ -334,10 +344,12 @@ SELECT
     CASE WHEN d.budget_ids <> '' THEN string_to_array(d.budget_ids, ',')::uuid[] END,
     nullif(d.quota_policy_id, '')::uuid,
     CASE WHEN d.quota_policy_id <> '' THEN d.quota_partition END,
+    CASE WHEN d.limit_ids <> '' THEN string_to_array(d.limit_ids, ',')::uuid[] END,
+    CASE WHEN d.limit_units <> '' THEN string_to_array(d.limit_units, ',')::bigint[] END,
     CASE
         WHEN d.held OR d.delay_until_ms IS NOT NULL THEN NULL
         WHEN d.gate = 'budget' THEN (string_to_array(d.budget_ids, ','))[1]::uuid
-        WHEN d.gate = 'quota' THEN d.quota_policy_id::uuid
+        WHEN d.gate = 'limit' THEN (string_to_array(d.limit_ids, ','))[1]::uuid
     END,
     d.ffx_unique_key
 FROM dated AS d
@@ -371,6 +383,8 @@ type InsertExecutionsParams struct {
 	BudgetIDs            []string
 	QuotaPolicyIDs       []string
 	QuotaPartitions      []int16
+	LimitIDs             []string
+	LimitUnits           []string
 	UniqueKeys           []pgtype.UUID
 	FairKeys             []int64
 	PlacesNs             []int64
@@ -408,6 +422,8 @@ func (q *Queries) InsertExecutions(ctx context.Context, db DBTX, arg InsertExecu
 		arg.BudgetIDs,
 		arg.QuotaPolicyIDs,
 		arg.QuotaPartitions,
+		arg.LimitIDs,
+		arg.LimitUnits,
 		arg.UniqueKeys,
 		arg.FairKeys,
 		arg.PlacesNs,

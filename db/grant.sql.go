@@ -319,10 +319,10 @@ SELECT
     coalesce(ffx_attempt_timeout_at(e.policy, 0), 0)::bigint AS attempt_timeout_ms,
     -- For a loss that is counted already.
     ffx_lost_too_often(greatest(e.lease_reclaim_count, 0) - 1, e.policy, $1::integer)::boolean AS had_lost_too_often,
-    -- An execution e has a budget or a quota.
+    -- An execution e has a budget or a limit.
     (
         e.ffx_budget_ids IS NOT NULL
-        OR e.ffx_quota_policy_id IS NOT NULL
+        OR e.ffx_limit_ids IS NOT NULL
         -- In the form that another program stores.
         OR coalesce(e.raw_fields ->> 'budget_ids', '') <> ''
         OR coalesce(e.raw_fields ->> 'quota_policy_id', '') <> ''
@@ -414,10 +414,10 @@ SELECT
     e.created_at_ms,
     e.partition_key,
     e.execution_id,
-    -- An execution e has a budget or a quota.
+    -- An execution e has a budget or a limit.
     (
         e.ffx_budget_ids IS NOT NULL
-        OR e.ffx_quota_policy_id IS NOT NULL
+        OR e.ffx_limit_ids IS NOT NULL
         -- In the form that another program stores.
         OR coalesce(e.raw_fields ->> 'budget_ids', '') <> ''
         OR coalesce(e.raw_fields ->> 'quota_policy_id', '') <> ''

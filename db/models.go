@@ -346,13 +346,17 @@ type FfExecCore struct {
 	FfxInstanceTag *string
 	// Budgets that have to admit it, sorted; NULL: none.
 	FfxBudgetIDs []pgtype.UUID
-	// Quota policy that has to admit it; NULL: none.
+	// Quota policy that it names, one of its limits; NULL: none.
 	FfxQuotaPolicyID pgtype.UUID
 	// partition_key of that quota policy.
 	FfxQuotaPartition *int16
-	// Budget or quota policy that it waits for at the moment; NULL unless it is blocked by one.
+	// Limits that have to admit it, in the order in which it waits for them: ffx_gate.gate_id, which of a quota policy is its id; NULL: none.
+	FfxLimitIds []pgtype.UUID
+	// Units that it takes of each of those limits; NULL: one of each.
+	FfxLimitUnits []int64
+	// Budget or limit that it waits for at the moment; NULL unless it is blocked by one.
 	FfxGateID pgtype.UUID
-	// Whether the budgets and the quota have let it in; NULL: not asked, or given back.
+	// Whether its budgets and limits have let it in, until it ends or has to ask again; NULL: not asked, or given back.
 	FfxAdmitted *bool
 	// The call that created the execution: an object with partition_key and execution_id of its caller, and step; NULL: none. Never changed.
 	FfxCaller []byte
@@ -1022,6 +1026,48 @@ type FfxFlow struct {
 	Corruption *string
 }
 
+// Keys of limits, and quota policies, that are in use. Its row lock makes admissions exact; nothing waits for it.
+type FfxGate struct {
+	// Logical shard of the key, 0 to 255: the first byte of its id.
+	PartitionKey int16
+	// The first 16 bytes of SHA-256 over namespace, name and key, in UTF-8, each followed by a zero byte; of a quota policy its id.
+	GateID pgtype.UUID
+	// Namespace of the limit; empty for a quota policy.
+	Namespace string
+	// The limit: ffx_limit.name; NULL: a quota policy, ff_quota_policy.
+	LimitName *string
+	// The key, 0 to 512 bytes; empty for a limit without keys, and for a quota policy.
+	Key string
+	// Units in use, a bound: never fewer than the admitted executions hold. Counted again before anything has to wait.
+	Held int64
+	// Units started within the window, a bound as held is.
+	Started int64
+	// Milliseconds since the Unix epoch: when the window has room again; NULL: unknown, or it has.
+	NextAtMs *int64
+	// Milliseconds since the Unix epoch: the last admission, or the creation of the row. Idle ones are deleted.
+	UsedAtMs int64
+}
+
+// Admissions. A row counts as in use while its execution is admitted, and as started until its window is over.
+type FfxGateUse struct {
+	// Logical shard of the key, 0 to 255.
+	PartitionKey int16
+	// The key: ffx_gate.gate_id.
+	GateID pgtype.UUID
+	// The execution, the uuid half of its id.
+	ExecutionID pgtype.UUID
+	// Milliseconds since the Unix epoch: when it was admitted.
+	AdmittedAtMs int64
+	// Partition of the execution, 0 to 255.
+	ExecutionPartitionKey int16
+	// Units that it takes, from 1.
+	Units int64
+	// Whether it was in use when the key was last counted; it is no longer once its execution has ended or gives its place back.
+	Held bool
+	// Milliseconds since the Unix epoch: when it started, as the last count found it; NULL: not yet, so that it stays in the window.
+	StartedAtMs *int64
+}
+
 // Which process does which background job, for how long. Without its row a job is taken by whoever asks first.
 type FfxJob struct {
 	// The job.
@@ -1054,6 +1100,28 @@ type FfxLeaseTimer struct {
 	ExecutionIDs []pgtype.UUID
 	// Of each its attempt_index.
 	AttemptIndexes []int32
+}
+
+// Limits: what holds for each key. One is written when a kind that declares it first creates an execution.
+type FfxLimit struct {
+	// Namespace of the executions.
+	Namespace string
+	// Name of the limit, unique in the namespace: the kind's name, a slash and the name of the key.
+	Name string
+	// Units in force: that are in use at once, or that start within a window; 0: nothing starts.
+	Units int64
+	// Length of the window in milliseconds; NULL: it limits what is in use at once.
+	WindowMs *int64
+	// What happens to an execution whose key is full: wait, cancel_new, cancel_running, or keep_newest.
+	WhenFull string
+	// Units that the kind declares; those in force differ while an operator's are set.
+	DeclaredUnits int64
+	// Length of the window in milliseconds that the kind declares; NULL: no window.
+	DeclaredWindowMs *int64
+	// Milliseconds since the Unix epoch: when an operator set other units; NULL: those declared are in force.
+	SetAtMs *int64
+	// Milliseconds since the Unix epoch: the last change of what is in force.
+	ChangedAtMs int64
 }
 
 // Named readers of outboxes: how far each has come, who works for it, and the event that it fails at.

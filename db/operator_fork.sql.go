@@ -114,7 +114,7 @@ SELECT
     e.priority,
     e.payload,
     coalesce(e.policy::text, '')::text AS policy,
-    (e.ffx_budget_ids IS NOT NULL OR e.ffx_quota_policy_id IS NOT NULL)::boolean AS gated,
+    (e.ffx_budget_ids IS NOT NULL OR e.ffx_limit_ids IS NOT NULL)::boolean AS gated,
     coalesce(e.raw_fields ->> 'namespace', '')::text AS namespace,
     coalesce(e.raw_fields ->> 'execution_kind', '')::text AS kind,
     coalesce(e.raw_fields ->> 'creator_identity', '')::text AS creator,

@@ -60,8 +60,6 @@ completed AS (
         AND e.flow_id IS NOT DISTINCT FROM i.flow_id
         -- After a replay by another program, the slow path handles the count of its earlier end.
         AND (i.flow_id IS NULL OR NOT ffx_replayed_elsewhere(e.raw_fields))
-        -- The slow path gives back a quota slot.
-        AND e.ffx_quota_policy_id IS NULL
     RETURNING
         i.ord,
         i.flow_id,
@@ -244,7 +242,6 @@ WITH completed AS (
         AND (e.ffx_lease_epoch = $5::bigint) IS TRUE
         AND e.flow_id IS NOT DISTINCT FROM $6::uuid
         AND ($6::uuid IS NULL OR NOT ffx_replayed_elsewhere(e.raw_fields))
-        AND e.ffx_quota_policy_id IS NULL
     RETURNING
         k.now_ms,
         e.ffx_namespace,

@@ -235,6 +235,8 @@ made AS (
         ffx_budget_ids,
         ffx_quota_policy_id,
         ffx_quota_partition,
+        ffx_limit_ids,
+        ffx_limit_units,
         ffx_gate_id,
         ffx_unique_key
     )
@@ -266,6 +268,8 @@ made AS (
         0,
         NULL,
         0,
+        NULL,
+        NULL,
         NULL,
         NULL,
         NULL,

@@ -28,7 +28,7 @@ func (c *creation) likeness() likeness {
 
 // plain reports whether a creation is claimable at once, by its age, and has no deadline.
 func (c *creation) plain() bool {
-	return c.delayUntilMs == 0 && c.deadlineMs == 0 && c.deadlineIn == 0 && c.quota == "" && c.placeNs == 0
+	return c.delayUntilMs == 0 && c.deadlineMs == 0 && c.deadlineIn == 0 && c.gates.open() && c.placeNs == 0
 }
 
 // alike divides creations into groups, each for its own statement. It returns nil if one of them is not plain, or if

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -78,8 +79,7 @@ type ExecutionSpec struct {
 	// it. Default: the database's clock.
 	CreatedAt time.Time
 
-	// QuotaPolicy is the quota that must admit the execution before it can be claimed. Refused until quotas are
-	// implemented.
+	// QuotaPolicy is the quota that must admit the execution before it can be claimed.
 	QuotaPolicy *id.QuotaPolicyID
 
 	// Sequence makes the execution wait for those created before it with the same key. Members of flows and called executions
@@ -133,6 +133,7 @@ type creation struct {
 	tags         string // the rest of the document except the closing bracket
 	quota        string
 	quotaPart    int16
+	gates        gates
 	encoding     string
 	key          string
 	business     BusinessKey
@@ -158,9 +159,6 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 	}
 	if spec.mistake != nil {
 		return c, spec.mistake
-	}
-	if spec.QuotaPolicy != nil {
-		return c, invalid("QuotaPolicy", "has no effect in this version: leave it out")
 	}
 	if err := lane.Validate(); err != nil {
 		return c, invalidBecause("lane", err)
@@ -205,6 +203,7 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 	if spec.QuotaPolicy != nil {
 		c.quota = spec.QuotaPolicy.String()
 		c.quotaPart = e.cfg.Partitions.QuotaPartition(*spec.QuotaPolicy)
+		c.gates.limits = append(c.gates.limits, limitUse{gate: uuid.UUID(*spec.QuotaPolicy), units: 1})
 	}
 	c.encoding = spec.PayloadEncoding
 	if err := c.setKey(spec.IdempotencyKey); err != nil {
@@ -400,6 +399,8 @@ func insertParams(creations []creation, flow *id.FlowID, nowMs *int64) db.Insert
 		BudgetIDs:            make([]string, n),
 		QuotaPolicyIDs:       make([]string, n),
 		QuotaPartitions:      make([]int16, n),
+		LimitIDs:             make([]string, n),
+		LimitUnits:           make([]string, n),
 		UniqueKeys:           uniqueKeysOf(creations),
 		FairKeys:             fairKeys,
 		PlacesNs:             placesNs,
@@ -421,6 +422,7 @@ func insertParams(creations []creation, flow *id.FlowID, nowMs *int64) db.Insert
 		p.RawFields[i] = c.raw + c.tags + "}"
 		p.QuotaPolicyIDs[i] = c.quota
 		p.QuotaPartitions[i] = c.quotaPart
+		p.BudgetIDs[i], p.LimitIDs[i], p.LimitUnits[i] = c.gates.texts()
 	}
 	return p
 }

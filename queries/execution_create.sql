@@ -62,6 +62,8 @@ input AS (
         unnest(@budget_ids::text[]) AS budget_ids,
         unnest(@quota_policy_ids::text[]) AS quota_policy_id,
         unnest(@quota_partitions::smallint[]) AS quota_partition,
+        unnest(@limit_ids::text[]) AS limit_ids,
+        unnest(@limit_units::text[]) AS limit_units,
         unnest(@unique_keys::uuid[]) AS ffx_unique_key,
         unnest(@fair_keys::bigint[]) AS fair_key,
         unnest(@places_ns::bigint[]) AS place_ns
@@ -86,7 +88,7 @@ dated AS (
         i.held,
         CASE
             WHEN i.budget_ids <> '' THEN 'budget'
-            WHEN i.quota_policy_id <> '' THEN 'quota'
+            WHEN i.limit_ids <> '' THEN 'limit'
         END AS gate,
         i.payload,
         i.policy,
@@ -94,6 +96,8 @@ dated AS (
         i.budget_ids,
         i.quota_policy_id,
         i.quota_partition,
+        i.limit_ids,
+        i.limit_units,
         i.ffx_unique_key,
         -- Zero in the array of a batch in which others are fair.
         CASE WHEN i.place_ns > 0 THEN i.fair_key END AS ffx_fair_key,
@@ -122,7 +126,7 @@ SELECT
         WHEN d.held THEN 'blocked_by_dependencies'
         WHEN d.delay_until_ms IS NOT NULL THEN 'not_eligible_until_time'
         WHEN d.gate = 'budget' THEN 'blocked_by_budget'
-        WHEN d.gate = 'quota' THEN 'blocked_by_quota'
+        WHEN d.gate = 'limit' THEN 'blocked_by_quota'
         ELSE 'eligible_now'
     END,
     CASE
@@ -136,7 +140,7 @@ SELECT
         WHEN d.held THEN 'waiting_for_children'
         WHEN d.delay_until_ms IS NOT NULL THEN 'waiting_for_delay'
         WHEN d.gate = 'budget' THEN 'waiting_for_budget'
-        WHEN d.gate = 'quota' THEN 'waiting_for_quota'
+        WHEN d.gate = 'limit' THEN 'waiting_for_quota'
         ELSE 'waiting_for_worker'
     END,
     d.priority,
@@ -160,10 +164,12 @@ SELECT
     CASE WHEN d.budget_ids <> '' THEN string_to_array(d.budget_ids, ',')::uuid[] END,
     nullif(d.quota_policy_id, '')::uuid,
     CASE WHEN d.quota_policy_id <> '' THEN d.quota_partition END,
+    CASE WHEN d.limit_ids <> '' THEN string_to_array(d.limit_ids, ',')::uuid[] END,
+    CASE WHEN d.limit_units <> '' THEN string_to_array(d.limit_units, ',')::bigint[] END,
     CASE
         WHEN d.held OR d.delay_until_ms IS NOT NULL THEN NULL
         WHEN d.gate = 'budget' THEN (string_to_array(d.budget_ids, ','))[1]::uuid
-        WHEN d.gate = 'quota' THEN d.quota_policy_id::uuid
+        WHEN d.gate = 'limit' THEN (string_to_array(d.limit_ids, ','))[1]::uuid
     END,
     d.ffx_unique_key
 FROM dated AS d

@@ -428,18 +428,18 @@ SET
     ownership_state = 'unowned',
     eligibility_state = CASE
         WHEN e.ffx_delay_until_ms > @now_ms::bigint THEN 'not_eligible_until_time'
-        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'eligible_now'
+        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL) THEN 'eligible_now'
         WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
         ELSE 'blocked_by_quota'
     END,
     public_state = CASE
         WHEN e.ffx_delay_until_ms > @now_ms::bigint THEN 'delayed'
-        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'waiting'
+        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL) THEN 'waiting'
         ELSE 'rate_limited'
     END,
     blocking_reason = CASE
         WHEN e.ffx_delay_until_ms > @now_ms::bigint THEN 'waiting_for_delay'
-        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'waiting_for_worker'
+        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL) THEN 'waiting_for_worker'
         WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
         ELSE 'waiting_for_quota'
     END,
@@ -449,7 +449,7 @@ SET
     END,
     ffx_gate_id = CASE
         WHEN e.ffx_delay_until_ms > @now_ms::bigint OR e.ffx_admitted THEN NULL
-        ELSE coalesce(e.ffx_budget_ids[1], e.ffx_quota_policy_id)
+        ELSE coalesce(e.ffx_budget_ids[1], e.ffx_limit_ids[1])
     END,
     deadline_at_ms = CASE
         WHEN e.ffx_delay_until_ms > @now_ms::bigint

@@ -50,7 +50,7 @@ WITH page AS (
                 THEN 'foreign'
             WHEN e.eligibility_state = 'eligible_now'
                 AND e.ffx_admitted IS NOT TRUE
-                AND (e.ffx_budget_ids IS NOT NULL OR e.ffx_quota_policy_id IS NOT NULL)
+                AND (e.ffx_budget_ids IS NOT NULL OR e.ffx_limit_ids IS NOT NULL)
                 THEN 'foreign'
             WHEN e.eligibility_state = 'eligible_now'
                 AND e.flow_id IS NOT NULL

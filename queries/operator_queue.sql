@@ -134,21 +134,21 @@ UPDATE ff_exec_core AS e
 SET
     ownership_state = 'unowned',
     eligibility_state = CASE
-        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'eligible_now'
+        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL) THEN 'eligible_now'
         WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
         ELSE 'blocked_by_quota'
     END,
     public_state = CASE
-        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'waiting'
+        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL) THEN 'waiting'
         ELSE 'rate_limited'
     END,
     blocking_reason = CASE
-        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL) THEN 'waiting_for_worker'
+        WHEN e.ffx_admitted OR (e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL) THEN 'waiting_for_worker'
         WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
         ELSE 'waiting_for_quota'
     END,
     ffx_gate_id = CASE
-        WHEN e.ffx_admitted IS NOT TRUE THEN coalesce(e.ffx_budget_ids[1], e.ffx_quota_policy_id)
+        WHEN e.ffx_admitted IS NOT TRUE THEN coalesce(e.ffx_budget_ids[1], e.ffx_limit_ids[1])
     END,
     ffx_execution_deadline_ms = d.deadline_ms,
     deadline_at_ms = nullif(d.deadline_ms, 0),

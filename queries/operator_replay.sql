@@ -14,19 +14,19 @@ WITH replayed AS (
         ownership_state = 'unowned',
         eligibility_state = CASE
             WHEN @waits::boolean THEN 'blocked_by_dependencies'
-            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN 'eligible_now'
+            WHEN e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL THEN 'eligible_now'
             WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
             ELSE 'blocked_by_quota'
         END,
         public_state = CASE
             WHEN @waits::boolean THEN 'waiting_children'
-            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN 'waiting'
+            WHEN e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL THEN 'waiting'
             ELSE 'rate_limited'
         END,
         attempt_state = 'pending_replay_attempt',
         blocking_reason = CASE
             WHEN @waits::boolean THEN 'waiting_for_children'
-            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN 'waiting_for_worker'
+            WHEN e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL THEN 'waiting_for_worker'
             WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
             ELSE 'waiting_for_quota'
         END,
@@ -56,7 +56,7 @@ WITH replayed AS (
         END,
         ffx_delay_until_ms = NULL,
         ffx_gate_id = CASE
-            WHEN NOT @waits::boolean THEN coalesce(e.ffx_budget_ids[1], e.ffx_quota_policy_id)
+            WHEN NOT @waits::boolean THEN coalesce(e.ffx_budget_ids[1], e.ffx_limit_ids[1])
         END,
         ffx_admitted = NULL,
         ffx_retry_count = 0,

@@ -1129,18 +1129,18 @@ BEGIN
         attempt_state = 'attempt_interrupted',
         eligibility_state = CASE
             WHEN delay_ms > 0 THEN 'not_eligible_until_time'
-            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN 'eligible_now'
+            WHEN e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL THEN 'eligible_now'
             WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
             ELSE 'blocked_by_quota'
         END,
         public_state = CASE
             WHEN delay_ms > 0 THEN 'delayed'
-            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN shown_as
+            WHEN e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL THEN shown_as
             ELSE 'rate_limited'
         END,
         blocking_reason = CASE
             WHEN delay_ms > 0 THEN 'waiting_for_resume_delay'
-            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN 'waiting_for_worker'
+            WHEN e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL THEN 'waiting_for_worker'
             WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
             ELSE 'waiting_for_quota'
         END,
@@ -1154,7 +1154,7 @@ BEGIN
             WHEN delay_ms > 0 THEN coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms, 0)
             ELSE e.ffx_execution_deadline_ms
         END,
-        ffx_gate_id = CASE WHEN delay_ms > 0 THEN NULL ELSE coalesce(e.ffx_budget_ids[1], e.ffx_quota_policy_id) END,
+        ffx_gate_id = CASE WHEN delay_ms > 0 THEN NULL ELSE coalesce(e.ffx_budget_ids[1], e.ffx_limit_ids[1]) END,
         ffx_admitted = NULL,
         ffx_last_mutation_at_ms = at_ms
     WHERE
@@ -2406,6 +2406,8 @@ CREATE TABLE ff_exec_core (
     ffx_budget_ids uuid[],
     ffx_quota_policy_id uuid,
     ffx_quota_partition smallint,
+    ffx_limit_ids uuid[],
+    ffx_limit_units bigint[],
     ffx_gate_id uuid,
     ffx_admitted boolean,
     ffx_caller jsonb,
@@ -2486,13 +2488,17 @@ COMMENT ON COLUMN ff_exec_core.ffx_instance_tag IS 'The tag cairn.instance_id, i
 
 COMMENT ON COLUMN ff_exec_core.ffx_budget_ids IS 'Budgets that have to admit it, sorted; NULL: none.';
 
-COMMENT ON COLUMN ff_exec_core.ffx_quota_policy_id IS 'Quota policy that has to admit it; NULL: none.';
+COMMENT ON COLUMN ff_exec_core.ffx_quota_policy_id IS 'Quota policy that it names, one of its limits; NULL: none.';
 
 COMMENT ON COLUMN ff_exec_core.ffx_quota_partition IS 'partition_key of that quota policy.';
 
-COMMENT ON COLUMN ff_exec_core.ffx_gate_id IS 'Budget or quota policy that it waits for at the moment; NULL unless it is blocked by one.';
+COMMENT ON COLUMN ff_exec_core.ffx_limit_ids IS 'Limits that have to admit it, in the order in which it waits for them: ffx_gate.gate_id, which of a quota policy is its id; NULL: none.';
 
-COMMENT ON COLUMN ff_exec_core.ffx_admitted IS 'Whether the budgets and the quota have let it in; NULL: not asked, or given back.';
+COMMENT ON COLUMN ff_exec_core.ffx_limit_units IS 'Units that it takes of each of those limits; NULL: one of each.';
+
+COMMENT ON COLUMN ff_exec_core.ffx_gate_id IS 'Budget or limit that it waits for at the moment; NULL unless it is blocked by one.';
+
+COMMENT ON COLUMN ff_exec_core.ffx_admitted IS 'Whether its budgets and limits have let it in, until it ends or has to ask again; NULL: not asked, or given back.';
 
 COMMENT ON COLUMN ff_exec_core.ffx_caller IS 'The call that created the execution: an object with partition_key and execution_id of its caller, and step; NULL: none. Never changed.';
 
@@ -3757,6 +3763,69 @@ COMMENT ON COLUMN ffx_flow.cancellation_policy IS 'What became of its members: c
 
 COMMENT ON COLUMN ffx_flow.corruption IS 'Column with a value that nobody can read, for which the library''s reads refuse the row; NULL: none.';
 
+CREATE TABLE ffx_gate (
+    partition_key smallint NOT NULL,
+    gate_id uuid NOT NULL,
+    namespace text NOT NULL,
+    limit_name text,
+    key text NOT NULL,
+    held bigint DEFAULT 0 NOT NULL,
+    started bigint DEFAULT 0 NOT NULL,
+    next_at_ms bigint,
+    used_at_ms bigint NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='500');
+
+COMMENT ON TABLE ffx_gate IS 'Keys of limits, and quota policies, that are in use. Its row lock makes admissions exact; nothing waits for it.';
+
+COMMENT ON COLUMN ffx_gate.partition_key IS 'Logical shard of the key, 0 to 255: the first byte of its id.';
+
+COMMENT ON COLUMN ffx_gate.gate_id IS 'The first 16 bytes of SHA-256 over namespace, name and key, in UTF-8, each followed by a zero byte; of a quota policy its id.';
+
+COMMENT ON COLUMN ffx_gate.namespace IS 'Namespace of the limit; empty for a quota policy.';
+
+COMMENT ON COLUMN ffx_gate.limit_name IS 'The limit: ffx_limit.name; NULL: a quota policy, ff_quota_policy.';
+
+COMMENT ON COLUMN ffx_gate.key IS 'The key, 0 to 512 bytes; empty for a limit without keys, and for a quota policy.';
+
+COMMENT ON COLUMN ffx_gate.held IS 'Units in use, a bound: never fewer than the admitted executions hold. Counted again before anything has to wait.';
+
+COMMENT ON COLUMN ffx_gate.started IS 'Units started within the window, a bound as held is.';
+
+COMMENT ON COLUMN ffx_gate.next_at_ms IS 'Milliseconds since the Unix epoch: when the window has room again; NULL: unknown, or it has.';
+
+COMMENT ON COLUMN ffx_gate.used_at_ms IS 'Milliseconds since the Unix epoch: the last admission, or the creation of the row. Idle ones are deleted.';
+
+CREATE TABLE ffx_gate_use (
+    partition_key smallint NOT NULL,
+    gate_id uuid NOT NULL,
+    execution_id uuid NOT NULL,
+    admitted_at_ms bigint NOT NULL,
+    execution_partition_key smallint NOT NULL,
+    units bigint NOT NULL,
+    held boolean NOT NULL,
+    started_at_ms bigint
+)
+WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='500');
+
+COMMENT ON TABLE ffx_gate_use IS 'Admissions. A row counts as in use while its execution is admitted, and as started until its window is over.';
+
+COMMENT ON COLUMN ffx_gate_use.partition_key IS 'Logical shard of the key, 0 to 255.';
+
+COMMENT ON COLUMN ffx_gate_use.gate_id IS 'The key: ffx_gate.gate_id.';
+
+COMMENT ON COLUMN ffx_gate_use.execution_id IS 'The execution, the uuid half of its id.';
+
+COMMENT ON COLUMN ffx_gate_use.admitted_at_ms IS 'Milliseconds since the Unix epoch: when it was admitted.';
+
+COMMENT ON COLUMN ffx_gate_use.execution_partition_key IS 'Partition of the execution, 0 to 255.';
+
+COMMENT ON COLUMN ffx_gate_use.units IS 'Units that it takes, from 1.';
+
+COMMENT ON COLUMN ffx_gate_use.held IS 'Whether it was in use when the key was last counted; it is no longer once its execution has ended or gives its place back.';
+
+COMMENT ON COLUMN ffx_gate_use.started_at_ms IS 'Milliseconds since the Unix epoch: when it started, as the last count found it; NULL: not yet, so that it stays in the window.';
+
 CREATE TABLE ffx_job (
     name text NOT NULL,
     holder text NOT NULL,
@@ -3807,6 +3876,39 @@ COMMENT ON COLUMN ffx_lease_timer.partition_keys IS 'Of each attempt of the clai
 COMMENT ON COLUMN ffx_lease_timer.execution_ids IS 'Of each its execution_id.';
 
 COMMENT ON COLUMN ffx_lease_timer.attempt_indexes IS 'Of each its attempt_index.';
+
+CREATE TABLE ffx_limit (
+    namespace text NOT NULL,
+    name text NOT NULL,
+    units bigint NOT NULL,
+    window_ms bigint,
+    when_full text NOT NULL,
+    declared_units bigint NOT NULL,
+    declared_window_ms bigint,
+    set_at_ms bigint,
+    changed_at_ms bigint NOT NULL
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE ffx_limit IS 'Limits: what holds for each key. One is written when a kind that declares it first creates an execution.';
+
+COMMENT ON COLUMN ffx_limit.namespace IS 'Namespace of the executions.';
+
+COMMENT ON COLUMN ffx_limit.name IS 'Name of the limit, unique in the namespace: the kind''s name, a slash and the name of the key.';
+
+COMMENT ON COLUMN ffx_limit.units IS 'Units in force: that are in use at once, or that start within a window; 0: nothing starts.';
+
+COMMENT ON COLUMN ffx_limit.window_ms IS 'Length of the window in milliseconds; NULL: it limits what is in use at once.';
+
+COMMENT ON COLUMN ffx_limit.when_full IS 'What happens to an execution whose key is full: wait, cancel_new, cancel_running, or keep_newest.';
+
+COMMENT ON COLUMN ffx_limit.declared_units IS 'Units that the kind declares; those in force differ while an operator''s are set.';
+
+COMMENT ON COLUMN ffx_limit.declared_window_ms IS 'Length of the window in milliseconds that the kind declares; NULL: no window.';
+
+COMMENT ON COLUMN ffx_limit.set_at_ms IS 'Milliseconds since the Unix epoch: when an operator set other units; NULL: those declared are in force.';
+
+COMMENT ON COLUMN ffx_limit.changed_at_ms IS 'Milliseconds since the Unix epoch: the last change of what is in force.';
 
 CREATE TABLE ffx_outbox_consumer (
     outbox text NOT NULL,
@@ -4504,6 +4606,12 @@ ALTER TABLE ONLY ffx_call_end
 ALTER TABLE ONLY ffx_create_dedup
     ADD CONSTRAINT ffx_create_dedup_pkey PRIMARY KEY (partition_key, namespace, idempotency_key);
 
+ALTER TABLE ONLY ffx_gate
+    ADD CONSTRAINT ffx_gate_pkey PRIMARY KEY (partition_key, gate_id);
+
+ALTER TABLE ONLY ffx_gate_use
+    ADD CONSTRAINT ffx_gate_use_pkey PRIMARY KEY (partition_key, gate_id, execution_id, admitted_at_ms);
+
 ALTER TABLE ONLY ffx_job
     ADD CONSTRAINT ffx_job_pkey PRIMARY KEY (name);
 
@@ -4512,6 +4620,9 @@ ALTER TABLE ONLY ffx_lane_retention
 
 ALTER TABLE ONLY ffx_lease_timer
     ADD CONSTRAINT ffx_lease_timer_pkey PRIMARY KEY (due_at_ms, timer_id);
+
+ALTER TABLE ONLY ffx_limit
+    ADD CONSTRAINT ffx_limit_pkey PRIMARY KEY (namespace, name);
 
 ALTER TABLE ONLY ffx_outbox_consumer
     ADD CONSTRAINT ffx_outbox_consumer_pkey PRIMARY KEY (outbox, consumer);
@@ -4624,6 +4735,8 @@ CREATE INDEX ffx_ff_exec_core_execution_deadline_idx ON ff_exec_core USING btree
 CREATE INDEX ffx_ff_exec_core_fair_idx ON ff_exec_core USING btree (ffx_fair_key, ffx_place_ns) WHERE (ffx_fair_key IS NOT NULL);
 
 CREATE INDEX ffx_ff_exec_core_foreign_idx ON ff_exec_core USING btree (created_at_ms, partition_key, execution_id) WHERE (ffx_retry_count IS NULL);
+
+CREATE INDEX ffx_ff_exec_core_gate_idx ON ff_exec_core USING btree (ffx_gate_id, priority DESC, created_at_ms, execution_id) WHERE (ffx_gate_id IS NOT NULL);
 
 CREATE INDEX ffx_ff_exec_core_promotion_idx ON ff_exec_core USING btree (ffx_delay_until_ms) WHERE (ffx_delay_until_ms IS NOT NULL);
 

@@ -274,7 +274,8 @@ SET
     ffx_budget_ids = i.budgets,
     ffx_quota_policy_id = i.quota,
     ffx_quota_partition = CASE WHEN i.quota IS NOT NULL THEN coalesce(e.ffx_quota_partition, i.quota_partition) END,
-    ffx_gate_id = CASE WHEN i.gated THEN coalesce(e.ffx_gate_id, i.budgets[1], i.quota) END,
+    ffx_limit_ids = coalesce(e.ffx_limit_ids, CASE WHEN i.quota IS NOT NULL THEN ARRAY[i.quota] END),
+    ffx_gate_id = CASE WHEN i.gated THEN coalesce(e.ffx_gate_id, i.budgets[1], e.ffx_limit_ids[1], i.quota) END,
     ffx_last_mutation_at_ms = CASE WHEN i.moves THEN @now_ms::bigint ELSE e.ffx_last_mutation_at_ms END
 FROM input AS i
 WHERE
@@ -288,7 +289,7 @@ WHERE
             e.ffx_quota_policy_id, e.ffx_gate_id
         ) IS DISTINCT FROM (
             i.deadline_at_ms, i.capabilities, i.execution_deadline_ms, i.delay_until_ms, i.budgets, i.quota,
-            CASE WHEN i.gated THEN coalesce(e.ffx_gate_id, i.budgets[1], i.quota) END
+            CASE WHEN i.gated THEN coalesce(e.ffx_gate_id, i.budgets[1], e.ffx_limit_ids[1], i.quota) END
         )
     )
 RETURNING

@@ -26,21 +26,21 @@ returned AS (
         eligibility_state = CASE
             WHEN i.waits_for = 'time' THEN 'not_eligible_until_time'
             WHEN i.waits_for = 'children' THEN 'blocked_by_dependencies'
-            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN 'eligible_now'
+            WHEN e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL THEN 'eligible_now'
             WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
             ELSE 'blocked_by_quota'
         END,
         public_state = CASE
             WHEN i.waits_for = 'time' THEN 'delayed'
             WHEN i.waits_for = 'children' THEN 'waiting_children'
-            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN 'waiting'
+            WHEN e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL THEN 'waiting'
             ELSE 'rate_limited'
         END,
         attempt_state = 'attempt_interrupted',
         blocking_reason = CASE
             WHEN i.waits_for = 'time' THEN 'waiting_for_delay'
             WHEN i.waits_for = 'children' THEN 'waiting_for_children'
-            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN 'waiting_for_worker'
+            WHEN e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL THEN 'waiting_for_worker'
             WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
             ELSE 'waiting_for_quota'
         END,
@@ -57,7 +57,7 @@ returned AS (
             WHEN i.waits_for = 'time' THEN coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms, 0)
             ELSE e.ffx_execution_deadline_ms
         END,
-        ffx_gate_id = CASE WHEN i.waits_for = '' THEN coalesce(e.ffx_budget_ids[1], e.ffx_quota_policy_id) END,
+        ffx_gate_id = CASE WHEN i.waits_for = '' THEN coalesce(e.ffx_budget_ids[1], e.ffx_limit_ids[1]) END,
         ffx_admitted = NULL,
         ffx_last_mutation_at_ms = @now_ms::bigint
     FROM input AS i

@@ -30,6 +30,8 @@ SELECT
     NULL,
     NULL,
     NULL,
+    NULL,
+    NULL,
     ${unique_key}
 FROM ${input} AS i
 CROSS JOIN shared AS s

@@ -28,5 +28,7 @@ ffx_execution_deadline_ms,
 ffx_budget_ids,
 ffx_quota_policy_id,
 ffx_quota_partition,
+ffx_limit_ids,
+ffx_limit_units,
 ffx_gate_id,
 ffx_unique_key

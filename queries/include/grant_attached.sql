@@ -1,7 +1,7 @@
--- An execution e has a budget or a quota.
+-- An execution e has a budget or a limit.
 (
     e.ffx_budget_ids IS NOT NULL
-    OR e.ffx_quota_policy_id IS NOT NULL
+    OR e.ffx_limit_ids IS NOT NULL
     -- In the form that another program stores.
     OR coalesce(e.raw_fields ->> 'budget_ids', '') <> ''
     OR coalesce(e.raw_fields ->> 'quota_policy_id', '') <> ''

@@ -74,19 +74,25 @@ ALTER TABLE ff_exec_core
     ADD COLUMN ffx_budget_ids uuid[],
     ADD COLUMN ffx_quota_policy_id uuid,
     ADD COLUMN ffx_quota_partition smallint,
+    ADD COLUMN ffx_limit_ids uuid[],
+    ADD COLUMN ffx_limit_units bigint[],
     ADD COLUMN ffx_gate_id uuid,
     ADD COLUMN ffx_admitted boolean;
 
 COMMENT ON COLUMN ff_exec_core.ffx_budget_ids IS
     'Budgets that have to admit it, sorted; NULL: none.';
 COMMENT ON COLUMN ff_exec_core.ffx_quota_policy_id IS
-    'Quota policy that has to admit it; NULL: none.';
+    'Quota policy that it names, one of its limits; NULL: none.';
 COMMENT ON COLUMN ff_exec_core.ffx_quota_partition IS
     'partition_key of that quota policy.';
+COMMENT ON COLUMN ff_exec_core.ffx_limit_ids IS
+    'Limits that have to admit it, in the order in which it waits for them: ffx_gate.gate_id, which of a quota policy is its id; NULL: none.';
+COMMENT ON COLUMN ff_exec_core.ffx_limit_units IS
+    'Units that it takes of each of those limits; NULL: one of each.';
 COMMENT ON COLUMN ff_exec_core.ffx_gate_id IS
-    'Budget or quota policy that it waits for at the moment; NULL unless it is blocked by one.';
+    'Budget or limit that it waits for at the moment; NULL unless it is blocked by one.';
 COMMENT ON COLUMN ff_exec_core.ffx_admitted IS
-    'Whether the budgets and the quota have let it in; NULL: not asked, or given back.';
+    'Whether its budgets and limits have let it in, until it ends or has to ask again; NULL: not asked, or given back.';
 
 ALTER TABLE ff_attempt
     ADD COLUMN ffx_attempt_type text,
@@ -172,6 +178,8 @@ ALTER TABLE ff_exec_core
     DROP COLUMN ffx_budget_ids,
     DROP COLUMN ffx_quota_policy_id,
     DROP COLUMN ffx_quota_partition,
+    DROP COLUMN ffx_limit_ids,
+    DROP COLUMN ffx_limit_units,
     DROP COLUMN ffx_gate_id,
     DROP COLUMN ffx_admitted;
 

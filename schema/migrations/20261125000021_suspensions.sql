@@ -283,18 +283,18 @@ BEGIN
         attempt_state = 'attempt_interrupted',
         eligibility_state = CASE
             WHEN delay_ms > 0 THEN 'not_eligible_until_time'
-            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN 'eligible_now'
+            WHEN e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL THEN 'eligible_now'
             WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
             ELSE 'blocked_by_quota'
         END,
         public_state = CASE
             WHEN delay_ms > 0 THEN 'delayed'
-            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN shown_as
+            WHEN e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL THEN shown_as
             ELSE 'rate_limited'
         END,
         blocking_reason = CASE
             WHEN delay_ms > 0 THEN 'waiting_for_resume_delay'
-            WHEN e.ffx_budget_ids IS NULL AND e.ffx_quota_policy_id IS NULL THEN 'waiting_for_worker'
+            WHEN e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL THEN 'waiting_for_worker'
             WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
             ELSE 'waiting_for_quota'
         END,
@@ -308,7 +308,7 @@ BEGIN
             WHEN delay_ms > 0 THEN coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms, 0)
             ELSE e.ffx_execution_deadline_ms
         END,
-        ffx_gate_id = CASE WHEN delay_ms > 0 THEN NULL ELSE coalesce(e.ffx_budget_ids[1], e.ffx_quota_policy_id) END,
+        ffx_gate_id = CASE WHEN delay_ms > 0 THEN NULL ELSE coalesce(e.ffx_budget_ids[1], e.ffx_limit_ids[1]) END,
         ffx_admitted = NULL,
         ffx_last_mutation_at_ms = at_ms
     WHERE

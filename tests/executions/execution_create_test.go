@@ -180,7 +180,7 @@ func TestInsertExecutionsWithAttachmentsWaitsForTheGate(t *testing.T) {
 				LaneIDs: []string{string(f.Lane)}, RequiredCapabilities: []string{""}, Priorities: []int32{0}, CreatedAtMs: []int64{0},
 				DelaysUntilMs: []int64{0}, DeadlinesAtMs: []int64{0}, DeadlinesAfterMs: []int64{0}, Held: []bool{false},
 				Payloads: [][]byte{nil}, Policies: []string{""}, RawFields: []string{"{}"}, BudgetIDs: []string{c.budgets},
-				QuotaPolicyIDs: []string{c.quota}, QuotaPartitions: []int16{3},
+				QuotaPolicyIDs: []string{c.quota}, QuotaPartitions: []int16{3}, LimitIDs: []string{c.quota}, LimitUnits: []string{""},
 			})
 			if err != nil || len(rows) != 1 || rows[0].PublicState != string(state.PublicRateLimited) {
 				t.Fatalf("inserted %+v, %v; want one that is %s", rows, err, state.PublicRateLimited)

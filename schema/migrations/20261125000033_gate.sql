@@ -1,0 +1,132 @@
+-- Limits: how many units of work run at once, or start within a window, for each key. An execution that names limits waits
+-- blocked until the gate admits it. Plain executions touch nothing of this.
+--
+-- usable-from: 20261125000020
+
+-- migrate:up
+
+-- The gate's work: the limits and budgets with waiting executions, and these in the order in which they are admitted.
+CREATE INDEX ffx_ff_exec_core_gate_idx ON ff_exec_core (ffx_gate_id, priority DESC, created_at_ms, execution_id)
+WHERE ffx_gate_id IS NOT NULL;
+
+CREATE TABLE ffx_limit (
+    namespace text NOT NULL,
+    name text NOT NULL,
+    units bigint NOT NULL,
+    window_ms bigint,
+    when_full text NOT NULL,
+    declared_units bigint NOT NULL,
+    declared_window_ms bigint,
+    set_at_ms bigint,
+    changed_at_ms bigint NOT NULL,
+    PRIMARY KEY (namespace, name)
+)
+WITH (
+    fillfactor = 50
+);
+
+COMMENT ON TABLE ffx_limit IS
+    'Limits: what holds for each key. One is written when a kind that declares it first creates an execution.';
+COMMENT ON COLUMN ffx_limit.namespace IS
+    'Namespace of the executions.';
+COMMENT ON COLUMN ffx_limit.name IS
+    'Name of the limit, unique in the namespace: the kind''s name, a slash and the name of the key.';
+COMMENT ON COLUMN ffx_limit.units IS
+    'Units in force: that are in use at once, or that start within a window; 0: nothing starts.';
+COMMENT ON COLUMN ffx_limit.window_ms IS
+    'Length of the window in milliseconds; NULL: it limits what is in use at once.';
+COMMENT ON COLUMN ffx_limit.when_full IS
+    'What happens to an execution whose key is full: wait, cancel_new, cancel_running, or keep_newest.';
+COMMENT ON COLUMN ffx_limit.declared_units IS
+    'Units that the kind declares; those in force differ while an operator''s are set.';
+COMMENT ON COLUMN ffx_limit.declared_window_ms IS
+    'Length of the window in milliseconds that the kind declares; NULL: no window.';
+COMMENT ON COLUMN ffx_limit.set_at_ms IS
+    'Milliseconds since the Unix epoch: when an operator set other units; NULL: those declared are in force.';
+COMMENT ON COLUMN ffx_limit.changed_at_ms IS
+    'Milliseconds since the Unix epoch: the last change of what is in force.';
+
+CREATE TABLE ffx_gate (
+    partition_key smallint NOT NULL,
+    gate_id uuid NOT NULL,
+    namespace text NOT NULL,
+    limit_name text,
+    key text NOT NULL,
+    held bigint NOT NULL DEFAULT 0,
+    started bigint NOT NULL DEFAULT 0,
+    next_at_ms bigint,
+    used_at_ms bigint NOT NULL,
+    PRIMARY KEY (partition_key, gate_id)
+)
+WITH (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 500
+);
+
+COMMENT ON TABLE ffx_gate IS
+    'Keys of limits, and quota policies, that are in use. Its row lock makes admissions exact; nothing waits for it.';
+COMMENT ON COLUMN ffx_gate.partition_key IS
+    'Logical shard of the key, 0 to 255: the first byte of its id.';
+COMMENT ON COLUMN ffx_gate.gate_id IS
+    'The first 16 bytes of SHA-256 over namespace, name and key, in UTF-8, each followed by a zero byte; of a quota policy its id.';
+COMMENT ON COLUMN ffx_gate.namespace IS
+    'Namespace of the limit; empty for a quota policy.';
+COMMENT ON COLUMN ffx_gate.limit_name IS
+    'The limit: ffx_limit.name; NULL: a quota policy, ff_quota_policy.';
+COMMENT ON COLUMN ffx_gate.key IS
+    'The key, 0 to 512 bytes; empty for a limit without keys, and for a quota policy.';
+COMMENT ON COLUMN ffx_gate.held IS
+    'Units in use, a bound: never fewer than the admitted executions hold. Counted again before anything has to wait.';
+COMMENT ON COLUMN ffx_gate.started IS
+    'Units started within the window, a bound as held is.';
+COMMENT ON COLUMN ffx_gate.next_at_ms IS
+    'Milliseconds since the Unix epoch: when the window has room again; NULL: unknown, or it has.';
+COMMENT ON COLUMN ffx_gate.used_at_ms IS
+    'Milliseconds since the Unix epoch: the last admission, or the creation of the row. Idle ones are deleted.';
+
+CREATE TABLE ffx_gate_use (
+    partition_key smallint NOT NULL,
+    gate_id uuid NOT NULL,
+    execution_id uuid NOT NULL,
+    admitted_at_ms bigint NOT NULL,
+    execution_partition_key smallint NOT NULL,
+    units bigint NOT NULL,
+    held boolean NOT NULL,
+    started_at_ms bigint,
+    PRIMARY KEY (partition_key, gate_id, execution_id, admitted_at_ms)
+)
+WITH (
+    fillfactor = 80,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 500
+);
+
+COMMENT ON TABLE ffx_gate_use IS
+    'Admissions. A row counts as in use while its execution is admitted, and as started until its window is over.';
+COMMENT ON COLUMN ffx_gate_use.partition_key IS
+    'Logical shard of the key, 0 to 255.';
+COMMENT ON COLUMN ffx_gate_use.gate_id IS
+    'The key: ffx_gate.gate_id.';
+COMMENT ON COLUMN ffx_gate_use.execution_id IS
+    'The execution, the uuid half of its id.';
+COMMENT ON COLUMN ffx_gate_use.admitted_at_ms IS
+    'Milliseconds since the Unix epoch: when it was admitted.';
+COMMENT ON COLUMN ffx_gate_use.execution_partition_key IS
+    'Partition of the execution, 0 to 255.';
+COMMENT ON COLUMN ffx_gate_use.units IS
+    'Units that it takes, from 1.';
+COMMENT ON COLUMN ffx_gate_use.held IS
+    'Whether it was in use when the key was last counted; it is no longer once its execution has ended or gives its place back.';
+COMMENT ON COLUMN ffx_gate_use.started_at_ms IS
+    'Milliseconds since the Unix epoch: when it started, as the last count found it; NULL: not yet, so that it stays in the window.';
+
+-- migrate:down
+
+DROP TABLE ffx_gate_use;
+
+DROP TABLE ffx_gate;
+
+DROP TABLE ffx_limit;
+
+DROP INDEX ffx_ff_exec_core_gate_idx;
