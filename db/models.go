@@ -351,7 +351,7 @@ type FfExecCore struct {
 	// partition_key of that quota policy.
 	FfxQuotaPartition *int16
 	// Limits that have to admit it, in the order in which it waits for them: ffx_gate.gate_id, which of a quota policy is its id; NULL: none.
-	FfxLimitIds []pgtype.UUID
+	FfxLimitIDs []pgtype.UUID
 	// Units that it takes of each of those limits; NULL: one of each.
 	FfxLimitUnits []int64
 	// Budget or limit that it waits for at the moment; NULL unless it is blocked by one.

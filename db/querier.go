@@ -36,6 +36,11 @@ type Querier interface {
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 	// Locks: L3 held.
 	AddToGroups(ctx context.Context, db DBTX, arg AddToGroupsParams) error
+	// AdmitExecutions makes executions claimable that the caller has locked.
+	//
+	// Used by: engine.AdmitWaiting.
+	// Locks: L1 held (UPDATE).
+	AdmitExecutions(ctx context.Context, db DBTX, arg AdmitExecutionsParams) error
 	// AdoptExecutions converts executions to the form of this library: it fills the columns, and, if an execution moves,
 	// writes its state. The values follow from what TakeForeign returned, in its forms. gated: the execution waits for its
 	// budgets or quota. bad_attachments: a text in the place of one of their ids, empty if all are ids. Returns the changed
@@ -173,6 +178,14 @@ type Querier interface {
 	// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 	// Locks: L6 held (the UPDATE).
 	CountBudgetBreaches(ctx context.Context, db DBTX, arg CountBudgetBreachesParams) error
+	// CountGates counts the admissions of locked keys and quota policies. An admission is in use while its execution is admitted
+	// and was not admitted again. It counts as a start from then until its window is over, and also while the execution has not
+	// started. It deletes the admissions that count no more, and notes the starts of the others. A row without admissions has
+	// zeros. window_ms of 0: starts don't count.
+	//
+	// Used by: engine.AdmitWaiting.
+	// Locks: gates held (DELETE and UPDATE of admissions).
+	CountGates(ctx context.Context, db DBTX, arg CountGatesParams) ([]CountGatesRow, error)
 	// CountGrowth adds members and edges to the counters of a flow, one revision each, and returns the new values. It
 	// also writes the row of a flow that changed in another way, so that a transaction with an older snapshot fails at
 	// the flow's lock.
@@ -504,6 +517,11 @@ type Querier interface {
 	// Used by: events.HandleWith, events.HandleBatches.
 	// Locks: consumers waits (the key, while another transaction inserts it).
 	EnsureConsumer(ctx context.Context, db DBTX, arg EnsureConsumerParams) (int64, error)
+	// EnsureGates creates rows for keys of limits, and for quota policies, that have none. The caller sorts by gate_id.
+	//
+	// Used by: engine.AdmitWaiting.
+	// Locks: gates waits (the INSERT, for another one of the same key).
+	EnsureGates(ctx context.Context, db DBTX, arg EnsureGatesParams) error
 	// EnsureGroups inserts the missing rows of groups, which need all their upstreams and have counted none.
 	//
 	// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt.
@@ -735,6 +753,11 @@ type Querier interface {
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none. Spans partitions.
 	GetOutboxState(ctx context.Context, db DBTX, arg GetOutboxStateParams) (GetOutboxStateRow, error)
+	// GetQuotaPolicy returns the limits of a quota policy. No row: it does not exist.
+	//
+	// Used by: engine.QuotaPolicy.
+	// Locks: none.
+	GetQuotaPolicy(ctx context.Context, db DBTX, arg GetQuotaPolicyParams) (GetQuotaPolicyRow, error)
 	// GetRetainedTables returns which optional tables may have rows of executions: a table that was never written to has
 	// no page.
 	//
@@ -931,6 +954,12 @@ type Querier interface {
 	// Used by: engine.RequestFlowCancel.
 	// Locks: L7 new.
 	InsertFlowCancelEvent(ctx context.Context, db DBTX, arg InsertFlowCancelEventParams) error
+	// InsertGateUses stores admissions at locked keys and quota policies. An execution that gave its place back and is admitted
+	// again in the same millisecond has one row for both: its starts add up if the key has a window.
+	//
+	// Used by: engine.AdmitWaiting.
+	// Locks: gates held (INSERT and UPDATE of admissions).
+	InsertGateUses(ctx context.Context, db DBTX, arg InsertGateUsesParams) error
 	// InsertGrant writes a grant. It overwrites one with the same key, which another program may have issued in the same
 	// millisecond.
 	//
@@ -947,6 +976,12 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue.
 	// Locks: L0 new: the flow's lock is held, shared.
 	InsertPrunedMembers(ctx context.Context, db DBTX, arg InsertPrunedMembersParams) error
+	// InsertQuotaPolicy creates a quota policy that does not exist. It returns whether it did, and whether FlowFabric works on
+	// the database, in which case it did not.
+	//
+	// Used by: engine.CreateQuotaPolicy.
+	// Locks: L6 waits (the INSERT, for another one of the same id).
+	InsertQuotaPolicy(ctx context.Context, db DBTX, arg InsertQuotaPolicyParams) (InsertQuotaPolicyRow, error)
 	// InsertRetentionTimer stores when to look at executions, or flows, again.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
@@ -1797,6 +1832,11 @@ type Querier interface {
 	// Used by: engine.RunSchedules, engine.ResumeSchedule, engine.TriggerSchedule.
 	// Locks: schedules held (UPDATE).
 	MoveSchedules(ctx context.Context, db DBTX, arg MoveSchedulesParams) (MoveSchedulesRow, error)
+	// MoveWaiting makes executions that the caller has locked wait at another budget or limit.
+	//
+	// Used by: engine.AdmitWaiting.
+	// Locks: L1 held (UPDATE).
+	MoveWaiting(ctx context.Context, db DBTX, arg MoveWaitingParams) error
 	// NoteFailedTry counts a failed try at a single event, the first that the consumer has to handle, after tries_before
 	// others. No row: the consumer has moved, another holder has counted in the meantime, or the row is locked.
 	//
@@ -1873,11 +1913,23 @@ type Querier interface {
 	// Used by: engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue held, by the execution's row.
 	QueueUnqueued(ctx context.Context, db DBTX, arg QueueUnqueuedParams) ([]string, error)
+	// RaiseGates stores the bounds of locked keys and quota policies after a pass, and when their windows have room again.
+	//
+	// Used by: engine.AdmitWaiting.
+	// Locks: gates held (UPDATE).
+	RaiseGates(ctx context.Context, db DBTX, arg RaiseGatesParams) error
 	// ReadBudgetKeys returns the outcomes of deduplication keys. One that the transaction has just taken has an empty object.
 	//
 	// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 	// Locks: none.
 	ReadBudgetKeys(ctx context.Context, db DBTX, arg ReadBudgetKeysParams) ([]ReadBudgetKeysRow, error)
+	// ReadBudgetsInUse returns the policies and the usage of budgets. A budget that does not exist has no row. Amounts that are
+	// reserved count as used.
+	//
+	// Used by: engine.AdmitWaiting.
+	// Locks: none.
+	// The usage u and the reservations v of each budget b, by dimension.
+	ReadBudgetsInUse(ctx context.Context, db DBTX, arg ReadBudgetsInUseParams) ([]ReadBudgetsInUseRow, error)
 	// ReadCompletionEvents returns the completion events from from_event_id to to_event_id, oldest first and at most
 	// page_size, each with the floor in the same snapshot: the greatest event id that was ever deleted. A single row with
 	// found = false: there are none.
@@ -2361,6 +2413,12 @@ type Querier interface {
 	// Used by: engine.DispatchCompletions.
 	// Locks: none. Spans partitions: the partial index holds nothing else.
 	ScanUndispatched(ctx context.Context, db DBTX, arg ScanUndispatchedParams) ([]ScanUndispatchedRow, error)
+	// ScanWaitingGates returns budgets and limits with waiting executions, in the order of their ids after a position. The cost
+	// depends on their number, not on that of the executions.
+	//
+	// Used by: engine.AdmitWaiting.
+	// Locks: none. Spans partitions.
+	ScanWaitingGates(ctx context.Context, db DBTX, arg ScanWaitingGatesParams) ([]ScanWaitingGatesRow, error)
 	// ScheduleRetries ends failed attempts and schedules the next ones; a retry without delay is claimable at once. A
 	// raised_epoch above 0 goes to both rows, so that the holder of the attempt is refused from now on.
 	//
@@ -2614,6 +2672,12 @@ type Querier interface {
 	// Used by: engine.Adopt, engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE). The flows are locked by the caller, exclusively.
 	TakeForeignMembers(ctx context.Context, db DBTX, arg TakeForeignMembersParams) ([]TakeForeignMembersRow, error)
+	// TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits. It returns
+	// those that are locked (taken is false) or missing (known is false) too. The caller sorts by gate_id.
+	//
+	// Used by: engine.AdmitWaiting.
+	// Locks: gates skips (rows FOR NO KEY UPDATE in array order).
+	TakeGates(ctx context.Context, db DBTX, arg TakeGatesParams) ([]TakeGatesRow, error)
 	// TakeGroups locks the given groups and returns them, by ord (from 0), with the number of edges into them that are
 	// staged and not applied yet. taken is false if another transaction holds the group; has_group is false if it has no
 	// row.
@@ -2714,6 +2778,12 @@ type Querier interface {
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 	// execution_id).
 	TakeUpstreams(ctx context.Context, db DBTX, arg TakeUpstreamsParams) ([]TakeUpstreamsRow, error)
+	// TakeWaiting locks executions that wait at budgets and limits, skipping locked ones: of each at most so many, in the order
+	// of claims.
+	//
+	// Used by: engine.AdmitWaiting.
+	// Locks: L1 skips (rows FOR NO KEY UPDATE). Spans partitions.
+	TakeWaiting(ctx context.Context, db DBTX, arg TakeWaitingParams) ([]TakeWaitingRow, error)
 	// TimeUntimed sets one lease timer for all leases of the given executions that ran out more than a minute ago.
 	//
 	// Used by: engine.RepairQueue.

@@ -83,7 +83,8 @@ func (e *Engine) ReleaseBudget(ctx context.Context, b id.BudgetID, x id.Executio
 	partition, budgetID, execution := e.cfg.Partitions.BudgetPartition(b), b.String(), pgUUID(x.UUID())
 	var shared bool
 	var rows []db.ReleaseBudgetRow
-	err := inStatements(ctx, e, op, func(*notifications) []step {
+	err := inStatements(ctx, e, op, func(due *notifications) []step {
+		due.gated()
 		return []step{
 			func(conn db.DBTX) error {
 				row, err := e.q.LockBudget(ctx, conn, db.LockBudgetParams{PartitionKey: partition, BudgetID: budgetID})

@@ -39,6 +39,7 @@ func (o Operator) ResetBudget(ctx context.Context, b id.BudgetID) (time.Time, er
 			return time.Time{}, err
 		}
 		next := policy.NextReset(nowMs)
+		tx.due.gated()
 		if err := reset.write(ctx, tx, nowMs, next); err != nil || next == 0 {
 			return time.Time{}, err
 		}
@@ -127,6 +128,7 @@ func (e *Engine) resetDue(ctx context.Context, op string, partition int16, b str
 		if err != nil {
 			return false, err
 		}
+		tx.due.gated()
 		return true, reset.write(ctx, tx, row.NowMs, policy.NextScheduled(row.DueMs, row.NowMs))
 	})
 }

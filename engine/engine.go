@@ -17,8 +17,7 @@ import (
 // Config configures an [Engine]. The zero value of every field selects its documented default.
 type Config struct {
 	// Partitions are the logical partition counts: 256 for flows and executions, which are part of every id, and 32 for
-	// budgets. A database keeps the counts it started with: [Engine.Prepare] refuses another one for its budgets. The count of
-	// quotas has no effect yet: any but 32 is refused.
+	// budgets and quotas. A database keeps the counts it started with: [Engine.Prepare] refuses others.
 	Partitions id.Partitions
 
 	// Namespace applies to executions and flows that name none. Default "default".
@@ -114,6 +113,7 @@ type shared struct {
 	retentionMemory
 	schedules scheduleMemory
 	usage     usageMemory
+	gates     gateMemory
 }
 
 // WithTx returns the engine bound to the caller's transaction. Its operations become part of tx, each behind a

@@ -362,6 +362,8 @@ func (e *Engine) insert(
 			due.lane(creations[i].lane)
 		case state.PublicDelayed:
 			due.delayed = true
+		case state.PublicRateLimited:
+			due.gated()
 		}
 	}
 	return created, nil

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/flowfabric/flowfabric-go/id"
 )
@@ -33,6 +34,7 @@ func (k *checkedSpecs) add(i int) {
 func (s *ExecutionSpec) isLike(other *ExecutionSpec) bool {
 	return s.Kind == other.Kind && s.Lane == other.Lane && s.Namespace == other.Namespace &&
 		s.Flow == other.Flow && s.Policy == other.Policy && s.QuotaPolicy == other.QuotaPolicy &&
+		slices.Equal(s.Budgets, other.Budgets) &&
 		s.IdempotencyKey == "" && other.IdempotencyKey == "" && s.BusinessKey.IsZero() && other.BusinessKey.IsZero() &&
 		s.Sequence.IsZero() && other.Sequence.IsZero() &&
 		s.PayloadEncoding == other.PayloadEncoding && s.Creator == other.Creator &&

@@ -79,7 +79,11 @@ type ExecutionSpec struct {
 	// it. Default: the database's clock.
 	CreatedAt time.Time
 
-	// QuotaPolicy is the quota that must admit the execution before it can be claimed.
+	// Budgets are the budgets that must not be exhausted when the execution becomes claimable: while one of them is, it waits.
+	// At most [MaxExecutionBudgets]. One that does not exist does not limit.
+	Budgets []id.BudgetID
+
+	// QuotaPolicy is the quota that must admit the execution before it can be claimed. One that does not exist does not limit.
 	QuotaPolicy *id.QuotaPolicyID
 
 	// Sequence makes the execution wait for those created before it with the same key. Members of flows and called executions
@@ -200,7 +204,13 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 			return c, err
 		}
 	}
+	if c.gates.budgets, err = sortedBudgets(spec.Budgets); err != nil {
+		return c, err
+	}
 	if spec.QuotaPolicy != nil {
+		if *spec.QuotaPolicy == (id.QuotaPolicyID{}) {
+			return c, invalid("QuotaPolicy", "is empty")
+		}
 		c.quota = spec.QuotaPolicy.String()
 		c.quotaPart = e.cfg.Partitions.QuotaPartition(*spec.QuotaPolicy)
 		c.gates.limits = append(c.gates.limits, limitUse{gate: uuid.UUID(*spec.QuotaPolicy), units: 1})
@@ -348,6 +358,7 @@ func (s ExecutionSpec) rawFields(c creation) (string, error) {
 		Creator         string      `json:"creator_identity"`
 		IdempotencyKey  string      `json:"idempotency_key,omitempty"`
 		PayloadEncoding string      `json:"payload_encoding,omitempty"`
+		Budgets         string      `json:"budget_ids,omitempty"`
 		Quota           string      `json:"quota_policy_id,omitempty"`
 		Attempts        string      `json:"total_attempt_count"`
 		Node            string      `json:"ffx_node_key,omitempty"`
@@ -355,7 +366,7 @@ func (s ExecutionSpec) rawFields(c creation) (string, error) {
 		Unique          UniqueWhile `json:"ffx_unique,omitempty"`
 		Sequence        rawSequence `json:"ffx_sequence,omitzero"`
 		Fair            rawFair     `json:"ffx_fair,omitzero"`
-	}{c.namespace, s.Kind, s.Creator, c.key, s.PayloadEncoding, c.quota, "0", c.node, c.business, s.Unique.lasts(), c.sequence.raw(), rawFair(c.fair)})
+	}{c.namespace, s.Kind, s.Creator, c.key, s.PayloadEncoding, c.gates.budgetTexts(), c.quota, "0", c.node, c.business, s.Unique.lasts(), c.sequence.raw(), rawFair(c.fair)})
 	if err != nil {
 		return "", err
 	}

@@ -1,6 +1,9 @@
 package engine
 
 import (
+	"bytes"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,6 +24,35 @@ type limitUse struct {
 	units int64
 }
 
+// MaxExecutionBudgets is the number of budgets that an execution can name.
+const MaxExecutionBudgets = 16
+
+// sortedBudgets checks the budgets of a spec and returns each once, sorted.
+func sortedBudgets(of []id.BudgetID) ([]id.BudgetID, error) {
+	if len(of) == 0 {
+		return nil, nil
+	}
+	budgets := slices.Clone(of)
+	slices.SortFunc(budgets, func(a, b id.BudgetID) int { return bytes.Compare(a[:], b[:]) })
+	budgets = slices.Compact(budgets)
+	switch {
+	case len(budgets) > MaxExecutionBudgets:
+		return nil, invalid("Budgets", fmt.Sprintf("has %d budgets, limit %d", len(budgets), MaxExecutionBudgets))
+	case budgets[0] == (id.BudgetID{}):
+		return nil, invalid("Budgets", "has an empty id")
+	}
+	return budgets, nil
+}
+
+// budgetTexts returns the ids of the budgets, separated by commas.
+func (g gates) budgetTexts() string {
+	texts := make([]string, len(g.budgets))
+	for i, b := range g.budgets {
+		texts[i] = b.String()
+	}
+	return strings.Join(texts, ",")
+}
+
 // open reports whether there is nothing to wait for.
 func (g gates) open() bool { return len(g.budgets) == 0 && len(g.limits) == 0 }
 
@@ -30,11 +62,8 @@ func (g gates) texts() (budgets, limits, units string) {
 	if g.open() {
 		return "", "", ""
 	}
-	budgetIDs, limitIDs, amounts := make([]string, len(g.budgets)), make([]string, len(g.limits)), make([]string, len(g.limits))
+	limitIDs, amounts := make([]string, len(g.limits)), make([]string, len(g.limits))
 	one := true
-	for i, b := range g.budgets {
-		budgetIDs[i] = b.String()
-	}
 	for i, l := range g.limits {
 		limitIDs[i], amounts[i] = l.gate.String(), strconv.FormatInt(l.units, 10)
 		one = one && l.units == 1
@@ -42,5 +71,5 @@ func (g gates) texts() (budgets, limits, units string) {
 	if !one {
 		units = strings.Join(amounts, ",")
 	}
-	return strings.Join(budgetIDs, ","), strings.Join(limitIDs, ","), units
+	return g.budgetTexts(), strings.Join(limitIDs, ","), units
 }

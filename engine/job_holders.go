@@ -26,6 +26,7 @@ const (
 	JobExpireWaitpoints    Job = "expire_waitpoints"
 	JobResumeCallers       Job = "resume_callers"
 	JobAdvanceSequences    Job = "advance_sequences"
+	JobAdmitWaiting        Job = "admit_waiting"
 	JobRunSchedules        Job = "run_schedules"
 	JobPruneCreationKeys   Job = "prune_creation_keys"
 	JobResetBudgets        Job = "reset_budgets"

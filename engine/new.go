@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
-	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -22,9 +21,6 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 	}
 	if err := cfg.Partitions.Validate(); err != nil {
 		return nil, invalidBecause("Config.Partitions", err)
-	}
-	if quotas := cfg.Partitions.Quota; quotas != 0 && quotas != id.DefaultQuotaPartitions {
-		return nil, invalid("Config.Partitions.Quota", "has no effect in this version: leave it at its default")
 	}
 	if cfg.Namespace == "" {
 		cfg.Namespace = DefaultNamespace

@@ -23,6 +23,7 @@ const (
 	operatorChannel   = "ff_operator_event"
 	signalChannel     = "ff_signal_event"
 	scheduleChannel   = "ffx_schedule" // payload: "changed"; a schedule may be due sooner
+	gateChannel       = "ffx_gate"     // payload: "changed"; a budget or limit may have room for waiting executions
 	foreignChannel    = "ffx_foreign"  // another program has created executions
 )
 
@@ -36,6 +37,7 @@ type notifying struct {
 	callEnded    chan struct{} // buffered for one; signals ends of called executions
 	seatLeft     chan struct{} // buffered for one; signals ends of members of sequences
 	rescheduled  chan struct{} // buffered for one; signals that a schedule was added or changed
+	gated        chan struct{} // buffered for one; signals that a budget or limit may admit executions
 	resumed      *resumptions
 }
 
@@ -50,6 +52,7 @@ func newNotifying(pool *pgxpool.Pool, cfg Config) notifying {
 		callEnded:    make(chan struct{}, 1),
 		seatLeft:     make(chan struct{}, 1),
 		rescheduled:  make(chan struct{}, 1),
+		gated:        make(chan struct{}, 1),
 		resumed:      &resumptions{},
 	}
 }
@@ -77,6 +80,7 @@ type notifications struct {
 	unneeded bool // a group whose remaining upstreams should be cancelled
 	keys     bool // the keystore has changed
 	schedule bool // a schedule that may be due soon
+	gate     bool // a budget or limit that may admit executions
 }
 
 func (n *notifications) lane(lane string) { n.Add(readyChannel, lane) }
@@ -94,6 +98,12 @@ func (n *notifications) signalEvents() { n.Add(signalChannel, "") }
 func (n *notifications) rescheduled() {
 	n.schedule = true
 	n.Add(scheduleChannel, "changed")
+}
+
+// gated notifies that executions wait for a budget or limit, or that one may have room.
+func (n *notifications) gated() {
+	n.gate = true
+	n.Add(gateChannel, "changed")
 }
 
 func (n *notifications) completions() { n.Add(completionChannel, "") }
@@ -116,7 +126,7 @@ func (n *notifications) undispatched() { n.left = true }
 func (n *notifications) add(other *notifications) {
 	n.Merge(&other.Set)
 	n.left, n.delayed, n.unneeded = n.left || other.left, n.delayed || other.delayed, n.unneeded || other.unneeded
-	n.keys, n.schedule = n.keys || other.keys, n.schedule || other.schedule
+	n.keys, n.schedule, n.gate = n.keys || other.keys, n.schedule || other.schedule, n.gate || other.gate
 }
 
 // notify sends notifications of a committed transaction.
@@ -138,6 +148,9 @@ func (e *Engine) notify(due *notifications) {
 	}
 	if due.schedule {
 		remind(e.rescheduled)
+	}
+	if due.gate {
+		remind(e.gated)
 	}
 	e.notifier.Notify(&due.Set)
 }

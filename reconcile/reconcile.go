@@ -94,6 +94,9 @@ type operations interface {
 	CallEnded() <-chan struct{}
 	SequenceEnded() <-chan struct{}
 	Rescheduled() <-chan struct{}
+	Gated() <-chan struct{}
+	OnGated(wake func()) (stop func())
+	AdmissionsWait() bool
 	OnRescheduled(wake func()) (stop func())
 	TicksWait() bool
 	OnEnded(wake func()) (stop func())
@@ -113,6 +116,8 @@ func jobsOf(m engine.Maintenance) []job {
 		{name: engine.JobAdvanceSequences, every: time.Second, act: m.AdvanceSequences},
 		// A tick should be late by some milliseconds at most.
 		{name: engine.JobRunSchedules, every: 20 * time.Millisecond, batch: engine.MaxBatch, act: m.RunSchedules, next: m.NextSchedule},
+		// The pause merges rings.
+		{name: engine.JobAdmitWaiting, every: 5 * time.Millisecond, act: m.AdmitWaiting, next: m.NextAdmission},
 		{name: engine.JobExpireWaitpoints, every: 5 * time.Second, act: m.ExpireWaitpoints},
 		{name: engine.JobPruneCreationKeys, every: time.Minute, act: m.PruneCreationKeys},
 		{name: engine.JobResetBudgets, every: 15 * time.Second, batch: 200, act: m.ResetBudgets},
@@ -213,6 +218,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 	defer s.end()
 	defer s.listen(ctx, false)
 	defer r.eng.OnRescheduled(func() { remind(s.changed) })()
+	defer r.eng.OnGated(func() { remind(s.gated) })()
 	defer s.awaitEnds(false)
 	timer := time.NewTimer(time.Until(s.next()))
 	defer timer.Stop()
@@ -234,9 +240,13 @@ func (r *Reconciler) Run(ctx context.Context) {
 		case <-r.eng.SequenceEnded():
 			s.call(engine.JobAdvanceSequences)
 		case <-r.eng.Rescheduled():
-			s.expectTick()
+			s.expectNearby(engine.JobRunSchedules)
+		case <-r.eng.Gated():
+			s.expectNearby(engine.JobAdmitWaiting)
 		case <-s.changed:
 			s.expect(engine.JobRunSchedules)
+		case <-s.gated:
+			s.expect(engine.JobAdmitWaiting)
 		case <-s.ended:
 			s.expectEnd(time.Now())
 		case <-s.foreign:

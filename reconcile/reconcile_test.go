@@ -48,9 +48,9 @@ type fakeProcess struct {
 	*fakeDatabase
 	name                                      id.WorkerInstanceID
 	left, delayed, unneeded, called, seatLeft chan struct{}
-	rescheduled                               chan struct{}
+	rescheduled, gated                        chan struct{}
 	wakes                                     map[string]func() // of OnRescheduled and OnEnded
-	ticksWait                                 bool
+	ticksWait, admissionsWait                 bool
 	nextTick                                  func() time.Time // of [engine.JobRunSchedules]
 	foreign                                   chan struct{}
 	listens                                   atomic.Int32
@@ -61,7 +61,7 @@ func (f *fakeDatabase) process(name id.WorkerInstanceID) *fakeProcess {
 	f.calls[name] = make(map[engine.Job][]time.Time)
 	return &fakeProcess{
 		fakeDatabase: f, name: name, left: make(chan struct{}, 1), delayed: make(chan struct{}, 1),
-		unneeded: make(chan struct{}, 1), called: make(chan struct{}, 1), seatLeft: make(chan struct{}, 1), rescheduled: make(chan struct{}, 1), foreign: make(chan struct{}),
+		unneeded: make(chan struct{}, 1), called: make(chan struct{}, 1), seatLeft: make(chan struct{}, 1), rescheduled: make(chan struct{}, 1), gated: make(chan struct{}, 1), foreign: make(chan struct{}),
 		wakes: make(map[string]func()),
 	}
 }
@@ -120,6 +120,16 @@ func (p *fakeProcess) SequenceEnded() <-chan struct{} { return p.seatLeft }
 func (p *fakeProcess) Rescheduled() <-chan struct{} { return p.rescheduled }
 
 func (p *fakeProcess) OnRescheduled(wake func()) func() { return p.on("rescheduled", wake) }
+
+func (p *fakeProcess) Gated() <-chan struct{} { return p.gated }
+
+func (p *fakeProcess) OnGated(wake func()) func() { return p.on("gated", wake) }
+
+func (p *fakeProcess) AdmissionsWait() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.admissionsWait
+}
 
 func (p *fakeProcess) OnEnded(wake func()) func() { return p.on("ended", wake) }
 

@@ -27,9 +27,10 @@ type schedule struct {
 	deafen  func()        // ends the listening for them, and waits for it; nil: it doesn't listen
 
 	changed chan struct{} // buffered: some process has changed a schedule
-	ended   chan struct{} // buffered: executions have ended while a tick waits for that
+	gated   chan struct{} // buffered: some process has made executions wait for a limit, or given one room
+	ended   chan struct{} // buffered: executions have ended while a tick or an admission waits for that
 	endsAt  time.Time     // don't look at the waiting ticks before
-	ignore  func()        // ends the waiting for ends; nil: no tick waits
+	ignore  func()        // ends the waiting for ends; nil: nothing waits for one
 }
 
 // scheduled is a job with its next call.
@@ -61,7 +62,7 @@ func newSchedule(r *Reconciler, now time.Time) *schedule {
 	s := &schedule{
 		Reconciler: r, called: make(chan call, len(r.jobs)), askAt: now.Add(backoff.Spread(r.cfg.Interval)),
 		failing: backoff.Backoff{First: r.cfg.Interval, Max: max(r.cfg.Interval, maxPause)}, foreign: make(chan struct{}, 1),
-		changed: make(chan struct{}, 1), ended: make(chan struct{}, 1),
+		changed: make(chan struct{}, 1), gated: make(chan struct{}, 1), ended: make(chan struct{}, 1),
 	}
 	for _, j := range r.jobs {
 		j.every, j.idle = r.scaled(j.every), r.scaled(j.idle)
@@ -145,8 +146,8 @@ func (s *schedule) note(c call, now time.Time) {
 	if c.done > 0 && !c.sweep && c.scheduled.next == nil {
 		s.askSoon()
 	}
-	if c.name == engine.JobRunSchedules {
-		s.awaitEnds(s.eng.TicksWait())
+	if c.name == engine.JobRunSchedules || c.name == engine.JobAdmitWaiting {
+		s.awaitEnds(s.eng.TicksWait() || s.eng.AdmissionsWait())
 	}
 	if c.done > 0 {
 		s.follow(c.name, now)
@@ -203,10 +204,11 @@ func (s *schedule) expectDelay() {
 	s.askSoon()
 }
 
-// expectTick makes this process look at the schedules, as early as the pace of the job allows: it has changed one.
-func (s *schedule) expectTick() {
+// expectNearby makes this process do a job, as early as the job's pace allows, even if another process holds it: this one has
+// made the work.
+func (s *schedule) expectNearby(name engine.Job) {
 	for _, j := range s.jobs {
-		if now := time.Now(); j.name == engine.JobRunSchedules && j.failing.Idle() {
+		if now := time.Now(); j.name == name && j.failing.Idle() {
 			j.nearby, j.wanted = true, j.running
 			j.at = later(now, j.notYet)
 		}
@@ -216,8 +218,14 @@ func (s *schedule) expectTick() {
 // endsPace is the shortest time between two looks at waiting ticks. On a busy database executions end all the time.
 const endsPace = 100 * time.Millisecond
 
-// expectEnd makes this process look at the ticks that wait for an execution to end.
+// expectEnd makes this process look at the admissions and the ticks that wait for an execution to end.
 func (s *schedule) expectEnd(now time.Time) {
+	if s.eng.AdmissionsWait() {
+		s.expect(engine.JobAdmitWaiting)
+	}
+	if !s.eng.TicksWait() {
+		return
+	}
 	for _, j := range s.jobs {
 		if j.name != engine.JobRunSchedules || !j.failing.Idle() || !j.ours && !j.nearby || !j.latest.IsZero() {
 			continue
@@ -288,7 +296,7 @@ func (s *schedule) listen(ctx context.Context, shared bool) {
 	}
 }
 
-// awaitEnds starts or stops looking at the schedules when executions end. It looks once at the start, since one may have ended
+// awaitEnds starts or stops looking at the schedules and the limits when executions end. It looks once at the start, since one may have ended
 // before.
 func (s *schedule) awaitEnds(waits bool) {
 	switch {

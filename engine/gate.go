@@ -1,0 +1,164 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/gate"
+)
+
+const (
+	// maxPassGates is how many budgets and limits one transaction of the gate looks at.
+	maxPassGates = 200
+
+	// busyGate is when a limit is looked at again that was locked. Its holder may have counted before the end of an
+	// execution that gave its place back.
+	busyGate = 20 * time.Millisecond
+)
+
+// AdmitWaiting lets in executions that wait for budgets and limits: as many as have room, of each limit in the order of
+// claims. It returns how many it has admitted or sent on to wait for another limit. batch limits that for each transaction;
+// a result of at least batch means that more may be possible at once.
+//
+// A limit is never exceeded, however many processes run this: the row of a limit's key is locked while its admissions are
+// counted and added to. An execution is let in by all of its budgets and limits at once, and holds nothing until then.
+//
+// Errors: [ErrInvalidInput]; [ErrCorruption] for a quota policy with a negative limit, after all others were looked at.
+// Transaction: one for each 200 budgets and limits with waiting executions, with a constant number of statements; waits for no
+// lock. Safe to repeat and to run in any number of processes.
+func (m Maintenance) AdmitWaiting(ctx context.Context, batch int) (int, error) {
+	const op = "admit waiting executions"
+	if err := checkBatch(batch); err != nil {
+		return 0, err
+	}
+	e := m.e.impatient()
+	var round gateRound
+	round.begin(e)
+	for round.done < batch {
+		pass := gatePass{Engine: e, batch: batch}
+		var found []db.ScanWaitingGatesRow
+		acted, err := inTx(ctx, e, op, func(tx *txn) (int, error) {
+			var err error
+			if found, err = e.q.ScanWaitingGates(ctx, tx, db.ScanWaitingGatesParams{AfterGateID: round.after, PageSize: maxPassGates}); err != nil {
+				return 0, err
+			}
+			pass = gatePass{Engine: e, batch: batch}
+			for _, row := range found {
+				pass.look(row.GateID.Bytes, row.IsBudget)
+			}
+			return pass.run(ctx, tx)
+		})
+		if err != nil {
+			return round.done, err
+		}
+		round.note(&pass, found, acted)
+		if round.over {
+			break
+		}
+	}
+	round.end(e, batch)
+	return round.done, wrap(op, round.corrupt)
+}
+
+// gateRound is one call of [Maintenance.AdmitWaiting]: it looks at all budgets and limits with waiting executions once, from
+// where the last one stopped.
+type gateRound struct {
+	from, after pgtype.UUID
+	wrapped     bool // it goes on from the first one
+	over        bool
+	done        int
+	waits       bool          // executions wait
+	busy        bool          // a limit was locked
+	next        time.Duration // until the first window has room; 0: unknown
+	corrupt     error
+}
+
+func (r *gateRound) begin(e *Engine) {
+	e.gates.mu.Lock()
+	defer e.gates.mu.Unlock()
+	r.from = pgtype.UUID{Bytes: e.gates.position, Valid: true}
+	r.after = r.from
+}
+
+// note takes over what a pass has found and goes on behind it, unless there may be more for the same ones.
+func (r *gateRound) note(p *gatePass, found []db.ScanWaitingGatesRow, acted int) {
+	r.done += acted
+	r.waits = r.waits || len(found) > 0
+	r.busy = r.busy || p.busy
+	if wait := time.Duration(p.nextMs-p.nowMs) * time.Millisecond; p.nextMs > 0 && (r.next == 0 || wait < r.next) {
+		r.next = max(wait, time.Millisecond)
+	}
+	if r.corrupt == nil {
+		r.corrupt = p.corrupt
+	}
+	switch {
+	case p.more && acted > 0:
+	case len(found) == maxPassGates:
+		r.after = found[len(found)-1].GateID
+		r.over = r.wrapped && bytes.Compare(r.after.Bytes[:], r.from.Bytes[:]) >= 0
+	case r.wrapped || r.from.Bytes == gate.ID{}:
+		r.after, r.over = pgtype.UUID{Valid: true}, true
+	default:
+		r.after, r.wrapped = pgtype.UUID{Valid: true}, true
+	}
+}
+
+func (r *gateRound) end(e *Engine, batch int) {
+	e.gates.mu.Lock()
+	defer e.gates.mu.Unlock()
+	e.gates.position, e.gates.waits = r.after.Bytes, r.waits
+	switch now := time.Now(); {
+	case r.done >= batch:
+		e.gates.next = now
+	case r.busy && (r.next == 0 || busyGate < r.next):
+		e.gates.next = now.Add(busyGate)
+	case r.next > 0:
+		e.gates.next = now.Add(r.next)
+	default:
+		e.gates.next = time.Time{}
+	}
+}
+
+// gateMemory is the memory of the calls of [Maintenance.AdmitWaiting] of this process.
+type gateMemory struct {
+	mu       sync.Mutex
+	position gate.ID // where the next call begins
+	waits    bool    // executions were waiting at the last call
+	next     time.Time
+}
+
+// NextAdmission returns when [Maintenance.AdmitWaiting] of this engine should be called again because a window will have
+// room or a limit was locked, as an instant of this process; zero if neither. Ends of executions give room too: see
+// [Maintenance.AdmissionsWait].
+func (m Maintenance) NextAdmission() time.Time {
+	m.e.gates.mu.Lock()
+	defer m.e.gates.mu.Unlock()
+	return m.e.gates.next
+}
+
+// AdmissionsWait reports whether executions wait for budgets or limits, as far as [Maintenance.AdmitWaiting] of this engine
+// knows. While they do, call that when [Maintenance.OnEnded] reports an end.
+func (m Maintenance) AdmissionsWait() bool {
+	m.e.gates.mu.Lock()
+	defer m.e.gates.mu.Unlock()
+	return m.e.gates.waits
+}
+
+// Gated receives a value when this engine has created executions that wait for budgets or limits, or has given these room.
+// Then call [Maintenance.AdmitWaiting] soon.
+func (m Maintenance) Gated() <-chan struct{} { return m.e.gated }
+
+// OnGated calls wake when any process has done what [Maintenance.Gated] reports, until stop is called: this process at once,
+// others while a call of [Engine.Listen] has a connection. It opens none itself. wake must not block.
+func (m Maintenance) OnGated(wake func()) (stop func()) {
+	return m.e.listener.Join(gateChannel, func(payload string) {
+		if payload != "" { // a new connection: the next question to the database finds what waits
+			wake()
+		}
+	})
+}

@@ -1,0 +1,406 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/budget"
+	"github.com/flowfabric/flowfabric-go/internal/gate"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+)
+
+// gatePass admits executions in one transaction. It locks limits, then the executions that wait there, then their other
+// limits, and always skips what is locked: so it has no place in the order of locks. What it counts, it counts after it has
+// the lock.
+type gatePass struct {
+	*Engine
+	batch   int
+	budgets []gate.ID // to look at
+	limits  []gate.ID
+
+	state   gate.State
+	taken   map[gate.ID]*takenGate
+	waiting []db.TakeWaitingRow
+
+	busy    bool // a limit was locked
+	more    bool // another pass over the same ones may admit more
+	nextMs  int64
+	nowMs   int64
+	corrupt error
+}
+
+// takenGate is a locked key of a limit, or a quota policy.
+type takenGate struct {
+	gate.Limit
+	windowMs int64
+	nextMs   int64 // when its window has room again; 0: unknown
+	changed  bool  // its row has to be written
+	used     bool
+}
+
+// look adds a budget or a limit to the pass.
+func (p *gatePass) look(g gate.ID, isBudget bool) {
+	if isBudget {
+		p.budgets = append(p.budgets, g)
+	} else {
+		p.limits = append(p.limits, g)
+	}
+}
+
+// run returns how many executions it has admitted or moved.
+func (p *gatePass) run(ctx context.Context, tx *txn) (int, error) {
+	if len(p.budgets)+len(p.limits) == 0 {
+		return 0, nil
+	}
+	p.taken = make(map[gate.ID]*takenGate)
+	p.state = gate.State{Limits: make(map[gate.ID]*gate.Limit), Exhausted: make(map[gate.ID]bool)}
+	if err := p.readBudgets(ctx, tx, p.budgets); err != nil {
+		return 0, err
+	}
+	if err := p.take(ctx, tx, p.limits); err != nil {
+		return 0, err
+	}
+	full := func(*takenGate) int64 { return 1 }
+	if err := p.count(ctx, tx, p.limits, full); err != nil {
+		return 0, err
+	}
+	if err := p.takeWaiting(ctx, tx); err != nil {
+		return 0, err
+	}
+	if err := p.takeOthers(ctx, tx); err != nil {
+		return 0, err
+	}
+	return p.apply(ctx, tx)
+}
+
+// readBudgets notes which budgets are exhausted. One whose policy can't be read counts as exhausted.
+func (p *gatePass) readBudgets(ctx context.Context, tx db.DBTX, budgets []gate.ID) error {
+	if len(budgets) == 0 {
+		return nil
+	}
+	var params db.ReadBudgetsInUseParams
+	for _, b := range budgets {
+		params.PartitionKeys = append(params.PartitionKeys, p.cfg.Partitions.BudgetPartition(id.BudgetID(b)))
+		params.BudgetIDs = append(params.BudgetIDs, id.BudgetID(b).String())
+		p.state.Exhausted[b] = false
+	}
+	rows, err := p.q.ReadBudgetsInUse(ctx, tx, params)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		b, err := id.ParseBudgetID(row.BudgetID)
+		if err != nil {
+			return corrupt("ff_budget_policy.budget_id", err)
+		}
+		p.state.Exhausted[gate.ID(b)] = exhausted(row)
+	}
+	return nil
+}
+
+// exhausted reports whether the usage of a budget has reached a hard limit.
+func exhausted(row db.ReadBudgetsInUseRow) bool {
+	policy, err := budget.Decode(row.Policy)
+	if err != nil {
+		return true
+	}
+	for i, dimension := range row.Dimensions {
+		if limit := policy.Hard[dimension]; limit > 0 && row.Amounts[i] >= limit {
+			return true
+		}
+	}
+	return false
+}
+
+// take locks limits that are not locked by others, and notes their bounds.
+func (p *gatePass) take(ctx context.Context, tx db.DBTX, gates []gate.ID) error {
+	missing, err := p.takeKnown(ctx, tx, gates)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	// Creations make the rows of keys. Those of quota policies are made here.
+	if err := p.q.EnsureGates(ctx, tx, p.quotaGates(missing)); err != nil {
+		return err
+	}
+	_, err = p.takeKnown(ctx, tx, missing)
+	return err
+}
+
+func (p *gatePass) takeKnown(ctx context.Context, tx db.DBTX, gates []gate.ID) (missing []gate.ID, err error) {
+	if len(gates) == 0 {
+		return nil, nil
+	}
+	slices.SortFunc(gates, compareGates)
+	params := db.TakeGatesParams{NowMs: p.Engine.nowMs()}
+	for _, g := range gates {
+		params.PartitionKeys = append(params.PartitionKeys, gatePartition(g))
+		params.GateIDs = append(params.GateIDs, pgGate(g))
+		params.QuotaPartitions = append(params.QuotaPartitions, p.cfg.Partitions.QuotaPartition(id.QuotaPolicyID(g)))
+	}
+	rows, err := p.q.TakeGates(ctx, tx, params)
+	for i := range rows {
+		row := &rows[i]
+		p.nowMs = row.NowMs
+		switch {
+		case row.Taken:
+			p.note(row)
+		case !row.Known:
+			missing = append(missing, row.GateID.Bytes)
+		default:
+			p.busy = true
+		}
+	}
+	return missing, err
+}
+
+// note notes the bounds of a locked limit.
+func (p *gatePass) note(row *db.TakeGatesRow) {
+	t := &takenGate{Limit: gate.Limit{Concurrent: gate.None, Starts: gate.None, Held: row.Held, Started: row.Started}}
+	switch {
+	case row.LimitUnits >= 0 && row.LimitWindowMs > 0:
+		t.Starts, t.windowMs = row.LimitUnits, row.LimitWindowMs
+	case row.LimitUnits >= 0:
+		t.Concurrent = row.LimitUnits
+	case row.QuotaConcurrent < 0 || row.QuotaStarts < 0 || row.QuotaWindowSeconds < 0:
+		p.corrupt = errNegativeQuota(row.GateID.Bytes)
+		t.Concurrent, t.Counted = 0, true
+	default:
+		if row.QuotaConcurrent > 0 {
+			t.Concurrent = row.QuotaConcurrent
+		}
+		if row.QuotaStarts > 0 {
+			t.Starts, t.windowMs = row.QuotaStarts, min(row.QuotaWindowSeconds, math.MaxInt64/2000)*1000
+		}
+	}
+	// Until then a count would find the window as full as the last one did, unless the limit has changed.
+	if row.NextAtMs > row.NowMs && row.ChangedAtMs < row.UsedAtMs && t.NeedsCount(1) {
+		t.Counted, t.nextMs = true, row.NextAtMs
+		p.wakeAt(row.NextAtMs)
+	}
+	p.taken[row.GateID.Bytes] = t
+	p.state.Limits[row.GateID.Bytes] = &t.Limit
+}
+
+// wakeAt asks for the next pass at an instant.
+func (p *gatePass) wakeAt(ms int64) {
+	if p.nextMs == 0 || ms < p.nextMs {
+		p.nextMs = ms
+	}
+}
+
+// count counts what is used of those limits whose bounds have no room for the units that they need.
+func (p *gatePass) count(ctx context.Context, tx db.DBTX, gates []gate.ID, needs func(*takenGate) int64) error {
+	params := db.CountGatesParams{NowMs: p.Engine.nowMs()}
+	for _, g := range gates {
+		if t := p.taken[g]; t != nil && t.NeedsCount(needs(t)) {
+			params.PartitionKeys = append(params.PartitionKeys, gatePartition(g))
+			params.GateIDs = append(params.GateIDs, pgGate(g))
+			params.WindowMs = append(params.WindowMs, t.windowMs)
+		}
+	}
+	if len(params.GateIDs) == 0 {
+		return nil
+	}
+	rows, err := p.q.CountGates(ctx, tx, params)
+	for _, row := range rows {
+		t := p.taken[row.GateID.Bytes]
+		t.changed = t.changed || t.Held != row.Held || t.Started != row.Started
+		t.Held, t.Started, t.Counted = row.Held, row.Started, true
+		// A start that is not known yet may come, or not: look again.
+		if t.Starts != gate.None && row.FirstStartMs > 0 && t.Started >= t.Starts {
+			t.nextMs = row.FirstStartMs + t.windowMs
+			p.wakeAt(t.nextMs)
+			t.changed = t.changed || !row.NotStarted
+			if row.NotStarted || t.Concurrent != gate.None && t.Held >= t.Concurrent {
+				t.nextMs = 0
+			}
+		}
+	}
+	return err
+}
+
+// takeWaiting locks executions that wait where there is room.
+func (p *gatePass) takeWaiting(ctx context.Context, tx db.DBTX) error {
+	var open []gate.ID
+	var rooms []int64
+	for _, b := range p.budgets {
+		if !p.state.Exhausted[b] {
+			open, rooms = append(open, b), append(rooms, int64(p.batch))
+		}
+	}
+	for _, g := range p.limits {
+		if limit := p.state.Limits[g]; limit != nil {
+			if room, unlimited := limit.Room(); unlimited || room > 0 {
+				if unlimited || room > int64(p.batch) {
+					room = int64(p.batch)
+				}
+				open, rooms = append(open, g), append(rooms, room)
+			}
+		}
+	}
+	var params db.TakeWaitingParams
+	shares := gate.Shares(rooms, p.batch)
+	for i, g := range open {
+		if shares[i] > 0 {
+			params.GateIDs, params.Counts = append(params.GateIDs, pgGate(g)), append(params.Counts, shares[i])
+		}
+	}
+	if len(params.GateIDs) == 0 {
+		return nil
+	}
+	var err error
+	p.waiting, err = p.q.TakeWaiting(ctx, tx, params)
+	return err
+}
+
+// takeOthers reads and locks the other budgets and limits of the executions.
+func (p *gatePass) takeOthers(ctx context.Context, tx db.DBTX) error {
+	budgets, limits := make(map[gate.ID]bool), make(map[gate.ID]bool)
+	units := make(map[gate.ID]int64)
+	for i := range p.waiting {
+		w := waitingOf(&p.waiting[i])
+		for _, b := range w.Budgets {
+			if _, known := p.state.Exhausted[b]; !known {
+				budgets[b] = true
+			}
+		}
+		for _, u := range w.Uses {
+			if units[u.Limit] += u.Units; p.taken[u.Limit] == nil && !slices.Contains(p.limits, u.Limit) {
+				limits[u.Limit] = true
+			}
+		}
+	}
+	if err := p.readBudgets(ctx, tx, slices.Collect(maps.Keys(budgets))); err != nil {
+		return err
+	}
+	if err := p.take(ctx, tx, slices.Collect(maps.Keys(limits))); err != nil {
+		return err
+	}
+	all := slices.SortedFunc(maps.Keys(units), compareGates)
+	// There may be room for one unit, but not for all that these executions take.
+	need := make(map[*takenGate]int64)
+	for g, n := range units {
+		if t := p.taken[g]; t != nil {
+			need[t] = n
+		}
+	}
+	return p.count(ctx, tx, all, func(t *takenGate) int64 { return need[t] })
+}
+
+// apply decides and writes.
+func (p *gatePass) apply(ctx context.Context, tx *txn) (int, error) {
+	var admit db.AdmitExecutionsParams
+	var move db.MoveWaitingParams
+	uses := db.InsertGateUsesParams{NowMs: p.Engine.nowMs()}
+	admit.NowMs = p.Engine.nowMs()
+	for i := range p.waiting {
+		row := &p.waiting[i]
+		w := waitingOf(row)
+		switch d := p.state.Decide(w); d.Verb {
+		case gate.Admit:
+			admit.PartitionKeys, admit.ExecutionIDs = append(admit.PartitionKeys, row.PartitionKey), append(admit.ExecutionIDs, pgUUID(row.ExecutionID))
+			tx.due.resumed(row.LaneID)
+			for _, u := range w.Uses {
+				t := p.taken[u.Limit]
+				if t.changed, t.used = true, true; t.Concurrent == gate.None && t.Starts == gate.None {
+					continue // nothing to count
+				}
+				uses.PartitionKeys, uses.GateIDs = append(uses.PartitionKeys, gatePartition(u.Limit)), append(uses.GateIDs, pgGate(u.Limit))
+				uses.ExecutionPartitionKeys = append(uses.ExecutionPartitionKeys, row.PartitionKey)
+				uses.ExecutionIDs, uses.Units = append(uses.ExecutionIDs, pgUUID(row.ExecutionID)), append(uses.Units, u.Units)
+			}
+		case gate.Move:
+			move.PartitionKeys, move.ExecutionIDs = append(move.PartitionKeys, row.PartitionKey), append(move.ExecutionIDs, pgUUID(row.ExecutionID))
+			move.GateIDs, move.AreBudgets = append(move.GateIDs, pgGate(d.To)), append(move.AreBudgets, d.Budget)
+			p.more = true
+		case gate.Leave:
+			p.busy = p.busy || d.Busy
+		}
+	}
+	p.more = p.more || len(p.waiting) >= p.batch
+	return len(admit.ExecutionIDs) + len(move.ExecutionIDs), p.write(ctx, tx, admit, move, uses)
+}
+
+func (p *gatePass) write(
+	ctx context.Context, tx *txn, admit db.AdmitExecutionsParams, move db.MoveWaitingParams, uses db.InsertGateUsesParams,
+) error {
+	raise := db.RaiseGatesParams{NowMs: p.Engine.nowMs()}
+	for _, g := range slices.SortedFunc(maps.Keys(p.taken), compareGates) {
+		t := p.taken[g]
+		if t.windowMs > 0 && t.used {
+			uses.WindowedGateIDs = append(uses.WindowedGateIDs, pgGate(g))
+		}
+		if !t.changed {
+			continue
+		}
+		raise.PartitionKeys, raise.GateIDs = append(raise.PartitionKeys, gatePartition(g)), append(raise.GateIDs, pgGate(g))
+		raise.Held, raise.Started = append(raise.Held, t.Held), append(raise.Started, t.Started)
+		raise.NextAtMs, raise.Used = append(raise.NextAtMs, t.nextMs), append(raise.Used, t.used)
+	}
+	var steps []step
+	if len(admit.ExecutionIDs) > 0 {
+		steps = append(steps, func(conn db.DBTX) error { return p.q.AdmitExecutions(ctx, conn, admit) })
+	}
+	if len(move.ExecutionIDs) > 0 {
+		steps = append(steps, func(conn db.DBTX) error { return p.q.MoveWaiting(ctx, conn, move) })
+	}
+	if len(uses.ExecutionIDs) > 0 {
+		steps = append(steps, func(conn db.DBTX) error { return p.q.InsertGateUses(ctx, conn, uses) })
+	}
+	if len(raise.GateIDs) > 0 {
+		steps = append(steps, func(conn db.DBTX) error { return p.q.RaiseGates(ctx, conn, raise) })
+	}
+	if len(steps) == 0 {
+		return nil
+	}
+	return pgtx.InOneTrip(ctx, tx, steps...)
+}
+
+// waitingOf returns a waiting execution as package gate reads it.
+func waitingOf(row *db.TakeWaitingRow) gate.Waiting {
+	w := gate.Waiting{At: row.GateID.Bytes}
+	for _, b := range row.FfxBudgetIDs {
+		w.Budgets = append(w.Budgets, b.Bytes)
+	}
+	for i, l := range row.FfxLimitIDs {
+		use := gate.Use{Limit: l.Bytes, Units: 1}
+		if i < len(row.FfxLimitUnits) {
+			use.Units = row.FfxLimitUnits[i]
+		}
+		w.Uses = append(w.Uses, use)
+	}
+	return w
+}
+
+// quotaGates returns the rows of quota policies.
+func (p *gatePass) quotaGates(gates []gate.ID) db.EnsureGatesParams {
+	n := len(gates)
+	params := db.EnsureGatesParams{
+		GateIDs: make([]pgtype.UUID, n), PartitionKeys: make([]int16, n),
+		Namespaces: make([]string, n), LimitNames: make([]string, n), Keys: make([]string, n), NowMs: p.Engine.nowMs(),
+	}
+	for i, g := range gates {
+		params.GateIDs[i], params.PartitionKeys[i] = pgGate(g), gatePartition(g)
+	}
+	return params
+}
+
+// gatePartition is the partition of a key of a limit, and of a quota policy among these.
+func gatePartition(g gate.ID) int16 { return int16(g[0]) }
+
+// errNegativeQuota refuses a quota policy that another program has stored.
+func errNegativeQuota(q id.QuotaPolicyID) error {
+	return corrupt("ff_quota_policy", fmt.Errorf("policy %s has a negative limit", q))
+}
+
+func pgGate(g gate.ID) pgtype.UUID { return pgtype.UUID{Bytes: g, Valid: true} }
+
+func compareGates(a, b gate.ID) int { return bytes.Compare(a[:], b[:]) }

@@ -1,0 +1,112 @@
+package engine
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// QuotaPolicySpec describes a quota: how many of the executions that name it run at once, and how many start within a window.
+type QuotaPolicySpec struct {
+	ID id.QuotaPolicyID // default: a new one
+
+	// MaxRunning is how many executions run at once, all workers together. An execution takes its place when it is admitted,
+	// and gives it back when it ends or waits. Default 0: no limit.
+	MaxRunning int64
+
+	// MaxStarts is how many executions start within any time of the length Window, which is in whole seconds. Default 0: no
+	// limit.
+	MaxStarts int64
+	Window    time.Duration
+}
+
+// QuotaPolicyCreated is the result of [Engine.CreateQuotaPolicy].
+type QuotaPolicyCreated struct {
+	ID        id.QuotaPolicyID
+	Duplicate bool // a policy with this id existed, and was not changed
+}
+
+// CreateQuotaPolicy creates a quota policy, for executions that name it in [ExecutionSpec.QuotaPolicy]. If one with the id of
+// the spec exists, it stays as it is, and the result says so. Executions may name a policy before it exists; it limits those
+// that are admitted after its creation.
+//
+// Errors: [ErrInvalidInput] naming the field; [ErrContention]; [ErrUnavailable] while FlowFabric works on the database too.
+// Transaction: one statement. Safe to repeat with an id.
+func (e *Engine) CreateQuotaPolicy(ctx context.Context, spec QuotaPolicySpec) (QuotaPolicyCreated, error) {
+	const op = "create quota policy"
+	if err := spec.check(); err != nil {
+		return QuotaPolicyCreated{}, wrap(op, err)
+	}
+	if spec.ID.IsZero() {
+		spec.ID = id.NewQuotaPolicyID()
+	}
+	result, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (db.InsertQuotaPolicyRow, error) {
+		due.gated()
+		return e.q.InsertQuotaPolicy(ctx, conn, db.InsertQuotaPolicyParams{
+			NowMs: e.nowMs(), PartitionKey: e.cfg.Partitions.QuotaPartition(spec.ID), QuotaPolicyID: spec.ID.String(),
+			WindowSeconds: int64(spec.Window / time.Second), MaxStarts: spec.MaxStarts, MaxRunning: spec.MaxRunning,
+		})
+	})
+	switch {
+	case err != nil:
+		return QuotaPolicyCreated{}, err
+	case result.Shared:
+		return QuotaPolicyCreated{}, wrap(op, errBudgetsShared())
+	}
+	return QuotaPolicyCreated{ID: spec.ID, Duplicate: !result.Inserted}, nil
+}
+
+func (s *QuotaPolicySpec) check() error {
+	switch {
+	case s.MaxRunning < 0:
+		return invalid("MaxRunning", "is negative")
+	case s.MaxStarts < 0:
+		return invalid("MaxStarts", "is negative")
+	case s.Window < 0 || s.Window%time.Second != 0:
+		return invalid("Window", "must be whole seconds, and not negative")
+	case s.MaxStarts > 0 && s.Window == 0:
+		return invalid("Window", "is missing: MaxStarts needs one")
+	}
+	return nil
+}
+
+// QuotaPolicy is a stored quota policy.
+type QuotaPolicy struct {
+	ID         id.QuotaPolicyID
+	MaxRunning int64 // 0: no limit
+	MaxStarts  int64 // 0: no limit
+	Window     time.Duration
+	CreatedAt  time.Time
+}
+
+// Unlimited reports whether the policy limits nothing.
+func (p QuotaPolicy) Unlimited() bool { return p.MaxRunning == 0 && p.MaxStarts == 0 }
+
+// QuotaPolicy returns a quota policy.
+//
+// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrCorruption] for a negative limit. One statement; takes no locks.
+func (e *Engine) QuotaPolicy(ctx context.Context, q id.QuotaPolicyID) (QuotaPolicy, error) {
+	const op = "read quota policy"
+	if q.IsZero() {
+		return QuotaPolicy{}, wrap(op, invalid("quota policy id", "is empty"))
+	}
+	row, err := e.q.GetQuotaPolicy(ctx, e.reader(), db.GetQuotaPolicyParams{
+		PartitionKey: e.cfg.Partitions.QuotaPartition(q), QuotaPolicyID: q.String(),
+	})
+	switch {
+	case isNoRow(err):
+		return QuotaPolicy{}, wrap(op, &NotFoundError{Entity: "quota policy", ID: q.String()})
+	case err != nil:
+		return QuotaPolicy{}, wrap(op, err)
+	case row.ActiveConcurrencyCap < 0 || row.MaxRequestsPerWindow < 0 || row.RequestsPerWindowSeconds < 0:
+		return QuotaPolicy{}, wrap(op, errNegativeQuota(q))
+	}
+	return QuotaPolicy{
+		ID: q, MaxRunning: row.ActiveConcurrencyCap, MaxStarts: row.MaxRequestsPerWindow,
+		Window:    time.Duration(min(row.RequestsPerWindowSeconds, math.MaxInt64/int64(time.Second))) * time.Second,
+		CreatedAt: time.UnixMilli(row.CreatedAtMs),
+	}, nil
+}

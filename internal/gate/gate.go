@@ -1,0 +1,152 @@
+// Package gate decides which waiting executions budgets and limits admit. It has no database: the caller reads the limits
+// and the waiting executions under locks, and writes the decisions.
+package gate
+
+// None is a limit that does not exist.
+const None int64 = -1
+
+// ID identifies a limit's key, a quota policy, or a budget.
+type ID = [16]byte
+
+// Limit is a key of a limit, or a quota policy, with what is used of it. Held and Started are bounds: at least what is used,
+// and exactly that if Counted.
+type Limit struct {
+	Concurrent int64 // units in use at once; None: no limit
+	Starts     int64 // units that start within the window; None: no limit
+
+	Held    int64 // units in use
+	Started int64 // units started within the window, or admitted and not started
+	Counted bool
+
+	closed bool // a waiting execution did not fit, so those behind it wait too
+}
+
+// Room returns the units that can be admitted, at least 0. unlimited: any number.
+func (l *Limit) Room() (units int64, unlimited bool) {
+	units, unlimited = 0, true
+	for _, of := range [...]struct{ limit, used int64 }{{l.Concurrent, l.Held}, {l.Starts, l.Started}} {
+		if of.limit == None {
+			continue
+		}
+		room := max(of.limit-of.used, 0)
+		if unlimited || room < units {
+			units, unlimited = room, false
+		}
+	}
+	return units, unlimited
+}
+
+// NeedsCount reports whether units don't fit the bounds, which may be too high. After a count it returns false.
+func (l *Limit) NeedsCount(units int64) bool { return !l.Counted && !l.fits(units) }
+
+// fits reports whether units can be admitted. An execution that takes more than the whole limit needs all of it.
+func (l *Limit) fits(units int64) bool {
+	for _, of := range [...]struct{ limit, used int64 }{{l.Concurrent, l.Held}, {l.Starts, l.Started}} {
+		if of.limit != None && (of.limit == 0 || of.limit-of.used < min(units, of.limit)) {
+			return false
+		}
+	}
+	return true
+}
+
+// take admits units.
+func (l *Limit) take(units int64) { l.Held, l.Started = l.Held+units, l.Started+units }
+
+// Use is how much an execution takes of a limit.
+type Use struct {
+	Limit ID
+	Units int64
+}
+
+// Waiting is an execution that waits at a limit or a budget.
+type Waiting struct {
+	At      ID
+	Budgets []ID
+	Uses    []Use
+}
+
+// Verb is what happens to a waiting execution.
+type Verb int8
+
+// The verbs.
+const (
+	Leave Verb = iota // it stays where it is
+	Admit
+	Move // it waits at another limit or budget
+)
+
+// Decision is what happens to a waiting execution.
+type Decision struct {
+	Verb   Verb
+	To     ID   // for Move
+	Budget bool // To is a budget
+	Busy   bool // for Leave: a limit could not be locked, so try again soon
+}
+
+// State has the limits that the caller has locked and the budgets that it has read.
+type State struct {
+	Limits    map[ID]*Limit // one that is missing is locked by another transaction
+	Exhausted map[ID]bool   // budgets
+}
+
+// Decide decides on an execution, and takes its units if it is admitted. Call it in the order in which executions wait. An
+// execution is admitted if all of its budgets and limits admit it, and otherwise takes nothing.
+func (s *State) Decide(w Waiting) Decision {
+	for _, b := range w.Budgets {
+		switch {
+		case !s.Exhausted[b]:
+		case b == w.At:
+			return Decision{}
+		default:
+			return Decision{Verb: Move, To: b, Budget: true}
+		}
+	}
+	busy := false
+	for _, u := range w.Uses {
+		limit := s.Limits[u.Limit]
+		switch {
+		case limit == nil:
+			busy = true
+		case u.Limit == w.At && limit.closed:
+			return Decision{}
+		case limit.fits(u.Units):
+		case u.Limit == w.At:
+			limit.closed = true
+			return Decision{}
+		default:
+			return Decision{Verb: Move, To: u.Limit}
+		}
+	}
+	if busy {
+		return Decision{Busy: true}
+	}
+	for _, u := range w.Uses {
+		s.Limits[u.Limit].take(u.Units)
+	}
+	return Decision{Verb: Admit}
+}
+
+// Shares divides at most total executions among limits with room for so many units each. None gets more than its room;
+// those with little room get all of it before others get more than an equal share.
+func Shares(rooms []int64, total int) []int32 {
+	shares := make([]int32, len(rooms))
+	left := int64(total)
+	for left > 0 {
+		open := int64(0)
+		for i, room := range rooms {
+			if int64(shares[i]) < room {
+				open++
+			}
+		}
+		if open == 0 {
+			break
+		}
+		each := max(left/open, 1)
+		for i, room := range rooms {
+			more := min(each, room-int64(shares[i]), left)
+			shares[i] += int32(max(more, 0))
+			left -= max(more, 0)
+		}
+	}
+	return shares
+}

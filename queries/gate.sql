@@ -1,0 +1,429 @@
+-- name: ScanWaitingGates :many
+-- ScanWaitingGates returns budgets and limits with waiting executions, in the order of their ids after a position. The cost
+-- depends on their number, not on that of the executions.
+--
+-- Used by: engine.AdmitWaiting.
+-- Locks: none. Spans partitions.
+WITH RECURSIVE waiting AS (
+    (
+        SELECT
+            e.ffx_gate_id,
+            e.eligibility_state
+        FROM ff_exec_core AS e
+        WHERE
+            e.ffx_gate_id IS NOT NULL
+            AND e.ffx_gate_id > @after_gate_id::uuid
+        ORDER BY e.ffx_gate_id
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT
+        n.ffx_gate_id,
+        n.eligibility_state
+    FROM waiting AS w
+    CROSS JOIN LATERAL (
+        SELECT
+            e.ffx_gate_id,
+            e.eligibility_state
+        FROM ff_exec_core AS e
+        WHERE
+            e.ffx_gate_id IS NOT NULL
+            AND e.ffx_gate_id > w.ffx_gate_id
+        ORDER BY e.ffx_gate_id
+        LIMIT 1
+    ) AS n
+)
+SELECT
+    w.ffx_gate_id::uuid AS gate_id,
+    (w.eligibility_state = 'blocked_by_budget')::boolean AS is_budget
+FROM waiting AS w
+LIMIT @page_size::integer;
+
+-- name: EnsureGates :exec
+-- EnsureGates creates rows for keys of limits, and for quota policies, that have none. The caller sorts by gate_id.
+--
+-- Used by: engine.AdmitWaiting.
+-- Locks: gates waits (the INSERT, for another one of the same key).
+INSERT INTO ffx_gate (partition_key, gate_id, namespace, limit_name, key, used_at_ms)
+SELECT
+    unnest(@partition_keys::smallint[]),
+    unnest(@gate_ids::uuid[]),
+    unnest(@namespaces::text[]),
+    nullif(unnest(@limit_names::text[]), ''),
+    unnest(@keys::text[]),
+    ffx_now_ms(sqlc.narg(now_ms))
+ON CONFLICT ON CONSTRAINT ffx_gate_pkey DO NOTHING;
+
+-- name: TakeGates :many
+-- TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits. It returns
+-- those that are locked (taken is false) or missing (known is false) too. The caller sorts by gate_id.
+--
+-- Used by: engine.AdmitWaiting.
+-- Locks: gates skips (rows FOR NO KEY UPDATE in array order).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@gate_ids::uuid[]) AS gate_id,
+        unnest(@quota_partitions::smallint[]) AS quota_partition
+    LIMIT cardinality(@gate_ids::uuid[])
+)
+SELECT
+    i.gate_id::uuid AS gate_id,
+    (g.gate_id IS NOT NULL)::boolean AS taken,
+    EXISTS (
+        SELECT
+        FROM ffx_gate AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.gate_id = i.gate_id
+        OFFSET 0
+    )::boolean AS known,
+    coalesce(g.held, 0)::bigint AS held,
+    coalesce(g.started, 0)::bigint AS started,
+    coalesce(g.next_at_ms, 0)::bigint AS next_at_ms,
+    coalesce(g.used_at_ms, 0)::bigint AS used_at_ms,
+    coalesce(l.units, -1)::bigint AS limit_units,
+    coalesce(l.window_ms, 0)::bigint AS limit_window_ms,
+    coalesce(l.when_full, '')::text AS when_full,
+    coalesce(q.active_concurrency_cap, 0)::bigint AS quota_concurrent,
+    coalesce(q.max_requests_per_window, 0)::bigint AS quota_starts,
+    coalesce(q.requests_per_window_seconds, 0)::bigint AS quota_window_seconds,
+    coalesce(l.changed_at_ms, q.updated_at_ms, 0)::bigint AS changed_at_ms,
+    ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms
+FROM input AS i
+LEFT JOIN LATERAL (
+    SELECT
+        t.gate_id,
+        t.namespace,
+        t.limit_name,
+        t.held,
+        t.started,
+        t.next_at_ms,
+        t.used_at_ms
+    FROM ffx_gate AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.gate_id = i.gate_id
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS g ON true
+LEFT JOIN LATERAL (
+    SELECT
+        t.units,
+        t.window_ms,
+        t.when_full,
+        t.changed_at_ms
+    FROM ffx_limit AS t
+    WHERE
+        t.namespace = g.namespace
+        AND t.name = g.limit_name
+    LIMIT 1
+) AS l ON true
+LEFT JOIN LATERAL (
+    SELECT
+        t.active_concurrency_cap,
+        t.max_requests_per_window,
+        t.requests_per_window_seconds,
+        t.updated_at_ms
+    FROM ff_quota_policy AS t
+    WHERE
+        g.limit_name IS NULL
+        AND t.partition_key = i.quota_partition
+        AND t.quota_policy_id = i.gate_id::text
+    LIMIT 1
+) AS q ON true;
+
+-- name: CountGates :many
+-- CountGates counts the admissions of locked keys and quota policies. An admission is in use while its execution is admitted
+-- and was not admitted again. It counts as a start from then until its window is over, and also while the execution has not
+-- started. It deletes the admissions that count no more, and notes the starts of the others. A row without admissions has
+-- zeros. window_ms of 0: starts don't count.
+--
+-- Used by: engine.AdmitWaiting.
+-- Locks: gates held (DELETE and UPDATE of admissions).
+WITH clock AS MATERIALIZED (
+    -- The time of the call.
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+input AS (
+    -- The keys, with the length of their windows.
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@gate_ids::uuid[]) AS gate_id,
+        unnest(@window_ms::bigint[]) AS window_ms
+    LIMIT cardinality(@gate_ids::uuid[])
+),
+judged AS MATERIALIZED (
+    -- Their admissions: whether each is in use, and when it started. An execution that no longer exists started now at
+    -- the latest.
+    SELECT
+        u.partition_key,
+        u.gate_id,
+        u.execution_id,
+        u.admitted_at_ms,
+        u.units,
+        u.held AS was_held,
+        u.started_at_ms AS was_started_at_ms,
+        (u.held AND u.again_at_ms IS NULL AND coalesce(e.admitted, false)) AS held,
+        coalesce(u.started_at_ms, a.started_at_ms, CASE WHEN e.admitted IS NULL THEN c.now_ms END) AS started_at_ms,
+        c.now_ms - i.window_ms AS window_from_ms
+    FROM clock AS c
+    CROSS JOIN input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.gate_id,
+            t.execution_id,
+            t.admitted_at_ms,
+            t.execution_partition_key,
+            t.units,
+            t.held,
+            t.started_at_ms,
+            lead(t.admitted_at_ms) OVER (PARTITION BY t.execution_id ORDER BY t.admitted_at_ms) AS again_at_ms
+        FROM ffx_gate_use AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.gate_id = i.gate_id
+    ) AS u
+    LEFT JOIN LATERAL (
+        SELECT coalesce(t.ffx_admitted, false) AS admitted
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = u.execution_partition_key
+            AND t.execution_id = u.execution_id
+            AND (u.held OR u.started_at_ms IS NULL)
+        LIMIT 1
+    ) AS e ON true
+    LEFT JOIN LATERAL (
+        -- Of an attempt that was resumed only the last time is stored: it may have been resumed after the next admission.
+        SELECT min(
+            CASE
+                WHEN t.started_at_ms >= u.admitted_at_ms THEN t.started_at_ms
+                ELSE least(t.ffx_resumed_at_ms, u.again_at_ms)
+            END
+        ) AS started_at_ms
+        FROM ff_attempt AS t
+        WHERE
+            t.partition_key = u.execution_partition_key
+            AND t.execution_id = u.execution_id
+            AND u.started_at_ms IS NULL
+            AND greatest(t.started_at_ms, t.ffx_resumed_at_ms) >= u.admitted_at_ms
+            AND (t.started_at_ms < u.again_at_ms) IS NOT FALSE
+    ) AS a ON true
+),
+dropped AS (
+    -- Those that count no more.
+    DELETE FROM ffx_gate_use AS u
+    USING judged AS j
+    WHERE
+        u.partition_key = ANY (ARRAY[j.partition_key])
+        AND u.gate_id = j.gate_id
+        AND u.execution_id = j.execution_id
+        AND u.admitted_at_ms = j.admitted_at_ms
+        AND NOT j.held
+        AND (j.started_at_ms > j.window_from_ms) IS NOT TRUE
+),
+noted AS (
+    -- The others, if they have changed.
+    UPDATE ffx_gate_use AS u
+    SET
+        held = j.held,
+        started_at_ms = j.started_at_ms
+    FROM judged AS j
+    WHERE
+        u.partition_key = ANY (ARRAY[j.partition_key])
+        AND u.gate_id = j.gate_id
+        AND u.execution_id = j.execution_id
+        AND u.admitted_at_ms = j.admitted_at_ms
+        AND (j.held OR j.started_at_ms > j.window_from_ms)
+        AND (j.held, j.started_at_ms) IS DISTINCT FROM (j.was_held, j.was_started_at_ms)
+)
+SELECT
+    i.gate_id::uuid AS gate_id,
+    s.held::bigint AS held,
+    s.started::bigint AS started,
+    s.first_start_ms::bigint AS first_start_ms,
+    s.not_started::boolean AS not_started
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        coalesce(sum(j.units) FILTER (WHERE j.held), 0) AS held,
+        coalesce(sum(j.units) FILTER (
+            WHERE
+                j.started_at_ms > j.window_from_ms
+                OR j.started_at_ms IS NULL AND j.held
+        ), 0) AS started,
+        coalesce(min(j.started_at_ms) FILTER (WHERE j.started_at_ms > j.window_from_ms), 0) AS first_start_ms,
+        coalesce(bool_or(j.started_at_ms IS NULL AND j.held), false) AS not_started
+    FROM judged AS j
+    WHERE j.gate_id = i.gate_id
+) AS s;
+
+-- name: TakeWaiting :many
+-- TakeWaiting locks executions that wait at budgets and limits, skipping locked ones: of each at most so many, in the order
+-- of claims.
+--
+-- Used by: engine.AdmitWaiting.
+-- Locks: L1 skips (rows FOR NO KEY UPDATE). Spans partitions.
+WITH input AS (
+    SELECT
+        unnest(@gate_ids::uuid[]) AS gate_id,
+        unnest(@counts::integer[]) AS executions
+    LIMIT cardinality(@gate_ids::uuid[])
+)
+SELECT
+    i.gate_id::uuid AS gate_id,
+    e.partition_key,
+    e.execution_id,
+    e.lane_id,
+    e.ffx_budget_ids,
+    e.ffx_limit_ids,
+    e.ffx_limit_units
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.lane_id,
+        t.ffx_budget_ids,
+        t.ffx_limit_ids,
+        t.ffx_limit_units
+    FROM ff_exec_core AS t
+    WHERE
+        t.ffx_gate_id = i.gate_id
+        AND t.lifecycle_phase = 'runnable'
+        AND t.eligibility_state IN ('blocked_by_budget', 'blocked_by_quota')
+    ORDER BY
+        t.priority DESC,
+        t.created_at_ms,
+        t.execution_id
+    LIMIT i.executions
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS e;
+
+-- name: AdmitExecutions :exec
+-- AdmitExecutions makes executions claimable that the caller has locked.
+--
+-- Used by: engine.AdmitWaiting.
+-- Locks: L1 held (UPDATE).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+UPDATE ff_exec_core AS e
+SET
+    eligibility_state = 'eligible_now',
+    public_state = 'waiting',
+    blocking_reason = 'waiting_for_worker',
+    ffx_gate_id = NULL,
+    ffx_admitted = true,
+    ffx_last_mutation_at_ms = ffx_now_ms(sqlc.narg(now_ms))
+FROM input AS i
+WHERE
+    e.partition_key = ANY (ARRAY[i.partition_key])
+    AND e.execution_id = i.execution_id;
+
+-- name: MoveWaiting :exec
+-- MoveWaiting makes executions that the caller has locked wait at another budget or limit.
+--
+-- Used by: engine.AdmitWaiting.
+-- Locks: L1 held (UPDATE).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@gate_ids::uuid[]) AS gate_id,
+        unnest(@are_budgets::boolean[]) AS is_budget
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+UPDATE ff_exec_core AS e
+SET
+    eligibility_state = CASE WHEN i.is_budget THEN 'blocked_by_budget' ELSE 'blocked_by_quota' END,
+    blocking_reason = CASE WHEN i.is_budget THEN 'waiting_for_budget' ELSE 'waiting_for_quota' END,
+    ffx_gate_id = i.gate_id
+FROM input AS i
+WHERE
+    e.partition_key = ANY (ARRAY[i.partition_key])
+    AND e.execution_id = i.execution_id;
+
+-- name: InsertGateUses :exec
+-- InsertGateUses stores admissions at locked keys and quota policies. An execution that gave its place back and is admitted
+-- again in the same millisecond has one row for both: its starts add up if the key has a window.
+--
+-- Used by: engine.AdmitWaiting.
+-- Locks: gates held (INSERT and UPDATE of admissions).
+INSERT INTO ffx_gate_use AS u (
+    partition_key, gate_id, execution_id, admitted_at_ms, execution_partition_key, units, held
+)
+SELECT
+    unnest(@partition_keys::smallint[]),
+    unnest(@gate_ids::uuid[]),
+    unnest(@execution_ids::uuid[]),
+    ffx_now_ms(sqlc.narg(now_ms)),
+    unnest(@execution_partition_keys::smallint[]),
+    unnest(@units::bigint[]),
+    true
+ON CONFLICT ON CONSTRAINT ffx_gate_use_pkey DO UPDATE
+SET
+    units = excluded.units + CASE WHEN u.gate_id = ANY (@windowed_gate_ids::uuid[]) THEN u.units ELSE 0 END,
+    held = true,
+    started_at_ms = NULL;
+
+-- name: RaiseGates :exec
+-- RaiseGates stores the bounds of locked keys and quota policies after a pass, and when their windows have room again.
+--
+-- Used by: engine.AdmitWaiting.
+-- Locks: gates held (UPDATE).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@gate_ids::uuid[]) AS gate_id,
+        unnest(@held::bigint[]) AS held,
+        unnest(@started::bigint[]) AS started,
+        unnest(@next_at_ms::bigint[]) AS next_at_ms,
+        unnest(@used::boolean[]) AS used
+    LIMIT cardinality(@gate_ids::uuid[])
+)
+UPDATE ffx_gate AS g
+SET
+    held = i.held,
+    started = i.started,
+    next_at_ms = nullif(i.next_at_ms, 0),
+    used_at_ms = CASE WHEN i.used THEN ffx_now_ms(sqlc.narg(now_ms)) ELSE g.used_at_ms END
+FROM input AS i
+WHERE
+    g.partition_key = ANY (ARRAY[i.partition_key])
+    AND g.gate_id = i.gate_id;
+
+-- name: ReadBudgetsInUse :many
+-- ReadBudgetsInUse returns the policies and the usage of budgets. A budget that does not exist has no row. Amounts that are
+-- reserved count as used.
+--
+-- Used by: engine.AdmitWaiting.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@budget_ids::text[]) AS budget_id
+    LIMIT cardinality(@budget_ids::text[])
+)
+SELECT
+    b.budget_id,
+    b.policy,
+    u.dimensions::text[] AS dimensions,
+    u.amounts::bigint[] AS amounts
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.budget_id,
+        t.policy_json::text AS policy
+    FROM ff_budget_policy AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.budget_id = i.budget_id
+    LIMIT 1
+) AS b
+-- include budget_usage
+;
