@@ -51,7 +51,7 @@ CROSS JOIN LATERAL (
         t.policy,
         t.raw_fields,
         t.ffx_budget_ids,
-        t.ffx_quota_policy_id,
+        t.ffx_limit_ids,
         t.ffx_admitted
     FROM ff_exec_core AS t
     WHERE

@@ -1,0 +1,136 @@
+package gate
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestDecide(t *testing.T) {
+	a, b, x, y := ID{1}, ID{2}, ID{3}, ID{4}
+	limits := func(roomA, roomB int64) map[ID]*Limit {
+		return map[ID]*Limit{a: {Concurrent: roomA, Starts: None}, b: {Concurrent: None, Starts: roomB}}
+	}
+	uses := []Use{{a, 1}, {b, 2}}
+	for _, c := range []struct {
+		name  string
+		state State
+		of    Waiting
+		want  Decision
+	}{
+		{"all have room", State{Limits: limits(1, 2)}, Waiting{At: a, Uses: uses}, Decision{Verb: Admit}},
+		{"its own is full", State{Limits: limits(0, 2)}, Waiting{At: a, Uses: uses}, Decision{}},
+		{"another one is full", State{Limits: limits(0, 2)}, Waiting{At: b, Uses: uses}, Decision{Verb: Move, To: a}},
+		{"another one is busy", State{Limits: map[ID]*Limit{a: {Concurrent: 1, Starts: None}}}, Waiting{At: a, Uses: uses}, Decision{Busy: true}},
+		{"one is busy and one full", State{Limits: map[ID]*Limit{b: {Concurrent: 0, Starts: None}}}, Waiting{At: a, Uses: uses}, Decision{Verb: Move, To: b}},
+		{
+			"an exhausted budget comes first", State{Limits: limits(0, 0), Exhausted: map[ID]bool{y: true}},
+			Waiting{At: a, Budgets: []ID{x, y}, Uses: uses}, Decision{Verb: Move, To: y, Budget: true},
+		},
+		{"its own budget", State{Exhausted: map[ID]bool{x: true}}, Waiting{At: x, Budgets: []ID{x}}, Decision{}},
+		{"budgets without limits", State{}, Waiting{At: x, Budgets: []ID{x}}, Decision{Verb: Admit}},
+		{"more than the whole limit", State{Limits: limits(1, 9)}, Waiting{At: a, Uses: []Use{{a, 5}}}, Decision{Verb: Admit}},
+	} {
+		if got := c.state.Decide(c.of); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
+
+// An execution that does not fit keeps the room from those behind it, or it would wait for ever.
+func TestDecideKeepsTheOrder(t *testing.T) {
+	a := ID{1}
+	s := State{Limits: map[ID]*Limit{a: {Concurrent: 4, Starts: None, Held: 2}}}
+	for i, units := range []int64{1, 3, 1} {
+		want := Decision{}
+		if i == 0 {
+			want.Verb = Admit
+		}
+		if got := s.Decide(Waiting{At: a, Uses: []Use{{a, units}}}); got != want {
+			t.Errorf("%d: %+v, want %+v", i, got, want)
+		}
+	}
+}
+
+func TestShares(t *testing.T) {
+	for _, c := range []struct {
+		rooms []int64
+		total int
+		want  []int32
+	}{
+		{nil, 5, []int32{}},
+		{[]int64{3, math.MaxInt64}, 10, []int32{3, 7}},
+		{[]int64{100, 1, 100}, 11, []int32{5, 1, 5}},
+		{[]int64{0, 5}, 3, []int32{0, 3}},
+		{[]int64{9, 9, 9}, 2, []int32{1, 1, 0}},
+	} {
+		if got := Shares(c.rooms, c.total); !slices.Equal(got, c.want) {
+			t.Errorf("%v, %d: %v, want %v", c.rooms, c.total, got, c.want)
+		}
+	}
+}
+
+// No limit is ever exceeded by executions that fit it, nothing is held by those that wait, and each waits for a limit or a
+// budget that it has, which is full then.
+func TestDecisionsKeepLimits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := State{Limits: make(map[ID]*Limit), Exhausted: make(map[ID]bool)}
+		limits, budgets := []ID{{1}, {2}, {3}}, []ID{{11}, {12}}
+		for _, l := range limits {
+			if rapid.Float64().Draw(t, "busy") > 0.1 {
+				s.Limits[l] = &Limit{Concurrent: rapid.Int64Range(None, 4).Draw(t, "concurrent"), Starts: rapid.Int64Range(None, 4).Draw(t, "starts")}
+			}
+		}
+		for _, b := range budgets {
+			s.Exhausted[b] = rapid.Bool().Draw(t, "exhausted")
+		}
+		taken := make(map[ID]int64)
+		for range rapid.IntRange(1, 10).Draw(t, "executions") {
+			var w Waiting
+			for _, l := range limits {
+				if rapid.Bool().Draw(t, "uses") {
+					w.Uses = append(w.Uses, Use{l, rapid.Int64Range(1, 3).Draw(t, "units")})
+				}
+			}
+			for _, b := range budgets {
+				if rapid.Bool().Draw(t, "within") {
+					w.Budgets = append(w.Budgets, b)
+				}
+			}
+			at := slices.Clone(w.Budgets)
+			for _, u := range w.Uses {
+				at = append(at, u.Limit)
+			}
+			if len(at) == 0 {
+				continue
+			}
+			w.At = rapid.SampledFrom(at).Draw(t, "at")
+			before := make(map[ID]Limit)
+			for id, l := range s.Limits {
+				before[id] = *l
+			}
+			d := s.Decide(w)
+			switch d.Verb {
+			case Admit:
+				for _, u := range w.Uses {
+					l := before[u.Limit]
+					if taken[u.Limit] += u.Units; !l.fits(u.Units) {
+						t.Fatalf("admitted to the full limit %+v", l)
+					}
+				}
+			case Move:
+				if d.To == w.At || !slices.Contains(at, d.To) || d.Budget != slices.Contains(budgets, d.To) {
+					t.Fatalf("moved to %v of %+v", d.To, w)
+				}
+			}
+			for id, l := range s.Limits {
+				if l.Held != taken[id] || l.Started != taken[id] {
+					t.Fatalf("%v is %+v, want %d taken of %v", id, *l, taken[id], maps.Collect(maps.All(taken)))
+				}
+			}
+		}
+	})
+}
