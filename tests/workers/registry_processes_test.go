@@ -138,7 +138,7 @@ func TestPoolIsDrainedUnderLoad(t *testing.T) {
 	})
 	looks.Take()
 	claims := 0
-	fixture.Await(t, "the worker to ask for work in vain", func() bool {
+	fixture.Await(t, "the worker to ask for work and get none", func() bool {
 		for _, l := range looks.Take() {
 			if strings.HasPrefix(l.Query, "Claim") {
 				claims++
