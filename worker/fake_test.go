@@ -587,6 +587,14 @@ func (f *fakeEngine) ReportUsage(context.Context, engine.Lease, engine.Usage) (e
 	return engine.UsageResult{}, nil
 }
 
+func (f *fakeEngine) Reserve(context.Context, engine.Fence, engine.ReserveSpec) (engine.ReservationResult, error) {
+	return engine.ReservationResult{}, nil
+}
+
+func (f *fakeEngine) Settle(context.Context, engine.Fence, engine.SettleSpec) (engine.ReservationResult, error) {
+	return engine.ReservationResult{}, nil
+}
+
 func (f *fakeEngine) UpstreamResults(context.Context, id.ExecutionID) ([]engine.UpstreamResult, error) {
 	return []engine.UpstreamResult{{Kind: "upstream", Outcome: state.OutcomeSuccess, Result: []byte(`{"Width":7}`)}}, nil
 }

@@ -78,7 +78,9 @@ func handle[In, Out any](
 	if err != nil {
 		return nil, &Fail{Class: policy.Permanent, Category: "payload", Err: err}
 	}
-	out, err := fn(ctx, newJob(w, work, askedAt, kind, args))
+	job := newJob(w, work, askedAt, kind, args)
+	out, err := fn(ctx, job)
+	job.giveBack(ctx, err)
 	if err != nil {
 		return nil, err
 	}

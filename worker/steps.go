@@ -29,6 +29,8 @@ type steps struct {
 	signals []engine.ReceivedSignal // of the waits that have ended
 	waited  map[id.WaitpointKey]int // waits of this run, by key
 
+	reserved []id.BudgetID // on which the handler may have reservations
+
 	askedAt time.Time // when the claim of the execution was called
 }
 

@@ -102,6 +102,8 @@ type operations interface {
 	ReleaseLeases(ctx context.Context, leases []engine.Lease) ([]error, error)
 	ReportProgress(ctx context.Context, l engine.Lease, p engine.Progress) error
 	ReportUsage(ctx context.Context, l engine.Lease, usage engine.Usage) (engine.UsageResult, error)
+	Reserve(ctx context.Context, f engine.Fence, spec engine.ReserveSpec) (engine.ReservationResult, error)
+	Settle(ctx context.Context, f engine.Fence, spec engine.SettleSpec) (engine.ReservationResult, error)
 	UpstreamResults(ctx context.Context, x id.ExecutionID) ([]engine.UpstreamResult, error)
 	QueuedLanes(ctx context.Context, lanes []id.LaneID) ([]id.LaneID, error)
 	WaitingKinds(ctx context.Context, filter engine.WaitingFilter) ([]engine.WaitingKind, error)

@@ -30,6 +30,7 @@ func TestExamples(t *testing.T) {
 		"batch": {
 			"50%: 500 items", "counted: 1000", "items: 1000, twice: 21, more often: 0", "the first worker stops",
 		},
+		"budget":       {"salt answers: 2", "salt stops at 120 of 150", "tea answers: 3", "tea stops at 70 of 100", "the user has used 120 of 150"},
 		"cancel":       {"cancelled: the customer changed his mind", "cancelled: the file is removed"},
 		"delay":        {"attempt 0: not yet", "attempt 0: not yet", "attempts: 1, retries: 0", "done: https://example.com/video-7"},
 		"error-branch": {"hotel in Oslo: have a good journey", `hotel on the moon: we are sorry, given back: ["train"]`},

@@ -10,15 +10,16 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/bench/internal/contender"
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
 )
 
 // reporters are the callers that report at once on one budget.
 const reporters = 16
 
-// budgets measures reports of usage on one budget: those that share transactions, and those that can't.
+// budgets measures reports of usage on one budget, those that share transactions and those that can't, and reservations.
 func budgets(ctx context.Context, b *Bench) error {
 	n := max(reporters, b.N/2)
-	measured := fmt.Sprintf("%d reports of one amount, on one budget with a hard limit, by %d callers in one process, each after its last one has returned; alone: a tenth as many, each in a transaction of its caller's", n, reporters)
+	measured := fmt.Sprintf("%d reports of one amount, on one budget with a hard limit, by %d callers in one process, each after its last one has returned; alone: a tenth as many, each in a transaction of its caller's; reservations: as many, each settled before the next one of its caller", n, reporters)
 	return b.compare(ctx, measured, b.Rounds, lineup{ours: b.Field.Worker}, func(ctx context.Context, _ contender.Contender) ([]reading, error) {
 		eng := b.Field.Worker.Events()
 		var readings []reading
@@ -42,7 +43,8 @@ func budgets(ctx context.Context, b *Bench) error {
 			}
 			readings = append(readings, reading{name: way.name, unit: "reports/s", value: rate})
 		}
-		return readings, nil
+		rate, err := reserveAll(ctx, eng, n)
+		return append(readings, reading{name: "reservations with their settlement on one budget", unit: "reservations/s", value: rate}), err
 	})
 }
 
@@ -77,6 +79,64 @@ func reportAll(
 	stored, err := eng.Budget(ctx, budget.ID)
 	if err == nil && stored.Usage["calls"] != int64(n) {
 		err = fmt.Errorf("counted %d of %d", stored.Usage["calls"], n)
+	}
+	return float64(n) / took.Seconds(), err
+}
+
+// reserveAll makes and settles n reservations on a new budget, by callers with a lease each, and returns how many it made in a
+// second. The budget has room for all of them, if each is used, so none is refused.
+func reserveAll(ctx context.Context, eng *engine.Engine, n int) (float64, error) {
+	budget, err := eng.CreateBudget(ctx, engine.BudgetSpec{Limits: map[string]engine.BudgetLimit{"calls": {Hard: int64(n)}}})
+	if err != nil {
+		return 0, err
+	}
+	lane := id.LaneID("reserving-" + budget.ID.String())
+	specs := make([]engine.ExecutionSpec, reporters)
+	for i := range specs {
+		specs[i] = engine.ExecutionSpec{Lane: lane, Kind: "reserve"}
+	}
+	if _, err := eng.CreateExecutions(ctx, specs); err != nil {
+		return 0, err
+	}
+	claimer, err := eng.NewClaimer(engine.ClaimSpec{Lane: lane, Worker: "bench", Instance: "bench", LeaseTTL: time.Hour})
+	if err != nil {
+		return 0, err
+	}
+	claimed, err := claimer.Claim(ctx, reporters)
+	if err == nil && len(claimed) != reporters {
+		err = fmt.Errorf("claimed %d of %d", len(claimed), reporters)
+	}
+	if err != nil {
+		return 0, err
+	}
+	budgets, one := []id.BudgetID{budget.ID}, map[string]int64{"calls": 1}
+	began := time.Now()
+	callers, calling := errgroup.WithContext(ctx)
+	for caller := range reporters {
+		callers.Go(func() error {
+			fence := claimed[caller].Lease.Fence
+			for i := caller; i < n; i += reporters {
+				result, err := eng.Reserve(calling, fence, engine.ReserveSpec{Budgets: budgets, Amounts: one})
+				if err == nil && result.Outcome == engine.UsageOk {
+					result, err = eng.Settle(calling, fence, engine.SettleSpec{Budgets: budgets, Used: one, Reserved: one})
+				}
+				if err == nil && result.Outcome != engine.UsageOk {
+					err = fmt.Errorf("reservation %d: %+v", i, result)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := callers.Wait(); err != nil {
+		return 0, err
+	}
+	took := time.Since(began)
+	stored, err := eng.Budget(ctx, budget.ID)
+	if err == nil && (stored.Usage["calls"] != int64(n) || len(stored.Reserved) != 0) {
+		err = fmt.Errorf("counted %d of %d, reserved %v", stored.Usage["calls"], n, stored.Reserved)
 	}
 	return float64(n) / took.Seconds(), err
 }

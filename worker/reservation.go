@@ -1,0 +1,127 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// Reservation holds amounts of budgets for a handler: see [Job.Reserve].
+type Reservation struct {
+	engine.ReservationResult // of the reservation; its Left says how much more there is
+
+	// Key makes [Reservation.Settle] safe to repeat, also in the next run of the handler: see [engine.SettleSpec]. Set it before,
+	// for example to the id of the answer that was paid for. Default: each call counts.
+	Key string
+
+	eng     operations
+	lease   engine.Lease
+	budgets []id.BudgetID
+	amounts map[string]int64
+}
+
+// Reserve holds amounts of a budget before the handler uses them, on the budgets above it too, such as those of its user and
+// tenant: on all of them, or on none. The result is a [engine.HardBreach] if one of them has no room, and nothing is reserved
+// then.
+//
+//	held, err := job.Reserve(ctx, job.Args.Budget, map[string]int64{engine.OutputTokens: 4000})
+//	if err != nil {
+//		return "", err
+//	}
+//	if held.Outcome == engine.HardBreach {
+//		return "", errNoMoney
+//	}
+//	answer, err := ask(ctx, question)
+//	if err != nil {
+//		return "", err
+//	}
+//	_, err = held.Settle(ctx, map[string]int64{engine.OutputTokens: answer.Tokens})
+//
+// A handler may hold several reservations at once. When it returns, the worker settles the open ones as unused. If the worker
+// dies, they return once the lease is over. A job for a test reserves nothing, and has room for everything.
+//
+// Errors: those of [engine.Engine.Reserve]; [engine.ErrInvalidInput] within a [Turn], whose Engine reserves with its commit.
+func (j Job[In]) Reserve(ctx context.Context, budget id.BudgetID, estimate map[string]int64, above ...id.BudgetID) (*Reservation, error) {
+	r := &Reservation{
+		eng: j.eng, lease: j.Lease, budgets: append([]id.BudgetID{budget}, above...), amounts: maps.Clone(estimate),
+		ReservationResult: engine.ReservationResult{UsageResult: engine.UsageResult{Outcome: engine.UsageOk}},
+	}
+	switch {
+	case j.isForTest():
+		return r, nil
+	case j.eng == nil:
+		return nil, errNoWorker
+	}
+	if err := j.outsideTurn(ctx); err != nil {
+		return nil, err
+	}
+	// Before the call, whose outcome may be unknown.
+	j.steps.reserves(r.budgets)
+	var err error
+	r.ReservationResult, err = j.eng.Reserve(ctx, j.Lease.Fence, engine.ReserveSpec{Budgets: r.budgets, Amounts: r.amounts})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Settle ends the reservation and counts the used amounts, by dimension. Up to the amounts reserved they always fit. If more
+// than that does not fit, the result is an [engine.HardBreach]: nothing is counted, and the reservation stays. A dimension
+// that is left out was not used. nil gives all back.
+//
+// Errors: those of [engine.Engine.Settle].
+func (r *Reservation) Settle(ctx context.Context, used map[string]int64) (engine.ReservationResult, error) {
+	if r.eng == nil {
+		return engine.ReservationResult{UsageResult: engine.UsageResult{Outcome: engine.UsageOk}}, nil
+	}
+	return r.eng.Settle(ctx, r.lease.Fence, r.settlement(used))
+}
+
+// SettleIn is [Reservation.Settle] in a transaction, with which it happens or not: that of [TurnTx.Engine], so that a step and
+// the usage of its work are one commit.
+func (r *Reservation) SettleIn(ctx context.Context, eng *engine.Engine, used map[string]int64) (engine.ReservationResult, error) {
+	return eng.Settle(ctx, r.lease.Fence, r.settlement(used))
+}
+
+func (r *Reservation) settlement(used map[string]int64) engine.SettleSpec {
+	reserved := r.amounts
+	if reserved == nil || r.Outcome == engine.HardBreach {
+		reserved = map[string]int64{}
+	}
+	return engine.SettleSpec{Budgets: r.budgets, Used: used, Reserved: reserved, Key: r.Key}
+}
+
+// reserves notes that the run of a handler may have reservations on budgets.
+func (s *steps) reserves(budgets []id.BudgetID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range budgets {
+		if !slices.Contains(s.reserved, b) {
+			s.reserved = append(s.reserved, b)
+		}
+	}
+}
+
+// giveBack settles the reservations that a handler has left open, as unused. If it can't, they return with the lease.
+func (j Job[In]) giveBack(ctx context.Context, err error) {
+	j.steps.mu.Lock()
+	budgets := j.steps.reserved
+	j.steps.mu.Unlock()
+	if len(budgets) == 0 || errors.Is(context.Cause(ctx), ErrLeaseLost) {
+		return
+	}
+	if on, goesOn := isLater(err); goesOn && on.settled != "" {
+		return // a turn has ended the lease
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	for some := range slices.Chunk(budgets, engine.MaxReservedBudgets) {
+		if _, err := j.eng.Settle(ctx, j.Lease.Fence, engine.SettleSpec{Budgets: some}); err != nil {
+			return
+		}
+	}
+}
