@@ -21,6 +21,9 @@ type modelBudget struct {
 	limits limits // nil: it does not exist
 	usage  amounts
 	ledger map[id.ExecutionID]amounts
+	held   map[engine.Fence]amounts
+	over   []engine.Fence  // leases that have ended, and whose reservations still count
+	above  map[string]bool // dimensions above their hard limits when these were made
 	keys   map[string]modelKey
 
 	breaches, soft int64
@@ -38,14 +41,88 @@ func sum(a, b int64) int64 {
 	return a + b
 }
 
-func (m *modelBudget) report(of amounts) engine.UsageResult {
-	dimensions := slices.Sorted(maps.Keys(of))
-	for _, d := range dimensions {
-		if limit := m.limits[d].Hard; limit > 0 && sum(m.usage[d], of[d]) > limit {
-			m.breaches++
-			return engine.UsageResult{Outcome: engine.HardBreach, Dimension: d, Current: m.usage[d], Limit: limit}
+// reserved is the sum of all reservations in a dimension.
+func (m *modelBudget) reserved(d string) (n int64) {
+	for _, held := range m.held {
+		n = sum(n, held[d])
+	}
+	return n
+}
+
+// free ends the reservations of leases that are over.
+func (m *modelBudget) free() {
+	for _, l := range m.over {
+		delete(m.held, l)
+	}
+	m.over = nil
+}
+
+// refusal returns the breach of amounts of which own is reserved for them, if they are one. Settled amounts within own fit.
+// Before a refusal the reservations of leases that are over return.
+func (m *modelBudget) refusal(of, own amounts) (engine.UsageResult, bool) {
+	breach, refused := m.breach(of, own)
+	if refused {
+		m.free()
+		breach, refused = m.breach(of, own)
+	}
+	if refused {
+		m.breaches++
+	}
+	return breach, refused
+}
+
+func (m *modelBudget) breach(of, own amounts) (engine.UsageResult, bool) {
+	for _, d := range slices.Sorted(maps.Keys(of)) {
+		limit, reserved := m.limits[d].Hard, m.reserved(d)
+		if limit > 0 && !(own != nil && of[d] <= own[d]) && sum(sum(m.usage[d], reserved-own[d]), of[d]) > limit {
+			return engine.UsageResult{Outcome: engine.HardBreach, Dimension: d, Current: m.usage[d], Reserved: reserved, Limit: limit}, true
 		}
 	}
+	return ok, false
+}
+
+func (m *modelBudget) reserve(l engine.Fence, of amounts) engine.UsageResult {
+	if refusal, refused := m.refusal(of, nil); refused {
+		return refusal
+	}
+	if m.held[l] == nil {
+		m.held[l] = amounts{}
+	}
+	result := ok
+	for _, d := range slices.Backward(slices.Sorted(maps.Keys(of))) {
+		m.held[l][d] = sum(m.held[l][d], of[d])
+		if limit := m.limits[d].Soft; limit > 0 && sum(m.usage[d], m.reserved(d)) > limit {
+			result = engine.UsageResult{Outcome: engine.SoftBreach, Dimension: d, Current: m.usage[d], Reserved: m.reserved(d), Limit: limit}
+		}
+	}
+	return result
+}
+
+func (m *modelBudget) settle(l engine.Fence, used, part amounts) engine.UsageResult {
+	own := amounts{}
+	for d, n := range m.held[l] {
+		if own[d] = n; part != nil {
+			own[d] = min(n, part[d])
+		}
+	}
+	if refusal, refused := m.refusal(used, own); refused {
+		return refusal
+	}
+	for d, n := range own {
+		m.held[l][d] -= n
+	}
+	return m.apply(used)
+}
+
+func (m *modelBudget) report(of amounts) engine.UsageResult {
+	if refusal, refused := m.refusal(of, nil); refused {
+		return refusal
+	}
+	return m.apply(of)
+}
+
+func (m *modelBudget) apply(of amounts) engine.UsageResult {
+	dimensions := slices.Sorted(maps.Keys(of))
 	result := ok
 	for _, d := range slices.Backward(dimensions) {
 		m.usage[d] = sum(m.usage[d], of[d])
@@ -76,7 +153,13 @@ func (m *modelBudget) keyed(key string, now time.Time, first func() engine.Usage
 func TestBudgetsAgreeWithTheModel(t *testing.T) {
 	f := fixture.NewCloned(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &modelBudget{id: id.NewBudgetID(), usage: amounts{}, ledger: map[id.ExecutionID]amounts{}, keys: map[string]modelKey{}}
+		m := &modelBudget{
+			id: id.NewBudgetID(), usage: amounts{}, ledger: map[id.ExecutionID]amounts{}, held: map[engine.Fence]amounts{}, keys: map[string]modelKey{},
+		}
+		var holders []engine.Fence
+		for _, claimed := range f.StartMany(t, 2) {
+			holders = append(holders, claimed.Lease.Fence)
+		}
 		executions := []id.ExecutionID{f.NewExecutionID(f.Lane), f.NewExecutionID(f.Lane)}
 		amount := rapid.SampledFrom([]int64{0, 1, 2, 3, 5, math.MaxInt64 - 2})
 		draw := func(rt *rapid.T) (amounts, string) {
@@ -100,7 +183,10 @@ func TestBudgetsAgreeWithTheModel(t *testing.T) {
 					rt.Fatal(created, err)
 				}
 				if m.limits == nil {
-					m.limits = of
+					m.limits, m.above = of, map[string]bool{}
+					for d, limit := range of {
+						m.above[d] = limit.Hard > 0 && sum(m.usage[d], m.reserved(d)) > limit.Hard
+					}
 				}
 			},
 			"report": func(rt *rapid.T) {
@@ -162,8 +248,52 @@ func TestBudgetsAgreeWithTheModel(t *testing.T) {
 					m.usage[d] = 0
 				}
 			},
+			"reserve": func(rt *rapid.T) {
+				of := rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.Int64Range(0, 5), 0, 3).Draw(rt, "amounts")
+				l := rapid.SampledFrom(holders).Draw(rt, "holder")
+				got, err := f.Reserve(t.Context(), l, engine.ReserveSpec{Budgets: []id.BudgetID{m.id}, Amounts: of})
+				check(got.UsageResult, err, m.reserve(l, of))
+			},
+			"settle": func(rt *rapid.T) {
+				used, key := draw(rt)
+				var part amounts
+				if key != "" {
+					part = rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.Int64Range(0, 5), 0, 3).Draw(rt, "part")
+				}
+				l := rapid.SampledFrom(holders).Draw(rt, "holder")
+				got, err := f.Settle(t.Context(), l, engine.SettleSpec{Budgets: []id.BudgetID{m.id}, Used: used, Reserved: part})
+				check(got.UsageResult, err, m.settle(l, used, part))
+			},
+			"a holder dies": func(rt *rapid.T) {
+				n := rapid.IntRange(0, 1).Draw(rt, "holder")
+				if err := f.CancelExecution(t.Context(), engine.CancelSpec{ID: holders[n].Execution}); err != nil {
+					rt.Fatal(err)
+				}
+				for range 3 {
+					if _, err := f.RenewLease(t.Context(), engine.Lease{Fence: holders[1-n]}, fixture.LeaseTTL); err != nil {
+						rt.Fatal(err)
+					}
+					f.Advance(fixture.LeaseTTL/3 + time.Millisecond)
+				}
+				m.over = append(m.over, holders[n])
+				holders[n] = f.Start(t).Lease.Fence
+				if rapid.Bool().Draw(rt, "release") {
+					m.free()
+					if _, err := f.Maintenance().ReleaseReservations(t.Context(), 100); err != nil {
+						rt.Fatal(err)
+					}
+				}
+			},
 			"a day": func(rt *rapid.T) {
 				f.Advance(engine.UsageKeyKept)
+				clear(m.held)
+				m.over = nil
+				if _, err := f.Maintenance().ReleaseReservations(t.Context(), 100); err != nil {
+					rt.Fatal(err)
+				}
+				for n, claimed := range f.StartMany(t, 2) {
+					holders[n] = claimed.Lease.Fence
+				}
 				if rapid.Bool().Draw(rt, "prune") {
 					if _, err := f.Maintenance().PruneUsageKeys(t.Context(), 100); err != nil {
 						rt.Fatal(err)
@@ -177,6 +307,14 @@ func TestBudgetsAgreeWithTheModel(t *testing.T) {
 				got := read(t, f, m.id)
 				if !maps.Equal(got.Usage, m.usage) || got.Breaches != m.breaches || got.SoftBreaches != m.soft {
 					rt.Fatalf("got %+v, want %+v", got, m)
+				}
+				for _, d := range []string{"a", "b", "c"} {
+					if got.Reserved[d] != m.reserved(d) {
+						rt.Fatalf("%v is reserved, want %d of %s", got.Reserved, m.reserved(d), d)
+					}
+					if limit := m.limits[d].Hard; limit > 0 && !m.above[d] && sum(got.Usage[d], got.Reserved[d]) > limit {
+						rt.Fatalf("%s is overspent: %+v", d, got)
+					}
 				}
 				var want []string
 				for _, of := range m.ledger {
