@@ -346,8 +346,7 @@ SELECT
         AND coalesce(e.ffx_last_mutation_at_ms, 0) < e.terminal_at_ms
     )::boolean AS untold,
     coalesce(e.terminal_at_ms, 0)::bigint AS terminal_at_ms,
-    coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
-    (e.ffx_quota_policy_id IS NOT NULL)::boolean AS has_quota
+    coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch
 FROM input AS i
 CROSS JOIN LATERAL (
     SELECT
@@ -381,7 +380,6 @@ type TakeHalfDoneRow struct {
 	Untold       bool
 	TerminalAtMs int64
 	HighestEpoch int64
-	HasQuota     bool
 }
 
 // TakeHalfDone locks those of the given executions that no other transaction holds. The caller reads afterwards which
@@ -406,7 +404,6 @@ func (q *Queries) TakeHalfDone(ctx context.Context, db DBTX, arg TakeHalfDonePar
 			&i.Untold,
 			&i.TerminalAtMs,
 			&i.HighestEpoch,
-			&i.HasQuota,
 		); err != nil {
 			return nil, err
 		}

@@ -48,7 +48,7 @@ type BlockExecutionParams struct {
 }
 
 // BlockExecution blocks an execution that the caller has locked, for a reason, and withdraws its admission. The
-// caller deletes its grants and its quota slot.
+// caller deletes its grants.
 //
 // Used by: engine.BlockExecution.
 // Locks: L1 held.

@@ -54,7 +54,7 @@ listed AS (
             t.ffx_lease_epoch,
             t.ffx_admitted,
             t.ffx_budget_ids,
-            t.ffx_quota_policy_id,
+            t.ffx_limit_ids,
             t.ffx_unique_key,
             t.ffx_sequence,
             t.raw_fields
@@ -202,7 +202,7 @@ ended AS (
                 t.ffx_lease_epoch,
                 t.ffx_admitted,
                 t.ffx_budget_ids,
-                t.ffx_quota_policy_id,
+                t.ffx_limit_ids,
                 t.ffx_unique_key,
                 t.ffx_sequence,
                 t.raw_fields
@@ -256,7 +256,6 @@ ended AS (
         e.partition_key,
         e.execution_id,
         e.flow_id,
-        (e.ffx_quota_policy_id IS NOT NULL) AS has_quota,
         ffx_replayed_elsewhere(e.raw_fields) AS replayed,
         e.attempt_index AS pointer,
         i.attempt_index,
@@ -321,7 +320,6 @@ SELECT
     d.partition_key,
     d.execution_id,
     d.flow_id,
-    d.has_quota::boolean AS has_quota,
     d.replayed::boolean AS replayed,
     coalesce(d.leased, false)::boolean AS leased,
     coalesce(d.worker_instance_id, '')::text AS worker_instance_id
@@ -341,7 +339,6 @@ type EndCancelledRow struct {
 	PartitionKey     int16
 	ExecutionID      pgtype.UUID
 	FlowID           pgtype.UUID
-	HasQuota         bool
 	Replayed         bool
 	Leased           bool
 	WorkerInstanceID string
@@ -376,7 +373,6 @@ func (q *Queries) EndCancelled(ctx context.Context, db DBTX, arg EndCancelledPar
 			&i.PartitionKey,
 			&i.ExecutionID,
 			&i.FlowID,
-			&i.HasQuota,
 			&i.Replayed,
 			&i.Leased,
 			&i.WorkerInstanceID,

@@ -175,7 +175,7 @@ SELECT
     coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
     coalesce(e.ffx_admitted, false)::boolean AS admitted,
     (e.ffx_budget_ids IS NOT NULL)::boolean AS has_budgets,
-    (e.ffx_quota_policy_id IS NOT NULL)::boolean AS has_quota,
+    (e.ffx_limit_ids IS NOT NULL)::boolean AS has_limits,
     e.ffx_sequence,
     coalesce(e.raw_fields ->> 'replay_count', '')::text AS raw_replay_count,
     e.ffx_unique_key,
@@ -224,7 +224,7 @@ CROSS JOIN LATERAL (
         t.ffx_lease_epoch,
         t.ffx_admitted,
         t.ffx_budget_ids,
-        t.ffx_quota_policy_id,
+        t.ffx_limit_ids,
         t.ffx_unique_key,
         t.ffx_sequence,
         t.raw_fields
@@ -320,7 +320,7 @@ type ReadHeldExecutionsRow struct {
 	HighestEpoch           int64
 	Admitted               bool
 	HasBudgets             bool
-	HasQuota               bool
+	HasLimits              bool
 	FfxSequence            pgtype.UUID
 	RawReplayCount         string
 	FfxUniqueKey           pgtype.UUID
@@ -396,7 +396,7 @@ func (q *Queries) ReadHeldExecutions(ctx context.Context, db DBTX, arg ReadHeldE
 			&i.HighestEpoch,
 			&i.Admitted,
 			&i.HasBudgets,
-			&i.HasQuota,
+			&i.HasLimits,
 			&i.FfxSequence,
 			&i.RawReplayCount,
 			&i.FfxUniqueKey,

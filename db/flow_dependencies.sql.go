@@ -1074,7 +1074,6 @@ skipped AS (
         e.partition_key,
         e.execution_id,
         e.flow_id,
-        (e.ffx_quota_policy_id IS NOT NULL) AS has_quota,
         (e.started_at_ms IS NOT NULL) AS has_started
 ),
 revoked_grants AS (
@@ -1089,7 +1088,6 @@ SELECT
     s.partition_key,
     s.execution_id,
     s.flow_id,
-    s.has_quota::boolean AS has_quota,
     s.has_started::boolean AS has_started
 FROM skipped AS s
 `
@@ -1107,7 +1105,6 @@ type SkipDownstreamRow struct {
 	PartitionKey int16
 	ExecutionID  pgtype.UUID
 	FlowID       pgtype.UUID
-	HasQuota     bool
 	HasStarted   bool
 }
 
@@ -1143,7 +1140,6 @@ func (q *Queries) SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstrea
 			&i.PartitionKey,
 			&i.ExecutionID,
 			&i.FlowID,
-			&i.HasQuota,
 			&i.HasStarted,
 		); err != nil {
 			return nil, err

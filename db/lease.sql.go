@@ -87,7 +87,7 @@ SELECT
     e.policy,
     coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(e.raw_fields ->> 'retry_count', '')::text AS raw_retry_count,
-    (e.ffx_quota_policy_id IS NOT NULL)::boolean AS has_quota
+    (e.ffx_limit_ids IS NOT NULL)::boolean AS has_limits
 FROM input AS i
 CROSS JOIN LATERAL (
     SELECT
@@ -96,7 +96,7 @@ CROSS JOIN LATERAL (
         t.policy,
         t.ffx_retry_count,
         t.raw_fields,
-        t.ffx_quota_policy_id
+        t.ffx_limit_ids
     FROM ff_exec_core AS t
     WHERE
         t.partition_key = i.partition_key
@@ -117,7 +117,7 @@ type LockExecutionsRow struct {
 	Policy        []byte
 	RetryCount    int32
 	RawRetryCount string
-	HasQuota      bool
+	HasLimits     bool
 }
 
 // LockExecutions locks executions; ord (from 0) is the input position. A missing execution has no row.
@@ -147,7 +147,7 @@ func (q *Queries) LockExecutions(ctx context.Context, db DBTX, arg LockExecution
 			&i.Policy,
 			&i.RetryCount,
 			&i.RawRetryCount,
-			&i.HasQuota,
+			&i.HasLimits,
 		); err != nil {
 			return nil, err
 		}
@@ -548,7 +548,7 @@ SELECT
     e.policy,
     coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(e.raw_fields ->> 'retry_count', '')::text AS raw_retry_count,
-    (e.ffx_quota_policy_id IS NOT NULL)::boolean AS has_quota
+    (e.ffx_limit_ids IS NOT NULL)::boolean AS has_limits
 FROM input AS i
 CROSS JOIN LATERAL (
     SELECT
@@ -557,7 +557,7 @@ CROSS JOIN LATERAL (
         t.policy,
         t.ffx_retry_count,
         t.raw_fields,
-        t.ffx_quota_policy_id
+        t.ffx_limit_ids
     FROM ff_exec_core AS t
     WHERE
         t.partition_key = i.partition_key
@@ -578,7 +578,7 @@ type TakeExecutionsRow struct {
 	Policy        []byte
 	RetryCount    int32
 	RawRetryCount string
-	HasQuota      bool
+	HasLimits     bool
 }
 
 // TakeExecutions is LockExecutions without waiting: an execution that another transaction holds has no row.
@@ -605,7 +605,7 @@ func (q *Queries) TakeExecutions(ctx context.Context, db DBTX, arg TakeExecution
 			&i.Policy,
 			&i.RetryCount,
 			&i.RawRetryCount,
-			&i.HasQuota,
+			&i.HasLimits,
 		); err != nil {
 			return nil, err
 		}

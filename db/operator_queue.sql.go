@@ -162,7 +162,7 @@ type PostponeExecutionParams struct {
 }
 
 // PostponeExecution makes a waiting execution that the caller has locked wait for an instant. It withdraws the
-// admission of a gate; the caller returns its quota slot.
+// admission of a gate.
 //
 // Used by: engine.Operator.DelayExecution.
 // Locks: L1 held.

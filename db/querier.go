@@ -72,7 +72,7 @@ type Querier interface {
 	// Locks: none.
 	AreValidPaths(ctx context.Context, db DBTX, paths []string) (bool, error)
 	// BlockDownstream makes executions that are not claimed yet wait for their dependencies again, and deletes their
-	// grants. Returns those that hold a quota slot. It leaves executions unchanged that dependencies blocked before, or
+	// grants. Returns those that name limits. It leaves executions unchanged that dependencies blocked before, or
 	// that are claimed.
 	//
 	// Used by: engine.ReplayExecution, engine.ReplayWhere, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
@@ -80,7 +80,7 @@ type Querier interface {
 	// Locks: L4 held; L5 waits (their grants, DELETE).
 	BlockDownstream(ctx context.Context, db DBTX, arg BlockDownstreamParams) ([]pgtype.UUID, error)
 	// BlockExecution blocks an execution that the caller has locked, for a reason, and withdraws its admission. The
-	// caller deletes its grants and its quota slot.
+	// caller deletes its grants.
 	//
 	// Used by: engine.BlockExecution.
 	// Locks: L1 held.
@@ -1867,7 +1867,7 @@ type Querier interface {
 	// Locks: schedules waits (UPDATE).
 	PauseSchedules(ctx context.Context, db DBTX, arg PauseSchedulesParams) (int64, error)
 	// PostponeExecution makes a waiting execution that the caller has locked wait for an instant. It withdraws the
-	// admission of a gate; the caller returns its quota slot.
+	// admission of a gate.
 	//
 	// Used by: engine.Operator.DelayExecution.
 	// Locks: L1 held.
@@ -2129,18 +2129,6 @@ type Querier interface {
 	// Used by: engine.ExpireLeases, engine.RepairQueue.
 	// Locks: L1 held; L2 held; L7 new.
 	ReleaseExpiredLeases(ctx context.Context, db DBTX, arg ReleaseExpiredLeasesParams) ([]string, error)
-	// ReleaseQuotaSlots gives back the quota slots that ended executions held.
-	//
-	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
-	// engine.ReleaseLeases, engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.DelayExecution,
-	// engine.Suspend, engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildren, engine.WaitForChildrenEach,
-	// engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReplayWhere, engine.ReclaimExecution,
-	// engine.BlockExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
-	// engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows, engine.CancelSiblings, engine.RepairGroups.
-	// Locks: L6 waits (DELETE).
-	ReleaseQuotaSlots(ctx context.Context, db DBTX, arg ReleaseQuotaSlotsParams) error
 	// ReleaseReservations is LookAtReservations for all budgets, the reservations that are due longest first.
 	//
 	// Used by: engine.ReleaseReservations.

@@ -66,7 +66,6 @@ ended AS (
         e.partition_key,
         e.execution_id,
         e.flow_id,
-        (e.ffx_quota_policy_id IS NOT NULL) AS has_quota,
         i.attempt_index,
         i.raised_epoch,
         i.lease_id,
@@ -127,8 +126,7 @@ lease_events AS (
 SELECT
     d.partition_key,
     d.execution_id,
-    d.flow_id,
-    d.has_quota::boolean AS has_quota
+    d.flow_id
 FROM ended AS d
 `
 
@@ -156,7 +154,6 @@ type EndUnsuccessfulRow struct {
 	PartitionKey int16
 	ExecutionID  pgtype.UUID
 	FlowID       pgtype.UUID
-	HasQuota     bool
 }
 
 // EndUnsuccessful ends executions without success and settles their attempts: failed by their worker, failed because
@@ -194,12 +191,7 @@ func (q *Queries) EndUnsuccessful(ctx context.Context, db DBTX, arg EndUnsuccess
 	var items []EndUnsuccessfulRow
 	for rows.Next() {
 		var i EndUnsuccessfulRow
-		if err := rows.Scan(
-			&i.PartitionKey,
-			&i.ExecutionID,
-			&i.FlowID,
-			&i.HasQuota,
-		); err != nil {
+		if err := rows.Scan(&i.PartitionKey, &i.ExecutionID, &i.FlowID); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -347,7 +339,7 @@ rescheduled AS (
         e.execution_id,
         e.lane_id,
         e.eligibility_state,
-        (e.ffx_quota_policy_id IS NOT NULL) AS has_quota,
+        (e.ffx_limit_ids IS NOT NULL) AS has_limits,
         i.attempt_index,
         i.raised_epoch,
         i.lease_id,
@@ -415,7 +407,7 @@ SELECT
     r.execution_id,
     r.lane_id,
     (r.eligibility_state = 'eligible_now')::boolean AS claimable,
-    r.has_quota::boolean AS has_quota
+    r.has_limits::boolean AS has_limits
 FROM rescheduled AS r
 `
 
@@ -441,7 +433,7 @@ type ScheduleRetriesRow struct {
 	ExecutionID  pgtype.UUID
 	LaneID       string
 	Claimable    bool
-	HasQuota     bool
+	HasLimits    bool
 }
 
 // ScheduleRetries ends failed attempts and schedules the next ones; a retry without delay is claimable at once. A
@@ -478,7 +470,7 @@ func (q *Queries) ScheduleRetries(ctx context.Context, db DBTX, arg ScheduleRetr
 			&i.ExecutionID,
 			&i.LaneID,
 			&i.Claimable,
-			&i.HasQuota,
+			&i.HasLimits,
 		); err != nil {
 			return nil, err
 		}

@@ -151,7 +151,7 @@ func (e *Engine) healEnded(ctx context.Context, tx *txn, flows *flowSet, due []c
 		if row.Untold && !told[row.ExecutionID] {
 			cancelled = append(cancelled, endedExecution{
 				id:   id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID),
-				flow: row.FlowID, outcome: state.CompletionCancelled, hasQuota: row.HasQuota,
+				flow: row.FlowID, outcome: state.CompletionCancelled,
 			})
 		}
 	}

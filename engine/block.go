@@ -42,12 +42,12 @@ const (
 // and reported in [Blocking.Rejected], which is no error. A deadline still ends a blocked execution.
 //
 // [Maintenance.UnblockRoutes] also releases executions blocked for [state.WaitingForCapableWorker]. Blocking revokes an
-// admission by a budget or quota and its slot; if the execution names one, blocking for that reason sends it back to
+// admission by its budgets and limits; if the execution names one, blocking for that reason sends it back to
 // the gate.
 //
 // Errors: [ErrInvalidInput], also for any other reason; [ErrNotFound]; [ErrCorruption] if its state can't be read;
 // [ErrContention] if another transaction holds its row.
-// Transaction: locks the execution, and deletes its grants and its quota slot. Emits nothing. Safe to repeat.
+// Transaction: locks the execution, and deletes its grants. Emits nothing. Safe to repeat.
 func (o Operator) BlockExecution(ctx context.Context, x id.ExecutionID, reason state.BlockingReason, detail string) (Blocking, error) {
 	const op = "block execution"
 	e := o.e
@@ -84,12 +84,10 @@ func (o Operator) BlockExecution(ctx context.Context, x id.ExecutionID, reason s
 			}); err != nil {
 				return answer, err
 			}
-			if err := e.q.DropGrants(ctx, tx, db.DropGrantsParams{PartitionKey: partition, ExecutionID: execution}); err != nil || !x.HasQuota {
-				return answer, err
+			if x.HasLimits {
+				tx.due.gated()
 			}
-			var slot executionArrays
-			slot.add(partition, execution)
-			return answer, e.q.ReleaseQuotaSlots(ctx, tx, db.ReleaseQuotaSlotsParams{PartitionKeys: slot.partitions, ExecutionIDs: slot.executions})
+			return answer, e.q.DropGrants(ctx, tx, db.DropGrantsParams{PartitionKey: partition, ExecutionID: execution})
 		},
 	})
 }

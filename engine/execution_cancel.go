@@ -216,11 +216,10 @@ func (e *Engine) endCancelled(ctx context.Context, tx *txn, s *cancelling) ([]en
 	ended := make([]endedExecution, len(rows))
 	for i, row := range rows {
 		ended[i] = endedExecution{
-			id:       id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes)),
-			flow:     flowOf(row.FlowID),
-			outcome:  state.CompletionCancelled,
-			hasQuota: row.HasQuota,
-			once:     once,
+			id:      id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes)),
+			flow:    flowOf(row.FlowID),
+			outcome: state.CompletionCancelled,
+			once:    once,
 		}
 		if row.Leased {
 			tx.due.leases()

@@ -21,10 +21,9 @@ const maxSkipLevels = 64
 
 // endedExecution is an execution that the current transaction has ended.
 type endedExecution struct {
-	id       id.ExecutionID
-	flow     *id.FlowID
-	outcome  state.CompletionOutcome
-	hasQuota bool
+	id      id.ExecutionID
+	flow    *id.FlowID
+	outcome state.CompletionOutcome
 
 	// exclusive means that it succeeded, but its flow is held exclusively, so executions that waited for a failure may
 	// be skipped.
@@ -38,7 +37,7 @@ type endedExecution struct {
 }
 
 // resolveAndRecord applies the consequences of every transition into a terminal state: it resolves the dependents,
-// releases quota slots, and finally appends the completion events. All of ended have the same outcome. The caller holds
+// and finally appends the completion events. All of ended have the same outcome. The caller holds
 // the locks of their flows, shared for success, otherwise exclusive.
 func (e *Engine) resolveAndRecord(ctx context.Context, tx *txn, ended []endedExecution, nowMs int64) error {
 	if len(ended) == 0 {
@@ -111,27 +110,17 @@ func (e *Engine) resolveDependents(
 	return all, e.leaveUncounted(ctx, tx, unsure, all)
 }
 
-// record releases the quota slots of ended executions and appends their completion events.
+// record appends the completion events of ended executions.
 func (e *Engine) record(ctx context.Context, tx *txn, all []endedExecution, nowMs int64) error {
 	if len(all) == 0 {
 		return nil
 	}
-	var slots db.ReleaseQuotaSlotsParams
 	events := db.InsertCompletionEventsParams{NowMs: nowMs}
 	for _, x := range all {
-		if x.hasQuota {
-			slots.PartitionKeys = append(slots.PartitionKeys, x.id.Partition())
-			slots.ExecutionIDs = append(slots.ExecutionIDs, pgUUID(x.id.UUID()))
-		}
 		events.PartitionKeys = append(events.PartitionKeys, x.id.Partition())
 		events.ExecutionIDs = append(events.ExecutionIDs, pgUUID(x.id.UUID()))
 		events.Outcomes = append(events.Outcomes, string(x.outcome))
 		events.Dispatched = append(events.Dispatched, !x.left)
-	}
-	if len(slots.ExecutionIDs) > 0 {
-		if err := e.q.ReleaseQuotaSlots(ctx, tx, slots); err != nil {
-			return err
-		}
 	}
 	return e.q.InsertCompletionEvents(ctx, tx, events)
 }
@@ -335,10 +324,9 @@ func (e *Engine) skipDownstream(ctx context.Context, tx *txn, downstream decided
 	var started executionArrays
 	for i, row := range rows {
 		skipped[i] = endedExecution{
-			id:       id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes)),
-			flow:     flowOf(row.FlowID),
-			outcome:  state.CompletionSkipped,
-			hasQuota: row.HasQuota,
+			id:      id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes)),
+			flow:    flowOf(row.FlowID),
+			outcome: state.CompletionSkipped,
 		}
 		if row.HasStarted {
 			started.add(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes))

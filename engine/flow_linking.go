@@ -434,11 +434,6 @@ func (e *Engine) blockDownstream(ctx context.Context, tx *txn, partition int16, 
 	if err != nil || len(holders) == 0 {
 		return err
 	}
-	var slots executionArrays
-	for _, holder := range holders {
-		slots.add(partition, id.ExecutionUUID(holder.Bytes))
-	}
-	return e.q.ReleaseQuotaSlots(ctx, tx, db.ReleaseQuotaSlotsParams{
-		PartitionKeys: slots.partitions, ExecutionIDs: slots.executions,
-	})
+	tx.due.gated()
+	return nil
 }

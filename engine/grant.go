@@ -184,16 +184,17 @@ func (x *grantable) cannot(err error, reason string) error {
 // reclaims returns how many leases the execution has lost.
 func (x *grantable) reclaims() int32 { return max(x.LeaseReclaimCount, 0) }
 
-// notAdmitted returns an error if a budget or quota must still admit the execution. No claim checks them: the gate
-// records an admission, and this version has no gate. An execution that was granted before was already admitted.
+// notAdmitted returns an error if budgets or limits must still admit the execution. One that was granted before was admitted
+// then.
 func (x *grantable) notAdmitted() error {
 	if x.EligibilityState != "eligible_now" || admits(x.facts.Attached, x.Admitted) {
 		return nil
 	}
-	return &UnavailableError{Reason: fmt.Sprintf("execution %s has a budget or a quota, which this version does not check", x.id)}
+	return x.cannot(ErrNotLeaseable, "its budgets and limits have not admitted it")
 }
 
-// admits judges an execution by its attachments. Budgets and quotas are checked here.
+// admits reports whether an execution may be claimed as far as its budgets and limits are concerned. Another program may have
+// made it claimable without them.
 func admits(attached, admitted bool) bool { return !attached || admitted }
 
 // deleteGrants deletes grants of an execution that the caller has locked.

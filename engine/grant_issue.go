@@ -21,7 +21,7 @@ import (
 //
 // Errors: [ErrNotFound]; [ErrGrantExists] while it is granted; [ErrNotLeaseable] if it is not claimable;
 // [ErrInvalidInput] for another lane than the execution's, or a worker without the required capabilities;
-// [ErrUnavailable] without a signing key, or if a budget or quota has not admitted the execution; [ErrHalted] while the
+// [ErrUnavailable] without a signing key; [ErrHalted] while the
 // lane is paused or the worker drained; [ErrContention].
 //
 // Transaction: locks the execution and its attempt, deletes its older claim grants; emits nothing. A repetition after
@@ -140,7 +140,7 @@ const grantPage = 100
 // those that a budget or quota has not admitted.
 //
 // Errors: [ErrInvalidInput]; [ErrHalted] if there is work and the lane is paused or the worker drained;
-// [ErrUnavailable] without a signing key, or if all remaining executions await admission by a budget or quota.
+// [ErrUnavailable] without a signing key.
 //
 // Transaction: reads, then one transaction for the granted execution, as in [Grants.IssueClaimGrant]. A repetition
 // after an unknown outcome grants another execution; the first one returns to its lane after its grant expires.
@@ -162,7 +162,6 @@ func (e *Engine) claimForWorker(ctx context.Context, op string, spec WorkerSpec)
 		LaneID: string(spec.Lane), Capabilities: spec.claim().capabilities(), Kinds: spec.claim().kinds(),
 		AfterRank: math.MinInt64, AfterExecutionID: pgUUID(id.ExecutionUUID{}), PageSize: grantPage,
 	}
-	var refused error
 	for {
 		rows, err := e.q.ScanEligible(ctx, e.reader(), scan)
 		if err != nil {
@@ -170,11 +169,8 @@ func (e *Engine) claimForWorker(ctx context.Context, op string, spec WorkerSpec)
 		}
 		var candidates []id.ExecutionID
 		for _, row := range rows {
-			x := id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)
 			if admits(row.Attached, row.Admitted) {
-				candidates = append(candidates, x)
-			} else {
-				refused = &UnavailableError{Reason: fmt.Sprintf("execution %s, and perhaps others, has a budget or a quota, which this version does not check", x)}
+				candidates = append(candidates, id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID))
 			}
 		}
 		grant, found, err := e.grantFirst(ctx, op, candidates, spec, key)
@@ -182,7 +178,7 @@ func (e *Engine) claimForWorker(ctx context.Context, op string, spec WorkerSpec)
 			return grant, found, err
 		}
 		if len(rows) < grantPage {
-			return ClaimGrant{}, false, refused
+			return ClaimGrant{}, false, nil
 		}
 		last := &rows[len(rows)-1]
 		scan.AfterRank, scan.AfterCreatedAtMs = last.Rank, last.CreatedAtMs

@@ -55,7 +55,7 @@ func (e *Engine) prioritize(ctx context.Context, tx *txn, items []*heldExecution
 // Errors: [ErrInvalidInput] for a time before 1970; [ErrNotFound]; [*StateError] with [ErrNotEligible] if the execution
 // is claimed, granted, blocked, suspended or ended, or was created by another program and not adopted yet;
 // [ErrContention] if another transaction holds its row.
-// Transaction: locks the execution, and deletes its quota slot if it has one. Emits nothing. Safe to repeat.
+// Transaction: locks the execution, Emits nothing. Safe to repeat.
 func (o Operator) DelayExecution(ctx context.Context, x id.ExecutionID, until time.Time) error {
 	const op = "delay execution"
 	e := o.e
@@ -95,12 +95,11 @@ func (o Operator) DelayExecution(ctx context.Context, x id.ExecutionID, until ti
 func (e *Engine) postpone(ctx context.Context, tx *txn, x *heldExecution, untilMs int64) error {
 	if err := e.q.PostponeExecution(ctx, tx, db.PostponeExecutionParams{
 		PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), DelayUntilMs: untilMs, NowMs: x.NowMs,
-	}); err != nil || !x.HasQuota {
+	}); err != nil {
 		return err
 	}
-	var slot executionArrays
-	slot.add(x.id.Partition(), x.id.UUID())
-	return e.q.ReleaseQuotaSlots(ctx, tx, db.ReleaseQuotaSlotsParams{
-		PartitionKeys: slot.partitions, ExecutionIDs: slot.executions,
-	})
+	if x.HasLimits {
+		tx.due.gated()
+	}
+	return nil
 }

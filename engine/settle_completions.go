@@ -278,7 +278,7 @@ func (e *Engine) completeSlowly(ctx context.Context, op string, all []Completion
 			params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.id.UUID()))
 			params.AttemptIndexes = append(params.AttemptIndexes, int32(x.Attempt))
 			params.Results = append(params.Results, all[x.n].Result)
-			ended[i] = endedExecution{id: x.id, flow: x.row.FlowID, outcome: state.CompletionSuccess, hasQuota: x.row.HasQuota}
+			ended[i] = endedExecution{id: x.id, flow: x.row.FlowID, outcome: state.CompletionSuccess}
 		}
 		if err := e.q.EndSucceeded(ctx, tx, params); err != nil {
 			return err

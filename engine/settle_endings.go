@@ -73,10 +73,9 @@ func (e *Engine) endUnsuccessful(ctx context.Context, tx *txn, s *ending) ([]end
 	ended := make([]endedExecution, len(rows))
 	for i, row := range rows {
 		ended[i] = endedExecution{
-			id:       id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes)),
-			flow:     flowOf(row.FlowID),
-			outcome:  s.outcome.Completion(),
-			hasQuota: row.HasQuota,
+			id:      id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes)),
+			flow:    flowOf(row.FlowID),
+			outcome: s.outcome.Completion(),
 		}
 	}
 	return ended, nil
@@ -135,7 +134,7 @@ func (s *retries) add(a endingAttempt, retryAtMs int64) {
 
 func (s *retries) len() int { return len(s.params.ExecutionIDs) }
 
-// scheduleRetries writes retries. Those that wait release their quota slots.
+// scheduleRetries writes retries.
 func (e *Engine) scheduleRetries(ctx context.Context, tx *txn, s *retries) error {
 	if s.len() == 0 {
 		return nil
@@ -145,23 +144,17 @@ func (e *Engine) scheduleRetries(ctx context.Context, tx *txn, s *retries) error
 		return err
 	}
 	tx.due.leases()
-	var slots executionArrays
 	for _, row := range rows {
 		switch {
 		case row.Claimable:
 			tx.due.lane(row.LaneID)
 			continue
-		case row.HasQuota:
-			slots.add(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes))
+		case row.HasLimits:
+			tx.due.gated()
 		}
 		tx.due.delayed = true
 	}
-	if slots.empty() {
-		return nil
-	}
-	return e.q.ReleaseQuotaSlots(ctx, tx, db.ReleaseQuotaSlotsParams{
-		PartitionKeys: slots.partitions, ExecutionIDs: slots.executions,
-	})
+	return nil
 }
 
 const reasonLostTooOften = "lease_reclaim_cap_exceeded"

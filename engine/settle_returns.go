@@ -121,8 +121,8 @@ const (
 
 // returning is a set of attempts that their holders release.
 type returning struct {
-	params db.ReturnLeasesParams
-	slots  executionArrays
+	params  db.ReturnLeasesParams
+	limited bool // some name limits
 }
 
 // add adds a lease. An untilMs of 0 means that it waited for its upstreams.
@@ -133,9 +133,7 @@ func (r *returning) add(x *heldLease, waitsFor string, untilMs int64) {
 	p.AttemptIndexes = append(p.AttemptIndexes, int32(x.Attempt))
 	p.WaitsFors = append(p.WaitsFors, waitsFor)
 	p.DelaysUntilMs = append(p.DelaysUntilMs, untilMs)
-	if x.row.HasQuota {
-		r.slots.add(x.id.Partition(), x.id.UUID())
-	}
+	r.limited = r.limited || x.row.HasLimits
 }
 
 // returnLeases writes the releases.
@@ -149,10 +147,8 @@ func (e *Engine) returnLeases(ctx context.Context, tx *txn, r *returning, nowMs 
 	for _, lane := range lanes {
 		tx.due.resumed(lane)
 	}
-	if r.slots.empty() {
-		return nil
+	if r.limited {
+		tx.due.gated()
 	}
-	return e.q.ReleaseQuotaSlots(ctx, tx, db.ReleaseQuotaSlotsParams{
-		PartitionKeys: r.slots.partitions, ExecutionIDs: r.slots.executions,
-	})
+	return nil
 }

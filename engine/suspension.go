@@ -73,7 +73,7 @@ func (e *Engine) suspend(ctx context.Context, specs []SuspendSpec) ([]Outcome[Su
 	return outcomes, wrap(op, e.recogniseSuspensions(ctx, specs, outcomes))
 }
 
-// writeSuspensions suspends executions, and releases the quota slots of those that really wait.
+// writeSuspensions suspends executions.
 func (e *Engine) writeSuspensions(
 	ctx context.Context, tx *txn, items []*heldLease, specs []SuspendSpec, outcomes []Outcome[Suspended],
 ) error {
@@ -93,7 +93,6 @@ func (e *Engine) writeSuspensions(
 		return err
 	}
 	tx.due.leases()
-	var slots executionArrays
 	var calls callers
 	for _, row := range rows {
 		if row.Result == "shared" {
@@ -102,22 +101,14 @@ func (e *Engine) writeSuspensions(
 		x := items[row.Ord]
 		satisfied := row.Result == "satisfied"
 		outcomes[x.n].Value = Suspended{ID: specs[x.n].ID, Satisfied: satisfied}
-		if x.row.HasQuota && !satisfied {
-			slots.add(x.id.Partition(), x.id.UUID())
+		if x.row.HasLimits {
+			tx.due.gated()
 		}
 		if call := specs[x.n].Call; call != "" {
 			calls.add(x.id, call)
 		}
 	}
-	if err := e.resumeCallers(ctx, tx, &calls, params.NowMs); err != nil {
-		return err
-	}
-	if slots.empty() {
-		return nil
-	}
-	return e.q.ReleaseQuotaSlots(ctx, tx, db.ReleaseQuotaSlotsParams{
-		PartitionKeys: slots.partitions, ExecutionIDs: slots.executions,
-	})
+	return e.resumeCallers(ctx, tx, &calls, params.NowMs)
 }
 
 // recogniseSuspensions turns refused leases into successes if the latest suspension has the id of the call: an earlier

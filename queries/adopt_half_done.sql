@@ -20,8 +20,7 @@ SELECT
         AND coalesce(e.ffx_last_mutation_at_ms, 0) < e.terminal_at_ms
     )::boolean AS untold,
     coalesce(e.terminal_at_ms, 0)::bigint AS terminal_at_ms,
-    coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
-    (e.ffx_quota_policy_id IS NOT NULL)::boolean AS has_quota
+    coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch
 FROM input AS i
 CROSS JOIN LATERAL (
     SELECT

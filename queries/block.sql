@@ -1,6 +1,6 @@
 -- name: BlockExecution :exec
 -- BlockExecution blocks an execution that the caller has locked, for a reason, and withdraws its admission. The
--- caller deletes its grants and its quota slot.
+-- caller deletes its grants.
 --
 -- Used by: engine.BlockExecution.
 -- Locks: L1 held.

@@ -131,7 +131,6 @@ ended AS (
         e.partition_key,
         e.execution_id,
         e.flow_id,
-        (e.ffx_quota_policy_id IS NOT NULL) AS has_quota,
         ffx_replayed_elsewhere(e.raw_fields) AS replayed,
         e.attempt_index AS pointer,
         i.attempt_index,
@@ -174,7 +173,6 @@ SELECT
     d.partition_key,
     d.execution_id,
     d.flow_id,
-    d.has_quota::boolean AS has_quota,
     d.replayed::boolean AS replayed,
     coalesce(d.leased, false)::boolean AS leased,
     coalesce(d.worker_instance_id, '')::text AS worker_instance_id

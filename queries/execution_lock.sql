@@ -117,7 +117,7 @@ SELECT
     coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
     coalesce(e.ffx_admitted, false)::boolean AS admitted,
     (e.ffx_budget_ids IS NOT NULL)::boolean AS has_budgets,
-    (e.ffx_quota_policy_id IS NOT NULL)::boolean AS has_quota,
+    (e.ffx_limit_ids IS NOT NULL)::boolean AS has_limits,
     e.ffx_sequence,
     coalesce(e.raw_fields ->> 'replay_count', '')::text AS raw_replay_count,
     e.ffx_unique_key,

@@ -381,7 +381,7 @@ WHERE
 
 -- name: BlockDownstream :many
 -- BlockDownstream makes executions that are not claimed yet wait for their dependencies again, and deletes their
--- grants. Returns those that hold a quota slot. It leaves executions unchanged that dependencies blocked before, or
+-- grants. Returns those that name limits. It leaves executions unchanged that dependencies blocked before, or
 -- that are claimed.
 --
 -- Used by: engine.ReplayExecution, engine.ReplayWhere, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
@@ -421,7 +421,7 @@ blocked AS (
     RETURNING
         e.partition_key,
         e.execution_id,
-        (e.ffx_quota_policy_id IS NOT NULL) AS has_quota
+        (e.ffx_limit_ids IS NOT NULL) AS has_limits
 ),
 revoked_grants AS (
     -- Their claim grants, deleted.
@@ -433,7 +433,7 @@ revoked_grants AS (
 )
 SELECT b.execution_id
 FROM blocked AS b
-WHERE b.has_quota;
+WHERE b.has_limits;
 
 -- name: LockInboundGroup :one
 -- LockInboundGroup locks the group that decides about an execution and returns it, with how many edges lead into it,

@@ -270,7 +270,6 @@ func (r rewriter) heal(ctx context.Context, k keys, nowMs int64) error {
 	}
 	healed := db.HealEndedParams{NowMs: nowMs}
 	events := db.InsertCompletionEventsParams{NowMs: nowMs}
-	var slots db.ReleaseQuotaSlotsParams
 	for i := range rows {
 		row := &rows[i]
 		key := pgtype.UUID{Bytes: row.ExecutionID, Valid: true}
@@ -294,9 +293,6 @@ func (r rewriter) heal(ctx context.Context, k keys, nowMs int64) error {
 		events.ExecutionIDs = append(events.ExecutionIDs, key)
 		events.Outcomes = append(events.Outcomes, "cancelled")
 		events.Dispatched = append(events.Dispatched, row.FlowID == nil)
-		if row.HasQuota {
-			slots.PartitionKeys, slots.ExecutionIDs = append(slots.PartitionKeys, row.PartitionKey), append(slots.ExecutionIDs, key)
-		}
 	}
 	if err := r.q.HealEnded(ctx, r.tx, healed); err != nil {
 		return err
@@ -305,11 +301,6 @@ func (r rewriter) heal(ctx context.Context, k keys, nowMs int64) error {
 		PartitionKeys: healed.PartitionKeys, ExecutionIDs: healed.ExecutionIDs,
 	}); err != nil {
 		return err
-	}
-	if len(slots.ExecutionIDs) > 0 {
-		if err := r.q.ReleaseQuotaSlots(ctx, r.tx, slots); err != nil {
-			return err
-		}
 	}
 	if len(events.ExecutionIDs) == 0 {
 		return nil

@@ -48,7 +48,7 @@ listed AS (
             t.ffx_lease_epoch,
             t.ffx_admitted,
             t.ffx_budget_ids,
-            t.ffx_quota_policy_id,
+            t.ffx_limit_ids,
             t.ffx_unique_key,
             t.ffx_sequence,
             t.raw_fields
@@ -187,7 +187,7 @@ ended AS (
                 t.ffx_lease_epoch,
                 t.ffx_admitted,
                 t.ffx_budget_ids,
-                t.ffx_quota_policy_id,
+                t.ffx_limit_ids,
                 t.ffx_unique_key,
                 t.ffx_sequence,
                 t.raw_fields
@@ -241,7 +241,6 @@ ended AS (
         e.partition_key,
         e.execution_id,
         e.flow_id,
-        (e.ffx_quota_policy_id IS NOT NULL) AS has_quota,
         ffx_replayed_elsewhere(e.raw_fields) AS replayed,
         e.attempt_index AS pointer,
         i.attempt_index,
@@ -306,7 +305,6 @@ SELECT
     d.partition_key,
     d.execution_id,
     d.flow_id,
-    d.has_quota::boolean AS has_quota,
     d.replayed::boolean AS replayed,
     coalesce(d.leased, false)::boolean AS leased,
     coalesce(d.worker_instance_id, '')::text AS worker_instance_id

@@ -552,7 +552,6 @@ skipped AS (
         e.partition_key,
         e.execution_id,
         e.flow_id,
-        (e.ffx_quota_policy_id IS NOT NULL) AS has_quota,
         (e.started_at_ms IS NOT NULL) AS has_started
 ),
 revoked_grants AS (
@@ -567,7 +566,6 @@ SELECT
     s.partition_key,
     s.execution_id,
     s.flow_id,
-    s.has_quota::boolean AS has_quota,
     s.has_started::boolean AS has_started
 FROM skipped AS s;
 

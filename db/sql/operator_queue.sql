@@ -67,7 +67,7 @@ WHERE
 
 -- name: PostponeExecution :exec
 -- PostponeExecution makes a waiting execution that the caller has locked wait for an instant. It withdraws the
--- admission of a gate; the caller returns its quota slot.
+-- admission of a gate.
 --
 -- Used by: engine.Operator.DelayExecution.
 -- Locks: L1 held.

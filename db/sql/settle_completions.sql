@@ -365,33 +365,6 @@ SELECT
 FROM ended_attempts AS r
 ;
 
--- name: ReleaseQuotaSlots :exec
--- ReleaseQuotaSlots gives back the quota slots that ended executions held.
---
--- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
--- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
--- engine.ReleaseLeases, engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.DelayExecution,
--- engine.Suspend, engine.DelayExecutions, engine.SuspendEach, engine.WaitForChildren, engine.WaitForChildrenEach,
--- engine.Operator.DelayExecution, engine.ReplayExecution, engine.ReplayWhere, engine.ReclaimExecution,
--- engine.BlockExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges,
--- engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows, engine.CancelSiblings, engine.RepairGroups.
--- Locks: L6 waits (DELETE).
-WITH input AS (
-    SELECT
-        unnest(@partition_keys::smallint[]) AS partition_key,
-        unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
-)
-DELETE FROM ff_quota_admitted AS q
-USING input AS i
-JOIN ff_exec_core AS e ON e.partition_key = ANY (ARRAY[i.partition_key]) AND e.execution_id = i.execution_id
-WHERE
-    e.ffx_quota_policy_id IS NOT NULL
-    AND q.partition_key = e.ffx_quota_partition
-    AND q.quota_policy_id = e.ffx_quota_policy_id::text
-    AND q.execution_id = '{fp:' || e.partition_key::text || '}:' || e.execution_id::text;
-
 -- name: InsertCompletionEvents :exec
 -- InsertCompletionEvents appends one completion event per ended execution, in array order: upstream before
 -- downstream. Their dependents are resolved already, so the events are inserted as dispatched, except those whose

@@ -100,7 +100,7 @@ rescheduled AS (
         e.execution_id,
         e.lane_id,
         e.eligibility_state,
-        (e.ffx_quota_policy_id IS NOT NULL) AS has_quota,
+        (e.ffx_limit_ids IS NOT NULL) AS has_limits,
         i.attempt_index,
         i.raised_epoch,
         i.lease_id,
@@ -168,7 +168,7 @@ SELECT
     r.execution_id,
     r.lane_id,
     (r.eligibility_state = 'eligible_now')::boolean AS claimable,
-    r.has_quota::boolean AS has_quota
+    r.has_limits::boolean AS has_limits
 FROM rescheduled AS r;
 
 -- name: EndUnsuccessful :many
@@ -233,7 +233,6 @@ ended AS (
         e.partition_key,
         e.execution_id,
         e.flow_id,
-        (e.ffx_quota_policy_id IS NOT NULL) AS has_quota,
         i.attempt_index,
         i.raised_epoch,
         i.lease_id,
@@ -294,6 +293,5 @@ lease_events AS (
 SELECT
     d.partition_key,
     d.execution_id,
-    d.flow_id,
-    d.has_quota::boolean AS has_quota
+    d.flow_id
 FROM ended AS d;

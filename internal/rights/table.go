@@ -23,7 +23,6 @@ var table = []object{
 	{Table, "ff_lease_event", "SELECT", "SELECT, INSERT", "SELECT, INSERT, DELETE", "SELECT, INSERT"},
 	{Table, "ff_operator_event", "SELECT", "SELECT, INSERT", "SELECT, DELETE", "SELECT, INSERT"},
 	{Table, "ff_pending_cancel_groups", "", "SELECT, INSERT, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, DELETE"},
-	{Table, "ff_quota_admitted", "", "SELECT, DELETE", "SELECT, DELETE", "SELECT, DELETE"},
 	{Table, "ff_quota_policy", "SELECT", "SELECT", "SELECT", "SELECT"},
 	{Table, "ff_signal_event", "SELECT", "SELECT, INSERT", "SELECT, INSERT, DELETE", "SELECT, INSERT"},
 	{Table, "ff_stream_frame", "", "", "SELECT, DELETE", "SELECT, DELETE"},

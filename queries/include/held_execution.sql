@@ -25,7 +25,7 @@ CROSS JOIN LATERAL (
         t.ffx_lease_epoch,
         t.ffx_admitted,
         t.ffx_budget_ids,
-        t.ffx_quota_policy_id,
+        t.ffx_limit_ids,
         t.ffx_unique_key,
         t.ffx_sequence,
         t.raw_fields

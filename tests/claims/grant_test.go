@@ -480,7 +480,7 @@ func TestGrantLeavesALiveLeaseAlone_E11(t *testing.T) {
 func TestAttachedExecutionIsNeitherGrantedNorLeased(t *testing.T) {
 	for name, attached := range map[string]string{
 		"a budget":                          "ffx_budget_ids = ARRAY[gen_random_uuid()]",
-		"a quota":                           "ffx_quota_policy_id = gen_random_uuid()",
+		"a quota":                           "ffx_limit_ids = ARRAY[gen_random_uuid()]",
 		"budgets, as the reference notes":   `raw_fields = raw_fields || '{"budget_ids":"b1,b2"}'`,
 		"a quota, as the reference notes":   `raw_fields = raw_fields || '{"quota_policy_id":"q"}'`,
 		"budgets of the reference's policy": `policy = '{"budget_ids":["b"]}'`,
@@ -498,18 +498,18 @@ func TestAttachedExecutionIsNeitherGrantedNorLeased(t *testing.T) {
 				Grant: engine.ClaimGrant{Execution: x}, Worker: "w", Instance: "w1", LeaseTTL: fixture.LeaseTTL,
 			})
 			for n, err := range []error{errIssue, errOperator, errClaim} {
-				if _, ok := errors.AsType[*engine.UnavailableError](err); !ok || !errors.Is(err, engine.ErrUnavailable) {
+				if _, ok := errors.AsType[*engine.StateError](err); !ok || !errors.Is(err, engine.ErrNotLeaseable) {
 					t.Errorf("operation %d: %v", n, err)
 				}
 			}
-			// It hides nothing behind it, and is not mistaken for no work.
+			// It hides nothing behind it.
 			for range 2 {
 				if grant, found, err := f.Grants().ClaimForWorker(t.Context(), f.WorkerSpec()); !found || err != nil || grant.Execution == x {
 					t.Errorf("granted %v, %t, %v", grant, found, err)
 				}
 			}
 			f.WantState(t, free, fixture.StateGranted)
-			if _, found, err := f.Grants().ClaimForWorker(t.Context(), f.WorkerSpec()); found || !errors.Is(err, engine.ErrUnavailable) {
+			if _, found, err := f.Grants().ClaimForWorker(t.Context(), f.WorkerSpec()); found || err != nil {
 				t.Errorf("found %t, %v", found, err)
 			}
 			f.WantUnchanged(t, x, before)

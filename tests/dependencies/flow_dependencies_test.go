@@ -841,8 +841,8 @@ func TestResolveManyFlowsInOneBatch(t *testing.T) {
 	}
 }
 
-// A quota slot goes back with its execution, completed or skipped.
-func TestResolveReturnsQuotaSlots(t *testing.T) {
+// The place of a limit goes back with its execution, completed or skipped.
+func TestResolveReturnsPlaces(t *testing.T) {
 	f := fixture.NewFlows(t)
 	quota := id.NewQuotaPolicyID()
 	spec := fixture.Chart(nil, "a>b", "x>y", "z")
@@ -852,19 +852,15 @@ func TestResolveReturnsQuotaSlots(t *testing.T) {
 		f.Attach(t, x, nil, &quota)
 		f.SetExecution(t, x, `ffx_admitted = true,
 			eligibility_state = CASE eligibility_state WHEN 'blocked_by_quota' THEN 'eligible_now' ELSE eligibility_state END`)
-		f.Insert(t, "ff_quota_admitted", fixture.Columns{
-			"partition_key": id.Partitions{}.QuotaPartition(quota), "quota_policy_id": quota.String(), "execution_id": x.String(),
-			"admitted_at_ms": 1, "expires_at_ms": 1,
-		}, nil)
 	}
 	f.ClaimAll(t)
 	f.Succeed(t, flow, "a")
 	f.Fail(t, flow, "x")
 	f.WantMembers(t, flow, map[string]string{fixture.StateCompleted: "a", fixture.StateReady: "b", fixture.StateFailed: "x", fixture.StateSkipped: "y", fixture.StateRunning: "z"})
-	got := fixture.Texts(t, f.Pool, "SELECT execution_id FROM ff_quota_admitted WHERE quota_policy_id = $1 ORDER BY 1", quota.String())
+	got := fixture.Texts(t, f.Pool, "SELECT '{fp:' || partition_key || '}:' || execution_id FROM ff_exec_core WHERE ffx_quota_policy_id = $1 AND ffx_admitted ORDER BY 1", quota)
 	want := []string{f.NodeID(flow, "b").String(), f.NodeID(flow, "z").String()}
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		t.Errorf("slots of %q, want %q", got, want)
+		t.Errorf("places of %q, want %q", got, want)
 	}
 }

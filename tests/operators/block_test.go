@@ -34,16 +34,14 @@ var stateBlocked = map[state.BlockingReason]string{
 type admission struct {
 	Admitted bool
 	Gate     string
-	Slots    int
 	Grants   int
 }
 
 func admissionOf(t *testing.T, f *fixture.Fixture, x id.ExecutionID) admission {
 	t.Helper()
 	return fixture.One[admission](t, f.Pool, `SELECT coalesce(ffx_admitted, false) AS admitted, coalesce(ffx_gate_id::text, '') AS gate,
-		(SELECT count(*)::integer FROM ff_quota_admitted WHERE execution_id = $3) AS slots,
 		(SELECT count(*)::integer FROM ff_claim_grant AS g WHERE g.partition_key = e.partition_key AND g.execution_id = e.execution_id) AS grants
-		FROM ff_exec_core AS e WHERE partition_key = $1 AND execution_id = $2`, x.Partition(), x.UUID(), x.String())
+		FROM ff_exec_core AS e WHERE partition_key = $1 AND execution_id = $2`, x.Partition(), x.UUID())
 }
 
 // The reference cannot block on Postgres, and labels executions blocked by their route as limited by a rate.
