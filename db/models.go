@@ -1122,6 +1122,32 @@ type FfxLimit struct {
 	SetAtMs *int64
 	// Milliseconds since the Unix epoch: the last change of what is in force.
 	ChangedAtMs int64
+	// Number of changes since the first declaration, which is the first.
+	Changes int64
+	// Transaction of the last declaration, a 64-bit number: a creation relies on the limit only if an earlier one has committed it.
+	DeclaredIn int64
+}
+
+// The last 100 changes of each limit. A change deletes the one that is 100 changes older.
+type FfxLimitChange struct {
+	// Namespace of the limit.
+	Namespace string
+	// Name of the limit: ffx_limit.name.
+	Name string
+	// Number of the change, from 1: ffx_limit.changes after it.
+	Change int64
+	// Milliseconds since the Unix epoch.
+	ChangedAtMs int64
+	// declared: by a program; set, reset: by an operator.
+	How string
+	// Units in force after the change.
+	Units int64
+	// Length of the window in milliseconds in force after the change; NULL: no window.
+	WindowMs *int64
+	// What happened to an execution whose key is full after the change: ffx_limit.when_full.
+	WhenFull string
+	// Who set or reset it, as the operator says, at most 1,024 bytes; empty: unknown, or declared.
+	ChangedBy string
 }
 
 // Named readers of outboxes: how far each has come, who works for it, and the event that it fails at.
@@ -1306,6 +1332,8 @@ type FfxSchedule struct {
 	UniqueWork []byte
 	// Object with the sequence of the executions: key, and skips; NULL: none.
 	Sequence []byte
+	// Array with the limits of the executions: objects with name, key and units, of which 1 is left out; NULL: none.
+	Limits []byte
 	// When the schedule is due, in milliseconds since the Unix epoch: at its next tick with its delay, or to look at its last execution; NULL: paused, or ended.
 	NextMs *int64
 	// Time of the next tick, in milliseconds since the Unix epoch; NULL: none follows.

@@ -209,6 +209,12 @@ type Querier interface {
 	// Used by: engine.CreateWaitpoint.
 	// Locks: none.
 	CountWaitpoints(ctx context.Context, db DBTX, arg CountWaitpointsParams) (int64, error)
+	// DeclareLimits creates limits, or changes what they declare. What an operator has set stays in force, unless the limit counts
+	// something else from now on.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.SetSchedule, engine.DeclareSchedules, engine.DeclareLimits.
+	// Locks: limits waits (in array order). The caller sorts by namespace and name.
+	DeclareLimits(ctx context.Context, db DBTX, arg DeclareLimitsParams) error
 	// DeleteGrants deletes the grants of some kinds that an execution has.
 	//
 	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
@@ -714,6 +720,11 @@ type Querier interface {
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none; one snapshot. Spans partitions.
 	GetLastEvent(ctx context.Context, db DBTX, arg GetLastEventParams) (int64, error)
+	// GetLimit returns a limit. No row: it does not exist.
+	//
+	// Used by: engine.DescribeLimit.
+	// Locks: none.
+	GetLimit(ctx context.Context, db DBTX, arg GetLimitParams) (GetLimitRow, error)
 	// GetNextSchedule returns when the first schedule is due from a time on, past or future; 0 if none is, and the time of the
 	// call.
 	//
@@ -1297,6 +1308,27 @@ type Querier interface {
 	// Used by: engine.ListExecutions.
 	// Locks: none. Spans partitions.
 	ListLeasedKeys(ctx context.Context, db DBTX, arg ListLeasedKeysParams) ([]ListLeasedKeysRow, error)
+	// ListLimitChanges returns the last changes of a limit, the newest first.
+	//
+	// Used by: engine.DescribeLimit.
+	// Locks: none.
+	ListLimitChanges(ctx context.Context, db DBTX, arg ListLimitChangesParams) ([]ListLimitChangesRow, error)
+	// ListLimitKeys examines a page of the keys in use, of all limits, and returns them, with those of one limit marked as found.
+	// Only these have their use, counted up to 1,001 rows.
+	//
+	// Used by: engine.ListLimitKeys.
+	// Locks: none; spans partitions.
+	ListLimitKeys(ctx context.Context, db DBTX, arg ListLimitKeysParams) ([]ListLimitKeysRow, error)
+	// ListLimitRules returns what limits declare. A limit that does not exist has no row.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.SetSchedule, engine.DeclareSchedules.
+	// Locks: none.
+	ListLimitRules(ctx context.Context, db DBTX, arg ListLimitRulesParams) ([]ListLimitRulesRow, error)
+	// ListLimits returns a page of limits, in the order of their namespaces and names.
+	//
+	// Used by: engine.ListLimits.
+	// Locks: none.
+	ListLimits(ctx context.Context, db DBTX, arg ListLimitsParams) ([]ListLimitsRow, error)
 	// ListLostEnds returns, by ord, those of the given groups whose counters are wrong: an upstream is not counted or not
 	// marked although it ended at least settle_ms ago, and after its edge was opened again, or although it was deleted;
 	// or more upstreams are counted as running than open edges lead to the group.
@@ -2456,6 +2488,12 @@ type Querier interface {
 	// Used by: engine.SetLaneRetention.
 	// Locks: retention waits (the INSERT, for another one of the same lane).
 	SetLaneRetention(ctx context.Context, db DBTX, arg SetLaneRetentionParams) (int64, error)
+	// SetLimit sets what is in force of a limit, or with units of -1 puts back what it declares. No row: it does not exist. fits
+	// is false if a window was given to a limit without one; then nothing changes.
+	//
+	// Used by: engine.SetLimit, engine.ResetLimit.
+	// Locks: limits waits (UPDATE).
+	SetLimit(ctx context.Context, db DBTX, arg SetLimitParams) (bool, error)
 	// SettleDeadlines negates the deadlines of executions that another program ended, so that no scan returns them again.
 	// This library negates the deadline when it ends an execution.
 	//

@@ -94,6 +94,7 @@ SELECT
     s.tags,
     s.unique_work,
     s.sequence,
+    s.limits,
     s.next_ms,
     s.tick_ms,
     s.queued_ms,
@@ -149,6 +150,7 @@ func (q *Queries) GetSchedule(ctx context.Context, db DBTX, arg GetScheduleParam
 		&i.Tags,
 		&i.UniqueWork,
 		&i.Sequence,
+		&i.Limits,
 		&i.NextMs,
 		&i.TickMs,
 		&i.QueuedMs,
@@ -303,6 +305,7 @@ SELECT
     s.tags,
     s.unique_work,
     s.sequence,
+    s.limits,
     s.next_ms,
     s.tick_ms,
     s.queued_ms,
@@ -367,6 +370,7 @@ func (q *Queries) ListSchedules(ctx context.Context, db DBTX, arg ListSchedulesP
 			&i.Tags,
 			&i.UniqueWork,
 			&i.Sequence,
+			&i.Limits,
 			&i.NextMs,
 			&i.TickMs,
 			&i.QueuedMs,
@@ -485,6 +489,7 @@ SELECT
     s.tags,
     s.unique_work,
     s.sequence,
+    s.limits,
     s.next_ms,
     s.tick_ms,
     s.queued_ms,
@@ -541,6 +546,7 @@ func (q *Queries) LockSchedule(ctx context.Context, db DBTX, arg LockSchedulePar
 		&i.Tags,
 		&i.UniqueWork,
 		&i.Sequence,
+		&i.Limits,
 		&i.NextMs,
 		&i.TickMs,
 		&i.QueuedMs,
@@ -720,13 +726,14 @@ WITH input AS (
         unnest($21::text[]) AS tags,
         unnest($22::text[]) AS unique_work,
         unnest($23::text[]) AS sequence,
-        unnest($24::bigint[]) AS next_ms,
-        unnest($25::bigint[]) AS tick_ms
+        unnest($24::text[]) AS limits,
+        unnest($25::bigint[]) AS next_ms,
+        unnest($26::bigint[]) AS tick_ms
     LIMIT cardinality($4::text[])
 )
 INSERT INTO ffx_schedule AS s (
     namespace, name, declared_by, cron, time_zone, every_ms, jitter_ms, start_ms, end_ms, missed, window_ms, overlap,
-    kind, lane_id, payload, payload_encoding, priority, creator, policy, tags, unique_work, sequence, next_ms, tick_ms,
+    kind, lane_id, payload, payload_encoding, priority, creator, policy, tags, unique_work, sequence, limits, next_ms, tick_ms,
     pause_reason, last_outcome, last_error, recent, created_at_ms, changed_at_ms
 )
 SELECT
@@ -752,6 +759,7 @@ SELECT
     i.tags::jsonb,
     nullif(i.unique_work, '')::jsonb,
     nullif(i.sequence, '')::jsonb,
+    nullif(i.limits, '')::jsonb,
     nullif(i.next_ms, 0),
     nullif(i.tick_ms, 0),
     '',
@@ -783,6 +791,7 @@ SET
     tags = excluded.tags,
     unique_work = excluded.unique_work,
     sequence = excluded.sequence,
+    limits = excluded.limits,
     changed_at_ms = excluded.changed_at_ms,
     tick_ms = CASE
         WHEN (s.cron, s.time_zone, s.every_ms, s.jitter_ms, s.start_ms, s.end_ms)
@@ -802,12 +811,12 @@ WHERE
     (
         s.declared_by, s.cron, s.time_zone, s.every_ms, s.jitter_ms, s.start_ms, s.end_ms, s.missed, s.window_ms, s.overlap,
         s.kind, s.lane_id, s.payload, s.payload_encoding, s.priority, s.creator, s.policy, s.tags,
-        s.unique_work, s.sequence
+        s.unique_work, s.sequence, s.limits
     ) IS DISTINCT FROM (
         excluded.declared_by, excluded.cron, excluded.time_zone, excluded.every_ms, excluded.jitter_ms, excluded.start_ms,
         excluded.end_ms, excluded.missed, excluded.window_ms, excluded.overlap, excluded.kind, excluded.lane_id,
         excluded.payload, excluded.payload_encoding, excluded.priority, excluded.creator, excluded.policy, excluded.tags,
-        excluded.unique_work, excluded.sequence
+        excluded.unique_work, excluded.sequence, excluded.limits
     )
 `
 
@@ -835,6 +844,7 @@ type PutSchedulesParams struct {
 	Tags             []string
 	UniqueWorks      []string
 	Sequences        []string
+	Limits           []string
 	NextsMs          []int64
 	TicksMs          []int64
 }
@@ -869,6 +879,7 @@ func (q *Queries) PutSchedules(ctx context.Context, db DBTX, arg PutSchedulesPar
 		arg.Tags,
 		arg.UniqueWorks,
 		arg.Sequences,
+		arg.Limits,
 		arg.NextsMs,
 		arg.TicksMs,
 	)
@@ -900,6 +911,7 @@ SELECT
     s.tags,
     s.unique_work,
     s.sequence,
+    s.limits,
     s.next_ms,
     s.tick_ms,
     s.queued_ms,
@@ -967,6 +979,7 @@ func (q *Queries) TakeDueSchedules(ctx context.Context, db DBTX, arg TakeDueSche
 			&i.Tags,
 			&i.UniqueWork,
 			&i.Sequence,
+			&i.Limits,
 			&i.NextMs,
 			&i.TickMs,
 			&i.QueuedMs,

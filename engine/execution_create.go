@@ -73,6 +73,14 @@ func (e *Engine) createExecutions(ctx context.Context, specs []ExecutionSpec) ([
 		results[i].Value.ID = c.id
 		valid = append(valid, i)
 	}
+	if err := e.findLimits(ctx, creations, func(i int, err error) {
+		if results[i].Err == nil {
+			results[i].Err = err
+			valid = slices.DeleteFunc(valid, func(other int) bool { return other == i })
+		}
+	}); err != nil {
+		return nil, wrap(op, err)
+	}
 	if err := e.placeFair(ctx, e.reader(), creations); err != nil {
 		return nil, wrap(op, err)
 	}
@@ -138,7 +146,8 @@ func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chu
 	flow := creations[0].flow
 	lanes := e.unknownLanes(creations)
 	period := e.periods.missing(creations)
-	atOnce := flow == nil && len(lanes) == 0 && period == 0
+	atOnce := flow == nil && len(lanes) == 0 && period == 0 &&
+		!slices.ContainsFunc(creations, func(c creation) bool { return c.undeclared })
 	var outcomes []Outcome[Created]
 	var err error
 	switch {
@@ -157,6 +166,7 @@ func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chu
 	if e.tx == nil {
 		e.rememberLanes(lanes)
 		e.periods.remember(period)
+		e.rememberLimits(creations)
 	}
 	for n, i := range chunk {
 		results[i] = outcomes[n]
@@ -278,7 +288,10 @@ func (e *Engine) createHeld(
 			return nil, invalid("flow", fmt.Sprintf("%d members, limit %d", members, MaxMembers))
 		}
 	}
-	return outcomes, e.register(ctx, tx, lanes, period)
+	if err := e.register(ctx, tx, lanes, period); err != nil {
+		return nil, err
+	}
+	return outcomes, e.declareLimits(ctx, tx, creations)
 }
 
 // createRun is createHeld for creations that change no execution of each other, without the lanes. It returns how many
@@ -392,6 +405,7 @@ type creationMemory struct {
 	lanes   knownLanes
 	fair    fairMemory
 	periods shortestPeriod
+	limits  knownLimits
 }
 
 // maxKnownLanes is the number of lanes that an engine remembers as registered.

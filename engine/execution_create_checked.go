@@ -29,7 +29,7 @@ func (k *checkedSpecs) add(i int) {
 	k.n++
 }
 
-// isLike reports whether two specs differ at most in id, payload, priority and tags, and neither has an idempotency
+// isLike reports whether two specs differ at most in id, payload, priority, tags and limits, and neither has an idempotency
 // key, a business key or a sequence.
 func (s *ExecutionSpec) isLike(other *ExecutionSpec) bool {
 	return s.Kind == other.Kind && s.Lane == other.Lane && s.Namespace == other.Namespace &&
@@ -48,9 +48,19 @@ func (e *Engine) setOwn(c *creation, spec, like *ExecutionSpec) error {
 	if err := e.setID(c, *spec, id.LaneID(c.lane)); err != nil {
 		return err
 	}
-	err := e.checkPayload(spec.Payload)
-	if err == nil && !maps.Equal(spec.Tags, like.Tags) {
-		c.tags, err = tagsField(spec.Tags)
+	if err := e.checkPayload(spec.Payload); err != nil {
+		return err
 	}
+	otherLimits := !slices.Equal(spec.Limits, like.Limits)
+	if otherLimits {
+		if err := c.setLimits(spec); err != nil {
+			return err
+		}
+	}
+	if !otherLimits && maps.Equal(spec.Tags, like.Tags) {
+		return nil
+	}
+	tags, err := tagsField(spec.Tags)
+	c.tags = tags + limitsField(spec.Limits)
 	return err
 }

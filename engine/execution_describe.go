@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -52,6 +53,16 @@ type ExecutionSnapshot struct {
 	LeasesLost  int              // expired leases
 	BudgetIDs   []id.BudgetID
 	QuotaPolicy *id.QuotaPolicyID
+	Limits      []LimitKey // in the order in which it waits for them
+	LimitWait   *LimitWait // nil unless it waits for a limit or a quota policy
+}
+
+// LimitWait is what an execution waits for, of its limits.
+type LimitWait struct {
+	LimitKey // without a name: it waits for its quota policy
+
+	Since time.Time // of its last change: of its creation, unless it has been delayed, released or moved to another limit since
+	Ahead int       // executions that wait for the key and go before it, at most 1,000
 }
 
 // AttemptSnapshot is the current attempt of an execution.
@@ -102,6 +113,7 @@ type rawExecution struct {
 	Unique          string          `json:"ffx_unique"`
 	Sequence        rawSequence     `json:"ffx_sequence"`
 	Fair            rawFair         `json:"ffx_fair"`
+	Limits          []rawLimit      `json:"ffx_limits"`
 }
 
 func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, error) {
@@ -165,7 +177,21 @@ func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, 
 	if row.FfxQuotaPolicyID.Valid {
 		s.QuotaPolicy = new(id.QuotaPolicyID(row.FfxQuotaPolicyID.Bytes))
 	}
+	s.Limits = keysOf(raw.Limits)
+	s.setLimitWait(row)
 	return s, nil
+}
+
+// setLimitWait sets the limit that the execution waits for.
+func (s *ExecutionSnapshot) setLimitWait(row *db.GetExecutionRow) {
+	at := slices.Index(row.FfxLimitIDs, row.FfxGateID)
+	if s.State.Eligibility != state.BlockedByQuota || !row.FfxGateID.Valid || at < 0 {
+		return
+	}
+	s.LimitWait = &LimitWait{Since: s.LastMutationAt, Ahead: int(row.GateAhead)}
+	if at < len(s.Limits) {
+		s.LimitWait.LimitKey = s.Limits[at]
+	}
 }
 
 // vectorOf maps the stored state. The first unknown literal is the error.

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -86,6 +85,10 @@ type ExecutionSpec struct {
 	// QuotaPolicy is the quota that must admit the execution before it can be claimed. One that does not exist does not limit.
 	QuotaPolicy *id.QuotaPolicyID
 
+	// Limits must all have room before the execution can be claimed: see [LimitKey]. It waits for them in this order, so put
+	// the narrowest first. At most [MaxLimits].
+	Limits []LimitKey
+
 	// Sequence makes the execution wait for those created before it with the same key. Members of flows and called executions
 	// can't have one.
 	Sequence Sequence
@@ -134,10 +137,12 @@ type creation struct {
 	payload      []byte
 	policy       string
 	raw          string // the document without the tags
-	tags         string // the rest of the document except the closing bracket
+	tags         string // the rest of the document, with the limits, except the closing bracket
 	quota        string
 	quotaPart    int16
 	gates        gates
+	limits       []LimitKey // those of its gates that have keys
+	undeclared   bool       // its limits have to be declared
 	encoding     string
 	key          string
 	business     BusinessKey
@@ -185,6 +190,12 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 	if c.tags, err = tagsField(spec.Sequence.tag(spec.Tags)); err != nil {
 		return c, err
 	}
+	if len(spec.Limits) > 0 || spec.QuotaPolicy != nil {
+		if err := c.setLimits(&spec); err != nil {
+			return c, err
+		}
+		c.tags += limitsField(spec.Limits)
+	}
 	for _, at := range [...]struct {
 		field string
 		t     time.Time
@@ -213,7 +224,6 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 		}
 		c.quota = spec.QuotaPolicy.String()
 		c.quotaPart = e.cfg.Partitions.QuotaPartition(*spec.QuotaPolicy)
-		c.gates.limits = append(c.gates.limits, limitUse{gate: uuid.UUID(*spec.QuotaPolicy), units: 1})
 	}
 	c.encoding = spec.PayloadEncoding
 	if err := c.setKey(spec.IdempotencyKey); err != nil {

@@ -35,6 +35,9 @@ func (e *Engine) CreateFlow(ctx context.Context, spec FlowSpec) (CreatedFlow, er
 		return e.createJoined(ctx, op, spec)
 	}
 	plan, err := e.planFlow(ctx, spec)
+	if err == nil {
+		err = e.findAllLimits(ctx, plan.creations)
+	}
 	if err != nil {
 		return CreatedFlow{}, wrap(op, err)
 	}
@@ -45,6 +48,7 @@ func (e *Engine) CreateFlow(ctx context.Context, spec FlowSpec) (CreatedFlow, er
 		e.rememberLanes(plan.lanes)
 		if !created.Existed {
 			e.periods.remember(plan.period)
+			e.rememberLimits(plan.creations)
 		}
 	}
 	return created, err
@@ -307,6 +311,9 @@ func (e *Engine) writeFlow(ctx context.Context, tx *txn, plan *flowPlan) (Create
 		return CreatedFlow{ID: plan.id, Existed: !inserted}, err
 	}
 	if err := e.register(ctx, tx, plan.lanes, plan.period); err != nil {
+		return CreatedFlow{}, err
+	}
+	if err := e.declareLimits(ctx, tx, plan.creations); err != nil {
 		return CreatedFlow{}, err
 	}
 	keys, err := e.holdKeys(ctx, tx, plan.creations)

@@ -354,16 +354,23 @@ func (e *Engine) growIn(ctx context.Context, op string, g *growth) (Grown, error
 // creating runs fn, which may create some executions, and registers their lanes and retention period.
 func (e *Engine) creating(ctx context.Context, op string, creations []creation, fn func(tx *txn) (Grown, error)) (Grown, error) {
 	lanes, period := e.unknownLanes(creations), e.periods.missing(creations)
+	if err := e.findAllLimits(ctx, creations); err != nil {
+		return Grown{}, wrap(op, err)
+	}
 	grown, err := inTx(ctx, e, op, func(tx *txn) (Grown, error) {
 		grown, err := fn(tx)
 		if err != nil || len(grown.Created) == 0 {
 			return grown, err
 		}
-		return grown, e.register(ctx, tx, lanes, period)
+		if err := e.register(ctx, tx, lanes, period); err != nil {
+			return grown, err
+		}
+		return grown, e.declareLimits(ctx, tx, creations)
 	})
 	if err == nil && e.tx == nil && len(grown.Created) > 0 {
 		e.rememberLanes(lanes)
 		e.periods.remember(period)
+		e.rememberLimits(creations)
 	}
 	return grown, err
 }

@@ -48,6 +48,10 @@ type Kind[In, Out any] struct {
 	// does not apply to schedules, which refuse it.
 	Fair Fair[In]
 
+	// Limits limit how many executions run at once, or start within a window, by keys that their arguments have. All of them
+	// must have room; put the narrowest first. At most [MaxLimits]. Default nil: none.
+	Limits []Limit[In]
+
 	// Codec encodes and decodes In and Out. Default [JSON].
 	Codec Codec
 }
@@ -100,6 +104,9 @@ func (k Kind[In, Out]) Validate() error {
 			return invalidPolicy("Kind.Policy", err)
 		}
 	}
+	if err := checkLimits(k.Limits); err != nil {
+		return err
+	}
 	if k.Unique != nil {
 		return k.Unique.check()
 	}
@@ -119,6 +126,13 @@ func (k Kind[In, Out]) Spec(args In) ExecutionSpec {
 	spec := ExecutionSpec{Kind: k.Name, Lane: k.Lane, Policy: k.Policy, Unique: k.Unique}
 	if k.Sequence != nil {
 		spec.Sequence = k.Sequence(args)
+	}
+	if len(k.Limits) > 0 {
+		spec.mistake = checkLimits(k.Limits)
+		spec.Limits = make([]LimitKey, len(k.Limits))
+		for i := range k.Limits {
+			spec.Limits[i] = k.Limits[i].of(k.Name, args)
+		}
 	}
 	var err error
 	if spec.Fair, err = k.Fair.share(args); err != nil {

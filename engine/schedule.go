@@ -51,6 +51,9 @@ func (o Operator) SetSchedule(ctx context.Context, spec ScheduleSpec) error {
 	if err := puts.add(spec, ""); err != nil {
 		return wrap(op, err)
 	}
+	if err := o.e.findAllLimits(ctx, puts.creations); err != nil {
+		return wrap(op, err)
+	}
 	_, err := inTx(ctx, o.e, op, func(tx *txn) (struct{}, error) { return struct{}{}, puts.put(ctx, tx) })
 	return err
 }
@@ -67,6 +70,9 @@ func (o Operator) DeclareSchedules(ctx context.Context, set ScheduleSet) (Declar
 	e := o.e
 	puts := schedulePuts{Engine: e}
 	if err := puts.addSet(&set); err != nil {
+		return Declared{}, wrap(op, err)
+	}
+	if err := e.findAllLimits(ctx, puts.creations); err != nil {
 		return Declared{}, wrap(op, err)
 	}
 	return inTx(ctx, e, op, func(tx *txn) (Declared, error) {
@@ -174,6 +180,10 @@ func (p *schedulePuts) add(s ScheduleSpec, set string) error {
 	if err != nil {
 		return err
 	}
+	limits, err := storedLimits(s.Execution.Limits)
+	if err != nil {
+		return err
+	}
 	p.times, p.creations = append(p.times, times), append(p.creations, c)
 	a := &p.params
 	a.Namespace, a.DeclaredBy = string(s.Namespace), set
@@ -187,6 +197,7 @@ func (p *schedulePuts) add(s ScheduleSpec, set string) error {
 	a.Priorities, a.Creators = append(a.Priorities, c.priority), append(a.Creators, s.Execution.Creator)
 	a.Policies, a.Tags = append(a.Policies, c.policy), append(a.Tags, tags)
 	a.UniqueWorks, a.Sequences = append(a.UniqueWorks, unique), append(a.Sequences, sequence)
+	a.Limits = append(a.Limits, limits)
 	return nil
 }
 
@@ -210,5 +221,8 @@ func (p *schedulePuts) put(ctx context.Context, tx *txn) error {
 		return err
 	}
 	tx.due.rescheduled()
-	return p.register(ctx, tx, p.unknownLanes(p.creations), p.periods.missing(p.creations))
+	if err := p.register(ctx, tx, p.unknownLanes(p.creations), p.periods.missing(p.creations)); err != nil {
+		return err
+	}
+	return p.declareLimits(ctx, tx, p.creations)
 }

@@ -57,3 +57,27 @@ func orderOf(row *db.FfxSchedule) (unique *Unique, sequence Sequence, err error)
 	}
 	return unique, sequence, nil
 }
+
+// storedLimits returns the stored form of checked limits, "" without any.
+func storedLimits(limits []LimitKey) (string, error) {
+	if len(limits) == 0 {
+		return "", nil
+	}
+	stored := make([]rawLimit, len(limits))
+	for i := range limits {
+		stored[i] = rawLimit{Name: limits[i].Name, Key: limits[i].Key, Units: limits[i].Units}
+	}
+	text, err := json.Marshal(stored)
+	return string(text), err
+}
+
+// limitsOfRow returns the limits of a schedule's executions.
+func limitsOfRow(row *db.FfxSchedule) ([]LimitKey, error) {
+	var stored []rawLimit
+	if len(row.Limits) > 0 {
+		if err := json.Unmarshal(row.Limits, &stored); err != nil {
+			return nil, invalidBecause("Execution.Limits", fmt.Errorf("is stored in an unknown form: %w", err))
+		}
+	}
+	return keysOf(stored), nil
+}

@@ -37,6 +37,7 @@ type Schedule struct {
 	Tags     map[string]string // without those of the tick
 	Unique   *Unique           // nil: the executions are not unique
 	Sequence Sequence          // of the executions; zero: none
+	Limits   []LimitKey        // of the executions; nil: none
 
 	Next        time.Time // the time of the next tick, without jitter; zero: none follows, or it is paused
 	Queued      time.Time // of the tick that waits for the last execution; zero: none does
@@ -203,6 +204,9 @@ func scheduleFrom(row *db.FfxSchedule) (Schedule, error) {
 	var err error
 	if s.Unique, s.Sequence, err = orderOf(row); err != nil {
 		return s, corrupt("ffx_schedule", err)
+	}
+	if s.Limits, err = limitsOfRow(row); err != nil {
+		return s, corrupt("ffx_schedule.limits", err)
 	}
 	if s.Recent, err = recentFrom(row.Recent); err != nil {
 		return s, corrupt("ffx_schedule.recent", err)

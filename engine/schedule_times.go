@@ -202,11 +202,15 @@ func tickSpec(row *db.FfxSchedule, tickMs int64) ExecutionSpec {
 		tags = make(map[string]string, 2)
 	}
 	unique, sequence, err := orderOf(row)
+	limits, unread := limitsOfRow(row)
+	if err == nil {
+		err = unread
+	}
 	tags[ScheduleTag], tags[ScheduledForTag] = row.Name, time.UnixMilli(tickMs).UTC().Format(time.RFC3339Nano)
 	return ExecutionSpec{
 		Namespace: id.Namespace(row.Namespace), Kind: row.Kind, Lane: id.LaneID(row.LaneID),
 		Payload: row.Payload, PayloadEncoding: row.PayloadEncoding, Priority: int(row.Priority), Creator: row.Creator,
-		Tags: tags, Unique: unique, Sequence: sequence, storedPolicy: row.Policy, mistake: err,
+		Tags: tags, Unique: unique, Sequence: sequence, Limits: limits, storedPolicy: row.Policy, mistake: err,
 	}
 }
 

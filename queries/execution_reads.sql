@@ -32,6 +32,21 @@ SELECT
     e.ffx_execution_deadline_ms,
     e.ffx_budget_ids,
     e.ffx_quota_policy_id,
+    e.ffx_limit_ids,
+    e.ffx_gate_id,
+    (
+        -- Those that go before it. Unless it waits for a limit nothing is looked up.
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM ff_exec_core AS b
+            WHERE
+                b.ffx_gate_id = e.ffx_gate_id
+                AND b.priority >= e.priority
+                AND (b.priority > e.priority OR (b.created_at_ms, b.execution_id) < (e.created_at_ms, e.execution_id))
+            LIMIT 1000
+        ) AS n
+    )::integer AS gate_ahead,
     coalesce(seat.place, 0)::bigint AS sequence_place,
     coalesce(seat.ahead, 0)::integer AS sequence_ahead,
     coalesce(seat.first_partition_key, 0)::smallint AS sequence_first_partition_key,

@@ -3886,7 +3886,9 @@ CREATE TABLE ffx_limit (
     declared_units bigint NOT NULL,
     declared_window_ms bigint,
     set_at_ms bigint,
-    changed_at_ms bigint NOT NULL
+    changed_at_ms bigint NOT NULL,
+    changes bigint DEFAULT 1 NOT NULL,
+    declared_in bigint NOT NULL
 )
 WITH (fillfactor='50');
 
@@ -3909,6 +3911,42 @@ COMMENT ON COLUMN ffx_limit.declared_window_ms IS 'Length of the window in milli
 COMMENT ON COLUMN ffx_limit.set_at_ms IS 'Milliseconds since the Unix epoch: when an operator set other units; NULL: those declared are in force.';
 
 COMMENT ON COLUMN ffx_limit.changed_at_ms IS 'Milliseconds since the Unix epoch: the last change of what is in force.';
+
+COMMENT ON COLUMN ffx_limit.changes IS 'Number of changes since the first declaration, which is the first.';
+
+COMMENT ON COLUMN ffx_limit.declared_in IS 'Transaction of the last declaration, a 64-bit number: a creation relies on the limit only if an earlier one has committed it.';
+
+CREATE TABLE ffx_limit_change (
+    namespace text NOT NULL,
+    name text NOT NULL,
+    change bigint NOT NULL,
+    changed_at_ms bigint NOT NULL,
+    how text NOT NULL,
+    units bigint NOT NULL,
+    window_ms bigint,
+    when_full text NOT NULL,
+    changed_by text NOT NULL
+);
+
+COMMENT ON TABLE ffx_limit_change IS 'The last 100 changes of each limit. A change deletes the one that is 100 changes older.';
+
+COMMENT ON COLUMN ffx_limit_change.namespace IS 'Namespace of the limit.';
+
+COMMENT ON COLUMN ffx_limit_change.name IS 'Name of the limit: ffx_limit.name.';
+
+COMMENT ON COLUMN ffx_limit_change.change IS 'Number of the change, from 1: ffx_limit.changes after it.';
+
+COMMENT ON COLUMN ffx_limit_change.changed_at_ms IS 'Milliseconds since the Unix epoch.';
+
+COMMENT ON COLUMN ffx_limit_change.how IS 'declared: by a program; set, reset: by an operator.';
+
+COMMENT ON COLUMN ffx_limit_change.units IS 'Units in force after the change.';
+
+COMMENT ON COLUMN ffx_limit_change.window_ms IS 'Length of the window in milliseconds in force after the change; NULL: no window.';
+
+COMMENT ON COLUMN ffx_limit_change.when_full IS 'What happened to an execution whose key is full after the change: ffx_limit.when_full.';
+
+COMMENT ON COLUMN ffx_limit_change.changed_by IS 'Who set or reset it, as the operator says, at most 1,024 bytes; empty: unknown, or declared.';
 
 CREATE TABLE ffx_outbox_consumer (
     outbox text NOT NULL,
@@ -4134,6 +4172,7 @@ CREATE TABLE ffx_schedule (
     tags jsonb NOT NULL,
     unique_work jsonb,
     sequence jsonb,
+    limits jsonb,
     next_ms bigint,
     tick_ms bigint,
     queued_ms bigint,
@@ -4196,6 +4235,8 @@ COMMENT ON COLUMN ffx_schedule.tags IS 'Tags of the executions, an object of tex
 COMMENT ON COLUMN ffx_schedule.unique_work IS 'Object with what makes the executions unique: by_args, fields, by_lane, period_ms and while; NULL: nothing does.';
 
 COMMENT ON COLUMN ffx_schedule.sequence IS 'Object with the sequence of the executions: key, and skips; NULL: none.';
+
+COMMENT ON COLUMN ffx_schedule.limits IS 'Array with the limits of the executions: objects with name, key and units, of which 1 is left out; NULL: none.';
 
 COMMENT ON COLUMN ffx_schedule.next_ms IS 'When the schedule is due, in milliseconds since the Unix epoch: at its next tick with its delay, or to look at its last execution; NULL: paused, or ended.';
 
@@ -4620,6 +4661,9 @@ ALTER TABLE ONLY ffx_lane_retention
 
 ALTER TABLE ONLY ffx_lease_timer
     ADD CONSTRAINT ffx_lease_timer_pkey PRIMARY KEY (due_at_ms, timer_id);
+
+ALTER TABLE ONLY ffx_limit_change
+    ADD CONSTRAINT ffx_limit_change_pkey PRIMARY KEY (namespace, name, change);
 
 ALTER TABLE ONLY ffx_limit
     ADD CONSTRAINT ffx_limit_pkey PRIMARY KEY (namespace, name);

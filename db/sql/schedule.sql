@@ -29,6 +29,7 @@ SELECT
     s.tags,
     s.unique_work,
     s.sequence,
+    s.limits,
     s.next_ms,
     s.tick_ms,
     s.queued_ms,
@@ -221,13 +222,14 @@ WITH input AS (
         unnest(@tags::text[]) AS tags,
         unnest(@unique_works::text[]) AS unique_work,
         unnest(@sequences::text[]) AS sequence,
+        unnest(@limits::text[]) AS limits,
         unnest(@nexts_ms::bigint[]) AS next_ms,
         unnest(@ticks_ms::bigint[]) AS tick_ms
     LIMIT cardinality(@names::text[])
 )
 INSERT INTO ffx_schedule AS s (
     namespace, name, declared_by, cron, time_zone, every_ms, jitter_ms, start_ms, end_ms, missed, window_ms, overlap,
-    kind, lane_id, payload, payload_encoding, priority, creator, policy, tags, unique_work, sequence, next_ms, tick_ms,
+    kind, lane_id, payload, payload_encoding, priority, creator, policy, tags, unique_work, sequence, limits, next_ms, tick_ms,
     pause_reason, last_outcome, last_error, recent, created_at_ms, changed_at_ms
 )
 SELECT
@@ -253,6 +255,7 @@ SELECT
     i.tags::jsonb,
     nullif(i.unique_work, '')::jsonb,
     nullif(i.sequence, '')::jsonb,
+    nullif(i.limits, '')::jsonb,
     nullif(i.next_ms, 0),
     nullif(i.tick_ms, 0),
     '',
@@ -284,6 +287,7 @@ SET
     tags = excluded.tags,
     unique_work = excluded.unique_work,
     sequence = excluded.sequence,
+    limits = excluded.limits,
     changed_at_ms = excluded.changed_at_ms,
     tick_ms = CASE
         WHEN (s.cron, s.time_zone, s.every_ms, s.jitter_ms, s.start_ms, s.end_ms)
@@ -303,12 +307,12 @@ WHERE
     (
         s.declared_by, s.cron, s.time_zone, s.every_ms, s.jitter_ms, s.start_ms, s.end_ms, s.missed, s.window_ms, s.overlap,
         s.kind, s.lane_id, s.payload, s.payload_encoding, s.priority, s.creator, s.policy, s.tags,
-        s.unique_work, s.sequence
+        s.unique_work, s.sequence, s.limits
     ) IS DISTINCT FROM (
         excluded.declared_by, excluded.cron, excluded.time_zone, excluded.every_ms, excluded.jitter_ms, excluded.start_ms,
         excluded.end_ms, excluded.missed, excluded.window_ms, excluded.overlap, excluded.kind, excluded.lane_id,
         excluded.payload, excluded.payload_encoding, excluded.priority, excluded.creator, excluded.policy, excluded.tags,
-        excluded.unique_work, excluded.sequence
+        excluded.unique_work, excluded.sequence, excluded.limits
     );
 
 -- name: LockSchedule :one
@@ -340,6 +344,7 @@ SELECT
     s.tags,
     s.unique_work,
     s.sequence,
+    s.limits,
     s.next_ms,
     s.tick_ms,
     s.queued_ms,
@@ -450,6 +455,7 @@ SELECT
     s.tags,
     s.unique_work,
     s.sequence,
+    s.limits,
     s.next_ms,
     s.tick_ms,
     s.queued_ms,
@@ -498,6 +504,7 @@ SELECT
     s.tags,
     s.unique_work,
     s.sequence,
+    s.limits,
     s.next_ms,
     s.tick_ms,
     s.queued_ms,

@@ -42,6 +42,8 @@ var table = []object{
 	{Table, "ffx_job", "", "", "SELECT, INSERT, UPDATE", ""},
 	{Table, "ffx_lane_retention", "SELECT", "SELECT", "SELECT", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ffx_lease_timer", "SELECT", "SELECT, INSERT", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT"},
+	{Table, "ffx_limit", "", "SELECT, INSERT, UPDATE", "SELECT, INSERT, UPDATE", "SELECT, INSERT, UPDATE"},
+	{Table, "ffx_limit_change", "", "SELECT, INSERT, DELETE", "SELECT, INSERT, DELETE", "SELECT, INSERT, DELETE"},
 	{Table, "ffx_outbox_consumer", "SELECT", "SELECT", "SELECT, INSERT, UPDATE", "SELECT, UPDATE, DELETE"},
 	{Table, "ffx_outbox_floor", "SELECT", "SELECT", "SELECT, INSERT, UPDATE", "SELECT"},
 	{Table, "ffx_outbox_set_aside", "SELECT", "SELECT", "SELECT, INSERT, UPDATE", "SELECT, UPDATE, DELETE"},

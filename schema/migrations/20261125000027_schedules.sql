@@ -28,6 +28,7 @@ CREATE TABLE ffx_schedule (
     tags jsonb NOT NULL,
     unique_work jsonb,
     sequence jsonb,
+    limits jsonb,
     next_ms bigint,
     tick_ms bigint,
     queued_ms bigint,
@@ -100,6 +101,8 @@ COMMENT ON COLUMN ffx_schedule.unique_work IS
     'Object with what makes the executions unique: by_args, fields, by_lane, period_ms and while; NULL: nothing does.';
 COMMENT ON COLUMN ffx_schedule.sequence IS
     'Object with the sequence of the executions: key, and skips; NULL: none.';
+COMMENT ON COLUMN ffx_schedule.limits IS
+    'Array with the limits of the executions: objects with name, key and units, of which 1 is left out; NULL: none.';
 COMMENT ON COLUMN ffx_schedule.next_ms IS
     'When the schedule is due, in milliseconds since the Unix epoch: at its next tick with its delay, or to look at its last execution; NULL: paused, or ended.';
 COMMENT ON COLUMN ffx_schedule.tick_ms IS

@@ -19,6 +19,8 @@ CREATE TABLE ffx_limit (
     declared_window_ms bigint,
     set_at_ms bigint,
     changed_at_ms bigint NOT NULL,
+    changes bigint NOT NULL DEFAULT 1,
+    declared_in bigint NOT NULL,
     PRIMARY KEY (namespace, name)
 )
 WITH (
@@ -45,6 +47,44 @@ COMMENT ON COLUMN ffx_limit.set_at_ms IS
     'Milliseconds since the Unix epoch: when an operator set other units; NULL: those declared are in force.';
 COMMENT ON COLUMN ffx_limit.changed_at_ms IS
     'Milliseconds since the Unix epoch: the last change of what is in force.';
+COMMENT ON COLUMN ffx_limit.changes IS
+    'Number of changes since the first declaration, which is the first.';
+COMMENT ON COLUMN ffx_limit.declared_in IS
+    'Transaction of the last declaration, a 64-bit number: a creation relies on the limit only if an earlier one has committed it.';
+
+CREATE TABLE ffx_limit_change (
+    namespace text NOT NULL,
+    name text NOT NULL,
+    change bigint NOT NULL,
+    changed_at_ms bigint NOT NULL,
+    how text NOT NULL,
+    units bigint NOT NULL,
+    window_ms bigint,
+    when_full text NOT NULL,
+    changed_by text NOT NULL,
+    PRIMARY KEY (namespace, name, change)
+);
+
+COMMENT ON TABLE ffx_limit_change IS
+    'The last 100 changes of each limit. A change deletes the one that is 100 changes older.';
+COMMENT ON COLUMN ffx_limit_change.namespace IS
+    'Namespace of the limit.';
+COMMENT ON COLUMN ffx_limit_change.name IS
+    'Name of the limit: ffx_limit.name.';
+COMMENT ON COLUMN ffx_limit_change.change IS
+    'Number of the change, from 1: ffx_limit.changes after it.';
+COMMENT ON COLUMN ffx_limit_change.changed_at_ms IS
+    'Milliseconds since the Unix epoch.';
+COMMENT ON COLUMN ffx_limit_change.how IS
+    'declared: by a program; set, reset: by an operator.';
+COMMENT ON COLUMN ffx_limit_change.units IS
+    'Units in force after the change.';
+COMMENT ON COLUMN ffx_limit_change.window_ms IS
+    'Length of the window in milliseconds in force after the change; NULL: no window.';
+COMMENT ON COLUMN ffx_limit_change.when_full IS
+    'What happened to an execution whose key is full after the change: ffx_limit.when_full.';
+COMMENT ON COLUMN ffx_limit_change.changed_by IS
+    'Who set or reset it, as the operator says, at most 1,024 bytes; empty: unknown, or declared.';
 
 CREATE TABLE ffx_gate (
     partition_key smallint NOT NULL,
@@ -126,6 +166,8 @@ COMMENT ON COLUMN ffx_gate_use.started_at_ms IS
 DROP TABLE ffx_gate_use;
 
 DROP TABLE ffx_gate;
+
+DROP TABLE ffx_limit_change;
 
 DROP TABLE ffx_limit;
 

@@ -1,0 +1,314 @@
+-- name: ListLimitRules :many
+-- ListLimitRules returns what limits declare. A limit that does not exist has no row.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.SetSchedule, engine.DeclareSchedules.
+-- Locks: none.
+SELECT
+    l.namespace,
+    l.name,
+    l.declared_units,
+    coalesce(l.declared_window_ms, 0)::bigint AS declared_window_ms,
+    l.when_full,
+    -- Whether the row is older than the caller's transaction, and so stays if that is rolled back.
+    coalesce(l.declared_in < pg_current_xact_id_if_assigned()::text::bigint, true)::boolean AS lasting
+FROM (
+    SELECT
+        unnest(@namespaces::text[]) AS namespace,
+        unnest(@names::text[]) AS name
+    LIMIT cardinality(@names::text[])
+) AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.namespace,
+        t.name,
+        t.declared_units,
+        t.declared_window_ms,
+        t.when_full,
+        t.declared_in
+    FROM ffx_limit AS t
+    WHERE
+        t.namespace = i.namespace
+        AND t.name = i.name
+    LIMIT 1
+) AS l;
+
+-- name: DeclareLimits :exec
+-- DeclareLimits creates limits, or changes what they declare. What an operator has set stays in force, unless the limit counts
+-- something else from now on.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.SetSchedule, engine.DeclareSchedules, engine.DeclareLimits.
+-- Locks: limits waits (in array order). The caller sorts by namespace and name.
+WITH clock AS MATERIALIZED (
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+input AS (
+    SELECT
+        unnest(@namespaces::text[]) AS namespace,
+        unnest(@names::text[]) AS name,
+        unnest(@units::bigint[]) AS units,
+        unnest(@windows_ms::bigint[]) AS window_ms,
+        unnest(@when_full::text[]) AS when_full
+    LIMIT cardinality(@names::text[])
+),
+declared AS (
+    INSERT INTO ffx_limit AS l (
+        namespace, name, units, window_ms, when_full, declared_units, declared_window_ms, changed_at_ms, declared_in
+    )
+    SELECT
+        i.namespace,
+        i.name,
+        i.units,
+        nullif(i.window_ms, 0),
+        i.when_full,
+        i.units,
+        nullif(i.window_ms, 0),
+        c.now_ms,
+        pg_current_xact_id()::text::bigint
+    FROM input AS i
+    CROSS JOIN clock AS c
+    ON CONFLICT (namespace, name) DO UPDATE
+    SET
+        units = CASE
+            WHEN l.set_at_ms IS NULL OR (l.window_ms IS NULL) <> (excluded.window_ms IS NULL) THEN excluded.units
+            ELSE l.units
+        END,
+        window_ms = CASE
+            WHEN l.set_at_ms IS NULL OR (l.window_ms IS NULL) <> (excluded.window_ms IS NULL) THEN excluded.window_ms
+            ELSE l.window_ms
+        END,
+        when_full = excluded.when_full,
+        declared_units = excluded.declared_units,
+        declared_window_ms = excluded.declared_window_ms,
+        set_at_ms = CASE WHEN (l.window_ms IS NULL) = (excluded.window_ms IS NULL) THEN l.set_at_ms END,
+        changed_at_ms = excluded.changed_at_ms,
+        declared_in = excluded.declared_in,
+        changes = l.changes + 1
+    WHERE
+        (l.declared_units, l.declared_window_ms, l.when_full)
+        IS DISTINCT FROM (excluded.declared_units, excluded.declared_window_ms, excluded.when_full)
+    RETURNING
+        l.namespace,
+        l.name,
+        l.changes,
+        l.changed_at_ms,
+        l.units,
+        l.window_ms,
+        l.when_full
+),
+forgotten AS (
+    DELETE FROM ffx_limit_change AS o
+    USING declared AS d
+    WHERE
+        o.namespace = d.namespace
+        AND o.name = d.name
+        AND o.change <= d.changes - 100
+)
+INSERT INTO ffx_limit_change (namespace, name, change, changed_at_ms, how, units, window_ms, when_full, changed_by)
+SELECT
+    d.namespace,
+    d.name,
+    d.changes,
+    d.changed_at_ms,
+    'declared',
+    d.units,
+    d.window_ms,
+    d.when_full,
+    ''
+FROM declared AS d;
+
+-- name: SetLimit :one
+-- SetLimit sets what is in force of a limit, or with units of -1 puts back what it declares. No row: it does not exist. fits
+-- is false if a window was given to a limit without one; then nothing changes.
+--
+-- Used by: engine.SetLimit, engine.ResetLimit.
+-- Locks: limits waits (UPDATE).
+WITH clock AS MATERIALIZED (
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+held AS MATERIALIZED (
+    SELECT
+        t.namespace,
+        t.name,
+        t.declared_window_ms IS NOT NULL OR sqlc.arg(window_ms)::bigint = 0 AS fits
+    FROM ffx_limit AS t
+    WHERE
+        t.namespace = @namespace
+        AND t.name = @name
+    FOR NO KEY UPDATE
+),
+changed AS (
+    UPDATE ffx_limit AS l
+    SET
+        units = CASE WHEN sqlc.arg(units)::bigint < 0 THEN l.declared_units ELSE sqlc.arg(units)::bigint END,
+        window_ms = coalesce(nullif(sqlc.arg(window_ms)::bigint, 0), l.declared_window_ms),
+        set_at_ms = CASE WHEN sqlc.arg(units)::bigint < 0 THEN NULL ELSE c.now_ms END,
+        changed_at_ms = c.now_ms,
+        changes = l.changes + 1
+    FROM held AS h
+    CROSS JOIN clock AS c
+    WHERE
+        l.namespace = h.namespace
+        AND l.name = h.name
+        AND h.fits
+    RETURNING
+        l.namespace,
+        l.name,
+        l.changes,
+        l.changed_at_ms,
+        l.units,
+        l.window_ms,
+        l.when_full
+),
+forgotten AS (
+    DELETE FROM ffx_limit_change AS o
+    USING changed AS d
+    WHERE
+        o.namespace = d.namespace
+        AND o.name = d.name
+        AND o.change <= d.changes - 100
+),
+noted AS (
+    INSERT INTO ffx_limit_change (namespace, name, change, changed_at_ms, how, units, window_ms, when_full, changed_by)
+    SELECT
+        d.namespace,
+        d.name,
+        d.changes,
+        d.changed_at_ms,
+        CASE WHEN sqlc.arg(units)::bigint < 0 THEN 'reset' ELSE 'set' END,
+        d.units,
+        d.window_ms,
+        d.when_full,
+        sqlc.arg(changed_by)::text
+    FROM changed AS d
+)
+SELECT h.fits::boolean AS fits
+FROM held AS h;
+
+-- name: ListLimits :many
+-- ListLimits returns a page of limits, in the order of their namespaces and names.
+--
+-- Used by: engine.ListLimits.
+-- Locks: none.
+SELECT
+    -- The columns of a limit l.
+    l.namespace,
+    l.name,
+    l.units,
+    coalesce(l.window_ms, 0)::bigint AS window_ms,
+    l.when_full,
+    l.declared_units,
+    coalesce(l.declared_window_ms, 0)::bigint AS declared_window_ms,
+    coalesce(l.set_at_ms, 0)::bigint AS set_at_ms,
+    l.changed_at_ms
+FROM ffx_limit AS l
+WHERE (l.namespace, l.name) > (@after_namespace::text, @after_name::text)
+ORDER BY
+    l.namespace,
+    l.name
+LIMIT @page_size;
+
+-- name: GetLimit :one
+-- GetLimit returns a limit. No row: it does not exist.
+--
+-- Used by: engine.DescribeLimit.
+-- Locks: none.
+SELECT
+    -- The columns of a limit l.
+    l.namespace,
+    l.name,
+    l.units,
+    coalesce(l.window_ms, 0)::bigint AS window_ms,
+    l.when_full,
+    l.declared_units,
+    coalesce(l.declared_window_ms, 0)::bigint AS declared_window_ms,
+    coalesce(l.set_at_ms, 0)::bigint AS set_at_ms,
+    l.changed_at_ms
+FROM ffx_limit AS l
+WHERE
+    l.namespace = @namespace
+    AND l.name = @name;
+
+-- name: ListLimitChanges :many
+-- ListLimitChanges returns the last changes of a limit, the newest first.
+--
+-- Used by: engine.DescribeLimit.
+-- Locks: none.
+SELECT
+    h.changed_at_ms,
+    h.how,
+    h.units,
+    coalesce(h.window_ms, 0)::bigint AS window_ms,
+    h.when_full,
+    h.changed_by
+FROM ffx_limit_change AS h
+WHERE
+    h.namespace = @namespace
+    AND h.name = @name
+ORDER BY h.change DESC
+LIMIT 100;
+
+-- name: ListLimitKeys :many
+-- ListLimitKeys examines a page of the keys in use, of all limits, and returns them, with those of one limit marked as found.
+-- Only these have their use, counted up to 1,001 rows.
+--
+-- Used by: engine.ListLimitKeys.
+-- Locks: none; spans partitions.
+SELECT
+    g.partition_key,
+    g.gate_id,
+    g.key,
+    coalesce(g.namespace = @namespace::text AND g.limit_name = @name::text, false)::boolean AS found,
+    coalesce(g.next_at_ms, 0)::bigint AS next_at_ms,
+    coalesce((
+        SELECT sum(n.units)
+        FROM (
+            SELECT t.units
+            FROM ffx_gate_use AS t
+            CROSS JOIN LATERAL (
+                SELECT
+                FROM ff_exec_core AS e
+                WHERE
+                    e.partition_key = t.execution_partition_key
+                    AND e.execution_id = t.execution_id
+                    AND e.ffx_admitted
+                LIMIT 1
+            ) AS h
+            WHERE
+                g.namespace = @namespace::text
+                AND g.limit_name = @name::text
+                AND t.partition_key = g.partition_key
+                AND t.gate_id = g.gate_id
+                AND t.held
+            LIMIT 1001
+        ) AS n
+    ), 0)::bigint AS in_use,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM ff_exec_core AS e
+            WHERE
+                g.namespace = @namespace::text
+                AND g.limit_name = @name::text
+                AND e.ffx_gate_id = g.gate_id
+            LIMIT 1001
+        ) AS n
+    )::bigint AS waiting,
+    coalesce((
+        SELECT min(n.waiting_since_ms)
+        FROM (
+            SELECT coalesce(e.ffx_last_mutation_at_ms, e.created_at_ms) AS waiting_since_ms
+            FROM ff_exec_core AS e
+            WHERE
+                g.namespace = @namespace::text
+                AND g.limit_name = @name::text
+                AND e.ffx_gate_id = g.gate_id
+            LIMIT 1001
+        ) AS n
+    ), 0)::bigint AS waiting_since_ms
+FROM ffx_gate AS g
+WHERE (g.partition_key, g.gate_id) > (@after_partition_key::smallint, @after_gate_id::uuid)
+ORDER BY
+    g.partition_key,
+    g.gate_id
+LIMIT @page_size;

@@ -1,0 +1,178 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/flowfabric/flowfabric-go/db"
+)
+
+// limitID identifies a limit.
+type limitID struct{ namespace, name string }
+
+func (l limitID) compare(other limitID) int {
+	return cmp.Or(cmp.Compare(l.namespace, other.namespace), cmp.Compare(l.name, other.name))
+}
+
+// maxKnownLimits is the number of limits that an engine remembers as declared.
+const maxKnownLimits = 10_000
+
+// knownLimits are limits that the database has, with what they declare. Declaring one again changes nothing, so a full set is
+// simply cleared.
+type knownLimits struct {
+	mu    sync.RWMutex
+	known map[limitID]limitRule
+}
+
+func (l *knownLimits) get(limit limitID) (limitRule, bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	rule, known := l.known[limit]
+	return rule, known
+}
+
+func (l *knownLimits) add(limit limitID, rule limitRule) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.known == nil {
+		l.known = make(map[limitID]limitRule)
+	}
+	if len(l.known) >= maxKnownLimits {
+		clear(l.known)
+	}
+	l.known[limit] = rule
+}
+
+// findLimits compares the limits of creations with those that exist, which it reads unless this process knows them. It marks
+// creations whose limits have to be declared, and calls refuse for those that name a limit which does not exist or is too
+// small.
+func (e *Engine) findLimits(ctx context.Context, creations []creation, refuse func(i int, err error)) error {
+	var unknown map[limitID]limitRule
+	for i := range creations {
+		for n := range creations[i].limits {
+			k := &creations[i].limits[n]
+			limit := limitID{creations[i].namespace, k.Name}
+			rule, known := e.limits.get(limit)
+			if !known || k.declared != nil && rule != *k.declared {
+				if unknown == nil {
+					unknown = make(map[limitID]limitRule)
+				}
+				unknown[limit] = limitRule{}
+			}
+		}
+	}
+	if len(unknown) > 0 {
+		if err := e.readLimits(ctx, unknown); err != nil {
+			return err
+		}
+	}
+	for i := range creations {
+		c := &creations[i]
+		for n := range c.limits {
+			k := &c.limits[n]
+			limit := limitID{c.namespace, k.Name}
+			rule, read := unknown[limit]
+			if !read {
+				rule, _ = e.limits.get(limit)
+			}
+			if k.declared != nil {
+				c.undeclared = c.undeclared || rule != *k.declared
+				continue
+			}
+			err := k.fits(rule.units)
+			if rule.units == 0 {
+				err = invalid("Limits "+strconv.Quote(k.Name), "does not exist: declare it with Operator.DeclareLimits")
+			}
+			if err != nil {
+				refuse(i, err)
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// findAllLimits is findLimits for creations that are refused together.
+func (e *Engine) findAllLimits(ctx context.Context, creations []creation) (refused error) {
+	err := e.findLimits(ctx, creations, func(_ int, err error) { refused = cmp.Or(refused, err) })
+	return cmp.Or(err, refused)
+}
+
+// readLimits reads what limits declare. One that does not exist has no units. It remembers those that outlast the caller's
+// transaction.
+func (e *Engine) readLimits(ctx context.Context, into map[limitID]limitRule) error {
+	var params db.ListLimitRulesParams
+	for limit := range into {
+		params.Namespaces, params.Names = append(params.Namespaces, limit.namespace), append(params.Names, limit.name)
+	}
+	rows, err := e.q.ListLimitRules(ctx, e.reader(), params)
+	for i := range rows {
+		row := &rows[i]
+		limit := limitID{row.Namespace, row.Name}
+		into[limit] = limitRule{units: row.DeclaredUnits, windowMs: row.DeclaredWindowMs, whenFull: WhenFull(row.WhenFull)}
+		if row.Lasting {
+			e.limits.add(limit, into[limit])
+		}
+	}
+	return err
+}
+
+// limitDeclarations are limits to declare, in the order of their namespaces and names.
+type limitDeclarations struct{ db.DeclareLimitsParams }
+
+func (d *limitDeclarations) add(limit limitID, rule limitRule) {
+	d.Namespaces, d.Names = append(d.Namespaces, limit.namespace), append(d.Names, limit.name)
+	d.Units, d.WindowsMs = append(d.Units, rule.units), append(d.WindowsMs, rule.windowMs)
+	d.WhenFull = append(d.WhenFull, string(rule.whenFull))
+}
+
+// undeclaredOf returns the limits that marked creations declare, each once.
+func undeclaredOf(creations []creation) map[limitID]limitRule {
+	var rules map[limitID]limitRule
+	for i := range creations {
+		if !creations[i].undeclared {
+			continue
+		}
+		for n := range creations[i].limits {
+			if k := &creations[i].limits[n]; k.declared != nil {
+				if rules == nil {
+					rules = make(map[limitID]limitRule)
+				}
+				rules[limitID{creations[i].namespace, k.Name}] = *k.declared
+			}
+		}
+	}
+	return rules
+}
+
+// declareLimits declares the limits of marked creations.
+func (e *Engine) declareLimits(ctx context.Context, tx *txn, creations []creation) error {
+	return e.declare(ctx, tx, undeclaredOf(creations))
+}
+
+func (e *Engine) declare(ctx context.Context, tx *txn, rules map[limitID]limitRule) error {
+	if len(rules) == 0 {
+		return nil
+	}
+	var d limitDeclarations
+	d.NowMs = e.nowMs()
+	limits := make([]limitID, 0, len(rules))
+	for limit := range rules {
+		limits = append(limits, limit)
+	}
+	slices.SortFunc(limits, limitID.compare)
+	for _, limit := range limits {
+		d.add(limit, rules[limit])
+	}
+	return e.q.DeclareLimits(ctx, tx, d.DeclareLimitsParams)
+}
+
+// rememberLimits notes that marked creations have declared their limits, after the commit.
+func (e *Engine) rememberLimits(creations []creation) {
+	for limit, rule := range undeclaredOf(creations) {
+		e.limits.add(limit, rule)
+	}
+}

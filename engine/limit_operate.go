@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+)
+
+// LimitSetting is what an operator sets of a limit.
+type LimitSetting struct {
+	Units  int           // 0 to [MaxLimitUnits]; 0: nothing starts
+	Window time.Duration // of a rate alone, as in [Rate]; 0: the declared one
+	By     string        // the operator's name, for [LimitState.Changes]; at most 1,024 bytes
+}
+
+// SetLimit changes what is in force of a limit, for all its keys, until [Operator.ResetLimit]. What programs declare meanwhile
+// does not count until then, unless they make a rate of it or the reverse. What runs goes on, also if it is more than the limit.
+//
+// Workers find the change at once, or without a listener within a second.
+//
+// Errors: [ErrNotFound] for a limit that was not declared; [ErrInvalidInput] naming the field; [ErrContention].
+// Transaction: one statement; locks the limit. Safe to repeat.
+func (o Operator) SetLimit(ctx context.Context, name LimitName, to LimitSetting) error {
+	const op = "set limit"
+	if to.Units < 0 || to.Units > MaxLimitUnits {
+		return wrap(op, invalid("Units", fmt.Sprintf("are %d, not 0 to %d", to.Units, MaxLimitUnits)))
+	}
+	rule := Concurrency[struct{}](max(to.Units, 1)).rule
+	if to.Window != 0 {
+		rule = Rate[struct{}](max(to.Units, 1), to.Window).rule
+	}
+	if reason := rule.mistake(); reason != "" {
+		return wrap(op, invalid("Window", reason))
+	}
+	return o.setLimit(ctx, op, name, db.SetLimitParams{Units: int64(to.Units), WindowMs: rule.windowMs, ChangedBy: to.By})
+}
+
+// ResetLimit puts back what programs declare. by is as in [LimitSetting].
+//
+// Errors: those of [Operator.SetLimit]. Transaction: one statement; locks the limit. Safe to repeat.
+func (o Operator) ResetLimit(ctx context.Context, name LimitName, by string) error {
+	return o.setLimit(ctx, "reset limit", name, db.SetLimitParams{Units: -1, ChangedBy: by})
+}
+
+func (o Operator) setLimit(ctx context.Context, op string, name LimitName, params db.SetLimitParams) error {
+	e := o.e
+	if err := name.check(e); err != nil {
+		return wrap(op, err)
+	}
+	if err := checkText("By", params.ChangedBy, maxFreeText); err != nil {
+		return wrap(op, err)
+	}
+	params.Namespace, params.Name, params.NowMs = string(name.Namespace), name.Name, e.nowMs()
+	missing := false
+	fits, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (bool, error) {
+		fits, err := e.q.SetLimit(ctx, conn, params)
+		if missing = isNoRow(err); missing {
+			err = nil
+		}
+		return fits, err
+	})
+	switch {
+	case err != nil:
+		return err
+	case missing:
+		return wrap(op, name.notFound())
+	case !fits:
+		return wrap(op, invalid("Window", "is set, but "+strconv.Quote(name.Name)+" limits what runs at once"))
+	}
+	return nil
+}
+
+// DeclareLimits declares limits for executions whose kind has none, when a program starts: new ones are created, and changed
+// ones are changed. Limits are never deleted. While two versions of a program run side by side, the last call counts. An
+// operator's setting stays in force: see [Operator.SetLimit].
+//
+// Errors: [ErrInvalidInput] naming the field; [ErrContention]. Transaction: one statement; locks the limits in the order of their
+// names. Safe to repeat: unchanged limits are not written.
+func (o Operator) DeclareLimits(ctx context.Context, limits ...LimitSpec) error {
+	const op = "declare limits"
+	e := o.e
+	rules := make(map[limitID]limitRule, len(limits))
+	for i := range limits {
+		rule, err := limits[i].check(e)
+		if err != nil {
+			return wrap(op, err)
+		}
+		limit := limitID{string(limits[i].Namespace), limits[i].Name}
+		if _, twice := rules[limit]; twice {
+			return wrap(op, invalid("Limits "+strconv.Quote(limit.name), "is declared twice"))
+		}
+		rules[limit] = rule
+	}
+	_, err := inTx(ctx, e, op, func(tx *txn) (struct{}, error) { return struct{}{}, e.declare(ctx, tx, rules) })
+	if err == nil && e.tx == nil {
+		for limit, rule := range rules {
+			e.limits.add(limit, rule)
+		}
+	}
+	return err
+}

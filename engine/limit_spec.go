@@ -1,0 +1,355 @@
+package engine
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// Limits of limits.
+const (
+	MaxLimits      = 4                      // limits of an execution
+	MaxLimitName   = 512                    // bytes of a limit's name
+	MaxLimitKey    = 512                    // bytes of a key
+	MaxLimitUnits  = 1_000_000_000          // units of a limit
+	MinLimitWindow = 100 * time.Millisecond // the shortest window
+	MaxLimitWindow = 31 * 24 * time.Hour    // the longest
+	maxLimitPart   = 255                    // bytes of the name that a limit has in its kind
+)
+
+// WhenFull decides about executions whose key has no room.
+type WhenFull string
+
+const (
+	// WaitForRoom lets executions wait, by priority and then in the order of their creation. It is the default.
+	WaitForRoom WhenFull = "wait"
+
+	// CancelNew cancels an execution that finds no room.
+	CancelNew WhenFull = "cancel_new"
+
+	// CancelRunning asks for the cancellation of the execution that has had its place for the longest, and starts the new
+	// one when that has ended. With [Concurrency] alone.
+	CancelRunning WhenFull = "cancel_running"
+
+	// KeepNewest cancels all executions that wait for the key except the newest.
+	KeepNewest WhenFull = "keep_newest"
+)
+
+// Limit limits the executions of a [Kind] by a key that their arguments have. Make one with [Concurrency] or [Rate].
+//
+//	Limits: []engine.Limit[SyncArgs]{
+//		engine.Concurrency[SyncArgs](5).Per("tenant", func(a SyncArgs) string { return a.Tenant }),
+//		engine.Rate[SyncArgs](100, time.Minute).Per("api-key", func(a SyncArgs) string { return a.Key }),
+//	},
+//
+// The methods return a changed copy.
+type Limit[In any] struct {
+	rule  limitRule
+	name  string
+	key   func(In) string
+	units func(In) int
+	set   bool // it was made by Concurrency or Rate
+}
+
+// limitRule is what a limit declares.
+type limitRule struct {
+	units    int64
+	windowMs int64 // 0: it limits what runs at once
+	whenFull WhenFull
+	fraction bool // the window has a fraction of a millisecond
+}
+
+// Concurrency lets at most n units run at once, over all workers. An execution takes its place when it may be claimed, and
+// gives it back when it ends, is delayed, waits for a signal or for a retry.
+func Concurrency[In any](n int) Limit[In] {
+	return Limit[In]{rule: limitRule{units: int64(n), whenFull: WaitForRoom}, name: "concurrency", set: true}
+}
+
+// Rate lets at most n units start within any window of this length, over all workers. A retry is a start. The window is of
+// whole milliseconds, from [MinLimitWindow] to [MaxLimitWindow].
+func Rate[In any](n int, window time.Duration) Limit[In] {
+	rule := limitRule{
+		units: int64(n), windowMs: max(window.Milliseconds(), -1), whenFull: WaitForRoom, fraction: window%time.Millisecond != 0,
+	}
+	if window <= 0 {
+		rule.windowMs = -1
+	}
+	return Limit[In]{rule: rule, name: "rate", set: true}
+}
+
+// Per limits each key apart. name names the limit in the kind, and so does not change while keys do: at most 255 bytes, without
+// a slash, and another one for each limit of the kind. A key has at most [MaxLimitKey] bytes; an empty one is a key as well.
+// Without Per all executions of the kind have one key, and the name is "concurrency" or "rate".
+func (l Limit[In]) Per(name string, key func(In) string) Limit[In] {
+	l.name, l.key = name, key
+	return l
+}
+
+// Units lets an execution take more than one unit: at least 1, and at most those of the limit.
+func (l Limit[In]) Units(units func(In) int) Limit[In] {
+	l.units = units
+	return l
+}
+
+// WhenFull sets what happens to executions whose key has no room. Default [WaitForRoom].
+func (l Limit[In]) WhenFull(w WhenFull) Limit[In] {
+	l.rule.whenFull = w
+	return l
+}
+
+// of returns the key for arguments.
+func (l *Limit[In]) of(kind string, args In) LimitKey {
+	k := LimitKey{Name: kind + "/" + l.name, declared: &l.rule}
+	if l.key != nil {
+		k.Key = l.key(args)
+	}
+	if l.units != nil {
+		if k.Units = l.units(args); k.Units == 0 {
+			k.Units = -1 // refused; 0 in a spec is the default
+		}
+	}
+	return k
+}
+
+// checkLimits checks the limits of a kind.
+func checkLimits[In any](limits []Limit[In]) error {
+	if len(limits) > MaxLimits {
+		return invalid("Kind.Limits", fmt.Sprintf("are %d, limit %d", len(limits), MaxLimits))
+	}
+	for i := range limits {
+		if err := limits[i].check(limits[:i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check checks a limit of a kind that has others before it.
+func (l *Limit[In]) check(before []Limit[In]) error {
+	switch {
+	case !l.set:
+		return invalid("Kind.Limits", "has one that was not made by Concurrency or Rate")
+	case l.name == "":
+		return invalid("Kind.Limits", "has one with an empty name: give Per a name")
+	case strings.Contains(l.name, "/"):
+		return invalid("Kind.Limits "+strconv.Quote(l.name), "has a slash in its name")
+	case slices.ContainsFunc(before, func(other Limit[In]) bool { return other.name == l.name }):
+		return invalid("Kind.Limits "+strconv.Quote(l.name), "is declared twice: give each a name of its own with Per")
+	}
+	if err := checkText("Kind.Limits", l.name, maxLimitPart); err != nil {
+		return err
+	}
+	return l.rule.check("Kind.Limits", l.name)
+}
+
+// check checks a rule. field and name are its place.
+func (r *limitRule) check(field, name string) error {
+	if reason := r.mistake(); reason != "" {
+		return invalid(field+" "+strconv.Quote(name), reason)
+	}
+	return nil
+}
+
+// mistake returns what is wrong with a rule, "" if nothing is.
+func (r *limitRule) mistake() string {
+	switch {
+	case r.units < 1 || r.units > MaxLimitUnits:
+		return fmt.Sprintf("has %d units, not 1 to %d", r.units, MaxLimitUnits)
+	case r.fraction:
+		return "has a window with a fraction of a millisecond"
+	case r.windowMs != 0 && (r.windowMs < MinLimitWindow.Milliseconds() || r.windowMs > MaxLimitWindow.Milliseconds()):
+		return fmt.Sprintf("has a window that is not from %v to %v", MinLimitWindow, MaxLimitWindow)
+	}
+	switch r.whenFull {
+	case WaitForRoom, CancelNew, KeepNewest:
+	case CancelRunning:
+		if r.windowMs != 0 {
+			return "cancels running executions, but a rate has no more room when they end"
+		}
+	default:
+		return fmt.Sprintf("is %q when full, not wait, cancel_new, cancel_running or keep_newest", r.whenFull)
+	}
+	return ""
+}
+
+// LimitKey is a limit of an execution, and the key under which it counts.
+type LimitKey struct {
+	// Name is the name of a limit that [Operator.DeclareLimits] has declared in the namespace of the execution, or that a kind
+	// has: then the name of the kind, a slash, and the name that [Limit.Per] gives. Required; at most [MaxLimitName] bytes.
+	Name string
+
+	Key string // at most [MaxLimitKey] bytes; "" is a key as well
+
+	// Units is how many it takes, at most those that the limit declares. Default 1. While an operator has set fewer, it waits.
+	Units int
+
+	declared *limitRule // by its kind; nil: the limit must exist
+}
+
+// units returns the units with their default.
+func (k *LimitKey) units() int64 { return int64(cmp.Or(k.Units, 1)) }
+
+// check checks a key.
+func (k *LimitKey) check() error {
+	if k.Name == "" {
+		return invalid("Limits", "has one without a name")
+	}
+	if err := checkText("Limits", k.Name, MaxLimitName); err != nil {
+		return err
+	}
+	if len(k.Key) > MaxLimitKey || id.CheckText("key", k.Key) != nil {
+		return checkText("Limits "+strconv.Quote(k.Name)+" key", k.Key, MaxLimitKey)
+	}
+	if k.Units < 0 || k.Units > MaxLimitUnits {
+		return invalid("Limits "+strconv.Quote(k.Name)+" units", fmt.Sprintf("are %d, not 1 to %d", max(k.Units, 0), MaxLimitUnits))
+	}
+	if k.declared == nil {
+		return nil
+	}
+	if err := k.declared.check("Limits", k.Name); err != nil {
+		return err
+	}
+	return k.fits(k.declared.units)
+}
+
+// fits refuses an execution that could never start.
+func (k *LimitKey) fits(units int64) error {
+	if k.units() > units {
+		return invalid("Limits "+strconv.Quote(k.Name)+" units", fmt.Sprintf("are %d, but the limit has %d", k.units(), units))
+	}
+	return nil
+}
+
+// setLimits checks the limits and the quota policy of a spec and sets them. A quota policy comes last.
+func (c *creation) setLimits(spec *ExecutionSpec) error {
+	if len(spec.Limits) > MaxLimits {
+		return invalid("Limits", fmt.Sprintf("are %d, limit %d", len(spec.Limits), MaxLimits))
+	}
+	c.limits, c.gates.limits = spec.Limits, make([]limitUse, 0, len(spec.Limits)+1)
+	for i := range spec.Limits {
+		k := &spec.Limits[i]
+		if err := k.check(); err != nil {
+			return err
+		}
+		for _, other := range spec.Limits[:i] {
+			switch {
+			case other.Name == k.Name && other.Key == k.Key:
+				return invalid("Limits "+strconv.Quote(k.Name), "is named twice with the same key")
+			case other.Name == k.Name && other.declared != nil && k.declared != nil && *other.declared != *k.declared:
+				return invalid("Limits "+strconv.Quote(k.Name), "is declared twice: give each a name of its own with Per")
+			}
+		}
+		c.gates.limits = append(c.gates.limits, limitUse{gate: gateOf(c.namespace, k.Name, k.Key), units: k.units()})
+	}
+	if spec.QuotaPolicy != nil {
+		c.gates.limits = append(c.gates.limits, limitUse{gate: uuid.UUID(*spec.QuotaPolicy), units: 1})
+	}
+	return nil
+}
+
+// gateOf returns the id of a key of a limit: the first bytes of SHA-256 over the namespace, the name and the key, each followed
+// by a zero byte, which none of them contains.
+func gateOf(namespace, name, key string) uuid.UUID {
+	text := make([]byte, 0, 128)
+	for _, part := range [...]string{namespace, name, key} {
+		text = append(append(text, part...), 0)
+	}
+	digest := sha256.Sum256(text)
+	return uuid.UUID(digest[:16])
+}
+
+// limitsField renders limits as a field of a document, after others; "" without limits.
+func limitsField(limits []LimitKey) string {
+	if len(limits) == 0 {
+		return ""
+	}
+	field := append(make([]byte, 0, 64), `,"ffx_limits":[`...)
+	for i := range limits {
+		if i > 0 {
+			field = append(field, ',')
+		}
+		field = appendQuoted(append(field, `{"name":`...), limits[i].Name)
+		field = appendQuoted(append(field, `,"key":`...), limits[i].Key)
+		if units := limits[i].units(); units > 1 {
+			field = strconv.AppendInt(append(field, `,"units":`...), units, 10)
+		}
+		field = append(field, '}')
+	}
+	return string(append(field, ']'))
+}
+
+// rawLimit is a limit in the document of an execution and of a schedule.
+type rawLimit struct {
+	Name  string `json:"name"`
+	Key   string `json:"key"`
+	Units int    `json:"units,omitempty"`
+}
+
+// keysOf returns stored limits.
+func keysOf(stored []rawLimit) []LimitKey {
+	var limits []LimitKey
+	for _, l := range stored {
+		limits = append(limits, LimitKey{Name: l.Name, Key: l.Key, Units: max(l.Units, 1)})
+	}
+	return limits
+}
+
+// LimitSpec declares a limit for executions whose kind has none: see [ExecutionSpec.Limits].
+type LimitSpec struct {
+	Name      string       // unique in its namespace; at most [MaxLimitName] bytes
+	Namespace id.Namespace // default: the engine's
+	Units     int          // that run at once, or start within Window; 1 to [MaxLimitUnits]
+
+	// Window makes it a rate, as [Rate]. Default 0: it limits what runs at once, as [Concurrency].
+	Window time.Duration
+
+	WhenFull WhenFull // default [WaitForRoom]
+}
+
+// check checks a spec, fills in its defaults, and returns what it declares.
+func (s *LimitSpec) check(e *Engine) (rule limitRule, err error) {
+	name := LimitName{Namespace: s.Namespace, Name: s.Name}
+	if err := name.check(e); err != nil {
+		return rule, err
+	}
+	s.Namespace = name.Namespace
+	rule = Concurrency[struct{}](s.Units).rule
+	if s.Window != 0 {
+		rule = Rate[struct{}](s.Units, s.Window).rule
+	}
+	rule.whenFull = cmp.Or(s.WhenFull, WaitForRoom)
+	return rule, rule.check("Limits", s.Name)
+}
+
+// LimitName identifies a limit.
+type LimitName struct {
+	Namespace id.Namespace // default: the engine's
+	Name      string       // as in [LimitKey.Name]
+}
+
+func (n *LimitName) check(e *Engine) (err error) {
+	if n.Namespace, err = e.namespace(n.Namespace); err != nil {
+		return err
+	}
+	if n.Name == "" {
+		return invalid("Name", "is empty")
+	}
+	return checkText("Name", n.Name, MaxLimitName)
+}
+
+func (n *LimitName) notFound() error { return &NotFoundError{Entity: "limit", ID: n.Name} }
+
+func (n *LimitName) orNotFound(err error) error {
+	if isNoRow(err) {
+		return n.notFound()
+	}
+	return err
+}
