@@ -58,6 +58,7 @@ type executionView struct {
 	Sequence       *placeView         `json:"sequence,omitempty"`
 	Tenant         string             `json:"tenant,omitempty"`
 	Weight         int                `json:"weight,omitempty"`
+	LimitWait      *limitWaitView     `json:"limit_wait,omitempty"`
 	Kind           string             `json:"kind"`
 	Priority       int                `json:"priority"`
 	Tags           map[string]string  `json:"tags"`
@@ -165,6 +166,7 @@ func readExecution(ctx context.Context, eng *engine.Engine, execution id.Executi
 		Sequence:     newPlaceView(s.Sequence),
 		Tenant:       s.Fair.Tenant,
 		Weight:       s.Fair.Weight,
+		LimitWait:    newLimitWaitView(s.LimitWait),
 		Kind:         s.Kind,
 		Priority:     s.Priority,
 		Tags:         orEmpty(s.Tags),
@@ -233,6 +235,7 @@ func (v *executionView) print(to io.Writer) error {
 		{"tags", tagList(v.Tags)},
 		{"state", string(v.State)},
 		{"waits for", v.waitsFor()},
+		{"limit", v.LimitWait.String()},
 	}
 	facts = append(facts, v.Wait.facts()...)
 	facts = append(facts, []fact{

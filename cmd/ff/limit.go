@@ -1,0 +1,255 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+func (a *app) limitCommand() *cobra.Command {
+	cmd := group("limit", "List, show and set limits", `A limit is named by its kind, a slash and its own name. What an operator sets is in force until it
+is reset, for all keys of the limit.`)
+	a.databaseFlags(cmd)
+	cmd.AddCommand(a.limitListCommand(), a.limitShowCommand(), a.limitSetCommand(), a.limitResetCommand())
+	return cmd
+}
+
+// limitView is a limit in the JSON of `ff limit`.
+type limitView struct {
+	Name           string            `json:"name"`
+	Namespace      string            `json:"namespace"`
+	Units          int               `json:"units"`
+	Window         string            `json:"window,omitempty"`
+	WhenFull       string            `json:"when_full"`
+	DeclaredUnits  int               `json:"declared_units"`
+	DeclaredWindow string            `json:"declared_window,omitempty"`
+	SetAt          string            `json:"set_at,omitempty"`
+	ChangedAt      string            `json:"changed_at"`
+	Keys           []limitUseView    `json:"keys,omitempty"`
+	Changes        []limitChangeView `json:"changes,omitempty"`
+}
+
+// limitUseView is a key of a limit.
+type limitUseView struct {
+	Key          string `json:"key"`
+	InUse        int    `json:"in_use"`
+	Waiting      int    `json:"waiting"` // 1,001 for more than 1,000
+	WaitingSince string `json:"waiting_since,omitempty"`
+	RoomAt       string `json:"room_at,omitempty"`
+}
+
+type limitChangeView struct {
+	At       string `json:"at"`
+	How      string `json:"how"`
+	Units    int    `json:"units"`
+	Window   string `json:"window,omitempty"`
+	WhenFull string `json:"when_full"`
+	By       string `json:"by,omitempty"`
+}
+
+// limitWaitView is what an execution waits for, in the JSON of `ff execution show`.
+type limitWaitView struct {
+	Limit string `json:"limit,omitempty"` // none: its quota policy
+	Key   string `json:"key"`
+	Since string `json:"since"`
+	Ahead int    `json:"ahead"` // at most 1,000
+}
+
+func newLimitWaitView(w *engine.LimitWait) *limitWaitView {
+	if w == nil {
+		return nil
+	}
+	return &limitWaitView{Limit: w.Name, Key: w.Key, Since: timestamp(w.Since), Ahead: w.Ahead}
+}
+
+// String returns the wait for people: "" for none.
+func (v *limitWaitView) String() string {
+	if v == nil {
+		return ""
+	}
+	name := "its quota policy"
+	if v.Limit != "" {
+		name = fmt.Sprintf("%s %q", printable(v.Limit), v.Key)
+	}
+	return fmt.Sprintf("%s, behind %d, since %s", name, v.Ahead, v.Since)
+}
+
+func newLimitView(s engine.LimitState) limitView {
+	v := limitView{
+		Name: s.Name, Namespace: string(s.Namespace), Units: s.Units, Window: period(s.Window), WhenFull: string(s.WhenFull),
+		DeclaredUnits: s.DeclaredUnits, DeclaredWindow: period(s.DeclaredWindow),
+		SetAt: timestamp(s.SetAt), ChangedAt: timestamp(s.ChangedAt),
+	}
+	for _, c := range s.Changes {
+		v.Changes = append(v.Changes, limitChangeView{
+			At: timestamp(c.At), How: string(c.How), Units: c.Units, Window: period(c.Window), WhenFull: string(c.WhenFull), By: c.By,
+		})
+	}
+	return v
+}
+
+// period returns a duration for people, "" for none.
+func period(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return d.String()
+}
+
+// ruleOf describes units and a window.
+func ruleOf(units int, window string) string {
+	if window == "" {
+		return fmt.Sprintf("%d at once", units)
+	}
+	return fmt.Sprintf("%d in %s", units, window)
+}
+
+func (a *app) limitListCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List the limits with what is in force",
+		Example: `  ff limit list`,
+		Args:    noArgs,
+		RunE: a.does(func(ctx context.Context, _ []string) error {
+			return a.withEngine(ctx, func(eng *engine.Engine) error {
+				views := []limitView{}
+				for l, err := range eng.Operator().Limits(ctx) {
+					if err != nil {
+						return err
+					}
+					views = append(views, newLimitView(l))
+				}
+				if asJSON {
+					return a.writeJSON(map[string][]limitView{"limits": views})
+				}
+				return printLimits(a.stdout, views)
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func printLimits(to io.Writer, views []limitView) error {
+	if len(views) == 0 {
+		_, err := io.WriteString(to, "There are no limits.\n")
+		return err
+	}
+	t := newTable(table.Row{"LIMIT", "NAMESPACE", "IN FORCE", "WHEN FULL", "SET"})
+	for _, v := range views {
+		t.AppendRow(table.Row{
+			shortened(printable(v.Name), 40), shortened(printable(v.Namespace), 20), ruleOf(v.Units, v.Window), v.WhenFull, v.SetAt,
+		})
+	}
+	_, err := io.WriteString(to, t.Render()+"\n")
+	return err
+}
+
+// onLimit is [app.onOne] for a limit.
+func (a *app) onLimit(
+	cmd *cobra.Command, do func(ctx context.Context, eng *engine.Engine, name engine.LimitName) (any, string, error),
+) *cobra.Command {
+	return a.onOne(cmd, "limit", "name", func(ctx context.Context, eng *engine.Engine, namespace id.Namespace, name string) (any, string, error) {
+		return do(ctx, eng, engine.LimitName{Namespace: namespace, Name: name})
+	})
+}
+
+// maxKeysShown is how many keys of a limit are shown.
+const maxKeysShown = 100
+
+func (a *app) limitShowCommand() *cobra.Command {
+	return a.onLimit(&cobra.Command{
+		Use:   "show LIMIT",
+		Short: "Show a limit with its keys and its changes",
+		Long: `show prints what is in force and what was declared, the last 20 changes, and the first 100 keys: how
+many units each has in use, and how many executions wait for it since when.`,
+		Example: `  ff limit show sync/tenant`,
+	}, func(ctx context.Context, eng *engine.Engine, name engine.LimitName) (any, string, error) {
+		l, err := eng.Operator().DescribeLimit(ctx, name)
+		if err != nil {
+			return nil, "", err
+		}
+		v := newLimitView(l)
+		for use, err := range eng.Operator().LimitKeys(ctx, name) {
+			if err != nil {
+				return nil, "", err
+			}
+			v.Keys = append(v.Keys, limitUseView{
+				Key: use.Key, InUse: use.InUse, Waiting: use.Waiting, WaitingSince: timestamp(use.WaitingSince), RoomAt: timestamp(use.RoomAt),
+			})
+			if len(v.Keys) == maxKeysShown {
+				break
+			}
+		}
+		return v, v.String(), nil
+	})
+}
+
+// String returns a limit for people.
+func (v limitView) String() string {
+	text := renderFacts([]fact{
+		{"limit", v.Name},
+		{"namespace", v.Namespace},
+		{"in force", ruleOf(v.Units, v.Window)},
+		{"declared", ruleOf(v.DeclaredUnits, v.DeclaredWindow)},
+		{"when full", v.WhenFull},
+		{"set", v.SetAt},
+	})
+	if len(v.Keys) > 0 {
+		t := newTable(table.Row{"KEY", "IN USE", "WAITING", "SINCE", "ROOM AT"})
+		for _, k := range v.Keys {
+			t.AppendRow(table.Row{shortened(strconv.Quote(k.Key), 30), k.InUse, k.Waiting, k.WaitingSince, k.RoomAt})
+		}
+		text += t.Render() + "\n"
+	}
+	t := newTable(table.Row{"CHANGED", "HOW", "IN FORCE", "BY"})
+	for _, c := range v.Changes[:min(len(v.Changes), 20)] {
+		t.AppendRow(table.Row{c.At, c.How, ruleOf(c.Units, c.Window), shortened(printable(c.By), 30)})
+	}
+	return text + t.Render() + "\n"
+}
+
+func (a *app) limitSetCommand() *cobra.Command {
+	var units int
+	var window time.Duration
+	var by string
+	cmd := a.onLimit(&cobra.Command{
+		Use:   "set LIMIT",
+		Short: "Set what is in force of a limit, until it is reset",
+		Example: `  ff limit set sync/tenant --units 2
+  ff limit set sync/api-key --units 50 --window 1m --by "on call"`,
+	}, func(ctx context.Context, eng *engine.Engine, name engine.LimitName) (any, string, error) {
+		if units < 0 {
+			return nil, "", &usageError{problem: "--units is required, from 0 on"}
+		}
+		err := eng.Operator().SetLimit(ctx, name, engine.LimitSetting{Units: units, Window: window, By: by})
+		return map[string]any{"name": name.Name, "units": units}, fmt.Sprintf("Limit %s has %d units.\n", printable(name.Name), units), err
+	})
+	cmd.Flags().IntVar(&units, "units", -1, "units that run at once, or start in a window; 0: nothing starts")
+	cmd.Flags().DurationVar(&window, "window", 0, "the window of a rate; default: the declared one")
+	cmd.Flags().StringVar(&by, "by", "", "who sets it, for the list of changes")
+	return cmd
+}
+
+func (a *app) limitResetCommand() *cobra.Command {
+	var by string
+	cmd := a.onLimit(&cobra.Command{
+		Use:     "reset LIMIT",
+		Short:   "Put back what programs declare of a limit",
+		Example: `  ff limit reset sync/tenant`,
+	}, func(ctx context.Context, eng *engine.Engine, name engine.LimitName) (any, string, error) {
+		err := eng.Operator().ResetLimit(ctx, name, by)
+		return map[string]any{"name": name.Name}, fmt.Sprintf("Limit %s is as declared.\n", printable(name.Name)), err
+	})
+	cmd.Flags().StringVar(&by, "by", "", "who resets it, for the list of changes")
+	return cmd
+}
