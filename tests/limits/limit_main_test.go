@@ -25,14 +25,14 @@ func tenantOf(a sync) string { return a.Tenant }
 // atOnce is a limit for each tenant of what runs at once.
 func atOnce(n int) engine.Limit[sync] { return engine.Concurrency[sync](n).Per("tenant", tenantOf) }
 
-// create creates an execution.
-func create(t *testing.T, eng *engine.Engine, kind engine.Kind[sync, struct{}], args sync) engine.Created {
+// created creates an execution.
+func created(t *testing.T, eng *engine.Engine, kind engine.Kind[sync, struct{}], args sync) engine.Created {
 	t.Helper()
-	created, err := kind.Create(t.Context(), eng, args)
+	x, err := kind.Create(t.Context(), eng, args)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return created
+	return x
 }
 
 // operator returns the handle of an operator.

@@ -70,11 +70,11 @@ func TestDeclaredLimitsMustExist(t *testing.T) {
 		t.Error(err)
 	}
 	declare(3)
-	created, err := f.CreateExecution(t.Context(), spec)
+	x, err := f.CreateExecution(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := describe(t, f, created.ID); len(s.Limits) != 1 || s.Limits[0].Name != "database" || s.Limits[0].Units != 3 {
+	if s := describe(t, f, x.ID); len(s.Limits) != 1 || s.Limits[0].Name != "database" || s.Limits[0].Units != 3 {
 		t.Errorf("%+v", s.Limits)
 	}
 }
@@ -100,11 +100,11 @@ func TestOperatorsSettingStays(t *testing.T) {
 		}
 		return l
 	}
-	create(t, f.Engine, kindOf(f, atOnce(5)), sync{Tenant: "acme"})
+	created(t, f.Engine, kindOf(f, atOnce(5)), sync{Tenant: "acme"})
 	want(5, 5, 1)
-	create(t, f.Engine, kindOf(f, atOnce(5)), sync{Tenant: "acme"})
+	created(t, f.Engine, kindOf(f, atOnce(5)), sync{Tenant: "acme"})
 	want(5, 5, 1)
-	create(t, f.Engine, kindOf(f, atOnce(6)), sync{Tenant: "acme"})
+	created(t, f.Engine, kindOf(f, atOnce(6)), sync{Tenant: "acme"})
 	want(6, 6, 2)
 	if err := operator(f).SetLimit(ctx, perTenant, engine.LimitSetting{Units: 0, By: "on call"}); err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestOperatorsSettingStays(t *testing.T) {
 	if l := want(0, 6, 3); l.SetAt.IsZero() || l.Changes[0].How != engine.LimitSet || l.Changes[0].By != "on call" || l.Changes[1].Units != 6 {
 		t.Errorf("%+v", l)
 	}
-	create(t, f.Engine, kindOf(f, atOnce(7).WhenFull(engine.CancelNew)), sync{Tenant: "acme"})
+	created(t, f.Engine, kindOf(f, atOnce(7).WhenFull(engine.CancelNew)), sync{Tenant: "acme"})
 	if l := want(0, 7, 4); l.WhenFull != engine.CancelNew {
 		t.Errorf("%+v", l)
 	}
@@ -130,7 +130,7 @@ func TestOperatorsSettingStays(t *testing.T) {
 	if err := operator(f).SetLimit(ctx, perTenant, engine.LimitSetting{Units: 3}); err != nil {
 		t.Fatal(err)
 	}
-	create(t, f.Engine, kindOf(f, engine.Rate[sync](9, minute).Per("tenant", tenantOf)), sync{Tenant: "acme"})
+	created(t, f.Engine, kindOf(f, engine.Rate[sync](9, minute).Per("tenant", tenantOf)), sync{Tenant: "acme"})
 	if l := want(9, 9, 7); l.Window != minute || !l.SetAt.IsZero() {
 		t.Errorf("%+v", l)
 	}
@@ -145,7 +145,7 @@ func TestOperatorsSettingStays(t *testing.T) {
 // The last 100 changes are kept.
 func TestChangesAreKeptBounded(t *testing.T) {
 	f := fixture.NewCloned(t)
-	create(t, f.Engine, kindOf(f, atOnce(5)), sync{Tenant: "acme"})
+	created(t, f.Engine, kindOf(f, atOnce(5)), sync{Tenant: "acme"})
 	for n := range 110 {
 		if err := operator(f).SetLimit(t.Context(), perTenant, engine.LimitSetting{Units: n}); err != nil {
 			t.Fatal(err)
