@@ -167,6 +167,7 @@ func TestCreateExecutionsMixesUpNoSpecs(t *testing.T) {
 		"DelayUntil":  func(spec *engine.ExecutionSpec) { spec.DelayUntil = fixture.Start.Add(time.Hour) },
 		"Deadline":    func(spec *engine.ExecutionSpec) { spec.Deadline = fixture.Start.Add(time.Hour) },
 		"CreatedAt":   func(spec *engine.ExecutionSpec) { spec.CreatedAt = fixture.Start.Add(-time.Minute) },
+		"Budgets":     func(spec *engine.ExecutionSpec) { spec.Budgets = []id.BudgetID{id.NewBudgetID()} },
 		"QuotaPolicy": func(spec *engine.ExecutionSpec) { spec.QuotaPolicy = new(id.NewQuotaPolicyID()) },
 
 		"several tags":          func(spec *engine.ExecutionSpec) { spec.Tags = map[string]string{"a": "", "b": "\u00e9\t", "\"": `\`} },

@@ -39,6 +39,8 @@ var actedOn = map[string]string{
 	"ExecutionSpec.Creator":                     "TestCreateExecutionStoresEveryField",
 	"ExecutionSpec.BusinessKey.Name":            "TestBusinessKey",
 	"ExecutionSpec.BusinessKey.Value":           "TestBusinessKey",
+	"ExecutionSpec.Budgets":                     "TestGateWaitsForBudgets_B1_B2_B6",
+	"ExecutionSpec.QuotaPolicy":                 "TestGateLimitsRunning_B3_B22",
 	"ExecutionSpec.Sequence.Key":                "TestMembersRunInOrder",
 	"ExecutionSpec.Sequence.OnFailure":          "TestFailureSkips",
 	"ExecutionSpec.Unique.ByArgs":               "TestUniqueKeyHasItsParts",
@@ -214,6 +216,7 @@ var actedOn = map[string]string{
 	"Spend.Amounts":                             "TestReleaseGivesBackOnce_B16",
 	"Spend.Key":                                 "TestRepetitionsReturnTheFirstOutcome_B12",
 	"Config.Partitions.Budget":                  "TestPrepareComparesThePartitions_M26",
+	"Config.Partitions.Quota":                   "TestPrepareComparesThePartitions_M26",
 	"Config.Partitions.Flow":                    "TestReadsRefuseBadInput",
 	"Config.Namespace":                          "TestExecutionsTakeTheEnginesNamespace",
 	"Config.MaxPayload":                         "TestMaxPayload",
@@ -228,8 +231,6 @@ var actedOn = map[string]string{
 
 // refused names the fields that nothing acts on, with those below them, as the errors name them.
 var refused = map[string]string{
-	"ExecutionSpec.QuotaPolicy": "QuotaPolicy",
-	"Config.Partitions.Quota":   "Config.Partitions.Quota",
 }
 
 // given are the types that callers fill in.
