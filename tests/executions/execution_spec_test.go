@@ -230,8 +230,7 @@ var actedOn = map[string]string{
 }
 
 // refused names the fields that nothing acts on, with those below them, as the errors name them.
-var refused = map[string]string{
-}
+var refused = map[string]string{}
 
 // given are the types that callers fill in.
 var given = []reflect.Type{
