@@ -174,6 +174,7 @@ SELECT
     ffx_lost_too_often(e.lease_reclaim_count, e.policy, $1::integer)::boolean AS lost_too_often,
     coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
     coalesce(e.ffx_admitted, false)::boolean AS admitted,
+    e.ffx_gate_id,
     (e.ffx_budget_ids IS NOT NULL)::boolean AS has_budgets,
     (e.ffx_limit_ids IS NOT NULL)::boolean AS has_limits,
     e.ffx_sequence,
@@ -223,6 +224,7 @@ CROSS JOIN LATERAL (
         t.lease_reclaim_count,
         t.ffx_lease_epoch,
         t.ffx_admitted,
+        t.ffx_gate_id,
         t.ffx_budget_ids,
         t.ffx_limit_ids,
         t.ffx_unique_key,
@@ -319,6 +321,7 @@ type ReadHeldExecutionsRow struct {
 	LostTooOften           bool
 	HighestEpoch           int64
 	Admitted               bool
+	FfxGateID              pgtype.UUID
 	HasBudgets             bool
 	HasLimits              bool
 	FfxSequence            pgtype.UUID
@@ -395,6 +398,7 @@ func (q *Queries) ReadHeldExecutions(ctx context.Context, db DBTX, arg ReadHeldE
 			&i.LostTooOften,
 			&i.HighestEpoch,
 			&i.Admitted,
+			&i.FfxGateID,
 			&i.HasBudgets,
 			&i.HasLimits,
 			&i.FfxSequence,

@@ -224,36 +224,54 @@ func (q *Queries) CountGates(ctx context.Context, db DBTX, arg CountGatesParams)
 const ensureGates = `-- name: EnsureGates :exec
 INSERT INTO ffx_gate (partition_key, gate_id, namespace, limit_name, key, used_at_ms)
 SELECT
-    unnest($1::smallint[]),
-    unnest($2::uuid[]),
-    unnest($3::text[]),
-    nullif(unnest($4::text[]), ''),
-    unnest($5::text[]),
-    ffx_now_ms($6)
+    i.partition_key,
+    i.gate_id,
+    CASE WHEN e.named IS NULL THEN '' ELSE e.ffx_namespace END,
+    e.named ->> 'name',
+    coalesce(e.named ->> 'key', ''),
+    ffx_now_ms($1)
+FROM (
+    SELECT
+        unnest($2::smallint[]) AS partition_key,
+        unnest($3::uuid[]) AS gate_id,
+        unnest($4::smallint[]) AS execution_partition_key,
+        unnest($5::uuid[]) AS execution_id
+    LIMIT cardinality($3::uuid[])
+) AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.ffx_namespace,
+        t.raw_fields -> 'ffx_limits' -> (array_position(t.ffx_limit_ids, i.gate_id) - 1) AS named
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.execution_partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e
 ON CONFLICT ON CONSTRAINT ffx_gate_pkey DO NOTHING
 `
 
 type EnsureGatesParams struct {
-	PartitionKeys []int16
-	GateIDs       []pgtype.UUID
-	Namespaces    []string
-	LimitNames    []string
-	Keys          []string
-	NowMs         *int64
+	NowMs                  *int64
+	PartitionKeys          []int16
+	GateIDs                []pgtype.UUID
+	ExecutionPartitionKeys []int16
+	ExecutionIDs           []pgtype.UUID
 }
 
-// EnsureGates creates rows for keys of limits, and for quota policies, that have none. The caller sorts by gate_id.
+// EnsureGates creates rows for keys of limits, and for quota policies, that have none, each from an execution that names it. Its
+// document has the names and keys of its limits at their places; a quota policy is its last one and has none. The caller sorts
+// by gate_id.
 //
 // Used by: engine.AdmitWaiting.
 // Locks: gates waits (the INSERT, for another one of the same key).
 func (q *Queries) EnsureGates(ctx context.Context, db DBTX, arg EnsureGatesParams) error {
 	_, err := db.Exec(ctx, ensureGates,
+		arg.NowMs,
 		arg.PartitionKeys,
 		arg.GateIDs,
-		arg.Namespaces,
-		arg.LimitNames,
-		arg.Keys,
-		arg.NowMs,
+		arg.ExecutionPartitionKeys,
+		arg.ExecutionIDs,
 	)
 	return err
 }
@@ -303,6 +321,140 @@ func (q *Queries) InsertGateUses(ctx context.Context, db DBTX, arg InsertGateUse
 		arg.WindowedGateIDs,
 	)
 	return err
+}
+
+const listSurplus = `-- name: ListSurplus :many
+WITH input AS (
+    -- The keys, whose rows the caller has locked.
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS gate_id,
+        unnest($3::text[]) AS when_full
+    LIMIT cardinality($2::uuid[])
+),
+left_over AS MATERIALIZED (
+    -- Their waiting executions.
+    SELECT
+        i.partition_key AS gate_partition_key,
+        i.gate_id,
+        i.when_full,
+        w.partition_key,
+        w.execution_id,
+        w.units,
+        w.newest
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            e.partition_key,
+            e.execution_id,
+            coalesce(e.ffx_limit_units[array_position(e.ffx_limit_ids, i.gate_id)], 1) AS units,
+            row_number() OVER (ORDER BY e.created_at_ms DESC, e.execution_id DESC) = 1 AS newest
+        FROM ff_exec_core AS e
+        WHERE
+            e.ffx_gate_id = i.gate_id
+            AND NOT e.execution_id = ANY ($4::uuid[])
+        LIMIT 1000
+    ) AS w
+)
+SELECT
+    l.gate_id::uuid AS gate_id,
+    l.partition_key::smallint AS partition_key,
+    l.execution_id::uuid AS execution_id,
+    true AS waits
+FROM left_over AS l
+WHERE
+    l.when_full = 'cancel_new'
+    OR l.when_full = 'keep_newest' AND NOT l.newest
+UNION ALL
+SELECT
+    n.gate_id::uuid,
+    h.execution_partition_key::smallint,
+    h.execution_id::uuid,
+    false
+FROM (
+    SELECT
+        l.gate_partition_key,
+        l.gate_id,
+        sum(l.units) AS units
+    FROM left_over AS l
+    WHERE l.when_full = 'cancel_running'
+    GROUP BY
+        l.gate_partition_key,
+        l.gate_id
+) AS n
+CROSS JOIN LATERAL (
+    -- Those in use, with the units of all that have been longer.
+    SELECT
+        u.execution_partition_key,
+        u.execution_id,
+        sum(u.units) OVER (ORDER BY u.admitted_at_ms, u.execution_id) - u.units AS before
+    FROM ffx_gate_use AS u
+    CROSS JOIN LATERAL (
+        SELECT
+        FROM ff_exec_core AS e
+        WHERE
+            e.partition_key = u.execution_partition_key
+            AND e.execution_id = u.execution_id
+            AND e.ffx_admitted
+        LIMIT 1
+    ) AS e
+    WHERE
+        u.partition_key = n.gate_partition_key
+        AND u.gate_id = n.gate_id
+        AND u.held
+    LIMIT 1000
+) AS h
+WHERE h.before < n.units
+`
+
+type ListSurplusParams struct {
+	PartitionKeys []int16
+	GateIDs       []pgtype.UUID
+	WhenFull      []string
+	But           []pgtype.UUID
+}
+
+type ListSurplusRow struct {
+	GateID       pgtype.UUID
+	PartitionKey int16
+	ExecutionID  pgtype.UUID
+	Waits        bool
+}
+
+// ListSurplus returns the executions to cancel at keys of limits that are full: those that wait and are not in but, except the
+// newest with keep_newest; or with cancel_running as many of those in use as give their units back, the longest first. At most
+// 1,000 for each key.
+//
+// Used by: engine.AdmitWaiting.
+// Locks: none. Spans partitions.
+func (q *Queries) ListSurplus(ctx context.Context, db DBTX, arg ListSurplusParams) ([]ListSurplusRow, error) {
+	rows, err := db.Query(ctx, listSurplus,
+		arg.PartitionKeys,
+		arg.GateIDs,
+		arg.WhenFull,
+		arg.But,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListSurplusRow
+	for rows.Next() {
+		var i ListSurplusRow
+		if err := rows.Scan(
+			&i.GateID,
+			&i.PartitionKey,
+			&i.ExecutionID,
+			&i.Waits,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const moveWaiting = `-- name: MoveWaiting :exec
@@ -495,7 +647,9 @@ WITH RECURSIVE waiting AS (
     (
         SELECT
             e.ffx_gate_id,
-            e.eligibility_state
+            e.eligibility_state,
+            e.partition_key,
+            e.execution_id
         FROM ff_exec_core AS e
         WHERE
             e.ffx_gate_id IS NOT NULL
@@ -506,12 +660,16 @@ WITH RECURSIVE waiting AS (
     UNION ALL
     SELECT
         n.ffx_gate_id,
-        n.eligibility_state
+        n.eligibility_state,
+        n.partition_key,
+        n.execution_id
     FROM waiting AS w
     CROSS JOIN LATERAL (
         SELECT
             e.ffx_gate_id,
-            e.eligibility_state
+            e.eligibility_state,
+            e.partition_key,
+            e.execution_id
         FROM ff_exec_core AS e
         WHERE
             e.ffx_gate_id IS NOT NULL
@@ -522,7 +680,9 @@ WITH RECURSIVE waiting AS (
 )
 SELECT
     w.ffx_gate_id::uuid AS gate_id,
-    (w.eligibility_state = 'blocked_by_budget')::boolean AS is_budget
+    (w.eligibility_state = 'blocked_by_budget')::boolean AS is_budget,
+    w.partition_key::smallint AS partition_key,
+    w.execution_id::uuid AS execution_id
 FROM waiting AS w
 LIMIT $1::integer
 `
@@ -533,11 +693,13 @@ type ScanWaitingGatesParams struct {
 }
 
 type ScanWaitingGatesRow struct {
-	GateID   pgtype.UUID
-	IsBudget bool
+	GateID       pgtype.UUID
+	IsBudget     bool
+	PartitionKey int16
+	ExecutionID  pgtype.UUID
 }
 
-// ScanWaitingGates returns budgets and limits with waiting executions, in the order of their ids after a position. The cost
+// ScanWaitingGates returns budgets and limits with waiting executions, each with one of these, in the order of their ids after a position. The cost
 // depends on their number, not on that of the executions.
 //
 // Used by: engine.AdmitWaiting.
@@ -551,7 +713,12 @@ func (q *Queries) ScanWaitingGates(ctx context.Context, db DBTX, arg ScanWaiting
 	var items []ScanWaitingGatesRow
 	for rows.Next() {
 		var i ScanWaitingGatesRow
-		if err := rows.Scan(&i.GateID, &i.IsBudget); err != nil {
+		if err := rows.Scan(
+			&i.GateID,
+			&i.IsBudget,
+			&i.PartitionKey,
+			&i.ExecutionID,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -588,6 +755,7 @@ SELECT
     coalesce(l.units, -1)::bigint AS limit_units,
     coalesce(l.window_ms, 0)::bigint AS limit_window_ms,
     coalesce(l.when_full, '')::text AS when_full,
+    coalesce(g.limit_name, '')::text AS limit_name,
     coalesce(q.active_concurrency_cap, 0)::bigint AS quota_concurrent,
     coalesce(q.max_requests_per_window, 0)::bigint AS quota_starts,
     coalesce(q.requests_per_window_seconds, 0)::bigint AS quota_window_seconds,
@@ -654,6 +822,7 @@ type TakeGatesRow struct {
 	LimitUnits         int64
 	LimitWindowMs      int64
 	WhenFull           string
+	LimitName          string
 	QuotaConcurrent    int64
 	QuotaStarts        int64
 	QuotaWindowSeconds int64
@@ -691,6 +860,7 @@ func (q *Queries) TakeGates(ctx context.Context, db DBTX, arg TakeGatesParams) (
 			&i.LimitUnits,
 			&i.LimitWindowMs,
 			&i.WhenFull,
+			&i.LimitName,
 			&i.QuotaConcurrent,
 			&i.QuotaStarts,
 			&i.QuotaWindowSeconds,

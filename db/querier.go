@@ -523,7 +523,9 @@ type Querier interface {
 	// Used by: events.HandleWith, events.HandleBatches.
 	// Locks: consumers waits (the key, while another transaction inserts it).
 	EnsureConsumer(ctx context.Context, db DBTX, arg EnsureConsumerParams) (int64, error)
-	// EnsureGates creates rows for keys of limits, and for quota policies, that have none. The caller sorts by gate_id.
+	// EnsureGates creates rows for keys of limits, and for quota policies, that have none, each from an execution that names it. Its
+	// document has the names and keys of its limits at their places; a quota policy is its last one and has none. The caller sorts
+	// by gate_id.
 	//
 	// Used by: engine.AdmitWaiting.
 	// Locks: gates waits (the INSERT, for another one of the same key).
@@ -1519,6 +1521,13 @@ type Querier interface {
 	// Used by: engine.Steps, engine.StepResults.
 	// Locks: none.
 	ListSteps(ctx context.Context, db DBTX, arg ListStepsParams) ([]ListStepsRow, error)
+	// ListSurplus returns the executions to cancel at keys of limits that are full: those that wait and are not in but, except the
+	// newest with keep_newest; or with cancel_running as many of those in use as give their units back, the longest first. At most
+	// 1,000 for each key.
+	//
+	// Used by: engine.AdmitWaiting.
+	// Locks: none. Spans partitions.
+	ListSurplus(ctx context.Context, db DBTX, arg ListSurplusParams) ([]ListSurplusRow, error)
 	// ListSuspensionIDs reads the ids of the latest suspensions of executions, by ord (from 0), and whether each was open
 	// when it was written. No row: the execution was never suspended.
 	//
@@ -2433,7 +2442,7 @@ type Querier interface {
 	// Used by: engine.DispatchCompletions.
 	// Locks: none. Spans partitions: the partial index holds nothing else.
 	ScanUndispatched(ctx context.Context, db DBTX, arg ScanUndispatchedParams) ([]ScanUndispatchedRow, error)
-	// ScanWaitingGates returns budgets and limits with waiting executions, in the order of their ids after a position. The cost
+	// ScanWaitingGates returns budgets and limits with waiting executions, each with one of these, in the order of their ids after a position. The cost
 	// depends on their number, not on that of the executions.
 	//
 	// Used by: engine.AdmitWaiting.

@@ -36,7 +36,8 @@ type CancelSpec struct {
 	// [CancelledByWorker]; at most 256 bytes.
 	Source string
 
-	anew bool // an execution that is already cancelled is an error too
+	anew   bool                      // an execution that is already cancelled is an error too
+	unless func(*heldExecution) bool // it is left as it is; nil: never
 }
 
 const maxCancelSource = 256
@@ -90,6 +91,8 @@ func (e *Engine) cancel(ctx context.Context, specs []CancelSpec) ([]error, error
 			switch {
 			case err != nil:
 				return none, false, err
+			case !phase.Terminal() && specs[x.n].unless != nil && specs[x.n].unless(x):
+				return none, false, nil
 			case !phase.Terminal():
 				return none, true, specs[x.n].fence(x, phase)
 			case x.outcome() == state.OutcomeCancelled && !specs[x.n].anew:

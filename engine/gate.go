@@ -22,7 +22,7 @@ const (
 )
 
 // AdmitWaiting lets in executions that wait for budgets and limits: as many as have room, of each limit in the order of
-// claims. It returns how many it has admitted or sent on to wait for another limit. batch limits that for each transaction;
+// claims. It returns how many it has admitted, sent on to wait for another limit, or cancelled because a limit says so. batch limits that for each transaction;
 // a result of at least batch means that more may be possible at once.
 //
 // A limit is never exceeded, however many processes run this: the row of a limit's key is locked while its admissions are
@@ -48,11 +48,16 @@ func (m Maintenance) AdmitWaiting(ctx context.Context, batch int) (int, error) {
 				return 0, err
 			}
 			pass = gatePass{Engine: e, batch: batch}
-			for _, row := range found {
-				pass.look(row.GateID.Bytes, row.IsBudget)
+			for i := range found {
+				pass.lookFor(&found[i])
 			}
 			return pass.run(ctx, tx)
 		})
+		if err == nil {
+			var cancelled int
+			cancelled, err = e.cancelSurplus(ctx, &pass)
+			acted += cancelled
+		}
 		if err != nil {
 			return round.done, err
 		}

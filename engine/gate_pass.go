@@ -25,6 +25,7 @@ type gatePass struct {
 	batch   int
 	budgets []gate.ID // to look at
 	limits  []gate.ID
+	namedBy map[gate.ID]id.ExecutionID // an execution that names a limit, for one that has no row
 
 	state   gate.State
 	taken   map[gate.ID]*takenGate
@@ -35,6 +36,7 @@ type gatePass struct {
 	nextMs  int64
 	nowMs   int64
 	corrupt error
+	surplus []CancelSpec // after the commit
 }
 
 // takenGate is a locked key of a limit, or a quota policy.
@@ -42,7 +44,9 @@ type takenGate struct {
 	gate.Limit
 	windowMs int64
 	nextMs   int64 // when its window has room again; 0: unknown
-	changed  bool  // its row has to be written
+	name     string
+	whenFull WhenFull
+	changed  bool // its row has to be written
 	used     bool
 }
 
@@ -53,6 +57,20 @@ func (p *gatePass) look(g gate.ID, isBudget bool) {
 	} else {
 		p.limits = append(p.limits, g)
 	}
+}
+
+// lookFor is look for a budget or limit that an execution waits for.
+func (p *gatePass) lookFor(row *db.ScanWaitingGatesRow) {
+	p.look(row.GateID.Bytes, row.IsBudget)
+	p.name(row.GateID.Bytes, id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID.Bytes))
+}
+
+// name notes an execution that names a limit.
+func (p *gatePass) name(g gate.ID, by id.ExecutionID) {
+	if p.namedBy == nil {
+		p.namedBy = make(map[gate.ID]id.ExecutionID)
+	}
+	p.namedBy[g] = by
 }
 
 // run returns how many executions it has admitted or moved.
@@ -126,8 +144,9 @@ func (p *gatePass) take(ctx context.Context, tx db.DBTX, gates []gate.ID) error 
 	if err != nil || len(missing) == 0 {
 		return err
 	}
-	// Creations make the rows of keys. Those of quota policies are made here.
-	if err := p.q.EnsureGates(ctx, tx, p.quotaGates(missing)); err != nil {
+	// No creation makes them: an idle row may be gone when an execution waits at last, and another creator of a new key would wait
+	// for the commit of the first.
+	if err := p.q.EnsureGates(ctx, tx, p.missingGates(missing)); err != nil {
 		return err
 	}
 	_, err = p.takeKnown(ctx, tx, missing)
@@ -185,6 +204,7 @@ func (p *gatePass) note(row *db.TakeGatesRow) {
 		t.Counted, t.nextMs = true, row.NextAtMs
 		p.wakeAt(row.NextAtMs)
 	}
+	t.name, t.whenFull = row.LimitName, WhenFull(row.WhenFull)
 	p.taken[row.GateID.Bytes] = t
 	p.state.Limits[row.GateID.Bytes] = &t.Limit
 }
@@ -275,6 +295,7 @@ func (p *gatePass) takeOthers(ctx context.Context, tx db.DBTX) error {
 		for _, u := range w.Uses {
 			if units[u.Limit] += u.Units; p.taken[u.Limit] == nil && !slices.Contains(p.limits, u.Limit) {
 				limits[u.Limit] = true
+				p.name(u.Limit, id.ExecutionIDFromRow(p.waiting[i].PartitionKey, p.waiting[i].ExecutionID))
 			}
 		}
 	}
@@ -326,6 +347,9 @@ func (p *gatePass) apply(ctx context.Context, tx *txn) (int, error) {
 		}
 	}
 	p.more = p.more || len(p.waiting) >= p.batch
+	if err := p.findSurplus(ctx, tx, admit.ExecutionIDs, move.ExecutionIDs); err != nil {
+		return 0, err
+	}
 	return len(admit.ExecutionIDs) + len(move.ExecutionIDs), p.write(ctx, tx, admit, move, uses)
 }
 
@@ -380,15 +404,15 @@ func waitingOf(row *db.TakeWaitingRow) gate.Waiting {
 	return w
 }
 
-// quotaGates returns the rows of quota policies.
-func (p *gatePass) quotaGates(gates []gate.ID) db.EnsureGatesParams {
-	n := len(gates)
-	params := db.EnsureGatesParams{
-		GateIDs: make([]pgtype.UUID, n), PartitionKeys: make([]int16, n),
-		Namespaces: make([]string, n), LimitNames: make([]string, n), Keys: make([]string, n), NowMs: p.Engine.nowMs(),
-	}
-	for i, g := range gates {
-		params.GateIDs[i], params.PartitionKeys[i] = pgGate(g), gatePartition(g)
+// missingGates returns the rows of limits that have none. One that no execution of the pass names stays without.
+func (p *gatePass) missingGates(gates []gate.ID) db.EnsureGatesParams {
+	params := db.EnsureGatesParams{NowMs: p.Engine.nowMs()}
+	for _, g := range gates {
+		if x, named := p.namedBy[g]; named {
+			params.PartitionKeys, params.GateIDs = append(params.PartitionKeys, gatePartition(g)), append(params.GateIDs, pgGate(g))
+			params.ExecutionPartitionKeys = append(params.ExecutionPartitionKeys, x.Partition())
+			params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.UUID()))
+		}
 	}
 	return params
 }

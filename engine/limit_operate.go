@@ -55,7 +55,8 @@ func (o Operator) setLimit(ctx context.Context, op string, name LimitName, param
 	}
 	params.Namespace, params.Name, params.NowMs = string(name.Namespace), name.Name, e.nowMs()
 	missing := false
-	fits, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (bool, error) {
+	fits, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (bool, error) {
+		due.gated()
 		fits, err := e.q.SetLimit(ctx, conn, params)
 		if missing = isNoRow(err); missing {
 			err = nil

@@ -188,7 +188,8 @@ type LimitKey struct {
 
 	Key string // at most [MaxLimitKey] bytes; "" is a key as well
 
-	// Units is how many it takes, at most those that the limit declares. Default 1. While an operator has set fewer, it waits.
+	// Units is how many it takes, at most those that the limit declares. Default 1. While an operator has set fewer, it takes all of
+	// them.
 	Units int
 
 	declared *limitRule // by its kind; nil: the limit must exist

@@ -116,6 +116,7 @@ SELECT
     ffx_lost_too_often(e.lease_reclaim_count, e.policy, @default_cap::integer)::boolean AS lost_too_often,
     coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
     coalesce(e.ffx_admitted, false)::boolean AS admitted,
+    e.ffx_gate_id,
     (e.ffx_budget_ids IS NOT NULL)::boolean AS has_budgets,
     (e.ffx_limit_ids IS NOT NULL)::boolean AS has_limits,
     e.ffx_sequence,

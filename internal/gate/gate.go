@@ -49,6 +49,9 @@ func (l *Limit) fits(units int64) bool {
 	return true
 }
 
+// Full reports whether an execution that waits behind those admitted has to go on waiting.
+func (l *Limit) Full() bool { return l.closed || l.Counted && !l.fits(1) }
+
 // take admits units.
 func (l *Limit) take(units int64) { l.Held, l.Started = l.Held+units, l.Started+units }
 

@@ -24,6 +24,7 @@ CROSS JOIN LATERAL (
         t.lease_reclaim_count,
         t.ffx_lease_epoch,
         t.ffx_admitted,
+        t.ffx_gate_id,
         t.ffx_budget_ids,
         t.ffx_limit_ids,
         t.ffx_unique_key,

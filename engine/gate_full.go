@@ -1,0 +1,75 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// CancelledByLimit is the [CancelSpec.Source] of executions that a limit has cancelled: see [WhenFull].
+const CancelledByLimit = "limit"
+
+// findSurplus finds the executions that full limits cancel, while the pass has them locked. admitted and moved no longer wait.
+func (p *gatePass) findSurplus(ctx context.Context, tx db.DBTX, admitted, moved []pgtype.UUID) error {
+	params := db.ListSurplusParams{But: append(admitted[:len(admitted):len(admitted)], moved...)}
+	for _, g := range p.limits {
+		t := p.taken[g]
+		if t == nil || t.whenFull == WaitForRoom || t.whenFull == "" {
+			continue
+		}
+		p.more = p.more || t.NeedsCount(1) // the next pass knows whether it is full
+		if t.Full() {
+			params.PartitionKeys, params.GateIDs = append(params.PartitionKeys, gatePartition(g)), append(params.GateIDs, pgGate(g))
+			params.WhenFull = append(params.WhenFull, string(t.whenFull))
+		}
+	}
+	if len(params.GateIDs) == 0 {
+		return nil
+	}
+	rows, err := p.q.ListSurplus(ctx, tx, params)
+	for i := range rows {
+		row := &rows[i]
+		at := row.GateID
+		spec := CancelSpec{
+			ID:     id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID.Bytes),
+			Source: CancelledByLimit, Reason: fmt.Sprintf("the limit %s has no room", p.taken[at.Bytes].name),
+			unless: func(x *heldExecution) bool { return x.FfxGateID != at },
+		}
+		if !row.Waits {
+			spec.Reason = fmt.Sprintf("another execution takes its place in the limit %s", p.taken[at.Bytes].name)
+			spec.unless = func(x *heldExecution) bool { return !x.Admitted }
+		}
+		p.surplus = append(p.surplus, spec)
+	}
+	return err
+}
+
+// cancelSurplus cancels executions that a pass has found, unless they have moved on. It returns how many it has cancelled. Locked
+// ones are looked at again soon.
+func (e *Engine) cancelSurplus(ctx context.Context, p *gatePass) (cancelled int, err error) {
+	for len(p.surplus) > 0 {
+		specs := p.surplus[:min(len(p.surplus), MaxBatch)]
+		p.surplus = p.surplus[len(specs):]
+		errs, err := e.CancelExecutions(ctx, specs)
+		if err != nil {
+			return cancelled, err
+		}
+		for _, err := range errs {
+			switch {
+			case err == nil:
+				cancelled++
+			case errors.Is(err, ErrBusy), errors.Is(err, ErrContention):
+				p.busy = true
+			case !errors.Is(err, ErrEnded) && !errors.Is(err, ErrNotFound):
+				return cancelled, err
+			}
+		}
+	}
+	p.more = p.more || cancelled > 0
+	return cancelled, nil
+}
