@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -16,7 +17,10 @@ const CancelledByLimit = "limit"
 
 // findSurplus finds the executions that full limits cancel, while the pass has them locked. admitted and moved no longer wait.
 func (p *gatePass) findSurplus(ctx context.Context, tx db.DBTX, admitted, moved []pgtype.UUID) error {
-	params := db.ListSurplusParams{But: append(admitted[:len(admitted):len(admitted)], moved...)}
+	params := db.ListSurplusParams{But: slices.Concat([]pgtype.UUID{}, admitted, moved)}
+	if params.But == nil {
+		params.But = []pgtype.UUID{} // NULL would exclude all
+	}
 	for _, g := range p.limits {
 		t := p.taken[g]
 		if t == nil || t.whenFull == WaitForRoom || t.whenFull == "" {
