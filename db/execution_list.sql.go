@@ -337,7 +337,7 @@ SELECT
     e.lane_id,
     coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
     coalesce(e.raw_fields ->> 'ffx_node_key', '')::text AS node_key,
-    e.created_at_ms,
+    coalesce(e.ffx_created_at_ms, e.created_at_ms)::bigint AS created_at_ms,
     e.terminal_at_ms,
     e.lifecycle_phase,
     e.eligibility_state,
@@ -357,7 +357,8 @@ CROSS JOIN LATERAL (
         x.flow_id,
         x.lane_id,
         x.attempt_index,
-        coalesce(x.ffx_created_at_ms, x.created_at_ms) AS created_at_ms,
+        x.created_at_ms,
+        x.ffx_created_at_ms,
         x.terminal_at_ms,
         x.lifecycle_phase,
         x.ownership_state,
@@ -399,8 +400,8 @@ WHERE
     ($1::text = '' OR e.lane_id = $1::text)
     AND ($2::text = '' OR e.raw_fields ->> 'execution_kind' = $2::text)
     AND ($3::text = '' OR e.raw_fields -> 'tags' ->> $3::text = $4::text)
-    AND ($5::bigint IS NULL OR e.created_at_ms >= $5::bigint)
-    AND ($6::bigint IS NULL OR e.created_at_ms < $6::bigint)
+    AND ($5::bigint IS NULL OR coalesce(e.ffx_created_at_ms, e.created_at_ms) >= $5::bigint)
+    AND ($6::bigint IS NULL OR coalesce(e.ffx_created_at_ms, e.created_at_ms) < $6::bigint)
     AND (cardinality($7::text[]) = 0 OR e.lifecycle_phase = ANY ($7::text[]))
     AND (
         $8::text = '' AND $9::text = ''

@@ -133,17 +133,3 @@ func (e *Engine) lookFair(ctx context.Context, conn db.DBTX, p *placing) error {
 	}
 	return nil
 }
-
-// fairColumns returns the columns ffx_fair_key and ffx_place_ns of creations, and none if no creation is fair.
-func fairColumns(creations []creation) (keys, places []int64) {
-	keys, places = []int64{}, []int64{}
-	for i := range creations {
-		if creations[i].placeNs != 0 {
-			if len(keys) == 0 {
-				keys, places = make([]int64, len(creations)), make([]int64, len(creations))
-			}
-			keys[i], places[i] = creations[i].fairKey, creations[i].placeNs
-		}
-	}
-	return keys, places
-}

@@ -71,7 +71,7 @@ SELECT
     e.lane_id,
     coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
     coalesce(e.raw_fields ->> 'ffx_node_key', '')::text AS node_key,
-    e.created_at_ms,
+    coalesce(e.ffx_created_at_ms, e.created_at_ms)::bigint AS created_at_ms,
     e.terminal_at_ms,
     e.lifecycle_phase,
     e.eligibility_state,
@@ -91,7 +91,8 @@ CROSS JOIN LATERAL (
         x.flow_id,
         x.lane_id,
         x.attempt_index,
-        coalesce(x.ffx_created_at_ms, x.created_at_ms) AS created_at_ms,
+        x.created_at_ms,
+        x.ffx_created_at_ms,
         x.terminal_at_ms,
         x.lifecycle_phase,
         x.ownership_state,
@@ -133,8 +134,8 @@ WHERE
     (@lane_id::text = '' OR e.lane_id = @lane_id::text)
     AND (@execution_kind::text = '' OR e.raw_fields ->> 'execution_kind' = @execution_kind::text)
     AND (@tag_key::text = '' OR e.raw_fields -> 'tags' ->> @tag_key::text = @tag_value::text)
-    AND (sqlc.narg(created_from_ms)::bigint IS NULL OR e.created_at_ms >= sqlc.narg(created_from_ms)::bigint)
-    AND (sqlc.narg(created_before_ms)::bigint IS NULL OR e.created_at_ms < sqlc.narg(created_before_ms)::bigint)
+    AND (sqlc.narg(created_from_ms)::bigint IS NULL OR coalesce(e.ffx_created_at_ms, e.created_at_ms) >= sqlc.narg(created_from_ms)::bigint)
+    AND (sqlc.narg(created_before_ms)::bigint IS NULL OR coalesce(e.ffx_created_at_ms, e.created_at_ms) < sqlc.narg(created_before_ms)::bigint)
     AND (cardinality(@phases::text[]) = 0 OR e.lifecycle_phase = ANY (@phases::text[]))
     AND (
         @worker_id::text = '' AND @worker_instance_id::text = ''

@@ -287,7 +287,7 @@ var sqlRules = []rule{
 			e.lane_id
 			coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind
 			coalesce(e.raw_fields ->> 'ffx_node_key', '')::text AS node_key
-			e.created_at_ms
+			coalesce(e.ffx_created_at_ms, e.created_at_ms)::bigint AS created_at_ms
 			e.terminal_at_ms
 			e.lifecycle_phase
 			e.eligibility_state
