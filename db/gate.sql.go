@@ -559,7 +559,9 @@ SELECT
     b.budget_id,
     b.policy,
     u.dimensions::text[] AS dimensions,
-    u.amounts::bigint[] AS amounts
+    u.amounts::bigint[] AS amounts,
+    v.dimensions::text[] AS reserved_dimensions,
+    v.amounts::bigint[] AS reserved_amounts
 FROM input AS i
 CROSS JOIN LATERAL (
     SELECT
@@ -605,14 +607,15 @@ type ReadBudgetsInUseParams struct {
 }
 
 type ReadBudgetsInUseRow struct {
-	BudgetID   string
-	Policy     string
-	Dimensions []string
-	Amounts    []int64
+	BudgetID           string
+	Policy             string
+	Dimensions         []string
+	Amounts            []int64
+	ReservedDimensions []string
+	ReservedAmounts    []int64
 }
 
-// ReadBudgetsInUse returns the policies and the usage of budgets. A budget that does not exist has no row. Amounts that are
-// reserved count as used.
+// ReadBudgetsInUse returns the policies, the usage and the reservations of budgets. A budget that does not exist has no row.
 //
 // Used by: engine.AdmitWaiting.
 // Locks: none.
@@ -631,6 +634,8 @@ func (q *Queries) ReadBudgetsInUse(ctx context.Context, db DBTX, arg ReadBudgets
 			&i.Policy,
 			&i.Dimensions,
 			&i.Amounts,
+			&i.ReservedDimensions,
+			&i.ReservedAmounts,
 		); err != nil {
 			return nil, err
 		}

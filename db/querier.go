@@ -1964,8 +1964,7 @@ type Querier interface {
 	// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 	// Locks: none.
 	ReadBudgetKeys(ctx context.Context, db DBTX, arg ReadBudgetKeysParams) ([]ReadBudgetKeysRow, error)
-	// ReadBudgetsInUse returns the policies and the usage of budgets. A budget that does not exist has no row. Amounts that are
-	// reserved count as used.
+	// ReadBudgetsInUse returns the policies, the usage and the reservations of budgets. A budget that does not exist has no row.
 	//
 	// Used by: engine.AdmitWaiting.
 	// Locks: none.

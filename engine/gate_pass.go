@@ -124,14 +124,22 @@ func (p *gatePass) readBudgets(ctx context.Context, tx db.DBTX, budgets []gate.I
 	return nil
 }
 
-// exhausted reports whether the usage of a budget has reached a hard limit.
+// exhausted reports whether the usage of a budget and its reservations have reached a hard limit.
 func exhausted(row db.ReadBudgetsInUseRow) bool {
 	policy, err := budget.Decode(row.Policy)
 	if err != nil {
 		return true
 	}
+	reserved := make(map[string]int64, len(row.ReservedDimensions))
+	for i, dimension := range row.ReservedDimensions {
+		reserved[dimension] = row.ReservedAmounts[i]
+	}
+	used := make(map[string]int64, len(row.Dimensions))
 	for i, dimension := range row.Dimensions {
-		if limit := policy.Hard[dimension]; limit > 0 && row.Amounts[i] >= limit {
+		used[dimension] = row.Amounts[i]
+	}
+	for dimension, limit := range policy.Hard {
+		if limit > 0 && used[dimension] >= limit-min(reserved[dimension], limit) {
 			return true
 		}
 	}

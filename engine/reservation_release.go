@@ -16,8 +16,11 @@ func (m Maintenance) ReleaseReservations(ctx context.Context, batch int) (int, e
 	if err := checkBatch(batch); err != nil {
 		return 0, err
 	}
-	return inStatement(ctx, e.impatient(), "release reservations", func(conn db.DBTX, _ *notifications) (int, error) {
+	return inStatement(ctx, e.impatient(), "release reservations", func(conn db.DBTX, due *notifications) (int, error) {
 		n, err := e.q.ReleaseReservations(ctx, conn, db.ReleaseReservationsParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
+		if n > 0 {
+			due.gated()
+		}
 		return int(n), err
 	})
 }

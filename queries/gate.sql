@@ -426,8 +426,7 @@ WHERE
     AND g.gate_id = i.gate_id;
 
 -- name: ReadBudgetsInUse :many
--- ReadBudgetsInUse returns the policies and the usage of budgets. A budget that does not exist has no row. Amounts that are
--- reserved count as used.
+-- ReadBudgetsInUse returns the policies, the usage and the reservations of budgets. A budget that does not exist has no row.
 --
 -- Used by: engine.AdmitWaiting.
 -- Locks: none.
@@ -441,7 +440,9 @@ SELECT
     b.budget_id,
     b.policy,
     u.dimensions::text[] AS dimensions,
-    u.amounts::bigint[] AS amounts
+    u.amounts::bigint[] AS amounts,
+    v.dimensions::text[] AS reserved_dimensions,
+    v.amounts::bigint[] AS reserved_amounts
 FROM input AS i
 CROSS JOIN LATERAL (
     SELECT
