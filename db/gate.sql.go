@@ -894,6 +894,8 @@ SELECT
     e.partition_key,
     e.execution_id,
     e.lane_id,
+    e.priority,
+    e.created_at_ms,
     e.ffx_budget_ids,
     e.ffx_limit_ids,
     e.ffx_limit_units
@@ -903,6 +905,8 @@ CROSS JOIN LATERAL (
         t.partition_key,
         t.execution_id,
         t.lane_id,
+        t.priority,
+        t.created_at_ms,
         t.ffx_budget_ids,
         t.ffx_limit_ids,
         t.ffx_limit_units
@@ -930,6 +934,8 @@ type TakeWaitingRow struct {
 	PartitionKey  int16
 	ExecutionID   id.ExecutionUUID
 	LaneID        string
+	Priority      int32
+	CreatedAtMs   int64
 	FfxBudgetIDs  []pgtype.UUID
 	FfxLimitIDs   []pgtype.UUID
 	FfxLimitUnits []int64
@@ -954,6 +960,8 @@ func (q *Queries) TakeWaiting(ctx context.Context, db DBTX, arg TakeWaitingParam
 			&i.PartitionKey,
 			&i.ExecutionID,
 			&i.LaneID,
+			&i.Priority,
+			&i.CreatedAtMs,
 			&i.FfxBudgetIDs,
 			&i.FfxLimitIDs,
 			&i.FfxLimitUnits,

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -286,7 +287,16 @@ func (p *gatePass) takeWaiting(ctx context.Context, tx db.DBTX) error {
 	}
 	var err error
 	p.waiting, err = p.q.TakeWaiting(ctx, tx, params)
+	// Those of different limits may compete for one that they share.
+	slices.SortFunc(p.waiting, compareWaiting)
 	return err
+}
+
+// compareWaiting is the order of claims.
+func compareWaiting(a, b db.TakeWaitingRow) int {
+	return cmp.Or(
+		cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.CreatedAtMs, b.CreatedAtMs), bytes.Compare(a.ExecutionID[:], b.ExecutionID[:]),
+	)
 }
 
 // takeOthers reads and locks the other budgets and limits of the executions.

@@ -304,6 +304,8 @@ SELECT
     e.partition_key,
     e.execution_id,
     e.lane_id,
+    e.priority,
+    e.created_at_ms,
     e.ffx_budget_ids,
     e.ffx_limit_ids,
     e.ffx_limit_units
@@ -313,6 +315,8 @@ CROSS JOIN LATERAL (
         t.partition_key,
         t.execution_id,
         t.lane_id,
+        t.priority,
+        t.created_at_ms,
         t.ffx_budget_ids,
         t.ffx_limit_ids,
         t.ffx_limit_units
