@@ -12,7 +12,7 @@ import (
 
 // A spec that differs from another in any field is not like it, except for the fields that are set individually.
 func TestSpecsAreAlikeUnlessAFieldDiffers(t *testing.T) {
-	own := map[string]bool{"ID": true, "Payload": true, "Priority": true, "Tags": true}
+	own := map[string]bool{"ID": true, "Payload": true, "Priority": true, "Tags": true, "Limits": true}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[ExecutionSpec]()) {
 		var plain, other ExecutionSpec
 		at := reflect.NewAt(field.Type, unsafe.Add(unsafe.Pointer(&other), field.Offset)).Elem()
@@ -38,6 +38,8 @@ func TestSpecsAreAlikeUnlessAFieldDiffers(t *testing.T) {
 				at.Set(reflect.ValueOf(BusinessKey{"x", "y"}))
 			case reflect.TypeFor[Sequence]():
 				at.Set(reflect.ValueOf(Sequence{Key: "x"}))
+			case reflect.TypeFor[FairShare]():
+				at.Set(reflect.ValueOf(FairShare{Tenant: "x"}))
 			default:
 				reflect.NewAt(reflect.TypeFor[byte](), unsafe.Pointer(at.UnsafeAddr())).Elem().SetUint(1)
 			}

@@ -111,10 +111,11 @@ func TestWorkerRunsWithoutPresence(t *testing.T) {
 		if n := len(b.seen().done); n == 0 {
 			t.Error("nothing was completed")
 		}
-		if calls := b.calls(); len(calls) < 3 || slices.Contains(calls, "heartbeat") {
+		calls := b.calls()
+		if len(calls) < 3 || slices.Contains(calls, "heartbeat") {
 			t.Errorf("calls %q, want registrations alone", calls)
 		}
-		b.wantLogged(t, map[string]int{"a worker of another pool has its instance id": 4})
+		b.wantLogged(t, map[string]int{"a worker of another pool has its instance id": len(calls)})
 	})
 }
 
