@@ -20,7 +20,7 @@ func (l limitID) compare(other limitID) int {
 // maxKnownLimits is the number of limits that an engine remembers as declared.
 const maxKnownLimits = 10_000
 
-// knownLimits are limits that the database has, with what they declare. Declaring one again changes nothing, so a full set is
+// knownLimits are limits that the database has, with their declared rules. Declaring one again changes nothing, so a full set is
 // simply cleared.
 type knownLimits struct {
 	mu    sync.RWMutex
@@ -101,7 +101,7 @@ func (e *Engine) findAllLimits(ctx context.Context, creations []creation) (refus
 	return cmp.Or(err, refused)
 }
 
-// readLimits reads what limits declare. One that does not exist has no units. It remembers those that outlast the caller's
+// readLimits reads the declared rules of limits. One that does not exist has no units. It remembers those that outlast the caller's
 // transaction.
 func (e *Engine) readLimits(ctx context.Context, into map[limitID]limitRule) error {
 	var params db.ListLimitRulesParams

@@ -57,7 +57,7 @@ type ExecutionSnapshot struct {
 	LimitWait   *LimitWait // nil unless it waits for a limit or a quota policy
 }
 
-// LimitWait is what an execution waits for, of its limits.
+// LimitWait is the limit that an execution waits for.
 type LimitWait struct {
 	LimitKey // without a name: it waits for its quota policy
 

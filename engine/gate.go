@@ -90,7 +90,7 @@ func (r *gateRound) begin(e *Engine) {
 	r.after = r.from
 }
 
-// note takes over what a pass has found and goes on behind it, unless there may be more for the same ones.
+// note notes the findings of a pass and goes on behind it, unless there may be more for the same ones.
 func (r *gateRound) note(p *gatePass, found []db.ScanWaitingGatesRow, acted int) {
 	r.done += acted
 	r.waits = r.waits || len(found) > 0
@@ -158,11 +158,11 @@ func (m Maintenance) AdmissionsWait() bool {
 // Then call [Maintenance.AdmitWaiting] soon.
 func (m Maintenance) Gated() <-chan struct{} { return m.e.gated }
 
-// OnGated calls wake when any process has done what [Maintenance.Gated] reports, until stop is called: this process at once,
+// OnGated calls wake when the reason for [Maintenance.Gated] arises in any process, until stop is called: this process at once,
 // others while a call of [Engine.Listen] has a connection. It opens none itself. wake must not block.
 func (m Maintenance) OnGated(wake func()) (stop func()) {
 	return m.e.listener.Join(gateChannel, func(payload string) {
-		if payload != "" { // a new connection: the next question to the database finds what waits
+		if payload != "" { // not a new connection, after which the database is asked anyway
 			wake()
 		}
 	})

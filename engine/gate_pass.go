@@ -19,8 +19,7 @@ import (
 )
 
 // gatePass admits executions in one transaction. It locks limits, then the executions that wait there, then their other
-// limits, and always skips what is locked: so it has no place in the order of locks. What it counts, it counts after it has
-// the lock.
+// limits. It skips every locked row, so it has no place in the order of locks. It counts only under the lock.
 type gatePass struct {
 	*Engine
 	batch   int
@@ -225,7 +224,7 @@ func (p *gatePass) wakeAt(ms int64) {
 	}
 }
 
-// count counts what is used of those limits whose bounds have no room for the units that they need.
+// count counts the use of those limits whose bounds have no room for the units that they need.
 func (p *gatePass) count(ctx context.Context, tx db.DBTX, gates []gate.ID, needs func(*takenGate) int64) error {
 	params := db.CountGatesParams{NowMs: p.Engine.nowMs()}
 	for _, g := range gates {

@@ -9,15 +9,15 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 )
 
-// LimitSetting is what an operator sets of a limit.
+// LimitSetting is an operator's setting of a limit.
 type LimitSetting struct {
 	Units  int           // 0 to [MaxLimitUnits]; 0: nothing starts
 	Window time.Duration // of a rate alone, as in [Rate]; 0: the declared one
 	By     string        // the operator's name, for [LimitState.Changes]; at most 1,024 bytes
 }
 
-// SetLimit changes what is in force of a limit, for all its keys, until [Operator.ResetLimit]. What programs declare meanwhile
-// does not count until then, unless they make a rate of it or the reverse. What runs goes on, also if it is more than the limit.
+// SetLimit changes a limit for all its keys, until [Operator.ResetLimit]. Declarations of programs don't count until then, unless
+// they turn a concurrency into a rate or the reverse. Running executions go on, even if they are more than the limit.
 //
 // Workers find the change at once, or without a listener within a second.
 //
@@ -38,7 +38,7 @@ func (o Operator) SetLimit(ctx context.Context, name LimitName, to LimitSetting)
 	return o.setLimit(ctx, op, name, db.SetLimitParams{Units: int64(to.Units), WindowMs: rule.windowMs, ChangedBy: to.By})
 }
 
-// ResetLimit puts back what programs declare. by is as in [LimitSetting].
+// ResetLimit restores the declared limit. by is as in [LimitSetting].
 //
 // Errors: those of [Operator.SetLimit]. Transaction: one statement; locks the limit. Safe to repeat.
 func (o Operator) ResetLimit(ctx context.Context, name LimitName, by string) error {

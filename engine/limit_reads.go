@@ -13,17 +13,17 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// LimitState is a limit: what is in force, and what was declared.
+// LimitState is a limit: the rule in force, and the declared one.
 type LimitState struct {
 	Name      string
 	Namespace id.Namespace
 	Units     int           // in force: that run at once, or start within Window; 0: nothing starts
-	Window    time.Duration // in force; 0: it limits what runs at once
+	Window    time.Duration // in force; 0: it limits how many run at once
 	WhenFull  WhenFull
 
 	DeclaredUnits  int
 	DeclaredWindow time.Duration
-	SetAt          time.Time // when an operator set what is in force; zero: what is declared is
+	SetAt          time.Time // when an operator set it; zero: the declared rule is in force
 	ChangedAt      time.Time
 
 	// Changes are the last 100 changes, the newest first. In lists they are left out.

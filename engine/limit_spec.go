@@ -59,10 +59,10 @@ type Limit[In any] struct {
 	set   bool // it was made by Concurrency or Rate
 }
 
-// limitRule is what a limit declares.
+// limitRule is the rule that a limit declares.
 type limitRule struct {
 	units    int64
-	windowMs int64 // 0: it limits what runs at once
+	windowMs int64 // 0: it limits how many run at once
 	whenFull WhenFull
 	fraction bool // the window has a fraction of a millisecond
 }
@@ -99,7 +99,7 @@ func (l Limit[In]) Units(units func(In) int) Limit[In] {
 	return l
 }
 
-// WhenFull sets what happens to executions whose key has no room. Default [WaitForRoom].
+// WhenFull decides about executions whose key has no room. Default [WaitForRoom].
 func (l Limit[In]) WhenFull(w WhenFull) Limit[In] {
 	l.rule.whenFull = w
 	return l
@@ -158,7 +158,7 @@ func (r *limitRule) check(field, name string) error {
 	return nil
 }
 
-// mistake returns what is wrong with a rule, "" if nothing is.
+// mistake returns the reason to refuse a rule, "" if there is none.
 func (r *limitRule) mistake() string {
 	switch {
 	case r.units < 1 || r.units > MaxLimitUnits:
@@ -309,13 +309,13 @@ type LimitSpec struct {
 	Namespace id.Namespace // default: the engine's
 	Units     int          // that run at once, or start within Window; 1 to [MaxLimitUnits]
 
-	// Window makes it a rate, as [Rate]. Default 0: it limits what runs at once, as [Concurrency].
+	// Window makes it a rate, as [Rate]. Default 0: it limits how many run at once, as [Concurrency].
 	Window time.Duration
 
 	WhenFull WhenFull // default [WaitForRoom]
 }
 
-// check checks a spec, fills in its defaults, and returns what it declares.
+// check checks a spec, fills in its defaults, and returns its rule.
 func (s *LimitSpec) check(e *Engine) (rule limitRule, err error) {
 	name := LimitName{Namespace: s.Namespace, Name: s.Name}
 	if err := name.check(e); err != nil {

@@ -1,5 +1,5 @@
 -- name: ListLimitRules :many
--- ListLimitRules returns what limits declare. A limit that does not exist has no row.
+-- ListLimitRules returns the declared rules of limits. A limit that does not exist has no row.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.SetSchedule, engine.DeclareSchedules.
 -- Locks: none.
@@ -33,8 +33,8 @@ CROSS JOIN LATERAL (
 ) AS l;
 
 -- name: DeclareLimits :exec
--- DeclareLimits creates limits, or changes what they declare. What an operator has set stays in force, unless the limit counts
--- something else from now on.
+-- DeclareLimits creates limits, or changes their declared rules. An operator's setting stays in force, unless a rate becomes a
+-- concurrency or the reverse.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.SetSchedule, engine.DeclareSchedules, engine.DeclareLimits.
 -- Locks: limits waits (in array order). The caller sorts by namespace and name.
@@ -117,7 +117,7 @@ SELECT
 FROM declared AS d;
 
 -- name: SetLimit :one
--- SetLimit sets what is in force of a limit, or with units of -1 puts back what it declares. No row: it does not exist. fits
+-- SetLimit sets the rule of a limit that is in force, or with units of -1 restores the declared one. No row: it does not exist. fits
 -- is false if a window was given to a limit without one; then nothing changes.
 --
 -- Used by: engine.SetLimit, engine.ResetLimit.

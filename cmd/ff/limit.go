@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) limitCommand() *cobra.Command {
-	cmd := group("limit", "List, show and set limits", `A limit is named by its kind, a slash and its own name. What an operator sets is in force until it
+	cmd := group("limit", "List, show and set limits", `A limit is named by its kind, a slash and its own name. An operator's setting is in force until it
 is reset, for all keys of the limit.`)
 	a.databaseFlags(cmd)
 	cmd.AddCommand(a.limitListCommand(), a.limitShowCommand(), a.limitSetCommand(), a.limitResetCommand())
@@ -55,7 +55,7 @@ type limitChangeView struct {
 	By       string `json:"by,omitempty"`
 }
 
-// limitWaitView is what an execution waits for, in the JSON of `ff execution show`.
+// limitWaitView is the limit that an execution waits for, in the JSON of `ff execution show`.
 type limitWaitView struct {
 	Limit string `json:"limit,omitempty"` // none: its quota policy
 	Key   string `json:"key"`
@@ -116,7 +116,7 @@ func (a *app) limitListCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "list",
-		Short:   "List the limits with what is in force",
+		Short:   "List the limits that are in force",
 		Example: `  ff limit list`,
 		Args:    noArgs,
 		RunE: a.does(func(ctx context.Context, _ []string) error {
@@ -170,7 +170,7 @@ func (a *app) limitShowCommand() *cobra.Command {
 	return a.onLimit(&cobra.Command{
 		Use:   "show LIMIT",
 		Short: "Show a limit with its keys and its changes",
-		Long: `show prints what is in force and what was declared, the last 20 changes, and the first 100 keys: how
+		Long: `show prints the rule in force and the declared one, the last 20 changes, and the first 100 keys: how
 many units each has in use, and how many executions wait for it since when.`,
 		Example: `  ff limit show sync/tenant`,
 	}, func(ctx context.Context, eng *engine.Engine, name engine.LimitName) (any, string, error) {
@@ -224,7 +224,7 @@ func (a *app) limitSetCommand() *cobra.Command {
 	var by string
 	cmd := a.onLimit(&cobra.Command{
 		Use:   "set LIMIT",
-		Short: "Set what is in force of a limit, until it is reset",
+		Short: "Set a limit, until it is reset",
 		Example: `  ff limit set sync/tenant --units 2
   ff limit set sync/api-key --units 50 --window 1m --by "on call"`,
 	}, func(ctx context.Context, eng *engine.Engine, name engine.LimitName) (any, string, error) {
@@ -244,7 +244,7 @@ func (a *app) limitResetCommand() *cobra.Command {
 	var by string
 	cmd := a.onLimit(&cobra.Command{
 		Use:     "reset LIMIT",
-		Short:   "Put back what programs declare of a limit",
+		Short:   "Restore the limit that programs declare",
 		Example: `  ff limit reset sync/tenant`,
 	}, func(ctx context.Context, eng *engine.Engine, name engine.LimitName) (any, string, error) {
 		err := eng.Operator().ResetLimit(ctx, name, by)

@@ -8,8 +8,8 @@ const None int64 = -1
 // ID identifies a limit's key, a quota policy, or a budget.
 type ID = [16]byte
 
-// Limit is a key of a limit, or a quota policy, with what is used of it. Held and Started are bounds: at least what is used,
-// and exactly that if Counted.
+// Limit is a key of a limit, or a quota policy, with its use. Held and Started are bounds: at least the use, and exactly that
+// if Counted.
 type Limit struct {
 	Concurrent int64 // units in use at once; None: no limit
 	Starts     int64 // units that start within the window; None: no limit
@@ -68,7 +68,7 @@ type Waiting struct {
 	Uses    []Use
 }
 
-// Verb is what happens to a waiting execution.
+// Verb is the kind of a decision.
 type Verb int8
 
 // The verbs.
@@ -78,7 +78,7 @@ const (
 	Move // it waits at another limit or budget
 )
 
-// Decision is what happens to a waiting execution.
+// Decision is the decision on a waiting execution.
 type Decision struct {
 	Verb   Verb
 	To     ID   // for Move

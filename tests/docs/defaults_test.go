@@ -79,7 +79,7 @@ func TestDocsDefaultsMatchTheCode(t *testing.T) {
 			}
 		}
 	}
-	limit := regexp.MustCompile(`^(?:Default|Max)[A-Z]|Limit$`)
+	limit := regexp.MustCompile(`^(?:Default|Max)[A-Z]|^[A-Z][a-z]+Limit$`)
 	for room, p := range rooms {
 		if !isPublic(room) {
 			continue

@@ -32,7 +32,7 @@ const (
 var (
 	usersInHeader = regexp.MustCompile(`(?m)^-- Used by: ((?:.|\n-- )*?)\.\n`)
 	locksInHeader = regexp.MustCompile(`(?m)^-- Locks: ((?:.|\n-- )*?)\n[^-]`)
-	oneLock       = regexp.MustCompile(`^(L[0-7]|keys|lanes|pauses|queue|retention|timers|jobs|consumers|keystore|schedules|sequences|workers) (waits|skips|held|new)\b`)
+	oneLock       = regexp.MustCompile(`^(L[0-7]|keys|lanes|pauses|queue|retention|timers|jobs|consumers|keystore|schedules|sequences|gates|limits|workers) (waits|skips|held|new)\b`)
 	remark        = regexp.MustCompile(`\([^()]*(?:\([^()]*\)[^()]*)*\)`)
 )
 
@@ -240,6 +240,8 @@ var levelsOf = map[string][]string{
 	"ffx_step":                  {"L2"},
 	"ffx_call_end":              {"L7"},
 	"ff_quota_policy":           {"L6"},
+	"ffx_limit":                 {"limits"},
+	"ffx_limit_change":          {"limits"},
 	"ffx_gate":                  {"gates"},
 	"ffx_gate_use":              {"gates"},
 	"ff_budget_policy":          {"L6"},

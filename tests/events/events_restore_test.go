@@ -17,7 +17,7 @@ import (
 func TestEventsContinueAfterARestore(t *testing.T) {
 	old, f := onServer(t)
 	first, last := insertLeasesInto(t, f, 1), insertLeasesInto(t, f, 4)
-	for range 1000 {
+	for range 5000 {
 		f.Exec(t, "SELECT pg_current_xact_id()")
 	}
 	young := newServer(t)

@@ -30,7 +30,7 @@ func TestGateLimitsRunning_B3_B22(t *testing.T) {
 }
 
 // A rate counts starts, not admissions: executions that were admitted while no worker ran don't all start at once later.
-func TestGateLimitsStarts(t *testing.T) {
+func TestGateLimitsStarts_B21(t *testing.T) {
 	f := fixture.NewCloned(t)
 	q := quota(t, f, engine.QuotaPolicySpec{MaxStarts: 4, Window: window})
 	create(t, f, 12, under(q))

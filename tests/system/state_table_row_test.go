@@ -236,7 +236,11 @@ func flatten(f *fixture.Fixture, row wholeRow, s *subject, prefix string, stored
 				continue
 			}
 		}
-		row[prefix+strings.TrimPrefix(column, "ffx_")] = render(f, row, s, prefix, column, value)
+		name := strings.TrimPrefix(column, "ffx_")
+		if _, other := stored[name]; other {
+			name = column
+		}
+		row[prefix+name] = render(f, row, s, prefix, column, value)
 	}
 }
 
