@@ -13,9 +13,11 @@ import (
 
 const declareLimits = `-- name: DeclareLimits :exec
 WITH clock AS MATERIALIZED (
+    -- The time of the declaration.
     SELECT ffx_now_ms($1) AS now_ms
 ),
 input AS (
+    -- The limits, in lock order.
     SELECT
         unnest($2::text[]) AS namespace,
         unnest($3::text[]) AS name,
@@ -25,6 +27,7 @@ input AS (
     LIMIT cardinality($3::text[])
 ),
 declared AS (
+    -- Those that are new or have changed.
     INSERT INTO ffx_limit AS l (
         namespace, name, units, window_ms, when_full, declared_units, declared_window_ms, changed_at_ms, declared_in
     )
@@ -70,6 +73,7 @@ declared AS (
         l.when_full
 ),
 forgotten AS (
+    -- Their changes before the last hundred.
     DELETE FROM ffx_limit_change AS o
     USING declared AS d
     WHERE
@@ -505,9 +509,11 @@ func (q *Queries) ListLimits(ctx context.Context, db DBTX, arg ListLimitsParams)
 
 const setLimit = `-- name: SetLimit :one
 WITH clock AS MATERIALIZED (
+    -- The time of the change.
     SELECT ffx_now_ms($1) AS now_ms
 ),
 held AS MATERIALIZED (
+    -- The limit, locked.
     SELECT
         t.namespace,
         t.name,
@@ -519,6 +525,7 @@ held AS MATERIALIZED (
     FOR NO KEY UPDATE
 ),
 changed AS (
+    -- The limit, if the window fits it.
     UPDATE ffx_limit AS l
     SET
         units = CASE WHEN $5::bigint < 0 THEN l.declared_units ELSE $5::bigint END,
@@ -542,6 +549,7 @@ changed AS (
         l.when_full
 ),
 forgotten AS (
+    -- Its changes before the last hundred.
     DELETE FROM ffx_limit_change AS o
     USING changed AS d
     WHERE
@@ -550,6 +558,7 @@ forgotten AS (
         AND o.change <= d.changes - 100
 ),
 noted AS (
+    -- The change.
     INSERT INTO ffx_limit_change (namespace, name, change, changed_at_ms, how, units, window_ms, when_full, changed_by)
     SELECT
         d.namespace,

@@ -39,9 +39,11 @@ CROSS JOIN LATERAL (
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.SetSchedule, engine.DeclareSchedules, engine.DeclareLimits.
 -- Locks: limits waits (in array order). The caller sorts by namespace and name.
 WITH clock AS MATERIALIZED (
+    -- The time of the declaration.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 input AS (
+    -- The limits, in lock order.
     SELECT
         unnest(@namespaces::text[]) AS namespace,
         unnest(@names::text[]) AS name,
@@ -51,6 +53,7 @@ input AS (
     LIMIT cardinality(@names::text[])
 ),
 declared AS (
+    -- Those that are new or have changed.
     INSERT INTO ffx_limit AS l (
         namespace, name, units, window_ms, when_full, declared_units, declared_window_ms, changed_at_ms, declared_in
     )
@@ -96,6 +99,7 @@ declared AS (
         l.when_full
 ),
 forgotten AS (
+    -- Their changes before the last hundred.
     DELETE FROM ffx_limit_change AS o
     USING declared AS d
     WHERE
@@ -123,9 +127,11 @@ FROM declared AS d;
 -- Used by: engine.SetLimit, engine.ResetLimit.
 -- Locks: limits waits (UPDATE).
 WITH clock AS MATERIALIZED (
+    -- The time of the change.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 held AS MATERIALIZED (
+    -- The limit, locked.
     SELECT
         t.namespace,
         t.name,
@@ -137,6 +143,7 @@ held AS MATERIALIZED (
     FOR NO KEY UPDATE
 ),
 changed AS (
+    -- The limit, if the window fits it.
     UPDATE ffx_limit AS l
     SET
         units = CASE WHEN sqlc.arg(units)::bigint < 0 THEN l.declared_units ELSE sqlc.arg(units)::bigint END,
@@ -160,6 +167,7 @@ changed AS (
         l.when_full
 ),
 forgotten AS (
+    -- Its changes before the last hundred.
     DELETE FROM ffx_limit_change AS o
     USING changed AS d
     WHERE
@@ -168,6 +176,7 @@ forgotten AS (
         AND o.change <= d.changes - 100
 ),
 noted AS (
+    -- The change.
     INSERT INTO ffx_limit_change (namespace, name, change, changed_at_ms, how, units, window_ms, when_full, changed_by)
     SELECT
         d.namespace,
