@@ -1,12 +1,9 @@
 package gate
 
 import (
-	"maps"
 	"math"
 	"slices"
 	"testing"
-
-	"pgregory.net/rapid"
 )
 
 func TestDecide(t *testing.T) {
@@ -71,66 +68,4 @@ func TestShares(t *testing.T) {
 			t.Errorf("%v, %d: %v, want %v", c.rooms, c.total, got, c.want)
 		}
 	}
-}
-
-// No limit is ever exceeded by executions that fit it, nothing is held by those that wait, and each waits for a limit or a
-// budget that it has, which is full then.
-func TestDecisionsKeepLimits(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s := State{Limits: make(map[ID]*Limit), Exhausted: make(map[ID]bool)}
-		limits, budgets := []ID{{1}, {2}, {3}}, []ID{{11}, {12}}
-		for _, l := range limits {
-			if rapid.Float64().Draw(t, "busy") > 0.1 {
-				s.Limits[l] = &Limit{Concurrent: rapid.Int64Range(None, 4).Draw(t, "concurrent"), Starts: rapid.Int64Range(None, 4).Draw(t, "starts")}
-			}
-		}
-		for _, b := range budgets {
-			s.Exhausted[b] = rapid.Bool().Draw(t, "exhausted")
-		}
-		taken := make(map[ID]int64)
-		for range rapid.IntRange(1, 10).Draw(t, "executions") {
-			var w Waiting
-			for _, l := range limits {
-				if rapid.Bool().Draw(t, "uses") {
-					w.Uses = append(w.Uses, Use{l, rapid.Int64Range(1, 3).Draw(t, "units")})
-				}
-			}
-			for _, b := range budgets {
-				if rapid.Bool().Draw(t, "within") {
-					w.Budgets = append(w.Budgets, b)
-				}
-			}
-			at := slices.Clone(w.Budgets)
-			for _, u := range w.Uses {
-				at = append(at, u.Limit)
-			}
-			if len(at) == 0 {
-				continue
-			}
-			w.At = rapid.SampledFrom(at).Draw(t, "at")
-			before := make(map[ID]Limit)
-			for id, l := range s.Limits {
-				before[id] = *l
-			}
-			d := s.Decide(w)
-			switch d.Verb {
-			case Admit:
-				for _, u := range w.Uses {
-					l := before[u.Limit]
-					if taken[u.Limit] += u.Units; !l.fits(u.Units) {
-						t.Fatalf("admitted to the full limit %+v", l)
-					}
-				}
-			case Move:
-				if d.To == w.At || !slices.Contains(at, d.To) || d.Budget != slices.Contains(budgets, d.To) {
-					t.Fatalf("moved to %v of %+v", d.To, w)
-				}
-			}
-			for id, l := range s.Limits {
-				if l.Held != taken[id] || l.Started != taken[id] {
-					t.Fatalf("%v is %+v, want %d taken of %v", id, *l, taken[id], maps.Collect(maps.All(taken)))
-				}
-			}
-		}
-	})
 }

@@ -145,6 +145,10 @@ func TestCreateExecutionsMixesUpNoSpecs(t *testing.T) {
 		Lane: f.Lane, Kind: "test", Namespace: "tenant", Payload: []byte("in"), PayloadEncoding: "json", Priority: 3, Creator: "somebody",
 		Tags: map[string]string{"app.a": "1"}, Policy: &policy.Execution{AttemptTimeout: time.Minute}, CreatedAt: fixture.Start.Add(-time.Hour),
 	}
+	limit := "limit of " + f.Name
+	if err := f.Operator().DeclareLimits(t.Context(), engine.LimitSpec{Name: limit, Namespace: "tenant", Units: 3}); err != nil {
+		t.Fatal(err)
+	}
 	changes := map[string]func(spec *engine.ExecutionSpec){
 		"ID": func(*engine.ExecutionSpec) {},
 		"Flow": func(spec *engine.ExecutionSpec) {
@@ -168,6 +172,8 @@ func TestCreateExecutionsMixesUpNoSpecs(t *testing.T) {
 		"Deadline":    func(spec *engine.ExecutionSpec) { spec.Deadline = fixture.Start.Add(time.Hour) },
 		"CreatedAt":   func(spec *engine.ExecutionSpec) { spec.CreatedAt = fixture.Start.Add(-time.Minute) },
 		"Budgets":     func(spec *engine.ExecutionSpec) { spec.Budgets = []id.BudgetID{id.NewBudgetID()} },
+		"Limits":      func(spec *engine.ExecutionSpec) { spec.Limits = []engine.LimitKey{{Name: limit, Key: "a"}} },
+		"Fair":        func(spec *engine.ExecutionSpec) { spec.Fair = engine.FairShare{Tenant: "a"} },
 		"QuotaPolicy": func(spec *engine.ExecutionSpec) { spec.QuotaPolicy = new(id.NewQuotaPolicyID()) },
 
 		"several tags":          func(spec *engine.ExecutionSpec) { spec.Tags = map[string]string{"a": "", "b": "\u00e9\t", "\"": `\`} },

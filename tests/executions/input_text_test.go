@@ -61,6 +61,7 @@ func sendNoBadText(t *testing.T, f *fixture.Fixture, name string, call func(*eng
 	arguments := func() (args []reflect.Value, places []textPlace) {
 		in := call(f.Engine).Type()
 		filler := newFiller(f)
+		filler.sequences = name == "CreateExecution"
 		filler.group = name == "DrainWorkers" || name == "ResumeWorkers"
 		last := in.NumIn()
 		if in.IsVariadic() {
@@ -96,6 +97,11 @@ func sendNoBadText(t *testing.T, f *fixture.Fixture, name string, call func(*eng
 	args, places := arguments()
 	if len(places) == 0 {
 		return
+	}
+	if name == "CreateExecutions" { // with limits, which must exist
+		if err := f.Operator().DeclareLimits(t.Context(), engine.LimitSpec{Name: "app.text", Namespace: "app.text", Units: 1}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := run("with text that can be stored", args); errors.Is(err, engine.ErrInvalidInput) {
 		t.Fatalf("what this test fills in is refused, so that it tests nothing: %v", err)
@@ -152,7 +158,8 @@ type filler struct {
 	flow id.FlowID
 	x    id.ExecutionID
 
-	group bool // a filter of workers takes no instance
+	group     bool // a filter of workers takes no instance
+	sequences bool // specs of executions have a sequence instead of limits
 }
 
 func newFiller(f *fixture.Fixture) *filler {
@@ -212,8 +219,11 @@ func (r *filler) fill(v reflect.Value, path string) (places []textPlace) {
 				v.Field(i).Set(reflect.ValueOf([]engine.ExecutionSpec{{Kind: "called"}})) // which have no ids, flows and keys
 				continue
 			}
-			// A member of a flow has none.
-			instead = instead || v.Type() == reflect.TypeFor[engine.ExecutionSpec]() && field.Name == "Sequence" && strings.Contains(path, "Node")
+			if v.Type() == reflect.TypeFor[engine.ExecutionSpec]() {
+				// A member of a flow has no sequence, and a member of a sequence no limits.
+				limits := slices.Contains([]string{"Limits", "Budgets", "QuotaPolicy"}, field.Name)
+				instead = instead || field.Name == "Sequence" && !r.sequences || limits && r.sequences
+			}
 			if field.IsExported() && !instead {
 				places = append(places, r.fill(v.Field(i), path+"."+field.Name)...)
 			}

@@ -150,6 +150,16 @@ var changed = []struct{ in, former, now string }{
 		"column ff_exec_core.ffx_instance_tag:", "Generated from the tag cairn.instance_id, its first 1024 bytes; events carry it.",
 		"The tag cairn.instance_id, its first 1024 bytes; events carry it. A trigger of shared databases fills it in for FlowFabric.",
 	},
+	{
+		"column ff_exec_core.ffx_admitted:", "Whether the budgets and the quota have let it in; NULL",
+		"Whether its budgets and limits have let it in, until it ends or has to ask again; NULL",
+	},
+	{"column ff_exec_core.ffx_gate_id:", "Budget or quota policy that it waits for", "Budget or limit that it waits for"},
+	{"column ff_exec_core.ffx_quota_policy_id:", "Quota policy that has to admit it;", "Quota policy that it names, one of its limits;"},
+	{"order ff_exec_core (", "ffx_execution_deadline_ms, ", "ffx_execution_deadline_ms, ffx_created_at_ms, "},
+	{"order ff_exec_core (", "ffx_quota_partition, ", "ffx_quota_partition, ffx_limit_ids, ffx_limit_units, "},
+	{"view ffx_execution ", "ffx_read_instant(e.created_at_ms) AS", "ffx_read_instant(COALESCE(e.ffx_created_at_ms, e.created_at_ms)) AS"},
+	{"view ffx_execution ", "(0)::bigint), 0), e.created_at_ms)) AS", "(0)::bigint), 0), e.ffx_created_at_ms, e.created_at_ms)) AS"},
 	{"order ff_suspension_current (", ", ffx_resume_delay_ms, ffx_requested_by, ffx_continuation_pointer", ""},
 }
 
@@ -159,7 +169,10 @@ func limited(value string) string {
 }
 
 // added are columns, tables and functions that the former schema had not.
-var added = []string{"ff_attempt.ffx_resumed_at_ms", "ffx_pruned_member", "ffx_shared()", "ffx_forget_undone_deadline()", "ffx_fill_from_document()"}
+var added = []string{
+	"ff_attempt.ffx_resumed_at_ms", "ff_exec_core.ffx_created_at_ms", "ff_exec_core.ffx_limit_ids", "ff_exec_core.ffx_limit_units",
+	"ffx_pruned_member", "ffx_shared()", "ffx_forget_undone_deadline()", "ffx_fill_from_document()",
+}
 
 // isAdded reports whether a line is about a column, table or function in added.
 func isAdded(line string) bool {

@@ -198,7 +198,8 @@ func TestRepairQueueFinishesForeignWork(t *testing.T) {
 		},
 		{
 			name: "9 E31 an attachment that the gate has not admitted",
-			left: "ffx_quota_policy_id = '00000000-0000-4000-8000-000000000001', ffx_quota_partition = 1",
+			left: "ffx_quota_policy_id = '00000000-0000-4000-8000-000000000001', ffx_quota_partition = 1, " +
+				"ffx_limit_ids = '{00000000-0000-4000-8000-000000000001}'",
 			want: "runnable unowned blocked_by_quota rate_limited pending_first_attempt waiting_for_quota",
 		},
 	} {
