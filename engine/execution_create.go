@@ -66,7 +66,7 @@ func (e *Engine) createExecutions(ctx context.Context, specs []ExecutionSpec) ([
 		if err == nil && specs[i].Unique != nil {
 			err = keyer.setUnique(c, specs[i].Unique, periodsAtMs)
 		}
-		if err != nil {
+		if c.refused = err != nil; c.refused {
 			results[i].Err = err
 			continue
 		}
@@ -74,10 +74,8 @@ func (e *Engine) createExecutions(ctx context.Context, specs []ExecutionSpec) ([
 		valid = append(valid, i)
 	}
 	if err := e.findLimits(ctx, creations, func(i int, err error) {
-		if results[i].Err == nil {
-			results[i].Err = err
-			valid = slices.DeleteFunc(valid, func(other int) bool { return other == i })
-		}
+		results[i].Err = err
+		valid = slices.DeleteFunc(valid, func(other int) bool { return other == i })
 	}); err != nil {
 		return nil, wrap(op, err)
 	}

@@ -52,9 +52,13 @@ func (l *knownLimits) add(limit limitID, rule limitRule) {
 func (e *Engine) findLimits(ctx context.Context, creations []creation, refuse func(i int, err error)) error {
 	var unknown map[limitID]limitRule
 	for i := range creations {
-		for n := range creations[i].limits {
-			k := &creations[i].limits[n]
-			limit := limitID{creations[i].namespace, k.Name}
+		c := &creations[i]
+		if c.refused {
+			continue
+		}
+		for n := range c.limits {
+			k := &c.limits[n]
+			limit := limitID{c.namespace, k.Name}
 			rule, known := e.limits.get(limit)
 			if !known || k.declared != nil && rule != *k.declared {
 				if unknown == nil {
@@ -71,6 +75,9 @@ func (e *Engine) findLimits(ctx context.Context, creations []creation, refuse fu
 	}
 	for i := range creations {
 		c := &creations[i]
+		if c.refused {
+			continue
+		}
 		for n := range c.limits {
 			k := &c.limits[n]
 			limit := limitID{c.namespace, k.Name}

@@ -72,7 +72,7 @@ func (p *placing) add(c *creation) {
 func (e *Engine) placeFair(ctx context.Context, conn db.DBTX, creations []creation) error {
 	var p *placing
 	for i := range creations {
-		if c := &creations[i]; !c.fair.IsZero() {
+		if c := &creations[i]; !c.fair.IsZero() && !c.refused {
 			if p == nil {
 				p = &placing{of: make(map[fairTenant]int)}
 			}
@@ -87,7 +87,7 @@ func (e *Engine) placeFair(ctx context.Context, conn db.DBTX, creations []creati
 	}
 	for i := range creations {
 		c := &creations[i]
-		if c.fair.IsZero() {
+		if c.fair.IsZero() || c.refused {
 			continue
 		}
 		tenant := p.of[fairTenant{fairLine{c.lane, c.priority}, c.namespace, c.fair.Tenant}]

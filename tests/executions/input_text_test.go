@@ -99,7 +99,7 @@ func sendNoBadText(t *testing.T, f *fixture.Fixture, name string, call func(*eng
 		return
 	}
 	if name == "CreateExecutions" { // with limits, which must exist
-		if err := f.Operator().DeclareLimits(t.Context(), engine.LimitSpec{Name: "app.text", Namespace: "app.text", Units: 1}); err != nil {
+		if err := f.Operator().DeclareLimits(t.Context(), engine.LimitSpec{Name: "app.text", Namespace: "app.text", Units: 1, Window: 24 * time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}
