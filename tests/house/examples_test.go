@@ -34,6 +34,7 @@ func TestExamples(t *testing.T) {
 		"cancel":       {"cancelled: the customer changed his mind", "cancelled: the file is removed"},
 		"delay":        {"attempt 0: not yet", "attempt 0: not yet", "attempts: 1, retries: 0", "done: https://example.com/video-7"},
 		"error-branch": {"hotel in Oslo: have a good journey", `hotel on the moon: we are sorry, given back: ["train"]`},
+		"fair":         {"bob's turn was number 2", "imported the only one"},
 		"fan-in":       {"best price: 50"},
 		"feed":         {"audited: 3 told twice: 1", "feed: <nil>", "feed: the audit is down"},
 		"first-answer": {
@@ -43,6 +44,10 @@ func TestExamples(t *testing.T) {
 		"first-of-n":      {"first price: 70", "slow shop: cancelled"},
 		"graceful-worker": {"asleep", "awake", "drained"},
 		"grow":            {"4 of 4 ended", "words: 8"},
+		"limits": {
+			"at most 1 of ada at once", "bikes is in sync", "books is in sync", "globes is in sync", "globes waits for sync/tenant ada behind 2",
+			"maps is in sync",
+		},
 		"order": {
 			"ada: book in attempt 0", "ada: charge in attempt 0", "bob: book in attempt 0", "bob: charge in attempt 0", "bob: refund in attempt 1",
 			"charged ada", "charged bob", "lamp is on its way", "refunded: charge of bob", "unicorn is sold out",
