@@ -1,4 +1,4 @@
-// Command fair imports files of several tenants, who take turns: a tenant with few files does not wait behind one with many.
+// Command fair imports files of several tenants, which take turns: a tenant with few files does not wait behind one with many.
 package main
 
 import (
