@@ -31,6 +31,7 @@ type presence struct {
 	name       engine.WorkerName
 	registered bool // by the last answer
 	tried      bool // there may be a row
+	stopping   bool // the run ends
 	failing    warn.Repeated
 }
 
@@ -50,7 +51,7 @@ func (r *run) keepPresence(ctx context.Context, stop <-chan struct{}) {
 			p.leave()
 			return
 		case <-draining:
-			draining = nil
+			draining, p.stopping = nil, true
 			if r.held.len() == 0 {
 				<-stop // it leaves in a moment
 				timer.Stop()
@@ -75,7 +76,7 @@ func (p *presence) beat() {
 	answers := p.heeded.Load()
 	if p.registered {
 		now, err := p.settling.HeartbeatWorker(calling, engine.Heartbeat{
-			WorkerName: p.name, Worker: p.cfg.Worker, Running: p.running(), Stopping: p.life.draining.Load(),
+			WorkerName: p.name, Worker: p.cfg.Worker, Running: p.running(), Stopping: p.stopping || p.life.draining.Load(),
 		})
 		if !errors.Is(err, engine.ErrNotFound) {
 			p.note(now, err, answers)
