@@ -188,7 +188,7 @@ type CountGatesRow struct {
 // started. It deletes the admissions that count no more, and notes the starts of the others. A row without admissions has
 // zeros. window_ms of 0: starts don't count.
 //
-// Used by: engine.AdmitWaiting.
+// Used by: engine.AdmitWaiting, engine.ForgetLimitKeys.
 // Locks: gates held (DELETE and UPDATE of admissions).
 func (q *Queries) CountGates(ctx context.Context, db DBTX, arg CountGatesParams) ([]CountGatesRow, error) {
 	rows, err := db.Query(ctx, countGates,
@@ -838,7 +838,7 @@ type TakeGatesRow struct {
 // TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits. It returns
 // those that are locked (taken is false) or missing (known is false) too. The caller sorts by gate_id.
 //
-// Used by: engine.AdmitWaiting.
+// Used by: engine.AdmitWaiting, engine.ForgetLimitKeys.
 // Locks: gates skips (rows FOR NO KEY UPDATE in array order).
 func (q *Queries) TakeGates(ctx context.Context, db DBTX, arg TakeGatesParams) ([]TakeGatesRow, error) {
 	rows, err := db.Query(ctx, takeGates,

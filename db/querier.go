@@ -183,7 +183,7 @@ type Querier interface {
 	// started. It deletes the admissions that count no more, and notes the starts of the others. A row without admissions has
 	// zeros. window_ms of 0: starts don't count.
 	//
-	// Used by: engine.AdmitWaiting.
+	// Used by: engine.AdmitWaiting, engine.ForgetLimitKeys.
 	// Locks: gates held (DELETE and UPDATE of admissions).
 	CountGates(ctx context.Context, db DBTX, arg CountGatesParams) ([]CountGatesRow, error)
 	// CountGrowth adds members and edges to the counters of a flow, one revision each, and returns the new values. It
@@ -375,6 +375,12 @@ type Querier interface {
 	// Used by: engine.BlockExecution.
 	// Locks: L5 waits (DELETE).
 	DropGrants(ctx context.Context, db DBTX, arg DropGrantsParams) error
+	// DropIdleGates deletes keys of limits and quota policies that the caller has locked and found without admissions, unless
+	// an execution waits there.
+	//
+	// Used by: engine.ForgetLimitKeys.
+	// Locks: gates held (DELETE).
+	DropIdleGates(ctx context.Context, db DBTX, arg DropIdleGatesParams) (int64, error)
 	// DropLaneRetention removes the period set by SetLaneRetention and returns it. No row: none was set.
 	//
 	// Used by: engine.SetLaneRetention.
@@ -1261,6 +1267,12 @@ type Querier interface {
 	// engine.ReclaimExecution.
 	// Locks: none. Issuing or deleting a grant needs the lock of the execution, which the caller holds.
 	ListGrants(ctx context.Context, db DBTX, arg ListGrantsParams) ([]ListGrantsRow, error)
+	// ListIdleGates returns the next page of keys of limits and quota policies in the order of their ids, and which of them
+	// nothing has been admitted at for idle_ms.
+	//
+	// Used by: engine.ForgetLimitKeys.
+	// Locks: none. Spans partitions.
+	ListIdleGates(ctx context.Context, db DBTX, arg ListIdleGatesParams) ([]ListIdleGatesRow, error)
 	// ListInbound returns an execution, its group, and each edge into it with the facts the outcome of the upstream is
 	// derived from, by the key and id of the upstream. A single row without an edge: it has no upstreams. An upstream
 	// that was deleted is not found. No row: the execution does not exist.
@@ -2709,7 +2721,7 @@ type Querier interface {
 	// TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits. It returns
 	// those that are locked (taken is false) or missing (known is false) too. The caller sorts by gate_id.
 	//
-	// Used by: engine.AdmitWaiting.
+	// Used by: engine.AdmitWaiting, engine.ForgetLimitKeys.
 	// Locks: gates skips (rows FOR NO KEY UPDATE in array order).
 	TakeGates(ctx context.Context, db DBTX, arg TakeGatesParams) ([]TakeGatesRow, error)
 	// TakeGroups locks the given groups and returns them, by ord (from 0), with the number of edges into them that are

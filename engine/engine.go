@@ -114,6 +114,7 @@ type shared struct {
 	schedules scheduleMemory
 	usage     usageMemory
 	gates     gateMemory
+	keySweep  keySweep
 }
 
 // WithTx returns the engine bound to the caller's transaction. Its operations become part of tx, each behind a

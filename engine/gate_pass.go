@@ -73,13 +73,18 @@ func (p *gatePass) name(g gate.ID, by id.ExecutionID) {
 	p.namedBy[g] = by
 }
 
+// begin forgets what the pass has locked and read, before a try.
+func (p *gatePass) begin() {
+	p.taken = make(map[gate.ID]*takenGate)
+	p.state = gate.State{Limits: make(map[gate.ID]*gate.Limit), Exhausted: make(map[gate.ID]bool)}
+}
+
 // run returns how many executions it has admitted or moved.
 func (p *gatePass) run(ctx context.Context, tx *txn) (int, error) {
 	if len(p.budgets)+len(p.limits) == 0 {
 		return 0, nil
 	}
-	p.taken = make(map[gate.ID]*takenGate)
-	p.state = gate.State{Limits: make(map[gate.ID]*gate.Limit), Exhausted: make(map[gate.ID]bool)}
+	p.begin()
 	if err := p.readBudgets(ctx, tx, p.budgets); err != nil {
 		return 0, err
 	}
@@ -226,9 +231,17 @@ func (p *gatePass) wakeAt(ms int64) {
 
 // count counts the use of those limits whose bounds have no room for the units that they need.
 func (p *gatePass) count(ctx context.Context, tx db.DBTX, gates []gate.ID, needs func(*takenGate) int64) error {
+	return p.countAll(ctx, tx, slices.DeleteFunc(slices.Clone(gates), func(g gate.ID) bool {
+		t := p.taken[g]
+		return t == nil || !t.NeedsCount(needs(t))
+	}))
+}
+
+// countAll counts the use of those limits that the pass has locked.
+func (p *gatePass) countAll(ctx context.Context, tx db.DBTX, gates []gate.ID) error {
 	params := db.CountGatesParams{NowMs: p.Engine.nowMs()}
 	for _, g := range gates {
-		if t := p.taken[g]; t != nil && t.NeedsCount(needs(t)) {
+		if t := p.taken[g]; t != nil {
 			params.PartitionKeys = append(params.PartitionKeys, gatePartition(g))
 			params.GateIDs = append(params.GateIDs, pgGate(g))
 			params.WindowMs = append(params.WindowMs, t.windowMs)

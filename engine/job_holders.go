@@ -16,7 +16,8 @@ import (
 type Job string
 
 // The jobs. The database knows when they have work, except for [JobTrimOutboxes], [JobPurgeFlows], [JobRepairQueue],
-// [JobRepairGroups], [JobSummariseFlows], [JobSweepWaits], [JobSweepWorkers] and [JobPruneWorkerEvents].
+// [JobRepairGroups], [JobSummariseFlows], [JobSweepWaits], [JobSweepWorkers], [JobPruneWorkerEvents] and
+// [JobForgetLimitKeys].
 const (
 	JobExpireLeases        Job = "expire_leases"
 	JobPromoteDelayed      Job = "promote_delayed"
@@ -47,6 +48,7 @@ const (
 	JobSweepWaits          Job = "sweep_waits"
 	JobSweepWorkers        Job = "sweep_workers"
 	JobPruneWorkerEvents   Job = "prune_worker_events"
+	JobForgetLimitKeys     Job = "forget_limit_keys"
 )
 
 // JobSpec is the input of [Maintenance.TakeJobs]: a process and the jobs it wants.

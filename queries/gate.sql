@@ -86,7 +86,7 @@ ON CONFLICT ON CONSTRAINT ffx_gate_pkey DO NOTHING;
 -- TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits. It returns
 -- those that are locked (taken is false) or missing (known is false) too. The caller sorts by gate_id.
 --
--- Used by: engine.AdmitWaiting.
+-- Used by: engine.AdmitWaiting, engine.ForgetLimitKeys.
 -- Locks: gates skips (rows FOR NO KEY UPDATE in array order).
 WITH input AS (
     SELECT
@@ -167,7 +167,7 @@ LEFT JOIN LATERAL (
 -- started. It deletes the admissions that count no more, and notes the starts of the others. A row without admissions has
 -- zeros. window_ms of 0: starts don't count.
 --
--- Used by: engine.AdmitWaiting.
+-- Used by: engine.AdmitWaiting, engine.ForgetLimitKeys.
 -- Locks: gates held (DELETE and UPDATE of admissions).
 WITH clock AS MATERIALIZED (
     -- The time of the call.

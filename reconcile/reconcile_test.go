@@ -254,7 +254,7 @@ func TestRunIsNearlySilentWhenIdle(t *testing.T) {
 			if n := len(calls); n < 9 || n > 13 {
 				t.Errorf("%s is called %d times in 10 minutes, want about ten", name, n)
 			}
-		case engine.JobPruneWorkerEvents:
+		case engine.JobPruneWorkerEvents, engine.JobForgetLimitKeys:
 			if n := len(calls); n > 2 {
 				t.Errorf("%s is called %d times in 10 minutes, want at most twice", name, n)
 			}

@@ -1,6 +1,8 @@
 package limits
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -177,4 +179,47 @@ func TestForgottenKeyIsMadeAgain(t *testing.T) {
 	if keys := fixture.Texts(t, f.Pool, "SELECT key || limit_name FROM ffx_gate"); len(keys) != 1 || keys[0] != spec.Limits[0].Key+"sync/tenant" {
 		t.Errorf("%q of %v", keys, x)
 	}
+}
+
+// A key that was not used for an hour is forgotten with its admissions, unless an execution runs or waits.
+func TestIdleKeysAreForgotten(t *testing.T) {
+	f := fixture.NewCloned(t)
+	kind := kindOf(f, atOnce(1))
+	for _, tenant := range []string{"ended", "running", "waiting", "waiting"} {
+		created(t, f.Engine, kind, sync{Tenant: tenant})
+	}
+	admit(t, f.Engine)
+	for _, c := range claim(t, f, 10) {
+		if !strings.Contains(string(c.Payload), "running") {
+			complete(t, f, c)
+		}
+	}
+	forget := func() int {
+		n, err := f.Maintenance().ForgetLimitKeys(t.Context(), 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	all := func() (forgotten int) {
+		for range 4 { // pages of two, and a start at the first one
+			forgotten += forget()
+		}
+		return forgotten
+	}
+	f.Advance(time.Hour - time.Millisecond)
+	if n := all(); n != 0 {
+		t.Errorf("%d forgotten before the hour is over", n)
+	}
+	f.Advance(time.Millisecond)
+	if n := all(); n != 1 {
+		t.Errorf("%d forgotten, want that of the execution that has ended", n)
+	}
+	if keys := fixture.Texts(t, f.Pool, "SELECT key FROM ffx_gate ORDER BY key"); !slices.Equal(keys, []string{"running", "waiting"}) {
+		t.Errorf("left %q", keys)
+	}
+	if rows := fixture.Texts(t, f.Pool, "SELECT units::text FROM ffx_gate_use"); len(rows) != 1 {
+		t.Errorf("%d admissions left, want that of the running one", len(rows))
+	}
+	wantClaimable(t, f, 1, "the one that waited")
 }

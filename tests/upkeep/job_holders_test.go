@@ -321,6 +321,7 @@ func TestIdleProcessSendsNinetyFiveStatementsAMinute(t *testing.T) {
 	add("summarise flows", 12, once(process.Maintenance().SummariseFlows))
 	add("sweep workers", 10, once(process.Maintenance().SweepWorkers))
 	add("prune events of workers", 2, once(process.Maintenance().PruneWorkerEvents))
+	add("forget keys of limits", 2, once(process.Maintenance().ForgetLimitKeys))
 	name := engine.WorkerName{Instance: "process"}
 	if _, err := process.RegisterWorker(t.Context(), engine.WorkerRegistration{WorkerName: name, Worker: "w", Lanes: []id.LaneID{"a", "b"}}); err != nil {
 		t.Fatal(err)

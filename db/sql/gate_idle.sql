@@ -1,0 +1,40 @@
+-- name: ListIdleGates :many
+-- ListIdleGates returns the next page of keys of limits and quota policies in the order of their ids, and which of them
+-- nothing has been admitted at for idle_ms.
+--
+-- Used by: engine.ForgetLimitKeys.
+-- Locks: none. Spans partitions.
+SELECT
+    g.partition_key,
+    g.gate_id,
+    (g.used_at_ms <= ffx_now_ms(sqlc.narg(now_ms)) - @idle_ms::bigint)::boolean AS idle
+FROM ffx_gate AS g
+WHERE (g.partition_key, g.gate_id) > (@after_partition_key::smallint, @after_gate_id::uuid)
+ORDER BY
+    g.partition_key,
+    g.gate_id
+LIMIT @page_size::integer;
+
+-- name: DropIdleGates :execrows
+-- DropIdleGates deletes keys of limits and quota policies that the caller has locked and found without admissions, unless
+-- an execution waits there.
+--
+-- Used by: engine.ForgetLimitKeys.
+-- Locks: gates held (DELETE).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@gate_ids::uuid[]) AS gate_id
+    LIMIT cardinality(@gate_ids::uuid[])
+)
+DELETE FROM ffx_gate AS g
+USING input AS i
+WHERE
+    g.partition_key = ANY (ARRAY[i.partition_key])
+    AND g.gate_id = i.gate_id
+    AND NOT EXISTS (
+        SELECT
+        FROM ff_exec_core AS e
+        WHERE e.ffx_gate_id = i.gate_id
+        OFFSET 0
+    );

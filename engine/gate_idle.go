@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/gate"
+)
+
+// idleKeyAfter is how long nothing has been admitted at a key when it is forgotten.
+const idleKeyAfter = time.Hour
+
+// keySweep is where the next [Maintenance.ForgetLimitKeys] continues.
+type keySweep struct {
+	mu    sync.Mutex
+	after rowPosition
+}
+
+// ForgetLimitKeys deletes keys of limits at which nothing has been admitted for an hour, nothing is in use, and nothing waits,
+// with their admissions. The next execution makes the key again. It examines up to batch keys, at most [MaxSweep], in the order
+// of their rows, and returns how many it deleted. Each call continues after the previous one of the same engine, and begins
+// again after the last row.
+//
+// Errors: [ErrInvalidInput]. Transaction: one statement that takes no lock, and a transaction for each 200 idle keys, which
+// skips locked ones. Safe to repeat and to run in any number of processes.
+func (m Maintenance) ForgetLimitKeys(ctx context.Context, batch int) (int, error) {
+	const op = "forget keys of limits"
+	e := m.e.impatient()
+	if batch < 1 || batch > MaxSweep {
+		return 0, invalid("batch", fmt.Sprintf("must be between 1 and %d", MaxSweep))
+	}
+	e.keySweep.mu.Lock()
+	from := e.keySweep.after
+	e.keySweep.mu.Unlock()
+	partition, after := from.after()
+	rows, err := e.q.ListIdleGates(ctx, e.reader(), db.ListIdleGatesParams{
+		NowMs: e.nowMs(), IdleMs: idleKeyAfter.Milliseconds(), AfterPartitionKey: partition, AfterGateID: after, PageSize: int32(batch),
+	})
+	if err != nil {
+		return 0, wrap(op, err)
+	}
+	var next rowPosition
+	var idle []gate.ID
+	for _, row := range rows {
+		if row.Idle {
+			idle = append(idle, row.GateID.Bytes)
+		}
+		next = rowPosition{row.PartitionKey, row.GateID}
+	}
+	if len(rows) < batch {
+		next = rowPosition{}
+	}
+	forgotten := 0
+	for len(idle) > 0 {
+		some := idle[:min(len(idle), maxPassGates)]
+		idle = idle[len(some):]
+		n, err := inTx(ctx, e, op, func(tx *txn) (int, error) { return e.forgetKeys(ctx, tx, some) })
+		forgotten += n
+		if err != nil {
+			return forgotten, err
+		}
+	}
+	e.keySweep.mu.Lock()
+	if e.keySweep.after == from { // no other call has moved it
+		e.keySweep.after = next
+	}
+	e.keySweep.mu.Unlock()
+	return forgotten, nil
+}
+
+// forgetKeys locks keys, counts them, and deletes those that are not in use.
+func (e *Engine) forgetKeys(ctx context.Context, tx *txn, keys []gate.ID) (int, error) {
+	pass := gatePass{Engine: e}
+	pass.begin()
+	if _, err := pass.takeKnown(ctx, tx, keys); err != nil {
+		return 0, err
+	}
+	if err := pass.countAll(ctx, tx, keys); err != nil {
+		return 0, err
+	}
+	var unused db.DropIdleGatesParams
+	for _, g := range keys {
+		if t := pass.taken[g]; t != nil && t.Held == 0 && t.Started == 0 {
+			unused.PartitionKeys, unused.GateIDs = append(unused.PartitionKeys, gatePartition(g)), append(unused.GateIDs, pgGate(g))
+		}
+	}
+	if len(unused.GateIDs) == 0 {
+		return 0, nil
+	}
+	n, err := e.q.DropIdleGates(ctx, tx, unused)
+	return int(n), err
+}
