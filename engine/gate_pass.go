@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -449,11 +448,6 @@ func (p *gatePass) missingGates(gates []gate.ID) db.EnsureGatesParams {
 
 // gatePartition is the partition of a key of a limit, and of a quota policy among these.
 func gatePartition(g gate.ID) int16 { return int16(g[0]) }
-
-// errNegativeQuota refuses a quota policy that another program has stored.
-func errNegativeQuota(q id.QuotaPolicyID) error {
-	return corrupt("ff_quota_policy", fmt.Errorf("policy %s has a negative limit", q))
-}
 
 func pgGate(g gate.ID) pgtype.UUID { return pgtype.UUID{Bytes: g, Valid: true} }
 

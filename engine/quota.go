@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
 
@@ -109,4 +110,9 @@ func (e *Engine) QuotaPolicy(ctx context.Context, q id.QuotaPolicyID) (QuotaPoli
 		Window:    time.Duration(min(row.RequestsPerWindowSeconds, math.MaxInt64/int64(time.Second))) * time.Second,
 		CreatedAt: time.UnixMilli(row.CreatedAtMs),
 	}, nil
+}
+
+// errNegativeQuota refuses a quota policy that another program has stored.
+func errNegativeQuota(q id.QuotaPolicyID) error {
+	return corrupt("ff_quota_policy", fmt.Errorf("policy %s has a negative limit", q))
 }
