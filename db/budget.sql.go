@@ -817,6 +817,7 @@ WITH dropped AS (
         x.partition_key = $1::smallint
         AND x.budget_id = $2::text
         AND x.execution_id = $3::uuid
+        AND x.dimensions_key = ANY ($4::text[])
         AND (SELECT NOT ffx_shared())
     RETURNING
         x.dimensions_key,
@@ -826,7 +827,7 @@ reduced AS (
     UPDATE ff_budget_usage AS u
     SET
         current_value = greatest(u.current_value - d.delta_total, 0),
-        updated_at_ms = ffx_now_ms($4)
+        updated_at_ms = ffx_now_ms($5)
     FROM dropped AS d
     WHERE
         u.partition_key = ANY (ARRAY[$1::smallint])
@@ -844,6 +845,7 @@ type ReleaseBudgetParams struct {
 	PartitionKey int16
 	BudgetID     string
 	ExecutionID  pgtype.UUID
+	Dimensions   []string
 	NowMs        *int64
 }
 
@@ -852,9 +854,9 @@ type ReleaseBudgetRow struct {
 	DeltaTotal    int64
 }
 
-// ReleaseBudget deletes the spends of an execution from the ledger of a budget and takes them off the budget's usage, down
-// to 0. It returns the amounts of the ledger. It does nothing while FlowFabric works on the database. The caller has locked
-// the budget and its usage in those dimensions.
+// ReleaseBudget deletes the spends of an execution in some dimensions from the ledger of a budget and takes them off the
+// budget's usage, down to 0. It returns the amounts of the ledger. It does nothing while FlowFabric works on the database.
+// The caller has locked the budget and its usage in those dimensions: a spend in another one, which has come meanwhile, stays.
 //
 // Used by: engine.ReleaseBudget.
 // Locks: L6 held (the DELETE, the UPDATE).
@@ -863,6 +865,7 @@ func (q *Queries) ReleaseBudget(ctx context.Context, db DBTX, arg ReleaseBudgetP
 		arg.PartitionKey,
 		arg.BudgetID,
 		arg.ExecutionID,
+		arg.Dimensions,
 		arg.NowMs,
 	)
 	if err != nil {

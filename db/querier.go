@@ -2152,9 +2152,9 @@ type Querier interface {
 	// Used by: engine.ReissueToken.
 	// Locks: L1 held; L5 waits (the row, UPDATE).
 	ReissueToken(ctx context.Context, db DBTX, arg ReissueTokenParams) (bytea.SecretText, error)
-	// ReleaseBudget deletes the spends of an execution from the ledger of a budget and takes them off the budget's usage, down
-	// to 0. It returns the amounts of the ledger. It does nothing while FlowFabric works on the database. The caller has locked
-	// the budget and its usage in those dimensions.
+	// ReleaseBudget deletes the spends of an execution in some dimensions from the ledger of a budget and takes them off the
+	// budget's usage, down to 0. It returns the amounts of the ledger. It does nothing while FlowFabric works on the database.
+	// The caller has locked the budget and its usage in those dimensions: a spend in another one, which has come meanwhile, stays.
 	//
 	// Used by: engine.ReleaseBudget.
 	// Locks: L6 held (the DELETE, the UPDATE).

@@ -7,6 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/budget"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
 // CreateBudget creates a budget. If one with the id of the spec exists, it stays as it is: the result says so, and whether it
@@ -81,35 +82,31 @@ func (e *Engine) ReleaseBudget(ctx context.Context, b id.BudgetID, x id.Executio
 		return nil, wrap(op, err)
 	}
 	partition, budgetID, execution := e.cfg.Partitions.BudgetPartition(b), b.String(), pgUUID(x.UUID())
-	var shared bool
-	var rows []db.ReleaseBudgetRow
-	err := inStatements(ctx, e, op, func(due *notifications) []step {
-		due.gated()
-		return []step{
-			func(conn db.DBTX) error {
-				row, err := e.q.LockBudget(ctx, conn, db.LockBudgetParams{PartitionKey: partition, BudgetID: budgetID})
-				shared = row.Shared
-				return err
-			},
-			func(conn db.DBTX) error {
-				_, err := e.q.LockBudgetUsageOf(ctx, conn, db.LockBudgetUsageOfParams{
-					PartitionKey: partition, BudgetID: budgetID, ExecutionID: execution,
-				})
-				return err
-			},
-			func(conn db.DBTX) (err error) {
-				rows, err = e.q.ReleaseBudget(ctx, conn, db.ReleaseBudgetParams{
-					PartitionKey: partition, BudgetID: budgetID, ExecutionID: execution, NowMs: e.nowMs(),
-				})
-				return err
-			},
+	rows, err := inTx(ctx, e, op, func(tx *txn) ([]db.ReleaseBudgetRow, error) {
+		var locked db.LockBudgetRow
+		var dimensions []string
+		err := pgtx.InOneTrip(ctx, tx, func(conn db.DBTX) (err error) {
+			locked, err = e.q.LockBudget(ctx, conn, db.LockBudgetParams{PartitionKey: partition, BudgetID: budgetID})
+			return err
+		}, func(conn db.DBTX) (err error) {
+			dimensions, err = e.q.LockBudgetUsageOf(ctx, conn, db.LockBudgetUsageOfParams{
+				PartitionKey: partition, BudgetID: budgetID, ExecutionID: execution,
+			})
+			return err
+		})
+		switch {
+		case err != nil:
+			return nil, err
+		case locked.Shared:
+			return nil, errBudgetsShared()
 		}
+		tx.due.gated()
+		return e.q.ReleaseBudget(ctx, tx, db.ReleaseBudgetParams{
+			PartitionKey: partition, BudgetID: budgetID, ExecutionID: execution, Dimensions: dimensions, NowMs: e.nowMs(),
+		})
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case shared:
-		return nil, wrap(op, errBudgetsShared())
 	}
 	released := make(map[string]int64, len(rows))
 	for _, row := range rows {

@@ -265,9 +265,9 @@ CROSS JOIN LATERAL (
 ) AS u;
 
 -- name: ReleaseBudget :many
--- ReleaseBudget deletes the spends of an execution from the ledger of a budget and takes them off the budget's usage, down
--- to 0. It returns the amounts of the ledger. It does nothing while FlowFabric works on the database. The caller has locked
--- the budget and its usage in those dimensions.
+-- ReleaseBudget deletes the spends of an execution in some dimensions from the ledger of a budget and takes them off the
+-- budget's usage, down to 0. It returns the amounts of the ledger. It does nothing while FlowFabric works on the database.
+-- The caller has locked the budget and its usage in those dimensions: a spend in another one, which has come meanwhile, stays.
 --
 -- Used by: engine.ReleaseBudget.
 -- Locks: L6 held (the DELETE, the UPDATE).
@@ -277,6 +277,7 @@ WITH dropped AS (
         x.partition_key = @partition_key::smallint
         AND x.budget_id = @budget_id::text
         AND x.execution_id = @execution_id::uuid
+        AND x.dimensions_key = ANY (@dimensions::text[])
         AND (SELECT NOT ffx_shared())
     RETURNING
         x.dimensions_key,
