@@ -139,7 +139,7 @@ func TestEachRoleDoesItsOperationsByThePrintedGrants(t *testing.T) {
 }
 
 // readArguments returns a function that gives the arguments of a read by their types.
-func readArguments(t *testing.T, x id.ExecutionID, flow id.FlowID, edge id.EdgeID, lane id.LaneID, budget id.BudgetID) func(call string, of reflect.Type) reflect.Value {
+func readArguments(t *testing.T, x id.ExecutionID, flow id.FlowID, edge id.EdgeID, lane id.LaneID, budget id.BudgetID, quota id.QuotaPolicyID) func(call string, of reflect.Type) reflect.Value {
 	return func(call string, of reflect.Type) reflect.Value {
 		switch of {
 		case reflect.TypeFor[context.Context]():
@@ -158,6 +158,10 @@ func readArguments(t *testing.T, x id.ExecutionID, flow id.FlowID, edge id.EdgeI
 			return reflect.ValueOf([]id.LaneID{lane})
 		case reflect.TypeFor[id.BudgetID]():
 			return reflect.ValueOf(budget)
+		case reflect.TypeFor[id.QuotaPolicyID]():
+			return reflect.ValueOf(quota)
+		case reflect.TypeFor[engine.LimitName]():
+			return reflect.ValueOf(engine.LimitName{Name: "calls"})
 		case reflect.TypeFor[engine.ScheduleName]():
 			return reflect.ValueOf(engine.ScheduleName{Name: "nightly"})
 		case reflect.TypeFor[engine.SequenceName]():
@@ -198,8 +202,15 @@ func TestReaderReadsEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	quota, err := f.CreateQuotaPolicy(t.Context(), engine.QuotaPolicySpec{MaxRunning: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Operator().DeclareLimits(t.Context(), engine.LimitSpec{Name: "calls", Units: 1}); err != nil {
+		t.Fatal(err)
+	}
 	eng := engineAs(t, f.Fixture, granted(t, f.Fixture, engine.RoleReader))
-	argument := readArguments(t, x, flow, edges.Items[0].ID, f.Lane, budget.ID)
+	argument := readArguments(t, x, flow, edges.Items[0].ID, f.Lane, budget.ID, quota.ID)
 	handles := map[string]any{"Engine": eng, "Operator": eng.Operator(), "Grants": eng.Grants()}
 	called := 0
 	for _, call := range needs.Calls["reader"] {
