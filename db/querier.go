@@ -1786,9 +1786,9 @@ type Querier interface {
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
 	// Locks: L0 held; L1 waits (execution rows FOR NO KEY UPDATE by (partition_key, execution_id)).
 	LockMembers(ctx context.Context, db DBTX, arg LockMembersParams) ([]LockMembersRow, error)
-	// LockReservers locks the attempts of leases that reserve or settle, so that none of them ends meanwhile, and returns their
-	// places in the input. It doesn't hinder renewals. No row: the attempt does not exist. The caller sorts the leases and
-	// judges them afterwards.
+	// LockReservers locks the attempts of leases that reserve or settle, so that none of them is deleted meanwhile, and returns
+	// their places in the input. It doesn't wait for renewals and ends, nor they for it: reservations of an ended lease are
+	// deleted once they are due. No row: the attempt does not exist. The caller sorts the leases and judges them afterwards.
 	//
 	// Used by: engine.Reserve, engine.Settle.
 	// Locks: L2 waits (attempt rows FOR KEY SHARE in array order).

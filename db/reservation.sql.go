@@ -77,6 +77,7 @@ func (q *Queries) AddReservations(ctx context.Context, db DBTX, arg AddReservati
 
 const lockReservers = `-- name: LockReservers :many
 WITH input AS (
+    -- The attempts that the arrays name. The locking clause is a parameter.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
@@ -104,9 +105,9 @@ type LockReserversParams struct {
 	Ords           []int32
 }
 
-// LockReservers locks the attempts of leases that reserve or settle, so that none of them ends meanwhile, and returns their
-// places in the input. It doesn't hinder renewals. No row: the attempt does not exist. The caller sorts the leases and
-// judges them afterwards.
+// LockReservers locks the attempts of leases that reserve or settle, so that none of them is deleted meanwhile, and returns
+// their places in the input. It doesn't wait for renewals and ends, nor they for it: reservations of an ended lease are
+// deleted once they are due. No row: the attempt does not exist. The caller sorts the leases and judges them afterwards.
 //
 // Used by: engine.Reserve, engine.Settle.
 // Locks: L2 waits (attempt rows FOR KEY SHARE in array order).
@@ -599,6 +600,7 @@ func (q *Queries) ReleaseReservations(ctx context.Context, db DBTX, arg ReleaseR
 
 const takeReservers = `-- name: TakeReservers :many
 WITH input AS (
+    -- The attempts that the arrays name. The locking clause is a parameter.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,

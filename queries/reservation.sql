@@ -1,29 +1,11 @@
 -- name: LockReservers :many
--- LockReservers locks the attempts of leases that reserve or settle, so that none of them ends meanwhile, and returns their
--- places in the input. It doesn't hinder renewals. No row: the attempt does not exist. The caller sorts the leases and
--- judges them afterwards.
+-- LockReservers locks the attempts of leases that reserve or settle, so that none of them is deleted meanwhile, and returns
+-- their places in the input. It doesn't wait for renewals and ends, nor they for it: reservations of an ended lease are
+-- deleted once they are due. No row: the attempt does not exist. The caller sorts the leases and judges them afterwards.
 --
 -- Used by: engine.Reserve, engine.Settle.
 -- Locks: L2 waits (attempt rows FOR KEY SHARE in array order).
-WITH input AS (
-    SELECT
-        unnest(@partition_keys::smallint[]) AS partition_key,
-        unnest(@execution_ids::uuid[]) AS execution_id,
-        unnest(@attempt_indexes::integer[]) AS attempt_index,
-        unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@execution_ids::uuid[])
-)
-SELECT i.ord::integer AS ord
-FROM input AS i
-CROSS JOIN LATERAL (
-    SELECT
-    FROM ff_attempt AS t
-    WHERE
-        t.partition_key = i.partition_key
-        AND t.execution_id = i.execution_id
-        AND t.attempt_index = i.attempt_index
-    FOR KEY SHARE
-) AS a;
+-- include locked_reservers: lock = FOR KEY SHARE
 
 -- name: TakeReservers :many
 -- TakeReservers is LockReservers for leases of several callers. No row for an item: another transaction holds its attempt,
@@ -31,25 +13,7 @@ CROSS JOIN LATERAL (
 --
 -- Used by: engine.Reserve, engine.Settle.
 -- Locks: L2 skips (attempt rows FOR KEY SHARE).
-WITH input AS (
-    SELECT
-        unnest(@partition_keys::smallint[]) AS partition_key,
-        unnest(@execution_ids::uuid[]) AS execution_id,
-        unnest(@attempt_indexes::integer[]) AS attempt_index,
-        unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@execution_ids::uuid[])
-)
-SELECT i.ord::integer AS ord
-FROM input AS i
-CROSS JOIN LATERAL (
-    SELECT
-    FROM ff_attempt AS t
-    WHERE
-        t.partition_key = i.partition_key
-        AND t.execution_id = i.execution_id
-        AND t.attempt_index = i.attempt_index
-    FOR KEY SHARE SKIP LOCKED
-) AS a;
+-- include locked_reservers: lock = FOR KEY SHARE SKIP LOCKED
 
 -- name: ReadReserved :many
 -- ReadReserved returns the reserved amounts of a budget, by dimension, and whether one of them is due for a look at its

@@ -1,11 +1,12 @@
 -- name: LockReservers :many
--- LockReservers locks the attempts of leases that reserve or settle, so that none of them ends meanwhile, and returns their
--- places in the input. It doesn't hinder renewals. No row: the attempt does not exist. The caller sorts the leases and
--- judges them afterwards.
+-- LockReservers locks the attempts of leases that reserve or settle, so that none of them is deleted meanwhile, and returns
+-- their places in the input. It doesn't wait for renewals and ends, nor they for it: reservations of an ended lease are
+-- deleted once they are due. No row: the attempt does not exist. The caller sorts the leases and judges them afterwards.
 --
 -- Used by: engine.Reserve, engine.Settle.
 -- Locks: L2 waits (attempt rows FOR KEY SHARE in array order).
 WITH input AS (
+    -- The attempts that the arrays name. The locking clause is a parameter.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
@@ -32,6 +33,7 @@ CROSS JOIN LATERAL (
 -- Used by: engine.Reserve, engine.Settle.
 -- Locks: L2 skips (attempt rows FOR KEY SHARE).
 WITH input AS (
+    -- The attempts that the arrays name. The locking clause is a parameter.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,

@@ -1,0 +1,20 @@
+WITH input AS (
+    -- The attempts that the arrays name. The locking clause is a parameter.
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT i.ord::integer AS ord
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND t.attempt_index = i.attempt_index
+    ${lock}
+) AS a;
