@@ -1332,7 +1332,7 @@ type FfxSchedule struct {
 	UniqueWork []byte
 	// Object with the sequence of the executions: key, and skips; NULL: none.
 	Sequence []byte
-	// Array with the limits of the executions: objects with name, key and units, of which 1 is left out; NULL: none.
+	// Array with the limits of the executions: objects with name, key, and units unless they are 1; NULL: none.
 	Limits []byte
 	// When the schedule is due, in milliseconds since the Unix epoch: at its next tick with its delay, or to look at its last execution; NULL: paused, or ended.
 	NextMs *int64

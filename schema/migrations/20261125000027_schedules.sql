@@ -102,7 +102,7 @@ COMMENT ON COLUMN ffx_schedule.unique_work IS
 COMMENT ON COLUMN ffx_schedule.sequence IS
     'Object with the sequence of the executions: key, and skips; NULL: none.';
 COMMENT ON COLUMN ffx_schedule.limits IS
-    'Array with the limits of the executions: objects with name, key and units, of which 1 is left out; NULL: none.';
+    'Array with the limits of the executions: objects with name, key, and units unless they are 1; NULL: none.';
 COMMENT ON COLUMN ffx_schedule.next_ms IS
     'When the schedule is due, in milliseconds since the Unix epoch: at its next tick with its delay, or to look at its last execution; NULL: paused, or ended.';
 COMMENT ON COLUMN ffx_schedule.tick_ms IS

@@ -57,7 +57,7 @@ func (m *modelBudget) free() {
 	m.over = nil
 }
 
-// refusal returns the breach of amounts of which own is reserved for them, if they are one. Settled amounts within own fit.
+// refusal returns the breach of amounts, if they are one. own is reserved for them, and settled amounts within it fit.
 // Before a refusal the reservations of leases that are over return.
 func (m *modelBudget) refusal(of, own amounts) (engine.UsageResult, bool) {
 	breach, refused := m.breach(of, own)

@@ -114,7 +114,7 @@ func TestTreesInOppositeOrderDontDeadlock(t *testing.T) {
 	wantResult(t, second(), breach(budgets[1], "a", 5, 0, 10))
 }
 
-// Reservations, settlements and reports that wait for each other share transactions, whoever holds the leases. A lease that
+// Reservations, settlements and reports that wait for each other share transactions, for leases of several workers too. A lease that
 // is lost and an attempt that another transaction holds fail or wait alone.
 func TestReservationsShareATransaction(t *testing.T) {
 	f := fixture.New(t)

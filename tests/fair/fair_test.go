@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// Executions of two tenants start in turn, whoever came first and however many the other has waiting.
+// Executions of two tenants start in turn, however many the other has waiting.
 func TestTenantsTakeTurns(t *testing.T) {
 	l := newLane(fixture.New(t), "")
 	l.add(t, l.Engine, 5, of("a"))

@@ -29,7 +29,7 @@ func TestFullLimitsDoAsTheySay(t *testing.T) {
 	const waits, limited, active, cancelled = state.PublicWaiting, state.PublicRateLimited, state.PublicActive, state.PublicCancelled
 	for _, c := range []struct {
 		name  engine.WhenFull
-		first []state.PublicState // three that are created together, of which one has room
+		first []state.PublicState // three that are created together; one has room
 		then  []state.PublicState // with another one, while the one that had room runs
 	}{
 		{
