@@ -1524,6 +1524,22 @@ type FfxWait struct {
 	Asked *string
 }
 
+// The executions that wait for a budget or limit, each in the order in which it admits them. Kept by triggers on ff_exec_core, which stays the truth.
+type FfxWaiting struct {
+	// The budget or limit: ff_exec_core.ffx_gate_id.
+	GateID pgtype.UUID
+	// Minus the execution's priority, so that the key is ascending.
+	Rank int64
+	// Milliseconds since the Unix epoch: when the execution was created; the older is admitted first.
+	CreatedAtMs int64
+	// The uuid half of the execution's id {fp:N}:<uuid>.
+	ExecutionID pgtype.UUID
+	// Of the execution, 0 to 255.
+	PartitionKey int16
+	// Whether gate_id is a budget.
+	IsBudget bool
+}
+
 // Not of this library: what Citus manages, a row for each table.
 type PgDistPartition struct {
 	Logicalrelid interface{}

@@ -342,8 +342,8 @@ type Querier interface {
 	// Used by: engine.AckFlowCancel, engine.CancelFlows.
 	// Locks: L0 waits (the rows of requests, DELETE: they are locked).
 	DropEmptyBacklogs(ctx context.Context, db DBTX, arg DropEmptyBacklogsParams) (int64, error)
-	// DropEntriesOf deletes the queue entries of claimable executions, and the ffx_blocked rows of blocked ones, which the
-	// caller has locked and ends in its next statement, by EndCancelled. The trigger does not do it: it fires for a row
+	// DropEntriesOf deletes the queue entries of claimable executions, and the rows of ffx_waiting and ffx_blocked of others,
+	// which the caller has locked and ends in its next statement, by EndCancelled. The trigger does not do it: it fires for a row
 	// that becomes not_applicable with another mutation time only if that row is terminal.
 	//
 	// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.CancelSiblings,
@@ -1594,6 +1594,12 @@ type Querier interface {
 	// Used by: engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue held, by the execution's row.
 	ListUnlisted(ctx context.Context, db DBTX, arg ListUnlistedParams) (int64, error)
+	// ListUnmet inserts the rows of ffx_waiting of those of the given executions that wait for a budget or limit and are not
+	// locked elsewhere. Returns how many.
+	//
+	// Used by: engine.RepairQueue.
+	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue held, by the execution's row.
+	ListUnmet(ctx context.Context, db DBTX, arg ListUnmetParams) (int64, error)
 	// ListUnsoundGroups returns the groups in which ended executions cannot simply be counted. Either the group has no
 	// row, or another program has replayed an execution that leads to it, may have counted its earlier end, and marked no
 	// edge.
@@ -2417,8 +2423,8 @@ type Querier interface {
 	// Locks: none. Spans partitions.
 	ScanOverdue(ctx context.Context, db DBTX, arg ScanOverdueParams) ([]ScanOverdueRow, error)
 	// ScanRepairs examines the first page_size executions after after_execution_id, in the order of the primary key. It
-	// returns the last one, and those that need a repair. unqueued: claimable without a queue entry. unlisted: blocked, but
-	// not listed with the present state. untimed: a lease ran out more than a minute ago, so no timer lists it any more.
+	// returns the last one, and those that need a repair. unqueued: claimable without a queue entry. unmet: waits for a budget
+	// or limit, but is not in its list. unlisted: blocked, but not listed with the present state. untimed: a lease ran out more than a minute ago, so no timer lists it any more.
 	// leaseless: active, but the current attempt has no lease that could run out. ungranted: granted, but without a usable
 	// claim grant. overdue: ended and past its retention. shared, the same in every row: FlowFabric works on the database
 	// too, so ScanLeftHalfDone may find more. No row: nothing follows.
@@ -2574,8 +2580,9 @@ type Querier interface {
 	// Locks: L1 held; L2 held (steps are new); L5 waits (waitpoint rows, which the job that expires them may hold); L7 new.
 	SuspendExecutions(ctx context.Context, db DBTX, arg SuspendExecutionsParams) ([]SuspendExecutionsRow, error)
 	// SweepQueue deletes up to max_items queue entries whose execution is not claimable, is not where the entry says, or
-	// is gone. It deletes as many entries of the blocked list whose execution is not blocked or is gone, and drains of
-	// workers given 30 days ago. Claims only skip such entries. Returns how many entries of both lists it deleted.
+	// is gone. It deletes as many entries of the lists of what waits for budgets and limits and of what is blocked, if their
+	// execution does not or is gone, and drains of workers given 30 days ago. Claims and the gate only skip such entries.
+	// Returns how many entries of the three lists it deleted.
 	//
 	// Used by: engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue skips (FOR UPDATE, then the DELETE); pauses skips (FOR UPDATE,

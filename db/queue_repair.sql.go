@@ -121,6 +121,58 @@ func (q *Queries) ListUnlisted(ctx context.Context, db DBTX, arg ListUnlistedPar
 	return result.RowsAffected(), nil
 }
 
+const listUnmet = `-- name: ListUnmet :execrows
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id
+    LIMIT cardinality($2::uuid[])
+)
+INSERT INTO ffx_waiting (gate_id, rank, created_at_ms, execution_id, partition_key, is_budget)
+SELECT
+    e.ffx_gate_id,
+    - e.priority::bigint,
+    e.created_at_ms,
+    e.execution_id,
+    e.partition_key,
+    e.eligibility_state = 'blocked_by_budget'
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.ffx_gate_id,
+        t.priority,
+        t.created_at_ms,
+        t.eligibility_state
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND num_nulls(t.ffx_gate_id) = 0
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS e
+ON CONFLICT (gate_id, rank, created_at_ms, execution_id, partition_key) DO NOTHING
+`
+
+type ListUnmetParams struct {
+	PartitionKeys []int16
+	ExecutionIDs  []pgtype.UUID
+}
+
+// ListUnmet inserts the rows of ffx_waiting of those of the given executions that wait for a budget or limit and are not
+// locked elsewhere. Returns how many.
+//
+// Used by: engine.RepairQueue.
+// Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue held, by the execution's row.
+func (q *Queries) ListUnmet(ctx context.Context, db DBTX, arg ListUnmetParams) (int64, error) {
+	result, err := db.Exec(ctx, listUnmet, arg.PartitionKeys, arg.ExecutionIDs)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const queueUnqueued = `-- name: QueueUnqueued :many
 WITH input AS (
     SELECT
@@ -213,6 +265,20 @@ WITH page AS MATERIALIZED (
             ) IS NULL
         ) AS unqueued,
         (
+            e.ffx_gate_id IS NOT NULL
+            AND (
+                SELECT true
+                FROM ffx_waiting AS w
+                WHERE
+                    w.gate_id = e.ffx_gate_id
+                    AND w.rank = - e.priority::bigint
+                    AND w.created_at_ms = e.created_at_ms
+                    AND w.execution_id = e.execution_id
+                    AND w.partition_key = e.partition_key
+                LIMIT 1
+            ) IS NULL
+        ) AS unmet,
+        (
             e.lifecycle_phase = 'runnable'
             AND e.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')
             AND (
@@ -287,6 +353,7 @@ SELECT
     p.execution_id,
     p.flow_id,
     p.unqueued::boolean AS unqueued,
+    p.unmet::boolean AS unmet,
     p.unlisted::boolean AS unlisted,
     p.untimed::boolean AS untimed,
     p.leaseless::boolean AS leaseless,
@@ -295,7 +362,7 @@ SELECT
     (SELECT ffx_shared())::boolean AS shared
 FROM page AS p
 WHERE
-    (p.unqueued OR p.unlisted OR p.untimed OR p.leaseless OR p.ungranted OR p.overdue)
+    (p.unqueued OR p.unmet OR p.unlisted OR p.untimed OR p.leaseless OR p.ungranted OR p.overdue)
     OR (p.partition_key, p.execution_id) = (
         SELECT z.partition_key, z.execution_id
         FROM page AS z
@@ -320,6 +387,7 @@ type ScanRepairsRow struct {
 	ExecutionID  pgtype.UUID
 	FlowID       pgtype.UUID
 	Unqueued     bool
+	Unmet        bool
 	Unlisted     bool
 	Untimed      bool
 	Leaseless    bool
@@ -329,8 +397,8 @@ type ScanRepairsRow struct {
 }
 
 // ScanRepairs examines the first page_size executions after after_execution_id, in the order of the primary key. It
-// returns the last one, and those that need a repair. unqueued: claimable without a queue entry. unlisted: blocked, but
-// not listed with the present state. untimed: a lease ran out more than a minute ago, so no timer lists it any more.
+// returns the last one, and those that need a repair. unqueued: claimable without a queue entry. unmet: waits for a budget
+// or limit, but is not in its list. unlisted: blocked, but not listed with the present state. untimed: a lease ran out more than a minute ago, so no timer lists it any more.
 // leaseless: active, but the current attempt has no lease that could run out. ungranted: granted, but without a usable
 // claim grant. overdue: ended and past its retention. shared, the same in every row: FlowFabric works on the database
 // too, so ScanLeftHalfDone may find more. No row: nothing follows.
@@ -357,6 +425,7 @@ func (q *Queries) ScanRepairs(ctx context.Context, db DBTX, arg ScanRepairsParam
 			&i.ExecutionID,
 			&i.FlowID,
 			&i.Unqueued,
+			&i.Unmet,
 			&i.Unlisted,
 			&i.Untimed,
 			&i.Leaseless,
@@ -429,6 +498,58 @@ dequeued AS (
         AND (r.partition_key = s.partition_key) IS TRUE
         AND (r.execution_id = s.execution_id) IS TRUE
     RETURNING r.partition_key
+),
+moved AS (
+    -- In the list of a budget or limit that their execution does not wait for.
+    SELECT
+        w.ctid::tid AS entry_id,
+        w.partition_key,
+        w.execution_id
+    FROM ffx_waiting AS w
+    JOIN ff_exec_core AS e ON e.partition_key = ANY (ARRAY[w.partition_key]) AND e.execution_id = w.execution_id
+    WHERE (e.ffx_gate_id = w.gate_id AND - e.priority::bigint = w.rank AND e.created_at_ms = w.created_at_ms) IS NOT TRUE
+    LIMIT $1::integer
+    FOR NO KEY UPDATE OF e SKIP LOCKED
+    FOR UPDATE OF w SKIP LOCKED
+),
+left_over AS (
+    -- In such a list without an execution.
+    SELECT
+        w.ctid::tid AS entry_id,
+        w.partition_key,
+        w.execution_id
+    FROM ffx_waiting AS w
+    WHERE NOT EXISTS (
+        SELECT
+        FROM ff_exec_core AS e
+        WHERE
+            e.partition_key = w.partition_key
+            AND e.execution_id = w.execution_id
+    )
+    LIMIT $1::integer
+    FOR UPDATE OF w SKIP LOCKED
+),
+unmet AS (
+    -- Both, deleted.
+    DELETE FROM ffx_waiting AS w
+    USING (
+        SELECT
+            entry_id,
+            partition_key,
+            execution_id
+        FROM moved
+        UNION ALL
+        SELECT
+            entry_id,
+            partition_key,
+            execution_id
+        FROM left_over
+    ) AS s
+    WHERE
+        w.ctid = s.entry_id
+        AND (w.partition_key = s.partition_key) IS TRUE
+        AND (w.execution_id = s.execution_id) IS TRUE
+    RETURNING w.partition_key
 ),
 free AS (
     -- Listed as blocked, but not blocked.
@@ -504,7 +625,7 @@ forgotten AS (
         AND (p.name = o.name) IS TRUE
         AND (p.subject = o.subject) IS TRUE
 )
-SELECT ((SELECT count(*) FROM dequeued) + (SELECT count(*) FROM unlisted))::bigint AS swept
+SELECT ((SELECT count(*) FROM dequeued) + (SELECT count(*) FROM unmet) + (SELECT count(*) FROM unlisted))::bigint AS swept
 `
 
 type SweepQueueParams struct {
@@ -513,8 +634,9 @@ type SweepQueueParams struct {
 }
 
 // SweepQueue deletes up to max_items queue entries whose execution is not claimable, is not where the entry says, or
-// is gone. It deletes as many entries of the blocked list whose execution is not blocked or is gone, and drains of
-// workers given 30 days ago. Claims only skip such entries. Returns how many entries of both lists it deleted.
+// is gone. It deletes as many entries of the lists of what waits for budgets and limits and of what is blocked, if their
+// execution does not or is gone, and drains of workers given 30 days ago. Claims and the gate only skip such entries.
+// Returns how many entries of the three lists it deleted.
 //
 // Used by: engine.RepairQueue.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue skips (FOR UPDATE, then the DELETE); pauses skips (FOR UPDATE,

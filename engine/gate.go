@@ -29,8 +29,8 @@ const (
 // counted and added to. An execution is let in by all of its budgets and limits at once, and holds nothing until then.
 //
 // Errors: [ErrInvalidInput]; [ErrCorruption] for a quota policy with a negative limit, after all others were looked at.
-// Transaction: one for each 200 budgets and limits with waiting executions, with a constant number of statements; waits for no
-// lock. Safe to repeat and to run in any number of processes.
+// Transaction: one for each 200 budgets and limits with waiting executions, with a constant number of statements, and one statement for those
+// that are new; waits for no lock. Safe to repeat and to run in any number of processes.
 func (m Maintenance) AdmitWaiting(ctx context.Context, batch int) (int, error) {
 	const op = "admit waiting executions"
 	if err := checkBatch(batch); err != nil {
@@ -39,6 +39,7 @@ func (m Maintenance) AdmitWaiting(ctx context.Context, batch int) (int, error) {
 	e := m.e.impatient()
 	var round gateRound
 	round.begin(e)
+	ensured := 0
 	for round.done < batch {
 		pass := gatePass{Engine: e, batch: batch}
 		var found []db.ScanWaitingGatesRow
@@ -58,9 +59,19 @@ func (m Maintenance) AdmitWaiting(ctx context.Context, batch int) (int, error) {
 			cancelled, err = e.cancelSurplus(ctx, &pass)
 			acted += cancelled
 		}
+		again := false
+		if err == nil && ensured < 2 { // those that executions wait for, then the others that these name
+			again, err = pass.ensure(ctx, op)
+		}
 		if err != nil {
 			return round.done, err
 		}
+		if again {
+			round.done += acted
+			ensured++
+			continue
+		}
+		ensured = 0
 		round.note(&pass, found, acted)
 		if round.over {
 			break

@@ -75,7 +75,7 @@ func (m Maintenance) ForgetLimitKeys(ctx context.Context, batch int) (int, error
 func (e *Engine) forgetKeys(ctx context.Context, tx *txn, keys []gate.ID) (int, error) {
 	pass := gatePass{Engine: e}
 	pass.begin()
-	if _, err := pass.takeKnown(ctx, tx, keys); err != nil {
+	if err := pass.take(ctx, tx, keys); err != nil {
 		return 0, err
 	}
 	if err := pass.countAll(ctx, tx, keys); err != nil {

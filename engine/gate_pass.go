@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"math"
 	"slices"
@@ -25,6 +26,7 @@ type gatePass struct {
 	budgets []gate.ID // to look at
 	limits  []gate.ID
 	namedBy map[gate.ID]id.ExecutionID // an execution that names a limit, for one that has no row
+	missing []gate.ID                  // limits that have no row
 
 	state   gate.State
 	taken   map[gate.ID]*takenGate
@@ -75,6 +77,7 @@ func (p *gatePass) name(g gate.ID, by id.ExecutionID) {
 // begin forgets what the pass has locked and read, before a try.
 func (p *gatePass) begin() {
 	p.taken = make(map[gate.ID]*takenGate)
+	p.missing = nil
 	p.state = gate.State{Limits: make(map[gate.ID]*gate.Limit), Exhausted: make(map[gate.ID]bool)}
 }
 
@@ -152,22 +155,8 @@ func exhausted(row db.ReadBudgetsInUseRow) bool {
 
 // take locks limits that are not locked by others, and notes their bounds.
 func (p *gatePass) take(ctx context.Context, tx db.DBTX, gates []gate.ID) error {
-	missing, err := p.takeKnown(ctx, tx, gates)
-	if err != nil || len(missing) == 0 {
-		return err
-	}
-	// No creation makes them: an idle row may be gone when an execution waits at last, and another creator of a new key would wait
-	// for the commit of the first.
-	if err := p.q.EnsureGates(ctx, tx, p.missingGates(missing)); err != nil {
-		return err
-	}
-	_, err = p.takeKnown(ctx, tx, missing)
-	return err
-}
-
-func (p *gatePass) takeKnown(ctx context.Context, tx db.DBTX, gates []gate.ID) (missing []gate.ID, err error) {
 	if len(gates) == 0 {
-		return nil, nil
+		return nil
 	}
 	slices.SortFunc(gates, compareGates)
 	params := db.TakeGatesParams{NowMs: p.Engine.nowMs()}
@@ -184,12 +173,12 @@ func (p *gatePass) takeKnown(ctx context.Context, tx db.DBTX, gates []gate.ID) (
 		case row.Taken:
 			p.note(row)
 		case !row.Known:
-			missing = append(missing, row.GateID.Bytes)
+			p.missing = append(p.missing, row.GateID.Bytes)
 		default:
 			p.busy = true
 		}
 	}
-	return missing, err
+	return err
 }
 
 // note notes the bounds of a locked limit.
@@ -433,17 +422,30 @@ func waitingOf(row *db.TakeWaitingRow) gate.Waiting {
 	return w
 }
 
-// missingGates returns the rows of limits that have none. One that no execution of the pass names stays without.
-func (p *gatePass) missingGates(gates []gate.ID) db.EnsureGatesParams {
+// ensure makes the rows of limits that have none, in a transaction of its own: another creator of the same row waits for its
+// commit. No creation of executions makes them, since an idle row may be gone when an execution waits at last. It reports
+// whether the pass should be repeated.
+func (p *gatePass) ensure(ctx context.Context, op string) (again bool, err error) {
 	params := db.EnsureGatesParams{NowMs: p.Engine.nowMs()}
-	for _, g := range gates {
+	slices.SortFunc(p.missing, compareGates)
+	for _, g := range slices.Compact(p.missing) {
 		if x, named := p.namedBy[g]; named {
 			params.PartitionKeys, params.GateIDs = append(params.PartitionKeys, gatePartition(g)), append(params.GateIDs, pgGate(g))
 			params.ExecutionPartitionKeys = append(params.ExecutionPartitionKeys, x.Partition())
 			params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.UUID()))
 		}
 	}
-	return params
+	if len(params.GateIDs) == 0 {
+		return false, nil
+	}
+	_, err = inStatement(ctx, p.Engine, op, func(conn db.DBTX, _ *notifications) (struct{}, error) {
+		return struct{}{}, p.q.EnsureGates(ctx, conn, params)
+	})
+	if errors.Is(err, ErrBusy) {
+		p.busy = true
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // gatePartition is the partition of a key of a limit, and of a quota policy among these.

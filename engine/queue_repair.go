@@ -35,7 +35,7 @@ func (p *repairPosition) move(from, to id.ExecutionID) {
 // restore's), and, in a database that FlowFabric works on too, after FlowFabric left them half-done. It examines up to batch executions, at most
 // [MaxSweep], in the order of their rows, and returns how many it repaired; if that equals batch, call it again at
 // once. Each call continues after the previous one of the same engine. After the last execution it deletes stale
-// entries of the queue and of [Operator.BlockedExecutions], and drains of 30 days ago, and restarts. It also handles
+// entries of the queue, of the lists of budgets and limits, and of [Operator.BlockedExecutions], and drains of 30 days ago, and restarts. It also handles
 // executions that [Maintenance.ExpireLeases], [Maintenance.Retain], [Maintenance.ExpireGrants] and [Maintenance.Adopt]
 // missed.
 //
@@ -82,6 +82,7 @@ func (e *Engine) repairQueue(ctx context.Context, after id.ExecutionID, n int) (
 	}
 	for _, repair := range []func() (int, error){
 		func() (int, error) { return e.queueUnqueued(ctx, op, rows) },
+		func() (int, error) { return e.listUnmet(ctx, op, rows) },
 		func() (int, error) { return e.listUnlisted(ctx, op, rows) },
 		func() (int, error) { return 0, e.timeUntimed(ctx, op, rows) },
 		func() (int, error) { return pass(e.returnLeaseless, leaseless(rows)) },
@@ -127,6 +128,21 @@ func (e *Engine) queueUnqueued(ctx context.Context, op string, rows []db.ScanRep
 			due.lane(lane)
 		}
 		return len(lanes), err
+	})
+}
+
+// listUnmet lists executions that wait for a budget or limit without being in its list, and returns how many.
+func (e *Engine) listUnmet(ctx context.Context, op string, rows []db.ScanRepairsRow) (int, error) {
+	unmet := needing(rows, func(row *db.ScanRepairsRow) bool { return row.Unmet })
+	if unmet.empty() {
+		return 0, nil
+	}
+	return inStatement(ctx, e.impatient(), op, func(conn db.DBTX, due *notifications) (int, error) {
+		listed, err := e.q.ListUnmet(ctx, conn, db.ListUnmetParams{PartitionKeys: unmet.partitions, ExecutionIDs: unmet.executions})
+		if listed > 0 {
+			due.gated()
+		}
+		return int(listed), err
 	})
 }
 

@@ -1,6 +1,6 @@
 -- name: DropEntriesOf :exec
--- DropEntriesOf deletes the queue entries of claimable executions, and the ffx_blocked rows of blocked ones, which the
--- caller has locked and ends in its next statement, by EndCancelled. The trigger does not do it: it fires for a row
+-- DropEntriesOf deletes the queue entries of claimable executions, and the rows of ffx_waiting and ffx_blocked of others,
+-- which the caller has locked and ends in its next statement, by EndCancelled. The trigger does not do it: it fires for a row
 -- that becomes not_applicable with another mutation time only if that row is terminal.
 --
 -- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.CancelSiblings,
@@ -19,6 +19,9 @@ listed AS (
         i.partition_key,
         i.execution_id,
         q.entry_id,
+        e.ffx_gate_id,
+        - e.priority::bigint AS rank,
+        e.created_at_ms,
         e.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator') AS blocked
     FROM input AS i
     -- include held_execution
@@ -45,6 +48,17 @@ entries AS (
         r.ctid = l.entry_id
         AND (r.partition_key = l.partition_key) IS TRUE
         AND (r.execution_id = l.execution_id) IS TRUE
+),
+waiting AS (
+    -- Their rows at budgets and limits, deleted.
+    DELETE FROM ffx_waiting AS w
+    USING listed AS l
+    WHERE
+        w.gate_id = l.ffx_gate_id
+        AND w.rank = l.rank
+        AND w.created_at_ms = l.created_at_ms
+        AND w.execution_id = l.execution_id
+        AND w.partition_key = ANY (ARRAY[l.partition_key])
 )
 DELETE FROM ffx_blocked AS b
 USING listed AS l

@@ -653,6 +653,19 @@ CREATE FUNCTION ffx_fill_ready() RETURNS trigger
     SET search_path TO 'public'
     AS $$
 BEGIN
+    IF EXISTS (SELECT FROM inserted AS i WHERE i.ffx_gate_id IS NOT NULL) THEN
+        INSERT INTO ffx_waiting (gate_id, rank, created_at_ms, execution_id, partition_key, is_budget)
+        SELECT
+            i.ffx_gate_id,
+            - i.priority::bigint,
+            i.created_at_ms,
+            i.execution_id,
+            i.partition_key,
+            i.eligibility_state = 'blocked_by_budget'
+        FROM inserted AS i
+        WHERE i.ffx_gate_id IS NOT NULL
+        ON CONFLICT (gate_id, rank, created_at_ms, execution_id, partition_key) DO NOTHING;
+    END IF;
     IF EXISTS (SELECT FROM inserted OFFSET 50) THEN
         BEGIN
             INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
@@ -693,7 +706,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION ffx_fill_ready() IS 'Trigger: puts inserted executions that are claimable into ffx_ready.';
+COMMENT ON FUNCTION ffx_fill_ready() IS 'Trigger: puts inserted executions that are claimable into ffx_ready, and those that wait for a budget or limit into ffx_waiting.';
 
 CREATE FUNCTION ffx_first_kilobyte(value text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
@@ -752,7 +765,32 @@ DECLARE
     blocked boolean := TG_OP = 'UPDATE'
         AND NEW.lifecycle_phase = 'runnable'
         AND NEW.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator');
+    waiting boolean := TG_OP = 'UPDATE'
+        AND (NEW.ffx_gate_id IS NOT NULL);
 BEGIN
+    IF
+        OLD.ffx_gate_id IS NOT NULL
+        AND (
+            NOT waiting
+            OR (OLD.ffx_gate_id, OLD.priority, OLD.created_at_ms) <> (NEW.ffx_gate_id, NEW.priority, NEW.created_at_ms)
+        )
+    THEN
+        DELETE FROM ffx_waiting AS w
+        WHERE
+            w.gate_id = OLD.ffx_gate_id
+            AND w.rank = - OLD.priority::bigint
+            AND w.created_at_ms = OLD.created_at_ms
+            AND w.execution_id = OLD.execution_id
+            AND w.partition_key = OLD.partition_key;
+    END IF;
+    IF waiting THEN
+        INSERT INTO ffx_waiting (gate_id, rank, created_at_ms, execution_id, partition_key, is_budget)
+        VALUES (
+            NEW.ffx_gate_id, - NEW.priority::bigint, NEW.created_at_ms, NEW.execution_id, NEW.partition_key,
+            NEW.eligibility_state = 'blocked_by_budget'
+        )
+        ON CONFLICT (gate_id, rank, created_at_ms, execution_id, partition_key) DO NOTHING;
+    END IF;
     IF
         OLD.lifecycle_phase = 'runnable'
         AND OLD.eligibility_state = 'eligible_now'
@@ -813,7 +851,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION ffx_keep_waiting() IS 'Trigger: writes and deletes the rows of ffx_ready and ffx_blocked of an execution that changed, by what it was and what it is.';
+COMMENT ON FUNCTION ffx_keep_waiting() IS 'Trigger: writes and deletes the rows of ffx_ready, ffx_waiting and ffx_blocked of an execution that changed, by what it was and what it is.';
 
 CREATE FUNCTION ffx_key_partition(name text, value text) RETURNS smallint
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -4521,6 +4559,30 @@ COMMENT ON COLUMN ffx_wait.condition IS 'The condition that ends the wait, as ff
 
 COMMENT ON COLUMN ffx_wait.asked IS 'What people are asked; NULL: nothing.';
 
+CREATE TABLE ffx_waiting (
+    gate_id uuid NOT NULL,
+    rank bigint NOT NULL,
+    created_at_ms bigint NOT NULL,
+    execution_id uuid NOT NULL,
+    partition_key smallint NOT NULL,
+    is_budget boolean NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
+
+COMMENT ON TABLE ffx_waiting IS 'The executions that wait for a budget or limit, each in the order in which it admits them. Kept by triggers on ff_exec_core, which stays the truth.';
+
+COMMENT ON COLUMN ffx_waiting.gate_id IS 'The budget or limit: ff_exec_core.ffx_gate_id.';
+
+COMMENT ON COLUMN ffx_waiting.rank IS 'Minus the execution''s priority, so that the key is ascending.';
+
+COMMENT ON COLUMN ffx_waiting.created_at_ms IS 'Milliseconds since the Unix epoch: when the execution was created; the older is admitted first.';
+
+COMMENT ON COLUMN ffx_waiting.execution_id IS 'The uuid half of the execution''s id {fp:N}:<uuid>.';
+
+COMMENT ON COLUMN ffx_waiting.partition_key IS 'Of the execution, 0 to 255.';
+
+COMMENT ON COLUMN ffx_waiting.is_budget IS 'Whether gate_id is a budget.';
+
 ALTER TABLE ONLY ff_lease_event ALTER COLUMN event_id SET DEFAULT nextval('ff_lease_event_event_id_seq'::regclass);
 
 ALTER TABLE ONLY ff_operator_event ALTER COLUMN event_id SET DEFAULT nextval('ff_operator_event_event_id_seq'::regclass);
@@ -4716,6 +4778,9 @@ ALTER TABLE ONLY ffx_step
 ALTER TABLE ONLY ffx_unique
     ADD CONSTRAINT ffx_unique_pkey PRIMARY KEY (key);
 
+ALTER TABLE ONLY ffx_waiting
+    ADD CONSTRAINT ffx_waiting_pkey PRIMARY KEY (gate_id, rank, created_at_ms, execution_id, partition_key);
+
 CREATE INDEX ff_cancel_backlog_grace_idx ON ff_cancel_backlog USING btree (partition_key, grace_until_ms) WHERE (grace_until_ms IS NOT NULL);
 
 CREATE INDEX ff_cancel_dispatch_outbox_enqueued_idx ON ff_cancel_dispatch_outbox USING btree (partition_key, enqueued_at_ms);
@@ -4779,8 +4844,6 @@ CREATE INDEX ffx_ff_exec_core_execution_deadline_idx ON ff_exec_core USING btree
 CREATE INDEX ffx_ff_exec_core_fair_idx ON ff_exec_core USING btree (ffx_fair_key, ffx_place_ns) WHERE (ffx_fair_key IS NOT NULL);
 
 CREATE INDEX ffx_ff_exec_core_foreign_idx ON ff_exec_core USING btree (created_at_ms, partition_key, execution_id) WHERE (ffx_retry_count IS NULL);
-
-CREATE INDEX ffx_ff_exec_core_gate_idx ON ff_exec_core USING btree (ffx_gate_id, priority DESC, created_at_ms, execution_id) WHERE (ffx_gate_id IS NOT NULL);
 
 CREATE INDEX ffx_ff_exec_core_promotion_idx ON ff_exec_core USING btree (ffx_delay_until_ms) WHERE (ffx_delay_until_ms IS NOT NULL);
 
@@ -4846,7 +4909,7 @@ COMMENT ON TRIGGER ffx_ff_exec_core_drop_member_trg ON ff_exec_core IS 'Takes a 
 
 CREATE TRIGGER ffx_ff_exec_core_drop_waiting_trg AFTER DELETE ON ff_exec_core FOR EACH ROW WHEN ((old.eligibility_state <> 'not_applicable'::text)) EXECUTE FUNCTION ffx_keep_waiting();
 
-COMMENT ON TRIGGER ffx_ff_exec_core_drop_waiting_trg ON ff_exec_core IS 'Takes the queue entry of a deleted execution out, and its row in the list of what is blocked.';
+COMMENT ON TRIGGER ffx_ff_exec_core_drop_waiting_trg ON ff_exec_core IS 'Takes the queue entry of a deleted execution out, and its row in the lists of what waits and what is blocked.';
 
 CREATE TRIGGER ffx_ff_exec_core_end_trg AFTER UPDATE ON ff_exec_core FOR EACH ROW WHEN (((new.ffx_caller IS NOT NULL) OR (new.ffx_sequence IS NOT NULL))) EXECUTE FUNCTION ffx_note_end();
 
@@ -4854,11 +4917,11 @@ COMMENT ON TRIGGER ffx_ff_exec_core_end_trg ON ff_exec_core IS 'Notes the end of
 
 CREATE TRIGGER ffx_ff_exec_core_fill_ready_trg AFTER INSERT ON ff_exec_core REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT WHEN ((current_setting('ffx.own_entries'::text, true) IS DISTINCT FROM (pg_current_xact_id_if_assigned())::text)) EXECUTE FUNCTION ffx_fill_ready();
 
-COMMENT ON TRIGGER ffx_ff_exec_core_fill_ready_trg ON ff_exec_core IS 'Puts inserted executions that are claimable into the queue, ffx_ready, a statement at a time. A creation by this library that writes the entries itself, and says so by the id of the transaction in the setting ffx.own_entries, does not fire it.';
+COMMENT ON TRIGGER ffx_ff_exec_core_fill_ready_trg ON ff_exec_core IS 'Puts inserted executions that are claimable into the queue, ffx_ready, and those that wait for a budget or limit into ffx_waiting, a statement at a time. A creation by this library that writes the entries itself, and says so by the id of the transaction in the setting ffx.own_entries, does not fire it.';
 
 CREATE TRIGGER ffx_ff_exec_core_keep_waiting_trg AFTER UPDATE ON ff_exec_core FOR EACH ROW WHEN (((new.eligibility_state <> 'not_applicable'::text) OR ((old.eligibility_state <> new.eligibility_state) AND ((new.lifecycle_phase = 'terminal'::text) OR (NOT (new.ffx_last_mutation_at_ms IS DISTINCT FROM old.ffx_last_mutation_at_ms)))))) EXECUTE FUNCTION ffx_keep_waiting();
 
-COMMENT ON TRIGGER ffx_ff_exec_core_keep_waiting_trg ON ff_exec_core IS 'Keeps the queue entry of an execution, and its row in the list of what is blocked, in step with it: in when it becomes claimable or blocked, out when it no longer is, moved when its lane, priority or age changes. A claim or cancel by this library takes them out itself and does not fire it.';
+COMMENT ON TRIGGER ffx_ff_exec_core_keep_waiting_trg ON ff_exec_core IS 'Keeps the queue entry of an execution, and its row in the lists of what waits and what is blocked, in step with it: in when it becomes claimable or blocked, out when it no longer is, moved when its lane, priority or age changes. A claim or cancel by this library takes them out itself and does not fire it.';
 
 CREATE TRIGGER ffx_ff_lease_event_floor_trg AFTER DELETE ON ff_lease_event REFERENCING OLD TABLE AS deleted_events FOR EACH STATEMENT EXECUTE FUNCTION ffx_record_floor('lease');
 

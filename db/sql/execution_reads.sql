@@ -39,11 +39,10 @@ SELECT
         SELECT count(*)
         FROM (
             SELECT
-            FROM ff_exec_core AS b
+            FROM ffx_waiting AS b
             WHERE
-                b.ffx_gate_id = e.ffx_gate_id
-                AND b.priority >= e.priority
-                AND (b.priority > e.priority OR (b.created_at_ms, b.execution_id) < (e.created_at_ms, e.execution_id))
+                b.gate_id = e.ffx_gate_id
+                AND (b.rank, b.created_at_ms, b.execution_id) < (- e.priority::bigint, e.created_at_ms, e.execution_id)
             LIMIT 1000
         ) AS n
     )::integer AS gate_ahead,

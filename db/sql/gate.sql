@@ -7,41 +7,37 @@
 WITH RECURSIVE waiting AS (
     (
         SELECT
-            e.ffx_gate_id,
-            e.eligibility_state,
+            e.gate_id,
+            e.is_budget,
             e.partition_key,
             e.execution_id
-        FROM ff_exec_core AS e
-        WHERE
-            e.ffx_gate_id IS NOT NULL
-            AND e.ffx_gate_id > @after_gate_id::uuid
-        ORDER BY e.ffx_gate_id
+        FROM ffx_waiting AS e
+        WHERE e.gate_id > @after_gate_id::uuid
+        ORDER BY e.gate_id
         LIMIT 1
     )
     UNION ALL
     SELECT
-        n.ffx_gate_id,
-        n.eligibility_state,
+        n.gate_id,
+        n.is_budget,
         n.partition_key,
         n.execution_id
     FROM waiting AS w
     CROSS JOIN LATERAL (
         SELECT
-            e.ffx_gate_id,
-            e.eligibility_state,
+            e.gate_id,
+            e.is_budget,
             e.partition_key,
             e.execution_id
-        FROM ff_exec_core AS e
-        WHERE
-            e.ffx_gate_id IS NOT NULL
-            AND e.ffx_gate_id > w.ffx_gate_id
-        ORDER BY e.ffx_gate_id
+        FROM ffx_waiting AS e
+        WHERE e.gate_id > w.gate_id
+        ORDER BY e.gate_id
         LIMIT 1
     ) AS n
 )
 SELECT
-    w.ffx_gate_id::uuid AS gate_id,
-    (w.eligibility_state = 'blocked_by_budget')::boolean AS is_budget,
+    w.gate_id::uuid AS gate_id,
+    w.is_budget::boolean AS is_budget,
     w.partition_key::smallint AS partition_key,
     w.execution_id::uuid AS execution_id
 FROM waiting AS w
@@ -312,25 +308,46 @@ SELECT
 FROM input AS i
 CROSS JOIN LATERAL (
     SELECT
-        t.partition_key,
-        t.execution_id,
-        t.lane_id,
-        t.priority,
-        t.created_at_ms,
-        t.ffx_budget_ids,
-        t.ffx_limit_ids,
-        t.ffx_limit_units
-    FROM ff_exec_core AS t
-    WHERE
-        t.ffx_gate_id = i.gate_id
-        AND t.lifecycle_phase = 'runnable'
-        AND t.eligibility_state IN ('blocked_by_budget', 'blocked_by_quota')
-    ORDER BY
-        t.priority DESC,
-        t.created_at_ms,
-        t.execution_id
+        x.partition_key,
+        x.execution_id,
+        x.lane_id,
+        x.priority,
+        x.created_at_ms,
+        x.ffx_budget_ids,
+        x.ffx_limit_ids,
+        x.ffx_limit_units
+    FROM (
+        SELECT
+            w.partition_key,
+            w.execution_id
+        FROM ffx_waiting AS w
+        WHERE w.gate_id = i.gate_id
+        ORDER BY
+            w.rank,
+            w.created_at_ms,
+            w.execution_id
+    ) AS q
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.execution_id,
+            t.lane_id,
+            t.priority,
+            t.created_at_ms,
+            t.ffx_budget_ids,
+            t.ffx_limit_ids,
+            t.ffx_limit_units
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = q.partition_key
+            AND t.execution_id = q.execution_id
+            AND t.ffx_gate_id = i.gate_id
+            AND t.lifecycle_phase = 'runnable'
+            AND t.eligibility_state IN ('blocked_by_budget', 'blocked_by_quota')
+        LIMIT 1
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS x
     LIMIT i.executions
-    FOR NO KEY UPDATE SKIP LOCKED
 ) AS e;
 
 -- name: AdmitExecutions :exec
@@ -515,14 +532,25 @@ left_over AS MATERIALIZED (
     FROM input AS i
     CROSS JOIN LATERAL (
         SELECT
-            e.partition_key,
-            e.execution_id,
+            q.partition_key,
+            q.execution_id,
             coalesce(e.ffx_limit_units[array_position(e.ffx_limit_ids, i.gate_id)], 1) AS units,
-            row_number() OVER (ORDER BY e.created_at_ms DESC, e.execution_id DESC) = 1 AS newest
-        FROM ff_exec_core AS e
+            row_number() OVER (ORDER BY q.created_at_ms DESC, q.execution_id DESC) = 1 AS newest
+        FROM ffx_waiting AS q
+        CROSS JOIN LATERAL (
+            SELECT
+                t.ffx_limit_ids,
+                t.ffx_limit_units
+            FROM ff_exec_core AS t
+            WHERE
+                t.partition_key = q.partition_key
+                AND t.execution_id = q.execution_id
+                AND t.ffx_gate_id = i.gate_id
+            LIMIT 1
+        ) AS e
         WHERE
-            e.ffx_gate_id = i.gate_id
-            AND NOT e.execution_id = ANY (@but::uuid[])
+            q.gate_id = i.gate_id
+            AND NOT q.execution_id = ANY (@but::uuid[])
         LIMIT 1000
     ) AS w
 )

@@ -34,7 +34,7 @@ WHERE
     AND g.gate_id = i.gate_id
     AND NOT EXISTS (
         SELECT
-        FROM ff_exec_core AS e
-        WHERE e.ffx_gate_id = i.gate_id
+        FROM ffx_waiting AS w
+        WHERE w.gate_id = i.gate_id
         OFFSET 0
     );

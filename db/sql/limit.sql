@@ -295,11 +295,11 @@ SELECT
         SELECT count(*)
         FROM (
             SELECT
-            FROM ff_exec_core AS e
+            FROM ffx_waiting AS w
             WHERE
                 g.namespace = @namespace::text
                 AND g.limit_name = @name::text
-                AND e.ffx_gate_id = g.gate_id
+                AND w.gate_id = g.gate_id
             LIMIT 1001
         ) AS n
     )::bigint AS waiting,
@@ -307,11 +307,21 @@ SELECT
         SELECT min(n.waiting_since_ms)
         FROM (
             SELECT coalesce(e.ffx_last_mutation_at_ms, e.created_at_ms) AS waiting_since_ms
-            FROM ff_exec_core AS e
+            FROM ffx_waiting AS w
+            CROSS JOIN LATERAL (
+                SELECT
+                    t.ffx_last_mutation_at_ms,
+                    t.created_at_ms
+                FROM ff_exec_core AS t
+                WHERE
+                    t.partition_key = w.partition_key
+                    AND t.execution_id = w.execution_id
+                LIMIT 1
+            ) AS e
             WHERE
                 g.namespace = @namespace::text
                 AND g.limit_name = @name::text
-                AND e.ffx_gate_id = g.gate_id
+                AND w.gate_id = g.gate_id
             LIMIT 1001
         ) AS n
     ), 0)::bigint AS waiting_since_ms

@@ -1,8 +1,8 @@
 -- The queue is a table of its own, so that claims and completions touch no index of ff_exec_core: no index there has a
 -- column, in its key or its predicate, that they change. Their updates stay on the row's page (heap-only).
 --
--- In exchange, a search by state needs another way. Claimable executions are in ffx_ready and blocked ones in
--- ffx_blocked, kept by triggers for every writer. Delays and deadlines have columns that few executions set. All other
+-- In exchange, a search by state needs another way. Claimable executions are in ffx_ready, those that wait for a budget or
+-- limit in ffx_waiting, and other blocked ones in ffx_blocked, kept by triggers for every writer. Delays and deadlines have columns that few executions set. All other
 -- searches follow the primary key.
 --
 -- usable-from: 20261125000001
@@ -46,6 +46,37 @@ COMMENT ON COLUMN ffx_ready.required_capabilities IS
 COMMENT ON COLUMN ffx_ready.kind IS
     'Its kind, raw_fields.execution_kind; empty: it has none.';
 
+CREATE TABLE ffx_waiting (
+    gate_id uuid NOT NULL,
+    rank bigint NOT NULL,
+    created_at_ms bigint NOT NULL,
+    execution_id uuid NOT NULL,
+    partition_key smallint NOT NULL,
+    is_budget boolean NOT NULL,
+    PRIMARY KEY (gate_id, rank, created_at_ms, execution_id, partition_key)
+)
+WITH (
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 20000,
+    autovacuum_analyze_scale_factor = 0,
+    autovacuum_analyze_threshold = 50000
+);
+
+COMMENT ON TABLE ffx_waiting IS
+    'The executions that wait for a budget or limit, each in the order in which it admits them. Kept by triggers on ff_exec_core, which stays the truth.';
+COMMENT ON COLUMN ffx_waiting.gate_id IS
+    'The budget or limit: ff_exec_core.ffx_gate_id.';
+COMMENT ON COLUMN ffx_waiting.rank IS
+    'Minus the execution''s priority, so that the key is ascending.';
+COMMENT ON COLUMN ffx_waiting.created_at_ms IS
+    'Milliseconds since the Unix epoch: when the execution was created; the older is admitted first.';
+COMMENT ON COLUMN ffx_waiting.execution_id IS
+    'The uuid half of the execution''s id {fp:N}:<uuid>.';
+COMMENT ON COLUMN ffx_waiting.partition_key IS
+    'Of the execution, 0 to 255.';
+COMMENT ON COLUMN ffx_waiting.is_budget IS
+    'Whether gate_id is a budget.';
+
 -- A claim from the head of a lane does not lock rows that others have claimed since it began. The statement sees the
 -- queue as of its start. It would follow such a row to its newest version, lock it and only then find it claimed. The
 -- lock would stay until the end of the transaction and block the end of the other's work.
@@ -79,6 +110,19 @@ LANGUAGE plpgsql
 SET search_path FROM CURRENT
 AS $$
 BEGIN
+    IF EXISTS (SELECT FROM inserted AS i WHERE i.ffx_gate_id IS NOT NULL) THEN
+        INSERT INTO ffx_waiting (gate_id, rank, created_at_ms, execution_id, partition_key, is_budget)
+        SELECT
+            i.ffx_gate_id,
+            - i.priority::bigint,
+            i.created_at_ms,
+            i.execution_id,
+            i.partition_key,
+            i.eligibility_state = 'blocked_by_budget'
+        FROM inserted AS i
+        WHERE i.ffx_gate_id IS NOT NULL
+        ON CONFLICT (gate_id, rank, created_at_ms, execution_id, partition_key) DO NOTHING;
+    END IF;
     IF EXISTS (SELECT FROM inserted OFFSET 50) THEN
         BEGIN
             INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
@@ -120,7 +164,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION ffx_fill_ready() IS
-    'Trigger: puts inserted executions that are claimable into ffx_ready.';
+    'Trigger: puts inserted executions that are claimable into ffx_ready, and those that wait for a budget or limit into ffx_waiting.';
 
 CREATE FUNCTION ffx_keep_waiting() RETURNS trigger
 LANGUAGE plpgsql
@@ -133,7 +177,32 @@ DECLARE
     blocked boolean := TG_OP = 'UPDATE'
         AND NEW.lifecycle_phase = 'runnable'
         AND NEW.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator');
+    waiting boolean := TG_OP = 'UPDATE'
+        AND (NEW.ffx_gate_id IS NOT NULL);
 BEGIN
+    IF
+        OLD.ffx_gate_id IS NOT NULL
+        AND (
+            NOT waiting
+            OR (OLD.ffx_gate_id, OLD.priority, OLD.created_at_ms) <> (NEW.ffx_gate_id, NEW.priority, NEW.created_at_ms)
+        )
+    THEN
+        DELETE FROM ffx_waiting AS w
+        WHERE
+            w.gate_id = OLD.ffx_gate_id
+            AND w.rank = - OLD.priority::bigint
+            AND w.created_at_ms = OLD.created_at_ms
+            AND w.execution_id = OLD.execution_id
+            AND w.partition_key = OLD.partition_key;
+    END IF;
+    IF waiting THEN
+        INSERT INTO ffx_waiting (gate_id, rank, created_at_ms, execution_id, partition_key, is_budget)
+        VALUES (
+            NEW.ffx_gate_id, - NEW.priority::bigint, NEW.created_at_ms, NEW.execution_id, NEW.partition_key,
+            NEW.eligibility_state = 'blocked_by_budget'
+        )
+        ON CONFLICT (gate_id, rank, created_at_ms, execution_id, partition_key) DO NOTHING;
+    END IF;
     IF
         OLD.lifecycle_phase = 'runnable'
         AND OLD.eligibility_state = 'eligible_now'
@@ -195,7 +264,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION ffx_keep_waiting() IS
-    'Trigger: writes and deletes the rows of ffx_ready and ffx_blocked of an execution that changed, by what it was and what it is.';
+    'Trigger: writes and deletes the rows of ffx_ready, ffx_waiting and ffx_blocked of an execution that changed, by what it was and what it is.';
 
 -- A creation that writes its queue entries itself, in the same statement, skips this trigger. It sets ffx.own_entries
 -- to the id of the transaction from the statement's beginning to its end. The setting is local to the transaction, so
@@ -208,9 +277,9 @@ WHEN (current_setting('ffx.own_entries', true) IS DISTINCT FROM pg_current_xact_
 EXECUTE FUNCTION ffx_fill_ready();
 
 COMMENT ON TRIGGER ffx_ff_exec_core_fill_ready_trg ON ff_exec_core IS
-    'Puts inserted executions that are claimable into the queue, ffx_ready, a statement at a time. A creation by this library that writes the entries itself, and says so by the id of the transaction in the setting ffx.own_entries, does not fire it.';
+    'Puts inserted executions that are claimable into the queue, ffx_ready, and those that wait for a budget or limit into ffx_waiting, a statement at a time. A creation by this library that writes the entries itself, and says so by the id of the transaction in the setting ffx.own_entries, does not fire it.';
 
--- One trigger with a short condition keeps both ffx_ready and ffx_blocked: each statement that updates ff_exec_core
+-- One trigger with a short condition keeps ffx_ready, ffx_waiting and ffx_blocked: each statement that updates ff_exec_core
 -- parses the conditions of its triggers anew, whether or not they hold.
 --
 -- Claims and cancels of this library delete the entries themselves and do not fire it. The trigger recognises them by
@@ -218,7 +287,7 @@ COMMENT ON TRIGGER ffx_ff_exec_core_fill_ready_trg ON ff_exec_core IS
 -- within the same millisecond, the function is called in vain.
 --
 -- The condition loses nothing. A queue entry exists only for a row that is runnable and eligible_now, a row of
--- ffx_blocked only for one that is runnable and blocked. The function is called for every new state but
+-- ffx_waiting or ffx_blocked only for one that is runnable and blocked. The function is called for every new state but
 -- not_applicable, and these writes lead to not_applicable:
 --   claims, of rows that are not blocked: they delete the entries in the same statement;
 --   EndCancelled: DropEntriesOf deletes the entries just before it;
@@ -242,7 +311,7 @@ WHEN (
 EXECUTE FUNCTION ffx_keep_waiting();
 
 COMMENT ON TRIGGER ffx_ff_exec_core_keep_waiting_trg ON ff_exec_core IS
-    'Keeps the queue entry of an execution, and its row in the list of what is blocked, in step with it: in when it becomes claimable or blocked, out when it no longer is, moved when its lane, priority or age changes. A claim or cancel by this library takes them out itself and does not fire it.';
+    'Keeps the queue entry of an execution, and its row in the lists of what waits and what is blocked, in step with it: in when it becomes claimable or blocked, out when it no longer is, moved when its lane, priority or age changes. A claim or cancel by this library takes them out itself and does not fire it.';
 
 CREATE TRIGGER ffx_ff_exec_core_drop_waiting_trg
 AFTER DELETE ON ff_exec_core
@@ -251,7 +320,7 @@ WHEN (OLD.eligibility_state <> 'not_applicable')
 EXECUTE FUNCTION ffx_keep_waiting();
 
 COMMENT ON TRIGGER ffx_ff_exec_core_drop_waiting_trg ON ff_exec_core IS
-    'Takes the queue entry of a deleted execution out, and its row in the list of what is blocked.';
+    'Takes the queue entry of a deleted execution out, and its row in the lists of what waits and what is blocked.';
 
 -- migrate:down
 
@@ -266,5 +335,7 @@ DROP FUNCTION ffx_keep_waiting();
 DROP FUNCTION ffx_fill_ready();
 
 DROP FUNCTION ffx_claimable_now(smallint, uuid);
+
+DROP TABLE ffx_waiting;
 
 DROP TABLE ffx_ready;

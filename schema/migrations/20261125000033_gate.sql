@@ -5,10 +5,6 @@
 
 -- migrate:up
 
--- The gate's work: the limits and budgets with waiting executions, and these in the order in which they are admitted.
-CREATE INDEX ffx_ff_exec_core_gate_idx ON ff_exec_core (ffx_gate_id, priority DESC, created_at_ms, execution_id)
-WHERE ffx_gate_id IS NOT NULL;
-
 CREATE TABLE ffx_limit (
     namespace text NOT NULL,
     name text NOT NULL,
@@ -170,5 +166,3 @@ DROP TABLE ffx_gate;
 DROP TABLE ffx_limit_change;
 
 DROP TABLE ffx_limit;
-
-DROP INDEX ffx_ff_exec_core_gate_idx;
