@@ -135,6 +135,7 @@ claimed AS (
         e.payload,
         e.raw_fields,
         e.ffx_retry_count,
+        e.ffx_limit_ids,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -300,6 +301,7 @@ SELECT
     coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
     n.lease_expires_at_ms::bigint AS lease_expires_at_ms,
+    n.ffx_limit_ids AS limit_ids,
     CAST('' AS text) AS halt
 FROM claimed AS n
 LEFT JOIN resumed_attempts AS r ON r.lease_id = n.lease_id AND n.prior_attempt_state = 'attempt_interrupted'
@@ -328,6 +330,7 @@ SELECT
     0,
     0,
     0,
+    CAST(NULL AS uuid[]),
     h.subject
 FROM halted AS h
 `
@@ -363,6 +366,7 @@ type ClaimFromHeadRow struct {
 	RetryCount        int32
 	TimeoutAtMs       int64
 	LeaseExpiresAtMs  int64
+	LimitIDs          []pgtype.UUID
 	Halt              string
 }
 
@@ -415,6 +419,7 @@ func (q *Queries) ClaimFromHead(ctx context.Context, db DBTX, arg ClaimFromHeadP
 			&i.RetryCount,
 			&i.TimeoutAtMs,
 			&i.LeaseExpiresAtMs,
+			&i.LimitIDs,
 			&i.Halt,
 		); err != nil {
 			return nil, err

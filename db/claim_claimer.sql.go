@@ -133,6 +133,7 @@ claimed AS (
         e.payload,
         e.raw_fields,
         e.ffx_retry_count,
+        e.ffx_limit_ids,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -240,6 +241,7 @@ SELECT
     coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
     n.lease_expires_at_ms::bigint AS lease_expires_at_ms,
+    n.ffx_limit_ids AS limit_ids,
     CAST('' AS text) AS halt
 FROM claimed AS n
 UNION ALL
@@ -262,6 +264,7 @@ SELECT
     0,
     0,
     0,
+    CAST(NULL AS uuid[]),
     h.subject
 FROM halted AS h
 `
@@ -300,6 +303,7 @@ type ClaimAfterPositionsRow struct {
 	RetryCount        int32
 	TimeoutAtMs       int64
 	LeaseExpiresAtMs  int64
+	LimitIDs          []pgtype.UUID
 	Halt              string
 }
 
@@ -355,6 +359,7 @@ func (q *Queries) ClaimAfterPositions(ctx context.Context, db DBTX, arg ClaimAft
 			&i.RetryCount,
 			&i.TimeoutAtMs,
 			&i.LeaseExpiresAtMs,
+			&i.LimitIDs,
 			&i.Halt,
 		); err != nil {
 			return nil, err
@@ -485,6 +490,7 @@ claimed AS (
         e.payload,
         e.raw_fields,
         e.ffx_retry_count,
+        e.ffx_limit_ids,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -590,6 +596,7 @@ SELECT
     coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
     n.lease_expires_at_ms::bigint AS lease_expires_at_ms,
+    n.ffx_limit_ids AS limit_ids,
     CAST('' AS text) AS halt
 FROM claimed AS n
 UNION ALL
@@ -612,6 +619,7 @@ SELECT
     0,
     0,
     0,
+    CAST(NULL AS uuid[]),
     h.subject
 FROM halted AS h
 `
@@ -649,6 +657,7 @@ type ClaimOneAfterPositionRow struct {
 	RetryCount        int32
 	TimeoutAtMs       int64
 	LeaseExpiresAtMs  int64
+	LimitIDs          []pgtype.UUID
 	Halt              string
 }
 
@@ -699,6 +708,7 @@ func (q *Queries) ClaimOneAfterPosition(ctx context.Context, db DBTX, arg ClaimO
 			&i.RetryCount,
 			&i.TimeoutAtMs,
 			&i.LeaseExpiresAtMs,
+			&i.LimitIDs,
 			&i.Halt,
 		); err != nil {
 			return nil, err

@@ -283,6 +283,7 @@ ended AS (
         i.lease_id,
         i.worker_instance_id,
         i.revoked_by,
+        (e.ffx_limit_ids IS NOT NULL) AS has_limits,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -338,7 +339,8 @@ SELECT
     d.flow_id,
     d.replayed::boolean AS replayed,
     coalesce(d.leased, false)::boolean AS leased,
-    coalesce(d.worker_instance_id, '')::text AS worker_instance_id
+    coalesce(d.worker_instance_id, '')::text AS worker_instance_id,
+    d.has_limits::boolean AS has_limits
 FROM ended AS d
 `
 
@@ -358,6 +360,7 @@ type EndCancelledRow struct {
 	Replayed         bool
 	Leased           bool
 	WorkerInstanceID string
+	HasLimits        bool
 }
 
 // EndCancelled ends executions as cancelled and settles their current attempts, as they are under the locks. A
@@ -392,6 +395,7 @@ func (q *Queries) EndCancelled(ctx context.Context, db DBTX, arg EndCancelledPar
 			&i.Replayed,
 			&i.Leased,
 			&i.WorkerInstanceID,
+			&i.HasLimits,
 		); err != nil {
 			return nil, err
 		}

@@ -855,6 +855,15 @@ type Querier interface {
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none. Spans partitions.
 	GetWitnessRuns(ctx context.Context, db DBTX, witness []string) (bool, error)
+	// HandOverPlaces gives the places of executions that the same transaction has ended to those that wait longest for them, and
+	// returns these. It does so for limits on what runs at once, if some execution waits there: it locks the key's row, takes
+	// the places of the ended ones off its bound, and admits as many as the bound then allows. It counts nothing, so the bound
+	// of the locked row is all that it relies on. An execution with other limits or budgets ends the line: a row with
+	// undone true says that the gate has to look, for this reason or because a key was locked, or has no such limit.
+	//
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
+	// Locks: gates skips (rows FOR NO KEY UPDATE); L1 skips (waiting executions FOR NO KEY UPDATE). Spans partitions.
+	HandOverPlaces(ctx context.Context, db DBTX, arg HandOverPlacesParams) ([]HandOverPlacesRow, error)
 	// HastenCancelBacklog makes the grace of the request that cancelled a flow end no later than grace_ms from now. No
 	// rows: it ends no later already, or there is no such request.
 	//

@@ -73,6 +73,7 @@ ended AS (
         i.lease_event,
         CASE i.lease_event WHEN 'revoked' THEN coalesce($16::text, 'backend') END AS revoked_by,
         i.failure_detail,
+        (e.ffx_limit_ids IS NOT NULL) AS has_limits,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -126,7 +127,8 @@ lease_events AS (
 SELECT
     d.partition_key,
     d.execution_id,
-    d.flow_id
+    d.flow_id,
+    d.has_limits::boolean AS has_limits
 FROM ended AS d
 `
 
@@ -154,6 +156,7 @@ type EndUnsuccessfulRow struct {
 	PartitionKey int16
 	ExecutionID  pgtype.UUID
 	FlowID       pgtype.UUID
+	HasLimits    bool
 }
 
 // EndUnsuccessful ends executions without success and settles their attempts: failed by their worker, failed because
@@ -191,7 +194,12 @@ func (q *Queries) EndUnsuccessful(ctx context.Context, db DBTX, arg EndUnsuccess
 	var items []EndUnsuccessfulRow
 	for rows.Next() {
 		var i EndUnsuccessfulRow
-		if err := rows.Scan(&i.PartitionKey, &i.ExecutionID, &i.FlowID); err != nil {
+		if err := rows.Scan(
+			&i.PartitionKey,
+			&i.ExecutionID,
+			&i.FlowID,
+			&i.HasLimits,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -227,6 +227,7 @@ func (s ClaimSpec) claimed(row *db.ClaimFromHeadRow) Claimed {
 		c.TimeoutAt = time.UnixMilli(row.TimeoutAtMs)
 	}
 	c.Flow = flowOf(row.FlowID)
+	c.Limited, c.limits = len(row.LimitIDs) > 0, row.LimitIDs
 	return c
 }
 

@@ -198,10 +198,17 @@ func (e *Engine) completeAndClaim(
 		var claim *claiming
 		err := inStatements(ctx, impatient, op, func(due *notifications) []step {
 			completion, claim = impatient.newCompleting(chunks[0]), e.newClaiming(spec, after, n)
-			return []step{
-				func(conn db.DBTX) error { return completion.run(ctx, conn, due) },
-				func(conn db.DBTX) error { return claim.run(ctx, conn, due) },
+			steps := []step{func(conn db.DBTX) error { return completion.run(ctx, conn, due) }}
+			if completion.places != nil {
+				steps = append(steps, func(conn db.DBTX) error { return completion.places.run(ctx, conn) })
 			}
+			return append(steps, func(conn db.DBTX) error {
+				err := claim.run(ctx, conn, due)
+				if completion.places != nil {
+					completion.places.announce(due, claim.rows)
+				}
+				return err
+			})
 		})
 		switch {
 		case err == nil:

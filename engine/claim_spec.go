@@ -3,6 +3,8 @@ package engine
 import (
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -33,4 +35,7 @@ type Claimed struct {
 	Resumed   bool      // an interrupted attempt continues, after a lost lease, a delay or a release
 	Retries   int       // retries scheduled before this attempt
 	TimeoutAt time.Time // of the attempt; zero if it has none
+	Limited   bool      // it has places in limits or a quota policy, which others may wait for
+
+	limits []pgtype.UUID
 }

@@ -228,6 +228,9 @@ func (e *Engine) endCancelled(ctx context.Context, tx *txn, s *cancelling) ([]en
 			tx.due.leases()
 			tx.due.lost(row.WorkerInstanceID)
 		}
+		if row.HasLimits {
+			tx.due.gated()
+		}
 	}
 	return ended, e.discardAndResolve(ctx, tx, ended, s.params.NowMs)
 }

@@ -33,14 +33,15 @@ type leaseMemory struct {
 
 // remembered has the known facts of one lease. The zero value is an unknown lease.
 type remembered struct {
-	timer *leaseTimer // nil if the claim may have been rolled back
-	flow  id.FlowID   // zero outside a flow
-	until int64       // milliseconds of this process's clock, used only by this memory
+	timer *leaseTimer   // nil if the claim may have been rolled back
+	flow  id.FlowID     // zero outside a flow
+	gates []pgtype.UUID // of its limits
+	until int64         // milliseconds of this process's clock, used only by this memory
 }
 
 // learn remembers the leases of a claim, which share one row of lease timers, or nil if it may not exist.
 func (m *leaseMemory) learn(claimed []Claimed, timer *leaseTimer) {
-	if len(claimed) == 0 || timer == nil && !slices.ContainsFunc(claimed, func(c Claimed) bool { return c.Flow != nil }) {
+	if len(claimed) == 0 || timer == nil && !slices.ContainsFunc(claimed, func(c Claimed) bool { return c.Flow != nil || c.Limited }) {
 		return
 	}
 	now := time.Now()
@@ -54,7 +55,7 @@ func (m *leaseMemory) learn(claimed []Claimed, timer *leaseTimer) {
 	}
 	for i := range claimed {
 		c := &claimed[i]
-		m.leases[c.Lease.Fence] = remembered{timer, deref(c.Flow), now.Add(c.Lease.TTL).UnixMilli()}
+		m.leases[c.Lease.Fence] = remembered{timer, deref(c.Flow), c.limits, now.Add(c.Lease.TTL).UnixMilli()}
 	}
 }
 
@@ -88,6 +89,13 @@ func (m *leaseMemory) flowsOf(n int, lease func(int) *Lease) []*id.FlowID {
 		}
 	}
 	return flows
+}
+
+// gatesOf returns the limits of a lease, nil if it has none or is unknown.
+func (m *leaseMemory) gatesOf(of Fence) []pgtype.UUID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.leases[of].gates
 }
 
 // outside reports whether n leases are known to have been claimed outside flows.

@@ -103,6 +103,17 @@ func (e *Engine) completeChunk(ctx context.Context, all []Completion, items []co
 	case e.tx != nil && e.runner.IsImpatient():
 		// The statement waits for rows as long as the caller's transaction allows.
 		err = errFellThrough
+	case c.flows.empty() && c.places != nil:
+		err = inStatements(ctx, e, op, func(due *notifications) []step {
+			return []step{
+				func(conn db.DBTX) error { return c.run(ctx, conn, due) },
+				func(conn db.DBTX) error {
+					err := c.places.run(ctx, conn)
+					c.places.announce(due, nil)
+					return err
+				},
+			}
+		})
 	case c.flows.empty():
 		_, err = inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (struct{}, error) {
 			return struct{}{}, c.run(ctx, conn, due)
@@ -126,6 +137,8 @@ type completing struct {
 	items []completionItem // in lock order
 	first []completionItem // the first occurrence of each execution, which is sent
 	flows *flowSet
+
+	places *handOver // nil: they give none back, as far as this process knows
 
 	params db.CompleteExecutionsParams
 	rows   []db.CompleteExecutionsRow
@@ -156,6 +169,9 @@ func (e *Engine) newCompleting(items []completionItem) *completing {
 		if item.flow != nil {
 			c.flows.add(*item.flow)
 		}
+	}
+	if e.tx == nil {
+		c.places = e.handOverOf(c.first)
 	}
 	return c
 }
@@ -235,6 +251,11 @@ func (e *Engine) completeMembers(ctx context.Context, tx *txn, c *completing) er
 			return err
 		},
 	)...)
+	if err == nil && c.places != nil {
+		if err = c.places.run(ctx, tx); err == nil {
+			c.places.announce(&tx.due, nil)
+		}
+	}
 	if err != nil || groups == 0 || len(c.rows) == 0 {
 		return err
 	}

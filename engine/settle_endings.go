@@ -77,6 +77,9 @@ func (e *Engine) endUnsuccessful(ctx context.Context, tx *txn, s *ending) ([]end
 			flow:    flowOf(row.FlowID),
 			outcome: s.outcome.Completion(),
 		}
+		if row.HasLimits {
+			tx.due.gated()
+		}
 	}
 	return ended, nil
 }

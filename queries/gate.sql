@@ -337,15 +337,7 @@ CROSS JOIN LATERAL (
             t.ffx_budget_ids,
             t.ffx_limit_ids,
             t.ffx_limit_units
-        FROM ff_exec_core AS t
-        WHERE
-            t.partition_key = q.partition_key
-            AND t.execution_id = q.execution_id
-            AND t.ffx_gate_id = i.gate_id
-            AND t.lifecycle_phase = 'runnable'
-            AND t.eligibility_state IN ('blocked_by_budget', 'blocked_by_quota')
-        LIMIT 1
-        FOR NO KEY UPDATE SKIP LOCKED
+        -- include waiting_execution: gate_id = i.gate_id
     ) AS x
     LIMIT i.executions
 ) AS e;
@@ -363,12 +355,7 @@ WITH input AS (
 )
 UPDATE ff_exec_core AS e
 SET
-    eligibility_state = 'eligible_now',
-    public_state = 'waiting',
-    blocking_reason = 'waiting_for_worker',
-    ffx_gate_id = NULL,
-    ffx_admitted = true,
-    ffx_last_mutation_at_ms = ffx_now_ms(sqlc.narg(now_ms))
+    -- include set_admitted
 FROM input AS i
 WHERE
     e.partition_key = ANY (ARRAY[i.partition_key])

@@ -29,7 +29,6 @@ type schedule struct {
 	changed chan struct{} // buffered: some process has changed a schedule
 	gated   chan struct{} // buffered: some process has made executions wait for a limit, or given one room
 	ended   chan struct{} // buffered: executions have ended while a tick or an admission waits for that
-	endsAt  time.Time     // don't look at the waiting ticks before
 	ignore  func()        // ends the waiting for ends; nil: nothing waits for one
 }
 
@@ -39,6 +38,7 @@ type scheduled struct {
 	at      time.Time // zero: not until the database reports work
 	notYet  time.Time // at must not be earlier
 	latest  time.Time // at must not be later, after a notification; zero: no limit
+	endsAt  time.Time // don't look because of ends before
 	running bool
 	wanted  bool // requested during a call
 	ours    bool // held by this process, by the last answer
@@ -215,23 +215,19 @@ func (s *schedule) expectNearby(name engine.Job) {
 	}
 }
 
-// endsPace is the shortest time between two looks at waiting ticks. On a busy database executions end all the time.
+// endsPace is the shortest time between two looks because of ends. On a busy database executions end all the time.
 const endsPace = 100 * time.Millisecond
 
-// expectEnd makes this process look at the admissions and the ticks that wait for an execution to end.
+// expectEnd makes this process look at the admissions and the ticks that wait for an execution to end. Most ends hand their places
+// over, or report that the gate has to look.
 func (s *schedule) expectEnd(now time.Time) {
-	if s.eng.AdmissionsWait() {
-		s.expect(engine.JobAdmitWaiting)
-	}
-	if !s.eng.TicksWait() {
-		return
-	}
+	waits := map[engine.Job]bool{engine.JobAdmitWaiting: s.eng.AdmissionsWait(), engine.JobRunSchedules: s.eng.TicksWait()}
 	for _, j := range s.jobs {
-		if j.name != engine.JobRunSchedules || !j.failing.Idle() || !j.ours && !j.nearby || !j.latest.IsZero() {
+		if !waits[j.name] || !j.failing.Idle() || !j.ours && !j.nearby || !j.latest.IsZero() {
 			continue
 		}
-		j.latest = later(later(now, j.notYet), s.endsAt)
-		s.endsAt = j.latest.Add(s.scaled(endsPace))
+		j.latest = later(later(now, j.notYet), j.endsAt)
+		j.endsAt = j.latest.Add(s.scaled(endsPace))
 		j.limit()
 	}
 }

@@ -22,8 +22,8 @@ type fetcher struct {
 	// position, so the fetcher polls more often for a while.
 	unfilled bool
 
-	// Tasks that this goroutine settles: those not started and, if the worker claims one by one, all others until the fetcher
-	// has stopped.
+	// Tasks that this goroutine settles until it has stopped: those not started; if the worker claims one by one, all others; else
+	// those with a place in a limit, if no other task waits for a handler. The next one starts in the same transaction then.
 	settler settler
 	ended   []*task
 	stopped chan struct{}
@@ -54,7 +54,7 @@ func (f *fetcher) fetch(ctx context.Context) {
 	failing := backoff.Backoff{First: firstFetchPause, Max: maxFetchPause}
 	poll, pause := time.NewTimer(0), time.Duration(0)
 	defer poll.Stop()
-	var handled <-chan *task
+	handled := f.places
 	if f.oneByOne() {
 		handled = f.handled
 	}
@@ -84,6 +84,7 @@ func (f *fetcher) fetch(ctx context.Context) {
 		case t := <-handled:
 			f.ended = append(f.ended, t)
 			f.load.Add(-1)
+			runtime.Gosched() // let handlers that end now add their tasks
 		case <-f.roused:
 		case <-poll.C:
 			if pause < f.cfg.PollInterval {
@@ -157,7 +158,7 @@ func (f *fetcher) claim(ctx context.Context, room int) error {
 	due := slices.DeleteFunc(slices.Clone(f.lanes), func(l *lane) bool { return !l.due || l.slots.full() })
 	slices.SortStableFunc(due, func(a, b *lane) int { return cmp.Compare(a.taken, b.taken) })
 	atOnce := min(claimsAtOnce, len(due))
-	if f.oneByOne() {
+	if f.settlesEnded() {
 		atOnce = 1
 	}
 	answers := make(chan []*laneClaim, max(1, atOnce))
@@ -198,7 +199,11 @@ func (f *fetcher) claim(ctx context.Context, room int) error {
 // together returns the claims for the next transaction, from the first lanes in due, and the other lanes. One commit per
 // lane would cost too much for a few executions each.
 func (f *fetcher) together(due []*lane, room int) (claims []*laneClaim, rest []*lane) {
-	for left := min(room, f.cfg.FetchBatch); len(due) > 0 && len(claims) < lanesTogether && left > 0; due = due[1:] {
+	most := lanesTogether
+	if len(f.ended) > 0 {
+		most = 1 // with the completions
+	}
+	for left := min(room, f.cfg.FetchBatch); len(due) > 0 && len(claims) < most && left > 0; due = due[1:] {
 		c := &laneClaim{lane: due[0], n: due[0].slots.free(f.share(room, len(due)))}
 		if c.n > left && len(claims) > 0 {
 			break
@@ -236,7 +241,7 @@ func (f *fetcher) ask(claims []*laneClaim) []*laneClaim {
 	}
 	if first := claims[0]; len(claims) > 1 {
 		f.settling.claimEach(calling, claims)
-	} else if f.oneByOne() {
+	} else if f.settlesEnded() {
 		first.claimed, first.err = f.take(calling, first.lane, first.n)
 	} else {
 		first.claimed, first.err = first.lane.claimer.Claim(calling, first.n)
@@ -266,9 +271,24 @@ func (f *fetcher) gatherEnded() {
 	before := len(f.ended)
 	f.ended = f.settler.gather(f.ended)
 	f.load.Add(int64(before - len(f.ended)))
+	for _, t := range f.ended {
+		if t.work.Limited {
+			f.expectNext(t)
+		}
+	}
 }
 
-// take claims from a lane, one by one, and completes finished tasks in the same transaction.
+// settlesEnded reports whether claims complete finished tasks.
+func (f *fetcher) settlesEnded() bool { return f.oneByOne() || len(f.ended) > 0 }
+
+// expectNext makes the lane of a finished task due, since another execution may take its place.
+func (f *fetcher) expectNext(t *task) {
+	for _, l := range f.lanes {
+		l.due = l.due || l.name == t.work.Lease.Lane
+	}
+}
+
+// take claims from a lane and completes finished tasks in the same transaction.
 func (f *fetcher) take(ctx context.Context, l *lane, n int) ([]engine.Claimed, error) {
 	succeeded := open(f.ended, complete)
 	if len(succeeded) == 0 {

@@ -39,12 +39,12 @@ func (r *run) perform(t *task, goroutine int64) {
 		r.ran.Add(int64(t.ran))
 		t.end()
 		free := r.slots != nil && r.slots[t.work.Kind].giveBack(1)
-		r.settleLater(t)
+		byFetcher := r.settleLater(t)
 		if free {
 			r.rouse()
 		}
-		if r.oneByOne() && t.work.Flow == nil {
-			return // the fetcher settles it and reduces the load
+		if byFetcher {
+			return // it reduces the load
 		}
 		if r.load.Add(-1) == r.refillAt.Load() {
 			r.rouse()

@@ -41,13 +41,21 @@ func (t *turns) take() (end func()) {
 	return func() { <-t.one }
 }
 
-// settleLater passes a task to a settler.
-func (r *run) settleLater(t *task) {
-	if t.work.Flow != nil {
+// settleLater passes a task to a settler, or to the fetcher, and reports whether it was the fetcher.
+func (r *run) settleLater(t *task) (fetcher bool) {
+	switch {
+	case t.work.Flow != nil:
 		r.members <- t
-		return
+		return false
+	case r.oneByOne():
+		r.handled <- t
+		return true
+	case t.work.Limited && t.verdict == complete && len(r.queue) == 0:
+		r.places <- t
+		return true
 	}
 	r.handled <- t
+	return false
 }
 
 // settle runs until no more tasks can come. A batch takes the tasks that arrived during the previous commit: batches grow

@@ -279,6 +279,7 @@ type run struct {
 	queue   chan *task    // claimed and waiting for a handler
 	handled chan *task    // waiting to be settled
 	members chan *task    // like handled, for members of flows
+	places  chan *task    // like handled, for those whose limit may let the next execution start
 	turns   turns         // of the settlers of members
 	roused  chan struct{} // wakes the fetcher
 	losses  chan struct{} // notifies that leases may be lost
@@ -353,6 +354,7 @@ func (w *Worker) newRun(ctx context.Context, kinds handledKinds) (*run, error) {
 		queue:     make(chan *task, w.cfg.Concurrency+maxQueued(w.cfg)),
 		handled:   make(chan *task, w.cfg.SettleBatch),
 		members:   make(chan *task, w.cfg.SettleBatch),
+		places:    make(chan *task, w.cfg.SettleBatch),
 		turns:     turns{one: make(chan struct{}, 1)},
 		roused:    make(chan struct{}, 1),
 		losses:    make(chan struct{}, 1),
@@ -425,7 +427,7 @@ func (r *run) claimSpec(lane id.LaneID, kinds []string) engine.ClaimSpec {
 }
 
 // oneByOne reports whether the fetcher also settles, each completion in one transaction with the next claim. That halves
-// the commits of a worker that claims one at a time, and gains nothing with batches.
+// the commits of a worker that claims one at a time, and gains nothing with batches, except for work whose limit is full.
 func (r *run) oneByOne() bool { return r.cfg.FetchBatch == 1 }
 
 // work starts the goroutines of a run and stops them in order: fetcher, handlers, settlers, aside, heartbeat.
@@ -467,6 +469,10 @@ func (r *run) work(ctx context.Context) {
 		}
 		(&settler{run: r, tasks: r.handled}).settle()
 	})
+	settling.Go(func() {
+		<-fetching.stopped
+		(&settler{run: r, tasks: r.places}).settle()
+	})
 	for range memberSettlers {
 		settling.Go((&settler{run: r, tasks: r.members, turns: &r.turns}).settle)
 	}
@@ -499,6 +505,7 @@ func (r *run) work(ctx context.Context) {
 	}
 	close(r.handled)
 	close(r.members)
+	close(r.places)
 	settling.Wait()
 	r.aside.end(r.cfg.LeaseTTL)
 	stopHearing()

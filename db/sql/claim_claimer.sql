@@ -130,6 +130,7 @@ claimed AS (
         e.payload,
         e.raw_fields,
         e.ffx_retry_count,
+        e.ffx_limit_ids,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -237,6 +238,7 @@ SELECT
     coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
     n.lease_expires_at_ms::bigint AS lease_expires_at_ms,
+    n.ffx_limit_ids AS limit_ids,
     CAST('' AS text) AS halt
 FROM claimed AS n
 UNION ALL
@@ -259,6 +261,7 @@ SELECT
     0,
     0,
     0,
+    CAST(NULL AS uuid[]),
     h.subject
 FROM halted AS h;
 
@@ -387,6 +390,7 @@ claimed AS (
         e.payload,
         e.raw_fields,
         e.ffx_retry_count,
+        e.ffx_limit_ids,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -492,6 +496,7 @@ SELECT
     coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
     n.lease_expires_at_ms::bigint AS lease_expires_at_ms,
+    n.ffx_limit_ids AS limit_ids,
     CAST('' AS text) AS halt
 FROM claimed AS n
 UNION ALL
@@ -514,6 +519,7 @@ SELECT
     0,
     0,
     0,
+    CAST(NULL AS uuid[]),
     h.subject
 FROM halted AS h;
 

@@ -268,6 +268,7 @@ ended AS (
         i.lease_id,
         i.worker_instance_id,
         i.revoked_by,
+        (e.ffx_limit_ids IS NOT NULL) AS has_limits,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -323,5 +324,6 @@ SELECT
     d.flow_id,
     d.replayed::boolean AS replayed,
     coalesce(d.leased, false)::boolean AS leased,
-    coalesce(d.worker_instance_id, '')::text AS worker_instance_id
+    coalesce(d.worker_instance_id, '')::text AS worker_instance_id,
+    d.has_limits::boolean AS has_limits
 FROM ended AS d;

@@ -337,6 +337,7 @@ CROSS JOIN LATERAL (
             t.ffx_budget_ids,
             t.ffx_limit_ids,
             t.ffx_limit_units
+        -- An execution t that waits at a budget or limit, by its row q of ffx_waiting, locked unless another transaction holds it.
         FROM ff_exec_core AS t
         WHERE
             t.partition_key = q.partition_key
@@ -363,6 +364,7 @@ WITH input AS (
 )
 UPDATE ff_exec_core AS e
 SET
+    -- What an admission sets of an execution e.
     eligibility_state = 'eligible_now',
     public_state = 'waiting',
     blocking_reason = 'waiting_for_worker',

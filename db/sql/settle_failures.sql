@@ -240,6 +240,7 @@ ended AS (
         i.lease_event,
         CASE i.lease_event WHEN 'revoked' THEN coalesce(sqlc.narg(revoked_by)::text, 'backend') END AS revoked_by,
         i.failure_detail,
+        (e.ffx_limit_ids IS NOT NULL) AS has_limits,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -293,5 +294,6 @@ lease_events AS (
 SELECT
     d.partition_key,
     d.execution_id,
-    d.flow_id
+    d.flow_id,
+    d.has_limits::boolean AS has_limits
 FROM ended AS d;

@@ -35,5 +35,6 @@ RETURNING
     e.payload,
     e.raw_fields,
     e.ffx_retry_count,
+    e.ffx_limit_ids,
     e.ffx_namespace,
     e.ffx_instance_tag

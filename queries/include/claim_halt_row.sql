@@ -17,5 +17,6 @@ SELECT
     0,
     0,
     0,
+    CAST(NULL AS uuid[]),
     h.subject
 FROM halted AS h;
