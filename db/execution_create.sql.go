@@ -77,7 +77,8 @@ made AS (
         ffx_limit_ids,
         ffx_limit_units,
         ffx_gate_id,
-        ffx_unique_key
+        ffx_unique_key,
+        ffx_created_at_ms
     )
     -- Alike executions. Reads shared, and their own values from input.
     SELECT
@@ -107,6 +108,7 @@ made AS (
         0,
         NULL,
         0,
+        NULL,
         NULL,
         NULL,
         NULL,
@@ -212,8 +214,7 @@ input AS (
         unnest($19::text[]) AS limit_ids,
         unnest($20::text[]) AS limit_units,
         unnest($21::uuid[]) AS ffx_unique_key,
-        unnest($22::bigint[]) AS fair_key,
-        unnest($23::bigint[]) AS place_ns
+        unnest($22::bigint[]) AS place_ms
 ),
 dated AS (
     SELECT
@@ -247,14 +248,10 @@ dated AS (
         i.limit_units,
         i.ffx_unique_key,
         -- Zero in the array of a batch in which others are fair.
-        CASE WHEN i.place_ns > 0 THEN i.fair_key END AS ffx_fair_key,
-        nullif(i.place_ns, 0) AS ffx_place_ns
+        nullif(i.place_ms, 0) AS place_ms
     FROM input AS i
 )
 INSERT INTO ff_exec_core (
-    ffx_fair_key,
-    ffx_place_ns,
-    ffx_created_at_ms,
     -- The columns of a new execution.
     partition_key,
     execution_id,
@@ -288,12 +285,10 @@ INSERT INTO ff_exec_core (
     ffx_limit_ids,
     ffx_limit_units,
     ffx_gate_id,
-    ffx_unique_key
+    ffx_unique_key,
+    ffx_created_at_ms
 )
 SELECT
-    d.ffx_fair_key,
-    d.ffx_place_ns,
-    CASE WHEN d.ffx_place_ns IS NOT NULL THEN d.created_at_ms END,
     d.partition_key,
     d.execution_id,
     $1::uuid,
@@ -325,7 +320,7 @@ SELECT
     END,
     d.priority,
     -- A place of fair work stands where the age of other work does.
-    coalesce(d.ffx_place_ns / 1000000, d.created_at_ms),
+    coalesce(d.place_ms, d.created_at_ms),
     CASE
         WHEN d.held OR d.delay_until_ms IS NULL THEN nullif(d.execution_deadline_ms, 0)
         ELSE least(d.delay_until_ms, nullif(d.execution_deadline_ms, 0))
@@ -351,7 +346,8 @@ SELECT
         WHEN d.gate = 'budget' THEN (string_to_array(d.budget_ids, ','))[1]::uuid
         WHEN d.gate = 'limit' THEN (string_to_array(d.limit_ids, ','))[1]::uuid
     END,
-    d.ffx_unique_key
+    d.ffx_unique_key,
+    CASE WHEN d.place_ms IS NOT NULL THEN d.created_at_ms END
 FROM dated AS d
 CROSS JOIN LATERAL (
     SELECT d.raw_fields::jsonb AS document
@@ -386,8 +382,7 @@ type InsertExecutionsParams struct {
 	LimitIDs             []string
 	LimitUnits           []string
 	UniqueKeys           []pgtype.UUID
-	FairKeys             []int64
-	PlacesNs             []int64
+	PlacesMs             []int64
 }
 
 type InsertExecutionsRow struct {
@@ -425,8 +420,7 @@ func (q *Queries) InsertExecutions(ctx context.Context, db DBTX, arg InsertExecu
 		arg.LimitIDs,
 		arg.LimitUnits,
 		arg.UniqueKeys,
-		arg.FairKeys,
-		arg.PlacesNs,
+		arg.PlacesMs,
 	)
 	if err != nil {
 		return nil, err

@@ -364,10 +364,6 @@ type FfExecCore struct {
 	FfxUniqueKey pgtype.UUID
 	// The sequence that the execution belongs to: ffx_sequence.sequence_id; NULL: none. Never changed after the creation.
 	FfxSequence pgtype.UUID
-	// Of fair work: first 8 bytes of SHA-256 over lane, priority, namespace and tenant; NULL: not fair. Never changed. raw_fields.ffx_fair has tenant and weight.
-	FfxFairKey *int64
-	// Of fair work: its place in the queue, in nanoseconds since the Unix epoch; created_at_ms is the same in milliseconds. NULL: not fair. Never changed.
-	FfxPlaceNs *int64
 }
 
 // One row per flow: a graph of executions.
@@ -990,6 +986,18 @@ type FfxExecution struct {
 	QuotaPolicyID *id.QuotaPolicyID
 	// Column with a value that nobody knows, for which the library's reads refuse the row; NULL: none.
 	Corruption *string
+}
+
+// The last places that creations of fair work have given to a tenant. The greatest of a tenant is where its next execution follows.
+type FfxFairPlace struct {
+	// The tenant in its queue: first 8 bytes of SHA-256 over lane, priority, namespace and tenant.
+	FairKey int64
+	// The place in the queue, in nanoseconds since the Unix epoch; ff_exec_core.created_at_ms is the same in milliseconds.
+	PlaceNs int64
+	// Partition of the execution that has the place, 0 to 255.
+	PartitionKey int16
+	// The execution that has the place, the uuid half of its id. It need not exist any longer.
+	ExecutionID pgtype.UUID
 }
 
 // Flows as this library's reads give them, one row each. An interface: columns keep name, type and meaning, new ones come behind. Its members are counted by grouping ffx_execution WHERE (partition_key, flow_id): that costs as much as it has members, so it stands in no column here.

@@ -529,6 +529,12 @@ type Querier interface {
 	// Used by: events.HandleWith, events.HandleBatches.
 	// Locks: consumers waits (the key, while another transaction inserts it).
 	EnsureConsumer(ctx context.Context, db DBTX, arg EnsureConsumerParams) (int64, error)
+	// EnsureFairPlaces records places that the caller's transaction has given out. An execution that does not have its place,
+	// because it existed before, is left out.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+	// Locks: fair new.
+	EnsureFairPlaces(ctx context.Context, db DBTX, arg EnsureFairPlacesParams) error
 	// EnsureGates creates rows for keys of limits, and for quota policies, that have none, each from an execution that names it. Its
 	// document has the names and keys of its limits at their places; a quota policy is its last one and has none. The caller sorts
 	// by gate_id.
@@ -1214,9 +1220,9 @@ type Querier interface {
 	ListExpiredLeases(ctx context.Context, db DBTX, arg ListExpiredLeasesParams) ([]ListExpiredLeasesRow, error)
 	// ListFairPlaces returns the facts that give fair work its place in the queue. For each line, a lane at one rank, a row
 	// with tenant false has the place of the first fair execution that waits among the next max_items entries from a place
-	// on; the caller knows that all before it are gone, so no claimed entry is walked over again. place_ns is negative if
-	// there is none. A row with tenant true has the greatest place of a tenant and whether that execution has started. A
-	// tenant without an execution has no row.
+	// on, in whole milliseconds, and its id; the caller knows that all before it are gone, so no claimed entry is walked over
+	// again. place_ns is negative if there is none. A row with tenant true has the greatest place of a tenant and whether that
+	// execution has started or is gone. A tenant without a place has no row.
 	//
 	// Nothing is locked: of two concurrent creations for a tenant, both may get the same places.
 	//

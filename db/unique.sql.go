@@ -238,7 +238,8 @@ made AS (
         ffx_limit_ids,
         ffx_limit_units,
         ffx_gate_id,
-        ffx_unique_key
+        ffx_unique_key,
+        ffx_created_at_ms
     )
     -- Alike executions. Reads shared, and their own values from free.
     SELECT
@@ -274,7 +275,8 @@ made AS (
         NULL,
         NULL,
         NULL,
-        i.unique_key
+        i.unique_key,
+        NULL
     FROM free AS i
     CROSS JOIN shared AS s
     CROSS JOIN LATERAL (

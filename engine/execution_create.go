@@ -7,8 +7,11 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -184,10 +187,10 @@ func (e *Engine) createPlain(ctx context.Context, op string, creations []creatio
 	}
 	var created map[id.ExecutionID]Created
 	err := inStatements(ctx, e, op, func(due *notifications) []step {
-		return []step{func(conn db.DBTX) (err error) {
-			created, err = e.insert(ctx, conn, fresh, nil, e.nowMs(), due)
+		return append([]step{func(conn db.DBTX) (err error) {
+			created, err = e.insertRows(ctx, conn, fresh, nil, e.nowMs(), due)
 			return err
-		}}
+		}}, e.recordPlaces(ctx, pointersTo(fresh))...)
 	})
 	if errors.Is(err, errFellThrough) {
 		// Can't happen: the insert skips existing rows.
@@ -351,8 +354,23 @@ func (e *Engine) takeOpenFlow(ctx context.Context, tx db.DBTX, flow id.FlowID) e
 	return nil
 }
 
-// insert creates rows and returns those that did not exist.
+// insert creates rows, with the places of fair ones, and returns those that did not exist.
 func (e *Engine) insert(
+	ctx context.Context, tx pgx.Tx, creations []creation, flow *id.FlowID, nowMs *int64, due *notifications,
+) (created map[id.ExecutionID]Created, err error) {
+	places := e.recordPlaces(ctx, pointersTo(creations))
+	if len(places) == 0 {
+		return e.insertRows(ctx, tx, creations, flow, nowMs, due)
+	}
+	err = pgtx.InOneTrip(ctx, tx, append([]step{func(conn db.DBTX) (err error) {
+		created, err = e.insertRows(ctx, conn, creations, flow, nowMs, due)
+		return err
+	}}, places...)...)
+	return created, err
+}
+
+// insertRows is insert without the places.
+func (e *Engine) insertRows(
 	ctx context.Context, conn db.DBTX, creations []creation, flow *id.FlowID, nowMs *int64, due *notifications,
 ) (map[id.ExecutionID]Created, error) {
 	created := make(map[id.ExecutionID]Created, len(creations))

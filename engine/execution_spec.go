@@ -404,7 +404,6 @@ func uniqueKeysOf(creations []creation) []pgtype.UUID {
 // insertParams converts creations to the columns of an input table.
 func insertParams(creations []creation, flow *id.FlowID, nowMs *int64) db.InsertExecutionsParams {
 	n := len(creations)
-	fairKeys, placesNs := fairColumns(creations)
 	p := db.InsertExecutionsParams{
 		NowMs:                nowMs,
 		FlowID:               pgFlow(flow),
@@ -427,8 +426,7 @@ func insertParams(creations []creation, flow *id.FlowID, nowMs *int64) db.Insert
 		LimitIDs:             make([]string, n),
 		LimitUnits:           make([]string, n),
 		UniqueKeys:           uniqueKeysOf(creations),
-		FairKeys:             fairKeys,
-		PlacesNs:             placesNs,
+		PlacesMs:             placesMs(creations),
 	}
 	for i := range creations {
 		c := &creations[i]

@@ -2,7 +2,10 @@ package engine
 
 import (
 	"context"
+	"iter"
 	"sync"
+
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/internal/fair"
@@ -98,6 +101,47 @@ func (e *Engine) placeFair(ctx context.Context, conn db.DBTX, creations []creati
 	return nil
 }
 
+// recordPlaces returns the step that records the places of creations, behind the one that inserts them: the last one of each
+// tenant, and all of ids that callers have given, which may exist already. Without fair ones there is none.
+func (e *Engine) recordPlaces(ctx context.Context, creations iter.Seq[*creation]) []step {
+	var p db.EnsureFairPlacesParams
+	var last map[int64]int
+	for c := range creations {
+		if c.placeNs == 0 {
+			continue
+		}
+		n, known := last[c.fairKey]
+		switch {
+		case !known || !c.minted:
+			if n = len(p.FairKeys); last == nil {
+				last = make(map[int64]int)
+			}
+			p.FairKeys, p.PlacesNs = append(p.FairKeys, 0), append(p.PlacesNs, 0)
+			p.PartitionKeys, p.ExecutionIDs = append(p.PartitionKeys, 0), append(p.ExecutionIDs, pgtype.UUID{})
+			last[c.fairKey] = n
+		case c.placeNs < p.PlacesNs[n]:
+			continue
+		}
+		p.FairKeys[n], p.PlacesNs[n] = c.fairKey, c.placeNs
+		p.PartitionKeys[n], p.ExecutionIDs[n] = c.id.Partition(), pgUUID(c.id.UUID())
+	}
+	if len(last) == 0 {
+		return nil
+	}
+	return []step{func(conn db.DBTX) error { return e.q.EnsureFairPlaces(ctx, conn, p) }}
+}
+
+// pointersTo iterates over the addresses of elements.
+func pointersTo[T any](s []T) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for i := range s {
+			if !yield(&s[i]) {
+				return
+			}
+		}
+	}
+}
+
 // lookFair reads where lines and tenants stand.
 func (e *Engine) lookFair(ctx context.Context, conn db.DBTX, p *placing) error {
 	params := db.ListFairPlacesParams{NowMs: e.nowMs(), MaxItems: maxFairLook, FairKeys: p.keys}
@@ -125,7 +169,7 @@ func (e *Engine) lookFair(ctx context.Context, conn db.DBTX, p *placing) error {
 			p.lasts[row.Ord] = &fair.Last{Place: row.PlaceNs, Started: row.Started}
 		case row.PlaceNs >= 0:
 			p.heads[row.Ord] = row.PlaceNs
-			p.memory[row.Ord].Found(params.FromMs[row.Ord], row.PlaceNs, began, now)
+			p.memory[row.Ord].Found(params.FromMs[row.Ord], row.PlaceNs, row.ExecutionID.Bytes, began, now)
 		default:
 			p.heads[row.Ord] = row.NowMs * fair.Unit
 			p.memory[row.Ord].Missed(params.FromMs[row.Ord], p.heads[row.Ord], began, now)

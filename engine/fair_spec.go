@@ -93,18 +93,18 @@ func (c *creation) setFair(share FairShare) error {
 	return nil
 }
 
-// fairColumns returns the columns ffx_fair_key and ffx_place_ns of creations, and none if no creation is fair.
-func fairColumns(creations []creation) (keys, places []int64) {
-	keys, places = []int64{}, []int64{}
+// placesMs returns the places of creations, 0 for those that are not fair, and none if no creation is fair.
+func placesMs(creations []creation) []int64 {
+	places := []int64{}
 	for i := range creations {
 		if creations[i].placeNs != 0 {
-			if len(keys) == 0 {
-				keys, places = make([]int64, len(creations)), make([]int64, len(creations))
+			if len(places) == 0 {
+				places = make([]int64, len(creations))
 			}
-			keys[i], places[i] = creations[i].fairKey, creations[i].placeNs
+			places[i] = creations[i].placeNs / fair.Unit
 		}
 	}
-	return keys, places
+	return places
 }
 
 // fairLine is a queue whose tenants take turns.

@@ -65,8 +65,7 @@ input AS (
         unnest(@limit_ids::text[]) AS limit_ids,
         unnest(@limit_units::text[]) AS limit_units,
         unnest(@unique_keys::uuid[]) AS ffx_unique_key,
-        unnest(@fair_keys::bigint[]) AS fair_key,
-        unnest(@places_ns::bigint[]) AS place_ns
+        unnest(@places_ms::bigint[]) AS place_ms
 ),
 dated AS (
     SELECT
@@ -100,20 +99,13 @@ dated AS (
         i.limit_units,
         i.ffx_unique_key,
         -- Zero in the array of a batch in which others are fair.
-        CASE WHEN i.place_ns > 0 THEN i.fair_key END AS ffx_fair_key,
-        nullif(i.place_ns, 0) AS ffx_place_ns
+        nullif(i.place_ms, 0) AS place_ms
     FROM input AS i
 )
 INSERT INTO ff_exec_core (
-    ffx_fair_key,
-    ffx_place_ns,
-    ffx_created_at_ms,
     -- include created_columns
 )
 SELECT
-    d.ffx_fair_key,
-    d.ffx_place_ns,
-    CASE WHEN d.ffx_place_ns IS NOT NULL THEN d.created_at_ms END,
     d.partition_key,
     d.execution_id,
     sqlc.narg(flow_id)::uuid,
@@ -145,7 +137,7 @@ SELECT
     END,
     d.priority,
     -- A place of fair work stands where the age of other work does.
-    coalesce(d.ffx_place_ns / 1000000, d.created_at_ms),
+    coalesce(d.place_ms, d.created_at_ms),
     CASE
         WHEN d.held OR d.delay_until_ms IS NULL THEN nullif(d.execution_deadline_ms, 0)
         ELSE least(d.delay_until_ms, nullif(d.execution_deadline_ms, 0))
@@ -171,7 +163,8 @@ SELECT
         WHEN d.gate = 'budget' THEN (string_to_array(d.budget_ids, ','))[1]::uuid
         WHEN d.gate = 'limit' THEN (string_to_array(d.limit_ids, ','))[1]::uuid
     END,
-    d.ffx_unique_key
+    d.ffx_unique_key,
+    CASE WHEN d.place_ms IS NOT NULL THEN d.created_at_ms END
 FROM dated AS d
 CROSS JOIN LATERAL (
     SELECT d.raw_fields::jsonb AS document

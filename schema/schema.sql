@@ -2450,9 +2450,7 @@ CREATE TABLE ff_exec_core (
     ffx_admitted boolean,
     ffx_caller jsonb,
     ffx_unique_key uuid,
-    ffx_sequence uuid,
-    ffx_fair_key bigint,
-    ffx_place_ns bigint
+    ffx_sequence uuid
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02', autovacuum_analyze_threshold='1000', fillfactor='45', vacuum_truncate='false', autovacuum_vacuum_cost_limit='1000');
 
@@ -2543,10 +2541,6 @@ COMMENT ON COLUMN ff_exec_core.ffx_caller IS 'The call that created the executio
 COMMENT ON COLUMN ff_exec_core.ffx_unique_key IS 'Key of unique work, as in ffx_unique; NULL: not unique. Never changed. raw_fields has for how long: ffx_unique, with the values of ffx_unique.lasts.';
 
 COMMENT ON COLUMN ff_exec_core.ffx_sequence IS 'The sequence that the execution belongs to: ffx_sequence.sequence_id; NULL: none. Never changed after the creation.';
-
-COMMENT ON COLUMN ff_exec_core.ffx_fair_key IS 'Of fair work: first 8 bytes of SHA-256 over lane, priority, namespace and tenant; NULL: not fair. Never changed. raw_fields.ffx_fair has tenant and weight.';
-
-COMMENT ON COLUMN ff_exec_core.ffx_place_ns IS 'Of fair work: its place in the queue, in nanoseconds since the Unix epoch; created_at_ms is the same in milliseconds. NULL: not fair. Never changed.';
 
 CREATE TABLE ff_flow_core (
     partition_key smallint NOT NULL,
@@ -3735,6 +3729,24 @@ COMMENT ON COLUMN ffx_execution.quota_policy_id IS 'Quota policy that has to adm
 
 COMMENT ON COLUMN ffx_execution.corruption IS 'Column with a value that nobody knows, for which the library''s reads refuse the row; NULL: none.';
 
+CREATE TABLE ffx_fair_place (
+    fair_key bigint NOT NULL,
+    place_ns bigint NOT NULL,
+    partition_key smallint NOT NULL,
+    execution_id uuid NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='500');
+
+COMMENT ON TABLE ffx_fair_place IS 'The last places that creations of fair work have given to a tenant. The greatest of a tenant is where its next execution follows.';
+
+COMMENT ON COLUMN ffx_fair_place.fair_key IS 'The tenant in its queue: first 8 bytes of SHA-256 over lane, priority, namespace and tenant.';
+
+COMMENT ON COLUMN ffx_fair_place.place_ns IS 'The place in the queue, in nanoseconds since the Unix epoch; ff_exec_core.created_at_ms is the same in milliseconds.';
+
+COMMENT ON COLUMN ffx_fair_place.partition_key IS 'Partition of the execution that has the place, 0 to 255.';
+
+COMMENT ON COLUMN ffx_fair_place.execution_id IS 'The execution that has the place, the uuid half of its id. It need not exist any longer.';
+
 CREATE VIEW ffx_flow AS
  SELECT f.partition_key,
     f.flow_id,
@@ -4709,6 +4721,9 @@ ALTER TABLE ONLY ffx_call_end
 ALTER TABLE ONLY ffx_create_dedup
     ADD CONSTRAINT ffx_create_dedup_pkey PRIMARY KEY (partition_key, namespace, idempotency_key);
 
+ALTER TABLE ONLY ffx_fair_place
+    ADD CONSTRAINT ffx_fair_place_pkey PRIMARY KEY (fair_key, place_ns, partition_key, execution_id);
+
 ALTER TABLE ONLY ffx_gate
     ADD CONSTRAINT ffx_gate_pkey PRIMARY KEY (partition_key, gate_id);
 
@@ -4840,8 +4855,6 @@ CREATE INDEX ffx_ff_edge_upstream_idx ON ff_edge USING btree (upstream_eid);
 CREATE INDEX ffx_ff_exec_core_deadline_idx ON ff_exec_core USING btree (deadline_at_ms) WHERE ((deadline_at_ms IS NOT NULL) AND (ffx_execution_deadline_ms IS NULL));
 
 CREATE INDEX ffx_ff_exec_core_execution_deadline_idx ON ff_exec_core USING btree (ffx_execution_deadline_ms) WHERE (ffx_execution_deadline_ms > 0);
-
-CREATE INDEX ffx_ff_exec_core_fair_idx ON ff_exec_core USING btree (ffx_fair_key, ffx_place_ns) WHERE (ffx_fair_key IS NOT NULL);
 
 CREATE INDEX ffx_ff_exec_core_foreign_idx ON ff_exec_core USING btree (created_at_ms, partition_key, execution_id) WHERE (ffx_retry_count IS NULL);
 

@@ -1,9 +1,9 @@
 -- name: ListFairPlaces :many
 -- ListFairPlaces returns the facts that give fair work its place in the queue. For each line, a lane at one rank, a row
 -- with tenant false has the place of the first fair execution that waits among the next max_items entries from a place
--- on; the caller knows that all before it are gone, so no claimed entry is walked over again. place_ns is negative if
--- there is none. A row with tenant true has the greatest place of a tenant and whether that execution has started. A
--- tenant without an execution has no row.
+-- on, in whole milliseconds, and its id; the caller knows that all before it are gone, so no claimed entry is walked over
+-- again. place_ns is negative if there is none. A row with tenant true has the greatest place of a tenant and whether that
+-- execution has started or is gone. A tenant without a place has no row.
 --
 -- Nothing is locked: of two concurrent creations for a tenant, both may get the same places.
 --
@@ -26,12 +26,15 @@ tenants AS (
 SELECT
     false AS tenant,
     l.ord::integer AS ord,
-    coalesce(h.place_ns, -1)::bigint AS place_ns,
+    coalesce(h.created_at_ms * 1000000, -1)::bigint AS place_ns,
     false AS started,
+    coalesce(h.execution_id, '00000000-0000-0000-0000-000000000000')::uuid AS execution_id,
     ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms
 FROM lines AS l
 LEFT JOIN LATERAL (
-    SELECT e.place_ns
+    SELECT
+        r.created_at_ms,
+        r.execution_id
     FROM (
         SELECT
             q.partition_key,
@@ -48,13 +51,14 @@ LEFT JOIN LATERAL (
         LIMIT @max_items::integer
     ) AS r
     CROSS JOIN LATERAL (
-        SELECT x.ffx_place_ns AS place_ns
+        SELECT
         FROM ff_exec_core AS x
         WHERE
             x.partition_key = r.partition_key
             AND x.execution_id = r.execution_id
             AND x.created_at_ms = r.created_at_ms
-            AND num_nulls(x.ffx_place_ns) = 0
+            -- Fair work alone has it.
+            AND num_nulls(x.ffx_created_at_ms) = 0
             -- Work that comes back has an old place, which the lane served long ago.
             AND x.attempt_state = 'pending_first_attempt'
         LIMIT 1
@@ -68,16 +72,62 @@ UNION ALL
 SELECT
     true,
     t.ord,
-    e.place_ns,
-    e.started,
+    p.place_ns,
+    num_nulls(w.waits) = 1,
+    p.execution_id,
     0
 FROM tenants AS t
 CROSS JOIN LATERAL (
     SELECT
-        x.ffx_place_ns AS place_ns,
-        x.lifecycle_phase <> 'runnable' OR x.attempt_state <> 'pending_first_attempt' AS started
-    FROM ff_exec_core AS x
-    WHERE x.ffx_fair_key = t.fair_key
-    ORDER BY x.ffx_place_ns DESC
+        x.place_ns,
+        x.partition_key,
+        x.execution_id
+    FROM ffx_fair_place AS x
+    WHERE x.fair_key = t.fair_key
+    ORDER BY x.place_ns DESC
     LIMIT 1
-) AS e;
+) AS p
+LEFT JOIN LATERAL (
+    SELECT true AS waits
+    FROM ff_exec_core AS x
+    WHERE
+        x.partition_key = p.partition_key
+        AND x.execution_id = p.execution_id
+        AND (x.lifecycle_phase = 'runnable') IS TRUE
+        AND (x.attempt_state = 'pending_first_attempt') IS TRUE
+    LIMIT 1
+) AS w ON true;
+
+-- name: EnsureFairPlaces :exec
+-- EnsureFairPlaces records places that the caller's transaction has given out. An execution that does not have its place,
+-- because it existed before, is left out.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+-- Locks: fair new.
+WITH input AS (
+    SELECT
+        unnest(@fair_keys::bigint[]) AS fair_key,
+        unnest(@places_ns::bigint[]) AS place_ns,
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@fair_keys::bigint[])
+)
+INSERT INTO ffx_fair_place (fair_key, place_ns, partition_key, execution_id)
+SELECT
+    i.fair_key,
+    i.place_ns,
+    e.partition_key,
+    e.execution_id
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND (t.created_at_ms = i.place_ns / 1000000) IS TRUE
+    LIMIT 1
+) AS e
+ON CONFLICT DO NOTHING;

@@ -26,13 +26,13 @@ type Last struct {
 	Started bool
 }
 
-// Next returns the place of a tenant's next execution. Head is the place that the lane serves now. Last is nil for a
-// tenant without executions.
+// Next returns the place of a tenant's next execution. Head is the place that the lane serves now, in whole milliseconds, as
+// the queue has it. Last is nil for a tenant without executions.
 //
 // An execution that has started before the head was served says nothing about the present: the lane was empty since, or
 // it was claimed out of order.
 func Next(head int64, last *Last, weight int) int64 {
-	if last == nil || last.Started && last.Place > head {
+	if last == nil || last.Started && last.Place/Unit > head/Unit {
 		return head
 	}
 	return max(head, last.Place+Step(weight))
@@ -54,9 +54,10 @@ type Head struct {
 	mu     sync.Mutex
 	known  bool
 	missed bool
+	at     [16]byte // the execution at the place
 	place  int64
 	from   int64
-	since  time.Time // when place was seen first
+	since  time.Time // when the execution was seen first
 	fullAt time.Time
 	took   time.Duration
 }
@@ -74,15 +75,15 @@ func (h *Head) From(now time.Time) int64 {
 	return h.from
 }
 
-// Found records the head that a look from a place found.
-func (h *Head) Found(from, place int64, began, now time.Time) {
+// Found records the head that a look from a place found, and the id of the execution there. Several may have one place.
+func (h *Head) Found(from, place int64, at [16]byte, began, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.look(from, began, now)
-	if !h.known || h.missed || h.place != place {
+	if !h.known || h.missed || h.at != at {
 		h.since = now
 	}
-	h.known, h.missed, h.place, h.from = true, false, place, place/Unit
+	h.known, h.missed, h.at, h.place, h.from = true, false, at, place, place/Unit
 }
 
 // Missed records that a look from a place found nothing that waits, so the lane serves the present. The next look starts at

@@ -28,7 +28,7 @@ type lane struct {
 func (l *lane) create(tenant int) {
 	head := l.now
 	if len(l.waiting) > 0 {
-		head = l.waiting[0].place
+		head = l.waiting[0].place / Unit * Unit // the queue knows no more
 	}
 	place := Next(head, l.last[tenant], l.weights[tenant])
 	l.created++
@@ -128,6 +128,7 @@ func TestNext(t *testing.T) {
 		{"waits behind the head", &Last{Place: 50 * Unit}, 1, 100 * Unit},
 		{"started long ago", &Last{Place: 50 * Unit, Started: true}, 1, 100 * Unit},
 		{"started at the head", &Last{Place: 100 * Unit, Started: true}, 1, 101 * Unit},
+		{"started in the millisecond of the head", &Last{Place: 100*Unit + 500, Started: true}, 1000, 100*Unit + 500 + Unit/1000},
 		{"started before the lane was empty", &Last{Place: 150 * Unit, Started: true}, 1, 100 * Unit},
 	} {
 		if got := Next(100*Unit, tt.last, tt.weight); got != tt.want {
@@ -149,12 +150,14 @@ func TestHeadRemembers(t *testing.T) {
 		}
 	}
 	want(0, 0)
-	h.Found(0, 500*Unit+7, now, at(time.Millisecond))
+	first, second := [16]byte{1}, [16]byte{2}
+	h.Found(0, 500*Unit, first, now, now)
 	want(time.Millisecond, 500)
-	h.Found(500, 500*Unit+7, now, at(time.Second))
-	want(time.Second, 500)
+	h.Found(500, 500*Unit, second, now, at(time.Millisecond))
+	want(1001*time.Millisecond, 500)
+	h.Found(500, 500*Unit, second, now, at(time.Second))
 	want(1002*time.Millisecond, 501) // unclaimed for a second
-	h.Found(501, 502*Unit, now, at(1002*time.Millisecond))
+	h.Found(501, 502*Unit, first, now, at(1002*time.Millisecond))
 	want(1003*time.Millisecond, 502)
 	h.Missed(502, 5000*Unit, now, at(1003*time.Millisecond))
 	want(1003*time.Millisecond, 0)

@@ -39,6 +39,7 @@ var table = []object{
 	{Table, "ffx_call_end", "", "SELECT, INSERT", "SELECT, INSERT, DELETE", "SELECT, INSERT"},
 	{Table, "ffx_create_dedup", "", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ffx_execution", "", "", "SELECT", ""},
+	{Table, "ffx_fair_place", "", "SELECT, INSERT", "SELECT, INSERT", "SELECT, INSERT"},
 	{Table, "ffx_gate", "SELECT", "SELECT", "SELECT, INSERT, UPDATE, DELETE", "SELECT"},
 	{Table, "ffx_gate_use", "SELECT", "SELECT", "SELECT, INSERT, UPDATE, DELETE", "SELECT"},
 	{Table, "ffx_job", "", "", "SELECT, INSERT, UPDATE", ""},

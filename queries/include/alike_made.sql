@@ -32,7 +32,8 @@ SELECT
     NULL,
     NULL,
     NULL,
-    ${unique_key}
+    ${unique_key},
+    NULL
 FROM ${input} AS i
 CROSS JOIN shared AS s
 CROSS JOIN LATERAL (

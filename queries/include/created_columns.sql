@@ -31,4 +31,5 @@ ffx_quota_partition,
 ffx_limit_ids,
 ffx_limit_units,
 ffx_gate_id,
-ffx_unique_key
+ffx_unique_key,
+ffx_created_at_ms

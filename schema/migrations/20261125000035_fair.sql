@@ -2,28 +2,36 @@
 -- when it is created, and created_at_ms has it: so claims, triggers and repairs are those of all other work. Its
 -- creation time is in ffx_created_at_ms.
 --
--- No row records where a tenant stands. The greatest place of its executions tells, and creations lock nothing for it.
+-- Each creation adds a row for each of its tenants and changes none, so creations wait for no open transaction. The
+-- greatest place of a tenant counts. A job deletes the other rows.
 --
 -- usable-from: 20261125000020
 
 -- migrate:up
 
-ALTER TABLE ff_exec_core
-    ADD COLUMN ffx_fair_key bigint,
-    ADD COLUMN ffx_place_ns bigint;
+CREATE TABLE ffx_fair_place (
+    fair_key bigint NOT NULL,
+    place_ns bigint NOT NULL,
+    partition_key smallint NOT NULL,
+    execution_id uuid NOT NULL,
+    PRIMARY KEY (fair_key, place_ns, partition_key, execution_id)
+)
+WITH (
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 500
+);
 
-COMMENT ON COLUMN ff_exec_core.ffx_fair_key IS
-    'Of fair work: first 8 bytes of SHA-256 over lane, priority, namespace and tenant; NULL: not fair. Never changed. raw_fields.ffx_fair has tenant and weight.';
-COMMENT ON COLUMN ff_exec_core.ffx_place_ns IS
-    'Of fair work: its place in the queue, in nanoseconds since the Unix epoch; created_at_ms is the same in milliseconds. NULL: not fair. Never changed.';
-
--- Neither column changes after the insert, so updates of fair work stay heap-only, and other work has no entry.
-CREATE INDEX ffx_ff_exec_core_fair_idx ON ff_exec_core (ffx_fair_key, ffx_place_ns) WHERE ffx_fair_key IS NOT NULL;
+COMMENT ON TABLE ffx_fair_place IS
+    'The last places that creations of fair work have given to a tenant. The greatest of a tenant is where its next execution follows.';
+COMMENT ON COLUMN ffx_fair_place.fair_key IS
+    'The tenant in its queue: first 8 bytes of SHA-256 over lane, priority, namespace and tenant.';
+COMMENT ON COLUMN ffx_fair_place.place_ns IS
+    'The place in the queue, in nanoseconds since the Unix epoch; ff_exec_core.created_at_ms is the same in milliseconds.';
+COMMENT ON COLUMN ffx_fair_place.partition_key IS
+    'Partition of the execution that has the place, 0 to 255.';
+COMMENT ON COLUMN ffx_fair_place.execution_id IS
+    'The execution that has the place, the uuid half of its id. It need not exist any longer.';
 
 -- migrate:down
 
-DROP INDEX ffx_ff_exec_core_fair_idx;
-
-ALTER TABLE ff_exec_core
-    DROP COLUMN ffx_fair_key,
-    DROP COLUMN ffx_place_ns;
+DROP TABLE ffx_fair_place;

@@ -274,6 +274,7 @@ var levelsOf = map[string][]string{
 	"ffx_sequence":              {"sequences"},
 	"ffx_sequence_end":          {"L7"},
 	"ffx_sequence_member":       {"sequences"},
+	"ffx_fair_place":            {"fair"},
 	"ff_worker_registry":        {"workers"},
 	"ff_worker_registry_event":  {"workers"},
 }

@@ -34,7 +34,7 @@ type model struct {
 func (m *model) next(share engine.FairShare, priority int, now time.Time) time.Time {
 	head := now
 	if waiting := m.waiting(func(e *entry) bool { return !e.share.IsZero() && e.priority == priority }); len(waiting) > 0 {
-		head = waiting[0].place
+		head = waiting[0].place.Truncate(time.Millisecond) // the queue knows no more
 	}
 	var last *entry
 	for _, e := range m.entries {
@@ -42,7 +42,7 @@ func (m *model) next(share engine.FairShare, priority int, now time.Time) time.T
 			last = e
 		}
 	}
-	if last == nil || last.started && last.place.After(head) {
+	if last == nil || last.started && last.place.Truncate(time.Millisecond).After(head) {
 		return head
 	}
 	if own := last.place.Add(time.Millisecond / time.Duration(share.Weight)); own.After(head) {
