@@ -909,6 +909,11 @@ type Querier interface {
 	// Used by: engine.CreateExecution, engine.CreateExecutions.
 	// Locks: L1 waits (for a concurrent insert of the same id); queue new.
 	InsertAlike(ctx context.Context, db DBTX, arg InsertAlikeParams) error
+	// InsertAlikeFair creates executions as InsertAlike does, each at a place of its own.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions.
+	// Locks: L1 waits (for a concurrent insert of the same id); queue new.
+	InsertAlikeFair(ctx context.Context, db DBTX, arg InsertAlikeFairParams) error
 	// InsertAppliedEdges adds dependency edges that count from now on.
 	//
 	// Used by: engine.CreateFlow.

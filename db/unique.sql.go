@@ -241,7 +241,7 @@ made AS (
         ffx_unique_key,
         ffx_created_at_ms
     )
-    -- Alike executions. Reads shared, and their own values from free.
+    -- Alike executions. Reads shared, and their own values from free. Fair ones have a place and a creation time.
     SELECT
         i.partition_key,
         i.execution_id,

@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/fair"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -20,15 +21,16 @@ const maxAlikeBytes = 2 << 20
 type likeness struct {
 	lane, kind, policy string
 	createdAtMs        int64
+	fair               bool
 }
 
 func (c *creation) likeness() likeness {
-	return likeness{c.lane, c.kind, c.policy, c.createdAtMs}
+	return likeness{c.lane, c.kind, c.policy, c.createdAtMs, c.placeNs != 0}
 }
 
-// plain reports whether a creation is claimable at once, by its age, and has no deadline.
+// plain reports whether a creation is claimable at once and has no deadline.
 func (c *creation) plain() bool {
-	return c.delayUntilMs == 0 && c.deadlineMs == 0 && c.deadlineIn == 0 && c.gates.open() && c.placeNs == 0
+	return c.delayUntilMs == 0 && c.deadlineMs == 0 && c.deadlineIn == 0 && c.gates.open()
 }
 
 // alike divides creations into groups, each for its own statement. It returns nil if one of them is not plain, or if
@@ -58,20 +60,38 @@ func alike(creations []creation) [][]*creation {
 // insertAlike creates executions in one round trip, with one or a few statements per group. It returns [errFellThrough]
 // if one of them already exists; none was created then.
 func (e *Engine) insertAlike(ctx context.Context, op string, groups [][]*creation) error {
-	inputs := make([]db.InsertAlikeParams, 0, len(groups))
+	var steps []step
+	var lanes []string
 	for _, group := range groups {
 		for _, part := range byBytes(group, len(group), maxAlikeBytes, (*creation).size) {
-			inputs = append(inputs, alikeParams(part, e.nowMs()))
+			steps, lanes = append(steps, e.alikeStep(ctx, part)), append(lanes, part[0].lane)
 		}
 	}
+	steps = append(steps, e.recordPlaces(ctx, flattened(groups))...)
 	return inStatements(ctx, e, op, func(due *notifications) []step {
-		steps := make([]step, len(inputs))
-		for n := range inputs {
-			due.lane(inputs[n].LaneID)
-			steps[n] = func(conn db.DBTX) error { return e.q.InsertAlike(ctx, conn, inputs[n]) }
+		for _, lane := range lanes {
+			due.lane(lane)
 		}
 		return steps
 	})
+}
+
+// alikeStep returns the step that inserts a group.
+func (e *Engine) alikeStep(ctx context.Context, group []*creation) step {
+	p := alikeParams(group, e.nowMs())
+	if !group[0].likeness().fair {
+		return func(conn db.DBTX) error { return e.q.InsertAlike(ctx, conn, p) }
+	}
+	placed := db.InsertAlikeFairParams{
+		LaneID: p.LaneID, Kind: p.Kind, RequiredCapabilities: p.RequiredCapabilities, CreatedAtMs: p.CreatedAtMs, NowMs: p.NowMs,
+		PartitionKeys: p.PartitionKeys, ExecutionIDs: p.ExecutionIDs, Priorities: p.Priorities, Payloads: p.Payloads,
+		OwnFields: p.OwnFields, RawFields: p.RawFields, Policy: p.Policy,
+		PlacesMs: make([]int64, len(group)),
+	}
+	for n, c := range group {
+		placed.PlacesMs[n] = c.placeNs / fair.Unit
+	}
+	return func(conn db.DBTX) error { return e.q.InsertAlikeFair(ctx, conn, placed) }
 }
 
 func alikeParams(group []*creation, nowMs *int64) db.InsertAlikeParams {

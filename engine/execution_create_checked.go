@@ -29,7 +29,7 @@ func (k *checkedSpecs) add(i int) {
 	k.n++
 }
 
-// isLike reports whether two specs differ at most in id, payload, priority, tags and limits, and neither has an idempotency
+// isLike reports whether two specs differ at most in id, payload, priority, tags, limits and tenant, and neither has an idempotency
 // key, a business key or a sequence.
 func (s *ExecutionSpec) isLike(other *ExecutionSpec) bool {
 	return s.Kind == other.Kind && s.Lane == other.Lane && s.Namespace == other.Namespace &&
@@ -39,7 +39,7 @@ func (s *ExecutionSpec) isLike(other *ExecutionSpec) bool {
 		s.Sequence.IsZero() && other.Sequence.IsZero() &&
 		s.PayloadEncoding == other.PayloadEncoding && s.Creator == other.Creator &&
 		s.DelayUntil == other.DelayUntil && s.Deadline == other.Deadline && s.CreatedAt == other.CreatedAt &&
-		s.storedPolicy == other.storedPolicy && s.Fair == other.Fair && s.Unique == other.Unique && s.mistake == nil && other.mistake == nil
+		s.storedPolicy == other.storedPolicy && s.Unique == other.Unique && s.mistake == nil && other.mistake == nil
 }
 
 // setOwn checks and sets the fields in which a spec differs from a similar one.
@@ -57,10 +57,16 @@ func (e *Engine) setOwn(c *creation, spec, like *ExecutionSpec) error {
 			return err
 		}
 	}
-	if !otherLimits && maps.Equal(spec.Tags, like.Tags) {
+	otherShare := spec.Fair != like.Fair
+	if otherShare {
+		if err := c.setFair(spec.Fair); err != nil {
+			return err
+		}
+	}
+	if !otherLimits && !otherShare && maps.Equal(spec.Tags, like.Tags) {
 		return nil
 	}
 	tags, err := tagsField(spec.Tags)
-	c.tags = tags + limitsField(spec.Limits)
+	c.tags = tags + limitsField(spec.Limits) + c.fair.field()
 	return err
 }

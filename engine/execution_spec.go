@@ -137,7 +137,7 @@ type creation struct {
 	payload      []byte
 	policy       string
 	raw          string // the document without the tags
-	tags         string // the rest of the document, with the limits, except the closing bracket
+	tags         string // the rest of the document, with the limits and the share, except the closing bracket
 	quota        string
 	quotaPart    int16
 	gates        gates
@@ -252,6 +252,7 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 	if err := c.setFair(spec.Fair); err != nil {
 		return c, err
 	}
+	c.tags += c.fair.field()
 	c.raw, err = spec.rawFields(c)
 	return c, err
 }
@@ -379,8 +380,7 @@ func (s ExecutionSpec) rawFields(c creation) (string, error) {
 		BusinessKey     BusinessKey `json:"ffx_business_key,omitzero"`
 		Unique          UniqueWhile `json:"ffx_unique,omitempty"`
 		Sequence        rawSequence `json:"ffx_sequence,omitzero"`
-		Fair            rawFair     `json:"ffx_fair,omitzero"`
-	}{c.namespace, s.Kind, s.Creator, c.key, s.PayloadEncoding, c.gates.budgetTexts(), c.quota, "0", c.node, c.business, s.Unique.lasts(), c.sequence.raw(), rawFair(c.fair)})
+	}{c.namespace, s.Kind, s.Creator, c.key, s.PayloadEncoding, c.gates.budgetTexts(), c.quota, "0", c.node, c.business, s.Unique.lasts(), c.sequence.raw()})
 	if err != nil {
 		return "", err
 	}

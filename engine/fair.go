@@ -142,6 +142,19 @@ func pointersTo[T any](s []T) iter.Seq[*T] {
 	}
 }
 
+// flattened iterates over the elements of slices.
+func flattened[T any](slices [][]T) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for _, s := range slices {
+			for _, x := range s {
+				if !yield(x) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // lookFair reads where lines and tenants stand.
 func (e *Engine) lookFair(ctx context.Context, conn db.DBTX, p *placing) error {
 	params := db.ListFairPlacesParams{NowMs: e.nowMs(), MaxItems: maxFairLook, FairKeys: p.keys}

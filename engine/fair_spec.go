@@ -78,6 +78,16 @@ func (f FairShare) check() error {
 	return checkText("Fair.Tenant", f.Tenant, MaxTenant)
 }
 
+// field renders a share as a field of a document, after others; "" for none.
+func (f FairShare) field() string {
+	if f.IsZero() {
+		return ""
+	}
+	field := appendQuoted(append(make([]byte, 0, 64), `,"ffx_fair":{"tenant":`...), f.Tenant)
+	field = strconv.AppendInt(append(field, `,"weight":`...), int64(f.Weight), 10)
+	return string(append(field, '}'))
+}
+
 // rawFair is a share in the document of an execution, for reads.
 type rawFair struct {
 	Tenant string `json:"tenant,omitempty"`
@@ -85,10 +95,12 @@ type rawFair struct {
 }
 
 func (c *creation) setFair(share FairShare) error {
-	if err := share.check(); err != nil || share.IsZero() {
+	if err := share.check(); err != nil {
 		return err
 	}
-	share.Weight = max(share.Weight, 1)
+	if !share.IsZero() {
+		share.Weight = max(share.Weight, 1)
+	}
 	c.fair = share
 	return nil
 }

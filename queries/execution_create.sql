@@ -23,7 +23,41 @@ made AS (
     INSERT INTO ff_exec_core (
         -- include created_columns
     )
-    -- include alike_made: input = input, unique_key = NULL
+    -- include alike_made: input = input, unique_key = NULL, place_ms = s.created_at_ms, fair_created_at_ms = NULL
+),
+queued AS (
+    -- include alike_queued
+)
+SELECT
+    -- Counted before the trigger is switched on again.
+    count(*) AS created,
+    set_config('ffx.own_entries', '', true) AS own_entries
+FROM made;
+
+-- name: InsertAlikeFair :exec
+-- InsertAlikeFair creates executions as InsertAlike does, each at a place of its own.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions.
+-- Locks: L1 waits (for a concurrent insert of the same id); queue new.
+WITH shared AS MATERIALIZED (
+    -- include alike_shared
+),
+input AS (
+    -- The values of each execution.
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@priorities::integer[]) AS priority,
+        unnest(@payloads::bytea[]) AS payload,
+        unnest(@own_fields::text[]) AS own_fields,
+        unnest(@places_ms::bigint[]) AS place_ms
+),
+made AS (
+    -- The rows.
+    INSERT INTO ff_exec_core (
+        -- include created_columns
+    )
+    -- include alike_made: input = input, unique_key = NULL, place_ms = i.place_ms, fair_created_at_ms = s.created_at_ms
 ),
 queued AS (
     -- include alike_queued

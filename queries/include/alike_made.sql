@@ -1,4 +1,4 @@
--- Alike executions. Reads shared, and their own values from ${input}.
+-- Alike executions. Reads shared, and their own values from ${input}. Fair ones have a place and a creation time.
 SELECT
     i.partition_key,
     i.execution_id,
@@ -13,7 +13,7 @@ SELECT
     'pending_first_attempt',
     'waiting_for_worker',
     i.priority,
-    s.created_at_ms,
+    ${place_ms},
     NULL,
     i.payload,
     s.policy,
@@ -33,7 +33,7 @@ SELECT
     NULL,
     NULL,
     ${unique_key},
-    NULL
+    ${fair_created_at_ms}
 FROM ${input} AS i
 CROSS JOIN shared AS s
 CROSS JOIN LATERAL (
