@@ -761,6 +761,12 @@ SELECT
             AND t.gate_id = i.gate_id
         OFFSET 0
     )::boolean AS known,
+    EXISTS (
+        SELECT
+        FROM ffx_waiting AS w
+        WHERE w.gate_id = i.gate_id
+        OFFSET 0
+    )::boolean AS awaited,
     coalesce(g.held, 0)::bigint AS held,
     coalesce(g.started, 0)::bigint AS started,
     coalesce(g.next_at_ms, 0)::bigint AS next_at_ms,
@@ -828,6 +834,7 @@ type TakeGatesRow struct {
 	GateID             pgtype.UUID
 	Taken              bool
 	Known              bool
+	Awaited            bool
 	Held               int64
 	Started            int64
 	NextAtMs           int64
@@ -843,8 +850,8 @@ type TakeGatesRow struct {
 	NowMs              int64
 }
 
-// TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits. It returns
-// those that are locked (taken is false) or missing (known is false) too. The caller sorts by gate_id.
+// TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits, and whether
+// executions wait there. It returns those that are locked (taken is false) or missing (known is false) too. The caller sorts by gate_id.
 //
 // Used by: engine.AdmitWaiting, engine.ForgetLimitKeys.
 // Locks: gates skips (rows FOR NO KEY UPDATE in array order).
@@ -866,6 +873,7 @@ func (q *Queries) TakeGates(ctx context.Context, db DBTX, arg TakeGatesParams) (
 			&i.GateID,
 			&i.Taken,
 			&i.Known,
+			&i.Awaited,
 			&i.Held,
 			&i.Started,
 			&i.NextAtMs,

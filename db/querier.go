@@ -909,6 +909,12 @@ type Querier interface {
 	// Used by: engine.CreateExecution, engine.CreateExecutions.
 	// Locks: L1 waits (for a concurrent insert of the same id); queue new.
 	InsertAlike(ctx context.Context, db DBTX, arg InsertAlikeParams) error
+	// InsertAlikeAdmitted creates executions as InsertAlike does, each with limits that admit it from the beginning. The caller
+	// has locked these, and stores the admissions.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions.
+	// Locks: gates held; L1 waits (for a concurrent insert of the same id); queue new.
+	InsertAlikeAdmitted(ctx context.Context, db DBTX, arg InsertAlikeAdmittedParams) error
 	// InsertAlikeFair creates executions as InsertAlike does, each at a place of its own.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions.
@@ -2745,8 +2751,8 @@ type Querier interface {
 	// Used by: engine.Adopt, engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE). The flows are locked by the caller, exclusively.
 	TakeForeignMembers(ctx context.Context, db DBTX, arg TakeForeignMembersParams) ([]TakeForeignMembersRow, error)
-	// TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits. It returns
-	// those that are locked (taken is false) or missing (known is false) too. The caller sorts by gate_id.
+	// TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits, and whether
+	// executions wait there. It returns those that are locked (taken is false) or missing (known is false) too. The caller sorts by gate_id.
 	//
 	// Used by: engine.AdmitWaiting, engine.ForgetLimitKeys.
 	// Locks: gates skips (rows FOR NO KEY UPDATE in array order).

@@ -239,6 +239,7 @@ made AS (
         ffx_limit_units,
         ffx_gate_id,
         ffx_unique_key,
+        ffx_admitted,
         ffx_created_at_ms
     )
     -- Alike executions. Reads shared, and their own values from free. Fair ones have a place and a creation time.
@@ -276,6 +277,7 @@ made AS (
         NULL,
         NULL,
         i.unique_key,
+        NULL,
         NULL
     FROM free AS i
     CROSS JOIN shared AS s

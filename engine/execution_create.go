@@ -180,6 +180,9 @@ func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chu
 func (e *Engine) createPlain(ctx context.Context, op string, creations []creation) ([]Outcome[Created], error) {
 	plan := deal(creations, creationKeys{}, nil)
 	fresh := plan.fresh(creations)
+	if e.tx == nil && slices.ContainsFunc(fresh, func(c creation) bool { return c.admissible() }) {
+		return e.createAdmitted(ctx, op, plan, fresh)
+	}
 	if groups := alike(fresh); groups != nil {
 		if err := e.insertAlike(ctx, op, groups); !errors.Is(err, errFellThrough) {
 			return plan.waiting(), err

@@ -21,17 +21,18 @@ const maxAlikeBytes = 2 << 20
 type likeness struct {
 	lane, kind, policy string
 	createdAtMs        int64
-	fair               bool
+	fair, admitted     bool
 }
 
 func (c *creation) likeness() likeness {
-	return likeness{c.lane, c.kind, c.policy, c.createdAtMs, c.placeNs != 0}
+	return likeness{c.lane, c.kind, c.policy, c.createdAtMs, c.placeNs != 0, c.admitted}
 }
 
 // plain reports whether a creation is claimable at once and has no deadline.
-func (c *creation) plain() bool {
-	return c.delayUntilMs == 0 && c.deadlineMs == 0 && c.deadlineIn == 0 && c.gates.open()
-}
+func (c *creation) plain() bool { return c.prompt() && (c.admitted || c.gates.open()) }
+
+// prompt reports whether a creation has neither a delay nor a deadline.
+func (c *creation) prompt() bool { return c.delayUntilMs == 0 && c.deadlineMs == 0 && c.deadlineIn == 0 }
 
 // alike divides creations into groups, each for its own statement. It returns nil if one of them is not plain, or if
 // the groups are so small that a single statement is cheaper.
@@ -79,7 +80,11 @@ func (e *Engine) insertAlike(ctx context.Context, op string, groups [][]*creatio
 // alikeStep returns the step that inserts a group.
 func (e *Engine) alikeStep(ctx context.Context, group []*creation) step {
 	p := alikeParams(group, e.nowMs())
-	if !group[0].likeness().fair {
+	switch like := group[0].likeness(); {
+	case like.admitted:
+		admitted := admittedParams(p, group)
+		return func(conn db.DBTX) error { return e.q.InsertAlikeAdmitted(ctx, conn, admitted) }
+	case !like.fair:
 		return func(conn db.DBTX) error { return e.q.InsertAlike(ctx, conn, p) }
 	}
 	placed := db.InsertAlikeFairParams{

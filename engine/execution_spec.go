@@ -143,6 +143,7 @@ type creation struct {
 	gates        gates
 	limits       []LimitKey // those of its gates that have keys
 	undeclared   bool       // its limits have to be declared
+	admitted     bool       // it has its places in them from the beginning
 	refused      bool       // it is invalid, and its fields may be
 	encoding     string
 	key          string

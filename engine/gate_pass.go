@@ -31,6 +31,7 @@ type gatePass struct {
 	state   gate.State
 	taken   map[gate.ID]*takenGate
 	waiting []db.TakeWaitingRow
+	uses    db.InsertGateUsesParams // admissions
 
 	busy    bool // a limit was locked
 	more    bool // another pass over the same ones may admit more
@@ -47,6 +48,7 @@ type takenGate struct {
 	nextMs   int64 // when its window has room again; 0: unknown
 	name     string
 	whenFull WhenFull
+	awaited  bool // executions wait for it
 	changed  bool // its row has to be written
 	used     bool
 }
@@ -78,6 +80,7 @@ func (p *gatePass) name(g gate.ID, by id.ExecutionID) {
 func (p *gatePass) begin() {
 	p.taken = make(map[gate.ID]*takenGate)
 	p.missing = nil
+	p.uses = db.InsertGateUsesParams{NowMs: p.Engine.nowMs()}
 	p.state = gate.State{Limits: make(map[gate.ID]*gate.Limit), Exhausted: make(map[gate.ID]bool)}
 }
 
@@ -205,7 +208,7 @@ func (p *gatePass) note(row *db.TakeGatesRow) {
 		t.Counted, t.nextMs = true, row.NextAtMs
 		p.wakeAt(row.NextAtMs)
 	}
-	t.name, t.whenFull = row.LimitName, WhenFull(row.WhenFull)
+	t.name, t.whenFull, t.awaited = row.LimitName, WhenFull(row.WhenFull), row.Awaited
 	p.taken[row.GateID.Bytes] = t
 	p.state.Limits[row.GateID.Bytes] = &t.Limit
 }
@@ -338,7 +341,6 @@ func (p *gatePass) takeOthers(ctx context.Context, tx db.DBTX) error {
 func (p *gatePass) apply(ctx context.Context, tx *txn) (int, error) {
 	var admit db.AdmitExecutionsParams
 	var move db.MoveWaitingParams
-	uses := db.InsertGateUsesParams{NowMs: p.Engine.nowMs()}
 	admit.NowMs = p.Engine.nowMs()
 	for i := range p.waiting {
 		row := &p.waiting[i]
@@ -347,15 +349,7 @@ func (p *gatePass) apply(ctx context.Context, tx *txn) (int, error) {
 		case gate.Admit:
 			admit.PartitionKeys, admit.ExecutionIDs = append(admit.PartitionKeys, row.PartitionKey), append(admit.ExecutionIDs, pgUUID(row.ExecutionID))
 			tx.due.resumed(row.LaneID)
-			for _, u := range w.Uses {
-				t := p.taken[u.Limit]
-				if t.changed, t.used = true, true; t.Concurrent == gate.None && t.Starts == gate.None {
-					continue // nothing to count
-				}
-				uses.PartitionKeys, uses.GateIDs = append(uses.PartitionKeys, gatePartition(u.Limit)), append(uses.GateIDs, pgGate(u.Limit))
-				uses.ExecutionPartitionKeys = append(uses.ExecutionPartitionKeys, row.PartitionKey)
-				uses.ExecutionIDs, uses.Units = append(uses.ExecutionIDs, pgUUID(row.ExecutionID)), append(uses.Units, u.Units)
-			}
+			p.use(id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), w.Uses)
 		case gate.Move:
 			move.PartitionKeys, move.ExecutionIDs = append(move.PartitionKeys, row.PartitionKey), append(move.ExecutionIDs, pgUUID(row.ExecutionID))
 			move.GateIDs, move.AreBudgets = append(move.GateIDs, pgGate(d.To)), append(move.AreBudgets, d.Budget)
@@ -368,17 +362,43 @@ func (p *gatePass) apply(ctx context.Context, tx *txn) (int, error) {
 	if err := p.findSurplus(ctx, tx, admit.ExecutionIDs, move.ExecutionIDs); err != nil {
 		return 0, err
 	}
-	return len(admit.ExecutionIDs) + len(move.ExecutionIDs), p.write(ctx, tx, admit, move, uses)
+	return len(admit.ExecutionIDs) + len(move.ExecutionIDs), p.write(ctx, tx, admit, move)
 }
 
-func (p *gatePass) write(
-	ctx context.Context, tx *txn, admit db.AdmitExecutionsParams, move db.MoveWaitingParams, uses db.InsertGateUsesParams,
-) error {
+// use notes the admission of an execution.
+func (p *gatePass) use(x id.ExecutionID, uses []gate.Use) {
+	for _, u := range uses {
+		t := p.taken[u.Limit]
+		if t.changed, t.used = true, true; t.Concurrent == gate.None && t.Starts == gate.None {
+			continue // nothing to count
+		}
+		p.uses.PartitionKeys, p.uses.GateIDs = append(p.uses.PartitionKeys, gatePartition(u.Limit)), append(p.uses.GateIDs, pgGate(u.Limit))
+		p.uses.ExecutionPartitionKeys = append(p.uses.ExecutionPartitionKeys, x.Partition())
+		p.uses.ExecutionIDs, p.uses.Units = append(p.uses.ExecutionIDs, pgUUID(x.UUID())), append(p.uses.Units, u.Units)
+	}
+}
+
+func (p *gatePass) write(ctx context.Context, tx *txn, admit db.AdmitExecutionsParams, move db.MoveWaitingParams) error {
+	var steps []step
+	if len(admit.ExecutionIDs) > 0 {
+		steps = append(steps, func(conn db.DBTX) error { return p.q.AdmitExecutions(ctx, conn, admit) })
+	}
+	if len(move.ExecutionIDs) > 0 {
+		steps = append(steps, func(conn db.DBTX) error { return p.q.MoveWaiting(ctx, conn, move) })
+	}
+	if steps = append(steps, p.admissions(ctx)...); len(steps) == 0 {
+		return nil
+	}
+	return pgtx.InOneTrip(ctx, tx, steps...)
+}
+
+// admissions returns the steps that write the admissions and the bounds.
+func (p *gatePass) admissions(ctx context.Context) []step {
 	raise := db.RaiseGatesParams{NowMs: p.Engine.nowMs()}
 	for _, g := range slices.SortedFunc(maps.Keys(p.taken), compareGates) {
 		t := p.taken[g]
 		if t.windowMs > 0 && t.used {
-			uses.WindowedGateIDs = append(uses.WindowedGateIDs, pgGate(g))
+			p.uses.WindowedGateIDs = append(p.uses.WindowedGateIDs, pgGate(g))
 		}
 		if !t.changed {
 			continue
@@ -388,22 +408,13 @@ func (p *gatePass) write(
 		raise.NextAtMs, raise.Used = append(raise.NextAtMs, t.nextMs), append(raise.Used, t.used)
 	}
 	var steps []step
-	if len(admit.ExecutionIDs) > 0 {
-		steps = append(steps, func(conn db.DBTX) error { return p.q.AdmitExecutions(ctx, conn, admit) })
-	}
-	if len(move.ExecutionIDs) > 0 {
-		steps = append(steps, func(conn db.DBTX) error { return p.q.MoveWaiting(ctx, conn, move) })
-	}
-	if len(uses.ExecutionIDs) > 0 {
-		steps = append(steps, func(conn db.DBTX) error { return p.q.InsertGateUses(ctx, conn, uses) })
+	if len(p.uses.ExecutionIDs) > 0 {
+		steps = append(steps, func(conn db.DBTX) error { return p.q.InsertGateUses(ctx, conn, p.uses) })
 	}
 	if len(raise.GateIDs) > 0 {
 		steps = append(steps, func(conn db.DBTX) error { return p.q.RaiseGates(ctx, conn, raise) })
 	}
-	if len(steps) == 0 {
-		return nil
-	}
-	return pgtx.InOneTrip(ctx, tx, steps...)
+	return steps
 }
 
 // waitingOf returns a waiting execution as package gate reads it.

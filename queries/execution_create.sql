@@ -23,7 +23,7 @@ made AS (
     INSERT INTO ff_exec_core (
         -- include created_columns
     )
-    -- include alike_made: input = input, unique_key = NULL, place_ms = s.created_at_ms, fair_created_at_ms = NULL
+    -- include alike_made: input = input, unique_key = NULL, place_ms = s.created_at_ms, fair_created_at_ms = NULL, limit_ids = NULL, limit_units = NULL, admitted = NULL
 ),
 queued AS (
     -- include alike_queued
@@ -57,7 +57,43 @@ made AS (
     INSERT INTO ff_exec_core (
         -- include created_columns
     )
-    -- include alike_made: input = input, unique_key = NULL, place_ms = i.place_ms, fair_created_at_ms = s.created_at_ms
+    -- include alike_made: input = input, unique_key = NULL, place_ms = i.place_ms, fair_created_at_ms = s.created_at_ms, limit_ids = NULL, limit_units = NULL, admitted = NULL
+),
+queued AS (
+    -- include alike_queued
+)
+SELECT
+    -- Counted before the trigger is switched on again.
+    count(*) AS created,
+    set_config('ffx.own_entries', '', true) AS own_entries
+FROM made;
+
+-- name: InsertAlikeAdmitted :exec
+-- InsertAlikeAdmitted creates executions as InsertAlike does, each with limits that admit it from the beginning. The caller
+-- has locked these, and stores the admissions.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions.
+-- Locks: gates held; L1 waits (for a concurrent insert of the same id); queue new.
+WITH shared AS MATERIALIZED (
+    -- include alike_shared
+),
+input AS (
+    -- The values of each execution. No units: one of each limit.
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@priorities::integer[]) AS priority,
+        unnest(@payloads::bytea[]) AS payload,
+        unnest(@own_fields::text[]) AS own_fields,
+        string_to_array(unnest(@limit_ids::text[]), ',')::uuid[] AS limit_ids,
+        string_to_array(nullif(unnest(@limit_units::text[]), ''), ',')::bigint[] AS limit_units
+),
+made AS (
+    -- The rows.
+    INSERT INTO ff_exec_core (
+        -- include created_columns
+    )
+    -- include alike_made: input = input, unique_key = NULL, place_ms = s.created_at_ms, fair_created_at_ms = NULL, limit_ids = i.limit_ids, limit_units = i.limit_units, admitted = true
 ),
 queued AS (
     -- include alike_queued
@@ -198,6 +234,7 @@ SELECT
         WHEN d.gate = 'limit' THEN (string_to_array(d.limit_ids, ','))[1]::uuid
     END,
     d.ffx_unique_key,
+    NULL,
     CASE WHEN d.place_ms IS NOT NULL THEN d.created_at_ms END
 FROM dated AS d
 CROSS JOIN LATERAL (

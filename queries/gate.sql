@@ -79,8 +79,8 @@ CROSS JOIN LATERAL (
 ON CONFLICT ON CONSTRAINT ffx_gate_pkey DO NOTHING;
 
 -- name: TakeGates :many
--- TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits. It returns
--- those that are locked (taken is false) or missing (known is false) too. The caller sorts by gate_id.
+-- TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits, and whether
+-- executions wait there. It returns those that are locked (taken is false) or missing (known is false) too. The caller sorts by gate_id.
 --
 -- Used by: engine.AdmitWaiting, engine.ForgetLimitKeys.
 -- Locks: gates skips (rows FOR NO KEY UPDATE in array order).
@@ -102,6 +102,12 @@ SELECT
             AND t.gate_id = i.gate_id
         OFFSET 0
     )::boolean AS known,
+    EXISTS (
+        SELECT
+        FROM ffx_waiting AS w
+        WHERE w.gate_id = i.gate_id
+        OFFSET 0
+    )::boolean AS awaited,
     coalesce(g.held, 0)::bigint AS held,
     coalesce(g.started, 0)::bigint AS started,
     coalesce(g.next_at_ms, 0)::bigint AS next_at_ms,

@@ -99,7 +99,7 @@ made AS (
     INSERT INTO ff_exec_core (
         -- include created_columns
     )
-    -- include alike_made: input = free, unique_key = i.unique_key, place_ms = s.created_at_ms, fair_created_at_ms = NULL
+    -- include alike_made: input = free, unique_key = i.unique_key, place_ms = s.created_at_ms, fair_created_at_ms = NULL, limit_ids = NULL, limit_units = NULL, admitted = NULL
 ),
 queued AS (
     -- include alike_queued

@@ -71,6 +71,7 @@ made AS (
         ffx_limit_units,
         ffx_gate_id,
         ffx_unique_key,
+        ffx_admitted,
         ffx_created_at_ms
     )
     -- Alike executions. Reads shared, and their own values from input. Fair ones have a place and a creation time.
@@ -101,6 +102,7 @@ made AS (
         0,
         NULL,
         0,
+        NULL,
         NULL,
         NULL,
         NULL,
@@ -212,6 +214,7 @@ made AS (
         ffx_limit_units,
         ffx_gate_id,
         ffx_unique_key,
+        ffx_admitted,
         ffx_created_at_ms
     )
     -- Alike executions. Reads shared, and their own values from input. Fair ones have a place and a creation time.
@@ -249,7 +252,153 @@ made AS (
         NULL,
         NULL,
         NULL,
+        NULL,
         s.created_at_ms
+    FROM input AS i
+    CROSS JOIN shared AS s
+    CROSS JOIN LATERAL (
+        SELECT coalesce(s.raw_fields, (sqlc.arg(raw_fields)::text || i.own_fields || s.last_field)::jsonb) AS document
+        OFFSET 0
+    ) AS d
+    RETURNING
+        partition_key,
+        execution_id,
+        required_capabilities,
+        priority,
+        created_at_ms
+),
+queued AS (
+    -- The queue entries of alike executions. Reads made.
+    INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
+    SELECT
+        sqlc.arg(lane_id)::text,
+        - m.priority::bigint,
+        m.created_at_ms,
+        m.execution_id,
+        m.partition_key,
+        m.required_capabilities,
+        sqlc.arg(kind)::text
+    FROM made AS m
+)
+SELECT
+    -- Counted before the trigger is switched on again.
+    count(*) AS created,
+    set_config('ffx.own_entries', '', true) AS own_entries
+FROM made;
+
+-- name: InsertAlikeAdmitted :exec
+-- InsertAlikeAdmitted creates executions as InsertAlike does, each with limits that admit it from the beginning. The caller
+-- has locked these, and stores the admissions.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions.
+-- Locks: gates held; L1 waits (for a concurrent insert of the same id); queue new.
+WITH shared AS MATERIALIZED (
+    -- The shared values, rendered once. From here on the queue's trigger is switched off: see it in the schema.
+    SELECT
+        c.created_at_ms,
+        string_to_array(@required_capabilities::text, ',') AS required_capabilities,
+        nullif(sqlc.arg(policy)::text, '')::jsonb AS policy,
+        CASE WHEN cardinality(@own_fields::text[]) = 0 THEN (sqlc.arg(raw_fields)::text || c.last_field)::jsonb END AS raw_fields,
+        c.last_field,
+        set_config('ffx.own_entries', pg_current_xact_id()::text, true) AS own_entries
+    FROM (
+        SELECT
+            n.created_at_ms,
+            ',"last_mutation_at":"' || n.created_at_ms || '"}' AS last_field
+        FROM (
+            SELECT coalesce(nullif(sqlc.arg(created_at_ms)::bigint, 0), ffx_now_ms(sqlc.narg(now_ms))) AS created_at_ms
+            OFFSET 0
+        ) AS n
+    ) AS c
+),
+input AS (
+    -- The values of each execution. No units: one of each limit.
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@priorities::integer[]) AS priority,
+        unnest(@payloads::bytea[]) AS payload,
+        unnest(@own_fields::text[]) AS own_fields,
+        string_to_array(unnest(@limit_ids::text[]), ',')::uuid[] AS limit_ids,
+        string_to_array(nullif(unnest(@limit_units::text[]), ''), ',')::bigint[] AS limit_units
+),
+made AS (
+    -- The rows.
+    INSERT INTO ff_exec_core (
+        -- The columns of a new execution.
+        partition_key,
+        execution_id,
+        flow_id,
+        lane_id,
+        required_capabilities,
+        attempt_index,
+        lifecycle_phase,
+        ownership_state,
+        eligibility_state,
+        public_state,
+        attempt_state,
+        blocking_reason,
+        priority,
+        created_at_ms,
+        deadline_at_ms,
+        payload,
+        policy,
+        raw_fields,
+        ffx_namespace,
+        ffx_instance_tag,
+        ffx_last_mutation_at_ms,
+        ffx_attempt_count,
+        ffx_retry_count,
+        ffx_lease_epoch,
+        ffx_delay_until_ms,
+        ffx_execution_deadline_ms,
+        ffx_budget_ids,
+        ffx_quota_policy_id,
+        ffx_quota_partition,
+        ffx_limit_ids,
+        ffx_limit_units,
+        ffx_gate_id,
+        ffx_unique_key,
+        ffx_admitted,
+        ffx_created_at_ms
+    )
+    -- Alike executions. Reads shared, and their own values from input. Fair ones have a place and a creation time.
+    SELECT
+        i.partition_key,
+        i.execution_id,
+        NULL,
+        sqlc.arg(lane_id)::text,
+        s.required_capabilities,
+        0,
+        'runnable',
+        'unowned',
+        'eligible_now',
+        'waiting',
+        'pending_first_attempt',
+        'waiting_for_worker',
+        i.priority,
+        s.created_at_ms,
+        NULL,
+        i.payload,
+        s.policy,
+        d.document,
+        d.document ->> 'namespace',
+        d.document -> 'tags' ->> 'cairn.instance_id',
+        s.created_at_ms,
+        0,
+        0,
+        0,
+        NULL,
+        0,
+        NULL,
+        NULL,
+        NULL,
+        i.limit_ids,
+        i.limit_units,
+        NULL,
+        NULL,
+        true,
+        NULL
     FROM input AS i
     CROSS JOIN shared AS s
     CROSS JOIN LATERAL (
@@ -385,6 +534,7 @@ INSERT INTO ff_exec_core (
     ffx_limit_units,
     ffx_gate_id,
     ffx_unique_key,
+    ffx_admitted,
     ffx_created_at_ms
 )
 SELECT
@@ -446,6 +596,7 @@ SELECT
         WHEN d.gate = 'limit' THEN (string_to_array(d.limit_ids, ','))[1]::uuid
     END,
     d.ffx_unique_key,
+    NULL,
     CASE WHEN d.place_ms IS NOT NULL THEN d.created_at_ms END
 FROM dated AS d
 CROSS JOIN LATERAL (

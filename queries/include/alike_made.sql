@@ -29,10 +29,11 @@ SELECT
     NULL,
     NULL,
     NULL,
-    NULL,
-    NULL,
+    ${limit_ids},
+    ${limit_units},
     NULL,
     ${unique_key},
+    ${admitted},
     ${fair_created_at_ms}
 FROM ${input} AS i
 CROSS JOIN shared AS s

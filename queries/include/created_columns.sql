@@ -32,4 +32,5 @@ ffx_limit_ids,
 ffx_limit_units,
 ffx_gate_id,
 ffx_unique_key,
+ffx_admitted,
 ffx_created_at_ms

@@ -1,0 +1,132 @@
+package engine
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/gate"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// admissible reports whether a creation can have its places from the beginning. A quota policy's and a budget's admission is left to
+// the gate, as is that of fair work.
+func (c *creation) admissible() bool {
+	return c.minted && len(c.gates.limits) > 0 && len(c.gates.budgets) == 0 && c.quota == "" && c.placeNs == 0 && c.prompt()
+}
+
+// createAdmitted creates executions without keys, outside flows and on known lanes, some of them with limits. Those whose limits
+// have room, and at which nothing waits, begin admitted and are claimable at once; the gate admits the others. Only a
+// transaction of the engine's own does this, since it locks the limits. Locked ones it leaves to the gate.
+func (e *Engine) createAdmitted(ctx context.Context, op string, plan dealing, fresh []creation) ([]Outcome[Created], error) {
+	created, err := inTx(ctx, e, op, func(tx *txn) (map[id.ExecutionID]Created, error) {
+		a := admitting{gatePass: gatePass{Engine: e}}
+		if err := a.decide(ctx, tx, fresh); err != nil {
+			return nil, err
+		}
+		return a.insert(ctx, tx)
+	})
+	return plan.outcomes(created), err
+}
+
+// admitting is the admission of new executions.
+type admitting struct {
+	gatePass
+	atOnce []creation // claimable
+	left   []creation // the others
+	uses   db.InsertGateUsesParams
+}
+
+// decide locks the limits of creations, as far as they are free, and decides which have room.
+func (a *admitting) decide(ctx context.Context, tx *txn, fresh []creation) error {
+	a.begin()
+	limits := make(map[gate.ID]bool)
+	for i := range fresh {
+		if fresh[i].admissible() {
+			for _, l := range fresh[i].gates.limits {
+				limits[gate.ID(l.gate)] = true
+			}
+		}
+	}
+	if err := a.take(ctx, tx, slices.Collect(maps.Keys(limits))); err != nil {
+		return err
+	}
+	for g, t := range a.taken {
+		if t.awaited {
+			delete(a.state.Limits, g)
+		}
+	}
+	for _, c := range fresh {
+		if c.admitted = c.admissible() && a.state.Decide(c.waiting()).Verb == gate.Admit; c.admitted || c.plain() {
+			a.atOnce = append(a.atOnce, c)
+		} else {
+			a.left = append(a.left, c)
+		}
+	}
+	if alike(a.atOnce) != nil {
+		return nil
+	}
+	// Too different for lean statements.
+	a.atOnce, a.left = nil, slices.Clone(fresh)
+	a.begin()
+	return nil
+}
+
+// waiting returns a creation as package gate reads it.
+func (c *creation) waiting() (w gate.Waiting) {
+	for _, l := range c.gates.limits {
+		w.Uses = append(w.Uses, gate.Use{Limit: gate.ID(l.gate), Units: l.units})
+	}
+	return w
+}
+
+// insert writes the executions and the admissions.
+func (a *admitting) insert(ctx context.Context, tx *txn) (map[id.ExecutionID]Created, error) {
+	created := make(map[id.ExecutionID]Created, len(a.atOnce)+len(a.left))
+	var steps []step
+	groups := alike(a.atOnce)
+	for _, group := range groups {
+		for _, part := range byBytes(group, len(group), maxAlikeBytes, (*creation).size) {
+			steps = append(steps, a.alikeStep(ctx, part))
+			tx.due.lane(part[0].lane)
+		}
+		for _, c := range group {
+			created[c.id] = Created{ID: c.id, State: state.PublicWaiting}
+			if c.admitted {
+				a.use(c.id, c.waiting().Uses)
+			}
+		}
+	}
+	steps = append(steps, a.recordPlaces(ctx, flattened(groups))...)
+	steps = append(steps, a.admissions(ctx)...)
+	if len(steps) > 0 {
+		if err := pgtx.InOneTrip(ctx, tx, steps...); err != nil {
+			return nil, err
+		}
+	}
+	if len(a.left) > 0 {
+		others, err := a.Engine.insert(ctx, tx, a.left, nil, a.Engine.nowMs(), &tx.due)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(created, others)
+	}
+	return created, nil
+}
+
+// admittedParams adds the limits to the parameters of alike creations.
+func admittedParams(p db.InsertAlikeParams, group []*creation) db.InsertAlikeAdmittedParams {
+	a := db.InsertAlikeAdmittedParams{
+		LaneID: p.LaneID, Kind: p.Kind, RequiredCapabilities: p.RequiredCapabilities, CreatedAtMs: p.CreatedAtMs, NowMs: p.NowMs,
+		PartitionKeys: p.PartitionKeys, ExecutionIDs: p.ExecutionIDs, Priorities: p.Priorities, Payloads: p.Payloads,
+		OwnFields: p.OwnFields, RawFields: p.RawFields, Policy: p.Policy,
+		LimitIDs: make([]string, len(group)), LimitUnits: make([]string, len(group)),
+	}
+	for n, c := range group {
+		_, a.LimitIDs[n], a.LimitUnits[n] = c.gates.texts()
+	}
+	return a
+}
