@@ -391,7 +391,7 @@ func (e *Engine) insertRows(
 	for i := range creations {
 		switch created[creations[i].id].State {
 		case state.PublicWaiting:
-			due.lane(creations[i].lane)
+			due.created(&creations[i])
 		case state.PublicDelayed:
 			due.delayed = true
 		case state.PublicRateLimited:

@@ -91,8 +91,8 @@ func (a *admitting) insert(ctx context.Context, tx *txn) (map[id.ExecutionID]Cre
 	for _, group := range groups {
 		for _, part := range byBytes(group, len(group), maxAlikeBytes, (*creation).size) {
 			steps = append(steps, a.alikeStep(ctx, part))
-			tx.due.lane(part[0].lane)
 		}
+		tx.due.createdAll(group)
 		for _, c := range group {
 			created[c.id] = Created{ID: c.id, State: state.PublicWaiting}
 			if c.admitted {

@@ -32,7 +32,9 @@ func (c *creation) likeness() likeness {
 func (c *creation) plain() bool { return c.prompt() && (c.admitted || c.gates.open()) }
 
 // prompt reports whether a creation has neither a delay nor a deadline.
-func (c *creation) prompt() bool { return c.delayUntilMs == 0 && c.deadlineMs == 0 && c.deadlineIn == 0 }
+func (c *creation) prompt() bool {
+	return c.delayUntilMs == 0 && c.deadlineMs == 0 && c.deadlineIn == 0
+}
 
 // alike divides creations into groups, each for its own statement. It returns nil if one of them is not plain, or if
 // the groups are so small that a single statement is cheaper.
@@ -62,16 +64,15 @@ func alike(creations []creation) [][]*creation {
 // if one of them already exists; none was created then.
 func (e *Engine) insertAlike(ctx context.Context, op string, groups [][]*creation) error {
 	var steps []step
-	var lanes []string
 	for _, group := range groups {
 		for _, part := range byBytes(group, len(group), maxAlikeBytes, (*creation).size) {
-			steps, lanes = append(steps, e.alikeStep(ctx, part)), append(lanes, part[0].lane)
+			steps = append(steps, e.alikeStep(ctx, part))
 		}
 	}
 	steps = append(steps, e.recordPlaces(ctx, flattened(groups))...)
 	return inStatements(ctx, e, op, func(due *notifications) []step {
-		for _, lane := range lanes {
-			due.lane(lane)
+		for _, group := range groups {
+			due.createdAll(group)
 		}
 		return steps
 	})

@@ -153,6 +153,7 @@ type creation struct {
 	fair         FairShare   // with a weight; zero if it is not fair
 	fairKey      int64
 	placeNs      int64  // 0 until it is placed, and if it is not fair
+	near         bool   // its place is close to the head of the lane
 	storedKey    string // with its scope; "" without a key
 	windowMs     int64
 	retentionMs  int64 // of its policy; 0 if not set or for ever

@@ -15,6 +15,10 @@ import (
 // executions without a tenant wait before it, new tenants stand by their age, as those do.
 const maxFairLook = 1000
 
+// nearPlaces is how many turns from the head of a lane an execution may be hidden behind the scan positions of claimers, since these
+// move on while it is created.
+const nearPlaces = 1000
+
 // fairMemory has the heads of the lanes where this process creates fair work.
 type fairMemory struct {
 	mu    sync.Mutex
@@ -95,7 +99,9 @@ func (e *Engine) placeFair(ctx context.Context, conn db.DBTX, creations []creati
 		}
 		tenant := p.of[fairTenant{fairLine{c.lane, c.priority}, c.namespace, c.fair.Tenant}]
 		c.fairKey = p.keys[tenant]
-		c.placeNs = fair.Next(p.heads[p.lineOf[tenant]], p.lasts[tenant], c.fair.Weight)
+		head := p.heads[p.lineOf[tenant]]
+		c.placeNs = fair.Next(head, p.lasts[tenant], c.fair.Weight)
+		c.near = c.placeNs < head+nearPlaces*fair.Unit
 		p.lasts[tenant] = &fair.Last{Place: c.placeNs}
 	}
 	return nil

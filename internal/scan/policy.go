@@ -7,14 +7,15 @@ import (
 )
 
 // A full scan is due after fullInterval, when a scan came back short, or when the claimer is woken: then at once, or
-// after wokenInterval while each scan gets all it asks for anyway. It waits until full scans take no more than their
-// share of the time, however many dead entries are at the head. The exceptions: there is nothing else to do, and the
+// after wokenInterval while each scan gets all it asks for anyway, or hiddenInterval if hidden work was announced. It waits until
+// full scans take no more than their share of the time, however many dead entries are at the head. The exceptions: there is nothing else to do, and the
 // last full scan found work that the positions hide; or hidden work was announced, and full scans are quick. A scan delayed by the network or a busy server looks the same
 // from here. So no scan counts as longer than longScan, and no work waits longer than ten seconds before a position.
 // The pause grows with each fruitless full scan in a row, up to the pause under full load.
 const (
-	fullInterval  = time.Second
-	wokenInterval = 100 * time.Millisecond
+	fullInterval   = time.Second
+	wokenInterval  = 100 * time.Millisecond
+	hiddenInterval = 10 * time.Millisecond
 	longScan      = 200 * time.Millisecond
 	loadedPace    = 50 // times the duration of a full scan, while all scans get all they ask for
 	wokenPace     = 10 // the same after a fruitless scan, if woken or to fill a short answer
@@ -109,6 +110,7 @@ func (p *Policy) Next(now time.Time) []Position {
 	switch {
 	case since > max(fullInterval, loadedPace*p.took),
 		p.hidden && !p.filled && since >= hiddenPace*(min(p.took, p.tookLast)-cheapScan),
+		p.hidden && since > max(hiddenInterval, wokenPace*p.took),
 		p.woken && !p.filled && p.worthwhile(now),
 		p.woken && since > wokenInterval && p.paced(now):
 		return nil
