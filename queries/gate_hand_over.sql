@@ -70,21 +70,46 @@ taken AS MATERIALIZED (
 freed AS (
     -- The admissions of the ended executions, deleted.
     DELETE FROM ffx_gate_use AS u
-    USING taken AS t, input AS i
-    WHERE
-        i.gate_id = t.gate_id
-        AND u.partition_key = ANY (ARRAY[t.partition_key])
-        AND u.gate_id = t.gate_id
-        AND u.execution_id = i.execution_id
-        AND NOT EXISTS (
+    USING (
+        SELECT
+            x.row_id,
+            x.partition_key,
+            x.gate_id,
+            x.execution_id,
+            x.admitted_at_ms
+        FROM taken AS t
+        JOIN input AS i ON i.gate_id = t.gate_id
+        -- Looked up one by one: a plan made while the table was empty would read it whole.
+        CROSS JOIN LATERAL (
             SELECT
-            FROM ff_exec_core AS e
+                k.ctid::tid AS row_id,
+                k.partition_key,
+                k.gate_id,
+                k.execution_id,
+                k.admitted_at_ms
+            FROM ffx_gate_use AS k
             WHERE
-                e.partition_key = i.partition_key
-                AND e.execution_id = i.execution_id
-                AND e.ffx_admitted
+                k.partition_key = t.partition_key
+                AND k.gate_id = t.gate_id
+                AND k.execution_id = i.execution_id
+                AND NOT EXISTS (
+                    SELECT
+                    FROM ff_exec_core AS e
+                    WHERE
+                        e.partition_key = i.partition_key
+                        AND e.execution_id = i.execution_id
+                        AND e.ffx_admitted
+                    OFFSET 0
+                )
             OFFSET 0
-        )
+        ) AS x
+    ) AS o
+    WHERE
+        u.ctid = o.row_id
+        AND (u.partition_key = o.partition_key) IS TRUE
+        AND (u.gate_id = o.gate_id) IS TRUE
+        AND (u.execution_id = o.execution_id) IS TRUE
+        AND (u.admitted_at_ms = o.admitted_at_ms) IS TRUE
     RETURNING
         u.gate_id,
         CASE WHEN u.held THEN u.units ELSE 0 END AS units
