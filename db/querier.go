@@ -386,6 +386,14 @@ type Querier interface {
 	// Used by: engine.SetLaneRetention.
 	// Locks: retention waits (DELETE).
 	DropLaneRetention(ctx context.Context, db DBTX, laneID string) ([]int64, error)
+	// DropPassedPlaces deletes places of fair work that have no effect any longer, among the next page of all from a position on,
+	// which is inclusive: those of tenants that have a greater one in the page, and those that are keep_ms old and whose
+	// execution has started or is gone. It returns the last row of the page and how many it examined and deleted. Without rows
+	// there is no last one, and zero instead.
+	//
+	// Used by: engine.ForgetFairPlaces.
+	// Locks: fair skips (rows FOR UPDATE, then DELETE). Spans partitions.
+	DropPassedPlaces(ctx context.Context, db DBTX, arg DropPassedPlacesParams) (DropPassedPlacesRow, error)
 	// DropPause ends the pause of a lane or the drain of a worker instance. 0 rows: there was none.
 	//
 	// Used by: engine.ResumeLane, engine.ResumeWorker.
@@ -532,7 +540,7 @@ type Querier interface {
 	// EnsureFairPlaces records places that the caller's transaction has given out. An execution that does not have its place,
 	// because it existed before, is left out.
 	//
-	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork.
 	// Locks: fair new.
 	EnsureFairPlaces(ctx context.Context, db DBTX, arg EnsureFairPlacesParams) error
 	// EnsureGates creates rows for keys of limits, and for quota policies, that have none, each from an execution that names it. Its

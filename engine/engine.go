@@ -115,6 +115,7 @@ type shared struct {
 	usage     usageMemory
 	gates     gateMemory
 	keySweep  keySweep
+	fairSweep fairSweep
 }
 
 // WithTx returns the engine bound to the caller's transaction. Its operations become part of tx, each behind a

@@ -40,7 +40,7 @@ func (e *Engine) CreateExecution(ctx context.Context, spec ExecutionSpec) (Creat
 // that nothing happened.
 //
 // At least ten executions with the same lane, kind, policy and CreatedAt cost half the time or less if they are
-// claimable at once and have no deadline, key, flow or tenant. Creators, namespaces and tags may differ; tags cost the least.
+// claimable at once and have no deadline, key or flow. Creators, namespaces, tenants and tags may differ; tags and tenants cost the least.
 func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([]Outcome[Created], error) {
 	return e.createExecutions(ctx, e.adaptAll(ctx, specs))
 }

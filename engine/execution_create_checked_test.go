@@ -12,7 +12,7 @@ import (
 
 // A spec that differs from another in any field is not like it, except for the fields that are set individually.
 func TestSpecsAreAlikeUnlessAFieldDiffers(t *testing.T) {
-	own := map[string]bool{"ID": true, "Payload": true, "Priority": true, "Tags": true, "Limits": true}
+	own := map[string]bool{"ID": true, "Payload": true, "Priority": true, "Tags": true, "Limits": true, "Fair": true}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[ExecutionSpec]()) {
 		var plain, other ExecutionSpec
 		at := reflect.NewAt(field.Type, unsafe.Add(unsafe.Pointer(&other), field.Offset)).Elem()

@@ -111,27 +111,29 @@ func (e *Engine) placeFair(ctx context.Context, conn db.DBTX, creations []creati
 // tenant, and all of ids that callers have given, which may exist already. Without fair ones there is none.
 func (e *Engine) recordPlaces(ctx context.Context, creations iter.Seq[*creation]) []step {
 	var p db.EnsureFairPlacesParams
-	var last map[int64]int
+	var last map[int64]int // by tenant, of those that can't exist
 	for c := range creations {
 		if c.placeNs == 0 {
 			continue
 		}
 		n, known := last[c.fairKey]
-		switch {
-		case !known || !c.minted:
-			if n = len(p.FairKeys); last == nil {
-				last = make(map[int64]int)
-			}
+		if !known || !c.minted {
+			n = len(p.FairKeys)
 			p.FairKeys, p.PlacesNs = append(p.FairKeys, 0), append(p.PlacesNs, 0)
 			p.PartitionKeys, p.ExecutionIDs = append(p.PartitionKeys, 0), append(p.ExecutionIDs, pgtype.UUID{})
-			last[c.fairKey] = n
-		case c.placeNs < p.PlacesNs[n]:
-			continue
+			if c.minted {
+				if last == nil {
+					last = make(map[int64]int)
+				}
+				last[c.fairKey] = n
+			}
 		}
-		p.FairKeys[n], p.PlacesNs[n] = c.fairKey, c.placeNs
-		p.PartitionKeys[n], p.ExecutionIDs[n] = c.id.Partition(), pgUUID(c.id.UUID())
+		if c.placeNs > p.PlacesNs[n] {
+			p.FairKeys[n], p.PlacesNs[n] = c.fairKey, c.placeNs
+			p.PartitionKeys[n], p.ExecutionIDs[n] = c.id.Partition(), pgUUID(c.id.UUID())
+		}
 	}
-	if len(last) == 0 {
+	if len(p.FairKeys) == 0 {
 		return nil
 	}
 	return []step{func(conn db.DBTX) error { return e.q.EnsureFairPlaces(ctx, conn, p) }}

@@ -16,8 +16,8 @@ import (
 type Job string
 
 // The jobs. The database knows when they have work, except for [JobTrimOutboxes], [JobPurgeFlows], [JobRepairQueue],
-// [JobRepairGroups], [JobSummariseFlows], [JobSweepWaits], [JobSweepWorkers], [JobPruneWorkerEvents] and
-// [JobForgetLimitKeys].
+// [JobRepairGroups], [JobSummariseFlows], [JobSweepWaits], [JobSweepWorkers], [JobPruneWorkerEvents],
+// [JobForgetLimitKeys] and [JobForgetFairPlaces].
 const (
 	JobExpireLeases        Job = "expire_leases"
 	JobPromoteDelayed      Job = "promote_delayed"
@@ -49,6 +49,7 @@ const (
 	JobSweepWorkers        Job = "sweep_workers"
 	JobPruneWorkerEvents   Job = "prune_worker_events"
 	JobForgetLimitKeys     Job = "forget_limit_keys"
+	JobForgetFairPlaces    Job = "forget_fair_places"
 )
 
 // JobSpec is the input of [Maintenance.TakeJobs]: a process and the jobs it wants.

@@ -142,6 +142,8 @@ func jobsOf(m engine.Maintenance) []job {
 		{name: engine.JobSweepWorkers, every: 30 * time.Second, sweep: true, idle: time.Minute, batch: engine.MaxBatch, act: m.SweepWorkers},
 		{name: engine.JobPruneWorkerEvents, every: 10 * time.Minute, sweep: true, idle: time.Hour, batch: engine.MaxBatch, act: m.PruneWorkerEvents},
 		{name: engine.JobForgetLimitKeys, every: 10 * time.Minute, sweep: true, idle: time.Hour, batch: engine.MaxSweep, act: m.ForgetLimitKeys},
+		// 3,000 rows a second.
+		{name: engine.JobForgetFairPlaces, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, batch: engine.MaxSweep, act: m.ForgetFairPlaces},
 	}
 }
 

@@ -258,6 +258,10 @@ func TestRunIsNearlySilentWhenIdle(t *testing.T) {
 			if n := len(calls); n > 2 {
 				t.Errorf("%s is called %d times in 10 minutes, want at most twice", name, n)
 			}
+		case engine.JobForgetFairPlaces:
+			if n := len(calls); n > 9 {
+				t.Errorf("%s is called %d times in 10 minutes, want at most nine", name, n)
+			}
 		case engine.JobSweepWaits:
 			if n := len(calls); n < 2 || n > 6 {
 				t.Errorf("%s is called %d times in 10 minutes, want ever less often", name, n)

@@ -102,7 +102,7 @@ LEFT JOIN LATERAL (
 -- EnsureFairPlaces records places that the caller's transaction has given out. An execution that does not have its place,
 -- because it existed before, is left out.
 --
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork.
 -- Locks: fair new.
 WITH input AS (
     SELECT
@@ -131,3 +131,99 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS e
 ON CONFLICT DO NOTHING;
+
+-- name: DropPassedPlaces :one
+-- DropPassedPlaces deletes places of fair work that have no effect any longer, among the next page of all from a position on,
+-- which is inclusive: those of tenants that have a greater one in the page, and those that are keep_ms old and whose
+-- execution has started or is gone. It returns the last row of the page and how many it examined and deleted. Without rows
+-- there is no last one, and zero instead.
+--
+-- Used by: engine.ForgetFairPlaces.
+-- Locks: fair skips (rows FOR UPDATE, then DELETE). Spans partitions.
+WITH clock AS MATERIALIZED (
+    -- The time before which places are old.
+    SELECT (ffx_now_ms(sqlc.narg(now_ms)) - @keep_ms::bigint) * 1000000 AS old_ns
+),
+page AS MATERIALIZED (
+    -- The rows of this page of the sweep, and whether another one of the same tenant follows.
+    SELECT
+        r.fair_key,
+        r.place_ns,
+        r.partition_key,
+        r.execution_id,
+        coalesce(lead(r.fair_key) OVER (ORDER BY r.fair_key, r.place_ns, r.partition_key, r.execution_id) = r.fair_key, false) AS passed
+    FROM (
+        SELECT
+            t.fair_key,
+            t.place_ns,
+            t.partition_key,
+            t.execution_id
+        FROM ffx_fair_place AS t
+        WHERE (t.fair_key, t.place_ns) >= (@from_fair_key::bigint, @from_place_ns::bigint)
+        ORDER BY
+            t.fair_key,
+            t.place_ns,
+            t.partition_key,
+            t.execution_id
+        LIMIT @page_size::integer
+    ) AS r
+),
+useless AS (
+    -- Those without effect, locked.
+    SELECT
+        l.row_id,
+        p.fair_key,
+        p.execution_id
+    FROM page AS p
+    CROSS JOIN LATERAL (
+        SELECT t.ctid::tid AS row_id
+        FROM ffx_fair_place AS t
+        WHERE
+            t.fair_key = p.fair_key
+            AND t.place_ns = p.place_ns
+            AND t.partition_key = p.partition_key
+            AND t.execution_id = p.execution_id
+            -- CASE: executions are only looked up for old places.
+            AND CASE
+                WHEN p.passed THEN true
+                WHEN p.place_ns > (SELECT old_ns FROM clock) THEN false
+                ELSE NOT EXISTS (
+                    SELECT
+                    FROM ff_exec_core AS e
+                    WHERE
+                        e.partition_key = t.partition_key
+                        AND e.execution_id = t.execution_id
+                        AND (e.lifecycle_phase = 'runnable') IS TRUE
+                        AND (e.attempt_state = 'pending_first_attempt') IS TRUE
+                    OFFSET 0
+                )
+            END
+        FOR UPDATE SKIP LOCKED
+    ) AS l
+),
+deleted AS (
+    -- Those rows, deleted.
+    DELETE FROM ffx_fair_place AS t
+    USING useless AS u
+    WHERE
+        t.ctid = u.row_id
+        AND (t.fair_key = u.fair_key) IS TRUE
+        AND (t.execution_id = u.execution_id) IS TRUE
+    RETURNING t.fair_key
+)
+SELECT
+    coalesce(z.fair_key, 0)::bigint AS last_fair_key,
+    coalesce(z.place_ns, 0)::bigint AS last_place_ns,
+    (SELECT count(*) FROM page)::integer AS examined,
+    (SELECT count(*) FROM deleted)::integer AS deleted
+FROM clock
+LEFT JOIN LATERAL (
+    SELECT
+        p.fair_key,
+        p.place_ns
+    FROM page AS p
+    ORDER BY
+        p.fair_key DESC,
+        p.place_ns DESC
+    LIMIT 1
+) AS z ON true;

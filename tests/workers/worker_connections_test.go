@@ -153,7 +153,7 @@ func TestWorkerWarnsOnceOfASmallPool(t *testing.T) {
 		cfg         worker.Config
 		told        bool
 	}{
-		{"enough", 32, worker.Config{}, false},
+		{"enough", 33, worker.Config{}, false},
 		{"too few", 2, worker.Config{}, true},
 		{"without background work", 1, worker.Config{NoReconcile: true}, false},
 		{"shared", 7, worker.Config{NoReconcile: true, SharePool: true}, true},

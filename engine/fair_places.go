@@ -1,0 +1,59 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+)
+
+// oldPlaceAfter is how old the place of an execution that has started is when it is forgotten.
+const oldPlaceAfter = time.Hour
+
+// fairSweep is where the next [Maintenance.ForgetFairPlaces] continues.
+type fairSweep struct {
+	mu    sync.Mutex
+	begun bool
+	from  fairPosition
+}
+
+// fairPosition is a row, or several, of ffx_fair_place.
+type fairPosition struct{ key, placeNs int64 }
+
+// ForgetFairPlaces deletes places of fair work that no creation needs: those of tenants that have a greater one, and those
+// that are an hour old and whose executions have started. A tenant whose places are gone counts as new. It examines up to
+// batch places, at least 2 and at most [MaxSweep], and returns how many it deleted. Each call continues after the previous
+// one of the same engine, and begins again after the last place.
+//
+// Errors: [ErrInvalidInput]. Transaction: one statement; skips locked rows. Safe to repeat and to run in any number of
+// processes.
+func (m Maintenance) ForgetFairPlaces(ctx context.Context, batch int) (int, error) {
+	const op = "forget places of fair work"
+	e := m.e.impatient()
+	if batch < 2 || batch > MaxSweep {
+		return 0, invalid("batch", fmt.Sprintf("must be between 2 and %d", MaxSweep))
+	}
+	first := fairPosition{math.MinInt64, math.MinInt64}
+	e.fairSweep.mu.Lock()
+	from := e.fairSweep.from
+	if !e.fairSweep.begun {
+		from = first
+	}
+	e.fairSweep.mu.Unlock()
+	row, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (db.DropPassedPlacesRow, error) {
+		return e.q.DropPassedPlaces(ctx, conn, db.DropPassedPlacesParams{
+			NowMs: e.nowMs(), KeepMs: oldPlaceAfter.Milliseconds(), FromFairKey: from.key, FromPlaceNs: from.placeNs, PageSize: int32(batch),
+		})
+	})
+	if err != nil {
+		return 0, err
+	}
+	e.fairSweep.mu.Lock()
+	e.fairSweep.begun = int(row.Examined) == batch
+	e.fairSweep.from = fairPosition{row.LastFairKey, row.LastPlaceNs}
+	e.fairSweep.mu.Unlock()
+	return int(row.Deleted), nil
+}
