@@ -45,6 +45,8 @@ useless AS (
     SELECT
         l.row_id,
         p.fair_key,
+        p.place_ns,
+        p.partition_key,
         p.execution_id
     FROM page AS p
     CROSS JOIN LATERAL (
@@ -80,6 +82,8 @@ deleted AS (
     WHERE
         t.ctid = u.row_id
         AND (t.fair_key = u.fair_key) IS TRUE
+        AND (t.place_ns = u.place_ns) IS TRUE
+        AND (t.partition_key = u.partition_key) IS TRUE
         AND (t.execution_id = u.execution_id) IS TRUE
     RETURNING t.fair_key
 )
