@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -80,30 +81,10 @@ func newBudgetView(b engine.Budget) budgetView {
 }
 
 func (a *app) budgetListCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List the budgets with their usage",
-		Example: `  ff budget list`,
-		Args:    noArgs,
-		RunE: a.does(func(ctx context.Context, _ []string) error {
-			return a.withEngine(ctx, func(eng *engine.Engine) error {
-				views := []budgetView{}
-				for b, err := range eng.Operator().Budgets(ctx) {
-					if err != nil {
-						return err
-					}
-					views = append(views, newBudgetView(b))
-				}
-				if asJSON {
-					return a.writeJSON(map[string][]budgetView{"budgets": views})
-				}
-				return printBudgets(a.stdout, views)
-			})
-		}),
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	return listCommand(a, &cobra.Command{Short: "List the budgets with their usage", Example: `  ff budget list`}, "budgets", newBudgetView, printBudgets,
+		func(ctx context.Context, eng *engine.Engine) iter.Seq2[engine.Budget, error] {
+			return eng.Operator().Budgets(ctx)
+		})
 }
 
 func printBudgets(to io.Writer, views []budgetView) error {

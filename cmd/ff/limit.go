@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"iter"
 	"strconv"
 	"time"
 
@@ -113,30 +114,10 @@ func ruleOf(units int, window string) string {
 }
 
 func (a *app) limitListCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List the limits that are in force",
-		Example: `  ff limit list`,
-		Args:    noArgs,
-		RunE: a.does(func(ctx context.Context, _ []string) error {
-			return a.withEngine(ctx, func(eng *engine.Engine) error {
-				views := []limitView{}
-				for l, err := range eng.Operator().Limits(ctx) {
-					if err != nil {
-						return err
-					}
-					views = append(views, newLimitView(l))
-				}
-				if asJSON {
-					return a.writeJSON(map[string][]limitView{"limits": views})
-				}
-				return printLimits(a.stdout, views)
-			})
-		}),
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	return listCommand(a, &cobra.Command{Short: "List the limits that are in force", Example: `  ff limit list`}, "limits", newLimitView, printLimits,
+		func(ctx context.Context, eng *engine.Engine) iter.Seq2[engine.LimitState, error] {
+			return eng.Operator().Limits(ctx)
+		})
 }
 
 func printLimits(to io.Writer, views []limitView) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 
 	"github.com/spf13/cobra"
 
@@ -44,5 +45,31 @@ func (a *app) onOne(
 	})
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().StringVar(&namespace, "namespace", "", "the namespace of the "+noun)
+	return cmd
+}
+
+// listCommand is the command that lists all things of a kind, which are called plural in its JSON.
+func listCommand[T, V any](
+	a *app, cmd *cobra.Command, plural string, view func(T) V, write func(io.Writer, []V) error,
+	all func(ctx context.Context, eng *engine.Engine) iter.Seq2[T, error],
+) *cobra.Command {
+	var asJSON bool
+	cmd.Use, cmd.Args = "list", noArgs
+	cmd.RunE = a.does(func(ctx context.Context, _ []string) error {
+		return a.withEngine(ctx, func(eng *engine.Engine) error {
+			views := []V{}
+			for thing, err := range all(ctx, eng) {
+				if err != nil {
+					return err
+				}
+				views = append(views, view(thing))
+			}
+			if asJSON {
+				return a.writeJSON(map[string][]V{plural: views})
+			}
+			return write(a.stdout, views)
+		})
+	})
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"strings"
 	"time"
 
@@ -101,30 +102,10 @@ func newScheduleView(s engine.Schedule, upcoming []time.Time) scheduleView {
 }
 
 func (a *app) scheduleListCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List the schedules with their next ticks and last outcomes",
-		Example: `  ff schedule list`,
-		Args:    noArgs,
-		RunE: a.does(func(ctx context.Context, _ []string) error {
-			return a.withEngine(ctx, func(eng *engine.Engine) error {
-				views := []scheduleView{}
-				for s, err := range eng.Operator().Schedules(ctx, engine.ScheduleFilter{}) {
-					if err != nil {
-						return err
-					}
-					views = append(views, newScheduleView(s, nil))
-				}
-				if asJSON {
-					return a.writeJSON(map[string][]scheduleView{"schedules": views})
-				}
-				return printSchedules(a.stdout, views)
-			})
-		}),
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	return listCommand(a, &cobra.Command{Short: "List the schedules with their next ticks and last outcomes", Example: `  ff schedule list`}, "schedules", func(s engine.Schedule) scheduleView { return newScheduleView(s, nil) }, printSchedules,
+		func(ctx context.Context, eng *engine.Engine) iter.Seq2[engine.Schedule, error] {
+			return eng.Operator().Schedules(ctx, engine.ScheduleFilter{})
+		})
 }
 
 func printSchedules(to io.Writer, views []scheduleView) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"iter"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
@@ -93,29 +94,12 @@ func newSeatView(m engine.SequenceMember) seatView {
 }
 
 func (a *app) sequenceListCommand() *cobra.Command {
-	var asJSON, stopped bool
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List the sequences that have executions",
-		Example: `  ff sequence list --stopped`,
-		Args:    noArgs,
-		RunE: a.does(func(ctx context.Context, _ []string) error {
-			return a.withEngine(ctx, func(eng *engine.Engine) error {
-				views := []sequenceView{}
-				for s, err := range eng.Operator().Sequences(ctx, engine.SequenceFilter{Stopped: stopped}) {
-					if err != nil {
-						return err
-					}
-					views = append(views, newSequenceView(s))
-				}
-				if asJSON {
-					return a.writeJSON(map[string][]sequenceView{"sequences": views})
-				}
-				return printSequences(a.stdout, views)
-			})
-		}),
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	var stopped bool
+	cmd := listCommand(a, &cobra.Command{Short: "List the sequences that have executions", Example: `  ff sequence list --stopped`},
+		"sequences", newSequenceView, printSequences,
+		func(ctx context.Context, eng *engine.Engine) iter.Seq2[engine.SequenceState, error] {
+			return eng.Operator().Sequences(ctx, engine.SequenceFilter{Stopped: stopped})
+		})
 	cmd.Flags().BoolVar(&stopped, "stopped", false, "only sequences that stopped at a failed execution")
 	return cmd
 }
