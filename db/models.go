@@ -836,6 +836,22 @@ type FfxBlocked struct {
 	BlockedAtMs int64
 }
 
+// Executions that the gate has let in and that name a budget with ffx_cancel_on_breach. A row stays until a job finds that its execution is no longer admitted, or has cancelled it.
+type FfxBudgetAdmission struct {
+	// Logical shard of the budget, from 0: ff_budget_policy.partition_key.
+	PartitionKey int16
+	// The budget: ff_budget_policy.budget_id.
+	BudgetID string
+	// The execution, the uuid half of its id.
+	ExecutionID pgtype.UUID
+	// Milliseconds since the Unix epoch: when it was admitted.
+	AdmittedAtMs int64
+	// Partition of the execution, 0 to 255.
+	ExecutionPartition int16
+	// Milliseconds since the Unix epoch: when a job looks at it again. 0: a breach has come, and its execution is to be cancelled.
+	DueAtMs int64
+}
+
 // Amounts of budgets that the holders of leases have reserved and not settled. They count against hard limits.
 type FfxBudgetReservation struct {
 	// Logical shard of the budget, from 0: ff_budget_policy.partition_key.

@@ -278,6 +278,11 @@ type Querier interface {
 	// Used by: engine.PurgeFlows.
 	// Locks: L0 held (DELETE).
 	DropBacklogMembersOf(ctx context.Context, db DBTX, arg DropBacklogMembersOfParams) error
+	// DropBudgetAdmissions deletes admissions that were due for a cancellation. Locked ones stay, and are looked at again.
+	//
+	// Used by: engine.CancelOverBudget.
+	// Locks: L6 skips (rows FOR UPDATE, then the DELETE).
+	DropBudgetAdmissions(ctx context.Context, db DBTX, arg DropBudgetAdmissionsParams) (int64, error)
 	// DropBudgetLedger deletes the ledger of a locked budget.
 	//
 	// Used by: engine.ResetBudget, engine.ResetBudgets.
@@ -939,6 +944,12 @@ type Querier interface {
 	// Used by: engine.CreateBudget.
 	// Locks: L6 waits (the INSERT, for another one of the same id).
 	InsertBudget(ctx context.Context, db DBTX, arg InsertBudgetParams) (InsertBudgetRow, error)
+	// InsertBudgetAdmissions stores that executions, which the caller has locked, are admitted under budgets that cancel at a breach.
+	// An execution that is admitted twice in a millisecond has one row.
+	//
+	// Used by: engine.AdmitWaiting.
+	// Locks: L6 new.
+	InsertBudgetAdmissions(ctx context.Context, db DBTX, arg InsertBudgetAdmissionsParams) error
 	// InsertBusinessKeys gives business keys to executions and flows about to be created. No row: the key is taken, and
 	// ListBusinessKeys returns its holder. It waits for a concurrent creator of the same key, and for a concurrent deletion
 	// of its holder.
@@ -1121,6 +1132,11 @@ type Querier interface {
 	// Locks: none. Spans partitions.
 	// Looked up one by one, in the order of the index.
 	ListBlocked(ctx context.Context, db DBTX, arg ListBlockedParams) ([]ListBlockedRow, error)
+	// ListBudgetCancels returns the next page of admissions that are due for a cancellation, in the order of their keys.
+	//
+	// Used by: engine.CancelOverBudget.
+	// Locks: none. Spans partitions.
+	ListBudgetCancels(ctx context.Context, db DBTX, arg ListBudgetCancelsParams) ([]ListBudgetCancelsRow, error)
 	// ListBudgetPartitions returns a sample of budgets and of quota policies with the partitions that they are stored in.
 	//
 	// Used by: engine.Prepare.
@@ -1864,6 +1880,12 @@ type Querier interface {
 	// Used by: engine.ReplayExecution, engine.ReplayWhere.
 	// Locks: L4 waits (execution rows FOR NO KEY UPDATE by execution_id). A row that fails the guard is not waited for.
 	LockUnstartedDownstream(ctx context.Context, db DBTX, arg LockUnstartedDownstreamParams) error
+	// LookAtAdmissions looks at admissions that are due for it, those that are due longest first: it deletes those whose
+	// execution is no longer admitted, and returns how many. The others are due again after look_ms.
+	//
+	// Used by: engine.CancelOverBudget.
+	// Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE). Spans partitions.
+	LookAtAdmissions(ctx context.Context, db DBTX, arg LookAtAdmissionsParams) (int64, error)
 	// LookAtLeases takes, after a position, the timers of about max_items leases that are due, and returns the leases
 	// that have run out, oldest first. Every row has the position reached; if no lease has run out, a single row has only
 	// that. No row: no timer is due.
@@ -1886,6 +1908,12 @@ type Querier interface {
 	// The reservations of the CTE due, whose rows are locked, are deleted if their lease is over, and else last until its end.
 	// A lease that seems over is locked, so that no renewal is under way; if it is locked already, the reservation stays as it is.
 	LookAtReservations(ctx context.Context, db DBTX, arg LookAtReservationsParams) (int64, error)
+	// MarkBudgetAdmissions makes the admissions under a budget due for a cancellation, except those that are so already. The
+	// caller has locked the budget.
+	//
+	// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+	// Locks: L6 waits (the UPDATE, for a job that looks at a row).
+	MarkBudgetAdmissions(ctx context.Context, db DBTX, arg MarkBudgetAdmissionsParams) (int64, error)
 	// MarkBudgetReset forgets the last breach of a locked budget and stores its next reset, 0 for none.
 	//
 	// Used by: engine.ResetBudget, engine.ResetBudgets.

@@ -52,6 +52,7 @@ func (e *Engine) CreateBudget(ctx context.Context, spec BudgetSpec) (BudgetCreat
 	}
 	created := BudgetCreated{ID: spec.ID, Duplicate: true}
 	created.Matches = found.Corruption == "" && found.Labels == spec.Labels && found.ResetEvery == spec.ResetEvery &&
+		found.CancelOnBreach == spec.CancelOnBreach &&
 		maps.Equal(realLimits(found.Limits), realLimits(spec.Limits))
 	return created, nil
 }

@@ -30,6 +30,7 @@ type usageCount struct {
 	done    map[string]*usageItem // the items that take a key
 	ledger  map[ledgerKey]int64
 	refused bool // a hard limit has refused an item
+	over    bool // executions are due for a cancellation
 }
 
 // countedBudget is a budget of a transaction.
@@ -81,6 +82,7 @@ func newUsageCount(e *Engine, items []*usageItem, waits bool) *usageCount {
 }
 
 func (c *usageCount) inTx(ctx context.Context, tx *txn) error {
+	c.over = false
 	if err := c.lock(ctx, tx); err != nil {
 		return err
 	}

@@ -18,7 +18,9 @@ type Budget struct {
 	Usage      map[string]int64       // by dimension, of all that were reported
 	Reserved   map[string]int64       // by dimension, of all leases: see [Engine.Reserve]
 	ResetEvery time.Duration          // 0: only an operator resets it
-	Labels     BudgetLabels
+
+	CancelOnBreach bool // see [BudgetSpec]
+	Labels         BudgetLabels
 
 	Breaches            int64     // reports that a hard limit refused, since the creation
 	SoftBreaches        int64     // reports above a soft limit, since the creation
@@ -118,7 +120,7 @@ func budgetFrom(row *db.ListBudgetsRow) (Budget, error) {
 		return b, nil
 	}
 	b.Labels.OnHardLimit, b.Labels.OnSoftLimit = p.OnHard, p.OnSoft
-	b.ResetEvery = retentionOf(p.ResetIntervalMs)
+	b.ResetEvery, b.CancelOnBreach = retentionOf(p.ResetIntervalMs), p.CancelOnBreach
 	b.Limits = limitsOf(p)
 	return b, nil
 }

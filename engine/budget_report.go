@@ -135,5 +135,8 @@ func (e *Engine) countTogether(ctx context.Context, op string, items []*usageIte
 		}
 		return struct{}{}, err
 	})
+	if err == nil && count.over && e.tx == nil {
+		e.cancelOverSoon()
+	}
 	return err
 }

@@ -39,6 +39,12 @@ type BudgetSpec struct {
 	// operator. Default 0: only an operator resets it.
 	ResetEvery time.Duration
 
+	// CancelOnBreach cancels the executions that name the budget in [ExecutionSpec.Budgets] and run, or may be claimed, once a
+	// report, a spend, a reservation or a settlement is a [HardBreach], or once the usage reaches a hard limit. Those that wait,
+	// for the budget or for anything else, stay. The source of the cancellations is [CancelledByBudget]. Default: executions that were let
+	// in go on.
+	CancelOnBreach bool
+
 	Labels BudgetLabels
 }
 
@@ -62,7 +68,7 @@ type BudgetLabels struct {
 type BudgetCreated struct {
 	ID        id.BudgetID
 	Duplicate bool // a budget with this id existed, and was not changed
-	Matches   bool // its limits, interval and labels are those of the call
+	Matches   bool // its limits, interval, labels and CancelOnBreach are those of the call
 }
 
 // Usage is a report of amounts that were used. Report each of them once.
@@ -185,6 +191,7 @@ func (s *BudgetSpec) policy() (p budget.Policy, err error) {
 	p = budget.Policy{
 		Hard: make(map[string]int64, len(s.Limits)), Soft: make(map[string]int64, len(s.Limits)),
 		ResetIntervalMs: s.ResetEvery.Milliseconds(), OnHard: s.Labels.OnHardLimit, OnSoft: s.Labels.OnSoftLimit,
+		CancelOnBreach: s.CancelOnBreach,
 	}
 	for dimension, limit := range s.Limits {
 		if err := checkDimension("Limits", dimension); err != nil {

@@ -37,6 +37,9 @@ func (c *usageCount) write(ctx context.Context, tx *txn) error {
 		}
 		steps = append(steps, func(conn db.DBTX) error { return c.q.AddBudgetUsageOf(ctx, conn, add) })
 	}
+	for _, b := range c.ordered {
+		steps = append(steps, c.cancelAdmitted(ctx, b, &tx.due)...)
+	}
 	return pgtx.InOneTrip(ctx, tx, steps...)
 }
 

@@ -113,6 +113,7 @@ type shared struct {
 	retentionMemory
 	schedules scheduleMemory
 	usage     usageMemory
+	breaches  breachMemory
 	gates     gateMemory
 	keySweep  keySweep
 	fairSweep fairSweep

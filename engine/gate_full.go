@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/gate"
 )
 
 // CancelledByLimit is the [CancelSpec.Source] of executions that a limit has cancelled: see [WhenFull].
@@ -76,4 +77,17 @@ func (e *Engine) cancelSurplus(ctx context.Context, p *gatePass) (cancelled int,
 	}
 	p.more = p.more || cancelled > 0
 	return cancelled, nil
+}
+
+// noteAdmission notes that an execution is let in under budgets that cancel at a breach.
+func (p *gatePass) noteAdmission(row *db.TakeWaitingRow, budgets []gate.ID) {
+	for _, b := range budgets {
+		if p.cancelling[b] {
+			p.let.PartitionKeys = append(p.let.PartitionKeys, p.cfg.Partitions.BudgetPartition(id.BudgetID(b)))
+			p.let.BudgetIDs = append(p.let.BudgetIDs, id.BudgetID(b).String())
+			p.let.ExecutionPartitions = append(p.let.ExecutionPartitions, row.PartitionKey)
+			p.let.ExecutionIDs = append(p.let.ExecutionIDs, pgUUID(row.ExecutionID))
+		}
+	}
+	p.let.NowMs, p.let.LookMs = p.Engine.nowMs(), admissionLook.Milliseconds()
 }

@@ -28,6 +28,9 @@ type gatePass struct {
 	namedBy map[gate.ID]id.ExecutionID // an execution that names a limit, for one that has no row
 	missing []gate.ID                  // limits that have no row
 
+	cancelling map[gate.ID]bool // budgets that cancel at a breach
+	let        db.InsertBudgetAdmissionsParams
+
 	state   gate.State
 	taken   map[gate.ID]*takenGate
 	waiting []db.TakeWaitingRow
@@ -81,6 +84,7 @@ func (p *gatePass) begin() {
 	p.taken = make(map[gate.ID]*takenGate)
 	p.missing = nil
 	p.uses = db.InsertGateUsesParams{NowMs: p.Engine.nowMs()}
+	p.cancelling, p.let = make(map[gate.ID]bool), db.InsertBudgetAdmissionsParams{}
 	p.state = gate.State{Limits: make(map[gate.ID]*gate.Limit), Exhausted: make(map[gate.ID]bool)}
 }
 
@@ -129,17 +133,15 @@ func (p *gatePass) readBudgets(ctx context.Context, tx db.DBTX, budgets []gate.I
 		if err != nil {
 			return corrupt("ff_budget_policy.budget_id", err)
 		}
-		p.state.Exhausted[gate.ID(b)] = exhausted(row)
+		policy, err := budget.Decode(row.Policy)
+		p.state.Exhausted[gate.ID(b)] = err != nil || exhausted(policy, row)
+		p.cancelling[gate.ID(b)] = policy.CancelOnBreach
 	}
 	return nil
 }
 
 // exhausted reports whether the usage of a budget and its reservations have reached a hard limit.
-func exhausted(row db.ReadBudgetsInUseRow) bool {
-	policy, err := budget.Decode(row.Policy)
-	if err != nil {
-		return true
-	}
+func exhausted(policy budget.Policy, row db.ReadBudgetsInUseRow) bool {
 	reserved := make(map[string]int64, len(row.ReservedDimensions))
 	for i, dimension := range row.ReservedDimensions {
 		reserved[dimension] = row.ReservedAmounts[i]
@@ -349,6 +351,7 @@ func (p *gatePass) apply(ctx context.Context, tx *txn) (int, error) {
 		case gate.Admit:
 			admit.PartitionKeys, admit.ExecutionIDs = append(admit.PartitionKeys, row.PartitionKey), append(admit.ExecutionIDs, pgUUID(row.ExecutionID))
 			tx.due.resumed(row.LaneID)
+			p.noteAdmission(row, w.Budgets)
 			p.use(id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), w.Uses)
 		case gate.Move:
 			move.PartitionKeys, move.ExecutionIDs = append(move.PartitionKeys, row.PartitionKey), append(move.ExecutionIDs, pgUUID(row.ExecutionID))
@@ -408,6 +411,9 @@ func (p *gatePass) admissions(ctx context.Context) []step {
 		raise.NextAtMs, raise.Used = append(raise.NextAtMs, t.nextMs), append(raise.Used, t.used)
 	}
 	var steps []step
+	if len(p.let.ExecutionIDs) > 0 {
+		steps = append(steps, func(conn db.DBTX) error { return p.q.InsertBudgetAdmissions(ctx, conn, p.let) })
+	}
 	if len(p.uses.ExecutionIDs) > 0 {
 		steps = append(steps, func(conn db.DBTX) error { return p.q.InsertGateUses(ctx, conn, p.uses) })
 	}

@@ -33,6 +33,7 @@ const (
 	JobResetBudgets        Job = "reset_budgets"
 	JobPruneUsageKeys      Job = "prune_usage_keys"
 	JobReleaseReservations Job = "release_reservations"
+	JobCancelOverBudget    Job = "cancel_over_budget"
 	JobDispatchCompletions Job = "dispatch_completions"
 	JobCancelFlows         Job = "cancel_flows"
 	JobCancelSiblings      Job = "cancel_siblings"

@@ -39,6 +39,7 @@ type notifying struct {
 	seatLeft     chan struct{} // buffered for one; signals ends of members of sequences
 	rescheduled  chan struct{} // buffered for one; signals that a schedule was added or changed
 	gated        chan struct{} // buffered for one; signals that a budget or limit may admit executions
+	overBudget   chan struct{} // buffered for one; signals executions that a breach in an [Engine.InTx] cancels
 	resumed      *resumptions
 }
 
@@ -54,6 +55,7 @@ func newNotifying(pool *pgxpool.Pool, cfg Config) notifying {
 		seatLeft:     make(chan struct{}, 1),
 		rescheduled:  make(chan struct{}, 1),
 		gated:        make(chan struct{}, 1),
+		overBudget:   make(chan struct{}, 1),
 		resumed:      &resumptions{},
 	}
 }
@@ -82,6 +84,7 @@ type notifications struct {
 	keys     bool // the keystore has changed
 	schedule bool // a schedule that may be due soon
 	gate     bool // a budget or limit that may admit executions
+	over     bool // executions to cancel, because a budget is over, in an [Engine.InTx]
 }
 
 func (n *notifications) lane(lane string) { n.Add(readyChannel, lane) }
@@ -145,6 +148,7 @@ func (n *notifications) add(other *notifications) {
 	n.Merge(&other.Set)
 	n.left, n.delayed, n.unneeded = n.left || other.left, n.delayed || other.delayed, n.unneeded || other.unneeded
 	n.keys, n.schedule, n.gate = n.keys || other.keys, n.schedule || other.schedule, n.gate || other.gate
+	n.over = n.over || other.over
 }
 
 // notify sends notifications of a committed transaction.
@@ -169,6 +173,9 @@ func (e *Engine) notify(due *notifications) {
 	}
 	if due.gate {
 		remind(e.gated)
+	}
+	if due.over {
+		remind(e.overBudget)
 	}
 	e.notifier.Notify(&due.Set)
 }
@@ -223,8 +230,11 @@ func (e *Engine) Wake(lanes ...id.LaneID) {
 
 // Flush waits until the engine's pending notifications to other processes have been sent or have failed. Call it in a
 // short-lived program before closing the pool. Otherwise workers may notice its changes only at their next poll or
-// renewal.
-func (e *Engine) Flush() { e.notifier.Flush() }
+// renewal. It also waits until executions that a breach of a budget cancels have been cancelled, or left to a job.
+func (e *Engine) Flush() {
+	e.breaches.wait()
+	e.notifier.Flush()
+}
 
 // Listen calls wake with the name of each lane that any process notifies of work, and with "" after every
 // (re)connection, because work may have come on any lane in the meantime. Work from this engine wakes it directly after

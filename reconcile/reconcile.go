@@ -95,6 +95,7 @@ type operations interface {
 	SequenceEnded() <-chan struct{}
 	Rescheduled() <-chan struct{}
 	Gated() <-chan struct{}
+	OverBudget() <-chan struct{}
 	OnGated(wake func()) (stop func())
 	AdmissionsWait() bool
 	OnRescheduled(wake func()) (stop func())
@@ -123,6 +124,7 @@ func jobsOf(m engine.Maintenance) []job {
 		{name: engine.JobResetBudgets, every: 15 * time.Second, batch: 200, act: m.ResetBudgets},
 		{name: engine.JobPruneUsageKeys, every: time.Minute, batch: engine.MaxBatch, act: m.PruneUsageKeys},
 		{name: engine.JobReleaseReservations, every: 15 * time.Second, act: m.ReleaseReservations},
+		{name: engine.JobCancelOverBudget, every: 20 * time.Millisecond, batch: engine.MaxBatch, act: m.CancelOverBudget},
 		{name: engine.JobDispatchCompletions, every: time.Second, act: m.DispatchCompletions},
 		{name: engine.JobCancelFlows, every: 1500 * time.Millisecond, act: m.CancelFlows},
 		// A group may have any number of upstreams.
@@ -244,6 +246,8 @@ func (r *Reconciler) Run(ctx context.Context) {
 			s.call(engine.JobAdvanceSequences)
 		case <-r.eng.Rescheduled():
 			s.expectNearby(engine.JobRunSchedules)
+		case <-r.eng.OverBudget():
+			s.expectNearby(engine.JobCancelOverBudget)
 		case <-r.eng.Gated():
 			s.expectNearby(engine.JobAdmitWaiting)
 		case <-s.changed:

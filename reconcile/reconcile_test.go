@@ -48,7 +48,7 @@ type fakeProcess struct {
 	*fakeDatabase
 	name                                      id.WorkerInstanceID
 	left, delayed, unneeded, called, seatLeft chan struct{}
-	rescheduled, gated                        chan struct{}
+	rescheduled, gated, overBudget            chan struct{}
 	wakes                                     map[string]func() // of OnRescheduled and OnEnded
 	ticksWait, admissionsWait                 bool
 	nextTick                                  func() time.Time // of [engine.JobRunSchedules]
@@ -61,7 +61,7 @@ func (f *fakeDatabase) process(name id.WorkerInstanceID) *fakeProcess {
 	f.calls[name] = make(map[engine.Job][]time.Time)
 	return &fakeProcess{
 		fakeDatabase: f, name: name, left: make(chan struct{}, 1), delayed: make(chan struct{}, 1),
-		unneeded: make(chan struct{}, 1), called: make(chan struct{}, 1), seatLeft: make(chan struct{}, 1), rescheduled: make(chan struct{}, 1), gated: make(chan struct{}, 1), foreign: make(chan struct{}),
+		unneeded: make(chan struct{}, 1), called: make(chan struct{}, 1), seatLeft: make(chan struct{}, 1), rescheduled: make(chan struct{}, 1), gated: make(chan struct{}, 1), overBudget: make(chan struct{}, 1), foreign: make(chan struct{}),
 		wakes: make(map[string]func()),
 	}
 }
@@ -120,6 +120,8 @@ func (p *fakeProcess) SequenceEnded() <-chan struct{} { return p.seatLeft }
 func (p *fakeProcess) Rescheduled() <-chan struct{} { return p.rescheduled }
 
 func (p *fakeProcess) OnRescheduled(wake func()) func() { return p.on("rescheduled", wake) }
+
+func (p *fakeProcess) OverBudget() <-chan struct{} { return p.overBudget }
 
 func (p *fakeProcess) Gated() <-chan struct{} { return p.gated }
 

@@ -3323,6 +3323,30 @@ COMMENT ON COLUMN ffx_blocked.required_capabilities IS 'What a worker must have 
 
 COMMENT ON COLUMN ffx_blocked.blocked_at_ms IS 'Milliseconds since the Unix epoch: since when it is blocked that way.';
 
+CREATE TABLE ffx_budget_admission (
+    partition_key smallint NOT NULL,
+    budget_id text NOT NULL,
+    execution_id uuid NOT NULL,
+    admitted_at_ms bigint NOT NULL,
+    execution_partition smallint NOT NULL,
+    due_at_ms bigint NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='500');
+
+COMMENT ON TABLE ffx_budget_admission IS 'Executions that the gate has let in and that name a budget with ffx_cancel_on_breach. A row stays until a job finds that its execution is no longer admitted, or has cancelled it.';
+
+COMMENT ON COLUMN ffx_budget_admission.partition_key IS 'Logical shard of the budget, from 0: ff_budget_policy.partition_key.';
+
+COMMENT ON COLUMN ffx_budget_admission.budget_id IS 'The budget: ff_budget_policy.budget_id.';
+
+COMMENT ON COLUMN ffx_budget_admission.execution_id IS 'The execution, the uuid half of its id.';
+
+COMMENT ON COLUMN ffx_budget_admission.admitted_at_ms IS 'Milliseconds since the Unix epoch: when it was admitted.';
+
+COMMENT ON COLUMN ffx_budget_admission.execution_partition IS 'Partition of the execution, 0 to 255.';
+
+COMMENT ON COLUMN ffx_budget_admission.due_at_ms IS 'Milliseconds since the Unix epoch: when a job looks at it again. 0: a breach has come, and its execution is to be cancelled.';
+
 CREATE TABLE ffx_budget_reservation (
     partition_key smallint NOT NULL,
     budget_id text NOT NULL,
@@ -4709,6 +4733,9 @@ ALTER TABLE ONLY ff_worker_registry
 ALTER TABLE ONLY ffx_blocked
     ADD CONSTRAINT ffx_blocked_pkey PRIMARY KEY (partition_key, execution_id);
 
+ALTER TABLE ONLY ffx_budget_admission
+    ADD CONSTRAINT ffx_budget_admission_pkey PRIMARY KEY (partition_key, budget_id, execution_id, admitted_at_ms);
+
 ALTER TABLE ONLY ffx_budget_reservation
     ADD CONSTRAINT ffx_budget_reservation_pkey PRIMARY KEY (partition_key, budget_id, execution_id, attempt_index, lease_epoch, dimensions_key);
 
@@ -4829,6 +4856,8 @@ CREATE INDEX ff_worker_registry_ns_inst_idx ON ff_worker_registry USING btree (n
 CREATE INDEX ffx_blocked_lane_idx ON ffx_blocked USING btree (lane_id, blocked_at_ms);
 
 CREATE INDEX ffx_blocked_route_idx ON ffx_blocked USING btree (lane_id, blocked_at_ms) WHERE (eligibility_state = 'blocked_by_route'::text);
+
+CREATE INDEX ffx_budget_admission_due_idx ON ffx_budget_admission USING btree (due_at_ms);
 
 CREATE INDEX ffx_budget_reservation_expiry_idx ON ffx_budget_reservation USING btree (expires_at_ms);
 

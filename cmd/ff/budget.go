@@ -34,6 +34,7 @@ type budgetView struct {
 	Dimensions   map[string]dimension `json:"dimensions"`
 	ResetEvery   string               `json:"reset_every,omitempty"`
 	NextReset    string               `json:"next_reset,omitempty"`
+	Cancels      bool                 `json:"cancel_on_breach,omitempty"`
 	Breaches     int64                `json:"breaches"`
 	SoftBreaches int64                `json:"soft_breaches"`
 	LastBreach   string               `json:"last_breach,omitempty"`
@@ -66,6 +67,7 @@ func newBudgetView(b engine.Budget) budgetView {
 		Breaches: b.Breaches, SoftBreaches: b.SoftBreaches, LastBreach: timestamp(b.LastBreach), LastIn: b.LastBreachDimension,
 		CreatedAt: timestamp(b.CreatedAt), Corruption: b.Corruption,
 	}
+	v.Cancels = b.CancelOnBreach
 	if b.ResetEvery > 0 {
 		v.ResetEvery = b.ResetEvery.String()
 	}
@@ -151,6 +153,9 @@ func (a *app) budgetShowCommand() *cobra.Command {
 		for _, name := range slices.Sorted(maps.Keys(v.Dimensions)) {
 			facts = append(facts, fact{name, v.Dimensions[name].String()})
 		}
+		if v.Cancels {
+			facts = append(facts, fact{"at a breach", "cancels the executions in flight"})
+		}
 		facts = append(facts,
 			fact{"reset every", v.ResetEvery}, fact{"next reset", v.NextReset},
 			fact{"breaches", strconv.FormatInt(v.Breaches, 10)}, fact{"soft breaches", strconv.FormatInt(v.SoftBreaches, 10)},
@@ -165,6 +170,7 @@ func (a *app) budgetCreateCommand() *cobra.Command {
 	var budget, scopeType, scopeID string
 	var hard, soft []string
 	var every time.Duration
+	var cancel bool
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Create a budget and print its id",
@@ -173,7 +179,7 @@ func (a *app) budgetCreateCommand() *cobra.Command {
 		Args: noArgs,
 		RunE: a.does(func(ctx context.Context, _ []string) error {
 			spec := engine.BudgetSpec{
-				Limits: make(map[string]engine.BudgetLimit), ResetEvery: every,
+				Limits: make(map[string]engine.BudgetLimit), ResetEvery: every, CancelOnBreach: cancel,
 				Labels: engine.BudgetLabels{ScopeType: scopeType, ScopeID: scopeID},
 			}
 			if budget != "" {
@@ -209,6 +215,7 @@ func (a *app) budgetCreateCommand() *cobra.Command {
 	cmd.Flags().StringArrayVar(&hard, "hard", nil, "a hard limit, as DIMENSION=NUMBER; may be repeated")
 	cmd.Flags().StringArrayVar(&soft, "soft", nil, "a soft limit, as DIMENSION=NUMBER; may be repeated")
 	cmd.Flags().DurationVar(&every, "reset-every", 0, "the interval of the resets")
+	cmd.Flags().BoolVar(&cancel, "cancel-on-breach", false, "cancel the executions in flight at a breach of a hard limit")
 	cmd.Flags().StringVar(&scopeType, "scope-type", "", "the kind of its owner, as tenant")
 	cmd.Flags().StringVar(&scopeID, "scope-id", "", "its owner")
 	return cmd

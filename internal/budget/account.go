@@ -158,6 +158,20 @@ func (a *Account) Free(reserved map[string]int64) {
 	}
 }
 
+// Over reports whether a report was refused, or the applied amounts have brought the usage to a hard limit. Reservations don't
+// count here: they may return.
+func (a *Account) Over() bool {
+	if a.Hard > 0 {
+		return true
+	}
+	for dimension := range a.Applied {
+		if limit := a.Policy.Hard[dimension]; limit > 0 && a.Usage[dimension] >= limit {
+			return true
+		}
+	}
+	return false
+}
+
 // Left returns the rest in a dimension below its hard limit, or its soft limit if it has no hard one, and false if it has
 // neither.
 func (a *Account) Left(dimension string) (int64, bool) {

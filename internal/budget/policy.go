@@ -17,7 +17,11 @@ type Policy struct {
 	Hard, Soft      map[string]int64
 	ResetIntervalMs int64 // 0: never
 	OnHard, OnSoft  string
+	CancelOnBreach  bool // a breach cancels the executions that are admitted under the budget
 }
+
+// cancelKey is a key of this library, and only in policies that need it.
+const cancelKey = "ffx_cancel_on_breach"
 
 // Encode returns the stored form of a policy.
 func (p *Policy) Encode() ([]byte, error) {
@@ -28,10 +32,14 @@ func (p *Policy) Encode() ([]byte, error) {
 	if soft == nil {
 		soft = map[string]int64{}
 	}
-	return json.Marshal(map[string]any{
+	keys := map[string]any{
 		"hard_limits": hard, "soft_limits": soft, "reset_interval_ms": p.ResetIntervalMs,
 		"on_hard_limit": p.OnHard, "on_soft_limit": p.OnSoft,
-	})
+	}
+	if p.CancelOnBreach {
+		keys[cancelKey] = true
+	}
+	return json.Marshal(keys)
 }
 
 // foreign are keys with limits that only a scheduler of FlowFabric reads. A conversion rewrites them, unless it can't read
@@ -59,6 +67,11 @@ func Decode(document string) (p Policy, err error) {
 	if raw, found := keys["reset_interval_ms"]; found {
 		if p.ResetIntervalMs, err = whole(raw); err != nil {
 			return p, fmt.Errorf("reset_interval_ms %w", err)
+		}
+	}
+	if raw, found := keys[cancelKey]; found {
+		if err := json.Unmarshal(raw, &p.CancelOnBreach); err != nil {
+			return p, fmt.Errorf("%s is no boolean", cancelKey)
 		}
 	}
 	// Text for people: anything else is left out.

@@ -34,6 +34,7 @@ var table = []object{
 	{Table, "ff_worker_registry", "SELECT", "SELECT", "SELECT, INSERT, UPDATE, DELETE", "SELECT, DELETE"},
 	{Table, "ff_worker_registry_event", "", "", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT"},
 	{Table, "ffx_blocked", "SELECT", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
+	{Table, "ffx_budget_admission", "", "SELECT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, UPDATE, DELETE"},
 	{Table, "ffx_budget_reservation", "SELECT", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ffx_business_key", "SELECT", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ffx_call_end", "", "SELECT, INSERT", "SELECT, INSERT, DELETE", "SELECT, INSERT"},

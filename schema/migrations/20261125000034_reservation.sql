@@ -1,5 +1,6 @@
 -- Reservations hold amounts of budgets for the holders of leases. They count until they are settled, or until a look at the
--- lease finds it over: no renewal, completion or expiry of a lease touches them.
+-- lease finds it over: no renewal, completion or expiry of a lease touches them. Budgets that cancel at a breach have a row for
+-- each execution that the gate has let in, so that a breach finds these without an index on the executions.
 --
 -- usable-from: 20261125000020
 
@@ -45,6 +46,39 @@ COMMENT ON COLUMN ffx_budget_reservation.amount IS
 COMMENT ON COLUMN ffx_budget_reservation.expires_at_ms IS
     'Milliseconds since the Unix epoch: the end of the lease when the row was written or last looked at. From then on a job looks again.';
 
+CREATE TABLE ffx_budget_admission (
+    partition_key smallint NOT NULL,
+    budget_id text NOT NULL,
+    execution_id uuid NOT NULL,
+    admitted_at_ms bigint NOT NULL,
+    execution_partition smallint NOT NULL,
+    due_at_ms bigint NOT NULL,
+    PRIMARY KEY (partition_key, budget_id, execution_id, admitted_at_ms)
+)
+WITH (
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 500
+);
+
+CREATE INDEX ffx_budget_admission_due_idx ON ffx_budget_admission (due_at_ms);
+
+COMMENT ON TABLE ffx_budget_admission IS
+    'Executions that the gate has let in and that name a budget with ffx_cancel_on_breach. A row stays until a job finds that its execution is no longer admitted, or has cancelled it.';
+COMMENT ON COLUMN ffx_budget_admission.partition_key IS
+    'Logical shard of the budget, from 0: ff_budget_policy.partition_key.';
+COMMENT ON COLUMN ffx_budget_admission.budget_id IS
+    'The budget: ff_budget_policy.budget_id.';
+COMMENT ON COLUMN ffx_budget_admission.execution_id IS
+    'The execution, the uuid half of its id.';
+COMMENT ON COLUMN ffx_budget_admission.admitted_at_ms IS
+    'Milliseconds since the Unix epoch: when it was admitted.';
+COMMENT ON COLUMN ffx_budget_admission.execution_partition IS
+    'Partition of the execution, 0 to 255.';
+COMMENT ON COLUMN ffx_budget_admission.due_at_ms IS
+    'Milliseconds since the Unix epoch: when a job looks at it again. 0: a breach has come, and its execution is to be cancelled.';
+
 -- migrate:down
+
+DROP TABLE ffx_budget_admission;
 
 DROP TABLE ffx_budget_reservation;

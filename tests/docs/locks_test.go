@@ -249,6 +249,7 @@ var levelsOf = map[string][]string{
 	"ff_budget_usage_by_exec":   {"L6"},
 	"ff_budget_usage_dedup":     {"L6"},
 	"ffx_budget_reservation":    {"L6"},
+	"ffx_budget_admission":      {"L6"},
 	"ff_completion_event":       {"L7"},
 	"ff_lease_event":            {"L7"},
 	"ff_operator_event":         {"L7"},

@@ -50,7 +50,7 @@ var Calls = map[string][]string{
 		"Engine.WaitForChildren", "Engine.WaitForChildrenEach",
 		"Grants.ClaimExecution", "Grants.ClaimForWorker", "Grants.ClaimFromResumeGrant", "Grants.IssueClaimGrant",
 		"Grants.IssueGrantAndClaim", "Grants.IssueReclaimGrant", "Grants.ReclaimExecution", "Grants.VerifyGrant",
-		"Maintenance.AdmitWaiting", "Maintenance.Adopt", "Maintenance.AdvanceSequences", "Maintenance.CancelFlows", "Maintenance.CancelSiblings", "Maintenance.DispatchCompletions",
+		"Maintenance.AdmitWaiting", "Maintenance.Adopt", "Maintenance.AdvanceSequences", "Maintenance.CancelFlows", "Maintenance.CancelOverBudget", "Maintenance.CancelSiblings", "Maintenance.DispatchCompletions",
 		"Maintenance.ExpireAttempts", "Maintenance.ExpireWaitpoints", "Maintenance.ExpireWaits", "Maintenance.ExpireDeadlines", "Maintenance.ExpireGrants", "Maintenance.ExpireLeases", "Maintenance.ForgetFairPlaces", "Maintenance.ForgetLimitKeys",
 		"Maintenance.PromoteDelayed", "Maintenance.PruneCreationKeys", "Maintenance.PruneUsageKeys", "Maintenance.PurgeFlows", "Maintenance.ReleaseReservations", "Maintenance.RepairGroups", "Maintenance.ResetBudgets",
 		"Maintenance.RepairQueue", "Maintenance.ResumeCallers", "Maintenance.Retain", "Maintenance.ReturnJobs", "Maintenance.RunSchedules", "Maintenance.SummariseFlows", "Maintenance.SweepWaits", "Maintenance.TakeJobs",

@@ -1,0 +1,158 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// CancelledByBudget is the [CancelSpec.Source] of executions that a breach of a budget has cancelled: see [BudgetSpec].
+const CancelledByBudget = "budget"
+
+const (
+	// admissionLook is how long after an admission, and after each look at it, a job looks whether its execution is still
+	// admitted. Rows of ended executions make a breach slower, and looks at running ones are in vain.
+	admissionLook = 15 * time.Second
+
+	// maxCancelPage is how many executions one transaction cancels after a breach: the holders of the first ones need not wait
+	// for the others.
+	maxCancelPage = 100
+
+	// breachTimeout is how long the process of a breach tries to cancel. A job does the rest.
+	breachTimeout = 30 * time.Second
+)
+
+// cancelAdmitted makes the executions under a budget due for their cancellation if that is over, in the transaction of
+// the breach: whatever happens to this process after the commit, they are cancelled.
+func (c *usageCount) cancelAdmitted(ctx context.Context, b *countedBudget, due *notifications) []step {
+	if !b.exists || !b.policy.CancelOnBreach || !b.account.Over() {
+		return nil
+	}
+	return []step{func(conn db.DBTX) error {
+		n, err := c.q.MarkBudgetAdmissions(ctx, conn, db.MarkBudgetAdmissionsParams{PartitionKey: b.partition, BudgetID: b.id})
+		c.over = c.over || n > 0
+		due.over = c.over && c.tx != nil
+		return err
+	}}
+}
+
+// cancelOver cancels executions that are due for it, up to batch, and returns how many of them it is done with.
+func (e *Engine) cancelOver(ctx context.Context, op string, batch int) (done int, err error) {
+	page := db.ListBudgetCancelsParams{AfterPartitionKey: -1, AfterExecutionID: pgUUID(id.ExecutionUUID{})}
+	for seen := 0; seen < batch; {
+		page.PageSize = int32(min(batch-seen, maxCancelPage))
+		rows, err := e.q.ListBudgetCancels(ctx, e.reader(), page)
+		if err != nil {
+			return done, wrap(op, err)
+		}
+		if len(rows) == 0 {
+			return done, nil
+		}
+		n, err := e.cancelRows(ctx, op, rows)
+		done += n
+		if err != nil || len(rows) < int(page.PageSize) {
+			return done, err
+		}
+		seen += len(rows)
+		last := rows[len(rows)-1]
+		page.AfterPartitionKey, page.AfterBudgetID = last.PartitionKey, last.BudgetID
+		page.AfterExecutionID, page.AfterAdmittedAtMs = last.ExecutionID, last.AdmittedAtMs
+	}
+	return done, nil
+}
+
+// cancelRows cancels the executions of admissions unless they have moved on, and deletes the admissions.
+func (e *Engine) cancelRows(ctx context.Context, op string, rows []db.ListBudgetCancelsRow) (int, error) {
+	specs := make([]CancelSpec, len(rows))
+	for i := range rows {
+		specs[i] = CancelSpec{
+			ID:     id.ExecutionIDFromRow(rows[i].ExecutionPartition, rows[i].ExecutionID.Bytes),
+			Source: CancelledByBudget, Reason: fmt.Sprintf("the budget %s has no room", rows[i].BudgetID),
+			unless: func(x *heldExecution) bool { return !x.Admitted },
+		}
+	}
+	errs, err := e.CancelExecutions(ctx, specs)
+	if err != nil {
+		return 0, err
+	}
+	var over db.DropBudgetAdmissionsParams
+	for i, err := range errs {
+		if errors.Is(err, ErrBusy) {
+			err = e.CancelExecution(ctx, specs[i]) // alone, so that no other one waits for its locks
+		}
+		switch {
+		case errors.Is(err, ErrBusy), errors.Is(err, ErrContention): // by the next call of the job
+		case err != nil && !errors.Is(err, ErrEnded) && !errors.Is(err, ErrNotFound):
+			return 0, err
+		default:
+			over.PartitionKeys, over.BudgetIDs = append(over.PartitionKeys, rows[i].PartitionKey), append(over.BudgetIDs, rows[i].BudgetID)
+			over.ExecutionIDs = append(over.ExecutionIDs, rows[i].ExecutionID)
+			over.AdmittedAtMs = append(over.AdmittedAtMs, rows[i].AdmittedAtMs)
+		}
+	}
+	if len(over.ExecutionIDs) == 0 {
+		return 0, nil
+	}
+	return inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (int, error) {
+		n, err := e.q.DropBudgetAdmissions(ctx, conn, over)
+		return int(n), err
+	})
+}
+
+// breachMemory is the cancellation of executions by this process after breaches. One goroutine serves all breaches.
+type breachMemory struct {
+	mu     sync.Mutex
+	wanted bool
+	ended  chan struct{} // closed when the goroutine ends; nil: there is none
+}
+
+// cancelOverSoon cancels executions after a breach that was committed. It doesn't wait: the caller, who may hold one of them,
+// gets its outcome first.
+func (e *Engine) cancelOverSoon() {
+	m := &e.breaches
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wanted = true
+	if m.ended == nil {
+		m.ended = make(chan struct{})
+		// It ends when no breach is left.
+		go e.serveBreaches()
+	}
+}
+
+func (e *Engine) serveBreaches() {
+	for e.breaches.take() {
+		ctx, cancel := context.WithTimeout(context.Background(), breachTimeout)
+		// The job repeats an error, and reports it.
+		_, _ = e.cancelOver(ctx, "cancel executions over budget", MaxBatch)
+		cancel()
+	}
+}
+
+// take reports whether there was another breach. If not, the goroutine ends.
+func (m *breachMemory) take() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.wanted {
+		close(m.ended)
+		m.ended = nil
+	}
+	wanted := m.wanted
+	m.wanted = false
+	return wanted
+}
+
+// wait waits until the goroutine has ended.
+func (m *breachMemory) wait() {
+	m.mu.Lock()
+	ended := m.ended
+	m.mu.Unlock()
+	if ended != nil {
+		<-ended
+	}
+}

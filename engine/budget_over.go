@@ -1,0 +1,35 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/flowfabric/flowfabric-go/db"
+)
+
+// CancelOverBudget cancels executions that a breach of a budget has left to this job: its process has ended since, or the
+// breach was part of a caller's transaction. It also forgets admissions under budgets with [BudgetSpec.CancelOnBreach] whose
+// executions have ended. It looks at up to batch executions of either kind, and returns how many it has cancelled or forgotten.
+//
+// Errors: [ErrInvalidInput]. Transaction: one for each 100 executions to cancel, which waits for no lock, and those of
+// [Engine.CancelExecution] for each one that is locked; two statements besides, which skip locked rows. Safe to repeat and to
+// run in any number of processes.
+func (m Maintenance) CancelOverBudget(ctx context.Context, batch int) (int, error) {
+	const op = "cancel executions over budget"
+	if err := checkBatch(batch); err != nil {
+		return 0, err
+	}
+	done, err := m.e.cancelOver(ctx, op, batch)
+	if err != nil {
+		return done, err
+	}
+	dropped, err := inStatement(ctx, m.e.impatient(), op, func(conn db.DBTX, _ *notifications) (int64, error) {
+		return m.e.q.LookAtAdmissions(ctx, conn, db.LookAtAdmissionsParams{
+			NowMs: m.e.nowMs(), LookMs: admissionLook.Milliseconds(), BatchSize: int32(batch),
+		})
+	})
+	return max(done, int(dropped)), err
+}
+
+// OverBudget receives a value when a transaction of [Engine.InTx] of this engine was a breach that cancels executions. Then call
+// [Maintenance.CancelOverBudget] soon. Outside transactions the engine cancels them itself.
+func (m Maintenance) OverBudget() <-chan struct{} { return m.e.overBudget }
