@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -16,7 +15,7 @@ const CancelledByBudget = "budget"
 
 const (
 	// admissionLook is how long after an admission, and after each look at it, a job looks whether its execution is still
-	// admitted. Rows of ended executions make a breach slower, and looks at running ones are in vain.
+	// admitted. Rows of ended executions make a breach slower, and looks at running ones are for nothing.
 	admissionLook = 15 * time.Second
 
 	// maxCancelPage is how many executions one transaction cancels after a breach: the holders of the first ones need not wait
@@ -104,13 +103,6 @@ func (e *Engine) cancelRows(ctx context.Context, op string, rows []db.ListBudget
 	})
 }
 
-// breachMemory is the cancellation of executions by this process after breaches. One goroutine serves all breaches.
-type breachMemory struct {
-	mu     sync.Mutex
-	wanted bool
-	ended  chan struct{} // closed when the goroutine ends; nil: there is none
-}
-
 // cancelOverSoon cancels executions after a breach that was committed. It doesn't wait: the caller, who may hold one of them,
 // gets its outcome first.
 func (e *Engine) cancelOverSoon() {
@@ -131,28 +123,5 @@ func (e *Engine) serveBreaches() {
 		// The job repeats an error, and reports it.
 		_, _ = e.cancelOver(ctx, "cancel executions over budget", MaxBatch)
 		cancel()
-	}
-}
-
-// take reports whether there was another breach. If not, the goroutine ends.
-func (m *breachMemory) take() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.wanted {
-		close(m.ended)
-		m.ended = nil
-	}
-	wanted := m.wanted
-	m.wanted = false
-	return wanted
-}
-
-// wait waits until the goroutine has ended.
-func (m *breachMemory) wait() {
-	m.mu.Lock()
-	ended := m.ended
-	m.mu.Unlock()
-	if ended != nil {
-		<-ended
 	}
 }

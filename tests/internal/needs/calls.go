@@ -12,7 +12,7 @@ var Calls = map[string][]string{
 		"Engine.Flush", "Engine.Grants", "Engine.InTx", "Engine.Listen", "Engine.ListenLost", "Engine.Maintenance",
 		"Engine.NewClaimer", "Engine.NewExecutionID", "Engine.NodeID", "Engine.Operator", "Engine.Pool",
 		"Engine.Wake", "Engine.WithPool", "Engine.WithTx",
-		"Maintenance.AdmissionsWait", "Maintenance.CallEnded", "Maintenance.Delayed", "Maintenance.Gated", "Maintenance.ListenForeign", "Maintenance.NextAdmission", "Maintenance.NextSchedule",
+		"Maintenance.AdmissionsWait", "Maintenance.CallEnded", "Maintenance.Delayed", "Maintenance.Gated", "Maintenance.ListenForeign", "Maintenance.NextAdmission", "Maintenance.NextSchedule", "Maintenance.OverBudget",
 		"Maintenance.OnEnded", "Maintenance.OnGated", "Maintenance.OnRescheduled", "Maintenance.Rescheduled", "Maintenance.TicksWait",
 		"Maintenance.SequenceEnded", "Maintenance.Undispatched", "Maintenance.Unneeded",
 		"events.Completions", "events.InstanceTags", "events.Leases", "events.OperatorCalls", "events.ParseCursor", "events.Signals", "events.Stats",
