@@ -71,7 +71,7 @@ func TestStandardFieldsOfAWorker_B9(t *testing.T) {
 	}
 }
 
-// Amounts that are negative, or that don't fit, are refused. The sum stops at the largest number.
+// Case 4: amounts that are negative, or that don't fit, are refused. The sum stops at the largest number.
 func TestAmountsNeverOverflow_B8(t *testing.T) {
 	f := fixture.New(t)
 	b := create(t, f, limits{"a": {Hard: math.MaxInt64}, "b": {Soft: math.MaxInt64 - 1}})
@@ -135,7 +135,7 @@ func TestUnreadableLimitsRefuseReports_B1_B40(t *testing.T) {
 	}
 }
 
-// Two budgets have the same key, even in one partition. It holds for a day, then it is free again; those of others stay.
+// Case 1: two budgets have the same key, even in one partition. It holds for a day, then it is free again; those of others stay.
 func TestKeysBelongToTheirBudget_B11_B13(t *testing.T) {
 	f := fixture.NewCloned(t)
 	first := create(t, f, nil)

@@ -229,8 +229,7 @@ func TestReservationsOfALeaseThatIsBeingRenewedStay(t *testing.T) {
 }
 
 // 64 reservers of two processes never overspend, and nothing that fits is refused: what others have checked but not yet used
-// counts (litellm#34732, litellm#40095), and a reservation that was given back is free at once (litellm#26672,
-// litellm#36926).
+// counts, and a reservation that was given back is free at once.
 func TestConcurrentReserversNeverOverspend(t *testing.T) {
 	f := fixture.New(t)
 	const callers, calls, limit = 64, 2000, 100

@@ -115,6 +115,7 @@ func handleShapes(w *worker.Worker, s *shapeWorker) {
 	handle(kindSteps, s.steps)
 	worker.Handle(w, kindGrow, s.grow)
 	worker.Handle(w, kindTurns, s.turns)
+	worker.Handle(w, kindReserves, s.reserve)
 	worker.Handle(w, kindChild, func(_ context.Context, job worker.Job[int]) (int, error) { return job.Args, nil })
 }
 
