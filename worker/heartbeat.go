@@ -38,14 +38,14 @@ func (r *run) heartbeat(stop <-chan struct{}) {
 			}
 		}
 		now := time.Now()
-		if heard {
-			due, looked = now, now
-		}
 		if !now.Before(next) {
 			due, next = now.Add(-interval/2), now.Add(interval)
 			if r.late.throttled(now) {
 				due = now
 			}
+		}
+		if heard { // also at the time of a beat: the lost lease may be a young one
+			due, looked = now, now
 		}
 		pause := time.Until(next)
 		err := r.renew(due, timeout)
@@ -77,7 +77,7 @@ const (
 )
 
 // lossPause is the shortest time between two checks for lost leases, however many are cancelled.
-const lossPause = 200 * time.Millisecond
+const lossPause = 50 * time.Millisecond
 
 // hearLosses makes the heartbeat check for lost leases after each notification, until ctx ends. An operator who drains the
 // worker notifies it in the same way.
