@@ -88,6 +88,7 @@ judged AS MATERIALIZED (
             t.units,
             t.held,
             t.started_at_ms,
+            t.by_caller,
             lead(t.admitted_at_ms) OVER (PARTITION BY t.execution_id ORDER BY t.admitted_at_ms) AS again_at_ms
         FROM ffx_gate_use AS t
         WHERE
@@ -95,7 +96,11 @@ judged AS MATERIALIZED (
             AND t.gate_id = i.gate_id
     ) AS u
     LEFT JOIN LATERAL (
-        SELECT coalesce(t.ffx_admitted, false) AS admitted
+        SELECT
+            CASE
+                WHEN u.by_caller THEN t.lifecycle_phase NOT IN ('terminal', 'cancelled') AND t.ffx_gate_id IS DISTINCT FROM u.gate_id
+                ELSE coalesce(t.ffx_admitted, false)
+            END AS admitted
         FROM ff_exec_core AS t
         WHERE
             t.partition_key = u.execution_partition_key
@@ -185,11 +190,11 @@ type CountGatesRow struct {
 }
 
 // CountGates counts the admissions of locked keys and quota policies. An admission is in use while its execution is admitted
-// and was not admitted again. It counts as a start from then until its window is over, and also while the execution has not
+// and was not admitted again. One by a call is in use until that is released, or its execution ends or waits here. It counts as a start from then until its window is over, and also while the execution has not
 // started. It deletes the admissions that count no more, and notes the starts of the others. A row without admissions has
 // zeros. window_ms of 0: starts don't count.
 //
-// Used by: engine.AdmitWaiting, engine.ForgetLimitKeys.
+// Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.ForgetLimitKeys.
 // Locks: gates held (DELETE and UPDATE of admissions).
 func (q *Queries) CountGates(ctx context.Context, db DBTX, arg CountGatesParams) ([]CountGatesRow, error) {
 	rows, err := db.Query(ctx, countGates,
@@ -279,7 +284,7 @@ func (q *Queries) EnsureGates(ctx context.Context, db DBTX, arg EnsureGatesParam
 
 const insertGateUses = `-- name: InsertGateUses :exec
 INSERT INTO ffx_gate_use AS u (
-    partition_key, gate_id, execution_id, admitted_at_ms, execution_partition_key, units, held
+    partition_key, gate_id, execution_id, admitted_at_ms, execution_partition_key, units, held, started_at_ms, by_caller
 )
 SELECT
     unnest($1::smallint[]),
@@ -288,12 +293,15 @@ SELECT
     ffx_now_ms($4),
     unnest($5::smallint[]),
     unnest($6::bigint[]),
-    true
+    true,
+    CASE WHEN $7::boolean THEN ffx_now_ms($4) END,
+    $7::boolean
 ON CONFLICT ON CONSTRAINT ffx_gate_use_pkey DO UPDATE
 SET
-    units = excluded.units + CASE WHEN u.gate_id = ANY ($7::uuid[]) THEN u.units ELSE 0 END,
+    units = excluded.units + CASE WHEN u.gate_id = ANY ($8::uuid[]) THEN u.units ELSE 0 END,
     held = true,
-    started_at_ms = NULL
+    started_at_ms = excluded.started_at_ms,
+    by_caller = excluded.by_caller
 `
 
 type InsertGateUsesParams struct {
@@ -303,13 +311,15 @@ type InsertGateUsesParams struct {
 	NowMs                  *int64
 	ExecutionPartitionKeys []int16
 	Units                  []int64
+	ByCaller               bool
 	WindowedGateIDs        []pgtype.UUID
 }
 
 // InsertGateUses stores admissions at locked keys and quota policies. An execution that gave its place back and is admitted
-// again in the same millisecond has one row for both: its starts add up if the key has a window.
+// again in the same millisecond has one row for both: its starts add up if the key has a window. An admission by a call
+// counts as a start at once.
 //
-// Used by: engine.AdmitWaiting.
+// Used by: engine.AdmitWaiting, engine.CheckAdmission.
 // Locks: gates held (INSERT and UPDATE of admissions).
 func (q *Queries) InsertGateUses(ctx context.Context, db DBTX, arg InsertGateUsesParams) error {
 	_, err := db.Exec(ctx, insertGateUses,
@@ -319,6 +329,7 @@ func (q *Queries) InsertGateUses(ctx context.Context, db DBTX, arg InsertGateUse
 		arg.NowMs,
 		arg.ExecutionPartitionKeys,
 		arg.Units,
+		arg.ByCaller,
 		arg.WindowedGateIDs,
 	)
 	return err
@@ -545,7 +556,7 @@ type RaiseGatesParams struct {
 
 // RaiseGates stores the bounds of locked keys and quota policies after a pass, and when their windows have room again.
 //
-// Used by: engine.AdmitWaiting.
+// Used by: engine.AdmitWaiting, engine.CheckAdmission.
 // Locks: gates held (UPDATE).
 func (q *Queries) RaiseGates(ctx context.Context, db DBTX, arg RaiseGatesParams) error {
 	_, err := db.Exec(ctx, raiseGates,

@@ -1090,6 +1090,8 @@ type FfxGateUse struct {
 	Held bool
 	// Milliseconds since the Unix epoch: when it started, as the last count found it; NULL: not yet, so that it stays in the window.
 	StartedAtMs *int64
+	// Whether a call admitted it, not the gate: it is in use until a call releases it or its execution ends.
+	ByCaller bool
 }
 
 // Which process does which background job, for how long. Without its row a job is taken by whoever asks first.

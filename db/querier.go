@@ -179,11 +179,11 @@ type Querier interface {
 	// Locks: L6 held (the UPDATE).
 	CountBudgetBreaches(ctx context.Context, db DBTX, arg CountBudgetBreachesParams) error
 	// CountGates counts the admissions of locked keys and quota policies. An admission is in use while its execution is admitted
-	// and was not admitted again. It counts as a start from then until its window is over, and also while the execution has not
+	// and was not admitted again. One by a call is in use until that is released, or its execution ends or waits here. It counts as a start from then until its window is over, and also while the execution has not
 	// started. It deletes the admissions that count no more, and notes the starts of the others. A row without admissions has
 	// zeros. window_ms of 0: starts don't count.
 	//
-	// Used by: engine.AdmitWaiting, engine.ForgetLimitKeys.
+	// Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.ForgetLimitKeys.
 	// Locks: gates held (DELETE and UPDATE of admissions).
 	CountGates(ctx context.Context, db DBTX, arg CountGatesParams) ([]CountGatesRow, error)
 	// CountGrowth adds members and edges to the counters of a flow, one revision each, and returns the new values. It
@@ -658,6 +658,13 @@ type Querier interface {
 	// Used by: engine.Call.
 	// Locks: none.
 	GetCaller(ctx context.Context, db DBTX, arg GetCallerParams) (GetCallerRow, error)
+	// GetCallerAdmission returns the limits of a quota policy, its bounds at the gate, the state of an execution, and when a call
+	// last admitted that here, 0 if it did not or has released it. No row: the policy does not exist. named: the execution names
+	// the policy. shared: FlowFabric works on the database.
+	//
+	// Used by: engine.CheckAdmission.
+	// Locks: none. Reads the gate under the lock of LockQuotaGate.
+	GetCallerAdmission(ctx context.Context, db DBTX, arg GetCallerAdmissionParams) (GetCallerAdmissionRow, error)
 	// GetEdge returns an edge. No row: the flow has no such edge.
 	//
 	// Used by: engine.DescribeEdge.
@@ -1019,9 +1026,10 @@ type Querier interface {
 	// Locks: L7 new.
 	InsertFlowCancelEvent(ctx context.Context, db DBTX, arg InsertFlowCancelEventParams) error
 	// InsertGateUses stores admissions at locked keys and quota policies. An execution that gave its place back and is admitted
-	// again in the same millisecond has one row for both: its starts add up if the key has a window.
+	// again in the same millisecond has one row for both: its starts add up if the key has a window. An admission by a call
+	// counts as a start at once.
 	//
-	// Used by: engine.AdmitWaiting.
+	// Used by: engine.AdmitWaiting, engine.CheckAdmission.
 	// Locks: gates held (INSERT and UPDATE of admissions).
 	InsertGateUses(ctx context.Context, db DBTX, arg InsertGateUsesParams) error
 	// InsertGrant writes a grant. It overwrites one with the same key, which another program may have issued in the same
@@ -1803,6 +1811,11 @@ type Querier interface {
 	// engine.DispatchCompletions, engine.WaitForChildren, engine.RecordStep, engine.TakeSignal.
 	// Locks: L0 waits (transaction-level advisory locks, shared, ascending).
 	LockFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error
+	// LockGate locks the row of a quota policy at the gate, if it has one.
+	//
+	// Used by: engine.ReleaseAdmission.
+	// Locks: gates waits (the row FOR NO KEY UPDATE).
+	LockGate(ctx context.Context, db DBTX, arg LockGateParams) error
 	// LockGroupsOf locks the groups that executions wait for. A member without upstreams may have none.
 	//
 	// Used by: engine.WaitForChildren, engine.WaitForChildrenEach, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
@@ -1842,6 +1855,12 @@ type Querier interface {
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
 	// Locks: L0 held; L1 waits (execution rows FOR NO KEY UPDATE by (partition_key, execution_id)).
 	LockMembers(ctx context.Context, db DBTX, arg LockMembersParams) ([]LockMembersRow, error)
+	// LockQuotaGate locks the row of a quota policy at the gate, and makes it if it is missing. It locks nothing if the policy does
+	// not exist.
+	//
+	// Used by: engine.CheckAdmission.
+	// Locks: gates waits (the INSERT: its row as FOR NO KEY UPDATE does).
+	LockQuotaGate(ctx context.Context, db DBTX, arg LockQuotaGateParams) error
 	// LockReservers locks the attempts of leases that reserve or settle, so that none of them is deleted meanwhile, and returns
 	// their places in the input. It doesn't wait for renewals and ends, nor they for it: reservations of an ended lease are
 	// deleted once they are due. No row: the attempt does not exist. The caller sorts the leases and judges them afterwards.
@@ -2036,7 +2055,7 @@ type Querier interface {
 	QueueUnqueued(ctx context.Context, db DBTX, arg QueueUnqueuedParams) ([]string, error)
 	// RaiseGates stores the bounds of locked keys and quota policies after a pass, and when their windows have room again.
 	//
-	// Used by: engine.AdmitWaiting.
+	// Used by: engine.AdmitWaiting, engine.CheckAdmission.
 	// Locks: gates held (UPDATE).
 	RaiseGates(ctx context.Context, db DBTX, arg RaiseGatesParams) error
 	// ReadBudgetKeys returns the outcomes of deduplication keys. One that the transaction has just taken has an empty object.
@@ -2227,6 +2246,12 @@ type Querier interface {
 	// Used by: engine.ReleaseBudget.
 	// Locks: L6 held (the DELETE, the UPDATE).
 	ReleaseBudget(ctx context.Context, db DBTX, arg ReleaseBudgetParams) ([]ReleaseBudgetRow, error)
+	// ReleaseCallerAdmission gives back the place of an execution that a call admitted at a locked quota policy. Its start goes on
+	// counting. No row: it has none.
+	//
+	// Used by: engine.ReleaseAdmission.
+	// Locks: gates held (UPDATE of admissions).
+	ReleaseCallerAdmission(ctx context.Context, db DBTX, arg ReleaseCallerAdmissionParams) (int64, error)
 	// ReleaseDownstream makes downstream executions claimable whose dependencies are satisfied: at once, when their delay
 	// has passed, or through the gate of their budget or quota. An execution that was not promoted yet becomes runnable.
 	// It leaves a row that does not wait for dependencies unchanged and does not return it. The same holds if the number

@@ -3878,7 +3878,8 @@ CREATE TABLE ffx_gate_use (
     execution_partition_key smallint NOT NULL,
     units bigint NOT NULL,
     held boolean NOT NULL,
-    started_at_ms bigint
+    started_at_ms bigint,
+    by_caller boolean DEFAULT false NOT NULL
 )
 WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='500');
 
@@ -3899,6 +3900,8 @@ COMMENT ON COLUMN ffx_gate_use.units IS 'Units that it takes, from 1.';
 COMMENT ON COLUMN ffx_gate_use.held IS 'Whether it was in use when the key was last counted; it is no longer once its execution has ended or gives its place back.';
 
 COMMENT ON COLUMN ffx_gate_use.started_at_ms IS 'Milliseconds since the Unix epoch: when it started, as the last count found it; NULL: not yet, so that it stays in the window.';
+
+COMMENT ON COLUMN ffx_gate_use.by_caller IS 'Whether a call admitted it, not the gate: it is in use until a call releases it or its execution ends.';
 
 CREATE TABLE ffx_job (
     name text NOT NULL,

@@ -130,6 +130,7 @@ CREATE TABLE ffx_gate_use (
     units bigint NOT NULL,
     held boolean NOT NULL,
     started_at_ms bigint,
+    by_caller boolean NOT NULL DEFAULT false,
     PRIMARY KEY (partition_key, gate_id, execution_id, admitted_at_ms)
 )
 WITH (
@@ -156,6 +157,8 @@ COMMENT ON COLUMN ffx_gate_use.held IS
     'Whether it was in use when the key was last counted; it is no longer once its execution has ended or gives its place back.';
 COMMENT ON COLUMN ffx_gate_use.started_at_ms IS
     'Milliseconds since the Unix epoch: when it started, as the last count found it; NULL: not yet, so that it stays in the window.';
+COMMENT ON COLUMN ffx_gate_use.by_caller IS
+    'Whether a call admitted it, not the gate: it is in use until a call releases it or its execution ends.';
 
 -- migrate:down
 

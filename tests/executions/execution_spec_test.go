@@ -195,6 +195,7 @@ var actedOn = map[string]string{
 	"GrantedClaim.Grant.ExpiresAt":              "TestGrantIsRefusedFromItsExpiryOn_E36",
 	"Reclaim.Grant.ExpiresAt":                   "TestReclaimVerifiesItsGrant_E36",
 	"Config.UnsignedResumeGrants":               "TestUnsignedResumeGrants_E36",
+	"AdmissionSpec.Jitter":                     "TestJitterIsRandom_B25",
 	"BudgetSpec.Labels.ScopeType":               "TestCreateAndRead_B1_B19",
 	"BudgetSpec.Labels.ScopeID":                 "TestCreateAndRead_B1_B19",
 	"BudgetSpec.Labels.Mode":                    "TestCreateAndRead_B1_B19",
@@ -248,7 +249,7 @@ var given = []reflect.Type{
 	reflect.TypeFor[engine.EligibleFilter](), reflect.TypeFor[engine.Config](),
 	reflect.TypeFor[engine.ExecutionFilter](), reflect.TypeFor[engine.FlowFilter](),
 	reflect.TypeFor[engine.CancelFlowSpec](), reflect.TypeFor[engine.FlowCancelRequest](),
-	reflect.TypeFor[engine.BudgetSpec](), reflect.TypeFor[engine.Usage](), reflect.TypeFor[engine.Spend](),
+	reflect.TypeFor[engine.AdmissionSpec](), reflect.TypeFor[engine.BudgetSpec](), reflect.TypeFor[engine.Usage](), reflect.TypeFor[engine.Spend](),
 	reflect.TypeFor[engine.ReserveSpec](), reflect.TypeFor[engine.SettleSpec](),
 }
 

@@ -42,11 +42,11 @@ var Calls = map[string][]string{
 	},
 	"worker": {
 		"Claimer.Claim", "Claimer.CompleteAndClaim",
-		"Engine.AckFlowCancel", "Engine.Claim", "Engine.ClaimEach", "Engine.CompleteExecution", "Engine.CompleteExecutions",
+		"Engine.AckFlowCancel", "Engine.CheckAdmission", "Engine.Claim", "Engine.ClaimEach", "Engine.CompleteExecution", "Engine.CompleteExecutions",
 		"Engine.DelayExecution", "Engine.DelayExecutions", "Engine.FailExecution", "Engine.FailExecutions", "Engine.LockFlows",
 		"Engine.CloseWaitpoint", "Engine.CreateWaitpoint", "Engine.ListWaitpoints", "Engine.SignalWaitpoint", "Engine.Suspend", "Engine.SuspendEach",
 		"Engine.VerifyWaitpoint", "Engine.RegisterWorker", "Engine.HeartbeatWorker", "Engine.MarkWorkerDead",
-		"Engine.ReleaseLeases", "Engine.RenewLease", "Engine.RenewLeases", "Engine.RecordStep", "Engine.RecordSteps", "Engine.InStep", "Engine.Call", "Engine.ReportProgress", "Engine.ReportUsage", "Engine.RecordSpend", "Engine.Reserve", "Engine.Settle", "Engine.SetExecutionTag", "Engine.TakeSignal",
+		"Engine.ReleaseAdmission", "Engine.ReleaseLeases", "Engine.RenewLease", "Engine.RenewLeases", "Engine.RecordStep", "Engine.RecordSteps", "Engine.InStep", "Engine.Call", "Engine.ReportProgress", "Engine.ReportUsage", "Engine.RecordSpend", "Engine.Reserve", "Engine.Settle", "Engine.SetExecutionTag", "Engine.TakeSignal",
 		"Engine.WaitForChildren", "Engine.WaitForChildrenEach",
 		"Grants.ClaimExecution", "Grants.ClaimForWorker", "Grants.ClaimFromResumeGrant", "Grants.IssueClaimGrant",
 		"Grants.IssueGrantAndClaim", "Grants.IssueReclaimGrant", "Grants.ReclaimExecution", "Grants.VerifyGrant",
@@ -60,7 +60,7 @@ var Calls = map[string][]string{
 	"operator": {
 		"Engine.ListWaitpoints", "Engine.Resume", "Engine.Signal", "Engine.SignalEach",
 		"Engine.CancelExecution", "Engine.CancelExecutions", "Engine.CancelFlow", "Engine.RequestFlowCancel",
-		"Engine.CreateBudget", "Engine.CreateQuotaPolicy", "Engine.ReleaseBudget", "Operator.DeclareLimits", "Operator.ResetLimit", "Operator.SetLimit", "Operator.ReportUsage", "Operator.ResetBudget",
+		"Engine.CreateBudget", "Engine.CreateQuotaPolicy", "Engine.ReleaseAdmission", "Engine.ReleaseBudget", "Operator.DeclareLimits", "Operator.ResetLimit", "Operator.SetLimit", "Operator.ReportUsage", "Operator.ResetBudget",
 		"Engine.SetExecutionTag", "Engine.SetFlowTag", "Engine.SetFlowTags", "Engine.MarkWorkerDead",
 		"Operator.BlockExecution", "Operator.CancelWhere", "Operator.ChangePriority", "Operator.ContinueSequence", "Operator.DelayExecution", "Operator.DeleteWhere", "Operator.DrainWorker", "Operator.DrainWorkers", "Operator.Fork", "Operator.Keys",
 		"Operator.MoveWhere", "Operator.PauseLane", "Operator.PrioritizeWhere", "Operator.ReplayExecution", "Operator.ReplayWhere", "Operator.ResumeLane", "Operator.ResumeWorker", "Operator.ResumeWorkers", "Operator.RevokeLease",

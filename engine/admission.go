@@ -1,0 +1,243 @@
+package engine
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/gate"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// AdmissionSpec has the options of [Engine.CheckAdmission].
+type AdmissionSpec struct {
+	// Jitter spreads the calls that follow a refusal: RetryAfter is longer by a random time up to this. Default 0.
+	Jitter time.Duration
+}
+
+// AdmissionOutcome is the outcome of [Engine.CheckAdmission].
+type AdmissionOutcome string
+
+// The outcomes.
+const (
+	Admitted            AdmissionOutcome = "admitted"
+	AlreadyAdmitted     AdmissionOutcome = "already_admitted"     // by an earlier call; this one took nothing
+	RateExceeded        AdmissionOutcome = "rate_exceeded"        // not admitted: too many starts in the window
+	ConcurrencyExceeded AdmissionOutcome = "concurrency_exceeded" // not admitted: too many are in use
+)
+
+// AdmissionResult is the result of [Engine.CheckAdmission].
+type AdmissionResult struct {
+	Outcome    AdmissionOutcome
+	RetryAfter time.Duration // for [RateExceeded]: until the window may have room, and the jitter
+}
+
+// CheckAdmission asks a quota policy to admit an execution that does not name it, for callers that admit by themselves.
+// An execution that names the policy in its spec is admitted by the gate alone. Both take places and starts of the same policy,
+// and together never more than it allows.
+//
+// An admission is a start at once, by the database's clock. It takes a place until [Engine.ReleaseAdmission], or until the
+// execution ends. A further call takes nothing while the place is taken and the window since the admission is not over. After
+// the window it takes a further start, and keeps the place. A refusal is a result.
+//
+// Errors: [ErrInvalidInput], also for an execution that names the policy; [ErrNotFound] for the policy or the execution;
+// [ErrEnded]; [ErrCorruption] for a negative limit; [ErrContention]; [ErrUnavailable] while FlowFabric works on the database
+// too. Transaction: a constant number of statements; locks the policy at the gate, so that further admissions to it wait for
+// the end of a caller's transaction. Call it there for several policies in the order of their ids, or calls can meet deadlocks. Safe
+// to repeat.
+func (e *Engine) CheckAdmission(
+	ctx context.Context, q id.QuotaPolicyID, x id.ExecutionID, spec AdmissionSpec,
+) (AdmissionResult, error) {
+	const op = "check admission"
+	err := e.checkAdmission(q, x)
+	if err == nil && spec.Jitter < 0 {
+		err = invalid("Jitter", "is negative")
+	}
+	if err != nil {
+		return AdmissionResult{}, wrap(op, err)
+	}
+	return inTx(ctx, e, op, func(tx *txn) (AdmissionResult, error) {
+		a := admission{Engine: e, policy: q, execution: x, jitter: spec.Jitter}
+		if err := a.lock(ctx, tx); err != nil {
+			return AdmissionResult{}, err
+		}
+		result, err := a.decide(ctx, tx)
+		if err == nil && result.Outcome == Admitted {
+			err = a.take(ctx, tx)
+		}
+		return result, err
+	})
+}
+
+// ReleaseAdmission gives back the place that [Engine.CheckAdmission] took for an execution. The start goes on counting
+// until its window is over. A later admission takes a new place and a new start.
+//
+// Errors: [ErrInvalidInput]; [ErrContention]. It is no error if there is no such place, or no such policy. Transaction: two
+// statements; locks the policy at the gate. Safe to repeat.
+func (e *Engine) ReleaseAdmission(ctx context.Context, q id.QuotaPolicyID, x id.ExecutionID) error {
+	const op = "release admission"
+	if err := e.checkAdmission(q, x); err != nil {
+		return wrap(op, err)
+	}
+	_, err := inTx(ctx, e, op, func(tx *txn) (struct{}, error) {
+		tx.due.gated()
+		return struct{}{}, pgtx.InOneTrip(ctx, tx, func(conn db.DBTX) error {
+			return e.q.LockGate(ctx, conn, db.LockGateParams{PartitionKey: gatePartition(q), GateID: pgGate(q)})
+		}, func(conn db.DBTX) error {
+			_, err := e.q.ReleaseCallerAdmission(ctx, conn, db.ReleaseCallerAdmissionParams{
+				PartitionKey: gatePartition(q), GateID: pgGate(q), ExecutionID: pgUUID(x.UUID()),
+			})
+			return err
+		})
+	})
+	return err
+}
+
+func (e *Engine) checkAdmission(q id.QuotaPolicyID, x id.ExecutionID) error {
+	if q.IsZero() {
+		return invalid("quota policy id", "is empty")
+	}
+	return e.checkExecution(x)
+}
+
+// admission is one call of [Engine.CheckAdmission].
+type admission struct {
+	*Engine
+	policy    id.QuotaPolicyID
+	execution id.ExecutionID
+	jitter    time.Duration
+
+	found    db.GetCallerAdmissionRow
+	limit    gate.Limit
+	windowMs int64
+}
+
+// lock locks the policy at the gate and reads, by a later statement, what other transactions have committed until then.
+func (a *admission) lock(ctx context.Context, tx *txn) error {
+	partition, text := a.cfg.Partitions.QuotaPartition(a.policy), a.policy.String()
+	err := pgtx.InOneTrip(ctx, tx, func(conn db.DBTX) error {
+		return a.q.LockQuotaGate(ctx, conn, db.LockQuotaGateParams{
+			PartitionKey: gatePartition(a.policy), GateID: pgGate(a.policy), NowMs: a.nowMs(),
+			QuotaPartition: partition, QuotaPolicyID: text,
+		})
+	}, func(conn db.DBTX) (err error) {
+		a.found, err = a.q.GetCallerAdmission(ctx, conn, db.GetCallerAdmissionParams{
+			NowMs: a.nowMs(), GateID: pgGate(a.policy), PartitionKey: gatePartition(a.policy),
+			ExecutionPartitionKey: a.execution.Partition(), ExecutionID: pgUUID(a.execution.UUID()),
+			QuotaPartition: partition, QuotaPolicyID: text,
+		})
+		return err
+	})
+	switch f := &a.found; {
+	case isNoRow(err):
+		return &NotFoundError{Entity: "quota policy", ID: text}
+	case err != nil:
+		return err
+	case f.Shared:
+		return errBudgetsShared()
+	case f.Concurrent < 0 || f.Starts < 0 || f.WindowSeconds < 0:
+		return errNegativeQuota(a.policy)
+	case !f.Found:
+		return &NotFoundError{Entity: "execution", ID: a.execution.String()}
+	case f.Ended:
+		return a.ended(ctx, tx)
+	case f.Named:
+		return invalid("execution", "names the quota policy, so the gate admits it")
+	}
+	return nil
+}
+
+// ended returns the error for an execution that has ended.
+func (a *admission) ended(ctx context.Context, tx *txn) error {
+	row, err := a.q.GetExecutionResult(ctx, tx, db.GetExecutionResultParams{
+		PartitionKey: a.execution.Partition(), ExecutionID: a.execution.UUID(),
+	})
+	if err == nil {
+		_, err = resultOf(a.execution, &row)
+	}
+	if err == nil {
+		err = &EndedError{Execution: a.execution, Outcome: state.OutcomeSuccess}
+	}
+	return err
+}
+
+// decide compares the policy's use with its limits. It counts only if the bounds have no room.
+func (a *admission) decide(ctx context.Context, tx *txn) (AdmissionResult, error) {
+	f := &a.found
+	a.limit = gate.Limit{Concurrent: gate.None, Starts: gate.None, Held: f.Held, Started: f.Started}
+	if f.Concurrent > 0 && !a.holds() {
+		a.limit.Concurrent = f.Concurrent
+	}
+	if f.Starts > 0 {
+		a.limit.Starts, a.windowMs = f.Starts, min(f.WindowSeconds, math.MaxInt64/2000)*1000
+	}
+	if a.holds() && (f.Starts == 0 || f.NowMs-a.windowMs < f.AdmittedAtMs) {
+		return AdmissionResult{Outcome: AlreadyAdmitted}, nil
+	}
+	if !a.limit.NeedsCount(1) {
+		return AdmissionResult{Outcome: Admitted}, nil
+	}
+	rows, err := a.q.CountGates(ctx, tx, db.CountGatesParams{
+		NowMs: a.nowMs(), PartitionKeys: []int16{gatePartition(a.policy)}, GateIDs: []pgtype.UUID{pgGate(a.policy)},
+		WindowMs: []int64{a.windowMs},
+	})
+	if err != nil || len(rows) == 0 {
+		return AdmissionResult{}, err
+	}
+	n := rows[0]
+	a.limit.Held, a.limit.Started, a.limit.Counted = n.Held, n.Started, true
+	switch {
+	case a.limit.Starts != gate.None && n.Started >= a.limit.Starts:
+		return AdmissionResult{Outcome: RateExceeded, RetryAfter: a.retryAfter(n.FirstStartMs)}, nil
+	case a.limit.Full():
+		return AdmissionResult{Outcome: ConcurrencyExceeded}, nil
+	}
+	return AdmissionResult{Outcome: Admitted}, nil
+}
+
+// holds reports whether the execution has a place.
+func (a *admission) holds() bool { return a.found.AdmittedAtMs > 0 }
+
+// retryAfter returns when the first start leaves the window. Without one, all are admitted and have not started.
+func (a *admission) retryAfter(firstStartMs int64) time.Duration {
+	waitMs := a.windowMs
+	if firstStartMs > 0 {
+		waitMs = max(firstStartMs+a.windowMs-a.found.NowMs, 0)
+	}
+	wait := time.Duration(min(waitMs, math.MaxInt64/int64(2*time.Millisecond))) * time.Millisecond
+	return wait + time.Duration(rand.Int64N(int64(min(a.jitter, math.MaxInt64/2))+1))
+}
+
+// take stores the admission.
+func (a *admission) take(ctx context.Context, tx *txn) error {
+	if a.found.Concurrent == 0 && a.found.Starts == 0 {
+		return nil // there is nothing to count
+	}
+	partitions, gates := []int16{gatePartition(a.policy)}, []pgtype.UUID{pgGate(a.policy)}
+	uses := db.InsertGateUsesParams{
+		NowMs: a.nowMs(), ByCaller: true, PartitionKeys: partitions, GateIDs: gates, Units: []int64{1},
+		ExecutionPartitionKeys: []int16{a.execution.Partition()}, ExecutionIDs: []pgtype.UUID{pgUUID(a.execution.UUID())},
+	}
+	if a.windowMs > 0 {
+		uses.WindowedGateIDs = gates
+	}
+	held := a.limit.Held
+	if !a.holds() {
+		held++
+	}
+	return pgtx.InOneTrip(ctx, tx,
+		func(conn db.DBTX) error { return a.q.InsertGateUses(ctx, conn, uses) },
+		func(conn db.DBTX) error {
+			return a.q.RaiseGates(ctx, conn, db.RaiseGatesParams{
+				NowMs: a.nowMs(), PartitionKeys: partitions, GateIDs: gates,
+				Held: []int64{held}, Started: []int64{a.limit.Started + 1}, NextAtMs: []int64{0}, Used: []bool{true},
+			})
+		},
+	)
+}

@@ -1,0 +1,293 @@
+package limits
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+// ask asks a quota policy to admit an execution.
+func ask(t *testing.T, e *engine.Engine, q id.QuotaPolicyID, x id.ExecutionID) engine.AdmissionResult {
+	t.Helper()
+	result, err := e.CheckAdmission(t.Context(), q, x, engine.AdmissionSpec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// wantAnswer fails the test unless the quota policy answers so.
+func wantAnswer(t *testing.T, f *fixture.Fixture, q id.QuotaPolicyID, x id.ExecutionID, want engine.AdmissionOutcome, retryAfter time.Duration) {
+	t.Helper()
+	if got := ask(t, f.Engine, q, x); got.Outcome != want || got.RetryAfter != retryAfter {
+		t.Errorf("%s after %s, want %s after %s", got.Outcome, got.RetryAfter, want, retryAfter)
+	}
+}
+
+func giveBack(t *testing.T, f *fixture.Fixture, q id.QuotaPolicyID, x id.ExecutionID) {
+	t.Helper()
+	if err := f.ReleaseAdmission(t.Context(), q, x); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A caller's admission takes a place until it is released or its execution has ended. The start goes on counting.
+func TestCallersTakePlacesAndStarts(t *testing.T) {
+	f := fixture.NewCloned(t)
+	cap2 := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 2})
+	x := create(t, f, 4)
+	wantAnswer(t, f, cap2, x[0], engine.Admitted, 0)
+	wantAnswer(t, f, cap2, x[1], engine.Admitted, 0)
+	wantAnswer(t, f, cap2, x[2], engine.ConcurrencyExceeded, 0)
+	f.Advance(time.Hour)
+	wantAnswer(t, f, cap2, x[0], engine.AlreadyAdmitted, 0)
+	giveBack(t, f, cap2, x[0])
+	giveBack(t, f, cap2, x[0])
+	giveBack(t, f, cap2, x[3]) // it has no place
+	wantAnswer(t, f, cap2, x[2], engine.Admitted, 0)
+	wantAnswer(t, f, cap2, x[0], engine.ConcurrencyExceeded, 0)
+	f.Cancel(t, x[1])
+	wantAnswer(t, f, cap2, x[0], engine.Admitted, 0)
+	wantAnswer(t, f, cap2, x[3], engine.ConcurrencyExceeded, 0)
+
+	rate2 := quota(t, f, engine.QuotaPolicySpec{MaxStarts: 2, Window: window})
+	wantAnswer(t, f, rate2, x[0], engine.Admitted, 0)
+	giveBack(t, f, rate2, x[0])
+	f.Advance(window / 2)
+	wantAnswer(t, f, rate2, x[2], engine.Admitted, 0)
+	wantAnswer(t, f, rate2, x[0], engine.RateExceeded, window/2) // its first start counts, but is no admission any more
+	f.Advance(window/2 - time.Millisecond)
+	wantAnswer(t, f, rate2, x[0], engine.RateExceeded, time.Millisecond)
+	f.Advance(time.Millisecond)
+	wantAnswer(t, f, rate2, x[0], engine.Admitted, 0)
+	f.Advance(window / 2)
+	wantAnswer(t, f, rate2, x[2], engine.Admitted, 0) // after the window it is a start again
+	wantAnswer(t, f, rate2, x[2], engine.AlreadyAdmitted, 0)
+}
+
+// A further start after the window keeps the place of the execution.
+func TestCallersKeepTheirPlaceAfterTheWindow(t *testing.T) {
+	f := fixture.NewCloned(t)
+	q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 1, MaxStarts: 5, Window: window})
+	x := create(t, f, 2)
+	for range 3 {
+		wantAnswer(t, f, q, x[0], engine.Admitted, 0)
+		wantAnswer(t, f, q, x[0], engine.AlreadyAdmitted, 0)
+		wantAnswer(t, f, q, x[1], engine.ConcurrencyExceeded, 0)
+		f.Advance(window)
+	}
+	giveBack(t, f, q, x[0])
+	wantAnswer(t, f, q, x[1], engine.Admitted, 0)
+}
+
+// Admissions of the gate and by callers count together.
+func TestCallersAndTheGateShareAPolicy(t *testing.T) {
+	f := fixture.NewCloned(t)
+	q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 2, MaxStarts: 4, Window: window})
+	free := create(t, f, 3)
+	claim(t, f, 10)
+	create(t, f, 5, under(q))
+	wantAnswer(t, f, q, free[0], engine.Admitted, 0)
+	running := wantClaimable(t, f, 1, "beside a caller's admission")
+	wantAnswer(t, f, q, free[1], engine.ConcurrencyExceeded, 0)
+	complete(t, f, running...)
+	wantAnswer(t, f, q, free[1], engine.Admitted, 0)
+	wantClaimable(t, f, 0, "while callers have both places")
+	giveBack(t, f, q, free[0])
+	giveBack(t, f, q, free[1])
+	complete(t, f, wantClaimable(t, f, 1, "with the last start of the window")...)
+	wantAnswer(t, f, q, free[0], engine.RateExceeded, window)
+	// A retry time that the gate has stored does not outlast an admission by a caller.
+	f.Advance(window)
+	wantAnswer(t, f, q, free[2], engine.Admitted, 0)
+	wantClaimable(t, f, 1, "in the next window")
+}
+
+// The gate alone admits the executions that name a policy. What a call can't count, it refuses.
+func TestCheckAdmissionRefuses(t *testing.T) {
+	f := fixture.NewCloned(t)
+	q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 2})
+	named, ended := create(t, f, 1, under(q))[0], f.Create(t)
+	f.Cancel(t, ended)
+	broken := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 2})
+	f.Exec(t, "UPDATE ff_quota_policy SET active_concurrency_cap = -1 WHERE quota_policy_id = $1", broken.String())
+	for _, c := range []struct {
+		name string
+		q    id.QuotaPolicyID
+		x    id.ExecutionID
+		spec engine.AdmissionSpec
+		want error
+	}{
+		{"an execution that names the policy", q, named, engine.AdmissionSpec{}, engine.ErrInvalidInput},
+		{"one that has ended", q, ended, engine.AdmissionSpec{}, engine.ErrEnded},
+		{"one that does not exist", q, f.NewExecutionID(f.Lane), engine.AdmissionSpec{}, engine.ErrNotFound},
+		{"no policy", id.QuotaPolicyID{}, ended, engine.AdmissionSpec{}, engine.ErrInvalidInput},
+		{"no execution", q, id.ExecutionID{}, engine.AdmissionSpec{}, engine.ErrInvalidInput},
+		{"a negative jitter", q, f.Create(t), engine.AdmissionSpec{Jitter: -1}, engine.ErrInvalidInput},
+		{"a negative limit", broken, f.Create(t), engine.AdmissionSpec{}, engine.ErrCorruption},
+	} {
+		if _, err := f.CheckAdmission(t.Context(), c.q, c.x, c.spec); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+	}
+	if uses := fixture.Texts(t, f.Pool, "SELECT execution_id::text FROM ffx_gate_use"); len(uses) != 0 {
+		t.Errorf("admitted %q", uses)
+	}
+}
+
+// Admission at a policy that does not exist makes no row of it, so it can be created with its limits later.
+func TestUnknownPolicyIsNotMade_B23(t *testing.T) {
+	f := fixture.NewCloned(t)
+	q, x := id.NewQuotaPolicyID(), create(t, f, 2)
+	if _, err := f.CheckAdmission(t.Context(), q, x[0], engine.AdmissionSpec{}); !errors.Is(err, engine.ErrNotFound) {
+		t.Fatal(err)
+	}
+	giveBack(t, f, q, x[0])
+	create(t, f, 1, under(q))
+	complete(t, f, wantClaimable(t, f, 3, "without a policy")...)
+	if got := quota(t, f, engine.QuotaPolicySpec{ID: q, MaxRunning: 1}); got != q {
+		t.Fatal(got)
+	}
+	x = create(t, f, 2)
+	wantAnswer(t, f, q, x[0], engine.Admitted, 0)
+	wantAnswer(t, f, q, x[1], engine.ConcurrencyExceeded, 0)
+}
+
+// Repeated admissions within a millisecond are harmless, also after a release.
+func TestAdmissionsInOneMillisecond_B24(t *testing.T) {
+	f := fixture.NewCloned(t)
+	q := quota(t, f, engine.QuotaPolicySpec{MaxStarts: 3, Window: window})
+	x := create(t, f, 1)[0]
+	wantAnswer(t, f, q, x, engine.Admitted, 0)
+	wantAnswer(t, f, q, x, engine.AlreadyAdmitted, 0)
+	for range 2 {
+		giveBack(t, f, q, x)
+		wantAnswer(t, f, q, x, engine.Admitted, 0)
+	}
+	giveBack(t, f, q, x)
+	wantAnswer(t, f, q, x, engine.RateExceeded, window)
+}
+
+// The jitter of a refusal is random and only up to its bound.
+func TestJitterIsRandom_B25(t *testing.T) {
+	f := fixture.NewCloned(t)
+	q := quota(t, f, engine.QuotaPolicySpec{MaxStarts: 1, Window: window})
+	x := create(t, f, 2)
+	wantAnswer(t, f, q, x[0], engine.Admitted, 0)
+	waits := map[time.Duration]bool{}
+	for range 10 {
+		result, err := f.CheckAdmission(t.Context(), q, x[1], engine.AdmissionSpec{Jitter: time.Minute})
+		if err != nil || result.RetryAfter < window || result.RetryAfter > window+time.Minute {
+			t.Fatal(result, err)
+		}
+		waits[result.RetryAfter] = true
+	}
+	if len(waits) == 1 {
+		t.Errorf("ten times the same: %v", waits)
+	}
+}
+
+// Two callers at once: the second waits for the first one's transaction and counts what that has committed.
+func TestCallersWaitForEachOther_B20(t *testing.T) {
+	for _, commits := range []bool{true, false} {
+		t.Run(fmt.Sprintf("commits %v", commits), func(t *testing.T) {
+			f := fixture.NewCloned(t)
+			q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 1, MaxStarts: 1, Window: window})
+			x := create(t, f, 2)
+			tx := f.BeginTx(t)
+			if got := ask(t, f.WithTx(tx), q, x[0]); got.Outcome != engine.Admitted {
+				t.Fatal(got)
+			}
+			r := f.Rival(t)
+			type answer struct {
+				engine.AdmissionResult
+				err error
+			}
+			second := fixture.Async(t, func(ctx context.Context) answer {
+				result, err := r.CheckAdmission(ctx, q, x[1], engine.AdmissionSpec{})
+				return answer{result, err}
+			})
+			r.AwaitBlocked(t, f)
+			want := engine.Admitted
+			if commits {
+				fixture.Commit(t, tx)
+				want = engine.RateExceeded
+			} else if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := second(); got.err != nil || got.Outcome != want {
+				t.Errorf("%+v, want %s", got, want)
+			}
+		})
+	}
+}
+
+// Callers and gates of several processes at once never exceed a policy.
+func TestCallersAndGatesAtOnce_B38(t *testing.T) {
+	f := fixture.NewCloned(t)
+	const limit = 4
+	q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: limit})
+	create(t, f, 20, under(q))
+	free := create(t, f, 40, func(s *engine.ExecutionSpec) { s.Lane = "elsewhere" })
+	inUse := func(ctx context.Context, r *fixture.Rival) error {
+		var n int
+		err := r.Pool.QueryRow(ctx, `
+			SELECT count(*)
+			FROM ffx_gate_use AS u
+			JOIN ff_exec_core AS e ON e.partition_key = u.execution_partition_key AND e.execution_id = u.execution_id
+			WHERE u.held AND (u.by_caller OR e.ffx_admitted)`).Scan(&n)
+		if err == nil && n > limit {
+			err = fmt.Errorf("%d are in use, limit %d", n, limit)
+		}
+		return err
+	}
+	var waits []func() error
+	for n := range 4 {
+		r := f.Rival(t)
+		waits = append(waits, fixture.Async(t, func(ctx context.Context) error {
+			for i, x := range free {
+				if i%4 != n {
+					continue
+				}
+				result, err := r.CheckAdmission(ctx, q, x, engine.AdmissionSpec{})
+				if err != nil {
+					return err
+				}
+				if _, err := r.Maintenance().AdmitWaiting(ctx, 100); err != nil {
+					return err
+				}
+				if err := inUse(ctx, r); err != nil {
+					return err
+				}
+				if result.Outcome == engine.Admitted {
+					if err := r.ReleaseAdmission(ctx, q, x); err != nil {
+						return err
+					}
+				}
+				spec := f.Worker()
+				spec.Instance = id.WorkerInstanceID(fmt.Sprint(f.Name, n))
+				claimed, err := r.Claim(ctx, spec, 2)
+				if err != nil {
+					return err
+				}
+				for _, c := range claimed {
+					if err := r.CompleteExecution(ctx, c.Lease, nil); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		}))
+	}
+	for _, wait := range waits {
+		if err := wait(); err != nil {
+			t.Error(err)
+		}
+	}
+}
