@@ -184,6 +184,8 @@ var documents = []struct {
 		`DELETE FROM ff_quota_policy
 		WHERE requests_per_window_seconds = 0 AND max_requests_per_window = 0 AND active_concurrency_cap = 0`,
 	}},
+	{"ff_quota_window", startsInWindows},
+	{"ff_quota_admitted", placesTaken},
 }
 
 const (
@@ -209,6 +211,20 @@ const (
 			OR jsonb_path_exists(b.policy_json, '$.hard_limits.* ? (@.type() <> "number")')
 		)`
 )
+
+// wrongLimits is the condition that a limit of a rewritten budget b can't be read, so that the budget admits nothing.
+const wrongLimits = `(
+			` + oddLimits + `
+			OR coalesce(jsonb_typeof(b.policy_json -> 'soft_limits'), 'object') <> 'object'
+			OR EXISTS (
+				SELECT
+				FROM unnest(ARRAY['hard_limits', 'soft_limits']) AS k (key)
+				CROSS JOIN LATERAL jsonb_each(
+					CASE jsonb_typeof(b.policy_json -> k.key) WHEN 'object' THEN b.policy_json -> k.key ELSE '{}' END
+				) AS l
+				WHERE l.value::text !~ '^[0-9]+$'
+			)
+		)`
 
 // validKey is the condition that a waitpoint key can sign and verify.
 func validKey(alias string) string {
@@ -241,7 +257,12 @@ var unread = []string{
 	WHERE
 		e.eligibility_state IN ('blocked_by_budget', 'blocked_by_quota')
 		AND e.raw_fields ->> 'blocking_detail' LIKE 'not an id: %'`,
-	`SELECT 'budget ' || b.budget_id || ': a limit is not a number' FROM ff_budget_policy AS b WHERE ` + oddLimits,
+	`SELECT 'budget ' || b.budget_id || ': a limit is not a whole number from 0 on' FROM ff_budget_policy AS b WHERE ` + wrongLimits,
+	`SELECT count(*) || ' admissions were dropped: their quota policy or their execution is not an id'
+	FROM old_ff_quota_admitted AS a
+	` + readAdmission + `
+	WHERE (` + readable + `) IS NOT TRUE
+	HAVING count(*) > 0`,
 	`SELECT 'suspension of {fp:' || s.partition_key || '}:' || s.execution_id || ': member_map is a JSON ' || jsonb_typeof(s.member_map)
 	FROM ff_suspension_current AS s
 	WHERE jsonb_typeof(s.member_map) <> 'object'`,

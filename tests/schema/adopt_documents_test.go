@@ -45,6 +45,7 @@ const referenceDocuments = `
 	(0, 'default', '{"hard_limit":7}', 1, 1),
 	(0, 'many', '{"hard":{"a":1,"b":2},"hard_limits":{"b":3}}', 1, 1),
 	(0, 'odd', '{"hard_limit":"x"}', 1, 1),
+	(0, 'half', '{"hard_limit":0.5}', 1, 1),
 	(0, 'ours', '{"hard_limits":{"a":1},"soft_limits":{}}', 1, 1);
 	INSERT INTO ff_budget_usage VALUES (0, 'one', 'tokens', -5, 100, 1), (0, 'one', 'cost', 5, NULL, 1);
 	INSERT INTO ff_budget_usage_dedup VALUES (0, 'bare', '{"kind":"Ok"}', 1, 32503680000000), (0, 'old', '{}', 1, 2);
@@ -91,14 +92,15 @@ func TestAdoptRewritesDocuments(t *testing.T) {
 		},
 		"SELECT patch_kind FROM ff_stream_summary": {"json-merge-patch"},
 		"SELECT budget_id || ' ' || policy_json FROM ff_budget_policy": {
-			`default {"hard_limits": {"default": 7}}`, `many {"hard_limits": {"a": 1, "b": 3}}`, `odd {"hard_limit": "x"}`,
+			`default {"hard_limits": {"default": 7}}`, `half {"hard_limits": {"default": 0.5}}`, `many {"hard_limits": {"a": 1, "b": 3}}`, `odd {"hard_limit": "x"}`,
 			`one {"hard_limits": {"tokens": 7}, "on_hard_limit": "fail"}`, `ours {"hard_limits": {"a": 1}, "soft_limits": {}}`,
 		},
 		"SELECT dimensions_key || ' ' || current_value FROM ff_budget_usage":       {"cost 5", "tokens 0"},
 		"SELECT dedup_key FROM ff_budget_usage_dedup":                              nil,
 		"SELECT dimensions_key || ' ' || delta_total FROM ff_budget_usage_by_exec": {"cost 5", "tokens 0"},
-		"SELECT quota_policy_id || ' ' || active_concurrency FROM ff_quota_policy": {"some 3"},
-		"SELECT quota_policy_id FROM ff_quota_admitted":                            {"some"},
+		"SELECT quota_policy_id || ' ' || active_concurrency FROM ff_quota_policy": {"some 0"},
+		"SELECT quota_policy_id FROM ff_quota_admitted":                            nil,
+		"SELECT quota_policy_id FROM ff_quota_window":                              nil,
 		"SELECT outcome_json::text FROM ff_suspend_dedup":                          nil,
 	} {
 		got := lines(t, conn, sql)
@@ -107,7 +109,7 @@ func TestAdoptRewritesDocuments(t *testing.T) {
 			t.Errorf("%s:\n\t%q, want\n\t%q", sql, got, want)
 		}
 	}
-	for _, want := range []string{"budget odd", "'a:b'", "1 budget reports"} {
+	for _, want := range []string{"budget odd", "budget half", "'a:b'", "1 budget reports", "1 admissions were dropped"} {
 		if !slices.ContainsFunc(result.Unread, func(text string) bool { return strings.Contains(text, want) }) {
 			t.Errorf("%q is not told of %s", result.Unread, want)
 		}
