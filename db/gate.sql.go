@@ -556,7 +556,7 @@ type RaiseGatesParams struct {
 
 // RaiseGates stores the bounds of locked keys and quota policies after a pass, and when their windows have room again.
 //
-// Used by: engine.AdmitWaiting, engine.CheckAdmission.
+// Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.ForgetLimitKeys.
 // Locks: gates held (UPDATE).
 func (q *Queries) RaiseGates(ctx context.Context, db DBTX, arg RaiseGatesParams) error {
 	_, err := db.Exec(ctx, raiseGates,

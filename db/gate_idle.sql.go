@@ -53,18 +53,22 @@ const listIdleGates = `-- name: ListIdleGates :many
 SELECT
     g.partition_key,
     g.gate_id,
-    (g.used_at_ms <= ffx_now_ms($1) - $2::bigint)::boolean AS idle
+    (
+        g.used_at_ms <= ffx_now_ms($1) - $2::bigint
+        OR greatest(g.held, g.started) >= $3::bigint
+    )::boolean AS due
 FROM ffx_gate AS g
-WHERE (g.partition_key, g.gate_id) > ($3::smallint, $4::uuid)
+WHERE (g.partition_key, g.gate_id) > ($4::smallint, $5::uuid)
 ORDER BY
     g.partition_key,
     g.gate_id
-LIMIT $5::integer
+LIMIT $6::integer
 `
 
 type ListIdleGatesParams struct {
 	NowMs             *int64
 	IdleMs            int64
+	Crowded           int64
 	AfterPartitionKey int16
 	AfterGateID       pgtype.UUID
 	PageSize          int32
@@ -73,11 +77,11 @@ type ListIdleGatesParams struct {
 type ListIdleGatesRow struct {
 	PartitionKey int16
 	GateID       pgtype.UUID
-	Idle         bool
+	Due          bool
 }
 
-// ListIdleGates returns the next page of keys of limits and quota policies in the order of their ids, and which of them
-// nothing has been admitted at for idle_ms.
+// ListIdleGates returns the next page of keys of limits and quota policies in the order of their ids. due: nothing has been
+// admitted there for idle_ms, or as many admissions as crowded were not counted since, and some may count no more.
 //
 // Used by: engine.ForgetLimitKeys.
 // Locks: none. Spans partitions.
@@ -85,6 +89,7 @@ func (q *Queries) ListIdleGates(ctx context.Context, db DBTX, arg ListIdleGatesP
 	rows, err := db.Query(ctx, listIdleGates,
 		arg.NowMs,
 		arg.IdleMs,
+		arg.Crowded,
 		arg.AfterPartitionKey,
 		arg.AfterGateID,
 		arg.PageSize,
@@ -96,7 +101,7 @@ func (q *Queries) ListIdleGates(ctx context.Context, db DBTX, arg ListIdleGatesP
 	var items []ListIdleGatesRow
 	for rows.Next() {
 		var i ListIdleGatesRow
-		if err := rows.Scan(&i.PartitionKey, &i.GateID, &i.Idle); err != nil {
+		if err := rows.Scan(&i.PartitionKey, &i.GateID, &i.Due); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

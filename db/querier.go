@@ -1325,8 +1325,8 @@ type Querier interface {
 	// engine.ReclaimExecution.
 	// Locks: none. Issuing or deleting a grant needs the lock of the execution, which the caller holds.
 	ListGrants(ctx context.Context, db DBTX, arg ListGrantsParams) ([]ListGrantsRow, error)
-	// ListIdleGates returns the next page of keys of limits and quota policies in the order of their ids, and which of them
-	// nothing has been admitted at for idle_ms.
+	// ListIdleGates returns the next page of keys of limits and quota policies in the order of their ids. due: nothing has been
+	// admitted there for idle_ms, or as many admissions as crowded were not counted since, and some may count no more.
 	//
 	// Used by: engine.ForgetLimitKeys.
 	// Locks: none. Spans partitions.
@@ -2055,7 +2055,7 @@ type Querier interface {
 	QueueUnqueued(ctx context.Context, db DBTX, arg QueueUnqueuedParams) ([]string, error)
 	// RaiseGates stores the bounds of locked keys and quota policies after a pass, and when their windows have room again.
 	//
-	// Used by: engine.AdmitWaiting, engine.CheckAdmission.
+	// Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.ForgetLimitKeys.
 	// Locks: gates held (UPDATE).
 	RaiseGates(ctx context.Context, db DBTX, arg RaiseGatesParams) error
 	// ReadBudgetKeys returns the outcomes of deduplication keys. One that the transaction has just taken has an empty object.

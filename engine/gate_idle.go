@@ -13,6 +13,10 @@ import (
 // idleKeyAfter is how long nothing has been admitted at a key when it is forgotten.
 const idleKeyAfter = time.Hour
 
+// crowdedKey is from how many admissions on a key in use is counted, so that those of ended executions go. A limit may be
+// so wide that an admission never needs a count.
+const crowdedKey = 1000
+
 // keySweep is where the next [Maintenance.ForgetLimitKeys] continues.
 type keySweep struct {
 	mu    sync.Mutex
@@ -20,11 +24,12 @@ type keySweep struct {
 }
 
 // ForgetLimitKeys deletes keys of limits at which nothing has been admitted for an hour, nothing is in use, and nothing waits,
-// with their admissions. The next execution makes the key again. It examines up to batch keys, at most [MaxSweep], in the order
+// with their admissions. The next execution makes the key again. Of keys in use with a thousand admissions it deletes those
+// that count no more. It examines up to batch keys, at most [MaxSweep], in the order
 // of their rows, and returns how many it deleted. Each call continues after the previous one of the same engine, and begins
 // again after the last row.
 //
-// Errors: [ErrInvalidInput]. Transaction: one statement that takes no lock, and a transaction for each 200 idle keys, which
+// Errors: [ErrInvalidInput]. Transaction: one statement that takes no lock, and a transaction for each 200 of these keys, which
 // skips locked ones. Safe to repeat and to run in any number of processes.
 func (m Maintenance) ForgetLimitKeys(ctx context.Context, batch int) (int, error) {
 	const op = "forget keys of limits"
@@ -37,16 +42,16 @@ func (m Maintenance) ForgetLimitKeys(ctx context.Context, batch int) (int, error
 	e.keySweep.mu.Unlock()
 	partition, after := from.after()
 	rows, err := e.q.ListIdleGates(ctx, e.reader(), db.ListIdleGatesParams{
-		NowMs: e.nowMs(), IdleMs: idleKeyAfter.Milliseconds(), AfterPartitionKey: partition, AfterGateID: after, PageSize: int32(batch),
+		NowMs: e.nowMs(), IdleMs: idleKeyAfter.Milliseconds(), Crowded: crowdedKey, AfterPartitionKey: partition, AfterGateID: after, PageSize: int32(batch),
 	})
 	if err != nil {
 		return 0, wrap(op, err)
 	}
 	var next rowPosition
-	var idle []gate.ID
+	var due []gate.ID
 	for _, row := range rows {
-		if row.Idle {
-			idle = append(idle, row.GateID.Bytes)
+		if row.Due {
+			due = append(due, row.GateID.Bytes)
 		}
 		next = rowPosition{row.PartitionKey, row.GateID}
 	}
@@ -54,9 +59,9 @@ func (m Maintenance) ForgetLimitKeys(ctx context.Context, batch int) (int, error
 		next = rowPosition{}
 	}
 	forgotten := 0
-	for len(idle) > 0 {
-		some := idle[:min(len(idle), maxPassGates)]
-		idle = idle[len(some):]
+	for len(due) > 0 {
+		some := due[:min(len(due), maxPassGates)]
+		due = due[len(some):]
 		n, err := inTx(ctx, e, op, func(tx *txn) (int, error) { return e.forgetKeys(ctx, tx, some) })
 		forgotten += n
 		if err != nil {
@@ -82,9 +87,21 @@ func (e *Engine) forgetKeys(ctx context.Context, tx *txn, keys []gate.ID) (int, 
 		return 0, err
 	}
 	var unused db.DropIdleGatesParams
+	counted := db.RaiseGatesParams{NowMs: e.nowMs()}
 	for _, g := range keys {
-		if t := pass.taken[g]; t != nil && t.Held == 0 && t.Started == 0 {
+		switch t := pass.taken[g]; {
+		case t == nil:
+		case t.Held == 0 && t.Started == 0:
 			unused.PartitionKeys, unused.GateIDs = append(unused.PartitionKeys, gatePartition(g)), append(unused.GateIDs, pgGate(g))
+		case t.changed:
+			counted.PartitionKeys, counted.GateIDs = append(counted.PartitionKeys, gatePartition(g)), append(counted.GateIDs, pgGate(g))
+			counted.Held, counted.Started = append(counted.Held, t.Held), append(counted.Started, t.Started)
+			counted.NextAtMs, counted.Used = append(counted.NextAtMs, t.nextMs), append(counted.Used, false)
+		}
+	}
+	if len(counted.GateIDs) > 0 {
+		if err := e.q.RaiseGates(ctx, tx, counted); err != nil {
+			return 0, err
 		}
 	}
 	if len(unused.GateIDs) == 0 {

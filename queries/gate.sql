@@ -425,7 +425,7 @@ SET
 -- name: RaiseGates :exec
 -- RaiseGates stores the bounds of locked keys and quota policies after a pass, and when their windows have room again.
 --
--- Used by: engine.AdmitWaiting, engine.CheckAdmission.
+-- Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.ForgetLimitKeys.
 -- Locks: gates held (UPDATE).
 WITH input AS (
     SELECT

@@ -1,13 +1,16 @@
 -- name: ListIdleGates :many
--- ListIdleGates returns the next page of keys of limits and quota policies in the order of their ids, and which of them
--- nothing has been admitted at for idle_ms.
+-- ListIdleGates returns the next page of keys of limits and quota policies in the order of their ids. due: nothing has been
+-- admitted there for idle_ms, or as many admissions as crowded were not counted since, and some may count no more.
 --
 -- Used by: engine.ForgetLimitKeys.
 -- Locks: none. Spans partitions.
 SELECT
     g.partition_key,
     g.gate_id,
-    (g.used_at_ms <= ffx_now_ms(sqlc.narg(now_ms)) - @idle_ms::bigint)::boolean AS idle
+    (
+        g.used_at_ms <= ffx_now_ms(sqlc.narg(now_ms)) - @idle_ms::bigint
+        OR greatest(g.held, g.started) >= @crowded::bigint
+    )::boolean AS due
 FROM ffx_gate AS g
 WHERE (g.partition_key, g.gate_id) > (@after_partition_key::smallint, @after_gate_id::uuid)
 ORDER BY

@@ -111,6 +111,20 @@ func TestPlansOfPollsOnAnEmptyDatabase(t *testing.T) {
 	p.WantNoWalk(t, "with the first executions", polls)
 }
 
+// A count, and what a call reads of a policy, look up the admissions of that policy, whatever the others have.
+func TestCountReadsTheAdmissionsOfItsPolicy_B42(t *testing.T) {
+	p := fixture.NewPlanner(t)
+	counts := []string{"CountGates", "GetCallerAdmission", "ReleaseCallerAdmission"}
+	p.WantNoWalk(t, "without admissions", counts)
+	p.Exec(t, `
+		INSERT INTO ffx_gate_use (partition_key, gate_id, execution_id, admitted_at_ms, execution_partition_key, units, held)
+		SELECT n % 3, md5((n % 3)::text)::uuid, gen_random_uuid(), n, 0, 1, true
+		FROM generate_series(1, 3000) AS n`)
+	p.WantNoWalk(t, "with many admissions", counts)
+	p.Analyze(t)
+	p.WantNoWalk(t, "analysed with many admissions of few policies", counts)
+}
+
 // A plan that was made when a table held a dozen rows is kept while a burst fills it, until the table is analysed
 // again: a statement that names its rows looks them up even so.
 func TestPlansOfNamedRowsInSmallTables(t *testing.T) {
