@@ -304,3 +304,22 @@ func TestCallersAndGatesAtOnce_B38(t *testing.T) {
 		}
 	}
 }
+
+// A place that a call took for an execution of FlowFabric, which a conversion keeps, does not keep that from being admitted by the
+// gate.
+func TestPlaceOfACallGivesWayToTheGate(t *testing.T) {
+	f := fixture.NewCloned(t)
+	q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 1})
+	x := create(t, f, 2, under(q))[0]
+	f.Exec(t, "INSERT INTO ffx_gate (partition_key, gate_id, namespace, key, held, started, used_at_ms) VALUES ($1, $2, '', '', 1, 1, 1)",
+		int16(q[0]), q)
+	f.Exec(t, `
+		INSERT INTO ffx_gate_use (
+			partition_key, gate_id, execution_id, admitted_at_ms, execution_partition_key, units, held, started_at_ms, by_caller
+		)
+		VALUES ($1, $2, $3, 1, $4, 1, true, 1, true)`,
+		int16(q[0]), q, x.UUID(), x.Partition())
+	if running := wantClaimable(t, f, 1, "with its own place"); running[0].ID != x {
+		t.Errorf("claimed %s", running[0].ID)
+	}
+}
