@@ -737,6 +737,11 @@ type Querier interface {
 	// Used by: engine.PurgeFlows.
 	// Locks: none. Spans partitions.
 	GetFlowTimersDue(ctx context.Context, db DBTX, nowMs *int64) (GetFlowTimersDueRow, error)
+	// GetGated returns whether any execution waits for a budget or a limit: the next member of a sequence may.
+	//
+	// Used by: engine.AdvanceSequences.
+	// Locks: none. Spans partitions.
+	GetGated(ctx context.Context, db DBTX) (bool, error)
 	// GetGrant reads the worker that a grant of an execution was issued to. No row: the grant does not exist, or no
 	// longer does.
 	//
@@ -2565,8 +2570,8 @@ type Querier interface {
 	// Locks: sequences waits (the row, INSERT or UPDATE; then member rows). The caller holds the execution.
 	SeatAgain(ctx context.Context, db DBTX, arg SeatAgainParams) (bool, error)
 	// SeatMembers gives executions that the caller has just created, as blocked, the places that LockSequences gave out. The
-	// first of a sequence without other members gets the turn, and is then claimable or delayed. foremost: no other one of the
-	// call is before it. Returns the new states.
+	// first of a sequence without other members gets the turn, and is then claimable, delayed or before its gate. foremost: no
+	// other one of the call is before it. Returns the new states.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions.
 	// Locks: sequences held (member rows are new); L1 held (UPDATE; the executions are new).

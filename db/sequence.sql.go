@@ -82,6 +82,27 @@ func (q *Queries) DropSequenceEnds(ctx context.Context, db DBTX, ids []int64) (i
 	return result.RowsAffected(), nil
 }
 
+const getGated = `-- name: GetGated :one
+SELECT ((
+    SELECT true
+    FROM ff_exec_core AS e
+    WHERE e.ffx_gate_id IS NOT NULL
+    ORDER BY e.ffx_gate_id
+    LIMIT 1
+) IS TRUE)::boolean AS gated
+`
+
+// GetGated returns whether any execution waits for a budget or a limit: the next member of a sequence may.
+//
+// Used by: engine.AdvanceSequences.
+// Locks: none. Spans partitions.
+func (q *Queries) GetGated(ctx context.Context, db DBTX) (bool, error) {
+	row := db.QueryRow(ctx, getGated)
+	var gated bool
+	err := row.Scan(&gated)
+	return gated, err
+}
+
 const getSequence = `-- name: GetSequence :one
 SELECT
     -- The columns of a sequence s with its first member; size: up to 1,001 members are counted.
@@ -600,17 +621,26 @@ SET
     eligibility_state = CASE
         WHEN s.turn_at_ms IS NULL THEN e.eligibility_state
         WHEN e.ffx_delay_until_ms > $1::bigint THEN 'not_eligible_until_time'
-        ELSE 'eligible_now'
+        WHEN e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL THEN 'eligible_now'
+        WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
+        ELSE 'blocked_by_quota'
     END,
     public_state = CASE
         WHEN s.turn_at_ms IS NULL THEN e.public_state
         WHEN e.ffx_delay_until_ms > $1::bigint THEN 'delayed'
-        ELSE 'waiting'
+        WHEN e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL THEN 'waiting'
+        ELSE 'rate_limited'
     END,
     blocking_reason = CASE
         WHEN s.turn_at_ms IS NULL THEN e.blocking_reason
         WHEN e.ffx_delay_until_ms > $1::bigint THEN 'waiting_for_delay'
-        ELSE 'waiting_for_worker'
+        WHEN e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL THEN 'waiting_for_worker'
+        WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
+        ELSE 'waiting_for_quota'
+    END,
+    ffx_gate_id = CASE
+        WHEN s.turn_at_ms IS NOT NULL AND (e.ffx_delay_until_ms > $1::bigint) IS NOT TRUE
+            THEN coalesce(e.ffx_budget_ids[1], e.ffx_limit_ids[1])
     END,
     deadline_at_ms = CASE
         WHEN s.turn_at_ms IS NOT NULL AND e.ffx_delay_until_ms > $1::bigint
@@ -645,8 +675,8 @@ type SeatMembersRow struct {
 }
 
 // SeatMembers gives executions that the caller has just created, as blocked, the places that LockSequences gave out. The
-// first of a sequence without other members gets the turn, and is then claimable or delayed. foremost: no other one of the
-// call is before it. Returns the new states.
+// first of a sequence without other members gets the turn, and is then claimable, delayed or before its gate. foremost: no
+// other one of the call is before it. Returns the new states.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions.
 // Locks: sequences held (member rows are new); L1 held (UPDATE; the executions are new).

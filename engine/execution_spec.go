@@ -245,9 +245,6 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 			return c, err
 		}
 	}
-	if !spec.Sequence.IsZero() && !c.gates.open() {
-		return c, invalid("Sequence", "is set together with budgets or limits, which a member of a sequence can't wait for in this version")
-	}
 	if err := c.setSequence(&spec); err != nil {
 		return c, err
 	}

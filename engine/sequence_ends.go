@@ -10,7 +10,7 @@ import (
 
 // AdvanceSequences gives the next executions of sequences their turn whose predecessors have ended while another
 // transaction held the sequence or the next execution, oldest end first. It handles at most batch ends and returns how many;
-// call it again while that equals batch.
+// call it again while that equals batch. It also reports to [Maintenance.Gated] if executions wait for budgets or limits.
 //
 // Errors: [ErrInvalidInput]. Transaction: one for each page of ends; locks the sequences and their next executions, and
 // leaves those that are locked to the next call. Safe to repeat and to run in any number of processes.
@@ -23,13 +23,15 @@ func (m Maintenance) AdvanceSequences(ctx context.Context, batch int) (int, erro
 	position := db.ScanSequenceEndsParams{PageSize: scanPage}
 	for acted, more := 0, true; ; {
 		if acted == batch || !more {
-			return acted, nil
+			return acted, wrap(op, e.ringForNext(ctx))
 		}
 		ends, err := e.q.ScanSequenceEnds(ctx, e.reader(), position)
-		if err != nil || len(ends) == 0 {
+		if err != nil {
 			return acted, wrap(op, err)
 		}
-		more = len(ends) == scanPage
+		if more = len(ends) == scanPage; len(ends) == 0 {
+			continue
+		}
 		ends = ends[:min(len(ends), batch-acted)]
 		position.AfterID = ends[len(ends)-1].ID
 		n, err := inTx(ctx, e, op, func(tx *txn) (int, error) { return e.answerEnds(ctx, tx, ends) })
@@ -38,6 +40,16 @@ func (m Maintenance) AdvanceSequences(ctx context.Context, batch int) (int, erro
 		}
 		acted += n
 	}
+}
+
+// ringForNext reports to [Maintenance.Gated] if executions wait for budgets or limits, since those that have got their turn
+// may be among them.
+func (e *Engine) ringForNext(ctx context.Context) error {
+	gated, err := e.q.GetGated(ctx, e.reader())
+	if gated {
+		remind(e.gated)
+	}
+	return err
 }
 
 // SequenceEnded receives a value when a worker of this process has ended an execution of a sequence. Then call

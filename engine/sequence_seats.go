@@ -65,6 +65,8 @@ func (e *Engine) seatCreated(
 			tx.due.lane(lanes[x])
 		case state.PublicDelayed:
 			tx.due.delayed = true
+		case state.PublicRateLimited:
+			tx.due.gated()
 		}
 	}
 	return nil

@@ -20,8 +20,8 @@ RETURNING
 
 -- name: SeatMembers :many
 -- SeatMembers gives executions that the caller has just created, as blocked, the places that LockSequences gave out. The
--- first of a sequence without other members gets the turn, and is then claimable or delayed. foremost: no other one of the
--- call is before it. Returns the new states.
+-- first of a sequence without other members gets the turn, and is then claimable, delayed or before its gate. foremost: no
+-- other one of the call is before it. Returns the new states.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: sequences held (member rows are new); L1 held (UPDATE; the executions are new).
@@ -70,17 +70,26 @@ SET
     eligibility_state = CASE
         WHEN s.turn_at_ms IS NULL THEN e.eligibility_state
         WHEN e.ffx_delay_until_ms > @now_ms::bigint THEN 'not_eligible_until_time'
-        ELSE 'eligible_now'
+        WHEN e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL THEN 'eligible_now'
+        WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
+        ELSE 'blocked_by_quota'
     END,
     public_state = CASE
         WHEN s.turn_at_ms IS NULL THEN e.public_state
         WHEN e.ffx_delay_until_ms > @now_ms::bigint THEN 'delayed'
-        ELSE 'waiting'
+        WHEN e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL THEN 'waiting'
+        ELSE 'rate_limited'
     END,
     blocking_reason = CASE
         WHEN s.turn_at_ms IS NULL THEN e.blocking_reason
         WHEN e.ffx_delay_until_ms > @now_ms::bigint THEN 'waiting_for_delay'
-        ELSE 'waiting_for_worker'
+        WHEN e.ffx_budget_ids IS NULL AND e.ffx_limit_ids IS NULL THEN 'waiting_for_worker'
+        WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
+        ELSE 'waiting_for_quota'
+    END,
+    ffx_gate_id = CASE
+        WHEN s.turn_at_ms IS NOT NULL AND (e.ffx_delay_until_ms > @now_ms::bigint) IS NOT TRUE
+            THEN coalesce(e.ffx_budget_ids[1], e.ffx_limit_ids[1])
     END,
     deadline_at_ms = CASE
         WHEN s.turn_at_ms IS NOT NULL AND e.ffx_delay_until_ms > @now_ms::bigint
@@ -174,6 +183,19 @@ FROM ffx_sequence_end AS t
 WHERE t.id > @after_id
 ORDER BY t.id
 LIMIT @page_size::integer;
+
+-- name: GetGated :one
+-- GetGated returns whether any execution waits for a budget or a limit: the next member of a sequence may.
+--
+-- Used by: engine.AdvanceSequences.
+-- Locks: none. Spans partitions.
+SELECT ((
+    SELECT true
+    FROM ff_exec_core AS e
+    WHERE e.ffx_gate_id IS NOT NULL
+    ORDER BY e.ffx_gate_id
+    LIMIT 1
+) IS TRUE)::boolean AS gated;
 
 -- name: InsertSequenceEnd :exec
 -- InsertSequenceEnd notes that a sequence has to be looked at.

@@ -169,9 +169,27 @@ BEGIN
         AND n.place = m.place;
     UPDATE ff_exec_core AS x
     SET
-        eligibility_state = CASE WHEN x.ffx_delay_until_ms > at_ms THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
-        public_state = CASE WHEN x.ffx_delay_until_ms > at_ms THEN 'delayed' ELSE 'waiting' END,
-        blocking_reason = CASE WHEN x.ffx_delay_until_ms > at_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
+        eligibility_state = CASE
+            WHEN x.ffx_delay_until_ms > at_ms THEN 'not_eligible_until_time'
+            WHEN x.ffx_admitted OR (x.ffx_budget_ids IS NULL AND x.ffx_limit_ids IS NULL) THEN 'eligible_now'
+            WHEN x.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
+            ELSE 'blocked_by_quota'
+        END,
+        public_state = CASE
+            WHEN x.ffx_delay_until_ms > at_ms THEN 'delayed'
+            WHEN x.ffx_admitted OR (x.ffx_budget_ids IS NULL AND x.ffx_limit_ids IS NULL) THEN 'waiting'
+            ELSE 'rate_limited'
+        END,
+        blocking_reason = CASE
+            WHEN x.ffx_delay_until_ms > at_ms THEN 'waiting_for_delay'
+            WHEN x.ffx_admitted OR (x.ffx_budget_ids IS NULL AND x.ffx_limit_ids IS NULL) THEN 'waiting_for_worker'
+            WHEN x.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
+            ELSE 'waiting_for_quota'
+        END,
+        ffx_gate_id = CASE
+            WHEN (x.ffx_delay_until_ms > at_ms) IS NOT TRUE AND x.ffx_admitted IS NOT TRUE
+                THEN coalesce(x.ffx_budget_ids[1], x.ffx_limit_ids[1])
+        END,
         deadline_at_ms = CASE
             WHEN x.ffx_delay_until_ms > at_ms
                 THEN least(x.ffx_delay_until_ms, CASE WHEN x.ffx_execution_deadline_ms > 0 THEN x.ffx_execution_deadline_ms END)
@@ -186,15 +204,17 @@ BEGIN
         AND x.eligibility_state = 'blocked_by_dependencies'
     RETURNING
         x.lane_id,
-        x.eligibility_state
+        x.eligibility_state,
+        x.ffx_gate_id
     INTO e;
     -- Older than what has been claimed since it was created, so the scan positions of workers hide it. A transaction that
     -- defers its notifications sends them after its commit.
-    IF
-        FOUND AND e.eligibility_state = 'eligible_now'
-        AND current_setting('ffx.defer_notify', true) IS DISTINCT FROM 'on'
-    THEN
-        PERFORM pg_notify('ffx_resumed', e.lane_id);
+    IF FOUND AND current_setting('ffx.defer_notify', true) IS DISTINCT FROM 'on' THEN
+        IF e.ffx_gate_id IS NOT NULL THEN
+            PERFORM pg_notify('ffx_gate', 'changed');
+        ELSIF e.eligibility_state = 'eligible_now' THEN
+            PERFORM pg_notify('ffx_resumed', e.lane_id);
+        END IF;
     END IF;
     RETURN true;
 END;
