@@ -1358,6 +1358,10 @@ type FfxSchedule struct {
 	UniqueWork []byte
 	// Object with the sequence of the executions: key, and skips; NULL: none.
 	Sequence []byte
+	// Budgets that the executions name, sorted; NULL: none.
+	BudgetIDs []pgtype.UUID
+	// The quota policy that the executions name; NULL: none.
+	QuotaPolicyID pgtype.UUID
 	// Array with the limits of the executions: objects with name, key, and units unless they are 1; NULL: none.
 	Limits []byte
 	// When the schedule is due, in milliseconds since the Unix epoch: at its next tick with its delay, or to look at its last execution; NULL: paused, or ended.

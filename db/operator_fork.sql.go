@@ -114,7 +114,9 @@ SELECT
     e.priority,
     e.payload,
     coalesce(e.policy::text, '')::text AS policy,
-    (e.ffx_budget_ids IS NOT NULL OR e.ffx_limit_ids IS NOT NULL)::boolean AS gated,
+    e.ffx_budget_ids,
+    e.ffx_quota_policy_id,
+    coalesce((e.raw_fields -> 'ffx_limits')::text, '')::text AS limits,
     coalesce(e.raw_fields ->> 'namespace', '')::text AS namespace,
     coalesce(e.raw_fields ->> 'execution_kind', '')::text AS kind,
     coalesce(e.raw_fields ->> 'creator_identity', '')::text AS creator,
@@ -138,7 +140,9 @@ type GetOriginRow struct {
 	Priority             int32
 	Payload              bytea.Bytes
 	Policy               string
-	Gated                bool
+	FfxBudgetIDs         []pgtype.UUID
+	FfxQuotaPolicyID     pgtype.UUID
+	Limits               string
 	Namespace            string
 	Kind                 string
 	Creator              string
@@ -160,7 +164,9 @@ func (q *Queries) GetOrigin(ctx context.Context, db DBTX, arg GetOriginParams) (
 		&i.Priority,
 		&i.Payload,
 		&i.Policy,
-		&i.Gated,
+		&i.FfxBudgetIDs,
+		&i.FfxQuotaPolicyID,
+		&i.Limits,
 		&i.Namespace,
 		&i.Kind,
 		&i.Creator,

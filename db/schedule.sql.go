@@ -94,6 +94,8 @@ SELECT
     s.tags,
     s.unique_work,
     s.sequence,
+    s.budget_ids,
+    s.quota_policy_id,
     s.limits,
     s.next_ms,
     s.tick_ms,
@@ -150,6 +152,8 @@ func (q *Queries) GetSchedule(ctx context.Context, db DBTX, arg GetScheduleParam
 		&i.Tags,
 		&i.UniqueWork,
 		&i.Sequence,
+		&i.BudgetIDs,
+		&i.QuotaPolicyID,
 		&i.Limits,
 		&i.NextMs,
 		&i.TickMs,
@@ -305,6 +309,8 @@ SELECT
     s.tags,
     s.unique_work,
     s.sequence,
+    s.budget_ids,
+    s.quota_policy_id,
     s.limits,
     s.next_ms,
     s.tick_ms,
@@ -370,6 +376,8 @@ func (q *Queries) ListSchedules(ctx context.Context, db DBTX, arg ListSchedulesP
 			&i.Tags,
 			&i.UniqueWork,
 			&i.Sequence,
+			&i.BudgetIDs,
+			&i.QuotaPolicyID,
 			&i.Limits,
 			&i.NextMs,
 			&i.TickMs,
@@ -489,6 +497,8 @@ SELECT
     s.tags,
     s.unique_work,
     s.sequence,
+    s.budget_ids,
+    s.quota_policy_id,
     s.limits,
     s.next_ms,
     s.tick_ms,
@@ -546,6 +556,8 @@ func (q *Queries) LockSchedule(ctx context.Context, db DBTX, arg LockSchedulePar
 		&i.Tags,
 		&i.UniqueWork,
 		&i.Sequence,
+		&i.BudgetIDs,
+		&i.QuotaPolicyID,
 		&i.Limits,
 		&i.NextMs,
 		&i.TickMs,
@@ -726,15 +738,17 @@ WITH input AS (
         unnest($21::text[]) AS tags,
         unnest($22::text[]) AS unique_work,
         unnest($23::text[]) AS sequence,
-        unnest($24::text[]) AS limits,
-        unnest($25::bigint[]) AS next_ms,
-        unnest($26::bigint[]) AS tick_ms
+        unnest($24::text[]) AS budget_ids,
+        unnest($25::uuid[]) AS quota_policy_id,
+        unnest($26::text[]) AS limits,
+        unnest($27::bigint[]) AS next_ms,
+        unnest($28::bigint[]) AS tick_ms
     LIMIT cardinality($4::text[])
 )
 INSERT INTO ffx_schedule AS s (
     namespace, name, declared_by, cron, time_zone, every_ms, jitter_ms, start_ms, end_ms, missed, window_ms, overlap,
-    kind, lane_id, payload, payload_encoding, priority, creator, policy, tags, unique_work, sequence, limits, next_ms, tick_ms,
-    pause_reason, last_outcome, last_error, recent, created_at_ms, changed_at_ms
+    kind, lane_id, payload, payload_encoding, priority, creator, policy, tags, unique_work, sequence, budget_ids,
+    quota_policy_id, limits, next_ms, tick_ms, pause_reason, last_outcome, last_error, recent, created_at_ms, changed_at_ms
 )
 SELECT
     $1::text,
@@ -759,6 +773,8 @@ SELECT
     i.tags::jsonb,
     nullif(i.unique_work, '')::jsonb,
     nullif(i.sequence, '')::jsonb,
+    CASE WHEN i.budget_ids <> '' THEN string_to_array(i.budget_ids, ',')::uuid[] END,
+    i.quota_policy_id,
     nullif(i.limits, '')::jsonb,
     nullif(i.next_ms, 0),
     nullif(i.tick_ms, 0),
@@ -791,6 +807,8 @@ SET
     tags = excluded.tags,
     unique_work = excluded.unique_work,
     sequence = excluded.sequence,
+    budget_ids = excluded.budget_ids,
+    quota_policy_id = excluded.quota_policy_id,
     limits = excluded.limits,
     changed_at_ms = excluded.changed_at_ms,
     tick_ms = CASE
@@ -811,12 +829,12 @@ WHERE
     (
         s.declared_by, s.cron, s.time_zone, s.every_ms, s.jitter_ms, s.start_ms, s.end_ms, s.missed, s.window_ms, s.overlap,
         s.kind, s.lane_id, s.payload, s.payload_encoding, s.priority, s.creator, s.policy, s.tags,
-        s.unique_work, s.sequence, s.limits
+        s.unique_work, s.sequence, s.budget_ids, s.quota_policy_id, s.limits
     ) IS DISTINCT FROM (
         excluded.declared_by, excluded.cron, excluded.time_zone, excluded.every_ms, excluded.jitter_ms, excluded.start_ms,
         excluded.end_ms, excluded.missed, excluded.window_ms, excluded.overlap, excluded.kind, excluded.lane_id,
         excluded.payload, excluded.payload_encoding, excluded.priority, excluded.creator, excluded.policy, excluded.tags,
-        excluded.unique_work, excluded.sequence, excluded.limits
+        excluded.unique_work, excluded.sequence, excluded.budget_ids, excluded.quota_policy_id, excluded.limits
     )
 `
 
@@ -844,6 +862,8 @@ type PutSchedulesParams struct {
 	Tags             []string
 	UniqueWorks      []string
 	Sequences        []string
+	BudgetIDs        []string
+	QuotaPolicyIDs   []pgtype.UUID
 	Limits           []string
 	NextsMs          []int64
 	TicksMs          []int64
@@ -879,6 +899,8 @@ func (q *Queries) PutSchedules(ctx context.Context, db DBTX, arg PutSchedulesPar
 		arg.Tags,
 		arg.UniqueWorks,
 		arg.Sequences,
+		arg.BudgetIDs,
+		arg.QuotaPolicyIDs,
 		arg.Limits,
 		arg.NextsMs,
 		arg.TicksMs,
@@ -911,6 +933,8 @@ SELECT
     s.tags,
     s.unique_work,
     s.sequence,
+    s.budget_ids,
+    s.quota_policy_id,
     s.limits,
     s.next_ms,
     s.tick_ms,
@@ -979,6 +1003,8 @@ func (q *Queries) TakeDueSchedules(ctx context.Context, db DBTX, arg TakeDueSche
 			&i.Tags,
 			&i.UniqueWork,
 			&i.Sequence,
+			&i.BudgetIDs,
+			&i.QuotaPolicyID,
 			&i.Limits,
 			&i.NextMs,
 			&i.TickMs,

@@ -22,15 +22,15 @@ type ForkSpec struct {
 }
 
 // Fork creates an execution that continues behind the finished steps of another one, which may be running, waiting or
-// ended, and stays as it is. The fork has its kind, lane, namespace, payload, policy, creator, priority and tags,
-// and the tag [ForkedFromTag]. Its steps are those that began before [ForkSpec.Before], with their results, the ends of
+// ended, and stays as it is. The fork has its kind, lane, namespace, payload, policy, creator, priority, budgets, quota policy,
+// limits and tags, and the tag [ForkedFromTag]. It takes places of its own, so it waits while its limits are full. Its steps are those that began before [ForkSpec.Before], with their results, the ends of
 // waits with their signals, and the results of calls. A call without a stored result is not copied, so the fork calls anew.
 //
 // Not copied are keys, the deadline unless the policy has one, signals that nothing has used, and a wait that is not over.
 // worker.IdempotencyKey depends on the execution, so steps that run again have other keys in a fork: they charge again.
 //
 // Errors: [ErrNotFound] for the execution or the step; [ErrInvalidInput], also for a member of a flow, whose upstream
-// results a fork would not have, and for an execution with a budget or quota.
+// results a fork would not have.
 // Transaction: one; locks nothing of the execution that it forks. Emits no events. With an ID that exists it does nothing,
 // and returns a duplicate.
 func (o Operator) Fork(ctx context.Context, x id.ExecutionID, spec ForkSpec) (Created, error) {
@@ -77,11 +77,8 @@ func (o Operator) Fork(ctx context.Context, x id.ExecutionID, spec ForkSpec) (Cr
 
 // forkOf returns the creation of a fork. The stored policy is kept as it is.
 func (e *Engine) forkOf(origin, fork id.ExecutionID, row *db.GetOriginRow) (creation, error) {
-	switch {
-	case row.FlowID != nil:
+	if row.FlowID != nil {
 		return creation{}, invalid("execution", "is a member of a flow, and a fork would not have the results of its upstreams")
-	case row.Gated:
-		return creation{}, invalid("execution", "has a budget or a quota, which a fork would not have")
 	}
 	tags := make(map[string]string)
 	if len(row.Tags) > 0 {
@@ -92,10 +89,14 @@ func (e *Engine) forkOf(origin, fork id.ExecutionID, row *db.GetOriginRow) (crea
 	delete(tags, CallerTag)
 	delete(tags, SequenceTag)
 	tags[ForkedFromTag] = origin.String()
-	c, err := e.prepare(ExecutionSpec{
+	spec := ExecutionSpec{
 		ID: fork, Namespace: id.Namespace(row.Namespace), Lane: id.LaneID(row.LaneID), Kind: row.Kind, Payload: row.Payload,
 		PayloadEncoding: row.PayloadEncoding, Priority: int(row.Priority), Creator: row.Creator, Tags: tags,
-	})
+	}
+	if err := spec.gatesOf(row); err != nil {
+		return creation{}, err
+	}
+	c, err := e.prepare(spec)
 	if err != nil || row.Policy == "" {
 		return c, err
 	}
@@ -106,4 +107,19 @@ func (e *Engine) forkOf(origin, fork id.ExecutionID, row *db.GetOriginRow) (crea
 	c.setDocument(row.Policy, &stored)
 	c.capabilities = row.RequiredCapabilities
 	return c, nil
+}
+
+// gatesOf sets the budgets, the quota policy and the limits of an execution. Its units may be more than its limit has by now:
+// then it takes all of them.
+func (s *ExecutionSpec) gatesOf(row *db.GetOriginRow) error {
+	s.Budgets, s.QuotaPolicy = budgetsOf(row.FfxBudgetIDs), quotaOf(row.FfxQuotaPolicyID)
+	if row.Limits == "" {
+		return nil
+	}
+	var stored []rawLimit
+	if err := json.Unmarshal([]byte(row.Limits), &stored); err != nil {
+		return corrupt("ff_exec_core.raw_fields.ffx_limits", err)
+	}
+	s.Limits = keysOf(stored)
+	return nil
 }

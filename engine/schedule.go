@@ -197,7 +197,8 @@ func (p *schedulePuts) add(s ScheduleSpec, set string) error {
 	a.Priorities, a.Creators = append(a.Priorities, c.priority), append(a.Creators, s.Execution.Creator)
 	a.Policies, a.Tags = append(a.Policies, c.policy), append(a.Tags, tags)
 	a.UniqueWorks, a.Sequences = append(a.UniqueWorks, unique), append(a.Sequences, sequence)
-	a.Limits = append(a.Limits, limits)
+	a.BudgetIDs, a.Limits = append(a.BudgetIDs, c.gates.budgetTexts()), append(a.Limits, limits)
+	a.QuotaPolicyIDs = append(a.QuotaPolicyIDs, pgQuota(s.Execution.QuotaPolicy))
 	return nil
 }
 

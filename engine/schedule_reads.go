@@ -39,6 +39,9 @@ type Schedule struct {
 	Sequence Sequence          // of the executions; zero: none
 	Limits   []LimitKey        // of the executions; nil: none
 
+	Budgets     []id.BudgetID     // of the executions, sorted; nil: none
+	QuotaPolicy *id.QuotaPolicyID // of the executions; nil: none
+
 	Next        time.Time // the time of the next tick, without jitter; zero: none follows, or it is paused
 	Queued      time.Time // of the tick that waits for the last execution; zero: none does
 	PausedSince time.Time // zero: it is not paused
@@ -201,6 +204,7 @@ func scheduleFrom(row *db.FfxSchedule) (Schedule, error) {
 	if row.LastPartitionKey != nil && row.LastExecutionID.Valid {
 		s.Last.Execution = id.ExecutionIDFromRow(*row.LastPartitionKey, row.LastExecutionID.Bytes)
 	}
+	s.Budgets, s.QuotaPolicy = budgetsOf(row.BudgetIDs), quotaOf(row.QuotaPolicyID)
 	var err error
 	if s.Unique, s.Sequence, err = orderOf(row); err != nil {
 		return s, corrupt("ffx_schedule", err)

@@ -207,7 +207,9 @@ func tickSpec(row *db.FfxSchedule, tickMs int64) ExecutionSpec {
 		err = unread
 	}
 	tags[ScheduleTag], tags[ScheduledForTag] = row.Name, time.UnixMilli(tickMs).UTC().Format(time.RFC3339Nano)
+	budgets, quota := budgetsOf(row.BudgetIDs), quotaOf(row.QuotaPolicyID)
 	return ExecutionSpec{
+		Budgets: budgets, QuotaPolicy: quota,
 		Namespace: id.Namespace(row.Namespace), Kind: row.Kind, Lane: id.LaneID(row.LaneID),
 		Payload: row.Payload, PayloadEncoding: row.PayloadEncoding, Priority: int(row.Priority), Creator: row.Creator,
 		Tags: tags, Unique: unique, Sequence: sequence, Limits: limits, storedPolicy: row.Policy, mistake: err,

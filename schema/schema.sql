@@ -1520,8 +1520,12 @@ BEGIN
             RAISE object_not_in_prerequisite_state USING MESSAGE = 'ffx_signal: the signal is refused: ' || (delivered ->> 'result');
     END CASE;
     -- A commit that notifies holds a lock of the whole cluster. A program of this library wakes workers itself.
-    IF delivered ? 'lane' AND current_setting('ffx.defer_notify', true) IS DISTINCT FROM 'on' THEN
-        PERFORM pg_notify('ffx_resumed', delivered ->> 'lane');
+    IF delivered ->> 'effect' = 'satisfied' AND current_setting('ffx.defer_notify', true) IS DISTINCT FROM 'on' THEN
+        IF delivered ? 'lane' THEN
+            PERFORM pg_notify('ffx_resumed', delivered ->> 'lane');
+        ELSE
+            PERFORM pg_notify('ffx_gate', 'changed'); -- it waits for its delay, or at its gate
+        END IF;
     END IF;
     RETURN (delivered ->> 'signal_id')::uuid;
 END;
@@ -4269,6 +4273,8 @@ CREATE TABLE ffx_schedule (
     tags jsonb NOT NULL,
     unique_work jsonb,
     sequence jsonb,
+    budget_ids uuid[],
+    quota_policy_id uuid,
     limits jsonb,
     next_ms bigint,
     tick_ms bigint,
@@ -4332,6 +4338,10 @@ COMMENT ON COLUMN ffx_schedule.tags IS 'Tags of the executions, an object of tex
 COMMENT ON COLUMN ffx_schedule.unique_work IS 'Object with what makes the executions unique: by_args, fields, by_lane, period_ms and while; NULL: nothing does.';
 
 COMMENT ON COLUMN ffx_schedule.sequence IS 'Object with the sequence of the executions: key, and skips; NULL: none.';
+
+COMMENT ON COLUMN ffx_schedule.budget_ids IS 'Budgets that the executions name, sorted; NULL: none.';
+
+COMMENT ON COLUMN ffx_schedule.quota_policy_id IS 'The quota policy that the executions name; NULL: none.';
 
 COMMENT ON COLUMN ffx_schedule.limits IS 'Array with the limits of the executions: objects with name, key, and units unless they are 1; NULL: none.';
 

@@ -608,8 +608,12 @@ BEGIN
             RAISE object_not_in_prerequisite_state USING MESSAGE = 'ffx_signal: the signal is refused: ' || (delivered ->> 'result');
     END CASE;
     -- A commit that notifies holds a lock of the whole cluster. A program of this library wakes workers itself.
-    IF delivered ? 'lane' AND current_setting('ffx.defer_notify', true) IS DISTINCT FROM 'on' THEN
-        PERFORM pg_notify('ffx_resumed', delivered ->> 'lane');
+    IF delivered ->> 'effect' = 'satisfied' AND current_setting('ffx.defer_notify', true) IS DISTINCT FROM 'on' THEN
+        IF delivered ? 'lane' THEN
+            PERFORM pg_notify('ffx_resumed', delivered ->> 'lane');
+        ELSE
+            PERFORM pg_notify('ffx_gate', 'changed'); -- it waits for its delay, or at its gate
+        END IF;
     END IF;
     RETURN (delivered ->> 'signal_id')::uuid;
 END;

@@ -28,6 +28,8 @@ CREATE TABLE ffx_schedule (
     tags jsonb NOT NULL,
     unique_work jsonb,
     sequence jsonb,
+    budget_ids uuid[],
+    quota_policy_id uuid,
     limits jsonb,
     next_ms bigint,
     tick_ms bigint,
@@ -101,6 +103,10 @@ COMMENT ON COLUMN ffx_schedule.unique_work IS
     'Object with what makes the executions unique: by_args, fields, by_lane, period_ms and while; NULL: nothing does.';
 COMMENT ON COLUMN ffx_schedule.sequence IS
     'Object with the sequence of the executions: key, and skips; NULL: none.';
+COMMENT ON COLUMN ffx_schedule.budget_ids IS
+    'Budgets that the executions name, sorted; NULL: none.';
+COMMENT ON COLUMN ffx_schedule.quota_policy_id IS
+    'The quota policy that the executions name; NULL: none.';
 COMMENT ON COLUMN ffx_schedule.limits IS
     'Array with the limits of the executions: objects with name, key, and units unless they are 1; NULL: none.';
 COMMENT ON COLUMN ffx_schedule.next_ms IS
