@@ -749,7 +749,8 @@ RETURNING
     e.partition_key,
     e.execution_id,
     e.lane_id,
-    (e.eligibility_state = 'eligible_now')::boolean AS claimable
+    (e.eligibility_state = 'eligible_now')::boolean AS claimable,
+    (e.ffx_gate_id IS NOT NULL)::boolean AS gated
 `
 
 type ReleaseDownstreamParams struct {
@@ -766,6 +767,7 @@ type ReleaseDownstreamRow struct {
 	ExecutionID  id.ExecutionUUID
 	LaneID       string
 	Claimable    bool
+	Gated        bool
 }
 
 // ReleaseDownstream makes downstream executions claimable whose dependencies are satisfied: at once, when their delay
@@ -804,6 +806,7 @@ func (q *Queries) ReleaseDownstream(ctx context.Context, db DBTX, arg ReleaseDow
 			&i.ExecutionID,
 			&i.LaneID,
 			&i.Claimable,
+			&i.Gated,
 		); err != nil {
 			return nil, err
 		}

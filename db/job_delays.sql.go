@@ -76,16 +76,20 @@ promoted AS (
         AND e.partition_key = ANY (ARRAY[d.partition_key])
         AND e.execution_id = d.execution_id
         AND d.delayed
-    RETURNING e.lane_id
+    RETURNING
+        e.lane_id,
+        (e.ffx_gate_id IS NOT NULL) AS gated
 )
 SELECT
     lane_id,
-    true AS promoted
+    true AS promoted,
+    gated::boolean AS gated
 FROM promoted
 UNION ALL
 SELECT
     lane_id,
-    false AS promoted
+    false AS promoted,
+    false AS gated
 FROM forgotten
 `
 
@@ -97,6 +101,7 @@ type PromoteDelayedParams struct {
 type PromoteDelayedRow struct {
 	LaneID   string
 	Promoted bool
+	Gated    bool
 }
 
 // PromoteDelayed makes delayed executions claimable whose time has come. It returns one row per execution with its
@@ -115,7 +120,7 @@ func (q *Queries) PromoteDelayed(ctx context.Context, db DBTX, arg PromoteDelaye
 	var items []PromoteDelayedRow
 	for rows.Next() {
 		var i PromoteDelayedRow
-		if err := rows.Scan(&i.LaneID, &i.Promoted); err != nil {
+		if err := rows.Scan(&i.LaneID, &i.Promoted, &i.Gated); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -267,6 +267,8 @@ func (m Maintenance) UnblockRoutes(ctx context.Context, batch int) (int, error) 
 		for _, row := range rows {
 			if row.Claimable {
 				due.lane(row.LaneID)
+			} else {
+				due.gated()
 			}
 		}
 		return len(rows), err

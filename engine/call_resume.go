@@ -30,6 +30,8 @@ func (e *Engine) resumeCallers(ctx context.Context, tx *txn, c *callers, nowMs i
 		tx.due.completions()
 		if row.Lane != "" {
 			tx.due.resumed(row.Lane)
+		} else {
+			tx.due.gated()
 		}
 	}
 	return err

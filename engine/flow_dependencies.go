@@ -302,8 +302,11 @@ func (e *Engine) releaseDownstream(
 		StagedFrom: downstream.stagedFrom, StagedBelow: downstream.stagedBelow, NowMs: nowMs,
 	})
 	for _, row := range rows {
-		if row.Claimable {
+		switch {
+		case row.Claimable:
 			tx.due.lane(row.LaneID)
+		case row.Gated:
+			tx.due.gated()
 		}
 	}
 	return rows, err

@@ -21,7 +21,10 @@ func (m Maintenance) PromoteDelayed(ctx context.Context, batch int) (int, error)
 	return inStatement(ctx, e.impatient(), "promote delayed", func(conn db.DBTX, due *notifications) (int, error) {
 		rows, err := e.q.PromoteDelayed(ctx, conn, db.PromoteDelayedParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
 		for _, row := range rows {
-			if row.Promoted {
+			switch {
+			case row.Gated:
+				due.gated()
+			case row.Promoted:
 				due.lane(row.LaneID)
 			}
 		}

@@ -82,10 +82,15 @@ func (o Operator) DelayExecution(ctx context.Context, x id.ExecutionID, until ti
 			promoted, err := e.q.PromoteExecution(ctx, tx, db.PromoteExecutionParams{
 				PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), NowMs: x.NowMs,
 			})
-			if promoted.Claimable {
+			switch {
+			case err != nil:
+				return none, err
+			case promoted.Claimable:
 				tx.due.lane(promoted.LaneID)
+			default:
+				tx.due.gated()
 			}
-			return none, err
+			return none, nil
 		},
 	})
 	return err

@@ -154,7 +154,9 @@ func (e *Engine) replay(ctx context.Context, tx *txn, x *heldExecution) (replaye
 	if row.Claimable {
 		tx.due.lane(row.LaneID)
 	}
-	replayed.State = state.PublicState(row.PublicState)
+	if replayed.State = state.PublicState(row.PublicState); replayed.State == state.PublicRateLimited {
+		tx.due.gated()
+	}
 	return replayed, nil
 }
 

@@ -160,7 +160,9 @@ func signalledBy(x id.ExecutionID, to *WaitpointSignal, row db.DeliverSignalRow,
 		if row.Lane != "" {
 			due.resumed(row.Lane)
 		} else {
+			// It waits for its delay, or before its gate.
 			due.delayed = true
+			due.gated()
 		}
 	}
 	return signalled, nil

@@ -50,6 +50,8 @@ func (e *Engine) resume(ctx context.Context, tx *txn, x id.ExecutionID, signals 
 	tx.due.completions()
 	if lane != "" {
 		tx.due.resumed(lane)
+	} else {
+		tx.due.gated()
 	}
 	return nil
 }

@@ -469,7 +469,8 @@ RETURNING
     e.partition_key,
     e.execution_id,
     e.lane_id,
-    (e.eligibility_state = 'eligible_now')::boolean AS claimable;
+    (e.eligibility_state = 'eligible_now')::boolean AS claimable,
+    (e.ffx_gate_id IS NOT NULL)::boolean AS gated;
 
 -- name: SkipDownstream :many
 -- SkipDownstream ends downstream executions whose dependencies have become impossible. It skips only those blocked on

@@ -72,14 +72,18 @@ promoted AS (
         AND e.partition_key = ANY (ARRAY[d.partition_key])
         AND e.execution_id = d.execution_id
         AND d.delayed
-    RETURNING e.lane_id
+    RETURNING
+        e.lane_id,
+        (e.ffx_gate_id IS NOT NULL) AS gated
 )
 SELECT
     lane_id,
-    true AS promoted
+    true AS promoted,
+    gated::boolean AS gated
 FROM promoted
 UNION ALL
 SELECT
     lane_id,
-    false AS promoted
+    false AS promoted,
+    false AS gated
 FROM forgotten;

@@ -1,0 +1,143 @@
+package limits
+
+import (
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+// rings reports whether the gate was rung since the last call.
+func rings(f *fixture.Fixture) bool {
+	select {
+	case <-f.Maintenance().Gated():
+		return true
+	default:
+		return false
+	}
+}
+
+// Whatever brings an execution before its gate rings it, so that its process looks at once.
+func TestWaysToTheGateRingIt(t *testing.T) {
+	spec := func(f *fixture.Fixture) engine.ExecutionSpec {
+		spec := kindOf(f, atOnce(1)).Spec(sync{})
+		spec.Policy = &policy.Execution{Retry: &policy.Retry{MaxRetries: 3, Backoff: policy.Fixed(time.Minute)}}
+		return spec
+	}
+	start := func(t *testing.T, f *fixture.Fixture) engine.Claimed {
+		t.Helper()
+		ok(f.CreateExecution(t.Context(), spec(f)))(t)
+		return wantClaimable(t, f, 1, "the execution")[0]
+	}
+	for _, c := range []struct {
+		name string
+		act  func(t *testing.T, f *fixture.Fixture) (ring func())
+	}{
+		{"creation", func(t *testing.T, f *fixture.Fixture) func() {
+			return func() { ok(f.CreateExecution(t.Context(), spec(f)))(t) }
+		}},
+		{"release by an upstream", func(t *testing.T, f *fixture.Fixture) func() {
+			ok(f.CreateFlow(t.Context(), engine.FlowSpec{Kind: "flow", Nodes: []engine.Node{
+				{Key: "a", Spec: engine.ExecutionSpec{Kind: "test", Lane: f.Lane}}, {Key: "b", Spec: spec(f)},
+			}, Edges: []engine.Edge{{From: "a", To: "b"}}}))(t)
+			upstream := f.ClaimN(t, 1)[0]
+			return func() { complete(t, f, upstream) }
+		}},
+		{"promotion", func(t *testing.T, f *fixture.Fixture) func() {
+			f.Fail(t, start(t, f).Lease, engine.Failure{})
+			f.Advance(time.Minute)
+			return func() { f.Once(t, f.Maintenance().PromoteDelayed) }
+		}},
+		{"an operator's promotion", func(t *testing.T, f *fixture.Fixture) func() {
+			x := start(t, f)
+			f.Fail(t, x.Lease, engine.Failure{})
+			return func() {
+				if err := f.Operator().DelayExecution(t.Context(), x.ID, f.Time()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}},
+		{"replay", func(t *testing.T, f *fixture.Fixture) func() {
+			x := start(t, f)
+			complete(t, f, x)
+			return func() { ok(f.Operator().ReplayExecution(t.Context(), x.ID, engine.ReplayCompleted))(t) }
+		}},
+		{"fork", func(t *testing.T, f *fixture.Fixture) func() {
+			x := start(t, f)
+			complete(t, f, x)
+			return func() { ok(f.Operator().Fork(t.Context(), x.ID, engine.ForkSpec{}))(t) }
+		}},
+		{"signal", func(t *testing.T, f *fixture.Fixture) func() {
+			x := start(t, f)
+			f.SuspendAgain(t, x.Lease, engine.Received("go"))
+			return func() { f.Signal(t, x.Lease, "go") }
+		}},
+		{"resume", func(t *testing.T, f *fixture.Fixture) func() {
+			x := start(t, f)
+			f.SuspendAgain(t, x.Lease, engine.Received("go"))
+			return func() {
+				if err := f.Resume(t.Context(), x.ID, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}},
+		{"the end of a call", func(t *testing.T, f *fixture.Fixture) func() {
+			x := start(t, f)
+			ok(f.Call(t.Context(), engine.CallSpec{
+				Lease: x.Lease, Name: "part", Executions: []engine.ExecutionSpec{{Kind: "test", Lane: f.Lane}},
+			}))(t)
+			ok(f.Engine.Suspend(t.Context(), engine.SuspendSpec{Lease: x.Lease, Call: "part"}))(t)
+			complete(t, f, f.ClaimN(t, 1)[0])
+			return func() { f.Once(t, f.Maintenance().ResumeCallers) }
+		}},
+		{"a block", func(t *testing.T, f *fixture.Fixture) func() {
+			x := ok(f.CreateExecution(t.Context(), spec(f)))(t)
+			admit(t, f.Engine)
+			return func() { f.Block(t, x.ID, state.WaitingForQuota, "") }
+		}},
+		{"a capable worker", func(t *testing.T, f *fixture.Fixture) func() {
+			x := ok(f.CreateExecution(t.Context(), spec(f)))(t)
+			admit(t, f.Engine)
+			f.Block(t, x.ID, state.WaitingForCapableWorker, "")
+			f.Register(t)
+			return func() { f.Once(t, f.Maintenance().UnblockRoutes) }
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := fixture.NewCloned(t)
+			ring := c.act(t, f)
+			admit(t, f.Engine)
+			for rings(f) {
+			}
+			ring()
+			if !rings(f) {
+				t.Error("did not ring")
+			}
+			wantClaimable(t, f, 1, "afterwards")
+		})
+	}
+}
+
+// A signal that SQL sends wakes the processes that listen, whose gate lets the execution in.
+func TestSignalFromSQLRingsTheGate(t *testing.T) {
+	f := fixture.NewCloned(t)
+	created(t, f.Engine, kindOf(f, atOnce(1)), sync{})
+	x := wantClaimable(t, f, 1, "the execution")[0]
+	f.SuspendAgain(t, x.Lease, engine.Received("go"))
+	conn, err := f.Pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if _, err := conn.Exec(t.Context(), "LISTEN ffx_gate"); err != nil {
+		t.Fatal(err)
+	}
+	f.Exec(t, "SELECT ffx_signal($1, 'go')", x.ID.String())
+	if n, err := conn.Conn().WaitForNotification(t.Context()); err != nil || n.Payload != "changed" {
+		t.Error(n, err)
+	}
+	wantClaimable(t, f, 1, "afterwards")
+}
