@@ -34,19 +34,23 @@ func TestFullLimitsDoAsTheySay(t *testing.T) {
 	}{
 		{
 			engine.WaitForRoom,
-			[]state.PublicState{waits, limited, limited}, []state.PublicState{active, limited, limited, limited},
+			[]state.PublicState{waits, limited, limited},
+			[]state.PublicState{active, limited, limited, limited},
 		},
 		{
 			engine.CancelNew,
-			[]state.PublicState{waits, cancelled, cancelled}, []state.PublicState{active, cancelled, cancelled, cancelled},
+			[]state.PublicState{waits, cancelled, cancelled},
+			[]state.PublicState{active, cancelled, cancelled, cancelled},
 		},
 		{
 			engine.KeepNewest,
-			[]state.PublicState{waits, cancelled, limited}, []state.PublicState{active, cancelled, cancelled, limited},
+			[]state.PublicState{waits, cancelled, limited},
+			[]state.PublicState{active, cancelled, cancelled, limited},
 		},
 		{
 			engine.CancelRunning,
-			[]state.PublicState{cancelled, cancelled, waits}, []state.PublicState{cancelled, cancelled, cancelled, waits},
+			[]state.PublicState{cancelled, cancelled, waits},
+			[]state.PublicState{cancelled, cancelled, cancelled, waits},
 		},
 	} {
 		t.Run(string(c.name), func(t *testing.T) {
