@@ -210,7 +210,7 @@ func (m *gateModel) describe(x *modelWork, exhausted map[id.BudgetID]bool) (text
 // none at a limit that both need.
 func (m *gateModel) quiet(t *testing.T, r *rapid.T) {
 	for {
-		n, err := m.Maintenance().AdmitWaiting(t.Context(), rapid.SampledFrom([]int{1, 3, 100}).Draw(r, "batch"))
+		n, err := m.Maintenance().AdmitWaiting(t.Context(), rapid.SampledFrom([]int{10, 100}).Draw(r, "batch"))
 		if err != nil {
 			r.Fatal(err)
 		}
