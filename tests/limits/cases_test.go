@@ -21,7 +21,7 @@ import (
 
 // Case 5: four gates and 16 workers, of which some die with their work. By the rows no more are ever leased than run at once, no
 // more start within a window than may, and all places are free at the end.
-func TestCapAndRateHoldAmongCrashes_B20_B21_B22(t *testing.T) {
+func TestCapAndRateHoldAmongCrashes(t *testing.T) {
 	f := fixture.NewCloned(t)
 	const limit, rate, total = 5, 20, 200
 	q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: limit, MaxStarts: rate, Window: time.Minute})
@@ -106,7 +106,7 @@ func TestCapAndRateHoldAmongCrashes_B20_B21_B22(t *testing.T) {
 
 // Case 6: however many wait for an exhausted budget, a pass reads none of them but the first, other work is admitted and
 // claimed, and after a reset all run.
-func TestExhaustedBudgetCostsNothing_B6(t *testing.T) {
+func TestExhaustedBudgetCostsNothing(t *testing.T) {
 	f := fixture.NewCloned(t)
 	waiting := soak.Size(t, 2_000, 100_000)
 	b, q := budgetOf(t, f, 10), quota(t, f, engine.QuotaPolicySpec{MaxRunning: 3})
