@@ -68,7 +68,7 @@ func TestLimitsAreExactAmongKills(t *testing.T) {
 	createLimited(t, eng, starts, rated)
 
 	f := &fleet{t: t, pool: pool, url: url, dangers: dangers{
-		killOneIn: soak.Size(t, 60, 3_000), maxKills: soak.Size(t, 4, 16), freezeOneIn: soak.Size(t, 120, 6_000), maxFreezes: soak.Size(t, 2, 6),
+		killOneIn: soak.Size(t, 30, 3_000), maxKills: soak.Size(t, 4, 16), freezeOneIn: soak.Size(t, 40, 6_000), maxFreezes: soak.Size(t, 2, 6),
 		within: 15 * time.Millisecond,
 	}}
 	begun := time.Now()
