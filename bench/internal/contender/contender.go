@@ -105,8 +105,8 @@ const (
 // variantKinds are kinds of jobs without handlers, except the first.
 var variantKinds = [...]string{kind, "noop-2", "noop-3"}
 
-// connections is the size of each contender's pool.
-const connections = 20
+// connections is the size of each contender's pool. A worker of this library with all background work may use 32 at once.
+const connections = 40
 
 // newPool opens a pool with the given size. Its sessions begin with the given settings.
 func newPool(ctx context.Context, databaseURL string, connections int, settings map[string]string) (*pgxpool.Pool, error) {

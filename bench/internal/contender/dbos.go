@@ -19,10 +19,19 @@ type DBOS struct {
 	pool   *pgxpool.Pool
 	opens  sync.Mutex   // its processes must not create the tables at once
 	client dbos.Context // adds jobs to the queue; nil until the first
+
+	note       string // what its queue has; empty for the plain one
+	partitions int    // of its queue
+	limits     []dbos.QueueOption
 }
 
 // Name implements [Contender].
-func (d *DBOS) Name() string { return "DBOS v1.8.0" }
+func (d *DBOS) Name() string {
+	if d.note != "" {
+		return "DBOS v1.8.0, " + d.note
+	}
+	return "DBOS v1.8.0"
+}
 
 // Pool implements [Contender].
 func (d *DBOS) Pool() *pgxpool.Pool { return d.pool }

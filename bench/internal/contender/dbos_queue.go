@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
@@ -20,6 +22,17 @@ const (
 
 var errNotDBOS = errors.New("is not measured with DBOS")
 
+// Limited returns DBOS with limits of its queue, on the same database. Jobs are spread over so many partitions of the queue, 0
+// for a queue without partitions.
+func (d *DBOS) Limited(note string, partitions int, limits ...dbos.QueueOption) *DBOS {
+	return &DBOS{pool: d.pool, note: note, partitions: partitions, limits: limits}
+}
+
+func (d *DBOS) registerQueue(c dbos.Context) error {
+	_, err := dbos.RegisterQueue(c, dbosQueue, append(slices.Clone(d.limits), dbos.WithQueueBasePollingInterval(dbosPoll))...)
+	return err
+}
+
 // Insert implements [Contender]: each job is a workflow that is added to a queue on its own.
 func (d *DBOS) Insert(ctx context.Context, jobs []Job) error {
 	if d.client == nil {
@@ -27,7 +40,7 @@ func (d *DBOS) Insert(ctx context.Context, jobs []Job) error {
 		if err != nil {
 			return err
 		}
-		if _, err := dbos.RegisterQueue(client, dbosQueue, dbos.WithQueueBasePollingInterval(dbosPoll)); err != nil {
+		if err := d.registerQueue(client); err != nil {
 			return err
 		}
 		d.client = client
@@ -36,7 +49,11 @@ func (d *DBOS) Insert(ctx context.Context, jobs []Job) error {
 	adding.SetLimit(dbosStarts)
 	for _, job := range jobs {
 		adding.Go(func() error {
-			_, err := dbos.Enqueue[int](d.client, dbosQueue, dbosKind, job.Num)
+			var options []dbos.EnqueueOption
+			if d.partitions > 0 {
+				options = append(options, dbos.WithEnqueueQueuePartitionKey(strconv.Itoa(job.Num%d.partitions)))
+			}
+			_, err := dbos.Enqueue[int](d.client, dbosQueue, dbosKind, job.Num, options...)
 			return err
 		})
 	}
@@ -58,7 +75,7 @@ func (d *DBOS) Run(ctx context.Context, w Work) error {
 		}
 		return num, nil
 	}, dbos.WithWorkflowName(dbosKind))
-	if _, err := dbos.RegisterQueue(c, dbosQueue, dbos.WithQueueBasePollingInterval(dbosPoll)); err != nil {
+	if err := d.registerQueue(c); err != nil {
 		return err
 	}
 	if w.Begun != nil {

@@ -28,7 +28,7 @@ func Open(ctx context.Context, create func(ctx context.Context, name string) (da
 	}{
 		{"ours", func(databaseURL string) error {
 			o, err := newOurs(ctx, databaseURL, log)
-			f.Worker, f.Engine = &Worker{o}, &Engine{o}
+			f.Worker, f.Engine = &Worker{ours: o}, &Engine{o}
 			return err
 		}},
 		{"forgetful", func(databaseURL string) error {
@@ -36,7 +36,7 @@ func Open(ctx context.Context, create func(ctx context.Context, name string) (da
 			if err != nil {
 				return err
 			}
-			f.Forgetful = &Worker{o}
+			f.Forgetful = &Worker{ours: o}
 			return o.forget(ctx)
 		}},
 		{"notifying", func(databaseURL string) error {
@@ -44,12 +44,12 @@ func Open(ctx context.Context, create func(ctx context.Context, name string) (da
 			if err != nil {
 				return err
 			}
-			f.Notifying = &Worker{o}
+			f.Notifying = &Worker{ours: o}
 			return o.notifyInTransactions(ctx)
 		}},
 		{"silent", func(databaseURL string) error {
 			o, err := newSilent(ctx, databaseURL, log)
-			f.Silent = &Worker{o}
+			f.Silent = &Worker{ours: o}
 			return err
 		}},
 		{"river", func(databaseURL string) (err error) {

@@ -42,6 +42,10 @@ func (o *ours) Insert(ctx context.Context, jobs []Job) error {
 	for i, job := range jobs {
 		specs[i] = spec(job)
 	}
+	return o.create(ctx, specs)
+}
+
+func (o *ours) create(ctx context.Context, specs []engine.ExecutionSpec) error {
 	created, err := o.eng.CreateExecutions(ctx, specs)
 	if err != nil {
 		return err

@@ -266,7 +266,7 @@ func (o orders) open(ctx context.Context, log *slog.Logger) (Contender, error) {
 	switch o.Kind {
 	case "worker":
 		c, err := newOursWith(ctx, o.DatabaseURL, o.Connections, nil, log)
-		return &Worker{c}, err
+		return &Worker{ours: c}, err
 	case "river":
 		r, err := newRiver(ctx, o.DatabaseURL, o.Connections, log)
 		if err != nil {

@@ -104,7 +104,7 @@ func TestFleetReportsAProcessThatDies(t *testing.T) {
 			if err := ours.Insert(t.Context(), make([]Job, 500)); err != nil {
 				t.Fatal(err)
 			}
-			fleet, err := NewFleet(&Worker{ours}, processes, 4)
+			fleet, err := NewFleet(&Worker{ours: ours}, processes, 4)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,14 +13,21 @@ import (
 )
 
 // Worker is this library as programs use it: package worker, with its defaults unless [Work] sets something.
-type Worker struct{ *ours }
+type Worker struct {
+	*ours
+	as   string // what its kind has
+	kind Kind   // of its jobs; without a name the plain one
+}
 
 // Name implements [Contender].
 func (w *Worker) Name() string {
-	if w.note != "" {
-		return "worker, " + w.note
+	name := "worker"
+	for _, note := range []string{w.note, w.as} {
+		if note != "" {
+			name += ", " + note
+		}
 	}
-	return "worker"
+	return name
 }
 
 // Run implements [Contender].
@@ -58,6 +65,10 @@ func (w *Worker) Run(ctx context.Context, work Work) error {
 			return nil
 		})
 	}
+	handled := w.kind
+	if handled.Name == "" {
+		handled = noop
+	}
 	var lanes []id.LaneID
 	for lane := range work.Lanes {
 		lanes = append(lanes, id.LaneID(laneName(lane+1)))
@@ -75,7 +86,7 @@ func (w *Worker) Run(ctx context.Context, work Work) error {
 		if err != nil {
 			return err
 		}
-		worker.Handle(one, noop, func(_ context.Context, job worker.Job[args]) (struct{}, error) {
+		worker.Handle(one, handled, func(_ context.Context, job worker.Job[args]) (struct{}, error) {
 			if work.Heard != nil || work.Committed != nil {
 				nums.Store(job.ID, job.Args.Num)
 			}
@@ -96,7 +107,7 @@ func (w *Worker) Run(ctx context.Context, work Work) error {
 }
 
 // noop is the kind of all jobs. Their creators write its encoding directly.
-var noop = engine.Kind[args, struct{}]{Name: kind}
+var noop = Kind{Name: kind}
 
 // doneHooks reports how executions were settled.
 type doneHooks struct {

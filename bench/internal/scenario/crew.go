@@ -55,13 +55,16 @@ func hire(ctx context.Context, c contender.Contender, w contender.Work, goal int
 }
 
 // wait waits until the goal is reached.
-func (k *crew) wait(ctx context.Context) error {
+func (k *crew) wait(ctx context.Context) error { return k.waitFor(ctx, k.reached) }
+
+// waitFor waits until reached is closed.
+func (k *crew) waitFor(ctx context.Context, reached <-chan struct{}) error {
 	look := time.NewTicker(stall)
 	defer look.Stop()
 	before := int64(-1)
 	for {
 		select {
-		case <-k.reached:
+		case <-reached:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()

@@ -83,6 +83,9 @@ func All() []Scenario {
 		{Key: "ai", Title: "schedules: ticks beside many that are idle", Asked: true, run: schedules},
 		{Key: "aj", Title: "sequences", run: sequences},
 		{Key: "ak", Title: "budget: reports of usage on one budget", run: budgets},
+		{Key: "al", Title: "fairness: small tenants beside a large one, and weights", run: fairness},
+		{Key: "am", Title: "limits that bind and that don't, and many keys", run: limits},
+		{Key: "an", Title: "limits beside those of queued workflows", run: limitsBesideDBOS},
 	}
 }
 
