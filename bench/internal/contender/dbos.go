@@ -20,7 +20,7 @@ type DBOS struct {
 	opens  sync.Mutex   // its processes must not create the tables at once
 	client dbos.Context // adds jobs to the queue; nil until the first
 
-	note       string // what its queue has; empty for the plain one
+	note       string // on the limits of its queue; empty for the plain one
 	partitions int    // of its queue
 	limits     []dbos.QueueOption
 }

@@ -12,7 +12,7 @@ type Args = args
 // Kind declares jobs of this library's worker as a program would, with limits and tenants.
 type Kind = engine.Kind[Args, struct{}]
 
-// As returns the worker with jobs of another kind, on the same database. note says what the kind has. Its jobs are specs of
+// As returns the worker with jobs of another kind, on the same database. note is on its limits or tenants. Its jobs are specs of
 // the kind, so of a [Job] only the number and the priority count.
 func (w *Worker) As(note string, kind Kind) *Worker {
 	return &Worker{ours: w.ours, as: note, kind: kind}

@@ -15,7 +15,7 @@ import (
 // Worker is this library as programs use it: package worker, with its defaults unless [Work] sets something.
 type Worker struct {
 	*ours
-	as   string // what its kind has
+	as   string // note on its kind
 	kind Kind   // of its jobs; without a name the plain one
 }
 
