@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -53,23 +54,32 @@ func (b *Bench) besideLargeTenant(ctx context.Context) error {
 				return nil, err
 			}
 		}
-		waits, left, err := feed.run(ctx, c)
+		waits, before, left, err := feed.run(ctx, c)
 		if err == nil && c == l.ours && left == 0 {
 			err = errors.New("the backlog did not outlast the measurement")
 		}
 		if err != nil {
 			return nil, err
 		}
-		return latencies("small tenants beside a large one, commit to start", waits[len(waits)/10:]), nil
+		readings := latencies("small tenants beside a large one, commit to start", waits[len(waits)/10:])
+		if c == l.ours {
+			slices.Sort(before)
+			readings = append(readings,
+				reading{name: "starts of the large tenant before it, p50", unit: "executions", value: float64(before[len(before)/2]), less: true},
+				reading{name: "starts of the large tenant before it, p99", unit: "executions", value: float64(before[len(before)*99/100]), less: true})
+		}
+		return readings, nil
 	})
 }
 
 // fairFeed creates executions of small tenants. Their numbers follow those of the backlog.
 type fairFeed struct{ backlog, n int }
 
-// run returns how long each execution of a small tenant waited, and how many of the large one have not started.
-func (f fairFeed) run(ctx context.Context, c contender.Contender) (waits []time.Duration, left int, err error) {
+// run returns how long each execution of a small tenant waited, how many of the large one started from before its creation
+// until then, which doesn't depend on the machine's speed, and how many of the large one have not started.
+func (f fairFeed) run(ctx context.Context, c contender.Contender) (waits []time.Duration, before []int64, left int, err error) {
 	origin := time.Now()
+	before = make([]int64, f.n)
 	committed, started := make([]time.Duration, f.n), make([]atomic.Int64, f.n)
 	var large, small atomic.Int64
 	all := make(chan struct{})
@@ -77,6 +87,7 @@ func (f fairFeed) run(ctx context.Context, c contender.Contender) (waits []time.
 		if num < f.backlog {
 			large.Add(1)
 		} else {
+			before[num-f.backlog] += large.Load()
 			started[num-f.backlog].Store(int64(time.Since(origin)))
 			if small.Add(1) == int64(f.n) {
 				close(all)
@@ -91,7 +102,7 @@ func (f fairFeed) run(ctx context.Context, c contender.Contender) (waits []time.
 		for at := 0; at < f.n; at += fairPerTick {
 			<-tick.C
 			for i := range jobs {
-				jobs[i].Num = f.backlog + at + i
+				jobs[i].Num, before[at+i] = f.backlog+at+i, -large.Load()
 			}
 			if err := c.Insert(ctx, jobs); err != nil {
 				return err
@@ -103,13 +114,13 @@ func (f fairFeed) run(ctx context.Context, c contender.Contender) (waits []time.
 		return k.waitFor(ctx, all)
 	}()
 	if err := errors.Join(err, k.dismiss()); err != nil {
-		return nil, 0, err
+		return nil, nil, 0, err
 	}
 	waits = make([]time.Duration, f.n)
 	for i := range waits {
 		waits[i] = max(0, time.Duration(started[i].Load())-committed[i])
 	}
-	return waits, f.backlog - int(large.Load()), nil
+	return waits, before, f.backlog - int(large.Load()), nil
 }
 
 // weightedTenants measures the shares of three tenants with different weights while all of them have work waiting.
