@@ -25,7 +25,8 @@ locked AS (
         t.row_id,
         i.partition_key,
         i.budget_id,
-        i.execution_id
+        i.execution_id,
+        i.admitted_at_ms
     FROM input AS i
     CROSS JOIN LATERAL (
         SELECT a.ctid::tid AS row_id
@@ -45,6 +46,7 @@ WHERE
     AND (a.partition_key = l.partition_key) IS TRUE
     AND (a.budget_id = l.budget_id) IS TRUE
     AND (a.execution_id = l.execution_id) IS TRUE
+    AND (a.admitted_at_ms = l.admitted_at_ms) IS TRUE
 `
 
 type DropBudgetAdmissionsParams struct {
@@ -129,12 +131,13 @@ SELECT
     a.execution_partition
 FROM ffx_budget_admission AS a
 WHERE
-    a.due_at_ms = 0
+    a.due_at_ms <= 0
     AND (
         (a.partition_key, a.budget_id, a.execution_id, a.admitted_at_ms)
         > ($1::smallint, $2::text, $3::uuid, $4::bigint)
     ) IS TRUE
 ORDER BY
+    a.due_at_ms,
     a.partition_key,
     a.budget_id,
     a.execution_id,
@@ -206,6 +209,7 @@ due AS (
         a.partition_key,
         a.budget_id,
         a.execution_id,
+        a.admitted_at_ms,
         a.execution_partition
     FROM ffx_budget_admission AS a
     WHERE
@@ -222,6 +226,7 @@ looked AS MATERIALIZED (
         d.partition_key,
         d.budget_id,
         d.execution_id,
+        d.admitted_at_ms,
         e.admitted IS TRUE AS admitted
     FROM due AS d
     LEFT JOIN LATERAL (
@@ -243,6 +248,7 @@ kept AS (
         AND (a.partition_key = l.partition_key) IS TRUE
         AND (a.budget_id = l.budget_id) IS TRUE
         AND (a.execution_id = l.execution_id) IS TRUE
+        AND (a.admitted_at_ms = l.admitted_at_ms) IS TRUE
         AND l.admitted
     RETURNING 1 AS one
 ),
@@ -255,6 +261,7 @@ dropped AS (
         AND (a.partition_key = l.partition_key) IS TRUE
         AND (a.budget_id = l.budget_id) IS TRUE
         AND (a.execution_id = l.execution_id) IS TRUE
+        AND (a.admitted_at_ms = l.admitted_at_ms) IS TRUE
         AND NOT l.admitted
     RETURNING 1 AS one
 )

@@ -41,6 +41,12 @@ type Querier interface {
 	// Used by: engine.AdmitWaiting.
 	// Locks: L1 held (UPDATE).
 	AdmitExecutions(ctx context.Context, db DBTX, arg AdmitExecutionsParams) error
+	// AdmitNext admits the executions that wait longest at limits on running work, as many as the bounds allow, and returns
+	// these. An execution with other limits or budgets ends the line: a row with undone true says that the gate has to look.
+	//
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
+	// Locks: gates skips (rows FOR NO KEY UPDATE); L1 skips (waiting executions FOR NO KEY UPDATE). Spans partitions.
+	AdmitNext(ctx context.Context, db DBTX, arg AdmitNextParams) ([]AdmitNextRow, error)
 	// AdoptExecutions converts executions to the form of this library: it fills the columns, and, if an execution moves,
 	// writes its state. The values follow from what TakeForeign returned, in its forms. gated: the execution waits for its
 	// budgets or quota. bad_attachments: a text in the place of one of their ids, empty if all are ids. Returns the changed
@@ -179,9 +185,10 @@ type Querier interface {
 	// Locks: L6 held (the UPDATE).
 	CountBudgetBreaches(ctx context.Context, db DBTX, arg CountBudgetBreachesParams) error
 	// CountGates counts the admissions of locked keys and quota policies. An admission is in use while its execution is admitted
-	// and was not admitted again. One by a call is in use until that is released, or its execution ends or waits here. It counts as a start from then until its window is over, and also while the execution has not
-	// started. It deletes the admissions that count no more, and notes the starts of the others. A row without admissions has
-	// zeros. window_ms of 0: starts don't count.
+	// and was not admitted again. One by a call is in use until that is released, or its execution ends or waits here. It counts
+	// as a start from then until its window is over, and also while the execution has not started. It deletes the admissions
+	// that count no more, and notes the starts of the others. A row without admissions has zeros. window_ms of 0: starts don't
+	// count.
 	//
 	// Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.ForgetLimitKeys.
 	// Locks: gates held (DELETE and UPDATE of admissions).
@@ -641,6 +648,13 @@ type Querier interface {
 	// Used by: engine.ExpireWaits.
 	// Locks: L1 held; L5 held, by the execution's row.
 	ForgetWaitTimeouts(ctx context.Context, db DBTX, arg ForgetWaitTimeoutsParams) (int64, error)
+	// FreePlaces takes the places of executions that the same transaction has ended off the bounds of their limits, if executions
+	// wait for these. It counts nothing: a bound covers all stored admissions, so that it falls by those that are deleted here.
+	// undone: a key was locked, or is none of a limit on running work, so the gate has to look.
+	//
+	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
+	// Locks: gates skips (rows FOR NO KEY UPDATE). Spans partitions.
+	FreePlaces(ctx context.Context, db DBTX, arg FreePlacesParams) (bool, error)
 	// GetBudget returns a budget with its usage in all dimensions. No row: it does not exist.
 	//
 	// Used by: engine.Budget, engine.CreateBudget.
@@ -886,15 +900,6 @@ type Querier interface {
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none. Spans partitions.
 	GetWitnessRuns(ctx context.Context, db DBTX, witness []string) (bool, error)
-	// HandOverPlaces gives the places of executions that the same transaction has ended to those that wait longest for them, and
-	// returns these. It does so for limits on what runs at once, if some execution waits there: it locks the key's row, takes
-	// the places of the ended ones off its bound, and admits as many as the bound then allows. It counts nothing, so the bound
-	// of the locked row is all that it relies on. An execution with other limits or budgets ends the line: a row with
-	// undone true says that the gate has to look, for this reason or because a key was locked, or has no such limit.
-	//
-	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
-	// Locks: gates skips (rows FOR NO KEY UPDATE); L1 skips (waiting executions FOR NO KEY UPDATE). Spans partitions.
-	HandOverPlaces(ctx context.Context, db DBTX, arg HandOverPlacesParams) ([]HandOverPlacesRow, error)
 	// HastenCancelBacklog makes the grace of the request that cancelled a flow end no later than grace_ms from now. No
 	// rows: it ends no later already, or there is no such request.
 	//
@@ -1034,7 +1039,7 @@ type Querier interface {
 	// again in the same millisecond has one row for both: its starts add up if the key has a window. An admission by a call
 	// counts as a start at once.
 	//
-	// Used by: engine.AdmitWaiting, engine.CheckAdmission.
+	// Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions.
 	// Locks: gates held (INSERT and UPDATE of admissions).
 	InsertGateUses(ctx context.Context, db DBTX, arg InsertGateUsesParams) error
 	// InsertGrant writes a grant. It overwrites one with the same key, which another program may have issued in the same
@@ -2060,7 +2065,7 @@ type Querier interface {
 	QueueUnqueued(ctx context.Context, db DBTX, arg QueueUnqueuedParams) ([]string, error)
 	// RaiseGates stores the bounds of locked keys and quota policies after a pass, and when their windows have room again.
 	//
-	// Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.ForgetLimitKeys.
+	// Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
 	// Locks: gates held (UPDATE).
 	RaiseGates(ctx context.Context, db DBTX, arg RaiseGatesParams) error
 	// ReadBudgetKeys returns the outcomes of deduplication keys. One that the transaction has just taken has an empty object.
@@ -2672,9 +2677,9 @@ type Querier interface {
 	// Locks: L1 held; L2 held (steps are new); L5 waits (waitpoint rows, which the job that expires them may hold); L7 new.
 	SuspendExecutions(ctx context.Context, db DBTX, arg SuspendExecutionsParams) ([]SuspendExecutionsRow, error)
 	// SweepQueue deletes up to max_items queue entries whose execution is not claimable, is not where the entry says, or
-	// is gone. It deletes as many entries of the lists of what waits for budgets and limits and of what is blocked, if their
-	// execution does not or is gone, and drains of workers given 30 days ago. Claims and the gate only skip such entries.
-	// Returns how many entries of the three lists it deleted.
+	// is gone. It deletes as many entries of the lists of waiting and of blocked executions, if these are not or are gone, and
+	// drains of workers given 30 days ago. Claims and the gate only skip such entries. Returns how many entries of the three
+	// lists it deleted.
 	//
 	// Used by: engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue skips (FOR UPDATE, then the DELETE); pauses skips (FOR UPDATE,
@@ -2820,7 +2825,7 @@ type Querier interface {
 	// TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits, and whether
 	// executions wait there. It returns those that are locked (taken is false) or missing (known is false) too. The caller sorts by gate_id.
 	//
-	// Used by: engine.AdmitWaiting, engine.ForgetLimitKeys.
+	// Used by: engine.AdmitWaiting, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
 	// Locks: gates skips (rows FOR NO KEY UPDATE in array order).
 	TakeGates(ctx context.Context, db DBTX, arg TakeGatesParams) ([]TakeGatesRow, error)
 	// TakeGroups locks the given groups and returns them, by ord (from 0), with the number of edges into them that are

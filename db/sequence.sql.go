@@ -85,9 +85,8 @@ func (q *Queries) DropSequenceEnds(ctx context.Context, db DBTX, ids []int64) (i
 const getGated = `-- name: GetGated :one
 SELECT ((
     SELECT true
-    FROM ff_exec_core AS e
-    WHERE e.ffx_gate_id IS NOT NULL
-    ORDER BY e.ffx_gate_id
+    FROM ffx_waiting AS w
+    ORDER BY w.gate_id
     LIMIT 1
 ) IS TRUE)::boolean AS gated
 `

@@ -118,7 +118,7 @@ type admission struct {
 	windowMs int64
 }
 
-// lock locks the policy at the gate and reads, by a later statement, what other transactions have committed until then.
+// lock locks the policy at the gate and reads by a later statement, which sees the commits of all others until then.
 func (a *admission) lock(ctx context.Context, tx *txn) error {
 	partition, text := a.cfg.Partitions.QuotaPartition(a.policy), a.policy.String()
 	err := pgtx.InOneTrip(ctx, tx, func(conn db.DBTX) error {

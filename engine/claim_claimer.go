@@ -200,7 +200,7 @@ func (e *Engine) completeAndClaim(
 			completion, claim = impatient.newCompleting(chunks[0]), e.newClaiming(spec, after, n)
 			steps := []step{func(conn db.DBTX) error { return completion.run(ctx, conn, due) }}
 			if completion.places != nil {
-				steps = append(steps, func(conn db.DBTX) error { return completion.places.run(ctx, conn) })
+				steps = append(steps, completion.places.steps(ctx, func() {})...)
 			}
 			return append(steps, func(conn db.DBTX) error {
 				err := claim.run(ctx, conn, due)

@@ -391,7 +391,7 @@ func (e *Engine) insertRows(
 	for i := range creations {
 		switch created[creations[i].id].State {
 		case state.PublicWaiting:
-			due.created(&creations[i])
+			creations[i].announce(due)
 		case state.PublicDelayed:
 			due.delayed = true
 		case state.PublicRateLimited:
@@ -399,6 +399,15 @@ func (e *Engine) insertRows(
 		}
 	}
 	return created, nil
+}
+
+// announce notifies that an execution is claimable.
+func (c *creation) announce(due *notifications) {
+	if c.near {
+		due.resumed(c.lane)
+	} else {
+		due.lane(c.lane)
+	}
 }
 
 // unknownLanes returns the lanes of creations that this engine has not seen registered, sorted.

@@ -23,7 +23,7 @@ func (c *creation) admissible() bool {
 // transaction of the engine's own does this, since it locks the limits. Locked ones it leaves to the gate.
 func (e *Engine) createAdmitted(ctx context.Context, op string, plan dealing, fresh []creation) ([]Outcome[Created], error) {
 	created, err := inTx(ctx, e, op, func(tx *txn) (map[id.ExecutionID]Created, error) {
-		a := admitting{gatePass: gatePass{Engine: e}}
+		a := admitting{gateLocks: gateLocks{Engine: e}}
 		if err := a.decide(ctx, tx, fresh); err != nil {
 			return nil, err
 		}
@@ -34,42 +34,50 @@ func (e *Engine) createAdmitted(ctx context.Context, op string, plan dealing, fr
 
 // admitting is the admission of new executions.
 type admitting struct {
-	gatePass
+	gateLocks
 	atOnce []creation // claimable
 	left   []creation // the others
-	uses   db.InsertGateUsesParams
 }
 
 // decide locks the limits of creations, as far as they are free, and decides which have room.
 func (a *admitting) decide(ctx context.Context, tx *txn, fresh []creation) error {
 	a.begin()
-	limits := make(map[gate.ID]bool)
+	limits := make(map[gate.ID]int64) // the units that all take
 	for i := range fresh {
 		if fresh[i].admissible() {
 			for _, l := range fresh[i].gates.limits {
-				limits[gate.ID(l.gate)] = true
+				limits[gate.ID(l.gate)] += l.units
 			}
 		}
 	}
-	if err := a.take(ctx, tx, slices.Collect(maps.Keys(limits))); err != nil {
+	all := slices.Collect(maps.Keys(limits))
+	if err := a.take(ctx, tx, all); err != nil {
 		return err
 	}
+	needs := make(map[*takenGate]int64, len(a.taken))
 	for g, t := range a.taken {
-		if t.awaited {
+		if needs[t] = limits[g]; t.awaited {
 			delete(a.state.Limits, g)
+			delete(a.taken, g)
 		}
+	}
+	if err := a.count(ctx, tx, all, func(t *takenGate) int64 { return needs[t] }); err != nil {
+		return err
 	}
 	for _, c := range fresh {
 		if c.admitted = c.admissible() && a.state.Decide(c.waiting()).Verb == gate.Admit; c.admitted || c.plain() {
 			a.atOnce = append(a.atOnce, c)
 		} else {
 			a.left = append(a.left, c)
+			for _, l := range c.gates.limits {
+				delete(a.state.Limits, gate.ID(l.gate)) // nothing behind it goes ahead
+			}
 		}
 	}
 	if alike(a.atOnce) != nil {
 		return nil
 	}
-	// Too different for lean statements.
+	// Too different for the fast path.
 	a.atOnce, a.left = nil, slices.Clone(fresh)
 	a.begin()
 	return nil
@@ -92,7 +100,7 @@ func (a *admitting) insert(ctx context.Context, tx *txn) (map[id.ExecutionID]Cre
 		for _, part := range byBytes(group, len(group), maxAlikeBytes, (*creation).size) {
 			steps = append(steps, a.alikeStep(ctx, part))
 		}
-		tx.due.createdAll(group)
+		announce(&tx.due, group)
 		for _, c := range group {
 			created[c.id] = Created{ID: c.id, State: state.PublicWaiting}
 			if c.admitted {

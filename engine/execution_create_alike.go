@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -72,10 +73,18 @@ func (e *Engine) insertAlike(ctx context.Context, op string, groups [][]*creatio
 	steps = append(steps, e.recordPlaces(ctx, flattened(groups))...)
 	return inStatements(ctx, e, op, func(due *notifications) []step {
 		for _, group := range groups {
-			due.createdAll(group)
+			announce(due, group)
 		}
 		return steps
 	})
+}
+
+// announce notifies that executions of one lane are claimable.
+func announce(due *notifications, group []*creation) {
+	group[0].announce(due)
+	if near := slices.IndexFunc(group, func(c *creation) bool { return c.near }); near > 0 {
+		group[near].announce(due)
+	}
 }
 
 // alikeStep returns the step that inserts a group.

@@ -41,14 +41,14 @@ func (m Maintenance) AdmitWaiting(ctx context.Context, batch int) (int, error) {
 	round.begin(e)
 	ensured := 0
 	for round.done < batch {
-		pass := gatePass{Engine: e, batch: batch}
+		pass := gatePass{gateLocks: gateLocks{Engine: e}, batch: batch}
 		var found []db.ScanWaitingGatesRow
 		acted, err := inTx(ctx, e, op, func(tx *txn) (int, error) {
 			var err error
-			if found, err = e.q.ScanWaitingGates(ctx, tx, db.ScanWaitingGatesParams{AfterGateID: round.after, PageSize: maxPassGates}); err != nil {
+			if found, err = e.q.ScanWaitingGates(ctx, tx, db.ScanWaitingGatesParams{AfterGateID: round.after, PageSize: int32(min(maxPassGates, batch))}); err != nil {
 				return 0, err
 			}
-			pass = gatePass{Engine: e, batch: batch}
+			pass = gatePass{gateLocks: gateLocks{Engine: e}, batch: batch}
 			for i := range found {
 				pass.lookFor(&found[i])
 			}
@@ -114,7 +114,7 @@ func (r *gateRound) note(p *gatePass, found []db.ScanWaitingGatesRow, acted int)
 	}
 	switch {
 	case p.more && acted > 0:
-	case len(found) == maxPassGates:
+	case len(found) == min(maxPassGates, p.batch): // no more than the batch: each gets a share of it
 		r.after = found[len(found)-1].GateID
 		r.over = r.wrapped && bytes.Compare(r.after.Bytes[:], r.from.Bytes[:]) >= 0
 	case r.wrapped || r.from.Bytes == gate.ID{}:

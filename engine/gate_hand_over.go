@@ -11,8 +11,9 @@ import (
 // work is not paced by the gate then, which would hear of the ends first.
 type handOver struct {
 	e      *Engine
-	params db.HandOverPlacesParams
-	rows   []db.HandOverPlacesRow
+	params db.FreePlacesParams
+	undone bool
+	rows   []db.AdmitNextRow
 }
 
 // handOverOf returns the hand-over of completions, nil if none is known to have limits. In a caller's transaction there is none: a
@@ -22,7 +23,7 @@ func (e *Engine) handOverOf(items []completionItem) *handOver {
 	for _, item := range items {
 		for _, g := range e.leases.gatesOf(item.Lease.Fence) {
 			if h == nil {
-				h = &handOver{e: e, params: db.HandOverPlacesParams{MaxItems: MaxBatch, NowMs: e.nowMs()}}
+				h = &handOver{e: e}
 			}
 			x := item.Lease.Execution
 			h.params.GatePartitionKeys = append(h.params.GatePartitionKeys, gatePartition(gate.ID(g.Bytes)))
@@ -34,15 +35,31 @@ func (e *Engine) handOverOf(items []completionItem) *handOver {
 	return h
 }
 
-// run runs the statement, after that of the completions.
-func (h *handOver) run(ctx context.Context, conn db.DBTX) (err error) {
-	h.rows, err = h.e.q.HandOverPlaces(ctx, conn, h.params)
-	return err
+// steps returns the statements, which follow that of the completions. then is called after them.
+func (h *handOver) steps(ctx context.Context, then func()) []step {
+	return []step{
+		func(conn db.DBTX) (err error) {
+			h.undone, err = h.e.q.FreePlaces(ctx, conn, h.params)
+			return err
+		},
+		func(conn db.DBTX) (err error) {
+			h.rows, err = h.e.q.AdmitNext(ctx, conn, db.AdmitNextParams{
+				GatePartitionKeys: h.params.GatePartitionKeys, GateIDs: h.params.GateIDs, MaxItems: MaxBatch, NowMs: h.e.nowMs(),
+			})
+			if err == nil {
+				then()
+			}
+			return err
+		},
+	}
 }
 
-// announce wakes the lanes of what was admitted, except of executions that the same transaction has claimed, and the gate if it
+// announce wakes the lanes of the admitted executions, except those that the same transaction has claimed, and the gate if it
 // has to look.
 func (h *handOver) announce(due *notifications, claimed []db.ClaimFromHeadRow) {
+	if h.undone {
+		due.gated()
+	}
 	taken := make(map[[16]byte]bool, len(claimed))
 	for i := range claimed {
 		taken[claimed[i].ExecutionID.Bytes] = true

@@ -78,7 +78,7 @@ func (m Maintenance) ForgetLimitKeys(ctx context.Context, batch int) (int, error
 
 // forgetKeys locks keys, counts them, and deletes those that are not in use.
 func (e *Engine) forgetKeys(ctx context.Context, tx *txn, keys []gate.ID) (int, error) {
-	pass := gatePass{Engine: e}
+	pass := gateLocks{Engine: e}
 	pass.begin()
 	if err := pass.take(ctx, tx, keys); err != nil {
 		return 0, err

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -88,23 +87,6 @@ type notifications struct {
 }
 
 func (n *notifications) lane(lane string) { n.Add(readyChannel, lane) }
-
-// created notifies that an execution is claimable.
-func (n *notifications) created(c *creation) {
-	if c.near {
-		n.resumed(c.lane)
-	} else {
-		n.lane(c.lane)
-	}
-}
-
-// createdAll is created for executions of one lane.
-func (n *notifications) createdAll(group []*creation) {
-	n.created(group[0])
-	if near := slices.IndexFunc(group, func(c *creation) bool { return c.near }); near > 0 {
-		n.created(group[near])
-	}
-}
 
 // resumed notifies like lane, and also that the work is hidden by scan positions.
 func (n *notifications) resumed(lane string) { n.Add(resumedChannel, lane) }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"time"
 
@@ -110,9 +109,4 @@ func (e *Engine) QuotaPolicy(ctx context.Context, q id.QuotaPolicyID) (QuotaPoli
 		Window:    time.Duration(min(row.RequestsPerWindowSeconds, math.MaxInt64/int64(time.Second))) * time.Second,
 		CreatedAt: time.UnixMilli(row.CreatedAtMs),
 	}, nil
-}
-
-// errNegativeQuota refuses a quota policy that another program has stored.
-func errNegativeQuota(q id.QuotaPolicyID) error {
-	return corrupt("ff_quota_policy", fmt.Errorf("policy %s has a negative limit", q))
 }

@@ -105,14 +105,8 @@ func (e *Engine) completeChunk(ctx context.Context, all []Completion, items []co
 		err = errFellThrough
 	case c.flows.empty() && c.places != nil:
 		err = inStatements(ctx, e, op, func(due *notifications) []step {
-			return []step{
-				func(conn db.DBTX) error { return c.run(ctx, conn, due) },
-				func(conn db.DBTX) error {
-					err := c.places.run(ctx, conn)
-					c.places.announce(due, nil)
-					return err
-				},
-			}
+			handOver := c.places.steps(ctx, func() { c.places.announce(due, nil) })
+			return append([]step{func(conn db.DBTX) error { return c.run(ctx, conn, due) }}, handOver...)
 		})
 	case c.flows.empty():
 		_, err = inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (struct{}, error) {
@@ -139,6 +133,7 @@ type completing struct {
 	flows *flowSet
 
 	places *handOver // nil: they give none back, as far as this process knows
+	rings  bool      // they do, and the gate has to look after the caller's commit
 
 	params db.CompleteExecutionsParams
 	rows   []db.CompleteExecutionsRow
@@ -170,8 +165,10 @@ func (e *Engine) newCompleting(items []completionItem) *completing {
 			c.flows.add(*item.flow)
 		}
 	}
-	if e.tx == nil {
-		c.places = e.handOverOf(c.first)
+	if places := e.handOverOf(c.first); e.tx == nil {
+		c.places = places
+	} else {
+		c.rings = places != nil
 	}
 	return c
 }
@@ -185,6 +182,9 @@ func (c *completing) run(ctx context.Context, conn db.DBTX, due *notifications) 
 	if len(c.rows) > 0 {
 		due.leases()
 		due.completions()
+		if c.rings {
+			due.gated()
+		}
 	}
 	if err == nil && c.e.tx != nil && len(c.rows) < len(c.first) {
 		// A refused item must leave no lock behind in the caller's transaction.
@@ -252,9 +252,7 @@ func (e *Engine) completeMembers(ctx context.Context, tx *txn, c *completing) er
 		},
 	)...)
 	if err == nil && c.places != nil {
-		if err = c.places.run(ctx, tx); err == nil {
-			c.places.announce(&tx.due, nil)
-		}
+		err = pgtx.InOneTrip(ctx, tx, c.places.steps(ctx, func() { c.places.announce(&tx.due, nil) })...)
 	}
 	if err != nil || groups == 0 || len(c.rows) == 0 {
 		return err
@@ -300,6 +298,9 @@ func (e *Engine) completeSlowly(ctx context.Context, op string, all []Completion
 			params.AttemptIndexes = append(params.AttemptIndexes, int32(x.Attempt))
 			params.Results = append(params.Results, all[x.n].Result)
 			ended[i] = endedExecution{id: x.id, flow: x.row.FlowID, outcome: state.CompletionSuccess}
+			if x.row.HasLimits {
+				tx.due.gated()
+			}
 		}
 		if err := e.q.EndSucceeded(ctx, tx, params); err != nil {
 			return err

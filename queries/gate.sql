@@ -82,7 +82,7 @@ ON CONFLICT ON CONSTRAINT ffx_gate_pkey DO NOTHING;
 -- TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits, and whether
 -- executions wait there. It returns those that are locked (taken is false) or missing (known is false) too. The caller sorts by gate_id.
 --
--- Used by: engine.AdmitWaiting, engine.ForgetLimitKeys.
+-- Used by: engine.AdmitWaiting, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
 -- Locks: gates skips (rows FOR NO KEY UPDATE in array order).
 WITH input AS (
     SELECT
@@ -165,9 +165,10 @@ LEFT JOIN LATERAL (
 
 -- name: CountGates :many
 -- CountGates counts the admissions of locked keys and quota policies. An admission is in use while its execution is admitted
--- and was not admitted again. One by a call is in use until that is released, or its execution ends or waits here. It counts as a start from then until its window is over, and also while the execution has not
--- started. It deletes the admissions that count no more, and notes the starts of the others. A row without admissions has
--- zeros. window_ms of 0: starts don't count.
+-- and was not admitted again. One by a call is in use until that is released, or its execution ends or waits here. It counts
+-- as a start from then until its window is over, and also while the execution has not started. It deletes the admissions
+-- that count no more, and notes the starts of the others. A row without admissions has zeros. window_ms of 0: starts don't
+-- count.
 --
 -- Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.ForgetLimitKeys.
 -- Locks: gates held (DELETE and UPDATE of admissions).
@@ -184,8 +185,7 @@ input AS (
     LIMIT cardinality(@gate_ids::uuid[])
 ),
 judged AS MATERIALIZED (
-    -- Their admissions: whether each is in use, and when it started. An execution that no longer exists started now at
-    -- the latest.
+    -- Their admissions: whether each is in use, and when it started. An execution that is gone started now at the latest.
     SELECT
         u.partition_key,
         u.gate_id,
@@ -212,9 +212,7 @@ judged AS MATERIALIZED (
             t.by_caller,
             lead(t.admitted_at_ms) OVER (PARTITION BY t.execution_id ORDER BY t.admitted_at_ms) AS again_at_ms
         FROM ffx_gate_use AS t
-        WHERE
-            t.partition_key = i.partition_key
-            AND t.gate_id = i.gate_id
+        WHERE (t.partition_key, t.gate_id) = (i.partition_key, i.gate_id)
     ) AS u
     LEFT JOIN LATERAL (
         SELECT
@@ -327,29 +325,7 @@ CROSS JOIN LATERAL (
         x.ffx_budget_ids,
         x.ffx_limit_ids,
         x.ffx_limit_units
-    FROM (
-        SELECT
-            w.partition_key,
-            w.execution_id
-        FROM ffx_waiting AS w
-        WHERE w.gate_id = i.gate_id
-        ORDER BY
-            w.rank,
-            w.created_at_ms,
-            w.execution_id
-    ) AS q
-    CROSS JOIN LATERAL (
-        SELECT
-            t.partition_key,
-            t.execution_id,
-            t.lane_id,
-            t.priority,
-            t.created_at_ms,
-            t.ffx_budget_ids,
-            t.ffx_limit_ids,
-            t.ffx_limit_units
-        -- include waiting_execution: gate_id = i.gate_id
-    ) AS x
+    -- include waiting_line: gate_id = i.gate_id
     LIMIT i.executions
 ) AS e;
 
@@ -400,7 +376,7 @@ WHERE
 -- again in the same millisecond has one row for both: its starts add up if the key has a window. An admission by a call
 -- counts as a start at once.
 --
--- Used by: engine.AdmitWaiting, engine.CheckAdmission.
+-- Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions.
 -- Locks: gates held (INSERT and UPDATE of admissions).
 INSERT INTO ffx_gate_use AS u (
     partition_key, gate_id, execution_id, admitted_at_ms, execution_partition_key, units, held, started_at_ms, by_caller
@@ -425,7 +401,7 @@ SET
 -- name: RaiseGates :exec
 -- RaiseGates stores the bounds of locked keys and quota policies after a pass, and when their windows have room again.
 --
--- Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.ForgetLimitKeys.
+-- Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
 -- Locks: gates held (UPDATE).
 WITH input AS (
     SELECT

@@ -361,9 +361,9 @@ CROSS JOIN LATERAL (
 
 -- name: SweepQueue :one
 -- SweepQueue deletes up to max_items queue entries whose execution is not claimable, is not where the entry says, or
--- is gone. It deletes as many entries of the lists of what waits for budgets and limits and of what is blocked, if their
--- execution does not or is gone, and drains of workers given 30 days ago. Claims and the gate only skip such entries.
--- Returns how many entries of the three lists it deleted.
+-- is gone. It deletes as many entries of the lists of waiting and of blocked executions, if these are not or are gone, and
+-- drains of workers given 30 days ago. Claims and the gate only skip such entries. Returns how many entries of the three
+-- lists it deleted.
 --
 -- Used by: engine.RepairQueue.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue skips (FOR UPDATE, then the DELETE); pauses skips (FOR UPDATE,
@@ -427,6 +427,9 @@ moved AS (
     -- In the list of a budget or limit that their execution does not wait for.
     SELECT
         w.ctid::tid AS entry_id,
+        w.gate_id,
+        w.rank,
+        w.created_at_ms,
         w.partition_key,
         w.execution_id
     FROM ffx_waiting AS w
@@ -440,6 +443,9 @@ left_over AS (
     -- In such a list without an execution.
     SELECT
         w.ctid::tid AS entry_id,
+        w.gate_id,
+        w.rank,
+        w.created_at_ms,
         w.partition_key,
         w.execution_id
     FROM ffx_waiting AS w
@@ -459,18 +465,27 @@ unmet AS (
     USING (
         SELECT
             entry_id,
+            gate_id,
+            rank,
+            created_at_ms,
             partition_key,
             execution_id
         FROM moved
         UNION ALL
         SELECT
             entry_id,
+            gate_id,
+            rank,
+            created_at_ms,
             partition_key,
             execution_id
         FROM left_over
     ) AS s
     WHERE
         w.ctid = s.entry_id
+        AND (w.gate_id = s.gate_id) IS TRUE
+        AND (w.rank = s.rank) IS TRUE
+        AND (w.created_at_ms = s.created_at_ms) IS TRUE
         AND (w.partition_key = s.partition_key) IS TRUE
         AND (w.execution_id = s.execution_id) IS TRUE
     RETURNING w.partition_key

@@ -191,9 +191,8 @@ LIMIT @page_size::integer;
 -- Locks: none. Spans partitions.
 SELECT ((
     SELECT true
-    FROM ff_exec_core AS e
-    WHERE e.ffx_gate_id IS NOT NULL
-    ORDER BY e.ffx_gate_id
+    FROM ffx_waiting AS w
+    ORDER BY w.gate_id
     LIMIT 1
 ) IS TRUE)::boolean AS gated;
 

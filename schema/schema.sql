@@ -4890,7 +4890,7 @@ CREATE INDEX ffx_blocked_lane_idx ON ffx_blocked USING btree (lane_id, blocked_a
 
 CREATE INDEX ffx_blocked_route_idx ON ffx_blocked USING btree (lane_id, blocked_at_ms) WHERE (eligibility_state = 'blocked_by_route'::text);
 
-CREATE INDEX ffx_budget_admission_due_idx ON ffx_budget_admission USING btree (due_at_ms);
+CREATE INDEX ffx_budget_admission_due_idx ON ffx_budget_admission USING btree (due_at_ms, partition_key, budget_id, execution_id, admitted_at_ms);
 
 CREATE INDEX ffx_budget_reservation_expiry_idx ON ffx_budget_reservation USING btree (expires_at_ms);
 

@@ -51,12 +51,13 @@ SELECT
     a.execution_partition
 FROM ffx_budget_admission AS a
 WHERE
-    a.due_at_ms = 0
+    a.due_at_ms <= 0
     AND (
         (a.partition_key, a.budget_id, a.execution_id, a.admitted_at_ms)
         > (@after_partition_key::smallint, @after_budget_id::text, @after_execution_id::uuid, @after_admitted_at_ms::bigint)
     ) IS TRUE
 ORDER BY
+    a.due_at_ms,
     a.partition_key,
     a.budget_id,
     a.execution_id,
@@ -81,7 +82,8 @@ locked AS (
         t.row_id,
         i.partition_key,
         i.budget_id,
-        i.execution_id
+        i.execution_id,
+        i.admitted_at_ms
     FROM input AS i
     CROSS JOIN LATERAL (
         SELECT a.ctid::tid AS row_id
@@ -100,7 +102,8 @@ WHERE
     a.ctid = l.row_id
     AND (a.partition_key = l.partition_key) IS TRUE
     AND (a.budget_id = l.budget_id) IS TRUE
-    AND (a.execution_id = l.execution_id) IS TRUE;
+    AND (a.execution_id = l.execution_id) IS TRUE
+    AND (a.admitted_at_ms = l.admitted_at_ms) IS TRUE;
 
 -- name: LookAtAdmissions :one
 -- LookAtAdmissions looks at admissions that are due for it, those that are due longest first: it deletes those whose
@@ -119,6 +122,7 @@ due AS (
         a.partition_key,
         a.budget_id,
         a.execution_id,
+        a.admitted_at_ms,
         a.execution_partition
     FROM ffx_budget_admission AS a
     WHERE
@@ -135,6 +139,7 @@ looked AS MATERIALIZED (
         d.partition_key,
         d.budget_id,
         d.execution_id,
+        d.admitted_at_ms,
         e.admitted IS TRUE AS admitted
     FROM due AS d
     LEFT JOIN LATERAL (
@@ -156,6 +161,7 @@ kept AS (
         AND (a.partition_key = l.partition_key) IS TRUE
         AND (a.budget_id = l.budget_id) IS TRUE
         AND (a.execution_id = l.execution_id) IS TRUE
+        AND (a.admitted_at_ms = l.admitted_at_ms) IS TRUE
         AND l.admitted
     RETURNING 1 AS one
 ),
@@ -168,6 +174,7 @@ dropped AS (
         AND (a.partition_key = l.partition_key) IS TRUE
         AND (a.budget_id = l.budget_id) IS TRUE
         AND (a.execution_id = l.execution_id) IS TRUE
+        AND (a.admitted_at_ms = l.admitted_at_ms) IS TRUE
         AND NOT l.admitted
     RETURNING 1 AS one
 )

@@ -1,12 +1,10 @@
--- name: HandOverPlaces :many
--- HandOverPlaces gives the places of executions that the same transaction has ended to those that wait longest for them, and
--- returns these. It does so for limits on what runs at once, if some execution waits there: it locks the key's row, takes
--- the places of the ended ones off its bound, and admits as many as the bound then allows. It counts nothing, so the bound
--- of the locked row is all that it relies on. An execution with other limits or budgets ends the line: a row with
--- undone true says that the gate has to look, for this reason or because a key was locked, or has no such limit.
+-- name: FreePlaces :one
+-- FreePlaces takes the places of executions that the same transaction has ended off the bounds of their limits, if executions
+-- wait for these. It counts nothing: a bound covers all stored admissions, so that it falls by those that are deleted here.
+-- undone: a key was locked, or is none of a limit on running work, so the gate has to look.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
--- Locks: gates skips (rows FOR NO KEY UPDATE); L1 skips (waiting executions FOR NO KEY UPDATE). Spans partitions.
+-- Locks: gates skips (rows FOR NO KEY UPDATE). Spans partitions.
 WITH input AS (
     -- The executions, each with one of its limits.
     SELECT
@@ -17,7 +15,7 @@ WITH input AS (
     LIMIT cardinality(@gate_ids::uuid[])
 ),
 asked AS MATERIALIZED (
-    -- The limits that executions wait for.
+    -- The limits of an input (gate_partition_key, gate_id) that executions wait for, each once.
     SELECT
         i.gate_partition_key AS partition_key,
         i.gate_id
@@ -39,12 +37,11 @@ asked AS MATERIALIZED (
         i.gate_id
 ),
 taken AS MATERIALIZED (
-    -- Those whose rows are free, locked.
+    -- Of asked those that limit running work and whose rows are free, locked.
     SELECT
         a.partition_key,
         a.gate_id,
-        g.held,
-        l.units AS limit_units
+        l.units - g.held AS room
     FROM asked AS a
     CROSS JOIN LATERAL (
         SELECT
@@ -111,53 +108,124 @@ freed AS (
         AND (u.execution_id = o.execution_id) IS TRUE
         AND (u.admitted_at_ms = o.admitted_at_ms) IS TRUE
     RETURNING
+        u.partition_key,
         u.gate_id,
         CASE WHEN u.held THEN u.units ELSE 0 END AS units
 ),
-room AS MATERIALIZED (
-    -- What the limits have left.
-    SELECT
-        t.partition_key,
-        t.gate_id,
-        t.held - f.units AS held,
-        t.limit_units - (t.held - f.units) AS units
-    FROM taken AS t
-    CROSS JOIN LATERAL (
-        SELECT coalesce(sum(x.units), 0)::bigint AS units
+lowered AS (
+    -- The bounds.
+    UPDATE ffx_gate AS g
+    SET held = g.held - f.units
+    FROM (
+        SELECT
+            x.partition_key,
+            x.gate_id,
+            sum(x.units)::bigint AS units
         FROM freed AS x
-        WHERE x.gate_id = t.gate_id
+        GROUP BY
+            x.partition_key,
+            x.gate_id
     ) AS f
+    WHERE
+        g.partition_key = ANY (ARRAY[f.partition_key])
+        AND g.gate_id = f.gate_id
+)
+SELECT ((SELECT count(*) FROM taken) < (SELECT count(*) FROM asked))::boolean AS undone;
+
+-- name: AdmitNext :many
+-- AdmitNext admits the executions that wait longest at limits on running work, as many as the bounds allow, and returns
+-- these. An execution with other limits or budgets ends the line: a row with undone true says that the gate has to look.
+--
+-- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
+-- Locks: gates skips (rows FOR NO KEY UPDATE); L1 skips (waiting executions FOR NO KEY UPDATE). Spans partitions.
+WITH input AS (
+    -- The limits.
+    SELECT
+        unnest(@gate_partition_keys::smallint[]) AS gate_partition_key,
+        unnest(@gate_ids::uuid[]) AS gate_id
+    LIMIT cardinality(@gate_ids::uuid[])
+),
+asked AS MATERIALIZED (
+    -- The limits of an input (gate_partition_key, gate_id) that executions wait for, each once.
+    SELECT
+        i.gate_partition_key AS partition_key,
+        i.gate_id
+    FROM (
+        SELECT DISTINCT
+            x.gate_partition_key,
+            x.gate_id
+        FROM input AS x
+    ) AS i
+    WHERE
+        EXISTS (
+            SELECT
+            FROM ffx_waiting AS w
+            WHERE w.gate_id = i.gate_id
+            OFFSET 0
+        )
+    ORDER BY
+        i.gate_partition_key,
+        i.gate_id
+),
+taken AS MATERIALIZED (
+    -- Of asked those that limit running work and whose rows are free, locked.
+    SELECT
+        a.partition_key,
+        a.gate_id,
+        l.units - g.held AS room
+    FROM asked AS a
+    CROSS JOIN LATERAL (
+        SELECT
+            t.namespace,
+            t.limit_name,
+            t.held
+        FROM ffx_gate AS t
+        WHERE
+            t.partition_key = a.partition_key
+            AND t.gate_id = a.gate_id
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS g
+    CROSS JOIN LATERAL (
+        SELECT t.units
+        FROM ffx_limit AS t
+        WHERE
+            t.namespace = g.namespace
+            AND t.name = g.limit_name
+            AND t.window_ms IS NULL
+        LIMIT 1
+    ) AS l
 ),
 next AS MATERIALIZED (
     -- The executions that wait there, as many as may fit, locked.
     SELECT
-        r.partition_key AS gate_partition_key,
-        r.gate_id,
-        r.units AS room,
-        x.partition_key,
-        x.execution_id,
-        x.lane_id,
-        x.rank,
-        x.created_at_ms,
-        coalesce(x.ffx_limit_units[1], 1) AS units,
-        (cardinality(x.ffx_limit_ids) = 1 AND x.ffx_budget_ids IS NULL) AS alone
-    FROM room AS r
+        o.partition_key AS gate_partition_key,
+        o.gate_id,
+        o.room,
+        w.partition_key,
+        w.execution_id,
+        w.lane_id,
+        w.priority,
+        w.created_at_ms,
+        coalesce(w.ffx_limit_units[1], 1) AS units,
+        (cardinality(w.ffx_limit_ids) = 1 AND w.ffx_budget_ids IS NULL) AS alone
+    FROM taken AS o
     CROSS JOIN LATERAL (
         SELECT
-            e.partition_key,
-            e.execution_id,
-            e.lane_id,
-            e.rank,
-            e.created_at_ms,
-            e.ffx_budget_ids,
-            e.ffx_limit_ids,
-            e.ffx_limit_units
+            x.partition_key,
+            x.execution_id,
+            x.lane_id,
+            x.priority,
+            x.created_at_ms,
+            x.ffx_budget_ids,
+            x.ffx_limit_ids,
+            x.ffx_limit_units
+        -- The executions x that wait at a budget or limit, in their order. Each is locked, or skipped if another transaction holds it.
         FROM (
             SELECT
                 w.partition_key,
                 w.execution_id
             FROM ffx_waiting AS w
-            WHERE w.gate_id = r.gate_id
+            WHERE w.gate_id = o.gate_id
             ORDER BY
                 w.rank,
                 w.created_at_ms,
@@ -168,24 +236,23 @@ next AS MATERIALIZED (
                 t.partition_key,
                 t.execution_id,
                 t.lane_id,
-                - t.priority::bigint AS rank,
+                t.priority,
                 t.created_at_ms,
                 t.ffx_budget_ids,
                 t.ffx_limit_ids,
                 t.ffx_limit_units
-            -- An execution t that waits at a budget or limit, by its row q of ffx_waiting, locked unless another transaction holds it.
             FROM ff_exec_core AS t
             WHERE
                 t.partition_key = q.partition_key
                 AND t.execution_id = q.execution_id
-                AND t.ffx_gate_id = r.gate_id
+                AND t.ffx_gate_id = o.gate_id
                 AND t.lifecycle_phase = 'runnable'
                 AND t.eligibility_state IN ('blocked_by_budget', 'blocked_by_quota')
             LIMIT 1
             FOR NO KEY UPDATE SKIP LOCKED
-        ) AS e
-        LIMIT least(greatest(r.units, 0), @max_items::integer)
-    ) AS x
+        ) AS x
+        LIMIT least(greatest(o.room, 0), @max_items::integer)
+    ) AS w
 ),
 line AS MATERIALIZED (
     -- Those that fit, up to the first that the gate has to judge.
@@ -194,12 +261,11 @@ line AS MATERIALIZED (
         n.gate_id,
         n.partition_key,
         n.execution_id,
-        n.lane_id,
         n.units,
         n.alone,
         (sum(n.units) OVER ahead <= n.room AND bool_and(n.alone) OVER ahead) AS fits
     FROM next AS n
-    WINDOW ahead AS (PARTITION BY n.gate_id ORDER BY n.rank, n.created_at_ms, n.execution_id)
+    WINDOW ahead AS (PARTITION BY n.gate_id ORDER BY n.priority DESC, n.created_at_ms, n.execution_id)
 ),
 admitted AS (
     -- These, claimable.
@@ -222,7 +288,7 @@ admitted AS (
         e.execution_id
 ),
 used AS (
-    -- Their admissions. One that was admitted in the same millisecond before has ended meanwhile.
+    -- Their admissions. One that was admitted in the same millisecond before has given that place back.
     INSERT INTO ffx_gate_use (partition_key, gate_id, execution_id, admitted_at_ms, execution_partition_key, units, held)
     SELECT
         l.gate_partition_key,
@@ -244,20 +310,23 @@ raised AS (
     -- The bounds.
     UPDATE ffx_gate AS g
     SET
-        held = r.held + a.units,
+        held = g.held + a.units,
         started = g.started + a.units,
-        used_at_ms = CASE WHEN a.units > 0 THEN ffx_now_ms(sqlc.narg(now_ms)) ELSE g.used_at_ms END
-    FROM room AS r
-    CROSS JOIN LATERAL (
-        SELECT coalesce(sum(l.units), 0)::bigint AS units
+        used_at_ms = ffx_now_ms(sqlc.narg(now_ms))
+    FROM (
+        SELECT
+            l.gate_partition_key,
+            l.gate_id,
+            sum(l.units)::bigint AS units
         FROM line AS l
-        WHERE
-            l.gate_id = r.gate_id
-            AND l.fits
+        WHERE l.fits
+        GROUP BY
+            l.gate_partition_key,
+            l.gate_id
     ) AS a
     WHERE
-        g.partition_key = ANY (ARRAY[r.partition_key])
-        AND g.gate_id = r.gate_id
+        g.partition_key = ANY (ARRAY[a.gate_partition_key])
+        AND g.gate_id = a.gate_id
 )
 SELECT
     a.lane_id,
@@ -269,6 +338,4 @@ SELECT
     '',
     CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     true
-WHERE
-    (SELECT count(*) FROM taken) < (SELECT count(*) FROM asked)
-    OR EXISTS (SELECT FROM line AS l WHERE NOT l.alone);
+WHERE EXISTS (SELECT FROM line AS l WHERE NOT l.alone);

@@ -146,6 +146,7 @@ CROSS JOIN LATERAL (
             WHEN 'reset_budgets' THEN (SELECT b.next_reset_at_ms FROM ff_budget_policy AS b WHERE b.next_reset_at_ms IS NOT NULL ORDER BY 1 LIMIT 1)
             WHEN 'prune_usage_keys' THEN (SELECT d.expires_at_ms FROM ff_budget_usage_dedup AS d ORDER BY d.expires_at_ms LIMIT 1)
             WHEN 'release_reservations' THEN (SELECT r.expires_at_ms FROM ffx_budget_reservation AS r ORDER BY r.expires_at_ms LIMIT 1)
+            WHEN 'cancel_over_budget' THEN (SELECT b.due_at_ms FROM ffx_budget_admission AS b ORDER BY b.due_at_ms LIMIT 1)
             WHEN 'admit_waiting' THEN (SELECT 0 FROM ffx_waiting AS w ORDER BY w.gate_id LIMIT 1)
             WHEN 'resume_callers' THEN (SELECT 0 FROM ffx_call_end AS c ORDER BY c.id LIMIT 1)
             WHEN 'advance_sequences' THEN (SELECT 0 FROM ffx_sequence_end AS c ORDER BY c.id LIMIT 1)

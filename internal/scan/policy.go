@@ -16,9 +16,9 @@ const (
 	fullInterval   = time.Second
 	wokenInterval  = 100 * time.Millisecond
 	hiddenInterval = 10 * time.Millisecond
-	longScan      = 200 * time.Millisecond
-	loadedPace    = 50 // times the duration of a full scan, while all scans get all they ask for
-	wokenPace     = 10 // the same after a fruitless scan, if woken or to fill a short answer
+	longScan       = 200 * time.Millisecond
+	loadedPace     = 50 // times the duration of a full scan, while all scans get all they ask for
+	wokenPace      = 10 // the same after a fruitless scan, if woken or to fill a short answer
 
 	// A full scan for work that is known to be hidden waits only if the last two took longer than cheapScan: one may have
 	// been delayed.

@@ -60,7 +60,8 @@ WITH (
     autovacuum_vacuum_threshold = 500
 );
 
-CREATE INDEX ffx_budget_admission_due_idx ON ffx_budget_admission (due_at_ms);
+CREATE INDEX ffx_budget_admission_due_idx
+ON ffx_budget_admission (due_at_ms, partition_key, budget_id, execution_id, admitted_at_ms);
 
 COMMENT ON TABLE ffx_budget_admission IS
     'Executions that the gate has let in and that name a budget with ffx_cancel_on_breach. A row stays until a job finds that its execution is no longer admitted, or has cancelled it.';

@@ -261,6 +261,7 @@ var levelsOf = map[string][]string{
 	"ff_lane_registry":          {"lanes"},
 	"ffx_ready":                 {"queue"},
 	"ffx_blocked":               {"queue"},
+	"ffx_waiting":               {"queue"},
 	"ffx_pause":                 {"pauses"},
 	"ffx_lease_timer":           {"timers"},
 	"ffx_retention":             {"retention"},

@@ -195,7 +195,7 @@ var actedOn = map[string]string{
 	"GrantedClaim.Grant.ExpiresAt":              "TestGrantIsRefusedFromItsExpiryOn_E36",
 	"Reclaim.Grant.ExpiresAt":                   "TestReclaimVerifiesItsGrant_E36",
 	"Config.UnsignedResumeGrants":               "TestUnsignedResumeGrants_E36",
-	"AdmissionSpec.Jitter":                     "TestJitterIsRandom_B25",
+	"AdmissionSpec.Jitter":                      "TestJitterIsRandom_B25",
 	"BudgetSpec.Labels.ScopeType":               "TestCreateAndRead_B1_B19",
 	"BudgetSpec.Labels.ScopeID":                 "TestCreateAndRead_B1_B19",
 	"BudgetSpec.Labels.Mode":                    "TestCreateAndRead_B1_B19",

@@ -71,7 +71,7 @@ func TestExistingIDsTakeNoPlace(t *testing.T) {
 	}
 }
 
-// Executions that are alike but for their tenants go by the lean statement, and become the same rows as by the general one.
+// Executions that are alike but for their tenants go by the fast path, and become the same rows as by the general one.
 func TestLeanStatementWritesTheSameRows(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Create(t)

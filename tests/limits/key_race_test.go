@@ -115,7 +115,7 @@ func idleKey(t *testing.T) (*fixture.Fixture, engine.Kind[sync, struct{}]) {
 	return f, kind
 }
 
-func forget(t *testing.T, eng *engine.Engine, want int) {
+func forgets(t *testing.T, eng *engine.Engine, want int) {
 	t.Helper()
 	if n, err := eng.Maintenance().ForgetLimitKeys(t.Context(), 100); n != want || err != nil {
 		t.Fatalf("forgot %d, %v, want %d", n, err, want)
@@ -129,7 +129,7 @@ func TestIdleKeyIsForgottenBesideACreation(t *testing.T) {
 		f, kind := idleKey(t)
 		tx := f.BeginTx(t)
 		created(t, f.WithTx(tx), kind, sync{Tenant: "acme"})
-		forget(t, f.Engine, 1)
+		forgets(t, f.Engine, 1)
 		fixture.Commit(t, tx)
 		created(t, f.Engine, kind, sync{Tenant: "acme"})
 		wantOneByOne(t, f, 2)
@@ -137,13 +137,13 @@ func TestIdleKeyIsForgottenBesideACreation(t *testing.T) {
 	t.Run("after the commit", func(t *testing.T) {
 		f, kind := idleKey(t)
 		created(t, f.Engine, kind, sync{Tenant: "acme"})
-		forget(t, f.Engine, 0)
+		forgets(t, f.Engine, 0)
 		wantOneByOne(t, f, 1)
 	})
 	t.Run("the execution is committed while the key is deleted", func(t *testing.T) {
 		f, kind := idleKey(t)
 		tx := f.BeginTx(t)
-		forget(t, f.WithTx(tx), 1)
+		forgets(t, f.WithTx(tx), 1)
 		for range 2 {
 			created(t, f.Engine, kind, sync{Tenant: "acme"})
 		}
@@ -178,13 +178,15 @@ func TestIdleKeyIsForgottenBesideACreation(t *testing.T) {
 	})
 	t.Run("the key is deleted beside an admission", func(t *testing.T) {
 		f, kind := idleKey(t)
+		tx := f.BeginTx(t) // in which nothing is admitted
 		for range 2 {
-			created(t, f.Engine, kind, sync{Tenant: "acme"})
+			created(t, f.WithTx(tx), kind, sync{Tenant: "acme"})
 		}
+		fixture.Commit(t, tx)
 		r := f.StoppedBefore(t, "AdmitExecutions")
 		pass := passing(t, r.Engine)
 		r.AwaitStop(t)
-		forget(t, f.Engine, 0)
+		forgets(t, f.Engine, 0)
 		r.Resume()
 		if n := pass(); n != 1 {
 			t.Errorf("admitted %d", n)

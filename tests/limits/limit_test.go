@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -190,7 +191,10 @@ func TestIdleKeysAreForgotten(t *testing.T) {
 	}
 	admit(t, f.Engine)
 	for _, c := range claim(t, f, 10) {
-		if !strings.Contains(string(c.Payload), "running") {
+		switch {
+		case strings.Contains(string(c.Payload), "waiting"):
+			f.Fail(t, c.Lease, engine.Failure{Class: policy.Permanent}) // a completion would hand the place over
+		case !strings.Contains(string(c.Payload), "running"):
 			complete(t, f, c)
 		}
 	}

@@ -110,6 +110,13 @@ var changed = []struct{ in, former, now string }{
 		"Lane, or flow of a member, kind and the caller's key in one text that begins with U+0001. " +
 			"Rows of older versions hold the caller's key alone, which then holds whatever the lane, flow and kind.",
 	},
+	{"function ffx_fill_ready(", "BEGIN\n    IF EXISTS (SELECT FROM inserted OFFSET 50)", fillsWaiting},
+	{"function ffx_fill_ready():", "into ffx_ready.", "into ffx_ready, and those that wait for a budget or limit into ffx_waiting."},
+	{"function ffx_keep_waiting(", "\nBEGIN\n", keepsWaiting},
+	{"function ffx_keep_waiting():", "of ffx_ready and ffx_blocked", "of ffx_ready, ffx_waiting and ffx_blocked"},
+	{"trigger ffx_ff_exec_core_drop_waiting_trg ", "in the list of what is blocked", "in the lists of what waits and what is blocked"},
+	{"trigger ffx_ff_exec_core_keep_waiting_trg ", "in the list of what is blocked, in step with it: in when it becomes", "in the lists of what waits and what is blocked, in step with it: in when it becomes"},
+	{"trigger ffx_ff_exec_core_fill_ready_trg ", "into the queue, ffx_ready, a", "into the queue, ffx_ready, and those that wait for a budget or limit into ffx_waiting, a"},
 	{"function ffx_keep_waiting(", "r.kind IS DISTINCT FROM excluded.kind", "r.kind <> excluded.kind"},
 	{"function ffx_usable_from(", "20261101000016", "20261125000020"},
 	{
@@ -163,6 +170,53 @@ var changed = []struct{ in, former, now string }{
 	{"order ff_suspension_current (", ", ffx_resume_delay_ms, ffx_requested_by, ffx_continuation_pointer", ""},
 }
 
+// fillsWaiting and keepsWaiting are the parts of the queue's functions that know executions at budgets and limits.
+const (
+	fillsWaiting = `BEGIN
+    IF EXISTS (SELECT FROM inserted AS i WHERE i.ffx_gate_id IS NOT NULL) THEN
+        INSERT INTO ffx_waiting (gate_id, rank, created_at_ms, execution_id, partition_key, is_budget)
+        SELECT
+            i.ffx_gate_id,
+            - i.priority::bigint,
+            i.created_at_ms,
+            i.execution_id,
+            i.partition_key,
+            i.eligibility_state = 'blocked_by_budget'
+        FROM inserted AS i
+        WHERE i.ffx_gate_id IS NOT NULL
+        ON CONFLICT (gate_id, rank, created_at_ms, execution_id, partition_key) DO NOTHING;
+    END IF;
+    IF EXISTS (SELECT FROM inserted OFFSET 50)`
+	keepsWaiting = `
+    waiting boolean := TG_OP = 'UPDATE'
+        AND (NEW.ffx_gate_id IS NOT NULL);
+BEGIN
+    IF
+        OLD.ffx_gate_id IS NOT NULL
+        AND (
+            NOT waiting
+            OR (OLD.ffx_gate_id, OLD.priority, OLD.created_at_ms) <> (NEW.ffx_gate_id, NEW.priority, NEW.created_at_ms)
+        )
+    THEN
+        DELETE FROM ffx_waiting AS w
+        WHERE
+            w.gate_id = OLD.ffx_gate_id
+            AND w.rank = - OLD.priority::bigint
+            AND w.created_at_ms = OLD.created_at_ms
+            AND w.execution_id = OLD.execution_id
+            AND w.partition_key = OLD.partition_key;
+    END IF;
+    IF waiting THEN
+        INSERT INTO ffx_waiting (gate_id, rank, created_at_ms, execution_id, partition_key, is_budget)
+        VALUES (
+            NEW.ffx_gate_id, - NEW.priority::bigint, NEW.created_at_ms, NEW.execution_id, NEW.partition_key,
+            NEW.eligibility_state = 'blocked_by_budget'
+        )
+        ON CONFLICT (gate_id, rank, created_at_ms, execution_id, partition_key) DO NOTHING;
+    END IF;
+`
+)
+
 // limited is the expression by which two columns were generated, as the server writes it.
 func limited(value string) string {
 	return fmt.Sprintf("\nCASE\n    WHEN (octet_length(%[1]s) > 1024) THEN ffx_first_kilobyte(%[1]s)\n    ELSE %[1]s\nEND", value)
@@ -171,7 +225,7 @@ func limited(value string) string {
 // added are columns, tables and functions that the former schema had not.
 var added = []string{
 	"ff_attempt.ffx_resumed_at_ms", "ff_exec_core.ffx_created_at_ms", "ff_exec_core.ffx_limit_ids", "ff_exec_core.ffx_limit_units",
-	"ffx_pruned_member", "ffx_shared()", "ffx_forget_undone_deadline()", "ffx_fill_from_document()",
+	"ffx_pruned_member", "ffx_waiting", "ffx_shared()", "ffx_forget_undone_deadline()", "ffx_fill_from_document()",
 }
 
 // isAdded reports whether a line is about a column, table or function in added.
