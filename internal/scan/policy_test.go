@@ -459,3 +459,23 @@ func TestPolicyPositionIgnoresResumedExecutions(t *testing.T) {
 	b.full(1, 0, resumed)
 	b.wantPositions(t, resumed)
 }
+
+// While all claims get what they ask for, a full scan for hidden work takes at most a tenth of the time.
+func TestPolicyScansForHiddenWorkUnderLoad(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ took, due time.Duration }{{0, hiddenInterval}, {3 * time.Millisecond, 30 * time.Millisecond}} {
+		b := newBench()
+		b.full(1, c.took, at(1, 0))
+		b.full(1, c.took, at(1, 0))
+		b.after(1, at(1, time.Hour))
+		b.WakeHidden()
+		b.pass(c.due)
+		if b.fullIsDue() {
+			t.Errorf("a full scan that takes %v is due too soon", c.took)
+		}
+		b.pass(time.Millisecond)
+		if !b.fullIsDue() {
+			t.Errorf("no full scan that takes %v is due", c.took)
+		}
+	}
+}
