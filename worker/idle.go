@@ -108,6 +108,7 @@ func (r *run) handleHere(ctx context.Context, work engine.Claimed, asked time.Ti
 	select {
 	case <-r.handled:
 	case <-r.members:
+	case <-r.places:
 	}
 	return t
 }
