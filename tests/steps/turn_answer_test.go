@@ -36,8 +36,9 @@ func TestTurnCommitIsLost(t *testing.T) {
 				})
 				wantDone(t, c, p, c.Create(t, retrying), e.settled)
 				p.wantParts(t, "lamp")
-				if calls.Load() != 2 {
-					t.Errorf("%d calls", calls.Load())
+				// If the commit took effect, the worker may hear of the end of its lease before it calls again.
+				if n := calls.Load(); n > 2 || n < 2 && loss == fixture.LosesCommit {
+					t.Errorf("%d calls", n)
 				}
 			})
 		}

@@ -136,9 +136,11 @@ func TestWorkerConnectsLikeThePool(t *testing.T) {
 			}
 			close(free)
 			c.Next(t, 100)
-			if n := sessions() - int(before); n > way.most || way.most > 0 && n < 2 {
-				t.Errorf("%d connections beside the pool, want up to %d", n, way.most)
+			if n := sessions() - int(before); way.most > 0 && n < 2 {
+				t.Errorf("%d connections beside the pool", n)
 			}
+			// One that was closed and replaced may still be listed.
+			fixture.Await(t, fmt.Sprintf("at most %d connections beside the pool", way.most), func() bool { return sessions()-int(before) <= way.most })
 			stop()
 			fixture.Await(t, "the worker's connections to end", func() bool { return sessions() <= int(before) })
 		})
@@ -153,7 +155,7 @@ func TestWorkerWarnsOnceOfASmallPool(t *testing.T) {
 		cfg         worker.Config
 		told        bool
 	}{
-		{"enough", 33, worker.Config{}, false},
+		{"enough", 34, worker.Config{}, false},
 		{"too few", 2, worker.Config{}, true},
 		{"without background work", 1, worker.Config{NoReconcile: true}, false},
 		{"shared", 7, worker.Config{NoReconcile: true, SharePool: true}, true},
