@@ -202,13 +202,13 @@ func TestCreateExecutionsMixesUpNoSpecs(t *testing.T) {
 				change(&specs[i])
 			}
 		}
-		f.Exec(t, "TRUNCATE ff_exec_core, ffx_ready, ffx_create_dedup, ffx_business_key")
+		f.Exec(t, "TRUNCATE ff_exec_core, ffx_ready, ffx_waiting, ffx_fair_place, ffx_create_dedup, ffx_business_key")
 		created, err := f.CreateExecutions(t.Context(), specs)
 		if err != nil {
 			t.Fatal(err)
 		}
 		together := written(t, f)
-		f.Exec(t, "TRUNCATE ff_exec_core, ffx_ready, ffx_create_dedup, ffx_business_key")
+		f.Exec(t, "TRUNCATE ff_exec_core, ffx_ready, ffx_waiting, ffx_fair_place, ffx_create_dedup, ffx_business_key")
 		for i := range specs {
 			one, err := f.CreateExecution(t.Context(), specs[i])
 			if refused := strings.Contains(name, "refused"); refused && i%2 == 1 && err == nil {

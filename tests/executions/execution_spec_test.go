@@ -201,6 +201,7 @@ var actedOn = map[string]string{
 	"BudgetSpec.Labels.Mode":                    "TestCreateAndRead_B1_B19",
 	"BudgetSpec.Labels.OnHardLimit":             "TestCreateAndRead_B1_B19",
 	"BudgetSpec.Labels.OnSoftLimit":             "TestCreateAndRead_B1_B19",
+	"BudgetSpec.CancelOnBreach":                 "TestABreachCancelsWorkInFlight",
 	"BudgetSpec.ID":                             "TestCreateAndRead_B1_B19",
 	"BudgetSpec.Limits":                         "TestReportsAreHeldToTheirLimits_B39",
 	"BudgetSpec.ResetEvery":                     "TestScheduledResetsKeepTheirPhase_B18_B36",

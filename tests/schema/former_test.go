@@ -236,7 +236,8 @@ func isAdded(line string) bool {
 			return strings.HasPrefix(line, "function "+function+"(") || strings.HasPrefix(line, "options of function "+function+" ")
 		}
 		if !isColumn {
-			return strings.Contains(line, " "+name+" ") || strings.Contains(line, " "+name+".") || strings.Contains(line, " "+name+":")
+			return !strings.HasPrefix(line, "function ") &&
+				(strings.Contains(line, " "+name+" ") || strings.Contains(line, " "+name+".") || strings.Contains(line, " "+name+":"))
 		}
 		return strings.HasPrefix(line, "column "+name+":") || strings.HasPrefix(line, "stored "+name+" ") ||
 			strings.HasPrefix(line, "column "+table+"  "+column+" ")
