@@ -322,7 +322,7 @@ func TestIdleProcessSendsNinetyFiveStatementsAMinute(t *testing.T) {
 	add("sweep workers", 10, once(process.Maintenance().SweepWorkers))
 	add("prune events of workers", 2, once(process.Maintenance().PruneWorkerEvents))
 	add("forget keys of limits", 2, once(process.Maintenance().ForgetLimitKeys))
-	add("forget places of fair work", 9, once(process.Maintenance().ForgetFairPlaces))
+	add("forget places of fair work", 2, once(process.Maintenance().ForgetFairPlaces))
 	name := engine.WorkerName{Instance: "process"}
 	if _, err := process.RegisterWorker(t.Context(), engine.WorkerRegistration{WorkerName: name, Worker: "w", Lanes: []id.LaneID{"a", "b"}}); err != nil {
 		t.Fatal(err)
