@@ -280,6 +280,43 @@ func (q *Queries) EnsureGates(ctx context.Context, db DBTX, arg EnsureGatesParam
 	return err
 }
 
+const ensureKeys = `-- name: EnsureKeys :exec
+INSERT INTO ffx_gate (partition_key, gate_id, namespace, limit_name, key, used_at_ms)
+SELECT
+    unnest($1::smallint[]),
+    unnest($2::uuid[]),
+    unnest($3::text[]),
+    unnest($4::text[]),
+    unnest($5::text[]),
+    ffx_now_ms($6)
+ON CONFLICT ON CONSTRAINT ffx_gate_pkey DO NOTHING
+`
+
+type EnsureKeysParams struct {
+	PartitionKeys []int16
+	GateIDs       []pgtype.UUID
+	Namespaces    []string
+	LimitNames    []string
+	Keys          []string
+	NowMs         *int64
+}
+
+// EnsureKeys creates rows for keys of limits that have none. The caller sorts by gate_id.
+//
+// Used by: engine.CreateExecution, engine.CreateExecutions.
+// Locks: gates waits (the INSERT, for another one of the same key).
+func (q *Queries) EnsureKeys(ctx context.Context, db DBTX, arg EnsureKeysParams) error {
+	_, err := db.Exec(ctx, ensureKeys,
+		arg.PartitionKeys,
+		arg.GateIDs,
+		arg.Namespaces,
+		arg.LimitNames,
+		arg.Keys,
+		arg.NowMs,
+	)
+	return err
+}
+
 const insertGateUses = `-- name: InsertGateUses :exec
 INSERT INTO ffx_gate_use AS u (
     partition_key, gate_id, execution_id, admitted_at_ms, execution_partition_key, units, held, started_at_ms, by_caller

@@ -384,7 +384,9 @@ lowered AS (
         g.partition_key = ANY (ARRAY[f.partition_key])
         AND g.gate_id = f.gate_id
 )
-SELECT ((SELECT count(*) FROM taken) < (SELECT count(*) FROM asked))::boolean AS undone
+SELECT
+    ((SELECT count(*) FROM taken) < (SELECT count(*) FROM asked))::boolean AS undone,
+    EXISTS (SELECT FROM asked)::boolean AS awaited
 `
 
 type FreePlacesParams struct {
@@ -394,20 +396,25 @@ type FreePlacesParams struct {
 	ExecutionIDs      []pgtype.UUID
 }
 
+type FreePlacesRow struct {
+	Undone  bool
+	Awaited bool
+}
+
 // FreePlaces takes the places of executions that the same transaction has ended off the bounds of their limits, if executions
 // wait for these. It counts nothing: a bound covers all stored admissions, so that it falls by those that are deleted here.
-// undone: a key was locked, or is none of a limit on running work, so the gate has to look.
+// undone: a key was locked, or is none of a limit on running work, so the gate has to look. awaited: executions wait.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
 // Locks: gates skips (rows FOR NO KEY UPDATE). Spans partitions.
-func (q *Queries) FreePlaces(ctx context.Context, db DBTX, arg FreePlacesParams) (bool, error) {
+func (q *Queries) FreePlaces(ctx context.Context, db DBTX, arg FreePlacesParams) (FreePlacesRow, error) {
 	row := db.QueryRow(ctx, freePlaces,
 		arg.GatePartitionKeys,
 		arg.GateIDs,
 		arg.PartitionKeys,
 		arg.ExecutionIDs,
 	)
-	var undone bool
-	err := row.Scan(&undone)
-	return undone, err
+	var i FreePlacesRow
+	err := row.Scan(&i.Undone, &i.Awaited)
+	return i, err
 }

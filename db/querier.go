@@ -567,6 +567,11 @@ type Querier interface {
 	// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt.
 	// Locks: L3 waits (for a concurrent insert of the same row, in array order). The flows' exclusive locks are held.
 	EnsureGroups(ctx context.Context, db DBTX, arg EnsureGroupsParams) error
+	// EnsureKeys creates rows for keys of limits that have none. The caller sorts by gate_id.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions.
+	// Locks: gates waits (the INSERT, for another one of the same key).
+	EnsureKeys(ctx context.Context, db DBTX, arg EnsureKeysParams) error
 	// EnsureLanes registers lanes that executions were created on; a known lane stays unchanged.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
@@ -650,11 +655,11 @@ type Querier interface {
 	ForgetWaitTimeouts(ctx context.Context, db DBTX, arg ForgetWaitTimeoutsParams) (int64, error)
 	// FreePlaces takes the places of executions that the same transaction has ended off the bounds of their limits, if executions
 	// wait for these. It counts nothing: a bound covers all stored admissions, so that it falls by those that are deleted here.
-	// undone: a key was locked, or is none of a limit on running work, so the gate has to look.
+	// undone: a key was locked, or is none of a limit on running work, so the gate has to look. awaited: executions wait.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
 	// Locks: gates skips (rows FOR NO KEY UPDATE). Spans partitions.
-	FreePlaces(ctx context.Context, db DBTX, arg FreePlacesParams) (bool, error)
+	FreePlaces(ctx context.Context, db DBTX, arg FreePlacesParams) (FreePlacesRow, error)
 	// GetBudget returns a budget with its usage in all dimensions. No row: it does not exist.
 	//
 	// Used by: engine.Budget, engine.CreateBudget.

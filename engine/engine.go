@@ -115,6 +115,7 @@ type shared struct {
 	usage     usageMemory
 	breaches  breachMemory
 	gates     gateMemory
+	places    awaitedPlaces
 	keySweep  keySweep
 	fairSweep fairSweep
 }

@@ -147,6 +147,12 @@ func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chu
 	flow := creations[0].flow
 	lanes := e.unknownLanes(creations)
 	period := e.periods.missing(creations)
+	if e.tx == nil && slices.ContainsFunc(creations, func(c creation) bool { return c.admissible() }) {
+		if err := e.registerBefore(ctx, op, creations, lanes, period); err != nil {
+			return err
+		}
+		lanes, period = nil, 0
+	}
 	atOnce := flow == nil && len(lanes) == 0 && period == 0 &&
 		!slices.ContainsFunc(creations, func(c creation) bool { return c.undeclared })
 	var outcomes []Outcome[Created]
@@ -395,6 +401,7 @@ func (e *Engine) insertRows(
 		case state.PublicDelayed:
 			due.delayed = true
 		case state.PublicRateLimited:
+			e.places.note()
 			due.gated()
 		}
 	}
@@ -434,6 +441,7 @@ type creationMemory struct {
 	fair    fairMemory
 	periods shortestPeriod
 	limits  knownLimits
+	keyRows knownKeys
 }
 
 // maxKnownLanes is the number of lanes that an engine remembers as registered.

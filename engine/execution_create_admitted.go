@@ -2,8 +2,10 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -22,14 +24,123 @@ func (c *creation) admissible() bool {
 // have room, and at which nothing waits, begin admitted and are claimable at once; the gate admits the others. Only a
 // transaction of the engine's own does this, since it locks the limits. Locked ones it leaves to the gate.
 func (e *Engine) createAdmitted(ctx context.Context, op string, plan dealing, fresh []creation) ([]Outcome[Created], error) {
-	created, err := inTx(ctx, e, op, func(tx *txn) (map[id.ExecutionID]Created, error) {
-		a := admitting{gateLocks: gateLocks{Engine: e}}
-		if err := a.decide(ctx, tx, fresh); err != nil {
+	for first := true; ; first = false {
+		if err := e.ensureKeys(ctx, op, fresh); err != nil {
 			return nil, err
 		}
-		return a.insert(ctx, tx)
+		var a admitting
+		created, err := inTx(ctx, e, op, func(tx *txn) (map[id.ExecutionID]Created, error) {
+			a = admitting{gateLocks: gateLocks{Engine: e}}
+			if err := a.decide(ctx, tx, fresh); err != nil || first && len(a.missing) > 0 {
+				return nil, err
+			}
+			return a.insert(ctx, tx)
+		})
+		if err != nil || !first || len(a.missing) == 0 {
+			return plan.outcomes(created), err
+		}
+		e.keyRows.forget(a.missing) // deleted since
+	}
+}
+
+// registerBefore registers lanes, a retention period and limits in a transaction of its own, so that creations with limits can begin
+// admitted: what the same transaction declares they can't rely on.
+func (e *Engine) registerBefore(ctx context.Context, op string, creations []creation, lanes []string, period int64) error {
+	declares := slices.ContainsFunc(creations, func(c creation) bool { return c.undeclared })
+	if len(lanes) == 0 && period == 0 && !declares {
+		return nil
+	}
+	_, err := inTx(ctx, e, op, func(tx *txn) (struct{}, error) {
+		if err := e.declareLimits(ctx, tx, creations); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, e.register(ctx, tx, lanes, period)
 	})
-	return plan.outcomes(created), err
+	if err != nil {
+		return err
+	}
+	e.rememberLanes(lanes)
+	e.periods.remember(period)
+	e.rememberLimits(creations)
+	for i := range creations {
+		creations[i].undeclared = false
+	}
+	return nil
+}
+
+// maxKnownKeys is the number of keys that an engine remembers to have a row.
+const maxKnownKeys = 100_000
+
+// knownKeys are keys of limits that had a row once. A job deletes idle ones. A full set is simply cleared.
+type knownKeys struct {
+	mu    sync.Mutex
+	known map[gate.ID]struct{}
+}
+
+// unknown returns those of the keys that are not known, sorted.
+func (k *knownKeys) unknown(of map[gate.ID]LimitKey) []gate.ID {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var unknown []gate.ID
+	for g := range of {
+		if _, known := k.known[g]; !known {
+			unknown = append(unknown, g)
+		}
+	}
+	slices.SortFunc(unknown, compareGates)
+	return unknown
+}
+
+func (k *knownKeys) add(keys []gate.ID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.known == nil || len(k.known)+len(keys) > maxKnownKeys {
+		k.known = make(map[gate.ID]struct{}, len(keys))
+	}
+	for _, g := range keys {
+		k.known[g] = struct{}{}
+	}
+}
+
+func (k *knownKeys) forget(keys []gate.ID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, g := range keys {
+		delete(k.known, g)
+	}
+}
+
+// ensureKeys makes the rows of keys that this process has not seen, in a transaction of its own: another creator of the same key
+// waits for its commit, or leaves it to the gate.
+func (e *Engine) ensureKeys(ctx context.Context, op string, fresh []creation) error {
+	of, namespaces := make(map[gate.ID]LimitKey), make(map[gate.ID]string)
+	for i := range fresh {
+		if c := &fresh[i]; c.admissible() {
+			for n, l := range c.gates.limits {
+				of[gate.ID(l.gate)], namespaces[gate.ID(l.gate)] = c.limits[n], c.namespace
+			}
+		}
+	}
+	unknown := e.keyRows.unknown(of)
+	if len(unknown) == 0 {
+		return nil
+	}
+	params := db.EnsureKeysParams{NowMs: e.nowMs()}
+	for _, g := range unknown {
+		params.PartitionKeys, params.GateIDs = append(params.PartitionKeys, gatePartition(g)), append(params.GateIDs, pgGate(g))
+		params.Namespaces = append(params.Namespaces, namespaces[g])
+		params.LimitNames, params.Keys = append(params.LimitNames, of[g].Name), append(params.Keys, of[g].Key)
+	}
+	_, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (struct{}, error) {
+		return struct{}{}, e.q.EnsureKeys(ctx, conn, params)
+	})
+	switch {
+	case errors.Is(err, ErrBusy):
+		return nil // the gate makes them
+	case err == nil:
+		e.keyRows.add(unknown)
+	}
+	return err
 }
 
 // admitting is the admission of new executions.
@@ -77,9 +188,11 @@ func (a *admitting) decide(ctx context.Context, tx *txn, fresh []creation) error
 	if alike(a.atOnce) != nil {
 		return nil
 	}
-	// Too different for the fast path.
+	// None, or too different for the fast path.
+	missing := a.missing
 	a.atOnce, a.left = nil, slices.Clone(fresh)
 	a.begin()
+	a.missing = missing
 	return nil
 }
 

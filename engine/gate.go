@@ -127,6 +127,9 @@ func (r *gateRound) note(p *gatePass, found []db.ScanWaitingGatesRow, acted int)
 func (r *gateRound) end(e *Engine, batch int) {
 	e.gates.mu.Lock()
 	defer e.gates.mu.Unlock()
+	if r.waits {
+		e.places.note()
+	}
 	e.gates.position, e.gates.waits = r.after.Bytes, r.waits
 	switch now := time.Now(); {
 	case r.done >= batch:

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"sync"
+	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/internal/gate"
@@ -12,8 +14,31 @@ import (
 type handOver struct {
 	e      *Engine
 	params db.FreePlacesParams
-	undone bool
+	admits bool // it admits, too: some execution waited lately
+	freed  db.FreePlacesRow
 	rows   []db.AdmitNextRow
+}
+
+// awaitedFor is how long completions look for executions to admit after one has waited. Without this each completion beside limits
+// that have room would pay for the look.
+const awaitedFor = time.Second
+
+// awaitedPlaces notes when this process last knew of an execution that waits for a place.
+type awaitedPlaces struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func (a *awaitedPlaces) note() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.at = time.Now()
+}
+
+func (a *awaitedPlaces) lately() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return time.Since(a.at) < awaitedFor
 }
 
 // handOverOf returns the hand-over of completions, nil if none is known to have limits. In a caller's transaction there is none: a
@@ -23,7 +48,7 @@ func (e *Engine) handOverOf(items []completionItem) *handOver {
 	for _, item := range items {
 		for _, g := range e.leases.gatesOf(item.Lease.Fence) {
 			if h == nil {
-				h = &handOver{e: e}
+				h = &handOver{e: e, admits: e.places.lately()}
 			}
 			x := item.Lease.Execution
 			h.params.GatePartitionKeys = append(h.params.GatePartitionKeys, gatePartition(gate.ID(g.Bytes)))
@@ -37,27 +62,33 @@ func (e *Engine) handOverOf(items []completionItem) *handOver {
 
 // steps returns the statements, which follow that of the completions. then is called after them.
 func (h *handOver) steps(ctx context.Context, then func()) []step {
-	return []step{
-		func(conn db.DBTX) (err error) {
-			h.undone, err = h.e.q.FreePlaces(ctx, conn, h.params)
-			return err
-		},
-		func(conn db.DBTX) (err error) {
-			h.rows, err = h.e.q.AdmitNext(ctx, conn, db.AdmitNextParams{
-				GatePartitionKeys: h.params.GatePartitionKeys, GateIDs: h.params.GateIDs, MaxItems: MaxBatch, NowMs: h.e.nowMs(),
-			})
-			if err == nil {
-				then()
-			}
-			return err
-		},
+	steps := []step{func(conn db.DBTX) (err error) {
+		if h.freed, err = h.e.q.FreePlaces(ctx, conn, h.params); err == nil && !h.admits {
+			then()
+		}
+		return err
+	}}
+	if !h.admits {
+		return steps
 	}
+	return append(steps, func(conn db.DBTX) (err error) {
+		h.rows, err = h.e.q.AdmitNext(ctx, conn, db.AdmitNextParams{
+			GatePartitionKeys: h.params.GatePartitionKeys, GateIDs: h.params.GateIDs, MaxItems: MaxBatch, NowMs: h.e.nowMs(),
+		})
+		if err == nil {
+			then()
+		}
+		return err
+	})
 }
 
 // announce wakes the lanes of the admitted executions, except those that the same transaction has claimed, and the gate if it
 // has to look.
 func (h *handOver) announce(due *notifications, claimed []db.ClaimFromHeadRow) {
-	if h.undone {
+	if h.freed.Awaited {
+		h.e.places.note()
+	}
+	if h.freed.Undone || h.freed.Awaited && !h.admits {
 		due.gated()
 	}
 	taken := make(map[[16]byte]bool, len(claimed))

@@ -78,6 +78,21 @@ CROSS JOIN LATERAL (
 ) AS e
 ON CONFLICT ON CONSTRAINT ffx_gate_pkey DO NOTHING;
 
+-- name: EnsureKeys :exec
+-- EnsureKeys creates rows for keys of limits that have none. The caller sorts by gate_id.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions.
+-- Locks: gates waits (the INSERT, for another one of the same key).
+INSERT INTO ffx_gate (partition_key, gate_id, namespace, limit_name, key, used_at_ms)
+SELECT
+    unnest(@partition_keys::smallint[]),
+    unnest(@gate_ids::uuid[]),
+    unnest(@namespaces::text[]),
+    unnest(@limit_names::text[]),
+    unnest(@keys::text[]),
+    ffx_now_ms(sqlc.narg(now_ms))
+ON CONFLICT ON CONSTRAINT ffx_gate_pkey DO NOTHING;
+
 -- name: TakeGates :many
 -- TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits, and whether
 -- executions wait there. It returns those that are locked (taken is false) or missing (known is false) too. The caller sorts by gate_id.

@@ -1,7 +1,7 @@
 -- name: FreePlaces :one
 -- FreePlaces takes the places of executions that the same transaction has ended off the bounds of their limits, if executions
 -- wait for these. It counts nothing: a bound covers all stored admissions, so that it falls by those that are deleted here.
--- undone: a key was locked, or is none of a limit on running work, so the gate has to look.
+-- undone: a key was locked, or is none of a limit on running work, so the gate has to look. awaited: executions wait.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
 -- Locks: gates skips (rows FOR NO KEY UPDATE). Spans partitions.
@@ -130,7 +130,9 @@ lowered AS (
         g.partition_key = ANY (ARRAY[f.partition_key])
         AND g.gate_id = f.gate_id
 )
-SELECT ((SELECT count(*) FROM taken) < (SELECT count(*) FROM asked))::boolean AS undone;
+SELECT
+    ((SELECT count(*) FROM taken) < (SELECT count(*) FROM asked))::boolean AS undone,
+    EXISTS (SELECT FROM asked)::boolean AS awaited;
 
 -- name: AdmitNext :many
 -- AdmitNext admits the executions that wait longest at limits on running work, as many as the bounds allow, and returns

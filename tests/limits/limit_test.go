@@ -73,9 +73,11 @@ func TestUnitsCount(t *testing.T) {
 func TestSeveralLimitsAllHaveRoom(t *testing.T) {
 	f := fixture.NewCloned(t)
 	kind := kindOf(f, atOnce(1), engine.Concurrency[sync](2))
+	tx := f.BeginTx(t) // in which nothing is admitted
 	for _, tenant := range []string{"a", "a", "b", "c"} {
-		created(t, f.Engine, kind, sync{Tenant: tenant})
+		created(t, f.WithTx(tx), kind, sync{Tenant: tenant})
 	}
+	fixture.Commit(t, tx)
 	complete(t, f, wantClaimable(t, f, 2, "the older ones of two tenants")...)
 	complete(t, f, wantClaimable(t, f, 2, "the others")...)
 	wantClaimable(t, f, 0, "none is left")
