@@ -242,22 +242,7 @@ judged AS MATERIALIZED (
             AND (u.held OR u.started_at_ms IS NULL)
         LIMIT 1
     ) AS e ON true
-    LEFT JOIN LATERAL (
-        -- Of an attempt that was resumed only the last time is stored: it may have been resumed after the next admission.
-        SELECT min(
-            CASE
-                WHEN t.started_at_ms >= u.admitted_at_ms THEN t.started_at_ms
-                ELSE least(t.ffx_resumed_at_ms, u.again_at_ms)
-            END
-        ) AS started_at_ms
-        FROM ff_attempt AS t
-        WHERE
-            t.partition_key = u.execution_partition_key
-            AND t.execution_id = u.execution_id
-            AND u.started_at_ms IS NULL
-            AND greatest(t.started_at_ms, t.ffx_resumed_at_ms) >= u.admitted_at_ms
-            AND (t.started_at_ms < u.again_at_ms) IS NOT FALSE
-    ) AS a ON true
+    -- include gate_started
 ),
 dropped AS (
     -- Those that count no more.
