@@ -14,10 +14,12 @@ func TestCLILimits(t *testing.T) {
 	kind := engine.Kind[string, struct{}]{Name: "sync", Lane: f.Lane, Limits: []engine.Limit[string]{
 		engine.Concurrency[string](5).Per("tenant", func(tenant string) string { return tenant }),
 	}}
-	created, err := kind.Create(t.Context(), f.Engine, "acme")
+	tx := f.BeginTx(t) // in which nothing is admitted
+	created, err := kind.Create(t.Context(), f.WithTx(tx), "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
+	fixture.Commit(t, tx)
 	ff.run(t, f.Url, "limit", "list").succeeds(t, "5 at once")
 	ff.run(t, f.Url, "execution", "show", created.ID.String()).succeeds(t, `sync/tenant "acme", behind 0`)
 	ff.run(t, f.Url, "limit", "set", "sync/tenant", "--units", "2", "--by", "on call").succeeds(t, "has 2 units")
