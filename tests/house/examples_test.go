@@ -45,7 +45,7 @@ func TestExamples(t *testing.T) {
 		"graceful-worker": {"asleep", "awake", "drained"},
 		"grow":            {"4 of 4 ended", "words: 8"},
 		"limits": {
-			"at most 1 of ada at once", "bikes is in sync", "books is in sync", "globes is in sync", "globes waits for sync/tenant ada behind 2",
+			"at most 1 of ada at once", "bikes is in sync", "books is in sync", "globes is in sync", "globes waits for sync/tenant ada behind 1",
 			"maps is in sync",
 		},
 		"order": {
