@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"sync"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -66,48 +65,6 @@ func (e *Engine) registerBefore(ctx context.Context, op string, creations []crea
 		creations[i].undeclared = false
 	}
 	return nil
-}
-
-// maxKnownKeys is the number of keys that an engine remembers to have a row.
-const maxKnownKeys = 100_000
-
-// knownKeys are keys of limits that had a row once. A job deletes idle ones. A full set is simply cleared.
-type knownKeys struct {
-	mu    sync.Mutex
-	known map[gate.ID]struct{}
-}
-
-// unknown returns those of the keys that are not known, sorted.
-func (k *knownKeys) unknown(of map[gate.ID]LimitKey) []gate.ID {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	var unknown []gate.ID
-	for g := range of {
-		if _, known := k.known[g]; !known {
-			unknown = append(unknown, g)
-		}
-	}
-	slices.SortFunc(unknown, compareGates)
-	return unknown
-}
-
-func (k *knownKeys) add(keys []gate.ID) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.known == nil || len(k.known)+len(keys) > maxKnownKeys {
-		k.known = make(map[gate.ID]struct{}, len(keys))
-	}
-	for _, g := range keys {
-		k.known[g] = struct{}{}
-	}
-}
-
-func (k *knownKeys) forget(keys []gate.ID) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, g := range keys {
-		delete(k.known, g)
-	}
 }
 
 // ensureKeys makes the rows of keys that this process has not seen, in a transaction of its own: another creator of the same key
