@@ -19,7 +19,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
-// Case 5: four gates and 16 workers, of which some die with their work. By the rows no more are ever leased than run at once, no
+// Case 5: four gates and 16 workers; some die with their work. By the rows no more are ever leased than run at once, no
 // more start within a window than may, and all places are free at the end.
 func TestCapAndRateHoldAmongCrashes(t *testing.T) {
 	f := fixture.NewCloned(t)

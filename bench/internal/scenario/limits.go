@@ -156,7 +156,7 @@ func attemptsAtOnce(ctx context.Context, c contender.Contender) (mean float64, m
 	return mean, most, err
 }
 
-// manyKeys measures limits with many keys, of which few have work.
+// manyKeys measures limits with many keys, few of them with work.
 func (b *Bench) manyKeys(ctx context.Context) error {
 	active := max(1, min(activeKeys, b.N/100))
 	idle := b.N - active
