@@ -52,6 +52,14 @@ type FfAttempt struct {
 	FfxDelayUntilMs *int64
 	// Milliseconds since the Unix epoch: start of the last lease by this library, if an earlier one had begun the attempt; NULL: no lease resumed it.
 	FfxResumedAtMs *int64
+	// Milliseconds since the Unix epoch: ts_ms of its newest stream frame. NULL: it has written none.
+	FfxStreamTsMs *int64
+	// seq of its newest stream frame. NULL: it has written none.
+	FfxStreamSeq *int32
+	// Stream frames that it has written, trimmed ones included. NULL: none.
+	FfxStreamFrames *int64
+	// Those of mode durable among them. NULL: none.
+	FfxStreamDurable *int64
 }
 
 // Budgets: limits on accumulated amounts.
@@ -604,6 +612,12 @@ type FfStreamFrame struct {
 	Mode string
 	// Milliseconds since the Unix epoch: equal to ts_ms.
 	CreatedAtMs int64
+	// Fencing token of the lease that wrote it. Frames of one attempt with different tokens were written by different runs of the handler. NULL: written by FlowFabric.
+	FfxLeaseEpoch *int64
+	// Its number among the frames of its attempt, from 1, without gaps. A reader that misses a number knows that a frame was trimmed.
+	FfxNumber *int64
+	// How many frames of mode durable its attempt had written by then, itself included.
+	FfxDurable *int64
 }
 
 // Rate of an attempt's stream, by which frames of mode best_effort are trimmed.

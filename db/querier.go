@@ -67,6 +67,17 @@ type Querier interface {
 	// Used by: engine.ContinueSequence, engine.AdvanceSequences.
 	// Locks: sequences skips (FOR UPDATE, then UPDATE and DELETE); L1 skips (FOR NO KEY UPDATE, then the UPDATE).
 	AdvanceSequences(ctx context.Context, db DBTX, arg AdvanceSequencesParams) ([]AdvanceSequencesRow, error)
+	// AppendFrames appends durable frames to the streams of attempts, for the holders of live leases; ord (from 0) is the
+	// input position. Frames of an item are a slice of the arrays of frames, from first to last, and get consecutive ids. No
+	// row for an item: its fence failed, or another transaction holds its attempt or has just changed it; none of its frames
+	// was appended.
+	//
+	// The update of the attempt compares the fence, orders the frames by its lock and takes their ids. So ids of a stream
+	// increase in the order of commits, and a reader behind an id misses none.
+	//
+	// Used by: engine.AppendFrames, engine.AppendFramesEach.
+	// Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE; their frames are new).
+	AppendFrames(ctx context.Context, db DBTX, arg AppendFramesParams) ([]AppendFramesRow, error)
 	// ApplyEdges applies staged edges, so that they count. outcome is as in InsertEdges.
 	//
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
@@ -875,6 +886,11 @@ type Querier interface {
 	// Used by: engine.RecordStep, engine.RecordSteps.
 	// Locks: none.
 	GetStepResult(ctx context.Context, db DBTX, arg GetStepResultParams) (bytea.Bytes, error)
+	// GetStreamSummary reads the document that the summary frames of an attempt have made. No row: it has none.
+	//
+	// Used by: engine.StreamSummary.
+	// Locks: none.
+	GetStreamSummary(ctx context.Context, db DBTX, arg GetStreamSummaryParams) (GetStreamSummaryRow, error)
 	// GetSuspension reads the latest suspension of an execution and the signals that it has received, also after its end.
 	// open: the execution still waits. No row: the execution was never suspended.
 	//
@@ -1040,6 +1056,12 @@ type Querier interface {
 	// Used by: engine.RequestFlowCancel.
 	// Locks: L7 new.
 	InsertFlowCancelEvent(ctx context.Context, db DBTX, arg InsertFlowCancelEventParams) error
+	// InsertFrames inserts frames of any mode, with the ids that MoveStream has taken. seq, number and durable are those of
+	// its answer; a frame's place is 0 for the last one and negative before it.
+	//
+	// Used by: engine.AppendFrames, engine.AppendFramesEach.
+	// Locks: L2 new. The caller holds the attempt.
+	InsertFrames(ctx context.Context, db DBTX, arg InsertFramesParams) error
 	// InsertGateUses stores admissions at locked keys and quota policies. An execution that gave its place back and is admitted
 	// again in the same millisecond has one row for both: its starts add up if the key has a window. An admission by a call
 	// counts as a start at once.
@@ -1334,6 +1356,12 @@ type Querier interface {
 	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 	// Locks: none. A row can only expire meanwhile.
 	ListFormerKeys(ctx context.Context, db DBTX, arg ListFormerKeysParams) ([]ListFormerKeysRow, error)
+	// ListFrames lists frames of the streams of attempts, in the order of their ids: of each at most as many as its size,
+	// behind one id and up to another; ord (from 0) is the input position.
+	//
+	// Used by: engine.ReadStream, engine.TailStream.
+	// Locks: none.
+	ListFrames(ctx context.Context, db DBTX, arg ListFramesParams) ([]ListFramesRow, error)
 	// ListGrants reads the grants of one kind that an execution has, the newest first.
 	//
 	// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution, engine.ClaimFromResumeGrant,
@@ -1964,6 +1992,12 @@ type Querier interface {
 	// Used by: engine.CancelFlow, engine.RequestFlowCancel.
 	// Locks: L0 held.
 	MarkFlowCancelled(ctx context.Context, db DBTX, arg MarkFlowCancelledParams) error
+	// MergeSummary merges patches into the document of an attempt, in array order, and returns its version after them and the
+	// size of the document in bytes.
+	//
+	// Used by: engine.AppendFrames, engine.AppendFramesEach.
+	// Locks: L2 waits (the summary row, UPDATE). The caller holds the attempt.
+	MergeSummary(ctx context.Context, db DBTX, arg MergeSummaryParams) (MergeSummaryRow, error)
 	// MoveConsumer moves a consumer to an event, forwards or backwards, and clears its failing event. Its holder
 	// continues from there. No row: there is no such consumer.
 	//
@@ -1987,6 +2021,11 @@ type Querier interface {
 	// Used by: engine.RunSchedules, engine.ResumeSchedule, engine.TriggerSchedule.
 	// Locks: schedules held (UPDATE).
 	MoveSchedules(ctx context.Context, db DBTX, arg MoveSchedulesParams) (MoveSchedulesRow, error)
+	// MoveStream takes the ids of frames that InsertFrames then inserts.
+	//
+	// Used by: engine.AppendFrames, engine.AppendFramesEach.
+	// Locks: L2 held (the attempt row, UPDATE). The caller has judged the lease.
+	MoveStream(ctx context.Context, db DBTX, arg MoveStreamParams) (MoveStreamRow, error)
 	// MoveWaiting makes executions that the caller has locked wait at another budget or limit.
 	//
 	// Used by: engine.AdmitWaiting.
@@ -2213,6 +2252,16 @@ type Querier interface {
 	// Used by: events.Subscribe, events.Handle.
 	// Locks: none; one snapshot. Spans partitions.
 	ReadSignalEvents(ctx context.Context, db DBTX, arg ReadSignalEventsParams) ([]ReadSignalEventsRow, error)
+	// ReadStreams returns, for each attempt, the newest position of its stream, and whether and how the attempt has ended; ord
+	// (from 0) is the input position. No row for an item: its execution does not exist. An attempt that does not exist yet has
+	// neither a position nor an end. next_attempt: the following one, or -1.
+	//
+	// A reader that also lists frames does so in a later statement: then a stream that has ended here has all its frames
+	// there.
+	//
+	// Used by: engine.ReadStream, engine.TailStream.
+	// Locks: none.
+	ReadStreams(ctx context.Context, db DBTX, arg ReadStreamsParams) ([]ReadStreamsRow, error)
 	// ReadTimeouts reads the waits of suspended executions that the caller has locked and that have timed out, by ord (from
 	// 0). No row: the wait is over, or its time is not.
 	//

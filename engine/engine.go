@@ -53,6 +53,9 @@ type Config struct {
 	// runs it again. Default: none.
 	Middleware []Middleware
 
+	// Streams configures the output streams of handlers.
+	Streams StreamConfig
+
 	// Log receives failures that no call can return: notifications that could not be sent, a listener that reconnects,
 	// a database newer than the engine. Workers, background work and event readers log here too. A repeated failure is
 	// logged at Warn at most once a minute, otherwise at Debug. Payloads are never logged. Default: [slog.Default] at

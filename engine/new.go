@@ -31,6 +31,9 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 	if cfg.MaxPayload == 0 {
 		cfg.MaxPayload = DefaultMaxPayload
 	}
+	if err := cfg.Streams.normalise(); err != nil {
+		return nil, err
+	}
 	if cfg.MaxPayload < 0 {
 		return nil, invalid("Config.MaxPayload", "is negative")
 	}

@@ -109,6 +109,9 @@ func (n *notifications) gated() {
 	n.Add(gateChannel, "changed")
 }
 
+// stream notifies readers of a stream that it has frames, or has ended.
+func (n *notifications) stream(k streamKey) { n.Add(k.channel(), "") }
+
 func (n *notifications) completions() { n.Add(completionChannel, "") }
 
 // lost notifies a worker instance that another call has ended or taken a lease of it.

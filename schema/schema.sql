@@ -938,6 +938,52 @@ $$;
 
 COMMENT ON FUNCTION ffx_lost_too_often(reclaims integer, policy jsonb, default_limit integer) IS 'Whether one more lost lease ends an execution, after so many reclaims: by the smallest limit of its policy and the default.';
 
+CREATE FUNCTION ffx_merge_patch(target jsonb, patch jsonb) RETURNS jsonb
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    SET search_path TO 'public'
+    AS $$
+DECLARE
+    merged jsonb := CASE WHEN jsonb_typeof(target) = 'object' THEN target ELSE '{}' END;
+    member record;
+BEGIN
+    IF jsonb_typeof(patch) <> 'object' THEN
+        RETURN patch;
+    END IF;
+    FOR member IN SELECT p.key, p.value FROM jsonb_each(patch) AS p LOOP
+        CASE
+            WHEN member.value = 'null' THEN
+                merged := merged - member.key;
+            WHEN member.value = '"__ff_null__"' THEN
+                merged := merged || jsonb_build_object(member.key, NULL);
+            WHEN jsonb_typeof(member.value) = 'object' THEN
+                merged := merged || jsonb_build_object(member.key, ffx_merge_patch(merged -> member.key, member.value));
+            ELSE
+                merged := merged || jsonb_build_object(member.key, member.value);
+        END CASE;
+    END LOOP;
+    RETURN merged;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_merge_patch(target jsonb, patch jsonb) IS 'A JSON document after a merge patch (RFC 7396). The text __ff_null__ as the value of a member sets JSON null.';
+
+CREATE FUNCTION ffx_merge_patches(target jsonb, patches jsonb[]) RETURNS jsonb
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    SET search_path TO 'public'
+    AS $$
+DECLARE
+    merged jsonb := target;
+    patch jsonb;
+BEGIN
+    FOREACH patch IN ARRAY patches LOOP
+        merged := ffx_merge_patch(merged, patch);
+    END LOOP;
+    RETURN merged;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_merge_patches(target jsonb, patches jsonb[]) IS 'A JSON document after several merge patches, in array order: see ffx_merge_patch.';
+
 CREATE FUNCTION ffx_new_id() RETURNS uuid
     LANGUAGE sql PARALLEL SAFE
     AS $$
@@ -2047,7 +2093,11 @@ CREATE TABLE ff_attempt (
     ffx_lease_id uuid,
     ffx_timeout_at_ms bigint,
     ffx_delay_until_ms bigint,
-    ffx_resumed_at_ms bigint
+    ffx_resumed_at_ms bigint,
+    ffx_stream_ts_ms bigint,
+    ffx_stream_seq integer,
+    ffx_stream_frames bigint,
+    ffx_stream_durable bigint
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02', autovacuum_analyze_threshold='1000', fillfactor='50', vacuum_truncate='false', autovacuum_vacuum_cost_limit='1000');
 
@@ -2090,6 +2140,14 @@ COMMENT ON COLUMN ff_attempt.ffx_timeout_at_ms IS 'Milliseconds since the Unix e
 COMMENT ON COLUMN ff_attempt.ffx_delay_until_ms IS 'Milliseconds since the Unix epoch: the wake-up that was chosen when it was retried, delayed or released; NULL after the next claim.';
 
 COMMENT ON COLUMN ff_attempt.ffx_resumed_at_ms IS 'Milliseconds since the Unix epoch: start of the last lease by this library, if an earlier one had begun the attempt; NULL: no lease resumed it.';
+
+COMMENT ON COLUMN ff_attempt.ffx_stream_ts_ms IS 'Milliseconds since the Unix epoch: ts_ms of its newest stream frame. NULL: it has written none.';
+
+COMMENT ON COLUMN ff_attempt.ffx_stream_seq IS 'seq of its newest stream frame. NULL: it has written none.';
+
+COMMENT ON COLUMN ff_attempt.ffx_stream_frames IS 'Stream frames that it has written, trimmed ones included. NULL: none.';
+
+COMMENT ON COLUMN ff_attempt.ffx_stream_durable IS 'Those of mode durable among them. NULL: none.';
 
 CREATE TABLE ff_budget_policy (
     partition_key smallint NOT NULL,
@@ -2926,8 +2984,12 @@ CREATE TABLE ff_stream_frame (
     seq integer NOT NULL,
     fields jsonb NOT NULL,
     mode text NOT NULL,
-    created_at_ms bigint NOT NULL
-);
+    created_at_ms bigint NOT NULL,
+    ffx_lease_epoch bigint,
+    ffx_number bigint,
+    ffx_durable bigint
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0.1');
 
 COMMENT ON TABLE ff_stream_frame IS 'Frames of the output streams of attempts, appended only. The id of a frame is <ts_ms>-<seq>.';
 
@@ -2946,6 +3008,12 @@ COMMENT ON COLUMN ff_stream_frame.fields IS 'Object: frame_type (stdout, stderr,
 COMMENT ON COLUMN ff_stream_frame.mode IS 'durable, summary or best_effort; only the last is trimmed.';
 
 COMMENT ON COLUMN ff_stream_frame.created_at_ms IS 'Milliseconds since the Unix epoch: equal to ts_ms.';
+
+COMMENT ON COLUMN ff_stream_frame.ffx_lease_epoch IS 'Fencing token of the lease that wrote it. Frames of one attempt with different tokens were written by different runs of the handler. NULL: written by FlowFabric.';
+
+COMMENT ON COLUMN ff_stream_frame.ffx_number IS 'Its number among the frames of its attempt, from 1, without gaps. A reader that misses a number knows that a frame was trimmed.';
+
+COMMENT ON COLUMN ff_stream_frame.ffx_durable IS 'How many frames of mode durable its attempt had written by then, itself included.';
 
 CREATE TABLE ff_stream_meta (
     partition_key smallint NOT NULL,

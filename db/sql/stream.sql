@@ -1,0 +1,190 @@
+-- name: AppendFrames :many
+-- AppendFrames appends durable frames to the streams of attempts, for the holders of live leases; ord (from 0) is the
+-- input position. Frames of an item are a slice of the arrays of frames, from first to last, and get consecutive ids. No
+-- row for an item: its fence failed, or another transaction holds its attempt or has just changed it; none of its frames
+-- was appended.
+--
+-- The update of the attempt compares the fence, orders the frames by its lock and takes their ids. So ids of a stream
+-- increase in the order of commits, and a reader behind an id misses none.
+--
+-- Used by: engine.AppendFrames, engine.AppendFramesEach.
+-- Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE; their frames are new).
+WITH clock AS MATERIALIZED (
+    -- The time of the call, for all its rows.
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+input AS (
+    -- The streams, with the places of their frames.
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@attempt_indexes::integer[]) AS attempt_index,
+        unnest(@lease_epochs::bigint[]) AS lease_epoch,
+        unnest(@first_frames::integer[]) AS first_frame,
+        unnest(@last_frames::integer[]) AS last_frame,
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+),
+frames AS MATERIALIZED (
+    -- The fields of all frames, one row of arrays.
+    SELECT
+        @frame_types::text[] AS frame_types,
+        @payloads::text[] AS payloads,
+        @encodings::text[] AS encodings,
+        @correlation_ids::text[] AS correlation_ids
+),
+moved AS (
+    -- The attempts whose fence held, with the positions after their frames.
+    UPDATE ff_attempt AS a
+    SET
+        -- The position of a stream after (i.last_frame - i.first_frame + 1) frames, (i.last_frame - i.first_frame + 1) of them durable, appended at (SELECT now_ms FROM clock); a: the attempt. Ids
+        -- never go back: an earlier clock keeps the millisecond, and a full one moves to the next.
+        ffx_stream_ts_ms = CASE
+            WHEN a.ffx_stream_ts_ms >= (SELECT now_ms FROM clock) AND a.ffx_stream_seq > 2147483647 - (i.last_frame - i.first_frame + 1) THEN a.ffx_stream_ts_ms + 1
+            WHEN a.ffx_stream_ts_ms >= (SELECT now_ms FROM clock) THEN a.ffx_stream_ts_ms
+            ELSE (SELECT now_ms FROM clock)
+        END,
+        ffx_stream_seq = CASE
+            WHEN a.ffx_stream_ts_ms >= (SELECT now_ms FROM clock) AND a.ffx_stream_seq <= 2147483647 - (i.last_frame - i.first_frame + 1) THEN a.ffx_stream_seq + (i.last_frame - i.first_frame + 1)
+            ELSE (i.last_frame - i.first_frame + 1) - 1
+        END,
+        ffx_stream_frames = coalesce(a.ffx_stream_frames, 0) + (i.last_frame - i.first_frame + 1),
+        ffx_stream_durable = coalesce(a.ffx_stream_durable, 0) + (i.last_frame - i.first_frame + 1)
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT t.ctid::tid AS row_id
+        FROM ff_attempt AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+            AND t.attempt_index = i.attempt_index
+            -- The fence, written so that the planner uses no index on the expiry for it.
+            AND (t.lease_epoch = i.lease_epoch) IS TRUE
+            AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
+        FOR NO KEY UPDATE OF t SKIP LOCKED
+    ) AS t
+    WHERE
+        -- A row changed between snapshot and lock is not found under its ctid and stays unchanged.
+        a.ctid = t.row_id
+        AND a.partition_key = i.partition_key
+        AND a.execution_id = i.execution_id
+        AND (a.attempt_index = i.attempt_index) IS TRUE
+    RETURNING
+        i.ord,
+        i.first_frame,
+        i.last_frame,
+        a.partition_key,
+        a.execution_id,
+        a.attempt_index,
+        a.lease_epoch,
+        a.ffx_stream_ts_ms,
+        a.ffx_stream_seq,
+        a.ffx_stream_frames,
+        a.ffx_stream_durable
+),
+appended AS (
+    -- The frames. The place of a frame before the last one of its item is negative or 0.
+    INSERT INTO ff_stream_frame (
+        partition_key, execution_id, attempt_index, ts_ms, seq, mode, created_at_ms, ffx_lease_epoch, ffx_number,
+        ffx_durable, fields
+    )
+    SELECT
+        m.partition_key,
+        m.execution_id,
+        m.attempt_index,
+        m.ffx_stream_ts_ms,
+        m.ffx_stream_seq + f.place,
+        'durable',
+        m.ffx_stream_ts_ms,
+        m.lease_epoch,
+        m.ffx_stream_frames + f.place,
+        m.ffx_stream_durable + f.place,
+        -- The stored fields of frame f.
+        jsonb_build_object('frame_type', f.frame_type, 'payload', f.payload, 'encoding', f.encoding, 'source', 'worker')
+        || CASE WHEN f.correlation_id = '' THEN '{}' ELSE jsonb_build_object('correlation_id', f.correlation_id) END
+    FROM moved AS m
+    CROSS JOIN frames AS r
+    CROSS JOIN LATERAL (
+        SELECT
+            unnest((r.frame_types)[m.first_frame:m.last_frame]) AS frame_type,
+            unnest((r.payloads)[m.first_frame:m.last_frame]) AS payload,
+            unnest((r.encodings)[m.first_frame:m.last_frame]) AS encoding,
+            unnest((r.correlation_ids)[m.first_frame:m.last_frame]) AS correlation_id,
+            generate_series(m.first_frame - m.last_frame, 0) AS place
+    ) AS f
+)
+SELECT
+    m.ord::integer AS ord,
+    m.ffx_stream_ts_ms::bigint AS ts_ms,
+    m.ffx_stream_seq::integer AS seq,
+    m.ffx_stream_frames::bigint AS frames
+FROM moved AS m;
+
+-- name: MoveStream :one
+-- MoveStream takes the ids of frames that InsertFrames then inserts.
+--
+-- Used by: engine.AppendFrames, engine.AppendFramesEach.
+-- Locks: L2 held (the attempt row, UPDATE). The caller has judged the lease.
+UPDATE ff_attempt AS a
+SET
+    -- The position of a stream after sqlc.arg(frames)::integer frames, sqlc.arg(durable)::integer of them durable, appended at ffx_now_ms(sqlc.narg(now_ms)); a: the attempt. Ids
+    -- never go back: an earlier clock keeps the millisecond, and a full one moves to the next.
+    ffx_stream_ts_ms = CASE
+        WHEN a.ffx_stream_ts_ms >= ffx_now_ms(sqlc.narg(now_ms)) AND a.ffx_stream_seq > 2147483647 - sqlc.arg(frames)::integer THEN a.ffx_stream_ts_ms + 1
+        WHEN a.ffx_stream_ts_ms >= ffx_now_ms(sqlc.narg(now_ms)) THEN a.ffx_stream_ts_ms
+        ELSE ffx_now_ms(sqlc.narg(now_ms))
+    END,
+    ffx_stream_seq = CASE
+        WHEN a.ffx_stream_ts_ms >= ffx_now_ms(sqlc.narg(now_ms)) AND a.ffx_stream_seq <= 2147483647 - sqlc.arg(frames)::integer THEN a.ffx_stream_seq + sqlc.arg(frames)::integer
+        ELSE sqlc.arg(frames)::integer - 1
+    END,
+    ffx_stream_frames = coalesce(a.ffx_stream_frames, 0) + sqlc.arg(frames)::integer,
+    ffx_stream_durable = coalesce(a.ffx_stream_durable, 0) + sqlc.arg(durable)::integer
+WHERE
+    a.partition_key = @partition_key
+    AND a.execution_id = @execution_id
+    AND a.attempt_index = @attempt_index
+RETURNING
+    a.ffx_stream_ts_ms::bigint AS ts_ms,
+    a.ffx_stream_seq::integer AS seq,
+    a.ffx_stream_frames::bigint AS frames,
+    a.ffx_stream_durable::bigint AS durable;
+
+-- name: InsertFrames :exec
+-- InsertFrames inserts frames of any mode, with the ids that MoveStream has taken. seq, number and durable are those of
+-- its answer; a frame's place is 0 for the last one and negative before it.
+--
+-- Used by: engine.AppendFrames, engine.AppendFramesEach.
+-- Locks: L2 new. The caller holds the attempt.
+INSERT INTO ff_stream_frame (
+    partition_key, execution_id, attempt_index, ts_ms, seq, mode, created_at_ms, ffx_lease_epoch, ffx_number, ffx_durable,
+    fields
+)
+SELECT
+    @partition_key,
+    @execution_id,
+    @attempt_index,
+    @ts_ms,
+    sqlc.arg(seq)::integer + f.place,
+    f.mode,
+    @ts_ms,
+    @lease_epoch,
+    sqlc.arg(number)::bigint + f.place,
+    sqlc.arg(durable)::bigint + f.durable_place,
+    -- The stored fields of frame f.
+    jsonb_build_object('frame_type', f.frame_type, 'payload', f.payload, 'encoding', f.encoding, 'source', 'worker')
+    || CASE WHEN f.correlation_id = '' THEN '{}' ELSE jsonb_build_object('correlation_id', f.correlation_id) END
+    || CASE WHEN f.summary_version = '' THEN '{}' ELSE jsonb_build_object('summary_version', f.summary_version) END
+    || CASE WHEN f.ttl_ms = '' THEN '{}' ELSE jsonb_build_object('ttl_ms', f.ttl_ms) END
+FROM (
+    SELECT
+        unnest(@frame_types::text[]) AS frame_type,
+        unnest(@payloads::text[]) AS payload,
+        unnest(@encodings::text[]) AS encoding,
+        unnest(@correlation_ids::text[]) AS correlation_id,
+        unnest(@modes::text[]) AS mode,
+        unnest(@summary_versions::text[]) AS summary_version,
+        unnest(@ttls_ms::text[]) AS ttl_ms,
+        unnest(@durable_places::integer[]) AS durable_place,
+        generate_series(1 - cardinality(sqlc.arg(modes)::text[]), 0) AS place
+) AS f;

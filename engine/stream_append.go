@@ -1,0 +1,238 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id/wire"
+)
+
+const opAppendFrames = "append frames"
+
+// AppendFrames appends frames to the output stream of an attempt, for the holder of its lease: all of them, with consecutive
+// ids, or none. Readers see them in the order of their ids, which is the order of the commits. Handlers use the Stream of
+// their job, which collects frames and calls this.
+//
+// Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive], and [ErrNotFound]:
+// nothing was appended; stop work. [ErrInvalidInput] for more than [MaxFrames], for a payload or a summary that is too
+// large, and for a summary frame that is not a JSON object.
+//
+// Transaction: durable frames take one statement, which locks the attempt; others, and all if another transaction holds the
+// attempt, take a transaction that locks the execution and the attempt, waits for each up to two seconds, three times, then
+// fails with [ErrContention]. In the caller's transaction the attempt stays locked until its end, so that renewals of the
+// lease pass over it: append late. A repetition appends again.
+func (e *Engine) AppendFrames(ctx context.Context, l Lease, frames []FrameSpec) (Appended, error) {
+	outcomes, err := e.appendFrames(ctx, []FrameBatch{{l, frames}})
+	if err != nil {
+		return Appended{}, err
+	}
+	return outcomes[0].Value, outcomes[0].Err
+}
+
+// AppendFramesEach is [Engine.AppendFrames] for the streams of many leases; in all at most [MaxFrames] frames and
+// [MaxFrameBatch] bytes share a transaction. Outcomes are in input order, and independent: a lost lease affects only its
+// own frames. Each lease may occur once. The error means that nothing was appended, or that the outcome is unknown.
+//
+// It never waits for locks. If another transaction holds a row that an item needs, its outcome is [ErrBusy]; repeat that
+// item.
+func (e *Engine) AppendFramesEach(ctx context.Context, batches []FrameBatch) ([]Outcome[Appended], error) {
+	return e.impatient().appendFrames(ctx, batches)
+}
+
+func (e *Engine) appendFrames(ctx context.Context, batches []FrameBatch) ([]Outcome[Appended], error) {
+	const op = opAppendFrames
+	outcomes := make([]Outcome[Appended], len(batches))
+	seen := make(map[Fence]bool, len(batches))
+	valid := validItems(outcomes, func(n int) error {
+		err := e.checkFrames(batches[n].Lease, batches[n].Frames)
+		if err == nil && seen[batches[n].Lease.Fence] {
+			err = invalid("lease", "occurs twice: append its frames in one batch")
+		}
+		seen[batches[n].Lease.Fence] = true
+		return wrap(op, err)
+	})
+	first := true
+	appended := make([]bool, len(batches))
+	for chunk := range chunksOf(batches, valid) {
+		err := e.appendDurable(ctx, op, batches, chunk, outcomes, appended)
+		if err != nil {
+			if first {
+				return nil, err
+			}
+			for _, n := range chunk {
+				outcomes[n].Err = err
+			}
+			continue
+		}
+		first = false
+		for _, n := range chunk {
+			if !appended[n] {
+				outcomes[n].Value, outcomes[n].Err = e.appendHeld(ctx, op, &batches[n])
+			}
+		}
+	}
+	return outcomes, nil
+}
+
+// chunksOf yields items whose frames fit into one statement, in lock order.
+func chunksOf(batches []FrameBatch, items []int) func(yield func([]int) bool) {
+	return func(yield func([]int) bool) {
+		items = slices.SortedFunc(slices.Values(items), func(a, b int) int {
+			return compareLeases(batches[a].Lease, batches[b].Lease)
+		})
+		frames, bytes, from := 0, 0, 0
+		for i, n := range items {
+			size := 0
+			for _, f := range batches[n].Frames {
+				size += len(f.Payload)
+			}
+			if i > from && (frames+len(batches[n].Frames) > MaxFrames || bytes+size > MaxFrameBatch) {
+				if !yield(items[from:i]) {
+					return
+				}
+				frames, bytes, from = 0, 0, i
+			}
+			frames, bytes = frames+len(batches[n].Frames), bytes+size
+		}
+		if from < len(items) {
+			yield(items[from:])
+		}
+	}
+}
+
+// appendDurable appends the items that have durable frames alone, and whose attempts are not locked, by one statement. It
+// notes which these were.
+func (e *Engine) appendDurable(
+	ctx context.Context, op string, batches []FrameBatch, items []int, outcomes []Outcome[Appended], appended []bool,
+) error {
+	leases := newLeaseArrays(len(items))
+	var frames storedFrames
+	params := db.AppendFramesParams{NowMs: e.nowMs()}
+	for _, n := range items {
+		b := &batches[n]
+		if e.cfg.Streams.DurableMaxlen > 0 || slices.ContainsFunc(b.Frames, func(f FrameSpec) bool { return !f.isDurable() }) {
+			continue
+		}
+		leases.add(b.Lease.Fence)
+		params.FirstFrames = append(params.FirstFrames, int32(len(frames.types)+1))
+		for i := range b.Frames {
+			frames.add(&b.Frames[i])
+		}
+		params.LastFrames = append(params.LastFrames, int32(len(frames.types)))
+		params.Ords = append(params.Ords, int32(n))
+	}
+	if len(params.Ords) == 0 {
+		return nil
+	}
+	params.PartitionKeys, params.ExecutionIDs = leases.partitions, leases.executions
+	params.AttemptIndexes, params.LeaseEpochs = leases.attempts, leases.epochs
+	params.FrameTypes, params.Payloads = frames.types, frames.payloads
+	params.Encodings, params.CorrelationIDs = frames.encodings, frames.correlations
+	rows, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) ([]db.AppendFramesRow, error) {
+		rows, err := e.q.AppendFrames(ctx, conn, params)
+		for _, row := range rows {
+			due.stream(batches[row.Ord].Lease.stream())
+		}
+		return rows, err
+	})
+	for _, row := range rows {
+		appended[row.Ord] = true
+		outcomes[row.Ord].Value = appendedAt(row.TsMs, row.Seq, row.Frames, len(batches[row.Ord].Frames))
+	}
+	return err
+}
+
+// appendedAt returns the answer for n frames behind which a stream is at a position.
+func appendedAt(tsMs int64, seq int32, frames int64, n int) Appended {
+	return Appended{
+		First:  wire.FramePosition{TsMs: tsMs, Seq: seq - int32(n) + 1},
+		Last:   wire.FramePosition{TsMs: tsMs, Seq: seq},
+		Frames: frames,
+	}
+}
+
+// appendHeld appends frames under the locks of their execution and attempt, or returns the reason of a refusal.
+func (e *Engine) appendHeld(ctx context.Context, op string, b *FrameBatch) (Appended, error) {
+	return underLocks(ctx, e, op, b.Lease, noFlow, func(ctx context.Context, tx *txn, x *heldLease) (Appended, error) {
+		tx.due.stream(b.Lease.stream())
+		return e.appendUnder(ctx, tx, b)
+	})
+}
+
+func (e *Engine) appendUnder(ctx context.Context, tx *txn, b *FrameBatch) (Appended, error) {
+	f := frameColumns{FrameBatch: b}
+	f.collect(&e.cfg.Streams)
+	at, err := e.q.MoveStream(ctx, tx, db.MoveStreamParams{
+		NowMs: e.nowMs(), Frames: int32(len(b.Frames)), Durable: f.durable, PartitionKey: b.Lease.Execution.Partition(),
+		ExecutionID: b.Lease.Execution.UUID(), AttemptIndex: int32(b.Lease.Attempt),
+	})
+	if err != nil {
+		return Appended{}, err
+	}
+	appended := appendedAt(at.TsMs, at.Seq, at.Frames, len(b.Frames))
+	if appended.SummaryVersion, err = e.mergeSummary(ctx, tx, &f, at.TsMs); err != nil {
+		return Appended{}, err
+	}
+	if err := e.q.InsertFrames(ctx, tx, f.params(&at)); err != nil {
+		return Appended{}, err
+	}
+	return appended, e.trimFrames(ctx, tx, &f, &at)
+}
+
+// frameColumns are the frames of a batch as columns.
+type frameColumns struct {
+	*FrameBatch
+	storedFrames
+	modes, versions, ttls []string
+	durablePlaces         []int32
+	durable               int32 // how many are durable
+	bestEffort            int   // how many are best-effort
+	patches               []string
+}
+
+func (c *frameColumns) collect(cfg *StreamConfig) {
+	for i := range c.Frames {
+		f := &c.Frames[i]
+		c.add(f)
+		mode, ttl := cmp.Or(f.Mode, FrameDurable), ""
+		switch mode {
+		case FrameDurable:
+			c.durable++
+		case FrameSummary:
+			c.patches = append(c.patches, string(f.Payload))
+		case FrameBestEffort:
+			c.bestEffort++
+			ttl = strconv.FormatInt(cfg.BestEffort.TTL.Milliseconds(), 10)
+		}
+		c.modes = append(c.modes, string(mode))
+		c.ttls = append(c.ttls, ttl)
+		c.versions = append(c.versions, "")
+		c.durablePlaces = append(c.durablePlaces, c.durable)
+	}
+	for i := range c.durablePlaces {
+		c.durablePlaces[i] -= c.durable
+	}
+}
+
+// number gives the summary frames their versions, up to last.
+func (c *frameColumns) number(last int32) {
+	version := int(last) - len(c.patches)
+	for i, mode := range c.modes {
+		if FrameMode(mode) == FrameSummary {
+			version++
+			c.versions[i] = strconv.Itoa(version)
+		}
+	}
+}
+
+func (c *frameColumns) params(at *db.MoveStreamRow) db.InsertFramesParams {
+	return db.InsertFramesParams{
+		PartitionKey: c.Lease.Execution.Partition(), ExecutionID: c.Lease.Execution.UUID(), AttemptIndex: int32(c.Lease.Attempt),
+		TsMs: at.TsMs, Seq: at.Seq, LeaseEpoch: &c.Lease.Epoch, Number: at.Frames, Durable: at.Durable,
+		FrameTypes: c.types, Payloads: c.payloads, Encodings: c.encodings, CorrelationIDs: c.correlations,
+		Modes: c.modes, SummaryVersions: c.versions, TtlsMs: c.ttls, DurablePlaces: c.durablePlaces,
+	}
+}

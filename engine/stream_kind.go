@@ -1,0 +1,79 @@
+package engine
+
+import (
+	"context"
+	"iter"
+
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// Frame declares a type of frames once, for handlers that write them and programs that read them. T is the type of the
+// payload, encoded as those of a [Kind]. A Frame is stateless, usually a package variable, and safe for concurrent use.
+//
+//	var Token = engine.Frame[string]{Type: "token"}
+//
+//	err := Token.Write(ctx, job.Stream(), "Hello") // in a handler
+//	for token, err := range Token.Tail(ctx, eng, execution, engine.TailOptions{}) {
+type Frame[T any] struct {
+	Type  string    // required; at most 256 bytes
+	Mode  FrameMode // default [FrameDurable]
+	Codec Codec     // default [JSON]
+}
+
+// FrameWriter takes frames: the stream of a worker's job, and its Turn.
+type FrameWriter interface {
+	WriteFrame(ctx context.Context, f FrameSpec) error
+}
+
+// Write writes a frame.
+//
+// Errors: [ErrInvalidInput] if the value can't be encoded; those of the writer.
+func (f Frame[T]) Write(ctx context.Context, w FrameWriter, value T) error {
+	const op = "write frame"
+	if f.Type == "" {
+		return wrap(op, invalid("type", "is empty"))
+	}
+	payload, err := encode(f.Codec, value)
+	if err != nil {
+		return wrap(op, invalidBecause("payload", err))
+	}
+	return w.WriteFrame(ctx, FrameSpec{Payload: payload, Type: f.Type, Mode: f.Mode})
+}
+
+// Decode returns the value of a frame of this type. ok is false for other frames, and for the end of an attempt.
+//
+// Errors: [DecodeError].
+func (f Frame[T]) Decode(frame StreamFrame) (value T, ok bool, err error) {
+	if frame.Closed != nil || frame.Type != f.Type {
+		return value, false, nil
+	}
+	value, err = decode[T](f.Codec, f.Type, "frame", frame.Payload)
+	return value, true, err
+}
+
+// TypedFrame is a frame with its value. Of the end of an attempt Value is the zero value.
+type TypedFrame[T any] struct {
+	StreamFrame
+	Value T
+}
+
+// Tail follows the frames of this type, and the ends of attempts, in the output of an execution: see
+// [Engine.TailStream].
+//
+// Errors: those of [Engine.TailStream]; [DecodeError], behind which the tail goes on if the loop does.
+func (f Frame[T]) Tail(ctx context.Context, eng *Engine, x id.ExecutionID, o TailOptions) iter.Seq2[TypedFrame[T], error] {
+	return func(yield func(TypedFrame[T], error) bool) {
+		for frame, err := range eng.TailStream(ctx, x, o) {
+			typed := TypedFrame[T]{StreamFrame: frame}
+			if err == nil && frame.Closed == nil {
+				var ok bool
+				if typed.Value, ok, err = f.Decode(frame); !ok {
+					continue
+				}
+			}
+			if !yield(typed, err) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package engine
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/flowfabric/flowfabric-go/id/wire"
+)
+
+// StreamPosition is a place in the output of an execution, behind a frame or behind an attempt. A tail continues there
+// without a frame twice or a frame lost. The zero value is the beginning. It is comparable, and its text may be kept and
+// handed to clients: it has no secret.
+type StreamPosition struct {
+	attempt         int
+	id              wire.FramePosition
+	number, durable int64 // of all frames, and of the durable ones, up to here
+	closed          bool  // behind the end of the attempt
+}
+
+// Position returns the position behind the frame.
+func (f *StreamFrame) Position() StreamPosition {
+	return StreamPosition{f.Attempt, f.ID, f.Number, f.durable, f.Closed != nil}
+}
+
+// String returns the position's text: five numbers, and "end" behind the end of an attempt.
+func (p StreamPosition) String() string {
+	text := fmt.Sprintf("%d.%d.%d.%d.%d", p.attempt, p.id.TsMs, p.id.Seq, p.number, p.durable)
+	if p.closed {
+		text += ".end"
+	}
+	return text
+}
+
+// MarshalText returns the form of [StreamPosition.String].
+func (p StreamPosition) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText parses the form of [StreamPosition.String].
+//
+// Errors: those of [ParseStreamPosition].
+func (p *StreamPosition) UnmarshalText(text []byte) (err error) {
+	*p, err = ParseStreamPosition(string(text))
+	return err
+}
+
+// ParseStreamPosition parses the form of [StreamPosition.String].
+//
+// Errors: [ErrInvalidInput].
+func ParseStreamPosition(s string) (StreamPosition, error) {
+	const op = "parse stream position"
+	body, closed := strings.CutSuffix(s, ".end")
+	parts := strings.Split(body, ".")
+	if len(parts) != 5 {
+		return StreamPosition{}, wrap(op, invalid("position", "is not five numbers with dots between them"))
+	}
+	var n [5]int64
+	for i, bits := range []int{31, 63, 31, 63, 63} {
+		parsed, err := strconv.ParseUint(parts[i], 10, bits)
+		if err != nil {
+			return StreamPosition{}, wrap(op, invalid("position", fmt.Sprintf("part %d is not a number of at most %d bits", i+1, bits)))
+		}
+		n[i] = int64(parsed)
+	}
+	return StreamPosition{
+		attempt: int(n[0]), id: wire.FramePosition{TsMs: n[1], Seq: int32(n[2])}, number: n[3], durable: n[4], closed: closed,
+	}, nil
+}

@@ -1,0 +1,294 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/normalise"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// MaxFramePage is the largest page of [Engine.ReadStream].
+const MaxFramePage = 10_000
+
+// StreamFrame is a frame of the output stream of an attempt.
+type StreamFrame struct {
+	Execution id.ExecutionID
+	Attempt   int
+	ID        wire.FramePosition
+	Epoch     int64 // of the lease that wrote it; another one: the handler had begun again; 0: unknown
+	Number    int64 // among all frames of the attempt, from 1; 0: unknown
+
+	Mode           FrameMode
+	Type           string
+	Payload        []byte
+	Correlation    string
+	SummaryVersion int // of the attempt's document with this summary frame
+
+	// Trimmed is how many frames before this one, behind the one before it in the answer, are no longer kept. It counts only
+	// best-effort and summary frames, and is 0 if best-effort frames are left out: a lost durable frame is a [StreamGapError].
+	Trimmed int64
+
+	// Closed is set in the last value of an attempt in a tail, which is no frame: it has an ID behind all frames.
+	Closed *StreamClosed
+
+	durable int64 // durable frames up to this one
+}
+
+// At returns when the frame was appended.
+func (f *StreamFrame) At() time.Time { return time.UnixMilli(f.ID.TsMs) }
+
+// StreamEnd is how an attempt ended, for readers of its stream.
+type StreamEnd string
+
+// The ends.
+const (
+	StreamSucceeded   StreamEnd = "attempt_success"
+	StreamFailed      StreamEnd = "attempt_failure"
+	StreamCancelled   StreamEnd = "attempt_cancelled"
+	StreamInterrupted StreamEnd = "attempt_interrupted"
+)
+
+// StreamClosed says that no frame can follow in the stream of an attempt.
+type StreamClosed struct {
+	At     time.Time
+	Reason StreamEnd
+	Last   bool // the execution has ended: no attempt follows unless it is replayed
+}
+
+// StreamRange selects frames of an attempt for [Engine.ReadStream].
+type StreamRange struct {
+	Attempt int              // index, from 0
+	From    wire.FrameCursor // first one; default [wire.FrameStart]
+	To      wire.FrameCursor // last one; default [wire.FrameEnd]
+	Limit   int              // 1 to [MaxFramePage]; required
+
+	SkipBestEffort bool
+}
+
+// StreamPage is a part of a stream.
+type StreamPage struct {
+	Frames []StreamFrame
+	Closed *StreamClosed // the attempt has ended, and the stream has no frame behind these; nil otherwise
+}
+
+// ReadStream reads a part of the output stream of an attempt, in the order of its frames. It needs no lease. A stream that
+// does not exist is empty and open. To go on behind a page, use the last frame's id with its Seq plus one as From.
+//
+// Errors: [ErrInvalidInput]; [ErrNotFound] if the execution does not exist. Two statements in one round trip; takes no
+// locks.
+func (e *Engine) ReadStream(ctx context.Context, x id.ExecutionID, r StreamRange) (StreamPage, error) {
+	const op = "read stream"
+	read, err := e.rangeOf(x, r)
+	if err != nil {
+		return StreamPage{}, wrap(op, err)
+	}
+	answers, err := e.readStreams(ctx, []streamRead{read})
+	if err != nil {
+		return StreamPage{}, wrap(op, err)
+	}
+	a := answers[0]
+	if a.state == nil {
+		return StreamPage{}, wrap(op, &NotFoundError{Entity: "execution", ID: x.String()})
+	}
+	page := StreamPage{Frames: a.frames}
+	if len(a.frames) < r.Limit && read.through == lastFrame {
+		page.Closed = a.closed
+	}
+	return page, nil
+}
+
+var lastFrame = wire.FramePosition{TsMs: math.MaxInt64, Seq: math.MaxInt32}
+
+func (e *Engine) rangeOf(x id.ExecutionID, r StreamRange) (streamRead, error) {
+	read := streamRead{key: streamKey{x, r.Attempt}, size: r.Limit, skipBestEffort: r.SkipBestEffort}
+	if err := e.checkStream(x, r.Attempt); err != nil {
+		return read, err
+	}
+	if r.Limit < 1 || r.Limit > MaxFramePage {
+		return read, invalid("limit", fmt.Sprintf("must be between 1 and %d", MaxFramePage))
+	}
+	from, err := orCursor(r.From, wire.FrameStart).Lower()
+	if err != nil {
+		return read, invalidBecause("from", err)
+	}
+	if read.through, err = orCursor(r.To, wire.FrameEnd).Upper(); err != nil {
+		return read, invalidBecause("to", err)
+	}
+	if read.after = from; from.Seq > math.MinInt32 {
+		read.after.Seq-- // from is included
+	}
+	return read, nil
+}
+
+func orCursor(c, or wire.FrameCursor) wire.FrameCursor {
+	if c == "" {
+		return or
+	}
+	return c
+}
+
+func (e *Engine) checkStream(x id.ExecutionID, attempt int) error {
+	if err := e.checkExecution(x); err != nil {
+		return err
+	}
+	if attempt < 0 || attempt > math.MaxInt32 {
+		return invalid("attempt", "must be between 0 and 2^31-1")
+	}
+	return nil
+}
+
+// streamRead asks for frames of a stream, behind a position and up to another.
+type streamRead struct {
+	key            streamKey
+	after, through wire.FramePosition
+	size           int
+	skipBestEffort bool
+}
+
+// streamAnswer is the answer to a streamRead. state is nil if the execution does not exist.
+type streamAnswer struct {
+	state  *db.ReadStreamsRow
+	closed *StreamClosed
+	frames []StreamFrame
+}
+
+// readStreams answers several reads in one round trip. The states are read first: a stream that has ended there has all its
+// frames in the later statement.
+func (e *Engine) readStreams(ctx context.Context, reads []streamRead) ([]streamAnswer, error) {
+	n := len(reads)
+	keys := newLeaseArrays(n)
+	p := db.ListFramesParams{}
+	for i, r := range reads {
+		keys.add(Fence{Execution: r.key.execution, Attempt: r.key.attempt})
+		p.AfterTsMs, p.AfterSeqs = append(p.AfterTsMs, r.after.TsMs), append(p.AfterSeqs, r.after.Seq)
+		p.ThroughTsMs, p.ThroughSeqs = append(p.ThroughTsMs, r.through.TsMs), append(p.ThroughSeqs, r.through.Seq)
+		p.SkipBestEffort = append(p.SkipBestEffort, r.skipBestEffort)
+		p.Sizes, p.Ords = append(p.Sizes, int32(r.size)), append(p.Ords, int32(i))
+	}
+	p.PartitionKeys, p.ExecutionIDs, p.AttemptIndexes = keys.partitions, keys.executions, keys.attempts
+	var states []db.ReadStreamsRow
+	var frames []db.ListFramesRow
+	err := e.read(ctx,
+		func(conn db.DBTX) (err error) {
+			states, err = e.q.ReadStreams(ctx, conn, db.ReadStreamsParams{
+				PartitionKeys: keys.partitions, ExecutionIDs: keys.executions, AttemptIndexes: keys.attempts, Ords: p.Ords,
+			})
+			return err
+		},
+		func(conn db.DBTX) (err error) {
+			frames, err = e.q.ListFrames(ctx, conn, p)
+			return err
+		})
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]streamAnswer, n)
+	for i := range states {
+		a := &answers[states[i].Ord]
+		a.state = &states[i]
+		if a.closed, err = closedOf(&states[i]); err != nil {
+			return nil, err
+		}
+	}
+	for i := range frames {
+		f, err := frameOf(reads[frames[i].Ord].key, &frames[i])
+		if err != nil {
+			return nil, err
+		}
+		a := &answers[frames[i].Ord]
+		a.frames = append(a.frames, f)
+	}
+	return answers, nil
+}
+
+// closedOf returns how an attempt has ended, or nil.
+func closedOf(s *db.ReadStreamsRow) (*StreamClosed, error) {
+	phase, err := normalise.LifecyclePhase(s.LifecyclePhase)
+	if err != nil {
+		return nil, corrupt("ff_exec_core.lifecycle_phase", err)
+	}
+	over := phase == state.Terminal
+	c := &StreamClosed{Last: over && s.NextAttempt < 0}
+	switch {
+	case s.TerminalAtMs > 0:
+		c.At = time.UnixMilli(s.TerminalAtMs)
+	case over:
+		c.At = time.UnixMilli(s.ExecutionTerminalAtMs)
+	case s.NextAttempt >= 0:
+		c.At = time.UnixMilli(s.NextStartedAtMs)
+	default:
+		return nil, nil
+	}
+	switch s.Outcome {
+	case "success":
+		c.Reason = StreamSucceeded
+	case "failed", "failure", "retry", "expired":
+		c.Reason = StreamFailed
+	case "cancelled":
+		c.Reason = StreamCancelled
+	default:
+		c.Reason = StreamInterrupted
+		if s.Outcome == "" && (s.PublicState == "cancelled" || s.LifecyclePhase == "cancelled") {
+			c.Reason = StreamCancelled
+		}
+	}
+	return c, nil
+}
+
+// frameOf returns a stored frame.
+func frameOf(k streamKey, row *db.ListFramesRow) (StreamFrame, error) {
+	f := StreamFrame{
+		Execution: k.execution, Attempt: k.attempt, ID: wire.FramePosition{TsMs: row.TsMs, Seq: row.Seq},
+		Epoch: row.LeaseEpoch, Number: row.Number, Mode: FrameMode(row.Mode), durable: row.Durable,
+	}
+	fields, err := frameFields(row.Fields)
+	if err != nil {
+		return f, corrupt("ff_stream_frame.fields", err)
+	}
+	f.Type, f.Correlation = fields["frame_type"], fields["correlation_id"]
+	f.SummaryVersion, _ = strconv.Atoi(fields["summary_version"])
+	if fields["encoding"] != "base64" {
+		f.Payload = []byte(fields["payload"])
+		return f, nil
+	}
+	if f.Payload, err = base64.StdEncoding.DecodeString(fields["payload"]); err != nil {
+		return f, corrupt("ff_stream_frame.fields", err)
+	}
+	return f, nil
+}
+
+// frameFields reads the fields of a frame. A value that is no text becomes its JSON text.
+func frameFields(document []byte) (map[string]string, error) {
+	if !bytes.HasPrefix(document, []byte("{")) {
+		return nil, nil
+	}
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(document, &raw); err != nil {
+		return nil, err
+	}
+	fields := make(map[string]string, len(raw))
+	for key, value := range raw {
+		var text string
+		if value[0] != '"' || json.Unmarshal(value, &text) != nil {
+			var compact bytes.Buffer
+			if err := json.Compact(&compact, value); err != nil {
+				return nil, err
+			}
+			text = compact.String()
+		}
+		fields[key] = text
+	}
+	return fields, nil
+}
+

@@ -1,0 +1,212 @@
+package engine
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
+)
+
+// Limits of output streams.
+const (
+	MaxFrames       = 1_000    // frames in one call of [Engine.AppendFrames]
+	MaxFrameBatch   = 4 << 20  // bytes of their payloads
+	MaxFramePayload = 64 << 10 // bytes of one payload, unless [StreamConfig.MaxPayload] says less
+	MaxSummary      = 1 << 20  // bytes of a summary's document
+)
+
+const (
+	maxFrameType   = 256
+	maxCorrelation = 1024
+	maxPatchDepth  = 16
+)
+
+// FrameMode is how long a frame is kept.
+type FrameMode string
+
+// The modes.
+const (
+	FrameDurable    FrameMode = "durable"     // kept as long as the execution; the default
+	FrameSummary    FrameMode = "summary"     // a JSON merge patch (RFC 7396) of the attempt's document: see [Engine.StreamSummary]
+	FrameBestEffort FrameMode = "best_effort" // trimmed after a while: see [BestEffort]
+)
+
+// Types of frames that need no other name.
+const (
+	FrameEvent  = "event" // the default
+	FrameStdout = "stdout"
+	FrameStderr = "stderr"
+	FrameBlob   = "blob"
+	FrameLog    = "log" // a JSON object that a logger has written
+)
+
+// FrameSpec is a frame to append to the output stream of an attempt.
+type FrameSpec struct {
+	// Payload has at most [MaxFramePayload] bytes of any kind. Of a summary frame it is a JSON object: members replace
+	// those of the document, objects are merged, and null removes a member. The text "__ff_null__" sets a member to null.
+	Payload []byte
+
+	Type        string    // default [FrameEvent]; at most 256 bytes
+	Correlation string    // links frames of one request, for readers; at most 1024 bytes
+	Mode        FrameMode // default [FrameDurable]
+}
+
+// FrameBatch is frames for the stream of one lease, for [Engine.AppendFramesEach].
+type FrameBatch struct {
+	Lease  Lease
+	Frames []FrameSpec // 1 to [MaxFrames]
+}
+
+// Appended is the answer to appended frames. Their ids are consecutive.
+type Appended struct {
+	First, Last    wire.FramePosition
+	Frames         int64 // of the stream so far, trimmed ones included
+	SummaryVersion int   // of the document after the last summary frame; 0 if there is none among the frames
+}
+
+// StreamConfig configures the output streams that an engine writes.
+type StreamConfig struct {
+	// MaxPayload is the largest payload of a frame. Default [MaxFramePayload], which is also the most.
+	MaxPayload int
+
+	// DurableMaxlen keeps only the newest durable frames of an attempt; somewhat more may remain. A reader that comes later
+	// gets a [StreamGapError]. Default 0: all are kept.
+	DurableMaxlen int
+
+	BestEffort BestEffort
+}
+
+// normalise sets the defaults.
+func (c *StreamConfig) normalise() error {
+	if c.MaxPayload == 0 {
+		c.MaxPayload = MaxFramePayload
+	}
+	switch {
+	case c.MaxPayload < 0 || c.MaxPayload > MaxFramePayload:
+		return invalid("Config.Streams.MaxPayload", fmt.Sprintf("must be between 1 and %d", MaxFramePayload))
+	case c.DurableMaxlen < 0:
+		return invalid("Config.Streams.DurableMaxlen", "is negative")
+	}
+	return c.BestEffort.normalise()
+}
+
+// storedFrames are frames as columns.
+type storedFrames struct {
+	types, payloads, encodings, correlations []string
+}
+
+func (s *storedFrames) add(f *FrameSpec) {
+	payload, encoding := string(f.Payload), "utf8"
+	if !utf8.ValidString(payload) || strings.ContainsRune(payload, 0) {
+		payload, encoding = base64.StdEncoding.EncodeToString(f.Payload), "base64"
+	}
+	s.types = append(s.types, f.frameType())
+	s.payloads = append(s.payloads, payload)
+	s.encodings = append(s.encodings, encoding)
+	s.correlations = append(s.correlations, f.Correlation)
+}
+
+func (f *FrameSpec) frameType() string {
+	if f.Type == "" {
+		return FrameEvent
+	}
+	return f.Type
+}
+
+func (f *FrameSpec) isDurable() bool { return f.Mode == "" || f.Mode == FrameDurable }
+
+// checkFrames returns an error for frames that can't be appended together.
+func (e *Engine) checkFrames(l Lease, frames []FrameSpec) error {
+	if err := e.checkLease(l); err != nil {
+		return err
+	}
+	if len(frames) < 1 || len(frames) > MaxFrames {
+		return invalid("frames", fmt.Sprintf("%d frames: must be between 1 and %d", len(frames), MaxFrames))
+	}
+	size := 0
+	for n := range frames {
+		if err := e.checkFrame(&frames[n]); err != nil {
+			return wrapFrame(n, err)
+		}
+		size += len(frames[n].Payload)
+	}
+	if size > MaxFrameBatch {
+		return invalid("frames", fmt.Sprintf("%d bytes of payloads, limit %d", size, MaxFrameBatch))
+	}
+	return nil
+}
+
+// wrapFrame names the frame that an error is about.
+func wrapFrame(n int, err error) error {
+	input, ok := errors.AsType[*InputError](err)
+	if !ok {
+		return err
+	}
+	return &InputError{Field: fmt.Sprintf("frames[%d].%s", n, input.Field), Reason: input.Reason, err: input.err}
+}
+
+func (e *Engine) checkFrame(f *FrameSpec) error {
+	if len(f.Payload) > e.cfg.Streams.MaxPayload {
+		return invalid("payload", fmt.Sprintf("%d bytes, limit %d", len(f.Payload), e.cfg.Streams.MaxPayload))
+	}
+	if err := checkText("type", f.Type, maxFrameType); err != nil {
+		return err
+	}
+	if err := checkText("correlation", f.Correlation, maxCorrelation); err != nil {
+		return err
+	}
+	switch f.Mode {
+	case "", FrameDurable, FrameBestEffort:
+		return nil
+	case FrameSummary:
+		return checkPatch(f.Payload)
+	}
+	return invalid("mode", fmt.Sprintf("is %q", f.Mode))
+}
+
+// checkPatch returns an error for a summary frame's payload that is not a JSON object, or is nested too deeply.
+func checkPatch(payload []byte) error {
+	decoder := json.NewDecoder(strings.NewReader(string(payload)))
+	decoder.UseNumber()
+	depth := 0
+	for {
+		token, err := decoder.Token()
+		switch {
+		case err != nil:
+			return invalid("payload", "is not a JSON object, which a summary frame needs")
+		case depth == 0 && token != json.Delim('{'):
+			return invalid("payload", "is JSON, but not an object, which a summary frame needs")
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			depth++
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+		if depth > maxPatchDepth {
+			return invalid("payload", fmt.Sprintf("is nested deeper than %d: patch_depth_exceeded", maxPatchDepth))
+		}
+		if depth == 0 {
+			break
+		}
+	}
+	if decoder.More() {
+		return invalid("payload", "has more than one JSON value")
+	}
+	return nil
+}
+
+// streamKey is an attempt's output stream.
+type streamKey struct {
+	execution id.ExecutionID
+	attempt   int
+}
+
+func (l Lease) stream() streamKey { return streamKey{l.Execution, l.Attempt} }
+
+func (k streamKey) channel() string { return wire.StreamChannel(k.execution.UUID(), int32(k.attempt)) }

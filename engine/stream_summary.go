@@ -1,0 +1,71 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// StreamSummary is the document that the summary frames of an attempt have made.
+type StreamSummary struct {
+	Document  json.RawMessage // an object; the order of its members is not kept
+	Version   int             // number of patches, from 1
+	FirstAt   time.Time       // of the first patch
+	UpdatedAt time.Time       // of the last one
+}
+
+// StreamSummary returns the document that the summary frames of an attempt have made. attempt is its index. It needs no
+// lease, and works until retention deletes the execution.
+//
+// Errors: [ErrNotFound] if the attempt has written no summary; [ErrInvalidInput]. One statement; takes no locks.
+func (e *Engine) StreamSummary(ctx context.Context, x id.ExecutionID, attempt int) (StreamSummary, error) {
+	const op = "read summary"
+	if err := e.checkStream(x, attempt); err != nil {
+		return StreamSummary{}, wrap(op, err)
+	}
+	row, err := e.q.GetStreamSummary(ctx, e.reader(), db.GetStreamSummaryParams{
+		PartitionKey: x.Partition(), ExecutionID: x.UUID(), AttemptIndex: int32(attempt),
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return StreamSummary{}, wrap(op, &NotFoundError{Entity: "summary of attempt", ID: fmt.Sprintf("%s/%d", x, attempt)})
+	case err != nil:
+		return StreamSummary{}, wrap(op, err)
+	}
+	return StreamSummary{
+		Document: row.DocumentJSON, Version: int(row.Version),
+		FirstAt: time.UnixMilli(row.FirstAppliedMs), UpdatedAt: time.UnixMilli(row.LastUpdatedMs),
+	}, nil
+}
+
+// mergeSummary merges the patches among frames into the document of their attempt, and returns its version; 0 without
+// patches.
+func (e *Engine) mergeSummary(ctx context.Context, tx *txn, f *frameColumns, tsMs int64) (int, error) {
+	if len(f.patches) == 0 {
+		return 0, nil
+	}
+	row, err := e.q.MergeSummary(ctx, tx, db.MergeSummaryParams{
+		PartitionKey: f.Lease.Execution.Partition(), ExecutionID: f.Lease.Execution.UUID(), AttemptIndex: int32(f.Lease.Attempt),
+		Patches: f.patches, TsMs: tsMs,
+	})
+	if refusal, ok := errors.AsType[*pgconn.PgError](err); ok && refusal.Code[:2] == "22" {
+		// The server's text would quote the document.
+		return 0, invalid("frames", "a summary frame has a value that the server's JSON can't hold: a number out of range, or U+0000")
+	}
+	if err != nil {
+		return 0, err
+	}
+	if row.Size > MaxSummary {
+		return 0, invalid("frames", fmt.Sprintf("the summary would have %d bytes, limit %d", row.Size, MaxSummary))
+	}
+	f.number(row.Version)
+	return int(row.Version), nil
+}

@@ -1,0 +1,172 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math"
+
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
+)
+
+// TailOptions selects the frames of [Engine.TailStream].
+type TailOptions struct {
+	After          StreamPosition // default: from the beginning
+	OneAttempt     bool           // only the attempt of After
+	SkipBestEffort bool
+}
+
+// ErrStreamGap means that durable frames of a stream are no longer kept: see [StreamConfig.DurableMaxlen]. Carried by
+// [StreamGapError].
+var ErrStreamGap = sentinel("frames of the stream are no longer kept")
+
+// StreamGapError reports durable frames that a reader has missed.
+type StreamGapError struct {
+	Execution id.ExecutionID
+	Attempt   int
+	Frames    int64              // how many are missing
+	After     wire.FramePosition // the last frame before them that the reader has had; zero: none
+}
+
+func (e *StreamGapError) Error() string {
+	return fmt.Sprintf("%d frames of attempt %d of execution %s, after %s: %v", e.Frames, e.Attempt, e.Execution, e.After, ErrStreamGap)
+}
+
+// Unwrap returns [ErrStreamGap].
+func (e *StreamGapError) Unwrap() error { return ErrStreamGap }
+
+// TailStream follows the output of an execution: its frames in order, attempt after attempt, each once, as soon as they are
+// committed. It needs no lease, and uses no connection while it waits.
+//
+//	for frame, err := range eng.TailStream(ctx, execution, engine.TailOptions{}) {
+//		if err != nil {
+//			return err
+//		}
+//		…
+//	}
+//
+// A frame whose Closed is set ends each attempt. If that is not the Last, frames of another attempt may follow, with a
+// greater Attempt: a program that shows the output of one attempt then begins anew. The tail ends with the execution. It
+// continues at any [StreamFrame.Position], in any process.
+//
+// Errors: ctx's error; [ErrNotFound] if the execution does not exist or retention has deleted it; [ErrInvalidInput]; the
+// driver's. After these it ends. A [*StreamGapError] says which durable frames are no longer kept; the tail goes on behind
+// them if the loop does.
+func (e *Engine) TailStream(ctx context.Context, x id.ExecutionID, o TailOptions) iter.Seq2[StreamFrame, error] {
+	return func(yield func(StreamFrame, error) bool) {
+		const op = "tail stream"
+		err := e.checkStream(x, o.After.attempt)
+		if err == nil && e.tx != nil {
+			err = invalid("WithTx", "a tail waits, which would hold the caller's transaction: use the engine on the pool")
+		}
+		t := streamTail{
+			e: e, execution: x, options: o, at: o.After,
+			yield: func(f StreamFrame, err error) bool { return yield(f, wrap(op, err)) },
+		}
+		for goesOn := true; goesOn && err == nil; {
+			goesOn, err = t.next(ctx)
+		}
+		if err != nil {
+			yield(StreamFrame{}, wrap(op, err))
+		}
+	}
+}
+
+// tailPage is how many frames a tail reads at a time.
+const tailPage = 100
+
+// streamTail is a running tail.
+type streamTail struct {
+	e         *Engine
+	execution id.ExecutionID
+	options   TailOptions
+	at        StreamPosition
+	yield     func(StreamFrame, error) bool
+}
+
+// next waits for frames, or for the end of the attempt, and yields them. It reports whether the tail goes on.
+func (t *streamTail) next(ctx context.Context) (bool, error) {
+	if t.at.closed {
+		if t.options.OneAttempt || t.at.attempt == math.MaxInt32 {
+			return false, nil
+		}
+		t.at = StreamPosition{attempt: t.at.attempt + 1}
+	}
+	a, err := t.e.awaitStream(ctx, streamRead{
+		key: streamKey{t.execution, t.at.attempt}, after: t.after(), through: lastFrame, size: tailPage,
+		skipBestEffort: t.options.SkipBestEffort,
+	})
+	switch {
+	case err != nil:
+		return false, err
+	case a.state == nil:
+		return false, &NotFoundError{Entity: "execution", ID: t.execution.String()}
+	}
+	for i := range a.frames {
+		if !t.frame(&a.frames[i]) {
+			return false, nil
+		}
+	}
+	if a.closed == nil || len(a.frames) == tailPage {
+		return true, nil
+	}
+	return t.close(&a), nil
+}
+
+// after returns the position behind which frames are wanted. The zero value would leave out a frame 0-0.
+func (t *streamTail) after() wire.FramePosition {
+	if t.at.number == 0 && t.at.id == (wire.FramePosition{}) {
+		return wire.FramePosition{TsMs: -1}
+	}
+	return t.at.id
+}
+
+// frame yields a frame, behind the gap before it.
+func (t *streamTail) frame(f *StreamFrame) bool {
+	if f.Number > 0 {
+		itself := int64(0)
+		if f.Mode == FrameDurable {
+			itself = 1
+		}
+		lost := f.durable - itself - t.at.durable
+		if !t.options.SkipBestEffort {
+			f.Trimmed = max(0, f.Number-1-t.at.number-max(0, lost))
+		}
+		if !t.gap(lost) {
+			return false
+		}
+	}
+	t.at = f.Position()
+	return t.yield(*f, nil)
+}
+
+// gap yields the loss of durable frames behind the tail's position.
+func (t *streamTail) gap(lost int64) bool {
+	if lost <= 0 {
+		return true
+	}
+	return t.yield(StreamFrame{}, &StreamGapError{Execution: t.execution, Attempt: t.at.attempt, Frames: lost, After: t.at.id})
+}
+
+// close yields the end of an attempt.
+func (t *streamTail) close(a *streamAnswer) bool {
+	if a.state.Attempts == 0 {
+		return a.state.NextAttempt >= 0 && t.skip() // the execution ended without this attempt
+	}
+	if !t.gap(a.state.Durable - t.at.durable) {
+		return false
+	}
+	f := StreamFrame{
+		Execution: t.execution, Attempt: t.at.attempt, ID: lastFrame, Number: a.state.Frames, Closed: a.closed,
+		durable: a.state.Durable,
+	}
+	t.at = f.Position()
+	return t.yield(f, nil) && !a.closed.Last
+}
+
+// skip goes on behind an attempt that does not exist.
+func (t *streamTail) skip() bool {
+	t.at.closed = true
+	return !t.options.OneAttempt
+}
