@@ -634,6 +634,14 @@ type FfStreamMeta struct {
 	LastAppendTsMs int64
 	// Frames kept at the last trimming.
 	MaxlenAppliedLast int32
+	// Frames of mode best_effort that the attempt's stream has. NULL: written by FlowFabric.
+	FfxKept *int32
+	// Those of them that were appended since the last trimming. NULL: written by FlowFabric.
+	FfxUntrimmed *int32
+	// Milliseconds since the Unix epoch: ts_ms of the id up to which they are deleted. NULL: none is.
+	FfxTrimmedTsMs *int64
+	// seq of the id up to which they are deleted. NULL: none is.
+	FfxTrimmedSeq *int32
 }
 
 // The merged document of the summary frames of an attempt.
@@ -654,6 +662,12 @@ type FfStreamSummary struct {
 	LastUpdatedMs int64
 	// Milliseconds since the Unix epoch: the first patch.
 	FirstAppliedMs int64
+	// Frames of mode summary that the attempt's stream has. NULL: written by FlowFabric.
+	FfxKept *int32
+	// Milliseconds since the Unix epoch: ts_ms of the id up to which they are deleted. NULL: none is.
+	FfxTrimmedTsMs *int64
+	// seq of the id up to which they are deleted. NULL: none is.
+	FfxTrimmedSeq *int32
 }
 
 // Outcomes of suspensions by idempotency key. They contain bearer tokens.
@@ -1518,6 +1532,38 @@ type FfxSteps struct {
 	StartedAt time.Time
 	// When it was stored; of a call whose results are not: when its executions were created.
 	EndedAt time.Time
+}
+
+// Frames of the output streams of attempts, one row each, with their payloads. An interface: columns keep name, type and meaning, new ones come behind. Find those of an execution by (partition_key, execution_id), in the order of attempt, ts_ms, seq.
+type FfxStreamFrame struct {
+	// Logical shard, 0 to 255, N of the id {fp:N}:<uuid>. Filter by (partition_key, execution_id): the key of the table.
+	PartitionKey int16
+	// The uuid half of the execution's id.
+	ExecutionID pgtype.UUID
+	// The execution's id as the library prints it: {fp:N}:<uuid>.
+	ID interface{}
+	// Attempt that wrote it, from 0.
+	Attempt int32
+	// The frame's id as the library prints it: <ts_ms>-<seq>.
+	Frame interface{}
+	// When it was appended.
+	At pgtype.Timestamptz
+	// durable; summary: a JSON merge patch of the attempt's document; best_effort: deleted after a while.
+	Mode string
+	// Type that its writer gave it: event, stdout, stderr, blob, log or another text.
+	Type interface{}
+	// Text that links frames; NULL: none.
+	Correlation bool
+	// Its text; NULL: it is not text, see bytes.
+	Payload string
+	// Its bytes if they are not text; NULL: it is text, or what is stored can't be decoded.
+	Bytes []byte
+	// Its number among the frames of its attempt, from 1. A missing number is a frame that was deleted.
+	Number *int64
+	// Milliseconds since the Unix epoch, the first half of the frame's id.
+	TsMs int64
+	// Second half of the frame's id: its place among the frames of one millisecond, from 0.
+	Seq int32
 }
 
 // Keys of unique work with the last execution that took each. It stays until that execution is deleted, and is in force only while the execution is in the states of lasts.

@@ -886,6 +886,12 @@ type Querier interface {
 	// Used by: engine.RecordStep, engine.RecordSteps.
 	// Locks: none.
 	GetStepResult(ctx context.Context, db DBTX, arg GetStepResultParams) (bytea.Bytes, error)
+	// GetStreamMeta returns the rate of the best-effort frames of an attempt, and how many its stream has. It always has a row;
+	// known is false if the attempt has written none.
+	//
+	// Used by: engine.AppendFrames, engine.AppendFramesEach.
+	// Locks: none. The caller holds the attempt.
+	GetStreamMeta(ctx context.Context, db DBTX, arg GetStreamMetaParams) (GetStreamMetaRow, error)
 	// GetStreamSummary reads the document that the summary frames of an attempt have made. No row: it has none.
 	//
 	// Used by: engine.StreamSummary.
@@ -1993,7 +1999,7 @@ type Querier interface {
 	// Locks: L0 held.
 	MarkFlowCancelled(ctx context.Context, db DBTX, arg MarkFlowCancelledParams) error
 	// MergeSummary merges patches into the document of an attempt, in array order, and returns its version after them and the
-	// size of the document in bytes.
+	// size of the document in bytes. kept: summary frames of the attempt, these included.
 	//
 	// Used by: engine.AppendFrames, engine.AppendFramesEach.
 	// Locks: L2 waits (the summary row, UPDATE). The caller holds the attempt.
@@ -2101,6 +2107,12 @@ type Querier interface {
 	// Used by: engine.SetSchedule, engine.DeclareSchedules.
 	// Locks: schedules waits (in array order). The caller sorts by name.
 	PutSchedules(ctx context.Context, db DBTX, arg PutSchedulesParams) error
+	// PutStreamMeta stores the rate of the best-effort frames of an attempt and, if excess or before_ms is positive, deletes
+	// the oldest of them: as many as excess, and all older than before_ms. It reads on from the last deleted one.
+	//
+	// Used by: engine.AppendFrames, engine.AppendFramesEach.
+	// Locks: L2 waits (DELETE of frames, then the UPDATE). The caller holds the attempt.
+	PutStreamMeta(ctx context.Context, db DBTX, arg PutStreamMetaParams) error
 	// QueueUnqueued inserts the queue entries of those of the given executions that are claimable and not locked
 	// elsewhere, and returns the lanes that have work now, one per entry. No row: no entry was missing.
 	//
@@ -3008,6 +3020,12 @@ type Querier interface {
 	// Used by: engine.TrimOutboxes.
 	// Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 	TrimCompletionEvents(ctx context.Context, db DBTX, arg TrimCompletionEventsParams) (TrimCompletionEventsRow, error)
+	// TrimDurableFrames deletes the oldest durable frames of attempts: up to a number among them, and at most page_size of
+	// each.
+	//
+	// Used by: engine.AppendFrames, engine.AppendFramesEach.
+	// Locks: L2 waits (DELETE).
+	TrimDurableFrames(ctx context.Context, db DBTX, arg TrimDurableFramesParams) error
 	// TrimLeaseEvents is TrimCompletionEvents for lease events, which only their readers need.
 	//
 	// Used by: engine.TrimOutboxes.
@@ -3023,6 +3041,12 @@ type Querier interface {
 	// Used by: engine.TrimOutboxes.
 	// Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 	TrimSignalEvents(ctx context.Context, db DBTX, arg TrimSignalEventsParams) (TrimSignalEventsRow, error)
+	// TrimSummaryFrames deletes the oldest summary frames of an attempt, as many as excess. It reads on from the last deleted
+	// one.
+	//
+	// Used by: engine.AppendFrames, engine.AppendFramesEach.
+	// Locks: L2 waits (DELETE of frames, then the UPDATE). The caller holds the attempt.
+	TrimSummaryFrames(ctx context.Context, db DBTX, arg TrimSummaryFramesParams) error
 	// TryFlowsExclusive is LockFlowsExclusive and LockFlowRows without waiting: it returns the flows for which it got
 	// both locks. A flow without a row needs only the first.
 	//

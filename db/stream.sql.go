@@ -121,7 +121,8 @@ SELECT
     m.ord::integer AS ord,
     m.ffx_stream_ts_ms::bigint AS ts_ms,
     m.ffx_stream_seq::integer AS seq,
-    m.ffx_stream_frames::bigint AS frames
+    m.ffx_stream_frames::bigint AS frames,
+    m.ffx_stream_durable::bigint AS durable
 FROM moved AS m
 `
 
@@ -141,10 +142,11 @@ type AppendFramesParams struct {
 }
 
 type AppendFramesRow struct {
-	Ord    int32
-	TsMs   int64
-	Seq    int32
-	Frames int64
+	Ord     int32
+	TsMs    int64
+	Seq     int32
+	Frames  int64
+	Durable int64
 }
 
 // AppendFrames appends durable frames to the streams of attempts, for the holders of live leases; ord (from 0) is the
@@ -184,6 +186,7 @@ func (q *Queries) AppendFrames(ctx context.Context, db DBTX, arg AppendFramesPar
 			&i.TsMs,
 			&i.Seq,
 			&i.Frames,
+			&i.Durable,
 		); err != nil {
 			return nil, err
 		}

@@ -58,19 +58,22 @@ func (q *Queries) GetStreamSummary(ctx context.Context, db DBTX, arg GetStreamSu
 
 const mergeSummary = `-- name: MergeSummary :one
 INSERT INTO ff_stream_summary AS s (
-    partition_key, execution_id, attempt_index, document_json, version, patch_kind, last_updated_ms, first_applied_ms
+    partition_key, execution_id, attempt_index, document_json, version, patch_kind, last_updated_ms, first_applied_ms,
+    ffx_kept
 )
 VALUES (
     $1, $2, $3, ffx_merge_patches('{}', $4::text[]::jsonb[]),
-    cardinality($4::text[]), 'json-merge-patch', $5, $5
+    cardinality($4::text[]), 'json-merge-patch', $5, $5, cardinality($4::text[])
 )
 ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE SET
     document_json = ffx_merge_patches(s.document_json, $4::text[]::jsonb[]),
     version = s.version + excluded.version,
     patch_kind = excluded.patch_kind,
-    last_updated_ms = excluded.last_updated_ms
+    last_updated_ms = excluded.last_updated_ms,
+    ffx_kept = coalesce(s.ffx_kept, 0) + excluded.ffx_kept
 RETURNING
     s.version,
+    coalesce(s.ffx_kept, 0)::integer AS kept,
     octet_length(s.document_json::text)::integer AS size
 `
 
@@ -84,11 +87,12 @@ type MergeSummaryParams struct {
 
 type MergeSummaryRow struct {
 	Version int32
+	Kept    int32
 	Size    int32
 }
 
 // MergeSummary merges patches into the document of an attempt, in array order, and returns its version after them and the
-// size of the document in bytes.
+// size of the document in bytes. kept: summary frames of the attempt, these included.
 //
 // Used by: engine.AppendFrames, engine.AppendFramesEach.
 // Locks: L2 waits (the summary row, UPDATE). The caller holds the attempt.
@@ -101,6 +105,6 @@ func (q *Queries) MergeSummary(ctx context.Context, db DBTX, arg MergeSummaryPar
 		arg.TsMs,
 	)
 	var i MergeSummaryRow
-	err := row.Scan(&i.Version, &i.Size)
+	err := row.Scan(&i.Version, &i.Kept, &i.Size)
 	return i, err
 }

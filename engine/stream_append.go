@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
 const opAppendFrames = "append frames"
@@ -113,7 +114,7 @@ func (e *Engine) appendDurable(
 	params := db.AppendFramesParams{NowMs: e.nowMs()}
 	for _, n := range items {
 		b := &batches[n]
-		if e.cfg.Streams.DurableMaxlen > 0 || slices.ContainsFunc(b.Frames, func(f FrameSpec) bool { return !f.isDurable() }) {
+		if slices.ContainsFunc(b.Frames, func(f FrameSpec) bool { return !f.isDurable() }) {
 			continue
 		}
 		leases.add(b.Lease.Fence)
@@ -138,11 +139,21 @@ func (e *Engine) appendDurable(
 		}
 		return rows, err
 	})
+	var trim durableTrim
 	for _, row := range rows {
+		b := &batches[row.Ord]
 		appended[row.Ord] = true
-		outcomes[row.Ord].Value = appendedAt(row.TsMs, row.Seq, row.Frames, len(batches[row.Ord].Frames))
+		outcomes[row.Ord].Value = appendedAt(row.TsMs, row.Seq, row.Frames, len(b.Frames))
+		trim.add(e.cfg.Streams.DurableMaxlen, b.Lease.Fence, row.Durable, len(b.Frames))
 	}
-	return err
+	if err != nil || trim.empty() {
+		return err
+	}
+	// The frames are appended. If this fails, a later trim deletes more.
+	_, _ = inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (struct{}, error) {
+		return struct{}{}, e.q.TrimDurableFrames(ctx, conn, trim.params())
+	})
+	return nil
 }
 
 // appendedAt returns the answer for n frames behind which a stream is at a position.
@@ -165,21 +176,34 @@ func (e *Engine) appendHeld(ctx context.Context, op string, b *FrameBatch) (Appe
 func (e *Engine) appendUnder(ctx context.Context, tx *txn, b *FrameBatch) (Appended, error) {
 	f := frameColumns{FrameBatch: b}
 	f.collect(&e.cfg.Streams)
-	at, err := e.q.MoveStream(ctx, tx, db.MoveStreamParams{
-		NowMs: e.nowMs(), Frames: int32(len(b.Frames)), Durable: f.durable, PartitionKey: b.Lease.Execution.Partition(),
-		ExecutionID: b.Lease.Execution.UUID(), AttemptIndex: int32(b.Lease.Attempt),
-	})
-	if err != nil {
+	partition, execution, attempt := b.Lease.Execution.Partition(), b.Lease.Execution.UUID(), int32(b.Lease.Attempt)
+	var at db.MoveStreamRow
+	var meta db.GetStreamMetaRow
+	steps := []step{func(conn db.DBTX) (err error) {
+		at, err = e.q.MoveStream(ctx, conn, db.MoveStreamParams{
+			NowMs: e.nowMs(), Frames: int32(len(b.Frames)), Durable: f.durable,
+			PartitionKey: partition, ExecutionID: execution, AttemptIndex: attempt,
+		})
+		return err
+	}}
+	if f.bestEffort > 0 {
+		steps = append(steps, func(conn db.DBTX) (err error) {
+			meta, err = e.q.GetStreamMeta(ctx, conn, db.GetStreamMetaParams{
+				PartitionKey: partition, ExecutionID: execution, AttemptIndex: attempt,
+			})
+			return err
+		})
+	}
+	if err := pgtx.InOneTrip(ctx, tx, steps...); err != nil {
 		return Appended{}, err
 	}
 	appended := appendedAt(at.TsMs, at.Seq, at.Frames, len(b.Frames))
-	if appended.SummaryVersion, err = e.mergeSummary(ctx, tx, &f, at.TsMs); err != nil {
+	summary, err := e.mergeSummary(ctx, tx, &f, at.TsMs)
+	if err != nil {
 		return Appended{}, err
 	}
-	if err := e.q.InsertFrames(ctx, tx, f.params(&at)); err != nil {
-		return Appended{}, err
-	}
-	return appended, e.trimFrames(ctx, tx, &f, &at)
+	appended.SummaryVersion = int(summary.Version)
+	return appended, e.insertFrames(ctx, tx, &f, &at, &meta, int(summary.Kept))
 }
 
 // frameColumns are the frames of a batch as columns.

@@ -2,17 +2,16 @@ package engine
 
 import (
 	"cmp"
-	"context"
+	"math"
 	"time"
-
-	"github.com/flowfabric/flowfabric-go/db"
 )
 
-// BestEffort configures how long best-effort frames are kept: about as many as come in twice TTL, at the rate of late. The
-// zero value selects the defaults.
+// BestEffort configures how long best-effort frames are kept: as many as come within twice TTL, by a moving average of
+// their rate, but at least Least and at most Most, and none older than twice TTL. An append deletes the others once there
+// are 16 more, or a tenth more. The zero value selects the defaults.
 type BestEffort struct {
-	TTL   time.Duration // default 30 s; 1 ms to 10 min. Frames older than twice this are deleted with later ones.
-	Least int           // frames always kept; default 64
+	TTL   time.Duration // default 30 s; 1 ms to 10 min
+	Least int           // default 64
 	Most  int           // default 16,384
 }
 
@@ -36,7 +35,35 @@ func (b *BestEffort) normalise() error {
 	return nil
 }
 
-// trimFrames deletes the frames of a stream that its modes no longer keep.
-func (e *Engine) trimFrames(ctx context.Context, tx *txn, f *frameColumns, at *db.MoveStreamRow) error {
-	return nil
+// frameRate is the rate of an attempt's best-effort frames, and how many its stream keeps.
+type frameRate struct {
+	known  bool // there was a frame
+	hz     float64
+	lastMs int64
+	keep   int
 }
+
+// rateWeight is the weight of a new frame in the moving average.
+const rateWeight = 0.2
+
+// after returns the rate after n more frames at a time. All but the first of them count as 1 ms apart.
+func (b *BestEffort) after(r frameRate, tsMs int64, n int) frameRate {
+	window := 2 * b.TTL.Seconds()
+	for i := range n {
+		if !r.known || math.IsNaN(r.hz) || math.IsInf(r.hz, 0) {
+			r.known, r.hz = true, float64(b.Least)/window
+			continue
+		}
+		apart := int64(1)
+		if i == 0 {
+			apart = max(1, tsMs-r.lastMs)
+		}
+		r.hz = rateWeight*1000/float64(apart) + (1-rateWeight)*r.hz
+	}
+	r.lastMs = tsMs
+	r.keep = int(math.Ceil(min(max(r.hz*window, float64(b.Least)), float64(b.Most))))
+	return r
+}
+
+// trimLag returns how many frames more than those to keep a stream may have, so that most appends delete none.
+func trimLag(keep int) int { return max(16, keep/10) }

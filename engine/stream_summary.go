@@ -46,26 +46,26 @@ func (e *Engine) StreamSummary(ctx context.Context, x id.ExecutionID, attempt in
 	}, nil
 }
 
-// mergeSummary merges the patches among frames into the document of their attempt, and returns its version; 0 without
-// patches.
-func (e *Engine) mergeSummary(ctx context.Context, tx *txn, f *frameColumns, tsMs int64) (int, error) {
+// mergeSummary merges the patches among frames into the document of their attempt, and returns its version and the number
+// of its frames; zeros without patches.
+func (e *Engine) mergeSummary(ctx context.Context, tx *txn, f *frameColumns, tsMs int64) (row db.MergeSummaryRow, err error) {
 	if len(f.patches) == 0 {
-		return 0, nil
+		return row, nil
 	}
-	row, err := e.q.MergeSummary(ctx, tx, db.MergeSummaryParams{
+	row, err = e.q.MergeSummary(ctx, tx, db.MergeSummaryParams{
 		PartitionKey: f.Lease.Execution.Partition(), ExecutionID: f.Lease.Execution.UUID(), AttemptIndex: int32(f.Lease.Attempt),
 		Patches: f.patches, TsMs: tsMs,
 	})
 	if refusal, ok := errors.AsType[*pgconn.PgError](err); ok && refusal.Code[:2] == "22" {
 		// The server's text would quote the document.
-		return 0, invalid("frames", "a summary frame has a value that the server's JSON can't hold: a number out of range, or U+0000")
+		return row, invalid("frames", "a summary frame has a value that the server's JSON can't hold: a number out of range, or U+0000")
 	}
 	if err != nil {
-		return 0, err
+		return row, err
 	}
 	if row.Size > MaxSummary {
-		return 0, invalid("frames", fmt.Sprintf("the summary would have %d bytes, limit %d", row.Size, MaxSummary))
+		return row, invalid("frames", fmt.Sprintf("the summary would have %d bytes, limit %d", row.Size, MaxSummary))
 	}
 	f.number(row.Version)
-	return int(row.Version), nil
+	return row, nil
 }

@@ -103,7 +103,8 @@ SELECT
     m.ord::integer AS ord,
     m.ffx_stream_ts_ms::bigint AS ts_ms,
     m.ffx_stream_seq::integer AS seq,
-    m.ffx_stream_frames::bigint AS frames
+    m.ffx_stream_frames::bigint AS frames,
+    m.ffx_stream_durable::bigint AS durable
 FROM moved AS m;
 
 -- name: MoveStream :one

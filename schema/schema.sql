@@ -3021,7 +3021,11 @@ CREATE TABLE ff_stream_meta (
     attempt_index integer NOT NULL,
     ema_rate_hz double precision DEFAULT 0 NOT NULL,
     last_append_ts_ms bigint DEFAULT 0 NOT NULL,
-    maxlen_applied_last integer DEFAULT 0 NOT NULL
+    maxlen_applied_last integer DEFAULT 0 NOT NULL,
+    ffx_kept integer,
+    ffx_untrimmed integer,
+    ffx_trimmed_ts_ms bigint,
+    ffx_trimmed_seq integer
 );
 
 COMMENT ON TABLE ff_stream_meta IS 'Rate of an attempt''s stream, by which frames of mode best_effort are trimmed.';
@@ -3038,6 +3042,14 @@ COMMENT ON COLUMN ff_stream_meta.last_append_ts_ms IS 'Milliseconds since the Un
 
 COMMENT ON COLUMN ff_stream_meta.maxlen_applied_last IS 'Frames kept at the last trimming.';
 
+COMMENT ON COLUMN ff_stream_meta.ffx_kept IS 'Frames of mode best_effort that the attempt''s stream has. NULL: written by FlowFabric.';
+
+COMMENT ON COLUMN ff_stream_meta.ffx_untrimmed IS 'Those of them that were appended since the last trimming. NULL: written by FlowFabric.';
+
+COMMENT ON COLUMN ff_stream_meta.ffx_trimmed_ts_ms IS 'Milliseconds since the Unix epoch: ts_ms of the id up to which they are deleted. NULL: none is.';
+
+COMMENT ON COLUMN ff_stream_meta.ffx_trimmed_seq IS 'seq of the id up to which they are deleted. NULL: none is.';
+
 CREATE TABLE ff_stream_summary (
     partition_key smallint NOT NULL,
     execution_id uuid NOT NULL,
@@ -3046,7 +3058,10 @@ CREATE TABLE ff_stream_summary (
     version integer DEFAULT 0 NOT NULL,
     patch_kind text,
     last_updated_ms bigint NOT NULL,
-    first_applied_ms bigint NOT NULL
+    first_applied_ms bigint NOT NULL,
+    ffx_kept integer,
+    ffx_trimmed_ts_ms bigint,
+    ffx_trimmed_seq integer
 );
 
 COMMENT ON TABLE ff_stream_summary IS 'The merged document of the summary frames of an attempt.';
@@ -3066,6 +3081,12 @@ COMMENT ON COLUMN ff_stream_summary.patch_kind IS 'json-merge-patch; anything el
 COMMENT ON COLUMN ff_stream_summary.last_updated_ms IS 'Milliseconds since the Unix epoch: the last patch.';
 
 COMMENT ON COLUMN ff_stream_summary.first_applied_ms IS 'Milliseconds since the Unix epoch: the first patch.';
+
+COMMENT ON COLUMN ff_stream_summary.ffx_kept IS 'Frames of mode summary that the attempt''s stream has. NULL: written by FlowFabric.';
+
+COMMENT ON COLUMN ff_stream_summary.ffx_trimmed_ts_ms IS 'Milliseconds since the Unix epoch: ts_ms of the id up to which they are deleted. NULL: none is.';
+
+COMMENT ON COLUMN ff_stream_summary.ffx_trimmed_seq IS 'seq of the id up to which they are deleted. NULL: none is.';
 
 CREATE TABLE ff_suspend_dedup (
     partition_key smallint NOT NULL,
@@ -4620,6 +4641,59 @@ COMMENT ON COLUMN ffx_steps.error IS 'Text of the error of its last failed try; 
 COMMENT ON COLUMN ffx_steps.started_at IS 'Start of its first try, or of the wait.';
 
 COMMENT ON COLUMN ffx_steps.ended_at IS 'When it was stored; of a call whose results are not: when its executions were created.';
+
+CREATE VIEW ffx_stream_frames AS
+ SELECT f.partition_key,
+    f.execution_id,
+    ((('{fp:'::text || f.partition_key) || '}:'::text) || f.execution_id) AS id,
+    f.attempt_index AS attempt,
+    ((f.ts_ms || '-'::text) || f.seq) AS frame,
+    ffx_read_instant(f.ts_ms) AS at,
+    f.mode,
+    COALESCE((f.fields ->> 'frame_type'::text), ''::text) AS type,
+    NULLIF((f.fields ->> 'correlation_id'::text), ''::text) AS correlation,
+        CASE
+            WHEN (((f.fields ->> 'encoding'::text) = 'base64'::text) IS NOT TRUE) THEN COALESCE((f.fields ->> 'payload'::text), ''::text)
+            ELSE NULL::text
+        END AS payload,
+        CASE
+            WHEN (((f.fields ->> 'encoding'::text) = 'base64'::text) AND ((f.fields ->> 'payload'::text) ~ '^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$'::text)) THEN decode((f.fields ->> 'payload'::text), 'base64'::text)
+            ELSE NULL::bytea
+        END AS bytes,
+    f.ffx_number AS number,
+    f.ts_ms,
+    f.seq
+   FROM ff_stream_frame f;
+
+COMMENT ON VIEW ffx_stream_frames IS 'Frames of the output streams of attempts, one row each, with their payloads. An interface: columns keep name, type and meaning, new ones come behind. Find those of an execution by (partition_key, execution_id), in the order of attempt, ts_ms, seq.';
+
+COMMENT ON COLUMN ffx_stream_frames.partition_key IS 'Logical shard, 0 to 255, N of the id {fp:N}:<uuid>. Filter by (partition_key, execution_id): the key of the table.';
+
+COMMENT ON COLUMN ffx_stream_frames.execution_id IS 'The uuid half of the execution''s id.';
+
+COMMENT ON COLUMN ffx_stream_frames.id IS 'The execution''s id as the library prints it: {fp:N}:<uuid>.';
+
+COMMENT ON COLUMN ffx_stream_frames.attempt IS 'Attempt that wrote it, from 0.';
+
+COMMENT ON COLUMN ffx_stream_frames.frame IS 'The frame''s id as the library prints it: <ts_ms>-<seq>.';
+
+COMMENT ON COLUMN ffx_stream_frames.at IS 'When it was appended.';
+
+COMMENT ON COLUMN ffx_stream_frames.mode IS 'durable; summary: a JSON merge patch of the attempt''s document; best_effort: deleted after a while.';
+
+COMMENT ON COLUMN ffx_stream_frames.type IS 'Type that its writer gave it: event, stdout, stderr, blob, log or another text.';
+
+COMMENT ON COLUMN ffx_stream_frames.correlation IS 'Text that links frames; NULL: none.';
+
+COMMENT ON COLUMN ffx_stream_frames.payload IS 'Its text; NULL: it is not text, see bytes.';
+
+COMMENT ON COLUMN ffx_stream_frames.bytes IS 'Its bytes if they are not text; NULL: it is text, or what is stored can''t be decoded.';
+
+COMMENT ON COLUMN ffx_stream_frames.number IS 'Its number among the frames of its attempt, from 1. A missing number is a frame that was deleted.';
+
+COMMENT ON COLUMN ffx_stream_frames.ts_ms IS 'Milliseconds since the Unix epoch, the first half of the frame''s id.';
+
+COMMENT ON COLUMN ffx_stream_frames.seq IS 'Second half of the frame''s id: its place among the frames of one millisecond, from 0.';
 
 CREATE TABLE ffx_unique (
     key uuid NOT NULL,

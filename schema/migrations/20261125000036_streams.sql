@@ -34,6 +34,35 @@ COMMENT ON COLUMN ff_stream_frame.ffx_number IS
 COMMENT ON COLUMN ff_stream_frame.ffx_durable IS
     'How many frames of mode durable its attempt had written by then, itself included.';
 
+-- Trimming continues behind the last deleted frame of its mode, and knows how many are there. So it reads no frame twice,
+-- however many durable frames are between them.
+ALTER TABLE ff_stream_meta
+    ADD COLUMN ffx_kept integer,
+    ADD COLUMN ffx_untrimmed integer,
+    ADD COLUMN ffx_trimmed_ts_ms bigint,
+    ADD COLUMN ffx_trimmed_seq integer;
+
+COMMENT ON COLUMN ff_stream_meta.ffx_kept IS
+    'Frames of mode best_effort that the attempt''s stream has. NULL: written by FlowFabric.';
+COMMENT ON COLUMN ff_stream_meta.ffx_untrimmed IS
+    'Those of them that were appended since the last trimming. NULL: written by FlowFabric.';
+COMMENT ON COLUMN ff_stream_meta.ffx_trimmed_ts_ms IS
+    'Milliseconds since the Unix epoch: ts_ms of the id up to which they are deleted. NULL: none is.';
+COMMENT ON COLUMN ff_stream_meta.ffx_trimmed_seq IS
+    'seq of the id up to which they are deleted. NULL: none is.';
+
+ALTER TABLE ff_stream_summary
+    ADD COLUMN ffx_kept integer,
+    ADD COLUMN ffx_trimmed_ts_ms bigint,
+    ADD COLUMN ffx_trimmed_seq integer;
+
+COMMENT ON COLUMN ff_stream_summary.ffx_kept IS
+    'Frames of mode summary that the attempt''s stream has. NULL: written by FlowFabric.';
+COMMENT ON COLUMN ff_stream_summary.ffx_trimmed_ts_ms IS
+    'Milliseconds since the Unix epoch: ts_ms of the id up to which they are deleted. NULL: none is.';
+COMMENT ON COLUMN ff_stream_summary.ffx_trimmed_seq IS
+    'seq of the id up to which they are deleted. NULL: none is.';
+
 -- The tables only grow and are deleted from, so a vacuum that waits for a fifth of them comes late.
 ALTER TABLE ff_stream_frame SET (
     autovacuum_vacuum_scale_factor = 0.02,
@@ -95,7 +124,64 @@ $$;
 COMMENT ON FUNCTION ffx_merge_patches(target jsonb, patches jsonb[]) IS
     'A JSON document after several merge patches, in array order: see ffx_merge_patch.';
 
+-- Frames for people. A base64 text that can't be decoded gives NULL instead of an error that ends the whole query.
+CREATE VIEW ffx_stream_frames AS
+SELECT
+    f.partition_key,
+    f.execution_id,
+    '{fp:' || f.partition_key || '}:' || f.execution_id AS id,
+    f.attempt_index AS attempt,
+    f.ts_ms || '-' || f.seq AS frame,
+    ffx_read_instant(f.ts_ms) AS at,
+    f.mode,
+    coalesce(f.fields ->> 'frame_type', '') AS type,
+    nullif(f.fields ->> 'correlation_id', '') AS correlation,
+    CASE WHEN (f.fields ->> 'encoding' = 'base64') IS NOT TRUE THEN coalesce(f.fields ->> 'payload', '') END AS payload,
+    CASE
+        WHEN
+            f.fields ->> 'encoding' = 'base64'
+            AND f.fields ->> 'payload' ~ '^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$'
+            THEN decode(f.fields ->> 'payload', 'base64')
+    END AS bytes,
+    f.ffx_number AS number,
+    f.ts_ms,
+    f.seq
+FROM ff_stream_frame AS f;
+
+COMMENT ON VIEW ffx_stream_frames IS
+    'Frames of the output streams of attempts, one row each, with their payloads. An interface: columns keep name, type and meaning, new ones come behind. Find those of an execution by (partition_key, execution_id), in the order of attempt, ts_ms, seq.';
+COMMENT ON COLUMN ffx_stream_frames.partition_key IS
+    'Logical shard, 0 to 255, N of the id {fp:N}:<uuid>. Filter by (partition_key, execution_id): the key of the table.';
+COMMENT ON COLUMN ffx_stream_frames.execution_id IS
+    'The uuid half of the execution''s id.';
+COMMENT ON COLUMN ffx_stream_frames.id IS
+    'The execution''s id as the library prints it: {fp:N}:<uuid>.';
+COMMENT ON COLUMN ffx_stream_frames.attempt IS
+    'Attempt that wrote it, from 0.';
+COMMENT ON COLUMN ffx_stream_frames.frame IS
+    'The frame''s id as the library prints it: <ts_ms>-<seq>.';
+COMMENT ON COLUMN ffx_stream_frames.at IS
+    'When it was appended.';
+COMMENT ON COLUMN ffx_stream_frames.mode IS
+    'durable; summary: a JSON merge patch of the attempt''s document; best_effort: deleted after a while.';
+COMMENT ON COLUMN ffx_stream_frames.type IS
+    'Type that its writer gave it: event, stdout, stderr, blob, log or another text.';
+COMMENT ON COLUMN ffx_stream_frames.correlation IS
+    'Text that links frames; NULL: none.';
+COMMENT ON COLUMN ffx_stream_frames.payload IS
+    'Its text; NULL: it is not text, see bytes.';
+COMMENT ON COLUMN ffx_stream_frames.bytes IS
+    'Its bytes if they are not text; NULL: it is text, or what is stored can''t be decoded.';
+COMMENT ON COLUMN ffx_stream_frames.number IS
+    'Its number among the frames of its attempt, from 1. A missing number is a frame that was deleted.';
+COMMENT ON COLUMN ffx_stream_frames.ts_ms IS
+    'Milliseconds since the Unix epoch, the first half of the frame''s id.';
+COMMENT ON COLUMN ffx_stream_frames.seq IS
+    'Second half of the frame''s id: its place among the frames of one millisecond, from 0.';
+
 -- migrate:down
+
+DROP VIEW ffx_stream_frames;
 
 DROP FUNCTION ffx_merge_patches(jsonb, jsonb[]);
 
@@ -104,6 +190,17 @@ DROP FUNCTION ffx_merge_patch(jsonb, jsonb);
 ALTER TABLE ff_stream_frame RESET (
     autovacuum_vacuum_scale_factor, autovacuum_vacuum_threshold, autovacuum_vacuum_insert_scale_factor
 );
+
+ALTER TABLE ff_stream_summary
+    DROP COLUMN ffx_trimmed_seq,
+    DROP COLUMN ffx_trimmed_ts_ms,
+    DROP COLUMN ffx_kept;
+
+ALTER TABLE ff_stream_meta
+    DROP COLUMN ffx_trimmed_seq,
+    DROP COLUMN ffx_trimmed_ts_ms,
+    DROP COLUMN ffx_untrimmed,
+    DROP COLUMN ffx_kept;
 
 ALTER TABLE ff_stream_frame
     DROP COLUMN ffx_durable,

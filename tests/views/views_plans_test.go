@@ -75,6 +75,10 @@ func TestViewsPlans(t *testing.T) {
 			"SELECT * FROM ffx_steps WHERE partition_key = 7 AND execution_id = " + uuid + " ORDER BY seq", "ffx_step_pkey",
 			[]string{"ffx_step"},
 		},
+		{
+			"SELECT * FROM ffx_stream_frames WHERE partition_key = 7 AND execution_id = " + uuid + " ORDER BY attempt, ts_ms, seq", "ff_stream_frame_pkey",
+			[]string{"ff_stream_frame"},
+		},
 		{"SELECT * FROM ffx_flow WHERE partition_key = 7 AND flow_id = " + uuid, "ff_flow_core_pkey", []string{"ff_flow_core"}},
 		{
 			"SELECT * FROM ffx_flow WHERE (partition_key, flow_id) > (7, " + uuid + ") ORDER BY partition_key, flow_id LIMIT 100", "ff_flow_core_pkey",

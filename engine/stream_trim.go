@@ -1,0 +1,79 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+)
+
+// keptSummaries is how many summary frames a stream keeps. The document has what the others said.
+const keptSummaries = 64
+
+// insertFrames inserts the frames of a batch, with the ids that at ends with, and deletes the frames that the stream no
+// longer keeps. kept is the number of its summary frames.
+func (e *Engine) insertFrames(ctx context.Context, tx *txn, f *frameColumns, at *db.MoveStreamRow, meta *db.GetStreamMetaRow, kept int) error {
+	steps := []step{func(conn db.DBTX) error { return e.q.InsertFrames(ctx, conn, f.params(at)) }}
+	partition, execution, attempt := f.Lease.Execution.Partition(), f.Lease.Execution.UUID(), int32(f.Lease.Attempt)
+	if f.bestEffort > 0 {
+		put := e.rated(f, at, meta)
+		put.PartitionKey, put.ExecutionID, put.AttemptIndex = partition, execution, attempt
+		steps = append(steps, func(conn db.DBTX) error { return e.q.PutStreamMeta(ctx, conn, put) })
+	}
+	if excess := kept - keptSummaries; len(f.patches) > 0 && excess >= trimLag(keptSummaries) {
+		steps = append(steps, func(conn db.DBTX) error {
+			return e.q.TrimSummaryFrames(ctx, conn, db.TrimSummaryFramesParams{
+				PartitionKey: partition, ExecutionID: execution, AttemptIndex: attempt, Excess: int32(excess),
+			})
+		})
+	}
+	var trim durableTrim
+	if trim.add(e.cfg.Streams.DurableMaxlen, f.Lease.Fence, at.Durable, int(f.durable)); !trim.empty() {
+		steps = append(steps, func(conn db.DBTX) error { return e.q.TrimDurableFrames(ctx, conn, trim.params()) })
+	}
+	return pgtx.InOneTrip(ctx, tx, steps...)
+}
+
+// rated returns the rate of a stream's best-effort frames after those of a batch, and what to delete.
+func (e *Engine) rated(f *frameColumns, at *db.MoveStreamRow, meta *db.GetStreamMetaRow) db.PutStreamMetaParams {
+	cfg := &e.cfg.Streams.BestEffort
+	rate := cfg.after(frameRate{known: meta.Known, hz: meta.RateHz, lastMs: meta.LastMs}, at.TsMs, f.bestEffort)
+	put := db.PutStreamMetaParams{
+		RateHz: rate.hz, TsMs: at.TsMs, Keep: int32(rate.keep),
+		Kept: meta.Kept + int32(f.bestEffort), Untrimmed: meta.Untrimmed + int32(f.bestEffort),
+	}
+	if int(put.Untrimmed) >= trimLag(rate.keep) {
+		put.Untrimmed = 0
+		put.Excess = max(0, put.Kept-put.Keep)
+		put.BeforeMs = max(0, at.TsMs-2*cfg.TTL.Milliseconds())
+	}
+	return put
+}
+
+// durableTrim is the durable frames to delete: of each stream those up to a number.
+type durableTrim struct {
+	leases  leaseArrays
+	numbers []int64
+	most    int
+}
+
+// add notes a stream that has got n durable frames, now durable in all, if they pass a multiple of the lag.
+func (t *durableTrim) add(maxlen int, stream Fence, durable int64, n int) {
+	lag := int64(trimLag(maxlen))
+	if maxlen == 0 || durable <= int64(maxlen) || durable/lag == (durable-int64(n))/lag {
+		return
+	}
+	t.leases.add(stream)
+	t.numbers = append(t.numbers, durable-int64(maxlen))
+	// Twice as many as can be new, so that earlier frames go too, if there are any.
+	t.most = 2 * (int(lag) + MaxFrames)
+}
+
+func (t *durableTrim) empty() bool { return len(t.numbers) == 0 }
+
+func (t *durableTrim) params() db.TrimDurableFramesParams {
+	return db.TrimDurableFramesParams{
+		PartitionKeys: t.leases.partitions, ExecutionIDs: t.leases.executions, AttemptIndexes: t.leases.attempts,
+		Numbers: t.numbers, PageSize: int32(t.most),
+	}
+}
