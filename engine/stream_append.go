@@ -55,12 +55,11 @@ func (e *Engine) appendFrames(ctx context.Context, batches []FrameBatch) ([]Outc
 		seen[batches[n].Lease.Fence] = true
 		return wrap(op, err)
 	})
-	first := true
 	appended := make([]bool, len(batches))
-	for chunk := range chunksOf(batches, valid) {
+	for i, chunk := range frameChunks(batches, valid) {
 		err := e.appendDurable(ctx, op, batches, chunk, outcomes, appended)
 		if err != nil {
-			if first {
+			if i == 0 {
 				return nil, err
 			}
 			for _, n := range chunk {
@@ -68,7 +67,6 @@ func (e *Engine) appendFrames(ctx context.Context, batches []FrameBatch) ([]Outc
 			}
 			continue
 		}
-		first = false
 		for _, n := range chunk {
 			if !appended[n] {
 				outcomes[n].Value, outcomes[n].Err = e.appendHeld(ctx, op, &batches[n])
@@ -78,30 +76,26 @@ func (e *Engine) appendFrames(ctx context.Context, batches []FrameBatch) ([]Outc
 	return outcomes, nil
 }
 
-// chunksOf yields items whose frames fit into one statement, in lock order.
-func chunksOf(batches []FrameBatch, items []int) func(yield func([]int) bool) {
-	return func(yield func([]int) bool) {
-		items = slices.SortedFunc(slices.Values(items), func(a, b int) int {
-			return compareLeases(batches[a].Lease, batches[b].Lease)
-		})
-		frames, bytes, from := 0, 0, 0
-		for i, n := range items {
-			size := 0
-			for _, f := range batches[n].Frames {
-				size += len(f.Payload)
-			}
-			if i > from && (frames+len(batches[n].Frames) > MaxFrames || bytes+size > MaxFrameBatch) {
-				if !yield(items[from:i]) {
-					return
-				}
-				frames, bytes, from = 0, 0, i
-			}
-			frames, bytes = frames+len(batches[n].Frames), bytes+size
+// frameChunks splits items into those whose frames fit into one statement, in lock order.
+func frameChunks(batches []FrameBatch, items []int) (chunks [][]int) {
+	items = slices.SortedFunc(slices.Values(items), func(a, b int) int {
+		return compareLeases(batches[a].Lease, batches[b].Lease)
+	})
+	frames, bytes := 0, 0
+	for _, n := range items {
+		size := 0
+		for _, f := range batches[n].Frames {
+			size += len(f.Payload)
 		}
-		if from < len(items) {
-			yield(items[from:])
+		frames, bytes = frames+len(batches[n].Frames), bytes+size
+		if len(chunks) == 0 || frames > MaxFrames || bytes > MaxFrameBatch {
+			chunks = append(chunks, nil)
+			frames, bytes = len(batches[n].Frames), size
 		}
+		last := len(chunks) - 1
+		chunks[last] = append(chunks[last], n)
 	}
+	return chunks
 }
 
 // appendDurable appends the items that have durable frames alone, and whose attempts are not locked, by one statement. It
