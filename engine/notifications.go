@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/notify"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -108,6 +109,14 @@ func (n *notifications) gated() {
 	n.gate = true
 	n.Add(gateChannel, "changed")
 }
+
+// streamKey is an attempt's output stream.
+type streamKey struct {
+	execution id.ExecutionID
+	attempt   int
+}
+
+func (k streamKey) channel() string { return wire.StreamChannel(k.execution.UUID(), int32(k.attempt)) }
 
 // stream notifies readers of a stream that it has frames, or has ended.
 func (n *notifications) stream(k streamKey) { n.Add(k.channel(), "") }

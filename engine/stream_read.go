@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"time"
 
-
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
@@ -148,7 +147,7 @@ func (e *Engine) checkStream(x id.ExecutionID, attempt int) error {
 	return nil
 }
 
-// streamRead asks for frames of a stream, behind a position and up to another.
+// streamRead asks for frames of a stream, after a position and up to another.
 type streamRead struct {
 	key            streamKey
 	after, through wire.FramePosition
@@ -291,4 +290,3 @@ func frameFields(document []byte) (map[string]string, error) {
 	}
 	return fields, nil
 }
-

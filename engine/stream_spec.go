@@ -1,14 +1,15 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
-	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 )
 
@@ -24,6 +25,8 @@ const (
 	maxFrameType   = 256
 	maxCorrelation = 1024
 	maxPatchDepth  = 16
+
+	maxPatchExponent = 308 // as far as a float64 goes; jsonb writes such a number out
 )
 
 // FrameMode is how long a frame is kept.
@@ -169,44 +172,41 @@ func (e *Engine) checkFrame(f *FrameSpec) error {
 	return invalid("mode", fmt.Sprintf("is %q", f.Mode))
 }
 
-// checkPatch returns an error for a summary frame's payload that is not a JSON object, or is nested too deeply.
+// checkPatch returns an error for a summary frame's payload that is not a JSON object, is nested too deeply, or has a number
+// that the server would write out in very many digits.
 func checkPatch(payload []byte) error {
-	decoder := json.NewDecoder(strings.NewReader(string(payload)))
+	if !utf8.Valid(payload) || !json.Valid(payload) {
+		return invalid("payload", "is not a JSON object, which a summary frame needs")
+	}
+	decoder := json.NewDecoder(bytes.NewReader(payload))
 	decoder.UseNumber()
 	depth := 0
 	for {
 		token, err := decoder.Token()
-		switch {
-		case err != nil:
-			return invalid("payload", "is not a JSON object, which a summary frame needs")
-		case depth == 0 && token != json.Delim('{'):
+		if err != nil {
+			return nil // the end: it is valid
+		}
+		if depth == 0 && token != json.Delim('{') && token != json.Delim('}') {
 			return invalid("payload", "is JSON, but not an object, which a summary frame needs")
 		}
-		switch token {
-		case json.Delim('{'), json.Delim('['):
-			depth++
-		case json.Delim('}'), json.Delim(']'):
-			depth--
+		switch token := token.(type) {
+		case json.Delim:
+			if token == '{' || token == '[' {
+				depth++
+			} else {
+				depth--
+			}
+		case json.Number:
+			if _, exponent, ok := strings.Cut(strings.ToLower(token.String()), "e"); ok {
+				if n, err := strconv.Atoi(exponent); err != nil || max(n, -n) > maxPatchExponent {
+					return invalid("payload", fmt.Sprintf("has a number with an exponent beyond %d", maxPatchExponent))
+				}
+			}
 		}
 		if depth > maxPatchDepth {
 			return invalid("payload", fmt.Sprintf("is nested deeper than %d: patch_depth_exceeded", maxPatchDepth))
 		}
-		if depth == 0 {
-			break
-		}
 	}
-	if decoder.More() {
-		return invalid("payload", "has more than one JSON value")
-	}
-	return nil
-}
-
-// streamKey is an attempt's output stream.
-type streamKey struct {
-	execution id.ExecutionID
-	attempt   int
 }
 
 func (l Lease) stream() streamKey { return streamKey{l.Execution, l.Attempt} }
-
-func (k streamKey) channel() string { return wire.StreamChannel(k.execution.UUID(), int32(k.attempt)) }
