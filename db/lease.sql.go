@@ -48,7 +48,7 @@ type LockAttemptsParams struct {
 //
 // Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
 // engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint, engine.CloseWaitpoint,
-// engine.TakeSignal, engine.WaitForChildren.
+// engine.TakeSignal, engine.WaitForChildren, engine.AppendFrames.
 // Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 // attempt_index).
 func (q *Queries) LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsParams) ([]int32, error) {
@@ -128,7 +128,8 @@ type LockExecutionsRow struct {
 // engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant,
 // engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
 // engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
-// engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call, engine.TakeSignal, engine.ReplayWhere.
+// engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call, engine.TakeSignal, engine.ReplayWhere,
+// engine.AppendFrames.
 // Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 // execution_id).
 func (q *Queries) LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error) {
@@ -272,7 +273,7 @@ type ReadLeasesRow struct {
 // engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
 // engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint,
 // engine.CloseWaitpoint, engine.TakeSignal, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps,
-// engine.WaitForChildren, engine.WaitForChildrenEach.
+// engine.WaitForChildren, engine.WaitForChildrenEach, engine.AppendFrames, engine.AppendFramesEach.
 // Locks: none.
 func (q *Queries) ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams) ([]ReadLeasesRow, error) {
 	rows, err := db.Query(ctx, readLeases,
@@ -510,7 +511,8 @@ type TakeAttemptsParams struct {
 // TakeAttempts is LockAttempts without waiting: an attempt that another transaction holds has no row.
 //
 // Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
-// engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach.
+// engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach,
+// engine.AppendFramesEach.
 // Locks: L2 skips (attempt rows FOR UPDATE).
 func (q *Queries) TakeAttempts(ctx context.Context, db DBTX, arg TakeAttemptsParams) ([]int32, error) {
 	rows, err := db.Query(ctx, takeAttempts, arg.PartitionKeys, arg.ExecutionIDs, arg.AttemptIndexes)
@@ -587,7 +589,7 @@ type TakeExecutionsRow struct {
 // engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere, engine.MoveWhere, engine.PrioritizeWhere,
 // engine.ReplayWhere, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach,
 // engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings, engine.CancelFlows,
-// engine.ExpireWaits, engine.ResumeCallers.
+// engine.ExpireWaits, engine.ResumeCallers, engine.AppendFramesEach.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 func (q *Queries) TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error) {
 	rows, err := db.Query(ctx, takeExecutions, arg.PartitionKeys, arg.ExecutionIDs)

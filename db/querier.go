@@ -1757,7 +1757,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
 	// engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint, engine.CloseWaitpoint,
-	// engine.TakeSignal, engine.WaitForChildren.
+	// engine.TakeSignal, engine.WaitForChildren, engine.AppendFrames.
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 	// attempt_index).
 	LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsParams) ([]int32, error)
@@ -1824,7 +1824,8 @@ type Querier interface {
 	// engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant,
 	// engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
 	// engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
-	// engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call, engine.TakeSignal, engine.ReplayWhere.
+	// engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call, engine.TakeSignal, engine.ReplayWhere,
+	// engine.AppendFrames.
 	// Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 	// execution_id).
 	LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error)
@@ -2215,7 +2216,7 @@ type Querier interface {
 	// engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
 	// engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint,
 	// engine.CloseWaitpoint, engine.TakeSignal, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps,
-	// engine.WaitForChildren, engine.WaitForChildrenEach.
+	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.AppendFrames, engine.AppendFramesEach.
 	// Locks: none.
 	ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams) ([]ReadLeasesRow, error)
 	// ReadMemberCounts counts the members of flows by state, each in one bucket, and returns the state of the flow that
@@ -2773,7 +2774,8 @@ type Querier interface {
 	// TakeAttempts is LockAttempts without waiting: an attempt that another transaction holds has no row.
 	//
 	// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
-	// engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach.
+	// engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach,
+	// engine.AppendFramesEach.
 	// Locks: L2 skips (attempt rows FOR UPDATE).
 	TakeAttempts(ctx context.Context, db DBTX, arg TakeAttemptsParams) ([]int32, error)
 	// TakeAttemptsOf locks the attempt rows of the given executions and returns the facts that the choice of an attempt
@@ -2862,7 +2864,7 @@ type Querier interface {
 	// engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere, engine.MoveWhere, engine.PrioritizeWhere,
 	// engine.ReplayWhere, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach,
 	// engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings, engine.CancelFlows,
-	// engine.ExpireWaits, engine.ResumeCallers.
+	// engine.ExpireWaits, engine.ResumeCallers, engine.AppendFramesEach.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error)
 	// TakeExpiredLeases locks the first max_items of the given attempts, with their executions, whose lease is still due

@@ -116,7 +116,7 @@ FROM renewed AS r;
 -- engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
 -- engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint,
 -- engine.CloseWaitpoint, engine.TakeSignal, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps,
--- engine.WaitForChildren, engine.WaitForChildrenEach.
+-- engine.WaitForChildren, engine.WaitForChildrenEach, engine.AppendFrames, engine.AppendFramesEach.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -201,7 +201,8 @@ LEFT JOIN LATERAL (
 -- engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant,
 -- engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
 -- engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
--- engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call, engine.TakeSignal, engine.ReplayWhere.
+-- engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call, engine.TakeSignal, engine.ReplayWhere,
+-- engine.AppendFrames.
 -- Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 -- execution_id).
 WITH input AS (
@@ -243,7 +244,7 @@ CROSS JOIN LATERAL (
 -- engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere, engine.MoveWhere, engine.PrioritizeWhere,
 -- engine.ReplayWhere, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach,
 -- engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings, engine.CancelFlows,
--- engine.ExpireWaits, engine.ResumeCallers.
+-- engine.ExpireWaits, engine.ResumeCallers, engine.AppendFramesEach.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 WITH input AS (
     -- The executions that the arrays partition_keys and execution_ids name. The locking clause is a parameter.
@@ -283,7 +284,7 @@ CROSS JOIN LATERAL (
 --
 -- Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
 -- engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint, engine.CloseWaitpoint,
--- engine.TakeSignal, engine.WaitForChildren.
+-- engine.TakeSignal, engine.WaitForChildren, engine.AppendFrames.
 -- Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 -- attempt_index).
 WITH input AS (
@@ -313,7 +314,8 @@ CROSS JOIN LATERAL (
 -- TakeAttempts is LockAttempts without waiting: an attempt that another transaction holds has no row.
 --
 -- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
--- engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach.
+-- engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach,
+-- engine.AppendFramesEach.
 -- Locks: L2 skips (attempt rows FOR UPDATE).
 WITH input AS (
     -- The attempts that the arrays partition_keys, execution_ids and attempt_indexes name. The locking clause is a

@@ -266,6 +266,10 @@ func (r *filler) known(t reflect.Type) (any, bool) {
 		return engine.SequenceSkips, true
 	case reflect.TypeFor[engine.Vanished]():
 		return engine.RemoveVanished, true
+	case reflect.TypeFor[engine.FrameMode]():
+		return engine.FrameDurable, true
+	case reflect.TypeFor[wire.FrameCursor]():
+		return wire.FrameStart, true
 	case reflect.TypeFor[wire.Secret]():
 		return wire.NewSecret(), true
 	}

@@ -32,14 +32,15 @@ var rungs = []struct{ name, files string }{
 	{"reads", "execution_describe execution_list execution_keys execution_reads execution_attempts flow_reads " +
 		"flow_list flow_progress flow_tags flow_drawing await await_look " +
 		"suspension_reads suspension_list business_key_find schedule_reads budget_reads schedule_recent sequence_reads limit_reads worker worker_list"},
-	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal signal_each signal_take signal_tokens waitpoint step step_tx call budget budget_gather budget_breach budget_report budget_count budget_write quota reservation reservation_rows"},
+	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal signal_each signal_take signal_tokens waitpoint step step_tx call budget budget_gather budget_breach budget_report budget_count budget_write quota reservation reservation_rows " +
+		"stream_spec stream_rate stream_append stream_summary stream_read stream_position stream_wait stream_tail"},
 	{"operator", "operator_fork operator_keys operator_tokens operator_leases operator_queue operator_replay operator_replay_flow pause block " +
 		"queue_waiting rights retention_periods schedule schedule_operate sequence_operate limit_operate"},
 	{"upkeep", "adopt adopt_half_done flow_cancel_job flow_dispatch flow_recount flow_recount_edges flow_repair " +
 		"call_ends flow_siblings flow_summary grant_expiry job job_deadlines job_delays job_holders job_timeouts job_workers " +
 		"lease_expiry queue_repair retention retention_consumers retention_flows retention_outboxes " +
 		"retention_outboxes_final retention_purge schedule_run schedule_memory gate gate_pass gate_full gate_idle fair_places admission sequence_ends budget_over budget_reset reservation_release suspension_timeouts suspension_sweep operator_bulk"},
-	{"engine", "inside new prepare prepare_partitions kind signal_kind"},
+	{"engine", "inside new prepare prepare_partitions kind signal_kind stream_kind"},
 }
 
 // aboveAll are the declarations that join all families, and so may use every rung.

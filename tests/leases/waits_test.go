@@ -154,6 +154,7 @@ func TestBatchSetsLockedRowsAside(t *testing.T) {
 	meets := map[string][]string{
 		"renew":              {"attempt"},
 		"release":            {"execution", "attempt"},
+		"append frames":      {"attempt"},
 		"record steps":       {"attempt"},
 		"suspend":            {"execution", "attempt"},
 		"fail":               {"execution", "attempt"},

@@ -99,6 +99,14 @@ func TestRoundTripsAreConstant_E30_E32(t *testing.T) {
 			_, err := f.RecordSteps(ctx, steps)
 			return err
 		}},
+		{name: "append frames", started: true, fast: "AppendFrames", do: func(ctx context.Context, f *fixture.Fixture, leases []engine.Lease, _ int) error {
+			batches := make([]engine.FrameBatch, len(leases))
+			for i, l := range leases {
+				batches[i] = engine.FrameBatch{Lease: l, Frames: fixture.Frames[:1]}
+			}
+			_, err := f.AppendFramesEach(ctx, batches)
+			return err
+		}},
 		{name: "complete one", started: true, fast: "CompleteOne", many: 1, do: func(ctx context.Context, f *fixture.Fixture, leases []engine.Lease, _ int) error {
 			_, err := f.CompleteExecutions(ctx, []engine.Completion{{Lease: leases[0], Result: []byte("out")}})
 			return err

@@ -83,9 +83,9 @@ func waitingOperations() []struct {
 			found = append(found, waiting{o, execution, "its execution"})
 		case "signal", "signal before the wait", "signal by a token":
 			found = append(found, waiting{o, execution, "its execution"})
-		case "record a step":
+		case "record a step", "append frames":
 			found = append(found, waiting{o, attempt, "its attempt"})
-		case "call", "suspend for a call", "record the result of a call":
+		case "append frames of all modes", "call", "suspend for a call", "record the result of a call":
 			found = append(found, waiting{o, execution, "its execution"}, waiting{o, attempt, "its attempt"})
 		case "suspend", "suspend after its signal", "resume", "create a waitpoint", "close a waitpoint":
 			found = append(found, waiting{o, execution, "its execution"}, waiting{o, attempt, "its attempt"})
@@ -215,6 +215,7 @@ func eachCommit(t *testing.T, statement string, test func(t *testing.T, o fixtur
 	for _, o := range fixture.Operations() {
 		switch o.Name {
 		case "renew", "prune keys", "record a step", "record steps in a batch", "record the result of a call",
+			"append frames", "append frames of all modes", "append frames in a batch",
 			"create a budget", "release a budget", "reset a budget", "reset budgets", "prune usage keys",
 			"report usage", "report usage as an operator", "record a spend", "reserve", "settle", "release reservations",
 			"check an admission", "release an admission", "cancel executions over budget":

@@ -23,7 +23,7 @@ var Calls = map[string][]string{
 		"Engine.ExecutionResult", "Engine.ExecutionState", "Engine.ExecutionTag", "Engine.Executions", "Engine.FindExecution", "Engine.FindExecutionByKey", "Engine.FindFlowByKey", "Engine.FlowEdges",
 		"Engine.FlowGraph", "Engine.ReceivedSignals", "Engine.StepResults", "Engine.CalledResults", "Engine.Steps", "Engine.Waits", "Engine.ListWaits", "Engine.FlowMembers", "Engine.FlowProgress", "Engine.FlowTag", "Engine.Flows", "Engine.Lanes", "Engine.ListAttempts",
 		"Engine.ListExecutions", "Engine.ListFlowEdges", "Engine.ListFlowMembers", "Engine.ListFlows", "Engine.ListLanes", "Engine.ListWorkers", "Engine.Now",
-		"Engine.Prepare", "Engine.QueuedLanes", "Engine.QuotaPolicy", "Engine.Roles", "Engine.UpstreamResults", "Engine.WaitingKinds", "Engine.Workers",
+		"Engine.Prepare", "Engine.QueuedLanes", "Engine.QuotaPolicy", "Engine.ReadStream", "Engine.Roles", "Engine.StreamSummary", "Engine.TailStream", "Engine.UpstreamResults", "Engine.WaitingKinds", "Engine.Workers",
 		"Grants.EligibleExecutions", "Grants.ListEligibleExecutions",
 		"Operator.BlockedExecutions", "Operator.Budgets", "Operator.ListBudgets", "Operator.DrainedWorkers", "Operator.ExpiredLeases", "Operator.ListBlockedExecutions",
 		"Operator.ListDrainedWorkers", "Operator.ListExpiredLeases", "Operator.ListPausedLanes", "Operator.PausedLanes", "Operator.Retention",
@@ -42,7 +42,7 @@ var Calls = map[string][]string{
 	},
 	"worker": {
 		"Claimer.Claim", "Claimer.CompleteAndClaim",
-		"Engine.AckFlowCancel", "Engine.CheckAdmission", "Engine.Claim", "Engine.ClaimEach", "Engine.CompleteExecution", "Engine.CompleteExecutions",
+		"Engine.AckFlowCancel", "Engine.AppendFrames", "Engine.AppendFramesEach", "Engine.CheckAdmission", "Engine.Claim", "Engine.ClaimEach", "Engine.CompleteExecution", "Engine.CompleteExecutions",
 		"Engine.DelayExecution", "Engine.DelayExecutions", "Engine.FailExecution", "Engine.FailExecutions", "Engine.LockFlows",
 		"Engine.CloseWaitpoint", "Engine.CreateWaitpoint", "Engine.ListWaitpoints", "Engine.SignalWaitpoint", "Engine.Suspend", "Engine.SuspendEach",
 		"Engine.VerifyWaitpoint", "Engine.RegisterWorker", "Engine.HeartbeatWorker", "Engine.MarkWorkerDead",
