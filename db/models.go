@@ -1392,6 +1392,8 @@ type FfxSchedule struct {
 	QuotaPolicyID pgtype.UUID
 	// Array with the limits of the executions: objects with name, key, and units unless they are 1; NULL: none.
 	Limits []byte
+	// Object with the tenant of the executions and its weight, 1 to 1000: tenant, weight; NULL: they have none.
+	Fair []byte
 	// When the schedule is due, in milliseconds since the Unix epoch: at its next tick with its delay, or to look at its last execution; NULL: paused, or ended.
 	NextMs *int64
 	// Time of the next tick, in milliseconds since the Unix epoch; NULL: none follows.

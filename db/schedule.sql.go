@@ -97,6 +97,7 @@ SELECT
     s.budget_ids,
     s.quota_policy_id,
     s.limits,
+    s.fair,
     s.next_ms,
     s.tick_ms,
     s.queued_ms,
@@ -155,6 +156,7 @@ func (q *Queries) GetSchedule(ctx context.Context, db DBTX, arg GetScheduleParam
 		&i.BudgetIDs,
 		&i.QuotaPolicyID,
 		&i.Limits,
+		&i.Fair,
 		&i.NextMs,
 		&i.TickMs,
 		&i.QueuedMs,
@@ -312,6 +314,7 @@ SELECT
     s.budget_ids,
     s.quota_policy_id,
     s.limits,
+    s.fair,
     s.next_ms,
     s.tick_ms,
     s.queued_ms,
@@ -379,6 +382,7 @@ func (q *Queries) ListSchedules(ctx context.Context, db DBTX, arg ListSchedulesP
 			&i.BudgetIDs,
 			&i.QuotaPolicyID,
 			&i.Limits,
+			&i.Fair,
 			&i.NextMs,
 			&i.TickMs,
 			&i.QueuedMs,
@@ -500,6 +504,7 @@ SELECT
     s.budget_ids,
     s.quota_policy_id,
     s.limits,
+    s.fair,
     s.next_ms,
     s.tick_ms,
     s.queued_ms,
@@ -559,6 +564,7 @@ func (q *Queries) LockSchedule(ctx context.Context, db DBTX, arg LockSchedulePar
 		&i.BudgetIDs,
 		&i.QuotaPolicyID,
 		&i.Limits,
+		&i.Fair,
 		&i.NextMs,
 		&i.TickMs,
 		&i.QueuedMs,
@@ -741,14 +747,15 @@ WITH input AS (
         unnest($24::text[]) AS budget_ids,
         unnest($25::uuid[]) AS quota_policy_id,
         unnest($26::text[]) AS limits,
-        unnest($27::bigint[]) AS next_ms,
-        unnest($28::bigint[]) AS tick_ms
+        unnest($27::text[]) AS fair,
+        unnest($28::bigint[]) AS next_ms,
+        unnest($29::bigint[]) AS tick_ms
     LIMIT cardinality($4::text[])
 )
 INSERT INTO ffx_schedule AS s (
     namespace, name, declared_by, cron, time_zone, every_ms, jitter_ms, start_ms, end_ms, missed, window_ms, overlap,
     kind, lane_id, payload, payload_encoding, priority, creator, policy, tags, unique_work, sequence, budget_ids,
-    quota_policy_id, limits, next_ms, tick_ms, pause_reason, last_outcome, last_error, recent, created_at_ms, changed_at_ms
+    quota_policy_id, limits, fair, next_ms, tick_ms, pause_reason, last_outcome, last_error, recent, created_at_ms, changed_at_ms
 )
 SELECT
     $1::text,
@@ -776,6 +783,7 @@ SELECT
     CASE WHEN i.budget_ids <> '' THEN string_to_array(i.budget_ids, ',')::uuid[] END,
     i.quota_policy_id,
     nullif(i.limits, '')::jsonb,
+    nullif(i.fair, '')::jsonb,
     nullif(i.next_ms, 0),
     nullif(i.tick_ms, 0),
     '',
@@ -805,11 +813,8 @@ SET
     creator = excluded.creator,
     policy = excluded.policy,
     tags = excluded.tags,
-    unique_work = excluded.unique_work,
-    sequence = excluded.sequence,
-    budget_ids = excluded.budget_ids,
-    quota_policy_id = excluded.quota_policy_id,
-    limits = excluded.limits,
+    (unique_work, sequence, budget_ids, quota_policy_id, limits, fair)
+        = (excluded.unique_work, excluded.sequence, excluded.budget_ids, excluded.quota_policy_id, excluded.limits, excluded.fair),
     changed_at_ms = excluded.changed_at_ms,
     tick_ms = CASE
         WHEN (s.cron, s.time_zone, s.every_ms, s.jitter_ms, s.start_ms, s.end_ms)
@@ -829,12 +834,12 @@ WHERE
     (
         s.declared_by, s.cron, s.time_zone, s.every_ms, s.jitter_ms, s.start_ms, s.end_ms, s.missed, s.window_ms, s.overlap,
         s.kind, s.lane_id, s.payload, s.payload_encoding, s.priority, s.creator, s.policy, s.tags,
-        s.unique_work, s.sequence, s.budget_ids, s.quota_policy_id, s.limits
+        s.unique_work, s.sequence, s.budget_ids, s.quota_policy_id, s.limits, s.fair
     ) IS DISTINCT FROM (
         excluded.declared_by, excluded.cron, excluded.time_zone, excluded.every_ms, excluded.jitter_ms, excluded.start_ms,
         excluded.end_ms, excluded.missed, excluded.window_ms, excluded.overlap, excluded.kind, excluded.lane_id,
         excluded.payload, excluded.payload_encoding, excluded.priority, excluded.creator, excluded.policy, excluded.tags,
-        excluded.unique_work, excluded.sequence, excluded.budget_ids, excluded.quota_policy_id, excluded.limits
+        excluded.unique_work, excluded.sequence, excluded.budget_ids, excluded.quota_policy_id, excluded.limits, excluded.fair
     )
 `
 
@@ -865,6 +870,7 @@ type PutSchedulesParams struct {
 	BudgetIDs        []string
 	QuotaPolicyIDs   []pgtype.UUID
 	Limits           []string
+	Fairs            []string
 	NextsMs          []int64
 	TicksMs          []int64
 }
@@ -902,6 +908,7 @@ func (q *Queries) PutSchedules(ctx context.Context, db DBTX, arg PutSchedulesPar
 		arg.BudgetIDs,
 		arg.QuotaPolicyIDs,
 		arg.Limits,
+		arg.Fairs,
 		arg.NextsMs,
 		arg.TicksMs,
 	)
@@ -936,6 +943,7 @@ SELECT
     s.budget_ids,
     s.quota_policy_id,
     s.limits,
+    s.fair,
     s.next_ms,
     s.tick_ms,
     s.queued_ms,
@@ -1006,6 +1014,7 @@ func (q *Queries) TakeDueSchedules(ctx context.Context, db DBTX, arg TakeDueSche
 			&i.BudgetIDs,
 			&i.QuotaPolicyID,
 			&i.Limits,
+			&i.Fair,
 			&i.NextMs,
 			&i.TickMs,
 			&i.QueuedMs,

@@ -44,8 +44,7 @@ type Kind[In, Out any] struct {
 	// Sequence returns the sequence of an execution with these arguments: see [ExecutionSpec.Sequence]. Default nil: none.
 	Sequence func(In) Sequence
 
-	// Fair makes the tenants of the lane take turns: see [RoundRobin] and [FairShare]. Default: executions start by age. It
-	// does not apply to schedules, which refuse it.
+	// Fair makes the tenants of the lane take turns: see [RoundRobin] and [FairShare]. Default: executions start by age.
 	Fair Fair[In]
 
 	// Limits limit how many executions run at once, or start within a window, by keys that their arguments have. All of them

@@ -184,6 +184,10 @@ func (p *schedulePuts) add(s ScheduleSpec, set string) error {
 	if err != nil {
 		return err
 	}
+	share, err := storedFair(c.fair)
+	if err != nil {
+		return err
+	}
 	p.times, p.creations = append(p.times, times), append(p.creations, c)
 	a := &p.params
 	a.Namespace, a.DeclaredBy = string(s.Namespace), set
@@ -197,7 +201,7 @@ func (p *schedulePuts) add(s ScheduleSpec, set string) error {
 	a.Priorities, a.Creators = append(a.Priorities, c.priority), append(a.Creators, s.Execution.Creator)
 	a.Policies, a.Tags = append(a.Policies, c.policy), append(a.Tags, tags)
 	a.UniqueWorks, a.Sequences = append(a.UniqueWorks, unique), append(a.Sequences, sequence)
-	a.BudgetIDs, a.Limits = append(a.BudgetIDs, c.gates.budgetTexts()), append(a.Limits, limits)
+	a.BudgetIDs, a.Limits, a.Fairs = append(a.BudgetIDs, c.gates.budgetTexts()), append(a.Limits, limits), append(a.Fairs, share)
 	a.QuotaPolicyIDs = append(a.QuotaPolicyIDs, pgQuota(s.Execution.QuotaPolicy))
 	return nil
 }

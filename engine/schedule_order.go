@@ -81,3 +81,23 @@ func limitsOfRow(row *db.FfxSchedule) ([]LimitKey, error) {
 	}
 	return keysOf(stored), nil
 }
+
+// storedFair returns the stored form of a checked share, "" without one.
+func storedFair(share FairShare) (string, error) {
+	if share.IsZero() {
+		return "", nil
+	}
+	text, err := json.Marshal(rawFair(share))
+	return string(text), err
+}
+
+// shareOf returns the share of a schedule's executions, the zero value without one.
+func shareOf(row *db.FfxSchedule) (FairShare, error) {
+	var stored rawFair
+	if len(row.Fair) > 0 {
+		if err := json.Unmarshal(row.Fair, &stored); err != nil {
+			return FairShare{}, invalidBecause("Execution.Fair", fmt.Errorf("is stored in an unknown form: %w", err))
+		}
+	}
+	return FairShare(stored), nil
+}

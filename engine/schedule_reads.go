@@ -38,6 +38,7 @@ type Schedule struct {
 	Unique   *Unique           // nil: the executions are not unique
 	Sequence Sequence          // of the executions; zero: none
 	Limits   []LimitKey        // of the executions; nil: none
+	Fair     FairShare         // of the executions; zero: none
 
 	Budgets     []id.BudgetID     // of the executions, sorted; nil: none
 	QuotaPolicy *id.QuotaPolicyID // of the executions; nil: none
@@ -211,6 +212,9 @@ func scheduleFrom(row *db.FfxSchedule) (Schedule, error) {
 	}
 	if s.Limits, err = limitsOfRow(row); err != nil {
 		return s, corrupt("ffx_schedule.limits", err)
+	}
+	if s.Fair, err = shareOf(row); err != nil {
+		return s, corrupt("ffx_schedule.fair", err)
 	}
 	if s.Recent, err = recentFrom(row.Recent); err != nil {
 		return s, corrupt("ffx_schedule.recent", err)

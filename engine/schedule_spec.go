@@ -119,8 +119,6 @@ func (e *Engine) checkSchedule(s *ScheduleSpec) (t tickTimes, c creation, err er
 		return t, c, invalid("Execution", "has an id, a flow or a key, but each tick creates a new execution outside flows")
 	case !x.DelayUntil.IsZero() || !x.Deadline.IsZero() || !x.CreatedAt.IsZero():
 		return t, c, invalid("Execution", "has an instant, but it is created at each tick: a deadline belongs to the policy")
-	case !x.Fair.IsZero():
-		return t, c, invalid("Execution.Fair", "has no effect on a schedule, whose executions start by age: leave it out")
 	case x.Tags[ScheduleTag] != "" || x.Tags[ScheduledForTag] != "":
 		return t, c, invalid("Execution.Tags", "has a tag that the tick sets")
 	}

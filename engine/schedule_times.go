@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"hash/fnv"
 	"strconv"
 	"time"
@@ -202,17 +203,16 @@ func tickSpec(row *db.FfxSchedule, tickMs int64) ExecutionSpec {
 		tags = make(map[string]string, 2)
 	}
 	unique, sequence, err := orderOf(row)
-	limits, unread := limitsOfRow(row)
-	if err == nil {
-		err = unread
-	}
+	limits, unreadLimits := limitsOfRow(row)
+	share, unreadShare := shareOf(row)
+	err = cmp.Or(err, unreadLimits, unreadShare)
 	tags[ScheduleTag], tags[ScheduledForTag] = row.Name, time.UnixMilli(tickMs).UTC().Format(time.RFC3339Nano)
 	budgets, quota := budgetsOf(row.BudgetIDs), quotaOf(row.QuotaPolicyID)
 	return ExecutionSpec{
 		Budgets: budgets, QuotaPolicy: quota,
 		Namespace: id.Namespace(row.Namespace), Kind: row.Kind, Lane: id.LaneID(row.LaneID),
 		Payload: row.Payload, PayloadEncoding: row.PayloadEncoding, Priority: int(row.Priority), Creator: row.Creator,
-		Tags: tags, Unique: unique, Sequence: sequence, Limits: limits, storedPolicy: row.Policy, mistake: err,
+		Tags: tags, Unique: unique, Sequence: sequence, Limits: limits, Fair: share, storedPolicy: row.Policy, mistake: err,
 	}
 }
 

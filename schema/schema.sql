@@ -4365,6 +4365,7 @@ CREATE TABLE ffx_schedule (
     budget_ids uuid[],
     quota_policy_id uuid,
     limits jsonb,
+    fair jsonb,
     next_ms bigint,
     tick_ms bigint,
     queued_ms bigint,
@@ -4433,6 +4434,8 @@ COMMENT ON COLUMN ffx_schedule.budget_ids IS 'Budgets that the executions name, 
 COMMENT ON COLUMN ffx_schedule.quota_policy_id IS 'The quota policy that the executions name; NULL: none.';
 
 COMMENT ON COLUMN ffx_schedule.limits IS 'Array with the limits of the executions: objects with name, key, and units unless they are 1; NULL: none.';
+
+COMMENT ON COLUMN ffx_schedule.fair IS 'Object with the tenant of the executions and its weight, 1 to 1000: tenant, weight; NULL: they have none.';
 
 COMMENT ON COLUMN ffx_schedule.next_ms IS 'When the schedule is due, in milliseconds since the Unix epoch: at its next tick with its delay, or to look at its last execution; NULL: paused, or ended.';
 

@@ -32,6 +32,7 @@ SELECT
     s.budget_ids,
     s.quota_policy_id,
     s.limits,
+    s.fair,
     s.next_ms,
     s.tick_ms,
     s.queued_ms,
@@ -227,6 +228,7 @@ WITH input AS (
         unnest(@budget_ids::text[]) AS budget_ids,
         unnest(@quota_policy_ids::uuid[]) AS quota_policy_id,
         unnest(@limits::text[]) AS limits,
+        unnest(@fairs::text[]) AS fair,
         unnest(@nexts_ms::bigint[]) AS next_ms,
         unnest(@ticks_ms::bigint[]) AS tick_ms
     LIMIT cardinality(@names::text[])
@@ -234,7 +236,7 @@ WITH input AS (
 INSERT INTO ffx_schedule AS s (
     namespace, name, declared_by, cron, time_zone, every_ms, jitter_ms, start_ms, end_ms, missed, window_ms, overlap,
     kind, lane_id, payload, payload_encoding, priority, creator, policy, tags, unique_work, sequence, budget_ids,
-    quota_policy_id, limits, next_ms, tick_ms, pause_reason, last_outcome, last_error, recent, created_at_ms, changed_at_ms
+    quota_policy_id, limits, fair, next_ms, tick_ms, pause_reason, last_outcome, last_error, recent, created_at_ms, changed_at_ms
 )
 SELECT
     @namespace::text,
@@ -262,6 +264,7 @@ SELECT
     CASE WHEN i.budget_ids <> '' THEN string_to_array(i.budget_ids, ',')::uuid[] END,
     i.quota_policy_id,
     nullif(i.limits, '')::jsonb,
+    nullif(i.fair, '')::jsonb,
     nullif(i.next_ms, 0),
     nullif(i.tick_ms, 0),
     '',
@@ -291,11 +294,8 @@ SET
     creator = excluded.creator,
     policy = excluded.policy,
     tags = excluded.tags,
-    unique_work = excluded.unique_work,
-    sequence = excluded.sequence,
-    budget_ids = excluded.budget_ids,
-    quota_policy_id = excluded.quota_policy_id,
-    limits = excluded.limits,
+    (unique_work, sequence, budget_ids, quota_policy_id, limits, fair)
+        = (excluded.unique_work, excluded.sequence, excluded.budget_ids, excluded.quota_policy_id, excluded.limits, excluded.fair),
     changed_at_ms = excluded.changed_at_ms,
     tick_ms = CASE
         WHEN (s.cron, s.time_zone, s.every_ms, s.jitter_ms, s.start_ms, s.end_ms)
@@ -315,12 +315,12 @@ WHERE
     (
         s.declared_by, s.cron, s.time_zone, s.every_ms, s.jitter_ms, s.start_ms, s.end_ms, s.missed, s.window_ms, s.overlap,
         s.kind, s.lane_id, s.payload, s.payload_encoding, s.priority, s.creator, s.policy, s.tags,
-        s.unique_work, s.sequence, s.budget_ids, s.quota_policy_id, s.limits
+        s.unique_work, s.sequence, s.budget_ids, s.quota_policy_id, s.limits, s.fair
     ) IS DISTINCT FROM (
         excluded.declared_by, excluded.cron, excluded.time_zone, excluded.every_ms, excluded.jitter_ms, excluded.start_ms,
         excluded.end_ms, excluded.missed, excluded.window_ms, excluded.overlap, excluded.kind, excluded.lane_id,
         excluded.payload, excluded.payload_encoding, excluded.priority, excluded.creator, excluded.policy, excluded.tags,
-        excluded.unique_work, excluded.sequence, excluded.budget_ids, excluded.quota_policy_id, excluded.limits
+        excluded.unique_work, excluded.sequence, excluded.budget_ids, excluded.quota_policy_id, excluded.limits, excluded.fair
     );
 
 -- name: LockSchedule :one
@@ -355,6 +355,7 @@ SELECT
     s.budget_ids,
     s.quota_policy_id,
     s.limits,
+    s.fair,
     s.next_ms,
     s.tick_ms,
     s.queued_ms,
@@ -468,6 +469,7 @@ SELECT
     s.budget_ids,
     s.quota_policy_id,
     s.limits,
+    s.fair,
     s.next_ms,
     s.tick_ms,
     s.queued_ms,
@@ -519,6 +521,7 @@ SELECT
     s.budget_ids,
     s.quota_policy_id,
     s.limits,
+    s.fair,
     s.next_ms,
     s.tick_ms,
     s.queued_ms,

@@ -80,9 +80,9 @@ func TestBadTenantsAreRefused(t *testing.T) {
 	kind.Fair = engine.Fair[args]{}.Weigh(func(args) int { return 1 })
 	_, err = kind.Create(t.Context(), f.Engine, args{"a"})
 	fixture.WantInputError(t, err, "Fair")
-	kind.Fair = engine.RoundRobin(func(args) string { return "a" })
+	kind.Fair = engine.RoundRobin(func(a args) string { return a.Tenant })
 	err = f.Operator().SetSchedule(t.Context(), kind.Schedule(f.Name, args{}, engine.ScheduleSpec{Every: time.Minute}))
-	fixture.WantInputError(t, err, "Execution.Fair")
+	fixture.WantInputError(t, err, "Fair.Tenant")
 }
 
 // Creations for a tenant don't wait for one whose transaction stays open, and give out successive places themselves.
