@@ -44,9 +44,94 @@ $$;
 
 COMMENT ON FUNCTION ffx_new_id() IS 'A new UUIDv7, whose time is the database''s clock to the microsecond.';
 
+-- The limits are those of migration 33.
+CREATE FUNCTION ffx_check_limits(within text, limits jsonb) RETURNS TABLE (ids uuid[], units bigint[], stored jsonb)
+LANGUAGE plpgsql
+STABLE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    given record;
+    other text; -- a field that is unknown
+    taken numeric;
+    declared bigint;
+BEGIN
+    IF limits IS NULL OR limits = '[]' THEN
+        RETURN;
+    ELSIF jsonb_typeof(limits) <> 'array' THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'ffx_create: limits must be an array of objects';
+    ELSIF jsonb_array_length(limits) > 4 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'ffx_create: limits must be at most 4';
+    END IF;
+    stored := '[]';
+    FOR given IN
+        SELECT l.value AS fields, l.value ->> 'name' AS name, coalesce(l.value ->> 'key', '') AS key
+        FROM jsonb_array_elements(limits) WITH ORDINALITY AS l
+        ORDER BY l.ordinality
+    LOOP
+        IF jsonb_typeof(given.fields) <> 'object' THEN
+            RAISE invalid_parameter_value USING MESSAGE = 'ffx_create: limits must be an array of objects';
+        END IF;
+        other := (SELECT min(f.field) FROM jsonb_object_keys(given.fields) AS f (field) WHERE f.field NOT IN ('name', 'key', 'units'));
+        taken := CASE
+            WHEN NOT given.fields ? 'units' THEN 1
+            WHEN jsonb_typeof(given.fields -> 'units') = 'number' THEN (given.fields ->> 'units')::numeric
+        END;
+        IF other IS NOT NULL THEN
+            RAISE invalid_parameter_value USING
+                MESSAGE = 'ffx_create: limits must have name, key and units, and not ' || to_json(other);
+        ELSIF coalesce(jsonb_typeof(given.fields -> 'name'), '') <> 'string' OR octet_length(given.name) NOT BETWEEN 1 AND 512 THEN
+            RAISE invalid_parameter_value USING MESSAGE = 'ffx_create: limits must have names of 1 to 512 bytes';
+        ELSIF jsonb_typeof(given.fields -> 'key') <> 'string' OR octet_length(given.key) > 512 THEN
+            RAISE invalid_parameter_value USING
+                MESSAGE = 'ffx_create: limit ' || to_json(given.name) || ' must have as its key a text of at most 512 bytes';
+        ELSIF (taken BETWEEN 1 AND 1000000000 AND taken = trunc(taken)) IS NOT TRUE THEN
+            RAISE invalid_parameter_value USING
+                MESSAGE = 'ffx_create: limit ' || to_json(given.name) || ' must have units from 1 to 1000000000';
+        END IF;
+        SELECT l.declared_units
+        INTO declared
+        FROM ffx_limit AS l
+        WHERE
+            l.namespace = within
+            AND l.name = given.name;
+        IF NOT FOUND THEN
+            RAISE invalid_parameter_value USING
+                MESSAGE = 'ffx_create: limit ' || to_json(given.name) || ' does not exist in namespace ' || to_json(within),
+                HINT = 'Declare it with Operator.DeclareLimits. The limits of a kind are declared by its first creation in Go.';
+        ELSIF taken > declared THEN
+            RAISE invalid_parameter_value USING
+                MESSAGE = 'ffx_create: limit ' || to_json(given.name) || ' has ' || declared || ' units, but the execution takes ' || taken::bigint;
+        END IF;
+        ids := ids || encode(
+            substring(sha256(
+                convert_to(within, 'UTF8') || '\x00' || convert_to(given.name, 'UTF8') || '\x00' || convert_to(given.key, 'UTF8') || '\x00'
+            ) FOR 16),
+            'hex'
+        )::uuid;
+        IF cardinality(ids) > cardinality(ARRAY(SELECT DISTINCT unnest(ids))) THEN
+            RAISE invalid_parameter_value USING
+                MESSAGE = 'ffx_create: limit ' || to_json(given.name) || ' is named twice with the same key';
+        END IF;
+        units := units || taken::bigint;
+        stored := stored || jsonb_build_array(
+            jsonb_build_object('name', given.name, 'key', given.key)
+            || CASE WHEN taken > 1 THEN jsonb_build_object('units', taken::bigint) ELSE '{}' END
+        );
+    END LOOP;
+    IF 1 = ALL (units) THEN
+        units := NULL;
+    END IF;
+    RETURN NEXT;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_check_limits(within text, limits jsonb) IS
+    'Checks the limits that ffx_create is given, and returns what the execution stores: the ids of their keys, the units, NULL if all are 1, and the array in its document. No row: there are no limits.';
+
 CREATE FUNCTION ffx_create(
     kind text, lane text DEFAULT NULL, payload jsonb DEFAULT NULL, priority integer DEFAULT NULL, tags jsonb DEFAULT NULL,
-    delay_until timestamptz DEFAULT NULL, namespace text DEFAULT NULL, idempotency_key text DEFAULT NULL
+    delay_until timestamptz DEFAULT NULL, namespace text DEFAULT NULL, idempotency_key text DEFAULT NULL, limits jsonb DEFAULT NULL
 ) RETURNS text
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
@@ -65,6 +150,8 @@ DECLARE
     delay_ms bigint; -- the end of the delay
     window_ms CONSTANT bigint := 86400000;
     tag record;
+    gates record; -- the limits, as they are stored
+    gated boolean; -- it waits for them, and for nothing before
     earlier uuid; -- the execution that has the key
     in_window boolean; -- and still claims it
 BEGIN
@@ -98,6 +185,10 @@ BEGIN
     IF delay_ms <= now_ms THEN
         delay_ms := NULL;
     END IF;
+    SELECT c.ids, c.units, c.stored
+    INTO gates
+    FROM ffx_check_limits(within, limits) AS c;
+    gated := delay_ms IS NULL AND gates.ids IS NOT NULL;
 
     IF given IS NOT NULL THEN
         place := E'\x01' || octet_length('lane ' || on_lane) || ':lane ' || on_lane || octet_length(wanted) || ':' || wanted || given;
@@ -162,26 +253,30 @@ BEGIN
         partition_key, execution_id, lane_id, required_capabilities, attempt_index, lifecycle_phase, ownership_state,
         eligibility_state, public_state, attempt_state, blocking_reason, priority, created_at_ms, deadline_at_ms, payload,
         raw_fields, ffx_namespace, ffx_instance_tag, ffx_last_mutation_at_ms, ffx_attempt_count, ffx_retry_count,
-        ffx_lease_epoch, ffx_delay_until_ms, ffx_execution_deadline_ms
+        ffx_lease_epoch, ffx_delay_until_ms, ffx_execution_deadline_ms, ffx_limit_ids, ffx_limit_units, ffx_gate_id
     )
     VALUES (
         partition, id, on_lane, '{}', 0, 'runnable', 'unowned',
-        CASE WHEN delay_ms IS NULL THEN 'eligible_now' ELSE 'not_eligible_until_time' END,
-        CASE WHEN delay_ms IS NULL THEN 'waiting' ELSE 'delayed' END,
+        CASE WHEN gated THEN 'blocked_by_quota' WHEN delay_ms IS NULL THEN 'eligible_now' ELSE 'not_eligible_until_time' END,
+        CASE WHEN gated THEN 'rate_limited' WHEN delay_ms IS NULL THEN 'waiting' ELSE 'delayed' END,
         'pending_first_attempt',
-        CASE WHEN delay_ms IS NULL THEN 'waiting_for_worker' ELSE 'waiting_for_delay' END,
+        CASE WHEN gated THEN 'waiting_for_quota' WHEN delay_ms IS NULL THEN 'waiting_for_worker' ELSE 'waiting_for_delay' END,
         least(greatest(coalesce(priority, 0), 0), 9000), now_ms, delay_ms, input,
         jsonb_build_object(
             'namespace', within, 'execution_kind', wanted, 'creator_identity', '', 'total_attempt_count', '0',
             'tags', coalesce(tags, '{}'), 'last_mutation_at', now_ms::text
-        ) || CASE WHEN given IS NULL THEN '{}' ELSE jsonb_build_object('idempotency_key', given) END,
-        within, tags ->> 'cairn.instance_id', now_ms, 0, 0, 0, delay_ms, 0
+        ) || CASE WHEN given IS NULL THEN '{}' ELSE jsonb_build_object('idempotency_key', given) END
+        || CASE WHEN gates.stored IS NULL THEN '{}' ELSE jsonb_build_object('ffx_limits', gates.stored) END,
+        within, tags ->> 'cairn.instance_id', now_ms, 0, 0, 0, delay_ms, 0, gates.ids, gates.units,
+        CASE WHEN gated THEN gates.ids[1] END
     );
     INSERT INTO ff_lane_registry (lane_id, registered_at_ms, registered_by)
     VALUES (on_lane, now_ms, 'create_execution')
     ON CONFLICT DO NOTHING;
     -- Sent by the commit. Equal notifications of a transaction are one.
-    IF delay_ms IS NULL THEN
+    IF gated THEN
+        PERFORM pg_notify('ffx_gate', 'changed');
+    ELSIF delay_ms IS NULL THEN
         PERFORM pg_notify('ffx_ready', on_lane);
     END IF;
     RETURN '{fp:' || partition || '}:' || id;
@@ -189,12 +284,15 @@ END;
 $$;
 
 COMMENT ON FUNCTION ffx_create(
-    kind text, lane text, payload jsonb, priority integer, tags jsonb, delay_until timestamptz, namespace text, idempotency_key text
+    kind text, lane text, payload jsonb, priority integer, tags jsonb, delay_until timestamptz, namespace text, idempotency_key text,
+    limits jsonb
 ) IS 'Creates an execution in the caller''s transaction, with the rights of a creator. Returns its id, or that of the earlier one with the same idempotency key. NULL stands for the default.';
 
 -- migrate:down
 
-DROP FUNCTION ffx_create(text, text, jsonb, integer, jsonb, timestamptz, text, text);
+DROP FUNCTION ffx_create(text, text, jsonb, integer, jsonb, timestamptz, text, text, jsonb);
+
+DROP FUNCTION ffx_check_limits(text, jsonb);
 
 DROP FUNCTION ffx_new_id();
 

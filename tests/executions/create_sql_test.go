@@ -56,6 +56,16 @@ func createSQL(t *testing.T, f *fixture.Fixture, arguments string, args ...any) 
 	return x
 }
 
+// declareCalls declares the limit "calls", of two units, in the default namespace and others.
+func declareCalls(t *testing.T, f *fixture.Fixture, namespaces ...id.Namespace) {
+	t.Helper()
+	for _, namespace := range append(namespaces, "") {
+		if err := f.Operator().DeclareLimits(t.Context(), engine.LimitSpec{Name: "calls", Namespace: namespace, Units: 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 var expiry = regexp.MustCompile(`"expires_at_ms": \d+`)
 
 // tracesOf returns every row of any table that names an execution, without the id, and with its instants relative to that
@@ -88,6 +98,7 @@ func tracesOf(t *testing.T, f *fixture.Fixture, x id.ExecutionID) []string {
 func TestCreationFromSQLWritesWhatGoWrites(t *testing.T) {
 	f := fixture.NewCloned(t)
 	eng := newEngine(t, f, engine.Config{})
+	declareCalls(t, f, "n")
 	later := time.Now().Add(time.Hour).Truncate(time.Millisecond)
 	for _, c := range []struct {
 		name, arguments string
@@ -112,8 +123,16 @@ func TestCreationFromSQLWritesWhatGoWrites(t *testing.T) {
 		{"a key", `'test', $1, '{}', idempotency_key => 'ä%s'`, nil, func(s *engine.ExecutionSpec) {
 			s.Payload, s.IdempotencyKey = []byte("{}"), "ä%s"
 		}},
-		{"everything", `'test', $1, '[]', 9, '{"a.b": "c"}', $2, 'n', 'k'`, []any{later}, func(s *engine.ExecutionSpec) {
+		{"a limit", `'test', $1, limits => '[{"name": "calls", "key": "ä"}]'`, nil, func(s *engine.ExecutionSpec) {
+			s.Limits = []engine.LimitKey{{Name: "calls", Key: "ä"}}
+		}},
+		{"limits", `'test', $1, limits => '[{"name": "calls", "units": 2.0}, {"name": "calls", "key": "a"}]'`, nil, func(s *engine.ExecutionSpec) {
+			s.Limits = []engine.LimitKey{{Name: "calls", Units: 2}, {Name: "calls", Key: "a"}}
+		}},
+		{"no limits", `'test', $1, limits => '[]'`, nil, func(*engine.ExecutionSpec) {}},
+		{"everything", `'test', $1, '[]', 9, '{"a.b": "c"}', $2, 'n', 'k', '[{"name": "calls"}]'`, []any{later}, func(s *engine.ExecutionSpec) {
 			s.Payload, s.Priority, s.Tags, s.DelayUntil, s.Namespace, s.IdempotencyKey = []byte("[]"), 9, map[string]string{"a.b": "c"}, later, "n", "k"
+			s.Limits = []engine.LimitKey{{Name: "calls"}}
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -292,6 +311,7 @@ func TestCreationFromSQLRacesItself(t *testing.T) {
 // Bad input is refused with the argument's name and its limit.
 func TestCreationFromSQLChecksItsInput(t *testing.T) {
 	f := fixture.NewCloned(t)
+	declareCalls(t, f)
 	for _, c := range []struct{ arguments, says string }{
 		{`NULL`, "kind must have 1 to 255 bytes"},
 		{`''`, "kind must have 1 to 255 bytes"},
@@ -315,6 +335,27 @@ func TestCreationFromSQLChecksItsInput(t *testing.T) {
 		{`'test', tags => jsonb_build_object('cairn.instance_id', repeat('x', 1025))`, "at most 1024"},
 		{`'test', delay_until => 'infinity'`, "delay_until must be finite"},
 		{`'test', delay_until => '1969-12-31'`, "delay_until must be finite and after 1970"},
+		{`'test', limits => '{"name": "calls"}'`, "limits must be an array of objects"},
+		{`'test', limits => 'null'`, "limits must be an array of objects"},
+		{`'test', limits => '["calls"]'`, "limits must be an array of objects"},
+		{`'test', limits => '[{"name": "a"}, {"name": "b"}, {"name": "c"}, {"name": "d"}, {"name": "e"}]'`, "limits must be at most 4"},
+		{`'test', limits => '[{"key": "a"}]'`, "limits must have names of 1 to 512 bytes"},
+		{`'test', limits => '[{"name": null}]'`, "limits must have names of 1 to 512 bytes"},
+		{`'test', limits => '[{"name": ""}]'`, "limits must have names of 1 to 512 bytes"},
+		{`'test', limits => jsonb_build_array(jsonb_build_object('name', repeat('x', 513)))`, "limits must have names of 1 to 512 bytes"},
+		{`'test', limits => '[{"name": "calls", "unit": 2}]'`, `limits must have name, key and units, and not "unit"`},
+		{`'test', limits => '[{"name": "calls", "key": null}]'`, `limit "calls" must have as its key a text of at most 512 bytes`},
+		{`'test', limits => '[{"name": "calls", "key": 7}]'`, `limit "calls" must have as its key a text of at most 512 bytes`},
+		{`'test', limits => jsonb_build_array(jsonb_build_object('name', 'calls', 'key', repeat('x', 513)))`, "a text of at most 512 bytes"},
+		{`'test', limits => '[{"name": "calls", "units": 0}]'`, `limit "calls" must have units from 1 to 1000000000`},
+		{`'test', limits => '[{"name": "calls", "units": 1.5}]'`, `limit "calls" must have units from 1 to 1000000000`},
+		{`'test', limits => '[{"name": "calls", "units": 1e9999}]'`, `limit "calls" must have units from 1 to 1000000000`},
+		{`'test', limits => '[{"name": "calls", "units": "2"}]'`, `limit "calls" must have units from 1 to 1000000000`},
+		{`'test', limits => '[{"name": "calls", "units": null}]'`, `limit "calls" must have units from 1 to 1000000000`},
+		{`'test', limits => '[{"name": "calls", "units": 3}]'`, `limit "calls" has 2 units, but the execution takes 3`},
+		{`'test', limits => '[{"name": "calls"}, {"name": "call\u0073"}]'`, `limit "calls" is named twice with the same key`},
+		{`'test', limits => '[{"name": "calls"}, {"name": "other"}]'`, `limit "other" does not exist in namespace "default"`},
+		{`'test', namespace => 'elsewhere', limits => '[{"name": "calls"}]'`, `limit "calls" does not exist in namespace "elsewhere"`},
 	} {
 		_, err := f.Pool.Exec(t.Context(), "SELECT ffx_create("+c.arguments+")")
 		refused, ok := errors.AsType[*pgconn.PgError](err)
