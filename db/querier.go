@@ -69,8 +69,8 @@ type Querier interface {
 	AdvanceSequences(ctx context.Context, db DBTX, arg AdvanceSequencesParams) ([]AdvanceSequencesRow, error)
 	// AppendFrames appends durable frames to the streams of attempts, for the holders of live leases; ord (from 0) is the
 	// input position. Frames of an item are a slice of the arrays of frames, from first to last, and get consecutive ids. No
-	// row for an item: its fence failed, or another transaction holds its attempt or has just changed it; none of its frames
-	// was appended.
+	// row for an item: its fence failed, its stream has another number of frames than asked for, or another transaction holds
+	// its attempt or has just changed it; none of its frames was appended.
 	//
 	// The update of the attempt compares the fence, orders the frames by its lock and takes their ids. So ids of a stream
 	// increase in the order of commits, and a reader behind an id misses none.
@@ -2028,7 +2028,8 @@ type Querier interface {
 	// Used by: engine.RunSchedules, engine.ResumeSchedule, engine.TriggerSchedule.
 	// Locks: schedules held (UPDATE).
 	MoveSchedules(ctx context.Context, db DBTX, arg MoveSchedulesParams) (MoveSchedulesRow, error)
-	// MoveStream takes the ids of frames that InsertFrames then inserts.
+	// MoveStream takes the ids of frames that InsertFrames then inserts. No row: the stream has another number of frames than
+	// behind, which is negative for any number.
 	//
 	// Used by: engine.AppendFrames, engine.AppendFramesEach.
 	// Locks: L2 held (the attempt row, UPDATE). The caller has judged the lease.
@@ -2272,7 +2273,7 @@ type Querier interface {
 	// A reader that also lists frames does so in a later statement: then a stream that has ended here has all its frames
 	// there.
 	//
-	// Used by: engine.ReadStream, engine.TailStream.
+	// Used by: engine.AppendFrames, engine.AppendFramesEach, engine.CountFrames, engine.ReadStream, engine.TailStream.
 	// Locks: none.
 	ReadStreams(ctx context.Context, db DBTX, arg ReadStreamsParams) ([]ReadStreamsRow, error)
 	// ReadTimeouts reads the waits of suspended executions that the caller has locked and that have timed out, by ord (from

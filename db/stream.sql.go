@@ -26,16 +26,18 @@ input AS (
         unnest($5::bigint[]) AS lease_epoch,
         unnest($6::integer[]) AS first_frame,
         unnest($7::integer[]) AS last_frame,
-        unnest($8::integer[]) AS ord
+        -- Frames that the stream must have; negative: any number.
+        unnest($8::bigint[]) AS behind,
+        unnest($9::integer[]) AS ord
     LIMIT cardinality($3::uuid[])
 ),
 frames AS MATERIALIZED (
     -- The fields of all frames, one row of arrays.
     SELECT
-        $9::text[] AS frame_types,
-        $10::text[] AS payloads,
-        $11::text[] AS encodings,
-        $12::text[] AS correlation_ids
+        $10::text[] AS frame_types,
+        $11::text[] AS payloads,
+        $12::text[] AS encodings,
+        $13::text[] AS correlation_ids
 ),
 moved AS (
     -- The attempts whose fence held, with the positions after their frames.
@@ -65,6 +67,7 @@ moved AS (
             -- The fence, written so that the planner uses no index on the expiry for it.
             AND (t.lease_epoch = i.lease_epoch) IS TRUE
             AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
+            AND (i.behind < 0 OR coalesce(t.ffx_stream_frames, 0) = i.behind)
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS t
     WHERE
@@ -134,6 +137,7 @@ type AppendFramesParams struct {
 	LeaseEpochs    []int64
 	FirstFrames    []int32
 	LastFrames     []int32
+	Behind         []int64
 	Ords           []int32
 	FrameTypes     []string
 	Payloads       []string
@@ -151,8 +155,8 @@ type AppendFramesRow struct {
 
 // AppendFrames appends durable frames to the streams of attempts, for the holders of live leases; ord (from 0) is the
 // input position. Frames of an item are a slice of the arrays of frames, from first to last, and get consecutive ids. No
-// row for an item: its fence failed, or another transaction holds its attempt or has just changed it; none of its frames
-// was appended.
+// row for an item: its fence failed, its stream has another number of frames than asked for, or another transaction holds
+// its attempt or has just changed it; none of its frames was appended.
 //
 // The update of the attempt compares the fence, orders the frames by its lock and takes their ids. So ids of a stream
 // increase in the order of commits, and a reader behind an id misses none.
@@ -168,6 +172,7 @@ func (q *Queries) AppendFrames(ctx context.Context, db DBTX, arg AppendFramesPar
 		arg.LeaseEpochs,
 		arg.FirstFrames,
 		arg.LastFrames,
+		arg.Behind,
 		arg.Ords,
 		arg.FrameTypes,
 		arg.Payloads,
@@ -299,6 +304,7 @@ WHERE
     a.partition_key = $4
     AND a.execution_id = $5
     AND a.attempt_index = $6
+    AND ($7::bigint < 0 OR coalesce(a.ffx_stream_frames, 0) = $7::bigint)
 RETURNING
     a.ffx_stream_ts_ms::bigint AS ts_ms,
     a.ffx_stream_seq::integer AS seq,
@@ -313,6 +319,7 @@ type MoveStreamParams struct {
 	PartitionKey int16
 	ExecutionID  id.ExecutionUUID
 	AttemptIndex int32
+	Behind       int64
 }
 
 type MoveStreamRow struct {
@@ -322,7 +329,8 @@ type MoveStreamRow struct {
 	Durable int64
 }
 
-// MoveStream takes the ids of frames that InsertFrames then inserts.
+// MoveStream takes the ids of frames that InsertFrames then inserts. No row: the stream has another number of frames than
+// behind, which is negative for any number.
 //
 // Used by: engine.AppendFrames, engine.AppendFramesEach.
 // Locks: L2 held (the attempt row, UPDATE). The caller has judged the lease.
@@ -334,6 +342,7 @@ func (q *Queries) MoveStream(ctx context.Context, db DBTX, arg MoveStreamParams)
 		arg.PartitionKey,
 		arg.ExecutionID,
 		arg.AttemptIndex,
+		arg.Behind,
 	)
 	var i MoveStreamRow
 	err := row.Scan(

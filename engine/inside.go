@@ -6,7 +6,7 @@ func init() {
 	inside.Of = func(engine any) inside.Parts {
 		e := engine.(*Engine)
 		return inside.Parts{
-			Outboxes: e.shared.outboxes, Tx: e.tx, Log: e.cfg.Log, Now: e.cfg.Now,
+			Outboxes: e.shared.outboxes, Tx: e.tx, Log: e.cfg.Log, Now: e.cfg.Now, MaxFrame: e.cfg.Streams.MaxPayload,
 			CallEnded: func() { remind(e.callEnded) }, SequenceEnded: e.sequenceEnded, Silence: e.notifier.Silence,
 			WaitingReports: e.usage.count,
 		}

@@ -3,8 +3,11 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strconv"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id/wire"
@@ -26,7 +29,7 @@ const opAppendFrames = "append frames"
 // fails with [ErrContention]. In the caller's transaction the attempt stays locked until its end, so that renewals of the
 // lease pass over it: append late. A repetition appends again.
 func (e *Engine) AppendFrames(ctx context.Context, l Lease, frames []FrameSpec) (Appended, error) {
-	outcomes, err := e.appendFrames(ctx, []FrameBatch{{l, frames}})
+	outcomes, err := e.appendFrames(ctx, []FrameBatch{{Lease: l, Frames: frames}})
 	if err != nil {
 		return Appended{}, err
 	}
@@ -35,7 +38,8 @@ func (e *Engine) AppendFrames(ctx context.Context, l Lease, frames []FrameSpec) 
 
 // AppendFramesEach is [Engine.AppendFrames] for the streams of many leases; in all at most [MaxFrames] frames and
 // [MaxFrameBatch] bytes share a transaction. Outcomes are in input order, and independent: a lost lease affects only its
-// own frames. Each lease may occur once. The error means that nothing was appended, or that the outcome is unknown.
+// own frames. Each lease may occur once. The error means that nothing was appended, or that the outcome is unknown: see
+// [FrameBatch.Behind]. An item fails with [*StreamMovedError] if its stream has another number of frames.
 //
 // It never waits for locks. If another transaction holds a row that an item needs, its outcome is [ErrBusy]; repeat that
 // item.
@@ -117,6 +121,7 @@ func (e *Engine) appendDurable(
 			frames.add(&b.Frames[i])
 		}
 		params.LastFrames = append(params.LastFrames, int32(len(frames.types)))
+		params.Behind = append(params.Behind, b.behind())
 		params.Ords = append(params.Ords, int32(n))
 	}
 	if len(params.Ords) == 0 {
@@ -176,7 +181,7 @@ func (e *Engine) appendUnder(ctx context.Context, tx *txn, b *FrameBatch) (Appen
 	steps := []step{func(conn db.DBTX) (err error) {
 		at, err = e.q.MoveStream(ctx, conn, db.MoveStreamParams{
 			NowMs: e.nowMs(), Frames: int32(len(b.Frames)), Durable: f.durable,
-			PartitionKey: partition, ExecutionID: execution, AttemptIndex: attempt,
+			PartitionKey: partition, ExecutionID: execution, AttemptIndex: attempt, Behind: b.behind(),
 		})
 		return err
 	}}
@@ -188,7 +193,11 @@ func (e *Engine) appendUnder(ctx context.Context, tx *txn, b *FrameBatch) (Appen
 			return err
 		})
 	}
-	if err := pgtx.InOneTrip(ctx, tx, steps...); err != nil {
+	err := pgtx.InOneTrip(ctx, tx, steps...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Appended{}, e.movedStream(ctx, tx, b)
+	}
+	if err != nil {
 		return Appended{}, err
 	}
 	appended := appendedAt(at.TsMs, at.Seq, at.Frames, len(b.Frames))

@@ -63,6 +63,18 @@ type FrameSpec struct {
 type FrameBatch struct {
 	Lease  Lease
 	Frames []FrameSpec // 1 to [MaxFrames]
+
+	// Behind is how many frames the attempt's stream must have before these: the [Appended.Frames] of the last append, or
+	// [Engine.CountFrames]. Then a repetition after an unknown outcome appends nothing twice. Nil: any number.
+	Behind *int64
+}
+
+// behind returns the number of frames that the stream must have; -1 for any.
+func (b *FrameBatch) behind() int64 {
+	if b.Behind == nil {
+		return -1
+	}
+	return *b.Behind
 }
 
 // Appended is the answer to appended frames. Their ids are consecutive.
@@ -151,6 +163,14 @@ func wrapFrame(n int, err error) error {
 		return err
 	}
 	return &InputError{Field: fmt.Sprintf("frames[%d].%s", n, input.Field), Reason: input.Reason, err: input.err}
+}
+
+// CheckFrame returns the error with which [Engine.AppendFrames] would refuse a frame at once, or nil. It does not use the
+// database.
+//
+// Errors: [ErrInvalidInput].
+func (e *Engine) CheckFrame(f *FrameSpec) error {
+	return wrap(opAppendFrames, e.checkFrame(f))
 }
 
 func (e *Engine) checkFrame(f *FrameSpec) error {

@@ -19,8 +19,9 @@ const (
 	// renewalConnections are for the heartbeat alone: a renewal never queues.
 	renewalConnections = 1
 
-	// settlementConnections are for the fetcher, the settlers, the recorder of steps and one call that waits for locks. No other call waits for a
-	// lock, so the rounds of the aside and claims from several lanes at once use whichever is free.
+	// settlementConnections are for the fetcher, the settlers, the recorder of steps and one call that waits for locks. No
+	// other call waits for a lock, so the rounds of the aside, claims from several lanes at once and the appender of frames
+	// use whichever is free.
 	settlementConnections = 1 + 1 + memberSettlers + 1 + 1
 
 	ownConnections = renewalConnections + settlementConnections
@@ -36,6 +37,10 @@ func (e onEngine) NewClaimer(spec engine.ClaimSpec) (claimer, error) {
 func (e onEngine) completeIn(ctx context.Context, tx pgx.Tx, l engine.Lease, result []byte) error {
 	return e.WithTx(tx).CompleteExecution(ctx, l, result)
 }
+
+func (e onEngine) inTx(tx pgx.Tx) frameAppender { return e.WithTx(tx) }
+
+func (e onEngine) maxPayload() int { return inside.Of(e.Engine).MaxFrame }
 
 func (e onEngine) callEnded() { inside.Of(e.Engine).CallEnded() }
 

@@ -55,6 +55,8 @@ type fakeEngine struct {
 	halts       map[id.LaneID]engine.Halt
 	waiting     func(engine.WaitingFilter) ([]engine.WaitingKind, error)
 
+	streams fakeStreams
+
 	presenceErr  func(call string) error
 	drainedSince time.Time
 	others       []engine.RegisteredWorker

@@ -27,6 +27,7 @@ type Job[In any] struct {
 	waits    *waits
 	steps    *steps
 	recorder *recorder
+	appender *appender
 }
 
 // Handle registers fn as the handler for a kind of execution. It decodes the payload into In and encodes the returned Out
@@ -79,6 +80,7 @@ func handle[In, Out any](
 		return nil, &Fail{Class: policy.Permanent, Category: "payload", Err: err}
 	}
 	job := newJob(w, work, askedAt, kind, args)
+	defer job.steps.end()
 	out, err := fn(ctx, job)
 	job.giveBack(ctx, err)
 	if err != nil {
@@ -95,7 +97,7 @@ func handle[In, Out any](
 func newJob[In, Out any](w *Worker, work *engine.Claimed, askedAt time.Time, kind engine.Kind[In, Out], args In) Job[In] {
 	return Job[In]{
 		Args: args, Claimed: *work, eng: w.eng, encode: encoderOf(kind), codec: kind.Codec,
-		steps: &steps{askedAt: askedAt}, recorder: w.recorder,
+		steps: &steps{askedAt: askedAt}, recorder: w.recorder, appender: w.appender,
 	}
 }
 
@@ -118,7 +120,7 @@ func (j Job[In]) Upstreams(ctx context.Context) ([]engine.UpstreamResult, error)
 // Complete completes the execution in a transaction of the handler, so that its writes in the same database happen exactly
 // once. out has the kind's Out type. After the commit the handler returns any result and a nil error; the worker
 // recognises the repeated completion and drops it. [engine.Engine.InTx] wakes the workers for released work after the
-// commit.
+// commit. Frames that the job's stream has in its buffer are appended in the transaction.
 //
 //	return out, eng.InTx(ctx, func(tx pgx.Tx, _ *engine.Engine) error {
 //		if _, err := tx.Exec(ctx, "UPDATE accounts …"); err != nil {
@@ -137,6 +139,11 @@ func (j Job[In]) Complete(ctx context.Context, tx pgx.Tx, out any) error {
 	result, err := j.encode(out)
 	if err != nil {
 		return inside.Classify(op, &engine.InputError{Field: "out", Reason: err.Error()})
+	}
+	if stream := j.steps.written(); stream != nil {
+		if err := stream.complete(ctx, j.eng.inTx(tx)); err != nil {
+			return err
+		}
 	}
 	return j.eng.completeIn(ctx, tx, j.Lease, result)
 }

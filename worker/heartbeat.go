@@ -169,7 +169,11 @@ func (r *run) rouseThrottled(now time.Time) {
 }
 
 func (r *run) lost(t *task, reason error) {
-	if !t.lose(reason) {
+	running := t.lose(reason)
+	if s := r.appender.stream(t.work.Lease.Fence); s != nil {
+		s.lose(t.lostBy())
+	}
+	if !running {
 		return
 	}
 	message, level := "lease lost; cancelling its handler: if it happens often, lengthen LeaseTTL or relieve the worker", slog.LevelWarn

@@ -37,6 +37,7 @@ func (r *run) perform(t *task, goroutine int64) {
 		t.goroutine.Store(0)
 		t.ran = time.Since(began)
 		r.ran.Add(int64(t.ran))
+		r.flush(t)
 		t.end()
 		free := r.slots != nil && r.slots[t.work.Kind].giveBack(1)
 		byFetcher := r.settleLater(t)

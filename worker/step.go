@@ -90,7 +90,7 @@ func StepTx[In, Out any](
 					return engine.StepRecord{}, err
 				}
 				return finished(p, job, out)
-			}, nil)
+			}, nil, nil)
 			return err
 		})
 		if recorded.Repeated {

@@ -32,6 +32,9 @@ type steps struct {
 	reserved []id.BudgetID // on which the handler may have reservations
 
 	askedAt time.Time // when the claim of the execution was called
+
+	stream *Stream // of frames; nil until the handler uses it
+	over   bool    // the handler has returned
 }
 
 // beginStep returns the stored step of a name, or the place of a new one. Only the first step or wait of a run that is

@@ -65,7 +65,8 @@ func (f *fakeEngine) StepResults(context.Context, id.ExecutionID) ([]engine.Step
 }
 
 func (f *fakeEngine) turnIn(
-	_ context.Context, fn func(pgx.Tx, *engine.Engine) (engine.StepRecord, error), _ func(context.Context, *engine.Engine) (bool, error),
+	_ context.Context, fn func(pgx.Tx, *engine.Engine) (engine.StepRecord, error),
+	_ func(context.Context, frameAppender) error, _ func(context.Context, *engine.Engine) (bool, error),
 ) (engine.Recorded, error) {
 	step, err := fn(nil, nil)
 	return engine.Recorded{Result: step.Result}, err

@@ -21,7 +21,7 @@ var errNoTx = errors.New("a job for a test has no transaction: test this handler
 //	out, err := publish(ctx, worker.JobForTest(Draft{Title: "On waiting"}, approved))
 //
 // [Step] runs its function and refuses a repeated name. [Sleep] returns at once. [StepTx] returns an error: it needs a
-// database. [Job.Waitpoint] returns a token that no server accepts. [Job.Progress] does nothing. The job's ID is a new one.
+// database. [Job.Waitpoint] returns a token that no server accepts. [Job.Progress] does nothing. The stream keeps its frames for [FramesForTest]. The job's ID is a new one.
 // The conditions of the waits are not evaluated: give the signals that would satisfy them. [NextRunForTest] runs the
 // handler again, as after a failure or a wait.
 func JobForTest[In any](args In, received ...[]engine.ReceivedSignal) Job[In] {
@@ -52,6 +52,17 @@ func NextRunForTest[In any](job Job[In], received ...[]engine.ReceivedSignal) Jo
 		read: true, known: maps.Clone(job.steps.known), used: make(map[string]bool), next: job.steps.next,
 	}
 	return job
+}
+
+// FramesForTest returns the frames that a job of [JobForTest] has written to its stream, in their order.
+func FramesForTest[In any](job Job[In]) []engine.FrameSpec {
+	if !job.isForTest() {
+		return nil
+	}
+	stream := job.Stream()
+	stream.mu.Lock()
+	defer stream.mu.Unlock()
+	return slices.Clone(stream.frames)
 }
 
 // isForTest reports whether a job comes from [JobForTest].

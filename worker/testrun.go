@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -28,10 +29,17 @@ func RunForTest[In, Out any](
 		return none, err
 	}
 	var recording sync.WaitGroup
-	w.recorder = newRecorder()
+	w.recorder, w.appender = newRecorder(), newAppender(w.eng)
 	r := &run{Worker: w, base: ctx, settling: w.eng}
 	recording.Go(r.recordSteps)
+	recording.Go(r.appendFrames)
 	defer recording.Wait()
 	defer close(r.recorder.stopped)
-	return fn(ctx, newJob(w, &claimed, asked, kind, args))
+	defer close(r.appender.stopped)
+	job := newJob(w, &claimed, asked, kind, args)
+	out, err := fn(ctx, job)
+	if stream := job.steps.written(); stream != nil {
+		err = cmp.Or(err, stream.Flush(ctx))
+	}
+	return out, err
 }

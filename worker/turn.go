@@ -17,8 +17,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// Turn is a step that commits everything at once: the writes by tx, the work and the signals of t.Engine, the step itself,
-// and, if fn asks for it, the next wait or the end of the execution. Either all of it happens, once, or nothing does. If
+// Turn is a step that commits everything at once: the writes by tx, the work and the signals of t.Engine, the frames of
+// t.WriteFrame, the step itself, and, if fn asks for it, the next wait or the end of the execution. Either all of it happens, once, or nothing does. If
 // another worker has the execution, nothing does.
 //
 //	err := worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, t *worker.TurnTx) error {
@@ -70,7 +70,8 @@ func Turn[In any](
 	err = p.try(ctx, func() error {
 		recorded, err := job.eng.turnIn(ctx, func(tx pgx.Tx, eng *engine.Engine) (engine.StepRecord, error) {
 			return turn.run(ctx, tx, eng, fn)
-		}, turn.settle)
+		}, turn.appendFrames, turn.settle)
+		turn.letGo(err == nil && !recorded.Repeated)
 		if err == nil && !recorded.Repeated {
 			turn.committed()
 		}
@@ -95,6 +96,9 @@ type TurnTx struct {
 	err   error  // of a refused call, which fails the turn even if fn ignores it
 	over  bool
 	taken []engine.ReceivedSignal
+
+	frames     []engine.FrameSpec
+	frameBytes int
 }
 
 // Engine returns the engine bound to the transaction: what it creates, grows, signals and cancels is committed with the
@@ -215,19 +219,22 @@ type turn struct {
 	encode func(out any) ([]byte, error)
 	steps  *steps
 	now    func() time.Time
+	stream func() *Stream // of the job
 
 	current *TurnTx
 	ending  *later // that the last commit has, or may have, written; nil: none
+	joint   *joint // frames that the transaction has appended; nil: none
 }
 
 func newTurn[In any](job Job[In], p *place) *turn {
-	return &turn{place: p, lease: job.Lease, encode: job.encode, steps: job.steps, now: job.databaseNow}
+	return &turn{place: p, lease: job.Lease, encode: job.encode, steps: job.steps, now: job.databaseNow, stream: job.Stream}
 }
 
 // run calls fn in a transaction and returns the step to store there.
 func (t *turn) run(
 	ctx context.Context, tx pgx.Tx, eng *engine.Engine, fn func(context.Context, pgx.Tx, *TurnTx) error,
 ) (engine.StepRecord, error) {
+	t.letGo(false)
 	x := &TurnTx{eng: eng, turn: t}
 	t.current = x
 	if err := fn(ctx, tx, x); err != nil {
@@ -310,7 +317,7 @@ func (s *steps) following(spec *engine.SuspendSpec) (err error) {
 	return err
 }
 
-// turnIn runs fn, stores the step that it returns and then calls end, all in one transaction. If the execution has the step
+// turnIn runs fn, calls frames, stores the step that fn returned and then calls end, all in one transaction. If the execution has the step
 // already, nothing of the transaction is written. end reports whether it ended the lease.
 //
 // It begins again if the server aborted the transaction in favour of another. If the answer to the commit is lost, the
@@ -318,6 +325,7 @@ func (s *steps) following(spec *engine.SuspendSpec) (err error) {
 // ended it, which the result reports as repeated.
 func (e onEngine) turnIn(
 	ctx context.Context, fn func(tx pgx.Tx, eng *engine.Engine) (engine.StepRecord, error),
+	frames func(ctx context.Context, eng frameAppender) error,
 	end func(ctx context.Context, eng *engine.Engine) (ended bool, err error),
 ) (engine.Recorded, error) {
 	pause := backoff.Backoff{First: 5 * time.Millisecond, Max: time.Second}
@@ -326,7 +334,11 @@ func (e onEngine) turnIn(
 		var ended, committing, failed bool // failed: an error is fn's
 		recorded, err := e.InStep(ctx, func(tx pgx.Tx, bound *engine.Engine) (engine.StepRecord, error) {
 			record, err := fn(tx, bound)
-			failed, committing = err != nil, err == nil && !record.Ends
+			failed = err != nil
+			if err == nil && frames != nil {
+				err = frames(ctx, bound)
+			}
+			committing = err == nil && !record.Ends
 			return record, err
 		}, func(bound *engine.Engine) (err error) {
 			ended, err = end(ctx, bound)

@@ -51,6 +51,7 @@ type Worker struct {
 	reconcile func(context.Context, *run)
 	running   atomic.Bool
 	recorder  *recorder
+	appender  *appender
 
 	hookPanics    atomic.Int64
 	stuckHandlers atomic.Int64
@@ -96,6 +97,9 @@ type operations interface {
 	RecordStep(ctx context.Context, step engine.StepRecord) (engine.Recorded, error)
 	RecordSteps(ctx context.Context, steps []engine.StepRecord) ([]engine.Outcome[engine.Recorded], error)
 	StepResults(ctx context.Context, x id.ExecutionID) ([]engine.Step, error)
+	CheckFrame(f *engine.FrameSpec) error
+	maxPayload() int // of a frame
+	frameAppender
 	Call(ctx context.Context, spec engine.CallSpec) ([]id.ExecutionID, error)
 	CalledResults(ctx context.Context, called []id.ExecutionID) ([]engine.CalledResult, error)
 	CreateWaitpoint(ctx context.Context, spec engine.WaitpointSpec) (engine.Waitpoint, error)
@@ -115,9 +119,13 @@ type operations interface {
 	// completeIn completes an execution in a handler's transaction.
 	completeIn(ctx context.Context, tx pgx.Tx, l engine.Lease, result []byte) error
 
-	// turnIn runs fn, stores the step that it returns and calls end, all in one transaction: see onEngine.
+	// inTx appends frames in a handler's transaction.
+	inTx(tx pgx.Tx) frameAppender
+
+	// turnIn runs fn, appends its frames, stores the step that it returns and calls end, all in one transaction: see onEngine.
 	turnIn(
 		ctx context.Context, fn func(tx pgx.Tx, eng *engine.Engine) (engine.StepRecord, error),
+		frames func(ctx context.Context, eng frameAppender) error,
 		end func(ctx context.Context, eng *engine.Engine) (ended bool, err error),
 	) (engine.Recorded, error)
 
@@ -360,7 +368,7 @@ func (w *Worker) newRun(ctx context.Context, kinds handledKinds) (*run, error) {
 		losses:    make(chan struct{}, 1),
 		nudged:    make(chan struct{}, 1),
 	}
-	w.recorder = newRecorder()
+	w.recorder, w.appender = newRecorder(), newAppender(w.eng)
 	r.late.room, r.late.every = w.cfg.Concurrency, w.cfg.LeaseTTL/3
 	r.aside = newAside(r)
 	if err := r.connect(); err != nil {
@@ -477,6 +485,7 @@ func (r *run) work(ctx context.Context) {
 		settling.Go((&settler{run: r, tasks: r.members, turns: &r.turns}).settle)
 	}
 	beating.Go(r.recordSteps)
+	beating.Go(r.appendFrames)
 	for range r.cfg.Concurrency {
 		r.pool.Go(r.handleQueued)
 	}
@@ -511,5 +520,6 @@ func (r *run) work(ctx context.Context) {
 	stopHearing()
 	close(stopped)
 	close(r.recorder.stopped)
+	close(r.appender.stopped)
 	beating.Wait()
 }

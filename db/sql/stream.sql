@@ -1,8 +1,8 @@
 -- name: AppendFrames :many
 -- AppendFrames appends durable frames to the streams of attempts, for the holders of live leases; ord (from 0) is the
 -- input position. Frames of an item are a slice of the arrays of frames, from first to last, and get consecutive ids. No
--- row for an item: its fence failed, or another transaction holds its attempt or has just changed it; none of its frames
--- was appended.
+-- row for an item: its fence failed, its stream has another number of frames than asked for, or another transaction holds
+-- its attempt or has just changed it; none of its frames was appended.
 --
 -- The update of the attempt compares the fence, orders the frames by its lock and takes their ids. So ids of a stream
 -- increase in the order of commits, and a reader behind an id misses none.
@@ -22,6 +22,8 @@ input AS (
         unnest(@lease_epochs::bigint[]) AS lease_epoch,
         unnest(@first_frames::integer[]) AS first_frame,
         unnest(@last_frames::integer[]) AS last_frame,
+        -- Frames that the stream must have; negative: any number.
+        unnest(@behind::bigint[]) AS behind,
         unnest(@ords::integer[]) AS ord
     LIMIT cardinality(@execution_ids::uuid[])
 ),
@@ -61,6 +63,7 @@ moved AS (
             -- The fence, written so that the planner uses no index on the expiry for it.
             AND (t.lease_epoch = i.lease_epoch) IS TRUE
             AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
+            AND (i.behind < 0 OR coalesce(t.ffx_stream_frames, 0) = i.behind)
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS t
     WHERE
@@ -122,7 +125,8 @@ SELECT
 FROM moved AS m;
 
 -- name: MoveStream :one
--- MoveStream takes the ids of frames that InsertFrames then inserts.
+-- MoveStream takes the ids of frames that InsertFrames then inserts. No row: the stream has another number of frames than
+-- behind, which is negative for any number.
 --
 -- Used by: engine.AppendFrames, engine.AppendFramesEach.
 -- Locks: L2 held (the attempt row, UPDATE). The caller has judged the lease.
@@ -145,6 +149,7 @@ WHERE
     a.partition_key = @partition_key
     AND a.execution_id = @execution_id
     AND a.attempt_index = @attempt_index
+    AND (sqlc.arg(behind)::bigint < 0 OR coalesce(a.ffx_stream_frames, 0) = sqlc.arg(behind)::bigint)
 RETURNING
     a.ffx_stream_ts_ms::bigint AS ts_ms,
     a.ffx_stream_seq::integer AS seq,

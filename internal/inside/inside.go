@@ -17,6 +17,7 @@ type Parts struct {
 	Tx       pgx.Tx // nil unless the engine is bound to a transaction
 	Log      *slog.Logger
 	Now      func() time.Time // the engine's Config.Now
+	MaxFrame int              // the engine's Config.Streams.MaxPayload
 
 	// CallEnded lets a reconciler of this engine look at once for callers that wait for ended executions.
 	CallEnded func()

@@ -1,0 +1,75 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/flowfabric/flowfabric-go/db"
+)
+
+// ErrStreamMoved means that a stream has another number of frames than its writer took it to have. Carried by
+// [StreamMovedError].
+var ErrStreamMoved = sentinel("stream has another number of frames")
+
+// StreamMovedError reports that nothing was appended, because the stream has another number of frames than
+// [FrameBatch.Behind]. After an unknown outcome that shows whether the frames were appended.
+type StreamMovedError struct {
+	Frames int64 // that the stream has, trimmed ones included
+}
+
+func (e *StreamMovedError) Error() string { return fmt.Sprintf("%v: %d", ErrStreamMoved, e.Frames) }
+
+// Unwrap returns [ErrStreamMoved].
+func (e *StreamMovedError) Unwrap() error { return ErrStreamMoved }
+
+// CountFrames returns how many frames the stream of each lease's attempt has, trimmed ones included, in input order. An
+// attempt that does not exist has none. It does not compare the lease: only its holder appends.
+//
+// Errors: [ErrInvalidInput] for more than [MaxBatch] leases. One statement; takes no locks.
+func (e *Engine) CountFrames(ctx context.Context, leases []Lease) ([]int64, error) {
+	const op = "count frames"
+	if err := checkBatch(len(leases)); err != nil {
+		return nil, wrap(op, err)
+	}
+	for _, l := range leases {
+		if err := e.checkLease(l); err != nil {
+			return nil, wrap(op, err)
+		}
+	}
+	var counts []int64
+	err := e.read(ctx, func(conn db.DBTX) (err error) {
+		counts, err = e.countFrames(ctx, conn, leases)
+		return err
+	})
+	return counts, wrap(op, err)
+}
+
+func (e *Engine) countFrames(ctx context.Context, conn db.DBTX, leases []Lease) ([]int64, error) {
+	keys := newLeaseArrays(len(leases))
+	ords := make([]int32, len(leases))
+	for i, l := range leases {
+		keys.add(l.Fence)
+		ords[i] = int32(i)
+	}
+	rows, err := e.q.ReadStreams(ctx, conn, db.ReadStreamsParams{
+		PartitionKeys: keys.partitions, ExecutionIDs: keys.executions, AttemptIndexes: keys.attempts, Ords: ords,
+	})
+	if err != nil {
+		return nil, err
+	}
+	counts := make([]int64, len(leases))
+	for _, row := range rows {
+		counts[row.Ord] = row.Frames
+	}
+	return counts, nil
+}
+
+// movedStream returns the error for a stream, locked by the caller, that has another number of frames than its batch asks
+// for.
+func (e *Engine) movedStream(ctx context.Context, tx *txn, b *FrameBatch) error {
+	counts, err := e.countFrames(ctx, tx, []Lease{b.Lease})
+	if err != nil {
+		return err
+	}
+	return &StreamMovedError{Frames: counts[0]}
+}

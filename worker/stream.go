@@ -1,0 +1,241 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/backoff"
+)
+
+// Limits of the frames that wait to be appended. A write blocks while one of them is reached.
+const (
+	MaxStreamFrames   = 1_000    // frames of one job
+	MaxStreamBytes    = 1 << 20  // bytes of one job's payloads
+	MaxStreamsPending = 64 << 20 // bytes of all payloads in a process
+)
+
+// ErrStreamOver reports a frame written after the handler had returned, or after a turn had ended the execution.
+var ErrStreamOver = errors.New("stream is over: its handler has returned")
+
+// Stream returns the output stream of the attempt, to which the handler writes frames for readers elsewhere: see
+// [engine.Engine.TailStream]. It is the same stream at each call.
+//
+//	err := job.Stream().WriteFrame(ctx, engine.FrameSpec{Payload: token, Type: "token"})
+//
+// Frames are buffered, and appended in the background, those of all jobs together. The worker appends the rest before it
+// settles the attempt, also after an error or a panic. [engine.Frame] writes typed frames.
+func (j Job[In]) Stream() *Stream {
+	if j.steps == nil {
+		return &Stream{err: errNoWorker}
+	}
+	j.steps.mu.Lock()
+	defer j.steps.mu.Unlock()
+	switch s := j.steps; {
+	case s.stream != nil:
+	case s.over:
+		return &Stream{err: ErrStreamOver}
+	case j.isForTest():
+		s.stream = &Stream{forTest: true}
+	default:
+		s.stream = newStream(j.appender, j.Lease, j.Resumed || j.Lease.Attempt > 0)
+		j.appender.enter(s.stream)
+	}
+	return j.steps.stream
+}
+
+// Stream is the output stream of a job. It is safe for concurrent use; frames of one goroutine keep their order.
+type Stream struct {
+	appender *appender
+	lease    engine.Lease
+	forTest  bool // keeps its frames in memory
+
+	mu      sync.Mutex
+	changed chan struct{}      // closed and replaced at each change that something may wait for; nil until needed
+	frames  []engine.FrameSpec // to be appended, in order
+	bytes   int                // of their payloads
+	written int64              // frames taken so far
+	gone    int64              // of these, those that have left the buffer: appended or refused
+	err     error              // that ends the stream: the lease is lost, or the handler has returned
+	refused error              // that the next write or flush returns: the server refused a frame
+
+	// What the database has, as far as this process knows: see appendState.
+	appendState
+}
+
+func newStream(a *appender, l engine.Lease, resumed bool) *Stream {
+	return &Stream{
+		appender: a, lease: l,
+		appendState: appendState{uncounted: resumed, pause: backoff.Backoff{First: repeatFirst, Max: repeatMax}},
+	}
+}
+
+// WriteFrame appends a frame to the stream. It checks and copies the frame, and returns; the frame is appended a moment
+// later. If the buffer is full, it first waits for room.
+//
+// Errors: [engine.ErrInvalidInput] for this frame, or for an earlier one that the server has refused, which is left out then;
+// [ErrLeaseLost]; [ErrStreamOver]; ctx's cause if it ends while the buffer is full. Only [Stream.Flush] reports that frames
+// are stored.
+func (s *Stream) WriteFrame(ctx context.Context, f engine.FrameSpec) error {
+	if cause := context.Cause(ctx); errors.Is(cause, ErrLeaseLost) {
+		return cause
+	}
+	if s.appender != nil {
+		if err := s.appender.eng.CheckFrame(&f); err != nil {
+			return err
+		}
+	}
+	f.Payload = bytes.Clone(f.Payload)
+	for {
+		wait, err := s.add(f)
+		if wait == nil {
+			return err
+		}
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// add puts a frame into the buffer, or returns a channel that is closed when there may be room.
+func (s *Stream) add(f engine.FrameSpec) (wait <-chan struct{}, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.err != nil:
+		return nil, s.err
+	case s.refused != nil:
+		err, s.refused = s.refused, nil
+		return nil, err
+	case s.forTest:
+	case len(s.frames) >= MaxStreamFrames, s.bytes > 0 && s.bytes+len(f.Payload) > MaxStreamBytes:
+		s.appender.hasten()
+		return s.nextChange(), nil
+	default:
+		if wait := s.appender.reserve(len(f.Payload)); wait != nil {
+			return wait, nil
+		}
+	}
+	s.frames = append(s.frames, f)
+	s.bytes += len(f.Payload)
+	s.written++
+	if !s.forTest && !s.queued {
+		s.queued = true
+		s.appender.queue(s)
+	}
+	return nil, nil
+}
+
+// Flush waits until all frames written so far are stored.
+//
+// Errors: those of [Stream.WriteFrame]. After an error some of the frames may be stored.
+func (s *Stream) Flush(ctx context.Context) error {
+	if cause := context.Cause(ctx); errors.Is(cause, ErrLeaseLost) {
+		return cause
+	}
+	s.mu.Lock()
+	through := s.written
+	s.mu.Unlock()
+	for {
+		wait, err := s.flushed(through)
+		if wait == nil {
+			return err
+		}
+		s.appender.hasten()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// flushed reports whether frames up to a number have left the buffer, by returning no channel.
+func (s *Stream) flushed(through int64) (wait <-chan struct{}, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.appender == nil:
+		return nil, s.err
+	case s.lost != nil:
+		return nil, s.lost
+	case s.gone >= through && s.refused != nil:
+		err, s.refused = s.refused, nil
+		return nil, err
+	case s.gone >= through:
+		return nil, nil
+	}
+	return s.nextChange(), nil
+}
+
+// nextChange returns a channel that is closed at the next change. The caller holds the mutex.
+func (s *Stream) nextChange() <-chan struct{} {
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	return s.changed
+}
+
+// change wakes everything that waits for a change. The caller holds the mutex.
+func (s *Stream) change() {
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+}
+
+// end refuses further frames.
+func (s *Stream) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = ErrStreamOver
+	}
+	s.change()
+}
+
+// lose drops what is in the buffer: the lease is lost.
+func (s *Stream) lose(reason error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop(reason)
+}
+
+// drop is lose for a caller that holds the mutex.
+func (s *Stream) drop(reason error) {
+	if s.lost != nil {
+		return
+	}
+	s.lost, s.err = reason, reason
+	s.appender.release(s.bytes)
+	s.frames, s.bytes = nil, 0
+	s.change()
+}
+
+// leave removes the first n frames from the buffer. The caller holds the mutex.
+func (s *Stream) leave(n int) {
+	n = min(n, len(s.frames))
+	bytes := sizeOf(s.frames[:n])
+	s.appender.release(bytes)
+	clear(s.frames[:n])
+	s.frames = s.frames[n:]
+	if len(s.frames) == 0 {
+		s.frames = nil
+	}
+	s.bytes -= bytes
+	s.gone += int64(n)
+	s.change()
+}
+
+// sizeOf returns the bytes of the frames' payloads.
+func sizeOf(frames []engine.FrameSpec) int {
+	n := 0
+	for i := range frames {
+		n += len(frames[i].Payload)
+	}
+	return n
+}

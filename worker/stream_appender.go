@@ -1,0 +1,274 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/warn"
+)
+
+// StreamDelay is how long frames wait for others before they are appended together. A flush does not wait. Under load
+// batches grow by themselves: each takes the frames that were written during the previous commit.
+const StreamDelay = 5 * time.Millisecond
+
+// appender appends the frames of all streams of a run, in batches, one call at a time.
+type appender struct {
+	eng     operations
+	woken   chan struct{} // buffered; frames have come, or may be appended again
+	hasty   chan struct{} // buffered; something waits for the frames
+	stopped chan struct{} // closed when the run has ended
+	open    atomic.Int64  // streams of running handlers
+	failing warn.Repeated
+
+	mu      sync.Mutex
+	streams map[engine.Fence]*Stream // of running handlers
+	waiting []*Stream                // with frames, in the order in which they got them
+	bytes   int                      // of all payloads in buffers
+	room    chan struct{}            // closed and replaced when bytes have left a full buffer; nil until needed
+}
+
+func newAppender(eng operations) *appender {
+	return &appender{
+		eng: eng, woken: make(chan struct{}, 1), hasty: make(chan struct{}, 1), stopped: make(chan struct{}),
+		streams: make(map[engine.Fence]*Stream),
+	}
+}
+
+func (a *appender) enter(s *Stream) {
+	a.open.Add(1)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.streams[s.lease.Fence] = s
+}
+
+// stream returns the stream of a lease; nil if it has none.
+func (a *appender) stream(f engine.Fence) *Stream {
+	if a.open.Load() == 0 {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.streams[f]
+}
+
+func (a *appender) exit(s *Stream) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.streams[s.lease.Fence] == s {
+		delete(a.streams, s.lease.Fence)
+		a.open.Add(-1)
+	}
+}
+
+// reserve takes room for a payload, or returns a channel that is closed when there may be some.
+func (a *appender) reserve(bytes int) <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.bytes > 0 && a.bytes+bytes > MaxStreamsPending {
+		if a.room == nil {
+			a.room = make(chan struct{})
+		}
+		remind(a.hasty)
+		return a.room
+	}
+	a.bytes += bytes
+	return nil
+}
+
+func (a *appender) release(bytes int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.bytes -= bytes
+	if a.room != nil {
+		close(a.room)
+		a.room = nil
+	}
+}
+
+// queue adds a stream that has got frames.
+func (a *appender) queue(s *Stream) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.waiting = append(a.waiting, s)
+	remind(a.woken)
+}
+
+// hasten makes the appender append what there is at once.
+func (a *appender) hasten() { remind(a.hasty) }
+
+func remind(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// appendFrames appends frames until the run has ended, when no stream has any.
+func (r *run) appendFrames() {
+	a := r.appender
+	timer := time.NewTimer(0)
+	<-timer.C
+	defer timer.Stop()
+	for {
+		select {
+		case <-a.stopped:
+			return
+		case <-a.hasty:
+		case <-timer.C:
+		case <-a.woken:
+			if !a.collect(timer) {
+				return
+			}
+		}
+		for {
+			began := time.Now()
+			batch, pause, more := a.take(began)
+			if len(batch) == 0 {
+				if pause > 0 {
+					timer.Reset(pause)
+				}
+				break
+			}
+			r.append(batch)
+			if !more && time.Since(began) < StreamDelay && !a.collect(timer) {
+				return
+			}
+		}
+	}
+}
+
+// collect waits for more frames, unless something waits for those that are there. It reports whether the run goes on.
+func (a *appender) collect(timer *time.Timer) bool {
+	timer.Reset(StreamDelay)
+	select {
+	case <-a.stopped:
+		return false
+	case <-a.hasty:
+		timer.Stop()
+	case <-timer.C:
+	}
+	return true
+}
+
+// flight is the frames of one stream in a call.
+type flight struct {
+	stream *Stream
+	frames []engine.FrameSpec
+	behind int64
+}
+
+// take returns the frames for the next call, and whether more are ready. Without any it returns the time until some may be
+// appended again; 0: none. Streams take turns.
+func (a *appender) take(now time.Time) (batch []flight, pause time.Duration, more bool) {
+	a.mu.Lock()
+	waiting := a.waiting
+	a.waiting = nil
+	a.mu.Unlock()
+	frames, bytes := engine.MaxFrames, engine.MaxFrameBatch
+	var left, taken []*Stream
+	for _, s := range waiting {
+		s.mu.Lock()
+		switch wait := s.due.Sub(now); {
+		case len(s.frames) == 0:
+			s.queued = false
+			s.mu.Unlock()
+			continue
+		case s.held || s.flying: // taken again when it is let go
+		case wait > 0:
+			if pause == 0 || wait < pause {
+				pause = wait
+			}
+		default:
+			next := s.next(frames, bytes)
+			more = more || len(next) < len(s.frames)
+			if len(next) > 0 {
+				s.flying = true
+				batch = append(batch, flight{s, next, s.count})
+				taken = append(taken, s)
+				frames, bytes = frames-len(next), bytes-sizeOf(next)
+				s.mu.Unlock()
+				continue
+			}
+		}
+		s.mu.Unlock()
+		left = append(left, s)
+	}
+	a.mu.Lock()
+	a.waiting = append(append(left, taken...), a.waiting...)
+	a.mu.Unlock()
+	return batch, pause, more
+}
+
+// append appends the frames of a batch, and notes the outcomes.
+func (r *run) append(batch []flight) {
+	calling, cancel := context.WithTimeout(r.base, callTimeout)
+	defer cancel()
+	err := r.count(calling, batch)
+	if err != nil {
+		for _, f := range batch {
+			f.stream.postpone()
+		}
+		r.appender.failing.Log(r.cfg.Log, "cannot append frames of output streams; retrying: check the database", "error", err)
+		return
+	}
+	batches := make([]engine.FrameBatch, len(batch))
+	for i := range batch {
+		f := &batch[i]
+		f.stream.mu.Lock()
+		f.behind = f.stream.count
+		f.stream.tried(try{frames: len(f.frames)})
+		f.stream.mu.Unlock()
+		batches[i] = engine.FrameBatch{Lease: f.stream.lease, Frames: f.frames, Behind: &f.behind}
+	}
+	outcomes, err := r.settling.AppendFramesEach(calling, batches)
+	var reason error
+	for i, f := range batch {
+		outcome := engine.Outcome[engine.Appended]{Err: err}
+		if err == nil {
+			outcome = outcomes[i]
+		}
+		if open := f.stream.answered(len(f.frames), outcome.Value, outcome.Err); open != nil && !errors.Is(open, engine.ErrBusy) {
+			reason = open
+		}
+	}
+	if reason != nil {
+		r.appender.failing.Log(r.cfg.Log, "cannot append frames of output streams; retrying: check the database and the rights of its role", "error", reason)
+	}
+}
+
+// count reads how many frames those streams have that an earlier lease may have written to.
+func (r *run) count(ctx context.Context, batch []flight) error {
+	var leases []engine.Lease
+	var streams []*Stream
+	for _, f := range batch {
+		if f.stream.uncounted { // only set before the first append
+			leases, streams = append(leases, f.stream.lease), append(streams, f.stream)
+		}
+	}
+	if len(leases) == 0 {
+		return nil
+	}
+	counts, err := r.settling.CountFrames(ctx, leases)
+	if err != nil {
+		return err
+	}
+	for i, s := range streams {
+		s.mu.Lock()
+		s.count, s.uncounted = counts[i], false
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+// postpone schedules another try for frames that were not sent.
+func (s *Stream) postpone() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.flying = false
+	s.due = time.Now().Add(s.pause.Next())
+	s.change()
+}

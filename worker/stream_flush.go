@@ -1,0 +1,81 @@
+package worker
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// written returns the stream if the handler has used it; nil otherwise.
+func (s *steps) written() *Stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stream
+}
+
+// end refuses frames of a handler that has returned.
+func (s *steps) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	if s.stream != nil {
+		s.stream.end()
+	}
+}
+
+// flush appends what the stream of a task's handler has in its buffer, before the task is settled. Without the lease the
+// task is abandoned.
+func (r *run) flush(t *task) {
+	s := r.appender.stream(t.work.Lease.Fence)
+	if s == nil {
+		return
+	}
+	defer r.appender.exit(s)
+	if reason := t.lostBy(); reason != nil {
+		s.lose(reason)
+	}
+	s.end()
+	err := r.await(s)
+	s.mu.Lock()
+	completing := s.completing
+	s.mu.Unlock()
+	if err != nil && t.settlement == "" && !completing {
+		t.verdict, t.err = abandon, err
+	}
+}
+
+// await waits until a stream's buffer is empty: until its lease is lost, or, while the run ends, for one lease.
+func (r *run) await(s *Stream) error {
+	s.mu.Lock()
+	through := s.written
+	s.mu.Unlock()
+	drained := r.drained.Done()
+	var patience <-chan time.Time
+	for {
+		wait, err := s.flushed(through)
+		switch {
+		case err != nil && s.isLost():
+			return err
+		case err != nil:
+			r.cfg.Log.LogAttrs(r.base, slog.LevelWarn, "the database refused a frame of an output stream; leaving it out",
+				slog.Any("execution", s.lease.Execution), slog.Any("error", err))
+			continue
+		case wait == nil:
+			return nil
+		}
+		r.appender.hasten()
+		select {
+		case <-wait:
+		case <-drained:
+			drained, patience = nil, time.After(r.cfg.LeaseTTL)
+		case <-patience:
+			s.lose(fmt.Errorf("%w: its frames can't be stored", ErrShutdown))
+		}
+	}
+}
+
+func (s *Stream) isLost() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost != nil
+}
