@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,9 +36,7 @@ type Listener struct {
 // NewListener returns a listener that connects like a pool with the configuration that as returns. If as is nil, it
 // never connects, and its waiters are woken only by a [Notifier] of this process.
 func NewListener(as func() *pgxpool.Config, log *slog.Logger) *Listener {
-	return &Listener{as: as, log: log, turn: make(chan struct{}, 1), waiting: waiting{
-		wakes: make(map[string][]*func(string)), listening: make(map[string]bool),
-	}}
+	return &Listener{as: as, log: log, turn: make(chan struct{}, 1), waiting: newWaiting()}
 }
 
 // Listen calls wake with the payload of each notification on a channel until ctx ends. It calls wake with "" if
@@ -116,22 +116,27 @@ func (l *Listener) hear(ctx context.Context, c *conn) error {
 	for {
 		// A half-open socket stays silent for ever, so the connection is probed after a silence.
 		silence, interrupt := context.WithTimeout(ctx, silenceLimit)
-		if channels := l.wanted(interrupt); len(channels) > 0 {
+		channels, idle, tidyAt := l.wanted(interrupt)
+		if len(channels)+len(idle) > 0 {
 			interrupt()
-			if err := c.command(ctx, "listen", channels...); err != nil {
+			if err := c.command(ctx, "unlisten", idle); err != nil {
+				return err
+			}
+			if err := c.command(ctx, "listen", channels); err != nil {
 				return err
 			}
 			l.listens(channels)
 			continue
 		}
+		stop := func() bool { return true }
+		if !tidyAt.IsZero() {
+			stop = time.AfterFunc(time.Until(tidyAt), interrupt).Stop
+		}
 		notification, err := c.WaitForNotification(silence)
 		over := silence.Err()
+		stop()
 		interrupt()
 		switch {
-		case err == nil && l.idle(notification.Channel):
-			if err := c.command(ctx, "unlisten", notification.Channel); err != nil {
-				return err
-			}
 		case err == nil:
 			l.wake(notification.Channel, notification.Payload)
 		case ctx.Err() != nil:
@@ -179,10 +184,17 @@ func connect(ctx context.Context, as *pgxpool.Config) (*conn, error) {
 	return c, nil
 }
 
-// command sends LISTEN or UNLISTEN for channels.
-func (c *conn) command(ctx context.Context, verb string, channels ...string) error {
-	for _, channel := range channels {
-		if _, err := c.Exec(ctx, verb+" "+pgx.Identifier{channel}.Sanitize()); err != nil {
+// maxChannels limits the channels of one message to the server.
+const maxChannels = 500
+
+// command sends LISTEN or UNLISTEN for channels, many in one message.
+func (c *conn) command(ctx context.Context, verb string, channels []string) error {
+	for some := range slices.Chunk(channels, maxChannels) {
+		var sql strings.Builder
+		for _, channel := range some {
+			fmt.Fprintf(&sql, "%s %s;", verb, pgx.Identifier{channel}.Sanitize())
+		}
+		if _, err := c.Exec(ctx, sql.String()); err != nil {
 			return fmt.Errorf("%s: %w", verb, err)
 		}
 	}

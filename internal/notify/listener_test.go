@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // waiter is a call of Listen and its wake-ups.
@@ -73,11 +74,15 @@ func TestWaitingWakesEarlyAndLateWaiters(t *testing.T) {
 	interrupt := func() { interrupted++ }
 	var before, after, other wakes
 	leave := before.join(w, "a")
-	if got := w.wanted(interrupt); !slices.Equal(got, []string{"a"}) || len(before) > 0 {
+	wanted := func() []string {
+		channels, _, _ := w.wanted(interrupt)
+		return channels
+	}
+	if got := wanted(); !slices.Equal(got, []string{"a"}) || len(before) > 0 {
 		t.Errorf("wants %q, woken with %q", got, before)
 	}
 	w.listens([]string{"a"})
-	if got := w.wanted(interrupt); len(got) > 0 {
+	if got := wanted(); len(got) > 0 {
 		t.Errorf("wants %q", got)
 	}
 	leaveAfter := after.join(w, "a")
@@ -90,35 +95,29 @@ func TestWaitingWakesEarlyAndLateWaiters(t *testing.T) {
 	if len(other) > 0 || interrupted != 1 {
 		t.Errorf("woken with %q, interrupted %d times, want once", other, interrupted)
 	}
-	if got := w.wanted(interrupt); !slices.Equal(got, []string{"b"}) {
+	if got := wanted(); !slices.Equal(got, []string{"b"}) {
 		t.Errorf("wants %q", got)
 	}
 	third := new(wakes)
 	leaveThird := third.join(w, "c") // while it listens to b
 	w.listens([]string{"b"})
-	if got := w.wanted(interrupt); len(other) != 1 || interrupted != 1 || !slices.Equal(got, []string{"c"}) {
+	if got := wanted(); len(other) != 1 || interrupted != 1 || !slices.Equal(got, []string{"c"}) {
 		t.Errorf("woken with %q, interrupted %d times, wants %q", other, interrupted, got)
 	}
 
-	// It listens to no channel once the last waiter has left; a waiter that joins then is not served.
+	// A waiter that comes back is served by the same LISTEN.
 	leave()
-	if w.idle("a") {
-		t.Error("nobody waits, but one does")
-	}
 	leaveAfter()
-	if !w.idle("a") {
-		t.Error("somebody waits, but none does")
-	}
 	late := new(wakes)
 	leaveLate := late.join(w, "a")
-	if got := w.wanted(interrupt); len(*late) > 0 || !slices.Contains(got, "a") {
+	if got := wanted(); len(*late) != 1 || slices.Contains(got, "a") {
 		t.Errorf("woken with %q, wants %q", *late, got)
 	}
 
 	// A lost connection listens to no channel.
 	w.listens([]string{"a", "c"})
 	w.leaveBehind(nil)
-	got := w.wanted(interrupt)
+	got := wanted()
 	slices.Sort(got)
 	if !slices.Equal(got, []string{"a", "b", "c"}) {
 		t.Errorf("wants %q after the loss", got)
@@ -148,4 +147,41 @@ func TestWaitingClosesAnUnusedConnection(t *testing.T) {
 	if unused := w.leaveBehind(c); unused != c || w.take() != nil || w.Hears("a") {
 		t.Error("nobody waits, but the connection is left to somebody")
 	}
+}
+
+// The connection stops listening to channels that have had no waiters for a while, to all of them at once.
+func TestWaitingTidiesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &NewListener(nil, nil).waiting
+		interrupted := 0
+		var who wakes
+		leaves := make(map[string]func())
+		for _, channel := range []string{"a", "b", "c"} {
+			leaves[channel] = who.join(w, channel)
+		}
+		channels, _, _ := w.wanted(nil)
+		leaves["c"]() // while the connection begins to listen to it
+		w.listens(channels)
+		leaves["a"]()
+		_, idle, tidyAt := w.wanted(func() { interrupted++ })
+		if len(idle) > 0 || time.Until(tidyAt) != linger {
+			t.Errorf("%q are idle, and the others at %v", idle, tidyAt)
+		}
+		leaves["b"]()
+		time.Sleep(linger)
+		again := who.join(w, "b")
+		_, idle, tidyAt = w.wanted(nil)
+		if slices.Sort(idle); !slices.Equal(idle, []string{"a", "c"}) || !tidyAt.IsZero() || interrupted != 0 || !w.Hears("b") {
+			t.Errorf("%q are idle, next at %v, interrupted %d times, hears b: %v", idle, tidyAt, interrupted, w.Hears("b"))
+		}
+		w.wanted(func() { interrupted++ })
+		again()
+		if interrupted != 1 {
+			t.Errorf("interrupted %d times, want once for the first idle channel", interrupted)
+		}
+		lost := w.leaveBehind(nil)
+		if _, idle, tidyAt = w.wanted(nil); lost != nil || len(idle) > 0 || !tidyAt.IsZero() {
+			t.Errorf("%q are idle on no connection", idle)
+		}
+	})
 }

@@ -25,7 +25,8 @@ type Notification struct {
 
 // Set is a set of notifications to send after a commit. The zero value is empty.
 type Set struct {
-	due map[Notification]struct{}
+	due  map[Notification]struct{}
+	soon bool
 }
 
 // Add adds a notification unless the set has it.
@@ -36,22 +37,34 @@ func (s *Set) Add(channel, payload string) {
 	s.due[Notification{channel, payload}] = struct{}{}
 }
 
+// AddSoon is Add for a reader that wants it within milliseconds. The notifier then sends all that is due sooner, which
+// costs more statements.
+func (s *Set) AddSoon(channel, payload string) {
+	s.Add(channel, payload)
+	s.soon = true
+}
+
 // Merge adds the notifications of another set.
 func (s *Set) Merge(other *Set) {
 	for n := range other.due {
 		s.Add(n.Channel, n.Payload)
 	}
+	s.soon = s.soon || other.soon
 }
 
 const (
 	sendInterval = 10 * time.Millisecond
 	sendTimeout  = 5 * time.Second
+
+	// Before a set with AddSoon the pause is shorter, but so long that sending takes at most a fifth of the time.
+	minInterval   = time.Millisecond
+	intervalRatio = 4
 )
 
 // Notifier sends notifications after commits, in transactions of its own: a commit with a NOTIFY is serialised with
 // every other such commit of the cluster. It collects the notifications of ten milliseconds and sends them in one
-// statement, one statement at a time; the first after a pause goes at once. A lost notification does no harm, so the
-// statement's commit does not wait for the disk.
+// statement, one statement at a time; the first after a pause goes at once. [Set.AddSoon] shortens the pause. A lost
+// notification does no harm, so the statement's commit does not wait for the disk.
 type Notifier struct {
 	pool     execer
 	listener *Listener
@@ -64,6 +77,8 @@ type Notifier struct {
 	due       map[Notification]struct{}
 	scheduled bool // until all due notifications have been sent
 
+	hurry chan struct{} // buffered for one; signals that some are wanted soon
+
 	sending sync.Mutex // held while a statement is sent
 }
 
@@ -74,7 +89,7 @@ type execer interface {
 
 // NewNotifier returns a notifier that sends by pool and wakes the waiters of listener directly. It logs failed sends.
 func NewNotifier(pool execer, listener *Listener, log *slog.Logger) *Notifier {
-	return &Notifier{pool: pool, listener: listener, log: log, due: make(map[Notification]struct{})}
+	return &Notifier{pool: pool, listener: listener, log: log, due: make(map[Notification]struct{}), hurry: make(chan struct{}, 1)}
 }
 
 // Notify wakes the waiters of this process for s before it returns, and sends s to other processes soon. It is called
@@ -101,6 +116,12 @@ func (n *Notifier) add(s *Set) {
 		n.scheduled = true
 		go n.sendAll()
 	}
+	if s.soon {
+		select {
+		case n.hurry <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // Silence makes [Notifier.Notify] wake the waiters of this process alone, for programs without another process.
@@ -108,8 +129,24 @@ func (n *Notifier) Silence() { n.silent.Store(true) }
 
 // sendAll sends due notifications, pausing between statements, until none are left.
 func (n *Notifier) sendAll() {
-	for n.sendDue() {
-		time.Sleep(sendInterval)
+	for {
+		began := time.Now()
+		if !n.sendDue() {
+			return
+		}
+		n.pause(time.Since(began))
+	}
+}
+
+// pause waits between two statements, the first of which took so long.
+func (n *Notifier) pause(took time.Duration) {
+	least := min(max(minInterval, intervalRatio*took), sendInterval)
+	time.Sleep(least)
+	timer := time.NewTimer(sendInterval - least)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-n.hurry:
 	}
 }
 
@@ -142,6 +179,10 @@ func (n *Notifier) Flush() {
 func (n *Notifier) take(sender bool) (channels, payloads []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	select {
+	case <-n.hurry: // they are sent now
+	default:
+	}
 	for k := range n.due {
 		channels = append(channels, k.Channel)
 		payloads = append(payloads, k.Payload)

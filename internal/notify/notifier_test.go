@@ -75,6 +75,32 @@ func TestNotifierMergesNotifications(t *testing.T) {
 	})
 }
 
+// A notification that is wanted soon waits for four times as long as the last statement took, and at most as long as others.
+func TestNotifierHurries(t *testing.T) {
+	for _, c := range []struct{ takes, pause time.Duration }{
+		{0, time.Millisecond}, {time.Millisecond, 4 * time.Millisecond}, {time.Second, sendInterval},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &sends{takes: c.takes}
+			n := notifier(s, slog.New(slog.DiscardHandler))
+			var soon Set
+			soon.AddSoon("stream", "")
+			n.Notify(&soon)
+			synctest.Wait() // the first goes at once
+			n.Notify(due(Notification{"a", ""}))
+			n.Notify(&soon)
+			time.Sleep(time.Minute)
+			n.Notify(due(Notification{"a", ""}))
+			synctest.Wait()
+			n.Notify(due(Notification{"b", ""})) // is not wanted soon
+			time.Sleep(time.Minute)
+			if len(s.sent) != 4 || len(s.sent[1]) != 2 || s.at[1].Sub(s.at[0]) != c.takes+c.pause || s.at[3].Sub(s.at[2]) != c.takes+sendInterval {
+				t.Errorf("sent %v at %v, want the second %v later, and the last %v", s.sent, s.at, c.takes+c.pause, c.takes+sendInterval)
+			}
+		})
+	}
+}
+
 func TestNotifierSurvivesAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder

@@ -34,7 +34,7 @@ type Hub struct {
 
 	mu      sync.Mutex
 	tailers map[Name]*opening
-	ear     *ear
+	ear     *notify.Ear
 	users   int
 }
 
@@ -158,13 +158,13 @@ func (h *Hub) begin(ctx context.Context, o *opening, after *int64) {
 		leave()
 		h.mu.Lock()
 		h.users--
-		var unused *ear
+		var unused *notify.Ear
 		if h.users == 0 {
 			unused, h.ear = h.ear, nil
 		}
 		h.mu.Unlock()
 		if unused != nil {
-			unused.close()
+			unused.Close()
 		}
 		close(o.t.ended)
 	}()
