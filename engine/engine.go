@@ -107,6 +107,8 @@ type Engine struct {
 type shared struct {
 	notifying
 	outboxes *outbox.Hub
+	tails    *streamHub
+	written  writtenStreams
 	leases   leaseMemory
 	creationMemory
 	awaiting *awaiting

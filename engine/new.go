@@ -61,7 +61,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 		cfg.Log = slog.Default()
 	}
 	notifying := newNotifying(pool, cfg)
-	return &Engine{
+	e := &Engine{
 		q:      db.New(),
 		pool:   pool,
 		cfg:    cfg,
@@ -72,5 +72,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 			awaiting:        newAwaiting(),
 			retentionMemory: retentionMemory{deleting: make(chan struct{}, 1)},
 		},
-	}, nil
+	}
+	e.tails = newStreamHub(e, notifying.listener)
+	return e, nil
 }

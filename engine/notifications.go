@@ -119,7 +119,7 @@ type streamKey struct {
 func (k streamKey) channel() string { return wire.StreamChannel(k.execution.UUID(), int32(k.attempt)) }
 
 // stream notifies readers of a stream that it has frames, or has ended.
-func (n *notifications) stream(k streamKey) { n.Add(k.channel(), "") }
+func (n *notifications) stream(k streamKey) { n.AddSoon(k.channel(), "") }
 
 func (n *notifications) completions() { n.Add(completionChannel, "") }
 

@@ -54,7 +54,7 @@ func settlement[V any](
 // their expiry.
 func settle[V any](ctx context.Context, t transition[*heldLease, V], lease func(n int) *Lease, chunks [][]int, outcomes []Outcome[V]) error {
 	items := slices.Concat(chunks...)
-	if err := t.run(ctx, chunks, outcomes); err != nil || t.e.tx != nil {
+	if err := t.run(ctx, chunks, outcomes); err != nil {
 		return err
 	}
 	ended := make([]Fence, 0, len(items))
@@ -68,8 +68,11 @@ func settle[V any](ctx context.Context, t transition[*heldLease, V], lease func(
 			ended = append(ended, lease(n).Fence)
 		}
 	}
-	t.e.leases.ended(ended)
-	t.e.leases.forget(lost)
+	t.e.ringStreams(ended)
+	if t.e.tx == nil {
+		t.e.leases.ended(ended)
+		t.e.leases.forget(lost)
+	}
 	return nil
 }
 

@@ -221,6 +221,7 @@ func (c *completing) finish(ctx context.Context, op string, all []Completion, ou
 			rest = append(rest, item.n)
 		}
 	}
+	c.e.ringStreams(over)
 	if c.e.tx == nil {
 		c.e.leases.ended(over)
 	}

@@ -135,6 +135,7 @@ func (e *Engine) appendDurable(
 		rows, err := e.q.AppendFrames(ctx, conn, params)
 		for _, row := range rows {
 			due.stream(batches[row.Ord].Lease.stream())
+			e.written.note(&batches[row.Ord].Lease)
 		}
 		return rows, err
 	})
@@ -168,6 +169,7 @@ func appendedAt(tsMs int64, seq int32, frames int64, n int) Appended {
 func (e *Engine) appendHeld(ctx context.Context, op string, b *FrameBatch) (Appended, error) {
 	return underLocks(ctx, e, op, b.Lease, noFlow, func(ctx context.Context, tx *txn, x *heldLease) (Appended, error) {
 		tx.due.stream(b.Lease.stream())
+		e.written.note(&b.Lease)
 		return e.appendUnder(ctx, tx, b)
 	})
 }

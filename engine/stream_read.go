@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -97,7 +98,10 @@ func (e *Engine) ReadStream(ctx context.Context, x id.ExecutionID, r StreamRange
 		return StreamPage{}, wrap(op, err)
 	}
 	a := answers[0]
-	if a.state == nil {
+	switch {
+	case a.err != nil:
+		return StreamPage{}, wrap(op, a.err)
+	case a.state == nil:
 		return StreamPage{}, wrap(op, &NotFoundError{Entity: "execution", ID: x.String()})
 	}
 	page := StreamPage{Frames: a.frames}
@@ -160,13 +164,26 @@ type streamAnswer struct {
 	state  *db.ReadStreamsRow
 	closed *StreamClosed
 	frames []StreamFrame
+	more   bool  // there may be frames behind these; set for tails
+	err    error // a row can't be read
 }
 
-// readStreams answers several reads in one round trip. The states are read first: a stream that has ended there has all its
-// frames in the later statement.
-func (e *Engine) readStreams(ctx context.Context, reads []streamRead) ([]streamAnswer, error) {
-	n := len(reads)
-	keys := newLeaseArrays(n)
+// take takes the state of a stream.
+func (a *streamAnswer) take(row *db.ReadStreamsRow) {
+	a.state = row
+	a.closed, a.err = closedOf(row)
+}
+
+// add adds a frame.
+func (a *streamAnswer) add(k streamKey, row *db.ListFramesRow) {
+	f, err := frameOf(k, row)
+	a.frames = append(a.frames, f)
+	a.err = cmp.Or(a.err, err)
+}
+
+// framesOf returns the parameters that list the frames of reads.
+func framesOf(reads []streamRead) db.ListFramesParams {
+	keys := newLeaseArrays(len(reads))
 	p := db.ListFramesParams{}
 	for i, r := range reads {
 		keys.add(Fence{Execution: r.key.execution, Attempt: r.key.attempt})
@@ -176,12 +193,19 @@ func (e *Engine) readStreams(ctx context.Context, reads []streamRead) ([]streamA
 		p.Sizes, p.Ords = append(p.Sizes, int32(r.size)), append(p.Ords, int32(i))
 	}
 	p.PartitionKeys, p.ExecutionIDs, p.AttemptIndexes = keys.partitions, keys.executions, keys.attempts
+	return p
+}
+
+// readStreams answers several reads in one round trip. The states are read first: a stream that has ended there has all its
+// frames in the later statement.
+func (e *Engine) readStreams(ctx context.Context, reads []streamRead) ([]streamAnswer, error) {
+	p := framesOf(reads)
 	var states []db.ReadStreamsRow
 	var frames []db.ListFramesRow
 	err := e.read(ctx,
 		func(conn db.DBTX) (err error) {
 			states, err = e.q.ReadStreams(ctx, conn, db.ReadStreamsParams{
-				PartitionKeys: keys.partitions, ExecutionIDs: keys.executions, AttemptIndexes: keys.attempts, Ords: p.Ords,
+				PartitionKeys: p.PartitionKeys, ExecutionIDs: p.ExecutionIDs, AttemptIndexes: p.AttemptIndexes, Ords: p.Ords,
 			})
 			return err
 		},
@@ -192,21 +216,13 @@ func (e *Engine) readStreams(ctx context.Context, reads []streamRead) ([]streamA
 	if err != nil {
 		return nil, err
 	}
-	answers := make([]streamAnswer, n)
+	answers := make([]streamAnswer, len(reads))
 	for i := range states {
-		a := &answers[states[i].Ord]
-		a.state = &states[i]
-		if a.closed, err = closedOf(&states[i]); err != nil {
-			return nil, err
-		}
+		answers[states[i].Ord].take(&states[i])
 	}
 	for i := range frames {
-		f, err := frameOf(reads[frames[i].Ord].key, &frames[i])
-		if err != nil {
-			return nil, err
-		}
-		a := &answers[frames[i].Ord]
-		a.frames = append(a.frames, f)
+		n := frames[i].Ord
+		answers[n].add(reads[n].key, &frames[i])
 	}
 	return answers, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/streams"
 )
 
 // TailOptions selects the frames of [Engine.TailStream].
@@ -50,9 +51,14 @@ func (e *StreamGapError) Unwrap() error { return ErrStreamGap }
 // greater Attempt: a program that shows the output of one attempt then begins anew. The tail ends with the execution. It
 // continues at any [StreamFrame.Position], in any process.
 //
-// Errors: ctx's error; [ErrNotFound] if the execution does not exist or retention has deleted it; [ErrInvalidInput]; the
-// driver's. After these it ends. A [*StreamGapError] says which durable frames are no longer kept; the tail goes on behind
-// them if the loop does.
+// All tails of an engine share their reads, one at a time, and the connection of [Engine.Listen]. A notification wakes a
+// tail; once a second, or four times while none arrive, a poll looks for all of them. After its first read a tail survives
+// outages: it tries again until the database is back.
+//
+// Errors: ctx's error, at once; [ErrNotFound] if the execution does not exist or retention has deleted it;
+// [ErrInvalidInput], also on an engine bound to a transaction; [ErrCorruption]; [ErrUnavailable] or another database error
+// if the first read fails, or if reads can't succeed any more: the pool is closed, or rights are missing. After these it
+// ends. A [*StreamGapError] says which durable frames are no longer kept; the tail goes on behind them if the loop does.
 func (e *Engine) TailStream(ctx context.Context, x id.ExecutionID, o TailOptions) iter.Seq2[StreamFrame, error] {
 	return func(yield func(StreamFrame, error) bool) {
 		const op = "tail stream"
@@ -61,8 +67,12 @@ func (e *Engine) TailStream(ctx context.Context, x id.ExecutionID, o TailOptions
 			err = invalid("WithTx", "a tail waits, which would hold the caller's transaction: use the engine on the pool")
 		}
 		t := streamTail{
-			e: e, execution: x, options: o, at: o.After,
+			execution: x, options: o, at: o.After, size: streams.FirstSize,
 			yield: func(f StreamFrame, err error) bool { return yield(f, wrap(op, err)) },
+		}
+		if err == nil {
+			t.reader = e.tails.Reader(t.key().channel())
+			defer t.reader.Leave()
 		}
 		for goesOn := true; goesOn && err == nil; {
 			goesOn, err = t.next(ctx)
@@ -73,17 +83,17 @@ func (e *Engine) TailStream(ctx context.Context, x id.ExecutionID, o TailOptions
 	}
 }
 
-// tailPage is how many frames a tail reads at a time.
-const tailPage = 100
-
 // streamTail is a running tail.
 type streamTail struct {
-	e         *Engine
+	reader    *streamReader
 	execution id.ExecutionID
 	options   TailOptions
 	at        StreamPosition
+	size      int // of the next page
 	yield     func(StreamFrame, error) bool
 }
+
+func (t *streamTail) key() streamKey { return streamKey{t.execution, t.at.attempt} }
 
 // next waits for frames, or for the end of the attempt, and yields them. It reports whether the tail goes on.
 func (t *streamTail) next(ctx context.Context) (bool, error) {
@@ -92,10 +102,10 @@ func (t *streamTail) next(ctx context.Context) (bool, error) {
 			return false, nil
 		}
 		t.at = StreamPosition{attempt: t.at.attempt + 1}
+		t.reader.Follow(t.key().channel())
 	}
-	a, err := t.e.awaitStream(ctx, streamRead{
-		key: streamKey{t.execution, t.at.attempt}, after: t.after(), through: lastFrame, size: tailPage,
-		skipBestEffort: t.options.SkipBestEffort,
+	a, err := t.reader.Await(ctx, streamRead{
+		key: t.key(), after: t.after(), through: lastFrame, size: t.size, skipBestEffort: t.options.SkipBestEffort,
 	})
 	switch {
 	case err != nil:
@@ -103,12 +113,17 @@ func (t *streamTail) next(ctx context.Context) (bool, error) {
 	case a.state == nil:
 		return false, &NotFoundError{Entity: "execution", ID: t.execution.String()}
 	}
+	bytes := 0
+	for i := range a.frames {
+		bytes += len(a.frames[i].Payload)
+	}
+	t.size = streams.NextSize(t.size, len(a.frames), bytes)
 	for i := range a.frames {
 		if !t.frame(&a.frames[i]) {
 			return false, nil
 		}
 	}
-	if a.closed == nil || len(a.frames) == tailPage {
+	if a.closed == nil || a.more {
 		return true, nil
 	}
 	return t.close(&a), nil

@@ -1,27 +1,177 @@
 package engine
 
 import (
+	"bytes"
 	"context"
-	"time"
+	"slices"
+	"strings"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/notify"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+	"github.com/flowfabric/flowfabric-go/internal/streams"
 )
 
-// awaitStream waits until a stream has frames behind a position, or has ended, and returns them.
-func (e *Engine) awaitStream(ctx context.Context, read streamRead) (streamAnswer, error) {
-	woken := make(chan struct{}, 1)
-	defer e.listener.Join(read.key.channel(), func(string) { remind(woken) })()
-	for {
-		answers, err := e.readStreams(ctx, []streamRead{read})
-		if err != nil {
-			return streamAnswer{}, err
-		}
-		if a := answers[0]; a.state == nil || a.closed != nil || len(a.frames) > 0 {
-			return a, nil
-		}
-		select {
-		case <-ctx.Done():
-			return streamAnswer{}, ctx.Err()
-		case <-woken:
-		case <-time.After(250 * time.Millisecond):
-		}
+type (
+	streamHub    = streams.Hub[streamRead, streamAnswer]
+	streamReader = streams.Reader[streamRead, streamAnswer]
+	tailAnswer   = streams.Answer[streamRead, streamAnswer]
+)
+
+// newStreamHub returns the hub of all tails of an engine.
+func newStreamHub(e *Engine, listener *notify.Listener) *streamHub {
+	return streams.NewHub(streams.Source[streamRead, streamAnswer]{
+		Read: e.readTails, Poll: e.pollTails, Copy: streamAnswer.clone, Permanent: isPermanent,
+		Send: func(ctx context.Context, channel, payload string) error {
+			_, err := e.runner.AtOnce().Exec(ctx, "select pg_notify($1, $2)", channel, payload)
+			return err
+		},
+	}, listener, e.cfg.Log)
+}
+
+// maxTailFrames limits the frames of one statement for tails. A frame has at most [MaxFramePayload] bytes.
+const maxTailFrames = 128
+
+// readTails answers the requests of tails: by two statements in one round trip if they are few, otherwise the states
+// first, and then the frames of the streams that have some.
+func (e *Engine) readTails(ctx context.Context, reads []streamRead) ([]tailAnswer, error) {
+	var answers []streamAnswer
+	var err error
+	if sizesOf(reads) <= maxTailFrames {
+		answers, err = readAgain(e, func() ([]streamAnswer, error) { return e.readStreams(ctx, reads) })
+	} else if answers, err = readAgain(e, func() ([]streamAnswer, error) { return e.readStates(ctx, reads) }); err == nil {
+		err = e.listAhead(ctx, reads, answers)
 	}
+	if err != nil {
+		return nil, err
+	}
+	tails := make([]tailAnswer, len(reads))
+	for i := range answers {
+		tails[i] = answers[i].forTail(reads[i])
+	}
+	return tails, nil
+}
+
+func sizesOf(reads []streamRead) (sum int) {
+	for i := range reads {
+		sum += reads[i].size
+	}
+	return sum
+}
+
+// readStates returns answers without frames.
+func (e *Engine) readStates(ctx context.Context, reads []streamRead) ([]streamAnswer, error) {
+	keys := newLeaseArrays(len(reads))
+	ords := make([]int32, len(reads))
+	for i, r := range reads {
+		keys.add(Fence{Execution: r.key.execution, Attempt: r.key.attempt})
+		ords[i] = int32(i)
+	}
+	states, err := e.q.ReadStreams(ctx, e.reader(), db.ReadStreamsParams{
+		PartitionKeys: keys.partitions, ExecutionIDs: keys.executions, AttemptIndexes: keys.attempts, Ords: ords,
+	})
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]streamAnswer, len(reads))
+	for i := range states {
+		answers[states[i].Ord].take(&states[i])
+	}
+	return answers, nil
+}
+
+// listAhead adds the frames to answers of streams that are ahead of their readers.
+func (e *Engine) listAhead(ctx context.Context, reads []streamRead, answers []streamAnswer) error {
+	var places []int
+	var some []streamRead
+	list := func() error {
+		if len(some) == 0 {
+			return nil
+		}
+		frames, err := readAgain(e, func() ([]db.ListFramesRow, error) {
+			return e.q.ListFrames(ctx, e.reader(), framesOf(some))
+		})
+		for i := range frames {
+			n := places[frames[i].Ord]
+			answers[n].add(reads[n].key, &frames[i])
+		}
+		places, some = places[:0], some[:0]
+		return err
+	}
+	sum := 0
+	for n, r := range reads {
+		if !answers[n].isAhead(r.after) {
+			continue
+		}
+		if sum += r.size; sum > maxTailFrames {
+			if err := list(); err != nil {
+				return err
+			}
+			sum = r.size
+		}
+		places, some = append(places, n), append(some, r)
+	}
+	return list()
+}
+
+// pollTails reports which tails may go on.
+func (e *Engine) pollTails(ctx context.Context, reads []streamRead) ([]bool, error) {
+	answers, err := readAgain(e, func() ([]streamAnswer, error) { return e.readStates(ctx, reads) })
+	if err != nil {
+		return nil, err
+	}
+	changed := make([]bool, len(reads))
+	for i := range answers {
+		a := &answers[i]
+		changed[i] = a.err != nil || a.state == nil || a.closed != nil || a.isAhead(reads[i].after)
+	}
+	return changed, nil
+}
+
+// isPermanent reports whether a failed read would go on to fail: the pool is closed, or the database lacks the tables or
+// the rights.
+func isPermanent(err error) bool {
+	state := pgtx.SQLState(err)
+	return pgtx.IsClosed(err) || strings.HasPrefix(state, "42")
+}
+
+// newest is the position of a stream's newest frame, behind which its later ones come.
+func (a *streamAnswer) newest() wire.FramePosition {
+	return wire.FramePosition{TsMs: a.state.TsMs, Seq: a.state.Seq}
+}
+
+func (a *streamAnswer) isAhead(of wire.FramePosition) bool {
+	return a.state != nil && a.newest().Compare(of) > 0
+}
+
+// forTail returns an answer to a tail. Without frames it waits behind the newest position: the frames up to there were
+// committed with it, and are left out or no longer kept.
+func (a *streamAnswer) forTail(r streamRead) tailAnswer {
+	switch {
+	case a.err != nil:
+		return tailAnswer{Err: a.err}
+	case a.state == nil:
+		return tailAnswer{Value: *a}
+	}
+	a.more = len(a.frames) == r.size
+	if len(a.frames) > 0 || a.closed != nil {
+		return tailAnswer{Value: *a, AtEnd: len(a.frames) > 0 && a.frames[len(a.frames)-1].ID == a.newest()}
+	}
+	if a.isAhead(r.after) {
+		r.after = a.newest()
+	}
+	return tailAnswer{Wait: true, Next: r}
+}
+
+// clone returns an answer that shares nothing that a reader may change.
+func (a streamAnswer) clone() streamAnswer {
+	a.frames = slices.Clone(a.frames)
+	for i := range a.frames {
+		a.frames[i].Payload = bytes.Clone(a.frames[i].Payload)
+	}
+	if a.closed != nil {
+		a.closed = new(*a.closed)
+	}
+	return a
 }

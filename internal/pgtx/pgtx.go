@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/puddle/v2"
 
 	"github.com/flowfabric/flowfabric-go/db"
 )
@@ -54,6 +55,9 @@ func Unsent(err error) bool {
 	_, unacquired := errors.AsType[*AcquireError](err)
 	return unacquired || pgconn.SafeToRetry(err)
 }
+
+// IsClosed reports whether err says that the program has closed its pool.
+func IsClosed(err error) bool { return errors.Is(err, puddle.ErrClosedPool) }
 
 // IsCut reports whether err is the error of a lost connection, or of one that the server ended.
 func IsCut(err error) bool {
