@@ -459,6 +459,12 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 	// Locks: L2 waits (DELETE).
 	DropStreamFramesOf(ctx context.Context, db DBTX, arg DropStreamFramesOfParams) error
+	// DropStreamFramesPage deletes the first frames of an execution, as many as page_size. 0 rows: it has fewer, and all are
+	// there still.
+	//
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+	// Locks: L2 waits (DELETE).
+	DropStreamFramesPage(ctx context.Context, db DBTX, arg DropStreamFramesPageParams) (int64, error)
 	// DropStreamMetasOf deletes the stream metadata of executions that are about to be deleted.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
@@ -1640,6 +1646,12 @@ type Querier interface {
 	// Used by: engine.Steps, engine.StepResults.
 	// Locks: none.
 	ListSteps(ctx context.Context, db DBTX, arg ListStepsParams) ([]ListStepsRow, error)
+	// ListStreamSizes returns how many frames the streams of executions have at most, for those that have any: trimmed frames
+	// count.
+	//
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+	// Locks: none.
+	ListStreamSizes(ctx context.Context, db DBTX, arg ListStreamSizesParams) ([]ListStreamSizesRow, error)
 	// ListSurplus returns the executions to cancel at keys of limits that are full: those that wait and are not in but, except the
 	// newest with keep_newest; or with cancel_running as many of those in use as give their units back, the longest first. At most
 	// 1,000 for each key.

@@ -187,6 +187,49 @@ func (q *Queries) DropStreamFramesOf(ctx context.Context, db DBTX, arg DropStrea
 	return err
 }
 
+const dropStreamFramesPage = `-- name: DropStreamFramesPage :execrows
+DELETE FROM ff_stream_frame AS t
+USING (
+    SELECT
+        f.attempt_index,
+        f.ts_ms,
+        f.seq
+    FROM ff_stream_frame AS f
+    WHERE
+        f.partition_key = $1
+        AND f.execution_id = $2
+    ORDER BY
+        f.attempt_index,
+        f.ts_ms,
+        f.seq
+    LIMIT 1
+    OFFSET $3::integer - 1
+) AS last
+WHERE
+    t.partition_key = $1
+    AND t.execution_id = $2
+    AND (t.attempt_index, t.ts_ms, t.seq) <= (last.attempt_index, last.ts_ms, last.seq)
+`
+
+type DropStreamFramesPageParams struct {
+	PartitionKey int16
+	ExecutionID  id.ExecutionUUID
+	PageSize     int32
+}
+
+// DropStreamFramesPage deletes the first frames of an execution, as many as page_size. 0 rows: it has fewer, and all are
+// there still.
+//
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+// Locks: L2 waits (DELETE).
+func (q *Queries) DropStreamFramesPage(ctx context.Context, db DBTX, arg DropStreamFramesPageParams) (int64, error) {
+	result, err := db.Exec(ctx, dropStreamFramesPage, arg.PartitionKey, arg.ExecutionID, arg.PageSize)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const dropStreamMetasOf = `-- name: DropStreamMetasOf :exec
 DELETE FROM ff_stream_meta AS t
 USING (
@@ -866,6 +909,62 @@ func (q *Queries) ListPrunedUpstreams(ctx context.Context, db DBTX, arg ListPrun
 	for rows.Next() {
 		var i ListPrunedUpstreamsRow
 		if err := rows.Scan(&i.ExecutionID, &i.NodeKey); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listStreamSizes = `-- name: ListStreamSizes :many
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id
+    LIMIT cardinality($2::uuid[])
+)
+SELECT
+    i.execution_id::uuid AS execution_id,
+    s.frames::bigint AS frames
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT sum(t.ffx_stream_frames) AS frames
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+) AS s
+WHERE s.frames > 0
+`
+
+type ListStreamSizesParams struct {
+	PartitionKeys []int16
+	ExecutionIDs  []pgtype.UUID
+}
+
+type ListStreamSizesRow struct {
+	ExecutionID pgtype.UUID
+	Frames      int64
+}
+
+// ListStreamSizes returns how many frames the streams of executions have at most, for those that have any: trimmed frames
+// count.
+//
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+// Locks: none.
+func (q *Queries) ListStreamSizes(ctx context.Context, db DBTX, arg ListStreamSizesParams) ([]ListStreamSizesRow, error) {
+	rows, err := db.Query(ctx, listStreamSizes, arg.PartitionKeys, arg.ExecutionIDs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListStreamSizesRow
+	for rows.Next() {
+		var i ListStreamSizesRow
+		if err := rows.Scan(&i.ExecutionID, &i.Frames); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

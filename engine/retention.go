@@ -261,6 +261,11 @@ func (r *retaining) work(ctx context.Context, tx *txn, careful bool) error {
 	if err != nil {
 		return err
 	}
+	if used.StreamFrames {
+		if due, err = r.shortenDue(ctx, tx, due); err != nil || len(due) == 0 {
+			return err
+		}
+	}
 	return r.drop(ctx, tx, due, used, careful)
 }
 

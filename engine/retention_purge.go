@@ -60,6 +60,11 @@ func (p *purging) run(ctx context.Context, tx *txn, find func(*txn, int64) ([]fl
 	if err != nil {
 		return err
 	}
+	if used.StreamFrames {
+		if err := p.shortenFlows(ctx, tx, due); err != nil {
+			return err
+		}
+	}
 	if err := p.dropDue(ctx, tx, due, used); err != nil {
 		return err
 	}

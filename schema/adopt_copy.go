@@ -130,6 +130,15 @@ const (
 	)`
 )
 
+// numberColumns number the frames of a stream. All of them are in one partition.
+const (
+	numberColumns = ", ffx_number, ffx_durable"
+
+	numberValues = `,
+		row_number() OVER (PARTITION BY e.partition_key, e.execution_id, e.attempt_index ORDER BY e.ts_ms, e.seq),
+		count(*) FILTER (WHERE e.mode = 'durable') OVER (PARTITION BY e.partition_key, e.execution_id, e.attempt_index ORDER BY e.ts_ms, e.seq)`
+)
+
 // seeded lists the tables that a migration fills. FlowFabric's rows replace theirs.
 var seeded = []string{"ff_partition_config", "ff_migration_annotation"}
 
@@ -149,8 +158,11 @@ func (c *conversion) copyPart(ctx context.Context, o original, part string) erro
 				return err
 			}
 			columns, values := o.columns, o.columns
-			if o.table == "ff_exec_core" {
+			switch o.table {
+			case "ff_exec_core":
 				columns, values = columns+documentColumns+settledColumns, values+documentValues+settledValues
+			case "ff_stream_frame":
+				columns, values = columns+numberColumns, values+numberValues
 			}
 			tag, err := tx.Exec(ctx, "INSERT INTO "+o.table+" ("+columns+") OVERRIDING SYSTEM VALUE SELECT "+values+" FROM "+
 				pgx.Identifier{part}.Sanitize()+" AS e")

@@ -300,6 +300,9 @@ func (c *conversion) rewriteTables(ctx context.Context) error {
 		}
 		c.log.InfoContext(ctx, "rewritten", "table", "ff_exec_core", "rows", c.count("ff_exec_core").Rewritten, "schema", c.schema)
 	}
+	if err := c.rewriteStreams(ctx); err != nil {
+		return err
+	}
 	for _, of := range documents {
 		if c.state.steps[stepRewrite+of.table] {
 			continue

@@ -591,6 +591,59 @@ WHERE
     t.partition_key = ANY (ARRAY[i.partition_key])
     AND t.execution_id = i.execution_id;
 
+-- name: ListStreamSizes :many
+-- ListStreamSizes returns how many frames the streams of executions have at most, for those that have any: trimmed frames
+-- count.
+--
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT
+    i.execution_id::uuid AS execution_id,
+    s.frames::bigint AS frames
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT sum(t.ffx_stream_frames) AS frames
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+) AS s
+WHERE s.frames > 0;
+
+-- name: DropStreamFramesPage :execrows
+-- DropStreamFramesPage deletes the first frames of an execution, as many as page_size. 0 rows: it has fewer, and all are
+-- there still.
+--
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Locks: L2 waits (DELETE).
+DELETE FROM ff_stream_frame AS t
+USING (
+    SELECT
+        f.attempt_index,
+        f.ts_ms,
+        f.seq
+    FROM ff_stream_frame AS f
+    WHERE
+        f.partition_key = @partition_key
+        AND f.execution_id = @execution_id
+    ORDER BY
+        f.attempt_index,
+        f.ts_ms,
+        f.seq
+    LIMIT 1
+    OFFSET sqlc.arg(page_size)::integer - 1
+) AS last
+WHERE
+    t.partition_key = @partition_key
+    AND t.execution_id = @execution_id
+    AND (t.attempt_index, t.ts_ms, t.seq) <= (last.attempt_index, last.ts_ms, last.seq);
+
 -- name: DropStreamMetasOf :exec
 -- DropStreamMetasOf deletes the stream metadata of executions that are about to be deleted.
 --

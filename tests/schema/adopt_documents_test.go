@@ -39,6 +39,15 @@ const referenceDocuments = `
 	(0, '00000000-0000-0000-0000-0000000000dd', '00000000-0000-0000-0000-000000000003', 'k', 'k:4', 4, 5, 'd', 'active'),
 	(0, '00000000-0000-0000-0000-0000000000ee', '00000000-0000-0000-0000-000000000003', 'k', 'k:5', 5, 5, 'e', 'pending');
 	INSERT INTO ff_stream_summary VALUES (2, '00000000-0000-0000-0000-000000000001', 0, '{}', 1, 'other', 5, 5);
+	INSERT INTO ff_stream_meta VALUES (2, '00000000-0000-0000-0000-000000000001', 0, 1, 5, 64);
+	INSERT INTO ff_attempt (partition_key, execution_id, attempt_index, lease_epoch)
+	SELECT 2, '00000000-0000-0000-0000-000000000001', n, 1 FROM generate_series(0, 2) AS n;
+	INSERT INTO ff_stream_frame (partition_key, execution_id, attempt_index, ts_ms, seq, fields, mode, created_at_ms)
+	SELECT 2, '00000000-0000-0000-0000-000000000001', attempt, ts_ms, seq, '{}', mode, ts_ms
+	FROM (VALUES
+		(0, 5, 1, 'best_effort'), (0, 5, 0, 'durable'), (0, 4, 7, 'summary'), (0, 6, 0, 'durable'), (0, 7, 3, 'best_effort'),
+		(1, 3, 0, 'summary')
+	) AS f (attempt, ts_ms, seq, mode);
 	INSERT INTO ff_budget_policy (partition_key, budget_id, policy_json, created_at_ms, updated_at_ms)
 	VALUES
 	(0, 'one', '{"hard_limit":7,"dimension":"tokens","on_hard_limit":"fail"}', 1, 1),
@@ -90,7 +99,13 @@ func TestAdoptRewritesDocuments(t *testing.T) {
 		"SELECT concat_ws(' ', kid, active, ffx_verify_until_ms) FROM ff_waitpoint_hmac": {
 			"a b f 1900", "a:b f 1100", "k1 f 1200", "k2 t", "k3 f 1300", "k4 f 1900",
 		},
-		"SELECT patch_kind FROM ff_stream_summary": {"json-merge-patch"},
+		"SELECT concat_ws(' ', patch_kind, ffx_kept) FROM ff_stream_summary": {"json-merge-patch 1"},
+		"SELECT ffx_kept::text FROM ff_stream_meta":                          {"2"},
+		`SELECT concat_ws(' ', attempt_index, ffx_stream_ts_ms, ffx_stream_seq, ffx_stream_frames, ffx_stream_durable)
+		FROM ff_attempt WHERE partition_key = 2`: {"0 7 3 5 2", "1 3 0 1 0", "2"},
+		"SELECT concat_ws(' ', attempt_index, ts_ms, seq, ffx_number, ffx_durable) FROM ff_stream_frame": {
+			"0 4 7 1 0", "0 5 0 2 1", "0 5 1 3 1", "0 6 0 4 2", "0 7 3 5 2", "1 3 0 1 0",
+		},
 		"SELECT budget_id || ' ' || policy_json FROM ff_budget_policy": {
 			`default {"hard_limits": {"default": 7}}`, `half {"hard_limits": {"default": 0.5}}`, `many {"hard_limits": {"a": 1, "b": 3}}`, `odd {"hard_limit": "x"}`,
 			`one {"hard_limits": {"tokens": 7}, "on_hard_limit": "fail"}`, `ours {"hard_limits": {"a": 1}, "soft_limits": {}}`,

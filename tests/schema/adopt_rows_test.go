@@ -46,7 +46,8 @@ func lines(t *testing.T, conn *pgx.Conn, sql string) []string {
 const storedExecutions = `
 	SELECT 'execution ' || (to_jsonb(e) - 'ffx_last_mutation_at_ms')::text FROM ff_exec_core AS e
 	UNION ALL
-	SELECT 'attempt ' || (to_jsonb(a) || CASE WHEN a.terminal_at_ms > 9 THEN '{"terminal_at_ms":"later"}'::jsonb ELSE '{}' END)::text
+	SELECT 'attempt ' || (to_jsonb(a) || CASE WHEN a.terminal_at_ms > 9 THEN '{"terminal_at_ms":"later"}'::jsonb ELSE '{}' END
+		- '{ffx_stream_ts_ms,ffx_stream_seq,ffx_stream_frames,ffx_stream_durable}'::text[])::text
 	FROM ff_attempt AS a
 	UNION ALL
 	SELECT 'grant ' || to_jsonb(g)::text FROM ff_claim_grant AS g
@@ -148,7 +149,9 @@ func TestAdoptReadsAndWritesEveryLiteral(t *testing.T) {
 		"ff_flow_summary":          "*",
 		"ff_edge":                  "*",
 		"ff_pending_cancel_groups": "*", "ff_cancel_dispatch_outbox": "*", "ff_cancel_backlog": "*", "ff_cancel_backlog_member": "*",
-		"ff_lane_registry": "*", "ff_stream_frame": "*", "ff_stream_meta": "*", "ff_operator_event": "*",
+		"ff_lane_registry": "*", "ff_operator_event": "*",
+		"ff_stream_frame": "partition_key, execution_id, attempt_index, ts_ms, seq, fields, mode, created_at_ms",
+		"ff_stream_meta":  "partition_key, execution_id, attempt_index, ema_rate_hz, last_append_ts_ms, maxlen_applied_last",
 		"ff_worker_registry": "partition_key, namespace, worker_instance_id, worker_id, lanes, capabilities_csv, last_heartbeat_ms, " +
 			"liveness_ttl_ms, registered_at_ms",
 		"ff_worker_registry_event": "*", "ff_partition_config": "*", "ff_migration_annotation": "*", "ff_claim_grant": "*",

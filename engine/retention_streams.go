@@ -1,0 +1,108 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+const (
+	// maxDroppedFrames is about how many frames a transaction of retention deletes.
+	maxDroppedFrames = 20_000
+
+	// maxFramePages is how many executions with more frames than a transaction has room for are tried in it. Most have
+	// fewer frames than they wrote, and fit.
+	maxFramePages = 8
+)
+
+// shorten makes room for the frames of locked executions that are about to be deleted, and returns those that don't fit
+// into this transaction. They lose some of their frames now, and are deleted later.
+func (r *retaining) shorten(ctx context.Context, conn db.DBTX, x executionArrays) (map[id.ExecutionUUID]bool, error) {
+	sizes, err := r.q.ListStreamSizes(ctx, conn, db.ListStreamSizesParams{PartitionKeys: x.partitions, ExecutionIDs: x.executions})
+	if err != nil || len(sizes) == 0 {
+		return nil, err
+	}
+	frames := make(map[pgtype.UUID]int64, len(sizes))
+	for _, row := range sizes {
+		frames[row.ExecutionID] = row.Frames
+	}
+	later := make(map[id.ExecutionUUID]bool)
+	room, pages := int64(maxDroppedFrames), 0
+	for i, execution := range x.executions {
+		n := frames[execution]
+		if n <= room {
+			room -= n
+			continue
+		}
+		if pages++; room > 0 && pages <= maxFramePages {
+			dropped, err := r.q.DropStreamFramesPage(ctx, conn, db.DropStreamFramesPageParams{
+				PartitionKey: x.partitions[i], ExecutionID: execution.Bytes, PageSize: int32(room),
+			})
+			if err != nil {
+				return nil, err
+			}
+			if dropped == 0 {
+				continue
+			}
+			room = 0
+		}
+		later[execution.Bytes] = true
+	}
+	return later, nil
+}
+
+// shortenDue removes the executions from due whose frames don't fit into this transaction.
+func (r *retaining) shortenDue(ctx context.Context, tx *txn, due []ended) ([]ended, error) {
+	var x executionArrays
+	for _, d := range due {
+		x.add(d.partition, d.execution)
+	}
+	later, err := r.shorten(ctx, tx, x)
+	if err != nil || len(later) == 0 {
+		return due, err
+	}
+	left := due[:0]
+	for _, d := range due {
+		if later[d.execution] {
+			r.comeBack(0, d.partition, pgUUID(d.execution))
+			continue
+		}
+		left = append(left, d)
+	}
+	return left, nil
+}
+
+// shortenFlows removes the members from due whose frames don't fit into this transaction, and leaves their flows for the
+// next one.
+func (p *purging) shortenFlows(ctx context.Context, tx *txn, due []dueFlow) error {
+	var x executionArrays
+	for _, d := range due {
+		x.partitions = append(x.partitions, d.members.partitions...)
+		x.executions = append(x.executions, d.members.executions...)
+	}
+	if x.empty() {
+		return nil
+	}
+	later, err := p.shorten(ctx, tx, x)
+	if err != nil || len(later) == 0 {
+		return err
+	}
+	for i := range due {
+		d := &due[i]
+		var members executionArrays
+		for n, execution := range d.members.executions {
+			if !later[execution.Bytes] {
+				members.add(d.members.partitions[n], execution.Bytes)
+			}
+		}
+		if len(members.executions) < len(d.members.executions) && d.whole {
+			d.whole = false
+			p.left = append(p.left, flowRow{d.PartitionKey, d.FlowID})
+		}
+		d.members = members
+	}
+	return nil
+}
