@@ -65,10 +65,16 @@ func consumers() map[string]func(t *testing.T, c testCase) (checked bool) {
 		"retry_delay":            always(retryDelay),
 		"derive_public_state":    always(derivePublicState),
 		"stored_literal":         always(storedLiteral),
+		"summary_merge":          inStreams,
+		"frame_fields":           inStreams,
+		"frame_fields_read":      inStreams,
 		"enum_literals":          enumLiterals,
 		"json_shape":             jsonShape,
 	}
 }
+
+// inStreams leaves a case to tests/streams, whose TestVectorsOf… run it on a database.
+func inStreams(*testing.T, testCase) bool { return true }
 
 // stillToCome lists the sections, and the types within a section, that belong to parts of
 // the library that do not exist yet. The test fails when an entry matches no case.
@@ -81,9 +87,6 @@ func stillToCome() map[string][]string {
 		"required_signal_names":     nil,
 		"suspend_dedup_outcome":     nil,
 		"usage_outcome":             nil,
-		"summary_merge":             nil,
-		"frame_fields":              nil,
-		"frame_fields_read":         nil,
 		"wire_strings":              suspension,
 		"enum_literals":             append([]string{"CountKind", "ResumeTarget"}, suspension...),
 		"json_shape":                append([]string{"SignalMatcher", "ResumeCondition", "ResumePolicy", "WaitpointBinding"}, suspension...),

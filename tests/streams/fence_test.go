@@ -1,0 +1,100 @@
+package streams
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+// In the reference any process may write to any stream. Here only the holder of the attempt's newest lease does.
+func TestAppendNeedsALiveLease_S38(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		lose func(t *testing.T, f *fixture.Fixture, l *engine.Lease)
+		want error
+	}{
+		{"a stale epoch", func(_ *testing.T, _ *fixture.Fixture, l *engine.Lease) { l.Epoch-- }, engine.ErrStaleLease},
+		{"expired", func(_ *testing.T, f *fixture.Fixture, _ *engine.Lease) { f.Advance(fixture.LeaseTTL) }, engine.ErrLeaseExpired},
+		{"revoked", func(t *testing.T, f *fixture.Fixture, l *engine.Lease) {
+			if _, err := f.Operator().RevokeLease(t.Context(), engine.RevokeSpec{ID: l.Execution}); err != nil {
+				t.Fatal(err)
+			}
+		}, engine.ErrStaleLease},
+		{"ended", func(t *testing.T, f *fixture.Fixture, l *engine.Lease) {
+			if err := f.CompleteExecution(t.Context(), *l, nil); err != nil {
+				t.Fatal(err)
+			}
+		}, engine.ErrNotActive},
+		{"cancelled", func(t *testing.T, f *fixture.Fixture, l *engine.Lease) { f.Cancel(t, l.Execution) }, engine.ErrStaleLease},
+		{"a missing execution", func(_ *testing.T, f *fixture.Fixture, l *engine.Lease) {
+			l.Execution = id.NewExecutionID(f.Lane, id.Partitions{})
+		}, engine.ErrNotFound},
+		{"a missing attempt", func(_ *testing.T, _ *fixture.Fixture, l *engine.Lease) { l.Attempt++ }, engine.ErrNotFound},
+	} {
+		for name, frames := range map[string][]engine.FrameSpec{"durable": fixture.Frames[:1], "all modes": fixture.Frames} {
+			t.Run(c.name+", "+name, func(t *testing.T) {
+				f := fixture.New(t)
+				l := f.Start(t).Lease
+				x := l.Execution
+				appendTo(t, f.Engine, l, texts("before")...)
+				c.lose(t, f, &l)
+				before := f.Dump(t, x)
+				appended, err := f.AppendFrames(t.Context(), l, frames)
+				if !errors.Is(err, c.want) || appended != (engine.Appended{}) {
+					t.Errorf("%+v, %v, want %v", appended, err, c.want)
+				}
+				outcomes, err := f.AppendFramesEach(t.Context(), []engine.FrameBatch{{Lease: l, Frames: frames}})
+				if err != nil || !errors.Is(outcomes[0].Err, c.want) {
+					t.Errorf("in a batch %+v, %v, want %v", outcomes, err, c.want)
+				}
+				tx := f.BeginTx(t)
+				if _, err := f.WithTx(tx).AppendFrames(t.Context(), l, frames); !errors.Is(err, c.want) {
+					t.Errorf("in a caller's transaction %v, want %v", err, c.want)
+				}
+				fixture.Commit(t, tx)
+				f.WantUnchanged(t, x, before)
+				wantFrames(t, f, x, "before")
+			})
+		}
+	}
+}
+
+// Frames of a caller's transaction belong to it, and a refusal leaves it usable.
+func TestAppendInACallersTransaction(t *testing.T) {
+	for name, frames := range map[string][]engine.FrameSpec{"durable": texts("a", "b"), "summary": patches("{}", "{}")} {
+		for _, commits := range []bool{true, false} {
+			t.Run(name, func(t *testing.T) {
+				f := fixture.New(t)
+				work := f.Start(t)
+				stale := work.Lease
+				stale.Epoch--
+				before := f.Dump(t, work.ID)
+				tx := f.BeginTx(t)
+				bound := f.WithTx(tx)
+				appendTo(t, bound, work.Lease, frames[0])
+				if _, err := bound.AppendFrames(t.Context(), stale, frames); !errors.Is(err, engine.ErrStaleLease) {
+					t.Errorf("a stale lease: %v", err)
+				}
+				if _, err := bound.AppendFrames(t.Context(), work.Lease, patches(`[]`)); !errors.Is(err, engine.ErrInvalidInput) {
+					t.Errorf("no object: %v", err)
+				}
+				if _, err := bound.AppendFrames(t.Context(), work.Lease, patches(`{"a":"\u0000"}`)); !errors.Is(err, engine.ErrInvalidInput) {
+					t.Errorf("U+0000: %v", err)
+				}
+				if got := appendTo(t, bound, work.Lease, frames[1]); got.Frames != 2 {
+					t.Errorf("%d frames after two", got.Frames)
+				}
+				f.WantUnchanged(t, work.ID, before) // outside, until the commit
+				f.End(t, tx, commits)
+				if !commits {
+					f.WantUnchanged(t, work.ID, before)
+					return
+				}
+				wantFrames(t, f, work.ID, string(frames[0].Payload), string(frames[1].Payload))
+			})
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package streams
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+// The reference replaces bytes that are no UTF-8, and fails at U+0000. Here every payload comes back as it was.
+func TestPayloadsComeBackAsTheyWere_S40(t *testing.T) {
+	all := make([]byte, 256)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	for name, payload := range map[string][]byte{
+		"empty": {}, "text": []byte("é\n\"\\"), "U+0000": []byte("a\x00b"), "no UTF-8": {0xff, 'A'}, "all bytes": all,
+		"as large as may be": bytes.Repeat([]byte{0xff}, engine.MaxFramePayload), "what looks like base64": []byte("/0E="),
+	} {
+		for _, mode := range []engine.FrameMode{engine.FrameDurable, engine.FrameBestEffort} {
+			t.Run(name+", "+string(mode), func(t *testing.T) {
+				f := fixture.New(t)
+				work := f.Start(t)
+				appendTo(t, f.Engine, work.Lease, engine.FrameSpec{Payload: payload, Mode: mode, Type: "é", Correlation: "c"})
+				frames := read(t, f.Engine, work.ID).Frames
+				if len(frames) != 1 || !bytes.Equal(frames[0].Payload, payload) || frames[0].Type != "é" || frames[0].Correlation != "c" {
+					t.Errorf("%d frames, the first %+v", len(frames), frames[0])
+				}
+			})
+		}
+	}
+}
+
+// Nothing of a payload is in the text of an error, and nothing is stored (case 14).
+func TestRefusedFramesAreNotQuoted(t *testing.T) {
+	const secret = "hunter2"
+	f := fixture.New(t)
+	work := f.Start(t)
+	before := f.Dump(t, work.ID)
+	deep := strings.Repeat(`{"`+secret+`":`, 17) + `1` + strings.Repeat(`}`, 17)
+	large := `"` + strings.Repeat(secret, engine.MaxFramePayload/len(secret)) + `"`
+	for name, frame := range map[string]engine.FrameSpec{
+		"a byte too large":     {Payload: bytes.Repeat([]byte(secret+" "), engine.MaxFramePayload/8+1)[:engine.MaxFramePayload+1]},
+		"an unknown mode":      {Payload: []byte(secret), Mode: "forever"},
+		"a type too long":      {Payload: []byte(secret), Type: strings.Repeat("t", 257)},
+		"a type with U+0000":   {Payload: []byte(secret), Type: "a\x00"},
+		"a correlation":        {Payload: []byte(secret), Correlation: strings.Repeat("c", 1025)},
+		"a scalar":             patches(`"` + secret + `"`)[0],
+		"a number":             patches(`17`)[0],
+		"null":                 patches(`null`)[0],
+		"an array":             patches(`["` + secret + `"]`)[0],
+		"nothing":              patches(``)[0],
+		"no JSON":              patches(`{"a":` + secret + `}`)[0],
+		"a bracket more":       patches(`{"a":"` + secret + `"}}`)[0],
+		"two values":           patches(`{"a":"` + secret + `"} {}`)[0],
+		"U+0000 in it":         patches(`{"a":"` + secret + `\u0000"}`)[0],
+		"half a surrogate":     patches(`{"a":"` + secret + `\ud800"}`)[0],
+		"no UTF-8":             patches("{\"a\":\"" + secret + "\xff\"}")[0],
+		"too deep":             patches(deep)[0],
+		"a large exponent":     patches(`{"` + secret + `":1e309}`)[0],
+		"a huge exponent":      patches(`{"` + secret + `":1e99999999999999999999}`)[0],
+		"a small exponent":     patches(`{"` + secret + `":1E-309}`)[0],
+		"too large for a mode": patches(`{"a":` + large + `}`)[0],
+	} {
+		for _, frames := range [][]engine.FrameSpec{{frame}, {texts("fine")[0], patches(`{"fine":1}`)[0], frame}} {
+			_, err := f.AppendFrames(t.Context(), work.Lease, frames)
+			if !errors.Is(err, engine.ErrInvalidInput) {
+				t.Errorf("%s: %v", name, err)
+			} else if strings.Contains(err.Error(), secret) {
+				t.Errorf("%s is quoted: %v", name, err)
+			}
+		}
+		f.WantUnchanged(t, work.ID, before)
+	}
+}
