@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// Claims, renewals and completions of neighbours stay on the pages of their rows and touch no index.
+// Claims, renewals, appends to streams and completions of neighbours stay on the pages of their rows and touch no index.
 func TestHeapOnlyClaimsRenewalsAndCompletions(t *testing.T) {
 	f := fixture.NewCloned(t)
 	const total, batch = 600, 120
@@ -59,13 +59,22 @@ func TestHeapOnlyClaimsRenewalsAndCompletions(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+		count("appends", func(e *engine.Engine) {
+			batches := make([]engine.FrameBatch, len(renewals))
+			for i := range renewals {
+				batches[i] = engine.FrameBatch{Lease: renewals[i].Lease, Frames: fixture.Frames[:1]}
+			}
+			if _, err := e.AppendFramesEach(t.Context(), batches); err != nil {
+				t.Fatal(err)
+			}
+		})
 		count("completions", func(e *engine.Engine) {
 			if _, err := e.CompleteExecutions(t.Context(), completions); err != nil {
 				t.Fatal(err)
 			}
 		})
 	}
-	for what, want := range map[string]int{"claims": total, "renewals": total, "completions": 2 * total} {
+	for what, want := range map[string]int{"claims": total, "renewals": total, "appends": total, "completions": 2 * total} {
 		// With a column in an index none would be, of one table at least: half. Of a renewed attempt the third version finds
 		// room only once its page has been cleared of the first.
 		if n := counted[what]; n.All != want || n.HeapOnly < want*60/100 {
@@ -76,7 +85,7 @@ func TestHeapOnlyClaimsRenewalsAndCompletions(t *testing.T) {
 	}
 }
 
-// One column of theirs in an index, and every claim, renewal or completion writes to every index.
+// One column of theirs in an index, and every claim, renewal, append or completion writes to every index.
 func TestHeapOnlyIndexesHoldNoHotColumn(t *testing.T) {
 	f := fixture.New(t)
 	queries := fixture.Queries(t)
@@ -94,7 +103,7 @@ func TestHeapOnlyIndexesHoldNoHotColumn(t *testing.T) {
 				"ReturnLeases", "EndCancelled",
 			},
 		},
-		{"ff_attempt", []string{"ffx_timeout_at_ms"}, []string{"RenewLeases", "CompleteExecutions", "CompleteOne", "EndSucceeded", "ReturnLeases", "EndCancelled"}},
+		{"ff_attempt", []string{"ffx_timeout_at_ms"}, []string{"RenewLeases", "CompleteExecutions", "CompleteOne", "EndSucceeded", "ReturnLeases", "EndCancelled", "AppendFrames"}},
 	} {
 		indexed := fixture.Texts(t, f.Pool, `
 			SELECT DISTINCT attname::text
