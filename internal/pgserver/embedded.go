@@ -65,6 +65,12 @@ func (r record) running() bool {
 	return err == nil && !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
+// lost reports whether the data was deleted.
+func (r record) lost() bool {
+	_, err := os.Stat(filepath.Join(r.Folder, "data"))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
 // embedded is one start of an embedded server.
 type embedded struct {
 	Options
@@ -138,9 +144,15 @@ func (e *embedded) join(ctx context.Context, rec record) (*pgx.Conn, error) {
 	return join(ctx, rec.url(), e.Purpose, command)
 }
 
-// start starts a server, on the data of the last one if that was a [Dev] server. Nothing runs under the last record.
+// start starts a server, on the data of the last one if that was a [Dev] server and its data exists. Nothing runs under the last
+// record.
 func (e *embedded) start(ctx context.Context, last record, known bool) (record, *pgx.Conn, error) {
 	resume := known && e.Purpose == Dev
+	lost := resume && last.lost()
+	if lost {
+		fmt.Fprintf(e.Log, "The data in %s is gone. The server starts with an empty database.\n", last.Folder)
+		resume, known = false, false // other folders may be copies
+	}
 	if err := e.removeAbandoned(last.Folder, resume, known); err != nil {
 		return record{}, nil, err
 	}
@@ -151,7 +163,9 @@ func (e *embedded) start(ctx context.Context, last record, known bool) (record, 
 
 	rec := last
 	if !resume {
-		rec.Password = rand.Text()
+		if !lost {
+			rec.Password = rand.Text()
+		}
 		fmt.Fprintf(e.Log, "Creating a database cluster for embedded PostgreSQL %s.\n", e.version)
 		if rec.Folder, err = e.createCluster(ctx, bin, rec.Password); err != nil {
 			return record{}, nil, err

@@ -187,6 +187,33 @@ func TestEmbeddedDevKeepsDataAndURL(t *testing.T) {
 	}
 }
 
+// If the data of a server for development was deleted, it starts with an empty database at the same URL, and says so. Other
+// folders, which may be copies, stay.
+func TestEmbeddedDevStartsAfreshWithoutItsData(t *testing.T) {
+	t.Parallel()
+	e := newServer(t, Dev, "selftest-lost")
+	var log strings.Builder
+	e.Log = &log
+	first, _ := mustStart(t, e)
+	if err := first.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	rec, _ := e.readRecord()
+	kept := rec.Folder + ".copy"
+	if err := os.Rename(rec.Folder, kept); err != nil {
+		t.Fatal(err)
+	}
+	log.Reset()
+	second, _ := mustStart(t, e)
+	t.Cleanup(func() { stopNow(t, second) })
+	if want := "The data in " + rec.Folder + " is gone."; !strings.Contains(log.String(), want) {
+		t.Errorf("says %q, want %q", log.String(), want)
+	}
+	if second.URL() != first.URL() || !exists(t, kept) {
+		t.Errorf("URL %s, was %s; the copy exists: %t", second.URL(), first.URL(), exists(t, kept))
+	}
+}
+
 func TestEmbeddedCanBeKept(t *testing.T) {
 	t.Parallel()
 	e := newServer(t, Demo, "selftest-keep")
