@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -125,6 +126,7 @@ func (r *run) appendFrames() {
 			}
 		}
 		for {
+			runtime.Gosched() // let handlers that write now add their frames
 			began := time.Now()
 			batch, pause, more := a.take(began)
 			if len(batch) == 0 {

@@ -190,11 +190,11 @@ const maxChannels = 500
 // command sends LISTEN or UNLISTEN for channels, many in one message.
 func (c *conn) command(ctx context.Context, verb string, channels []string) error {
 	for some := range slices.Chunk(channels, maxChannels) {
-		var sql strings.Builder
-		for _, channel := range some {
-			fmt.Fprintf(&sql, "%s %s;", verb, pgx.Identifier{channel}.Sanitize())
+		commands := make([]string, len(some))
+		for i, channel := range some {
+			commands[i] = verb + " " + pgx.Identifier{channel}.Sanitize()
 		}
-		if _, err := c.Exec(ctx, sql.String()); err != nil {
+		if _, err := c.Exec(ctx, strings.Join(commands, "; ")); err != nil {
 			return fmt.Errorf("%s: %w", verb, err)
 		}
 	}
