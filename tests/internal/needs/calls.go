@@ -21,7 +21,7 @@ var Calls = map[string][]string{
 		"Engine.Attempts", "Engine.AwaitExecution", "Engine.AwaitFlow", "Engine.Budget", "Engine.DescribeEdge", "Engine.DescribeExecution", "Engine.DescribeFlow",
 		"Engine.EdgesFrom", "Engine.EdgesInto", "Engine.Eligibility", "Engine.ExecutionFlow", "Engine.ExecutionInput", "Engine.ExecutionProgress",
 		"Engine.ExecutionResult", "Engine.ExecutionState", "Engine.ExecutionTag", "Engine.Executions", "Engine.FindExecution", "Engine.FindExecutionByKey", "Engine.FindFlowByKey", "Engine.FlowEdges",
-		"Engine.FlowGraph", "Engine.ReceivedSignals", "Engine.StepResults", "Engine.CalledResults", "Engine.Steps", "Engine.Waits", "Engine.ListWaits", "Engine.FlowMembers", "Engine.FlowProgress", "Engine.FlowTag", "Engine.Flows", "Engine.Lanes", "Engine.ListAttempts",
+		"Engine.FlowGraph", "Engine.CountFrames", "Engine.ReceivedSignals", "Engine.StepResults", "Engine.CalledResults", "Engine.Steps", "Engine.Waits", "Engine.ListWaits", "Engine.FlowMembers", "Engine.FlowProgress", "Engine.FlowTag", "Engine.Flows", "Engine.Lanes", "Engine.ListAttempts",
 		"Engine.ListExecutions", "Engine.ListFlowEdges", "Engine.ListFlowMembers", "Engine.ListFlows", "Engine.ListLanes", "Engine.ListWorkers", "Engine.Now",
 		"Engine.Prepare", "Engine.QueuedLanes", "Engine.QuotaPolicy", "Engine.ReadStream", "Engine.Roles", "Engine.StreamSummary", "Engine.TailStream", "Engine.UpstreamResults", "Engine.WaitingKinds", "Engine.Workers",
 		"Grants.EligibleExecutions", "Grants.ListEligibleExecutions",
