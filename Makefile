@@ -24,10 +24,10 @@ RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # Tests that go through a PgBouncer need one (apt-get install pgbouncer). Without it test leaves them out, and says so.
 PGBOUNCER := $(shell PATH="$$PATH:/usr/sbin" command -v pgbouncer)
 AVAILABLE := $(if $(PGBOUNCER),,-skip '^TestPgBouncer')
-# TestLinkInABrowser skips itself without a browser.
+# Tests named …InABrowser skip themselves without a browser.
 BROWSER := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 say_what_is_left_out = @$(if $(PGBOUNCER),:,echo "there is no pgbouncer here: TestPgBouncer… are left out"); \
-	$(if $(BROWSER),:,echo "there is no chromium here: TestLinkInABrowser is left out")
+	$(if $(BROWSER),:,echo "there is no chromium here: Test…InABrowser are left out")
 
 in_each_module = @set -e; for module in $(MODULES); do (cd "$$module" && $(1)); done
 
