@@ -32,6 +32,7 @@
 //   - [github.com/flowfabric/flowfabric-go/worker] claims executions, runs typed handlers, renews leases and settles the
 //     outcomes.
 //   - [github.com/flowfabric/flowfabric-go/waitpoint] turns signed links into signals.
+//   - [github.com/flowfabric/flowfabric-go/stream] serves the output of executions to web pages.
 //   - [github.com/flowfabric/flowfabric-go/events] reads events from a cursor and loses none.
 //   - [github.com/flowfabric/flowfabric-go/reconcile] returns work with expired leases and starts delayed work. Every
 //     worker runs it by default.

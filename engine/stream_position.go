@@ -23,6 +23,9 @@ func (f *StreamFrame) Position() StreamPosition {
 	return StreamPosition{f.Attempt, f.ID, f.Number, f.durable, f.Closed != nil}
 }
 
+// Attempt returns the attempt of the position, and whether the position is behind the end of that attempt.
+func (p StreamPosition) Attempt() (index int, closed bool) { return p.attempt, p.closed }
+
 // String returns the position's text: five numbers, and "end" behind the end of an attempt.
 func (p StreamPosition) String() string {
 	text := fmt.Sprintf("%d.%d.%d.%d.%d", p.attempt, p.id.TsMs, p.id.Seq, p.number, p.durable)

@@ -55,6 +55,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"internal/condition": {},
 		"internal/cron":      {},
 		"waitpoint":          append([]string{"engine"}, core...),
+		"stream":             append([]string{"engine", "internal/inside"}, core...), // the engine's log
 		"events":             append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/outbox", "internal/pgtx", "internal/warn"}, core...),
 		"reconcile":          append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/warn"}, core...),
 		"worker":             append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/warn", "reconcile"}, core...), // runs one beside its handlers

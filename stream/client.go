@@ -1,0 +1,161 @@
+package stream
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+	"unicode/utf8"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+)
+
+// client is the connection that events are written to.
+type client struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	timeout time.Duration
+	written bool         // something waits for a flush
+	buffer  bytes.Buffer // the event that is written
+	json    *json.Encoder
+}
+
+func newClient(w http.ResponseWriter, timeout time.Duration) *client {
+	c := &client{w: w, control: http.NewResponseController(w), timeout: timeout}
+	c.json = json.NewEncoder(&c.buffer)
+	c.json.SetEscapeHTML(false)
+	return c
+}
+
+// begin sends the header, and how long to wait before reconnecting.
+//
+// Errors: [http.ErrNotSupported] if the server can't flush, and has sent nothing.
+func (c *client) begin(reconnect time.Duration) error {
+	// The server's own limit for reading the request would end the stream.
+	if err := c.control.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	c.written = true
+	if err := c.flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(&c.buffer, "retry: %d\n\n", reconnect.Milliseconds())
+	return c.write()
+}
+
+// heartbeat sends a comment, which browsers ignore.
+func (c *client) heartbeat() error {
+	c.buffer.WriteString(":\n\n")
+	return c.write()
+}
+
+type frameData struct {
+	Attempt     int     `json:"attempt"`
+	Epoch       int64   `json:"epoch"`
+	Type        string  `json:"type"`
+	Mode        string  `json:"mode"`
+	At          int64   `json:"at"`
+	Correlation string  `json:"correlation,omitempty"`
+	Trimmed     int64   `json:"trimmed,omitempty"`
+	Data        *string `json:"data,omitempty"`
+	Base64      []byte  `json:"base64,omitempty"`
+}
+
+type gapData struct {
+	Attempt int   `json:"attempt"`
+	Frames  int64 `json:"frames"`
+}
+
+type endData struct {
+	Attempt int              `json:"attempt"`
+	Reason  engine.StreamEnd `json:"reason,omitempty"`
+}
+
+// frame sends a frame, or the end of its attempt.
+func (c *client) frame(f *engine.StreamFrame) error {
+	at := f.Position().String()
+	switch {
+	case f.Closed != nil && f.Closed.Last:
+		return c.event("end", at, endData{f.Attempt, f.Closed.Reason})
+	case f.Closed != nil:
+		return c.event("attempt", at, endData{f.Attempt, f.Closed.Reason})
+	}
+	data := frameData{
+		Attempt: f.Attempt, Epoch: f.Epoch, Type: f.Type, Mode: string(f.Mode), At: f.ID.TsMs, Correlation: f.Correlation,
+		Trimmed: f.Trimmed,
+	}
+	if utf8.Valid(f.Payload) {
+		text := string(f.Payload)
+		data.Data = &text
+	} else {
+		data.Base64 = f.Payload
+	}
+	return c.event("", at, data)
+}
+
+// end sends the end of an execution that has no attempt behind a position.
+func (c *client) end(at engine.StreamPosition) error {
+	attempt, closed := at.Attempt()
+	text := at.String()
+	if !closed {
+		text += ".end"
+	}
+	if err := c.event("end", text, endData{Attempt: attempt}); err != nil {
+		return err
+	}
+	return c.flush()
+}
+
+// event writes an event: a message if it has no name. Without a position the client keeps the one it has.
+func (c *client) event(name, at string, data any) error {
+	if at != "" {
+		fmt.Fprintf(&c.buffer, "id: %s\n", at)
+	}
+	if name != "" {
+		fmt.Fprintf(&c.buffer, "event: %s\n", name)
+	}
+	c.buffer.WriteString("data: ")
+	if err := c.json.Encode(data); err != nil { // one line, with its end
+		return err
+	}
+	c.buffer.WriteByte('\n')
+	return c.write()
+}
+
+// write writes the buffer within the timeout.
+func (c *client) write() error {
+	defer c.buffer.Reset()
+	if err := c.deadline(time.Now().Add(c.timeout)); err != nil {
+		return err
+	}
+	c.written = true
+	_, err := c.w.Write(c.buffer.Bytes())
+	return err
+}
+
+// flush sends written events within the timeout. Then it lifts the timeout, which in HTTP/2 also ends a stream that
+// writes nothing.
+func (c *client) flush() error {
+	if !c.written {
+		return nil
+	}
+	c.written = false
+	if err := c.deadline(time.Now().Add(c.timeout)); err != nil {
+		return err
+	}
+	if err := c.control.Flush(); err != nil {
+		return err
+	}
+	return c.deadline(time.Time{})
+}
+
+// deadline limits writes. A server without deadlines can't drop slow clients.
+func (c *client) deadline(at time.Time) error {
+	err := c.control.SetWriteDeadline(at)
+	if errors.Is(err, http.ErrNotSupported) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,290 @@
+// Package stream serves the output of executions to web pages as server-sent events. A page shows tokens or progress while
+// the work runs:
+//
+//	output, err := stream.Handler(eng, stream.Config{Authorize: func(r *http.Request) (id.ExecutionID, error) {
+//		return id.ParseExecutionID(r.FormValue("execution")) // after a check that the user may see it
+//	}})
+//	mux.Handle("/output", output)
+//
+//	const source = new EventSource("/output?execution=" + execution)
+//	source.onmessage = event => { const frame = JSON.parse(event.data); … }
+//	source.addEventListener("end", () => source.close())
+//
+// A browser whose connection breaks reconnects by itself, and continues exactly behind the last event that it has had.
+package stream
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/inside"
+)
+
+// Errors that Authorize may return, wrapped or not, for another answer than 404.
+var (
+	ErrUnauthorized = errors.New("stream: log in first")  // 401
+	ErrForbidden    = errors.New("stream: not permitted") // 403
+)
+
+// Config configures a [Handler].
+type Config struct {
+	// Authorize returns the execution whose output a request may see. Required. The handler checks nothing else, so an id in
+	// the request is no permission.
+	//
+	// An error refuses the request: 401 for [ErrUnauthorized], 403 for [ErrForbidden], and for all others the 404 of an
+	// execution that does not exist. A 403 only for executions that exist would say which do.
+	Authorize func(r *http.Request) (id.ExecutionID, error)
+
+	// Show selects the frames that a page may see, usually by their types. A handler's logs and the output of its
+	// subprocesses are frames too. Default: all are shown.
+	Show func(f *engine.StreamFrame) bool
+
+	// SkipBestEffort leaves out best-effort frames.
+	SkipBestEffort bool
+
+	// Heartbeat is the longest silence: then a comment is sent, which keeps proxies from closing the connection. Default
+	// [DefaultHeartbeat].
+	Heartbeat time.Duration
+
+	// WriteTimeout is how long a client may take to accept an event. A slower one is dropped; it reconnects and misses
+	// nothing. It replaces the timeouts of the [http.Server], which would end a stream. Default [DefaultWriteTimeout].
+	WriteTimeout time.Duration
+
+	// Reconnect is how long browsers wait before they reconnect. Default [DefaultReconnect].
+	Reconnect time.Duration
+
+	// Log receives failures of the engine at Warn, and clients that were too slow or left at Debug. Default: the engine's log. Use
+	// slog.New(slog.DiscardHandler) for none.
+	Log *slog.Logger
+}
+
+// Defaults of [Config].
+const (
+	DefaultHeartbeat    = 15 * time.Second
+	DefaultWriteTimeout = 10 * time.Second
+	DefaultReconnect    = 2 * time.Second
+)
+
+// Handler serves the output of an execution, attempt after attempt, to GET requests. Data of events are JSON objects:
+//
+//	message      a frame: {"attempt":0,"epoch":1,"type":"token","mode":"durable","at":1764160000000,"data":"Hello"}. A payload
+//	             that is no text has "base64" instead of "data". "correlation" and "trimmed" (frames before this one that are no
+//	             longer kept) are there if they are set. at is in milliseconds since 1970.
+//	gap          durable frames that are no longer kept: {"attempt":0,"frames":12}. Others follow.
+//	attempt      an attempt has ended, and another one may follow: {"attempt":0,"reason":"attempt_failure"}.
+//	end          the execution has ended: {"attempt":1,"reason":"attempt_success"}. reason is missing if it ended between
+//	             attempts. A page closes its EventSource then.
+//	interrupted  the server can't continue now: {}. The client reconnects.
+//
+// A greater "attempt", or another "epoch" in the same attempt, means that the handler has begun anew.
+//
+// The id of an event is the text of an [engine.StreamPosition]. The header Last-Event-ID or, without it, the parameter
+// "after" continues behind it; anything else there is 400. Behind the end the answer is 204, and browsers then stop. They
+// stop after every status but 200, so a database that can't be reached is an event interrupted.
+//
+// A parked client holds no connection to the database, and no client polls. Each holds a connection of the server until the
+// request's context ends: end the BaseContext of the [http.Server] before its Shutdown. Middleware that replaces the
+// [http.ResponseWriter] needs a method Unwrap.
+//
+// Errors: [engine.ErrInvalidInput].
+func Handler(eng *engine.Engine, cfg Config) (http.Handler, error) {
+	switch {
+	case cfg.Authorize == nil:
+		return nil, &engine.InputError{Field: "Config.Authorize", Reason: "is missing"}
+	case inside.Of(eng).Tx != nil:
+		return nil, &engine.InputError{Field: "WithTx", Reason: "a stream would hold the caller's transaction: use the engine on the pool"}
+	case cfg.Heartbeat < 0:
+		return nil, &engine.InputError{Field: "Config.Heartbeat", Reason: "is negative"}
+	case cfg.WriteTimeout < 0:
+		return nil, &engine.InputError{Field: "Config.WriteTimeout", Reason: "is negative"}
+	case cfg.Reconnect < 0:
+		return nil, &engine.InputError{Field: "Config.Reconnect", Reason: "is negative"}
+	}
+	if cfg.Show == nil {
+		cfg.Show = func(*engine.StreamFrame) bool { return true }
+	}
+	if cfg.Heartbeat == 0 {
+		cfg.Heartbeat = DefaultHeartbeat
+	}
+	if cfg.WriteTimeout == 0 {
+		cfg.WriteTimeout = DefaultWriteTimeout
+	}
+	if cfg.Reconnect == 0 {
+		cfg.Reconnect = DefaultReconnect
+	}
+	if cfg.Log == nil {
+		cfg.Log = inside.Of(eng).Log
+	}
+	return &handler{eng: eng, cfg: cfg}, nil
+}
+
+type handler struct {
+	eng *engine.Engine
+	cfg Config
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Cache-Control", "no-store, no-transform")
+	header.Set("X-Content-Type-Options", "nosniff")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		header.Set("Allow", "GET, HEAD")
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+		return
+	}
+	x, err := h.cfg.Authorize(r)
+	switch {
+	case errors.Is(err, ErrUnauthorized):
+		http.Error(w, "unauthorized", http.StatusUnauthorized)
+		return
+	case errors.Is(err, ErrForbidden):
+		http.Error(w, "forbidden", http.StatusForbidden)
+		return
+	case err != nil:
+		notFound(w)
+		return
+	}
+	after, err := position(r)
+	if err != nil {
+		http.Error(w, "malformed position", http.StatusBadRequest)
+		return
+	}
+	ended, err := h.ended(r.Context(), x, after)
+	switch {
+	case errors.Is(err, engine.ErrNotFound), errors.Is(err, engine.ErrInvalidInput):
+		notFound(w)
+		return
+	case ended:
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("X-Accel-Buffering", "no") // nginx passes the events on at once
+	if r.Method == http.MethodHead {
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	h.serve(r.Context(), newClient(w, h.cfg.WriteTimeout), x, after, err)
+}
+
+// notFound answers for executions that don't exist, and for those that the request may not see.
+func notFound(w http.ResponseWriter) { http.Error(w, "not found", http.StatusNotFound) }
+
+// position returns the position that a request continues at.
+func position(r *http.Request) (engine.StreamPosition, error) {
+	text := r.Header.Get("Last-Event-ID")
+	if text == "" {
+		text = r.URL.Query().Get("after")
+	}
+	if text == "" {
+		return engine.StreamPosition{}, nil
+	}
+	return engine.ParseStreamPosition(text)
+}
+
+// ended reports whether nothing can follow behind a position.
+func (h *handler) ended(ctx context.Context, x id.ExecutionID, after engine.StreamPosition) (bool, error) {
+	attempt, closed := after.Attempt()
+	if closed {
+		attempt++
+	}
+	page, err := h.eng.ReadStream(ctx, x, engine.StreamRange{Attempt: attempt, Limit: 1})
+	return err == nil && closed && page.Closed != nil && page.Closed.Last && len(page.Frames) == 0, err
+}
+
+// serve sends events until the execution ends, the client leaves or the engine fails. err is a failure before the first one.
+func (h *handler) serve(ctx context.Context, c *client, x id.ExecutionID, after engine.StreamPosition, err error) {
+	log := h.cfg.Log.With("execution", x)
+	sent := c.begin(h.cfg.Reconnect)
+	if err == nil && sent == nil {
+		err, sent = h.follow(ctx, c, x, after)
+	}
+	switch {
+	case errors.Is(sent, http.ErrNotSupported):
+		log.WarnContext(ctx, "stream: the server can't flush: its middleware needs a method Unwrap")
+		http.Error(c.w, "can't stream", http.StatusInternalServerError)
+		return
+	case sent != nil:
+		log.DebugContext(ctx, "stream: lost a client", "error", sent)
+		return
+	case err != nil && ctx.Err() == nil: // otherwise the client has left, or the server stops
+		log.WarnContext(ctx, "stream: interrupted", "error", err)
+		if c.event("interrupted", "", struct{}{}) == nil {
+			_ = c.flush()
+		}
+	}
+}
+
+// value is a frame, or the error of a tail.
+type value struct {
+	frame engine.StreamFrame
+	err   error
+}
+
+// follow sends the values of a tail. It flushes when the tail has nothing more at hand. sent is the error of the connection.
+func (h *handler) follow(ctx context.Context, c *client, x id.ExecutionID, after engine.StreamPosition) (err, sent error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var tail sync.WaitGroup
+	defer tail.Wait()
+	defer cancel()
+	values := make(chan value, buffered)
+	tail.Go(func() {
+		defer close(values)
+		for frame, err := range h.eng.TailStream(ctx, x, engine.TailOptions{After: after, SkipBestEffort: h.cfg.SkipBestEffort}) {
+			select {
+			case values <- value{frame, err}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	silence := time.NewTimer(h.cfg.Heartbeat)
+	defer silence.Stop()
+	at := after
+	for sent == nil {
+		v, ok := value{}, false
+		select {
+		case v, ok = <-values:
+		default:
+			if sent = c.flush(); sent != nil {
+				return nil, sent
+			}
+			silence.Reset(h.cfg.Heartbeat)
+			select {
+			case v, ok = <-values:
+			case <-silence.C:
+				sent = c.heartbeat()
+				continue
+			}
+		}
+		gap, isGap := errors.AsType[*engine.StreamGapError](v.err)
+		switch {
+		case !ok && ctx.Err() != nil:
+			return ctx.Err(), nil
+		case !ok:
+			return nil, c.end(at)
+		case isGap:
+			sent = c.event("gap", "", gapData{gap.Attempt, gap.Frames})
+		case v.err != nil:
+			return v.err, nil
+		default:
+			at = v.frame.Position()
+			if v.frame.Closed != nil || h.cfg.Show(&v.frame) {
+				sent = c.frame(&v.frame)
+			}
+			if v.frame.Closed != nil && v.frame.Closed.Last {
+				return nil, errors.Join(sent, c.flush())
+			}
+		}
+	}
+	return nil, sent
+}
+
+// buffered is how many frames may wait between the tail and the client.
+const buffered = 16
