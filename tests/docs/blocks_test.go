@@ -17,10 +17,10 @@ import (
 
 // shownImports are the packages that a fragment may use without saying so.
 var shownImports = []string{
-	"context", "encoding/json", "errors", "fmt", "log", "log/slog", "net/http", "os", "testing", "time",
+	"context", "encoding/json", "errors", "fmt", "log", "log/slog", "net/http", "os", "os/exec", "strings", "testing", "time",
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
 	module + "/engine", module + "/events", module + "/fftest", module + "/id", module + "/policy", module + "/reconcile", module + "/schema", module + "/state",
-	module + "/waitpoint", module + "/worker",
+	module + "/stream", module + "/waitpoint", module + "/worker",
 }
 
 // given are the variables that a fragment may use without saying where they come from.

@@ -1,0 +1,108 @@
+// Command tokens shows a text in a web page while a worker writes it, word by word. Each word appears once, also if the
+// connection or the worker dies. To look at it, set LISTEN=localhost:8080 and open http://localhost:8080; without LISTEN the
+// program reads the stream itself.
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	_ "embed"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/stream"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+var (
+	Tell  = engine.Kind[string, int]{Name: "tell"}
+	Token = engine.Frame[string]{Type: "token"}
+)
+
+//go:embed page.html
+var page []byte
+
+func main() {
+	ctx, stop := context.WithCancel(context.Background())
+	pool := must(pgxpool.New(ctx, os.Getenv("DATABASE_URL")))
+	defer pool.Close()
+	eng := must(engine.New(pool, engine.Config{}))
+
+	listen := os.Getenv("LISTEN")
+	pause := time.Duration(0)
+	if listen != "" {
+		pause = 200 * time.Millisecond
+	}
+	w := must(worker.New(eng, worker.Config{}))
+	worker.Handle(w, Tell, func(ctx context.Context, job worker.Job[string]) (int, error) {
+		words := strings.SplitAfter(job.Args, " ") // a model would make them
+		for _, word := range words {
+			if err := Token.Write(ctx, job.Stream(), word); err != nil {
+				return 0, err
+			}
+			time.Sleep(pause)
+		}
+		return len(words), nil
+	})
+	var working sync.WaitGroup
+	working.Go(func() { must(0, w.Run(ctx)) })
+	defer working.Wait()
+	defer stop()
+
+	output := must(stream.Handler(eng, stream.Config{Authorize: func(r *http.Request) (id.ExecutionID, error) {
+		return id.ParseExecutionID(r.FormValue("execution")) // your check of the user comes first
+	}}))
+	mux := http.NewServeMux()
+	mux.Handle("/output", output)
+	mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("execution") != "" {
+			_, _ = w.Write(page)
+			return
+		}
+		created, err := Tell.Create(r.Context(), eng, "Once upon a time there was a queue.")
+		if err != nil {
+			http.Error(w, "try again", http.StatusServiceUnavailable)
+			return
+		}
+		http.Redirect(w, r, "/?execution="+created.ID.String(), http.StatusSeeOther)
+	})
+	listener := must(net.Listen("tcp", cmp.Or(listen, "localhost:0")))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	if listen != "" {
+		log.Fatal(server.Serve(listener))
+	}
+	go func() { _ = server.Serve(listener) }()
+	defer func() { _ = server.Close() }()
+
+	opened := must(http.Get("http://" + listener.Addr().String())) // is redirected to the page of a new execution
+	must(0, opened.Body.Close())
+	query := opened.Request.URL.RawQuery
+	answer := must(http.Get("http://" + listener.Addr().String() + "/output?" + query))
+	defer func() { _ = answer.Body.Close() }()
+	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+		if _, data, ok := strings.Cut(lines.Text(), `"data":`); ok {
+			fmt.Println("token:", data)
+		}
+		if _, event, ok := strings.Cut(lines.Text(), "event: "); ok {
+			fmt.Println("event:", event)
+		}
+	}
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return value
+}
