@@ -28,6 +28,7 @@ type consumerOrders struct {
 	Port        uint16 // of a pooler; 0: the server's own
 	Name        string
 	Batches     bool
+	Frames      int // of a stream, for a writer of streams
 }
 
 // calledLine is the output of a consumer process for each call of its handler.

@@ -62,6 +62,8 @@ func TestPgBouncerConsumerSurvivesRandomKills(t *testing.T) {
 type consumers struct {
 	t      *testing.T
 	orders consumerOrders
+	as     string            // the flag of its processes; "": those of a consumer
+	heard  func(line string) // is called for each line of their output; nil: no function
 	alive  sync.WaitGroup
 
 	mu      sync.Mutex
@@ -194,7 +196,7 @@ func (c *consumers) start() {
 		c.t.Error(err)
 		return
 	}
-	p.cmd = exec.CommandContext(c.t.Context(), program, "-chaos.consumer")
+	p.cmd = exec.CommandContext(c.t.Context(), program, cmp.Or(c.as, "-chaos.consumer"))
 	p.cmd.Stderr = &p.stderr
 	if p.input, err = p.cmd.StdinPipe(); err != nil {
 		c.t.Error(err)
@@ -216,6 +218,9 @@ func (c *consumers) start() {
 	c.all = append(c.all, p)
 	c.alive.Go(func() {
 		for lines := bufio.NewScanner(output); lines.Scan(); {
+			if c.heard != nil {
+				c.heard(lines.Text())
+			}
 			c.called(p)
 		}
 		err := p.cmd.Wait()

@@ -30,6 +30,13 @@ var asWorker = flag.Bool("chaos.worker", false, "be a worker process, told by it
 func TestMain(m *testing.M) {
 	flag.Parse()
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // otherwise workers log the disturbances of the tests
+	if *asStreamWriter {
+		if err := runStreamWriter(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if *asConsumer {
 		if err := runConsumer(os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
