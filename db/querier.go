@@ -73,7 +73,8 @@ type Querier interface {
 	// its attempt or has just changed it; none of its frames was appended.
 	//
 	// The update of the attempt compares the fence, orders the frames by its lock and takes their ids. So ids of a stream
-	// increase in the order of commits, and a reader behind an id misses none.
+	// increase in the order of commits, and a reader behind an id misses none. Every loss of a lease changes the attempt,
+	// except that FlowFabric may have changed the execution alone, which is read without a lock.
 	//
 	// Used by: engine.AppendFrames, engine.AppendFramesEach.
 	// Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE; their frames are new).
@@ -2015,7 +2016,7 @@ type Querier interface {
 	// size of the document in bytes. kept: summary frames of the attempt, these included.
 	//
 	// Used by: engine.AppendFrames, engine.AppendFramesEach.
-	// Locks: L2 waits (the summary row, UPDATE). The caller holds the attempt.
+	// Locks: L2 held (the summary row, UPDATE). The caller holds the attempt, without which no statement writes it.
 	MergeSummary(ctx context.Context, db DBTX, arg MergeSummaryParams) (MergeSummaryRow, error)
 	// MoveConsumer moves a consumer to an event, forwards or backwards, and clears its failing event. Its holder
 	// continues from there. No row: there is no such consumer.

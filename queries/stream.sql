@@ -5,7 +5,8 @@
 -- its attempt or has just changed it; none of its frames was appended.
 --
 -- The update of the attempt compares the fence, orders the frames by its lock and takes their ids. So ids of a stream
--- increase in the order of commits, and a reader behind an id misses none.
+-- increase in the order of commits, and a reader behind an id misses none. Every loss of a lease changes the attempt,
+-- except that FlowFabric may have changed the execution alone, which is read without a lock.
 --
 -- Used by: engine.AppendFrames, engine.AppendFramesEach.
 -- Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE; their frames are new).
@@ -42,6 +43,17 @@ moved AS (
         -- include stream_moved: frames = (i.last_frame - i.first_frame + 1), durable = (i.last_frame - i.first_frame + 1), now = (SELECT now_ms FROM clock)
     FROM input AS i
     CROSS JOIN LATERAL (
+        SELECT
+            c.lifecycle_phase,
+            c.ownership_state,
+            c.attempt_index
+        FROM ff_exec_core AS c
+        WHERE
+            c.partition_key = i.partition_key
+            AND c.execution_id = i.execution_id
+        LIMIT 1
+    ) AS e
+    CROSS JOIN LATERAL (
         SELECT t.ctid::tid AS row_id
         FROM ff_attempt AS t
         WHERE
@@ -52,6 +64,8 @@ moved AS (
             AND (t.lease_epoch = i.lease_epoch) IS TRUE
             AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
             AND (i.behind < 0 OR coalesce(t.ffx_stream_frames, 0) = i.behind)
+            AND (e.lifecycle_phase = 'active') IS TRUE
+            AND (e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index) IS TRUE
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS t
     WHERE

@@ -1,5 +1,5 @@
--- The position of a stream after ${frames} frames, ${durable} of them durable, appended at ${now}; a: the attempt. Ids
--- never go back: an earlier clock keeps the millisecond, and a full one moves to the next.
+-- The position of a stream after an append; a: the attempt. Ids never go back: an earlier clock keeps the millisecond,
+-- and a full one moves to the next.
 ffx_stream_ts_ms = CASE
     WHEN a.ffx_stream_ts_ms >= ${now} AND a.ffx_stream_seq > 2147483647 - ${frames} THEN a.ffx_stream_ts_ms + 1
     WHEN a.ffx_stream_ts_ms >= ${now} THEN a.ffx_stream_ts_ms
