@@ -1036,24 +1036,20 @@ CREATE FUNCTION ffx_merge_patch(target jsonb, patch jsonb) RETURNS jsonb
     AS $$
 DECLARE
     merged jsonb := CASE WHEN jsonb_typeof(target) = 'object' THEN target ELSE '{}' END;
-    member record;
 BEGIN
     IF jsonb_typeof(patch) <> 'object' THEN
         RETURN patch;
     END IF;
-    FOR member IN SELECT p.key, p.value FROM jsonb_each(patch) AS p LOOP
-        CASE
-            WHEN member.value = 'null' THEN
-                merged := merged - member.key;
-            WHEN member.value = '"__ff_null__"' THEN
-                merged := merged || jsonb_build_object(member.key, NULL);
-            WHEN jsonb_typeof(member.value) = 'object' THEN
-                merged := merged || jsonb_build_object(member.key, ffx_merge_patch(merged -> member.key, member.value));
-            ELSE
-                merged := merged || jsonb_build_object(member.key, member.value);
-        END CASE;
-    END LOOP;
-    RETURN merged;
+    -- Removed members, then all others at once: one by one, each would copy the document.
+    RETURN (merged - ARRAY(SELECT p.key FROM jsonb_each(patch) AS p WHERE p.value = 'null')) || coalesce((
+        SELECT jsonb_object_agg(p.key, CASE
+            WHEN p.value = '"__ff_null__"' THEN 'null'
+            WHEN jsonb_typeof(p.value) = 'object' THEN ffx_merge_patch(merged -> p.key, p.value)
+            ELSE p.value
+        END)
+        FROM jsonb_each(patch) AS p
+        WHERE p.value <> 'null'
+    ), '{}');
 END;
 $$;
 
