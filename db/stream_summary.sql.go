@@ -95,7 +95,7 @@ type MergeSummaryRow struct {
 // size of the document in bytes. kept: summary frames of the attempt, these included.
 //
 // Used by: engine.AppendFrames, engine.AppendFramesEach.
-// Locks: L2 waits (the summary row, UPDATE). The caller holds the attempt.
+// Locks: L2 held (the summary row, UPDATE). The caller holds the attempt, without which no statement writes it.
 func (q *Queries) MergeSummary(ctx context.Context, db DBTX, arg MergeSummaryParams) (MergeSummaryRow, error) {
 	row := db.QueryRow(ctx, mergeSummary,
 		arg.PartitionKey,

@@ -3,7 +3,7 @@
 -- size of the document in bytes. kept: summary frames of the attempt, these included.
 --
 -- Used by: engine.AppendFrames, engine.AppendFramesEach.
--- Locks: L2 waits (the summary row, UPDATE). The caller holds the attempt.
+-- Locks: L2 held (the summary row, UPDATE). The caller holds the attempt, without which no statement writes it.
 INSERT INTO ff_stream_summary AS s (
     partition_key, execution_id, attempt_index, document_json, version, patch_kind, last_updated_ms, first_applied_ms,
     ffx_kept

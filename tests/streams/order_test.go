@@ -1,7 +1,9 @@
 package streams
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -143,5 +145,56 @@ func TestAppendIsOneStatement_S41(t *testing.T) {
 	}
 	if first, second := names(fixture.Frames...), names(fixture.Frames...); !slices.Equal(first, second) {
 		t.Errorf("frames of all modes took %q and %q", first, second)
+	}
+}
+
+// Sixteen writers append to one stream while a tail follows: it gets every frame, in the order of their numbers (case 18).
+func TestTailSkipsNoFrameOfManyWriters(t *testing.T) {
+	f := fixture.New(t)
+	work := f.Start(t)
+	const writers, each = 16, 10
+	var writing []func() error
+	for range writers {
+		writing = append(writing, fixture.Async(t, func(ctx context.Context) error {
+			for n := range each {
+				frames := texts("x", "y")
+				if n%3 == 0 {
+					frames = patches(`{}`, `{}`)
+				}
+				if _, err := f.AppendFrames(ctx, work.Lease, frames); err != nil && !errors.Is(err, engine.ErrContention) {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	read := fixture.Async(t, func(ctx context.Context) error {
+		last := int64(0)
+		for frame, err := range f.TailStream(ctx, work.ID, engine.TailOptions{}) {
+			switch {
+			case err != nil:
+				return err
+			case frame.Closed != nil && frame.Number != last:
+				return fmt.Errorf("closed at %d after %d frames", frame.Number, last)
+			case frame.Closed == nil && frame.Number != last+1:
+				return fmt.Errorf("frame %d after %d", frame.Number, last)
+			}
+			last = frame.Number
+		}
+		if last < writers*each {
+			return fmt.Errorf("only %d frames", last)
+		}
+		return nil
+	})
+	for _, wait := range writing {
+		if err := wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := f.CompleteExecution(t.Context(), work.Lease, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := read(); err != nil {
+		t.Error(err)
 	}
 }

@@ -3,8 +3,11 @@ package streams
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -75,4 +78,23 @@ func TestRefusedFramesAreNotQuoted(t *testing.T) {
 		}
 		f.WantUnchanged(t, work.ID, before)
 	}
+}
+
+// The same for summaries that are broken anywhere.
+func TestBrokenSummariesAreNotQuoted(t *testing.T) {
+	const secret = "hunter2"
+	f := fixture.New(t)
+	work := f.Start(t)
+	fixture.Check(t, func(r *rapid.T) {
+		payload := []byte(`{"` + secret + `":{"a":[1,"` + secret + `",null,true,1.5e3]},"b":"\u00e9"}`)
+		for range rapid.IntRange(1, 3).Draw(r, "changes") {
+			at := rapid.IntRange(0, len(payload)-1).Draw(r, "at")
+			with := rapid.SampledFrom([]string{"", "\x00", "\xff", "{", "}", "[", "\"", "\\", "\\u0000", "\\ud800", "e999999", "-", ","}).Draw(r, "with")
+			payload = slices.Concat(payload[:at], []byte(with), payload[at:])
+		}
+		_, err := f.AppendFrames(t.Context(), work.Lease, patches(string(payload)))
+		if err != nil && (!errors.Is(err, engine.ErrInvalidInput) || strings.Contains(err.Error(), secret[:4])) {
+			r.Fatalf("%q: %v", payload, err)
+		}
+	})
 }
