@@ -1924,6 +1924,11 @@ type Querier interface {
 	// Used by: engine.CheckAdmission.
 	// Locks: gates waits (the INSERT: its row as FOR NO KEY UPDATE does).
 	LockQuotaGate(ctx context.Context, db DBTX, arg LockQuotaGateParams) error
+	// LockReplaceable locks executions that creations may replace, so that the next statement sees what the gate has committed.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions.
+	// Locks: L1 waits (rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, execution_id).
+	LockReplaceable(ctx context.Context, db DBTX, arg LockReplaceableParams) error
 	// LockReservers locks the attempts of leases that reserve or settle, so that none of them is deleted meanwhile, and returns
 	// their places in the input. It doesn't wait for renewals and ends, nor they for it: reservations of an ended lease are
 	// deleted once they are due. No row: the attempt does not exist. The caller sorts the leases and judges them afterwards.
@@ -2400,13 +2405,14 @@ type Querier interface {
 	// Used by: engine.ReplayExecution, engine.ReplayWhere.
 	// Locks: L3 held.
 	ReopenInboundEdges(ctx context.Context, db DBTX, arg ReopenInboundEdgesParams) error
-	// ReplaceWaiting gives executions that have not started, and have the given keys of unique work, other payloads and due
-	// times. A due time of 0 is now; within_ms, unless it is 0, is how long after the creation of the execution it may be at
-	// most. The due time of an execution that waits for something else than a time or a worker stays. No row: it has
-	// started, or no longer exists.
+	// ReplaceWaiting gives executions that have not started, and have the given keys of unique work, other payloads, limits and
+	// due times. A due time of 0 is now; within_ms, unless it is 0, is how long after the creation of the execution it may be at
+	// most. The due time of an execution that waits for something else than a time or a worker stays. One that a limit has
+	// admitted keeps its limits, because it counts there, and a later due time withdraws the admission (freed). A quota policy
+	// and budgets stay. No row: it has started, or no longer exists.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions.
-	// Locks: L1 waits (rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, execution_id).
+	// Locks: L1 held (UPDATE).
 	ReplaceWaiting(ctx context.Context, db DBTX, arg ReplaceWaitingParams) ([]ReplaceWaitingRow, error)
 	// ReplayExecution sets an ended execution that the caller has locked back to run again, before its dependencies,
 	// before the gate of its budget or quota, or claimable. It clears the results of the last run and keeps the input and

@@ -507,38 +507,107 @@ func (q *Queries) ListUniqueKeys(ctx context.Context, db DBTX, uniqueKeys []pgty
 	return items, nil
 }
 
+const lockReplaceable = `-- name: LockReplaceable :exec
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id
+    LIMIT cardinality($2::uuid[])
+)
+SELECT 1
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT t.execution_id
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    FOR NO KEY UPDATE
+) AS e
+`
+
+type LockReplaceableParams struct {
+	PartitionKeys []int16
+	ExecutionIDs  []pgtype.UUID
+}
+
+// LockReplaceable locks executions that creations may replace, so that the next statement sees what the gate has committed.
+//
+// Used by: engine.CreateExecution, engine.CreateExecutions.
+// Locks: L1 waits (rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, execution_id).
+func (q *Queries) LockReplaceable(ctx context.Context, db DBTX, arg LockReplaceableParams) error {
+	_, err := db.Exec(ctx, lockReplaceable, arg.PartitionKeys, arg.ExecutionIDs)
+	return err
+}
+
 const replaceWaiting = `-- name: ReplaceWaiting :many
 WITH input AS (
-    -- The executions, with their new payloads and due times.
+    -- The executions, with their new payloads, limits and due times.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
         unnest($3::uuid[]) AS key,
         unnest($4::bigint[]) AS delay_until_ms,
         unnest($5::bigint[]) AS within_ms,
-        unnest($6::bytea[]) AS payload
+        unnest($6::bytea[]) AS payload,
+        unnest($7::text[]) AS limit_ids,
+        unnest($8::text[]) AS limit_units,
+        unnest($9::text[]) AS limit_fields
     LIMIT cardinality($2::uuid[])
 ),
-locked AS (
-    -- Those that wait, locked.
+found AS (
+    -- Those that wait, and whether they delay now. new_limits: no limit counts them yet.
     SELECT
         e.partition_key,
         e.execution_id,
+        e.gate_id,
+        e.budget_ids,
+        e.admitted,
         e.due_moves,
+        e.new_limits,
         e.execution_deadline_ms,
         i.payload,
+        i.limit_fields,
         CASE
-            WHEN i.within_ms = 0 THEN i.delay_until_ms
-            ELSE least(i.delay_until_ms, (e.created_at_ms::numeric + i.within_ms))::bigint
-        END AS delay_until_ms
+            WHEN NOT e.new_limits THEN e.limit_ids
+            ELSE nullif(array_remove(string_to_array(i.limit_ids, ',')::uuid[] || e.quota_policy_id, NULL), '{}')
+        END AS limit_ids,
+        CASE
+            WHEN NOT e.new_limits THEN e.limit_units
+            WHEN i.limit_units <> '' AND e.quota_policy_id IS NOT NULL THEN string_to_array(i.limit_units, ',')::bigint[] || 1::bigint
+            WHEN i.limit_units <> '' THEN string_to_array(i.limit_units, ',')::bigint[]
+        END AS limit_units,
+        n.delay_until_ms,
+        n.now_ms,
+        (e.due_moves AND n.delay_until_ms > n.now_ms) AS delayed
     FROM input AS i
     CROSS JOIN LATERAL (
         SELECT
             t.partition_key,
             t.execution_id,
+            t.ffx_gate_id AS gate_id,
+            t.ffx_budget_ids AS budget_ids,
+            t.ffx_limit_ids AS limit_ids,
+            t.ffx_limit_units AS limit_units,
+            t.ffx_quota_policy_id AS quota_policy_id,
+            coalesce(t.ffx_admitted, false) AS admitted,
             coalesce(t.ffx_created_at_ms, t.created_at_ms) AS created_at_ms,
             (t.eligibility_state IN ('eligible_now', 'not_eligible_until_time')) AS due_moves,
-            greatest(t.ffx_execution_deadline_ms, 0) AS execution_deadline_ms
+            greatest(t.ffx_execution_deadline_ms, 0) AS execution_deadline_ms,
+            t.ffx_admitted IS NOT TRUE AND NOT EXISTS (
+                SELECT
+                FROM unnest(t.ffx_limit_ids) AS g (gate_id)
+                CROSS JOIN LATERAL (
+                    SELECT
+                    FROM ffx_gate_use AS u
+                    WHERE
+                        u.partition_key = get_byte(uuid_send(g.gate_id), 0)::smallint
+                        AND u.gate_id = g.gate_id
+                        AND u.execution_id = t.execution_id
+                    LIMIT 1
+                ) AS x
+                OFFSET 0
+            ) AS new_limits
         FROM ff_exec_core AS t
         WHERE
             t.partition_key = i.partition_key
@@ -546,55 +615,66 @@ locked AS (
             AND t.lifecycle_phase = 'runnable'
             AND t.attempt_state = 'pending_first_attempt'
             AND (t.ffx_unique_key = i.key) IS TRUE
-        FOR NO KEY UPDATE
+        LIMIT 1
     ) AS e
-),
-dated AS (
-    -- Whether they are delayed now.
-    SELECT
-        l.partition_key,
-        l.execution_id,
-        l.due_moves,
-        l.execution_deadline_ms,
-        l.payload,
-        l.delay_until_ms,
-        n.now_ms,
-        (l.delay_until_ms > n.now_ms) AS delayed
-    FROM locked AS l
     CROSS JOIN LATERAL (
-        SELECT ffx_now_ms($7) AS now_ms
+        SELECT
+            ffx_now_ms($10) AS now_ms,
+            CASE
+                WHEN i.within_ms = 0 THEN i.delay_until_ms
+                ELSE least(i.delay_until_ms, (e.created_at_ms::numeric + i.within_ms))::bigint
+            END AS delay_until_ms
         OFFSET 0
     ) AS n
 )
 UPDATE ff_exec_core AS e
 SET
     payload = d.payload,
+    raw_fields = CASE WHEN d.new_limits THEN (e.raw_fields - 'ffx_limits') || d.limit_fields::jsonb ELSE e.raw_fields END,
+    ffx_limit_ids = d.limit_ids,
+    ffx_limit_units = d.limit_units,
+    ffx_gate_id = g.gate_id,
+    ffx_admitted = CASE WHEN NOT d.delayed THEN e.ffx_admitted END,
     eligibility_state = CASE
-        WHEN NOT d.due_moves THEN e.eligibility_state
         WHEN d.delayed THEN 'not_eligible_until_time'
-        ELSE 'eligible_now'
+        WHEN g.gate_id = ANY (d.budget_ids) THEN 'blocked_by_budget'
+        WHEN g.gate_id IS NOT NULL THEN 'blocked_by_quota'
+        WHEN d.due_moves OR d.gate_id IS NOT NULL THEN 'eligible_now'
+        ELSE e.eligibility_state
     END,
     public_state = CASE
-        WHEN NOT d.due_moves THEN e.public_state
         WHEN d.delayed THEN 'delayed'
-        ELSE 'waiting'
+        WHEN g.gate_id IS NOT NULL THEN 'rate_limited'
+        WHEN d.due_moves OR d.gate_id IS NOT NULL THEN 'waiting'
+        ELSE e.public_state
     END,
     blocking_reason = CASE
-        WHEN NOT d.due_moves THEN e.blocking_reason
         WHEN d.delayed THEN 'waiting_for_delay'
-        ELSE 'waiting_for_worker'
+        WHEN g.gate_id = ANY (d.budget_ids) THEN 'waiting_for_budget'
+        WHEN g.gate_id IS NOT NULL THEN 'waiting_for_quota'
+        WHEN d.due_moves OR d.gate_id IS NOT NULL THEN 'waiting_for_worker'
+        ELSE e.blocking_reason
     END,
     deadline_at_ms = CASE
-        WHEN NOT d.due_moves THEN e.deadline_at_ms
         WHEN d.delayed THEN least(d.delay_until_ms, nullif(d.execution_deadline_ms, 0))
-        ELSE nullif(d.execution_deadline_ms, 0)
+        WHEN d.due_moves THEN nullif(d.execution_deadline_ms, 0)
+        ELSE e.deadline_at_ms
     END,
     ffx_delay_until_ms = CASE
-        WHEN NOT d.due_moves THEN e.ffx_delay_until_ms
         WHEN d.delayed THEN d.delay_until_ms
+        WHEN NOT d.due_moves THEN e.ffx_delay_until_ms
     END,
     ffx_last_mutation_at_ms = d.now_ms
-FROM dated AS d
+FROM found AS d
+CROSS JOIN LATERAL (
+    -- The budget or limit where it waits from now on: where it does, if that is one of its own still.
+    SELECT CASE
+        WHEN d.gate_id = ANY (d.budget_ids || d.limit_ids) THEN d.gate_id
+        WHEN d.gate_id IS NOT NULL OR d.due_moves AND NOT d.delayed AND NOT d.admitted
+            THEN coalesce(d.budget_ids[1], d.limit_ids[1])
+    END AS gate_id
+    OFFSET 0
+) AS g
 WHERE
     e.partition_key = ANY (ARRAY[d.partition_key])
     AND e.execution_id = d.execution_id
@@ -602,7 +682,8 @@ RETURNING
     e.partition_key,
     e.execution_id,
     e.lane_id,
-    e.public_state
+    e.public_state,
+    (d.admitted AND d.delayed)::boolean AS freed
 `
 
 type ReplaceWaitingParams struct {
@@ -612,6 +693,9 @@ type ReplaceWaitingParams struct {
 	DelaysUntilMs []int64
 	WithinMs      []int64
 	Payloads      [][]byte
+	LimitIDs      []string
+	LimitUnits    []string
+	LimitFields   []string
 	NowMs         *int64
 }
 
@@ -620,15 +704,17 @@ type ReplaceWaitingRow struct {
 	ExecutionID  id.ExecutionUUID
 	LaneID       string
 	PublicState  string
+	Freed        bool
 }
 
-// ReplaceWaiting gives executions that have not started, and have the given keys of unique work, other payloads and due
-// times. A due time of 0 is now; within_ms, unless it is 0, is how long after the creation of the execution it may be at
-// most. The due time of an execution that waits for something else than a time or a worker stays. No row: it has
-// started, or no longer exists.
+// ReplaceWaiting gives executions that have not started, and have the given keys of unique work, other payloads, limits and
+// due times. A due time of 0 is now; within_ms, unless it is 0, is how long after the creation of the execution it may be at
+// most. The due time of an execution that waits for something else than a time or a worker stays. One that a limit has
+// admitted keeps its limits, because it counts there, and a later due time withdraws the admission (freed). A quota policy
+// and budgets stay. No row: it has started, or no longer exists.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions.
-// Locks: L1 waits (rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, execution_id).
+// Locks: L1 held (UPDATE).
 func (q *Queries) ReplaceWaiting(ctx context.Context, db DBTX, arg ReplaceWaitingParams) ([]ReplaceWaitingRow, error) {
 	rows, err := db.Query(ctx, replaceWaiting,
 		arg.PartitionKeys,
@@ -637,6 +723,9 @@ func (q *Queries) ReplaceWaiting(ctx context.Context, db DBTX, arg ReplaceWaitin
 		arg.DelaysUntilMs,
 		arg.WithinMs,
 		arg.Payloads,
+		arg.LimitIDs,
+		arg.LimitUnits,
+		arg.LimitFields,
 		arg.NowMs,
 	)
 	if err != nil {
@@ -651,6 +740,7 @@ func (q *Queries) ReplaceWaiting(ctx context.Context, db DBTX, arg ReplaceWaitin
 			&i.ExecutionID,
 			&i.LaneID,
 			&i.PublicState,
+			&i.Freed,
 		); err != nil {
 			return nil, err
 		}

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -202,7 +204,7 @@ func (e *Engine) clearUnique(
 	return nil
 }
 
-// replaceWaiting gives waiting executions the payloads and due times of creations.
+// replaceWaiting gives waiting executions the payloads, limits and due times of creations.
 func (e *Engine) replaceWaiting(
 	ctx context.Context, tx *txn, creations []creation, first map[uniqueKey]int, way *inTheWay, keys *uniqueKeys,
 ) error {
@@ -219,8 +221,18 @@ func (e *Engine) replaceWaiting(
 		params.DelaysUntilMs = append(params.DelaysUntilMs, c.delayUntilMs)
 		params.WithinMs = append(params.WithinMs, c.unique.Within.Milliseconds())
 		params.Payloads = append(params.Payloads, c.payload)
+		own := gates{limits: c.gates.limits[:len(c.limits)]} // the quota policy stays
+		_, limits, units := own.texts()
+		params.LimitIDs, params.LimitUnits = append(params.LimitIDs, limits), append(params.LimitUnits, units)
+		params.LimitFields = append(params.LimitFields, "{"+strings.TrimPrefix(limitsField(c.limits), ",")+"}")
 	}
-	rows, err := e.q.ReplaceWaiting(ctx, tx, params)
+	var rows []db.ReplaceWaitingRow
+	err := pgtx.InOneTrip(ctx, tx, func(conn db.DBTX) error {
+		return e.q.LockReplaceable(ctx, conn, db.LockReplaceableParams{PartitionKeys: params.PartitionKeys, ExecutionIDs: params.ExecutionIDs})
+	}, func(conn db.DBTX) (err error) {
+		rows, err = e.q.ReplaceWaiting(ctx, conn, params)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -232,6 +244,12 @@ func (e *Engine) replaceWaiting(
 			tx.due.lane(row.LaneID)
 		case state.PublicDelayed:
 			tx.due.delayed = true
+		case state.PublicRateLimited:
+			e.places.note()
+			tx.due.gated()
+		}
+		if row.Freed {
+			tx.due.gated()
 		}
 	}
 	for _, key := range way.replace {

@@ -60,7 +60,7 @@ const (
 	// KeepExisting changes nothing: the creation is a duplicate of the execution.
 	KeepExisting UniquePolicy = "keep"
 
-	// ReplaceWaiting gives the execution the payload and the due time of the creation, if it has not started. With
+	// ReplaceWaiting gives the execution the payload, the limits and the due time of the creation, if it has not started. With
 	// [Unique.Within] and a delay, it starts once no creation has come for the delay, or at the limit. It requires
 	// [WhileWaiting], so a creation after the start makes the next execution.
 	ReplaceWaiting UniquePolicy = "replace"

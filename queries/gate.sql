@@ -74,6 +74,8 @@ CROSS JOIN LATERAL (
     WHERE
         t.partition_key = i.execution_partition_key
         AND t.execution_id = i.execution_id
+        -- Another creation may have replaced its limits.
+        AND (i.gate_id = ANY (t.ffx_limit_ids)) IS TRUE
     LIMIT 1
 ) AS e
 ON CONFLICT ON CONSTRAINT ffx_gate_pkey DO NOTHING;
