@@ -5,7 +5,8 @@
 -- its attempt or has just changed it; none of its frames was appended.
 --
 -- The update of the attempt compares the fence, orders the frames by its lock and takes their ids. So ids of a stream
--- increase in the order of commits, and a reader behind an id misses none.
+-- increase in the order of commits, and a reader behind an id misses none. Every loss of a lease changes the attempt,
+-- except that FlowFabric may have changed the execution alone, which is read without a lock.
 --
 -- Used by: engine.AppendFrames, engine.AppendFramesEach.
 -- Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE; their frames are new).
@@ -39,8 +40,8 @@ moved AS (
     -- The attempts whose fence held, with the positions after their frames.
     UPDATE ff_attempt AS a
     SET
-        -- The position of a stream after (i.last_frame - i.first_frame + 1) frames, (i.last_frame - i.first_frame + 1) of them durable, appended at (SELECT now_ms FROM clock); a: the attempt. Ids
-        -- never go back: an earlier clock keeps the millisecond, and a full one moves to the next.
+        -- The position of a stream after an append; a: the attempt. Ids never go back: an earlier clock keeps the millisecond,
+        -- and a full one moves to the next.
         ffx_stream_ts_ms = CASE
             WHEN a.ffx_stream_ts_ms >= (SELECT now_ms FROM clock) AND a.ffx_stream_seq > 2147483647 - (i.last_frame - i.first_frame + 1) THEN a.ffx_stream_ts_ms + 1
             WHEN a.ffx_stream_ts_ms >= (SELECT now_ms FROM clock) THEN a.ffx_stream_ts_ms
@@ -54,6 +55,17 @@ moved AS (
         ffx_stream_durable = coalesce(a.ffx_stream_durable, 0) + (i.last_frame - i.first_frame + 1)
     FROM input AS i
     CROSS JOIN LATERAL (
+        SELECT
+            c.lifecycle_phase,
+            c.ownership_state,
+            c.attempt_index
+        FROM ff_exec_core AS c
+        WHERE
+            c.partition_key = i.partition_key
+            AND c.execution_id = i.execution_id
+        LIMIT 1
+    ) AS e
+    CROSS JOIN LATERAL (
         SELECT t.ctid::tid AS row_id
         FROM ff_attempt AS t
         WHERE
@@ -64,6 +76,8 @@ moved AS (
             AND (t.lease_epoch = i.lease_epoch) IS TRUE
             AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
             AND (i.behind < 0 OR coalesce(t.ffx_stream_frames, 0) = i.behind)
+            AND (e.lifecycle_phase = 'active') IS TRUE
+            AND (e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index) IS TRUE
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS t
     WHERE
@@ -132,8 +146,8 @@ FROM moved AS m;
 -- Locks: L2 held (the attempt row, UPDATE). The caller has judged the lease.
 UPDATE ff_attempt AS a
 SET
-    -- The position of a stream after sqlc.arg(frames)::integer frames, sqlc.arg(durable)::integer of them durable, appended at ffx_now_ms(sqlc.narg(now_ms)); a: the attempt. Ids
-    -- never go back: an earlier clock keeps the millisecond, and a full one moves to the next.
+    -- The position of a stream after an append; a: the attempt. Ids never go back: an earlier clock keeps the millisecond,
+    -- and a full one moves to the next.
     ffx_stream_ts_ms = CASE
         WHEN a.ffx_stream_ts_ms >= ffx_now_ms(sqlc.narg(now_ms)) AND a.ffx_stream_seq > 2147483647 - sqlc.arg(frames)::integer THEN a.ffx_stream_ts_ms + 1
         WHEN a.ffx_stream_ts_ms >= ffx_now_ms(sqlc.narg(now_ms)) THEN a.ffx_stream_ts_ms

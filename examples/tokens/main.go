@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
+	"encoding/json"
 	"fmt"
 	"log"
 	"net"
@@ -90,14 +91,21 @@ func main() {
 	query := opened.Request.URL.RawQuery
 	answer := must(http.Get("http://" + listener.Addr().String() + "/output?" + query))
 	defer func() { _ = answer.Body.Close() }()
+	text := ""
 	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
-		if _, data, ok := strings.Cut(lines.Text(), `"data":`); ok {
-			fmt.Println("token:", data)
+		var event struct{ Data, Reason string }
+		data, _ := strings.CutPrefix(lines.Text(), "data: ")
+		if json.Unmarshal([]byte(data), &event) != nil {
+			continue // another field
 		}
-		if _, event, ok := strings.Cut(lines.Text(), "event: "); ok {
-			fmt.Println("event:", event)
+		if event.Reason != "" {
+			fmt.Println("ended:", event.Reason)
+			continue
 		}
+		word, _, err := Token.Decode(engine.StreamFrame{Type: Token.Type, Payload: []byte(event.Data)})
+		text += must(word, err)
 	}
+	fmt.Println(text)
 }
 
 func must[T any](value T, err error) T {

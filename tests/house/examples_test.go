@@ -67,9 +67,7 @@ func TestExamples(t *testing.T) {
 		"saga":                  {"guide to Oslo:", "guide to the moon: hotel undone train undone"},
 		"approval":              {"answer: 200", "answer: 200", "done: an article: approved"},
 		"thumbnails":            {"no cover (the photo is torn): small fog", "small beach: small sea, small sand, small sun"},
-		"tokens": {
-			"event: end", `token: " \"Once \""}`,
-		},
+		"tokens":                {"Once upon a time there was a queue.", "ended: attempt_success"},
 		"transactional-enqueue": {"order of one anvil: 1 bill"},
 		"two-of-three":          {"approved by Ada and Grace"},
 		"unique": {

@@ -20,7 +20,7 @@ var rungs = []struct{ name, files string }{
 	{"resolve", "flow_dependencies flow_passed_over settle_endings flow_eligibility"},
 	{"spec", "execution_spec unique unique_key unique_scan execution_middleware execution_create_scope flow_spec claim_spec lease_types policy lanes " +
 		"suspension_spec step_spec schedule_spec schedule_times schedule_order sequence_spec fair_spec gate_spec gate_locks budget_spec limit_spec reservation_spec"},
-	{"lease", "lease_fence lease_memory lease"},
+	{"lease", "lease_fence lease_memory lease stream_written"},
 	{"settle", "gate_hand_over settle settle_children settle_completions settle_failures settle_returns lease_progress suspension call_resume"},
 	{"claim", "claim claim_claimer claim_each claim_slow"},
 	{"held", "execution_lock execution_cancel signal_resume"},

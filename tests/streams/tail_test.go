@@ -99,7 +99,7 @@ func channelOf(l engine.Lease) string {
 }
 
 // Case 13: eight tails wait on a pool of four, and hold none of its connections.
-func TestTailsWaitWithoutConnections(t *testing.T) {
+func TestTailsWaitWithoutConnections_S45(t *testing.T) {
 	f := fixture.New(t)
 	work := f.Start(t)
 	r := f.Rival(t, func(config *pgxpool.Config) { config.MaxConns = 4 })
@@ -121,7 +121,7 @@ func TestTailsWaitWithoutConnections(t *testing.T) {
 		l.want(t, "0 closed attempt_success last=true")
 		l.wantEnd(t)
 	}
-	// S45: the tail of an ended execution has its end at once.
+	// The tail of an ended execution has its end at once.
 	late := follow(t, r.Engine, work.ID, engine.TailOptions{})
 	late.want(t, "0 one", "0 two", "0 closed attempt_success last=true")
 	late.wantEnd(t)
@@ -208,4 +208,20 @@ func TestTailGoesOverAllAttempts(t *testing.T) {
 	complete(t, f.Engine, second.Lease)
 	all.want(t, "1 closed attempt_success last=true")
 	all.wantEnd(t)
+}
+
+// A page without frames or above the limit is refused, and a millisecond as the end of a range has all its frames.
+func TestReadsAreNotLimitedSilently_S47(t *testing.T) {
+	f := fixture.New(t)
+	work := f.Start(t)
+	appended := appendTo(t, f.Engine, work.Lease, "a", "b", "c")
+	for _, limit := range []int{-1, 0, engine.MaxFramePage + 1} {
+		_, err := f.ReadStream(t.Context(), work.ID, engine.StreamRange{Limit: limit})
+		fixture.WantInputError(t, err, "limit")
+	}
+	ms := wire.FrameCursor(fmt.Sprint(appended.First.TsMs))
+	page, err := f.ReadStream(t.Context(), work.ID, engine.StreamRange{From: ms, To: ms, Limit: 10})
+	if err != nil || len(page.Frames) != 3 {
+		t.Errorf("%d frames of one millisecond, want 3: %v", len(page.Frames), err)
+	}
 }
