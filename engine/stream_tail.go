@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -62,10 +63,7 @@ func (e *StreamGapError) Unwrap() error { return ErrStreamGap }
 func (e *Engine) TailStream(ctx context.Context, x id.ExecutionID, o TailOptions) iter.Seq2[StreamFrame, error] {
 	return func(yield func(StreamFrame, error) bool) {
 		const op = "tail stream"
-		err := e.checkStream(x, o.After.attempt)
-		if err == nil && e.tx != nil {
-			err = invalid("WithTx", "a tail waits, which would hold the caller's transaction: use the engine on the pool")
-		}
+		err := cmp.Or(e.checkAwait(), e.checkStream(x, o.After.attempt))
 		t := streamTail{
 			execution: x, options: o, at: o.After, size: streams.FirstSize,
 			yield: func(f StreamFrame, err error) bool { return yield(f, wrap(op, err)) },

@@ -207,22 +207,33 @@ func (d *database) wantEmpty(t *testing.T) {
 	}
 }
 
-// A change is committed and notified at each moment of the first reads of a reader: it comes by a read that begins after
-// it, and no poll is needed.
+// A change is committed and notified at each moment of the first reads of a reader, whether or not another one has the hub
+// registered already: it comes by a read that begins after it, and no poll is needed.
 func TestNoChangeIsMissed(t *testing.T) {
-	for moment := range 3 {
+	for moment := range 6 {
 		synctest.Test(t, func(t *testing.T) {
 			d := newDatabase(t)
-			d.hold = make(chan struct{})
-			r := d.hub.Reader("a")
-			answer := await(r, request{"a", 0})
-			for range moment {
-				d.hold <- struct{}{}
+			other := d.hub.Reader("a")
+			if moment >= 3 {
+				await(other, request{"a", 0})
 				synctest.Wait()
 			}
-			d.grow("a", moment == 0) // before the hub is registered it gets lost anyway
-			close(d.hold)
+			hold := make(chan struct{})
+			d.set(func() { d.hold = hold })
+			r := d.hub.Reader("a")
+			answer := await(r, request{"a", 0})
+			synctest.Wait() // its first read has not seen the change
+			for range moment % 3 {
+				hold <- struct{}{}
+				synctest.Wait()
+			}
+			d.grow("a", false)
+			close(hold)
+			if moment == 0 {
+				synctest.Wait()
+			}
 			(<-answer).want(t, []int{0}, 0)
+			other.Leave()
 			r.Leave()
 		})
 	}
