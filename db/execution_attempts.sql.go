@@ -33,7 +33,9 @@ SELECT
     a.ffx_lease_id AS lease_id,
     a.ffx_timeout_at_ms AS timeout_at_ms,
     a.ffx_delay_until_ms AS delay_until_ms,
-    a.ffx_resumed_at_ms AS resumed_at_ms
+    a.ffx_resumed_at_ms AS resumed_at_ms,
+    coalesce(a.ffx_stream_frames, 0)::bigint AS stream_frames,
+    a.ffx_stream_ts_ms AS stream_at_ms
 FROM ff_exec_core AS e
 LEFT JOIN LATERAL (
     SELECT c.attempt_index
@@ -61,7 +63,9 @@ LEFT JOIN LATERAL (
         t.ffx_lease_id,
         t.ffx_timeout_at_ms,
         t.ffx_delay_until_ms,
-        t.ffx_resumed_at_ms
+        t.ffx_resumed_at_ms,
+        t.ffx_stream_frames,
+        t.ffx_stream_ts_ms
     FROM ff_attempt AS t
     WHERE
         t.partition_key = e.partition_key
@@ -105,6 +109,8 @@ type ListAttemptsRow struct {
 	TimeoutAtMs        *int64
 	DelayUntilMs       *int64
 	ResumedAtMs        *int64
+	StreamFrames       int64
+	StreamAtMs         *int64
 }
 
 // ListAttempts pages through the attempts of an execution by index, strictly after one, with the columns of the
@@ -148,6 +154,8 @@ func (q *Queries) ListAttempts(ctx context.Context, db DBTX, arg ListAttemptsPar
 			&i.TimeoutAtMs,
 			&i.DelayUntilMs,
 			&i.ResumedAtMs,
+			&i.StreamFrames,
+			&i.StreamAtMs,
 		); err != nil {
 			return nil, err
 		}

@@ -45,6 +45,11 @@ type Attempt struct {
 	// released one. Zero otherwise.
 	NextAt time.Time
 
+	// Frames is how many frames it has written to its output stream, trimmed ones included, and FrameAt when it wrote the
+	// newest; zero if it has written none.
+	Frames  int64
+	FrameAt time.Time
+
 	// Err is a [*CorruptionError] if a stored value can't be read; the fields that depend on it are zero. Other
 	// attempts are still listed.
 	Err error
@@ -161,6 +166,8 @@ func attemptOf(row *db.ListAttemptsRow) Attempt {
 		Epoch:     max(row.LeaseEpoch, 0),
 		StartedAt: optionalTime(row.StartedAtMs),
 		ResumedAt: optionalTime(row.ResumedAtMs),
+		Frames:    row.StreamFrames,
+		FrameAt:   optionalTime(row.StreamAtMs),
 	}
 	a.Outcome, a.Err = normalise.AttemptOutcome(row.Outcome)
 	if a.Err != nil {

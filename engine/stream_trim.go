@@ -42,7 +42,7 @@ func (e *Engine) rated(f *frameColumns, at *db.MoveStreamRow, meta *db.GetStream
 		RateHz: rate.hz, TsMs: at.TsMs, Keep: int32(rate.keep),
 		Kept: meta.Kept + int32(f.bestEffort), Untrimmed: meta.Untrimmed + int32(f.bestEffort),
 	}
-	if int(put.Untrimmed) >= trimLag(rate.keep) {
+	if int(put.Untrimmed) >= trimLag(min(rate.keep, int(put.Kept))) {
 		put.Untrimmed = 0
 		put.Excess = max(0, put.Kept-put.Keep)
 		put.BeforeMs = max(0, at.TsMs-2*cfg.TTL.Milliseconds())

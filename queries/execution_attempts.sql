@@ -25,7 +25,9 @@ SELECT
     a.ffx_lease_id AS lease_id,
     a.ffx_timeout_at_ms AS timeout_at_ms,
     a.ffx_delay_until_ms AS delay_until_ms,
-    a.ffx_resumed_at_ms AS resumed_at_ms
+    a.ffx_resumed_at_ms AS resumed_at_ms,
+    coalesce(a.ffx_stream_frames, 0)::bigint AS stream_frames,
+    a.ffx_stream_ts_ms AS stream_at_ms
 FROM ff_exec_core AS e
 LEFT JOIN LATERAL (
     SELECT c.attempt_index
@@ -53,7 +55,9 @@ LEFT JOIN LATERAL (
         t.ffx_lease_id,
         t.ffx_timeout_at_ms,
         t.ffx_delay_until_ms,
-        t.ffx_resumed_at_ms
+        t.ffx_resumed_at_ms,
+        t.ffx_stream_frames,
+        t.ffx_stream_ts_ms
     FROM ff_attempt AS t
     WHERE
         t.partition_key = e.partition_key

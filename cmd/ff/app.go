@@ -83,7 +83,7 @@ func (a *app) command() *cobra.Command {
 	root.AddCommand(
 		a.demoCommand(), a.demoWorkerCommand(), a.devCommand(), a.migrateCommand(),
 		a.flowCommand(), a.executionCommand(), a.laneCommand(), a.scheduleCommand(), a.sequenceCommand(), a.budgetCommand(), a.limitCommand(), a.workerCommand(), a.kindCommand(), a.retentionCommand(),
-		a.keyCommand(), a.waitCommand(), a.waitpointCommand(), a.eventCommand(), a.consumerCommand(), a.schemaCommand(), a.licensesCommand(), a.versionCommand(),
+		a.keyCommand(), a.waitCommand(), a.waitpointCommand(), a.eventCommand(), a.streamCommand(), a.consumerCommand(), a.schemaCommand(), a.licensesCommand(), a.versionCommand(),
 	)
 	root.Version = version()
 	root.SetVersionTemplate("{{.Version}}\n")

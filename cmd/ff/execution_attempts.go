@@ -31,6 +31,8 @@ type attemptView struct {
 	Outcome   state.AttemptOutcome `json:"outcome"`
 	Failure   *failureView         `json:"failure"`
 	Lease     *leaseView           `json:"lease"`
+	Frames    int64                `json:"frames,omitempty"` // of its output stream
+	FrameAt   string               `json:"frame_at,omitempty"`
 	Problem   string               `json:"problem,omitempty"` // the part that cannot be read
 }
 
@@ -93,7 +95,7 @@ func readAttempts(ctx context.Context, eng *engine.Engine, execution id.Executio
 		view := attemptView{
 			Index: a.Index, ID: a.ID, Type: a.Type, Current: a.Current, Worker: a.Worker, Instance: a.Instance, Epoch: a.Epoch,
 			StartedAt: timestamp(a.StartedAt), ResumedAt: timestamp(a.ResumedAt), EndedAt: timestamp(a.EndedAt), NextAt: timestamp(a.NextAt), TimeoutAt: timestamp(a.TimeoutAt),
-			Outcome: a.Outcome,
+			Outcome: a.Outcome, Frames: a.Frames, FrameAt: timestamp(a.FrameAt),
 		}
 		if a.Failure != nil {
 			view.Failure = &failureView{a.Failure.Message, a.Failure.Class, a.Failure.Category, a.Failure.Detail}
@@ -152,6 +154,9 @@ func renderAttempts(attempts []attemptView) string {
 		}
 		if f := a.Failure; f != nil {
 			text.WriteString("  " + f.String() + "\n")
+		}
+		if a.Frames > 0 {
+			fmt.Fprintf(&text, "  frames: %d, the newest at %s\n", a.Frames, seconds(a.FrameAt))
 		}
 		if a.NextAt != "" {
 			text.WriteString("  continues at " + a.NextAt + "\n")

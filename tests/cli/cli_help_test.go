@@ -31,7 +31,7 @@ func testCLIHelp(t *testing.T, ff cli) {
 	for group, commands := range map[string][]string{
 		"execution": {"list", "show", "cancel", "retry", "delete", "move", "delay", "priority", "revoke", "block", "unblock", "signal", "resume"}, "flow": {"list", "show", "watch", "cancel", "retry"},
 		"lane": {"list", "show", "pause", "resume", "retention"}, "worker": {"list", "show", "drain", "resume"}, "kind": {"list"},
-		"consumer": {"list", "move", "remove", "set-aside"}, "event": {"tail"}, "retention": {"show"},
+		"consumer": {"list", "move", "remove", "set-aside"}, "event": {"tail"}, "retention": {"show"}, "stream": {"tail", "summary"},
 	} {
 		for _, command := range commands {
 			if !strings.Contains(" "+strings.Join(groups[group], " ")+" ", " "+command+" ") {

@@ -129,6 +129,7 @@ func TestCLI(t *testing.T) {
 		"signals":                testCLISignals,
 		"waitpoints":             testCLIWaitpoints,
 		"steps":                  testCLISteps,
+		"streams":                testCLIStreams,
 		"events":                 testCLIEvents,
 		"attempts":               testCLIAttempts,
 		"operator":               testCLIOperator,

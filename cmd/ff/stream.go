@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+func (a *app) streamCommand() *cobra.Command {
+	cmd := group("stream", "Print the output of executions", "")
+	a.databaseFlags(cmd)
+	cmd.AddCommand(a.streamTailCommand(), a.streamSummaryCommand())
+	return cmd
+}
+
+// streamFlags are the flags of `ff stream tail` as given.
+type streamFlags struct {
+	after   string
+	attempt int
+	asJSON  bool
+	options engine.TailOptions
+}
+
+func (a *app) streamTailCommand() *cobra.Command {
+	f := streamFlags{attempt: -1}
+	cmd := &cobra.Command{
+		Use:   "tail ID",
+		Short: "Print the output of an execution while it is written",
+		Long: `tail prints the frames of an execution's output, those that exist and those that follow, until the
+execution ends. It prints payloads as they are; those that are not text only as JSON. It goes on with
+the next attempt after a retry. Messages about attempts and missing frames go to standard error.`,
+		Example: `  ff stream tail 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10
+  ff stream tail $ID --attempt 2
+  ff stream tail $ID --json | jq -r .position`,
+		Args: oneID,
+		RunE: a.does(func(ctx context.Context, args []string) error {
+			if err := f.parse(); err != nil {
+				return err
+			}
+			return a.onExecution(ctx, args[0], func(eng *engine.Engine, execution id.ExecutionID) error {
+				return a.tailStream(ctx, eng, execution, &f)
+			})
+		}),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.after, "after", "", "start after this position, as printed by --json")
+	flags.IntVar(&f.attempt, "attempt", -1, "print only this attempt, from 0")
+	flags.BoolVar(&f.options.SkipBestEffort, "skip-best-effort", false, "leave out best-effort frames")
+	flags.BoolVar(&f.asJSON, "json", false, "print one JSON object per line")
+	return cmd
+}
+
+func (f *streamFlags) parse() error {
+	position := f.after
+	switch {
+	case f.attempt >= 0 && f.after != "":
+		return &usageError{problem: "--attempt and --after exclude each other"}
+	case f.attempt < -1:
+		return &usageError{problem: fmt.Sprintf("--attempt %d is negative", f.attempt)}
+	case f.attempt >= 0:
+		f.options.OneAttempt = true
+		position = fmt.Sprintf("%d.0.0.0.0", f.attempt)
+	case f.after == "":
+		return nil
+	}
+	if err := f.options.After.UnmarshalText([]byte(position)); err != nil {
+		return asUsage(err)
+	}
+	return nil
+}
+
+// streamView is the JSON of a frame, or of the end of an attempt.
+type streamView struct {
+	Position engine.StreamPosition `json:"position"`
+	Attempt  int                   `json:"attempt"`
+	ID       string                `json:"id,omitempty"`
+	Mode     engine.FrameMode      `json:"mode,omitempty"`
+	Type     string                `json:"type,omitempty"`
+	Text     *string               `json:"text,omitempty"`
+	Base64   []byte                `json:"base64,omitempty"` // a payload that is not text
+	Trimmed  int64                 `json:"trimmed,omitempty"`
+	Closed   engine.StreamEnd      `json:"closed,omitempty"`
+	ClosedAt string                `json:"closed_at,omitempty"`
+	Last     bool                  `json:"last,omitempty"` // no attempt follows
+
+	Correlation string `json:"correlation,omitempty"`
+}
+
+func newStreamView(f *engine.StreamFrame) streamView {
+	v := streamView{Position: f.Position(), Attempt: f.Attempt}
+	if c := f.Closed; c != nil {
+		v.Closed, v.ClosedAt, v.Last = c.Reason, timestamp(c.At), c.Last
+		return v
+	}
+	v.ID, v.Mode, v.Type, v.Correlation, v.Trimmed = f.ID.String(), f.Mode, f.Type, f.Correlation, f.Trimmed
+	if text := string(f.Payload); utf8.ValidString(text) {
+		v.Text = &text
+	} else {
+		v.Base64 = f.Payload
+	}
+	return v
+}
+
+func (a *app) tailStream(ctx context.Context, eng *engine.Engine, execution id.ExecutionID, f *streamFlags) error {
+	p := streamPrinter{app: a, asJSON: f.asJSON, attempt: -1, lineEnded: true}
+	for frame, err := range eng.TailStream(ctx, execution, f.options) {
+		if gap, ok := errors.AsType[*engine.StreamGapError](err); ok {
+			fmt.Fprintf(a.stderr, "%d frames of attempt %d are no longer kept\n", gap.Frames, gap.Attempt)
+			continue
+		}
+		if err == nil {
+			err = p.print(&frame)
+		}
+		if err != nil {
+			return asUsage(err)
+		}
+	}
+	return nil
+}
+
+// streamPrinter prints frames, and what changes between them.
+type streamPrinter struct {
+	*app
+	asJSON    bool
+	attempt   int   // of the last frame; -1: none
+	epoch     int64 // of its lease
+	lineEnded bool
+}
+
+func (p *streamPrinter) print(f *engine.StreamFrame) error {
+	if p.asJSON {
+		encoder := json.NewEncoder(p.stdout)
+		encoder.SetEscapeHTML(false)
+		return encoder.Encode(newStreamView(f))
+	}
+	if f.Closed != nil {
+		if err := p.endLine(); err != nil {
+			return err
+		}
+		fmt.Fprintf(p.stderr, "attempt %d ended: %s\n", f.Attempt, f.Closed.Reason)
+		return nil
+	}
+	if err := p.announce(f); err != nil {
+		return err
+	}
+	if f.Trimmed > 0 {
+		fmt.Fprintf(p.stderr, "%d frames before were trimmed\n", f.Trimmed)
+	}
+	if !utf8.Valid(f.Payload) {
+		fmt.Fprintf(p.stderr, "frame %s has %d bytes of type %q: see --json\n", f.ID, len(f.Payload), f.Type)
+		return nil
+	}
+	if len(f.Payload) > 0 {
+		p.lineEnded = bytes.HasSuffix(f.Payload, []byte("\n"))
+	}
+	_, err := p.stdout.Write(f.Payload)
+	return err
+}
+
+// announce says that another attempt, or another run of the attempt, has begun.
+func (p *streamPrinter) announce(f *engine.StreamFrame) error {
+	again := f.Attempt == p.attempt && f.Epoch != p.epoch
+	if !again && (f.Attempt == p.attempt || f.Attempt == 0 && p.attempt < 0) {
+		p.attempt, p.epoch = f.Attempt, f.Epoch
+		return nil
+	}
+	p.attempt, p.epoch = f.Attempt, f.Epoch
+	if err := p.endLine(); err != nil {
+		return err
+	}
+	if again {
+		fmt.Fprintf(p.stderr, "attempt %d began again\n", f.Attempt)
+	} else {
+		fmt.Fprintf(p.stderr, "attempt %d\n", f.Attempt)
+	}
+	return nil
+}
+
+// endLine ends a line that a payload has left open.
+func (p *streamPrinter) endLine() error {
+	if p.lineEnded {
+		return nil
+	}
+	p.lineEnded = true
+	_, err := fmt.Fprintln(p.stdout)
+	return err
+}
+
+func (a *app) streamSummaryCommand() *cobra.Command {
+	attempt := -1
+	cmd := &cobra.Command{
+		Use:   "summary ID",
+		Short: "Print the document that the summary frames of an attempt have made",
+		Example: `  ff stream summary 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10
+  ff stream summary $ID --attempt 0 | jq .done`,
+		Args: oneID,
+		RunE: a.does(func(ctx context.Context, args []string) error {
+			if attempt < -1 {
+				return &usageError{problem: fmt.Sprintf("--attempt %d is negative", attempt)}
+			}
+			return a.onExecution(ctx, args[0], func(eng *engine.Engine, execution id.ExecutionID) error {
+				of := attempt
+				for found, err := range eng.Attempts(ctx, execution) {
+					if err != nil {
+						return err
+					}
+					if attempt < 0 {
+						of = found.Index
+					}
+				}
+				summary, err := eng.StreamSummary(ctx, execution, max(of, 0))
+				if err != nil {
+					return asUsage(err)
+				}
+				_, err = fmt.Fprintf(a.stdout, "%s\n", summary.Document)
+				return err
+			})
+		}),
+	}
+	cmd.Flags().IntVar(&attempt, "attempt", -1, "attempt, from 0; default: the newest")
+	return cmd
+}

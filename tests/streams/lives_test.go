@@ -1,0 +1,44 @@
+package streams
+
+import (
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+// A reclaim goes on with the stream of its attempt, a retry begins another one, a replay goes on with the last one, and a
+// fork has none.
+func TestStreamsOfSeveralLives(t *testing.T) {
+	f := fixture.New(t)
+	work := f.Start(t)
+	appendTo(t, f.Engine, work, frames(2, engine.FrameDurable))
+	f.Advance(fixture.LeaseTTL + time.Second)
+	again := f.ClaimOne(t)
+	if again.ID != work.ID || again.Lease.Attempt != 0 || again.Lease.Epoch == work.Lease.Epoch {
+		t.Fatalf("reclaimed %+v", again.Lease)
+	}
+	if got := appendTo(t, f.Engine, again, frames(1, engine.FrameDurable)); got.Frames != 3 {
+		t.Errorf("a reclaimed attempt has %d frames, want 3", got.Frames)
+	}
+	if _, err := f.Engine.FailExecution(t.Context(), again.Lease, engine.Failure{Message: "no", Class: policy.Transient}); err != nil {
+		t.Fatal(err)
+	}
+	f.Advance(time.Hour)
+	if _, err := f.Engine.Maintenance().PromoteDelayed(t.Context(), 100); err != nil {
+		t.Fatal(err)
+	}
+	retry := f.ClaimOne(t)
+	if got := appendTo(t, f.Engine, retry, frames(1, engine.FrameDurable)); retry.Lease.Attempt != 1 || got.Frames != 1 {
+		t.Errorf("attempt %d has %d frames, want attempt 1 with one", retry.Lease.Attempt, got.Frames)
+	}
+	if err := f.Engine.CompleteExecution(t.Context(), retry.Lease, nil); err != nil {
+		t.Fatal(err)
+	}
+	page, err := f.Engine.ListAttempts(t.Context(), work.ID, "", 0)
+	if err != nil || len(page.Items) != 2 || page.Items[0].Frames != 3 || page.Items[1].Frames != 1 || page.Items[1].FrameAt.UnixMilli() != f.Clock.Load() {
+		t.Errorf("attempts %+v, %v", page.Items, err)
+	}
+}
