@@ -1537,27 +1537,27 @@ type FfxSteps struct {
 }
 
 // Frames of the output streams of attempts, one row each, with their payloads. An interface: columns keep name, type and meaning, new ones come behind. Find those of an execution by (partition_key, execution_id), in the order of attempt, ts_ms, seq.
-type FfxStreamFrame struct {
+type FfxStreamFrames struct {
 	// Logical shard, 0 to 255, N of the id {fp:N}:<uuid>. Filter by (partition_key, execution_id): the key of the table.
 	PartitionKey int16
 	// The uuid half of the execution's id.
-	ExecutionID pgtype.UUID
+	ExecutionID id.ExecutionUUID
 	// The execution's id as the library prints it: {fp:N}:<uuid>.
-	ID interface{}
+	ID string
 	// Attempt that wrote it, from 0.
 	Attempt int32
 	// The frame's id as the library prints it: <ts_ms>-<seq>.
-	Frame interface{}
+	Frame string
 	// When it was appended.
-	At pgtype.Timestamptz
+	At time.Time
 	// durable; summary: a JSON merge patch of the attempt's document; best_effort: deleted after a while.
 	Mode string
 	// Type that its writer gave it: event, stdout, stderr, blob, log or another text.
-	Type interface{}
+	Type string
 	// Text that links frames; NULL: none.
-	Correlation bool
+	Correlation *string
 	// Its text; NULL: it is not text, see bytes.
-	Payload string
+	Payload *string
 	// Its bytes if they are not text; NULL: it is text, or what is stored can't be decoded.
 	Bytes []byte
 	// Its number among the frames of its attempt, from 1. A missing number is a frame that was deleted.

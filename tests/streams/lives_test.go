@@ -16,6 +16,9 @@ func TestStreamsOfSeveralLives(t *testing.T) {
 	work := f.Start(t)
 	appendTo(t, f.Engine, work, frames(2, engine.FrameDurable))
 	f.Advance(fixture.LeaseTTL + time.Second)
+	if _, err := f.Engine.Maintenance().ExpireLeases(t.Context(), 100); err != nil {
+		t.Fatal(err)
+	}
 	again := f.ClaimOne(t)
 	if again.ID != work.ID || again.Lease.Attempt != 0 || again.Lease.Epoch == work.Lease.Epoch {
 		t.Fatalf("reclaimed %+v", again.Lease)
@@ -40,5 +43,22 @@ func TestStreamsOfSeveralLives(t *testing.T) {
 	page, err := f.Engine.ListAttempts(t.Context(), work.ID, "", 0)
 	if err != nil || len(page.Items) != 2 || page.Items[0].Frames != 3 || page.Items[1].Frames != 1 || page.Items[1].FrameAt.UnixMilli() != f.Clock.Load() {
 		t.Errorf("attempts %+v, %v", page.Items, err)
+	}
+	if _, err := f.Engine.Operator().ReplayExecution(t.Context(), work.ID, engine.ReplayCompleted); err != nil {
+		t.Fatal(err)
+	}
+	replayed := f.ClaimOne(t)
+	if got := appendTo(t, f.Engine, replayed, frames(1, engine.FrameDurable)); replayed.Lease.Attempt != 1 || got.Frames != 2 {
+		t.Errorf("attempt %d of a replay has %d frames, want attempt 1 with two", replayed.Lease.Attempt, got.Frames)
+	}
+	if err := f.Engine.CompleteExecution(t.Context(), replayed.Lease, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Engine.Operator().Fork(t.Context(), work.ID, engine.ForkSpec{}); err != nil {
+		t.Fatal(err)
+	}
+	fork := f.ClaimOne(t)
+	if got := appendTo(t, f.Engine, fork, frames(1, engine.FrameDurable)); fork.ID == work.ID || got.Frames != 1 {
+		t.Errorf("a fork has %d frames, want one", got.Frames)
 	}
 }
