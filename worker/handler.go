@@ -141,7 +141,7 @@ func (j Job[In]) Complete(ctx context.Context, tx pgx.Tx, out any) error {
 		return inside.Classify(op, &engine.InputError{Field: "out", Reason: err.Error()})
 	}
 	if stream := j.steps.written(); stream != nil {
-		if err := stream.complete(ctx, j.eng.inTx(tx)); err != nil {
+		if err := stream.completeIn(ctx, j.eng.inTx(tx)); err != nil {
 			return err
 		}
 	}

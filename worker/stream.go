@@ -73,7 +73,8 @@ func newStream(a *appender, l engine.Lease, resumed bool) *Stream {
 }
 
 // WriteFrame appends a frame to the stream. It checks and copies the frame, and returns; the frame is appended a moment
-// later. If the buffer is full, it first waits for room.
+// later. If the buffer is full, it first waits for room: there is none while a transaction of the handler has locked the
+// attempt.
 //
 // Errors: [engine.ErrInvalidInput] for this frame, or for an earlier one that the server has refused, which is left out then;
 // [ErrLeaseLost]; [ErrStreamOver]; ctx's cause if it ends while the buffer is full. Only [Stream.Flush] reports that frames

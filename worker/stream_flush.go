@@ -39,9 +39,10 @@ func (r *run) flush(t *task) {
 	s.mu.Lock()
 	completing := s.completing
 	s.mu.Unlock()
-	if err != nil && t.settlement == "" && !completing {
-		t.verdict, t.err = abandon, err
+	if err == nil || t.verdict == abandon || completing && isLost(err) { // the settlement shows whether it was completed
+		return
 	}
+	t.verdict, t.err = abandon, err
 }
 
 // await waits until a stream's buffer is empty: until its lease is lost, or, while the run ends, for one lease.

@@ -27,7 +27,7 @@ type appendState struct {
 	pause backoff.Backoff
 	due   time.Time
 
-	completing bool // a transaction of the handler completes the execution, and may have been committed
+	completing bool // a transaction of the handler ends the lease, and may have been committed
 }
 
 // try is an append that may have been committed.

@@ -58,6 +58,9 @@ func (t *turn) appendFrames(ctx context.Context, eng frameAppender) error {
 	case stream == nil || t.current.end == nil:
 		return nil
 	}
+	if t.current.end != nil {
+		stream.complete()
+	}
 	var err error
 	t.joint, err = stream.join(ctx, eng, frames)
 	if errors.Is(err, engine.ErrInvalidInput) {
@@ -86,12 +89,17 @@ func (j *joint) letGo(committed bool) {
 	s.appender.hasten()
 }
 
-// complete appends the frames in the buffer in a transaction that completes the execution. The next append, or its
-// refusal, shows whether it is committed.
-func (s *Stream) complete(ctx context.Context, eng frameAppender) error {
+// complete notes that a transaction of the handler ends the lease.
+func (s *Stream) complete() {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.completing = true
-	s.mu.Unlock()
+}
+
+// completeIn appends the frames in the buffer in a transaction that completes the execution. The next append, or its
+// refusal, shows whether it is committed.
+func (s *Stream) completeIn(ctx context.Context, eng frameAppender) error {
+	s.complete()
 	j, err := s.join(ctx, eng, nil)
 	if j != nil {
 		j.letGo(false)

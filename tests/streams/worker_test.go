@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -171,7 +172,7 @@ func (c *cutConn) Read(p []byte) (int, error) {
 
 // The frames of a turn are stored with it, behind those that the stream had in its buffer.
 func TestFramesOfATurn(t *testing.T) {
-	for _, end := range []string{"goes on", "completes", "fails", "loses its answer", "loses its commit"} {
+	for _, end := range []string{"goes on", "completes", "fails", "loses its answer", "loses its commit", "completes, and loses its answer"} {
 		t.Run(end, func(t *testing.T) {
 			f := fixture.NewCloned(t)
 			c := fixture.CrewOn(t, fixture.On(t, fixture.OpenPool(t, f.Url, fixture.Lossy), f.Url), engine.Config{})
@@ -191,6 +192,11 @@ func TestFramesOfATurn(t *testing.T) {
 							return err
 						}
 						switch end {
+						case "completes, and loses its answer":
+							if calls.Add(1) == 1 {
+								fixture.Lose(tx, fixture.LosesAnswer)
+							}
+							return turn.Complete("done")
 						case "completes":
 							return turn.Complete("done")
 						case "fails":
@@ -207,7 +213,7 @@ func TestFramesOfATurn(t *testing.T) {
 					switch {
 					case end == "fails" && errors.Is(err, failure):
 						return "done", writeNumbers(ctx, job.Stream(), 10, 20)
-					case err != nil || end == "completes":
+					case err != nil || strings.HasPrefix(end, "completes"):
 						return "", err
 					}
 					return "done", writeNumbers(ctx, job.Stream(), 20, 30)
@@ -218,7 +224,7 @@ func TestFramesOfATurn(t *testing.T) {
 				t.Fatalf("settled as %+v", s)
 			}
 			want := 30
-			if end == "completes" || end == "fails" {
+			if strings.HasPrefix(end, "completes") || end == "fails" {
 				want = 20
 			}
 			wantOnly(t, f.Engine, x, want)
