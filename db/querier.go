@@ -2405,11 +2405,18 @@ type Querier interface {
 	// Used by: engine.ReplayExecution, engine.ReplayWhere.
 	// Locks: L3 held.
 	ReopenInboundEdges(ctx context.Context, db DBTX, arg ReopenInboundEdgesParams) error
-	// ReplaceWaiting gives executions that have not started, and have the given keys of unique work, other payloads, limits and
+	// ReplaceLimits gives locked executions that have not started, and have the given keys of unique work, other limits, unless a
+	// limit counts them already. One that waits for a limit that it no longer has waits for its first one instead, and is
+	// claimable without any. A quota policy and budgets stay.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions.
+	// Locks: L1 held (UPDATE).
+	ReplaceLimits(ctx context.Context, db DBTX, arg ReplaceLimitsParams) error
+	// ReplaceWaiting gives locked executions that have not started, and have the given keys of unique work, other payloads and
 	// due times. A due time of 0 is now; within_ms, unless it is 0, is how long after the creation of the execution it may be at
-	// most. The due time of an execution that waits for something else than a time or a worker stays. One that a limit has
-	// admitted keeps its limits, because it counts there, and a later due time withdraws the admission (freed). A quota policy
-	// and budgets stay. No row: it has started, or no longer exists.
+	// most. The due time of an execution that waits for something else than a time or a worker stays. A later one withdraws the
+	// admission of limits (freed), and one that is over brings the execution before its gate. No row: it has started, or no
+	// longer exists.
 	//
 	// Used by: engine.CreateExecution, engine.CreateExecutions.
 	// Locks: L1 held (UPDATE).

@@ -211,7 +211,7 @@ func (e *Engine) replaceWaiting(
 	if len(way.replace) == 0 {
 		return nil
 	}
-	params := db.ReplaceWaitingParams{NowMs: e.nowMs()}
+	params, limits := db.ReplaceWaitingParams{NowMs: e.nowMs()}, db.ReplaceLimitsParams{}
 	for _, key := range way.replace {
 		c, x := &creations[first[key]], way.holders[key].execution
 		way.tried[key] = x
@@ -222,13 +222,16 @@ func (e *Engine) replaceWaiting(
 		params.WithinMs = append(params.WithinMs, c.unique.Within.Milliseconds())
 		params.Payloads = append(params.Payloads, c.payload)
 		own := gates{limits: c.gates.limits[:len(c.limits)]} // the quota policy stays
-		_, limits, units := own.texts()
-		params.LimitIDs, params.LimitUnits = append(params.LimitIDs, limits), append(params.LimitUnits, units)
-		params.LimitFields = append(params.LimitFields, "{"+strings.TrimPrefix(limitsField(c.limits), ",")+"}")
+		_, ids, units := own.texts()
+		limits.LimitIDs, limits.LimitUnits = append(limits.LimitIDs, ids), append(limits.LimitUnits, units)
+		limits.LimitFields = append(limits.LimitFields, "{"+strings.TrimPrefix(limitsField(c.limits), ",")+"}")
 	}
+	limits.PartitionKeys, limits.ExecutionIDs, limits.UniqueKeys = params.PartitionKeys, params.ExecutionIDs, params.UniqueKeys
 	var rows []db.ReplaceWaitingRow
 	err := pgtx.InOneTrip(ctx, tx, func(conn db.DBTX) error {
 		return e.q.LockReplaceable(ctx, conn, db.LockReplaceableParams{PartitionKeys: params.PartitionKeys, ExecutionIDs: params.ExecutionIDs})
+	}, func(conn db.DBTX) error {
+		return e.q.ReplaceLimits(ctx, conn, limits)
 	}, func(conn db.DBTX) (err error) {
 		rows, err = e.q.ReplaceWaiting(ctx, conn, params)
 		return err

@@ -418,69 +418,50 @@ CROSS JOIN LATERAL (
     FOR NO KEY UPDATE
 ) AS e;
 
--- name: ReplaceWaiting :many
--- ReplaceWaiting gives executions that have not started, and have the given keys of unique work, other payloads, limits and
--- due times. A due time of 0 is now; within_ms, unless it is 0, is how long after the creation of the execution it may be at
--- most. The due time of an execution that waits for something else than a time or a worker stays. One that a limit has
--- admitted keeps its limits, because it counts there, and a later due time withdraws the admission (freed). A quota policy
--- and budgets stay. No row: it has started, or no longer exists.
+-- name: ReplaceLimits :exec
+-- ReplaceLimits gives locked executions that have not started, and have the given keys of unique work, other limits, unless a
+-- limit counts them already. One that waits for a limit that it no longer has waits for its first one instead, and is
+-- claimable without any. A quota policy and budgets stay.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: L1 held (UPDATE).
 WITH input AS (
-    -- The executions, with their new payloads, limits and due times.
+    -- The executions, with their new limits.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@unique_keys::uuid[]) AS key,
-        unnest(@delays_until_ms::bigint[]) AS delay_until_ms,
-        unnest(@within_ms::bigint[]) AS within_ms,
-        unnest(@payloads::bytea[]) AS payload,
         unnest(@limit_ids::text[]) AS limit_ids,
         unnest(@limit_units::text[]) AS limit_units,
         unnest(@limit_fields::text[]) AS limit_fields
     LIMIT cardinality(@execution_ids::uuid[])
 ),
-found AS (
-    -- Those that wait, and whether they delay now. new_limits: no limit counts them yet.
+renewed AS (
+    -- Their limits with the quota policy, which is the last one.
     SELECT
         e.partition_key,
         e.execution_id,
-        e.gate_id,
-        e.budget_ids,
-        e.admitted,
-        e.due_moves,
-        e.new_limits,
-        e.execution_deadline_ms,
-        i.payload,
-        i.limit_fields,
+        nullif(array_remove(string_to_array(i.limit_ids, ',')::uuid[] || e.quota_policy_id, NULL), '{}') AS limit_ids,
         CASE
-            WHEN NOT e.new_limits THEN e.limit_ids
-            ELSE nullif(array_remove(string_to_array(i.limit_ids, ',')::uuid[] || e.quota_policy_id, NULL), '{}')
-        END AS limit_ids,
-        CASE
-            WHEN NOT e.new_limits THEN e.limit_units
             WHEN i.limit_units <> '' AND e.quota_policy_id IS NOT NULL THEN string_to_array(i.limit_units, ',')::bigint[] || 1::bigint
             WHEN i.limit_units <> '' THEN string_to_array(i.limit_units, ',')::bigint[]
         END AS limit_units,
-        n.delay_until_ms,
-        n.now_ms,
-        (e.due_moves AND n.delay_until_ms > n.now_ms) AS delayed
+        i.limit_fields
     FROM input AS i
     CROSS JOIN LATERAL (
         SELECT
             t.partition_key,
             t.execution_id,
-            t.ffx_gate_id AS gate_id,
-            t.ffx_budget_ids AS budget_ids,
-            t.ffx_limit_ids AS limit_ids,
-            t.ffx_limit_units AS limit_units,
-            t.ffx_quota_policy_id AS quota_policy_id,
-            coalesce(t.ffx_admitted, false) AS admitted,
-            coalesce(t.ffx_created_at_ms, t.created_at_ms) AS created_at_ms,
-            (t.eligibility_state IN ('eligible_now', 'not_eligible_until_time')) AS due_moves,
-            greatest(t.ffx_execution_deadline_ms, 0) AS execution_deadline_ms,
-            t.ffx_admitted IS NOT TRUE AND NOT EXISTS (
+            t.ffx_quota_policy_id AS quota_policy_id
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+            AND t.lifecycle_phase = 'runnable'
+            AND t.attempt_state = 'pending_first_attempt'
+            AND (t.ffx_unique_key = i.key) IS TRUE
+            AND t.ffx_admitted IS NOT TRUE
+            AND NOT EXISTS (
                 SELECT
                 FROM unnest(t.ffx_limit_ids) AS g (gate_id)
                 CROSS JOIN LATERAL (
@@ -493,7 +474,84 @@ found AS (
                     LIMIT 1
                 ) AS x
                 OFFSET 0
-            ) AS new_limits
+            )
+        LIMIT 1
+    ) AS e
+)
+UPDATE ff_exec_core AS e
+SET
+    raw_fields = (e.raw_fields - 'ffx_limits') || r.limit_fields::jsonb,
+    ffx_limit_ids = r.limit_ids,
+    ffx_limit_units = r.limit_units,
+    ffx_gate_id = CASE
+        WHEN e.ffx_gate_id = ANY (e.ffx_budget_ids || r.limit_ids) THEN e.ffx_gate_id
+        WHEN e.ffx_gate_id IS NOT NULL THEN coalesce(e.ffx_budget_ids[1], r.limit_ids[1])
+    END,
+    eligibility_state = CASE
+        WHEN e.ffx_gate_id IS NULL OR e.ffx_gate_id = ANY (e.ffx_budget_ids || r.limit_ids) THEN e.eligibility_state
+        WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
+        WHEN r.limit_ids IS NOT NULL THEN 'blocked_by_quota'
+        ELSE 'eligible_now'
+    END,
+    public_state = CASE
+        WHEN e.ffx_gate_id IS NOT NULL AND coalesce(e.ffx_budget_ids, r.limit_ids) IS NULL THEN 'waiting'
+        ELSE e.public_state
+    END,
+    blocking_reason = CASE
+        WHEN e.ffx_gate_id IS NULL OR e.ffx_gate_id = ANY (e.ffx_budget_ids || r.limit_ids) THEN e.blocking_reason
+        WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
+        WHEN r.limit_ids IS NOT NULL THEN 'waiting_for_quota'
+        ELSE 'waiting_for_worker'
+    END
+FROM renewed AS r
+WHERE
+    e.partition_key = ANY (ARRAY[r.partition_key])
+    AND e.execution_id = r.execution_id
+    AND (e.ffx_limit_ids, e.ffx_limit_units) IS DISTINCT FROM (r.limit_ids, r.limit_units);
+
+-- name: ReplaceWaiting :many
+-- ReplaceWaiting gives locked executions that have not started, and have the given keys of unique work, other payloads and
+-- due times. A due time of 0 is now; within_ms, unless it is 0, is how long after the creation of the execution it may be at
+-- most. The due time of an execution that waits for something else than a time or a worker stays. A later one withdraws the
+-- admission of limits (freed), and one that is over brings the execution before its gate. No row: it has started, or no
+-- longer exists.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions.
+-- Locks: L1 held (UPDATE).
+WITH input AS (
+    -- The executions, with their new payloads and due times.
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@unique_keys::uuid[]) AS key,
+        unnest(@delays_until_ms::bigint[]) AS delay_until_ms,
+        unnest(@within_ms::bigint[]) AS within_ms,
+        unnest(@payloads::bytea[]) AS payload
+    LIMIT cardinality(@execution_ids::uuid[])
+),
+found AS (
+    -- Those that wait, whether they are delayed now, and the budget or limit where those that are not wait first.
+    SELECT
+        e.partition_key,
+        e.execution_id,
+        e.admitted,
+        e.due_moves,
+        e.execution_deadline_ms,
+        i.payload,
+        n.delay_until_ms,
+        n.now_ms,
+        (e.due_moves AND n.delay_until_ms > n.now_ms) AS delayed,
+        CASE WHEN e.due_moves AND n.delay_until_ms <= n.now_ms AND NOT e.admitted THEN e.first_gate_id END AS gate_id
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.execution_id,
+            coalesce(t.ffx_admitted, false) AS admitted,
+            coalesce(t.ffx_budget_ids[1], t.ffx_limit_ids[1]) AS first_gate_id,
+            coalesce(t.ffx_created_at_ms, t.created_at_ms) AS created_at_ms,
+            (t.eligibility_state IN ('eligible_now', 'not_eligible_until_time')) AS due_moves,
+            greatest(t.ffx_execution_deadline_ms, 0) AS execution_deadline_ms
         FROM ff_exec_core AS t
         WHERE
             t.partition_key = i.partition_key
@@ -516,51 +574,39 @@ found AS (
 UPDATE ff_exec_core AS e
 SET
     payload = d.payload,
-    raw_fields = CASE WHEN d.new_limits THEN (e.raw_fields - 'ffx_limits') || d.limit_fields::jsonb ELSE e.raw_fields END,
-    ffx_limit_ids = d.limit_ids,
-    ffx_limit_units = d.limit_units,
-    ffx_gate_id = g.gate_id,
+    ffx_gate_id = CASE WHEN d.due_moves THEN d.gate_id ELSE e.ffx_gate_id END,
     ffx_admitted = CASE WHEN NOT d.delayed THEN e.ffx_admitted END,
     eligibility_state = CASE
+        WHEN NOT d.due_moves THEN e.eligibility_state
         WHEN d.delayed THEN 'not_eligible_until_time'
-        WHEN g.gate_id = ANY (d.budget_ids) THEN 'blocked_by_budget'
-        WHEN g.gate_id IS NOT NULL THEN 'blocked_by_quota'
-        WHEN d.due_moves OR d.gate_id IS NOT NULL THEN 'eligible_now'
-        ELSE e.eligibility_state
+        WHEN d.gate_id = e.ffx_budget_ids[1] THEN 'blocked_by_budget'
+        WHEN d.gate_id IS NOT NULL THEN 'blocked_by_quota'
+        ELSE 'eligible_now'
     END,
     public_state = CASE
+        WHEN NOT d.due_moves THEN e.public_state
         WHEN d.delayed THEN 'delayed'
-        WHEN g.gate_id IS NOT NULL THEN 'rate_limited'
-        WHEN d.due_moves OR d.gate_id IS NOT NULL THEN 'waiting'
-        ELSE e.public_state
+        WHEN d.gate_id IS NOT NULL THEN 'rate_limited'
+        ELSE 'waiting'
     END,
     blocking_reason = CASE
+        WHEN NOT d.due_moves THEN e.blocking_reason
         WHEN d.delayed THEN 'waiting_for_delay'
-        WHEN g.gate_id = ANY (d.budget_ids) THEN 'waiting_for_budget'
-        WHEN g.gate_id IS NOT NULL THEN 'waiting_for_quota'
-        WHEN d.due_moves OR d.gate_id IS NOT NULL THEN 'waiting_for_worker'
-        ELSE e.blocking_reason
+        WHEN d.gate_id = e.ffx_budget_ids[1] THEN 'waiting_for_budget'
+        WHEN d.gate_id IS NOT NULL THEN 'waiting_for_quota'
+        ELSE 'waiting_for_worker'
     END,
     deadline_at_ms = CASE
+        WHEN NOT d.due_moves THEN e.deadline_at_ms
         WHEN d.delayed THEN least(d.delay_until_ms, nullif(d.execution_deadline_ms, 0))
-        WHEN d.due_moves THEN nullif(d.execution_deadline_ms, 0)
-        ELSE e.deadline_at_ms
+        ELSE nullif(d.execution_deadline_ms, 0)
     END,
     ffx_delay_until_ms = CASE
-        WHEN d.delayed THEN d.delay_until_ms
         WHEN NOT d.due_moves THEN e.ffx_delay_until_ms
+        WHEN d.delayed THEN d.delay_until_ms
     END,
     ffx_last_mutation_at_ms = d.now_ms
 FROM found AS d
-CROSS JOIN LATERAL (
-    -- The budget or limit where it waits from now on: where it does, if that is one of its own still.
-    SELECT CASE
-        WHEN d.gate_id = ANY (d.budget_ids || d.limit_ids) THEN d.gate_id
-        WHEN d.gate_id IS NOT NULL OR d.due_moves AND NOT d.delayed AND NOT d.admitted
-            THEN coalesce(d.budget_ids[1], d.limit_ids[1])
-    END AS gate_id
-    OFFSET 0
-) AS g
 WHERE
     e.partition_key = ANY (ARRAY[d.partition_key])
     AND e.execution_id = d.execution_id
