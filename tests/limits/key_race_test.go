@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -38,6 +39,30 @@ func TestCreatorsOfANewKeyWaitForNone(t *testing.T) {
 	wantClaimable(t, f, 63, "while the transaction is open")
 	fixture.Commit(t, open)
 	wantClaimable(t, f, 1, "after its commit")
+}
+
+// A creation doesn't wait for a process that makes the row of its key, whether that commits or not: the gate admits it.
+func TestCreationOfAKeyThatIsBeingMade(t *testing.T) {
+	for name, commits := range map[string]bool{"commits": true, "rolls back": false} {
+		t.Run(name, func(t *testing.T) {
+			f := fixture.NewCloned(t)
+			kind := kindOf(f, atOnce(1))
+			created(t, f.Engine, kind, sync{Tenant: "first"}) // declares the limit
+			complete(t, f, wantClaimable(t, f, 1, "the first")...)
+			g := gateOf("default", "sync/tenant", "new")
+			maker := f.BeginTx(t)
+			fixture.ExecIn(t, maker, `INSERT INTO ffx_gate (partition_key, gate_id, namespace, limit_name, key, used_at_ms)
+				VALUES ($1, $2, 'default', 'sync/tenant', 'new', $3)`, int16(g[0]), g, f.Time().UnixMilli())
+			for range 2 {
+				if x := created(t, f.Engine, kind, sync{Tenant: "new"}); x.State != state.PublicRateLimited {
+					t.Errorf("it is %s beside the maker of its key", x.State)
+				}
+			}
+			wantClaimable(t, f, 0, "while the row is being made")
+			f.End(t, maker, commits)
+			wantOneByOne(t, f, 2)
+		})
+	}
 }
 
 // gateOf computes the id of a key by its definition.

@@ -12,7 +12,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// Whatever takes work off a worker for long gives its place to the next execution, and what only interrupts it keeps the place.
+// Whatever takes work off a worker for long gives its place to the next execution, and rings the gate unless it has handed the
+// place over itself. What only interrupts it keeps the place.
 func TestPlacesAreGivenBack_B22_B26(t *testing.T) {
 	must := func(t *testing.T, err error) {
 		t.Helper()
@@ -39,6 +40,17 @@ func TestPlacesAreGivenBack_B22_B26(t *testing.T) {
 		{"cancel", func(t *testing.T, f *fixture.Fixture, c engine.Claimed) { f.Cancel(t, c.ID) }, false},
 		{"delay", func(t *testing.T, f *fixture.Fixture, c engine.Claimed) {
 			must(t, f.DelayExecution(t.Context(), c.Lease, f.Time().Add(time.Hour)))
+		}, false},
+		{"a call", func(t *testing.T, f *fixture.Fixture, c engine.Claimed) {
+			ok(f.Call(t.Context(), engine.CallSpec{
+				Lease: c.Lease, Name: "part", Executions: []engine.ExecutionSpec{{Kind: "test", Lane: f.Lane}},
+			}))(t)
+			ok(f.Engine.Suspend(t.Context(), engine.SuspendSpec{Lease: c.Lease, Call: "part"}))(t)
+		}, false},
+		{"an operator's delay", func(t *testing.T, f *fixture.Fixture, c engine.Claimed) {
+			f.RetryAtOnce(t, c.ID)
+			f.Fail(t, c.Lease, engine.Failure{})
+			must(t, f.Operator().DelayExecution(t.Context(), c.ID, f.Time().Add(time.Hour)))
 		}, false},
 		{"suspend", func(t *testing.T, f *fixture.Fixture, c engine.Claimed) {
 			_, err := f.Engine.Suspend(t.Context(), engine.SuspendSpec{Lease: c.Lease, Condition: engine.Received("go")})
@@ -68,7 +80,13 @@ func TestPlacesAreGivenBack_B22_B26(t *testing.T) {
 			if running.ID != first {
 				t.Fatalf("claimed %s, want %s", running.ID, first)
 			}
+			for rings(f) {
+			}
 			c.act(t, f, running)
+			handedOver := !strings.Contains(f.Stored(t, second).State, "rate_limited")
+			if !rings(f) && !handedOver && !c.keeps {
+				t.Error("did not ring the gate")
+			}
 			admit(t, f.Engine)
 			waits := strings.Contains(f.Stored(t, second).State, "rate_limited")
 			if waits != c.keeps {
