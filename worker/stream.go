@@ -61,7 +61,7 @@ type Stream struct {
 	err     error              // that ends the stream: the lease is lost, or the handler has returned
 	refused error              // that the next write or flush returns: the server refused a frame
 
-	// What the database has, as far as this process knows: see appendState.
+	// The frames that the database is known to have.
 	appendState
 }
 
@@ -199,7 +199,7 @@ func (s *Stream) end() {
 	s.change()
 }
 
-// lose drops what is in the buffer: the lease is lost.
+// lose drops the frames in the buffer: the lease is lost.
 func (s *Stream) lose(reason error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -98,7 +98,7 @@ func (a *appender) queue(s *Stream) {
 	remind(a.woken)
 }
 
-// hasten makes the appender append what there is at once.
+// hasten makes the appender append the waiting frames at once.
 func (a *appender) hasten() { remind(a.hasty) }
 
 func remind(c chan struct{}) {

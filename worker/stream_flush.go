@@ -23,7 +23,7 @@ func (s *steps) end() {
 	}
 }
 
-// flush appends what the stream of a task's handler has in its buffer, before the task is settled. Without the lease the
+// flush appends the frames in the buffer of a task's stream, before the task is settled. Without the lease the
 // task is abandoned.
 func (r *run) flush(t *task) {
 	s := r.appender.stream(t.work.Lease.Fence)

@@ -9,10 +9,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 )
 
-// appendState is what a stream knows of its frames in the database. Only the holder of the lease appends, so the number of
+// appendState is the knowledge of a stream about its frames in the database. Only the holder of the lease appends, so the number of
 // stored frames says which appends were committed. Each append says how many frames it expects before it. If the answer to
 // one is lost, another append with the same expectation either succeeds, and the lost one never will, or is refused with
-// the number of frames, which tells what was committed.
+// the number of frames, which shows which one was committed.
 type appendState struct {
 	count     int64 // frames that the database had after the last known append
 	uncounted bool  // count is not known: the attempt had begun before this lease
