@@ -19,7 +19,7 @@ var rungs = []struct{ name, files string }{
 		"flow_locks transition page key_cache"},
 	{"resolve", "flow_dependencies flow_passed_over settle_endings flow_eligibility"},
 	{"spec", "execution_spec unique unique_key unique_scan execution_middleware execution_create_scope flow_spec claim_spec lease_types policy lanes " +
-		"suspension_spec step_spec schedule_spec schedule_times schedule_order sequence_spec fair_spec gate_spec gate_locks budget_spec limit_spec reservation_spec"},stream_rate"},
+		"suspension_spec step_spec schedule_spec schedule_times schedule_order sequence_spec fair_spec gate_spec gate_locks budget_spec limit_spec reservation_spec stream_rate"},
 	{"lease", "lease_fence lease_memory lease stream_written"},
 	{"settle", "gate_hand_over settle settle_children settle_completions settle_failures settle_returns lease_progress suspension call_resume"},
 	{"claim", "claim claim_claimer claim_each claim_slow"},
@@ -33,8 +33,7 @@ var rungs = []struct{ name, files string }{
 		"flow_list flow_progress flow_tags flow_drawing await await_look " +
 		"suspension_reads suspension_list business_key_find schedule_reads budget_reads schedule_recent sequence_reads limit_reads worker worker_list"},
 	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal signal_each signal_take signal_tokens waitpoint step step_tx call budget budget_gather budget_breach budget_report budget_count budget_write quota reservation reservation_rows " +
-		"stream_spec stream_rate stream_append stream_summary stream_read stream_position stream_wait stream_tail"},
-	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal signal_each signal_take signal_tokens waitpoint step step_tx call budget budget_gather budget_breach budget_report budget_count budget_write quota reservation reservation_rows stream_trim"},
+		"stream_spec stream_append stream_count stream_trim stream_summary stream_read stream_position stream_wait stream_tail"},
 	{"operator", "operator_fork operator_keys operator_tokens operator_leases operator_queue operator_replay operator_replay_flow pause block " +
 		"queue_waiting rights retention_periods schedule schedule_operate sequence_operate limit_operate"},
 	{"upkeep", "adopt adopt_half_done flow_cancel_job flow_dispatch flow_recount flow_recount_edges flow_repair " +

@@ -14,7 +14,7 @@ import (
 func TestStreamsOfSeveralLives(t *testing.T) {
 	f := fixture.New(t)
 	work := f.Start(t)
-	appendTo(t, f.Engine, work, frames(2, engine.FrameDurable))
+	appendTo(t, f.Engine, work.Lease, frames(2, engine.FrameDurable)...)
 	f.Advance(fixture.LeaseTTL + time.Second)
 	if _, err := f.Engine.Maintenance().ExpireLeases(t.Context(), 100); err != nil {
 		t.Fatal(err)
@@ -23,7 +23,7 @@ func TestStreamsOfSeveralLives(t *testing.T) {
 	if again.ID != work.ID || again.Lease.Attempt != 0 || again.Lease.Epoch == work.Lease.Epoch {
 		t.Fatalf("reclaimed %+v", again.Lease)
 	}
-	if got := appendTo(t, f.Engine, again, frames(1, engine.FrameDurable)); got.Frames != 3 {
+	if got := appendTo(t, f.Engine, again.Lease, frames(1, engine.FrameDurable)...); got.Frames != 3 {
 		t.Errorf("a reclaimed attempt has %d frames, want 3", got.Frames)
 	}
 	if _, err := f.Engine.FailExecution(t.Context(), again.Lease, engine.Failure{Message: "no", Class: policy.Transient}); err != nil {
@@ -34,7 +34,7 @@ func TestStreamsOfSeveralLives(t *testing.T) {
 		t.Fatal(err)
 	}
 	retry := f.ClaimOne(t)
-	if got := appendTo(t, f.Engine, retry, frames(1, engine.FrameDurable)); retry.Lease.Attempt != 1 || got.Frames != 1 {
+	if got := appendTo(t, f.Engine, retry.Lease, frames(1, engine.FrameDurable)...); retry.Lease.Attempt != 1 || got.Frames != 1 {
 		t.Errorf("attempt %d has %d frames, want attempt 1 with one", retry.Lease.Attempt, got.Frames)
 	}
 	if err := f.Engine.CompleteExecution(t.Context(), retry.Lease, nil); err != nil {
@@ -48,7 +48,7 @@ func TestStreamsOfSeveralLives(t *testing.T) {
 		t.Fatal(err)
 	}
 	replayed := f.ClaimOne(t)
-	if got := appendTo(t, f.Engine, replayed, frames(1, engine.FrameDurable)); replayed.Lease.Attempt != 1 || got.Frames != 2 {
+	if got := appendTo(t, f.Engine, replayed.Lease, frames(1, engine.FrameDurable)...); replayed.Lease.Attempt != 1 || got.Frames != 2 {
 		t.Errorf("attempt %d of a replay has %d frames, want attempt 1 with two", replayed.Lease.Attempt, got.Frames)
 	}
 	if err := f.Engine.CompleteExecution(t.Context(), replayed.Lease, nil); err != nil {
@@ -58,7 +58,7 @@ func TestStreamsOfSeveralLives(t *testing.T) {
 		t.Fatal(err)
 	}
 	fork := f.ClaimOne(t)
-	if got := appendTo(t, f.Engine, fork, frames(1, engine.FrameDurable)); fork.ID == work.ID || got.Frames != 1 {
+	if got := appendTo(t, f.Engine, fork.Lease, frames(1, engine.FrameDurable)...); fork.ID == work.ID || got.Frames != 1 {
 		t.Errorf("a fork has %d frames, want one", got.Frames)
 	}
 }

@@ -64,7 +64,7 @@ func TestIDsAfterAFullMillisecond_S39(t *testing.T) {
 
 // A writer waits for the other one's transaction, and its ids are greater. A reader behind the frames that it sees has
 // passed none: the first writer's frame is not committed, and the second's is not written.
-func TestFramesAreOrderedByTheirCommits_S39(t *testing.T) {
+func TestFramesAreOrderedByTheirCommits_S39_I32(t *testing.T) {
 	for name, frames := range map[string][]engine.FrameSpec{"durable": texts("second"), "summary": patches(`{"second":1}`)} {
 		t.Run(name, func(t *testing.T) {
 			f := fixture.New(t)

@@ -75,7 +75,7 @@ func TestServedStreamDropsSlowClients(t *testing.T) {
 					fixture.Received(t, s.left) // the client reads nothing until then
 					dropped++
 				}
-				events := read(answer.Body).all()
+				events := readEvents(answer.Body).all()
 				for _, e := range events {
 					after = e.id
 					texts = append(texts, e.text(t)[:12])

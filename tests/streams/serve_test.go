@@ -112,7 +112,7 @@ type reader struct {
 	comments int
 }
 
-func read(body io.Reader) *reader {
+func readEvents(body io.Reader) *reader {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, 1<<20)
 	return &reader{lines: lines}
@@ -148,7 +148,7 @@ func (r *reader) all() (events []event) {
 	return events
 }
 
-func texts(t *testing.T, events []event) []string {
+func textsOf(t *testing.T, events []event) []string {
 	t.Helper()
 	all := make([]string, len(events))
 	for i, e := range events {
@@ -194,8 +194,8 @@ var twoAttemptsServed = []string{
 func TestServedStreamResumesBehindEachEvent(t *testing.T) {
 	f := fixture.New(t)
 	s := serve(t, f, twoAttempts(t, f))
-	whole := read(s.open(t, "").Body).all()
-	if got := texts(t, whole); !slices.Equal(got, twoAttemptsServed) {
+	whole := readEvents(s.open(t, "").Body).all()
+	if got := textsOf(t, whole); !slices.Equal(got, twoAttemptsServed) {
 		t.Fatalf("served %q", got)
 	}
 	for i, e := range whole {
@@ -207,10 +207,10 @@ func TestServedStreamResumesBehindEachEvent(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			rest := read(answer.Body).all()
+			rest := readEvents(answer.Body).all()
 			_ = answer.Body.Close()
 			if !slices.Equal(rest, whole[i+1:]) {
-				t.Errorf("%s behind %q: %q", way, e.text(t), texts(t, rest))
+				t.Errorf("%s behind %q: %q", way, e.text(t), textsOf(t, rest))
 			}
 			if want := i == len(whole)-1; want != (answer.StatusCode == http.StatusNoContent) {
 				t.Errorf("%s behind %q: %s", way, e.text(t), answer.Status)
@@ -229,7 +229,7 @@ func TestServedStreamFollows(t *testing.T) {
 	if got := answer.Header.Get("Content-Type") + ", " + answer.Header.Get("Cache-Control") + ", " + answer.Header.Get("X-Accel-Buffering"); got != "text/event-stream, no-store, no-transform, no" {
 		t.Error(got)
 	}
-	events := read(answer.Body)
+	events := readEvents(answer.Body)
 	for _, token := range []string{"a", "b"} {
 		write(t, f, work.Lease, token)
 		if e, _ := events.next(); e.text(t) != "0 token "+token {
@@ -243,7 +243,7 @@ func TestServedStreamFollows(t *testing.T) {
 	}
 	f.Cancel(t, work.ID)
 	rest := events.all()
-	if got := texts(t, rest); !slices.Equal(got, []string{"end 0 "}) {
+	if got := textsOf(t, rest); !slices.Equal(got, []string{"end 0 "}) {
 		t.Fatalf("served %q", got)
 	}
 	if answer := s.open(t, rest[0].id); answer.StatusCode != http.StatusNoContent {
@@ -258,7 +258,7 @@ func TestServedStreamWithoutAttempts(t *testing.T) {
 	x := f.Create(t)
 	f.Cancel(t, x)
 	s := serve(t, f, x)
-	events := read(s.open(t, "").Body).all()
+	events := readEvents(s.open(t, "").Body).all()
 	if len(events) != 1 || events[0].name != "end" {
 		t.Fatalf("served %+v", events)
 	}
@@ -319,8 +319,8 @@ func TestServedStreamShowsAllowedFrames(t *testing.T) {
 		cfg.Show = func(f *engine.StreamFrame) bool { return f.Type == "token" }
 		cfg.SkipBestEffort = true
 	})
-	events := read(s.open(t, "").Body).all()
-	if got, want := texts(t, events), []string{"0 token a", "0 token b", "end 0 attempt_success"}; !slices.Equal(got, want) {
+	events := readEvents(s.open(t, "").Body).all()
+	if got, want := textsOf(t, events), []string{"0 token a", "0 token b", "end 0 attempt_success"}; !slices.Equal(got, want) {
 		t.Errorf("served %q", got)
 	}
 	want := fmt.Sprintf(`{"attempt":0,"epoch":%d,"type":"token","mode":"durable","at":%d,"correlation":"c","data":"b"}`, work.Lease.Epoch, f.Time().UnixMilli())
@@ -336,8 +336,8 @@ func TestServedStreamHasGaps(t *testing.T) {
 	write(t, f, work.Lease, "a", "b", "c", "d")
 	finish(t, f, work.Lease)
 	f.Exec(t, `DELETE FROM ff_stream_frame WHERE partition_key = $1 AND execution_id = $2 AND ffx_number IN (2, 3)`, work.ID.Partition(), work.ID.UUID())
-	events := read(serve(t, f, work.ID).open(t, "").Body).all()
-	if got, want := texts(t, events), []string{"0 token a", "gap 0 ", "0 token d", "end 0 attempt_success"}; !slices.Equal(got, want) {
+	events := readEvents(serve(t, f, work.ID).open(t, "").Body).all()
+	if got, want := textsOf(t, events), []string{"0 token a", "gap 0 ", "0 token d", "end 0 attempt_success"}; !slices.Equal(got, want) {
 		t.Fatalf("served %q", got)
 	}
 	if events[1].data != `{"attempt":0,"frames":2}` || events[1].id != "" {
@@ -395,7 +395,7 @@ func TestServedStreamIsInterrupted(t *testing.T) {
 	cut := &fixture.Fixture{Engine: f.EngineOn(t, pool, engine.Config{})}
 	s := serve(t, cut, work.ID, func(cfg *stream.Config) { cfg.Log = textLog(&log) })
 	answer := s.open(t, "")
-	events := read(answer.Body).all()
+	events := readEvents(answer.Body).all()
 	if answer.StatusCode != http.StatusOK || len(events) != 1 || events[0] != (event{name: "interrupted", data: "{}"}) {
 		t.Errorf("%s: %+v", answer.Status, events)
 	}

@@ -17,14 +17,14 @@ func TestTailGoesOnAfterAReclaim(t *testing.T) {
 	f := fixture.NewCloned(t)
 	work := f.Start(t)
 	l := follow(t, f.Engine, work.ID, engine.TailOptions{})
-	appendTo(t, f.Engine, work.Lease, "a")
+	appendTexts(t, f.Engine, work.Lease, "a")
 	l.want(t, "0 a")
 	f.Advance(fixture.LeaseTTL)
 	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
 	again := f.ClaimOne(t)
 	_, err := f.AppendFrames(t.Context(), work.Lease, []engine.FrameSpec{{Payload: []byte("late")}})
 	fixture.WantLeaseError(t, err, engine.ErrStaleLease)
-	appendTo(t, f.Engine, again.Lease, "b")
+	appendTexts(t, f.Engine, again.Lease, "b")
 	complete(t, f.Engine, again.Lease)
 	if again.Lease.Attempt == 0 {
 		l.want(t, "0 b")
@@ -40,14 +40,14 @@ func TestTailGoesOnAfterASuspension(t *testing.T) {
 	f := fixture.New(t)
 	work := f.Start(t)
 	l := follow(t, f.Engine, work.ID, engine.TailOptions{})
-	appendTo(t, f.Engine, work.Lease, "a")
+	appendTexts(t, f.Engine, work.Lease, "a")
 	before := l.next(t)
 	f.SuspendAgain(t, work.Lease, engine.Received("ready"))
 	if err := f.Resume(t.Context(), work.ID, 0); err != nil {
 		t.Fatal(err)
 	}
 	resumed := f.ClaimOne(t)
-	appendTo(t, f.Engine, resumed.Lease, "b")
+	appendTexts(t, f.Engine, resumed.Lease, "b")
 	after := l.next(t)
 	if before.String() != "0 a" || after.String() != "0 b" || before.frame.Epoch == after.frame.Epoch || after.frame.Epoch != resumed.Lease.Epoch {
 		t.Errorf("got %q of epoch %d, then %q of %d", before, before.frame.Epoch, after, after.frame.Epoch)

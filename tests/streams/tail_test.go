@@ -74,7 +74,7 @@ func (l tail) wantEnd(t *testing.T) {
 	}
 }
 
-func appendTo(t *testing.T, eng *engine.Engine, l engine.Lease, texts ...string) engine.Appended {
+func appendTexts(t *testing.T, eng *engine.Engine, l engine.Lease, texts ...string) engine.Appended {
 	t.Helper()
 	frames := make([]engine.FrameSpec, len(texts))
 	for i, text := range texts {
@@ -107,12 +107,12 @@ func TestTailsWaitWithoutConnections_S45(t *testing.T) {
 	for range 8 {
 		tails = append(tails, follow(t, r.Engine, work.ID, engine.TailOptions{}))
 	}
-	appendTo(t, f.Engine, work.Lease, "one")
+	appendTexts(t, f.Engine, work.Lease, "one")
 	for _, l := range tails {
 		l.want(t, "0 one")
 	}
 	fixture.Await(t, "no connection of the pool to be taken", func() bool { return r.Pool.Stat().AcquiredConns() == 0 })
-	appendTo(t, r.Engine, work.Lease, "two") // by the same pool
+	appendTexts(t, r.Engine, work.Lease, "two") // by the same pool
 	for _, l := range tails {
 		l.want(t, "0 two")
 	}
@@ -133,12 +133,12 @@ func TestTailsSurviveCutConnections(t *testing.T) {
 	work := f.Start(t)
 	r := f.Rival(t)
 	l := follow(t, r.Engine, work.ID, engine.TailOptions{})
-	appendTo(t, f.Engine, work.Lease, "before")
+	appendTexts(t, f.Engine, work.Lease, "before")
 	l.want(t, "0 before")
 	fixture.Await(t, "the listening connection", func() bool { return f.Listening(t, r.Name) == 1 })
 	for n := range 5 {
 		f.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", r.Name)
-		appendTo(t, f.Engine, work.Lease, fmt.Sprint(n))
+		appendTexts(t, f.Engine, work.Lease, fmt.Sprint(n))
 		l.want(t, fmt.Sprintf("0 %d", n))
 	}
 	complete(t, f.Engine, work.Lease)
@@ -153,7 +153,7 @@ func TestTailsPollWithoutAListener(t *testing.T) {
 	deaf := f.EngineOn(t, fixture.OpenPool(t, f.Url, nil), engine.Config{NoListener: true})
 	l := follow(t, deaf, work.ID, engine.TailOptions{})
 	for n := range 3 {
-		appendTo(t, f.Engine, work.Lease, fmt.Sprint(n))
+		appendTexts(t, f.Engine, work.Lease, fmt.Sprint(n))
 		l.want(t, fmt.Sprintf("0 %d", n))
 	}
 	complete(t, f.Engine, work.Lease)
@@ -164,7 +164,7 @@ func TestTailEndsWithItsContext(t *testing.T) {
 	f := fixture.New(t)
 	work := f.Start(t)
 	l := follow(t, f.Engine, work.ID, engine.TailOptions{})
-	appendTo(t, f.Engine, work.Lease, "one")
+	appendTexts(t, f.Engine, work.Lease, "one")
 	l.want(t, "0 one")
 	l.end()
 	if v := l.next(t); !errors.Is(v.err, context.Canceled) {
@@ -182,7 +182,7 @@ func TestTailOfAMissingExecution(t *testing.T) {
 	}
 	work := f.Start(t)
 	l = follow(t, f.Engine, work.ID, engine.TailOptions{})
-	appendTo(t, f.Engine, work.Lease, "one")
+	appendTexts(t, f.Engine, work.Lease, "one")
 	l.want(t, "0 one")
 	f.Exec(t, "DELETE FROM ff_attempt WHERE execution_id = $1", work.ID.UUID())
 	f.Exec(t, "DELETE FROM ff_exec_core WHERE execution_id = $1", work.ID.UUID())
@@ -197,13 +197,13 @@ func TestTailGoesOverAllAttempts(t *testing.T) {
 	work := f.Start(t, fixture.Retrying(*policy.ImmediateRetries(3)))
 	all := follow(t, f.Engine, work.ID, engine.TailOptions{})
 	first := follow(t, f.Engine, work.ID, engine.TailOptions{OneAttempt: true})
-	appendTo(t, f.Engine, work.Lease, "a")
+	appendTexts(t, f.Engine, work.Lease, "a")
 	f.Fail(t, work.Lease, engine.Failure{})
 	all.want(t, "0 a", "0 closed attempt_failure last=false")
 	first.want(t, "0 a", "0 closed attempt_failure last=false")
 	first.wantEnd(t)
 	second := f.ClaimOne(t)
-	appendTo(t, f.Engine, second.Lease, "b")
+	appendTexts(t, f.Engine, second.Lease, "b")
 	all.want(t, "1 b")
 	complete(t, f.Engine, second.Lease)
 	all.want(t, "1 closed attempt_success last=true")
@@ -214,7 +214,7 @@ func TestTailGoesOverAllAttempts(t *testing.T) {
 func TestReadsAreNotLimitedSilently_S47(t *testing.T) {
 	f := fixture.New(t)
 	work := f.Start(t)
-	appended := appendTo(t, f.Engine, work.Lease, "a", "b", "c")
+	appended := appendTexts(t, f.Engine, work.Lease, "a", "b", "c")
 	for _, limit := range []int{-1, 0, engine.MaxFramePage + 1} {
 		_, err := f.ReadStream(t.Context(), work.ID, engine.StreamRange{Limit: limit})
 		fixture.WantInputError(t, err, "limit")

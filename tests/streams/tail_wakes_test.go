@@ -74,7 +74,7 @@ func TestSettlementsWakeReaders_S45_S55(t *testing.T) {
 					t.Errorf("%s was notified, want %s", got, channelOf(l))
 				}
 			}
-			appendTo(t, f.Engine, work.Lease, "a", "b", "c")
+			appendTexts(t, f.Engine, work.Lease, "a", "b", "c")
 			want(work.Lease)
 			for _, l := range []engine.Lease{work.Lease, plain.Lease} {
 				if err := act(f, l); err != nil {
@@ -82,7 +82,7 @@ func TestSettlementsWakeReaders_S45_S55(t *testing.T) {
 				}
 			}
 			want(work.Lease)
-			appendTo(t, f.Engine, marker.Lease, "end")
+			appendTexts(t, f.Engine, marker.Lease, "end")
 			want(marker.Lease)
 		})
 	}
@@ -220,9 +220,9 @@ func TestTailSurvivesAnOutage(t *testing.T) {
 	pool := fixture.OpenPool(t, f.Url, nil)
 	eng := f.EngineOn(t, pool, engine.Config{Log: slog.New(log)})
 	l := follow(t, eng, work.ID, engine.TailOptions{})
-	appendTo(t, f.Engine, work.Lease, "before")
+	appendTexts(t, f.Engine, work.Lease, "before")
 	l.want(t, "0 before")
-	appendTo(t, f.Engine, work.Lease, "meanwhile")
+	appendTexts(t, f.Engine, work.Lease, "meanwhile")
 	l.want(t, "0 meanwhile")
 	database := fixture.Texts(t, f.Pool, "SELECT current_database()::text")[0]
 	outside := fixture.OpenPool(t, pgtest.URL(t), nil)
@@ -242,7 +242,7 @@ func TestTailSurvivesAnOutage(t *testing.T) {
 	}
 	allow(true)
 	fixture.Await(t, "the database to be back", func() bool { return f.Pool.Ping(t.Context()) == nil })
-	appendTo(t, f.Engine, work.Lease, "after")
+	appendTexts(t, f.Engine, work.Lease, "after")
 	complete(t, f.Engine, work.Lease)
 	l.want(t, "0 after", "0 closed attempt_success last=true")
 	l.wantEnd(t)

@@ -23,15 +23,6 @@ func frames(n int, mode engine.FrameMode) []engine.FrameSpec {
 	return specs
 }
 
-func appendTo(t *testing.T, eng *engine.Engine, work engine.Claimed, specs []engine.FrameSpec) engine.Appended {
-	t.Helper()
-	appended, err := eng.AppendFrames(t.Context(), work.Lease, specs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return appended
-}
-
 // renew extends a lease past the next steps of a test's clock.
 func renew(t *testing.T, f *fixture.Fixture, work engine.Claimed) {
 	t.Helper()
@@ -63,12 +54,12 @@ func TestBestEffortFramesAreTrimmed_S41_S42(t *testing.T) {
 	eng := f.EngineOn(t, f.Pool, engine.Config{Streams: engine.StreamConfig{BestEffort: engine.BestEffort{TTL: 10 * time.Minute}}})
 	work := f.Start(t)
 	renew(t, f, work)
-	appendTo(t, eng, work, frames(10, engine.FrameDurable))
-	appendTo(t, eng, work, frames(3, engine.FrameSummary))
+	appendTo(t, eng, work.Lease, frames(10, engine.FrameDurable)...)
+	appendTo(t, eng, work.Lease, frames(3, engine.FrameSummary)...)
 	deletions := 0
 	for i := range 200 {
 		f.Advance(10 * time.Second)
-		appendTo(t, eng, work, frames(1, engine.FrameBestEffort))
+		appendTo(t, eng, work.Lease, frames(1, engine.FrameBestEffort)...)
 		if n := len(kept(t, f, work, engine.FrameBestEffort)); n < min(i+1, 64) {
 			t.Fatalf("after %d frames %d are kept", i+1, n)
 		} else if n <= 120 && i > 120 {
@@ -93,10 +84,10 @@ func TestBestEffortFramesExpire_S42(t *testing.T) {
 	f := fixture.New(t)
 	work := f.Start(t)
 	renew(t, f, work)
-	appendTo(t, f.Engine, work, frames(15, engine.FrameBestEffort))
-	appendTo(t, f.Engine, work, frames(2, engine.FrameDurable))
+	appendTo(t, f.Engine, work.Lease, frames(15, engine.FrameBestEffort)...)
+	appendTo(t, f.Engine, work.Lease, frames(2, engine.FrameDurable)...)
 	f.Advance(61 * time.Second)
-	appendTo(t, f.Engine, work, frames(1, engine.FrameBestEffort))
+	appendTo(t, f.Engine, work.Lease, frames(1, engine.FrameBestEffort)...)
 	requireNewest(t, kept(t, f, work, engine.FrameBestEffort), 18, 1, 1)
 	if n := len(kept(t, f, work, engine.FrameDurable)); n != 2 {
 		t.Errorf("%d durable frames are left, want 2", n)
@@ -109,7 +100,7 @@ func TestBestEffortFramesKeepAtMost(t *testing.T) {
 	eng := f.EngineOn(t, f.Pool, engine.Config{Streams: engine.StreamConfig{BestEffort: engine.BestEffort{Least: 20, Most: 30}}})
 	work := f.Start(t)
 	for range 20 {
-		appendTo(t, eng, work, slices.Concat(frames(7, engine.FrameBestEffort), frames(1, engine.FrameDurable)))
+		appendTo(t, eng, work.Lease, slices.Concat(frames(7, engine.FrameBestEffort), frames(1, engine.FrameDurable))...)
 	}
 	numbers := kept(t, f, work, engine.FrameBestEffort)
 	if n := len(numbers); n < 30 || n > 30+16+6 {
@@ -128,7 +119,7 @@ func TestSummaryFramesAreTrimmed_S42(t *testing.T) {
 	f := fixture.New(t)
 	work := f.Start(t)
 	for i := range 50 {
-		appendTo(t, f.Engine, work, frames(3, engine.FrameSummary))
+		appendTo(t, f.Engine, work.Lease, frames(3, engine.FrameSummary)...)
 		if n := len(kept(t, f, work, engine.FrameSummary)); n < min(3*i+3, 64) || n > 64+16+2 {
 			t.Fatalf("after %d frames %d are kept", 3*i+3, n)
 		}
@@ -150,7 +141,7 @@ func TestDurableMaxlenKeepsTheNewest(t *testing.T) {
 		if i%4 == 3 {
 			specs = append(specs, frames(1, engine.FrameBestEffort)...)
 		}
-		appendTo(t, eng, work, specs)
+		appendTo(t, eng, work.Lease, specs...)
 		if n := len(kept(t, f, work, engine.FrameDurable)); n < min(5*i+5, 40) || n > 40+16+5 {
 			t.Fatalf("after %d frames %d are kept", 5*i+5, n)
 		}
@@ -182,7 +173,7 @@ func TestTrimmingLags_S41(t *testing.T) {
 	work := f.Start(t)
 	trims, before := 0, 0
 	for range 160 {
-		appendTo(t, eng, work, frames(1, engine.FrameBestEffort))
+		appendTo(t, eng, work.Lease, frames(1, engine.FrameBestEffort)...)
 		n := len(kept(t, f, work, engine.FrameBestEffort))
 		if n <= before {
 			trims++

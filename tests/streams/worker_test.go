@@ -21,12 +21,12 @@ import (
 
 type writeJob = worker.Job[int] // the number of frames
 
-var numbered = engine.Frame[int]{Type: "number"}
+var counted = engine.Frame[int]{Type: "number"}
 
 // writeNumbers writes frames with the numbers from first to last-1.
 func writeNumbers(ctx context.Context, w engine.FrameWriter, first, last int) error {
 	for n := first; n < last; n++ {
-		if err := numbered.Write(ctx, w, n); err != nil {
+		if err := counted.Write(ctx, w, n); err != nil {
 			return err
 		}
 	}
@@ -42,7 +42,7 @@ func readNumbers(t *testing.T, eng *engine.Engine, x id.ExecutionID, attempt int
 	}
 	epoch := int64(0)
 	for i, f := range page.Frames {
-		n, ok, err := numbered.Decode(f)
+		n, ok, err := counted.Decode(f)
 		if err != nil || !ok || f.Number != int64(i+1) {
 			t.Fatalf("frame %d: %+v: %v", i, f, err)
 		}
