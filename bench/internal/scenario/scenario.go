@@ -86,6 +86,9 @@ func All() []Scenario {
 		{Key: "al", Title: "fairness: small tenants beside a large one, and weights", run: fairness},
 		{Key: "am", Title: "limits that bind and that don't, and many keys", run: limits},
 		{Key: "an", Title: "limits beside those of queued workflows", run: limitsBesideDBOS},
+		{Key: "ao", Title: "streams: frames, and from append to tail", run: streams},
+		{Key: "ap", Title: "streams: many that are open", run: openStreams},
+		{Key: "aq", Title: "streams beside those of workflows", run: streamsBesideDBOS},
 	}
 }
 

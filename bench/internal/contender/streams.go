@@ -1,0 +1,96 @@
+package contender
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+// Streamer is a contender whose jobs write output that readers follow while they run.
+type Streamer interface {
+	Contender
+	// Stream runs n jobs at once. Each writes frames and ends once all of them are stored. It returns how long that took, from
+	// before the first job is created until the last one has ended.
+	Stream(ctx context.Context, n, frames int) (time.Duration, error)
+}
+
+// FrameText is the payload of a frame.
+var FrameText = strings.Repeat("token ", 16)
+
+var token = engine.Frame[string]{Type: "token"}
+
+// Stream implements [Streamer].
+func (w *Worker) Stream(ctx context.Context, n, frames int) (time.Duration, error) {
+	return w.runStepping(ctx, n, n, func(ctx context.Context, job worker.Job[args]) (struct{}, error) {
+		out := job.Stream()
+		for range frames {
+			if err := token.Write(ctx, out, FrameText); err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, out.Flush(ctx)
+	})
+}
+
+const dbosStream = "output"
+
+// Stream implements [Streamer].
+func (d *DBOS) Stream(ctx context.Context, n, frames int) (took time.Duration, err error) {
+	err = d.withWorkflow(ctx, func(ctx dbos.Context, _ int) (int, error) {
+		for range frames {
+			if err := dbos.WriteStream(ctx, dbosStream, FrameText); err != nil {
+				return 0, err
+			}
+		}
+		return 0, nil
+	}, func(c dbos.Context, workflow dbos.Workflow[int, int]) error {
+		began := time.Now()
+		var running errgroup.Group
+		for num := range n {
+			running.Go(func() error {
+				handle, err := dbos.RunWorkflow(c, workflow, num)
+				if err != nil {
+					return err
+				}
+				_, err = handle.GetResult()
+				return err
+			})
+		}
+		err := running.Wait()
+		took = time.Since(began)
+		return err
+	})
+	return took, err
+}
+
+// Writers returns the leases of n new executions, for frames that no worker writes.
+func (w *Worker) Writers(ctx context.Context, n int) ([]engine.Lease, error) {
+	if err := w.Insert(ctx, make([]Job, n)); err != nil {
+		return nil, err
+	}
+	claimer, err := w.claimer()
+	if err != nil {
+		return nil, err
+	}
+	leases := make([]engine.Lease, 0, n)
+	for len(leases) < n {
+		claimed, err := claimer.Claim(ctx, min(n-len(leases), engine.MaxBatch))
+		if err == nil && len(claimed) == 0 {
+			err = errors.New("no execution to claim")
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range claimed {
+			leases = append(leases, c.Lease)
+		}
+	}
+	return leases, nil
+}
