@@ -70,6 +70,7 @@ SELECT
     coalesce(cur.raw_fields, '{}')::jsonb AS current_raw_fields,
     cur.ffx_attempt_id AS current_attempt_id,
     cur.ffx_lease_id AS current_lease_id,
+    coalesce(cur.ffx_stream_frames, 0)::bigint AS current_frames,
     coalesce(p.outcome, '')::text AS pointer_outcome,
     s.ffx_primary_waitpoint_id AS primary_waitpoint_id,
     s.suspension_id::uuid AS suspension_id,
@@ -107,7 +108,8 @@ LEFT JOIN LATERAL (
         c.outcome,
         c.raw_fields,
         c.ffx_attempt_id,
-        c.ffx_lease_id
+        c.ffx_lease_id,
+        c.ffx_stream_frames
     FROM ff_attempt AS c
     WHERE
         c.partition_key = e.partition_key
@@ -242,6 +244,7 @@ type GetExecutionRow struct {
 	CurrentRawFields          []byte
 	CurrentAttemptID          *id.AttemptID
 	CurrentLeaseID            *id.LeaseID
+	CurrentFrames             int64
 	PointerOutcome            string
 	PrimaryWaitpointID        pgtype.UUID
 	SuspensionID              pgtype.UUID
@@ -308,6 +311,7 @@ func (q *Queries) GetExecution(ctx context.Context, db DBTX, arg GetExecutionPar
 		&i.CurrentRawFields,
 		&i.CurrentAttemptID,
 		&i.CurrentLeaseID,
+		&i.CurrentFrames,
 		&i.PointerOutcome,
 		&i.PrimaryWaitpointID,
 		&i.SuspensionID,

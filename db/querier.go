@@ -2131,7 +2131,7 @@ type Querier interface {
 	// the oldest of them: as many as excess, and all older than before_ms. It reads on from the last deleted one.
 	//
 	// Used by: engine.AppendFrames, engine.AppendFramesEach.
-	// Locks: L2 waits (DELETE of frames, then the UPDATE). The caller holds the attempt.
+	// Locks: L2 held (DELETE of frames, then the UPDATE). The caller holds the attempt.
 	PutStreamMeta(ctx context.Context, db DBTX, arg PutStreamMetaParams) error
 	// QueueUnqueued inserts the queue entries of those of the given executions that are claimable and not locked
 	// elsewhere, and returns the lanes that have work now, one per entry. No row: no entry was missing.
@@ -3053,7 +3053,7 @@ type Querier interface {
 	// each.
 	//
 	// Used by: engine.AppendFrames, engine.AppendFramesEach.
-	// Locks: L2 waits (DELETE).
+	// Locks: L2 skips (frames FOR UPDATE, then the DELETE).
 	TrimDurableFrames(ctx context.Context, db DBTX, arg TrimDurableFramesParams) error
 	// TrimLeaseEvents is TrimCompletionEvents for lease events, which only their readers need.
 	//
@@ -3074,7 +3074,7 @@ type Querier interface {
 	// one.
 	//
 	// Used by: engine.AppendFrames, engine.AppendFramesEach.
-	// Locks: L2 waits (DELETE of frames, then the UPDATE). The caller holds the attempt.
+	// Locks: L2 held (DELETE of frames, then the UPDATE). The caller holds the attempt.
 	TrimSummaryFrames(ctx context.Context, db DBTX, arg TrimSummaryFramesParams) error
 	// TryFlowsExclusive is LockFlowsExclusive and LockFlowRows without waiting: it returns the flows for which it got
 	// both locks. A flow without a row needs only the first.

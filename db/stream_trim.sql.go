@@ -168,7 +168,7 @@ type PutStreamMetaParams struct {
 // the oldest of them: as many as excess, and all older than before_ms. It reads on from the last deleted one.
 //
 // Used by: engine.AppendFrames, engine.AppendFramesEach.
-// Locks: L2 waits (DELETE of frames, then the UPDATE). The caller holds the attempt.
+// Locks: L2 held (DELETE of frames, then the UPDATE). The caller holds the attempt.
 func (q *Queries) PutStreamMeta(ctx context.Context, db DBTX, arg PutStreamMetaParams) error {
 	_, err := db.Exec(ctx, putStreamMeta,
 		arg.PartitionKey,
@@ -220,6 +220,7 @@ USING (
             f.ts_ms,
             f.seq
         LIMIT $5::integer
+        FOR UPDATE SKIP LOCKED
     ) AS o
     WHERE (o.ffx_durable <= i.number) IS TRUE
 ) AS o
@@ -243,7 +244,7 @@ type TrimDurableFramesParams struct {
 // each.
 //
 // Used by: engine.AppendFrames, engine.AppendFramesEach.
-// Locks: L2 waits (DELETE).
+// Locks: L2 skips (frames FOR UPDATE, then the DELETE).
 func (q *Queries) TrimDurableFrames(ctx context.Context, db DBTX, arg TrimDurableFramesParams) error {
 	_, err := db.Exec(ctx, trimDurableFrames,
 		arg.PartitionKeys,
@@ -327,7 +328,7 @@ type TrimSummaryFramesParams struct {
 // one.
 //
 // Used by: engine.AppendFrames, engine.AppendFramesEach.
-// Locks: L2 waits (DELETE of frames, then the UPDATE). The caller holds the attempt.
+// Locks: L2 held (DELETE of frames, then the UPDATE). The caller holds the attempt.
 func (q *Queries) TrimSummaryFrames(ctx context.Context, db DBTX, arg TrimSummaryFramesParams) error {
 	_, err := db.Exec(ctx, trimSummaryFrames,
 		arg.PartitionKey,

@@ -605,9 +605,9 @@ SET
     END,
     eligibility_state = CASE
         WHEN e.ffx_gate_id IS NULL OR e.ffx_gate_id = ANY (e.ffx_budget_ids || r.limit_ids) THEN e.eligibility_state
+        WHEN coalesce(e.ffx_budget_ids, r.limit_ids) IS NULL THEN 'eligible_now'
         WHEN e.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
-        WHEN r.limit_ids IS NOT NULL THEN 'blocked_by_quota'
-        ELSE 'eligible_now'
+        ELSE 'blocked_by_quota'
     END,
     public_state = CASE
         WHEN e.ffx_gate_id IS NOT NULL AND coalesce(e.ffx_budget_ids, r.limit_ids) IS NULL THEN 'waiting'
@@ -615,9 +615,9 @@ SET
     END,
     blocking_reason = CASE
         WHEN e.ffx_gate_id IS NULL OR e.ffx_gate_id = ANY (e.ffx_budget_ids || r.limit_ids) THEN e.blocking_reason
+        WHEN coalesce(e.ffx_budget_ids, r.limit_ids) IS NULL THEN 'waiting_for_worker'
         WHEN e.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
-        WHEN r.limit_ids IS NOT NULL THEN 'waiting_for_quota'
-        ELSE 'waiting_for_worker'
+        ELSE 'waiting_for_quota'
     END
 FROM renewed AS r
 WHERE

@@ -67,8 +67,9 @@ type LimitWait struct {
 
 // AttemptSnapshot is the current attempt of an execution.
 type AttemptSnapshot struct {
-	ID    id.AttemptID // zero if another program stored none
-	Index int
+	ID     id.AttemptID // zero if another program stored none
+	Index  int
+	Frames int64 // that it has written to its output stream, trimmed ones included
 }
 
 // LeaseSnapshot is the lease recorded on the current attempt. It may have expired.
@@ -292,7 +293,7 @@ func (s *ExecutionSnapshot) setAttempt(row *db.GetExecutionRow, raw *rawExecutio
 	}
 	_ = json.Unmarshal(row.CurrentRawFields, &kept)
 	ours := row.FfxLeaseEpoch != nil && *row.FfxLeaseEpoch == row.CurrentEpoch
-	attempt := &AttemptSnapshot{Index: int(row.CurrentIndex), ID: deref(row.CurrentAttemptID)}
+	attempt := &AttemptSnapshot{Index: int(row.CurrentIndex), ID: deref(row.CurrentAttemptID), Frames: row.CurrentFrames}
 	if kept.AttemptID != "" && !ours {
 		parsed, err := id.ParseAttemptID(kept.AttemptID)
 		if err != nil {

@@ -39,7 +39,7 @@ type StreamFrame struct {
 	// best-effort and summary frames, and is 0 if best-effort frames are left out: a lost durable frame is a [StreamGapError].
 	Trimmed int64
 
-	// Closed is set in the last value of an attempt in a tail, which is no frame: it has an ID behind all frames.
+	// Closed is set in the last value of an attempt in a tail, which is no frame: its ID and Number are those of the last one.
 	Closed *StreamClosed
 
 	durable int64 // durable frames up to this one
@@ -73,6 +73,10 @@ type StreamRange struct {
 	To      wire.FrameCursor // last one; default [wire.FrameEnd]
 	Limit   int              // 1 to [MaxFramePage]; required
 
+	// After begins after a [StreamFrame.Position] instead, in its attempt: to read page after page. Attempt and From must be
+	// zero then.
+	After StreamPosition
+
 	SkipBestEffort bool
 }
 
@@ -83,7 +87,7 @@ type StreamPage struct {
 }
 
 // ReadStream reads a part of the output stream of an attempt, in the order of its frames. It needs no lease. A stream that
-// does not exist is empty and open. To go on behind a page, use the last frame's id with its Seq plus one as From.
+// does not exist is empty and open.
 //
 // Errors: [ErrInvalidInput]; [ErrNotFound] if the execution does not exist. Two statements in one round trip; takes no
 // locks.
@@ -114,6 +118,15 @@ func (e *Engine) ReadStream(ctx context.Context, x id.ExecutionID, r StreamRange
 var lastFrame = wire.FramePosition{TsMs: math.MaxInt64, Seq: math.MaxInt32}
 
 func (e *Engine) rangeOf(x id.ExecutionID, r StreamRange) (streamRead, error) {
+	if r.After != (StreamPosition{}) {
+		switch {
+		case r.Attempt != 0:
+			return streamRead{}, invalid("attempt", "is set beside After, which names one")
+		case r.From != "":
+			return streamRead{}, invalid("from", "is set beside After")
+		}
+		r.Attempt = r.After.attempt
+	}
 	read := streamRead{key: streamKey{x, r.Attempt}, size: r.Limit, skipBestEffort: r.SkipBestEffort}
 	if err := e.checkStream(x, r.Attempt); err != nil {
 		return read, err
@@ -130,6 +143,9 @@ func (e *Engine) rangeOf(x id.ExecutionID, r StreamRange) (streamRead, error) {
 	}
 	if read.after = from; from.Seq > math.MinInt32 {
 		read.after.Seq-- // from is included
+	}
+	if r.After != (StreamPosition{}) {
+		read.after = r.After.id
 	}
 	return read, nil
 }

@@ -53,7 +53,7 @@ func (e *StreamGapError) Unwrap() error { return ErrStreamGap }
 // continues at any [StreamFrame.Position], in any process.
 //
 // All tails of an engine share their reads, one at a time, and the connection of [Engine.Listen]. A notification wakes a
-// tail; once a second, or four times while none arrive, a poll looks for all of them. After its first read a tail survives
+// tail; once a second, or five times while none arrive, a poll looks for all of them. After its first read a tail survives
 // outages: it tries again until the database is back.
 //
 // Errors: ctx's error, at once; [ErrNotFound] if the execution does not exist or retention has deleted it;
@@ -65,7 +65,7 @@ func (e *Engine) TailStream(ctx context.Context, x id.ExecutionID, o TailOptions
 		const op = "tail stream"
 		err := cmp.Or(e.checkAwait(), e.checkStream(x, o.After.attempt))
 		t := streamTail{
-			execution: x, options: o, at: o.After, size: streams.FirstSize,
+			execution: x, options: o, at: o.After, again: o.After.closed, size: streams.FirstSize,
 			yield: func(f StreamFrame, err error) bool { return yield(f, wrap(op, err)) },
 		}
 		if err == nil {
@@ -87,7 +87,8 @@ type streamTail struct {
 	execution id.ExecutionID
 	options   TailOptions
 	at        StreamPosition
-	size      int // of the next page
+	again     bool // at is the end of an attempt that a replay may have continued since
+	size      int  // of the next page
 	yield     func(StreamFrame, error) bool
 }
 
@@ -95,7 +96,7 @@ func (t *streamTail) key() streamKey { return streamKey{t.execution, t.at.attemp
 
 // next waits for frames, or for the end of the attempt, and yields them. It reports whether the tail goes on.
 func (t *streamTail) next(ctx context.Context) (bool, error) {
-	if t.at.closed {
+	if t.at.closed && !t.again {
 		if t.options.OneAttempt || t.at.attempt == math.MaxInt32 {
 			return false, nil
 		}
@@ -121,8 +122,14 @@ func (t *streamTail) next(ctx context.Context) (bool, error) {
 			return false, nil
 		}
 	}
-	if a.closed == nil || a.more {
+	continued := len(a.frames) > 0 || a.closed == nil
+	again := t.again && !continued
+	t.again = false
+	switch {
+	case a.closed == nil || a.more:
 		return true, nil
+	case again:
+		return !a.closed.Last, nil
 	}
 	return t.close(&a), nil
 }
@@ -171,8 +178,10 @@ func (t *streamTail) close(a *streamAnswer) bool {
 		return false
 	}
 	f := StreamFrame{
-		Execution: t.execution, Attempt: t.at.attempt, ID: lastFrame, Number: a.state.Frames, Closed: a.closed,
-		durable: a.state.Durable,
+		Execution: t.execution, Attempt: t.at.attempt, Number: a.state.Frames, Closed: a.closed, durable: a.state.Durable,
+	}
+	if a.state.TsMs >= 0 {
+		f.ID = wire.FramePosition{TsMs: a.state.TsMs, Seq: a.state.Seq}
 	}
 	t.at = f.Position()
 	return t.yield(f, nil) && !a.closed.Last

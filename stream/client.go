@@ -95,7 +95,7 @@ func (c *client) frame(f *engine.StreamFrame) error {
 	return c.event("", at, data)
 }
 
-// end sends the end of an execution that has no attempt behind a position.
+// end sends the end of an execution that has no attempt after a position.
 func (c *client) end(at engine.StreamPosition) error {
 	attempt, closed := at.Attempt()
 	text := at.String()

@@ -188,13 +188,10 @@ func position(r *http.Request) (engine.StreamPosition, error) {
 	return engine.ParseStreamPosition(text)
 }
 
-// ended reports whether nothing can follow behind a position.
+// ended reports whether nothing can follow after a position.
 func (h *handler) ended(ctx context.Context, x id.ExecutionID, after engine.StreamPosition) (bool, error) {
-	attempt, closed := after.Attempt()
-	if closed {
-		attempt++
-	}
-	page, err := h.eng.ReadStream(ctx, x, engine.StreamRange{Attempt: attempt, Limit: 1})
+	_, closed := after.Attempt()
+	page, err := h.eng.ReadStream(ctx, x, engine.StreamRange{After: after, Limit: 1})
 	return err == nil && closed && page.Closed != nil && page.Closed.Last && len(page.Frames) == 0, err
 }
 

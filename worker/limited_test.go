@@ -18,7 +18,7 @@ func (f *fakeEngine) putLimited(n int, kind string) {
 }
 
 // The completion of an execution with a limit claims in its transaction, since the next one may have its place now. It does so
-// for all that end at once, and after them nothing waits.
+// for those that end at once, and after them nothing waits.
 func TestLimitedWorkCompletesWithTheNextClaim(t *testing.T) {
 	inBubble(t, Config{Concurrency: 4, PollInterval: time.Hour}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.putLimited(4, "slow")
@@ -27,8 +27,8 @@ func TestLimitedWorkCompletesWithTheNextClaim(t *testing.T) {
 		b.eng.putLimited(4, "slow") // as their completions let them in
 		b.pass(time.Second)
 		seen := b.seen()
-		if items(seen.done) != 4 || seen.together != 1 {
-			t.Errorf("%d completed, %d times with a claim; want 4, together", items(seen.done), seen.together)
+		if items(seen.done) != 4 || seen.together < 1 {
+			t.Errorf("%d completed, %d times with a claim; want 4, and a claim with them", items(seen.done), seen.together)
 		}
 		b.pass(time.Second)
 		if n := items(b.seen().done); n != 8 {

@@ -126,7 +126,7 @@ func (a *app) tailStream(ctx context.Context, eng *engine.Engine, execution id.E
 	return nil
 }
 
-// streamPrinter prints frames, and what changes between them.
+// streamPrinter prints frames, and each change of the attempt between them.
 type streamPrinter struct {
 	*app
 	asJSON    bool

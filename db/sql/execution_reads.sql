@@ -60,6 +60,7 @@ SELECT
     coalesce(cur.raw_fields, '{}')::jsonb AS current_raw_fields,
     cur.ffx_attempt_id AS current_attempt_id,
     cur.ffx_lease_id AS current_lease_id,
+    coalesce(cur.ffx_stream_frames, 0)::bigint AS current_frames,
     coalesce(p.outcome, '')::text AS pointer_outcome,
     s.ffx_primary_waitpoint_id AS primary_waitpoint_id,
     s.suspension_id::uuid AS suspension_id,
@@ -97,7 +98,8 @@ LEFT JOIN LATERAL (
         c.outcome,
         c.raw_fields,
         c.ffx_attempt_id,
-        c.ffx_lease_id
+        c.ffx_lease_id,
+        c.ffx_stream_frames
     FROM ff_attempt AS c
     WHERE
         c.partition_key = e.partition_key

@@ -22,7 +22,7 @@ LEFT JOIN ff_stream_meta AS m
 -- the oldest of them: as many as excess, and all older than before_ms. It reads on from the last deleted one.
 --
 -- Used by: engine.AppendFrames, engine.AppendFramesEach.
--- Locks: L2 waits (DELETE of frames, then the UPDATE). The caller holds the attempt.
+-- Locks: L2 held (DELETE of frames, then the UPDATE). The caller holds the attempt.
 WITH place AS (
     -- The id up to which such frames are deleted.
     SELECT
@@ -118,7 +118,7 @@ ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE SET
 -- one.
 --
 -- Used by: engine.AppendFrames, engine.AppendFramesEach.
--- Locks: L2 waits (DELETE of frames, then the UPDATE). The caller holds the attempt.
+-- Locks: L2 held (DELETE of frames, then the UPDATE). The caller holds the attempt.
 WITH cut AS (
     -- The ids between which such frames go.
     SELECT
@@ -183,7 +183,7 @@ WHERE
 -- each.
 --
 -- Used by: engine.AppendFrames, engine.AppendFramesEach.
--- Locks: L2 waits (DELETE).
+-- Locks: L2 skips (frames FOR UPDATE, then the DELETE).
 DELETE FROM ff_stream_frame AS t
 USING (
     SELECT
@@ -218,6 +218,7 @@ USING (
             f.ts_ms,
             f.seq
         LIMIT @page_size::integer
+        FOR UPDATE SKIP LOCKED
     ) AS o
     WHERE (o.ffx_durable <= i.number) IS TRUE
 ) AS o

@@ -94,6 +94,7 @@ func TestNotifierHurries(t *testing.T) {
 			synctest.Wait()
 			n.Notify(due(Notification{"b", ""})) // is not wanted soon
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			if len(s.sent) != 4 || len(s.sent[1]) != 2 || s.at[1].Sub(s.at[0]) != c.takes+c.pause || s.at[3].Sub(s.at[2]) != c.takes+sendInterval {
 				t.Errorf("sent %v at %v, want the second %v later, and the last %v", s.sent, s.at, c.takes+c.pause, c.takes+sendInterval)
 			}

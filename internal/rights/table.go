@@ -25,7 +25,7 @@ var table = []object{
 	{Table, "ff_pending_cancel_groups", "", "SELECT, INSERT, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, DELETE"},
 	{Table, "ff_quota_policy", "SELECT", "SELECT", "SELECT", "SELECT, INSERT"},
 	{Table, "ff_signal_event", "SELECT", "SELECT, INSERT", "SELECT, INSERT, DELETE", "SELECT, INSERT"},
-	{Table, "ff_stream_frame", "SELECT", "SELECT", "SELECT, INSERT, DELETE", "SELECT, DELETE"},
+	{Table, "ff_stream_frame", "SELECT", "SELECT", "SELECT, INSERT, UPDATE, DELETE", "SELECT, DELETE"},
 	{Table, "ff_stream_meta", "", "", "SELECT, INSERT, UPDATE, DELETE", "SELECT, DELETE"},
 	{Table, "ff_stream_summary", "SELECT", "SELECT", "SELECT, INSERT, UPDATE, DELETE", "SELECT, DELETE"},
 	{Table, "ff_suspension_current", "SELECT", "SELECT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, UPDATE, DELETE"},

@@ -1,7 +1,7 @@
 // Package streams lets many readers of a process wait for streams that grow. Each asks for its next page and blocks; a
 // [Hub] answers all of them by few statements, one at a time, and holds nothing for a reader that does not wait.
 //
-// No change is missed. A reader looks again after its channel was registered, so it sees what was committed before that
+// No change is missed. A reader looks again after its channel was registered, so it sees every commit before that
 // look. A later commit is notified: the hub is registered by then, and if the connection does not listen to the channel
 // yet, the reader is woken once it does. A wake-up that arrives during a look leads to another look. Lost notifications
 // are made up for by polls.
@@ -23,13 +23,13 @@ const (
 	maxPolls = 1_000 // streams in one poll
 
 	pollInterval = time.Second
-	deafInterval = 250 * time.Millisecond // while no notifications arrive
+	deafInterval = 200 * time.Millisecond // while no notifications arrive
 
 	readTimeout        = 30 * time.Second
 	minRetry, maxRetry = 100 * time.Millisecond, 2 * time.Second
 )
 
-// Source reads streams: R is a request for the part of a stream behind a position, A an answer.
+// Source reads streams: R is a request for the part of a stream after a position, A an answer.
 type Source[R comparable, A any] struct {
 	// Read answers requests, in their order.
 	Read func(ctx context.Context, reads []R) ([]Answer[R, A], error)
@@ -186,7 +186,7 @@ func (h *Hub[R, A]) read(readers [][]*Reader[R, A], requests []R) error {
 			default:
 				r.seen = true
 				a := answers[i]
-				if n > 0 && a.Err == nil {
+				if n < len(same)-1 && a.Err == nil { // the last one gets the original, once nothing copies it any more
 					a.Value = h.source.Copy(a.Value)
 				}
 				r.answer(a)

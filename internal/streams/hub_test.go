@@ -67,7 +67,7 @@ func (d *database) enter(sizes *[]int, n int) error {
 	*sizes = append(*sizes, n)
 	d.busy++
 	if d.busy > 1 {
-		panic("two calls at a time")
+		return fmt.Errorf("two calls at a time: %w", errGone)
 	}
 	return d.fail
 }
@@ -155,7 +155,7 @@ func (g got) want(t *testing.T, value []int, after time.Duration) {
 	}
 }
 
-//pace:allow it is called in bubbles alone
+// pass lets a bubble's time pass.
 func pass(d time.Duration) { time.Sleep(d); synctest.Wait() }
 
 func TestReadersAreWokenAndPolledFor(t *testing.T) {
@@ -250,7 +250,7 @@ func TestEqualRequestsShareARead(t *testing.T) {
 			answers = append(answers, await(all[len(all)-1], request{"a", 0}))
 		}
 		synctest.Wait()
-		d.reads = nil
+		d.set(func() { d.reads = nil })
 		d.grow("a", false)
 		for _, answer := range answers {
 			g := <-answer
@@ -286,10 +286,10 @@ func TestManyReadersNeedFewReads(t *testing.T) {
 		if len(d.reads) > 2*(n/maxReads+2) || slices.Max(d.reads) != maxReads {
 			t.Errorf("%d reads of at most %d streams for %d readers that begin", len(d.reads), slices.Max(d.reads), n)
 		}
-		d.polls, d.reads = nil, nil
+		d.set(func() { d.polls, d.reads = nil, nil })
 		pass(10 * deafInterval)
 		if len(d.polls) != 30 || slices.Max(d.polls) != maxPolls || len(d.reads) > 0 {
-			t.Errorf("%d polls of at most %d streams, and %d reads, want 3 polls four times a second", len(d.polls), slices.Max(d.polls), len(d.reads))
+			t.Errorf("%d polls of at most %d streams, and %d reads, want 3 polls five times a second", len(d.polls), slices.Max(d.polls), len(d.reads))
 		}
 		for i := range n {
 			d.grow(fmt.Sprint(i), i%2 == 0)

@@ -370,7 +370,7 @@ var sqlRules = []rule{
 
 var beforeGates = map[string]string{
 	"PromoteDelayed.promoted": "", "UnblockRoutes.unblocked": "", "ReturnLeases.returned": "", "ReleaseDownstream.": "",
-	"PromoteExecution.": "", "ReplayExecution.replayed": "", "SeatMembers.": "",
+	"PromoteExecution.": "", "ReplaceLimits.": "", "ReplayExecution.replayed": "", "SeatMembers.": "",
 }
 
 var isTrue = regexp.MustCompile(`^\((.*)\) IS TRUE$`)

@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 // A reclaim goes on with the stream of its attempt, a retry begins another one, a replay goes on with the last one, and a
 // fork has none.
 func TestStreamsOfSeveralLives(t *testing.T) {
-	f := fixture.New(t)
+	f := fixture.NewCloned(t)
 	work := f.Start(t)
 	appendTo(t, f.Engine, work.Lease, frames(2, engine.FrameDurable)...)
 	f.Advance(fixture.LeaseTTL + time.Second)
@@ -60,5 +61,46 @@ func TestStreamsOfSeveralLives(t *testing.T) {
 	fork := f.ClaimOne(t)
 	if got := appendTo(t, f.Engine, fork.Lease, frames(1, engine.FrameDurable)...); fork.ID == work.ID || got.Frames != 1 {
 		t.Errorf("a fork has %d frames, want one", got.Frames)
+	}
+}
+
+// A replay continues the attempt and its stream, also for a reader that had its end before.
+func TestTailGoesOnWithAReplay(t *testing.T) {
+	f := fixture.New(t)
+	work := f.Start(t)
+	appendTo(t, f.Engine, work.Lease, texts("before")...)
+	if err := f.Engine.CompleteExecution(t.Context(), work.Lease, nil); err != nil {
+		t.Fatal(err)
+	}
+	read := func(after engine.StreamPosition) (payloads []string, last engine.StreamPosition) {
+		last = after
+		for frame, err := range f.Engine.TailStream(t.Context(), work.ID, engine.TailOptions{After: after}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			payloads, last = append(payloads, string(frame.Payload)), frame.Position()
+		}
+		return payloads, last
+	}
+	payloads, end := read(engine.StreamPosition{})
+	if !slices.Equal(payloads, []string{"before", ""}) {
+		t.Errorf("before the replay %q", payloads)
+	}
+	if again, _ := read(end); len(again) != 0 {
+		t.Errorf("after the end %q", again)
+	}
+	if _, err := f.Engine.Operator().ReplayExecution(t.Context(), work.ID, engine.ReplayCompleted); err != nil {
+		t.Fatal(err)
+	}
+	replayed := f.ClaimOne(t)
+	appendTo(t, f.Engine, replayed.Lease, texts("replayed")...)
+	if err := f.Engine.CompleteExecution(t.Context(), replayed.Lease, nil); err != nil {
+		t.Fatal(err)
+	}
+	if payloads, _ := read(end); !slices.Equal(payloads, []string{"replayed", ""}) {
+		t.Errorf("after the replay %q", payloads)
+	}
+	if x, err := f.Engine.DescribeExecution(t.Context(), work.ID); err != nil || x.Attempt.Frames != 2 {
+		t.Errorf("the attempt has %d frames, %v", x.Attempt.Frames, err)
 	}
 }

@@ -61,7 +61,7 @@ func newServed(t *testing.T, f *fixture.Fixture, x id.ExecutionID, change ...fun
 	return s
 }
 
-// open opens the stream behind a position.
+// open opens the stream after a position.
 func (s *served) open(t *testing.T, after string) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, nil)

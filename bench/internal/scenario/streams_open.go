@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// openStreams measures what many open streams cost their process and the server, and completions beside them.
+// openStreams measures the cost of many open streams to their process, to the server, and to completions.
 func openStreams(ctx context.Context, b *Bench) error {
 	f := b.Field
 	n := max(100, b.N/10)
