@@ -12,7 +12,7 @@ import (
 // The output of an execution is printed as it is, attempt after attempt, and a tail ends with the execution.
 func testCLIStreams(t *testing.T, ff cli) {
 	eng, databaseURL := cliEngine(t)
-	at := policy.Retry{MaxRetries: 1}
+	at := policy.Retry{MaxRetries: 1, Backoff: policy.Fixed(0)}
 	x := mustCreate(t, eng, engine.ExecutionSpec{Lane: "mail", Kind: "send", Policy: &policy.Execution{Retry: &at}}).UUID().String()
 	work := mustClaim(t, eng, "mail")
 	appendTo := func(frames ...engine.FrameSpec) {

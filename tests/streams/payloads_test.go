@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -97,4 +98,22 @@ func TestBrokenSummariesAreNotQuoted(t *testing.T) {
 			r.Fatalf("%q: %v", payload, err)
 		}
 	})
+}
+
+func TestPayloadsHaveTheEnginesLimit(t *testing.T) {
+	f := fixture.New(t)
+	eng := f.EngineOn(t, f.Pool, engine.Config{Streams: engine.StreamConfig{MaxPayload: 4}})
+	work := f.Start(t)
+	appendTo(t, eng, work.Lease, texts("four")...)
+	_, err := eng.AppendFrames(t.Context(), work.Lease, texts("fives"))
+	fixture.WantInputError(t, err, "frames[0].payload")
+	for field, cfg := range map[string]engine.StreamConfig{
+		"Config.Streams.MaxPayload":       {MaxPayload: engine.MaxFramePayload + 1},
+		"Config.Streams.DurableMaxlen":    {DurableMaxlen: -1},
+		"Config.Streams.BestEffort.TTL":   {BestEffort: engine.BestEffort{TTL: 11 * time.Minute}},
+		"Config.Streams.BestEffort.Least": {BestEffort: engine.BestEffort{Least: -1}},
+	} {
+		_, err := engine.New(f.Pool, engine.Config{Streams: cfg})
+		fixture.WantInputError(t, err, field)
+	}
 }
