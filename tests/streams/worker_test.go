@@ -237,10 +237,16 @@ func TestFramesOfACompletionInTheHandlersTransaction(t *testing.T) {
 	c := fixture.NewCrew(t)
 	c.Work(t, worker.Config{}, func(w *worker.Worker) {
 		fixture.HandleKind(w, "write", func(ctx context.Context, job writeJob) (string, error) {
-			if err := writeNumbers(ctx, job.Stream(), 0, job.Args); err != nil {
-				return "", err
-			}
-			return "done", c.Eng.InTx(ctx, func(tx pgx.Tx, _ *engine.Engine) error { return job.Complete(ctx, tx, "done") })
+			return "done", c.Eng.InTx(ctx, func(tx pgx.Tx, _ *engine.Engine) error {
+				// The worker can't append beside the transaction, which holds the attempt.
+				if _, err := tx.Exec(ctx, "SELECT FROM ff_attempt WHERE execution_id = $1 FOR UPDATE", job.ID.UUID()); err != nil {
+					return err
+				}
+				if err := writeNumbers(ctx, job.Stream(), 0, job.Args); err != nil {
+					return err
+				}
+				return job.Complete(ctx, tx, "done")
+			})
 		})
 	})
 	x := createWriter(t, c.Fixture, 100)
