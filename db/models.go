@@ -608,7 +608,7 @@ type FfStreamFrame struct {
 	Seq int32
 	// Object: frame_type (stdout, stderr, event, blob or the caller's), payload (UTF-8 text), encoding utf8, source worker, correlation_id when given.
 	Fields []byte
-	// durable, summary or best_effort; only the last is trimmed.
+	// durable (kept as long as the execution, unless the engine keeps only the newest), summary (a patch of the document; the newest 64 are kept) or best_effort (trimmed after a while).
 	Mode string
 	// Milliseconds since the Unix epoch: equal to ts_ms.
 	CreatedAtMs int64
@@ -632,7 +632,7 @@ type FfStreamMeta struct {
 	EmaRateHz float64
 	// Milliseconds since the Unix epoch: the last frame; 0: none.
 	LastAppendTsMs int64
-	// Frames kept at the last trimming.
+	// How many frames of mode best_effort the last append wanted to keep.
 	MaxlenAppliedLast int32
 	// Frames of mode best_effort that the attempt's stream has. NULL: written by FlowFabric.
 	FfxKept *int32

@@ -463,7 +463,7 @@ type Querier interface {
 	// DropStreamFramesPage deletes the first frames of an execution, as many as page_size. 0 rows: it has fewer, and all are
 	// there still.
 	//
-	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 	// Locks: L2 waits (DELETE).
 	DropStreamFramesPage(ctx context.Context, db DBTX, arg DropStreamFramesPageParams) (int64, error)
 	// DropStreamMetasOf deletes the stream metadata of executions that are about to be deleted.

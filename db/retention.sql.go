@@ -189,26 +189,26 @@ func (q *Queries) DropStreamFramesOf(ctx context.Context, db DBTX, arg DropStrea
 
 const dropStreamFramesPage = `-- name: DropStreamFramesPage :execrows
 DELETE FROM ff_stream_frame AS t
-USING (
-    SELECT
-        f.attempt_index,
-        f.ts_ms,
-        f.seq
-    FROM ff_stream_frame AS f
-    WHERE
-        f.partition_key = $1
-        AND f.execution_id = $2
-    ORDER BY
-        f.attempt_index,
-        f.ts_ms,
-        f.seq
-    LIMIT 1
-    OFFSET $3::integer - 1
-) AS last
 WHERE
     t.partition_key = $1
     AND t.execution_id = $2
-    AND (t.attempt_index, t.ts_ms, t.seq) <= (last.attempt_index, last.ts_ms, last.seq)
+    AND (t.attempt_index, t.ts_ms, t.seq) <= (
+        -- The last one of the page; looked up once.
+        SELECT
+            f.attempt_index,
+            f.ts_ms,
+            f.seq
+        FROM ff_stream_frame AS f
+        WHERE
+            f.partition_key = $1
+            AND f.execution_id = $2
+        ORDER BY
+            f.attempt_index,
+            f.ts_ms,
+            f.seq
+        LIMIT 1
+        OFFSET $3::integer - 1
+    )
 `
 
 type DropStreamFramesPageParams struct {
@@ -220,7 +220,7 @@ type DropStreamFramesPageParams struct {
 // DropStreamFramesPage deletes the first frames of an execution, as many as page_size. 0 rows: it has fewer, and all are
 // there still.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamFramesPage(ctx context.Context, db DBTX, arg DropStreamFramesPageParams) (int64, error) {
 	result, err := db.Exec(ctx, dropStreamFramesPage, arg.PartitionKey, arg.ExecutionID, arg.PageSize)

@@ -119,7 +119,7 @@ func (o Operator) MoveWhere(ctx context.Context, filter ExecutionFilter, to id.L
 	})
 }
 
-// DeleteWhere deletes the ended executions that match a filter, with their attempts, steps, waits and keys, as retention would
+// DeleteWhere deletes the ended executions that match a filter, with their attempts, steps, output, waits and keys, as retention would
 // later. Executions that have not ended, and members of flows, are refused: a flow is kept and deleted as a whole. Events
 // stay until they are trimmed. Its batches, errors and repetition are those of [Operator.CancelWhere].
 func (o Operator) DeleteWhere(ctx context.Context, filter ExecutionFilter, bulk Bulk) (BulkProgress, error) {
@@ -134,6 +134,9 @@ func (o Operator) DeleteWhere(ctx context.Context, filter ExecutionFilter, bulk 
 		return none, true, nil
 	}}
 	return o.e.where(ctx, op, filter, bulk, func(ctx context.Context, e *Engine, ids []id.ExecutionID) ([]error, error) {
+		if err := shortenEach(ctx, e, ids, deletable); err != nil {
+			return nil, err
+		}
 		return operateEach(ctx, e, ids, deletable, func(ctx context.Context, tx *txn, items []*heldExecution) error {
 			used, err := e.q.GetRetainedTables(ctx, tx)
 			if err != nil {
@@ -143,6 +146,29 @@ func (o Operator) DeleteWhere(ctx context.Context, filter ExecutionFilter, bulk 
 			return pgtx.InOneTrip(ctx, tx, (&retaining{Engine: e}).dropSteps(ctx, heldArrays(items), used, &dropped)...)
 		})
 	})
+}
+
+// shortenEach deletes most frames of executions that are about to be deleted, in transactions of its own, if they have more
+// than one transaction should delete.
+func shortenEach(ctx context.Context, e *Engine, ids []id.ExecutionID, deletable operation[struct{}]) error {
+	var x executionArrays
+	for _, execution := range ids {
+		x.add(execution.Partition(), execution.UUID())
+	}
+	sizes, err := e.q.ListStreamSizes(ctx, e.reader(), db.ListStreamSizesParams{PartitionKeys: x.partitions, ExecutionIDs: x.executions})
+	var frames int64
+	for _, row := range sizes {
+		frames += row.Frames
+	}
+	for left := frames > maxDroppedFrames; left && err == nil; {
+		left = false
+		_, err = operateEach(ctx, e, ids, deletable, func(ctx context.Context, tx *txn, items []*heldExecution) error {
+			later, err := (&retaining{Engine: e}).shorten(ctx, tx, heldArrays(items))
+			left = left || len(later) > 0
+			return err
+		})
+	}
+	return err
 }
 
 // where runs change for the executions that match a filter, a page at a time.

@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -29,9 +31,16 @@ func (r *retaining) shorten(ctx context.Context, conn db.DBTX, x executionArrays
 	for _, row := range sizes {
 		frames[row.ExecutionID] = row.Frames
 	}
+	// Those with few frames first, so that a long stream delays no others.
+	order := make([]int, len(x.executions))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(frames[x.executions[a]], frames[x.executions[b]]) })
 	later := make(map[id.ExecutionUUID]bool)
 	room, pages := int64(maxDroppedFrames), 0
-	for i, execution := range x.executions {
+	for _, i := range order {
+		execution := x.executions[i]
 		n := frames[execution]
 		if n <= room {
 			room -= n
@@ -44,7 +53,8 @@ func (r *retaining) shorten(ctx context.Context, conn db.DBTX, x executionArrays
 			if err != nil {
 				return nil, err
 			}
-			if dropped == 0 {
+			if dropped == 0 { // it keeps fewer than it wrote, at most as many as there was room for
+				room /= 2
 				continue
 			}
 			room = 0

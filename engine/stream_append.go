@@ -29,7 +29,17 @@ const opAppendFrames = "append frames"
 // fails with [ErrContention]. In the caller's transaction the attempt stays locked until its end, so that renewals of the
 // lease pass over it: append late. A repetition appends again.
 func (e *Engine) AppendFrames(ctx context.Context, l Lease, frames []FrameSpec) (Appended, error) {
-	outcomes, err := e.appendFrames(ctx, []FrameBatch{{Lease: l, Frames: frames}})
+	return e.AppendFrameBatch(ctx, FrameBatch{Lease: l, Frames: frames})
+}
+
+// AppendFrameBatch is [Engine.AppendFrames] with the options of a batch.
+//
+// Errors: also [*StreamMovedError] ([ErrStreamMoved]): the stream has another number of frames than Behind.
+func (e *Engine) AppendFrameBatch(ctx context.Context, b FrameBatch) (Appended, error) {
+	if b.Ends && e.tx == nil {
+		return Appended{}, wrap(opAppendFrames, invalid("ends", "has no effect outside a caller's transaction"))
+	}
+	outcomes, err := e.appendFrames(ctx, []FrameBatch{b})
 	if err != nil {
 		return Appended{}, err
 	}
@@ -44,6 +54,11 @@ func (e *Engine) AppendFrames(ctx context.Context, l Lease, frames []FrameSpec) 
 // It never waits for locks. If another transaction holds a row that an item needs, its outcome is [ErrBusy]; repeat that
 // item.
 func (e *Engine) AppendFramesEach(ctx context.Context, batches []FrameBatch) ([]Outcome[Appended], error) {
+	for i := range batches {
+		if batches[i].Ends {
+			return nil, wrap(opAppendFrames, invalid("ends", "has no effect in a call for many"))
+		}
+	}
 	return e.impatient().appendFrames(ctx, batches)
 }
 
@@ -52,7 +67,7 @@ func (e *Engine) appendFrames(ctx context.Context, batches []FrameBatch) ([]Outc
 	outcomes := make([]Outcome[Appended], len(batches))
 	seen := make(map[Fence]bool, len(batches))
 	valid := validItems(outcomes, func(n int) error {
-		err := e.checkFrames(batches[n].Lease, batches[n].Frames)
+		err := e.checkBatchOfFrames(&batches[n])
 		if err == nil && seen[batches[n].Lease.Fence] {
 			err = invalid("lease", "occurs twice: append its frames in one batch")
 		}
@@ -112,7 +127,7 @@ func (e *Engine) appendDurable(
 	params := db.AppendFramesParams{NowMs: e.nowMs()}
 	for _, n := range items {
 		b := &batches[n]
-		if slices.ContainsFunc(b.Frames, func(f FrameSpec) bool { return !f.isDurable() }) {
+		if b.Ends || slices.ContainsFunc(b.Frames, func(f FrameSpec) bool { return !f.isDurable() }) {
 			continue
 		}
 		leases.add(b.Lease.Fence)
@@ -167,7 +182,11 @@ func appendedAt(tsMs int64, seq int32, frames int64, n int) Appended {
 
 // appendHeld appends frames under the locks of their execution and attempt, or returns the reason of a refusal.
 func (e *Engine) appendHeld(ctx context.Context, op string, b *FrameBatch) (Appended, error) {
-	return underLocks(ctx, e, op, b.Lease, noFlow, func(ctx context.Context, tx *txn, x *heldLease) (Appended, error) {
+	lock := noFlow
+	if b.Ends {
+		lock = sharedFlow
+	}
+	return underLocks(ctx, e, op, b.Lease, lock, func(ctx context.Context, tx *txn, x *heldLease) (Appended, error) {
 		tx.due.stream(b.Lease.stream())
 		e.written.note(&b.Lease)
 		return e.appendUnder(ctx, tx, b)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"time"
 )
@@ -27,8 +28,10 @@ func (b *BestEffort) normalise() error {
 	switch {
 	case b.TTL < time.Millisecond || b.TTL > 10*time.Minute:
 		return invalid("Config.Streams.BestEffort.TTL", "must be between 1ms and 10m")
-	case b.Least < 0:
-		return invalid("Config.Streams.BestEffort.Least", "is negative")
+	case b.Least < 0 || b.Least > maxFramesKept:
+		return invalid("Config.Streams.BestEffort.Least", fmt.Sprintf("must be between 0 and %d", maxFramesKept))
+	case b.Most < 0 || b.Most > maxFramesKept:
+		return invalid("Config.Streams.BestEffort.Most", fmt.Sprintf("must be between 0 and %d", maxFramesKept))
 	case b.Most < b.Least:
 		b.Most = b.Least
 	}

@@ -89,8 +89,8 @@ type StreamPage struct {
 // ReadStream reads a part of the output stream of an attempt, in the order of its frames. It needs no lease. A stream that
 // does not exist is empty and open.
 //
-// Errors: [ErrInvalidInput]; [ErrNotFound] if the execution does not exist. Two statements in one round trip; takes no
-// locks.
+// Errors: [ErrInvalidInput]; [ErrNotFound] if the execution does not exist; [ErrCorruption] for a frame that can't be read.
+// Two statements in one round trip; takes no locks. A page is held in memory: 10,000 frames may have 640 MB.
 func (e *Engine) ReadStream(ctx context.Context, x id.ExecutionID, r StreamRange) (StreamPage, error) {
 	const op = "read stream"
 	read, err := e.rangeOf(x, r)

@@ -19,12 +19,17 @@ const (
 	MaxFrameBatch   = 4 << 20  // bytes of their payloads
 	MaxFramePayload = 64 << 10 // bytes of one payload, unless [StreamConfig.MaxPayload] says less
 	MaxSummary      = 1 << 20  // bytes of a summary's document
+
+	// MaxSummaryFrames is how many of the frames in one call may be summary frames: the document is merged with each of them
+	// while the attempt is locked.
+	MaxSummaryFrames = 100
 )
 
 const (
 	maxFrameType   = 256
 	maxCorrelation = 1024
 	maxPatchDepth  = 16
+	maxFramesKept  = 1 << 30 // of a mode that is trimmed, in one stream
 
 	maxPatchExponent = 308 // as far as a float64 goes; jsonb writes such a number out
 )
@@ -59,7 +64,7 @@ type FrameSpec struct {
 	Mode        FrameMode // default [FrameDurable]
 }
 
-// FrameBatch is frames for the stream of one lease, for [Engine.AppendFramesEach].
+// FrameBatch is frames for the stream of one lease.
 type FrameBatch struct {
 	Lease  Lease
 	Frames []FrameSpec // 1 to [MaxFrames]
@@ -67,6 +72,10 @@ type FrameBatch struct {
 	// Behind is how many frames the attempt's stream must have before these: the [Appended.Frames] of the last append, or
 	// [Engine.CountFrames]. Then a repetition after an unknown outcome appends nothing twice. Nil: any number.
 	Behind *int64
+
+	// Ends announces that the caller's transaction will also end the lease: [Engine.AppendFrameBatch] then takes the locks of
+	// that first, in their order. It is refused elsewhere.
+	Ends bool
 }
 
 // behind returns the number of frames that the stream must have; -1 for any.
@@ -104,8 +113,8 @@ func (c *StreamConfig) normalise() error {
 	switch {
 	case c.MaxPayload < 0 || c.MaxPayload > MaxFramePayload:
 		return invalid("Config.Streams.MaxPayload", fmt.Sprintf("must be between 1 and %d", MaxFramePayload))
-	case c.DurableMaxlen < 0:
-		return invalid("Config.Streams.DurableMaxlen", "is negative")
+	case c.DurableMaxlen < 0 || c.DurableMaxlen > maxFramesKept:
+		return invalid("Config.Streams.DurableMaxlen", fmt.Sprintf("must be between 0 and %d", maxFramesKept))
 	}
 	return c.BestEffort.normalise()
 }
@@ -135,20 +144,30 @@ func (f *FrameSpec) frameType() string {
 
 func (f *FrameSpec) isDurable() bool { return f.Mode == "" || f.Mode == FrameDurable }
 
-// checkFrames returns an error for frames that can't be appended together.
-func (e *Engine) checkFrames(l Lease, frames []FrameSpec) error {
-	if err := e.checkLease(l); err != nil {
+// checkBatchOfFrames returns an error for frames that can't be appended together.
+func (e *Engine) checkBatchOfFrames(b *FrameBatch) error {
+	frames := b.Frames
+	if err := e.checkLease(b.Lease); err != nil {
 		return err
+	}
+	if b.Behind != nil && *b.Behind < 0 {
+		return invalid("behind", "is negative")
 	}
 	if len(frames) < 1 || len(frames) > MaxFrames {
 		return invalid("frames", fmt.Sprintf("%d frames: must be between 1 and %d", len(frames), MaxFrames))
 	}
-	size := 0
+	size, patches := 0, 0
 	for n := range frames {
+		if frames[n].Mode == FrameSummary {
+			patches++
+		}
 		if err := e.checkFrame(&frames[n]); err != nil {
 			return wrapFrame(n, err)
 		}
 		size += len(frames[n].Payload)
+	}
+	if patches > MaxSummaryFrames {
+		return invalid("frames", fmt.Sprintf("%d summary frames, limit %d", patches, MaxSummaryFrames))
 	}
 	if size > MaxFrameBatch {
 		return invalid("frames", fmt.Sprintf("%d bytes of payloads, limit %d", size, MaxFrameBatch))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -56,7 +57,7 @@ func (e *Engine) mergeSummary(ctx context.Context, tx *txn, f *frameColumns, tsM
 		PartitionKey: f.Lease.Execution.Partition(), ExecutionID: f.Lease.Execution.UUID(), AttemptIndex: int32(f.Lease.Attempt),
 		Patches: f.patches, TsMs: tsMs,
 	})
-	if refusal, ok := errors.AsType[*pgconn.PgError](err); ok && refusal.Code[:2] == "22" {
+	if refusal, ok := errors.AsType[*pgconn.PgError](err); ok && strings.HasPrefix(refusal.Code, "22") {
 		// The server's text would quote the document.
 		return row, invalid("frames", "a summary frame has a value that the server's JSON can't hold: a number out of range, or U+0000")
 	}

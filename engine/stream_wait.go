@@ -22,7 +22,7 @@ type (
 // newStreamHub returns the hub of all tails of an engine.
 func newStreamHub(e *Engine, listener *notify.Listener) *streamHub {
 	return streams.NewHub(streams.Source[streamRead, streamAnswer]{
-		Read: e.readTails, Poll: e.pollTails, Copy: streamAnswer.clone, Permanent: isPermanent,
+		Read: e.readTails, Poll: e.pollTails, Size: func(r streamRead) int { return r.size }, Copy: streamAnswer.clone, Permanent: isPermanent,
 		Send: func(ctx context.Context, channel, payload string) error {
 			_, err := e.runner.AtOnce().Exec(ctx, "select pg_notify($1, $2)", channel, payload)
 			return err
@@ -155,8 +155,13 @@ func (a *streamAnswer) forTail(r streamRead) tailAnswer {
 		return tailAnswer{Value: *a}
 	}
 	a.more = len(a.frames) == r.size
-	if len(a.frames) > 0 || a.closed != nil {
-		return tailAnswer{Value: *a, AtEnd: len(a.frames) > 0 && a.frames[len(a.frames)-1].ID == a.newest()}
+	if a.closed != nil {
+		// A replay may have continued the attempt since the state was read. Its frames come after this end.
+		a.frames = slices.DeleteFunc(a.frames, func(f StreamFrame) bool { return f.ID.Compare(a.newest()) > 0 })
+		return tailAnswer{Value: *a}
+	}
+	if len(a.frames) > 0 {
+		return tailAnswer{Value: *a, AtEnd: a.frames[len(a.frames)-1].ID == a.newest()}
 	}
 	if a.isAhead(r.after) {
 		r.after = a.newest()

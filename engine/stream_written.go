@@ -9,6 +9,7 @@ import (
 const (
 	maxWritten   = 10_000           // leases; the ends of others are found by polls
 	writtenSweep = 1_024            // leases at which old ones are first removed
+	writtenPause = time.Second      // between two removals
 	writtenFor   = 10 * time.Minute // after the last frame; at least the lease's TTL
 )
 
@@ -20,6 +21,7 @@ type writtenStreams struct {
 	mu      sync.Mutex
 	until   map[Fence]time.Time
 	sweepAt int
+	swept   time.Time
 }
 
 // note remembers a lease.
@@ -31,6 +33,10 @@ func (w *writtenStreams) note(l *Lease) {
 		w.until, w.sweepAt = make(map[Fence]time.Time), writtenSweep
 	}
 	if _, known := w.until[l.Fence]; !known && len(w.until) >= w.sweepAt {
+		if now.Sub(w.swept) < writtenPause {
+			return
+		}
+		w.swept = now
 		for fence, until := range w.until {
 			if now.After(until) {
 				delete(w.until, fence)

@@ -539,29 +539,29 @@ WHERE s.frames > 0;
 -- DropStreamFramesPage deletes the first frames of an execution, as many as page_size. 0 rows: it has fewer, and all are
 -- there still.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_frame AS t
-USING (
-    SELECT
-        f.attempt_index,
-        f.ts_ms,
-        f.seq
-    FROM ff_stream_frame AS f
-    WHERE
-        f.partition_key = @partition_key
-        AND f.execution_id = @execution_id
-    ORDER BY
-        f.attempt_index,
-        f.ts_ms,
-        f.seq
-    LIMIT 1
-    OFFSET sqlc.arg(page_size)::integer - 1
-) AS last
 WHERE
     t.partition_key = @partition_key
     AND t.execution_id = @execution_id
-    AND (t.attempt_index, t.ts_ms, t.seq) <= (last.attempt_index, last.ts_ms, last.seq);
+    AND (t.attempt_index, t.ts_ms, t.seq) <= (
+        -- The last one of the page; looked up once.
+        SELECT
+            f.attempt_index,
+            f.ts_ms,
+            f.seq
+        FROM ff_stream_frame AS f
+        WHERE
+            f.partition_key = @partition_key
+            AND f.execution_id = @execution_id
+        ORDER BY
+            f.attempt_index,
+            f.ts_ms,
+            f.seq
+        LIMIT 1
+        OFFSET sqlc.arg(page_size)::integer - 1
+    );
 
 -- name: DropStreamMetasOf :exec
 -- DropStreamMetasOf deletes the stream metadata of executions that are about to be deleted.

@@ -3093,7 +3093,7 @@ COMMENT ON COLUMN ff_stream_frame.seq IS 'Number within (attempt, ts_ms), from 0
 
 COMMENT ON COLUMN ff_stream_frame.fields IS 'Object: frame_type (stdout, stderr, event, blob or the caller''s), payload (UTF-8 text), encoding utf8, source worker, correlation_id when given.';
 
-COMMENT ON COLUMN ff_stream_frame.mode IS 'durable, summary or best_effort; only the last is trimmed.';
+COMMENT ON COLUMN ff_stream_frame.mode IS 'durable (kept as long as the execution, unless the engine keeps only the newest), summary (a patch of the document; the newest 64 are kept) or best_effort (trimmed after a while).';
 
 COMMENT ON COLUMN ff_stream_frame.created_at_ms IS 'Milliseconds since the Unix epoch: equal to ts_ms.';
 
@@ -3128,7 +3128,7 @@ COMMENT ON COLUMN ff_stream_meta.ema_rate_hz IS 'Frames per second, a moving ave
 
 COMMENT ON COLUMN ff_stream_meta.last_append_ts_ms IS 'Milliseconds since the Unix epoch: the last frame; 0: none.';
 
-COMMENT ON COLUMN ff_stream_meta.maxlen_applied_last IS 'Frames kept at the last trimming.';
+COMMENT ON COLUMN ff_stream_meta.maxlen_applied_last IS 'How many frames of mode best_effort the last append wanted to keep.';
 
 COMMENT ON COLUMN ff_stream_meta.ffx_kept IS 'Frames of mode best_effort that the attempt''s stream has. NULL: written by FlowFabric.';
 

@@ -214,13 +214,13 @@ USING (
             AND f.execution_id = i.execution_id
             AND f.attempt_index = i.attempt_index
             AND (f.mode = 'durable') IS TRUE
+            AND (f.ffx_durable <= i.number) IS TRUE
         ORDER BY
             f.ts_ms,
             f.seq
         LIMIT @page_size::integer
         FOR UPDATE SKIP LOCKED
     ) AS o
-    WHERE (o.ffx_durable <= i.number) IS TRUE
 ) AS o
 WHERE
     t.partition_key = ANY (ARRAY[o.partition_key])

@@ -86,7 +86,7 @@ func (e *Ear) probe(ctx context.Context, token string, listening, heard <-chan s
 			return
 		}
 		if err != nil {
-			e.log.Info("no notifications arrive; readers of events and streams look four times a second: behind a pooler set the engine's Listener",
+			e.log.Info("no notifications arrive; readers of events and streams look several times a second: behind a pooler set the engine's Listener",
 				"error", err)
 			again = time.After(earInterval)
 		}

@@ -56,8 +56,9 @@ const (
 	sendInterval = 10 * time.Millisecond
 	sendTimeout  = 5 * time.Second
 
-	// Before a set with AddSoon the pause is shorter, but so long that sending takes at most a fifth of the time.
-	minInterval   = time.Millisecond
+	// Before a set with AddSoon the pause is shorter. Sending takes at most a fifth of the time, unless a statement takes
+	// longer than 2.5 ms.
+	minInterval   = 2 * time.Millisecond
 	intervalRatio = 4
 )
 

@@ -20,6 +20,7 @@ import (
 
 const (
 	maxReads = 200   // streams in one read
+	maxSize  = 2_000 // of one read, by Size
 	maxPolls = 1_000 // streams in one poll
 
 	pollInterval = time.Second
@@ -27,6 +28,7 @@ const (
 
 	readTimeout        = 30 * time.Second
 	minRetry, maxRetry = 100 * time.Millisecond, 2 * time.Second
+	maxFailures        = 3 // of one stream, while others can be read
 )
 
 // Source reads streams: R is a request for the part of a stream after a position, A an answer.
@@ -36,6 +38,9 @@ type Source[R comparable, A any] struct {
 
 	// Poll reports for each request whether Read may have an answer.
 	Poll func(ctx context.Context, reads []R) ([]bool, error)
+
+	// Size is how much a request asks for.
+	Size func(R) int
 
 	// Copy returns an answer for another reader with the same request.
 	Copy func(A) A
@@ -66,13 +71,15 @@ type Hub[R comparable, A any] struct {
 	failing  warn.Repeated
 	woken    chan struct{} // buffered for one; signals that a reader is pending, or that the last one has left
 
-	mu       sync.Mutex
-	readers  int
-	running  bool
-	ear      *notify.Ear // since a reader first waited
-	channels map[string]*channel[R, A]
-	pending  []*Reader[R, A]            // to read for, in order
-	parked   map[*Reader[R, A]]struct{} // waiting until they are woken
+	mu        sync.Mutex
+	readers   int
+	running   bool
+	succeeded int         // reads
+	most      int         // streams in the next read: fewer after a failure, so that one stream fails alone
+	ear       *notify.Ear // since a reader first waited
+	channels  map[string]*channel[R, A]
+	pending   []*Reader[R, A]            // to read for, in order
+	parked    map[*Reader[R, A]]struct{} // waiting until they are woken
 }
 
 // channel is a notification channel with the readers that it wakes.
@@ -85,7 +92,7 @@ type channel[R comparable, A any] struct {
 // NewHub returns a hub that is woken by listener.
 func NewHub[R comparable, A any](source Source[R, A], listener *notify.Listener, log *slog.Logger) *Hub[R, A] {
 	return &Hub[R, A]{
-		source: source, listener: listener, log: log, woken: make(chan struct{}, 1),
+		source: source, listener: listener, log: log, woken: make(chan struct{}, 1), most: maxReads,
 		channels: make(map[string]*channel[R, A]), parked: make(map[*Reader[R, A]]struct{}),
 	}
 }
@@ -132,7 +139,7 @@ func (h *Hub[R, A]) takePending() (readers [][]*Reader[R, A], requests []R, ok b
 	if h.readers == 0 {
 		h.running = false
 		ear := h.ear
-		h.ear = nil
+		h.ear, h.pending = nil, nil
 		h.mu.Unlock()
 		if ear != nil {
 			ear.Close()
@@ -140,14 +147,16 @@ func (h *Hub[R, A]) takePending() (readers [][]*Reader[R, A], requests []R, ok b
 		return nil, nil, false
 	}
 	defer h.mu.Unlock()
-	places := make(map[R]int, min(len(h.pending), maxReads))
+	places := make(map[R]int, min(len(h.pending), h.most))
+	size := 0
 	for i, r := range h.pending {
 		if r.state != pending {
 			continue
 		}
 		place, known := places[r.request]
 		if !known {
-			if len(requests) == maxReads {
+			size += h.source.Size(r.request)
+			if len(requests) == h.most || len(requests) > 0 && size > maxSize {
 				h.pending = slices.Delete(h.pending, 0, i)
 				return readers, requests, true
 			}
@@ -168,13 +177,19 @@ func (h *Hub[R, A]) read(readers [][]*Reader[R, A], requests []R) error {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
 	answers, err := h.source.Read(ctx, requests)
+	copies := h.copies(readers, answers)
 	var joining []*channel[R, A]
 	h.mu.Lock()
+	if err == nil {
+		h.most, h.succeeded = min(2*h.most, maxReads), h.succeeded+1
+	} else {
+		h.most = max(1, len(requests)/2)
+	}
 	for i, same := range readers {
 		for n, r := range same {
 			switch {
 			case r.state != reading: // it has left
-			case err != nil && (!r.seen || h.source.Permanent(err)):
+			case err != nil && (!r.seen || h.source.Permanent(err) || len(requests) == 1 && r.failsAlone(h.succeeded)):
 				r.answer(Answer[R, A]{Err: err})
 			case err != nil:
 				h.queue(r)
@@ -186,8 +201,8 @@ func (h *Hub[R, A]) read(readers [][]*Reader[R, A], requests []R) error {
 			default:
 				r.seen = true
 				a := answers[i]
-				if n < len(same)-1 && a.Err == nil { // the last one gets the original, once nothing copies it any more
-					a.Value = h.source.Copy(a.Value)
+				if n > 0 && a.Err == nil {
+					a.Value = copies[i][n-1]
 				}
 				r.answer(a)
 			}
@@ -196,6 +211,20 @@ func (h *Hub[R, A]) read(readers [][]*Reader[R, A], requests []R) error {
 	h.mu.Unlock()
 	h.join(joining)
 	return err
+}
+
+// copies returns the values of answers for all readers but the first of each, which gets the original.
+func (h *Hub[R, A]) copies(readers [][]*Reader[R, A], answers []Answer[R, A]) [][]A {
+	all := make([][]A, len(answers))
+	for i, a := range answers {
+		if a.Err != nil || a.Wait {
+			continue
+		}
+		for range len(readers[i]) - 1 {
+			all[i] = append(all[i], h.source.Copy(a.Value))
+		}
+	}
+	return all
 }
 
 // settle parks a reader for which there was no answer, unless it was woken meanwhile. If its channel is not registered for

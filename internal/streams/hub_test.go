@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -53,13 +54,16 @@ func newDatabase(t *testing.T) *database {
 	d.Notifier = notify.NewNotifier(noPool{}, listener, log)
 	d.Silence()
 	d.hub = NewHub(Source[request, []int]{
-		Read: d.read, Poll: d.poll, Copy: slices.Clone[[]int],
+		Read: d.read, Poll: d.poll, Size: func(request) int { return 1 }, Copy: slices.Clone[[]int],
 		Permanent: func(err error) bool { return errors.Is(err, errGone) },
 	}, listener, log)
 	return d
 }
 
 var errGone = errors.New("gone for ever")
+
+// damaged is a stream whose reads fail.
+const damaged = "damaged"
 
 func (d *database) enter(sizes *[]int, n int) error {
 	d.mu.Lock()
@@ -83,6 +87,9 @@ func (d *database) read(_ context.Context, reads []request) ([]Answer[request, [
 	defer d.exit()
 	if err != nil {
 		return nil, err
+	}
+	if slices.ContainsFunc(reads, func(r request) bool { return r.stream == damaged }) {
+		return nil, errors.New("damaged")
 	}
 	answers := make([]Answer[request, []int], len(reads))
 	d.mu.Lock()
@@ -385,4 +392,41 @@ func TestPageSizesFollowTheFrames(t *testing.T) {
 			t.Errorf("behind %d of %d frames with %d bytes: %d, want %d", c.frames, c.size, c.bytes, got, c.want)
 		}
 	}
+}
+
+// A stream that can't be read fails alone, once others have been read beside it.
+func TestDamagedStreamFailsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDatabase(t)
+		broken := d.hub.Reader(damaged)
+		defer broken.Leave()
+		d.grow("first", true)
+		// It was read before it was damaged.
+		broken.seen = true
+		fails := await(broken, request{damaged, 0})
+		var answers []chan got
+		for i := range 10 {
+			stream := fmt.Sprint(i)
+			d.grow(stream, true)
+			r := d.hub.Reader(stream)
+			defer r.Leave()
+			answers = append(answers, await(r, request{stream, 0}))
+		}
+		for _, answer := range answers {
+			if g := <-answer; g.err != nil && !strings.Contains(g.err.Error(), "damaged") {
+				t.Error(g)
+			}
+		}
+		r := d.hub.Reader("first")
+		defer r.Leave()
+		for len(fails) == 0 {
+			if g := <-await(r, request{"first", 0}); g.err != nil && !strings.Contains(g.err.Error(), "damaged") {
+				t.Error(g)
+			}
+			pass(maxRetry)
+		}
+		if g := <-fails; g.err == nil {
+			t.Errorf("the damaged stream has %v", g.value)
+		}
+	})
 }

@@ -26,6 +26,9 @@ type Reader[R comparable, A any] struct {
 	seen    bool           // a read for it has succeeded
 	again   bool           // it was woken since its last read began
 	atEnd   bool           // its last answer had nothing behind it
+
+	failures  int // of reads for it alone, while others
+	succeeded int // reads of the hub at the first of these
 }
 
 // Reader returns a reader that a channel wakes. Callers must pair it with [Reader.Leave].
@@ -64,9 +67,19 @@ func (r *Reader[R, A]) Await(ctx context.Context, request R) (value A, err error
 	}
 }
 
+// failsAlone notes that a read for the reader alone has failed. It reports whether that has happened several times, while
+// reads for others have succeeded: then it isn't an outage.
+func (r *Reader[R, A]) failsAlone(succeeded int) bool {
+	if r.failures == 0 {
+		r.succeeded = succeeded
+	}
+	r.failures++
+	return r.failures >= maxFailures && succeeded > r.succeeded
+}
+
 // answer ends the wait. The caller has the hub's lock.
 func (r *Reader[R, A]) answer(a Answer[R, A]) {
-	r.state, r.atEnd = idle, a.AtEnd
+	r.state, r.atEnd, r.failures = idle, a.AtEnd, 0
 	r.answers <- a
 }
 

@@ -91,7 +91,7 @@ COMMENT ON COLUMN ff_stream_frame.seq IS
 COMMENT ON COLUMN ff_stream_frame.fields IS
     'Object: frame_type (stdout, stderr, event, blob or the caller''s), payload (UTF-8 text), encoding utf8, source worker, correlation_id when given.';
 COMMENT ON COLUMN ff_stream_frame.mode IS
-    'durable, summary or best_effort; only the last is trimmed.';
+    'durable (kept as long as the execution, unless the engine keeps only the newest), summary (a patch of the document; the newest 64 are kept) or best_effort (trimmed after a while).';
 COMMENT ON COLUMN ff_stream_frame.created_at_ms IS
     'Milliseconds since the Unix epoch: equal to ts_ms.';
 
@@ -127,7 +127,7 @@ COMMENT ON COLUMN ff_stream_meta.ema_rate_hz IS
 COMMENT ON COLUMN ff_stream_meta.last_append_ts_ms IS
     'Milliseconds since the Unix epoch: the last frame; 0: none.';
 COMMENT ON COLUMN ff_stream_meta.maxlen_applied_last IS
-    'Frames kept at the last trimming.';
+    'How many frames of mode best_effort the last append wanted to keep.';
 
 COMMENT ON TABLE ff_completion_event IS
     'Outbox of ends: a row for each execution that ended, inserted by the transaction that ended it. Dependencies are resolved from it.';

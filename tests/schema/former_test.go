@@ -123,6 +123,11 @@ var changed = []struct{ in, former, now string }{
 		"relation ffx_schema_migrations:", "a row adopted, and a row <version>/<part> for each part of a migration.",
 		"the steps of the conversion, and a row adopted once that is done.",
 	},
+	{
+		"column ff_stream_frame.mode:", "durable, summary or best_effort; only the last is trimmed.",
+		"durable (kept as long as the execution, unless the engine keeps only the newest), summary (a patch of the document; the newest 64 are kept) or best_effort (trimmed after a while).",
+	},
+	{"column ff_stream_meta.maxlen_applied_last:", "Frames kept at the last trimming.", "How many frames of mode best_effort the last append wanted to keep."},
 	{"order ff_attempt (", ", ffx_stream_ts_ms, ffx_stream_seq, ffx_stream_frames", ", ffx_resumed_at_ms"},
 	{
 		"column ff_attempt.started_at_ms:", "start of the last lease; some claims of FlowFabric keep the first one.",

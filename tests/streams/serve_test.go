@@ -370,7 +370,6 @@ func TestServedStreamRefusals(t *testing.T) {
 		{"of another user", "GET", "/", running, errors.New("of another user"), 404},
 		{"no execution", "GET", "/", id.ExecutionID{}, nil, 404},
 		{"a malformed position", "GET", "/?after=1.2", running, nil, 400},
-		{"an attempt that can't follow", "GET", "/?after=2147483647.1.1.1.1.end", running, nil, 404},
 		{"a write", "POST", "/", running, nil, 405},
 		{"only the header", "HEAD", "/", running, nil, 200},
 	} {

@@ -167,6 +167,10 @@ func readArguments(t *testing.T, x id.ExecutionID, flow id.FlowID, edge id.EdgeI
 			return reflect.ValueOf(engine.ScheduleName{Name: "nightly"})
 		case reflect.TypeFor[engine.SequenceName]():
 			return reflect.ValueOf(engine.SequenceName{Key: "line"})
+		case reflect.TypeFor[engine.StreamRange]():
+			return reflect.ValueOf(engine.StreamRange{Limit: 1})
+		case reflect.TypeFor[[]engine.Lease]():
+			return reflect.ValueOf([]engine.Lease{{Fence: engine.Fence{Execution: x}}})
 		case reflect.TypeFor[engine.EligibleFilter]():
 			return reflect.ValueOf(engine.EligibleFilter{Lane: lane})
 		case reflect.TypeFor[string]():
@@ -210,6 +214,9 @@ func TestReaderReadsEverything(t *testing.T) {
 	if err := f.Operator().DeclareLimits(t.Context(), engine.LimitSpec{Name: "calls", Units: 1}); err != nil {
 		t.Fatal(err)
 	}
+	f.Exec(t, `
+		INSERT INTO ff_stream_summary (partition_key, execution_id, attempt_index, document_json, version, last_updated_ms, first_applied_ms)
+		VALUES ($1, $2, 0, '{}', 1, 1, 1)`, x.Partition(), x.UUID())
 	eng := engineAs(t, f.Fixture, granted(t, f.Fixture, engine.RoleReader))
 	argument := readArguments(t, x, flow, edges.Items[0].ID, f.Lane, budget.ID, quota.ID)
 	handles := map[string]any{"Engine": eng, "Operator": eng.Operator(), "Grants": eng.Grants()}
