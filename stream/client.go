@@ -12,6 +12,9 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 )
 
+// idleBuffer is how many bytes a client keeps for its next event.
+const idleBuffer = 4 << 10
+
 // client is the connection that events are written to.
 type client struct {
 	w       http.ResponseWriter
@@ -20,10 +23,13 @@ type client struct {
 	written bool         // something waits for a flush
 	buffer  bytes.Buffer // the event that is written
 	json    *json.Encoder
+	at      engine.StreamPosition // behind the newest frame, which may be hidden
+	had     engine.StreamPosition // of the last event
+	trimmed int64                 // frames before hidden ones that are no longer kept
 }
 
-func newClient(w http.ResponseWriter, timeout time.Duration) *client {
-	c := &client{w: w, control: http.NewResponseController(w), timeout: timeout}
+func newClient(w http.ResponseWriter, timeout time.Duration, after engine.StreamPosition) *client {
+	c := &client{w: w, control: http.NewResponseController(w), timeout: timeout, at: after, had: after}
 	c.json = json.NewEncoder(&c.buffer)
 	c.json.SetEscapeHTML(false)
 	return c
@@ -45,10 +51,41 @@ func (c *client) begin(reconnect time.Duration) error {
 	return c.write()
 }
 
-// heartbeat sends a comment, which browsers ignore.
+// heartbeat sends a comment, which browsers ignore, or the position behind hidden frames: an event without data only sets
+// their Last-Event-ID.
 func (c *client) heartbeat() error {
-	c.buffer.WriteString(":\n\n")
-	return c.write()
+	if at := c.moved(); at != "" {
+		fmt.Fprintf(&c.buffer, "id: %s\n\n", at)
+	} else {
+		c.buffer.WriteString(":\n\n")
+	}
+	if err := c.write(); err != nil {
+		return err
+	}
+	return c.flush()
+}
+
+// interrupted sends that the server can't continue now.
+func (c *client) interrupted() error {
+	if err := c.event("interrupted", c.moved(), struct{}{}); err != nil {
+		return err
+	}
+	return c.flush()
+}
+
+// moved returns the position behind hidden frames if the client has not had it, and notes that it has.
+func (c *client) moved() string {
+	if c.at == c.had {
+		return ""
+	}
+	c.had = c.at
+	return c.at.String()
+}
+
+// hide passes over a frame.
+func (c *client) hide(f *engine.StreamFrame) {
+	c.at = f.Position()
+	c.trimmed += f.Trimmed
 }
 
 type frameData struct {
@@ -71,20 +108,24 @@ type gapData struct {
 type endData struct {
 	Attempt int              `json:"attempt"`
 	Reason  engine.StreamEnd `json:"reason,omitempty"`
+	Trimmed int64            `json:"trimmed,omitempty"`
 }
 
 // frame sends a frame, or the end of its attempt.
 func (c *client) frame(f *engine.StreamFrame) error {
-	at := f.Position().String()
+	c.at = f.Position()
+	c.had = c.at
+	at, trimmed := c.at.String(), f.Trimmed+c.trimmed
+	c.trimmed = 0
 	switch {
 	case f.Closed != nil && f.Closed.Last:
-		return c.event("end", at, endData{f.Attempt, f.Closed.Reason})
+		return c.event("end", at, endData{f.Attempt, f.Closed.Reason, trimmed})
 	case f.Closed != nil:
-		return c.event("attempt", at, endData{f.Attempt, f.Closed.Reason})
+		return c.event("attempt", at, endData{f.Attempt, f.Closed.Reason, trimmed})
 	}
 	data := frameData{
 		Attempt: f.Attempt, Epoch: f.Epoch, Type: f.Type, Mode: string(f.Mode), At: f.ID.TsMs, Correlation: f.Correlation,
-		Trimmed: f.Trimmed,
+		Trimmed: trimmed,
 	}
 	if utf8.Valid(f.Payload) {
 		text := string(f.Payload)
@@ -95,10 +136,10 @@ func (c *client) frame(f *engine.StreamFrame) error {
 	return c.event("", at, data)
 }
 
-// end sends the end of an execution that has no attempt after a position.
-func (c *client) end(at engine.StreamPosition) error {
-	attempt, closed := at.Attempt()
-	text := at.String()
+// end sends the end of an execution that has no attempt after the client's position.
+func (c *client) end() error {
+	attempt, closed := c.at.Attempt()
+	text := c.at.String()
 	if !closed {
 		text += ".end"
 	}
@@ -147,6 +188,9 @@ func (c *client) flush() error {
 	}
 	if err := c.control.Flush(); err != nil {
 		return err
+	}
+	if c.buffer.Cap() > idleBuffer {
+		c.buffer = bytes.Buffer{}
 	}
 	return c.deadline(time.Time{})
 }

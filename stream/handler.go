@@ -14,9 +14,11 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"sync"
 	"time"
@@ -45,9 +47,6 @@ type Config struct {
 	// subprocesses are frames too. Default: all are shown.
 	Show func(f *engine.StreamFrame) bool
 
-	// SkipBestEffort leaves out best-effort frames.
-	SkipBestEffort bool
-
 	// Heartbeat is the longest silence: then a comment is sent, which keeps proxies from closing the connection. Default
 	// [DefaultHeartbeat].
 	Heartbeat time.Duration
@@ -59,6 +58,11 @@ type Config struct {
 	// Reconnect is how long browsers wait before they reconnect. Default [DefaultReconnect].
 	Reconnect time.Duration
 
+	// MaxAge limits a connection, because Authorize is only called at its beginning: after a permission is withdrawn the user
+	// reads on for at most so long. The connection ends after three quarters of it or later, so that clients don't reconnect
+	// together. They miss nothing. Default [DefaultMaxAge].
+	MaxAge time.Duration
+
 	// Log receives failures of the engine at Warn, and clients that were too slow or left at Debug. Default: the engine's log. Use
 	// slog.New(slog.DiscardHandler) for none.
 	Log *slog.Logger
@@ -69,28 +73,33 @@ const (
 	DefaultHeartbeat    = 15 * time.Second
 	DefaultWriteTimeout = 10 * time.Second
 	DefaultReconnect    = 2 * time.Second
+	DefaultMaxAge       = 15 * time.Minute
 )
 
 // Handler serves the output of an execution, attempt after attempt, to GET requests. Data of events are JSON objects:
 //
 //	message      a frame: {"attempt":0,"epoch":1,"type":"token","mode":"durable","at":1764160000000,"data":"Hello"}. A payload
 //	             that is no text has "base64" instead of "data". "correlation" and "trimmed" (frames before this one that are no
-//	             longer kept) are there if they are set. at is in milliseconds since 1970.
+//	             longer kept, also in ends) are there if they are set. at is in milliseconds since 1970.
 //	gap          durable frames that are no longer kept: {"attempt":0,"frames":12}. Others follow.
 //	attempt      an attempt has ended, and another one may follow: {"attempt":0,"reason":"attempt_failure"}.
 //	end          the execution has ended: {"attempt":1,"reason":"attempt_success"}. reason is missing if it ended between
 //	             attempts. A page closes its EventSource then.
 //	interrupted  the server can't continue now: {}. The client reconnects.
 //
-// A greater "attempt", or another "epoch" in the same attempt, means that the handler has begun anew.
+// A greater "attempt", or another "epoch" in the same attempt, means that the handler runs again. It may write less than
+// before: frames of finished turns and steps are not repeated. So let the handler write a frame before output that it repeats,
+// and clear the page at that frame, not at another attempt or epoch.
 //
-// The id of an event is the text of an [engine.StreamPosition]. The header Last-Event-ID or, without it, the parameter
-// "after" continues behind it; anything else there is 400. Behind the end the answer is 204, and browsers then stop. They
-// stop after every status but 200, so a database that can't be reached is an event interrupted.
+// The id of an event is the text of an [engine.StreamPosition]. Behind hidden frames a heartbeat has an id and no data: browsers
+// keep the id, and see no event. The header Last-Event-ID or, without it, the parameter "after" continues behind it; anything
+// else there is 400. Behind the end the answer is 204, and browsers then stop. They stop after every status but 200, so a
+// database that can't be reached is an event interrupted.
 //
-// A parked client holds no connection to the database, and no client polls. Each holds a connection of the server until the
-// request's context ends: end the BaseContext of the [http.Server] before its Shutdown. Middleware that replaces the
-// [http.ResponseWriter] needs a method Unwrap.
+// A parked client holds no connection to the database, and no client polls. It adds some 10 KB to its connection of the HTTP
+// server, which has 25 KB in HTTP/1.1. A slow client also holds the frames that were read for it: usually 16, at most 128, and
+// a few more. Each client holds a connection of the server until the request's context ends: end the BaseContext of the
+// [http.Server] before its Shutdown. Middleware that replaces the [http.ResponseWriter] needs a method Unwrap.
 //
 // Errors: [engine.ErrInvalidInput].
 func Handler(eng *engine.Engine, cfg Config) (http.Handler, error) {
@@ -105,19 +114,16 @@ func Handler(eng *engine.Engine, cfg Config) (http.Handler, error) {
 		return nil, &engine.InputError{Field: "Config.WriteTimeout", Reason: "is negative"}
 	case cfg.Reconnect < 0:
 		return nil, &engine.InputError{Field: "Config.Reconnect", Reason: "is negative"}
+	case cfg.MaxAge < 0:
+		return nil, &engine.InputError{Field: "Config.MaxAge", Reason: "is negative"}
 	}
 	if cfg.Show == nil {
 		cfg.Show = func(*engine.StreamFrame) bool { return true }
 	}
-	if cfg.Heartbeat == 0 {
-		cfg.Heartbeat = DefaultHeartbeat
-	}
-	if cfg.WriteTimeout == 0 {
-		cfg.WriteTimeout = DefaultWriteTimeout
-	}
-	if cfg.Reconnect == 0 {
-		cfg.Reconnect = DefaultReconnect
-	}
+	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, DefaultHeartbeat)
+	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, DefaultWriteTimeout)
+	cfg.Reconnect = cmp.Or(cfg.Reconnect, DefaultReconnect)
+	cfg.MaxAge = cmp.Or(cfg.MaxAge, DefaultMaxAge)
 	if cfg.Log == nil {
 		cfg.Log = inside.Of(eng).Log
 	}
@@ -170,7 +176,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
-	h.serve(r.Context(), newClient(w, h.cfg.WriteTimeout), x, after, err)
+	h.serve(r.Context(), newClient(w, h.cfg.WriteTimeout, after), x, err)
 }
 
 // notFound answers for executions that don't exist, and for those that the request may not see.
@@ -195,26 +201,28 @@ func (h *handler) ended(ctx context.Context, x id.ExecutionID, after engine.Stre
 	return err == nil && closed && page.Closed != nil && page.Closed.Last && len(page.Frames) == 0, err
 }
 
-// serve sends events until the execution ends, the client leaves or the engine fails. err is a failure before the first one.
-func (h *handler) serve(ctx context.Context, c *client, x id.ExecutionID, after engine.StreamPosition, err error) {
+// serve sends events until the execution ends, the client leaves, the connection is old or the engine fails. err is a failure
+// before the first one.
+func (h *handler) serve(ctx context.Context, c *client, x id.ExecutionID, err error) {
 	log := h.cfg.Log.With("execution", x)
+	young, cancel := context.WithTimeout(ctx, h.cfg.MaxAge-rand.N(h.cfg.MaxAge/4+1))
+	defer cancel()
 	sent := c.begin(h.cfg.Reconnect)
 	if err == nil && sent == nil {
-		err, sent = h.follow(ctx, c, x, after)
+		err, sent = h.follow(young, c, x)
 	}
 	switch {
 	case errors.Is(sent, http.ErrNotSupported):
 		log.WarnContext(ctx, "stream: the server can't flush: its middleware needs a method Unwrap")
 		http.Error(c.w, "can't stream", http.StatusInternalServerError)
-		return
 	case sent != nil:
 		log.DebugContext(ctx, "stream: lost a client", "error", sent)
-		return
-	case err != nil && ctx.Err() == nil: // otherwise the client has left, or the server stops
+	case err == nil || ctx.Err() != nil: // the output has ended, the client has left, or the server stops
+	case young.Err() != nil:
+		_ = c.heartbeat()
+	default:
 		log.WarnContext(ctx, "stream: interrupted", "error", err)
-		if c.event("interrupted", "", struct{}{}) == nil {
-			_ = c.flush()
-		}
+		_ = c.interrupted()
 	}
 }
 
@@ -224,16 +232,21 @@ type value struct {
 	err   error
 }
 
+// buffered is how many values may wait between the tail and the client. There is more than one, so that frames are flushed
+// together.
+const buffered = 4
+
 // follow sends the values of a tail. It flushes when the tail has nothing more at hand. sent is the error of the connection.
-func (h *handler) follow(ctx context.Context, c *client, x id.ExecutionID, after engine.StreamPosition) (err, sent error) {
+func (h *handler) follow(ctx context.Context, c *client, x id.ExecutionID) (err, sent error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var tail sync.WaitGroup
 	defer tail.Wait()
 	defer cancel()
 	values := make(chan value, buffered)
+	after := c.at
 	tail.Go(func() {
 		defer close(values)
-		for frame, err := range h.eng.TailStream(ctx, x, engine.TailOptions{After: after, SkipBestEffort: h.cfg.SkipBestEffort}) {
+		for frame, err := range h.eng.TailStream(ctx, x, engine.TailOptions{After: after}) {
 			select {
 			case values <- value{frame, err}:
 			case <-ctx.Done():
@@ -243,38 +256,35 @@ func (h *handler) follow(ctx context.Context, c *client, x id.ExecutionID, after
 	})
 	silence := time.NewTimer(h.cfg.Heartbeat)
 	defer silence.Stop()
-	at := after
 	for sent == nil {
-		v, ok := value{}, false
-		select {
-		case v, ok = <-values:
-		default:
+		if c.written && len(values) == 0 {
 			if sent = c.flush(); sent != nil {
 				return nil, sent
 			}
 			silence.Reset(h.cfg.Heartbeat)
-			select {
-			case v, ok = <-values:
-			case <-silence.C:
-				sent = c.heartbeat()
-				continue
-			}
+		}
+		v, ok := value{}, false
+		select {
+		case v, ok = <-values:
+		case <-silence.C:
+			sent = c.heartbeat()
+			silence.Reset(h.cfg.Heartbeat)
+			continue
 		}
 		gap, isGap := errors.AsType[*engine.StreamGapError](v.err)
 		switch {
 		case !ok && ctx.Err() != nil:
 			return ctx.Err(), nil
 		case !ok:
-			return nil, c.end(at)
+			return nil, c.end()
 		case isGap:
 			sent = c.event("gap", "", gapData{gap.Attempt, gap.Frames})
 		case v.err != nil:
 			return v.err, nil
+		case v.frame.Closed == nil && !h.cfg.Show(&v.frame):
+			c.hide(&v.frame)
 		default:
-			at = v.frame.Position()
-			if v.frame.Closed != nil || h.cfg.Show(&v.frame) {
-				sent = c.frame(&v.frame)
-			}
+			sent = c.frame(&v.frame)
 			if v.frame.Closed != nil && v.frame.Closed.Last {
 				return nil, errors.Join(sent, c.flush())
 			}
@@ -282,6 +292,3 @@ func (h *handler) follow(ctx context.Context, c *client, x id.ExecutionID, after
 	}
 	return nil, sent
 }
-
-// buffered is how many frames may wait between the tail and the client.
-const buffered = 16

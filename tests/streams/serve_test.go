@@ -316,8 +316,7 @@ func TestServedStreamShowsAllowedFrames(t *testing.T) {
 	}
 	finish(t, f, work.Lease)
 	s := serve(t, f, work.ID, func(cfg *stream.Config) {
-		cfg.Show = func(f *engine.StreamFrame) bool { return f.Type == "token" }
-		cfg.SkipBestEffort = true
+		cfg.Show = func(f *engine.StreamFrame) bool { return f.Type == "token" && f.Mode == engine.FrameDurable }
 	})
 	events := readEvents(s.open(t, "").Body).all()
 	if got, want := textsOf(t, events), []string{"0 token a", "0 token b", "end 0 attempt_success"}; !slices.Equal(got, want) {
@@ -409,7 +408,11 @@ func TestStreamHandlerConfig(t *testing.T) {
 	f := fixture.New(t)
 	authorize := func(*http.Request) (id.ExecutionID, error) { return id.ExecutionID{}, nil }
 	for _, cfg := range []stream.Config{
-		{}, {Authorize: authorize, Heartbeat: -1}, {Authorize: authorize, WriteTimeout: -1}, {Authorize: authorize, Reconnect: -1},
+		{},
+		{Authorize: authorize, Heartbeat: -1},
+		{Authorize: authorize, WriteTimeout: -1},
+		{Authorize: authorize, Reconnect: -1},
+		{Authorize: authorize, MaxAge: -1},
 	} {
 		if _, err := stream.Handler(f.Engine, cfg); !errors.Is(err, engine.ErrInvalidInput) {
 			t.Errorf("%+v: %v", cfg, err)
