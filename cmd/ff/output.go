@@ -2,11 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"golang.org/x/term"
@@ -52,6 +54,39 @@ func printable(text string) string {
 		return strconv.Quote(text)
 	}
 	return text
+}
+
+// escapeControls escapes the characters of a text that a terminal could interpret, but no line breaks and tabs.
+func escapeControls(text []byte) []byte {
+	return escapeRunes(text, func(r rune) string {
+		if !unicode.IsControl(r) || r == '\n' || r == '\t' {
+			return ""
+		}
+		return strings.Trim(strconv.QuoteRune(r), "'")
+	})
+}
+
+// escapeInJSON escapes the characters of a JSON text that a terminal could interpret. The text remains the same JSON.
+func escapeInJSON(text []byte) []byte {
+	return escapeRunes(text, func(r rune) string {
+		if r < 0x7f || !unicode.IsControl(r) {
+			return "" // JSON has no others
+		}
+		return fmt.Sprintf("\\u%04x", r)
+	})
+}
+
+// escapeRunes replaces the characters of a text for which escape returns something.
+func escapeRunes(text []byte, escape func(rune) string) []byte {
+	escaped := make([]byte, 0, len(text))
+	for _, r := range string(text) {
+		if e := escape(r); e != "" {
+			escaped = append(escaped, e...)
+		} else {
+			escaped = utf8.AppendRune(escaped, r)
+		}
+	}
+	return escaped
 }
 
 // timestamp renders an instant, or "" for the zero one.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -35,8 +36,9 @@ func (a *app) streamTailCommand() *cobra.Command {
 		Use:   "tail ID",
 		Short: "Print the output of an execution while it is written",
 		Long: `tail prints the frames of an execution's output, those that exist and those that follow, until the
-execution ends. It prints payloads as they are; those that are not text only as JSON. It goes on with
-the next attempt after a retry. Messages about attempts and missing frames go to standard error.`,
+execution ends. It prints payloads as they are, and on a terminal control characters as escapes; those
+that are not text only as JSON. It goes on with the next attempt after a retry. Messages about attempts
+and missing frames go to standard error.`,
 		Example: `  ff stream tail 0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10
   ff stream tail $ID --attempt 2
   ff stream tail $ID --json | jq -r .position`,
@@ -63,9 +65,10 @@ func (f *streamFlags) parse() error {
 	switch {
 	case f.attempt >= 0 && f.after != "":
 		return &usageError{problem: "--attempt and --after exclude each other"}
-	case f.attempt < -1:
-		return &usageError{problem: fmt.Sprintf("--attempt %d is negative", f.attempt)}
-	case f.attempt >= 0:
+	case f.attempt != -1:
+		if err := checkAttempt(f.attempt); err != nil {
+			return err
+		}
 		f.options.OneAttempt = true
 		position = fmt.Sprintf("%d.0.0.0.0", f.attempt)
 	case f.after == "":
@@ -77,10 +80,23 @@ func (f *streamFlags) parse() error {
 	return nil
 }
 
-// streamView is the JSON of a frame, or of the end of an attempt.
+// checkAttempt checks an attempt that was given by a flag; -1 is none.
+func checkAttempt(attempt int) error {
+	switch {
+	case attempt < -1:
+		return &usageError{problem: fmt.Sprintf("--attempt %d is negative", attempt)}
+	case attempt > math.MaxInt32:
+		return &usageError{problem: fmt.Sprintf("--attempt %d is too large", attempt)}
+	}
+	return nil
+}
+
+// streamView is the JSON of a frame, of a gap or of the end of an attempt.
 type streamView struct {
 	Position engine.StreamPosition `json:"position"`
 	Attempt  int                   `json:"attempt"`
+	Gap      int64                 `json:"gap,omitempty"` // durable frames behind the position that are no longer kept
+	Epoch    int64                 `json:"epoch,omitempty"`
 	ID       string                `json:"id,omitempty"`
 	Mode     engine.FrameMode      `json:"mode,omitempty"`
 	Type     string                `json:"type,omitempty"`
@@ -95,7 +111,7 @@ type streamView struct {
 }
 
 func newStreamView(f *engine.StreamFrame) streamView {
-	v := streamView{Position: f.Position(), Attempt: f.Attempt}
+	v := streamView{Position: f.Position(), Attempt: f.Attempt, Epoch: f.Epoch}
 	if c := f.Closed; c != nil {
 		v.Closed, v.ClosedAt, v.Last = c.Reason, timestamp(c.At), c.Last
 		return v
@@ -110,18 +126,25 @@ func newStreamView(f *engine.StreamFrame) streamView {
 }
 
 func (a *app) tailStream(ctx context.Context, eng *engine.Engine, execution id.ExecutionID, f *streamFlags) error {
-	p := streamPrinter{app: a, asJSON: f.asJSON, attempt: -1, lineEnded: true}
+	p := streamPrinter{
+		app: a, asJSON: f.asJSON, terminal: isTerminal(a.stdout), at: f.options.After, attempt: -1, lineEnded: true,
+	}
+	found := false
 	for frame, err := range eng.TailStream(ctx, execution, f.options) {
+		found = true
 		if gap, ok := errors.AsType[*engine.StreamGapError](err); ok {
-			fmt.Fprintf(a.stderr, "%d frames of attempt %d are no longer kept\n", gap.Frames, gap.Attempt)
-			continue
-		}
-		if err == nil {
+			err = p.gap(gap)
+		} else if err == nil {
 			err = p.print(&frame)
 		}
 		if err != nil {
+			_ = p.endLine()
 			return asUsage(err)
 		}
+	}
+	if f.options.OneAttempt && !found {
+		attempt := &engine.NotFoundError{Entity: "attempt", ID: fmt.Sprintf("%d of execution %s", f.attempt, execution.UUID())}
+		return &stepError{attempt, "see `ff execution show`", exitNotFound}
 	}
 	return nil
 }
@@ -130,16 +153,36 @@ func (a *app) tailStream(ctx context.Context, eng *engine.Engine, execution id.E
 type streamPrinter struct {
 	*app
 	asJSON    bool
-	attempt   int   // of the last frame; -1: none
-	epoch     int64 // of its lease
+	terminal  bool                  // text goes to a terminal
+	at        engine.StreamPosition // of the last value
+	attempt   int                   // of the last frame; -1: none
+	epoch     int64                 // of its lease
 	lineEnded bool
 }
 
-func (p *streamPrinter) print(f *engine.StreamFrame) error {
+func (p *streamPrinter) gap(gap *engine.StreamGapError) error {
 	if p.asJSON {
-		encoder := json.NewEncoder(p.stdout)
-		encoder.SetEscapeHTML(false)
-		return encoder.Encode(newStreamView(f))
+		return p.printJSON(streamView{Position: p.at, Attempt: gap.Attempt, Gap: gap.Frames})
+	}
+	fmt.Fprintf(p.stderr, "%d frames of attempt %d are no longer kept\n", gap.Frames, gap.Attempt)
+	return nil
+}
+
+func (p *streamPrinter) printJSON(v streamView) error {
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return err
+	}
+	_, err := p.stdout.Write(escapeInJSON(line.Bytes()))
+	return err
+}
+
+func (p *streamPrinter) print(f *engine.StreamFrame) error {
+	p.at = f.Position()
+	if p.asJSON {
+		return p.printJSON(newStreamView(f))
 	}
 	if f.Closed != nil {
 		if err := p.endLine(); err != nil {
@@ -161,7 +204,11 @@ func (p *streamPrinter) print(f *engine.StreamFrame) error {
 	if len(f.Payload) > 0 {
 		p.lineEnded = bytes.HasSuffix(f.Payload, []byte("\n"))
 	}
-	_, err := p.stdout.Write(f.Payload)
+	text := f.Payload
+	if p.terminal {
+		text = escapeControls(text)
+	}
+	_, err := p.stdout.Write(text)
 	return err
 }
 
@@ -203,8 +250,8 @@ func (a *app) streamSummaryCommand() *cobra.Command {
   ff stream summary $ID --attempt 0 | jq .done`,
 		Args: oneID,
 		RunE: a.does(func(ctx context.Context, args []string) error {
-			if attempt < -1 {
-				return &usageError{problem: fmt.Sprintf("--attempt %d is negative", attempt)}
+			if err := checkAttempt(attempt); err != nil {
+				return err
 			}
 			return a.onExecution(ctx, args[0], func(eng *engine.Engine, execution id.ExecutionID) error {
 				of := attempt
@@ -220,7 +267,7 @@ func (a *app) streamSummaryCommand() *cobra.Command {
 				if err != nil {
 					return asUsage(err)
 				}
-				_, err = fmt.Fprintf(a.stdout, "%s\n", summary.Document)
+				_, err = fmt.Fprintf(a.stdout, "%s\n", escapeInJSON(summary.Document))
 				return err
 			})
 		}),

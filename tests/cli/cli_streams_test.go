@@ -59,10 +59,17 @@ func testCLIStreams(t *testing.T, ff cli) {
 		t.Errorf("%d lines after a position, want 2: %s", n, rest.stdout)
 	}
 
+	if lines[0]["epoch"] == nil {
+		t.Errorf("a frame without an epoch: %v", lines[0])
+	}
+
 	ff.run(t, databaseURL, "stream", "summary", x).succeeds(t, `{"done": 2}`)
 	ff.run(t, databaseURL, "stream", "summary", x, "--attempt", "0").fails(t, 3, "summary")
 	ff.run(t, databaseURL, "stream", "tail", x, "--after", "odd").fails(t, 2, "five numbers")
 	ff.run(t, databaseURL, "stream", "tail", x, "--after", "1.0.0.0.0", "--attempt", "1").fails(t, 2, "exclude")
+	ff.run(t, databaseURL, "stream", "tail", x, "--attempt", "3000000000").fails(t, 2, "too large")
+	ff.run(t, databaseURL, "stream", "summary", x, "--attempt", "3000000000").fails(t, 2, "too large")
+	ff.run(t, databaseURL, "stream", "tail", x, "--attempt", "99").fails(t, 3, "attempt 99 of execution")
 	ff.run(t, databaseURL, "stream", "tail", "0199f2c4-6f6e-7c3a-9d55-2b8f4a1c7e10").fails(t, 3, "")
 
 	shown := ff.run(t, databaseURL, "execution", "show", x)
