@@ -60,16 +60,26 @@ type TypedFrame[T any] struct {
 // Tail follows the frames of this type, and the ends of attempts, in the output of an execution: see
 // [Engine.TailStream].
 //
-// Errors: those of [Engine.TailStream]; [DecodeError], behind which the tail goes on if the loop does.
+// [StreamFrame.Trimmed] also counts the frames that are missing before frames of other types.
+//
+// Errors: those of [Engine.TailStream]; [ErrInvalidInput] if Type is empty; [DecodeError], behind which the tail goes on if
+// the loop does.
 func (f Frame[T]) Tail(ctx context.Context, eng *Engine, x id.ExecutionID, o TailOptions) iter.Seq2[TypedFrame[T], error] {
 	return func(yield func(TypedFrame[T], error) bool) {
+		if f.Type == "" {
+			yield(TypedFrame[T]{}, wrap("tail stream", invalid("type", "is empty")))
+			return
+		}
+		trimmed := int64(0) // before frames of other types
 		for frame, err := range eng.TailStream(ctx, x, o) {
 			typed := TypedFrame[T]{StreamFrame: frame}
-			if err == nil && frame.Closed == nil {
-				var ok bool
-				if typed.Value, ok, err = f.Decode(frame); !ok {
+			if err == nil {
+				trimmed += frame.Trimmed
+				if frame.Closed == nil && frame.Type != f.Type {
 					continue
 				}
+				typed.Trimmed, trimmed = trimmed, 0
+				typed.Value, _, err = f.Decode(frame)
 			}
 			if !yield(typed, err) {
 				return
