@@ -49,8 +49,8 @@ func (e *StreamGapError) Unwrap() error { return ErrStreamGap }
 //	}
 //
 // A frame whose Closed is set ends each attempt. If that is not the Last, frames of another attempt may follow, with a
-// greater Attempt: a program that shows the output of one attempt then begins anew. The tail ends with the execution. It
-// continues at any [StreamFrame.Position], in any process.
+// greater Attempt. Its handler doesn't write the frames of finished turns and steps again. The tail ends with the execution.
+// It continues at any [StreamFrame.Position], in any process.
 //
 // All tails of an engine share their reads, one at a time, and the connection of [Engine.Listen]. A notification wakes a
 // tail; once a second, or five times while none arrive, a poll looks for all of them. After its first read a tail survives

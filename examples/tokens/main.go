@@ -1,5 +1,5 @@
 // Command tokens shows a text in a web page while a worker writes it, word by word. Each word appears once, also if the
-// connection or the worker dies. To look at it, set LISTEN=localhost:8080 and open http://localhost:8080; without LISTEN the
+// connection breaks. If the worker dies, the text begins again. To look at it, set LISTEN=localhost:8080 and open http://localhost:8080; without LISTEN the
 // program reads the stream itself.
 package main
 
@@ -29,6 +29,7 @@ import (
 var (
 	Tell  = engine.Kind[string, int]{Name: "tell"}
 	Token = engine.Frame[string]{Type: "token"}
+	Begin = engine.Frame[struct{}]{Type: "begin"} // the text begins, perhaps again after the death of a worker
 )
 
 //go:embed page.html
@@ -47,6 +48,9 @@ func main() {
 	}
 	w := must(worker.New(eng, worker.Config{}))
 	worker.Handle(w, Tell, func(ctx context.Context, job worker.Job[string]) (int, error) {
+		if err := Begin.Write(ctx, job.Stream(), struct{}{}); err != nil {
+			return 0, err
+		}
 		words := strings.SplitAfter(job.Args, " ") // a model would make them
 		for _, word := range words {
 			if err := Token.Write(ctx, job.Stream(), word); err != nil {
@@ -61,9 +65,12 @@ func main() {
 	defer working.Wait()
 	defer stop()
 
-	output := must(stream.Handler(eng, stream.Config{Authorize: func(r *http.Request) (id.ExecutionID, error) {
-		return id.ParseExecutionID(r.FormValue("execution")) // your check of the user comes first
-	}}))
+	output := must(stream.Handler(eng, stream.Config{
+		Authorize: func(r *http.Request) (id.ExecutionID, error) {
+			return id.ParseExecutionID(r.FormValue("execution")) // your check of the user comes first
+		},
+		Show: func(f *engine.StreamFrame) bool { return f.Type == Begin.Type || f.Type == Token.Type },
+	}))
 	mux := http.NewServeMux()
 	mux.Handle("/output", output)
 	mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) {
@@ -93,17 +100,20 @@ func main() {
 	defer func() { _ = answer.Body.Close() }()
 	text := ""
 	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
-		var event struct{ Data, Reason string }
+		var event struct{ Type, Data, Reason string }
 		data, _ := strings.CutPrefix(lines.Text(), "data: ")
 		if json.Unmarshal([]byte(data), &event) != nil {
 			continue // another field
 		}
-		if event.Reason != "" {
+		switch {
+		case event.Reason != "":
 			fmt.Println("ended:", event.Reason)
-			continue
+		case event.Type == Begin.Type:
+			text = ""
+		default:
+			word, _, err := Token.Decode(engine.StreamFrame{Type: Token.Type, Payload: []byte(event.Data)})
+			text += must(word, err)
 		}
-		word, _, err := Token.Decode(engine.StreamFrame{Type: Token.Type, Payload: []byte(event.Data)})
-		text += must(word, err)
 	}
 	fmt.Println(text)
 }

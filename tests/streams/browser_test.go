@@ -2,19 +2,29 @@ package streams
 
 import (
 	"context"
+	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/browser"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-var token = engine.Frame[string]{Type: "token"}
+var (
+	token = engine.Frame[string]{Type: "token"}
+	begin = engine.Frame[struct{}]{Type: "begin"}
+)
 
 // appender is an [engine.FrameWriter] that holds a lease.
 type appender struct {
@@ -27,12 +37,96 @@ func (a appender) WriteFrame(ctx context.Context, f engine.FrameSpec) error {
 	return err
 }
 
+func (a appender) begin(t *testing.T) {
+	t.Helper()
+	if err := begin.Write(t.Context(), a, struct{}{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (a appender) say(t *testing.T, words ...string) {
 	t.Helper()
 	for _, word := range words {
 		if err := token.Write(t.Context(), a, word); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// runTeller runs a worker that tells words, one by one, until it is killed.
+func runTeller(ctx context.Context, pool *pgxpool.Pool, lane id.LaneID, words *json.Decoder) error {
+	eng, err := engine.New(pool, engine.Config{})
+	if err != nil {
+		return err
+	}
+	w, err := worker.New(eng, worker.Config{
+		Lanes: []id.LaneID{lane}, NoReconcile: true, SharePool: true, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	fixture.HandleKind(w, "tell", func(ctx context.Context, job worker.Job[struct{}]) (struct{}, error) {
+		if err := begin.Write(ctx, job.Stream(), struct{}{}); err != nil {
+			return struct{}{}, err
+		}
+		for {
+			var word string
+			if err := words.Decode(&word); err != nil {
+				return struct{}{}, err
+			}
+			if err := token.Write(ctx, job.Stream(), word); err != nil {
+				return struct{}{}, err
+			}
+		}
+	})
+	return w.Run(ctx)
+}
+
+// teller is a worker process that tells the words it is given.
+type teller struct {
+	*exec.Cmd
+	words *json.Encoder
+}
+
+func startTeller(t *testing.T, f *fixture.Fixture) teller {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	process := exec.CommandContext(t.Context(), program, "-streams.worker")
+	process.Stderr = os.Stderr
+	input, err := process.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	words := json.NewEncoder(input)
+	if err := words.Encode(orders{DatabaseURL: f.Url, Lane: f.Lane, Tells: true}); err != nil {
+		t.Fatal(err)
+	}
+	return teller{process, words}
+}
+
+func (p teller) say(t *testing.T, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if err := p.words.Encode(word); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// kill kills the process, which can do nothing more.
+func (p teller) kill(t *testing.T) {
+	t.Helper()
+	if err := p.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Wait(); err == nil || p.ProcessState.Exited() {
+		t.Fatalf("the worker was not killed: %v", p.ProcessState)
 	}
 }
 
@@ -48,6 +142,7 @@ func TestTokensInABrowser(t *testing.T) {
 	f := fixture.NewCloned(t)
 	output, err := stream.Handler(f.Engine, stream.Config{
 		Authorize: func(r *http.Request) (id.ExecutionID, error) { return id.ParseExecutionID(r.FormValue("execution")) },
+		Show:      func(f *engine.StreamFrame) bool { return f.Type == begin.Type || f.Type == token.Type },
 		Reconnect: time.Millisecond,
 	})
 	if err != nil {
@@ -65,14 +160,14 @@ func TestTokensInABrowser(t *testing.T) {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	work := f.Start(t)
+	x := f.Create(t, func(s *engine.ExecutionSpec) { s.Kind, s.Payload = "tell", []byte("{}") })
 	visit := func() {
-		b.Call(t, "Page.navigate", map[string]any{"url": server.URL + "/?execution=" + work.ID.String()}, nil)
+		b.Call(t, "Page.navigate", map[string]any{"url": server.URL + "/?execution=" + x.String()}, nil)
 	}
 
 	visit()
 	fixture.Received(t, opened)
-	first := appender{f, work.Lease}
+	first := startTeller(t, f)
 	first.say(t, "Once ", "upon ")
 	b.Await(t, shown, "Once upon ")
 
@@ -84,15 +179,21 @@ func TestTokensInABrowser(t *testing.T) {
 	b.Await(t, shown, "Once upon a ")
 	b.Await(t, being, "open")
 
-	f.Advance(f.Worker().LeaseTTL + time.Millisecond) // the worker is dead
+	first.kill(t)
+	f.Advance(time.Hour) // its lease has expired
 	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
 	second := appender{f, f.ClaimOne(t).Lease}
+	appendTo(t, f.Engine, second.Lease, engine.FrameSpec{Type: engine.FrameLog, Payload: []byte("not for the page")})
+	second.say(t, "hill ") // a handler with turns that begins again goes on behind them
+	b.Await(t, shown, "Once upon a hill ")
+	second.begin(t)
 	second.say(t, "Twice ")
 	b.Await(t, shown, "Twice ")
 
-	f.RetryAtOnce(t, work.ID)
+	f.RetryAtOnce(t, x)
 	f.Fail(t, second.Lease, engine.Failure{})
 	third := appender{f, f.ClaimOne(t).Lease}
+	third.begin(t)
 	third.say(t, "Long ", "ago ")
 	b.Await(t, shown, "Long ago ")
 

@@ -24,6 +24,7 @@ type orders struct {
 	DatabaseURL string
 	DirectURL   string // of the same database, for notes of what was flushed
 	Lane        id.LaneID
+	Tells       bool // tell the words that follow on the standard input
 }
 
 const (
@@ -35,7 +36,8 @@ const (
 // beWorker runs a worker until it has completed an execution, and notes each flush of its handler.
 func beWorker(input io.Reader) error {
 	var told orders
-	if err := json.NewDecoder(input).Decode(&told); err != nil {
+	words := json.NewDecoder(input)
+	if err := words.Decode(&told); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -45,6 +47,9 @@ func beWorker(input io.Reader) error {
 		return err
 	}
 	defer pool.Close()
+	if told.Tells {
+		return runTeller(ctx, pool, told.Lane, words)
+	}
 	notes, err := pgxpool.New(ctx, told.DirectURL)
 	if err != nil {
 		return err
@@ -115,7 +120,7 @@ func writeKilled(t *testing.T, on *fixture.Fixture, moment int) bool {
 	t.Helper()
 	f := fixture.On(t, on.Pool, on.Url)
 	x := createWriter(t, f, flushes*eachFlush)
-	killed := fixture.RunCut(t, f.Url, "-streams.worker", moment, func(url string) any { return orders{url, f.Url, f.Lane} })
+	killed := fixture.RunCut(t, f.Url, "-streams.worker", moment, func(url string) any { return orders{DatabaseURL: url, DirectURL: f.Url, Lane: f.Lane} })
 	flushed, _ := strconv.Atoi(fixture.Texts(t, f.Pool, "SELECT coalesce(max(frames), 0)::text FROM flushed WHERE execution = $1", x.UUID().String())[0])
 	f.Advance(2 * worker.DefaultLeaseTTL)
 	if _, err := f.Engine.Maintenance().ExpireLeases(t.Context(), 100); err != nil {
