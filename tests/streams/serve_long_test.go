@@ -124,3 +124,34 @@ func TestServedStreamAuthorizesAgain(t *testing.T) {
 		t.Errorf("logged %q", &log)
 	}
 }
+
+// Heartbeats come at their time also while hidden frames arrive, each of them sooner than a heartbeat.
+func TestServedStreamHasHeartbeatsWhileHiddenFramesArrive(t *testing.T) {
+	f := fixture.New(t)
+	work := f.Start(t)
+	var stop atomic.Bool
+	s := serve(t, f, work.ID, func(cfg *stream.Config) {
+		cfg.Heartbeat = 300 * time.Millisecond
+		cfg.Show = func(*engine.StreamFrame) bool {
+			if !stop.Load() {
+				_, _ = f.AppendFrames(t.Context(), work.Lease, texts("hidden")) // refused once the test has ended the execution
+			}
+			return false
+		}
+	})
+	appendTo(t, f.Engine, work.Lease, texts("hidden")...)
+	lines := bufio.NewScanner(s.open(t, "").Body)
+	for beats := 0; beats < 3 && lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), ":") || strings.HasPrefix(lines.Text(), "id: ") {
+			beats++
+		}
+	}
+	stop.Store(true)
+	finish(t, f, work.Lease)
+	for lines.Scan() {
+		if lines.Text() == "event: end" {
+			return
+		}
+	}
+	t.Error("the stream has no end")
+}
