@@ -110,7 +110,7 @@ func (s *steps) load(ctx context.Context, eng operations, work *engine.Claimed) 
 	}
 	s.known, s.used, s.waited = make(map[string]engine.Step), make(map[string]bool), make(map[id.WaitpointKey]int)
 	s.signals = nil
-	if work.Resumed || work.Lease.Attempt > 0 || work.Type != state.InitialAttempt {
+	if isContinued(work) {
 		stored, err := eng.StepResults(ctx, work.ID)
 		if err != nil {
 			return orCause(ctx, err)
@@ -127,6 +127,12 @@ func (s *steps) load(ctx context.Context, eng operations, work *engine.Claimed) 
 	}
 	s.read = true
 	return nil
+}
+
+// isContinued reports whether an earlier lease may have stored steps or frames of the execution. A replay continues the
+// attempt that had ended.
+func isContinued(work *engine.Claimed) bool {
+	return work.Resumed || work.Lease.Attempt > 0 || work.Type != state.InitialAttempt
 }
 
 // orCause returns the cause of the end of ctx, for example a lost lease, or err if ctx has not ended.

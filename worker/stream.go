@@ -40,7 +40,7 @@ func (j Job[In]) Stream() *Stream {
 	case j.isForTest():
 		s.stream = &Stream{forTest: true}
 	default:
-		s.stream = newStream(j.appender, j.Lease, j.Resumed || j.Lease.Attempt > 0)
+		s.stream = newStream(j.appender, j.Lease, isContinued(&j.Claimed))
 		j.appender.enter(s.stream)
 	}
 	return j.steps.stream
@@ -65,10 +65,10 @@ type Stream struct {
 	appendState
 }
 
-func newStream(a *appender, l engine.Lease, resumed bool) *Stream {
+func newStream(a *appender, l engine.Lease, continued bool) *Stream {
 	return &Stream{
 		appender: a, lease: l,
-		appendState: appendState{uncounted: resumed, pause: backoff.Backoff{First: repeatFirst, Max: repeatMax}},
+		appendState: appendState{uncounted: continued, pause: backoff.Backoff{First: repeatFirst, Max: repeatMax}},
 	}
 }
 

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -254,4 +255,32 @@ func TestFramesOfACompletionInTheHandlersTransaction(t *testing.T) {
 		t.Fatalf("settled as %+v", s)
 	}
 	wantOnly(t, c.Eng, x, 100)
+}
+
+// A replay continues the stream of the attempt that had ended, so its worker counts the frames that are there.
+func TestWorkerContinuesTheStreamOfAReplay(t *testing.T) {
+	c := fixture.NewCrew(t)
+	c.Work(t, worker.Config{}, func(w *worker.Worker) {
+		fixture.HandleKind(w, "write", func(ctx context.Context, job writeJob) (string, error) {
+			err := writeNumbers(ctx, job.Stream(), 0, job.Args)
+			return "done", cmp.Or(err, job.Stream().Flush(ctx))
+		})
+	})
+	x := createWriter(t, c.Fixture, 10)
+	for life := range 2 {
+		if s := c.Next(t, 1)[0]; s.Settlement != worker.Completed {
+			t.Fatalf("settled as %+v", s)
+		}
+		leases := readNumbers(t, c.Eng, x, 0)
+		if len(leases) != life+1 {
+			t.Fatalf("frames of %d leases, want %d", len(leases), life+1)
+		}
+		wantNumbers(t, leases[life], 10)
+		if life > 0 {
+			break
+		}
+		if _, err := c.Eng.Operator().ReplayExecution(t.Context(), x, engine.ReplayCompleted); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
