@@ -179,7 +179,7 @@ func (a *appender) take(now time.Time) (batch []flight, pause time.Duration, mor
 			s.queued = false
 			s.mu.Unlock()
 			continue
-		case s.held || s.flying: // taken again when it is let go
+		case s.held || s.flying: // taken again later
 		case wait > 0:
 			if pause == 0 || wait < pause {
 				pause = wait
@@ -221,8 +221,7 @@ func (r *run) append(batch []flight) {
 	for i := range batch {
 		f := &batch[i]
 		f.stream.mu.Lock()
-		f.behind = f.stream.count
-		f.stream.tried(try{frames: len(f.frames)})
+		f.behind = f.stream.behind()
 		f.stream.mu.Unlock()
 		batches[i] = engine.FrameBatch{Lease: f.stream.lease, Frames: f.frames, Behind: &f.behind}
 	}
@@ -233,7 +232,7 @@ func (r *run) append(batch []flight) {
 		if err == nil {
 			outcome = outcomes[i]
 		}
-		if open := f.stream.answered(len(f.frames), outcome.Value, outcome.Err); open != nil && !errors.Is(open, engine.ErrBusy) {
+		if open := f.stream.answered(len(f.frames), f.behind, outcome.Value, outcome.Err); open != nil && !errors.Is(open, engine.ErrBusy) {
 			reason = open
 		}
 	}

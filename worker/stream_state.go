@@ -2,21 +2,24 @@ package worker
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 )
 
-// appendState is the knowledge of a stream about its frames in the database. Only the holder of the lease appends, so the number of
-// stored frames says which appends were committed. Each append says how many frames it expects before it. If the answer to
-// one is lost, another append with the same expectation either succeeds, and the lost one never will, or is refused with
-// the number of frames, which shows which one was committed.
+// appendState is what a stream knows about its frames in the database. Only the holder of the lease appends to the stream,
+// and each append says how many frames it expects there. If the answer to one is lost, the next append with the same
+// expectation shows its outcome. If it succeeds, the lost one was not committed, and never will be. If it is refused, the
+// number of frames shows which of the lost ones was committed. The refused one was not: it is no explanation.
 type appendState struct {
 	count     int64 // frames that the database had after the last known append
-	uncounted bool  // count is not known: the attempt had begun before this lease
-	tries     []try // appends behind count that may have been committed
+	uncounted bool  // count is not known: an earlier lease may have written to the stream
+	tries     []try // appends behind count whose outcome is unknown
 
 	queued bool // in the appender's queue
 	flying bool // a call of the appender has frames of it
@@ -32,16 +35,37 @@ type appendState struct {
 
 // try is an append that may have been committed.
 type try struct {
-	frames int // of the buffer
-	others int // of a turn, behind them
+	frames int   // that leave the buffer
+	stored int   // that the stream has more then
+	joint  bool  // in a transaction of the handler, which locks the attempt until its end
+	turn   *turn // whose transaction it is; nil for other transactions
 }
 
-// tried notes an append. The caller holds the mutex.
+// tried notes an append whose outcome is unknown. The caller holds the mutex.
 func (s *appendState) tried(t try) {
 	if !slices.Contains(s.tries, t) {
 		s.tries = append(s.tries, t)
 	}
 }
+
+// probing is the number of frames that an append expects in order to be refused.
+const probing = math.MaxInt64
+
+// behind returns how many frames the appender's next append expects. If a transaction of the handler may have been
+// committed, that is a number which the stream never has: the refusal shows the outcome of the transaction. Without it two
+// appends of the same size could be unknown, one by the transaction and one by the appender. The caller holds the mutex.
+func (s *appendState) behind() int64 {
+	if slices.ContainsFunc(s.tries, isJoint) {
+		return probing
+	}
+	return s.count
+}
+
+func isJoint(t try) bool { return t.joint }
+
+// locked notes that an append behind count has locked the attempt in a transaction of the handler: earlier transactions of
+// the handler have ended without a commit. The caller holds the mutex.
+func (s *appendState) locked() { s.tries = slices.DeleteFunc(s.tries, isJoint) }
 
 // appended notes that the first n frames of the buffer are stored, and the stream has count frames. The caller holds the
 // mutex.
@@ -53,22 +77,26 @@ func (s *Stream) appended(n int, count int64) {
 	s.leave(n)
 }
 
-// moved notes that the stream has another number of frames than count. It returns the append that explains it; ok is false
-// if none does. The caller holds the mutex.
+// moved notes that an append was refused because the stream has count frames. It returns the earlier append that was
+// committed; ok is false if none was. The caller holds the mutex.
 func (s *Stream) moved(count int64) (committed try, ok bool) {
 	for _, t := range slices.Backward(s.tries) {
-		if s.count+int64(t.frames+t.others) == count {
+		if s.count+int64(t.stored) == count {
 			s.appended(t.frames, count)
 			return t, true
 		}
+	}
+	if count == s.count {
+		s.locked() // an append outside a transaction may still arrive
+		return try{}, false
 	}
 	s.count, s.tries = count, nil
 	return try{}, false
 }
 
-// answered notes the outcome of an append of the first n frames. It returns an error that is worth a log entry: the frames
-// stay in the buffer for another try.
-func (s *Stream) answered(n int, appended engine.Appended, err error) error {
+// answered notes the outcome of an append of the first n frames behind a number of others. It returns an error that is worth
+// a log entry: the frames stay in the buffer for another try.
+func (s *Stream) answered(n int, behind int64, appended engine.Appended, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.change()
@@ -88,19 +116,19 @@ func (s *Stream) answered(n int, appended engine.Appended, err error) error {
 		s.drop(lossOf(err))
 		return nil
 	case errors.Is(err, engine.ErrInvalidInput):
-		s.forget(n)
 		s.refuse(n, err)
 		return nil
-	case errors.Is(err, engine.ErrBusy):
-		s.forget(n)
+	case behind != probing && !isRefused(err):
+		s.tried(try{frames: n, stored: n})
 	}
 	s.due = time.Now().Add(s.pause.Next())
 	return err
 }
 
-// forget drops an append that was refused for certain.
-func (s *Stream) forget(n int) {
-	s.tries = slices.DeleteFunc(s.tries, func(t try) bool { return t == try{frames: n} })
+// isRefused reports whether an error means for certain that nothing was appended.
+func isRefused(err error) bool {
+	refusal, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && isRefusal(refusal.Code) || errors.Is(err, engine.ErrBusy)
 }
 
 // refuse notes that the server refused some of the first n frames. They are appended one by one, and the one that is refused
@@ -117,7 +145,7 @@ func (s *Stream) refuse(n int, err error) {
 
 // next returns the frames to append next: at most so many, with at most so many bytes. The caller holds the mutex.
 func (s *Stream) next(most, bytes int) []engine.FrameSpec {
-	if s.alone > 0 {
+	if s.alone > 0 || s.behind() == probing {
 		most = min(most, 1)
 	}
 	n := 0

@@ -62,28 +62,34 @@ func (t *turn) appendFrames(ctx context.Context, eng frameAppender) error {
 		stream.complete()
 	}
 	var err error
-	t.joint, err = stream.join(ctx, eng, frames)
+	t.joint, err = stream.join(ctx, eng, frames, t)
 	if errors.Is(err, engine.ErrInvalidInput) {
 		err = t.place.refuse(err)
 	}
 	return err
 }
 
-// letGo gives the stream back to the appender, once the turn's transaction is over.
-func (t *turn) letGo(committed bool) {
+// endJoint returns the stream to the appender, once the turn's transaction is over. Unless committed is set, the outcome is
+// unknown.
+func (t *turn) endJoint(committed bool) {
 	if t.joint != nil {
-		t.joint.letGo(committed)
+		t.joint.end(committed)
 		t.joint = nil
 	}
 }
 
-func (j *joint) letGo(committed bool) {
+// end returns the stream to the appender. Unless committed is set, the frames may be committed, now or later.
+func (j *joint) end(committed bool) {
 	s := j.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held = false
-	if committed && s.lost == nil {
+	switch {
+	case j.stored == 0 || s.lost != nil:
+	case committed:
 		s.appended(j.frames, j.count)
+	default:
+		s.tried(j.try)
 	}
 	s.change()
 	s.appender.hasten()
@@ -100,38 +106,43 @@ func (s *Stream) complete() {
 // refusal, shows whether it is committed.
 func (s *Stream) completeIn(ctx context.Context, eng frameAppender) error {
 	s.complete()
-	j, err := s.join(ctx, eng, nil)
+	j, err := s.join(ctx, eng, nil, nil)
 	if j != nil {
-		j.letGo(false)
+		j.end(false)
 	}
 	return err
 }
 
-// join appends the frames in the buffer, and others behind them, in a transaction of the handler. The appender leaves the
-// stream alone until the caller lets it go. It returns nil if there is nothing to append, or if an earlier try of the same
-// turn has been committed.
-func (s *Stream) join(ctx context.Context, eng frameAppender, others []engine.FrameSpec) (_ *joint, err error) {
+// join appends the frames in the buffer, and others behind them, in a transaction of the handler; t is its turn, if it is
+// one. The appender leaves the stream alone until the caller ends the joint. join returns nil if there is nothing to append,
+// or if an earlier transaction of the same turn has been committed.
+func (s *Stream) join(ctx context.Context, eng frameAppender, others []engine.FrameSpec, t *turn) (*joint, error) {
 	if err := s.hold(ctx); err != nil {
 		return nil, err
 	}
-	j := &joint{stream: s}
-	defer func() {
-		if err != nil {
-			j.letGo(false)
-		}
-	}()
+	j := &joint{stream: s, try: try{joint: true, turn: t}}
+	joined, err := j.append(ctx, eng, others)
+	if !joined {
+		j.end(false)
+		return nil, err
+	}
+	return j, nil
+}
+
+// append appends the frames in the buffer and others. It reports whether there were any.
+func (j *joint) append(ctx context.Context, eng frameAppender, others []engine.FrameSpec) (bool, error) {
+	s := j.stream
 	for {
 		s.mu.Lock()
 		frames, behind, uncounted := slices.Clone(s.frames), s.count, s.uncounted
 		s.mu.Unlock()
 		if len(frames)+len(others) == 0 {
-			j.letGo(false)
-			return nil, nil
+			return false, nil
 		}
 		if uncounted {
 			counts, err := eng.CountFrames(ctx, []engine.Lease{s.lease})
 			if err != nil {
-				return nil, err
+				return false, err
 			}
 			behind = counts[0]
 		}
@@ -143,20 +154,17 @@ func (s *Stream) join(ctx context.Context, eng frameAppender, others []engine.Fr
 		case isMoved:
 			committed, _ := s.moved(moved.Frames)
 			s.mu.Unlock()
-			if committed.others > 0 { // the step will be found, too
-				j.letGo(false)
-				return nil, nil
+			if committed.turn != nil && committed.turn == j.turn { // its step will be found, too
+				return false, nil
 			}
 			continue
-		case err == nil:
-			j.try, j.count = try{len(frames), len(others)}, count
-			s.tried(j.try)
+		case count > behind:
+			s.locked()
+			j.stored, j.count = int(count-behind), count
+			j.frames = min(j.stored, len(frames)) // after an error only some of them
 		}
 		s.mu.Unlock()
-		if err != nil {
-			return nil, err
-		}
-		return j, nil
+		return err == nil, err
 	}
 }
 
@@ -164,9 +172,9 @@ func (s *Stream) join(ctx context.Context, eng frameAppender, others []engine.Fr
 func (s *Stream) hold(ctx context.Context) error {
 	for {
 		s.mu.Lock()
-		if s.lost != nil {
+		if s.err != nil {
 			defer s.mu.Unlock()
-			return s.lost
+			return s.err
 		}
 		if !s.flying && !s.held {
 			s.held = true
@@ -186,7 +194,7 @@ func (s *Stream) hold(ctx context.Context) error {
 // maxJointWait is how long frames in a handler's transaction wait for another transaction that has locked the attempt.
 const maxJointWait = 6 * time.Second
 
-// appendIn appends frames behind a number of others, and returns how many there are then.
+// appendIn appends frames behind a number of others, and returns how many there are then, also after an error.
 func (s *Stream) appendIn(ctx context.Context, eng frameAppender, frames []engine.FrameSpec, behind int64) (int64, error) {
 	pause := backoff.Backoff{First: repeatFirst, Max: repeatMax}
 	began := time.Now()
@@ -204,11 +212,11 @@ func (s *Stream) appendIn(ctx context.Context, eng frameAppender, frames []engin
 		case err == nil:
 			behind, frames = outcomes[0].Value.Frames, frames[n:]
 		case !errors.Is(err, engine.ErrBusy):
-			return 0, err
+			return behind, err
 		case time.Since(began) > maxJointWait:
-			return 0, fmt.Errorf("append frames: %w", engine.ErrContention)
+			return behind, fmt.Errorf("append frames: %w", engine.ErrContention)
 		case !backoff.Wait(ctx, pause.Next()):
-			return 0, context.Cause(ctx)
+			return behind, context.Cause(ctx)
 		}
 	}
 	return behind, nil

@@ -71,7 +71,7 @@ func Turn[In any](
 		recorded, err := job.eng.turnIn(ctx, func(tx pgx.Tx, eng *engine.Engine) (engine.StepRecord, error) {
 			return turn.run(ctx, tx, eng, fn)
 		}, turn.appendFrames, turn.settle)
-		turn.letGo(err == nil && !recorded.Repeated)
+		turn.endJoint(err == nil && !recorded.Repeated)
 		if err == nil && !recorded.Repeated {
 			turn.committed()
 		}
@@ -234,7 +234,7 @@ func newTurn[In any](job Job[In], p *place) *turn {
 func (t *turn) run(
 	ctx context.Context, tx pgx.Tx, eng *engine.Engine, fn func(context.Context, pgx.Tx, *TurnTx) error,
 ) (engine.StepRecord, error) {
-	t.letGo(false)
+	t.endJoint(false)
 	x := &TurnTx{eng: eng, turn: t}
 	t.current = x
 	if err := fn(ctx, tx, x); err != nil {
