@@ -12,9 +12,9 @@ import (
 
 // Limits of the frames that wait to be appended. A write blocks while one of them is reached.
 const (
-	MaxStreamFrames   = 1_000    // frames of one job
-	MaxStreamBytes    = 1 << 20  // bytes of one job's payloads
-	MaxStreamsPending = 64 << 20 // bytes of all payloads in a process
+	MaxStreamFrames = 1_000    // frames of one job
+	MaxStreamBytes  = 1 << 20  // bytes of one job's frames
+	MaxPendingBytes = 64 << 20 // bytes of all frames in a process; a job without any may always write one
 )
 
 // ErrStreamOver reports a frame written after the handler had returned, or after a turn had ended the execution.
@@ -55,11 +55,11 @@ type Stream struct {
 	mu      sync.Mutex
 	changed chan struct{}      // closed and replaced at each change that something may wait for; nil until needed
 	frames  []engine.FrameSpec // to be appended, in order
-	bytes   int                // of their payloads
+	bytes   int                // of these
 	written int64              // frames taken so far
 	gone    int64              // of these, those that have left the buffer: appended or refused
 	err     error              // that ends the stream: the lease is lost, or the handler has returned
-	refused error              // that the next write or flush returns: the server refused a frame
+	refused error              // that the next flush returns: the server refused a frame
 
 	// The frames that the database is known to have.
 	appendState
@@ -76,9 +76,8 @@ func newStream(a *appender, l engine.Lease, continued bool) *Stream {
 // later. If the buffer is full, it first waits for room: there is none while a transaction of the handler has locked the
 // attempt.
 //
-// Errors: [engine.ErrInvalidInput] for this frame, or for an earlier one that the server has refused, which is left out then;
-// [ErrLeaseLost]; [ErrStreamOver]; ctx's cause if it ends while the buffer is full. Only [Stream.Flush] reports that frames
-// are stored.
+// Errors: [engine.ErrInvalidInput] for this frame; [ErrLeaseLost]; [ErrStreamOver]; ctx's cause if it ends while the buffer
+// is full. Only [Stream.Flush] reports that frames are stored, or that the server has refused one.
 func (s *Stream) WriteFrame(ctx context.Context, f engine.FrameSpec) error {
 	if cause := context.Cause(ctx); errors.Is(cause, ErrLeaseLost) {
 		return cause
@@ -94,10 +93,8 @@ func (s *Stream) WriteFrame(ctx context.Context, f engine.FrameSpec) error {
 		if wait == nil {
 			return err
 		}
-		select {
-		case <-wait:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := s.appender.await(ctx, wait); err != nil {
+			return err
 		}
 	}
 }
@@ -106,23 +103,20 @@ func (s *Stream) WriteFrame(ctx context.Context, f engine.FrameSpec) error {
 func (s *Stream) add(f engine.FrameSpec) (wait <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	size := sizeOf([]engine.FrameSpec{f})
 	switch {
 	case s.err != nil:
 		return nil, s.err
-	case s.refused != nil:
-		err, s.refused = s.refused, nil
-		return nil, err
 	case s.forTest:
-	case len(s.frames) >= MaxStreamFrames, s.bytes > 0 && s.bytes+len(f.Payload) > MaxStreamBytes:
-		s.appender.hasten()
+	case len(s.frames) >= MaxStreamFrames, s.bytes > 0 && s.bytes+size > MaxStreamBytes:
 		return s.nextChange(), nil
 	default:
-		if wait := s.appender.reserve(len(f.Payload)); wait != nil {
+		if wait := s.appender.reserve(size, len(s.frames) == 0); wait != nil {
 			return wait, nil
 		}
 	}
 	s.frames = append(s.frames, f)
-	s.bytes += len(f.Payload)
+	s.bytes += size
 	s.written++
 	if !s.forTest && !s.queued {
 		s.queued = true
@@ -131,9 +125,11 @@ func (s *Stream) add(f engine.FrameSpec) (wait <-chan struct{}, err error) {
 	return nil, nil
 }
 
-// Flush waits until all frames written so far are stored.
+// Flush waits until all frames written so far are stored. Call it outside a transaction of the handler that has locked the
+// attempt: there it would wait for the end of that transaction, which waits for Flush.
 //
-// Errors: those of [Stream.WriteFrame]. After an error some of the frames may be stored.
+// Errors: [engine.ErrInvalidInput] for a frame that the server has refused, which is left out; others of [Stream.WriteFrame].
+// After an error some of the frames may be stored.
 func (s *Stream) Flush(ctx context.Context) error {
 	if cause := context.Cause(ctx); errors.Is(cause, ErrLeaseLost) {
 		return cause
@@ -146,11 +142,8 @@ func (s *Stream) Flush(ctx context.Context) error {
 		if wait == nil {
 			return err
 		}
-		s.appender.hasten()
-		select {
-		case <-wait:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := s.appender.await(ctx, wait); err != nil {
+			return err
 		}
 	}
 }
@@ -232,11 +225,11 @@ func (s *Stream) leave(n int) {
 	s.change()
 }
 
-// sizeOf returns the bytes of the frames' payloads.
+// sizeOf returns the bytes of frames: of their payloads, types and correlations.
 func sizeOf(frames []engine.FrameSpec) int {
 	n := 0
 	for i := range frames {
-		n += len(frames[i].Payload)
+		n += len(frames[i].Payload) + len(frames[i].Type) + len(frames[i].Correlation)
 	}
 	return n
 }

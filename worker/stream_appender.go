@@ -25,10 +25,13 @@ type appender struct {
 	open    atomic.Int64  // streams of running handlers
 	failing warn.Repeated
 
+	inline    func()     // appends in the goroutine of a handler that waits; nil: the run appends beside its handlers
+	appending sync.Mutex // held by inline
+
 	mu      sync.Mutex
 	streams map[engine.Fence]*Stream // of running handlers
 	waiting []*Stream                // with frames, in the order in which they got them
-	bytes   int                      // of all payloads in buffers
+	bytes   int                      // of all frames in buffers
 	room    chan struct{}            // closed and replaced when bytes have left a full buffer; nil until needed
 }
 
@@ -65,15 +68,15 @@ func (a *appender) exit(s *Stream) {
 	}
 }
 
-// reserve takes room for a payload, or returns a channel that is closed when there may be some.
-func (a *appender) reserve(bytes int) <-chan struct{} {
+// reserve takes room for a frame, or returns a channel that is closed when there may be some. The first frame of a buffer
+// always has room: otherwise jobs whose attempts are locked could use it up for all others.
+func (a *appender) reserve(bytes int, first bool) <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.bytes > 0 && a.bytes+bytes > MaxStreamsPending {
+	if !first && a.bytes+bytes > MaxPendingBytes {
 		if a.room == nil {
 			a.room = make(chan struct{})
 		}
-		remind(a.hasty)
 		return a.room
 	}
 	a.bytes += bytes
@@ -100,6 +103,20 @@ func (a *appender) queue(s *Stream) {
 
 // hasten makes the appender append the waiting frames at once.
 func (a *appender) hasten() { remind(a.hasty) }
+
+// await waits for a channel that appended frames close, and makes the appender append the waiting frames at once.
+func (a *appender) await(ctx context.Context, wait <-chan struct{}) error {
+	if a.inline != nil {
+		a.inline()
+	}
+	a.hasten()
+	select {
+	case <-wait:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
 
 func remind(c chan struct{}) {
 	select {
@@ -135,7 +152,7 @@ func (r *run) appendFrames() {
 				}
 				break
 			}
-			r.append(batch)
+			_ = r.append(batch) // logged
 			if !more && time.Since(began) < StreamDelay && !a.collect(timer) {
 				return
 			}
@@ -205,8 +222,9 @@ func (a *appender) take(now time.Time) (batch []flight, pause time.Duration, mor
 	return batch, pause, more
 }
 
-// append appends the frames of a batch, and notes the outcomes.
-func (r *run) append(batch []flight) {
+// append appends the frames of a batch, and notes the outcomes. It returns an error if it should be repeated, except for
+// busy rows.
+func (r *run) append(batch []flight) error {
 	calling, cancel := context.WithTimeout(r.base, callTimeout)
 	defer cancel()
 	err := r.count(calling, batch)
@@ -215,7 +233,7 @@ func (r *run) append(batch []flight) {
 			f.stream.postpone()
 		}
 		r.appender.failing.Log(r.cfg.Log, "cannot append frames of output streams; retrying: check the database", "error", err)
-		return
+		return err
 	}
 	batches := make([]engine.FrameBatch, len(batch))
 	for i := range batch {
@@ -239,6 +257,7 @@ func (r *run) append(batch []flight) {
 	if reason != nil {
 		r.appender.failing.Log(r.cfg.Log, "cannot append frames of output streams; retrying: check the database and the rights of its role", "error", reason)
 	}
+	return reason
 }
 
 // count reads how many frames those streams have that an earlier lease may have written to.

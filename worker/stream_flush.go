@@ -36,10 +36,7 @@ func (r *run) flush(t *task) {
 	}
 	s.end()
 	err := r.await(s)
-	s.mu.Lock()
-	completing := s.completing
-	s.mu.Unlock()
-	if err == nil || t.verdict == abandon || completing && isLost(err) { // the settlement shows whether it was completed
+	if err == nil || t.verdict == abandon || s.isCompleting() && isLost(err) { // the settlement shows whether it was completed
 		return
 	}
 	t.verdict, t.err = abandon, err
@@ -73,6 +70,13 @@ func (r *run) await(s *Stream) error {
 			s.lose(fmt.Errorf("%w: its frames can't be stored", ErrShutdown))
 		}
 	}
+}
+
+// isCompleting reports whether a transaction of the handler may have ended the lease.
+func (s *Stream) isCompleting() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.completing
 }
 
 func (s *Stream) isLost() bool {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"slices"
@@ -139,7 +140,7 @@ func (s *Stream) refuse(n int, err error) {
 		return
 	}
 	s.alone = max(0, s.alone-1)
-	s.refused = err
+	s.refused = cmp.Or(s.refused, err)
 	s.leave(1)
 }
 
@@ -149,8 +150,12 @@ func (s *Stream) next(most, bytes int) []engine.FrameSpec {
 		most = min(most, 1)
 	}
 	n := 0
-	for n < min(most, len(s.frames)) && bytes >= len(s.frames[n].Payload) {
-		bytes -= len(s.frames[n].Payload)
+	for n < min(most, len(s.frames)) {
+		size := sizeOf(s.frames[n : n+1])
+		if size > bytes {
+			break
+		}
+		bytes -= size
 		n++
 	}
 	return s.frames[:n:n]

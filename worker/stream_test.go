@@ -274,6 +274,72 @@ func TestRefusedFrameIsReportedAndLeftOut(t *testing.T) {
 	})
 }
 
+// A write takes its frame, also after an earlier one was refused.
+func TestWriteLeavesARefusalToFlush(t *testing.T) {
+	var wrote, flushed error
+	writing(t, Config{}, nil, func(ctx context.Context, job Job[struct{}]) (int, error) {
+		s := job.Stream()
+		s.mu.Lock()
+		s.refused = &engine.InputError{Field: "frames", Reason: "has a value that can't be stored"}
+		s.mu.Unlock()
+		wrote = s.WriteFrame(ctx, frame(0))
+		flushed = s.Flush(ctx)
+		return 0, nil
+	}, func(t *testing.T, b *bubble, x engine.Claimed) {
+		isCount(t, b.eng.stored(x.ID), 1)
+		if wrote != nil || !errors.Is(flushed, engine.ErrInvalidInput) {
+			t.Errorf("the write returned %v, the flush %v", wrote, flushed)
+		}
+	})
+}
+
+// Frames that can't be appended never use up the room of a job that has none in its buffer.
+func TestEmptyBufferAlwaysHasRoom(t *testing.T) {
+	writing(t, Config{}, nil, func(ctx context.Context, job Job[struct{}]) (int, error) {
+		job.appender.reserve(MaxPendingBytes, true)
+		defer job.appender.release(MaxPendingBytes)
+		for n := range 3 {
+			if err := job.Stream().WriteFrame(ctx, frame(n)); err != nil {
+				return 0, err
+			}
+			if err := job.Stream().Flush(ctx); err != nil {
+				return 0, err
+			}
+		}
+		return 0, nil
+	}, func(t *testing.T, b *bubble, x engine.Claimed) {
+		isCount(t, b.eng.stored(x.ID), 3)
+	})
+}
+
+func TestLimitsCountTypesAndCorrelations(t *testing.T) {
+	const size = 2 << 10
+	text := strings.Repeat("x", size/2)
+	written := 0
+	var blocked chan struct{}
+	writing(t, Config{}, func(f *fakeEngine) {
+		blocked = make(chan struct{})
+		f.streams.blocked = blocked
+	}, func(ctx context.Context, job Job[struct{}]) (int, error) {
+		for written < MaxStreamFrames {
+			if err := job.Stream().WriteFrame(ctx, engine.FrameSpec{Type: text, Correlation: text}); err != nil {
+				return 0, err
+			}
+			written++
+		}
+		return 0, nil
+	}, func(t *testing.T, b *bubble, x engine.Claimed) {
+		if written != MaxStreamBytes/size || b.appender.bytes != MaxStreamBytes {
+			t.Errorf("%d frames of %d bytes fit into the buffer", written, b.appender.bytes)
+		}
+		close(blocked)
+		b.pass(1)
+		if n := len(b.eng.stored(x.ID)); n != MaxStreamFrames {
+			t.Errorf("%d frames stored", n)
+		}
+	})
+}
+
 func TestStreamIsOverWhenItsHandlerHasReturned(t *testing.T) {
 	var jobs []Job[struct{}]
 	inBubble(t, Config{}, func(w *Worker, _ *fakeEngine) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/backoff"
 )
 
 // RunForTest runs a handler for an execution that the caller has claimed by eng, which may be bound to a transaction, and
@@ -31,15 +32,40 @@ func RunForTest[In, Out any](
 	var recording sync.WaitGroup
 	w.recorder, w.appender = newRecorder(), newAppender(w.eng)
 	r := &run{Worker: w, base: ctx, settling: w.eng}
+	r.appender.inline = r.appendInline // beside the handler it would use the handler's transaction at the same time
 	recording.Go(r.recordSteps)
-	recording.Go(r.appendFrames)
 	defer recording.Wait()
 	defer close(r.recorder.stopped)
-	defer close(r.appender.stopped)
 	job := newJob(w, &claimed, asked, kind, args)
 	out, err := fn(ctx, job)
+	job.steps.end()
 	if stream := job.steps.written(); stream != nil {
-		err = cmp.Or(err, stream.Flush(ctx))
+		flushed := stream.Flush(ctx)
+		if stream.isCompleting() && isLost(flushed) { // its frames were appended by the transaction that completed it
+			flushed = nil
+		}
+		err = cmp.Or(err, flushed)
 	}
 	return out, err
+}
+
+// appendInline appends the frames in all buffers, while the handler waits for that. A failure ends the streams: nothing is
+// worth another try in a transaction that is rolled back.
+func (r *run) appendInline() {
+	r.appender.appending.Lock()
+	defer r.appender.appending.Unlock()
+	for {
+		batch, pause, _ := r.appender.take(time.Now())
+		if len(batch) == 0 {
+			if pause == 0 || !backoff.Wait(r.base, pause) {
+				return
+			}
+			continue
+		}
+		if err := r.append(batch); err != nil {
+			for _, f := range batch {
+				f.stream.lose(err)
+			}
+		}
+	}
 }
