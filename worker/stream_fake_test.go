@@ -41,6 +41,14 @@ func (f *fakeEngine) CountFrames(_ context.Context, leases []engine.Lease) ([]in
 	return counts, nil
 }
 
+func (f *fakeEngine) AppendFrameBatch(ctx context.Context, b engine.FrameBatch) (engine.Appended, error) {
+	outcomes, err := f.AppendFramesEach(ctx, []engine.FrameBatch{b})
+	if err != nil {
+		return engine.Appended{}, err
+	}
+	return outcomes[0].Value, outcomes[0].Err
+}
+
 func (f *fakeEngine) AppendFramesEach(_ context.Context, batches []engine.FrameBatch) ([]engine.Outcome[engine.Appended], error) {
 	f.mu.Lock()
 	blocked := f.streams.blocked

@@ -149,14 +149,22 @@ func (s *Stream) next(most, bytes int) []engine.FrameSpec {
 	if s.alone > 0 || s.behind() == probing {
 		most = min(most, 1)
 	}
-	n := 0
-	for n < min(most, len(s.frames)) {
-		size := sizeOf(s.frames[n : n+1])
-		if size > bytes {
+	n := fitting(s.frames, most, bytes)
+	return s.frames[:n:n]
+}
+
+// fitting returns how many of the first frames fit into one append.
+func fitting(frames []engine.FrameSpec, most, bytes int) (n int) {
+	summaries := engine.MaxSummaryFrames
+	for n < min(most, len(frames)) {
+		if frames[n].Mode == engine.FrameSummary {
+			summaries--
+		}
+		bytes -= sizeOf(frames[n : n+1])
+		if bytes < 0 || summaries < 0 {
 			break
 		}
-		bytes -= size
 		n++
 	}
-	return s.frames[:n:n]
+	return n
 }

@@ -5,15 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
-	"github.com/flowfabric/flowfabric-go/internal/backoff"
 )
 
 // frameAppender appends frames: an engine, or one that is bound to a transaction.
 type frameAppender interface {
-	AppendFramesEach(ctx context.Context, batches []engine.FrameBatch) ([]engine.Outcome[engine.Appended], error)
+	AppendFrameBatch(ctx context.Context, b engine.FrameBatch) (engine.Appended, error)
 	CountFrames(ctx context.Context, leases []engine.Lease) ([]int64, error)
 }
 
@@ -191,33 +189,18 @@ func (s *Stream) hold(ctx context.Context) error {
 	}
 }
 
-// maxJointWait is how long frames in a handler's transaction wait for another transaction that has locked the attempt.
-const maxJointWait = 6 * time.Second
-
 // appendIn appends frames behind a number of others, and returns how many there are then, also after an error.
 func (s *Stream) appendIn(ctx context.Context, eng frameAppender, frames []engine.FrameSpec, behind int64) (int64, error) {
-	pause := backoff.Backoff{First: repeatFirst, Max: repeatMax}
-	began := time.Now()
+	s.mu.Lock()
+	ends := s.completing
+	s.mu.Unlock()
 	for len(frames) > 0 {
-		n, bytes := 0, 0
-		for n < min(len(frames), engine.MaxFrames) && bytes+len(frames[n].Payload) <= engine.MaxFrameBatch {
-			bytes += len(frames[n].Payload)
-			n++
-		}
-		outcomes, err := eng.AppendFramesEach(ctx, []engine.FrameBatch{{Lease: s.lease, Frames: frames[:n], Behind: &behind}})
-		if err == nil {
-			err = outcomes[0].Err
-		}
-		switch {
-		case err == nil:
-			behind, frames = outcomes[0].Value.Frames, frames[n:]
-		case !errors.Is(err, engine.ErrBusy):
+		n := fitting(frames, engine.MaxFrames, engine.MaxFrameBatch)
+		appended, err := eng.AppendFrameBatch(ctx, engine.FrameBatch{Lease: s.lease, Frames: frames[:n], Behind: &behind, Ends: ends})
+		if err != nil {
 			return behind, err
-		case time.Since(began) > maxJointWait:
-			return behind, fmt.Errorf("append frames: %w", engine.ErrContention)
-		case !backoff.Wait(ctx, pause.Next()):
-			return behind, context.Cause(ctx)
 		}
+		behind, frames = appended.Frames, frames[n:]
 	}
 	return behind, nil
 }

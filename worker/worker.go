@@ -100,6 +100,7 @@ type operations interface {
 	CheckFrame(f *engine.FrameSpec) error
 	maxPayload() int // of a frame
 	frameAppender
+	AppendFramesEach(ctx context.Context, batches []engine.FrameBatch) ([]engine.Outcome[engine.Appended], error)
 	Call(ctx context.Context, spec engine.CallSpec) ([]id.ExecutionID, error)
 	CalledResults(ctx context.Context, called []id.ExecutionID) ([]engine.CalledResult, error)
 	CreateWaitpoint(ctx context.Context, spec engine.WaitpointSpec) (engine.Waitpoint, error)

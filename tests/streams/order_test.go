@@ -198,3 +198,32 @@ func TestTailSkipsNoFrameOfManyWriters(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A transaction that appends frames and then ends the lease takes the locks of the end first. Otherwise a cancel would hold the
+// execution, wait for the attempt, and both would wait for each other.
+func TestFramesBeforeAnEndTakeItsLocks(t *testing.T) {
+	f := fixture.New(t)
+	work := f.Start(t)
+	tx := f.BeginTx(t)
+	bound := f.WithTx(tx)
+	if _, err := bound.AppendFrameBatch(t.Context(), engine.FrameBatch{Lease: work.Lease, Frames: texts("last"), Ends: true}); err != nil {
+		t.Fatal(err)
+	}
+	rival, cancelled := f.Rival(t), make(chan error, 1)
+	go func() { cancelled <- rival.CancelExecution(t.Context(), engine.CancelSpec{ID: work.ID}) }()
+	rival.AwaitBlocked(t, f)
+	if _, err := tx.Exec(t.Context(), "SET LOCAL lock_timeout = '1ms'"); err != nil { // it has all locks that it needs
+		t.Fatal(err)
+	}
+	if err := bound.CompleteExecution(t.Context(), work.Lease, nil); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Commit(t, tx)
+	if err := <-cancelled; !errors.Is(err, engine.ErrEnded) {
+		t.Errorf("the cancel returned %v", err)
+	}
+	wantFrames(t, f, work.ID, "last")
+	if _, err := f.AppendFrameBatch(t.Context(), engine.FrameBatch{Lease: work.Lease, Frames: texts("x"), Ends: true}); !errors.Is(err, engine.ErrInvalidInput) {
+		t.Errorf("outside a transaction: %v", err)
+	}
+}
