@@ -142,3 +142,40 @@ func TestTurnsFramesAreRefusedWhenTheStreamIsOver(t *testing.T) {
 		t.Errorf("joined with %v", err)
 	}
 }
+
+// A frame of the buffer that the server refuses does not fail a turn. A frame of the turn does.
+func TestOnlyItsOwnFramesRefuseATurn(t *testing.T) {
+	var joined, flushed, refused, again error
+	writing(t, Config{}, func(f *fakeEngine) {
+		f.streams.appendErr = refuseBad
+	}, func(ctx context.Context, job Job[struct{}]) (int, error) {
+		bad := engine.FrameSpec{Payload: []byte("bad")}
+		s := job.Stream()
+		eng := job.eng.(*fakeEngine)
+		o := &outcomes{ctx, eng, job, s}
+		if err := s.hold(ctx); err != nil { // the appender leaves the frames to the turn
+			return 0, err
+		}
+		joined = errors.Join(o.write(0), o.write(1), s.WriteFrame(ctx, bad), o.write(2))
+		s.mu.Lock()
+		s.held = false
+		s.mu.Unlock()
+		joined = errors.Join(joined, o.join(new(turn), true, frame(3)))
+		flushed = s.Flush(ctx)
+		refused = o.join(new(turn), true, bad)
+		again = errors.Join(s.hold(ctx), s.WriteFrame(ctx, bad))
+		s.mu.Lock()
+		s.held = false
+		s.mu.Unlock()
+		again = errors.Join(again, s.completeIn(ctx, eng))
+		return 0, nil
+	}, func(t *testing.T, b *bubble, x engine.Claimed) {
+		isCount(t, b.eng.stored(x.ID), 4)
+		if joined != nil || !errors.Is(flushed, engine.ErrInvalidInput) {
+			t.Errorf("the turn returned %v, the flush %v", joined, flushed)
+		}
+		if !errors.Is(refused, engine.ErrInvalidInput) || again != nil {
+			t.Errorf("the turn with a bad frame returned %v, the completion %v", refused, again)
+		}
+	})
+}

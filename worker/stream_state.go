@@ -40,11 +40,13 @@ type try struct {
 	stored int   // that the stream has more then
 	joint  bool  // in a transaction of the handler, which locks the attempt until its end
 	turn   *turn // whose transaction it is; nil for other transactions
+
+	refused error // of a frame among those that leave the buffer, which was left out
 }
 
 // tried notes an append whose outcome is unknown. The caller holds the mutex.
 func (s *appendState) tried(t try) {
-	if !slices.Contains(s.tries, t) {
+	if t.joint || !slices.ContainsFunc(s.tries, func(known try) bool { return known.frames == t.frames && !known.joint }) {
 		s.tries = append(s.tries, t)
 	}
 }
@@ -78,12 +80,18 @@ func (s *Stream) appended(n int, count int64) {
 	s.leave(n)
 }
 
+// committed notes that a try was committed, and the stream has count frames. The caller holds the mutex.
+func (s *Stream) committed(t try, count int64) {
+	s.appended(t.frames, count)
+	s.refused = cmp.Or(s.refused, t.refused)
+}
+
 // moved notes that an append was refused because the stream has count frames. It returns the earlier append that was
 // committed; ok is false if none was. The caller holds the mutex.
 func (s *Stream) moved(count int64) (committed try, ok bool) {
 	for _, t := range slices.Backward(s.tries) {
 		if s.count+int64(t.stored) == count {
-			s.appended(t.frames, count)
+			s.committed(t, count)
 			return t, true
 		}
 	}

@@ -249,15 +249,18 @@ func TestFramesOfAllStreamsShareACall(t *testing.T) {
 	})
 }
 
+// refuseBad refuses appends with a frame "bad".
+func refuseBad(b engine.FrameBatch) (before, after error) {
+	if slices.ContainsFunc(b.Frames, func(f engine.FrameSpec) bool { return string(f.Payload) == "bad" }) {
+		return &engine.InputError{Field: "frames", Reason: "has a value that can't be stored"}, nil
+	}
+	return nil, nil
+}
+
 func TestRefusedFrameIsReportedAndLeftOut(t *testing.T) {
 	var flushed, again error
 	writing(t, Config{}, func(f *fakeEngine) {
-		f.streams.appendErr = func(b engine.FrameBatch) (before, after error) {
-			if slices.ContainsFunc(b.Frames, func(f engine.FrameSpec) bool { return string(f.Payload) == "bad" }) {
-				return &engine.InputError{Field: "frames", Reason: "has a value that can't be stored"}, nil
-			}
-			return nil, nil
-		}
+		f.streams.appendErr = refuseBad
 	}, func(ctx context.Context, job Job[struct{}]) (int, error) {
 		for _, payload := range []string{"0", "1", "bad", "2"} {
 			if err := job.Stream().WriteFrame(ctx, engine.FrameSpec{Payload: []byte(payload)}); err != nil {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,7 +86,7 @@ func (j *joint) end(committed bool) {
 	switch {
 	case j.stored == 0 || s.lost != nil:
 	case committed:
-		s.appended(j.frames, j.count)
+		s.committed(j.try, j.count)
 	default:
 		s.tried(j.try)
 	}
@@ -112,7 +113,7 @@ func (s *Stream) completeIn(ctx context.Context, eng frameAppender) error {
 }
 
 // join appends the frames in the buffer, and others behind them, in a transaction of the handler; t is its turn, if it is
-// one. The appender leaves the stream alone until the caller ends the joint. join returns nil if there is nothing to append,
+// one. A frame of the buffer that the server refuses is left out, and reported by the next flush. The appender leaves the stream alone until the caller ends the joint. join returns nil if there is nothing to append,
 // or if an earlier transaction of the same turn has been committed.
 func (s *Stream) join(ctx context.Context, eng frameAppender, others []engine.FrameSpec, t *turn) (*joint, error) {
 	if err := s.hold(ctx); err != nil {
@@ -144,7 +145,7 @@ func (j *joint) append(ctx context.Context, eng frameAppender, others []engine.F
 			}
 			behind = counts[0]
 		}
-		count, err := s.appendIn(ctx, eng, slices.Concat(frames, others), behind)
+		joined, err := s.appendIn(ctx, eng, slices.Concat(frames, others), len(frames), behind)
 		moved, isMoved := errors.AsType[*engine.StreamMovedError](err)
 		s.mu.Lock()
 		s.count, s.uncounted = behind, false
@@ -156,10 +157,16 @@ func (j *joint) append(ctx context.Context, eng frameAppender, others []engine.F
 				return false, nil
 			}
 			continue
-		case count > behind:
+		case joined.count > behind:
 			s.locked()
-			j.stored, j.count = int(count-behind), count
-			j.frames = min(j.stored, len(frames)) // after an error only some of them
+			j.stored, j.count = int(joined.count-behind), joined.count
+			j.frames, j.refused = min(joined.frames, len(frames)), joined.refused
+		case joined.refused != nil && err == nil: // nothing else was in the buffer
+			for range frames {
+				s.refuse(1, joined.refused)
+			}
+			s.mu.Unlock()
+			return false, nil
 		}
 		s.mu.Unlock()
 		return err == nil, err
@@ -189,18 +196,42 @@ func (s *Stream) hold(ctx context.Context) error {
 	}
 }
 
-// appendIn appends frames behind a number of others, and returns how many there are then, also after an error.
-func (s *Stream) appendIn(ctx context.Context, eng frameAppender, frames []engine.FrameSpec, behind int64) (int64, error) {
+// joinedFrames are frames that a transaction has appended.
+type joinedFrames struct {
+	count   int64 // of the stream's frames
+	frames  int   // of those given, refused ones included
+	refused error // of a frame of the buffer that was left out
+}
+
+// appendIn appends frames behind a number of others, and returns what it has appended, also after an error. It leaves out
+// frames of the buffer, the first buffered ones, that the server refuses.
+func (s *Stream) appendIn(
+	ctx context.Context, eng frameAppender, frames []engine.FrameSpec, buffered int, behind int64,
+) (joinedFrames, error) {
 	s.mu.Lock()
 	ends := s.completing
 	s.mu.Unlock()
-	for len(frames) > 0 {
-		n := fitting(frames, engine.MaxFrames, engine.MaxFrameBatch)
-		appended, err := eng.AppendFrameBatch(ctx, engine.FrameBatch{Lease: s.lease, Frames: frames[:n], Behind: &behind, Ends: ends})
-		if err != nil {
-			return behind, err
+	joined := joinedFrames{count: behind}
+	most := engine.MaxFrames
+	for joined.frames < len(frames) {
+		rest, own := frames[joined.frames:], buffered-joined.frames
+		n := fitting(rest, most, engine.MaxFrameBatch)
+		before := joined.count
+		appended, err := eng.AppendFrameBatch(ctx, engine.FrameBatch{Lease: s.lease, Frames: rest[:n], Behind: &before, Ends: ends})
+		switch {
+		case err == nil:
+			joined.count, joined.frames = appended.Frames, joined.frames+n
+			most = engine.MaxFrames
+		case errors.Is(err, engine.ErrInvalidInput) && own > 0 && n > own:
+			most = own
+		case errors.Is(err, engine.ErrInvalidInput) && own > 0 && n > 1:
+			most = n / 2
+		case errors.Is(err, engine.ErrInvalidInput) && own > 0:
+			joined.frames, joined.refused = joined.frames+1, cmp.Or(joined.refused, err)
+			most = engine.MaxFrames
+		default:
+			return joined, err
 		}
-		behind, frames = appended.Frames, frames[n:]
 	}
-	return behind, nil
+	return joined, nil
 }

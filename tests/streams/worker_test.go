@@ -284,3 +284,33 @@ func TestWorkerContinuesTheStreamOfAReplay(t *testing.T) {
 		}
 	}
 }
+
+// A frame of the buffer that the server refuses is left out by a turn, and reported by the next flush.
+func TestTurnLeavesOutARefusedFrameOfTheBuffer(t *testing.T) {
+	c := fixture.NewCrew(t)
+	c.Work(t, worker.Config{}, func(w *worker.Worker) {
+		fixture.HandleKind(w, "write", func(ctx context.Context, job writeJob) (string, error) {
+			err := worker.Turn(ctx, job, "turn", func(ctx context.Context, tx pgx.Tx, turn *worker.TurnTx) error {
+				// The worker can't append beside the transaction, which holds the attempt.
+				if _, err := tx.Exec(ctx, "SELECT FROM ff_attempt WHERE execution_id = $1 FOR UPDATE", job.ID.UUID()); err != nil {
+					return err
+				}
+				refused := job.Stream().WriteFrame(ctx, engine.FrameSpec{Payload: []byte(`{"a":"\u0000"}`), Mode: engine.FrameSummary})
+				return errors.Join(writeNumbers(ctx, job.Stream(), 0, 5), refused,
+					writeNumbers(ctx, job.Stream(), 5, 10), writeNumbers(ctx, turn, 10, 12))
+			})
+			if err != nil {
+				return "", err
+			}
+			if err := job.Stream().Flush(ctx); !errors.Is(err, engine.ErrInvalidInput) {
+				t.Errorf("the flush returned %v", err)
+			}
+			return "done", nil
+		})
+	})
+	x := createWriter(t, c.Fixture, 0)
+	if s := c.Next(t, 1)[0]; s.Settlement != worker.Completed {
+		t.Fatalf("settled as %+v", s)
+	}
+	wantOnly(t, c.Eng, x, 12)
+}
