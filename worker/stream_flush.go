@@ -42,7 +42,8 @@ func (r *run) flush(t *task) {
 	t.verdict, t.err = abandon, err
 }
 
-// await waits until a stream's buffer is empty: until its lease is lost, or, while the run ends, for one lease.
+// await waits until a stream's buffer is empty. It gives up when the lease is lost, or, once the run has drained, after
+// [Config.LeaseTTL].
 func (r *run) await(s *Stream) error {
 	s.mu.Lock()
 	through := s.written

@@ -1,10 +1,11 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"log/slog"
-	"sync"
+	"slices"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 )
@@ -49,47 +50,40 @@ func (s *Stream) maxPayload() int {
 //
 // A record waits for room in the buffer until the lease is lost or its context ends.
 func (s *Stream) LogHandler(o *slog.HandlerOptions) slog.Handler {
-	record := &logRecord{stream: s}
-	return &logHandler{slog.NewJSONHandler(record, o), record}
+	return &logHandler{Handler: slog.NewJSONHandler(io.Discard, o), stream: s, options: o}
 }
 
-// logHandler passes the context of each record to its frame.
+// logHandler formats each record into a buffer of its own, so that records don't wait for each other, and a value may log
+// while it is formatted.
 type logHandler struct {
-	slog.Handler
-	record *logRecord
+	slog.Handler // only decides which records are enabled
+	stream       *Stream
+	options      *slog.HandlerOptions
+	derive       []func(slog.Handler) slog.Handler // attributes and groups, in order
 }
 
 func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
-	h.record.mu.Lock()
-	defer h.record.mu.Unlock()
-	h.record.ctx = ctx
-	defer func() { h.record.ctx = nil }()
-	return h.Handler.Handle(ctx, r)
+	var line bytes.Buffer
+	var handler slog.Handler = slog.NewJSONHandler(&line, h.options)
+	for _, derive := range h.derive {
+		handler = derive(handler)
+	}
+	if err := handler.Handle(ctx, r); err != nil {
+		return err
+	}
+	return h.stream.WriteFrame(ctx, engine.FrameSpec{Payload: bytes.TrimSuffix(line.Bytes(), []byte("\n")), Type: engine.FrameLog})
 }
 
 func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &logHandler{h.Handler.WithAttrs(attrs), h.record}
+	return h.with(func(next slog.Handler) slog.Handler { return next.WithAttrs(attrs) })
 }
 
 func (h *logHandler) WithGroup(name string) slog.Handler {
-	return &logHandler{h.Handler.WithGroup(name), h.record}
+	return h.with(func(next slog.Handler) slog.Handler { return next.WithGroup(name) })
 }
 
-// logRecord writes one record at a time as a frame.
-type logRecord struct {
-	stream *Stream
-
-	mu  sync.Mutex
-	ctx context.Context // of the record
-}
-
-func (r *logRecord) Write(p []byte) (int, error) {
-	line := p
-	if n := len(p); n > 0 && p[n-1] == '\n' {
-		line = p[:n-1]
-	}
-	if err := r.stream.WriteFrame(r.ctx, engine.FrameSpec{Payload: line, Type: engine.FrameLog}); err != nil {
-		return 0, err
-	}
-	return len(p), nil
+func (h *logHandler) with(derive func(slog.Handler) slog.Handler) slog.Handler {
+	derived := *h
+	derived.derive = append(slices.Clone(h.derive), derive)
+	return &derived
 }

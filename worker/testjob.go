@@ -21,9 +21,9 @@ var errNoTx = errors.New("a job for a test has no transaction: test this handler
 //	out, err := publish(ctx, worker.JobForTest(Draft{Title: "On waiting"}, approved))
 //
 // [Step] runs its function and refuses a repeated name. [Sleep] returns at once. [StepTx] returns an error: it needs a
-// database. [Job.Waitpoint] returns a token that no server accepts. [Job.Progress] does nothing. The stream keeps its frames for [FramesForTest]. The job's ID is a new one.
-// The conditions of the waits are not evaluated: give the signals that would satisfy them. [NextRunForTest] runs the
-// handler again, as after a failure or a wait.
+// database. [Job.Waitpoint] returns a token that no server accepts. [Job.Progress] does nothing. [Job.Stream] keeps its
+// frames for [FramesForTest]. The job's ID is a new one. The conditions of the waits are not evaluated: give the signals
+// that would satisfy them. [NextRunForTest] runs the handler again, as after a failure or a wait.
 func JobForTest[In any](args In, received ...[]engine.ReceivedSignal) Job[In] {
 	return Job[In]{
 		Args:    args,

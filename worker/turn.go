@@ -18,8 +18,8 @@ import (
 )
 
 // Turn is a step that commits everything at once: the writes by tx, the work and the signals of t.Engine, the frames of
-// t.WriteFrame, the step itself, and, if fn asks for it, the next wait or the end of the execution. Either all of it happens, once, or nothing does. If
-// another worker has the execution, nothing does.
+// t.WriteFrame, the step itself, and, if fn asks for it, the next wait or the end of the execution. Either all of it
+// happens, once, or nothing does. If another worker has the execution, nothing does.
 //
 //	err := worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, t *worker.TurnTx) error {
 //		if err := stock.Reserve(ctx, tx, job.Args.Item); err != nil {
@@ -317,8 +317,8 @@ func (s *steps) following(spec *engine.SuspendSpec) (err error) {
 	return err
 }
 
-// turnIn runs fn, calls frames, stores the step that fn returned and then calls end, all in one transaction. If the execution has the step
-// already, nothing of the transaction is written. end reports whether it ended the lease.
+// turnIn runs fn, calls frames, stores the step that fn returned and then calls end, all in one transaction. If the execution
+// has the step already, nothing of the transaction is written. end reports whether it ended the lease.
 //
 // It begins again if the server aborted the transaction in favour of another. If the answer to the commit is lost, the
 // next try waits for the end of the former, and finds its step, no step, or a lease that is gone: then the former may have
