@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -180,6 +181,18 @@ type flight struct {
 	behind int64
 }
 
+// maxAlone is how many streams in a call may have frames that are appended one stream after the other, each in a transaction
+// of its own: all but durable frames, and those of rows that were busy. The others of a call share a statement before them.
+// So few delay the next call little, and no call comes near its timeout.
+const maxAlone = 4
+
+// isAlone reports whether frames of a stream are probably appended in a transaction of their own. The caller holds the mutex.
+func (s *Stream) isAlone(frames []engine.FrameSpec) bool {
+	return s.busy || s.behind() == probing || slices.ContainsFunc(frames, func(f engine.FrameSpec) bool {
+		return f.Mode != "" && f.Mode != engine.FrameDurable
+	})
+}
+
 // take returns the frames for the next call, and whether more are ready. Without any it returns the time until some may be
 // appended again; 0: none. Streams take turns.
 func (a *appender) take(now time.Time) (batch []flight, pause time.Duration, more bool) {
@@ -187,7 +200,7 @@ func (a *appender) take(now time.Time) (batch []flight, pause time.Duration, mor
 	waiting := a.waiting
 	a.waiting = nil
 	a.mu.Unlock()
-	frames, bytes := engine.MaxFrames, engine.MaxFrameBatch
+	frames, bytes, alone := engine.MaxFrames, engine.MaxFrameBatch, maxAlone
 	var left, taken []*Stream
 	for _, s := range waiting {
 		s.mu.Lock()
@@ -204,7 +217,15 @@ func (a *appender) take(now time.Time) (batch []flight, pause time.Duration, mor
 		default:
 			next := s.next(frames, bytes)
 			more = more || len(next) < len(s.frames)
+			isAlone := s.isAlone(next)
+			if isAlone && alone == 0 {
+				more = true
+				break
+			}
 			if len(next) > 0 {
+				if isAlone {
+					alone--
+				}
 				s.flying = true
 				batch = append(batch, flight{s, next, s.count})
 				taken = append(taken, s)

@@ -25,6 +25,7 @@ type appendState struct {
 	queued bool // in the appender's queue
 	flying bool // a call of the appender has frames of it
 	held   bool // a transaction of the handler appends to it
+	busy   bool // its attempt was locked at the last append
 	alone  int  // frames to append one by one, since one of them was refused
 	lost   error
 
@@ -109,7 +110,7 @@ func (s *Stream) answered(n int, behind int64, appended engine.Appended, err err
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.change()
-	s.flying = false
+	s.flying, s.busy = false, errors.Is(err, engine.ErrBusy)
 	if s.lost != nil {
 		return nil
 	}

@@ -257,6 +257,60 @@ func refuseBad(b engine.FrameBatch) (before, after error) {
 	return nil, nil
 }
 
+// Streams whose frames take a transaction of their own share the calls a few at a time, and take turns.
+func TestFewStreamsOfACallHaveATransactionOfTheirOwn(t *testing.T) {
+	const jobs, each = 20, 30
+	var blocked chan struct{}
+	inBubble(t, Config{}, func(w *Worker, f *fakeEngine) {
+		blocked = make(chan struct{})
+		f.streams.blocked = blocked
+		on(w, "write", func(ctx context.Context, job Job[struct{}]) (int, error) {
+			for n := range each {
+				f := frame(n)
+				f.Mode = engine.FrameBestEffort
+				if err := job.Stream().WriteFrame(ctx, f); err != nil {
+					return 0, err
+				}
+			}
+			return 0, job.Stream().Flush(ctx)
+		})
+		on(w, "durable", func(ctx context.Context, job Job[struct{}]) (int, error) {
+			return 0, cmp.Or(writeAll(ctx, job.Stream(), each), job.Stream().Flush(ctx))
+		})
+	}, func(t *testing.T, b *bubble) {
+		b.eng.putMany(jobs, "write")
+		durable := work("durable")
+		b.eng.put(engine.DefaultLane, durable)
+		b.tell()
+		close(blocked)
+		b.pass(StreamDelay)
+		b.eng.mu.Lock()
+		defer b.eng.mu.Unlock()
+		for i, batches := range b.eng.streams.batches {
+			alone := 0
+			for _, batch := range batches {
+				if batch.Frames[0].Mode == engine.FrameBestEffort {
+					alone++
+				}
+				if batch.Lease.Execution == durable.ID && i > 1 {
+					t.Errorf("call %d has the durable frames", i)
+				}
+			}
+			if alone > maxAlone {
+				t.Errorf("a call has %d streams with transactions of their own", alone)
+			}
+		}
+		if n := len(b.eng.streams.frames); n != jobs+1 {
+			t.Errorf("frames of %d streams", n)
+		}
+		for x, frames := range b.eng.streams.frames {
+			if len(frames) != each {
+				t.Errorf("%d frames of %s", len(frames), x)
+			}
+		}
+	})
+}
+
 func TestRefusedFrameIsReportedAndLeftOut(t *testing.T) {
 	var flushed, again error
 	writing(t, Config{}, func(f *fakeEngine) {
@@ -426,5 +480,24 @@ func TestWriterSplitsAndLogHandlerWritesObjects(t *testing.T) {
 	}
 	if err := (Job[struct{}]{}).Stream().Flush(t.Context()); !errors.Is(err, errNoWorker) {
 		t.Error(err)
+	}
+}
+
+// chatty logs when it is logged.
+type chatty struct{ log *slog.Logger }
+
+func (c chatty) LogValue() slog.Value {
+	c.log.Info("inner")
+	return slog.StringValue("value")
+}
+
+func TestValueMayLogWhileItIsLogged(t *testing.T) {
+	t.Parallel()
+	job := JobForTest(struct{}{})
+	log := slog.New(job.Stream().LogHandler(nil))
+	log.With("a", 1).Info("outer", "chatty", chatty{log})
+	frames := FramesForTest(job)
+	if len(frames) != 2 || !strings.Contains(string(frames[0].Payload), `"inner"`) || !strings.HasSuffix(string(frames[1].Payload), `"msg":"outer","a":1,"chatty":"value"}`) {
+		t.Errorf("frames %s", frames)
 	}
 }
