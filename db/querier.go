@@ -76,7 +76,7 @@ type Querier interface {
 	// increase in the order of commits, and a reader behind an id misses none. Every loss of a lease changes the attempt,
 	// except that FlowFabric may have changed the execution alone, which is read without a lock.
 	//
-	// Used by: engine.AppendFrames, engine.AppendFramesEach.
+	// Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
 	// Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE; their frames are new).
 	AppendFrames(ctx context.Context, db DBTX, arg AppendFramesParams) ([]AppendFramesRow, error)
 	// ApplyEdges applies staged edges, so that they count. outcome is as in InsertEdges.
@@ -896,7 +896,7 @@ type Querier interface {
 	// GetStreamMeta returns the rate of the best-effort frames of an attempt, and how many its stream has. It always has a row;
 	// known is false if the attempt has written none.
 	//
-	// Used by: engine.AppendFrames, engine.AppendFramesEach.
+	// Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
 	// Locks: none. The caller holds the attempt.
 	GetStreamMeta(ctx context.Context, db DBTX, arg GetStreamMetaParams) (GetStreamMetaRow, error)
 	// GetStreamSummary reads the document that the summary frames of an attempt have made. No row: it has none.
@@ -1072,7 +1072,7 @@ type Querier interface {
 	// InsertFrames inserts frames of any mode, with the ids that MoveStream has taken. seq, number and durable are those of
 	// its answer; a frame's place is 0 for the last one and negative before it.
 	//
-	// Used by: engine.AppendFrames, engine.AppendFramesEach.
+	// Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
 	// Locks: L2 new. The caller holds the attempt.
 	InsertFrames(ctx context.Context, db DBTX, arg InsertFramesParams) error
 	// InsertGateUses stores admissions at locked keys and quota policies. An execution that gave its place back and is admitted
@@ -2020,7 +2020,7 @@ type Querier interface {
 	// MergeSummary merges patches into the document of an attempt, in array order, and returns its version after them and the
 	// size of the document in bytes. kept: summary frames of the attempt, these included.
 	//
-	// Used by: engine.AppendFrames, engine.AppendFramesEach.
+	// Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
 	// Locks: L2 held (the summary row, UPDATE). The caller holds the attempt, without which no statement writes it.
 	MergeSummary(ctx context.Context, db DBTX, arg MergeSummaryParams) (MergeSummaryRow, error)
 	// MoveConsumer moves a consumer to an event, forwards or backwards, and clears its failing event. Its holder
@@ -2049,7 +2049,7 @@ type Querier interface {
 	// MoveStream takes the ids of frames that InsertFrames then inserts. No row: the stream has another number of frames than
 	// behind, which is negative for any number.
 	//
-	// Used by: engine.AppendFrames, engine.AppendFramesEach.
+	// Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
 	// Locks: L2 held (the attempt row, UPDATE). The caller has judged the lease.
 	MoveStream(ctx context.Context, db DBTX, arg MoveStreamParams) (MoveStreamRow, error)
 	// MoveWaiting makes executions that the caller has locked wait at another budget or limit.
@@ -2130,7 +2130,7 @@ type Querier interface {
 	// PutStreamMeta stores the rate of the best-effort frames of an attempt and, if excess or before_ms is positive, deletes
 	// the oldest of them: as many as excess, and all older than before_ms. It reads on from the last deleted one.
 	//
-	// Used by: engine.AppendFrames, engine.AppendFramesEach.
+	// Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
 	// Locks: L2 held (DELETE of frames, then the UPDATE). The caller holds the attempt.
 	PutStreamMeta(ctx context.Context, db DBTX, arg PutStreamMetaParams) error
 	// QueueUnqueued inserts the queue entries of those of the given executions that are claimable and not locked
@@ -2291,7 +2291,8 @@ type Querier interface {
 	// A reader that also lists frames does so in a later statement: then a stream that has ended here has all its frames
 	// there.
 	//
-	// Used by: engine.AppendFrames, engine.AppendFramesEach, engine.CountFrames, engine.ReadStream, engine.TailStream.
+	// Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach, engine.CountFrames, engine.ReadStream,
+	// engine.TailStream.
 	// Locks: none.
 	ReadStreams(ctx context.Context, db DBTX, arg ReadStreamsParams) ([]ReadStreamsRow, error)
 	// ReadTimeouts reads the waits of suspended executions that the caller has locked and that have timed out, by ord (from
@@ -3052,7 +3053,7 @@ type Querier interface {
 	// TrimDurableFrames deletes the oldest durable frames of attempts: up to a number among them, and at most page_size of
 	// each.
 	//
-	// Used by: engine.AppendFrames, engine.AppendFramesEach.
+	// Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
 	// Locks: L2 skips (frames FOR UPDATE, then the DELETE).
 	TrimDurableFrames(ctx context.Context, db DBTX, arg TrimDurableFramesParams) error
 	// TrimLeaseEvents is TrimCompletionEvents for lease events, which only their readers need.
@@ -3073,7 +3074,7 @@ type Querier interface {
 	// TrimSummaryFrames deletes the oldest summary frames of an attempt, as many as excess. It reads on from the last deleted
 	// one.
 	//
-	// Used by: engine.AppendFrames, engine.AppendFramesEach.
+	// Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
 	// Locks: L2 held (DELETE of frames, then the UPDATE). The caller holds the attempt.
 	TrimSummaryFrames(ctx context.Context, db DBTX, arg TrimSummaryFramesParams) error
 	// TryFlowsExclusive is LockFlowsExclusive and LockFlowRows without waiting: it returns the flows for which it got

@@ -232,7 +232,8 @@ type ReadStreamsRow struct {
 // A reader that also lists frames does so in a later statement: then a stream that has ended here has all its frames
 // there.
 //
-// Used by: engine.AppendFrames, engine.AppendFramesEach, engine.CountFrames, engine.ReadStream, engine.TailStream.
+// Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach, engine.CountFrames, engine.ReadStream,
+// engine.TailStream.
 // Locks: none.
 func (q *Queries) ReadStreams(ctx context.Context, db DBTX, arg ReadStreamsParams) ([]ReadStreamsRow, error) {
 	rows, err := db.Query(ctx, readStreams,

@@ -6,7 +6,8 @@
 -- A reader that also lists frames does so in a later statement: then a stream that has ended here has all its frames
 -- there.
 --
--- Used by: engine.AppendFrames, engine.AppendFramesEach, engine.CountFrames, engine.ReadStream, engine.TailStream.
+-- Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach, engine.CountFrames, engine.ReadStream,
+-- engine.TailStream.
 -- Locks: none.
 WITH input AS (
     SELECT

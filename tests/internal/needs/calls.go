@@ -42,7 +42,7 @@ var Calls = map[string][]string{
 	},
 	"worker": {
 		"Claimer.Claim", "Claimer.CompleteAndClaim",
-		"Engine.AckFlowCancel", "Engine.AppendFrames", "Engine.AppendFramesEach", "Engine.CheckAdmission", "Engine.CheckFrame", "Engine.Claim", "Engine.ClaimEach", "Engine.CompleteExecution", "Engine.CompleteExecutions",
+		"Engine.AckFlowCancel", "Engine.AppendFrames", "Engine.AppendFrameBatch", "Engine.AppendFramesEach", "Engine.CheckAdmission", "Engine.CheckFrame", "Engine.Claim", "Engine.ClaimEach", "Engine.CompleteExecution", "Engine.CompleteExecutions",
 		"Engine.DelayExecution", "Engine.DelayExecutions", "Engine.FailExecution", "Engine.FailExecutions", "Engine.LockFlows",
 		"Engine.CloseWaitpoint", "Engine.CreateWaitpoint", "Engine.ListWaitpoints", "Engine.SignalWaitpoint", "Engine.Suspend", "Engine.SuspendEach",
 		"Engine.VerifyWaitpoint", "Engine.RegisterWorker", "Engine.HeartbeatWorker", "Engine.MarkWorkerDead",
