@@ -48,7 +48,7 @@ type LockAttemptsParams struct {
 //
 // Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
 // engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint, engine.CloseWaitpoint,
-// engine.TakeSignal, engine.WaitForChildren, engine.AppendFrames.
+// engine.TakeSignal, engine.WaitForChildren, engine.AppendFrames, engine.AppendFrameBatch.
 // Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 // attempt_index).
 func (q *Queries) LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsParams) ([]int32, error) {
@@ -129,7 +129,7 @@ type LockExecutionsRow struct {
 // engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
 // engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 // engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call, engine.TakeSignal, engine.ReplayWhere,
-// engine.AppendFrames.
+// engine.AppendFrames, engine.AppendFrameBatch.
 // Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 // execution_id).
 func (q *Queries) LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error) {
@@ -273,7 +273,8 @@ type ReadLeasesRow struct {
 // engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
 // engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint,
 // engine.CloseWaitpoint, engine.TakeSignal, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps,
-// engine.WaitForChildren, engine.WaitForChildrenEach, engine.AppendFrames, engine.AppendFramesEach.
+// engine.WaitForChildren, engine.WaitForChildrenEach, engine.AppendFrames, engine.AppendFrameBatch,
+// engine.AppendFramesEach.
 // Locks: none.
 func (q *Queries) ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams) ([]ReadLeasesRow, error) {
 	rows, err := db.Query(ctx, readLeases,

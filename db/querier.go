@@ -1770,7 +1770,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
 	// engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint, engine.CloseWaitpoint,
-	// engine.TakeSignal, engine.WaitForChildren, engine.AppendFrames.
+	// engine.TakeSignal, engine.WaitForChildren, engine.AppendFrames, engine.AppendFrameBatch.
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 	// attempt_index).
 	LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsParams) ([]int32, error)
@@ -1838,7 +1838,7 @@ type Querier interface {
 	// engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
 	// engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 	// engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call, engine.TakeSignal, engine.ReplayWhere,
-	// engine.AppendFrames.
+	// engine.AppendFrames, engine.AppendFrameBatch.
 	// Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 	// execution_id).
 	LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error)
@@ -2235,7 +2235,8 @@ type Querier interface {
 	// engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
 	// engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint,
 	// engine.CloseWaitpoint, engine.TakeSignal, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps,
-	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.AppendFrames, engine.AppendFramesEach.
+	// engine.WaitForChildren, engine.WaitForChildrenEach, engine.AppendFrames, engine.AppendFrameBatch,
+	// engine.AppendFramesEach.
 	// Locks: none.
 	ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams) ([]ReadLeasesRow, error)
 	// ReadMemberCounts counts the members of flows by state, each in one bucket, and returns the state of the flow that

@@ -11,6 +11,9 @@ func init() {
 			WaitingReports: e.usage.count,
 		}
 	}
+	inside.CheckFrame = func(frame any) error {
+		return wrap(opAppendFrames, checkFrame(frame.(*FrameSpec), MaxFramePayload))
+	}
 	inside.Classify = func(op string, err error) error {
 		if err == nil {
 			return nil

@@ -161,7 +161,7 @@ func (e *Engine) checkBatchOfFrames(b *FrameBatch) error {
 		if frames[n].Mode == FrameSummary {
 			patches++
 		}
-		if err := e.checkFrame(&frames[n]); err != nil {
+		if err := checkFrame(&frames[n], e.cfg.Streams.MaxPayload); err != nil {
 			return wrapFrame(n, err)
 		}
 		size += len(frames[n].Payload)
@@ -189,12 +189,12 @@ func wrapFrame(n int, err error) error {
 //
 // Errors: [ErrInvalidInput].
 func (e *Engine) CheckFrame(f *FrameSpec) error {
-	return wrap(opAppendFrames, e.checkFrame(f))
+	return wrap(opAppendFrames, checkFrame(f, e.cfg.Streams.MaxPayload))
 }
 
-func (e *Engine) checkFrame(f *FrameSpec) error {
-	if len(f.Payload) > e.cfg.Streams.MaxPayload {
-		return invalid("payload", fmt.Sprintf("%d bytes, limit %d", len(f.Payload), e.cfg.Streams.MaxPayload))
+func checkFrame(f *FrameSpec, maxPayload int) error {
+	if len(f.Payload) > maxPayload {
+		return invalid("payload", fmt.Sprintf("%d bytes, limit %d", len(f.Payload), maxPayload))
 	}
 	if err := checkText("type", f.Type, maxFrameType); err != nil {
 		return err

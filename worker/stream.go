@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
+	"github.com/flowfabric/flowfabric-go/internal/inside"
 )
 
 // Limits of the frames that wait to be appended. A write blocks while one of them is reached.
@@ -61,6 +62,8 @@ type Stream struct {
 	err     error              // that ends the stream: the lease is lost, or the handler has returned
 	refused error              // that the next flush returns: the server refused a frame
 
+	writers []*frameWriter
+
 	// The frames that the database is known to have.
 	appendState
 }
@@ -82,10 +85,8 @@ func (s *Stream) WriteFrame(ctx context.Context, f engine.FrameSpec) error {
 	if cause := context.Cause(ctx); errors.Is(cause, ErrLeaseLost) {
 		return cause
 	}
-	if s.appender != nil {
-		if err := s.appender.eng.CheckFrame(&f); err != nil {
-			return err
-		}
+	if err := s.check(&f); err != nil {
+		return err
 	}
 	f.Payload = bytes.Clone(f.Payload)
 	for {
@@ -97,6 +98,17 @@ func (s *Stream) WriteFrame(ctx context.Context, f engine.FrameSpec) error {
 			return err
 		}
 	}
+}
+
+// check returns the error for a frame that is refused at once. A job for a test has the default limits.
+func (s *Stream) check(f *engine.FrameSpec) error {
+	switch {
+	case s.forTest:
+		return inside.CheckFrame(f)
+	case s.appender == nil:
+		return nil
+	}
+	return s.appender.eng.CheckFrame(f)
 }
 
 // add puts a frame into the buffer, or returns a channel that is closed when there may be room.
@@ -115,14 +127,19 @@ func (s *Stream) add(f engine.FrameSpec) (wait <-chan struct{}, err error) {
 			return wait, nil
 		}
 	}
+	s.put(f)
+	return nil, nil
+}
+
+// put puts a frame that has room into the buffer. The caller holds the mutex.
+func (s *Stream) put(f engine.FrameSpec) {
 	s.frames = append(s.frames, f)
-	s.bytes += size
+	s.bytes += sizeOf([]engine.FrameSpec{f})
 	s.written++
 	if !s.forTest && !s.queued {
 		s.queued = true
 		s.appender.queue(s)
 	}
-	return nil, nil
 }
 
 // Flush waits until all frames written so far are stored. Call it outside a transaction of the handler that has locked the
@@ -135,6 +152,7 @@ func (s *Stream) Flush(ctx context.Context) error {
 		return cause
 	}
 	s.mu.Lock()
+	s.writeRests()
 	through := s.written
 	s.mu.Unlock()
 	for {
@@ -186,6 +204,7 @@ func (s *Stream) change() {
 func (s *Stream) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.writeRests()
 	if s.err == nil {
 		s.err = ErrStreamOver
 	}

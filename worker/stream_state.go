@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 )
 
-// appendState is what a stream knows about its frames in the database. Only the holder of the lease appends to the stream,
+// appendState has the knowledge of a stream about its frames in the database. Only the holder of the lease appends to the stream,
 // and each append says how many frames it expects there. If the answer to one is lost, the next append with the same
 // expectation shows its outcome. If it succeeds, the lost one was not committed, and never will be. If it is refused, the
 // number of frames shows which of the lost ones was committed. The refused one was not: it is no explanation.

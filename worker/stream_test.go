@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -499,5 +500,48 @@ func TestValueMayLogWhileItIsLogged(t *testing.T) {
 	frames := FramesForTest(job)
 	if len(frames) != 2 || !strings.Contains(string(frames[0].Payload), `"inner"`) || !strings.HasSuffix(string(frames[1].Payload), `"msg":"outer","a":1,"chatty":"value"}`) {
 		t.Errorf("frames %s", frames)
+	}
+}
+
+func TestStreamForATestRefusesWhatAWorkerRefuses(t *testing.T) {
+	t.Parallel()
+	job := JobForTest(struct{}{})
+	for _, f := range []engine.FrameSpec{
+		{Payload: make([]byte, engine.MaxFramePayload+1)},
+		{Payload: []byte("1"), Mode: engine.FrameSummary},
+		{Mode: "other"},
+	} {
+		if err := job.Stream().WriteFrame(t.Context(), f); !errors.Is(err, engine.ErrInvalidInput) {
+			t.Errorf("a frame of %d bytes, mode %q: %v", len(f.Payload), f.Mode, err)
+		}
+	}
+	if n := len(FramesForTest(job)); n != 0 {
+		t.Errorf("%d frames kept", n)
+	}
+}
+
+// A writer divides no character, whatever parts its text comes in, and passes bytes that are none.
+func TestWriterDividesNoCharacter(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("aé€😀", 20_000)
+	for _, size := range []int{1, 2, 3, 5, 7, engine.MaxFramePayload, len(text)} {
+		job := JobForTest(struct{}{})
+		out := job.Stream().Writer(engine.FrameStdout)
+		for part := range slices.Chunk([]byte(text+"\xff\xe2"), size) {
+			if n, err := out.Write(part); n != len(part) || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		var got strings.Builder
+		frames := FramesForTest(job)
+		for i, f := range frames {
+			if i < len(frames)-2 && !utf8.Valid(f.Payload) {
+				t.Fatalf("frame %d of writes of %d bytes is %q", i, size, f.Payload[:min(8, len(f.Payload))])
+			}
+			got.Write(f.Payload)
+		}
+		if got.String() != text+"\xff\xe2" {
+			t.Errorf("writes of %d bytes become %d bytes, want %d", size, got.Len(), len(text)+2)
+		}
 	}
 }

@@ -98,6 +98,7 @@ func (j *joint) end(committed bool) {
 func (s *Stream) complete() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.writeRests()
 	s.completing = true
 }
 
@@ -203,7 +204,7 @@ type joinedFrames struct {
 	refused error // of a frame of the buffer that was left out
 }
 
-// appendIn appends frames behind a number of others, and returns what it has appended, also after an error. It leaves out
+// appendIn appends frames behind a number of others, and returns the result so far with an error. It leaves out
 // frames of the buffer, the first buffered ones, that the server refuses.
 func (s *Stream) appendIn(
 	ctx context.Context, eng frameAppender, frames []engine.FrameSpec, buffered int, behind int64,

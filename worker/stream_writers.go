@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"sync"
+	"unicode/utf8"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 )
@@ -14,25 +16,79 @@ import (
 //
 //	cmd.Stdout, cmd.Stderr = job.Stream().Writer(engine.FrameStdout), job.Stream().Writer(engine.FrameStderr)
 //
-// Each Write is a frame, or several if it is longer than [engine.MaxFramePayload]. The bytes may be of any kind. A Write
-// that waits for room ends when there is some, or when the lease is lost. Its errors are those of [Stream.WriteFrame].
-func (s *Stream) Writer(frameType string) io.Writer { return &frameWriter{s, frameType} }
+// Each Write is a frame, or several if it is longer than [engine.MaxFramePayload]. The bytes may be of any kind. A character
+// of UTF-8 is not divided: bytes that begin one at the end of a Write wait for the next, for [Stream.Flush], or for the end
+// of the handler. A Write that waits for room ends when there is some, or when the lease is lost. Its errors are those of
+// [Stream.WriteFrame].
+func (s *Stream) Writer(frameType string) io.Writer {
+	w := &frameWriter{stream: s, frameType: frameType}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writers = append(s.writers, w)
+	return w
+}
 
 type frameWriter struct {
 	stream    *Stream
 	frameType string
+
+	mu   sync.Mutex // held by Write
+	rest []byte     // the beginning of a character; guarded by the stream's mutex
 }
 
 func (w *frameWriter) Write(p []byte) (n int, err error) {
-	for n < len(p) {
-		part := p[n:min(len(p), n+w.stream.maxPayload())]
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stream.mu.Lock()
+	kept := len(w.rest)
+	text := append(w.rest, p...)
+	w.rest = nil
+	w.stream.mu.Unlock()
+	end := len(text) - unfinished(text)
+	for begin := 0; begin < end; {
+		part := text[begin:min(end, begin+w.stream.maxPayload())]
+		if begin+len(part) < end && len(part) > utf8.UTFMax {
+			part = part[:len(part)-unfinished(part)]
+		}
 		err := w.stream.WriteFrame(context.Background(), engine.FrameSpec{Payload: part, Type: w.frameType})
 		if err != nil {
-			return n, err
+			return max(0, begin-kept), err
 		}
-		n += len(part)
+		begin += len(part)
 	}
-	return n, nil
+	w.stream.mu.Lock()
+	defer w.stream.mu.Unlock()
+	if end < len(text) {
+		w.rest = bytes.Clone(text[end:])
+	}
+	return len(p), w.stream.err
+}
+
+// unfinished returns how many bytes at the end of a text begin a character of UTF-8 that the text does not end: at most 3.
+func unfinished(text []byte) int {
+	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
+		if last := text[len(text)-n:]; utf8.RuneStart(last[0]) {
+			if utf8.FullRune(last) {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}
+
+// writeRests writes what the stream's writers have kept back. The caller holds the mutex.
+func (s *Stream) writeRests() {
+	for _, w := range s.writers {
+		if len(w.rest) > 0 && s.err == nil {
+			f := engine.FrameSpec{Payload: w.rest, Type: w.frameType}
+			if !s.forTest {
+				s.appender.reserve(sizeOf([]engine.FrameSpec{f}), true)
+			}
+			s.put(f)
+			w.rest = nil
+		}
+	}
 }
 
 // maxPayload returns the largest payload of a frame that the stream takes.

@@ -62,6 +62,7 @@ func FramesForTest[In any](job Job[In]) []engine.FrameSpec {
 	stream := job.Stream()
 	stream.mu.Lock()
 	defer stream.mu.Unlock()
+	stream.writeRests()
 	return slices.Clone(stream.frames)
 }
 

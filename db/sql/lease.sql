@@ -116,7 +116,8 @@ FROM renewed AS r;
 -- engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
 -- engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint,
 -- engine.CloseWaitpoint, engine.TakeSignal, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps,
--- engine.WaitForChildren, engine.WaitForChildrenEach, engine.AppendFrames, engine.AppendFramesEach.
+-- engine.WaitForChildren, engine.WaitForChildrenEach, engine.AppendFrames, engine.AppendFrameBatch,
+-- engine.AppendFramesEach.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -202,7 +203,7 @@ LEFT JOIN LATERAL (
 -- engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
 -- engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 -- engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call, engine.TakeSignal, engine.ReplayWhere,
--- engine.AppendFrames.
+-- engine.AppendFrames, engine.AppendFrameBatch.
 -- Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 -- execution_id).
 WITH input AS (
@@ -284,7 +285,7 @@ CROSS JOIN LATERAL (
 --
 -- Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
 -- engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint, engine.CloseWaitpoint,
--- engine.TakeSignal, engine.WaitForChildren, engine.AppendFrames.
+-- engine.TakeSignal, engine.WaitForChildren, engine.AppendFrames, engine.AppendFrameBatch.
 -- Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 -- attempt_index).
 WITH input AS (

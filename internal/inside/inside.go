@@ -40,4 +40,7 @@ var (
 	// Classify adds the name of an operation to a driver's error, and classifies it with the sentinels of package engine.
 	// It returns nil for nil.
 	Classify func(op string, err error) error
+
+	// CheckFrame is CheckFrame of an engine with the default limits, for an *engine.FrameSpec.
+	CheckFrame func(frame any) error
 )
