@@ -23,6 +23,9 @@ const (
 	DefaultMostFramesKept = 16_384
 )
 
+// maxFramesKept limits the frames of a mode that is trimmed, in one stream.
+const maxFramesKept = 1 << 30
+
 func (b *BestEffort) normalise() error {
 	b.TTL, b.Least, b.Most = cmp.Or(b.TTL, DefaultFrameTTL), cmp.Or(b.Least, DefaultFramesKept), cmp.Or(b.Most, DefaultMostFramesKept)
 	switch {

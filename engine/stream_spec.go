@@ -29,7 +29,6 @@ const (
 	maxFrameType   = 256
 	maxCorrelation = 1024
 	maxPatchDepth  = 16
-	maxFramesKept  = 1 << 30 // of a mode that is trimmed, in one stream
 
 	maxPatchExponent = 308 // as far as a float64 goes; jsonb writes such a number out
 )

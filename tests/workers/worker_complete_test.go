@@ -19,14 +19,15 @@ import (
 func TestJobCompletesInTheHandlersTransaction(t *testing.T) {
 	c := fixture.NewCrew(t)
 	cfg := fixture.Alone
-	cfg.PollInterval = time.Hour // it is notified of the second one, or not at all
-	c.Exec(t, "CREATE TABLE IF NOT EXISTS completed_by_handlers (execution uuid, mistake text)")
+	cfg.PollInterval = time.Hour                      // it is notified of the second one, or not at all
+	c.Exec(t, "CREATE SCHEMA IF NOT EXISTS handlers") // other tests compare the tables of the library's schema
+	c.Exec(t, "CREATE TABLE IF NOT EXISTS handlers.completed_by_handlers (execution uuid, mistake text)")
 	c.Work(t, cfg, func(w *worker.Worker) {
 		fixture.HandleKind(w, "area", func(ctx context.Context, job worker.Job[fixture.SideArgs]) (fixture.AreaResult, error) {
 			out := fixture.AreaResult{Area: job.Args.Side * job.Args.Side}
 			return fixture.AreaResult{Area: -1}, c.InTx(ctx, func(tx pgx.Tx, eng *engine.Engine) error {
 				mistake := job.Complete(ctx, tx, "49")
-				if _, err := tx.Exec(ctx, "INSERT INTO completed_by_handlers VALUES ($1, $2)", job.ID.UUID(), mistake.Error()); err != nil {
+				if _, err := tx.Exec(ctx, "INSERT INTO handlers.completed_by_handlers VALUES ($1, $2)", job.ID.UUID(), mistake.Error()); err != nil {
 					return err
 				}
 				if job.Args.Side == 7 {
@@ -50,7 +51,7 @@ func TestJobCompletesInTheHandlersTransaction(t *testing.T) {
 		}
 	}
 	c.WantEvents(t, x, "lease acquired", "lease revoked backend", "completion success")
-	mistakes := fixture.Texts(t, c.Pool, "SELECT mistake FROM completed_by_handlers WHERE execution = $1", x.UUID())
+	mistakes := fixture.Texts(t, c.Pool, "SELECT mistake FROM handlers.completed_by_handlers WHERE execution = $1", x.UUID())
 	const want = "complete execution: invalid input: out: is a string, but results of area have the type fixture.AreaResult"
 	if len(mistakes) != 1 || mistakes[0] != want {
 		t.Errorf("effects %q, want one with the refusal %q", mistakes, want)
