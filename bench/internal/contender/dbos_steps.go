@@ -18,7 +18,13 @@ func (d *DBOS) Steps(ctx context.Context, n, steps, atOnce int) (took time.Durat
 			}
 		}
 		return 0, nil
-	}, func(c dbos.Context, workflow dbos.Workflow[int, int]) error {
+	}, timed(n, atOnce, &took))
+	return took, err
+}
+
+// timed runs n workflows, so many at once, and notes how long that took.
+func timed(n, atOnce int, took *time.Duration) func(dbos.Context, dbos.Workflow[int, int]) error {
+	return func(c dbos.Context, workflow dbos.Workflow[int, int]) error {
 		began := time.Now()
 		var running errgroup.Group
 		running.SetLimit(atOnce)
@@ -33,10 +39,9 @@ func (d *DBOS) Steps(ctx context.Context, n, steps, atOnce int) (took time.Durat
 			})
 		}
 		err := running.Wait()
-		took = time.Since(began)
+		*took = time.Since(began)
 		return err
-	})
-	return took, err
+	}
 }
 
 // LoneSteps implements [Stepper].

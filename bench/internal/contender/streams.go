@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -50,23 +49,7 @@ func (d *DBOS) Stream(ctx context.Context, n, frames int) (took time.Duration, e
 			}
 		}
 		return 0, nil
-	}, func(c dbos.Context, workflow dbos.Workflow[int, int]) error {
-		began := time.Now()
-		var running errgroup.Group
-		for num := range n {
-			running.Go(func() error {
-				handle, err := dbos.RunWorkflow(c, workflow, num)
-				if err != nil {
-					return err
-				}
-				_, err = handle.GetResult()
-				return err
-			})
-		}
-		err := running.Wait()
-		took = time.Since(began)
-		return err
-	})
+	}, timed(n, n, &took))
 	return took, err
 }
 
