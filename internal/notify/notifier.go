@@ -139,7 +139,7 @@ func (n *Notifier) sendAll() {
 	}
 }
 
-// pause waits between two statements, the first of which took so long.
+// pause waits between two statements. took is the time of the first.
 func (n *Notifier) pause(took time.Duration) {
 	least := min(max(minInterval, intervalRatio*took), sendInterval)
 	time.Sleep(least)

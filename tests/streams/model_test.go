@@ -59,7 +59,7 @@ func (m *streamModel) claim() { m.leases = append(m.leases, m.f.ClaimOne(m.t).Le
 
 func (m *streamModel) lease() engine.Lease { return m.leases[len(m.leases)-1] }
 
-// frames draws frames, none of which resembles another.
+// frames draws frames that all differ.
 func (m *streamModel) frames(r *rapid.T) []engine.FrameSpec {
 	frames := make([]engine.FrameSpec, rapid.IntRange(1, 5).Draw(r, "frames"))
 	for i := range frames {
