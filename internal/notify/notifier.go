@@ -56,10 +56,10 @@ const (
 	sendInterval = 10 * time.Millisecond
 	sendTimeout  = 5 * time.Second
 
-	// Before a set with AddSoon the pause is shorter. Sending takes at most a fifth of the time, unless a statement takes
-	// longer than 2.5 ms.
-	minInterval   = 2 * time.Millisecond
-	intervalRatio = 4
+	// Before a set with AddSoon the pause is shorter. Sending takes at most a third of the time, unless a statement takes
+	// longer than 5 ms.
+	minInterval   = time.Millisecond
+	intervalRatio = 2
 )
 
 // Notifier sends notifications after commits, in transactions of its own: a commit with a NOTIFY is serialised with

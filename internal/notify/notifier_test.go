@@ -75,10 +75,10 @@ func TestNotifierMergesNotifications(t *testing.T) {
 	})
 }
 
-// A notification that is wanted soon waits for four times as long as the last statement took, and at most as long as others.
+// A notification that is wanted soon waits for twice as long as the last statement took, and at most as long as others.
 func TestNotifierHurries(t *testing.T) {
 	for _, c := range []struct{ takes, pause time.Duration }{
-		{0, minInterval}, {time.Millisecond, 4 * time.Millisecond}, {time.Second, sendInterval},
+		{0, minInterval}, {time.Millisecond, 2 * time.Millisecond}, {time.Second, sendInterval},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &sends{takes: c.takes}

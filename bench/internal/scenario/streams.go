@@ -22,6 +22,7 @@ const (
 	streamTxWriters = 16  // with a transaction of their own each
 	streamTick      = 10 * time.Millisecond
 	streamsPerTick  = 10 // 1,000 frames a second
+	streamWarmup    = 2 * time.Second
 )
 
 var errNoStreams = errors.New("has no streams")
@@ -52,13 +53,13 @@ func streams(ctx context.Context, b *Bench) error {
 	}
 	for _, deaf := range []bool{false, true} {
 		name := map[bool]string{false: "append to tail", true: "append to tail, without LISTEN"}[deaf]
-		measured := fmt.Sprintf("1,000 frames a second for %s, one in an append, to %d streams; a process with a pool and a listener of its own follows all of them; from the call of the append", b.Span, streamCount)
+		measured := fmt.Sprintf("1,000 frames a second for %s, after as many for %s, one in an append, ten appends at once, to %d streams; a process with a pool and a listener of its own follows all of them; from the call of the append", b.Span, streamWarmup, streamCount)
 		err := b.compare(ctx, measured, b.Rounds, lineup{ours: f.Worker}, func(ctx context.Context, _ contender.Contender) ([]reading, error) {
-			took, err := followAll(ctx, f.Worker, int(b.Span/streamTick), deaf)
+			took, err := followAll(ctx, f.Worker, int((streamWarmup+b.Span)/streamTick), deaf)
 			if err != nil {
 				return nil, err
 			}
-			return latencies(name, took), nil
+			return latencies(name, took[streamWarmup/streamTick*streamsPerTick:]), nil
 		})
 		if err != nil {
 			return err
