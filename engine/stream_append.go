@@ -146,13 +146,16 @@ func (e *Engine) appendDurable(
 	params.AttemptIndexes, params.LeaseEpochs = leases.attempts, leases.epochs
 	params.FrameTypes, params.Payloads = frames.types, frames.payloads
 	params.Encodings, params.CorrelationIDs = frames.encodings, frames.correlations
-	rows, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) ([]db.AppendFramesRow, error) {
-		rows, err := e.q.AppendFrames(ctx, conn, params)
-		for _, row := range rows {
-			due.stream(batches[row.Ord].Lease.stream())
-			e.written.note(&batches[row.Ord].Lease)
-		}
-		return rows, err
+	var rows []db.AppendFramesRow
+	err := inStatements(ctx, e, op, func(due *notifications) []step {
+		return []step{func(conn db.DBTX) (err error) {
+			rows, err = e.q.AppendFrames(ctx, conn, params)
+			for _, row := range rows {
+				due.stream(batches[row.Ord].Lease.stream())
+				e.written.note(&batches[row.Ord].Lease)
+			}
+			return err
+		}}
 	})
 	var trim durableTrim
 	for _, row := range rows {

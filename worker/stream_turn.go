@@ -114,8 +114,9 @@ func (s *Stream) completeIn(ctx context.Context, eng frameAppender) error {
 }
 
 // join appends the frames in the buffer, and others behind them, in a transaction of the handler; t is its turn, if it is
-// one. A frame of the buffer that the server refuses is left out, and reported by the next flush. The appender leaves the stream alone until the caller ends the joint. join returns nil if there is nothing to append,
-// or if an earlier transaction of the same turn has been committed.
+// one. A frame of the buffer that the server refuses is left out, and reported by the next flush. The appender leaves the
+// stream alone until the caller ends the joint. join returns nil if there is nothing to append, or if an earlier
+// transaction of the same turn has been committed.
 func (s *Stream) join(ctx context.Context, eng frameAppender, others []engine.FrameSpec, t *turn) (*joint, error) {
 	if err := s.hold(ctx); err != nil {
 		return nil, err

@@ -133,3 +133,16 @@ func TestSummaryHasASize(t *testing.T) {
 	f.WantUnchanged(t, l.Execution, before)
 	appendTo(t, f.Engine, l, patches(`{"p0":null,"more":"`+part+`"}`)...)
 }
+
+// A call may have a hundred summary frames, since the document is copied for each of them under the lock.
+func TestSummaryFramesOfACallAreLimited(t *testing.T) {
+	f := fixture.New(t)
+	l := f.Start(t).Lease
+	many := patches(slices.Repeat([]string{"{}"}, engine.MaxSummaryFrames+1)...)
+	if _, err := f.AppendFrames(t.Context(), l, many); !errors.Is(err, engine.ErrInvalidInput) {
+		t.Errorf("%d summary frames: %v", len(many), err)
+	}
+	if got := appendTo(t, f.Engine, l, many[1:]...); got.SummaryVersion != engine.MaxSummaryFrames || got.Frames != engine.MaxSummaryFrames {
+		t.Errorf("appended %+v, want version and number %d", got, engine.MaxSummaryFrames)
+	}
+}
