@@ -40,9 +40,10 @@ run: ## Run the demo: the import graph of the standard library as one durable fl
 	go run ./cmd/ff demo $(ARGS)
 
 .PHONY: build
-build: ## Build every package, and the command as bin/ff
+build: ## Build every package, and the commands as bin/ff and bin/schema-review
 	go build $(PACKAGES)
 	go build -o bin/ff ./cmd/ff
+	go build -o bin/schema-review ./review/cmd/schema-review
 
 # The tests run under gotestsum. It prints a line for each package, all output of failed tests, and the sum.
 #
@@ -139,8 +140,8 @@ BASE ?= main
 # The report alone goes to standard output. Advice, code 8, does not end make with an error; a review that blocks does.
 .PHONY: schema-review
 schema-review: ## Review the change to schema/ and queries/ since it left BASE (main); HEAD=REVISION for one that is committed, ARGS=--format=json
-	@go build -o bin/ff ./cmd/ff
-	@bin/ff schema review --migrations-table ffx_schema_migrations --base $(BASE) $(if $(HEAD),--head $(HEAD)) $(ARGS) || test $$? = 8
+	@go build -o bin/schema-review ./review/cmd/schema-review
+	@bin/schema-review --migrations-table ffx_schema_migrations --base $(BASE) $(if $(HEAD),--head $(HEAD)) $(ARGS) || test $$? = 8
 
 .PHONY: schema
 schema: ## Write schema/schema.sql from the migrations
@@ -155,7 +156,7 @@ words: ## Lower the budgets in tests/docs/testdata/words.txt to what comments an
 	@go run ./tests/internal/plaindump $(ARGS)
 
 .PHONY: licenses
-licenses: ## Write the license texts that ff prints, of all modules it links
+licenses: ## Write the license texts that ff and schema-review print, of all modules they link
 	go run ./tests/internal/licensedump
 
 .PHONY: bench

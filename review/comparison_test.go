@@ -45,7 +45,7 @@ func TestComparison(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(&table, "\n| %s change | `ff schema review` | %s | sqlc vet |\n| --- | --- | --- | --- |\n", kind, strings.TrimSpace(string(version)))
+		fmt.Fprintf(&table, "\n| %s change | `schema-review` | %s | sqlc vet |\n| --- | --- | --- | --- |\n", kind, strings.TrimSpace(string(version)))
 		for _, entry := range entries {
 			dir := filepath.Join("testdata/corpus", kind, entry.Name())
 			want, head := headOf(t, dir)

@@ -35,7 +35,6 @@ Exit codes:
   4    the database cannot be used: it does not answer, refuses the login, does not exist, is not
        migrated, too old, too new, distributed, read-only, or not this library's
   5-7  of "ff migrate check"; see its help
-  8-9  of "ff schema review"; see its help
   130  interrupted`
 
 // app is one run of the command line.
@@ -83,7 +82,7 @@ func (a *app) command() *cobra.Command {
 	root.AddCommand(
 		a.demoCommand(), a.demoWorkerCommand(), a.devCommand(), a.migrateCommand(),
 		a.flowCommand(), a.executionCommand(), a.laneCommand(), a.scheduleCommand(), a.sequenceCommand(), a.budgetCommand(), a.limitCommand(), a.workerCommand(), a.kindCommand(), a.retentionCommand(),
-		a.keyCommand(), a.waitCommand(), a.waitpointCommand(), a.eventCommand(), a.streamCommand(), a.consumerCommand(), a.schemaCommand(), a.licensesCommand(), a.versionCommand(),
+		a.keyCommand(), a.waitCommand(), a.waitpointCommand(), a.eventCommand(), a.streamCommand(), a.consumerCommand(), a.licensesCommand(), a.versionCommand(),
 	)
 	root.Version = version()
 	root.SetVersionTemplate("{{.Version}}\n")

@@ -83,9 +83,6 @@ func explain(err error) (sentence string, code int) {
 		sentence, _ := explain(check.err)
 		return sentence, verdictCodes[check.verdict]
 	}
-	if found, ok := errors.AsType[*reviewError](err); ok {
-		return found.problem + ".", found.code
-	}
 	connectErr, connecting := errors.AsType[*pgconn.ConnectError](err)
 	if connecting && (errors.Is(err, schema.ErrDenied) || errors.Is(err, engine.ErrDenied)) {
 		return explainConnect(connectErr), exitDatabase

@@ -10,7 +10,7 @@ import (
 )
 
 // Marker is the first line of the Markdown form. A program that keeps one comment up to date looks for it.
-const Marker = "<!-- ff schema review -->"
+const Marker = "<!-- schema-review -->"
 
 // longestMarkdown is the limit of comments on code hosts, with a margin. Folded parts beyond it are left out.
 const longestMarkdown = 60_000

@@ -15,7 +15,7 @@ var levels = map[Severity]string{Note: "none", Advice: "note", Risk: "warning", 
 // WriteSARIF writes the findings in SARIF 2.1.0, for programs that show them beside the lines. Findings that a
 // comment accepts are suppressed; the measurements of a statement are among its finding's properties.
 func WriteSARIF(w io.Writer, r *Report) error {
-	run := sarif.NewRunWithInformationURI("ff schema review", "https://github.com/flowfabric/flowfabric-go/blob/main/docs/schema-review.md")
+	run := sarif.NewRunWithInformationURI("schema-review", "https://github.com/flowfabric/flowfabric-go/blob/main/docs/schema-review.md")
 	run.WithColumnKind("unicodeCodePoints")
 	for _, f := range r.Findings {
 		run.AddRule(f.Rule).WithDescription(strings.ReplaceAll(f.Rule, "-", " "))

@@ -116,7 +116,7 @@ func readNames(t *testing.T) *names {
 	for match := range matches(t, "Makefile", `(?m)^([a-z-]+):`) {
 		n.targets[match] = true
 	}
-	for _, pattern := range []string{"cmd/ff/*.go", "internal/*/*.go", "schema/*.go"} {
+	for _, pattern := range []string{"cmd/ff/*.go", "internal/*/*.go", "review/cmd/schema-review/*.go", "schema/*.go"} {
 		for match := range matches(t, pattern, `"([A-Z]+_[A-Z_]+)"`) {
 			n.env[match] = true
 		}
@@ -130,8 +130,10 @@ func readNames(t *testing.T) *names {
 			n.tests[room+"."+match] = true
 		}
 	}
-	for match := range matches(t, "cmd/ff/*.go", `\w\.\w+Var\(&[\w.]+, "([a-z-]+)"|Flags\(\)\.\w+\(&[\w.]+, "([a-z-]+)"`) {
-		n.flags[match] = true
+	for _, command := range []string{"cmd/ff", "review/cmd/schema-review"} {
+		for match := range matches(t, command+"/*.go", `\w\.\w+Var\(&[\w.]+, "([a-z-]+)"|Flags\(\)\.\w+\(&[\w.]+, "([a-z-]+)"`) {
+			n.flags[match] = true
+		}
 	}
 	return n
 }

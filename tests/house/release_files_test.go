@@ -12,27 +12,30 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/licenses"
 )
 
-// TestLicensesAreComplete compares the output of `ff licenses` with the license files of the modules that ff links.
+// TestLicensesAreComplete compares the output of `ff licenses` and `schema-review --licenses` with the license files of the
+// modules that they link.
 func TestLicensesAreComplete(t *testing.T) {
 	t.Parallel()
 	root := repository(t)
-	want, err := licenses.Collect(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile(filepath.Join(root, "cmd", "ff", "licenses.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) == want {
-		return
-	}
-	for line := range strings.Lines(want) {
-		if !strings.Contains(string(got), line) {
-			t.Errorf("missing: %s", line)
+	for _, command := range licenses.Commands {
+		want, err := licenses.Collect(root, command)
+		if err != nil {
+			t.Fatal(err)
 		}
+		got, err := os.ReadFile(filepath.Join(root, command.File()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) == want {
+			continue
+		}
+		for line := range strings.Lines(want) {
+			if !strings.Contains(string(got), line) {
+				t.Errorf("missing: %s", line)
+			}
+		}
+		t.Errorf("%s is not what make licenses writes", command.File())
 	}
-	t.Error("cmd/ff/licenses.txt is not what make licenses writes")
 }
 
 // TestDependabotKnowsEveryModule compares the folders in .github/dependabot.yml with those that have a go.mod.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"io"
 	"runtime"
@@ -13,6 +14,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/review"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
+
+// licenses is written by `make licenses`.
+//
+//go:embed licenses.txt
+var licenses string
 
 // The lines have at most 80 columns, which a test checks.
 const about = `schema-review compares a revision of a project with the revision at which it
@@ -51,8 +57,9 @@ var formats = map[string]func(io.Writer, *report.Report, report.Severity) error{
 // options are the flags.
 type options struct {
 	review.Config
-	format string
-	failOn report.Severity
+	format   string
+	failOn   report.Severity
+	licenses bool
 }
 
 // check returns what is wrong with the flags.
@@ -94,6 +101,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, env func(
 
 // runReview reviews the change, and writes the report. A verdict that is not clean is a [verdictError].
 func runReview(ctx context.Context, o options, hidden *secrets, stdout, stderr io.Writer, env func(string) string) error {
+	if o.licenses {
+		_, err := io.WriteString(stdout, licenses)
+		return err
+	}
 	if err := o.check(); err != nil {
 		return err
 	}
@@ -154,6 +165,7 @@ func addFlags(cmd *cobra.Command, o *options) {
 	flags.StringVar(&o.MigrationsTable, "migrations-table", "", "dbmate's table (default DBMATE_MIGRATIONS_TABLE in .env, else schema_migrations)")
 	flags.StringVar(&o.format, "format", o.format, "md, json or sarif")
 	flags.TextVar(&o.failOn, "fail-on", o.failOn, "lowest severity with exit code 9: advice, risk or blocking")
+	flags.BoolVar(&o.licenses, "licenses", false, "print the licenses of the command and its dependencies")
 }
 
 // version returns the module's version, and Go's.

@@ -170,3 +170,10 @@ func TestVersion(t *testing.T) {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 }
+
+func TestLicensesNameTheParser(t *testing.T) {
+	code, stdout, stderr := start(t.Context(), "--licenses")
+	if code != exitDone || !strings.Contains(stdout, "\nPostgreSQL, in github.com/wasilibs/go-pgquery\n") {
+		t.Errorf("exit code %d, %.200q, %q", code, stdout, stderr)
+	}
+}

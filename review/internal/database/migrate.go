@@ -79,7 +79,7 @@ func (d *Database) dbmate(ctx context.Context, migrations []project.Migration, t
 		return errors.New("the database's URL is not one")
 	}
 	settings := u.Query()
-	settings.Set("application_name", "ff schema review")
+	settings.Set("application_name", "schema-review")
 	if settings.Get("sslmode") == "" {
 		// dbmate's driver requires TLS by default, where other drivers only try it.
 		settings.Set("sslmode", map[bool]string{false: "disable", true: "require"}[d.server.tls])

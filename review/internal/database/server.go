@@ -190,7 +190,7 @@ func (d *Database) Connect(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.RuntimeParams["application_name"] = "ff schema review"
+	config.RuntimeParams["application_name"] = "schema-review"
 	return pgx.ConnectConfig(ctx, config)
 }
 

@@ -1,4 +1,4 @@
-// Command licensedump writes cmd/ff/licenses.txt.
+// Command licensedump writes the licenses.txt of each command.
 package main
 
 import (
@@ -14,11 +14,13 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	text, err := licenses.Collect(root)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join("cmd", "ff", "licenses.txt"), []byte(text), 0o644); err != nil {
-		log.Fatal(err)
+	for _, command := range licenses.Commands {
+		text, err := licenses.Collect(root, command)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, command.File()), []byte(text), 0o644); err != nil {
+			log.Fatal(err)
+		}
 	}
 }

@@ -1,4 +1,4 @@
-// Package licenses collects the license texts of the code linked into ff.
+// Package licenses collects the license texts of the code linked into a command.
 package licenses
 
 import (
@@ -18,19 +18,29 @@ import (
 //go:embed embedded/*.txt
 var texts embed.FS
 
-// compiled are the modules that do so, and the programs they embed.
-var compiled = []struct{ module, program, text string }{
-	{"github.com/goccy/go-graphviz", "Graphviz", "graphviz.txt"},
-	{"github.com/wasilibs/go-pgquery", "PostgreSQL", "postgresql.txt"},
+// Command is a command that prints the licenses.
+type Command struct {
+	Name, Folder string
+	// module is the one among the command's modules that embeds a compiled program, text the program's license.
+	module, program, text string
 }
 
-// systems are the operating systems for which ff is built. It links other modules on each.
+// Commands are the commands of the released modules.
+var Commands = []Command{
+	{"ff", "cmd/ff", "github.com/goccy/go-graphviz", "Graphviz", "graphviz.txt"},
+	{"schema-review", "review/cmd/schema-review", "github.com/wasilibs/go-pgquery", "PostgreSQL", "postgresql.txt"},
+}
+
+// File returns the path of the file with the licenses, below the repository's root.
+func (c Command) File() string { return filepath.Join(filepath.FromSlash(c.Folder), "licenses.txt") }
+
+// systems are the operating systems for which commands are built. They link other modules on each.
 var systems = []string{"linux", "darwin", "windows"}
 
 // notice matches the names of the files that have to be shipped.
 var notice = regexp.MustCompile(`(?i)^(licen[sc]e|copying|copyright|notice|patents)([-.].*)?$`)
 
-// collection has the license texts of the code linked into ff, and the subjects of each.
+// collection has the license texts of the code linked into a command, and the subjects of each.
 type collection struct {
 	texts  []string // in the order in which they were found
 	owners map[string][]string
@@ -46,9 +56,9 @@ func (c *collection) add(owner, text string) {
 	}
 }
 
-// Collect returns the text that `ff licenses` prints. The root is the repository's. Equal texts appear once.
-func Collect(root string) (string, error) {
-	folders, err := linked(root)
+// Collect returns the licenses that a command prints. The root is the repository's. Equal texts appear once.
+func Collect(root string, command Command) (string, error) {
+	folders, err := linked(root, command.Folder)
 	if err != nil {
 		return "", err
 	}
@@ -65,15 +75,13 @@ func Collect(root string) (string, error) {
 			errs = append(errs, fmt.Errorf("there is no license in module %s", folder.module))
 		}
 	}
-	for _, program := range compiled {
-		if !slices.ContainsFunc(folders, func(f folder) bool { return f.module == program.module }) {
-			errs = append(errs, fmt.Errorf("ff does not link %s any more, which embeds %s", program.module, program.program))
-		}
-		text, err := texts.ReadFile("embedded/" + program.text)
-		errs = append(errs, err)
-		c.add(program.program+", in "+program.module, string(text))
+	if !slices.ContainsFunc(folders, func(f folder) bool { return f.module == command.module }) {
+		errs = append(errs, fmt.Errorf("%s does not link %s any more, which embeds %s", command.Name, command.module, command.program))
 	}
-	return c.String(), errors.Join(errs...)
+	text, err := texts.ReadFile("embedded/" + command.text)
+	errs = append(errs, err)
+	c.add(command.program+", in "+command.module, string(text))
+	return c.list(command.Name), errors.Join(errs...)
 }
 
 // addFolder adds the license files in a folder of a module.
@@ -112,10 +120,10 @@ func (c *collection) addTexts(module, folder string) error {
 	return err
 }
 
-func (c *collection) String() string {
+func (c *collection) list(command string) string {
 	rule := strings.Repeat("=", 80) + "\n"
 	var out strings.Builder
-	out.WriteString("The licenses of ff and of what it links, each below the names of the modules it belongs to.\n")
+	out.WriteString("The licenses of " + command + " and of what it links, each below the names of the modules it belongs to.\n")
 	for _, text := range c.texts {
 		owners := slices.Sorted(slices.Values(c.owners[text]))
 		out.WriteString("\n" + rule + strings.Join(owners, "\n") + "\n" + rule + "\n" + text + "\n")
@@ -123,14 +131,14 @@ func (c *collection) String() string {
 	return out.String()
 }
 
-// folder is a folder with packages that ff links, or one above it, in a module.
+// folder is a folder with packages that a command links, or one above it, in a module.
 type folder struct{ module, folder string }
 
 // linked returns the folders, those of a module from its root down.
-func linked(root string) ([]folder, error) {
+func linked(root, command string) ([]folder, error) {
 	var found []folder
 	for _, system := range systems {
-		cmd := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}\t{{.Dir}}\t{{$.Dir}}{{end}}", "./cmd/ff")
+		cmd := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}\t{{.Dir}}\t{{$.Dir}}{{end}}", "./"+command)
 		cmd.Dir = root
 		cmd.Env = append(os.Environ(), "GOOS="+system, "GOARCH=amd64", "CGO_ENABLED=0")
 		var stderr strings.Builder
