@@ -42,7 +42,7 @@ func command(t *testing.T, folder string, env []string, name string, args ...str
 }
 
 // TestReleasedModulesInstall publishes the repository at a made-up version to a proxy in a folder. From there, with an
-// empty module cache, it installs ff and builds a program that uses the library, as a user would.
+// empty module cache, it installs the commands and builds a program that uses the library, as a user would.
 func TestReleasedModulesInstall(t *testing.T) {
 	t.Parallel()
 	const version = "v0.987.654"
@@ -80,21 +80,14 @@ func TestReleasedModulesInstall(t *testing.T) {
 		t.Errorf("ff help says %q", said)
 	}
 
-	licenses := command(t, folder, env, ff, "licenses")
-	linked := 0
-	for line := range strings.Lines(command(t, folder, env, "go", "version", "-m", ff)) {
-		fields := strings.Fields(line)
-		if len(fields) < 3 || fields[0] != "dep" || strings.HasPrefix(fields[1], modules.Root) {
-			continue
-		}
-		linked++
-		if !strings.Contains(licenses, "\n"+fields[1]+"\n") {
-			t.Errorf("ff links %s, and ff licenses does not have it", fields[1])
-		}
+	command(t, folder, env, "go", "install", modules.Path("review/cmd/schema-review")+"@"+version)
+	review := filepath.Join(bin, "schema-review") + filepath.Ext(ff)
+	if said := command(t, folder, env, review, "--version"); !strings.HasPrefix(said, "schema-review "+version+", ") {
+		t.Errorf("schema-review --version says %q", said)
 	}
-	if linked < 20 {
-		t.Errorf("ff links %d modules", linked)
-	}
+
+	hasLicenses(t, env, ff, "licenses")
+	hasLicenses(t, env, review, "--licenses")
 
 	program := newProgram(t, modules.Root+"/engine", modules.Root+"/worker", modules.Root+"/events", modules.Root+"/schema")
 	command(t, program.folder, env, "go", "get", modules.Root+"@"+version)
@@ -105,6 +98,27 @@ func TestReleasedModulesInstall(t *testing.T) {
 		t.Errorf("the program is not built from %s:\n%s", version, built)
 	}
 	readmeSteps(t, root, append(env, "DATABASE_URL="+pgtest.CloneURL(t)))
+}
+
+// hasLicenses checks that an installed program prints, with the argument, a license for each module that it links.
+func hasLicenses(t *testing.T, env []string, program, argument string) {
+	t.Helper()
+	folder, name := filepath.Split(program)
+	licenses := command(t, folder, env, program, argument)
+	linked := 0
+	for line := range strings.Lines(command(t, folder, env, "go", "version", "-m", program)) {
+		fields := strings.Fields(line)
+		if len(fields) < 3 || fields[0] != "dep" || strings.HasPrefix(fields[1], modules.Root) {
+			continue
+		}
+		linked++
+		if !strings.Contains(licenses, "\n"+fields[1]+"\n") {
+			t.Errorf("%s links %s, and %s %s does not have it", name, fields[1], name, argument)
+		}
+	}
+	if linked < 15 {
+		t.Errorf("%s links %d modules", name, linked)
+	}
 }
 
 // readmeSteps runs the README's steps for a module of one's own, unchanged, in a folder beside the repository.
