@@ -34,7 +34,7 @@ func (r *review) checkDatabases(ctx context.Context) error {
 	if err := r.checkDump(ctx, after); err != nil {
 		return err
 	}
-	if len(r.added) == 0 && len(r.report.Catalog) == 0 && reflect.DeepEqual(r.base.Queries, r.head.Queries) {
+	if len(r.added) == 0 && len(r.report.Catalog) == 0 && !r.byCommand() && reflect.DeepEqual(r.base.Queries, r.head.Queries) {
 		r.report.Order = report.AnyOrder
 		return nil // there are no migrations to run
 	}
@@ -63,7 +63,7 @@ func (r *review) makeDatabases(ctx context.Context) (dbs databases, before, afte
 	if err != nil {
 		return databases{}, nil, nil, err
 	}
-	if err := migrated.Migrate(ctx, r.head.Migrations, r.head.MigrationsTable); err != nil {
+	if err := r.migrate(ctx, migrated, r.head); err != nil {
 		return databases{}, nil, nil, r.refused(ctx, err)
 	}
 	dbs.migrated = migrated
@@ -82,7 +82,7 @@ func (r *review) makeDatabases(ctx context.Context) (dbs databases, before, afte
 // continues reports whether head's migrations are base's followed by others. Then both ways to head give the same
 // database, since the same texts are applied in the same order.
 func (r *review) continues() bool {
-	if len(r.base.Migrations) > len(r.head.Migrations) {
+	if r.byCommand() || len(r.base.Migrations) > len(r.head.Migrations) {
 		return false
 	}
 	for i, m := range r.base.Migrations {
@@ -115,7 +115,7 @@ func (r *review) make(ctx context.Context, label string, side *project.Side) (*d
 	if err != nil {
 		return nil, err
 	}
-	return d, d.Migrate(ctx, side.Migrations, side.MigrationsTable)
+	return d, r.migrate(ctx, d, side)
 }
 
 // refused turns a migration that fails into a finding.
@@ -126,7 +126,7 @@ func (r *review) refused(ctx context.Context, err error) error {
 	}
 	r.find(report.Finding{
 		Rule: "migration-fails", Severity: report.Blocking, Place: refusal.Place, Object: refusal.Migration.Version,
-		Title: "The migration cannot be applied", Detail: fmt.Sprintf("PostgreSQL says: %s.", refusal.Reason()),
+		Title: "The migration cannot be applied", Detail: refusal.Said(),
 		Do: "Correct the statement.",
 	})
 	r.skip("database", "the migrations cannot be applied, so nothing was compared, observed or planned")

@@ -41,8 +41,15 @@ type Config struct {
 	Rows int
 	// MigrationsDir is the folder of the migrations, relative to Dir. Empty: the only folder with migrations.
 	MigrationsDir string
-	// MigrationsTable is dbmate's table of versions. Empty: DBMATE_MIGRATIONS_TABLE of .env, else schema_migrations.
+	// MigrationsTable is the migration tool's table of versions. Empty: its default; dbmate's may be in .env, as
+	// DBMATE_MIGRATIONS_TABLE.
 	MigrationsTable string
+	// Tool names the migration tool: dbmate, goose, golang-migrate, tern, flyway, atlas, or sql for a folder of SQL
+	// files. Empty: the names and the contents of the files decide.
+	Tool string
+	// MigrateCommand is a shell command that migrates the database of DATABASE_URL. It runs in the project's folder of
+	// each side, instead of a known tool. Empty: the review applies the files itself.
+	MigrateCommand string
 	// Today decides which silencing comments have expired. Zero: today.
 	Today time.Time
 	// Container finds or runs a PostgreSQL server in a container of the image and returns its superuser's URL. Nil:
@@ -103,7 +110,10 @@ type review struct {
 
 // open reads the sides into folders below dir.
 func (r *review) open(ctx context.Context, dir string) (err error) {
-	opts := project.Options{MigrationsDir: r.MigrationsDir, MigrationsTable: r.MigrationsTable}
+	opts, err := r.options()
+	if err != nil {
+		return err
+	}
 	if r.BaseDir != "" {
 		r.base, err = project.Open(ctx, r.BaseDir, "", filepath.Join(dir, "base"), opts)
 	} else {
@@ -113,6 +123,9 @@ func (r *review) open(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	if r.head, err = project.Open(ctx, r.Dir, r.Head, filepath.Join(dir, "head"), opts); err != nil {
+		return err
+	}
+	if err := r.sameTool(); err != nil {
 		return err
 	}
 	if r.spec, err = r.readSeed(); err != nil {

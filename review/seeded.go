@@ -1,6 +1,7 @@
 package review
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,9 +79,12 @@ func (r *review) checkQueries(ctx context.Context, dbs databases) error {
 		return nil
 	}
 	return r.onCopy(ctx, dbs.base, "after", func(after *database.Database) error {
-		err := after.Migrate(ctx, r.added, r.head.MigrationsTable)
+		err := r.migrateAdded(ctx, after)
 		if refusal, ok := errors.AsType[*database.MigrationError](err); ok {
-			r.skip("plans", "the rows hinder %s", refusal.Migration.File)
+			r.skip("plans", "the rows hinder %s", cmp.Or(refusal.Migration.File, "the command"))
+			if r.byCommand() {
+				r.find(fails(refusal))
+			}
 			empty, err := r.make(ctx, "empty", r.base)
 			if err != nil {
 				return err

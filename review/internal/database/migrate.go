@@ -13,6 +13,7 @@ import (
 
 	"github.com/amacneil/dbmate/v2/pkg/dbmate"
 	_ "github.com/amacneil/dbmate/v2/pkg/driver/postgres" // dbmate's
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/lib/pq"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
@@ -33,11 +34,20 @@ func (e *MigrationError) Error() string {
 	if e.Down {
 		direction = "down"
 	}
+	if e.Migration.File == "" {
+		return e.Err.Error() // a command of the caller's
+	}
 	return fmt.Sprintf("%s, %s: %v", e.Migration.File, direction, e.Err)
 }
 
 // Reason is the server's message.
 func (e *MigrationError) Reason() string {
+	if refused, ok := errors.AsType[*pgconn.PgError](e.Err); ok {
+		if refused.Detail != "" {
+			return refused.Message + " (" + strings.TrimSuffix(refused.Detail, ".") + ")"
+		}
+		return refused.Message
+	}
 	refused, ok := errors.AsType[*pq.Error](e.Err)
 	switch {
 	case !ok:
@@ -48,22 +58,36 @@ func (e *MigrationError) Reason() string {
 	return refused.Message
 }
 
+// Said is the reason in a sentence that names its source.
+func (e *MigrationError) Said() string {
+	if _, is := errors.AsType[*pgconn.PgError](e.Err); is || e.Migration.Tool == project.Dbmate || e.Migration.Tool == "" {
+		return "PostgreSQL says: " + e.Reason() + "."
+	}
+	return e.Reason() + "."
+}
+
 func (e *MigrationError) Unwrap() error { return e.Err }
 
 // quoted is a name in a message of the server.
 var quoted = regexp.MustCompile(`"([^"]+)"`)
 
-// Migrate applies the migrations that the database does not have, by dbmate. table is dbmate's own.
+// Migrate applies the migrations that the database does not have, as their tool does. table is the tool's own.
 //
 // Errors: [*MigrationError] for a migration that fails; those before it stay applied.
 func (d *Database) Migrate(ctx context.Context, migrations []project.Migration, table string) error {
+	if len(migrations) > 0 && migrations[0].Tool != project.Dbmate {
+		return d.apply(ctx, migrations, table)
+	}
 	return d.dbmate(ctx, migrations, table, "Applying: ", (*dbmate.DB).Migrate)
 }
 
-// Rollback rolls back the newest of the migrations that the database has, by dbmate.
+// Rollback rolls back the newest of the migrations that the database has, as their tool does.
 //
 // Errors: [*MigrationError] if it fails; dbmate.ErrNoRollback if the database has none of them.
 func (d *Database) Rollback(ctx context.Context, migrations []project.Migration, table string) error {
+	if len(migrations) > 0 && migrations[0].Tool != project.Dbmate {
+		return d.takeBack(ctx, migrations, table)
+	}
 	return d.dbmate(ctx, migrations, table, "Rolling back: ", (*dbmate.DB).Rollback)
 }
 
@@ -119,15 +143,20 @@ func newMigrationError(m project.Migration, down bool, err error) error {
 			e.Place = m.PlaceOf(at + len(string(characters[:query.Position-1])))
 		}
 	}
-	if e.Place.Line == 0 {
-		// Most refusals name an object, but no line.
-		var named []string
-		for _, found := range quoted.FindAllStringSubmatch(e.Reason(), -1) {
-			named = append(named, found[1])
-		}
-		e.Place = project.Locate([]project.Migration{m}, strings.Join(named, " "), down)
-	}
+	e.locate()
 	return e
+}
+
+// locate finds the line of a refusal that names an object, but no line: most are such.
+func (e *MigrationError) locate() {
+	if e.Place.Line > 0 {
+		return
+	}
+	var named []string
+	for _, found := range quoted.FindAllStringSubmatch(e.Reason(), -1) {
+		named = append(named, found[1])
+	}
+	e.Place = project.Locate([]project.Migration{e.Migration}, strings.Join(named, " "), e.Down)
 }
 
 func cutLast(text, separator string) (before, after string, found bool) {

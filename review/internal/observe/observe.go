@@ -241,6 +241,9 @@ func (o *observation) statement(ctx context.Context, run *running, s project.Sta
 	}
 	o.result.Statements = append(o.result.Statements, report.Statement{Place: s.Place, SQL: s.SQL, Measured: saw.measured})
 	o.judge(run, saw)
+	if run.Up.Separate() && !run.together {
+		clear(run.held) // the statement was a transaction of its own
+	}
 	return nil
 }
 

@@ -1,15 +1,12 @@
 package project
 
 import (
-	"errors"
-	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
+	"testing/fstest"
 
 	"github.com/amacneil/dbmate/v2/pkg/dbmate"
 	"github.com/joho/godotenv"
@@ -18,7 +15,6 @@ import (
 )
 
 var (
-	migrationName = regexp.MustCompile(`^(\d+).*\.sql$`) // dbmate's
 	upDirective   = regexp.MustCompile(`(?m)^--\s*migrate:up(\s*$|\s+\S+)`)
 	downDirective = regexp.MustCompile(`(?m)^--\s*migrate:down(\s*$|\s+\S+)`)
 	usableFrom    = regexp.MustCompile(`(?m)^--\s*usable-from:\s*(\S+)`)
@@ -26,36 +22,26 @@ var (
 )
 
 func (s *Side) readMigrations(opts Options) error {
-	s.MigrationsTable = opts.MigrationsTable
-	if s.MigrationsTable == "" {
-		s.MigrationsTable = s.environment("DBMATE_MIGRATIONS_TABLE", "schema_migrations")
+	s.Tool = opts.Tool
+	if opts.Tool == Command {
+		return nil
 	}
 	dir, err := s.findMigrations(opts.MigrationsDir)
-	if err != nil || dir == "" {
-		return err
-	}
-	s.MigrationsDir = dir
-	entries, err := os.ReadDir(filepath.Join(s.Dir, dir))
 	if err != nil {
 		return err
 	}
-	for _, entry := range entries {
-		parts := migrationName.FindStringSubmatch(entry.Name())
-		if entry.IsDir() || parts == nil || strings.HasSuffix(entry.Name(), ".down.sql") {
-			continue
+	s.MigrationsTable = opts.MigrationsTable
+	if s.MigrationsTable == "" {
+		s.MigrationsTable = s.Tool.table()
+		if s.Tool == Dbmate || s.Tool == "" {
+			s.MigrationsTable = s.environment("DBMATE_MIGRATIONS_TABLE", s.MigrationsTable)
 		}
-		file := path.Join(dir, entry.Name())
-		text, err := s.dbmateForm(file)
-		if err != nil {
-			return err
-		}
-		m, err := s.readMigration(parts[1], file, text)
-		if err != nil {
-			return err
-		}
-		s.Migrations = append(s.Migrations, m)
 	}
-	return nil
+	if dir == "" || s.Tool == "" {
+		return nil
+	}
+	s.MigrationsDir = dir
+	return s.readFolder(dir)
 }
 
 // environment reads a variable of .env, from which dbmate reads its settings.
@@ -67,62 +53,9 @@ func (s *Side) environment(name, otherwise string) string {
 	return otherwise
 }
 
-// findMigrations returns the folder with the migrations: the wanted one, or the only one of the project.
-func (s *Side) findMigrations(wanted string) (string, error) {
-	if wanted != "" {
-		if _, err := os.Stat(filepath.Join(s.Dir, wanted)); errors.Is(err, fs.ErrNotExist) {
-			return "", nil // the change creates it
-		}
-		return path.Clean(filepath.ToSlash(wanted)), nil
-	}
-	found := map[string]bool{}
-	err := fs.WalkDir(os.DirFS(s.Dir), ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if entry.IsDir() {
-			switch base := entry.Name(); {
-			case base == "testdata", base == "vendor", base == "node_modules", len(base) > 1 && base[0] == '.':
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if migrationName.MatchString(entry.Name()) && !found[path.Dir(name)] {
-			text, err := os.ReadFile(filepath.Join(s.Dir, name))
-			if err != nil {
-				return err
-			}
-			found[path.Dir(name)] = formOf(name, string(text)) != unknown
-		}
-		return nil
-	})
-	if err != nil {
-		return "", err
-	}
-	var dirs []string
-	for dir, holds := range found {
-		if holds {
-			dirs = append(dirs, dir)
-		}
-	}
-	slices.Sort(dirs)
-	if usual := s.environment("DBMATE_MIGRATIONS_DIR", "db/migrations"); len(dirs) > 1 && slices.Contains(dirs, path.Clean(usual)) {
-		return path.Clean(usual), nil
-	}
-	if len(dirs) > 1 {
-		return "", fmt.Errorf("several folders hold migrations, and one has to be named: %s", strings.Join(dirs, ", "))
-	}
-	return strings.Join(dirs, ""), nil
-}
-
 func (s *Side) readMigration(version, file, text string) (Migration, error) {
 	m := Migration{Version: version, File: file, Text: text}
-	if found := usableFrom.FindStringSubmatch(text); found != nil {
-		m.Usable = found[1]
-	}
-	if found := irreversible.FindStringSubmatch(text); found != nil {
-		m.Irreversible = strings.TrimSpace(found[1])
-	}
+	m.readComments(text)
 	parsed, err := (&dbmate.Migration{FileName: path.Base(file), FilePath: file, FS: textFile(text)}).Parse()
 	if err != nil {
 		s.Findings = append(s.Findings, report.Finding{
@@ -157,14 +90,19 @@ func (h Half) and(next Half) Half {
 
 // readHalf splits the text at an offset into statements.
 func (s *Side) readHalf(file, text string, at int, sql string) Half {
-	place := placeOf(file, text, at)
-	statements, err := Split(sql, place)
-	if err != nil {
-		s.Findings = append(s.Findings, report.Finding{
-			Rule: "migration-unreadable", Severity: report.Blocking, Place: place,
-			Title: "The parser cannot read the migration", Detail: err.Error(),
-			Do: "Correct the statement. One that a newer PostgreSQL than the parser's knows cannot be reviewed.",
-		})
-	}
-	return Half{SQL: sql, Statements: statements}
+	return Half{SQL: sql, Statements: s.readStatements(placeOf(file, text, at), sql)}
+}
+
+// PlaceOf returns the line of the project that an offset of m.Text is on.
+func (m Migration) PlaceOf(offset int) report.Place { return placeOf(m.File, m.Text, offset) }
+
+func placeOf(file, text string, at int) report.Place {
+	return report.Place{File: file, Line: 1 + strings.Count(text[:at], "\n")}
+}
+
+// textFile is a file system with one text, under any name.
+type textFile string
+
+func (t textFile) Open(name string) (fs.File, error) {
+	return fstest.MapFS{name: {Data: []byte(t)}}.Open(name)
 }

@@ -18,8 +18,10 @@ import (
 type Options struct {
 	// MigrationsDir is the folder of the migrations, relative to the root. Empty: the only folder with migrations.
 	MigrationsDir string
-	// MigrationsTable is dbmate's. Empty: DBMATE_MIGRATIONS_TABLE in .env, else schema_migrations.
+	// MigrationsTable is the migration tool's. Empty: its default, which for dbmate DBMATE_MIGRATIONS_TABLE in .env sets.
 	MigrationsTable string
+	// Tool applies the migrations. Empty: it is decided by the files. [Command]: the migrations are not read.
+	Tool Tool
 }
 
 // Open reads the project in dir at a revision, into a folder that it makes at target. An empty revision means the
@@ -53,10 +55,10 @@ func named(revision string) string {
 // Read reads the project in dir, without a copy.
 func Read(dir string, opts Options) (*Side, error) {
 	side := &Side{Dir: dir}
-	if err := side.readMigrations(opts); err != nil {
+	if err := side.readSQLC(); err != nil {
 		return nil, err
 	}
-	if err := side.readSQLC(); err != nil {
+	if err := side.readMigrations(opts); err != nil {
 		return nil, err
 	}
 	if err := side.readQueries(); err != nil {

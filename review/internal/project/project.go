@@ -3,6 +3,8 @@
 package project
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 
 	"github.com/flowfabric/flowfabric-go/review/report"
@@ -16,28 +18,34 @@ type Side struct {
 	Dir string
 	// MigrationsDir is the folder of the migrations, relative to Dir. Empty: there is none.
 	MigrationsDir string
-	// MigrationsTable is the table in which dbmate records the migrations of a database.
+	// Tool applies the migrations. Empty: there are none.
+	Tool Tool
+	// MigrationsTable is the table in which the tool records the migrations of a database.
 	MigrationsTable string
 	// Migrations are in the order in which they are applied.
 	Migrations []Migration
-	// SQLC is the first package in sqlc.yaml that is generated from a PostgreSQL schema. Nil: there is none.
-	SQLC    *SQLC
-	Queries []Query
+	// SQLC is the first of Packages. Nil: there is none.
+	SQLC *SQLC
+	// Packages are those that sqlc generates from a PostgreSQL schema.
+	Packages []*SQLC
+	Queries  []Query
 	// Dump is the path of the committed dump of the schema. Empty: there is none.
 	Dump string
-	// Findings are about files that neither the parser nor dbmate can read.
+	// Findings are about files that the parser or the migration tool cannot read.
 	Findings []report.Finding
+	// Unread are the parts that were not read.
+	Unread []Unread
 }
 
 // New returns the migrations of head that base does not have, by version, in order.
 func New(base, head *Side) []Migration {
 	known := map[string]bool{}
 	for _, m := range base.Migrations {
-		known[m.Version] = true
+		known[m.Key()] = true
 	}
 	var added []Migration
 	for _, m := range head.Migrations {
-		if !known[m.Version] {
+		if !known[m.Key()] {
 			added = append(added, m)
 		}
 	}
@@ -54,14 +62,17 @@ func (s *Side) Query(name string) (Query, bool) {
 	return Query{}, false
 }
 
-// Migration is one file of the migrations folder, in dbmate's form.
+// Migration is one migration: a file of the migrations folder, with the file of its way down if that is another.
 type Migration struct {
+	Tool    Tool
 	Version string
 	File    string // relative to the root
-	// Text is the file's text in dbmate's form: other forms are converted.
+	// Text is the file's text, with the line ends of Unix.
 	Text string
-	Up   Half
-	Down Half
+	// Repeatable: Flyway applies it whenever its text changes.
+	Repeatable bool
+	Up         Half
+	Down       Half
 	// Usable is the file's declaration of the versions of programs that it works with ("usable-from: V"). Empty:
 	// none.
 	Usable string
@@ -69,18 +80,31 @@ type Migration struct {
 	Irreversible string
 }
 
+// Key names the migration among those that a database has.
+func (m Migration) Key() string {
+	if !m.Repeatable {
+		return m.Version
+	}
+	sum := sha256.Sum256([]byte(m.Text))
+	return m.Version + " " + hex.EncodeToString(sum[:8])
+}
+
 // Half is the way up or down.
 type Half struct {
 	SQL string
-	// Transaction: the statements are one transaction, unless the file has "transaction:false".
+	// Transaction: the tool runs the statements in a transaction.
 	Transaction bool
 	Statements  []Statement
+	// Batches are the texts that the tool sends, in order. dbmate sends SQL itself.
+	Batches []Batch
 }
 
 // Statement is one statement of a migration, without the text between it and the next.
 type Statement struct {
 	SQL   string
 	Place report.Place
+	// Batch is the index of the batch that it is part of.
+	Batch int
 	// Silence are the comments before it that accept a finding.
 	Silence []Silence
 }

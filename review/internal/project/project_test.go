@@ -140,7 +140,6 @@ func TestReadOtherForms(t *testing.T) {
 	lay(t, dir, map[string]string{
 		"m/0001_a.up.sql":   "CREATE TABLE a (id int);\nCREATE TABLE b (id int);\n",
 		"m/0001_a.down.sql": "DROP TABLE b;\n\nDROP TABLE a;",
-		"m/0002_b.sql":      "-- +goose NO TRANSACTION\n-- +goose Up\nCREATE TABLE c (id int);\n-- +goose Down\nDROP TABLE c;\n",
 		"sqlc.json":         `{"version": "1", "packages": [{"path": "db", "schema": "m", "queries": "q.sql"}]}`,
 		"q.sql":             "/* name: One :one */\nSELECT 1;\n",
 	})

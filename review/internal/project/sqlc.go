@@ -81,6 +81,7 @@ func (s *Side) readSQLC() error {
 		return nil
 	}
 	s.SQLC.Config = file
+	s.Packages = []*SQLC{s.SQLC}
 	below := func(name string) string { return path.Join(path.Dir(file), filepath.ToSlash(name)) }
 	for _, list := range [][]string{s.SQLC.Schema, s.SQLC.Queries} {
 		for i := range list {
@@ -104,7 +105,7 @@ func (s *Side) findSQLC() (string, error) {
 			return err
 		}
 		base := entry.Name()
-		if entry.IsDir() && (base == "testdata" || base == "vendor" || base == "node_modules" || len(base) > 1 && base[0] == '.') {
+		if entry.IsDir() && skipped(base) {
 			return fs.SkipDir
 		}
 		if slices.Contains(configNames, base) {

@@ -3,7 +3,6 @@ package rounds
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/catalog"
@@ -108,7 +107,7 @@ func (r *round) refused(ctx context.Context, err error, rule, title, do string) 
 	}
 	r.add(report.Finding{
 		Rule: rule, Severity: report.Blocking, Place: refusal.Place, Object: refusal.Migration.Version,
-		Title: title, Detail: fmt.Sprintf("PostgreSQL says: %s.", refusal.Reason()), Do: do,
+		Title: title, Detail: refusal.Said(), Do: do,
 	})
 	return r.findings, nil
 }
@@ -127,6 +126,9 @@ func (r *round) reversible() []project.Migration {
 			})
 		case len(m.Down.Statements) == 0 && len(m.Up.Statements) > 0:
 			first = i + 1
+			if m.Tool != "" && !m.Tool.HasDowns() {
+				continue
+			}
 			r.add(report.Finding{
 				Rule: "down-missing", Severity: report.Risk, Place: place, Object: m.Version,
 				Title: "The migration has no way back, and does not say why",

@@ -3,7 +3,6 @@ package rules
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	parser "github.com/pganalyze/pg_query_go/v6"
 	pgquery "github.com/wasilibs/go-pgquery"
@@ -16,6 +15,9 @@ import (
 func released(base, head *project.Side) []report.Finding {
 	var found []report.Finding
 	for _, was := range base.Migrations {
+		if was.Repeatable {
+			continue // it may change
+		}
 		is := named(head.Migrations, was)
 		place := report.Place{File: was.File}
 		switch {
@@ -99,19 +101,23 @@ func versions(base, head, target *project.Side) []report.Finding {
 		}
 		files[m.Version] = m.File
 	}
+	later := func(a, b string) bool { return b == "" || head.Tool.Compare(a, b) > 0 }
 	newest := ""
 	for _, m := range target.Migrations {
-		if later(m.Version, newest) {
+		if !m.Repeatable && later(m.Version, newest) {
 			newest = m.Version
 		}
 	}
 	for _, m := range head.Migrations {
+		if m.Repeatable {
+			continue
+		}
 		was := named(base.Migrations, m)
 		theirs := named(target.Migrations, m)
 		switch {
 		case was == nil && theirs != nil && theirs.File != m.File:
 			found = append(found, collision(m, theirs.File, "on the base branch"))
-		case was == nil && theirs == nil && later(newest, m.Version):
+		case was == nil && theirs == nil && newest != "" && later(newest, m.Version):
 			found = append(found, report.Finding{
 				Rule: "migration-out-of-order", Severity: report.Risk, Place: report.Place{File: m.File}, Object: m.Version,
 				Title:  "The version is lower than one that databases have",
@@ -130,13 +136,4 @@ func collision(m project.Migration, other, where string) report.Finding {
 		Detail: fmt.Sprintf("`%s` has it %s. A database that has run one of them never runs the other.", other, where),
 		Do:     "Give the newer file a version of its own, above all others.",
 	}
-}
-
-// later compares versions as numbers of any length.
-func later(a, b string) bool {
-	a, b = strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0")
-	if len(a) != len(b) {
-		return len(a) > len(b)
-	}
-	return a > b
 }

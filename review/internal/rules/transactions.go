@@ -24,7 +24,7 @@ func transactions(m project.Migration, steps []step) []report.Finding {
 					Detail: "The migration is one transaction, so it fails on every database.",
 					Do:     "Put the statement alone into a migration whose line reads `-- migrate:up transaction:false`.",
 				})
-			case len(m.Up.Statements) > 1:
+			case !m.Up.Alone(s.Statement):
 				found = append(found, report.Finding{
 					Rule: "concurrently-not-alone", Severity: report.Blocking, Place: s.Place, Object: ddl.Brief(s.SQL),
 					Title:  "The statement does not stand alone in its migration",
@@ -83,8 +83,14 @@ func drops(steps []step) []report.Finding {
 func enums(m project.Migration, steps []step) []report.Finding {
 	var found []report.Finding
 	added := map[string]bool{} // values
+	batch := 0
 	for _, s := range steps {
-		if m.Up.Transaction && len(added) > 0 {
+		// A text without a transaction around it is one as well, up to a COMMIT of its own.
+		if kind, is := s.Control(); !m.Up.Transaction && (s.Batch != batch || is && kind == parser.TransactionStmtKind_TRANS_STMT_COMMIT) {
+			clear(added)
+			batch = s.Batch
+		}
+		if len(added) > 0 {
 			for value := range added {
 				if mentions(s, value) {
 					found = append(found, report.Finding{

@@ -1,0 +1,58 @@
+package project
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Unread is a file or folder that the review did not read, although it may bear on the result.
+type Unread struct {
+	Path string
+	Why  string
+	// IfChanged: the migration tool does not read it either, so only a change of it matters.
+	IfChanged bool
+}
+
+func (s *Side) unread(name, why string) {
+	s.addUnread(Unread{Path: name, Why: why})
+}
+
+func (s *Side) unreadIfChanged(name, why string) {
+	s.addUnread(Unread{Path: name, Why: why, IfChanged: true})
+}
+
+func (s *Side) addUnread(u Unread) {
+	if !slices.Contains(s.Unread, u) {
+		s.Unread = append(s.Unread, u)
+	}
+}
+
+// harmless are the files beside migrations that say nothing about a schema.
+var harmless = regexp.MustCompile(`(?i)^(\..*|readme.*|changelog.*|license.*|makefile|dockerfile.*|.*\.(md|txt|adoc|rst|sum|yaml|yml|toml|json|hcl|conf|mod)|.*_test\.go)$`)
+
+// reportUnread reports the files of the folder that are neither migrations nor known to be harmless.
+func (r *reader) reportUnread() {
+	for _, name := range r.names {
+		base := path.Base(strings.TrimSuffix(name, "/"))
+		if r.used[name] || harmless.MatchString(base) {
+			continue
+		}
+		file := path.Join(r.dir, name)
+		switch isGo := strings.HasSuffix(name, ".go"); {
+		case isGo && numberedGo.MatchString(base):
+			r.unread(file, "a migration in Go, which "+string(r.Tool)+" does not run from files")
+		case isGo:
+			// A package that embeds the folder.
+		case strings.HasSuffix(name, "/"):
+			r.unreadIfChanged(file, "a folder below the migrations, which "+string(r.Tool)+" does not read")
+		case strings.HasSuffix(name, ".sql"):
+			r.unreadIfChanged(file, "its name is not that of a migration of "+string(r.Tool))
+		default:
+			r.unread(file, "a file of an unknown kind beside the migrations")
+		}
+	}
+}
+
+var numberedGo = regexp.MustCompile(`^[VvUR]?\d+.*\.go$`)
