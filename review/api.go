@@ -1,33 +1,94 @@
 package review
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/api"
+	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
 // startAPI compares the generated packages while the databases are made, since it needs none. wait waits for the
 // result.
 func (r *review) startAPI(ctx context.Context) (wait func()) {
-	var result *api.Result
-	var err error
+	results := make([]apiResult, max(1, len(r.head.Packages)))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		result, err = api.Check(ctx, r.base, r.head, filepath.Join(filepath.Dir(r.head.Dir), "generated"))
+		for i := range results {
+			base, head := r.base, r.head
+			if len(r.head.Packages) > 0 {
+				head = r.head.Only(r.head.Packages[i])
+				base = r.base.Only(r.base.Counterpart(head.SQLC))
+			}
+			dir := filepath.Join(filepath.Dir(r.head.Dir), "generated", fmt.Sprint(i))
+			results[i].Result, results[i].err = api.Check(ctx, base, head, dir)
+			results[i].of = head.SQLC
+		}
 	}()
 	return func() {
 		<-done
-		if err != nil {
-			r.skip("API", "%s", fmt.Sprint(err))
-			return
+		for _, result := range results {
+			r.takeAPI(result)
 		}
-		r.report.API = result.Changes
-		r.find(result.Findings...)
-		for _, line := range result.Skipped {
-			r.skip("API", "%s", line)
+		r.removedPackages()
+	}
+}
+
+// apiResult is the comparison of one package.
+type apiResult struct {
+	*api.Result
+	err error
+	of  *project.SQLC
+}
+
+// takeAPI adds the result to the report. In a project with several packages, names begin with the package's.
+func (r *review) takeAPI(result apiResult) {
+	prefix := ""
+	if len(r.head.Packages) > 1 || len(r.base.Packages) > 1 && result.of != nil {
+		prefix = result.of.Package + "."
+	}
+	if result.err != nil {
+		r.skip("API", "%s", fmt.Sprint(result.err))
+		return
+	}
+	for _, c := range result.Changes {
+		c.Object = prefix + c.Object
+		r.report.API = append(r.report.API, c)
+	}
+	for _, f := range result.Findings {
+		if f.Rule == "generate-fails" && slices.ContainsFunc(r.report.Findings, func(other report.Finding) bool {
+			return other.Rule == f.Rule && other.Detail == f.Detail
+		}) {
+			continue // sqlc generates all packages of a configuration, or none
 		}
+		if prefix != "" && f.Object != result.of.Package {
+			f.Object = prefix + f.Object
+		}
+		r.find(f)
+	}
+	for _, line := range result.Skipped {
+		if prefix != "" {
+			line = fmt.Sprintf("package %s: %s", result.of.Package, line)
+		}
+		r.skip("API", "%s", line)
+	}
+}
+
+// removedPackages reports the packages that only base generates.
+func (r *review) removedPackages() {
+	for _, p := range r.base.Packages {
+		if p.Out == "" || r.head.Counterpart(p) != nil {
+			continue
+		}
+		r.find(report.Finding{
+			Rule: "api-removed", Severity: report.Risk, Place: report.Place{File: p.Config}, Object: cmp.Or(p.Package, p.Out),
+			Title: fmt.Sprintf("The generated package `%s` is gone", p.Package),
+			Do:    "Change the programs that use it in the same commit, and inform the owners of other programs.",
+		})
 	}
 }

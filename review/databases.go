@@ -31,6 +31,9 @@ func (r *review) checkDatabases(ctx context.Context) error {
 	for i, c := range r.report.Catalog {
 		r.report.Catalog[i].Place = project.Locate(r.added, c.Object, c.After == "" && len(r.added) == 0)
 	}
+	if r.byCommand() && len(r.report.Catalog) > 0 && len(r.report.NotRead) == 0 {
+		r.report.NotRead = []string{"the change of the schema: " + unknownStatements}
+	}
 	if err := r.checkDump(ctx, after); err != nil {
 		return err
 	}

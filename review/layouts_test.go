@@ -100,6 +100,11 @@ func gooseLayouts(files func(...string) map[string]string, goose func(up, down s
 	const bare = "-- +goose NO TRANSACTION\n"
 	return []layout{
 		{
+			name: "goose, a migration in Go", base: base,
+			head:   files("db/migrations/00003_fill.go", "package migrations\n\nfunc init() { goose.AddMigrationContext(up, down) }\n"),
+			unread: "`db/migrations/00003_fill.go`: a migration in Go",
+		},
+		{
 			name: "goose, two builds without a transaction", base: base,
 			head:    files("db/migrations/00003_index.sql", bare+goose(twoBuilds, "DROP INDEX CONCURRENTLY orders_customer;\nDROP INDEX CONCURRENTLY orders_status;\n")),
 			objects: "orders_customer orders_status",
@@ -237,7 +242,7 @@ func otherLayouts(files func(...string) map[string]string) []layout {
 			name: "a command", base: files("sqlc.yaml", sqlcOf("schema"), "schema/01_orders.sql", orders),
 			head:    files("schema/02_note.sql", "ALTER TABLE orders ADD COLUMN note text;\n", "queries/orders.sql", strings.Replace(ordersQuery, "status FROM", "note FROM", 1)),
 			config:  review.Config{MigrateCommand: ownCommand},
-			objects: "orders.note",
+			objects: "orders.note", unread: "`schema/02_note.sql`: a command",
 		},
 	}
 }
@@ -261,6 +266,9 @@ func TestLayouts(t *testing.T) {
 				objects = append(objects, c.Object)
 			}
 			slices.Sort(objects)
+			if got := strings.Join(r.NotRead, "\n"); l.unread == "" && got != "" || !strings.Contains(got, l.unread) {
+				t.Errorf("not read are %q, want %q", got, l.unread)
+			}
 			switch {
 			case l.blocked == "" && len(blocking) > 0:
 				t.Errorf("it is blocked by %q", blocking)
@@ -271,6 +279,42 @@ func TestLayouts(t *testing.T) {
 				t.Errorf("the schema changes in %q, want %q", got, l.objects)
 			}
 		})
+	}
+}
+
+// A query of the second package, in a configuration of its own, is reviewed like those of the first.
+func TestRunReviewsAllPackages(t *testing.T) {
+	useSQLC(t)
+	config := func(name string) string {
+		return "version: \"2\"\nsql:\n  - {engine: postgresql, schema: ../m, queries: q.sql, gen: {go: {package: " + name + ", out: gen, sql_package: pgx/v5}}}\n"
+	}
+	l := layout{
+		base: map[string]string{
+			"m/1_orders.sql": "-- migrate:up\n" + orders + "-- migrate:down\nDROP TABLE orders;\n",
+			"a/sqlc.yaml":    config("shop"), "a/q.sql": ordersQuery, "b/sqlc.yaml": config("stock"),
+			"b/q.sql": "-- name: Status :one\nSELECT status FROM orders WHERE id = @id;\n\n-- name: Old :one\nSELECT id FROM orders LIMIT 1;\n",
+		},
+		head: map[string]string{
+			"m/2_state.sql": "-- migrate:up\nALTER TABLE orders ALTER COLUMN customer DROP NOT NULL;\nALTER TABLE orders RENAME status TO state;\n" +
+				"-- migrate:down\nALTER TABLE orders RENAME state TO status;\nALTER TABLE orders ALTER COLUMN customer SET NOT NULL;\n",
+			"a/q.sql": strings.ReplaceAll(ordersQuery, "status", "state"),
+			"b/q.sql": "-- name: Status :one\nSELECT state FROM orders WHERE id = @id;\n",
+		},
+	}
+	r := l.review(t)
+	t.Logf("found %q, skipped %q", told(r), r.Skipped)
+	for _, want := range []string{"risk api-removed b/q.sql:4 stock.Old", "risk api-removed m/2_state.sql:3 shop.Order.Status"} {
+		if !has(told(r), want) {
+			t.Errorf("%q is not among %q", want, told(r))
+		}
+	}
+	if r.Order != report.NoOrder || !slices.ContainsFunc(r.Findings, func(f report.Finding) bool {
+		return f.Rule == "rolling-no-order" && strings.Contains(f.Detail, "stock.Status") && strings.Contains(f.Detail, "shop.OrdersOf")
+	}) {
+		t.Errorf("the order is %q", r.Order)
+	}
+	if len(r.NotRead) > 0 {
+		t.Errorf("not read are %q", r.NotRead)
 	}
 }
 

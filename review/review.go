@@ -50,6 +50,8 @@ type Config struct {
 	// MigrateCommand is a shell command that migrates the database of DATABASE_URL. It runs in the project's folder of
 	// each side, instead of a known tool. Empty: the review applies the files itself.
 	MigrateCommand string
+	// SQLCConfigs are sqlc's configurations, relative to Dir. Empty: each sqlc.yaml, sqlc.yml and sqlc.json of the project.
+	SQLCConfigs []string
 	// Today decides which silencing comments have expired. Zero: today.
 	Today time.Time
 	// Container finds or runs a PostgreSQL server in a container of the image and returns its superuser's URL. Nil:
@@ -126,6 +128,10 @@ func (r *review) open(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	if err := r.sameTool(); err != nil {
+		return err
+	}
+	project.Qualify(r.base, r.head)
+	if r.report.NotRead, err = r.notRead(); err != nil {
 		return err
 	}
 	if r.spec, err = r.readSeed(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/database"
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
@@ -22,7 +23,12 @@ func (r *review) options() (project.Options, error) {
 		}
 		tool = project.Command
 	}
-	return project.Options{MigrationsDir: r.MigrationsDir, MigrationsTable: r.MigrationsTable, Tool: tool}, nil
+	for _, name := range r.SQLCConfigs {
+		if !filepath.IsLocal(name) {
+			return project.Options{}, fmt.Errorf("%q of --sqlc-config is not a file in the project's folder", name)
+		}
+	}
+	return project.Options{MigrationsDir: r.MigrationsDir, MigrationsTable: r.MigrationsTable, Tool: tool, SQLCConfigs: r.SQLCConfigs}, nil
 }
 
 // sameTool gives a side without migrations the tool of the other one.

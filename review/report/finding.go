@@ -114,6 +114,8 @@ type Report struct {
 	Plans   []Change `json:"plans"`
 	// Statements are those of the new migrations with their measurements, in order.
 	Statements []Statement `json:"statements"`
+	// NotRead are the files and parts of the project that bear on the change and were not read, each with the reason.
+	NotRead []string `json:"not_read"`
 	// Skipped says which parts could not run, and why.
 	Skipped []string `json:"skipped,omitempty"`
 }

@@ -32,6 +32,7 @@ func WriteMarkdown(w io.Writer, r *Report, failOn Severity) error {
 	slices.SortStableFunc(open, func(a, b Finding) int { return cmp.Compare(b.Severity, a.Severity) })
 	p := &page{}
 	p.head(r, failOn, open)
+	p.notRead(r.NotRead)
 	p.findings(open)
 	p.fold(fmt.Sprintf("What each statement did (%d)", len(r.Statements)), statements(r.Statements))
 	p.fold(fmt.Sprintf("The schema (%d)", len(r.Catalog)), changes(r.Catalog))
@@ -57,6 +58,8 @@ var verdictLines = map[Verdict]string{
 	Clean:    "nothing to do",
 	Advisory: "may be merged, with what is said below in mind",
 	Blocked:  "not to be merged as it is",
+
+	Incomplete: "a part of the project was not read",
 }
 
 func (p *page) head(r *Report, failOn Severity, open []Finding) {
@@ -98,6 +101,24 @@ func (p *page) head(r *Report, failOn Severity, open []Finding) {
 		fmt.Fprintf(&p.text, "- **Not looked at:** %s; see the end.\n", count(len(r.Skipped), "thing", "things"))
 	}
 }
+
+// notRead lists the parts that were not read, above the findings.
+func (p *page) notRead(all []string) {
+	if len(all) == 0 {
+		return
+	}
+	p.text.WriteString("\n### Not read\n\nThe review knows nothing about these parts of the project, so it says nothing about them:\n\n")
+	for i, part := range all {
+		if i == longestNotRead && len(all) > longestNotRead+1 {
+			fmt.Fprintf(&p.text, "- and %d more\n", len(all)-i)
+			break
+		}
+		fmt.Fprintf(&p.text, "- %s\n", indent(part))
+	}
+}
+
+// longestNotRead is how many parts that were not read are listed.
+const longestNotRead = 20
 
 var orderLines = map[Order]string{
 	AnyOrder:    "schema and programs in any order.",

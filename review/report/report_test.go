@@ -42,6 +42,8 @@ func sample() *report.Report {
 	}
 }
 
+var unread = []string{"`db/migrations/7_fill.go`: a migration in Go: the databases are made without it"}
+
 func TestForms(t *testing.T) {
 	for name, form := range map[string]func(io.Writer) error{
 		"sample.md":    func(w io.Writer) error { return report.WriteMarkdown(w, sample(), report.Blocking) },
@@ -50,8 +52,15 @@ func TestForms(t *testing.T) {
 		"clean.md": func(w io.Writer) error {
 			return report.WriteMarkdown(w, &report.Report{Base: "main", Order: report.AnyOrder}, report.Blocking)
 		},
-		"clean.json":  func(w io.Writer) error { return report.WriteJSON(w, &report.Report{Base: "main"}, report.Blocking) },
-		"clean.sarif": func(w io.Writer) error { return report.WriteSARIF(w, &report.Report{Base: "main"}) },
+		"unread.md": func(w io.Writer) error {
+			return report.WriteMarkdown(w, &report.Report{Base: "main", NotRead: unread, Order: report.AnyOrder}, report.Blocking)
+		},
+		"unread.json": func(w io.Writer) error {
+			return report.WriteJSON(w, &report.Report{Base: "main", NotRead: unread}, report.Blocking)
+		},
+		"unread.sarif": func(w io.Writer) error { return report.WriteSARIF(w, &report.Report{Base: "main", NotRead: unread}) },
+		"clean.json":   func(w io.Writer) error { return report.WriteJSON(w, &report.Report{Base: "main"}, report.Blocking) },
+		"clean.sarif":  func(w io.Writer) error { return report.WriteSARIF(w, &report.Report{Base: "main"}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var made, again bytes.Buffer
@@ -94,6 +103,8 @@ func TestVerdict(t *testing.T) {
 		{"a risk", of(report.Finding{Severity: report.Risk}), report.Blocking, report.Advisory},
 		{"a risk where risks fail", of(report.Finding{Severity: report.Risk}), report.Risk, report.Blocked},
 		{"blocking", of(report.Finding{Severity: report.Blocking}), report.Blocking, report.Blocked},
+		{"advice, and an unread file", &report.Report{NotRead: []string{"x"}, Findings: []report.Finding{{Severity: report.Advice}}}, report.Blocking, report.Incomplete},
+		{"blocking, and an unread file", &report.Report{NotRead: []string{"x"}, Findings: []report.Finding{{Severity: report.Blocking}}}, report.Blocking, report.Blocked},
 		{"accepted", of(report.Finding{Severity: report.Blocking, Silenced: "empty"}), report.Blocking, report.Clean},
 	} {
 		if got := c.report.Verdict(c.failOn); got != c.want {

@@ -13,13 +13,22 @@ import (
 var levels = map[Severity]string{Note: "none", Advice: "note", Risk: "warning", Blocking: "error"}
 
 // WriteSARIF writes the findings in SARIF 2.1.0, for programs that show them beside the lines. Findings that a
-// comment accepts are suppressed; the measurements of a statement are among its finding's properties.
+// comment accepts are suppressed; the measurements of a statement are among its finding's properties. Parts that were
+// not read are notifications of the run.
 func WriteSARIF(w io.Writer, r *Report) error {
 	run := sarif.NewRunWithInformationURI("schema-review", "https://github.com/flowfabric/flowfabric-go/blob/main/docs/schema-review.md")
 	run.WithColumnKind("unicodeCodePoints")
 	for _, f := range r.Findings {
 		run.AddRule(f.Rule).WithDescription(strings.ReplaceAll(f.Rule, "-", " "))
 		run.AddResult(result(run, f))
+	}
+	if len(r.NotRead) > 0 {
+		invocation := sarif.NewInvocation().WithExecutionSuccessful(true)
+		for _, part := range r.NotRead {
+			invocation.AddToolExecutionNotification(sarif.NewNotification().WithLevel("warning").
+				WithMessage(sarif.NewTextMessage("Not read: " + part)))
+		}
+		run.AddInvocation(invocation)
 	}
 	log := sarif.NewReport().AddRun(run)
 	if err := log.Validate(); err != nil {

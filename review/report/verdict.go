@@ -11,23 +11,26 @@ import (
 // Verdict is the overall result of a report.
 type Verdict string
 
-// The verdicts. Blocked means that the change must not be merged as it is.
+// The verdicts. Blocked means that the change must not be merged as it is. Incomplete means that a part of the project
+// was not read, so that the absence of findings says little.
 const (
-	Clean    Verdict = "clean"
-	Advisory Verdict = "advisory"
-	Blocked  Verdict = "blocked"
+	Clean      Verdict = "clean"
+	Advisory   Verdict = "advisory"
+	Blocked    Verdict = "blocked"
+	Incomplete Verdict = "incomplete"
 )
 
 // Exit codes of a command that prints a report. 1 and 2 are left for a command that failed or was called wrongly:
 // neither must look like a review that found little.
 const (
-	ExitClean    = 0
-	ExitAdvisory = 8
-	ExitBlocked  = 9
+	ExitClean      = 0
+	ExitAdvisory   = 8
+	ExitBlocked    = 9
+	ExitIncomplete = 10
 )
 
-// Verdict returns the overall result of the findings: [Blocked] if one is failOn or worse, [Advisory] if one is more
-// than a note. A finding that a comment accepts does not count.
+// Verdict returns the overall result of the findings: [Blocked] if one is failOn or worse, else [Incomplete] if
+// something was not read, else [Advisory] if one is more than a note. A finding that a comment accepts does not count.
 func (r *Report) Verdict(failOn Severity) Verdict {
 	worst := Note
 	for _, f := range r.Findings {
@@ -38,6 +41,8 @@ func (r *Report) Verdict(failOn Severity) Verdict {
 	switch {
 	case worst >= max(failOn, Advice):
 		return Blocked
+	case len(r.NotRead) > 0:
+		return Incomplete
 	case worst > Note:
 		return Advisory
 	}
@@ -51,6 +56,8 @@ func (v Verdict) ExitCode() int {
 		return ExitClean
 	case Advisory:
 		return ExitAdvisory
+	case Incomplete:
+		return ExitIncomplete
 	}
 	return ExitBlocked
 }
@@ -78,7 +85,7 @@ func WriteJSON(w io.Writer, r *Report, failOn Severity) error {
 	full.Migrations = present(full.Migrations)
 	full.Findings = present(full.Findings)
 	full.Catalog, full.API, full.Plans = present(full.Catalog), present(full.API), present(full.Plans)
-	full.Statements = present(full.Statements)
+	full.Statements, full.NotRead = present(full.Statements), present(full.NotRead)
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")

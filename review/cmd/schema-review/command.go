@@ -34,6 +34,7 @@ exit code is the result:
   2    wrong usage: an unknown flag, a malformed DATABASE_URL
   8    there is advice, and nothing of the severity --fail-on or worse
   9    there is something of that severity
+  10   there is not, but a part of the project was not read
   130  interrupted
 
 The severities are note, advice, risk, and blocking for changes that break
@@ -162,7 +163,10 @@ func addFlags(cmd *cobra.Command, o *options) {
 	flags.StringVar(&o.Seed, "seed", "", "file that describes the rows (default seed.yaml beside the migrations' folder, if there is one)")
 	flags.IntVar(&o.Rows, "rows", 0, "total number of rows (default from the seed file)")
 	flags.StringVar(&o.MigrationsDir, "migrations-dir", "", "folder of the migrations (default the only one with migrations)")
-	flags.StringVar(&o.MigrationsTable, "migrations-table", "", "dbmate's table (default DBMATE_MIGRATIONS_TABLE in .env, else schema_migrations)")
+	flags.StringVar(&o.MigrationsTable, "migrations-table", "", "the migration tool's table (default the tool's; dbmate's from .env)")
+	flags.StringSliceVar(&o.SQLCConfigs, "sqlc-config", nil, "configuration of sqlc (default each sqlc.yaml, .yml and .json)")
+	flags.StringVar(&o.Tool, "tool", "", "dbmate, goose, golang-migrate, tern, flyway, atlas or sql (default by the files)")
+	flags.StringVar(&o.MigrateCommand, "migrate-command", "", "shell command that migrates the database of DATABASE_URL")
 	flags.StringVar(&o.format, "format", o.format, "md, json or sarif")
 	flags.TextVar(&o.failOn, "fail-on", o.failOn, "lowest severity with exit code 9: advice, risk or blocking")
 	flags.BoolVar(&o.licenses, "licenses", false, "print the licenses of the command and its dependencies")

@@ -22,6 +22,8 @@ type Options struct {
 	MigrationsTable string
 	// Tool applies the migrations. Empty: it is decided by the files. [Command]: the migrations are not read.
 	Tool Tool
+	// SQLCConfigs are sqlc's configurations, relative to the root. Empty: all of the project.
+	SQLCConfigs []string
 }
 
 // Open reads the project in dir at a revision, into a folder that it makes at target. An empty revision means the
@@ -55,7 +57,7 @@ func named(revision string) string {
 // Read reads the project in dir, without a copy.
 func Read(dir string, opts Options) (*Side, error) {
 	side := &Side{Dir: dir}
-	if err := side.readSQLC(); err != nil {
+	if err := side.readSQLC(opts.SQLCConfigs); err != nil {
 		return nil, err
 	}
 	if err := side.readMigrations(opts); err != nil {

@@ -131,7 +131,9 @@ type SQLC struct {
 
 // Query is one named statement that sqlc generates a function for.
 type Query struct {
+	// Name is unique: in a project with several packages it begins with the package's, "shop.ListOrders".
 	Name    string
+	Package string
 	Command string // "one", "many", "exec", "execrows", "copyfrom", …
 	// SQL is the statement as the generated code sends it, with $1 for its parameters.
 	SQL   string

@@ -103,13 +103,13 @@ func TestRead(t *testing.T) {
 	}
 	queries := []Query{
 		{
-			Name: "ListItems", Command: "many",
+			Name: "ListItems", Command: "many", Package: "shop",
 			SQL:        "SELECT *, '@no' AS x FROM item\nWHERE id > $1 AND name = ANY ($2::text[]) -- @remark\n    AND $1 > 0\nLIMIT $3",
 			Place:      report.Place{File: "queries/items.sql", Line: 1},
 			Operations: []string{"shop.List", "shop.Show"},
 		},
 		{
-			Name: "CopyItems", Command: "copyfrom", SQL: "INSERT INTO item (id, name) VALUES ($1, $2)",
+			Name: "CopyItems", Command: "copyfrom", Package: "shop", SQL: "INSERT INTO item (id, name) VALUES ($1, $2)",
 			Place: report.Place{File: "queries/items.sql", Line: 10},
 		},
 	}
@@ -158,13 +158,11 @@ func TestReadOtherForms(t *testing.T) {
 		{File: "m/0001_a.up.sql", Line: 2},
 		{File: "m/0001_a.down.sql", Line: 1},
 		{File: "m/0001_a.down.sql", Line: 3},
-		{File: "m/0002_b.sql", Line: 3},
-		{File: "m/0002_b.sql", Line: 5},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("places %v, want %v", got, want)
 	}
-	if side.Migrations[1].Up.Transaction || side.Dump != "" || side.SQLC.Package != "db" || len(side.Queries) != 1 {
+	if side.Migrations[0].Up.Transaction || side.Dump != "" || side.SQLC.Package != "db" || len(side.Queries) != 1 {
 		t.Errorf("%+v", side)
 	}
 }

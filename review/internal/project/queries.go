@@ -5,9 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -26,15 +24,32 @@ var (
 	word      = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_$]*$`)
 )
 
-// readQueries reads the queries from their files, and takes the statements from the committed generated package.
+// readQueries reads the queries of all packages from their files, and takes the statements from the committed generated
+// package.
 func (s *Side) readQueries() error {
-	if s.SQLC == nil {
-		return nil
+	var all []Query
+	for _, p := range s.Packages {
+		s.Queries = nil
+		if err := s.readPackage(p); err != nil {
+			return err
+		}
+		for i := range s.Queries {
+			s.Queries[i].Package = p.Package
+		}
+		all = append(all, s.Queries...)
 	}
-	for _, name := range s.SQLC.Queries {
+	s.Queries = all
+	return s.unreadQueries()
+}
+
+func (s *Side) readPackage(p *SQLC) error {
+	for _, name := range p.Queries {
 		files, err := s.sqlFiles(name)
 		if err != nil {
 			return err
+		}
+		if len(files) == 0 {
+			s.unread(name, "sqlc's configuration "+p.Config+" names it for queries, but there is no such file")
 		}
 		for _, file := range files {
 			if err := s.readQueryFile(file); err != nil {
@@ -42,27 +57,10 @@ func (s *Side) readQueries() error {
 			}
 		}
 	}
-	if s.SQLC.Out == "" {
+	if p.Out == "" {
 		return nil
 	}
-	return s.TakeGenerated(filepath.Join(s.Dir, s.SQLC.Out))
-}
-
-// sqlFiles returns the file, or the files of the folder, in the order of sqlc.
-func (s *Side) sqlFiles(name string) ([]string, error) {
-	info, err := os.Stat(filepath.Join(s.Dir, name))
-	if err != nil || !info.IsDir() {
-		matches, _ := fs.Glob(os.DirFS(s.Dir), name)
-		return matches, nil
-	}
-	entries, err := os.ReadDir(filepath.Join(s.Dir, name))
-	var files []string
-	for _, entry := range entries {
-		if !entry.IsDir() && strings.HasSuffix(entry.Name(), ".sql") && entry.Name()[0] != '.' {
-			files = append(files, path.Join(name, entry.Name()))
-		}
-	}
-	return files, err
+	return s.TakeGenerated(filepath.Join(s.Dir, p.Out))
 }
 
 func (s *Side) readQueryFile(file string) error {

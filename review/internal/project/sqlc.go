@@ -1,6 +1,7 @@
 package project
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
@@ -52,11 +53,33 @@ func (p *paths) UnmarshalYAML(node *yaml.Node) error {
 	return node.Decode((*[]string)(p))
 }
 
-func (s *Side) readSQLC() error {
-	file, err := s.findSQLC()
-	if err != nil || file == "" {
+// readSQLC reads the packages of all configurations: the named ones, or all of the project.
+func (s *Side) readSQLC(configs []string) error {
+	found, err := s.findSQLC()
+	if err != nil {
 		return err
 	}
+	if len(configs) > 0 {
+		found = nil
+		for _, name := range configs {
+			if _, err := os.Stat(filepath.Join(s.Dir, name)); err == nil {
+				found = append(found, path.Clean(filepath.ToSlash(name)))
+			}
+		}
+	}
+	for _, file := range found {
+		if err := s.readConfig(file); err != nil {
+			return err
+		}
+	}
+	if len(s.Packages) > 0 {
+		s.SQLC = s.Packages[0]
+	}
+	return nil
+}
+
+// readConfig reads the packages of a configuration.
+func (s *Side) readConfig(file string) error {
 	text, err := os.ReadFile(filepath.Join(s.Dir, file))
 	if err != nil {
 		return err
@@ -66,58 +89,63 @@ func (s *Side) readSQLC() error {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	for _, p := range config.Packages {
-		if p.Engine == "" || p.Engine == "postgresql" {
-			s.SQLC = &SQLC{Schema: p.Schema, Queries: p.Queries, Out: p.Path, Package: p.Name}
-			break
-		}
+		s.addPackage(file, p.Engine, &SQLC{Schema: p.Schema, Queries: p.Queries, Out: p.Path, Package: p.Name})
 	}
 	for _, p := range config.SQL {
-		if p.Engine == "postgresql" {
-			s.SQLC = &SQLC{Schema: p.Schema, Queries: p.Queries, Out: p.Gen.Go.Out, Package: p.Gen.Go.Package}
-			break
+		made := &SQLC{Schema: p.Schema, Queries: p.Queries, Out: p.Gen.Go.Out, Package: p.Gen.Go.Package}
+		if made.Out == "" && len(p.Codegen) > 0 {
+			made.Package = path.Base(p.Codegen[0].Out)
 		}
-	}
-	if s.SQLC == nil {
-		return nil
-	}
-	s.SQLC.Config = file
-	s.Packages = []*SQLC{s.SQLC}
-	below := func(name string) string { return path.Join(path.Dir(file), filepath.ToSlash(name)) }
-	for _, list := range [][]string{s.SQLC.Schema, s.SQLC.Queries} {
-		for i := range list {
-			list[i] = below(list[i])
-		}
-	}
-	if s.SQLC.Out != "" {
-		s.SQLC.Out = below(s.SQLC.Out)
-		if s.SQLC.Package == "" {
-			s.SQLC.Package = path.Base(s.SQLC.Out)
-		}
+		s.addPackage(file, cmp.Or(p.Engine, "none"), made)
 	}
 	return nil
 }
 
-// findSQLC returns the configuration nearest to the root.
-func (s *Side) findSQLC() (string, error) {
+// addPackage adds a package that is generated for PostgreSQL, with paths relative to the root.
+func (s *Side) addPackage(file, engine string, p *SQLC) {
+	p.Config = file
+	below := func(name string) string { return path.Join(path.Dir(file), filepath.ToSlash(name)) }
+	for _, list := range [][]string{p.Schema, p.Queries} {
+		for i := range list {
+			list[i] = below(list[i])
+		}
+	}
+	if engine != "" && engine != "postgresql" {
+		for _, name := range slices.Concat(p.Schema, p.Queries) {
+			s.unreadIfChanged(name, "sqlc reads it for the database "+engine+", not for PostgreSQL")
+		}
+		return
+	}
+	if p.Out != "" {
+		p.Out = below(p.Out)
+		p.Package = cmp.Or(p.Package, path.Base(p.Out))
+	}
+	if p.Package == "" && len(p.Queries) > 0 {
+		p.Package = strings.TrimSuffix(path.Base(p.Queries[0]), ".sql")
+	}
+	s.Packages = append(s.Packages, p)
+}
+
+// findSQLC returns the configurations, those nearest to the root first.
+func (s *Side) findSQLC() ([]string, error) {
 	var found []string
 	err := fs.WalkDir(os.DirFS(s.Dir), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		base := entry.Name()
-		if entry.IsDir() && skipped(base) {
-			return fs.SkipDir
+		if entry.IsDir() {
+			if skipped(entry.Name()) {
+				return fs.SkipDir
+			}
+			return nil
 		}
-		if slices.Contains(configNames, base) {
+		if slices.Contains(configNames, entry.Name()) {
 			found = append(found, name)
 		}
 		return nil
 	})
-	if err != nil || len(found) == 0 {
-		return "", err
-	}
 	slices.SortStableFunc(found, func(a, b string) int { return strings.Count(a, "/") - strings.Count(b, "/") })
-	return found[0], nil
+	return found, err
 }
 
 // findDump looks for the file that dbmate writes, beside the folder of the migrations, and at sqlc's input. If that

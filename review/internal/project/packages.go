@@ -1,0 +1,154 @@
+package project
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// sqlFiles returns the SQL files that a path of sqlc's configuration names: a file, those of a folder, or those that a
+// pattern matches. "**" matches folders of any depth.
+func (s *Side) sqlFiles(name string) ([]string, error) {
+	info, err := os.Stat(filepath.Join(s.Dir, name))
+	switch {
+	case err == nil && info.IsDir():
+		return s.sqlFilesIn(name)
+	case err == nil:
+		return []string{name}, nil
+	case !strings.ContainsAny(name, "*?["):
+		return nil, nil
+	}
+	pattern, err := globPattern(name)
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	err = fs.WalkDir(os.DirFS(s.Dir), ".", func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || !pattern.MatchString(file) {
+			return err
+		}
+		if entry.IsDir() {
+			more, err := s.sqlFilesIn(file)
+			files = append(files, more...)
+			return err
+		}
+		if strings.HasSuffix(file, ".sql") && path.Base(file)[0] != '.' {
+			files = append(files, file)
+		}
+		return nil
+	})
+	slices.Sort(files)
+	return slices.Compact(files), err
+}
+
+func (s *Side) sqlFilesIn(dir string) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(s.Dir, dir))
+	var files []string
+	for _, entry := range entries {
+		if !entry.IsDir() && strings.HasSuffix(entry.Name(), ".sql") && entry.Name()[0] != '.' {
+			files = append(files, path.Join(dir, entry.Name()))
+		}
+	}
+	return files, err
+}
+
+// globPattern turns a pattern of paths into an expression.
+func globPattern(glob string) (*regexp.Regexp, error) {
+	expression := regexp.QuoteMeta(glob)
+	for _, by := range [][2]string{
+		{`\*\*/`, `(?:.*/)?`}, {`\*\*`, `.*`}, {`\*`, `[^/]*`}, {`\?`, `[^/]`}, {`\[`, `[`}, {`\]`, `]`},
+	} {
+		expression = strings.ReplaceAll(expression, by[0], strings.ReplaceAll(by[1], "*", "\x00"))
+	}
+	return regexp.Compile("^" + strings.ReplaceAll(expression, "\x00", "*") + "$")
+}
+
+var (
+	// configLike are names of files that may configure sqlc, if a program names them to it.
+	configLike = regexp.MustCompile(`(?i)^[^/]*sqlc[^/]*\.(ya?ml|json)$`)
+	queryLine  = regexp.MustCompile(`(?m)^--\s*name:\s*\w+\s+:\w+`)
+)
+
+// unreadQueries reports queries that no configuration names: those beside a configuration of another name, and, without
+// any configuration, files that look like sqlc's.
+func (s *Side) unreadQueries() error {
+	read := map[string]bool{}
+	for _, p := range s.Packages {
+		read[p.Config] = true
+	}
+	return fs.WalkDir(os.DirFS(s.Dir), ".", func(name string, entry fs.DirEntry, err error) error {
+		base := entry.Name()
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && skipped(base):
+			return fs.SkipDir
+		case entry.IsDir() || read[name]:
+		case configLike.MatchString(base) && s.configures(name):
+			s.unread(name, "it looks like a configuration of sqlc: name it with --sqlc-config")
+		case len(s.Packages) == 0 && strings.HasSuffix(base, ".sql"):
+			text, err := os.ReadFile(filepath.Join(s.Dir, name))
+			if err != nil {
+				return err
+			}
+			if queryLine.Match(text) {
+				s.unread(path.Dir(name), "it has queries in the form of sqlc, but there is no configuration: name one with --sqlc-config")
+			}
+		}
+		return nil
+	})
+}
+
+// configures reports whether a file has a package for PostgreSQL.
+func (s *Side) configures(name string) bool {
+	other := &Side{Dir: s.Dir}
+	return other.readConfig(name) == nil && len(other.Packages) > 0
+}
+
+// Qualify gives the queries of all sides the names of their packages, if a side has several.
+func Qualify(sides ...*Side) {
+	several := slices.ContainsFunc(sides, func(s *Side) bool { return len(s.Packages) > 1 })
+	for _, s := range sides {
+		for i, q := range s.Queries {
+			if several && q.Package != "" {
+				s.Queries[i].Name = q.Package + "." + q.Name
+			}
+		}
+	}
+}
+
+// Only returns the side as if p was its only package. Nil: it has none.
+func (s *Side) Only(p *SQLC) *Side {
+	only := *s
+	only.SQLC, only.Packages, only.Queries = p, nil, nil
+	if p == nil {
+		return &only
+	}
+	only.Packages = []*SQLC{p}
+	for _, q := range s.Queries {
+		if q.Package == p.Package {
+			q.Name = strings.TrimPrefix(q.Name, p.Package+".")
+			only.Queries = append(only.Queries, q)
+		}
+	}
+	return &only
+}
+
+// Counterpart returns the side's package for that of another side: the one with its folder, or else with its name.
+// Nil: there is none.
+func (s *Side) Counterpart(of *SQLC) *SQLC {
+	for _, same := range []func(p *SQLC) bool{
+		func(p *SQLC) bool { return p.Out == of.Out && p.Package == of.Package },
+		func(p *SQLC) bool { return p.Out == of.Out && p.Out != "" },
+		func(p *SQLC) bool { return p.Package == of.Package },
+	} {
+		if i := slices.IndexFunc(s.Packages, same); i >= 0 {
+			return s.Packages[i]
+		}
+	}
+	return nil
+}
