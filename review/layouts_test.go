@@ -75,6 +75,7 @@ type layout struct {
 	base, head map[string]string
 	config     review.Config
 	blocked    string // the finding of head that blocks, as far as it is given; "": none may
+	says       string // a part of its advice
 	objects    string // the changes of the catalog, joined by spaces
 	unread     string // a part of what was not read; "": everything was
 }
@@ -112,12 +113,12 @@ func gooseLayouts(files func(...string) map[string]string, goose func(up, down s
 		{
 			name: "goose, a build in a transaction", base: base,
 			head:    files("db/migrations/00003_index.sql", goose(twoBuilds, "DROP INDEX orders_customer;\nDROP INDEX orders_status;\n")),
-			blocked: "outside-transaction db/migrations/00003_index.sql:2",
+			blocked: "outside-transaction db/migrations/00003_index.sql:2", says: "`-- +goose NO TRANSACTION`",
 		},
 		{
 			name: "goose, two builds as one text", base: base,
 			head:    files("db/migrations/00003_index.sql", bare+goose("-- +goose StatementBegin\n"+twoBuilds+"-- +goose StatementEnd\n", "SELECT 1;\n")),
-			blocked: "concurrently-not-alone db/migrations/00003_index.sql:4",
+			blocked: "concurrently-not-alone db/migrations/00003_index.sql:4", says: "StatementBegin",
 		},
 		{
 			name: "goose, a new value that is used, without a transaction", base: base,
@@ -132,7 +133,7 @@ func gooseLayouts(files func(...string) map[string]string, goose func(up, down s
 		{
 			name: "goose, a way down", base: base,
 			head:    files("db/migrations/00003_column.sql", goose("ALTER TABLE orders ADD COLUMN note text;\n", "ALTER TABLE orders DROP COLUMN nota;\n")),
-			blocked: "down-fails db/migrations/00003_column.sql:4", objects: "orders.note",
+			blocked: "down-fails db/migrations/00003_column.sql:4", says: "below `-- +goose Down`", objects: "orders.note",
 		},
 	}
 }
@@ -168,7 +169,7 @@ func pairLayouts(files func(...string) map[string]string) []layout {
 			name: "golang-migrate, a way down in its own file", base: base,
 			head: files("migrations/000003_note.up.sql", "ALTER TABLE orders ADD COLUMN note text;\n",
 				"migrations/000003_note.down.sql", "BEGIN;\nALTER TABLE orders DROP COLUMN nota;\nCOMMIT;\n"),
-			blocked: "down-fails migrations/000003_note.down.sql:2", objects: "orders.note",
+			blocked: "down-fails migrations/000003_note.down.sql:2", says: "in the .down.sql file", objects: "orders.note",
 		},
 	}
 }
@@ -191,12 +192,12 @@ func otherLayouts(files func(...string) map[string]string) []layout {
 		{
 			name: "tern, a build in a transaction", base: tern,
 			head:    files("schema/003_index.sql", twoBuilds+below+"DROP INDEX orders_customer;\n"),
-			blocked: "outside-transaction schema/003_index.sql:1",
+			blocked: "outside-transaction schema/003_index.sql:1", says: "`---- tern: disable-tx ----`",
 		},
 		{
 			name: "tern, a way down", base: tern,
 			head:    files("schema/003_note.sql", "ALTER TABLE orders ADD COLUMN note text;\n"+below+"ALTER TABLE orders DROP COLUMN nota;\n"),
-			blocked: "down-fails schema/003_note.sql:3", objects: "orders.note",
+			blocked: "down-fails schema/003_note.sql:3", says: "below `---- create above / drop below ----`", objects: "orders.note",
 		},
 		{
 			name: "Flyway, two builds", base: flyway,
@@ -205,7 +206,7 @@ func otherLayouts(files func(...string) map[string]string) []layout {
 		{
 			name: "Flyway, a build beside another statement", base: flyway,
 			head:    files("sql/V1_2__index.sql", twoBuilds+"ALTER TABLE orders ADD COLUMN note text;\n"),
-			blocked: "migration-unreadable sql/V1_2__index.sql:0", objects: "orders.note orders_customer orders_status",
+			blocked: "migration-unreadable sql/V1_2__index.sql:0", says: "`executeInTransaction=false`", objects: "orders.note orders_customer orders_status",
 		},
 		{
 			name: "Flyway, the same with a setting", base: flyway,
@@ -227,7 +228,7 @@ func otherLayouts(files func(...string) map[string]string) []layout {
 		{
 			name: "Atlas, a build in a transaction", base: atlas,
 			head:    files("migrations/20260101000003_index.sql", twoBuilds),
-			blocked: "outside-transaction migrations/20260101000003_index.sql:1",
+			blocked: "outside-transaction migrations/20260101000003_index.sql:1", says: "`-- atlas:txmode none`",
 		},
 		{
 			name: "SQL files, two builds", base: plain,
@@ -272,6 +273,8 @@ func TestLayouts(t *testing.T) {
 			switch {
 			case l.blocked == "" && len(blocking) > 0:
 				t.Errorf("it is blocked by %q", blocking)
+			case !slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return strings.Contains(f.Do, l.says) }):
+				t.Errorf("no advice has the words %q", l.says)
 			case l.blocked != "" && !slices.Contains(blocking, l.blocked):
 				t.Errorf("it is blocked by %q, not by %q", blocking, l.blocked)
 			}

@@ -1,4 +1,4 @@
-// Package review reviews a change to the schema and the queries of a project that uses sqlc and dbmate. It makes the
+// Package review reviews a change to the schema and the queries of a project that uses sqlc and a migration tool. It makes the
 // databases before and after the change, runs the migrations on rows, and reports the effects on the database, on the
 // queries and on the generated Go package.
 //

@@ -100,7 +100,7 @@ func (o *observation) stops(saw seen, stopping []uint32, h held, worked []uint32
 		Rule: rule, Severity: report.Blocking, Place: saw.Place, Object: o.table(first),
 		Title:    fmt.Sprintf("The %s of `%s` wait while the statement %s", who, o.table(first), o.work(saw.did, worked)),
 		Detail:   fmt.Sprintf("It holds %s for a time that grows with the rows. %s", o.lockWords(stopping, h), waitWords(saw.measured.Waiting)),
-		Do:       advice(saw.tree),
+		Do:       advice(saw.tree, o.tool()),
 		Measured: &saw.measured,
 	}
 }
@@ -134,7 +134,7 @@ func (o *observation) writes(saw seen, changed []uint32) report.Finding {
 		Rule: "writes-every-row", Severity: report.Blocking, Place: saw.Place, Object: names[0],
 		Title:    fmt.Sprintf("Most rows of %s are changed by one transaction", quoted(names)),
 		Detail:   "Programs that write to one of them wait until it commits, and the table grows by a copy of each.",
-		Do:       "Change them in small batches, each in a transaction of its own: from a program, or by a procedure that commits, called alone under `transaction:false`.",
+		Do:       "Change them in small batches, each in a transaction of its own: from a program, or by a procedure that commits, called " + o.tool().Alone() + ".",
 		Measured: &saw.measured,
 	}
 }
@@ -255,16 +255,24 @@ func shortened(parts []string, most int) string {
 }
 
 // advice returns the advice of the rules for the statement's kind.
-func advice(tree ddl.Statement) string {
+func advice(tree ddl.Statement, tool project.Tool) string {
 	for _, a := range tree.Actions() {
 		if a.Kind == ddl.Validate {
 			continue // alone, it stops no program
 		}
-		if do := rules.Advise(a); do != "" {
+		if do := rules.Advise(a, tool); do != "" {
 			return do
 		}
 	}
 	return "Do the work that grows with the rows in a statement that holds no such lock, or while no program uses the table."
+}
+
+// tool is the project's migration tool.
+func (o *observation) tool() project.Tool {
+	if len(o.Migrations) == 0 {
+		return ""
+	}
+	return o.Migrations[0].Tool
 }
 
 // Replace removes the guesses of internal/rules from the findings if the statement was observed: the observations

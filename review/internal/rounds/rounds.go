@@ -46,7 +46,7 @@ func Check(ctx context.Context, in Input) ([]report.Finding, error) {
 	for range back {
 		if err := in.Database.Rollback(ctx, back, in.Table); err != nil {
 			return r.refused(ctx, err, "down-fails", "The way back is refused",
-				"Correct the statements below migrate:down, or give the reason for having no way back: `-- irreversible: …`.")
+				"Correct the statements "+in.New[0].Tool.Down()+", or give the reason for having no way back: `-- irreversible: …`.")
 		}
 	}
 	if len(back) == 0 {
@@ -132,7 +132,7 @@ func (r *round) reversible() []project.Migration {
 			r.add(report.Finding{
 				Rule: "down-missing", Severity: report.Risk, Place: place, Object: m.Version,
 				Title: "The migration has no way back, and does not say why",
-				Do:    "Write the statements below migrate:down, or give the reason: `-- irreversible: …`.",
+				Do:    "Write the statements " + m.Tool.Down() + ", or give the reason: `-- irreversible: …`.",
 			})
 		}
 	}
@@ -156,6 +156,6 @@ func (r *round) compareSchemas(rule, title string, before, after state) {
 		Rule: rule, Severity: report.Risk, Place: place,
 		Object: differences[0].Object,
 		Title:  title, Detail: catalog.List(differences),
-		Do: "Correct the statements below migrate:down: who takes the change back is left with a schema that no revision describes.",
+		Do: "Correct the statements " + r.New[0].Tool.Down() + ": who takes the change back is left with a schema that no revision describes.",
 	})
 }

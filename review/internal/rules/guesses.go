@@ -27,6 +27,9 @@ func guesses(head *project.Side, m project.Migration, steps []step, made map[str
 		if setting, is := s.Setting(); is && setting.Name == "lock_timeout" {
 			timeout = setting.On
 		}
+		if kind, is := s.Control(); is && !m.Up.Transaction && kind == parser.TransactionStmtKind_TRANS_STMT_COMMIT {
+			clear(notValid)
+		}
 		for _, a := range s.Actions() {
 			if made[a.Table] {
 				continue
@@ -40,11 +43,11 @@ func guesses(head *project.Side, m project.Migration, steps []step, made map[str
 			if a.NotValid {
 				notValid[key] = true
 			}
-			if a.Kind == ddl.Validate && m.Up.Transaction && notValid[key] {
+			if a.Kind == ddl.Validate && (m.Up.Transaction || m.Tool == project.GolangMigrate) && notValid[key] {
 				found = append(found, report.Finding{
 					Rule: "validate-in-same-transaction", Severity: report.Risk, Place: s.Place, Object: a.Table,
 					Title: fmt.Sprintf("`%s` is validated under the lock of the statement that adds it", a.Object),
-					Do:    Advise(a),
+					Do:    Advise(a, m.Tool),
 				})
 			}
 			if !timeout && !untimed && locks(a) {
@@ -68,7 +71,7 @@ func locks(a ddl.Action) bool {
 }
 
 func guess(head *project.Side, m project.Migration, s step, a ddl.Action) (rule, title, do string) {
-	do = Advise(a)
+	do = Advise(a, m.Tool)
 	switch a.Kind {
 	case ddl.CreateIndex, ddl.Reindex:
 		if !a.Concurrently {
@@ -141,13 +144,13 @@ func checkedNotNull(head *project.Side, m project.Migration, s step, wanted ddl.
 	return valid
 }
 
-// Advise returns how to do an action without stopping programs. Empty: no better way is known.
-func Advise(a ddl.Action) string {
+// Advise returns how to do an action without stopping programs, in the words of the migration tool. Empty: no better way is known.
+func Advise(a ddl.Action, tool project.Tool) string {
 	switch a.Kind {
 	case ddl.CreateIndex:
-		return "Write `CREATE INDEX CONCURRENTLY`, alone in a migration whose line reads `-- migrate:up transaction:false`. On a partitioned table, build it on each partition so and attach it."
+		return "Write `CREATE INDEX CONCURRENTLY`, " + tool.Alone() + ". On a partitioned table, build it on each partition so and attach it."
 	case ddl.Reindex:
-		return "Write `REINDEX … CONCURRENTLY`, alone in a migration whose line reads `-- migrate:up transaction:false`."
+		return "Write `REINDEX … CONCURRENTLY`, " + tool.Alone() + "."
 	case ddl.AddForeignKey, ddl.AddCheck:
 		return "Add it `NOT VALID`, and `VALIDATE CONSTRAINT` in a later migration: that reads the rows while writers go on."
 	case ddl.Validate:

@@ -22,14 +22,14 @@ func transactions(m project.Migration, steps []step) []report.Finding {
 					Rule: "outside-transaction", Severity: report.Blocking, Place: s.Place, Object: ddl.Brief(s.SQL),
 					Title:  "PostgreSQL refuses the statement inside a transaction",
 					Detail: "The migration is one transaction, so it fails on every database.",
-					Do:     "Put the statement alone into a migration whose line reads `-- migrate:up transaction:false`.",
+					Do:     "Put the statement " + m.Tool.Alone() + ".",
 				})
 			case !m.Up.Alone(s.Statement):
 				found = append(found, report.Finding{
 					Rule: "concurrently-not-alone", Severity: report.Blocking, Place: s.Place, Object: ddl.Brief(s.SQL),
 					Title:  "The statement does not stand alone in its migration",
-					Detail: "dbmate sends the statements of a migration as one text, and PostgreSQL runs that as one transaction, in which it refuses this statement.",
-					Do:     "Give it a migration of its own; settings such as `lock_timeout` belong to the role or the connection then.",
+					Detail: m.Tool.Name() + " sends the statements of a migration as one text, and PostgreSQL runs that as one transaction, in which it refuses this statement.",
+					Do:     m.Tool.Apart(),
 				})
 			}
 			if index := s.Node.GetIndexStmt(); index.GetIfNotExists() {
@@ -49,8 +49,8 @@ func transactions(m project.Migration, steps []step) []report.Finding {
 			found = append(found, report.Finding{
 				Rule: "transaction-ended-early", Severity: report.Risk, Place: s.Place, Object: ddl.Brief(s.SQL),
 				Title:  "The statement interferes with the migration's transaction",
-				Detail: "dbmate has begun one. A failure after this statement leaves a database with half of the migration and no record of it.",
-				Do:     "Take it out, or write `-- migrate:up transaction:false`.",
+				Detail: m.Tool.Name() + " has begun one. A failure after this statement leaves a database with half of the migration and no record of it.",
+				Do:     "Take it out, or " + m.Tool.WithoutTransaction() + ".",
 			})
 		}
 	}
