@@ -66,7 +66,7 @@ func (r *review) changed(name string) (bool, error) {
 	return len(differing(all[0], all[1])) > 0, nil
 }
 
-// changedSQL returns the changed SQL files other than sqlc's queries.
+// changedSQL returns the changed SQL files other than sqlc's queries and the dump.
 func (r *review) changedSQL() ([]string, error) {
 	before, err := contents(r.base.Dir, ".", ".sql")
 	if err != nil {
@@ -76,7 +76,7 @@ func (r *review) changedSQL() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := differing(before, after)
+	files := slices.DeleteFunc(differing(before, after), func(file string) bool { return file == r.head.Dump || file == r.base.Dump })
 	for _, side := range []*project.Side{r.base, r.head} {
 		for _, q := range side.Queries {
 			files = slices.DeleteFunc(files, func(file string) bool { return file == q.Place.File })

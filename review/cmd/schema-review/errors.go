@@ -29,8 +29,11 @@ type verdictError struct {
 }
 
 func (e verdictError) Error() string {
-	if e.verdict == report.Advisory {
+	switch e.verdict {
+	case report.Advisory:
 		return "the change may be merged, with advice"
+	case report.Incomplete:
+		return "a part of the project was not read: see the top of the report"
 	}
 	return fmt.Sprintf("there are findings of severity %s or worse", e.failOn)
 }

@@ -1,11 +1,13 @@
 package project
 
 import (
+	"fmt"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/flowfabric/flowfabric-go/review/report"
@@ -55,8 +57,26 @@ func (s *Side) readFolder(dir string) error {
 		}
 		return s.Tool.Compare(a.Version, b.Version)
 	})
+	r.checkTern()
 	r.reportUnread()
 	return nil
+}
+
+// checkTern reports a gap in tern's numbers, with which it applies nothing.
+func (r *reader) checkTern() {
+	if r.Tool != Tern {
+		return
+	}
+	for i, m := range r.Migrations {
+		if m.Version != strconv.Itoa(i+1) {
+			r.Findings = append(r.Findings, report.Finding{
+				Rule: "migration-unreadable", Severity: report.Blocking, Place: report.Place{File: m.File}, Object: m.Version,
+				Title: "tern refuses the migrations", Detail: fmt.Sprintf("This is migration %d in order, but its number is %s.", i+1, m.Version),
+				Do: "Number the files from 1 on, without a gap.",
+			})
+			return
+		}
+	}
 }
 
 // filesOf lists the files of a folder, by name.

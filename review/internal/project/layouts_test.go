@@ -142,6 +142,14 @@ func TestReadTakesAllPackages(t *testing.T) {
 	}
 }
 
+func TestReadReportsAGapInTernsNumbers(t *testing.T) {
+	text := "SELECT 1;\n" + ternSeparator + "\nSELECT 2;\n"
+	side, err := read(t, map[string]string{"m/001_a.sql": text, "m/003_c.sql": text}, Options{})
+	if err != nil || len(side.Findings) != 1 || side.Findings[0].Place.File != "m/003_c.sql" {
+		t.Errorf("%+v, %v", side.Findings, err)
+	}
+}
+
 func TestCompareOrdersVersions(t *testing.T) {
 	for _, c := range []struct {
 		tool        Tool
