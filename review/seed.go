@@ -39,8 +39,22 @@ func (r *review) fillOne(ctx context.Context, d *database.Database, spec *seed.S
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	_, err = seed.Fill(ctx, conn, spec, opts)
-	return err
+	filled, err := seed.Fill(ctx, conn, spec, opts)
+	if err != nil {
+		return err
+	}
+	r.notSeeded(filled)
+	return nil
+}
+
+// notSeeded reports the tables that stayed empty, and the names of the seed file that do not exist.
+func (r *review) notSeeded(filled *seed.Result) {
+	r.report.NotSeeded = append(r.report.NotSeeded, filled.Empty()...)
+	slices.Sort(r.report.NotSeeded)
+	r.report.NotSeeded = slices.Compact(r.report.NotSeeded)
+	for _, name := range filled.Missing {
+		r.skip("rows", "%s is in the seed file and not in the schema", name)
+	}
 }
 
 func (r *review) seedOptions(side *project.Side) seed.Options {

@@ -22,9 +22,7 @@ func (r *review) checkSeeded(ctx context.Context, dbs databases) error {
 	if err != nil {
 		return fmt.Errorf("fill the database with rows: %w", err)
 	}
-	for _, line := range filled.Empty() {
-		r.skip("rows", "%s", line)
-	}
+	r.notSeeded(filled)
 	if len(r.added) > 0 {
 		if err := r.observe(ctx, dbs, filled); err != nil {
 			return fmt.Errorf("observe the migrations: %w", err)

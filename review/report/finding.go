@@ -116,6 +116,8 @@ type Report struct {
 	Statements []Statement `json:"statements"`
 	// NotRead are the files and parts of the project that bear on the change and were not read, each with the reason.
 	NotRead []string `json:"not_read"`
+	// NotSeeded are the tables that could not be filled with rows, each with the reason: effects on them are not seen.
+	NotSeeded []string `json:"not_seeded,omitempty"`
 	// Skipped says which parts could not run, and why.
 	Skipped []string `json:"skipped,omitempty"`
 }

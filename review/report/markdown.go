@@ -97,6 +97,7 @@ func (p *page) head(r *Report, failOn Severity, open []Finding) {
 	fmt.Fprintf(&p.text, "- **Change:** %s to %s: %s; %s of the schema, %s of the Go API, %s of plans.\n",
 		revision(r.Base, "base"), revision(r.Head, "the working folder"), migrations,
 		count(len(r.Catalog), "difference", "differences"), count(len(r.API), "difference", "differences"), count(len(r.Plans), "difference", "differences"))
+	p.notSeeded(r.NotSeeded)
 	if len(r.Skipped) > 0 {
 		fmt.Fprintf(&p.text, "- **Not looked at:** %s; see the end.\n", count(len(r.Skipped), "thing", "things"))
 	}

@@ -8,42 +8,53 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Querier reads: a connection, a pool or a transaction.
+// Querier reads in a transaction: a connection or a pool.
 type Querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
 // table is a table that may be filled. Its partitions are filled through it.
 type table struct {
 	OID         uint32
-	Name        string // in SQL syntax
+	Name        string // in SQL syntax, with its schema unless that is public
+	SQL         string // in SQL syntax, with its schema
+	Seen        string // in SQL syntax, as the session's search path shows it
+	Schema      string // unquoted
+	Bare        string // unquoted, without the schema
 	Partitioned bool
+	Forced      bool // row level security also applies to the owner
+	Rules       bool // on INSERT or UPDATE, with which ON CONFLICT cannot be used
 
 	columns    []*column
 	keys       []key // unique
 	references []reference
 	checks     []check
+	leaves     []*leaf // of a partitioned table
 }
 
 type column struct {
-	Table   uint32
-	Number  int16
-	Name    string // unquoted
-	Type    string // with its modifier; a domain by its name
-	Base    string // the type below domains
-	Element string // of an array
-	Kind    string // pg_type.typtype of Base: "e" an enum, "c" a composite, "r" a range
-	Subtype string // of a range
+	Table     uint32
+	Number    int16
+	Name      string // unquoted
+	Type      string // with its modifier; a domain by its name
+	TypeOID   uint32
+	Modifier  int32
+	NotNull   bool   // by itself or its domain
+	Identity  bool   // the server numbers it
+	Generated string // the expression of a generated column
+	Default   string // the expression; "" is none
+	Volatile  bool   // the default numbers rows
+
+	// Base is the type below domains, as is sort.
+	Base  string
+	sort  *sort
+	types map[uint32]*sort
+	depth int // of a part of a column
 	// DomainChecks are the conditions of the domains that Type is of; the value is called VALUE in them.
 	DomainChecks []string
-	MaxLength    int    // of a varchar, char or bit; 0: none
-	Precision    int    // of a numeric; 0: none
-	Scale        int    // of a numeric
-	NotNull      bool   // by itself or its domain
-	Identity     bool   // the server numbers it
-	Generated    string // the expression of a generated column
-	Default      string // the expression; "" is none
-	Volatile     bool   // the default numbers rows
+	MaxLength    int // of a varchar, char or bit; 0: none
+	Precision    int // of a numeric; 0: none
+	Scale        int // of a numeric
 }
 
 type key struct {
@@ -52,6 +63,8 @@ type key struct {
 	Columns    []string
 	Expression bool // of an expression, or of some rows only
 	Primary    bool
+	// Deferred: it may be checked at the end of the transaction. ON CONFLICT cannot use it.
+	Deferred bool
 }
 
 type reference struct {
@@ -60,6 +73,8 @@ type reference struct {
 	Columns []string
 	To      uint32
 	ToNames []string
+	// Deferrable: it may be checked at the end of the transaction.
+	Deferrable bool
 
 	once bool
 	soft bool // no constraint
@@ -83,69 +98,85 @@ const ordinary = `c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpers
 	AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\_%'
 	AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')`
 
-// tables reads the tables of a database by name.
-func tables(ctx context.Context, q Querier) ([]*table, error) {
-	found, err := rowsOf[table](ctx, q, `
-		SELECT c.oid, c.oid::regclass::text AS name, c.relkind = 'p' AS partitioned
+// tables reads the tables of a database by name, and the texts of its conditions. Expressions name everything with its
+// schema, so that they mean the same under every search path.
+func tables(ctx context.Context, q Querier) (found []*table, texts []string, err error) {
+	err = pgx.BeginFunc(ctx, q, func(tx pgx.Tx) error {
+		if found, err = listTables(ctx, tx); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `SET LOCAL search_path = ''`); err != nil {
+			return err
+		}
+		byOID := make(map[uint32]*table)
+		for _, t := range found {
+			byOID[t.OID] = t
+		}
+		for _, part := range []func(context.Context, pgx.Tx, map[uint32]*table) error{
+			listColumns, listKeys, listReferences, listChecks, listLeaves,
+		} {
+			if err := part(ctx, tx, byOID); err != nil {
+				return err
+			}
+		}
+		texts, err = conditions(ctx, tx)
+		return err
+	})
+	return found, texts, err
+}
+
+func listTables(ctx context.Context, tx pgx.Tx) ([]*table, error) {
+	found, err := rowsOf[table](ctx, tx, `
+		SELECT c.oid, CASE WHEN n.nspname = 'public' THEN '' ELSE quote_ident(n.nspname) || '.' END || quote_ident(c.relname) AS name,
+			quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS sql, c.oid::regclass::text AS seen,
+			n.nspname::text AS schema, c.relname::text AS bare, c.relkind = 'p' AS partitioned,
+			c.relrowsecurity AND c.relforcerowsecurity AS forced,
+			EXISTS (SELECT FROM pg_rewrite AS r WHERE r.ev_class = c.oid AND r.ev_type IN ('2', '3')) AS rules
 		FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
 		WHERE `+ordinary+` ORDER BY 2`)
 	if err != nil {
 		return nil, fmt.Errorf("list tables: %w", err)
 	}
-	byOID := make(map[uint32]*table)
-	for _, t := range found {
-		byOID[t.OID] = t
+	return found, nil
+}
+
+func listColumns(ctx context.Context, tx pgx.Tx, byOID map[uint32]*table) error {
+	types, err := sorts(ctx, tx)
+	if err != nil {
+		return err
 	}
-	columns, err := rowsOf[column](ctx, q, `
-		WITH RECURSIVE based AS (
-			SELECT t.oid, t.oid AS base, t.typbasetype AS below, t.typtypmod AS modifier, t.typnotnull AS required FROM pg_type AS t
-			UNION ALL
-			SELECT b.oid, t.oid, t.typbasetype, CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE b.modifier END, b.required OR t.typnotnull
-			FROM based AS b JOIN pg_type AS t ON t.oid = b.below
-		), typed AS (
-			SELECT b.oid, b.base, b.modifier, b.required FROM based AS b WHERE b.below = 0
-		)
+	columns, err := rowsOf[column](ctx, tx, `
 		SELECT a.attrelid AS "table", a.attnum AS number, a.attname::text AS name,
-			format_type(a.atttypid, a.atttypmod) AS type,
-			format_type(b.oid, m.modifier) AS base,
-			CASE WHEN b.typcategory = 'A' AND b.typelem <> 0 THEN format_type(b.typelem, nullif(m.modifier, -1)) ELSE '' END AS element,
-			b.typtype::text AS kind,
-			coalesce((SELECT format_type(r.rngsubtype, NULL) FROM pg_range AS r WHERE b.oid IN (r.rngtypid, r.rngmultitypid)), '') AS subtype,
-			ARRAY(SELECT pg_get_expr(r.conbin, 0) FROM based AS s JOIN pg_constraint AS r ON r.contypid = s.base
-				WHERE s.oid = a.atttypid AND r.contype = 'c' ORDER BY r.conname) AS domain_checks,
-			CASE WHEN m.modifier < 0 THEN 0
-				WHEN b.oid IN ('varchar'::regtype, 'bpchar'::regtype) THEN m.modifier - 4
-				WHEN b.oid IN ('bit'::regtype, 'varbit'::regtype) THEN m.modifier ELSE 0 END AS max_length,
-			CASE WHEN b.oid = 'numeric'::regtype AND m.modifier >= 0 THEN ((m.modifier - 4) >> 16) & 65535 ELSE 0 END AS precision,
-			CASE WHEN b.oid = 'numeric'::regtype AND m.modifier >= 0 THEN (((m.modifier - 4) & 2047) # 1024) - 1024 ELSE 0 END AS scale,
-			a.attnotnull OR y.required AS not_null,
-			a.attidentity <> '' AS identity,
+			format_type(a.atttypid, a.atttypmod) AS type, a.atttypid AS type_oid, a.atttypmod AS modifier,
+			a.attnotnull AS not_null, a.attidentity <> '' AS identity,
 			CASE WHEN a.attgenerated <> '' THEN pg_get_expr(d.adbin, d.adrelid) ELSE '' END AS generated,
 			CASE WHEN a.attgenerated = '' THEN coalesce(pg_get_expr(d.adbin, d.adrelid), '') ELSE '' END AS "default",
 			a.attgenerated = '' AND coalesce(pg_get_expr(d.adbin, d.adrelid) LIKE '%nextval(%', false) AS volatile
 		FROM pg_attribute AS a
 		JOIN pg_class AS c ON c.oid = a.attrelid
 		JOIN pg_namespace AS n ON n.oid = c.relnamespace
-		JOIN typed AS y ON y.oid = a.atttypid
-		JOIN pg_type AS b ON b.oid = y.base
-		CROSS JOIN LATERAL (SELECT CASE WHEN b.oid = a.atttypid THEN a.atttypmod ELSE y.modifier END) AS m (modifier)
 		LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 		WHERE a.attnum > 0 AND NOT a.attisdropped AND `+ordinary+`
 		ORDER BY a.attrelid, a.attnum`)
 	if err != nil {
-		return nil, fmt.Errorf("list columns: %w", err)
+		return fmt.Errorf("list columns: %w", err)
 	}
 	for _, c := range columns {
+		c.resolve(types)
 		byOID[c.Table].columns = append(byOID[c.Table].columns, c)
 	}
-	keys, err := rowsOf[key](ctx, q, `
+	return nil
+}
+
+func listKeys(ctx context.Context, tx pgx.Tx, byOID map[uint32]*table) error {
+	keys, err := rowsOf[key](ctx, tx, `
 		SELECT i.indrelid AS "table", x.relname::text AS name,
 			ARRAY(
 				SELECT a.attname::text FROM unnest(i.indkey::smallint[]) WITH ORDINALITY AS k (number, position)
 				JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.number
 				WHERE k.position <= i.indnkeyatts ORDER BY k.position
 			) AS columns,
-			i.indexprs IS NOT NULL OR i.indpred IS NOT NULL AS expression, i.indisprimary AS "primary"
+			i.indexprs IS NOT NULL OR i.indpred IS NOT NULL AS expression, i.indisprimary AS "primary", NOT i.indimmediate AS deferred
 		FROM pg_index AS i
 		JOIN pg_class AS x ON x.oid = i.indexrelid
 		JOIN pg_class AS c ON c.oid = i.indrelid
@@ -153,59 +184,62 @@ func tables(ctx context.Context, q Querier) ([]*table, error) {
 		WHERE (i.indisunique OR i.indisexclusion) AND `+ordinary+`
 		ORDER BY i.indrelid, NOT i.indisprimary, x.relname`)
 	if err != nil {
-		return nil, fmt.Errorf("list keys: %w", err)
+		return fmt.Errorf("list keys: %w", err)
 	}
 	for _, k := range keys {
 		byOID[k.Table].keys = append(byOID[k.Table].keys, *k)
 	}
-	references, err := rowsOf[reference](ctx, q, `
+	return nil
+}
+
+func listReferences(ctx context.Context, tx pgx.Tx, byOID map[uint32]*table) error {
+	references, err := rowsOf[reference](ctx, tx, `
 		SELECT r.conrelid AS "table", r.conname::text AS name,
 			ARRAY(SELECT a.attname::text FROM unnest(r.conkey) WITH ORDINALITY AS k (number, position)
 				JOIN pg_attribute AS a ON a.attrelid = r.conrelid AND a.attnum = k.number ORDER BY k.position) AS columns,
 			r.confrelid AS "to",
 			ARRAY(SELECT a.attname::text FROM unnest(r.confkey) WITH ORDINALITY AS k (number, position)
-				JOIN pg_attribute AS a ON a.attrelid = r.confrelid AND a.attnum = k.number ORDER BY k.position) AS to_names
+				JOIN pg_attribute AS a ON a.attrelid = r.confrelid AND a.attnum = k.number ORDER BY k.position) AS to_names,
+			r.condeferrable AS deferrable
 		FROM pg_constraint AS r
 		JOIN pg_class AS c ON c.oid = r.conrelid
 		JOIN pg_namespace AS n ON n.oid = c.relnamespace
 		WHERE r.contype = 'f' AND `+ordinary+`
 		ORDER BY r.conrelid, r.conname`)
 	if err != nil {
-		return nil, fmt.Errorf("list references: %w", err)
+		return fmt.Errorf("list references: %w", err)
 	}
 	for _, r := range references {
-		if byOID[r.To] != nil {
+		if byOID[r.To] != nil && !slices.ContainsFunc(byOID[r.Table].references, func(o reference) bool {
+			return o.To == r.To && slices.Equal(o.Columns, r.Columns) && slices.Equal(o.ToNames, r.ToNames)
+		}) {
 			byOID[r.Table].references = append(byOID[r.Table].references, *r)
 		}
 	}
-	checks, err := rowsOf[check](ctx, q, `
+	return nil
+}
+
+func listChecks(ctx context.Context, tx pgx.Tx, byOID map[uint32]*table) error {
+	checks, err := rowsOf[check](ctx, tx, `
 		SELECT r.conrelid AS "table", r.conname::text AS name, pg_get_expr(r.conbin, r.conrelid) AS text,
 			ARRAY(SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = r.conrelid AND a.attnum = ANY (r.conkey)) AS columns
 		FROM pg_constraint AS r
 		JOIN pg_class AS c ON c.oid = r.conrelid
 		JOIN pg_namespace AS n ON n.oid = c.relnamespace
 		WHERE r.contype = 'c' AND `+ordinary+`
-		UNION ALL
-		-- Of partitions that take some rows only: one of them takes each.
-		SELECT c.oid, 'partition', string_agg('(' || pg_get_partition_constraintdef(l.relid) || ')', ' OR ' ORDER BY l.relid), '{}'
-		FROM pg_class AS c
-		JOIN pg_namespace AS n ON n.oid = c.relnamespace
-		CROSS JOIN LATERAL pg_partition_tree(c.oid) AS l
-		WHERE c.relkind = 'p' AND l.isleaf AND l.relid <> c.oid AND `+ordinary+`
-		GROUP BY c.oid HAVING bool_and(pg_get_partition_constraintdef(l.relid) IS NOT NULL)
 		ORDER BY 1, 2`)
 	if err != nil {
-		return nil, fmt.Errorf("list checks: %w", err)
+		return fmt.Errorf("list checks: %w", err)
 	}
 	for _, c := range checks {
 		byOID[c.Table].checks = append(byOID[c.Table].checks, *c)
 	}
-	return found, nil
+	return nil
 }
 
 // conditions reads the expressions of indexes, triggers and views, whose literals are values of columns.
-func conditions(ctx context.Context, q Querier) ([]string, error) {
-	found, err := rowsOf[condition](ctx, q, `
+func conditions(ctx context.Context, tx pgx.Tx) ([]string, error) {
+	found, err := rowsOf[condition](ctx, tx, `
 		SELECT 'SELECT FROM x WHERE ' || pg_get_expr(i.indpred, i.indrelid) AS text
 		FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace
 		WHERE i.indpred IS NOT NULL AND `+ordinary+`
@@ -228,8 +262,8 @@ func conditions(ctx context.Context, q Querier) ([]string, error) {
 	return texts, nil
 }
 
-func rowsOf[T any](ctx context.Context, q Querier, sql string) ([]*T, error) {
-	rows, err := q.Query(ctx, sql)
+func rowsOf[T any](ctx context.Context, tx pgx.Tx, sql string) ([]*T, error) {
+	rows, err := tx.Query(ctx, sql)
 	if err != nil {
 		return nil, err
 	}

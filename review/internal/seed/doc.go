@@ -8,4 +8,9 @@
 //
 // A table that no statement could fill stays empty, with the reason in [Filled.Reason]. Tables that have rows
 // already, for example from migrations, stay unchanged.
+//
+// Rows of a partitioned table are made for its partitions: within their bounds, whenever these are. Keys of several
+// tables agree where references share a column. Tables that refer to each other in a ring are filled with made up
+// keys first, which are corrected when all have rows. The project's triggers and rules, and row level security that
+// also applies to the owner, are off meanwhile, without needing a superuser.
 package seed

@@ -21,6 +21,8 @@ type hints struct {
 	longest  int // of a text; 0: unknown
 	shortest int
 	patterns []string // regular expressions that a text matches
+	json     *document
+	optional bool // conditions ask whether it is NULL
 }
 
 // literalsOf reads the hints in the expressions of statements, by name of the column. It skips a text that the parser
@@ -54,8 +56,18 @@ func (r reader) walk(tree any) {
 			r.walk(item)
 		}
 	case map[string]any:
-		if x, ok := node["A_Expr"].(map[string]any); ok {
+		if x, ok := node["A_Expr"].(map[string]any); ok && !r.jsonComparison(x) {
 			r.comparison(x)
+		}
+		if x, ok := node["NullTest"].(map[string]any); ok {
+			r.nullTest(x["arg"])
+		}
+		if x, ok := node["FuncCall"].(map[string]any); ok {
+			if name := syntax.Last(x["funcname"]); name == "num_nonnulls" || name == "num_nulls" {
+				for _, argument := range syntax.List(x["args"]) {
+					r.nullTest(argument)
+				}
+			}
 		}
 		if x, ok := node["CaseExpr"].(map[string]any); ok && x["arg"] != nil {
 			r.cases(x)
@@ -104,6 +116,21 @@ func (r reader) comparison(x map[string]any) {
 	default:
 		return
 	}
+	h.compare(x, operator, values)
+}
+
+// nullTest reads column IS NULL, and IS NOT NULL.
+func (r reader) nullTest(argument any) {
+	if r.document(argument) != nil {
+		return
+	}
+	if column := syntax.Column(argument); column != "" {
+		r.of(column).optional = true
+	}
+}
+
+// compare reads OP literals.
+func (h *hints) compare(x map[string]any, operator string, values []string) {
 	kind, _ := x["kind"].(string)
 	switch {
 	case kind == "AEXPR_BETWEEN" && len(values) == 2:
@@ -309,4 +336,5 @@ func (h *hints) add(o *hints) {
 	h.literals, h.avoided, h.patterns = append(h.literals, o.literals...), append(h.avoided, o.avoided...), append(h.patterns, o.patterns...)
 	h.least, h.most = cmp.Or(h.least, o.least), cmp.Or(h.most, o.most)
 	h.longest, h.shortest = cmp.Or(h.longest, o.longest), cmp.Or(h.shortest, o.shortest)
+	h.json, h.optional = cmp.Or(h.json, o.json), h.optional || o.optional
 }

@@ -90,7 +90,7 @@ const everything = `
 	CREATE TABLE two (id int PRIMARY KEY, one int REFERENCES one);
 	ALTER TABLE one ADD FOREIGN KEY (two) REFERENCES two;
 	CREATE TABLE never (a int NOT NULL CONSTRAINT no_way CHECK (a < 0 AND a > 0));
-	CREATE TABLE strange (shape polygon NOT NULL);
+	CREATE TABLE strange (shape aclitem NOT NULL);
 	CREATE TABLE schema_migrations (version varchar(128) PRIMARY KEY);
 	INSERT INTO schema_migrations VALUES ('1');
 	CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
@@ -114,7 +114,7 @@ func TestFillKeepsConstraints(t *testing.T) {
 		t.Errorf("single has %d rows, schema_migrations %d", filled["single"], filled["schema_migrations"])
 	}
 	empty := result.Empty()
-	if len(empty) != 2 || !strings.Contains(empty[0], "no_way") || !strings.Contains(empty[1], "polygon") {
+	if len(empty) != 2 || !strings.Contains(empty[0], "no_way") || !strings.Contains(empty[1], "aclitem") {
 		t.Errorf("empty are %q", empty)
 	}
 	// The server did not check references during the insertion.
@@ -261,7 +261,7 @@ tables:
 		}
 	}
 	result := fill(t, conn, &Spec{Tables: map[string]Table{"none": {}, "logs": {Rows: new(0), Columns: Columns{"no": {}}, References: []Reference{{Table: "orders", Columns: []string{"id"}, To: []string{"nr"}}}}}}, Options{})
-	if !slices.Equal(result.Missing, []string{"orders.nr", "logs.no", "none"}) || len(result.Empty()) != 3 {
+	if !slices.Equal(result.Missing, []string{"orders.nr", "logs.no", "none"}) {
 		t.Errorf("%q", result.Missing)
 	}
 }

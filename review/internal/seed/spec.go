@@ -234,10 +234,11 @@ type Filled struct {
 	Table  string
 	Rows   int64
 	Reason string
+	// Seen is the name as the session's search path shows it.
+	Seen string
 }
 
-// Empty returns, one line each, the tables that stayed empty, with the reasons, and the names in the seed file that
-// do not exist.
+// Empty returns, one line each, the tables that stayed empty, with the reasons.
 func (r *Result) Empty() []string {
 	var lines []string
 	for _, t := range r.Tables {
@@ -245,16 +246,13 @@ func (r *Result) Empty() []string {
 			lines = append(lines, t.Table+": "+strings.TrimSpace(t.Reason))
 		}
 	}
-	for _, name := range r.Missing {
-		lines = append(lines, name+" is in the seed file and not in the schema")
-	}
 	return lines
 }
 
 // Rows returns how many rows a table has, named as in [Filled].
 func (r *Result) Rows(table string) int64 {
 	for _, t := range r.Tables {
-		if t.Table == table {
+		if t.Table == table || t.Seen == table {
 			return t.Rows
 		}
 	}

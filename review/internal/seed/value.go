@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
-	"regexp/syntax"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -114,7 +112,7 @@ func (m maker) value(c *column, w wish, salt uint32) string {
 	if len(w.only) > 0 {
 		return oneOf(quoteAll(w.only), falling(len(w.only)), c.Base, salt)
 	}
-	if texts := matching(w.hints.patterns, m.rows, w.unique); isText(c.Base) && len(texts) > 0 {
+	if texts := matching(w.hints.patterns, m.rows, w.unique); c.text() && len(texts) > 0 {
 		if w.unique {
 			return fmt.Sprintf("(%s::text[])[1 + (i %% %d)]::%s", quoteArray(texts), len(texts), c.Base)
 		}
@@ -128,101 +126,27 @@ func (m maker) value(c *column, w wish, salt uint32) string {
 		return oneOf(quoteAll(w.often), falling(len(w.often)), c.Base, salt)
 	}
 	if len(w.often) == 1 && !w.unique {
-		return fmt.Sprintf("CASE WHEN %s < 0.7 THEN %s::%s ELSE %s END", chance(salt+1), quote(w.often[0]), c.Base, m.ofType(c, c.Base, n, w, salt))
+		return fmt.Sprintf("CASE WHEN %s < 0.7 THEN %s::%s ELSE %s END", chance(salt+1), quote(w.often[0]), c.Base, m.ofType(c, n, w, salt))
 	}
-	return m.ofType(c, c.Base, n, w, salt)
+	return m.ofType(c, n, w, salt)
 }
 
-func isText(kind string) bool {
-	name, _, _ := strings.Cut(kind, "(")
-	return slices.Contains([]string{"text", "character varying", "character", "bpchar", "citext", "name", "\"char\""}, name)
+// text reports whether the column's values are texts.
+func (c *column) text() bool {
+	switch c.sort.Plain {
+	case "text", "varchar", "bpchar", "citext", "name", "char":
+		return c.sort.Kind == "b"
+	}
+	return false
 }
 
-func isNumber(kind string) bool {
-	name, _, _ := strings.Cut(kind, "(")
-	return slices.Contains([]string{"smallint", "integer", "bigint", "numeric", "real", "double precision", "money"}, name)
-}
-
-// ofType is a value of a type, different for different n.
-func (m maker) ofType(c *column, kind, n string, w wish, salt uint32) string {
-	if c.Kind == "e" && kind == c.Base {
-		return fmt.Sprintf("(enum_range(NULL::%s))[1 + (%s) %% array_length(enum_range(NULL::%s), 1)]", kind, n, kind)
+// number reports whether the column's values are numbers.
+func (c *column) number() bool {
+	switch c.sort.Plain {
+	case "int2", "int4", "int8", "numeric", "float4", "float8", "money":
+		return true
 	}
-	if kind == c.Base && c.Element != "" {
-		element := m.ofType(c, c.Element, n, w, salt)
-		if element == "" {
-			return ""
-		}
-		return fmt.Sprintf("ARRAY[%s]::%s", element, kind)
-	}
-	if kind == c.Base && (c.Kind == "r" || c.Kind == "m") {
-		return m.ofRange(c, n, salt)
-	}
-	name, _, _ := strings.Cut(kind, "(")
-	now := quote(m.now.UTC().Format(time.DateTime) + "+00")
-	switch name {
-	case "boolean":
-		return fmt.Sprintf("(%s < 0.2)", chance(salt))
-	case "smallint", "integer", "bigint", "numeric", "real", "double precision", "money":
-		return m.ofNumber(c, kind, n, w, salt)
-	case "text", "character varying", "character", "bpchar", "citext", "name":
-		return m.ofText(c, kind, n, w)
-	case "\"char\"":
-		return fmt.Sprintf("chr((97 + (%s) %% 26)::integer)::\"char\"", n)
-	case "uuid":
-		return fmt.Sprintf("md5(%s || (%s)::text)::uuid", quote(c.Name), n)
-	case "bytea":
-		return fmt.Sprintf("decode(md5(%s || (%s)::text), 'hex')", quote(c.Name), n)
-	case "json", "jsonb":
-		return fmt.Sprintf("jsonb_build_object('n', %s, 'name', 'name ' || %s)::%s", n, n, kind)
-	case "timestamp without time zone", "timestamp with time zone", "timestamp", "timestamptz":
-		zone := ""
-		if name == "timestamp without time zone" || name == "timestamp" {
-			zone = " AT TIME ZONE 'UTC'"
-		}
-		return fmt.Sprintf("((%s::timestamptz%s) - interval '1 second' * %s)", now, zone, m.age(n, w, salt, 365*24*3600))
-	case "date":
-		return fmt.Sprintf("(%s::timestamptz AT TIME ZONE 'UTC')::date - (%s)::integer", now, m.age(n, w, salt, 3*365))
-	case "time without time zone", "time with time zone", "time", "timetz":
-		return fmt.Sprintf("(time '00:00' + interval '1 second' * ((%s) %% 86400))::%s", n, kind)
-	case "interval":
-		return fmt.Sprintf("(interval '1 second' * (%s))", n)
-	case "inet":
-		return fmt.Sprintf("('10.0.0.0'::inet + (%s) %% 16777216)", n)
-	case "cidr":
-		return fmt.Sprintf("set_masklen('10.0.0.0'::inet + ((%s) %% 16777216), 32)::cidr", n)
-	case "macaddr":
-		return fmt.Sprintf("lpad(to_hex((%s) %% 1099511627776), 12, '0')::macaddr", n)
-	case "macaddr8":
-		return fmt.Sprintf("lpad(to_hex(%s), 16, '0')::macaddr8", n)
-	case "bit", "bit varying":
-		return fmt.Sprintf("(%s)::bigint::bit(64)::%s", n, kind)
-	case "oid":
-		return fmt.Sprintf("(%s)::oid", n)
-	case "xid", "xid8":
-		return fmt.Sprintf("(%s)::text::%s", n, kind)
-	case "pg_lsn":
-		return fmt.Sprintf("('0/0'::pg_lsn + (%s)::numeric)", n)
-	case "xml":
-		return fmt.Sprintf("xmlelement(name n, %s)", n)
-	case "tsvector":
-		return fmt.Sprintf("to_tsvector('simple', 'word' || (%s) || ' word' || (%s) %% 10)", n, n)
-	case "tsquery":
-		return fmt.Sprintf("to_tsquery('simple', 'word' || (%s))", n)
-	case "point":
-		return fmt.Sprintf("point((%s) %% 1000, (%s) / 1000)", n, n)
-	case "box":
-		return fmt.Sprintf("box(point(%s, %s), point((%s) + 1, (%s) + 1))", n, n, n, n)
-	case "circle":
-		return fmt.Sprintf("circle(point(%s, %s), 1)", n, n)
-	case "hstore":
-		return fmt.Sprintf("hstore('n', (%s)::text)", n)
-	case "ltree":
-		return fmt.Sprintf("('top.n' || (%s))::ltree", n)
-	case "jsonpath":
-		return "'$.n'::jsonpath"
-	}
-	return ""
+	return false
 }
 
 // age is how many units before now a time is: more often few than many.
@@ -233,38 +157,17 @@ func (m maker) age(n string, w wish, salt uint32, most int) string {
 	return fmt.Sprintf("floor(%d * power(%s, 2))", most, chance(salt))
 }
 
-func (m maker) ofRange(c *column, n string, salt uint32) string {
-	var lower, upper string
-	switch c.Subtype {
-	case "integer", "bigint", "numeric":
-		lower, upper = fmt.Sprintf("(2 * (%s))::%s", n, c.Subtype), fmt.Sprintf("(2 * (%s) + 1)::%s", n, c.Subtype)
-	case "date":
-		lower = fmt.Sprintf("(date '2000-01-01' + (2 * (%s) %% 1000000)::integer)", n)
-		upper = lower + " + 1"
-	case "timestamp without time zone", "timestamp with time zone":
-		lower = fmt.Sprintf("(%s::%s - interval '2 hours' * (%s))", quote(m.now.UTC().Format(time.DateTime)), c.Subtype, n)
-		upper = lower + " + interval '1 hour'"
-	default:
-		return ""
-	}
-	single := strings.Replace(c.Base, "multirange", "range", 1)
-	expression := fmt.Sprintf("%s(%s, %s)", single, lower, upper)
-	if c.Kind == "m" {
-		expression = fmt.Sprintf("%s(%s)", c.Base, expression)
-	}
-	return expression
-}
-
-func (m maker) ofNumber(c *column, kind, n string, w wish, salt uint32) string {
-	limit := map[string]float64{"smallint": math.MaxInt16, "integer": math.MaxInt32}[kind]
-	if c.Precision > 0 && kind == c.Base {
+func (m maker) ofNumber(c *column, n string, w wish, salt uint32) string {
+	kind := c.Base
+	limit := map[string]float64{"int2": math.MaxInt16, "int4": math.MaxInt32}[c.sort.Plain]
+	if c.Precision > 0 {
 		limit = math.Pow10(c.Precision-c.Scale) - 1
 	}
 	for _, suffix := range []struct {
 		text string
 		unit int64
 	}{{"_at_ms", 1}, {"_at_us", 1000}, {"_at_ns", 1_000_000}} {
-		if kind == "bigint" && strings.HasSuffix(c.Name, suffix.text) && w.hints.most == nil {
+		if c.sort.Plain == "int8" && strings.HasSuffix(c.Name, suffix.text) && w.hints.most == nil {
 			return fmt.Sprintf("(%d - 1000 * %s)::bigint * %d", m.now.UnixMilli(), m.age(n, w, salt, 365*24*3600), suffix.unit)
 		}
 	}
@@ -281,13 +184,13 @@ func (m maker) ofNumber(c *column, kind, n string, w wish, salt uint32) string {
 	if limit > 0 {
 		n = fmt.Sprintf("(%s) %% %d", n, int64(math.Min(limit, math.MaxInt32))+1)
 	}
-	if kind == "money" {
+	if c.sort.Plain == "money" {
 		return fmt.Sprintf("(%s)::numeric::money", n)
 	}
 	return fmt.Sprintf("(%s)::%s", n, kind)
 }
 
-func (m maker) ofText(c *column, kind, n string, w wish) string {
+func (m maker) ofText(c *column, n string, w wish) string {
 	longest := c.MaxLength
 	if longest == 0 || w.hints.longest > 0 && w.hints.longest < longest {
 		longest = w.hints.longest
@@ -299,84 +202,11 @@ func (m maker) ofText(c *column, kind, n string, w wish) string {
 	if w.hints.shortest > 0 {
 		expression = fmt.Sprintf("rpad(%s, greatest(%d, length(%s)), 'x')", expression, w.hints.shortest, expression)
 	}
-	return fmt.Sprintf("(%s)::%s", expression, kind)
+	return fmt.Sprintf("(%s)::%s", expression, c.Base)
 }
 
 func prefix(name string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(strings.TrimSuffix(name, "_id"), "_key"), "_", "-") + "-"
-}
-
-// matching returns texts that match the first of the patterns; the check itself judges the others.
-func matching(patterns []string, rows int64, unique bool) []string {
-	if len(patterns) == 0 {
-		return nil
-	}
-	tree, err := syntax.Parse(patterns[0], syntax.Perl)
-	if err != nil {
-		return nil
-	}
-	count := 50
-	if unique {
-		count = int(min(rows, 5000))
-	}
-	var texts []string
-	seen := make(map[string]bool)
-	for i := range 4 * count {
-		var b strings.Builder
-		write(&b, tree.Simplify(), uint32(i))
-		if text := b.String(); !seen[text] && len(texts) < count {
-			seen[text] = true
-			texts = append(texts, text)
-		}
-	}
-	return texts
-}
-
-// write appends a text that matches the expression: another one for another seed.
-func write(b *strings.Builder, tree *syntax.Regexp, seed uint32) {
-	switch tree.Op {
-	case syntax.OpLiteral:
-		b.WriteString(string(tree.Rune))
-	case syntax.OpCharClass:
-		var usual []rune
-		for i := 0; i < len(tree.Rune); i += 2 {
-			for r := max(tree.Rune[i], '!'); r <= min(tree.Rune[i+1], '~'); r++ {
-				if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' {
-					usual = append(usual, r)
-				}
-			}
-		}
-		if len(usual) == 0 && len(tree.Rune) > 0 {
-			usual = []rune{tree.Rune[0]}
-		}
-		if len(usual) > 0 {
-			b.WriteRune(usual[int(salt(strconv.Itoa(b.Len()), strconv.Itoa(int(seed))))%len(usual)])
-		}
-	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
-		b.WriteByte("abcdefghijklmnopqrstuvwxyz0123456789"[salt(strconv.Itoa(b.Len()), strconv.Itoa(int(seed)))%36])
-	case syntax.OpCapture, syntax.OpConcat:
-		for _, sub := range tree.Sub {
-			write(b, sub, seed)
-		}
-	case syntax.OpAlternate:
-		write(b, tree.Sub[int(seed)%len(tree.Sub)], seed)
-	case syntax.OpStar, syntax.OpPlus:
-		for range 4 {
-			write(b, tree.Sub[0], seed)
-		}
-	case syntax.OpQuest:
-		if seed%2 == 0 {
-			write(b, tree.Sub[0], seed)
-		}
-	case syntax.OpRepeat:
-		times := tree.Min
-		if tree.Max < 0 {
-			times = max(4, tree.Min)
-		}
-		for range times {
-			write(b, tree.Sub[0], seed)
-		}
-	}
 }
 
 func quoteArray(texts []string) string {

@@ -1,0 +1,80 @@
+package seed
+
+import (
+	"regexp/syntax"
+	"strconv"
+	"strings"
+)
+
+// matching returns texts that match the first of the patterns; the check itself judges the others.
+func matching(patterns []string, rows int64, unique bool) []string {
+	if len(patterns) == 0 {
+		return nil
+	}
+	tree, err := syntax.Parse(patterns[0], syntax.Perl)
+	if err != nil {
+		return nil
+	}
+	count := 50
+	if unique {
+		count = int(min(rows, 5000))
+	}
+	var texts []string
+	seen := make(map[string]bool)
+	for i := range 4 * count {
+		var b strings.Builder
+		write(&b, tree.Simplify(), uint32(i))
+		if text := b.String(); !seen[text] && len(texts) < count {
+			seen[text] = true
+			texts = append(texts, text)
+		}
+	}
+	return texts
+}
+
+// write appends a text that matches the expression: another one for another seed.
+func write(b *strings.Builder, tree *syntax.Regexp, seed uint32) {
+	switch tree.Op {
+	case syntax.OpLiteral:
+		b.WriteString(string(tree.Rune))
+	case syntax.OpCharClass:
+		var usual []rune
+		for i := 0; i < len(tree.Rune); i += 2 {
+			for r := max(tree.Rune[i], '!'); r <= min(tree.Rune[i+1], '~'); r++ {
+				if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' {
+					usual = append(usual, r)
+				}
+			}
+		}
+		if len(usual) == 0 && len(tree.Rune) > 0 {
+			usual = []rune{tree.Rune[0]}
+		}
+		if len(usual) > 0 {
+			b.WriteRune(usual[int(salt(strconv.Itoa(b.Len()), strconv.Itoa(int(seed))))%len(usual)])
+		}
+	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		b.WriteByte("abcdefghijklmnopqrstuvwxyz0123456789"[salt(strconv.Itoa(b.Len()), strconv.Itoa(int(seed)))%36])
+	case syntax.OpCapture, syntax.OpConcat:
+		for _, sub := range tree.Sub {
+			write(b, sub, seed)
+		}
+	case syntax.OpAlternate:
+		write(b, tree.Sub[int(seed)%len(tree.Sub)], seed)
+	case syntax.OpStar, syntax.OpPlus:
+		for range 4 {
+			write(b, tree.Sub[0], seed)
+		}
+	case syntax.OpQuest:
+		if seed%2 == 0 {
+			write(b, tree.Sub[0], seed)
+		}
+	case syntax.OpRepeat:
+		times := tree.Min
+		if tree.Max < 0 {
+			times = max(4, tree.Min)
+		}
+		for range times {
+			write(b, tree.Sub[0], seed)
+		}
+	}
+}

@@ -1,0 +1,25 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+)
+
+// mostNotSeeded is how many tables without rows the head of the Markdown form names.
+const mostNotSeeded = 20
+
+// notSeeded lists the tables without rows, with the reasons.
+func (p *page) notSeeded(tables []string) {
+	if len(tables) == 0 {
+		return
+	}
+	fmt.Fprintf(&p.text, "- **Without rows:** %s could not be filled, so effects on them are not seen.\n", count(len(tables), "table", "tables"))
+	shown := tables[:min(len(tables), mostNotSeeded)]
+	for _, line := range shown {
+		name, reason, _ := strings.Cut(line, ": ")
+		fmt.Fprintf(&p.text, "  - %s: %s\n", code(name), brief(reason))
+	}
+	if rest := len(tables) - len(shown); rest > 0 {
+		fmt.Fprintf(&p.text, "  - and %s\n", count(rest, "more", "more"))
+	}
+}
