@@ -34,8 +34,9 @@ type Config struct {
 	Base, Head string
 	// BaseDir is a folder that takes the place of Base; then git is not used.
 	BaseDir string
-	// Seed is the file that describes the rows, relative to Dir, taken from Head's revision. Empty: seed.yaml beside
-	// the folder of the migrations or in Dir. Without a file, rows are made from the schema.
+	// Seed is the file that describes the rows, relative to Dir, taken from Head's revision; or statistics of production,
+	// which may have an absolute path. Empty: seed.yaml beside the folder of the migrations or in Dir. Without a file,
+	// rows are made from the schema.
 	Seed string
 	// Rows is the number of rows of all tables together. 0: the seed file's number, or else some thousands.
 	Rows int

@@ -65,11 +65,32 @@ func (r *review) seedOptions(side *project.Side) seed.Options {
 	return opts
 }
 
-// readSeed reads the seed file of head. Without a file, rows are made from the schema.
+// readSeed reads the seed file. Without a file, rows are made from the schema.
 func (r *review) readSeed() (*seed.Spec, error) {
-	if r.Seed != "" {
-		return seed.ReadFile(filepath.Join(r.head.Dir, r.Seed))
+	if r.Seed == "" {
+		return r.readDefaultSeed()
 	}
+	name := filepath.Join(r.head.Dir, r.Seed)
+	if filepath.IsAbs(r.Seed) {
+		name = r.Seed
+	}
+	spec, err := seed.ReadFile(name)
+	if err != nil || spec.Statistics == nil {
+		return spec, err
+	}
+	// Statistics say nothing about values: the description does.
+	described, err := r.readDefaultSeed()
+	if err != nil {
+		return nil, err
+	}
+	if described.Statistics == nil {
+		described.Statistics = spec.Statistics
+	}
+	return described, nil
+}
+
+// readDefaultSeed reads the file seed.yaml of head, if there is one.
+func (r *review) readDefaultSeed() (*seed.Spec, error) {
 	for _, dir := range []string{path.Dir(r.head.MigrationsDir), "."} {
 		name := filepath.Join(r.head.Dir, dir, "seed.yaml")
 		if _, err := os.Stat(name); err == nil {

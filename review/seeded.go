@@ -23,6 +23,7 @@ func (r *review) checkSeeded(ctx context.Context, dbs databases) error {
 		return fmt.Errorf("fill the database with rows: %w", err)
 	}
 	r.notSeeded(filled)
+	defer r.addProduction(filled)
 	if len(r.added) > 0 {
 		if err := r.observe(ctx, dbs, filled); err != nil {
 			return fmt.Errorf("observe the migrations: %w", err)
@@ -108,7 +109,7 @@ func (r *review) plan(ctx context.Context, before, after *database.Database) err
 		Base: r.base, Head: r.head,
 		Before: before.URL, After: after.URL,
 		Large: seed.LargeFrom(r.spec, seed.Options{Rows: r.Rows}), Settings: r.spec.Settings,
-		Sized: func(table string) bool { return r.spec.Tables[table].Rows != nil },
+		Sized: r.spec.Sized,
 	})
 	if err != nil {
 		return fmt.Errorf("compare the plans: %w", err)

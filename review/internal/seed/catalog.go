@@ -29,7 +29,9 @@ type table struct {
 	keys       []key // unique
 	references []reference
 	checks     []check
-	leaves     []*leaf // of a partitioned table
+	leaves     []*leaf          // of a partitioned table
+	statistics *tableStatistics // of production; nil: not known
+	scale      float64          // rows here for each one there
 }
 
 type column struct {

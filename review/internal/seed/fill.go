@@ -62,6 +62,7 @@ func (f *filling) read(ctx context.Context) error {
 	if f.tables, texts, err = tables(ctx, f.conn); err != nil {
 		return err
 	}
+	f.applyStatistics()
 	f.literals = literalsOf(append(texts, f.opts.Queries...))
 	for _, name := range slices.Sorted(maps.Keys(f.spec.Tables)) {
 		f.missing(name, f.spec.Tables[name])

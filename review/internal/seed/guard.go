@@ -105,7 +105,7 @@ func (f *filling) close(ctx context.Context, tx pgx.Tx, done map[uint32]*Filled)
 				return err
 			}
 			f.filled[ring.table.OID] = 0
-			*done[ring.table.OID] = Filled{Table: ring.table.Name, Seen: ring.table.Seen, Reason: refusal}
+			done[ring.table.OID].Rows, done[ring.table.OID].Reason = 0, refusal
 		}
 	}
 	return f.sweep(ctx, tx, done)

@@ -51,7 +51,10 @@ func (f *filling) fill(ctx context.Context) error {
 func (f *filling) fillTables(ctx context.Context, tx pgx.Tx) (map[uint32]*Filled, error) {
 	done := make(map[uint32]*Filled)
 	for _, t := range f.tables {
-		filled := &Filled{Table: t.Name, Seen: t.Seen}
+		filled := &Filled{Table: t.Name, Seen: t.Seen, Production: -1}
+		if t.statistics != nil {
+			filled.Production = int64(max(-1, t.statistics.rows))
+		}
 		done[t.OID] = filled
 		refusal, err := inside(ctx, tx, func(sub pgx.Tx) error {
 			return sub.QueryRow(ctx, `SELECT count(*) FROM `+t.SQL).Scan(&filled.Rows)

@@ -161,6 +161,10 @@ func (c *composing) position(i int) string {
 		return fmt.Sprintf("(i - 1) %% %s", count)
 	}
 	if !c.single(r) {
+		if s := c.table.statistic(r.Columns[0]); s != nil && len(r.Columns) == 1 {
+			distinct := min(max(1, s.distinct(c.rows, c.table.scale)), c.keys[i].rows)
+			return s.number(strconv.FormatInt(distinct, 10), salt(c.table.Name, r.Name))
+		}
 		return skewed(count, salt(c.table.Name, r.Name))
 	}
 	for j, earlier := range c.table.references[:i] {

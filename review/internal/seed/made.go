@@ -151,6 +151,10 @@ func (c *composing) general(column *column) string {
 	if h.optional {
 		nulls = 0.5
 	}
+	statistic := c.table.statistic(column.Name)
+	if statistic != nil {
+		nulls = statistic.NullFrac
+	}
 	if i, p, ok := c.drawn(column.Name); ok {
 		r := c.table.references[i]
 		if c.keys[i].name != "" {
@@ -173,7 +177,9 @@ func (c *composing) general(column *column) string {
 	}
 	w := wish{unique: c.injective(column), distinct: int64(said.Distinct), hints: h}
 	w.only, w.often = c.pools(column, w.hints)
-	if w.unique {
+	if statistic != nil {
+		w = w.like(statistic, c.rows, c.table.scale)
+	} else if w.unique {
 		nulls = 0
 	}
 	value := m.value(column, w, seed)

@@ -27,6 +27,8 @@ type Spec struct {
 	Settings map[string]string `yaml:"settings"`
 	// Tables are named as in SQL, with a schema if it is not public.
 	Tables map[string]Table `yaml:"tables"`
+	// Statistics are those of production: sizes and distributions. Nil: there are none.
+	Statistics *Statistics `yaml:"-"`
 }
 
 // Table describes one table.
@@ -161,12 +163,48 @@ func (c *Column) UnmarshalYAML(node *yaml.Node) error {
 	return nil
 }
 
-// ReadFile reads a seed file. An unknown name is an error.
+// kinds are named in the error for a file of no known kind.
+const kinds = "a seed file is YAML with rows, large, settings and tables; or statistics as JSON from the query in the documentation; or the statements of PostgreSQL 18's pg_dump --statistics-only"
+
+// ReadFile reads a seed file: a description in YAML, or statistics of production. Its text shows which. An unknown name
+// is an error.
 func ReadFile(path string) (*Spec, error) {
-	text, err := os.ReadFile(path)
+	text, err := readBounded(path)
 	if err != nil {
 		return nil, err
 	}
+	statistics, err := readStatistics(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if statistics != nil {
+		return &Spec{Statistics: statistics}, nil
+	}
+	var node yaml.Node
+	if err := yaml.Unmarshal(text, &node); err != nil || len(node.Content) > 0 && node.Content[0].Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("%s is of an unknown kind: %s", path, kinds)
+	}
+	return readDescription(path, text)
+}
+
+// readBounded reads a file that is not larger than statistics may be.
+func readBounded(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	text, err := io.ReadAll(io.LimitReader(file, mostStatistics+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > mostStatistics {
+		return nil, fmt.Errorf("%s is larger than %d MiB: export the statistics of fewer tables, or without values", path, mostStatistics>>20)
+	}
+	return text, nil
+}
+
+func readDescription(path string, text []byte) (*Spec, error) {
 	spec := new(Spec)
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
@@ -236,6 +274,8 @@ type Filled struct {
 	Reason string
 	// Seen is the name as the session's search path shows it.
 	Seen string
+	// Production is its number of rows in production, by the statistics. Below 0: not known.
+	Production int64
 }
 
 // Empty returns, one line each, the tables that stayed empty, with the reasons.
@@ -247,6 +287,16 @@ func (r *Result) Empty() []string {
 		}
 	}
 	return lines
+}
+
+// Production returns how many rows a table has in production, named as in [Filled], if that is known.
+func (r *Result) Production(table string) (rows int64, known bool) {
+	for _, t := range r.Tables {
+		if t.Table == table || t.Seen == table {
+			return t.Production, t.Production >= 0
+		}
+	}
+	return 0, false
 }
 
 // Rows returns how many rows a table has, named as in [Filled].

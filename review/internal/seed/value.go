@@ -102,6 +102,36 @@ type wish struct {
 	often    []string // literals that occur in programs
 	hints    *hints   // of checks
 	distinct int64    // 0: a tenth of the rows
+
+	statistic *columnStatistics // of production; nil: not known
+}
+
+// like returns the wish for values that are distributed as in production.
+func (w wish) like(s *columnStatistics, rows int64, scale float64) wish {
+	w.statistic = s
+	if w.distinct == 0 {
+		w.distinct = s.distinct(rows, scale)
+	}
+	if s.NDistinct == -1 && len(w.only) == 0 {
+		w.unique, w.often = true, nil
+	}
+	wide := *w.hints
+	if wide.shortest == 0 && wide.longest == 0 {
+		wide.shortest = int(min(s.AvgWidth, mostWidth)) - 1 // a byte is the length
+	}
+	w.hints = &wide
+	return w
+}
+
+// mostWidth is the greatest length of a text made longer to be like production's.
+const mostWidth = 2000
+
+// number is a whole number from 0 to below n, distributed as wished.
+func (w wish) number(n string, salt uint32) string {
+	if w.statistic != nil {
+		return w.statistic.number(n, salt)
+	}
+	return skewed(n, salt)
 }
 
 // value returns the expression of a value of the column; "" if its type has none.
@@ -110,7 +140,7 @@ func (m maker) value(c *column, w wish, salt uint32) string {
 		w.distinct = max(10, m.rows/10)
 	}
 	if len(w.only) > 0 {
-		return oneOf(quoteAll(w.only), falling(len(w.only)), c.Base, salt)
+		return oneOf(quoteAll(w.only), w.statistic.weights(len(w.only)), c.Base, salt)
 	}
 	if texts := matching(w.hints.patterns, m.rows, w.unique); c.text() && len(texts) > 0 {
 		if w.unique {
@@ -120,10 +150,10 @@ func (m maker) value(c *column, w wish, salt uint32) string {
 	}
 	n := "i"
 	if !w.unique {
-		n = skewed(strconv.FormatInt(w.distinct, 10), salt)
+		n = w.number(strconv.FormatInt(w.distinct, 10), salt)
 	}
 	if len(w.often) > 1 && !w.unique {
-		return oneOf(quoteAll(w.often), falling(len(w.often)), c.Base, salt)
+		return oneOf(quoteAll(w.often), w.statistic.weights(len(w.often)), c.Base, salt)
 	}
 	if len(w.often) == 1 && !w.unique {
 		return fmt.Sprintf("CASE WHEN %s < 0.7 THEN %s::%s ELSE %s END", chance(salt+1), quote(w.often[0]), c.Base, m.ofType(c, n, w, salt))
@@ -199,7 +229,7 @@ func (m maker) ofText(c *column, n string, w wish) string {
 	if longest > 0 && longest < len(prefix(c.Name))+10 {
 		expression = fmt.Sprintf("right(lpad(to_hex(%s), %d, '0'), %d)", n, min(longest, 8), longest)
 	}
-	if w.hints.shortest > 0 {
+	if w.hints.shortest > 0 && (c.MaxLength == 0 || w.hints.shortest <= c.MaxLength) {
 		expression = fmt.Sprintf("rpad(%s, greatest(%d, length(%s)), 'x')", expression, w.hints.shortest, expression)
 	}
 	return fmt.Sprintf("(%s)::%s", expression, c.Base)
