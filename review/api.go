@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/review/internal/api"
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -86,7 +87,7 @@ func (r *review) removedPackages() {
 			continue
 		}
 		r.find(report.Finding{
-			Rule: "api-removed", Severity: report.Risk, Place: report.Place{File: p.Config}, Object: cmp.Or(p.Package, p.Out),
+			Rule: rule.APIRemoved.Name, Severity: report.Risk, Place: report.Place{File: p.Config}, Object: cmp.Or(p.Package, p.Out),
 			Title: fmt.Sprintf("The generated package `%s` is gone", p.Package),
 			Do:    "Change the programs that use it in the same commit, and inform the owners of other programs.",
 		})

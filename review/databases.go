@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/catalog"
 	"github.com/flowfabric/flowfabric-go/review/internal/database"
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -103,7 +104,7 @@ func (r *review) compareFresh(ctx context.Context, fresh *database.Database, mig
 	}
 	if differences := catalog.Diff(migrated, made); len(differences) > 0 {
 		r.find(report.Finding{
-			Rule: "history-differs", Severity: report.Blocking, Object: differences[0].Object,
+			Rule: rule.HistoryDiffers.Name, Severity: report.Blocking, Object: differences[0].Object,
 			Place:  report.Place{File: r.head.MigrationsDir},
 			Title:  "A new database differs from a migrated one",
 			Detail: "From the migrated one to the new one:\n\n" + catalog.List(differences),
@@ -128,7 +129,7 @@ func (r *review) refused(ctx context.Context, err error) error {
 		return err
 	}
 	r.find(report.Finding{
-		Rule: "migration-fails", Severity: report.Blocking, Place: refusal.Place, Object: refusal.Migration.Version,
+		Rule: rule.MigrationFails.Name, Severity: report.Blocking, Place: refusal.Place, Object: refusal.Migration.Version,
 		Title: "The migration cannot be applied", Detail: refusal.Said(),
 		Do: "Correct the statement.",
 	})

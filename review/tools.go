@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/review/internal/database"
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -69,7 +70,7 @@ func (r *review) migrateAdded(ctx context.Context, d *database.Database) error {
 // report that.
 func fails(refusal *database.MigrationError) report.Finding {
 	return report.Finding{
-		Rule: "migration-fails-on-rows", Severity: report.Blocking, Title: "A database with rows refuses the migrations", Detail: refusal.Said(),
+		Rule: rule.MigrationFailsOnRows.Name, Severity: report.Blocking, Title: "A database with rows refuses the migrations", Detail: refusal.Said(),
 		Do: "Make the rows fit first, in batches, in a migration of their own; or make the statement take the rows as they are.",
 	}
 }

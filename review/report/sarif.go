@@ -1,12 +1,15 @@
 package report
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
 	"strings"
 
 	"github.com/owenrumney/go-sarif/v3/pkg/report/v210/sarif"
+
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 )
 
 // levels are SARIF's names for the severities.
@@ -19,7 +22,7 @@ func WriteSARIF(w io.Writer, r *Report) error {
 	run := sarif.NewRunWithInformationURI("schema-review", "https://github.com/flowfabric/flowfabric-go/blob/main/docs/schema-review.md")
 	run.WithColumnKind("unicodeCodePoints")
 	for _, f := range r.Findings {
-		run.AddRule(f.Rule).WithDescription(strings.ReplaceAll(f.Rule, "-", " "))
+		describe(run.AddRule(f.Rule))
 		run.AddResult(result(run, f))
 	}
 	if len(r.NotRead) > 0 {
@@ -35,6 +38,14 @@ func WriteSARIF(w io.Writer, r *Report) error {
 		return err
 	}
 	return log.PrettyWrite(w)
+}
+
+func describe(described *sarif.ReportingDescriptor) {
+	known, _ := rule.ByName(*described.ID)
+	described.WithDescription(cmp.Or(known.About, strings.ReplaceAll(*described.ID, "-", " ")))
+	if known.Advice != "" {
+		described.WithHelp(sarif.NewMultiformatMessageString().WithText(known.Advice).WithMarkdown(known.Advice))
+	}
 }
 
 func result(run *sarif.Run, f Finding) *sarif.Result {

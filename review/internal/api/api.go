@@ -10,6 +10,7 @@ import (
 	"golang.org/x/exp/apidiff"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -31,7 +32,7 @@ func Check(ctx context.Context, base, head *project.Side, dir string) (*Result, 
 	var refusal *refusedError
 	if errors.As(err, &refusal) {
 		r.Findings = append(r.Findings, report.Finding{
-			Rule: "generate-fails", Severity: report.Blocking, Place: refusal.place, Object: head.SQLC.Package,
+			Rule: rule.GenerateFails.Name, Severity: report.Blocking, Place: refusal.place, Object: head.SQLC.Package,
 			Title: "sqlc refuses the queries", Detail: "It says:\n\n" + indented(refusal.said),
 			Do: "Change the query together with the schema.",
 		})
@@ -84,7 +85,7 @@ func (r *Result) generated(ctx context.Context, side *project.Side, dir string) 
 		}
 		if stale != "" && strings.HasSuffix(made, "head") {
 			r.Findings = append(r.Findings, report.Finding{
-				Rule: "generated-code-stale", Severity: report.Risk, Place: report.Place{File: stale}, Object: side.SQLC.Package,
+				Rule: rule.GeneratedCodeStale.Name, Severity: report.Risk, Place: report.Place{File: stale}, Object: side.SQLC.Package,
 				Title: "The committed code differs from the generated one", Do: "Run `sqlc generate`, and commit the result.",
 			})
 		}
@@ -114,13 +115,13 @@ func compare(r *Result, before, after *goPackage, at locator) {
 			change.After = shown(is)
 		case what == "removed" || strings.HasPrefix(what, "removed "):
 			change.Before = shown(was)
-			f.Rule, f.Title = "api-removed", fmt.Sprintf("`%s` is gone from the generated package", name)
+			f.Rule, f.Title = rule.APIRemoved.Name, fmt.Sprintf("`%s` is gone from the generated package", name)
 		default:
 			change.Before, change.After = split(what)
-			f.Rule, f.Title = "api-changed", fmt.Sprintf("`%s` has another type", name)
+			f.Rule, f.Title = rule.APIChanged.Name, fmt.Sprintf("`%s` has another type", name)
 			f.Detail = fmt.Sprintf("It was `%s` and becomes `%s`.", change.Before, change.After)
 			if flips(change.Before, change.After) {
-				f.Rule, f.Title = "api-nullability", fmt.Sprintf("`%s` may be NULL from now on", name)
+				f.Rule, f.Title = rule.APINullability.Name, fmt.Sprintf("`%s` may be NULL from now on", name)
 				if nullable(change.Before) {
 					f.Title = fmt.Sprintf("`%s` can no longer be NULL", name)
 				}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -31,7 +32,7 @@ func CheckDump(ctx context.Context, side *project.Side, conn *pgx.Conn, made *Ca
 		return nil, err
 	}
 	finding := report.Finding{
-		Rule: "dump-stale", Severity: report.Risk, Place: report.Place{File: side.Dump},
+		Rule: rule.DumpStale.Name, Severity: report.Risk, Place: report.Place{File: side.Dump},
 		Title: "The committed dump differs from the result of the migrations",
 		Do:    "Write the dump again from a migrated database: its generators and readers see another schema.",
 	}
@@ -41,7 +42,7 @@ func CheckDump(ctx context.Context, side *project.Side, conn *pgx.Conn, made *Ca
 		if ctx.Err() != nil {
 			return nil, err
 		}
-		finding.Rule, finding.Title = "dump-unloadable", "The committed dump cannot be loaded"
+		finding.Rule, finding.Title = rule.DumpUnloadable.Name, "The committed dump cannot be loaded"
 		finding.Detail = fmt.Sprintf("An empty database refuses it: %v.", err)
 		return []report.Finding{finding}, nil
 	}

@@ -2,17 +2,6 @@
 // own. It observes locks, rewritten files, tables read in full, bytes of WAL, and the queries that cannot run in the
 // meantime. Findings follow from these effects only, not from the text of a statement.
 //
-//	rule                    severity  observation
-//	lock-blocks-readers     blocking  ACCESS EXCLUSIVE was held while rows were read, written or copied: all sessions wait
-//	lock-blocks-writers     blocking  SHARE or stronger was held so: writers wait
-//	lock-held-while-slow    blocking  so, but the lock is from an earlier statement of the transaction
-//	writes-every-row        blocking  one statement changed most rows of a table: their writers wait until it commits
-//	trigger-waits           blocking  two writers of different rows wait for each other, by a new trigger
-//	lock-without-timeout    risk      a short ACCESS EXCLUSIVE for which queries wait, and the migration sets no lock_timeout;
-//	                                  advice if no query of the project waits, or the lock is weaker
-//	fails-on-rows           risk      the rows of the seed refuse the statement; blocking if any row would, for example
-//	                                  a new column that is NOT NULL without a default
-//
 // Work is slow if its time grows with the rows of a table that existed before the change and is not known to stay
 // small. Tables that the change creates, and their indexes, are empty until it is deployed, so they do not count.
 //

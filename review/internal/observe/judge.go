@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/review/internal/ddl"
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/internal/rules"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
@@ -92,12 +93,12 @@ func (o *observation) find(f report.Finding) { o.result.Findings = append(o.resu
 // stops is the finding for a statement that holds a lock while it works.
 func (o *observation) stops(saw seen, stopping []uint32, h held, worked []uint32) report.Finding {
 	first := stopping[0]
-	rule, who := "lock-blocks-writers", "writers"
+	name, who := rule.LockBlocksWriters.Name, "writers"
 	if h[first] == accessExclusive {
-		rule, who = "lock-blocks-readers", "readers and writers"
+		name, who = rule.LockBlocksReaders.Name, "readers and writers"
 	}
 	return report.Finding{
-		Rule: rule, Severity: report.Blocking, Place: saw.Place, Object: o.table(first),
+		Rule: name, Severity: report.Blocking, Place: saw.Place, Object: o.table(first),
 		Title:    fmt.Sprintf("The %s of `%s` wait while the statement %s", who, o.table(first), o.work(saw.did, worked)),
 		Detail:   fmt.Sprintf("It holds %s for a time that grows with the rows. %s", o.lockWords(stopping, h), waitWords(saw.measured.Waiting)),
 		Do:       advice(saw.tree, o.tool()),
@@ -118,7 +119,7 @@ func (o *observation) keeps(run *running, saw seen, earlier []uint32, h held, wo
 		who = "readers and writers"
 	}
 	o.find(report.Finding{
-		Rule: "lock-held-while-slow", Severity: report.Blocking, Place: saw.Place, Object: o.table(first),
+		Rule: rule.LockHeldWhileSlow.Name, Severity: report.Blocking, Place: saw.Place, Object: o.table(first),
 		Title: fmt.Sprintf("The %s of `%s` wait while a later statement %s", who, o.table(first), o.work(saw.did, worked)),
 		Detail: fmt.Sprintf("The transaction still holds %s, taken in line %d, and the work takes a time that grows with the rows.",
 			o.lockWords(earlier, h), run.by[first].Line),
@@ -131,7 +132,7 @@ func (o *observation) keeps(run *running, saw seen, earlier []uint32, h held, wo
 func (o *observation) writes(saw seen, changed []uint32) report.Finding {
 	names := o.old.names(changed)
 	return report.Finding{
-		Rule: "writes-every-row", Severity: report.Blocking, Place: saw.Place, Object: names[0],
+		Rule: rule.WritesEveryRow.Name, Severity: report.Blocking, Place: saw.Place, Object: names[0],
 		Title:    fmt.Sprintf("Most rows of %s are changed by one transaction", quoted(names)),
 		Detail:   "Programs that write to one of them wait until it commits, and the table grows by a copy of each.",
 		Do:       "Change them in small batches, each in a transaction of its own: from a program, or by a procedure that commits, called " + o.tool().Alone() + ".",
@@ -158,7 +159,7 @@ func (o *observation) judgeUntimed(run *running) {
 	detail := fmt.Sprintf("The migration takes %s and sets no `lock_timeout`. It waits for one long %s, and later queries wait behind it. %s",
 		o.lockWords(stopping, h), blocker(h[first]), waitWords(worst.measured.Waiting))
 	o.find(report.Finding{
-		Rule: "lock-without-timeout", Severity: severity, Place: worst.Place, Object: o.table(first),
+		Rule: rule.LockWithoutTimeout.Name, Severity: severity, Place: worst.Place, Object: o.table(first),
 		Title:    fmt.Sprintf("A short lock on `%s` is waited for without end", o.table(first)),
 		Detail:   strings.TrimSpace(detail),
 		Do:       rules.TimeoutAdvice,
@@ -183,7 +184,7 @@ func (o *observation) failsOnRows(s project.Statement, tree ddl.Statement, err e
 		severity = report.Blocking // no row has the new column
 	}
 	o.find(report.Finding{
-		Rule: "fails-on-rows", Severity: severity, Place: s.Place, Object: object,
+		Rule: rule.FailsOnRows.Name, Severity: severity, Place: s.Place, Object: object,
 		Title:  "The rows of the seed refuse the statement",
 		Detail: refusal(err) + " Rows that base's schema allows, and that programs may have written.",
 		Do:     "Make the rows fit in an earlier migration, or correct their description in the seed file.",

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/ddl"
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -109,7 +110,7 @@ func (o *observation) newTrigger(ctx context.Context, pair [2]*pgx.Conn, t trigg
 			continue
 		}
 		f := report.Finding{
-			Rule: "trigger-waits", Severity: report.Blocking, Place: place, Object: t.name,
+			Rule: rule.TriggerWaits.Name, Severity: report.Blocking, Place: place, Object: t.name,
 			Title:  fmt.Sprintf("Writers of different rows of `%s` wait for each other, by the trigger `%s`", table, t.name),
 			Detail: fmt.Sprintf("Of two transactions that %s different rows, the second waited until the first ended, whichever rows were tried. `%s` locks something that they share.", w.verb, t.function),
 			Do:     "Let the trigger only add rows, and sum them up later; or do it in the programs, in few places and last in their transactions.",

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/internal/syntax"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
@@ -112,7 +113,7 @@ func (c *check) updates(ctx context.Context) ([]report.Finding, error) {
 			}
 		}
 		f := report.Finding{
-			Rule: "update-not-heap-only", Severity: report.Risk, Object: table, Place: queries[0].Place,
+			Rule: rule.UpdateNotHeapOnly.Name, Severity: report.Risk, Object: table, Place: queries[0].Place,
 			Title: fmt.Sprintf("Updates of %s are no longer heap-only", table),
 			Detail: fmt.Sprintf("Measured on the filled tables: before the change an update by %s wrote no index, after it every one writes to all indexes of `%s`, which also have to be vacuumed.",
 				strings.Join(names, ", "), table),

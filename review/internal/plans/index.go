@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/internal/syntax"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
@@ -157,8 +158,8 @@ func places(migrations []project.Migration) (at map[string]report.Place, excused
 func (c *check) indexes() []report.Finding {
 	at, excused := places(c.Head.Migrations)
 	var findings []report.Finding
-	add := func(rule, name string, severity report.Severity, title, detail, do string) {
-		f := report.Finding{Rule: rule, Severity: severity, Object: name, Place: at[name], Title: title, Detail: detail, Do: do}
+	add := func(broken, name string, severity report.Severity, title, detail, do string) {
+		f := report.Finding{Rule: broken, Severity: severity, Object: name, Place: at[name], Title: title, Detail: detail, Do: do}
 		findings = append(findings, f)
 	}
 
@@ -168,18 +169,18 @@ func (c *check) indexes() []report.Finding {
 		i := unused[name]
 		switch known := c.before.indexes[name]; {
 		case known == nil:
-			add("index-unused", name, report.Advice, fmt.Sprintf("No query uses the new index %s", name),
+			add(rule.IndexUnused.Name, name, report.Advice, fmt.Sprintf("No query uses the new index %s", name),
 				fmt.Sprintf("It is on `%s`. No plan of the queries takes it, not even where the server may not read tables whole. Every write keeps it.", i.Table),
 				"Leave it out, or say at the statement whom it serves: `-- review: allow index-unused until …: …`.")
 		case before[name] == nil:
-			add("index-unused", name, report.Advice, fmt.Sprintf("No query uses the index %s any longer", name),
+			add(rule.IndexUnused.Name, name, report.Advice, fmt.Sprintf("No query uses the index %s any longer", name),
 				fmt.Sprintf("It is on `%s`. Queries used it before the change.", i.Table), "Drop it, once no program of before runs.")
-		case !slices.Contains(excused[name], "index-unused"):
+		case !slices.Contains(excused[name], rule.IndexUnused.Name):
 			old = append(old, fmt.Sprintf("`%s` on `%s`", name, i.Table))
 		}
 	}
 	if len(old) > 0 {
-		findings = append(findings, report.Finding{Rule: "index-unused", Severity: report.Note, Object: "indexes",
+		findings = append(findings, report.Finding{Rule: rule.IndexUnused.Name, Severity: report.Note, Object: "indexes",
 			Title: fmt.Sprintf("Of the indexes of before, %s", counted(len(old), "is used by no query", "are used by no query")), Detail: strings.Join(old, ", ") + "."})
 	}
 
@@ -188,7 +189,7 @@ func (c *check) indexes() []report.Finding {
 	for _, name := range slices.Sorted(maps.Keys(redundant)) {
 		other := redundant[name]
 		if redundantBefore[name] == other {
-			if !slices.Contains(excused[name], "index-redundant") {
+			if !slices.Contains(excused[name], rule.IndexRedundant.Name) {
 				old = append(old, fmt.Sprintf("`%s` beside `%s`", name, other))
 			}
 			continue
@@ -196,11 +197,11 @@ func (c *check) indexes() []report.Finding {
 		if c.before.indexes[name] != nil { // the other one is new: the finding belongs there
 			at[name] = cmp.Or(at[other], at[name])
 		}
-		add("index-redundant", name, report.Advice, fmt.Sprintf("The index %s serves nothing that %s does not serve", name, other),
+		add(rule.IndexRedundant.Name, name, report.Advice, fmt.Sprintf("The index %s serves nothing that %s does not serve", name, other),
 			fmt.Sprintf("Its columns lead those of `%s`, on the same table under the same condition.", other), fmt.Sprintf("Keep one: drop `%s`.", name))
 	}
 	if len(old) > 0 {
-		findings = append(findings, report.Finding{Rule: "index-redundant", Severity: report.Note, Object: "indexes",
+		findings = append(findings, report.Finding{Rule: rule.IndexRedundant.Name, Severity: report.Note, Object: "indexes",
 			Title: fmt.Sprintf("Of the indexes of before, %s", counted(len(old), "is redundant", "are redundant")), Detail: strings.Join(old, ", ") + "."})
 	}
 	return findings

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/internal/syntax"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
@@ -84,11 +85,11 @@ func Check(ctx context.Context, in Input) (*Result, error) {
 		result.Findings = append(result.Findings, c.query(name)...)
 		result.Changes = append(result.Changes, c.changes(name)...)
 	}
-	for _, rule := range slices.Sorted(maps.Keys(c.old)) {
-		if lines := c.old[rule]; len(lines) > 0 {
-			what := map[string]string{"sequential-scan": "tables are read whole that count as large", "large-sort": "as many rows are sorted as a large table has"}[rule]
+	for _, name := range slices.Sorted(maps.Keys(c.old)) {
+		if lines := c.old[name]; len(lines) > 0 {
+			what := map[string]string{rule.SequentialScan.Name: "tables are read whole that count as large", rule.LargeSort.Name: "as many rows are sorted as a large table has"}[name]
 			result.Findings = append(result.Findings, report.Finding{
-				Rule: rule, Severity: report.Note, Object: "queries", Detail: strings.Join(lines, "\n"),
+				Rule: name, Severity: report.Note, Object: "queries", Detail: strings.Join(lines, "\n"),
 				Title: fmt.Sprintf("As before the change, %s by %s", what, counted(len(lines), "plan of a query", "plans of queries")),
 			})
 		}
@@ -175,16 +176,16 @@ func (c *check) troubles(s *side, plan *node) trouble {
 			if n.Filter != "" {
 				what += " for " + code(n.Filter)
 			}
-			found[[2]string{"sequential-scan", n.Relation}] = complaint{what: what}
+			found[[2]string{rule.SequentialScan.Name, n.Relation}] = complaint{what: what}
 		case strings.HasPrefix(n.Type, "Index") && n.Relation != "" && n.Condition == "" && n.Filter != "" && s.rows[n.Relation] >= c.Large &&
 			(s.indexes[n.Index] == nil || s.indexes[n.Index].Condition == ""):
-			about := [2]string{"sequential-scan", n.Relation}
+			about := [2]string{rule.SequentialScan.Name, n.Relation}
 			if _, ok := found[about]; !ok {
 				found[about] = complaint{what: fmt.Sprintf("goes through all of `%s` in the order of `%s` for %s", n.Relation, n.Index, code(n.Filter)), perhaps: true}
 			}
 		case n.Type == "Sort" && len(n.Plans) > 0 && n.Plans[0].Rows >= float64(c.Large):
 			tables := n.tables()
-			found[[2]string{"large-sort", strings.Join(tables, ", ")}] = complaint{what: fmt.Sprintf("sorts the rows of `%s` by %s", strings.Join(tables, "`, `"), code(strings.Join(n.SortKey, ", ")))}
+			found[[2]string{rule.LargeSort.Name, strings.Join(tables, ", ")}] = complaint{what: fmt.Sprintf("sorts the rows of `%s` by %s", strings.Join(tables, "`, `"), code(strings.Join(n.SortKey, ", ")))}
 		}
 	})
 	return found
@@ -211,7 +212,7 @@ func (c *check) query(name string) []report.Finding {
 			return nil
 		}
 		return []report.Finding{{
-			Rule: "query-not-planned", Severity: report.Blocking, Place: after.query.Place, Object: name,
+			Rule: rule.QueryNotPlanned.Name, Severity: report.Blocking, Place: after.query.Place, Object: name,
 			Title: fmt.Sprintf("The schema after the change refuses the query %s", name), Detail: fmt.Sprint(after.err),
 			Do: "Change the query with the schema, or keep the objects it needs.",
 		}}
@@ -263,7 +264,7 @@ func (c *check) query(name string) []report.Finding {
 		} else if _, ok := unavoidable[about]; ok {
 			reason = "No index can serve it."
 		}
-		if about[0] == "large-sort" {
+		if about[0] == rule.LargeSort.Name {
 			f.Title = fmt.Sprintf("The query %s sorts the rows of %s", name, about[1])
 			f.Do = "Add an index in that order, or sort fewer rows."
 			reason = ""
@@ -272,7 +273,7 @@ func (c *check) query(name string) []report.Finding {
 			f.Do = "Add an index for the condition, or write the condition for one that is there."
 		}
 		f.Detail = strings.TrimSpace(fmt.Sprintf("%s %s (%d rows in the database of the review). %s", when, what[about], c.after.rows[about[1]], reason))
-		if about[0] == "large-sort" {
+		if about[0] == rule.LargeSort.Name {
 			f.Detail = fmt.Sprintf("%s %s.", when, what[about])
 		}
 		if old {

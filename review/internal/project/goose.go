@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -40,7 +41,7 @@ func (r *reader) goose(name string) error {
 	g := gooseFile{}
 	if err := g.read(text); err != nil {
 		r.Findings = append(r.Findings, report.Finding{
-			Rule: "migration-unreadable", Severity: report.Blocking, Place: report.Place{File: file, Line: g.line},
+			Rule: rule.MigrationUnreadable.Name, Severity: report.Blocking, Place: report.Place{File: file, Line: g.line},
 			Object: m.Version, Title: "goose cannot read the migration", Detail: err.Error(),
 		})
 		m.Up.Batches = nil

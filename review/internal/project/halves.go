@@ -3,6 +3,7 @@ package project
 import (
 	"strings"
 
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -86,7 +87,7 @@ func (s *Side) readStatements(place report.Place, sql string) []Statement {
 	statements, err := Split(sql, place)
 	if err != nil {
 		s.Findings = append(s.Findings, report.Finding{
-			Rule: "migration-unreadable", Severity: report.Blocking, Place: place,
+			Rule: rule.MigrationUnreadable.Name, Severity: report.Blocking, Place: place,
 			Title: "The parser cannot read the migration", Detail: err.Error(),
 			Do: "Correct the statement. One that a newer PostgreSQL than the parser's knows cannot be reviewed.",
 		})

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -70,7 +71,7 @@ func (r *reader) checkTern() {
 	for i, m := range r.Migrations {
 		if m.Version != strconv.Itoa(i+1) {
 			r.Findings = append(r.Findings, report.Finding{
-				Rule: "migration-unreadable", Severity: report.Blocking, Place: report.Place{File: m.File}, Object: m.Version,
+				Rule: rule.MigrationUnreadable.Name, Severity: report.Blocking, Place: report.Place{File: m.File}, Object: m.Version,
 				Title: "tern refuses the migrations", Detail: fmt.Sprintf("This is migration %d in order, but its number is %s.", i+1, m.Version),
 				Do: "Number the files from 1 on, without a gap.",
 			})
@@ -247,7 +248,7 @@ func (r *reader) flywayHalf(name, text string) (Half, error) {
 	}
 	if !said && bare && outside < len(whole.Statements) {
 		r.Findings = append(r.Findings, report.Finding{
-			Rule: "migration-unreadable", Severity: report.Blocking, Place: report.Place{File: file},
+			Rule: rule.MigrationUnreadable.Name, Severity: report.Blocking, Place: report.Place{File: file},
 			Title:  "Flyway refuses the migration",
 			Detail: "It has statements that need a transaction of their own beside others, and `mixed` is false.",
 			Do:     "Move the others into a migration of their own, or write `executeInTransaction=false` into `" + name + ".conf`.",

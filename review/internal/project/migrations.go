@@ -11,6 +11,7 @@ import (
 	"github.com/amacneil/dbmate/v2/pkg/dbmate"
 	"github.com/joho/godotenv"
 
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -59,7 +60,7 @@ func (s *Side) readMigration(version, file, text string) (Migration, error) {
 	parsed, err := (&dbmate.Migration{FileName: path.Base(file), FilePath: file, FS: textFile(text)}).Parse()
 	if err != nil {
 		s.Findings = append(s.Findings, report.Finding{
-			Rule: "migration-unreadable", Severity: report.Blocking, Place: report.Place{File: file},
+			Rule: rule.MigrationUnreadable.Name, Severity: report.Blocking, Place: report.Place{File: file},
 			Object: version, Title: "dbmate cannot read the migration", Detail: err.Error(),
 		})
 		return m, nil

@@ -15,6 +15,7 @@ import (
 	scanner "github.com/pganalyze/pg_query_go/v6"
 	pgquery "github.com/wasilibs/go-pgquery"
 
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -72,7 +73,7 @@ func (s *Side) readQueryFile(file string) error {
 	scanned, err := pgquery.Scan(text)
 	if err != nil {
 		s.Findings = append(s.Findings, report.Finding{
-			Rule: "query-unreadable", Severity: report.Blocking, Place: report.Place{File: file},
+			Rule: rule.QueryUnreadable.Name, Severity: report.Blocking, Place: report.Place{File: file},
 			Title: "The parser cannot read the file of queries", Detail: err.Error(),
 		})
 		return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/review/internal/plans"
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -143,15 +144,15 @@ func (c *check) orderFinding(old, recent []broken) {
 	const oldFail, recentFail = "Queries of programs of before, on the schema of after:\n", "Queries of programs of after, on the schema of before:\n"
 	switch c.result.Order {
 	case report.NoOrder:
-		f.Rule, f.Severity, f.Title = "rolling-no-order", report.Blocking, "No order of deployment is safe: programs and schema of before and after do not work together"
+		f.Rule, f.Severity, f.Title = rule.RollingNoOrder.Name, report.Blocking, "No order of deployment is safe: programs and schema of before and after do not work together"
 		f.Detail = oldFail + listed(old) + "\n\n" + recentFail + listed(recent)
 		f.Do = "Split the change: first add the new parts and keep the old ones, then change the programs, then remove the old parts."
 	case report.CodeFirst:
-		f.Rule, f.Severity, f.Title = "rolling-code-first", report.Risk, "Programs of before fail on the new schema: migrate when none of them runs any longer"
+		f.Rule, f.Severity, f.Title = rule.RollingCodeFirst.Name, report.Risk, "Programs of before fail on the new schema: migrate when none of them runs any longer"
 		f.Detail = oldFail + listed(old)
 		f.Do = "Deploy the programs first, everywhere, then migrate."
 	case report.SchemaFirst:
-		f.Rule, f.Severity, f.Title = "rolling-schema-first", report.Note, "Programs of after need the new schema: migrate first"
+		f.Rule, f.Severity, f.Title = rule.RollingSchemaFirst.Name, report.Note, "Programs of after need the new schema: migrate first"
 		f.Detail = recentFail + listed(recent)
 	default:
 		return
@@ -172,7 +173,7 @@ func (c *check) declaration(old []broken) {
 	for _, m := range added {
 		if m.Usable == "" && declares {
 			c.result.Findings = append(c.result.Findings, report.Finding{
-				Rule: "rolling-declaration", Severity: report.Advice, Place: report.Place{File: m.File}, Object: m.Version,
+				Rule: rule.RollingDeclaration.Name, Severity: report.Advice, Place: report.Place{File: m.File}, Object: m.Version,
 				Title: "The migration does not declare which programs may use the database after it", Do: "Add a line `-- usable-from: VERSION`, as those before it have.",
 			})
 		}
@@ -184,7 +185,7 @@ func (c *check) declaration(old []broken) {
 	if usable == "" || newest == "" {
 		return
 	}
-	f := report.Finding{Rule: "rolling-declaration", Place: c.place(), Object: usable}
+	f := report.Finding{Rule: rule.RollingDeclaration.Name, Place: c.place(), Object: usable}
 	for _, m := range added {
 		if m.Usable == usable {
 			f.Place = report.Place{File: m.File}
@@ -236,7 +237,7 @@ func (c *check) reads(ctx context.Context) error {
 		queries := columns[name]
 		slices.Sort(queries)
 		c.result.Findings = append(c.result.Findings, report.Finding{
-			Rule: "rolling-null", Severity: report.Risk, Place: c.place(), Object: name,
+			Rule: rule.RollingNull.Name, Severity: report.Risk, Place: c.place(), Object: name,
 			Title:  fmt.Sprintf("Programs of before read %s, which may be NULL from now on", name),
 			Detail: fmt.Sprintf("Their types for the results of `%s` have no NULL: a row that a program of after writes without a value is an error to them.", strings.Join(queries, "`, `")),
 			Do:     "Let programs write NULL there only when none of before runs any longer.",
@@ -245,7 +246,7 @@ func (c *check) reads(ctx context.Context) error {
 	if len(retyped) > 0 {
 		slices.Sort(retyped)
 		c.result.Findings = append(c.result.Findings, report.Finding{
-			Rule: "rolling-cached-plan", Severity: report.Advice, Place: c.place(), Object: "prepared statements",
+			Rule: rule.RollingCachedPlan.Name, Severity: report.Advice, Place: c.place(), Object: "prepared statements",
 			Title:  "Prepared statements of running programs fail once: their results get other types",
 			Detail: fmt.Sprintf("The server answers \"cached plan must not change result type\" (0A000) in each session that has prepared %s, also in the middle of a transaction.", strings.Join(retyped, ", ")),
 			Do:     "Restart the programs after the migration, or let them retry that error.",

@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/catalog"
 	"github.com/flowfabric/flowfabric-go/review/internal/database"
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -32,7 +33,7 @@ func Check(ctx context.Context, in Input) ([]report.Finding, error) {
 		return nil, err
 	}
 	if err := in.Database.Migrate(ctx, in.New, in.Table); err != nil {
-		return r.refused(ctx, err, "migration-fails-on-rows", "A database with rows refuses the migration",
+		return r.refused(ctx, err, rule.MigrationFailsOnRows.Name, "A database with rows refuses the migration",
 			"Make the rows fit first, in batches, in a migration of their own; or make the statement take the rows as they are.")
 	}
 	up, err := r.look(ctx)
@@ -45,7 +46,7 @@ func Check(ctx context.Context, in Input) ([]report.Finding, error) {
 	}
 	for range back {
 		if err := in.Database.Rollback(ctx, back, in.Table); err != nil {
-			return r.refused(ctx, err, "down-fails", "The way back is refused",
+			return r.refused(ctx, err, rule.DownFails.Name, "The way back is refused",
 				"Correct the statements "+in.New[0].Tool.Down()+", or give the reason for having no way back: `-- irreversible: …`.")
 		}
 	}
@@ -58,17 +59,17 @@ func Check(ctx context.Context, in Input) ([]report.Finding, error) {
 	}
 	if len(back) == len(in.New) {
 		r.compareRows(before, down)
-		r.compareSchemas("down-differs", "Up and down do not lead back to the same schema", before, down)
+		r.compareSchemas(rule.DownDiffers.Name, "Up and down do not lead back to the same schema", before, down)
 	}
 	if err := in.Database.Migrate(ctx, in.New, in.Table); err != nil {
-		return r.refused(ctx, err, "up-again-fails", "After the way back the migration cannot be applied again",
+		return r.refused(ctx, err, rule.UpAgainFails.Name, "After the way back the migration cannot be applied again",
 			"Let the way back remove everything that the way up makes.")
 	}
 	again, err := r.look(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r.compareSchemas("up-again-differs", "Applied again after the way back, the migrations make another schema", up, again)
+	r.compareSchemas(rule.UpAgainDiffers.Name, "Applied again after the way back, the migrations make another schema", up, again)
 	return r.findings, nil
 }
 
@@ -100,13 +101,13 @@ func (r *round) look(ctx context.Context) (state, error) {
 }
 
 // refused turns a refusal into a finding; later steps cannot be checked.
-func (r *round) refused(ctx context.Context, err error, rule, title, do string) ([]report.Finding, error) {
+func (r *round) refused(ctx context.Context, err error, broken, title, do string) ([]report.Finding, error) {
 	refusal, ok := errors.AsType[*database.MigrationError](err)
 	if !ok || ctx.Err() != nil {
 		return nil, err
 	}
 	r.add(report.Finding{
-		Rule: rule, Severity: report.Blocking, Place: refusal.Place, Object: refusal.Migration.Version,
+		Rule: broken, Severity: report.Blocking, Place: refusal.Place, Object: refusal.Migration.Version,
 		Title: title, Detail: refusal.Said(), Do: do,
 	})
 	return r.findings, nil
@@ -121,7 +122,7 @@ func (r *round) reversible() []project.Migration {
 		case m.Irreversible != "":
 			first = i + 1
 			r.add(report.Finding{
-				Rule: "irreversible", Severity: report.Note, Place: place, Object: m.Version,
+				Rule: rule.Irreversible.Name, Severity: report.Note, Place: place, Object: m.Version,
 				Title: "The migration is not taken back", Detail: "Its reason: " + m.Irreversible,
 			})
 		case len(m.Down.Statements) == 0 && len(m.Up.Statements) > 0:
@@ -130,7 +131,7 @@ func (r *round) reversible() []project.Migration {
 				continue
 			}
 			r.add(report.Finding{
-				Rule: "down-missing", Severity: report.Risk, Place: place, Object: m.Version,
+				Rule: rule.DownMissing.Name, Severity: report.Risk, Place: place, Object: m.Version,
 				Title: "The migration has no way back, and does not say why",
 				Do:    "Write the statements " + m.Tool.Down() + ", or give the reason: `-- irreversible: …`.",
 			})
@@ -139,7 +140,7 @@ func (r *round) reversible() []project.Migration {
 	return r.New[first:]
 }
 
-func (r *round) compareSchemas(rule, title string, before, after state) {
+func (r *round) compareSchemas(broken, title string, before, after state) {
 	differences := catalog.Diff(before.schema, after.schema)
 	if len(differences) == 0 {
 		return
@@ -153,7 +154,7 @@ func (r *round) compareSchemas(rule, title string, before, after state) {
 		place = project.Locate(r.New, strings.Join(objects, " "), false)
 	}
 	r.add(report.Finding{
-		Rule: rule, Severity: report.Risk, Place: place,
+		Rule: broken, Severity: report.Risk, Place: place,
 		Object: differences[0].Object,
 		Title:  title, Detail: catalog.List(differences),
 		Do: "Correct the statements " + r.New[0].Tool.Down() + ": who takes the change back is left with a schema that no revision describes.",

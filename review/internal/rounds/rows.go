@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -122,7 +123,7 @@ func (r *round) compareRows(before, after state) {
 
 func (r *round) lost(object, title string) {
 	f := report.Finding{
-		Rule: "rows-do-not-survive", Severity: report.Blocking, Place: project.Locate(r.New, object, false),
+		Rule: rule.RowsDoNotSurvive.Name, Severity: report.Blocking, Place: project.Locate(r.New, object, false),
 		Object: object, Title: title,
 		Detail: "Counted on the seeded database, before the migrations and after them and their way back.",
 		Do: "Keep the old contents until no program needs them: rename, copy or add beside them. If they are to be dropped for good, " +
@@ -130,7 +131,7 @@ func (r *round) lost(object, title string) {
 	}
 	for _, m := range r.New {
 		if m.File == f.Place.File && m.Irreversible != "" {
-			f.Rule, f.Severity = "rows-lost-by-decision", report.Note
+			f.Rule, f.Severity = rule.RowsLostByDecision.Name, report.Note
 			f.Detail, f.Do = "The migration's reason for having no way back: "+m.Irreversible, ""
 		}
 	}

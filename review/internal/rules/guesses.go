@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/review/internal/ddl"
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -34,9 +35,9 @@ func guesses(head *project.Side, m project.Migration, steps []step, made map[str
 			if made[a.Table] {
 				continue
 			}
-			if rule, title, do := guess(head, m, s, a); rule != "" {
+			if name, title, do := guess(head, m, s, a); name != "" {
 				found = append(found, report.Finding{
-					Rule: rule, Severity: report.Risk, Place: s.Place, Object: a.Table, Title: title, Do: do,
+					Rule: name, Severity: report.Risk, Place: s.Place, Object: a.Table, Title: title, Do: do,
 				})
 			}
 			key := a.Table + "." + a.Object
@@ -45,7 +46,7 @@ func guesses(head *project.Side, m project.Migration, steps []step, made map[str
 			}
 			if a.Kind == ddl.Validate && (m.Up.Transaction || m.Tool == project.GolangMigrate) && notValid[key] {
 				found = append(found, report.Finding{
-					Rule: "validate-in-same-transaction", Severity: report.Risk, Place: s.Place, Object: a.Table,
+					Rule: rule.ValidateInSameTransaction.Name, Severity: report.Risk, Place: s.Place, Object: a.Table,
 					Title: fmt.Sprintf("`%s` is validated under the lock of the statement that adds it", a.Object),
 					Do:    Advise(a, m.Tool),
 				})
@@ -53,7 +54,7 @@ func guesses(head *project.Side, m project.Migration, steps []step, made map[str
 			if !timeout && !untimed && locks(a) {
 				untimed = true
 				found = append(found, report.Finding{
-					Rule: "lock-without-timeout", Severity: report.Advice, Place: s.Place, Object: a.Table,
+					Rule: rule.LockWithoutTimeout.Name, Severity: report.Advice, Place: s.Place, Object: a.Table,
 					Title: fmt.Sprintf("A lock on `%s` is waited for without end", a.Table),
 					Do:    TimeoutAdvice,
 				})
@@ -70,45 +71,45 @@ func locks(a ddl.Action) bool {
 	return !a.Concurrently && a.Kind != ddl.Validate
 }
 
-func guess(head *project.Side, m project.Migration, s step, a ddl.Action) (rule, title, do string) {
+func guess(head *project.Side, m project.Migration, s step, a ddl.Action) (name, title, do string) {
 	do = Advise(a, m.Tool)
 	switch a.Kind {
 	case ddl.CreateIndex, ddl.Reindex:
 		if !a.Concurrently {
-			return "index-without-concurrently", fmt.Sprintf("Building an index of `%s` stops its writers", a.Table), do
+			return rule.IndexWithoutConcurrently.Name, fmt.Sprintf("Building an index of `%s` stops its writers", a.Table), do
 		}
 	case ddl.AddForeignKey, ddl.AddCheck:
 		if !a.NotValid {
-			return "constraint-without-not-valid", fmt.Sprintf("The constraint reads `%s` whole while writers wait", a.Table), do
+			return rule.ConstraintWithoutNotValid.Name, fmt.Sprintf("The constraint reads `%s` whole while writers wait", a.Table), do
 		}
 	case ddl.AddUnique, ddl.AddExclusion:
-		return "unique-without-index", fmt.Sprintf("The constraint builds its index on `%s` while all others wait", a.Table), do
+		return rule.UniqueWithoutIndex.Name, fmt.Sprintf("The constraint builds its index on `%s` while all others wait", a.Table), do
 	case ddl.SetNotNull:
 		if !checkedNotNull(head, m, s, a) {
-			return "not-null-without-check", fmt.Sprintf("`SET NOT NULL` reads `%s` whole while all others wait", a.Table), do
+			return rule.NotNullWithoutCheck.Name, fmt.Sprintf("`SET NOT NULL` reads `%s` whole while all others wait", a.Table), do
 		}
 	case ddl.ChangeType:
-		return "column-type-changed", fmt.Sprintf("Another type of `%s.%s` may rewrite the table", a.Table, a.Object), do
+		return rule.ColumnTypeChanged.Name, fmt.Sprintf("Another type of `%s.%s` may rewrite the table", a.Table, a.Object), do
 	case ddl.AddColumn:
 		for _, n := range a.Column.GetConstraints() {
 			constraint := n.GetConstraint()
 			switch constraint.GetContype() {
 			case parser.ConstrType_CONSTR_GENERATED:
-				return "generated-column", fmt.Sprintf("The computed column rewrites `%s`", a.Table), do
+				return rule.GeneratedColumn.Name, fmt.Sprintf("The computed column rewrites `%s`", a.Table), do
 			case parser.ConstrType_CONSTR_IDENTITY:
-				return "volatile-default", fmt.Sprintf("The identity column rewrites `%s`", a.Table), do
+				return rule.VolatileDefault.Name, fmt.Sprintf("The identity column rewrites `%s`", a.Table), do
 			case parser.ConstrType_CONSTR_DEFAULT:
 				if ddl.Calls(constraint.RawExpr, func(name string) bool { return volatile[name] }) {
-					return "volatile-default", fmt.Sprintf("A default that differs from row to row rewrites `%s`", a.Table), do
+					return rule.VolatileDefault.Name, fmt.Sprintf("A default that differs from row to row rewrites `%s`", a.Table), do
 				}
 			case parser.ConstrType_CONSTR_UNIQUE, parser.ConstrType_CONSTR_PRIMARY:
-				return "unique-without-index", fmt.Sprintf("The constraint builds its index on `%s` while all others wait", a.Table), do
+				return rule.UniqueWithoutIndex.Name, fmt.Sprintf("The constraint builds its index on `%s` while all others wait", a.Table), do
 			case parser.ConstrType_CONSTR_CHECK:
-				return "constraint-without-not-valid", fmt.Sprintf("The constraint reads `%s` whole while all others wait", a.Table), do
+				return rule.ConstraintWithoutNotValid.Name, fmt.Sprintf("The constraint reads `%s` whole while all others wait", a.Table), do
 			}
 		}
 		if serial(a.Column.GetTypeName()) {
-			return "volatile-default", fmt.Sprintf("The serial column rewrites `%s`", a.Table), do
+			return rule.VolatileDefault.Name, fmt.Sprintf("The serial column rewrites `%s`", a.Table), do
 		}
 	}
 	return "", "", ""

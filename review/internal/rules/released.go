@@ -8,6 +8,7 @@ import (
 	pgquery "github.com/wasilibs/go-pgquery"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -23,7 +24,7 @@ func released(base, head *project.Side) []report.Finding {
 		switch {
 		case is == nil:
 			found = append(found, report.Finding{
-				Rule: "released-migration-removed", Severity: report.Blocking, Place: place, Object: was.Version,
+				Rule: rule.ReleasedMigrationRemoved.Name, Severity: report.Blocking, Place: place, Object: was.Version,
 				Title:  "A released migration is gone",
 				Detail: "Databases have it, and a new one would be made without it.",
 				Do:     "Put the file back. Undo its effects in a new migration.",
@@ -33,14 +34,14 @@ func released(base, head *project.Side) []report.Finding {
 		case !same(was.Up, is.Up):
 			place = report.Place{File: is.File, Line: firstDifference(was.Up, is.Up)}
 			found = append(found, report.Finding{
-				Rule: "released-migration-changed", Severity: report.Blocking, Place: place, Object: was.Version,
+				Rule: rule.ReleasedMigrationChanged.Name, Severity: report.Blocking, Place: place, Object: was.Version,
 				Title:  "A released migration is changed",
 				Detail: "Databases that have it never run the new text: they and new ones would differ.",
 				Do:     "Put the text back, and write a new migration.",
 			})
 		case !same(was.Down, is.Down):
 			found = append(found, report.Finding{
-				Rule: "released-way-down-changed", Severity: report.Advice, Object: was.Version,
+				Rule: rule.ReleasedWayDownChanged.Name, Severity: report.Advice, Object: was.Version,
 				Place:  report.Place{File: is.File, Line: firstDifference(was.Down, is.Down)},
 				Title:  "The way down of a released migration is changed",
 				Detail: "Databases that are rolled back from now on take the new way.",
@@ -119,7 +120,7 @@ func versions(base, head, target *project.Side) []report.Finding {
 			found = append(found, collision(m, theirs.File, "on the base branch"))
 		case was == nil && theirs == nil && newest != "" && later(newest, m.Version):
 			found = append(found, report.Finding{
-				Rule: "migration-out-of-order", Severity: report.Risk, Place: report.Place{File: m.File}, Object: m.Version,
+				Rule: rule.MigrationOutOfOrder.Name, Severity: report.Risk, Place: report.Place{File: m.File}, Object: m.Version,
 				Title:  "The version is lower than one that databases have",
 				Detail: fmt.Sprintf("The base branch is at %s. Old databases run this one after it, new ones before it.", newest),
 				Do:     "Give the file a version above it.",
@@ -131,7 +132,7 @@ func versions(base, head, target *project.Side) []report.Finding {
 
 func collision(m project.Migration, other, where string) report.Finding {
 	return report.Finding{
-		Rule: "migration-version-twice", Severity: report.Blocking, Place: report.Place{File: m.File}, Object: m.Version,
+		Rule: rule.MigrationVersionTwice.Name, Severity: report.Blocking, Place: report.Place{File: m.File}, Object: m.Version,
 		Title:  "Two migrations have one version",
 		Detail: fmt.Sprintf("`%s` has it %s. A database that has run one of them never runs the other.", other, where),
 		Do:     "Give the newer file a version of its own, above all others.",

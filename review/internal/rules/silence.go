@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -88,7 +89,7 @@ func Silence(findings []report.Finding, base, head *project.Side, today time.Tim
 
 func unusedSilence(s project.Silence) *report.Finding {
 	return &report.Finding{
-		Rule: "silence-unused", Severity: report.Advice, Object: s.Rule,
+		Rule: rule.SilenceUnused.Name, Severity: report.Advice, Object: s.Rule,
 		Title: "The comment accepts nothing",
 		Do:    "Take it out, or name the rule that was found.",
 	}
@@ -100,20 +101,20 @@ func judge(s project.Silence, today time.Time) (*report.Finding, bool) {
 	switch {
 	case s.Rule == "" || err != nil || s.Reason == "":
 		return &report.Finding{
-			Rule: "silence-unreadable", Severity: report.Risk, Object: s.Rule,
+			Rule: rule.SilenceUnreadable.Name, Severity: report.Risk, Object: s.Rule,
 			Title: "The comment accepts nothing, as it cannot be read",
 			Do:    "Write `-- review: allow RULE until YYYY-MM-DD: the reason`.",
 		}, false
 	case today.UTC().Truncate(24 * time.Hour).After(until): // the day itself counts
 		return &report.Finding{
-			Rule: "silence-expired", Severity: report.Risk, Object: s.Rule,
+			Rule: rule.SilenceExpired.Name, Severity: report.Risk, Object: s.Rule,
 			Title:  "The day until which it was accepted has passed",
 			Detail: fmt.Sprintf("It was %s, for this reason: %s", s.Until, s.Reason),
 			Do:     "Follow the finding's advice, or give a new day.",
 		}, false
 	case until.Sub(today) > longest:
 		return &report.Finding{
-			Rule: "silence-long", Severity: report.Advice, Object: s.Rule,
+			Rule: rule.SilenceLong.Name, Severity: report.Advice, Object: s.Rule,
 			Title: "It is accepted for more than a year",
 			Do:    "Give a day on which to review it again.",
 		}, true

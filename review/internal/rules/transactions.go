@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/review/internal/ddl"
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -19,14 +20,14 @@ func transactions(m project.Migration, steps []step) []report.Finding {
 			switch {
 			case m.Up.Transaction:
 				found = append(found, report.Finding{
-					Rule: "outside-transaction", Severity: report.Blocking, Place: s.Place, Object: ddl.Brief(s.SQL),
+					Rule: rule.OutsideTransaction.Name, Severity: report.Blocking, Place: s.Place, Object: ddl.Brief(s.SQL),
 					Title:  "PostgreSQL refuses the statement inside a transaction",
 					Detail: "The migration is one transaction, so it fails on every database.",
 					Do:     "Put the statement " + m.Tool.Alone() + ".",
 				})
 			case !m.Up.Alone(s.Statement):
 				found = append(found, report.Finding{
-					Rule: "concurrently-not-alone", Severity: report.Blocking, Place: s.Place, Object: ddl.Brief(s.SQL),
+					Rule: rule.ConcurrentlyNotAlone.Name, Severity: report.Blocking, Place: s.Place, Object: ddl.Brief(s.SQL),
 					Title:  "The statement does not stand alone in its migration",
 					Detail: m.Tool.Name() + " sends the statements of a migration as one text, and PostgreSQL runs that as one transaction, in which it refuses this statement.",
 					Do:     m.Tool.Apart(),
@@ -34,7 +35,7 @@ func transactions(m project.Migration, steps []step) []report.Finding {
 			}
 			if index := s.Node.GetIndexStmt(); index.GetIfNotExists() {
 				found = append(found, report.Finding{
-					Rule: "concurrently-if-not-exists", Severity: report.Advice, Place: s.Place, Object: index.Idxname,
+					Rule: rule.ConcurrentlyIfNotExists.Name, Severity: report.Advice, Place: s.Place, Object: index.Idxname,
 					Title:  "IF NOT EXISTS takes a broken index for a good one",
 					Detail: "A build that fails leaves an invalid index, which no query uses and every write maintains. The second try finds its name and does nothing.",
 					Do:     "Leave out `IF NOT EXISTS`, or begin with `DROP INDEX CONCURRENTLY IF EXISTS` in a migration before.",
@@ -47,7 +48,7 @@ func transactions(m project.Migration, steps []step) []report.Finding {
 				continue
 			}
 			found = append(found, report.Finding{
-				Rule: "transaction-ended-early", Severity: report.Risk, Place: s.Place, Object: ddl.Brief(s.SQL),
+				Rule: rule.TransactionEndedEarly.Name, Severity: report.Risk, Place: s.Place, Object: ddl.Brief(s.SQL),
 				Title:  "The statement interferes with the migration's transaction",
 				Detail: m.Tool.Name() + " has begun one. A failure after this statement leaves a database with half of the migration and no record of it.",
 				Do:     "Take it out, or " + m.Tool.WithoutTransaction() + ".",
@@ -68,7 +69,7 @@ func drops(steps []step) []report.Finding {
 		}
 		if cascades {
 			found = append(found, report.Finding{
-				Rule: "drop-cascade", Severity: report.Risk, Place: s.Place, Object: strings.Join(s.Names(), ", "),
+				Rule: rule.DropCascade.Name, Severity: report.Risk, Place: s.Place, Object: strings.Join(s.Names(), ", "),
 				Title:  "CASCADE removes objects that are not named",
 				Detail: "The dependent objects differ from database to database: views, keys and triggers of others are dropped too.",
 				Do:     "Name the dropped objects, dependants first, without `CASCADE`.",
@@ -94,7 +95,7 @@ func enums(m project.Migration, steps []step) []report.Finding {
 			for value := range added {
 				if mentions(s, value) {
 					found = append(found, report.Finding{
-						Rule: "enum-value-used-at-once", Severity: report.Blocking, Place: s.Place, Object: value,
+						Rule: rule.EnumValueUsedAtOnce.Name, Severity: report.Blocking, Place: s.Place, Object: value,
 						Title:  fmt.Sprintf("The value `%s` is used by the transaction that adds it", value),
 						Detail: "PostgreSQL refuses that: \"unsafe use of new value\".",
 						Do:     "Use it in a migration of its own, after the one that adds it.",
@@ -106,7 +107,7 @@ func enums(m project.Migration, steps []step) []report.Finding {
 		switch {
 		case e.GetOldVal() != "":
 			found = append(found, report.Finding{
-				Rule: "enum-value-renamed", Severity: report.Blocking, Place: s.Place, Object: e.OldVal,
+				Rule: rule.EnumValueRenamed.Name, Severity: report.Blocking, Place: s.Place, Object: e.OldVal,
 				Title:  fmt.Sprintf("The value `%s` gets another name", e.OldVal),
 				Detail: fmt.Sprintf("Programs of before send `%s`, which is refused from now on, and do not know `%s`.", e.OldVal, e.NewVal),
 				Do:     "Add the new value, move the programs and then the rows to it, and leave the old one unused.",

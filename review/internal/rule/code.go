@@ -1,0 +1,25 @@
+package rule
+
+// Rules about the generated package.
+var (
+	GenerateFails = add(Rule{
+		Name: "generate-fails", Severities: []string{"blocking"},
+		About: "sqlc refuses the queries on the schema of the change",
+	})
+	GeneratedCodeStale = add(Rule{
+		Name: "generated-code-stale", Severities: []string{"risk"},
+		About: "the committed package differs from sqlc's",
+	})
+	APIRemoved = add(Rule{
+		Name: "api-removed", Severities: []string{"risk"},
+		About: "a function, type or field is gone: programs that use it do not compile",
+	})
+	APIChanged = add(Rule{
+		Name: "api-changed", Severities: []string{"risk"},
+		About: "its type is another one",
+	})
+	APINullability = add(Rule{
+		Name: "api-nullability", Severities: []string{"risk"},
+		About: "its type is another one, because the value may now be NULL, or no longer",
+	})
+)

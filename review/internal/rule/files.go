@@ -1,0 +1,29 @@
+package rule
+
+// Rules about files and schemas that cannot be read or made.
+var (
+	DumpStale = add(Rule{
+		Name: "dump-stale", Severities: []string{"risk"},
+		About: "the committed dump differs from the migrations",
+	})
+	DumpUnloadable = add(Rule{
+		Name: "dump-unloadable", Severities: []string{"risk"},
+		About: "the committed dump cannot be loaded",
+	})
+	MigrationFails = add(Rule{
+		Name: "migration-fails", Severities: []string{"blocking"},
+		About: "an empty database refuses a migration",
+	})
+	HistoryDiffers = add(Rule{
+		Name: "history-differs", Severities: []string{"blocking"},
+		About: "a new database is another one than a database that is migrated",
+	})
+	MigrationUnreadable = add(Rule{
+		Name: "migration-unreadable", Severities: []string{"blocking"},
+		About: "neither dbmate nor the parser reads it",
+	})
+	QueryUnreadable = add(Rule{
+		Name: "query-unreadable", Severities: []string{"blocking", "risk", "advice", "note"},
+		About: "the parser does not read a query",
+	})
+)

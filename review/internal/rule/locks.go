@@ -1,0 +1,33 @@
+package rule
+
+// Rules about the effects of statements on a database with rows.
+var (
+	LockBlocksReaders = add(Rule{
+		Name: "lock-blocks-readers", Severities: []string{"blocking"},
+		About: "ACCESS EXCLUSIVE was held while rows were read, written or copied: all programs wait",
+	})
+	LockBlocksWriters = add(Rule{
+		Name: "lock-blocks-writers", Severities: []string{"blocking"},
+		About: "SHARE or stronger was held in the same way: writers wait",
+	})
+	LockHeldWhileSlow = add(Rule{
+		Name: "lock-held-while-slow", Severities: []string{"blocking"},
+		About: "the same, but the lock is from an earlier statement of the transaction",
+	})
+	WritesEveryRow = add(Rule{
+		Name: "writes-every-row", Severities: []string{"blocking"},
+		About: "one statement changed most rows of a table: their writers wait until it commits",
+	})
+	TriggerWaits = add(Rule{
+		Name: "trigger-waits", Severities: []string{"blocking", "risk"},
+		About: "two writers of different rows wait for each other, by a new trigger",
+	})
+	FailsOnRows = add(Rule{
+		Name: "fails-on-rows", Severities: []string{"risk", "blocking"},
+		About: "the rows of the seed refuse the statement; blocking if every row would, like a new",
+	})
+	MigrationFailsOnRows = add(Rule{
+		Name: "migration-fails-on-rows", Severities: []string{"blocking"},
+		About: "a migration that an empty database takes is refused by one with rows",
+	})
+)

@@ -1,0 +1,42 @@
+// Package rule is the registry of the review's rules: each has its name, severities, documentation and advice here.
+// The packages that find something take the names from here, and docs/schema-review.md lists them all.
+//
+// To add a rule, declare it in the file of its kind, add its row to the documentation and a case to testdata/corpus.
+package rule
+
+// Rule is one check. Its name is part of the report's format, and of the comments that accept findings.
+type Rule struct {
+	Name string
+	// Severities are the severities that a finding may have, by name, the usual one first.
+	Severities []string
+	// About is what the rule reports: one sentence without a full stop.
+	About string
+	// Advice is the usual way out, in Markdown. A finding may have a better one for its statement. Empty: the advice
+	// depends on the statement.
+	Advice string
+	// Guess marks rules that judge a statement by its text. If the statement was observed, the observation counts.
+	Guess bool
+}
+
+var (
+	all    []Rule
+	byName = map[string]Rule{}
+)
+
+func add(r Rule) Rule {
+	if _, twice := byName[r.Name]; twice {
+		panic("two rules have the name " + r.Name)
+	}
+	all = append(all, r)
+	byName[r.Name] = r
+	return r
+}
+
+// All returns the rules, those of a kind together.
+func All() []Rule { return append([]Rule(nil), all...) }
+
+// ByName returns the rule of a name.
+func ByName(name string) (Rule, bool) {
+	r, known := byName[name]
+	return r, known
+}
