@@ -35,7 +35,7 @@ func (r *review) checkDatabases(ctx context.Context) error {
 	if r.byCommand() && len(r.report.Catalog) > 0 && len(r.report.NotRead) == 0 {
 		r.report.NotRead = []string{"the change of the schema: " + unknownStatements}
 	}
-	if err := r.checkDump(ctx, after); err != nil {
+	if err := r.broke(ctx, "check the dump", r.checkDump(ctx, after)); err != nil {
 		return err
 	}
 	if len(r.added) == 0 && len(r.report.Catalog) == 0 && !r.byCommand() && reflect.DeepEqual(r.base.Queries, r.head.Queries) {
@@ -58,7 +58,7 @@ func (r *review) makeDatabases(ctx context.Context) (dbs databases, before, afte
 	dbs.base, err = r.make(ctx, "base", r.base)
 	making.Wait()
 	if err != nil {
-		return databases{}, nil, nil, fmt.Errorf("the database of %s cannot be made: %w", r.report.Base, err)
+		return databases{}, nil, nil, r.baseRefused(ctx, err, freshErr)
 	}
 	if freshErr != nil {
 		return databases{}, nil, nil, r.refused(ctx, freshErr)

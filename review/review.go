@@ -64,8 +64,9 @@ type Config struct {
 
 // Run reviews a change. It makes databases on the server and drops them before it returns.
 //
-// The report's Skipped lists parts that could not run, with the reasons. Errors: the review as a whole is impossible,
-// for example because a revision does not exist, base's migrations fail, or there is no server. They hold no
+// The report's Skipped lists parts that could not run, with the reasons. A part that fails is a finding of the rule
+// review-incomplete, and the others run nevertheless. Errors: the review as a whole is impossible,
+// for example because a revision does not exist, or there is no server. They hold no
 // password.
 func Run(ctx context.Context, config Config) (_ *report.Report, err error) {
 	if config.Base == "" && config.BaseDir == "" {
@@ -164,7 +165,7 @@ func (r *review) openBase(ctx context.Context, dir string, opts project.Options)
 
 // check runs the parts, each after those that it needs.
 func (r *review) check(ctx context.Context) error {
-	r.find(r.head.Findings...)
+	r.find(r.noted(r.head.Findings)...)
 	r.find(rules.Check(r.base, r.head, r.target)...)
 	apiDone := r.startAPI(ctx)
 	err := r.checkDatabases(ctx)
@@ -186,7 +187,7 @@ func (r *review) say(format string, arguments ...any) { fmt.Fprintf(r.Log, forma
 func (r *review) finish() *report.Report {
 	findings := rules.Silence(r.report.Findings, r.base, r.head, r.Today)
 	slices.SortStableFunc(findings, func(a, b report.Finding) int {
-		return cmp.Or(cmp.Compare(b.Severity, a.Severity), a.Place.Compare(b.Place),
+		return cmp.Or(incompleteFirst(a, b), cmp.Compare(b.Severity, a.Severity), a.Place.Compare(b.Place),
 			strings.Compare(a.Rule, b.Rule), strings.Compare(a.Object, b.Object), strings.Compare(a.Title, b.Title))
 	})
 	r.report.Findings = findings

@@ -25,17 +25,14 @@ func (r *review) checkSeeded(ctx context.Context, dbs databases) error {
 	r.notSeeded(filled)
 	defer r.addProduction(filled)
 	if len(r.added) > 0 {
-		if err := r.observe(ctx, dbs, filled); err != nil {
-			return fmt.Errorf("observe the migrations: %w", err)
+		if err := r.broke(ctx, "observe the migrations", r.observe(ctx, dbs, filled)); err != nil {
+			return err
 		}
 	}
-	if err := r.checkQueries(ctx, dbs); err != nil || len(r.added) == 0 {
+	if err := r.broke(ctx, "check the queries", r.checkQueries(ctx, dbs)); err != nil || len(r.added) == 0 {
 		return err
 	}
-	if err := r.rounds(ctx, dbs); err != nil {
-		return fmt.Errorf("take the migrations up and down: %w", err)
-	}
-	return nil
+	return r.broke(ctx, "take the migrations up and down", r.rounds(ctx, dbs))
 }
 
 // observe runs the new migrations statement by statement. Nothing else may run: all writes of the server count.
@@ -96,7 +93,7 @@ func (r *review) checkQueries(ctx context.Context, dbs databases) error {
 		if err := r.fillOne(ctx, after, r.spec, r.seedOptions(r.head)); err != nil {
 			return fmt.Errorf("fill the new tables with rows: %w", err)
 		}
-		if err := r.plan(ctx, dbs.base, after); err != nil {
+		if err := r.broke(ctx, "plan the queries", r.plan(ctx, dbs.base, after)); err != nil {
 			return err
 		}
 		return r.roll(ctx, dbs.base, after)

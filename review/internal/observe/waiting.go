@@ -59,13 +59,16 @@ func (o *observation) readNeeds(ctx context.Context) error {
 		o.needs = append(o.needs, n)
 	}
 	if unread > 0 {
-		o.result.Skipped = append(o.result.Skipped, fmt.Sprintf("%d of %d queries are refused by base's schema as sqlc gives them, so whether they would wait is not known", unread, len(o.Queries)))
+		o.result.Skipped = append(o.result.Skipped, fmt.Sprintf("%d of %d queries cannot be tried on base's schema as sqlc gives them, so whether they would wait is not known", unread, len(o.Queries)))
 	}
 	return nil
 }
 
 func (o *observation) needOf(ctx context.Context, q project.Query, values *arguments.Values) (_ need, understood bool, err error) {
 	n := need{Query: q, analysed: held{}, ran: held{}}
+	if !arguments.Runnable(q.SQL) {
+		return n, false, nil
+	}
 	conn := o.trying[0]
 	pid := conn.PgConn().PID()
 	if err := exec(ctx, conn, "BEGIN"); err != nil {

@@ -162,6 +162,9 @@ func read(ctx context.Context, conn *pgx.Conn, queries []project.Query, settings
 	for _, q := range queries {
 		e := &explained{query: q}
 		s.queries[q.Name] = e
+		if !arguments.Runnable(q.SQL) {
+			continue
+		}
 		err := s.explain(ctx, e)
 		var refused *pgconn.PgError
 		switch {

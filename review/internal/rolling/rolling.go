@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/flowfabric/flowfabric-go/review/internal/arguments"
 	"github.com/flowfabric/flowfabric-go/review/internal/plans"
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 	"github.com/flowfabric/flowfabric-go/review/internal/rule"
@@ -93,6 +94,10 @@ type check struct {
 func (c *check) compare(ctx context.Context, queries []project.Query, own, other *trial) ([]broken, error) {
 	var all []broken
 	for _, q := range queries {
+		if !arguments.Runnable(q.SQL) {
+			c.refused = append(c.refused, q.Name+": such a statement cannot be tried in a transaction")
+			continue
+		}
 		here, err := own.run(ctx, q.SQL, nil)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", q.Name, err)

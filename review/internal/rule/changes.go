@@ -38,6 +38,11 @@ var (
 		Name: "transaction-ended-early", Severities: []string{"risk"},
 		About: "COMMIT and the like in a migration that is one transaction",
 	})
+	TransactionLeftOpen = add(Rule{
+		Name: "transaction-left-open", Severities: []string{"blocking"},
+		About:  "BEGIN without COMMIT in a migration that is no transaction otherwise",
+		Advice: "End the transaction with `COMMIT`, or leave out `BEGIN` and let the migration be one transaction.",
+	})
 	DropCascade = add(Rule{
 		Name: "drop-cascade", Severities: []string{"risk"},
 		About: "the dropped objects are not named",

@@ -10,6 +10,10 @@ var (
 		Name: "dump-unloadable", Severities: []string{"risk"},
 		About: "the committed dump cannot be loaded",
 	})
+	ReviewIncomplete = add(Rule{
+		Name: "review-incomplete", Severities: []string{"risk"},
+		About: "a part of the review could not run; the others did",
+	})
 	MigrationFails = add(Rule{
 		Name: "migration-fails", Severities: []string{"blocking"},
 		About: "an empty database refuses a migration",

@@ -30,6 +30,7 @@ func Check(base, head, target *project.Side) []report.Finding {
 			}
 		}
 		found = append(found, transactions(m, steps)...)
+		found = append(found, leftOpen(m, steps)...)
 		found = append(found, enums(m, steps)...)
 		found = append(found, drops(steps)...)
 		found = append(found, guesses(head, m, steps, made)...)

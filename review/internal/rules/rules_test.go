@@ -90,6 +90,8 @@ func TestCheckStatements(t *testing.T) {
 		{"cascade", "DROP TABLE accounts CASCADE;", "drop-cascade"},
 		{"cascade of a column", "ALTER TABLE accounts DROP owner CASCADE;", "drop-cascade"},
 		{"commit", "COMMIT;", "transaction-ended-early"},
+		{"begin without commit", "-- transaction:false\nBEGIN; ALTER TABLE accounts ADD note text;", "transaction-left-open"},
+		{"begin and commit", "-- transaction:false\nBEGIN; ALTER TABLE accounts ADD note text; COMMIT;", ""},
 		{"commit in a function", "CREATE FUNCTION f() RETURNS void LANGUAGE plpgsql AS $$ BEGIN COMMIT; END $$;", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
