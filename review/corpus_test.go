@@ -31,6 +31,7 @@ type expectation struct {
 	Lock     string // mode and relation that the rule's finding must name
 	Rewrites string
 	Order    string
+	Advice   string   // a part of the finding's advice
 	Remove   []string // files of the base that the change deletes
 }
 
@@ -127,7 +128,7 @@ func reviewCase(t *testing.T, kind, dir string, want expectation) {
 }
 
 func (want expectation) met(f report.Finding) bool {
-	if f.Rule != want.Rule || f.Severity.String() != want.Severity || f.Silenced != "" {
+	if f.Rule != want.Rule || f.Severity.String() != want.Severity || f.Silenced != "" || !strings.Contains(f.Do, want.Advice) {
 		return false
 	}
 	if mode, _, _ := strings.Cut(want.Lock, "Lock "); f.Rule == "lock-held-while-slow" {

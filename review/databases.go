@@ -3,7 +3,6 @@ package review
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"sync"
 
@@ -35,6 +34,7 @@ func (r *review) checkDatabases(ctx context.Context) error {
 	if r.byCommand() && len(r.report.Catalog) > 0 && len(r.report.NotRead) == 0 {
 		r.report.NotRead = []string{"the change of the schema: " + unknownStatements}
 	}
+	r.find(catalog.Judge(r.report.Catalog, r.builtConcurrently)...)
 	if err := r.broke(ctx, "check the dump", r.checkDump(ctx, after)); err != nil {
 		return err
 	}

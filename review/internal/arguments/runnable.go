@@ -3,7 +3,19 @@ package arguments
 import (
 	parser "github.com/pganalyze/pg_query_go/v6"
 	pgquery "github.com/wasilibs/go-pgquery"
+
+	"github.com/flowfabric/flowfabric-go/review/internal/syntax"
 )
+
+// Columns returns the columns beside the parameters of a statement, by the parameters' numbers from 1, and the
+// relations that it names. Both are empty for a text that the parser does not read.
+func Columns(sql string) (columns map[int]string, relations []string) {
+	tree, err := syntax.Parse(sql)
+	if err != nil {
+		return nil, nil
+	}
+	return besides(tree), syntax.Relations(tree)
+}
 
 // Runnable reports whether a statement can be tried in a transaction of the review's session, and be undone. Refused
 // are those that end the transaction, talk with the client, change the session's prepared statements, or run outside

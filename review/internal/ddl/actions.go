@@ -15,7 +15,8 @@ const (
 	AddColumn
 	AddForeignKey
 	AddCheck
-	AddUnique    // or a primary key; its index is built
+	AddUnique    // its index is built
+	AddPrimary   // its index is built unless ByIndex
 	AddExclusion // its index is built
 	Validate
 	SetNotNull
@@ -33,6 +34,8 @@ type Action struct {
 	Object string
 	// Concurrently and NotValid are the keywords that keep it from stopping writers.
 	Concurrently, NotValid bool
+	// ByIndex: the constraint takes an index that exists.
+	ByIndex bool
 	// Column is the definition of an added one, Check the expression of an added check.
 	Column *parser.ColumnDef
 	Check  *parser.Node
@@ -127,7 +130,9 @@ func alterAction(table string, c *parser.AlterTableCmd) Action {
 			a.Kind = AddForeignKey
 		case parser.ConstrType_CONSTR_CHECK:
 			a.Kind, a.Check = AddCheck, constraint.GetRawExpr()
-		case parser.ConstrType_CONSTR_UNIQUE, parser.ConstrType_CONSTR_PRIMARY:
+		case parser.ConstrType_CONSTR_PRIMARY:
+			a.Kind, a.ByIndex = AddPrimary, constraint.Indexname != ""
+		case parser.ConstrType_CONSTR_UNIQUE:
 			if constraint.Indexname == "" {
 				a.Kind = AddUnique
 			}

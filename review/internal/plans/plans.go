@@ -207,7 +207,7 @@ func code(text string) string { return "`" + strings.ReplaceAll(text, "`", "'") 
 func (c *check) query(name string) []report.Finding {
 	after, before := c.after.queries[name], c.before.queries[name]
 	if after.err != nil {
-		if before != nil && before.err != nil || !plannable(after.query.SQL) {
+		if before != nil && before.err != nil && before.query.SQL == after.query.SQL || !plannable(after.query.SQL) {
 			c.refused = append(c.refused, fmt.Sprintf("%s: %v", name, after.err))
 			return nil
 		}

@@ -79,6 +79,10 @@ func Check(ctx context.Context, in Input) (*Result, error) {
 	if err := c.reads(ctx); err != nil {
 		return nil, err
 	}
+	if err := c.nulls(ctx); err != nil {
+		return nil, err
+	}
+	c.own()
 	c.result.Skipped = plans.Refused(c.refused)
 	return c.result, nil
 }

@@ -17,13 +17,16 @@ import (
 
 const shop = `
 	CREATE TYPE size AS ENUM ('s', 'm');
-	CREATE TABLE orders (id bigint PRIMARY KEY, name varchar(40) NOT NULL, total int NOT NULL, size size NOT NULL, note text, old text, code text UNIQUE);`
+	CREATE TABLE orders (id bigint PRIMARY KEY, name varchar(40) NOT NULL, total int NOT NULL, size size NOT NULL, note text, old text, code text UNIQUE, placed timestamp);
+	CREATE FUNCTION broken() RETURNS int LANGUAGE plpgsql AS $$ BEGIN RETURN nowhere FROM orders; END $$;`
 
 var shopQueries = map[string]string{
-	"GetOrder": `SELECT id, name, total, size, note FROM orders WHERE id = $1`,
-	"AddOrder": `INSERT INTO orders (id, name, total, size, code) VALUES ($1, $2, $3, $4, $5)`,
-	"SetTotal": `UPDATE orders SET total = $2 WHERE id = $1`,
-	"KeepCode": `INSERT INTO orders (id, name, total, size, code) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (code) DO NOTHING`,
+	"GetOrder":  `SELECT id, name, total, size, note FROM orders WHERE id = $1`,
+	"AddOrder":  `INSERT INTO orders (id, name, total, size, code) VALUES ($1, $2, $3, $4, $5)`,
+	"GetPlaced": `SELECT placed FROM orders WHERE id = $1`,
+	"Broken":    `SELECT broken()`,
+	"SetTotal":  `UPDATE orders SET total = $2 WHERE id = $1`,
+	"KeepCode":  `INSERT INTO orders (id, name, total, size, code) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (code) DO NOTHING`,
 }
 
 func queries(changes map[string]string) (all []project.Query) {
@@ -130,6 +133,23 @@ func TestCheck(t *testing.T) {
 		{
 			name: "a column loses NOT NULL", migration: `ALTER TABLE orders ALTER total DROP NOT NULL`, usable: "1",
 			order: report.AnyOrder, want: []string{"risk rolling-null"}, about: "`GetOrder`",
+		},
+		{
+			name: "a column gets NOT NULL that programs send NULL for", migration: `UPDATE orders SET code = id WHERE code IS NULL; ALTER TABLE orders ALTER code SET NOT NULL`, usable: "1",
+			order: report.AnyOrder, want: []string{"risk rolling-null-sent"}, about: "With NULL, `AddOrder`, `KeepCode`",
+		},
+		{
+			name: "a query does not fill a new column", migration: `ALTER TABLE orders ADD extra int NOT NULL DEFAULT 1; ALTER TABLE orders ALTER extra DROP DEFAULT`, usable: "2",
+			queries: map[string]string{"KeepCode": ""},
+			order:   report.CodeFirst, want: []string{"blocking query-fails", "risk rolling-code-first"}, about: "The query AddOrder fails",
+		},
+		{
+			name: "a query that fails on both sides in two ways", migration: `DROP FUNCTION broken; CREATE FUNCTION broken() RETURNS int LANGUAGE plpgsql AS $$ BEGIN RETURN (SELECT 1 FROM other_nowhere LIMIT nothing); END $$`, usable: "1",
+			order: report.AnyOrder,
+		},
+		{
+			name: "a time gets a zone", migration: `ALTER TABLE orders ALTER placed TYPE timestamptz`, usable: "1",
+			order: report.AnyOrder, want: []string{"advice rolling-cached-plan"}, about: "`GetPlaced`",
 		},
 		{name: "it excludes programs that would work", migration: `ALTER TABLE orders ADD extra int`, usable: "2", order: report.AnyOrder, want: []string{"advice rolling-declaration"}},
 		{name: "it declares nothing", migration: `ALTER TABLE orders ADD extra int`, order: report.AnyOrder, want: []string{"advice rolling-declaration"}},

@@ -43,6 +43,11 @@ var (
 		About:  "BEGIN without COMMIT in a migration that is no transaction otherwise",
 		Advice: "End the transaction with `COMMIT`, or leave out `BEGIN` and let the migration be one transaction.",
 	})
+	DatabaseDropped = add(Rule{
+		Name: "database-dropped", Severities: []string{"blocking"},
+		About:  "DROP DATABASE: everything in it is lost",
+		Advice: "Take it out of the migrations: a database is dropped by hand, after a backup.",
+	})
 	DropCascade = add(Rule{
 		Name: "drop-cascade", Severities: []string{"risk"},
 		About: "the dropped objects are not named",

@@ -22,6 +22,21 @@ var (
 		Name: "trigger-waits", Severities: []string{"blocking", "risk"},
 		About: "two writers of different rows wait for each other, by a new trigger",
 	})
+	UniqueOverDuplicates = add(Rule{
+		Name: "unique-over-duplicates", Severities: []string{"risk", "note"},
+		About:  "a new unique index or constraint on a table with rows, which may have duplicates; a note if it is built concurrently",
+		Advice: "Count the duplicates in production first: `SELECT columns, count(*) … GROUP BY columns HAVING count(*) > 1`. Remove them in an earlier migration.",
+	})
+	ForeignKeyDropped = add(Rule{
+		Name: "foreign-key-dropped", Severities: []string{"risk"},
+		About:  "a foreign key is dropped, and no other one takes its place",
+		Advice: "Keep it, or say why rows without a counterpart are harmless. If only its definition changes, add the new one `NOT VALID` first.",
+	})
+	RowSecurityHidesRows = add(Rule{
+		Name: "row-security-hides-rows", Severities: []string{"risk"},
+		About:  "row security is switched on or a policy is dropped: programs no longer see rows that they saw",
+		Advice: "Create the policies in a migration before, for each role that programs use, and try the queries as these roles.",
+	})
 	FailsOnRows = add(Rule{
 		Name: "fails-on-rows", Severities: []string{"risk", "blocking"},
 		About: "the rows of the seed refuse the statement; blocking if every row would, like a new",

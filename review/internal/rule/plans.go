@@ -22,6 +22,11 @@ var (
 		Name: "update-not-heap-only", Severities: []string{"risk"},
 		About: "a query's updates were heap-only and no longer are",
 	})
+	QueryFails = add(Rule{
+		Name: "query-fails", Severities: []string{"blocking"},
+		About:  "a query of the change fails on the change's own schema, whatever its arguments are",
+		Advice: "Change the query together with the schema: let it fill the required columns, and name what exists.",
+	})
 	QueryNotPlanned = add(Rule{
 		Name: "query-not-planned", Severities: []string{"blocking"},
 		About: "the server refuses to plan the query, which it did before",

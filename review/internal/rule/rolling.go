@@ -22,6 +22,11 @@ var (
 		Name: "rolling-null", Severities: []string{"risk"},
 		About: "old programs read a column that may now be NULL",
 	})
+	RollingNullSent = add(Rule{
+		Name: "rolling-null-sent", Severities: []string{"risk"},
+		About:  "old programs may send NULL for a column that no longer takes it",
+		Advice: "Let the programs send a value first, everywhere; then make the column stricter.",
+	})
 	RollingCachedPlan = add(Rule{
 		Name: "rolling-cached-plan", Severities: []string{"advice"},
 		About: "the types of a query's results change, so that its prepared statement fails once in each session that has it",

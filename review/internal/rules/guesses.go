@@ -82,7 +82,10 @@ func guess(head *project.Side, m project.Migration, s step, a ddl.Action) (name,
 		if !a.NotValid {
 			return rule.ConstraintWithoutNotValid.Name, fmt.Sprintf("The constraint reads `%s` whole while writers wait", a.Table), do
 		}
-	case ddl.AddUnique, ddl.AddExclusion:
+	case ddl.AddUnique, ddl.AddExclusion, ddl.AddPrimary:
+		if a.ByIndex {
+			break
+		}
 		return rule.UniqueWithoutIndex.Name, fmt.Sprintf("The constraint builds its index on `%s` while all others wait", a.Table), do
 	case ddl.SetNotNull:
 		if !checkedNotNull(head, m, s, a) {
@@ -165,7 +168,9 @@ func Advise(a ddl.Action, tool project.Tool) string {
 	case ddl.ChangeType:
 		return "Add a column of the new type, write both, fill it in small batches, move the readers, and drop the old one."
 	case ddl.AddColumn:
-		return "Add the column without the default, give it the default in a second statement, which concerns new rows only, and fill the old ones in small batches."
+		return adviseColumn(a.Column)
+	case ddl.AddPrimary:
+		return advisePrimary
 	}
 	return ""
 }

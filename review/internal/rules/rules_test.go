@@ -92,6 +92,7 @@ func TestCheckStatements(t *testing.T) {
 		{"commit", "COMMIT;", "transaction-ended-early"},
 		{"begin without commit", "-- transaction:false\nBEGIN; ALTER TABLE accounts ADD note text;", "transaction-left-open"},
 		{"begin and commit", "-- transaction:false\nBEGIN; ALTER TABLE accounts ADD note text; COMMIT;", ""},
+		{"a database", "-- transaction:false\nDROP DATABASE shop;", "database-dropped"},
 		{"commit in a function", "CREATE FUNCTION f() RETURNS void LANGUAGE plpgsql AS $$ BEGIN COMMIT; END $$;", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -62,6 +62,12 @@ func transactions(m project.Migration, steps []step) []report.Finding {
 func drops(steps []step) []report.Finding {
 	var found []report.Finding
 	for _, s := range steps {
+		if dropped := s.Node.GetDropdbStmt(); dropped != nil {
+			found = append(found, report.Finding{
+				Rule: rule.DatabaseDropped.Name, Severity: report.Blocking, Place: s.Place, Object: dropped.Dbname,
+				Title: fmt.Sprintf("The migration drops the database `%s`", dropped.Dbname), Do: rule.DatabaseDropped.Advice,
+			})
+		}
 		cascades := s.Node.GetDropStmt().GetBehavior() == parser.DropBehavior_DROP_CASCADE ||
 			s.Node.GetTruncateStmt().GetBehavior() == parser.DropBehavior_DROP_CASCADE
 		for _, c := range s.Node.GetAlterTableStmt().GetCmds() {

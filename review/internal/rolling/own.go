@@ -1,0 +1,45 @@
+package rolling
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/flowfabric/flowfabric-go/review/internal/arguments"
+	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
+	"github.com/flowfabric/flowfabric-go/review/report"
+)
+
+// own finds queries of after that fail on their own schema whatever their arguments are: a column that they do not
+// fill is required, or a function that they call names what does not exist. A query that failed so before the change
+// does not count.
+func (c *check) own() {
+	for _, q := range c.Head.Queries {
+		is := c.after.ran[q.SQL]
+		if is == nil || is.unprepared || is.failure == nil || !c.certain(q, is) {
+			continue
+		}
+		if old, known := c.Base.Query(q.Name); known {
+			if was := c.before.ran[old.SQL]; was != nil && was.failure != nil && (was.failure.Code == is.failure.Code || slices.Contains(always, was.failure.Code[:2])) {
+				continue
+			}
+		}
+		c.result.Findings = append(c.result.Findings, report.Finding{
+			Rule: rule.QueryFails.Name, Severity: report.Blocking, Place: q.Place, Object: q.Name,
+			Title:  fmt.Sprintf("The query %s fails on the schema of its own change", q.Name),
+			Detail: fmt.Sprintf("It was run on a database with rows, which said: %s (SQLSTATE %s). Other arguments do not help.", is.failure.Message, is.failure.Code),
+			Do:     rule.QueryFails.Advice,
+		})
+	}
+}
+
+// certain reports a failure that comes of no argument.
+func (c *check) certain(q project.Query, o *outcome) bool {
+	if o.failure.Code != notNull {
+		return strings.HasPrefix(o.failure.Code, "42") && o.failure.Code != "42501" // insufficient_privilege: the review's role is another
+	}
+	columns, _ := arguments.Columns(q.SQL)
+	return !slices.Contains(slices.Collect(maps.Values(columns)), o.failure.ColumnName)
+}

@@ -1,0 +1,3 @@
+-- name: AddTotal :exec
+-- Used by: shop.Count.
+INSERT INTO total (name, n) VALUES (@name, @n);

@@ -1,0 +1,5 @@
+-- name: Listen :exec
+LISTEN orders;
+
+-- name: Empty :exec
+TRUNCATE attic;
