@@ -162,7 +162,7 @@ func (o *observation) judgeUntimed(run *running) {
 		Rule: rule.LockWithoutTimeout.Name, Severity: severity, Place: worst.Place, Object: o.table(first),
 		Title:    fmt.Sprintf("A short lock on `%s` is waited for without end", o.table(first)),
 		Detail:   strings.TrimSpace(detail),
-		Do:       strings.TrimSpace(rules.AdviseOn(worst.tree) + " " + rules.TimeoutAdvice),
+		Do:       strings.TrimSpace(rules.AdviseOn(worst.tree, o.tool()) + " " + rules.TimeoutAdvice),
 		Measured: &worst.measured,
 	})
 }
@@ -257,7 +257,7 @@ func shortened(parts []string, most int) string {
 
 // advice returns the advice of the rules for the statement's kind.
 func advice(tree ddl.Statement, tool project.Tool) string {
-	if do := rules.AdviseOn(tree); do != "" {
+	if do := rules.AdviseOn(tree, tool); do != "" {
 		return do
 	}
 	for _, a := range tree.Actions() {

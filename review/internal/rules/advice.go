@@ -4,12 +4,13 @@ import (
 	parser "github.com/pganalyze/pg_query_go/v6"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/ddl"
+	"github.com/flowfabric/flowfabric-go/review/internal/project"
 )
 
 // AdviseOn returns how to do what a statement does without stopping programs, for statements whose kind says more
 // than their actions. Empty: see [Advise].
-func AdviseOn(s ddl.Statement) string {
-	const alone = ", alone in a migration whose line reads `-- migrate:up transaction:false`"
+func AdviseOn(s ddl.Statement, tool project.Tool) string {
+	alone := ", " + tool.Alone()
 	switch n := s.Node.Node.(type) {
 	case *parser.Node_RefreshMatViewStmt:
 		if !n.RefreshMatViewStmt.Concurrent {
