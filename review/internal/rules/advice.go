@@ -19,7 +19,10 @@ func AdviseOn(s ddl.Statement, tool project.Tool) string {
 	case *parser.Node_AlterDomainStmt:
 		switch n.AlterDomainStmt.Subtype {
 		case "C":
-			return "Add it `NOT VALID`, and `ALTER DOMAIN … VALIDATE CONSTRAINT` in a later migration: new values are checked at once, and the old ones while no strong lock is held for other statements."
+			if n.AlterDomainStmt.GetDef().GetConstraint().GetSkipValidation() {
+				break
+			}
+			return "Add it `NOT VALID`: new values are checked at once. `ALTER DOMAIN … VALIDATE CONSTRAINT` in a later migration still stops writers while it reads the tables, so run it in a quiet hour. Checks on the columns can be validated while writers go on."
 		case "O":
 			return "Add `CHECK (VALUE IS NOT NULL) NOT VALID` to the domain instead, and validate it in a later migration; or put NOT NULL on the columns, each by a validated check."
 		}

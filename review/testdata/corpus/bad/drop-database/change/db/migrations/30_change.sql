@@ -1,0 +1,5 @@
+-- migrate:up transaction:false
+DROP DATABASE shop_archive;
+
+-- migrate:down
+

@@ -1,0 +1,5 @@
+-- migrate:up transaction:false
+VACUUM FULL orders;
+
+-- migrate:down
+
