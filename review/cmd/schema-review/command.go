@@ -60,6 +60,7 @@ type options struct {
 	review.Config
 	format   string
 	failOn   report.Severity
+	also     []string // FORMAT=FILE
 	licenses bool
 }
 
@@ -70,6 +71,11 @@ func (o *options) check() error {
 	}
 	if formats[o.format] == nil {
 		return usageError{fmt.Sprintf("%q is not a format of a report: use md, json or sarif", o.format)}
+	}
+	for _, also := range o.also {
+		if _, _, err := splitAlso(also); err != nil {
+			return err
+		}
 	}
 	if o.Rows < 0 {
 		return usageError{fmt.Sprintf("--rows is %d, but must not be negative", o.Rows)}
@@ -120,7 +126,7 @@ func runReview(ctx context.Context, o options, hidden *secrets, stdout, stderr i
 	for i, reason := range r.Skipped { // errors of parts that failed
 		r.Skipped[i] = hidden.redact(reason)
 	}
-	if err := formats[o.format](stdout, r, o.failOn); err != nil {
+	if err := writeReports(stdout, r, o); err != nil {
 		return err
 	}
 	if verdict := r.Verdict(o.failOn); verdict != report.Clean {
@@ -168,6 +174,7 @@ func addFlags(cmd *cobra.Command, o *options) {
 	flags.StringVar(&o.Tool, "tool", "", "dbmate, goose, golang-migrate, tern, flyway, atlas or sql (default by the files)")
 	flags.StringVar(&o.MigrateCommand, "migrate-command", "", "shell command that migrates the database of DATABASE_URL")
 	flags.StringVar(&o.format, "format", o.format, "md, json or sarif")
+	flags.StringArrayVar(&o.also, "also", nil, "write the report to a file, too: FORMAT=FILE; may be repeated")
 	flags.TextVar(&o.failOn, "fail-on", o.failOn, "lowest severity with exit code 9: advice, risk or blocking")
 	flags.BoolVar(&o.licenses, "licenses", false, "print the licenses of the command and its dependencies")
 }

@@ -115,6 +115,24 @@ func TestReviewWritesEveryFormat(t *testing.T) {
 	}
 }
 
+func TestReviewAlsoWritesFiles(t *testing.T) {
+	useServer(t)
+	files := t.TempDir()
+	args := []string{"--dir", project(t, "", ""), "--base", "main", "--rows", "100"}
+	for _, format := range []string{"json", "sarif"} {
+		args = append(args, "--also", format+"="+filepath.Join(files, format))
+	}
+	code, stdout, stderr := start(t.Context(), args...)
+	if code != exitDone || !strings.HasPrefix(stdout, report.Marker) {
+		t.Fatalf("exit code %d, %s%s", code, stdout, stderr)
+	}
+	for file, want := range map[string]string{"json": `"verdict": "clean"`, "sarif": `"version": "2.1.0"`} {
+		if text, err := os.ReadFile(filepath.Join(files, file)); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %v, %s", file, err, text)
+		}
+	}
+}
+
 func TestReviewRefusesBadUsage(t *testing.T) {
 	useServer(t)
 	for _, c := range []struct {
@@ -127,6 +145,8 @@ func TestReviewRefusesBadUsage(t *testing.T) {
 		{[]string{"--bass", "main"}, "--bass", exitUsage},
 		{[]string{"--base", "main", "--format", "pdf"}, "pdf", exitUsage},
 		{[]string{"--base", "main", "--fail-on", "doom"}, "doom", exitUsage},
+		{[]string{"--base", "main", "--also", "pdf=x"}, "pdf=x", exitUsage},
+		{[]string{"--base", "main", "--also", "md"}, "FORMAT=FILE", exitUsage},
 		{[]string{"--base", "main", "--rows", "-1"}, "rows", exitUsage},
 		{[]string{"--base", "nowhere", "--dir", project(t, "", "")}, "nowhere", exitFailed},
 	} {
