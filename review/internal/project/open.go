@@ -1,7 +1,7 @@
 package project
 
 import (
-	"archive/tar"
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -76,19 +78,31 @@ func MergeBase(ctx context.Context, dir, base, head string) (string, error) {
 	if head == "" {
 		head = "HEAD"
 	}
-	out, err := git(ctx, dir, "merge-base", "--", base, head)
+	out, err := git(ctx, dir, nil, "merge-base", "--", base, head)
 	return strings.TrimSpace(string(out)), err
 }
 
 // Commit returns the commit that a revision names.
 func Commit(ctx context.Context, dir, revision string) (string, error) {
-	out, err := git(ctx, dir, "rev-parse", "--verify", "--end-of-options", revision+"^{commit}")
+	out, err := git(ctx, dir, nil, "rev-parse", "--verify", "--end-of-options", revision+"^{commit}")
 	return strings.TrimSpace(string(out)), err
 }
 
-func git(ctx context.Context, dir string, arguments ...string) ([]byte, error) {
-	command := exec.CommandContext(ctx, "git", arguments...)
-	command.Dir = dir
+// safely are options that take precedence over the repository's configuration, which can name programs.
+var safely = []string{
+	"-c", "core.fsmonitor=false",
+	"-c", "core.hooksPath=" + os.DevNull,
+	"-c", "core.pager=cat",
+	"-c", "core.sshCommand=false",
+	"-c", "protocol.allow=never",
+	"-c", "uploadpack.packObjectsHook=",
+	"-c", "core.attributesFile=" + os.DevNull,
+}
+
+func git(ctx context.Context, dir string, input io.Reader, arguments ...string) ([]byte, error) {
+	command := exec.CommandContext(ctx, "git", append(slices.Clone(safely), arguments...)...)
+	command.Dir, command.Stdin = dir, input
+	command.Env = append(os.Environ(), "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "GIT_NO_LAZY_FETCH=1", "GIT_PAGER=cat")
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr
 	if err := command.Run(); err != nil {
@@ -100,50 +114,67 @@ func git(ctx context.Context, dir string, arguments ...string) ([]byte, error) {
 	return stdout.Bytes(), nil
 }
 
-// archive writes the files of dir at the revision, as git has them.
+// archive writes the files of dir at the revision as git has them: without filters, which are programs, and without
+// the attributes by which a change could hide files. It leaves out symbolic links and submodules.
 func archive(ctx context.Context, dir, revision, target string) error {
 	if strings.HasPrefix(revision, "-") {
 		return fmt.Errorf("%q is no revision", revision)
 	}
-	prefix, err := git(ctx, dir, "rev-parse", "--show-prefix")
-	if err != nil {
-		return err
-	}
-	top, err := git(ctx, dir, "rev-parse", "--show-toplevel")
+	prefix, err := git(ctx, dir, nil, "rev-parse", "--show-prefix")
 	if err != nil {
 		return err
 	}
 	tree := revision + ":" + strings.TrimRight(string(prefix), "/\n")
-	packed, err := git(ctx, strings.TrimRight(string(top), "\n"), "archive", "--format=tar", tree)
+	listed, err := git(ctx, dir, nil, "ls-tree", "-r", "-z", "--full-tree", tree)
 	if err != nil {
 		return err
 	}
-	return unpack(bytes.NewReader(packed), target)
+	var names []string
+	var wanted bytes.Buffer
+	for entry := range strings.SplitSeq(string(listed), "\x00") {
+		about, name, found := strings.Cut(entry, "\t")
+		fields := strings.Fields(about) // mode, type, object
+		if !found || len(fields) != 3 || !strings.HasPrefix(fields[0], "100") {
+			continue
+		}
+		names = append(names, name)
+		fmt.Fprintln(&wanted, fields[2])
+	}
+	packed, err := git(ctx, dir, &wanted, "cat-file", "--batch")
+	if err != nil {
+		return err
+	}
+	return unpack(bufio.NewReader(bytes.NewReader(packed)), names, target)
 }
 
-func unpack(packed io.Reader, target string) error {
+// unpack writes the objects that git printed, each after a line with its size, into files.
+func unpack(packed *bufio.Reader, names []string, target string) error {
 	root, err := os.OpenRoot(target)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	reader := tar.NewReader(packed)
-	for {
-		header, err := reader.Next()
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
-		case header.Typeflag == tar.TypeDir:
-			err = root.MkdirAll(filepath.Clean(header.Name), 0o755)
-		case header.Typeflag == tar.TypeReg:
-			err = write(root, header.Name, reader)
-		}
+	for _, name := range names {
+		head, err := packed.ReadString('\n')
 		if err != nil {
 			return err
 		}
+		fields := strings.Fields(head) // object, type, size
+		if len(fields) != 3 {
+			return fmt.Errorf("git does not have %s: %s", name, strings.TrimSpace(head))
+		}
+		size, err := strconv.ParseInt(fields[2], 10, 64)
+		if err != nil {
+			return err
+		}
+		if err := write(root, name, io.LimitReader(packed, size)); err != nil {
+			return err
+		}
+		if _, err := packed.Discard(1); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 func write(root *os.Root, name string, content io.Reader) error {
@@ -191,7 +222,7 @@ func copyTree(ctx context.Context, dir, target string) error {
 }
 
 func tracked(ctx context.Context, dir string) ([]string, error) {
-	out, err := git(ctx, dir, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
+	out, err := git(ctx, dir, nil, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
 	if err != nil {
 		return nil, err
 	}
