@@ -39,10 +39,19 @@ type Server struct {
 	syncs   bool
 	key     uint32
 
-	mu      sync.Mutex
-	admin   *pgx.Conn
-	created int
-	names   map[string]bool // of those not yet dropped
+	// The roles: see roles.go.
+	role            string // of the tool's own session
+	super, creates  bool
+	login, password string // of the project's SQL; empty: the tool's own
+
+	mu         sync.Mutex
+	admin      *pgx.Conn
+	created    int
+	names      map[string]bool // of those not yet dropped
+	logins     []string        // not yet dropped
+	shared     []string        // roles whose lock the review holds
+	proved     bool            // the login works
+	extensions []Extension
 }
 
 // Container finds or runs a server in a container of the image and returns its superuser's URL; nil: containers are no
@@ -68,6 +77,9 @@ func Start(ctx context.Context, container Container, log io.Writer) (*Server, er
 	if err := s.begin(ctx); err != nil {
 		return nil, errors.Join(err, s.admin.Close(ctx))
 	}
+	if err := s.makeOwner(ctx); err != nil {
+		return nil, errors.Join(err, s.Close(ctx))
+	}
 	return s, nil
 }
 
@@ -82,7 +94,22 @@ func (s *Server) begin(ctx context.Context) error {
 	if _, err := s.admin.Exec(ctx, "SELECT pg_advisory_lock($1, $2)", reviewsLock, int32(s.key)); err != nil {
 		return err
 	}
-	rows, err := s.admin.Query(ctx, `SELECT datname FROM pg_database WHERE datname ~ '^ff_review_[0-9a-f]{8}_'`)
+	if err := s.readRole(ctx); err != nil {
+		return err
+	}
+	if err := s.dropLeft(ctx); err != nil {
+		return err
+	}
+	if !s.creates {
+		return nil
+	}
+	return s.dropLeftRoles(ctx)
+}
+
+// dropLeft drops the databases and then the logins of killed reviews.
+func (s *Server) dropLeft(ctx context.Context) error {
+	rows, err := s.admin.Query(ctx, `SELECT datname::text FROM pg_database WHERE datname ~ '^ff_review_[0-9a-f]{8}_'
+		UNION ALL SELECT rolname::text FROM pg_roles WHERE $1 AND rolname ~ '^ff_review_[0-9a-f]{8}_login$'`, s.creates)
 	if err != nil {
 		return err
 	}
@@ -103,7 +130,11 @@ func (s *Server) begin(ctx context.Context) error {
 		if !abandoned {
 			continue
 		}
-		if err := s.drop(ctx, name); err != nil {
+		drop := s.drop
+		if strings.HasSuffix(name, "_login") { // no label of a database
+			drop = s.dropRole
+		}
+		if err := drop(ctx, name); err != nil {
 			return err
 		}
 		if _, err := s.admin.Exec(ctx, "SELECT pg_advisory_unlock($1, $2)", reviewsLock, int32(uint32(key))); err != nil {
@@ -125,10 +156,18 @@ func (s *Server) url(name string) string {
 	return u.String()
 }
 
+// projectURL is the URL for the project's SQL.
+func (s *Server) projectURL(name string) string {
+	u := *s.base
+	u.Path, u.RawPath = "/"+name, ""
+	u = s.as(u)
+	return u.String()
+}
+
 // Database is a database of a review.
 type Database struct {
 	Name string
-	// URL holds the password.
+	// URL is for the project's SQL: its role has no rights outside the database. It holds the password.
 	URL string
 
 	server *Server
@@ -136,7 +175,13 @@ type Database struct {
 
 // Create makes an empty database. The label is part of its name, which people read on the server meanwhile.
 func (s *Server) Create(ctx context.Context, label string) (*Database, error) {
-	return s.create(ctx, label, "template0")
+	d, err := s.create(ctx, label, "template0")
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return d, s.prepare(ctx, d.Name, s.extensions)
 }
 
 // Copy copies the database of, which must have no sessions.
@@ -180,7 +225,12 @@ func (s *Server) create(ctx context.Context, label, template string) (*Database,
 			return nil, fmt.Errorf("create a database for %s: %w", label, err)
 		}
 		s.names[name] = true
-		return &Database{Name: name, URL: s.url(name), server: s}, nil
+		if s.login != "" {
+			if _, err := s.admin.Exec(ctx, fmt.Sprintf("GRANT CREATE, CONNECT, TEMPORARY ON DATABASE %s TO %s", pgx.Identifier{name}.Sanitize(), owner)); err != nil {
+				return nil, fmt.Errorf("create a database for %s: %w", label, err)
+			}
+		}
+		return &Database{Name: name, URL: s.projectURL(name), server: s}, nil
 	}
 }
 
@@ -225,5 +275,5 @@ func (s *Server) Close(ctx context.Context) error {
 	for name := range s.names {
 		errs = errors.Join(errs, s.drop(ctx, name))
 	}
-	return errors.Join(errs, s.admin.Close(ctx), s.server.Stop())
+	return errors.Join(errs, s.dropRoles(ctx), s.admin.Close(ctx), s.server.Stop())
 }

@@ -110,7 +110,8 @@ func (o *observation) session(ctx context.Context) (*pgx.Conn, error) {
 
 const settings = `
 	SET lock_timeout = '60s'; SET statement_timeout = 0; SET max_parallel_maintenance_workers = 0;
-	SET max_parallel_workers_per_gather = 0; SET jit = off; SET track_counts = on; SET client_min_messages = error`
+	SET max_parallel_workers_per_gather = 0; SET jit = off; SET client_min_messages = error;
+	SELECT set_config('track_counts', 'on', false) WHERE current_setting('track_counts') <> 'on'`
 
 func settle(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.PgConn().Exec(ctx, settings).ReadAll()
@@ -171,7 +172,7 @@ func (o *observation) migration(ctx context.Context, m project.Migration) error 
 		}
 	}
 	o.judgeUntimed(run)
-	if err := exec(ctx, o.main, "RESET SESSION AUTHORIZATION; RESET ALL"); err != nil {
+	if err := exec(ctx, o.main, "RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL"); err != nil {
 		return err
 	}
 	return settle(ctx, o.main)

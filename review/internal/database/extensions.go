@@ -1,0 +1,69 @@
+package database
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Extension is an extension that the tool's own session creates before the project's SQL runs.
+type Extension struct {
+	Name, Schema, Version string
+}
+
+// harmless are well-known extensions that need a superuser to be created, and give their user neither files, programs
+// nor other databases.
+var harmless = []string{
+	"amcheck", "autoinc", "bloom", "earthdistance", "hypopg", "insert_username", "moddatetime", "pg_buffercache",
+	"pg_freespacemap", "pg_stat_statements", "pg_visibility", "pgrouting", "pgrowlocks", "pgstattuple", "postgis",
+	"postgis_topology", "refint", "rum", "tsm_system_rows", "tsm_system_time", "uuid-ossp", "vector",
+}
+
+// Way says how an extension comes into a database of the review.
+type Way int
+
+// The ways.
+const (
+	// ByProject: the project's own statement creates it, or the server refuses that.
+	ByProject Way = iota
+	// ByTool: the statement needs a superuser, and the extension is one of the harmless ones.
+	ByTool
+	// Refused: the statement needs a superuser, and the extension is none of them.
+	Refused
+)
+
+// Ways returns how each of the named extensions comes into a database.
+func (s *Server) Ways(ctx context.Context, names []string) (map[string]Way, error) {
+	ways := map[string]Way{}
+	if len(names) == 0 {
+		return ways, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rows, err := s.admin.Query(ctx, "SELECT name::text, bool_or(superuser AND NOT trusted) FROM pg_available_extension_versions WHERE name = ANY ($1) GROUP BY name", names)
+	if err != nil {
+		return nil, err
+	}
+	var name string
+	var privileged bool
+	_, err = pgx.ForEachRow(rows, []any{&name, &privileged}, func() error {
+		switch {
+		case !privileged:
+			ways[name] = ByProject
+		case s.super && slices.Contains(harmless, name):
+			ways[name] = ByTool
+		default:
+			ways[name] = Refused
+		}
+		return nil
+	})
+	return ways, err
+}
+
+// Install makes [Server.Create] create the extensions in each database.
+func (s *Server) Install(extensions []Extension) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.extensions = extensions
+}

@@ -1,0 +1,308 @@
+package database
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// The project's SQL must not have the rights of the tool's own session. So a review makes roles without any right
+// outside its databases:
+//
+//   - owner owns the schemas and everything in them; the databases are the tool's. It has no login, and outlives a
+//     review while another one runs.
+//   - ff_review_<key>_login is the review's own, a member of owner. Its sessions begin as owner.
+//
+// A role of the project, named by its migrations, is made without login and rights of its own. All reviews on a server
+// share it and owner, and a comment marks both. Each review that uses a shared role holds the advisory lock (rolesLock,
+// hash of its name), shared; the one that gets it exclusively drops the role.
+const (
+	owner     = "ff_review"
+	rolesLock = 0x66667277
+	roleMark  = "made by a schema review, which drops it when it ends"
+)
+
+// SQLSTATEs
+const (
+	duplicateObject  = "42710"
+	uniqueViolation  = "23505" // two sessions that create one role at once
+	dependentObjects = "2BP01"
+	undefinedObject  = "42704"
+)
+
+func stateOf(err error) string {
+	if refused, is := errors.AsType[*pgconn.PgError](err); is {
+		return refused.Code
+	}
+	return ""
+}
+
+// dangerous are the predefined roles that reach files, programs and other sessions of the server.
+var dangerous = []string{"pg_execute_server_program", "pg_read_server_files", "pg_write_server_files"}
+
+// readRole reads the rights of the tool's own role. A role that may not create others runs the project's SQL itself, so
+// it must not reach the server's files and programs.
+func (s *Server) readRole(ctx context.Context) error {
+	var reaches *string
+	err := s.admin.QueryRow(ctx, `SELECT rolname::text, rolsuper, rolsuper OR rolcreaterole,
+			(SELECT min(d.rolname)::text FROM pg_roles AS d WHERE d.rolname = ANY ($1) AND pg_has_role(d.oid, 'MEMBER'))
+		FROM pg_roles WHERE rolname = current_user`, dangerous).Scan(&s.role, &s.super, &s.creates, &reaches)
+	if err == nil && !s.creates && reaches != nil {
+		err = fmt.Errorf("the role %s of DATABASE_URL is a member of %s and may not create a role that is not: the SQL of a change could run programs or access files; use a role that has only CREATEDB, or also CREATEROLE", s.role, *reaches)
+	}
+	return err
+}
+
+// makeOwner makes the roles of a review.
+func (s *Server) makeOwner(ctx context.Context) error {
+	if !s.creates {
+		return nil
+	}
+	if err := s.share(ctx, owner); err != nil {
+		return err
+	}
+	var rights bool
+	err := s.admin.QueryRow(ctx, `SELECT rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication OR rolbypassrls OR rolcanlogin
+			OR EXISTS (SELECT FROM pg_auth_members WHERE member = r.oid) FROM pg_roles AS r WHERE rolname = $1`, owner).Scan(&rights)
+	if err != nil {
+		return err
+	}
+	if rights {
+		return fmt.Errorf("the server has a role %s with rights, but reviews need that name for a role without any: rename it", owner)
+	}
+	login, password := fmt.Sprintf("ff_review_%08x_login", s.key), rand.Text()
+	statements := []string{
+		// rand.Text has letters and digits only.
+		fmt.Sprintf("CREATE ROLE %s LOGIN PASSWORD '%s' IN ROLE %s", login, password, owner),
+		fmt.Sprintf("ALTER ROLE %s SET role = %s", login, owner),
+	}
+	if !s.super { // it gives the owner a schema
+		statements = append(statements, fmt.Sprintf("GRANT %s TO CURRENT_USER", owner))
+	} else if s.version >= 15_00_00 { // rows are filled in without triggers
+		statements = append(statements, "GRANT SET ON PARAMETER session_replication_role TO "+owner)
+	}
+	for i, statement := range statements {
+		if _, err := s.admin.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("make the role of the review: %w", err)
+		}
+		if i == 0 {
+			s.login, s.password, s.logins = login, password, append(s.logins, login)
+		}
+	}
+	return nil
+}
+
+// share makes a role that all reviews on the server share, unless there is one of the name.
+func (s *Server) share(ctx context.Context, name string) error {
+	if slices.Contains(s.shared, name) {
+		return nil
+	}
+	if _, err := s.admin.Exec(ctx, "SELECT pg_advisory_lock_shared($1, hashtext($2))", rolesLock, name); err != nil {
+		return err
+	}
+	s.shared = append(s.shared, name)
+	quoted := pgx.Identifier{name}.Sanitize()
+	var exists bool
+	if err := s.admin.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", name).Scan(&exists); err != nil || exists {
+		return err
+	}
+	tx, err := s.admin.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // after a commit it has no effect
+	_, err = tx.Exec(ctx, fmt.Sprintf("CREATE ROLE %s NOLOGIN; COMMENT ON ROLE %s IS '%s'", quoted, quoted, roleMark))
+	if state := stateOf(err); state == duplicateObject || state == uniqueViolation {
+		return nil // another review was faster
+	}
+	if err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
+// MakeRoles makes the roles that the project's SQL names, without rights, as far as the server does not have them.
+// They are dropped at the end. It returns those that could not be made.
+func (s *Server) MakeRoles(ctx context.Context, names []string) (missing []string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.creates {
+		rows, err := s.admin.Query(ctx, "SELECT n FROM unnest($1::text[]) AS n WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = n) ORDER BY n", names)
+		if err != nil {
+			return nil, err
+		}
+		return pgx.CollectRows(rows, pgx.RowTo[string])
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, "ff_review_") || len(name) > 63 {
+			missing = append(missing, name)
+			continue
+		}
+		if err := s.share(ctx, name); err != nil {
+			return nil, fmt.Errorf("make the role %s that the migrations name: %w", name, err)
+		}
+	}
+	return missing, nil
+}
+
+// dropRoles drops the review's login, and the shared roles that no other review uses. It also drops those that killed
+// reviews left.
+func (s *Server) dropRoles(ctx context.Context) error {
+	if !s.creates {
+		return nil
+	}
+	var errs error
+	for _, login := range s.logins {
+		errs = errors.Join(errs, s.dropRole(ctx, login))
+	}
+	s.logins = nil
+	// The owner is the last: others may have rights from it.
+	names := append(slices.DeleteFunc(slices.Clone(s.shared), func(name string) bool { return name == owner }), owner)
+	for _, name := range names {
+		if slices.Contains(s.shared, name) {
+			if _, err := s.admin.Exec(ctx, "SELECT pg_advisory_unlock_shared($1, hashtext($2))", rolesLock, name); err != nil {
+				return errors.Join(errs, err)
+			}
+		}
+		errs = errors.Join(errs, s.dropShared(ctx, name))
+	}
+	s.shared = nil
+	return errs
+}
+
+// dropShared drops a marked role unless another review uses it.
+func (s *Server) dropShared(ctx context.Context, name string) error {
+	var alone bool
+	if err := s.admin.QueryRow(ctx, "SELECT pg_try_advisory_lock($1, hashtext($2))", rolesLock, name).Scan(&alone); err != nil || !alone {
+		return err
+	}
+	var marked bool
+	err := s.admin.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1 AND shobj_description(oid, 'pg_authid') = $2)", name, roleMark).Scan(&marked)
+	if err == nil && marked {
+		err = s.dropRole(ctx, name)
+	}
+	_, unlocked := s.admin.Exec(ctx, "SELECT pg_advisory_unlock($1, hashtext($2))", rolesLock, name)
+	return errors.Join(err, unlocked)
+}
+
+// dropRole drops a role with its rights. It stays if objects of a remaining database need it.
+func (s *Server) dropRole(ctx context.Context, name string) error {
+	quoted := pgx.Identifier{name}.Sanitize()
+	for _, statement := range []string{"DROP OWNED BY " + quoted, "DROP ROLE IF EXISTS " + quoted} {
+		if !s.super && strings.HasPrefix(statement, "DROP OWNED") {
+			continue // it has no rights beyond databases that are gone
+		}
+		_, err := s.admin.Exec(ctx, statement)
+		if state := stateOf(err); state == dependentObjects || state == undefinedObject {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("drop the role %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// dropLeftRoles drops the roles of killed reviews. Their databases are gone already.
+func (s *Server) dropLeftRoles(ctx context.Context) error {
+	rows, err := s.admin.Query(ctx, "SELECT rolname::text FROM pg_roles WHERE shobj_description(oid, 'pg_authid') = $1 ORDER BY rolname = $2, rolname", roleMark, owner)
+	if err != nil {
+		return err
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := s.dropShared(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// as returns the URL with the review's login.
+func (s *Server) as(u url.URL) url.URL {
+	if s.login == "" {
+		return u
+	}
+	u.User = url.UserPassword(s.login, s.password)
+	settings := u.Query()
+	for _, name := range []string{"user", "password", "passfile", "sslcert", "sslkey", "sslpassword", "options", "role"} {
+		settings.Del(name)
+	}
+	u.RawQuery = settings.Encode()
+	return u
+}
+
+// Own reports whether the project's SQL runs as a role that the review made. Otherwise role names the one that it runs
+// as.
+func (s *Server) Own() (role string, own bool) {
+	if s.login == "" {
+		return s.role, false
+	}
+	return owner, true
+}
+
+// prepare lets the project's role make objects in a new database that was copied from template0.
+func (s *Server) prepare(ctx context.Context, name string, extensions []Extension) error {
+	if s.login == "" {
+		return nil
+	}
+	statements := make([]string, 0, 1+2*len(extensions))
+	if s.version >= 15_00_00 || s.super { // otherwise everybody may make objects in it
+		statements = append(statements, "ALTER SCHEMA public OWNER TO "+owner)
+	}
+	for _, e := range extensions {
+		statement := "CREATE EXTENSION IF NOT EXISTS " + pgx.Identifier{e.Name}.Sanitize()
+		if e.Schema != "" {
+			schema := pgx.Identifier{e.Schema}.Sanitize()
+			statements = append(statements, fmt.Sprintf("CREATE SCHEMA IF NOT EXISTS %s AUTHORIZATION %s", schema, owner))
+			statement += " SCHEMA " + schema
+		}
+		if e.Version != "" {
+			statement += " VERSION " + pgx.Identifier{e.Version}.Sanitize()
+		}
+		statements = append(statements, statement+" CASCADE")
+	}
+	if len(statements) == 0 && s.proved {
+		return nil
+	}
+	if err := s.prove(ctx, name); err != nil || len(statements) == 0 {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, s.url(name))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	for _, statement := range statements {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("prepare a database: %s: %w", statement, err)
+		}
+	}
+	return nil
+}
+
+// prove logs in as the review's role, once.
+func (s *Server) prove(ctx context.Context, name string) error {
+	if s.proved {
+		return nil
+	}
+	u := *s.base
+	u.Path, u.RawPath = "/"+name, ""
+	u = s.as(u)
+	conn, err := pgx.Connect(ctx, u.String())
+	if err != nil {
+		return fmt.Errorf("the server takes no login of the role without rights that a review makes (its pg_hba.conf decides; a DATABASE_URL whose role has only CREATEDB needs none): %w", err)
+	}
+	s.proved = true
+	return conn.Close(ctx)
+}
