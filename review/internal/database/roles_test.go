@@ -2,6 +2,7 @@ package database
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -95,5 +96,60 @@ func TestRolesAreDropped(t *testing.T) {
 	err = watch.admin.QueryRow(t.Context(), "SELECT coalesce(string_agg(rolname, ' '), '') FROM pg_roles WHERE rolname = ANY ($1)", []string{name, watch.login}).Scan(&left)
 	if err != nil || strings.TrimSpace(left) != "" {
 		t.Errorf("%q is left, error %v", left, err)
+	}
+}
+
+// A review works with the rights that the role of DATABASE_URL has, and refuses one whose SQL could reach the server's files.
+func TestStartWithLesserRoles(t *testing.T) {
+	admin := start(t)
+	for _, c := range []struct {
+		name, rights string
+		own, refused bool
+	}{
+		{"creates", "CREATEDB", false, false},
+		{"reads", "CREATEDB IN ROLE pg_read_server_files", false, true},
+		{"roles", "CREATEDB CREATEROLE", true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			role := fmt.Sprintf("ff_lesser_%08x_%s", admin.key, c.name)
+			exec := func(sql string) {
+				t.Helper()
+				if _, err := admin.admin.Exec(t.Context(), sql); err != nil {
+					t.Fatal(err)
+				}
+			}
+			exec("CREATE ROLE " + role + " LOGIN PASSWORD 'lesser' " + c.rights)
+			if c.own { // in versions from 16 on, a role grants only roles that it was made the administrator of
+				exec("GRANT " + owner + " TO " + role + " WITH ADMIN OPTION")
+			}
+			u := *admin.base
+			u.User = url.UserPassword(role, "lesser")
+			t.Setenv("FF_POSTGRES", "url")
+			t.Setenv("DATABASE_URL", u.String())
+			s, err := Start(t.Context(), nil, t.Output())
+			if c.refused != (err != nil) {
+				t.Fatalf("error %v", err)
+			}
+			if err == nil {
+				if _, own := s.Own(); own != c.own {
+					t.Errorf("the review has a role of its own: %v", own)
+				}
+				d, err := s.Create(t.Context(), "lesser")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Copy(t.Context(), d, "copy"); err != nil {
+					t.Error(err)
+				}
+				if n := one[int](t, d, "SELECT 1"); n != 1 {
+					t.Errorf("got %d", n)
+				}
+				if err := s.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			exec("DROP OWNED BY " + role)
+			exec("DROP ROLE " + role)
+		})
 	}
 }
