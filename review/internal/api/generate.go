@@ -30,7 +30,7 @@ func (e *refusedError) Error() string { return "sqlc: " + e.said }
 
 // generate writes the package of a side into a copy of sqlc's input, below dir, and returns the copy.
 func generate(ctx context.Context, side *project.Side, dir string) (string, error) {
-	tool, err := find(ctx, side)
+	tool, err := find(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -39,18 +39,21 @@ func generate(ctx context.Context, side *project.Side, dir string) (string, erro
 		name = "head"
 	}
 	made := filepath.Join(dir, name)
-	for _, source := range slices.Concat([]string{side.SQLC.Config}, side.SQLC.Schema, side.SQLC.Queries) {
+	for _, source := range slices.Concat(side.SQLC.Schema, side.SQLC.Queries) {
 		if err := copyTree(side.Dir, made, source); err != nil {
 			return "", err
 		}
 	}
-	// Other packages of the configuration may need files that are not copied: then all files that it names are.
+	// A pattern may name files that are not copied yet.
 	if err := copySQL(side.Dir, made); err != nil {
 		return "", err
 	}
-	command := exec.CommandContext(ctx, tool, "generate", "--file", path.Base(side.SQLC.Config))
+	if err := writeConfig(side, made); err != nil {
+		return "", err
+	}
+	command := exec.CommandContext(ctx, tool, "generate", "--file", configName)
 	command.Dir = filepath.Join(made, path.Dir(side.SQLC.Config))
-	command.Env = append(os.Environ(), "SQLCDEBUG=", "SQLC_NO_UPDATE=1")
+	command.Env = environment()
 	var out bytes.Buffer
 	command.Stdout, command.Stderr = &out, &out
 	if err := command.Run(); err != nil {
@@ -61,26 +64,6 @@ func generate(ctx context.Context, side *project.Side, dir string) (string, erro
 		return "", &refusedError{said: strings.TrimSpace(said), place: placeIn(side, said)}
 	}
 	return made, nil
-}
-
-// find returns the generator: a tool of the project's modules, else the one on PATH.
-func find(ctx context.Context, side *project.Side) (string, error) {
-	for _, module := range []string{"go.mod", "tools/go.mod", "tools.mod"} {
-		text, err := os.ReadFile(filepath.Join(side.Dir, module))
-		if err != nil || !bytes.Contains(text, []byte("github.com/sqlc-dev/sqlc/cmd/sqlc")) {
-			continue
-		}
-		command := exec.CommandContext(ctx, "go", "tool", "-modfile="+filepath.Join(side.Dir, module), "-n", "sqlc")
-		command.Dir = filepath.Dir(filepath.Join(side.Dir, module))
-		command.Env = append(os.Environ(), "GOWORK=off") // with a C compiler sqlc is forty times faster
-		if found, err := command.Output(); err == nil {
-			return strings.TrimSpace(string(found)), nil
-		}
-	}
-	if found, err := exec.LookPath("sqlc"); err == nil {
-		return filepath.Abs(found)
-	}
-	return "", errNoGenerator
 }
 
 var complaint = regexp.MustCompile(`(?m)^(\S+\.sql):(\d+):`)

@@ -104,7 +104,12 @@ func (s *Side) readConfig(file string) error {
 // addPackage adds a package that is generated for PostgreSQL, with paths relative to the root.
 func (s *Side) addPackage(file, engine string, p *SQLC) {
 	p.Config = file
-	below := func(name string) string { return path.Join(path.Dir(file), filepath.ToSlash(name)) }
+	below := func(name string) string {
+		if name = filepath.ToSlash(name); path.IsAbs(name) {
+			return name
+		}
+		return path.Join(path.Dir(file), name)
+	}
 	for _, list := range [][]string{p.Schema, p.Queries} {
 		for i := range list {
 			list[i] = below(list[i])
@@ -115,6 +120,10 @@ func (s *Side) addPackage(file, engine string, p *SQLC) {
 			s.unreadIfChanged(name, "sqlc reads it for the database "+engine+", not for PostgreSQL")
 		}
 		return
+	}
+	p.Schema, p.Queries = s.inside(file, p.Schema), s.inside(file, p.Queries)
+	if p.Out != "" && len(s.inside(file, []string{below(p.Out)})) == 0 {
+		p.Out = ""
 	}
 	if p.Out != "" {
 		p.Out = below(p.Out)
@@ -160,7 +169,7 @@ func (s *Side) findDump() {
 	}
 	for _, name := range candidates {
 		info, err := os.Stat(filepath.Join(s.Dir, name))
-		if err == nil && info.Mode().IsRegular() && path.Dir(name) != s.MigrationsDir {
+		if err == nil && isInside(name) && info.Mode().IsRegular() && path.Dir(name) != s.MigrationsDir {
 			s.Dump = path.Clean(name)
 			return
 		}
