@@ -105,7 +105,8 @@ func Run(ctx context.Context, config Config) (_ *report.Report, err error) {
 type review struct {
 	Config
 	base, head *project.Side
-	target     *project.Side // Base as it is now, if head left it earlier; else nil
+	target     *project.Side                      // Base as it is now, if head left it earlier; else nil
+	written    struct{ base, head *project.Side } // with the statements that are not run
 	added      []project.Migration
 	spec       *seed.Spec
 	server     *database.Server
@@ -167,6 +168,9 @@ func (r *review) openBase(ctx context.Context, dir string, opts project.Options)
 func (r *review) check(ctx context.Context) error {
 	r.find(r.noted(r.head.Findings)...)
 	r.find(rules.Check(r.base, r.head, r.target)...)
+	if err := r.distrust(ctx); err != nil {
+		return err
+	}
 	apiDone := r.startAPI(ctx)
 	err := r.checkDatabases(ctx)
 	apiDone()
@@ -185,7 +189,7 @@ func (r *review) say(format string, arguments ...any) { fmt.Fprintf(r.Log, forma
 
 // finish silences the findings that comments accept, and sorts everything.
 func (r *review) finish() *report.Report {
-	findings := rules.Silence(r.report.Findings, r.base, r.head, r.Today)
+	findings := rules.Silence(r.report.Findings, r.written.base, r.written.head, r.Today)
 	slices.SortStableFunc(findings, func(a, b report.Finding) int {
 		return cmp.Or(incompleteFirst(a, b), cmp.Compare(b.Severity, a.Severity), a.Place.Compare(b.Place),
 			strings.Compare(a.Rule, b.Rule), strings.Compare(a.Object, b.Object), strings.Compare(a.Title, b.Title))

@@ -31,6 +31,9 @@ func CheckDump(ctx context.Context, side *project.Side, conn *pgx.Conn, made *Ca
 	if err != nil {
 		return nil, err
 	}
+	if side.DumpText != "" {
+		text = []byte(side.DumpText)
+	}
 	finding := report.Finding{
 		Rule: rule.DumpStale.Name, Severity: report.Risk, Place: report.Place{File: side.Dump},
 		Title: "The committed dump differs from the result of the migrations",

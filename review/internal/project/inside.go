@@ -3,6 +3,7 @@ package project
 import (
 	"path/filepath"
 
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -15,7 +16,7 @@ func (s *Side) inside(config string, names []string) []string {
 			continue
 		}
 		s.Findings = append(s.Findings, report.Finding{
-			Rule: "path-outside", Severity: report.Blocking, Place: report.Place{File: config}, Object: name,
+			Rule: rule.PathOutside.Name, Severity: report.Blocking, Place: report.Place{File: config}, Object: name,
 			Title: "A path leads out of the project", Detail: "`" + name + "` is not read or written.",
 			Do: "Name a path inside the project.",
 		})

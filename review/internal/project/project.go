@@ -31,6 +31,8 @@ type Side struct {
 	Queries  []Query
 	// Dump is the path of the committed dump of the schema. Empty: there is none.
 	Dump string
+	// DumpText is the dump without the statements that a review does not run. Empty: as in the file.
+	DumpText string
 	// Findings are about files that the parser or the migration tool cannot read.
 	Findings []report.Finding
 	// Unread are the parts that were not read.

@@ -30,4 +30,13 @@ var (
 		Name: "query-unreadable", Severities: []string{"blocking", "risk", "advice", "note"},
 		About: "the parser does not read a query",
 	})
+	PathOutside = add(Rule{
+		Name: "path-outside", Severities: []string{"blocking"},
+		About:  "a path of sqlc's configuration leads out of the project, and is not read",
+		Advice: "Name a path inside the project.",
+	})
+	StatementRefused = add(Rule{
+		Name: "statement-refused", Severities: []string{"blocking"},
+		About: "a statement that runs programs, reaches files or changes roles or databases, which the review does not run",
+	})
 )

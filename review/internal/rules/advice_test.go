@@ -35,10 +35,10 @@ func TestAdvice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		do := rules.AdviseOn(s)
+		do := rules.AdviseOn(s, "")
 		for _, a := range s.Actions() {
 			if do == "" {
-				do = rules.Advise(a)
+				do = rules.Advise(a, "")
 			}
 		}
 		if want == "" && do != "" || !strings.Contains(do, want) {

@@ -1,0 +1,38 @@
+package review
+
+import (
+	"context"
+	"strings"
+
+	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/internal/trust"
+)
+
+// distrust takes the statements out of both sides that a review does not run, and reports them. The sides as they are
+// written stay in written.
+func (r *review) distrust(ctx context.Context) error {
+	r.written.base, r.written.head = r.base, r.head
+	reading := trust.Read(r.base, r.head)
+	missing, err := r.server.MakeRoles(ctx, reading.Roles)
+	if err != nil {
+		return err
+	}
+	if len(missing) > 0 {
+		r.skip("roles", "they do not exist, and the role of DATABASE_URL may not create them: %s", strings.Join(missing, ", "))
+	}
+	ways, err := r.server.Ways(ctx, reading.Extensions)
+	if err != nil {
+		return err
+	}
+	r.server.Install(reading.Installs(ways))
+	base, head, findings, err := reading.Clean(ways)
+	if err != nil {
+		return err
+	}
+	r.base, r.head, r.added = base, head, project.New(base, head)
+	r.find(findings...)
+	if role, own := r.server.Own(); !own {
+		r.say("The SQL of the change runs as %s: that role may not create one without rights.", role)
+	}
+	return nil
+}
