@@ -1,0 +1,16 @@
+#!/bin/sh
+# Fails if CODE, the exit code of the review, is 9. Advice, code 8, is no failure.
+set -eu
+
+case ${CODE:-} in
+0) ;;
+8) echo "::notice::the schema review has advice" ;;
+9)
+	echo "::error::the schema review has findings that block the change; see the summary" >&2
+	exit 9
+	;;
+*)
+	echo "::error::the schema review ended without a verdict" >&2
+	exit 1
+	;;
+esac
