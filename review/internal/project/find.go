@@ -37,7 +37,7 @@ func (s *Side) findMigrations(wanted string) (string, error) {
 	return dir, s.decide(dir, false)
 }
 
-// folders returns what is known about each folder with files of a migration tool.
+// folders returns the facts about each folder with files of a migration tool.
 func (s *Side) folders() (map[string]*folder, error) {
 	found := map[string]*folder{}
 	err := fs.WalkDir(os.DirFS(s.Dir), ".", func(name string, entry fs.DirEntry, err error) error {
