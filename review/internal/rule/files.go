@@ -39,4 +39,8 @@ var (
 		Name: "statement-refused", Severities: []string{"blocking"},
 		About: "a statement that runs programs, reaches files or changes roles or databases, which the review does not run",
 	})
+	StatementNotRun = add(Rule{
+		Name: "statement-not-run", Severities: []string{"note"},
+		About: "a statement about a role or another object outside the database, which the review leaves out",
+	})
 )

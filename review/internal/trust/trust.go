@@ -191,7 +191,7 @@ func (d *decisions) findings(p piece, place report.Place, old bool) []report.Fin
 	if what == "" || old {
 		return nil
 	}
-	f.Rule, f.Severity, f.Do = "statement-not-run", report.Note, ""
+	f.Rule, f.Severity, f.Do = rule.StatementNotRun.Name, report.Note, ""
 	f.Detail = "The statement " + what + ", which is outside the database. It was left out. The roles that it names exist in the review without any right."
 	return []report.Finding{f}
 }
