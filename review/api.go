@@ -62,7 +62,7 @@ func (r *review) takeAPI(result apiResult) {
 		r.report.API = append(r.report.API, c)
 	}
 	for _, f := range result.Findings {
-		if f.Rule == "generate-fails" && slices.ContainsFunc(r.report.Findings, func(other report.Finding) bool {
+		if f.Rule == rule.GenerateFails.Name && slices.ContainsFunc(r.report.Findings, func(other report.Finding) bool {
 			return other.Rule == f.Rule && other.Detail == f.Detail
 		}) {
 			continue // sqlc generates all packages of a configuration, or none
