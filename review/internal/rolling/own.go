@@ -13,7 +13,7 @@ import (
 )
 
 // own finds queries of after that fail on their own schema whatever their arguments are: a column that they do not
-// fill is required, or a function that they call names what does not exist. A query that failed so before the change
+// fill is required, or a function that they call names a missing object. A query that failed so before the change
 // does not count.
 func (c *check) own() {
 	for _, q := range c.Head.Queries {

@@ -9,7 +9,7 @@ type Rule struct {
 	Name string
 	// Severities are the severities that a finding may have, by name, the usual one first.
 	Severities []string
-	// About is what the rule reports: one sentence without a full stop.
+	// About says in one sentence, without a full stop, when the rule reports something.
 	About string
 	// Advice is the usual way out, in Markdown. A finding may have a better one for its statement. Empty: the advice
 	// depends on the statement.

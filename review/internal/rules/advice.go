@@ -7,7 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 )
 
-// AdviseOn returns how to do what a statement does without stopping programs, for statements whose kind says more
+// AdviseOn returns how to get the effect of a statement without stopping programs, for statements whose kind says more
 // than their actions. Empty: see [Advise].
 func AdviseOn(s ddl.Statement, tool project.Tool) string {
 	alone := ", " + tool.Alone()
@@ -45,7 +45,7 @@ func AdviseOn(s ddl.Statement, tool project.Tool) string {
 	return ""
 }
 
-// adviseColumn is the advice about an added column, by what makes its rows be written or read.
+// adviseColumn is the advice about an added column, by the part of its definition that makes rows be written or read.
 func adviseColumn(column *parser.ColumnDef) string {
 	const fill = "Add the column without the default, give it the default in a second statement, which concerns new rows only, and fill the old ones in small batches."
 	if serial(column.GetTypeName()) {
