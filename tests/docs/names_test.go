@@ -178,6 +178,13 @@ func (n *names) exists(text, folder string) bool {
 		return true
 	case strings.HasPrefix(text, "ff "), text == "ff":
 		return true // TestDocsCommandsRun runs it
+	case strings.HasPrefix(text, "schema-review "), text == "schema-review":
+		for _, flag := range regexp.MustCompile(` --([a-z-]+)`).FindAllStringSubmatch(text, -1) {
+			if !n.flags[flag[1]] && flag[1] != "help" && flag[1] != "version" {
+				return false
+			}
+		}
+		return true
 	case strings.HasPrefix(text, "make "):
 		for word := range strings.FieldsSeq(strings.TrimPrefix(text, "make ")) {
 			if !n.targets[word] && !strings.Contains(word, "=") {

@@ -64,7 +64,7 @@ type options struct {
 	licenses bool
 }
 
-// check returns what is wrong with the flags.
+// check returns an error for the first wrong flag.
 func (o *options) check() error {
 	if o.Base == "" {
 		return usageError{"--base is missing, the revision to merge the change into"}
