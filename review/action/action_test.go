@@ -181,6 +181,12 @@ func TestReviewStepFailsWithTheReview(t *testing.T) {
 	if code, _ := j.step("verdict.sh", "CODE=0"); code != 0 {
 		t.Errorf("a clean review fails: %d", code)
 	}
+	if code, stderr := j.step("verdict.sh", "CODE=10"); code != 10 || !strings.Contains(stderr, "did not read") {
+		t.Errorf("a review that left something out passes: %d, %s", code, stderr)
+	}
+	if code, _ := j.step("verdict.sh", "CODE=10", "ALLOW_UNREAD=true"); code != 0 {
+		t.Errorf("it fails although that is allowed: %d", code)
+	}
 }
 
 func TestHistoryStepRefuses(t *testing.T) {

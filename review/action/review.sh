@@ -10,11 +10,13 @@ if [ -n "${SEED:-}" ]; then set -- "$@" --seed "$SEED"; fi
 if [ -n "${ROWS:-}" ]; then set -- "$@" --rows "$ROWS"; fi
 if [ -n "${MIGRATIONS_DIR:-}" ]; then set -- "$@" --migrations-dir "$MIGRATIONS_DIR"; fi
 if [ -n "${MIGRATIONS_TABLE:-}" ]; then set -- "$@" --migrations-table "$MIGRATIONS_TABLE"; fi
+if [ -n "${TOOL:-}" ]; then set -- "$@" --tool "$TOOL"; fi
+if [ -n "${SQLC_CONFIG:-}" ]; then set -- "$@" --sqlc-config "$SQLC_CONFIG"; fi
 
 code=0
 "$BIN/schema-review" "$@" >"$REPORTS/schema-review.md" || code=$?
 case $code in
-0 | 8 | 9) ;;
+0 | 8 | 9 | 10) ;;
 *)
 	echo "::error::the schema review failed with exit code $code; its message is above" >&2
 	exit "$code"

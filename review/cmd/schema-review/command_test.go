@@ -99,6 +99,19 @@ func TestReviewExitsWithTheVerdict(t *testing.T) {
 	}
 }
 
+// A report without findings is not green if a file beside the migrations was not read.
+func TestReviewNamesUnreadFiles(t *testing.T) {
+	useServer(t)
+	dir := project(t, "", "")
+	if err := os.WriteFile(filepath.Join(dir, "db/migrations/2_fill.py"), []byte("print(1)\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := start(t.Context(), "--dir", dir, "--base", "main", "--tool", "dbmate", "--rows", "100")
+	if code != report.ExitIncomplete || !strings.Contains(stdout, "`db/migrations/2_fill.py`") || !strings.Contains(stderr, "not read") {
+		t.Errorf("exit code %d, want %d\n%s%s", code, report.ExitIncomplete, stdout, stderr)
+	}
+}
+
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return lines[len(lines)-1]
@@ -148,6 +161,7 @@ func TestReviewRefusesBadUsage(t *testing.T) {
 		{[]string{"--base", "main", "--also", "pdf=x"}, "pdf=x", exitUsage},
 		{[]string{"--base", "main", "--also", "md"}, "FORMAT=FILE", exitUsage},
 		{[]string{"--base", "main", "--rows", "-1"}, "rows", exitUsage},
+		{[]string{"--base", "main", "--tool", "liquibase", "--dir", project(t, "", "")}, "liquibase", exitFailed},
 		{[]string{"--base", "nowhere", "--dir", project(t, "", "")}, "nowhere", exitFailed},
 	} {
 		code, stdout, stderr := start(t.Context(), c.arguments...)

@@ -4,6 +4,8 @@
 // To add a rule, declare it in the file of its kind, add its row to the documentation and a case to testdata/corpus.
 package rule
 
+import "slices"
+
 // Rule is one check. Its name is part of the report's format, and of the comments that accept findings.
 type Rule struct {
 	Name string
@@ -18,25 +20,21 @@ type Rule struct {
 	Guess bool
 }
 
-var (
-	all    []Rule
-	byName = map[string]Rule{}
-)
+var all []Rule
 
 func add(r Rule) Rule {
-	if _, twice := byName[r.Name]; twice {
-		panic("two rules have the name " + r.Name)
-	}
 	all = append(all, r)
-	byName[r.Name] = r
 	return r
 }
 
 // All returns the rules, those of a kind together.
-func All() []Rule { return append([]Rule(nil), all...) }
+func All() []Rule { return slices.Clone(all) }
 
 // ByName returns the rule of a name.
 func ByName(name string) (Rule, bool) {
-	r, known := byName[name]
-	return r, known
+	at := slices.IndexFunc(all, func(r Rule) bool { return r.Name == name })
+	if at < 0 {
+		return Rule{}, false
+	}
+	return all[at], true
 }

@@ -22,7 +22,12 @@ import (
 const module = "../.."
 
 func TestRulesAreDescribed(t *testing.T) {
+	seen := map[string]bool{}
 	for _, r := range rule.All() {
+		if seen[r.Name] {
+			t.Errorf("two rules have the name %s", r.Name)
+		}
+		seen[r.Name] = true
 		if !regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`).MatchString(r.Name) {
 			t.Errorf("%q is no name", r.Name)
 		}
