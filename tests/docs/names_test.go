@@ -32,6 +32,10 @@ var foreign = map[string]string{
 	"1_x.up.sql": "golang-migrate", "1_x.down.sql": "golang-migrate", "tern": "a tool", "---- tern: disable-tx ----": "tern",
 	"---- create above / drop below ----": "tern", "V1__x.sql": "Flyway", "R__x.sql": "Flyway", "U1__x.sql": "Flyway", "V1__x.sql.conf": "Flyway",
 	"executeInTransaction=false": "Flyway", "atlas.sum": "Atlas", "-- atlas:txmode none": "Atlas", "not_read": "a field of a report",
+	"dbmate": "a tool", "seed.yaml": "the rows of a review", "allow-unread": "an input of the GitHub action", "gen: go": "sqlc",
+	"pg_dump --statistics-only": "PostgreSQL 18", `psql -At -f export.sql "$PRODUCTION_URL" > statistics.json`: "PostgreSQL's client",
+	"pg_execute_server_program": "a role of PostgreSQL", "pg_read_server_files": "a role of PostgreSQL", "pg_write_server_files": "a role of PostgreSQL",
+	"pull_request": "GitHub", "pull_request_target": "GitHub", "workflow_run": "GitHub", "PATH": "a variable of the environment", "go install": "Go",
 	"-table": "goose", "x-migrations-table": "golang-migrate", "x-multi-statement": "golang-migrate", "atlas migrate hash": "Atlas",
 	"--migrations-table ffx_schema_migrations": "dbmate", "transaction:false": "dbmate", `\d+ ff_exec_core`: "psql",
 	"area: change": "a commit's subject", "//pace:allow": "a directive of the tests", "## [0.1.0] - YYYY-MM-DD": "a heading of CHANGELOG.md",
@@ -111,6 +115,9 @@ func readNames(t *testing.T) *names {
 	}
 	for match := range matches(t, "cmd/ff/*.go", `"([a-z_]+)"`) {
 		n.literals[match] = true // the texts that ff prints, and its commands
+	}
+	for match := range matches(t, "review/internal/rule/*.go", `Name: "([a-z-]+)"`) {
+		n.literals[match] = true // rules of reviews
 	}
 	for _, of := range []string{"db/sql/*.sql", "internal/pgtx/*.go"} {
 		for match := range matches(t, of, `set_config\('(ffx\.[a-z_]+)'`) {

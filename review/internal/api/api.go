@@ -31,13 +31,7 @@ func Check(ctx context.Context, base, head *project.Side, dir string) (*Result, 
 	after, err := r.generated(ctx, head, dir)
 	var refusal *refusedError
 	if errors.As(err, &refusal) {
-		r.Findings = append(r.Findings, report.Finding{
-			Rule: rule.GenerateFails.Name, Severity: report.Blocking, Place: refusal.place, Object: head.SQLC.Package,
-			Title: "sqlc refuses the queries", Detail: "It says:\n\n" + indented(refusal.said),
-			Do: "Change the query together with the schema.",
-		})
-		r.Skipped = append(r.Skipped, "sqlc refuses the queries, so nothing was compared")
-		return r, nil
+		return r, r.refused(ctx, base, head, refusal, dir)
 	}
 	if err != nil {
 		return nil, err
@@ -62,6 +56,29 @@ func Check(ctx context.Context, base, head *project.Side, dir string) (*Result, 
 	}
 	compare(r, before, after, locator{base, head, project.New(base, head)})
 	return r, nil
+}
+
+// refused reports queries of head that sqlc refuses. If it refuses those of base, too, the change is not the reason;
+// the database tries them all the same.
+func (r *Result) refused(ctx context.Context, base, head *project.Side, refusal *refusedError, dir string) error {
+	f := report.Finding{
+		Rule: rule.GenerateFails.Name, Severity: report.Blocking, Place: refusal.place, Object: head.SQLC.Package,
+		Title: "sqlc refuses the queries", Detail: "It says:\n\n" + indented(refusal.said),
+		Do: "Change the query together with the schema.",
+	}
+	if base.SQLC != nil && base.SQLC.Out != "" {
+		var before *refusedError
+		_, err := generate(ctx, base, dir)
+		if err != nil && !errors.As(err, &before) {
+			return err
+		}
+		if before != nil {
+			f.Severity, f.Title, f.Do = report.Note, "sqlc refuses the queries, as it did before the change", ""
+		}
+	}
+	r.Findings = append(r.Findings, f)
+	r.Skipped = append(r.Skipped, "sqlc refuses the queries, so nothing was compared")
+	return nil
 }
 
 // generated returns the package of one side. Nil: there is none, and the reason is in r.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -111,6 +112,20 @@ func TestCheck(t *testing.T) {
 				t.Errorf("found %q, skipped %q, changes %+v", got, r.Skipped, r.Changes)
 			}
 		})
+	}
+}
+
+func TestCheckNotesRefusalsOfBase(t *testing.T) {
+	useSQLC(t)
+	broken := map[string]string{"queries/broken.sql": "-- name: Broken :one\nSELECT nothing FROM items;\n"}
+	for _, c := range []struct {
+		base map[string]string
+		want report.Severity
+	}{{nil, report.Blocking}, {broken, report.Note}} {
+		r, err := Check(t.Context(), side(t, c.base), side(t, broken), t.TempDir())
+		if err != nil || len(r.Findings) != 1 || r.Findings[0].Rule != rule.GenerateFails.Name || r.Findings[0].Severity != c.want {
+			t.Errorf("found %+v, %v, want the severity %v", r, err, c.want)
+		}
 	}
 }
 

@@ -257,7 +257,7 @@ func (s *Server) prepare(ctx context.Context, name string, extensions []Extensio
 		return nil
 	}
 	statements := make([]string, 0, 1+2*len(extensions))
-	if s.version >= 15_00_00 || s.super { // otherwise everybody may make objects in it
+	if s.version >= 15_00_00 || s.super { // otherwise any role may make objects in it
 		statements = append(statements, "ALTER SCHEMA public OWNER TO "+owner)
 	}
 	for _, e := range extensions {

@@ -1,7 +1,7 @@
 package project
 
-// WithText returns a migration of the side with another text in dbmate's form. What the parser finds in it was
-// reported for the text in the file.
+// WithText returns a migration of the side with another text in dbmate's form. The parser's findings
+// were reported for the text in the file.
 func (s *Side) WithText(m Migration, text string) Migration {
 	other := Side{Dir: s.Dir}
 	changed, err := other.readMigration(m.Version, m.File, text)

@@ -3,8 +3,8 @@ package rule
 // Rules about the generated package.
 var (
 	GenerateFails = add(Rule{
-		Name: "generate-fails", Severities: []string{"blocking"},
-		About: "sqlc refuses the queries on the schema of the change",
+		Name: "generate-fails", Severities: []string{"blocking", "note"},
+		About: "sqlc refuses the queries on the schema of the change; a note if it refused them before, too",
 	})
 	GeneratedCodeStale = add(Rule{
 		Name: "generated-code-stale", Severities: []string{"risk"},

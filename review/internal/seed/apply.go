@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// applyStatistics gives each table its share of the rows in production, and columns their distributions. What the
-// seed file says about a column goes first.
+// applyStatistics gives each table its share of the rows in production, and columns their distributions. The seed
+// file's word about a column goes first.
 func (f *filling) applyStatistics() {
 	if f.spec.Statistics == nil {
 		return

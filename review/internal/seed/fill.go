@@ -50,7 +50,7 @@ type filling struct {
 	processed map[uint32]bool    // tables that were filled, or could not be
 	unchecked bool               // the server checks no references
 	postponed map[string]bool    // references made deferrable
-	restore   []string           // the statements that undo what was turned off
+	restore   []string           // the statements that turn everything on again
 	rings     []ring
 	texts     map[string]map[string]*hints // of checks, by their text
 	result    *Result

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// open turns off what would refuse, change or hide rows: triggers, rules, and row level security that also applies to
-// the owner. The returned function turns it on again. The whole is one transaction, so that a failure leaves nothing.
+// open turns off triggers, rules, and row level security that also applies to the owner, since they would refuse, change
+// or hide rows. The returned function turns them on again. The whole is one transaction, so that a failure leaves nothing.
 func (f *filling) open(ctx context.Context, tx pgx.Tx) (restore func() error, err error) {
 	var bypasses bool
 	if err := tx.QueryRow(ctx, `SELECT current_setting('session_replication_role') = 'replica',

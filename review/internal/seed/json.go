@@ -88,7 +88,7 @@ func (r reader) whole(tree any) *document {
 	return r.of(column).document().at(path...)
 }
 
-// jsonComparison reads the operators of jsonb, and comparisons of what its operators read. It reports whether the
+// jsonComparison reads the operators of jsonb, and comparisons of their results. It reports whether the
 // expression is one.
 func (r reader) jsonComparison(x map[string]any) bool {
 	operator := syntax.Last(x["name"])

@@ -29,7 +29,7 @@ func (c *composing) made(from, n int64) string {
 	return rows + " AS made"
 }
 
-// choices returns the number of a row, and what it chooses: its kind, its partition, and the rows it refers to.
+// choices returns the number of a row, and its choices: its kind, its partition, and the rows it refers to.
 func (c *composing) choices() []string {
 	chosen := []string{"i"}
 	if kinds := c.spec.Tables[c.table.Name].Kinds; len(kinds) > 0 {

@@ -22,7 +22,7 @@ type leaf struct {
 	bounds     map[string]bound
 }
 
-// bound is what a partition takes of a column: the values of a list, or those from lower to below upper.
+// bound has the values of a column that a partition takes: those of a list, or those from lower to below upper.
 type bound struct {
 	list         []string // literals' texts
 	null         bool     // of a list: it takes NULL too

@@ -10,8 +10,8 @@ import (
 
 // judgement is the result for one statement.
 type judgement struct {
-	refused string   // what the statement does that no review lets it do: "runs a program"
-	notRun  string   // what it does outside the databases, without harm: "changes a role"
+	refused string   // an effect that no review allows: "runs a program"
+	notRun  string   // an effect outside the databases, without harm: "changes a role"
 	roles   []string // that it names
 	mine    []int    // offsets of names of roles that become the review's own
 	created []extension
@@ -160,7 +160,7 @@ func (j *judgement) extension(kind string, node map[string]any) {
 	}
 }
 
-// role examines what a node says about roles.
+// role examines the roles of a node.
 func (j *judgement) role(kind string, node map[string]any) {
 	if text(node, "roletype") == "ROLESPEC_CSTRING" && kind != "authrole" && kind != "newowner" {
 		j.names(text(node, "rolename"))

@@ -78,7 +78,7 @@ func dumpOf(side *project.Side) string {
 	return psqlCommand.ReplaceAllString(string(raw), "")
 }
 
-// decisions are what the server adds to the judgements.
+// decisions complete the judgements by facts about the server.
 type decisions struct {
 	ways map[string]database.Way
 	tool map[string]bool // extensions that the tool creates, and "schema NAME" for their schemas
