@@ -2,6 +2,8 @@ package review
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -73,6 +75,8 @@ func (r *review) readSeed() (*seed.Spec, error) {
 	name := filepath.Join(r.head.Dir, r.Seed)
 	if filepath.IsAbs(r.Seed) {
 		name = r.Seed
+	} else if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
+		name = filepath.Join(r.Dir, r.Seed) // a file that no revision has, such as an export from production
 	}
 	spec, err := seed.ReadFile(name)
 	if err != nil || spec.Statistics == nil {

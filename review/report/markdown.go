@@ -148,7 +148,7 @@ func (p *page) findings(open []Finding) {
 			fmt.Fprintf(&entry, "   <details><summary>Why</summary>\n\n   %s\n   </details>\n", indent(f.Detail))
 		}
 		if p.text.Len()+entry.Len() > longestMarkdown*3/4 {
-			break
+			continue // shorter ones may fit
 		}
 		p.text.WriteString(entry.String())
 		told++

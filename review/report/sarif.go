@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
+	"net/url"
 	"strings"
 
 	"github.com/owenrumney/go-sarif/v3/pkg/report/v210/sarif"
@@ -21,9 +22,13 @@ var levels = map[Severity]string{Note: "none", Advice: "note", Risk: "warning", 
 func WriteSARIF(w io.Writer, r *Report) error {
 	run := sarif.NewRunWithInformationURI("schema-review", "https://github.com/flowfabric/flowfabric-go/blob/main/docs/schema-review.md")
 	run.WithColumnKind("unicodeCodePoints")
+	elsewhere := ""
+	if len(r.Migrations) > 0 {
+		elsewhere = r.Migrations[0]
+	}
 	for _, f := range r.Findings {
 		describe(run.AddRule(f.Rule))
-		run.AddResult(result(run, f))
+		run.AddResult(result(run, f, elsewhere))
 	}
 	if len(r.NotRead) > 0 {
 		invocation := sarif.NewInvocation().WithExecutionSuccessful(true)
@@ -48,14 +53,16 @@ func describe(described *sarif.ReportingDescriptor) {
 	}
 }
 
-func result(run *sarif.Run, f Finding) *sarif.Result {
+// result is a finding. One without a place stands at the file elsewhere: GitHub refuses results without a location.
+func result(run *sarif.Run, f Finding, elsewhere string) *sarif.Result {
 	text := f.Title + "."
 	for _, more := range []string{f.Detail, f.Do} {
 		if more != "" {
 			text += "\n\n" + more
 		}
 	}
-	at := sarif.NewPhysicalLocation().WithArtifactLocation(sarif.NewArtifactLocation().WithURI(f.Place.File))
+	file := cmp.Or(f.Place.File, elsewhere)
+	at := sarif.NewPhysicalLocation().WithArtifactLocation(sarif.NewArtifactLocation().WithURI((&url.URL{Path: file}).String()))
 	if f.Place.Line > 0 {
 		at.WithRegion(sarif.NewRegion().WithStartLine(f.Place.Line))
 	}
@@ -65,7 +72,7 @@ func result(run *sarif.Run, f Finding) *sarif.Result {
 		WithMessage(sarif.NewTextMessage(text).WithMarkdown(text)).
 		// A finding keeps its fingerprint when lines move.
 		WithPartialFingerprints(map[string]string{"finding/v1": fingerprint(f)})
-	if f.Place.File != "" {
+	if file != "" {
 		res.AddLocation(sarif.NewLocationWithPhysicalLocation(at))
 	}
 	if f.Severity == Note {

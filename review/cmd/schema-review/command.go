@@ -123,9 +123,7 @@ func runReview(ctx context.Context, o options, hidden *secrets, stdout, stderr i
 	if err != nil {
 		return err
 	}
-	for i, reason := range r.Skipped { // errors of parts that failed
-		r.Skipped[i] = hidden.redact(reason)
-	}
+	hidden.redactReport(r)
 	if err := writeReports(stdout, r, o); err != nil {
 		return err
 	}

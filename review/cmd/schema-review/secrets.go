@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
 // secrets are texts that the command must not print.
@@ -71,4 +73,17 @@ func (r redactor) Write(text []byte) (int, error) {
 		return 0, err
 	}
 	return len(text), nil
+}
+
+// redactReport redacts the texts of a report that may repeat errors of the server or of programs.
+func (s *secrets) redactReport(r *report.Report) {
+	for _, list := range [][]string{r.Skipped, r.NotRead, r.NotSeeded} {
+		for i := range list {
+			list[i] = s.redact(list[i])
+		}
+	}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		f.Title, f.Detail, f.Do = s.redact(f.Title), s.redact(f.Detail), s.redact(f.Do)
+	}
 }

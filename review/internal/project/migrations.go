@@ -16,10 +16,9 @@ import (
 )
 
 var (
-	upDirective   = regexp.MustCompile(`(?m)^--\s*migrate:up(\s*$|\s+\S+)`)
-	downDirective = regexp.MustCompile(`(?m)^--\s*migrate:down(\s*$|\s+\S+)`)
-	usableFrom    = regexp.MustCompile(`(?m)^--\s*usable-from:\s*(\S+)`)
-	irreversible  = regexp.MustCompile(`(?m)^\s*--\s*irreversible:[ \t]*(\S.*)$`)
+	upDirective  = regexp.MustCompile(`(?m)^--\s*migrate:up(\s*$|\s+\S+)`)
+	usableFrom   = regexp.MustCompile(`(?m)^--\s*usable-from:\s*(\S+)`)
+	irreversible = regexp.MustCompile(`(?m)^\s*--\s*irreversible:[ \t]*(\S.*)$`)
 )
 
 func (s *Side) readMigrations(opts Options) error {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/arguments"
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
@@ -35,10 +34,14 @@ func (c *check) own() {
 	}
 }
 
+// missing are the states of a statement that names a table, a column, a function or a type that is not there. Others of
+// their class may come of an argument, a setting or a right.
+var missing = []string{"42P01", "42703", "42883", "42804"}
+
 // certain reports a failure that comes of no argument.
 func (c *check) certain(q project.Query, o *outcome) bool {
 	if o.failure.Code != notNull {
-		return strings.HasPrefix(o.failure.Code, "42") && o.failure.Code != "42501" // insufficient_privilege: the review's role is another
+		return slices.Contains(missing, o.failure.Code)
 	}
 	columns, _ := arguments.Columns(q.SQL)
 	return !slices.Contains(slices.Collect(maps.Values(columns)), o.failure.ColumnName)

@@ -175,7 +175,9 @@ func (c *check) declaration(old []broken) {
 	added := project.New(c.Base, c.Head)
 	newest, declares := "", false
 	for _, m := range c.Base.Migrations {
-		newest = max(newest, m.Version)
+		if !m.Repeatable && (newest == "" || m.Tool.Compare(m.Version, newest) > 0) {
+			newest = m.Version
+		}
 		declares = declares || m.Usable != ""
 	}
 	usable := ""
@@ -186,7 +188,7 @@ func (c *check) declaration(old []broken) {
 				Title: "The migration does not declare which programs may use the database after it", Do: "Add a line `-- usable-from: VERSION`, as those before it have.",
 			})
 		}
-		if m.Usable > usable {
+		if m.Usable != "" && (usable == "" || m.Tool.Compare(m.Usable, usable) > 0) {
 			usable = m.Usable
 			c.result.Declared = "usable-from: " + m.Usable
 		}
@@ -200,12 +202,13 @@ func (c *check) declaration(old []broken) {
 			f.Place = report.Place{File: m.File}
 		}
 	}
+	tool := added[0].Tool
 	switch {
-	case usable <= newest && len(old) > 0:
+	case tool.Compare(usable, newest) <= 0 && len(old) > 0:
 		f.Severity, f.Title = report.Blocking, "The migration declares itself usable for programs that fail on it"
 		f.Detail = fmt.Sprintf("It says `usable-from: %s`, which programs of before know.\n%s", usable, listed(old))
 		f.Do = "Declare the version that the programs have to know, or keep the objects they need."
-	case usable > newest && len(old) == 0:
+	case tool.Compare(usable, newest) > 0 && len(old) == 0:
 		f.Severity, f.Title = report.Advice, "The migration excludes programs that would work on it"
 		f.Detail = fmt.Sprintf("It says `usable-from: %s`; all queries of programs of before, which know %s, run on it as they did.", usable, newest)
 		f.Do = "Declare an older version, unless the programs break in a way that their queries do not show."

@@ -35,7 +35,9 @@ func Check(base, head, target *project.Side) []report.Finding {
 		found = append(found, drops(steps)...)
 		found = append(found, guesses(head, m, steps, made)...)
 		down := parsed(m.Down)
-		found = append(found, transactions(project.Migration{Tool: m.Tool, File: m.File, Up: m.Down}, down)...)
+		back := project.Migration{Tool: m.Tool, File: m.File, Up: m.Down}
+		found = append(found, transactions(back, down)...)
+		found = append(found, leftOpen(back, down)...)
 	}
 	slices.SortStableFunc(found, func(a, b report.Finding) int {
 		return cmp.Or(a.Place.Compare(b.Place), cmp.Compare(a.Rule, b.Rule))

@@ -2,6 +2,8 @@ package rules
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	parser "github.com/pganalyze/pg_query_go/v6"
@@ -97,16 +99,14 @@ func enums(m project.Migration, steps []step) []report.Finding {
 			clear(added)
 			batch = s.Batch
 		}
-		if len(added) > 0 {
-			for value := range added {
-				if mentions(s, value) {
-					found = append(found, report.Finding{
-						Rule: rule.EnumValueUsedAtOnce.Name, Severity: report.Blocking, Place: s.Place, Object: value,
-						Title:  fmt.Sprintf("The value `%s` is used by the transaction that adds it", value),
-						Detail: "PostgreSQL refuses that: \"unsafe use of new value\".",
-						Do:     "Use it in a migration of its own, after the one that adds it.",
-					})
-				}
+		for _, value := range slices.Sorted(maps.Keys(added)) {
+			if mentions(s, value) {
+				found = append(found, report.Finding{
+					Rule: rule.EnumValueUsedAtOnce.Name, Severity: report.Blocking, Place: s.Place, Object: value,
+					Title:  fmt.Sprintf("The value `%s` is used by the transaction that adds it", value),
+					Detail: "PostgreSQL refuses that: \"unsafe use of new value\".",
+					Do:     "Use it in a migration of its own, after the one that adds it.",
+				})
 			}
 		}
 		e := s.Node.GetAlterEnumStmt()

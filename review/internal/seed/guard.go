@@ -101,8 +101,16 @@ func (f *filling) close(ctx context.Context, tx pgx.Tx, done map[uint32]*Filled)
 			if refusal == "" {
 				refusal = fmt.Sprintf("it refers to %s, which is empty", f.nameOf(ring.reference.To))
 			}
-			if _, err := tx.Exec(ctx, "DELETE FROM "+ring.table.SQL); err != nil {
+			kept, err := inside(ctx, tx, func(sub pgx.Tx) error {
+				_, err := sub.Exec(ctx, "DELETE FROM "+ring.table.SQL)
 				return err
+			})
+			if err != nil {
+				return err
+			}
+			if kept != "" { // rows of other tables refer to them
+				done[ring.table.OID].Reason = refusal + ", so its rows refer to rows that are not there"
+				continue
 			}
 			f.filled[ring.table.OID] = 0
 			done[ring.table.OID].Rows, done[ring.table.OID].Reason = 0, refusal

@@ -49,12 +49,12 @@ func (c *composing) deferred(ctx context.Context, tx pgx.Tx, r reference) error 
 		return nil
 	}
 	name := pgx.Identifier{r.Name}.Sanitize()
-	if !r.Deferrable && !c.postponed[r.Name] {
+	if !r.Deferrable && !c.postponed[c.table.SQL+"."+r.Name] {
 		done, err := try(ctx, tx, fmt.Sprintf("ALTER TABLE %s ALTER CONSTRAINT %s DEFERRABLE", c.table.SQL, name))
 		if err != nil || !done {
 			return err
 		}
-		c.postponed[r.Name] = true
+		c.postponed[c.table.SQL+"."+r.Name] = true
 		c.restore = append(c.restore, fmt.Sprintf("ALTER TABLE %s ALTER CONSTRAINT %s NOT DEFERRABLE", c.table.SQL, name))
 	}
 	_, err := try(ctx, tx, "SET CONSTRAINTS ALL DEFERRED")

@@ -21,9 +21,13 @@ func matching(patterns []string, rows int64, unique bool) []string {
 	}
 	var texts []string
 	seen := make(map[string]bool)
+	tree = tree.Simplify()
 	for i := range 4 * count {
-		var b strings.Builder
-		write(&b, tree.Simplify(), uint32(i))
+		var b writing
+		b.write(tree, uint32(i))
+		if b.steps > maxPatternSteps {
+			return nil // such as nested repetitions: a pattern may stand for more than a text can hold
+		}
 		if text := b.String(); !seen[text] && len(texts) < count {
 			seen[text] = true
 			texts = append(texts, text)
@@ -32,8 +36,19 @@ func matching(patterns []string, rows int64, unique bool) []string {
 	return texts
 }
 
-// write appends a text that matches the expression: another one for another seed.
-func write(b *strings.Builder, tree *syntax.Regexp, seed uint32) {
+const maxPatternSteps = 10_000
+
+// writing is a text that matches an expression, and how many parts of the expression have been followed.
+type writing struct {
+	strings.Builder
+	steps int
+}
+
+// write appends a text that matches the expression: another one for another seed. It stops after maxPatternSteps.
+func (b *writing) write(tree *syntax.Regexp, seed uint32) {
+	if b.steps++; b.steps > maxPatternSteps {
+		return
+	}
 	switch tree.Op {
 	case syntax.OpLiteral:
 		b.WriteString(string(tree.Rune))
@@ -56,25 +71,25 @@ func write(b *strings.Builder, tree *syntax.Regexp, seed uint32) {
 		b.WriteByte("abcdefghijklmnopqrstuvwxyz0123456789"[salt(strconv.Itoa(b.Len()), strconv.Itoa(int(seed)))%36])
 	case syntax.OpCapture, syntax.OpConcat:
 		for _, sub := range tree.Sub {
-			write(b, sub, seed)
+			b.write(sub, seed)
 		}
 	case syntax.OpAlternate:
-		write(b, tree.Sub[int(seed)%len(tree.Sub)], seed)
+		b.write(tree.Sub[int(seed)%len(tree.Sub)], seed)
 	case syntax.OpStar, syntax.OpPlus:
 		for range 4 {
-			write(b, tree.Sub[0], seed)
+			b.write(tree.Sub[0], seed)
 		}
 	case syntax.OpQuest:
 		if seed%2 == 0 {
-			write(b, tree.Sub[0], seed)
+			b.write(tree.Sub[0], seed)
 		}
 	case syntax.OpRepeat:
 		times := tree.Min
 		if tree.Max < 0 {
 			times = max(4, tree.Min)
 		}
-		for range times {
-			write(b, tree.Sub[0], seed)
+		for range min(times, maxPatternSteps) {
+			b.write(tree.Sub[0], seed)
 		}
 	}
 }
