@@ -54,7 +54,7 @@ func (r *review) takeAPI(result apiResult) {
 		prefix = result.of.Package + "."
 	}
 	if result.err != nil {
-		r.skip("API", "%s", fmt.Sprint(result.err))
+		r.incomplete(report.Place{}, "The review could not compare the generated packages", result.err.Error())
 		return
 	}
 	for _, c := range result.Changes {

@@ -14,6 +14,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
 // job is a run of the action's steps in a working folder.
@@ -238,6 +239,13 @@ var (
 	fromRunner  = []string{"GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "GITHUB_EVENT_NAME", "PWD", "ACTION_PATH"}
 	setInScript = []string{"MARKER", "CGO_ENABLED"}
 )
+
+func TestCommentsAreFoundByTheMarkerOfReports(t *testing.T) {
+	script, err := os.ReadFile("comment.sh")
+	if err != nil || !strings.Contains(string(script), "\nmarker='"+report.Marker+"'") {
+		t.Errorf("comment.sh does not have %s, %v", report.Marker, err)
+	}
+}
 
 func TestActionSetsEveryVariableOfItsScripts(t *testing.T) {
 	var a action

@@ -17,6 +17,8 @@ if ! head=$(git rev-parse --verify --quiet 'HEAD^{commit}'); then
 	exit 1
 fi
 
+BASE=${BASE#origin/}
+
 fetch() { git fetch --quiet --no-tags "$@"; }
 
 if git ls-remote --exit-code --quiet origin "refs/heads/$BASE" >/dev/null; then

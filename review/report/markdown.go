@@ -134,7 +134,7 @@ func (p *page) findings(open []Finding) {
 		return
 	}
 	p.text.WriteString("\n### What to do\n\n")
-	told := 0
+	shown := 0
 	for i, f := range open {
 		var entry strings.Builder
 		fmt.Fprintf(&entry, "%d. **%s** (%s, `%s`, %s)\n", i+1, f.Title, f.Severity, f.Rule, place(f.Place))
@@ -151,9 +151,9 @@ func (p *page) findings(open []Finding) {
 			continue // shorter ones may fit
 		}
 		p.text.WriteString(entry.String())
-		told++
+		shown++
 	}
-	if rest := len(open) - told; rest > 0 {
+	if rest := len(open) - shown; rest > 0 {
 		fmt.Fprintf(&p.text, "\nAnd %s.\n", count(rest, "more", "more"))
 	}
 }
@@ -212,7 +212,7 @@ func statements(list []Statement) string {
 		return ""
 	}
 	var b strings.Builder
-	b.WriteString("| statement | locks | rewrites | reads whole | WAL | time | who waits |\n| --- | --- | --- | --- | ---: | ---: | --- |\n")
+	b.WriteString("| statement | locks | rewrites | reads whole | WAL | time | waiting queries |\n| --- | --- | --- | --- | ---: | ---: | --- |\n")
 	for _, s := range list {
 		var locks []string
 		for _, l := range s.Measured.Locks {

@@ -18,8 +18,8 @@ import (
 // psqlCommand matches the commands that pg_dump writes for psql.
 var psqlCommand = regexp.MustCompile(`(?m)^\\(restrict|unrestrict|connect)\b.*$`)
 
-// toldDifferences is how many differences a finding lists.
-const toldDifferences = 12
+// mostDifferences is how many differences a finding lists.
+const mostDifferences = 12
 
 // CheckDump loads the committed dump of a side into the empty database that conn is connected to. It compares the
 // result with made, the catalog after the side's migrations. Without a dump there are no findings.
@@ -68,7 +68,7 @@ func CheckDump(ctx context.Context, side *project.Side, conn *pgx.Conn, made *Ca
 func List(differences []report.Change) string {
 	var list strings.Builder
 	for i, d := range differences {
-		if i == toldDifferences {
+		if i == mostDifferences {
 			fmt.Fprintf(&list, "- and %d more\n", len(differences)-i)
 			break
 		}

@@ -28,7 +28,7 @@ func Judge(changes []report.Change, concurrently func(index string) bool) []repo
 				Detail: "It was: " + c.Before + ". Roles that are neither the table's owner nor superuser see only rows that some policy shows.",
 				Do:     rule.RowSecurityHidesRows.Advice,
 			})
-		case c.Before == "" && uniqueOnOld(c):
+		case c.Before == "" && uniqueOnOld(c) && !fits(c, changes):
 			found = append(found, duplicates(c, concurrently))
 		}
 	}
@@ -65,7 +65,7 @@ func replaced(c report.Change, changes []report.Change) bool {
 func keyDropped(c report.Change) report.Finding {
 	return report.Finding{
 		Rule: rule.ForeignKeyDropped.Name, Severity: report.Risk, Place: c.Place, Object: c.Object,
-		Title:  fmt.Sprintf("Nothing keeps the rows of `%s` together with those that they refer to any longer", tableOf(c.Object)),
+		Title:  fmt.Sprintf("Rows of `%s` may now refer to rows that don't exist", tableOf(c.Object)),
 		Detail: "The foreign key was: " + c.Before + ". Rows that refer to nothing may appear, and then it cannot be added again. What ON DELETE did is no longer done.",
 		Do:     rule.ForeignKeyDropped.Advice,
 	}
@@ -110,6 +110,32 @@ func uniqueOnOld(c report.Change) bool {
 		return strings.HasPrefix(c.After, "UNIQUE") || strings.HasPrefix(c.After, "PRIMARY KEY")
 	}
 	return false
+}
+
+// fits reports a key that rows of before fit: over a new column, or over one that was unique before. A new column that
+// does not fit is seen when the migration runs on rows.
+func fits(c report.Change, changes []report.Change) bool {
+	columns, table := columnsOf(c.After), keyTable(c)
+	return slices.ContainsFunc(changes, func(other report.Change) bool {
+		switch {
+		case other.Kind == "column" && other.Before == "":
+			return slices.ContainsFunc(strings.Split(columns, ", "), func(column string) bool { return other.Object == table+"."+column })
+		case other.After == "" && keyTable(other) == table:
+			old := report.Change{Kind: other.Kind, After: other.Before}
+			return uniqueOnOld(old) && columnsOf(other.Before) == columns
+		}
+		return false
+	})
+}
+
+// keyTable returns the table of an index or a constraint.
+func keyTable(c report.Change) string {
+	if c.Kind != "index" {
+		return tableOf(c.Object)
+	}
+	_, rest, _ := strings.Cut(c.Before+c.After, " ON ")
+	table, _, _ := strings.Cut(strings.TrimPrefix(rest, "ONLY "), " ")
+	return table
 }
 
 func duplicates(c report.Change, concurrently func(string) bool) report.Finding {

@@ -27,6 +27,10 @@ func TestJudge(t *testing.T) {
 		{"a policy goes", []report.Change{{Kind: "policy", Object: "p on orders", Before: "x"}}, "risk row-security-hides-rows"},
 		{"a unique index", []report.Change{{Kind: "index", Object: "i", After: "CREATE UNIQUE INDEX i ON orders USING btree (code)"}}, "risk unique-over-duplicates"},
 		{"a unique index, concurrently", []report.Change{{Kind: "index", Object: "quietly", After: "CREATE UNIQUE INDEX quietly ON orders USING btree (code)"}}, "note unique-over-duplicates"},
+		{"a unique index over a new column", []report.Change{{Kind: "column", Object: "orders.code", After: "text"}, {Kind: "index", Object: "i", After: "CREATE UNIQUE INDEX i ON orders USING btree (code)"}}, ""},
+		{"a unique constraint over a new column", []report.Change{{Kind: "column", Object: "orders.code", After: "text"}, {Kind: "constraint", Object: "k on orders", After: "UNIQUE (shop, code)"}}, ""},
+		{"a unique constraint of another name", []report.Change{{Kind: "constraint", Object: "k on orders", Before: "UNIQUE (code)"}, {Kind: "constraint", Object: "n on orders", After: "UNIQUE (code)"}}, ""},
+		{"a unique constraint over other columns", []report.Change{{Kind: "constraint", Object: "k on orders", Before: "UNIQUE (shop)"}, {Kind: "constraint", Object: "n on orders", After: "UNIQUE (code)"}}, "risk unique-over-duplicates"},
 		{"an index", []report.Change{{Kind: "index", Object: "i", After: "CREATE INDEX i ON orders USING btree (code)"}}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

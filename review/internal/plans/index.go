@@ -171,7 +171,7 @@ func (c *check) indexes() []report.Finding {
 		case known == nil:
 			add(rule.IndexUnused.Name, name, report.Advice, fmt.Sprintf("No query uses the new index %s", name),
 				fmt.Sprintf("It is on `%s`. No plan of the queries takes it, not even where the server may not read tables whole. Every write keeps it.", i.Table),
-				"Leave it out, or say at the statement whom it serves: `-- review: allow index-unused until …: …`.")
+				"Leave it out, or say at the statement which queries it serves: `-- review: allow index-unused until …: …`.")
 		case before[name] == nil:
 			add(rule.IndexUnused.Name, name, report.Advice, fmt.Sprintf("No query uses the index %s any longer", name),
 				fmt.Sprintf("It is on `%s`. Queries used it before the change.", i.Table), "Drop it, once no program of before runs.")

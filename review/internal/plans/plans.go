@@ -87,7 +87,7 @@ func Check(ctx context.Context, in Input) (*Result, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.old)) {
 		if lines := c.old[name]; len(lines) > 0 {
-			what := map[string]string{rule.SequentialScan.Name: "tables are read whole that count as large", rule.LargeSort.Name: "as many rows are sorted as a large table has"}[name]
+			what := map[string]string{rule.SequentialScan.Name: "large tables are read whole", rule.LargeSort.Name: "the rows of large tables are sorted"}[name]
 			result.Findings = append(result.Findings, report.Finding{
 				Rule: name, Severity: report.Note, Object: "queries", Detail: strings.Join(lines, "\n"),
 				Title: fmt.Sprintf("As before the change, %s by %s", what, counted(len(lines), "plan of a query", "plans of queries")),

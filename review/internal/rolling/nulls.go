@@ -79,14 +79,13 @@ func (c *check) refusesNull(ctx context.Context, sql string, sent *outcome) (tab
 	return there.failure.TableName, nil
 }
 
-// stricter returns the tables with a column that is NOT NULL, or a check, only after the change. Both databases have
-// the same numbers, because one is a copy of the other.
+// stricter returns the tables with a column that is NOT NULL, or a check, only after the change.
 func (c *check) stricter(ctx context.Context) (map[string]bool, error) {
 	const sql = `
-		SELECT t.relname::text, 'column ' || a.attnum FROM pg_attribute AS a JOIN pg_class AS t ON t.oid = a.attrelid
+		SELECT t.relname::text, 'column ' || a.attname FROM pg_attribute AS a JOIN pg_class AS t ON t.oid = a.attrelid
 		WHERE a.attnum > 0 AND a.attnotnull AND NOT a.attisdropped AND t.relkind IN ('r', 'p')
 		UNION ALL
-		SELECT t.relname::text, 'check ' || k.oid FROM pg_constraint AS k JOIN pg_class AS t ON t.oid = k.conrelid WHERE k.contype = 'c'`
+		SELECT t.relname::text, 'check ' || k.conname FROM pg_constraint AS k JOIN pg_class AS t ON t.oid = k.conrelid WHERE k.contype = 'c'`
 	read := func(d *trial) (map[[2]string]bool, error) {
 		rows, err := d.conn.Query(ctx, sql)
 		if err != nil {

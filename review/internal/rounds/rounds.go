@@ -157,6 +157,6 @@ func (r *round) compareSchemas(broken, title string, before, after state) {
 		Rule: broken, Severity: report.Risk, Place: place,
 		Object: differences[0].Object,
 		Title:  title, Detail: catalog.List(differences),
-		Do: "Correct the statements " + r.New[0].Tool.Down() + ": who takes the change back is left with a schema that no revision describes.",
+		Do: "Correct the statements " + r.New[0].Tool.Down() + ": a rollback leaves a schema that no revision describes.",
 	})
 }

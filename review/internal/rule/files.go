@@ -24,7 +24,7 @@ var (
 	})
 	MigrationUnreadable = add(Rule{
 		Name: "migration-unreadable", Severities: []string{"blocking"},
-		About: "neither dbmate nor the parser reads it",
+		About: "the migration tool or the parser cannot read it",
 	})
 	QueryUnreadable = add(Rule{
 		Name: "query-unreadable", Severities: []string{"blocking", "risk", "advice", "note"},

@@ -39,7 +39,7 @@ var (
 	})
 	FailsOnRows = add(Rule{
 		Name: "fails-on-rows", Severities: []string{"risk", "blocking"},
-		About: "the rows of the seed refuse the statement; blocking if every row would, like a new",
+		About: "the rows of the seed refuse the statement; blocking if every row would, as for a new column that is NOT NULL without a default",
 	})
 	MigrationFailsOnRows = add(Rule{
 		Name: "migration-fails-on-rows", Severities: []string{"blocking"},

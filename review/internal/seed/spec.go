@@ -76,7 +76,7 @@ type Column struct {
 	Values Values `yaml:"values"`
 	// Range is the smallest and the largest whole number, all equally frequent.
 	Range []int64 `yaml:"range"`
-	// Distinct is the number of different values, of which the first are the most frequent.
+	// Distinct is the number of different values. The first are the most frequent.
 	Distinct int `yaml:"distinct"`
 	// Nulls is the share of rows without a value, 0 to 1.
 	Nulls *float64 `yaml:"nulls"`
