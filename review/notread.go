@@ -1,8 +1,10 @@
 package review
 
 import (
-	"bytes"
+	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -14,18 +16,12 @@ import (
 )
 
 // notRead returns the parts of the project that were not read and bear on the change, each with the reason.
-func (r *review) notRead() ([]string, error) {
+func (r *review) notRead() []string {
 	var parts []string
 	for _, side := range []*project.Side{r.head, r.base} {
 		for _, u := range side.Unread {
-			if u.IfChanged {
-				changed, err := r.changed(u.Path)
-				if err != nil {
-					return nil, err
-				}
-				if !changed {
-					continue
-				}
+			if u.IfChanged && !r.changed(u.Path) {
+				continue
 			}
 			parts = append(parts, fmt.Sprintf("`%s`: %s", u.Path, u.Why))
 		}
@@ -39,56 +35,48 @@ func (r *review) notRead() ([]string, error) {
 		parts = append(parts, "the schema: no folder of migrations was found; name it with --migrations-dir, or give --migrate-command")
 	}
 	if r.byCommand() {
-		files, err := r.changedSQL()
-		if err != nil {
-			return nil, err
-		}
-		for _, file := range files {
+		for _, file := range r.changedSQL() {
 			parts = append(parts, fmt.Sprintf("`%s`: %s", file, unknownStatements))
 		}
 	}
 	slices.Sort(parts)
-	return slices.Compact(parts), nil
+	return slices.Compact(parts)
 }
 
 const unknownStatements = "a command applies the migrations, so the locks, the scans and the way back of single statements are not known"
 
-// changed reports whether a file, or a file in a folder, differs between the sides.
-func (r *review) changed(name string) (bool, error) {
-	var all [2]map[string][]byte
-	for i, side := range []*project.Side{r.base, r.head} {
-		files, err := contents(side.Dir, name, "")
-		if err != nil {
-			return false, err
-		}
-		all[i] = files
+// changed reports whether a file, or a file in a folder, differs between the sides. A path that leads out of the project
+// is not read, and counts as changed.
+func (r *review) changed(name string) bool {
+	name = path.Clean(filepath.ToSlash(name))
+	if !filepath.IsLocal(filepath.FromSlash(name)) {
+		return true
 	}
-	return len(differing(all[0], all[1])) > 0, nil
+	return len(differing(contents(r.base.Dir, name, ""), contents(r.head.Dir, name, ""))) > 0
 }
 
 // changedSQL returns the changed SQL files other than sqlc's queries and the dump.
-func (r *review) changedSQL() ([]string, error) {
-	before, err := contents(r.base.Dir, ".", ".sql")
-	if err != nil {
-		return nil, err
-	}
-	after, err := contents(r.head.Dir, ".", ".sql")
-	if err != nil {
-		return nil, err
-	}
+func (r *review) changedSQL() []string {
+	before, after := contents(r.base.Dir, ".", ".sql"), contents(r.head.Dir, ".", ".sql")
 	files := slices.DeleteFunc(differing(before, after), func(file string) bool { return file == r.head.Dump || file == r.base.Dump })
 	for _, side := range []*project.Side{r.base, r.head} {
 		for _, q := range side.Queries {
 			files = slices.DeleteFunc(files, func(file string) bool { return file == q.Place.File })
 		}
 	}
-	return files, nil
+	return files
 }
 
-func differing(before, after map[string][]byte) []string {
+// content is what a comparison needs of a file.
+type content struct {
+	sum    [sha256.Size]byte
+	failed bool // it could not be read, so it counts as changed
+}
+
+func differing(before, after map[string]content) []string {
 	var files []string
-	for file, text := range after {
-		if was, had := before[file]; !had || !bytes.Equal(was, text) {
+	for file, is := range after {
+		if was, had := before[file]; !had || is.failed || was != is {
 			files = append(files, file)
 		}
 	}
@@ -101,28 +89,40 @@ func differing(before, after map[string][]byte) []string {
 	return files
 }
 
-// contents reads a file, or the files in a folder, with a suffix. It has no entry for a file that is missing.
-func contents(dir, name, suffix string) (map[string][]byte, error) {
-	files := map[string][]byte{}
-	root := filepath.Join(dir, strings.TrimSuffix(name, "/"))
-	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
+// contents sums a file, or the files in a folder, with a suffix. It has no entry for a file that is missing.
+func contents(dir, name, suffix string) map[string]content {
+	files := map[string]content{}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return map[string]content{name: {failed: true}}
+	}
+	defer root.Close()
+	tree := root.FS()
+	// The function returns no error of a file, so that the walk reaches the others.
+	_ = fs.WalkDir(tree, name, func(file string, entry fs.DirEntry, err error) error {
 		switch {
-		case os.IsNotExist(err):
-			return nil
+		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
-			return err
+			files[file] = content{failed: true}
 		case entry.IsDir() && entry.Name() == ".git":
 			return fs.SkipDir
-		case !entry.Type().IsRegular() || !strings.HasSuffix(file, suffix):
-			return nil
+		case entry.Type().IsRegular() && strings.HasSuffix(file, suffix):
+			files[file] = summed(tree, file)
 		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		relative, err := filepath.Rel(dir, file)
-		files[path.Clean(filepath.ToSlash(relative))] = text
-		return err
+		return nil
 	})
-	return files, err
+	return files
+}
+
+func summed(tree fs.FS, name string) content {
+	file, err := tree.Open(name)
+	if err != nil {
+		return content{failed: true}
+	}
+	defer file.Close()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, file); err != nil {
+		return content{failed: true}
+	}
+	return content{sum: [sha256.Size]byte(hash.Sum(nil))}
 }

@@ -134,9 +134,7 @@ func (r *review) open(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	project.Qualify(r.base, r.head)
-	if r.report.NotRead, err = r.notRead(); err != nil {
-		return err
-	}
+	r.report.NotRead = r.notRead()
 	if r.spec, err = r.readSeed(); err != nil {
 		return err
 	}

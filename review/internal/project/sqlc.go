@@ -115,13 +115,13 @@ func (s *Side) addPackage(file, engine string, p *SQLC) {
 			list[i] = below(list[i])
 		}
 	}
+	p.Schema, p.Queries = s.inside(file, p.Schema), s.inside(file, p.Queries)
 	if engine != "" && engine != "postgresql" {
 		for _, name := range slices.Concat(p.Schema, p.Queries) {
 			s.unreadIfChanged(name, "sqlc reads it for the database "+engine+", not for PostgreSQL")
 		}
 		return
 	}
-	p.Schema, p.Queries = s.inside(file, p.Schema), s.inside(file, p.Queries)
 	if p.Out != "" && len(s.inside(file, []string{below(p.Out)})) == 0 {
 		p.Out = ""
 	}
