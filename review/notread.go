@@ -34,6 +34,9 @@ func (r *review) notRead() []string {
 	if r.head.MigrationsDir == "" && !r.byCommand() {
 		parts = append(parts, "the schema: no folder of migrations was found; name it with --migrations-dir, or give --migrate-command")
 	}
+	if names := project.ChangedSettings(r.base, r.head); len(names) > 0 && len(r.base.Migrations) > 0 && r.head.Tool == project.Dbmate {
+		parts = append(parts, "`.env`: the change of "+strings.Join(names, ", ")+", which decides what dbmate applies and where, was not judged")
+	}
 	if r.byCommand() {
 		for _, file := range r.changedSQL() {
 			parts = append(parts, fmt.Sprintf("`%s`: %s", file, unknownStatements))

@@ -127,6 +127,7 @@ func (r *review) open(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return err
 	}
+	opts.PreferredDir = r.base.MigrationsDir
 	if r.head, err = project.Open(ctx, r.Dir, r.Head, filepath.Join(dir, "head"), opts); err != nil {
 		return err
 	}
@@ -158,6 +159,7 @@ func (r *review) openBase(ctx context.Context, dir string, opts project.Options)
 	if err != nil || now == left {
 		return err
 	}
+	opts.PreferredDir = r.base.MigrationsDir
 	r.target, err = project.Open(ctx, r.Dir, now, filepath.Join(dir, "target"), opts)
 	return err
 }

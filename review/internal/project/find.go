@@ -16,9 +16,9 @@ func skipped(base string) bool {
 	return base == "testdata" || base == "vendor" || base == "node_modules" || len(base) > 1 && base[0] == '.'
 }
 
-// findMigrations returns the folder with the migrations: the wanted one, or the only one of the project. It decides
-// which tool they are for, unless the caller said so. A side without migrations has neither.
-func (s *Side) findMigrations(wanted string) (string, error) {
+// findMigrations returns the folder with the migrations: the wanted one, or the preferred one, or the only one of the
+// project. It decides which tool they are for, unless the caller said so. A side without migrations has neither.
+func (s *Side) findMigrations(wanted, preferred string) (string, error) {
 	if wanted != "" {
 		dir := path.Clean(filepath.ToSlash(wanted))
 		if _, err := os.Stat(filepath.Join(s.Dir, dir)); errors.Is(err, fs.ErrNotExist) {
@@ -30,11 +30,47 @@ func (s *Side) findMigrations(wanted string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir, err := s.choose(folders)
-	if err != nil || dir == "" {
-		return "", err
+	marked, plain := s.candidates(folders)
+	dir := preferred
+	if !holdsMigrations(folders[preferred], preferred) {
+		if dir, err = s.choose(folders, marked, plain); err != nil || dir == "" {
+			return "", err
+		}
 	}
+	if folders[preferred] != nil {
+		plain = append(plain, preferred)
+	}
+	s.unreadFolders(dir, slices.Concat(marked, plain))
 	return dir, s.decide(dir, false)
+}
+
+// holdsMigrations reports whether a folder has migrations of a tool, or of several.
+func holdsMigrations(f *folder, dir string) bool {
+	if f == nil {
+		return false
+	}
+	tool, err := f.tool(dir)
+	return err != nil || tool != ""
+}
+
+// unreadFolders reports the folders that may hold migrations, apart from the chosen one and those below it.
+func (s *Side) unreadFolders(chosen string, candidates []string) {
+	why := "it may hold migrations, but those of `" + chosen + "` were reviewed: name the folder with --migrations-dir"
+	for _, dir := range candidates {
+		switch {
+		case dir == chosen || strings.HasPrefix(dir, chosen+"/"):
+		case dir == ".":
+			files, err := s.sqlFilesIn(dir)
+			if err != nil {
+				s.unread(dir, why)
+			}
+			for _, file := range files {
+				s.unreadIfChanged(file, why)
+			}
+		default:
+			s.unreadIfChanged(dir, why)
+		}
+	}
 }
 
 // folders returns the facts about each folder with files of a migration tool.
@@ -70,10 +106,9 @@ func (s *Side) look(found map[string]*folder, dir, name string) error {
 	return nil
 }
 
-// choose returns the folder of the migrations: the only one with a tool's marks, or else the only one whose files are
-// numbered and that sqlc reads or that is named for migrations.
-func (s *Side) choose(folders map[string]*folder) (string, error) {
-	var marked, plain []string
+// candidates returns the folders with a tool's marks, and others whose files are numbered and that sqlc reads or that
+// are named for migrations.
+func (s *Side) candidates(folders map[string]*folder) (marked, plain []string) {
 	for dir, f := range folders {
 		switch {
 		case len(f.marked) == 1 && f.marked[0] == Tern && f.numbered == 0, len(f.marked) == 1 && f.marked[0] == Atlas && f.numbered+f.other == 0:
@@ -84,9 +119,14 @@ func (s *Side) choose(folders map[string]*folder) (string, error) {
 			plain = append(plain, dir)
 		}
 	}
-	dirs := marked
+	return marked, plain
+}
+
+// choose returns the folder of the migrations: the only one with a tool's marks, or else the only other one.
+func (s *Side) choose(folders map[string]*folder, marked, plain []string) (string, error) {
+	dirs := slices.Clone(marked)
 	if len(dirs) == 0 {
-		dirs = plain
+		dirs = slices.Clone(plain)
 	}
 	slices.Sort(dirs)
 	if len(dirs) > 1 && s.onlyFlyway(folders, dirs) {

@@ -1,10 +1,13 @@
 package project
 
 import (
+	"cmp"
 	"io/fs"
+	"maps"
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing/fstest"
 
@@ -26,7 +29,7 @@ func (s *Side) readMigrations(opts Options) error {
 	if opts.Tool == Command {
 		return nil
 	}
-	dir, err := s.findMigrations(opts.MigrationsDir)
+	dir, err := s.findMigrations(opts.MigrationsDir, opts.PreferredDir)
 	if err != nil {
 		return err
 	}
@@ -46,11 +49,29 @@ func (s *Side) readMigrations(opts Options) error {
 
 // environment reads a variable of .env, from which dbmate reads its settings.
 func (s *Side) environment(name, otherwise string) string {
+	return cmp.Or(s.settings()[name], otherwise)
+}
+
+func (s *Side) settings() map[string]string {
 	settings, err := godotenv.Read(filepath.Join(s.Dir, ".env"))
-	if value := settings[name]; err == nil && value != "" {
-		return value
+	if err != nil {
+		return nil // dbmate refuses it as well
 	}
-	return otherwise
+	return settings
+}
+
+// ChangedSettings returns the names of dbmate's settings in .env that differ between the sides.
+func ChangedSettings(base, head *Side) []string {
+	was, is := base.settings(), head.settings()
+	changed := map[string]bool{}
+	for _, settings := range []map[string]string{was, is} {
+		for name := range settings {
+			if strings.HasPrefix(name, "DBMATE_") && was[name] != is[name] {
+				changed[name] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(changed))
 }
 
 func (s *Side) readMigration(version, file, text string) (Migration, error) {

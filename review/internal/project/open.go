@@ -20,6 +20,9 @@ import (
 type Options struct {
 	// MigrationsDir is the folder of the migrations, relative to the root. Empty: the only folder with migrations.
 	MigrationsDir string
+	// PreferredDir is the folder of the migrations on the other side of the comparison. Without MigrationsDir it is taken
+	// if it holds migrations on this side too, so that a change does not choose the folder that is reviewed.
+	PreferredDir string
 	// MigrationsTable is the migration tool's. Empty: its default, which for dbmate DBMATE_MIGRATIONS_TABLE in .env sets.
 	MigrationsTable string
 	// Tool applies the migrations. Empty: it is decided by the files. [Command]: the migrations are not read.
