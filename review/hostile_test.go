@@ -28,6 +28,8 @@ type hostile struct {
 	Files map[string]string
 	Links map[string]string
 	Finds []string // beginnings of findings
+	// Unread are beginnings of what was not read.
+	Unread []string
 }
 
 // TestHostile reviews changes that try to run programs, to access files, and to get rights.
@@ -76,7 +78,7 @@ func reviewHostile(t *testing.T, server string, text []byte, secret string) {
 	said := log.String()
 	if err != nil {
 		said += err.Error()
-		if len(change.Finds) > 0 {
+		if len(change.Finds)+len(change.Unread) > 0 {
 			t.Errorf("%s: %v", change.About, err)
 		}
 	} else {
@@ -88,6 +90,11 @@ func reviewHostile(t *testing.T, server string, text []byte, secret string) {
 		for _, want := range change.Finds {
 			if !has(told(r), want) {
 				t.Errorf("%s: no finding %q among %q, skipped %q", change.About, want, told(r), r.Skipped)
+			}
+		}
+		for _, want := range change.Unread {
+			if !has(r.NotRead, want) {
+				t.Errorf("%s: %q is not among %q", change.About, want, r.NotRead)
 			}
 		}
 		t.Logf("%q, skipped %q", told(r), r.Skipped)

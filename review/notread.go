@@ -50,12 +50,20 @@ const unknownStatements = "a command applies the migrations, so the locks, the s
 
 // changed reports whether a file, or a file in a folder, differs between the sides. A path that leads out of the project
 // is not read, and counts as changed.
-func (r *review) changed(name string) bool {
+func (r *review) changed(name string) bool { return r.changedFrom(name, map[string]bool{}) }
+
+// changedFrom follows the links in the project, each once: seen are the paths compared so far.
+func (r *review) changedFrom(name string, seen map[string]bool) bool {
 	name = path.Clean(filepath.ToSlash(name))
 	if !filepath.IsLocal(filepath.FromSlash(name)) {
 		return true
 	}
-	return len(differing(contents(r.base.Dir, name, ""), contents(r.head.Dir, name, ""))) > 0
+	if seen[name] {
+		return false
+	}
+	seen[name] = true
+	return len(differing(contents(r.base.Dir, name, ""), contents(r.head.Dir, name, ""))) > 0 ||
+		project.OmittedChanged(r.base, r.head, name, func(to string) bool { return r.changedFrom(to, seen) })
 }
 
 // changedSQL returns the changed SQL files other than sqlc's queries and the dump.

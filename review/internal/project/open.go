@@ -39,12 +39,15 @@ func Open(ctx context.Context, dir, revision, target string, opts Options) (*Sid
 	}
 	copyInto := copyTree
 	if revision != "" {
-		copyInto = func(ctx context.Context, dir, target string) error { return archive(ctx, dir, revision, target) }
+		copyInto = func(ctx context.Context, dir, target string) (map[string]Omitted, error) {
+			return archive(ctx, dir, revision, target)
+		}
 	}
-	if err := copyInto(ctx, dir, target); err != nil {
+	omitted, err := copyInto(ctx, dir, target)
+	if err != nil {
 		return nil, err
 	}
-	side, err := Read(target, opts)
+	side, err := readWithout(target, opts, omitted)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", named(revision), err)
 	}
@@ -60,8 +63,10 @@ func named(revision string) string {
 }
 
 // Read reads the project in dir, without a copy.
-func Read(dir string, opts Options) (*Side, error) {
-	side := &Side{Dir: dir}
+func Read(dir string, opts Options) (*Side, error) { return readWithout(dir, opts, nil) }
+
+func readWithout(dir string, opts Options, omitted map[string]Omitted) (*Side, error) {
+	side := &Side{Dir: dir, Omitted: omitted}
 	if err := side.readSQLC(opts.SQLCConfigs); err != nil {
 		return nil, err
 	}
@@ -72,6 +77,7 @@ func Read(dir string, opts Options) (*Side, error) {
 		return nil, err
 	}
 	side.findDump()
+	side.unreadOmitted(opts)
 	return side, nil
 }
 
@@ -118,45 +124,58 @@ func git(ctx context.Context, dir string, input io.Reader, arguments ...string) 
 }
 
 // archive writes the files of dir at the revision as git has them: without filters, which are programs, and without
-// the attributes by which a change could hide files. It leaves out symbolic links and submodules.
-func archive(ctx context.Context, dir, revision, target string) error {
+// the attributes by which a change could hide files. It returns the symbolic links and submodules, which it leaves out.
+func archive(ctx context.Context, dir, revision, target string) (map[string]Omitted, error) {
 	if strings.HasPrefix(revision, "-") {
-		return fmt.Errorf("%q is no revision", revision)
+		return nil, fmt.Errorf("%q is no revision", revision)
 	}
 	prefix, err := git(ctx, dir, nil, "rev-parse", "--show-prefix")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	tree := revision + ":" + strings.TrimRight(string(prefix), "/\n")
 	listed, err := git(ctx, dir, nil, "ls-tree", "-r", "-z", "--full-tree", tree)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	omitted, links := map[string]Omitted{}, map[string]bool{}
 	var names []string
 	var wanted bytes.Buffer
 	for entry := range strings.SplitSeq(string(listed), "\x00") {
 		about, name, found := strings.Cut(entry, "\t")
 		fields := strings.Fields(about) // mode, type, object
-		if !found || len(fields) != 3 || !strings.HasPrefix(fields[0], "100") {
+		if !found || len(fields) != 3 {
 			continue
 		}
+		if fields[0] == "160000" {
+			omitted[name] = Omitted{Target: fields[2]}
+			continue
+		}
+		links[name] = fields[0] == "120000"
 		names = append(names, name)
 		fmt.Fprintln(&wanted, fields[2])
 	}
 	packed, err := git(ctx, dir, &wanted, "cat-file", "--batch")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return unpack(bufio.NewReader(bytes.NewReader(packed)), names, target)
-}
-
-// unpack writes the objects that git printed, each after a line with its size, into files.
-func unpack(packed *bufio.Reader, names []string, target string) error {
 	root, err := os.OpenRoot(target)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer root.Close()
+	return omitted, unpack(bufio.NewReader(bytes.NewReader(packed)), names, func(name string, content io.Reader) error {
+		if !links[name] {
+			return write(root, name, content)
+		}
+		to, err := io.ReadAll(content)
+		omitted[name] = Omitted{Link: true, Target: string(to)}
+		return err
+	})
+}
+
+// unpack passes the objects that git printed to take, each after a line with its size.
+func unpack(packed *bufio.Reader, names []string, take func(name string, content io.Reader) error) error {
 	for _, name := range names {
 		head, err := packed.ReadString('\n')
 		if err != nil {
@@ -170,7 +189,7 @@ func unpack(packed *bufio.Reader, names []string, target string) error {
 		if err != nil {
 			return err
 		}
-		if err := write(root, name, io.LimitReader(packed, size)); err != nil {
+		if err := take(name, io.LimitReader(packed, size)); err != nil {
 			return err
 		}
 		if _, err := packed.Discard(1); err != nil {
@@ -192,36 +211,44 @@ func write(root *os.Root, name string, content io.Reader) error {
 	return errors.Join(err, file.Close())
 }
 
-// copyTree copies the files of a folder, in a git repository without those that git ignores. It leaves out symbolic
-// links.
-func copyTree(ctx context.Context, dir, target string) error {
+// copyTree copies the files of a folder, in a git repository without those that git ignores. It returns the symbolic
+// links and submodules, which it leaves out.
+func copyTree(ctx context.Context, dir, target string) (map[string]Omitted, error) {
 	names, err := tracked(ctx, dir)
 	if err != nil {
 		if names, err = all(dir); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	root, err := os.OpenRoot(target)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer root.Close()
+	omitted, commits := map[string]Omitted{}, submodules(ctx, dir)
 	for _, name := range names {
+		name = strings.TrimSuffix(name, "/") // git's mark of a repository that is no submodule yet
 		path := filepath.Join(dir, name)
 		info, err := os.Lstat(path)
-		if err != nil || !info.Mode().IsRegular() {
-			continue // deleted, but not yet from git's index; a link; a module of its own
+		if err != nil {
+			continue // deleted, but not yet from git's index
+		}
+		if !info.Mode().IsRegular() {
+			if o, is := omit(ctx, path, info, commits[name]); is {
+				omitted[filepath.ToSlash(name)] = o
+			}
+			continue
 		}
 		file, err := os.Open(path)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		err = errors.Join(write(root, name, file), file.Close())
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return omitted, nil
 }
 
 func tracked(ctx context.Context, dir string) ([]string, error) {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -59,6 +60,9 @@ func TestOpenRunsNoProgramOfTheRepository(t *testing.T) {
 		}
 		if len(side.Migrations) != 1 || side.Migrations[0].Text != hidden {
 			t.Errorf("revision %q has the migrations %+v", revision, side.Migrations)
+		}
+		if got := unreadOf(side); !slices.Equal(got, []string{"db/migrations/2_link.sql"}) {
+			t.Errorf("at revision %q, unread are %q", revision, got)
 		}
 	}
 	if _, err := os.Stat(canary); err == nil {

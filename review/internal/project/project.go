@@ -37,6 +37,8 @@ type Side struct {
 	Findings []report.Finding
 	// Unread are the parts that were not read.
 	Unread []Unread
+	// Omitted are the symbolic links and submodules, by path, which Dir does not have.
+	Omitted map[string]Omitted
 }
 
 // New returns the migrations of head that base does not have, by version, in order.
