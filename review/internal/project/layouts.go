@@ -126,8 +126,8 @@ func (r *reader) dbmate(name string) error {
 	return err
 }
 
-// pair reads golang-migrate's N_name.up.sql with its N_name.down.sql. Each is sent as one text, without a transaction
-// around it.
+// pair reads golang-migrate's N_name.up.sql with the N_name.down.sql of its number. Each is sent as one text, without a
+// transaction around it.
 func (r *reader) pair(name string) error {
 	parts := pairName.FindStringSubmatch(name)
 	if parts == nil || parts[3] != "up" {
@@ -139,13 +139,30 @@ func (r *reader) pair(name string) error {
 	}
 	m := r.add(name, number(parts[1]), text)
 	m.Up = r.half(m.File, []segment{{text, 1}}, false, false)
-	if down := strings.TrimSuffix(name, ".up.sql") + ".down.sql"; slices.Contains(r.names, down) {
-		if text, err = r.text(down); err != nil {
-			return err
+	down := ""
+	for _, other := range r.names {
+		way := pairName.FindStringSubmatch(other)
+		switch {
+		case way == nil || way[3] != "down" || number(way[1]) != m.Version:
+		case down != "":
+			r.used[other] = true
+			r.Findings = append(r.Findings, report.Finding{
+				Rule: rule.MigrationUnreadable.Name, Severity: report.Blocking, Place: report.Place{File: path.Join(r.dir, other)}, Object: m.Version,
+				Title: "golang-migrate refuses the migrations", Detail: fmt.Sprintf("`%s` is a way down of the same number.", path.Join(r.dir, down)),
+				Do: "Keep one of them.",
+			})
+		default:
+			down = other
 		}
-		m.readComments(text)
-		m.Down = r.half(path.Join(r.dir, down), []segment{{text, 1}}, false, false)
 	}
+	if down == "" {
+		return nil
+	}
+	if text, err = r.text(down); err != nil {
+		return err
+	}
+	m.readComments(text)
+	m.Down = r.half(path.Join(r.dir, down), []segment{{text, 1}}, false, false)
 	return nil
 }
 

@@ -36,10 +36,17 @@ var harmless = regexp.MustCompile(`(?i)^(\..*|readme.*|changelog.*|license.*|mak
 func (r *reader) reportUnread() {
 	for _, name := range r.names {
 		base := path.Base(strings.TrimSuffix(name, "/"))
-		if r.used[name] || harmless.MatchString(base) {
+		file := path.Join(r.dir, name)
+		if r.used[name] {
 			continue
 		}
-		file := path.Join(r.dir, name)
+		if r.Tool == GolangMigrate && pairName.MatchString(name) {
+			r.unreadIfChanged(file, "a way down without its way up")
+			continue
+		}
+		if harmless.MatchString(base) {
+			continue
+		}
 		switch isGo := strings.HasSuffix(name, ".go"); {
 		case isGo && numberedGo.MatchString(base):
 			r.unread(file, "a migration in Go, which "+string(r.Tool)+" does not run from files")
