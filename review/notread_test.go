@@ -18,3 +18,27 @@ func TestRunReviewsTheFolderOfTheBase(t *testing.T) {
 		}
 	}
 }
+
+// The change is reviewed beside a configuration and a generated package that are broken.
+func TestRunReviewsBesideBrokenFiles(t *testing.T) {
+	s := newShop(t)
+	s.lay("shop/items.sql.go", "package shop\n\nfunc {\n")
+	s.lay("other/sqlc.yaml", "version: [\n")
+	s.migration("2_index.sql", "CREATE INDEX item_name ON item (name);", "DROP INDEX item_name;")
+	r := s.review()
+	lines := told(r)
+	for _, want := range []string{
+		"blocking query-unreadable shop/items.sql.go", "blocking query-unreadable other/sqlc.yaml",
+		"blocking lock-blocks-writers db/migrations/2_index.sql:2 item",
+	} {
+		if !has(lines, want) {
+			t.Errorf("%q is not among %q", want, lines)
+		}
+	}
+	for _, want := range []string{"`shop/items.sql.go`: it cannot be read", "`other/sqlc.yaml`: it cannot be read"} {
+		if !has(r.NotRead, want) {
+			t.Errorf("%q is not among %q", want, r.NotRead)
+		}
+	}
+	t.Logf("found %q, skipped %q", lines, r.Skipped)
+}

@@ -81,10 +81,11 @@ func (s *Side) unreadQueries() error {
 		read[p.Config] = true
 	}
 	return fs.WalkDir(os.DirFS(s.Dir), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
 		base := entry.Name()
 		switch {
-		case err != nil:
-			return err
 		case entry.IsDir() && skipped(base):
 			return fs.SkipDir
 		case entry.IsDir() || read[name]:

@@ -1,11 +1,13 @@
 package project
 
 import (
-	"fmt"
+	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -47,7 +49,8 @@ func (s *Side) readPackage(p *SQLC) error {
 	for _, name := range p.Queries {
 		files, err := s.sqlFiles(name)
 		if err != nil {
-			return err
+			s.broken(report.Place{File: p.Config}, "A path of sqlc's configuration cannot be read", "`"+name+"`: "+err.Error())
+			continue
 		}
 		if len(files) == 0 {
 			s.unread(name, "sqlc's configuration "+p.Config+" names it for queries, but there is no such file")
@@ -61,7 +64,7 @@ func (s *Side) readPackage(p *SQLC) error {
 	if p.Out == "" {
 		return nil
 	}
-	return s.TakeGenerated(filepath.Join(s.Dir, p.Out))
+	return s.takeGenerated(p.Out)
 }
 
 func (s *Side) readQueryFile(file string) error {
@@ -192,19 +195,32 @@ func numbered(text string, tokens []*scanner.ScanToken) string {
 	return out.String()
 }
 
-// TakeGenerated replaces the statements by those of a package that sqlc generated, in the folder dir: it expands
+// takeGenerated replaces the statements by those of a package that sqlc generated, in the folder out: it expands
 // stars, numbers parameters, and has the text that programs send. A query that the package does not have keeps its
 // statement.
-func (s *Side) TakeGenerated(dir string) error {
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+func (s *Side) takeGenerated(out string) error {
+	entries, err := os.ReadDir(filepath.Join(s.Dir, out))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
-		return err
+		s.unread(out, "the folder of the generated package cannot be read")
+		return nil
 	}
 	sent := map[string]string{}
-	for _, file := range files {
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	for _, entry := range entries {
+		if !entry.Type().IsRegular() || !strings.HasSuffix(entry.Name(), ".go") {
+			continue
+		}
+		file := path.Join(out, entry.Name())
+		text, err := os.ReadFile(filepath.Join(s.Dir, file))
 		if err != nil {
-			return fmt.Errorf("the generated package: %w", err)
+			return err
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, text, parser.SkipObjectResolution)
+		if err != nil {
+			s.broken(report.Place{File: file}, "The generated package has a file that is not Go", err.Error())
+			continue
 		}
 		for _, declaration := range parsed.Decls {
 			general, ok := declaration.(*ast.GenDecl)

@@ -2,7 +2,6 @@ package project
 
 import (
 	"cmp"
-	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -11,6 +10,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
 // configNames are the names that sqlc looks for.
@@ -78,7 +79,7 @@ func (s *Side) readSQLC(configs []string) error {
 	return nil
 }
 
-// readConfig reads the packages of a configuration.
+// readConfig reads the packages of a configuration. One that is not YAML is a finding.
 func (s *Side) readConfig(file string) error {
 	text, err := os.ReadFile(filepath.Join(s.Dir, file))
 	if err != nil {
@@ -86,7 +87,8 @@ func (s *Side) readConfig(file string) error {
 	}
 	var config sqlcConfig
 	if err := yaml.Unmarshal(text, &config); err != nil {
-		return fmt.Errorf("%s: %w", file, err)
+		s.broken(report.Place{File: file}, "The configuration of sqlc cannot be read", err.Error())
+		return nil
 	}
 	for _, p := range config.Packages {
 		s.addPackage(file, p.Engine, &SQLC{Schema: p.Schema, Queries: p.Queries, Out: p.Path, Package: p.Name})

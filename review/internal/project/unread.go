@@ -5,6 +5,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
+	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
 // Unread is a file or folder that the review did not read, although it may bear on the result.
@@ -27,6 +30,14 @@ func (s *Side) addUnread(u Unread) {
 	if !slices.Contains(s.Unread, u) {
 		s.Unread = append(s.Unread, u)
 	}
+}
+
+// broken reports a file that is not in its format. The review goes on without it.
+func (s *Side) broken(place report.Place, title, detail string) {
+	s.Findings = append(s.Findings, report.Finding{
+		Rule: rule.QueryUnreadable.Name, Severity: report.Blocking, Place: place, Title: title, Detail: detail, Do: "Correct the file.",
+	})
+	s.unread(place.File, "it cannot be read: "+detail)
 }
 
 // harmless are the files beside migrations that say nothing about a schema.

@@ -56,3 +56,40 @@ func TestReadTakesPairsOfEveryExtension(t *testing.T) {
 		t.Errorf("unread are %q", got)
 	}
 }
+
+// A broken file is a finding, and the others are read.
+func TestReadGoesOnBesideBrokenFiles(t *testing.T) {
+	side, err := read(t, map[string]string{
+		"sqlc.yaml": "version: [\n",
+		"a/sqlc.yaml": `{"version": "2", "sql": [{"engine": "postgresql", "schema": "../m", "queries": ["q.sql", "x/[", "y/[b-a]*"], ` +
+			`"gen": {"go": {"package": "a", "out": "gen"}}}]}`,
+		"b/sqlc.yaml": `{"version": "2", "sql": [{"engine": "postgresql", "schema": "../m", "queries": "q.sql", "gen": {"go": {"package": "b", "out": "[gen"}}}]}`,
+		"a/q.sql":     "-- name: One :one\nSELECT 1;\n", "b/q.sql": "-- name: Two :one\nSELECT 2;\n",
+		"a/gen/bad.go": "package a\n\nfunc {\n", "a/gen/q.go": "package a\n\nconst one = `-- name: One :one\nSELECT 1 AS made\n`\n",
+		"b/[gen/q.go": "package b\n\nconst two = `-- name: Two :one\nSELECT 2 AS made\n`\n",
+		"m/1_a.sql":   "-- migrate:up\nCREATE TABLE a (id int);\n-- migrate:down\nDROP TABLE a;\n",
+	}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, f := range side.Findings {
+		found = append(found, f.Rule+" "+f.Place.File)
+	}
+	want := []string{"query-unreadable sqlc.yaml", "query-unreadable a/sqlc.yaml", "query-unreadable a/sqlc.yaml", "query-unreadable a/gen/bad.go"}
+	if !slices.Equal(found, want) {
+		t.Errorf("found %q, want %q", found, want)
+	}
+	if got := unreadOf(side); !slices.Equal(got, []string{"a/gen/bad.go", "a/sqlc.yaml", "a/sqlc.yaml", "sqlc.yaml"}) {
+		t.Errorf("unread are %q", got)
+	}
+	if len(side.Migrations) != 1 || len(side.Queries) != 2 || side.Queries[0].SQL != "SELECT 1 AS made" || side.Queries[1].SQL != "SELECT 2 AS made" {
+		t.Errorf("the migrations are %+v, the queries %+v", side.Migrations, side.Queries)
+	}
+}
+
+func TestUnreadQueriesReportsAMissingFolder(t *testing.T) {
+	if err := (&Side{Dir: t.TempDir() + "/nowhere"}).unreadQueries(); err == nil {
+		t.Error("a folder that does not exist has no error")
+	}
+}
