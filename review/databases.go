@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/catalog"
@@ -90,7 +91,12 @@ func (r *review) continues() bool {
 		return false
 	}
 	for i, m := range r.base.Migrations {
-		if same := r.head.Migrations[i]; m.File != same.File || m.Text != same.Text {
+		same := r.head.Migrations[i]
+		if m.File != same.File || m.Text != same.Text {
+			return false
+		}
+		// A file of settings beside the migration can change how its text is sent.
+		if m.Up.Transaction != same.Up.Transaction || !slices.Equal(m.Up.Batches, same.Up.Batches) {
 			return false
 		}
 	}

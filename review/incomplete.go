@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/database"
 	"github.com/flowfabric/flowfabric-go/review/internal/rule"
@@ -61,11 +62,15 @@ func (r *review) baseRefused(ctx context.Context, err, headErr error) error {
 	return nil
 }
 
-// noted turns findings about files that the change leaves as they are into notes.
+// noted turns findings that the base has too, about files that the change leaves as they are, into notes. Another file
+// can be the reason for a new one: a gap in the numbers is found at the file after it.
 func (r *review) noted(findings []report.Finding) []report.Finding {
 	var all []report.Finding
 	for _, f := range findings {
-		if f.Severity > report.Note && r.unchanged(f.Place.File) {
+		before := slices.ContainsFunc(r.base.Findings, func(was report.Finding) bool {
+			return was.Rule == f.Rule && was.Place == f.Place && was.Object == f.Object && was.Title == f.Title && was.Detail == f.Detail
+		})
+		if f.Severity > report.Note && before && r.unchanged(f.Place.File) {
 			f.Severity, f.Detail = report.Note, f.Detail+" The change leaves the file as it is."
 		}
 		all = append(all, f)
