@@ -77,7 +77,7 @@ func (o *observation) judge(run *running, saw seen) {
 			o.keeps(run, saw, earlier, before, slices.Concat(worked, changed))
 		}
 		return
-	case len(stopping) > 0 && !run.timeout && !saw.outside:
+	case len(stopping) > 0 && !run.sending.Timeout() && !saw.outside:
 		run.untimed = append(run.untimed, saw)
 	}
 	if len(changed) > 0 {
@@ -158,11 +158,15 @@ func (o *observation) judgeUntimed(run *running) {
 	first := o.stopping(worst.held)[0]
 	detail := fmt.Sprintf("The migration takes %s and sets no `lock_timeout`. It waits for one long %s, and later queries wait behind it. %s",
 		o.lockWords(stopping, h), blocker(h[first]), waitWords(worst.measured.Waiting))
+	do := rules.AdviseOn(worst.tree, o.tool())
+	if !strings.Contains(do, o.tool().Alone()) { // a setting beside the statement would contradict that
+		do = strings.TrimSpace(do + " " + rules.TimeoutAdvice(o.tool(), run.Up))
+	}
 	o.find(report.Finding{
 		Rule: rule.LockWithoutTimeout.Name, Severity: severity, Place: worst.Place, Object: o.table(first),
 		Title:    fmt.Sprintf("A short lock on `%s` is waited for without end", o.table(first)),
 		Detail:   strings.TrimSpace(detail),
-		Do:       strings.TrimSpace(rules.AdviseOn(worst.tree, o.tool()) + " " + rules.TimeoutAdvice),
+		Do:       do,
 		Measured: &worst.measured,
 	})
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/review/internal/ddl"
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
+	"github.com/flowfabric/flowfabric-go/review/internal/rules"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -121,7 +122,7 @@ func settle(ctx context.Context, conn *pgx.Conn) error {
 // running is the state of a migration that runs.
 type running struct {
 	project.Migration
-	timeout  bool // lock_timeout is set
+	sending  *rules.Sending
 	together bool // its statements need one transaction
 	// held are the locks of the transaction so far, by statement: their sum counts if it is one transaction.
 	held held
@@ -142,7 +143,7 @@ type seen struct {
 }
 
 func (o *observation) migration(ctx context.Context, m project.Migration) error {
-	run := &running{Migration: m, held: held{}, kept: held{}, by: map[uint32]report.Place{}}
+	run := &running{Migration: m, sending: rules.Follow(m.Up), held: held{}, kept: held{}, by: map[uint32]report.Place{}}
 	trees := make([]ddl.Statement, len(m.Up.Statements))
 	for i, s := range m.Up.Statements {
 		tree, err := ddl.Parse(s.SQL)
@@ -207,10 +208,8 @@ const (
 )
 
 func (o *observation) statement(ctx context.Context, run *running, s project.Statement, tree ddl.Statement) error {
+	run.sending.Next(s, tree)
 	if setting, is := tree.Setting(); is {
-		if setting.Name == "lock_timeout" {
-			run.timeout = setting.On
-		}
 		if strings.HasSuffix(setting.Name, "_timeout") {
 			return nil
 		}

@@ -23,12 +23,9 @@ var volatile = map[string]bool{
 func guesses(head *project.Side, m project.Migration, steps []step, made map[string]bool) []report.Finding {
 	var found []report.Finding
 	notValid := map[string]bool{}
-	timeout, untimed := false, false
+	sending, untimed := Follow(m.Up), false
 	for _, s := range steps {
-		if setting, is := s.Setting(); is && setting.Name == "lock_timeout" {
-			timeout = setting.On
-		}
-		if kind, is := s.Control(); is && !m.Up.Transaction && kind == parser.TransactionStmtKind_TRANS_STMT_COMMIT {
+		if sending.Next(s.Statement, s.tree) {
 			clear(notValid)
 		}
 		for _, a := range s.Actions() {
@@ -44,28 +41,25 @@ func guesses(head *project.Side, m project.Migration, steps []step, made map[str
 			if a.NotValid {
 				notValid[key] = true
 			}
-			if a.Kind == ddl.Validate && (m.Up.Transaction || m.Tool == project.GolangMigrate) && notValid[key] {
+			if a.Kind == ddl.Validate && notValid[key] {
 				found = append(found, report.Finding{
 					Rule: rule.ValidateInSameTransaction.Name, Severity: report.Risk, Place: s.Place, Object: a.Table,
 					Title: fmt.Sprintf("`%s` is validated under the lock of the statement that adds it", a.Object),
 					Do:    Advise(a, m.Tool),
 				})
 			}
-			if !timeout && !untimed && locks(a) {
+			if !sending.Timeout() && !untimed && locks(a) {
 				untimed = true
 				found = append(found, report.Finding{
 					Rule: rule.LockWithoutTimeout.Name, Severity: report.Advice, Place: s.Place, Object: a.Table,
 					Title: fmt.Sprintf("A lock on `%s` is waited for without end", a.Table),
-					Do:    TimeoutAdvice,
+					Do:    TimeoutAdvice(m.Tool, m.Up),
 				})
 			}
 		}
 	}
 	return found
 }
-
-// TimeoutAdvice is the advice about a lock that others wait for without a limit.
-const TimeoutAdvice = "Begin the migration with `SET LOCAL lock_timeout = '2s';` and let the deployment repeat it when it fails."
 
 func locks(a ddl.Action) bool {
 	return !a.Concurrently && a.Kind != ddl.Validate
