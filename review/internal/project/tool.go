@@ -90,7 +90,7 @@ func (t Tool) Compare(a, b string) int {
 
 var (
 	numberedName = regexp.MustCompile(`^(\d+)[^/]*\.sql$`)
-	pairName     = regexp.MustCompile(`^(\d+)_(.*)\.(up|down)\.(.*)$`) // golang-migrate takes every extension
+	pairName     = regexp.MustCompile(`^(\d+)_(.*)\.(up|down)\.([^/]*)$`) // golang-migrate takes every extension
 	ternName     = regexp.MustCompile(`^(\d+)_.+\.sql$`)
 	flywayName   = regexp.MustCompile(`^([VUB])(\d+(?:[._]\d+)*)__.*\.sql$`)
 	repeatedName = regexp.MustCompile(`^R__.*\.sql$`)

@@ -37,7 +37,7 @@ func (s *Side) broken(place report.Place, title, detail string) {
 	s.Findings = append(s.Findings, report.Finding{
 		Rule: rule.QueryUnreadable.Name, Severity: report.Blocking, Place: place, Title: title, Detail: detail, Do: "Correct the file.",
 	})
-	s.unread(place.File, "it cannot be read: "+detail)
+	s.unread(place.File, "it cannot be read: "+strings.Join(strings.Fields(detail), " "))
 }
 
 // harmless are the files beside migrations that say nothing about a schema.

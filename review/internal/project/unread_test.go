@@ -37,7 +37,7 @@ func TestReadTakesPairsOfEveryExtension(t *testing.T) {
 	side, err := read(t, map[string]string{
 		"m/0001_a.up.sql": "CREATE TABLE a (id int);\n", "m/1_other.down.sql~": "DROP TABLE a;\n",
 		"m/0003_notes.up.txt": "DROP TABLE a;\n", "m/0003_notes.down.md": "SELECT 1;\n", "m/3_more.down.sql": "SELECT 2;\n",
-		"m/0004_old.down.txt": "SELECT 1;\n", "m/notes.txt": "x",
+		"m/0004_old.down.txt": "SELECT 1;\n", "m/notes.txt": "x", "m/5_x.up.d/README": "x",
 	}, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestReadTakesPairsOfEveryExtension(t *testing.T) {
 	if len(side.Findings) != 1 || side.Findings[0].Place.File != "m/3_more.down.sql" {
 		t.Errorf("found %+v", side.Findings)
 	}
-	if got := unreadOf(side); !slices.Equal(got, []string{"m/0004_old.down.txt if changed"}) {
+	if got := unreadOf(side); !slices.Equal(got, []string{"m/0004_old.down.txt if changed", "m/5_x.up.d if changed"}) {
 		t.Errorf("unread are %q", got)
 	}
 }
