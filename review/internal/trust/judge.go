@@ -221,8 +221,11 @@ func (j *judgement) own(spec map[string]any) {
 	}
 }
 
+// reserved are names that PostgreSQL gives no role.
+var reserved = []string{"", "none", "public", "current_user", "session_user", "current_role"}
+
 func (j *judgement) names(role string) {
-	if role != "" && !strings.HasPrefix(role, "pg_") && !slices.Contains(j.roles, role) {
+	if !slices.Contains(reserved, role) && !strings.HasPrefix(role, "pg_") && !slices.Contains(j.roles, role) {
 		j.roles = append(j.roles, role)
 	}
 }

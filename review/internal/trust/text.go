@@ -4,8 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	pgquery "github.com/wasilibs/go-pgquery"
-
 	"github.com/flowfabric/flowfabric-go/review/internal/syntax"
 )
 
@@ -62,18 +60,15 @@ func pieces(sql string) []piece {
 // cleaned returns the text with the given pieces made harmless. Lines stay where they are.
 func (d *decisions) cleaned(sql string, list []piece) string {
 	for _, p := range slices.Backward(list) {
-		now := p.sql
+		now, harmless := p.sql, d.stays(p)
 		switch {
-		case p.refused == "" && p.neutral:
-			now = neutralize(now)
-		case d.stays(p):
-			now = withOwn(sql, p)
-			if p.kind == "CreateSchemaStmt" && d.tool[schemaOf(now)] && !strings.Contains(strings.ToUpper(now), "IF NOT EXISTS") {
-				at := strings.Index(strings.ToUpper(now), "SCHEMA") + len("SCHEMA")
-				now = now[:at] + " IF NOT EXISTS" + now[at:]
-			}
-		default:
-			bare := []byte(now)
+		case harmless && p.neutral:
+			now, harmless = neutralize(now)
+		case harmless:
+			now = d.edited(p)
+		}
+		if !harmless {
+			bare := []byte(p.sql)
 			blank(bare, 0, len(bare))
 			now = string(bare)
 		}
@@ -94,23 +89,39 @@ func schemaOf(statement string) string {
 	return ""
 }
 
-// withOwn returns the statement with CURRENT_USER for the names of owners.
-func withOwn(sql string, p piece) string {
-	now := p.sql
-	slices.Sort(p.mine)
-	for _, at := range slices.Backward(p.mine) {
-		scanned, err := pgquery.Scan(sql[at:p.end])
-		if err != nil || len(scanned.Tokens) == 0 || at < p.start {
+// edit replaces a part of a statement.
+type edit struct {
+	from, to int
+	text     string
+}
+
+// edited returns the statement with CURRENT_USER for the names of owners, and IF NOT EXISTS for a schema that the tool
+// makes.
+func (d *decisions) edited(p piece) string {
+	list, scanned := tokens(p.sql)
+	if !scanned {
+		return p.sql
+	}
+	var edits []edit
+	if schema := schemaOf(p.sql); p.kind == "CreateSchemaStmt" && d.tool[schema] && len(list) > 2 && list[2].word != "if" {
+		edits = append(edits, edit{list[1].end, list[1].end, " IF NOT EXISTS"})
+	}
+	for i, t := range list {
+		if !slices.Contains(p.mine, p.start+t.start) {
 			continue
 		}
-		name := int(scanned.Tokens[0].End)
-		replacement := "CURRENT_USER"
-		if p.kind == "CreateSchemaStmt" && schemaOf(p.sql) == "schema " {
+		if p.kind == "CreateSchemaStmt" && i > 0 && schemaOf(p.sql) == "schema " {
 			// The role's name is also the schema's.
-			now = strings.TrimRight(now[:strings.LastIndex(strings.ToUpper(now[:at-p.start]), "AUTHORIZATION")], " ") + " " + now[at-p.start:at-p.start+name] + " AUTHORIZATION CURRENT_USER" + now[at-p.start+name:]
+			from := list[i-1].start
+			lines := strings.Repeat("\n", strings.Count(p.sql[from:t.start], "\n"))
+			edits = append(edits, edit{from, t.end, lines + p.sql[t.start:t.end] + " AUTHORIZATION CURRENT_USER"})
 			continue
 		}
-		now = now[:at-p.start] + replacement + now[at-p.start+name:]
+		edits = append(edits, edit{t.start, t.end, "CURRENT_USER"})
+	}
+	now := p.sql
+	for _, e := range slices.Backward(edits) {
+		now = now[:e.from] + e.text + now[e.to:]
 	}
 	return now
 }

@@ -12,6 +12,7 @@ import (
 type token struct {
 	word       string // in lower case; empty for a text
 	text       string // of a literal, without its quotes
+	name       string // that it is as an identifier; empty if it cannot be one
 	start, end int
 }
 
@@ -28,7 +29,15 @@ func tokens(sql string) ([]token, bool) {
 		case t.Token == parser.Token_SCONST || t.Token == parser.Token_USCONST:
 			list = append(list, token{text: unquoted(raw), start: int(t.Start), end: int(t.End)})
 		default:
-			list = append(list, token{word: strings.ToLower(strings.Trim(raw, `"`)), start: int(t.Start), end: int(t.End)})
+			word := strings.ToLower(strings.Trim(raw, `"`))
+			found := token{word: word, start: int(t.Start), end: int(t.End)}
+			switch {
+			case strings.HasPrefix(raw, `"`) && len(raw) > 2:
+				found.name = strings.ReplaceAll(raw[1:len(raw)-1], `""`, `"`)
+			case t.Token == parser.Token_IDENT, t.KeywordKind == parser.KeywordKind_UNRESERVED_KEYWORD, t.KeywordKind == parser.KeywordKind_COL_NAME_KEYWORD:
+				found.name = word
+			}
+			list = append(list, found)
 		}
 	}
 	return list, true
@@ -71,7 +80,7 @@ func (j *judgement) search(body string, block bool) {
 			}
 			continue
 		}
-		if slices.Contains([]string{";", "begin", "then", "else", "loop"}, t.word) {
+		if begins(t) {
 			statement = i + 1
 		}
 		j.words(list, i, statement, block)
@@ -105,11 +114,13 @@ func (j *judgement) words(list []token, i, statement int, block bool) {
 		j.refuse("changes the server's configuration")
 	case is(0, "create", "alter", "drop") && is(1, "database", "tablespace", "subscription", "server") && !is(2, "(", ")", ",", "="):
 		j.refuse("reaches other databases or servers")
-	case is(0, "create", "alter", "drop") && is(1, "role", "user", "group") && !is(2, "mapping"):
-		j.leave("makes or changes a role")
-		j.neutral = j.neutral || block
-		if is(0, "create") && at(2) != "" && is(0, "create") && !is(2, ";", "||", "%") {
-			j.names(at(2))
+	case changesRole(list, i):
+		if first {
+			j.leave("makes or changes a role")
+			j.neutral = j.neutral || block
+			if is(0, "create") && i+2 < len(list) {
+				j.names(list[i+2].name)
+			}
 		}
 		for n := 2; i+n < len(list) && !is(n, ";"); n++ {
 			if is(n, "superuser", "createrole", "createdb", "replication", "bypassrls") || strings.HasPrefix(at(n), "pg_") {
@@ -127,11 +138,23 @@ func (j *judgement) words(list []token, i, statement int, block bool) {
 	}
 }
 
+// begins reports whether a statement of a body begins after the token.
+func begins(t token) bool {
+	return slices.Contains([]string{";", "begin", "then", "else", "loop"}, t.word)
+}
+
+// changesRole reports whether the words of a statement that makes, changes or drops a role begin at i.
+func changesRole(list []token, i int) bool {
+	return i+1 < len(list) && slices.Contains([]string{"create", "alter", "drop"}, list[i].word) &&
+		slices.Contains([]string{"role", "user", "group"}, list[i+1].word) && (i+2 == len(list) || list[i+2].word != "mapping")
+}
+
 // neutralize replaces the statements of a DO block that make or change a role by NULL statements, and keeps its lines.
-func neutralize(block string) string {
+// It reports false if the block still has such a statement afterwards, for example in a text.
+func neutralize(block string) (string, bool) {
 	list, scanned := tokens(block)
 	if !scanned {
-		return block
+		return block, false
 	}
 	for _, t := range list {
 		if t.word != "" || !strings.HasPrefix(block[t.start:], "$") {
@@ -139,11 +162,11 @@ func neutralize(block string) string {
 		}
 		inner, scanned := tokens(t.text)
 		if !scanned {
-			continue
+			return block, false
 		}
 		body := []byte(t.text)
-		for i := 0; i+1 < len(inner); i++ {
-			if !slices.Contains([]string{"create", "alter", "drop"}, inner[i].word) || !slices.Contains([]string{"role", "user", "group"}, inner[i+1].word) {
+		for i := range inner {
+			if !changesRole(inner, i) || i > 0 && !begins(inner[i-1]) {
 				continue
 			}
 			last := i
@@ -152,11 +175,13 @@ func neutralize(block string) string {
 			}
 			blank(body, inner[i].start, inner[last].end)
 			copy(body[inner[i].start:], "NULL")
-			i = last
 		}
-		return strings.Replace(block, t.text, string(body), 1)
+		var left judgement
+		left.search(string(body), true)
+		from := t.start + strings.Index(block[t.start+1:], "$") + 2 // behind the opening tag
+		return block[:from] + string(body) + block[from+len(body):], left.notRun == "" && left.refused == ""
 	}
-	return block
+	return block, false
 }
 
 // blank overwrites a part of a text by spaces, and keeps its lines.
