@@ -40,7 +40,7 @@ var (
 		About: "a statement that runs programs, reaches files or changes roles or databases, which the review does not run",
 	})
 	StatementNotRun = add(Rule{
-		Name: "statement-not-run", Severities: []string{"note"},
-		About: "a statement about a role or another object outside the database, which the review leaves out",
+		Name: "statement-not-run", Severities: []string{"risk", "note"},
+		About: "a statement about a role or another object outside the database, or one that waits for rows, which the review leaves out",
 	})
 )

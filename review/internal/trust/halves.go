@@ -10,12 +10,12 @@ import (
 
 // migration returns a migration without the statements that a review does not run. Lines stay where they are.
 func (d *decisions) migration(side *project.Side, m project.Migration, read []piece) project.Migration {
-	text := d.cleaned(m.Text, read)
-	switch {
-	case m.Tool == project.Dbmate && text != m.Text:
-		return side.WithText(m, text)
-	case m.Tool != project.Dbmate:
+	if m.Tool != project.Dbmate {
 		m.Up, m.Down = d.half(m.Up), d.half(m.Down)
+		return m
+	}
+	if text := d.cleaned(m.Text, read); text != m.Text {
+		return side.WithText(m, text)
 	}
 	return m
 }
@@ -23,12 +23,19 @@ func (d *decisions) migration(side *project.Side, m project.Migration, read []pi
 func (d *decisions) half(h project.Half) project.Half {
 	clean := func(sql string) string { return d.cleaned(sql, pieces(sql)) }
 	h.SQL = clean(h.SQL)
-	h.Batches = slices.Clone(h.Batches)
-	for i := range h.Batches {
-		h.Batches[i].SQL = clean(h.Batches[i].SQL)
+	batches, index := make([]project.Batch, 0, len(h.Batches)), make([]int, len(h.Batches))
+	for i, b := range h.Batches {
+		before := b.SQL
+		b.SQL = clean(before)
+		index[i] = len(batches)
+		if b.SQL == before || len(pieces(b.SQL)) > 0 { // otherwise nothing is left of it
+			batches = append(batches, b)
+		}
 	}
+	h.Batches = batches
 	kept := make([]project.Statement, 0, len(h.Statements))
 	for _, s := range h.Statements {
+		s.Batch = index[s.Batch]
 		if s.SQL = clean(s.SQL); strings.TrimSpace(s.SQL) != "" {
 			kept = append(kept, s)
 		}
@@ -37,20 +44,21 @@ func (d *decisions) half(h project.Half) project.Half {
 	return h
 }
 
-// ownDowns are the parts of a way down that stands in a file of its own.
-func ownDowns(m project.Migration) []project.Batch {
-	return slices.DeleteFunc(slices.Clone(m.Down.Batches), func(b project.Batch) bool { return b.Place.File == m.File })
+// parts are the texts of a migration. dbmate's is one, which is executed as it is.
+func parts(m project.Migration) []project.Batch {
+	if m.Tool == project.Dbmate {
+		return []project.Batch{{SQL: m.Text, Place: report.Place{File: m.File, Line: 1}}}
+	}
+	return slices.Concat(m.Up.Batches, m.Down.Batches)
 }
 
-// downs returns the findings about them.
-func (r *Reading) downs(d *decisions, m project.Migration, old bool) []report.Finding {
-	var found []report.Finding
-	for _, b := range ownDowns(m) {
-		for _, p := range r.texts[b.SQL] {
-			place := b.Place
-			place.Line += strings.Count(b.SQL[:p.start], "\n")
-			found = append(found, d.findings(p, place, old)...)
+// byFile returns the texts of a side's migrations by file.
+func byFile(side *project.Side) map[string]string {
+	texts := map[string]string{}
+	for _, m := range side.Migrations {
+		for _, b := range parts(m) {
+			texts[b.Place.File] += b.SQL + "\x00"
 		}
 	}
-	return found
+	return texts
 }

@@ -15,8 +15,9 @@ type judgement struct {
 	roles   []string // that it names
 	mine    []int    // offsets of names of roles that become the review's own
 	created []extension
-	altered string // an extension that it changes
-	neutral bool   // a DO block that makes roles: those statements in it are replaced
+	altered []string // extensions that it changes
+	input   bool     // it reads rows from the program that sends it
+	neutral bool     // a DO block that makes roles: those statements in it are replaced
 }
 
 type extension struct{ name, schema, version string }
@@ -64,6 +65,12 @@ func (j *judgement) leave(what string) {
 	}
 }
 
+// reads says that the statement waits for rows.
+func (j *judgement) reads() {
+	j.leave("reads rows from the program that sends it")
+	j.input = true
+}
+
 func (j *judgement) node(kind string, node map[string]any) {
 	switch kind {
 	case "CopyStmt":
@@ -71,6 +78,13 @@ func (j *judgement) node(kind string, node map[string]any) {
 			j.refuse("runs a program on the server")
 		} else if text(node, "filename") != "" {
 			j.refuse("accesses a file of the server")
+		} else if from, _ := node["is_from"].(bool); from {
+			j.reads()
+		}
+	case "TransactionStmt":
+		switch text(node, "kind") {
+		case "TRANS_STMT_PREPARE", "TRANS_STMT_COMMIT_PREPARED", "TRANS_STMT_ROLLBACK_PREPARED":
+			j.refuse("is about a prepared transaction, which outlives its session")
 		}
 	case "LoadStmt":
 		j.refuse("loads a library into the server")
@@ -145,17 +159,19 @@ func (j *judgement) extension(kind string, node map[string]any) {
 		}
 		j.created = append(j.created, made)
 	case "AlterExtensionStmt", "AlterExtensionContentsStmt":
-		j.altered = text(node, "extname")
+		j.altered = append(j.altered, text(node, "extname"))
 	case "CommentStmt":
 		switch text(node, "objtype") {
 		case "OBJECT_EXTENSION":
-			j.altered = text(node, "object", "String", "sval")
+			j.altered = append(j.altered, text(node, "object", "String", "sval"))
 		case "OBJECT_DATABASE", "OBJECT_ROLE", "OBJECT_TABLESPACE":
 			j.leave("comments on an object outside the database")
 		}
 	case "DropStmt":
-		if dropped := syntax.List(node["objects"]); text(node, "removeType") == "OBJECT_EXTENSION" && len(dropped) > 0 {
-			j.altered = syntax.Text(dropped[0])
+		if text(node, "removeType") == "OBJECT_EXTENSION" {
+			for _, dropped := range syntax.List(node["objects"]) {
+				j.altered = append(j.altered, syntax.Text(dropped))
+			}
 		}
 	}
 }

@@ -50,8 +50,7 @@ func Read(base, head *project.Side) *Reading {
 func textsOf(side *project.Side) []string {
 	var texts []string
 	for _, m := range side.Migrations {
-		texts = append(texts, m.Text)
-		for _, b := range ownDowns(m) {
+		for _, b := range parts(m) {
 			texts = append(texts, b.SQL)
 		}
 	}
@@ -64,6 +63,9 @@ func textsOf(side *project.Side) []string {
 	return texts
 }
 
+// copied matches the rows of a table in a dump.
+var copied = regexp.MustCompile(`(?ims)^COPY [^;]* FROM STDIN[^;\n]*;$.*?^\\\.$`)
+
 // psqlCommand matches the commands for psql in a dump.
 var psqlCommand = regexp.MustCompile(`(?m)^\\.*$`)
 
@@ -75,7 +77,8 @@ func dumpOf(side *project.Side) string {
 	if err != nil {
 		return "" // the part that loads it reports that
 	}
-	return psqlCommand.ReplaceAllString(string(raw), "")
+	text := copied.ReplaceAllStringFunc(string(raw), func(rows string) string { return strings.Repeat("\n", strings.Count(rows, "\n")) })
+	return psqlCommand.ReplaceAllString(text, "")
 }
 
 // decisions complete the judgements by facts about the server.
@@ -86,9 +89,8 @@ type decisions struct {
 
 // stays reports whether a statement is run.
 func (d *decisions) stays(p piece) bool {
-	return p.refused == "" && (p.notRun == "" || p.neutral) && !d.tool[p.altered] && !slices.ContainsFunc(p.created, func(e extension) bool {
-		return d.ways[e.name] != database.ByProject
-	})
+	return p.refused == "" && (p.notRun == "" || p.neutral) && !slices.ContainsFunc(p.altered, func(name string) bool { return d.tool[name] }) &&
+		!slices.ContainsFunc(p.created, func(e extension) bool { return d.ways[e.name] != database.ByProject })
 }
 
 // Installs returns the extensions that the tool's session has to create.
@@ -126,15 +128,15 @@ func (r *Reading) Clean(ways map[string]database.Way) (base, head *project.Side,
 	if head, err = r.side(d, r.head); err != nil {
 		return nil, nil, nil, err
 	}
-	old := map[string]string{}
-	for _, m := range r.base.Migrations {
-		old[m.File] = m.Text
-	}
+	before, now := byFile(r.base), byFile(r.head)
 	for _, m := range r.head.Migrations {
-		for _, p := range r.texts[m.Text] {
-			findings = append(findings, d.findings(p, m.PlaceOf(p.start), old[m.File] == m.Text)...)
+		for _, b := range parts(m) {
+			for _, p := range r.texts[b.SQL] {
+				place := b.Place
+				place.Line += strings.Count(b.SQL[:p.start], "\n")
+				findings = append(findings, d.findings(p, place, before[place.File] == now[place.File])...)
+			}
 		}
-		findings = append(findings, r.downs(d, m, old[m.File] == m.Text)...)
 	}
 	for _, q := range r.head.Queries {
 		before, known := r.base.Query(q.Name)
@@ -178,7 +180,6 @@ func (d *decisions) findings(p piece, place report.Place, old bool) []report.Fin
 		Detail: "The statement " + p.refused + ". It was left out, so what follows from it is not part of the report.",
 		Do:     "Leave it to the administrator of the server. If it is right, accept this finding at the statement, and review its effects yourself.",
 	}
-	what := p.notRun
 	for _, e := range p.created {
 		if d.ways[e.name] == database.Refused {
 			f.Detail = fmt.Sprintf("The extension %s needs a superuser, and is not one of those that the review creates. The statement was left out.", e.name)
@@ -188,11 +189,24 @@ func (d *decisions) findings(p piece, place report.Place, old bool) []report.Fin
 	if p.refused != "" {
 		return []report.Finding{noted(f, old)}
 	}
-	if what == "" || old {
+	if old {
 		return nil
 	}
 	f.Rule, f.Severity, f.Do = rule.StatementNotRun.Name, report.Note, ""
-	f.Detail = "The statement " + what + ", which is outside the database. It was left out. The roles that it names exist in the review without any right."
+	switch {
+	case p.input:
+		f.Severity = report.Risk
+		f.Detail = "The statement reads rows from the program that sends it, and a review sends none. It was left out, so the rows are missing."
+		f.Do = "Use INSERT, or review the effects of the rows yourself."
+	case p.notRun != "":
+		f.Detail = "The statement " + p.notRun + ", which is outside the database. It was left out. The roles that it names exist in the review without any right."
+	case p.kind != "CommentStmt" && slices.ContainsFunc(p.altered, func(name string) bool { return d.tool[name] }):
+		f.Severity = report.Risk
+		f.Detail = "The review itself made the extension, which needs a superuser. The statement changes or drops it, and was left out, so what follows from it is not part of the report."
+		f.Do = "Review the effects of the statement yourself."
+	default:
+		return nil
+	}
 	return []report.Finding{f}
 }
 

@@ -106,8 +106,12 @@ func (j *judgement) words(list []token, i, statement int, block bool) {
 				j.refuse("runs a program on the server")
 			} else if is(n, "from", "to") && literal(n+1) {
 				j.refuse("accesses a file of the server")
+			} else if is(n, "from") && is(n+1, "stdin") {
+				j.reads()
 			}
 		}
+	case first && (is(0, "prepare") && is(1, "transaction") || is(0, "commit", "rollback") && is(1, "prepared")):
+		j.refuse("is about a prepared transaction, which outlives its session")
 	case first && is(0, "load") && literal(1):
 		j.refuse("loads a library into the server")
 	case is(0, "alter") && is(1, "system"):
