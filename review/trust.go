@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/flowfabric/flowfabric-go/review/internal/database"
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 	"github.com/flowfabric/flowfabric-go/review/internal/trust"
 )
@@ -18,13 +19,19 @@ func (r *review) distrust(ctx context.Context) error {
 		return err
 	}
 	if len(missing) > 0 {
-		r.skip("roles", "they do not exist, and the role of DATABASE_URL may not create them: %s", strings.Join(missing, ", "))
+		r.skip("roles", "they do not exist, and the review could not make them: %s", strings.Join(missing, ", "))
 	}
 	ways, err := r.server.Ways(ctx, reading.Extensions)
 	if err != nil {
 		return err
 	}
-	r.server.Install(reading.Installs(ways))
+	failed, err := r.server.Install(ctx, reading.Installs(ways))
+	if err != nil {
+		return err
+	}
+	for _, name := range failed {
+		ways[name] = database.Failed
+	}
 	base, head, findings, err := reading.Clean(ways)
 	if err != nil {
 		return err

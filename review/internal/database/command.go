@@ -7,7 +7,9 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 	"github.com/flowfabric/flowfabric-go/review/report"
@@ -16,7 +18,8 @@ import (
 // longestSaid is how much of a command's output an error repeats.
 const longestSaid = 2000
 
-// RunCommand migrates the database with a shell command, which runs in dir with DATABASE_URL in its environment.
+// RunCommand migrates the database with a shell command, which runs in dir with DATABASE_URL in its environment,
+// and without the variables that choose the review's server.
 //
 // Errors: [*MigrationError] with the end of the output if the command fails. It holds no password.
 func (d *Database) RunCommand(ctx context.Context, dir, command string) error {
@@ -32,14 +35,15 @@ func (d *Database) RunCommand(ctx context.Context, dir, command string) error {
 	u.RawQuery = settings.Encode()
 	shell := exec.CommandContext(ctx, "sh", "-c", command)
 	shell.Dir = dir
-	shell.Env = append(os.Environ(), "DATABASE_URL="+u.String())
+	shell.Env = append(slices.DeleteFunc(os.Environ(), private), "DATABASE_URL="+u.String())
+	shell.WaitDelay = 10 * time.Second // for programs that it started, and that hold its output
 	out, err := shell.CombinedOutput()
 	if err == nil || ctx.Err() != nil {
 		return errors.Join(err, ctx.Err())
 	}
 	said := strings.ReplaceAll(string(out), u.String(), "$DATABASE_URL")
 	if password, has := u.User.Password(); has && password != "" {
-		said = strings.NewReplacer(password, "…", url.QueryEscape(password), "…").Replace(said)
+		said = strings.NewReplacer(password, "…", url.QueryEscape(password), "…", url.PathEscape(password), "…").Replace(said)
 	}
 	said = strings.TrimSpace(said)
 	if len(said) > longestSaid {
@@ -50,4 +54,9 @@ func (d *Database) RunCommand(ctx context.Context, dir, command string) error {
 		Place:     report.Place{},
 		Err:       fmt.Errorf("the command %q ends with %w: %s", command, err, said),
 	}
+}
+
+// private reports whether a variable of the environment chooses the server, or logs in to it.
+func private(variable string) bool {
+	return strings.HasPrefix(variable, "PG") || strings.HasPrefix(variable, "FF_") || strings.HasPrefix(variable, "DATABASE_URL=")
 }

@@ -2,6 +2,8 @@ package database
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -31,6 +33,8 @@ const (
 	ByTool
 	// Refused: the statement needs a superuser, and the extension is none of them.
 	Refused
+	// Failed: it is one of them, and the server does not create it as the statement says.
+	Failed
 )
 
 // Ways returns how each of the named extensions comes into a database.
@@ -61,9 +65,49 @@ func (s *Server) Ways(ctx context.Context, names []string) (map[string]Way, erro
 	return ways, err
 }
 
-// Install makes [Server.Create] create the extensions in each database.
-func (s *Server) Install(extensions []Extension) {
+// statements create the extension, in one transaction.
+func (e Extension) statements(owner string) string {
+	var schema string
+	statement := "CREATE EXTENSION IF NOT EXISTS " + pgx.Identifier{e.Name}.Sanitize()
+	if e.Schema != "" {
+		name := pgx.Identifier{e.Schema}.Sanitize()
+		schema = fmt.Sprintf("CREATE SCHEMA IF NOT EXISTS %s AUTHORIZATION %s; ", name, owner)
+		statement += " SCHEMA " + name
+	}
+	if e.Version != "" {
+		statement += " VERSION " + pgx.Identifier{e.Version}.Sanitize()
+	}
+	return schema + statement + " CASCADE"
+}
+
+// Install makes [Server.Create] create the extensions in each database. It tries them in one first, and returns the
+// names of those that the server does not create: they are left out.
+func (s *Server) Install(ctx context.Context, extensions []Extension) (failed []string, err error) {
+	if len(extensions) == 0 || s.login == "" {
+		return nil, nil
+	}
+	d, err := s.Create(ctx, "extensions")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.Drop(ctx)) }()
+	conn, err := pgx.Connect(ctx, s.url(d.Name))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.extensions = extensions
+	for _, e := range extensions {
+		_, err := conn.Exec(ctx, e.statements(s.owner))
+		switch {
+		case stateOf(err) != "":
+			failed = append(failed, e.Name)
+		case err != nil:
+			return nil, err
+		default:
+			s.extensions = append(s.extensions, e)
+		}
+	}
+	return failed, nil
 }

@@ -95,7 +95,7 @@ func (d *Database) dbmate(ctx context.Context, migrations []project.Migration, t
 	if len(migrations) == 0 {
 		return nil
 	}
-	if err := ctx.Err(); err != nil { // dbmate takes no context
+	if err := ctx.Err(); err != nil {
 		return err
 	}
 	u, err := url.Parse(d.URL)
@@ -119,7 +119,9 @@ func (d *Database) dbmate(ctx context.Context, migrations []project.Migration, t
 	db := dbmate.New(u)
 	db.FS, db.MigrationsDir, db.MigrationsTableName = files, []string{dir}, table
 	db.AutoDumpSchema, db.Log = false, &log
+	stop := d.limit(ctx) // dbmate takes no context
 	err = run(db)
+	stop()
 	if err == nil {
 		return nil
 	}

@@ -182,26 +182,26 @@ func (r *toolRun) run(ctx context.Context, m project.Migration, half project.Hal
 	}
 	for i, batch := range half.Batches {
 		if err := r.exec(ctx, batch.SQL); err != nil {
-			return refusalOf(m, batch, down, err, half.In(i)...)
+			return refusalOf(ctx, m, batch, down, err, half.In(i)...)
 		}
 	}
 	if !half.Transaction {
 		// A transaction that the migration left open is committed with the record.
 		if err := r.exec(ctx, "BEGIN"); err != nil {
-			return refusalOf(m, project.Batch{}, down, err)
+			return refusalOf(ctx, m, project.Batch{}, down, err)
 		}
 	}
 	if r.tool == project.Tern || r.tool == project.Flyway || r.tool == project.Plain {
 		// These tools, and a new psql, begin each migration with the settings of the role.
 		if err := r.exec(ctx, "RESET ALL"); err != nil {
-			return refusalOf(m, project.Batch{}, down, err)
+			return refusalOf(ctx, m, project.Batch{}, down, err)
 		}
 	}
 	if err := r.record(ctx, m, down); err != nil {
-		return refusalOf(m, project.Batch{}, down, err)
+		return refusalOf(ctx, m, project.Batch{}, down, err)
 	}
 	if err := r.exec(ctx, "COMMIT"); err != nil {
-		return refusalOf(m, project.Batch{}, down, err)
+		return refusalOf(ctx, m, project.Batch{}, down, err)
 	}
 	return nil
 }
@@ -221,12 +221,19 @@ func (r *toolRun) record(ctx context.Context, m project.Migration, down bool) er
 }
 
 // refusalOf names the line that the server names, or that of the batch's only statement.
-func refusalOf(m project.Migration, batch project.Batch, down bool, err error, of ...project.Statement) error {
-	refused, is := errors.AsType[*pgconn.PgError](err)
-	if !is {
+func refusalOf(ctx context.Context, m project.Migration, batch project.Batch, down bool, err error, of ...project.Statement) error {
+	if ctx.Err() != nil {
 		return err
 	}
-	e := &MigrationError{Migration: m, Down: down, Place: report.Place{File: m.File}, Err: refused}
+	e := &MigrationError{Migration: m, Down: down, Place: report.Place{File: m.File}, Err: err}
+	refused, is := errors.AsType[*pgconn.PgError](err)
+	if !is { // such as a session that ended
+		if batch.Place.File != "" {
+			e.Place = batch.Place
+		}
+		return e
+	}
+	e.Err = refused
 	characters := []rune(batch.SQL)
 	switch at := int(refused.Position); {
 	case at > 0 && at <= len(characters):

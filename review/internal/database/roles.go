@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"net/url"
 	"slices"
 	"strings"
@@ -16,8 +17,9 @@ import (
 // The project's SQL must not have the rights of the tool's own session. So a review makes roles without any right
 // outside its databases:
 //
-//   - owner owns the schemas and everything in them; the databases are the tool's. It has no login, and outlives a
-//     review while another one runs.
+//   - ff_review owns the schemas and everything in them; the databases are the tool's. It has no login, and outlives a
+//     review while another one runs. Each role that is no superuser has an owner of its own: from version 16 on, only its
+//     maker can make members of it.
 //   - ff_review_<key>_login is the review's own, a member of owner. Its sessions begin as owner.
 //
 // A role of the project, named by its migrations, is made without login and rights of its own. All reviews on a server
@@ -35,6 +37,8 @@ const (
 	uniqueViolation  = "23505" // two sessions that create one role at once
 	dependentObjects = "2BP01"
 	undefinedObject  = "42704"
+	objectInUse      = "55006"
+	notAllowed       = "42501"
 )
 
 func stateOf(err error) string {
@@ -65,28 +69,35 @@ func (s *Server) makeOwner(ctx context.Context) error {
 	if !s.creates {
 		return nil
 	}
-	if err := s.share(ctx, owner); err != nil {
+	s.owner = owner
+	if !s.super {
+		hash := fnv.New32a()
+		hash.Write([]byte(s.role))
+		s.owner = fmt.Sprintf("%s_by_%08x", owner, hash.Sum32())
+	}
+	if err := s.share(ctx, s.owner); err != nil {
 		return err
 	}
 	var rights bool
 	err := s.admin.QueryRow(ctx, `SELECT rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication OR rolbypassrls OR rolcanlogin
-			OR EXISTS (SELECT FROM pg_auth_members WHERE member = r.oid) FROM pg_roles AS r WHERE rolname = $1`, owner).Scan(&rights)
+			OR EXISTS (SELECT FROM pg_auth_members WHERE member = r.oid) FROM pg_roles AS r WHERE rolname = $1`, s.owner).Scan(&rights)
 	if err != nil {
 		return err
 	}
 	if rights {
-		return fmt.Errorf("the server has a role %s with rights, but reviews need that name for a role without any: rename it", owner)
+		return fmt.Errorf("the server has a role %s with rights, but reviews need that name for a role without any: rename it", s.owner)
 	}
 	login, password := fmt.Sprintf("ff_review_%08x_login", s.key), rand.Text()
 	statements := []string{
 		// rand.Text has letters and digits only.
-		fmt.Sprintf("CREATE ROLE %s LOGIN PASSWORD '%s' IN ROLE %s", login, password, owner),
-		fmt.Sprintf("ALTER ROLE %s SET role = %s", login, owner),
+		fmt.Sprintf("CREATE ROLE %s LOGIN PASSWORD '%s' IN ROLE %s", login, password, s.owner),
+		fmt.Sprintf("ALTER ROLE %s SET role = %s", login, s.owner),
+		fmt.Sprintf("ALTER ROLE %s SET statement_timeout = '%s'", login, longestStatement),
 	}
 	if !s.super { // it gives the owner a schema
-		statements = append(statements, fmt.Sprintf("GRANT %s TO CURRENT_USER", owner))
+		statements = append(statements, fmt.Sprintf("GRANT %s TO CURRENT_USER", s.owner))
 	} else if s.version >= 15_00_00 { // rows are filled in without triggers
-		statements = append(statements, "GRANT SET ON PARAMETER session_replication_role TO "+owner)
+		statements = append(statements, "GRANT SET ON PARAMETER session_replication_role TO "+s.owner)
 	}
 	for i, statement := range statements {
 		if _, err := s.admin.Exec(ctx, statement); err != nil {
@@ -128,6 +139,9 @@ func (s *Server) share(ctx context.Context, name string) error {
 	return tx.Commit(ctx)
 }
 
+// mostRoles is how many roles a review makes: it holds a lock for each.
+const mostRoles = 200
+
 // MakeRoles makes the roles that the project's SQL names, without rights, as far as the server does not have them.
 // They are dropped at the end. It returns those that could not be made.
 func (s *Server) MakeRoles(ctx context.Context, names []string) (missing []string, err error) {
@@ -141,11 +155,14 @@ func (s *Server) MakeRoles(ctx context.Context, names []string) (missing []strin
 		return pgx.CollectRows(rows, pgx.RowTo[string])
 	}
 	for _, name := range names {
-		if strings.HasPrefix(name, "ff_review_") || len(name) > 63 {
+		if name == owner || strings.HasPrefix(name, owner+"_") || len(name) > 63 || len(s.shared) > mostRoles {
 			missing = append(missing, name)
 			continue
 		}
-		if err := s.share(ctx, name); err != nil {
+		err := s.share(ctx, name)
+		if stateOf(err) != "" { // the server refuses the name, for example
+			missing = append(missing, name)
+		} else if err != nil {
 			return nil, fmt.Errorf("make the role %s that the migrations name: %w", name, err)
 		}
 	}
@@ -164,7 +181,7 @@ func (s *Server) dropRoles(ctx context.Context) error {
 	}
 	s.logins = nil
 	// The owner is the last: others may have rights from it.
-	names := append(slices.DeleteFunc(slices.Clone(s.shared), func(name string) bool { return name == owner }), owner)
+	names := append(slices.DeleteFunc(slices.Clone(s.shared), func(name string) bool { return name == s.owner }), s.owner)
 	for _, name := range names {
 		if slices.Contains(s.shared, name) {
 			if _, err := s.admin.Exec(ctx, "SELECT pg_advisory_unlock_shared($1, hashtext($2))", rolesLock, name); err != nil {
@@ -192,7 +209,8 @@ func (s *Server) dropShared(ctx context.Context, name string) error {
 	return errors.Join(err, unlocked)
 }
 
-// dropRole drops a role with its rights. It stays if objects of a remaining database need it.
+// dropRole drops a role with its rights. It stays if objects of a remaining database need it, or if it is
+// another role's.
 func (s *Server) dropRole(ctx context.Context, name string) error {
 	quoted := pgx.Identifier{name}.Sanitize()
 	for _, statement := range []string{"DROP OWNED BY " + quoted, "DROP ROLE IF EXISTS " + quoted} {
@@ -200,7 +218,7 @@ func (s *Server) dropRole(ctx context.Context, name string) error {
 			continue // it has no rights beyond databases that are gone
 		}
 		_, err := s.admin.Exec(ctx, statement)
-		if state := stateOf(err); state == dependentObjects || state == undefinedObject {
+		if state := stateOf(err); state == dependentObjects || state == undefinedObject || state == notAllowed {
 			return nil
 		}
 		if err != nil {
@@ -210,9 +228,9 @@ func (s *Server) dropRole(ctx context.Context, name string) error {
 	return nil
 }
 
-// dropLeftRoles drops the roles of killed reviews. Their databases are gone already.
+// dropLeftRoles drops the roles of killed reviews, and logs those that stay. Their databases are gone already.
 func (s *Server) dropLeftRoles(ctx context.Context) error {
-	rows, err := s.admin.Query(ctx, "SELECT rolname::text FROM pg_roles WHERE shobj_description(oid, 'pg_authid') = $1 ORDER BY rolname = $2, rolname", roleMark, owner)
+	rows, err := s.admin.Query(ctx, "SELECT rolname::text FROM pg_roles WHERE shobj_description(oid, 'pg_authid') = $1 ORDER BY starts_with(rolname, $2), rolname", roleMark, owner)
 	if err != nil {
 		return err
 	}
@@ -222,10 +240,10 @@ func (s *Server) dropLeftRoles(ctx context.Context) error {
 	}
 	for _, name := range names {
 		if err := s.dropShared(ctx, name); err != nil {
-			return err
+			s.stays(name, err)
 		}
 	}
-	return nil
+	return ctx.Err()
 }
 
 // as returns the URL with the review's login.
@@ -248,7 +266,7 @@ func (s *Server) Own() (role string, own bool) {
 	if s.login == "" {
 		return s.role, false
 	}
-	return owner, true
+	return s.owner, true
 }
 
 // prepare lets the project's role make objects in a new database that was copied from template0.
@@ -256,21 +274,12 @@ func (s *Server) prepare(ctx context.Context, name string, extensions []Extensio
 	if s.login == "" {
 		return nil
 	}
-	statements := make([]string, 0, 1+2*len(extensions))
+	statements := make([]string, 0, 1+len(extensions))
 	if s.version >= 15_00_00 || s.super { // otherwise any role may make objects in it
-		statements = append(statements, "ALTER SCHEMA public OWNER TO "+owner)
+		statements = append(statements, "ALTER SCHEMA public OWNER TO "+s.owner)
 	}
 	for _, e := range extensions {
-		statement := "CREATE EXTENSION IF NOT EXISTS " + pgx.Identifier{e.Name}.Sanitize()
-		if e.Schema != "" {
-			schema := pgx.Identifier{e.Schema}.Sanitize()
-			statements = append(statements, fmt.Sprintf("CREATE SCHEMA IF NOT EXISTS %s AUTHORIZATION %s", schema, owner))
-			statement += " SCHEMA " + schema
-		}
-		if e.Version != "" {
-			statement += " VERSION " + pgx.Identifier{e.Version}.Sanitize()
-		}
-		statements = append(statements, statement+" CASCADE")
+		statements = append(statements, e.statements(s.owner))
 	}
 	if len(statements) == 0 && s.proved {
 		return nil

@@ -119,9 +119,6 @@ func TestStartWithLesserRoles(t *testing.T) {
 				}
 			}
 			exec("CREATE ROLE " + role + " LOGIN PASSWORD 'lesser' " + c.rights)
-			if c.own { // in versions from 16 on, a role grants only roles that it was made the administrator of
-				exec("GRANT " + owner + " TO " + role + " WITH ADMIN OPTION")
-			}
 			u := *admin.base
 			u.User = url.UserPassword(role, "lesser")
 			t.Setenv("FF_POSTGRES", "url")
@@ -131,8 +128,9 @@ func TestStartWithLesserRoles(t *testing.T) {
 				t.Fatalf("error %v", err)
 			}
 			if err == nil {
-				if _, own := s.Own(); own != c.own {
-					t.Errorf("the review has a role of its own: %v", own)
+				name, own := s.Own()
+				if own != c.own || own && name == owner { // in versions from 16 on, only a superuser's review makes members of that one
+					t.Errorf("the review has a role of its own: %v, %s", own, name)
 				}
 				d, err := s.Create(t.Context(), "lesser")
 				if err != nil {

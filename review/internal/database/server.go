@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flowfabric/flowfabric-go/internal/pgserver"
 )
@@ -38,9 +37,12 @@ type Server struct {
 	version int
 	syncs   bool
 	key     uint32
+	log     io.Writer
+	longest time.Duration // of a session of the project's SQL
 
 	// The roles: see roles.go.
 	role            string // of the tool's own session
+	owner           string // of the project's objects
 	super, creates  bool
 	login, password string // of the project's SQL; empty: the tool's own
 
@@ -66,16 +68,16 @@ func Start(ctx context.Context, container Container, log io.Writer) (*Server, er
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{server: found, names: map[string]bool{}}
+	s := &Server{server: found, names: map[string]bool{}, log: log, longest: longestSession}
 	if s.base, err = url.Parse(found.URL()); err != nil {
-		return nil, errors.New("DATABASE_URL is not a URL") // its text may hold a password
+		return nil, errors.Join(errors.New("DATABASE_URL is not a URL"), found.Stop()) // its text may hold a password
 	}
 	if s.admin, err = pgx.Connect(ctx, s.url("postgres")); err != nil {
-		return nil, err
+		return nil, errors.Join(err, found.Stop())
 	}
 	_, s.tls = s.admin.PgConn().Conn().(*tls.Conn)
 	if err := s.begin(ctx); err != nil {
-		return nil, errors.Join(err, s.admin.Close(ctx))
+		return nil, errors.Join(err, s.admin.Close(ctx), found.Stop())
 	}
 	if err := s.makeOwner(ctx); err != nil {
 		return nil, errors.Join(err, s.Close(ctx))
@@ -106,7 +108,7 @@ func (s *Server) begin(ctx context.Context) error {
 	return s.dropLeftRoles(ctx)
 }
 
-// dropLeft drops the databases and then the logins of killed reviews.
+// dropLeft drops the databases and then the logins of killed reviews. It logs those that stay.
 func (s *Server) dropLeft(ctx context.Context) error {
 	rows, err := s.admin.Query(ctx, `SELECT datname::text FROM pg_database WHERE datname ~ '^ff_review_[0-9a-f]{8}_'
 		UNION ALL SELECT rolname::text FROM pg_roles WHERE $1 AND rolname ~ '^ff_review_[0-9a-f]{8}_login$'`, s.creates)
@@ -118,30 +120,38 @@ func (s *Server) dropLeft(ctx context.Context) error {
 		return err
 	}
 	for _, name := range names {
-		key, err := strconv.ParseUint(strings.Split(name, "_")[2], 16, 32)
-		if err != nil {
-			return err
-		}
-		var abandoned bool
-		err = s.admin.QueryRow(ctx, "SELECT pg_try_advisory_lock($1, $2)", reviewsLock, int32(uint32(key))).Scan(&abandoned)
-		if err != nil {
-			return err
-		}
-		if !abandoned {
-			continue
-		}
-		drop := s.drop
-		if strings.HasSuffix(name, "_login") { // no label of a database
-			drop = s.dropRole
-		}
-		if err := drop(ctx, name); err != nil {
-			return err
-		}
-		if _, err := s.admin.Exec(ctx, "SELECT pg_advisory_unlock($1, $2)", reviewsLock, int32(uint32(key))); err != nil {
-			return err
+		if err := s.dropAbandoned(ctx, name); err != nil {
+			s.stays(name, err)
 		}
 	}
-	return nil
+	return ctx.Err()
+}
+
+// stays logs that something of a killed review could not be dropped. It does not end the present one.
+func (s *Server) stays(name string, err error) {
+	if s.log != nil {
+		fmt.Fprintf(s.log, "%s of a killed review stays: %v\n", name, err)
+	}
+}
+
+// dropAbandoned drops a database or a login, unless its review still runs.
+func (s *Server) dropAbandoned(ctx context.Context, name string) error {
+	key, err := strconv.ParseUint(strings.Split(name, "_")[2], 16, 32)
+	if err != nil {
+		return err
+	}
+	var abandoned bool
+	err = s.admin.QueryRow(ctx, "SELECT pg_try_advisory_lock($1, $2)", reviewsLock, int32(uint32(key))).Scan(&abandoned)
+	if err != nil || !abandoned {
+		return err
+	}
+	drop := s.drop
+	if strings.HasSuffix(name, "_login") { // no label of a database
+		drop = s.dropRole
+	}
+	err = drop(ctx, name)
+	_, unlocked := s.admin.Exec(ctx, "SELECT pg_advisory_unlock($1, $2)", reviewsLock, int32(uint32(key)))
+	return errors.Join(err, unlocked)
 }
 
 // Version is the server's version in the form of server_version_num: 150004.
@@ -215,33 +225,24 @@ func (s *Server) create(ctx context.Context, label, template string) (*Database,
 	s.created++
 	name := fmt.Sprintf("ff_review_%08x_%d_%s", s.key, s.created, label)
 	statement := fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s%s", pgx.Identifier{name}.Sanitize(), pgx.Identifier{template}.Sanitize(), strategy)
+	s.names[name] = true // also if ctx ends before the server answers
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		_, err := s.admin.Exec(ctx, statement)
 		// A closed session takes a moment to end, and two copies of one template wait for each other.
-		if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "55006" && time.Now().Before(deadline) {
+		if stateOf(err) == objectInUse && time.Now().Before(deadline) {
+			time.Sleep(20 * time.Millisecond)
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("create a database for %s: %w", label, err)
 		}
-		s.names[name] = true
 		if s.login != "" {
-			if _, err := s.admin.Exec(ctx, fmt.Sprintf("GRANT CREATE, CONNECT, TEMPORARY ON DATABASE %s TO %s", pgx.Identifier{name}.Sanitize(), owner)); err != nil {
+			if _, err := s.admin.Exec(ctx, fmt.Sprintf("GRANT CREATE, CONNECT, TEMPORARY ON DATABASE %s TO %s", pgx.Identifier{name}.Sanitize(), s.owner)); err != nil {
 				return nil, fmt.Errorf("create a database for %s: %w", label, err)
 			}
 		}
 		return &Database{Name: name, URL: s.projectURL(name), server: s}, nil
 	}
-}
-
-// Connect opens a session.
-func (d *Database) Connect(ctx context.Context) (*pgx.Conn, error) {
-	config, err := pgx.ParseConfig(d.URL)
-	if err != nil {
-		return nil, err
-	}
-	config.RuntimeParams["application_name"] = "schema-review"
-	return pgx.ConnectConfig(ctx, config)
 }
 
 // Drop ends the sessions on the database and drops it.
@@ -252,7 +253,12 @@ func (d *Database) Drop(ctx context.Context) error {
 }
 
 func (s *Server) drop(ctx context.Context, name string) error {
-	if _, err := s.admin.Exec(ctx, fmt.Sprintf("DROP DATABASE IF EXISTS %s WITH (FORCE)", pgx.Identifier{name}.Sanitize())); err != nil {
+	statement := fmt.Sprintf("DROP DATABASE IF EXISTS %s WITH (FORCE)", pgx.Identifier{name}.Sanitize())
+	_, err := s.admin.Exec(ctx, statement)
+	if stateOf(err) == objectInUse && s.rollBackPrepared(ctx, name) == nil {
+		_, err = s.admin.Exec(ctx, statement)
+	}
+	if err != nil {
 		return fmt.Errorf("drop database %s: %w", name, err)
 	}
 	delete(s.names, name)

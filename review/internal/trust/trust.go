@@ -93,21 +93,21 @@ func (d *decisions) stays(p piece) bool {
 		!slices.ContainsFunc(p.created, func(e extension) bool { return d.ways[e.name] != database.ByProject })
 }
 
-// Installs returns the extensions that the tool's session has to create.
+// Installs returns the extensions that the tool's session has to create, in the order of base's statements and then
+// head's. The first statement about one decides.
 func (r *Reading) Installs(ways map[string]database.Way) []database.Extension {
-	made := map[string]database.Extension{}
-	for _, list := range r.texts {
-		for _, p := range list {
-			for _, e := range p.created {
-				if ways[e.name] == database.ByTool {
-					made[e.name] = database.Extension{Name: e.name, Schema: e.schema, Version: e.version}
+	var list []database.Extension
+	for _, side := range []*project.Side{r.base, r.head} {
+		for _, sql := range textsOf(side) {
+			for _, p := range r.texts[sql] {
+				for _, e := range p.created {
+					known := slices.ContainsFunc(list, func(known database.Extension) bool { return known.Name == e.name })
+					if ways[e.name] == database.ByTool && !known {
+						list = append(list, database.Extension{Name: e.name, Schema: e.schema, Version: e.version})
+					}
 				}
 			}
 		}
-	}
-	var list []database.Extension
-	for _, name := range slices.Sorted(maps.Keys(made)) {
-		list = append(list, made[name])
 	}
 	return list
 }
@@ -181,6 +181,11 @@ func (d *decisions) findings(p piece, place report.Place, old bool) []report.Fin
 		Do:     "Leave it to the administrator of the server. If it is right, accept this finding at the statement, and review its effects yourself.",
 	}
 	for _, e := range p.created {
+		if d.ways[e.name] == database.Failed {
+			f.Detail = fmt.Sprintf("The review makes the extension %s itself, but the server does not create it with the schema and the version of the first statement about it. The statement was left out.", e.name)
+			f.Do = "Correct the schema or the version, or use a server that has it."
+			return []report.Finding{noted(f, old)}
+		}
 		if d.ways[e.name] == database.Refused {
 			f.Detail = fmt.Sprintf("The extension %s needs a superuser, and is not one of those that the review creates. The statement was left out.", e.name)
 			return []report.Finding{noted(f, old)}
