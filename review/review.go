@@ -139,6 +139,9 @@ func (r *review) open(ctx context.Context, dir string) (err error) {
 	if r.spec, err = r.readSeed(); err != nil {
 		return err
 	}
+	if err := checkExpressions(r.spec); err != nil {
+		return err
+	}
 	r.added = project.New(r.base, r.head)
 	r.report.Migrations = []string{}
 	for _, m := range r.added {
