@@ -53,6 +53,9 @@ type Config struct {
 	MigrateCommand string
 	// SQLCConfigs are sqlc's configurations, relative to Dir. Empty: each sqlc.yaml, sqlc.yml and sqlc.json of the project.
 	SQLCConfigs []string
+	// TrustSQL runs the project's SQL as the role of DATABASE_URL if that role may not create one without rights. It is
+	// for changes that you trust only. Otherwise such a role is an error.
+	TrustSQL bool
 	// Today decides which silencing comments have expired. Zero: today.
 	Today time.Time
 	// Container finds or runs a PostgreSQL server in a container of the image and returns its superuser's URL. Nil:
@@ -95,6 +98,9 @@ func Run(ctx context.Context, config Config) (_ *report.Report, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.server.Close(ctx)) }()
+	if role, own := r.server.Own(); !own && !config.TrustSQL {
+		return nil, fmt.Errorf("the role %s of DATABASE_URL may not create roles, so the SQL of the change would run with its rights: grant it CREATEROLE, use a superuser of a server that is only for reviews, or trust the change (--trust-sql)", role)
+	}
 	if err := r.check(ctx); err != nil {
 		return nil, err
 	}

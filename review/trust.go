@@ -39,7 +39,7 @@ func (r *review) distrust(ctx context.Context) error {
 	r.base, r.head, r.added = base, head, project.New(base, head)
 	r.find(findings...)
 	if role, own := r.server.Own(); !own {
-		r.say("The SQL of the change runs as %s: that role may not create one without rights.", role)
+		r.say("The SQL of the change runs as %s: that role may not create one without rights, and --trust-sql is set.", role)
 	}
 	return nil
 }

@@ -171,6 +171,7 @@ func addFlags(cmd *cobra.Command, o *options) {
 	flags.StringSliceVar(&o.SQLCConfigs, "sqlc-config", nil, "configuration of sqlc (default each sqlc.yaml, .yml and .json)")
 	flags.StringVar(&o.Tool, "tool", "", "dbmate, goose, golang-migrate, tern, flyway, atlas or sql (default by the files)")
 	flags.StringVar(&o.MigrateCommand, "migrate-command", "", "shell command that migrates the database of DATABASE_URL")
+	flags.BoolVar(&o.TrustSQL, "trust-sql", false, "run the project's SQL as the role of DATABASE_URL, if it may not create roles: only for changes that you trust")
 	flags.StringVar(&o.format, "format", o.format, "md, json or sarif")
 	flags.StringArrayVar(&o.also, "also", nil, "write the report to a file, too: FORMAT=FILE; may be repeated")
 	flags.TextVar(&o.failOn, "fail-on", o.failOn, "lowest severity with exit code 9: advice, risk or blocking")

@@ -59,7 +59,7 @@ func (s *Server) readRole(ctx context.Context) error {
 			(SELECT min(d.rolname)::text FROM pg_roles AS d WHERE d.rolname = ANY ($1) AND pg_has_role(d.oid, 'MEMBER'))
 		FROM pg_roles WHERE rolname = current_user`, dangerous).Scan(&s.role, &s.super, &s.creates, &reaches)
 	if err == nil && !s.creates && reaches != nil {
-		err = fmt.Errorf("the role %s of DATABASE_URL is a member of %s and may not create a role that is not: the SQL of a change could run programs or access files; use a role that has only CREATEDB, or also CREATEROLE", s.role, *reaches)
+		err = fmt.Errorf("the role %s of DATABASE_URL is a member of %s and may not create a role that is not: the SQL of a change could run programs or access files; use one that may create roles, or a superuser of a server that is only for reviews", s.role, *reaches)
 	}
 	return err
 }

@@ -99,7 +99,7 @@ func TestRolesAreDropped(t *testing.T) {
 	}
 }
 
-// A review works with the rights that the role of DATABASE_URL has, and refuses one whose SQL could reach the server's files.
+// A server works with the rights that the role of DATABASE_URL has, and refuses one whose SQL could reach the server's files.
 func TestStartWithLesserRoles(t *testing.T) {
 	admin := start(t)
 	for _, c := range []struct {
