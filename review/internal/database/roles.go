@@ -94,8 +94,8 @@ func (s *Server) makeOwner(ctx context.Context) error {
 		fmt.Sprintf("ALTER ROLE %s SET role = %s", login, s.owner),
 		fmt.Sprintf("ALTER ROLE %s SET statement_timeout = '%s'", login, longestStatement),
 	}
-	if !s.super { // it gives the owner a schema
-		statements = append(statements, fmt.Sprintf("GRANT %s TO CURRENT_USER", s.owner))
+	if !s.super { // it gives the owner a schema, and ends sessions of the login
+		statements = append(statements, fmt.Sprintf("GRANT %s, %s TO CURRENT_USER", s.owner, login))
 	} else if s.version >= 15_00_00 { // rows are filled in without triggers
 		statements = append(statements, "GRANT SET ON PARAMETER session_replication_role TO "+s.owner)
 	}

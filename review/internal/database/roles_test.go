@@ -142,6 +142,9 @@ func TestStartWithLesserRoles(t *testing.T) {
 				if n := one[int](t, d, "SELECT 1"); n != 1 {
 					t.Errorf("got %d", n)
 				}
+				if _, err := d.Connect(t.Context()); err != nil { // the end of the review ends it
+					t.Error(err)
+				}
 				if err := s.Close(t.Context()); err != nil {
 					t.Error(err)
 				}
