@@ -97,7 +97,8 @@ func (s *Server) makeOwner(ctx context.Context) error {
 	if !s.super { // it gives the owner a schema, and ends sessions of the login
 		statements = append(statements, fmt.Sprintf("GRANT %s, %s TO CURRENT_USER", s.owner, login))
 	} else if s.version >= 15_00_00 { // rows are filled in without triggers
-		statements = append(statements, "GRANT SET ON PARAMETER session_replication_role TO "+s.owner)
+		// One review after the other: the server refuses two at once, "tuple concurrently updated".
+		statements = append(statements, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d, 0); GRANT SET ON PARAMETER session_replication_role TO %s", rolesLock, s.owner))
 	}
 	for i, statement := range statements {
 		if _, err := s.admin.Exec(ctx, statement); err != nil {

@@ -3,6 +3,7 @@ package database
 import (
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 
@@ -152,5 +153,25 @@ func TestStartWithLesserRoles(t *testing.T) {
 			exec("DROP OWNED BY " + role)
 			exec("DROP ROLE " + role)
 		})
+	}
+}
+
+// Reviews that begin at once share the owner's rights.
+func TestManyReviewsStartAtOnce(t *testing.T) {
+	began := make(chan error)
+	const reviews = 12
+	for range reviews {
+		go func() {
+			s, err := Start(t.Context(), container.Run, os.Stderr)
+			if err == nil {
+				err = s.Close(t.Context())
+			}
+			began <- err
+		}()
+	}
+	for range reviews {
+		if err := <-began; err != nil {
+			t.Error(err)
+		}
 	}
 }
