@@ -78,7 +78,7 @@ func (r *review) changedSQL() []string {
 	return files
 }
 
-// content is what a comparison needs of a file.
+// content is the part of a file that a comparison needs.
 type content struct {
 	sum    [sha256.Size]byte
 	failed bool // it could not be read, so it counts as changed

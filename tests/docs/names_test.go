@@ -32,7 +32,7 @@ var foreign = map[string]string{
 	"1_x.up.sql": "golang-migrate", "1_x.down.sql": "golang-migrate", "tern": "a tool", "---- tern: disable-tx ----": "tern",
 	"---- create above / drop below ----": "tern", "V1__x.sql": "Flyway", "R__x.sql": "Flyway", "U1__x.sql": "Flyway", "V1__x.sql.conf": "Flyway",
 	"executeInTransaction=false": "Flyway", "atlas.sum": "Atlas", "-- atlas:txmode none": "Atlas", "not_read": "a field of a report",
-	"dbmate": "a tool", "seed.yaml": "the rows of a review", "allow-unread": "an input of the GitHub action", "gen: go": "sqlc",
+	"dbmate": "a tool", "seed.yaml": "the rows of a review", "allow-unread": "an input of the GitHub action", "base": "an input of the GitHub action", ".env": "dbmate's settings", "gen: go": "sqlc",
 	"pg_dump --statistics-only": "PostgreSQL 18", `psql -At -f export.sql "$PRODUCTION_URL" > statistics.json`: "PostgreSQL's client",
 	"pg_execute_server_program": "a role of PostgreSQL", "pg_read_server_files": "a role of PostgreSQL", "pg_write_server_files": "a role of PostgreSQL",
 	"pull_request": "GitHub", "pull_request_target": "GitHub", "workflow_run": "GitHub", "PATH": "a variable of the environment", "go install": "Go",

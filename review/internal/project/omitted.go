@@ -17,7 +17,7 @@ type Omitted struct {
 	Target string
 }
 
-// omit returns what stands for a link or a submodule of the working folder. staged is the submodule's commit in git's
+// omit returns the entry for a link or a submodule of the working folder. staged is the submodule's commit in git's
 // index.
 func omit(ctx context.Context, file string, info os.FileInfo, staged string) (Omitted, bool) {
 	switch {
