@@ -183,15 +183,16 @@ func (o *observation) failsOnRows(s project.Statement, tree ddl.Statement, err e
 	if names := tree.Names(); len(names) > 0 {
 		object = names[0]
 	}
-	severity := report.Risk
+	severity, do := report.Risk, "Make the rows fit in an earlier migration, or correct their description in the seed file."
 	if code(err) == notNull && slices.ContainsFunc(tree.Actions(), func(a ddl.Action) bool { return a.Kind == ddl.AddColumn }) {
 		severity = report.Blocking // no row has the new column
+		do = "Add the column without NOT NULL, or with a constant default. Without one: let programs write it, fill the old rows in small batches, and make it NOT NULL in a later migration, by a validated check."
 	}
 	o.find(report.Finding{
 		Rule: rule.FailsOnRows.Name, Severity: severity, Place: s.Place, Object: object,
 		Title:  "The rows of the seed refuse the statement",
 		Detail: refusal(err) + " Rows that base's schema allows, and that programs may have written.",
-		Do:     "Make the rows fit in an earlier migration, or correct their description in the seed file.",
+		Do:     do,
 	})
 }
 
