@@ -231,20 +231,8 @@ func (s *Server) dropRole(ctx context.Context, name string) error {
 
 // dropLeftRoles drops the roles of killed reviews, and logs those that stay. Their databases are gone already.
 func (s *Server) dropLeftRoles(ctx context.Context) error {
-	rows, err := s.admin.Query(ctx, "SELECT rolname::text FROM pg_roles WHERE shobj_description(oid, 'pg_authid') = $1 ORDER BY starts_with(rolname, $2), rolname", roleMark, owner)
-	if err != nil {
-		return err
-	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if err := s.dropShared(ctx, name); err != nil {
-			s.stays(name, err)
-		}
-	}
-	return ctx.Err()
+	return s.dropEach(ctx, s.dropShared,
+		"SELECT rolname::text FROM pg_roles WHERE shobj_description(oid, 'pg_authid') = $1 ORDER BY starts_with(rolname, $2), rolname", roleMark, owner)
 }
 
 // as returns the URL with the review's login.

@@ -110,8 +110,13 @@ func (s *Server) begin(ctx context.Context) error {
 
 // dropLeft drops the databases and then the logins of killed reviews. It logs those that stay.
 func (s *Server) dropLeft(ctx context.Context) error {
-	rows, err := s.admin.Query(ctx, `SELECT datname::text FROM pg_database WHERE datname ~ '^ff_review_[0-9a-f]{8}_'
+	return s.dropEach(ctx, s.dropAbandoned, `SELECT datname::text FROM pg_database WHERE datname ~ '^ff_review_[0-9a-f]{8}_'
 		UNION ALL SELECT rolname::text FROM pg_roles WHERE $1 AND rolname ~ '^ff_review_[0-9a-f]{8}_login$'`, s.creates)
+}
+
+// dropEach drops the names that a query returns. It logs those that stay.
+func (s *Server) dropEach(ctx context.Context, drop func(ctx context.Context, name string) error, query string, args ...any) error {
+	rows, err := s.admin.Query(ctx, query, args...)
 	if err != nil {
 		return err
 	}
@@ -120,7 +125,7 @@ func (s *Server) dropLeft(ctx context.Context) error {
 		return err
 	}
 	for _, name := range names {
-		if err := s.dropAbandoned(ctx, name); err != nil {
+		if err := drop(ctx, name); err != nil {
 			s.stays(name, err)
 		}
 	}
@@ -230,7 +235,11 @@ func (s *Server) create(ctx context.Context, label, template string) (*Database,
 		_, err := s.admin.Exec(ctx, statement)
 		// A closed session takes a moment to end, and two copies of one template wait for each other.
 		if stateOf(err) == objectInUse && time.Now().Before(deadline) {
-			time.Sleep(20 * time.Millisecond)
+			select {
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			case <-time.After(20 * time.Millisecond):
+			}
 			continue
 		}
 		if err != nil {
