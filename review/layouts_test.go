@@ -249,9 +249,6 @@ func otherLayouts(files func(...string) map[string]string) []layout {
 }
 
 func TestLayouts(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a review of each layout takes minutes")
-	}
 	for _, l := range layouts() {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()

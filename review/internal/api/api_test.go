@@ -22,7 +22,7 @@ func useSQLC(t *testing.T) {
 	command.Env = append(os.Environ(), "GOWORK=off")
 	tool, err := command.Output()
 	if err != nil {
-		t.Skipf("no sqlc: %v", err)
+		t.Fatalf("no sqlc: %v", err)
 	}
 	dir := t.TempDir()
 	if err := os.Symlink(strings.TrimSpace(string(tool)), filepath.Join(dir, "sqlc")); err != nil {
