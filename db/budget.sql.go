@@ -830,9 +830,9 @@ reduced AS (
         updated_at_ms = ffx_now_ms($5)
     FROM dropped AS d
     WHERE
-        u.partition_key = ANY (ARRAY[$1::smallint])
+        u.partition_key = $1::smallint
         AND u.budget_id = $2::text
-        AND u.dimensions_key = d.dimensions_key
+        AND u.dimensions_key = ANY (ARRAY[d.dimensions_key])
     RETURNING 1 AS one
 )
 SELECT
@@ -903,9 +903,9 @@ SET
     updated_at_ms = $1::bigint
 FROM locked AS l
 WHERE
-    u.partition_key = ANY (ARRAY[$2::smallint])
+    u.partition_key = $2::smallint
     AND u.budget_id = $3::text
-    AND u.dimensions_key = l.dimensions_key
+    AND u.dimensions_key = ANY (ARRAY[l.dimensions_key])
 `
 
 type ResetBudgetUsageParams struct {
@@ -1049,6 +1049,7 @@ func (q *Queries) ScanDueBudgets(ctx context.Context, db DBTX, arg ScanDueBudget
 const storeBudgetOutcomes = `-- name: StoreBudgetOutcomes :exec
 WITH input AS (
     SELECT
+        $1::smallint AS partition_key,
         unnest($2::text[]) AS key,
         unnest($3::text[]) AS outcome
     LIMIT cardinality($2::text[])
@@ -1057,7 +1058,7 @@ UPDATE ff_budget_usage_dedup AS d
 SET outcome_json = i.outcome::jsonb
 FROM input AS i
 WHERE
-    d.partition_key = ANY (ARRAY[$1::smallint])
+    d.partition_key = ANY (ARRAY[i.partition_key])
     AND d.dedup_key = i.key
 `
 

@@ -46,7 +46,7 @@ WITH input AS (
 DELETE FROM ff_cancel_backlog_member
 WHERE
     (partition_key = ANY ($1::smallint[])) IS TRUE
-    AND flow_id = ANY ($2::uuid[])
+    AND (flow_id = ANY ($2::uuid[])) IS TRUE
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -86,7 +86,7 @@ WITH input AS (
 DELETE FROM ff_cancel_dispatch_outbox
 WHERE
     (partition_key = ANY ($1::smallint[])) IS TRUE
-    AND flow_id = ANY ($2::uuid[])
+    AND (flow_id = ANY ($2::uuid[])) IS TRUE
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -127,7 +127,7 @@ WITH input AS (
 DELETE FROM ff_edge_group
 WHERE
     (partition_key = ANY ($1::smallint[])) IS TRUE
-    AND flow_id = ANY ($2::uuid[])
+    AND (flow_id = ANY ($2::uuid[])) IS TRUE
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -166,7 +166,7 @@ WITH input AS (
 DELETE FROM ff_edge
 WHERE
     (partition_key = ANY ($1::smallint[])) IS TRUE
-    AND flow_id = ANY ($2::uuid[])
+    AND (flow_id = ANY ($2::uuid[])) IS TRUE
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -208,7 +208,7 @@ WITH input AS (
 DELETE FROM ff_flow_summary
 WHERE
     (partition_key = ANY ($1::smallint[])) IS TRUE
-    AND flow_id = ANY ($2::uuid[])
+    AND (flow_id = ANY ($2::uuid[])) IS TRUE
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -248,7 +248,7 @@ WITH input AS (
 DELETE FROM ff_flow_core
 WHERE
     (partition_key = ANY ($1::smallint[])) IS TRUE
-    AND flow_id = ANY ($2::uuid[])
+    AND (flow_id = ANY ($2::uuid[])) IS TRUE
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -291,7 +291,7 @@ WITH input AS (
 DELETE FROM ffx_pruned_member
 WHERE
     (partition_key = ANY ($1::smallint[])) IS TRUE
-    AND flow_id = ANY ($2::uuid[])
+    AND (flow_id = ANY ($2::uuid[])) IS TRUE
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i

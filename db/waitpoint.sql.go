@@ -157,13 +157,20 @@ SELECT
     w.waitpoint_id,
     w.token,
     w.expires_at_ms
-FROM ff_waitpoint_pending AS w
-WHERE
-    w.partition_key = $1
-    AND w.execution_id = $2
-    AND w.waitpoint_key = $3
-    AND w.token <> ''
-    AND (w.expires_at_ms > $4::bigint) IS NOT FALSE
+FROM (
+    SELECT
+        t.waitpoint_id,
+        t.token,
+        t.expires_at_ms
+    FROM ff_waitpoint_pending AS t
+    WHERE
+        t.partition_key = $1
+        AND t.execution_id = $2
+        AND t.waitpoint_key = $3
+        AND t.token <> ''
+        AND (t.expires_at_ms > $4::bigint) IS NOT FALSE
+    OFFSET 0
+) AS w
 ORDER BY w.waitpoint_id
 LIMIT 1
 `
@@ -308,12 +315,27 @@ SELECT
     w.token_kid,
     left(split_part(w.token, ':', 2), 16)::text AS fingerprint,
     coalesce(jsonb_array_length(w.condition -> 'buffered_signals'), 0)::integer AS buffered
-FROM ff_waitpoint_pending AS w
+FROM (
+    SELECT
+        t.waitpoint_id,
+        t.waitpoint_key,
+        t.state,
+        t.required_signal_names,
+        t.created_at_ms,
+        t.activated_at_ms,
+        t.expires_at_ms,
+        t.token_kid,
+        t.token,
+        t.condition
+    FROM ff_waitpoint_pending AS t
+    WHERE
+        t.partition_key = $1
+        AND t.execution_id = $2
+        AND t.waitpoint_id > $3::uuid
+    OFFSET 0
+) AS w
 WHERE
-    w.partition_key = $1
-    AND w.execution_id = $2
-    AND w.waitpoint_id > $3::uuid
-    AND EXISTS (
+    EXISTS (
         SELECT
         FROM ff_exec_core AS e
         WHERE

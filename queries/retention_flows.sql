@@ -195,7 +195,7 @@ WITH input AS (
 DELETE FROM ff_edge
 WHERE
     (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
-    AND flow_id = ANY (@flow_ids::uuid[])
+    AND (flow_id = ANY (@flow_ids::uuid[])) IS TRUE
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i

@@ -226,6 +226,7 @@ WHERE
 -- Locks: L6 held (the UPDATE).
 WITH input AS (
     SELECT
+        @partition_key::smallint AS partition_key,
         unnest(@keys::text[]) AS key,
         unnest(@outcomes::text[]) AS outcome
     LIMIT cardinality(@keys::text[])
@@ -234,7 +235,7 @@ UPDATE ff_budget_usage_dedup AS d
 SET outcome_json = i.outcome::jsonb
 FROM input AS i
 WHERE
-    d.partition_key = ANY (ARRAY[@partition_key::smallint])
+    d.partition_key = ANY (ARRAY[i.partition_key])
     AND d.dedup_key = i.key;
 
 -- name: LockBudgetUsageOf :many
@@ -290,9 +291,9 @@ reduced AS (
         updated_at_ms = ffx_now_ms(sqlc.narg(now_ms))
     FROM dropped AS d
     WHERE
-        u.partition_key = ANY (ARRAY[@partition_key::smallint])
+        u.partition_key = @partition_key::smallint
         AND u.budget_id = @budget_id::text
-        AND u.dimensions_key = d.dimensions_key
+        AND u.dimensions_key = ANY (ARRAY[d.dimensions_key])
     RETURNING 1 AS one
 )
 SELECT
@@ -358,9 +359,9 @@ SET
     updated_at_ms = @at_ms::bigint
 FROM locked AS l
 WHERE
-    u.partition_key = ANY (ARRAY[@partition_key::smallint])
+    u.partition_key = @partition_key::smallint
     AND u.budget_id = @budget_id::text
-    AND u.dimensions_key = l.dimensions_key;
+    AND u.dimensions_key = ANY (ARRAY[l.dimensions_key]);
 
 -- name: DropBudgetLedger :exec
 -- DropBudgetLedger deletes the ledger of a locked budget.

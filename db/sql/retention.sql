@@ -499,6 +499,7 @@ WHERE
         WHERE
             m.partition_key = i.partition_key
             AND m.execution_id = '{fp:' || i.partition_key::text || '}:' || i.execution_id::text
+        OFFSET 0
     );
 
 -- name: ListUndispatched :many

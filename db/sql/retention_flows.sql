@@ -213,7 +213,7 @@ WITH input AS (
 DELETE FROM ffx_pruned_member
 WHERE
     (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
-    AND flow_id = ANY (@flow_ids::uuid[])
+    AND (flow_id = ANY (@flow_ids::uuid[])) IS TRUE
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -241,7 +241,7 @@ WITH input AS (
 DELETE FROM ff_edge
 WHERE
     (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
-    AND flow_id = ANY (@flow_ids::uuid[])
+    AND (flow_id = ANY (@flow_ids::uuid[])) IS TRUE
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -272,7 +272,7 @@ WITH input AS (
 DELETE FROM ff_edge_group
 WHERE
     (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
-    AND flow_id = ANY (@flow_ids::uuid[])
+    AND (flow_id = ANY (@flow_ids::uuid[])) IS TRUE
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -302,7 +302,7 @@ WITH input AS (
 DELETE FROM ff_cancel_dispatch_outbox
 WHERE
     (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
-    AND flow_id = ANY (@flow_ids::uuid[])
+    AND (flow_id = ANY (@flow_ids::uuid[])) IS TRUE
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -331,7 +331,7 @@ WITH input AS (
 DELETE FROM ff_cancel_backlog_member
 WHERE
     (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
-    AND flow_id = ANY (@flow_ids::uuid[])
+    AND (flow_id = ANY (@flow_ids::uuid[])) IS TRUE
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -360,7 +360,7 @@ WITH input AS (
 DELETE FROM ff_flow_summary
 WHERE
     (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
-    AND flow_id = ANY (@flow_ids::uuid[])
+    AND (flow_id = ANY (@flow_ids::uuid[])) IS TRUE
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i
@@ -389,7 +389,7 @@ WITH input AS (
 DELETE FROM ff_flow_core
 WHERE
     (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
-    AND flow_id = ANY (@flow_ids::uuid[])
+    AND (flow_id = ANY (@flow_ids::uuid[])) IS TRUE
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i

@@ -55,13 +55,20 @@ SELECT
     w.waitpoint_id,
     w.token,
     w.expires_at_ms
-FROM ff_waitpoint_pending AS w
-WHERE
-    w.partition_key = @partition_key
-    AND w.execution_id = @execution_id
-    AND w.waitpoint_key = @waitpoint_key
-    AND w.token <> ''
-    AND (w.expires_at_ms > @now_ms::bigint) IS NOT FALSE
+FROM (
+    SELECT
+        t.waitpoint_id,
+        t.token,
+        t.expires_at_ms
+    FROM ff_waitpoint_pending AS t
+    WHERE
+        t.partition_key = @partition_key
+        AND t.execution_id = @execution_id
+        AND t.waitpoint_key = @waitpoint_key
+        AND t.token <> ''
+        AND (t.expires_at_ms > @now_ms::bigint) IS NOT FALSE
+    OFFSET 0
+) AS w
 ORDER BY w.waitpoint_id
 LIMIT 1;
 
@@ -171,12 +178,27 @@ SELECT
     w.token_kid,
     left(split_part(w.token, ':', 2), 16)::text AS fingerprint,
     coalesce(jsonb_array_length(w.condition -> 'buffered_signals'), 0)::integer AS buffered
-FROM ff_waitpoint_pending AS w
+FROM (
+    SELECT
+        t.waitpoint_id,
+        t.waitpoint_key,
+        t.state,
+        t.required_signal_names,
+        t.created_at_ms,
+        t.activated_at_ms,
+        t.expires_at_ms,
+        t.token_kid,
+        t.token,
+        t.condition
+    FROM ff_waitpoint_pending AS t
+    WHERE
+        t.partition_key = @partition_key
+        AND t.execution_id = @execution_id
+        AND t.waitpoint_id > @after_waitpoint_id::uuid
+    OFFSET 0
+) AS w
 WHERE
-    w.partition_key = @partition_key
-    AND w.execution_id = @execution_id
-    AND w.waitpoint_id > @after_waitpoint_id::uuid
-    AND EXISTS (
+    EXISTS (
         SELECT
         FROM ff_exec_core AS e
         WHERE

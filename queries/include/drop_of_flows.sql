@@ -8,7 +8,7 @@ WITH input AS (
 DELETE FROM ${table}
 WHERE
     (partition_key = ANY (@partition_keys::smallint[])) IS TRUE
-    AND flow_id = ANY (@flow_ids::uuid[])
+    AND (flow_id = ANY (@flow_ids::uuid[])) IS TRUE
     AND ctid = ANY (ARRAY(
         SELECT x.ctid
         FROM input AS i

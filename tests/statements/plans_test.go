@@ -138,20 +138,53 @@ func TestPlansOfNamedRowsInSmallTables(t *testing.T) {
 		if _, err := p.CreateExecutions(t.Context(), specs); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.Claim(t.Context(), p.Worker(), 3); err != nil {
+		claimed, err := p.Claim(t.Context(), p.Worker(), 3)
+		if err != nil {
 			t.Fatal(err)
 		}
+		spend(t, p.Fixture, claimed[0].Lease)
 	}
 	p.Analyze(t)
 	add()
-	// Of the indexes of ff_edge all look alike then.
+	// Each operation fills the tables that it needs.
+	for i, o := range fixture.Operations() {
+		if o.Alone || o.Whole {
+			continue
+		}
+		p.Lane = id.LaneID(fmt.Sprintf("lane-%d", i))
+		l := o.Arrange(t, p.Fixture)
+		if err := o.Do(t.Context(), p.Fixture, p.Engine, l); err != nil {
+			t.Fatalf("%s: %v", o.Name, err)
+		}
+	}
+	// Of the indexes of ff_edge all look alike then, as do those of ff_cancel_backlog_member.
 	p.WantNamed(t, "analysed when empty", "LockDownstreamGroups", "ResolveEdges", "PassResults", "EnqueueSiblingCancels", "ListUncountedEdges", "ListUnsoundGroups", "RecountGroups", "ListNeeded",
 		"LockUnstartedDownstream", "ListDownstreamGroups", "ReopenEdges", "MarkCountedEdges", "ListEdgesInto", "ListEdgesFrom", "ListInbound",
-		"ListSiblings", "ListEdgesBelow")
+		"ListSiblings", "ListEdgesBelow",
+		"DropEmptyBacklogs", "DropBacklogMembersOf")
 	for n := 20; n <= 60; n += 10 {
 		add()
 		p.Analyze(t)
 		p.WantNamed(t, fmt.Sprintf("analysed with %d executions", n))
+	}
+}
+
+// spend uses a budget in all ways.
+func spend(t *testing.T, f *fixture.Fixture, l engine.Lease) {
+	t.Helper()
+	created, err := f.CreateBudget(t.Context(), engine.BudgetSpec{Limits: map[string]engine.BudgetLimit{"tokens": {Hard: 100}, "calls": {Hard: 100}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	amounts := map[string]int64{"tokens": 1, "calls": 1}
+	if _, err := f.ReportUsage(t.Context(), l, engine.Usage{Budget: created.ID, Amounts: amounts, Key: "report"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.RecordSpend(t.Context(), engine.Spend{Budget: created.ID, Execution: l.Execution, Amounts: amounts, Key: "spend"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Reserve(t.Context(), l.Fence, engine.ReserveSpec{Budgets: []id.BudgetID{created.ID}, Amounts: amounts, Key: "reserve"}); err != nil {
+		t.Fatal(err)
 	}
 }
 
