@@ -32,16 +32,20 @@ func (p *pacer) next() (time.Duration, bool) {
 }
 
 // Poll calls look until it reports that it is done. The count is anything that changes with each step of progress. Poll
-// returns an error when the count has stood still for a minute. Unlike the other functions it may be called beside a test.
+// returns an error when the count has stood still for a minute. It pauses longer than a look takes, so that dear looks
+// don't keep the server busy. Unlike the other functions it may be called beside a test.
 func Poll[C comparable](what string, look func() (count C, done bool)) error {
 	var p pacer
+	began := time.Now()
 	last, done := look()
 	for !done {
+		took := time.Since(began)
 		pause, ok := p.next()
 		if !ok {
 			return fmt.Errorf("waited for %s, which stood still for %v at %v", what, patience, last)
 		}
-		time.Sleep(pause) //pace:allow this is the helper that waits for all others
+		time.Sleep(max(pause, min(4*took, time.Second))) //pace:allow this is the helper that waits for all others
+		began = time.Now()
 		var count C
 		if count, done = look(); count != last {
 			p.restart()
