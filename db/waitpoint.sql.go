@@ -472,6 +472,7 @@ WITH clock AS MATERIALIZED (
 page AS MATERIALIZED (
     -- The rows of this page of the sweep.
     SELECT
+        t.ctid::tid AS row_id,
         t.partition_key,
         t.waitpoint_id
     FROM ff_waitpoint_pending AS t
@@ -492,8 +493,9 @@ ended AS (
         SELECT t.ctid::tid AS row_id
         FROM ff_waitpoint_pending AS t
         WHERE
-            t.partition_key = p.partition_key
-            AND t.waitpoint_id = p.waitpoint_id
+            t.ctid = p.row_id
+            AND (t.partition_key = p.partition_key) IS TRUE
+            AND (t.waitpoint_id = p.waitpoint_id) IS TRUE
             -- CASE: signals are only read of those that have ended.
             AND CASE (
                 SELECT

@@ -194,7 +194,7 @@ USING (
     LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    d.partition_key = i.partition_key
+    d.partition_key = ANY (ARRAY[i.partition_key])
     AND d.namespace = i.namespace
     AND d.idempotency_key = i.idempotency_key
     AND d.execution_id = i.execution_id;

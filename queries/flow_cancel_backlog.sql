@@ -210,7 +210,7 @@ DELETE FROM ff_cancel_backlog AS b
 USING input AS i
 WHERE
     b.partition_key = ANY (ARRAY[i.partition_key])
-    AND b.flow_id = ANY (ARRAY[i.flow_id])
+    AND b.flow_id = i.flow_id
     AND NOT EXISTS (
         SELECT
         FROM ff_cancel_backlog_member AS m

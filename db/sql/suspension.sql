@@ -239,6 +239,7 @@ WITH clock AS MATERIALIZED (
 page AS MATERIALIZED (
     -- The rows of this page of the sweep.
     SELECT
+        t.ctid::tid AS row_id,
         t.partition_key,
         t.execution_id
     FROM ff_suspension_current AS t
@@ -259,8 +260,9 @@ ended AS (
         SELECT t.ctid::tid AS row_id
         FROM ff_suspension_current AS t
         WHERE
-            t.partition_key = p.partition_key
-            AND t.execution_id = p.execution_id
+            t.ctid = p.row_id
+            AND (t.partition_key = p.partition_key) IS TRUE
+            AND (t.execution_id = p.execution_id) IS TRUE
             -- CASE: signals are only read of those that have ended.
             AND CASE (
                 SELECT

@@ -5,6 +5,7 @@ WITH clock AS MATERIALIZED (
 page AS MATERIALIZED (
     -- The rows of this page of the sweep.
     SELECT
+        t.ctid::tid AS row_id,
         t.partition_key,
         t.${key}
     FROM ${table} AS t
@@ -25,8 +26,9 @@ ended AS (
         SELECT t.ctid::tid AS row_id
         FROM ${table} AS t
         WHERE
-            t.partition_key = p.partition_key
-            AND t.${key} = p.${key}
+            t.ctid = p.row_id
+            AND (t.partition_key = p.partition_key) IS TRUE
+            AND (t.${key} = p.${key}) IS TRUE
             -- CASE: signals are only read of those that have ended.
             AND CASE (
                 SELECT

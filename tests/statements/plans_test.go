@@ -86,6 +86,19 @@ func TestPlans(t *testing.T) {
 	}
 }
 
+// The same for the tables of all features.
+func TestPlansOfAllFeatures(t *testing.T) {
+	p := fixture.NewPlanner(t)
+	p.FillAll(t)
+	p.Check(t, "never analysed, one of each")
+	p.Analyze(t)
+	p.Check(t, "analysed, one of each")
+	p.CopyRows(t, 20)
+	p.Check(t, "analysed, 1 of 21")
+	p.Analyze(t)
+	p.Check(t, "analysed, 21 of each")
+}
+
 const endExecutions = `UPDATE ff_exec_core SET lifecycle_phase = 'terminal', ownership_state = 'unowned', eligibility_state = 'not_applicable',
 	public_state = 'completed', attempt_state = 'attempt_terminal', terminal_at_ms = 1`
 
@@ -146,17 +159,7 @@ func TestPlansOfNamedRowsInSmallTables(t *testing.T) {
 	}
 	p.Analyze(t)
 	add()
-	// Each operation fills the tables that it needs.
-	for i, o := range fixture.Operations() {
-		if o.Alone || o.Whole {
-			continue
-		}
-		p.Lane = id.LaneID(fmt.Sprintf("lane-%d", i))
-		l := o.Arrange(t, p.Fixture)
-		if err := o.Do(t.Context(), p.Fixture, p.Engine, l); err != nil {
-			t.Fatalf("%s: %v", o.Name, err)
-		}
-	}
+	p.FillAll(t)
 	// Of the indexes of ff_edge all look alike then, as do those of ff_cancel_backlog_member.
 	p.WantNamed(t, "analysed when empty", "LockDownstreamGroups", "ResolveEdges", "PassResults", "EnqueueSiblingCancels", "ListUncountedEdges", "ListUnsoundGroups", "RecountGroups", "ListNeeded",
 		"LockUnstartedDownstream", "ListDownstreamGroups", "ReopenEdges", "MarkCountedEdges", "ListEdgesInto", "ListEdgesFrom", "ListInbound",
