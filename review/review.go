@@ -128,6 +128,9 @@ func (r *review) open(ctx context.Context, dir string) (err error) {
 	if r.BaseDir != "" {
 		r.base, err = project.Open(ctx, r.BaseDir, "", filepath.Join(dir, "base"), opts)
 	} else {
+		if r.report.Dir, err = project.Prefix(ctx, r.Dir); err != nil {
+			return err
+		}
 		err = r.openBase(ctx, dir, opts)
 	}
 	if err != nil {

@@ -101,6 +101,9 @@ type Report struct {
 	// Base and Head are the revisions compared, as the caller named them.
 	Base string `json:"base"`
 	Head string `json:"head"`
+	// Dir is the path of the project's folder in its git repository. Empty: the repository is the project. All other
+	// paths are relative to that folder, except those in SARIF.
+	Dir string `json:"dir,omitempty"`
 	// Migrations are the files of the new ones, in order.
 	Migrations []string `json:"migrations"`
 	Order      Order    `json:"deploy_order"`

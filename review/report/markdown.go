@@ -63,7 +63,11 @@ var verdictLines = map[Verdict]string{
 }
 
 func (p *page) head(r *Report, failOn Severity, open []Finding) {
-	fmt.Fprintf(&p.text, "%s\n## Schema review: %s\n\n", Marker, verdictLines[r.Verdict(failOn)])
+	project := ""
+	if r.Dir != "" {
+		project = " of " + code(r.Dir)
+	}
+	fmt.Fprintf(&p.text, "%s\n## Schema review%s: %s\n\n", Marker, project, verdictLines[r.Verdict(failOn)])
 	var counts []string
 	for _, s := range []Severity{Blocking, Risk, Advice} {
 		n := 0

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"io"
 	"net/url"
+	"path"
 	"strings"
 
 	"github.com/owenrumney/go-sarif/v3/pkg/report/v210/sarif"
@@ -18,7 +19,7 @@ var levels = map[Severity]string{Note: "none", Advice: "note", Risk: "warning", 
 
 // WriteSARIF writes the findings in SARIF 2.1.0, for programs that show them beside the lines. Findings that a
 // comment accepts are suppressed; the measurements of a statement are among its finding's properties. Parts that were
-// not read are notifications of the run.
+// not read are notifications of the run. Paths are relative to the root of the git repository: GitHub shows no others.
 func WriteSARIF(w io.Writer, r *Report) error {
 	run := sarif.NewRunWithInformationURI("schema-review", "https://github.com/flowfabric/flowfabric-go/blob/main/docs/schema-review.md")
 	run.WithColumnKind("unicodeCodePoints")
@@ -28,7 +29,7 @@ func WriteSARIF(w io.Writer, r *Report) error {
 	}
 	for _, f := range r.Findings {
 		describe(run.AddRule(f.Rule))
-		run.AddResult(result(run, f, elsewhere))
+		run.AddResult(result(run, r.Dir, f, elsewhere))
 	}
 	if len(r.NotRead) > 0 {
 		invocation := sarif.NewInvocation().WithExecutionSuccessful(true)
@@ -53,15 +54,16 @@ func describe(described *sarif.ReportingDescriptor) {
 	}
 }
 
-// result is a finding. One without a place stands at the file elsewhere: GitHub refuses results without a location.
-func result(run *sarif.Run, f Finding, elsewhere string) *sarif.Result {
+// result is a finding. One without a place stands at the file elsewhere, or else at the project's folder: GitHub
+// refuses results without a location. GitHub ignores suppressions, so that an accepted finding is a note there.
+func result(run *sarif.Run, dir string, f Finding, elsewhere string) *sarif.Result {
 	text := f.Title + "."
 	for _, more := range []string{f.Detail, f.Do} {
 		if more != "" {
 			text += "\n\n" + more
 		}
 	}
-	file := cmp.Or(f.Place.File, elsewhere)
+	file := path.Join(dir, cmp.Or(f.Place.File, elsewhere, "."))
 	at := sarif.NewPhysicalLocation().WithArtifactLocation(sarif.NewArtifactLocation().WithURI((&url.URL{Path: file}).String()))
 	if f.Place.Line > 0 {
 		at.WithRegion(sarif.NewRegion().WithStartLine(f.Place.Line))
@@ -72,9 +74,7 @@ func result(run *sarif.Run, f Finding, elsewhere string) *sarif.Result {
 		WithMessage(sarif.NewTextMessage(text).WithMarkdown(text)).
 		// A finding keeps its fingerprint when lines move.
 		WithPartialFingerprints(map[string]string{"finding/v1": fingerprint(f)})
-	if file != "" {
-		res.AddLocation(sarif.NewLocationWithPhysicalLocation(at))
-	}
+	res.AddLocation(sarif.NewLocationWithPhysicalLocation(at))
 	if f.Severity == Note {
 		res.WithKind("informational") // a finding without a level
 	}
@@ -87,6 +87,9 @@ func result(run *sarif.Run, f Finding, elsewhere string) *sarif.Result {
 	}
 	res.WithProperties(properties)
 	if f.Silenced != "" {
+		if f.Severity != Note {
+			res.WithLevel(levels[Advice])
+		}
 		res.AddSuppression(sarif.NewSuppression().WithKind("inSource").WithStatus("accepted").WithJustification(f.Silenced))
 	}
 	return res

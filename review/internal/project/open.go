@@ -129,11 +129,11 @@ func archive(ctx context.Context, dir, revision, target string) (map[string]Omit
 	if strings.HasPrefix(revision, "-") {
 		return nil, fmt.Errorf("%q is no revision", revision)
 	}
-	prefix, err := git(ctx, dir, nil, "rev-parse", "--show-prefix")
+	prefix, err := Prefix(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
-	tree := revision + ":" + strings.TrimRight(string(prefix), "/\n")
+	tree := revision + ":" + prefix
 	listed, err := git(ctx, dir, nil, "ls-tree", "-r", "-z", "--full-tree", tree)
 	if err != nil {
 		return nil, err
