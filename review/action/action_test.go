@@ -14,7 +14,6 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
-	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
 // job is a run of the action's steps in a working folder.
@@ -32,24 +31,22 @@ func newJob(t *testing.T, dir string) job {
 	return job{t, dir, t.TempDir(), action}
 }
 
-// step runs a script with variables added to the environment, and returns its exit code and its standard error.
-func (j job) step(script string, env ...string) (code int, stderr string) {
+// step runs a script with variables added to the environment, and returns its exit code and its output.
+func (j job) step(script string, env ...string) (code int, output string) {
 	j.t.Helper()
 	cmd := exec.CommandContext(j.t.Context(), filepath.Join(j.action, script))
 	cmd.Dir = j.dir
 	cmd.Env = append(os.Environ(), "ACTION_PATH="+j.action, "BIN="+filepath.Join(j.temp, "bin"), "REPORTS="+filepath.Join(j.temp, "reports"),
 		"GITHUB_OUTPUT="+filepath.Join(j.temp, "output"), "GITHUB_STEP_SUMMARY="+filepath.Join(j.temp, "summary"), "GITHUB_EVENT_NAME=pull_request")
-	cmd.Env = append(append(cmd.Env, cgo(j.t)), env...)
-	var errOut strings.Builder
-	cmd.Stderr = &errOut
-	err := cmd.Run()
+	cmd.Env = append(append(cmd.Env, cgo(j.t), "NAME="), env...)
+	out, err := cmd.CombinedOutput()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		return exit.ExitCode(), errOut.String()
+		return exit.ExitCode(), string(out)
 	}
 	if err != nil {
 		j.t.Fatal(err)
 	}
-	return 0, errOut.String()
+	return 0, string(out)
 }
 
 // cgo is the setting with which the tests were compiled, so that their packages can be used again.
@@ -141,7 +138,7 @@ func TestActionReviewsAShallowClone(t *testing.T) {
 			if code, stderr := j.step("history.sh", "BASE=main"); code != 0 {
 				t.Fatalf("history: %d, %s", code, stderr)
 			}
-			if got := j.read("output"); got != "base=refs/remotes/origin/main\n" {
+			if got := j.read("output"); got != "base=refs/remotes/origin/main\nname=schema-review\n" {
 				t.Fatalf("the output is %q", got)
 			}
 			git(t, j.dir, "merge-base", "refs/remotes/origin/main", "HEAD")
@@ -237,15 +234,8 @@ var (
 	variable    = regexp.MustCompile(`\$\{?([A-Z][A-Z_]+)`)
 	flagUsed    = regexp.MustCompile(`(?:^|\s)--([a-z-]+)`)
 	fromRunner  = []string{"GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "GITHUB_EVENT_NAME", "PWD", "ACTION_PATH"}
-	setInScript = []string{"MARKER", "CGO_ENABLED"}
+	setInScript = []string{"CGO_ENABLED"}
 )
-
-func TestCommentsAreFoundByTheMarkerOfReports(t *testing.T) {
-	script, err := os.ReadFile("comment.sh")
-	if err != nil || !strings.Contains(string(script), "\nmarker='"+report.Marker+"'") {
-		t.Errorf("comment.sh does not have %s, %v", report.Marker, err)
-	}
-}
 
 func TestActionSetsEveryVariableOfItsScripts(t *testing.T) {
 	var a action

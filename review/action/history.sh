@@ -1,7 +1,8 @@
 #!/bin/sh
-# Fetches the base and as much history as the review needs, and prints the base's revision as an output.
+# Fetches the base and as much history as the review needs, and prints the base's revision as an output. The output name
+# tells the review's artifact, comment and category from those of other projects in the same repository.
 #
-# BASE is a branch of origin, or any revision. The working folder is the repository.
+# BASE is a branch of origin, or any revision. DIR is the project's folder. NAME is its name, or else the path of DIR.
 set -eu
 
 if [ "${GITHUB_EVENT_NAME:-}" = pull_request_target ]; then
@@ -12,10 +13,31 @@ if [ -z "${BASE:-}" ]; then
 	echo "::error::no base: run the action for a pull request, or set its input base" >&2
 	exit 1
 fi
-if ! head=$(git rev-parse --verify --quiet 'HEAD^{commit}'); then
-	echo "::error::$PWD is no git repository with a commit: run actions/checkout first" >&2
+case $BASE in
+-* | *[[:space:][:cntrl:]]*) # git would take the first for an option, and the runner the others for another output
+	echo "::error::the input base is neither a branch nor a revision" >&2
+	exit 1
+	;;
+esac
+if ! cd "${DIR:-.}"; then
+	echo "::error::the input dir is no folder" >&2
 	exit 1
 fi
+if ! head=$(git rev-parse --verify --quiet 'HEAD^{commit}'); then
+	echo "::error::$PWD is in no git repository with a commit: run actions/checkout first" >&2
+	exit 1
+fi
+
+# An artifact's name has no slashes, and a comment in HTML no two hyphens.
+given=${NAME:-$(git rev-parse --show-prefix)}
+name=$(printf %s "$given" | tr -c 'A-Za-z0-9._' '[-*]' | tr -s -)
+name=${name#-}
+name=${name%-}
+if [ -n "$given" ] && [ -z "$name" ]; then
+	echo "::error::the project's name has no ASCII letter or digit: set the input name" >&2
+	exit 1
+fi
+name=schema-review${name:+-$name}
 
 BASE=${BASE#origin/}
 
@@ -48,4 +70,7 @@ if ! git merge-base "$base" "$head" >/dev/null; then
 	echo "::error::the change and $BASE have no common commit: check the name, or use actions/checkout with fetch-depth: 0" >&2
 	exit 1
 fi
-echo "base=$base" >>"$GITHUB_OUTPUT"
+{
+	echo "base=$base"
+	echo "name=$name"
+} >>"$GITHUB_OUTPUT"

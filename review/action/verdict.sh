@@ -4,7 +4,7 @@ set -eu
 
 case ${CODE:-} in
 0) ;;
-8) echo "::notice::the schema review has advice" ;;
+8) echo "::notice::the schema review has advice; see the summary" ;;
 9)
 	echo "::error::the schema review has findings that block the change; see the summary" >&2
 	exit 9

@@ -71,7 +71,7 @@ func TestDependabotKnowsEveryModule(t *testing.T) {
 	}
 }
 
-// TestActionsArePinned refuses an action that is named by a tag, which may move.
+// TestActionsArePinned refuses an action that is named by a tag, which may move. One of this repository has none.
 func TestActionsArePinned(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(repository(t), ".github", "workflows", "*.yml"))
@@ -86,7 +86,7 @@ func TestActionsArePinned(t *testing.T) {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(string(text)) {
-			if line = strings.TrimSpace(line); strings.Contains(line, "uses:") && !pinned.MatchString(line) {
+			if line = strings.TrimSpace(line); strings.Contains(line, "uses:") && !strings.Contains(line, "uses: ./") && !pinned.MatchString(line) {
 				t.Errorf("%s: %s", filepath.Base(name), line)
 			}
 		}
