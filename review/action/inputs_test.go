@@ -113,8 +113,9 @@ func TestHistoryStepIsNotInjected(t *testing.T) {
 			t.Errorf("base %q has the outputs %q", value, j.read("output"))
 		}
 		checkUntouched(t, j)
-
-		j = newJob(t, clone)
+	}
+	for _, value := range hostile { // apart: a base that exists makes the clone a whole one
+		j := newJob(t, clone)
 		code, said := j.step("history.sh", "BASE=main", "NAME="+value)
 		named := regexp.MustCompile(`^base=refs/remotes/origin/main\nname=schema-review(-[A-Za-z0-9._]+)+\n$`)
 		if strings.ContainsAny(value, "abcdefghijklmnopqrstuvwxyz") != (code == 0) || code == 0 && !named.MatchString(j.read("output")) {

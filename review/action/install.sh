@@ -8,7 +8,7 @@ export CGO_ENABLED="${CGO_ENABLED:-0}"
 mkdir -p "$BIN"
 if [ -n "${VERSION:-}" ]; then
 	cd "$BIN" # outside of every module
-	GOWORK=off GOFLAGS='' GOBIN=$BIN go install "github.com/flowfabric/flowfabric-go/review/cmd/schema-review@$VERSION"
+	GOWORK=off GOFLAGS=-trimpath GOBIN=$BIN go install "github.com/flowfabric/flowfabric-go/review/cmd/schema-review@$VERSION"
 else
 	cd "$ACTION_PATH/../.."
 	GOWORK=$PWD/go.work GOFLAGS=-trimpath go build -o "$BIN/schema-review" ./review/cmd/schema-review

@@ -87,6 +87,8 @@ func TestReleasedModulesInstall(t *testing.T) {
 		t.Errorf("schema-review --version says %q", said)
 	}
 
+	installElsewhere(t, root, env, version)
+
 	hasLicenses(t, env, ff, "licenses")
 	hasLicenses(t, env, review, "--licenses")
 
@@ -99,6 +101,43 @@ func TestReleasedModulesInstall(t *testing.T) {
 		t.Errorf("the program is not built from %s:\n%s", version, built)
 	}
 	readmeSteps(t, root, append(env, "DATABASE_URL="+pgtest.CloneURL(t)))
+}
+
+// installElsewhere installs the version of schema-review as the GitHub action does with its input, and as the job of GitLab.
+// Their projects have a go.mod and a go.work of their own, which the go command must not use.
+func installElsewhere(t *testing.T, root string, env []string, version string) {
+	t.Helper()
+	template, err := os.ReadFile(filepath.Join(root, "review", "gitlab", "schema-review.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, found := strings.Cut(string(template), "\n    - go install ")
+	line, _, ends := strings.Cut(line, "\n")
+	if !found || !ends {
+		t.Fatal("the job of GitLab does not install schema-review")
+	}
+	action := filepath.Join(root, "review", "action")
+	for _, how := range [][]string{{"sh", filepath.Join(action, "install.sh")}, {"sh", "-ec", "go install " + line}} {
+		project, bin := t.TempDir(), t.TempDir()
+		for _, name := range []string{"go.mod", "go.work"} {
+			if err := os.WriteFile(filepath.Join(project, name), []byte("not a file of Go"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var own []string // without the workspace of the tests, as elsewhere
+		for _, variable := range env {
+			if variable != "GOWORK=off" {
+				own = append(own, variable)
+			}
+		}
+		own = append(own, "GOWORK=", "GOFLAGS=-modcacherw -trimpath", "CGO_ENABLED=0", "GOBIN="+bin, "BIN="+bin, "ACTION_PATH="+action,
+			"VERSION="+version, "SCHEMA_REVIEW_VERSION="+version)
+		command(t, project, own, how[0], how[1:]...)
+		installed := filepath.Join(bin, "schema-review")
+		if said := command(t, t.TempDir(), own, installed, "--version"); !strings.HasPrefix(said, "schema-review "+version+", ") {
+			t.Errorf("%v: schema-review --version says %q", how, said)
+		}
+	}
 }
 
 // hasLicenses checks that an installed program prints, with the argument, a license for each module that it links.
