@@ -46,12 +46,13 @@ func WriteSARIF(w io.Writer, r *Report) error {
 	return log.PrettyWrite(w)
 }
 
+// describe gives a rule the texts that GitHub requires of each.
 func describe(described *sarif.ReportingDescriptor) {
 	known, _ := rule.ByName(*described.ID)
-	described.WithDescription(cmp.Or(known.About, strings.ReplaceAll(*described.ID, "-", " ")))
-	if known.Advice != "" {
-		described.WithHelp(sarif.NewMultiformatMessageString().WithText(known.Advice).WithMarkdown(known.Advice))
-	}
+	about := cmp.Or(known.About, strings.ReplaceAll(*described.ID, "-", " "))
+	help := cmp.Or(known.Advice, about)
+	described.WithDescription(about).WithFullDescription(sarif.NewMultiformatMessageString().WithText(about)).
+		WithHelp(sarif.NewMultiformatMessageString().WithText(help).WithMarkdown(help))
 }
 
 // result is a finding. One without a place stands at the file elsewhere, or else at the project's folder: GitHub

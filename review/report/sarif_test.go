@@ -19,7 +19,10 @@ type uploaded struct {
 		Tool struct {
 			Driver struct {
 				Name  string
-				Rules []struct{ ID string }
+				Rules []struct {
+					ID                                      string
+					ShortDescription, FullDescription, Help struct{ Text string }
+				}
 			}
 		}
 		Results []struct {
@@ -76,6 +79,11 @@ func TestSARIFHasWhatGitHubDemands(t *testing.T) {
 		run := read.Runs[0]
 		if run.Tool.Driver.Name == "" || len(run.Results) != len(r.Findings) {
 			t.Fatalf("%q has %d results for %d findings", run.Tool.Driver.Name, len(run.Results), len(r.Findings))
+		}
+		for _, rule := range run.Tool.Driver.Rules {
+			if rule.ShortDescription.Text == "" || rule.FullDescription.Text == "" || rule.Help.Text == "" {
+				t.Errorf("rule %s is not described: %+v", rule.ID, rule)
+			}
 		}
 		for i, result := range run.Results {
 			f := r.Findings[i]
