@@ -3,6 +3,7 @@ package review
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -13,9 +14,9 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// startAPI compares the generated packages while the databases are made, since it needs none. wait waits for the
-// result.
-func (r *review) startAPI(ctx context.Context) (wait func()) {
+// startAPI compares the generated packages while the databases are made, since it needs none. made waits for the
+// packages and takes their statements, wait waits for the result of the comparison.
+func (r *review) startAPI(ctx context.Context) (made func() error, wait func()) {
 	results := make([]apiResult, max(1, len(r.head.Packages)))
 	done := make(chan struct{})
 	go func() {
@@ -26,12 +27,22 @@ func (r *review) startAPI(ctx context.Context) (wait func()) {
 				head = r.head.Only(r.head.Packages[i])
 				base = r.base.Only(r.base.Counterpart(head.SQLC))
 			}
-			dir := filepath.Join(filepath.Dir(r.head.Dir), "generated", fmt.Sprint(i))
-			results[i].Result, results[i].err = api.Check(ctx, base, head, dir)
-			results[i].of = head.SQLC
+			results[i].dir = filepath.Join(filepath.Dir(r.head.Dir), "generated", fmt.Sprint(i))
+			results[i].Result, results[i].err = api.Check(ctx, base, head, results[i].dir)
+			results[i].of, results[i].was = head.SQLC, base.SQLC
 		}
 	}()
-	return func() {
+	made = func() error {
+		<-done
+		for _, result := range results {
+			if err := errors.Join(r.base.TakeMade(result.was, filepath.Join(result.dir, "base")),
+				r.head.TakeMade(result.of, filepath.Join(result.dir, "head"))); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return made, func() {
 		<-done
 		for _, result := range results {
 			r.takeAPI(result)
@@ -43,8 +54,9 @@ func (r *review) startAPI(ctx context.Context) (wait func()) {
 // apiResult is the comparison of one package.
 type apiResult struct {
 	*api.Result
-	err error
-	of  *project.SQLC
+	err     error
+	of, was *project.SQLC // head's package and base's
+	dir     string        // has the packages that were generated, below base and head
 }
 
 // takeAPI adds the result to the report. In a project with several packages, names begin with the package's.

@@ -21,8 +21,8 @@ type databases struct {
 }
 
 // checkDatabases makes the databases and compares them. If the new migrations cannot be applied, the parts that need
-// the result are skipped.
-func (r *review) checkDatabases(ctx context.Context) error {
+// the result are skipped. generated takes the statements of the generated packages.
+func (r *review) checkDatabases(ctx context.Context, generated func() error) error {
 	r.say("Making the databases of before and after.")
 	dbs, before, after, err := r.makeDatabases(ctx)
 	if err != nil || dbs.migrated == nil {
@@ -42,6 +42,9 @@ func (r *review) checkDatabases(ctx context.Context) error {
 	if len(r.added) == 0 && len(r.report.Catalog) == 0 && !r.byCommand() && reflect.DeepEqual(r.base.Queries, r.head.Queries) {
 		r.report.Order = report.AnyOrder
 		return nil // there are no migrations to run
+	}
+	if err := generated(); err != nil {
+		return err
 	}
 	dbs.before = before
 	return r.checkSeeded(ctx, dbs)

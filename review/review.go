@@ -183,8 +183,8 @@ func (r *review) check(ctx context.Context) error {
 	if err := r.distrust(ctx); err != nil {
 		return err
 	}
-	apiDone := r.startAPI(ctx)
-	err := r.checkDatabases(ctx)
+	generated, apiDone := r.startAPI(ctx)
+	err := r.checkDatabases(ctx, generated)
 	apiDone()
 	return errors.Join(err, ctx.Err())
 }

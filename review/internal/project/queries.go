@@ -1,16 +1,11 @@
 package project
 
 import (
-	"errors"
 	"go/ast"
-	"go/parser"
 	"go/token"
-	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -141,7 +136,8 @@ func operations(header string) []string {
 }
 
 // numbered returns the statement with $n for sqlc's parameters: @name, sqlc.arg(name), sqlc.narg(name), sqlc.slice(name).
-// Those of one name are one, in the order in which the names appear.
+// Those of one name are one, in the order in which the names appear. As sqlc does, they take the numbers that the
+// statement itself does not use.
 func numbered(text string, tokens []*scanner.ScanToken) string {
 	for len(tokens) > 0 && text[tokens[len(tokens)-1].Start:tokens[len(tokens)-1].End] == ";" {
 		tokens = tokens[:len(tokens)-1]
@@ -150,10 +146,18 @@ func numbered(text string, tokens []*scanner.ScanToken) string {
 		return ""
 	}
 	var (
-		names []string
-		out   strings.Builder
-		from  = tokens[0].Start
+		numbers = map[string]int{}
+		used    = map[int]bool{}
+		next    = 1
+		out     strings.Builder
+		from    = tokens[0].Start
 	)
+	for _, token := range tokens {
+		if number, isNumber := strings.CutPrefix(text[token.Start:token.End], "$"); isNumber && token.Token == scanner.Token_PARAM {
+			n, _ := strconv.Atoi(number)
+			used[n] = true
+		}
+	}
 	at := func(i int) string {
 		if i >= len(tokens) {
 			return ""
@@ -167,12 +171,14 @@ func numbered(text string, tokens []*scanner.ScanToken) string {
 	}
 	parameter := func(name string) string {
 		name = strings.Trim(name, `'"`)
-		number := slices.Index(names, name)
-		if number < 0 {
-			number = len(names)
-			names = append(names, name)
+		if numbers[name] == 0 {
+			for used[next] {
+				next++
+			}
+			numbers[name] = next
+			used[next] = true
 		}
-		return "$" + strconv.Itoa(number+1)
+		return "$" + strconv.Itoa(numbers[name])
 	}
 	for i := 0; i < len(tokens); i++ {
 		switch {
@@ -193,53 +199,6 @@ func numbered(text string, tokens []*scanner.ScanToken) string {
 	}
 	out.WriteString(text[from:tokens[len(tokens)-1].End])
 	return out.String()
-}
-
-// takeGenerated replaces the statements by those of a package that sqlc generated, in the folder out: it expands
-// stars, numbers parameters, and has the text that programs send. A query that the package does not have keeps its
-// statement.
-func (s *Side) takeGenerated(out string) error {
-	entries, err := os.ReadDir(filepath.Join(s.Dir, out))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		s.unread(out, "the folder of the generated package cannot be read")
-		return nil
-	}
-	sent := map[string]string{}
-	for _, entry := range entries {
-		if !entry.Type().IsRegular() || !strings.HasSuffix(entry.Name(), ".go") {
-			continue
-		}
-		file := path.Join(out, entry.Name())
-		text, err := os.ReadFile(filepath.Join(s.Dir, file))
-		if err != nil {
-			return err
-		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, text, parser.SkipObjectResolution)
-		if err != nil {
-			s.broken(report.Place{File: file}, "The generated package has a file that is not Go", err.Error())
-			continue
-		}
-		for _, declaration := range parsed.Decls {
-			general, ok := declaration.(*ast.GenDecl)
-			if !ok || general.Tok != token.CONST {
-				continue
-			}
-			for _, spec := range general.Specs {
-				for _, value := range spec.(*ast.ValueSpec).Values {
-					takeConstant(sent, value)
-				}
-			}
-		}
-	}
-	for i, q := range s.Queries {
-		if sql, found := sent[q.Name]; found {
-			s.Queries[i].SQL = sql
-		}
-	}
-	return nil
 }
 
 // takeConstant records the statement of a constant that begins with "-- name: Name :command".
