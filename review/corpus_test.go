@@ -23,7 +23,7 @@ var (
 	wholeCorpus = flag.Bool("corpus", false, "review all cases of the corpus, not only the first for each rule")
 )
 
-// expectation is the expected result of a case of the corpus. No finding may block a good case.
+// expectation is the expected result of a case of the corpus. A good case has no finding above a note.
 type expectation struct {
 	About    string
 	Rule     string // of a bad case: the rule that finds something; of a good one: a rule that must find nothing
@@ -106,8 +106,10 @@ func reviewCase(t *testing.T, kind, dir string, want expectation) {
 	}
 	t.Logf("%s: %q, order %q, skipped %q", r.Verdict(report.Blocking), told(r), r.Order, r.Skipped)
 	if kind == "good" {
-		if r.Verdict(report.Blocking) == report.Blocked {
-			t.Errorf("%s: it is blocked", want.About)
+		for _, f := range r.Findings {
+			if f.Severity > report.Note && f.Silenced == "" {
+				t.Errorf("%s: %s finds a %s: %s", want.About, f.Rule, f.Severity, f.Title)
+			}
 		}
 		if slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Rule == want.Rule && f.Silenced == "" }) {
 			t.Errorf("%s: %s finds something", want.About, want.Rule)

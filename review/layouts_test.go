@@ -303,7 +303,7 @@ func TestRunReviewsAllPackages(t *testing.T) {
 	}
 	r := l.review(t)
 	t.Logf("found %q, skipped %q", told(r), r.Skipped)
-	for _, want := range []string{"risk api-removed b/q.sql:4 stock.Old", "risk api-nullability m/2_state.sql:2 stock.Order.Customer", "risk api-nullability m/2_state.sql:2 shop.Order.Customer"} {
+	for _, want := range []string{"note api-removed b/q.sql:4 stock.Old", "risk api-nullability m/2_state.sql:2 stock.Order.Customer", "risk api-nullability m/2_state.sql:2 shop.Order.Customer"} {
 		if !has(told(r), want) {
 			t.Errorf("%q is not among %q", want, told(r))
 		}

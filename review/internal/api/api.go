@@ -133,6 +133,10 @@ func compare(r *Result, before, after *goPackage, at locator) {
 		case what == "removed" || strings.HasPrefix(what, "removed "):
 			change.Before = shown(was)
 			f.Rule, f.Title = rule.APIRemoved.Name, fmt.Sprintf("`%s` is gone from the generated package", name)
+			if !before.usedByQueries(name, at.base, at.head) {
+				f.Severity, f.Do = report.Note, ""
+				f.Detail = "No query that is still there uses it. Other programs that do must be changed in the same commit."
+			}
 		default:
 			change.Before, change.After = split(what)
 			f.Rule, f.Title = rule.APIChanged.Name, fmt.Sprintf("`%s` has another type", name)

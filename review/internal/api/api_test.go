@@ -115,6 +115,45 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// A name that is gone is a risk if a query that is still there uses its type.
+func TestCheckNotesRemovalsThatNoQueryUses(t *testing.T) {
+	useSQLC(t)
+	const moods = "-- migrate:up\nCREATE TYPE mood AS ENUM ('sad', 'ok');\nCREATE TABLE person (id bigint PRIMARY KEY, mood mood);\nCREATE TABLE attic (id bigint PRIMARY KEY);\n-- migrate:down\n"
+	const moody = "-- name: MoodOf :one\nSELECT mood FROM person WHERE id = @id;\n\n-- name: Moods :many\nSELECT * FROM person;\n"
+	base := map[string]string{"migrations/2_moods.sql": moods, "queries/moods.sql": moody}
+	for name, c := range map[string]struct {
+		head map[string]string
+		want []string
+	}{
+		"a value of an enum that a query returns": {
+			map[string]string{"migrations/2_moods.sql": strings.Replace(moods, ", 'ok'", "", 1), "queries/moods.sql": moody},
+			[]string{"risk MoodOk"},
+		},
+		"a table that no query reads": {
+			map[string]string{"migrations/2_moods.sql": strings.Replace(moods, "CREATE TABLE attic (id bigint PRIMARY KEY);\n", "", 1), "queries/moods.sql": moody},
+			[]string{"note Attic"},
+		},
+		"a query": {
+			map[string]string{"migrations/2_moods.sql": moods, "queries/moods.sql": strings.Split(moody, "\n\n")[0] + "\n"},
+			[]string{"note Moods"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := Check(t.Context(), side(t, base), side(t, c.head), t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, f := range r.Findings {
+				got = append(got, f.Severity.String()+" "+f.Object)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("found %q, want %q; skipped %q", got, c.want, r.Skipped)
+			}
+		})
+	}
+}
+
 func TestCheckNotesRefusalsOfBase(t *testing.T) {
 	useSQLC(t)
 	broken := map[string]string{"queries/broken.sql": "-- name: Broken :one\nSELECT nothing FROM items;\n"}

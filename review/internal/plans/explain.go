@@ -234,7 +234,7 @@ func (s *side) plan(ctx context.Context, mode string, literals []string, indexed
 	err := pgx.BeginTxFunc(ctx, s.conn, pgx.TxOptions{}, func(tx pgx.Tx) error {
 		statement := "SET LOCAL plan_cache_mode = " + mode + "; SET LOCAL jit = off"
 		if indexed {
-			statement += "; SET LOCAL enable_seqscan = off"
+			statement += "; SET LOCAL enable_seqscan = off; DISCARD PLANS" // the generic plan was kept, whatever is set
 		}
 		if _, err := tx.Exec(ctx, statement); err != nil {
 			return err

@@ -11,8 +11,8 @@ var (
 		About: "the committed package differs from sqlc's",
 	})
 	APIRemoved = add(Rule{
-		Name: "api-removed", Severities: []string{"risk"},
-		About: "a function, type or field is gone: programs that use it do not compile",
+		Name: "api-removed", Severities: []string{"risk", "note"},
+		About: "a function, type or field is gone: programs that use it do not compile. A note if it is gone with its query, or if no query used it",
 	})
 	APIChanged = add(Rule{
 		Name: "api-changed", Severities: []string{"risk"},
