@@ -46,6 +46,16 @@ func (r *review) notRead() []string {
 	return slices.Compact(parts)
 }
 
+// passOver names the folders with migrations that the change touches, if --migrations-dir names another one. The
+// caller decided that, so the review counts as whole.
+func (r *review) passOver() {
+	for _, dir := range slices.Concat(r.base.PassedOver, r.head.PassedOver) {
+		if r.changed(dir) {
+			r.skip("migrations", "the change touches those of %s; --migrations-dir names %s", dir, r.MigrationsDir)
+		}
+	}
+}
+
 const unknownStatements = "a command applies the migrations, so the locks, the scans and the way back of single statements are not known"
 
 // changed reports whether a file, or a file in a folder, differs between the sides. A path that leads out of the project

@@ -145,6 +145,7 @@ func (r *review) open(ctx context.Context, dir string) (err error) {
 	}
 	project.Qualify(r.base, r.head)
 	r.report.NotRead = r.notRead()
+	r.passOver()
 	if r.spec, err = r.readSeed(); err != nil {
 		return err
 	}

@@ -124,6 +124,16 @@ func (s *side) redundant() map[string]string {
 	return found
 }
 
+// partition reports whether a table is a partition with an index of the whole table.
+func (s *side) partition(table string) bool {
+	for _, i := range s.indexes {
+		if i.Table == table && i.Parent != "" {
+			return true
+		}
+	}
+	return false
+}
+
 func (i *index) covers(column string) bool {
 	return slices.Contains(i.Included, column) || slices.ContainsFunc(i.Columns, func(c string) bool { return strings.HasPrefix(c, column+" ") })
 }
@@ -168,6 +178,7 @@ func (c *check) indexes() []report.Finding {
 	for _, name := range slices.Sorted(maps.Keys(unused)) {
 		i := unused[name]
 		switch known := c.before.indexes[name]; {
+		case c.before.partition(i.Table): // the change detaches it, with the rows that programs no longer want
 		case known == nil:
 			add(rule.IndexUnused.Name, name, report.Advice, fmt.Sprintf("No query uses the new index %s", name),
 				fmt.Sprintf("It is on `%s`. No plan of the queries takes it, not even where the server may not read tables whole. Every write keeps it.", i.Table),

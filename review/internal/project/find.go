@@ -24,7 +24,7 @@ func (s *Side) findMigrations(wanted, preferred string) (string, error) {
 		if _, err := os.Stat(filepath.Join(s.Dir, dir)); errors.Is(err, fs.ErrNotExist) {
 			return "", nil // the change creates it
 		}
-		return dir, s.decide(dir, true)
+		return dir, errors.Join(s.decide(dir, true), s.passOver(dir))
 	}
 	folders, err := s.folders()
 	if err != nil {
@@ -42,6 +42,21 @@ func (s *Side) findMigrations(wanted, preferred string) (string, error) {
 	}
 	s.unreadFolders(dir, slices.Concat(marked, plain))
 	return dir, s.decide(dir, false)
+}
+
+// passOver records the other folders with a tool's marks: the caller chose one.
+func (s *Side) passOver(chosen string) error {
+	folders, err := s.folders()
+	if err != nil {
+		return err
+	}
+	marked, _ := s.candidates(folders)
+	for _, dir := range marked {
+		if dir != chosen && !strings.HasPrefix(dir, chosen+"/") {
+			s.PassedOver = append(s.PassedOver, dir)
+		}
+	}
+	return nil
 }
 
 // holdsMigrations reports whether a folder has migrations of a tool, or of several.

@@ -1,0 +1,7 @@
+-- +goose Up
+-- +goose StatementBegin
+-- +goose StatementEnd
+
+-- +goose Down
+-- +goose StatementBegin
+-- +goose StatementEnd

@@ -1,0 +1,2 @@
+-- name: Health :one
+SELECT 1::int AS alive;

@@ -1,0 +1,2 @@
+-- name: SignUp :one
+INSERT INTO identity.users (email) VALUES (@email) RETURNING id;

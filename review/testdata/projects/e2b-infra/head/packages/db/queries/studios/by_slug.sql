@@ -1,0 +1,2 @@
+-- name: StudioBySlug :one
+SELECT * FROM public.studios WHERE slug = @slug;

@@ -1,0 +1,6 @@
+package database
+
+import "embed"
+
+//go:embed migrations/*.sql
+var migrations embed.FS

@@ -1,0 +1,2 @@
+ALTER TABLE vehicles DROP COLUM traits;
+DROP TYPE trait;

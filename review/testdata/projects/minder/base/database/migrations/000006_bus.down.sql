@@ -1,0 +1,1 @@
+-- PostgreSQL cannot remove a value from an enum.

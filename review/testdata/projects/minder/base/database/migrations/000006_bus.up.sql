@@ -1,0 +1,1 @@
+ALTER TYPE vehicle_kind ADD VALUE IF NOT EXISTS 'bus';

@@ -1,0 +1,1 @@
+CREATE INDEX CONCURRENTLY IF NOT EXISTS vehicles_kind_idx ON vehicles (kind);

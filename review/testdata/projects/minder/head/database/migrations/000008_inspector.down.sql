@@ -1,0 +1,5 @@
+BEGIN;
+
+ALTER TABLE inspections DROP COLUMN inspector;
+
+COMMIT;

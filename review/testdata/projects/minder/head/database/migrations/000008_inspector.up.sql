@@ -1,0 +1,6 @@
+BEGIN;
+
+ALTER TABLE inspections ADD COLUMN inspector TEXT;
+CREATE INDEX inspections_inspector_idx ON inspections (inspector);
+
+COMMIT;

@@ -1,0 +1,1 @@
+-- irreversible: PostgreSQL cannot remove a value from an enum

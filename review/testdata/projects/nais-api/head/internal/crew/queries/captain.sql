@@ -1,0 +1,7 @@
+-- name: SetCaptain :exec
+UPDATE crews
+SET
+	captain = @captain
+WHERE
+	handle = @handle
+;

@@ -1,0 +1,4 @@
+-- +goose Up
+ALTER DOMAIN handle
+ADD CONSTRAINT handle_not_reserved CHECK (value <> 'admin')
+;

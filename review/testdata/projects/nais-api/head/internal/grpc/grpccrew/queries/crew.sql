@@ -1,0 +1,9 @@
+-- name: Get :one
+SELECT
+	handle,
+	purpose
+FROM
+	crews
+WHERE
+	handle = @handle
+;

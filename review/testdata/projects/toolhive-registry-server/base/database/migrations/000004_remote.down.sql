@@ -1,0 +1,2 @@
+-- An enum keeps its values.
+SELECT 1;

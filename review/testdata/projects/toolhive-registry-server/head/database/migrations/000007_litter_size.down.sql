@@ -1,0 +1,1 @@
+ALTER TABLE litter DROP COLUMN size;
