@@ -48,7 +48,7 @@ func TestComparison(t *testing.T) {
 		fmt.Fprintf(&table, "\n| %s change | `schema-review` | %s | sqlc vet |\n| --- | --- | --- | --- |\n", kind, strings.TrimSpace(string(version)))
 		for _, entry := range entries {
 			dir := filepath.Join("testdata/corpus", kind, entry.Name())
-			want, head := headOf(t, dir)
+			want, base, head := headOf(t, dir)
 			ours := "passes"
 			if want.Severity != "" {
 				ours = fmt.Sprintf("%s: %s", want.Severity, want.Rule)
@@ -56,7 +56,7 @@ func TestComparison(t *testing.T) {
 					ours += ", " + want.Lock
 				}
 			}
-			fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", entry.Name(), ours, squawk(t, head), vet(t, server.URL(), head))
+			fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", entry.Name(), ours, squawk(t, base, head), vet(t, server.URL(), head))
 		}
 	}
 	if err := os.WriteFile(*comparisonTable, []byte(table.String()), 0o644); err != nil {
@@ -64,33 +64,25 @@ func TestComparison(t *testing.T) {
 	}
 }
 
-// headOf lays the base and the change of a case into a folder.
-func headOf(t *testing.T, dir string) (expectation, *project.Side) {
+// headOf lays the base and the change of a case into folders.
+func headOf(t *testing.T, dir string) (want expectation, base string, head *project.Side) {
 	t.Helper()
-	want := expectationOf(t, dir)
-	head := t.TempDir()
-	lay(t, "testdata/corpus/base", head)
-	if _, err := os.Stat(filepath.Join(dir, "change")); err == nil {
-		lay(t, filepath.Join(dir, "change"), head)
-	}
-	for _, name := range want.Remove {
-		if err := os.Remove(filepath.Join(head, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	side, err := project.Read(head, project.Options{})
+	want = expectationOf(t, dir)
+	base, to := t.TempDir(), t.TempDir()
+	laySides(t, dir, want, base, to)
+	side, err := project.Read(to, project.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return want, side
+	return want, base, side
 }
 
 // squawk returns the rules that squawk names for the change.
-func squawk(t *testing.T, head *project.Side) string {
+func squawk(t *testing.T, base string, head *project.Side) string {
 	t.Helper()
 	var rules []string
 	for _, m := range head.Migrations {
-		before, err := os.ReadFile(filepath.Join("testdata/corpus/base", m.File))
+		before, err := os.ReadFile(filepath.Join(base, m.File))
 		if err == nil && string(before) == m.Text {
 			continue
 		}

@@ -80,17 +80,7 @@ func expectationOf(t *testing.T, dir string) (want expectation) {
 
 func reviewCase(t *testing.T, kind, dir string, want expectation) {
 	base, head := t.TempDir(), t.TempDir()
-	for _, to := range []string{base, head} {
-		lay(t, "testdata/corpus/base", to)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "change")); err == nil {
-		lay(t, filepath.Join(dir, "change"), head)
-	}
-	for _, name := range want.Remove {
-		if err := os.Remove(filepath.Join(head, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	laySides(t, dir, want, base, head)
 	r, err := review.Run(t.Context(), review.Config{
 		Container: container.Run, Dir: head, BaseDir: base, Rows: 2_000, Today: time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC),
 	})
@@ -126,6 +116,25 @@ func reviewCase(t *testing.T, kind, dir string, want expectation) {
 	}
 	if want.Order != "" && string(r.Order) != want.Order {
 		t.Errorf("the order is %q", r.Order)
+	}
+}
+
+// laySides lays the shared base, with what the case adds to it in its folder base, and the change.
+func laySides(t *testing.T, dir string, want expectation, base, head string) {
+	t.Helper()
+	for _, to := range []string{base, head} {
+		lay(t, "testdata/corpus/base", to)
+		if _, err := os.Stat(filepath.Join(dir, "base")); err == nil {
+			lay(t, filepath.Join(dir, "base"), to)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "change")); err == nil {
+		lay(t, filepath.Join(dir, "change"), head)
+	}
+	for _, name := range want.Remove {
+		if err := os.Remove(filepath.Join(head, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -131,6 +131,11 @@ func gooseLayouts(files func(...string) map[string]string, goose func(up, down s
 			blocked: "enum-value-used-at-once db/migrations/00003_mood.sql:3",
 		},
 		{
+			name: "goose, a new value that is used in a transaction of the file's own", base: base,
+			head:    files("db/migrations/00003_mood.sql", bare+goose("BEGIN;\n"+addAndUse+"COMMIT;\n", "SELECT 1;\n")),
+			blocked: "enum-value-used-at-once db/migrations/00003_mood.sql:5",
+		},
+		{
 			name: "goose, a way down", base: base,
 			head:    files("db/migrations/00003_column.sql", goose("ALTER TABLE orders ADD COLUMN note text;\n", "ALTER TABLE orders DROP COLUMN nota;\n")),
 			blocked: "down-fails db/migrations/00003_column.sql:4", says: "below `-- +goose Down`", objects: "orders.note",

@@ -86,6 +86,7 @@ func TestCheckStatements(t *testing.T) {
 		{"a generated column", "ALTER TABLE accounts ADD note int GENERATED ALWAYS AS (balance * 2) STORED;", "generated-column"},
 		{"a renamed enum value", "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue';", "enum-value-renamed"},
 		{"an enum value", "ALTER TYPE mood ADD VALUE 'ok';", ""},
+		{"a value of a new enum", "CREATE TYPE size AS ENUM ('s'); ALTER TYPE size ADD VALUE 'm'; CREATE TABLE shirt (size size DEFAULT 'm');", ""},
 		{"an enum value used at once", "ALTER TYPE mood ADD VALUE 'ok'; UPDATE accounts SET mood = 'ok' WHERE id = 1;", "enum-value-used-at-once"},
 		{"cascade", "DROP TABLE accounts CASCADE;", "drop-cascade"},
 		{"cascade of a column", "ALTER TABLE accounts DROP owner CASCADE;", "drop-cascade"},

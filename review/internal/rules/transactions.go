@@ -2,8 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	parser "github.com/pganalyze/pg_query_go/v6"
@@ -85,51 +83,4 @@ func drops(steps []step) []report.Finding {
 		}
 	}
 	return found
-}
-
-// enums judges changes of enumerations that no database shows: the names that programs use, and the rules of
-// transactions.
-func enums(m project.Migration, steps []step) []report.Finding {
-	var found []report.Finding
-	added := map[string]bool{} // values
-	batch := 0
-	for _, s := range steps {
-		// A text without a transaction around it is one as well, up to a COMMIT of its own.
-		if kind, is := s.Control(); !m.Up.Transaction && (s.Batch != batch || is && kind == parser.TransactionStmtKind_TRANS_STMT_COMMIT) {
-			clear(added)
-			batch = s.Batch
-		}
-		for _, value := range slices.Sorted(maps.Keys(added)) {
-			if mentions(s, value) {
-				found = append(found, report.Finding{
-					Rule: rule.EnumValueUsedAtOnce.Name, Severity: report.Blocking, Place: s.Place, Object: value,
-					Title:  fmt.Sprintf("The value `%s` is used by the transaction that adds it", value),
-					Detail: "PostgreSQL refuses that: \"unsafe use of new value\".",
-					Do:     "Use it in a migration of its own, after the one that adds it.",
-				})
-			}
-		}
-		e := s.Node.GetAlterEnumStmt()
-		switch {
-		case e.GetOldVal() != "":
-			found = append(found, report.Finding{
-				Rule: rule.EnumValueRenamed.Name, Severity: report.Blocking, Place: s.Place, Object: e.OldVal,
-				Title:  fmt.Sprintf("The value `%s` gets another name", e.OldVal),
-				Detail: fmt.Sprintf("Programs of before send `%s`, which is refused from now on, and do not know `%s`.", e.OldVal, e.NewVal),
-				Do:     "Add the new value, move the programs and then the rows to it, and leave the old one unused.",
-			})
-		case e.GetNewVal() != "":
-			added[e.NewVal] = true
-		}
-	}
-	return found
-}
-
-func mentions(s step, value string) bool {
-	for _, word := range words(s.SQL) {
-		if strings.Trim(word, "'") == value && strings.HasPrefix(word, "'") {
-			return s.Node.GetAlterEnumStmt() == nil
-		}
-	}
-	return false
 }

@@ -1,0 +1,2 @@
+-- name: GetShelf :one
+SELECT room FROM stock.shelf WHERE id = @id;

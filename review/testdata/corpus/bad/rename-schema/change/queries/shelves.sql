@@ -1,0 +1,2 @@
+-- name: GetShelf :one
+SELECT room FROM store.shelf WHERE id = @id;
