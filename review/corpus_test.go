@@ -15,6 +15,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/container"
 	"github.com/flowfabric/flowfabric-go/review"
+	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -95,6 +96,7 @@ func reviewCase(t *testing.T, kind, dir string, want expectation) {
 		t.Log(b.String())
 	}
 	t.Logf("%s: %q, order %q, skipped %q", r.Verdict(report.Blocking), told(r), r.Order, r.Skipped)
+	severitiesAreKnown(t, r)
 	if kind == "good" {
 		for _, f := range r.Findings {
 			if f.Severity > report.Note && f.Silenced == "" {
@@ -116,6 +118,16 @@ func reviewCase(t *testing.T, kind, dir string, want expectation) {
 	}
 	if want.Order != "" && string(r.Order) != want.Order {
 		t.Errorf("the order is %q", r.Order)
+	}
+}
+
+// severitiesAreKnown holds the findings to the registry of rules, which the documentation lists.
+func severitiesAreKnown(t *testing.T, r *report.Report) {
+	t.Helper()
+	for _, f := range r.Findings {
+		if of, known := rule.ByName(f.Rule); !known || !slices.Contains(of.Severities, f.Severity.String()) {
+			t.Errorf("the registry knows no %s of severity %s", f.Rule, f.Severity)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/seed"
+	"github.com/flowfabric/flowfabric-go/review/internal/words"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -57,12 +58,8 @@ func roughly(rows int64) string {
 			return strings.Replace(fmt.Sprintf("%.1f %s rows", number, unit.name), ".0 ", " ", 1)
 		}
 	}
-	text := fmt.Sprint(rows)
-	for at := len(text) - 3; at > 0; at -= 3 {
-		text = text[:at] + "," + text[at:]
-	}
 	if rows == 1 {
 		return "1 row"
 	}
-	return text + " rows"
+	return words.Thousands(rows) + " rows"
 }

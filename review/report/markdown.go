@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/flowfabric/flowfabric-go/review/internal/words"
 )
 
 // Marker is the first line of the Markdown form. A program that keeps one comment up to date looks for it.
@@ -113,12 +115,12 @@ func (p *page) notRead(all []string) {
 		return
 	}
 	p.text.WriteString("\n### Not read\n\nThe review knows nothing about these parts of the project, so it says nothing about them:\n\n")
-	for i, part := range all {
-		if i == longestNotRead && len(all) > longestNotRead+1 {
-			fmt.Fprintf(&p.text, "- and %d more\n", len(all)-i)
-			break
-		}
+	shown, rest := words.Cut(all, longestNotRead)
+	for _, part := range shown {
 		fmt.Fprintf(&p.text, "- %s\n", indent(part))
+	}
+	if rest > 0 {
+		fmt.Fprintf(&p.text, "- and %s\n", words.More(rest))
 	}
 }
 
@@ -158,7 +160,7 @@ func (p *page) findings(open []Finding) {
 		shown++
 	}
 	if rest := len(open) - shown; rest > 0 {
-		fmt.Fprintf(&p.text, "\nAnd %s.\n", count(rest, "more", "more"))
+		fmt.Fprintf(&p.text, "\nAnd %s.\n", words.More(rest))
 	}
 }
 
@@ -336,32 +338,25 @@ func revision(name, otherwise string) string {
 
 // first shortens a list.
 func first(list []string, n int) []string {
-	if len(list) <= n+1 {
+	shown, rest := words.Cut(list, n)
+	if rest == 0 {
 		return list
 	}
-	return append(slices.Clone(list[:n]), fmt.Sprintf("%d more", len(list)-n))
+	return append(shown, words.More(rest))
 }
 
 func count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
-	return thousands(n) + " " + many
-}
-
-func thousands(n int) string {
-	text := fmt.Sprint(n)
-	for at := len(text) - 3; at > 0; at -= 3 {
-		text = text[:at] + "," + text[at:]
-	}
-	return text
+	return words.Thousands(int64(n)) + " " + many
 }
 
 func duration(d time.Duration) string {
 	if d < time.Millisecond {
 		return "under 1 ms"
 	}
-	return fmt.Sprintf("%s ms", thousands(int(d.Milliseconds())))
+	return fmt.Sprintf("%s ms", words.Thousands(d.Milliseconds()))
 }
 
 func bytes(n int64) string {

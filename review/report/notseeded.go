@@ -3,6 +3,8 @@ package report
 import (
 	"fmt"
 	"strings"
+
+	"github.com/flowfabric/flowfabric-go/review/internal/words"
 )
 
 // mostNotSeeded is how many tables without rows the head of the Markdown form names.
@@ -14,12 +16,12 @@ func (p *page) notSeeded(tables []string) {
 		return
 	}
 	fmt.Fprintf(&p.text, "- **Without rows:** %s could not be filled, so effects on them are not seen.\n", count(len(tables), "table", "tables"))
-	shown := tables[:min(len(tables), mostNotSeeded)]
+	shown, rest := words.Cut(tables, mostNotSeeded)
 	for _, line := range shown {
 		name, reason, _ := strings.Cut(line, ": ")
 		fmt.Fprintf(&p.text, "  - %s: %s\n", code(name), brief(reason))
 	}
-	if rest := len(tables) - len(shown); rest > 0 {
-		fmt.Fprintf(&p.text, "  - and %s\n", count(rest, "more", "more"))
+	if rest > 0 {
+		fmt.Fprintf(&p.text, "  - and %s\n", words.More(rest))
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 	"github.com/flowfabric/flowfabric-go/review/internal/rule"
+	"github.com/flowfabric/flowfabric-go/review/internal/words"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -67,11 +68,8 @@ func CheckDump(ctx context.Context, side *project.Side, conn *pgx.Conn, made *Ca
 // List writes the first differences as a Markdown list, and how many more there are.
 func List(differences []report.Change) string {
 	var list strings.Builder
-	for i, d := range differences {
-		if i == mostDifferences {
-			fmt.Fprintf(&list, "- and %d more\n", len(differences)-i)
-			break
-		}
+	shown, rest := words.Cut(differences, mostDifferences)
+	for _, d := range shown {
 		fmt.Fprintf(&list, "- %s `%s`", d.Kind, d.Object)
 		switch {
 		case d.Before == "":
@@ -84,6 +82,9 @@ func List(differences []report.Change) string {
 			fmt.Fprintf(&list, ": `%s` becomes `%s`", d.Before, d.After)
 		}
 		list.WriteString("\n")
+	}
+	if rest > 0 {
+		fmt.Fprintf(&list, "- and %s\n", words.More(rest))
 	}
 	return strings.TrimRight(list.String(), "\n")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/internal/rules"
+	"github.com/flowfabric/flowfabric-go/review/internal/words"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -251,8 +252,8 @@ func quoted(names []string) string {
 
 // shortened joins the first of a list and counts the others.
 func shortened(parts []string, most int) string {
-	if len(parts) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(parts[:most], ", "), len(parts)-most)
+	if shown, rest := words.Cut(parts, most); rest > 0 {
+		return strings.Join(shown, ", ") + " and " + words.More(rest)
 	}
 	if n := len(parts); n > 1 {
 		return strings.Join(parts[:n-1], ", ") + " and " + parts[n-1]

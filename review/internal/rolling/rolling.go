@@ -1,9 +1,7 @@
 package rolling
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/plans"
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 	"github.com/flowfabric/flowfabric-go/review/internal/rule"
+	"github.com/flowfabric/flowfabric-go/review/internal/words"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -134,16 +133,16 @@ const most = 8
 
 func listed(all []broken) string {
 	var lines []string
-	for i, b := range all {
-		if i == most {
-			lines = append(lines, fmt.Sprintf("- and %d more", len(all)-most))
-			break
-		}
+	shown, rest := words.Cut(all, most)
+	for _, b := range shown {
 		used := ""
 		if len(b.query.Operations) > 0 {
 			used = " (" + strings.Join(b.query.Operations, ", ") + ")"
 		}
 		lines = append(lines, fmt.Sprintf("- `%s`%s: %s", b.query.Name, used, b.why))
+	}
+	if rest > 0 {
+		lines = append(lines, "- and "+words.More(rest))
 	}
 	return strings.Join(lines, "\n")
 }
@@ -267,46 +266,56 @@ func (c *check) reads(ctx context.Context) error {
 	return nil
 }
 
+// loosened returns the columns, by their place in the database before, that are NOT NULL only before the change. The
+// databases are compared by names: that after the change may have been made apart, with other numbers.
+func (c *check) loosened(ctx context.Context) (map[column]string, error) {
+	was, err := c.before.columns(ctx)
+	if err != nil {
+		return nil, err
+	}
+	is, err := c.after.columns(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[column]string)
+	for name, before := range was {
+		if after, kept := is[name]; kept && before.notNull && !after.notNull {
+			found[before.column] = name
+		}
+	}
+	return found, nil
+}
+
+// column is the place of a column in one database.
 type column struct {
 	table  uint32
 	number uint16
 }
 
-// loosened returns the columns, by name, that are NOT NULL only before the change. The tables of both databases have
-// the same numbers, because one is a copy of the other.
-func (c *check) loosened(ctx context.Context) (map[column]string, error) {
+type columnFacts struct {
+	column
+	notNull bool
+}
+
+// columns returns the columns of the database's tables by their names, as SQL writes them.
+func (d *trial) columns(ctx context.Context) (map[string]columnFacts, error) {
 	const sql = `SELECT a.attrelid, a.attnum::int, a.attrelid::regclass::text || '.' || quote_ident(a.attname), a.attnotnull
 		FROM pg_attribute AS a JOIN pg_class AS t ON t.oid = a.attrelid JOIN pg_namespace AS n ON n.oid = t.relnamespace
 		WHERE a.attnum > 0 AND NOT a.attisdropped AND t.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\_%'`
-	read := func(d *trial) (map[column]string, map[column]bool, error) {
-		rows, err := d.conn.Query(ctx, sql)
-		if err != nil {
-			return nil, nil, err
-		}
-		names, required := make(map[column]string), make(map[column]bool)
-		var (
-			table   uint32
-			number  int
-			name    string
-			notNull bool
-		)
-		_, err = pgx.ForEachRow(rows, []any{&table, &number, &name, &notNull}, func() error {
-			key := column{table, uint16(number)}
-			names[key], required[key] = name, notNull
-			return nil
-		})
-		return names, required, err
-	}
-	_, was, err := read(c.before)
-	names, is, afterErr := read(c.after)
-	if err := errors.Join(err, afterErr); err != nil {
+	rows, err := d.conn.Query(ctx, sql)
+	if err != nil {
 		return nil, err
 	}
-	found := make(map[column]string)
-	for key, name := range names {
-		if was[key] && !is[key] {
-			found[key] = cmp.Or(name, "?")
-		}
-	}
-	return found, nil
+	found := make(map[string]columnFacts)
+	var (
+		name   string
+		number int
+		facts  columnFacts
+	)
+	_, err = pgx.ForEachRow(rows, []any{&facts.table, &number, &name, &facts.notNull}, func() error {
+		facts.number = uint16(number)
+		found[name] = facts
+		return nil
+	})
+	return found, err
 }

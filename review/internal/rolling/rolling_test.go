@@ -45,6 +45,51 @@ func queries(changes map[string]string) (all []project.Query) {
 	return all
 }
 
+// The databases may have been made apart: a column is found by its name.
+func TestCheckComparesColumnsByName(t *testing.T) {
+	server, err := database.Start(t.Context(), container.Run, os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	var urls []string
+	for _, sql := range []string{shop, "CREATE TABLE first (id int); " + strings.Replace(shop, "total int NOT NULL", "extra int, total int", 1)} {
+		d, err := server.Create(t.Context(), "apart")
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := d.Connect(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+		conn.Close(context.WithoutCancel(t.Context()))
+		urls = append(urls, d.URL)
+	}
+	one := project.Migration{Version: "1", File: "1.sql"}
+	result, err := Check(t.Context(), Input{
+		Base:   &project.Side{Queries: queries(nil), Migrations: []project.Migration{one}},
+		Head:   &project.Side{Queries: queries(nil), Migrations: []project.Migration{one, {Version: "2", File: "2.sql"}}},
+		Before: urls[0], After: urls[1],
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, f := range result.Findings {
+		found = append(found, f.Rule+" "+f.Object)
+	}
+	if !slices.Equal(found, []string{"rolling-null orders.total"}) {
+		t.Errorf("found %q", found)
+	}
+}
+
 func TestCheck(t *testing.T) {
 	server, err := database.Start(t.Context(), container.Run, os.Stderr)
 	if err != nil {

@@ -37,10 +37,10 @@ var (
 	})
 	StatementRefused = add(Rule{
 		Name: "statement-refused", Severities: []string{"blocking"},
-		About: "a statement that runs programs, reaches files or changes roles or databases, which the review does not run",
+		About: "a statement that runs a program, accesses a file, or reaches other databases and servers: the review does not run it",
 	})
 	StatementNotRun = add(Rule{
 		Name: "statement-not-run", Severities: []string{"risk", "note"},
-		About: "a statement about a role or another object outside the database, or one that waits for rows, which the review leaves out",
+		About: "a statement about a role or another object outside the database, COPY … FROM STDIN, or a change to an extension that the review made: the review leaves it out",
 	})
 )

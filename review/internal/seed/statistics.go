@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,6 +20,9 @@ import (
 // any value of a column.
 type Statistics struct {
 	tables map[relation]*tableStatistics
+	// Bounded are the tables for which the statistics give more rows than a table can have, a line each. The most that
+	// one can have is taken instead.
+	Bounded []string
 }
 
 type relation struct{ schema, table string }
@@ -39,6 +43,7 @@ type columnStatistics struct {
 const (
 	mostStatistics  = 32 << 20 // bytes of a file
 	mostFrequencies = 100
+	mostRows        = 1e12 // of a table: 2^32 pages with the shortest rows
 )
 
 // exported is the form of the query in docs/schema-review.md.
@@ -245,11 +250,15 @@ func (s *Statistics) attribute(call map[string]any) error {
 	return nil
 }
 
-// check refuses numbers that are out of their bounds.
+// check refuses numbers that are out of their bounds, and bounds the numbers of rows.
 func (s *Statistics) check() error {
 	for name, t := range s.tables {
 		if math.IsNaN(t.rows) || math.IsInf(t.rows, 0) {
 			return fmt.Errorf("the statistics of %s.%s have no number of rows", name.schema, name.table)
+		}
+		if t.rows > mostRows {
+			t.rows = mostRows
+			s.Bounded = append(s.Bounded, fmt.Sprintf("the statistics give %s.%s more rows than a table can have: a trillion is taken", name.schema, name.table))
 		}
 		for column, c := range t.columns {
 			sum := 0.0
@@ -265,5 +274,6 @@ func (s *Statistics) check() error {
 			c.Frequent = c.Frequent[:min(len(c.Frequent), mostFrequencies)]
 		}
 	}
+	slices.Sort(s.Bounded)
 	return nil
 }

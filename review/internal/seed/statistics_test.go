@@ -168,3 +168,23 @@ func TestReadFileRefusesOtherKinds(t *testing.T) {
 		}
 	}
 }
+
+// A number of rows that no table can have is bounded, and the report says so.
+func TestReadFileBoundsRows(t *testing.T) {
+	for _, text := range []string{
+		`{"schema_review_statistics": 1, "tables": [{"table": "b", "schema": "a", "rows": 1e300}, {"table": "c", "schema": "a", "rows": 7}]}`,
+		"SELECT pg_restore_relation_stats('schemaname', 'a', 'relname', 'b', 'reltuples', '1e300');\nSELECT pg_restore_relation_stats('schemaname', 'a', 'relname', 'c', 'reltuples', '7');",
+	} {
+		spec, err := ReadFile(seedFile(t, text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := spec.Statistics
+		if rows := s.tables[relation{"a", "b"}].rows; rows != mostRows || s.tables[relation{"a", "c"}].rows != 7 {
+			t.Errorf("%v rows", rows)
+		}
+		if len(s.Bounded) != 1 || !strings.Contains(s.Bounded[0], "a.b more rows than a table can have") {
+			t.Errorf("bounded are %q", s.Bounded)
+		}
+	}
+}
