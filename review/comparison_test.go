@@ -2,6 +2,7 @@ package review_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -21,11 +23,15 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 )
 
-var comparisonTable = flag.String("comparison", "", "write what squawk and sqlc vet say to the corpus as a table into this file; squawk has to be on PATH")
+var comparisonTable = flag.String("comparison", "", "write what squawk, pgfence and sqlc vet say to the corpus as tables into this file; squawk and pgfence have to be on PATH")
 
-// TestComparison asks squawk and sqlc vet about each change of the corpus. squawk gets the way up of each new or
-// changed migration, and whether it is a transaction; all its rules are on. sqlc vet prepares the queries on a
-// database that has all migrations.
+// everywhere are rules of other tools about settings of the session and IF NOT EXISTS, which apply to nearly every
+// migration. The tables leave them out.
+var everywhere = regexp.MustCompile("^(require-(statement|lock)-timeout|require-timeout-settings|prefer-robust-.*|missing-(lock-timeout|statement-timeout|idle-timeout|application-name))$")
+
+// TestComparison asks squawk, pgfence and sqlc vet about each change of the corpus. squawk and pgfence get the way up of
+// each new or changed migration, and squawk whether it is a transaction. sqlc vet prepares the queries on a database that
+// has all migrations. The column of this review has the expectations of TestCorpus.
 func TestComparison(t *testing.T) {
 	if *comparisonTable == "" {
 		t.Skip("-comparison names no file")
@@ -35,33 +41,49 @@ func TestComparison(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	version, err := exec.Command("squawk", "--version").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var table strings.Builder
+	names := []string{"`schema-review`", version(t, "squawk"), "pgfence " + version(t, "pgfence"), "sqlc vet"}
+	var tables strings.Builder
+	said, cases := map[string][4]int{}, map[string]int{}
 	for _, kind := range []string{"bad", "good"} {
 		entries, err := os.ReadDir(filepath.Join("testdata/corpus", kind))
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(&table, "\n| %s change | `schema-review` | %s | sqlc vet |\n| --- | --- | --- | --- |\n", kind, strings.TrimSpace(string(version)))
+		cases[kind] = len(entries)
+		fmt.Fprintf(&tables, "\n| %s change | %s |\n| --- | --- | --- | --- | --- |\n", kind, strings.Join(names, " | "))
 		for _, entry := range entries {
-			dir := filepath.Join("testdata/corpus", kind, entry.Name())
-			want, base, head := headOf(t, dir)
-			ours := "passes"
+			want, base, head := headOf(t, filepath.Join("testdata/corpus", kind, entry.Name()))
+			cells := [4]string{"", squawk(t, base, head), pgfence(t, base, head), vet(t, server.URL(), head)}
 			if want.Severity != "" {
-				ours = fmt.Sprintf("%s: %s", want.Severity, want.Rule)
-				if want.Lock != "" {
-					ours += ", " + want.Lock
+				cells[0] = strings.TrimSuffix(fmt.Sprintf("%s: %s, %s", want.Severity, want.Rule, want.Lock), ", ")
+			}
+			counts := said[kind]
+			for i, cell := range cells {
+				if cell != "" {
+					counts[i]++
 				}
 			}
-			fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", entry.Name(), ours, squawk(t, base, head), vet(t, server.URL(), head))
+			said[kind] = counts
+			fmt.Fprintf(&tables, "| %s | %s |\n", entry.Name(), strings.Join(cells[:], " | "))
 		}
 	}
-	if err := os.WriteFile(*comparisonTable, []byte(table.String()), 0o644); err != nil {
+	var summary strings.Builder
+	summary.WriteString("| it finds something in | bad changes | good changes |\n| --- | --- | --- |\n")
+	for i, name := range names {
+		fmt.Fprintf(&summary, "| %s | %d of %d | %d of %d |\n", name, said["bad"][i], cases["bad"], said["good"][i], cases["good"])
+	}
+	if err := os.WriteFile(*comparisonTable, []byte(summary.String()+tables.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func version(t *testing.T, tool string) string {
+	t.Helper()
+	out, err := exec.Command(tool, "--version").Output()
+	if err != nil {
+		t.Fatalf("%s: %v", tool, err)
+	}
+	return strings.TrimSpace(string(out))
 }
 
 // headOf lays the base and the change of a case into folders.
@@ -77,10 +99,9 @@ func headOf(t *testing.T, dir string) (want expectation, base string, head *proj
 	return want, base, side
 }
 
-// squawk returns the rules that squawk names for the change.
-func squawk(t *testing.T, base string, head *project.Side) string {
+// changedUps calls fn with a file for the way up of each new or changed migration.
+func changedUps(t *testing.T, base string, head *project.Side, fn func(m project.Migration, file string)) {
 	t.Helper()
-	var rules []string
 	for _, m := range head.Migrations {
 		before, err := os.ReadFile(filepath.Join(base, m.File))
 		if err == nil && string(before) == m.Text {
@@ -90,6 +111,22 @@ func squawk(t *testing.T, base string, head *project.Side) string {
 		if err := os.WriteFile(file, []byte(m.Up.SQL), 0o644); err != nil {
 			t.Fatal(err)
 		}
+		fn(m, file)
+	}
+}
+
+// named joins the names of rules, each once, without those that apply everywhere.
+func named(rules []string) string {
+	rules = slices.DeleteFunc(rules, everywhere.MatchString)
+	slices.Sort(rules)
+	return strings.Join(slices.Compact(rules), ", ")
+}
+
+// squawk returns the rules that squawk names for the change.
+func squawk(t *testing.T, base string, head *project.Side) string {
+	t.Helper()
+	var rules []string
+	changedUps(t, base, head, func(m project.Migration, file string) {
 		arguments := []string{"--reporter", "json", "--pg-version", "15", file}
 		if m.Up.Transaction {
 			arguments = append([]string{"--assume-in-transaction"}, arguments...)
@@ -104,9 +141,45 @@ func squawk(t *testing.T, base string, head *project.Side) string {
 		for _, f := range found {
 			rules = append(rules, f.Rule)
 		}
-	}
-	slices.Sort(rules)
-	return strings.Join(slices.Compact(rules), ", ")
+	})
+	return named(rules)
+}
+
+// pgfence returns the rules that pgfence names for the change, with a risk.
+func pgfence(t *testing.T, base string, head *project.Side) string {
+	t.Helper()
+	var rules []string
+	failed := ""
+	changedUps(t, base, head, func(_ project.Migration, file string) {
+		command := exec.Command("pgfence", "analyze", "--format", "sql", "--output", "json", "--min-pg-version", "15", file)
+		var refusal strings.Builder
+		command.Stderr = &refusal
+		out, err := command.Output()
+		if err != nil && len(out) == 0 {
+			failed = strings.ReplaceAll(strings.TrimSpace(refusal.String()), "|", `\|`)
+			return
+		}
+		var found struct {
+			Results []struct {
+				Checks           []struct{ RuleID, Risk string }
+				PolicyViolations []struct{ RuleID string }
+			}
+		}
+		if err := json.Unmarshal(out, &found); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		for _, r := range found.Results {
+			for _, c := range r.Checks {
+				if c.Risk != "SAFE" {
+					rules = append(rules, c.RuleID)
+				}
+			}
+			for _, v := range r.PolicyViolations {
+				rules = append(rules, v.RuleID)
+			}
+		}
+	})
+	return cmp.Or(named(rules), failed)
 }
 
 // vet returns the first message of sqlc vet.

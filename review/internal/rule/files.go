@@ -23,7 +23,7 @@ var (
 		About: "a new database is another one than a database that is migrated",
 	})
 	MigrationUnreadable = add(Rule{
-		Name: "migration-unreadable", Severities: []string{"blocking"},
+		Name: "migration-unreadable", Severities: []string{"blocking", "note"},
 		About: "the migration tool or the parser cannot read it",
 	})
 	QueryUnreadable = add(Rule{
@@ -31,12 +31,12 @@ var (
 		About: "the parser does not read a query",
 	})
 	PathOutside = add(Rule{
-		Name: "path-outside", Severities: []string{"blocking"},
+		Name: "path-outside", Severities: []string{"blocking", "note"},
 		About:  "a path of sqlc's configuration leads out of the project, and is not read",
 		Advice: "Name a path inside the project.",
 	})
 	StatementRefused = add(Rule{
-		Name: "statement-refused", Severities: []string{"blocking"},
+		Name: "statement-refused", Severities: []string{"blocking", "note"},
 		About: "a statement that runs a program, accesses a file, or reaches other databases and servers: the review does not run it",
 	})
 	StatementNotRun = add(Rule{

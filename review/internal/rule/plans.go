@@ -11,11 +11,11 @@ var (
 		About: "as many rows as a large table has are sorted. Severities as for sequential-scan",
 	})
 	IndexUnused = add(Rule{
-		Name: "index-unused", Severities: []string{"advice"},
+		Name: "index-unused", Severities: []string{"advice", "note"},
 		About: "no query uses the index, and it enforces nothing and serves no foreign key",
 	})
 	IndexRedundant = add(Rule{
-		Name: "index-redundant", Severities: []string{"advice"},
+		Name: "index-redundant", Severities: []string{"advice", "note"},
 		About: "another index serves the same queries",
 	})
 	UpdateNotHeapOnly = add(Rule{
