@@ -27,7 +27,7 @@ var (
 		About: "the migration tool or the parser cannot read it",
 	})
 	QueryUnreadable = add(Rule{
-		Name: "query-unreadable", Severities: []string{"blocking", "risk", "advice", "note"},
+		Name: "query-unreadable", Severities: []string{"blocking", "note"},
 		About: "the parser does not read a query",
 	})
 	PathOutside = add(Rule{
