@@ -6,8 +6,9 @@ import (
 	"strings"
 
 	parser "github.com/pganalyze/pg_query_go/v6"
-	pgquery "github.com/wasilibs/go-pgquery"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/flowfabric/flowfabric-go/review/internal/pgquery"
 )
 
 // Statement is a parsed statement.

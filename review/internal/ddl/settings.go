@@ -4,7 +4,8 @@ import (
 	"strings"
 
 	parser "github.com/pganalyze/pg_query_go/v6"
-	pgquery "github.com/wasilibs/go-pgquery"
+
+	"github.com/flowfabric/flowfabric-go/review/internal/pgquery"
 )
 
 // Setting is a parameter of the session and the value that a statement sets.

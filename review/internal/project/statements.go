@@ -7,8 +7,8 @@ import (
 	"sync"
 
 	parser "github.com/pganalyze/pg_query_go/v6"
-	pgquery "github.com/wasilibs/go-pgquery"
 
+	"github.com/flowfabric/flowfabric-go/review/internal/pgquery"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	parser "github.com/pganalyze/pg_query_go/v6"
-	pgquery "github.com/wasilibs/go-pgquery"
 
+	"github.com/flowfabric/flowfabric-go/review/internal/pgquery"
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"

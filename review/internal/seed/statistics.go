@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	pganalyze "github.com/pganalyze/pg_query_go/v6"
-	pgquery "github.com/wasilibs/go-pgquery"
 
+	"github.com/flowfabric/flowfabric-go/review/internal/pgquery"
 	"github.com/flowfabric/flowfabric-go/review/internal/syntax"
 )
 

@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	pgquery "github.com/wasilibs/go-pgquery"
+	"github.com/flowfabric/flowfabric-go/review/internal/pgquery"
 )
 
 // Parse returns the tree of a text of statements.

@@ -5,7 +5,8 @@ import (
 	"strings"
 
 	parser "github.com/pganalyze/pg_query_go/v6"
-	pgquery "github.com/wasilibs/go-pgquery"
+
+	"github.com/flowfabric/flowfabric-go/review/internal/pgquery"
 )
 
 // token is a word, a sign or a text of a body.
