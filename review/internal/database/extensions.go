@@ -83,7 +83,7 @@ func (e Extension) statements(owner string) string {
 // Install makes [Server.Create] create the extensions in each database. It tries them in one first, and returns the
 // names of those that the server does not create: they are left out.
 func (s *Server) Install(ctx context.Context, extensions []Extension) (failed []string, err error) {
-	if len(extensions) == 0 || s.login == "" {
+	if len(extensions) == 0 || s.login.name == "" {
 		return nil, nil
 	}
 	d, err := s.Create(ctx, "extensions")

@@ -20,7 +20,8 @@ import (
 //   - ff_review owns the schemas and everything in them; the databases are the tool's. It has no login, and outlives a
 //     review while another one runs. Each role that is no superuser has an owner of its own: from version 16 on, only its
 //     maker can make members of it.
-//   - ff_review_<key>_login is the review's own, a member of owner. Its sessions begin as owner.
+//   - ff_review_<key>_login is the review's own, a member of owner. Its sessions begin as owner. A session can change the
+//     settings of its login, so ff_review_<key>_base_login makes the databases that are kept for later reviews (cache.go).
 //
 // A role of the project, named by its migrations, is made without login and rights of its own. All reviews on a server
 // share it and owner, and a comment marks both. Each review that uses a shared role holds the advisory lock (rolesLock,
@@ -87,28 +88,48 @@ func (s *Server) makeOwner(ctx context.Context) error {
 	if rights {
 		return fmt.Errorf("the server has a role %s with rights, but reviews need that name for a role without any: rename it", s.owner)
 	}
-	login, password := fmt.Sprintf("ff_review_%08x_login", s.key), rand.Text()
+	if s.super && s.version >= 15_00_00 { // rows are filled in without triggers
+		// One review after the other: the server refuses two at once, "tuple concurrently updated".
+		grant := fmt.Sprintf("SELECT pg_advisory_xact_lock(%d, 0); GRANT SET ON PARAMETER session_replication_role TO %s", rolesLock, s.owner)
+		if _, err := s.admin.Exec(ctx, grant); err != nil {
+			return fmt.Errorf("make the role of the review: %w", err)
+		}
+	}
+	if s.builder, err = s.makeLogin(ctx, fmt.Sprintf("ff_review_%08x_base_login", s.key)); err != nil {
+		return err
+	}
+	s.login, err = s.makeLogin(ctx, fmt.Sprintf("ff_review_%08x_login", s.key))
+	return err
+}
+
+// login is a role that logs in for the project's SQL. Empty: the tool's own.
+type login struct{ name, password string }
+
+// makeLogin makes a login of the owner.
+func (s *Server) makeLogin(ctx context.Context, name string) (login, error) {
+	made := login{name, rand.Text()}
 	statements := []string{
 		// rand.Text has letters and digits only.
-		fmt.Sprintf("CREATE ROLE %s LOGIN PASSWORD '%s' IN ROLE %s", login, password, s.owner),
-		fmt.Sprintf("ALTER ROLE %s SET role = %s", login, s.owner),
-		fmt.Sprintf("ALTER ROLE %s SET statement_timeout = '%s'", login, longestStatement),
+		fmt.Sprintf("CREATE ROLE %s LOGIN PASSWORD '%s' IN ROLE %s", name, made.password, s.owner),
+		fmt.Sprintf("ALTER ROLE %s SET role = %s", name, s.owner),
+		fmt.Sprintf("ALTER ROLE %s SET statement_timeout = '%s'", name, longestStatement),
+		// The databases are dropped soon, so no commit need wait for the disk. Compiling the queries of the catalog takes
+		// longer than running them.
+		fmt.Sprintf("ALTER ROLE %s SET synchronous_commit = off", name),
+		fmt.Sprintf("ALTER ROLE %s SET jit = off", name),
 	}
 	if !s.super { // it gives the owner a schema, and ends sessions of the login
-		statements = append(statements, fmt.Sprintf("GRANT %s, %s TO CURRENT_USER", s.owner, login))
-	} else if s.version >= 15_00_00 { // rows are filled in without triggers
-		// One review after the other: the server refuses two at once, "tuple concurrently updated".
-		statements = append(statements, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d, 0); GRANT SET ON PARAMETER session_replication_role TO %s", rolesLock, s.owner))
+		statements = append(statements, fmt.Sprintf("GRANT %s, %s TO CURRENT_USER", s.owner, name))
 	}
 	for i, statement := range statements {
 		if _, err := s.admin.Exec(ctx, statement); err != nil {
-			return fmt.Errorf("make the role of the review: %w", err)
+			return login{}, fmt.Errorf("make the role of the review: %w", err)
 		}
 		if i == 0 {
-			s.login, s.password, s.logins = login, password, append(s.logins, login)
+			s.logins = append(s.logins, name)
 		}
 	}
-	return nil
+	return made, nil
 }
 
 // share makes a role that all reviews on the server share, unless there is one of the name.
@@ -235,12 +256,12 @@ func (s *Server) dropLeftRoles(ctx context.Context) error {
 		"SELECT rolname::text FROM pg_roles WHERE shobj_description(oid, 'pg_authid') = $1 ORDER BY starts_with(rolname, $2), rolname", roleMark, owner)
 }
 
-// as returns the URL with the review's login.
-func (s *Server) as(u url.URL) url.URL {
-	if s.login == "" {
+// as returns the URL with a login of the review.
+func (s *Server) as(l login, u url.URL) url.URL {
+	if l.name == "" {
 		return u
 	}
-	u.User = url.UserPassword(s.login, s.password)
+	u.User = url.UserPassword(l.name, l.password)
 	settings := u.Query()
 	for _, name := range []string{"user", "password", "passfile", "sslcert", "sslkey", "sslpassword", "options", "role"} {
 		settings.Del(name)
@@ -252,7 +273,7 @@ func (s *Server) as(u url.URL) url.URL {
 // Own reports whether the project's SQL runs as a role that the review made. Otherwise role names the one that it runs
 // as.
 func (s *Server) Own() (role string, own bool) {
-	if s.login == "" {
+	if s.login.name == "" {
 		return s.role, false
 	}
 	return s.owner, true
@@ -260,7 +281,7 @@ func (s *Server) Own() (role string, own bool) {
 
 // prepare lets the project's role make objects in a new database that was copied from template0.
 func (s *Server) prepare(ctx context.Context, name string, extensions []Extension) error {
-	if s.login == "" {
+	if s.login.name == "" {
 		return nil
 	}
 	statements := make([]string, 0, 1+len(extensions))
@@ -296,7 +317,7 @@ func (s *Server) prove(ctx context.Context, name string) error {
 	}
 	u := *s.base
 	u.Path, u.RawPath = "/"+name, ""
-	u = s.as(u)
+	u = s.as(s.login, u)
 	conn, err := pgx.Connect(ctx, u.String())
 	if err != nil {
 		return fmt.Errorf("the server takes no login of the role without rights that a review makes (its pg_hba.conf decides; a DATABASE_URL whose role has only CREATEDB needs none): %w", err)

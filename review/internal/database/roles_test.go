@@ -78,7 +78,7 @@ func TestRolesAreDropped(t *testing.T) {
 	if err := ended.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if exists(ended.login) {
+	if exists(ended.login.name) {
 		t.Error("the login of an ended review is left")
 	}
 	if !exists(name) {
@@ -94,7 +94,7 @@ func TestRolesAreDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	var left string
-	err = watch.admin.QueryRow(t.Context(), "SELECT coalesce(string_agg(rolname, ' '), '') FROM pg_roles WHERE rolname = ANY ($1)", []string{name, watch.login}).Scan(&left)
+	err = watch.admin.QueryRow(t.Context(), "SELECT coalesce(string_agg(rolname, ' '), '') FROM pg_roles WHERE rolname = ANY ($1)", []string{name, watch.login.name}).Scan(&left)
 	if err != nil || strings.TrimSpace(left) != "" {
 		t.Errorf("%q is left, error %v", left, err)
 	}

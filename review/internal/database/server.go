@@ -41,10 +41,11 @@ type Server struct {
 	longest time.Duration // of a session of the project's SQL
 
 	// The roles: see roles.go.
-	role            string // of the tool's own session
-	owner           string // of the project's objects
-	super, creates  bool
-	login, password string // of the project's SQL; empty: the tool's own
+	role           string // of the tool's own session
+	owner          string // of the project's objects
+	super, creates bool
+	login, builder login // of the project's SQL, and of base's for the cache; empty: the tool's own
+	caching        bool  // see cache.go
 
 	mu         sync.Mutex
 	admin      *pgx.Conn
@@ -111,7 +112,7 @@ func (s *Server) begin(ctx context.Context) error {
 // dropLeft drops the databases and then the logins of killed reviews. It logs those that stay.
 func (s *Server) dropLeft(ctx context.Context) error {
 	return s.dropEach(ctx, s.dropAbandoned, `SELECT datname::text FROM pg_database WHERE datname ~ '^ff_review_[0-9a-f]{8}_'
-		UNION ALL SELECT rolname::text FROM pg_roles WHERE $1 AND rolname ~ '^ff_review_[0-9a-f]{8}_login$'`, s.creates)
+		UNION ALL SELECT rolname::text FROM pg_roles WHERE $1 AND rolname ~ '^ff_review_[0-9a-f]{8}_(base_)?login$'`, s.creates)
 }
 
 // dropEach drops the names that a query returns. It logs those that stay.
@@ -171,11 +172,11 @@ func (s *Server) url(name string) string {
 	return u.String()
 }
 
-// projectURL is the URL for the project's SQL.
-func (s *Server) projectURL(name string) string {
+// loginURL is the URL for the project's SQL.
+func (s *Server) loginURL(l login, name string) string {
 	u := *s.base
 	u.Path, u.RawPath = "/"+name, ""
-	u = s.as(u)
+	u = s.as(l, u)
 	return u.String()
 }
 
@@ -231,26 +232,30 @@ func (s *Server) create(ctx context.Context, label, template string) (*Database,
 	name := fmt.Sprintf("ff_review_%08x_%d_%s", s.key, s.created, label)
 	statement := fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s%s", pgx.Identifier{name}.Sanitize(), pgx.Identifier{template}.Sanitize(), strategy)
 	s.names[name] = true // also if ctx ends before the server answers
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		_, err := s.admin.Exec(ctx, statement)
-		// A closed session takes a moment to end, and two copies of one template wait for each other.
-		if stateOf(err) == objectInUse && time.Now().Before(deadline) {
-			select {
-			case <-ctx.Done():
-				return nil, context.Cause(ctx)
-			case <-time.After(20 * time.Millisecond):
-			}
-			continue
-		}
-		if err != nil {
+	if err := s.patiently(ctx, statement); err != nil {
+		return nil, fmt.Errorf("create a database for %s: %w", label, err)
+	}
+	if s.login.name != "" {
+		if _, err := s.admin.Exec(ctx, fmt.Sprintf("GRANT CREATE, CONNECT, TEMPORARY ON DATABASE %s TO %s", pgx.Identifier{name}.Sanitize(), s.owner)); err != nil {
 			return nil, fmt.Errorf("create a database for %s: %w", label, err)
 		}
-		if s.login != "" {
-			if _, err := s.admin.Exec(ctx, fmt.Sprintf("GRANT CREATE, CONNECT, TEMPORARY ON DATABASE %s TO %s", pgx.Identifier{name}.Sanitize(), s.owner)); err != nil {
-				return nil, fmt.Errorf("create a database for %s: %w", label, err)
-			}
+	}
+	return &Database{Name: name, URL: s.loginURL(s.login, name), server: s}, nil
+}
+
+// patiently runs a statement about a database that nothing may use meanwhile. A closed session takes a moment to end,
+// and two copies of one template wait for each other.
+func (s *Server) patiently(ctx context.Context, statement string) error {
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		_, err := s.admin.Exec(ctx, statement)
+		if stateOf(err) != objectInUse || !time.Now().Before(deadline) {
+			return err
 		}
-		return &Database{Name: name, URL: s.projectURL(name), server: s}, nil
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
 }
 
@@ -261,8 +266,20 @@ func (d *Database) Drop(ctx context.Context) error {
 	return d.server.drop(ctx, d.Name)
 }
 
+// Release leaves the database to [Server.Close], which drops all at once: each drop waits until the server has written
+// the other databases to the disk. A large one is dropped at once.
+func (d *Database) Release(ctx context.Context) error {
+	d.server.mu.Lock()
+	defer d.server.mu.Unlock()
+	var size int64
+	if err := d.server.admin.QueryRow(ctx, "SELECT pg_database_size($1::text)", d.Name).Scan(&size); err != nil || size <= fileCopySize {
+		return err
+	}
+	return d.server.drop(ctx, d.Name)
+}
+
 func (s *Server) drop(ctx context.Context, name string) error {
-	statement := fmt.Sprintf("DROP DATABASE IF EXISTS %s WITH (FORCE)", pgx.Identifier{name}.Sanitize())
+	statement := dropStatement(name)
 	_, err := s.admin.Exec(ctx, statement)
 	if stateOf(err) == objectInUse && s.rollBackPrepared(ctx, name) == nil {
 		_, err = s.admin.Exec(ctx, statement)
@@ -286,9 +303,37 @@ func (s *Server) Close(ctx context.Context) error {
 			return err
 		}
 	}
+	s.dropTogether(ctx)
 	var errs error
-	for name := range s.names {
+	for name := range s.names { // those that dropTogether has not dropped
 		errs = errors.Join(errs, s.drop(ctx, name))
 	}
 	return errors.Join(errs, s.dropRoles(ctx), s.admin.Close(ctx), s.server.Stop())
+}
+
+// dropTogether drops the databases in sessions side by side, as far as the server takes them.
+func (s *Server) dropTogether(ctx context.Context) {
+	dropped := make(chan string, len(s.names))
+	var dropping sync.WaitGroup
+	for name := range s.names {
+		dropping.Go(func() {
+			conn, err := pgx.Connect(ctx, s.url("postgres"))
+			if err != nil {
+				return
+			}
+			defer func() { _ = conn.Close(ctx) }()
+			if _, err := conn.Exec(ctx, dropStatement(name)); err == nil {
+				dropped <- name
+			}
+		})
+	}
+	dropping.Wait()
+	close(dropped)
+	for name := range dropped {
+		delete(s.names, name)
+	}
+}
+
+func dropStatement(name string) string {
+	return fmt.Sprintf("DROP DATABASE IF EXISTS %s WITH (FORCE)", pgx.Identifier{name}.Sanitize())
 }

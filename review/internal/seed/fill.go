@@ -37,6 +37,13 @@ func Fill(ctx context.Context, conn *pgx.Conn, spec *Spec, opts Options) (*Resul
 	return f.result, nil
 }
 
+// Bent reports whether [Fill] would make other rows without opts.Later.
+func Bent(ctx context.Context, conn *pgx.Conn, spec *Spec, opts Options) (bool, error) {
+	f := &filling{conn: conn, spec: spec, opts: opts, result: new(Result)}
+	err := f.read(ctx)
+	return f.bent, err
+}
+
 // filling is one call of [Fill].
 type filling struct {
 	conn *pgx.Conn
@@ -53,6 +60,7 @@ type filling struct {
 	restore   []string           // the statements that turn everything on again
 	rings     []ring
 	texts     map[string]map[string]*hints // of checks, by their text
+	bent      bool                         // by a constraint of the schema after the change
 	result    *Result
 }
 

@@ -83,13 +83,13 @@ func (t *table) referred(name string) bool {
 // keepLater adds the constraints after the change on columns that the table has before it.
 func (f *filling) keepLater(t, later *table, names map[uint32]string) {
 	for _, c := range later.columns {
-		if mine := t.column(c.Name); mine != nil && c.NotNull {
-			mine.NotNull = true
+		if mine := t.column(c.Name); mine != nil && c.NotNull && !mine.NotNull {
+			mine.NotNull, f.bent = true, true
 		}
 	}
 	for _, k := range later.keys {
 		if t.hasAll(k.Columns) && !slices.ContainsFunc(t.keys, func(mine key) bool { return slices.Equal(mine.Columns, k.Columns) }) {
-			t.keys = append(t.keys, k)
+			t.keys, f.bent = append(t.keys, k), true
 		}
 	}
 	for _, r := range later.references {
@@ -99,12 +99,12 @@ func (f *filling) keepLater(t, later *table, names map[uint32]string) {
 			continue
 		}
 		r.Table, r.To, r.soft = t.OID, to.OID, true
-		t.references = append(t.references, r)
+		t.references, f.bent = append(t.references, r), true
 	}
 	for _, c := range later.checks {
 		if c.Name != partitionCheck && t.hasAll(c.Columns) && !slices.ContainsFunc(t.checks, func(mine check) bool { return mine.Text == c.Text }) {
 			c.later = true
-			t.checks = append(t.checks, c)
+			t.checks, f.bent = append(t.checks, c), true
 		}
 	}
 }
