@@ -34,6 +34,22 @@ type Options struct {
 // Open reads the project in dir at a revision, into a folder that it makes at target. An empty revision means the
 // present files, without those that git ignores.
 func Open(ctx context.Context, dir, revision, target string, opts Options) (*Side, error) {
+	files, err := Extract(ctx, dir, revision, target)
+	if err != nil {
+		return nil, err
+	}
+	return files.Read(opts)
+}
+
+// Files are the files of a project at a revision.
+type Files struct {
+	dir, revision string
+	omitted       map[string]Omitted
+}
+
+// Extract writes the files of the project in dir at a revision into a folder that it makes at target. An empty revision
+// means the present files, without those that git ignores.
+func Extract(ctx context.Context, dir, revision, target string) (*Files, error) {
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return nil, err
 	}
@@ -47,11 +63,16 @@ func Open(ctx context.Context, dir, revision, target string, opts Options) (*Sid
 	if err != nil {
 		return nil, err
 	}
-	side, err := readWithout(target, opts, omitted)
+	return &Files{dir: target, revision: revision, omitted: omitted}, nil
+}
+
+// Read reads the project.
+func (f *Files) Read(opts Options) (*Side, error) {
+	side, err := readWithout(f.dir, opts, f.omitted)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", named(revision), err)
+		return nil, fmt.Errorf("%s: %w", named(f.revision), err)
 	}
-	side.Revision = revision
+	side.Revision = f.revision
 	return side, nil
 }
 
