@@ -59,7 +59,7 @@ func (r *review) makeDatabases(ctx context.Context) (dbs databases, before, afte
 	if !r.continues() {
 		making.Go(func() { fresh, freshErr = r.make(ctx, "head", r.head) })
 	}
-	dbs.base, err = r.make(ctx, "base", r.base)
+	dbs.base, err = r.makeBase(ctx)
 	making.Wait()
 	if err != nil {
 		return databases{}, nil, nil, r.baseRefused(ctx, err, freshErr)

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 	"github.com/flowfabric/flowfabric-go/review/internal/rules"
 	"github.com/flowfabric/flowfabric-go/review/internal/seed"
+	"github.com/flowfabric/flowfabric-go/review/internal/trust"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
@@ -58,6 +58,9 @@ type Config struct {
 	TrustSQL bool
 	// Today decides which silencing comments have expired. Zero: today.
 	Today time.Time
+	// NoCache makes every database from the migrations. Otherwise databases of base stay on the server for later reviews,
+	// see docs/schema-review.md.
+	NoCache bool
 	// Container finds or runs a PostgreSQL server in a container of the image and returns its superuser's URL. Nil:
 	// the server is the one that DATABASE_URL names, or an embedded one.
 	Container func(ctx context.Context, image string) (serverURL string, err error)
@@ -84,6 +87,7 @@ func Run(ctx context.Context, config Config) (_ *report.Report, err error) {
 	if config.Log == nil {
 		config.Log = io.Discard
 	}
+	config.Log = &lines{to: config.Log}
 	dir, err := os.MkdirTemp("", "ff-schema-review-")
 	if err != nil {
 		return nil, err
@@ -91,13 +95,20 @@ func Run(ctx context.Context, config Config) (_ *report.Report, err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
 	r := &review{Config: config, report: &report.Report{Base: cmp.Or(config.Base, "base"), Head: config.Head}}
-	if err := r.open(ctx, dir); err != nil {
+	if err := r.findRevisions(ctx); err != nil {
 		return nil, err
 	}
-	if r.server, err = database.Start(ctx, config.Container, config.Log); err != nil {
-		return nil, err
+	// The server starts while the files are read.
+	started := r.startServer(ctx)
+	opened := r.open(ctx, dir)
+	if r.server, err = started(); err != nil {
+		return nil, cmp.Or(opened, err)
 	}
 	defer func() { err = errors.Join(err, r.server.Close(ctx)) }()
+	if opened != nil {
+		return nil, opened
+	}
+	r.server.UseCache(!r.NoCache && !r.byCommand())
 	if role, own := r.server.Own(); !own && !config.TrustSQL {
 		return nil, fmt.Errorf("the role %s of DATABASE_URL may not create roles, so the SQL of the change would run with its rights: grant it CREATEROLE, use a superuser of a server that is only for reviews, or trust the change (--trust-sql)", role)
 	}
@@ -110,82 +121,20 @@ func Run(ctx context.Context, config Config) (_ *report.Report, err error) {
 // review is one run.
 type review struct {
 	Config
+	revisions  revisions
 	base, head *project.Side
 	target     *project.Side                      // Base as it is now, if head left it earlier; else nil
 	written    struct{ base, head *project.Side } // with the statements that are not run
 	added      []project.Migration
 	spec       *seed.Spec
+	seedFiles  []string // that spec was read from
+	reading    *trust.Reading
 	server     *database.Server
 	report     *report.Report
 }
 
-// open reads the sides into folders below dir.
-func (r *review) open(ctx context.Context, dir string) (err error) {
-	opts, err := r.options()
-	if err != nil {
-		return err
-	}
-	if r.BaseDir != "" {
-		r.base, err = project.Open(ctx, r.BaseDir, "", filepath.Join(dir, "base"), opts)
-	} else {
-		if r.report.Dir, err = project.Prefix(ctx, r.Dir); err != nil {
-			return err
-		}
-		err = r.openBase(ctx, dir, opts)
-	}
-	if err != nil {
-		return err
-	}
-	opts.PreferredDir = r.base.MigrationsDir
-	if r.head, err = project.Open(ctx, r.Dir, r.Head, filepath.Join(dir, "head"), opts); err != nil {
-		return err
-	}
-	if err := r.sameTool(); err != nil {
-		return err
-	}
-	project.Qualify(r.base, r.head)
-	r.report.NotRead = r.notRead()
-	r.passOver()
-	if r.spec, err = r.readSeed(); err != nil {
-		return err
-	}
-	if r.spec.Statistics != nil {
-		for _, line := range r.spec.Statistics.Bounded {
-			r.skip("rows", "%s", line)
-		}
-	}
-	if err := checkExpressions(r.spec); err != nil {
-		return err
-	}
-	r.added = project.New(r.base, r.head)
-	r.report.Migrations = []string{}
-	for _, m := range r.added {
-		r.report.Migrations = append(r.report.Migrations, m.File)
-	}
-	return nil
-}
-
-func (r *review) openBase(ctx context.Context, dir string, opts project.Options) error {
-	left, err := project.MergeBase(ctx, r.Dir, r.Base, r.Head)
-	if err != nil {
-		return fmt.Errorf("find where %s left %s: %w", cmp.Or(r.Head, "the working folder"), r.Base, err)
-	}
-	if r.base, err = project.Open(ctx, r.Dir, left, filepath.Join(dir, "base"), opts); err != nil {
-		return err
-	}
-	now, err := project.Commit(ctx, r.Dir, r.Base)
-	if err != nil || now == left {
-		return err
-	}
-	opts.PreferredDir = r.base.MigrationsDir
-	r.target, err = project.Open(ctx, r.Dir, now, filepath.Join(dir, "target"), opts)
-	return err
-}
-
 // check runs the parts, each after those that it needs.
 func (r *review) check(ctx context.Context) error {
-	r.find(r.noted(r.head.Findings)...)
-	r.find(rules.Check(r.base, r.head, r.target)...)
 	if err := r.distrust(ctx); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package review
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"maps"
@@ -17,21 +18,44 @@ import (
 )
 
 // fill fills the base database with rows. The rows meet the constraints of the change if they can, so that the change
-// succeeds.
-func (r *review) fill(ctx context.Context, dbs databases) (*seed.Result, error) {
-	conn, err := dbs.base.Connect(ctx)
+// succeeds. Rows that only depend on base are kept for later reviews.
+func (r *review) fill(ctx context.Context, dbs *databases) (*seed.Result, error) {
+	opts := r.seedOptions(r.base)
+	spec := within(r.spec, dbs.before)
+	key, of, err := r.seededKey(ctx, *dbs, spec, opts)
+	if err != nil {
+		return nil, err
+	}
+	if !of {
+		return r.fillBase(ctx, dbs.base, dbs.migrated, spec, opts)
+	}
+	d, note, err := r.server.Cached(ctx, key, "seeded", dbs.base, func(d *database.Database) (any, error) {
+		return r.fillBase(ctx, d, nil, spec, opts)
+	})
+	if err != nil {
+		return nil, err
+	}
+	dbs.base = d
+	filled := new(seed.Result)
+	return filled, json.Unmarshal(note, filled)
+}
+
+// fillBase fills a database of base. later is nil if the change adds no constraint.
+func (r *review) fillBase(ctx context.Context, d, later *database.Database, spec *seed.Spec, opts seed.Options) (*seed.Result, error) {
+	conn, err := d.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	later, err := dbs.migrated.Connect(ctx)
-	if err != nil {
-		return nil, err
+	if later != nil {
+		after, err := later.Connect(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = after.Close(context.WithoutCancel(ctx)) }()
+		opts.Later = after
 	}
-	defer func() { _ = later.Close(context.WithoutCancel(ctx)) }()
-	opts := r.seedOptions(r.base)
-	opts.Later = later
-	return seed.Fill(ctx, conn, within(r.spec, dbs.before), opts)
+	return seed.Fill(ctx, conn, spec, opts)
 }
 
 // fillOne fills the tables that are empty, and analyses all.
@@ -79,6 +103,7 @@ func (r *review) readSeed() (*seed.Spec, error) {
 		name = filepath.Join(r.Dir, r.Seed) // a file that no revision has, such as an export from production
 	}
 	spec, err := seed.ReadFile(name)
+	r.seedFiles = append(r.seedFiles, name)
 	if err != nil || spec.Statistics == nil {
 		return spec, err
 	}
@@ -98,6 +123,7 @@ func (r *review) readDefaultSeed() (*seed.Spec, error) {
 	for _, dir := range []string{path.Dir(r.head.MigrationsDir), "."} {
 		name := filepath.Join(r.head.Dir, dir, "seed.yaml")
 		if _, err := os.Stat(name); err == nil {
+			r.seedFiles = append(r.seedFiles, name)
 			return seed.ReadFile(name)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // checkSeeded runs the parts that need rows.
 func (r *review) checkSeeded(ctx context.Context, dbs databases) error {
 	r.say("Filling the database of before with rows.")
-	filled, err := r.fill(ctx, dbs)
+	filled, err := r.fill(ctx, &dbs)
 	if err != nil {
 		if err := r.broke(ctx, "fill the database with rows", err); err != nil {
 			return err

@@ -6,14 +6,13 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/review/internal/database"
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
-	"github.com/flowfabric/flowfabric-go/review/internal/trust"
 )
 
 // distrust takes the statements out of both sides that a review does not run, and reports them. The sides as they are
 // written stay in written.
 func (r *review) distrust(ctx context.Context) error {
 	r.written.base, r.written.head = r.base, r.head
-	reading := trust.Read(r.base, r.head)
+	reading := r.reading
 	missing, err := r.server.MakeRoles(ctx, reading.Roles)
 	if err != nil {
 		return err

@@ -24,7 +24,8 @@ var licenses string
 const about = `schema-review compares a revision of a project with the revision at which it
 branched off --base. It creates a database for each on the server of
 DATABASE_URL, or on a server that it starts, runs the new migrations on rows,
-and drops the databases again. It changes nothing in the project.
+and drops the databases again. Some of --base stay there for later reviews. It
+changes nothing in the project.
 
 It prints the report to standard output, and progress to standard error. The
 exit code is the result:
@@ -172,6 +173,7 @@ func addFlags(cmd *cobra.Command, o *options) {
 	flags.StringVar(&o.Tool, "tool", "", "dbmate, goose, golang-migrate, tern, flyway, atlas or sql (default by the files)")
 	flags.StringVar(&o.MigrateCommand, "migrate-command", "", "shell command that migrates the database of DATABASE_URL")
 	flags.BoolVar(&o.TrustSQL, "trust-sql", false, "run the project's SQL as the role of DATABASE_URL, if it may not create roles: only for changes that you trust")
+	flags.BoolVar(&o.NoCache, "no-cache", false, "make all databases anew, and keep none on the server")
 	flags.StringVar(&o.format, "format", o.format, "md, json or sarif")
 	flags.StringArrayVar(&o.also, "also", nil, "write the report to a file, too: FORMAT=FILE; may be repeated")
 	flags.TextVar(&o.failOn, "fail-on", o.failOn, "lowest severity with exit code 9: advice, risk or blocking")

@@ -1,0 +1,111 @@
+package review
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/review/internal/database"
+	"github.com/flowfabric/flowfabric-go/review/internal/seed"
+)
+
+// makeBase makes the database of base, or copies that of an earlier review with the same migrations.
+func (r *review) makeBase(ctx context.Context) (*database.Database, error) {
+	if r.byCommand() {
+		return r.make(ctx, "base", r.base)
+	}
+	key, err := r.baseKey()
+	if err != nil {
+		return nil, err
+	}
+	d, _, err := r.server.Cached(ctx, key, "base", nil, func(d *database.Database) (any, error) {
+		return nil, r.migrate(ctx, d, r.base)
+	})
+	return d, err
+}
+
+// applied are the parts of a migration that decide what it makes.
+type applied struct {
+	File, Version, Key, Text string
+	Repeatable, Transaction  bool
+	Batches                  []string
+}
+
+// baseKey is the key of the database of base without rows. Base is what remains of it for a review: see distrust.
+func (r *review) baseKey() (database.Key, error) {
+	migrations := make([]applied, 0, len(r.base.Migrations))
+	for _, m := range r.base.Migrations {
+		a := applied{m.File, m.Version, m.Key(), m.Text, m.Repeatable, m.Up.Transaction, nil}
+		for _, b := range m.Up.Batches {
+			a.Batches = append(a.Batches, b.SQL)
+		}
+		migrations = append(migrations, a)
+	}
+	return r.server.NewKey("base", release(), r.base.Tool, r.base.MigrationsTable, r.reading.Roles, migrations)
+}
+
+// release is the version of the command; empty if it is not a released one.
+func release() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return ""
+}
+
+// seededKey is the key of the database of base with rows. The rows must be a matter of base alone: the change leaves the
+// seed file as it is, and adds no constraint that they should keep. Otherwise the database is not kept.
+func (r *review) seededKey(ctx context.Context, dbs databases, spec *seed.Spec, opts seed.Options) (key database.Key, of bool, err error) {
+	if !r.server.Caches() {
+		return key, false, nil
+	}
+	files, of := r.seedOfBase()
+	if !of {
+		return key, false, nil
+	}
+	before, err := dbs.base.Connect(ctx)
+	if err != nil {
+		return key, false, err
+	}
+	defer func() { _ = before.Close(context.WithoutCancel(ctx)) }()
+	after, err := dbs.migrated.Connect(ctx)
+	if err != nil {
+		return key, false, err
+	}
+	defer func() { _ = after.Close(context.WithoutCancel(ctx)) }()
+	later := opts
+	later.Later = after
+	if bent, err := seed.Bent(ctx, before, spec, later); err != nil || bent {
+		return key, false, err
+	}
+	base, err := r.baseKey()
+	if err != nil {
+		return key, false, err
+	}
+	key, err = r.server.NewKey("rows", base.String(), files, opts.Rows, opts.Now.UTC().Format(time.DateOnly), opts.Queries)
+	return key, err == nil, err
+}
+
+// seedOfBase returns the texts of the seed files, and whether base has them too, or they are no part of the project.
+func (r *review) seedOfBase() (texts []string, of bool) {
+	for _, name := range r.seedFiles {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, false
+		}
+		texts = append(texts, string(text))
+		relative, err := filepath.Rel(r.head.Dir, name)
+		if err != nil || !filepath.IsLocal(relative) {
+			if filepath.IsAbs(r.Seed) && name == r.Seed {
+				continue
+			}
+			return nil, false // a file of the working folder, which may belong to the change
+		}
+		if was, err := os.ReadFile(filepath.Join(r.base.Dir, relative)); err != nil || !bytes.Equal(was, text) {
+			return nil, false
+		}
+	}
+	return texts, true
+}
