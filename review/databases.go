@@ -36,18 +36,16 @@ func (r *review) checkDatabases(ctx context.Context, generated func() error) err
 		r.report.NotRead = []string{"the change of the schema: " + unknownStatements}
 	}
 	r.find(catalog.Judge(r.report.Catalog, r.builtConcurrently)...)
-	if err := r.broke(ctx, "check the dump", r.checkDump(ctx, after)); err != nil {
-		return err
-	}
+	dump := r.startDump(ctx, after)
 	if len(r.added) == 0 && len(r.report.Catalog) == 0 && !r.byCommand() && reflect.DeepEqual(r.base.Queries, r.head.Queries) {
 		r.report.Order = report.AnyOrder
-		return nil // there are no migrations to run
+		return r.broke(ctx, "check the dump", dump()) // there are no migrations to run
 	}
 	if err := generated(); err != nil {
 		return err
 	}
 	dbs.before = before
-	return r.checkSeeded(ctx, dbs)
+	return r.checkSeeded(ctx, dbs, func() error { return r.broke(ctx, "check the dump", dump()) })
 }
 
 // makeDatabases makes the empty databases. It compares the result of head's migrations on base's database with their
@@ -75,10 +73,11 @@ func (r *review) makeDatabases(ctx context.Context) (dbs databases, before, afte
 		return databases{}, nil, nil, r.refused(ctx, err)
 	}
 	dbs.migrated = migrated
-	if before, err = r.read(ctx, dbs.base); err != nil {
-		return databases{}, nil, nil, err
-	}
-	if after, err = r.read(ctx, dbs.migrated); err != nil {
+	var beforeErr error
+	making.Go(func() { before, beforeErr = r.read(ctx, dbs.base) })
+	after, err = r.read(ctx, dbs.migrated)
+	making.Wait()
+	if err = errors.Join(beforeErr, err); err != nil {
 		return databases{}, nil, nil, err
 	}
 	if fresh != nil {
@@ -120,7 +119,7 @@ func (r *review) compareFresh(ctx context.Context, fresh *database.Database, mig
 			Do:     "Leave released migrations unchanged, and put the change into a new one.",
 		})
 	}
-	return fresh.Drop(ctx)
+	return fresh.Release(ctx)
 }
 
 func (r *review) make(ctx context.Context, label string, side *project.Side) (*database.Database, error) {
@@ -155,20 +154,32 @@ func (r *review) read(ctx context.Context, d *database.Database) (*catalog.Catal
 	return catalog.Read(ctx, conn, r.head.MigrationsTable)
 }
 
-func (r *review) checkDump(ctx context.Context, made *catalog.Catalog) error {
+// startDump checks the dump in a database of its own. wait waits for the result.
+func (r *review) startDump(ctx context.Context, made *catalog.Catalog) (wait func() error) {
 	if r.head.Dump == "" {
 		r.skip("dump", "no dump of the schema is committed")
-		return nil
+		return func() error { return nil }
 	}
+	var findings []report.Finding
+	var err error
+	var checking sync.WaitGroup
+	checking.Go(func() { findings, err = r.checkDump(ctx, made) })
+	return func() error {
+		checking.Wait()
+		r.find(findings...)
+		return err
+	}
+}
+
+func (r *review) checkDump(ctx context.Context, made *catalog.Catalog) ([]report.Finding, error) {
 	d, err := r.server.Create(ctx, "dump")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	conn, err := d.Connect(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	findings, err := catalog.CheckDump(ctx, r.head, conn, made)
-	r.find(findings...)
-	return errors.Join(err, conn.Close(context.WithoutCancel(ctx)), d.Drop(ctx))
+	return findings, errors.Join(err, conn.Close(context.WithoutCancel(ctx)), d.Release(ctx))
 }

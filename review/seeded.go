@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/database"
 	"github.com/flowfabric/flowfabric-go/review/internal/observe"
@@ -15,10 +16,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// checkSeeded runs the parts that need rows.
-func (r *review) checkSeeded(ctx context.Context, dbs databases) error {
+// checkSeeded runs the parts that need rows. dumped waits for the part about the dump, which runs meanwhile.
+func (r *review) checkSeeded(ctx context.Context, dbs databases, dumped func() error) error {
 	r.say("Filling the database of before with rows.")
 	filled, err := r.fill(ctx, &dbs)
+	if err := dumped(); err != nil {
+		return err
+	}
 	if err != nil {
 		if err := r.broke(ctx, "fill the database with rows", err); err != nil {
 			return err
@@ -32,10 +36,12 @@ func (r *review) checkSeeded(ctx context.Context, dbs databases) error {
 			return err
 		}
 	}
-	if err := r.broke(ctx, "check the queries", r.checkQueries(ctx, dbs)); err != nil || len(r.added) == 0 {
+	taken, err := r.startRounds(ctx, dbs)
+	if err := r.broke(ctx, "take the migrations up and down", err); err != nil {
 		return err
 	}
-	return r.broke(ctx, "take the migrations up and down", r.rounds(ctx, dbs))
+	err = r.broke(ctx, "check the queries", r.checkQueries(ctx, dbs))
+	return errors.Join(err, r.broke(ctx, "take the migrations up and down", taken()))
 }
 
 // observe runs the new migrations statement by statement. Nothing else may run: all writes of the server count.
@@ -60,12 +66,29 @@ func (r *review) observe(ctx context.Context, dbs databases, filled *seed.Result
 	})
 }
 
-// rounds is the last part: it changes base's database, without a copy.
-func (r *review) rounds(ctx context.Context, dbs databases) error {
+// startRounds takes the migrations up, down and up on a copy, while the queries are checked. wait waits for the result.
+func (r *review) startRounds(ctx context.Context, dbs databases) (wait func() error, err error) {
+	wait = func() error { return nil }
+	if len(r.added) == 0 {
+		return wait, nil
+	}
+	d, err := r.server.Copy(ctx, dbs.base, "rounds")
+	if err != nil {
+		return wait, err
+	}
 	r.say("Taking the migrations up, down and up.")
-	findings, err := rounds.Check(ctx, rounds.Input{Database: dbs.base, Table: r.head.MigrationsTable, New: r.added})
-	r.find(findings...)
-	return err
+	var findings []report.Finding
+	var failed error
+	var taking sync.WaitGroup
+	taking.Go(func() {
+		findings, failed = rounds.Check(ctx, rounds.Input{Database: d, Table: r.head.MigrationsTable, New: r.added})
+		failed = errors.Join(failed, d.Release(context.WithoutCancel(ctx)))
+	})
+	return func() error {
+		taking.Wait()
+		r.find(findings...)
+		return failed
+	}, nil
 }
 
 // checkQueries checks the queries on the database with rows and on a copy of it with the new migrations. If the rows
@@ -140,11 +163,11 @@ func (r *review) roll(ctx context.Context, before, after *database.Database) err
 	return nil
 }
 
-// onCopy runs fn on a copy of a database, which it drops afterwards.
+// onCopy runs fn on a copy of a database, which it releases afterwards.
 func (r *review) onCopy(ctx context.Context, of *database.Database, label string, fn func(*database.Database) error) error {
 	d, err := r.server.Copy(ctx, of, label)
 	if err != nil {
 		return err
 	}
-	return errors.Join(fn(d), d.Drop(context.WithoutCancel(ctx)))
+	return errors.Join(fn(d), d.Release(context.WithoutCancel(ctx)))
 }
