@@ -83,7 +83,7 @@ func reviewCase(t *testing.T, kind, dir string, want expectation) {
 	base, head := t.TempDir(), t.TempDir()
 	laySides(t, dir, want, base, head)
 	r, err := review.Run(t.Context(), review.Config{
-		NoCache: true,
+		NoCache:   true,
 		Container: container.Run, Dir: head, BaseDir: base, Rows: 2_000, Today: time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC),
 	})
 	if err != nil {
