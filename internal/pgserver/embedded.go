@@ -28,6 +28,7 @@ import (
 //
 //	lock                    flock: one process at a time looks for a server, fetches, starts
 //	postgres/17.5.0/        an unpacked PostgreSQL
+//	clusters/17.5.0-1/      an empty cluster, which servers of the tests are copies of
 //	servers/tests-17.json   where the server of a purpose and major version listens, and its folder
 //	servers/tests-17-…/     data/ and log of a server, owned by the account that it runs as
 //
@@ -212,23 +213,34 @@ func (e *embedded) createCluster(ctx context.Context, bin, password string) (str
 	if err != nil {
 		return "", err
 	}
-	passwordFile := folder + ".password"
-	if err := os.WriteFile(passwordFile, []byte(password), 0o600); err != nil {
+	if err := e.account.own(folder); err != nil {
 		return "", err
 	}
+	if e.Purpose == Tests {
+		return folder, e.copyTemplate(ctx, bin, folder, password)
+	}
+	return folder, e.initialise(ctx, bin, folder, password)
+}
+
+// initialise runs initdb for the folder's data.
+func (e *embedded) initialise(ctx context.Context, bin, folder, password string) error {
+	passwordFile := folder + ".password"
+	if err := os.WriteFile(passwordFile, []byte(password), 0o600); err != nil {
+		return err
+	}
 	defer os.Remove(passwordFile)
-	if err := errors.Join(e.account.own(folder), e.account.own(passwordFile)); err != nil {
-		return "", err
+	if err := e.account.own(passwordFile); err != nil {
+		return err
 	}
 	args := []string{
 		"--pgdata=" + filepath.Join(folder, "data"),
 		"--username=postgres", "--pwfile=" + passwordFile, "--auth=" + e.authentication(),
 		"--encoding=UTF8", "--locale=C",
 	}
-	if e.Purpose != Dev {
+	if e.Purpose == Demo {
 		args = append(args, "--no-sync") // the data does not outlive the server
 	}
-	return folder, e.run(ctx, folder, filepath.Join(bin, "initdb"), args...)
+	return e.run(ctx, folder, filepath.Join(bin, "initdb"), args...)
 }
 
 // authentication returns the server's password method. SCRAM is slow on purpose: it costs a client with the race detector
@@ -243,16 +255,21 @@ func (e *embedded) authentication() string {
 
 // run runs a program of PostgreSQL as the account, with as little of the caller's environment as will do.
 func (e *embedded) run(ctx context.Context, folder, program string, args ...string) error {
-	cmd := exec.CommandContext(ctx, program, args...)
+	output, err := e.output(exec.CommandContext(ctx, program, args...), folder)
+	if err != nil {
+		return fmt.Errorf("%s: %w\n%s", filepath.Base(program), err, output)
+	}
+	return nil
+}
+
+// output runs a command as run does, and returns what it prints.
+func (e *embedded) output(cmd *exec.Cmd, folder string) (string, error) {
 	cmd.Dir = folder
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
 	cmd.SysProcAttr = e.account.procAttr()
 	cmd.WaitDelay = time.Second // pg_ctl's child keeps the output open when it fails halfway
 	output, err := cmd.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s: %w\n%s", filepath.Base(program), err, output)
-	}
-	return nil
+	return string(output), err
 }
 
 // fetch returns the folder of the version's programs, downloading them the first time.
