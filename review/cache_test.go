@@ -118,7 +118,9 @@ func TestRunTakesDatabasesOfEarlierReviews(t *testing.T) {
 			s.git("add", "db/seed.yaml")
 			s.git("commit", "-q", "-m", "seed")
 		}, 1, 1},
+		{"the change has another seed file", func(*review.Config) { s.lay("db/seed.yaml", "rows: 301\n") }, 1, 0},
 		{"base has another query", func(*review.Config) {
+			s.git("checkout", "-q", "db/seed.yaml")
 			s.lay("queries/more.sql", "-- name: Cheap :many\nSELECT id FROM item WHERE price = 3 LIMIT 1;\n")
 			s.git("add", "queries")
 			s.git("commit", "-q", "-m", "query")
