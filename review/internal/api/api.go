@@ -43,6 +43,9 @@ func Check(ctx context.Context, base, head *project.Side, dir string) (*Result, 
 		r.Skipped = append(r.Skipped, "the base has no generated package to compare with")
 		return r, nil
 	}
+	if same, err := sameInput(ctx, base, head); err != nil || same {
+		return r, err
+	}
 	before, err := r.generated(ctx, base, dir)
 	if errors.As(err, &refusal) {
 		r.Skipped = append(r.Skipped, "sqlc refuses the queries of the base: "+firstLine(refusal.said))
