@@ -2,7 +2,7 @@
 # Installs schema-review into BIN: VERSION, or without one the source that the action came with.
 set -eu
 
-# Without a C compiler the parser of SQL is WebAssembly. It starts two seconds later, and saves minutes of compiling.
+# The parser of SQL is WebAssembly. A C compiler would also compile its form in C, for minutes.
 export CGO_ENABLED="${CGO_ENABLED:-0}"
 
 mkdir -p "$BIN"

@@ -8,7 +8,7 @@ if ! command -v go >/dev/null; then
 	echo "schema-review is built when it runs, which needs Go: https://go.dev/dl" >&2
 	exit 1
 fi
-# Without a C compiler the parser of SQL is WebAssembly, which saves minutes of compiling. In a hook, the variables of git
+# The parser of SQL is WebAssembly. A C compiler would also compile its form in C, for minutes. In a hook, the variables of git
 # name the project's repository, not the clone.
 (
 	cd "$root"
