@@ -17,7 +17,7 @@ func (r *review) makeBase(ctx context.Context) (*database.Database, error) {
 	if r.byCommand() {
 		return r.make(ctx, "base", r.base)
 	}
-	key, err := r.baseKey()
+	key, err := r.baseKey(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ type applied struct {
 }
 
 // baseKey is the key of the database of base without rows. Base is what remains of it for a review: see distrust.
-func (r *review) baseKey() (database.Key, error) {
+func (r *review) baseKey(ctx context.Context) (database.Key, error) {
 	migrations := make([]applied, 0, len(r.base.Migrations))
 	for _, m := range r.base.Migrations {
 		a := applied{m.File, m.Version, m.Key(), m.Text, m.Repeatable, m.Up.Transaction, nil}
@@ -44,7 +44,7 @@ func (r *review) baseKey() (database.Key, error) {
 		}
 		migrations = append(migrations, a)
 	}
-	return r.server.NewKey("base", release(), r.base.Tool, r.base.MigrationsTable, r.reading.Roles, migrations)
+	return r.server.NewKey(ctx, "base", release(), r.base.Tool, r.base.MigrationsTable, r.reading.Roles, migrations)
 }
 
 // release is the version of the command; empty if it is not a released one.
@@ -56,7 +56,8 @@ func release() string {
 }
 
 // seededKey is the key of the database of base with rows. The rows must be a matter of base alone: the change leaves the
-// seed file as it is, and adds no constraint that they should keep. Otherwise the database is not kept.
+// seed file as it is, and adds no constraint that they should keep. Otherwise the database is not kept. spec is named too:
+// a session in which a change's SQL could set things has narrowed it to base's tables.
 func (r *review) seededKey(ctx context.Context, dbs databases, spec *seed.Spec, opts seed.Options) (key database.Key, of bool, err error) {
 	if !r.server.Caches() {
 		return key, false, nil
@@ -80,11 +81,11 @@ func (r *review) seededKey(ctx context.Context, dbs databases, spec *seed.Spec, 
 	if bent, err := seed.Bent(ctx, before, spec, later); err != nil || bent {
 		return key, false, err
 	}
-	base, err := r.baseKey()
+	base, err := r.baseKey(ctx)
 	if err != nil {
 		return key, false, err
 	}
-	key, err = r.server.NewKey("rows", base.String(), files, opts.Rows, opts.Now.UTC().Format(time.DateOnly), opts.Queries)
+	key, err = r.server.NewKey(ctx, "rows", base.String(), files, spec.Tables, opts.Rows, opts.Now.UTC().Format(time.DateOnly), opts.Queries)
 	return key, err == nil, err
 }
 

@@ -140,6 +140,23 @@ func TestRunTakesDatabasesOfEarlierReviews(t *testing.T) {
 	}
 }
 
+// A change does not decide what is kept as base's either. This one hides the tables from the session that reads base.
+func TestHostileChangeDoesNotDecideTheRows(t *testing.T) {
+	ownCache(t)
+	s := newShop(t)
+	s.lay("db/seed.yaml", "tables: {item: {rows: 123}}\n")
+	s.git("add", "db/seed.yaml")
+	s.git("commit", "-q", "-m", "seed")
+	config := review.Config{Dir: s.dir, Base: "main"}
+	s.migration("2_note.sql", "DO $$ BEGIN EXECUTE 'SET ROLE NONE'; EXECUTE 'ALT' || 'ER ROLE CURRENT_USER SET quote_all_identifiers = on'; END $$;\n"+addNote, dropNote)
+	cached(t, config)
+	s.migration("2_note.sql", addNote, dropNote)
+	_, used, kept := cached(t, config)
+	if used != 1 || kept != 1 {
+		t.Errorf("%d databases were used, %d kept: the rows were made without the seed file", used, kept)
+	}
+}
+
 // A change cannot alter what later reviews of other changes see.
 func TestHostileChangeDoesNotReachTheCache(t *testing.T) {
 	ownCache(t)

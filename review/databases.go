@@ -42,7 +42,7 @@ func (r *review) checkDatabases(ctx context.Context, generated func() error) err
 		return r.broke(ctx, "check the dump", dump()) // there are no migrations to run
 	}
 	if err := generated(); err != nil {
-		return err
+		return errors.Join(err, dump())
 	}
 	dbs.before = before
 	return r.checkSeeded(ctx, dbs, func() error { return r.broke(ctx, "check the dump", dump()) })

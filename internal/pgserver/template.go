@@ -41,17 +41,30 @@ func (e *embedded) template(ctx context.Context, bin string) (string, error) {
 	if err := e.initialise(ctx, bin, made, rand.Text()); err != nil {
 		return "", err
 	}
-	data := filepath.Join(made, "data")
-	err = filepath.WalkDir(data, func(path string, _ fs.DirEntry, err error) error {
+	// A copy, because a process of the account may still have files open.
+	copied := made + ".copy"
+	defer os.RemoveAll(copied)
+	if err := copyCluster(filepath.Join(made, "data"), copied, func(string) error { return nil }); err != nil {
+		return "", err
+	}
+	return name, os.Rename(copied, name)
+}
+
+// copyCluster copies a cluster's files with the modes that the server demands.
+func copyCluster(from, to string, own func(path string) error) error {
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		return err
+	}
+	return filepath.WalkDir(to, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		return os.Lchown(path, os.Geteuid(), os.Getegid())
+		mode := os.FileMode(0o600)
+		if entry.IsDir() {
+			mode = 0o700
+		}
+		return errors.Join(os.Chmod(path, mode), own(path))
 	})
-	if err != nil {
-		return "", err
-	}
-	return name, os.Rename(data, name)
 }
 
 // copyTemplate makes the data of a new server in folder from the template, with its password.
@@ -61,23 +74,14 @@ func (e *embedded) copyTemplate(ctx context.Context, bin, folder, password strin
 		return err
 	}
 	data := filepath.Join(folder, "data")
-	if err := os.CopyFS(data, os.DirFS(from)); err != nil {
+	if err := copyCluster(from, data, e.account.own); err != nil {
 		return err
 	}
-	err = filepath.WalkDir(data, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		mode := os.FileMode(0o600)
-		if entry.IsDir() {
-			mode = 0o700
-		}
-		return errors.Join(os.Chmod(path, mode), e.account.own(path))
-	})
-	if err != nil {
-		return err
+	if err := e.setPassword(ctx, bin, data, password); err != nil {
+		// A damaged template, for example after a cleaning of the cache folder, is made again.
+		return errors.Join(err, os.RemoveAll(from))
 	}
-	return e.setPassword(ctx, bin, data, password)
+	return nil
 }
 
 // setPassword sets the superuser's password in a cluster that no server runs on.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"time"
@@ -30,24 +31,27 @@ const (
 	mostCached  = 6 // a base has one without rows and one with them
 )
 
-// Key names all that a database is made from.
-type Key [sha256.Size]byte
+// Key names all that a database is made from. Its secret is known to those alone who have all that: see [Key.seal].
+type Key struct{ sum, secret [sha256.Size]byte }
+
+// system are the facts of the server that new databases depend on: versions, the locale, and the settings of sessions.
+const system = `SELECT concat_ws(E'\n', version(),
+	(SELECT concat_ws(' ', datcollate, datctype, encoding) FROM pg_database WHERE datname = 'template0'),
+	(SELECT string_agg(name || ' ' || default_version, E'\n' ORDER BY name) FROM pg_available_extensions),
+	(SELECT string_agg(name || ' ' || setting, E'\n' ORDER BY name) FROM pg_settings
+		WHERE context IN ('user', 'superuser') AND source NOT IN ('default', 'override', 'session') AND name <> 'application_name'))`
 
 // NewKey returns the key of a database that is made from these values on the server. They must have a JSON form.
-func (s *Server) NewKey(values ...any) (Key, error) {
-	var system string
-	err := s.locked(func() error {
-		// The settings of the server and of the cluster that new databases have.
-		return s.admin.QueryRow(context.Background(), `SELECT version() || ' ' || (SELECT datcollate || ' ' || datctype || ' ' || encoding FROM pg_database WHERE datname = 'template0')`).Scan(&system)
-	})
-	if err != nil {
+func (s *Server) NewKey(ctx context.Context, values ...any) (Key, error) {
+	var facts string
+	if err := s.locked(func() error { return s.admin.QueryRow(ctx, system).Scan(&facts) }); err != nil {
 		return Key{}, err
 	}
-	text, err := json.Marshal(append([]any{cacheFormat, system, s.role, s.owner, s.extensions}, values...))
-	return sha256.Sum256(text), err
+	text, err := json.Marshal(append([]any{cacheFormat, facts, s.role, s.owner, s.extensions}, values...))
+	return Key{sha256.Sum256(text), sha256.Sum256(append(text, " secret"...))}, err
 }
 
-func (k Key) String() string { return hex.EncodeToString(k[:]) }
+func (k Key) String() string { return hex.EncodeToString(k.sum[:]) }
 
 func (k Key) name() string { return cachePrefix + k.String()[:32] }
 
@@ -65,10 +69,10 @@ func lockOf(name string) int32 {
 
 // remark is the comment of a cached database.
 type remark struct {
-	Format int             `json:"schema_review_cache"`
-	Key    string          `json:"key"`
-	Used   time.Time       `json:"used"`
-	Note   json.RawMessage `json:"note"`
+	Format int       `json:"schema_review_cache"`
+	Key    string    `json:"key"`
+	Used   time.Time `json:"used"`
+	Note   []byte    `json:"note"` // sealed
 }
 
 // UseCache decides whether databases are kept for later reviews. It has no effect if the project's SQL runs as the
@@ -109,12 +113,16 @@ func (s *Server) Cached(ctx context.Context, key Key, label string, from *Databa
 		s.notCached(err)
 		return d, note, ctx.Err()
 	}
+	d.Name = key.name() // so that later parts can copy it, even if this one fails
 	s.tell("The database %s is kept for later reviews.", key.name())
 	if err := s.dropOldest(ctx); err != nil {
 		s.notCached(err)
 	}
-	d, err = s.create(ctx, label, key.name())
-	return d, note, err
+	copied, err := s.create(ctx, label, key.name())
+	if err != nil {
+		return d, note, err
+	}
+	return copied, note, nil
 }
 
 func (s *Server) locked(fn func() error) error {
@@ -150,7 +158,13 @@ func (s *Server) lockCached(ctx context.Context, key Key) bool {
 }
 
 func (s *Server) unlockCached(ctx context.Context, function string, key Key) {
-	if ctx.Err() != nil && s.admin.IsClosed() {
+	closed := s.locked(func() error {
+		if s.admin.IsClosed() {
+			return net.ErrClosed
+		}
+		return nil
+	})
+	if ctx.Err() != nil && closed != nil {
 		return // the lock ended with the session
 	}
 	if _, err := s.try(context.WithoutCancel(ctx), function, key.lock()); err != nil {
@@ -179,16 +193,21 @@ func (s *Server) copyCached(ctx context.Context, key Key, label string) (*Databa
 		s.tell("The database %s is of another key, and is made again.", key.name())
 		return nil, nil
 	}
+	note, err := key.open(r.Note)
+	if err != nil {
+		s.notCached(err)
+		return nil, nil
+	}
 	d, err := s.create(ctx, label, key.name())
 	if err != nil {
 		s.notCached(err)
 		return nil, nil
 	}
 	s.tell("The database %s of an earlier review is used.", key.name())
-	if err := s.writeRemark(ctx, key.name(), key, r.Note); err != nil && stateOf(err) == "" { // two reviews may write it at once
+	if err := s.writeRemark(ctx, key.name(), key, note); err != nil && stateOf(err) == "" { // two reviews may write it at once
 		s.notCached(err)
 	}
-	return d, r.Note
+	return d, note
 }
 
 // readRemark reads the comment of a cached database of the tool's role that takes no sessions. Another one counts as
@@ -207,7 +226,11 @@ func (s *Server) readRemark(ctx context.Context, name string) (r remark, err err
 
 func (s *Server) writeRemark(ctx context.Context, name string, key Key, note json.RawMessage) error {
 	return s.locked(func() error {
-		r := remark{Format: cacheFormat, Key: key.String(), Note: note}
+		sealed, err := key.seal(note)
+		if err != nil {
+			return err
+		}
+		r := remark{Format: cacheFormat, Key: key.String(), Note: sealed}
 		if err := s.admin.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&r.Used); err != nil {
 			return err
 		}
@@ -237,6 +260,9 @@ func (s *Server) keep(ctx context.Context, key Key, d *Database, note json.RawMe
 	if err := s.dropCached(ctx, key.name()); err != nil { // one of the name that could not be used
 		return err
 	}
+	if err := s.reassign(ctx, d.Name); err != nil {
+		return err
+	}
 	if err := exec(ctx, "ALTER DATABASE "+own+" WITH ALLOW_CONNECTIONS false"); err != nil {
 		return err
 	}
@@ -251,6 +277,17 @@ func (s *Server) keep(ctx context.Context, key Key, d *Database, note json.RawMe
 		delete(s.names, d.Name)
 		return nil
 	})
+}
+
+// reassign gives the owner what base's SQL has made as the login itself, for example after SET SESSION AUTHORIZATION,
+// and takes away the rights of the login, which is dropped with the review.
+func (s *Server) reassign(ctx context.Context, name string) error {
+	conn, err := pgx.Connect(ctx, s.loginURL(s.builder, name))
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, fmt.Sprintf("SET ROLE NONE; REASSIGN OWNED BY %[1]s TO %[2]s; DROP OWNED BY %[1]s", s.builder.name, s.owner))
+	return errors.Join(err, conn.Close(ctx))
 }
 
 // rename waits for the end of sessions that are being closed.

@@ -76,7 +76,7 @@ func (c tenant) review(log io.Writer) *Server {
 
 func (c tenant) key(s *Server, values ...any) Key {
 	c.t.Helper()
-	key, err := s.NewKey(values...)
+	key, err := s.NewKey(c.t.Context(), values...)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestKeyDependsOnAllThatMakesTheDatabase(t *testing.T) {
 	s := start(t)
 	key := func() Key {
 		t.Helper()
-		k, err := s.NewKey("migrations")
+		k, err := s.NewKey(t.Context(), "migrations")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +180,7 @@ func TestKeyDependsOnAllThatMakesTheDatabase(t *testing.T) {
 	if key() != want {
 		t.Fatal("two keys of the same values differ")
 	}
-	if k, err := s.NewKey("migration", "s"); err != nil || k == want {
+	if k, err := s.NewKey(t.Context(), "migration", "s"); err != nil || k == want {
 		t.Error("other values have the same key", err)
 	}
 	for name, change := range map[string]func() (undo func()){
@@ -194,7 +194,18 @@ func TestKeyDependsOnAllThatMakesTheDatabase(t *testing.T) {
 		}
 		undo()
 	}
-	if _, err := s.NewKey(func() {}); err == nil {
+	u := *s.base
+	settings := u.Query()
+	settings.Set("search_path", "app,public")
+	u.RawQuery = settings.Encode()
+	t.Setenv("FF_POSTGRES", "url")
+	t.Setenv("DATABASE_URL", u.String())
+	other := start(t)
+	other.role, other.owner = s.role, s.owner
+	if k, err := other.NewKey(t.Context(), "migrations"); err != nil || k == want {
+		t.Error("another search path has the same key", err)
+	}
+	if _, err := s.NewKey(t.Context(), func() {}); err == nil {
 		t.Error("a value without a JSON form has a key")
 	}
 }
@@ -307,6 +318,8 @@ func TestCachedDatabaseIsVerified(t *testing.T) {
 	for name, spoil := range map[string][]string{
 		"another key":       {"COMMENT ON DATABASE " + key.name() + ` IS '{"schema_review_cache": 1, "key": "` + c.key(s, "y").String() + `"}'`},
 		"another format":    {"COMMENT ON DATABASE " + key.name() + ` IS '` + strings.Replace(comment, `: 1`, `: 0`, 1) + `'`},
+		"a changed note":    {"COMMENT ON DATABASE " + key.name() + ` IS '` + strings.TrimSuffix(comment, "}") + `, "note": "` + strings.Repeat("A", 64) + `"}'`},
+		"no note":           {"COMMENT ON DATABASE " + key.name() + ` IS '` + comment + `'`},
 		"no comment":        {"COMMENT ON DATABASE " + key.name() + " IS NULL"},
 		"takes sessions":    {"ALTER DATABASE " + key.name() + " WITH ALLOW_CONNECTIONS true"},
 		"of another's role": {"ALTER DATABASE " + key.name() + " OWNER TO CURRENT_USER"},
@@ -332,6 +345,54 @@ func TestCachedDatabaseIsVerified(t *testing.T) {
 		t.Error(err)
 	}
 	c.exec("ALTER DATABASE " + key.name() + " WITH IS_TEMPLATE false")
+}
+
+// Every role of the server can read the comment, and a change could print it in its report.
+func TestNoteIsForThoseWhoHaveTheKey(t *testing.T) {
+	c := newTenant(t)
+	s := c.review(t.Output())
+	key := c.key(s, "x")
+	d, _, err := s.Cached(t.Context(), key, "base", nil, func(*Database) (any, error) { return "the size of the table salaries", nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	comment := one[string](t, d, "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = '"+key.name()+"'")
+	var r remark
+	if err := json.Unmarshal([]byte(comment), &r); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(comment, "salaries") || bytes.Contains(r.Note, []byte("salaries")) {
+		t.Error(comment)
+	}
+	if _, err := c.key(s, "y").open(r.Note); err == nil {
+		t.Error("another key opens the note")
+	}
+	if note, err := key.open(r.Note); err != nil || !strings.Contains(string(note), "salaries") {
+		t.Errorf("%s, %v", note, err)
+	}
+}
+
+// What base's SQL makes as the login itself belongs to the owner in the copies, and the login does not stay.
+func TestKeptObjectsBelongToTheOwner(t *testing.T) {
+	c := newTenant(t)
+	s := c.review(t.Output())
+	builder := s.builder.name
+	d, _, err := s.Cached(t.Context(), c.key(s, "x"), "base", nil, func(d *Database) (any, error) {
+		return nil, run(t.Context(), d, "CREATE SCHEMA app; GRANT CREATE, USAGE ON SCHEMA app TO "+builder+"; SET SESSION AUTHORIZATION DEFAULT; SET ROLE NONE; CREATE TABLE app.t (id int)")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if by := one[string](t, d, "SELECT tableowner::text FROM pg_tables WHERE tablename = 't'"); by != s.owner {
+		t.Errorf("the table belongs to %s", by)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	var left bool
+	if err := c.admin.admin.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", builder).Scan(&left); err != nil || left {
+		t.Errorf("the login %s is left: %v, %v", builder, left, err)
+	}
 }
 
 // The SQL of a change has no way to a cached database, nor to the settings of the login that makes one.

@@ -216,14 +216,14 @@ func (s *Server) dropRoles(ctx context.Context) error {
 	return errs
 }
 
-// dropShared drops a marked role unless another review uses it.
+// dropShared drops a marked role unless another review uses it, or somebody has made a login of it.
 func (s *Server) dropShared(ctx context.Context, name string) error {
 	var alone bool
 	if err := s.admin.QueryRow(ctx, "SELECT pg_try_advisory_lock($1, hashtext($2))", rolesLock, name).Scan(&alone); err != nil || !alone {
 		return err
 	}
 	var marked bool
-	err := s.admin.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1 AND shobj_description(oid, 'pg_authid') = $2)", name, roleMark).Scan(&marked)
+	err := s.admin.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1 AND NOT rolcanlogin AND shobj_description(oid, 'pg_authid') = $2)", name, roleMark).Scan(&marked)
 	if err == nil && marked {
 		err = s.dropRole(ctx, name)
 	}
@@ -235,9 +235,16 @@ func (s *Server) dropShared(ctx context.Context, name string) error {
 // another role's.
 func (s *Server) dropRole(ctx context.Context, name string) error {
 	quoted := pgx.Identifier{name}.Sanitize()
+	var elsewhere bool
+	err := s.admin.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_shdepend AS d JOIN pg_roles AS r ON r.oid = d.refobjid
+		WHERE d.refclassid = 'pg_authid'::regclass AND r.rolname = $1
+			AND (d.dbid <> 0 OR d.classid = 'pg_database'::regclass))`, name).Scan(&elsewhere)
+	if err != nil {
+		return err
+	}
 	for _, statement := range []string{"DROP OWNED BY " + quoted, "DROP ROLE IF EXISTS " + quoted} {
-		if !s.super && strings.HasPrefix(statement, "DROP OWNED") {
-			continue // it has no rights beyond databases that are gone
+		if strings.HasPrefix(statement, "DROP OWNED") && (!s.super || elsewhere) {
+			continue // it has no rights beyond databases that are gone, or stays for others, with its rights there
 		}
 		_, err := s.admin.Exec(ctx, statement)
 		if state := stateOf(err); state == dependentObjects || state == undefinedObject || state == notAllowed {

@@ -157,9 +157,18 @@ type way struct {
 	bare  bool // only columns that need a value
 }
 
+// isServerError reports whether the server refuses a statement for what it says. Another time it would accept one that
+// failed for lack of memory, disk or locks, for a deadlock or a cancellation.
 func isServerError(err error) bool {
 	var server *pgconn.PgError
-	return errors.As(err, &server) && !strings.HasPrefix(server.Code, "57")
+	if !errors.As(err, &server) {
+		return false
+	}
+	switch class := server.Code[:min(2, len(server.Code))]; class {
+	case "40", "53", "55", "57", "58", "XX":
+		return false
+	}
+	return true
 }
 
 // explained returns the server's message. It names no value of the database except those made here.
