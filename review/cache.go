@@ -34,7 +34,7 @@ type applied struct {
 	Batches                  []string
 }
 
-// baseKey is the key of the database of base without rows. Base is what remains of it for a review: see distrust.
+// baseKey is the key of the database of base without rows. Statements that are not run are no longer in it: see distrust.
 func (r *review) baseKey(ctx context.Context) (database.Key, error) {
 	migrations := make([]applied, 0, len(r.base.Migrations))
 	for _, m := range r.base.Migrations {

@@ -262,7 +262,7 @@ func (e *embedded) run(ctx context.Context, folder, program string, args ...stri
 	return nil
 }
 
-// output runs a command as run does, and returns what it prints.
+// output runs a command as run does, and returns its output.
 func (e *embedded) output(cmd *exec.Cmd, folder string) (string, error) {
 	cmd.Dir = folder
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}

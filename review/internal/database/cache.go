@@ -31,7 +31,7 @@ const (
 	mostCached  = 6 // a base has one without rows and one with them
 )
 
-// Key names all that a database is made from. Its secret is known to those alone who have all that: see [Key.seal].
+// Key names all that a database is made from. Only a review that has all that knows the secret: see [Key.seal].
 type Key struct{ sum, secret [sha256.Size]byte }
 
 // system are the facts of the server that new databases depend on: versions, the locale, and the settings of sessions.
@@ -279,7 +279,7 @@ func (s *Server) keep(ctx context.Context, key Key, d *Database, note json.RawMe
 	})
 }
 
-// reassign gives the owner what base's SQL has made as the login itself, for example after SET SESSION AUTHORIZATION,
+// reassign gives the owner the objects that base's SQL has made as the login, for example after SET SESSION AUTHORIZATION,
 // and takes away the rights of the login, which is dropped with the review.
 func (s *Server) reassign(ctx context.Context, name string) error {
 	conn, err := pgx.Connect(ctx, s.loginURL(s.builder, name))

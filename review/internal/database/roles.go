@@ -216,7 +216,7 @@ func (s *Server) dropRoles(ctx context.Context) error {
 	return errs
 }
 
-// dropShared drops a marked role unless another review uses it, or somebody has made a login of it.
+// dropShared drops a marked role unless another review uses it, or it has become a login.
 func (s *Server) dropShared(ctx context.Context, name string) error {
 	var alone bool
 	if err := s.admin.QueryRow(ctx, "SELECT pg_try_advisory_lock($1, hashtext($2))", rolesLock, name).Scan(&alone); err != nil || !alone {

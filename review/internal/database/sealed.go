@@ -8,7 +8,7 @@ import (
 )
 
 // seal encrypts a note. All roles of the server can read the comments of databases, and a change could print them in its
-// report, so a note is for those alone who have what the database was made from.
+// report. Only a review of the same base can read a note.
 func (k Key) seal(note []byte) ([]byte, error) {
 	sealing, err := k.cipher()
 	if err != nil {
