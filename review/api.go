@@ -3,7 +3,6 @@ package review
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -35,8 +34,7 @@ func (r *review) startAPI(ctx context.Context) (made func() error, wait func()) 
 	made = func() error {
 		<-done
 		for _, result := range results {
-			if err := errors.Join(r.base.TakeMade(result.was, filepath.Join(result.dir, "base")),
-				r.head.TakeMade(result.of, filepath.Join(result.dir, "head"))); err != nil {
+			if err := r.takeMade(result); err != nil {
 				return err
 			}
 		}
@@ -57,6 +55,21 @@ type apiResult struct {
 	err     error
 	of, was *project.SQLC // head's package and base's
 	dir     string        // has the packages that were generated, below base and head
+}
+
+// takeMade takes the statements of the generated packages. The review judged those that it read itself, and sqlc's may
+// be others.
+func (r *review) takeMade(result apiResult) error {
+	before, err := r.base.TakeMade(result.was, filepath.Join(result.dir, "base"), r.reading.Stays)
+	if err != nil {
+		return err
+	}
+	now, err := r.head.TakeMade(result.of, filepath.Join(result.dir, "head"), r.reading.Stays)
+	for _, q := range now {
+		old := slices.ContainsFunc(before, func(b project.Query) bool { return b.Name == q.Name && b.SQL == q.SQL })
+		r.find(r.reading.Findings(q, old)...)
+	}
+	return err
 }
 
 // takeAPI adds the result to the report. In a project with several packages, names begin with the package's.

@@ -31,32 +31,35 @@ func (s *Side) takeGenerated(out string) error {
 }
 
 // TakeMade takes the statements that the committed package does not have from the one that the review generated for p
-// below dir. Without it a star would stand for the columns of the schema that the query is tried on.
-func (s *Side) TakeMade(p *SQLC, dir string) error {
+// below dir. Without it a star would stand for the columns of the schema that the query is tried on. It removes the
+// queries whose new statement the review does not run, and returns them.
+func (s *Side) TakeMade(p *SQLC, dir string, runs func(sql string) bool) (removed []Query, err error) {
 	if p == nil || p.Out == "" {
-		return nil
+		return nil, nil
 	}
 	committed, err := s.sentBy(s.Dir, p.Out)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	made, err := s.sentBy(dir, p.Out)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for i, q := range s.Queries {
-		if q.Package != p.Package {
-			continue
-		}
+	var kept []Query
+	for _, q := range s.Queries {
 		name := strings.TrimPrefix(q.Name, p.Package+".")
-		if _, has := committed[name]; has {
-			continue
+		sql, found := made[name]
+		if _, has := committed[name]; found && !has && q.Package == p.Package {
+			q.SQL = sql
+			if !runs(sql) {
+				removed = append(removed, q)
+				continue
+			}
 		}
-		if sql, found := made[name]; found {
-			s.Queries[i].SQL = sql
-		}
+		kept = append(kept, q)
 	}
-	return nil
+	s.Queries = kept
+	return removed, nil
 }
 
 // sentBy returns the statements of the generated package in the folder out below root, by the names of their queries.

@@ -19,6 +19,7 @@ import (
 type Reading struct {
 	base, head *project.Side
 	texts      map[string][]piece // by text
+	decided    *decisions         // by Clean
 	// Roles are those that statements name, Extensions those that they create.
 	Roles, Extensions []string
 }
@@ -122,6 +123,7 @@ func (r *Reading) Clean(ways map[string]database.Way) (base, head *project.Side,
 			d.tool["schema "+e.Schema] = true
 		}
 	}
+	r.decided = d
 	if base, err = r.side(d, r.base); err != nil {
 		return nil, nil, nil, err
 	}
