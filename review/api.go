@@ -76,7 +76,7 @@ func (r *review) takeMade(result apiResult) error {
 func (r *review) takeAPI(result apiResult) {
 	prefix := ""
 	if len(r.head.Packages) > 1 || len(r.base.Packages) > 1 && result.of != nil {
-		prefix = result.of.Package + "."
+		prefix = result.of.Label + "."
 	}
 	if result.err != nil {
 		r.incomplete(report.Place{}, "The review could not compare the generated packages", result.err.Error())
@@ -99,7 +99,7 @@ func (r *review) takeAPI(result apiResult) {
 	}
 	for _, line := range result.Skipped {
 		if prefix != "" {
-			line = fmt.Sprintf("package %s: %s", result.of.Package, line)
+			line = fmt.Sprintf("package %s: %s", result.of.Label, line)
 		}
 		r.skip("API", "%s", line)
 	}

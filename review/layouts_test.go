@@ -323,6 +323,34 @@ func TestRunReviewsAllPackages(t *testing.T) {
 	}
 }
 
+// Packages of one name have queries of one name, and their folders distinguish them.
+func TestRunReviewsPackagesOfOneName(t *testing.T) {
+	useSQLC(t)
+	const config = "version: \"2\"\nsql:\n" +
+		"  - {engine: postgresql, schema: m, queries: a.sql, gen: {go: {package: db, out: a/db, sql_package: pgx/v5}}}\n" +
+		"  - {engine: postgresql, schema: m, queries: b.sql, gen: {go: {package: db, out: b/db, sql_package: pgx/v5}}}\n"
+	l := layout{
+		base: map[string]string{
+			"m/1_orders.sql": "-- migrate:up\n" + orders + "-- migrate:down\nDROP TABLE orders;\n", "sqlc.yaml": config,
+			"a.sql": "-- name: GetOrder :one\nSELECT status FROM orders WHERE id = @id;\n",
+			"b.sql": "-- name: GetOrder :one\nSELECT id FROM orders WHERE id = @id;\n",
+		},
+		head: map[string]string{
+			"m/2_state.sql": "-- migrate:up\nALTER TABLE orders RENAME status TO state;\n-- migrate:down\nALTER TABLE orders RENAME state TO status;\n",
+			"a.sql":         "-- name: GetOrder :one\nSELECT state FROM orders WHERE id = @id;\n",
+		},
+	}
+	r := l.review(t)
+	if r.Order != report.NoOrder || !slices.ContainsFunc(r.Findings, func(f report.Finding) bool {
+		return f.Rule == "rolling-no-order" && strings.Contains(f.Detail, "`a/db.GetOrder`") && !strings.Contains(f.Detail, "b/db")
+	}) {
+		t.Errorf("the order is %q, found %q, skipped %q", r.Order, told(r), r.Skipped)
+	}
+	if !has(told(r), "risk api-removed m/2_state.sql:2 a/db.Order.Status") && !slices.ContainsFunc(r.API, func(c report.Change) bool { return strings.HasPrefix(c.Object, "a/db.") }) {
+		t.Errorf("the API's changes are %+v", r.API)
+	}
+}
+
 // review reviews the layout's change, with folders as revisions.
 func (l layout) review(t *testing.T) *report.Report {
 	t.Helper()

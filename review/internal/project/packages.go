@@ -1,6 +1,7 @@
 package project
 
 import (
+	"cmp"
 	"io/fs"
 	"os"
 	"path"
@@ -110,17 +111,39 @@ func (s *Side) configures(name string) bool {
 	return other.readConfig(name) == nil && len(other.Packages) > 0
 }
 
-// Qualify gives the queries of all sides the names of their packages, if a side has several.
+// Qualify labels the packages and the queries of all sides, if a side has several packages. A label is the package's
+// name, or its folder if a side has several packages of that name.
 func Qualify(sides ...*Side) {
-	several := slices.ContainsFunc(sides, func(s *Side) bool { return len(s.Packages) > 1 })
+	if !slices.ContainsFunc(sides, func(s *Side) bool { return len(s.Packages) > 1 }) {
+		return
+	}
+	shared := map[string]bool{} // names
 	for _, s := range sides {
+		known := map[string]bool{}
+		for _, p := range s.Packages {
+			shared[p.Package] = shared[p.Package] || known[p.Package]
+			known[p.Package] = true
+		}
+	}
+	for _, s := range sides {
+		labels := map[string]string{}
+		for _, p := range s.Packages {
+			p.Label = p.Package
+			if shared[p.Package] {
+				p.Label = cmp.Or(p.Out, strings.Join(p.Queries, ","), p.Package)
+			}
+			labels[p.id()] = p.Label
+		}
 		for i, q := range s.Queries {
-			if several && q.Package != "" {
-				s.Queries[i].Name = q.Package + "." + q.Name
+			if label := labels[q.Package]; label != "" {
+				s.Queries[i].Name = label + "." + q.Name
 			}
 		}
 	}
 }
+
+// bare returns the name without the package's label.
+func (q Query) bare() string { return q.Name[strings.LastIndex(q.Name, ".")+1:] }
 
 // Only returns the side as if p was its only package. Nil: it has none.
 func (s *Side) Only(p *SQLC) *Side {
@@ -131,8 +154,8 @@ func (s *Side) Only(p *SQLC) *Side {
 	}
 	only.Packages = []*SQLC{p}
 	for _, q := range s.Queries {
-		if q.Package == p.Package {
-			q.Name = strings.TrimPrefix(q.Name, p.Package+".")
+		if q.Package == p.id() {
+			q.Name = q.bare()
 			only.Queries = append(only.Queries, q)
 		}
 	}

@@ -133,12 +133,20 @@ type SQLC struct {
 	Queries []string
 	Out     string // the folder of the generated package
 	Package string
+	// Label begins the names of the package's queries, in a project with several packages.
+	Label string
+}
+
+// id identifies the package among those of its side.
+func (p *SQLC) id() string {
+	return strings.Join(append([]string{p.Config, p.Out, p.Package}, p.Queries...), " ")
 }
 
 // Query is one named statement that sqlc generates a function for.
 type Query struct {
-	// Name is unique: in a project with several packages it begins with the package's, "shop.ListOrders".
-	Name    string
+	// Name is unique: in a project with several packages it begins with the package's label, "shop.ListOrders".
+	Name string
+	// Package identifies the package.
 	Package string
 	Command string // "one", "many", "exec", "execrows", "copyfrom", …
 	// SQL is the statement as the generated code sends it, with $1 for its parameters.

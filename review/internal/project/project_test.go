@@ -103,13 +103,13 @@ func TestRead(t *testing.T) {
 	}
 	queries := []Query{
 		{
-			Name: "ListItems", Command: "many", Package: "shop",
+			Name: "ListItems", Command: "many", Package: side.SQLC.id(),
 			SQL:        "SELECT *, '@no' AS x FROM item\nWHERE id > $1 AND name = ANY ($2::text[]) -- @remark\n    AND $1 > 0\nLIMIT $3",
 			Place:      report.Place{File: "queries/items.sql", Line: 1},
 			Operations: []string{"shop.List", "shop.Show"},
 		},
 		{
-			Name: "CopyItems", Command: "copyfrom", Package: "shop", SQL: "INSERT INTO item (id, name) VALUES ($1, $2)",
+			Name: "CopyItems", Command: "copyfrom", Package: side.SQLC.id(), SQL: "INSERT INTO item (id, name) VALUES ($1, $2)",
 			Place: report.Place{File: "queries/items.sql", Line: 10},
 		},
 	}

@@ -32,7 +32,7 @@ func (s *Side) readQueries() error {
 			return err
 		}
 		for i := range s.Queries {
-			s.Queries[i].Package = p.Package
+			s.Queries[i].Package = p.id()
 		}
 		all = append(all, s.Queries...)
 	}

@@ -47,9 +47,9 @@ func (s *Side) TakeMade(p *SQLC, dir string, runs func(sql string) bool) (remove
 	}
 	var kept []Query
 	for _, q := range s.Queries {
-		name := strings.TrimPrefix(q.Name, p.Package+".")
+		name := q.bare()
 		sql, found := made[name]
-		if _, has := committed[name]; found && !has && q.Package == p.Package {
+		if _, has := committed[name]; found && !has && q.Package == p.id() {
 			q.SQL = sql
 			if !runs(sql) {
 				removed = append(removed, q)

@@ -22,7 +22,7 @@ func TestReadNumbersNamedParametersBesideNumberedOnes(t *testing.T) {
 
 	made := t.TempDir()
 	lay(t, made, map[string]string{"shop/q.go": "package shop\n\nconst add = `-- name: Add :one\nINSERT … RETURNING id, name, parts\n`\n\nconst get = `-- name: Get :one\nSELECT 1\n`\n"})
-	Qualify(side, &Side{Packages: make([]*SQLC, 2)})
+	Qualify(side, &Side{Packages: []*SQLC{{}, {}}})
 	if removed, err := side.TakeMade(side.Packages[0], made, func(string) bool { return true }); err != nil || len(removed) > 0 {
 		t.Fatal(removed, err)
 	}
