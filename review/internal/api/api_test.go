@@ -137,6 +137,10 @@ func TestCheckNotesRemovalsThatNoQueryUses(t *testing.T) {
 			map[string]string{"migrations/2_moods.sql": moods, "queries/moods.sql": strings.Split(moody, "\n\n")[0] + "\n"},
 			[]string{"note Moods"},
 		},
+		"the interface, which no query makes": {
+			map[string]string{"migrations/2_moods.sql": moods, "queries/moods.sql": moody, "sqlc.yaml": strings.Replace(config, "emit_interface: true", "emit_interface: false", 1)},
+			[]string{"risk Querier"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := Check(t.Context(), side(t, base), side(t, c.head), t.TempDir())
@@ -151,6 +155,28 @@ func TestCheckNotesRemovalsThatNoQueryUses(t *testing.T) {
 				t.Errorf("found %q, want %q; skipped %q", got, c.want, r.Skipped)
 			}
 		})
+	}
+}
+
+// The functions that sqlc makes itself are used even if no query has a type of the package.
+func TestCheckCountsFunctionsOfTheGeneratorAsUsed(t *testing.T) {
+	useSQLC(t)
+	prepared := func(value string) map[string]string {
+		return map[string]string{
+			"queries/items.sql": "-- name: CountItems :one\nSELECT count(*) FROM items;\n",
+			"sqlc.yaml":         strings.Replace(config, "sql_package: pgx/v5, emit_interface: true", "emit_prepared_queries: "+value, 1),
+		}
+	}
+	r, err := Check(t.Context(), side(t, prepared("true")), side(t, prepared("false")), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range r.Findings {
+		got = append(got, f.Severity.String()+" "+f.Object)
+	}
+	if !slices.Equal(got, []string{"risk Close", "risk Prepare"}) {
+		t.Errorf("found %q, skipped %q", got, r.Skipped)
 	}
 }
 

@@ -2,13 +2,18 @@ package api
 
 import (
 	"go/types"
+	"slices"
 	"strings"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 )
 
-// usedByQueries reports whether a function of a query that the change keeps takes or returns the name's type. Other
-// names are gone with their queries, or stand for a table that no query reads.
+// ofGenerator are the names that come from neither a query nor a table. sqlc's options decide on them, and every
+// program uses some.
+var ofGenerator = []string{"Close", "DBTX", "New", "Prepare", "Querier", "Queries", "WithTx"}
+
+// usedByQueries reports whether a function of a query that the change keeps takes or returns the name's type, or
+// the generator makes the name itself. Other names are gone with their queries, or stand for a table that no query reads.
 func (p *goPackage) usedByQueries(name string, before, after *project.Side) bool {
 	object := p.object(owner(name))
 	if object == nil {
@@ -17,6 +22,9 @@ func (p *goPackage) usedByQueries(name string, before, after *project.Side) bool
 	if _, is := query(before, owner(name)); is {
 		_, kept := query(after, owner(name))
 		return kept
+	}
+	if slices.Contains(ofGenerator, owner(name)) {
+		return true
 	}
 	kept := map[*types.TypeName]bool{}
 	for _, function := range p.functions() {
