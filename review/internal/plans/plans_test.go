@@ -54,20 +54,26 @@ func queries(changes map[string]string) (all []project.Query) {
 // reviewed checks a change of the shop: a migration and other queries.
 func reviewed(t *testing.T, migration string, changes, settings map[string]string, sized bool) *Result {
 	t.Helper()
-	in := Input{
-		Base: &project.Side{Queries: queries(nil)}, Large: 1000, Settings: settings,
-		Sized: func(string) bool { return sized },
-		Head: &project.Side{Queries: queries(changes), Migrations: []project.Migration{{File: "2.sql", Up: project.Half{SQL: migration, Statements: []project.Statement{
-			{SQL: migration, Place: report.Place{File: "2.sql", Line: 3}},
-		}}}}},
-	}
+	return compared(t, shop, migration, Input{
+		Base: &project.Side{Queries: queries(nil)}, Head: &project.Side{Queries: queries(changes)},
+		Settings: settings, Sized: func(string) bool { return sized },
+	})
+}
+
+// compared checks a migration of a schema with the queries of in.
+func compared(t *testing.T, schema, migration string, in Input) *Result {
+	t.Helper()
+	in.Large = 1000
+	in.Head.Migrations = []project.Migration{{File: "2.sql", Up: project.Half{SQL: migration, Statements: []project.Statement{
+		{SQL: migration, Place: report.Place{File: "2.sql", Line: 3}},
+	}}}}
 	for i, url := range []*string{&in.Before, &in.After} {
 		*url = pgtest.EmptyDatabase(t)
 		conn, err := pgx.Connect(t.Context(), *url)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := conn.Exec(t.Context(), shop); err != nil {
+		if _, err := conn.Exec(t.Context(), schema); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := seed.Fill(t.Context(), conn, nil, seed.Options{Rows: 6000}); err != nil {
@@ -178,6 +184,31 @@ func TestCheck(t *testing.T) {
 			}
 			if len(result.Skipped) > 0 {
 				t.Error(result.Skipped)
+			}
+		})
+	}
+}
+
+// An index of a partition that stays is judged like others. Those of a detached one are not.
+func TestCheckJudgesIndexesOfPartitions(t *testing.T) {
+	const schema = `
+		CREATE TABLE events (id bigint PRIMARY KEY, place int NOT NULL) PARTITION BY RANGE (id);
+		CREATE INDEX events_place_idx ON events (place);
+		CREATE TABLE events_old PARTITION OF events FOR VALUES FROM (MINVALUE) TO (1000);
+		CREATE TABLE events_new PARTITION OF events FOR VALUES FROM (1000) TO (MAXVALUE);`
+	queries := []project.Query{{Name: "EventsAt", SQL: `SELECT id FROM events WHERE place = $1`, Place: report.Place{File: "queries.sql", Line: 1}}}
+	for _, test := range []struct {
+		name, migration string
+		want            []string
+	}{
+		{"a new index", `CREATE INDEX events_old_idx ON events_old ((place + 1))`, []string{"advice index-unused events_old_idx 2.sql:3"}},
+		{"detached", `ALTER TABLE events DETACH PARTITION events_old`, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			result := compared(t, schema, test.migration, Input{Base: &project.Side{Queries: queries}, Head: &project.Side{Queries: queries}})
+			if got := said(result.Findings); !slices.Equal(got, test.want) {
+				t.Errorf("found %q, want %q, skipped %q", got, test.want, result.Skipped)
 			}
 		})
 	}
