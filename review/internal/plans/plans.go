@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 	"github.com/flowfabric/flowfabric-go/review/internal/rule"
@@ -203,12 +204,18 @@ func (n *node) tables() []string {
 
 func code(text string) string { return "`" + strings.ReplaceAll(text, "`", "'") + "`" }
 
+// lacksSame reports whether both errors are about the same table, which does not exist.
+func lacksSame(before, after error) bool {
+	refused, is := errors.AsType[*pgconn.PgError](after)
+	return is && refused.Code == "42P01" && fmt.Sprint(before) == fmt.Sprint(after)
+}
+
 // query judges the plans of one of head's queries.
 func (c *check) query(name string) []report.Finding {
 	after, before := c.after.queries[name], c.before.queries[name]
 	if after.err != nil {
 		// A query about a temporary table fails so on both sides, whether its text changed or not.
-		if before != nil && before.err != nil && (before.query.SQL == after.query.SQL || fmt.Sprint(before.err) == fmt.Sprint(after.err)) || !plannable(after.query.SQL) {
+		if before != nil && before.err != nil && (before.query.SQL == after.query.SQL || lacksSame(before.err, after.err)) || !plannable(after.query.SQL) {
 			c.refused = append(c.refused, fmt.Sprintf("%s: %v", name, after.err))
 			return nil
 		}

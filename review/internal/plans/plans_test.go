@@ -213,3 +213,20 @@ func TestCheckJudgesIndexesOfPartitions(t *testing.T) {
 		})
 	}
 }
+
+// A query that the change rewrites and that fails as before is reported, unless it needs a temporary table.
+func TestCheckReportsRewrittenQueriesThatStillFail(t *testing.T) {
+	query := func(name, sql string) project.Query {
+		return project.Query{Name: name, SQL: sql, Place: report.Place{File: "queries.sql", Line: 1}}
+	}
+	result := compared(t, shop, "SELECT 1", Input{
+		Base: &project.Side{Queries: []project.Query{query("Typo", "SELECT id FROM WHERE id = 1"), query("Temporary", "SELECT id FROM staged")}},
+		Head: &project.Side{Queries: []project.Query{query("Typo", "SELECT total FROM WHERE id = 1"), query("Temporary", "SELECT total FROM staged")}},
+	})
+	if got := said(result.Findings); !slices.Contains(got, "blocking query-not-planned Typo queries.sql:1") || slices.ContainsFunc(got, func(line string) bool { return strings.Contains(line, "Temporary") }) {
+		t.Errorf("found %q, skipped %q", got, result.Skipped)
+	}
+	if len(result.Skipped) != 1 || !strings.Contains(result.Skipped[0], "Temporary") {
+		t.Errorf("skipped %q", result.Skipped)
+	}
+}
