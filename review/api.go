@@ -60,7 +60,11 @@ type apiResult struct {
 // takeMade takes the statements of the generated packages. The review judged those that it read itself, and sqlc's may
 // be others.
 func (r *review) takeMade(result apiResult) error {
-	before, err := r.base.TakeMade(result.was, filepath.Join(result.dir, "base"), r.reading.Stays)
+	of := "base"
+	if result.Result != nil && result.Same {
+		of = "head"
+	}
+	before, err := r.base.TakeMade(result.was, filepath.Join(result.dir, of), r.reading.Stays)
 	if err != nil {
 		return err
 	}

@@ -27,10 +27,10 @@ const (
 
 // ownCommand runs this test program as the migration tool of a project that has its own: see
 // [TestIsAMigrationCommand].
-var ownCommand = "APPLY_SCHEMA=yes '" + os.Args[0] + "' -test.run '^TestIsAMigrationCommand$'"
+var ownCommand = "APPLY_SCHEMA='schema/*.sql' '" + os.Args[0] + "' -test.run '^TestIsAMigrationCommand$'"
 
-// TestIsAMigrationCommand applies the files in schema that the database of DATABASE_URL does not have, if the
-// environment asks for it.
+// TestIsAMigrationCommand applies the files of the environment's pattern that the database of DATABASE_URL does not have,
+// if there is a pattern.
 func TestIsAMigrationCommand(t *testing.T) {
 	if os.Getenv("APPLY_SCHEMA") == "" {
 		return
@@ -43,7 +43,7 @@ func TestIsAMigrationCommand(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), "CREATE TABLE IF NOT EXISTS applied (name text PRIMARY KEY)"); err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob("schema/*.sql")
+	files, err := filepath.Glob(os.Getenv("APPLY_SCHEMA"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,6 +348,23 @@ func TestRunReviewsPackagesOfOneName(t *testing.T) {
 	}
 	if !has(told(r), "risk api-removed m/2_state.sql:2 a/db.Order.Status") && !slices.ContainsFunc(r.API, func(c report.Change) bool { return strings.HasPrefix(c.Object, "a/db.") }) {
 		t.Errorf("the API's changes are %+v", r.API)
+	}
+}
+
+// If only a file changes that sqlc does not read, the stars of both sides are expanded: a new column breaks no query.
+func TestRunExpandsStarsOfBothSides(t *testing.T) {
+	useSQLC(t)
+	l := layout{
+		base: map[string]string{
+			"schema/1_orders.sql": orders, "sqlc.yaml": sqlcOf("schema/1_orders.sql"),
+			"queries/orders.sql": "-- name: GetOrder :one\nSELECT * FROM orders WHERE id = @id;\n",
+		},
+		head:   map[string]string{"schema/2_note.ddl": "ALTER TABLE orders ADD note text;\n"},
+		config: review.Config{MigrateCommand: strings.Replace(ownCommand, "*.sql", "*", 1)},
+	}
+	r := l.review(t)
+	if len(r.Catalog) == 0 || r.Order != report.AnyOrder || has(told(r), "risk rolling-code-first") {
+		t.Errorf("the order is %q, found %q, skipped %q, changes %+v", r.Order, told(r), r.Skipped, r.Catalog)
 	}
 }
 

@@ -19,6 +19,8 @@ type Result struct {
 	Changes  []report.Change
 	Findings []report.Finding
 	Skipped  []string
+	// Same: sqlc is given the same files for both sides, so only head's package was generated.
+	Same bool
 }
 
 // Check generates both sides' packages below dir, and compares them.
@@ -43,7 +45,7 @@ func Check(ctx context.Context, base, head *project.Side, dir string) (*Result, 
 		r.Skipped = append(r.Skipped, "the base has no generated package to compare with")
 		return r, nil
 	}
-	if same, err := sameInput(ctx, base, head); err != nil || same {
+	if r.Same, err = sameInput(ctx, base, head); err != nil || r.Same {
 		return r, err
 	}
 	before, err := r.generated(ctx, base, dir)

@@ -27,6 +27,9 @@ func TestSameFilesAreGeneratedOnce(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, "base")); (err == nil) != c.twice {
 			t.Errorf("%s: the base's package was generated: %v", name, err == nil)
 		}
+		if result.Same == c.twice {
+			t.Errorf("%s: the result says that the files are the same: %v", name, result.Same)
+		}
 		if (len(result.Changes) > 0) != (name == "migration" || name == "query") && name != "options" {
 			t.Errorf("%s: %v", name, result.Changes)
 		}
