@@ -22,14 +22,15 @@ func enums(m project.Migration, steps []step) []report.Finding {
 	batch, begun := 0, false
 	for _, s := range steps {
 		// A text without a transaction around it is one as well, up to a COMMIT of its own. After BEGIN the transaction
-		// goes on in the texts that follow.
+		// goes on in the texts that follow. COMMIT AND CHAIN begins the next.
 		kind, is := s.Control()
 		ends := is && slices.Contains(transactionEnds, kind)
 		if !m.Up.Transaction && (ends || s.Batch != batch && !begun) {
 			clear(added)
 			clear(made)
 		}
-		batch, begun = s.Batch, !ends && (begun || is && slices.Contains(transactionBegins, kind))
+		begins := is && slices.Contains(transactionBegins, kind) || ends && s.Node.GetTransactionStmt().GetChain()
+		batch, begun = s.Batch, begins || begun && !ends
 		for _, value := range slices.Sorted(maps.Keys(added)) {
 			if mentions(s, value) {
 				found = append(found, report.Finding{
