@@ -368,6 +368,22 @@ func TestRunExpandsStarsOfBothSides(t *testing.T) {
 	}
 }
 
+// A view with the old name of a table does not hide that a column of the table loses NOT NULL.
+func TestRunFollowsARenamedTable(t *testing.T) {
+	useSQLC(t)
+	l := layout{
+		base: map[string]string{
+			"db/migrations/1_orders.sql": "-- migrate:up\n" + orders + "-- migrate:down\nDROP TABLE orders;\n", "sqlc.yaml": sqlcOf("db/migrations"),
+			"queries/orders.sql": "-- name: StatusOf :one\nSELECT status FROM orders WHERE id = @id;\n",
+		},
+		head: map[string]string{"db/migrations/2_sales.sql": "-- migrate:up\nALTER TABLE orders RENAME TO sales;\nALTER TABLE sales ALTER status DROP NOT NULL;\n" +
+			"CREATE VIEW orders AS SELECT * FROM sales;\n-- migrate:down\nDROP VIEW orders;\nALTER TABLE sales ALTER status SET NOT NULL;\nALTER TABLE sales RENAME TO orders;\n"},
+	}
+	if r := l.review(t); !has(told(r), "risk rolling-null db/migrations/2_sales.sql:0 orders.status") {
+		t.Errorf("found %q, skipped %q", told(r), r.Skipped)
+	}
+}
+
 // review reviews the layout's change, with folders as revisions.
 func (l layout) review(t *testing.T) *report.Report {
 	t.Helper()

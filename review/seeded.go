@@ -111,7 +111,7 @@ func (r *review) checkQueries(ctx context.Context, dbs databases) error {
 			if err != nil {
 				return err
 			}
-			return r.roll(ctx, empty, dbs.migrated)
+			return r.roll(ctx, empty, dbs.migrated, false)
 		}
 		if err != nil {
 			return err
@@ -122,7 +122,7 @@ func (r *review) checkQueries(ctx context.Context, dbs databases) error {
 		if err := r.broke(ctx, "plan the queries", r.plan(ctx, dbs.base, after)); err != nil {
 			return err
 		}
-		return r.roll(ctx, dbs.base, after)
+		return r.roll(ctx, dbs.base, after, true)
 	})
 }
 
@@ -145,12 +145,12 @@ func (r *review) plan(ctx context.Context, before, after *database.Database) err
 	return nil
 }
 
-// roll runs the queries of each side on the schema of the other.
-func (r *review) roll(ctx context.Context, before, after *database.Database) error {
+// roll runs the queries of each side on the schema of the other. copied: after was copied from before.
+func (r *review) roll(ctx context.Context, before, after *database.Database, copied bool) error {
 	r.say("Running the queries of before on the schema of after, and the other way round.")
 	result, err := rolling.Check(ctx, rolling.Input{
 		Base: r.base, Head: r.head,
-		Before: before.URL, After: after.URL, Settings: r.spec.Settings,
+		Before: before.URL, After: after.URL, Copied: copied, Settings: r.spec.Settings,
 	})
 	if err != nil {
 		return fmt.Errorf("try the deploy order: %w", err)

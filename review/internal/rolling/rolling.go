@@ -22,6 +22,8 @@ type Input struct {
 	// Before is a database with base's schema, filled; After the same migrated to head's. Check undoes its changes in
 	// them, except numbers drawn from sequences.
 	Before, After string
+	// Copied: After was copied from Before, so the tables have the same numbers in both.
+	Copied bool
 	// Settings are those of the project's programs' sessions, from the seed file.
 	Settings map[string]string
 }
@@ -267,7 +269,8 @@ func (c *check) reads(ctx context.Context) error {
 }
 
 // loosened returns the columns, by their place in the database before, that are NOT NULL only before the change. The
-// databases are compared by names: that after the change may have been made apart, with other numbers.
+// databases are compared by names: that after the change may have been made apart, with other numbers. In a copy, a
+// column whose name is gone is found by its place.
 func (c *check) loosened(ctx context.Context) (map[column]string, error) {
 	was, err := c.before.columns(ctx)
 	if err != nil {
@@ -277,9 +280,19 @@ func (c *check) loosened(ctx context.Context) (map[column]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	places := make(map[column]columnFacts)
+	if c.Copied {
+		for _, after := range is {
+			places[after.column] = after
+		}
+	}
 	found := make(map[column]string)
 	for name, before := range was {
-		if after, kept := is[name]; kept && before.notNull && !after.notNull {
+		after, kept := is[name]
+		if !kept {
+			after, kept = places[before.column]
+		}
+		if kept && before.notNull && !after.notNull {
 			found[before.column] = name
 		}
 	}

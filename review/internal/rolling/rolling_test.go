@@ -180,6 +180,11 @@ func TestCheck(t *testing.T) {
 			order: report.AnyOrder, want: []string{"risk rolling-null"}, about: "`GetOrder`",
 		},
 		{
+			name:      "a column of a renamed table loses NOT NULL, and a view has the old name",
+			migration: `ALTER TABLE orders RENAME TO purchases; ALTER TABLE purchases ALTER total DROP NOT NULL; CREATE VIEW orders AS SELECT * FROM purchases`, usable: "1",
+			order: report.AnyOrder, want: []string{"risk rolling-null"}, about: "read orders.total",
+		},
+		{
 			name: "a column gets NOT NULL that programs send NULL for", migration: `UPDATE orders SET code = id WHERE code IS NULL; ALTER TABLE orders ALTER code SET NOT NULL`, usable: "1",
 			order: report.AnyOrder, want: []string{"risk rolling-null-sent"}, about: "With NULL, `AddOrder`, `KeepCode`",
 		},
@@ -217,7 +222,7 @@ func TestCheck(t *testing.T) {
 			result, err := Check(t.Context(), Input{
 				Base:   &project.Side{Queries: queries(nil), Migrations: []project.Migration{one}},
 				Head:   &project.Side{Queries: queries(test.queries), Migrations: []project.Migration{one, two}},
-				Before: before.URL, After: after.URL,
+				Before: before.URL, After: after.URL, Copied: true,
 			})
 			if err != nil {
 				t.Fatal(err)
