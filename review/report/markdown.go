@@ -67,7 +67,7 @@ var verdictLines = map[Verdict]string{
 func (p *page) head(r *Report, failOn Severity, open []Finding) {
 	project := ""
 	if r.Dir != "" {
-		project = " of " + code(r.Dir)
+		project = " of " + Code(r.Dir)
 	}
 	fmt.Fprintf(&p.text, "%s\n## Schema review%s: %s\n\n", Marker, project, verdictLines[r.Verdict(failOn)])
 	var counts []string
@@ -88,7 +88,7 @@ func (p *page) head(r *Report, failOn Severity, open []Finding) {
 	if r.Order != "" {
 		fmt.Fprintf(&p.text, "- **Deploy:** %s", orderLines[r.Order])
 		if r.Declared != "" {
-			fmt.Fprintf(&p.text, " The migrations declare: %s.", r.Declared)
+			fmt.Fprintf(&p.text, " The migrations declare: %s.", line(r.Declared))
 		}
 		p.text.WriteString("\n")
 	}
@@ -96,7 +96,7 @@ func (p *page) head(r *Report, failOn Severity, open []Finding) {
 	if len(r.Migrations) > 0 {
 		var names []string
 		for _, m := range r.Migrations {
-			names = append(names, code(m))
+			names = append(names, Code(m))
 		}
 		migrations = strings.Join(first(names, 5), ", ")
 	}
@@ -117,7 +117,7 @@ func (p *page) notRead(all []string) {
 	p.text.WriteString("\n### Not read\n\nThe review knows nothing about these parts of the project, so it says nothing about them:\n\n")
 	shown, rest := words.Cut(all, longestNotRead)
 	for _, part := range shown {
-		fmt.Fprintf(&p.text, "- %s\n", indent(part))
+		fmt.Fprintf(&p.text, "- %s\n", indent(prose(part)))
 	}
 	if rest > 0 {
 		fmt.Fprintf(&p.text, "- and %s\n", words.More(rest))
@@ -143,15 +143,15 @@ func (p *page) findings(open []Finding) {
 	shown := 0
 	for i, f := range open {
 		var entry strings.Builder
-		fmt.Fprintf(&entry, "%d. **%s** (%s, `%s`, %s)\n", i+1, f.Title, f.Severity, f.Rule, place(f.Place))
+		fmt.Fprintf(&entry, "%d. **%s** (%s, `%s`, %s)\n", i+1, line(f.Title), f.Severity, f.Rule, place(f.Place))
 		if f.Do != "" {
-			fmt.Fprintf(&entry, "   %s\n", indent(f.Do))
+			fmt.Fprintf(&entry, "   %s\n", indent(prose(f.Do)))
 		}
 		if did := facts(f.Measured); did != "" {
 			fmt.Fprintf(&entry, "   <br>Seen: %s\n", did)
 		}
 		if f.Detail != "" {
-			fmt.Fprintf(&entry, "   <details><summary>Why</summary>\n\n   %s\n   </details>\n", indent(f.Detail))
+			fmt.Fprintf(&entry, "   <details><summary>Why</summary>\n\n   %s\n   </details>\n", indent(prose(f.Detail)))
 		}
 		if p.text.Len()+entry.Len() > longestMarkdown*3/4 {
 			continue // shorter ones may fit
@@ -183,7 +183,7 @@ func facts(m *Measured) string {
 	}
 	var said []string
 	for _, l := range m.Locks {
-		said = append(said, fmt.Sprintf("%s on `%s`", strings.TrimSuffix(l.Mode, "Lock"), l.Relation))
+		said = append(said, strings.TrimSuffix(l.Mode, "Lock")+" on "+Code(l.Relation))
 	}
 	said = first(said, 4)
 	if len(m.Rewrites) > 0 {
@@ -204,9 +204,9 @@ func facts(m *Measured) string {
 func waiting(list []Waiting) string {
 	var names []string
 	for _, w := range list {
-		name := code(w.Query)
+		name := Code(w.Query)
 		if len(w.Operations) > 0 {
-			name += " (" + strings.Join(w.Operations, ", ") + ")"
+			name += " (" + line(strings.Join(w.Operations, ", ")) + ")"
 		}
 		names = append(names, name)
 	}
@@ -222,10 +222,10 @@ func statements(list []Statement) string {
 	for _, s := range list {
 		var locks []string
 		for _, l := range s.Measured.Locks {
-			locks = append(locks, fmt.Sprintf("%s `%s`", strings.TrimSuffix(l.Mode, "Lock"), l.Relation))
+			locks = append(locks, strings.TrimSuffix(l.Mode, "Lock")+" "+Code(l.Relation))
 		}
 		cells := []string{
-			place(s.Place) + " " + code(brief(s.SQL)), strings.Join(first(locks, 4), ", "), quoted(s.Measured.Rewrites), quoted(s.Measured.Scans),
+			place(s.Place) + " " + Code(brief(s.SQL)), strings.Join(first(locks, 4), ", "), quoted(s.Measured.Rewrites), quoted(s.Measured.Scans),
 			bytes(s.Measured.WALBytes), duration(s.Measured.Duration), waiting(s.Measured.Waiting),
 		}
 		for i, cell := range cells {
@@ -241,11 +241,11 @@ func changes(list []Change) string {
 	for _, c := range list {
 		switch {
 		case c.Before == "":
-			fmt.Fprintf(&b, "- added %s %s: %s", c.Kind, code(c.Object), code(brief(c.After)))
+			fmt.Fprintf(&b, "- added %s %s: %s", c.Kind, Code(c.Object), Code(brief(c.After)))
 		case c.After == "":
-			fmt.Fprintf(&b, "- removed %s %s, which was %s", c.Kind, code(c.Object), code(brief(c.Before)))
+			fmt.Fprintf(&b, "- removed %s %s, which was %s", c.Kind, Code(c.Object), Code(brief(c.Before)))
 		default:
-			fmt.Fprintf(&b, "- %s %s: %s becomes %s", c.Kind, code(c.Object), code(brief(c.Before)), code(brief(c.After)))
+			fmt.Fprintf(&b, "- %s %s: %s becomes %s", c.Kind, Code(c.Object), Code(brief(c.Before)), Code(brief(c.After)))
 		}
 		if c.Place.File != "" {
 			fmt.Fprintf(&b, " (%s)", place(c.Place))
@@ -261,9 +261,9 @@ func changes(list []Change) string {
 func bullets(list []Finding, more func(Finding) string) string {
 	var b strings.Builder
 	for _, f := range list {
-		fmt.Fprintf(&b, "- %s (`%s`, %s)", f.Title, f.Rule, place(f.Place))
+		fmt.Fprintf(&b, "- %s (`%s`, %s)", line(f.Title), f.Rule, place(f.Place))
 		if said := more(f); said != "" {
-			fmt.Fprintf(&b, ". %s", strings.ReplaceAll(said, "\n", "\n  "))
+			fmt.Fprintf(&b, ". %s", strings.ReplaceAll(prose(said), "\n", "\n  "))
 		}
 		b.WriteString("\n")
 	}
@@ -272,8 +272,8 @@ func bullets(list []Finding, more func(Finding) string) string {
 
 func lines(list []string) string {
 	var b strings.Builder
-	for _, line := range list {
-		fmt.Fprintf(&b, "- %s\n", line)
+	for _, said := range list {
+		fmt.Fprintf(&b, "- %s\n", strings.ReplaceAll(prose(said), "\n", "\n  "))
 	}
 	return b.String()
 }
@@ -283,34 +283,14 @@ func place(p Place) string {
 	case p.File == "":
 		return "the project"
 	case p.Line == 0:
-		return code(p.File)
+		return Code(p.File)
 	}
-	return code(fmt.Sprintf("%s:%d", p.File, p.Line))
-}
-
-// code returns a span that shows the text unchanged.
-func code(text string) string {
-	fence := "`"
-	for strings.Contains(text, fence) {
-		fence += "`"
-	}
-	if fence == "`" {
-		return fence + text + fence
-	}
-	return fence + " " + text + " " + fence
-}
-
-func block(text string) string {
-	fence := "```"
-	for strings.Contains(text, fence) {
-		fence += "`"
-	}
-	return fence + "\n" + strings.TrimRight(text, "\n") + "\n" + fence
+	return Code(fmt.Sprintf("%s:%d", p.File, p.Line))
 }
 
 // brief is the text on one line, cut.
 func brief(text string) string {
-	text = strings.Join(strings.Fields(text), " ")
+	text = oneLine(text)
 	if runes := []rune(text); len(runes) > 120 {
 		return string(runes[:119]) + "…"
 	}
@@ -324,7 +304,7 @@ func indent(text string) string {
 func quoted(names []string) string {
 	var list []string
 	for _, name := range names {
-		list = append(list, code(name))
+		list = append(list, Code(name))
 	}
 	return strings.Join(first(list, 4), ", ")
 }
@@ -333,7 +313,7 @@ func revision(name, otherwise string) string {
 	if name == "" {
 		return otherwise
 	}
-	return code(name)
+	return Code(name)
 }
 
 // first shortens a list.

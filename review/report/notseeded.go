@@ -19,7 +19,7 @@ func (p *page) notSeeded(tables []string) {
 	shown, rest := words.Cut(tables, mostNotSeeded)
 	for _, line := range shown {
 		name, reason, _ := strings.Cut(line, ": ")
-		fmt.Fprintf(&p.text, "  - %s: %s\n", code(name), brief(reason))
+		fmt.Fprintf(&p.text, "  - %s: %s\n", Code(name), prose(brief(reason)))
 	}
 	if rest > 0 {
 		fmt.Fprintf(&p.text, "  - and %s\n", words.More(rest))

@@ -180,11 +180,11 @@ func (c *check) indexes() []report.Finding {
 		switch known := c.before.indexes[name]; {
 		case known != nil && c.before.partition(i.Table) && !c.after.partition(i.Table): // the change detaches it, with the rows that programs no longer want
 		case known == nil:
-			add(rule.IndexUnused.Name, name, report.Advice, fmt.Sprintf("No query uses the new index %s", name),
+			add(rule.IndexUnused.Name, name, report.Advice, fmt.Sprintf("No query uses the new index %s", report.Code(name)),
 				fmt.Sprintf("It is on `%s`. No plan of the queries takes it, not even where the server may not read tables whole. Every write keeps it.", i.Table),
 				"Leave it out, or say at the statement which queries it serves: `-- review: allow index-unused until …: …`.")
 		case before[name] == nil:
-			add(rule.IndexUnused.Name, name, report.Advice, fmt.Sprintf("No query uses the index %s any longer", name),
+			add(rule.IndexUnused.Name, name, report.Advice, fmt.Sprintf("No query uses the index %s any longer", report.Code(name)),
 				fmt.Sprintf("It is on `%s`. Queries used it before the change.", i.Table), "Drop it, once no program of before runs.")
 		case !slices.Contains(excused[name], rule.IndexUnused.Name):
 			old = append(old, fmt.Sprintf("`%s` on `%s`", name, i.Table))
@@ -208,7 +208,7 @@ func (c *check) indexes() []report.Finding {
 		if c.before.indexes[name] != nil { // the other one is new: the finding belongs there
 			at[name] = cmp.Or(at[other], at[name])
 		}
-		add(rule.IndexRedundant.Name, name, report.Advice, fmt.Sprintf("The index %s serves nothing that %s does not serve", name, other),
+		add(rule.IndexRedundant.Name, name, report.Advice, fmt.Sprintf("The index %s serves nothing that %s does not serve", report.Code(name), report.Code(other)),
 			fmt.Sprintf("Its columns lead those of `%s`, on the same table under the same condition.", other), fmt.Sprintf("Keep one: drop `%s`.", name))
 	}
 	if len(old) > 0 {

@@ -175,18 +175,18 @@ func (c *check) troubles(s *side, plan *node) trouble {
 			}
 			what := fmt.Sprintf("reads `%s` whole", n.Relation)
 			if n.Filter != "" {
-				what += " for " + code(n.Filter)
+				what += " for " + report.Code(n.Filter)
 			}
 			found[[2]string{rule.SequentialScan.Name, n.Relation}] = complaint{what: what}
 		case strings.HasPrefix(n.Type, "Index") && n.Relation != "" && n.Condition == "" && n.Filter != "" && s.rows[n.Relation] >= c.Large &&
 			(s.indexes[n.Index] == nil || s.indexes[n.Index].Condition == ""):
 			about := [2]string{rule.SequentialScan.Name, n.Relation}
 			if _, ok := found[about]; !ok {
-				found[about] = complaint{what: fmt.Sprintf("goes through all of `%s` in the order of `%s` for %s", n.Relation, n.Index, code(n.Filter)), perhaps: true}
+				found[about] = complaint{what: fmt.Sprintf("goes through all of `%s` in the order of `%s` for %s", n.Relation, n.Index, report.Code(n.Filter)), perhaps: true}
 			}
 		case n.Type == "Sort" && len(n.Plans) > 0 && n.Plans[0].Rows >= float64(c.Large):
 			tables := n.tables()
-			found[[2]string{rule.LargeSort.Name, strings.Join(tables, ", ")}] = complaint{what: fmt.Sprintf("sorts the rows of `%s` by %s", strings.Join(tables, "`, `"), code(strings.Join(n.SortKey, ", ")))}
+			found[[2]string{rule.LargeSort.Name, strings.Join(tables, ", ")}] = complaint{what: fmt.Sprintf("sorts the rows of `%s` by %s", strings.Join(tables, "`, `"), report.Code(strings.Join(n.SortKey, ", ")))}
 		}
 	})
 	return found
@@ -201,8 +201,6 @@ func (n *node) tables() []string {
 	})
 	return names
 }
-
-func code(text string) string { return "`" + strings.ReplaceAll(text, "`", "'") + "`" }
 
 // lacksSame reports whether both errors are about the same table, which does not exist.
 func lacksSame(before, after error) bool {

@@ -35,7 +35,7 @@ func enums(m project.Migration, steps []step) []report.Finding {
 			if mentions(s, value) {
 				found = append(found, report.Finding{
 					Rule: rule.EnumValueUsedAtOnce.Name, Severity: report.Blocking, Place: s.Place, Object: value,
-					Title:  fmt.Sprintf("The value `%s` is used by the transaction that adds it", value),
+					Title:  fmt.Sprintf("The value %s is used by the transaction that adds it", report.Code(value)),
 					Detail: "PostgreSQL refuses that: \"unsafe use of new value\".",
 					Do:     "Use it in a migration of its own, after the one that adds it.",
 				})
@@ -49,7 +49,7 @@ func enums(m project.Migration, steps []step) []report.Finding {
 		case e.GetOldVal() != "":
 			found = append(found, report.Finding{
 				Rule: rule.EnumValueRenamed.Name, Severity: report.Blocking, Place: s.Place, Object: e.OldVal,
-				Title:  fmt.Sprintf("The value `%s` gets another name", e.OldVal),
+				Title:  fmt.Sprintf("The value %s gets another name", report.Code(e.OldVal)),
 				Detail: fmt.Sprintf("Programs of before send `%s`, which is refused from now on, and do not know `%s`.", e.OldVal, e.NewVal),
 				Do:     "Add the new value, move the programs and then the rows to it, and leave the old one unused.",
 			})

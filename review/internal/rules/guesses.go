@@ -44,7 +44,7 @@ func guesses(head *project.Side, m project.Migration, steps []step, made map[str
 			if a.Kind == ddl.Validate && notValid[key] {
 				found = append(found, report.Finding{
 					Rule: rule.ValidateInSameTransaction.Name, Severity: report.Risk, Place: s.Place, Object: a.Table,
-					Title: fmt.Sprintf("`%s` is validated under the lock of the statement that adds it", a.Object),
+					Title: fmt.Sprintf("%s is validated under the lock of the statement that adds it", report.Code(a.Object)),
 					Do:    Advise(a, m.Tool),
 				})
 			}
@@ -52,7 +52,7 @@ func guesses(head *project.Side, m project.Migration, steps []step, made map[str
 				untimed = true
 				found = append(found, report.Finding{
 					Rule: rule.LockWithoutTimeout.Name, Severity: report.Advice, Place: s.Place, Object: a.Table,
-					Title: fmt.Sprintf("A lock on `%s` is waited for without end", a.Table),
+					Title: fmt.Sprintf("A lock on %s is waited for without end", report.Code(a.Table)),
 					Do:    TimeoutAdvice(m.Tool, m.Up),
 				})
 			}
