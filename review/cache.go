@@ -3,9 +3,15 @@ package review
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/review/internal/database"
@@ -44,15 +50,41 @@ func (r *review) baseKey(ctx context.Context) (database.Key, error) {
 		}
 		migrations = append(migrations, a)
 	}
-	return r.server.NewKey(ctx, "base", release(), r.base.Tool, r.base.MigrationsTable, r.reading.Roles, migrations)
+	built, err := build()
+	if err != nil && r.server.Caches() {
+		return database.Key{}, fmt.Errorf("hash the program for the cache (--no-cache goes without): %w", err)
+	}
+	return r.server.NewKey(ctx, "base", built, r.base.Tool, r.base.MigrationsTable, r.reading.Roles, migrations)
 }
 
-// release is the version of the command; empty if it is not a released one.
-func release() string {
+// build tells this build of the command from others: the version of a released one, otherwise the hash of the program.
+// Builds without the version control's data, or with changes that it does not have, share a version.
+var build = sync.OnceValues(func() (string, error) {
+	version := ""
 	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
+		version = info.Main.Version
 	}
-	return ""
+	program, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	return buildOf(version, program)
+})
+
+func buildOf(version, program string) (string, error) {
+	if version != "" && version != "(devel)" && !strings.HasSuffix(version, "+dirty") {
+		return version, nil
+	}
+	file, err := os.Open(program)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = file.Close() }()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, file); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
 // seededKey is the key of the database of base with rows. The rows must be a matter of base alone: the change leaves the

@@ -71,6 +71,7 @@ func (want foreign) review(t *testing.T, dir string) *report.Report {
 		}
 	}
 	r, err := review.Run(t.Context(), review.Config{
+		NoCache:   true,
 		Container: container.Run, Dir: head, BaseDir: base, Rows: 5_000, Today: time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC),
 		MigrationsDir: want.MigrationsDir, SQLCConfigs: want.SQLCConfigs,
 	})
