@@ -34,6 +34,7 @@ type expectation struct {
 	Order    string
 	Advice   string   // a part of the finding's advice
 	Remove   []string // files of the base that the change deletes
+	Not      []string // of a bad case: rules that may find nothing above a note
 }
 
 // TestCorpus reviews the first bad and the first good case for each rule that cases name. make corpus has it review all.
@@ -115,6 +116,11 @@ func reviewCase(t *testing.T, kind, dir string, want expectation) {
 			if f.Rule == want.Rule {
 				t.Logf("%s: %s, measured %+v", f.Rule, f.Severity, f.Measured)
 			}
+		}
+	}
+	for _, f := range r.Findings {
+		if slices.Contains(want.Not, f.Rule) && f.Severity > report.Note && f.Silenced == "" {
+			t.Errorf("%s: %s finds a %s: %s", want.About, f.Rule, f.Severity, f.Title)
 		}
 	}
 	if want.Order != "" && string(r.Order) != want.Order {

@@ -27,7 +27,7 @@ import (
 const (
 	cachePrefix = "ff_review_cache_"
 	cacheLock   = 0x66667278
-	cacheFormat = 1
+	cacheFormat = 2
 	mostCached  = 6 // a base has one without rows and one with them
 )
 

@@ -12,9 +12,9 @@ import (
 
 // Fill fills the database that conn is connected to, and analyses it. Constraints hold for every row. The project's triggers
 // and rules do not run, and row level security hides nothing. A table that cannot be filled is in the result, with the
-// reason; it is no error.
+// reason; it is no error. Materialized views with data get the rows that follow.
 //
-// Transaction: one of its own, then VACUUM, so conn must not be in one.
+// Transaction: one of its own, one for each view, then VACUUM, so conn must not be in one.
 func Fill(ctx context.Context, conn *pgx.Conn, spec *Spec, opts Options) (*Result, error) {
 	if spec == nil {
 		spec = new(Spec)
@@ -31,7 +31,11 @@ func Fill(ctx context.Context, conn *pgx.Conn, spec *Spec, opts Options) (*Resul
 	if err := f.fill(ctx); err != nil {
 		return nil, err
 	}
-	if err := f.analyze(ctx); err != nil {
+	views, err := f.refresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.analyze(ctx, views); err != nil {
 		return nil, err
 	}
 	return f.result, nil

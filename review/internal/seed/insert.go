@@ -180,11 +180,11 @@ func explained(err error) string {
 	return err.Error()
 }
 
-// analyze makes statistics that are the same for the same rows: every row is in the sample. It skips a table that the
-// server refuses to analyse.
-func (f *filling) analyze(ctx context.Context) error {
+// analyze makes statistics that are the same for the same rows: every row is in the sample. It skips a table or
+// a materialized view that the server refuses to analyse.
+func (f *filling) analyze(ctx context.Context, views []string) error {
 	most := int64(0)
-	var names []string
+	names := slices.Clone(views)
 	for _, t := range f.tables {
 		most = max(most, f.filled[t.OID])
 		names = append(names, t.SQL)
