@@ -44,18 +44,27 @@ func (s *Side) findMigrations(wanted, preferred string) (string, error) {
 	return dir, s.decide(dir, false)
 }
 
-// passOver records the other folders with a tool's marks: the caller chose one.
+// passOver records the other folders that may hold migrations: the caller chose one.
 func (s *Side) passOver(chosen string) error {
 	folders, err := s.folders()
 	if err != nil {
 		return err
 	}
-	marked, _ := s.candidates(folders)
-	for _, dir := range marked {
-		if dir != chosen && !strings.HasPrefix(dir, chosen+"/") {
+	marked, plain := s.candidates(folders)
+	for _, dir := range slices.Concat(marked, plain) {
+		switch {
+		case dir == chosen || strings.HasPrefix(dir, chosen+"/"):
+		case dir == ".":
+			files, err := s.sqlFilesIn(dir)
+			if err != nil {
+				return err
+			}
+			s.PassedOver = append(s.PassedOver, files...)
+		default:
 			s.PassedOver = append(s.PassedOver, dir)
 		}
 	}
+	slices.Sort(s.PassedOver)
 	return nil
 }
 

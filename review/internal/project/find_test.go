@@ -70,6 +70,21 @@ func TestReadReportsFoldersThatItDidNotChoose(t *testing.T) {
 	}
 }
 
+// Folders beside the one that the caller names are known, also those without a tool's marks.
+func TestReadPassesOverFoldersBesideTheNamedOne(t *testing.T) {
+	const up, table = "-- migrate:up\nSELECT 1;\n-- migrate:down\n", "CREATE TABLE a (id int);\n"
+	files := map[string]string{
+		"m/1_a.sql": up, "m/more/2_b.sql": up, "db/migrations/1_a.sql": up, "other/migrations/1_b.sql": table, "3_c.sql": up, "queries/a.sql": "SELECT 1;\n",
+	}
+	side, err := read(t, files, Options{MigrationsDir: "m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"3_c.sql", "db/migrations", "other/migrations"}; !slices.Equal(side.PassedOver, want) {
+		t.Errorf("passed over are %q, want %q", side.PassedOver, want)
+	}
+}
+
 func TestChangedSettings(t *testing.T) {
 	base, err := read(t, map[string]string{".env": "DBMATE_MIGRATIONS_TABLE=a\nDBMATE_WAIT=1\nOTHER=1\n"}, Options{})
 	if err != nil {

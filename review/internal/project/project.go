@@ -37,7 +37,7 @@ type Side struct {
 	Findings []report.Finding
 	// Unread are the parts that were not read.
 	Unread []Unread
-	// PassedOver are the folders with migrations other than the one that the caller named.
+	// PassedOver are the folders, and the files of the root, that may hold migrations beside the folder that the caller named.
 	PassedOver []string
 	// Omitted are the symbolic links and submodules, by path, which Dir does not have.
 	Omitted map[string]Omitted
