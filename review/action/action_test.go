@@ -167,7 +167,7 @@ func TestActionReviewsAShallowClone(t *testing.T) {
 			if code, stderr := j.step("history.sh", "BASE=main"); code != 0 {
 				t.Fatalf("history: %d, %s", code, stderr)
 			}
-			if got := j.read("output"); got != "base=refs/remotes/origin/main\nname=schema-review\n" {
+			if got := j.read("output"); got != "name=schema-review\nbase=refs/remotes/origin/main\n" {
 				t.Fatalf("the output is %q", got)
 			}
 			git(t, j.dir, "merge-base", "refs/remotes/origin/main", "HEAD")
@@ -211,8 +211,15 @@ func TestHistoryStepRefuses(t *testing.T) {
 		{"an unknown base", clone, "nowhere", []string{"BASE=nowhere"}},
 		{"no repository", t.TempDir(), "actions/checkout", []string{"BASE=main"}},
 	} {
-		if code, stderr := newJob(t, c.dir).step("history.sh", c.env...); code == 0 || !strings.Contains(stderr, c.says) {
+		j := newJob(t, c.dir)
+		if code, stderr := j.step("history.sh", c.env...); code == 0 || !strings.Contains(stderr, c.says) {
 			t.Errorf("%s: exit code %d, %s", c.name, code, stderr)
+		}
+		// The name lets a later step change the comment of an earlier run.
+		if strings.Contains(c.says, "base") || c.says == "nowhere" {
+			if got := j.read("output"); got != "name=schema-review\n" {
+				t.Errorf("%s: the outputs are %q", c.name, got)
+			}
 		}
 	}
 }

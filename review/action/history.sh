@@ -9,16 +9,6 @@ if [ "${GITHUB_EVENT_NAME:-}" = pull_request_target ]; then
 	echo "::error::schema-review runs SQL of the change, so it refuses pull_request_target, which has secrets: use pull_request" >&2
 	exit 1
 fi
-if [ -z "${BASE:-}" ]; then
-	echo "::error::no base: run the action for a pull request, or set its input base" >&2
-	exit 1
-fi
-case $BASE in
--* | *[[:space:][:cntrl:]]*) # git would take the first for an option, and the runner the others for another output
-	echo "::error::the input base is neither a branch nor a revision" >&2
-	exit 1
-	;;
-esac
 if ! cd "${DIR:-.}"; then
 	echo "::error::the input dir is no folder" >&2
 	exit 1
@@ -38,7 +28,19 @@ if [ -n "$given" ] && [ -z "$name" ]; then
 	exit 1
 fi
 name=schema-review${name:+-$name}
+# The comment of an earlier run is changed even if this step fails below.
+echo "name=$name" >>"$GITHUB_OUTPUT"
 
+if [ -z "${BASE:-}" ]; then
+	echo "::error::no base: run the action for a pull request, or set its input base" >&2
+	exit 1
+fi
+case $BASE in
+-* | *[[:space:][:cntrl:]]*) # git would take the first for an option, and the runner the others for another output
+	echo "::error::the input base is neither a branch nor a revision" >&2
+	exit 1
+	;;
+esac
 BASE=${BASE#origin/}
 
 fetch() { git fetch --quiet --no-tags "$@"; }
@@ -70,7 +72,4 @@ if ! git merge-base "$base" "$head" >/dev/null; then
 	echo "::error::the change and $BASE have no common commit: check the name, or use actions/checkout with fetch-depth: 0" >&2
 	exit 1
 fi
-{
-	echo "base=$base"
-	echo "name=$name"
-} >>"$GITHUB_OUTPUT"
+echo "base=$base" >>"$GITHUB_OUTPUT"

@@ -109,15 +109,15 @@ func TestHistoryStepIsNotInjected(t *testing.T) {
 		if code, said := j.step("history.sh", "BASE="+value); code == 0 {
 			t.Errorf("base %q: %s", value, said)
 		}
-		if _, err := os.Stat(filepath.Join(j.temp, "output")); err == nil {
-			t.Errorf("base %q has the outputs %q", value, j.read("output"))
+		if got := j.read("output"); got != "name=schema-review\n" {
+			t.Errorf("base %q has the outputs %q", value, got)
 		}
 		checkUntouched(t, j)
 	}
 	for _, value := range hostile { // apart: a base that exists makes the clone a whole one
 		j := newJob(t, clone)
 		code, said := j.step("history.sh", "BASE=main", "NAME="+value)
-		named := regexp.MustCompile(`^base=refs/remotes/origin/main\nname=schema-review(-[A-Za-z0-9._]+)+\n$`)
+		named := regexp.MustCompile(`^name=schema-review(-[A-Za-z0-9._]+)+\nbase=refs/remotes/origin/main\n$`)
 		if strings.ContainsAny(value, "abcdefghijklmnopqrstuvwxyz") != (code == 0) || code == 0 && !named.MatchString(j.read("output")) {
 			t.Errorf("name %q: %d, %s", value, code, said)
 		}
@@ -126,7 +126,7 @@ func TestHistoryStepIsNotInjected(t *testing.T) {
 	// A branch may have such a name.
 	git(t, clone, "push", "-q", "origin", "HEAD:refs/heads/$(touch${IFS}pwned)")
 	j := newJob(t, clone)
-	if code, said := j.step("history.sh", "BASE=$(touch${IFS}pwned)"); code != 0 || !strings.HasPrefix(j.read("output"), "base=refs/remotes/origin/$(touch${IFS}pwned)\n") {
+	if code, said := j.step("history.sh", "BASE=$(touch${IFS}pwned)"); code != 0 || !strings.HasSuffix(j.read("output"), "\nbase=refs/remotes/origin/$(touch${IFS}pwned)\n") {
 		t.Errorf("%d, %s", code, said)
 	}
 	checkUntouched(t, j)
@@ -147,7 +147,7 @@ func TestNamesOfProjects(t *testing.T) {
 	} {
 		j := newJob(t, clone)
 		code, said := j.step("history.sh", "BASE=main", "DIR="+c.dir, "NAME="+c.name)
-		if code != 0 || !strings.HasSuffix(j.read("output"), "\nname="+c.want+"\n") {
+		if code != 0 || !strings.HasPrefix(j.read("output"), "name="+c.want+"\n") {
 			t.Errorf("dir %q, name %q: %d, %s", c.dir, c.name, code, said)
 		}
 	}
