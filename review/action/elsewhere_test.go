@@ -48,7 +48,7 @@ func TestActionReviewsAProjectInAFolder(t *testing.T) {
 			t.Fatalf("%s: %d, %s", step[0], code, said)
 		}
 	}
-	if got := j.read("output"); got != "name=schema-review-services-it-s-touch-pwned-a-shop\nbase=refs/remotes/origin/projects\ncode=9\n" {
+	if got := j.read("output"); got != "name=schema-review-services.it-s-touch-pwned-a-shop-2581722121\nbase=refs/remotes/origin/projects\ncode=9\n" {
 		t.Errorf("the output is %q", got)
 	}
 	if summary := j.read("summary"); !strings.HasPrefix(summary, report.Marker+"\n## Schema review of `"+dir+"`: not to be merged as it is\n") {

@@ -2,7 +2,8 @@
 # Fetches the base and as much history as the review needs, and prints the base's revision as an output. The output name
 # tells the review's artifact, comment and category from those of other projects in the same repository.
 #
-# BASE is a branch of origin, or any revision. DIR is the project's folder. NAME is its name, or else the path of DIR.
+# BASE is a branch of origin, or any revision. DIR is the project's folder. NAME is its name, or else the path of DIR,
+# with dots for slashes.
 set -eu
 
 if [ "${GITHUB_EVENT_NAME:-}" = pull_request_target ]; then
@@ -18,14 +19,23 @@ if ! head=$(git rev-parse --verify --quiet 'HEAD^{commit}'); then
 	exit 1
 fi
 
-# An artifact's name has no slashes, and a comment in HTML no two hyphens.
-given=${NAME:-$(git rev-parse --show-prefix)}
+# An artifact's name has no slashes, and a comment in HTML no two hyphens. A folder whose name another one could have then
+# gets a checksum.
+given=${NAME:-}
+if [ -z "$given" ]; then
+	folder=$(git rev-parse --show-prefix)
+	folder=${folder%/}
+	given=$(printf %s "$folder" | tr / .)
+fi
 name=$(printf %s "$given" | tr -c 'A-Za-z0-9._' '[-*]' | tr -s -)
 name=${name#-}
 name=${name%-}
 if [ -n "$given" ] && [ -z "$name" ]; then
 	echo "::error::the project's name has no ASCII letter or digit: set the input name" >&2
 	exit 1
+fi
+if [ -z "${NAME:-}" ] && { [ "$name" != "$given" ] || [ "$folder" != "${folder#*.}" ]; }; then
+	name=$name-$(printf %s "$folder" | cksum | cut -d ' ' -f 1)
 fi
 name=schema-review${name:+-$name}
 # The comment of an earlier run is changed even if this step fails below.

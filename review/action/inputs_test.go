@@ -134,15 +134,22 @@ func TestHistoryStepIsNotInjected(t *testing.T) {
 
 func TestNamesOfProjects(t *testing.T) {
 	clone := shallow(t, advice)
-	write(t, clone, "services/a b/x", "")
+	folders := []string{"services/a b", "services.a b", "services/a--b", "services/user-api", "services-user-api", "services.user-api", "services/user/api"}
+	for _, dir := range folders {
+		write(t, clone, dir+"/x", "")
+	}
 	write(t, clone, "--migrate-command=x/x", "")
 	for _, c := range []struct{ dir, name, want string }{
 		{"", "", "schema-review"},
 		{".", "", "schema-review"},
 		{"db/", "", "schema-review-db"},
-		{"./db/migrations", "", "schema-review-db-migrations"},
+		{"./db/migrations", "", "schema-review-db.migrations"},
 		{clone + "/db", "", "schema-review-db"},
-		{"services/a b", "", "schema-review-services-a-b"},
+		{"services/user-api", "", "schema-review-services.user-api"},
+		{"services/a b", "", "schema-review-services.a-b-1019998524"},
+		{"services.a b", "", "schema-review-services.a-b-1975948977"},
+		{"services/a--b", "", "schema-review-services.a-b-2149180967"},
+		{"services/user-api", "services/user-api", "schema-review-services-user-api"},
 		{"services/a b", "Billing: new", "schema-review-Billing-new"},
 	} {
 		j := newJob(t, clone)
@@ -150,6 +157,19 @@ func TestNamesOfProjects(t *testing.T) {
 		if code != 0 || !strings.HasPrefix(j.read("output"), "name="+c.want+"\n") {
 			t.Errorf("dir %q, name %q: %d, %s", c.dir, c.name, code, said)
 		}
+	}
+	// Two folders never share a comment.
+	owner := map[string]string{}
+	for _, dir := range folders {
+		j := newJob(t, clone)
+		if code, said := j.step("history.sh", "BASE=main", "DIR="+dir); code != 0 {
+			t.Errorf("dir %q: %d, %s", dir, code, said)
+		}
+		name, _, _ := strings.Cut(j.read("output"), "\n")
+		if other := owner[name]; other != "" {
+			t.Errorf("%q and %q are both %q", dir, other, name)
+		}
+		owner[name] = dir
 	}
 	for _, dir := range []string{"nowhere", "README", "--migrate-command=x/y"} {
 		if code, said := newJob(t, clone).step("history.sh", "BASE=main", "DIR="+dir); code != 1 || !strings.Contains(said, "::error::") {
