@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -162,7 +163,21 @@ func (r *review) finish() *report.Report {
 			strings.Compare(a.Rule, b.Rule), strings.Compare(a.Object, b.Object), strings.Compare(a.Title, b.Title))
 	})
 	r.report.Findings = findings
+	r.report.Elsewhere = r.elsewhere()
 	slices.Sort(r.report.Skipped)
 	r.report.Skipped = slices.Compact(r.report.Skipped)
 	return r.report
+}
+
+// elsewhere returns a file that describes the project: a configuration of sqlc, or else the seed file.
+func (r *review) elsewhere() string {
+	if r.head != nil && len(r.head.Packages) > 0 {
+		return r.head.Packages[0].Config
+	}
+	for _, name := range r.seedFiles {
+		if relative, err := filepath.Rel(r.head.Dir, name); err == nil && filepath.IsLocal(relative) {
+			return filepath.ToSlash(relative)
+		}
+	}
+	return ""
 }

@@ -112,6 +112,9 @@ func TestRunReportsNoChange(t *testing.T) {
 			t.Errorf("nothing changed, and %q was found", told(r))
 		}
 	}
+	if r.Elsewhere != "sqlc.yaml" {
+		t.Errorf("findings without a place are at %q", r.Elsewhere)
+	}
 }
 
 func TestRunReviewsAnIndex(t *testing.T) {

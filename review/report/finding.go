@@ -106,7 +106,10 @@ type Report struct {
 	Dir string `json:"dir,omitempty"`
 	// Migrations are the files of the new ones, in order.
 	Migrations []string `json:"migrations"`
-	Order      Order    `json:"deploy_order"`
+	// Elsewhere is a file of the project that the change need not touch. SARIF has findings without a place there if there
+	// is no migration.
+	Elsewhere string `json:"-"`
+	Order     Order  `json:"deploy_order"`
 	// Declared is the compatibility that the migrations declare, if they do.
 	Declared string    `json:"declared_compatibility,omitempty"`
 	Findings []Finding `json:"findings"`

@@ -23,7 +23,7 @@ var levels = map[Severity]string{Note: "none", Advice: "note", Risk: "warning", 
 func WriteSARIF(w io.Writer, r *Report) error {
 	run := sarif.NewRunWithInformationURI("schema-review", "https://github.com/flowfabric/flowfabric-go/blob/main/docs/schema-review.md")
 	run.WithColumnKind("unicodeCodePoints")
-	elsewhere := ""
+	elsewhere := r.Elsewhere
 	if len(r.Migrations) > 0 {
 		elsewhere = r.Migrations[0]
 	}

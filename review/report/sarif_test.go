@@ -118,6 +118,23 @@ func TestSARIFHasWhatGitHubDemands(t *testing.T) {
 	}
 }
 
+// A folder is no place that code scanning can show.
+func TestSARIFPlacesFindingsWithoutAPlaceAtAFile(t *testing.T) {
+	r := everywhere()
+	r.Elsewhere = "db/sqlc.yaml"
+	at := func() string {
+		results := upload(t, r).Runs[0].Results
+		return results[len(results)-1].Locations[0].PhysicalLocation.ArtifactLocation.URI
+	}
+	if got := at(); got != "db/sqlc.yaml" {
+		t.Errorf("without a migration it is at %q", got)
+	}
+	r.Migrations = []string{"db/migrations/1_a.sql"}
+	if got := at(); got != "db/migrations/1_a.sql" {
+		t.Errorf("with a migration it is at %q", got)
+	}
+}
+
 func TestMarkdownNamesTheFolder(t *testing.T) {
 	r := sample()
 	r.Dir = "services/a"
