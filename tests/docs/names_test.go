@@ -45,7 +45,7 @@ var foreign = map[string]string{
 	"ff_completion_event_event_id_idx": "an index of FlowFabric", "_partition_key_idx": "an index of FlowFabric", "ff_completion_event_pending_dispatch_idx": "an index of FlowFabric",
 	"ff_lease_event_namespace_idx": "an index of FlowFabric", "ff_lease_event_instance_tag_idx": "an index of FlowFabric", "ff_stream_frame_ts_seq_idx": "an index of FlowFabric",
 	"ff_suspension_current_suspended_at_idx": "an index of FlowFabric", "ff_suspension_current_timeout_idx": "an index of FlowFabric", "ff_waitpoint_pending_expires_idx": "an index of FlowFabric",
-	"ff_budget_usage_by_exec_release_idx": "an index of FlowFabric", "ff_review_cache_": "the beginning of databases' names",
+	"ff_budget_usage_by_exec_release_idx": "an index of FlowFabric",
 	"FF_ATTEMPT_TIMEOUT_INTERVAL_S=86400": "a setting of FlowFabric's server", "old_…": "a prefix",
 	"cairn.instance_id": "a tag of FlowFabric 0.15", "Used by:": "a header of a query", "Locks:": "a header of a query",
 	"@daily": "a cron expression", "L": "a cron expression", "L-3": "a cron expression", "15W": "a cron expression", "FRI#3": "a cron expression", "FRI#L": "a cron expression",
