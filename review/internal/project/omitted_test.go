@@ -42,7 +42,7 @@ func TestOpenReportsLinksAndSubmodules(t *testing.T) {
 	run("commit", "-q", "-m", "base")
 	var sides []*Side
 	for _, revision := range []string{"main", ""} {
-		side, err := Open(t.Context(), dir, revision, filepath.Join(t.TempDir(), "side"), Options{})
+		side, err := openAt(t.Context(), dir, revision, filepath.Join(t.TempDir(), "side"), Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,16 +31,6 @@ type Options struct {
 	SQLCConfigs []string
 }
 
-// Open reads the project in dir at a revision, into a folder that it makes at target. An empty revision means the
-// present files, without those that git ignores.
-func Open(ctx context.Context, dir, revision, target string, opts Options) (*Side, error) {
-	files, err := Extract(ctx, dir, revision, target)
-	if err != nil {
-		return nil, err
-	}
-	return files.Read(opts)
-}
-
 // Files are the files of a project at a revision.
 type Files struct {
 	dir, revision string

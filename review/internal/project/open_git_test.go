@@ -1,6 +1,7 @@
 package project
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,7 +55,7 @@ func TestOpenRunsNoProgramOfTheRepository(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, revision := range []string{"", "main"} {
-		side, err := Open(t.Context(), dir, revision, filepath.Join(t.TempDir(), "side"), Options{})
+		side, err := openAt(t.Context(), dir, revision, filepath.Join(t.TempDir(), "side"), Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,4 +69,13 @@ func TestOpenRunsNoProgramOfTheRepository(t *testing.T) {
 	if _, err := os.Stat(canary); err == nil {
 		t.Error("a program of the repository was run")
 	}
+}
+
+// openAt reads the project in dir at a revision, as a review does.
+func openAt(ctx context.Context, dir, revision, target string, opts Options) (*Side, error) {
+	files, err := Extract(ctx, dir, revision, target)
+	if err != nil {
+		return nil, err
+	}
+	return files.Read(opts)
 }

@@ -203,11 +203,11 @@ func TestOpen(t *testing.T) {
 		"bin/junk":                              "x",
 	})
 
-	base, err := Open(t.Context(), inner, "main", filepath.Join(t.TempDir(), "base"), Options{})
+	base, err := openAt(t.Context(), inner, "main", filepath.Join(t.TempDir(), "base"), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	head, err := Open(t.Context(), inner, "", filepath.Join(t.TempDir(), "head"), Options{})
+	head, err := openAt(t.Context(), inner, "", filepath.Join(t.TempDir(), "head"), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestOpen(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(head.Dir, "bin/junk")); err == nil {
 		t.Error("an ignored file was copied")
 	}
-	if _, err := Open(t.Context(), inner, "nowhere", t.TempDir(), Options{}); err == nil {
+	if _, err := openAt(t.Context(), inner, "nowhere", t.TempDir(), Options{}); err == nil {
 		t.Error("an unknown revision was opened")
 	}
 	if _, err := MergeBase(t.Context(), inner, "main", ""); err != nil {
