@@ -245,7 +245,7 @@ func waitWords(waiting []report.Waiting) string {
 func quoted(names []string) string {
 	var all []string
 	for _, name := range names {
-		all = append(all, "`"+name+"`")
+		all = append(all, report.Code(name))
 	}
 	return shortened(all, 4)
 }
