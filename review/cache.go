@@ -33,7 +33,7 @@ func (r *review) makeBase(ctx context.Context) (*database.Database, error) {
 	return d, err
 }
 
-// applied are the parts of a migration that decide what it makes.
+// applied are the parts of a migration that a database depends on.
 type applied struct {
 	File, Version, Key, Text string
 	Repeatable, Transaction  bool
@@ -57,7 +57,7 @@ func (r *review) baseKey(ctx context.Context) (database.Key, error) {
 	return r.server.NewKey(ctx, "base", built, r.base.Tool, r.base.MigrationsTable, r.reading.Roles, migrations)
 }
 
-// build tells this build of the command from others: the version of a released one, otherwise the hash of the program.
+// build identifies this build of the command: the version of a released one, otherwise the hash of the program.
 // Builds without the version control's data, or with changes that it does not have, share a version.
 var build = sync.OnceValues(func() (string, error) {
 	version := ""

@@ -47,7 +47,7 @@ var harmless = strings.NewReplacer(`\`, `\\`, "<", "&lt;", "@", "@<!-- -->")
 func outsideSpans(line string) string {
 	var b strings.Builder
 	if rest := strings.TrimLeft(line, " \t"); strings.HasPrefix(rest, "```") || strings.HasPrefix(rest, "~~~") {
-		b.WriteString(line[:len(line)-len(rest)] + `\`) // it would begin a block that hides what follows
+		b.WriteString(line[:len(line)-len(rest)] + `\`) // it would begin a block that hides the lines after it
 		line = rest
 		b.WriteString(line[:1])
 		line = line[1:]
