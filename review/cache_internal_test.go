@@ -23,8 +23,9 @@ func TestBuildsDiffer(t *testing.T) {
 		return built
 	}
 	for _, version := range []string{"", "(devel)", "v0.0.0-20261126203102-9e664fda09af+dirty"} {
-		if of(version, "a") == of(version, "b") || of(version, "a") != of(version, "a") {
-			t.Errorf("builds of version %q are told apart wrongly", version)
+		first, other, again := of(version, "a"), of(version, "b"), of(version, "a")
+		if first == other || first != again {
+			t.Errorf("builds of version %q are %q, %q and %q", version, first, other, again)
 		}
 	}
 	if built := of("v1.2.3", "a"); built != "v1.2.3" {
