@@ -178,7 +178,7 @@ func (c *check) indexes() []report.Finding {
 	for _, name := range slices.Sorted(maps.Keys(unused)) {
 		i := unused[name]
 		switch known := c.before.indexes[name]; {
-		case known != nil && c.before.partition(i.Table) && !c.after.partition(i.Table): // the change detaches it, with the rows that programs no longer want
+		case c.before.partition(i.Table) && !c.after.partition(i.Table): // the change detaches it, with the rows that programs no longer want
 		case known == nil:
 			add(rule.IndexUnused.Name, name, report.Advice, fmt.Sprintf("No query uses the new index %s", report.Code(name)),
 				fmt.Sprintf("It is on `%s`. No plan of the queries takes it, not even where the server may not read tables whole. Every write keeps it.", i.Table),
