@@ -155,7 +155,7 @@ func (f *forge) comment(text string, env ...string) (code int, said string) {
 	}, env...)...)
 }
 
-// others are comments of people and of another app, some of which quote the report.
+// others are comments of people and of another app. Some quote the report.
 func others(n int) []comment {
 	made := make([]comment, n)
 	for i := range made {

@@ -26,7 +26,7 @@ func named(name string) *report.Report {
 		f := &r.Findings[i]
 		f.Title, f.Detail, f.Do = "No query uses "+name, "It is on `"+name+"`.\n- "+name, "Drop "+name+"."
 		if f.Silenced != "" {
-			f.Silenced = "nobody uses " + name
+			f.Silenced = "no query uses " + name
 		}
 	}
 	m := report.Measured{

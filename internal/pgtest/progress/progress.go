@@ -32,7 +32,7 @@ func (p *pacer) next() (time.Duration, bool) {
 }
 
 // Poll calls look until it reports that it is done. The count is anything that changes with each step of progress. Poll
-// returns an error when the count has stood still for a minute. It pauses longer than a look takes, so that dear looks
+// returns an error when the count has stood still for a minute. It pauses longer than a look takes, up to a second, so that dear looks
 // don't keep the server busy. Unlike the other functions it may be called beside a test.
 func Poll[C comparable](what string, look func() (count C, done bool)) error {
 	var p pacer
