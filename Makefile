@@ -168,7 +168,7 @@ bench-quick: ## The first comparisons of bench, smaller: the table beside River 
 	cd bench && go run . -quick
 
 .PHONY: pictures
-pictures: ## Draw bench/results.json into docs/pictures
+pictures: ## Draw bench/results.json into docs/internals/pictures
 	cd bench && go run . pictures
 
 .PHONY: generate

@@ -6,7 +6,7 @@
 //	go run . -quick -postgres 15,18   the same, on an embedded server of each major version
 //	go run . retention -h  the cost of deleting finished work
 //	go run . flows -h      the waits of calls while many flows grow, are cancelled and complete
-//	go run . pictures      draws results.json into docs/pictures, without a server
+//	go run . pictures      draws results.json into docs/internals/pictures, without a server
 //
 // It uses the server of -database-url or DATABASE_URL, with a role that may create databases, or starts one. It prints a
 // table and writes results.json, or quick.json for a quick run.

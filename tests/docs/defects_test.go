@@ -18,11 +18,11 @@ var (
 	testName     = regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w*`)
 )
 
-// TestDocsDefectsMatchTheTests compares docs/defects.md with the names of the tests. Each test is named beside the rows
+// TestDocsDefectsMatchTheTests compares docs/internals/defects.md with the names of the tests. Each test is named beside the rows
 // at the end of its name, and only beside them. Each test on the page exists, and no row stands there twice.
 func TestDocsDefectsMatchTheTests(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join(root, "docs", "defects.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs", "internals", "defects.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,7 +88,7 @@ func readHeaders(t *testing.T) []queryHeader {
 	return headers
 }
 
-// lockRow is the entry of an operation in docs/transactions.md.
+// lockRow is the entry of an operation in docs/internals/locks.md.
 type lockRow struct{ skips, waits map[string]bool }
 
 func documentedLocks(t *testing.T) map[string]lockRow {
@@ -103,18 +103,18 @@ func documentedLocks(t *testing.T) map[string]lockRow {
 		return levels
 	}
 	rows := make(map[string]lockRow)
-	for _, cells := range readDocument(t, "docs/transactions.md").table("Operation", "Skips", "Waits for") {
+	for _, cells := range readDocument(t, "docs/internals/locks.md").table("Operation", "Skips", "Waits for") {
 		for name := range strings.SplitSeq(cells[0], ", ") {
 			rows[name] = lockRow{skips: set(cells[1]), waits: set(cells[2])}
 		}
 	}
 	if len(rows) == 0 {
-		t.Fatal("docs/transactions.md has no table of locks")
+		t.Fatal("docs/internals/locks.md has no table of locks")
 	}
 	return rows
 }
 
-// TestDocsNameTheLocksOfOperations compares the entry of each operation in docs/transactions.md with the headers of
+// TestDocsNameTheLocksOfOperations compares the entry of each operation in docs/internals/locks.md with the headers of
 // the queries that it uses.
 func TestDocsNameTheLocksOfOperations(t *testing.T) {
 	t.Parallel()
@@ -328,10 +328,10 @@ func TestDocsNameTheLocksOfStatements(t *testing.T) {
 	}
 }
 
-// TestDocsNameTheLevelOfEachTable: docs/transactions.md names each table that is locked, beside its level.
+// TestDocsNameTheLevelOfEachTable: docs/internals/locks.md names each table that is locked, beside its level.
 func TestDocsNameTheLevelOfEachTable(t *testing.T) {
 	t.Parallel()
-	document := readDocument(t, "docs/transactions.md")
+	document := readDocument(t, "docs/internals/locks.md")
 	table := regexp.MustCompile(`\bffx?_\w+`)
 	named := make(map[string]bool)
 	for _, row := range document.table("Level", "What", "Lock") {

@@ -23,12 +23,12 @@ func TestDocsPicturesExist(t *testing.T) {
 			}
 		}
 	}
-	there, err := filepath.Glob(filepath.Join(root, "docs", "pictures", "*"))
+	there, err := filepath.Glob(filepath.Join(root, "docs", "internals", "pictures", "*"))
 	if err != nil || len(there) == 0 {
 		t.Fatalf("%d pictures, %v", len(there), err)
 	}
 	for _, picture := range there {
-		if file := "docs/pictures/" + filepath.Base(picture); !shown[file] {
+		if file := "docs/internals/pictures/" + filepath.Base(picture); !shown[file] {
 			t.Errorf("no document shows %s", file)
 		}
 	}

@@ -23,7 +23,7 @@ func Run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("pictures", flag.ContinueOnError)
 	flags.SetOutput(out)
 	results := flags.String("results", "results.json", "`file` with the results")
-	folder := flags.String("o", filepath.Join("..", "docs", "pictures"), "`folder` for the pictures")
+	folder := flags.String("o", filepath.Join("..", "docs", "internals", "pictures"), "`folder` for the pictures")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil
 	} else if err != nil {

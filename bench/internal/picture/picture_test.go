@@ -19,7 +19,7 @@ func TestPicturesMatchTheResults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := filepath.Join("..", "..", "..", "docs", "pictures")
+	folder := filepath.Join("..", "..", "..", "docs", "internals", "pictures")
 	names := make(map[string]bool)
 	for _, p := range drawn {
 		names[p.Name] = true
@@ -35,7 +35,7 @@ func TestPicturesMatchTheResults(t *testing.T) {
 	}
 	for _, entry := range entries {
 		if !names[entry.Name()] {
-			t.Errorf("nothing draws docs/pictures/%s", entry.Name())
+			t.Errorf("nothing draws docs/internals/pictures/%s", entry.Name())
 		}
 	}
 }
