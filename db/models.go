@@ -1132,6 +1132,32 @@ type FfxJob struct {
 	HeldUntilMs int64
 }
 
+// Lanes with executions created on them, or that are paused, one row each, and how many executions each has in which state. An interface: columns keep name, type and meaning, new ones come behind. Each query counts anew: ask a few times a minute.
+type FfxLane struct {
+	// Name of the lane.
+	LaneID string
+	// Since when the lane is paused; NULL: it is not.
+	PausedSince pgtype.Timestamptz
+	// Reason given for the pause; NULL: it is not paused.
+	PauseReason *string
+	// Executions that a worker may claim. 10001: there are more.
+	Waiting int64
+	// Executions that are blocked by an operator, or for lack of a capable worker. 10001: there are more.
+	Blocked int64
+	// Executions that wait for a time set by their creator, a handler or a retry.
+	Delayed int64
+	// Executions that a worker has leased.
+	Active int64
+	// Executions that wait until a budget or a limit admits them.
+	Limited int64
+	// Executions that wait for a signal, for a called execution, or until somebody resumes them.
+	Suspended int64
+	// Executions that wait for upstreams in their flow, as of its last summary, or for the member before them in a sequence.
+	Dependent int64
+	// Whether delayed, active, limited, suspended or dependent may be too low: of one of them there are more than 10,000 over all lanes.
+	Partial bool
+}
+
 // How long executions of a lane are kept, where it is not the default of the engine. The policy of an execution goes first; members are kept with their flow.
 type FfxLaneRetention struct {
 	// The lane; it need not be registered.

@@ -1381,6 +1381,14 @@ type Querier interface {
 	// engine.ReclaimExecution.
 	// Locks: none. Issuing or deleting a grant needs the lock of the execution, which the caller holds.
 	ListGrants(ctx context.Context, db DBTX, arg ListGrantsParams) ([]ListGrantsRow, error)
+	// ListHeldLanes counts, for each lane, the executions that wait for a budget or limit, those that are suspended, and those
+	// that wait for upstreams or for the member before them in a sequence. Of each list it examines the first max_counted
+	// and one more over all lanes: partial says that it has more. Members of flows are those of flows whose last summary
+	// counted such members. There is at least one row, whose lane_id may be empty.
+	//
+	// Used by: engine.ListLanes.
+	// Locks: none. Spans partitions.
+	ListHeldLanes(ctx context.Context, db DBTX, maxCounted int32) ([]ListHeldLanesRow, error)
 	// ListIdleGates returns the next page of keys of limits and quota policies in the order of their ids. due: nothing has been
 	// admitted there for idle_ms, or as many admissions as crowded were not counted since, and some may count no more.
 	//

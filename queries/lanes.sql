@@ -225,6 +225,131 @@ LEFT JOIN (
 ) AS l ON true
 ORDER BY l.lane_id;
 
+-- name: ListHeldLanes :many
+-- ListHeldLanes counts, for each lane, the executions that wait for a budget or limit, those that are suspended, and those
+-- that wait for upstreams or for the member before them in a sequence. Of each list it examines the first max_counted
+-- and one more over all lanes: partial says that it has more. Members of flows are those of flows whose last summary
+-- counted such members. There is at least one row, whose lane_id may be empty.
+--
+-- Used by: engine.ListLanes.
+-- Locks: none. Spans partitions.
+WITH gated AS MATERIALIZED (
+    -- The executions that wait for a budget or limit.
+    SELECT
+        w.partition_key,
+        w.execution_id
+    FROM ffx_waiting AS w
+    ORDER BY
+        w.gate_id,
+        w.rank,
+        w.created_at_ms,
+        w.execution_id,
+        w.partition_key
+    LIMIT sqlc.arg(max_counted)::integer + 1
+),
+suspended AS MATERIALIZED (
+    -- The suspended executions, the longest wait first.
+    SELECT
+        s.partition_key,
+        s.execution_id
+    FROM ff_suspension_current AS s
+    WHERE s.ffx_open_since_ms IS NOT NULL
+    ORDER BY
+        s.ffx_open_since_ms,
+        s.partition_key,
+        s.execution_id
+    LIMIT sqlc.arg(max_counted)::integer + 1
+),
+placed AS MATERIALIZED (
+    -- The members of sequences, with or without the turn.
+    SELECT
+        m.execution_partition_key AS partition_key,
+        m.execution_id
+    FROM ffx_sequence_member AS m
+    ORDER BY
+        m.partition_key,
+        m.sequence_id,
+        m.place
+    LIMIT sqlc.arg(max_counted)::integer + 1
+),
+members AS MATERIALIZED (
+    -- The members of flows that had members waiting for upstreams when they were last counted.
+    SELECT
+        x.partition_key,
+        x.execution_id
+    FROM (
+        SELECT
+            f.partition_key,
+            f.flow_id
+        FROM ff_flow_summary AS f
+        WHERE f.members_waiting_children > 0
+        ORDER BY
+            f.partition_key,
+            f.flow_id
+        LIMIT sqlc.arg(max_counted)::integer + 1
+    ) AS t
+    CROSS JOIN LATERAL (
+        SELECT
+            e.partition_key,
+            e.execution_id
+        FROM ff_exec_core AS e
+        WHERE
+            e.partition_key = t.partition_key
+            AND e.flow_id = t.flow_id
+        OFFSET 0
+    ) AS x
+    LIMIT sqlc.arg(max_counted)::integer + 1
+)
+SELECT
+    coalesce(l.lane_id, '')::text AS lane_id,
+    coalesce(l.limited, 0)::bigint AS limited,
+    coalesce(l.suspended, 0)::bigint AS suspended,
+    coalesce(l.dependent, 0)::bigint AS dependent,
+    (c.gated > sqlc.arg(max_counted)::integer)::boolean AS limited_partial,
+    (c.suspended > sqlc.arg(max_counted)::integer)::boolean AS suspended_partial,
+    (c.placed > sqlc.arg(max_counted)::integer OR c.members > sqlc.arg(max_counted)::integer)::boolean AS dependent_partial
+FROM (
+    SELECT
+        (SELECT count(*) FROM gated) AS gated,
+        (SELECT count(*) FROM suspended) AS suspended,
+        (SELECT count(*) FROM placed) AS placed,
+        (SELECT count(*) FROM members) AS members
+) AS c
+LEFT JOIN (
+    SELECT
+        e.lane_id,
+        count(*) FILTER (WHERE e.held = 'limited') AS limited,
+        count(*) FILTER (WHERE e.held = 'suspended') AS suspended,
+        count(*) FILTER (WHERE e.held = 'dependent') AS dependent
+    FROM (
+        SELECT partition_key, execution_id FROM gated
+        UNION
+        SELECT partition_key, execution_id FROM suspended
+        UNION
+        SELECT partition_key, execution_id FROM placed
+        UNION
+        SELECT partition_key, execution_id FROM members
+    ) AS u
+    CROSS JOIN LATERAL (
+        SELECT
+            x.lane_id,
+            CASE
+                WHEN x.lifecycle_phase = 'suspended' THEN 'suspended'
+                WHEN x.lifecycle_phase <> 'runnable' THEN NULL
+                WHEN x.eligibility_state IN ('blocked_by_budget', 'blocked_by_quota') THEN 'limited'
+                WHEN x.eligibility_state = 'blocked_by_dependencies' THEN 'dependent'
+            END AS held
+        FROM ff_exec_core AS x
+        WHERE
+            x.partition_key = u.partition_key
+            AND x.execution_id = u.execution_id
+        LIMIT 1
+    ) AS e
+    WHERE e.held IS NOT NULL
+    GROUP BY e.lane_id
+) AS l ON true
+ORDER BY l.lane_id;
+
 -- name: ListEndedLanes :many
 -- ListEndedLanes counts the executions of each lane that ended within the last minute, among the last max_counted and
 -- one more of all lanes. counted is the number of these, and span_ms the time between the first of them and now; 0 if

@@ -4119,20 +4119,6 @@ COMMENT ON COLUMN ffx_job.holder IS 'The process: the instance of its worker.';
 
 COMMENT ON COLUMN ffx_job.held_until_ms IS 'When others may take the job, in milliseconds since the Unix epoch. The holder moves it on as long as it lives, and sets 0 when it stops.';
 
-CREATE TABLE ffx_lane_retention (
-    lane_id text NOT NULL,
-    retention_ms bigint NOT NULL,
-    set_at_ms bigint NOT NULL
-);
-
-COMMENT ON TABLE ffx_lane_retention IS 'How long executions of a lane are kept, where it is not the default of the engine. The policy of an execution goes first; members are kept with their flow.';
-
-COMMENT ON COLUMN ffx_lane_retention.lane_id IS 'The lane; it need not be registered.';
-
-COMMENT ON COLUMN ffx_lane_retention.retention_ms IS 'Milliseconds from the end of an execution; 9223372036854775807: for ever.';
-
-COMMENT ON COLUMN ffx_lane_retention.set_at_ms IS 'When it was set, in Unix milliseconds.';
-
 CREATE TABLE ffx_lease_timer (
     due_at_ms bigint NOT NULL,
     timer_id uuid NOT NULL,
@@ -4154,6 +4140,271 @@ COMMENT ON COLUMN ffx_lease_timer.partition_keys IS 'Of each attempt of the clai
 COMMENT ON COLUMN ffx_lease_timer.execution_ids IS 'Of each its execution_id.';
 
 COMMENT ON COLUMN ffx_lease_timer.attempt_indexes IS 'Of each its attempt_index.';
+
+CREATE TABLE ffx_pause (
+    subject text NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    paused_at_ms bigint NOT NULL,
+    reason text DEFAULT ''::text NOT NULL,
+    CONSTRAINT ffx_pause_subject_check CHECK ((subject = ANY (ARRAY['lane'::text, 'worker'::text])))
+);
+
+COMMENT ON TABLE ffx_pause IS 'Lanes that are paused, which nobody of this library claims from, and worker instances that are drained, which claim nothing more. Claims read it; what is running goes on. FlowFabric does not know it.';
+
+COMMENT ON COLUMN ffx_pause.subject IS 'lane or worker: what name is the name of.';
+
+COMMENT ON COLUMN ffx_pause.name IS 'The lane, or the worker instance.';
+
+COMMENT ON COLUMN ffx_pause.paused_at_ms IS 'Milliseconds since the Unix epoch: since when. Of a worker, 30 days after it the row goes.';
+
+COMMENT ON COLUMN ffx_pause.reason IS 'The operator''s text; empty: none given.';
+
+CREATE TABLE ffx_ready (
+    created_at_ms bigint NOT NULL,
+    rank bigint NOT NULL,
+    execution_id uuid NOT NULL,
+    partition_key smallint NOT NULL,
+    lane_id text NOT NULL,
+    required_capabilities text[] NOT NULL,
+    kind text NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
+
+COMMENT ON TABLE ffx_ready IS 'The queue: a row for every claimable execution, in the order of claims. Kept by triggers on ff_exec_core, which stays the truth: a claim trusts no queue entry without the execution''s row.';
+
+COMMENT ON COLUMN ffx_ready.created_at_ms IS 'Milliseconds since the Unix epoch: when the execution was created; the older is claimed first.';
+
+COMMENT ON COLUMN ffx_ready.rank IS 'Minus its priority, so that the key is ascending.';
+
+COMMENT ON COLUMN ffx_ready.execution_id IS 'The execution: the uuid half of its id {fp:N}:<uuid>.';
+
+COMMENT ON COLUMN ffx_ready.partition_key IS 'Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.';
+
+COMMENT ON COLUMN ffx_ready.lane_id IS 'Its lane.';
+
+COMMENT ON COLUMN ffx_ready.required_capabilities IS 'What a worker must have to claim it, all of them.';
+
+COMMENT ON COLUMN ffx_ready.kind IS 'Its kind, raw_fields.execution_kind; empty: it has none.';
+
+CREATE TABLE ffx_sequence_member (
+    partition_key smallint NOT NULL,
+    sequence_id uuid NOT NULL,
+    place bigint NOT NULL,
+    execution_partition_key smallint NOT NULL,
+    execution_id uuid NOT NULL,
+    skips boolean NOT NULL,
+    turn_at_ms bigint
+)
+WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='500');
+
+COMMENT ON TABLE ffx_sequence_member IS 'Places of executions in sequences. The end of an execution deletes its row, unless the sequence may stop at it.';
+
+COMMENT ON COLUMN ffx_sequence_member.partition_key IS 'Logical shard of the sequence, 0 to 255.';
+
+COMMENT ON COLUMN ffx_sequence_member.sequence_id IS 'The sequence.';
+
+COMMENT ON COLUMN ffx_sequence_member.place IS 'Place in the sequence, from 1; places of members that have ended are left out.';
+
+COMMENT ON COLUMN ffx_sequence_member.execution_partition_key IS 'Partition of the execution, 0 to 255.';
+
+COMMENT ON COLUMN ffx_sequence_member.execution_id IS 'The execution, the uuid half of its id.';
+
+COMMENT ON COLUMN ffx_sequence_member.skips IS 'true: the sequence goes on if it fails; false: it stops at it.';
+
+COMMENT ON COLUMN ffx_sequence_member.turn_at_ms IS 'Milliseconds since the Unix epoch: when it got its turn; NULL: it waits for those before it.';
+
+CREATE TABLE ffx_waiting (
+    gate_id uuid NOT NULL,
+    rank bigint NOT NULL,
+    created_at_ms bigint NOT NULL,
+    execution_id uuid NOT NULL,
+    partition_key smallint NOT NULL,
+    is_budget boolean NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
+
+COMMENT ON TABLE ffx_waiting IS 'The executions that wait for a budget or limit, each in the order in which it admits them. Kept by triggers on ff_exec_core, which stays the truth.';
+
+COMMENT ON COLUMN ffx_waiting.gate_id IS 'The budget or limit: ff_exec_core.ffx_gate_id.';
+
+COMMENT ON COLUMN ffx_waiting.rank IS 'Minus the execution''s priority, so that the key is ascending.';
+
+COMMENT ON COLUMN ffx_waiting.created_at_ms IS 'Milliseconds since the Unix epoch: when the execution was created; the older is admitted first.';
+
+COMMENT ON COLUMN ffx_waiting.execution_id IS 'The uuid half of the execution''s id {fp:N}:<uuid>.';
+
+COMMENT ON COLUMN ffx_waiting.partition_key IS 'Of the execution, 0 to 255.';
+
+COMMENT ON COLUMN ffx_waiting.is_budget IS 'Whether gate_id is a budget.';
+
+CREATE VIEW ffx_lane AS
+ WITH listed AS (
+         SELECT l_1.lane_id
+           FROM ff_lane_registry l_1
+        UNION
+         SELECT h_1.name
+           FROM ffx_pause h_1
+          WHERE (h_1.subject = 'lane'::text)
+        ), delayed AS MATERIALIZED (
+         SELECT e.partition_key,
+            e.execution_id
+           FROM ff_exec_core e
+          WHERE ((e.ffx_delay_until_ms IS NOT NULL) AND (e.eligibility_state = 'not_eligible_until_time'::text))
+          ORDER BY e.ffx_delay_until_ms
+         LIMIT 10001
+        ), leased AS MATERIALIZED (
+         SELECT t.partition_key,
+            t.execution_id
+           FROM ( SELECT unnest(w.partition_keys) AS partition_key,
+                    unnest(w.execution_ids) AS execution_id
+                   FROM ffx_lease_timer w
+                  ORDER BY w.due_at_ms, w.timer_id) t
+         LIMIT 10001
+        ), gated AS MATERIALIZED (
+         SELECT w.partition_key,
+            w.execution_id
+           FROM ffx_waiting w
+          ORDER BY w.gate_id, w.rank, w.created_at_ms, w.execution_id, w.partition_key
+         LIMIT 10001
+        ), suspended AS MATERIALIZED (
+         SELECT s.partition_key,
+            s.execution_id
+           FROM ff_suspension_current s
+          WHERE (s.ffx_open_since_ms IS NOT NULL)
+          ORDER BY s.ffx_open_since_ms, s.partition_key, s.execution_id
+         LIMIT 10001
+        ), placed AS MATERIALIZED (
+         SELECT m.execution_partition_key AS partition_key,
+            m.execution_id
+           FROM ffx_sequence_member m
+          ORDER BY m.partition_key, m.sequence_id, m.place
+         LIMIT 10001
+        ), members AS MATERIALIZED (
+         SELECT x.partition_key,
+            x.execution_id
+           FROM (( SELECT f.partition_key,
+                    f.flow_id
+                   FROM ff_flow_summary f
+                  WHERE (f.members_waiting_children > 0)
+                  ORDER BY f.partition_key, f.flow_id
+                 LIMIT 10001) t
+             CROSS JOIN LATERAL ( SELECT e.partition_key,
+                    e.execution_id
+                   FROM ff_exec_core e
+                  WHERE ((e.partition_key = t.partition_key) AND (e.flow_id = t.flow_id))
+                 OFFSET 0) x)
+         LIMIT 10001
+        ), counted AS MATERIALIZED (
+         SELECT e.lane_id,
+            count(*) FILTER (WHERE (e.state = 'delayed'::text)) AS delayed,
+            count(*) FILTER (WHERE (e.state = 'active'::text)) AS active,
+            count(*) FILTER (WHERE (e.state = 'limited'::text)) AS limited,
+            count(*) FILTER (WHERE (e.state = 'suspended'::text)) AS suspended,
+            count(*) FILTER (WHERE (e.state = 'dependent'::text)) AS dependent
+           FROM (( SELECT d.partition_key,
+                    d.execution_id
+                   FROM delayed d
+                UNION
+                 SELECT l_1.partition_key,
+                    l_1.execution_id
+                   FROM leased l_1
+                UNION
+                 SELECT g.partition_key,
+                    g.execution_id
+                   FROM gated g
+                UNION
+                 SELECT s.partition_key,
+                    s.execution_id
+                   FROM suspended s
+                UNION
+                 SELECT p.partition_key,
+                    p.execution_id
+                   FROM placed p
+                UNION
+                 SELECT m.partition_key,
+                    m.execution_id
+                   FROM members m) u
+             CROSS JOIN LATERAL ( SELECT x.lane_id,
+                        CASE
+                            WHEN (x.lifecycle_phase = ANY (ARRAY['active'::text, 'suspended'::text])) THEN x.lifecycle_phase
+                            WHEN (x.lifecycle_phase <> 'runnable'::text) THEN NULL::text
+                            WHEN (x.eligibility_state = 'not_eligible_until_time'::text) THEN 'delayed'::text
+                            WHEN (x.eligibility_state = ANY (ARRAY['blocked_by_budget'::text, 'blocked_by_quota'::text])) THEN 'limited'::text
+                            WHEN (x.eligibility_state = 'blocked_by_dependencies'::text) THEN 'dependent'::text
+                            ELSE NULL::text
+                        END AS state
+                   FROM ff_exec_core x
+                  WHERE ((x.partition_key = u.partition_key) AND (x.execution_id = u.execution_id))
+                 LIMIT 1) e)
+          WHERE (e.state IS NOT NULL)
+          GROUP BY e.lane_id
+        )
+ SELECT l.lane_id,
+    ffx_read_instant(h.paused_at_ms) AS paused_since,
+    h.reason AS pause_reason,
+    ( SELECT count(*) AS count
+           FROM ( SELECT
+                   FROM ffx_ready r
+                  WHERE (r.lane_id = l.lane_id)
+                 LIMIT 10001) n) AS waiting,
+    ( SELECT count(*) AS count
+           FROM ( SELECT
+                   FROM ffx_blocked b
+                  WHERE (b.lane_id = (l.lane_id COLLATE "C"))
+                 LIMIT 10001) n) AS blocked,
+    COALESCE(c.delayed, (0)::bigint) AS delayed,
+    COALESCE(c.active, (0)::bigint) AS active,
+    COALESCE(c.limited, (0)::bigint) AS limited,
+    COALESCE(c.suspended, (0)::bigint) AS suspended,
+    COALESCE(c.dependent, (0)::bigint) AS dependent,
+    (GREATEST(( SELECT count(*) AS count
+           FROM delayed), ( SELECT count(*) AS count
+           FROM leased), ( SELECT count(*) AS count
+           FROM gated), ( SELECT count(*) AS count
+           FROM suspended), ( SELECT count(*) AS count
+           FROM placed), ( SELECT count(*) AS count
+           FROM members)) > 10000) AS partial
+   FROM ((listed l
+     LEFT JOIN ffx_pause h ON (((h.subject = 'lane'::text) AND (h.name = (l.lane_id COLLATE "C")))))
+     LEFT JOIN counted c ON ((c.lane_id = l.lane_id)));
+
+COMMENT ON VIEW ffx_lane IS 'Lanes with executions created on them, or that are paused, one row each, and how many executions each has in which state. An interface: columns keep name, type and meaning, new ones come behind. Each query counts anew: ask a few times a minute.';
+
+COMMENT ON COLUMN ffx_lane.lane_id IS 'Name of the lane.';
+
+COMMENT ON COLUMN ffx_lane.paused_since IS 'Since when the lane is paused; NULL: it is not.';
+
+COMMENT ON COLUMN ffx_lane.pause_reason IS 'Reason given for the pause; NULL: it is not paused.';
+
+COMMENT ON COLUMN ffx_lane.waiting IS 'Executions that a worker may claim. 10001: there are more.';
+
+COMMENT ON COLUMN ffx_lane.blocked IS 'Executions that are blocked by an operator, or for lack of a capable worker. 10001: there are more.';
+
+COMMENT ON COLUMN ffx_lane.delayed IS 'Executions that wait for a time set by their creator, a handler or a retry.';
+
+COMMENT ON COLUMN ffx_lane.active IS 'Executions that a worker has leased.';
+
+COMMENT ON COLUMN ffx_lane.limited IS 'Executions that wait until a budget or a limit admits them.';
+
+COMMENT ON COLUMN ffx_lane.suspended IS 'Executions that wait for a signal, for a called execution, or until somebody resumes them.';
+
+COMMENT ON COLUMN ffx_lane.dependent IS 'Executions that wait for upstreams in their flow, as of its last summary, or for the member before them in a sequence.';
+
+COMMENT ON COLUMN ffx_lane.partial IS 'Whether delayed, active, limited, suspended or dependent may be too low: of one of them there are more than 10,000 over all lanes.';
+
+CREATE TABLE ffx_lane_retention (
+    lane_id text NOT NULL,
+    retention_ms bigint NOT NULL,
+    set_at_ms bigint NOT NULL
+);
+
+COMMENT ON TABLE ffx_lane_retention IS 'How long executions of a lane are kept, where it is not the default of the engine. The policy of an execution goes first; members are kept with their flow.';
+
+COMMENT ON COLUMN ffx_lane_retention.lane_id IS 'The lane; it need not be registered.';
+
+COMMENT ON COLUMN ffx_lane_retention.retention_ms IS 'Milliseconds from the end of an execution; 9223372036854775807: for ever.';
+
+COMMENT ON COLUMN ffx_lane_retention.set_at_ms IS 'When it was set, in Unix milliseconds.';
 
 CREATE TABLE ffx_limit (
     namespace text NOT NULL,
@@ -4305,24 +4556,6 @@ COMMENT ON COLUMN ffx_outbox_set_aside.last_error IS 'What the handler returned 
 
 COMMENT ON COLUMN ffx_outbox_set_aside.set_aside_at_ms IS 'Milliseconds since the Unix epoch: when the consumer went past it.';
 
-CREATE TABLE ffx_pause (
-    subject text NOT NULL,
-    name text NOT NULL COLLATE pg_catalog."C",
-    paused_at_ms bigint NOT NULL,
-    reason text DEFAULT ''::text NOT NULL,
-    CONSTRAINT ffx_pause_subject_check CHECK ((subject = ANY (ARRAY['lane'::text, 'worker'::text])))
-);
-
-COMMENT ON TABLE ffx_pause IS 'Lanes that are paused, which nobody of this library claims from, and worker instances that are drained, which claim nothing more. Claims read it; what is running goes on. FlowFabric does not know it.';
-
-COMMENT ON COLUMN ffx_pause.subject IS 'lane or worker: what name is the name of.';
-
-COMMENT ON COLUMN ffx_pause.name IS 'The lane, or the worker instance.';
-
-COMMENT ON COLUMN ffx_pause.paused_at_ms IS 'Milliseconds since the Unix epoch: since when. Of a worker, 30 days after it the row goes.';
-
-COMMENT ON COLUMN ffx_pause.reason IS 'The operator''s text; empty: none given.';
-
 CREATE TABLE ffx_pruned_member (
     partition_key smallint NOT NULL,
     flow_id uuid NOT NULL,
@@ -4342,33 +4575,6 @@ COMMENT ON COLUMN ffx_pruned_member.execution_id IS 'The member, the uuid half o
 COMMENT ON COLUMN ffx_pruned_member.node_key IS 'Its key in the flow; empty: it was not created as a node.';
 
 COMMENT ON COLUMN ffx_pruned_member.ended_at_ms IS 'When it ended, in Unix milliseconds.';
-
-CREATE TABLE ffx_ready (
-    created_at_ms bigint NOT NULL,
-    rank bigint NOT NULL,
-    execution_id uuid NOT NULL,
-    partition_key smallint NOT NULL,
-    lane_id text NOT NULL,
-    required_capabilities text[] NOT NULL,
-    kind text NOT NULL
-)
-WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
-
-COMMENT ON TABLE ffx_ready IS 'The queue: a row for every claimable execution, in the order of claims. Kept by triggers on ff_exec_core, which stays the truth: a claim trusts no queue entry without the execution''s row.';
-
-COMMENT ON COLUMN ffx_ready.created_at_ms IS 'Milliseconds since the Unix epoch: when the execution was created; the older is claimed first.';
-
-COMMENT ON COLUMN ffx_ready.rank IS 'Minus its priority, so that the key is ascending.';
-
-COMMENT ON COLUMN ffx_ready.execution_id IS 'The execution: the uuid half of its id {fp:N}:<uuid>.';
-
-COMMENT ON COLUMN ffx_ready.partition_key IS 'Logical shard, 0 to 255: N of the execution id {fp:N}:<uuid>. Leads every key; filter by it.';
-
-COMMENT ON COLUMN ffx_ready.lane_id IS 'Its lane.';
-
-COMMENT ON COLUMN ffx_ready.required_capabilities IS 'What a worker must have to claim it, all of them.';
-
-COMMENT ON COLUMN ffx_ready.kind IS 'Its kind, raw_fields.execution_kind; empty: it has none.';
 
 CREATE TABLE ffx_retention (
     source text NOT NULL,
@@ -4614,33 +4820,6 @@ ALTER TABLE ffx_sequence_end ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
-CREATE TABLE ffx_sequence_member (
-    partition_key smallint NOT NULL,
-    sequence_id uuid NOT NULL,
-    place bigint NOT NULL,
-    execution_partition_key smallint NOT NULL,
-    execution_id uuid NOT NULL,
-    skips boolean NOT NULL,
-    turn_at_ms bigint
-)
-WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='500');
-
-COMMENT ON TABLE ffx_sequence_member IS 'Places of executions in sequences. The end of an execution deletes its row, unless the sequence may stop at it.';
-
-COMMENT ON COLUMN ffx_sequence_member.partition_key IS 'Logical shard of the sequence, 0 to 255.';
-
-COMMENT ON COLUMN ffx_sequence_member.sequence_id IS 'The sequence.';
-
-COMMENT ON COLUMN ffx_sequence_member.place IS 'Place in the sequence, from 1; places of members that have ended are left out.';
-
-COMMENT ON COLUMN ffx_sequence_member.execution_partition_key IS 'Partition of the execution, 0 to 255.';
-
-COMMENT ON COLUMN ffx_sequence_member.execution_id IS 'The execution, the uuid half of its id.';
-
-COMMENT ON COLUMN ffx_sequence_member.skips IS 'true: the sequence goes on if it fails; false: it stops at it.';
-
-COMMENT ON COLUMN ffx_sequence_member.turn_at_ms IS 'Milliseconds since the Unix epoch: when it got its turn; NULL: it waits for those before it.';
-
 CREATE TABLE ffx_step (
     partition_key smallint NOT NULL,
     execution_id uuid NOT NULL,
@@ -4860,30 +5039,6 @@ COMMENT ON COLUMN ffx_wait.signals IS 'Names of the signals that the condition n
 COMMENT ON COLUMN ffx_wait.condition IS 'The condition that ends the wait, as ff_suspension_current.condition: an object such as {"Single":{waitpoint_key,matcher}}, or "OperatorOnly" or "TimeoutOnly".';
 
 COMMENT ON COLUMN ffx_wait.asked IS 'What people are asked; NULL: nothing.';
-
-CREATE TABLE ffx_waiting (
-    gate_id uuid NOT NULL,
-    rank bigint NOT NULL,
-    created_at_ms bigint NOT NULL,
-    execution_id uuid NOT NULL,
-    partition_key smallint NOT NULL,
-    is_budget boolean NOT NULL
-)
-WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
-
-COMMENT ON TABLE ffx_waiting IS 'The executions that wait for a budget or limit, each in the order in which it admits them. Kept by triggers on ff_exec_core, which stays the truth.';
-
-COMMENT ON COLUMN ffx_waiting.gate_id IS 'The budget or limit: ff_exec_core.ffx_gate_id.';
-
-COMMENT ON COLUMN ffx_waiting.rank IS 'Minus the execution''s priority, so that the key is ascending.';
-
-COMMENT ON COLUMN ffx_waiting.created_at_ms IS 'Milliseconds since the Unix epoch: when the execution was created; the older is admitted first.';
-
-COMMENT ON COLUMN ffx_waiting.execution_id IS 'The uuid half of the execution''s id {fp:N}:<uuid>.';
-
-COMMENT ON COLUMN ffx_waiting.partition_key IS 'Of the execution, 0 to 255.';
-
-COMMENT ON COLUMN ffx_waiting.is_budget IS 'Whether gate_id is a budget.';
 
 ALTER TABLE ONLY ff_lease_event ALTER COLUMN event_id SET DEFAULT nextval('ff_lease_event_event_id_seq'::regclass);
 
@@ -5154,6 +5309,8 @@ CREATE INDEX ffx_ff_exec_core_execution_deadline_idx ON ff_exec_core USING btree
 CREATE INDEX ffx_ff_exec_core_foreign_idx ON ff_exec_core USING btree (created_at_ms, partition_key, execution_id) WHERE (ffx_retry_count IS NULL);
 
 CREATE INDEX ffx_ff_exec_core_promotion_idx ON ff_exec_core USING btree (ffx_delay_until_ms) WHERE (ffx_delay_until_ms IS NOT NULL);
+
+CREATE INDEX ffx_ff_flow_summary_dependent_idx ON ff_flow_summary USING btree (partition_key, flow_id) WHERE (members_waiting_children > 0);
 
 CREATE INDEX ffx_ff_pending_cancel_groups_age_idx ON ff_pending_cancel_groups USING btree (enqueued_at_ms);
 

@@ -20,9 +20,10 @@ func (a *app) laneListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the lanes with the number of executions on each",
 		Long: `list prints the lanes: how many executions wait for a worker and how long the next one has waited, how
-many are delayed, blocked and active, and how many ended within the last minute. A + means that there
-may be more. Executions that wait for upstreams, a signal, a budget or a quota are not counted. Reasons
-for paused lanes are printed below.`,
+many are delayed, blocked, held and active, and how many ended within the last minute. A + means that
+there may be more. Held executions wait for a budget or limit, for a signal or called executions, or for
+upstreams or the execution before them in a sequence: a line below has the reasons if nothing else is on
+the lane. Reasons for paused lanes are printed below.`,
 		Example: `  ff lane list
   ff lane list --json | jq '.lanes[] | select(.waiting.n > 1000)'`,
 		Args: noArgs,
@@ -66,6 +67,9 @@ type laneView struct {
 	Delayed        countView `json:"delayed"`
 	Blocked        countView `json:"blocked"`
 	Active         countView `json:"active"`
+	Limited        countView `json:"limited"`
+	Suspended      countView `json:"suspended"`
+	Dependent      countView `json:"dependent"`
 	EndedPerMinute float64   `json:"ended_per_minute"`
 
 	since time.Time
@@ -87,8 +91,34 @@ func newLaneView(l engine.LaneSummary) laneView {
 	return laneView{
 		ID: l.ID, Paused: !l.PausedSince.IsZero(), PausedSince: timestamp(l.PausedSince), PauseReason: l.PauseReason,
 		Waiting: countView(l.Waiting), WaitingSince: timestamp(l.WaitingSince), Delayed: countView(l.Delayed),
-		Blocked: countView(l.Blocked), Active: countView(l.Active), EndedPerMinute: l.EndedPerMinute, since: l.WaitingSince,
+		Blocked: countView(l.Blocked), Active: countView(l.Active),
+		Limited: countView(l.Limited), Suspended: countView(l.Suspended), Dependent: countView(l.Dependent),
+		EndedPerMinute: l.EndedPerMinute, since: l.WaitingSince,
 	}
+}
+
+// held returns how many executions wait for something other than a worker, a time or an operator.
+func (l laneView) held() countView {
+	return countView{
+		N:       l.Limited.N + l.Suspended.N + l.Dependent.N,
+		AtLeast: l.Limited.AtLeast || l.Suspended.AtLeast || l.Dependent.AtLeast,
+	}
+}
+
+// heldBy counts the held executions by their reason. It returns "" if there are none.
+func (l laneView) heldBy() string {
+	var parts []string
+	for _, part := range []struct {
+		count countView
+		cause string
+	}{
+		{l.Limited, "a budget or limit"}, {l.Suspended, "signals or called executions"}, {l.Dependent, "upstreams or a sequence"},
+	} {
+		if part.count.N > 0 {
+			parts = append(parts, fmt.Sprintf("%v wait for %s", part.count, part.cause))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 func (v *lanesView) print(to io.Writer, now time.Time, wide bool) error {
@@ -101,7 +131,7 @@ func (v *lanesView) print(to io.Writer, now time.Time, wide bool) error {
 		fit = func(text string, _ int) string { return text }
 	}
 	var reasons strings.Builder
-	t := newTable(table.Row{"LANE", "WAITING", "FOR", "DELAYED", "BLOCKED", "ACTIVE", "ENDED/MIN", ""})
+	t := newTable(table.Row{"LANE", "WAITING", "FOR", "DELAYED", "BLOCKED", "HELD", "ACTIVE", "ENDED/MIN", ""})
 	for _, l := range v.Lanes {
 		waited, paused := "", ""
 		if !l.since.IsZero() {
@@ -114,8 +144,11 @@ func (v *lanesView) print(to io.Writer, now time.Time, wide bool) error {
 		if l.PauseReason != "" {
 			reasons.WriteString(fit(name+" is paused: "+printable(l.PauseReason), columns) + "\n")
 		}
+		if held := l.heldBy(); held != "" && l.Waiting.N == 0 && l.Active.N == 0 {
+			reasons.WriteString(fit(name+": "+held, columns) + "\n")
+		}
 		t.AppendRow(table.Row{
-			name, l.Waiting, waited, l.Delayed, l.Blocked, l.Active, fmt.Sprintf("%.0f", l.EndedPerMinute), paused,
+			name, l.Waiting, waited, l.Delayed, l.Blocked, l.held(), l.Active, fmt.Sprintf("%.0f", l.EndedPerMinute), paused,
 		})
 	}
 	_, err := io.WriteString(to, t.Render()+"\n"+reasons.String())

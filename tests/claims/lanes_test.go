@@ -165,6 +165,8 @@ func TestLanesCountUpToABound_I48(t *testing.T) {
 		SELECT partition_key, execution_id, 'success', $1::bigint - terminal_at_ms / 20, 1 FROM ff_exec_core WHERE lane_id = 'gone'
 		ORDER BY terminal_at_ms DESC`, f.Time().UnixMilli())
 	f.Exec(t, `INSERT INTO ff_lane_registry SELECT unnest('{many,late,gone}'::text[]), 0, 'test'`)
+	f.Exec(t, `INSERT INTO ffx_waiting (gate_id, rank, created_at_ms, execution_id, partition_key, is_budget)
+		SELECT gen_random_uuid(), 0, 0, gen_random_uuid(), 0, false FROM generate_series(1, $1::integer)`, n)
 	got := make(map[id.LaneID]engine.LaneSummary)
 	for _, lane := range lanesOf(t, f.Engine, 0) {
 		got[lane.ID] = lane
@@ -178,6 +180,10 @@ func TestLanesCountUpToABound_I48(t *testing.T) {
 	}
 	if lane := got["late"]; lane.Delayed.N < engine.MaxCounted || !lane.Delayed.AtLeast {
 		t.Errorf("many delayed: %+v", lane)
+	}
+	// What the first entries are not may be behind them.
+	if lane := got["few"]; !lane.Limited.AtLeast || lane.Suspended.AtLeast || lane.Dependent.AtLeast {
+		t.Errorf("many behind a limit: %+v", lane)
 	}
 	// 10,001 in 500 ms.
 	if lane := got["gone"]; lane.EndedPerMinute < 1_190_000 || lane.EndedPerMinute > 1_210_000 {

@@ -116,7 +116,7 @@ func testCLILists(t *testing.T, ff cli) {
 	ff.run(t, databaseURL, "lane", "list", "--wide").succeeds(t, string(long)+" is paused: a whim\n")
 	lanes := ff.run(t, databaseURL, "lane", "list", "--json").object(t)["lanes"].([]any)
 	lane := lanes[0].(map[string]any)
-	wantKeys(t, lane, "id", "paused", "paused_since", "pause_reason", "waiting", "waiting_since", "delayed", "blocked", "active", "ended_per_minute")
+	wantKeys(t, lane, "id", "paused", "paused_since", "pause_reason", "waiting", "waiting_since", "delayed", "blocked", "active", "limited", "suspended", "dependent", "ended_per_minute")
 	if len(lanes) != 2 || lane["id"] != string(long) || lane["paused"] != true || lane["waiting"].(map[string]any)["n"] != 1.0 {
 		t.Errorf("lanes %v", lanes)
 	}

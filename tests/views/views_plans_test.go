@@ -171,12 +171,12 @@ func TestViewsNeedNoTableGrants(t *testing.T) {
 		_, err := conn.Exec(t.Context(), sql)
 		return err
 	}
-	for _, sql := range []string{"BEGIN", "CREATE ROLE " + role, "GRANT SELECT ON ffx_execution, ffx_attempt, ffx_flow, ffx_wait, ffx_steps TO " + role, "SET LOCAL ROLE " + role} {
+	for _, sql := range []string{"BEGIN", "CREATE ROLE " + role, "GRANT SELECT ON ffx_execution, ffx_attempt, ffx_flow, ffx_wait, ffx_steps, ffx_lane TO " + role, "SET LOCAL ROLE " + role} {
 		if err := exec(sql); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, view := range []string{"ffx_execution", "ffx_attempt", "ffx_flow", "ffx_wait", "ffx_steps"} {
+	for _, view := range []string{"ffx_execution", "ffx_attempt", "ffx_flow", "ffx_wait", "ffx_steps", "ffx_lane"} {
 		if err := exec("SELECT * FROM " + view); err != nil {
 			t.Error(err)
 		}
