@@ -8,7 +8,7 @@ import (
 
 // SchemaVersion is the migration that this version of the engine was written for: the newest file of the schema's
 // migrations.
-const SchemaVersion = "20261125000036"
+const SchemaVersion = "20261125000037"
 
 // Migrations with versions between these two were never released.
 const (

@@ -34,7 +34,7 @@ func Migrations() fs.FS {
 
 const (
 	// Version is the newest migration, which is the version of the databases that this build works on.
-	Version = "20261125000036"
+	Version = "20261125000037"
 
 	// baseline is the last migration that only creates objects that FlowFabric has too. baselineLedger is its file, which
 	// creates FlowFabric's ledger.
