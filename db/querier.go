@@ -1183,6 +1183,12 @@ type Querier interface {
 	// Used by: engine.ListAttempts.
 	// Locks: none; one snapshot.
 	ListAttempts(ctx context.Context, db DBTX, arg ListAttemptsParams) ([]ListAttemptsRow, error)
+	// ListAwaited returns the input positions of those executions that were called, and whose caller has neither ended nor stored
+	// their results. The caller has locked them. As in TakeEnded, only a replay of an ended caller may come too late.
+	//
+	// Used by: engine.DeleteWhere.
+	// Locks: none.
+	ListAwaited(ctx context.Context, db DBTX, arg ListAwaitedParams) ([]int32, error)
 	// ListBlocked pages through the executions that are blocked by route, lane or operator, up to a last lane. They come
 	// by lane, then the longest blocked first, strictly after a place, with one eligibility state or any.
 	//

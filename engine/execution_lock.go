@@ -19,6 +19,8 @@ import (
 type heldExecution struct {
 	lockedExecution
 	*db.ReadHeldExecutionsRow // nil for an execution that does not exist
+
+	awaited bool // an execution that has called it still needs its result; read by [Engine.readAwaited] only
 }
 
 func (x *heldExecution) notFound() error {
@@ -265,6 +267,9 @@ type operation[R any] struct {
 	// leases; nil means never.
 	needsFlow func(x *heldExecution) bool
 
+	// readMore reads values for judge that other operations don't need. Nil: there are none.
+	readMore func(ctx context.Context, conn db.DBTX, items []*heldExecution) error
+
 	// judge decides from the values read under the locks. If acts, write changes the execution and returns the answer.
 	// Otherwise nothing is written, and answer or err is the result.
 	judge func(x *heldExecution) (answer R, acts bool, err error)
@@ -297,6 +302,7 @@ func (o *operation[R]) transition(e *Engine, ids []id.ExecutionID) transition[*h
 			return o.judge(x)
 		},
 	}
+	t.readMore = o.readMore
 	if o.needsFlow != nil {
 		t.needs = func(x *heldExecution) flowLock {
 			if o.needsFlow(x) {

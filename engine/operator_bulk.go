@@ -120,15 +120,16 @@ func (o Operator) MoveWhere(ctx context.Context, filter ExecutionFilter, to id.L
 }
 
 // DeleteWhere deletes the ended executions that match a filter, with their attempts, steps, output, waits and keys, as retention would
-// later. Executions that have not ended, and members of flows, are refused: a flow is kept and deleted as a whole. Events
-// stay until they are trimmed. Its batches, errors and repetition are those of [Operator.CancelWhere].
+// later. Refused are executions that have not ended, members of flows, because a flow is kept and deleted as a whole, and
+// called executions whose caller has neither ended nor stored their results. Events stay until they are trimmed. Its
+// batches, errors and repetition are those of [Operator.CancelWhere].
 func (o Operator) DeleteWhere(ctx context.Context, filter ExecutionFilter, bulk Bulk) (BulkProgress, error) {
 	const op = "delete executions by filter"
-	deletable := operation[struct{}]{op: op, judge: func(x *heldExecution) (none struct{}, acts bool, err error) {
+	deletable := operation[struct{}]{op: op, readMore: o.e.readAwaited, judge: func(x *heldExecution) (none struct{}, acts bool, err error) {
 		switch {
 		case !x.terminal():
 			return none, false, x.not(ErrNotEnded)
-		case x.FlowID != nil:
+		case x.FlowID != nil, x.awaited:
 			return none, false, x.not(ErrNotEligible)
 		}
 		return none, true, nil
@@ -146,6 +147,18 @@ func (o Operator) DeleteWhere(ctx context.Context, filter ExecutionFilter, bulk 
 			return pgtx.InOneTrip(ctx, tx, (&retaining{Engine: e}).dropSteps(ctx, heldArrays(items), used, &dropped)...)
 		})
 	})
+}
+
+// readAwaited reads which locked executions were called by one that still needs their results.
+func (e *Engine) readAwaited(ctx context.Context, conn db.DBTX, items []*heldExecution) error {
+	arrays := heldArrays(items)
+	ords, err := e.q.ListAwaited(ctx, conn, db.ListAwaitedParams{
+		PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, Ords: arrays.ords(),
+	})
+	for _, ord := range ords {
+		items[ord].awaited = true
+	}
+	return err
 }
 
 // shortenEach deletes most frames of executions that are about to be deleted, in transactions of its own, if they have more

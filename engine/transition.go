@@ -48,6 +48,7 @@ type reader[X locked] struct {
 	foresee      func(ctx context.Context, conn db.DBTX, items []X) error // reads the values for needs, without locks
 	lockAttempts func(ctx context.Context, conn db.DBTX, items []X) error
 	read         func(ctx context.Context, conn db.DBTX, items []X) error // reads the values for judge
+	readMore     func(ctx context.Context, conn db.DBTX, items []X) error // reads those that only this operation needs; may be nil
 }
 
 // locked is an item of a transition.
@@ -227,17 +228,21 @@ func (t *transition[X, V]) holdFlows(
 }
 
 // lock locks the executions, then their attempts, and then reads the values that decide about them. Reading must be
-// last: a statement that waits for a lock sees all other rows as before the wait. All three share a round trip.
+// last: a statement that waits for a lock sees all other rows as before the wait. All share a round trip.
 func (r *reader[X]) lock(ctx context.Context, tx *txn, positions []int) ([]X, error) {
 	if len(positions) == 0 {
 		return nil, nil
 	}
 	items := r.items(positions)
-	return items, pgtx.InOneTrip(ctx, tx,
+	steps := []step{
 		func(conn db.DBTX) error { return r.lockExecutions(ctx, conn, items) },
 		func(conn db.DBTX) error { return r.lockAttempts(ctx, conn, items) },
 		func(conn db.DBTX) error { return r.read(ctx, conn, items) },
-	)
+	}
+	if r.readMore != nil {
+		steps = append(steps, func(conn db.DBTX) error { return r.readMore(ctx, conn, items) })
+	}
+	return items, pgtx.InOneTrip(ctx, tx, steps...)
 }
 
 // items returns unread items.

@@ -318,6 +318,35 @@ LEFT JOIN LATERAL (
     FOR UPDATE SKIP LOCKED
 ) AS t ON true;
 
+-- name: ListAwaited :many
+-- ListAwaited returns the input positions of those executions that were called, and whose caller has neither ended nor stored
+-- their results. The caller has locked them. As in TakeEnded, only a replay of an ended caller may come too late.
+--
+-- Used by: engine.DeleteWhere.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT i.ord::integer AS ord
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.execution_id,
+        t.ffx_caller
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e
+WHERE (
+    -- include awaited: execution = e
+);
+
 -- name: InsertPrunedMembers :exec
 -- InsertPrunedMembers stores members that the caller has locked and is about to delete before their flow.
 --

@@ -379,6 +379,59 @@ LEFT JOIN LATERAL (
     FOR UPDATE SKIP LOCKED
 ) AS t ON true;
 
+-- name: ListAwaited :many
+-- ListAwaited returns the input positions of those executions that were called, and whose caller has neither ended nor stored
+-- their results. The caller has locked them. As in TakeEnded, only a replay of an ended caller may come too late.
+--
+-- Used by: engine.DeleteWhere.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT i.ord::integer AS ord
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.execution_id,
+        t.ffx_caller
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e
+WHERE (
+    -- Whether the execution e was called, and its caller has neither ended nor stored its result. If nothing has
+    -- called it, nothing is looked up.
+    CASE
+        WHEN e.ffx_caller IS NULL THEN false
+        ELSE EXISTS (
+            SELECT
+            FROM ffx_step AS s
+            CROSS JOIN LATERAL (
+                SELECT
+                FROM ff_exec_core AS k
+                WHERE
+                    k.partition_key = s.partition_key
+                    AND k.execution_id = s.execution_id
+                    AND (k.lifecycle_phase IN ('terminal', 'cancelled')) IS NOT TRUE
+                LIMIT 1
+            ) AS caller
+            WHERE
+                s.partition_key = (e.ffx_caller ->> 'partition_key')::smallint
+                AND s.execution_id = (e.ffx_caller ->> 'execution_id')::uuid
+                AND s.name = e.ffx_caller ->> 'step'
+                AND s.outcome = 'called'
+                -- After a replay of the caller from this step, the step has called others.
+                AND e.execution_id = ANY (s.called_execution_ids)
+        )
+    END
+);
+
 -- name: InsertPrunedMembers :exec
 -- InsertPrunedMembers stores members that the caller has locked and is about to delete before their flow.
 --
