@@ -1,0 +1,35 @@
+package operators
+
+import (
+	"context"
+	"testing"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+// An execution that is deleted after a bulk operation has listed it is refused, and the operation goes on.
+func TestBulkOperationsGoOnBesideADeletedExecution(t *testing.T) {
+	for _, c := range bulkCalls {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBulked(t)
+			r := b.StoppedBefore(t, "TakeExecutions")
+			var got engine.BulkProgress
+			done := fixture.Async(t, func(ctx context.Context) (err error) {
+				got, err = c.call(ctx, r.Operator(), b.all, engine.Bulk{})
+				return err
+			})
+			r.AwaitStop(t)
+			b.Exec(t, "DELETE FROM ff_exec_core WHERE execution_id IN ($1, $2)", b.byName["another"].UUID(), b.byName["completed"].UUID())
+			r.Resume()
+			err := done()
+			want := engine.BulkProgress{Matched: 7, Changed: c.changed, Refused: c.refused}
+			if c.name != "replay" { // it would have refused both
+				want.Changed, want.Refused = want.Changed-1, want.Refused+1
+			}
+			if err != nil || got != want {
+				t.Errorf("%+v, %v, want %+v", got, err, want)
+			}
+		})
+	}
+}
