@@ -22,6 +22,7 @@ type Reservation struct {
 	lease   engine.Lease
 	budgets []id.BudgetID
 	amounts map[string]int64
+	try     *stepTry // that has reserved; nil outside steps
 }
 
 // Reserve holds amounts of a budget before the handler uses them, on the budgets above it too, such as those of its user and
@@ -41,13 +42,13 @@ type Reservation struct {
 //	}
 //	_, err = held.Settle(ctx, map[string]int64{engine.OutputTokens: answer.Tokens})
 //
-// A handler may hold several reservations at once. When it returns, the worker settles the open ones as unused. If the worker
-// dies, they return once the lease is over. A job for a test reserves nothing, and has room for everything.
+// A handler may hold several reservations at once. When it returns, the worker settles the open ones as unused, and those that a
+// step's function has made with its context when a try of the step fails. If the worker dies, they return once the lease is over. A job for a test reserves nothing, and has room for everything.
 //
 // Errors: those of [engine.Engine.Reserve]; [engine.ErrInvalidInput] within a [Turn], whose Engine reserves with its commit.
 func (j Job[In]) Reserve(ctx context.Context, budget id.BudgetID, estimate map[string]int64, above ...id.BudgetID) (*Reservation, error) {
 	r := &Reservation{
-		eng: j.eng, lease: j.Lease, budgets: append([]id.BudgetID{budget}, above...), amounts: maps.Clone(estimate),
+		eng: j.eng, lease: j.Lease, budgets: append([]id.BudgetID{budget}, above...), amounts: maps.Clone(estimate), try: tryOf(ctx),
 		ReservationResult: engine.ReservationResult{UsageResult: engine.UsageResult{Outcome: engine.UsageOk}},
 	}
 	switch {
@@ -66,6 +67,9 @@ func (j Job[In]) Reserve(ctx context.Context, budget id.BudgetID, estimate map[s
 	if err != nil {
 		return nil, err
 	}
+	if r.Outcome != engine.HardBreach {
+		r.try.add(r)
+	}
 	return r, nil
 }
 
@@ -78,13 +82,26 @@ func (r *Reservation) Settle(ctx context.Context, used map[string]int64) (engine
 	if r.eng == nil {
 		return engine.ReservationResult{UsageResult: engine.UsageResult{Outcome: engine.UsageOk}}, nil
 	}
-	return r.eng.Settle(ctx, r.lease.Fence, r.settlement(used))
+	r.try.remove(r)
+	result, err := r.eng.Settle(ctx, r.lease.Fence, r.settlement(used))
+	r.unsettled(result, err)
+	return result, err
+}
+
+// unsettled notes that a settlement was refused. After other errors the reservation may have ended.
+func (r *Reservation) unsettled(result engine.ReservationResult, err error) {
+	if errors.Is(err, engine.ErrInvalidInput) || err == nil && result.Outcome == engine.HardBreach && r.Outcome != engine.HardBreach {
+		r.try.add(r)
+	}
 }
 
 // SettleIn is [Reservation.Settle] in a transaction, with which it happens or not: that of [TurnTx.Engine], so that a step and
 // the usage of its work are one commit.
 func (r *Reservation) SettleIn(ctx context.Context, eng *engine.Engine, used map[string]int64) (engine.ReservationResult, error) {
-	return eng.Settle(ctx, r.lease.Fence, r.settlement(used))
+	r.try.join(r)
+	result, err := eng.Settle(ctx, r.lease.Fence, r.settlement(used))
+	r.unsettled(result, err)
+	return result, err
 }
 
 func (r *Reservation) settlement(used map[string]int64) engine.SettleSpec {

@@ -47,7 +47,7 @@ func Step[In, Out any](
 	return runStep(ctx, job, name, options, func(ctx context.Context, p *place) (Out, []byte, error) {
 		var out Out
 		var record engine.StepRecord
-		err := p.try(ctx, func() (err error) {
+		err := p.try(ctx, func(ctx context.Context, _ *stepTry) (err error) {
 			out, err = fn(ctx)
 			return err
 		})
@@ -83,10 +83,12 @@ func StepTx[In, Out any](
 		if job.isForTest() {
 			return out, nil, errNoTx
 		}
-		err := p.try(ctx, func() (err error) {
+		err := p.try(ctx, func(ctx context.Context, held *stepTry) (err error) {
 			recorded, err = job.eng.turnIn(ctx, func(tx pgx.Tx, _ *engine.Engine) (engine.StepRecord, error) {
+				held.giveBack(ctx) // of a transaction that the server has aborted
 				var err error
 				if out, err = fn(ctx, tx); err != nil {
+					held.rolledBack()
 					return engine.StepRecord{}, err
 				}
 				return finished(p, job, out)
@@ -219,17 +221,22 @@ type place struct {
 	failure error // of the last failed try
 }
 
-// try calls fn until it succeeds or the policy gives up.
-func (p *place) try(ctx context.Context, fn func() error) error {
+// try calls fn until it succeeds or the policy gives up. It gives back the reservations of failed tries.
+func (p *place) try(ctx context.Context, fn func(ctx context.Context, held *stepTry) error) error {
 	p.began = time.Now()
 	for {
-		err := fn()
+		tryCtx, held := withTry(ctx)
+		err := fn(tryCtx, held)
 		p.tries++
 		if err == nil {
 			return nil
 		}
 		p.failure = err
-		if _, goesOn := isLater(err); goesOn || p.retry == nil || ctx.Err() != nil || errors.Is(err, ErrLeaseLost) {
+		if _, goesOn := isLater(err); goesOn || errors.Is(err, ErrLeaseLost) || errors.Is(context.Cause(ctx), ErrLeaseLost) {
+			return err // the handler ends, or the lease
+		}
+		held.giveBack(ctx)
+		if p.retry == nil || ctx.Err() != nil {
 			return err
 		}
 		failure := failureOf(err)

@@ -67,7 +67,7 @@ func Turn[In any](
 	}
 	turn := newTurn(job, p)
 	ctx = context.WithValue(withStepKey(ctx, job.ID, name), turnOf{job.steps}, turn)
-	err = p.try(ctx, func() error {
+	err = p.try(ctx, func(ctx context.Context, _ *stepTry) error {
 		recorded, err := job.eng.turnIn(ctx, func(tx pgx.Tx, eng *engine.Engine) (engine.StepRecord, error) {
 			return turn.run(ctx, tx, eng, fn)
 		}, turn.appendFrames, turn.settle)
