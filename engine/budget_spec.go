@@ -39,10 +39,10 @@ type BudgetSpec struct {
 	// operator. Default 0: only an operator resets it.
 	ResetEvery time.Duration
 
-	// CancelOnBreach cancels the executions that name the budget in [ExecutionSpec.Budgets] and run, or may be claimed, once a
-	// report, a spend, a reservation or a settlement is a [HardBreach], or once the usage reaches a hard limit. Those that wait,
-	// for the budget or for anything else, stay. The source of the cancellations is [CancelledByBudget]. Default: executions that were let
-	// in go on.
+	// CancelOnBreach cancels the executions that name the budget in [ExecutionSpec.Budgets] and run, or may be claimed, once the
+	// usage reaches a hard limit, or a report, a spend or a settlement would exceed it, whatever is reserved. Those that wait,
+	// for the budget or for anything else, stay. The source of the cancellations is [CancelledByBudget]. Default: executions
+	// that were let in go on.
 	CancelOnBreach bool
 
 	Labels BudgetLabels
@@ -116,10 +116,17 @@ type UsageResult struct {
 	Current   int64 // the usage after the report, or without it after a [HardBreach]
 	Reserved  int64 // the amount that leases have reserved: after a [HardBreach], and in a [SoftBreach] of [Engine.Reserve] with its amount
 	Limit     int64
+
+	// ByReservations says that a [HardBreach] would fit if other leases gave back what they have reserved: try again later. If it
+	// is false, the usage, the caller's own reservations or the amount itself are too high.
+	ByReservations bool
 }
 
 func usageResult(o budget.Outcome) UsageResult {
-	return UsageResult{Outcome: UsageOutcome(o.Kind), Dimension: o.Dimension, Current: o.Current, Reserved: o.Reserved, Limit: o.Limit}
+	return UsageResult{
+		Outcome: UsageOutcome(o.Kind), Dimension: o.Dimension, Current: o.Current, Reserved: o.Reserved, Limit: o.Limit,
+		ByReservations: o.ByReservations,
+	}
 }
 
 // amounts returns the amounts of a report in the order of their dimensions.

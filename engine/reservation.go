@@ -103,10 +103,8 @@ func leaseText(f Fence) string {
 
 // reserve decides a reservation: it fits into all budgets, or nothing is reserved.
 func (c *usageCount) reserve(item *usageItem) budget.Outcome {
-	for _, b := range c.budgets {
-		if refusal, refused := b.account.Refusal(item.amounts, nil); refused {
-			return c.refuse(b, refusal)
-		}
+	if outcome, refused := c.refuse(item, make([]map[string]int64, len(c.budgets))); refused {
+		return outcome
 	}
 	outcome := budget.Outcome{Kind: budget.Ok}
 	for _, b := range c.budgets {
@@ -131,9 +129,9 @@ func (c *usageCount) settle(item *usageItem) budget.Outcome {
 	covered := make([]map[string]int64, len(c.budgets))
 	for i, b := range c.budgets {
 		covered[i] = item.covered(b.held[item.fence])
-		if refusal, refused := b.account.Refusal(item.amounts, covered[i]); refused {
-			return c.refuse(b, refusal)
-		}
+	}
+	if outcome, refused := c.refuse(item, covered); refused {
+		return outcome
 	}
 	outcome := budget.Outcome{Kind: budget.Ok}
 	for i, b := range c.budgets {
@@ -153,10 +151,22 @@ func (c *usageCount) settleAgain(item *usageItem) {
 	}
 }
 
-func (c *usageCount) refuse(b *countedBudget, refusal budget.Outcome) budget.Outcome {
-	c.refused = true
-	refusal.At = b.id
-	return refusal
+// refuse reports whether an item does not fit into one of the budgets. It counts as a breach of the first such budget.
+func (c *usageCount) refuse(item *usageItem, covered []map[string]int64) (outcome budget.Outcome, refused bool) {
+	for i, b := range c.budgets {
+		refusal, refuses := b.account.Refuses(budget.Request{
+			Amounts: item.amounts, Reserves: item.op == reserveOp, Held: b.held[item.fence], Covered: covered[i],
+		})
+		switch {
+		case refuses && !refused:
+			c.refused, refused = true, true
+			outcome = b.account.Breach(refusal)
+			outcome.At = b.id
+		case refuses && !refusal.ByReservations:
+			outcome.ByReservations = false
+		}
+	}
+	return outcome, refused
 }
 
 // covered returns the part of a lease's reservations on a budget that a settlement ends.

@@ -41,7 +41,7 @@ type SettleSpec struct {
 }
 
 // ReservationResult is the result of a reservation, or of its settlement. A breach names the first dimension in byte order of
-// the first such budget.
+// the first such budget. Its ByReservations covers all dimensions and budgets without room.
 type ReservationResult struct {
 	UsageResult
 

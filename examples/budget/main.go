@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -75,6 +76,9 @@ func pay(ctx context.Context, job worker.Job[Run], n int) (string, error) {
 	held, err := job.Reserve(ctx, job.Args.Run, map[string]int64{engine.OutputTokens: mostTokens}, job.Args.User)
 	if err != nil {
 		return "", err
+	}
+	if held.Outcome == engine.HardBreach && held.ByReservations {
+		return "", job.Delay(time.Second) // another run holds the rest, and may give it back
 	}
 	if held.Outcome == engine.HardBreach {
 		fmt.Println(job.Args.Topic, "stops at", held.Current, "of", held.Limit)

@@ -26,6 +26,8 @@ type Outcome struct {
 	Reserved  int64
 	Limit     int64
 
+	ByReservations bool // a hard breach that would fit without the reservations of other leases
+
 	At    string // the budget of a breach of a reservation or settlement
 	Lease string // that has reserved or settled
 }
@@ -38,6 +40,7 @@ type stored struct {
 	Hard      *int64 `json:"hard_limit,omitempty"`
 	Soft      *int64 `json:"soft_limit,omitempty"`
 	Reserved  int64  `json:"reserved,omitempty"`
+	Others    bool   `json:"by_reservations,omitempty"`
 	At        string `json:"breached_budget_id,omitempty"`
 	Lease     string `json:"lease,omitempty"`
 	Budget    string `json:"budget_id"`
@@ -46,7 +49,7 @@ type stored struct {
 
 // Encode returns the stored form of an outcome of an operation on a budget.
 func (o Outcome) Encode(budget, op string) (string, error) {
-	s := stored{Kind: o.Kind, Budget: budget, Op: op, Reserved: o.Reserved, At: o.At, Lease: o.Lease}
+	s := stored{Kind: o.Kind, Budget: budget, Op: op, Reserved: o.Reserved, Others: o.ByReservations, At: o.At, Lease: o.Lease}
 	switch o.Kind {
 	case SoftBreach:
 		s.Dimension, s.Current, s.Soft = o.Dimension, &o.Current, &o.Limit
@@ -63,7 +66,7 @@ func ReadOutcome(document string) (Outcome, error) {
 	if err := json.Unmarshal([]byte(document), &s); err != nil {
 		return Outcome{}, errors.New("is no outcome of a report")
 	}
-	o := Outcome{Kind: s.Kind, Dimension: s.Dimension, Reserved: s.Reserved, At: s.At, Lease: s.Lease}
+	o := Outcome{Kind: s.Kind, Dimension: s.Dimension, Reserved: s.Reserved, ByReservations: s.Others, At: s.At, Lease: s.Lease}
 	limit := s.Soft
 	switch s.Kind {
 	case Ok, AlreadyApplied:
@@ -96,30 +99,52 @@ type Account struct {
 	Applied    map[string]int64 // the sum of the applied amounts, by dimension
 	Hard, Soft int64            // breaches
 	LastBreach string           // the dimension of the last hard one
+	over       bool             // usage was too high for a hard limit
+}
+
+// Request is a request for amounts, which ascend by dimension.
+type Request struct {
+	Amounts  []Amount
+	Reserves bool             // they are not used yet
+	Held     map[string]int64 // that the lease of the request has reserved
+	Covered  map[string]int64 // the part of it that a settlement ends, which fits; nil: it is none
 }
 
 // Report decides a report of amounts, which ascend by dimension, and applies it unless a hard limit would be exceeded.
 func (a *Account) Report(amounts []Amount) Outcome {
-	if refusal, refused := a.Refusal(amounts, nil); refused {
-		return refusal
+	if refusal, refused := a.Refuses(Request{Amounts: amounts}); refused {
+		return a.Breach(refusal)
 	}
 	return a.Apply(amounts)
 }
 
-// Refusal reports whether amounts, which ascend by dimension, would exceed a hard limit, and counts a breach if they do. If
-// they settle a reservation, covered has that, and fits; else it is nil.
-func (a *Account) Refusal(amounts []Amount, covered map[string]int64) (Outcome, bool) {
-	for _, m := range amounts {
+// Refuses reports whether a request would exceed a hard limit. It notes whether the usage is too high, whatever is reserved.
+func (a *Account) Refuses(r Request) (refusal Outcome, refused bool) {
+	for _, m := range r.Amounts {
 		used, reserved, limit := a.Usage[m.Dimension], a.Reserved[m.Dimension], a.Policy.Hard[m.Dimension]
-		own := covered[m.Dimension]
-		if limit <= 0 || covered != nil && m.N <= own || Add(Add(used, max(reserved-own, 0)), m.N) <= limit {
+		own := r.Covered[m.Dimension]
+		if limit <= 0 || r.Covered != nil && m.N <= own || Add(Add(used, max(reserved-own, 0)), m.N) <= limit {
 			continue
 		}
-		a.Hard++
-		a.LastBreach = m.Dimension
-		return Outcome{Kind: HardBreach, Dimension: m.Dimension, Current: used, Reserved: reserved, Limit: limit}, true
+		if !refused {
+			refused = true
+			refusal = Outcome{
+				Kind: HardBreach, Dimension: m.Dimension, Current: used, Reserved: reserved, Limit: limit, ByReservations: true,
+			}
+		}
+		if Add(Add(used, max(r.Held[m.Dimension]-own, 0)), m.N) > limit {
+			refusal.ByReservations = false
+		}
+		a.over = a.over || used >= limit || !r.Reserves && Add(used, m.N) > limit
 	}
-	return Outcome{}, false
+	return refusal, refused
+}
+
+// Breach counts a refusal, and returns it.
+func (a *Account) Breach(refusal Outcome) Outcome {
+	a.Hard++
+	a.LastBreach = refusal.Dimension
+	return refusal
 }
 
 // Apply adds amounts, which ascend by dimension, to the usage.
@@ -158,10 +183,10 @@ func (a *Account) Free(reserved map[string]int64) {
 	}
 }
 
-// Over reports whether a report was refused, or the applied amounts have brought the usage to a hard limit. Reservations don't
-// count here: they may return.
+// Over reports whether the usage, or a refused report with it, was too high for a hard limit, or the applied amounts have brought
+// it there. Reservations don't count here: they may return.
 func (a *Account) Over() bool {
-	if a.Hard > 0 {
+	if a.over {
 		return true
 	}
 	for dimension := range a.Applied {

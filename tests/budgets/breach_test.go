@@ -75,7 +75,7 @@ func admissions(t *testing.T, f *fixture.Fixture) []string {
 	return fixture.Texts(t, f.Pool, "SELECT execution_id || ' ' || (due_at_ms = 0)::text FROM ffx_budget_admission ORDER BY 1")
 }
 
-// breaches are the calls that can be over a hard limit of 10, by a lease.
+// breaches are the calls by a lease that are a breach of a hard limit if they would exceed it.
 var breaches = map[string]func(t *testing.T, eng *engine.Engine, l engine.Lease, b id.BudgetID, n int64) engine.UsageResult{
 	"report": func(t *testing.T, eng *engine.Engine, l engine.Lease, b id.BudgetID, n int64) engine.UsageResult {
 		t.Helper()
@@ -92,10 +92,6 @@ var breaches = map[string]func(t *testing.T, eng *engine.Engine, l engine.Lease,
 	"spend": func(t *testing.T, eng *engine.Engine, l engine.Lease, b id.BudgetID, n int64) engine.UsageResult {
 		t.Helper()
 		return spend(t, eng, b, l.Execution, "", amounts{"a": n})
-	},
-	"reservation": func(t *testing.T, eng *engine.Engine, l engine.Lease, b id.BudgetID, n int64) engine.UsageResult {
-		t.Helper()
-		return reserve(t, eng, l.Fence, of(b), "", amounts{"a": n}).UsageResult
 	},
 	"settlement": func(t *testing.T, eng *engine.Engine, l engine.Lease, b id.BudgetID, n int64) engine.UsageResult {
 		t.Helper()
@@ -147,13 +143,61 @@ func TestExhaustionCancelsAndReservationsDont(t *testing.T) {
 	wantCancelled(t, f, b, []id.ExecutionID{x.ID}, x.ID)
 }
 
+// Only usage is a breach. A reservation, a report or a settlement that has no room because of reservations is refused, says so, and
+// cancels nothing; neither does a reservation above the limit. Once the usage is at the limit, as after a limit was lowered, any of
+// them cancels. L8
+func TestRefusalsBecauseOfReservationsCancelNothing(t *testing.T) {
+	f := fixture.NewCloned(t)
+	b := create(t, f, limits{"a": {Hard: 10}, "b": {Hard: 10}}, cancelling)
+	x, y := started(t, f, b), started(t, f, b)
+	all := []id.ExecutionID{x.ID, y.ID}
+	report(t, f.Engine, b, "", amounts{"a": 1})
+	reserve(t, f.Engine, x.Lease.Fence, of(b), "", amounts{"a": 8})
+	reserving := func(l engine.Lease, of amounts) engine.ReservationResult {
+		return reserve(t, f.Engine, l.Fence, []id.BudgetID{b}, "", of)
+	}
+	wantResult(t, reserving(y.Lease, amounts{"a": 2}), byReservations(breach(b, "a", 1, 8, 10)))
+	wantResult(t, reserving(x.Lease, amounts{"a": 2}), breach(b, "a", 1, 8, 10))
+	wantResult(t, reserving(y.Lease, amounts{"a": 10}), breach(b, "a", 1, 8, 10))
+	wantResult(t, reserving(y.Lease, amounts{"a": 2, "b": 11}), breach(b, "a", 1, 8, 10))
+	wantOutcome(t, report(t, f.Engine, b, "", amounts{"a": 2}), byReservations(breach(b, "a", 1, 8, 10)).UsageResult)
+	wantOutcome(t, spend(t, f.Engine, b, y.ID, "", amounts{"a": 2}), byReservations(breach(b, "a", 1, 8, 10)).UsageResult)
+	settling := engine.SettleSpec{Budgets: of(b), Used: amounts{"a": 2}}
+	wantResult(t, settle(t, f.Engine, y.Lease.Fence, settling), byReservations(breach(b, "a", 1, 8, 10)))
+	f.Flush()
+	wantCancelled(t, f, b, all)
+	f.Exec(t, `UPDATE ff_budget_policy SET policy_json = jsonb_set(policy_json, '{hard_limits,a}', '1') WHERE budget_id = $1`, b.String())
+	wantResult(t, reserving(y.Lease, amounts{"a": 1}), breach(b, "a", 1, 8, 1))
+	f.Flush()
+	wantCancelled(t, f, b, all, x.ID, y.ID)
+}
+
+// In a tree a refusal is one by reservations only if that holds for all budgets without room.
+func TestRefusalsInATreeSayWhetherReservationsRefuse(t *testing.T) {
+	f := fixture.NewCloned(t)
+	run, user := create(t, f, limits{"a": {Hard: 10}}, cancelling), create(t, f, limits{"a": {Hard: 10}}, cancelling)
+	x, other := started(t, f, user), f.Start(t)
+	reserve(t, f.Engine, other.Lease.Fence, of(run, user), "", amounts{"a": 8})
+	l := x.Lease.Fence
+	wantResult(t, reserve(t, f.Engine, l, of(run, user), "", amounts{"a": 5}), byReservations(breach(run, "a", 0, 8, 10)))
+	settle(t, f.Engine, other.Lease.Fence, engine.SettleSpec{Budgets: of(user), Used: amounts{"a": 8}})
+	wantResult(t, reserve(t, f.Engine, l, of(run, user), "", amounts{"a": 5}), breach(run, "a", 0, 8, 10))
+	f.Flush()
+	wantCancelled(t, f, user, []id.ExecutionID{x.ID})
+	// The settlement of the first budget is refused by reservations, that of the second by usage, which cancels.
+	got := settle(t, f.Engine, l, engine.SettleSpec{Budgets: of(run, user), Used: amounts{"a": 5}})
+	wantResult(t, got, breach(run, "a", 0, 8, 10))
+	f.Flush()
+	wantCancelled(t, f, user, []id.ExecutionID{x.ID}, x.ID)
+}
+
 // Of a tree, the executions under the budget without room are cancelled.
 func TestABreachInATreeCancelsUnderItsBudget(t *testing.T) {
 	f := fixture.NewCloned(t)
 	run, user := create(t, f, limits{"a": {Hard: 100}}, cancelling), create(t, f, limits{"a": {Hard: 10}}, cancelling)
 	own, sibling := started(t, f, run), started(t, f, user)
 	all := []id.ExecutionID{own.ID, sibling.ID}
-	if got := reserve(t, f.Engine, own.Lease.Fence, of(run, user), "", amounts{"a": 11}); got.Outcome != engine.HardBreach {
+	if got := settle(t, f.Engine, own.Lease.Fence, engine.SettleSpec{Budgets: of(run, user), Used: amounts{"a": 11}}); got.Outcome != engine.HardBreach {
 		t.Fatalf("%+v", got)
 	}
 	f.Flush()
@@ -342,4 +386,33 @@ func TestTheOptionIsStoredAndRead(t *testing.T) {
 	if found := read(t, f, b); found.Corruption == "" {
 		t.Errorf("%+v", found)
 	}
+}
+
+// With a limit on running work a breach cancels no more than that, and the others wait for the reset: the example of
+// docs/budgets.md. L18
+func TestWithALimitABreachCancelsOnlyRunningWork(t *testing.T) {
+	const limit = 3
+	f := fixture.NewCloned(t)
+	b := create(t, f, limits{"a": {Hard: 10}}, cancelling)
+	must(t, f.Operator().DeclareLimits(t.Context(), engine.LimitSpec{Name: "research", Units: limit}))
+	var all []id.ExecutionID
+	for range 4 * limit {
+		all = append(all, f.Create(t, under(b), func(s *engine.ExecutionSpec) { s.Limits = []engine.LimitKey{{Name: "research"}} }))
+	}
+	admit(t, f)
+	running := f.ClaimN(t, limit)
+	report(t, f.Engine, b, "", amounts{"a": 10})
+	f.Flush()
+	var want []id.ExecutionID
+	for _, x := range running {
+		want = append(want, x.ID)
+	}
+	wantCancelled(t, f, b, all, want...)
+	admit(t, f)
+	f.WantNothingClaimable(t)
+	_, err := f.Operator().ResetBudget(t.Context(), b)
+	must(t, err)
+	admit(t, f)
+	f.ClaimN(t, limit)
+	f.WantNothingClaimable(t)
 }

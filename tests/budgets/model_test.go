@@ -57,13 +57,13 @@ func (m *modelBudget) free() {
 	m.over = nil
 }
 
-// refusal returns the breach of amounts, if they are one. own is reserved for them, and settled amounts within it fit.
-// Before a refusal the reservations of leases that are over return.
-func (m *modelBudget) refusal(of, own amounts) (engine.UsageResult, bool) {
-	breach, refused := m.breach(of, own)
+// refusal returns the breach of amounts, if they are one. lease is the reservation of the caller's lease, own the part of it for
+// these amounts: settled amounts within it fit. Before a refusal the reservations of leases that are over return.
+func (m *modelBudget) refusal(of, lease, own amounts) (engine.UsageResult, bool) {
+	breach, refused := m.breach(of, lease, own)
 	if refused {
 		m.free()
-		breach, refused = m.breach(of, own)
+		breach, refused = m.breach(of, lease, own)
 	}
 	if refused {
 		m.breaches++
@@ -71,18 +71,28 @@ func (m *modelBudget) refusal(of, own amounts) (engine.UsageResult, bool) {
 	return breach, refused
 }
 
-func (m *modelBudget) breach(of, own amounts) (engine.UsageResult, bool) {
+func (m *modelBudget) breach(of, lease, own amounts) (result engine.UsageResult, refused bool) {
+	result = ok
 	for _, d := range slices.Sorted(maps.Keys(of)) {
 		limit, reserved := m.limits[d].Hard, m.reserved(d)
-		if limit > 0 && !(own != nil && of[d] <= own[d]) && sum(sum(m.usage[d], reserved-own[d]), of[d]) > limit {
-			return engine.UsageResult{Outcome: engine.HardBreach, Dimension: d, Current: m.usage[d], Reserved: reserved, Limit: limit}, true
+		if limit <= 0 || own != nil && of[d] <= own[d] || sum(sum(m.usage[d], reserved-own[d]), of[d]) <= limit {
+			continue
+		}
+		alone := sum(sum(m.usage[d], lease[d]-own[d]), of[d]) <= limit
+		if refused {
+			result.ByReservations = result.ByReservations && alone
+			continue
+		}
+		refused = true
+		result = engine.UsageResult{
+			Outcome: engine.HardBreach, Dimension: d, Current: m.usage[d], Reserved: reserved, Limit: limit, ByReservations: alone,
 		}
 	}
-	return ok, false
+	return result, refused
 }
 
 func (m *modelBudget) reserve(l engine.Fence, of amounts) engine.UsageResult {
-	if refusal, refused := m.refusal(of, nil); refused {
+	if refusal, refused := m.refusal(of, m.held[l], nil); refused {
 		return refusal
 	}
 	if m.held[l] == nil {
@@ -105,7 +115,7 @@ func (m *modelBudget) settle(l engine.Fence, used, part amounts) engine.UsageRes
 			own[d] = min(n, part[d])
 		}
 	}
-	if refusal, refused := m.refusal(used, own); refused {
+	if refusal, refused := m.refusal(used, m.held[l], own); refused {
 		return refusal
 	}
 	for d, n := range own {
@@ -115,7 +125,7 @@ func (m *modelBudget) settle(l engine.Fence, used, part amounts) engine.UsageRes
 }
 
 func (m *modelBudget) report(of amounts) engine.UsageResult {
-	if refusal, refused := m.refusal(of, nil); refused {
+	if refusal, refused := m.refusal(of, nil, nil); refused {
 		return refusal
 	}
 	return m.apply(of)

@@ -165,7 +165,7 @@ func TestReservationsShareATransaction(t *testing.T) {
 			}
 		}
 		unlock()
-		for i, want := range []engine.ReservationResult{fits, fits, {}, breach(b, "a", 0, 8, 10), fits, fits} {
+		for i, want := range []engine.ReservationResult{fits, fits, {}, byReservations(breach(b, "a", 0, 8, 10)), fits, fits} {
 			got := waits[i]()
 			if i == 2 {
 				if !errors.Is(got.err, engine.ErrStaleLease) {
