@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -31,5 +32,27 @@ func TestBulkOperationsGoOnBesideADeletedExecution(t *testing.T) {
 				t.Errorf("%+v, %v, want %+v", got, err, want)
 			}
 		})
+	}
+}
+
+// MoveWhere wakes the workers of the lane that it moves executions to, once they are there.
+func TestMoveWhereWakesWorkers(t *testing.T) {
+	b := newBulked(t)
+	to, marker := b.Lane+".new", b.Lane+".marker"
+	e := b.Rival(t).ListenTo(t, to, marker)
+	if _, err := b.Operator().MoveWhere(t.Context(), b.all, to, engine.Bulk{}); err != nil {
+		t.Fatal(err)
+	}
+	b.Flush() // its notification comes before the marker
+	b.Wake(marker)
+	for woken := false; ; {
+		switch lane := progress.Receive(t, "the marker to be heard", e.Heard); {
+		case lane == to:
+			woken = true
+		case lane == marker && !woken:
+			t.Fatal("no worker was woken")
+		case lane == marker:
+			return
+		}
 	}
 }
