@@ -117,8 +117,8 @@ type UsageResult struct {
 	Reserved  int64 // the amount that leases have reserved: after a [HardBreach], and in a [SoftBreach] of [Engine.Reserve] with its amount
 	Limit     int64
 
-	// ByReservations says that a [HardBreach] would fit if other leases gave back what they have reserved: try again later. If it
-	// is false, the usage, the caller's own reservations or the amount itself are too high.
+	// ByReservations says that a [HardBreach] would fit without the reservations of other leases: try again later. If it is
+	// false, the usage, the caller's own reservations or the amount itself are too high.
 	ByReservations bool
 }
 
