@@ -12,7 +12,7 @@ import (
 
 // RunUntilIdle handles executions one after the other until none is claimable, and returns how many it handled. It is for
 // tests, and for programs that work off their lanes and end. It renews no leases and leaves the background work to others.
-// Handlers get ctx itself. If ctx ends, the present handler's outcome is not settled, and its lease expires.
+// Frames of a stream are appended when the handler flushes it, fills its buffer or returns. Handlers get ctx itself. If ctx ends, the present handler's outcome is not settled, and its lease expires.
 //
 // Errors: [engine.ErrInvalidInput] for a bad registration or none; [ErrRunning]; those of claims; why an outcome could not be
 // settled; ctx's cause.
@@ -30,7 +30,9 @@ func (w *Worker) RunUntilIdle(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("worker: %w", err)
 	}
 	defer r.disconnect()
-	r.base = ctx
+	r.base, r.drained = ctx, ctx
+	// Beside the handler its statements would come in another order each time.
+	r.appender.inline = func(ctx context.Context) { r.appendInline(ctx, true) }
 	var recording sync.WaitGroup
 	recording.Go(r.recordSteps)
 	defer recording.Wait()

@@ -26,8 +26,8 @@ type appender struct {
 	open    atomic.Int64  // streams of running handlers
 	failing warn.Repeated
 
-	inline    func()     // appends in the goroutine of a handler that waits; nil: the run appends beside its handlers
-	appending sync.Mutex // held by inline
+	inline    func(ctx context.Context) // appends in the goroutine that waits; nil: the run appends beside its handlers
+	appending sync.Mutex                // held by inline
 
 	mu      sync.Mutex
 	streams map[engine.Fence]*Stream // of running handlers
@@ -102,15 +102,19 @@ func (a *appender) queue(s *Stream) {
 	remind(a.woken)
 }
 
-// hasten makes the appender append the waiting frames at once.
-func (a *appender) hasten() { remind(a.hasty) }
+// hasten makes the appender append the waiting frames at once. If nothing appends beside the handlers, hasten does it, until ctx
+// ends.
+func (a *appender) hasten(ctx context.Context) {
+	if a.inline != nil {
+		a.inline(ctx)
+		return
+	}
+	remind(a.hasty)
+}
 
 // await waits for a channel that appended frames close, and makes the appender append the waiting frames at once.
 func (a *appender) await(ctx context.Context, wait <-chan struct{}) error {
-	if a.inline != nil {
-		a.inline()
-	}
-	a.hasten()
+	a.hasten(ctx)
 	select {
 	case <-wait:
 		return nil

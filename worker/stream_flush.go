@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"time"
@@ -43,7 +44,7 @@ func (r *run) flush(t *task) {
 }
 
 // await waits until a stream's buffer is empty. It gives up when the lease is lost, or, once the run has drained, after
-// [Config.LeaseTTL].
+// [Config.LeaseTTL], or once the run's own context has ended.
 func (r *run) await(s *Stream) error {
 	s.mu.Lock()
 	through := s.written
@@ -62,9 +63,11 @@ func (r *run) await(s *Stream) error {
 		case wait == nil:
 			return nil
 		}
-		r.appender.hasten()
+		r.appender.hasten(r.base)
 		select {
 		case <-wait:
+		case <-r.base.Done():
+			s.lose(context.Cause(r.base))
 		case <-drained:
 			drained, patience = nil, time.After(r.cfg.LeaseTTL)
 		case <-patience:

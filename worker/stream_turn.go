@@ -91,7 +91,7 @@ func (j *joint) end(committed bool) {
 		s.tried(j.try)
 	}
 	s.change()
-	s.appender.hasten()
+	remind(s.appender.hasty)
 }
 
 // complete notes that a transaction of the handler ends the lease.

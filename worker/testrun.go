@@ -32,7 +32,9 @@ func RunForTest[In, Out any](
 	var recording sync.WaitGroup
 	w.recorder, w.appender = newRecorder(), newAppender(w.eng)
 	r := &run{Worker: w, base: ctx, settling: w.eng}
-	r.appender.inline = r.appendInline // beside the handler it would use the handler's transaction at the same time
+	// Beside the handler it would use the handler's transaction at the same time. A failure ends the streams: nothing is worth
+	// another try in a transaction that is rolled back.
+	r.appender.inline = func(ctx context.Context) { r.appendInline(ctx, false) }
 	recording.Go(r.recordSteps)
 	defer recording.Wait()
 	defer close(r.recorder.stopped)
@@ -49,20 +51,20 @@ func RunForTest[In, Out any](
 	return out, err
 }
 
-// appendInline appends the frames in all buffers, while the handler waits for that. A failure ends the streams: nothing is
-// worth another try in a transaction that is rolled back.
-func (r *run) appendInline() {
+// appendInline appends the frames in all buffers, while a handler or the end of one waits for that. A failed append is repeated
+// until ctx or the run ends, or ends the streams unless repeat is set.
+func (r *run) appendInline(ctx context.Context, repeat bool) {
 	r.appender.appending.Lock()
 	defer r.appender.appending.Unlock()
-	for {
+	for r.base.Err() == nil {
 		batch, pause, _ := r.appender.take(time.Now())
 		if len(batch) == 0 {
-			if pause == 0 || !backoff.Wait(r.base, pause) {
+			if pause == 0 || !backoff.Wait(ctx, pause) {
 				return
 			}
 			continue
 		}
-		if err := r.append(batch); err != nil {
+		if err := r.append(batch); err != nil && !repeat {
 			for _, f := range batch {
 				f.stream.lose(err)
 			}
