@@ -33,6 +33,11 @@ CREATE OR REPLACE FUNCTION ffx_now_ms(now_ms bigint) RETURNS bigint
     AS $$
     SELECT coalesce($1, public.fftest_now_ms());
 $$;
+CREATE OR REPLACE FUNCTION ffx_now_locked_ms(now_ms bigint) RETURNS bigint
+    LANGUAGE sql VOLATILE PARALLEL SAFE
+    AS $$
+    SELECT coalesce($1, public.fftest_now_ms());
+$$;
 DO $do$
 BEGIN
     EXECUTE format(

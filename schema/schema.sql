@@ -522,7 +522,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN '{"result": "no execution"}';
     END IF;
-    at_ms := coalesce(fixed_now_ms, (extract(epoch FROM clock_timestamp()) * 1000)::bigint);
+    at_ms := ffx_now_locked_ms(fixed_now_ms);
     SELECT c.condition, c.member_map, c.satisfied_set, c.timeout_at_ms, c.timeout_behavior, c.ffx_resume_delay_ms
     INTO s
     FROM ff_suspension_current AS c
@@ -1130,6 +1130,14 @@ END;
 $$;
 
 COMMENT ON FUNCTION ffx_notify_stream() IS 'Trigger: notifies the channel of each stream that frames were inserted into.';
+
+CREATE FUNCTION ffx_now_locked_ms(now_ms bigint) RETURNS bigint
+    LANGUAGE sql PARALLEL SAFE
+    AS $$
+    SELECT coalesce(now_ms, (extract(epoch FROM clock_timestamp()) * 1000)::bigint);
+$$;
+
+COMMENT ON FUNCTION ffx_now_locked_ms(now_ms bigint) IS 'The given instant, or, of NULL, the present by the database''s clock, also after a wait for a lock: milliseconds since the Unix epoch.';
 
 CREATE FUNCTION ffx_now_ms(now_ms bigint) RETURNS bigint
     LANGUAGE sql STABLE PARALLEL SAFE

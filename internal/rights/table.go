@@ -87,6 +87,7 @@ var table = []object{
 	{Function, "ffx_merge_patch(jsonb, jsonb)", "", "", "EXECUTE", ""},
 	{Function, "ffx_merge_patches(jsonb, jsonb[])", "", "", "EXECUTE", ""},
 	{Function, "ffx_new_id()", "", "EXECUTE", "", ""},
+	{Function, "ffx_now_locked_ms(bigint)", "", "EXECUTE", "EXECUTE", "EXECUTE"},
 	{Function, "ffx_now_ms(bigint)", "EXECUTE", "EXECUTE", "EXECUTE", "EXECUTE"},
 	{Function, "ffx_predicates_held(jsonb, bytea)", "", "EXECUTE", "EXECUTE", "EXECUTE"},
 	{Function, "ffx_read_instant(bigint)", "", "", "EXECUTE", ""},

@@ -18,6 +18,18 @@ $$;
 COMMENT ON FUNCTION ffx_now_ms(now_ms bigint) IS
     'The given instant, or, of NULL, the start of the statement by the database''s clock: milliseconds since the Unix epoch.';
 
+-- For functions that read the time once they hold a lock. A test replaces both.
+CREATE FUNCTION ffx_now_locked_ms(now_ms bigint) RETURNS bigint
+LANGUAGE sql
+VOLATILE
+PARALLEL SAFE
+AS $$
+    SELECT coalesce(now_ms, (extract(epoch FROM clock_timestamp()) * 1000)::bigint);
+$$;
+
+COMMENT ON FUNCTION ffx_now_locked_ms(now_ms bigint) IS
+    'The given instant, or, of NULL, the present by the database''s clock, also after a wait for a lock: milliseconds since the Unix epoch.';
+
 -- Level L0 of the lock order.
 CREATE FUNCTION ffx_flow_key(flow_id uuid) RETURNS bigint
 LANGUAGE sql
@@ -75,5 +87,7 @@ DROP FUNCTION ffx_attempt_timeout_at(jsonb, bigint);
 DROP FUNCTION ffx_lost_too_often(integer, jsonb, integer);
 
 DROP FUNCTION ffx_flow_key(uuid);
+
+DROP FUNCTION ffx_now_locked_ms(bigint);
 
 DROP FUNCTION ffx_now_ms(bigint);

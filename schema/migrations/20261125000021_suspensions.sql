@@ -378,7 +378,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN '{"result": "no execution"}';
     END IF;
-    at_ms := coalesce(fixed_now_ms, (extract(epoch FROM clock_timestamp()) * 1000)::bigint);
+    at_ms := ffx_now_locked_ms(fixed_now_ms);
     SELECT c.condition, c.member_map, c.satisfied_set, c.timeout_at_ms, c.timeout_behavior, c.ffx_resume_delay_ms
     INTO s
     FROM ff_suspension_current AS c
