@@ -40,11 +40,17 @@ func ExecutionIDFromRow(partition int16, u ExecutionUUID) ExecutionID {
 	return ExecutionID{partition: uint16(partition), uuid: u}
 }
 
-// ParseExecutionID parses "{fp:N}:<uuid>": N in plain decimal, at most 65535, and the UUID in its 36-character form with
-// hex digits in either case. It does not check N against the configuration; see [Partitions.CheckExecution].
+// ParseExecutionID parses "{fp:N}:<uuid>" or the short form "N-<uuid>": N in plain decimal, at most 65535, and the UUID in
+// its 36-character form with hex digits in either case. It does not check N against the configuration; see
+// [Partitions.CheckExecution].
+//
+// A UUID alone does not have the partition, which is that of a flow or a lane. engine.Engine.FindExecution looks for it in all.
 //
 // Errors: [*ParseError] with ReasonMissingTag, ReasonInvalidPartitionIndex or ReasonInvalidUUID, the first that applies.
 func ParseExecutionID(s string) (ExecutionID, error) {
+	if short, ok := parseShort(s); ok {
+		return short, nil
+	}
 	body, tagged := strings.CutPrefix(s, "{fp:")
 	index, text, closed := strings.Cut(body, "}:")
 	if !tagged || !closed {
@@ -59,6 +65,17 @@ func ParseExecutionID(s string) (ExecutionID, error) {
 		return ExecutionID{}, refuse(executionType, ReasonInvalidUUID, text)
 	}
 	return ExecutionID{partition: partition, uuid: u}, nil
+}
+
+// parseShort parses "N-<uuid>". N has at most five digits and the first group of a UUID has eight, so no text has both forms.
+func parseShort(s string) (ExecutionID, bool) {
+	index, text, _ := strings.Cut(s, "-")
+	partition, ok := parseIndex(index)
+	if !ok {
+		return ExecutionID{}, false
+	}
+	u, ok := parseHyphenated[execution](text)
+	return ExecutionID{partition: partition, uuid: u}, ok
 }
 
 const executionType = "execution id"
@@ -90,6 +107,12 @@ func (e ExecutionID) Compare(other ExecutionID) int {
 func (e ExecutionID) String() string {
 	var buf [maxExecutionText]byte
 	return string(e.appendTo(buf[:0]))
+}
+
+// Short returns the form of e for URLs and command lines, which needs no escapes: "N-<uuid>". [ParseExecutionID] reads it. Store
+// and compare the canonical form.
+func (e ExecutionID) Short() string {
+	return strconv.Itoa(int(e.partition)) + "-" + e.uuid.String()
 }
 
 // AppendText appends the canonical form of e to b.

@@ -3,6 +3,7 @@ package id
 import (
 	"math"
 	"math/rand"
+	"net/url"
 	"reflect"
 	"testing"
 	"testing/quick"
@@ -27,6 +28,28 @@ func TestExecutionIDRoundTrip(t *testing.T) {
 	}, nil)
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// F6: the short form needs no escapes in a URL, and is read back. Texts near it are no ids.
+func TestExecutionIDHasAShortForm(t *testing.T) {
+	err := quick.Check(func(want ExecutionID) bool {
+		got, err := ParseExecutionID(want.Short())
+		return got == want && err == nil && url.PathEscape(want.Short()) == want.Short() && url.QueryEscape(want.Short()) == want.Short()
+	}, nil)
+	if err != nil {
+		t.Error(err)
+	}
+	if short := ExecutionIDFromRow(7, ExecutionUUID{}).Short(); short != "7-00000000-0000-0000-0000-000000000000" {
+		t.Errorf("the short form is %s", short)
+	}
+	for _, text := range []string{
+		someUUID, "-" + someUUID, "07-" + someUUID, "+7-" + someUUID, "65536-" + someUUID, "7-" + someUUID + "0", "7 -" + someUUID,
+		"7-", "7", "7:" + someUUID, "7-{" + someUUID + "}", "7-550e8400e29b41d4a716446655440000", "7--" + someUUID,
+	} {
+		if got, err := ParseExecutionID(text); err == nil {
+			t.Errorf("%q is read as %v", text, got)
+		}
 	}
 }
 

@@ -69,7 +69,7 @@ type Page struct {
 
 // Link returns the link of a waitpoint below the URL that a [Handler] serves.
 func Link(base string, w engine.Waitpoint) string {
-	path := url.PathEscape(w.Execution.String()) + "/" + w.ID.String()
+	path := w.Execution.Short() + "/" + w.ID.String()
 	return strings.TrimSuffix(base, "/") + "/" + path + "?" + url.Values{"token": {w.Token.Reveal()}}.Encode()
 }
 
