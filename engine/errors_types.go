@@ -33,7 +33,7 @@ func (e *CorruptionError) Error() string {
 // Unwrap returns [ErrCorruption] and the error of the value.
 func (e *CorruptionError) Unwrap() []error { return withCause(ErrCorruption, e.err) }
 
-// NotFoundError names an object that does not exist. Entity is "execution", "attempt", "flow", "edge" or
+// NotFoundError names an object that does not exist: it was never created here, or retention has deleted it. Entity is "execution", "attempt", "flow", "edge" or
 // "worker".
 type NotFoundError struct {
 	Entity string

@@ -67,7 +67,7 @@ func TestExplain(t *testing.T) {
 		},
 		{
 			"not found", &engine.NotFoundError{Entity: "flow", ID: "x"},
-			"flow x not found: check the id, the database URL and --schema.", exitNotFound,
+			"flow x not found: check the id, the database URL and --schema; retention may have deleted it.", exitNotFound,
 		},
 		{
 			"several lines", errors.New("one\n\ttwo."),

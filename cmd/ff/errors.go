@@ -58,7 +58,7 @@ var nextSteps = []struct {
 	{engine.ErrEncoding, exitDatabase, "create a database with ENCODING 'UTF8' TEMPLATE template0"},
 	{engine.ErrReadOnly, exitDatabase, "connect to the primary server"},
 	{engine.ErrCompleted, exitFailed, "pass --completed to repeat its effects"},
-	{engine.ErrNotFound, exitNotFound, "check the id, the database URL and --schema"},
+	{engine.ErrNotFound, exitNotFound, "check the id, the database URL and --schema; retention may have deleted it"},
 	{engine.ErrNotEnded, exitFailed, "cancel it first, or wait for its end"},
 	{engine.ErrEnded, exitFailed, "it needs nothing more; `ff execution retry` runs it again"},
 	{engine.ErrNotEligible, exitFailed, "look at it with `ff execution show`"},
