@@ -68,13 +68,14 @@ func Permanent(err error) error {
 	return &Fail{Class: policy.Permanent, Err: err}
 }
 
-// panicError is the error for a handler that panicked.
-type panicError struct {
-	value any
-	stack []byte
+// PanicError is the error of a handler that panicked. A [Middleware] gets it from the handler, as any other error. If it returns
+// it, wrapped or not, the failure has the category "panic", and the stack as its detail. It does not wrap Value.
+type PanicError struct {
+	Value any    // of the panic
+	Stack []byte // of the goroutine, as runtime/debug.Stack returns it
 }
 
-func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
 // errGoexit reports that the handler ended its goroutine instead of returning, like testing.T.FailNow.
 var errGoexit = errors.New("handler called runtime.Goexit")
@@ -91,9 +92,9 @@ func failureOf(err error) engine.Failure {
 	if fail, ok := errors.AsType[*Fail](err); ok {
 		failure.Class = fail.class()
 		failure.Category = storable(fail.Category, maxCategory)
-	} else if panicked, ok := errors.AsType[*panicError](err); ok {
+	} else if panicked, ok := errors.AsType[*PanicError](err); ok {
 		failure.Category = "panic"
-		failure.Detail = storable(string(panicked.stack), maxMessage)
+		failure.Detail = storable(string(panicked.Stack), maxMessage)
 	}
 	if undecoded, ok := errors.AsType[*engine.DecodeError](err); ok {
 		// The decoder's error may quote the payload, so it is stored but not logged.

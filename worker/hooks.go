@@ -81,9 +81,9 @@ func (r *run) report(t *task) {
 			message, level = "attempt abandoned; its execution was cancelled", slog.LevelInfo
 		}
 	}
-	if panicked, ok := errors.AsType[*panicError](t.err); ok {
+	if panicked, ok := errors.AsType[*PanicError](t.err); ok {
 		message, level = strings.Replace(message, "attempt failed", "handler panicked", 1), slog.LevelError
-		attrs = append(attrs, slog.String("stack", string(panicked.stack)))
+		attrs = append(attrs, slog.String("stack", string(panicked.Stack)))
 	}
 	r.cfg.Log.LogAttrs(context.Background(), level, message, attrs...)
 }
@@ -98,7 +98,7 @@ func (r *run) reportToHooks(t *task) {
 		if value == nil {
 			return
 		}
-		attrs := append(t.attrs(), slog.Any("error", &panicError{value: value}), slog.Int64("panics", r.hookPanics.Add(1)),
+		attrs := append(t.attrs(), slog.Any("error", &PanicError{Value: value}), slog.Int64("panics", r.hookPanics.Add(1)),
 			slog.String("stack", string(debug.Stack())))
 		r.cfg.Log.LogAttrs(context.Background(), slog.LevelError, "hook panicked", attrs...)
 	}()

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -25,7 +26,7 @@ type HandlerFunc func(ctx context.Context, work *engine.Claimed) (result []byte,
 //
 // It may pass on a context derived from ctx, another payload, another result, and another error, such as a [Fail]. work is a
 // copy; only the handler sees changes to it. An error for which [ContinuesLater] reports true is no failure: return it, as
-// it is or wrapped. A panic is one of the handler.
+// it is or wrapped. A panic of the handler is an error here, a [PanicError]; one of the middleware is a failure like it.
 type Middleware func(next HandlerFunc) HandlerFunc
 
 // Use adds middleware around all handlers of a worker, whether they are registered before or after. The first one is the
@@ -55,7 +56,7 @@ func wrapped(kind string, inner handler, middleware []Middleware) (handler, erro
 		if !ok { // the middleware has replaced the context
 			askedAt = time.Now()
 		}
-		return inner(ctx, work, askedAt)
+		return caught(ctx, work, askedAt, inner)
 	})
 	for _, m := range slices.Backward(middleware) {
 		if m == nil {
@@ -69,4 +70,14 @@ func wrapped(kind string, inner handler, middleware []Middleware) (handler, erro
 		claimed := *work
 		return outer(context.WithValue(ctx, askedAtKey{}, askedAt), &claimed)
 	}, nil
+}
+
+// caught calls a handler, and returns its panic as an error.
+func caught(ctx context.Context, work *engine.Claimed, askedAt time.Time, inner handler) (result []byte, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			result, err = nil, &PanicError{Value: value, Stack: debug.Stack()}
+		}
+	}()
+	return inner(ctx, work, askedAt)
 }

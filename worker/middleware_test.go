@@ -156,3 +156,38 @@ func TestRunRefusesBadMiddleware(t *testing.T) {
 		}
 	}
 }
+
+// F6: a middleware sees the panic of a handler as an error, and may answer with another one. A panic that it returns is stored as
+// one.
+func TestMiddlewareSeesAPanicAsAnError(t *testing.T) {
+	var seen []any
+	around := func(next HandlerFunc) HandlerFunc {
+		return func(ctx context.Context, work *engine.Claimed) ([]byte, error) {
+			result, err := next(ctx, work)
+			if panicked, ok := errors.AsType[*PanicError](err); ok && strings.Contains(string(panicked.Stack), "middleware_test.go") {
+				seen = append(seen, panicked.Value)
+			}
+			return result, err
+		}
+	}
+	// The value of a panic may be any error. It is no wait and no failure of a class.
+	value := Permanent(errors.New("boom"))
+	bothWays(t, Config{}, func(w *Worker, _ *fakeEngine) {
+		Use(w, around)
+		on(w, "k", func(context.Context, Job[size]) (int, error) { panic(value) })
+	}, func(t *testing.T, b *bubble) {
+		seen = nil
+		b.eng.put(engine.DefaultLane, work("k"))
+		b.tell()
+		if !slices.Equal(seen, []any{value}) {
+			t.Errorf("the middleware saw %v", seen)
+		}
+		failed := b.seen().failed
+		if len(failed) != 1 || len(failed[0].items) != 1 {
+			t.Fatalf("failed: %+v", failed)
+		}
+		if f := failed[0].items[0].Failure; f.Category != "panic" || f.Class != policy.Transient || f.Detail == "" {
+			t.Errorf("the failure is %+v", f)
+		}
+	})
+}

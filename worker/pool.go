@@ -29,7 +29,7 @@ func (r *run) perform(t *task, goroutine int64) {
 	defer func() {
 		if !returned {
 			if value := recover(); value != nil {
-				t.judge(nil, &panicError{value: value, stack: debug.Stack()})
+				t.judge(nil, &PanicError{Value: value, Stack: debug.Stack()})
 			} else {
 				t.judge(nil, errGoexit)
 			}
