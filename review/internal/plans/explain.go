@@ -29,6 +29,7 @@ type node struct {
 	Direction string   `json:"Scan Direction"`
 	Condition string   `json:"Index Cond"`
 	Filter    string   `json:"Filter"`
+	Once      string   `json:"One-Time Filter"`
 	SortKey   []string `json:"Sort Key"`
 	Role      string   `json:"Parent Relationship"`
 	Rows      float64  `json:"Plan Rows"`

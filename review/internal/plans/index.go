@@ -99,6 +99,29 @@ func (s *side) unused() map[string]*index {
 	return found
 }
 
+// emptied returns the tables of before that queries of after don't read because their plans are empty: row security hides
+// all rows, or a condition is false. From version 17 on such a plan doesn't name the indexes that it would use.
+func (c *check) emptied() map[string]bool {
+	tables := make(map[string]bool)
+	for name, after := range c.after.queries {
+		before := c.before.queries[name]
+		if before == nil || before.generic == nil || !after.readsNothing() {
+			continue
+		}
+		before.generic.walk(func(n, _ *node) { tables[n.Relation] = true })
+	}
+	return tables
+}
+
+// readsNothing reports whether the planner found a part of the query to have no rows.
+func (e *explained) readsNothing() bool {
+	nothing := false
+	if e.generic != nil {
+		e.generic.walk(func(n, _ *node) { nothing = nothing || n.Once == "false" })
+	}
+	return nothing
+}
+
 // redundant returns, for an index, another one that serves every use of it: its columns lead the other's.
 func (s *side) redundant() map[string]string {
 	found := make(map[string]string)
@@ -173,12 +196,13 @@ func (c *check) indexes() []report.Finding {
 		findings = append(findings, f)
 	}
 
-	unused, before := c.after.unused(), c.before.unused()
+	unused, before, emptied := c.after.unused(), c.before.unused(), c.emptied()
 	var old []string
 	for _, name := range slices.Sorted(maps.Keys(unused)) {
 		i := unused[name]
 		switch known := c.before.indexes[name]; {
 		case c.before.partition(i.Table) && !c.after.partition(i.Table): // the change detaches it, with the rows that programs no longer want
+		case emptied[i.Table[strings.LastIndexByte(i.Table, '.')+1:]] && before[name] == nil: // it's unknown whether queries would use it
 		case known == nil:
 			add(rule.IndexUnused.Name, name, report.Advice, fmt.Sprintf("No query uses the new index %s", report.Code(name)),
 				fmt.Sprintf("It is on `%s`. No plan of the queries takes it, not even where the server may not read tables whole. Every write keeps it.", i.Table),
