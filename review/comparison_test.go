@@ -36,7 +36,6 @@ func TestComparison(t *testing.T) {
 	if *comparisonTable == "" {
 		t.Skip("-comparison names no file")
 	}
-	useSQLC(t)
 	server, err := pgserver.Start(t.Context(), pgserver.Options{Purpose: pgserver.Tests, Container: container.Run, Log: io.Discard})
 	if err != nil {
 		t.Fatal(err)

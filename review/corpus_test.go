@@ -4,7 +4,6 @@ import (
 	"flag"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,7 +41,6 @@ func TestCorpus(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a review of each case takes minutes")
 	}
-	useSQLC(t)
 	counts := map[string]int{"bad": 40, "good": 25}
 	for kind, least := range counts {
 		entries, err := os.ReadDir(filepath.Join("testdata/corpus", kind))
@@ -198,25 +196,4 @@ func lay(t *testing.T, from, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// useSQLC puts the repository's own sqlc on PATH: the corpus has no module with a tool.
-func useSQLC(t *testing.T) {
-	t.Helper()
-	command := exec.Command("go", "tool", "-modfile=tools/go.mod", "-n", "sqlc")
-	command.Dir = ".."
-	command.Env = append(os.Environ(), "GOWORK=off")
-	tool, err := command.Output()
-	if err != nil {
-		t.Fatalf("find sqlc: %v", err)
-	}
-	dir := t.TempDir()
-	if err := os.Symlink(strings.TrimSpace(string(tool)), filepath.Join(dir, "sqlc")); err != nil {
-		t.Fatal(err)
-	}
-	before := os.Getenv("PATH")
-	if err := os.Setenv("PATH", dir+string(os.PathListSeparator)+before); err != nil { // t.Setenv forbids parallel parts
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.Setenv("PATH", before) })
 }

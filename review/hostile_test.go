@@ -40,7 +40,6 @@ func TestHostile(t *testing.T) {
 	}
 	secret := "secret" + rand.Text()
 	t.Setenv("FF_HOSTILE_SECRET", secret)
-	useSQLC(t)
 	files, err := filepath.Glob("testdata/hostile/*.yaml")
 	if err != nil || len(files) < 20 {
 		t.Fatalf("%d hostile changes, error %v", len(files), err)

@@ -289,7 +289,6 @@ func TestLayouts(t *testing.T) {
 
 // A query of the second package, in a configuration of its own, is reviewed like those of the first.
 func TestRunReviewsAllPackages(t *testing.T) {
-	useSQLC(t)
 	config := func(name string) string {
 		return "version: \"2\"\nsql:\n  - {engine: postgresql, schema: ../m, queries: q.sql, gen: {go: {package: " + name + ", out: gen, sql_package: pgx/v5}}}\n"
 	}
@@ -325,7 +324,6 @@ func TestRunReviewsAllPackages(t *testing.T) {
 
 // Packages of one name have queries of one name, and their folders distinguish them.
 func TestRunReviewsPackagesOfOneName(t *testing.T) {
-	useSQLC(t)
 	const config = "version: \"2\"\nsql:\n" +
 		"  - {engine: postgresql, schema: m, queries: a.sql, gen: {go: {package: db, out: a/db, sql_package: pgx/v5}}}\n" +
 		"  - {engine: postgresql, schema: m, queries: b.sql, gen: {go: {package: db, out: b/db, sql_package: pgx/v5}}}\n"
@@ -353,7 +351,6 @@ func TestRunReviewsPackagesOfOneName(t *testing.T) {
 
 // If only a file changes that sqlc does not read, the stars of both sides are expanded: a new column breaks no query.
 func TestRunExpandsStarsOfBothSides(t *testing.T) {
-	useSQLC(t)
 	l := layout{
 		base: map[string]string{
 			"schema/1_orders.sql": orders, "sqlc.yaml": sqlcOf("schema/1_orders.sql"),
@@ -370,7 +367,6 @@ func TestRunExpandsStarsOfBothSides(t *testing.T) {
 
 // A view with the old name of a table does not hide that a column of the table loses NOT NULL.
 func TestRunFollowsARenamedTable(t *testing.T) {
-	useSQLC(t)
 	l := layout{
 		base: map[string]string{
 			"db/migrations/1_orders.sql": "-- migrate:up\n" + orders + "-- migrate:down\nDROP TABLE orders;\n", "sqlc.yaml": sqlcOf("db/migrations"),

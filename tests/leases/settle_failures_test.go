@@ -196,7 +196,7 @@ func TestFailExecutionBackoff(t *testing.T) {
 	}{
 		{"fixed", policy.Fixed(250 * time.Millisecond), 2, 250 * time.Millisecond, 250 * time.Millisecond},
 		{"default", policy.Backoff{}, 0, time.Second, time.Second},
-		{"default, third time", policy.Backoff{}, 2, 4 * time.Second, 4 * time.Second},
+		{"default, third time", policy.Backoff{}, 2, 30 * time.Second, 30 * time.Second},
 		{"exponential", policy.Backoff{First: 100 * time.Millisecond, Max: 10 * time.Second, Factor: 3}, 2, 900 * time.Millisecond, 900 * time.Millisecond},
 		{"exponential, cut", policy.Backoff{First: 100 * time.Millisecond, Max: 500 * time.Millisecond, Factor: 3}, 2, 500 * time.Millisecond, 500 * time.Millisecond},
 		{"shrinking", policy.Backoff{First: time.Second, Max: 5 * time.Second, Factor: 0.5}, 1, 500 * time.Millisecond, 500 * time.Millisecond},

@@ -26,7 +26,7 @@ var timingOut = []struct {
 	{"retried at once", policy.ImmediateRetries(0), 0, fixture.StateRetry, []string{"lease expired"}},
 	{"category listed", &policy.Retry{Categories: []string{"timeout"}}, 0, fixture.StateBackoff, []string{"lease expired"}},
 	{"category not listed", &policy.Retry{Categories: []string{"net"}}, 0, fixture.StateExpired, []string{"lease expired", "completion expired"}},
-	{"retries used up", &policy.Retry{}, 3, fixture.StateExpired, []string{"lease expired", "completion expired"}},
+	{"retries used up", &policy.Retry{}, 24, fixture.StateExpired, []string{"lease expired", "completion expired"}},
 }
 
 func TestAttemptsTimeOut_E14(t *testing.T) {

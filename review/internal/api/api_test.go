@@ -2,7 +2,6 @@ package api
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -13,23 +12,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/rule"
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
-
-// useSQLC puts the repository's own sqlc on PATH.
-func useSQLC(t *testing.T) {
-	t.Helper()
-	command := exec.Command("go", "tool", "-modfile=tools/go.mod", "-n", "sqlc")
-	command.Dir = "../../.."
-	command.Env = append(os.Environ(), "GOWORK=off")
-	tool, err := command.Output()
-	if err != nil {
-		t.Fatalf("no sqlc: %v", err)
-	}
-	dir := t.TempDir()
-	if err := os.Symlink(strings.TrimSpace(string(tool)), filepath.Join(dir, "sqlc")); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
-}
 
 const config = `version: "2"
 sql:
@@ -66,7 +48,6 @@ func side(t *testing.T, files map[string]string) *project.Side {
 }
 
 func TestCheck(t *testing.T) {
-	useSQLC(t)
 	for _, c := range []struct {
 		name  string
 		files map[string]string
@@ -117,7 +98,6 @@ func TestCheck(t *testing.T) {
 
 // A name that is gone is a risk if a query that is still there uses its type.
 func TestCheckNotesRemovalsThatNoQueryUses(t *testing.T) {
-	useSQLC(t)
 	const moods = "-- migrate:up\nCREATE TYPE mood AS ENUM ('sad', 'ok');\nCREATE TABLE person (id bigint PRIMARY KEY, mood mood);\nCREATE TABLE attic (id bigint PRIMARY KEY);\n-- migrate:down\n"
 	const moody = "-- name: MoodOf :one\nSELECT mood FROM person WHERE id = @id;\n\n-- name: Moods :many\nSELECT * FROM person;\n"
 	base := map[string]string{"migrations/2_moods.sql": moods, "queries/moods.sql": moody}
@@ -160,7 +140,6 @@ func TestCheckNotesRemovalsThatNoQueryUses(t *testing.T) {
 
 // The functions that sqlc makes itself are used even if no query has a type of the package.
 func TestCheckCountsFunctionsOfTheGeneratorAsUsed(t *testing.T) {
-	useSQLC(t)
 	prepared := func(value string) map[string]string {
 		return map[string]string{
 			"queries/items.sql": "-- name: CountItems :one\nSELECT count(*) FROM items;\n",
@@ -181,7 +160,6 @@ func TestCheckCountsFunctionsOfTheGeneratorAsUsed(t *testing.T) {
 }
 
 func TestCheckNotesRefusalsOfBase(t *testing.T) {
-	useSQLC(t)
 	broken := map[string]string{"queries/broken.sql": "-- name: Broken :one\nSELECT nothing FROM items;\n"}
 	for _, c := range []struct {
 		base map[string]string

@@ -9,7 +9,6 @@ import (
 
 // A package is generated once if both sides have the same files. Every difference makes it two.
 func TestSameFilesAreGeneratedOnce(t *testing.T) {
-	useSQLC(t)
 	for name, c := range map[string]struct {
 		files map[string]string
 		twice bool
