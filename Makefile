@@ -70,16 +70,25 @@ bin/gate:
 # programs share memory: workers, claimers, readers of events. It doesn't watch suites that read source, plans, schemas or
 # reports, run programs, or meet in the database alone. make test-sql has it watch all suites that use Postgres.
 SEQUENTIAL := ./bench ./bench/% ./cmd/ff ./examples/% ./review ./review/% \
-	$(addprefix ./tests/,cli conformance dependencies docs executions flows house internal/% operators schema statements transactions upkeep views)
+	$(addprefix ./tests/,budgets cli conformance dependencies docs executions fair flows house internal/% limits operators \
+	schedules schema sequences statements transactions upkeep views)
 all_packages = $(patsubst $(CURDIR)%,.%,$(shell go list -f '{{.Dir}}' $(PACKAGES)))
 
 # Both runs are one to gotestsum: the second follows whatever the first says.
+concurrent_tests = go test -json $(GOTEST) $(RACE) $(AVAILABLE) $(filter-out $(SEQUENTIAL),$(all_packages))
+
 .PHONY: test
 test: bin/gate ## Run all tests of all modules, those of concurrent code with the race detector if there is a C compiler
 	$(say_what_is_left_out)
-	$(call summed,--raw-command -- sh -c 'code=0; \
-		go test -json $(GOTEST) $(RACE) $(AVAILABLE) $(filter-out $(SEQUENTIAL),$(all_packages)) || code=1; \
+	$(call summed,--raw-command -- sh -c 'code=0; $(concurrent_tests) || code=1; \
 		go test -json $(GOTEST) $(AVAILABLE) $(filter $(SEQUENTIAL),$(all_packages)) || code=1; exit $$code')
+
+pooled_tests = $(if $(PGBOUNCER),go test -json $(GOTEST) $(RACE) -run "^TestPgBouncer" ./tests/transactions || code=1;)
+
+.PHONY: test-race
+test-race: bin/gate ## Run the part of make test that has the race detector, and all tests through PgBouncer
+	$(say_what_is_left_out)
+	$(call summed,--raw-command -- sh -c 'code=0; $(concurrent_tests) || code=1; $(pooled_tests) exit $$code')
 
 sql_packages = $(shell go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' \
 	$(filter-out ./bench/... ./review/...,$(PACKAGES)) | awk '/\/internal\/pg(test|server)( |$$)/ { print $$1 }')
@@ -104,7 +113,7 @@ test-versions: ## Run the tests that depend on the version of Postgres, on embed
 
 .PHONY: test-version
 test-version: bin/gate
-	@echo "tests that depend on the version of Postgres, on PostgreSQL $$FF_POSTGRES_VERSION:"
+	@echo "tests that depend on the version of Postgres, on $${FF_POSTGRES:-the default}, $${FF_POSTGRES_IMAGE:-PostgreSQL $$FF_POSTGRES_VERSION}:"
 	$(call summed,--raw-command -- $(GATE) built -dir bin/versioned -run "$(versioned_run)" $(addprefix ./,$(sort $(dir $(versioned_files)))))
 
 # The suites of what the two layouts that there once were had in common: flows, grants, retention, claims and events.
