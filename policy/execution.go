@@ -14,8 +14,8 @@ import (
 // Execution is the policy of an execution. The zero value retries for about a day, allows up to 100 lost leases, and sets
 // no time limit and no required capabilities. Durations are stored in milliseconds, rounded up, so none becomes 0.
 type Execution struct {
-	// Retry selects the failures to retry. nil: up to 24 retries in about a day, after 1 s, 5 s, 30 s, 2 min, 10 min, and then
-	// every hour. Use [ImmediateRetries] to retry without a pause, and a MaxRetries of [NoRetries] for none.
+	// Retry selects the failures to retry, how often and after which pauses. nil: as the zero [Retry], up to 24 retries in
+	// about a day. Use [ImmediateRetries] to retry without a pause, and a MaxRetries of [NoRetries] for none.
 	Retry *Retry
 
 	// AttemptTimeout limits one attempt. A longer attempt fails with the class [TimedOut] and is retried like any other
@@ -48,7 +48,7 @@ type Execution struct {
 
 // The defaults.
 const (
-	DefaultMaxRetries  = 3
+	DefaultMaxRetries  = 24
 	DefaultMaxReclaims = 100
 	DefaultDedupWindow = 24 * time.Hour
 )

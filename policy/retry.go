@@ -2,15 +2,16 @@ package policy
 
 import "time"
 
-// Retry says which failures to retry, how often and after which pause. The zero value retries every category three times,
-// after 1, 2 and 4 seconds.
+// Retry says which failures to retry, how often and after which pause. The zero value retries every category up to 24
+// times in about a day, as an execution without a Retry does.
 //
 // A retry is a new attempt. Failures of the classes [Permanent] and [Cancelled] are never retried.
 type Retry struct {
 	// MaxRetries is the number of attempts after the first. 0: [DefaultMaxRetries]. At most 2147483647. [NoRetries]: none.
 	MaxRetries int
 
-	// Backoff is the pause before each retry. Zero: Exponential(time.Second, time.Minute).
+	// Backoff is the pause before each retry. Zero: 1 s, 5 s, 30 s, 2 min, 10 min, and then an hour each, whatever MaxRetries
+	// is.
 	Backoff Backoff
 
 	// Categories lists the categories of failures to retry. Empty: all. A failure without a category has its class as one.
@@ -19,8 +20,8 @@ type Retry struct {
 
 // Backoff is the pause before each retry: First before the first, then each Factor times the previous one, up to Max.
 //
-// Create one with [Fixed] or [Exponential] and change fields as needed. The zero value is Exponential(time.Second,
-// time.Minute); any other value is used as it is.
+// Create one with [Fixed] or [Exponential] and change fields as needed. The zero value has the growing pauses of
+// [Retry].Backoff; any other value is used as it is.
 type Backoff struct {
 	First  time.Duration
 	Max    time.Duration // at least First

@@ -2674,7 +2674,7 @@ COMMENT ON COLUMN ff_exec_core.payload IS 'Input, bytes as the creator gave them
 
 COMMENT ON COLUMN ff_exec_core.result IS 'Result of the attempt that succeeded, bytes as the worker gave them; NULL: none.';
 
-COMMENT ON COLUMN ff_exec_core.policy IS 'Execution policy given at creation, an object: retry_policy {max_retries, backoff {type fixed, delay_ms} or {type exponential, initial_delay_ms, max_delay_ms, multiplier, jitter}, retryable_categories}, timeout_policy {attempt_timeout_ms, execution_deadline_ms, max_reclaim_count}, routing_requirements {required_capabilities} and others. NULL: none given.';
+COMMENT ON COLUMN ff_exec_core.policy IS 'Execution policy given at creation, an object: retry_policy {max_retries, backoff {type fixed, delay_ms} or {type exponential, initial_delay_ms, max_delay_ms, multiplier, jitter} or {type patient}, retryable_categories}, timeout_policy {attempt_timeout_ms, execution_deadline_ms, max_reclaim_count}, routing_requirements {required_capabilities} and others. NULL: none given.';
 
 COMMENT ON COLUMN ff_exec_core.raw_fields IS 'Object. Written at creation: namespace, execution_kind, creator_identity, idempotency_key, payload_encoding, tags (object of strings), last_mutation_at and total_attempt_count (decimal numbers in strings), and of a node of a flow ffx_node_key, its key. Later: tags.<key>, progress_pct, progress_message, blocking_detail; at a terminal failure failure_reason, failure_category, last_failure_message. Only FlowFabric: terminal_outcome, retry_count, delay_until, current_attempt_id, current_lease_id, current_waitpoint_id, claim_grant and others, all possibly stale. Keys that nobody here knows are kept.';
 

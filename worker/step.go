@@ -154,8 +154,8 @@ type StepOption func(*stepOptions)
 
 type stepOptions struct{ retry *policy.Retry }
 
-// Retry retries a failing step within the attempt. The handler waits for the pauses, so keep them short: the execution's
-// own policy retries the whole handler, which skips the finished steps. [Permanent] failures and categories that the
+// Retry retries a failing step within the attempt. The handler waits for the pauses, so give the policy few retries and a
+// short Backoff: the execution's own policy retries the whole handler, which skips the finished steps. [Permanent] failures and categories that the
 // policy doesn't list are not retried.
 func Retry(retry policy.Retry) StepOption {
 	return func(o *stepOptions) { o.retry = &retry }

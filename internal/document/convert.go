@@ -48,6 +48,7 @@ func RetryOf(p policy.Retry) Retry {
 	}
 	switch b := p.Backoff; {
 	case b == policy.Backoff{}:
+		r.Backoff = Backoff{Type: BackoffPatient}
 	case b == policy.Fixed(b.First):
 		r.Backoff = FixedBackoff(milliseconds(b.First))
 	default:

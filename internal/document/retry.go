@@ -9,22 +9,18 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// Retry says which failures are retried, how often and after which pause. Its zero value is the default: three
-// retries with the default [Backoff], for every category.
+// Retry says which failures are retried, how often and after which pause. Its zero value is that of a document
+// without members: three retries with the default [Backoff], for every category.
 type Retry struct {
 	MaxRetries          *uint32  `json:"max_retries"` // 3
 	Backoff             Backoff  `json:"backoff"`
 	RetryableCategories []string `json:"retryable_categories"` // empty: all
 }
 
-// RetryWhenAbsent is the retry policy of an execution without one: 24 retries within about a day. It is never stored, and
-// has no JSON form.
-func RetryWhenAbsent() Retry {
-	return Retry{MaxRetries: new(uint32(24)), Backoff: Backoff{Type: backoffPatient}, RetryableCategories: []string{}}
-}
+// RetryWhenAbsent is the retry policy of an execution without one: that of [policy.Retry]'s zero value.
+func RetryWhenAbsent() Retry { return RetryOf(policy.Retry{}).WithDefaults() }
 
-// patientPauses are the pauses before the first retries of an execution without a retry policy, in milliseconds. The last
-// one repeats.
+// patientPauses are the first pauses of [BackoffPatient], in milliseconds. The last one repeats.
 var patientPauses = [...]int64{1_000, 5_000, 30_000, 2 * 60_000, 10 * 60_000, 60 * 60_000}
 
 // WithDefaults returns r with its open fields filled in.
@@ -54,15 +50,14 @@ type Backoff struct {
 	Jitter         bool
 }
 
-// BackoffType distinguishes the two forms of [Backoff].
+// BackoffType distinguishes the forms of [Backoff].
 type BackoffType string
 
 // The backoff types.
 const (
 	BackoffFixed       BackoffType = "fixed"
 	BackoffExponential BackoffType = "exponential"
-
-	backoffPatient BackoffType = "patient" // of [RetryWhenAbsent]
+	BackoffPatient     BackoffType = "patient" // of this library alone, for policies without a backoff; no members
 )
 
 const (
@@ -95,7 +90,7 @@ func (b Backoff) PauseMs(retryCount int) int64 {
 	switch b.Type {
 	case BackoffFixed:
 		return clampMs(b.DelayMs)
-	case backoffPatient:
+	case BackoffPatient:
 		return patientPauses[min(max(retryCount, 0), len(patientPauses)-1)]
 	}
 	product := float64(b.InitialDelayMs) * math.Pow(b.Multiplier, float64(retryCount))
@@ -175,6 +170,7 @@ func (b *Backoff) UnmarshalJSON(document []byte) error {
 		p.MaxDelayMs = o.uint64("max_delay_ms", o.required("max_delay_ms"))
 		p.Multiplier = o.float("multiplier", o.required("multiplier"))
 		p.Jitter = o.boolean("jitter", o.defaulted("jitter"))
+	case BackoffPatient:
 	default:
 		o.fail("type", "unknown value")
 	}
@@ -188,11 +184,16 @@ func (b *Backoff) UnmarshalJSON(document []byte) error {
 // MarshalJSON renders the members of b's form, and no other.
 func (b Backoff) MarshalJSON() ([]byte, error) {
 	b = b.withDefaults()
-	if b.Type == BackoffFixed {
+	switch b.Type {
+	case BackoffFixed:
 		return json.Marshal(struct {
 			Type    BackoffType `json:"type"`
 			DelayMs uint64      `json:"delay_ms"`
 		}{b.Type, b.DelayMs})
+	case BackoffPatient:
+		return json.Marshal(struct {
+			Type BackoffType `json:"type"`
+		}{b.Type})
 	}
 	return json.Marshal(struct {
 		Type           BackoffType `json:"type"`
@@ -262,6 +263,8 @@ func BackoffFromJSON(document []byte) Backoff {
 		b := ExponentialBackoff(uintOr("initial_delay_ms", defaultDelayMs), uintOr("max_delay_ms", defaultMaxDelayMs), multiplier)
 		b.Jitter = string(o.members["jitter"]) == "true"
 		return b
+	case BackoffPatient:
+		return Backoff{Type: BackoffPatient}
 	}
 	return FixedBackoff(defaultDelayMs)
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -131,7 +132,7 @@ func createTrees(t *testing.T, eng *engine.Engine, executions int) (users, runs 
 	for i := range specs {
 		specs[i] = kindReserves.Spec(args[i%len(args)])
 		specs[i].Lane = lane
-		specs[i].Policy = &policy.Execution{Retry: &policy.Retry{MaxRetries: 100}, MaxReclaims: 1_000}
+		specs[i].Policy = &policy.Execution{Retry: &policy.Retry{MaxRetries: 100, Backoff: policy.Exponential(time.Second, time.Minute)}, MaxReclaims: 1_000}
 	}
 	for len(specs) > 0 {
 		n := min(len(specs), engine.MaxBatch)
