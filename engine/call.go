@@ -46,7 +46,10 @@ type CallSpec struct {
 // execution and the attempt, waits for each up to two seconds, three times, then fails with [ErrContention].
 func (e *Engine) Call(ctx context.Context, spec CallSpec) ([]id.ExecutionID, error) {
 	const op = "call executions"
-	spec.Executions = e.adaptAll(ctx, spec.Executions)
+	var err error
+	if spec.Executions, err = e.delayAll(ctx, e.adaptAll(ctx, spec.Executions)); err != nil {
+		return nil, wrap(op, err)
+	}
 	if err := spec.check(); err != nil {
 		return nil, wrap(op, err)
 	}

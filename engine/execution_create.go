@@ -41,7 +41,11 @@ func (e *Engine) CreateExecution(ctx context.Context, spec ExecutionSpec) (Creat
 // At least ten executions with the same lane, kind, policy and CreatedAt cost half the time or less if they are
 // claimable at once and have no deadline, key or flow. Creators, namespaces, tenants and tags may differ; tags and tenants cost the least.
 func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([]Outcome[Created], error) {
-	return e.createExecutions(ctx, e.adaptAll(ctx, specs))
+	specs, err := e.delayAll(ctx, e.adaptAll(ctx, specs))
+	if err != nil {
+		return nil, wrap("create executions", err)
+	}
+	return e.createExecutions(ctx, specs)
 }
 
 // createExecutions is CreateExecutions for specs that have passed the middleware.

@@ -96,7 +96,8 @@ type ExecutionSpec struct {
 	// Fair is the tenant whose turn it takes in its lane: see [FairShare]. Default: none, and the older is claimed first.
 	Fair FairShare
 
-	mistake error // a mistake of the spec's maker, which fails the creation
+	after   time.Duration // [After]: the delay from the database's time, until delayAll makes it DelayUntil
+	mistake error         // a mistake of the spec's maker, which fails the creation
 
 	storedPolicy string // the policy as a schedule stores it; "" if Policy has it
 }

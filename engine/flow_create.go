@@ -150,7 +150,9 @@ func (e *Engine) planFlow(ctx context.Context, spec FlowSpec) (*flowPlan, error)
 	if err != nil {
 		return nil, err
 	}
-	spec.Nodes = e.adaptNodes(ctx, plan.id, spec.Nodes)
+	if spec.Nodes, err = e.delayNodes(ctx, e.adaptNodes(ctx, plan.id, spec.Nodes)); err != nil {
+		return nil, err
+	}
 	if err := e.planNodes(plan, spec, graph); err != nil {
 		return nil, err
 	}

@@ -171,7 +171,11 @@ func (e *Engine) planGrowth(ctx context.Context, growth Growth) (*growth, error)
 	if err != nil {
 		return nil, err
 	}
-	byKey, err := g.addNodes(e, e.adaptNodes(ctx, growth.Flow, growth.Nodes))
+	nodes, err := e.delayNodes(ctx, e.adaptNodes(ctx, growth.Flow, growth.Nodes))
+	if err != nil {
+		return nil, err
+	}
+	byKey, err := g.addNodes(e, nodes)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -50,6 +51,10 @@ type Kind[In, Out any] struct {
 	// Limits limit how many executions run at once, or start within a window, by keys that their arguments have. All of them
 	// must have room; put the narrowest first. At most [MaxLimits]. Default nil: none.
 	Limits []Limit[In]
+
+	// Options returns the options of every execution with these arguments: its priority, tags, delay or keys. Those that a
+	// caller gives to [Kind.Create] come after them. Default nil: none.
+	Options func(In) []CreateOption
 
 	// Codec encodes and decodes In and Out. Default [JSON].
 	Codec Codec
@@ -140,6 +145,9 @@ func (k Kind[In, Out]) Spec(args In) ExecutionSpec {
 	if spec.Payload, err = encode(k.Codec, args); err != nil {
 		spec.mistake = invalidBecause("payload", fmt.Errorf("cannot be encoded: %w", err))
 	}
+	if k.Options != nil {
+		spec.apply(k.Options(args))
+	}
 	return spec
 }
 
@@ -148,13 +156,17 @@ func (k Kind[In, Out]) Spec(args In) ExecutionSpec {
 //
 //	nightly := Report.Schedule("nightly report", ReportArgs{}, engine.ScheduleSpec{Cron: "30 3 * * *", Zone: "Europe/Berlin"})
 //
-// Of the execution in spec the namespace, tags, priority and creator are kept. If args can't be encoded, the schedule is
-// refused with [ErrInvalidInput].
+// Of the execution in spec the namespace, tags, priority and creator are kept; tags are added to those of [Kind.Options].
+// If args can't be encoded, the schedule is refused with [ErrInvalidInput].
 func (k Kind[In, Out]) Schedule(name string, args In, spec ScheduleSpec) ScheduleSpec {
 	own := spec.Execution
 	spec.Name, spec.Execution = name, k.Spec(args)
-	spec.Execution.Namespace, spec.Execution.Tags = own.Namespace, own.Tags
-	spec.Execution.Priority, spec.Execution.Creator = own.Priority, own.Creator
+	x := &spec.Execution
+	x.Namespace, x.Creator = own.Namespace, own.Creator
+	x.Priority = cmp.Or(own.Priority, x.Priority)
+	for key, value := range own.Tags {
+		WithTag(key, value)(x)
+	}
 	return spec
 }
 
@@ -163,81 +175,82 @@ func (k Kind[In, Out]) Schedule(name string, args In, spec ScheduleSpec) Schedul
 //
 // Errors: those of [Engine.CreateExecution]; [ErrInvalidInput] for arguments that can't be encoded.
 func (k Kind[In, Out]) Create(ctx context.Context, eng *Engine, args In, options ...CreateOption) (Created, error) {
-	const op = "create execution"
-	create := kindCreation{ExecutionSpec: k.Spec(args)}
-	for _, option := range options {
-		if option == nil {
-			return Created{}, wrap(op, invalid("options", "has a nil option"))
-		}
-		option(&create)
-	}
-	if create.named {
-		if err := create.BusinessKey.check(); err != nil {
-			return Created{}, wrap(op, err)
-		}
-	}
-	switch {
-	case create.after < 0:
-		return Created{}, wrap(op, invalid("After", "is negative"))
-	case create.after > 0 && create.mistake == nil:
-		now, err := eng.Now(ctx)
-		if err != nil {
-			return Created{}, wrap(op, err)
-		}
-		create.DelayUntil = now.Add(create.after)
-	}
-	return eng.CreateExecution(ctx, create.ExecutionSpec)
+	spec := k.Spec(args)
+	spec.apply(options)
+	return eng.CreateExecution(ctx, spec)
 }
 
-// CreateOption is an option of [Kind.Create]. Everything else is set in an [ExecutionSpec].
-type CreateOption func(*kindCreation)
+// CreateOption is an option of [Kind.Create] and [Kind.Options]. It changes the spec.
+type CreateOption func(*ExecutionSpec)
 
-// kindCreation is a spec with an option that needs the database's time.
-type kindCreation struct {
-	ExecutionSpec
-	after time.Duration
-	named bool // with a business key, which may be empty by mistake
+// apply applies options in their order.
+func (s *ExecutionSpec) apply(options []CreateOption) {
+	for _, option := range options {
+		if option == nil {
+			s.refuse(invalid("options", "has a nil option"))
+			return
+		}
+		option(s)
+	}
+}
+
+// refuse makes the creation fail with err, unless it fails already.
+func (s *ExecutionSpec) refuse(err error) {
+	if s.mistake == nil {
+		s.mistake = err
+	}
 }
 
 // WithKey makes repeated creations one: see [ExecutionSpec.IdempotencyKey].
 func WithKey(key id.IdempotencyKey) CreateOption {
-	return func(c *kindCreation) { c.IdempotencyKey = key }
+	return func(s *ExecutionSpec) { s.IdempotencyKey = key }
 }
 
 // Key gives the execution a business key, such as Key("order", "4711"), by which it is found and signalled. Unlike
 // [WithKey] it refuses a second creation: see [BusinessKey].
 func Key(name, value string) CreateOption {
-	return func(c *kindCreation) { c.BusinessKey, c.named = BusinessKey{name, value}, true }
+	return func(s *ExecutionSpec) {
+		s.BusinessKey = BusinessKey{name, value}
+		if err := s.BusinessKey.check(); err != nil { // an empty one would mean none
+			s.refuse(err)
+		}
+	}
 }
 
 // WithUnique makes the execution unique, whatever its kind says: see [Unique].
 func WithUnique(u Unique) CreateOption {
-	return func(c *kindCreation) { c.Unique = &u }
+	return func(s *ExecutionSpec) { s.Unique = &u }
 }
 
 // WithSequence makes the execution wait for those created before it in the sequence: see [ExecutionSpec.Sequence].
 func WithSequence(s Sequence) CreateOption {
-	return func(c *kindCreation) { c.Sequence = s }
+	return func(spec *ExecutionSpec) { spec.Sequence = s }
 }
 
-// After delays the execution by d from the database's present time, which takes one more query.
+// After delays the execution by d from the database's present time, which takes one more query. It replaces
+// [ExecutionSpec.DelayUntil].
 func After(d time.Duration) CreateOption {
-	return func(c *kindCreation) { c.after = d }
+	return func(s *ExecutionSpec) {
+		s.DelayUntil, s.after = time.Time{}, d
+		if d < 0 {
+			s.refuse(invalid("After", "is negative"))
+		}
+	}
 }
 
 // WithTag sets a tag: see [ExecutionSpec.Tags].
 func WithTag(key, value string) CreateOption {
-	return func(c *kindCreation) {
-		if c.Tags == nil {
-			c.Tags = make(map[string]string, 1)
+	return func(s *ExecutionSpec) {
+		if s.Tags == nil {
+			s.Tags = make(map[string]string, 1)
 		}
-		c.Tags[key] = value
+		s.Tags[key] = value
 	}
 }
 
 // WithPriority sets the priority: see [ExecutionSpec.Priority].
 func WithPriority(priority int) CreateOption {
-	return func(c *kindCreation) { c.Priority = priority }
+	return func(s *ExecutionSpec) { s.Priority = priority }
 }
 
 // Result returns the result of an execution of this kind, without checking its kind. One query; takes no locks.

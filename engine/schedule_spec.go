@@ -117,7 +117,7 @@ func (e *Engine) checkSchedule(s *ScheduleSpec) (t tickTimes, c creation, err er
 		return t, c, invalid("Execution.Namespace", "is another one than the schedule's")
 	case !x.ID.IsZero() || x.Flow != nil || x.IdempotencyKey != "" || !x.BusinessKey.IsZero():
 		return t, c, invalid("Execution", "has an id, a flow or a key, but each tick creates a new execution outside flows")
-	case !x.DelayUntil.IsZero() || !x.Deadline.IsZero() || !x.CreatedAt.IsZero():
+	case x.after > 0 || !x.DelayUntil.IsZero() || !x.Deadline.IsZero() || !x.CreatedAt.IsZero():
 		return t, c, invalid("Execution", "has an instant, but it is created at each tick: a deadline belongs to the policy")
 	case x.Tags[ScheduleTag] != "" || x.Tags[ScheduledForTag] != "":
 		return t, c, invalid("Execution.Tags", "has a tag that the tick sets")

@@ -183,9 +183,10 @@ func (j Job[In]) awaitCall(name string) error {
 // failCall returns a permanent failure of a call.
 func failCall(err error) error { return &Fail{Class: policy.Permanent, Category: "call", Err: err} }
 
-// calledSpec is the spec of a called execution. A call creates one even if the kind is unique: it waits for its own.
+// calledSpec is the spec of a called execution. A call creates one even if the kind is unique or its options give it a key:
+// it waits for its own.
 func calledSpec[In, Out any](kind engine.Kind[In, Out], args In) engine.ExecutionSpec {
 	spec := kind.Spec(args)
-	spec.Unique = nil
+	spec.Unique, spec.IdempotencyKey, spec.BusinessKey = nil, "", engine.BusinessKey{}
 	return spec
 }

@@ -70,6 +70,19 @@ func Handle[In, Out any](
 	w.register(kind.Name, kind.Lane, err, run, given)
 }
 
+// HandleFunc is [Handle] for a kind without a result.
+//
+//	worker.HandleFunc(w, Welcome, func(ctx context.Context, job worker.Job[WelcomeArgs]) error { … })
+func HandleFunc[In any](
+	w *Worker, kind engine.Kind[In, struct{}], fn func(ctx context.Context, job Job[In]) error, options ...HandleOption,
+) {
+	if fn == nil {
+		Handle(w, kind, nil, options...)
+		return
+	}
+	Handle(w, kind, func(ctx context.Context, job Job[In]) (struct{}, error) { return struct{}{}, fn(ctx, job) }, options...)
+}
+
 // handle runs one execution, whose claim was called at askedAt: it decodes the payload, calls fn and encodes the result.
 func handle[In, Out any](
 	ctx context.Context, w *Worker, work *engine.Claimed, askedAt time.Time,
@@ -81,7 +94,7 @@ func handle[In, Out any](
 	}
 	job := newJob(w, work, askedAt, kind, args)
 	defer job.steps.end()
-	out, err := fn(ctx, job)
+	out, err := fn(withStepKey(ctx, work.ID, ""), job)
 	job.giveBack(ctx, err)
 	if err != nil {
 		return nil, err
@@ -115,6 +128,16 @@ func (j Job[In]) Upstreams(ctx context.Context) ([]engine.UpstreamResult, error)
 		return nil, errNoWorker
 	}
 	return j.eng.UpstreamResults(ctx, j.ID)
+}
+
+// Tick returns the time of the schedule's tick that created the execution, in UTC. It is zero if no schedule did. The tag
+// [engine.ScheduleTag] has the schedule's name.
+func (j Job[In]) Tick() time.Time {
+	at, err := time.Parse(time.RFC3339Nano, j.Tags[engine.ScheduledForTag])
+	if err != nil {
+		return time.Time{}
+	}
+	return at
 }
 
 // Complete completes the execution in a transaction of the handler, so that its writes in the same database happen exactly

@@ -135,18 +135,28 @@ func Key(name string, parts ...any) string {
 	return key.String()
 }
 
-// IdempotencyKey returns a key for other systems that is the same in all runs of a step: a UUID that depends on the
-// execution and the step's name alone. ctx is the one that the step's function gets; for others it returns "".
+// IdempotencyKey returns a key for other systems, a UUID. With the context that a step's function gets it depends on the
+// execution and the step's name alone, so it is the same in all runs of the step. With the context of a handler, outside
+// steps, it depends on the execution alone. With any other context, and so in a test by [JobForTest], it returns "".
 func IdempotencyKey(ctx context.Context) string {
-	key, _ := ctx.Value(stepKey{}).(string)
-	return key
+	of, ok := ctx.Value(stepKey{}).(stepOf)
+	if !ok {
+		return ""
+	}
+	return uuid.NewSHA1(uuid.UUID(of.execution.UUID()), []byte(of.step)).String()
 }
 
 type stepKey struct{}
 
-// withStepKey adds the key of a step to the context of its function.
+// stepOf is a step of an execution, or "" for the handler outside steps.
+type stepOf struct {
+	execution id.ExecutionID
+	step      string
+}
+
+// withStepKey adds a step to the context of its function, or the execution to that of its handler.
 func withStepKey(ctx context.Context, x id.ExecutionID, name string) context.Context {
-	return context.WithValue(ctx, stepKey{}, uuid.NewSHA1(uuid.UUID(x.UUID()), []byte(name)).String())
+	return context.WithValue(ctx, stepKey{}, stepOf{x, name})
 }
 
 // StepOption is an option of [Step], [StepTx] and [Turn].
