@@ -698,9 +698,9 @@ type FfSuspensionCurrent struct {
 	ReasonCode *string
 	// What resumes it: {"Single":{waitpoint_key,matcher}}, "OperatorOnly", "TimeoutOnly", {"Composite":{"kind":"AllOf",members}} or {"Composite":{"kind":"Count",n,count_kind,matcher,waitpoints}}; matcher is {"ByName":S} or "Wildcard"; at most four levels.
 	Condition []byte
-	// Array of the ids of the signals that satisfied it; FlowFabric leaves it empty.
+	// Array of the ids of the signals in member_map that satisfied it; FlowFabric leaves it empty.
 	SatisfiedSet []byte
-	// Signals delivered: an object by waitpoint key, each an array in order of delivery of {signal_id, signal_name, signal_category, source_type, source_identity, correlation_id, accepted_at (ms), payload_hex}. FlowFabric also stores the key __timeout__ and, for an expired waitpoint, an object instead of the array.
+	// Signals delivered that no earlier wait has used: an object by waitpoint key, each an array in order of delivery of {signal_id, signal_name, signal_category, source_type, source_identity, correlation_id, accepted_at (ms), payload_hex}; with ffx_place, their order among all of them. FlowFabric also stores the key __timeout__ and, for an expired waitpoint, an object instead of the array.
 	MemberMap []byte
 	// fail, cancel, expire, auto_resume_with_timeout_signal or escalate; NULL or unknown: fail.
 	TimeoutBehavior *string
@@ -1502,6 +1502,22 @@ type FfxSequenceMember struct {
 	Skips bool
 	// Milliseconds since the Unix epoch: when it got its turn; NULL: it waits for those before it.
 	TurnAtMs *int64
+}
+
+// Ids and idempotency keys of the signals that an execution has received, if their senders gave any. A replay deletes those of signals that it drops.
+type FfxSignalKey struct {
+	// Partition of the execution, 0 to 255.
+	PartitionKey int16
+	// The execution that received the signal.
+	ExecutionID id.ExecutionUUID
+	// What the key is unique for: id, for the id of a signal; name:<name of the signal>; waitpoint:<id of the waitpoint> if its token was handed out.
+	Scope string
+	// The id, or the idempotency key.
+	Key string
+	// Id of the signal.
+	SignalID pgtype.UUID
+	// Milliseconds since the Unix epoch: from when on the key makes no duplicates; NULL: as long as the execution exists.
+	ForgetAtMs *int64
 }
 
 // Steps of executions. Written by the holder of the newest lease alone. A finished step is never changed.

@@ -125,6 +125,39 @@ func (q *Queries) DismissCompletions(ctx context.Context, db DBTX, arg DismissCo
 	return result.RowsAffected(), nil
 }
 
+const forgetSignalKeys = `-- name: ForgetSignalKeys :exec
+DELETE FROM ffx_signal_key AS k
+WHERE
+    k.partition_key = $1
+    AND k.execution_id = $2
+    AND NOT EXISTS (
+        SELECT
+        FROM ffx_step AS s
+        CROSS JOIN LATERAL jsonb_path_query(
+            CASE s.outcome WHEN 'signal' THEN ffx_read_json(s.result) ELSE s.taken END, '$.*[*].signal_id'
+        ) AS g (id)
+        WHERE
+            s.partition_key = $1
+            AND s.execution_id = $2
+            AND g.id #>> '{}' = k.signal_id::text
+    )
+`
+
+type ForgetSignalKeysParams struct {
+	PartitionKey int16
+	ExecutionID  id.ExecutionUUID
+}
+
+// ForgetSignalKeys deletes the ids and idempotency keys of the signals of an execution that is replayed, except for those
+// of signals in its steps: what the replay drops may be sent again.
+//
+// Used by: engine.ReplayExecution, engine.ReplayWhere.
+// Locks: L5 waits (DELETE). The caller holds the execution, so none is added.
+func (q *Queries) ForgetSignalKeys(ctx context.Context, db DBTX, arg ForgetSignalKeysParams) error {
+	_, err := db.Exec(ctx, forgetSignalKeys, arg.PartitionKey, arg.ExecutionID)
+	return err
+}
+
 const listDownstreamGroups = `-- name: ListDownstreamGroups :many
 WITH input AS (
     SELECT

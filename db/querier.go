@@ -84,7 +84,7 @@ type Querier interface {
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 	// Locks: L3 waits (edge rows FOR UPDATE, then the UPDATE). The caller holds the flow's exclusive lock.
 	ApplyEdges(ctx context.Context, db DBTX, arg ApplyEdgesParams) error
-	// AreValidPaths checks whether texts are SQL/JSON paths, as this server reads them.
+	// AreValidPaths checks whether texts are SQL/JSON paths without variables, as this server reads them.
 	//
 	// Used by: engine.Suspend, engine.SuspendEach.
 	// Locks: none.
@@ -444,6 +444,11 @@ type Querier interface {
 	// Used by: events.RetrySetAside.
 	// Locks: consumers skips (FOR UPDATE, then the DELETE).
 	DropSetAside(ctx context.Context, db DBTX, arg DropSetAsideParams) ([]byte, error)
+	// DropSignalKeysOf deletes the keys of the signals of executions that are about to be deleted.
+	//
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+	// Locks: L5 waits (DELETE).
+	DropSignalKeysOf(ctx context.Context, db DBTX, arg DropSignalKeysOfParams) error
 	// DropStepsFrom deletes the steps of an execution from a named one on; '': all of them. No row: it has none of this
 	// name.
 	//
@@ -658,6 +663,12 @@ type Querier interface {
 	// Locks: L3 waits (group rows, UPDATE; under the flow's exclusive lock no other caller of this library has one); L7
 	// waits (rows of the list of pending cancels, DELETE, likewise).
 	ForgetSiblingCancels(ctx context.Context, db DBTX, arg ForgetSiblingCancelsParams) error
+	// ForgetSignalKeys deletes the ids and idempotency keys of the signals of an execution that is replayed, except for those
+	// of signals in its steps: what the replay drops may be sent again.
+	//
+	// Used by: engine.ReplayExecution, engine.ReplayWhere.
+	// Locks: L5 waits (DELETE). The caller holds the execution, so none is added.
+	ForgetSignalKeys(ctx context.Context, db DBTX, arg ForgetSignalKeysParams) error
 	// ForgetTimeouts clears timeouts of attempts whose lease another program took away, so that no scan returns them
 	// again. This library clears the timeout when it takes a lease away. An attempt that was leased again has a new
 	// timeout.
@@ -2796,8 +2807,7 @@ type Querier interface {
 	// then the DELETE). Spans partitions.
 	SweepQueue(ctx context.Context, db DBTX, arg SweepQueueParams) (int64, error)
 	// SweepSuspensions examines a page of suspensions in the order of their key. It deletes those of executions that ended an
-	// hour ago or no longer exist, unless a signal has an idempotency key that is still remembered. last_key is null if
-	// nothing follows.
+	// hour ago or no longer exist. last_key is null if nothing follows.
 	//
 	// Used by: engine.SweepWaits.
 	// Locks: L5 skips (suspension rows FOR UPDATE, then the DELETE). Spans partitions.

@@ -131,6 +131,34 @@ func (q *Queries) DropExecutions(ctx context.Context, db DBTX, arg DropExecution
 	return result.RowsAffected(), nil
 }
 
+const dropSignalKeysOf = `-- name: DropSignalKeysOf :exec
+DELETE FROM ffx_signal_key AS t
+USING (
+    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id
+    LIMIT cardinality($2::uuid[])
+) AS i
+WHERE
+    t.partition_key = ANY (ARRAY[i.partition_key])
+    AND t.execution_id = i.execution_id
+`
+
+type DropSignalKeysOfParams struct {
+	PartitionKeys []int16
+	ExecutionIDs  []pgtype.UUID
+}
+
+// DropSignalKeysOf deletes the keys of the signals of executions that are about to be deleted.
+//
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+// Locks: L5 waits (DELETE).
+func (q *Queries) DropSignalKeysOf(ctx context.Context, db DBTX, arg DropSignalKeysOfParams) error {
+	_, err := db.Exec(ctx, dropSignalKeysOf, arg.PartitionKeys, arg.ExecutionIDs)
+	return err
+}
+
 const dropStepsOf = `-- name: DropStepsOf :exec
 DELETE FROM ffx_step AS t
 USING (
@@ -368,6 +396,7 @@ SELECT
     bool_or(t.name = 'ff_waitpoint_pending')::boolean AS waitpoints,
     bool_or(t.name = 'ff_budget_usage_by_exec')::boolean AS budget_usage,
     bool_or(t.name = 'ffx_step')::boolean AS steps,
+    bool_or(t.name = 'ffx_signal_key')::boolean AS signal_keys,
     bool_or(t.name = 'ffx_business_key')::boolean AS business_keys,
     bool_or(t.name = 'ffx_unique')::boolean AS unique_keys
 FROM (
@@ -381,6 +410,7 @@ FROM (
         'ff_waitpoint_pending',
         'ff_budget_usage_by_exec',
         'ffx_step',
+        'ffx_signal_key',
         'ffx_business_key',
         'ffx_unique'
     ]) AS name
@@ -406,6 +436,7 @@ type GetRetainedTablesRow struct {
 	Waitpoints      bool
 	BudgetUsage     bool
 	Steps           bool
+	SignalKeys      bool
 	BusinessKeys    bool
 	UniqueKeys      bool
 }
@@ -427,6 +458,7 @@ func (q *Queries) GetRetainedTables(ctx context.Context, db DBTX) (GetRetainedTa
 		&i.Waitpoints,
 		&i.BudgetUsage,
 		&i.Steps,
+		&i.SignalKeys,
 		&i.BusinessKeys,
 		&i.UniqueKeys,
 	)

@@ -235,14 +235,13 @@ func (q *Queries) DeliverSignals(ctx context.Context, db DBTX, arg DeliverSignal
 }
 
 const takeSignal = `-- name: TakeSignal :one
-SELECT ffx_take_signal($1::smallint, $2::uuid, $3::text, $4::bigint) AS signal
+SELECT ffx_take_signal($1::smallint, $2::uuid, $3::text) AS signal
 `
 
 type TakeSignalParams struct {
 	PartitionKey int16
 	ExecutionID  pgtype.UUID
 	Name         string
-	NowMs        int64
 }
 
 // TakeSignal takes the oldest signal of a name that is kept for a later wait of an execution, with its payload. signal is
@@ -253,12 +252,7 @@ type TakeSignalParams struct {
 // suspension is held by the execution's row). The caller holds the flow of a member, the execution and its attempt, and has
 // judged the lease. The same transaction may end it, so L0 comes before L1 here too.
 func (q *Queries) TakeSignal(ctx context.Context, db DBTX, arg TakeSignalParams) ([]byte, error) {
-	row := db.QueryRow(ctx, takeSignal,
-		arg.PartitionKey,
-		arg.ExecutionID,
-		arg.Name,
-		arg.NowMs,
-	)
+	row := db.QueryRow(ctx, takeSignal, arg.PartitionKey, arg.ExecutionID, arg.Name)
 	var signal []byte
 	err := row.Scan(&signal)
 	return signal, err

@@ -483,7 +483,7 @@ page AS MATERIALIZED (
     LIMIT $4::integer
 ),
 ended AS (
-    -- Those whose executions ended long enough ago, or no longer exist, and that hold no idempotency key to remember.
+    -- Those whose executions ended long enough ago, or no longer exist.
     SELECT
         l.row_id,
         p.partition_key,
@@ -496,8 +496,7 @@ ended AS (
             t.ctid = p.row_id
             AND (t.partition_key = p.partition_key) IS TRUE
             AND (t.waitpoint_id = p.waitpoint_id) IS TRUE
-            -- CASE: signals are only read of those that have ended.
-            AND CASE (
+            AND (
                 SELECT
                     e.lifecycle_phase IN ('terminal', 'cancelled')
                     AND (e.terminal_at_ms <= (SELECT now_ms FROM clock) - 0) IS TRUE
@@ -506,15 +505,7 @@ ended AS (
                     e.partition_key = t.partition_key
                     AND e.execution_id = t.execution_id
                 LIMIT 1
-            )
-                WHEN false THEN false
-                ELSE NOT coalesce(jsonb_path_exists(
-                    t.condition,
-                    '$.*[*] ? (exists (@.idempotency_key) && @.dedup_until_ms > $"now")',
-                    jsonb_build_object('now', (SELECT now_ms FROM clock)),
-                    true
-                ), false)
-            END
+            ) IS NOT FALSE
         FOR UPDATE SKIP LOCKED
     ) AS l
 ),

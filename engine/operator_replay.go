@@ -130,6 +130,9 @@ func (e *Engine) replay(ctx context.Context, tx *txn, x *heldExecution) (replaye
 	}); err != nil {
 		return replayed, err
 	}
+	if err := e.q.ForgetSignalKeys(ctx, tx, db.ForgetSignalKeysParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID()}); err != nil {
+		return replayed, err
+	}
 	if err := e.retakeUnique(ctx, tx, x); err != nil {
 		return replayed, err
 	}

@@ -441,6 +441,9 @@ func (r *retaining) dropSteps(ctx context.Context, arrays executionArrays, used 
 		{used.Steps, func(conn db.DBTX) error {
 			return r.q.DropStepsOf(ctx, conn, db.DropStepsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		}},
+		{used.SignalKeys, func(conn db.DBTX) error {
+			return r.q.DropSignalKeysOf(ctx, conn, db.DropSignalKeysOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
+		}},
 		{used.BudgetUsage, func(conn db.DBTX) error { return r.q.DropBudgetUsageOf(ctx, conn, executions) }},
 	} {
 		if table.used {

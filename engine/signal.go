@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -19,6 +20,7 @@ import (
 // Limits of a signal.
 const (
 	MaxSignalPayload = 64 << 10 // bytes
+	MaxSignalDepth   = 1000     // arrays and objects of JSON inside each other
 
 	maxSignalText = 1024
 	maxSignalKey  = 256
@@ -34,9 +36,10 @@ type SignalSpec struct {
 	BusinessKey BusinessKey
 
 	Name    string // required; at most 256 bytes
-	Payload []byte // at most [MaxSignalPayload] bytes
+	Payload []byte // at most [MaxSignalPayload] bytes; JSON is nested at most [MaxSignalDepth] deep
 
-	// ID makes repetitions of the call one signal. Default: a new one.
+	// ID makes repetitions of the call one signal, as long as the execution exists and a replay has not dropped the signal.
+	// Default: a new one.
 	ID id.SignalID
 
 	// IdempotencyKey does the same for a sender that has a key of its own, such as the id of a webhook's event, for
@@ -218,6 +221,8 @@ func (e *Engine) checkSignal(spec *SignalSpec) error {
 	switch {
 	case len(spec.Payload) > MaxSignalPayload:
 		return invalid("payload", fmt.Sprintf("%d bytes, limit %d", len(spec.Payload), MaxSignalPayload))
+	case isNestedDeeper(spec.Payload, MaxSignalDepth):
+		return invalid("payload", fmt.Sprintf("its JSON is nested more than %d deep", MaxSignalDepth))
 	case spec.DedupFor < 0:
 		return invalid("dedup for", "is negative")
 	}
@@ -229,6 +234,28 @@ func (e *Engine) checkSignal(spec *SignalSpec) error {
 		}
 	}
 	return checkText("idempotency key", spec.IdempotencyKey, maxSignalKey)
+}
+
+// isNestedDeeper reports whether a payload is JSON, as far as it is read, whose arrays and objects are more than limit deep
+// inside each other.
+func isNestedDeeper(payload []byte, limit int) bool {
+	if bytes.Count(payload, []byte("["))+bytes.Count(payload, []byte("{")) <= limit {
+		return false
+	}
+	decoder := json.NewDecoder(bytes.NewReader(payload))
+	for depth := 0; depth <= limit; {
+		token, err := decoder.Token()
+		if err != nil {
+			return false
+		}
+		switch token {
+		case json.Delim('['), json.Delim('{'):
+			depth++
+		case json.Delim(']'), json.Delim('}'):
+			depth--
+		}
+	}
+	return true
 }
 
 func (s *SignalSpec) dedupTTLMs() int64 { return cmp.Or(s.DedupFor, DefaultDedup).Milliseconds() }

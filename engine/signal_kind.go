@@ -30,7 +30,7 @@ type Wait struct {
 	// OnTimeout is the effect of the timeout. By default the handler runs again and gets [ErrWaitTimeout].
 	OnTimeout OnTimeout
 
-	// Where requires that a SQL/JSON path is true for the payload: see [Condition.Where].
+	// Where requires that a SQL/JSON path holds for the payload: see [Condition.Where].
 	Where string
 
 	// Key is the key of the waitpoint: that of the Waitpoint method of a worker's job, if its token was handed out. Default:

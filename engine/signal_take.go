@@ -25,7 +25,7 @@ func (e *Engine) TakeSignal(ctx context.Context, l Lease, name string) (signal R
 	// The flow: the transaction may end the lease later, and locks are taken in order.
 	taken, err := underLocks(ctx, e, op, l, sharedFlow, func(ctx context.Context, tx *txn, x *heldLease) ([]ReceivedSignal, error) {
 		stored, err := e.q.TakeSignal(ctx, tx, db.TakeSignalParams{
-			PartitionKey: x.id.Partition(), ExecutionID: pgUUID(x.id.UUID()), Name: name, NowMs: x.facts.NowMs,
+			PartitionKey: x.id.Partition(), ExecutionID: pgUUID(x.id.UUID()), Name: name,
 		})
 		if err != nil || stored == nil {
 			return nil, err

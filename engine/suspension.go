@@ -136,7 +136,8 @@ func (e *Engine) recogniseSuspensions(ctx context.Context, specs []SuspendSpec, 
 	return err
 }
 
-// checkPaths refuses items with a predicate that is no SQL/JSON path, and returns the others.
+// checkPaths refuses items with a predicate that is no SQL/JSON path, or has variables, which have no values. It returns
+// the others.
 func (e *Engine) checkPaths(
 	ctx context.Context, op string, specs []SuspendSpec, items []int, outcomes []Outcome[Suspended],
 ) (valid []int, err error) {
@@ -147,7 +148,7 @@ func (e *Engine) checkPaths(
 			case err != nil:
 				return nil, wrap(op, err)
 			case !ok:
-				outcomes[n].Err = wrap(op, invalid("condition", "has a predicate that is no SQL/JSON path"))
+				outcomes[n].Err = wrap(op, invalid("condition", "has a predicate that is no SQL/JSON path, or that has a variable"))
 				continue
 			}
 		}

@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -25,6 +27,7 @@ type ReceivedSignal struct {
 	At            time.Time
 	Matched       bool // it helped to satisfy the condition of a wait
 
+	place    int64    // in the order of arrival; 0 if another program has stored the signal
 	timedOut []string // of a timeout: the keys of the wait that timed out
 }
 
@@ -38,6 +41,7 @@ type storedSignal struct {
 	CorrelationID string   `json:"correlation_id"`
 	AcceptedAt    int64    `json:"accepted_at"`
 	PayloadHex    *string  `json:"payload_hex"`
+	Place         int64    `json:"ffx_place,omitempty"`
 	Keys          []string `json:"ffx_keys,omitempty"`
 }
 
@@ -54,12 +58,10 @@ func (s ReceivedSignal) stored() storedSignal {
 	return stored
 }
 
-// takenSignals is the key of the signals that turns have taken and whose idempotency keys are remembered.
-const takenSignals = "__taken__"
-
-// ReceivedSignals returns the signals that an execution has received for its waits, timeouts included, in the order of
-// their arrival. Signals that are kept for a later wait are not among them: [Engine.ListWaitpoints] counts them. Nor are
-// those that a turn has taken.
+// ReceivedSignals returns the signals that an execution has received for its latest wait, and those of earlier waits that
+// nothing has used, in the order of their arrival; a timeout is the last one. Until its next wait begins they stay. What
+// ended earlier waits is in their steps: see [Step.Signals]. Signals that are kept for a later wait are not among them:
+// [Engine.ListWaitpoints] counts them. Nor are those that a turn has taken.
 //
 // Errors: [ErrInvalidInput]; [ErrCorruption]. An execution that never waited, or does not exist, has none. One statement.
 func (e *Engine) ReceivedSignals(ctx context.Context, x id.ExecutionID) ([]ReceivedSignal, error) {
@@ -92,7 +94,6 @@ func readSignals(document []byte, matched func(signal string) bool) ([]ReceivedS
 		return nil, err
 	}
 	var signals []ReceivedSignal
-	delete(stored, takenSignals)
 	for _, key := range slices.Sorted(maps.Keys(stored)) {
 		for _, s := range stored[key] {
 			signal, err := id.ParseSignalID(s.ID)
@@ -101,7 +102,10 @@ func readSignals(document []byte, matched func(signal string) bool) ([]ReceivedS
 			}
 			received := ReceivedSignal{
 				ID: signal, Name: s.Name, Key: id.WaitpointKey(key), Source: s.Source, SourceType: s.SourceType, Category: s.Category,
-				CorrelationID: s.CorrelationID, At: time.UnixMilli(s.AcceptedAt), Matched: matched(s.ID), timedOut: s.Keys,
+				CorrelationID: s.CorrelationID, At: time.UnixMilli(s.AcceptedAt), Matched: matched(s.ID), place: s.Place, timedOut: s.Keys,
+			}
+			if key == timeoutKey {
+				received.place = math.MaxInt64 // nothing arrives after it
 			}
 			if s.PayloadHex != nil {
 				received.Payload, _ = hex.DecodeString(*s.PayloadHex)
@@ -109,8 +113,10 @@ func readSignals(document []byte, matched func(signal string) bool) ([]ReceivedS
 			signals = append(signals, received)
 		}
 	}
-	// Those of one waitpoint are stored as they came.
-	slices.SortStableFunc(signals, func(a, b ReceivedSignal) int { return a.At.Compare(b.At) })
+	// By place, because a clock may have been set back in between. Those of one waitpoint are stored as they came.
+	slices.SortStableFunc(signals, func(a, b ReceivedSignal) int {
+		return cmp.Or(cmp.Compare(a.place, b.place), a.At.Compare(b.At))
+	})
 	return signals, nil
 }
 

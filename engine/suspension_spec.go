@@ -59,8 +59,9 @@ func (c Condition) At(key id.WaitpointKey) Condition {
 	return c
 }
 
-// Where also requires that a SQL/JSON path is true for the payload, such as "$.amount > 100". The database judges it when the
-// signal arrives. A payload that is not JSON does not match.
+// Where also requires that a SQL/JSON path holds for the payload, when the signal arrives. A path whose result is a boolean
+// holds if that is true, as "$.amount > 100". Any other holds if it has a result, as "$.amount ? (@ > 100)". It does not hold
+// for a payload that is not JSON, or that makes it fail. Variables are refused.
 func (c Condition) Where(path string) Condition {
 	c.node.Where = path
 	return c

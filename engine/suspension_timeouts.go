@@ -198,7 +198,7 @@ func (e *Engine) resumeByTimeout(ctx context.Context, tx *txn, x id.ExecutionID,
 	if err != nil {
 		return err
 	}
-	signals[timeoutKey] = append(signals[timeoutKey], told)
+	signals[timeoutKey] = []json.RawMessage{told}
 	document, err := json.Marshal(signals)
 	if err != nil {
 		return err

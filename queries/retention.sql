@@ -498,6 +498,7 @@ SELECT
     bool_or(t.name = 'ff_waitpoint_pending')::boolean AS waitpoints,
     bool_or(t.name = 'ff_budget_usage_by_exec')::boolean AS budget_usage,
     bool_or(t.name = 'ffx_step')::boolean AS steps,
+    bool_or(t.name = 'ffx_signal_key')::boolean AS signal_keys,
     bool_or(t.name = 'ffx_business_key')::boolean AS business_keys,
     bool_or(t.name = 'ffx_unique')::boolean AS unique_keys
 FROM (
@@ -511,6 +512,7 @@ FROM (
         'ff_waitpoint_pending',
         'ff_budget_usage_by_exec',
         'ffx_step',
+        'ffx_signal_key',
         'ffx_business_key',
         'ffx_unique'
     ]) AS name
@@ -634,6 +636,13 @@ WHERE
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 -- include drop_of_executions: table = ffx_step
+
+-- name: DropSignalKeysOf :exec
+-- DropSignalKeysOf deletes the keys of the signals of executions that are about to be deleted.
+--
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+-- Locks: L5 waits (DELETE).
+-- include drop_of_executions: table = ffx_signal_key
 
 -- name: DropBudgetUsageOf :exec
 -- DropBudgetUsageOf deletes the individual budget usage of executions that are about to be deleted: the sums of the

@@ -66,7 +66,7 @@ WHERE
     AND s.execution_id = @execution_id;
 
 -- name: AreValidPaths :one
--- AreValidPaths checks whether texts are SQL/JSON paths, as this server reads them.
+-- AreValidPaths checks whether texts are SQL/JSON paths without variables, as this server reads them.
 --
 -- Used by: engine.Suspend, engine.SuspendEach.
 -- Locks: none.
@@ -227,12 +227,11 @@ WHERE
 
 -- name: SweepSuspensions :one
 -- SweepSuspensions examines a page of suspensions in the order of their key. It deletes those of executions that ended an
--- hour ago or no longer exist, unless a signal has an idempotency key that is still remembered. last_key is null if
--- nothing follows.
+-- hour ago or no longer exist. last_key is null if nothing follows.
 --
 -- Used by: engine.SweepWaits.
 -- Locks: L5 skips (suspension rows FOR UPDATE, then the DELETE). Spans partitions.
--- include swept_waits: table = ff_suspension_current, key = execution_id, signals = member_map, kept_ms = 3600000
+-- include swept_waits: table = ff_suspension_current, key = execution_id, kept_ms = 3600000
 
 -- name: EscalateWait :exec
 -- EscalateWait lets a wait go on without a timeout, for an operator's review. Its waitpoints stay open.

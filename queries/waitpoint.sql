@@ -231,4 +231,4 @@ SELECT count(*) FROM due;
 --
 -- Used by: engine.SweepWaits.
 -- Locks: L5 skips (waitpoint rows FOR UPDATE, then the DELETE). Spans partitions.
--- include swept_waits: table = ff_waitpoint_pending, key = waitpoint_id, signals = condition, kept_ms = 0
+-- include swept_waits: table = ff_waitpoint_pending, key = waitpoint_id, kept_ms = 0

@@ -63,7 +63,14 @@ var documents = []struct {
 			(s.timeout_behavior IN ('fail', 'cancel', 'expire', 'auto_resume_with_timeout_signal', 'escalate')) IS NOT TRUE
 			AND ` + suspended,
 		`UPDATE ff_suspension_current AS s
-		SET ffx_open_since_ms = s.suspended_at_ms
+		SET ffx_open_since_ms = s.suspended_at_ms, ffx_step = (
+			SELECT jsonb_build_object('name', 'signal ' || left(string_agg(DISTINCT k.key #>> '{}', ', '), 120), 'seq', 0)
+			FROM (
+				SELECT jsonb_path_query(s.condition, '$.**.waitpoint_key') AS key
+				UNION ALL SELECT jsonb_path_query(s.condition, '$.**.waitpoints[*]')
+			) AS k
+			HAVING count(*) > 0
+		)
 		WHERE s.ffx_open_since_ms IS NULL AND ` + suspended,
 		// FlowFabric's signals of timeouts have no id, so nothing reads them. The new id is the same in each try.
 		`UPDATE ff_suspension_current AS s

@@ -503,7 +503,8 @@ DECLARE
     s record; -- its suspension
     w record; -- the waitpoint
     waits boolean;
-    held bigint; -- signals of the execution
+    held bigint; -- signals of the execution that no wait has used
+    place bigint; -- of the last one in the order of their arrival
     earlier text;
     effect text;
     signal jsonb;
@@ -569,49 +570,26 @@ BEGIN
         RETURN '{"result": "other execution"}';
     END IF;
 
-    -- The signals of its suspension, and those that are kept for the next one. A repetition is one, whatever has
-    -- happened since.
-    SELECT
-        count(*) FILTER (WHERE r.waitpoint_key <> '__timeout__'),
-        min(r.signal ->> 'signal_id') FILTER (
-            WHERE
-                r.signal ->> 'signal_id' = id
-                OR (
-                    idempotency_key <> ''
-                    AND r.signal ->> 'idempotency_key' = idempotency_key
-                    AND (r.signal ->> 'dedup_until_ms')::bigint > at_ms
-                    AND CASE
-                        WHEN waitpoint IS NOT NULL THEN r.signal ->> 'waitpoint_id' = waitpoint::text
-                        ELSE r.signal ->> 'signal_name' = name
-                    END
-                )
-        )
-    INTO held, earlier
-    FROM (
-        SELECT
-            k.waitpoint_key,
-            m.signal
-        FROM jsonb_each(s.member_map) AS k (waitpoint_key, list)
-        CROSS JOIN LATERAL jsonb_array_elements(k.list) AS m (signal)
-        UNION ALL
-        SELECT
-            p.waitpoint_key,
-            b.signal
-        FROM ff_waitpoint_pending AS p
-        CROSS JOIN LATERAL jsonb_array_elements(p.condition -> 'buffered_signals') AS b (signal)
-        WHERE
-            p.partition_key = partition
-            AND p.execution_id = execution
-            AND p.condition IS NOT NULL
-    ) AS r;
-    IF earlier IS NULL AND given ? 'signal_id' THEN
-        SELECT v.signal_id
+    -- A repetition is one, whatever has happened since.
+    IF given ? 'signal_id' OR idempotency_key <> '' THEN
+        SELECT k.signal_id
         INTO earlier
-        FROM ff_signal_event AS v
-        WHERE
-            v.partition_key = partition
-            AND v.execution_id = execution::text
-            AND v.signal_id = id
+        FROM (
+            VALUES
+                ('id', given ->> 'signal_id'),
+                (coalesce('waitpoint:' || waitpoint, 'name:' || name), idempotency_key)
+        ) AS g (scope, key)
+        CROSS JOIN LATERAL (
+            SELECT t.signal_id
+            FROM ffx_signal_key AS t
+            WHERE
+                t.partition_key = partition
+                AND t.execution_id = execution
+                AND t.scope = g.scope
+                AND t.key = g.key
+                AND (t.forget_at_ms > at_ms) IS NOT FALSE
+            LIMIT 1
+        ) AS k
         LIMIT 1;
     END IF;
     IF earlier IS NOT NULL THEN
@@ -634,9 +612,28 @@ BEGIN
             partition_key, waitpoint_id, execution_id, token_kid, token, created_at_ms, waitpoint_key, state
         )
         VALUES (partition, gen_random_uuid(), execution, '', '', at_ms, name, 'pending')
-        RETURNING waitpoint_id, waitpoint_key, state, NULL::jsonb AS condition
+        RETURNING waitpoint_id, waitpoint_key, state, NULL::jsonb AS condition, token
         INTO w;
     END IF;
+    -- Those of its suspension, and those that are kept for the next one.
+    SELECT
+        count(*) FILTER (WHERE NOT coalesce(s.satisfied_set, '[]') ? (r.signal ->> 'signal_id')),
+        coalesce(max((r.signal ->> 'ffx_place')::bigint), 0)
+    INTO held, place
+    FROM (
+        SELECT m.signal
+        FROM jsonb_each(s.member_map) AS k (waitpoint_key, list)
+        CROSS JOIN LATERAL jsonb_array_elements(k.list) AS m (signal)
+        WHERE k.waitpoint_key <> '__timeout__'
+        UNION ALL
+        SELECT b.signal
+        FROM ff_waitpoint_pending AS p
+        CROSS JOIN LATERAL jsonb_array_elements(p.condition -> 'buffered_signals') AS b (signal)
+        WHERE
+            p.partition_key = partition
+            AND p.execution_id = execution
+            AND p.condition IS NOT NULL
+    ) AS r;
     IF
         coalesce(
             max_signals,
@@ -652,7 +649,7 @@ BEGIN
         'accepted_at', at_ms,
         'created_at', at_ms,
         'waitpoint_id', w.waitpoint_id,
-        'dedup_until_ms', at_ms + dedup_ttl_ms
+        'ffx_place', place + 1
     )) || jsonb_build_object('payload_hex', encode(payload, 'hex'));
     IF w.state = 'pending' THEN
         signals := coalesce(w.condition -> 'buffered_signals', '[]') || jsonb_build_array(signal);
@@ -684,7 +681,7 @@ BEGIN
                     THEN jsonb_build_array(id)
             END;
         ELSE
-            satisfiers := ffx_satisfied_by(s.condition, signals, s.satisfied_set);
+            satisfiers := ffx_satisfied_by(s.condition, signals);
         END IF;
         IF satisfiers IS NULL THEN
             UPDATE ff_suspension_current AS c
@@ -698,6 +695,29 @@ BEGIN
             lane := ffx_resume(partition, execution, signals, satisfiers, 'resumable', delay_ms, at_ms);
             effect := 'satisfied';
         END IF;
+    END IF;
+    IF given ? 'signal_id' OR idempotency_key <> '' THEN
+        -- By token and by name, whichever way the sender repeats it.
+        INSERT INTO ffx_signal_key AS k (partition_key, execution_id, scope, key, signal_id, forget_at_ms)
+        SELECT
+            partition,
+            execution,
+            g.scope,
+            g.key,
+            id::uuid,
+            g.forget_at_ms
+        FROM (
+            VALUES
+                ('id', given ->> 'signal_id', NULL),
+                ('name:' || name, nullif(idempotency_key, ''), at_ms + dedup_ttl_ms),
+                ('waitpoint:' || CASE WHEN w.token <> '' THEN w.waitpoint_id END, nullif(idempotency_key, ''), at_ms + dedup_ttl_ms)
+        ) AS g (scope, key, forget_at_ms)
+        WHERE
+            g.scope IS NOT NULL
+            AND g.key IS NOT NULL
+        ON CONFLICT (partition_key, execution_id, scope, key) DO UPDATE SET
+            signal_id = excluded.signal_id,
+            forget_at_ms = greatest(k.forget_at_ms, excluded.forget_at_ms);
     END IF;
     INSERT INTO ff_signal_event (
         execution_id, signal_id, waitpoint_id, source_identity, delivered_at_ms, partition_key, namespace, instance_tag, ffx_effect
@@ -857,15 +877,16 @@ COMMENT ON FUNCTION ffx_forget_undone_deadline() IS 'Trigger: sets the deadline 
 
 CREATE FUNCTION ffx_is_path(path text) RETURNS boolean
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
-    AS $$
+    AS $_$
 BEGIN
-    RETURN path::jsonpath IS NOT NULL;
-EXCEPTION WHEN syntax_error OR data_exception OR feature_not_supported THEN
+    -- In its stored form a variable is a $ before a string. The strings are emptied first: they may hold anything.
+    RETURN regexp_replace(path::jsonpath::text, '"(\\.|[^"\\])*"', '""', 'g') NOT LIKE '%$""%';
+EXCEPTION WHEN OTHERS THEN
     RETURN false;
 END;
-$$;
+$_$;
 
-COMMENT ON FUNCTION ffx_is_path(path text) IS 'Whether a text is a SQL/JSON path.';
+COMMENT ON FUNCTION ffx_is_path(path text) IS 'Whether a text is a SQL/JSON path without variables.';
 
 CREATE FUNCTION ffx_keep_waiting() RETURNS trigger
     LANGUAGE plpgsql
@@ -1148,7 +1169,7 @@ $$;
 COMMENT ON FUNCTION ffx_now_ms(now_ms bigint) IS 'The given instant, or, of NULL, the start of the statement by the database''s clock: milliseconds since the Unix epoch.';
 
 CREATE FUNCTION ffx_predicates_held(condition jsonb, payload bytea) RETURNS jsonb
-    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    LANGUAGE plpgsql STABLE PARALLEL SAFE
     AS $_$
 DECLARE
     paths text[] := ARRAY(
@@ -1157,19 +1178,35 @@ DECLARE
         WHERE jsonb_typeof(p.path) = 'string'
     );
     document jsonb;
+    path text;
+    holds boolean;
+    held jsonb := '[]';
 BEGIN
     IF cardinality(paths) = 0 THEN
         RETURN NULL;
     END IF;
     document := ffx_read_json(payload);
-    RETURN coalesce(
-        (SELECT jsonb_agg(p.path) FROM unnest(paths) AS p (path) WHERE jsonb_path_match(document, p.path::jsonpath, '{}', true)),
-        '[]'
-    );
+    FOREACH path IN ARRAY paths LOOP
+        BEGIN
+            -- A boolean decides, as by @@, and the null of a comparison that is not possible; else a result, as by @?.
+            SELECT CASE
+                WHEN count(*) = 1 AND bool_and(jsonb_typeof(r.item) IN ('boolean', 'null')) THEN bool_and(r.item = 'true')
+                ELSE count(*) > 0
+            END
+            INTO holds
+            FROM jsonb_path_query_tz(document, path::jsonpath) AS r (item);
+        EXCEPTION WHEN OTHERS THEN
+            holds := false; -- the payload has something else than the path expects
+        END;
+        IF holds THEN
+            held := held || jsonb_build_array(path);
+        END IF;
+    END LOOP;
+    RETURN held;
 END;
 $_$;
 
-COMMENT ON FUNCTION ffx_predicates_held(condition jsonb, payload bytea) IS 'The predicates of a condition that hold for a payload; NULL if the condition has none.';
+COMMENT ON FUNCTION ffx_predicates_held(condition jsonb, payload bytea) IS 'The predicates of a condition that hold for a payload; NULL if the condition has none. One that fails does not hold.';
 
 CREATE FUNCTION ffx_read_instant(ms bigint) RETURNS timestamp with time zone
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1187,12 +1224,12 @@ CREATE FUNCTION ffx_read_json(payload bytea) RETURNS jsonb
     AS $$
 BEGIN
     RETURN convert_from(payload, 'UTF8')::jsonb;
-EXCEPTION WHEN data_exception THEN
+EXCEPTION WHEN OTHERS THEN
     RETURN NULL;
 END;
 $$;
 
-COMMENT ON FUNCTION ffx_read_json(payload bytea) IS 'The JSON in a payload; NULL if it is none.';
+COMMENT ON FUNCTION ffx_read_json(payload bytea) IS 'The JSON in a payload; NULL if it is none that the server can read.';
 
 CREATE FUNCTION ffx_read_number(document jsonb, key text) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1310,7 +1347,7 @@ BEGIN
         timeout_at_ms = NULL,
         timeout_behavior = NULL,
         ffx_open_since_ms = NULL,
-        satisfied_set = s.satisfied_set || satisfiers,
+        satisfied_set = satisfiers,
         member_map = coalesce(signals, s.member_map)
     WHERE
         s.partition_key = partition
@@ -1451,7 +1488,7 @@ $$;
 
 COMMENT ON FUNCTION ffx_retention_of(policy jsonb, lane_ms bigint, default_ms bigint) IS 'How many milliseconds after its end an execution is kept: by its policy, else its lane, else the default; 9223372036854775807: for ever.';
 
-CREATE FUNCTION ffx_satisfied_by(condition jsonb, signals jsonb, used jsonb) RETURNS jsonb
+CREATE FUNCTION ffx_satisfied_by(condition jsonb, signals jsonb) RETURNS jsonb
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     AS $$
 DECLARE
@@ -1464,7 +1501,7 @@ DECLARE
 BEGIN
     IF node ->> 'kind' IN ('AllOf', 'AnyOf') THEN
         FOR member IN SELECT m.value FROM jsonb_array_elements(node -> 'members') AS m LOOP
-            found := ffx_satisfied_by(member, signals, used);
+            found := ffx_satisfied_by(member, signals);
             IF found IS NOT NULL THEN
                 satisfiers := coalesce(satisfiers, '[]') || found;
             ELSIF node ->> 'kind' = 'AllOf' THEN
@@ -1493,12 +1530,13 @@ BEGIN
             g.signal -> 'signal_id' AS id,
             k.waitpoint_key,
             coalesce(g.signal ->> 'source_type', '') || E'\x01' || coalesce(g.signal ->> 'source_identity', '') AS source,
-            row_number() OVER (ORDER BY (g.signal ->> 'accepted_at')::numeric, g.place) AS ord
+            row_number() OVER (
+                ORDER BY coalesce((g.signal ->> 'ffx_place')::bigint, 0), (g.signal ->> 'accepted_at')::numeric, g.place
+            ) AS ord
         FROM (SELECT DISTINCT t.waitpoint_key FROM jsonb_array_elements_text(keys) AS t (waitpoint_key)) AS k
         CROSS JOIN LATERAL jsonb_array_elements(coalesce(signals -> k.waitpoint_key, '[]')) WITH ORDINALITY AS g (signal, place)
         WHERE
             g.signal ? 'signal_id'
-            AND NOT used ? (g.signal ->> 'signal_id')
             AND (
                 coalesce(node -> 'matcher', 'null') IN ('null', '"Wildcard"')
                 OR node #>> '{matcher,ByName}' = g.signal ->> 'signal_name'
@@ -1513,7 +1551,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION ffx_satisfied_by(condition jsonb, signals jsonb, used jsonb) IS 'The ids of the signals that satisfy a condition, of those by waitpoint key that no earlier wait has used; NULL while it is not satisfied.';
+COMMENT ON FUNCTION ffx_satisfied_by(condition jsonb, signals jsonb) IS 'The ids of the signals that satisfy a condition, of those by waitpoint key, in the order of their arrival; NULL while it is not satisfied.';
 
 CREATE FUNCTION ffx_seat_again(of_sequence uuid, in_partition smallint, execution uuid, at_ms bigint) RETURNS boolean
     LANGUAGE plpgsql
@@ -1641,6 +1679,8 @@ BEGIN
         RAISE invalid_parameter_value USING MESSAGE = 'ffx_signal: the name has not 1 to 256 bytes';
     ELSIF octet_length(payload::text) > 65536 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'ffx_signal: the payload has more than 65536 bytes';
+    ELSIF jsonb_path_exists(payload, 'strict $.**{1000} ? (@.type() == "array" || @.type() == "object")') THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'ffx_signal: the payload is nested more than 1000 deep';
     ELSIF octet_length(idempotency_key) > 256 OR octet_length(source) > 1024 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'ffx_signal: the idempotency key has more than 256 bytes, or the source more than 1024';
     END IF;
@@ -1765,8 +1805,8 @@ CREATE FUNCTION ffx_suspend(partition smallint, execution uuid, attempt integer,
     SET enable_seqscan TO 'off'
     AS $$
 DECLARE
-    held jsonb; -- signals of earlier waits, by waitpoint key
-    consumed jsonb;
+    held jsonb; -- signals that no wait has used, by waitpoint key
+    used jsonb;
     latest uuid;
     binding jsonb;
     keys text[] := '{}';
@@ -1779,7 +1819,7 @@ BEGIN
         RETURN 'shared';
     END IF;
     SELECT c.member_map, c.satisfied_set, c.suspension_id
-    INTO held, consumed, latest
+    INTO held, used, latest
     FROM ff_suspension_current AS c
     WHERE
         c.partition_key = partition
@@ -1787,8 +1827,21 @@ BEGIN
     IF latest = (spec ->> 'suspension_id')::uuid THEN
         RETURN 'satisfied'; -- by an earlier try of this call, or its lease would be another
     END IF;
-    held := coalesce(held, '{}');
-    consumed := coalesce(consumed, '[]');
+    -- What ended the wait before is in its step, if it has one, and is kept no longer here.
+    SELECT coalesce(jsonb_object_agg(h.waitpoint_key, h.signals), '{}')
+    INTO held
+    FROM (
+        SELECT
+            k.waitpoint_key,
+            (
+                SELECT jsonb_agg(m.signal ORDER BY m.place)
+                FROM jsonb_array_elements(k.list) WITH ORDINALITY AS m (signal, place)
+                WHERE NOT used ? (m.signal ->> 'signal_id')
+            ) AS signals
+        FROM jsonb_each(held) AS k (waitpoint_key, list)
+        WHERE k.waitpoint_key <> '__timeout__'
+    ) AS h
+    WHERE h.signals IS NOT NULL;
     DELETE FROM ff_waitpoint_pending AS w
     WHERE
         w.partition_key = partition
@@ -1797,7 +1850,13 @@ BEGIN
     FOR binding IN SELECT b.value FROM jsonb_array_elements(spec -> 'waitpoints') AS b LOOP
         keys := keys || (binding ->> 'key');
         -- What came early for the key, or for a name that it waits for, is offered first.
-        SELECT coalesce(jsonb_agg(o.signal ORDER BY (o.signal ->> 'accepted_at')::numeric, o.place), '[]')
+        SELECT coalesce(
+            jsonb_agg(
+                o.signal
+                ORDER BY coalesce((o.signal ->> 'ffx_place')::bigint, 0), (o.signal ->> 'accepted_at')::numeric, o.place
+            ),
+            '[]'
+        )
         INTO offered
         FROM (
             SELECT
@@ -1821,13 +1880,9 @@ BEGIN
             FROM jsonb_each(held) AS h (waitpoint_key, list)
             CROSS JOIN LATERAL jsonb_array_elements(h.list) WITH ORDINALITY AS m (signal, place)
             WHERE
-                h.waitpoint_key <> '__timeout__'
-                AND NOT consumed ? (m.signal ->> 'signal_id')
-                AND (
-                    h.waitpoint_key = binding ->> 'key'
-                    OR binding -> 'names' = '[]'
-                    OR binding -> 'names' ? (m.signal ->> 'signal_name')
-                )
+                h.waitpoint_key = binding ->> 'key'
+                OR binding -> 'names' = '[]'
+                OR binding -> 'names' ? (m.signal ->> 'signal_name')
         ) AS o;
         SELECT coalesce(jsonb_object_agg(h.waitpoint_key, h.kept), '{}')
         INTO held
@@ -1907,7 +1962,7 @@ BEGIN
                 OR w.token_kid = '' AND (binding -> 'names' = '[]' OR binding -> 'names' ? w.waitpoint_key)
             );
     END LOOP;
-    satisfiers := ffx_satisfied_by(spec -> 'condition', held, consumed);
+    satisfiers := ffx_satisfied_by(spec -> 'condition', held);
     INSERT INTO ff_suspension_current AS c (
         partition_key, execution_id, suspension_id, suspended_at_ms, timeout_at_ms, reason_code, condition, satisfied_set,
         member_map, timeout_behavior, ffx_primary_waitpoint_id, ffx_resume_delay_ms, ffx_requested_by, ffx_continuation_pointer,
@@ -1921,7 +1976,7 @@ BEGIN
         CASE WHEN satisfiers IS NULL THEN (spec ->> 'timeout_at_ms')::bigint END,
         spec ->> 'reason',
         spec -> 'condition',
-        consumed || coalesce(satisfiers, '[]'),
+        coalesce(satisfiers, '[]'),
         held,
         CASE WHEN satisfiers IS NULL THEN spec ->> 'timeout_behavior' END,
         (
@@ -2029,11 +2084,11 @@ $$;
 
 COMMENT ON FUNCTION ffx_suspend(partition smallint, execution uuid, attempt integer, spec jsonb, at_ms bigint) IS 'Lets an execution wait for signals, unless what came early satisfies it. The caller holds its lease, and the locks.';
 
-CREATE FUNCTION ffx_take_signal(partition smallint, execution uuid, wanted text, at_ms bigint) RETURNS jsonb
+CREATE FUNCTION ffx_take_signal(partition smallint, execution uuid, wanted text) RETURNS jsonb
     LANGUAGE plpgsql
     SET search_path TO 'public'
     SET enable_seqscan TO 'off'
-    AS $_$
+    AS $$
 DECLARE
     k record; -- the oldest signal of the name, and where it is kept
     others jsonb; -- that are kept there
@@ -2074,11 +2129,12 @@ BEGIN
         WHERE
             s.partition_key = partition
             AND s.execution_id = execution
-            AND h.waitpoint_key NOT IN ('__timeout__', '__taken__')
+            AND h.waitpoint_key <> '__timeout__'
             AND NOT s.satisfied_set ? (m.signal ->> 'signal_id')
     ) AS o
     WHERE o.signal ->> 'signal_name' = wanted
     ORDER BY
+        coalesce((o.signal ->> 'ffx_place')::bigint, 0),
         (o.signal ->> 'accepted_at')::numeric,
         o.place
     LIMIT 1;
@@ -2112,32 +2168,11 @@ BEGIN
             AND w.condition IS NULL
             AND w.token_kid = '';
     END IF;
-    -- Its idempotency key is remembered as that of a signal that a wait has used, without the payload.
-    IF k.signal ? 'idempotency_key' AND (k.signal ->> 'dedup_until_ms')::bigint > at_ms THEN
-        INSERT INTO ff_suspension_current AS s (
-            partition_key, execution_id, suspension_id, suspended_at_ms, condition, satisfied_set, member_map
-        )
-        VALUES (
-            partition, execution, gen_random_uuid(), at_ms, '"OperatorOnly"', jsonb_build_array(k.signal -> 'signal_id'),
-            jsonb_build_object('__taken__', jsonb_build_array(k.signal - 'payload_hex'))
-        )
-        ON CONFLICT (partition_key, execution_id) DO UPDATE SET
-            satisfied_set = s.satisfied_set || excluded.satisfied_set,
-            member_map = s.member_map || jsonb_build_object(
-                '__taken__',
-                coalesce(
-                    jsonb_path_query_array(
-                        s.member_map, '$.__taken__[*] ? (@.dedup_until_ms > $now)', jsonb_build_object('now', at_ms)
-                    ),
-                    '[]'
-                ) || (excluded.member_map -> '__taken__')
-            );
-    END IF;
     RETURN k.signal;
 END;
-$_$;
+$$;
 
-COMMENT ON FUNCTION ffx_take_signal(partition smallint, execution uuid, wanted text, at_ms bigint) IS 'Takes the oldest signal of a name that is kept for a later wait of an execution, and returns it; NULL: none is kept.';
+COMMENT ON FUNCTION ffx_take_signal(partition smallint, execution uuid, wanted text) IS 'Takes the oldest signal of a name that is kept for a later wait of an execution, and returns it; NULL: none is kept.';
 
 CREATE FUNCTION ffx_usable_from() RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -3237,9 +3272,9 @@ COMMENT ON COLUMN ff_suspension_current.reason_code IS 'waiting_for_signal, wait
 
 COMMENT ON COLUMN ff_suspension_current.condition IS 'What resumes it: {"Single":{waitpoint_key,matcher}}, "OperatorOnly", "TimeoutOnly", {"Composite":{"kind":"AllOf",members}} or {"Composite":{"kind":"Count",n,count_kind,matcher,waitpoints}}; matcher is {"ByName":S} or "Wildcard"; at most four levels.';
 
-COMMENT ON COLUMN ff_suspension_current.satisfied_set IS 'Array of the ids of the signals that satisfied it; FlowFabric leaves it empty.';
+COMMENT ON COLUMN ff_suspension_current.satisfied_set IS 'Array of the ids of the signals in member_map that satisfied it; FlowFabric leaves it empty.';
 
-COMMENT ON COLUMN ff_suspension_current.member_map IS 'Signals delivered: an object by waitpoint key, each an array in order of delivery of {signal_id, signal_name, signal_category, source_type, source_identity, correlation_id, accepted_at (ms), payload_hex}. FlowFabric also stores the key __timeout__ and, for an expired waitpoint, an object instead of the array.';
+COMMENT ON COLUMN ff_suspension_current.member_map IS 'Signals delivered that no earlier wait has used: an object by waitpoint key, each an array in order of delivery of {signal_id, signal_name, signal_category, source_type, source_identity, correlation_id, accepted_at (ms), payload_hex}; with ffx_place, their order among all of them. FlowFabric also stores the key __timeout__ and, for an expired waitpoint, an object instead of the array.';
 
 COMMENT ON COLUMN ff_suspension_current.timeout_behavior IS 'fail, cancel, expire, auto_resume_with_timeout_signal or escalate; NULL or unknown: fail.';
 
@@ -4828,6 +4863,29 @@ ALTER TABLE ffx_sequence_end ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE ffx_signal_key (
+    partition_key smallint NOT NULL,
+    execution_id uuid NOT NULL,
+    scope text NOT NULL,
+    key text NOT NULL,
+    signal_id uuid NOT NULL,
+    forget_at_ms bigint
+);
+
+COMMENT ON TABLE ffx_signal_key IS 'Ids and idempotency keys of the signals that an execution has received, if their senders gave any. A replay deletes those of signals that it drops.';
+
+COMMENT ON COLUMN ffx_signal_key.partition_key IS 'Partition of the execution, 0 to 255.';
+
+COMMENT ON COLUMN ffx_signal_key.execution_id IS 'The execution that received the signal.';
+
+COMMENT ON COLUMN ffx_signal_key.scope IS 'What the key is unique for: id, for the id of a signal; name:<name of the signal>; waitpoint:<id of the waitpoint> if its token was handed out.';
+
+COMMENT ON COLUMN ffx_signal_key.key IS 'The id, or the idempotency key.';
+
+COMMENT ON COLUMN ffx_signal_key.signal_id IS 'Id of the signal.';
+
+COMMENT ON COLUMN ffx_signal_key.forget_at_ms IS 'Milliseconds since the Unix epoch: from when on the key makes no duplicates; NULL: as long as the execution exists.';
+
 CREATE TABLE ffx_step (
     partition_key smallint NOT NULL,
     execution_id uuid NOT NULL,
@@ -5243,6 +5301,9 @@ ALTER TABLE ONLY ffx_sequence_member
 ALTER TABLE ONLY ffx_sequence
     ADD CONSTRAINT ffx_sequence_pkey PRIMARY KEY (partition_key, sequence_id);
 
+ALTER TABLE ONLY ffx_signal_key
+    ADD CONSTRAINT ffx_signal_key_pkey PRIMARY KEY (partition_key, execution_id, scope, key);
+
 ALTER TABLE ONLY ffx_step
     ADD CONSTRAINT ffx_step_pkey PRIMARY KEY (partition_key, execution_id, name);
 
@@ -5321,8 +5382,6 @@ CREATE INDEX ffx_ff_exec_core_promotion_idx ON ff_exec_core USING btree (ffx_del
 CREATE INDEX ffx_ff_flow_summary_dependent_idx ON ff_flow_summary USING btree (partition_key, flow_id) WHERE (members_waiting_children > 0);
 
 CREATE INDEX ffx_ff_pending_cancel_groups_age_idx ON ff_pending_cancel_groups USING btree (enqueued_at_ms);
-
-CREATE INDEX ffx_ff_signal_event_execution_idx ON ff_signal_event USING btree (partition_key, execution_id);
 
 CREATE INDEX ffx_ff_suspension_current_open_idx ON ff_suspension_current USING btree (ffx_open_since_ms, partition_key, execution_id) WHERE (ffx_open_since_ms IS NOT NULL);
 

@@ -25,15 +25,16 @@ type task struct {
 	free   context.CancelFunc // stops the timer of the attempt's timeout
 
 	// Set when the handler has returned.
-	verdict verdict
-	result  []byte
-	err     error
-	failure engine.Failure
-	delay   time.Duration
-	until   time.Time
-	wait    engine.SuspendSpec
-	ran     time.Duration
-	told    func(Report) // from the hooks; may be nil
+	verdict  verdict
+	result   []byte
+	err      error
+	failure  engine.Failure
+	delay    time.Duration
+	until    time.Time
+	wait     engine.SuspendSpec
+	refusals int // of the wait, by the server
+	ran      time.Duration
+	told     func(Report) // from the hooks; may be nil
 
 	// Set when the task is settled.
 	settlement Settlement

@@ -146,6 +146,10 @@ func (r *run) suspendAll(ctx context.Context, tasks []*task) ([]error, error) {
 		}
 		return reasons, nil
 	}
+	if err != nil && len(tasks) == 1 && tasks[0].refusedAgain(err) {
+		tasks[0].fail(badWait(fmt.Errorf("the wait is refused again and again: %w", err)))
+		return reasons, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -124,6 +124,28 @@ SELECT
     (r.eligibility_state = 'eligible_now')::boolean AS claimable
 FROM replayed AS r;
 
+-- name: ForgetSignalKeys :exec
+-- ForgetSignalKeys deletes the ids and idempotency keys of the signals of an execution that is replayed, except for those
+-- of signals in its steps: what the replay drops may be sent again.
+--
+-- Used by: engine.ReplayExecution, engine.ReplayWhere.
+-- Locks: L5 waits (DELETE). The caller holds the execution, so none is added.
+DELETE FROM ffx_signal_key AS k
+WHERE
+    k.partition_key = @partition_key
+    AND k.execution_id = @execution_id
+    AND NOT EXISTS (
+        SELECT
+        FROM ffx_step AS s
+        CROSS JOIN LATERAL jsonb_path_query(
+            CASE s.outcome WHEN 'signal' THEN ffx_read_json(s.result) ELSE s.taken END, '$.*[*].signal_id'
+        ) AS g (id)
+        WHERE
+            s.partition_key = @partition_key
+            AND s.execution_id = @execution_id
+            AND g.id #>> '{}' = k.signal_id::text
+    );
+
 -- name: DismissCompletions :execrows
 -- DismissCompletions marks the undispatched events of an execution that is replayed as dispatched: its next end
 -- counts instead. Returns how many there were.

@@ -583,6 +583,7 @@ SELECT
     bool_or(t.name = 'ff_waitpoint_pending')::boolean AS waitpoints,
     bool_or(t.name = 'ff_budget_usage_by_exec')::boolean AS budget_usage,
     bool_or(t.name = 'ffx_step')::boolean AS steps,
+    bool_or(t.name = 'ffx_signal_key')::boolean AS signal_keys,
     bool_or(t.name = 'ffx_business_key')::boolean AS business_keys,
     bool_or(t.name = 'ffx_unique')::boolean AS unique_keys
 FROM (
@@ -596,6 +597,7 @@ FROM (
         'ff_waitpoint_pending',
         'ff_budget_usage_by_exec',
         'ffx_step',
+        'ffx_signal_key',
         'ffx_business_key',
         'ffx_unique'
     ]) AS name
@@ -789,6 +791,23 @@ WHERE
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ffx_step AS t
+USING (
+    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+WHERE
+    t.partition_key = ANY (ARRAY[i.partition_key])
+    AND t.execution_id = i.execution_id;
+
+-- name: DropSignalKeysOf :exec
+-- DropSignalKeysOf deletes the keys of the signals of executions that are about to be deleted.
+--
+-- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+-- Locks: L5 waits (DELETE).
+DELETE FROM ffx_signal_key AS t
 USING (
     -- The rows of the executions that the arrays partition_keys and execution_ids name.
     SELECT

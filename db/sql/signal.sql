@@ -91,4 +91,4 @@ CROSS JOIN LATERAL (
 -- Locks: L1 held; L5 waits (the waitpoint that keeps it, UPDATE and DELETE, which the job that expires it may hold; the
 -- suspension is held by the execution's row). The caller holds the flow of a member, the execution and its attempt, and has
 -- judged the lease. The same transaction may end it, so L0 comes before L1 here too.
-SELECT ffx_take_signal(@partition_key::smallint, @execution_id::uuid, @name::text, @now_ms::bigint) AS signal;
+SELECT ffx_take_signal(@partition_key::smallint, @execution_id::uuid, @name::text) AS signal;

@@ -66,7 +66,7 @@ WHERE
     AND s.execution_id = @execution_id;
 
 -- name: AreValidPaths :one
--- AreValidPaths checks whether texts are SQL/JSON paths, as this server reads them.
+-- AreValidPaths checks whether texts are SQL/JSON paths without variables, as this server reads them.
 --
 -- Used by: engine.Suspend, engine.SuspendEach.
 -- Locks: none.
@@ -227,8 +227,7 @@ WHERE
 
 -- name: SweepSuspensions :one
 -- SweepSuspensions examines a page of suspensions in the order of their key. It deletes those of executions that ended an
--- hour ago or no longer exist, unless a signal has an idempotency key that is still remembered. last_key is null if
--- nothing follows.
+-- hour ago or no longer exist. last_key is null if nothing follows.
 --
 -- Used by: engine.SweepWaits.
 -- Locks: L5 skips (suspension rows FOR UPDATE, then the DELETE). Spans partitions.
@@ -250,7 +249,7 @@ page AS MATERIALIZED (
     LIMIT @page_size::integer
 ),
 ended AS (
-    -- Those whose executions ended long enough ago, or no longer exist, and that hold no idempotency key to remember.
+    -- Those whose executions ended long enough ago, or no longer exist.
     SELECT
         l.row_id,
         p.partition_key,
@@ -263,8 +262,7 @@ ended AS (
             t.ctid = p.row_id
             AND (t.partition_key = p.partition_key) IS TRUE
             AND (t.execution_id = p.execution_id) IS TRUE
-            -- CASE: signals are only read of those that have ended.
-            AND CASE (
+            AND (
                 SELECT
                     e.lifecycle_phase IN ('terminal', 'cancelled')
                     AND (e.terminal_at_ms <= (SELECT now_ms FROM clock) - 3600000) IS TRUE
@@ -273,15 +271,7 @@ ended AS (
                     e.partition_key = t.partition_key
                     AND e.execution_id = t.execution_id
                 LIMIT 1
-            )
-                WHEN false THEN false
-                ELSE NOT coalesce(jsonb_path_exists(
-                    t.member_map,
-                    '$.*[*] ? (exists (@.idempotency_key) && @.dedup_until_ms > $"now")',
-                    jsonb_build_object('now', (SELECT now_ms FROM clock)),
-                    true
-                ), false)
-            END
+            ) IS NOT FALSE
         FOR UPDATE SKIP LOCKED
     ) AS l
 ),

@@ -21,9 +21,9 @@ COMMENT ON COLUMN ff_suspension_current.reason_code IS
 COMMENT ON COLUMN ff_suspension_current.condition IS
     'What resumes it: {"Single":{waitpoint_key,matcher}}, "OperatorOnly", "TimeoutOnly", {"Composite":{"kind":"AllOf",members}} or {"Composite":{"kind":"Count",n,count_kind,matcher,waitpoints}}; matcher is {"ByName":S} or "Wildcard"; at most four levels.';
 COMMENT ON COLUMN ff_suspension_current.satisfied_set IS
-    'Array of the ids of the signals that satisfied it; FlowFabric leaves it empty.';
+    'Array of the ids of the signals in member_map that satisfied it; FlowFabric leaves it empty.';
 COMMENT ON COLUMN ff_suspension_current.member_map IS
-    'Signals delivered: an object by waitpoint key, each an array in order of delivery of {signal_id, signal_name, signal_category, source_type, source_identity, correlation_id, accepted_at (ms), payload_hex}. FlowFabric also stores the key __timeout__ and, for an expired waitpoint, an object instead of the array.';
+    'Signals delivered that no earlier wait has used: an object by waitpoint key, each an array in order of delivery of {signal_id, signal_name, signal_category, source_type, source_identity, correlation_id, accepted_at (ms), payload_hex}; with ffx_place, their order among all of them. FlowFabric also stores the key __timeout__ and, for an expired waitpoint, an object instead of the array.';
 COMMENT ON COLUMN ff_suspension_current.timeout_behavior IS
     'fail, cancel, expire, auto_resume_with_timeout_signal or escalate; NULL or unknown: fail.';
 

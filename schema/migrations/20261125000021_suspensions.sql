@@ -51,8 +51,32 @@ WHERE timeout_at_ms IS NOT NULL;
 CREATE INDEX ffx_ff_waitpoint_pending_expires_idx ON ff_waitpoint_pending (expires_at_ms)
 WHERE expires_at_ms IS NOT NULL AND state = 'pending';
 
--- A sender that repeats a signal after its wait is over finds it among the events.
-CREATE INDEX ffx_ff_signal_event_execution_idx ON ff_signal_event (partition_key, execution_id);
+-- What makes a repetition of a signal a duplicate, whatever has happened since: small, so that used signals need not be
+-- kept for it. Its key is unique at each isolation level, also for a transaction that can't see an earlier signal yet.
+CREATE TABLE ffx_signal_key (
+    partition_key smallint NOT NULL,
+    execution_id uuid NOT NULL,
+    scope text NOT NULL,
+    key text NOT NULL,
+    signal_id uuid NOT NULL,
+    forget_at_ms bigint,
+    PRIMARY KEY (partition_key, execution_id, scope, key)
+);
+
+COMMENT ON TABLE ffx_signal_key IS
+    'Ids and idempotency keys of the signals that an execution has received, if their senders gave any. A replay deletes those of signals that it drops.';
+COMMENT ON COLUMN ffx_signal_key.partition_key IS
+    'Partition of the execution, 0 to 255.';
+COMMENT ON COLUMN ffx_signal_key.execution_id IS
+    'The execution that received the signal.';
+COMMENT ON COLUMN ffx_signal_key.scope IS
+    'What the key is unique for: id, for the id of a signal; name:<name of the signal>; waitpoint:<id of the waitpoint> if its token was handed out.';
+COMMENT ON COLUMN ffx_signal_key.key IS
+    'The id, or the idempotency key.';
+COMMENT ON COLUMN ffx_signal_key.signal_id IS
+    'Id of the signal.';
+COMMENT ON COLUMN ffx_signal_key.forget_at_ms IS
+    'Milliseconds since the Unix epoch: from when on the key makes no duplicates; NULL: as long as the execution exists.';
 
 CREATE FUNCTION ffx_read_json(payload bytea) RETURNS jsonb
 LANGUAGE plpgsql
@@ -61,12 +85,12 @@ PARALLEL SAFE
 AS $$
 BEGIN
     RETURN convert_from(payload, 'UTF8')::jsonb;
-EXCEPTION WHEN data_exception THEN
+EXCEPTION WHEN OTHERS THEN
     RETURN NULL;
 END;
 $$;
 
-COMMENT ON FUNCTION ffx_read_json(payload bytea) IS 'The JSON in a payload; NULL if it is none.';
+COMMENT ON FUNCTION ffx_read_json(payload bytea) IS 'The JSON in a payload; NULL if it is none that the server can read.';
 
 CREATE FUNCTION ffx_signature(secret bytea, message text) RETURNS text
 LANGUAGE plpgsql
@@ -95,17 +119,19 @@ IMMUTABLE
 PARALLEL SAFE
 AS $$
 BEGIN
-    RETURN path::jsonpath IS NOT NULL;
-EXCEPTION WHEN syntax_error OR data_exception OR feature_not_supported THEN
+    -- In its stored form a variable is a $ before a string. The strings are emptied first: they may hold anything.
+    RETURN regexp_replace(path::jsonpath::text, '"(\\.|[^"\\])*"', '""', 'g') NOT LIKE '%$""%';
+EXCEPTION WHEN OTHERS THEN
     RETURN false;
 END;
 $$;
 
-COMMENT ON FUNCTION ffx_is_path(path text) IS 'Whether a text is a SQL/JSON path.';
+COMMENT ON FUNCTION ffx_is_path(path text) IS 'Whether a text is a SQL/JSON path without variables.';
 
+-- Comparisons of times may depend on the time zone of the session.
 CREATE FUNCTION ffx_predicates_held(condition jsonb, payload bytea) RETURNS jsonb
 LANGUAGE plpgsql
-IMMUTABLE
+STABLE
 PARALLEL SAFE
 AS $$
 DECLARE
@@ -115,23 +141,39 @@ DECLARE
         WHERE jsonb_typeof(p.path) = 'string'
     );
     document jsonb;
+    path text;
+    holds boolean;
+    held jsonb := '[]';
 BEGIN
     IF cardinality(paths) = 0 THEN
         RETURN NULL;
     END IF;
     document := ffx_read_json(payload);
-    RETURN coalesce(
-        (SELECT jsonb_agg(p.path) FROM unnest(paths) AS p (path) WHERE jsonb_path_match(document, p.path::jsonpath, '{}', true)),
-        '[]'
-    );
+    FOREACH path IN ARRAY paths LOOP
+        BEGIN
+            -- A boolean decides, as by @@, and the null of a comparison that is not possible; else a result, as by @?.
+            SELECT CASE
+                WHEN count(*) = 1 AND bool_and(jsonb_typeof(r.item) IN ('boolean', 'null')) THEN bool_and(r.item = 'true')
+                ELSE count(*) > 0
+            END
+            INTO holds
+            FROM jsonb_path_query_tz(document, path::jsonpath) AS r (item);
+        EXCEPTION WHEN OTHERS THEN
+            holds := false; -- the payload has something else than the path expects
+        END;
+        IF holds THEN
+            held := held || jsonb_build_array(path);
+        END IF;
+    END LOOP;
+    RETURN held;
 END;
 $$;
 
 COMMENT ON FUNCTION ffx_predicates_held(condition jsonb, payload bytea) IS
-    'The predicates of a condition that hold for a payload; NULL if the condition has none.';
+    'The predicates of a condition that hold for a payload; NULL if the condition has none. One that fails does not hold.';
 
 -- Recursive over composites. Evaluated anew for each signal, so the order of signals never matters.
-CREATE FUNCTION ffx_satisfied_by(condition jsonb, signals jsonb, used jsonb) RETURNS jsonb
+CREATE FUNCTION ffx_satisfied_by(condition jsonb, signals jsonb) RETURNS jsonb
 LANGUAGE plpgsql
 IMMUTABLE
 PARALLEL SAFE
@@ -146,7 +188,7 @@ DECLARE
 BEGIN
     IF node ->> 'kind' IN ('AllOf', 'AnyOf') THEN
         FOR member IN SELECT m.value FROM jsonb_array_elements(node -> 'members') AS m LOOP
-            found := ffx_satisfied_by(member, signals, used);
+            found := ffx_satisfied_by(member, signals);
             IF found IS NOT NULL THEN
                 satisfiers := coalesce(satisfiers, '[]') || found;
             ELSIF node ->> 'kind' = 'AllOf' THEN
@@ -175,12 +217,13 @@ BEGIN
             g.signal -> 'signal_id' AS id,
             k.waitpoint_key,
             coalesce(g.signal ->> 'source_type', '') || E'\x01' || coalesce(g.signal ->> 'source_identity', '') AS source,
-            row_number() OVER (ORDER BY (g.signal ->> 'accepted_at')::numeric, g.place) AS ord
+            row_number() OVER (
+                ORDER BY coalesce((g.signal ->> 'ffx_place')::bigint, 0), (g.signal ->> 'accepted_at')::numeric, g.place
+            ) AS ord
         FROM (SELECT DISTINCT t.waitpoint_key FROM jsonb_array_elements_text(keys) AS t (waitpoint_key)) AS k
         CROSS JOIN LATERAL jsonb_array_elements(coalesce(signals -> k.waitpoint_key, '[]')) WITH ORDINALITY AS g (signal, place)
         WHERE
             g.signal ? 'signal_id'
-            AND NOT used ? (g.signal ->> 'signal_id')
             AND (
                 coalesce(node -> 'matcher', 'null') IN ('null', '"Wildcard"')
                 OR node #>> '{matcher,ByName}' = g.signal ->> 'signal_name'
@@ -195,8 +238,8 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION ffx_satisfied_by(condition jsonb, signals jsonb, used jsonb) IS
-    'The ids of the signals that satisfy a condition, of those by waitpoint key that no earlier wait has used; NULL while it is not satisfied.';
+COMMENT ON FUNCTION ffx_satisfied_by(condition jsonb, signals jsonb) IS
+    'The ids of the signals that satisfy a condition, of those by waitpoint key, in the order of their arrival; NULL while it is not satisfied.';
 
 -- The caller holds the lock of the execution. satisfiers are ids of signals, and [] stands for a timeout.
 CREATE FUNCTION ffx_store_wait(
@@ -264,7 +307,7 @@ BEGIN
         timeout_at_ms = NULL,
         timeout_behavior = NULL,
         ffx_open_since_ms = NULL,
-        satisfied_set = s.satisfied_set || satisfiers,
+        satisfied_set = satisfiers,
         member_map = coalesce(signals, s.member_map)
     WHERE
         s.partition_key = partition
@@ -359,7 +402,8 @@ DECLARE
     s record; -- its suspension
     w record; -- the waitpoint
     waits boolean;
-    held bigint; -- signals of the execution
+    held bigint; -- signals of the execution that no wait has used
+    place bigint; -- of the last one in the order of their arrival
     earlier text;
     effect text;
     signal jsonb;
@@ -425,49 +469,26 @@ BEGIN
         RETURN '{"result": "other execution"}';
     END IF;
 
-    -- The signals of its suspension, and those that are kept for the next one. A repetition is one, whatever has
-    -- happened since.
-    SELECT
-        count(*) FILTER (WHERE r.waitpoint_key <> '__timeout__'),
-        min(r.signal ->> 'signal_id') FILTER (
-            WHERE
-                r.signal ->> 'signal_id' = id
-                OR (
-                    idempotency_key <> ''
-                    AND r.signal ->> 'idempotency_key' = idempotency_key
-                    AND (r.signal ->> 'dedup_until_ms')::bigint > at_ms
-                    AND CASE
-                        WHEN waitpoint IS NOT NULL THEN r.signal ->> 'waitpoint_id' = waitpoint::text
-                        ELSE r.signal ->> 'signal_name' = name
-                    END
-                )
-        )
-    INTO held, earlier
-    FROM (
-        SELECT
-            k.waitpoint_key,
-            m.signal
-        FROM jsonb_each(s.member_map) AS k (waitpoint_key, list)
-        CROSS JOIN LATERAL jsonb_array_elements(k.list) AS m (signal)
-        UNION ALL
-        SELECT
-            p.waitpoint_key,
-            b.signal
-        FROM ff_waitpoint_pending AS p
-        CROSS JOIN LATERAL jsonb_array_elements(p.condition -> 'buffered_signals') AS b (signal)
-        WHERE
-            p.partition_key = partition
-            AND p.execution_id = execution
-            AND p.condition IS NOT NULL
-    ) AS r;
-    IF earlier IS NULL AND given ? 'signal_id' THEN
-        SELECT v.signal_id
+    -- A repetition is one, whatever has happened since.
+    IF given ? 'signal_id' OR idempotency_key <> '' THEN
+        SELECT k.signal_id
         INTO earlier
-        FROM ff_signal_event AS v
-        WHERE
-            v.partition_key = partition
-            AND v.execution_id = execution::text
-            AND v.signal_id = id
+        FROM (
+            VALUES
+                ('id', given ->> 'signal_id'),
+                (coalesce('waitpoint:' || waitpoint, 'name:' || name), idempotency_key)
+        ) AS g (scope, key)
+        CROSS JOIN LATERAL (
+            SELECT t.signal_id
+            FROM ffx_signal_key AS t
+            WHERE
+                t.partition_key = partition
+                AND t.execution_id = execution
+                AND t.scope = g.scope
+                AND t.key = g.key
+                AND (t.forget_at_ms > at_ms) IS NOT FALSE
+            LIMIT 1
+        ) AS k
         LIMIT 1;
     END IF;
     IF earlier IS NOT NULL THEN
@@ -490,9 +511,28 @@ BEGIN
             partition_key, waitpoint_id, execution_id, token_kid, token, created_at_ms, waitpoint_key, state
         )
         VALUES (partition, gen_random_uuid(), execution, '', '', at_ms, name, 'pending')
-        RETURNING waitpoint_id, waitpoint_key, state, NULL::jsonb AS condition
+        RETURNING waitpoint_id, waitpoint_key, state, NULL::jsonb AS condition, token
         INTO w;
     END IF;
+    -- Those of its suspension, and those that are kept for the next one.
+    SELECT
+        count(*) FILTER (WHERE NOT coalesce(s.satisfied_set, '[]') ? (r.signal ->> 'signal_id')),
+        coalesce(max((r.signal ->> 'ffx_place')::bigint), 0)
+    INTO held, place
+    FROM (
+        SELECT m.signal
+        FROM jsonb_each(s.member_map) AS k (waitpoint_key, list)
+        CROSS JOIN LATERAL jsonb_array_elements(k.list) AS m (signal)
+        WHERE k.waitpoint_key <> '__timeout__'
+        UNION ALL
+        SELECT b.signal
+        FROM ff_waitpoint_pending AS p
+        CROSS JOIN LATERAL jsonb_array_elements(p.condition -> 'buffered_signals') AS b (signal)
+        WHERE
+            p.partition_key = partition
+            AND p.execution_id = execution
+            AND p.condition IS NOT NULL
+    ) AS r;
     IF
         coalesce(
             max_signals,
@@ -508,7 +548,7 @@ BEGIN
         'accepted_at', at_ms,
         'created_at', at_ms,
         'waitpoint_id', w.waitpoint_id,
-        'dedup_until_ms', at_ms + dedup_ttl_ms
+        'ffx_place', place + 1
     )) || jsonb_build_object('payload_hex', encode(payload, 'hex'));
     IF w.state = 'pending' THEN
         signals := coalesce(w.condition -> 'buffered_signals', '[]') || jsonb_build_array(signal);
@@ -540,7 +580,7 @@ BEGIN
                     THEN jsonb_build_array(id)
             END;
         ELSE
-            satisfiers := ffx_satisfied_by(s.condition, signals, s.satisfied_set);
+            satisfiers := ffx_satisfied_by(s.condition, signals);
         END IF;
         IF satisfiers IS NULL THEN
             UPDATE ff_suspension_current AS c
@@ -554,6 +594,29 @@ BEGIN
             lane := ffx_resume(partition, execution, signals, satisfiers, 'resumable', delay_ms, at_ms);
             effect := 'satisfied';
         END IF;
+    END IF;
+    IF given ? 'signal_id' OR idempotency_key <> '' THEN
+        -- By token and by name, whichever way the sender repeats it.
+        INSERT INTO ffx_signal_key AS k (partition_key, execution_id, scope, key, signal_id, forget_at_ms)
+        SELECT
+            partition,
+            execution,
+            g.scope,
+            g.key,
+            id::uuid,
+            g.forget_at_ms
+        FROM (
+            VALUES
+                ('id', given ->> 'signal_id', NULL),
+                ('name:' || name, nullif(idempotency_key, ''), at_ms + dedup_ttl_ms),
+                ('waitpoint:' || CASE WHEN w.token <> '' THEN w.waitpoint_id END, nullif(idempotency_key, ''), at_ms + dedup_ttl_ms)
+        ) AS g (scope, key, forget_at_ms)
+        WHERE
+            g.scope IS NOT NULL
+            AND g.key IS NOT NULL
+        ON CONFLICT (partition_key, execution_id, scope, key) DO UPDATE SET
+            signal_id = excluded.signal_id,
+            forget_at_ms = greatest(k.forget_at_ms, excluded.forget_at_ms);
     END IF;
     INSERT INTO ff_signal_event (
         execution_id, signal_id, waitpoint_id, source_identity, delivered_at_ms, partition_key, namespace, instance_tag, ffx_effect
@@ -587,6 +650,8 @@ BEGIN
         RAISE invalid_parameter_value USING MESSAGE = 'ffx_signal: the name has not 1 to 256 bytes';
     ELSIF octet_length(payload::text) > 65536 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'ffx_signal: the payload has more than 65536 bytes';
+    ELSIF jsonb_path_exists(payload, 'strict $.**{1000} ? (@.type() == "array" || @.type() == "object")') THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'ffx_signal: the payload is nested more than 1000 deep';
     ELSIF octet_length(idempotency_key) > 256 OR octet_length(source) > 1024 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'ffx_signal: the idempotency key has more than 256 bytes, or the source more than 1024';
     END IF;
@@ -631,8 +696,8 @@ SET search_path FROM CURRENT
 SET enable_seqscan TO off
 AS $$
 DECLARE
-    held jsonb; -- signals of earlier waits, by waitpoint key
-    consumed jsonb;
+    held jsonb; -- signals that no wait has used, by waitpoint key
+    used jsonb;
     latest uuid;
     binding jsonb;
     keys text[] := '{}';
@@ -645,7 +710,7 @@ BEGIN
         RETURN 'shared';
     END IF;
     SELECT c.member_map, c.satisfied_set, c.suspension_id
-    INTO held, consumed, latest
+    INTO held, used, latest
     FROM ff_suspension_current AS c
     WHERE
         c.partition_key = partition
@@ -653,8 +718,21 @@ BEGIN
     IF latest = (spec ->> 'suspension_id')::uuid THEN
         RETURN 'satisfied'; -- by an earlier try of this call, or its lease would be another
     END IF;
-    held := coalesce(held, '{}');
-    consumed := coalesce(consumed, '[]');
+    -- What ended the wait before is in its step, if it has one, and is kept no longer here.
+    SELECT coalesce(jsonb_object_agg(h.waitpoint_key, h.signals), '{}')
+    INTO held
+    FROM (
+        SELECT
+            k.waitpoint_key,
+            (
+                SELECT jsonb_agg(m.signal ORDER BY m.place)
+                FROM jsonb_array_elements(k.list) WITH ORDINALITY AS m (signal, place)
+                WHERE NOT used ? (m.signal ->> 'signal_id')
+            ) AS signals
+        FROM jsonb_each(held) AS k (waitpoint_key, list)
+        WHERE k.waitpoint_key <> '__timeout__'
+    ) AS h
+    WHERE h.signals IS NOT NULL;
     DELETE FROM ff_waitpoint_pending AS w
     WHERE
         w.partition_key = partition
@@ -663,7 +741,13 @@ BEGIN
     FOR binding IN SELECT b.value FROM jsonb_array_elements(spec -> 'waitpoints') AS b LOOP
         keys := keys || (binding ->> 'key');
         -- What came early for the key, or for a name that it waits for, is offered first.
-        SELECT coalesce(jsonb_agg(o.signal ORDER BY (o.signal ->> 'accepted_at')::numeric, o.place), '[]')
+        SELECT coalesce(
+            jsonb_agg(
+                o.signal
+                ORDER BY coalesce((o.signal ->> 'ffx_place')::bigint, 0), (o.signal ->> 'accepted_at')::numeric, o.place
+            ),
+            '[]'
+        )
         INTO offered
         FROM (
             SELECT
@@ -687,13 +771,9 @@ BEGIN
             FROM jsonb_each(held) AS h (waitpoint_key, list)
             CROSS JOIN LATERAL jsonb_array_elements(h.list) WITH ORDINALITY AS m (signal, place)
             WHERE
-                h.waitpoint_key <> '__timeout__'
-                AND NOT consumed ? (m.signal ->> 'signal_id')
-                AND (
-                    h.waitpoint_key = binding ->> 'key'
-                    OR binding -> 'names' = '[]'
-                    OR binding -> 'names' ? (m.signal ->> 'signal_name')
-                )
+                h.waitpoint_key = binding ->> 'key'
+                OR binding -> 'names' = '[]'
+                OR binding -> 'names' ? (m.signal ->> 'signal_name')
         ) AS o;
         SELECT coalesce(jsonb_object_agg(h.waitpoint_key, h.kept), '{}')
         INTO held
@@ -773,7 +853,7 @@ BEGIN
                 OR w.token_kid = '' AND (binding -> 'names' = '[]' OR binding -> 'names' ? w.waitpoint_key)
             );
     END LOOP;
-    satisfiers := ffx_satisfied_by(spec -> 'condition', held, consumed);
+    satisfiers := ffx_satisfied_by(spec -> 'condition', held);
     INSERT INTO ff_suspension_current AS c (
         partition_key, execution_id, suspension_id, suspended_at_ms, timeout_at_ms, reason_code, condition, satisfied_set,
         member_map, timeout_behavior, ffx_primary_waitpoint_id, ffx_resume_delay_ms, ffx_requested_by, ffx_continuation_pointer,
@@ -787,7 +867,7 @@ BEGIN
         CASE WHEN satisfiers IS NULL THEN (spec ->> 'timeout_at_ms')::bigint END,
         spec ->> 'reason',
         spec -> 'condition',
-        consumed || coalesce(satisfiers, '[]'),
+        coalesce(satisfiers, '[]'),
         held,
         CASE WHEN satisfiers IS NULL THEN spec ->> 'timeout_behavior' END,
         (
@@ -974,7 +1054,7 @@ DROP FUNCTION ffx_resume(smallint, uuid, jsonb, jsonb, text, bigint, bigint);
 
 DROP FUNCTION ffx_store_wait(smallint, uuid, integer, jsonb, jsonb, jsonb, bigint, bigint);
 
-DROP FUNCTION ffx_satisfied_by(jsonb, jsonb, jsonb);
+DROP FUNCTION ffx_satisfied_by(jsonb, jsonb);
 
 DROP FUNCTION ffx_predicates_held(jsonb, bytea);
 
@@ -984,7 +1064,7 @@ DROP FUNCTION ffx_signature(bytea, text);
 
 DROP FUNCTION ffx_read_json(bytea);
 
-DROP INDEX ffx_ff_signal_event_execution_idx;
+DROP TABLE ffx_signal_key;
 
 DROP INDEX ffx_ff_waitpoint_pending_expires_idx;
 

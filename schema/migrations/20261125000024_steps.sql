@@ -49,7 +49,7 @@ COMMENT ON COLUMN ffx_step.ended_at_ms IS
 
 -- The caller holds the lock of the execution, so no signal is delivered meanwhile and no other call takes one. The job
 -- that expires waitpoints may hold one of them, but leaves the signals there.
-CREATE FUNCTION ffx_take_signal(partition smallint, execution uuid, wanted text, at_ms bigint) RETURNS jsonb
+CREATE FUNCTION ffx_take_signal(partition smallint, execution uuid, wanted text) RETURNS jsonb
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
 SET enable_seqscan TO off
@@ -94,11 +94,12 @@ BEGIN
         WHERE
             s.partition_key = partition
             AND s.execution_id = execution
-            AND h.waitpoint_key NOT IN ('__timeout__', '__taken__')
+            AND h.waitpoint_key <> '__timeout__'
             AND NOT s.satisfied_set ? (m.signal ->> 'signal_id')
     ) AS o
     WHERE o.signal ->> 'signal_name' = wanted
     ORDER BY
+        coalesce((o.signal ->> 'ffx_place')::bigint, 0),
         (o.signal ->> 'accepted_at')::numeric,
         o.place
     LIMIT 1;
@@ -132,32 +133,11 @@ BEGIN
             AND w.condition IS NULL
             AND w.token_kid = '';
     END IF;
-    -- Its idempotency key is remembered as that of a signal that a wait has used, without the payload.
-    IF k.signal ? 'idempotency_key' AND (k.signal ->> 'dedup_until_ms')::bigint > at_ms THEN
-        INSERT INTO ff_suspension_current AS s (
-            partition_key, execution_id, suspension_id, suspended_at_ms, condition, satisfied_set, member_map
-        )
-        VALUES (
-            partition, execution, gen_random_uuid(), at_ms, '"OperatorOnly"', jsonb_build_array(k.signal -> 'signal_id'),
-            jsonb_build_object('__taken__', jsonb_build_array(k.signal - 'payload_hex'))
-        )
-        ON CONFLICT (partition_key, execution_id) DO UPDATE SET
-            satisfied_set = s.satisfied_set || excluded.satisfied_set,
-            member_map = s.member_map || jsonb_build_object(
-                '__taken__',
-                coalesce(
-                    jsonb_path_query_array(
-                        s.member_map, '$.__taken__[*] ? (@.dedup_until_ms > $now)', jsonb_build_object('now', at_ms)
-                    ),
-                    '[]'
-                ) || (excluded.member_map -> '__taken__')
-            );
-    END IF;
     RETURN k.signal;
 END;
 $$;
 
-COMMENT ON FUNCTION ffx_take_signal(partition smallint, execution uuid, wanted text, at_ms bigint) IS
+COMMENT ON FUNCTION ffx_take_signal(partition smallint, execution uuid, wanted text) IS
     'Takes the oldest signal of a name that is kept for a later wait of an execution, and returns it; NULL: none is kept.';
 
 -- The steps as people read them: beside the views of executions, attempts, flows and waits, and an interface like them.
@@ -211,6 +191,6 @@ COMMENT ON COLUMN ffx_steps.ended_at IS
 
 DROP VIEW ffx_steps;
 
-DROP FUNCTION ffx_take_signal(smallint, uuid, text, bigint);
+DROP FUNCTION ffx_take_signal(smallint, uuid, text);
 
 DROP TABLE ffx_step;

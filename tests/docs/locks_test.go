@@ -239,6 +239,7 @@ var levelsOf = map[string][]string{
 	"ff_claim_grant":            {"L5"},
 	"ff_suspension_current":     {"L5"},
 	"ff_waitpoint_pending":      {"L5"},
+	"ffx_signal_key":            {"L5"},
 	"ffx_step":                  {"L2"},
 	"ffx_call_end":              {"L7"},
 	"ff_quota_policy":           {"L6"},

@@ -66,7 +66,9 @@ type received struct {
 	point        *point // where it arrived by a token, or beside others; nil: at another place
 	kept         bool   // it is still kept there, for a later wait
 	used         bool   // by a wait
+	past         bool   // by one before the latest: it is no longer listed
 	gone         bool   // with its waitpoint, which its holder closed, or with an end
+	forgotten    bool   // its id and its key too, by a replay
 }
 
 // satisfiedBy returns the signals that satisfy the condition, or false.

@@ -31,7 +31,7 @@ func TestSignalSendsNoOtherSignals_S16(t *testing.T) {
 			t.Fatalf("signal %d: %q in %d round trips", n, sent, trips)
 		}
 	}
-	const evaluate = `SELECT coalesce(ffx_satisfied_by('{"Single": {"waitpoint_key": "a", "matcher": "Wildcard"}}', '{"a": [{"signal_id": "s"}]}', '[]')::text, '')`
+	const evaluate = `SELECT coalesce(ffx_satisfied_by('{"Single": {"waitpoint_key": "a", "matcher": "Wildcard"}}', '{"a": [{"signal_id": "s"}]}')::text, '')`
 	if got := fixture.Texts(t, f.Pool, evaluate); !slices.Equal(got, []string{`["s"]`}) {
 		t.Errorf("%q", got)
 	}

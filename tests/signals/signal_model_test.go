@@ -149,6 +149,7 @@ func (m *model) suspend(rt *rapid.T) {
 		}
 	}
 	for _, s := range m.signals {
+		s.past = s.used
 		if s.kept && s.point != nil && m.waits.takes(string(s.point.Key)) {
 			s.kept = false
 		}
@@ -303,6 +304,9 @@ func (m *model) replay(rt *rapid.T) {
 	m.replays++
 	m.phase, m.wait = "ready", id.SuspensionID{}
 	m.forget()
+	for _, s := range m.signals {
+		s.forgotten = true
+	}
 	m.note("it is replayed")
 }
 
@@ -354,8 +358,8 @@ func (m *model) checkSignals(rt *rapid.T) {
 		got := places[s.id.String()]
 		delete(places, s.id.String())
 		switch {
-		case s.gone && len(got) == 0, !s.gone && !s.used && slices.Equal(got, []string{"kept"}):
-		case !s.gone && slices.Equal(got, []string{fmt.Sprintf("received, used %v", s.used)}):
+		case (s.gone || s.past) && len(got) == 0, !s.gone && !s.used && slices.Equal(got, []string{"kept"}):
+		case !s.gone && !s.past && slices.Equal(got, []string{fmt.Sprintf("received, used %v", s.used)}):
 		default:
 			rt.Fatalf("signal %d (%s) is %q; gone %v, used %v", s.number, s.name, got, s.gone, s.used)
 		}

@@ -56,7 +56,23 @@ func TestConditions(t *testing.T) {
 			{"ready", carrying("\xff"), "appended"},
 			{"ready", carrying(`{"amount": 101}`), "satisfied"},
 		}},
-		{"a predicate that is no truth", ready.Where("$.amount"), []sent{{"ready", carrying(`{"amount": 1}`), "appended"}}},
+		{"a filter", ready.Where("$.amount ? (@ > 100)"), []sent{
+			{"ready", carrying(`{"amount": 100}`), "appended"},
+			{"ready", carrying(`{"amount": "x"}`), "appended"},
+			{"ready", carrying(`{}`), "appended"},
+			{"ready", carrying(`{"amount": 101}`), "satisfied"},
+		}},
+		{"a filter with several results", ready.Where("$.items[*] ? (@ > 1)"), []sent{{"ready", carrying(`{"items": [1, 2, 3]}`), "satisfied"}}},
+		{"a path", ready.Where("$.note"), []sent{{"ready", carrying(`{}`), "appended"}, {"ready", carrying(`{"note": "x"}`), "satisfied"}}},
+		{"a path to a boolean", ready.Where("$.paid"), []sent{
+			{"ready", carrying(`{"paid": false}`), "appended"}, {"ready", carrying(`{"paid": true}`), "satisfied"},
+		}},
+		{"a path that fails", ready.Where("strict $.a.b.double() > 1"), []sent{
+			{"ready", carrying(`{"a": 1}`), "appended"}, {"ready", carrying(`{"a": {"b": 2}}`), "satisfied"},
+		}},
+		{"times of two kinds", ready.Where(`$.at.datetime() < "2026-01-01T00:00:00+00".datetime()`), []sent{
+			{"ready", carrying(`{"at": "soon"}`), "appended"}, {"ready", carrying(`{"at": "2025-12-01"}`), "satisfied"},
+		}},
 		{
 			"a predicate for each", engine.AllOf(ready.Where(`$ == "a"`), engine.Received("ready").Where(`$ == "b"`)),
 			[]sent{{"ready", carrying(`"b"`), "appended"}, {"ready", carrying(`"a"`), "satisfied"}},

@@ -158,9 +158,13 @@ func TestSuspendIsChecked_S10(t *testing.T) {
 	f := fixture.New(t)
 	l := f.Start(t).Lease
 	for field, change := range map[string]func(*engine.SuspendSpec){
-		"condition":    func(s *engine.SuspendSpec) { s.Condition = engine.Condition{} },
-		"condition ":   func(s *engine.SuspendSpec) { s.Condition = ready.Where("$.a >") },
-		"condition  ":  func(s *engine.SuspendSpec) { s.Condition = engine.Received("") },
+		"condition":     func(s *engine.SuspendSpec) { s.Condition = engine.Condition{} },
+		"condition ":    func(s *engine.SuspendSpec) { s.Condition = ready.Where("$.a >") },
+		"condition  ":   func(s *engine.SuspendSpec) { s.Condition = engine.Received("") },
+		"condition    ": func(s *engine.SuspendSpec) { s.Condition = ready.Where("$.amount > $limit") },
+		"condition     ": func(s *engine.SuspendSpec) {
+			s.Condition = engine.AllOf(ready, ready.Where(`$ ? (@ starts with $"x")`))
+		},
 		"condition   ": func(s *engine.SuspendSpec) { s.Condition = engine.AllOf(ready, engine.OperatorOnly()) },
 		"timeout":      func(s *engine.SuspendSpec) { s.Timeout = -1 },
 		"timeout ":     func(s *engine.SuspendSpec) { s.Timeout = time.Microsecond },

@@ -1,6 +1,7 @@
 package signals
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -112,7 +113,7 @@ func TestEndsLeaveNoWaits(t *testing.T) {
 	}
 }
 
-// A repeated signal is a duplicate as long as its key is remembered, so what holds the key stays.
+// A repeated signal is a duplicate as long as its key is remembered, although the signals of its execution are gone.
 func TestSweepKeepsIdempotencyKeys(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	l := afterAWait(t, f, func(s *engine.SignalSpec) { s.IdempotencyKey = "k" })
@@ -120,14 +121,19 @@ func TestSweepKeepsIdempotencyKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Advance(engine.DefaultDedup - time.Millisecond)
-	sweep(t, f, 1) // the waitpoint without signals
+	sweep(t, f, 3)
 	for _, name := range []string{"ready", "later"} {
 		if got := f.Signal(t, l, name, func(s *engine.SignalSpec) { s.IdempotencyKey = "k" }); got != "duplicate" {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
 	f.Advance(time.Millisecond)
-	sweep(t, f, 2)
+	for _, name := range []string{"ready", "later"} {
+		_, err := f.Engine.Signal(t.Context(), engine.SignalSpec{Execution: l.Execution, Name: name, IdempotencyKey: "k"})
+		if !errors.Is(err, engine.ErrEnded) {
+			t.Errorf("after a day, %s: %v", name, err)
+		}
+	}
 }
 
 // Sweeps go on page by page, pass locked rows, delete what lost its execution, and begin again.
