@@ -58,9 +58,12 @@ func (s ReceivedSignal) stored() storedSignal {
 	return stored
 }
 
+// timeoutKey is the key of the signals that record timeouts.
+const timeoutKey = "__timeout__"
+
 // ReceivedSignals returns the signals that an execution has received for its latest wait, and those of earlier waits that
-// nothing has used, in the order of their arrival; a timeout is the last one. Until its next wait begins they stay. What
-// ended earlier waits is in their steps: see [Step.Signals]. Signals that are kept for a later wait are not among them:
+// nothing has used, in the order of their arrival; a timeout is the last one. Until its next wait begins they stay. The steps
+// of earlier waits have the others: see [Step.Signals]. Signals that are kept for a later wait are not among them:
 // [Engine.ListWaitpoints] counts them. Nor are those that a turn has taken.
 //
 // Errors: [ErrInvalidInput]; [ErrCorruption]. An execution that never waited, or does not exist, has none. One statement.

@@ -33,10 +33,10 @@ func (p rowPosition) after() (int16, pgtype.UUID) {
 }
 
 // SweepWaits deletes what ended executions have left of their waits: waitpoints at once, suspensions with the signals that
-// they received an hour after the end, both not as long as an idempotency key has to be remembered. It also deletes retired
-// keys whose grace is over. It examines up to batch waitpoints and as many suspensions, at most [MaxSweep], in the order of
-// their rows, and returns how many rows it deleted. Each call continues after the previous one of the same engine, and
-// begins again after the last row.
+// they received an hour after the end. Ids and idempotency keys of signals stay as long as the execution. It also deletes
+// retired keys of tokens whose grace is over. It examines up to batch waitpoints and as many suspensions, at most
+// [MaxSweep], in the order of their rows, and returns how many rows it deleted. Each call continues after the previous one
+// of the same engine, and begins again after the last row.
 //
 // A cancel, a timeout and a deadline delete the waits of the executions that they end themselves. A completion, a failure
 // and a skip don't, and cost nothing more.

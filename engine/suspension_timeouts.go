@@ -14,9 +14,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// timeoutKey is the key of the signals that record timeouts.
-const timeoutKey = "__timeout__"
-
 // ExpireWaits applies the effects of waits that have timed out, oldest first. It handles at most batch executions and
 // returns how many; call it again while that equals batch.
 //

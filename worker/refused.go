@@ -20,8 +20,8 @@ func (t *task) refusedAgain(err error) bool {
 	return t.refusals >= maxRefusals
 }
 
-// isRefusalOfData reports whether the server refused what was sent, which it does again: not a lock, the connection, the rights
-// or a missing migration, which pass or are mended.
+// isRefusalOfData reports whether the server refused the data, as it will again. Locks, connections, rights and missing
+// migrations are another matter: they pass, or are mended.
 func isRefusalOfData(err error) bool {
 	if errors.Is(err, engine.ErrCorruption) {
 		return true

@@ -99,6 +99,9 @@ var gone = []string{
 // changed are pieces of text in the former lines, and their present forms.
 var changed = []struct{ in, former, now string }{
 	{"column ffx_ready 7 kind ", "not null f", "not null t"},
+	{"column ff_suspension_current.satisfied_set:", "ids of the signals that", "ids of the signals in member_map that"},
+	{"column ff_suspension_current.member_map:", "Signals delivered: an", "Signals delivered that no earlier wait has used: an"},
+	{"column ff_suspension_current.member_map:", "payload_hex}. ", "payload_hex}; with ffx_place, their order among all of them. "},
 	{
 		"column ff_attempt.raw_fields:", "failure_reason and failure_category of a failure that was retried;",
 		"failure_reason, failure_category and failure_class of a failure that was retried, failure_detail of any;",
