@@ -80,11 +80,11 @@ func (e *Engine) createExecutions(ctx context.Context, specs []ExecutionSpec) ([
 		valid = append(valid, i)
 	}
 	if err := e.findLimits(ctx, creations, func(i int, err error) {
-		results[i].Err = err
-		valid = slices.DeleteFunc(valid, func(other int) bool { return other == i })
+		results[i].Err, creations[i].refused = err, true
 	}); err != nil {
 		return nil, wrap(op, err)
 	}
+	valid = slices.DeleteFunc(valid, func(i int) bool { return creations[i].refused })
 	if err := e.placeFair(ctx, e.reader(), creations); err != nil {
 		return nil, wrap(op, err)
 	}
