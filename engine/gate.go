@@ -173,11 +173,7 @@ func (m Maintenance) AdmissionsWait() bool {
 func (m Maintenance) Gated() <-chan struct{} { return m.e.gated }
 
 // OnGated calls wake when the reason for [Maintenance.Gated] arises in any process, until stop is called: this process at once,
-// others while a call of [Engine.Listen] has a connection. It opens none itself. wake must not block.
+// others while a call of [Engine.Listen] has a connection. It opens none itself. wake must not block; nil is never called.
 func (m Maintenance) OnGated(wake func()) (stop func()) {
-	return m.e.listener.Join(gateChannel, func(payload string) {
-		if payload != "" { // not a new connection, after which the database is asked anyway
-			wake()
-		}
-	})
+	return m.e.onNotification(gateChannel, false, wake) // after a new connection the database is asked anyway
 }

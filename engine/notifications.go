@@ -271,6 +271,19 @@ func (e *Engine) ListenLost(ctx context.Context, instance id.WorkerInstanceID, l
 	})
 }
 
+// onNotification calls wake for the notifications of a channel until stop is called, and if connects is true after each new
+// connection too. Without wake there is nothing to call.
+func (e *Engine) onNotification(channel string, connects bool, wake func()) (stop func()) {
+	if wake == nil {
+		return func() {}
+	}
+	return e.listener.Join(channel, func(payload string) {
+		if connects || payload != "" {
+			wake()
+		}
+	})
+}
+
 // newListener returns the listener that all waiting calls of an engine on pool share.
 func newListener(pool *pgxpool.Pool, cfg Config) *notify.Listener {
 	switch {

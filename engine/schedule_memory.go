@@ -96,13 +96,9 @@ func (m Maintenance) NextSchedule() time.Time {
 func (m Maintenance) Rescheduled() <-chan struct{} { return m.e.rescheduled }
 
 // OnRescheduled calls wake when any process has added or changed a schedule, until stop is called: this process at once,
-// others while a call of [Engine.Listen] has a connection. It opens none itself. wake must not block.
+// others while a call of [Engine.Listen] has a connection. It opens none itself. wake must not block; nil is never called.
 func (m Maintenance) OnRescheduled(wake func()) (stop func()) {
-	return m.e.listener.Join(scheduleChannel, func(payload string) {
-		if payload != "" { // a new connection: the next question to the database finds earlier changes
-			wake()
-		}
-	})
+	return m.e.onNotification(scheduleChannel, false, wake) // after a new connection the next question to the database finds earlier changes
 }
 
 // TicksWait reports whether a tick waits for the end of an execution, as far as [Maintenance.RunSchedules] of this engine knows.
@@ -114,7 +110,7 @@ func (m Maintenance) TicksWait() bool {
 }
 
 // OnEnded calls wake when executions have ended, until stop is called: in this process at once, in others as with
-// [Maintenance.OnRescheduled]. wake must not block.
+// [Maintenance.OnRescheduled]. wake must not block; nil is never called.
 func (m Maintenance) OnEnded(wake func()) (stop func()) {
-	return m.e.listener.Join(completionChannel, func(string) { wake() })
+	return m.e.onNotification(completionChannel, true, wake)
 }

@@ -188,6 +188,9 @@ func wrapFrame(n int, err error) error {
 //
 // Errors: [ErrInvalidInput].
 func (e *Engine) CheckFrame(f *FrameSpec) error {
+	if f == nil {
+		return wrap(opAppendFrames, invalid("frame", "is nil"))
+	}
 	return wrap(opAppendFrames, checkFrame(f, e.cfg.Streams.MaxPayload))
 }
 

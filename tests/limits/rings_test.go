@@ -142,3 +142,24 @@ func TestSignalFromSQLRingsTheGate(t *testing.T) {
 	}
 	wantClaimable(t, f, 1, "afterwards")
 }
+
+// Without a function to call, the maintenance's wakers do nothing, rather than end the process at the first notification. L18.
+func TestWakersWithoutAFunctionDoNothing_L18(t *testing.T) {
+	f := fixture.NewCloned(t)
+	var stops []func()
+	for _, on := range []func(func()) func(){f.Maintenance().OnEnded, f.Maintenance().OnGated, f.Maintenance().OnRescheduled} {
+		stops = append(stops, on(nil))
+	}
+	kind := kindOf(f, atOnce(1))
+	for range 2 {
+		created(t, f.Engine, kind, sync{})
+	}
+	complete(t, f, wantClaimable(t, f, 1, "the first")...)
+	if err := operator(f).SetSchedule(t.Context(), engine.ScheduleSpec{Name: "s", Every: time.Hour, Execution: kind.Spec(sync{})}); err != nil {
+		t.Fatal(err)
+	}
+	f.Flush()
+	for _, stop := range stops {
+		stop()
+	}
+}

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
@@ -44,5 +45,13 @@ func TestFramesAreReadInTheirOrder(t *testing.T) {
 	summary, err := f.Engine.StreamSummary(t.Context(), work.ID, 0)
 	if err != nil || string(summary.Document) != `{"a": 1}` || summary.Version != 1 {
 		t.Errorf("summary %s, version %d: %v", summary.Document, summary.Version, err)
+	}
+}
+
+// CheckFrame refuses a frame that is nil. L18.
+func TestCheckFrameRefusesNil_L18(t *testing.T) {
+	f := fixture.New(t)
+	if err := f.CheckFrame(nil); !errors.Is(err, engine.ErrInvalidInput) {
+		t.Errorf("%v, want ErrInvalidInput", err)
 	}
 }
