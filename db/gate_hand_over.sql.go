@@ -42,7 +42,7 @@ asked AS MATERIALIZED (
         i.gate_id
 ),
 taken AS MATERIALIZED (
-    -- Of asked those that limit running work and whose rows are free, locked.
+    -- Of asked those that limit running work and whose rows and rules are free, locked.
     SELECT
         a.partition_key,
         a.gate_id,
@@ -59,15 +59,10 @@ taken AS MATERIALIZED (
             AND t.gate_id = a.gate_id
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS g
-    CROSS JOIN LATERAL (
-        SELECT t.units
-        FROM ffx_limit AS t
-        WHERE
-            t.namespace = g.namespace
-            AND t.name = g.limit_name
-            AND t.window_ms IS NULL
-        LIMIT 1
-    ) AS l
+    CROSS JOIN LATERAL ffx_limit_in_force(g.namespace, g.limit_name) AS l
+    WHERE
+        l.units IS NOT NULL
+        AND l.window_ms IS NULL
 ),
 next AS MATERIALIZED (
     -- The executions that wait there, as many as may fit, locked.
@@ -232,7 +227,7 @@ type AdmitNextRow struct {
 // these. An execution with other limits or budgets ends the line: a row with undone true says that the gate has to look.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
-// Locks: gates skips (rows FOR NO KEY UPDATE); L1 skips (waiting executions FOR NO KEY UPDATE). Spans partitions.
+// Locks: gates skips (rows FOR NO KEY UPDATE); limits skips (advisory locks of the rules, shared); L1 skips (waiting executions FOR NO KEY UPDATE). Spans partitions.
 func (q *Queries) AdmitNext(ctx context.Context, db DBTX, arg AdmitNextParams) ([]AdmitNextRow, error) {
 	rows, err := db.Query(ctx, admitNext,
 		arg.GatePartitionKeys,
@@ -291,7 +286,7 @@ asked AS MATERIALIZED (
         i.gate_id
 ),
 taken AS MATERIALIZED (
-    -- Of asked those that limit running work and whose rows are free, locked.
+    -- Of asked those that limit running work and whose rows and rules are free, locked.
     SELECT
         a.partition_key,
         a.gate_id,
@@ -308,15 +303,10 @@ taken AS MATERIALIZED (
             AND t.gate_id = a.gate_id
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS g
-    CROSS JOIN LATERAL (
-        SELECT t.units
-        FROM ffx_limit AS t
-        WHERE
-            t.namespace = g.namespace
-            AND t.name = g.limit_name
-            AND t.window_ms IS NULL
-        LIMIT 1
-    ) AS l
+    CROSS JOIN LATERAL ffx_limit_in_force(g.namespace, g.limit_name) AS l
+    WHERE
+        l.units IS NOT NULL
+        AND l.window_ms IS NULL
 ),
 freed AS (
     -- The admissions of the ended executions, deleted.
@@ -406,7 +396,7 @@ type FreePlacesRow struct {
 // undone: a key was locked, or is none of a limit on running work, so the gate has to look. awaited: executions wait.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
-// Locks: gates skips (rows FOR NO KEY UPDATE). Spans partitions.
+// Locks: gates skips (rows FOR NO KEY UPDATE); limits skips (advisory locks of the rules, shared). Spans partitions.
 func (q *Queries) FreePlaces(ctx context.Context, db DBTX, arg FreePlacesParams) (FreePlacesRow, error) {
 	row := db.QueryRow(ctx, freePlaces,
 		arg.GatePartitionKeys,

@@ -523,23 +523,31 @@ WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms($1) AS now_ms
 ),
 held AS MATERIALIZED (
-    -- The limit, locked.
+    -- The limit, locked, once the transactions have ended that admit by the rule as it is.
     SELECT
         t.namespace,
         t.name,
-        t.declared_window_ms IS NOT NULL OR $2::bigint = 0 AS fits
-    FROM ffx_limit AS t
-    WHERE
-        t.namespace = $3
-        AND t.name = $4
-    FOR NO KEY UPDATE
+        t.fits
+    FROM (SELECT pg_advisory_xact_lock(ffx_limit_key($2, $3)) IS NOT NULL AS alone OFFSET 0) AS a
+    CROSS JOIN LATERAL (
+        SELECT
+            l.namespace,
+            l.name,
+            l.declared_window_ms IS NOT NULL OR $4::bigint = 0 AS fits
+        FROM ffx_limit AS l
+        WHERE
+            a.alone
+            AND l.namespace = $2
+            AND l.name = $3
+        FOR NO KEY UPDATE
+    ) AS t
 ),
 changed AS (
     -- The limit, if the window fits it.
     UPDATE ffx_limit AS l
     SET
         units = CASE WHEN $5::bigint < 0 THEN l.declared_units ELSE $5::bigint END,
-        window_ms = coalesce(nullif($2::bigint, 0), l.declared_window_ms),
+        window_ms = coalesce(nullif($4::bigint, 0), l.declared_window_ms),
         set_at_ms = CASE WHEN $5::bigint < 0 THEN NULL ELSE c.now_ms END,
         changed_at_ms = c.now_ms,
         changes = l.changes + 1
@@ -588,9 +596,9 @@ FROM held AS h
 
 type SetLimitParams struct {
 	NowMs     *int64
-	WindowMs  int64
 	Namespace string
 	Name      string
+	WindowMs  int64
 	Units     int64
 	ChangedBy string
 }
@@ -599,13 +607,13 @@ type SetLimitParams struct {
 // is false if a window was given to a limit without one; then nothing changes.
 //
 // Used by: engine.SetLimit, engine.ResetLimit.
-// Locks: limits waits (UPDATE).
+// Locks: limits waits (the advisory lock of the rule, for transactions that admit by it, then the row: UPDATE).
 func (q *Queries) SetLimit(ctx context.Context, db DBTX, arg SetLimitParams) (bool, error) {
 	row := db.QueryRow(ctx, setLimit,
 		arg.NowMs,
-		arg.WindowMs,
 		arg.Namespace,
 		arg.Name,
+		arg.WindowMs,
 		arg.Units,
 		arg.ChangedBy,
 	)

@@ -45,7 +45,7 @@ type Querier interface {
 	// these. An execution with other limits or budgets ends the line: a row with undone true says that the gate has to look.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
-	// Locks: gates skips (rows FOR NO KEY UPDATE); L1 skips (waiting executions FOR NO KEY UPDATE). Spans partitions.
+	// Locks: gates skips (rows FOR NO KEY UPDATE); limits skips (advisory locks of the rules, shared); L1 skips (waiting executions FOR NO KEY UPDATE). Spans partitions.
 	AdmitNext(ctx context.Context, db DBTX, arg AdmitNextParams) ([]AdmitNextRow, error)
 	// AdoptExecutions converts executions to the form of this library: it fills the columns, and, if an execution moves,
 	// writes its state. The values follow from what TakeForeign returned, in its forms. gated: the execution waits for its
@@ -198,8 +198,8 @@ type Querier interface {
 	CountBudgetBreaches(ctx context.Context, db DBTX, arg CountBudgetBreachesParams) error
 	// CountGates counts the admissions of locked keys and quota policies. An admission is in use while its execution is admitted
 	// and was not admitted again. One by a call is in use until that is released, or its execution ends or waits here. It counts
-	// as a start from then until its window is over, and also while the execution has not started. It deletes the admissions
-	// that count no more, and notes the starts of the others. A row without admissions has zeros. window_ms of 0: starts don't
+	// as a start from then until its window is over, and also while the execution has not started. A start in the future counts as
+	// one of now. It deletes the admissions that count no more, and notes the starts of the others. A row without admissions has zeros. window_ms of 0: starts don't
 	// count.
 	//
 	// Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.ForgetLimitKeys.
@@ -687,7 +687,7 @@ type Querier interface {
 	// undone: a key was locked, or is none of a limit on running work, so the gate has to look. awaited: executions wait.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
-	// Locks: gates skips (rows FOR NO KEY UPDATE). Spans partitions.
+	// Locks: gates skips (rows FOR NO KEY UPDATE); limits skips (advisory locks of the rules, shared). Spans partitions.
 	FreePlaces(ctx context.Context, db DBTX, arg FreePlacesParams) (FreePlacesRow, error)
 	// GetBudget returns a budget with its usage in all dimensions. No row: it does not exist.
 	//
@@ -2088,6 +2088,13 @@ type Querier interface {
 	// Used by: events.HandleWith, events.HandleBatches.
 	// Locks: consumers skips (FOR UPDATE, then the UPDATE).
 	NoteFailedTry(ctx context.Context, db DBTX, arg NoteFailedTryParams) (int64, error)
+	// NoteStartsOf notes when ended executions started under their limits, before the caller, who has locked them, deletes them with
+	// their attempts: the starts go on counting in their windows. An execution that never started counts no more. An admission that
+	// is locked is counted now, and its start noted by that.
+	//
+	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+	// Locks: gates skips (admissions FOR NO KEY UPDATE).
+	NoteStartsOf(ctx context.Context, db DBTX, arg NoteStartsOfParams) error
 	// PassOver takes the member that a locked sequence stopped at out of it. Then call AdvanceSequences.
 	//
 	// Used by: engine.ContinueSequence.
@@ -2736,7 +2743,7 @@ type Querier interface {
 	// is false if a window was given to a limit without one; then nothing changes.
 	//
 	// Used by: engine.SetLimit, engine.ResetLimit.
-	// Locks: limits waits (UPDATE).
+	// Locks: limits waits (the advisory lock of the rule, for transactions that admit by it, then the row: UPDATE).
 	SetLimit(ctx context.Context, db DBTX, arg SetLimitParams) (bool, error)
 	// SettleDeadlines negates the deadlines of executions that another program ended, so that no scan returns them again.
 	// This library negates the deadline when it ends an execution.
@@ -2944,10 +2951,11 @@ type Querier interface {
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE). The flows are locked by the caller, exclusively.
 	TakeForeignMembers(ctx context.Context, db DBTX, arg TakeForeignMembersParams) ([]TakeForeignMembersRow, error)
 	// TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits, and whether
-	// executions wait there. It returns those that are locked (taken is false) or missing (known is false) too. The caller sorts by gate_id.
+	// executions wait there. It returns those that are locked (taken is false) or missing (known is false) too. A key whose limit
+	// an operator changes now counts as locked. The caller sorts by gate_id.
 	//
 	// Used by: engine.AdmitWaiting, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
-	// Locks: gates skips (rows FOR NO KEY UPDATE in array order).
+	// Locks: gates skips (rows FOR NO KEY UPDATE in array order); limits skips (advisory locks of the rules, shared).
 	TakeGates(ctx context.Context, db DBTX, arg TakeGatesParams) ([]TakeGatesRow, error)
 	// TakeGroups locks the given groups and returns them, by ord (from 0), with the number of edges into them that are
 	// staged and not applied yet. taken is false if another transaction holds the group; has_group is false if it has no

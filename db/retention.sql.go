@@ -398,7 +398,8 @@ SELECT
     bool_or(t.name = 'ffx_step')::boolean AS steps,
     bool_or(t.name = 'ffx_signal_key')::boolean AS signal_keys,
     bool_or(t.name = 'ffx_business_key')::boolean AS business_keys,
-    bool_or(t.name = 'ffx_unique')::boolean AS unique_keys
+    bool_or(t.name = 'ffx_unique')::boolean AS unique_keys,
+    bool_or(t.name = 'ffx_gate_use')::boolean AS gate_uses
 FROM (
     SELECT unnest(ARRAY[
         'none',
@@ -412,7 +413,8 @@ FROM (
         'ffx_step',
         'ffx_signal_key',
         'ffx_business_key',
-        'ffx_unique'
+        'ffx_unique',
+        'ffx_gate_use'
     ]) AS name
 ) AS t
 CROSS JOIN LATERAL (
@@ -439,6 +441,7 @@ type GetRetainedTablesRow struct {
 	SignalKeys      bool
 	BusinessKeys    bool
 	UniqueKeys      bool
+	GateUses        bool
 }
 
 // GetRetainedTables returns which optional tables may have rows of executions: a table that was never written to has
@@ -461,6 +464,7 @@ func (q *Queries) GetRetainedTables(ctx context.Context, db DBTX) (GetRetainedTa
 		&i.SignalKeys,
 		&i.BusinessKeys,
 		&i.UniqueKeys,
+		&i.GateUses,
 	)
 	return i, err
 }
@@ -1156,6 +1160,121 @@ func (q *Queries) MoveRetentionSource(ctx context.Context, db DBTX, arg MoveRete
 		arg.Source,
 		arg.NowMs,
 	)
+	return err
+}
+
+const noteStartsOf = `-- name: NoteStartsOf :exec
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id
+    LIMIT cardinality($2::uuid[])
+),
+started AS MATERIALIZED (
+    -- Their admissions without a known start, each with its start.
+    SELECT
+        u.partition_key,
+        u.gate_id,
+        u.execution_id,
+        u.admitted_at_ms,
+        coalesce(a.started_at_ms, 0) AS started_at_ms
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT t.ffx_limit_ids
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+        LIMIT 1
+    ) AS e
+    CROSS JOIN LATERAL unnest(e.ffx_limit_ids) AS g (gate_id)
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.gate_id,
+            t.execution_id,
+            t.admitted_at_ms,
+            t.execution_partition_key,
+            t.started_at_ms,
+            CASE WHEN t.admitted_at_ms > ffx_now_ms($3) THEN 0 ELSE t.admitted_at_ms END AS since_ms,
+            lead(t.admitted_at_ms) OVER (ORDER BY t.admitted_at_ms) AS again_at_ms
+        FROM ffx_gate_use AS t
+        WHERE
+            t.partition_key = get_byte(uuid_send(g.gate_id), 0)::smallint
+            AND t.gate_id = g.gate_id
+            AND t.execution_id = i.execution_id
+    ) AS u
+    LEFT JOIN LATERAL (
+        -- When the execution of an admission u first started under it, since u.since_ms, NULL: not yet. Of an attempt that was resumed only the last
+        -- time is stored: it may have been resumed after the next admission. A claim that was sent before the admission and saw
+        -- it has stored an earlier start: that of an attempt that is leased, or was after the admission.
+        SELECT min(
+            CASE
+                WHEN t.started_at_ms >= u.since_ms OR coalesce(t.ffx_resumed_at_ms, 0) < u.since_ms THEN t.started_at_ms
+                ELSE least(t.ffx_resumed_at_ms, u.again_at_ms)
+            END
+        ) AS started_at_ms
+        FROM ff_attempt AS t
+        WHERE
+            t.partition_key = u.execution_partition_key
+            AND t.execution_id = u.execution_id
+            AND u.started_at_ms IS NULL
+            AND (t.started_at_ms < u.again_at_ms) IS NOT FALSE
+            AND (
+                greatest(t.started_at_ms, t.ffx_resumed_at_ms) >= u.since_ms
+                OR t.started_at_ms >= u.since_ms - 60000
+                AND (num_nulls(t.lease_expires_at_ms) = 0 OR t.terminal_at_ms >= u.since_ms)
+            )
+    ) AS a ON true
+    WHERE u.started_at_ms IS NULL
+),
+free AS (
+    -- Of these the ones that are not locked, locked.
+    SELECT
+        l.row_id,
+        s.partition_key,
+        s.gate_id,
+        s.execution_id,
+        s.admitted_at_ms,
+        s.started_at_ms
+    FROM started AS s
+    CROSS JOIN LATERAL (
+        SELECT t.ctid::tid AS row_id
+        FROM ffx_gate_use AS t
+        WHERE
+            t.partition_key = s.partition_key
+            AND t.gate_id = s.gate_id
+            AND t.execution_id = s.execution_id
+            AND t.admitted_at_ms = s.admitted_at_ms
+            AND num_nulls(t.started_at_ms) = 1
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS l
+)
+UPDATE ffx_gate_use AS u
+SET started_at_ms = f.started_at_ms
+FROM free AS f
+WHERE
+    u.ctid = f.row_id
+    AND (u.partition_key = f.partition_key) IS TRUE
+    AND (u.gate_id = f.gate_id) IS TRUE
+    AND (u.execution_id = f.execution_id) IS TRUE
+    AND (u.admitted_at_ms = f.admitted_at_ms) IS TRUE
+`
+
+type NoteStartsOfParams struct {
+	PartitionKeys []int16
+	ExecutionIDs  []pgtype.UUID
+	NowMs         *int64
+}
+
+// NoteStartsOf notes when ended executions started under their limits, before the caller, who has locked them, deletes them with
+// their attempts: the starts go on counting in their windows. An execution that never started counts no more. An admission that
+// is locked is counted now, and its start noted by that.
+//
+// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+// Locks: gates skips (admissions FOR NO KEY UPDATE).
+func (q *Queries) NoteStartsOf(ctx context.Context, db DBTX, arg NoteStartsOfParams) error {
+	_, err := db.Exec(ctx, noteStartsOf, arg.PartitionKeys, arg.ExecutionIDs, arg.NowMs)
 	return err
 }
 

@@ -95,8 +95,10 @@ func (p *gateLocks) note(row *db.TakeGatesRow) {
 			t.Starts, t.windowMs = row.QuotaStarts, min(row.QuotaWindowSeconds, math.MaxInt64/2000)*1000
 		}
 	}
-	// Until then a count would find the window as full as the last one did, unless the limit has changed.
-	if row.NextAtMs > row.NowMs && row.ChangedAtMs < row.UsedAtMs && t.NeedsCount(1) {
+	// Until then a count would find the window as full as the last one did, unless the limit has changed. Times that a clock wrote
+	// which was ahead mean nothing.
+	ahead := row.UsedAtMs > row.NowMs || row.NextAtMs > row.NowMs+t.windowMs
+	if row.NextAtMs > row.NowMs && !ahead && row.ChangedAtMs < row.UsedAtMs && t.NeedsCount(1) {
 		t.Counted, t.nextMs = true, row.NextAtMs
 		p.wakeAt(row.NextAtMs)
 	}

@@ -407,9 +407,15 @@ func (r *retaining) dropAll(ctx context.Context, tx pgx.Tx, due []ended, used db
 // dropSteps returns the statements that delete locked executions with all their data.
 func (r *retaining) dropSteps(ctx context.Context, arrays executionArrays, used db.GetRetainedTablesRow, dropped *int64) []step {
 	partitions, executions := arrays.partitions, arrays.executions
-	steps := []step{func(conn db.DBTX) error {
+	var steps []step
+	if used.GateUses { // by the attempts
+		steps = append(steps, func(conn db.DBTX) error {
+			return r.q.NoteStartsOf(ctx, conn, db.NoteStartsOfParams{PartitionKeys: partitions, ExecutionIDs: executions, NowMs: r.Engine.nowMs()})
+		})
+	}
+	steps = append(steps, func(conn db.DBTX) error {
 		return r.q.DropAttemptsOf(ctx, conn, db.DropAttemptsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
-	}}
+	})
 	for _, table := range []struct {
 		used bool
 		step

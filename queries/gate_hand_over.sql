@@ -4,7 +4,7 @@
 -- undone: a key was locked, or is none of a limit on running work, so the gate has to look. awaited: executions wait.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
--- Locks: gates skips (rows FOR NO KEY UPDATE). Spans partitions.
+-- Locks: gates skips (rows FOR NO KEY UPDATE); limits skips (advisory locks of the rules, shared). Spans partitions.
 WITH input AS (
     -- The executions, each with one of its limits.
     SELECT
@@ -95,7 +95,7 @@ SELECT
 -- these. An execution with other limits or budgets ends the line: a row with undone true says that the gate has to look.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
--- Locks: gates skips (rows FOR NO KEY UPDATE); L1 skips (waiting executions FOR NO KEY UPDATE). Spans partitions.
+-- Locks: gates skips (rows FOR NO KEY UPDATE); limits skips (advisory locks of the rules, shared); L1 skips (waiting executions FOR NO KEY UPDATE). Spans partitions.
 WITH input AS (
     -- The limits.
     SELECT

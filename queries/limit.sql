@@ -125,22 +125,30 @@ FROM declared AS d;
 -- is false if a window was given to a limit without one; then nothing changes.
 --
 -- Used by: engine.SetLimit, engine.ResetLimit.
--- Locks: limits waits (UPDATE).
+-- Locks: limits waits (the advisory lock of the rule, for transactions that admit by it, then the row: UPDATE).
 WITH clock AS MATERIALIZED (
     -- The time of the change.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 held AS MATERIALIZED (
-    -- The limit, locked.
+    -- The limit, locked, once the transactions have ended that admit by the rule as it is.
     SELECT
         t.namespace,
         t.name,
-        t.declared_window_ms IS NOT NULL OR sqlc.arg(window_ms)::bigint = 0 AS fits
-    FROM ffx_limit AS t
-    WHERE
-        t.namespace = @namespace
-        AND t.name = @name
-    FOR NO KEY UPDATE
+        t.fits
+    FROM (SELECT pg_advisory_xact_lock(ffx_limit_key(@namespace, @name)) IS NOT NULL AS alone OFFSET 0) AS a
+    CROSS JOIN LATERAL (
+        SELECT
+            l.namespace,
+            l.name,
+            l.declared_window_ms IS NOT NULL OR sqlc.arg(window_ms)::bigint = 0 AS fits
+        FROM ffx_limit AS l
+        WHERE
+            a.alone
+            AND l.namespace = @namespace
+            AND l.name = @name
+        FOR NO KEY UPDATE
+    ) AS t
 ),
 changed AS (
     -- The limit, if the window fits it.

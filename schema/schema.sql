@@ -1033,6 +1033,75 @@ $$;
 
 COMMENT ON FUNCTION ffx_leave_sequence(of_sequence uuid, execution uuid, failed boolean, at_ms bigint) IS 'Takes an ended execution out of its sequence, unless the sequence has to stop at it, and lets the next one run.';
 
+CREATE TABLE ffx_limit (
+    namespace text NOT NULL,
+    name text NOT NULL,
+    units bigint NOT NULL,
+    window_ms bigint,
+    when_full text NOT NULL,
+    declared_units bigint NOT NULL,
+    declared_window_ms bigint,
+    set_at_ms bigint,
+    changed_at_ms bigint NOT NULL,
+    changes bigint DEFAULT 1 NOT NULL,
+    declared_in bigint NOT NULL
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE ffx_limit IS 'Limits: what holds for each key. One is written when a kind that declares it first creates an execution.';
+
+COMMENT ON COLUMN ffx_limit.namespace IS 'Namespace of the executions.';
+
+COMMENT ON COLUMN ffx_limit.name IS 'Name of the limit, unique in the namespace: the kind''s name, a slash and the name of the key.';
+
+COMMENT ON COLUMN ffx_limit.units IS 'Units in force: that are in use at once, or that start within a window; 0: nothing starts.';
+
+COMMENT ON COLUMN ffx_limit.window_ms IS 'Length of the window in milliseconds; NULL: it limits what is in use at once.';
+
+COMMENT ON COLUMN ffx_limit.when_full IS 'What happens to an execution whose key is full: wait, cancel_new, cancel_running, or keep_newest.';
+
+COMMENT ON COLUMN ffx_limit.declared_units IS 'Units that the kind declares; those in force differ while an operator''s are set.';
+
+COMMENT ON COLUMN ffx_limit.declared_window_ms IS 'Length of the window in milliseconds that the kind declares; NULL: no window.';
+
+COMMENT ON COLUMN ffx_limit.set_at_ms IS 'Milliseconds since the Unix epoch: when an operator set other units; NULL: those declared are in force.';
+
+COMMENT ON COLUMN ffx_limit.changed_at_ms IS 'Milliseconds since the Unix epoch: the last change of what is in force.';
+
+COMMENT ON COLUMN ffx_limit.changes IS 'Number of changes since the first declaration, which is the first.';
+
+COMMENT ON COLUMN ffx_limit.declared_in IS 'Transaction of the last declaration, a 64-bit number: a creation relies on the limit only if an earlier one has committed it.';
+
+CREATE FUNCTION ffx_limit_in_force(of_namespace text, of_name text) RETURNS ffx_limit
+    LANGUAGE plpgsql STRICT
+    AS $$
+DECLARE
+    rule ffx_limit;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock_shared(ffx_limit_key(of_namespace, of_name)) THEN
+        RETURN NULL;
+    END IF;
+    SELECT l.*
+    INTO rule
+    FROM ffx_limit AS l
+    WHERE
+        l.namespace = of_namespace
+        AND l.name = of_name;
+    rule.name := of_name;
+    RETURN rule;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_limit_in_force(of_namespace text, of_name text) IS 'The rule of a limit by which the caller''s transaction may admit until it ends. NULL while an operator changes the rule; of a limit that does not exist only the name.';
+
+CREATE FUNCTION ffx_limit_key(namespace text, name text) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT hashtextextended(name, hashtextextended(namespace, 8032));
+$$;
+
+COMMENT ON FUNCTION ffx_limit_key(namespace text, name text) IS 'Key of the advisory transaction lock of a limit''s rule.';
+
 CREATE FUNCTION ffx_lost_too_often(reclaims integer, policy jsonb, default_limit integer) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -1167,6 +1236,14 @@ CREATE FUNCTION ffx_now_ms(now_ms bigint) RETURNS bigint
 $$;
 
 COMMENT ON FUNCTION ffx_now_ms(now_ms bigint) IS 'The given instant, or, of NULL, the start of the statement by the database''s clock: milliseconds since the Unix epoch.';
+
+CREATE FUNCTION ffx_past_ms(at_ms bigint, now_ms bigint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT CASE WHEN at_ms > now_ms THEN now_ms ELSE at_ms END;
+$$;
+
+COMMENT ON FUNCTION ffx_past_ms(at_ms bigint, now_ms bigint) IS 'A stored instant of the past, NULL included. One in the future counts as now: a clock that was ahead has written it.';
 
 CREATE FUNCTION ffx_predicates_held(condition jsonb, payload bytea) RETURNS jsonb
     LANGUAGE plpgsql STABLE PARALLEL SAFE
@@ -4448,45 +4525,6 @@ COMMENT ON COLUMN ffx_lane_retention.lane_id IS 'The lane; it need not be regist
 COMMENT ON COLUMN ffx_lane_retention.retention_ms IS 'Milliseconds from the end of an execution; 9223372036854775807: for ever.';
 
 COMMENT ON COLUMN ffx_lane_retention.set_at_ms IS 'When it was set, in Unix milliseconds.';
-
-CREATE TABLE ffx_limit (
-    namespace text NOT NULL,
-    name text NOT NULL,
-    units bigint NOT NULL,
-    window_ms bigint,
-    when_full text NOT NULL,
-    declared_units bigint NOT NULL,
-    declared_window_ms bigint,
-    set_at_ms bigint,
-    changed_at_ms bigint NOT NULL,
-    changes bigint DEFAULT 1 NOT NULL,
-    declared_in bigint NOT NULL
-)
-WITH (fillfactor='50');
-
-COMMENT ON TABLE ffx_limit IS 'Limits: what holds for each key. One is written when a kind that declares it first creates an execution.';
-
-COMMENT ON COLUMN ffx_limit.namespace IS 'Namespace of the executions.';
-
-COMMENT ON COLUMN ffx_limit.name IS 'Name of the limit, unique in the namespace: the kind''s name, a slash and the name of the key.';
-
-COMMENT ON COLUMN ffx_limit.units IS 'Units in force: that are in use at once, or that start within a window; 0: nothing starts.';
-
-COMMENT ON COLUMN ffx_limit.window_ms IS 'Length of the window in milliseconds; NULL: it limits what is in use at once.';
-
-COMMENT ON COLUMN ffx_limit.when_full IS 'What happens to an execution whose key is full: wait, cancel_new, cancel_running, or keep_newest.';
-
-COMMENT ON COLUMN ffx_limit.declared_units IS 'Units that the kind declares; those in force differ while an operator''s are set.';
-
-COMMENT ON COLUMN ffx_limit.declared_window_ms IS 'Length of the window in milliseconds that the kind declares; NULL: no window.';
-
-COMMENT ON COLUMN ffx_limit.set_at_ms IS 'Milliseconds since the Unix epoch: when an operator set other units; NULL: those declared are in force.';
-
-COMMENT ON COLUMN ffx_limit.changed_at_ms IS 'Milliseconds since the Unix epoch: the last change of what is in force.';
-
-COMMENT ON COLUMN ffx_limit.changes IS 'Number of changes since the first declaration, which is the first.';
-
-COMMENT ON COLUMN ffx_limit.declared_in IS 'Transaction of the last declaration, a 64-bit number: a creation relies on the limit only if an earlier one has committed it.';
 
 CREATE TABLE ffx_limit_change (
     namespace text NOT NULL,

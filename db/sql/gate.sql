@@ -97,10 +97,11 @@ ON CONFLICT ON CONSTRAINT ffx_gate_pkey DO NOTHING;
 
 -- name: TakeGates :many
 -- TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits, and whether
--- executions wait there. It returns those that are locked (taken is false) or missing (known is false) too. The caller sorts by gate_id.
+-- executions wait there. It returns those that are locked (taken is false) or missing (known is false) too. A key whose limit
+-- an operator changes now counts as locked. The caller sorts by gate_id.
 --
 -- Used by: engine.AdmitWaiting, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
--- Locks: gates skips (rows FOR NO KEY UPDATE in array order).
+-- Locks: gates skips (rows FOR NO KEY UPDATE in array order); limits skips (advisory locks of the rules, shared).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -110,7 +111,7 @@ WITH input AS (
 )
 SELECT
     i.gate_id::uuid AS gate_id,
-    (g.gate_id IS NOT NULL)::boolean AS taken,
+    (g.gate_id IS NOT NULL AND num_nulls(g.limit_name, l.name) <> 1)::boolean AS taken,
     EXISTS (
         SELECT
         FROM ffx_gate AS t
@@ -154,18 +155,7 @@ LEFT JOIN LATERAL (
         AND t.gate_id = i.gate_id
     FOR NO KEY UPDATE SKIP LOCKED
 ) AS g ON true
-LEFT JOIN LATERAL (
-    SELECT
-        t.units,
-        t.window_ms,
-        t.when_full,
-        t.changed_at_ms
-    FROM ffx_limit AS t
-    WHERE
-        t.namespace = g.namespace
-        AND t.name = g.limit_name
-    LIMIT 1
-) AS l ON true
+LEFT JOIN LATERAL ffx_limit_in_force(g.namespace, g.limit_name) AS l ON true
 LEFT JOIN LATERAL (
     SELECT
         t.active_concurrency_cap,
@@ -183,8 +173,8 @@ LEFT JOIN LATERAL (
 -- name: CountGates :many
 -- CountGates counts the admissions of locked keys and quota policies. An admission is in use while its execution is admitted
 -- and was not admitted again. One by a call is in use until that is released, or its execution ends or waits here. It counts
--- as a start from then until its window is over, and also while the execution has not started. It deletes the admissions
--- that count no more, and notes the starts of the others. A row without admissions has zeros. window_ms of 0: starts don't
+-- as a start from then until its window is over, and also while the execution has not started. A start in the future counts as
+-- one of now. It deletes the admissions that count no more, and notes the starts of the others. A row without admissions has zeros. window_ms of 0: starts don't
 -- count.
 --
 -- Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.ForgetLimitKeys.
@@ -202,7 +192,8 @@ input AS (
     LIMIT cardinality(@gate_ids::uuid[])
 ),
 judged AS MATERIALIZED (
-    -- Their admissions: whether each is in use, and when it started. An execution that is gone started now at the latest.
+    -- Their admissions: whether each is in use, and when it started. The deletion of an execution has noted its start; without
+    -- that it counts from the admission.
     SELECT
         u.partition_key,
         u.gate_id,
@@ -212,7 +203,7 @@ judged AS MATERIALIZED (
         u.held AS was_held,
         u.started_at_ms AS was_started_at_ms,
         (u.held AND u.again_at_ms IS NULL AND coalesce(e.admitted, false)) AS held,
-        coalesce(u.started_at_ms, a.started_at_ms, CASE WHEN e.admitted IS NULL THEN c.now_ms END) AS started_at_ms,
+        ffx_past_ms(coalesce(u.started_at_ms, a.started_at_ms, CASE WHEN e.admitted IS NULL THEN u.admitted_at_ms END), c.now_ms) AS started_at_ms,
         c.now_ms - i.window_ms AS window_from_ms
     FROM clock AS c
     CROSS JOIN input AS i
@@ -227,6 +218,8 @@ judged AS MATERIALIZED (
             t.held,
             t.started_at_ms,
             t.by_caller,
+            -- An admission by a clock that was ahead: its start may have another date.
+            CASE WHEN t.admitted_at_ms > c.now_ms THEN 0 ELSE t.admitted_at_ms END AS since_ms,
             lead(t.admitted_at_ms) OVER (PARTITION BY t.execution_id ORDER BY t.admitted_at_ms) AS again_at_ms
         FROM ffx_gate_use AS t
         WHERE (t.partition_key, t.gate_id) = (i.partition_key, i.gate_id)
@@ -245,12 +238,12 @@ judged AS MATERIALIZED (
         LIMIT 1
     ) AS e ON true
     LEFT JOIN LATERAL (
-        -- When the execution of an admission u first started under it, NULL: not yet. Of an attempt that was resumed only the last
+        -- When the execution of an admission u first started under it, since u.since_ms, NULL: not yet. Of an attempt that was resumed only the last
         -- time is stored: it may have been resumed after the next admission. A claim that was sent before the admission and saw
         -- it has stored an earlier start: that of an attempt that is leased, or was after the admission.
         SELECT min(
             CASE
-                WHEN t.started_at_ms >= u.admitted_at_ms OR coalesce(t.ffx_resumed_at_ms, 0) < u.admitted_at_ms THEN t.started_at_ms
+                WHEN t.started_at_ms >= u.since_ms OR coalesce(t.ffx_resumed_at_ms, 0) < u.since_ms THEN t.started_at_ms
                 ELSE least(t.ffx_resumed_at_ms, u.again_at_ms)
             END
         ) AS started_at_ms
@@ -261,9 +254,9 @@ judged AS MATERIALIZED (
             AND u.started_at_ms IS NULL
             AND (t.started_at_ms < u.again_at_ms) IS NOT FALSE
             AND (
-                greatest(t.started_at_ms, t.ffx_resumed_at_ms) >= u.admitted_at_ms
-                OR t.started_at_ms >= u.admitted_at_ms - 60000
-                AND (num_nulls(t.lease_expires_at_ms) = 0 OR t.terminal_at_ms >= u.admitted_at_ms)
+                greatest(t.started_at_ms, t.ffx_resumed_at_ms) >= u.since_ms
+                OR t.started_at_ms >= u.since_ms - 60000
+                AND (num_nulls(t.lease_expires_at_ms) = 0 OR t.terminal_at_ms >= u.since_ms)
             )
     ) AS a ON true
 ),

@@ -4,7 +4,7 @@
 -- undone: a key was locked, or is none of a limit on running work, so the gate has to look. awaited: executions wait.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
--- Locks: gates skips (rows FOR NO KEY UPDATE). Spans partitions.
+-- Locks: gates skips (rows FOR NO KEY UPDATE); limits skips (advisory locks of the rules, shared). Spans partitions.
 WITH input AS (
     -- The executions, each with one of its limits.
     SELECT
@@ -37,7 +37,7 @@ asked AS MATERIALIZED (
         i.gate_id
 ),
 taken AS MATERIALIZED (
-    -- Of asked those that limit running work and whose rows are free, locked.
+    -- Of asked those that limit running work and whose rows and rules are free, locked.
     SELECT
         a.partition_key,
         a.gate_id,
@@ -54,15 +54,10 @@ taken AS MATERIALIZED (
             AND t.gate_id = a.gate_id
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS g
-    CROSS JOIN LATERAL (
-        SELECT t.units
-        FROM ffx_limit AS t
-        WHERE
-            t.namespace = g.namespace
-            AND t.name = g.limit_name
-            AND t.window_ms IS NULL
-        LIMIT 1
-    ) AS l
+    CROSS JOIN LATERAL ffx_limit_in_force(g.namespace, g.limit_name) AS l
+    WHERE
+        l.units IS NOT NULL
+        AND l.window_ms IS NULL
 ),
 freed AS (
     -- The admissions of the ended executions, deleted.
@@ -139,7 +134,7 @@ SELECT
 -- these. An execution with other limits or budgets ends the line: a row with undone true says that the gate has to look.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
--- Locks: gates skips (rows FOR NO KEY UPDATE); L1 skips (waiting executions FOR NO KEY UPDATE). Spans partitions.
+-- Locks: gates skips (rows FOR NO KEY UPDATE); limits skips (advisory locks of the rules, shared); L1 skips (waiting executions FOR NO KEY UPDATE). Spans partitions.
 WITH input AS (
     -- The limits.
     SELECT
@@ -170,7 +165,7 @@ asked AS MATERIALIZED (
         i.gate_id
 ),
 taken AS MATERIALIZED (
-    -- Of asked those that limit running work and whose rows are free, locked.
+    -- Of asked those that limit running work and whose rows and rules are free, locked.
     SELECT
         a.partition_key,
         a.gate_id,
@@ -187,15 +182,10 @@ taken AS MATERIALIZED (
             AND t.gate_id = a.gate_id
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS g
-    CROSS JOIN LATERAL (
-        SELECT t.units
-        FROM ffx_limit AS t
-        WHERE
-            t.namespace = g.namespace
-            AND t.name = g.limit_name
-            AND t.window_ms IS NULL
-        LIMIT 1
-    ) AS l
+    CROSS JOIN LATERAL ffx_limit_in_force(g.namespace, g.limit_name) AS l
+    WHERE
+        l.units IS NOT NULL
+        AND l.window_ms IS NULL
 ),
 next AS MATERIALIZED (
     -- The executions that wait there, as many as may fit, locked.

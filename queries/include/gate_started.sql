@@ -1,10 +1,10 @@
 LEFT JOIN LATERAL (
-    -- When the execution of an admission u first started under it, NULL: not yet. Of an attempt that was resumed only the last
+    -- When the execution of an admission u first started under it, since u.since_ms, NULL: not yet. Of an attempt that was resumed only the last
     -- time is stored: it may have been resumed after the next admission. A claim that was sent before the admission and saw
     -- it has stored an earlier start: that of an attempt that is leased, or was after the admission.
     SELECT min(
         CASE
-            WHEN t.started_at_ms >= u.admitted_at_ms OR coalesce(t.ffx_resumed_at_ms, 0) < u.admitted_at_ms THEN t.started_at_ms
+            WHEN t.started_at_ms >= u.since_ms OR coalesce(t.ffx_resumed_at_ms, 0) < u.since_ms THEN t.started_at_ms
             ELSE least(t.ffx_resumed_at_ms, u.again_at_ms)
         END
     ) AS started_at_ms
@@ -15,8 +15,8 @@ LEFT JOIN LATERAL (
         AND u.started_at_ms IS NULL
         AND (t.started_at_ms < u.again_at_ms) IS NOT FALSE
         AND (
-            greatest(t.started_at_ms, t.ffx_resumed_at_ms) >= u.admitted_at_ms
-            OR t.started_at_ms >= u.admitted_at_ms - 60000
-            AND (num_nulls(t.lease_expires_at_ms) = 0 OR t.terminal_at_ms >= u.admitted_at_ms)
+            greatest(t.started_at_ms, t.ffx_resumed_at_ms) >= u.since_ms
+            OR t.started_at_ms >= u.since_ms - 60000
+            AND (num_nulls(t.lease_expires_at_ms) = 0 OR t.terminal_at_ms >= u.since_ms)
         )
 ) AS a ON true

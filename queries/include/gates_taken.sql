@@ -1,4 +1,4 @@
--- Of asked those that limit running work and whose rows are free, locked.
+-- Of asked those that limit running work and whose rows and rules are free, locked.
 SELECT
     a.partition_key,
     a.gate_id,
@@ -15,12 +15,7 @@ CROSS JOIN LATERAL (
         AND t.gate_id = a.gate_id
     FOR NO KEY UPDATE SKIP LOCKED
 ) AS g
-CROSS JOIN LATERAL (
-    SELECT t.units
-    FROM ffx_limit AS t
-    WHERE
-        t.namespace = g.namespace
-        AND t.name = g.limit_name
-        AND t.window_ms IS NULL
-    LIMIT 1
-) AS l
+CROSS JOIN LATERAL ffx_limit_in_force(g.namespace, g.limit_name) AS l
+WHERE
+    l.units IS NOT NULL
+    AND l.window_ms IS NULL

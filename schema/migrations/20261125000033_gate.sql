@@ -160,7 +160,51 @@ COMMENT ON COLUMN ffx_gate_use.started_at_ms IS
 COMMENT ON COLUMN ffx_gate_use.by_caller IS
     'Whether a call admitted it, not the gate: it is in use until a call releases it or its execution ends.';
 
+-- A transaction that admits by a rule holds this lock shared until its commit, and an operator's change of the rule takes it
+-- alone. A shared lock of the rule's row would do as well, but it writes the row each time, and passes that overlap would keep
+-- the operator waiting for ever.
+CREATE FUNCTION ffx_limit_key(namespace text, name text) RETURNS bigint
+LANGUAGE sql
+IMMUTABLE
+PARALLEL SAFE
+AS $$
+    SELECT hashtextextended(name, hashtextextended(namespace, 8032));
+$$;
+
+COMMENT ON FUNCTION ffx_limit_key(namespace text, name text) IS
+    'Key of the advisory transaction lock of a limit''s rule.';
+
+-- Volatile, so that it reads the rule as of its lock rather than as of the calling statement.
+CREATE FUNCTION ffx_limit_in_force(of_namespace text, of_name text) RETURNS ffx_limit
+LANGUAGE plpgsql
+VOLATILE
+STRICT
+AS $$
+DECLARE
+    rule ffx_limit;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock_shared(ffx_limit_key(of_namespace, of_name)) THEN
+        RETURN NULL;
+    END IF;
+    SELECT l.*
+    INTO rule
+    FROM ffx_limit AS l
+    WHERE
+        l.namespace = of_namespace
+        AND l.name = of_name;
+    rule.name := of_name;
+    RETURN rule;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_limit_in_force(of_namespace text, of_name text) IS
+    'The rule of a limit by which the caller''s transaction may admit until it ends. NULL while an operator changes the rule; of a limit that does not exist only the name.';
+
 -- migrate:down
+
+DROP FUNCTION ffx_limit_in_force(text, text);
+
+DROP FUNCTION ffx_limit_key(text, text);
 
 DROP TABLE ffx_gate_use;
 
