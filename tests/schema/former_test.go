@@ -234,6 +234,7 @@ func limited(value string) string {
 var added = []string{
 	"ff_attempt.ffx_resumed_at_ms", "ff_exec_core.ffx_created_at_ms", "ff_exec_core.ffx_limit_ids", "ff_exec_core.ffx_limit_units",
 	"ffx_pruned_member", "ffx_waiting", "ffx_shared()", "ffx_forget_undone_deadline()", "ffx_fill_from_document()",
+	"ffx_past_ms()",
 }
 
 // isAdded reports whether a line is about a column, table or function in added.
