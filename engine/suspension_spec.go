@@ -294,10 +294,8 @@ func (c Condition) WaitpointKeys() []id.WaitpointKey {
 	return keys
 }
 
-// Numbered returns the condition of a repeated wait, whose waitpoints are others than those of the n waits before it.
-func (c Condition) Numbered(n int) Condition {
-	if n > 0 {
-		c.node = c.node.Renamed(func(key string) string { return fmt.Sprintf("%s#%d", key, n+1) })
-	}
+// Renamed returns the condition at waitpoints with other keys. Package worker numbers the keys of repeated waits by it.
+func (c Condition) Renamed(rename func(key id.WaitpointKey) id.WaitpointKey) Condition {
+	c.node = c.node.Renamed(func(key string) string { return string(rename(id.WaitpointKey(key))) })
 	return c
 }

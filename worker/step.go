@@ -124,16 +124,19 @@ func Sleep[In any](ctx context.Context, job Job[In], name string, d time.Duratio
 	return job.pauseUntil(p, recorded.Result, now)
 }
 
-// Key joins the parts of a step's name, for steps in loops: Key("page", 3) is "page/3".
+// Key joins the parts of a step's name, for steps in loops: Key("page", 3) is "page/3". A slash or a percent sign in the name
+// is escaped, as all special characters of the other parts are, so other parts make another key.
 func Key(name string, parts ...any) string {
 	var key strings.Builder
-	key.WriteString(name)
+	_, _ = escapeName.WriteString(&key, name) // a builder has no errors
 	for _, part := range parts {
 		key.WriteByte('/')
 		key.WriteString(url.PathEscape(fmt.Sprint(part)))
 	}
 	return key.String()
 }
+
+var escapeName = strings.NewReplacer("%", "%25", "/", "%2F")
 
 // IdempotencyKey returns a key for other systems, a UUID. With the context that a step's function gets it depends on the
 // execution and the step's name alone, so it is the same in all runs of the step. With the context of a handler, outside

@@ -25,9 +25,10 @@ type steps struct {
 	used  map[string]bool
 	next  int // place of the next new step or wait
 
-	later   bool                    // this is not the first run: a wait without a step may be over
-	signals []engine.ReceivedSignal // of the waits that have ended
-	waited  map[id.WaitpointKey]int // waits of this run, by key
+	later   bool                                 // this is not the first run: a wait without a step may be over
+	signals []engine.ReceivedSignal              // of the waits that have ended
+	waited  map[id.WaitpointKey]int              // waits of this run, by key
+	points  map[id.WaitpointKey]engine.Waitpoint // open ones of a job for a test
 
 	reserved []id.BudgetID // on which the handler may have reservations
 

@@ -13,10 +13,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
+// Other parts make another key. W12
 func TestKey(t *testing.T) {
 	t.Parallel()
 	keys := map[string]string{
 		Key("page"): "page", Key("page", 3): "page/3", Key("page", "a/b", 1): "page/a%2Fb/1", Key("page", "a", "b"): "page/a/b",
+		Key("a/b", "c"): "a%2Fb/c", Key("a", "b", "c"): "a/b/c", Key("a%2Fb", "c"): "a%252Fb/c", Key("a b"): "a b",
 	}
 	for got, want := range keys {
 		if got != want {
@@ -96,6 +98,28 @@ func TestNamesOfWaits(t *testing.T) {
 	}
 	if !names["signal a"] || !names["signal a, b"] || !names["signal a#2"] {
 		t.Errorf("%v", names)
+	}
+}
+
+// No wait has the waitpoint of another one, whatever the keys are. W12
+func TestKeysOfWaits(t *testing.T) {
+	t.Parallel()
+	s := &steps{waited: make(map[id.WaitpointKey]int)}
+	keys := make(map[id.WaitpointKey]bool)
+	for range 3 {
+		for _, key := range []id.WaitpointKey{"a", "a#2", "a#2#1", "a#", "a#b", "#1", "a#02", "a#1"} {
+			next := s.nextKey(key)
+			if keys[next] {
+				t.Errorf("wait %d at %q has the key %q of an earlier one", s.waited[key]+1, key, next)
+			}
+			keys[next] = true
+			s.waited[key]++
+		}
+	}
+	for _, key := range []id.WaitpointKey{"a", "a#2", "a#3", "a#2#1", "a#", "a##2", "a#b"} {
+		if !keys[key] {
+			t.Errorf("no wait has the key %q", key)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -21,7 +22,8 @@ var errNoTx = errors.New("a job for a test has no transaction: test this handler
 //	out, err := publish(ctx, worker.JobForTest(Draft{Title: "On waiting"}, approved))
 //
 // [Step] runs its function and refuses a repeated name. [Sleep] returns at once. [StepTx] returns an error: it needs a
-// database. [Job.Waitpoint] returns a token that no server accepts. [Job.Progress] does nothing. [Job.Stream] keeps its
+// database. [Job.Waitpoint] returns a token that no server accepts. A signal whose Key is not that of its wait fails the
+// handler: give it the Key of a waitpoint to test a link. [Job.Progress] does nothing. [Job.Stream] keeps its
 // frames for [FramesForTest]. The job's ID is a new one. The conditions of the waits are not evaluated: give the signals
 // that would satisfy them. [NextRunForTest] runs the handler again, as after a failure or a wait.
 func JobForTest[In any](args In, received ...[]engine.ReceivedSignal) Job[In] {
@@ -29,7 +31,7 @@ func JobForTest[In any](args In, received ...[]engine.ReceivedSignal) Job[In] {
 		Args:    args,
 		Claimed: engine.Claimed{ID: id.NewExecutionID(engine.DefaultLane, id.Partitions{})},
 		waits:   &waits{given: received},
-		steps:   &steps{read: true, known: make(map[string]engine.Step), used: make(map[string]bool)},
+		steps:   newStepsForTest(make(map[string]engine.Step), make(map[id.WaitpointKey]engine.Waitpoint), 0),
 	}
 }
 
@@ -48,10 +50,14 @@ func NextRunForTest[In any](job Job[In], received ...[]engine.ReceivedSignal) Jo
 	job.waits = &waits{given: slices.Concat(job.waits.given, received)}
 	job.steps.mu.Lock()
 	defer job.steps.mu.Unlock()
-	job.steps = &steps{
-		read: true, known: maps.Clone(job.steps.known), used: make(map[string]bool), next: job.steps.next,
-	}
+	job.steps = newStepsForTest(maps.Clone(job.steps.known), maps.Clone(job.steps.points), job.steps.next)
 	return job
+}
+
+func newStepsForTest(known map[string]engine.Step, points map[id.WaitpointKey]engine.Waitpoint, next int) *steps {
+	return &steps{
+		read: true, known: known, used: make(map[string]bool), next: next, waited: make(map[id.WaitpointKey]int), points: points,
+	}
 }
 
 // FramesForTest returns the frames that a job of [JobForTest] has written to its stream, in their order.
@@ -69,15 +75,26 @@ func FramesForTest[In any](job Job[In]) []engine.FrameSpec {
 // isForTest reports whether a job comes from [JobForTest].
 func (j Job[In]) isForTest() bool { return j.eng == nil && j.steps != nil }
 
-// take returns the signals that a test gave for the next wait.
-func (w *waits) take(spec engine.SuspendSpec) ([]engine.ReceivedSignal, error) {
+// take returns the signals that a test gave for the next wait. The caller holds the mutex of s.
+func (w *waits) take(s *steps, spec engine.SuspendSpec) ([]engine.ReceivedSignal, error) {
 	if w == nil || w.taken == len(w.given) {
 		return nil, &later{verdict: suspend, wait: spec}
 	}
-	signals := w.given[w.taken]
+	signals, keys := slices.Clone(w.given[w.taken]), spec.Condition.WaitpointKeys()
 	w.taken++
+	for _, key := range keys {
+		delete(s.points, key) // the end of a wait closes its waitpoints
+	}
 	if len(signals) == 0 {
-		return nil, timedOut(spec.Condition.WaitpointKeys())
+		return nil, timedOut(keys)
+	}
+	for i := range signals {
+		switch key := signals[i].Key; {
+		case key == "" && len(keys) == 1:
+			signals[i].Key = keys[0]
+		case key != "" && !slices.Contains(keys, key):
+			return nil, badWait(fmt.Errorf("the test gives a signal that came to the waitpoint %q, and the wait has the waitpoints %q", key, keys))
+		}
 	}
 	return signals, nil
 }
@@ -90,11 +107,18 @@ func (s *steps) remember(record engine.StepRecord) engine.Recorded {
 	return engine.Recorded{Result: record.Result}
 }
 
-// waitpointForTest returns an open waitpoint with a token that no server accepts.
-func waitpointForTest(x id.ExecutionID, key id.WaitpointKey, ttl time.Duration) engine.Waitpoint {
+// openForTest returns the open waitpoint with a key, or a new one, with a token that no server accepts.
+func (s *steps) openForTest(x id.ExecutionID, key id.WaitpointKey, ttl time.Duration) engine.Waitpoint {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w, ok := s.points[key]; ok {
+		w.Created = false
+		return w
+	}
 	w := id.NewWaitpointID()
-	return engine.Waitpoint{
+	s.points[key] = engine.Waitpoint{
 		Execution: x, ID: w, Key: key, Token: wire.SignWaitpoint(wire.NewSecret(), "test", x, w),
 		ExpiresAt: time.Now().Add(ttl), Created: true,
 	}
+	return s.points[key]
 }

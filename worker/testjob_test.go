@@ -65,6 +65,53 @@ func TestJobForTestRunsSteps(t *testing.T) {
 	}
 }
 
+// A job of a test gives each round the waitpoint of its own wait, as that of a worker does, and refuses the signal of another
+// link. W1
+func TestJobForTestNumbersLinks(t *testing.T) {
+	t.Parallel()
+	approved := engine.Signal[string]{Name: "approved"}
+	var links []engine.Waitpoint
+	handle := func(ctx context.Context, job Job[size]) (answers string, err error) {
+		for round := range 2 {
+			if _, err = Step(ctx, job, Key("ask", round), func(ctx context.Context) (struct{}, error) {
+				w, err := job.Waitpoint(ctx, "decision", time.Hour)
+				again, _ := job.Waitpoint(ctx, "decision", time.Hour)
+				if !w.Created || again.Created || again.ID != w.ID {
+					t.Errorf("%+v, then %+v, want one waitpoint", w, again)
+				}
+				links = append(links, w)
+				return struct{}{}, err
+			}); err != nil {
+				return "", err
+			}
+			by, err := approved.Await(ctx, job, engine.Wait{Key: "decision", Timeout: time.Hour})
+			if err != nil && !errors.Is(err, engine.ErrWaitTimeout) {
+				return "", err
+			}
+			answers += by
+		}
+		return answers, nil
+	}
+	by := func(link int) []engine.ReceivedSignal {
+		return []engine.ReceivedSignal{{Name: "approved", Key: links[link].Key, Payload: []byte(`"ada"`)}}
+	}
+	first := JobForTest(size{1})
+	if _, err := handle(t.Context(), first); !errors.Is(err, engine.ErrAwaiting) {
+		t.Fatal(err)
+	}
+	reminded := NextRunForTest(first, nil) // a timeout
+	if _, err := handle(t.Context(), reminded); !errors.Is(err, engine.ErrAwaiting) || links[1].Key != "decision#2" || links[1].ID == links[0].ID {
+		t.Fatalf("%v, links %+v", err, links)
+	}
+	if got, err := handle(t.Context(), NextRunForTest(reminded, by(1))); got != "ada" || err != nil || len(links) != 2 {
+		t.Errorf("%q, %v", got, err)
+	}
+	_, err := handle(t.Context(), NextRunForTest(reminded, by(0)))
+	if failure, ok := errors.AsType[*Fail](err); !ok || failure.Category != "wait" || !strings.Contains(err.Error(), `"decision#2"`) {
+		t.Errorf("a signal of the first link: %v", err)
+	}
+}
+
 // A failed step is not remembered, and a result of another type names the step.
 func TestJobForTestFailsSteps(t *testing.T) {
 	t.Parallel()

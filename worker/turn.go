@@ -305,11 +305,7 @@ func (t *turn) committed() {
 func (s *steps) following(spec *engine.SuspendSpec) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := 0
-	for _, key := range spec.Condition.WaitpointKeys() {
-		n = max(n, s.waited[key])
-	}
-	spec.Condition = spec.Condition.Numbered(n)
+	spec.Condition = spec.Condition.Renamed(s.nextKey)
 	if keys := spec.Condition.WaitpointKeys(); len(keys) > 0 {
 		spec.Step = waitName(keys)
 		spec.StepSeq, err = s.place()

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -34,8 +35,8 @@ func (j Job[In]) AwaitSignals(ctx context.Context, spec engine.SuspendSpec) ([]e
 	if err := j.outsideTurn(ctx); err != nil {
 		return nil, err
 	}
-	if j.eng == nil {
-		return j.waits.take(spec)
+	if j.steps == nil { // a literal of a test
+		return nil, &later{verdict: suspend, wait: spec}
 	}
 	s := j.steps
 	s.mu.Lock()
@@ -43,7 +44,14 @@ func (j Job[In]) AwaitSignals(ctx context.Context, spec engine.SuspendSpec) ([]e
 	if err := s.load(ctx, j.eng, &j.Claimed); err != nil {
 		return nil, err
 	}
-	spec.Condition = spec.Condition.Numbered(s.number(spec.Condition.WaitpointKeys()))
+	waited := spec.Condition.WaitpointKeys()
+	spec.Condition = spec.Condition.Renamed(s.nextKey)
+	for _, key := range waited {
+		s.waited[key]++
+	}
+	if j.isForTest() {
+		return j.waits.take(s, spec)
+	}
 	keys := spec.Condition.WaitpointKeys()
 	// By key instead of by name: new code may wait for more signals than the code that waited.
 	received, err := ended(s.signals, keys)
@@ -85,17 +93,18 @@ func ended(signals []engine.ReceivedSignal, keys []id.WaitpointKey) (received []
 	return received, nil
 }
 
-// number returns how many waits of this run had one of the keys before, and counts this one.
-func (s *steps) number(keys []id.WaitpointKey) int {
-	n := 0
-	for _, key := range keys {
-		n = max(n, s.waited[key])
+// nextKey returns the key of the waitpoint of the next wait of this run that has the given key. The first wait has the key
+// itself, and the second of "a" has "a#2". A key that looks like that gets a number from the beginning: "a#2#1" is no key of
+// a wait for "a". The caller holds the mutex.
+func (s *steps) nextKey(key id.WaitpointKey) id.WaitpointKey {
+	n := s.waited[key] + 1
+	if n == 1 && !numberedKey.MatchString(string(key)) {
+		return key
 	}
-	for _, key := range keys {
-		s.waited[key] = n + 1
-	}
-	return n
+	return id.WaitpointKey(fmt.Sprintf("%s#%d", key, n))
 }
+
+var numberedKey = regexp.MustCompile("#[0-9]+$")
 
 // waitPrefix begins the names of the steps of waits.
 const waitPrefix = "signal "
@@ -119,15 +128,19 @@ func waitName(keys []id.WaitpointKey) string {
 }
 
 // Waitpoint opens a waitpoint and returns it with a token: the part of a link that lets a person without an account send
-// a signal. A wait with the same key uses it. Call it in a [Step] that also hands out the link: if that runs again before
-// the wait is over, it gets the same waitpoint. After the wait the call would open another. Don't return the token from
-// the step: results are stored as plain text. See [engine.Engine.CreateWaitpoint].
+// a signal. It belongs to the next wait of this run at the key: behind the first wait at "decision" its key is "decision#2",
+// like that of the second wait. Call it in a [Step] that also hands out the link: if that runs again before the wait is
+// over, it gets the same waitpoint. After the wait the call would open another. Don't return the token from the step:
+// results are stored as plain text. See [engine.Engine.CreateWaitpoint].
 func (j Job[In]) Waitpoint(ctx context.Context, key id.WaitpointKey, ttl time.Duration) (engine.Waitpoint, error) {
-	if j.isForTest() {
-		return waitpointForTest(j.ID, key, ttl), nil
-	}
-	if j.eng == nil {
+	if j.eng == nil && !j.isForTest() {
 		return engine.Waitpoint{}, errNoWorker
+	}
+	j.steps.mu.Lock()
+	key = j.steps.nextKey(key)
+	j.steps.mu.Unlock()
+	if j.isForTest() {
+		return j.steps.openForTest(j.ID, key, ttl), nil
 	}
 	return j.eng.CreateWaitpoint(ctx, engine.WaitpointSpec{Lease: j.Lease, Key: key, TTL: ttl})
 }
