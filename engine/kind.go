@@ -79,7 +79,7 @@ func (JSON) Unmarshal(data []byte, into any) error { return json.Unmarshal(data,
 // the stored value, but that of Err may.
 type DecodeError struct {
 	Kind string // the kind's name
-	What string // "payload" or "result"
+	What string // "payload", "result", "signal", or which one of them
 	Type string // the Go type
 	Err  error  // the codec's error
 }

@@ -177,7 +177,7 @@ func (j Job[In]) resultsOfCall(ctx context.Context, called []id.ExecutionID) ([]
 
 // awaitCall returns an error that suspends the execution until the executions of a call have ended.
 func (j Job[In]) awaitCall(name string) error {
-	return &later{verdict: suspend, wait: engine.SuspendSpec{Lease: j.Lease, ID: id.NewSuspensionID(), Call: name}}
+	return j.steps.pauses(name, &later{verdict: suspend, wait: engine.SuspendSpec{Lease: j.Lease, ID: id.NewSuspensionID(), Call: name}})
 }
 
 // failCall returns a permanent failure of a call.

@@ -97,6 +97,9 @@ func failureOf(err error) engine.Failure {
 		failure.Detail = storable(string(panicked.Stack), maxMessage)
 	}
 	if undecoded, ok := errors.AsType[*engine.DecodeError](err); ok {
+		if !isFail(err) { // stored data stays as it is
+			failure.Class, failure.Category = policy.Permanent, storable(undecoded.What, maxCategory)
+		}
 		// The decoder's error may quote the payload, so it is stored but not logged.
 		failure.Message = storable(err.Error()+": "+undecoded.Err.Error(), maxMessage)
 	}

@@ -47,8 +47,8 @@ type Job[In any] struct {
 //   - another error, after the drain timeout: the execution returns to its lane at no cost.
 //
 // fn must be safe to repeat: an execution is handled again if its worker dies before the result is committed. A payload
-// that cannot be decoded, a result that cannot be encoded or is too large, or a wait that is not possible, is a permanent
-// failure of the category "payload", "result" or "wait". Other kinds stay in the lane for other workers; the log and
+// or a signal that cannot be decoded, a result that cannot be encoded or is too large, or a wait that is not possible or whose
+// error the handler drops, is a permanent failure of the category "payload", "signal", "result" or "wait". Other kinds stay in the lane for other workers; the log and
 // [engine.Engine.WaitingKinds] report kinds that no worker takes for a minute.
 //
 // [Worker.Run] returns an error for a bad registration: an invalid kind, a second handler for it, a nil fn. A handler
@@ -95,6 +95,7 @@ func handle[In, Out any](
 	job := newJob(w, work, askedAt, kind, args)
 	defer job.steps.end()
 	out, err := fn(withStepKey(ctx, work.ID, ""), job)
+	err = job.steps.returned(err)
 	job.giveBack(ctx, err)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
@@ -60,6 +61,28 @@ func (l *later) Is(target error) bool { return l.verdict == suspend && target ==
 
 // isLater returns the later in err's chain, if any.
 func isLater(err error) (*later, bool) { return errors.AsType[*later](err) }
+
+// pauses returns an error for the handler to return, and notes that it must. The caller does not hold the mutex.
+func (s *steps) pauses(name string, on *later) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = name
+	return on
+}
+
+// returned returns the error of a handler. If the handler has dropped the error of a wait, it is a permanent failure instead of
+// a success, and another failure has a remark.
+func (s *steps) returned(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, goesOn := isLater(err); goesOn || s.paused == "" {
+		return err
+	}
+	if err == nil {
+		return badWait(fmt.Errorf("%q is not over, and the handler has returned no error: return the error of the wait, as it is or wrapped by %%w", s.paused))
+	}
+	return fmt.Errorf("%w (%q is not over: to wait, return the error of the wait, as it is or wrapped by %%w)", err, s.paused)
+}
 
 func (r *run) delayAll(ctx context.Context, tasks []*task) ([]error, error) {
 	delays := make([]engine.Delay, len(tasks))

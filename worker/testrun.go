@@ -40,6 +40,7 @@ func RunForTest[In, Out any](
 	defer close(r.recorder.stopped)
 	job := newJob(w, &claimed, asked, kind, args)
 	out, err := fn(ctx, job)
+	err = job.steps.returned(err)
 	job.steps.end()
 	if stream := job.steps.written(); stream != nil {
 		flushed := stream.Flush(ctx)

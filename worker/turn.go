@@ -390,7 +390,7 @@ func (j Job[In]) pauseUntil(p *place, end []byte, now time.Time) error {
 		return p.refuse(&engine.DecodeError{Kind: j.Kind, What: "end of the pause " + strconv.Quote(p.name), Type: "time.Time", Err: err})
 	}
 	if until := time.UnixMilli(ms); until.After(now) && !j.isForTest() {
-		return &later{verdict: delay, until: until}
+		return j.steps.pauses(p.name, &later{verdict: delay, until: until})
 	}
 	return nil
 }

@@ -77,6 +77,7 @@ func (j Job[In]) AwaitSignals(ctx context.Context, spec engine.SuspendSpec) ([]e
 			return nil, badWait(fmt.Errorf("step %q has no signal of this wait", spec.Step))
 		}
 	}
+	s.paused = waitName(keys)
 	return nil, &later{verdict: suspend, wait: spec}
 }
 
