@@ -109,7 +109,8 @@ var (
 	ErrBusy = sentinel("held by another transaction")
 
 	// ErrContention means that the rows stayed locked, or the transaction was aborted in favour of others, three times.
-	// Nothing was written. The call may be repeated.
+	// Nothing was written. The call may be repeated. In a caller's transaction it means that for the only try, with the
+	// server's error beside it: roll back and begin the transaction again.
 	ErrContention = sentinel("too much contention")
 
 	// ErrNotMigrated means that the schema's tables are missing or older than this library. Run `ff migrate up` or
@@ -218,6 +219,8 @@ const (
 	sqlUniqueViolation  = "23505"
 	sqlDivisionByZero   = "22012"
 	sqlLockNotAvailable = "55P03"
+	sqlDeadlock         = "40P01"
+	sqlNotSerializable  = "40001"
 	sqlUntranslatable   = "22P05"
 	sqlNoSuchCharacter  = "22021"
 	sqlNoRights         = "42501"
@@ -247,6 +250,8 @@ func wrap(op string, err error) error {
 			sentinel = ErrReadOnly
 		case code == "3D000", code == "53300", code == "57P03":
 			sentinel = ErrUnavailable
+		case code == sqlLockNotAvailable, code == sqlDeadlock, code == sqlNotSerializable:
+			sentinel = ErrContention // in a caller's transaction, where nothing is retried
 		case code == sqlNoRights, strings.HasPrefix(code, sqlClassNoLogin):
 			sentinel = ErrDenied
 		}

@@ -88,7 +88,7 @@ func TestCreateExecutionsGivesUpOnAHeldID(t *testing.T) {
 			t.Errorf("sent %q, want %q", sent, want)
 		}
 		tx := fixture.BeginWith(t, late.Pool, pgx.TxOptions{})
-		if _, err := late.WithTx(tx).CreateExecutions(t.Context(), specs); pgtx.SQLState(err) != "55P03" || errors.Is(err, engine.ErrContention) {
+		if _, err := late.WithTx(tx).CreateExecutions(t.Context(), specs); pgtx.SQLState(err) != "55P03" || !errors.Is(err, engine.ErrContention) {
 			t.Errorf("got %v, want the server's error", err)
 		}
 		if got := ownEntries(t, tx); got != "" {

@@ -476,7 +476,7 @@ func TestCancelFlowReportsAnOldSnapshot(t *testing.T) {
 			addMember(t, f, flow, "c")
 			before := f.DumpFlow(t, flow)
 			_, err := f.WithTx(tx).CancelFlow(t.Context(), engine.CancelFlowSpec{ID: flow})
-			if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "40001" || errors.Is(err, engine.ErrContention) {
+			if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "40001" || !errors.Is(err, engine.ErrContention) {
 				t.Errorf("got %v, want 40001", err)
 			}
 			if err := tx.Rollback(t.Context()); err != nil {

@@ -69,7 +69,7 @@ func TestOnlyAbortedTransactionsAreRetried_E37(t *testing.T) {
 		fixture.LockExecution(t, held, c.ID)
 		tx := fixture.BeginWith(t, late.Pool, pgx.TxOptions{})
 		err := late.WithTx(tx).CompleteExecution(t.Context(), c.Lease, nil)
-		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "55P03" || errors.Is(err, engine.ErrContention) {
+		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "55P03" || !errors.Is(err, engine.ErrContention) {
 			t.Errorf("got %v, want the server's error", err)
 		}
 		if got, want := log.Aborted(), []string{"55P03"}; !slices.Equal(got, want) {

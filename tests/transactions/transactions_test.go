@@ -173,7 +173,7 @@ func TestOperationsInATransactionWithAnOldSnapshot(t *testing.T) {
 		}
 		before := f.Dump(t, l.Execution)
 		err := o.Do(t.Context(), f, f.WithTx(tx), l)
-		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "40001" || errors.Is(err, engine.ErrContention) {
+		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "40001" || !errors.Is(err, engine.ErrContention) {
 			t.Errorf("got %v, want the server's serialization failure", err)
 		}
 		if got := fixture.Texts(t, tx, "SELECT 'usable'"); len(got) != 1 {
