@@ -34,7 +34,7 @@ func (e *Engine) InStep(
 	defer func() { pgtx.Rollback(bound.Tx) }() // no effect after the commit
 	eng := e.WithTx(bound)
 	step, err := fn(bound, eng)
-	if err != nil {
+	if err = orEnded(tx, err); err != nil {
 		return Recorded{}, err
 	}
 	recorded := Recorded{Result: step.Result}

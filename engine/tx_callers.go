@@ -21,7 +21,8 @@ import (
 //		return err
 //	})
 //
-// fn must not commit or roll back; both are refused. It may bind other engines and handles of this engine to tx, as
+// fn must not commit or roll back; both are refused. Sent as a statement, a COMMIT is [ErrInvalidInput], although its writes
+// stay. fn may bind other engines and handles of this engine to tx, as
 // Job.Complete of package worker does. As with [Engine.WithTx], nothing is retried, and the transaction should be
 // short. It uses the connection's default isolation level. On an engine already bound to a transaction, fn runs behind
 // a savepoint.
@@ -44,7 +45,7 @@ func (e *Engine) InTx(ctx context.Context, fn func(tx pgx.Tx, eng *Engine) error
 	}
 	defer pgtx.Rollback(tx) // no effect after the commit
 	bound := &callersTx{notingTx{tx, new(notifications)}}
-	if err := fn(bound, e.WithTx(bound)); err != nil {
+	if err := orEnded(tx, fn(bound, e.WithTx(bound))); err != nil {
 		return err
 	}
 	if err := commitBound(ctx, tx); err != nil {
@@ -52,6 +53,19 @@ func (e *Engine) InTx(ctx context.Context, fn func(tx pgx.Tx, eng *Engine) error
 	}
 	e.passOn(bound.due)
 	return nil
+}
+
+// orEnded returns the error of a caller's function, or one that says that the function has ended its transaction by a statement.
+func orEnded(tx pgx.Tx, err error) error {
+	if !pgtx.IsOver(tx) {
+		return err
+	}
+	ended := wrap("commit transaction", invalid("transaction",
+		"was ended by a COMMIT or ROLLBACK among the statements of its function: what that committed stays, and nothing else is written"))
+	if err != nil {
+		ended = fmt.Errorf("%w: %w", ended, err)
+	}
+	return ended
 }
 
 // commitBound commits a transaction to which an engine was bound.

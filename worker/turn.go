@@ -43,7 +43,8 @@ import (
 // does so once the pause is over.
 //
 // fn runs again, in a new transaction, if the server aborts the transaction in favour of another, or if the answer to the
-// commit is lost; its writes are rolled back if the first commit took effect. It must not commit or roll back. A [Step] and
+// commit is lost; its writes are rolled back if the first commit took effect. It must not commit or roll back: a COMMIT among
+// its statements fails the execution for good. A [Step] and
 // its like, a [Call] or a wait for signals of the job, with the context of fn, fails the turn. Keep it short: its locks are
 // held until the commit.
 //
@@ -345,6 +346,8 @@ func (e onEngine) turnIn(
 		switch {
 		case err == nil:
 			return recorded, nil
+		case isEndedByFn(err): // another try would write again what fn has committed
+			return engine.Recorded{}, &Fail{Class: policy.Permanent, Category: "step", Err: err}
 		case !failed && ctx.Err() != nil:
 			return engine.Recorded{}, context.Cause(ctx)
 		case !failed && isLost(err) && mayHaveEnded:
@@ -362,6 +365,12 @@ func (e onEngine) turnIn(
 			return engine.Recorded{}, context.Cause(ctx)
 		}
 	}
+}
+
+// isEndedByFn reports whether the function of a transaction has ended it by a statement.
+func isEndedByFn(err error) bool {
+	refused, ok := errors.AsType[*engine.InputError](err)
+	return ok && refused.Field == "transaction"
 }
 
 // maxAborts is how often a transaction begins again that the server aborted in favour of others.

@@ -19,7 +19,23 @@ type lateTx struct {
 	conn *pgx.Conn
 	set  string
 	tx   pgx.Tx // nil until it has begun
+
+	hasBegun bool // on the server
 }
+
+// IsOver reports whether a transaction that had begun is over on the server, for example by a COMMIT among its statements.
+func IsOver(tx pgx.Tx) bool {
+	late, ok := tx.(*lateTx)
+	switch {
+	case !ok:
+		return isIdle(tx.Conn())
+	case !late.hasBegun:
+		return false
+	}
+	return isIdle(late.conn)
+}
+
+func isIdle(conn *pgx.Conn) bool { return !conn.IsClosed() && conn.PgConn().TxStatus() == 'I' }
 
 // begun begins the transaction unless it has begun.
 func (t *lateTx) begun(ctx context.Context) (pgx.Tx, error) {
@@ -29,7 +45,7 @@ func (t *lateTx) begun(ctx context.Context) (pgx.Tx, error) {
 			t.tx = endedTx(err)
 			return t.tx, err
 		}
-		t.tx = tx
+		t.tx, t.hasBegun = tx, true
 	}
 	return t.tx, nil
 }
@@ -62,6 +78,7 @@ func (t *lateTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, 
 			return nil, err
 		}
 	}
+	t.hasBegun = true
 	rows, err := results.Query()
 	if err != nil {
 		_ = results.Close() // says the same
