@@ -30,6 +30,8 @@ type steps struct {
 	waited  map[id.WaitpointKey]int              // waits of this run, by key
 	points  map[id.WaitpointKey]engine.Waitpoint // open ones of a job for a test
 
+	turns map[int64]*turn // whose functions run, by their goroutines
+
 	paused string // the wait, pause or call whose error the handler has to return; "" for none
 
 	reserved []id.BudgetID // on which the handler may have reservations

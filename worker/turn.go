@@ -45,7 +45,7 @@ import (
 // fn runs again, in a new transaction, if the server aborts the transaction in favour of another, or if the answer to the
 // commit is lost; its writes are rolled back if the first commit took effect. It must not commit or roll back: a COMMIT among
 // its statements fails the execution for good. A [Step] and
-// its like, a [Call] or a wait for signals of the job, with the context of fn, fails the turn. Keep it short: its locks are
+// its like, a [Call] or a wait for signals of the job, with the context of fn or on its goroutine, fails the turn. Keep it short: its locks are
 // held until the commit.
 //
 // Errors: those of [Step]; [engine.ErrInvalidInput] if fn called more than one of t.Complete, t.Sleep and t.Await, or a step
@@ -189,15 +189,45 @@ func (t *TurnTx) endWith(end *later) error {
 // turnOf is the key of a context in which a turn of a job runs.
 type turnOf struct{ steps *steps }
 
-// outsideTurn returns an error if a turn of the job runs in ctx. That fails the turn, even if its function ignores it.
+// outsideTurn returns an error if a turn of the job runs in ctx, or on this goroutine with another context. That fails the
+// turn, even if its function ignores it. Steps of other goroutines go on beside a turn, and wait for its locks at most.
 func (j Job[In]) outsideTurn(ctx context.Context) error {
 	t, ok := ctx.Value(turnOf{j.steps}).(*turn)
+	if !ok && j.steps != nil {
+		t, ok = j.steps.turnHere()
+	}
 	if !ok {
 		return nil
 	}
 	return t.current.refuse(t.place.refuse(&engine.InputError{
 		Field: "turn", Reason: fmt.Sprintf("the function of the turn %q calls a step or wait of its job: call it before or after the turn", t.place.name),
 	}))
+}
+
+// turnHere returns the turn whose function runs on the calling goroutine.
+func (s *steps) turnHere() (t *turn, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.turns) > 0 { // or the goroutine's id is not needed
+		t, ok = s.turns[thisGoroutine()]
+	}
+	return t, ok
+}
+
+// entered notes that the function of a turn runs on the calling goroutine, until left is called.
+func (s *steps) entered(t *turn) (left func()) {
+	goroutine := thisGoroutine()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.turns == nil {
+		s.turns = make(map[int64]*turn)
+	}
+	s.turns[goroutine] = t
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.turns, goroutine)
+	}
 }
 
 // refuse notes why the turn is refused.
@@ -238,7 +268,7 @@ func (t *turn) run(
 	t.endJoint(false)
 	x := &TurnTx{eng: eng, turn: t}
 	t.current = x
-	if err := fn(ctx, tx, x); err != nil {
+	if err := t.call(ctx, tx, x, fn); err != nil {
 		return engine.StepRecord{}, err
 	}
 	x.mu.Lock()
@@ -256,6 +286,12 @@ func (t *turn) run(
 		record.Outcome, record.Result = engine.StepSlept, pauseEnd(x.end.until)
 	}
 	return record, x.err
+}
+
+// call calls fn, whose goroutine may call no step of the job meanwhile.
+func (t *turn) call(ctx context.Context, tx pgx.Tx, x *TurnTx, fn func(context.Context, pgx.Tx, *TurnTx) error) error {
+	defer t.steps.entered(t)()
+	return fn(ctx, tx, x)
 }
 
 // settle ends the lease in the turn's transaction, if fn has asked for it. It reports whether the commit will do so.
