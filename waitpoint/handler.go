@@ -10,7 +10,7 @@
 //	w, err := job.Waitpoint(ctx, "decision", 7*24*time.Hour)
 //	link := waitpoint.Link("https://example.com/waitpoints/", w)
 //
-// A link is a bearer credential: its holder may decide, as often as the wait takes signals. Send it to one person, by TLS,
+// A link is a bearer credential: its holder may decide, once. Send it to one person, by TLS,
 // and keep it out of your logs. The token is in the query of the URL.
 package waitpoint
 
@@ -27,6 +27,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/google/uuid"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -74,8 +76,9 @@ func Link(base string, w engine.Waitpoint) string {
 }
 
 // Handler serves the links of waitpoints. A GET shows a page and changes nothing. A POST sends a signal: a form with the
-// field "signal", whose other fields become the payload, or a JSON object with "signal" and "payload". Both are UTF-8, and a
-// form has each field once. The same decision posted again gets the same answer. JSON is answered in JSON.
+// field "signal", whose other fields become the payload, or a JSON object with "signal" and "payload". Both are UTF-8, a form
+// has each field once, and a JSON object each member. A link takes one decision, before its wait or during it; the same
+// decision posted again gets the same answer. JSON is answered in JSON.
 //
 // The path that it gets is the execution's id and the waitpoint's: use [http.StripPrefix]. Every link that is not valid
 // is answered by the same 404, whether its execution exists or not, and before its body is read. 409: another decision was
@@ -168,12 +171,15 @@ func (h *handler) decide(w http.ResponseWriter, r *http.Request, link engine.Wai
 		http.Error(w, http.StatusText(code), code)
 		return
 	}
-	// Once for each decision, however late: its repetition gets the same answer.
-	link.IdempotencyKey, link.DedupFor = "link:"+link.Name, longest
+	// One decision for each link, however late: its repetition gets the same answer, and another decision does not.
+	link.ID = id.SignalID(uuid.NewSHA1(uuid.UUID(link.Waitpoint), []byte(link.Name)))
+	link.IdempotencyKey, link.DedupFor = "link", longest
 	link.SourceType, link.Source = "link", link.Waitpoint.String()
-	_, err = h.eng.SignalWaitpoint(r.Context(), link)
+	signalled, err := h.eng.SignalWaitpoint(r.Context(), link)
 	page := Page{Status: http.StatusOK, Decided: link.Name}
 	switch {
+	case err == nil && signalled.ID != link.ID:
+		page = Page{Status: http.StatusConflict, Closed: true}
 	case errors.Is(err, engine.ErrInvalidToken):
 		h.refuse(w, r)
 		return
@@ -223,23 +229,65 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, link *engine.Wait
 }
 
 func readJSON(body io.Reader, link *engine.WaitpointSignal) error {
-	var decision struct {
-		Signal  string          `json:"signal"`
-		Payload json.RawMessage `json:"payload"`
-	}
-	decoder := json.NewDecoder(body)
-	if err := decoder.Decode(&decision); err != nil {
+	text, err := io.ReadAll(body)
+	if err != nil {
 		return err
 	}
-	// Nothing may follow: another reader of the same body might take that for the decision.
-	switch _, err := decoder.Token(); {
-	case err == nil:
+	var decision map[string]json.RawMessage // a struct would also take "SIGNAL"
+	if err := json.Unmarshal(text, &decision); err != nil {
+		return err
+	}
+	if !utf8.Valid(text) || repeatsMember(text) {
 		return errBody
-	case err != io.EOF:
-		return err
 	}
-	link.Name, link.Payload = decision.Signal, decision.Payload
+	for member, value := range decision {
+		switch member {
+		case "signal":
+			err = json.Unmarshal(value, &link.Name)
+		case "payload":
+			link.Payload = value
+		default:
+			err = errBody
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// repeatsMember reports whether an object in a JSON text has two members of one name. Readers take the first or the last.
+func repeatsMember(text []byte) bool {
+	type level struct {
+		names map[string]bool // nil: an array
+		value bool            // the next token is the value of a member
+	}
+	levels := []level{{}}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	for {
+		token, err := decoder.Token()
+		if err != nil {
+			return false // at its end
+		}
+		top := &levels[len(levels)-1]
+		name, isText := token.(string)
+		if isText && top.names != nil && !top.value {
+			if top.names[name] {
+				return true
+			}
+			top.names[name], top.value = true, true
+			continue
+		}
+		top.value = false
+		switch token {
+		case json.Delim('{'):
+			levels = append(levels, level{names: make(map[string]bool)})
+		case json.Delim('['):
+			levels = append(levels, level{})
+		case json.Delim('}'), json.Delim(']'):
+			levels = levels[:len(levels)-1]
+		}
+	}
 }
 
 func readForm(r *http.Request, link *engine.WaitpointSignal) error {

@@ -143,6 +143,13 @@ func TestDecisionsAreReadInOneWay(t *testing.T) {
 		"large JSON":                {jsonType, `{"signal": "approved", "payload": "` + strings.Repeat("n", 500) + `"}`, 413},
 		"much space behind JSON":    {jsonType, `{"signal": "approved"}` + strings.Repeat(" ", 500), 413},
 		"deep JSON":                 {jsonType, `{"signal": "approved", "payload": ` + strings.Repeat("[", 400), 400},
+		"a JSON member twice":       {jsonType, `{"signal": "approved", "signal": "rejected"}`, 400},
+		"the same member twice":     {jsonType, `{"signal": "approved", "sign\u0061l": "approved"}`, 400},
+		"a payload's member twice":  {jsonType, `{"signal": "approved", "payload": [{"b": {"a": 1, "c": [], "a": 2}}]}`, 400},
+		"members in two cases":      {jsonType, `{"signal": "approved", "SIGNAL": "rejected"}`, 400},
+		"a member in capitals":      {jsonType, `{"SIGNAL": "approved"}`, 400},
+		"another member":            {jsonType, `{"signal": "approved", "comment": "good"}`, 400},
+		"JSON that is no UTF-8":     {jsonType, "{\"signal\": \"approved\", \"payload\": \"\xff\"}", 400},
 		"JSON in another charset":   {jsonType + "; charset=latin1", `{"signal": "approved"}`, 400},
 		"an unknown JSON decision ": {jsonType, `{"signal": "__timeout__"}`, 400},
 	} {
@@ -161,7 +168,7 @@ func TestDecisionsAreReadInOneWay(t *testing.T) {
 	}
 	l.WantUnchanged(t, l.execution, before)
 	for _, kind := range []string{jsonType + "; charset=UTF-8", jsonType} {
-		answer := l.ask(t, "POST", l.path+"?"+l.query, kind, strings.NewReader(`{"signal": "approved", "payload": {"a": 1}} `))
+		answer := l.ask(t, "POST", l.path+"?"+l.query, kind, strings.NewReader(`{"signal": "approved", "payload": [{"a": {"a": "a"}}, {"a": "b", "b": "a"}]} `))
 		if answer.Code != http.StatusOK || answer.Header().Get("Content-Type") != jsonType {
 			t.Errorf("%d %s", answer.Code, answer.Body)
 		}
@@ -234,6 +241,32 @@ func newLinkedPage(t *testing.T, l *linked) *linked {
 	plain := *l
 	plain.Handler = http.StripPrefix("/w/", waitpoint.Handler(l.Engine, waitpoint.Config{Actions: []waitpoint.Action{{Signal: "approved"}}}))
 	return &plain
+}
+
+// A link takes one decision, before its wait and during it, whatever else the wait needs. W11
+func TestLinkTakesOneDecision(t *testing.T) {
+	f := fixture.GrantFixture(t)
+	l := f.Start(t).Lease
+	w := open(t, f, l)
+	serve := waitpoint.Handler(f.Engine, decisions)
+	decide := func(signal string, want int) {
+		t.Helper()
+		if got := post(t, serve, w, signal); got != want {
+			t.Errorf("%s: %d, want %d", signal, got, want)
+		}
+	}
+	decide("rejected", http.StatusOK)
+	decide("approved", http.StatusConflict)
+	decide("rejected", http.StatusOK)
+	f.SuspendAgain(t, l, engine.AllOf(engine.Received("rejected").At(decision), engine.Received("confirmed")))
+	decide("approved", http.StatusConflict)
+	decide("rejected", http.StatusOK)
+	f.Advance(30 * fixture.Day)
+	decide("approved", http.StatusConflict)
+	received, err := f.ReceivedSignals(t.Context(), l.Execution)
+	if err != nil || len(received) != 1 || received[0].Name != "rejected" {
+		t.Errorf("%+v, %v", received, err)
+	}
 }
 
 // The same decision is one, even after days.
