@@ -61,7 +61,7 @@ func orEnded(tx pgx.Tx, err error) error {
 		return err
 	}
 	ended := wrap("commit transaction", invalid("transaction",
-		"was ended by a COMMIT or ROLLBACK among the statements of its function: what that committed stays, and nothing else is written"))
+		"was ended by a COMMIT or ROLLBACK among the statements of its function: the committed writes stay, and nothing else is written"))
 	if err != nil {
 		ended = fmt.Errorf("%w: %w", ended, err)
 	}

@@ -382,7 +382,7 @@ func (e onEngine) turnIn(
 		switch {
 		case err == nil:
 			return recorded, nil
-		case isEndedByFn(err): // another try would write again what fn has committed
+		case isEndedByFn(err): // another try would repeat the writes that fn has committed
 			return engine.Recorded{}, &Fail{Class: policy.Permanent, Category: "step", Err: err}
 		case !failed && ctx.Err() != nil:
 			return engine.Recorded{}, context.Cause(ctx)
