@@ -87,7 +87,7 @@ func TestLimitsAreExactAmongKills(t *testing.T) {
 	}
 	checkEnds(t, pool, placed+rated)
 	checkFences(t, pool)
-	checkPlaces(t, pool)
+	checkPlaces(t, pool, places)
 	checkStarts(t, pool, rate)
 	checkCounters(t, pool, eng)
 }
@@ -146,7 +146,7 @@ func (f *fleet) awaitEndWithinBounds(t *testing.T) {
 }
 
 // checkPlaces: at no time more attempts had a place than there are.
-func checkPlaces(t *testing.T, pool *pgxpool.Pool) {
+func checkPlaces(t *testing.T, pool *pgxpool.Pool, limit string) {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), `
 		SELECT max(running) FROM (
@@ -155,7 +155,7 @@ func checkPlaces(t *testing.T, pool *pgxpool.Pool) {
 			JOIN ff_exec_core AS e USING (execution_id)
 			CROSS JOIN LATERAL (VALUES (began, 1), (ended, -1)) AS c (at, change)
 			WHERE e.raw_fields -> 'ffx_limits' -> 0 ->> 'name' = $1
-		) AS r`, places)
+		) AS r`, limit)
 	if err != nil {
 		t.Fatal(err)
 	}

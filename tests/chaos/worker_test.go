@@ -162,6 +162,7 @@ func runWorker(input io.Reader, output io.Writer) error {
 		return resultOf(job.Lease), nil
 	})
 	handleShapes(w, &shapeWorker{eng, pool, r})
+	handleShop(w)
 	go func() {
 		_, _ = io.Copy(io.Discard, input)
 		cancel()
