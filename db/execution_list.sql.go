@@ -326,9 +326,9 @@ func (q *Queries) ListLeasedKeys(ctx context.Context, db DBTX, arg ListLeasedKey
 const listNamedExecutions = `-- name: ListNamedExecutions :many
 WITH input AS (
     SELECT
-        unnest($10::smallint[]) AS partition_key,
-        unnest($11::uuid[]) AS execution_id
-    LIMIT cardinality($11::uuid[])
+        unnest($11::smallint[]) AS partition_key,
+        unnest($12::uuid[]) AS execution_id
+    LIMIT cardinality($12::uuid[])
 )
 SELECT
     e.partition_key,
@@ -366,6 +366,7 @@ CROSS JOIN LATERAL (
         x.public_state,
         x.cancellation_reason,
         x.raw_fields,
+        x.ffx_namespace,
         x.lease_reclaim_count
     FROM ff_exec_core AS x
     WHERE
@@ -397,23 +398,25 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS p ON true
 WHERE
-    ($1::text = '' OR e.lane_id = $1::text)
-    AND ($2::text = '' OR e.raw_fields ->> 'execution_kind' = $2::text)
-    AND ($3::text = '' OR e.raw_fields -> 'tags' ->> $3::text = $4::text)
-    AND ($5::bigint IS NULL OR coalesce(e.ffx_created_at_ms, e.created_at_ms) >= $5::bigint)
-    AND ($6::bigint IS NULL OR coalesce(e.ffx_created_at_ms, e.created_at_ms) < $6::bigint)
-    AND (cardinality($7::text[]) = 0 OR e.lifecycle_phase = ANY ($7::text[]))
+    ($1::text = '' OR e.ffx_namespace = $1::text)
+    AND ($2::text = '' OR e.lane_id = $2::text)
+    AND ($3::text = '' OR e.raw_fields ->> 'execution_kind' = $3::text)
+    AND ($4::text = '' OR e.raw_fields -> 'tags' ->> $4::text = $5::text)
+    AND ($6::bigint IS NULL OR coalesce(e.ffx_created_at_ms, e.created_at_ms) >= $6::bigint)
+    AND ($7::bigint IS NULL OR coalesce(e.ffx_created_at_ms, e.created_at_ms) < $7::bigint)
+    AND (cardinality($8::text[]) = 0 OR e.lifecycle_phase = ANY ($8::text[]))
     AND (
-        $8::text = '' AND $9::text = ''
+        $9::text = '' AND $10::text = ''
         OR e.ownership_state IN ('leased', 'lease_expired_reclaimable')
         AND cur.lease_expires_at_ms IS NOT NULL
         AND cur.worker_instance_id IS NOT NULL
-        AND ($8::text = '' OR cur.worker_id = $8::text)
-        AND ($9::text = '' OR cur.worker_instance_id = $9::text)
+        AND ($9::text = '' OR cur.worker_id = $9::text)
+        AND ($10::text = '' OR cur.worker_instance_id = $10::text)
     )
 `
 
 type ListNamedExecutionsParams struct {
+	Namespace        string
 	LaneID           string
 	ExecutionKind    string
 	TagKey           string
@@ -456,6 +459,7 @@ type ListNamedExecutionsRow struct {
 // Locks: none.
 func (q *Queries) ListNamedExecutions(ctx context.Context, db DBTX, arg ListNamedExecutionsParams) ([]ListNamedExecutionsRow, error) {
 	rows, err := db.Query(ctx, listNamedExecutions,
+		arg.Namespace,
 		arg.LaneID,
 		arg.ExecutionKind,
 		arg.TagKey,

@@ -67,6 +67,7 @@ const (
 type ExecutionFilter struct {
 	Partition *int // a single partition; nil for all
 
+	Namespace     id.Namespace
 	Lane          id.LaneID
 	Kind          string
 	State         state.PublicState // an unreadable state matches none
@@ -207,7 +208,7 @@ func (f *ExecutionFilter) list() string {
 	if f.Partition != nil {
 		list = fmt.Sprintf("executions of %d", *f.Partition)
 	}
-	rest := fmt.Sprintf(" %q %q %q %q %q %q %q %d %d %d", f.Lane, f.Kind, f.State, f.Tag.Key, f.Tag.Value, f.Worker, f.Instance,
+	rest := fmt.Sprintf(" %q %q %q %q %q %q %q %q %d %d %d", f.Namespace, f.Lane, f.Kind, f.State, f.Tag.Key, f.Tag.Value, f.Worker, f.Instance,
 		f.CreatedFrom.UnixMilli(), f.CreatedBefore.UnixMilli(), f.Order)
 	return list + rest
 }
@@ -228,6 +229,7 @@ func (e *Engine) queryOf(f *ExecutionFilter) (query listQuery, err error) {
 		given    bool
 		validate func() error
 	}{
+		{"namespace", f.Namespace != "", f.Namespace.Validate},
 		{"lane", f.Lane != "", f.Lane.Validate},
 		{"worker", f.Worker != "", f.Worker.Validate},
 		{"instance", f.Instance != "", f.Instance.Validate},
@@ -259,7 +261,7 @@ func (e *Engine) queryOf(f *ExecutionFilter) (query listQuery, err error) {
 	case f.Order == ClaimOrder && f.State != "" && f.State != state.PublicWaiting && f.State != state.PublicResumable:
 		return query, invalid("state", "is not one in which executions are claimable")
 	}
-	query.LaneID, query.ExecutionKind, query.TagKey, query.TagValue = string(f.Lane), f.Kind, f.Tag.Key, f.Tag.Value
+	query.Namespace, query.LaneID, query.ExecutionKind, query.TagKey, query.TagValue = string(f.Namespace), string(f.Lane), f.Kind, f.Tag.Key, f.Tag.Value
 	query.WorkerID, query.WorkerInstanceID = string(f.Worker), string(f.Instance)
 	query.Phases = storedPhases(f.State)
 	all := ExecutionFilter{Partition: f.Partition, Order: f.Order}

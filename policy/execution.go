@@ -2,7 +2,7 @@
 // that an execution waits for, and [Class] the kinds of failures.
 //
 // The zero value of a field is its default, given in the field's comment. Named values switch a feature off: [NoRetries],
-// [NoReclaims], [NoDedup].
+// [NoReclaims], [NoReplays], [NoDedup].
 package policy
 
 import (
@@ -34,6 +34,9 @@ type Execution struct {
 	// [NoReclaims]: it fails with the first. At most [ReclaimLimit].
 	MaxReclaims int
 
+	// MaxReplays is how often the execution may be replayed. 0: [DefaultMaxReplays]. [NoReplays]: never. At most 2147483647.
+	MaxReplays int
+
 	// DedupWindow is the time after creation during which the same idempotency key is a duplicate. 0: [DefaultDedupWindow].
 	// [NoDedup]: the key is stored but prevents no creation.
 	DedupWindow time.Duration
@@ -50,16 +53,21 @@ type Execution struct {
 const (
 	DefaultMaxRetries  = 24
 	DefaultMaxReclaims = 100
+	DefaultMaxReplays  = 10
 	DefaultDedupWindow = 24 * time.Hour
 )
 
 // ReclaimLimit is the largest number of leases that an execution may lose under any policy, or without one.
 const ReclaimLimit = 1000
 
+// DefaultMaxSignals is how many signals an execution may have.
+const DefaultMaxSignals = 10_000
+
 // Values that mean none, in fields whose 0 is the default.
 const (
 	NoRetries                = -1
 	NoReclaims               = -1
+	NoReplays                = -1
 	NoDedup    time.Duration = -1
 )
 

@@ -37,6 +37,9 @@ func (e Execution) Validate() error {
 	if err := checkCount("MaxReclaims", e.MaxReclaims, ReclaimLimit, "NoReclaims", NoReclaims); err != nil {
 		return err
 	}
+	if err := checkCount("MaxReplays", e.MaxReplays, math.MaxInt32, "NoReplays", NoReplays); err != nil {
+		return err
+	}
 	switch {
 	case e.AttemptTimeout < 0:
 		return refuse("AttemptTimeout", "%v, must not be negative; 0 is no limit", e.AttemptTimeout)

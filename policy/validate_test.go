@@ -33,6 +33,8 @@ func TestExecutionValidate(t *testing.T) {
 		{policy.Execution{Retry: &policy.Retry{Categories: []string{"a", "b\x00"}}}, "Retry.Categories[1]", ""},
 		{policy.Execution{MaxReclaims: policy.ReclaimLimit + 1}, "MaxReclaims", "1001, must be NoReclaims, 0 for the default, or at most 1000"},
 		{policy.Execution{MaxReclaims: -2}, "MaxReclaims", "-2"},
+		{policy.Execution{MaxReplays: policy.NoReplays}, "", ""},
+		{policy.Execution{MaxReplays: -2}, "MaxReplays", "-2, must be NoReplays"},
 		{policy.Execution{AttemptTimeout: -1}, "AttemptTimeout", "-1ns"},
 		{policy.Execution{Deadline: -time.Second}, "Deadline", "-1s"},
 		{policy.Execution{DedupWindow: -time.Second}, "DedupWindow", "NoDedup"},

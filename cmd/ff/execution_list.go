@@ -27,7 +27,7 @@ var orders = map[string]engine.ListOrder{
 
 // listFlags has the flags of `ff execution list` as given.
 type listFlags struct {
-	lane, kind, state, tag, since, until, worker, instance, order, after string
+	namespace, lane, kind, state, tag, since, until, worker, instance, order, after string
 
 	limit        int
 	asJSON, wide bool
@@ -42,7 +42,7 @@ func (a *app) executionListCommand() *cobra.Command {
 ` + states() + `.
 --since and --until take a duration, 2h for two hours ago, or an instant, 2026-11-22T15:04:05Z.
 
-States, kinds, tags and lanes have no index: list reads executions one by one, up to a million in one
+Namespaces, states, kinds, tags and lanes have no index: list reads executions one by one, up to a million in one
 run. If there are more, it prints how to continue. Use --since to read fewer. --worker, --instance,
 --state active and --order claim, which needs --lane, read only matching executions.`,
 		Example: `  ff execution list --lane images --state failed --since 24h
@@ -89,6 +89,7 @@ run. If there are more, it prints how to continue. Use --since to read fewer. --
 // filterFlags adds the flags that select executions.
 func (f *listFlags) filterFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
+	flags.StringVar(&f.namespace, "namespace", "", "only in this namespace")
 	flags.StringVar(&f.lane, "lane", "", "only this lane")
 	flags.StringVar(&f.kind, "kind", "", "only this kind")
 	flags.StringVar(&f.state, "state", "", "only this state")
@@ -121,7 +122,7 @@ func (f *listFlags) filter(now time.Time) (filter engine.ExecutionFilter, err er
 		}
 	}
 	filter = engine.ExecutionFilter{
-		Lane: id.LaneID(f.lane), Kind: f.kind, State: state.PublicState(f.state), Order: order,
+		Namespace: id.Namespace(f.namespace), Lane: id.LaneID(f.lane), Kind: f.kind, State: state.PublicState(f.state), Order: order,
 		Worker: id.WorkerID(f.worker), Instance: id.WorkerInstanceID(f.instance),
 	}
 	if f.tag != "" {

@@ -16,8 +16,8 @@ import (
 // whereHelp is the part of the help that the commands on many executions share.
 const whereHelp = `
 
-Each --where NAME=VALUE selects executions like the flag of "ff execution list" with this name: lane, kind,
-state, tag, since, until, worker or instance. An execution has to match all of them. --dry-run only counts
+Each --where NAME=VALUE selects executions like the flag of "ff execution list" with this name: namespace,
+lane, kind, state, tag, since, until, worker or instance. An execution has to match all of them. --dry-run only counts
 the matches.
 
 The executions are changed in batches, while workers go on. Those whose state doesn't allow the change are
@@ -69,7 +69,7 @@ func onlyWhere(where *[]string) cobra.PositionalArgs {
 func (f *whereFlags) list() (*listFlags, error) {
 	l := &listFlags{order: "oldest"}
 	fields := map[string]*string{
-		"lane": &l.lane, "kind": &l.kind, "state": &l.state, "tag": &l.tag, "since": &l.since, "until": &l.until,
+		"namespace": &l.namespace, "lane": &l.lane, "kind": &l.kind, "state": &l.state, "tag": &l.tag, "since": &l.since, "until": &l.until,
 		"worker": &l.worker, "instance": &l.instance,
 	}
 	for _, condition := range f.where {
@@ -79,7 +79,7 @@ func (f *whereFlags) list() (*listFlags, error) {
 		case !ok:
 			return nil, &usageError{
 				problem: fmt.Sprintf("--where: there is no condition on %q", name),
-				next:    "use NAME=VALUE with lane, kind, state, tag, since, until, worker or instance",
+				next:    "use NAME=VALUE with namespace, lane, kind, state, tag, since, until, worker or instance",
 			}
 		case value == "":
 			return nil, &usageError{problem: fmt.Sprintf("--where %q is not NAME=VALUE", condition)}

@@ -100,6 +100,7 @@ CROSS JOIN LATERAL (
         x.public_state,
         x.cancellation_reason,
         x.raw_fields,
+        x.ffx_namespace,
         x.lease_reclaim_count
     FROM ff_exec_core AS x
     WHERE
@@ -131,7 +132,8 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS p ON true
 WHERE
-    (@lane_id::text = '' OR e.lane_id = @lane_id::text)
+    (@namespace::text = '' OR e.ffx_namespace = @namespace::text)
+    AND (@lane_id::text = '' OR e.lane_id = @lane_id::text)
     AND (@execution_kind::text = '' OR e.raw_fields ->> 'execution_kind' = @execution_kind::text)
     AND (@tag_key::text = '' OR e.raw_fields -> 'tags' ->> @tag_key::text = @tag_value::text)
     AND (sqlc.narg(created_from_ms)::bigint IS NULL OR coalesce(e.ffx_created_at_ms, e.created_at_ms) >= sqlc.narg(created_from_ms)::bigint)

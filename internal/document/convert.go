@@ -8,7 +8,9 @@ import (
 
 // ExecutionOf returns the document of a valid policy. Durations are rounded up to whole milliseconds.
 func ExecutionOf(p policy.Execution) Execution {
-	e := Execution{MaxReclaimCount: new(count(p.MaxReclaims, policy.DefaultMaxReclaims))}
+	e := Execution{
+		MaxReclaimCount: new(count(p.MaxReclaims, policy.DefaultMaxReclaims)), MaxReplayCount: new(count(p.MaxReplays, policy.DefaultMaxReplays)),
+	}
 	if p.Retry != nil {
 		e.Retry = new(RetryOf(*p.Retry))
 	}

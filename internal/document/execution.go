@@ -6,14 +6,14 @@ import (
 	"encoding/json"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/policy"
 )
 
 // Execution is the stored policy of an execution. Its zero value is the default; a nil pointer takes the default that
 // the field's comment names, or means "none".
 //
-// Callers of this library cannot set Priority, Suspension, Fallback, MaxReplayCount, BudgetIDs, Stream,
-// MaxSignalsPerExecution and two fields of [Routing], and nothing acts on them. Stored documents have them, so they
-// are read.
+// Callers of this library cannot set Priority, Suspension, Fallback, BudgetIDs, Stream, MaxSignalsPerExecution and two
+// fields of [Routing], and only the number of signals has an effect. Stored documents have them, so they are read.
 //
 // Decoding ignores unknown keys; code that rewrites a stored document must keep them.
 type Execution struct {
@@ -38,8 +38,8 @@ type Execution struct {
 // The defaults of [Execution] and of its parts.
 const (
 	DefaultMaxReclaimCount uint32 = 100
-	DefaultMaxReplayCount  uint32 = 10
-	DefaultMaxSignals      uint32 = 10000
+	DefaultMaxReplayCount  uint32 = policy.DefaultMaxReplays
+	DefaultMaxSignals      uint32 = policy.DefaultMaxSignals
 	DefaultMaxRetries      uint32 = 3
 	DefaultStreamMaxLen    uint64 = 10000
 )

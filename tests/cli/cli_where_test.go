@@ -59,6 +59,11 @@ func testCLIWhere(t *testing.T, ff cli) {
 		t.Errorf("priority %+v, %v", s, err)
 	}
 	run("move", "--where", "tag=app.order=4=2", "--to", "mail", "--yes").succeeds(t, "1 execution matched: 1 changed, 0 refused, 0 busy.")
+	elsewhere := mustCreate(t, eng, engine.ExecutionSpec{Lane: "mail", Kind: "send", Namespace: "trial"})
+	run("list", "--namespace", "trial", "--json").succeeds(t, `"id": "`+elsewhere.String())
+	run("delete", "--where", "namespace=trial", "--dry-run").succeeds(t, "1 execution matched.")
+	run("cancel", "--where", "namespace=trial", "--yes").succeeds(t, "1 execution matched: 1 changed")
+	run("delete", "--where", "namespace=trial", "--yes").succeeds(t, "1 execution matched: 1 changed")
 	failed := mustFail(t, eng, "mail")
 	out := run("cancel", "--where", "lane=mail", "--reason", "sent twice", "--batch", "2", "--yes", "--json")
 	if out.code != 1 || !strings.Contains(out.stderr, "1 of 4 executions were refused") || !strings.Contains(out.stdout, `"changed": 3`) {

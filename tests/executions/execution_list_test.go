@@ -48,6 +48,7 @@ func idAt(partition int16, at time.Time, n uint16) id.ExecutionID {
 // listedExecution has the facts that a test knows of an execution that it made.
 type listedExecution struct {
 	id       id.ExecutionID
+	space    id.Namespace
 	lane     id.LaneID
 	kind     string
 	tags     map[string]string
@@ -61,7 +62,7 @@ type listedExecution struct {
 func (x *listedExecution) fits(f engine.ExecutionFilter) bool {
 	value, tagged := x.tags[f.Tag.Key]
 	return (f.Partition == nil || *f.Partition == int(x.id.Partition())) &&
-		(f.Lane == "" || f.Lane == x.lane) && (f.Kind == "" || f.Kind == x.kind) && (f.State == "" || f.State == x.state) &&
+		(f.Namespace == "" || f.Namespace == x.space) && (f.Lane == "" || f.Lane == x.lane) && (f.Kind == "" || f.Kind == x.kind) && (f.State == "" || f.State == x.state) &&
 		(f.Tag.Key == "" || tagged && value == f.Tag.Value) &&
 		(f.CreatedFrom.IsZero() || !x.created.Before(f.CreatedFrom)) && (f.CreatedBefore.IsZero() || x.created.Before(f.CreatedBefore)) &&
 		(f.Worker == "" || f.Worker == x.worker) && (f.Instance == "" || f.Instance == x.instance)
@@ -72,6 +73,7 @@ func TestListExecutionsFilters(t *testing.T) {
 	f := fixture.NewCloned(t)
 	random := rand.New(rand.NewPCG(1, 2))
 	var all []*listedExecution
+	spaces := []id.Namespace{"live", "trial"}
 	lanes, kinds, tags := []id.LaneID{"red", "blue"}, []string{"mail", "scan"}, []string{"41", "42"}
 	for i := range 400 {
 		// Half of them in one partition, as those of one lane are.
@@ -82,10 +84,11 @@ func TestListExecutionsFilters(t *testing.T) {
 		created := fixture.Start.Add(-time.Duration(random.IntN(100)) * time.Hour)
 		x := &listedExecution{
 			id: idAt(partition, created, uint16(i)), lane: lanes[random.IntN(2)], kind: kinds[random.IntN(2)], created: created,
-			tags: map[string]string{"order": tags[random.IntN(2)]}, state: state.PublicWaiting,
+			space: spaces[random.IntN(2)], tags: map[string]string{"order": tags[random.IntN(2)]}, state: state.PublicWaiting,
 		}
 		all = append(all, x)
 		f.Create(t, func(spec *engine.ExecutionSpec) {
+			spec.Namespace = x.space
 			spec.ID, spec.Lane, spec.Kind, spec.Tags, spec.CreatedAt = x.id, x.lane, x.kind, x.tags, x.created
 			if random.IntN(4) == 0 {
 				spec.DelayUntil, x.state = fixture.Start.Add(time.Hour), state.PublicDelayed
@@ -124,6 +127,7 @@ func TestListExecutionsFilters(t *testing.T) {
 		}
 	}
 	choices := []func(*engine.ExecutionFilter){
+		func(f *engine.ExecutionFilter) { f.Namespace = spaces[random.IntN(2)] },
 		func(f *engine.ExecutionFilter) { f.Lane = lanes[random.IntN(2)] },
 		func(f *engine.ExecutionFilter) { f.Kind = kinds[random.IntN(2)] },
 		func(f *engine.ExecutionFilter) { f.Tag = engine.TagFilter{Key: "order", Value: tags[random.IntN(2)]} },
@@ -317,6 +321,7 @@ func TestListExecutionsExaminesABoundedNumber_I48(t *testing.T) {
 func TestListExecutionsRefusesImpossibleFilters(t *testing.T) {
 	f := fixture.New(t)
 	for field, filter := range map[string]engine.ExecutionFilter{
+		"namespace":      {Namespace: "\x00"},
 		"lane":           {Lane: "größe"},
 		"kind":           {Kind: string(make([]byte, 256))},
 		"state":          {State: "running"},

@@ -18,6 +18,7 @@ import (
 // actedOn names, for each field of callers' specs, the test that shows its effect, or the file that has it.
 var actedOn = map[string]string{
 	"ExecutionFilter.Partition":                 "TestListExecutions",
+	"ExecutionFilter.Namespace":                 "TestListExecutionsFilters",
 	"ExecutionFilter.Lane":                      "TestListExecutionsFilters",
 	"ExecutionFilter.Kind":                      "TestListExecutionsFilters",
 	"ExecutionFilter.State":                     "TestListExecutionsFilters",
@@ -67,6 +68,7 @@ var actedOn = map[string]string{
 	"ExecutionSpec.Policy.Deadline":             "TestCreateExecutionStoresStartAndDeadline",
 	"ExecutionSpec.Policy.DelayUntil":           "TestCreateExecutionStoresStartAndDeadline",
 	"ExecutionSpec.Policy.MaxReclaims":          "TestPolicyMaxReclaimsTakesTheSmallerCount",
+	"ExecutionSpec.Policy.MaxReplays":           "TestReplayIsLimitedByThePolicyOfTheSpec",
 	"ExecutionSpec.Policy.DedupWindow":          "TestIdempotencyKey",
 	"ExecutionSpec.Policy.Retention":            "TestRetentionPeriods",
 	"ExecutionSpec.Policy.Capabilities":         "TestClaimSkipsMissingCapabilities_E31",

@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
+	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -32,6 +34,24 @@ func TestBulkOperationsGoOnBesideADeletedExecution(t *testing.T) {
 				t.Errorf("%+v, %v, want %+v", got, err, want)
 			}
 		})
+	}
+}
+
+// The filter of a bulk operation may be a namespace alone: executions of others stay. L19
+func TestBulkOperationsByNamespace(t *testing.T) {
+	f := fixture.NewCloned(t)
+	in := func(namespace id.Namespace) id.ExecutionID {
+		return f.Create(t, func(s *engine.ExecutionSpec) { s.Namespace = namespace })
+	}
+	trial, live, again := in("trial"), in("live"), in("trial")
+	got, err := f.Operator().CancelWhere(t.Context(), engine.ExecutionFilter{Namespace: "trial"}, "", engine.Bulk{Batch: 1})
+	if want := (engine.BulkProgress{Matched: 2, Changed: 2}); err != nil || got != want {
+		t.Errorf("%+v, %v, want %+v", got, err, want)
+	}
+	for x, want := range map[id.ExecutionID]state.PublicState{trial: state.PublicCancelled, live: state.PublicWaiting, again: state.PublicCancelled} {
+		if s, err := f.DescribeExecution(t.Context(), x); err != nil || s.State.Public != want {
+			t.Errorf("%s is %s, %v, want %s", x, s.State.Public, err, want)
+		}
 	}
 }
 

@@ -247,6 +247,22 @@ func TestReplayIsLimitedByThePolicy_E28(t *testing.T) {
 	}
 }
 
+// The policy of a spec limits replays too. L19
+func TestReplayIsLimitedByThePolicyOfTheSpec(t *testing.T) {
+	for given, want := range map[int]int{0: policy.DefaultMaxReplays, 1: 1, 12: 12, policy.NoReplays: 0} {
+		f := fixture.Another(t)
+		l := f.Start(t, func(s *engine.ExecutionSpec) { s.Policy = &policy.Execution{MaxReplays: given} }).Lease
+		f.Fail(t, l, fixture.ForGood)
+		for range want {
+			f.Replay(t, l.Execution)
+			f.Fail(t, f.ClaimOne(t).Lease, fixture.ForGood)
+		}
+		if _, err := f.Operator().ReplayExecution(t.Context(), l.Execution); !errors.Is(err, engine.ErrMaxReplays) {
+			t.Errorf("MaxReplays %d: replay %d got %v", given, want+1, err)
+		}
+	}
+}
+
 // A count that is no number makes every replay of the reference fail.
 func TestReplayToleratesABadReplayCount_E52(t *testing.T) {
 	for text, want := range map[string]int{`"3"`: 4, `3`: 4, `"many"`: 1, `""`: 1, `null`: 1, `-4`: 1, `{}`: 1, `"10"`: 0} {
