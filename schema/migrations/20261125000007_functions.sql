@@ -18,7 +18,6 @@ $$;
 COMMENT ON FUNCTION ffx_now_ms(now_ms bigint) IS
     'The given instant, or, of NULL, the start of the statement by the database''s clock: milliseconds since the Unix epoch.';
 
-<<<<<<< HEAD
 -- For functions that read the time once they hold a lock. A test replaces both.
 CREATE FUNCTION ffx_now_locked_ms(now_ms bigint) RETURNS bigint
 LANGUAGE sql
@@ -30,7 +29,7 @@ $$;
 
 COMMENT ON FUNCTION ffx_now_locked_ms(now_ms bigint) IS
     'The given instant, or, of NULL, the present by the database''s clock, also after a wait for a lock: milliseconds since the Unix epoch.';
-=======
+
 -- Without STRICT, so that the planner inlines it.
 CREATE FUNCTION ffx_past_ms(at_ms bigint, now_ms bigint) RETURNS bigint
 LANGUAGE sql
@@ -42,7 +41,6 @@ $$;
 
 COMMENT ON FUNCTION ffx_past_ms(at_ms bigint, now_ms bigint) IS
     'A stored instant of the past, NULL included. One in the future counts as now: a clock that was ahead has written it.';
->>>>>>> 009bd70a (limits: fix SetLimit beside a pass, deleted starts and clocks ahead)
 
 -- Level L0 of the lock order.
 CREATE FUNCTION ffx_flow_key(flow_id uuid) RETURNS bigint
@@ -102,10 +100,8 @@ DROP FUNCTION ffx_lost_too_often(integer, jsonb, integer);
 
 DROP FUNCTION ffx_flow_key(uuid);
 
-<<<<<<< HEAD
 DROP FUNCTION ffx_now_locked_ms(bigint);
-=======
+
 DROP FUNCTION ffx_past_ms(bigint, bigint);
->>>>>>> 009bd70a (limits: fix SetLimit beside a pass, deleted starts and clocks ahead)
 
 DROP FUNCTION ffx_now_ms(bigint);
