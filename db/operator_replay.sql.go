@@ -130,8 +130,8 @@ DELETE FROM ffx_signal_key AS k
 WHERE
     k.partition_key = $1
     AND k.execution_id = $2
-    AND NOT EXISTS (
-        SELECT
+    AND k.signal_id::text NOT IN ( -- evaluated once, and hashed
+        SELECT g.id #>> '{}'
         FROM ffx_step AS s
         CROSS JOIN LATERAL jsonb_path_query(
             CASE s.outcome WHEN 'signal' THEN ffx_read_json(s.result) ELSE s.taken END, '$.*[*].signal_id'
@@ -139,7 +139,7 @@ WHERE
         WHERE
             s.partition_key = $1
             AND s.execution_id = $2
-            AND g.id #>> '{}' = k.signal_id::text
+            AND jsonb_typeof(g.id) = 'string'
     )
 `
 

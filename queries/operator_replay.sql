@@ -134,8 +134,8 @@ DELETE FROM ffx_signal_key AS k
 WHERE
     k.partition_key = @partition_key
     AND k.execution_id = @execution_id
-    AND NOT EXISTS (
-        SELECT
+    AND k.signal_id::text NOT IN ( -- evaluated once, and hashed
+        SELECT g.id #>> '{}'
         FROM ffx_step AS s
         CROSS JOIN LATERAL jsonb_path_query(
             CASE s.outcome WHEN 'signal' THEN ffx_read_json(s.result) ELSE s.taken END, '$.*[*].signal_id'
@@ -143,7 +143,7 @@ WHERE
         WHERE
             s.partition_key = @partition_key
             AND s.execution_id = @execution_id
-            AND g.id #>> '{}' = k.signal_id::text
+            AND jsonb_typeof(g.id) = 'string'
     );
 
 -- name: DismissCompletions :execrows

@@ -106,6 +106,15 @@ func TestAdoptedWaitsGoOn(t *testing.T) {
 	if n, err := eng.Maintenance().ExpireWaits(t.Context(), 10); n != 1 || err != nil {
 		t.Errorf("%d waits have timed out, %v", n, err)
 	}
+	// A handler that runs again finds the outcome of such a wait in its step, also after later waits.
+	for x, want := range map[id.ExecutionID]engine.StepOutcome{
+		one.Execution: engine.StepSignalled, two.Execution: engine.StepSignalled, due.Execution: engine.StepTimedOut,
+	} {
+		steps, err := eng.StepResults(t.Context(), x)
+		if err != nil || len(steps) != 1 || steps[0].Outcome != want || !strings.HasPrefix(steps[0].Name, "signal a") {
+			t.Errorf("steps %+v, %v", steps, err)
+		}
+	}
 	claimed, err := eng.Claim(t.Context(), engine.ClaimSpec{Lane: "waits", Worker: "w", Instance: "w", LeaseTTL: time.Minute}, 10)
 	if err != nil || len(claimed) != 3 {
 		t.Fatalf("%+v, %v", claimed, err)

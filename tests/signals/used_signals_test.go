@@ -298,7 +298,7 @@ func TestKeysOfSignalsAtEachIsolationLevel(t *testing.T) {
 		for way, send := range ways {
 			for _, waits := range []bool{false, true} {
 				t.Run(fmt.Sprint(level, ", ", way, ", waits ", waits), func(t *testing.T) {
-					f := fixture.New(t)
+					f := fixture.NewCloned(t) // serializable transactions conflict by pages
 					l := f.Start(t).Lease
 					if waits {
 						f.SuspendAgain(t, l, engine.AtLeast(3, engine.DistinctSignals, "approved"))
