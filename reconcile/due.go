@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
@@ -51,7 +52,7 @@ func (r *Reconciler) callDue(ctx context.Context, due map[engine.Job]time.Time, 
 		if j.batch == 0 {
 			j.batch = r.cfg.Batch
 		}
-		n, err := j.exhaust(ctx)
+		n, _, err := j.exhaust(ctx, math.MaxInt64)
 		if acted += n; err != nil {
 			return acted, err
 		}

@@ -50,7 +50,14 @@ const (
 	DefaultBatch    = 500
 )
 
+// MaxConnections is how many connections of the engine's pool [Reconciler.Run] uses at most at once.
+const MaxConnections = atOnce + 1 // one asks for work
+
 const (
+	atOnce       = 5                      // most calls of jobs at once; the others wait for one to end
+	sweepsAtOnce = 2                      // most of them that are sweeps
+	turn         = 250 * time.Millisecond // how long a job with more work goes on before others have their turn
+
 	maxPause    = 30 * time.Second // longest pause after failures
 	callTimeout = time.Minute      // for one call of a job
 	askTimeout  = 10 * time.Second // for asking which jobs have work
@@ -198,10 +205,6 @@ func newReconciler(eng operations, jobs []job, cfg Config) (*Reconciler, error) 
 	}
 	return &Reconciler{eng: eng, jobs: jobs, cfg: cfg}, nil
 }
-
-// Jobs returns the number of jobs: the most connections that [Reconciler.Run] uses at once, besides one for asking the
-// database.
-func (r *Reconciler) Jobs() int { return len(r.jobs) }
 
 // hold returns how long a silent process keeps its jobs.
 func (r *Reconciler) hold() time.Duration { return r.scaled(4 * time.Second) }

@@ -29,6 +29,7 @@ type fakeDatabase struct {
 
 	fail func(asked int) error                       // of asking
 	act  func(job engine.Job, call int) (int, error) // of a job; by default it does all due work
+	slow func(ctx context.Context, job engine.Job)   // before a job acts
 }
 
 type fakeHold struct {
@@ -178,6 +179,9 @@ func (p *fakeProcess) ListenForeign(ctx context.Context, wake func()) error {
 
 func (p *fakeProcess) do(name engine.Job) func(context.Context, int) (int, error) {
 	return func(ctx context.Context, _ int) (int, error) {
+		if p.slow != nil {
+			p.slow(ctx, name)
+		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.calls[p.name][name] = append(p.calls[p.name][name], time.Now())

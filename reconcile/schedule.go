@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
@@ -14,6 +15,8 @@ type schedule struct {
 	*Reconciler
 	jobs   []*scheduled
 	called chan call // buffered: room for one call of each job
+	runs   int       // calls under way
+	sweeps int       // sweeps among them
 
 	askAt   time.Time // when to ask for work next
 	askedAt time.Time
@@ -52,6 +55,7 @@ type scheduled struct {
 type call struct {
 	*scheduled
 	done int
+	more bool // its last batch was full: it stopped for others
 	err  error
 	next time.Time // when it is due after the call, if the job knows that
 }
@@ -78,23 +82,35 @@ func newSchedule(r *Reconciler, now time.Time) *schedule {
 func (s *schedule) next() time.Time {
 	next := s.askAt
 	for _, j := range s.jobs {
-		if !j.running && !j.at.IsZero() && j.at.Before(next) {
+		if s.mayBegin(j) && j.at.Before(next) {
 			next = j.at
 		}
 	}
 	return next
 }
 
-// begin calls the jobs that are due.
+// mayBegin reports whether a job may be called once it is due: it has a time, and fewer calls are under way than may be. One
+// that has to wait is called when another ends.
+func (s *schedule) mayBegin(j *scheduled) bool {
+	return !j.running && !j.at.IsZero() && s.runs < atOnce && (!j.sweep || s.sweeps < sweepsAtOnce)
+}
+
+// begin calls the jobs that are due, those first that have been due for the longest time.
 func (s *schedule) begin(ctx context.Context, now time.Time) {
-	for _, j := range s.jobs {
-		if j.running || j.at.IsZero() || now.Before(j.at) {
+	due := slices.DeleteFunc(slices.Clone(s.jobs), func(j *scheduled) bool { return !s.mayBegin(j) || now.Before(j.at) })
+	slices.SortStableFunc(due, func(a, b *scheduled) int { return a.at.Compare(b.at) })
+	for _, j := range due {
+		if !s.mayBegin(j) {
 			continue
 		}
 		j.running, j.wanted, j.at, j.latest = true, false, time.Time{}, time.Time{}
+		s.runs++
+		if j.sweep {
+			s.sweeps++
+		}
 		go func() {
-			done, err := j.exhaust(ctx)
-			c := call{scheduled: j, done: done, err: err}
+			done, more, err := j.exhaust(ctx, turn)
+			c := call{scheduled: j, done: done, more: more, err: err}
 			if j.next != nil && err == nil {
 				c.next = j.next()
 			}
@@ -103,15 +119,16 @@ func (s *schedule) begin(ctx context.Context, now time.Time) {
 	}
 }
 
-// exhaust repeats a job while its batches are full and returns the number of rows it acted on.
-func (j *job) exhaust(ctx context.Context) (int, error) {
-	for done := 0; ; {
+// exhaust repeats a job while its batches are full, until a time has passed, and returns the number of rows it acted on. It
+// reports whether the last batch was full.
+func (j *job) exhaust(ctx context.Context, most time.Duration) (done int, more bool, err error) {
+	for began := time.Now(); ; {
 		calling, cancel := context.WithTimeout(ctx, callTimeout)
 		n, err := j.act(calling, j.batch)
 		cancel()
 		done += n
-		if err != nil || n < j.batch || ctx.Err() != nil {
-			return done, err
+		if more = n >= j.batch; err != nil || !more || ctx.Err() != nil || time.Since(began) >= most {
+			return done, more, err
 		}
 	}
 }
@@ -119,6 +136,10 @@ func (j *job) exhaust(ctx context.Context) (int, error) {
 // note records a call that has ended. If the job did something, more is likely to come, so it asks again soon.
 func (s *schedule) note(c call, now time.Time) {
 	c.running = false
+	s.runs--
+	if c.sweep {
+		s.sweeps--
+	}
 	pause := c.every
 	if c.err != nil {
 		pause = c.failing.Next()
@@ -129,11 +150,12 @@ func (s *schedule) note(c call, now time.Time) {
 	}
 	c.notYet = now.Add(pause)
 	switch {
-	case c.err != nil, c.wanted:
+	case c.err != nil:
 		c.at = c.notYet
-		if c.err == nil {
-			c.at = now
-		}
+	case c.more:
+		c.at, c.notYet = now, now
+	case c.wanted:
+		c.at = now
 	case c.sweep:
 		if c.pause = max(c.every, min(2*c.pause, c.idle)); c.done > 0 {
 			c.pause = c.every

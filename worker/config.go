@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
@@ -19,7 +20,7 @@ type Config struct {
 	// Lanes lists the lanes to claim from, in equal shares while all have work. The worker claims only the kinds it has
 	// handlers for, whichever lane those declare. Default: the lanes of these kinds; a kind without a lane has
 	// [engine.DefaultLane].
-	Lanes []id.LaneID
+	Lanes []Lane
 
 	// Capabilities lists the worker's capabilities. It leaves work that requires others to other workers. Default: none.
 	Capabilities []string
@@ -31,7 +32,8 @@ type Config struct {
 	// letters.
 	Instance id.WorkerInstanceID
 
-	// Concurrency is the number of handlers that may run at once, up to [MaxConcurrency]. Default 100.
+	// Concurrency is the number of handlers that may run at once, up to [MaxConcurrency]. Lanes with a concurrency of their own
+	// have their handlers beside these. Default 100.
 	Concurrency int
 
 	// LeaseTTL is how long a crashed worker keeps its work. The worker renews a lease every third of it, so handlers may take
@@ -61,8 +63,8 @@ type Config struct {
 	// statement. Leases don't depend on that.
 	NoRegister bool
 
-	// SharePool makes the worker claim, renew and settle on its engine's pool. Handlers that use up the pool may then cost it
-	// its leases. Default: the worker opens up to seven connections of its own.
+	// SharePool makes the worker claim, renew, settle and do the background work on its engine's pool. Handlers that use up the
+	// pool may then cost it its leases. Default: the worker opens up to fourteen connections of its own: see [New].
 	SharePool bool
 
 	// StuckAfter is how long a handler may run on after its context has ended, because of a lost lease, a timeout or a
@@ -76,6 +78,16 @@ type Config struct {
 	// at most once a minute, otherwise at Debug. The worker never logs payloads or results, but it does log errors from
 	// handlers. Default: the engine's log. Use slog.New(slog.DiscardHandler) for none.
 	Log *slog.Logger
+}
+
+// Lane is a lane that a worker claims from.
+type Lane struct {
+	Name id.LaneID
+
+	// Concurrency is the number of handlers that the lane has for itself: so many of its executions may run at once, whatever the
+	// other lanes do. Nothing more is claimed from it before one is free, so work that this worker can't begin stays there for
+	// others. Default: the lane shares those of [Config.Concurrency] with the other lanes that have none.
+	Concurrency int
 }
 
 // Defaults of [Config].
@@ -119,17 +131,17 @@ func (c Config) complete() (Config, error) {
 			return c, refuse(f.name, tooLarge(f.value, f.max, f.name == "LeaseTTL"))
 		}
 	}
-	for _, lane := range c.Lanes {
-		if err := lane.Validate(); err != nil {
-			return c, refuse("Lanes", err.Error())
-		}
+	if err := c.checkLanes(); err != nil {
+		return c, err
 	}
-	c.Lanes = slices.Compact(slices.Sorted(slices.Values(c.Lanes)))
+	c.Lanes = slices.SortedFunc(slices.Values(c.Lanes), func(a, b Lane) int { return cmp.Compare(a.Name, b.Name) })
 	if err := id.NewCapabilities(c.Capabilities...).Validate(); err != nil {
 		return c, refuse("Capabilities", err.Error())
 	}
 	c.Worker = cmp.Or(c.Worker, DefaultWorker)
-	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)
+	if c.Concurrency == 0 && (len(c.Lanes) == 0 || c.ownHandlers() == 0 || c.lanesShare()) {
+		c.Concurrency = DefaultConcurrency
+	}
 	c.LeaseTTL = cmp.Or(c.LeaseTTL, DefaultLeaseTTL)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
 	c.PollInterval = cmp.Or(c.PollInterval, DefaultPollInterval)
@@ -153,6 +165,49 @@ func (c Config) complete() (Config, error) {
 	}
 	return c, nil
 }
+
+// checkLanes returns an error for lanes that can't be claimed from as configured.
+func (c Config) checkLanes() error {
+	for i, lane := range c.Lanes {
+		if err := lane.Name.Validate(); err != nil {
+			return refuse("Lanes", err.Error())
+		}
+		same := func(other Lane) bool { return other.Name == lane.Name }
+		switch {
+		case lane.Concurrency < 0:
+			return refuse("Lanes", fmt.Sprintf("the Concurrency of %q is negative", lane.Name))
+		case lane.Concurrency > MaxConcurrency:
+			return refuse("Lanes", fmt.Sprintf("the Concurrency of %q %s", lane.Name, tooLarge(int64(lane.Concurrency), MaxConcurrency, false)))
+		case slices.ContainsFunc(c.Lanes[:i], same):
+			return refuse("Lanes", fmt.Sprintf("has %q twice", lane.Name))
+		}
+	}
+	total := c.Concurrency + c.ownHandlers()
+	switch {
+	case total > MaxConcurrency:
+		return refuse("Lanes", "with Concurrency they have "+strings.TrimPrefix(tooLarge(int64(total), MaxConcurrency, false), "is ")+" handlers")
+	case c.Concurrency > 0 && len(c.Lanes) > 0 && !c.lanesShare():
+		return refuse("Concurrency", "has no effect, since each lane has a Concurrency of its own")
+	}
+	return nil
+}
+
+// ownHandlers returns the number of handlers that lanes have for themselves.
+func (c Config) ownHandlers() int {
+	n := 0
+	for _, lane := range c.Lanes {
+		n += lane.Concurrency
+	}
+	return n
+}
+
+// lanesShare reports whether a lane has no handlers for itself.
+func (c Config) lanesShare() bool {
+	return slices.ContainsFunc(c.Lanes, func(lane Lane) bool { return lane.Concurrency == 0 })
+}
+
+// handlers returns the number of handlers that may run at once, in all lanes.
+func (c Config) handlers() int { return c.Concurrency + c.ownHandlers() }
 
 // tooLarge describes a value above its limit.
 func tooLarge(value, limit int64, isDuration bool) string {

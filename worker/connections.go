@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/inside"
+	"github.com/flowfabric/flowfabric-go/reconcile"
 )
 
 // A run has connections besides its engine's pool, so handlers that use up the pool cost time, not leases. They are opened
@@ -24,8 +25,13 @@ const (
 	// use whichever is free.
 	settlementConnections = 1 + 1 + memberSettlers + 1 + 1
 
-	ownConnections = renewalConnections + settlementConnections
+	// lookConnections are for looking at work that no worker takes.
+	lookConnections = 1
 )
+
+// idleTime is how long a run keeps a connection that it does not use: it has as many as the work needs, not as many as a busy
+// minute needed.
+const idleTime = time.Minute
 
 // onEngine adapts an engine to operations.
 type onEngine struct{ *engine.Engine }
@@ -75,6 +81,7 @@ func (e onEngine) connections() int { return int(e.Pool().Config().MaxConns) }
 func (e onEngine) apart(connections int32) (operations, func(), error) {
 	cfg := e.Pool().Config()
 	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = connections, 0, 0
+	cfg.MaxConnIdleTime = min(cfg.MaxConnIdleTime, idleTime)
 	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
 	if err != nil {
 		return nil, nil, err
@@ -85,30 +92,45 @@ func (e onEngine) apart(connections int32) (operations, func(), error) {
 // connect opens the run's connections, or uses the engine's pool with SharePool.
 func (r *run) connect() error {
 	r.renewing, r.settling, r.disconnect = r.eng, r.eng, func() {}
-	needed := r.poolConnections
 	if r.cfg.SharePool {
-		needed += ownConnections
-	} else {
-		renewing, closeRenewing, err := r.eng.apart(renewalConnections)
-		if err != nil {
-			return err
-		}
-		settling, closeSettling, err := r.eng.apart(settlementConnections)
-		if err != nil {
-			closeRenewing()
-			return err
-		}
-		r.renewing, r.settling = renewing, settling
-		r.disconnect = func() {
-			closeRenewing()
-			closeSettling()
-		}
+		return nil
 	}
+	renewing, closeRenewing, err := r.eng.apart(renewalConnections)
+	if err != nil {
+		return err
+	}
+	settling, closeSettling, err := r.eng.apart(r.workingConnections())
+	if err != nil {
+		closeRenewing()
+		return err
+	}
+	r.renewing, r.settling = renewing, settling
+	r.disconnect = func() {
+		closeRenewing()
+		closeSettling()
+	}
+	return nil
+}
+
+// workingConnections returns the most connections that the run uses at once, beside the heartbeat's.
+func (r *run) workingConnections() int32 {
+	n := int32(settlementConnections + lookConnections)
+	if r.reconcile != nil {
+		n += reconcile.MaxConnections
+	}
+	return n
+}
+
+// warnOfPool logs a pool that is too small for a run that shares it.
+func (r *run) warnOfPool() {
+	if !r.cfg.SharePool {
+		return // it only notifies by the pool
+	}
+	needed := renewalConnections + int(r.workingConnections()) + 1 // for notifications
 	if has := r.eng.connections(); has < needed {
 		r.cfg.Log.LogAttrs(r.base, slog.LevelWarn,
 			"the pool is too small for the worker itself, so the worker and its handlers wait for each other: "+
 				"raise its MaxConns, or pool_max_conns in its URL, to cover the worker and its handlers",
 			slog.Int("connections", has), slog.Int("worker", needed))
 	}
-	return nil
 }

@@ -121,7 +121,7 @@ func (f *fetcher) returnUnstarted(t *task) {
 // room returns how many executions to claim. If it returns 0, a handler or the aside wakes the fetcher once there is room
 // again.
 func (f *fetcher) room() int {
-	limit := f.cfg.Concurrency + f.prefetch
+	limit := f.cfg.handlers() + f.prefetch
 	if now := time.Now(); f.late.throttled(now) {
 		return f.throttledRoom(now)
 	}

@@ -18,7 +18,7 @@ func newFlowID() id.FlowID { return id.NewFlowID() }
 
 // An idle worker polls all its lanes at once, and claims from none that is empty.
 func TestFetchIdleIsNearlySilent(t *testing.T) {
-	inBubble(t, Config{Lanes: []id.LaneID{"a", "b"}}, quickAndSlow, func(t *testing.T, b *bubble) {
+	inBubble(t, Config{Lanes: []Lane{{Name: "a"}, {Name: "b"}}}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.pass(time.Minute)
 		if n := len(b.seen().claims); n != 2 {
 			t.Errorf("%d claims in an idle minute on two lanes, want one from each at the start", n)
@@ -39,7 +39,7 @@ func TestFetchIdleIsNearlySilent(t *testing.T) {
 
 // A poll, its own or the background work's, finds work without a notification.
 func TestFetchPollsItsLanes(t *testing.T) {
-	inBubble(t, Config{Lanes: []id.LaneID{"a", "b"}}, quickAndSlow, func(t *testing.T, b *bubble) {
+	inBubble(t, Config{Lanes: []Lane{{Name: "a"}, {Name: "b"}}}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.put("b", work("quick"))
 		b.pass(2 * DefaultPollInterval)
 		if n := items(b.seen().done); n != 1 {
@@ -131,7 +131,7 @@ func TestFetchQueuesForFastHandlers(t *testing.T) {
 }
 
 func TestFetchSharesBetweenLanes(t *testing.T) {
-	bothWays(t, Config{Lanes: []id.LaneID{"a", "b", "c"}, Concurrency: 7}, quickAndSlow, func(t *testing.T, b *bubble) {
+	bothWays(t, Config{Lanes: []Lane{{Name: "a"}, {Name: "b"}, {Name: "c"}}, Concurrency: 7}, quickAndSlow, func(t *testing.T, b *bubble) {
 		for range 200 {
 			b.eng.put("a", work("slow"))
 			b.eng.put("b", work("slow"))
@@ -149,7 +149,7 @@ func TestFetchSharesBetweenLanes(t *testing.T) {
 }
 
 func TestFetchSharesEachClaimBetweenLanes(t *testing.T) {
-	inBubble(t, Config{Lanes: []id.LaneID{"a", "b"}, Concurrency: 10}, func(w *Worker, _ *fakeEngine) {
+	inBubble(t, Config{Lanes: []Lane{{Name: "a"}, {Name: "b"}}, Concurrency: 10}, func(w *Worker, _ *fakeEngine) {
 		on(w, "long", func(ctx context.Context, _ Job[struct{}]) (struct{}, error) {
 			<-ctx.Done()
 			return struct{}{}, ctx.Err()
@@ -181,7 +181,7 @@ func laneNames(n int) []id.LaneID {
 func TestFetchFromManyLanesWithQuickHandlers(t *testing.T) {
 	const lanes, each = 100, 200
 	names := laneNames(lanes)
-	inBubble(t, Config{Lanes: names}, func(w *Worker, eng *fakeEngine) {
+	inBubble(t, Config{Lanes: lanesNamed(names...)}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.claimTakes = time.Millisecond
 	}, func(t *testing.T, b *bubble) {
@@ -228,7 +228,7 @@ func TestFetchFromManyLanesWithQuickHandlers(t *testing.T) {
 func TestFetchFromManyLanesWithSlowHandlers(t *testing.T) {
 	const lanes, each, handlers = 10, 30, 20
 	names := laneNames(lanes)
-	inBubble(t, Config{Lanes: names, Concurrency: handlers}, quickAndSlow, func(t *testing.T, b *bubble) {
+	inBubble(t, Config{Lanes: lanesNamed(names...), Concurrency: handlers}, quickAndSlow, func(t *testing.T, b *bubble) {
 		for _, lane := range names {
 			for range each {
 				b.eng.put(lane, work("slow"))
@@ -249,7 +249,7 @@ func TestFetchFromManyLanesWithSlowHandlers(t *testing.T) {
 // A fetcher that waits for a hanging claim would lose the leases of the others.
 func TestFetchDeliversWhileAClaimHangs(t *testing.T) {
 	lanes := slices.Sorted(slices.Values(laneNames(lanesTogether + 1)))
-	inBubble(t, Config{Lanes: lanes, Concurrency: len(lanes)}, func(w *Worker, eng *fakeEngine) {
+	inBubble(t, Config{Lanes: lanesNamed(lanes...), Concurrency: len(lanes)}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.claimHangs = lanes[0]
 		eng.put(lanes[lanesTogether], work("quick"))
@@ -263,7 +263,7 @@ func TestFetchDeliversWhileAClaimHangs(t *testing.T) {
 
 // A lane that was idle while another was served gets no credit for it.
 func TestFetchGivesIdleLanesNoCredit(t *testing.T) {
-	inBubble(t, Config{Lanes: []id.LaneID{"a", "b"}, Concurrency: 1}, quickAndSlow, func(t *testing.T, b *bubble) {
+	inBubble(t, Config{Lanes: []Lane{{Name: "a"}, {Name: "b"}}, Concurrency: 1}, quickAndSlow, func(t *testing.T, b *bubble) {
 		fill := func(lane id.LaneID) {
 			for range 20 {
 				b.eng.put(lane, work("slow"))
@@ -283,7 +283,7 @@ func TestFetchGivesIdleLanesNoCredit(t *testing.T) {
 
 // A failing lane does not block the others.
 func TestFetchSkipsAFailingLane(t *testing.T) {
-	inBubble(t, Config{Lanes: []id.LaneID{"a", "b"}}, func(w *Worker, eng *fakeEngine) {
+	inBubble(t, Config{Lanes: []Lane{{Name: "a"}, {Name: "b"}}}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.claimErr = func() error {
 			if last := eng.claims[len(eng.claims)-1]; last.items[0] == "a" {
@@ -401,7 +401,7 @@ func TestFetchSlowsDownOnAPausedLane(t *testing.T) {
 
 func TestFetchSlowsDownOnADrainedWorker(t *testing.T) {
 	lanes := []id.LaneID{"a", "b"}
-	bothWays(t, Config{Lanes: lanes, Concurrency: 1}, quickAndSlow, func(t *testing.T, b *bubble) {
+	bothWays(t, Config{Lanes: lanesNamed(lanes...), Concurrency: 1}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.put("a", work("slow"), work("quick"))
 		b.eng.wake("a")
 		b.pass(500 * time.Millisecond)

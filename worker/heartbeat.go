@@ -157,7 +157,7 @@ func (r *run) noteLate(tasks []*task, now time.Time, lost bool) {
 	if len(tasks) > 0 && r.held.anyLate(tasks, now, r.cfg.LeaseTTL) && r.late.late(now, r.held.len(), lost) {
 		r.late.warned.Log(r.cfg.Log, "leases are renewed late, so the worker claims less for a while: "+
 			"lower its concurrency, lengthen its leases, or relieve the machine or the database",
-			"may_hold", r.late.holds(now), "concurrency", r.cfg.Concurrency, "lease_ttl", r.cfg.LeaseTTL)
+			"may_hold", r.late.holds(now), "concurrency", r.cfg.handlers(), "lease_ttl", r.cfg.LeaseTTL)
 	}
 }
 

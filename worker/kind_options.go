@@ -21,7 +21,7 @@ type kindOptions struct {
 	after                time.Duration
 }
 
-// Concurrency limits the handlers of the kind that run at once in this worker to n, within [Config.Concurrency]. At least 1.
+// Concurrency limits the handlers of the kind that run at once in this worker to n, within the handlers of its lane. At least 1.
 //
 // The kind is then claimed apart from the others of its lane, up to the number of free handlers: its other work stays in the
 // lane, for other workers, and doesn't keep this one from claiming other kinds. Priorities order the kind's work, but no
@@ -73,42 +73,54 @@ func timed(inner handler, after time.Duration) handler {
 	}
 }
 
-// slots are the handlers that a kind may have at once. Nil is no limit.
+// slots are the handlers that a kind or a lane may have at once.
 type slots struct {
 	most   int
 	taken  atomic.Int64 // by running handlers, queued work, and claims under way
 	wanted atomic.Bool  // the fetcher waits for a free one
 }
 
+// limits are the slots that each execution of a claimer takes: those of its kind and of its lane. None is no limit.
+type limits []*slots
+
 // free returns the number of free slots, up to n.
-func (s *slots) free(n int) int {
-	if s == nil {
-		return n
+func (l limits) free(n int) int {
+	for _, s := range l {
+		n = max(0, min(n, s.most-int(s.taken.Load())))
 	}
-	return max(0, min(n, s.most-int(s.taken.Load())))
+	return n
 }
 
 // take takes n free slots for a claim. Only the fetcher takes.
-func (s *slots) take(n int) {
-	if s != nil {
+func (l limits) take(n int) {
+	for _, s := range l {
 		s.taken.Add(int64(n))
 	}
 }
 
 // full reports whether none is free. If so, the next one that is given back wakes the fetcher.
-func (s *slots) full() bool {
-	if s.free(1) > 0 {
-		return false
+func (l limits) full() bool {
+	for _, s := range l {
+		if one := (limits{s}); one.free(1) == 0 {
+			s.wanted.Store(true)
+			if one.free(1) == 0 { // it may have become free before wanted was set
+				return true
+			}
+		}
 	}
-	s.wanted.Store(true)
-	return s.free(1) == 0 // it may have become free before wanted was set
+	return false
 }
 
 // giveBack gives back slots. It reports whether the fetcher waits for one.
-func (s *slots) giveBack(n int) bool {
-	if s == nil || n == 0 {
+func (l limits) giveBack(n int) (wanted bool) {
+	if n == 0 {
 		return false
 	}
-	s.taken.Add(-int64(n))
-	return s.wanted.Load() && s.wanted.Swap(false)
+	for _, s := range l {
+		s.taken.Add(-int64(n))
+		if s.wanted.Load() && s.wanted.Swap(false) {
+			wanted = true
+		}
+	}
+	return wanted
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
-	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
@@ -76,7 +75,7 @@ func TestConcurrencyOfAKind(t *testing.T) {
 // The limit holds for a kind across the lanes of a worker, and within the worker's own.
 func TestConcurrencyOfAKindHoldsAcrossLanes(t *testing.T) {
 	var slow *gated
-	inBubble(t, Config{Concurrency: 10, Lanes: []id.LaneID{"a", "b"}}, func(w *Worker, _ *fakeEngine) {
+	inBubble(t, Config{Concurrency: 10, Lanes: []Lane{{Name: "a"}, {Name: "b"}}}, func(w *Worker, _ *fakeEngine) {
 		slow = onGate(w, "limited", Concurrency(3))
 	}, func(t *testing.T, b *bubble) {
 		for range 5 {

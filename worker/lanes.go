@@ -15,7 +15,7 @@ type lane struct {
 	name    id.LaneID
 	kinds   []string // that it claims
 	claimer claimer
-	slots   *slots               // of the kind with a limit; else nil
+	slots   limits               // of the kind and of the lane, if they have any
 	again   bool                 // another one has the same name, and logs its pauses
 	woken   atomic.Bool          // a notification says that it has work
 	looked  atomic.Pointer[bool] // result of the last poll by another goroutine, if not yet used: whether work is queued

@@ -39,7 +39,7 @@ func (r *run) perform(t *task, goroutine int64) {
 		r.ran.Add(int64(t.ran))
 		r.flush(t)
 		t.end()
-		free := r.slots != nil && r.slots[t.work.Kind].giveBack(1)
+		free := r.limitsOf(t.work.Lease.Lane, t.work.Kind).giveBack(1)
 		byFetcher := r.settleLater(t)
 		if free {
 			r.rouse()

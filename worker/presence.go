@@ -93,12 +93,12 @@ func (p *presence) beat() {
 func (p *presence) registration() engine.WorkerRegistration {
 	return engine.WorkerRegistration{
 		WorkerName: p.name, Worker: p.cfg.Worker, Lanes: p.laneNames, Capabilities: id.NewCapabilities(p.cfg.Capabilities...),
-		Kinds: slices.Sorted(maps.Keys(p.handlers)), Concurrency: p.cfg.Concurrency, Running: p.running(),
+		Kinds: slices.Sorted(maps.Keys(p.handlers)), Concurrency: p.cfg.handlers(), Running: p.running(),
 	}
 }
 
 // running returns how many handlers run. More executions than that are queued.
-func (r *run) running() int { return max(0, min(int(r.load.Load()), r.cfg.Concurrency)) }
+func (r *run) running() int { return max(0, min(int(r.load.Load()), r.cfg.handlers())) }
 
 // note acts on the answer to a heartbeat. If claims were answered since, they know better whether the worker is drained:
 // answers is their number before the heartbeat.

@@ -29,7 +29,7 @@ func (r *run) watchUnserved(ctx context.Context) {
 	var failing warn.Repeated
 	for backoff.Wait(ctx, backoff.Spread(unservedAfter)) {
 		calling, cancel := context.WithTimeout(ctx, callTimeout)
-		waiting, err := r.eng.WaitingKinds(calling, filter)
+		waiting, err := r.settling.WaitingKinds(calling, filter)
 		cancel()
 		if err != nil {
 			if ctx.Err() == nil {
@@ -67,7 +67,7 @@ func (r *run) served(ctx context.Context, about kindOnLane) (bool, error) {
 	calling, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	for after := ""; ; {
-		page, err := r.eng.ListWorkers(calling, engine.WorkerFilter{Lane: about.lane}, after, engine.MaxPage)
+		page, err := r.settling.ListWorkers(calling, engine.WorkerFilter{Lane: about.lane}, after, engine.MaxPage)
 		if err != nil {
 			return false, err
 		}

@@ -36,7 +36,7 @@ func TestWorkerLogsUnservedKindsOnce(t *testing.T) {
 			return answer(), nil
 		}
 	}
-	inBubble(t, Config{Lanes: []id.LaneID{"mails", "images"}}, setUp, func(t *testing.T, b *bubble) {
+	inBubble(t, Config{Lanes: []Lane{{Name: "mails"}, {Name: "images"}}}, setUp, func(t *testing.T, b *bubble) {
 		say := func(what string, minutes int, kinds func() []engine.WaitingKind, total int) {
 			t.Helper()
 			b.eng.mu.Lock()

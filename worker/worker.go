@@ -59,8 +59,6 @@ type Worker struct {
 	current  atomic.Pointer[run] // while it runs
 	returned atomic.Bool         // the last run is over
 
-	poolConnections int // most connections of the pool that the worker itself uses at once
-
 	mu         sync.Mutex
 	kinds      handledKinds
 	middleware []Middleware
@@ -155,9 +153,10 @@ type claimer interface {
 
 // New returns a worker without handlers. It does not use the database.
 //
-// By default [Worker.Run] claims, renews and settles on up to seven connections of its own, so handlers that use up the pool
-// of eng cost time, not leases. [Config.SharePool] turns that off. From the pool itself the worker briefly uses one
-// connection for notifications, one for finding work that no worker takes, and one for each active background job.
+// By default [Worker.Run] claims, renews, settles and does the background work on connections of its own, up to fourteen, or
+// eight with [Config.NoReconcile]. It opens them when it needs them, and closes one that it hasn't used for a minute. So handlers
+// that use up the pool of eng cost time, not leases. [Config.SharePool] turns that off. From the pool itself the worker briefly
+// uses one connection for notifications.
 //
 // Errors: [engine.ErrInvalidInput] with the field of cfg that is out of bounds, such as "Config.LeaseTTL", or for an
 // engine that is nil or bound to a transaction.
@@ -172,20 +171,12 @@ func New(eng *engine.Engine, cfg Config) (*Worker, error) {
 	if err != nil || cfg.NoReconcile {
 		return w, err
 	}
-	background := func(r *run) (*reconcile.Reconciler, error) {
+	w.reconcile = func(ctx context.Context, r *run) {
 		rc := reconcile.Config{Instance: w.cfg.Instance, Log: w.cfg.Log}
-		if r != nil && w.cfg.PollInterval <= reconcile.DefaultInterval {
+		if w.cfg.PollInterval <= reconcile.DefaultInterval {
 			rc.Lanes, rc.Queued = r.laneNames, r.poll
 		}
-		return reconcile.New(eng, rc)
-	}
-	of, err := background(nil)
-	if err != nil {
-		return nil, err
-	}
-	w.poolConnections += of.Jobs() + 1
-	w.reconcile = func(ctx context.Context, r *run) {
-		if of, err := background(r); err == nil { // the lanes were validated already
+		if of, err := reconcile.New(r.settling.(onEngine).Engine, rc); err == nil { // all of it was validated already
 			of.Run(ctx)
 		}
 	}
@@ -200,7 +191,7 @@ func newWorker(eng operations, cfg Config) (*Worker, error) {
 	}
 	cfg.Log = cmp.Or(cfg.Log, eng.log())
 	return &Worker{
-		eng: eng, cfg: cfg, poolConnections: 1, kinds: handledKinds{handlers: make(map[string]handler)},
+		eng: eng, cfg: cfg, kinds: handledKinds{handlers: make(map[string]handler)},
 	}, nil
 }
 
@@ -270,7 +261,8 @@ type run struct {
 	handlers  map[string]handler
 	laneNames []id.LaneID
 	lanes     []*lane
-	slots     map[string]*slots // of the kinds with a limit; nil if none has
+	slots     map[string]*slots    // of the kinds with a limit; nil if none has
+	laneSlots map[id.LaneID]*slots // of all lanes; nil if none has handlers for itself
 	timeouts  map[string]time.Duration
 	hurry     <-chan struct{} // closed to cancel the handlers of a draining run at once; may be nil
 	life      signsOfLife
@@ -343,13 +335,17 @@ func (w *Worker) run(ctx context.Context, hurry <-chan struct{}) error {
 		return fmt.Errorf("worker: %w", err)
 	}
 	r.hurry = hurry
+	r.warnOfPool()
 	r.work(ctx)
 	return nil
 }
 
 // newRun prepares a run. The caller closes its connections.
 func (w *Worker) newRun(ctx context.Context, kinds handledKinds) (*run, error) {
-	lanes := w.cfg.Lanes
+	var lanes []id.LaneID
+	for _, lane := range w.cfg.Lanes {
+		lanes = append(lanes, lane.Name)
+	}
 	if len(lanes) == 0 {
 		lanes = slices.Compact(slices.Sorted(slices.Values(kinds.lanes)))
 	}
@@ -360,7 +356,7 @@ func (w *Worker) newRun(ctx context.Context, kinds handledKinds) (*run, error) {
 		laneNames: lanes,
 		base:      context.WithoutCancel(ctx),
 		began:     time.Now(),
-		queue:     make(chan *task, w.cfg.Concurrency+maxQueued(w.cfg)),
+		queue:     make(chan *task, w.cfg.handlers()+maxQueued(w.cfg)),
 		handled:   make(chan *task, w.cfg.SettleBatch),
 		members:   make(chan *task, w.cfg.SettleBatch),
 		places:    make(chan *task, w.cfg.SettleBatch),
@@ -370,7 +366,7 @@ func (w *Worker) newRun(ctx context.Context, kinds handledKinds) (*run, error) {
 		nudged:    make(chan struct{}, 1),
 	}
 	w.recorder, w.appender = newRecorder(), newAppender(w.eng)
-	r.late.room, r.late.every = w.cfg.Concurrency, w.cfg.LeaseTTL/3
+	r.late.room, r.late.every = w.cfg.handlers(), w.cfg.LeaseTTL/3
 	r.aside = newAside(r)
 	if err := r.connect(); err != nil {
 		return nil, err
@@ -397,15 +393,25 @@ func (r *run) addLanes(most map[string]int) error {
 	for kind, n := range most {
 		r.slots[kind] = &slots{most: n}
 	}
+	if r.cfg.ownHandlers() > 0 {
+		shared := &slots{most: r.cfg.Concurrency}
+		r.laneSlots = make(map[id.LaneID]*slots, len(r.cfg.Lanes))
+		for _, lane := range r.cfg.Lanes {
+			r.laneSlots[lane.Name] = shared
+			if lane.Concurrency > 0 {
+				r.laneSlots[lane.Name] = &slots{most: lane.Concurrency}
+			}
+		}
+	}
 	for _, name := range r.laneNames {
 		first := len(r.lanes)
 		if len(together) > 0 {
-			if err := r.addLane(name, together, nil); err != nil {
+			if err := r.addLane(name, together); err != nil {
 				return err
 			}
 		}
 		for _, kind := range slices.Sorted(maps.Keys(most)) {
-			if err := r.addLane(name, []string{kind}, r.slots[kind]); err != nil {
+			if err := r.addLane(name, []string{kind}); err != nil {
 				return err
 			}
 		}
@@ -416,12 +422,24 @@ func (r *run) addLanes(most map[string]int) error {
 	return nil
 }
 
-func (r *run) addLane(name id.LaneID, kinds []string, slots *slots) error {
+func (r *run) addLane(name id.LaneID, kinds []string) error {
 	c, err := r.settling.NewClaimer(r.claimSpec(name, kinds))
 	if err == nil {
-		r.lanes = append(r.lanes, &lane{name: name, kinds: kinds, claimer: c, slots: slots})
+		// A kind with a limit is claimed alone.
+		r.lanes = append(r.lanes, &lane{name: name, kinds: kinds, claimer: c, slots: r.limitsOf(name, kinds[0])})
 	}
 	return err
+}
+
+// limitsOf returns the limits of a kind in a lane.
+func (r *run) limitsOf(lane id.LaneID, kind string) (of limits) {
+	if s := r.slots[kind]; s != nil {
+		of = append(of, s)
+	}
+	if s := r.laneSlots[lane]; s != nil {
+		of = append(of, s)
+	}
+	return of
 }
 
 func (r *run) claimSpec(lane id.LaneID, kinds []string) engine.ClaimSpec {
@@ -487,7 +505,7 @@ func (r *run) work(ctx context.Context) {
 	}
 	beating.Go(r.recordSteps)
 	beating.Go(r.appendFrames)
-	for range r.cfg.Concurrency {
+	for range r.cfg.handlers() {
 		r.pool.Go(r.handleQueued)
 	}
 	r.pool.Go(func() { fetching.fetch(ctx) })

@@ -49,8 +49,13 @@ func TestNewRefusesMistakes(t *testing.T) {
 		field string
 		cfg   Config
 	}{
-		{"Config.Lanes", Config{Lanes: []id.LaneID{"fine", "a\nb"}}},
-		{"Config.Lanes", Config{Lanes: []id.LaneID{""}}},
+		{"Config.Lanes", Config{Lanes: []Lane{{Name: "fine"}, {Name: "a\nb"}}}},
+		{"Config.Lanes", Config{Lanes: []Lane{{Name: ""}}}},
+		{"Config.Lanes", Config{Lanes: []Lane{{Name: "a"}, {Name: "a", Concurrency: 1}}}},
+		{"Config.Lanes", Config{Lanes: []Lane{{Name: "a", Concurrency: -1}}}},
+		{"Config.Lanes", Config{Lanes: []Lane{{Name: "a", Concurrency: MaxConcurrency + 1}}}},
+		{"Config.Lanes", Config{Concurrency: 1, Lanes: []Lane{{Name: "a", Concurrency: MaxConcurrency}, {Name: "b"}}}},
+		{"Config.Concurrency", Config{Concurrency: 1, Lanes: []Lane{{Name: "a", Concurrency: 1}}}},
 		{"Config.Capabilities", Config{Capabilities: []string{"a,b"}}},
 		{"Config.Worker", Config{Worker: "a\nb"}},
 		{"Config.Instance", Config{Instance: "a\nb"}},
@@ -90,9 +95,9 @@ func TestRunUsesTheLanesOfItsKinds(t *testing.T) {
 		given, want []id.LaneID
 	}{
 		{nil, []id.LaneID{engine.DefaultLane, "images", "mail"}},
-		{[]id.LaneID{"z", "a", "z"}, []id.LaneID{"a", "z"}},
+		{[]id.LaneID{"z", "a"}, []id.LaneID{"a", "z"}},
 	} {
-		w := onFake(t, newFakeEngine(), Config{Lanes: c.given})
+		w := onFake(t, newFakeEngine(), Config{Lanes: lanesNamed(c.given...)})
 		for kind, lane := range map[string]id.LaneID{"a": "mail", "b": "", "c": "images", "d": "mail"} {
 			Handle(w, engine.Kind[struct{}, struct{}]{Name: kind, Lane: lane}, nothing)
 		}
@@ -146,7 +151,7 @@ func TestRunRefusesAnUnfitDatabase(t *testing.T) {
 
 func TestConfigDefaults(t *testing.T) {
 	t.Parallel()
-	cfg, err := Config{Lanes: []id.LaneID{"b", "a", "b"}}.complete()
+	cfg, err := Config{Lanes: []Lane{{Name: "b"}, {Name: "a"}}}.complete()
 	if err != nil {
 		t.Fatal(err)
 	}

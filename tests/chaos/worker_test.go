@@ -109,7 +109,7 @@ func runWorker(input io.Reader, output io.Writer) error {
 	}
 	r := &reporter{out: output}
 	w, err := worker.New(eng, worker.Config{
-		Lanes:       []id.LaneID{told.Lane},
+		Lanes:       []worker.Lane{{Name: told.Lane}},
 		Instance:    told.Instance,
 		Concurrency: 16,
 		LeaseTTL:    leaseTTL,

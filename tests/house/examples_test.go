@@ -114,6 +114,9 @@ func TestExamples(t *testing.T) {
 			if err := cmd.Wait(); err != nil {
 				t.Fatalf("%v\n%q\n%s", err, lines, &stderr)
 			}
+			if name == "quickstart" && strings.Contains(stderr.String(), "WARN") { // F3: README's first program
+				t.Errorf("it warns:\n%s", &stderr)
+			}
 			slices.Sort(lines)
 			if !slices.Equal(lines, want) {
 				t.Errorf("it prints %q, want %q", lines, want)

@@ -108,7 +108,7 @@ func TestNoLogHoldsAToken(t *testing.T) {
 func waitpointOfAJob(t *testing.T, f *fixture.Fixture, log *slog.Logger) engine.Waitpoint {
 	t.Helper()
 	opened := make(chan engine.Waitpoint, 2)
-	w := fixture.NewWorker(t, f.Engine, worker.Config{Lanes: []id.LaneID{f.Lane}, Log: log, NoReconcile: true})
+	w := fixture.NewWorker(t, f.Engine, worker.Config{Lanes: []worker.Lane{{Name: f.Lane}}, Log: log, NoReconcile: true})
 	fixture.HandleKind(w, "test", func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
 		for range 2 {
 			w, err := job.Waitpoint(ctx, decision, time.Hour)

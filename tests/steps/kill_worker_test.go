@@ -90,7 +90,7 @@ func (d *driver) finish(ctx context.Context) error {
 		settled <- report.Settlement
 	})
 	w, err := worker.New(d.eng, worker.Config{
-		Lanes: []id.LaneID{d.Lane}, LeaseTTL: workerTTL, Concurrency: 1, FetchBatch: 2, NoReconcile: true, SharePool: true, Hooks: hooks,
+		Lanes: []worker.Lane{{Name: d.Lane}}, LeaseTTL: workerTTL, Concurrency: 1, FetchBatch: 2, NoReconcile: true, SharePool: true, Hooks: hooks,
 		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

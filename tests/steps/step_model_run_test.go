@@ -75,7 +75,7 @@ func (m *stepModel) run() error {
 	ctx, stop := context.WithCancel(m.t.Context())
 	defer stop()
 	w, err := worker.New(m.eng, worker.Config{
-		Lanes: []id.LaneID{m.c.Lane}, Concurrency: 1, DrainTimeout: time.Millisecond, PollInterval: 20 * time.Millisecond, NoReconcile: true, SharePool: true,
+		Lanes: []worker.Lane{{Name: m.c.Lane}}, Concurrency: 1, DrainTimeout: time.Millisecond, PollInterval: 20 * time.Millisecond, NoReconcile: true, SharePool: true,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Hooks: hookFunc(func(_ id.ExecutionID, report worker.Report) {
 			m.note("  settled: %s %v", report.Settlement, report.Err)

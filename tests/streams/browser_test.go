@@ -60,7 +60,7 @@ func runTeller(ctx context.Context, pool *pgxpool.Pool, lane id.LaneID, words *j
 		return err
 	}
 	w, err := worker.New(eng, worker.Config{
-		Lanes: []id.LaneID{lane}, NoReconcile: true, SharePool: true, Log: slog.New(slog.DiscardHandler),
+		Lanes: []worker.Lane{{Name: lane}}, NoReconcile: true, SharePool: true, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return err

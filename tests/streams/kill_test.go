@@ -70,7 +70,7 @@ func runWriter(ctx context.Context, pool *pgxpool.Pool, lane id.LaneID, note fun
 		return err
 	}
 	w, err := worker.New(eng, worker.Config{
-		Lanes: []id.LaneID{lane}, NoReconcile: true, SharePool: true, Log: slog.New(slog.DiscardHandler),
+		Lanes: []worker.Lane{{Name: lane}}, NoReconcile: true, SharePool: true, Log: slog.New(slog.DiscardHandler),
 		Hooks: onReport(func(worker.Report) { cancel() }),
 	})
 	if err != nil {

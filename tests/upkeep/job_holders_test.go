@@ -342,7 +342,7 @@ func TestIdleWorkerOnlyAsksForJobs(t *testing.T) {
 	f := fixture.NewCloned(t)
 	var counter statementCounter
 	process := f.Rival(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = &counter })
-	w, err := worker.New(process.Engine, worker.Config{Lanes: []id.LaneID{"a", "b"}})
+	w, err := worker.New(process.Engine, worker.Config{Lanes: []worker.Lane{{Name: "a"}, {Name: "b"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -97,6 +97,7 @@ func TestWorkerConnectsLikeThePool(t *testing.T) {
 	}{
 		{"own", worker.Config{LeaseTTL: 300 * time.Millisecond, NoReconcile: true}, 6},
 		{"one by one", worker.Config{LeaseTTL: 300 * time.Millisecond, NoReconcile: true, FetchBatch: 1}, 6},
+		{"with background work", worker.Config{LeaseTTL: 300 * time.Millisecond}, 14},
 		{"shared", worker.Config{NoReconcile: true, SharePool: true}, 0},
 	} {
 		t.Run(way.name, func(t *testing.T) {
@@ -155,16 +156,17 @@ func TestWorkerWarnsOnceOfASmallPool(t *testing.T) {
 		cfg         worker.Config
 		told        bool
 	}{
-		{"enough", 34, worker.Config{}, false},
-		{"too few", 2, worker.Config{}, true},
+		{"own connections", 1, worker.Config{}, false}, // F3: as small a pool as pgx opens by default is enough
 		{"without background work", 1, worker.Config{NoReconcile: true}, false},
-		{"shared", 7, worker.Config{NoReconcile: true, SharePool: true}, true},
-		{"shared and enough", 8, worker.Config{NoReconcile: true, SharePool: true}, false},
+		{"shared with background work", 14, worker.Config{SharePool: true}, true},
+		{"shared with background work and enough", 15, worker.Config{SharePool: true}, false},
+		{"shared", 8, worker.Config{NoReconcile: true, SharePool: true}, true},
+		{"shared and enough", 9, worker.Config{NoReconcile: true, SharePool: true}, false},
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			c, _ := smallPoolCrew(t, way.connections)
 			log := new(fixture.LockedBuffer)
-			way.cfg.Lanes, way.cfg.Hooks, way.cfg.Log = []id.LaneID{c.Lane}, c, slog.New(slog.NewTextHandler(log, nil))
+			way.cfg.Lanes, way.cfg.Hooks, way.cfg.Log = []worker.Lane{{Name: c.Lane}}, c, slog.New(slog.NewTextHandler(log, nil))
 			w := fixture.NewWorker(t, c.Eng, way.cfg)
 			fixture.HandleKind(w, "test", func(context.Context, worker.Job[struct{}]) (string, error) { return "", nil })
 			ctx, cancel := context.WithCancel(t.Context())

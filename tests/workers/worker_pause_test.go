@@ -21,7 +21,7 @@ func TestWorkerPausesAndResumes(t *testing.T) {
 			c := fixture.NewCrew(t)
 			log := new(fixture.LockedBuffer)
 			w := fixture.NewWorker(t, c.Eng, worker.Config{
-				Lanes: []id.LaneID{c.Lane}, Instance: c.Worker().Instance, PollInterval: 100 * time.Millisecond, LeaseTTL: time.Second,
+				Lanes: []worker.Lane{{Name: c.Lane}}, Instance: c.Worker().Instance, PollInterval: 100 * time.Millisecond, LeaseTTL: time.Second,
 				NoReconcile: true, Hooks: c, Log: slog.New(slog.NewTextHandler(log, nil)),
 			})
 			begun, end := make(chan struct{}, 10), make(chan struct{})

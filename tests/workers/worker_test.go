@@ -405,7 +405,7 @@ func TestWorkerRefusesAnUnfitDatabase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := fixture.NewWorker(t, eng, worker.Config{Lanes: []id.LaneID{"a lane"}})
+	w := fixture.NewWorker(t, eng, worker.Config{Lanes: []worker.Lane{{Name: "a lane"}}})
 	fixture.HandleKind(w, "area", fixture.Area)
 	if err := w.Run(t.Context()); !errors.Is(err, engine.ErrNotMigrated) {
 		t.Errorf("run: %v, want ErrNotMigrated", err)

@@ -69,9 +69,9 @@ func (w *Worker) Run(ctx context.Context, work Work) error {
 	if handled.Name == "" {
 		handled = noop
 	}
-	var lanes []id.LaneID
+	var lanes []worker.Lane
 	for lane := range work.Lanes {
-		lanes = append(lanes, id.LaneID(laneName(lane+1)))
+		lanes = append(lanes, worker.Lane{Name: id.LaneID(laneName(lane + 1))})
 	}
 	for i := range max(1, work.Workers) {
 		one, err := worker.New(w.eng, worker.Config{

@@ -53,7 +53,7 @@ func RunWorker(ctx context.Context, input io.Reader, output, log io.Writer) erro
 		return err
 	}
 	w, err := worker.New(eng, worker.Config{
-		Lanes:       []id.LaneID{config.Lane},
+		Lanes:       []worker.Lane{{Name: config.Lane}},
 		Concurrency: concurrency,
 		LeaseTTL:    leaseTTL,
 	})
