@@ -2986,6 +2986,18 @@ type Querier interface {
 	// Used by: engine.RepairQueue.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeLeaseless(ctx context.Context, db DBTX, arg TakeLeaselessParams) ([]TakeLeaselessRow, error)
+	// TakeOrderedKeys locks the unique keys of due ticks. It returns the ticks, by ord (from 0), whose key another transaction
+	// holds. A key that does not exist, or is now locked, has no row.
+	//
+	// Used by: engine.RunSchedules.
+	// Locks: keys skips (rows FOR NO KEY UPDATE).
+	TakeOrderedKeys(ctx context.Context, db DBTX, arg TakeOrderedKeysParams) ([]int32, error)
+	// TakeOrderedSequences locks the sequences of due ticks. It returns the ticks, by ord (from 0), whose sequence another
+	// transaction holds. A sequence that does not exist, or is now locked, has no row.
+	//
+	// Used by: engine.RunSchedules.
+	// Locks: sequences skips (FOR NO KEY UPDATE).
+	TakeOrderedSequences(ctx context.Context, db DBTX, arg TakeOrderedSequencesParams) ([]int32, error)
 	// TakeOverUniqueKeys gives keys of unique work that other executions have left to new ones, or those of executions that
 	// run again to these once more. No row: the key has another holder by now, or its holder has run again.
 	//

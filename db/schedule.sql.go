@@ -1039,3 +1039,117 @@ func (q *Queries) TakeDueSchedules(ctx context.Context, db DBTX, arg TakeDueSche
 	}
 	return items, nil
 }
+
+const takeOrderedKeys = `-- name: TakeOrderedKeys :many
+WITH input AS (
+    SELECT
+        unnest($1::uuid[]) AS key,
+        unnest($2::integer[]) AS ord
+    LIMIT cardinality($2::integer[])
+)
+SELECT i.ord::integer AS ord
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT true AS found
+    FROM ffx_unique AS t
+    WHERE t.key = i.key
+    LIMIT 1
+) AS k
+LEFT JOIN LATERAL (
+    SELECT true AS taken
+    FROM ffx_unique AS t
+    WHERE t.key = i.key
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS l ON true
+WHERE l.taken IS NOT TRUE
+`
+
+type TakeOrderedKeysParams struct {
+	UniqueKeys []pgtype.UUID
+	Ords       []int32
+}
+
+// TakeOrderedKeys locks the unique keys of due ticks. It returns the ticks, by ord (from 0), whose key another transaction
+// holds. A key that does not exist, or is now locked, has no row.
+//
+// Used by: engine.RunSchedules.
+// Locks: keys skips (rows FOR NO KEY UPDATE).
+func (q *Queries) TakeOrderedKeys(ctx context.Context, db DBTX, arg TakeOrderedKeysParams) ([]int32, error) {
+	rows, err := db.Query(ctx, takeOrderedKeys, arg.UniqueKeys, arg.Ords)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int32
+	for rows.Next() {
+		var ord int32
+		if err := rows.Scan(&ord); err != nil {
+			return nil, err
+		}
+		items = append(items, ord)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const takeOrderedSequences = `-- name: TakeOrderedSequences :many
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS sequence_id,
+        unnest($3::integer[]) AS ord
+    LIMIT cardinality($3::integer[])
+)
+SELECT i.ord::integer AS ord
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT true AS found
+    FROM ffx_sequence AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.sequence_id = i.sequence_id
+    LIMIT 1
+) AS k
+LEFT JOIN LATERAL (
+    SELECT true AS taken
+    FROM ffx_sequence AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.sequence_id = i.sequence_id
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS l ON true
+WHERE l.taken IS NOT TRUE
+`
+
+type TakeOrderedSequencesParams struct {
+	PartitionKeys []int16
+	SequenceIDs   []pgtype.UUID
+	Ords          []int32
+}
+
+// TakeOrderedSequences locks the sequences of due ticks. It returns the ticks, by ord (from 0), whose sequence another
+// transaction holds. A sequence that does not exist, or is now locked, has no row.
+//
+// Used by: engine.RunSchedules.
+// Locks: sequences skips (FOR NO KEY UPDATE).
+func (q *Queries) TakeOrderedSequences(ctx context.Context, db DBTX, arg TakeOrderedSequencesParams) ([]int32, error) {
+	rows, err := db.Query(ctx, takeOrderedSequences, arg.PartitionKeys, arg.SequenceIDs, arg.Ords)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int32
+	for rows.Next() {
+		var ord int32
+		if err := rows.Scan(&ord); err != nil {
+			return nil, err
+		}
+		items = append(items, ord)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}

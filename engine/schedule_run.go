@@ -12,8 +12,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// After these times a schedule that could not be acted on is due again: one whose last execution is locked, so that it
-// can't be cancelled, and one whose stored form this process can't use.
+// After these times a schedule that could not be acted on is due again: one whose last execution, unique key or sequence is
+// locked, and one whose stored form this process can't use.
 const (
 	busyScheduleMs   = 200
 	failedScheduleMs = 60_000
@@ -29,9 +29,12 @@ const maxScheduleError = 512
 // A schedule whose definition this process can't use, say because a newer version has written it, is left as it is and due
 // again after a minute; its last outcome says why.
 //
+// A schedule whose sequence or unique key another transaction is changing is left to a later call, and so is one that
+// follows many of these: a call waits for them only for a moment.
+//
 // Errors: [ErrInvalidInput]. Transaction: one, with a number of statements that does not depend on the batch unless the
-// executions are of many kinds; locks the schedules, skipping locked ones, and last the executions to cancel. Safe to repeat
-// and to run in any number of processes.
+// executions are of many kinds, or others hold unique keys that are new; locks the schedules, skipping locked ones, then the
+// executions to cancel, and last unique keys and sequences. Safe to repeat and to run in any number of processes.
 func (m Maintenance) RunSchedules(ctx context.Context, batch int) (int, error) {
 	const op = "run schedules"
 	if err := checkBatch(batch); err != nil {
@@ -182,75 +185,12 @@ func (r *scheduleRun) cancel(ctx context.Context, tx *txn) {
 		if err == nil && !errors.Is(outcomes[n], ErrBusy) {
 			continue
 		}
-		r.plans[i] = r.later(i)
+		r.later(i, r.nowMs+busyScheduleMs)
 	}
 }
 
 func (r *scheduleRun) lastExecution(i int) id.ExecutionID {
 	return id.ExecutionIDFromRow(*r.rows[i].LastPartitionKey, r.rows[i].LastExecutionID.Bytes)
-}
-
-// create creates the executions of all ticks: those that are unique or in a sequence for each schedule by itself, because they
-// may wait for another creation of the same key or sequence.
-func (r *scheduleRun) create(ctx context.Context, tx *txn) error {
-	var specs []ExecutionSpec
-	var of []int
-	for i := range r.plans {
-		if r.fails[i] != nil {
-			continue
-		}
-		var apart []ExecutionSpec
-		for _, tick := range r.plans[i].create {
-			if spec := tickSpec(&r.rows[i], tick); spec.Unique != nil || !spec.Sequence.IsZero() {
-				apart = append(apart, spec)
-			} else {
-				specs, of = append(specs, spec), append(of, i)
-			}
-		}
-		if err := r.createFor(ctx, tx, apart, slices.Repeat([]int{i}, len(apart))); err != nil {
-			// It has a savepoint: after an error the transaction goes on without it, if it can.
-			r.plans[i] = r.later(i)
-		}
-	}
-	return r.createFor(ctx, tx, specs, of)
-}
-
-// later plans another look at a schedule that has to wait for another transaction.
-func (r *scheduleRun) later(i int) tickPlan {
-	row := &r.rows[i]
-	return tickPlan{tickMs: deref(row.TickMs), queuedMs: deref(row.QueuedMs), nextMs: r.nowMs + busyScheduleMs}
-}
-
-// createFor creates the executions of ticks of the schedules at the given indexes. A schedule whose execution is refused
-// keeps its tick. A tick whose unique key another execution has is skipped.
-func (r *scheduleRun) createFor(ctx context.Context, tx *txn, specs []ExecutionSpec, of []int) error {
-	if len(specs) == 0 {
-		return nil
-	}
-	created, err := r.WithTx(notingTx{tx.Tx, &tx.due}).CreateExecutions(ctx, specs)
-	if err != nil {
-		return err
-	}
-	for n, outcome := range created {
-		i := of[n]
-		switch {
-		case outcome.Err == nil:
-		case errors.Is(outcome.Err, ErrInvalidInput): // as are all ticks of this schedule
-			r.fails[i] = outcome.Err
-			continue
-		default:
-			return outcome.Err
-		}
-		x := outcome.Value.ID
-		if outcome.Value.Duplicate {
-			r.plans[i].made(x, tickSkipped)
-			continue
-		}
-		r.rows[i].LastPartitionKey, r.rows[i].LastExecutionID = new(x.Partition()), pgUUID(x.UUID())
-		r.plans[i].made(x, tickCreated)
-		r.lanes = append(r.lanes, string(specs[n].Lane))
-	}
-	return nil
 }
 
 // move stores the ticks that were acted on, and returns when the next schedule is due.

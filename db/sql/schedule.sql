@@ -124,6 +124,67 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS e;
 
+-- name: TakeOrderedSequences :many
+-- TakeOrderedSequences locks the sequences of due ticks. It returns the ticks, by ord (from 0), whose sequence another
+-- transaction holds. A sequence that does not exist, or is now locked, has no row.
+--
+-- Used by: engine.RunSchedules.
+-- Locks: sequences skips (FOR NO KEY UPDATE).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@sequence_ids::uuid[]) AS sequence_id,
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@ords::integer[])
+)
+SELECT i.ord::integer AS ord
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT true AS found
+    FROM ffx_sequence AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.sequence_id = i.sequence_id
+    LIMIT 1
+) AS k
+LEFT JOIN LATERAL (
+    SELECT true AS taken
+    FROM ffx_sequence AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.sequence_id = i.sequence_id
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS l ON true
+WHERE l.taken IS NOT TRUE;
+
+-- name: TakeOrderedKeys :many
+-- TakeOrderedKeys locks the unique keys of due ticks. It returns the ticks, by ord (from 0), whose key another transaction
+-- holds. A key that does not exist, or is now locked, has no row.
+--
+-- Used by: engine.RunSchedules.
+-- Locks: keys skips (rows FOR NO KEY UPDATE).
+WITH input AS (
+    SELECT
+        unnest(@unique_keys::uuid[]) AS key,
+        unnest(@ords::integer[]) AS ord
+    LIMIT cardinality(@ords::integer[])
+)
+SELECT i.ord::integer AS ord
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT true AS found
+    FROM ffx_unique AS t
+    WHERE t.key = i.key
+    LIMIT 1
+) AS k
+LEFT JOIN LATERAL (
+    SELECT true AS taken
+    FROM ffx_unique AS t
+    WHERE t.key = i.key
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS l ON true
+WHERE l.taken IS NOT TRUE;
+
 -- name: MoveSchedules :one
 -- MoveSchedules stores the last ticks of locked schedules, and when they are due again. An instant of 0 stands for none. It
 -- returns when the first schedule is due after the time of the call, of these and of all others; 0 if none is.

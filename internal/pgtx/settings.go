@@ -1,10 +1,13 @@
 package pgtx
 
 import (
+	"context"
 	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/db"
 )
 
 // Every transaction begins with settings that are local to it, so that they also work behind a transaction pooler,
@@ -92,6 +95,19 @@ func (r *Runner) settings(conn *pgx.Conn, atOnce bool) string {
 		return all.atOnce
 	}
 	return all.older
+}
+
+// ReplaceLockTimeout sets how long the later statements of a transaction wait for locks, and returns the former value.
+func ReplaceLockTimeout(ctx context.Context, conn db.DBTX, limit string) (former string, err error) {
+	err = conn.QueryRow(ctx, "select former, set_config('lock_timeout', $1, true) from (select current_setting('lock_timeout') as former offset 0) as s", limit).
+		Scan(&former, nil)
+	return former, err
+}
+
+// SetLockTimeout sets how long the later statements of a transaction wait for locks.
+func SetLockTimeout(ctx context.Context, conn db.DBTX, limit string) error {
+	_, err := conn.Exec(ctx, "select set_config('lock_timeout', $1, true)", limit)
+	return err
 }
 
 // limitsTransactions reports whether the server can limit the time of a transaction.

@@ -1,0 +1,188 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+)
+
+// A unique key or a sequence that another transaction has just inserted can't be skipped, only waited for. Each try waits
+// for orderedWait at most, and no try begins later than orderedTime after the first one.
+const (
+	orderedWait = "10ms"
+	orderedTime = 50 * time.Millisecond
+)
+
+// dueTicks are the executions to create for one schedule.
+type dueTicks struct {
+	at    int // the index of the schedule
+	specs []ExecutionSpec
+}
+
+// create creates the executions of all ticks. Those that are unique or in a sequence come last, because they may meet other
+// creators of the same key or sequence.
+func (r *scheduleRun) create(ctx context.Context, tx *txn) error {
+	var plain, ordered []dueTicks
+	for i := range r.plans {
+		if r.fails[i] != nil || len(r.plans[i].create) == 0 {
+			continue
+		}
+		ticks := dueTicks{at: i}
+		for _, tick := range r.plans[i].create {
+			ticks.specs = append(ticks.specs, tickSpec(&r.rows[i], tick))
+		}
+		if first := &ticks.specs[0]; first.Unique != nil || !first.Sequence.IsZero() {
+			ordered = append(ordered, ticks)
+		} else {
+			plain = append(plain, ticks)
+		}
+	}
+	if err := r.createTicks(ctx, tx, plain); err != nil || len(ordered) == 0 {
+		return err
+	}
+	return r.createOrdered(ctx, tx, ordered)
+}
+
+// createOrdered creates executions that are unique or in sequences. It leaves the schedules to a later look whose keys or
+// sequences other transactions hold.
+//
+// It tries all at once. After a busy try it goes on with one schedule, and with twice as many after each success, so that
+// one busy schedule costs the others little.
+func (r *scheduleRun) createOrdered(ctx context.Context, tx *txn, ordered []dueTicks) error {
+	ordered, former, err := r.takeOrders(ctx, tx, ordered)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	for n := len(ordered); len(ordered) > 0; {
+		if n < len(ordered) && time.Since(began) > orderedTime {
+			for _, ticks := range ordered {
+				r.later(ticks.at, r.nowMs)
+			}
+			break
+		}
+		n = min(n, len(ordered))
+		var due notifications
+		err := pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) error {
+			inner := txn{Tx: savepoint}
+			err := r.createTicks(ctx, &inner, ordered[:n])
+			due = inner.due
+			return err
+		})
+		switch {
+		case err == nil:
+			tx.due.add(&due)
+			ordered, n = ordered[n:], 2*n
+		case n > 1:
+			n = 1
+		default:
+			if pgtx.SQLState(err) == sqlLockNotAvailable {
+				r.later(ordered[0].at, r.nowMs+busyScheduleMs)
+			} else {
+				r.fails[ordered[0].at] = err
+			}
+			ordered = ordered[1:]
+		}
+	}
+	return pgtx.SetLockTimeout(ctx, tx, former)
+}
+
+// takeOrders locks the existing keys and sequences of executions, leaves schedules whose key or sequence is locked to a later
+// look, and returns the others. It shortens the waits of the transaction, and returns how long they were.
+func (r *scheduleRun) takeOrders(ctx context.Context, tx *txn, ordered []dueTicks) (free []dueTicks, former string, err error) {
+	var keyer uniqueKeyer
+	var sequences db.TakeOrderedSequencesParams
+	var keys db.TakeOrderedKeysParams
+	for n, ticks := range ordered {
+		for _, spec := range ticks.specs {
+			if s := spec.Sequence; !s.IsZero() {
+				sequence := sequenceOf(string(spec.Namespace), s.Key)
+				sequences.PartitionKeys = append(sequences.PartitionKeys, sequence.partition())
+				sequences.SequenceIDs = append(sequences.SequenceIDs, sequence.pg())
+				sequences.Ords = append(sequences.Ords, int32(n))
+			}
+			if spec.Unique == nil {
+				continue
+			}
+			// The creation reports a mistake.
+			c, err := r.prepare(spec)
+			if err == nil {
+				err = keyer.setUnique(&c, spec.Unique, r.nowMs)
+			}
+			if err == nil {
+				keys.UniqueKeys, keys.Ords = append(keys.UniqueKeys, c.unique.key.pg()), append(keys.Ords, int32(n))
+			}
+		}
+	}
+	var held, heldKeys []int32
+	err = pgtx.InOneTrip(ctx, tx, func(conn db.DBTX) (err error) {
+		held, err = r.q.TakeOrderedSequences(ctx, conn, sequences)
+		return err
+	}, func(conn db.DBTX) (err error) {
+		heldKeys, err = r.q.TakeOrderedKeys(ctx, conn, keys)
+		return err
+	}, func(conn db.DBTX) (err error) {
+		former, err = pgtx.ReplaceLockTimeout(ctx, conn, orderedWait)
+		return err
+	})
+	if err != nil {
+		return nil, former, err
+	}
+	held = append(held, heldKeys...)
+	for n, ticks := range ordered {
+		if slices.Contains(held, int32(n)) {
+			r.later(ticks.at, r.nowMs+busyScheduleMs)
+		} else {
+			free = append(free, ticks)
+		}
+	}
+	return free, former, nil
+}
+
+// later plans another look at a schedule that has to wait for another transaction.
+func (r *scheduleRun) later(i int, whenMs int64) {
+	row := &r.rows[i]
+	r.plans[i] = tickPlan{tickMs: deref(row.TickMs), queuedMs: deref(row.QueuedMs), nextMs: whenMs}
+}
+
+// createTicks creates the executions of ticks, all of them or none. A schedule whose execution is refused keeps its tick. A
+// tick whose unique key another execution has is skipped.
+func (r *scheduleRun) createTicks(ctx context.Context, tx *txn, ticks []dueTicks) error {
+	var specs []ExecutionSpec
+	var of []int
+	for _, t := range ticks {
+		specs, of = append(specs, t.specs...), append(of, slices.Repeat([]int{t.at}, len(t.specs))...)
+	}
+	if len(specs) == 0 {
+		return nil
+	}
+	created, err := r.WithTx(notingTx{tx.Tx, &tx.due}).CreateExecutions(ctx, specs)
+	if err != nil {
+		return err
+	}
+	for _, outcome := range created {
+		if outcome.Err != nil && !errors.Is(outcome.Err, ErrInvalidInput) {
+			return outcome.Err
+		}
+	}
+	for n, outcome := range created {
+		i, x := of[n], outcome.Value.ID
+		switch {
+		case outcome.Err != nil: // as are all ticks of this schedule
+			r.fails[i] = outcome.Err
+		case outcome.Value.Duplicate:
+			r.plans[i].made(x, tickSkipped)
+		default:
+			r.rows[i].LastPartitionKey, r.rows[i].LastExecutionID = new(x.Partition()), pgUUID(x.UUID())
+			r.plans[i].made(x, tickCreated)
+			r.lanes = append(r.lanes, string(specs[n].Lane))
+		}
+	}
+	return nil
+}
