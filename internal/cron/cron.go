@@ -10,6 +10,7 @@ package cron
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 	_ "time/tzdata" // a machine without time zones must compute the same times
@@ -67,7 +68,7 @@ func Parse(expression, zone string) (s Schedule, err error) {
 	if err != nil {
 		return s, err
 	}
-	parsed, err := parser.Parse(expression)
+	parsed, err := parser.Parse(names.ReplaceAllStringFunc(expression, strings.ToLower))
 	if err != nil {
 		return s, err
 	}
@@ -81,6 +82,9 @@ func Parse(expression, zone string) (s Schedule, err error) {
 	}
 	return s, nil
 }
+
+// names are the names of days and months. The parser takes the H of an upper-case THU for its random values.
+var names = regexp.MustCompile(`(?i)\b(sun|mon|tue|wed|thu|fri|sat|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\b`)
 
 var parser = cron.MustNewParser(
 	cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.Extended | cron.DowOrDom,
@@ -130,7 +134,7 @@ func (s Schedule) nextPassing(after time.Time) time.Time {
 	from := wall(at)
 	for {
 		_, offset := at.Zone()
-		_, end := at.ZoneBounds()
+		_, end := bounds(at)
 		next := s.spec.Next(from)
 		if next.IsZero() {
 			return time.Time{}
@@ -148,7 +152,7 @@ func (s Schedule) nextPassing(after time.Time) time.Time {
 func (s Schedule) nextOnce(after time.Time) time.Time {
 	at := after.In(s.location)
 	from := wall(at)
-	if start, _ := at.ZoneBounds(); !start.IsZero() {
+	if start, _ := bounds(at); !start.IsZero() {
 		// The clocks were put back at start. Until they have caught up they repeat earlier times.
 		_, before := start.Add(-time.Nanosecond).In(s.location).Zone()
 		if been := start.UTC().Add(time.Duration(before)*time.Second - time.Nanosecond); from.Before(been) {
@@ -161,7 +165,7 @@ func (s Schedule) nextOnce(after time.Time) time.Time {
 	}
 	for {
 		_, offset := at.Zone()
-		start, end := at.ZoneBounds()
+		start, end := bounds(at)
 		found := instant(next, offset)
 		switch {
 		case !start.IsZero() && found.Before(start):
@@ -171,6 +175,38 @@ func (s Schedule) nextOnce(after time.Time) time.Time {
 		}
 		at = end.In(s.location)
 	}
+}
+
+// farthestChange is how far from a time a change of the clocks is searched. Zones that change them do so each year.
+const farthestChange = 2 * 366 * 24 * time.Hour
+
+// bounds returns when the clocks were changed last and when they will be changed next, or zero times.
+//
+// [time.Time.ZoneBounds] alone does not do. From the year in which the listed changes of a zone end, it returns the limits of
+// years too, and for a leap year 31 December, so on that day an end that has passed.
+func bounds(at time.Time) (start, end time.Time) {
+	_, offset := at.Zone()
+	for t := at; t.Sub(at) < farthestChange; t = end.In(at.Location()) {
+		if _, here := t.Zone(); here != offset {
+			break
+		}
+		if _, end = t.ZoneBounds(); end.IsZero() {
+			break
+		} else if !end.After(t) {
+			end = t.AddDate(0, 0, 1)
+		}
+	}
+	for t := at; at.Sub(t) < farthestChange; t = start.Add(-time.Nanosecond).In(at.Location()) {
+		if _, here := t.Zone(); here != offset {
+			break
+		}
+		if start, _ = t.ZoneBounds(); start.IsZero() {
+			break
+		} else if start.After(t) {
+			start = t.AddDate(0, 0, -1)
+		}
+	}
+	return start, end
 }
 
 // wall returns the date and time that the clocks show at an instant, as if they showed UTC.
