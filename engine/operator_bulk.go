@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
@@ -61,8 +63,9 @@ func (o Operator) CancelWhere(ctx context.Context, filter ExecutionFilter, reaso
 }
 
 // ReplayWhere replays the executions that match a filter, as [Operator.ReplayExecution] does with these options. Its batches,
-// errors and repetition are those of [Operator.CancelWhere]. Executions that can't be replayed are refused, members of
-// cancelled flows among them. An execution that was replayed and failed again may match again, in another run.
+// errors and repetition are those of [Operator.CancelWhere]. Executions that can't be replayed are refused: members of
+// cancelled flows among them, those that lack the step of [ReplayFromStep], and those whose unique key another execution
+// has. An execution that was replayed and failed again may match again, in another run.
 func (o Operator) ReplayWhere(ctx context.Context, filter ExecutionFilter, bulk Bulk, options ...ReplayOption) (BulkProgress, error) {
 	const op = "replay executions by filter"
 	given, err := replayOptionsOf(options)
@@ -71,15 +74,42 @@ func (o Operator) ReplayWhere(ctx context.Context, filter ExecutionFilter, bulk 
 	}
 	return o.e.where(ctx, op, filter, bulk, func(ctx context.Context, e *Engine, ids []id.ExecutionID) ([]error, error) {
 		replay := e.replaying(ctx, op, given)
-		return operateEach(ctx, e, ids, replay, func(ctx context.Context, tx *txn, items []*heldExecution) error {
+		t := replay.transition(e, ids)
+		t.write = func(ctx context.Context, tx *txn, items []*heldExecution, outcomes []Outcome[Replayed]) error {
 			for _, x := range items { // each changes its own attempts, waits and dependents
-				if _, err := replay.write(tx, x); err != nil {
+				refused, err := replayApart(ctx, tx, x, replay, given)
+				if err != nil {
 					return err
 				}
+				outcomes[x.n].Err = wrap(op, refused)
 			}
 			return nil
-		})
+		}
+		return runEach(ctx, e, ids, t)
 	})
+}
+
+// replayApart replays one of several executions. What refuses it alone is returned as refused; then nothing of it is changed.
+func replayApart(
+	ctx context.Context, tx *txn, x *heldExecution, replay operation[Replayed], given replayOptions,
+) (refused, err error) {
+	if !x.FfxUniqueKey.Valid && given.fromStep == "" {
+		_, err = replay.write(tx, x)
+		return nil, err
+	}
+	inner := txn{}
+	err = pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) error {
+		inner.Tx = savepoint
+		_, err := replay.write(&inner, x)
+		return err
+	})
+	switch {
+	case err == nil:
+		tx.due.add(&inner.due)
+	case errors.Is(err, ErrKeyConflict), errors.Is(err, ErrNotFound):
+		return err, nil
+	}
+	return nil, err
 }
 
 // PrioritizeWhere changes the priority of the claimable executions that match a filter, as [Operator.ChangePriority] does.
@@ -252,6 +282,7 @@ func (p *BulkProgress) count(outcomes []error) error {
 func refusedByState(err error) bool {
 	for _, reason := range []error{
 		ErrEnded, ErrNotEnded, ErrNotEligible, ErrCompleted, ErrMaxReplays, ErrFlowTerminal, ErrPruned, ErrNotFound, ErrCorruption,
+		ErrKeyConflict,
 	} {
 		if errors.Is(err, reason) {
 			return true
@@ -269,6 +300,11 @@ func operateEach[R any](
 	t.write = func(ctx context.Context, tx *txn, items []*heldExecution, _ []Outcome[R]) error {
 		return write(ctx, tx, items)
 	}
+	return runEach(ctx, e, ids, t)
+}
+
+// runEach runs a transition on many executions, up to [MaxBatch] in a transaction.
+func runEach[R any](ctx context.Context, e *Engine, ids []id.ExecutionID, t transition[*heldExecution, R]) ([]error, error) {
 	outcomes := make([]Outcome[R], len(ids))
 	err := t.run(ctx, executionChunks(ids, validItems(outcomes, func(n int) error { return e.checkExecution(ids[n]) })), outcomes)
 	return errorsOf(outcomes), err
