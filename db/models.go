@@ -1430,6 +1430,8 @@ type FfxSchedule struct {
 	PausedAtMs *int64
 	// Why it was paused, free text.
 	PauseReason string
+	// true: it was paused because its set no longer declared it, and goes on when it is declared again.
+	PausedAsVanished bool
 	// Time of the last tick that was acted on, in milliseconds since the Unix epoch; NULL: none yet.
 	LastTickMs *int64
 	// When it was acted on, in milliseconds since the Unix epoch; NULL: not yet.

@@ -1854,6 +1854,11 @@ type Querier interface {
 	// engine.DispatchCompletions, engine.ReplayExecution, engine.ReplayWhere.
 	// Locks: L3 waits (group rows FOR UPDATE by (partition_key, downstream_eid), in one statement).
 	LockDownstreamGroups(ctx context.Context, db DBTX, arg LockDownstreamGroupsParams) (int64, error)
+	// LockDueSchedules locks and reads the given schedules that are due: their times may change before a tick is acted on.
+	//
+	// Used by: engine.SetSchedule, engine.DeclareSchedules.
+	// Locks: schedules waits (FOR NO KEY UPDATE, in array order). The caller sorts by name.
+	LockDueSchedules(ctx context.Context, db DBTX, arg LockDueSchedulesParams) ([]FfxSchedule, error)
 	// LockExecutions locks executions; ord (from 0) is the input position. A missing execution has no row.
 	//
 	// Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution,
@@ -1929,6 +1934,11 @@ type Querier interface {
 	// Used by: engine.SeedKey, engine.RotateKey, engine.SweepWaits.
 	// Locks: keystore waits (the table SHARE ROW EXCLUSIVE: what decides is which rows there are).
 	LockKeys(ctx context.Context, db DBTX) error
+	// LockKnownSequences locks the sequences that exist, before the creations of a call that gives out places several times.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions.
+	// Locks: sequences waits (FOR NO KEY UPDATE, in array order). The caller sorts by (partition_key, sequence_id).
+	LockKnownSequences(ctx context.Context, db DBTX, arg LockKnownSequencesParams) error
 	// LockMemberAttempts locks the current attempt of each given execution: the newest up to its pointer, as the caller read
 	// it when it locked the execution. An execution may have none.
 	//
@@ -1949,11 +1959,6 @@ type Querier interface {
 	// Used by: engine.CheckAdmission.
 	// Locks: gates waits (the INSERT: its row as FOR NO KEY UPDATE does).
 	LockQuotaGate(ctx context.Context, db DBTX, arg LockQuotaGateParams) error
-	// LockReplaceable locks executions that creations may replace, so that the next statement sees what the gate has committed.
-	//
-	// Used by: engine.CreateExecution, engine.CreateExecutions.
-	// Locks: L1 waits (rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, execution_id).
-	LockReplaceable(ctx context.Context, db DBTX, arg LockReplaceableParams) error
 	// LockReservers locks the attempts of leases that reserve or settle, so that none of them is deleted meanwhile, and returns
 	// their places in the input. It doesn't wait for renewals and ends, nor they for it: reservations of an ended lease are
 	// deleted once they are due. No row: the attempt does not exist. The caller sorts the leases and judges them afterwards.
@@ -1986,6 +1991,23 @@ type Querier interface {
 	// Locks: L7 waits (event rows FOR SHARE: a dispatcher of another program holds one until it has counted). Reads all
 	// undispatched events.
 	LockUndispatchedOf(ctx context.Context, db DBTX, arg LockUndispatchedOfParams) ([]id.ExecutionUUID, error)
+	// LockUniqueHolders locks the executions that have locked keys of unique work, so that the next statement sees what others
+	// have committed about them, the gate too.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions.
+	// Locks: L1 waits (rows FOR NO KEY UPDATE, by partition and id).
+	LockUniqueHolders(ctx context.Context, db DBTX, uniqueKeys []pgtype.UUID) error
+	// LockUniqueKeys locks the keys of unique work that exist, so that their holders change no more: before the creations lock
+	// those, which may be in the way.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions.
+	// Locks: keys waits (rows FOR NO KEY UPDATE in array order). The caller sorts by key.
+	LockUniqueKeys(ctx context.Context, db DBTX, uniqueKeys []pgtype.UUID) error
+	// LockUniqueKeysOf locks the keys of unique work of executions that may run again, before these.
+	//
+	// Used by: engine.ReplayExecution, engine.ReplayWhere.
+	// Locks: keys waits (rows FOR NO KEY UPDATE, by key). Spans partitions.
+	LockUniqueKeysOf(ctx context.Context, db DBTX, arg LockUniqueKeysOfParams) error
 	// LockUnstartedDownstream locks the executions that wait for an execution, or were released by it, and have not been
 	// claimed yet, so that none is claimed until the caller has committed.
 	//
@@ -2068,7 +2090,7 @@ type Querier interface {
 	// MoveSchedules stores the last ticks of locked schedules, and when they are due again. An instant of 0 stands for none. It
 	// returns when the first schedule is due after the time of the call, of these and of all others; 0 if none is.
 	//
-	// Used by: engine.RunSchedules, engine.ResumeSchedule, engine.TriggerSchedule.
+	// Used by: engine.RunSchedules, engine.SetSchedule, engine.DeclareSchedules, engine.ResumeSchedule, engine.TriggerSchedule.
 	// Locks: schedules held (UPDATE).
 	MoveSchedules(ctx context.Context, db DBTX, arg MoveSchedulesParams) (MoveSchedulesRow, error)
 	// MoveStream takes the ids of frames that InsertFrames then inserts. No row: the stream has another number of frames than
@@ -2113,7 +2135,8 @@ type Querier interface {
 	// Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 	// Locks: L4 held (execution rows, UPDATE): they are among the executions that the caller has locked, or has created.
 	PassResultsAlong(ctx context.Context, db DBTX, arg PassResultsAlongParams) error
-	// PauseSchedules pauses schedules; a waiting tick is dropped. A paused one keeps its instant, and gets the reason.
+	// PauseSchedules pauses schedules; a waiting tick is dropped. A paused one keeps its instant, and gets the reason. As vanished
+	// it pauses only those that run.
 	//
 	// Used by: engine.PauseSchedule, engine.DeclareSchedules.
 	// Locks: schedules waits (UPDATE).
@@ -2154,7 +2177,7 @@ type Querier interface {
 	// Locks: workers skips (events FOR UPDATE, then the DELETE). Spans partitions.
 	PruneWorkerEvents(ctx context.Context, db DBTX, arg PruneWorkerEventsParams) (int64, error)
 	// PutSchedules creates schedules, and changes those of the same names. One that is the same already is left alone. The
-	// next time of one whose times have not changed stays, and a paused one stays paused.
+	// next time of one whose times have not changed stays. A paused one stays paused, unless it was paused as vanished.
 	//
 	// Used by: engine.SetSchedule, engine.DeclareSchedules.
 	// Locks: schedules waits (in array order). The caller sorts by name.
@@ -2334,6 +2357,12 @@ type Querier interface {
 	// Used by: engine.ExpireWaits.
 	// Locks: none. The caller has locked the executions.
 	ReadTimeouts(ctx context.Context, db DBTX, arg ReadTimeoutsParams) ([]ReadTimeoutsRow, error)
+	// RecallSchedules makes schedules due that were changed, or acted on, more than a minute in the future: the clock was ahead.
+	// Their next tick is the first one from now on, for which 0 stands. A paused one stays paused.
+	//
+	// Used by: engine.RunSchedules.
+	// Locks: schedules skips (FOR NO KEY UPDATE, then the UPDATE).
+	RecallSchedules(ctx context.Context, db DBTX, arg RecallSchedulesParams) (int64, error)
 	// RecordSteps stores finished steps for the holders of live leases, and returns the key of each stored one. No row for
 	// an item: its fence failed, or another transaction holds its attempt. If an execution has a step of such a name already,
 	// all fail by unique_violation: ON CONFLICT would cost each batch a third. started: took_ms before now.

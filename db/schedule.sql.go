@@ -103,6 +103,7 @@ SELECT
     s.queued_ms,
     s.paused_at_ms,
     s.pause_reason,
+    s.paused_as_vanished,
     s.last_tick_ms,
     s.last_at_ms,
     s.last_outcome,
@@ -162,6 +163,7 @@ func (q *Queries) GetSchedule(ctx context.Context, db DBTX, arg GetScheduleParam
 		&i.QueuedMs,
 		&i.PausedAtMs,
 		&i.PauseReason,
+		&i.PausedAsVanished,
 		&i.LastTickMs,
 		&i.LastAtMs,
 		&i.LastOutcome,
@@ -320,6 +322,7 @@ SELECT
     s.queued_ms,
     s.paused_at_ms,
     s.pause_reason,
+    s.paused_as_vanished,
     s.last_tick_ms,
     s.last_at_ms,
     s.last_outcome,
@@ -388,6 +391,7 @@ func (q *Queries) ListSchedules(ctx context.Context, db DBTX, arg ListSchedulesP
 			&i.QueuedMs,
 			&i.PausedAtMs,
 			&i.PauseReason,
+			&i.PausedAsVanished,
 			&i.LastTickMs,
 			&i.LastAtMs,
 			&i.LastOutcome,
@@ -476,6 +480,138 @@ func (q *Queries) LockDeclaredSchedules(ctx context.Context, db DBTX, arg LockDe
 	return items, nil
 }
 
+const lockDueSchedules = `-- name: LockDueSchedules :many
+WITH input AS (
+    SELECT unnest($3::text[]) AS name
+    LIMIT cardinality($3::text[])
+)
+SELECT
+    -- The columns of ffx_schedule, all of them in the order of the table: the generated row is the table's.
+    s.namespace,
+    s.name,
+    s.declared_by,
+    s.cron,
+    s.time_zone,
+    s.every_ms,
+    s.jitter_ms,
+    s.start_ms,
+    s.end_ms,
+    s.missed,
+    s.window_ms,
+    s.overlap,
+    s.kind,
+    s.lane_id,
+    s.payload,
+    s.payload_encoding,
+    s.priority,
+    s.creator,
+    s.policy,
+    s.tags,
+    s.unique_work,
+    s.sequence,
+    s.budget_ids,
+    s.quota_policy_id,
+    s.limits,
+    s.fair,
+    s.next_ms,
+    s.tick_ms,
+    s.queued_ms,
+    s.paused_at_ms,
+    s.pause_reason,
+    s.paused_as_vanished,
+    s.last_tick_ms,
+    s.last_at_ms,
+    s.last_outcome,
+    s.last_error,
+    s.last_partition_key,
+    s.last_execution_id,
+    s.recent,
+    s.created_at_ms,
+    s.changed_at_ms
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT t.namespace, t.name, t.declared_by, t.cron, t.time_zone, t.every_ms, t.jitter_ms, t.start_ms, t.end_ms, t.missed, t.window_ms, t.overlap, t.kind, t.lane_id, t.payload, t.payload_encoding, t.priority, t.creator, t.policy, t.tags, t.unique_work, t.sequence, t.budget_ids, t.quota_policy_id, t.limits, t.fair, t.next_ms, t.tick_ms, t.queued_ms, t.paused_at_ms, t.pause_reason, t.paused_as_vanished, t.last_tick_ms, t.last_at_ms, t.last_outcome, t.last_error, t.last_partition_key, t.last_execution_id, t.recent, t.created_at_ms, t.changed_at_ms
+    FROM ffx_schedule AS t
+    WHERE
+        t.namespace = $1::text
+        AND t.name = i.name
+        AND (t.next_ms <= $2::bigint) IS TRUE
+    FOR NO KEY UPDATE
+) AS s
+`
+
+type LockDueSchedulesParams struct {
+	Namespace string
+	NowMs     int64
+	Names     []string
+}
+
+// LockDueSchedules locks and reads the given schedules that are due: their times may change before a tick is acted on.
+//
+// Used by: engine.SetSchedule, engine.DeclareSchedules.
+// Locks: schedules waits (FOR NO KEY UPDATE, in array order). The caller sorts by name.
+func (q *Queries) LockDueSchedules(ctx context.Context, db DBTX, arg LockDueSchedulesParams) ([]FfxSchedule, error) {
+	rows, err := db.Query(ctx, lockDueSchedules, arg.Namespace, arg.NowMs, arg.Names)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []FfxSchedule
+	for rows.Next() {
+		var i FfxSchedule
+		if err := rows.Scan(
+			&i.Namespace,
+			&i.Name,
+			&i.DeclaredBy,
+			&i.Cron,
+			&i.TimeZone,
+			&i.EveryMs,
+			&i.JitterMs,
+			&i.StartMs,
+			&i.EndMs,
+			&i.Missed,
+			&i.WindowMs,
+			&i.Overlap,
+			&i.Kind,
+			&i.LaneID,
+			&i.Payload,
+			&i.PayloadEncoding,
+			&i.Priority,
+			&i.Creator,
+			&i.Policy,
+			&i.Tags,
+			&i.UniqueWork,
+			&i.Sequence,
+			&i.BudgetIDs,
+			&i.QuotaPolicyID,
+			&i.Limits,
+			&i.Fair,
+			&i.NextMs,
+			&i.TickMs,
+			&i.QueuedMs,
+			&i.PausedAtMs,
+			&i.PauseReason,
+			&i.PausedAsVanished,
+			&i.LastTickMs,
+			&i.LastAtMs,
+			&i.LastOutcome,
+			&i.LastError,
+			&i.LastPartitionKey,
+			&i.LastExecutionID,
+			&i.Recent,
+			&i.CreatedAtMs,
+			&i.ChangedAtMs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lockSchedule = `-- name: LockSchedule :one
 SELECT
     -- The columns of ffx_schedule, all of them in the order of the table: the generated row is the table's.
@@ -510,6 +646,7 @@ SELECT
     s.queued_ms,
     s.paused_at_ms,
     s.pause_reason,
+    s.paused_as_vanished,
     s.last_tick_ms,
     s.last_at_ms,
     s.last_outcome,
@@ -570,6 +707,7 @@ func (q *Queries) LockSchedule(ctx context.Context, db DBTX, arg LockSchedulePar
 		&i.QueuedMs,
 		&i.PausedAtMs,
 		&i.PauseReason,
+		&i.PausedAsVanished,
 		&i.LastTickMs,
 		&i.LastAtMs,
 		&i.LastOutcome,
@@ -608,6 +746,7 @@ moved AS (
         queued_ms = nullif(i.queued_ms, 0),
         paused_at_ms = CASE WHEN $14::boolean THEN NULL ELSE s.paused_at_ms END,
         pause_reason = CASE WHEN $14::boolean THEN '' ELSE s.pause_reason END,
+        paused_as_vanished = s.paused_as_vanished AND NOT $14::boolean,
         last_tick_ms = nullif(i.last_tick_ms, 0),
         last_at_ms = nullif(i.last_at_ms, 0),
         last_outcome = i.last_outcome,
@@ -661,7 +800,7 @@ type MoveSchedulesRow struct {
 // MoveSchedules stores the last ticks of locked schedules, and when they are due again. An instant of 0 stands for none. It
 // returns when the first schedule is due after the time of the call, of these and of all others; 0 if none is.
 //
-// Used by: engine.RunSchedules, engine.ResumeSchedule, engine.TriggerSchedule.
+// Used by: engine.RunSchedules, engine.SetSchedule, engine.DeclareSchedules, engine.ResumeSchedule, engine.TriggerSchedule.
 // Locks: schedules held (UPDATE).
 func (q *Queries) MoveSchedules(ctx context.Context, db DBTX, arg MoveSchedulesParams) (MoveSchedulesRow, error) {
 	row := db.QueryRow(ctx, moveSchedules,
@@ -690,21 +829,25 @@ UPDATE ffx_schedule AS s
 SET
     paused_at_ms = coalesce(s.paused_at_ms, ffx_now_ms($1)),
     pause_reason = $2::text,
+    paused_as_vanished = $3::boolean,
     next_ms = NULL,
     queued_ms = NULL
 WHERE
-    s.namespace = $3::text
-    AND s.name = ANY ($4::text[])
+    s.namespace = $4::text
+    AND s.name = ANY ($5::text[])
+    AND (NOT $3::boolean OR s.paused_at_ms IS NULL)
 `
 
 type PauseSchedulesParams struct {
 	NowMs     *int64
 	Reason    string
+	Vanished  bool
 	Namespace string
 	Names     []string
 }
 
-// PauseSchedules pauses schedules; a waiting tick is dropped. A paused one keeps its instant, and gets the reason.
+// PauseSchedules pauses schedules; a waiting tick is dropped. A paused one keeps its instant, and gets the reason. As vanished
+// it pauses only those that run.
 //
 // Used by: engine.PauseSchedule, engine.DeclareSchedules.
 // Locks: schedules waits (UPDATE).
@@ -712,6 +855,7 @@ func (q *Queries) PauseSchedules(ctx context.Context, db DBTX, arg PauseSchedule
 	result, err := db.Exec(ctx, pauseSchedules,
 		arg.NowMs,
 		arg.Reason,
+		arg.Vanished,
 		arg.Namespace,
 		arg.Names,
 	)
@@ -755,7 +899,8 @@ WITH input AS (
 INSERT INTO ffx_schedule AS s (
     namespace, name, declared_by, cron, time_zone, every_ms, jitter_ms, start_ms, end_ms, missed, window_ms, overlap,
     kind, lane_id, payload, payload_encoding, priority, creator, policy, tags, unique_work, sequence, budget_ids,
-    quota_policy_id, limits, fair, next_ms, tick_ms, pause_reason, last_outcome, last_error, recent, created_at_ms, changed_at_ms
+    quota_policy_id, limits, fair, next_ms, tick_ms, pause_reason, paused_as_vanished, last_outcome, last_error, recent, created_at_ms,
+    changed_at_ms
 )
 SELECT
     $1::text,
@@ -787,6 +932,7 @@ SELECT
     nullif(i.next_ms, 0),
     nullif(i.tick_ms, 0),
     '',
+    false,
     '',
     '',
     '',
@@ -816,13 +962,18 @@ SET
     (unique_work, sequence, budget_ids, quota_policy_id, limits, fair)
         = (excluded.unique_work, excluded.sequence, excluded.budget_ids, excluded.quota_policy_id, excluded.limits, excluded.fair),
     changed_at_ms = excluded.changed_at_ms,
+    paused_at_ms = CASE WHEN NOT s.paused_as_vanished THEN s.paused_at_ms END,
+    pause_reason = CASE WHEN s.paused_as_vanished THEN '' ELSE s.pause_reason END,
+    paused_as_vanished = false,
     tick_ms = CASE
+        WHEN s.paused_as_vanished THEN excluded.tick_ms
         WHEN (s.cron, s.time_zone, s.every_ms, s.jitter_ms, s.start_ms, s.end_ms)
             = (excluded.cron, excluded.time_zone, excluded.every_ms, excluded.jitter_ms, excluded.start_ms, excluded.end_ms)
             THEN s.tick_ms
         ELSE excluded.tick_ms
     END,
     next_ms = CASE
+        WHEN s.paused_as_vanished THEN excluded.next_ms
         WHEN s.paused_at_ms IS NOT NULL THEN NULL
         WHEN (s.cron, s.time_zone, s.every_ms, s.jitter_ms, s.start_ms, s.end_ms)
             = (excluded.cron, excluded.time_zone, excluded.every_ms, excluded.jitter_ms, excluded.start_ms, excluded.end_ms)
@@ -831,7 +982,8 @@ SET
         ELSE excluded.next_ms
     END
 WHERE
-    (
+    s.paused_as_vanished
+    OR (
         s.declared_by, s.cron, s.time_zone, s.every_ms, s.jitter_ms, s.start_ms, s.end_ms, s.missed, s.window_ms, s.overlap,
         s.kind, s.lane_id, s.payload, s.payload_encoding, s.priority, s.creator, s.policy, s.tags,
         s.unique_work, s.sequence, s.budget_ids, s.quota_policy_id, s.limits, s.fair
@@ -876,7 +1028,7 @@ type PutSchedulesParams struct {
 }
 
 // PutSchedules creates schedules, and changes those of the same names. One that is the same already is left alone. The
-// next time of one whose times have not changed stays, and a paused one stays paused.
+// next time of one whose times have not changed stays. A paused one stays paused, unless it was paused as vanished.
 //
 // Used by: engine.SetSchedule, engine.DeclareSchedules.
 // Locks: schedules waits (in array order). The caller sorts by name.
@@ -915,6 +1067,54 @@ func (q *Queries) PutSchedules(ctx context.Context, db DBTX, arg PutSchedulesPar
 	return err
 }
 
+const recallSchedules = `-- name: RecallSchedules :execrows
+WITH ahead AS (
+    SELECT
+        t.namespace,
+        t.name,
+        c.now_ms
+    FROM (SELECT ffx_now_ms($1) AS now_ms OFFSET 0) AS c
+    CROSS JOIN LATERAL (
+        SELECT
+            r.namespace,
+            r.name
+        FROM ffx_schedule AS r
+        WHERE greatest(r.last_at_ms, r.changed_at_ms) > c.now_ms + 60000
+        ORDER BY greatest(r.last_at_ms, r.changed_at_ms) DESC
+        LIMIT $2::integer
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS t
+)
+UPDATE ffx_schedule AS s
+SET
+    tick_ms = 0,
+    next_ms = CASE WHEN s.paused_at_ms IS NULL THEN a.now_ms END,
+    last_at_ms = least(s.last_at_ms, a.now_ms),
+    changed_at_ms = least(s.changed_at_ms, a.now_ms)
+FROM ahead AS a
+WHERE
+    s.namespace = ANY (ARRAY[a.namespace])
+    AND s.name = a.name
+`
+
+type RecallSchedulesParams struct {
+	NowMs     *int64
+	BatchSize int32
+}
+
+// RecallSchedules makes schedules due that were changed, or acted on, more than a minute in the future: the clock was ahead.
+// Their next tick is the first one from now on, for which 0 stands. A paused one stays paused.
+//
+// Used by: engine.RunSchedules.
+// Locks: schedules skips (FOR NO KEY UPDATE, then the UPDATE).
+func (q *Queries) RecallSchedules(ctx context.Context, db DBTX, arg RecallSchedulesParams) (int64, error) {
+	result, err := db.Exec(ctx, recallSchedules, arg.NowMs, arg.BatchSize)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const takeDueSchedules = `-- name: TakeDueSchedules :many
 SELECT
     -- The columns of ffx_schedule, all of them in the order of the table: the generated row is the table's.
@@ -949,6 +1149,7 @@ SELECT
     s.queued_ms,
     s.paused_at_ms,
     s.pause_reason,
+    s.paused_as_vanished,
     s.last_tick_ms,
     s.last_at_ms,
     s.last_outcome,
@@ -1020,6 +1221,7 @@ func (q *Queries) TakeDueSchedules(ctx context.Context, db DBTX, arg TakeDueSche
 			&i.QueuedMs,
 			&i.PausedAtMs,
 			&i.PauseReason,
+			&i.PausedAsVanished,
 			&i.LastTickMs,
 			&i.LastAtMs,
 			&i.LastOutcome,

@@ -374,6 +374,39 @@ func (q *Queries) ListSequences(ctx context.Context, db DBTX, arg ListSequencesP
 	return items, nil
 }
 
+const lockKnownSequences = `-- name: LockKnownSequences :exec
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS sequence_id
+    LIMIT cardinality($2::uuid[])
+)
+SELECT 1
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT t.sequence_id
+    FROM ffx_sequence AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.sequence_id = i.sequence_id
+    FOR NO KEY UPDATE
+) AS s
+`
+
+type LockKnownSequencesParams struct {
+	PartitionKeys []int16
+	SequenceIDs   []pgtype.UUID
+}
+
+// LockKnownSequences locks the sequences that exist, before the creations of a call that gives out places several times.
+//
+// Used by: engine.CreateExecution, engine.CreateExecutions.
+// Locks: sequences waits (FOR NO KEY UPDATE, in array order). The caller sorts by (partition_key, sequence_id).
+func (q *Queries) LockKnownSequences(ctx context.Context, db DBTX, arg LockKnownSequencesParams) error {
+	_, err := db.Exec(ctx, lockKnownSequences, arg.PartitionKeys, arg.SequenceIDs)
+	return err
+}
+
 const lockSequence = `-- name: LockSequence :one
 SELECT
     (s.stopped_at_ms IS NOT NULL)::boolean AS stopped,

@@ -507,36 +507,117 @@ func (q *Queries) ListUniqueKeys(ctx context.Context, db DBTX, uniqueKeys []pgty
 	return items, nil
 }
 
-const lockReplaceable = `-- name: LockReplaceable :exec
+const lockUniqueHolders = `-- name: LockUniqueHolders :exec
+WITH input AS (
+    SELECT unnest($1::uuid[]) AS key
+    LIMIT cardinality($1::uuid[])
+),
+sorted AS MATERIALIZED (
+    SELECT
+        h.holder_partition_key,
+        h.execution_id
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            t.holder_partition_key,
+            t.execution_id
+        FROM ffx_unique AS t
+        WHERE t.key = i.key
+        LIMIT 1
+    ) AS h
+    ORDER BY
+        h.holder_partition_key,
+        h.execution_id
+)
+SELECT 1
+FROM sorted AS s
+CROSS JOIN LATERAL (
+    SELECT t.execution_id
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = s.holder_partition_key
+        AND t.execution_id = s.execution_id
+    FOR NO KEY UPDATE
+) AS e
+`
+
+// LockUniqueHolders locks the executions that have locked keys of unique work, so that the next statement sees what others
+// have committed about them, the gate too.
+//
+// Used by: engine.CreateExecution, engine.CreateExecutions.
+// Locks: L1 waits (rows FOR NO KEY UPDATE, by partition and id).
+func (q *Queries) LockUniqueHolders(ctx context.Context, db DBTX, uniqueKeys []pgtype.UUID) error {
+	_, err := db.Exec(ctx, lockUniqueHolders, uniqueKeys)
+	return err
+}
+
+const lockUniqueKeys = `-- name: LockUniqueKeys :exec
+WITH input AS (
+    SELECT unnest($1::uuid[]) AS key
+    LIMIT cardinality($1::uuid[])
+)
+SELECT 1
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT t.key
+    FROM ffx_unique AS t
+    WHERE t.key = i.key
+    FOR NO KEY UPDATE
+) AS k
+`
+
+// LockUniqueKeys locks the keys of unique work that exist, so that their holders change no more: before the creations lock
+// those, which may be in the way.
+//
+// Used by: engine.CreateExecution, engine.CreateExecutions.
+// Locks: keys waits (rows FOR NO KEY UPDATE in array order). The caller sorts by key.
+func (q *Queries) LockUniqueKeys(ctx context.Context, db DBTX, uniqueKeys []pgtype.UUID) error {
+	_, err := db.Exec(ctx, lockUniqueKeys, uniqueKeys)
+	return err
+}
+
+const lockUniqueKeysOf = `-- name: LockUniqueKeysOf :exec
 WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
     LIMIT cardinality($2::uuid[])
+),
+sorted AS MATERIALIZED (
+    SELECT e.ffx_unique_key AS key
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT t.ffx_unique_key
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+            AND t.ffx_unique_key IS NOT NULL
+        LIMIT 1
+    ) AS e
+    ORDER BY e.ffx_unique_key
 )
 SELECT 1
-FROM input AS i
+FROM sorted AS s
 CROSS JOIN LATERAL (
-    SELECT t.execution_id
-    FROM ff_exec_core AS t
-    WHERE
-        t.partition_key = i.partition_key
-        AND t.execution_id = i.execution_id
+    SELECT t.key
+    FROM ffx_unique AS t
+    WHERE t.key = s.key
     FOR NO KEY UPDATE
-) AS e
+) AS k
 `
 
-type LockReplaceableParams struct {
+type LockUniqueKeysOfParams struct {
 	PartitionKeys []int16
 	ExecutionIDs  []pgtype.UUID
 }
 
-// LockReplaceable locks executions that creations may replace, so that the next statement sees what the gate has committed.
+// LockUniqueKeysOf locks the keys of unique work of executions that may run again, before these.
 //
-// Used by: engine.CreateExecution, engine.CreateExecutions.
-// Locks: L1 waits (rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, execution_id).
-func (q *Queries) LockReplaceable(ctx context.Context, db DBTX, arg LockReplaceableParams) error {
-	_, err := db.Exec(ctx, lockReplaceable, arg.PartitionKeys, arg.ExecutionIDs)
+// Used by: engine.ReplayExecution, engine.ReplayWhere.
+// Locks: keys waits (rows FOR NO KEY UPDATE, by key). Spans partitions.
+func (q *Queries) LockUniqueKeysOf(ctx context.Context, db DBTX, arg LockUniqueKeysOfParams) error {
+	_, err := db.Exec(ctx, lockUniqueKeysOf, arg.PartitionKeys, arg.ExecutionIDs)
 	return err
 }
 

@@ -279,7 +279,13 @@ func (e *Engine) createHeld(
 ) ([]Outcome[Created], error) {
 	var outcomes []Outcome[Created]
 	made := 0
-	for _, run := range uniqueRuns(creations) {
+	runs := uniqueRuns(creations)
+	if len(runs) > 1 {
+		if err := e.lockAhead(ctx, tx, creations); err != nil {
+			return nil, err
+		}
+	}
+	for _, run := range runs {
 		dealt, created, err := e.createRun(ctx, tx, flow, run)
 		if err != nil {
 			return nil, err

@@ -90,7 +90,7 @@ func (e *Engine) holdUnique(ctx context.Context, tx *txn, creations []creation, 
 			keys.held[key] = first[key]
 		}
 		pending = slices.DeleteFunc(pending, func(key uniqueKey) bool { return got[key] })
-		holders, err := e.listUnique(ctx, tx, pending)
+		holders, err := e.lockUnique(ctx, tx, pending, creations, first)
 		if err != nil {
 			return keys, err
 		}
@@ -229,8 +229,6 @@ func (e *Engine) replaceWaiting(
 	limits.PartitionKeys, limits.ExecutionIDs, limits.UniqueKeys = params.PartitionKeys, params.ExecutionIDs, params.UniqueKeys
 	var rows []db.ReplaceWaitingRow
 	err := pgtx.InOneTrip(ctx, tx, func(conn db.DBTX) error {
-		return e.q.LockReplaceable(ctx, conn, db.LockReplaceableParams{PartitionKeys: params.PartitionKeys, ExecutionIDs: params.ExecutionIDs})
-	}, func(conn db.DBTX) error {
 		return e.q.ReplaceLimits(ctx, conn, limits)
 	}, func(conn db.DBTX) (err error) {
 		rows, err = e.q.ReplaceWaiting(ctx, conn, params)
@@ -305,6 +303,31 @@ func (e *Engine) listUnique(ctx context.Context, conn db.DBTX, keys []uniqueKey)
 		}
 	}
 	return holders, err
+}
+
+// lockUnique returns the holders of keys. If creations may change holders, it locks all keys first, and then the holders that
+// may be changed: these are the locks of all creators and of replays, in this order.
+func (e *Engine) lockUnique(
+	ctx context.Context, tx *txn, keys []uniqueKey, creations []creation, first map[uniqueKey]int,
+) (holders map[uniqueKey]uniqueHolder, err error) {
+	var all, changed []pgtype.UUID
+	for _, key := range keys {
+		all = append(all, key.pg())
+		if creations[first[key]].unique.changes() {
+			changed = append(changed, key.pg())
+		}
+	}
+	if len(changed) == 0 {
+		return e.listUnique(ctx, tx, keys)
+	}
+	return holders, pgtx.InOneTrip(ctx, tx,
+		func(conn db.DBTX) error { return e.q.LockUniqueKeys(ctx, conn, all) },
+		func(conn db.DBTX) error { return e.q.LockUniqueHolders(ctx, conn, changed) },
+		func(conn db.DBTX) (err error) {
+			holders, err = e.listUnique(ctx, conn, keys)
+			return err
+		},
+	)
 }
 
 // takeOverUnique gives keys of the listed holders to executions, and returns those whose holders are still the listed

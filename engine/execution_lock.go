@@ -270,6 +270,9 @@ type operation[R any] struct {
 	// readMore reads values for judge that other operations don't need. Nil: there are none.
 	readMore func(ctx context.Context, conn db.DBTX, items []*heldExecution) error
 
+	// lockKeys locks keys before the executions. Nil: none.
+	lockKeys func(ctx context.Context, conn db.DBTX, items []*heldExecution) error
+
 	// judge decides from the values read under the locks. If acts, write changes the execution and returns the answer.
 	// Otherwise nothing is written, and answer or err is the result.
 	judge func(x *heldExecution) (answer R, acts bool, err error)
@@ -303,6 +306,7 @@ func (o *operation[R]) transition(e *Engine, ids []id.ExecutionID) transition[*h
 		},
 	}
 	t.readMore = o.readMore
+	t.lockKeys = o.lockKeys
 	if o.needsFlow != nil {
 		t.needs = func(x *heldExecution) flowLock {
 			if o.needsFlow(x) {

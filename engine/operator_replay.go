@@ -79,6 +79,12 @@ func (e *Engine) replaying(ctx context.Context, op string, given replayOptions) 
 	return operation[Replayed]{
 		op:        op,
 		needsFlow: func(*heldExecution) bool { return true },
+		lockKeys: func(ctx context.Context, conn db.DBTX, items []*heldExecution) error {
+			arrays := heldArrays(items)
+			return e.q.LockUniqueKeysOf(ctx, conn, db.LockUniqueKeysOfParams{
+				PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
+			})
+		},
 		judge: func(x *heldExecution) (Replayed, bool, error) {
 			if !x.terminal() {
 				return Replayed{}, false, x.not(ErrNotEnded)

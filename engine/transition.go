@@ -46,6 +46,7 @@ type reader[X locked] struct {
 	e            *Engine
 	item         func(n int) X                                            // item n of the input, before it is read
 	foresee      func(ctx context.Context, conn db.DBTX, items []X) error // reads the values for needs, without locks
+	lockKeys     func(ctx context.Context, conn db.DBTX, items []X) error // locks keys, before the executions; nil: none
 	lockAttempts func(ctx context.Context, conn db.DBTX, items []X) error
 	read         func(ctx context.Context, conn db.DBTX, items []X) error // reads the values for judge
 	readMore     func(ctx context.Context, conn db.DBTX, items []X) error // reads those that only this operation needs; may be nil
@@ -227,8 +228,8 @@ func (t *transition[X, V]) holdFlows(
 	return free, holds, nil
 }
 
-// lock locks the executions, then their attempts, and then reads the values that decide about them. Reading must be
-// last: a statement that waits for a lock sees all other rows as before the wait. All share a round trip.
+// lock locks the keys, then the executions, then their attempts, and then reads the values that decide about them. Reading
+// must be last: a statement that waits for a lock sees all other rows as before the wait. They share a round trip.
 func (r *reader[X]) lock(ctx context.Context, tx *txn, positions []int) ([]X, error) {
 	if len(positions) == 0 {
 		return nil, nil
@@ -241,6 +242,9 @@ func (r *reader[X]) lock(ctx context.Context, tx *txn, positions []int) ([]X, er
 	}
 	if r.readMore != nil {
 		steps = append(steps, func(conn db.DBTX) error { return r.readMore(ctx, conn, items) })
+	}
+	if r.lockKeys != nil {
+		steps = slices.Insert(steps, 0, step(func(conn db.DBTX) error { return r.lockKeys(ctx, conn, items) }))
 	}
 	return items, pgtx.InOneTrip(ctx, tx, steps...)
 }

@@ -15,6 +15,40 @@ ORDER BY s.next_ms
 LIMIT @batch_size::integer
 FOR NO KEY UPDATE SKIP LOCKED;
 
+-- name: RecallSchedules :execrows
+-- RecallSchedules makes schedules due that were changed, or acted on, more than a minute in the future: the clock was ahead.
+-- Their next tick is the first one from now on, for which 0 stands. A paused one stays paused.
+--
+-- Used by: engine.RunSchedules.
+-- Locks: schedules skips (FOR NO KEY UPDATE, then the UPDATE).
+WITH ahead AS (
+    SELECT
+        t.namespace,
+        t.name,
+        c.now_ms
+    FROM (SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms OFFSET 0) AS c
+    CROSS JOIN LATERAL (
+        SELECT
+            r.namespace,
+            r.name
+        FROM ffx_schedule AS r
+        WHERE greatest(r.last_at_ms, r.changed_at_ms) > c.now_ms + 60000
+        ORDER BY greatest(r.last_at_ms, r.changed_at_ms) DESC
+        LIMIT @batch_size::integer
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS t
+)
+UPDATE ffx_schedule AS s
+SET
+    tick_ms = 0,
+    next_ms = CASE WHEN s.paused_at_ms IS NULL THEN a.now_ms END,
+    last_at_ms = least(s.last_at_ms, a.now_ms),
+    changed_at_ms = least(s.changed_at_ms, a.now_ms)
+FROM ahead AS a
+WHERE
+    s.namespace = ANY (ARRAY[a.namespace])
+    AND s.name = a.name;
+
 -- name: HastenQueuedTicks :execrows
 -- HastenQueuedTicks makes those of some schedules due whose tick waits for an execution that has ended. One that is locked is
 -- left out: it is due later by itself.
@@ -149,7 +183,7 @@ WHERE l.taken IS NOT TRUE;
 -- MoveSchedules stores the last ticks of locked schedules, and when they are due again. An instant of 0 stands for none. It
 -- returns when the first schedule is due after the time of the call, of these and of all others; 0 if none is.
 --
--- Used by: engine.RunSchedules, engine.ResumeSchedule, engine.TriggerSchedule.
+-- Used by: engine.RunSchedules, engine.SetSchedule, engine.DeclareSchedules, engine.ResumeSchedule, engine.TriggerSchedule.
 -- Locks: schedules held (UPDATE).
 WITH input AS (
     SELECT
@@ -175,6 +209,7 @@ moved AS (
         queued_ms = nullif(i.queued_ms, 0),
         paused_at_ms = CASE WHEN sqlc.arg(resume)::boolean THEN NULL ELSE s.paused_at_ms END,
         pause_reason = CASE WHEN sqlc.arg(resume)::boolean THEN '' ELSE s.pause_reason END,
+        paused_as_vanished = s.paused_as_vanished AND NOT sqlc.arg(resume)::boolean,
         last_tick_ms = nullif(i.last_tick_ms, 0),
         last_at_ms = nullif(i.last_at_ms, 0),
         last_outcome = i.last_outcome,
@@ -220,7 +255,7 @@ SELECT
 
 -- name: PutSchedules :exec
 -- PutSchedules creates schedules, and changes those of the same names. One that is the same already is left alone. The
--- next time of one whose times have not changed stays, and a paused one stays paused.
+-- next time of one whose times have not changed stays. A paused one stays paused, unless it was paused as vanished.
 --
 -- Used by: engine.SetSchedule, engine.DeclareSchedules.
 -- Locks: schedules waits (in array order). The caller sorts by name.
@@ -257,7 +292,8 @@ WITH input AS (
 INSERT INTO ffx_schedule AS s (
     namespace, name, declared_by, cron, time_zone, every_ms, jitter_ms, start_ms, end_ms, missed, window_ms, overlap,
     kind, lane_id, payload, payload_encoding, priority, creator, policy, tags, unique_work, sequence, budget_ids,
-    quota_policy_id, limits, fair, next_ms, tick_ms, pause_reason, last_outcome, last_error, recent, created_at_ms, changed_at_ms
+    quota_policy_id, limits, fair, next_ms, tick_ms, pause_reason, paused_as_vanished, last_outcome, last_error, recent, created_at_ms,
+    changed_at_ms
 )
 SELECT
     @namespace::text,
@@ -289,6 +325,7 @@ SELECT
     nullif(i.next_ms, 0),
     nullif(i.tick_ms, 0),
     '',
+    false,
     '',
     '',
     '',
@@ -318,13 +355,18 @@ SET
     (unique_work, sequence, budget_ids, quota_policy_id, limits, fair)
         = (excluded.unique_work, excluded.sequence, excluded.budget_ids, excluded.quota_policy_id, excluded.limits, excluded.fair),
     changed_at_ms = excluded.changed_at_ms,
+    paused_at_ms = CASE WHEN NOT s.paused_as_vanished THEN s.paused_at_ms END,
+    pause_reason = CASE WHEN s.paused_as_vanished THEN '' ELSE s.pause_reason END,
+    paused_as_vanished = false,
     tick_ms = CASE
+        WHEN s.paused_as_vanished THEN excluded.tick_ms
         WHEN (s.cron, s.time_zone, s.every_ms, s.jitter_ms, s.start_ms, s.end_ms)
             = (excluded.cron, excluded.time_zone, excluded.every_ms, excluded.jitter_ms, excluded.start_ms, excluded.end_ms)
             THEN s.tick_ms
         ELSE excluded.tick_ms
     END,
     next_ms = CASE
+        WHEN s.paused_as_vanished THEN excluded.next_ms
         WHEN s.paused_at_ms IS NOT NULL THEN NULL
         WHEN (s.cron, s.time_zone, s.every_ms, s.jitter_ms, s.start_ms, s.end_ms)
             = (excluded.cron, excluded.time_zone, excluded.every_ms, excluded.jitter_ms, excluded.start_ms, excluded.end_ms)
@@ -333,7 +375,8 @@ SET
         ELSE excluded.next_ms
     END
 WHERE
-    (
+    s.paused_as_vanished
+    OR (
         s.declared_by, s.cron, s.time_zone, s.every_ms, s.jitter_ms, s.start_ms, s.end_ms, s.missed, s.window_ms, s.overlap,
         s.kind, s.lane_id, s.payload, s.payload_encoding, s.priority, s.creator, s.policy, s.tags,
         s.unique_work, s.sequence, s.budget_ids, s.quota_policy_id, s.limits, s.fair
@@ -356,6 +399,28 @@ WHERE
     s.namespace = @namespace
     AND s.name = @name
 FOR NO KEY UPDATE;
+
+-- name: LockDueSchedules :many
+-- LockDueSchedules locks and reads the given schedules that are due: their times may change before a tick is acted on.
+--
+-- Used by: engine.SetSchedule, engine.DeclareSchedules.
+-- Locks: schedules waits (FOR NO KEY UPDATE, in array order). The caller sorts by name.
+WITH input AS (
+    SELECT unnest(@names::text[]) AS name
+    LIMIT cardinality(@names::text[])
+)
+SELECT
+    -- include schedule_columns
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT t.*
+    FROM ffx_schedule AS t
+    WHERE
+        t.namespace = @namespace::text
+        AND t.name = i.name
+        AND (t.next_ms <= @now_ms::bigint) IS TRUE
+    FOR NO KEY UPDATE
+) AS s;
 
 -- name: LockDeclaredSchedules :many
 -- LockDeclaredSchedules locks the schedules of a set, and those of the given names, and returns which the set declares
@@ -404,7 +469,8 @@ WHERE
     AND s.name = ANY (@names::text[]);
 
 -- name: PauseSchedules :execrows
--- PauseSchedules pauses schedules; a waiting tick is dropped. A paused one keeps its instant, and gets the reason.
+-- PauseSchedules pauses schedules; a waiting tick is dropped. A paused one keeps its instant, and gets the reason. As vanished
+-- it pauses only those that run.
 --
 -- Used by: engine.PauseSchedule, engine.DeclareSchedules.
 -- Locks: schedules waits (UPDATE).
@@ -412,11 +478,13 @@ UPDATE ffx_schedule AS s
 SET
     paused_at_ms = coalesce(s.paused_at_ms, ffx_now_ms(sqlc.narg(now_ms))),
     pause_reason = @reason::text,
+    paused_as_vanished = sqlc.arg(vanished)::boolean,
     next_ms = NULL,
     queued_ms = NULL
 WHERE
     s.namespace = @namespace::text
-    AND s.name = ANY (@names::text[]);
+    AND s.name = ANY (@names::text[])
+    AND (NOT sqlc.arg(vanished)::boolean OR s.paused_at_ms IS NULL);
 
 -- name: GetSchedule :one
 -- GetSchedule reads a schedule. No row: it does not exist.

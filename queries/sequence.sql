@@ -18,6 +18,28 @@ RETURNING
     s.sequence_id,
     s.last_place;
 
+-- name: LockKnownSequences :exec
+-- LockKnownSequences locks the sequences that exist, before the creations of a call that gives out places several times.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions.
+-- Locks: sequences waits (FOR NO KEY UPDATE, in array order). The caller sorts by (partition_key, sequence_id).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@sequence_ids::uuid[]) AS sequence_id
+    LIMIT cardinality(@sequence_ids::uuid[])
+)
+SELECT 1
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT t.sequence_id
+    FROM ffx_sequence AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.sequence_id = i.sequence_id
+    FOR NO KEY UPDATE
+) AS s;
+
 -- name: SeatMembers :many
 -- SeatMembers gives executions that the caller has just created, as blocked, the places that LockSequences gave out. The
 -- first of a sequence without other members gets the turn, and is then claimable, delayed or before its gate. foremost: no

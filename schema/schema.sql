@@ -377,6 +377,8 @@ BEGIN
     FOR tag IN SELECT t.key, t.value FROM jsonb_each(tags) AS t LOOP
         IF octet_length(tag.key) NOT BETWEEN 1 AND 256 THEN
             RAISE invalid_parameter_value USING MESSAGE = 'ffx_create: tags must have keys of 1 to 256 bytes';
+        ELSIF starts_with(tag.key, 'ffx.') THEN
+            RAISE invalid_parameter_value USING MESSAGE = 'ffx_create: tags must not have keys that begin with ffx.';
         ELSIF jsonb_typeof(tag.value) <> 'string' THEN
             RAISE invalid_parameter_value USING MESSAGE = 'ffx_create: tags must be an object of texts';
         ELSIF octet_length(tag.value #>> '{}') > 65536 OR tag.key = 'cairn.instance_id' AND octet_length(tag.value #>> '{}') > 1024 THEN
@@ -4746,6 +4748,7 @@ CREATE TABLE ffx_schedule (
     queued_ms bigint,
     paused_at_ms bigint,
     pause_reason text NOT NULL,
+    paused_as_vanished boolean NOT NULL,
     last_tick_ms bigint,
     last_at_ms bigint,
     last_outcome text NOT NULL,
@@ -4821,6 +4824,8 @@ COMMENT ON COLUMN ffx_schedule.queued_ms IS 'Time of the tick that waits for the
 COMMENT ON COLUMN ffx_schedule.paused_at_ms IS 'When the schedule was paused, in milliseconds since the Unix epoch; NULL: it is not.';
 
 COMMENT ON COLUMN ffx_schedule.pause_reason IS 'Why it was paused, free text.';
+
+COMMENT ON COLUMN ffx_schedule.paused_as_vanished IS 'true: it was paused because its set no longer declared it, and goes on when it is declared again.';
 
 COMMENT ON COLUMN ffx_schedule.last_tick_ms IS 'Time of the last tick that was acted on, in milliseconds since the Unix epoch; NULL: none yet.';
 
@@ -5430,6 +5435,8 @@ CREATE INDEX ffx_ff_waitpoint_pending_expires_idx ON ff_waitpoint_pending USING 
 CREATE INDEX ffx_ff_worker_registry_event_at_idx ON ff_worker_registry_event USING btree (event_at_ms);
 
 CREATE INDEX ffx_lane_retention_shortest_idx ON ffx_lane_retention USING btree (retention_ms);
+
+CREATE INDEX ffx_schedule_acted_idx ON ffx_schedule USING btree (GREATEST(last_at_ms, changed_at_ms));
 
 CREATE INDEX ffx_schedule_declared_by_idx ON ffx_schedule USING btree (namespace, declared_by, name) WHERE (declared_by <> ''::text);
 

@@ -396,25 +396,94 @@ USING (
 ) AS h
 WHERE u.key = ANY (ARRAY[h.key]);
 
--- name: LockReplaceable :exec
--- LockReplaceable locks executions that creations may replace, so that the next statement sees what the gate has committed.
+-- name: LockUniqueKeys :exec
+-- LockUniqueKeys locks the keys of unique work that exist, so that their holders change no more: before the creations lock
+-- those, which may be in the way.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
--- Locks: L1 waits (rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, execution_id).
+-- Locks: keys waits (rows FOR NO KEY UPDATE in array order). The caller sorts by key.
+WITH input AS (
+    SELECT unnest(@unique_keys::uuid[]) AS key
+    LIMIT cardinality(@unique_keys::uuid[])
+)
+SELECT 1
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT t.key
+    FROM ffx_unique AS t
+    WHERE t.key = i.key
+    FOR NO KEY UPDATE
+) AS k;
+
+-- name: LockUniqueKeysOf :exec
+-- LockUniqueKeysOf locks the keys of unique work of executions that may run again, before these.
+--
+-- Used by: engine.ReplayExecution, engine.ReplayWhere.
+-- Locks: keys waits (rows FOR NO KEY UPDATE, by key). Spans partitions.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
     LIMIT cardinality(@execution_ids::uuid[])
+),
+sorted AS MATERIALIZED (
+    SELECT e.ffx_unique_key AS key
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT t.ffx_unique_key
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.execution_id = i.execution_id
+            AND t.ffx_unique_key IS NOT NULL
+        LIMIT 1
+    ) AS e
+    ORDER BY e.ffx_unique_key
 )
 SELECT 1
-FROM input AS i
+FROM sorted AS s
+CROSS JOIN LATERAL (
+    SELECT t.key
+    FROM ffx_unique AS t
+    WHERE t.key = s.key
+    FOR NO KEY UPDATE
+) AS k;
+
+-- name: LockUniqueHolders :exec
+-- LockUniqueHolders locks the executions that have locked keys of unique work, so that the next statement sees what others
+-- have committed about them, the gate too.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions.
+-- Locks: L1 waits (rows FOR NO KEY UPDATE, by partition and id).
+WITH input AS (
+    SELECT unnest(@unique_keys::uuid[]) AS key
+    LIMIT cardinality(@unique_keys::uuid[])
+),
+sorted AS MATERIALIZED (
+    SELECT
+        h.holder_partition_key,
+        h.execution_id
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            t.holder_partition_key,
+            t.execution_id
+        FROM ffx_unique AS t
+        WHERE t.key = i.key
+        LIMIT 1
+    ) AS h
+    ORDER BY
+        h.holder_partition_key,
+        h.execution_id
+)
+SELECT 1
+FROM sorted AS s
 CROSS JOIN LATERAL (
     SELECT t.execution_id
     FROM ff_exec_core AS t
     WHERE
-        t.partition_key = i.partition_key
-        AND t.execution_id = i.execution_id
+        t.partition_key = s.holder_partition_key
+        AND t.execution_id = s.execution_id
     FOR NO KEY UPDATE
 ) AS e;
 

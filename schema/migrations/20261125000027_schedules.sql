@@ -37,6 +37,7 @@ CREATE TABLE ffx_schedule (
     queued_ms bigint,
     paused_at_ms bigint,
     pause_reason text NOT NULL,
+    paused_as_vanished boolean NOT NULL,
     last_tick_ms bigint,
     last_at_ms bigint,
     last_outcome text NOT NULL,
@@ -55,6 +56,8 @@ WITH (
 );
 
 CREATE INDEX ffx_schedule_next_idx ON ffx_schedule (next_ms) WHERE next_ms IS NOT NULL;
+
+CREATE INDEX ffx_schedule_acted_idx ON ffx_schedule (greatest(last_at_ms, changed_at_ms));
 
 CREATE INDEX ffx_schedule_declared_by_idx ON ffx_schedule (namespace, declared_by, name) WHERE declared_by <> '';
 
@@ -122,6 +125,8 @@ COMMENT ON COLUMN ffx_schedule.paused_at_ms IS
     'When the schedule was paused, in milliseconds since the Unix epoch; NULL: it is not.';
 COMMENT ON COLUMN ffx_schedule.pause_reason IS
     'Why it was paused, free text.';
+COMMENT ON COLUMN ffx_schedule.paused_as_vanished IS
+    'true: it was paused because its set no longer declared it, and goes on when it is declared again.';
 COMMENT ON COLUMN ffx_schedule.last_tick_ms IS
     'Time of the last tick that was acted on, in milliseconds since the Unix epoch; NULL: none yet.';
 COMMENT ON COLUMN ffx_schedule.last_at_ms IS

@@ -173,6 +173,8 @@ BEGIN
     FOR tag IN SELECT t.key, t.value FROM jsonb_each(tags) AS t LOOP
         IF octet_length(tag.key) NOT BETWEEN 1 AND 256 THEN
             RAISE invalid_parameter_value USING MESSAGE = 'ffx_create: tags must have keys of 1 to 256 bytes';
+        ELSIF starts_with(tag.key, 'ffx.') THEN
+            RAISE invalid_parameter_value USING MESSAGE = 'ffx_create: tags must not have keys that begin with ffx.';
         ELSIF jsonb_typeof(tag.value) <> 'string' THEN
             RAISE invalid_parameter_value USING MESSAGE = 'ffx_create: tags must be an object of texts';
         ELSIF octet_length(tag.value #>> '{}') > 65536 OR tag.key = 'cairn.instance_id' AND octet_length(tag.value #>> '{}') > 1024 THEN

@@ -1,0 +1,72 @@
+package engine
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+)
+
+// lockAhead locks, for creations of several runs, what each run will lock: all keys, the executions that may be in the way, and
+// the sequences, each kind in its order. Without it two calls could wait for each other's first runs.
+//
+// A key that doesn't exist yet is inserted and deleted again. Until the transaction ends, other creators of the key wait for
+// that as for any new row.
+func (e *Engine) lockAhead(ctx context.Context, tx *txn, creations []creation) error {
+	keys, err := e.holdKeys(ctx, tx, creations)
+	if err != nil {
+		return err
+	}
+	if keys.business, err = e.holdBusinessKeys(ctx, tx, creations, keys, keyedFlow{}); err != nil {
+		return err
+	}
+	var sequences db.LockKnownSequencesParams
+	unique, known := make(map[uniqueKey]int), make(map[sequenceID]bool)
+	var changed []pgtype.UUID
+	for i := range creations {
+		c := &creations[i]
+		if !c.sequence.IsZero() {
+			known[sequenceOf(c.namespace, c.sequence.Key)] = true
+		}
+		if c.unique == nil {
+			continue
+		}
+		unique[c.unique.key] = i
+		if c.unique.changes() {
+			changed = append(changed, c.unique.key.pg())
+		}
+	}
+	for _, s := range slices.SortedFunc(maps.Keys(known), sequenceID.compare) {
+		sequences.PartitionKeys = append(sequences.PartitionKeys, s.partition())
+		sequences.SequenceIDs = append(sequences.SequenceIDs, s.pg())
+	}
+	sorted := slices.SortedFunc(maps.Keys(unique), uniqueKey.compare)
+	all := make([]pgtype.UUID, len(sorted))
+	for n, key := range sorted {
+		all[n] = key.pg()
+	}
+	got, err := e.insertUnique(ctx, tx, sorted, func(key uniqueKey) (id.ExecutionID, UniqueWhile) {
+		c := &creations[unique[key]]
+		return c.id, c.unique.while()
+	})
+	if err != nil {
+		return err
+	}
+	keys.unique.held = make(map[uniqueKey]int)
+	for key := range got {
+		keys.unique.held[key] = unique[key]
+	}
+	if err := e.settleKeys(ctx, tx, creations, keys, dealing{}); err != nil {
+		return err
+	}
+	return pgtx.InOneTrip(ctx, tx,
+		func(conn db.DBTX) error { return e.q.LockUniqueKeys(ctx, conn, all) },
+		func(conn db.DBTX) error { return e.q.LockUniqueHolders(ctx, conn, changed) },
+		func(conn db.DBTX) error { return e.q.LockKnownSequences(ctx, conn, sequences) },
+	)
+}
