@@ -77,13 +77,16 @@ func (e *Engine) Call(ctx context.Context, spec CallSpec) ([]id.ExecutionID, err
 func (e *Engine) createCalled(ctx context.Context, tx *txn, x *heldLease, call *CallSpec, namespace id.Namespace) ([]id.ExecutionID, error) {
 	specs := make([]ExecutionSpec, len(call.Executions))
 	for i, spec := range call.Executions {
+		if err := spec.checkOwnTags(); err != nil {
+			return nil, err
+		}
 		if spec.Namespace == "" {
 			spec.Namespace = namespace
 		}
 		if spec.Tags = maps.Clone(spec.Tags); spec.Tags == nil {
 			spec.Tags = make(map[string]string, 1)
 		}
-		spec.Tags[CallerTag] = x.id.String()
+		spec.Tags[CallerTag], spec.setsOwnTags = x.id.String(), true
 		specs[i] = spec
 	}
 	created, err := e.WithTx(notingTx{tx.Tx, &tx.due}).createExecutions(ctx, specs)

@@ -66,6 +66,9 @@ func (e *Engine) setOwn(c *creation, spec, like *ExecutionSpec) error {
 	if !otherLimits && !otherShare && maps.Equal(spec.Tags, like.Tags) {
 		return nil
 	}
+	if err := spec.checkOwnTags(); err != nil {
+		return err
+	}
 	tags, err := tagsField(spec.Tags)
 	c.tags = tags + limitsField(spec.Limits) + c.fair.field()
 	return err

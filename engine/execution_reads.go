@@ -114,6 +114,9 @@ func (e *Engine) SetExecutionTag(ctx context.Context, x id.ExecutionID, key, val
 	if err := e.checkTag(x, key); err != nil {
 		return wrap(op, err)
 	}
+	if err := (&ExecutionSpec{Tags: map[string]string{key: value}}).checkOwnTags(); err != nil {
+		return wrap(op, err)
+	}
 	if err := checkTagValue("tag", key, value); err != nil {
 		return wrap(op, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -61,7 +62,8 @@ type ExecutionSpec struct {
 	Unique *Unique
 
 	// Tags have non-empty keys of at most 256 bytes and values of at most 64 KiB, or at most 1024 bytes for
-	// "cairn.instance_id", which every event carries. [Engine.SetExecutionTag] requires namespaced keys.
+	// "cairn.instance_id", which every event carries. Keys that begin with "ffx." are refused: the engine sets those tags.
+	// [Engine.SetExecutionTag] requires namespaced keys.
 	Tags map[string]string
 
 	// Policy has retries, time limits and required capabilities. nil: patient retries for about a day, no time limits,
@@ -99,6 +101,7 @@ type ExecutionSpec struct {
 	after   time.Duration // [After]: the delay from the database's time, until delayAll makes it DelayUntil
 	mistake error         // a mistake of the spec's maker, which fails the creation
 
+	setsOwnTags  bool   // the engine has set the tags that begin with [ownTags]
 	storedPolicy string // the policy as a schedule stores it; "" if Policy has it
 }
 
@@ -189,6 +192,9 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 		return c, err
 	}
 	if err := spec.checkTexts(); err != nil {
+		return c, err
+	}
+	if err := spec.checkOwnTags(); err != nil {
 		return c, err
 	}
 	if c.tags, err = tagsField(spec.Sequence.tag(spec.Tags)); err != nil {
@@ -315,6 +321,19 @@ func (s ExecutionSpec) checkTexts() error {
 	}
 	if err := s.IdempotencyKey.Validate(id.MaxCreateKey); err != nil {
 		return invalidBecause("idempotency key", err)
+	}
+	return nil
+}
+
+// ownTags is how the keys of tags begin that the engine sets.
+const ownTags = "ffx."
+
+// checkOwnTags refuses tags that only the engine sets.
+func (s *ExecutionSpec) checkOwnTags() error {
+	for key := range s.Tags {
+		if strings.HasPrefix(key, ownTags) && !s.setsOwnTags {
+			return invalid("tag key", strconv.Quote(key)+" begins with ffx., as only tags of the engine do")
+		}
 	}
 	return nil
 }

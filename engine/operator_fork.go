@@ -91,7 +91,7 @@ func (e *Engine) forkOf(origin, fork id.ExecutionID, row *db.GetOriginRow) (crea
 	tags[ForkedFromTag] = origin.String()
 	spec := ExecutionSpec{
 		ID: fork, Namespace: id.Namespace(row.Namespace), Lane: id.LaneID(row.LaneID), Kind: row.Kind, Payload: row.Payload,
-		PayloadEncoding: row.PayloadEncoding, Priority: int(row.Priority), Creator: row.Creator, Tags: tags,
+		PayloadEncoding: row.PayloadEncoding, Priority: int(row.Priority), Creator: row.Creator, Tags: tags, setsOwnTags: true,
 	}
 	if err := spec.gatesOf(row); err != nil {
 		return creation{}, err

@@ -30,7 +30,8 @@ const (
 	// RemoveVanished deletes it. Its executions stay.
 	RemoveVanished Vanished = "remove"
 
-	// PauseVanished pauses it. It is resumed by [Operator.ResumeSchedule] alone.
+	// PauseVanished pauses it, unless it is paused already. It goes on when it is declared or set again, for instance after a
+	// roll-back, or by [Operator.ResumeSchedule].
 	PauseVanished Vanished = "pause"
 )
 
@@ -40,7 +41,8 @@ type Declared struct {
 }
 
 // SetSchedule creates a schedule, or changes the one of this name. If its times have not changed, its next tick stays;
-// otherwise the next tick is the first one from now on. A paused schedule stays paused. A schedule that a set declares leaves
+// otherwise the next tick is the first one from now on, after the last one of the former times that is due already and that
+// [Missed] wants. A paused schedule stays paused, unless it was paused by [PauseVanished]. A schedule that a set declares leaves
 // the set: declare it in one place.
 //
 // Errors: [ErrInvalidInput] naming the field; [ErrContention]. Transaction: locks the schedule, after registering a lane that
@@ -52,6 +54,9 @@ func (o Operator) SetSchedule(ctx context.Context, spec ScheduleSpec) error {
 		return wrap(op, err)
 	}
 	if err := o.e.findAllLimits(ctx, puts.creations); err != nil {
+		return wrap(op, err)
+	}
+	if err := puts.plan(ctx); err != nil {
 		return wrap(op, err)
 	}
 	_, err := inTx(ctx, o.e, op, func(tx *txn) (struct{}, error) { return struct{}{}, puts.put(ctx, tx) })
@@ -75,6 +80,9 @@ func (o Operator) DeclareSchedules(ctx context.Context, set ScheduleSet) (Declar
 	if err := e.findAllLimits(ctx, puts.creations); err != nil {
 		return Declared{}, wrap(op, err)
 	}
+	if err := puts.plan(ctx); err != nil {
+		return Declared{}, wrap(op, err)
+	}
 	return inTx(ctx, e, op, func(tx *txn) (Declared, error) {
 		names := slices.Clone(puts.params.Names)
 		known, err := e.q.LockDeclaredSchedules(ctx, tx, db.LockDeclaredSchedulesParams{
@@ -94,7 +102,7 @@ func (o Operator) DeclareSchedules(ctx context.Context, set ScheduleSet) (Declar
 		}
 		if set.Vanished == PauseVanished {
 			_, err = e.q.PauseSchedules(ctx, tx, db.PauseSchedulesParams{
-				Namespace: string(set.Namespace), Names: gone.Vanished, NowMs: e.nowMs(), Reason: "no longer declared by " + set.Name,
+				Namespace: string(set.Namespace), Names: gone.Vanished, NowMs: e.nowMs(), Reason: "no longer declared by " + set.Name, Vanished: true,
 			})
 		} else {
 			_, err = e.q.DropSchedules(ctx, tx, db.DropSchedulesParams{Namespace: string(set.Namespace), Names: gone.Vanished})
@@ -206,21 +214,35 @@ func (p *schedulePuts) add(s ScheduleSpec, set string) error {
 	return nil
 }
 
-// put writes the schedules, with their next ticks from now on. Their lanes are registered now, so that no tick has to wait for
-// another transaction that registers the same one.
+// plan computes the next ticks from now on. It is done before the transaction: an expression may be searched for long.
+func (p *schedulePuts) plan(ctx context.Context) error {
+	if len(p.times) == 0 {
+		return nil
+	}
+	now, err := p.q.GetNow(ctx, p.reader(), p.nowMs())
+	if err != nil {
+		return err
+	}
+	p.params.NowMs = now
+	for i := range p.times {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		tick := p.times[i].next(now)
+		p.params.TicksMs = append(p.params.TicksMs, tick)
+		p.params.NextsMs = append(p.params.NextsMs, p.times[i].due(tick))
+	}
+	return nil
+}
+
+// put writes the schedules. Their lanes are registered now, so that no tick has to wait for another transaction that registers
+// the same one.
 func (p *schedulePuts) put(ctx context.Context, tx *txn) error {
 	if len(p.times) == 0 {
 		return nil
 	}
-	now, err := p.q.GetNow(ctx, tx, p.nowMs())
-	if err != nil {
+	if err := p.keepDue(ctx, tx); err != nil {
 		return err
-	}
-	p.params.NowMs, p.params.NextsMs, p.params.TicksMs = now, nil, nil
-	for i := range p.times {
-		tick := p.times[i].next(now)
-		p.params.TicksMs = append(p.params.TicksMs, tick)
-		p.params.NextsMs = append(p.params.NextsMs, p.times[i].due(tick))
 	}
 	if err := p.q.PutSchedules(ctx, tx, p.params); err != nil {
 		return err
@@ -230,4 +252,41 @@ func (p *schedulePuts) put(ctx context.Context, tx *txn) error {
 		return err
 	}
 	return p.declareLimits(ctx, tx, p.creations)
+}
+
+// keepDue lets the last due tick of each schedule wait whose times are about to change, so that it is not lost.
+func (p *schedulePuts) keepDue(ctx context.Context, tx *txn) error {
+	rows, err := p.q.LockDueSchedules(ctx, tx, db.LockDueSchedulesParams{
+		Namespace: p.params.Namespace, Names: p.params.Names, NowMs: p.params.NowMs,
+	})
+	if err != nil {
+		return err
+	}
+	moves := newScheduleMoves(len(rows))
+	moves.AfterMs = p.params.NowMs
+	for i := range rows {
+		row := db.FfxSchedule(rows[i])
+		n, _ := slices.BinarySearch(p.params.Names, row.Name)
+		a := &p.params
+		if (timesKey{row.Cron, row.TimeZone, row.EveryMs, row.StartMs}) == (timesKey{a.Crons[n], a.TimeZones[n], a.EverysMs[n], a.StartsMs[n]}) &&
+			row.JitterMs == a.JittersMs[n] && row.EndMs == a.EndsMs[n] {
+			continue
+		}
+		times, err := timesOfRow(&row)
+		if err != nil { // a newer version's
+			continue
+		}
+		acts := times.keepLast(&row, a.NowMs)
+		if len(acts) > 0 {
+			last := &acts[len(acts)-1]
+			row.LastTickMs, row.LastAtMs, row.LastOutcome, row.LastError = &last.tickMs, &a.NowMs, last.outcome, ""
+			row.Recent = withRecent(row.Recent, a.NowMs, acts)
+		}
+		moves.add(&row)
+	}
+	if len(moves.Names) == 0 {
+		return nil
+	}
+	_, err = p.q.MoveSchedules(ctx, tx, moves.MoveSchedulesParams)
+	return err
 }

@@ -105,6 +105,12 @@ func (r *scheduleRun) inTx(ctx context.Context, tx *txn) (int, error) {
 			return err
 		},
 	}
+	if r.fromMs == 0 {
+		steps = slices.Insert(steps, 0, step(func(conn db.DBTX) error {
+			_, err := r.q.RecallSchedules(ctx, conn, db.RecallSchedulesParams{NowMs: r.Engine.nowMs(), BatchSize: int32(r.batch)})
+			return err
+		}))
+	}
 	if len(r.waiting) > 0 {
 		steps = slices.Insert(steps, 0, r.hasten(ctx))
 	}

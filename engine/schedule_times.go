@@ -99,6 +99,9 @@ type tickAct struct {
 
 // planTicks plans the work of a due schedule. running: its last execution has not ended.
 func planTicks(times *tickTimes, row *db.FfxSchedule, nowMs int64, running bool) tickPlan {
+	if row.TickMs != nil && *row.TickMs == 0 { // recalled
+		row.TickMs = new(times.next(nowMs))
+	}
 	ticks, missedMs, tickMs := times.dueTicks(row, nowMs)
 	p := tickPlan{tickMs: tickMs, queuedMs: deref(row.QueuedMs)}
 	if missedMs > 0 {
@@ -196,6 +199,22 @@ func (t *tickTimes) dueTicks(row *db.FfxSchedule, nowMs int64) (ticks []int64, m
 	return ticks, missedMs, next
 }
 
+// keepLast lets the last due tick of a schedule wait for the next look. It returns the outcomes of those that it gives up.
+func (t *tickTimes) keepLast(row *db.FfxSchedule, nowMs int64) (acts []tickAct) {
+	ticks, missedMs, _ := t.dueTicks(row, nowMs)
+	if missedMs > 0 {
+		acts = append(acts, tickAct{tickMs: missedMs, outcome: tickMissed})
+	}
+	for i, tick := range ticks {
+		if i == len(ticks)-1 && deref(row.QueuedMs) == 0 {
+			row.QueuedMs = &ticks[i]
+			break
+		}
+		acts = append(acts, tickAct{tickMs: tick, outcome: tickMissed})
+	}
+	return acts
+}
+
 // tickSpec returns the execution of a tick.
 func tickSpec(row *db.FfxSchedule, tickMs int64) ExecutionSpec {
 	tags := decodeTags(row.Tags)
@@ -213,6 +232,7 @@ func tickSpec(row *db.FfxSchedule, tickMs int64) ExecutionSpec {
 		Namespace: id.Namespace(row.Namespace), Kind: row.Kind, Lane: id.LaneID(row.LaneID),
 		Payload: row.Payload, PayloadEncoding: row.PayloadEncoding, Priority: int(row.Priority), Creator: row.Creator,
 		Tags: tags, Unique: unique, Sequence: sequence, Limits: limits, Fair: share, storedPolicy: row.Policy, mistake: err,
+		setsOwnTags: true,
 	}
 }
 

@@ -81,7 +81,7 @@ func TestBackfill(t *testing.T) {
 	}
 }
 
-// A changed definition keeps the next tick unless its times change.
+// A changed definition keeps the next tick unless its times change. A tick that is due already is created in any case.
 func TestSetScheduleKeepsTheNextTick(t *testing.T) {
 	f := fixture.NewCloned(t)
 	set(t, f, every(f, "s", time.Minute))
@@ -91,6 +91,8 @@ func TestSetScheduleKeepsTheNextTick(t *testing.T) {
 	wantCreated(t, f, "1m0s")
 	f.Advance(time.Minute)
 	set(t, f, every(f, "s", 7*time.Minute))
+	run(t, f, 1)
+	wantCreated(t, f, "1m0s 2m0s")
 	run(t, f, 0)
 	if got := describe(t, f, "s"); got.Next.Before(f.Time()) || got.Priority != 0 {
 		t.Errorf("%+v", got)

@@ -128,3 +128,25 @@ func TestTickWaitsForItsSequenceAlone(t *testing.T) {
 	run(t, f, 1)
 	wantCreated(t, f, "1m0s 1m0s")
 }
+
+// The execution in the way of a unique tick, or of a trigger, does not become the schedule's last one: the next tick doesn't
+// cancel it.
+func TestExecutionInTheWayIsNotTheLastOne(t *testing.T) {
+	f := fixture.NewCloned(t)
+	set(t, f, every(f, "s", time.Minute, unique, func(s *engine.ScheduleSpec) { s.Overlap = engine.OverlapCancel }))
+	foreign, err := f.CreateExecution(t.Context(), otherwise(f))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		f.Advance(time.Minute)
+		run(t, f, 1)
+		if x, err := f.Operator().TriggerSchedule(t.Context(), engine.ScheduleName{Name: "s"}); err != nil || x != foreign.ID {
+			t.Errorf("triggered %s, %v; want %s", x, err, foreign.ID)
+		}
+	}
+	x, err := f.DescribeExecution(t.Context(), foreign.ID)
+	if err != nil || x.State.Public != state.PublicWaiting {
+		t.Errorf("%s, error %v", x.State.Public, err)
+	}
+}

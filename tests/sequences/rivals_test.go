@@ -194,3 +194,25 @@ func TestDeletedMembers(t *testing.T) {
 	l.complete(t, l.wantTurn(t, 3))
 	l.wantRows(t, 0, 0, 0)
 }
+
+// A sequence that has stopped stays stopped at later ends too, after retention has deleted the member that it stopped at.
+func TestStoppedSequenceOutlastsItsMember(t *testing.T) {
+	l := lineOf(t, 4, engine.SequenceStops)
+	l.fail(t, l.wantTurn(t, 0))
+	l.Exec(t, "DELETE FROM ff_exec_core WHERE execution_id = $1", l.members[0].UUID())
+	if err := l.CancelExecution(t.Context(), engine.CancelSpec{ID: l.members[1]}); err != nil {
+		t.Fatal(err)
+	}
+	l.Exec(t, "DELETE FROM ff_exec_core WHERE execution_id = $1", l.members[2].UUID())
+	if _, err := l.Maintenance().AdvanceSequences(t.Context(), 10); err != nil {
+		t.Fatal(err)
+	}
+	l.wantTurn(t, -1)
+	if s := l.describe(t); s.StoppedAt.IsZero() || s.First != l.members[0] {
+		t.Errorf("%+v", s)
+	}
+	if err := l.Operator().ContinueSequence(t.Context(), engine.SequenceName{Key: account}); err != nil {
+		t.Fatal(err)
+	}
+	l.complete(t, l.wantTurn(t, 3))
+}
