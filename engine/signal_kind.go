@@ -78,11 +78,23 @@ func (s Signal[T]) Await(ctx context.Context, job Awaiter, wait Wait) (value T, 
 // [DistinctSources]. It returns all that have arrived by then, in the order of their arrival: also those that did not
 // count, such as the second one of a reviewer.
 //
+// keys are those of the waitpoints if each reviewer has a link of their own, by the Waitpoint method of a worker's job. Each
+// link is a source:
+//
+//	approvals, err := Approved.AwaitEach(ctx, job, 2, engine.DistinctSources, engine.Wait{}, "ada", "grace", "linus")
+//
 // Errors: as [Signal.Await].
-func (s Signal[T]) AwaitEach(ctx context.Context, job Awaiter, n int, distinct Distinct, wait Wait) ([]T, error) {
+func (s Signal[T]) AwaitEach(
+	ctx context.Context, job Awaiter, n int, distinct Distinct, wait Wait, keys ...id.WaitpointKey,
+) ([]T, error) {
 	c := AtLeast(n, distinct, s.Name).Where(wait.Where)
-	if wait.Key != "" {
+	switch {
+	case wait.Key != "" && len(keys) > 0:
+		return nil, invalid("Wait.Key", "has no effect beside the keys of several waitpoints")
+	case wait.Key != "":
 		c = c.At(wait.Key)
+	case len(keys) > 0:
+		c = c.At(keys...)
 	}
 	signals, err := job.AwaitSignals(ctx, wait.spec(c))
 	if err != nil {

@@ -52,10 +52,13 @@ func OperatorOnly() Condition { return Condition{condition.Node{Kind: condition.
 // TimeoutOnly waits for the timeout, which must be set.
 func TimeoutOnly() Condition { return Condition{condition.Node{Kind: condition.TimeoutOnly}} }
 
-// At lets the signal arrive at a waitpoint with another key, such as that of [Engine.CreateWaitpoint]. It applies to
-// conditions with one waitpoint.
-func (c Condition) At(key id.WaitpointKey) Condition {
-	c.node.Keys = []string{string(key)}
+// At lets the signal arrive at waitpoints with other keys, such as those of a worker's Job.Waitpoint. [Received] and [AnySignal]
+// have one. [AtLeast] may have several: with [DistinctSources] and a link for each, links count once.
+func (c Condition) At(keys ...id.WaitpointKey) Condition {
+	c.node.Keys = nil
+	for _, key := range keys {
+		c.node.Keys = append(c.node.Keys, string(key))
+	}
 	return c
 }
 

@@ -81,6 +81,9 @@ func (n Node) check(depth int, nodes *int) error {
 	}
 	switch n.Kind {
 	case Single:
+		if len(n.Keys) != 1 {
+			return fmt.Errorf("waits for one signal at %d waitpoints, one is allowed", len(n.Keys))
+		}
 		return n.checkMatch()
 	case Count:
 		return n.checkCount()
@@ -90,6 +93,9 @@ func (n Node) check(depth int, nodes *int) error {
 		}
 		if len(n.Members) == 0 {
 			return fmt.Errorf("%s has no members", n.Kind)
+		}
+		if len(n.Keys) > 0 {
+			return fmt.Errorf("%s has no waitpoint of its own, its members have", n.Kind)
 		}
 		for _, member := range n.Members {
 			if member.Kind == OperatorOnly || member.Kind == TimeoutOnly {

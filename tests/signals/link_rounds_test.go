@@ -125,3 +125,77 @@ func TestLinkOfAnotherSetOfKeys(t *testing.T) {
 	}
 	p.wantResult(t, "ada2")
 }
+
+// Two of three reviewers decide by a link of their own, before the wait and during it, in each of two rounds. W17
+func TestTwoOfThreeLinks(t *testing.T) {
+	reviewers := []id.WaitpointKey{"ada", "grace", "linus"}
+	links := make(map[id.WaitpointKey]engine.Waitpoint)
+	p := publishing(t, func(ctx context.Context, job worker.Job[struct{}]) (int, error) {
+		given := 0
+		for round := range 2 {
+			_, err := worker.Step(ctx, job, worker.Key("ask", round), func(ctx context.Context) (struct{}, error) {
+				for _, reviewer := range reviewers {
+					w, err := job.Waitpoint(ctx, reviewer, time.Hour)
+					if links[reviewer] = w; err != nil {
+						return struct{}{}, err
+					}
+				}
+				return struct{}{}, nil
+			})
+			if err != nil {
+				return 0, err
+			}
+			if round == 0 { // the first answer comes before the wait
+				if err := worker.Sleep(ctx, job, "pause", time.Minute); err != nil {
+					return 0, err
+				}
+			}
+			approvals, err := approved.AwaitEach(ctx, job, 2, engine.DistinctSources, engine.Wait{}, reviewers...)
+			if err != nil {
+				return 0, err
+			}
+			given += len(approvals)
+		}
+		return given, nil
+	})
+	if _, err := p.Operator().SeedKey(t.Context(), "k1", wire.NewSecret()); err != nil {
+		t.Fatal(err)
+	}
+	serve := waitpoint.Handler(p.Engine, decisions)
+	decide := func(reviewer id.WaitpointKey, signal string) {
+		t.Helper()
+		if got := post(t, serve, links[reviewer], signal); got != http.StatusOK {
+			t.Errorf("%s: %d", reviewer, got)
+		}
+	}
+	p.WantSettled(t, worker.Delayed)
+	decide("grace", "approved")
+	p.Advance(time.Minute)
+	p.WantSettled(t, worker.Suspended)
+	decide("grace", "approved")
+	decide("ada", "rejected")
+	p.WantSettled(t)
+	decide("linus", "approved")
+	p.WantSettled(t, worker.Suspended)
+	for _, reviewer := range reviewers[:2] {
+		p.WantSettled(t)
+		decide(reviewer, "approved")
+	}
+	p.wantResult(t, 4)
+}
+
+// Waitpoints that a wait does not use are refused.
+func TestKeysOfAWaitAreUsed(t *testing.T) {
+	p := publishing(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
+		_, both := approved.AwaitEach(ctx, job, 1, engine.DistinctSources, engine.Wait{Key: "a"}, "b")
+		_, two := engine.AwaitAny(ctx, job, engine.Wait{}, approved.Received().At("a", "b"))
+		_, all := engine.AwaitAll(ctx, job, engine.Wait{}, engine.AnyOf(approved.Received()).At("a"))
+		for _, err := range []error{both, two, all} {
+			if !errors.Is(err, engine.ErrInvalidInput) {
+				t.Error(err)
+			}
+		}
+		return "", nil
+	})
+	p.WantSettled(t, worker.Completed)
+}
