@@ -70,7 +70,7 @@ func TestExamples(t *testing.T) {
 		"tokens":                {"Once upon a time there was a queue.", "ended: attempt_success"},
 		"transactional-enqueue": {"order of one anvil: 1 bill"},
 		"two-of-three":          {"approved by Ada and Grace"},
-		"review-links":          {"ada: 200", "ada: 200", "linus: 200", "approved by 2 reviewers"},
+		"review-links":          {"ada: 200", "ada: 200", "approved by 2 reviewers", "linus: 200"},
 		"unique": {
 			"index letter: replaced true", "index letter: replaced true", "indexed Dear Ada, hello", "rebuild toys again: duplicate false",
 			"rebuild toys: duplicate true, the same true", "rebuild toys: duplicate true, the same true", "rebuilt toys", "rebuilt toys",
