@@ -184,3 +184,18 @@ func TestComesBackToItsPlace(t *testing.T) {
 		})
 	}
 }
+
+// Work that comes back to its old place says nothing about the present: a newcomer stands where the lane's new work is served, and
+// does not go ahead of that by old places.
+func TestWorkThatComesBackGivesNoOldPlaces(t *testing.T) {
+	l := newLane(fixture.NewCloned(t), "")
+	l.add(t, l.Engine, 20, of("a"))
+	claimed := l.take(t, 10)
+	if errs, err := l.ReleaseLeases(t.Context(), []engine.Lease{claimed[0].Lease}); err != nil || errs[0] != nil {
+		t.Fatal(errs, err)
+	}
+	l.add(t, l.Engine, 5, of("b"))
+	if got, want := l.order(l.take(t, 5)), []string{"a", "a", "b", "a", "b"}; !slices.Equal(got, want) {
+		t.Errorf("claimed %v, want %v", got, want)
+	}
+}
