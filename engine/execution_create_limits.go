@@ -3,9 +3,11 @@ package engine
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
 )
@@ -20,37 +22,48 @@ func (l limitID) compare(other limitID) int {
 // maxKnownLimits is the number of limits that an engine remembers as declared.
 const maxKnownLimits = 10_000
 
+// knownLimitAge is how long an engine relies on a rule that it has read. Another version of the program may have declared another
+// one since.
+const knownLimitAge = time.Minute
+
 // knownLimits are limits that the database has, with their declared rules. Declaring one again changes nothing, so a full set is
 // simply cleared.
 type knownLimits struct {
 	mu    sync.RWMutex
-	known map[limitID]limitRule
+	known map[limitID]knownLimit
 }
 
-func (l *knownLimits) get(limit limitID) (limitRule, bool) {
+type knownLimit struct {
+	limitRule
+	since time.Time
+}
+
+func (l *knownLimits) get(limit limitID, now time.Time) (limitRule, bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	rule, known := l.known[limit]
-	return rule, known
+	k, known := l.known[limit]
+	age := now.Sub(k.since)
+	return k.limitRule, known && age >= 0 && age < knownLimitAge
 }
 
-func (l *knownLimits) add(limit limitID, rule limitRule) {
+func (l *knownLimits) add(limit limitID, rule limitRule, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.known == nil {
-		l.known = make(map[limitID]limitRule)
+		l.known = make(map[limitID]knownLimit)
 	}
 	if len(l.known) >= maxKnownLimits {
 		clear(l.known)
 	}
-	l.known[limit] = rule
+	l.known[limit] = knownLimit{rule, now}
 }
 
 // findLimits compares the limits of creations with those that exist, which it reads unless this process knows them. It marks
 // creations whose limits have to be declared, and calls refuse for those that name a limit which does not exist or is too
 // small.
 func (e *Engine) findLimits(ctx context.Context, creations []creation, refuse func(i int, err error)) error {
-	var unknown map[limitID]limitRule
+	var rules, unknown map[limitID]limitRule
+	now := e.processTime()
 	for i := range creations {
 		c := &creations[i]
 		if c.refused {
@@ -59,11 +72,14 @@ func (e *Engine) findLimits(ctx context.Context, creations []creation, refuse fu
 		for n := range c.limits {
 			k := &c.limits[n]
 			limit := limitID{c.namespace, k.Name}
-			rule, known := e.limits.get(limit)
-			if !known || k.declared != nil && rule != *k.declared {
-				if unknown == nil {
-					unknown = make(map[limitID]limitRule)
-				}
+			if _, seen := rules[limit]; seen {
+				continue
+			}
+			if rules == nil {
+				rules, unknown = make(map[limitID]limitRule), make(map[limitID]limitRule)
+			}
+			rule, known := e.limits.get(limit, now)
+			if rules[limit] = rule; !known || k.declared != nil && rule != *k.declared {
 				unknown[limit] = limitRule{}
 			}
 		}
@@ -72,7 +88,9 @@ func (e *Engine) findLimits(ctx context.Context, creations []creation, refuse fu
 		if err := e.readLimits(ctx, unknown); err != nil {
 			return err
 		}
+		maps.Copy(rules, unknown)
 	}
+	replaced := make(map[limitID]bool)
 	for i := range creations {
 		c := &creations[i]
 		if c.refused {
@@ -81,12 +99,15 @@ func (e *Engine) findLimits(ctx context.Context, creations []creation, refuse fu
 		for n := range c.limits {
 			k := &c.limits[n]
 			limit := limitID{c.namespace, k.Name}
-			rule, read := unknown[limit]
-			if !read {
-				rule, _ = e.limits.get(limit)
-			}
+			rule := rules[limit]
 			if k.declared != nil {
-				c.undeclared = c.undeclared || rule != *k.declared
+				differs := rule != *k.declared
+				c.undeclared = c.undeclared || differs
+				if differs && rule.units > 0 && !replaced[limit] {
+					replaced[limit] = true
+					e.cfg.Log.WarnContext(ctx, "flowfabric: this process replaces the declaration of a limit",
+						"limit", limit.name, "namespace", limit.namespace, "units", rule.units, "new_units", k.declared.units)
+				}
 				continue
 			}
 			err := k.fits(rule.units)
@@ -121,7 +142,7 @@ func (e *Engine) readLimits(ctx context.Context, into map[limitID]limitRule) err
 		limit := limitID{row.Namespace, row.Name}
 		into[limit] = limitRule{units: row.DeclaredUnits, windowMs: row.DeclaredWindowMs, whenFull: WhenFull(row.WhenFull)}
 		if row.Lasting {
-			e.limits.add(limit, into[limit])
+			e.limits.add(limit, into[limit], e.processTime())
 		}
 	}
 	return err
@@ -180,6 +201,6 @@ func (e *Engine) declare(ctx context.Context, tx *txn, rules map[limitID]limitRu
 // rememberLimits notes that marked creations have declared their limits, after the commit.
 func (e *Engine) rememberLimits(creations []creation) {
 	for limit, rule := range undeclaredOf(creations) {
-		e.limits.add(limit, rule)
+		e.limits.add(limit, rule, e.processTime())
 	}
 }

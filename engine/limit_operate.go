@@ -98,7 +98,7 @@ func (o Operator) DeclareLimits(ctx context.Context, limits ...LimitSpec) error 
 	_, err := inTx(ctx, e, op, func(tx *txn) (struct{}, error) { return struct{}{}, e.declare(ctx, tx, rules) })
 	if err == nil && e.tx == nil {
 		for limit, rule := range rules {
-			e.limits.add(limit, rule)
+			e.limits.add(limit, rule, e.processTime())
 		}
 	}
 	return err
