@@ -144,6 +144,27 @@ func (q *Queries) CountBudgetBreaches(ctx context.Context, db DBTX, arg CountBud
 	return err
 }
 
+const dropBudget = `-- name: DropBudget :exec
+DELETE FROM ff_budget_policy AS b
+WHERE
+    b.partition_key = $1::smallint
+    AND b.budget_id = $2::text
+`
+
+type DropBudgetParams struct {
+	PartitionKey int16
+	BudgetID     string
+}
+
+// DropBudget deletes a locked budget.
+//
+// Used by: engine.DeleteBudget.
+// Locks: L6 held (the DELETE).
+func (q *Queries) DropBudget(ctx context.Context, db DBTX, arg DropBudgetParams) error {
+	_, err := db.Exec(ctx, dropBudget, arg.PartitionKey, arg.BudgetID)
+	return err
+}
+
 const dropBudgetLedger = `-- name: DropBudgetLedger :exec
 DELETE FROM ff_budget_usage_by_exec AS x
 WHERE
@@ -158,10 +179,42 @@ type DropBudgetLedgerParams struct {
 
 // DropBudgetLedger deletes the ledger of a locked budget.
 //
-// Used by: engine.ResetBudget, engine.ResetBudgets.
+// Used by: engine.ResetBudget, engine.ResetBudgets, engine.DeleteBudget.
 // Locks: L6 held (the DELETE).
 func (q *Queries) DropBudgetLedger(ctx context.Context, db DBTX, arg DropBudgetLedgerParams) error {
 	_, err := db.Exec(ctx, dropBudgetLedger, arg.PartitionKey, arg.BudgetID)
+	return err
+}
+
+const dropBudgetUsage = `-- name: DropBudgetUsage :exec
+WITH locked AS (
+    SELECT t.dimensions_key
+    FROM ff_budget_usage AS t
+    WHERE
+        t.partition_key = $1::smallint
+        AND t.budget_id = $2::text
+    ORDER BY t.dimensions_key COLLATE "C"
+    FOR UPDATE
+)
+DELETE FROM ff_budget_usage AS u
+USING locked AS l
+WHERE
+    u.partition_key = $1::smallint
+    AND u.budget_id = $2::text
+    AND u.dimensions_key = ANY (ARRAY[l.dimensions_key])
+`
+
+type DropBudgetUsageParams struct {
+	PartitionKey int16
+	BudgetID     string
+}
+
+// DropBudgetUsage deletes the usage of a locked budget.
+//
+// Used by: engine.DeleteBudget.
+// Locks: L6 waits (rows FOR UPDATE by dimension, then the DELETE).
+func (q *Queries) DropBudgetUsage(ctx context.Context, db DBTX, arg DropBudgetUsageParams) error {
+	_, err := db.Exec(ctx, dropBudgetUsage, arg.PartitionKey, arg.BudgetID)
 	return err
 }
 
@@ -543,7 +596,8 @@ type LockBudgetRow struct {
 // LockBudget locks a budget and returns its policy, an empty text if the budget does not exist. It also returns whether
 // FlowFabric works on the database.
 //
-// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle, engine.ReleaseBudget, engine.ResetBudget.
+// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle, engine.ReleaseBudget, engine.ResetBudget,
+// engine.DeleteBudget.
 // Locks: L6 waits (the row FOR NO KEY UPDATE).
 func (q *Queries) LockBudget(ctx context.Context, db DBTX, arg LockBudgetParams) (LockBudgetRow, error) {
 	row := db.QueryRow(ctx, lockBudget, arg.PartitionKey, arg.BudgetID)
@@ -1044,6 +1098,80 @@ func (q *Queries) ScanDueBudgets(ctx context.Context, db DBTX, arg ScanDueBudget
 		return nil, err
 	}
 	return items, nil
+}
+
+const setBudget = `-- name: SetBudget :one
+WITH switch AS (
+    SELECT
+        ffx_shared() AS shared,
+        ffx_now_ms($1) AS now_ms
+),
+changed AS (
+    UPDATE ff_budget_policy AS b
+    SET
+        policy_json = $2::text::jsonb || jsonb_strip_nulls(jsonb_build_object(
+            'ffx_key', b.policy_json -> 'ffx_key', 'ffx_namespace', b.policy_json -> 'ffx_namespace'
+        )),
+        scope_type = $3::text,
+        scope_id = $4::text,
+        enforcement_mode = $5::text,
+        next_reset_at_ms = CASE
+            WHEN $6::bigint <= 0 THEN NULL
+            WHEN
+                b.next_reset_at_ms IS NOT NULL
+                AND b.policy_json -> 'reset_interval_ms' = to_jsonb($6::bigint)
+                THEN b.next_reset_at_ms
+            ELSE least(s.now_ms::numeric + $6::bigint, 9223372036854775807)::bigint
+        END,
+        updated_at_ms = s.now_ms
+    FROM switch AS s
+    WHERE
+        b.partition_key = $7::smallint
+        AND b.budget_id = $8::text
+        AND NOT s.shared
+    RETURNING true AS done
+)
+SELECT
+    s.shared::boolean AS shared,
+    EXISTS (SELECT FROM changed)::boolean AS changed
+FROM switch AS s
+`
+
+type SetBudgetParams struct {
+	NowMs           *int64
+	Policy          string
+	ScopeType       string
+	ScopeID         string
+	EnforcementMode string
+	ResetIntervalMs int64
+	PartitionKey    int16
+	BudgetID        string
+}
+
+type SetBudgetRow struct {
+	Shared  bool
+	Changed bool
+}
+
+// SetBudget replaces the policy and the labels of a budget, but its key. A reset in the same interval stays as it is. It returns whether the
+// budget exists, and whether FlowFabric works on the database, in which case it changes nothing.
+//
+// Used by: engine.SetBudget.
+// Locks: L6 waits (the UPDATE).
+func (q *Queries) SetBudget(ctx context.Context, db DBTX, arg SetBudgetParams) (SetBudgetRow, error) {
+	row := db.QueryRow(ctx, setBudget,
+		arg.NowMs,
+		arg.Policy,
+		arg.ScopeType,
+		arg.ScopeID,
+		arg.EnforcementMode,
+		arg.ResetIntervalMs,
+		arg.PartitionKey,
+		arg.BudgetID,
+	)
+	var i SetBudgetRow
+	err := row.Scan(&i.Shared, &i.Changed)
+	return i, err
 }
 
 const storeBudgetOutcomes = `-- name: StoreBudgetOutcomes :exec

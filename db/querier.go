@@ -240,6 +240,12 @@ type Querier interface {
 	// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.ReclaimExecution.
 	// Locks: L5 waits (DELETE). The execution is locked by the caller.
 	DeleteGrants(ctx context.Context, db DBTX, arg DeleteGrantsParams) error
+	// DeleteQuotaPolicy deletes a quota policy. It returns whether the policy existed, and whether FlowFabric works on the
+	// database, in which case it deletes nothing.
+	//
+	// Used by: engine.DeleteQuotaPolicy.
+	// Locks: L6 waits (the DELETE).
+	DeleteQuotaPolicy(ctx context.Context, db DBTX, arg DeleteQuotaPolicyParams) (DeleteQuotaPolicyRow, error)
 	// DeliverSignal delivers a signal to a waitpoint, or to whatever waits for its name. result says what became of it:
 	// accepted, with its effect and the lane that has work now; duplicate, with the id of the earlier one; or the reason of
 	// a refusal.
@@ -297,6 +303,11 @@ type Querier interface {
 	// Used by: engine.PurgeFlows.
 	// Locks: L0 held (DELETE).
 	DropBacklogMembersOf(ctx context.Context, db DBTX, arg DropBacklogMembersOfParams) error
+	// DropBudget deletes a locked budget.
+	//
+	// Used by: engine.DeleteBudget.
+	// Locks: L6 held (the DELETE).
+	DropBudget(ctx context.Context, db DBTX, arg DropBudgetParams) error
 	// DropBudgetAdmissions deletes admissions that were due for a cancellation. Locked ones stay, and are looked at again.
 	//
 	// Used by: engine.CancelOverBudget.
@@ -304,9 +315,14 @@ type Querier interface {
 	DropBudgetAdmissions(ctx context.Context, db DBTX, arg DropBudgetAdmissionsParams) (int64, error)
 	// DropBudgetLedger deletes the ledger of a locked budget.
 	//
-	// Used by: engine.ResetBudget, engine.ResetBudgets.
+	// Used by: engine.ResetBudget, engine.ResetBudgets, engine.DeleteBudget.
 	// Locks: L6 held (the DELETE).
 	DropBudgetLedger(ctx context.Context, db DBTX, arg DropBudgetLedgerParams) error
+	// DropBudgetUsage deletes the usage of a locked budget.
+	//
+	// Used by: engine.DeleteBudget.
+	// Locks: L6 waits (rows FOR UPDATE by dimension, then the DELETE).
+	DropBudgetUsage(ctx context.Context, db DBTX, arg DropBudgetUsageParams) error
 	// DropBudgetUsageOf deletes the individual budget usage of executions that are about to be deleted: the sums of the
 	// budgets stay. The rows are in the partitions of the budgets.
 	//
@@ -428,6 +444,11 @@ type Querier interface {
 	// Used by: engine.PurgeFlows.
 	// Locks: L0 held (DELETE).
 	DropPrunedMembersOf(ctx context.Context, db DBTX, arg DropPrunedMembersOfParams) error
+	// DropReservations deletes all reservations on a locked budget.
+	//
+	// Used by: engine.DeleteBudget.
+	// Locks: L6 waits (the DELETE, for a job that looks at a row).
+	DropReservations(ctx context.Context, db DBTX, arg DropReservationsParams) error
 	// DropSchedules deletes schedules. Their executions stay.
 	//
 	// Used by: engine.DeleteSchedule, engine.DeclareSchedules.
@@ -1802,7 +1823,8 @@ type Querier interface {
 	// LockBudget locks a budget and returns its policy, an empty text if the budget does not exist. It also returns whether
 	// FlowFabric works on the database.
 	//
-	// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle, engine.ReleaseBudget, engine.ResetBudget.
+	// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle, engine.ReleaseBudget, engine.ResetBudget,
+	// engine.DeleteBudget.
 	// Locks: L6 waits (the row FOR NO KEY UPDATE).
 	LockBudget(ctx context.Context, db DBTX, arg LockBudgetParams) (LockBudgetRow, error)
 	// LockBudgetUsage locks the usage of a budget in some dimensions and returns it in array order, with the time. A dimension
@@ -2746,6 +2768,12 @@ type Querier interface {
 	// Locks: consumers skips (FOR UPDATE, then the UPDATE); consumers waits (the row of the same event, set aside before
 	// and locked elsewhere).
 	SetAsideEvent(ctx context.Context, db DBTX, arg SetAsideEventParams) (int64, error)
+	// SetBudget replaces the policy and the labels of a budget, but its key. A reset in the same interval stays as it is. It returns whether the
+	// budget exists, and whether FlowFabric works on the database, in which case it changes nothing.
+	//
+	// Used by: engine.SetBudget.
+	// Locks: L6 waits (the UPDATE).
+	SetBudget(ctx context.Context, db DBTX, arg SetBudgetParams) (SetBudgetRow, error)
 	// SetCaller stores the call that has created executions, in the transaction that creates them.
 	//
 	// Used by: engine.Call.
@@ -2774,6 +2802,12 @@ type Querier interface {
 	// Used by: engine.SetLimit, engine.ResetLimit.
 	// Locks: limits waits (the advisory lock of the rule, for transactions that admit by it, then the row: UPDATE).
 	SetLimit(ctx context.Context, db DBTX, arg SetLimitParams) (bool, error)
+	// SetQuotaPolicy replaces the limits of a quota policy. It returns whether the policy exists, and whether FlowFabric works on
+	// the database, in which case it changes nothing.
+	//
+	// Used by: engine.SetQuotaPolicy.
+	// Locks: L6 waits (the UPDATE).
+	SetQuotaPolicy(ctx context.Context, db DBTX, arg SetQuotaPolicyParams) (SetQuotaPolicyRow, error)
 	// SettleDeadlines negates the deadlines of executions that another program ended, so that no scan returns them again.
 	// This library negates the deadline when it ends an execution.
 	//

@@ -9,6 +9,45 @@ import (
 	"context"
 )
 
+const deleteQuotaPolicy = `-- name: DeleteQuotaPolicy :one
+WITH switch AS (SELECT ffx_shared() AS shared),
+deleted AS (
+    DELETE FROM ff_quota_policy AS q
+    USING switch AS s
+    WHERE
+        q.partition_key = $1::smallint
+        AND q.quota_policy_id = $2::text
+        AND NOT s.shared
+    RETURNING true AS done
+)
+SELECT
+    s.shared::boolean AS shared,
+    EXISTS (SELECT FROM deleted)::boolean AS deleted
+FROM switch AS s
+`
+
+type DeleteQuotaPolicyParams struct {
+	PartitionKey  int16
+	QuotaPolicyID string
+}
+
+type DeleteQuotaPolicyRow struct {
+	Shared  bool
+	Deleted bool
+}
+
+// DeleteQuotaPolicy deletes a quota policy. It returns whether the policy existed, and whether FlowFabric works on the
+// database, in which case it deletes nothing.
+//
+// Used by: engine.DeleteQuotaPolicy.
+// Locks: L6 waits (the DELETE).
+func (q *Queries) DeleteQuotaPolicy(ctx context.Context, db DBTX, arg DeleteQuotaPolicyParams) (DeleteQuotaPolicyRow, error) {
+	row := db.QueryRow(ctx, deleteQuotaPolicy, arg.PartitionKey, arg.QuotaPolicyID)
+	var i DeleteQuotaPolicyRow
+	err := row.Scan(&i.Shared, &i.Deleted)
+	return i, err
+}
+
 const getQuotaPolicy = `-- name: GetQuotaPolicy :one
 SELECT
     q.requests_per_window_seconds,
@@ -109,5 +148,64 @@ func (q *Queries) InsertQuotaPolicy(ctx context.Context, db DBTX, arg InsertQuot
 	)
 	var i InsertQuotaPolicyRow
 	err := row.Scan(&i.Shared, &i.Inserted)
+	return i, err
+}
+
+const setQuotaPolicy = `-- name: SetQuotaPolicy :one
+WITH switch AS (
+    SELECT
+        ffx_shared() AS shared,
+        ffx_now_ms($1) AS now_ms
+),
+changed AS (
+    UPDATE ff_quota_policy AS q
+    SET
+        requests_per_window_seconds = $2::bigint,
+        max_requests_per_window = $3::bigint,
+        active_concurrency_cap = $4::bigint,
+        updated_at_ms = s.now_ms
+    FROM switch AS s
+    WHERE
+        q.partition_key = $5::smallint
+        AND q.quota_policy_id = $6::text
+        AND NOT s.shared
+    RETURNING true AS done
+)
+SELECT
+    s.shared::boolean AS shared,
+    EXISTS (SELECT FROM changed)::boolean AS changed
+FROM switch AS s
+`
+
+type SetQuotaPolicyParams struct {
+	NowMs         *int64
+	WindowSeconds int64
+	MaxStarts     int64
+	MaxRunning    int64
+	PartitionKey  int16
+	QuotaPolicyID string
+}
+
+type SetQuotaPolicyRow struct {
+	Shared  bool
+	Changed bool
+}
+
+// SetQuotaPolicy replaces the limits of a quota policy. It returns whether the policy exists, and whether FlowFabric works on
+// the database, in which case it changes nothing.
+//
+// Used by: engine.SetQuotaPolicy.
+// Locks: L6 waits (the UPDATE).
+func (q *Queries) SetQuotaPolicy(ctx context.Context, db DBTX, arg SetQuotaPolicyParams) (SetQuotaPolicyRow, error) {
+	row := db.QueryRow(ctx, setQuotaPolicy,
+		arg.NowMs,
+		arg.WindowSeconds,
+		arg.MaxStarts,
+		arg.MaxRunning,
+		arg.PartitionKey,
+		arg.QuotaPolicyID,
+	)
+	var i SetQuotaPolicyRow
+	err := row.Scan(&i.Shared, &i.Changed)
 	return i, err
 }

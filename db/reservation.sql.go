@@ -75,6 +75,27 @@ func (q *Queries) AddReservations(ctx context.Context, db DBTX, arg AddReservati
 	return err
 }
 
+const dropReservations = `-- name: DropReservations :exec
+DELETE FROM ffx_budget_reservation AS r
+WHERE
+    r.partition_key = $1::smallint
+    AND r.budget_id = $2::text
+`
+
+type DropReservationsParams struct {
+	PartitionKey int16
+	BudgetID     string
+}
+
+// DropReservations deletes all reservations on a locked budget.
+//
+// Used by: engine.DeleteBudget.
+// Locks: L6 waits (the DELETE, for a job that looks at a row).
+func (q *Queries) DropReservations(ctx context.Context, db DBTX, arg DropReservationsParams) error {
+	_, err := db.Exec(ctx, dropReservations, arg.PartitionKey, arg.BudgetID)
+	return err
+}
+
 const lockReservers = `-- name: LockReservers :many
 WITH input AS (
     -- The attempts that the arrays name. The locking clause is a parameter.

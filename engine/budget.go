@@ -19,6 +19,9 @@ import (
 // Transaction: one statement, and a read if the budget exists. Safe to repeat with an id.
 func (e *Engine) CreateBudget(ctx context.Context, spec BudgetSpec) (BudgetCreated, error) {
 	const op = "create budget"
+	if err := spec.named(e); err != nil {
+		return BudgetCreated{}, wrap(op, err)
+	}
 	policy, err := spec.policy()
 	if err != nil {
 		return BudgetCreated{}, wrap(op, err)
@@ -51,7 +54,7 @@ func (e *Engine) CreateBudget(ctx context.Context, spec BudgetSpec) (BudgetCreat
 		return BudgetCreated{}, wrap(op, err)
 	}
 	created := BudgetCreated{ID: spec.ID, Duplicate: true}
-	created.Matches = found.Corruption == "" && found.Labels == spec.Labels && found.ResetEvery == spec.ResetEvery &&
+	created.Matches = found.Corruption == "" && found.Key == spec.Key && found.Namespace == spec.Namespace && found.Labels == spec.Labels && found.ResetEvery == spec.ResetEvery &&
 		found.CancelOnBreach == spec.CancelOnBreach &&
 		maps.Equal(realLimits(found.Limits), realLimits(spec.Limits))
 	return created, nil

@@ -14,6 +14,8 @@ import (
 // Budget is a stored budget with its usage.
 type Budget struct {
 	ID         id.BudgetID
+	Key        string                 // "" if it has none
+	Namespace  id.Namespace           // of the Key
 	Limits     map[string]BudgetLimit // by dimension; a dimension without limits may be missing
 	Usage      map[string]int64       // by dimension, of all that were reported
 	Reserved   map[string]int64       // by dimension, of all leases: see [Engine.Reserve]
@@ -29,7 +31,7 @@ type Budget struct {
 
 	NextReset time.Time // zero: only an operator resets it
 	CreatedAt time.Time
-	ChangedAt time.Time // by a breach or a reset
+	ChangedAt time.Time // by a breach, a reset or [Operator.SetBudget]
 
 	// Corruption says why the limits can't be read; "" if they can. Every report on such a budget fails with
 	// [ErrCorruption].
@@ -119,6 +121,7 @@ func budgetFrom(row *db.ListBudgetsRow) (Budget, error) {
 		b.Corruption = "policy_json " + err.Error()
 		return b, nil
 	}
+	b.Key, b.Namespace = p.Key, id.Namespace(p.Namespace)
 	b.Labels.OnHardLimit, b.Labels.OnSoftLimit = p.OnHard, p.OnSoft
 	b.ResetEvery, b.CancelOnBreach = retentionOf(p.ResetIntervalMs), p.CancelOnBreach
 	b.Limits = limitsOf(p)

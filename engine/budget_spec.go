@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,6 +18,7 @@ const (
 	MaxDimension  = 256            // bytes of the name of a dimension
 	MaxDimensions = 1000           // dimensions of a budget's limits, and of a report
 	MaxUsageKey   = 512            // bytes of the key of a report
+	MaxBudgetKey  = 512            // bytes of [BudgetSpec].Key
 	MaxBudgetText = maxFreeText    // bytes of each of [BudgetLabels]
 	UsageKeyKept  = 24 * time.Hour // how long the key of a report is remembered
 	initDimension = "_init"        // a row of FlowFabric that is no dimension
@@ -32,7 +34,15 @@ const (
 
 // BudgetSpec describes a budget: limits on amounts that add up, until it is reset.
 type BudgetSpec struct {
-	ID     id.BudgetID            // default: a new one
+	// ID is the id. Default: that of the Key, or a new one.
+	ID id.BudgetID
+
+	// Key names the budget in its namespace, as "tenant/acme", in place of an ID, which is derived from both: [id.BudgetIDOf].
+	// At most [MaxBudgetKey] bytes. Default: the budget has no key.
+	Key string
+
+	Namespace id.Namespace // of the Key. Default: the engine's
+
 	Limits map[string]BudgetLimit // by dimension; a dimension without limits is counted all the same
 
 	// ResetEvery resets the budget in this interval, of whole milliseconds, counted from its creation or its last reset by an
@@ -68,7 +78,7 @@ type BudgetLabels struct {
 type BudgetCreated struct {
 	ID        id.BudgetID
 	Duplicate bool // a budget with this id existed, and was not changed
-	Matches   bool // its limits, interval, labels and CancelOnBreach are those of the call
+	Matches   bool // its key, limits, interval, labels and CancelOnBreach are those of the call
 }
 
 // Usage is a report of amounts that were used. Report each of them once.
@@ -185,6 +195,26 @@ func checkDimension(field, dimension string) error {
 	return checkText(field, dimension, MaxDimension)
 }
 
+// named checks the id and the key of a budget, and derives the id from the key.
+func (s *BudgetSpec) named(e *Engine) error {
+	if s.Key == "" {
+		if s.Namespace != "" {
+			return invalid("Namespace", "is set, but no Key")
+		}
+		return nil
+	}
+	s.Namespace = cmp.Or(s.Namespace, e.cfg.Namespace)
+	if err := s.Namespace.Validate(); err != nil {
+		return invalidBecause("Namespace", err)
+	}
+	derived := id.BudgetIDOf(s.Namespace, s.Key)
+	if !s.ID.IsZero() && s.ID != derived {
+		return invalid("Key", "is set, and so is an ID that is not its own")
+	}
+	s.ID = derived
+	return checkText("Key", s.Key, MaxBudgetKey)
+}
+
 // policy checks the limits and the interval of a budget.
 func (s *BudgetSpec) policy() (p budget.Policy, err error) {
 	switch {
@@ -198,7 +228,7 @@ func (s *BudgetSpec) policy() (p budget.Policy, err error) {
 	p = budget.Policy{
 		Hard: make(map[string]int64, len(s.Limits)), Soft: make(map[string]int64, len(s.Limits)),
 		ResetIntervalMs: s.ResetEvery.Milliseconds(), OnHard: s.Labels.OnHardLimit, OnSoft: s.Labels.OnSoftLimit,
-		CancelOnBreach: s.CancelOnBreach,
+		CancelOnBreach: s.CancelOnBreach, Key: s.Key, Namespace: string(s.Namespace),
 	}
 	for dimension, limit := range s.Limits {
 		if err := checkDimension("Limits", dimension); err != nil {

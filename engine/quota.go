@@ -90,8 +90,8 @@ func (p QuotaPolicy) Unlimited() bool { return p.MaxRunning == 0 && p.MaxStarts 
 // Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrCorruption] for a negative limit. One statement; takes no locks.
 func (e *Engine) QuotaPolicy(ctx context.Context, q id.QuotaPolicyID) (QuotaPolicy, error) {
 	const op = "read quota policy"
-	if q.IsZero() {
-		return QuotaPolicy{}, wrap(op, invalid("quota policy id", "is empty"))
+	if err := checkQuota(q); err != nil {
+		return QuotaPolicy{}, wrap(op, err)
 	}
 	row, err := e.q.GetQuotaPolicy(ctx, e.reader(), db.GetQuotaPolicyParams{
 		PartitionKey: e.cfg.Partitions.QuotaPartition(q), QuotaPolicyID: q.String(),
@@ -109,4 +109,66 @@ func (e *Engine) QuotaPolicy(ctx context.Context, q id.QuotaPolicyID) (QuotaPoli
 		Window:    time.Duration(min(row.RequestsPerWindowSeconds, math.MaxInt64/int64(time.Second))) * time.Second,
 		CreatedAt: time.UnixMilli(row.CreatedAtMs),
 	}, nil
+}
+
+// SetQuotaPolicy replaces the limits of an existing quota policy. Executions that have been admitted keep their places.
+//
+// Errors: [ErrNotFound]; [ErrInvalidInput] naming the field, also without an ID; [ErrContention]; [ErrUnavailable] as
+// [Engine.CreateQuotaPolicy]. Transaction: one statement; locks the policy. Safe to repeat.
+func (o Operator) SetQuotaPolicy(ctx context.Context, spec QuotaPolicySpec) error {
+	const op = "set quota policy"
+	e := o.e
+	if err := spec.check(); err != nil {
+		return wrap(op, err)
+	}
+	if err := checkQuota(spec.ID); err != nil {
+		return wrap(op, err)
+	}
+	result, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (db.SetQuotaPolicyRow, error) {
+		due.gated()
+		return e.q.SetQuotaPolicy(ctx, conn, db.SetQuotaPolicyParams{
+			NowMs: e.nowMs(), PartitionKey: e.cfg.Partitions.QuotaPartition(spec.ID), QuotaPolicyID: spec.ID.String(),
+			WindowSeconds: int64(spec.Window / time.Second), MaxStarts: spec.MaxStarts, MaxRunning: spec.MaxRunning,
+		})
+	})
+	return changedQuota(op, spec.ID, result.Shared, result.Changed, err)
+}
+
+// DeleteQuotaPolicy deletes a quota policy. A policy that doesn't exist has no limits: executions that wait for it are let in.
+//
+// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrContention]; [ErrUnavailable] as [Engine.CreateQuotaPolicy]. Transaction: one
+// statement.
+func (o Operator) DeleteQuotaPolicy(ctx context.Context, q id.QuotaPolicyID) error {
+	const op = "delete quota policy"
+	e := o.e
+	if err := checkQuota(q); err != nil {
+		return wrap(op, err)
+	}
+	result, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (db.DeleteQuotaPolicyRow, error) {
+		due.gated()
+		return e.q.DeleteQuotaPolicy(ctx, conn, db.DeleteQuotaPolicyParams{
+			PartitionKey: e.cfg.Partitions.QuotaPartition(q), QuotaPolicyID: q.String(),
+		})
+	})
+	return changedQuota(op, q, result.Shared, result.Deleted, err)
+}
+
+func checkQuota(q id.QuotaPolicyID) error {
+	if q.IsZero() {
+		return invalid("quota policy id", "is empty")
+	}
+	return nil
+}
+
+// changedQuota returns the error of a change of a quota policy.
+func changedQuota(op string, q id.QuotaPolicyID, shared, found bool, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case shared:
+		return wrap(op, errBudgetsShared())
+	case !found:
+		return wrap(op, &NotFoundError{Entity: "quota policy", ID: q.String()})
+	}
+	return nil
 }

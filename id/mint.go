@@ -91,3 +91,11 @@ func (u *UUID[K]) stamp(ticks uint64) {
 	u[6] |= 0x70
 	u[8] = u[8]&0x3f | 0x80
 }
+
+// budgetKeys is the name space of the ids that [BudgetIDOf] derives.
+var budgetKeys = uuid.MustParse("7d2c5a0e-3f6b-5b1d-9c48-0a1e6f8b2d34")
+
+// BudgetIDOf returns the id of the budget with a key in a namespace. It is the same in every process.
+func BudgetIDOf(namespace Namespace, key string) BudgetID {
+	return BudgetID(uuid.NewSHA1(budgetKeys, []byte(string(namespace)+"\x00"+key)))
+}

@@ -164,6 +164,16 @@ WHERE
     -- include reservation_named
     AND h.left_over <= 0;
 
+-- name: DropReservations :exec
+-- DropReservations deletes all reservations on a locked budget.
+--
+-- Used by: engine.DeleteBudget.
+-- Locks: L6 waits (the DELETE, for a job that looks at a row).
+DELETE FROM ffx_budget_reservation AS r
+WHERE
+    r.partition_key = @partition_key::smallint
+    AND r.budget_id = @budget_id::text;
+
 -- name: LookAtReservations :one
 -- LookAtReservations looks at the leases of reservations on a budget that are due, and deletes those whose lease is over.
 -- It returns how many. The caller has locked the budget.

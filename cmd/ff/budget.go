@@ -20,15 +20,19 @@ import (
 )
 
 func (a *app) budgetCommand() *cobra.Command {
-	cmd := group("budget", "List, show, create and reset budgets", "")
+	cmd := group("budget", "List, show, create, set, reset and delete budgets", `
+
+A budget is named by its id, or by its key in a namespace.`)
 	a.databaseFlags(cmd)
-	cmd.AddCommand(a.budgetListCommand(), a.budgetShowCommand(), a.budgetCreateCommand(), a.budgetResetCommand())
+	cmd.AddCommand(a.budgetListCommand(), a.budgetShowCommand(), a.budgetCreateCommand(), a.budgetSetCommand(),
+		a.budgetResetCommand(), a.budgetDeleteCommand())
 	return cmd
 }
 
 // budgetView is a budget in the JSON of `ff budget`.
 type budgetView struct {
 	ID           string               `json:"id"`
+	Key          string               `json:"key,omitempty"`
 	Scope        string               `json:"scope,omitempty"`
 	Mode         string               `json:"mode,omitempty"`
 	Dimensions   map[string]dimension `json:"dimensions"`
@@ -62,7 +66,7 @@ func (d dimension) String() string {
 
 func newBudgetView(b engine.Budget) budgetView {
 	v := budgetView{
-		ID: b.ID.String(), Scope: strings.Trim(b.Labels.ScopeType+" "+b.Labels.ScopeID, " "), Mode: b.Labels.Mode,
+		ID: b.ID.String(), Key: b.Key, Scope: strings.Trim(b.Labels.ScopeType+" "+b.Labels.ScopeID, " "), Mode: b.Labels.Mode,
 		Dimensions: make(map[string]dimension), NextReset: timestamp(b.NextReset),
 		Breaches: b.Breaches, SoftBreaches: b.SoftBreaches, LastBreach: timestamp(b.LastBreach), LastIn: b.LastBreachDimension,
 		CreatedAt: timestamp(b.CreatedAt), Corruption: b.Corruption,
@@ -94,7 +98,7 @@ func printBudgets(to io.Writer, views []budgetView) error {
 		_, err := io.WriteString(to, "There are no budgets.\n")
 		return err
 	}
-	t := newTable(table.Row{"BUDGET", "SCOPE", "USAGE", "NEXT RESET"})
+	t := newTable(table.Row{"BUDGET", "KEY", "SCOPE", "USAGE", "NEXT RESET"})
 	for _, v := range views {
 		var usage []string
 		for _, name := range slices.Sorted(maps.Keys(v.Dimensions)) {
@@ -103,7 +107,7 @@ func printBudgets(to io.Writer, views []budgetView) error {
 		if v.Corruption != "" {
 			usage = []string{"can't be read"}
 		}
-		t.AppendRow(table.Row{v.ID, shortened(printable(v.Scope), 20), shortened(strings.Join(usage, "; "), 60), v.NextReset})
+		t.AppendRow(table.Row{v.ID, shortened(printable(v.Key), 30), shortened(printable(v.Scope), 20), shortened(strings.Join(usage, "; "), 60), v.NextReset})
 	}
 	_, err := io.WriteString(to, t.Render()+"\n")
 	return err
@@ -112,6 +116,7 @@ func printBudgets(to io.Writer, views []budgetView) error {
 // onBudget is a command on one budget. do returns the value to print as JSON, and the words for people.
 func (a *app) onBudget(cmd *cobra.Command, do func(ctx context.Context, eng *engine.Engine, b id.BudgetID) (any, string, error)) *cobra.Command {
 	var asJSON bool
+	var namespace string
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
 			return fmt.Errorf("%s takes one budget, not %d", cmd.CommandPath(), len(args))
@@ -121,13 +126,13 @@ func (a *app) onBudget(cmd *cobra.Command, do func(ctx context.Context, eng *eng
 	cmd.RunE = a.does(func(ctx context.Context, args []string) error {
 		b, err := id.ParseBudgetID(args[0])
 		if err != nil {
-			return &usageError{problem: err.Error()}
+			b = id.BudgetIDOf(id.Namespace(namespace), args[0])
 		}
 		return a.withEngine(ctx, func(eng *engine.Engine) error {
 			value, words, err := do(ctx, eng, b)
 			switch {
 			case errors.Is(err, engine.ErrNotFound):
-				return &stepError{err, "correct the id, see `ff budget list`", exitNotFound}
+				return &stepError{err, "correct the id or the key, see `ff budget list`", exitNotFound}
 			case err != nil:
 				return asUsage(err)
 			case asJSON:
@@ -138,18 +143,20 @@ func (a *app) onBudget(cmd *cobra.Command, do func(ctx context.Context, eng *eng
 		})
 	})
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&namespace, "namespace", string(engine.DefaultNamespace), "the namespace of the budget's key")
 	return cmd
 }
 
 func (a *app) budgetShowCommand() *cobra.Command {
 	return a.onBudget(&cobra.Command{
-		Use:     "show BUDGET",
-		Short:   "Show a budget, its limits and its usage",
-		Example: `  ff budget show 0197c1f0-0000-7000-8000-000000000001`,
+		Use:   "show BUDGET",
+		Short: "Show a budget, its limits and its usage",
+		Example: `  ff budget show 0197c1f0-0000-7000-8000-000000000001
+  ff budget show tenant/acme`,
 	}, func(ctx context.Context, eng *engine.Engine, b id.BudgetID) (any, string, error) {
 		found, err := eng.Budget(ctx, b)
 		v := newBudgetView(found)
-		facts := []fact{{"budget", v.ID}, {"scope", v.Scope}, {"mode", v.Mode}, {"corruption", v.Corruption}}
+		facts := []fact{{"budget", v.ID}, {"key", v.Key}, {"scope", v.Scope}, {"mode", v.Mode}, {"corruption", v.Corruption}}
 		for _, name := range slices.Sorted(maps.Keys(v.Dimensions)) {
 			facts = append(facts, fact{name, v.Dimensions[name].String()})
 		}
@@ -167,33 +174,24 @@ func (a *app) budgetShowCommand() *cobra.Command {
 
 func (a *app) budgetCreateCommand() *cobra.Command {
 	var asJSON bool
-	var budget, scopeType, scopeID string
-	var hard, soft []string
-	var every time.Duration
-	var cancel bool
+	var budget, key, namespace string
+	var f budgetFlags
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Create a budget and print its id",
 		Example: `  ff budget create --hard tokens=1000000 --soft tokens=800000 --reset-every 24h
-  ff budget create --hard cents=5000 --scope-type tenant --scope-id acme`,
+  ff budget create --key tenant/acme --hard cents=5000 --scope-type tenant --scope-id acme`,
 		Args: noArgs,
 		RunE: a.does(func(ctx context.Context, _ []string) error {
-			spec := engine.BudgetSpec{
-				Limits: make(map[string]engine.BudgetLimit), ResetEvery: every, CancelOnBreach: cancel,
-				Labels: engine.BudgetLabels{ScopeType: scopeType, ScopeID: scopeID},
-			}
+			spec := engine.BudgetSpec{Key: key, Namespace: id.Namespace(namespace), Limits: make(map[string]engine.BudgetLimit)}
 			if budget != "" {
 				var err error
 				if spec.ID, err = id.ParseBudgetID(budget); err != nil {
 					return &usageError{problem: err.Error()}
 				}
 			}
-			err := errors.Join(
-				addLimits(spec.Limits, "--hard", hard, func(l *engine.BudgetLimit) *int64 { return &l.Hard }),
-				addLimits(spec.Limits, "--soft", soft, func(l *engine.BudgetLimit) *int64 { return &l.Soft }),
-			)
-			if err != nil {
-				return &usageError{problem: err.Error()}
+			if err := f.change(&spec, func(string) bool { return true }); err != nil {
+				return err
 			}
 			return a.withEngine(ctx, func(eng *engine.Engine) error {
 				created, err := eng.CreateBudget(ctx, spec)
@@ -212,13 +210,95 @@ func (a *app) budgetCreateCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().StringVar(&budget, "id", "", "the id of the budget, so that the command can be repeated")
-	cmd.Flags().StringArrayVar(&hard, "hard", nil, "a hard limit, as DIMENSION=NUMBER; may be repeated")
-	cmd.Flags().StringArrayVar(&soft, "soft", nil, "a soft limit, as DIMENSION=NUMBER; may be repeated")
-	cmd.Flags().DurationVar(&every, "reset-every", 0, "the interval of the resets")
-	cmd.Flags().BoolVar(&cancel, "cancel-on-breach", false, "cancel the executions in flight at a breach of a hard limit")
-	cmd.Flags().StringVar(&scopeType, "scope-type", "", "the kind of its owner, as tenant")
-	cmd.Flags().StringVar(&scopeID, "scope-id", "", "its owner")
+	cmd.Flags().StringVar(&key, "key", "", "the key of the budget, in place of an id")
+	cmd.Flags().StringVar(&namespace, "namespace", "", "the namespace of the key")
+	f.add(cmd)
 	return cmd
+}
+
+// budgetFlags are the flags that describe a budget.
+type budgetFlags struct {
+	hard, soft         []string
+	every              time.Duration
+	cancel             bool
+	scopeType, scopeID string
+}
+
+func (f *budgetFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.hard, "hard", nil, "a hard limit, as DIMENSION=NUMBER; may be repeated")
+	flags.StringArrayVar(&f.soft, "soft", nil, "a soft limit, as DIMENSION=NUMBER; may be repeated")
+	flags.DurationVar(&f.every, "reset-every", 0, "the interval of the resets")
+	flags.BoolVar(&f.cancel, "cancel-on-breach", false, "cancel the executions in flight at a breach of a hard limit")
+	flags.StringVar(&f.scopeType, "scope-type", "", "the kind of its owner, as tenant")
+	flags.StringVar(&f.scopeID, "scope-id", "", "its owner")
+}
+
+// change changes what was given in a spec.
+func (f *budgetFlags) change(spec *engine.BudgetSpec, given func(flag string) bool) error {
+	if given("reset-every") {
+		spec.ResetEvery = f.every
+	}
+	if given("cancel-on-breach") {
+		spec.CancelOnBreach = f.cancel
+	}
+	if given("scope-type") {
+		spec.Labels.ScopeType = f.scopeType
+	}
+	if given("scope-id") {
+		spec.Labels.ScopeID = f.scopeID
+	}
+	err := errors.Join(
+		addLimits(spec.Limits, "--hard", f.hard, func(l *engine.BudgetLimit) *int64 { return &l.Hard }),
+		addLimits(spec.Limits, "--soft", f.soft, func(l *engine.BudgetLimit) *int64 { return &l.Soft }),
+	)
+	if err != nil {
+		return &usageError{problem: err.Error()}
+	}
+	return nil
+}
+
+func (a *app) budgetSetCommand() *cobra.Command {
+	var f budgetFlags
+	cmd := &cobra.Command{
+		Use:   "set BUDGET",
+		Short: "Change limits and other settings of a budget",
+		Long:  "set changes what its flags name, and leaves the rest and the usage alone. A limit of 0 is no limit.",
+		Example: `  ff budget set tenant/acme --hard cents=8000
+  ff budget set 0197c1f0-0000-7000-8000-000000000001 --soft tokens=0 --reset-every 168h`,
+	}
+	f.add(cmd)
+	return a.onBudget(cmd, func(ctx context.Context, eng *engine.Engine, b id.BudgetID) (any, string, error) {
+		now, err := eng.Budget(ctx, b)
+		if err != nil {
+			return nil, "", err
+		}
+		spec := engine.BudgetSpec{
+			ID: b, Limits: now.Limits, ResetEvery: now.ResetEvery, CancelOnBreach: now.CancelOnBreach, Labels: now.Labels,
+		}
+		if spec.Limits == nil {
+			spec.Limits = make(map[string]engine.BudgetLimit)
+		}
+		if err := f.change(&spec, cmd.Flags().Changed); err != nil {
+			return nil, "", err
+		}
+		if err := eng.Operator().SetBudget(ctx, spec); err != nil {
+			return nil, "", err
+		}
+		return map[string]string{"id": b.String()}, fmt.Sprintf("Budget %s is changed.\n", b), nil
+	})
+}
+
+func (a *app) budgetDeleteCommand() *cobra.Command {
+	return a.onBudget(&cobra.Command{
+		Use:   "delete BUDGET",
+		Short: "Delete a budget with its usage",
+		Long: `delete deletes a budget with its usage and its reservations. Executions that name it have no limit by it any more:
+those that wait for it are let in.`,
+		Example: `  ff budget delete 0197c1f0-0000-7000-8000-000000000001`,
+	}, func(ctx context.Context, eng *engine.Engine, b id.BudgetID) (any, string, error) {
+		return map[string]string{"id": b.String()}, fmt.Sprintf("Budget %s is deleted.\n", b), eng.Operator().DeleteBudget(ctx, b)
+	})
 }
 
 // addLimits adds limits in the form DIMENSION=NUMBER.

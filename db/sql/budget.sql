@@ -41,7 +41,8 @@ FROM switch AS s;
 -- LockBudget locks a budget and returns its policy, an empty text if the budget does not exist. It also returns whether
 -- FlowFabric works on the database.
 --
--- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle, engine.ReleaseBudget, engine.ResetBudget.
+-- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle, engine.ReleaseBudget, engine.ResetBudget,
+-- engine.DeleteBudget.
 -- Locks: L6 waits (the row FOR NO KEY UPDATE).
 SELECT
     coalesce(b.policy_json::text, '')::text AS policy,
@@ -366,7 +367,7 @@ WHERE
 -- name: DropBudgetLedger :exec
 -- DropBudgetLedger deletes the ledger of a locked budget.
 --
--- Used by: engine.ResetBudget, engine.ResetBudgets.
+-- Used by: engine.ResetBudget, engine.ResetBudgets, engine.DeleteBudget.
 -- Locks: L6 held (the DELETE).
 DELETE FROM ff_budget_usage_by_exec AS x
 WHERE
@@ -384,6 +385,78 @@ SET
     last_breach_dim = NULL,
     next_reset_at_ms = nullif(@next_ms::bigint, 0),
     updated_at_ms = @at_ms::bigint
+WHERE
+    b.partition_key = @partition_key::smallint
+    AND b.budget_id = @budget_id::text;
+
+-- name: SetBudget :one
+-- SetBudget replaces the policy and the labels of a budget, but its key. A reset in the same interval stays as it is. It returns whether the
+-- budget exists, and whether FlowFabric works on the database, in which case it changes nothing.
+--
+-- Used by: engine.SetBudget.
+-- Locks: L6 waits (the UPDATE).
+WITH switch AS (
+    SELECT
+        ffx_shared() AS shared,
+        ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+changed AS (
+    UPDATE ff_budget_policy AS b
+    SET
+        policy_json = sqlc.arg(policy)::text::jsonb || jsonb_strip_nulls(jsonb_build_object(
+            'ffx_key', b.policy_json -> 'ffx_key', 'ffx_namespace', b.policy_json -> 'ffx_namespace'
+        )),
+        scope_type = @scope_type::text,
+        scope_id = @scope_id::text,
+        enforcement_mode = @enforcement_mode::text,
+        next_reset_at_ms = CASE
+            WHEN sqlc.arg(reset_interval_ms)::bigint <= 0 THEN NULL
+            WHEN
+                b.next_reset_at_ms IS NOT NULL
+                AND b.policy_json -> 'reset_interval_ms' = to_jsonb(sqlc.arg(reset_interval_ms)::bigint)
+                THEN b.next_reset_at_ms
+            ELSE least(s.now_ms::numeric + sqlc.arg(reset_interval_ms)::bigint, 9223372036854775807)::bigint
+        END,
+        updated_at_ms = s.now_ms
+    FROM switch AS s
+    WHERE
+        b.partition_key = @partition_key::smallint
+        AND b.budget_id = @budget_id::text
+        AND NOT s.shared
+    RETURNING true AS done
+)
+SELECT
+    s.shared::boolean AS shared,
+    EXISTS (SELECT FROM changed)::boolean AS changed
+FROM switch AS s;
+
+-- name: DropBudgetUsage :exec
+-- DropBudgetUsage deletes the usage of a locked budget.
+--
+-- Used by: engine.DeleteBudget.
+-- Locks: L6 waits (rows FOR UPDATE by dimension, then the DELETE).
+WITH locked AS (
+    SELECT t.dimensions_key
+    FROM ff_budget_usage AS t
+    WHERE
+        t.partition_key = @partition_key::smallint
+        AND t.budget_id = @budget_id::text
+    ORDER BY t.dimensions_key COLLATE "C"
+    FOR UPDATE
+)
+DELETE FROM ff_budget_usage AS u
+USING locked AS l
+WHERE
+    u.partition_key = @partition_key::smallint
+    AND u.budget_id = @budget_id::text
+    AND u.dimensions_key = ANY (ARRAY[l.dimensions_key]);
+
+-- name: DropBudget :exec
+-- DropBudget deletes a locked budget.
+--
+-- Used by: engine.DeleteBudget.
+-- Locks: L6 held (the DELETE).
+DELETE FROM ff_budget_policy AS b
 WHERE
     b.partition_key = @partition_key::smallint
     AND b.budget_id = @budget_id::text;

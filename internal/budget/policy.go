@@ -17,11 +17,16 @@ type Policy struct {
 	Hard, Soft      map[string]int64
 	ResetIntervalMs int64 // 0: never
 	OnHard, OnSoft  string
+	Key, Namespace  string
 	CancelOnBreach  bool // a breach cancels the executions that are admitted under the budget
 }
 
-// cancelKey is a key of this library, and only in policies that need it.
-const cancelKey = "ffx_cancel_on_breach"
+// These are keys of this library, and only in policies that need them.
+const (
+	cancelKey = "ffx_cancel_on_breach"
+	nameKey   = "ffx_key"
+	spaceKey  = "ffx_namespace" // of the key
+)
 
 // Encode returns the stored form of a policy.
 func (p *Policy) Encode() ([]byte, error) {
@@ -38,6 +43,9 @@ func (p *Policy) Encode() ([]byte, error) {
 	}
 	if p.CancelOnBreach {
 		keys[cancelKey] = true
+	}
+	if p.Key != "" {
+		keys[nameKey], keys[spaceKey] = p.Key, p.Namespace
 	}
 	return json.Marshal(keys)
 }
@@ -75,6 +83,8 @@ func Decode(document string) (p Policy, err error) {
 		}
 	}
 	// Text for people: anything else is left out.
+	_ = json.Unmarshal(keys[nameKey], &p.Key)
+	_ = json.Unmarshal(keys[spaceKey], &p.Namespace)
 	_ = json.Unmarshal(keys["on_hard_limit"], &p.OnHard)
 	_ = json.Unmarshal(keys["on_soft_limit"], &p.OnSoft)
 	return p, nil

@@ -48,6 +48,12 @@ func TestRoomInABudgetRingsTheGate(t *testing.T) {
 			f.Advance(time.Hour)
 			fixture.Run(t, f.Maintenance().ResetBudgets, 1)
 		},
+		"a higher limit": func(t *testing.T, f *fixture.Fixture, b id.BudgetID, _ engine.Lease) {
+			must(t, f.Operator().SetBudget(t.Context(), engine.BudgetSpec{ID: b, Limits: limits{"a": {Hard: 11}}}))
+		},
+		"a deletion": func(t *testing.T, f *fixture.Fixture, b id.BudgetID, _ engine.Lease) {
+			must(t, f.Operator().DeleteBudget(t.Context(), b))
+		},
 		"a release": func(t *testing.T, f *fixture.Fixture, b id.BudgetID, holder engine.Lease) {
 			_, err := f.ReleaseBudget(t.Context(), b, holder.Execution)
 			must(t, err)

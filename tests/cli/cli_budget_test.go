@@ -3,6 +3,7 @@ package cli
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -31,7 +32,19 @@ func TestCLIBudgets(t *testing.T) {
 	ff.run(t, f.Url, "budget", "reset", b.String()).succeeds(t, "is reset again at")
 	ff.run(t, f.Url, "budget", "show", b.String()).succeeds(t, "0 of 100, soft 50")
 	ff.run(t, f.Url, "budget", "show", id.NewBudgetID().String()).fails(t, cliNotFound, "ff budget list")
-	ff.run(t, f.Url, "budget", "show", "tea").fails(t, cliUsage, "budget id")
+	ff.run(t, f.Url, "budget", "show", "tea").fails(t, cliNotFound, "the key")
+	ff.run(t, f.Url, "budget", "set", b.String(), "--hard", "tokens=200", "--soft", "tokens=0", "--cancel-on-breach").succeeds(t, "is changed")
+	got, err := eng.Budget(t.Context(), b)
+	if want := (engine.BudgetLimit{Hard: 200}); err != nil || got.Limits["tokens"] != want || !got.CancelOnBreach || got.ResetEvery != 24*time.Hour {
+		t.Errorf("%+v, %v", got, err)
+	}
+	ff.run(t, f.Url, "budget", "set", b.String(), "--hard", "tokens").fails(t, cliUsage, "DIMENSION=NUMBER")
+	ff.run(t, f.Url, "budget", "create", "--key", "tenant/acme", "--namespace", "trial", "--hard", "cents=5").succeeds(t, id.BudgetIDOf("trial", "tenant/acme").String())
+	ff.run(t, f.Url, "budget", "list").succeeds(t, "tenant/acme")
+	ff.run(t, f.Url, "budget", "show", "tenant/acme").fails(t, cliNotFound, "the key")
+	ff.run(t, f.Url, "budget", "show", "tenant/acme", "--namespace", "trial").succeeds(t, "0 of 5")
+	ff.run(t, f.Url, "budget", "delete", "tenant/acme", "--namespace", "trial").succeeds(t, "is deleted")
+	ff.run(t, f.Url, "budget", "delete", "tenant/acme", "--namespace", "trial").fails(t, cliNotFound, "ff budget list")
 	ff.run(t, f.Url, "budget", "create", "--hard", "tokens").fails(t, cliUsage, "DIMENSION=NUMBER")
 	if got, err := eng.Budget(t.Context(), b); err != nil || got.Limits["a=b"].Soft != 7 || !strings.HasPrefix(got.Labels.ScopeType, "tenant") {
 		t.Errorf("%+v, %v", got, err)

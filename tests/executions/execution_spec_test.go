@@ -205,6 +205,8 @@ var actedOn = map[string]string{
 	"BudgetSpec.Labels.OnSoftLimit":             "TestCreateAndRead_B1_B19",
 	"BudgetSpec.CancelOnBreach":                 "TestABreachCancelsWorkInFlight",
 	"BudgetSpec.ID":                             "TestCreateAndRead_B1_B19",
+	"BudgetSpec.Key":                            "TestBudgetsHaveKeys",
+	"BudgetSpec.Namespace":                      "TestBudgetsHaveKeys",
 	"BudgetSpec.Limits":                         "TestReportsAreHeldToTheirLimits_B39",
 	"BudgetSpec.ResetEvery":                     "TestScheduledResetsKeepTheirPhase_B18_B36",
 	"Usage.Budget":                              "TestReportsAreHeldToTheirLimits_B39",

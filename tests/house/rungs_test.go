@@ -32,7 +32,7 @@ var rungs = []struct{ name, files string }{
 	{"reads", "execution_describe execution_list execution_keys execution_reads execution_attempts flow_reads " +
 		"flow_list flow_progress flow_tags flow_drawing await await_look " +
 		"suspension_reads suspension_list business_key_find schedule_reads budget_reads schedule_recent sequence_reads limit_reads worker worker_list"},
-	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal signal_each signal_take signal_tokens waitpoint step step_tx call budget budget_gather budget_breach budget_report budget_count budget_write quota reservation reservation_rows " +
+	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal signal_each signal_take signal_tokens waitpoint step step_tx call budget budget_gather budget_breach budget_report budget_count budget_write budget_set quota reservation reservation_rows " +
 		"stream_spec stream_append stream_count stream_trim stream_summary stream_read stream_position stream_wait stream_tail"},
 	{"operator", "operator_fork operator_keys operator_tokens operator_leases operator_queue operator_replay operator_replay_flow pause block " +
 		"queue_waiting rights retention_periods schedule schedule_operate sequence_operate limit_operate"},

@@ -216,9 +216,9 @@ func eachCommit(t *testing.T, statement string, test func(t *testing.T, o fixtur
 		switch o.Name {
 		case "renew", "prune keys", "record a step", "record steps in a batch", "record the result of a call",
 			"append frames", "append frames of all modes", "append frames in a batch",
-			"create a budget", "release a budget", "reset a budget", "reset budgets", "prune usage keys",
+			"create a budget", "release a budget", "reset a budget", "set a budget", "delete a budget", "reset budgets", "prune usage keys",
 			"report usage", "report usage as an operator", "record a spend", "reserve", "settle", "release reservations",
-			"check an admission", "release an admission", "cancel executions over budget":
+			"check an admission", "release an admission", "set a quota policy", "delete a quota policy", "cancel executions over budget":
 			continue // these do not
 		}
 		t.Run(o.Name, func(t *testing.T) {

@@ -72,6 +72,8 @@ func performers(operation string) []engine.Role {
 		"create a budget": {engine.RoleCreator, engine.RoleOperator}, "release a budget": {engine.RoleCreator, engine.RoleOperator},
 		"release an admission": {engine.RoleWorker, engine.RoleOperator},
 		"reset a budget":       {engine.RoleOperator}, "report usage as an operator": {engine.RoleOperator},
+		"set a budget": {engine.RoleOperator}, "delete a budget": {engine.RoleOperator},
+		"set a quota policy": {engine.RoleOperator}, "delete a quota policy": {engine.RoleOperator},
 		"record a spend": {engine.RoleCreator, engine.RoleWorker},
 		"seed a key":     {engine.RoleOperator}, "rotate a key": {engine.RoleOperator},
 		"signal": {engine.RoleCreator, engine.RoleOperator}, "signal before the wait": {engine.RoleCreator, engine.RoleOperator},

@@ -1,0 +1,93 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+)
+
+// SetBudget replaces the limits, the interval, the labels and CancelOnBreach of an existing budget, whether or not they can be
+// read. Its key, its usage, its reservations and its counts of breaches stay. If the interval changes, a new one begins. A limit below the
+// usage refuses what comes, and cancels nothing before the next breach. CancelOnBreach has an effect on executions that the gate
+// lets in from then on.
+//
+// Errors: [ErrNotFound]; [ErrInvalidInput] naming the field, also without an ID or a Key; [ErrContention]; [ErrUnavailable] as
+// [Engine.CreateBudget]. Transaction: one statement; locks the budget. Safe to repeat.
+func (o Operator) SetBudget(ctx context.Context, spec BudgetSpec) error {
+	const op = "set budget"
+	e := o.e
+	if err := spec.named(e); err != nil {
+		return wrap(op, err)
+	}
+	if err := checkBudget(spec.ID); err != nil {
+		return wrap(op, err)
+	}
+	policy, err := spec.policy()
+	if err != nil {
+		return wrap(op, err)
+	}
+	document, err := policy.Encode()
+	if err != nil {
+		return wrap(op, err)
+	}
+	result, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (db.SetBudgetRow, error) {
+		due.gated()
+		return e.q.SetBudget(ctx, conn, db.SetBudgetParams{
+			NowMs: e.nowMs(), PartitionKey: e.cfg.Partitions.BudgetPartition(spec.ID), BudgetID: spec.ID.String(), Policy: string(document),
+			ScopeType: spec.Labels.ScopeType, ScopeID: spec.Labels.ScopeID, EnforcementMode: spec.Labels.Mode,
+			ResetIntervalMs: policy.ResetIntervalMs,
+		})
+	})
+	switch {
+	case err != nil:
+		return err
+	case result.Shared:
+		return wrap(op, errBudgetsShared())
+	case !result.Changed:
+		return wrap(op, budgetNotFound(spec.ID))
+	}
+	return nil
+}
+
+// DeleteBudget deletes a budget with its usage, its reservations and the spends of executions. A budget that doesn't exist has no
+// limits: executions that wait for it are let in, and running ones go on. Keys of reports stay until they expire.
+//
+// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrContention]; [ErrUnavailable] as [Engine.CreateBudget]. Transaction: locks the
+// budget, then its usage and reservations.
+func (o Operator) DeleteBudget(ctx context.Context, b id.BudgetID) error {
+	const op = "delete budget"
+	if err := checkBudget(b); err != nil {
+		return wrap(op, err)
+	}
+	e := o.e
+	partition, budget := e.cfg.Partitions.BudgetPartition(b), b.String()
+	_, err := inTx(ctx, e, op, func(tx *txn) (none struct{}, err error) {
+		row, err := e.q.LockBudget(ctx, tx, db.LockBudgetParams{PartitionKey: partition, BudgetID: budget})
+		switch {
+		case err != nil:
+			return none, err
+		case row.Shared:
+			return none, errBudgetsShared()
+		case row.Policy == "":
+			return none, budgetNotFound(b)
+		}
+		tx.due.gated()
+		return none, pgtx.InOneTrip(ctx, tx,
+			func(conn db.DBTX) error {
+				return e.q.DropBudgetUsage(ctx, conn, db.DropBudgetUsageParams{PartitionKey: partition, BudgetID: budget})
+			},
+			func(conn db.DBTX) error {
+				return e.q.DropReservations(ctx, conn, db.DropReservationsParams{PartitionKey: partition, BudgetID: budget})
+			},
+			func(conn db.DBTX) error {
+				return e.q.DropBudgetLedger(ctx, conn, db.DropBudgetLedgerParams{PartitionKey: partition, BudgetID: budget})
+			},
+			func(conn db.DBTX) error {
+				return e.q.DropBudget(ctx, conn, db.DropBudgetParams{PartitionKey: partition, BudgetID: budget})
+			},
+		)
+	})
+	return err
+}

@@ -1,0 +1,55 @@
+package limits
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+// A quota policy can be changed: a higher limit lets in what waits, and so does its deletion. L11
+func TestQuotaPoliciesCanBeSetAndDeleted(t *testing.T) {
+	f := fixture.NewCloned(t)
+	created, err := f.CreateQuotaPolicy(t.Context(), engine.QuotaPolicySpec{MaxRunning: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		f.Create(t, func(s *engine.ExecutionSpec) { s.QuotaPolicy = &created.ID })
+	}
+	admit(t, f.Engine)
+	wantClaimable(t, f, 1, "with the first limit")
+	for rings(f) {
+	}
+	if err := f.Operator().SetQuotaPolicy(t.Context(), engine.QuotaPolicySpec{ID: created.ID, MaxRunning: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if !rings(f) {
+		t.Error("the change did not ring")
+	}
+	admit(t, f.Engine)
+	wantClaimable(t, f, 1, "with the second limit")
+	if got, err := f.QuotaPolicy(t.Context(), created.ID); err != nil || got.MaxRunning != 2 || got.MaxStarts != 0 || got.Window != 0 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if err := f.Operator().DeleteQuotaPolicy(t.Context(), created.ID); err != nil {
+		t.Fatal(err)
+	}
+	if !rings(f) {
+		t.Error("the deletion did not ring")
+	}
+	admit(t, f.Engine)
+	wantClaimable(t, f, 2, "without the policy")
+	for _, err := range []error{
+		f.Operator().DeleteQuotaPolicy(t.Context(), created.ID),
+		f.Operator().SetQuotaPolicy(t.Context(), engine.QuotaPolicySpec{ID: created.ID}),
+	} {
+		if !errors.Is(err, engine.ErrNotFound) {
+			t.Error(err)
+		}
+	}
+	fixture.WantInputError(t, f.Operator().SetQuotaPolicy(t.Context(), engine.QuotaPolicySpec{}), "quota policy id")
+	fixture.WantInputError(t, f.Operator().DeleteQuotaPolicy(t.Context(), id.QuotaPolicyID{}), "quota policy id")
+}
