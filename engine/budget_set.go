@@ -10,7 +10,7 @@ import (
 
 // SetBudget replaces the limits, the interval, the labels and CancelOnBreach of an existing budget, whether or not they can be
 // read. Its key, its usage, its reservations and its counts of breaches stay. If the interval changes, a new one begins. A limit below the
-// usage refuses what comes, and cancels nothing before the next breach. CancelOnBreach has an effect on executions that the gate
+// usage refuses further reports, and cancels nothing before the next breach. CancelOnBreach has an effect on executions that the gate
 // lets in from then on.
 //
 // Errors: [ErrNotFound]; [ErrInvalidInput] naming the field, also without an ID or a Key; [ErrContention]; [ErrUnavailable] as

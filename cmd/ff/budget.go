@@ -234,7 +234,7 @@ func (f *budgetFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.scopeID, "scope-id", "", "its owner")
 }
 
-// change changes what was given in a spec.
+// change applies the given flags to a spec.
 func (f *budgetFlags) change(spec *engine.BudgetSpec, given func(flag string) bool) error {
 	if given("reset-every") {
 		spec.ResetEvery = f.every
@@ -263,7 +263,7 @@ func (a *app) budgetSetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set BUDGET",
 		Short: "Change limits and other settings of a budget",
-		Long:  "set changes what its flags name, and leaves the rest and the usage alone. A limit of 0 is no limit.",
+		Long:  "set changes the settings that its flags name, and leaves the others and the usage alone. A limit of 0 is no limit.",
 		Example: `  ff budget set tenant/acme --hard cents=8000
   ff budget set 0197c1f0-0000-7000-8000-000000000001 --soft tokens=0 --reset-every 168h`,
 	}
