@@ -128,6 +128,10 @@ var (
 	// ENCODING 'UTF8'.
 	ErrEncoding = sentinel("database encoding is not UTF8")
 
+	// ErrUnsupportedServer means that the server speaks PostgreSQL's protocol and lacks parts on which this library relies, as
+	// CockroachDB and YugabyteDB do. The error has the server and the reason.
+	ErrUnsupportedServer = sentinel("server is not supported")
+
 	// ErrReadOnly means that the server accepts no writes: it is a standby, or set to read only.
 	ErrReadOnly = sentinel("database is read only")
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"strings"
+
+	"github.com/flowfabric/flowfabric-go/internal/postgres"
 )
 
 // SchemaVersion is the migration that this version of the engine was written for: the newest file of the schema's
@@ -25,11 +27,19 @@ const (
 // [*DeniedError] for missing rights, with the statements that grant them; [ErrInvalidInput] for an unknown role;
 // [ErrNotMigrated] for missing or older tables; [ErrCorruption] if stored flows or budgets are in other partitions than
 // [Config].Partitions says, naming the number that fits; [ErrTooNew] if a newer, incompatible version migrated the
-// database; [ErrDistributed] if Citus manages the tables; [ErrEncoding] if the encoding is not UTF8; [ErrReadOnly] on a
+// database; [ErrDistributed] if Citus manages the tables; [ErrEncoding] if the encoding is not UTF8;
+// [ErrUnsupportedServer] if the server is another product; [ErrReadOnly] on a
 // standby or a read-only server; [ErrUnavailable] in an [*UnavailableError] if another schema of the search_path shadows
 // a function or table.
 func (e *Engine) Prepare(ctx context.Context, roles ...Role) error {
 	const op = "prepare"
+	unfit, err := postgres.Unfit(ctx, e.reader())
+	if err != nil {
+		return wrap(op, err)
+	}
+	if unfit != "" {
+		return fmt.Errorf("%s: %w: %s", op, ErrUnsupportedServer, unfit)
+	}
 	found, err := e.q.GetSchemaState(ctx, e.reader())
 	if err != nil {
 		return wrap(op, err)

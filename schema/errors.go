@@ -39,6 +39,9 @@ var (
 	// ErrEncoding reports that the database's encoding is not UTF8, so it cannot store all text that callers pass. Create a
 	// database with ENCODING 'UTF8' TEMPLATE template0.
 	ErrEncoding = errors.New("the database's encoding is not UTF8")
+	// ErrUnsupportedServer reports a server that speaks PostgreSQL's protocol and lacks parts on which this library relies, such as
+	// CockroachDB or YugabyteDB. The error has the server and the reason. Use a server of the table in docs/database.md.
+	ErrUnsupportedServer = errors.New("the server is not supported")
 	// ErrUnreleased reports that an unreleased version of this library migrated the database, with migrations that no longer
 	// exist. Copy the data you need, drop the schema, and call [Migrate].
 	ErrUnreleased = errors.New("the database was migrated by an unreleased version")

@@ -87,7 +87,7 @@ type Result struct {
 // interrupted.
 //
 // Errors: [*StateError] with [ErrNoDatabase], [ErrDenied], [ErrReadOnly], [ErrNotAdopted], [ErrTooNew], [ErrTooOld],
-// [ErrDirty], [ErrForeign], [ErrDistributed], [ErrEncoding] or [ErrUnreleased]; nothing was changed. An error of a
+// [ErrDirty], [ErrForeign], [ErrDistributed], [ErrEncoding], [ErrUnsupportedServer] or [ErrUnreleased]; nothing was changed. An error of a
 // statement has its file and line, and wraps a *pgconn.PgError.
 func Migrate[D Database](ctx context.Context, database D, opts Options) (Result, error) {
 	return change(ctx, database, opts, func(ctx context.Context, s *session) (Result, error) {
@@ -141,7 +141,7 @@ func errUnknown(version string) error { return fmt.Errorf("schema: there is no m
 // Status returns the state of the database and its pending migrations, without changing anything. For a database that
 // [Check] would refuse, it returns no error but sets [State.Err].
 //
-// Errors: [*StateError] with [ErrNoDatabase] or [ErrDenied], or a failure to connect or read.
+// Errors: [*StateError] with [ErrNoDatabase], [ErrDenied] or [ErrUnsupportedServer], or a failure to connect or read.
 func Status[D Database](ctx context.Context, database D, opts Options) (State, error) {
 	from, err := sourceOf(database, opts)
 	if err != nil {

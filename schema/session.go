@@ -56,6 +56,9 @@ func change[D Database](ctx context.Context, database D, opts Options, do func(c
 	}
 	// Closing the connection ends the transaction, which releases the lock.
 	defer closeConn(ctx, locker)
+	if err := supported(ctx, locker); err != nil {
+		return Result{}, err
+	}
 	if err := lock(ctx, locker); err != nil {
 		return Result{}, err
 	}
@@ -67,6 +70,9 @@ func change[D Database](ctx context.Context, database D, opts Options, do func(c
 	defer giveBack()
 	state, err := inspect(ctx, conn, opts.Schema)
 	if err != nil {
+		return Result{}, err
+	}
+	if err := state.excludes(ctx, conn); err != nil {
 		return Result{}, err
 	}
 	s := &session{schema: opts.Schema, state: state, log: opts.log(), conn: conn, locker: locker}
@@ -83,6 +89,19 @@ func change[D Database](ctx context.Context, database D, opts Options, do func(c
 		return Result{}, err
 	}
 	return do(ctx, s)
+}
+
+// excludes returns an error unless the migration lock, which another session holds, is refused to this one.
+func (s *State) excludes(ctx context.Context, conn *pgx.Conn) error {
+	var free bool
+	err := conn.QueryRow(ctx, fmt.Sprintf("SELECT pg_try_advisory_xact_lock(%d)", lockKey(s.Database))).Scan(&free)
+	if err != nil {
+		return classify("try the migration lock", err)
+	}
+	if free {
+		return s.refuse(ErrUnsupportedServer, "two sessions hold one advisory lock")
+	}
+	return nil
 }
 
 // lock begins a transaction on conn and takes the migration lock in it, waiting until ctx ends, whatever timeouts the

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/internal/postgres"
 )
 
 // Origin is the program that made the tables of a schema.
@@ -89,6 +91,9 @@ func inspect(ctx context.Context, db Querier, schema string) (State, error) {
 		hasCore, hasAnything          bool
 		declares, hasCitus            bool
 	)
+	if err := supported(ctx, db); err != nil {
+		return State{}, err
+	}
 	err := db.QueryRow(ctx, `
 		WITH namespace AS (
 			SELECT
@@ -193,6 +198,18 @@ func inspect(ctx context.Context, db Querier, schema string) (State, error) {
 		state.foreign = ledgerTable + " records migrations, but ff_exec_core does not exist"
 	}
 	return state, nil
+}
+
+// supported returns an error if the server is not PostgreSQL, or does not behave as one.
+func supported(ctx context.Context, db Querier) error {
+	unfit, err := postgres.Unfit(ctx, db)
+	if err != nil {
+		return classify("ask the server what it is", err)
+	}
+	if unfit != "" {
+		return &StateError{Err: ErrUnsupportedServer, Detail: unfit}
+	}
+	return nil
 }
 
 // readLedger fills in the applied migrations and the steps of a conversion.

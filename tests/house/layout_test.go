@@ -38,7 +38,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"policy":             {"id"},
 		"normalise":          {"state"},
 		"db":                 {"id", "internal/bytea"},
-		"schema":             {"db", "id", "internal/adopt", "internal/document", "internal/hash", "internal/rights"}, // a conversion uses the statements of the background work
+		"schema":             {"db", "id", "internal/adopt", "internal/document", "internal/hash", "internal/postgres", "internal/rights"}, // a conversion uses the statements of the background work
 		"internal/bytea":     {},
 		"internal/rights":    {},
 		"internal/notify":    {"internal/warn"},
@@ -47,7 +47,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"internal/outbox":    {"db", "id", "internal/notify", "internal/pgtx", "internal/warn"},
 		"internal/streams":   {"internal/notify", "internal/warn"},
 		"internal/adopt":     {"db"},
-		"engine":             append([]string{"internal/adopt", "internal/budget", "internal/bytea", "internal/condition", "internal/cron", "internal/document", "internal/fair", "internal/gate", "internal/inside", "internal/notify", "internal/outbox", "internal/pgtx", "internal/rights", "internal/scan", "internal/streams"}, core...),
+		"engine":             append([]string{"internal/adopt", "internal/budget", "internal/bytea", "internal/condition", "internal/cron", "internal/document", "internal/fair", "internal/gate", "internal/inside", "internal/notify", "internal/outbox", "internal/pgtx", "internal/postgres", "internal/rights", "internal/scan", "internal/streams"}, core...),
 		"internal/budget":    {},
 		"internal/fair":      {},
 		"internal/gate":      {},
@@ -61,6 +61,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"worker":             append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/warn", "reconcile"}, core...), // runs one beside its handlers
 		"internal/backoff":   {},
 		"internal/hash":      {},
+		"internal/postgres":  {},
 		"internal/warn":      {},
 		"internal/document":  {"policy", "id"},
 		"fftest":             {"engine", "events", "id", "internal/inside", "internal/pgtest", "policy", "reconcile", "state", "worker"},
