@@ -150,7 +150,7 @@ func (m *usageMemory) take(place usagePlace, queue *usageQueue) []*usageItem {
 			break
 		}
 		taken++
-		if !item.waiting.left {
+		if item.waiting.ctx.Err() == nil { // its caller may not have noticed yet
 			items = append(items, item)
 		}
 	}
