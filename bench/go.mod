@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/dbos-inc/dbos-transact-golang v1.8.0
 	github.com/flowfabric/flowfabric-go v0.0.0
+	github.com/flowfabric/flowfabric-go/fftest v0.0.0
 	github.com/flowfabric/flowfabric-go/internal/pgserver v0.0.0
 	github.com/flowfabric/flowfabric-go/internal/pgtest v0.0.0
 	github.com/google/uuid v1.6.0
@@ -96,6 +97,7 @@ require (
 
 replace (
 	github.com/flowfabric/flowfabric-go => ..
+	github.com/flowfabric/flowfabric-go/fftest => ../fftest
 	github.com/flowfabric/flowfabric-go/internal/pgserver => ../internal/pgserver
 	github.com/flowfabric/flowfabric-go/internal/pgtest => ../internal/pgtest
 )
