@@ -172,11 +172,10 @@ func TestMiddlewareSeesAPanicAsAnError(t *testing.T) {
 	}
 	// The value of a panic may be any error. It is no wait and no failure of a class.
 	value := Permanent(errors.New("boom"))
-	bothWays(t, Config{}, func(w *Worker, _ *fakeEngine) {
+	inBubble(t, Config{}, func(w *Worker, _ *fakeEngine) {
 		Use(w, around)
 		on(w, "k", func(context.Context, Job[size]) (int, error) { panic(value) })
 	}, func(t *testing.T, b *bubble) {
-		seen = nil
 		b.eng.put(engine.DefaultLane, work("k"))
 		b.tell()
 		if !slices.Equal(seen, []any{value}) {

@@ -2,6 +2,7 @@ package workers_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"reflect"
@@ -39,7 +40,7 @@ var (
 
 var features = []feature{
 	{"stream", []string{
-		"Job.Stream", "Stream.WriteFrame", "Stream.Writer", "Stream.LogHandler", "Stream.Flush", "Job.Progress", "Job.Complete", "Step",
+		"Job.Stream", "Stream.WriteFrame", "Stream.Writer", "Stream.LogHandler", "Stream.Flush", "Job.Progress", "Job.Tick", "Job.Complete", "Step",
 	}, func(ctx context.Context, kit *fftest.Kit, job worker.Job[string]) (string, error) {
 		if err := token.Write(ctx, job.Stream(), "a"); err != nil {
 			return "", err
@@ -48,6 +49,9 @@ var features = []feature{
 			return "", err
 		}
 		slog.New(job.Stream().LogHandler(nil)).Info("c")
+		if at := job.Tick(); !at.IsZero() {
+			return "", fmt.Errorf("created by the tick of %v", at)
+		}
 		if err := job.Progress(ctx, 50, "half"); err != nil {
 			return "", err
 		}
