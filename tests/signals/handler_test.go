@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -266,6 +267,43 @@ func TestLinkTakesOneDecision(t *testing.T) {
 	received, err := f.ReceivedSignals(t.Context(), l.Execution)
 	if err != nil || len(received) != 1 || received[0].Name != "rejected" {
 		t.Errorf("%+v, %v", received, err)
+	}
+}
+
+// The payload of a decision goes with the other signals an hour after the end of its execution, before its wait or not. The
+// link has the same answers as before. W14
+func TestPayloadOfALinkIsForgotten(t *testing.T) {
+	for _, waited := range []bool{false, true} {
+		t.Run(fmt.Sprintf("waited %t", waited), func(t *testing.T) {
+			f := fixture.GrantFixture(t)
+			l := f.Start(t).Lease
+			w := open(t, f, l)
+			linked := &linked{Fixture: f, Handler: waitpoint.Handler(f.Engine, decisions)}
+			decide := func(signal string) int {
+				return linked.ask(t, "POST", waitpoint.Link("", w), formType, strings.NewReader("signal="+signal+"&note=private")).Code
+			}
+			if got := decide("approved"); got != http.StatusOK {
+				t.Fatal(got)
+			}
+			if waited {
+				f.SuspendAgain(t, l, engine.AllOf(engine.Received("approved").At(decision), ready))
+				f.Signal(t, l, "ready")
+				l = f.ClaimOne(t).Lease
+			}
+			if err := f.CompleteExecution(t.Context(), l, nil); err != nil {
+				t.Fatal(err)
+			}
+			f.Advance(time.Hour)
+			if _, err := f.Maintenance().SweepWaits(t.Context(), 100); err != nil {
+				t.Fatal(err)
+			}
+			if s, w := rows(t, f, "ff_suspension_current"), rows(t, f, "ff_waitpoint_pending"); s+w > 0 {
+				t.Errorf("%d suspensions and %d waitpoints are left", s, w)
+			}
+			if got := []int{decide("approved"), decide("rejected")}; !slices.Equal(got, []int{http.StatusOK, http.StatusConflict}) {
+				t.Errorf("the link answers %d", got)
+			}
+		})
 	}
 }
 
