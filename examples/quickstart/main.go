@@ -38,13 +38,13 @@ func main() {
 	worker.Handle(w, Greet, func(_ context.Context, job worker.Job[string]) (string, error) {
 		return "hello, " + job.Args, nil
 	})
-	worker.Handle(w, Print, func(ctx context.Context, job worker.Job[struct{}]) (struct{}, error) {
+	worker.HandleFunc(w, Print, func(ctx context.Context, job worker.Job[struct{}]) error {
 		defer stop() // w.Run returns when this is settled
 		upstreams, err := job.Upstreams(ctx)
 		for _, upstream := range upstreams {
 			fmt.Println(must(Greet.ResultOf(upstream)))
 		}
-		return struct{}{}, err
+		return err
 	})
 	if err := w.Run(ctx); err != nil {
 		log.Fatal(err)
