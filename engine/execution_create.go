@@ -251,7 +251,7 @@ func (e *Engine) prunedOf(ctx context.Context, tx db.DBTX, flow id.FlowID, creat
 	return pruned, err
 }
 
-// createUnpruned creates what is not of pruned members.
+// createUnpruned creates the executions whose flow members were not pruned.
 func (e *Engine) createUnpruned(
 	ctx context.Context, tx *txn, flow *id.FlowID, creations []creation, pruned map[id.ExecutionID]bool, lanes []string, period int64,
 ) ([]Outcome[Created], error) {
@@ -272,8 +272,8 @@ func (e *Engine) createUnpruned(
 	return outcomes, err
 }
 
-// createHeld holds the keys first, then inserts what they and the creations before each other leave, lanes last. The caller
-// has locked the flow of members.
+// createHeld locks the keys first. Then it inserts the remaining executions, in lane order. The caller has
+// locked the flow of members.
 func (e *Engine) createHeld(
 	ctx context.Context, tx *txn, flow *id.FlowID, creations []creation, lanes []string, period int64,
 ) ([]Outcome[Created], error) {

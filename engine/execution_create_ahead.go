@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// lockAhead locks, for creations of several runs, what each run will lock: all keys, the executions that may be in the way, and
+// lockAhead takes the locks of all runs of a creation: all keys, the executions that may be in the way, and
 // the sequences, each kind in its order. Without it two calls could wait for each other's first runs.
 //
 // A key that doesn't exist yet is inserted and deleted again. Until the transaction ends, other creators of the key wait for

@@ -89,7 +89,7 @@ func (o Operator) ReplayWhere(ctx context.Context, filter ExecutionFilter, bulk 
 	})
 }
 
-// replayApart replays one of several executions. What refuses it alone is returned as refused; then nothing of it is changed.
+// replayApart replays one of several executions. A refusal of this execution alone is returned as refused; then nothing of it is changed.
 func replayApart(
 	ctx context.Context, tx *txn, x *heldExecution, replay operation[Replayed], given replayOptions,
 ) (refused, err error) {
