@@ -150,6 +150,43 @@ func TestKeyedCreationWaitsForAReplay(t *testing.T) {
 	}
 }
 
+// A creation that has found a key left does not take it over if the former holder runs again before it can: the creation waits
+// at the lower of two keys meanwhile.
+func TestKeyOfAReplayedHolderIsNotTakenOver(t *testing.T) {
+	f := fixture.NewCloned(t)
+	specs := []engine.ExecutionSpec{uniqueSpec(f, "1"), uniqueSpec(f, "2")}
+	x, y := create(t, f.Engine, specs[0]).ID, create(t, f.Engine, specs[1]).ID
+	lower, higher := keyOrder(t, f, x, y)
+	for i, of := range []id.ExecutionID{x, y} {
+		if err := f.CancelExecution(t.Context(), engine.CancelSpec{ID: of}); err != nil {
+			t.Fatal(err)
+		}
+		specs[i].IdempotencyKey = f.Key(string(specs[i].Payload)) // keys are then locked one kind after the other
+	}
+	late := f.Rival(t)
+	tx := f.BeginTx(t)
+	lockKeyOf(t, tx, lower)
+	wait := fixture.Async(t, func(ctx context.Context) []creating {
+		outcomes, err := late.CreateExecutions(ctx, specs)
+		if err != nil {
+			t.Error(err)
+		}
+		return outcomes
+	})
+	late.AwaitBlocked(t, f)
+	if _, err := f.Operator().ReplayExecution(t.Context(), higher); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Commit(t, tx)
+	for i, o := range wait() {
+		if of := []id.ExecutionID{x, y}[i]; of == higher {
+			wantDuplicate(t, o.Value, higher)
+		} else {
+			wantNew(t, o.Value)
+		}
+	}
+}
+
 // An execution whose key lasts beyond its start, and that starts while a creation waits to replace it, keeps its payload.
 func TestReplaceWaitingSparesWorkThatHasStarted(t *testing.T) {
 	f := fixture.NewCloned(t)
