@@ -47,7 +47,7 @@ type AdmissionResult struct {
 // the window it takes a further start, and keeps the place. A refusal is a result.
 //
 // Errors: [ErrInvalidInput], also for an execution that names the policy; [ErrNotFound] for the policy or the execution;
-// [ErrEnded]; [ErrCorruption] for a negative limit; [ErrContention]; [ErrUnavailable] while FlowFabric works on the database
+// [ErrEnded]; [ErrCorruption] for a negative limit; [ErrContention]; [ErrUnsupported] while FlowFabric works on the database
 // too. Transaction: a constant number of statements; locks the policy at the gate, so that further admissions to it wait for
 // the end of a caller's transaction. Call it there for several policies in the order of their ids, or calls can meet deadlocks. Safe
 // to repeat.

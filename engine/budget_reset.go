@@ -13,7 +13,7 @@ import (
 // ResetBudget sets the usage of a budget to 0, forgets the spends of executions, and returns when it is reset next,
 // zero if it has no interval: one interval from now. The counts of breaches stay.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrCorruption] if its policy can't be read; [ErrContention]; [ErrUnavailable] as
+// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrCorruption] if its policy can't be read; [ErrContention]; [ErrUnsupported] as
 // [Engine.CreateBudget]. Transaction: locks the budget and its usage.
 func (o Operator) ResetBudget(ctx context.Context, b id.BudgetID) (time.Time, error) {
 	const op = "reset budget"

@@ -264,7 +264,7 @@ func budgetNotFound(b id.BudgetID) error { return &NotFoundError{Entity: "budget
 
 // errBudgetsShared refuses an operation on budgets while FlowFabric works on the database.
 func errBudgetsShared() error {
-	return &UnavailableError{Reason: "budgets beside FlowFabric, whose server acts on them in its own way: see `ff migrate share`"}
+	return &UnsupportedError{Reason: "budgets beside FlowFabric, whose server acts on them in its own way: see `ff migrate share`"}
 }
 
 // budgetPolicy decodes the stored policy of a budget; "" stands for a budget that doesn't exist.

@@ -39,7 +39,7 @@ type CallSpec struct {
 // [SuspendSpec.Call]. Package worker does all this: see its Call.
 //
 // Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive]: nothing was
-// written. [ErrNotFound] if the execution or attempt no longer exists; [ErrInvalidInput]; [ErrUnavailable] in a database
+// written. [ErrNotFound] if the execution or attempt no longer exists; [ErrInvalidInput]; [ErrUnsupported] in a database
 // shared with FlowFabric.
 //
 // Transaction: a number of statements that does not depend on the number of executions, unless they are large; locks the
@@ -59,7 +59,7 @@ func (e *Engine) Call(ctx context.Context, spec CallSpec) ([]id.ExecutionID, err
 			return nil, orNotFound(err, x.id)
 		}
 		if caller.Shared {
-			return nil, &UnavailableError{Reason: "calling executions beside FlowFabric, whose server acts on suspensions in its own way: see `ff migrate share`"}
+			return nil, &UnsupportedError{Reason: "calling executions beside FlowFabric, whose server acts on suspensions in its own way: see `ff migrate share`"}
 		}
 		key := db.GetCalledParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Name: spec.Name}
 		stored, err := e.q.GetCalled(ctx, tx, key)

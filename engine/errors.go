@@ -194,9 +194,14 @@ var (
 	// Give each process an instance id of its own. The error is an [InputError] too.
 	ErrInstanceTaken = sentinel("instance id belongs to another worker")
 
-	// ErrUnavailable means that no connection was available, or that the database lacks something the operation needs,
-	// which [UnavailableError] then names. Nothing was written. The call may be repeated.
+	// ErrUnavailable means that the database is out of reach: no connection was available. Nothing was written. The call
+	// may be repeated.
 	ErrUnavailable = sentinel("database is unavailable")
+
+	// ErrUnsupported means that the database, as it is set up, can't serve the operation, for example because its keystore
+	// has no key. Nothing was written. Repeating the call does not help. Carried by [UnsupportedError], which names the
+	// missing part.
+	ErrUnsupported = sentinel("not possible in this database")
 
 	// ErrTransport means that the server or the connection failed during the operation. If it failed during the commit,
 	// the outcome is unknown. Every operation may be repeated safely, as its documentation says.

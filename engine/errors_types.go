@@ -233,10 +233,10 @@ const (
 	WorkerDrained Halt = "worker" // [Operator.DrainWorker]
 )
 
-// UnavailableError names something that an operation needs and the database lacks.
-type UnavailableError struct{ Reason string }
+// UnsupportedError gives the reason why the database, as it is set up, can't serve an operation.
+type UnsupportedError struct{ Reason string }
 
-func (e *UnavailableError) Error() string { return "unavailable: " + e.Reason }
+func (e *UnsupportedError) Error() string { return ErrUnsupported.Error() + ": " + e.Reason }
 
-// Unwrap returns [ErrUnavailable].
-func (e *UnavailableError) Unwrap() error { return ErrUnavailable }
+// Unwrap returns [ErrUnsupported].
+func (e *UnsupportedError) Unwrap() error { return ErrUnsupported }

@@ -20,7 +20,7 @@ import (
 // A claim grant takes an execution out of its lane until it is used by [Grants.ClaimExecution], or until
 // [Maintenance.ExpireGrants] returns the execution after its expiry. A reclaim grant lets a worker take over an
 // execution whose lease was lost, with a new attempt: [Grants.ReclaimExecution]. Both return an ordinary lease. Grants
-// are signed with the newest active key of ff_waitpoint_hmac; without a key, operations fail with [ErrUnavailable].
+// are signed with the newest active key of ff_waitpoint_hmac; without a key, operations fail with [ErrUnsupported].
 //
 // It comes from [Engine.Grants] and is bound to the same pool or transaction. Each operation is one transaction. It
 // waits a limited time for its execution's rows and then fails with [ErrContention], except [Grants.ClaimForWorker],

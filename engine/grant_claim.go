@@ -69,7 +69,7 @@ func (s GrantedClaim) terms() (terms, error) {
 //
 // Errors: [ErrInvalidGrant] for a grant of another worker or instance, a forged one or a used one; [ErrGrantExpired];
 // [ErrNotFound]; [ErrNotLeaseable] if the execution has ended, is running, suspended or waiting for something, or its
-// next attempt is not the expected one; [ErrHalted] while the lane is paused or the worker drained; [ErrUnavailable] if
+// next attempt is not the expected one; [ErrHalted] while the lane is paused or the worker drained; [ErrUnsupported] if
 // a budget or quota has not admitted the execution; [ErrInvalidInput]; [ErrContention].
 //
 // Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after
@@ -125,7 +125,7 @@ func (e *Engine) checkShown(
 // instance are [id.OperatorWorker]. A worker with a grant for the execution loses it. lane is the expected lane, "" for
 // any.
 //
-// Errors: [ErrNotFound]; [ErrNotLeaseable], [ErrHalted], [ErrUnavailable], [ErrInvalidInput] and [ErrContention] as in
+// Errors: [ErrNotFound]; [ErrNotLeaseable], [ErrHalted], [ErrUnsupported], [ErrInvalidInput] and [ErrContention] as in
 // [Grants.ClaimExecution].
 //
 // Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after
@@ -170,7 +170,7 @@ type ResumedClaim struct {
 // Errors: [ErrInvalidGrant]; [ErrGrantExpired]; [ErrNotFound], also if there is no attempt; [ErrNotLeaseable] if it is
 // leased, ended, suspended, waiting for something or granted to another worker, or its next attempt is a new one;
 // [ErrReclaimCapExceeded] if this lost lease ends it, which [Maintenance.ExpireLeases] does; [ErrHalted],
-// [ErrUnavailable] and [ErrInvalidInput] as in [Grants.ClaimExecution]; [ErrContention].
+// [ErrUnsupported] and [ErrInvalidInput] as in [Grants.ClaimExecution]; [ErrContention].
 //
 // Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after
 // an unknown outcome fails with [ErrNotLeaseable] if the first call was committed.

@@ -21,7 +21,7 @@ import (
 //
 // Errors: [ErrNotFound]; [ErrGrantExists] while it is granted; [ErrNotLeaseable] if it is not claimable;
 // [ErrInvalidInput] for another lane than the execution's, or a worker without the required capabilities;
-// [ErrUnavailable] without a signing key; [ErrHalted] while the
+// [ErrUnsupported] without a signing key; [ErrHalted] while the
 // lane is paused or the worker drained; [ErrContention].
 //
 // Transaction: locks the execution and its attempt, deletes its older claim grants; emits nothing. A repetition after
@@ -140,7 +140,7 @@ const grantPage = 100
 // those that a budget or quota has not admitted.
 //
 // Errors: [ErrInvalidInput]; [ErrHalted] if there is work and the lane is paused or the worker drained;
-// [ErrUnavailable] without a signing key.
+// [ErrUnsupported] without a signing key.
 //
 // Transaction: reads, then one transaction for the granted execution, as in [Grants.IssueClaimGrant]. A repetition
 // after an unknown outcome grants another execution; the first one returns to its lane after its grant expires.
@@ -225,7 +225,7 @@ func (e *Engine) grantFirst(
 			return ClaimGrant{}, false, err
 		}
 		// Changed since it was read, or one of its grants is locked.
-		if _, lacks := errors.AsType[*UnavailableError](err); !lacks && !errors.Is(err, ErrBusy) && !errors.Is(err, ErrNotLeaseable) &&
+		if _, lacks := errors.AsType[*UnsupportedError](err); !lacks && !errors.Is(err, ErrBusy) && !errors.Is(err, ErrNotLeaseable) &&
 			!errors.Is(err, ErrInvalidInput) {
 			return ClaimGrant{}, false, err
 		}
@@ -240,7 +240,7 @@ func (e *Engine) grantFirst(
 //
 // Errors: [ErrNotFound]; [ErrReclaimCapExceeded] if it has lost as many leases as its policy allows;
 // [ErrNotReclaimable]; [ErrInvalidInput] for another lane than the execution's, or a worker without the required
-// capabilities; [ErrHalted] while the lane is paused or the worker drained; [ErrUnavailable] without a signing key;
+// capabilities; [ErrHalted] while the lane is paused or the worker drained; [ErrUnsupported] without a signing key;
 // [ErrContention].
 //
 // Transaction: locks the execution and its attempt; emits nothing. A repetition issues another grant; one of them can

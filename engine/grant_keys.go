@@ -20,7 +20,7 @@ type signingKey struct {
 
 // signingKey reads the newest active key.
 //
-// Errors: [ErrUnavailable] without one.
+// Errors: [ErrUnsupported] without one.
 func (e *Engine) signingKey(ctx context.Context, conn db.DBTX) (signingKey, error) {
 	rows, err := e.q.ListSigningKeys(ctx, conn)
 	if err != nil {
@@ -35,7 +35,7 @@ func (e *Engine) signingKey(ctx context.Context, conn db.DBTX) (signingKey, erro
 }
 
 func errNoSigningKey() error {
-	return &UnavailableError{Reason: "the keystore (ff_waitpoint_hmac) has no key to sign with: run `ff key seed`"}
+	return &UnsupportedError{Reason: "the keystore (ff_waitpoint_hmac) has no key to sign with: run `ff key seed`"}
 }
 
 // presented is a grant's key that a worker presents, with its kind and execution.

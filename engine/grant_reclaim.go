@@ -40,7 +40,7 @@ func (s Reclaim) validate() error {
 //
 // Errors: [ErrInvalidGrant], [ErrGrantExpired]; [ErrNotFound]; [ErrNotReclaimable] if its lease has not expired, or it
 // was claimed, ended, suspended or delayed in the meantime; [ErrReclaimCapExceeded]; [ErrHalted] while the lane is
-// paused or the worker drained; [ErrUnavailable]; [ErrInvalidInput]; [ErrContention].
+// paused or the worker drained; [ErrUnsupported]; [ErrInvalidInput]; [ErrContention].
 //
 // Transaction: locks the execution and its attempt, and before them the flow of a member that may end, exclusively;
 // deletes its grants; emits a lease event, and a completion event if it ends. A repetition after an unknown outcome

@@ -33,7 +33,7 @@ func (o Operator) WaitpointToken(ctx context.Context, x id.ExecutionID, waitpoin
 // signs still, the token stays the same: it depends on nothing but the key and the ids, so rotate the key first.
 //
 // Errors: [ErrInvalidInput]; [ErrNotFound] for the execution, or if the waitpoint is closed, has expired, belongs to another
-// execution or has no token; [*EndedError] after the end of the execution; [ErrUnavailable] if the keystore has no key;
+// execution or has no token; [*EndedError] after the end of the execution; [ErrUnsupported] if the keystore has no key;
 // [ErrContention].
 // Transaction: locks the execution and its attempt, then the waitpoint. Emits nothing. Safe to repeat.
 func (o Operator) ReissueToken(ctx context.Context, x id.ExecutionID, waitpoint id.WaitpointID) (wire.WaitpointToken, error) {

@@ -29,7 +29,7 @@ const (
 // [Config].Partitions says, naming the number that fits; [ErrTooNew] if a newer, incompatible version migrated the
 // database; [ErrDistributed] if Citus manages the tables; [ErrEncoding] if the encoding is not UTF8;
 // [ErrUnsupportedServer] if the server is another product; [ErrReadOnly] on a
-// standby or a read-only server; [ErrUnavailable] in an [*UnavailableError] if another schema of the search_path shadows
+// standby or a read-only server; [ErrUnsupported] in an [*UnsupportedError] if another schema of the search_path shadows
 // a function or table.
 func (e *Engine) Prepare(ctx context.Context, roles ...Role) error {
 	const op = "prepare"
@@ -119,7 +119,7 @@ func (e *Engine) checkPath(ctx context.Context) error {
 		return err
 	}
 	f := found[0]
-	return &UnavailableError{Reason: fmt.Sprintf(
+	return &UnsupportedError{Reason: fmt.Sprintf(
 		"%s of schema %q would be used instead of that of schema %q, which has the tables: drop it, or let the search_path begin with %q",
 		f.Object, f.SchemaName, f.HomeName, f.HomeName)}
 }

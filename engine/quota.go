@@ -33,7 +33,7 @@ type QuotaPolicyCreated struct {
 // the spec exists, it stays as it is, and the result says so. Executions may name a policy before it exists; it limits those
 // that are admitted after its creation.
 //
-// Errors: [ErrInvalidInput] naming the field; [ErrContention]; [ErrUnavailable] while FlowFabric works on the database too.
+// Errors: [ErrInvalidInput] naming the field; [ErrContention]; [ErrUnsupported] while FlowFabric works on the database too.
 // Transaction: one statement. Safe to repeat with an id.
 func (e *Engine) CreateQuotaPolicy(ctx context.Context, spec QuotaPolicySpec) (QuotaPolicyCreated, error) {
 	const op = "create quota policy"

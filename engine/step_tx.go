@@ -94,7 +94,7 @@ func (e *Engine) beginLate(ctx context.Context) (pgx.Tx, func(), error) {
 	}
 	conn, err := e.pool.Acquire(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, &pgtx.AcquireError{Err: err}
 	}
 	return pgtx.BeginLate(ctx, conn.Conn(), deferNotify), conn.Release, nil
 }

@@ -15,7 +15,7 @@ import (
 // still applies. Signals of earlier waits that nothing has used count too.
 //
 // Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive]: nothing was
-// written. [ErrNotFound] if the execution or attempt no longer exists; [ErrInvalidInput]; [ErrUnavailable] in a database
+// written. [ErrNotFound] if the execution or attempt no longer exists; [ErrInvalidInput]; [ErrUnsupported] in a database
 // shared with FlowFabric.
 //
 // Transaction: a constant number of statements; locks the execution, then its attempt; waits for each up to two
@@ -96,7 +96,7 @@ func (e *Engine) writeSuspensions(
 	var calls callers
 	for _, row := range rows {
 		if row.Result == "shared" {
-			return &UnavailableError{Reason: "suspending beside FlowFabric, whose server acts on suspensions in its own way: see `ff migrate share`"}
+			return &UnsupportedError{Reason: "suspending beside FlowFabric, whose server acts on suspensions in its own way: see `ff migrate share`"}
 		}
 		x := items[row.Ord]
 		satisfied := row.Result == "satisfied"

@@ -42,7 +42,7 @@ type Waitpoint struct {
 // are kept.
 //
 // Errors: those of a lease, as [Engine.Suspend]; [ErrInvalidInput], also for more than [MaxWaitpoints] open waitpoints;
-// [ErrUnavailable] if the keystore has no key.
+// [ErrUnsupported] if the keystore has no key.
 // Transaction: locks the execution and its attempt. Safe to repeat.
 func (e *Engine) CreateWaitpoint(ctx context.Context, spec WaitpointSpec) (Waitpoint, error) {
 	const op = "create waitpoint"

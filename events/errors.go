@@ -118,7 +118,7 @@ func publicError(err error) error {
 	case *outbox.DeniedError:
 		return fmt.Errorf("%w: %w", engine.ErrDenied, e)
 	case *outbox.StandbyError:
-		return &engine.UnavailableError{Reason: e.Error()}
+		return fmt.Errorf("%w: %w", engine.ErrUnavailable, e)
 	}
 	if errors.Is(err, outbox.ErrClosed) {
 		return ErrClosed

@@ -83,7 +83,7 @@ func TestFilterRefusesBadInput(t *testing.T) {
 			t.Errorf("%s: got %v", field, refused.err)
 		}
 	}
-	if !errors.Is(InstanceTags(Filter{}).err, engine.ErrUnavailable) {
+	if !errors.Is(InstanceTags(Filter{}).err, engine.ErrUnsupported) {
 		t.Error("somebody tells of instance tags")
 	}
 }

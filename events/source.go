@@ -67,9 +67,9 @@ func OperatorCalls(f Filter) Source[OperatorCall] {
 }
 
 // InstanceTags returns a source that cannot be read yet: no program writes events of instance tags, so readers get
-// [engine.ErrUnavailable].
+// [engine.ErrUnsupported].
 func InstanceTags(Filter) Source[InstanceTag] {
-	return Source[InstanceTag]{err: &engine.UnavailableError{Reason: "subscribe_instance_tags: no program writes events of instance tags"}}
+	return Source[InstanceTag]{err: &engine.UnsupportedError{Reason: "subscribe_instance_tags: no program writes events of instance tags"}}
 }
 
 // Filter selects the events to deliver. The zero value selects all of them, in every partition. The position moves past

@@ -36,7 +36,7 @@ import (
 //
 // Errors: [engine.ErrAwaiting] suspends; [*engine.EndedError]; [engine.ErrPruned] if the execution was deleted before its
 // result was stored; [engine.ErrInvalidInput] and [ErrLeaseLost] as [Step]; [*engine.DecodeError] for a result
-// that does not decode. In a database shared with FlowFabric the caller fails with [engine.ErrUnavailable].
+// that does not decode. In a database shared with FlowFabric the caller fails with [engine.ErrUnsupported].
 func Call[T, In, Out any](ctx context.Context, job Job[T], name string, kind engine.Kind[In, Out], args In) (Out, error) {
 	var none Out
 	result, err := job.call(ctx, name, []engine.ExecutionSpec{calledSpec(kind, args)}, func(results [][]byte) ([]byte, error) { return results[0], nil })
@@ -141,7 +141,7 @@ func (j Job[In]) createCalled(ctx context.Context, p *place, specs []engine.Exec
 			return lossOf(err)
 		case j.recorder.hasStopped():
 			return errStopped
-		case errors.Is(err, engine.ErrInvalidInput), errors.Is(err, engine.ErrUnavailable):
+		case errors.Is(err, engine.ErrInvalidInput), errors.Is(err, engine.ErrUnsupported):
 			return failCall(err)
 		case !backoff.Wait(ctx, pause.Next()):
 			return context.Cause(ctx)
@@ -151,9 +151,9 @@ func (j Job[In]) createCalled(ctx context.Context, p *place, specs []engine.Exec
 
 // resultsOfCall returns the results of called executions, or [engine.ErrNotEnded] until all have ended.
 func (j Job[In]) resultsOfCall(ctx context.Context, called []id.ExecutionID) ([][]byte, error) {
-	ends, err := j.eng.CalledResults(ctx, called)
+	ends, err := repeat(ctx, j.recorder, func() ([]engine.CalledResult, error) { return j.eng.CalledResults(ctx, called) })
 	if err != nil {
-		return nil, orCause(ctx, err)
+		return nil, err
 	}
 	results := make([][]byte, len(ends))
 	var failures []error

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
@@ -128,7 +129,7 @@ func (j Job[In]) Upstreams(ctx context.Context) ([]engine.UpstreamResult, error)
 	if j.eng == nil {
 		return nil, errNoWorker
 	}
-	return j.eng.UpstreamResults(ctx, j.ID)
+	return repeat(ctx, j.recorder, func() ([]engine.UpstreamResult, error) { return j.eng.UpstreamResults(ctx, j.ID) })
 }
 
 // Tick returns the time of the schedule's tick that created the execution, in UTC. It is zero if no schedule did. The tag
@@ -197,7 +198,8 @@ func (j Job[In]) Progress(ctx context.Context, percent int, message string) erro
 	if message != "" {
 		p.Message = &message
 	}
-	return j.eng.ReportProgress(ctx, j.Lease, p)
+	_, err := repeat(ctx, j.recorder, func() (struct{}, error) { return struct{}{}, j.eng.ReportProgress(ctx, j.Lease, p) })
+	return err
 }
 
 // ReportUsage counts amounts that the handler has used on a budget. A report that would exceed a hard limit is a result, and
@@ -212,5 +214,6 @@ func (j Job[In]) ReportUsage(ctx context.Context, usage engine.Usage) (engine.Us
 	if j.eng == nil {
 		return engine.UsageResult{}, errNoWorker
 	}
-	return j.eng.ReportUsage(ctx, j.Lease, usage)
+	usage.Key = cmp.Or(usage.Key, uuid.NewString()) // a repetition after an unknown outcome counts once
+	return repeat(ctx, j.recorder, func() (engine.UsageResult, error) { return j.eng.ReportUsage(ctx, j.Lease, usage) })
 }

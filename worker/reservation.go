@@ -1,10 +1,13 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"slices"
+
+	"github.com/google/uuid"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -19,6 +22,7 @@ type Reservation struct {
 	Key string
 
 	eng     operations
+	run     *recorder
 	lease   engine.Lease
 	budgets []id.BudgetID
 	amounts map[string]int64
@@ -48,7 +52,8 @@ type Reservation struct {
 // Errors: those of [engine.Engine.Reserve]; [engine.ErrInvalidInput] within a [Turn], whose Engine reserves with its commit.
 func (j Job[In]) Reserve(ctx context.Context, budget id.BudgetID, estimate map[string]int64, above ...id.BudgetID) (*Reservation, error) {
 	r := &Reservation{
-		eng: j.eng, lease: j.Lease, budgets: append([]id.BudgetID{budget}, above...), amounts: maps.Clone(estimate), try: tryOf(ctx),
+		eng: j.eng, run: j.recorder, lease: j.Lease, budgets: append([]id.BudgetID{budget}, above...), amounts: maps.Clone(estimate),
+		try:               tryOf(ctx),
 		ReservationResult: engine.ReservationResult{UsageResult: engine.UsageResult{Outcome: engine.UsageOk}},
 	}
 	switch {
@@ -63,7 +68,11 @@ func (j Job[In]) Reserve(ctx context.Context, budget id.BudgetID, estimate map[s
 	// Before the call, whose outcome may be unknown.
 	j.steps.reserves(r.budgets)
 	var err error
-	r.ReservationResult, err = j.eng.Reserve(ctx, j.Lease.Fence, engine.ReserveSpec{Budgets: r.budgets, Amounts: r.amounts})
+	// The key makes a repetition after an unknown outcome safe.
+	spec := engine.ReserveSpec{Budgets: r.budgets, Amounts: r.amounts, Key: uuid.NewString()}
+	r.ReservationResult, err = repeat(ctx, j.recorder, func() (engine.ReservationResult, error) {
+		return j.eng.Reserve(ctx, j.Lease.Fence, spec)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +92,9 @@ func (r *Reservation) Settle(ctx context.Context, used map[string]int64) (engine
 		return engine.ReservationResult{UsageResult: engine.UsageResult{Outcome: engine.UsageOk}}, nil
 	}
 	r.try.remove(r)
-	result, err := r.eng.Settle(ctx, r.lease.Fence, r.settlement(used))
+	spec := r.settlement(used)
+	spec.Key = cmp.Or(spec.Key, uuid.NewString()) // as that of the reservation
+	result, err := repeat(ctx, r.run, func() (engine.ReservationResult, error) { return r.eng.Settle(ctx, r.lease.Fence, spec) })
 	r.unsettled(result, err)
 	return result, err
 }

@@ -72,8 +72,8 @@ func Step[In, Out any](
 //		return struct{}{}, books.Insert(ctx, tx, charge)
 //	})
 //
-// fn may run again, in a new transaction, if the server aborts the transaction in favour of another, or if the answer to a
-// commit is lost; its writes are rolled back if the first commit took effect. It must not commit or roll back: a
+// fn may run again, in a new transaction, if the server aborts the transaction in favour of another, in an outage of the
+// database, or if the answer to a commit is lost; its writes are rolled back if the first commit took effect. It must not commit or roll back: a
 // COMMIT among its statements fails the execution for good. The engine's operations join the transaction by [engine.Engine.WithTx].
 func StepTx[In, Out any](
 	ctx context.Context, job Job[In], name string, fn func(ctx context.Context, tx pgx.Tx) (Out, error), options ...StepOption,

@@ -69,7 +69,7 @@ func (j Job[In]) beginStep(ctx context.Context, name string, options []StepOptio
 	s := j.steps
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.load(ctx, j.eng, &j.Claimed); err != nil {
+	if err := s.load(ctx, j.eng, j.recorder, &j.Claimed); err != nil {
 		return nil, nil, err
 	}
 	switch {
@@ -109,16 +109,16 @@ func (s *steps) place() (int, error) {
 }
 
 // load reads the stored steps once, unless the execution runs for the first time. The caller holds the mutex.
-func (s *steps) load(ctx context.Context, eng operations, work *engine.Claimed) error {
+func (s *steps) load(ctx context.Context, eng operations, r *recorder, work *engine.Claimed) error {
 	if s.read {
 		return nil
 	}
 	s.known, s.used, s.waited = make(map[string]engine.Step), make(map[string]bool), make(map[id.WaitpointKey]int)
 	s.signals = nil
 	if isContinued(work) {
-		stored, err := eng.StepResults(ctx, work.ID)
+		stored, err := repeat(ctx, r, func() ([]engine.Step, error) { return eng.StepResults(ctx, work.ID) })
 		if err != nil {
-			return orCause(ctx, err)
+			return err
 		}
 		s.later = true
 		for _, step := range stored {
@@ -182,12 +182,6 @@ func newRecorder() *recorder {
 // errStopped is the error of a step that outlives its handler and its worker.
 var errStopped = fmt.Errorf("%w: it has stopped, and stores no steps any more", ErrShutdown)
 
-// The pauses before a step's statement is repeated.
-const (
-	repeatFirst = 5 * time.Millisecond
-	repeatMax   = time.Second
-)
-
 // recordStep stores a step. It repeats until the step is stored or refused, or ctx or the run ends; its lease is renewed
 // meanwhile.
 func (j Job[In]) recordStep(ctx context.Context, record engine.StepRecord) (engine.Recorded, error) {
@@ -219,7 +213,11 @@ func (j Job[In]) recordStep(ctx context.Context, record engine.StepRecord) (engi
 	}
 }
 
+// hasStopped reports whether the run has ended. A job without a worker has no recorder.
 func (r *recorder) hasStopped() bool {
+	if r == nil {
+		return false
+	}
 	select {
 	case <-r.stopped:
 		return true

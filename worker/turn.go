@@ -14,6 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
@@ -42,8 +43,8 @@ import (
 // When the handler runs again, Turn returns nil without calling fn, and the handler goes on behind it. After t.Sleep it
 // does so once the pause is over.
 //
-// fn runs again, in a new transaction, if the server aborts the transaction in favour of another, or if the answer to the
-// commit is lost; its writes are rolled back if the first commit took effect. It must not commit or roll back: a COMMIT among
+// fn runs again, in a new transaction, if the server aborts the transaction in favour of another, in an outage of the
+// database, or if the answer to the commit is lost; its writes are rolled back if the first commit took effect. It must not commit or roll back: a COMMIT among
 // its statements fails the execution for good. A [Step] and
 // its like, a [Call] or a wait for signals of the job, with the context of fn or on its goroutine, fails the turn. Keep it short: its locks are
 // held until the commit.
@@ -313,8 +314,7 @@ func (t *turn) settle(ctx context.Context, eng *engine.Engine) (ended bool, err 
 	default:
 		var suspended engine.Suspended
 		suspended, err = eng.Suspend(ctx, end.wait)
-		_, shared := errors.AsType[*engine.UnavailableError](err)
-		if shared || errors.Is(err, engine.ErrInvalidInput) {
+		if errors.Is(err, engine.ErrUnsupported) || errors.Is(err, engine.ErrInvalidInput) {
 			err = badWait(err)
 		}
 		ended = !suspended.Satisfied
@@ -353,21 +353,22 @@ func (s *steps) following(spec *engine.SuspendSpec) (err error) {
 // turnIn runs fn, calls frames, stores the step that fn returned and then calls end, all in one transaction. If the execution
 // has the step already, nothing of the transaction is written. end reports whether it ended the lease.
 //
-// It begins again if the server aborted the transaction in favour of another. If the answer to the commit is lost, the
-// next try waits for the end of the former, and finds its step, no step, or a lease that is gone: then the former may have
+// It begins again if the server aborted the transaction in favour of another, and in an outage: a transaction whose
+// connection is lost before the commit has written nothing. If the answer to the commit is lost, the next try waits for the end of the former, and finds its step, no step, or a lease that is gone: then the former may have
 // ended it, which the result reports as repeated.
 func (e onEngine) turnIn(
 	ctx context.Context, fn func(tx pgx.Tx, eng *engine.Engine) (engine.StepRecord, error),
 	frames func(ctx context.Context, eng frameAppender) error,
 	end func(ctx context.Context, eng *engine.Engine) (ended bool, err error),
 ) (engine.Recorded, error) {
-	pause := backoff.Backoff{First: 5 * time.Millisecond, Max: time.Second}
+	o := newOutages()
 	aborted, mayHaveEnded := 0, false
 	for {
-		var ended, committing, failed bool // failed: an error is fn's
+		var ended, committing, failed, cut bool // failed: an error is fn's; cut: its transaction is lost
 		recorded, err := e.InStep(ctx, func(tx pgx.Tx, bound *engine.Engine) (engine.StepRecord, error) {
 			record, err := fn(tx, bound)
 			failed = err != nil
+			cut = failed && (tx.Conn().IsClosed() || pgtx.SQLState(err) == sqlReadOnly)
 			if err == nil && frames != nil {
 				err = frames(ctx, bound)
 			}
@@ -394,10 +395,11 @@ func (e onEngine) turnIn(
 			aborted++
 		case committing && errors.Is(err, engine.ErrTransport) && !(refused && isRefusal(refusal.Code)):
 			mayHaveEnded = mayHaveEnded || ended
+		case ctx.Err() == nil && (cut || !failed) && o.goesOn(err, cut):
 		default:
 			return engine.Recorded{}, err
 		}
-		if !backoff.Wait(ctx, pause.Next()) {
+		if !backoff.Wait(ctx, o.pause.Next()) {
 			return engine.Recorded{}, context.Cause(ctx)
 		}
 	}

@@ -41,7 +41,7 @@ func (j Job[In]) AwaitSignals(ctx context.Context, spec engine.SuspendSpec) ([]e
 	s := j.steps
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.load(ctx, j.eng, &j.Claimed); err != nil {
+	if err := s.load(ctx, j.eng, j.recorder, &j.Claimed); err != nil {
 		return nil, err
 	}
 	waited := spec.Condition.WaitpointKeys()
@@ -57,9 +57,9 @@ func (j Job[In]) AwaitSignals(ctx context.Context, spec engine.SuspendSpec) ([]e
 	received, err := ended(s.signals, keys)
 	if err == nil && len(received) == 0 && s.later {
 		// Before it waits again: another program may have suspended the execution without a step.
-		all, failure := j.eng.ReceivedSignals(ctx, j.ID)
+		all, failure := repeat(ctx, j.recorder, func() ([]engine.ReceivedSignal, error) { return j.eng.ReceivedSignals(ctx, j.ID) })
 		if failure != nil {
-			return nil, orCause(ctx, failure)
+			return nil, failure
 		}
 		received, err = ended(all, keys)
 	}
@@ -143,7 +143,9 @@ func (j Job[In]) Waitpoint(ctx context.Context, key id.WaitpointKey, ttl time.Du
 	if j.isForTest() {
 		return j.steps.openForTest(j.ID, key, ttl), nil
 	}
-	return j.eng.CreateWaitpoint(ctx, engine.WaitpointSpec{Lease: j.Lease, Key: key, TTL: ttl})
+	return repeat(ctx, j.recorder, func() (engine.Waitpoint, error) {
+		return j.eng.CreateWaitpoint(ctx, engine.WaitpointSpec{Lease: j.Lease, Key: key, TTL: ttl})
+	})
 }
 
 // suspendAll suspends executions. Those whose signals came early go back to their lanes, to be handled again.
@@ -154,7 +156,7 @@ func (r *run) suspendAll(ctx context.Context, tasks []*task) ([]error, error) {
 	}
 	outcomes, err := r.settling.SuspendEach(ctx, specs)
 	reasons := make([]error, len(tasks))
-	if _, shared := errors.AsType[*engine.UnavailableError](err); shared { // with FlowFabric: trying again would not help
+	if errors.Is(err, engine.ErrUnsupported) { // trying again would not help
 		for _, t := range tasks {
 			t.fail(badWait(err))
 		}

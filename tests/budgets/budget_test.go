@@ -288,7 +288,7 @@ func TestBudgetsAreRefusedBesideFlowFabric(t *testing.T) {
 	_, released := f.ReleaseBudget(t.Context(), b, x)
 	_, reset := f.Operator().ResetBudget(t.Context(), b)
 	for i, err := range []error{created, reported, spent, released, reset} {
-		if !errors.Is(err, engine.ErrUnavailable) || !strings.Contains(err.Error(), "ff migrate share") {
+		if !errors.Is(err, engine.ErrUnsupported) || !strings.Contains(err.Error(), "ff migrate share") {
 			t.Errorf("%d: %v", i, err)
 		}
 	}

@@ -49,7 +49,7 @@ func TestNewestActiveKeySigns_I24_I26(t *testing.T) {
 			_, errReclaim := f.Grants().IssueReclaimGrant(t.Context(), f.GrantSpec(x))
 			_, _, errWorker := f.Grants().ClaimForWorker(t.Context(), f.WorkerSpec())
 			for n, err := range []error{err, errReclaim, errWorker} {
-				if !errors.Is(err, engine.ErrUnavailable) || !strings.Contains(err.Error(), "ff_waitpoint_hmac") {
+				if !errors.Is(err, engine.ErrUnsupported) || !strings.Contains(err.Error(), "ff_waitpoint_hmac") {
 					t.Errorf("operation %d: %v", n, err)
 				}
 			}

@@ -448,7 +448,7 @@ func TestEventCursorsRoundTrip(t *testing.T) {
 	tx := f.BeginTx(t)
 	_, err = events.Subscribe(t.Context(), f.WithTx(tx), leases, events.Options{})
 	fixture.WantInputError(t, err, "engine")
-	if _, err = events.Subscribe(t.Context(), f.Engine, events.InstanceTags(events.Filter{}), events.Options{}); !errors.Is(err, engine.ErrUnavailable) {
+	if _, err = events.Subscribe(t.Context(), f.Engine, events.InstanceTags(events.Filter{}), events.Options{}); !errors.Is(err, engine.ErrUnsupported) {
 		t.Errorf("instance tags: %v", err)
 	}
 }

@@ -58,7 +58,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"stream":             append([]string{"engine", "internal/inside"}, core...), // the engine's log
 		"events":             append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/outbox", "internal/pgtx", "internal/warn"}, core...),
 		"reconcile":          append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/warn"}, core...),
-		"worker":             append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/warn", "reconcile"}, core...), // runs one beside its handlers
+		"worker":             append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/pgtx", "internal/warn", "reconcile"}, core...), // runs one beside its handlers
 		"internal/backoff":   {},
 		"internal/hash":      {},
 		"internal/postgres":  {},

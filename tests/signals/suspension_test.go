@@ -312,7 +312,7 @@ func TestSuspendBesideFlowFabric(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := f.Engine.Suspend(t.Context(), engine.SuspendSpec{Lease: l, Condition: ready})
-	if !errors.Is(err, engine.ErrUnavailable) || !strings.Contains(err.Error(), "FlowFabric") {
+	if !errors.Is(err, engine.ErrUnsupported) || !strings.Contains(err.Error(), "FlowFabric") {
 		t.Error(err)
 	}
 	f.WantState(t, l.Execution, fixture.StateRunning)

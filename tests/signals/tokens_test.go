@@ -152,7 +152,7 @@ func TestTokenIsSignedByTheNewestValidKey(t *testing.T) {
 	} {
 		f.SeedKey(t, "", invalid)
 	}
-	if _, err := f.Engine.CreateWaitpoint(t.Context(), spec); !errors.Is(err, engine.ErrUnavailable) {
+	if _, err := f.Engine.CreateWaitpoint(t.Context(), spec); !errors.Is(err, engine.ErrUnsupported) {
 		t.Errorf("without a valid key: %v", err)
 	}
 	longest := strings.Repeat("~", 64)
