@@ -100,12 +100,12 @@ func (q *Queries) GetCaller(ctx context.Context, db DBTX, arg GetCallerParams) (
 
 const insertCall = `-- name: InsertCall :execrows
 INSERT INTO ffx_step (
-    partition_key, execution_id, name, seq, attempt_index, outcome, tries, started_at_ms, ended_at_ms,
+    partition_key, execution_id, name, seq, attempt_index, form, outcome, tries, started_at_ms, ended_at_ms,
     called_partition_keys, called_execution_ids
 )
 VALUES (
-    $1, $2, $3, $4, $5, 'called', 1, $6, $6,
-    $7::smallint[], $8::uuid[]
+    $1, $2, $3, $4, $5, $6, 'called', 1, $7, $7,
+    $8::smallint[], $9::uuid[]
 )
 ON CONFLICT (partition_key, execution_id, name) DO NOTHING
 `
@@ -116,6 +116,7 @@ type InsertCallParams struct {
 	Name                string
 	Seq                 int32
 	AttemptIndex        int32
+	Form                string
 	NowMs               int64
 	CalledPartitionKeys []int16
 	CalledExecutionIDs  []pgtype.UUID
@@ -133,6 +134,7 @@ func (q *Queries) InsertCall(ctx context.Context, db DBTX, arg InsertCallParams)
 		arg.Name,
 		arg.Seq,
 		arg.AttemptIndex,
+		arg.Form,
 		arg.NowMs,
 		arg.CalledPartitionKeys,
 		arg.CalledExecutionIDs,

@@ -1522,7 +1522,7 @@ type FfxSignalKey struct {
 	ForgetAtMs *int64
 }
 
-// Steps of executions. Written by the holder of the newest lease alone. A finished step is never changed.
+// Steps of executions. Written by the holder of the newest lease alone. A finished step is never changed, except that a replay may ask again for the outcome of a failed call.
 type FfxStep struct {
 	// Partition of the execution, 0 to 255.
 	PartitionKey int16
@@ -1534,7 +1534,9 @@ type FfxStep struct {
 	Seq int32
 	// Attempt in which the step finished.
 	AttemptIndex int32
-	// success, slept for a pause, or called: its executions exist, and their results are not stored yet.
+	// What the code called: step, sleep, turn, call, call all, or wait. Code that calls another form by the same name is refused.
+	Form string
+	// success; slept: a pause; signal, timeout: the end of a wait; called: its executions exist, and their results are not stored yet; failure: they have not all succeeded, and the result names those that did not, as JSON.
 	Outcome string
 	// Result, encoded by the codec of the kind; NULL: none. Of a pause: until when, in milliseconds since the Unix epoch. Of a wait: its signals by waitpoint key, as in ff_suspension_current.member_map.
 	Result bytea.Bytes
@@ -1566,7 +1568,7 @@ type FfxSteps struct {
 	Seq int32
 	// Name of the step, unique within its execution.
 	Name string
-	// succeeded; paused: a pause began; signalled: a wait got its signals; timed out: a wait did not get them; calling: the called executions exist, and their results are not stored yet. NULL: another program stored another word.
+	// succeeded; paused: a pause began; signalled: a wait got its signals; timed out: a wait did not get them; calling: the called executions exist, and their results are not stored yet; failed: a call whose executions did not all succeed. NULL: another program stored another word.
 	Outcome *string
 	// Attempt in which the step finished, from 0.
 	Attempt int32

@@ -2478,6 +2478,12 @@ type Querier interface {
 	// Used by: engine.RenewLease, engine.RenewLeases.
 	// Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE); L7 new.
 	RenewLeases(ctx context.Context, db DBTX, arg RenewLeasesParams) ([]RenewLeasesRow, error)
+	// ReopenCalls asks again for the outcomes of failed calls behind the last step that has succeeded: the execution failed with
+	// them. No row: it has no such calls.
+	//
+	// Used by: engine.ReplayExecution, engine.ReplayWhere.
+	// Locks: L2 waits (steps, UPDATE). The caller holds the execution and its attempt, so no step is added.
+	ReopenCalls(ctx context.Context, db DBTX, arg ReopenCallsParams) (int64, error)
 	// ReopenEdges opens edges that lead from an execution which is replayed, and gives their groups the counters without
 	// them.
 	//

@@ -78,16 +78,17 @@ func (q *Queries) GetStepResult(ctx context.Context, db DBTX, arg GetStepResultP
 
 const insertStep = `-- name: InsertStep :execrows
 INSERT INTO ffx_step AS s (
-    partition_key, execution_id, name, seq, attempt_index, outcome, result, taken, error, tries, started_at_ms, ended_at_ms
+    partition_key, execution_id, name, seq, attempt_index, form, outcome, result, taken, error, tries, started_at_ms, ended_at_ms
 )
 VALUES (
-    $1, $2, $3, $4, $5, $6, $7, $8::text::jsonb,
-    nullif($9::text, ''), $10, $11, $12
+    $1, $2, $3, $4, $5, $6, $7, $8, $9::text::jsonb,
+    nullif($10::text, ''), $11, $12, $13
 )
 ON CONFLICT (partition_key, execution_id, name) DO UPDATE SET
     attempt_index = excluded.attempt_index,
     outcome = excluded.outcome,
     result = excluded.result,
+    error = excluded.error,
     ended_at_ms = excluded.ended_at_ms
 WHERE s.outcome = 'called'
 `
@@ -98,6 +99,7 @@ type InsertStepParams struct {
 	Name         string
 	Seq          int32
 	AttemptIndex int32
+	Form         string
 	Outcome      string
 	Result       bytea.Bytes
 	Taken        *string
@@ -118,6 +120,7 @@ func (q *Queries) InsertStep(ctx context.Context, db DBTX, arg InsertStepParams)
 		arg.Name,
 		arg.Seq,
 		arg.AttemptIndex,
+		arg.Form,
 		arg.Outcome,
 		arg.Result,
 		arg.Taken,
@@ -137,6 +140,7 @@ SELECT
     s.name,
     s.seq,
     s.attempt_index,
+    s.form,
     s.outcome,
     (CASE WHEN $1::boolean THEN s.result END)::bytea AS result,
     (CASE WHEN $1::boolean THEN s.taken END)::jsonb AS taken,
@@ -163,6 +167,7 @@ type ListStepsRow struct {
 	Name                string
 	Seq                 int32
 	AttemptIndex        int32
+	Form                string
 	Outcome             string
 	Result              []byte
 	Taken               []byte
@@ -193,6 +198,7 @@ func (q *Queries) ListSteps(ctx context.Context, db DBTX, arg ListStepsParams) (
 			&i.Name,
 			&i.Seq,
 			&i.AttemptIndex,
+			&i.Form,
 			&i.Outcome,
 			&i.Result,
 			&i.Taken,
@@ -228,11 +234,12 @@ input AS (
         unnest($5::bigint[]) AS lease_epoch,
         unnest($6::text[]) AS name,
         unnest($7::integer[]) AS seq,
-        unnest($8::text[]) AS outcome,
-        unnest($9::bytea[]) AS result,
-        nullif(unnest($10::text[]), '') AS error,
-        unnest($11::integer[]) AS tries,
-        unnest($12::bigint[]) AS took_ms
+        unnest($8::text[]) AS form,
+        unnest($9::text[]) AS outcome,
+        unnest($10::bytea[]) AS result,
+        nullif(unnest($11::text[]), '') AS error,
+        unnest($12::integer[]) AS tries,
+        unnest($13::bigint[]) AS took_ms
     LIMIT cardinality($3::uuid[])
 ),
 held AS (
@@ -243,6 +250,7 @@ held AS (
         i.attempt_index,
         i.name,
         i.seq,
+        i.form,
         i.outcome,
         i.result,
         i.error,
@@ -276,7 +284,7 @@ held AS (
     ) AS t
 )
 INSERT INTO ffx_step AS s (
-    partition_key, execution_id, name, seq, attempt_index, outcome, result, error, tries, started_at_ms, ended_at_ms
+    partition_key, execution_id, name, seq, attempt_index, form, outcome, result, error, tries, started_at_ms, ended_at_ms
 )
 SELECT
     h.partition_key,
@@ -284,6 +292,7 @@ SELECT
     h.name,
     h.seq,
     h.attempt_index,
+    h.form,
     h.outcome,
     h.result,
     h.error,
@@ -306,6 +315,7 @@ type RecordStepsParams struct {
 	LeaseEpochs    []int64
 	Names          []string
 	Seqs           []int32
+	Forms          []string
 	Outcomes       []string
 	Results        [][]byte
 	Errors         []string
@@ -337,6 +347,7 @@ func (q *Queries) RecordSteps(ctx context.Context, db DBTX, arg RecordStepsParam
 		arg.LeaseEpochs,
 		arg.Names,
 		arg.Seqs,
+		arg.Forms,
 		arg.Outcomes,
 		arg.Results,
 		arg.Errors,
@@ -361,13 +372,51 @@ func (q *Queries) RecordSteps(ctx context.Context, db DBTX, arg RecordStepsParam
 	return items, nil
 }
 
+const reopenCalls = `-- name: ReopenCalls :execrows
+UPDATE ffx_step AS s
+SET
+    outcome = 'called',
+    result = NULL,
+    error = NULL
+WHERE
+    s.partition_key = $1
+    AND s.execution_id = $2
+    AND s.outcome = 'failure'
+    AND s.seq > (
+        SELECT coalesce(max(f.seq), -1)
+        FROM ffx_step AS f
+        WHERE
+            f.partition_key = $1
+            AND f.execution_id = $2
+            AND f.outcome NOT IN ('failure', 'called')
+    )
+`
+
+type ReopenCallsParams struct {
+	PartitionKey int16
+	ExecutionID  id.ExecutionUUID
+}
+
+// ReopenCalls asks again for the outcomes of failed calls behind the last step that has succeeded: the execution failed with
+// them. No row: it has no such calls.
+//
+// Used by: engine.ReplayExecution, engine.ReplayWhere.
+// Locks: L2 waits (steps, UPDATE). The caller holds the execution and its attempt, so no step is added.
+func (q *Queries) ReopenCalls(ctx context.Context, db DBTX, arg ReopenCallsParams) (int64, error) {
+	result, err := db.Exec(ctx, reopenCalls, arg.PartitionKey, arg.ExecutionID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const storeStep = `-- name: StoreStep :exec
 WITH clock AS MATERIALIZED (
     -- The time of the call.
-    SELECT ffx_now_ms($12) AS now_ms
+    SELECT ffx_now_ms($13) AS now_ms
 )
 INSERT INTO ffx_step (
-    partition_key, execution_id, name, seq, attempt_index, outcome, result, error, tries, started_at_ms, ended_at_ms
+    partition_key, execution_id, name, seq, attempt_index, form, outcome, result, error, tries, started_at_ms, ended_at_ms
 )
 VALUES (
     $1, $2, $3, $4,
@@ -392,8 +441,8 @@ VALUES (
             )
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ),
-    $7, $8, nullif($9::text, ''), $10,
-    (SELECT now_ms FROM clock) - $11::bigint, (SELECT now_ms FROM clock)
+    $7, $8, $9, nullif($10::text, ''), $11,
+    (SELECT now_ms FROM clock) - $12::bigint, (SELECT now_ms FROM clock)
 )
 `
 
@@ -404,6 +453,7 @@ type StoreStepParams struct {
 	Seq          int32
 	AttemptIndex int32
 	LeaseEpoch   int64
+	Form         string
 	Outcome      string
 	Result       bytea.Bytes
 	Error        string
@@ -426,6 +476,7 @@ func (q *Queries) StoreStep(ctx context.Context, db DBTX, arg StoreStepParams) e
 		arg.Seq,
 		arg.AttemptIndex,
 		arg.LeaseEpoch,
+		arg.Form,
 		arg.Outcome,
 		arg.Result,
 		arg.Error,

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,8 +26,9 @@ const CallerTag = "ffx.caller"
 // CallSpec describes the executions that a step calls.
 type CallSpec struct {
 	Lease Lease
-	Name  string // of the step: unique within the execution; 1 to [MaxStepName] bytes
-	Seq   int    // as [StepRecord.Seq]
+	Name  string   // of the step: unique within the execution; 1 to [MaxStepName] bytes
+	Seq   int      // as [StepRecord.Seq]
+	Form  StepForm // [FormCall], the default, or [FormCallAll]
 
 	// Executions are the executions to create: 1 to [MaxCalls], outside flows and without ids and keys. By default they
 	// have the namespace of the caller. They get the tag [CallerTag].
@@ -110,7 +112,7 @@ func (e *Engine) createCalled(ctx context.Context, tx *txn, x *heldLease, call *
 	}
 	_, err = e.q.InsertCall(ctx, tx, db.InsertCallParams{
 		PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Name: call.Name, Seq: int32(call.Seq),
-		AttemptIndex: int32(call.Lease.Attempt), NowMs: x.facts.NowMs,
+		AttemptIndex: int32(call.Lease.Attempt), Form: string(cmp.Or(call.Form, FormCall)), NowMs: x.facts.NowMs,
 		CalledPartitionKeys: arrays.partitions, CalledExecutionIDs: arrays.executions,
 	})
 	return called, err
@@ -121,6 +123,8 @@ func (s *CallSpec) check() error {
 		return err
 	}
 	switch {
+	case s.Form != "" && s.Form != FormCall && s.Form != FormCallAll:
+		return invalid("form", fmt.Sprintf("is %q, must be %q or %q", s.Form, FormCall, FormCallAll))
 	case len(s.Executions) == 0:
 		return invalid("executions", "are missing")
 	case len(s.Executions) > MaxCalls:

@@ -98,10 +98,8 @@ func (e *Engine) replaying(ctx context.Context, op string, given replayOptions) 
 			return Replayed{}, true, nil
 		},
 		write: func(tx *txn, x *heldExecution) (Replayed, error) {
-			if given.dropSteps {
-				if err := e.dropSteps(ctx, tx, x.id, given.fromStep); err != nil {
-					return Replayed{}, err
-				}
+			if err := e.replaySteps(ctx, tx, x, given); err != nil {
+				return Replayed{}, err
 			}
 			return e.replay(ctx, tx, x)
 		},
@@ -167,6 +165,19 @@ func (e *Engine) replay(ctx context.Context, tx *txn, x *heldExecution) (replaye
 		tx.due.gated()
 	}
 	return replayed, nil
+}
+
+// replaySteps deletes the steps that a replay does not keep. If it keeps all, it goes on with the calls that the execution
+// failed with, so it waits for their executions again.
+func (e *Engine) replaySteps(ctx context.Context, tx *txn, x *heldExecution, given replayOptions) error {
+	if given.dropSteps {
+		return e.dropSteps(ctx, tx, x.id, given.fromStep)
+	}
+	if x.outcome() == state.OutcomeSuccess {
+		return nil
+	}
+	_, err := e.q.ReopenCalls(ctx, tx, db.ReopenCallsParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID()})
+	return err
 }
 
 // dropSteps deletes the steps of an execution from a named one on, or all of them.

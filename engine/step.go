@@ -17,15 +17,29 @@ const maxStepError = 16 << 10
 
 const opRecordSteps = "record steps"
 
+// StepForm is the call of package worker that a step comes from. A stored step serves only code that calls the same form.
+type StepForm string
+
+// The forms.
+const (
+	FormStep    StepForm = "step"     // Step or StepTx, whose results are alike
+	FormSleep   StepForm = "sleep"    // Sleep
+	FormTurn    StepForm = "turn"     // Turn
+	FormCall    StepForm = "call"     // Call
+	FormCallAll StepForm = "call all" // CallAll
+	FormWait    StepForm = "wait"     // a wait for signals
+)
+
 // StepOutcome is how a step has ended; or [StepCalled].
 type StepOutcome string
 
-// The outcomes. A step that failed is not stored: it runs again.
+// The outcomes. Steps that failed are not stored, and run again, except calls.
 const (
 	StepSucceeded StepOutcome = "success"
 	StepSlept     StepOutcome = "slept"   // a pause; its result is its end, in milliseconds since the Unix epoch
 	StepSignalled StepOutcome = "signal"  // a wait that signals have satisfied: see [Step.Signals]
 	StepTimedOut  StepOutcome = "timeout" // a wait whose timeout has passed
+	StepFailed    StepOutcome = "failure" // a call whose executions have not all succeeded; its result names those, as JSON
 )
 
 // StepRecord is a finished step of an execution. Package worker makes them: see its Step.
@@ -33,7 +47,8 @@ type StepRecord struct {
 	Lease   Lease
 	Name    string      // unique within the execution; 1 to [MaxStepName] bytes
 	Seq     int         // place in the order in which the steps began, from 0; below [MaxSteps]
-	Outcome StepOutcome // default [StepSucceeded]
+	Form    StepForm    // default [FormStep]; never [FormWait]
+	Outcome StepOutcome // [StepSucceeded], the default, [StepSlept], or [StepFailed] of a call
 	Result  []byte      // at most [Config.MaxPayload] bytes; nil for none
 
 	Tries int           // default 1
@@ -160,6 +175,7 @@ func (e *Engine) recordAtOnce(ctx context.Context, op string, steps []StepRecord
 		params.LeaseEpochs = append(params.LeaseEpochs, s.Lease.Epoch)
 		params.Names = append(params.Names, s.Name)
 		params.Seqs = append(params.Seqs, int32(s.Seq))
+		params.Forms = append(params.Forms, string(cmp.Or(s.Form, FormStep)))
 		params.Outcomes = append(params.Outcomes, string(cmp.Or(s.Outcome, StepSucceeded)))
 		params.Results = append(params.Results, s.Result)
 		params.Errors = append(params.Errors, s.Error)
@@ -203,7 +219,8 @@ func (e *Engine) recordUnder(ctx context.Context, op string, s *StepRecord, lock
 		}
 		added, err := e.q.InsertStep(ctx, tx, db.InsertStepParams{
 			PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Name: s.Name, Seq: int32(s.Seq),
-			AttemptIndex: int32(s.Lease.Attempt), Outcome: string(cmp.Or(s.Outcome, StepSucceeded)), Result: s.Result,
+			AttemptIndex: int32(s.Lease.Attempt), Form: string(cmp.Or(s.Form, FormStep)),
+			Outcome: string(cmp.Or(s.Outcome, StepSucceeded)), Result: s.Result,
 			Taken: taken, Error: s.Error, Tries: int32(max(s.Tries, 1)),
 			StartedAtMs: x.facts.NowMs - s.Took.Milliseconds(), EndedAtMs: x.facts.NowMs,
 		})
@@ -231,16 +248,35 @@ func (e *Engine) checkStep(s *StepRecord) error {
 		return invalid("tries", "is negative")
 	case s.Took < 0:
 		return invalid("took", "is negative")
-	case s.Outcome != "" && s.Outcome != StepSucceeded && s.Outcome != StepSlept:
+	case !s.Form.isRecorded():
+		return invalid("form", fmt.Sprintf("is %q", s.Form))
+	case !s.hasOutcome():
 		return invalid("outcome", fmt.Sprintf("is %q", s.Outcome))
 	}
 	return checkText("error", s.Error, maxStepError)
+}
+
+// isRecorded reports whether the holder of a lease stores steps of a form. Those of waits are stored with the end of the wait.
+func (f StepForm) isRecorded() bool {
+	return slices.Contains([]StepForm{"", FormStep, FormSleep, FormTurn, FormCall, FormCallAll}, f)
+}
+
+// hasOutcome reports whether a step of its form may have its outcome.
+func (s *StepRecord) hasOutcome() bool {
+	switch s.Outcome {
+	case "", StepSucceeded, StepSlept:
+		return true
+	case StepFailed:
+		return s.Form == FormCall || s.Form == FormCallAll
+	}
+	return false
 }
 
 // Step is a finished step of an execution.
 type Step struct {
 	Name       string
 	Seq        int // place in the order in which the steps and waits began
+	Form       StepForm
 	Outcome    StepOutcome
 	Result     []byte // only from [Engine.StepResults]
 	ResultSize int    // bytes
@@ -305,7 +341,8 @@ func (e *Engine) listSteps(ctx context.Context, x id.ExecutionID, results bool) 
 	steps := make([]Step, len(rows))
 	for i, row := range rows {
 		steps[i] = Step{
-			Name: row.Name, Seq: int(row.Seq), Outcome: StepOutcome(row.Outcome), Result: row.Result, ResultSize: int(row.ResultSize),
+			Name: row.Name, Seq: int(row.Seq), Form: StepForm(row.Form), Outcome: StepOutcome(row.Outcome),
+			Result: row.Result, ResultSize: int(row.ResultSize),
 			Attempt: int(row.AttemptIndex), Tries: int(row.Tries), Error: row.Error,
 			StartedAt: time.UnixMilli(row.StartedAtMs), EndedAt: time.UnixMilli(row.EndedAtMs),
 			Called: calledBy(row.CalledPartitionKeys, row.CalledExecutionIDs), taken: row.Taken,

@@ -62,7 +62,7 @@ func (e *Engine) commitWithStep(ctx context.Context, bound *callersTx, s *StepRe
 		return e.q.StoreStep(ctx, conn, db.StoreStepParams{
 			NowMs: e.nowMs(), PartitionKey: s.Lease.Execution.Partition(), ExecutionID: s.Lease.Execution.UUID(),
 			Name: s.Name, Seq: int32(s.Seq), AttemptIndex: int32(s.Lease.Attempt), LeaseEpoch: s.Lease.Epoch,
-			Outcome: string(cmp.Or(s.Outcome, StepSucceeded)), Result: s.Result, Error: s.Error, Tries: int32(max(s.Tries, 1)),
+			Form: string(cmp.Or(s.Form, FormStep)), Outcome: string(cmp.Or(s.Outcome, StepSucceeded)), Result: s.Result, Error: s.Error, Tries: int32(max(s.Tries, 1)),
 			TookMs: s.Took.Milliseconds(),
 		})
 	})

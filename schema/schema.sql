@@ -1841,7 +1841,7 @@ CREATE FUNCTION ffx_store_wait(partition smallint, execution uuid, attempt integ
     AS $$
 BEGIN
     INSERT INTO ffx_step (
-        partition_key, execution_id, name, seq, attempt_index, outcome, result, tries, started_at_ms, ended_at_ms
+        partition_key, execution_id, name, seq, attempt_index, form, outcome, result, tries, started_at_ms, ended_at_ms
     )
     SELECT
         partition,
@@ -1849,6 +1849,7 @@ BEGIN
         step ->> 'name',
         (step ->> 'seq')::integer,
         attempt,
+        'wait',
         CASE WHEN satisfiers = '[]' THEN 'timeout' ELSE 'signal' END,
         convert_to(r.used::text, 'UTF8'),
         1,
@@ -4935,6 +4936,7 @@ CREATE TABLE ffx_step (
     name text NOT NULL,
     seq integer NOT NULL,
     attempt_index integer NOT NULL,
+    form text NOT NULL,
     outcome text NOT NULL,
     result bytea,
     taken jsonb,
@@ -4946,7 +4948,7 @@ CREATE TABLE ffx_step (
     called_execution_ids uuid[]
 );
 
-COMMENT ON TABLE ffx_step IS 'Steps of executions. Written by the holder of the newest lease alone. A finished step is never changed.';
+COMMENT ON TABLE ffx_step IS 'Steps of executions. Written by the holder of the newest lease alone. A finished step is never changed, except that a replay may ask again for the outcome of a failed call.';
 
 COMMENT ON COLUMN ffx_step.partition_key IS 'Partition of the execution, 0 to 255.';
 
@@ -4958,7 +4960,9 @@ COMMENT ON COLUMN ffx_step.seq IS 'Place of the step in the order in which the s
 
 COMMENT ON COLUMN ffx_step.attempt_index IS 'Attempt in which the step finished.';
 
-COMMENT ON COLUMN ffx_step.outcome IS 'success, slept for a pause, or called: its executions exist, and their results are not stored yet.';
+COMMENT ON COLUMN ffx_step.form IS 'What the code called: step, sleep, turn, call, call all, or wait. Code that calls another form by the same name is refused.';
+
+COMMENT ON COLUMN ffx_step.outcome IS 'success; slept: a pause; signal, timeout: the end of a wait; called: its executions exist, and their results are not stored yet; failure: they have not all succeeded, and the result names those that did not, as JSON.';
 
 COMMENT ON COLUMN ffx_step.result IS 'Result, encoded by the codec of the kind; NULL: none. Of a pause: until when, in milliseconds since the Unix epoch. Of a wait: its signals by waitpoint key, as in ff_suspension_current.member_map.';
 
@@ -4988,6 +4992,7 @@ CREATE VIEW ffx_steps AS
             WHEN 'signal'::text THEN 'signalled'::text
             WHEN 'timeout'::text THEN 'timed out'::text
             WHEN 'called'::text THEN 'calling'::text
+            WHEN 'failure'::text THEN 'failed'::text
             ELSE NULL::text
         END AS outcome,
     s.attempt_index AS attempt,
@@ -5009,7 +5014,7 @@ COMMENT ON COLUMN ffx_steps.seq IS 'Place of the step in the order in which the 
 
 COMMENT ON COLUMN ffx_steps.name IS 'Name of the step, unique within its execution.';
 
-COMMENT ON COLUMN ffx_steps.outcome IS 'succeeded; paused: a pause began; signalled: a wait got its signals; timed out: a wait did not get them; calling: the called executions exist, and their results are not stored yet. NULL: another program stored another word.';
+COMMENT ON COLUMN ffx_steps.outcome IS 'succeeded; paused: a pause began; signalled: a wait got its signals; timed out: a wait did not get them; calling: the called executions exist, and their results are not stored yet; failed: a call whose executions did not all succeed. NULL: another program stored another word.';
 
 COMMENT ON COLUMN ffx_steps.attempt IS 'Attempt in which the step finished, from 0.';
 

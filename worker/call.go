@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // Call creates an execution of a kind, once, and waits for its result without holding a worker:
@@ -25,10 +27,11 @@ import (
 // to return, as it is or wrapped. The worker then suspends the caller. When the called execution has ended, in whatever
 // way, the handler runs again from its beginning. A crash at any point creates no second one.
 //
-// If the called execution ends without success, Call returns an [*engine.EndedError] that names it, and stores nothing. It
-// has had the retries of its own policy, so the failure is final: if the handler returns it, the caller fails without a
-// retry. The handler may also act on it. Replay the called execution, then the caller, and Call returns the new result; or
-// replay the caller from this step, and another execution is called.
+// If the called execution ends without success, Call stores that, and returns an [*engine.EndedError] that names it. It has
+// had the retries of its own policy, so the failure is final: if the handler returns it, the caller fails without a retry.
+// The handler may also act on it: later runs get the same failure, whatever becomes of the called execution. Replay the
+// caller from this step, and another execution is called. If the caller failed with the call, and has finished no step
+// behind it, replay the called execution, then the caller, and Call returns the new result.
 //
 // The called execution continues if the caller is cancelled or fails. It has the tag
 // [engine.CallerTag]. Its deadline and timeout are those of its policy. The policy of the caller may limit waits, this one
@@ -39,7 +42,7 @@ import (
 // that does not decode. In a database shared with FlowFabric the caller fails with [engine.ErrUnsupported].
 func Call[T, In, Out any](ctx context.Context, job Job[T], name string, kind engine.Kind[In, Out], args In) (Out, error) {
 	var none Out
-	result, err := job.call(ctx, name, []engine.ExecutionSpec{calledSpec(kind, args)}, func(results [][]byte) ([]byte, error) { return results[0], nil })
+	result, err := job.call(ctx, name, engine.FormCall, []engine.ExecutionSpec{calledSpec(kind, args)}, func(results [][]byte) ([]byte, error) { return results[0], nil })
 	if err != nil {
 		return none, err
 	}
@@ -51,7 +54,7 @@ func Call[T, In, Out any](ctx context.Context, job Job[T], name string, kind eng
 //
 //	pages, err := worker.CallAll(ctx, job, "pages", Render, inputs)
 //
-// If some end without success, the error joins theirs, in input order, and nothing is stored. There may be up to
+// If some end without success, the error joins theirs, in input order, and is stored. There may be up to
 // [engine.MaxCalls] inputs; none is no call. All results together must fit into a step: three quarters of the engine's
 // MaxPayload. If they don't, the caller fails. Once executions have been created, other inputs in new code have no effect.
 //
@@ -61,7 +64,7 @@ func CallAll[T, In, Out any](ctx context.Context, job Job[T], name string, kind 
 	for i, args := range inputs {
 		specs[i] = calledSpec(kind, args)
 	}
-	stored, err := job.call(ctx, name, specs, func(results [][]byte) ([]byte, error) { return json.Marshal(results) })
+	stored, err := job.call(ctx, name, engine.FormCallAll, specs, func(results [][]byte) ([]byte, error) { return json.Marshal(results) })
 	if err != nil {
 		return nil, err
 	}
@@ -91,12 +94,14 @@ func resultOfCall[In, Out any](name string, kind engine.Kind[In, Out], result []
 // call returns the stored result of a call. If it is not stored, it creates the executions, and suspends until they have
 // ended; then it stores their results as one.
 func (j Job[In]) call(
-	ctx context.Context, name string, specs []engine.ExecutionSpec, join func(results [][]byte) ([]byte, error),
+	ctx context.Context, name string, form engine.StepForm, specs []engine.ExecutionSpec, join func(results [][]byte) ([]byte, error),
 ) ([]byte, error) {
-	p, stored, err := j.beginStep(ctx, name, nil)
+	p, stored, err := j.beginStep(ctx, name, form, nil)
 	switch {
 	case err != nil:
 		return nil, err
+	case j.isForTest():
+		return nil, p.wrap(errNoTx)
 	case stored == nil && len(specs) == 0:
 		return join(nil)
 	case stored == nil:
@@ -104,23 +109,36 @@ func (j Job[In]) call(
 			return nil, p.wrap(err)
 		}
 		return nil, j.awaitCall(name)
+	case stored.Outcome == engine.StepFailed:
+		return nil, p.wrap(j.failureOfCall(name, stored.Result, len(stored.Called)))
 	case stored.Outcome != engine.StepCalled:
 		return stored.Result, nil
 	}
 	p.seq = stored.Seq
-	results, err := j.resultsOfCall(ctx, stored.Called)
+	results, failures, err := j.resultsOfCall(ctx, stored.Called)
 	if errors.Is(err, engine.ErrNotEnded) {
 		return nil, j.awaitCall(name)
 	}
+	record := engine.StepRecord{Lease: j.Lease, Name: p.name, Seq: p.seq, Form: form}
+	switch {
+	case err != nil:
+		return nil, p.wrap(err)
+	case len(failures) > 0:
+		record.Outcome = engine.StepFailed
+		record.Result, err = json.Marshal(failures)
+	default:
+		record.Result, err = join(results)
+	}
 	if err != nil {
 		return nil, p.wrap(err)
 	}
-	result, err := join(results)
-	if err != nil {
-		return nil, p.wrap(err)
+	var failed error
+	if len(failures) > 0 {
+		failed = j.failureOfCall(name, record.Result, len(stored.Called))
+		record.Error = storable(failed.Error(), maxMessage)
 	}
-	recorded, err := j.recordStep(ctx, engine.StepRecord{Lease: j.Lease, Name: p.name, Seq: p.seq, Result: result})
-	if err != nil {
+	recorded, err := j.recordStep(ctx, record)
+	if err = cmp.Or(err, failed); err != nil {
 		return nil, p.wrap(err)
 	}
 	return recorded.Result, nil
@@ -131,7 +149,7 @@ func (j Job[In]) call(
 func (j Job[In]) createCalled(ctx context.Context, p *place, specs []engine.ExecutionSpec) error {
 	pause := backoff.Backoff{First: repeatFirst, Max: repeatMax}
 	for {
-		_, err := j.eng.Call(ctx, engine.CallSpec{Lease: j.Lease, Name: p.name, Seq: p.seq, Executions: specs})
+		_, err := j.eng.Call(ctx, engine.CallSpec{Lease: j.Lease, Name: p.name, Seq: p.seq, Form: p.form, Executions: specs})
 		switch {
 		case err == nil:
 			return nil
@@ -149,30 +167,67 @@ func (j Job[In]) createCalled(ctx context.Context, p *place, specs []engine.Exec
 	}
 }
 
-// resultsOfCall returns the results of called executions, or [engine.ErrNotEnded] until all have ended.
-func (j Job[In]) resultsOfCall(ctx context.Context, called []id.ExecutionID) ([][]byte, error) {
+// failedCall is the stored form of a called execution that did not succeed.
+type failedCall struct {
+	Execution id.ExecutionID        `json:"execution"`
+	Outcome   state.TerminalOutcome `json:"outcome,omitempty"`
+	Failure   string                `json:"failure,omitempty"`
+	Gone      bool                  `json:"gone,omitempty"` // it was deleted
+}
+
+// err is the error of a called execution that did not succeed.
+func (f *failedCall) err() error {
+	if f.Gone {
+		return fmt.Errorf("execution %s: %w", f.Execution, engine.ErrPruned)
+	}
+	return &engine.EndedError{Execution: f.Execution, Outcome: f.Outcome, Failure: f.Failure}
+}
+
+// resultsOfCall returns the results of called executions, and those that did not succeed; or [engine.ErrNotEnded] until all
+// have ended.
+func (j Job[In]) resultsOfCall(ctx context.Context, called []id.ExecutionID) ([][]byte, []failedCall, error) {
 	ends, err := repeat(ctx, j.recorder, func() ([]engine.CalledResult, error) { return j.eng.CalledResults(ctx, called) })
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	results := make([][]byte, len(ends))
-	var failures []error
+	var failures []failedCall
 	for i, end := range ends {
+		ended, _ := errors.AsType[*engine.EndedError](end.Err)
 		switch {
+		case end.Err == nil:
+			results[i] = end.Result
 		case errors.Is(end.Err, engine.ErrNotEnded):
-			return nil, end.Err
-		case end.Err != nil:
-			failures = append(failures, end.Err)
+			return nil, nil, end.Err
+		case ended != nil:
+			failures = append(failures, failedCall{Execution: end.Execution, Outcome: ended.Outcome, Failure: ended.Failure})
+		default:
+			failures = append(failures, failedCall{Execution: end.Execution, Gone: true})
 		}
-		results[i] = end.Result
 	}
-	switch len(failures) {
-	case 0:
-		return results, nil
-	case 1:
-		return nil, failCall(failures[0])
+	for i := range failures {
+		failures[i].Failure = storable(failures[i].Failure, maxCallFailures/len(failures))
 	}
-	return nil, failCall(fmt.Errorf("%d of %d called executions: %w", len(failures), len(ends), errors.Join(failures...)))
+	return results, failures, nil
+}
+
+// maxCallFailures is the size of the stored failures of a call together, in bytes. They may be longer in JSON.
+const maxCallFailures = 64 << 10
+
+// failureOfCall returns the error for the stored failures of a call of n executions.
+func (j Job[In]) failureOfCall(name string, stored []byte, n int) error {
+	var failures []failedCall
+	if err := json.Unmarshal(stored, &failures); err != nil {
+		return failCall(&engine.DecodeError{Kind: j.Kind, What: "failures of the call " + strconv.Quote(name), Type: "[]failedCall", Err: err})
+	}
+	errs := make([]error, len(failures))
+	for i := range failures {
+		errs[i] = failures[i].err()
+	}
+	if len(errs) == 1 {
+		return failCall(errs[0])
+	}
+	return failCall(fmt.Errorf("%d of %d called executions: %w", len(errs), n, errors.Join(errs...)))
 }
 
 // awaitCall returns an error that suspends the execution until the executions of a call have ended.

@@ -37,8 +37,8 @@ import (
 // [IdempotencyKey] to other systems, or use [StepTx] for writes in the same database. If fn fails, Step retries it as
 // [Retry] says, by default not at all, and then returns its error; the handler should return that.
 //
-// Errors: fn's; [engine.ErrInvalidInput] for a name that is too long, belongs to waits or was used before in this run, for more than
-// [engine.MaxSteps] steps, and for a result that is too large or can't be encoded; [*engine.DecodeError] for a stored
+// Errors: fn's; [engine.ErrInvalidInput] for a name that is too long or no valid text, belongs to waits or was used before in this
+// run, or under which another form is stored, such as a [Sleep], for more than [engine.MaxSteps] steps, and for a result that is too large or can't be encoded; [*engine.DecodeError] for a stored
 // result that no longer decodes, which names the step; [ErrLeaseLost] if another worker has the execution: nothing was
 // stored.
 func Step[In, Out any](
@@ -107,7 +107,7 @@ func StepTx[In, Out any](
 // d has passed, by the database's clock, the handler runs again and Sleep returns nil. Like a step it has a name, and its
 // end is stored: a later attempt does not sleep again, and another d in new code does not move it.
 func Sleep[In any](ctx context.Context, job Job[In], name string, d time.Duration) error {
-	p, stored, err := job.beginStep(ctx, name, nil)
+	p, stored, err := job.beginStep(ctx, name, engine.FormSleep, nil)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func Sleep[In any](ctx context.Context, job Job[In], name string, d time.Duratio
 	}
 	until := now.Add(max(d, 0)).Truncate(time.Millisecond)
 	recorded, err := job.recordStep(ctx, engine.StepRecord{
-		Lease: job.Lease, Name: p.name, Seq: p.seq, Outcome: engine.StepSlept, Result: pauseEnd(until),
+		Lease: job.Lease, Name: p.name, Seq: p.seq, Form: p.form, Outcome: engine.StepSlept, Result: pauseEnd(until),
 	})
 	if err != nil {
 		return p.wrap(err)
@@ -182,14 +182,11 @@ func runStep[In, Out any](
 	run func(ctx context.Context, p *place) (Out, []byte, error),
 ) (Out, error) {
 	var none Out
-	p, stored, err := job.beginStep(ctx, name, options)
+	p, stored, err := job.beginStep(ctx, name, engine.FormStep, options)
 	if err != nil {
 		return none, err
 	}
 	var result []byte
-	if stored != nil && stored.Outcome == engine.StepCalled {
-		return none, p.refuse(&engine.InputError{Field: "step", Reason: fmt.Sprintf("%q is a call under way: give the step another name", name)})
-	}
 	if stored != nil {
 		result = stored.Result
 	} else {
@@ -213,7 +210,7 @@ func runStep[In, Out any](
 // finished returns the record of a step that has a result.
 func finished[In, Out any](p *place, job Job[In], out Out) (engine.StepRecord, error) {
 	record := engine.StepRecord{
-		Lease: job.Lease, Name: p.name, Seq: p.seq, Tries: p.tries, Took: time.Since(p.began),
+		Lease: job.Lease, Name: p.name, Seq: p.seq, Form: p.form, Tries: p.tries, Took: time.Since(p.began),
 	}
 	if p.failure != nil {
 		record.Error = storable(p.failure.Error(), maxMessage)
@@ -228,6 +225,7 @@ func finished[In, Out any](p *place, job Job[In], out Out) (engine.StepRecord, e
 // place is a step of this run.
 type place struct {
 	name    string
+	form    engine.StepForm
 	seq     int
 	retry   *document.Retry
 	began   time.Time

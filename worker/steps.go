@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -44,14 +45,16 @@ type steps struct {
 
 // beginStep returns the stored step of a name, or the place of a new one. Only the first step or wait of a run that is
 // not the execution's first reads them.
-func (j Job[In]) beginStep(ctx context.Context, name string, options []StepOption) (*place, *engine.Step, error) {
+func (j Job[In]) beginStep(
+	ctx context.Context, name string, form engine.StepForm, options []StepOption,
+) (*place, *engine.Step, error) {
 	if j.eng == nil && !j.isForTest() {
 		return nil, nil, errNoWorker
 	}
 	if err := j.outsideTurn(ctx); err != nil {
 		return nil, nil, err
 	}
-	p := &place{name: name}
+	p := &place{name: name, form: form}
 	var o stepOptions
 	for _, option := range options {
 		if option == nil {
@@ -73,6 +76,10 @@ func (j Job[In]) beginStep(ctx context.Context, name string, options []StepOptio
 		return nil, nil, err
 	}
 	switch {
+	case !utf8.ValidString(name) || strings.ContainsRune(name, 0):
+		return nil, nil, p.refuse(&engine.InputError{
+			Field: "step", Reason: fmt.Sprintf("its name is %q: it must be valid UTF-8 without U+0000", storable(name, engine.MaxStepName)),
+		})
 	case name == "" || len(name) > engine.MaxStepName:
 		return nil, nil, p.refuse(&engine.InputError{
 			Field: "step", Reason: fmt.Sprintf("its name has %d bytes, must have 1 to %d", len(name), engine.MaxStepName),
@@ -88,6 +95,11 @@ func (j Job[In]) beginStep(ctx context.Context, name string, options []StepOptio
 	}
 	s.used[name] = true
 	if stored, ok := s.known[name]; ok {
+		if stored.Form != form {
+			return nil, nil, p.refuse(&engine.InputError{Field: "step", Reason: fmt.Sprintf(
+				"%q was stored by %s, and the code calls %s: give it another name", name, formCalls[stored.Form], formCalls[form],
+			)})
+		}
 		return p, &stored, nil
 	}
 	var err error
@@ -95,6 +107,12 @@ func (j Job[In]) beginStep(ctx context.Context, name string, options []StepOptio
 		return nil, nil, p.refuse(err)
 	}
 	return p, nil, nil
+}
+
+// formCalls has the function for each form of a step.
+var formCalls = map[engine.StepForm]string{
+	engine.FormStep: "worker.Step", engine.FormSleep: "worker.Sleep", engine.FormTurn: "worker.Turn",
+	engine.FormCall: "worker.Call", engine.FormCallAll: "worker.CallAll", engine.FormWait: "a wait for signals",
 }
 
 // place returns the place of a new step. The caller holds the mutex.

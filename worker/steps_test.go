@@ -132,7 +132,7 @@ func TestMostStepsOfWaits(t *testing.T) {
 	if _, err := job.AwaitSignals(t.Context(), spec); !errors.As(err, &suspended) || suspended.wait.Step != "signal a" || suspended.wait.StepSeq != 0 {
 		t.Fatalf("%+v, error %v", suspended, err)
 	}
-	if p, _, err := job.beginStep(t.Context(), "b", nil); err != nil || p.seq != 1 {
+	if p, _, err := job.beginStep(t.Context(), "b", engine.FormStep, nil); err != nil || p.seq != 1 {
 		t.Fatal(p, err)
 	}
 	job.steps.next = engine.MaxSteps

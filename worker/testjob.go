@@ -103,7 +103,9 @@ func (w *waits) take(s *steps, spec engine.SuspendSpec) ([]engine.ReceivedSignal
 func (s *steps) remember(record engine.StepRecord) engine.Recorded {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known[record.Name] = engine.Step{Name: record.Name, Seq: record.Seq, Outcome: record.Outcome, Result: record.Result}
+	s.known[record.Name] = engine.Step{
+		Name: record.Name, Seq: record.Seq, Form: record.Form, Outcome: record.Outcome, Result: record.Result,
+	}
 	return engine.Recorded{Result: record.Result}
 }
 

@@ -55,7 +55,7 @@ func Turn[In any](
 	ctx context.Context, job Job[In], name string,
 	fn func(ctx context.Context, tx pgx.Tx, t *TurnTx) error, options ...StepOption,
 ) error {
-	p, stored, err := job.beginStep(ctx, name, options)
+	p, stored, err := job.beginStep(ctx, name, engine.FormTurn, options)
 	switch {
 	case err != nil:
 		return err
@@ -277,7 +277,7 @@ func (t *turn) run(
 	x.over = true
 	p := t.place
 	record := engine.StepRecord{
-		Lease: t.lease, Name: p.name, Seq: p.seq, Tries: p.tries + 1, Took: time.Since(p.began), Ends: x.end != nil,
+		Lease: t.lease, Name: p.name, Seq: p.seq, Form: p.form, Tries: p.tries + 1, Took: time.Since(p.began), Ends: x.end != nil,
 		Taken: x.taken,
 	}
 	if p.failure != nil {

@@ -48,6 +48,8 @@ func outcomeWord(outcome engine.StepOutcome) string {
 		return "timed out"
 	case engine.StepCalled:
 		return "calling"
+	case engine.StepFailed:
+		return "failed"
 	}
 	return printable(string(outcome))
 }

@@ -5,11 +5,11 @@
 -- Used by: engine.Call.
 -- Locks: L2 new. The caller holds the execution and its attempt, and has judged the lease.
 INSERT INTO ffx_step (
-    partition_key, execution_id, name, seq, attempt_index, outcome, tries, started_at_ms, ended_at_ms,
+    partition_key, execution_id, name, seq, attempt_index, form, outcome, tries, started_at_ms, ended_at_ms,
     called_partition_keys, called_execution_ids
 )
 VALUES (
-    @partition_key, @execution_id, @name, @seq, @attempt_index, 'called', 1, @now_ms, @now_ms,
+    @partition_key, @execution_id, @name, @seq, @attempt_index, @form, 'called', 1, @now_ms, @now_ms,
     @called_partition_keys::smallint[], @called_execution_ids::uuid[]
 )
 ON CONFLICT (partition_key, execution_id, name) DO NOTHING;

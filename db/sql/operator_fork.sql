@@ -51,7 +51,7 @@ WITH origin AS MATERIALIZED (
 copied AS (
     -- The steps, under the new execution.
     INSERT INTO ffx_step (
-        partition_key, execution_id, name, seq, attempt_index, outcome, result, taken, error, tries, started_at_ms, ended_at_ms,
+        partition_key, execution_id, name, seq, attempt_index, form, outcome, result, taken, error, tries, started_at_ms, ended_at_ms,
         called_partition_keys, called_execution_ids
     )
     SELECT
@@ -60,6 +60,7 @@ copied AS (
         s.name,
         s.seq,
         0,
+        s.form,
         s.outcome,
         s.result,
         s.taken,

@@ -22,6 +22,7 @@ input AS (
         unnest(@lease_epochs::bigint[]) AS lease_epoch,
         unnest(@names::text[]) AS name,
         unnest(@seqs::integer[]) AS seq,
+        unnest(@forms::text[]) AS form,
         unnest(@outcomes::text[]) AS outcome,
         unnest(@results::bytea[]) AS result,
         nullif(unnest(@errors::text[]), '') AS error,
@@ -37,6 +38,7 @@ held AS (
         i.attempt_index,
         i.name,
         i.seq,
+        i.form,
         i.outcome,
         i.result,
         i.error,
@@ -70,7 +72,7 @@ held AS (
     ) AS t
 )
 INSERT INTO ffx_step AS s (
-    partition_key, execution_id, name, seq, attempt_index, outcome, result, error, tries, started_at_ms, ended_at_ms
+    partition_key, execution_id, name, seq, attempt_index, form, outcome, result, error, tries, started_at_ms, ended_at_ms
 )
 SELECT
     h.partition_key,
@@ -78,6 +80,7 @@ SELECT
     h.name,
     h.seq,
     h.attempt_index,
+    h.form,
     h.outcome,
     h.result,
     h.error,
@@ -103,7 +106,7 @@ WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 )
 INSERT INTO ffx_step (
-    partition_key, execution_id, name, seq, attempt_index, outcome, result, error, tries, started_at_ms, ended_at_ms
+    partition_key, execution_id, name, seq, attempt_index, form, outcome, result, error, tries, started_at_ms, ended_at_ms
 )
 VALUES (
     @partition_key, @execution_id, @name, @seq,
@@ -128,7 +131,7 @@ VALUES (
             )
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ),
-    @outcome, @result, nullif(@error::text, ''), @tries,
+    @form, @outcome, @result, nullif(@error::text, ''), @tries,
     (SELECT now_ms FROM clock) - @took_ms::bigint, (SELECT now_ms FROM clock)
 );
 
@@ -138,16 +141,17 @@ VALUES (
 -- Used by: engine.RecordStep, engine.RecordSteps.
 -- Locks: L2 new. The caller holds the execution and its attempt, and has judged the lease.
 INSERT INTO ffx_step AS s (
-    partition_key, execution_id, name, seq, attempt_index, outcome, result, taken, error, tries, started_at_ms, ended_at_ms
+    partition_key, execution_id, name, seq, attempt_index, form, outcome, result, taken, error, tries, started_at_ms, ended_at_ms
 )
 VALUES (
-    @partition_key, @execution_id, @name, @seq, @attempt_index, @outcome, @result, sqlc.narg(taken)::text::jsonb,
+    @partition_key, @execution_id, @name, @seq, @attempt_index, @form, @outcome, @result, sqlc.narg(taken)::text::jsonb,
     nullif(@error::text, ''), @tries, @started_at_ms, @ended_at_ms
 )
 ON CONFLICT (partition_key, execution_id, name) DO UPDATE SET
     attempt_index = excluded.attempt_index,
     outcome = excluded.outcome,
     result = excluded.result,
+    error = excluded.error,
     ended_at_ms = excluded.ended_at_ms
 WHERE s.outcome = 'called';
 
@@ -173,6 +177,7 @@ SELECT
     s.name,
     s.seq,
     s.attempt_index,
+    s.form,
     s.outcome,
     (CASE WHEN @with_results::boolean THEN s.result END)::bytea AS result,
     (CASE WHEN @with_results::boolean THEN s.taken END)::jsonb AS taken,
@@ -208,4 +213,28 @@ WHERE
                 AND f.execution_id = @execution_id
                 AND f.name = @name::text
         )
+    );
+
+-- name: ReopenCalls :execrows
+-- ReopenCalls asks again for the outcomes of failed calls behind the last step that has succeeded: the execution failed with
+-- them. No row: it has no such calls.
+--
+-- Used by: engine.ReplayExecution, engine.ReplayWhere.
+-- Locks: L2 waits (steps, UPDATE). The caller holds the execution and its attempt, so no step is added.
+UPDATE ffx_step AS s
+SET
+    outcome = 'called',
+    result = NULL,
+    error = NULL
+WHERE
+    s.partition_key = @partition_key
+    AND s.execution_id = @execution_id
+    AND s.outcome = 'failure'
+    AND s.seq > (
+        SELECT coalesce(max(f.seq), -1)
+        FROM ffx_step AS f
+        WHERE
+            f.partition_key = @partition_key
+            AND f.execution_id = @execution_id
+            AND f.outcome NOT IN ('failure', 'called')
     );

@@ -63,7 +63,7 @@ var table = []object{
 	{Table, "ffx_sequence_end", "", "SELECT, INSERT", "SELECT, INSERT, DELETE", "SELECT, INSERT"},
 	{Table, "ffx_sequence_member", "SELECT", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ffx_signal_key", "", "SELECT, INSERT, UPDATE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
-	{Table, "ffx_step", "SELECT", "SELECT, INSERT", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, DELETE"},
+	{Table, "ffx_step", "SELECT", "SELECT, INSERT", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ffx_unique", "", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ffx_waiting", "SELECT", "SELECT, INSERT, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, DELETE"},
 	{Sequence, "ff_completion_event_event_id_seq", "USAGE", "USAGE", "USAGE", "USAGE"},

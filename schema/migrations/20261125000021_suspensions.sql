@@ -250,7 +250,7 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     INSERT INTO ffx_step (
-        partition_key, execution_id, name, seq, attempt_index, outcome, result, tries, started_at_ms, ended_at_ms
+        partition_key, execution_id, name, seq, attempt_index, form, outcome, result, tries, started_at_ms, ended_at_ms
     )
     SELECT
         partition,
@@ -258,6 +258,7 @@ BEGIN
         step ->> 'name',
         (step ->> 'seq')::integer,
         attempt,
+        'wait',
         CASE WHEN satisfiers = '[]' THEN 'timeout' ELSE 'signal' END,
         convert_to(r.used::text, 'UTF8'),
         1,

@@ -10,6 +10,7 @@ CREATE TABLE ffx_step (
     name text NOT NULL,
     seq integer NOT NULL,
     attempt_index integer NOT NULL,
+    form text NOT NULL,
     outcome text NOT NULL,
     result bytea,
     taken jsonb,
@@ -32,6 +33,8 @@ COMMENT ON COLUMN ffx_step.seq IS
     'Place of the step in the order in which the steps and waits began, from 0. A replay from a step deletes it and later ones.';
 COMMENT ON COLUMN ffx_step.attempt_index IS
     'Attempt in which the step finished.';
+COMMENT ON COLUMN ffx_step.form IS
+    'What the code called: step, sleep, turn, call, call all, or wait. Code that calls another form by the same name is refused.';
 COMMENT ON COLUMN ffx_step.outcome IS
     'success; slept: a pause; signal, timeout: the end of a wait.';
 COMMENT ON COLUMN ffx_step.result IS
@@ -154,6 +157,7 @@ SELECT
         WHEN 'signal' THEN 'signalled'
         WHEN 'timeout' THEN 'timed out'
         WHEN 'called' THEN 'calling'
+        WHEN 'failure' THEN 'failed'
     END AS outcome,
     s.attempt_index AS attempt,
     s.tries,
@@ -175,7 +179,7 @@ COMMENT ON COLUMN ffx_steps.seq IS
 COMMENT ON COLUMN ffx_steps.name IS
     'Name of the step, unique within its execution.';
 COMMENT ON COLUMN ffx_steps.outcome IS
-    'succeeded; paused: a pause began; signalled: a wait got its signals; timed out: a wait did not get them; calling: the called executions exist, and their results are not stored yet. NULL: another program stored another word.';
+    'succeeded; paused: a pause began; signalled: a wait got its signals; timed out: a wait did not get them; calling: the called executions exist, and their results are not stored yet; failed: a call whose executions did not all succeed. NULL: another program stored another word.';
 COMMENT ON COLUMN ffx_steps.attempt IS
     'Attempt in which the step finished, from 0.';
 COMMENT ON COLUMN ffx_steps.tries IS

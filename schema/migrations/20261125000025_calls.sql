@@ -15,9 +15,9 @@ ALTER TABLE ffx_step
     ADD COLUMN called_execution_ids uuid[];
 
 COMMENT ON TABLE ffx_step IS
-    'Steps of executions. Written by the holder of the newest lease alone. A finished step is never changed.';
+    'Steps of executions. Written by the holder of the newest lease alone. A finished step is never changed, except that a replay may ask again for the outcome of a failed call.';
 COMMENT ON COLUMN ffx_step.outcome IS
-    'success, slept for a pause, or called: its executions exist, and their results are not stored yet.';
+    'success; slept: a pause; signal, timeout: the end of a wait; called: its executions exist, and their results are not stored yet; failure: they have not all succeeded, and the result names those that did not, as JSON.';
 COMMENT ON COLUMN ffx_step.called_partition_keys IS
     'Partitions of the executions that the step has called, 0 to 255 each; NULL: it is no call.';
 COMMENT ON COLUMN ffx_step.called_execution_ids IS
@@ -136,7 +136,7 @@ DROP TABLE ffx_call_end;
 COMMENT ON TABLE ffx_step IS
     'Finished steps of executions. Written by the holder of the newest lease alone, and never changed.';
 COMMENT ON COLUMN ffx_step.outcome IS
-    'success, or slept for a pause.';
+    'success; slept: a pause; signal, timeout: the end of a wait.';
 
 ALTER TABLE ffx_step
     DROP COLUMN called_execution_ids,

@@ -114,7 +114,7 @@ func TestChangedCalls(t *testing.T) {
 			_, err := worker.Call(ctx, job, "a", engine.Kind[string, int]{Name: "shout"}, "x")
 			return err
 		}},
-		{"step", `is a call under way`, func(ctx context.Context, job orderJob) error {
+		{"step", `"a" was stored by worker.Call, and the code calls worker.Step`, func(ctx context.Context, job orderJob) error {
 			_, err := worker.Step(ctx, job, "a", func(context.Context) (string, error) { return "", nil })
 			return err
 		}},
@@ -129,6 +129,77 @@ func TestChangedCalls(t *testing.T) {
 			}, loud)
 			x := o.run(t, worker.Suspended, worker.Completed, worker.Failed)
 			fftest.RequireFailure(t, o.Kit.Kit, x, test.want)
+		})
+	}
+}
+
+// The failure of a call that the handler has handled is its outcome for good: a later run takes the same branch, although the
+// called execution has succeeded meanwhile. A replay from the call asks anew. W4.
+func TestHandledFailuresOfCallsAreStored(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		call func(ctx context.Context, job orderJob) error
+	}{
+		{"Call", func(ctx context.Context, job orderJob) error {
+			_, err := worker.Call(ctx, job, "ask", shout, "bad")
+			return err
+		}},
+		{"CallAll", func(ctx context.Context, job orderJob) error {
+			_, err := worker.CallAll(ctx, job, "ask", shout, []string{"good", "bad", "bad"})
+			return err
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			broken := true
+			var texts, done []string
+			o := ordering(t, func(ctx context.Context, job orderJob) (string, error) {
+				branch, err := "ship", test.call(ctx, job)
+				if errors.Is(err, engine.ErrAwaiting) {
+					return "", err
+				}
+				if errors.Is(err, engine.ErrEnded) {
+					branch = "refund"
+					texts = append(texts, err.Error())
+				}
+				_, err = worker.Step(ctx, job, branch, func(context.Context) (string, error) {
+					done = append(done, branch)
+					return branch, nil
+				})
+				if err == nil && broken {
+					err = worker.Permanent(errors.New("halfway"))
+				}
+				return branch, err
+			}, func(ctx context.Context, job worker.Job[string]) (string, error) {
+				if job.Args == "bad" && broken {
+					return "", worker.Permanent(errors.New("too loud"))
+				}
+				return loud(ctx, job)
+			})
+			x := o.Create(t, retrying)
+			o.Drain()
+			fftest.RequireFailure(t, o.Kit.Kit, x, "halfway")
+			steps, err := o.Steps(t.Context(), x)
+			if err != nil || len(steps) != 2 || steps[0].Outcome != engine.StepFailed || !strings.Contains(steps[0].Error, "too loud") {
+				t.Fatalf("%+v, error %v", steps, err)
+			}
+			broken = false
+			for _, called := range steps[0].Called {
+				if o.Stored(t, called).State != fixture.StateCompleted {
+					o.Replay(t, called)
+				}
+			}
+			o.Drain()
+			o.Replay(t, x)
+			o.Drain()
+			o.wantResult(t, x, "refund")
+			if want := []string{"refund"}; !slices.Equal(done, want) || len(texts) != 2 || texts[0] != texts[1] {
+				t.Errorf("done %q, failures %q", done, texts)
+			}
+			if _, err := o.Operator().ReplayExecution(t.Context(), x, engine.ReplayCompleted, engine.ReplayFromStep("ask")); err != nil {
+				t.Fatal(err)
+			}
+			o.Drain()
+			o.wantResult(t, x, "ship")
 		})
 	}
 }
