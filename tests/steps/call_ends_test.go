@@ -113,3 +113,24 @@ func TestCallerIsReplayed(t *testing.T) {
 		})
 	}
 }
+
+// The end of a called execution ends no other wait of its caller: one that waits for an approval goes on waiting.
+func TestEndsOfCallsEndNoOtherWait(t *testing.T) {
+	f := fixture.NewCloned(t)
+	l := f.Start(t).Lease
+	if _, err := f.Call(t.Context(), engine.CallSpec{
+		Lease: l, Name: "part", Executions: []engine.ExecutionSpec{{Kind: "test", Lane: f.Lane}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f.SuspendAgain(t, l, engine.Received("approved"))
+	if err := f.CompleteExecution(t.Context(), f.ClaimOne(t).Lease, nil); err != nil {
+		t.Fatal(err)
+	}
+	f.Once(t, f.Maintenance().ResumeCallers)
+	f.WantState(t, l.Execution, fixture.StateSuspended)
+	f.Signal(t, l, "approved")
+	if c := f.ClaimOne(t); c.ID != l.Execution {
+		t.Errorf("claimed %s", c.ID)
+	}
+}

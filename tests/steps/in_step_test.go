@@ -162,3 +162,19 @@ func TestInStepOfCaller(t *testing.T) {
 	wantInBooked(t, f, "lamp")
 	wantSteps(t, f.Engine, c.ID, "lamp=lamp!")
 }
+
+// A lease that has expired stores no step with the commit, although nothing has claimed or expired it yet.
+func TestInStepRefusesAnExpiredLease(t *testing.T) {
+	f := booking(t)
+	c := f.Start(t)
+	f.Advance(fixture.LeaseTTL)
+	calls := 0
+	_, err := bookInStep(t.Context(), f.Engine, c.Lease, "lamp", &calls)
+	if !errors.Is(err, engine.ErrLeaseExpired) || calls != 1 {
+		t.Errorf("%d calls, error %v", calls, err)
+	}
+	wantInBooked(t, f)
+	if steps, err := f.Steps(t.Context(), c.ID); err != nil || len(steps) > 0 {
+		t.Errorf("%+v, error %v", steps, err)
+	}
+}

@@ -16,40 +16,6 @@ import (
 
 var mail = engine.Kind[string, int]{Name: "mail", Lane: "post"}
 
-// wakesOf returns the lanes that an engine's listeners are woken for while work runs, and right after it.
-func wakesOf(t *testing.T, eng *engine.Engine, work func()) []id.LaneID {
-	t.Helper()
-	ctx, stop := context.WithCancel(t.Context())
-	woken := make(chan id.LaneID, 100)
-	listening := fixture.Async(t, func(context.Context) error { return eng.Listen(ctx, func(lane id.LaneID) { woken <- lane }) })
-	const marker = "listening"
-	fixture.Await(t, "the listener to listen", func() bool {
-		eng.Wake(marker)
-		select {
-		case lane := <-woken:
-			return lane == marker
-		default:
-			return false
-		}
-	})
-	work() // wakes in the goroutine that commits
-	stop()
-	_ = listening()
-	var lanes []id.LaneID
-	for {
-		select {
-		case lane := <-woken:
-			if lane != marker && lane != "" && !slices.Contains(lanes, lane) {
-				lanes = append(lanes, lane)
-			}
-			continue
-		default:
-		}
-		slices.Sort(lanes)
-		return lanes
-	}
-}
-
 // InTx keeps the caller's statements and the engine's operations together, and wakes the lanes that got work once they are
 // committed: those of operations on the engine it hands over, on another one bound to the transaction, and in savepoints.
 func TestInTxWakesAfterTheCommit(t *testing.T) {
@@ -62,7 +28,7 @@ func TestInTxWakesAfterTheCommit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got := wakesOf(t, eng, func() {
+	got := fixture.WakesOf(t, eng, func() {
 		err := eng.InTx(t.Context(), func(tx pgx.Tx, bound *engine.Engine) error {
 			fixture.ExecIn(t, tx, "INSERT INTO orders VALUES (1)")
 			create(t, bound, "a")
@@ -88,7 +54,7 @@ func TestInTxWakesAfterTheCommit(t *testing.T) {
 		t.Errorf("woke %q, want %q", got, want)
 	}
 	refused := errors.New("refused")
-	got = wakesOf(t, eng, func() {
+	got = fixture.WakesOf(t, eng, func() {
 		if err := eng.InTx(t.Context(), func(tx pgx.Tx, bound *engine.Engine) error {
 			fixture.ExecIn(t, tx, "INSERT INTO orders VALUES (2)")
 			create(t, bound, "e")

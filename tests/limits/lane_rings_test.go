@@ -1,0 +1,193 @@
+package limits
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+// waysToALane are the operations that make an execution claimable. Each prepares a fixture, and returns the operation.
+var waysToALane = []struct {
+	name string
+	act  func(t *testing.T, f *fixture.Fixture) (operation func())
+}{
+	{"creation", func(t *testing.T, f *fixture.Fixture) func() { return func() { create(t, f, 1) } }},
+	{"creation of a flow", func(t *testing.T, f *fixture.Fixture) func() {
+		return func() {
+			ok(f.CreateFlow(t.Context(), engine.FlowSpec{Kind: "flow", Nodes: []engine.Node{{Key: "a", Spec: engine.ExecutionSpec{Kind: "test", Lane: f.Lane}}}}))(t)
+		}
+	}},
+	{"a transaction", func(t *testing.T, f *fixture.Fixture) func() {
+		return func() {
+			nothing(t, f.InTx(t.Context(), func(_ pgx.Tx, bound *engine.Engine) error { return createIn(t, f, bound) }))
+		}
+	}},
+	{"a step with the commit", func(t *testing.T, f *fixture.Fixture) func() { return inStep(t, f, false) }},
+	{"a turn that ends its execution", func(t *testing.T, f *fixture.Fixture) func() { return inStep(t, f, true) }},
+	{"release by an upstream", func(t *testing.T, f *fixture.Fixture) func() {
+		ok(f.CreateFlow(t.Context(), engine.FlowSpec{Kind: "flow", Nodes: []engine.Node{
+			{Key: "a", Spec: engine.ExecutionSpec{Kind: "test", Lane: f.Lane}}, {Key: "b", Spec: engine.ExecutionSpec{Kind: "test", Lane: f.Lane}},
+		}, Edges: []engine.Edge{{From: "a", To: "b"}}}))(t)
+		upstream := f.ClaimN(t, 1)[0]
+		return func() { complete(t, f, upstream) }
+	}},
+	{"release of a lease", func(t *testing.T, f *fixture.Fixture) func() {
+		l := f.Start(t).Lease
+		return func() { ok(f.ReleaseLeases(t.Context(), []engine.Lease{l}))(t) }
+	}},
+	{"a retry at once", func(t *testing.T, f *fixture.Fixture) func() {
+		l := f.Start(t, func(s *engine.ExecutionSpec) { s.Policy = &policy.Execution{Retry: policy.ImmediateRetries(3)} }).Lease
+		return func() { f.Fail(t, l, engine.Failure{}) }
+	}},
+	{"promotion", func(t *testing.T, f *fixture.Fixture) func() {
+		create(t, f, 1, func(s *engine.ExecutionSpec) { s.DelayUntil = f.Time().Add(time.Minute) })
+		f.Advance(time.Minute)
+		return func() { f.Once(t, f.Maintenance().PromoteDelayed) }
+	}},
+	{"an operator's promotion", func(t *testing.T, f *fixture.Fixture) func() {
+		x := create(t, f, 1, func(s *engine.ExecutionSpec) { s.DelayUntil = f.Time().Add(time.Minute) })[0]
+		return func() { nothing(t, f.Operator().DelayExecution(t.Context(), x, f.Time())) }
+	}},
+	{"a signal", func(t *testing.T, f *fixture.Fixture) func() {
+		l := f.Suspend(t, engine.Received("go"))
+		return func() { f.Signal(t, l, "go") }
+	}},
+	{"signals in a batch", func(t *testing.T, f *fixture.Fixture) func() {
+		l := f.Suspend(t, engine.Received("go"))
+		return func() { ok(f.SignalEach(t.Context(), []engine.SignalSpec{{Execution: l.Execution, Name: "go"}}))(t) }
+	}},
+	{"resume", func(t *testing.T, f *fixture.Fixture) func() {
+		l := f.Suspend(t, engine.Received("go"))
+		return func() { nothing(t, f.Resume(t.Context(), l.Execution, 0)) }
+	}},
+	{"the timeout of a wait", func(t *testing.T, f *fixture.Fixture) func() {
+		f.Suspend(t, engine.Received("go"), func(s *engine.SuspendSpec) { s.OnTimeout = engine.ResumeOnTimeout })
+		f.Advance(time.Hour)
+		return func() { f.Once(t, f.Maintenance().ExpireWaits) }
+	}},
+	{"the end of a call", func(t *testing.T, f *fixture.Fixture) func() {
+		complete(t, f, called(t, f, "part"))
+		return func() { f.Once(t, f.Maintenance().ResumeCallers) }
+	}},
+	{"an expired lease", func(t *testing.T, f *fixture.Fixture) func() {
+		f.Start(t)
+		f.Advance(fixture.LeaseTTL)
+		return func() { f.Once(t, f.Maintenance().ExpireLeases) }
+	}},
+	{"the end of a block", func(t *testing.T, f *fixture.Fixture) func() {
+		x := create(t, f, 1)[0]
+		f.Block(t, x, state.PausedByOperator, "")
+		return func() { f.Unblock(t, x, state.PausedByOperator) }
+	}},
+	{"a capable worker", func(t *testing.T, f *fixture.Fixture) func() {
+		f.Block(t, create(t, f, 1)[0], state.WaitingForCapableWorker, "")
+		f.Register(t)
+		return func() { f.Once(t, f.Maintenance().UnblockRoutes) }
+	}},
+	{"the end of a pause", func(t *testing.T, f *fixture.Fixture) func() {
+		create(t, f, 1)
+		nothing(t, f.Operator().PauseLane(t.Context(), f.Lane, "a test"))
+		return func() { nothing(t, f.Operator().ResumeLane(t.Context(), f.Lane)) }
+	}},
+	{"replay", func(t *testing.T, f *fixture.Fixture) func() {
+		x := f.Start(t)
+		complete(t, f, x)
+		return func() { ok(f.Operator().ReplayExecution(t.Context(), x.ID, engine.ReplayCompleted))(t) }
+	}},
+	{"replays by filter", func(t *testing.T, f *fixture.Fixture) func() {
+		complete(t, f, f.Start(t))
+		return func() {
+			ok(f.Operator().ReplayWhere(t.Context(), engine.ExecutionFilter{State: state.PublicCompleted}, engine.Bulk{}, engine.ReplayCompleted))(t)
+		}
+	}},
+	{"moves by filter", func(t *testing.T, f *fixture.Fixture) func() {
+		create(t, f, 1, func(s *engine.ExecutionSpec) { s.Lane = "elsewhere" })
+		return func() {
+			ok(f.Operator().MoveWhere(t.Context(), engine.ExecutionFilter{Lane: "elsewhere"}, f.Lane, engine.Bulk{}))(t)
+		}
+	}},
+	{"fork", func(t *testing.T, f *fixture.Fixture) func() {
+		x := f.Start(t)
+		complete(t, f, x)
+		return func() { ok(f.Operator().Fork(t.Context(), x.ID, engine.ForkSpec{}))(t) }
+	}},
+	{"a tick of a schedule", func(t *testing.T, f *fixture.Fixture) func() {
+		nothing(t, f.Operator().SetSchedule(t.Context(), engine.ScheduleSpec{Name: "s", Every: time.Minute, Execution: engine.ExecutionSpec{Kind: "test", Lane: f.Lane}}))
+		f.Advance(time.Minute)
+		return func() { f.Once(t, f.Maintenance().RunSchedules) }
+	}},
+	{"a pass of the gate", func(t *testing.T, f *fixture.Fixture) func() {
+		b := budgetOf(t, f, 10)
+		create(t, f, 1, within(b))
+		return func() { admit(t, f.Engine) }
+	}},
+	{"a pass of the gate after the reset of a budget", func(t *testing.T, f *fixture.Fixture) func() {
+		b := budgetOf(t, f, 10)
+		spend(t, f, b, 10)
+		create(t, f, 1, within(b))
+		admit(t, f.Engine)
+		return func() {
+			for rings(f) {
+			}
+			ok(f.Operator().ResetBudget(t.Context(), b))(t)
+			if !rings(f) {
+				t.Error("the reset did not ring the gate")
+			}
+			admit(t, f.Engine)
+		}
+	}},
+}
+
+// nothing fails the test after an error.
+func nothing(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func createIn(t *testing.T, f *fixture.Fixture, bound *engine.Engine) error {
+	_, err := bound.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.Lane})
+	return err
+}
+
+// inStep is a step whose transaction creates an execution, and may end its own.
+func inStep(t *testing.T, f *fixture.Fixture, ends bool) func() {
+	l := f.Start(t).Lease
+	return func() {
+		ok(f.InStep(t.Context(), func(_ pgx.Tx, bound *engine.Engine) (engine.StepRecord, error) {
+			return engine.StepRecord{Lease: l, Name: "part", Ends: ends}, createIn(t, f, bound)
+		}, func(bound *engine.Engine) error { return bound.CompleteExecution(t.Context(), l, nil) }))(t)
+	}
+}
+
+// called returns a claimed execution that another one has called, and waits for.
+func called(t *testing.T, f *fixture.Fixture, step string) engine.Claimed {
+	t.Helper()
+	l := f.Start(t).Lease
+	ok(f.Call(t.Context(), engine.CallSpec{Lease: l, Name: step, Executions: []engine.ExecutionSpec{{Kind: "test", Lane: f.Lane}}}))(t)
+	ok(f.Engine.Suspend(t.Context(), engine.SuspendSpec{Lease: l, Call: step}))(t)
+	return f.ClaimN(t, 1)[0]
+}
+
+// Whatever makes an execution claimable notifies its lane after the commit, so that no worker finds it by polling alone.
+func TestWaysToALaneNotifyIt(t *testing.T) {
+	for _, c := range waysToALane {
+		t.Run(c.name, func(t *testing.T) {
+			f := fixture.NewCloned(t)
+			f.Engine = f.EngineOn(t, f.Pool, engine.Config{NoListener: true})
+			operation := c.act(t, f)
+			if lanes := fixture.WakesOf(t, f.Engine, operation); !slices.Contains(lanes, f.Lane) {
+				t.Errorf("notified %q", lanes)
+			}
+			f.ClaimN(t, 1)
+		})
+	}
+}
