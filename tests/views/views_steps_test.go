@@ -39,12 +39,17 @@ func TestViewOfSteps(t *testing.T) {
 	if _, err := f.Call(t.Context(), engine.CallSpec{Lease: l, Name: "shout", Seq: 4, Executions: []engine.ExecutionSpec{{Kind: "shout"}}}); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := f.RecordStep(t.Context(), engine.StepRecord{
+		Lease: l, Name: "sing", Seq: 5, Form: engine.FormCall, Outcome: engine.StepFailed, Result: []byte("[]"),
+	}); err != nil {
+		t.Fatal(err)
+	}
 	want, err := f.Steps(t.Context(), l.Execution)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rows := fixture.All[db.FfxSteps](t, f.Pool, "SELECT * FROM ffx_steps ORDER BY seq")
-	words := []string{"succeeded", "paused", "signalled", "timed out", "calling"}
+	words := []string{"succeeded", "paused", "signalled", "timed out", "calling", "failed"}
 	if len(rows) != len(words) || len(want) != len(words) {
 		t.Fatalf("%d rows, %d steps, want %d", len(rows), len(want), len(words))
 	}
