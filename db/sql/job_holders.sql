@@ -146,11 +146,9 @@ CROSS JOIN LATERAL (
                 (SELECT s.next_ms FROM ffx_schedule AS s WHERE s.next_ms IS NOT NULL ORDER BY s.next_ms LIMIT 1),
                 -- A clock was ahead, by more than a minute: RunSchedules recalls what was done by it.
                 (
-                    SELECT 0
-                    FROM ffx_schedule AS s
+                    SELECT 0 FROM ffx_schedule AS s
                     WHERE greatest(s.last_at_ms, s.changed_at_ms) > (SELECT c.now_ms FROM clock AS c) + 60000
-                    ORDER BY greatest(s.last_at_ms, s.changed_at_ms) DESC
-                    LIMIT 1
+                    ORDER BY greatest(s.last_at_ms, s.changed_at_ms) DESC LIMIT 1
                 )
             )
             WHEN 'reset_budgets' THEN (SELECT b.next_reset_at_ms FROM ff_budget_policy AS b WHERE b.next_reset_at_ms IS NOT NULL ORDER BY 1 LIMIT 1)

@@ -376,23 +376,14 @@ FROM input AS i
 ON CONFLICT (namespace, name) DO UPDATE
 SET
     declared_by = excluded.declared_by,
-    cron = excluded.cron,
-    time_zone = excluded.time_zone,
-    every_ms = excluded.every_ms,
-    jitter_ms = excluded.jitter_ms,
-    start_ms = excluded.start_ms,
-    end_ms = excluded.end_ms,
+    (cron, time_zone, every_ms, jitter_ms, start_ms, end_ms)
+        = (excluded.cron, excluded.time_zone, excluded.every_ms, excluded.jitter_ms, excluded.start_ms, excluded.end_ms),
     missed = excluded.missed,
     window_ms = excluded.window_ms,
     overlap = excluded.overlap,
     kind = excluded.kind,
-    lane_id = excluded.lane_id,
-    payload = excluded.payload,
-    payload_encoding = excluded.payload_encoding,
-    priority = excluded.priority,
-    creator = excluded.creator,
-    policy = excluded.policy,
-    tags = excluded.tags,
+    (lane_id, payload, payload_encoding, priority, creator, policy, tags)
+        = (excluded.lane_id, excluded.payload, excluded.payload_encoding, excluded.priority, excluded.creator, excluded.policy, excluded.tags),
     (unique_work, sequence, budget_ids, quota_policy_id, limits, fair)
         = (excluded.unique_work, excluded.sequence, excluded.budget_ids, excluded.quota_policy_id, excluded.limits, excluded.fair),
     changed_at_ms = excluded.changed_at_ms,

@@ -195,8 +195,8 @@ func spend(t *testing.T, f *fixture.Fixture, l engine.Lease) {
 func TestPlansOfStepsOfOneExecution(t *testing.T) {
 	p := fixture.NewPlanner(t)
 	c := p.Start(t)
-	p.Exec(t, `INSERT INTO ffx_step (partition_key, execution_id, name, seq, attempt_index, outcome, tries, started_at_ms, ended_at_ms)
-		SELECT $1, $2, 'step ' || i, i, 0, 'success', 1, 1, 1 FROM generate_series(0, 9999) AS i`, c.ID.Partition(), c.ID.UUID())
+	p.Exec(t, `INSERT INTO ffx_step (partition_key, execution_id, name, form, seq, attempt_index, outcome, tries, started_at_ms, ended_at_ms)
+		SELECT $1, $2, 'step ' || i, 'step', i, 0, 'success', 1, 1, 1 FROM generate_series(0, 9999) AS i`, c.ID.Partition(), c.ID.UUID())
 	p.Analyze(t)
 	const one = "EndSkippedAttempts" // there is one attempt
 	p.WantNamed(t, "analysed with the steps of one execution", one)
