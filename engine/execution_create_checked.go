@@ -39,7 +39,7 @@ func (s *ExecutionSpec) isLike(other *ExecutionSpec) bool {
 		s.Sequence.IsZero() && other.Sequence.IsZero() &&
 		s.PayloadEncoding == other.PayloadEncoding && s.Creator == other.Creator &&
 		s.DelayUntil == other.DelayUntil && s.Deadline == other.Deadline && s.CreatedAt == other.CreatedAt &&
-		s.storedPolicy == other.storedPolicy && s.Unique == other.Unique && s.mistake == nil && other.mistake == nil
+		s.after == other.after && s.setsOwnTags == other.setsOwnTags && s.storedPolicy == other.storedPolicy && s.Unique == other.Unique && s.mistake == nil && other.mistake == nil
 }
 
 // setOwn checks and sets the fields in which a spec differs from a similar one.

@@ -19,8 +19,10 @@ func TestSpecsAreAlikeUnlessAFieldDiffers(t *testing.T) {
 		switch field.Type.Kind() {
 		case reflect.String:
 			at.SetString("x")
-		case reflect.Int:
+		case reflect.Int, reflect.Int64:
 			at.SetInt(1)
+		case reflect.Bool:
+			at.SetBool(true)
 		case reflect.Pointer:
 			at.Set(reflect.New(field.Type.Elem()))
 		case reflect.Slice:
