@@ -109,7 +109,7 @@ func recordNow(t *testing.T, f *fixture.Fixture, l engine.Lease, names ...string
 // forkable is an execution with all that a fork takes over, and with keys, which it does not.
 func forkable(s *engine.ExecutionSpec) {
 	s.Payload, s.PayloadEncoding, s.Priority, s.Creator = []byte(`{"a": 1}`), "json", 7, "ada"
-	s.Tags = map[string]string{"app.tenant": "acme", engine.CallerTag: "another"}
+	s.Tags = map[string]string{"app.tenant": "acme"}
 	s.IdempotencyKey, s.BusinessKey = "once", engine.BusinessKey{Name: "order", Value: id.NewLeaseID().String()}
 	s.Policy = &policy.Execution{Retry: policy.ImmediateRetries(3), Retention: 3 * 24 * time.Hour}
 }
@@ -138,6 +138,7 @@ func TestForkInAnyState(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			f := fixture.New(t)
 			l := f.Start(t, forkable).Lease
+			f.SetExecution(t, l.Execution, `raw_fields = jsonb_set(raw_fields, '{tags,`+engine.CallerTag+`}', '"another"')`) // as if it were called
 			recordNow(t, f, l, "a", "b", "c")
 			tc.then(t, f, l)
 			before := f.Dump(t, l.Execution)
