@@ -27,8 +27,8 @@ func main() {
 	eng := must(engine.New(pool, engine.Config{}))
 
 	w := must(worker.New(eng, worker.Config{DrainTimeout: 10 * time.Second}))
-	worker.Handle(w, Nap, func(ctx context.Context, job worker.Job[time.Duration]) (struct{}, error) {
-		return struct{}{}, nap(ctx, job.Args)
+	worker.HandleFunc(w, Nap, func(ctx context.Context, job worker.Job[time.Duration]) error {
+		return nap(ctx, job.Args)
 	})
 	must(Nap.Create(ctx, eng, time.Second)) // work to interrupt
 	must(0, w.Run(ctx))

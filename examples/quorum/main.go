@@ -28,11 +28,11 @@ func main() {
 	eng := must(engine.New(pool, engine.Config{}))
 
 	w := must(worker.New(eng, worker.Config{}))
-	worker.Handle(w, Store, func(_ context.Context, job worker.Job[string]) (struct{}, error) {
+	worker.HandleFunc(w, Store, func(_ context.Context, job worker.Job[string]) error {
 		if job.Args == "rome" {
-			return struct{}{}, errors.New("nobody is there")
+			return errors.New("nobody is there")
 		}
-		return struct{}{}, nil
+		return nil
 	})
 	worker.Handle(w, Publish, func(ctx context.Context, job worker.Job[struct{}]) (int, error) {
 		copies := 0

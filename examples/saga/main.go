@@ -56,17 +56,17 @@ func main() {
 	undone := make(chan string, 10)
 
 	w := must(worker.New(eng, worker.Config{}))
-	worker.Handle(w, Book, func(_ context.Context, job worker.Job[string]) (struct{}, error) {
+	worker.HandleFunc(w, Book, func(_ context.Context, job worker.Job[string]) error {
 		if job.Args == "guide to the moon" {
-			return struct{}{}, errors.New("there is none")
+			return errors.New("there is none")
 		}
-		return struct{}{}, nil
+		return nil
 	})
-	worker.Handle(w, Undo, func(_ context.Context, job worker.Job[string]) (struct{}, error) {
+	worker.HandleFunc(w, Undo, func(_ context.Context, job worker.Job[string]) error {
 		undone <- job.Args
-		return struct{}{}, nil
+		return nil
 	})
-	worker.Handle(w, Join, func(context.Context, worker.Job[struct{}]) (struct{}, error) { return struct{}{}, nil })
+	worker.HandleFunc(w, Join, func(context.Context, worker.Job[struct{}]) error { return nil })
 	var working sync.WaitGroup
 	working.Go(func() { must(0, w.Run(ctx)) })
 	defer working.Wait()

@@ -28,9 +28,9 @@ func main() {
 	eng := must(engine.New(pool, engine.Config{}))
 
 	w := must(worker.New(eng, worker.Config{}))
-	worker.Handle(w, Bill, func(ctx context.Context, job worker.Job[Order]) (struct{}, error) {
+	worker.HandleFunc(w, Bill, func(ctx context.Context, job worker.Job[Order]) error {
 		defer stop() // this program has one order
-		return struct{}{}, eng.InTx(ctx, func(tx pgx.Tx, _ *engine.Engine) error {
+		return eng.InTx(ctx, func(tx pgx.Tx, _ *engine.Engine) error {
 			var item string
 			var bills int
 			err := tx.QueryRow(ctx, "UPDATE example_order SET bills = bills + 1 WHERE number = $1 RETURNING item, bills",

@@ -48,13 +48,13 @@ func main() {
 	}
 
 	w := must(worker.New(eng, worker.Config{}))
-	worker.Handle(w, Rebuild, func(_ context.Context, job worker.Job[string]) (struct{}, error) {
+	worker.HandleFunc(w, Rebuild, func(_ context.Context, job worker.Job[string]) error {
 		fmt.Println("rebuilt", job.Args)
-		return struct{}{}, nil
+		return nil
 	})
-	worker.Handle(w, Index, func(_ context.Context, job worker.Job[Edit]) (struct{}, error) {
+	worker.HandleFunc(w, Index, func(_ context.Context, job worker.Job[Edit]) error {
 		fmt.Println("indexed", job.Args.Text)
-		return struct{}{}, nil
+		return nil
 	})
 	var working sync.WaitGroup
 	working.Go(func() { must(0, w.Run(ctx)) })

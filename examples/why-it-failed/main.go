@@ -30,11 +30,11 @@ func main() {
 	eng := must(engine.New(pool, engine.Config{}))
 
 	w := must(worker.New(eng, worker.Config{}))
-	worker.Handle(w, Send, func(_ context.Context, job worker.Job[string]) (struct{}, error) {
+	worker.HandleFunc(w, Send, func(_ context.Context, job worker.Job[string]) error {
 		if job.Lease.Attempt == 0 {
-			return struct{}{}, errors.New("the post office is closed")
+			return errors.New("the post office is closed")
 		}
-		return struct{}{}, worker.Permanent(errors.New("no such address"))
+		return worker.Permanent(errors.New("no such address"))
 	})
 	var working sync.WaitGroup
 	working.Go(func() { must(0, w.Run(ctx)) })
