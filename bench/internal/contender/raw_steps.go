@@ -27,10 +27,10 @@ held as (
 	) as a
 )
 insert into ffx_step (
-	partition_key, execution_id, name, seq, attempt_index, outcome, result, error, tries, started_at_ms, ended_at_ms
+	partition_key, execution_id, name, form, seq, attempt_index, outcome, result, error, tries, started_at_ms, ended_at_ms
 )
 select
-	h.partition_key, h.execution_id, h.name, h.seq, h.attempt_index, 'success', h.result, null, h.tries,
+	h.partition_key, h.execution_id, h.name, 'step', h.seq, h.attempt_index, 'success', h.result, null, h.tries,
 	(select now_ms from clock) - h.took_ms, (select now_ms from clock)
 from held as h`
 
@@ -47,9 +47,9 @@ func (r *Raw) storeSteps(ctx context.Context, leases []any, jobs, num int) error
 // rawStep stores a step of a job and nothing else.
 const rawStep = `
 insert into ffx_step (
-	partition_key, execution_id, name, seq, attempt_index, outcome, result, error, tries, started_at_ms, ended_at_ms
+	partition_key, execution_id, name, form, seq, attempt_index, outcome, result, error, tries, started_at_ms, ended_at_ms
 )
-values (0, $1, 'step/' || $2::integer, $2, 0, 'success', $3::bytea, null, 1, $4, $4)`
+values (0, $1, 'step/' || $2::integer, 'step', $2, 0, 'success', $3::bytea, null, 1, $4, $4)`
 
 // Steps implements [Stepper]: all jobs that run at once store their steps together, and begin and end together.
 func (r *Raw) Steps(ctx context.Context, n, steps, atOnce int) (time.Duration, error) {

@@ -49,7 +49,7 @@ func (s *store) Pool() *pgxpool.Pool { return s.pool }
 func (s *store) Reset(ctx context.Context) error {
 	_, err := s.pool.Exec(ctx, `
 		truncate ff_exec_core, ffx_ready, ff_attempt, ffx_lease_timer, ff_lease_event, ff_completion_event,
-			ff_suspension_current, ff_waitpoint_pending, ff_signal_event, ff_flow_core, ff_edge, ff_edge_group, ffx_create_dedup, ffx_unique, ffx_step, ffx_schedule,
+			ff_suspension_current, ff_waitpoint_pending, ff_signal_event, ffx_signal_key, ff_flow_core, ff_edge, ff_edge_group, ffx_create_dedup, ffx_unique, ffx_step, ffx_schedule,
 			ffx_sequence, ffx_sequence_member, ffx_sequence_end, ffx_gate, ffx_gate_use, ffx_waiting, ffx_fair_place,
 			ff_stream_frame, ff_stream_summary, ff_stream_meta;
 		alter table ff_exec_core reset (autovacuum_enabled)`)
