@@ -457,7 +457,7 @@ func ExampleGrants() {
 	grant, err := eng.Grants().IssueClaimGrant(ctx, engine.GrantSpec{
 		Execution: created.ID, Worker: "resizer", Instance: "resizer-7", TTL: 30 * time.Second,
 	})
-	if errors.Is(err, engine.ErrUnavailable) {
+	if errors.Is(err, engine.ErrUnsupported) {
 		return // no key
 	}
 	if err != nil {

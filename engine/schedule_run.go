@@ -70,13 +70,6 @@ type scheduleRun struct {
 	lanes         []string
 }
 
-// timesKey is the part of a schedule that its times follow from. Many schedules share it, and parsing takes longer than all
-// else that a tick costs this process.
-type timesKey struct {
-	cron, zone       string
-	everyMs, startMs int64
-}
-
 // timesOf returns the times of a schedule.
 func (r *scheduleRun) timesOf(row *db.FfxSchedule) (tickTimes, error) {
 	key := timesKey{row.Cron, row.TimeZone, row.EveryMs, row.StartMs}

@@ -257,3 +257,10 @@ func (m *scheduleMoves) add(row *db.FfxSchedule) {
 	}
 	m.LastExecutionIDs = append(m.LastExecutionIDs, id)
 }
+
+// timesKey is the part of a schedule that its times follow from. Many schedules share it, and parsing takes longer than all
+// else that a tick costs this process.
+type timesKey struct {
+	cron, zone       string
+	everyMs, startMs int64
+}

@@ -180,7 +180,7 @@ func (a *app) budgetCreateCommand() *cobra.Command {
 		Use:   "create",
 		Short: "Create a budget and print its id",
 		Example: `  ff budget create --hard tokens=1000000 --soft tokens=800000 --reset-every 24h
-  ff budget create --key tenant/acme --hard cents=5000 --scope-type tenant --scope-id acme`,
+  ff budget create --key tenant/acme --hard cents=5000`,
 		Args: noArgs,
 		RunE: a.does(func(ctx context.Context, _ []string) error {
 			spec := engine.BudgetSpec{Key: key, Namespace: id.Namespace(namespace), Limits: make(map[string]engine.BudgetLimit)}
@@ -265,7 +265,7 @@ func (a *app) budgetSetCommand() *cobra.Command {
 		Short: "Change limits and other settings of a budget",
 		Long:  "set changes the settings that its flags name, and leaves the others and the usage alone. A limit of 0 is no limit.",
 		Example: `  ff budget set tenant/acme --hard cents=8000
-  ff budget set 0197c1f0-0000-7000-8000-000000000001 --soft tokens=0 --reset-every 168h`,
+  ff budget set tenant/acme --soft tokens=0 --reset-every 168h`,
 	}
 	f.add(cmd)
 	return a.onBudget(cmd, func(ctx context.Context, eng *engine.Engine, b id.BudgetID) (any, string, error) {

@@ -62,6 +62,10 @@ func sendNoBadText(t *testing.T, f *fixture.Fixture, name string, call func(*eng
 		in := call(f.Engine).Type()
 		filler := newFiller(f)
 		filler.sequences = name == "CreateExecution"
+		filler.form = engine.FormStep
+		if name == "Call" {
+			filler.form = engine.FormCall
+		}
 		filler.group = name == "DrainWorkers" || name == "ResumeWorkers"
 		last := in.NumIn()
 		if in.IsVariadic() {
@@ -160,6 +164,8 @@ type filler struct {
 
 	group     bool // a filter of workers takes no instance
 	sequences bool // specs of executions have a sequence instead of limits
+
+	form engine.StepForm
 }
 
 func newFiller(f *fixture.Fixture) *filler {
@@ -208,6 +214,7 @@ func (r *filler) fill(v reflect.Value, path string) (places []textPlace) {
 				v.Type() == reflect.TypeFor[engine.ExecutionSpec]() && field.Name == "Unique" || // of a Flow; TestUniqueIsChecked
 				v.Type() == reflect.TypeFor[engine.SuspendSpec]() && field.Name == "Call" || // of a Condition
 				v.Type() == reflect.TypeFor[engine.StepRecord]() && field.Name == "Taken" || // by TakeSignal
+				v.Type() == reflect.TypeFor[engine.BudgetSpec]() && field.Name == "ID" || // of a Key
 				v.Type() == reflect.TypeFor[engine.WorkerFilter]() && field.Name == "Instance" && r.group
 			if v.Type() == reflect.TypeFor[engine.ScheduleSpec]() && !slices.Contains([]string{"Name", "Namespace", "Every"}, field.Name) {
 				if field.Name == "Execution" {
@@ -258,6 +265,8 @@ func (r *filler) known(t reflect.Type) (any, bool) {
 		return 1, true
 	case reflect.TypeFor[engine.StepOutcome]():
 		return engine.StepSucceeded, true
+	case reflect.TypeFor[engine.StepForm]():
+		return r.form, true
 	case reflect.TypeFor[engine.OnTimeout]():
 		return engine.ResumeOnTimeout, true
 	case reflect.TypeFor[engine.Condition]():

@@ -162,7 +162,7 @@ func TestFlowStatementsAreConstant(t *testing.T) {
 				}
 			}
 		}},
-		{"replay what many wait for", 17, func(t *testing.T, f *fixture.Flows, n int) func() {
+		{"replay what many wait for", 19, func(t *testing.T, f *fixture.Flows, n int) func() {
 			flow := fanOut(t, f, n, nil)
 			f.Succeed(t, flow, "root")
 			return func() {
