@@ -98,6 +98,7 @@ var gone = []string{
 
 // changed are pieces of text in the former lines, and their present forms.
 var changed = []struct{ in, former, now string }{
+	{"column ff_exec_core.policy:", "multiplier, jitter}, retryable", "multiplier, jitter} or {type patient}, retryable"},
 	{"column ffx_ready 7 kind ", "not null f", "not null t"},
 	{"column ff_suspension_current.satisfied_set:", "ids of the signals that", "ids of the signals in member_map that"},
 	{"column ff_suspension_current.member_map:", "Signals delivered: an", "Signals delivered that no earlier wait has used: an"},
@@ -234,7 +235,7 @@ func limited(value string) string {
 var added = []string{
 	"ff_attempt.ffx_resumed_at_ms", "ff_exec_core.ffx_created_at_ms", "ff_exec_core.ffx_limit_ids", "ff_exec_core.ffx_limit_units",
 	"ffx_pruned_member", "ffx_waiting", "ffx_shared()", "ffx_forget_undone_deadline()", "ffx_fill_from_document()",
-	"ffx_past_ms()",
+	"ffx_past_ms()", "ffx_now_locked_ms()", "ffx_ff_flow_summary_dependent_idx",
 }
 
 // isAdded reports whether a line is about a column, table or function in added.
