@@ -158,14 +158,6 @@ func isContinued(work *engine.Claimed) bool {
 	return work.Resumed || work.Lease.Attempt > 0 || work.Type != state.InitialAttempt
 }
 
-// orCause returns the cause of the end of ctx, for example a lost lease, or err if ctx has not ended.
-func orCause(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
-}
-
 // databaseNow returns the database's time, as far as it has come since the claim, or the engine's [engine.Config.Now]. It is
 // ahead by the time that the call of the claim took to reach the database: a pause that is not over when its handler runs
 // again may end that much early.
