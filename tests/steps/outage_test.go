@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
@@ -180,13 +181,22 @@ func (h *everyCall) orders(t *testing.T, c, calm *fixture.Crew, retry *policy.Re
 		}
 	}()
 	for ended := false; !ended; {
-		c.Eng.Wake(c.Lane)
-		s := c.Next(t, 1)[0]
-		switch ended = s.ID == x && s.Settlement == worker.Completed; s.Settlement {
-		case worker.Completed, worker.Delayed, worker.Suspended:
+		// The background work skips locked rows, and looks at them again.
+		var s fixture.Settled
+		progress.Until(t, "another execution to be settled", func() bool {
+			c.Eng.Wake(c.Lane)
 			if err := d.advance(t.Context(), ""); err != nil {
 				t.Fatal(err)
 			}
+			select {
+			case s = <-c.Settled:
+				return true
+			default:
+				return false
+			}
+		})
+		switch ended = s.ID == x && s.Settlement == worker.Completed; s.Settlement {
+		case worker.Completed, worker.Delayed, worker.Suspended:
 		default:
 			t.Fatalf("%s of %s: %v", s.Settlement, s.Kind, s.Err)
 		}
