@@ -109,7 +109,7 @@ versioned_run = ^($$(sed -n 's/^func \(Test[A-Za-z0-9_]*\)(t .*/\1/p' $(versione
 # All binaries are built once, for all versions.
 .PHONY: test-versions
 test-versions: ## Run the tests that depend on the version of Postgres, on embedded servers of VERSIONS (18 14), without the race detector
-	@for version in $(or $(VERSIONS),18 14); do FF_POSTGRES=embedded FF_POSTGRES_VERSION=$$version $(MAKE) --no-print-directory test-version RACE= || exit 1; done
+	@for version in $(or $(VERSIONS),18 14); do FF_POSTGRES=embedded FF_POSTGRES_IMAGE= FF_POSTGRES_VERSION=$$version $(MAKE) --no-print-directory test-version RACE= || exit 1; done
 
 .PHONY: test-version
 test-version: bin/gate
