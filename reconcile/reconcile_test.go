@@ -30,6 +30,8 @@ type fakeDatabase struct {
 	fail func(asked int) error                       // of asking
 	act  func(job engine.Job, call int) (int, error) // of a job; by default it does all due work
 	slow func(ctx context.Context, job engine.Job)   // before a job acts
+
+	asking chan<- struct{} // if set, receives a value when the database begins to take jobs, for which it needs a second
 }
 
 type fakeHold struct {
@@ -68,6 +70,29 @@ func (f *fakeDatabase) process(name id.WorkerInstanceID) *fakeProcess {
 }
 
 func (p *fakeProcess) TakeJobs(ctx context.Context, spec engine.JobSpec) (engine.JobsTaken, error) {
+	if p.asking == nil {
+		return p.takeJobs(ctx, spec)
+	}
+	var (
+		taken engine.JobsTaken
+		err   error
+		ended = make(chan struct{})
+	)
+	go func() {
+		defer close(ended)
+		p.asking <- struct{}{}
+		time.Sleep(time.Second)
+		taken, err = p.takeJobs(context.WithoutCancel(ctx), spec)
+	}()
+	select {
+	case <-ended:
+		return taken, err
+	case <-ctx.Done():
+		return engine.JobsTaken{}, ctx.Err()
+	}
+}
+
+func (p *fakeProcess) takeJobs(ctx context.Context, spec engine.JobSpec) (engine.JobsTaken, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -529,6 +554,34 @@ func TestRunActsInOneOfTwoProcesses(t *testing.T) {
 			stop()
 		})
 	}
+}
+
+// A process that stops while it asks returns the jobs that the database takes for it then.
+func TestRunReturnsWhatItAskedForWhenItStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asking := make(chan struct{})
+		database := newFakeDatabase()
+		database.asking = asking
+		process := database.process("a")
+		stopping, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { process.run(stopping, t, Config{}) })
+		<-asking
+		stop()
+		running.Wait()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		database.mu.Lock()
+		defer database.mu.Unlock()
+		if len(database.held) == 0 {
+			t.Error("took no jobs")
+		}
+		for job, h := range database.held {
+			if h.until.After(time.Now()) {
+				t.Errorf("%s is held by %s, which has stopped", job, h.by)
+			}
+		}
+	})
 }
 
 func TestRunReportsLanesWithWork(t *testing.T) {

@@ -265,9 +265,12 @@ func (s *schedule) ask(ctx context.Context) {
 	if withLanes {
 		spec.Lanes = s.cfg.Lanes
 	}
-	asking, cancel := context.WithTimeout(ctx, askTimeout)
+	// If the process stops now, the database would still take the jobs, perhaps after end has returned them.
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+	stopping := context.AfterFunc(ctx, func() { time.AfterFunc(stopTimeout, cancel) })
 	s.taken = true // even if the answer is lost
 	taken, err := s.eng.TakeJobs(asking, spec)
+	stopping()
 	cancel()
 	now := time.Now()
 	s.askedAt = began
