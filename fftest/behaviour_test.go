@@ -14,6 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -101,6 +102,39 @@ func TestDrainLeavesWorkWithoutAHandler(t *testing.T) {
 	kit.Drain()
 	text := failure(t, func(t testing.TB) { fftest.RequireResult(t, kit, greet, created.ID, "hello") })
 	requireText(t, text, "has no result", "it is waiting")
+}
+
+// refuseWaits makes the server refuse waits, as often as a sequence in the database allows.
+const refuseWaits = `CREATE SEQUENCE refused;
+	CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF nextval('refused') <= TG_ARGV[0]::int THEN RAISE 'refused by a trigger'; END IF;
+		RETURN NEW;
+	END $$;
+	CREATE TRIGGER refuse BEFORE INSERT ON ff_suspension_current FOR EACH ROW EXECUTE FUNCTION refuse(%d)`
+
+// A wait that the server refuses again and again fails its execution, as under a running worker, and Drain goes on with others. W2
+func TestDrainFailsARefusedWait(t *testing.T) {
+	t.Parallel()
+	waits := func(ctx context.Context, job worker.Job[string]) (string, error) {
+		return approved.Await(ctx, job, engine.Wait{})
+	}
+	for refusals, want := range map[int]state.PublicState{2: state.PublicSuspended, 3: state.PublicFailed} {
+		kit := fftest.New(t, fftest.SQL(fmt.Sprintf(refuseWaits, refusals)))
+		worker.Handle(kit.Worker, publish, waits)
+		first := fftest.Create(kit, publish, "a").ID
+		kit.Drain()
+		second := fftest.Create(kit, publish, "b").ID
+		kit.Drain()
+		if want == state.PublicFailed {
+			fftest.RequireFailure(t, kit, first, "refused again and again: ")
+			fftest.RequireFailure(t, kit, first, "refused by a trigger")
+		}
+		for x, want := range map[id.ExecutionID]state.PublicState{first: want, second: state.PublicSuspended} {
+			if d, err := kit.Engine.DescribeExecution(t.Context(), x); err != nil || d.State.Public != want || d.Attempts != 1 {
+				t.Errorf("after %d refusals: %s in attempt %d, %v; want %s", refusals, d.State.Public, d.Attempts, err, want)
+			}
+		}
+	}
 }
 
 func TestDrainRunsChildren(t *testing.T) {

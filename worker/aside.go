@@ -108,6 +108,18 @@ func (a *aside) put(tasks []*task, reason error) {
 	a.postpone(added)
 }
 
+// takeBack removes the only task, and returns why it could not be settled, or nil if there is none. Nothing tries tasks meanwhile.
+func (a *aside) takeBack() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.waiting) == 0 {
+		return nil
+	}
+	reason := a.waiting[0].reason
+	a.waiting, a.size = nil, 0
+	return reason
+}
+
 // postpone schedules the next try of tasks. Tasks that failed together stay together.
 func (a *aside) postpone(tasks []*waiting) {
 	if len(tasks) == 0 {

@@ -140,13 +140,18 @@ func (r *run) giveBackClaimed(ctx context.Context, claimed []engine.Claimed) err
 	return nil
 }
 
-// settleHere settles a task, or returns why it can't.
+// settleHere settles a task, or returns why it can't. It repeats a wait that the server refuses until the execution fails, as
+// the aside does.
 func (r *run) settleHere(t *task) error {
-	(&settler{run: r}).commit([]*task{t})
-	if t.settlement != "" {
-		return nil
+	s := &settler{run: r}
+	for {
+		refusals := t.refusals
+		s.commit([]*task{t})
+		switch reason := r.aside.takeBack(); {
+		case reason == nil:
+			return nil
+		case t.refusals == refusals:
+			return fmt.Errorf("cannot settle: %w", reason)
+		}
 	}
-	r.aside.mu.Lock()
-	defer r.aside.mu.Unlock()
-	return fmt.Errorf("cannot settle: %w", r.aside.waiting[0].reason)
 }
