@@ -16,7 +16,9 @@ import (
 func TestOperationsInAPreparedTransaction(t *testing.T) {
 	_, on := onServer(t)
 	refusals := 0
-	for _, o := range fixture.Operations() {
+	levels := []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}
+	for i, o := range fixture.Operations() {
+		level := pgx.TxOptions{IsoLevel: levels[i%len(levels)]}
 		if o.Whole || o.Alone {
 			continue // background work
 		}
@@ -24,7 +26,7 @@ func TestOperationsInAPreparedTransaction(t *testing.T) {
 		l := o.Arrange(t, f)
 		before := f.Dump(t, l.Execution)
 
-		refused := fixture.BeginWith(t, f.Pool, pgx.TxOptions{})
+		refused := fixture.BeginWith(t, f.Pool, level)
 		if err := o.Do(t.Context(), f, f.WithTx(refused), l); err != nil {
 			t.Fatalf("%s: %v", o.Name, err)
 		}
@@ -41,7 +43,7 @@ func TestOperationsInAPreparedTransaction(t *testing.T) {
 		rollBack(t, refused)
 		f.WantUnchanged(t, l.Execution, before)
 
-		tx := fixture.BeginWith(t, f.Pool, pgx.TxOptions{})
+		tx := fixture.BeginWith(t, f.Pool, level)
 		fixture.ExecIn(t, tx, "SET LOCAL ffx.defer_notify = on")
 		if err := o.Do(t.Context(), f, f.WithTx(tx), l); err != nil {
 			t.Fatalf("%s: %v", o.Name, err)

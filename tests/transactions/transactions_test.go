@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -74,18 +75,27 @@ func TestOperationsOnAPoolInEachQueryMode(t *testing.T) {
 }
 
 func TestOperationsInATransactionThatCommits(t *testing.T) {
-	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
+	for _, level := range levels {
 		t.Run(string(level), func(t *testing.T) {
 			eachOperation(t, func(t *testing.T, o fixture.Operation, f *fixture.Fixture, l engine.Lease, before string) {
-				tx := fixture.BeginWith(t, f.Pool, pgx.TxOptions{IsoLevel: level})
-				if err := o.Do(t.Context(), f, f.WithTx(tx), l); err != nil {
-					t.Fatal(err)
+				for {
+					tx := fixture.BeginWith(t, f.Pool, pgx.TxOptions{IsoLevel: level})
+					err := o.Do(t.Context(), f, f.WithTx(tx), l)
+					if err == nil {
+						f.WantUnchanged(t, l.Execution, before) // as others see it
+						if got := fixture.Texts(t, tx, "SHOW transaction_isolation")[0]; got != string(level) {
+							t.Errorf("the transaction runs at %s", got)
+						}
+						err = tx.Commit(t.Context())
+					}
+					if err == nil {
+						break
+					}
+					if level != pgx.Serializable || pgtx.SQLState(err) != "40001" {
+						t.Fatal(err)
+					}
+					_ = tx.Rollback(t.Context()) // another test's transaction is in the way
 				}
-				f.WantUnchanged(t, l.Execution, before) // as others see it
-				if got := fixture.Texts(t, tx, "SHOW transaction_isolation")[0]; got != string(level) {
-					t.Errorf("the transaction runs at %s", got)
-				}
-				fixture.Commit(t, tx)
 				o.WantDone(t, f, l, before)
 			})
 		})
@@ -166,7 +176,7 @@ func TestWithTxTiesOperationsTogether(t *testing.T) {
 // A snapshot that is too old is the caller's to deal with: the error goes up, nothing is retried, nothing stays.
 func TestOperationsInATransactionWithAnOldSnapshot(t *testing.T) {
 	eachOperation(t, func(t *testing.T, o fixture.Operation, f *fixture.Fixture, l engine.Lease, _ string) {
-		tx := fixture.BeginWith(t, f.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		tx := fixture.BeginWith(t, f.Pool, pgx.TxOptions{IsoLevel: pgx.Serializable})
 		fixture.Texts(t, tx, "SELECT lane_id FROM ff_lane_registry LIMIT 1") // takes the snapshot
 		if touched := touch(t, f, l.Execution); !touched || o.Beside {
 			return // it writes to no row that changed in the meantime
