@@ -157,8 +157,8 @@ func TestFromRiverRetriesAsLong(t *testing.T) {
 	}
 }
 
-// River's unique jobs give their key back when they fail for good, and keep it when they complete. WhileKept keeps it in both
-// cases, the default in neither.
+// River's unique jobs give their key back when they fail for good or are cancelled, and keep it when they complete, as
+// WhileUnfailed does. WhileKept keeps it in all cases, the default in none.
 func TestFromRiverUniqueStates(t *testing.T) {
 	client := riverClient(t, func(job *river.Job[chargeArgs]) error {
 		if job.Args.Order == 1 {
@@ -181,7 +181,9 @@ func TestFromRiverUniqueStates(t *testing.T) {
 			}
 		}
 	}
-	for while, want := range map[engine.UniqueWhile][2]bool{engine.WhileKept: {true, true}, engine.WhileUnfinished: {false, false}} {
+	for while, want := range map[engine.UniqueWhile][2]bool{
+		engine.WhileUnfailed: {false, true}, engine.WhileKept: {true, true}, engine.WhileUnfinished: {false, false},
+	} {
 		kit := fftest.New(t)
 		kind := charge
 		kind.Unique = &engine.Unique{ByArgs: true, While: while}

@@ -122,6 +122,7 @@ looked AS MATERIALIZED (
             CASE t.lasts
                 WHEN 'waiting' THEN e.lifecycle_phase = 'runnable' AND e.attempt_state = 'pending_first_attempt'
                 WHEN 'unfinished' THEN e.lifecycle_phase NOT IN ('terminal', 'cancelled')
+                WHEN 'unfailed' THEN e.public_state NOT IN ('failed', 'expired', 'cancelled', 'skipped')
                 ELSE TRUE
             END AS in_force
         FROM ff_exec_core AS e
@@ -457,6 +458,7 @@ LEFT JOIN LATERAL (
         CASE t.lasts
             WHEN 'waiting' THEN e.lifecycle_phase = 'runnable' AND e.attempt_state = 'pending_first_attempt'
             WHEN 'unfinished' THEN e.lifecycle_phase NOT IN ('terminal', 'cancelled')
+            WHEN 'unfailed' THEN e.public_state NOT IN ('failed', 'expired', 'cancelled', 'skipped')
             ELSE TRUE
         END AS in_force
     FROM ff_exec_core AS e

@@ -50,6 +50,7 @@ type UniqueWhile string
 const (
 	WhileWaiting    UniqueWhile = "waiting"    // until a worker has claimed it
 	WhileUnfinished UniqueWhile = "unfinished" // until it has ended
+	WhileUnfailed   UniqueWhile = "unfailed"   // until it has failed for good, expired or been cancelled
 	WhileKept       UniqueWhile = "kept"       // until retention deletes it
 )
 
@@ -66,7 +67,7 @@ const (
 	ReplaceWaiting UniquePolicy = "replace"
 
 	// CancelExisting cancels the execution, as [Engine.CancelExecution] does, and creates the new one, in one transaction.
-	// It changes nothing if the execution has ended and is [WhileKept].
+	// It changes nothing if the execution has ended and still has its key.
 	CancelExisting UniquePolicy = "cancel"
 )
 
@@ -99,9 +100,9 @@ func (u *Unique) byArgs() bool { return u.ByArgs || len(u.Fields) > 0 }
 // check refuses mistakes.
 func (u *Unique) check() error {
 	switch u.while() {
-	case WhileWaiting, WhileUnfinished, WhileKept:
+	case WhileWaiting, WhileUnfinished, WhileUnfailed, WhileKept:
 	default:
-		return invalid("Unique.While", fmt.Sprintf("is %q, not waiting, unfinished or kept", u.While))
+		return invalid("Unique.While", fmt.Sprintf("is %q, not waiting, unfinished, unfailed or kept", u.While))
 	}
 	switch u.IfTaken {
 	case "", KeepExisting, CancelExisting:

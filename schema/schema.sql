@@ -5092,7 +5092,7 @@ COMMENT ON TABLE ffx_unique IS 'Keys of unique work with the last execution that
 
 COMMENT ON COLUMN ffx_unique.key IS 'First 16 bytes of SHA-256 over namespace, kind and the other parts that make the work unique.';
 
-COMMENT ON COLUMN ffx_unique.lasts IS 'Until when the key is in force: waiting (for a first claim), unfinished (until the end), kept (until retention deletes the execution).';
+COMMENT ON COLUMN ffx_unique.lasts IS 'Until when the key is in force: waiting (for a first claim), unfinished (until the end), unfailed (until any end but success, or until retention deletes the execution), kept (until retention deletes the execution).';
 
 COMMENT ON COLUMN ffx_unique.taken IS 'Counter, raised whenever the holder changes, or runs again after its end.';
 

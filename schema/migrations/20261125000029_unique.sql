@@ -1,6 +1,6 @@
--- Unique work: while an execution waits, until it has ended, or as long as it is kept, no second one with its key is
--- created. A key stays when its holder leaves these states, and the next creation takes it over: so nothing that starts
--- or ends an execution writes here.
+-- Unique work: while an execution waits, until it has ended, unless it fails, or as long as it is kept, no second one
+-- with its key is created. A key stays when its holder leaves these states, and the next creation takes it over: so
+-- nothing that starts or ends an execution writes here.
 --
 -- usable-from: 20261125000020
 
@@ -27,7 +27,7 @@ COMMENT ON TABLE ffx_unique IS
 COMMENT ON COLUMN ffx_unique.key IS
     'First 16 bytes of SHA-256 over namespace, kind and the other parts that make the work unique.';
 COMMENT ON COLUMN ffx_unique.lasts IS
-    'Until when the key is in force: waiting (for a first claim), unfinished (until the end), kept (until retention deletes the execution).';
+    'Until when the key is in force: waiting (for a first claim), unfinished (until the end), unfailed (until any end but success, or until retention deletes the execution), kept (until retention deletes the execution).';
 COMMENT ON COLUMN ffx_unique.taken IS
     'Counter, raised whenever the holder changes, or runs again after its end.';
 COMMENT ON COLUMN ffx_unique.holder_partition_key IS

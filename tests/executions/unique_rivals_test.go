@@ -334,7 +334,7 @@ func TestUniqueAtRepeatableRead(t *testing.T) {
 // An ended execution that runs again takes its key again, or is refused with the execution that has it. One that had it
 // until its first start has started.
 func TestReplayTakesTheUniqueKeyAgain(t *testing.T) {
-	for _, c := range []engine.UniqueWhile{engine.WhileWaiting, engine.WhileUnfinished, engine.WhileKept} {
+	for _, c := range []engine.UniqueWhile{engine.WhileWaiting, engine.WhileUnfinished, engine.WhileUnfailed, engine.WhileKept} {
 		t.Run(string(c), func(t *testing.T) {
 			f := fixture.New(t)
 			spec := uniqueSpec(f, "1", while(c))
@@ -353,7 +353,7 @@ func TestReplayTakesTheUniqueKeyAgain(t *testing.T) {
 			y := create(t, f.Engine, spec)
 			if c == engine.WhileKept {
 				wantDuplicate(t, y, x)
-			} else if wantNew(t, y); c == engine.WhileUnfinished {
+			} else if wantNew(t, y); c != engine.WhileWaiting {
 				if conflict, ok := errors.AsType[*engine.KeyConflictError](replay()); !ok || conflict.Existing != y.ID {
 					t.Errorf("got %+v, want a conflict with %s", conflict, y.ID)
 				}

@@ -65,6 +65,7 @@ func uniqueKeys(t *testing.T, f *fixture.Fixture) int {
 		WHERE e.lane_id = $1 AND CASE u.lasts
 			WHEN 'waiting' THEN e.attempt_state = 'pending_first_attempt' AND e.lifecycle_phase = 'runnable'
 			WHEN 'unfinished' THEN e.lifecycle_phase NOT IN ('terminal', 'cancelled')
+			WHEN 'unfailed' THEN e.public_state NOT IN ('failed', 'expired', 'cancelled')
 			ELSE true
 		END`, f.Lane))
 }
@@ -141,6 +142,7 @@ func TestUniqueWhile(t *testing.T) {
 		{engine.WhileWaiting, false, false, false},
 		{engine.WhileUnfinished, true, true, false},
 		{"", true, true, false},
+		{engine.WhileUnfailed, true, true, false},
 		{engine.WhileKept, true, true, true},
 	} {
 		for _, end := range []string{"completed", "failed", "cancelled"} {
@@ -173,8 +175,9 @@ func TestUniqueWhile(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				has("ended", c.ended)
-				if created := create(t, f.Engine, spec); c.ended {
+				keeps := c.ended || c.while == engine.WhileUnfailed && end == "completed"
+				has("ended", keeps)
+				if created := create(t, f.Engine, spec); keeps {
 					wantDuplicate(t, created, x)
 				} else {
 					wantNew(t, created)
