@@ -1700,7 +1700,7 @@ type Querier interface {
 	// Locks: none.
 	ListStreamSizes(ctx context.Context, db DBTX, arg ListStreamSizesParams) ([]ListStreamSizesRow, error)
 	// ListSurplus returns the executions to cancel at keys of limits that are full: those that wait and are not in but, except the
-	// newest with keep_newest; or with cancel_running as many of those in use as give their units back, the longest first. At most
+	// newest with keep_newest; or with cancel_running as many of those in use as give so many units back, the longest first. At most
 	// 1,000 for each key.
 	//
 	// Used by: engine.AdmitWaiting.

@@ -22,15 +22,23 @@ func (p *gatePass) findSurplus(ctx context.Context, tx db.DBTX, admitted, moved 
 	if params.But == nil {
 		params.But = []pgtype.UUID{} // NULL would exclude all
 	}
+	list := func(g gate.ID, units int64) {
+		params.PartitionKeys, params.GateIDs = append(params.PartitionKeys, gatePartition(g)), append(params.GateIDs, pgGate(g))
+		params.WhenFull, params.Units = append(params.WhenFull, string(p.taken[g].whenFull)), append(params.Units, units)
+	}
 	for _, g := range p.limits {
 		t := p.taken[g]
 		if t == nil || t.whenFull == WaitForRoom || t.whenFull == "" {
 			continue
 		}
 		p.more = p.more || t.NeedsCount(1) // the next pass knows whether it is full
-		if t.Full() {
-			params.PartitionKeys, params.GateIDs = append(params.PartitionKeys, gatePartition(g)), append(params.GateIDs, pgGate(g))
-			params.WhenFull = append(params.WhenFull, string(t.whenFull))
+		if !t.Replaces && t.Full() {
+			list(g, 0)
+		}
+	}
+	for g, t := range p.taken {
+		if units := t.Surplus(); units > 0 {
+			list(g, units)
 		}
 	}
 	if len(params.GateIDs) == 0 {

@@ -103,6 +103,7 @@ func (p *gateLocks) note(row *db.TakeGatesRow) {
 		p.wakeAt(row.NextAtMs)
 	}
 	t.name, t.whenFull, t.awaited = row.LimitName, WhenFull(row.WhenFull), row.Awaited
+	t.Replaces = t.whenFull == CancelRunning
 	p.taken[row.GateID.Bytes] = t
 	p.state.Limits[row.GateID.Bytes] = &t.Limit
 }

@@ -131,7 +131,7 @@ func exhausted(policy budget.Policy, row db.ReadBudgetsInUseRow) bool {
 	return false
 }
 
-// takeWaiting locks executions that wait where there is room.
+// takeWaiting locks executions that wait where there is room, or where they may replace others.
 func (p *gatePass) takeWaiting(ctx context.Context, tx db.DBTX) error {
 	var open []gate.ID
 	var rooms []int64
@@ -142,8 +142,8 @@ func (p *gatePass) takeWaiting(ctx context.Context, tx db.DBTX) error {
 	}
 	for _, g := range p.limits {
 		if limit := p.state.Limits[g]; limit != nil {
-			if room, unlimited := limit.Room(); unlimited || room > 0 {
-				if unlimited || room > int64(p.batch) {
+			if room, unlimited := limit.Room(); unlimited || room > 0 || limit.ByReplacing() {
+				if unlimited || room > int64(p.batch) || limit.ByReplacing() {
 					room = int64(p.batch)
 				}
 				open, rooms = append(open, g), append(rooms, room)

@@ -537,7 +537,7 @@ CROSS JOIN LATERAL (
 
 -- name: ListSurplus :many
 -- ListSurplus returns the executions to cancel at keys of limits that are full: those that wait and are not in but, except the
--- newest with keep_newest; or with cancel_running as many of those in use as give their units back, the longest first. At most
+-- newest with keep_newest; or with cancel_running as many of those in use as give so many units back, the longest first. At most
 -- 1,000 for each key.
 --
 -- Used by: engine.AdmitWaiting.
@@ -547,70 +547,47 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@gate_ids::uuid[]) AS gate_id,
-        unnest(@when_full::text[]) AS when_full
+        unnest(@when_full::text[]) AS when_full,
+        unnest(@units::bigint[]) AS units
     LIMIT cardinality(@gate_ids::uuid[])
-),
-left_over AS MATERIALIZED (
-    -- Their waiting executions.
-    SELECT
-        i.partition_key AS gate_partition_key,
-        i.gate_id,
-        i.when_full,
-        w.partition_key,
-        w.execution_id,
-        w.units,
-        w.newest
-    FROM input AS i
-    CROSS JOIN LATERAL (
-        SELECT
-            q.partition_key,
-            q.execution_id,
-            coalesce(e.ffx_limit_units[array_position(e.ffx_limit_ids, i.gate_id)], 1) AS units,
-            row_number() OVER (ORDER BY q.created_at_ms DESC, q.execution_id DESC) = 1 AS newest
-        FROM ffx_waiting AS q
-        CROSS JOIN LATERAL (
-            SELECT
-                t.ffx_limit_ids,
-                t.ffx_limit_units
-            FROM ff_exec_core AS t
-            WHERE
-                t.partition_key = q.partition_key
-                AND t.execution_id = q.execution_id
-                AND t.ffx_gate_id = i.gate_id
-            LIMIT 1
-        ) AS e
-        WHERE
-            q.gate_id = i.gate_id
-            AND NOT q.execution_id = ANY (@but::uuid[])
-        LIMIT 1000
-    ) AS w
 )
 SELECT
-    l.gate_id::uuid AS gate_id,
-    l.partition_key::smallint AS partition_key,
-    l.execution_id::uuid AS execution_id,
+    i.gate_id::uuid AS gate_id,
+    w.partition_key::smallint AS partition_key,
+    w.execution_id::uuid AS execution_id,
     true AS waits
-FROM left_over AS l
+FROM input AS i
+CROSS JOIN LATERAL (
+    -- Their waiting executions.
+    SELECT
+        q.partition_key,
+        q.execution_id,
+        row_number() OVER (ORDER BY q.created_at_ms DESC, q.execution_id DESC) = 1 AS newest
+    FROM ffx_waiting AS q
+    CROSS JOIN LATERAL (
+        SELECT
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = q.partition_key
+            AND t.execution_id = q.execution_id
+            AND t.ffx_gate_id = i.gate_id
+        LIMIT 1
+    ) AS e
+    WHERE
+        q.gate_id = i.gate_id
+        AND NOT q.execution_id = ANY (@but::uuid[])
+    LIMIT 1000
+) AS w
 WHERE
-    l.when_full = 'cancel_new'
-    OR l.when_full = 'keep_newest' AND NOT l.newest
+    i.when_full = 'cancel_new'
+    OR i.when_full = 'keep_newest' AND NOT w.newest
 UNION ALL
 SELECT
     n.gate_id::uuid,
     h.execution_partition_key::smallint,
     h.execution_id::uuid,
     false
-FROM (
-    SELECT
-        l.gate_partition_key,
-        l.gate_id,
-        sum(l.units) AS units
-    FROM left_over AS l
-    WHERE l.when_full = 'cancel_running'
-    GROUP BY
-        l.gate_partition_key,
-        l.gate_id
-) AS n
+FROM input AS n
 CROSS JOIN LATERAL (
     -- Those in use, with the units of all that have been longer.
     SELECT
@@ -628,9 +605,11 @@ CROSS JOIN LATERAL (
         LIMIT 1
     ) AS e
     WHERE
-        u.partition_key = n.gate_partition_key
+        u.partition_key = n.partition_key
         AND u.gate_id = n.gate_id
         AND u.held
     LIMIT 1000
 ) AS h
-WHERE h.before < n.units;
+WHERE
+    n.when_full = 'cancel_running'
+    AND h.before < n.units;

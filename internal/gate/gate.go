@@ -18,7 +18,21 @@ type Limit struct {
 	Started int64 // units started within the window, or admitted and not started
 	Counted bool
 
+	Replaces bool  // executions in use go for a newcomer that could start otherwise
+	Wanted   int64 // units that such newcomers need, besides those in use
+
 	closed bool // a waiting execution did not fit, so those behind it wait too
+}
+
+// ByReplacing reports whether a newcomer can have the units of executions in use.
+func (l *Limit) ByReplacing() bool { return l.Replaces && l.Concurrent > 0 }
+
+// Surplus returns the units in use that have to go for newcomers.
+func (l *Limit) Surplus() int64 {
+	if l.Wanted == 0 || !l.Counted {
+		return 0
+	}
+	return l.Held + l.Wanted - l.Concurrent
 }
 
 // Room returns the units that can be admitted, at least 0. unlimited: any number.
@@ -75,7 +89,8 @@ type Verb int8
 const (
 	Leave Verb = iota // it stays where it is
 	Admit
-	Move // it waits at another limit or budget
+	Move    // it waits at another limit or budget
+	Replace // it stays where it is until executions have gone that are in use: see Limit.Wanted
 )
 
 // Decision is the decision on a waiting execution.
@@ -104,29 +119,49 @@ func (s *State) Decide(w Waiting) Decision {
 			return Decision{Verb: Move, To: b, Budget: true}
 		}
 	}
-	busy := false
+	busy, replaces := false, false
 	for _, u := range w.Uses {
 		limit := s.Limits[u.Limit]
-		switch {
+		switch at := u.Limit == w.At; {
 		case limit == nil:
 			busy = true
-		case u.Limit == w.At && limit.closed:
-			return Decision{}
-		case limit.fits(u.Units):
-		case u.Limit == w.At:
+		case limit.has(u.Units, at):
+		case limit.ByReplacing():
+			replaces = true
+		case at:
 			limit.closed = true
 			return Decision{}
 		default:
 			return Decision{Verb: Move, To: u.Limit}
 		}
 	}
-	if busy {
+	switch {
+	case busy:
 		return Decision{Busy: true}
+	case replaces:
+		s.replace(w)
+		return Decision{Verb: Replace}
 	}
 	for _, u := range w.Uses {
 		s.Limits[u.Limit].take(u.Units)
 	}
 	return Decision{Verb: Admit}
+}
+
+// has reports whether units can be admitted of an execution that waits at this limit or another one.
+func (l *Limit) has(units int64, at bool) bool { return l.fits(units) && !(at && l.closed) }
+
+// replace notes the units that an execution wants, and keeps for it the room that its other limits have.
+func (s *State) replace(w Waiting) {
+	for _, u := range w.Uses {
+		switch limit, at := s.Limits[u.Limit], u.Limit == w.At; {
+		case limit.has(u.Units, at):
+			limit.take(u.Units)
+		default:
+			limit.Wanted += min(u.Units, limit.Concurrent)
+			limit.closed = limit.closed || at
+		}
+	}
 }
 
 // Shares divides at most total executions among limits with room for so many units each. None gets more than its room;

@@ -52,6 +52,27 @@ func TestDecideKeepsTheOrder(t *testing.T) {
 	}
 }
 
+// A newcomer that could start otherwise wants the units of executions in use, and keeps the room that its other limits have.
+func TestDecideReplaces(t *testing.T) {
+	a, b := ID{1}, ID{2}
+	s := State{Limits: map[ID]*Limit{
+		a: {Concurrent: 2, Starts: None, Held: 2, Counted: true, Replaces: true}, b: {Concurrent: 1, Starts: None, Counted: true},
+	}}
+	uses := []Use{{a, 1}, {b, 1}}
+	for i, want := range []Decision{{Verb: Replace}, {Verb: Move, To: b}} {
+		if got := s.Decide(Waiting{At: a, Uses: uses}); got != want {
+			t.Errorf("%d: %+v, want %+v", i, got, want)
+		}
+	}
+	if n := s.Limits[a].Surplus(); n != 1 {
+		t.Errorf("%d units have to go, want 1", n)
+	}
+	s.Limits[a].Concurrent = 0
+	if got := s.Decide(Waiting{At: a, Uses: uses[:1]}); got != (Decision{}) {
+		t.Errorf("where nothing may start: %+v", got)
+	}
+}
+
 func TestShares(t *testing.T) {
 	for _, c := range []struct {
 		rooms []int64
