@@ -63,6 +63,10 @@ func Run(ctx context.Context, image string) (string, error) {
 	}
 	defer provider.Close()
 	engine := provider.Client()
+	// Testcontainers looks for another engine if the one that DOCKER_HOST names does not answer.
+	if host := os.Getenv("DOCKER_HOST"); host != "" && engine.DaemonHost() != host {
+		return "", fmt.Errorf("no Docker engine answers at %s, which DOCKER_HOST names", host)
+	}
 	if err := ensureImage(ctx, engine, image); err != nil {
 		return "", err
 	}
