@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,18 +19,26 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// Debian's package postgresql-15-plpgsql-check.
+// The package postgresql-15-plpgsql-check of Debian or apt.postgresql.org: the script's name has its version.
 const (
 	checkerLibrary = "/usr/lib/postgresql/15/lib/plpgsql_check.so"
-	checkerScript  = "/usr/share/postgresql/15/extension/plpgsql_check--2.3.sql"
+	checkerScript  = "/usr/share/postgresql/15/extension/plpgsql_check--*.sql"
 )
 
 // plpgsql_check plans every statement of every function: names, types and variables that PL/pgSQL itself only meets when a
 // function comes there. It is loaded into an embedded PostgreSQL 15, whose interface Debian's build has (F10).
 func TestPlpgsqlFunctionsPassTheChecker(t *testing.T) {
-	script, err := os.ReadFile(checkerScript)
+	scripts, err := filepath.Glob(checkerScript)
 	if err != nil {
-		t.Skip("there is no Debian package postgresql-15-plpgsql-check here")
+		t.Fatal(err)
+	}
+	scripts = slices.DeleteFunc(scripts, func(name string) bool { return strings.Count(name, "--") > 1 }) // from one version to another
+	if len(scripts) == 0 {
+		t.Skip("there is no package postgresql-15-plpgsql-check here")
+	}
+	script, err := os.ReadFile(scripts[0])
+	if err != nil {
+		t.Fatal(err)
 	}
 	server, err := pgserver.Start(t.Context(), pgserver.Options{Purpose: pgserver.Tests, Container: container.Run, Major: 15})
 	if err != nil {
