@@ -34,7 +34,7 @@ const (
 
 // BudgetSpec describes a budget: limits on amounts that add up, until it is reset.
 type BudgetSpec struct {
-	// ID is the id. Default: that of the Key, or a new one.
+	// ID is the id. Default: the id that follows from the Key, or a new one.
 	ID id.BudgetID
 
 	// Key names the budget in its namespace, as "tenant/acme", in place of an ID, which is derived from both: [id.BudgetIDOf].
@@ -78,7 +78,7 @@ type BudgetLabels struct {
 type BudgetCreated struct {
 	ID        id.BudgetID
 	Duplicate bool // a budget with this id existed, and was not changed
-	Matches   bool // its key, limits, interval, labels and CancelOnBreach are those of the call
+	Matches   bool // its key, limits, interval, labels and CancelOnBreach are as in the call
 }
 
 // Usage is a report of amounts that were used. Report each of them once.

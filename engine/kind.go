@@ -79,7 +79,7 @@ func (JSON) Unmarshal(data []byte, into any) error { return json.Unmarshal(data,
 // the stored value, but that of Err may.
 type DecodeError struct {
 	Kind string // the kind's name
-	What string // "payload", "result", "signal", or which one of them
+	What string // "payload", "result", "signal", or which payload, result or signal
 	Type string // the Go type
 	Err  error  // the codec's error
 }
@@ -156,7 +156,7 @@ func (k Kind[In, Out]) Spec(args In) ExecutionSpec {
 //
 //	nightly := Report.Schedule("nightly report", ReportArgs{}, engine.ScheduleSpec{Cron: "30 3 * * *", Zone: "Europe/Berlin"})
 //
-// Of the execution in spec the namespace, tags, priority and creator are kept; tags are added to those of [Kind.Options].
+// Of the execution in spec the namespace, tags, priority and creator are kept; tags are added to the tags of [Kind.Options].
 // If args can't be encoded, the schedule is refused with [ErrInvalidInput].
 func (k Kind[In, Out]) Schedule(name string, args In, spec ScheduleSpec) ScheduleSpec {
 	own := spec.Execution

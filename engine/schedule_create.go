@@ -151,7 +151,7 @@ func (r *scheduleRun) later(i int, whenMs int64) {
 	r.plans[i] = tickPlan{tickMs: deref(row.TickMs), queuedMs: deref(row.QueuedMs), nextMs: whenMs}
 }
 
-// createTicks creates the executions of ticks, all of them or none. A schedule whose execution is refused keeps its tick. A
+// createTicks creates the executions of all ticks, or none. A schedule whose execution is refused keeps its tick. A
 // tick whose unique key another execution has is skipped.
 func (r *scheduleRun) createTicks(ctx context.Context, tx *txn, ticks []dueTicks) error {
 	var specs []ExecutionSpec

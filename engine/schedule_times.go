@@ -199,7 +199,7 @@ func (t *tickTimes) dueTicks(row *db.FfxSchedule, nowMs int64) (ticks []int64, m
 	return ticks, missedMs, next
 }
 
-// keepLast lets the last due tick of a schedule wait for the next look. It returns the outcomes of those that it gives up.
+// keepLast lets the last due tick of a schedule wait for the next look. It returns the outcomes of the ticks that it gives up.
 func (t *tickTimes) keepLast(row *db.FfxSchedule, nowMs int64) (acts []tickAct) {
 	ticks, missedMs, _ := t.dueTicks(row, nowMs)
 	if missedMs > 0 {

@@ -256,7 +256,7 @@ func (e *Engine) checkStep(s *StepRecord) error {
 	return checkText("error", s.Error, maxStepError)
 }
 
-// isRecorded reports whether the holder of a lease stores steps of a form. Those of waits are stored with the end of the wait.
+// isRecorded reports whether the holder of a lease stores steps of a form. Steps of waits are stored with the end of the wait.
 func (f StepForm) isRecorded() bool {
 	return slices.Contains([]StepForm{"", FormStep, FormSleep, FormTurn, FormCall, FormCallAll}, f)
 }

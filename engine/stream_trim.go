@@ -34,7 +34,7 @@ func (e *Engine) insertFrames(ctx context.Context, tx *txn, f *frameColumns, at 
 	return pgtx.InOneTrip(ctx, tx, steps...)
 }
 
-// rated returns the rate of a stream's best-effort frames after those of a batch, and the frames to delete.
+// rated returns the rate of a stream's best-effort frames after the frames of a batch, and the frames to delete.
 func (e *Engine) rated(f *frameColumns, at *db.MoveStreamRow, meta *db.GetStreamMetaRow) db.PutStreamMetaParams {
 	cfg := &e.cfg.Streams.BestEffort
 	rate := cfg.after(frameRate{known: meta.Known, hz: meta.RateHz, lastMs: meta.LastMs}, at.TsMs, f.bestEffort)

@@ -61,7 +61,7 @@ func (s ReceivedSignal) stored() storedSignal {
 // timeoutKey is the key of the signals that record timeouts.
 const timeoutKey = "__timeout__"
 
-// ReceivedSignals returns the signals that an execution has received for its latest wait, and those of earlier waits that
+// ReceivedSignals returns the signals that an execution has received for its latest wait, and signals for earlier waits that
 // nothing has used, in the order of their arrival; a timeout is the last one. Until its next wait begins they stay. The steps
 // of earlier waits have the others: see [Step.Signals]. Signals that are kept for a later wait are not among them:
 // [Engine.ListWaitpoints] counts them. Nor are those that a turn has taken.
@@ -116,7 +116,7 @@ func readSignals(document []byte, matched func(signal string) bool) ([]ReceivedS
 			signals = append(signals, received)
 		}
 	}
-	// By place, because a clock may have been set back in between. Those of one waitpoint are stored as they came.
+	// By place, because a clock may have been set back in between. Signals of one waitpoint are stored as they came.
 	slices.SortStableFunc(signals, func(a, b ReceivedSignal) int {
 		return cmp.Or(cmp.Compare(a.place, b.place), a.At.Compare(b.At))
 	})

@@ -52,7 +52,7 @@ func OperatorOnly() Condition { return Condition{condition.Node{Kind: condition.
 // TimeoutOnly waits for the timeout, which must be set.
 func TimeoutOnly() Condition { return Condition{condition.Node{Kind: condition.TimeoutOnly}} }
 
-// At lets the signal arrive at waitpoints with other keys, such as those of a worker's Job.Waitpoint. [Received] and [AnySignal]
+// At lets the signal arrive at waitpoints with other keys, such as the keys of a worker's Job.Waitpoint. [Received] and [AnySignal]
 // have one. [AtLeast] may have several: with [DistinctSources] and a link for each, links count once.
 func (c Condition) At(keys ...id.WaitpointKey) Condition {
 	c.node.Keys = nil

@@ -44,7 +44,7 @@ func ExecutionIDFromRow(partition int16, u ExecutionUUID) ExecutionID {
 // its 36-character form with hex digits in either case. It does not check N against the configuration; see
 // [Partitions.CheckExecution].
 //
-// A UUID alone does not have the partition, which is that of a flow or a lane. engine.Engine.FindExecution looks for it in all.
+// A UUID alone does not have the partition, which follows from a flow or a lane. engine.Engine.FindExecution looks for it in all.
 //
 // Errors: [*ParseError] with ReasonMissingTag, ReasonInvalidPartitionIndex or ReasonInvalidUUID, the first that applies.
 func ParseExecutionID(s string) (ExecutionID, error) {

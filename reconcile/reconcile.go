@@ -55,7 +55,7 @@ const MaxConnections = atOnce + 1 // one asks for work
 
 const (
 	atOnce       = 5                      // most calls of jobs at once; the others wait for one to end
-	sweepsAtOnce = 2                      // most of them that are sweeps
+	sweepsAtOnce = 2                      // most jobs at once that are sweeps
 	turn         = 250 * time.Millisecond // how long a job with more work goes on before others have their turn
 
 	maxPause    = 30 * time.Second // longest pause after failures

@@ -18,7 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/seed"
 )
 
-// makeBase makes the database of base, or copies that of an earlier review with the same migrations.
+// makeBase makes the database of base, or copies the database of an earlier review with the same migrations.
 func (r *review) makeBase(ctx context.Context) (*database.Database, error) {
 	if r.byCommand() {
 		return r.make(ctx, "base", r.base)

@@ -86,7 +86,7 @@ type Lane struct {
 
 	// Concurrency is the number of handlers that the lane has for itself: so many of its executions may run at once, whatever the
 	// other lanes do. Nothing more is claimed from it before one is free, so work that this worker can't begin stays there for
-	// others. Default: the lane shares those of [Config.Concurrency] with the other lanes that have none.
+	// others. Default: the lane shares the handlers of [Config.Concurrency] with the other lanes that have none.
 	Concurrency int
 }
 

@@ -80,7 +80,7 @@ type slots struct {
 	wanted atomic.Bool  // the fetcher waits for a free one
 }
 
-// limits are the slots that each execution of a claimer takes: those of its kind and of its lane. None is no limit.
+// limits are the slots that each execution of a claimer takes: the slots of its kind and of its lane. None is no limit.
 type limits []*slots
 
 // free returns the number of free slots, up to n.

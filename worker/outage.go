@@ -29,7 +29,7 @@ type outages struct {
 
 func newOutages() outages { return outages{pause: backoff.Backoff{First: repeatFirst, Max: repeatMax}} }
 
-// goesOn reports whether err, of a call whose context has not ended, is that of an outage. cut means that the connection of
+// goesOn reports whether err, of a call whose context has not ended, comes from an outage. cut means that the connection of
 // the call is lost, whatever err says.
 func (o *outages) goesOn(err error, cut bool) bool {
 	code := pgtx.SQLState(err)

@@ -93,7 +93,7 @@ func (r *Reservation) Settle(ctx context.Context, used map[string]int64) (engine
 	}
 	r.try.remove(r)
 	spec := r.settlement(used)
-	spec.Key = cmp.Or(spec.Key, uuid.NewString()) // as that of the reservation
+	spec.Key = cmp.Or(spec.Key, uuid.NewString()) // as the key of the reservation
 	result, err := repeat(ctx, r.run, func() (engine.ReservationResult, error) { return r.eng.Settle(ctx, r.lease.Fence, spec) })
 	r.unsettled(result, err)
 	return result, err

@@ -158,7 +158,7 @@ type stepOf struct {
 	step      string
 }
 
-// withStepKey adds a step to the context of its function, or the execution to that of its handler.
+// withStepKey adds a step to the context of its function, or the execution to the context of its handler.
 func withStepKey(ctx context.Context, x id.ExecutionID, name string) context.Context {
 	return context.WithValue(ctx, stepKey{}, stepOf{x, name})
 }

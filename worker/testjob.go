@@ -22,7 +22,7 @@ var errNoTx = errors.New("a job for a test has no transaction: test this handler
 //	out, err := publish(ctx, worker.JobForTest(Draft{Title: "On waiting"}, approved))
 //
 // [Step] runs its function and refuses a repeated name. [Sleep] returns at once. [StepTx] returns an error: it needs a
-// database. [Job.Waitpoint] returns a token that no server accepts. A signal whose Key is not that of its wait fails the
+// database. [Job.Waitpoint] returns a token that no server accepts. A signal whose Key is not the key of its wait fails the
 // handler: give it the Key of a waitpoint to test a link. [Job.Progress] does nothing. [Job.Stream] keeps its
 // frames for [FramesForTest]. The job's ID is a new one. The conditions of the waits are not evaluated: give the signals
 // that would satisfy them. [NextRunForTest] runs the handler again, as after a failure or a wait.

@@ -65,7 +65,7 @@ func TestJobForTestRunsSteps(t *testing.T) {
 	}
 }
 
-// A job of a test gives each round the waitpoint of its own wait, as that of a worker does, and refuses the signal of another
+// A job of a test gives each round the waitpoint of its own wait, as a worker's job does, and refuses the signal of another
 // link. W1
 func TestJobForTestNumbersLinks(t *testing.T) {
 	t.Parallel()

@@ -130,7 +130,7 @@ func waitName(keys []id.WaitpointKey) string {
 
 // Waitpoint opens a waitpoint and returns it with a token: the part of a link that lets a person without an account send
 // a signal. It belongs to the next wait of this run at the key: behind the first wait at "decision" its key is "decision#2",
-// like that of the second wait. Call it in a [Step] that also hands out the link: if that runs again before the wait is
+// like the key of the second wait. Call it in a [Step] that also hands out the link: if that runs again before the wait is
 // over, it gets the same waitpoint. After the wait the call would open another. Don't return the token from the step:
 // results are stored as plain text. See [engine.Engine.CreateWaitpoint].
 func (j Job[In]) Waitpoint(ctx context.Context, key id.WaitpointKey, ttl time.Duration) (engine.Waitpoint, error) {

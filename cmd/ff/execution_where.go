@@ -17,7 +17,7 @@ import (
 const whereHelp = `
 
 Each --where NAME=VALUE selects executions like the flag of "ff execution list" with this name: namespace,
-lane, kind, state, tag, since, until, worker or instance. An execution has to match all of them. --dry-run only counts
+lane, kind, state, tag, since, until, worker or instance. An execution has to match every filter. --dry-run only counts
 the matches.
 
 The executions are changed in batches, while workers go on. Those whose state doesn't allow the change are

@@ -9,7 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// Retry says which failures are retried, how often and after which pause. Its zero value is that of a document
+// Retry says which failures are retried, how often and after which pause. Its zero value stands for a document
 // without members: three retries with the default [Backoff], for every category.
 type Retry struct {
 	MaxRetries          *uint32  `json:"max_retries"` // 3
@@ -17,7 +17,7 @@ type Retry struct {
 	RetryableCategories []string `json:"retryable_categories"` // empty: all
 }
 
-// RetryWhenAbsent is the retry policy of an execution without one: that of [policy.Retry]'s zero value.
+// RetryWhenAbsent is the retry policy of an execution without one, as [policy.Retry]'s zero value says.
 func RetryWhenAbsent() Retry { return RetryOf(policy.Retry{}).WithDefaults() }
 
 // patientPauses are the first pauses of [BackoffPatient], in milliseconds. The last one repeats.

@@ -41,7 +41,7 @@ const probe = `
 // for nothing. Inside a transaction of the caller one shared advisory lock lasts as long as that.
 //
 // It needs one session and no right to write: Check is for logins that only read, for standbys, for pools of one connection
-// and for transactions. The lock of its own read comes from the same table of locks as that of an insert. Only Migrate, which
+// and for transactions. The lock of its own read comes from the same table of locks as the lock of an insert. Only Migrate, which
 // has a pool of its own, also tries whether a second session gets its lock.
 func Unfit(ctx context.Context, q Querier) (string, error) {
 	var version string

@@ -184,7 +184,7 @@ func TestRefusalsInATreeSayWhetherReservationsRefuse(t *testing.T) {
 	wantResult(t, reserve(t, f.Engine, l, of(run, user), "", amounts{"a": 5}), breach(run, "a", 0, 8, 10))
 	f.Flush()
 	wantCancelled(t, f, user, []id.ExecutionID{x.ID})
-	// The settlement of the first budget is refused by reservations, that of the second by usage, which cancels.
+	// The settlement of the first budget is refused by reservations, the settlement of the second by usage, which cancels.
 	got := settle(t, f.Engine, l, engine.SettleSpec{Budgets: of(run, user), Used: amounts{"a": 5}})
 	wantResult(t, got, breach(run, "a", 0, 8, 10))
 	f.Flush()

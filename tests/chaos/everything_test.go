@@ -122,7 +122,7 @@ func (f *fleet) sell(eng *engine.Engine, budget id.BudgetID, open int, goesOn fu
 	return int(sold.Load())
 }
 
-// patient is the policy of orders: their failures are those of the test.
+// patient is the policy of orders: the test makes their failures.
 var patient = &policy.Execution{
 	Retry: &policy.Retry{MaxRetries: 100, Backoff: policy.Fixed(50 * time.Millisecond)}, MaxReclaims: 1_000,
 }

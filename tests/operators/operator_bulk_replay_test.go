@@ -23,7 +23,7 @@ func TestReplayWhereRefusesSomeAlone(t *testing.T) {
 	t.Run("unique keys", func(t *testing.T) {
 		f := fixture.NewCloned(t)
 		unique := func(s *engine.ExecutionSpec) { s.Unique = &engine.Unique{ByLane: true} }
-		former, latter := cancelled(t, f, unique), cancelled(t, f, unique) // one of them gets the key
+		former, latter := cancelled(t, f, unique), cancelled(t, f, unique) // one execution gets the key
 		taken := func(s *engine.ExecutionSpec) { s.Unique, s.Kind = &engine.Unique{ByLane: true}, "other" }
 		refused := cancelled(t, f, taken)
 		holder := f.Create(t, taken)

@@ -63,7 +63,7 @@ func TestErrorInsteadOfAWaitHasARemark(t *testing.T) {
 	}
 }
 
-// The error of one wait is enough, beside that of another and beside other errors.
+// The error of one wait is enough, beside the error of another and beside other errors.
 func TestOneErrorOfManyWaits(t *testing.T) {
 	p := publishing(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
 		_, first := approved.Await(ctx, job, engine.Wait{})

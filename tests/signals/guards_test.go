@@ -14,7 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// A waitpoint whose time is over is not that of a later wait, although no job has ended it yet: its token stays dead.
+// A waitpoint whose time is over is not the waitpoint of a later wait, although no job has ended it yet: its token stays dead.
 func TestExpiredWaitpointsAreNotBound(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	l := f.Start(t).Lease
@@ -218,7 +218,7 @@ func TestWaitsThatAreRefusedFail(t *testing.T) {
 			})
 		}
 	})
-	fixture.Await(t, "all of them to be settled", func() bool {
+	fixture.Await(t, "every wait to be settled", func() bool {
 		return c.Stored(t, all[1]).State == fixture.StateFailed && c.Stored(t, all[3]).State == fixture.StateFailed &&
 			c.Stored(t, all[0]).State == fixture.StateSuspended && c.Stored(t, all[2]).State == fixture.StateSuspended
 	})

@@ -160,7 +160,7 @@ func TestPlansOfNamedRowsInSmallTables(t *testing.T) {
 	p.Analyze(t)
 	add()
 	p.FillAll(t)
-	// Of the indexes of ff_edge all look alike then, as do those of ff_cancel_backlog_member.
+	// Of the indexes of ff_edge all look alike then, as do the indexes of ff_cancel_backlog_member.
 	p.WantNamed(t, "analysed when empty", "LockDownstreamGroups", "ResolveEdges", "PassResults", "EnqueueSiblingCancels", "ListUncountedEdges", "ListUnsoundGroups", "RecountGroups", "ListNeeded",
 		"LockUnstartedDownstream", "ListDownstreamGroups", "ReopenEdges", "MarkCountedEdges", "ListEdgesInto", "ListEdgesFrom", "ListInbound",
 		"ListSiblings", "ListEdgesBelow",

@@ -87,7 +87,7 @@ func reach(from types.Type, in *types.Package, found map[*types.TypeName]bool) {
 				reach(bare.Type(), in, found)
 			}
 			reach(t.Underlying(), in, found)
-			for i := range t.NumMethods() { // such as those of a batch's results
+			for i := range t.NumMethods() { // such as the methods of a batch's results
 				reach(t.Method(i).Type(), in, found)
 			}
 		}

@@ -84,7 +84,7 @@ func (s *Server) Caches() bool { return s.caching }
 
 // Cached returns a copy of the cached database of the key, with its note. If there is none, build makes it, in from or,
 // if that is nil, in an empty database, and it is kept. SQL of the change must not have run in from. If it cannot be
-// kept, it is returned itself. An error of the cache is logged, and those of build are returned with the database.
+// kept, it is returned itself. An error of the cache is logged, and errors of build are returned with the database.
 func (s *Server) Cached(ctx context.Context, key Key, label string, from *Database, build func(*Database) (note any, err error)) (d *Database, note json.RawMessage, err error) {
 	if s.caching {
 		if d, note := s.copyCached(ctx, key, label); d != nil {

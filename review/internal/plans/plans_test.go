@@ -189,7 +189,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// An index of a partition that stays is judged like others. Those of a detached one are not.
+// An index of a partition that stays is judged like others. Indexes of a detached one are not.
 func TestCheckJudgesIndexesOfPartitions(t *testing.T) {
 	const schema = `
 		CREATE TABLE events (id bigint PRIMARY KEY, place int NOT NULL) PARTITION BY RANGE (id);

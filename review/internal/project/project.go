@@ -137,7 +137,7 @@ type SQLC struct {
 	Label string
 }
 
-// id identifies the package among those of its side.
+// id identifies the package among the packages of its side.
 func (p *SQLC) id() string {
 	return strings.Join(append([]string{p.Config, p.Out, p.Package}, p.Queries...), " ")
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// takeGenerated replaces the statements by those of a package that sqlc generated, in the folder out: it expands
+// takeGenerated replaces the statements by the statements of a package that sqlc generated, in the folder out: it expands
 // stars, numbers parameters, and has the text that programs send. A query that the package does not have keeps its
 // statement.
 func (s *Side) takeGenerated(out string) error {

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// refresh gives the materialized views with data the rows that follow from those of the tables, and returns their names.
+// refresh gives the materialized views with data the rows that follow from the rows of the tables, and returns their names.
 // Views are refreshed in the order they were created: a view may read earlier ones. One that the server refuses keeps
 // its rows.
 func (f *filling) refresh(ctx context.Context) ([]string, error) {
