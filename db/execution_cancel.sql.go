@@ -284,6 +284,7 @@ ended AS (
         i.worker_instance_id,
         i.revoked_by,
         (e.ffx_limit_ids IS NOT NULL) AS has_limits,
+        CASE WHEN e.ffx_sequence IS NOT NULL THEN e.lane_id END AS sequence_lane,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -340,7 +341,8 @@ SELECT
     d.replayed::boolean AS replayed,
     coalesce(d.leased, false)::boolean AS leased,
     coalesce(d.worker_instance_id, '')::text AS worker_instance_id,
-    d.has_limits::boolean AS has_limits
+    d.has_limits::boolean AS has_limits,
+    coalesce(d.sequence_lane, '')::text AS sequence_lane
 FROM ended AS d
 `
 
@@ -361,6 +363,7 @@ type EndCancelledRow struct {
 	Leased           bool
 	WorkerInstanceID string
 	HasLimits        bool
+	SequenceLane     string
 }
 
 // EndCancelled ends executions as cancelled and settles their current attempts, as they are under the locks. A
@@ -396,6 +399,7 @@ func (q *Queries) EndCancelled(ctx context.Context, db DBTX, arg EndCancelledPar
 			&i.Leased,
 			&i.WorkerInstanceID,
 			&i.HasLimits,
+			&i.SequenceLane,
 		); err != nil {
 			return nil, err
 		}

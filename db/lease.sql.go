@@ -87,7 +87,8 @@ SELECT
     e.policy,
     coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(e.raw_fields ->> 'retry_count', '')::text AS raw_retry_count,
-    (e.ffx_limit_ids IS NOT NULL)::boolean AS has_limits
+    (e.ffx_limit_ids IS NOT NULL)::boolean AS has_limits,
+    (e.ffx_sequence IS NOT NULL)::boolean AS in_sequence
 FROM input AS i
 CROSS JOIN LATERAL (
     SELECT
@@ -96,7 +97,8 @@ CROSS JOIN LATERAL (
         t.policy,
         t.ffx_retry_count,
         t.raw_fields,
-        t.ffx_limit_ids
+        t.ffx_limit_ids,
+        t.ffx_sequence
     FROM ff_exec_core AS t
     WHERE
         t.partition_key = i.partition_key
@@ -118,6 +120,7 @@ type LockExecutionsRow struct {
 	RetryCount    int32
 	RawRetryCount string
 	HasLimits     bool
+	InSequence    bool
 }
 
 // LockExecutions locks executions; ord (from 0) is the input position. A missing execution has no row.
@@ -149,6 +152,7 @@ func (q *Queries) LockExecutions(ctx context.Context, db DBTX, arg LockExecution
 			&i.RetryCount,
 			&i.RawRetryCount,
 			&i.HasLimits,
+			&i.InSequence,
 		); err != nil {
 			return nil, err
 		}
@@ -551,7 +555,8 @@ SELECT
     e.policy,
     coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(e.raw_fields ->> 'retry_count', '')::text AS raw_retry_count,
-    (e.ffx_limit_ids IS NOT NULL)::boolean AS has_limits
+    (e.ffx_limit_ids IS NOT NULL)::boolean AS has_limits,
+    (e.ffx_sequence IS NOT NULL)::boolean AS in_sequence
 FROM input AS i
 CROSS JOIN LATERAL (
     SELECT
@@ -560,7 +565,8 @@ CROSS JOIN LATERAL (
         t.policy,
         t.ffx_retry_count,
         t.raw_fields,
-        t.ffx_limit_ids
+        t.ffx_limit_ids,
+        t.ffx_sequence
     FROM ff_exec_core AS t
     WHERE
         t.partition_key = i.partition_key
@@ -582,6 +588,7 @@ type TakeExecutionsRow struct {
 	RetryCount    int32
 	RawRetryCount string
 	HasLimits     bool
+	InSequence    bool
 }
 
 // TakeExecutions is LockExecutions without waiting: an execution that another transaction holds has no row.
@@ -609,6 +616,7 @@ func (q *Queries) TakeExecutions(ctx context.Context, db DBTX, arg TakeExecution
 			&i.RetryCount,
 			&i.RawRetryCount,
 			&i.HasLimits,
+			&i.InSequence,
 		); err != nil {
 			return nil, err
 		}

@@ -1719,6 +1719,11 @@ type Querier interface {
 	// Used by: engine.RepairQueue.
 	// Locks: none.
 	ListTold(ctx context.Context, db DBTX, arg ListToldParams) ([]pgtype.UUID, error)
+	// ListTurns reads the lanes of those first members of sequences that are claimable, and whether one waits at a gate.
+	//
+	// Used by: engine.ContinueSequence, engine.AdvanceSequences.
+	// Locks: none.
+	ListTurns(ctx context.Context, db DBTX, arg ListTurnsParams) ([]ListTurnsRow, error)
 	// ListUncountedEdges returns, by group, the edges of ended executions that ResolveEdges marked although the group has
 	// no row, and the upstreams of the edges it left open. No rows: all edges were counted.
 	//

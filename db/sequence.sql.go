@@ -374,6 +374,78 @@ func (q *Queries) ListSequences(ctx context.Context, db DBTX, arg ListSequencesP
 	return items, nil
 }
 
+const listTurns = `-- name: ListTurns :many
+WITH input AS (
+    SELECT
+        unnest($2::smallint[]) AS partition_key,
+        unnest($1::uuid[]) AS sequence_id
+    LIMIT cardinality($1::uuid[])
+)
+SELECT
+    e.lane_id,
+    (e.eligibility_state = 'eligible_now')::boolean AS claimable,
+    (e.ffx_gate_id IS NOT NULL)::boolean AS gated
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.execution_partition_key,
+        t.execution_id
+    FROM ffx_sequence_member AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.sequence_id = i.sequence_id
+    ORDER BY t.place
+    LIMIT 1
+) AS m
+CROSS JOIN LATERAL (
+    SELECT
+        t.lane_id,
+        t.eligibility_state,
+        t.ffx_gate_id
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = m.execution_partition_key
+        AND t.execution_id = m.execution_id
+        AND t.lifecycle_phase = 'runnable'
+) AS e
+LIMIT cardinality($1::uuid[])
+`
+
+type ListTurnsParams struct {
+	SequenceIDs   []pgtype.UUID
+	PartitionKeys []int16
+}
+
+type ListTurnsRow struct {
+	LaneID    string
+	Claimable bool
+	Gated     bool
+}
+
+// ListTurns reads the lanes of those first members of sequences that are claimable, and whether one waits at a gate.
+//
+// Used by: engine.ContinueSequence, engine.AdvanceSequences.
+// Locks: none.
+func (q *Queries) ListTurns(ctx context.Context, db DBTX, arg ListTurnsParams) ([]ListTurnsRow, error) {
+	rows, err := db.Query(ctx, listTurns, arg.SequenceIDs, arg.PartitionKeys)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListTurnsRow
+	for rows.Next() {
+		var i ListTurnsRow
+		if err := rows.Scan(&i.LaneID, &i.Claimable, &i.Gated); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lockKnownSequences = `-- name: LockKnownSequences :exec
 WITH input AS (
     SELECT

@@ -67,6 +67,7 @@ completed AS (
         e.execution_id,
         i.attempt_index,
         i.lease_epoch,
+        (e.ffx_sequence IS NOT NULL) AS in_sequence,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -93,6 +94,7 @@ ended_attempts AS (
         a.execution_id,
         a.ffx_lease_id::text AS lease_id,
         a.worker_instance_id,
+        c.in_sequence,
         c.ffx_namespace,
         c.ffx_instance_tag
 ),
@@ -148,7 +150,8 @@ completion_events AS (
 )
 SELECT
     a.ord::integer AS ord,
-    (SELECT now_ms FROM clock)::bigint AS now_ms
+    (SELECT now_ms FROM clock)::bigint AS now_ms,
+    a.in_sequence::boolean AS in_sequence
 FROM ended_attempts AS a
 WHERE
     1 / ((SELECT count(*) FROM completed) = (SELECT count(*) FROM ended_attempts))::integer = 1
@@ -166,8 +169,9 @@ type CompleteExecutionsParams struct {
 }
 
 type CompleteExecutionsRow struct {
-	Ord   int32
-	NowMs int64
+	Ord        int32
+	NowMs      int64
+	InSequence bool
 }
 
 // CompleteExecutions ends running attempts with success and stores their results; ord (from 0) is the input position.
@@ -199,7 +203,7 @@ func (q *Queries) CompleteExecutions(ctx context.Context, db DBTX, arg CompleteE
 	var items []CompleteExecutionsRow
 	for rows.Next() {
 		var i CompleteExecutionsRow
-		if err := rows.Scan(&i.Ord, &i.NowMs); err != nil {
+		if err := rows.Scan(&i.Ord, &i.NowMs, &i.InSequence); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -244,6 +248,7 @@ WITH completed AS (
         AND ($6::uuid IS NULL OR NOT ffx_replayed_elsewhere(e.raw_fields))
     RETURNING
         k.now_ms,
+        (e.ffx_sequence IS NOT NULL) AS in_sequence,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -270,6 +275,7 @@ ended_attempt AS (
         $6::uuid AS flow_id,
         a.ffx_lease_id::text AS lease_id,
         a.worker_instance_id,
+        c.in_sequence,
         c.ffx_namespace,
         c.ffx_instance_tag
 ),
@@ -326,7 +332,8 @@ completion_event AS (
 SELECT
     0::integer AS ord,
     -- Divides by zero if the execution fits but its attempt does not.
-    (c.now_ms / (SELECT count(*) FROM ended_attempt))::bigint AS now_ms
+    (c.now_ms / (SELECT count(*) FROM ended_attempt))::bigint AS now_ms,
+    c.in_sequence::boolean AS in_sequence
 FROM completed AS c
 `
 
@@ -341,8 +348,9 @@ type CompleteOneParams struct {
 }
 
 type CompleteOneRow struct {
-	Ord   int32
-	NowMs int64
+	Ord        int32
+	NowMs      int64
+	InSequence bool
 }
 
 // CompleteOne is CompleteExecutions for one execution: by its key, without arrays.
@@ -366,7 +374,7 @@ func (q *Queries) CompleteOne(ctx context.Context, db DBTX, arg CompleteOneParam
 	var items []CompleteOneRow
 	for rows.Next() {
 		var i CompleteOneRow
-		if err := rows.Scan(&i.Ord, &i.NowMs); err != nil {
+		if err := rows.Scan(&i.Ord, &i.NowMs, &i.InSequence); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

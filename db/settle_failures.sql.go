@@ -74,6 +74,7 @@ ended AS (
         CASE i.lease_event WHEN 'revoked' THEN coalesce($16::text, 'backend') END AS revoked_by,
         i.failure_detail,
         (e.ffx_limit_ids IS NOT NULL) AS has_limits,
+        CASE WHEN e.ffx_sequence IS NOT NULL THEN e.lane_id END AS sequence_lane,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -128,7 +129,8 @@ SELECT
     d.partition_key,
     d.execution_id,
     d.flow_id,
-    d.has_limits::boolean AS has_limits
+    d.has_limits::boolean AS has_limits,
+    coalesce(d.sequence_lane, '')::text AS sequence_lane
 FROM ended AS d
 `
 
@@ -157,6 +159,7 @@ type EndUnsuccessfulRow struct {
 	ExecutionID  pgtype.UUID
 	FlowID       pgtype.UUID
 	HasLimits    bool
+	SequenceLane string
 }
 
 // EndUnsuccessful ends executions without success and settles their attempts: failed by their worker, failed because
@@ -199,6 +202,7 @@ func (q *Queries) EndUnsuccessful(ctx context.Context, db DBTX, arg EndUnsuccess
 			&i.ExecutionID,
 			&i.FlowID,
 			&i.HasLimits,
+			&i.SequenceLane,
 		); err != nil {
 			return nil, err
 		}

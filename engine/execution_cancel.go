@@ -231,6 +231,9 @@ func (e *Engine) endCancelled(ctx context.Context, tx *txn, s *cancelling) ([]en
 		if row.HasLimits {
 			tx.due.gated()
 		}
+		if row.SequenceLane != "" {
+			tx.due.sequenceEnded(row.SequenceLane)
+		}
 	}
 	return ended, e.discardAndResolve(ctx, tx, ended, s.params.NowMs)
 }

@@ -84,6 +84,7 @@ type notifications struct {
 	keys     bool // the keystore has changed
 	schedule bool // a schedule that may be due soon
 	gate     bool // a budget or limit that may admit executions
+	sequence bool // an end of a member of a sequence
 	over     bool // executions to cancel, because a budget is over, in an [Engine.InTx]
 }
 
@@ -91,6 +92,13 @@ func (n *notifications) lane(lane string) { n.Add(readyChannel, lane) }
 
 // resumed notifies like lane, and also that the work is hidden by scan positions.
 func (n *notifications) resumed(lane string) { n.Add(resumedChannel, lane) }
+
+// sequenceEnded notifies that a member of a sequence has ended on a lane. The next one is probably on the same lane, hidden by
+// scan positions.
+func (n *notifications) sequenceEnded(lane string) {
+	n.sequence = true
+	n.resumed(lane)
+}
 
 func (n *notifications) leases() { n.Add(leaseChannel, "") }
 
@@ -142,7 +150,7 @@ func (n *notifications) add(other *notifications) {
 	n.Merge(&other.Set)
 	n.left, n.delayed, n.unneeded = n.left || other.left, n.delayed || other.delayed, n.unneeded || other.unneeded
 	n.keys, n.schedule, n.gate = n.keys || other.keys, n.schedule || other.schedule, n.gate || other.gate
-	n.over = n.over || other.over
+	n.over, n.sequence = n.over || other.over, n.sequence || other.sequence
 }
 
 // notify sends notifications of a committed transaction.
@@ -170,6 +178,9 @@ func (e *Engine) notify(due *notifications) {
 	}
 	if due.over {
 		remind(e.overBudget)
+	}
+	if due.sequence {
+		e.seatFreed()
 	}
 	e.notifier.Notify(&due.Set)
 }
@@ -201,9 +212,13 @@ func remind(c chan<- struct{}) {
 func (e *Engine) sequenceEnded(lanes []string) {
 	var due notifications
 	for _, lane := range lanes {
-		due.resumed(lane)
+		due.sequenceEnded(lane)
 	}
 	e.notify(&due)
+}
+
+// seatFreed makes claimers of this process look for the next members of sequences on all lanes.
+func (e *Engine) seatFreed() {
 	e.resumed.byLane.Range(func(_, count any) bool {
 		count.(*atomic.Int64).Add(1)
 		return true

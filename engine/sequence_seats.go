@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -94,13 +95,32 @@ func (e *Engine) lockSequences(
 }
 
 // advanceSequences gives the first members of sequences their turn. It returns those that are busy.
-func (e *Engine) advanceSequences(ctx context.Context, tx db.DBTX, sequences []sequenceID, nowMs int64) (map[sequenceID]bool, error) {
+func (e *Engine) advanceSequences(ctx context.Context, tx *txn, sequences []sequenceID, nowMs int64) (map[sequenceID]bool, error) {
 	params := db.AdvanceSequencesParams{NowMs: nowMs}
 	for _, s := range sequences {
 		params.PartitionKeys = append(params.PartitionKeys, s.partition())
 		params.SequenceIDs = append(params.SequenceIDs, s.pg())
 	}
-	rows, err := e.q.AdvanceSequences(ctx, tx, params)
+	var rows []db.AdvanceSequencesRow
+	var turns []db.ListTurnsRow
+	err := pgtx.InOneTrip(ctx, tx,
+		func(conn db.DBTX) (err error) {
+			rows, err = e.q.AdvanceSequences(ctx, conn, params)
+			return err
+		},
+		func(conn db.DBTX) (err error) {
+			turns, err = e.q.ListTurns(ctx, conn, db.ListTurnsParams{PartitionKeys: params.PartitionKeys, SequenceIDs: params.SequenceIDs})
+			return err
+		},
+	)
+	for _, next := range turns {
+		switch {
+		case next.Gated:
+			tx.due.gated()
+		case next.Claimable:
+			tx.due.resumed(next.LaneID)
+		}
+	}
 	busy := make(map[sequenceID]bool)
 	for _, row := range rows {
 		if row.Busy {

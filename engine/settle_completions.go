@@ -185,6 +185,11 @@ func (c *completing) run(ctx context.Context, conn db.DBTX, due *notifications) 
 		if c.rings {
 			due.gated()
 		}
+		for _, row := range c.rows {
+			if row.InSequence {
+				due.sequenceEnded(string(c.first[row.Ord].Lease.Lane))
+			}
+		}
 	}
 	if err == nil && c.e.tx != nil && len(c.rows) < len(c.first) {
 		// A refused item must leave no lock behind in the caller's transaction.
@@ -301,6 +306,9 @@ func (e *Engine) completeSlowly(ctx context.Context, op string, all []Completion
 			ended[i] = endedExecution{id: x.id, flow: x.row.FlowID, outcome: state.CompletionSuccess}
 			if x.row.HasLimits {
 				tx.due.gated()
+			}
+			if x.row.InSequence {
+				tx.due.sequenceEnded(x.row.LaneID)
 			}
 		}
 		if err := e.q.EndSucceeded(ctx, tx, params); err != nil {

@@ -80,6 +80,9 @@ func (e *Engine) endUnsuccessful(ctx context.Context, tx *txn, s *ending) ([]end
 		if row.HasLimits {
 			tx.due.gated()
 		}
+		if row.SequenceLane != "" {
+			tx.due.sequenceEnded(row.SequenceLane)
+		}
 	}
 	return ended, nil
 }

@@ -208,6 +208,7 @@ ended AS (
         CASE i.lease_event WHEN 'revoked' THEN coalesce(sqlc.narg(revoked_by)::text, 'backend') END AS revoked_by,
         i.failure_detail,
         (e.ffx_limit_ids IS NOT NULL) AS has_limits,
+        CASE WHEN e.ffx_sequence IS NOT NULL THEN e.lane_id END AS sequence_lane,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -236,5 +237,6 @@ SELECT
     d.partition_key,
     d.execution_id,
     d.flow_id,
-    d.has_limits::boolean AS has_limits
+    d.has_limits::boolean AS has_limits,
+    coalesce(d.sequence_lane, '')::text AS sequence_lane
 FROM ended AS d;

@@ -269,6 +269,7 @@ ended AS (
         i.worker_instance_id,
         i.revoked_by,
         (e.ffx_limit_ids IS NOT NULL) AS has_limits,
+        CASE WHEN e.ffx_sequence IS NOT NULL THEN e.lane_id END AS sequence_lane,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -325,5 +326,6 @@ SELECT
     d.replayed::boolean AS replayed,
     coalesce(d.leased, false)::boolean AS leased,
     coalesce(d.worker_instance_id, '')::text AS worker_instance_id,
-    d.has_limits::boolean AS has_limits
+    d.has_limits::boolean AS has_limits,
+    coalesce(d.sequence_lane, '')::text AS sequence_lane
 FROM ended AS d;

@@ -192,6 +192,46 @@ FROM (
     OFFSET 0
 ) AS i;
 
+-- name: ListTurns :many
+-- ListTurns reads the lanes of those first members of sequences that are claimable, and whether one waits at a gate.
+--
+-- Used by: engine.ContinueSequence, engine.AdvanceSequences.
+-- Locks: none.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@sequence_ids::uuid[]) AS sequence_id
+    LIMIT cardinality(@sequence_ids::uuid[])
+)
+SELECT
+    e.lane_id,
+    (e.eligibility_state = 'eligible_now')::boolean AS claimable,
+    (e.ffx_gate_id IS NOT NULL)::boolean AS gated
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.execution_partition_key,
+        t.execution_id
+    FROM ffx_sequence_member AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.sequence_id = i.sequence_id
+    ORDER BY t.place
+    LIMIT 1
+) AS m
+CROSS JOIN LATERAL (
+    SELECT
+        t.lane_id,
+        t.eligibility_state,
+        t.ffx_gate_id
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = m.execution_partition_key
+        AND t.execution_id = m.execution_id
+        AND t.lifecycle_phase = 'runnable'
+) AS e
+LIMIT cardinality(@sequence_ids::uuid[]);
+
 -- name: ScanSequenceEnds :many
 -- ScanSequenceEnds reads noted ends of members after a position, in the order in which they were written.
 --

@@ -64,6 +64,7 @@ completed AS (
         e.execution_id,
         i.attempt_index,
         i.lease_epoch,
+        (e.ffx_sequence IS NOT NULL) AS in_sequence,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -90,6 +91,7 @@ ended_attempts AS (
         a.execution_id,
         a.ffx_lease_id::text AS lease_id,
         a.worker_instance_id,
+        c.in_sequence,
         c.ffx_namespace,
         c.ffx_instance_tag
 ),
@@ -145,7 +147,8 @@ completion_events AS (
 )
 SELECT
     a.ord::integer AS ord,
-    (SELECT now_ms FROM clock)::bigint AS now_ms
+    (SELECT now_ms FROM clock)::bigint AS now_ms,
+    a.in_sequence::boolean AS in_sequence
 FROM ended_attempts AS a
 WHERE
     1 / ((SELECT count(*) FROM completed) = (SELECT count(*) FROM ended_attempts))::integer = 1;
@@ -188,6 +191,7 @@ WITH completed AS (
         AND (sqlc.narg(flow_id)::uuid IS NULL OR NOT ffx_replayed_elsewhere(e.raw_fields))
     RETURNING
         k.now_ms,
+        (e.ffx_sequence IS NOT NULL) AS in_sequence,
         e.ffx_namespace,
         e.ffx_instance_tag
 ),
@@ -214,6 +218,7 @@ ended_attempt AS (
         sqlc.narg(flow_id)::uuid AS flow_id,
         a.ffx_lease_id::text AS lease_id,
         a.worker_instance_id,
+        c.in_sequence,
         c.ffx_namespace,
         c.ffx_instance_tag
 ),
@@ -270,7 +275,8 @@ completion_event AS (
 SELECT
     0::integer AS ord,
     -- Divides by zero if the execution fits but its attempt does not.
-    (c.now_ms / (SELECT count(*) FROM ended_attempt))::bigint AS now_ms
+    (c.now_ms / (SELECT count(*) FROM ended_attempt))::bigint AS now_ms,
+    c.in_sequence::boolean AS in_sequence
 FROM completed AS c;
 
 -- name: EndSucceeded :exec

@@ -13,7 +13,8 @@ SELECT
     e.policy,
     coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(e.raw_fields ->> 'retry_count', '')::text AS raw_retry_count,
-    (e.ffx_limit_ids IS NOT NULL)::boolean AS has_limits
+    (e.ffx_limit_ids IS NOT NULL)::boolean AS has_limits,
+    (e.ffx_sequence IS NOT NULL)::boolean AS in_sequence
 FROM input AS i
 CROSS JOIN LATERAL (
     SELECT
@@ -22,7 +23,8 @@ CROSS JOIN LATERAL (
         t.policy,
         t.ffx_retry_count,
         t.raw_fields,
-        t.ffx_limit_ids
+        t.ffx_limit_ids,
+        t.ffx_sequence
     FROM ff_exec_core AS t
     WHERE
         t.partition_key = i.partition_key

@@ -143,6 +143,113 @@ var waysToALane = []struct {
 			admit(t, f.Engine)
 		}
 	}},
+	{"growth of a flow", func(t *testing.T, f *fixture.Fixture) func() {
+		flow := ok(f.CreateFlow(t.Context(), engine.FlowSpec{Kind: "flow", Nodes: []engine.Node{{Key: "a", Spec: engine.ExecutionSpec{Kind: "test", Lane: "elsewhere"}}}}))(t)
+		return func() {
+			ok(f.GrowFlow(t.Context(), engine.Growth{Flow: flow.ID, Nodes: []engine.Node{{Key: "b", Spec: engine.ExecutionSpec{Kind: "test", Lane: f.Lane}}}}))(t)
+		}
+	}},
+	{"release by an upstream that fails", func(t *testing.T, f *fixture.Fixture) func() {
+		upstream := cleanUp(t, f)
+		return func() { f.Fail(t, upstream, engine.Failure{Class: policy.Permanent}) }
+	}},
+	{"release by an upstream that is cancelled", func(t *testing.T, f *fixture.Fixture) func() {
+		upstream := cleanUp(t, f)
+		return func() { f.Cancel(t, upstream.Execution) }
+	}},
+	{"release by the cancel of a flow", func(t *testing.T, f *fixture.Fixture) func() {
+		upstream := cleanUp(t, f)
+		flow := f.Describe(t, upstream.Execution).Flow
+		return func() { ok(f.CancelFlow(t.Context(), engine.CancelFlowSpec{ID: *flow}))(t) }
+	}},
+	{"the end of a member of a sequence", func(t *testing.T, f *fixture.Fixture) func() {
+		first := inSequence(t, f, engine.SequenceSkips)
+		return func() { complete(t, f, first) }
+	}},
+	{"ends of members of sequences, with a claim", func(t *testing.T, f *fixture.Fixture) func() {
+		first := inSequence(t, f, engine.SequenceSkips)
+		return func() {
+			claimer := ok(f.NewClaimer(f.WorkerOn("elsewhere")))(t)
+			_, _, err := claimer.CompleteAndClaim(t.Context(), []engine.Completion{{Lease: first.Lease}}, 1)
+			nothing(t, err)
+		}
+	}},
+	{"the failure of a member of a sequence", func(t *testing.T, f *fixture.Fixture) func() {
+		first := inSequence(t, f, engine.SequenceSkips)
+		return func() { f.Fail(t, first.Lease, engine.Failure{Class: policy.Permanent}) }
+	}},
+	{"the cancel of a member of a sequence", func(t *testing.T, f *fixture.Fixture) func() {
+		first := inSequence(t, f, engine.SequenceSkips)
+		return func() { f.Cancel(t, first.ID) }
+	}},
+	{"the deadline of a member of a sequence", func(t *testing.T, f *fixture.Fixture) func() {
+		inSequence(t, f, engine.SequenceSkips)
+		f.Advance(time.Hour)
+		return func() { f.Once(t, f.Maintenance().ExpireDeadlines) }
+	}},
+	{"the end of a member of a sequence, in a transaction", func(t *testing.T, f *fixture.Fixture) func() {
+		first := inSequence(t, f, engine.SequenceSkips)
+		return func() {
+			nothing(t, f.InTx(t.Context(), func(_ pgx.Tx, bound *engine.Engine) error {
+				return bound.CompleteExecution(t.Context(), first.Lease, nil)
+			}))
+		}
+	}},
+	{"a late look at a sequence", func(t *testing.T, f *fixture.Fixture) func() {
+		first := inSequence(t, f, engine.SequenceSkips)
+		tx := fixture.BeginWith(t, f.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}) // it leaves a note
+		nothing(t, f.WithTx(tx).CompleteExecution(t.Context(), first.Lease, nil))
+		fixture.Commit(t, tx)
+		return func() { f.Once(t, f.Maintenance().AdvanceSequences) }
+	}},
+	{"continuing a sequence", func(t *testing.T, f *fixture.Fixture) func() {
+		f.Fail(t, inSequence(t, f, engine.SequenceStops).Lease, engine.Failure{Class: policy.Permanent})
+		return func() { nothing(t, f.Operator().ContinueSequence(t.Context(), engine.SequenceName{Key: "s"})) }
+	}},
+	{"a delay that is over", func(t *testing.T, f *fixture.Fixture) func() {
+		l := f.Start(t).Lease
+		return func() { ok(f.DelayExecutions(t.Context(), []engine.Delay{{Lease: l}}))(t) }
+	}},
+	{"the timeout of an attempt", func(t *testing.T, f *fixture.Fixture) func() {
+		f.Start(t, func(s *engine.ExecutionSpec) {
+			s.Policy = &policy.Execution{AttemptTimeout: fixture.LeaseTTL / 2, Retry: policy.ImmediateRetries(3)}
+		})
+		f.Advance(fixture.LeaseTTL / 2)
+		return func() { f.Once(t, f.Maintenance().ExpireAttempts) }
+	}},
+	{"a revoked lease", func(t *testing.T, f *fixture.Fixture) func() {
+		l := f.Start(t).Lease
+		return func() {
+			ok(f.Operator().RevokeLease(t.Context(), engine.RevokeSpec{ID: l.Execution, Reason: "a test"}))(t)
+		}
+	}},
+	{"a triggered schedule", func(t *testing.T, f *fixture.Fixture) func() {
+		nothing(t, f.Operator().SetSchedule(t.Context(), engine.ScheduleSpec{Name: "s", Every: time.Minute, Execution: engine.ExecutionSpec{Kind: "test", Lane: f.Lane}}))
+		return func() { ok(f.Operator().TriggerSchedule(t.Context(), engine.ScheduleName{Name: "s"}))(t) }
+	}},
+}
+
+// cleanUp returns the claimed upstream of an execution that runs when it fails.
+func cleanUp(t *testing.T, f *fixture.Fixture) engine.Lease {
+	t.Helper()
+	never := &policy.Execution{Retry: &policy.Retry{MaxRetries: policy.NoRetries}}
+	ok(f.CreateFlow(t.Context(), engine.FlowSpec{Kind: "flow", Nodes: []engine.Node{
+		{Key: "a", Spec: engine.ExecutionSpec{Kind: "test", Lane: f.Lane, Policy: never}},
+		{Key: "b", Spec: engine.ExecutionSpec{Kind: "test", Lane: f.Lane}, When: policy.OnFailure()},
+	}, Edges: []engine.Edge{{From: "a", To: "b"}}}))(t)
+	return f.ClaimN(t, 1)[0].Lease
+}
+
+// inSequence returns the claimed first member of a sequence with another one behind it.
+func inSequence(t *testing.T, f *fixture.Fixture, onFailure engine.OnFailure) engine.Claimed {
+	t.Helper()
+	s := engine.Sequence{Key: "s", OnFailure: onFailure}
+	first := f.Start(t, func(spec *engine.ExecutionSpec) {
+		spec.Sequence, spec.Deadline = s, f.Time().Add(time.Hour)
+		spec.Policy = &policy.Execution{Retry: &policy.Retry{MaxRetries: policy.NoRetries}}
+	})
+	create(t, f, 1, func(spec *engine.ExecutionSpec) { spec.Sequence = s })
+	return first
 }
 
 // nothing fails the test after an error.
