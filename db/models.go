@@ -1618,7 +1618,7 @@ type FfxStreamFrames struct {
 type FfxUnique struct {
 	// First 16 bytes of SHA-256 over namespace, kind and the other parts that make the work unique.
 	Key pgtype.UUID
-	// Until when the key is in force: waiting (for a first claim), unfinished (until the end), kept (until retention deletes the execution).
+	// Until when the key is in force: waiting (for a first claim), unfinished (until the end), unfailed (until any end but success, or until retention deletes the execution), kept (until retention deletes the execution).
 	Lasts string
 	// Counter, raised whenever the holder changes, or runs again after its end.
 	Taken int64
