@@ -11,6 +11,84 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const dropLeftPlaces = `-- name: DropLeftPlaces :exec
+WITH input AS (
+    SELECT
+        unnest($1::bigint[]) AS fair_key,
+        unnest($2::bigint[]) AS from_ns
+    LIMIT cardinality($1::bigint[])
+),
+left_places AS (
+    -- The places from there on at which nothing waits, locked.
+    SELECT
+        l.row_id,
+        i.fair_key,
+        l.place_ns,
+        l.partition_key,
+        l.execution_id
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            t.ctid::tid AS row_id,
+            t.place_ns,
+            t.partition_key,
+            t.execution_id
+        FROM ffx_fair_place AS t
+        WHERE
+            t.fair_key = i.fair_key
+            AND t.place_ns >= i.from_ns
+            AND NOT EXISTS (
+                SELECT
+                FROM ff_exec_core AS e
+                WHERE
+                    e.partition_key = t.partition_key
+                    AND e.execution_id = t.execution_id
+                    AND (
+                        -- Whether an execution holds a place of fair work: it waits for its first start, or, its pause over, for a retry. Other work
+                        -- that comes back has an old place, which the lane served long ago.
+                        e.lifecycle_phase = 'runnable'
+                        AND (
+                            e.attempt_state = 'pending_first_attempt'
+                            OR e.attempt_state = 'pending_retry_attempt'
+                            AND e.eligibility_state <> 'not_eligible_until_time'
+                        )
+                        AND e.created_at_ms = t.place_ns / 1000000
+                    ) IS TRUE
+                OFFSET 0
+            )
+        ORDER BY t.place_ns DESC
+        LIMIT $3::integer
+        FOR UPDATE SKIP LOCKED
+    ) AS l
+)
+DELETE FROM ffx_fair_place AS t
+USING left_places AS l
+WHERE
+    t.ctid = l.row_id
+    AND (t.fair_key = l.fair_key) IS TRUE
+    AND (t.place_ns = l.place_ns) IS TRUE
+    AND (t.partition_key = l.partition_key) IS TRUE
+    AND (t.execution_id = l.execution_id) IS TRUE
+`
+
+type DropLeftPlacesParams struct {
+	FairKeys []int64
+	FromsNs  []int64
+	MaxItems int32
+}
+
+// DropLeftPlaces deletes places of tenants from a place on, up to max_items of each, that no execution waits at: it has
+// started, out of order or while the lane was empty, or stands elsewhere. Otherwise they would hide the lower places that are
+// given out since.
+//
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
+// engine.FailExecution, engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
+// Locks: fair skips (rows FOR UPDATE, then DELETE).
+func (q *Queries) DropLeftPlaces(ctx context.Context, db DBTX, arg DropLeftPlacesParams) error {
+	_, err := db.Exec(ctx, dropLeftPlaces, arg.FairKeys, arg.FromsNs, arg.MaxItems)
+	return err
+}
+
 const dropPassedPlaces = `-- name: DropPassedPlaces :one
 WITH clock AS MATERIALIZED (
     -- The time before which places are old.
@@ -67,8 +145,17 @@ useless AS (
                     WHERE
                         e.partition_key = t.partition_key
                         AND e.execution_id = t.execution_id
-                        AND (e.lifecycle_phase = 'runnable') IS TRUE
-                        AND (e.attempt_state = 'pending_first_attempt') IS TRUE
+                        AND (
+                            -- Whether an execution holds a place of fair work: it waits for its first start, or, its pause over, for a retry. Other work
+                            -- that comes back has an old place, which the lane served long ago.
+                            e.lifecycle_phase = 'runnable'
+                            AND (
+                                e.attempt_state = 'pending_first_attempt'
+                                OR e.attempt_state = 'pending_retry_attempt'
+                                AND e.eligibility_state <> 'not_eligible_until_time'
+                            )
+                            AND e.created_at_ms = t.place_ns / 1000000
+                        ) IS TRUE
                     OFFSET 0
                 )
             END
@@ -185,7 +272,8 @@ type EnsureFairPlacesParams struct {
 // EnsureFairPlaces records places that the caller's transaction has given out. An execution that does not have its place,
 // because it existed before, is left out.
 //
-// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork.
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
+// engine.FailExecution, engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
 // Locks: fair new.
 func (q *Queries) EnsureFairPlaces(ctx context.Context, db DBTX, arg EnsureFairPlacesParams) error {
 	_, err := db.Exec(ctx, ensureFairPlaces,
@@ -245,11 +333,20 @@ LEFT JOIN LATERAL (
         WHERE
             x.partition_key = r.partition_key
             AND x.execution_id = r.execution_id
-            AND x.created_at_ms = r.created_at_ms
             -- Fair work alone has it.
             AND num_nulls(x.ffx_created_at_ms) = 0
-            -- Work that comes back has an old place, which the lane served long ago.
-            AND x.attempt_state = 'pending_first_attempt'
+            AND x.execution_id <> ALL ($9::uuid[])
+            AND (
+                -- Whether an execution holds a place of fair work: it waits for its first start, or, its pause over, for a retry. Other work
+                -- that comes back has an old place, which the lane served long ago.
+                x.lifecycle_phase = 'runnable'
+                AND (
+                    x.attempt_state = 'pending_first_attempt'
+                    OR x.attempt_state = 'pending_retry_attempt'
+                    AND x.eligibility_state <> 'not_eligible_until_time'
+                )
+                AND x.created_at_ms = r.created_at_ms
+            ) IS TRUE
         LIMIT 1
     ) AS e
     ORDER BY
@@ -282,21 +379,32 @@ LEFT JOIN LATERAL (
     WHERE
         x.partition_key = p.partition_key
         AND x.execution_id = p.execution_id
-        AND (x.lifecycle_phase = 'runnable') IS TRUE
-        AND (x.attempt_state = 'pending_first_attempt') IS TRUE
+        AND x.execution_id <> ALL ($9::uuid[])
+        AND (
+            -- Whether an execution holds a place of fair work: it waits for its first start, or, its pause over, for a retry. Other work
+            -- that comes back has an old place, which the lane served long ago.
+            x.lifecycle_phase = 'runnable'
+            AND (
+                x.attempt_state = 'pending_first_attempt'
+                OR x.attempt_state = 'pending_retry_attempt'
+                AND x.eligibility_state <> 'not_eligible_until_time'
+            )
+            AND x.created_at_ms = p.place_ns / 1000000
+        ) IS TRUE
     LIMIT 1
 ) AS w ON true
 `
 
 type ListFairPlacesParams struct {
-	LineOrds   []int32
-	LaneIDs    []string
-	Ranks      []int64
-	FromMs     []int64
-	TenantOrds []int32
-	FairKeys   []int64
-	NowMs      *int64
-	MaxItems   int32
+	LineOrds        []int32
+	LaneIDs         []string
+	Ranks           []int64
+	FromMs          []int64
+	TenantOrds      []int32
+	FairKeys        []int64
+	NowMs           *int64
+	MaxItems        int32
+	MovedExecutions []pgtype.UUID
 }
 
 type ListFairPlacesRow struct {
@@ -312,11 +420,13 @@ type ListFairPlacesRow struct {
 // with tenant false has the place of the first fair execution that waits among the next max_items entries from a place
 // on, in whole milliseconds, and its id; the caller knows that all before it are gone, so no claimed entry is walked over
 // again. place_ns is negative if there is none. A row with tenant true has the greatest place of a tenant and whether that
-// execution has started or is gone. A tenant without a place has no row.
+// execution has started, stands elsewhere or is gone. A tenant without a place has no row. The executions of
+// moved_executions come back to the queue, for new places, and their present places count as left.
 //
-// Nothing is locked: of two concurrent creations for a tenant, both may get the same places.
+// Nothing is locked: of two concurrent transactions for a tenant, both may get the same places.
 //
-// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.FailExecution,
+// engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
 // Locks: none. Spans partitions.
 func (q *Queries) ListFairPlaces(ctx context.Context, db DBTX, arg ListFairPlacesParams) ([]ListFairPlacesRow, error) {
 	rows, err := db.Query(ctx, listFairPlaces,
@@ -328,6 +438,7 @@ func (q *Queries) ListFairPlaces(ctx context.Context, db DBTX, arg ListFairPlace
 		arg.FairKeys,
 		arg.NowMs,
 		arg.MaxItems,
+		arg.MovedExecutions,
 	)
 	if err != nil {
 		return nil, err
@@ -352,4 +463,35 @@ func (q *Queries) ListFairPlaces(ctx context.Context, db DBTX, arg ListFairPlace
 		return nil, err
 	}
 	return items, nil
+}
+
+const moveFairExecutions = `-- name: MoveFairExecutions :exec
+WITH input AS (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id,
+        unnest($3::bigint[]) AS place_ms
+    LIMIT cardinality($2::uuid[])
+)
+UPDATE ff_exec_core AS e
+SET created_at_ms = i.place_ms
+FROM input AS i
+WHERE
+    e.partition_key = ANY (ARRAY[i.partition_key])
+    AND e.execution_id = i.execution_id
+`
+
+type MoveFairExecutionsParams struct {
+	PartitionKeys []int16
+	ExecutionIDs  []pgtype.UUID
+	PlacesMs      []int64
+}
+
+// MoveFairExecutions gives executions that come back to the queue new places in it, in milliseconds.
+//
+// Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
+// Locks: L1 held; queue held.
+func (q *Queries) MoveFairExecutions(ctx context.Context, db DBTX, arg MoveFairExecutionsParams) error {
+	_, err := db.Exec(ctx, moveFairExecutions, arg.PartitionKeys, arg.ExecutionIDs, arg.PlacesMs)
+	return err
 }

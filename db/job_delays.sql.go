@@ -7,6 +7,8 @@ package db
 
 import (
 	"context"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const promoteDelayed = `-- name: PromoteDelayed :many
@@ -15,7 +17,12 @@ WITH due AS (
         c.ctid::tid AS row_id,
         c.partition_key,
         c.execution_id,
-        (c.lifecycle_phase = 'runnable' AND c.eligibility_state = 'not_eligible_until_time') AS delayed
+        (c.lifecycle_phase = 'runnable' AND c.eligibility_state = 'not_eligible_until_time') AS delayed,
+        c.lane_id,
+        c.priority,
+        CASE
+            WHEN num_nulls(c.ffx_created_at_ms) = 0 AND c.attempt_state = 'pending_retry_attempt' THEN c.raw_fields
+        END AS fair_fields
     FROM ff_exec_core AS c
     WHERE
         c.ffx_delay_until_ms <= ffx_now_ms($1)
@@ -76,32 +83,68 @@ promoted AS (
         AND e.partition_key = ANY (ARRAY[d.partition_key])
         AND e.execution_id = d.execution_id
         AND d.delayed
+        AND ($3::boolean OR num_nulls(d.fair_fields) = 1)
     RETURNING
+        e.partition_key,
+        e.execution_id,
         e.lane_id,
+        e.priority,
+        d.fair_fields,
         (e.ffx_gate_id IS NOT NULL) AS gated
 )
 SELECT
-    lane_id,
+    p.partition_key,
+    p.execution_id,
+    p.lane_id,
+    p.priority,
     true AS promoted,
-    gated::boolean AS gated
-FROM promoted
+    p.gated::boolean AS gated,
+    coalesce(p.fair_fields ->> 'namespace', '')::text AS namespace,
+    coalesce(p.fair_fields ->> 'ffx_fair', '')::text AS fair
+FROM promoted AS p
 UNION ALL
 SELECT
-    lane_id,
-    false AS promoted,
-    false AS gated
-FROM forgotten
+    0,
+    '00000000-0000-0000-0000-000000000000',
+    f.lane_id,
+    0,
+    false,
+    false,
+    '',
+    ''
+FROM forgotten AS f
+UNION ALL
+SELECT
+    d.partition_key,
+    d.execution_id,
+    d.lane_id,
+    d.priority,
+    false,
+    false,
+    '',
+    coalesce(d.fair_fields ->> 'ffx_fair', '')
+FROM due AS d
+WHERE
+    d.delayed
+    AND NOT $3::boolean
+    AND num_nulls(d.fair_fields) = 0
 `
 
 type PromoteDelayedParams struct {
-	NowMs     *int64
-	BatchSize int32
+	NowMs       *int64
+	BatchSize   int32
+	FairRetries bool
 }
 
 type PromoteDelayedRow struct {
-	LaneID   string
-	Promoted bool
-	Gated    bool
+	PartitionKey int16
+	ExecutionID  pgtype.UUID
+	LaneID       string
+	Priority     int32
+	Promoted     bool
+	Gated        bool
+	Namespace    string
+	Fair         string
 }
 
 // PromoteDelayed makes delayed executions claimable whose time has come. It returns one row per execution with its
@@ -109,10 +152,13 @@ type PromoteDelayedRow struct {
 // execution whose deadline has passed too to the deadline job. An execution that names a budget or quota goes to its
 // gate.
 //
+// Retries of fair work need new places in the same transaction, so they are promoted with fair_retries only. Without it
+// they are returned as they are, with fair, the share.
+//
 // Used by: engine.PromoteDelayed.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the guarded UPDATE). Spans partitions.
 func (q *Queries) PromoteDelayed(ctx context.Context, db DBTX, arg PromoteDelayedParams) ([]PromoteDelayedRow, error) {
-	rows, err := db.Query(ctx, promoteDelayed, arg.NowMs, arg.BatchSize)
+	rows, err := db.Query(ctx, promoteDelayed, arg.NowMs, arg.BatchSize, arg.FairRetries)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +166,16 @@ func (q *Queries) PromoteDelayed(ctx context.Context, db DBTX, arg PromoteDelaye
 	var items []PromoteDelayedRow
 	for rows.Next() {
 		var i PromoteDelayedRow
-		if err := rows.Scan(&i.LaneID, &i.Promoted, &i.Gated); err != nil {
+		if err := rows.Scan(
+			&i.PartitionKey,
+			&i.ExecutionID,
+			&i.LaneID,
+			&i.Priority,
+			&i.Promoted,
+			&i.Gated,
+			&i.Namespace,
+			&i.Fair,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -426,6 +426,14 @@ type Querier interface {
 	// Used by: engine.SetLaneRetention.
 	// Locks: retention waits (DELETE).
 	DropLaneRetention(ctx context.Context, db DBTX, laneID string) ([]int64, error)
+	// DropLeftPlaces deletes places of tenants from a place on, up to max_items of each, that no execution waits at: it has
+	// started, out of order or while the lane was empty, or stands elsewhere. Otherwise they would hide the lower places that are
+	// given out since.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
+	// engine.FailExecution, engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
+	// Locks: fair skips (rows FOR UPDATE, then DELETE).
+	DropLeftPlaces(ctx context.Context, db DBTX, arg DropLeftPlacesParams) error
 	// DropPassedPlaces deletes places of fair work that have no effect any longer, among the next page of all from a position on,
 	// which is inclusive: those of tenants that have a greater one in the page, and those that are keep_ms old and whose
 	// execution has started or is gone. It returns the last row of the page and how many it examined and deleted. Without rows
@@ -596,7 +604,8 @@ type Querier interface {
 	// EnsureFairPlaces records places that the caller's transaction has given out. An execution that does not have its place,
 	// because it existed before, is left out.
 	//
-	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork.
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
+	// engine.FailExecution, engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
 	// Locks: fair new.
 	EnsureFairPlaces(ctx context.Context, db DBTX, arg EnsureFairPlacesParams) error
 	// EnsureGates creates rows for keys of limits, and for quota policies, that have none, each from an execution that names it. Its
@@ -1353,11 +1362,13 @@ type Querier interface {
 	// with tenant false has the place of the first fair execution that waits among the next max_items entries from a place
 	// on, in whole milliseconds, and its id; the caller knows that all before it are gone, so no claimed entry is walked over
 	// again. place_ns is negative if there is none. A row with tenant true has the greatest place of a tenant and whether that
-	// execution has started or is gone. A tenant without a place has no row.
+	// execution has started, stands elsewhere or is gone. A tenant without a place has no row. The executions of
+	// moved_executions come back to the queue, for new places, and their present places count as left.
 	//
-	// Nothing is locked: of two concurrent creations for a tenant, both may get the same places.
+	// Nothing is locked: of two concurrent transactions for a tenant, both may get the same places.
 	//
-	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+	// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.FailExecution,
+	// engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
 	// Locks: none. Spans partitions.
 	ListFairPlaces(ctx context.Context, db DBTX, arg ListFairPlacesParams) ([]ListFairPlacesRow, error)
 	// ListFlowEdges pages through the edges of a flow by id, strictly after one.
@@ -2109,6 +2120,11 @@ type Querier interface {
 	// Used by: engine.MoveWhere.
 	// Locks: L1 held.
 	MoveExecutions(ctx context.Context, db DBTX, arg MoveExecutionsParams) error
+	// MoveFairExecutions gives executions that come back to the queue new places in it, in milliseconds.
+	//
+	// Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
+	// Locks: L1 held; queue held.
+	MoveFairExecutions(ctx context.Context, db DBTX, arg MoveFairExecutionsParams) error
 	// MoveRetentionSource stores the new position of a source and how many executions it deleted.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
@@ -2178,6 +2194,9 @@ type Querier interface {
 	// lane, and whether it was promoted: if it is not delayed any more, the statement only clears the delay. It leaves an
 	// execution whose deadline has passed too to the deadline job. An execution that names a budget or quota goes to its
 	// gate.
+	//
+	// Retries of fair work need new places in the same transaction, so they are promoted with fair_retries only. Without it
+	// they are returned as they are, with fair, the share.
 	//
 	// Used by: engine.PromoteDelayed.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the guarded UPDATE). Spans partitions.
@@ -2753,7 +2772,8 @@ type Querier interface {
 	// Locks: none. Spans partitions.
 	ScanWaitingGates(ctx context.Context, db DBTX, arg ScanWaitingGatesParams) ([]ScanWaitingGatesRow, error)
 	// ScheduleRetries ends failed attempts and schedules the next ones; a retry without delay is claimable at once. A
-	// raised_epoch above 0 goes to both rows, so that the holder of the attempt is refused from now on.
+	// raised_epoch above 0 goes to both rows, so that the holder of the attempt is refused from now on. fair is the share of a
+	// claimable retry that is fair, and empty otherwise: the caller gives it a new place.
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts.
 	// Locks: L1 held; L2 held; L7 new.

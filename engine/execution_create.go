@@ -416,12 +416,3 @@ func (e *Engine) insertRows(
 	}
 	return created, nil
 }
-
-// announce notifies that an execution is claimable.
-func (c *creation) announce(due *notifications) {
-	if c.near {
-		due.resumed(c.lane)
-	} else {
-		due.lane(c.lane)
-	}
-}

@@ -157,6 +157,7 @@ type creation struct {
 	fair         FairShare   // with a weight; zero if it is not fair
 	fairKey      int64
 	placeNs      int64  // 0 until it is placed, and if it is not fair
+	leftNs       int64  // where the places begin that its tenant has left; 0 if it has left none
 	near         bool   // its place is close to the head of the lane
 	storedKey    string // with its scope; "" without a key
 	windowMs     int64

@@ -2,13 +2,17 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"iter"
+	"slices"
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/fair"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
 // maxFairLook is the number of queue entries among which a creation looks for the head of a lane's fair work. If that many
@@ -18,6 +22,9 @@ const maxFairLook = 1000
 // nearPlaces is how many turns from the head of a lane an execution may be hidden behind the scan positions of claimers, since these
 // move on while it is created.
 const nearPlaces = 1000
+
+// maxKnownLines is how many heads this process remembers.
+const maxKnownLines = 10_000
 
 // fairMemory has the heads of the lanes where this process creates fair work.
 type fairMemory struct {
@@ -31,7 +38,7 @@ func (m *fairMemory) of(line fairLine) *fair.Head {
 	defer m.mu.Unlock()
 	head, known := m.heads[line]
 	if !known {
-		if m.heads == nil || len(m.heads) >= maxKnownLanes {
+		if m.heads == nil || len(m.heads) >= maxKnownLines {
 			m.heads = make(map[fairLine]*fair.Head)
 		}
 		head = new(fair.Head)
@@ -76,7 +83,9 @@ func (p *placing) add(c *creation) {
 //
 // Concurrent creations for a tenant may give out the same places, which lets that tenant go ahead by as many executions.
 // The alternative is to wait for each other's transactions.
-func (e *Engine) placeFair(ctx context.Context, conn db.DBTX, creations []creation) error {
+//
+// The executions of moved exist, and come back to the queue by the caller's transaction.
+func (e *Engine) placeFair(ctx context.Context, conn db.DBTX, creations []creation, moved ...pgtype.UUID) error {
 	var p *placing
 	for i := range creations {
 		if c := &creations[i]; !c.fair.IsZero() && !c.refused {
@@ -89,7 +98,7 @@ func (e *Engine) placeFair(ctx context.Context, conn db.DBTX, creations []creati
 	if p == nil {
 		return nil
 	}
-	if err := e.lookFair(ctx, conn, p); err != nil {
+	if err := e.lookFair(ctx, conn, p, moved); err != nil {
 		return err
 	}
 	for i := range creations {
@@ -100,6 +109,9 @@ func (e *Engine) placeFair(ctx context.Context, conn db.DBTX, creations []creati
 		tenant := p.of[fairTenant{fairLine{c.lane, c.priority}, c.namespace, c.fair.Tenant}]
 		c.fairKey = p.keys[tenant]
 		head := p.heads[p.lineOf[tenant]]
+		if p.lasts[tenant].IsLeft(head) {
+			c.leftNs = head + fair.Unit
+		}
 		c.placeNs = fair.Next(head, p.lasts[tenant], c.fair.Weight)
 		c.near = c.placeNs < head+nearPlaces*fair.Unit
 		p.lasts[tenant] = &fair.Last{Place: c.placeNs}
@@ -107,14 +119,22 @@ func (e *Engine) placeFair(ctx context.Context, conn db.DBTX, creations []creati
 	return nil
 }
 
-// recordPlaces returns the step that records the places of creations, behind the one that inserts them: the last one of each
-// tenant, and all of ids that callers have given, which may exist already. Without fair ones there is none.
+// maxLeftPlaces is how many left places of a tenant one call deletes.
+const maxLeftPlaces = 1000
+
+// recordPlaces returns the steps that record the places of creations, behind the one that inserts them: the last one of each
+// tenant, and all of ids that callers have given, which may exist already. Places that tenants have left are deleted before.
+// Without fair ones there is no step.
 func (e *Engine) recordPlaces(ctx context.Context, creations iter.Seq[*creation]) []step {
 	var p db.EnsureFairPlacesParams
+	left := db.DropLeftPlacesParams{MaxItems: maxLeftPlaces}
 	var last map[int64]int // by tenant, of those that can't exist
 	for c := range creations {
 		if c.placeNs == 0 {
 			continue
+		}
+		if c.leftNs != 0 {
+			left.FairKeys, left.FromsNs = append(left.FairKeys, c.fairKey), append(left.FromsNs, c.leftNs)
 		}
 		n, known := last[c.fairKey]
 		if !known || !c.minted {
@@ -136,7 +156,57 @@ func (e *Engine) recordPlaces(ctx context.Context, creations iter.Seq[*creation]
 	if len(p.FairKeys) == 0 {
 		return nil
 	}
-	return []step{func(conn db.DBTX) error { return e.q.EnsureFairPlaces(ctx, conn, p) }}
+	steps := []step{func(conn db.DBTX) error { return e.q.EnsureFairPlaces(ctx, conn, p) }}
+	if len(left.FairKeys) > 0 {
+		steps = slices.Insert(steps, 0, step(func(conn db.DBTX) error { return e.q.DropLeftPlaces(ctx, conn, left) }))
+	}
+	return steps
+}
+
+// comingBack returns an execution of a tenant that comes back to the queue, as [Engine.placeReturning] needs it. Share is
+// [FairShare] as JSON.
+func comingBack(x id.ExecutionID, lane string, priority int32, namespace, share string) creation {
+	var raw rawFair
+	_ = json.Unmarshal([]byte(share), &raw)
+	return creation{
+		id: x, lane: lane, priority: priority, namespace: namespace, minted: true,
+		fair: FairShare{Tenant: raw.Tenant, Weight: min(max(raw.Weight, 1), MaxFairWeight)},
+	}
+}
+
+// placeReturning gives executions that come back to the queue the next places of their tenants, and notifies. The
+// caller has made them claimable, in the same transaction.
+func (e *Engine) placeReturning(ctx context.Context, tx *txn, creations []creation) error {
+	if len(creations) == 0 {
+		return nil
+	}
+	var moves db.MoveFairExecutionsParams
+	for i := range creations {
+		c := &creations[i]
+		moves.PartitionKeys = append(moves.PartitionKeys, c.id.Partition())
+		moves.ExecutionIDs = append(moves.ExecutionIDs, pgUUID(c.id.UUID()))
+	}
+	if err := e.placeFair(ctx, tx, creations, moves.ExecutionIDs...); err != nil {
+		return err
+	}
+	moves.PlacesMs = placesMs(creations)
+	steps := []step{func(conn db.DBTX) error { return e.q.MoveFairExecutions(ctx, conn, moves) }}
+	if err := pgtx.InOneTrip(ctx, tx, append(steps, e.recordPlaces(ctx, pointersTo(creations))...)...); err != nil {
+		return err
+	}
+	for i := range creations {
+		creations[i].announce(&tx.due)
+	}
+	return nil
+}
+
+// announce notifies that an execution is claimable.
+func (c *creation) announce(due *notifications) {
+	if c.near {
+		due.resumed(c.lane)
+	} else {
+		due.lane(c.lane)
+	}
 }
 
 // pointersTo iterates over the addresses of elements.
@@ -164,8 +234,10 @@ func flattened[T any](slices [][]T) iter.Seq[T] {
 }
 
 // lookFair reads where lines and tenants stand.
-func (e *Engine) lookFair(ctx context.Context, conn db.DBTX, p *placing) error {
-	params := db.ListFairPlacesParams{NowMs: e.nowMs(), MaxItems: maxFairLook, FairKeys: p.keys}
+func (e *Engine) lookFair(ctx context.Context, conn db.DBTX, p *placing, moved []pgtype.UUID) error {
+	params := db.ListFairPlacesParams{
+		NowMs: e.nowMs(), MaxItems: maxFairLook, FairKeys: p.keys, MovedExecutions: append([]pgtype.UUID{}, moved...), // not NULL
+	}
 	began := e.processTime()
 	for n, line := range p.lines {
 		head := e.fair.of(line)

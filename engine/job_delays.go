@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
 )
 
 // PromoteDelayed makes delayed executions claimable when they are due. It handles at most batch executions and returns
@@ -11,23 +12,57 @@ import (
 // earlier state and is only cleared.
 //
 // Errors: [ErrInvalidInput]; [ErrBusy] if another transaction holds a conflicting queue entry; nothing was written.
-// Transaction: one statement; locks the executions and skips locked ones. Safe to repeat and to run in any number of
-// processes.
+// Transaction: one statement, and another transaction for retries of fair work; locks the executions and skips locked
+// ones. Safe to repeat and to run in any number of processes.
 func (m Maintenance) PromoteDelayed(ctx context.Context, batch int) (int, error) {
-	e := m.e
+	const op = "promote delayed"
 	if err := checkBatch(batch); err != nil {
 		return 0, err
 	}
-	return inStatement(ctx, e.impatient(), "promote delayed", func(conn db.DBTX, due *notifications) (int, error) {
-		rows, err := e.q.PromoteDelayed(ctx, conn, db.PromoteDelayedParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
+	e := m.e.impatient()
+	params := db.PromoteDelayedParams{NowMs: e.nowMs(), BatchSize: int32(batch)}
+	fair := 0
+	n, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (int, error) {
+		rows, err := e.q.PromoteDelayed(ctx, conn, params)
+		fair = 0
 		for _, row := range rows {
 			switch {
+			case row.Fair != "":
+				fair++
 			case row.Gated:
 				due.gated()
 			case row.Promoted:
 				due.lane(row.LaneID)
 			}
 		}
-		return len(rows), err
+		return len(rows) - fair, err
 	})
+	if err != nil || fair == 0 {
+		return n, err
+	}
+	params.FairRetries, params.BatchSize = true, int32(fair)
+	more, err := inTx(ctx, e, op, func(tx *txn) (int, error) { return e.promoteFair(ctx, tx, params) })
+	return n + more, err
+}
+
+// promoteFair promotes delayed executions, and gives retries of fair work the next places of their tenants.
+func (e *Engine) promoteFair(ctx context.Context, tx *txn, params db.PromoteDelayedParams) (int, error) {
+	rows, err := e.q.PromoteDelayed(ctx, tx, params)
+	if err != nil {
+		return 0, err
+	}
+	var fair []creation
+	for _, row := range rows {
+		if row.Gated {
+			tx.due.gated()
+		}
+		switch {
+		case row.Fair != "":
+			x := id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes))
+			fair = append(fair, comingBack(x, row.LaneID, row.Priority, row.Namespace, row.Fair))
+		case row.Promoted && !row.Gated:
+			tx.due.lane(row.LaneID)
+		}
+	}
+	return len(rows), e.placeReturning(ctx, tx, fair)
 }

@@ -3,11 +3,13 @@
 -- with tenant false has the place of the first fair execution that waits among the next max_items entries from a place
 -- on, in whole milliseconds, and its id; the caller knows that all before it are gone, so no claimed entry is walked over
 -- again. place_ns is negative if there is none. A row with tenant true has the greatest place of a tenant and whether that
--- execution has started or is gone. A tenant without a place has no row.
+-- execution has started, stands elsewhere or is gone. A tenant without a place has no row. The executions of
+-- moved_executions come back to the queue, for new places, and their present places count as left.
 --
--- Nothing is locked: of two concurrent creations for a tenant, both may get the same places.
+-- Nothing is locked: of two concurrent transactions for a tenant, both may get the same places.
 --
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.FailExecution,
+-- engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
 -- Locks: none. Spans partitions.
 WITH lines AS (
     SELECT
@@ -56,11 +58,12 @@ LEFT JOIN LATERAL (
         WHERE
             x.partition_key = r.partition_key
             AND x.execution_id = r.execution_id
-            AND x.created_at_ms = r.created_at_ms
             -- Fair work alone has it.
             AND num_nulls(x.ffx_created_at_ms) = 0
-            -- Work that comes back has an old place, which the lane served long ago.
-            AND x.attempt_state = 'pending_first_attempt'
+            AND x.execution_id <> ALL (@moved_executions::uuid[])
+            AND (
+                -- include fair_waits: of = x, place_ms = r.created_at_ms
+            ) IS TRUE
         LIMIT 1
     ) AS e
     ORDER BY
@@ -93,8 +96,10 @@ LEFT JOIN LATERAL (
     WHERE
         x.partition_key = p.partition_key
         AND x.execution_id = p.execution_id
-        AND (x.lifecycle_phase = 'runnable') IS TRUE
-        AND (x.attempt_state = 'pending_first_attempt') IS TRUE
+        AND x.execution_id <> ALL (@moved_executions::uuid[])
+        AND (
+            -- include fair_waits: of = x, place_ms = p.place_ns / 1000000
+        ) IS TRUE
     LIMIT 1
 ) AS w ON true;
 
@@ -102,7 +107,8 @@ LEFT JOIN LATERAL (
 -- EnsureFairPlaces records places that the caller's transaction has given out. An execution that does not have its place,
 -- because it existed before, is left out.
 --
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork.
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
+-- engine.FailExecution, engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
 -- Locks: fair new.
 WITH input AS (
     SELECT
@@ -131,6 +137,83 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS e
 ON CONFLICT DO NOTHING;
+
+-- name: MoveFairExecutions :exec
+-- MoveFairExecutions gives executions that come back to the queue new places in it, in milliseconds.
+--
+-- Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
+-- Locks: L1 held; queue held.
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        unnest(@places_ms::bigint[]) AS place_ms
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+UPDATE ff_exec_core AS e
+SET created_at_ms = i.place_ms
+FROM input AS i
+WHERE
+    e.partition_key = ANY (ARRAY[i.partition_key])
+    AND e.execution_id = i.execution_id;
+
+-- name: DropLeftPlaces :exec
+-- DropLeftPlaces deletes places of tenants from a place on, up to max_items of each, that no execution waits at: it has
+-- started, out of order or while the lane was empty, or stands elsewhere. Otherwise they would hide the lower places that are
+-- given out since.
+--
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
+-- engine.FailExecution, engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
+-- Locks: fair skips (rows FOR UPDATE, then DELETE).
+WITH input AS (
+    SELECT
+        unnest(@fair_keys::bigint[]) AS fair_key,
+        unnest(@froms_ns::bigint[]) AS from_ns
+    LIMIT cardinality(@fair_keys::bigint[])
+),
+left_places AS (
+    -- The places from there on at which nothing waits, locked.
+    SELECT
+        l.row_id,
+        i.fair_key,
+        l.place_ns,
+        l.partition_key,
+        l.execution_id
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            t.ctid::tid AS row_id,
+            t.place_ns,
+            t.partition_key,
+            t.execution_id
+        FROM ffx_fair_place AS t
+        WHERE
+            t.fair_key = i.fair_key
+            AND t.place_ns >= i.from_ns
+            AND NOT EXISTS (
+                SELECT
+                FROM ff_exec_core AS e
+                WHERE
+                    e.partition_key = t.partition_key
+                    AND e.execution_id = t.execution_id
+                    AND (
+                        -- include fair_waits: of = e, place_ms = t.place_ns / 1000000
+                    ) IS TRUE
+                OFFSET 0
+            )
+        ORDER BY t.place_ns DESC
+        LIMIT @max_items::integer
+        FOR UPDATE SKIP LOCKED
+    ) AS l
+)
+DELETE FROM ffx_fair_place AS t
+USING left_places AS l
+WHERE
+    t.ctid = l.row_id
+    AND (t.fair_key = l.fair_key) IS TRUE
+    AND (t.place_ns = l.place_ns) IS TRUE
+    AND (t.partition_key = l.partition_key) IS TRUE
+    AND (t.execution_id = l.execution_id) IS TRUE;
 
 -- name: DropPassedPlaces :one
 -- DropPassedPlaces deletes places of fair work that have no effect any longer, among the next page of all from a position on,
@@ -195,8 +278,9 @@ useless AS (
                     WHERE
                         e.partition_key = t.partition_key
                         AND e.execution_id = t.execution_id
-                        AND (e.lifecycle_phase = 'runnable') IS TRUE
-                        AND (e.attempt_state = 'pending_first_attempt') IS TRUE
+                        AND (
+                            -- include fair_waits: of = e, place_ms = t.place_ns / 1000000
+                        ) IS TRUE
                     OFFSET 0
                 )
             END

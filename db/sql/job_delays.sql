@@ -4,6 +4,9 @@
 -- execution whose deadline has passed too to the deadline job. An execution that names a budget or quota goes to its
 -- gate.
 --
+-- Retries of fair work need new places in the same transaction, so they are promoted with fair_retries only. Without it
+-- they are returned as they are, with fair, the share.
+--
 -- Used by: engine.PromoteDelayed.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the guarded UPDATE). Spans partitions.
 WITH due AS (
@@ -11,7 +14,12 @@ WITH due AS (
         c.ctid::tid AS row_id,
         c.partition_key,
         c.execution_id,
-        (c.lifecycle_phase = 'runnable' AND c.eligibility_state = 'not_eligible_until_time') AS delayed
+        (c.lifecycle_phase = 'runnable' AND c.eligibility_state = 'not_eligible_until_time') AS delayed,
+        c.lane_id,
+        c.priority,
+        CASE
+            WHEN num_nulls(c.ffx_created_at_ms) = 0 AND c.attempt_state = 'pending_retry_attempt' THEN c.raw_fields
+        END AS fair_fields
     FROM ff_exec_core AS c
     WHERE
         c.ffx_delay_until_ms <= ffx_now_ms(sqlc.narg(now_ms))
@@ -72,18 +80,48 @@ promoted AS (
         AND e.partition_key = ANY (ARRAY[d.partition_key])
         AND e.execution_id = d.execution_id
         AND d.delayed
+        AND (@fair_retries::boolean OR num_nulls(d.fair_fields) = 1)
     RETURNING
+        e.partition_key,
+        e.execution_id,
         e.lane_id,
+        e.priority,
+        d.fair_fields,
         (e.ffx_gate_id IS NOT NULL) AS gated
 )
 SELECT
-    lane_id,
+    p.partition_key,
+    p.execution_id,
+    p.lane_id,
+    p.priority,
     true AS promoted,
-    gated::boolean AS gated
-FROM promoted
+    p.gated::boolean AS gated,
+    coalesce(p.fair_fields ->> 'namespace', '')::text AS namespace,
+    coalesce(p.fair_fields ->> 'ffx_fair', '')::text AS fair
+FROM promoted AS p
 UNION ALL
 SELECT
-    lane_id,
-    false AS promoted,
-    false AS gated
-FROM forgotten;
+    0,
+    '00000000-0000-0000-0000-000000000000',
+    f.lane_id,
+    0,
+    false,
+    false,
+    '',
+    ''
+FROM forgotten AS f
+UNION ALL
+SELECT
+    d.partition_key,
+    d.execution_id,
+    d.lane_id,
+    d.priority,
+    false,
+    false,
+    '',
+    coalesce(d.fair_fields ->> 'ffx_fair', '')
+FROM due AS d
+WHERE
+    d.delayed
+    AND NOT @fair_retries::boolean
+    AND num_nulls(d.fair_fields) = 0;

@@ -36,7 +36,8 @@ CROSS JOIN LATERAL (
 
 -- name: ScheduleRetries :many
 -- ScheduleRetries ends failed attempts and schedules the next ones; a retry without delay is claimable at once. A
--- raised_epoch above 0 goes to both rows, so that the holder of the attempt is refused from now on.
+-- raised_epoch above 0 goes to both rows, so that the holder of the attempt is refused from now on. fair is the share of a
+-- claimable retry that is fair, and empty otherwise: the caller gives it a new place.
 --
 -- Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts.
 -- Locks: L1 held; L2 held; L7 new.
@@ -101,6 +102,10 @@ rescheduled AS (
         e.lane_id,
         e.eligibility_state,
         (e.ffx_limit_ids IS NOT NULL) AS has_limits,
+        e.priority,
+        CASE
+            WHEN num_nulls(e.ffx_created_at_ms) = 0 AND e.eligibility_state = 'eligible_now' THEN e.raw_fields
+        END AS fair_fields,
         i.attempt_index,
         i.raised_epoch,
         i.lease_id,
@@ -168,7 +173,10 @@ SELECT
     r.execution_id,
     r.lane_id,
     (r.eligibility_state = 'eligible_now')::boolean AS claimable,
-    r.has_limits::boolean AS has_limits
+    r.has_limits::boolean AS has_limits,
+    r.priority::integer AS priority,
+    coalesce(r.fair_fields ->> 'namespace', '')::text AS namespace,
+    coalesce(r.fair_fields ->> 'ffx_fair', '')::text AS fair
 FROM rescheduled AS r;
 
 -- name: EndUnsuccessful :many

@@ -26,13 +26,14 @@ type Last struct {
 	Started bool
 }
 
+// IsLeft reports whether an execution started before its place was served, so that it says nothing about the present: the
+// lane was empty since, or it was claimed out of order.
+func (l *Last) IsLeft(head int64) bool { return l != nil && l.Started && l.Place/Unit > head/Unit }
+
 // Next returns the place of a tenant's next execution. Head is the place that the lane serves now, in whole milliseconds, as
 // the queue has it. Last is nil for a tenant without executions.
-//
-// An execution that has started before the head was served says nothing about the present: the lane was empty since, or
-// it was claimed out of order.
 func Next(head int64, last *Last, weight int) int64 {
-	if last == nil || last.Started && last.Place/Unit > head/Unit {
+	if last == nil || last.IsLeft(head) {
 		return head
 	}
 	return max(head, last.Place+Step(weight))

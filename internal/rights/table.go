@@ -40,7 +40,7 @@ var table = []object{
 	{Table, "ffx_call_end", "", "SELECT, INSERT", "SELECT, INSERT, DELETE", "SELECT, INSERT"},
 	{Table, "ffx_create_dedup", "", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ffx_execution", "", "", "SELECT", ""},
-	{Table, "ffx_fair_place", "", "SELECT, INSERT", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT"},
+	{Table, "ffx_fair_place", "", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ffx_gate", "SELECT", "SELECT, INSERT, UPDATE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE"},
 	{Table, "ffx_gate_use", "SELECT", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ffx_job", "", "", "SELECT, INSERT, UPDATE", ""},

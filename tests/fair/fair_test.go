@@ -131,22 +131,12 @@ func TestOtherWorkStandsByItsAge(t *testing.T) {
 	}
 }
 
-// An execution keeps its place through a retry, a release, a delay and a loss of its lease, so it goes first when it
-// comes back.
+// An execution keeps its place through a release, a delay and a loss of its lease, so it goes first when it comes back.
 func TestComesBackToItsPlace(t *testing.T) {
 	ways := []struct {
 		name string
 		back func(t *testing.T, l *lane, c engine.Claimed)
 	}{
-		{"retry", func(t *testing.T, l *lane, c engine.Claimed) {
-			if _, err := l.FailExecution(t.Context(), c.Lease, engine.Failure{Category: "busy", Message: "busy"}); err != nil {
-				t.Fatal(err)
-			}
-			l.Advance(time.Hour)
-			if _, err := l.Maintenance().PromoteDelayed(t.Context(), 10); err != nil {
-				t.Fatal(err)
-			}
-		}},
 		{"release", func(t *testing.T, l *lane, c engine.Claimed) {
 			if errs, err := l.ReleaseLeases(t.Context(), []engine.Lease{c.Lease}); err != nil || errs[0] != nil {
 				t.Fatal(errs, err)

@@ -19,14 +19,14 @@ var rungs = []struct{ name, files string }{
 		"flow_locks transition page key_cache"},
 	{"resolve", "flow_dependencies flow_passed_over settle_endings flow_eligibility"},
 	{"spec", "execution_spec unique unique_key unique_scan execution_middleware execution_create_scope flow_spec claim_spec lease_types policy lanes " +
-		"suspension_spec step_spec schedule_spec schedule_times schedule_order sequence_spec fair_spec gate_spec gate_locks budget_spec limit_spec reservation_spec stream_rate"},
+		"suspension_spec step_spec schedule_spec schedule_times schedule_order sequence_spec fair_spec fair gate_spec gate_locks budget_spec limit_spec reservation_spec stream_rate"},
 	{"lease", "lease_fence lease_memory lease stream_written"},
-	{"settle", "gate_hand_over settle settle_children settle_completions settle_failures settle_returns lease_progress suspension call_resume"},
+	{"settle", "gate_hand_over settle settle_children settle_completions settle_failures settle_retries settle_returns lease_progress suspension call_resume"},
 	{"claim", "claim claim_claimer claim_each claim_slow"},
 	{"held", "execution_lock execution_cancel signal_resume"},
 	{"cancel", "flow_cancel flow_cancel_members flow_cancel_backlog flow_clean_ups"},
 	{"create", "execution_create execution_create_admitted execution_create_alike execution_create_checked execution_create_keys execution_create_ahead execution_create_delay execution_create_memory " +
-		"execution_create_business execution_create_unique execution_create_unique_lean execution_create_limits sequence_seats fair " +
+		"execution_create_business execution_create_unique execution_create_unique_lean execution_create_limits sequence_seats " +
 		"retention_shortest"},
 	{"flows", "flow_create flow_grow flow_growing flow_graph flow_edges flow_linking flow_stage"},
 	{"reads", "execution_describe execution_list execution_keys execution_reads execution_attempts flow_reads " +
