@@ -1,7 +1,7 @@
 // Command sqlcserver is sqlc for tests that generate hundreds of times. Without a C compiler sqlc's parser is WebAssembly, and
-// each start compiles it: 1.7 s of processor time. Processes of this program compile it once and generate for all.
+// each start compiles it: 1.7 s of processor time. Processes of this program compile it once and generate for all tests of a binary.
 //
-//	sqlcserver serve                    generates for those who ask at file descriptor 3, a listener
+//	sqlcserver serve                    answers requests at file descriptor 3, a listener
 //	sqlcserver ask SOCKET ARGUMENT...   is sqlc with these arguments
 package main
 
@@ -45,8 +45,8 @@ func fatal(err error) {
 	}
 }
 
-// serve answers one request after the other. sqlc ends the process if it can't generate; then another one is started, and takes
-// what still waits at the listener.
+// serve answers one request after the other. sqlc ends the process if it can't generate. Then another one is started, and
+// accepts the requests that still wait at the listener.
 func serve() error {
 	listener, err := net.FileListener(os.NewFile(3, "listener"))
 	if err != nil {
