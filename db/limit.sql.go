@@ -121,6 +121,33 @@ func (q *Queries) DeclareLimits(ctx context.Context, db DBTX, arg DeclareLimitsP
 	return err
 }
 
+const dropLimit = `-- name: DropLimit :exec
+WITH forgotten AS (
+    DELETE FROM ffx_limit_change AS o
+    WHERE
+        o.namespace = $1
+        AND o.name = $2
+)
+DELETE FROM ffx_limit AS l
+WHERE
+    l.namespace = $1
+    AND l.name = $2
+`
+
+type DropLimitParams struct {
+	Namespace string
+	Name      string
+}
+
+// DropLimit deletes a limit that the caller has locked, with its changes. Its keys stay, and count again if it is declared again.
+//
+// Used by: engine.DeleteLimit.
+// Locks: limits held (DELETE).
+func (q *Queries) DropLimit(ctx context.Context, db DBTX, arg DropLimitParams) error {
+	_, err := db.Exec(ctx, dropLimit, arg.Namespace, arg.Name)
+	return err
+}
+
 const getLimit = `-- name: GetLimit :one
 SELECT
     -- The columns of a limit l.
@@ -515,6 +542,37 @@ func (q *Queries) ListLimits(ctx context.Context, db DBTX, arg ListLimitsParams)
 		return nil, err
 	}
 	return items, nil
+}
+
+const lockLimit = `-- name: LockLimit :execrows
+SELECT
+FROM (SELECT pg_advisory_xact_lock(ffx_limit_key($1, $2)) IS NOT NULL AS alone OFFSET 0) AS a
+CROSS JOIN LATERAL (
+    SELECT
+    FROM ffx_limit AS l
+    WHERE
+        a.alone
+        AND l.namespace = $1
+        AND l.name = $2
+    FOR UPDATE
+) AS t
+`
+
+type LockLimitParams struct {
+	Namespace string
+	Name      string
+}
+
+// LockLimit locks a limit once the transactions have ended that admit by its rule. No row: it does not exist.
+//
+// Used by: engine.DeleteLimit.
+// Locks: limits waits (the advisory lock of the rule, for transactions that admit by it, then the row FOR UPDATE).
+func (q *Queries) LockLimit(ctx context.Context, db DBTX, arg LockLimitParams) (int64, error) {
+	result, err := db.Exec(ctx, lockLimit, arg.Namespace, arg.Name)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const setLimit = `-- name: SetLimit :one

@@ -434,6 +434,11 @@ type Querier interface {
 	// engine.FailExecution, engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
 	// Locks: fair skips (rows FOR UPDATE, then DELETE).
 	DropLeftPlaces(ctx context.Context, db DBTX, arg DropLeftPlacesParams) error
+	// DropLimit deletes a limit that the caller has locked, with its changes. Its keys stay, and count again if it is declared again.
+	//
+	// Used by: engine.DeleteLimit.
+	// Locks: limits held (DELETE).
+	DropLimit(ctx context.Context, db DBTX, arg DropLimitParams) error
 	// DropPassedPlaces deletes places of fair work that have no effect any longer, among the next page of all from a position on,
 	// which is inclusive: those of tenants that have a greater one in the page, and those that are keep_ms old and whose
 	// execution has started or is gone. It returns the last row of the page and how many it examined and deleted. Without rows
@@ -1977,6 +1982,11 @@ type Querier interface {
 	// Used by: engine.CreateExecution, engine.CreateExecutions.
 	// Locks: sequences waits (FOR NO KEY UPDATE, in array order). The caller sorts by (partition_key, sequence_id).
 	LockKnownSequences(ctx context.Context, db DBTX, arg LockKnownSequencesParams) error
+	// LockLimit locks a limit once the transactions have ended that admit by its rule. No row: it does not exist.
+	//
+	// Used by: engine.DeleteLimit.
+	// Locks: limits waits (the advisory lock of the rule, for transactions that admit by it, then the row FOR UPDATE).
+	LockLimit(ctx context.Context, db DBTX, arg LockLimitParams) (int64, error)
 	// LockMemberAttempts locks the current attempt of each given execution: the newest up to its pointer, as the caller read
 	// it when it locked the execution. An execution may have none.
 	//

@@ -58,6 +58,13 @@ func (l *knownLimits) add(limit limitID, rule limitRule, now time.Time) {
 	l.known[limit] = knownLimit{rule, now}
 }
 
+// forget makes this process read a limit again.
+func (l *knownLimits) forget(limit limitID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.known, limit)
+}
+
 // findLimits compares the limits of creations with those that exist, which it reads unless this process knows them. It marks
 // creations whose limits have to be declared, and calls refuse for those that name a limit which does not exist or is too
 // small.

@@ -74,8 +74,37 @@ func (o Operator) setLimit(ctx context.Context, op string, name LimitName, param
 	return nil
 }
 
+// DeleteLimit deletes a limit with its settings and changes. Nothing limits its executions then: those that wait for it are let in.
+// A kind that still declares the limit declares it again within a minute of a creation, and [Operator.DeclareLimits] does so at
+// once. Executions that run keep counting in it. Once the call has returned, nothing is admitted by the limit.
+//
+// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrContention]. Transaction: two statements; locks the limit.
+func (o Operator) DeleteLimit(ctx context.Context, name LimitName) error {
+	const op = "delete limit"
+	e := o.e
+	if err := name.check(e); err != nil {
+		return wrap(op, err)
+	}
+	limit := limitID{string(name.Namespace), name.Name}
+	_, err := inTx(ctx, e, op, func(tx *txn) (struct{}, error) {
+		n, err := e.q.LockLimit(ctx, tx, db.LockLimitParams{Namespace: limit.namespace, Name: limit.name})
+		switch {
+		case err != nil:
+			return struct{}{}, err
+		case n == 0:
+			return struct{}{}, name.notFound()
+		}
+		tx.due.gated()
+		return struct{}{}, e.q.DropLimit(ctx, tx, db.DropLimitParams{Namespace: limit.namespace, Name: limit.name})
+	})
+	if err == nil {
+		e.limits.forget(limit)
+	}
+	return err
+}
+
 // DeclareLimits declares limits for executions whose kind has none, when a program starts: new ones are created, and changed
-// ones are changed. Limits are never deleted. While two versions of a program run side by side, the last call counts. An
+// ones are changed. [Operator.DeleteLimit] deletes one. While two versions of a program run side by side, the last call counts. An
 // operator's setting stays in force: see [Operator.SetLimit].
 //
 // Errors: [ErrInvalidInput] naming the field; [ErrContention]. Transaction: one statement; locks the limits in the order of their

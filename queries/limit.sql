@@ -201,6 +201,39 @@ noted AS (
 SELECT h.fits::boolean AS fits
 FROM held AS h;
 
+-- name: LockLimit :execrows
+-- LockLimit locks a limit once the transactions have ended that admit by its rule. No row: it does not exist.
+--
+-- Used by: engine.DeleteLimit.
+-- Locks: limits waits (the advisory lock of the rule, for transactions that admit by it, then the row FOR UPDATE).
+SELECT
+FROM (SELECT pg_advisory_xact_lock(ffx_limit_key(@namespace, @name)) IS NOT NULL AS alone OFFSET 0) AS a
+CROSS JOIN LATERAL (
+    SELECT
+    FROM ffx_limit AS l
+    WHERE
+        a.alone
+        AND l.namespace = @namespace
+        AND l.name = @name
+    FOR UPDATE
+) AS t;
+
+-- name: DropLimit :exec
+-- DropLimit deletes a limit that the caller has locked, with its changes. Its keys stay, and count again if it is declared again.
+--
+-- Used by: engine.DeleteLimit.
+-- Locks: limits held (DELETE).
+WITH forgotten AS (
+    DELETE FROM ffx_limit_change AS o
+    WHERE
+        o.namespace = @namespace
+        AND o.name = @name
+)
+DELETE FROM ffx_limit AS l
+WHERE
+    l.namespace = @namespace
+    AND l.name = @name;
+
 -- name: ListLimits :many
 -- ListLimits returns a page of limits, in the order of their namespaces and names.
 --

@@ -16,10 +16,11 @@ import (
 )
 
 func (a *app) limitCommand() *cobra.Command {
-	cmd := group("limit", "List, show and set limits", `A limit is named by its kind, a slash and its own name. An operator's setting is in force until it
+	cmd := group("limit", "List, show, set and delete limits", `A limit is named by its kind, a slash and its own name. An operator's setting is in force until it
 is reset, for all keys of the limit.`)
 	a.databaseFlags(cmd)
-	cmd.AddCommand(a.limitListCommand(), a.limitShowCommand(), a.limitSetCommand(), a.limitResetCommand())
+	cmd.AddCommand(a.limitListCommand(), a.limitShowCommand(), a.limitSetCommand(), a.limitResetCommand(),
+		a.limitDeleteCommand())
 	return cmd
 }
 
@@ -233,4 +234,17 @@ func (a *app) limitResetCommand() *cobra.Command {
 	})
 	cmd.Flags().StringVar(&by, "by", "", "who resets it, for the list of changes")
 	return cmd
+}
+
+func (a *app) limitDeleteCommand() *cobra.Command {
+	return a.onLimit(&cobra.Command{
+		Use:   "delete LIMIT",
+		Short: "Delete a limit with its settings and changes",
+		Long: `delete deletes a limit for all its keys. Executions that wait for it are let in. A kind that still
+declares the limit declares it again within a minute of a creation.`,
+		Example: `  ff limit delete sync/tenant`,
+	}, func(ctx context.Context, eng *engine.Engine, name engine.LimitName) (any, string, error) {
+		err := eng.Operator().DeleteLimit(ctx, name)
+		return map[string]any{"name": name.Name}, fmt.Sprintf("Limit %s is deleted.\n", printable(name.Name)), err
+	})
 }

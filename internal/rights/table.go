@@ -46,7 +46,7 @@ var table = []object{
 	{Table, "ffx_job", "", "", "SELECT, INSERT, UPDATE", ""},
 	{Table, "ffx_lane_retention", "SELECT", "SELECT", "SELECT", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ffx_lease_timer", "SELECT", "SELECT, INSERT", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT"},
-	{Table, "ffx_limit", "SELECT", "SELECT, INSERT, UPDATE", "SELECT, INSERT, UPDATE", "SELECT, INSERT, UPDATE"},
+	{Table, "ffx_limit", "SELECT", "SELECT, INSERT, UPDATE", "SELECT, INSERT, UPDATE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ffx_limit_change", "SELECT", "SELECT, INSERT, DELETE", "SELECT, INSERT, DELETE", "SELECT, INSERT, DELETE"},
 	{Table, "ffx_outbox_consumer", "SELECT", "SELECT", "SELECT, INSERT, UPDATE", "SELECT, UPDATE, DELETE"},
 	{Table, "ffx_outbox_floor", "SELECT", "SELECT", "SELECT, INSERT, UPDATE", "SELECT"},

@@ -28,4 +28,6 @@ func TestCLILimits(t *testing.T) {
 	ff.run(t, f.Url, "limit", "reset", "sync/tenant").succeeds(t, "is as declared")
 	ff.run(t, f.Url, "limit", "set", "sync/tenant").fails(t, cliUsage, "--units")
 	ff.run(t, f.Url, "limit", "show", "tea").fails(t, cliNotFound, "ff limit list")
+	ff.run(t, f.Url, "limit", "delete", "sync/tenant").succeeds(t, "is deleted")
+	ff.run(t, f.Url, "limit", "delete", "sync/tenant").fails(t, cliNotFound, "ff limit list")
 }

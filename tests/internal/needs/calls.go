@@ -60,7 +60,7 @@ var Calls = map[string][]string{
 	"operator": {
 		"Engine.ListWaitpoints", "Engine.Resume", "Engine.Signal", "Engine.SignalEach",
 		"Engine.CancelExecution", "Engine.CancelExecutions", "Engine.CancelFlow", "Engine.RequestFlowCancel",
-		"Engine.CreateBudget", "Engine.CreateQuotaPolicy", "Engine.ReleaseAdmission", "Engine.ReleaseBudget", "Operator.DeclareLimits", "Operator.ResetLimit", "Operator.SetLimit", "Operator.ReportUsage", "Operator.ResetBudget", "Operator.SetBudget", "Operator.DeleteBudget", "Operator.SetQuotaPolicy", "Operator.DeleteQuotaPolicy",
+		"Engine.CreateBudget", "Engine.CreateQuotaPolicy", "Engine.ReleaseAdmission", "Engine.ReleaseBudget", "Operator.DeclareLimits", "Operator.ResetLimit", "Operator.SetLimit", "Operator.DeleteLimit", "Operator.ReportUsage", "Operator.ResetBudget", "Operator.SetBudget", "Operator.DeleteBudget", "Operator.SetQuotaPolicy", "Operator.DeleteQuotaPolicy",
 		"Engine.SetExecutionTag", "Engine.SetFlowTag", "Engine.SetFlowTags", "Engine.MarkWorkerDead",
 		"Operator.BlockExecution", "Operator.CancelWhere", "Operator.ChangePriority", "Operator.ContinueSequence", "Operator.DelayExecution", "Operator.DeleteWhere", "Operator.DrainWorker", "Operator.DrainWorkers", "Operator.Fork", "Operator.Keys",
 		"Operator.MoveWhere", "Operator.PauseLane", "Operator.PrioritizeWhere", "Operator.ReplayExecution", "Operator.ReplayWhere", "Operator.ResumeLane", "Operator.ResumeWorker", "Operator.ResumeWorkers", "Operator.RevokeLease",
