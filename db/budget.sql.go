@@ -165,6 +165,34 @@ func (q *Queries) DropBudget(ctx context.Context, db DBTX, arg DropBudgetParams)
 	return err
 }
 
+const dropBudgetKeys = `-- name: DropBudgetKeys :exec
+WITH input AS (
+    SELECT
+        $1::smallint AS partition_key,
+        unnest($2::text[]) AS key
+    LIMIT cardinality($2::text[])
+)
+DELETE FROM ff_budget_usage_dedup AS d
+USING input AS i
+WHERE
+    d.partition_key = ANY (ARRAY[i.partition_key])
+    AND d.dedup_key = i.key
+`
+
+type DropBudgetKeysParams struct {
+	PartitionKey int16
+	Keys         []string
+}
+
+// DropBudgetKeys deletes deduplication keys that the transaction has taken for reports that it then did not count.
+//
+// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+// Locks: L6 held (the DELETE).
+func (q *Queries) DropBudgetKeys(ctx context.Context, db DBTX, arg DropBudgetKeysParams) error {
+	_, err := db.Exec(ctx, dropBudgetKeys, arg.PartitionKey, arg.Keys)
+	return err
+}
+
 const dropBudgetLedger = `-- name: DropBudgetLedger :exec
 DELETE FROM ff_budget_usage_by_exec AS x
 WHERE

@@ -313,6 +313,11 @@ type Querier interface {
 	// Used by: engine.CancelOverBudget.
 	// Locks: L6 skips (rows FOR UPDATE, then the DELETE).
 	DropBudgetAdmissions(ctx context.Context, db DBTX, arg DropBudgetAdmissionsParams) (int64, error)
+	// DropBudgetKeys deletes deduplication keys that the transaction has taken for reports that it then did not count.
+	//
+	// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+	// Locks: L6 held (the DELETE).
+	DropBudgetKeys(ctx context.Context, db DBTX, arg DropBudgetKeysParams) error
 	// DropBudgetLedger deletes the ledger of a locked budget.
 	//
 	// Used by: engine.ResetBudget, engine.ResetBudgets, engine.DeleteBudget.

@@ -56,11 +56,23 @@ func (c *usageCount) countBreaches(ctx context.Context, b *countedBudget) []step
 	}}
 }
 
+// storeOutcomes stores the outcomes under their keys, and drops the keys of items that were not decided: their leases are lost
+// or busy, and another lease may come with the same key.
 func (c *usageCount) storeOutcomes(ctx context.Context) ([]step, error) {
-	if len(c.done) == 0 {
-		return nil, nil
-	}
 	b := c.budgets[0]
+	unused := db.DropBudgetKeysParams{PartitionKey: b.partition}
+	for _, key := range slices.Sorted(maps.Keys(c.taken)) {
+		if c.done[key] == nil {
+			unused.Keys = append(unused.Keys, key)
+		}
+	}
+	var steps []step
+	if len(unused.Keys) > 0 {
+		steps = append(steps, func(conn db.DBTX) error { return c.q.DropBudgetKeys(ctx, conn, unused) })
+	}
+	if len(c.done) == 0 {
+		return steps, nil
+	}
 	outcomes := db.StoreBudgetOutcomesParams{PartitionKey: b.partition}
 	for key, item := range c.done {
 		document, err := item.outcome.Encode(b.id, item.op)
@@ -69,7 +81,7 @@ func (c *usageCount) storeOutcomes(ctx context.Context) ([]step, error) {
 		}
 		outcomes.Keys, outcomes.Outcomes = append(outcomes.Keys, key), append(outcomes.Outcomes, document)
 	}
-	return []step{func(conn db.DBTX) error { return c.q.StoreBudgetOutcomes(ctx, conn, outcomes) }}, nil
+	return append(steps, func(conn db.DBTX) error { return c.q.StoreBudgetOutcomes(ctx, conn, outcomes) }), nil
 }
 
 func (c *usageCount) addUsage(ctx context.Context, b *countedBudget) []step {

@@ -239,6 +239,23 @@ WHERE
     d.partition_key = ANY (ARRAY[i.partition_key])
     AND d.dedup_key = i.key;
 
+-- name: DropBudgetKeys :exec
+-- DropBudgetKeys deletes deduplication keys that the transaction has taken for reports that it then did not count.
+--
+-- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+-- Locks: L6 held (the DELETE).
+WITH input AS (
+    SELECT
+        @partition_key::smallint AS partition_key,
+        unnest(@keys::text[]) AS key
+    LIMIT cardinality(@keys::text[])
+)
+DELETE FROM ff_budget_usage_dedup AS d
+USING input AS i
+WHERE
+    d.partition_key = ANY (ARRAY[i.partition_key])
+    AND d.dedup_key = i.key;
+
 -- name: LockBudgetUsageOf :many
 -- LockBudgetUsageOf locks the usage of a budget in the dimensions in which an execution has spent. The caller has locked
 -- the budget.

@@ -8,7 +8,7 @@ var table = []object{
 	{Table, "ff_budget_policy", "SELECT", "SELECT, INSERT, UPDATE", "SELECT, UPDATE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ff_budget_usage", "SELECT", "SELECT, INSERT, UPDATE", "SELECT, INSERT, UPDATE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ff_budget_usage_by_exec", "", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
-	{Table, "ff_budget_usage_dedup", "", "SELECT, INSERT, UPDATE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE"},
+	{Table, "ff_budget_usage_dedup", "", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ff_cancel_backlog", "", "SELECT, INSERT, UPDATE", "SELECT, UPDATE, DELETE", "SELECT, INSERT, UPDATE"},
 	{Table, "ff_cancel_backlog_member", "", "SELECT, INSERT", "SELECT, DELETE", "SELECT, INSERT"},
 	{Table, "ff_cancel_dispatch_outbox", "", "", "SELECT, DELETE", ""},

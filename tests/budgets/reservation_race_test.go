@@ -130,9 +130,9 @@ func TestReservationsShareATransaction(t *testing.T) {
 		result engine.ReservationResult
 		err    error
 	}
-	reserving := func(l engine.Fence, n int64) func(context.Context) answer {
+	reserving := func(l engine.Fence, key string, n int64) func(context.Context) answer {
 		return func(ctx context.Context) answer {
-			result, err := r.Reserve(ctx, l, engine.ReserveSpec{Budgets: of(b), Amounts: amounts{"a": n}})
+			result, err := r.Reserve(ctx, l, engine.ReserveSpec{Budgets: of(b), Key: key, Amounts: amounts{"a": n}})
 			return answer{result, err}
 		}
 	}
@@ -141,16 +141,16 @@ func TestReservationsShareATransaction(t *testing.T) {
 	sent := log.During(func() {
 		unlock := lockBudget(t, f, b)
 		for i, call := range []func(context.Context) answer{
-			reserving(l[0].Lease.Fence, 4),
-			reserving(l[1].Lease.Fence, 4),
-			reserving(stale, 1),
-			reserving(l[2].Lease.Fence, 4),
+			reserving(l[0].Lease.Fence, "", 4),
+			reserving(l[1].Lease.Fence, "", 4),
+			reserving(stale, "stale", 1),
+			reserving(l[2].Lease.Fence, "", 4),
 			func(ctx context.Context) answer {
 				result, err := r.Settle(ctx, l[0].Lease.Fence, engine.SettleSpec{Budgets: of(b), Used: amounts{"a": 1}})
 				return answer{result, err}
 			},
-			reserving(l[2].Lease.Fence, 4),
-			reserving(l[3].Lease.Fence, 1),
+			reserving(l[2].Lease.Fence, "", 4),
+			reserving(l[3].Lease.Fence, "busy", 1),
 		} {
 			wait := fixture.Async(t, call)
 			if i == 6 {
@@ -187,6 +187,8 @@ func TestReservationsShareATransaction(t *testing.T) {
 	})
 	wantUsage(t, f, b, amounts{"a": 1})
 	wantReserved(t, f, b, amounts{"a": 9})
+	// The key of a refused call is free again.
+	wantResult(t, reserve(t, r.Engine, l[0].Lease.Fence, of(b), "stale", amounts{"a": 0}), fits)
 	count := make(map[string]int)
 	for _, name := range fixture.Names(sent) {
 		count[name]++
