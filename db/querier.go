@@ -444,6 +444,12 @@ type Querier interface {
 	// Used by: engine.DeleteLimit.
 	// Locks: limits held (DELETE).
 	DropLimit(ctx context.Context, db DBTX, arg DropLimitParams) error
+	// DropNewSequences deletes sequences that LockSequences has created and that gave out no place. Until the transaction ends,
+	// other creators of them wait.
+	//
+	// Used by: engine.CreateExecution, engine.CreateExecutions.
+	// Locks: sequences held.
+	DropNewSequences(ctx context.Context, db DBTX, arg DropNewSequencesParams) error
 	// DropPassedPlaces deletes places of fair work that have no effect any longer, among the next page of all from a position on,
 	// which is inclusive: those of tenants that have a greater one in the page, and those that are keep_ms old and whose
 	// execution has started or is gone. It returns the last row of the page and how many it examined and deleted. Without rows
@@ -1982,11 +1988,6 @@ type Querier interface {
 	// Used by: engine.SeedKey, engine.RotateKey, engine.SweepWaits.
 	// Locks: keystore waits (the table SHARE ROW EXCLUSIVE: what decides is which rows there are).
 	LockKeys(ctx context.Context, db DBTX) error
-	// LockKnownSequences locks the sequences that exist, before the creations of a call that gives out places several times.
-	//
-	// Used by: engine.CreateExecution, engine.CreateExecutions.
-	// Locks: sequences waits (FOR NO KEY UPDATE, in array order). The caller sorts by (partition_key, sequence_id).
-	LockKnownSequences(ctx context.Context, db DBTX, arg LockKnownSequencesParams) error
 	// LockLimit locks a limit once the transactions have ended that admit by its rule. No row: it does not exist.
 	//
 	// Used by: engine.DeleteLimit.

@@ -61,6 +61,35 @@ func (q *Queries) AdvanceSequences(ctx context.Context, db DBTX, arg AdvanceSequ
 	return items, nil
 }
 
+const dropNewSequences = `-- name: DropNewSequences :exec
+DELETE FROM ffx_sequence AS s
+USING (
+    SELECT
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS sequence_id
+    LIMIT cardinality($2::uuid[])
+) AS i
+WHERE
+    s.partition_key = ANY (ARRAY[i.partition_key])
+    AND s.sequence_id = i.sequence_id
+    AND (s.last_place = 0) IS TRUE
+`
+
+type DropNewSequencesParams struct {
+	PartitionKeys []int16
+	SequenceIDs   []pgtype.UUID
+}
+
+// DropNewSequences deletes sequences that LockSequences has created and that gave out no place. Until the transaction ends,
+// other creators of them wait.
+//
+// Used by: engine.CreateExecution, engine.CreateExecutions.
+// Locks: sequences held.
+func (q *Queries) DropNewSequences(ctx context.Context, db DBTX, arg DropNewSequencesParams) error {
+	_, err := db.Exec(ctx, dropNewSequences, arg.PartitionKeys, arg.SequenceIDs)
+	return err
+}
+
 const dropSequenceEnds = `-- name: DropSequenceEnds :execrows
 DELETE FROM ffx_sequence_end AS t
 USING (
@@ -444,39 +473,6 @@ func (q *Queries) ListTurns(ctx context.Context, db DBTX, arg ListTurnsParams) (
 		return nil, err
 	}
 	return items, nil
-}
-
-const lockKnownSequences = `-- name: LockKnownSequences :exec
-WITH input AS (
-    SELECT
-        unnest($1::smallint[]) AS partition_key,
-        unnest($2::uuid[]) AS sequence_id
-    LIMIT cardinality($2::uuid[])
-)
-SELECT 1
-FROM input AS i
-CROSS JOIN LATERAL (
-    SELECT t.sequence_id
-    FROM ffx_sequence AS t
-    WHERE
-        t.partition_key = i.partition_key
-        AND t.sequence_id = i.sequence_id
-    FOR NO KEY UPDATE
-) AS s
-`
-
-type LockKnownSequencesParams struct {
-	PartitionKeys []int16
-	SequenceIDs   []pgtype.UUID
-}
-
-// LockKnownSequences locks the sequences that exist, before the creations of a call that gives out places several times.
-//
-// Used by: engine.CreateExecution, engine.CreateExecutions.
-// Locks: sequences waits (FOR NO KEY UPDATE, in array order). The caller sorts by (partition_key, sequence_id).
-func (q *Queries) LockKnownSequences(ctx context.Context, db DBTX, arg LockKnownSequencesParams) error {
-	_, err := db.Exec(ctx, lockKnownSequences, arg.PartitionKeys, arg.SequenceIDs)
-	return err
 }
 
 const lockSequence = `-- name: LockSequence :one

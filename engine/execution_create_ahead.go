@@ -15,8 +15,8 @@ import (
 // lockAhead takes the locks of all runs of a creation: all keys, the executions that may be in the way, and
 // the sequences, each kind in its order. Without it two calls could wait for each other's first runs.
 //
-// A key that doesn't exist yet is inserted and deleted again. Until the transaction ends, other creators of the key wait for
-// that as for any new row.
+// A key or sequence that doesn't exist yet is inserted and deleted again. Until the transaction ends, other creators of it
+// wait for that as for any new row.
 func (e *Engine) lockAhead(ctx context.Context, tx *txn, creations []creation) error {
 	keys, err := e.holdKeys(ctx, tx, creations)
 	if err != nil {
@@ -25,13 +25,12 @@ func (e *Engine) lockAhead(ctx context.Context, tx *txn, creations []creation) e
 	if keys.business, err = e.holdBusinessKeys(ctx, tx, creations, keys, keyedFlow{}); err != nil {
 		return err
 	}
-	var sequences db.LockKnownSequencesParams
-	unique, known := make(map[uniqueKey]int), make(map[sequenceID]bool)
+	unique, members := make(map[uniqueKey]int), make(map[sequenceID][]*creation)
 	var changed []pgtype.UUID
 	for i := range creations {
 		c := &creations[i]
 		if !c.sequence.IsZero() {
-			known[sequenceOf(c.namespace, c.sequence.Key)] = true
+			members[sequenceOf(c.namespace, c.sequence.Key)] = []*creation{c}
 		}
 		if c.unique == nil {
 			continue
@@ -40,10 +39,6 @@ func (e *Engine) lockAhead(ctx context.Context, tx *txn, creations []creation) e
 		if c.unique.changes() {
 			changed = append(changed, c.unique.key.pg())
 		}
-	}
-	for _, s := range slices.SortedFunc(maps.Keys(known), sequenceID.compare) {
-		sequences.PartitionKeys = append(sequences.PartitionKeys, s.partition())
-		sequences.SequenceIDs = append(sequences.SequenceIDs, s.pg())
 	}
 	sorted := slices.SortedFunc(maps.Keys(unique), uniqueKey.compare)
 	all := make([]pgtype.UUID, len(sorted))
@@ -64,9 +59,18 @@ func (e *Engine) lockAhead(ctx context.Context, tx *txn, creations []creation) e
 	if err := e.settleKeys(ctx, tx, creations, keys, dealing{}); err != nil {
 		return err
 	}
+	sequences := sequenceParams(slices.SortedFunc(maps.Keys(members), sequenceID.compare), members, 0)
 	return pgtx.InOneTrip(ctx, tx,
 		func(conn db.DBTX) error { return e.q.LockUniqueKeys(ctx, conn, all) },
 		func(conn db.DBTX) error { return e.q.LockUniqueHolders(ctx, conn, changed) },
-		func(conn db.DBTX) error { return e.q.LockKnownSequences(ctx, conn, sequences) },
+		func(conn db.DBTX) error {
+			_, err := e.q.LockSequences(ctx, conn, sequences)
+			return err
+		},
+		func(conn db.DBTX) error {
+			return e.q.DropNewSequences(ctx, conn, db.DropNewSequencesParams{
+				PartitionKeys: sequences.PartitionKeys, SequenceIDs: sequences.SequenceIDs,
+			})
+		},
 	)
 }

@@ -73,20 +73,24 @@ func (e *Engine) seatCreated(
 	return nil
 }
 
-// lockSequences locks sequences and returns the last place of each. Each gives out as many as it has new members.
-func (e *Engine) lockSequences(
-	ctx context.Context, tx db.DBTX, sequences []sequenceID, members map[sequenceID][]*creation,
-) (map[sequenceID]int64, error) {
-	var params db.LockSequencesParams
+// sequenceParams are the parameters for sequences that give out each places for each new member.
+func sequenceParams(sequences []sequenceID, members map[sequenceID][]*creation, each int64) (params db.LockSequencesParams) {
 	for _, s := range sequences {
 		c := members[s][0]
 		params.PartitionKeys = append(params.PartitionKeys, s.partition())
 		params.SequenceIDs = append(params.SequenceIDs, s.pg())
 		params.Namespaces = append(params.Namespaces, c.namespace)
 		params.SequenceKeys = append(params.SequenceKeys, c.sequence.Key)
-		params.Counts = append(params.Counts, int64(len(members[s])))
+		params.Counts = append(params.Counts, each*int64(len(members[s])))
 	}
-	rows, err := e.q.LockSequences(ctx, tx, params)
+	return params
+}
+
+// lockSequences locks sequences and returns the last place of each. Each gives out as many as it has new members.
+func (e *Engine) lockSequences(
+	ctx context.Context, tx db.DBTX, sequences []sequenceID, members map[sequenceID][]*creation,
+) (map[sequenceID]int64, error) {
+	rows, err := e.q.LockSequences(ctx, tx, sequenceParams(sequences, members, 1))
 	last := make(map[sequenceID]int64, len(rows))
 	for _, row := range rows {
 		last[row.SequenceID.Bytes] = row.LastPlace

@@ -18,27 +18,23 @@ RETURNING
     s.sequence_id,
     s.last_place;
 
--- name: LockKnownSequences :exec
--- LockKnownSequences locks the sequences that exist, before the creations of a call that gives out places several times.
+-- name: DropNewSequences :exec
+-- DropNewSequences deletes sequences that LockSequences has created and that gave out no place. Until the transaction ends,
+-- other creators of them wait.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
--- Locks: sequences waits (FOR NO KEY UPDATE, in array order). The caller sorts by (partition_key, sequence_id).
-WITH input AS (
+-- Locks: sequences held.
+DELETE FROM ffx_sequence AS s
+USING (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@sequence_ids::uuid[]) AS sequence_id
     LIMIT cardinality(@sequence_ids::uuid[])
-)
-SELECT 1
-FROM input AS i
-CROSS JOIN LATERAL (
-    SELECT t.sequence_id
-    FROM ffx_sequence AS t
-    WHERE
-        t.partition_key = i.partition_key
-        AND t.sequence_id = i.sequence_id
-    FOR NO KEY UPDATE
-) AS s;
+) AS i
+WHERE
+    s.partition_key = ANY (ARRAY[i.partition_key])
+    AND s.sequence_id = i.sequence_id
+    AND (s.last_place = 0) IS TRUE;
 
 -- name: SeatMembers :many
 -- SeatMembers gives executions that the caller has just created, as blocked, the places that LockSequences gave out. The

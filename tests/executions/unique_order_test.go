@@ -33,6 +33,23 @@ func keyOrder(t *testing.T, f *fixture.Fixture, a, b id.ExecutionID) (id.Executi
 	return b, a
 }
 
+// sequenceOrder returns the keys of two new sequences in the order of their ids.
+func sequenceOrder(t *testing.T, f *fixture.Fixture) (lower, higher string) {
+	t.Helper()
+	tx := f.BeginTx(t)
+	for _, key := range []string{"a", "b"} {
+		create(t, f.WithTx(tx), engine.ExecutionSpec{Kind: "test", Lane: f.Lane, Sequence: engine.Sequence{Key: key}})
+	}
+	err := tx.QueryRow(t.Context(), `
+		SELECT (array_agg(key ORDER BY partition_key, sequence_id)) [1], (array_agg(key ORDER BY partition_key, sequence_id)) [2]
+		FROM ffx_sequence`).Scan(&lower, &higher)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.End(t, tx, false)
+	return lower, higher
+}
+
 // Creators and replays lock keys, then executions, then sequences, and each kind in its order. A call that waits at a lock
 // has none that comes later, so a transaction with this order gets these, and neither is given up as a deadlock. L6
 func TestUniqueCreatorsHaveOneOrderOfLocks(t *testing.T) {
@@ -81,6 +98,18 @@ func TestUniqueCreatorsHaveOneOrderOfLocks(t *testing.T) {
 				}, func() {
 					lockKeyOf(t, tx, last)
 				}
+		}},
+		{"new sequences, in the other order", func(t *testing.T, f *fixture.Fixture, tx pgx.Tx) (func(context.Context, *engine.Engine) error, func()) {
+			lower, higher := sequenceOrder(t, f)
+			specs := []engine.ExecutionSpec{uniqueSpec(f, "1", cancelling), uniqueSpec(f, "1", cancelling)} // two runs
+			specs[0].Sequence.Key, specs[1].Sequence.Key = higher, lower
+			create(t, f.WithTx(tx), engine.ExecutionSpec{Kind: "test", Lane: f.Lane, Sequence: engine.Sequence{Key: lower}})
+			return func(ctx context.Context, e *engine.Engine) error {
+				_, err := e.CreateExecutions(ctx, specs)
+				return err
+			}, func() {
+				create(t, f.WithTx(tx), engine.ExecutionSpec{Kind: "test", Lane: f.Lane, Sequence: engine.Sequence{Key: higher}})
+			}
 		}},
 		{"a replay", func(t *testing.T, f *fixture.Fixture, tx pgx.Tx) (func(context.Context, *engine.Engine) error, func()) {
 			x := create(t, f.Engine, uniqueSpec(f, "1")).ID
