@@ -158,7 +158,7 @@ type DropBudgetParams struct {
 
 // DropBudget deletes a locked budget.
 //
-// Used by: engine.DeleteBudget.
+// Used by: engine.DeleteBudget, engine.ResetBudgets.
 // Locks: L6 held (the DELETE).
 func (q *Queries) DropBudget(ctx context.Context, db DBTX, arg DropBudgetParams) error {
 	_, err := db.Exec(ctx, dropBudget, arg.PartitionKey, arg.BudgetID)
@@ -239,7 +239,7 @@ type DropBudgetUsageParams struct {
 
 // DropBudgetUsage deletes the usage of a locked budget.
 //
-// Used by: engine.DeleteBudget.
+// Used by: engine.DeleteBudget, engine.ResetBudgets.
 // Locks: L6 waits (rows FOR UPDATE by dimension, then the DELETE).
 func (q *Queries) DropBudgetUsage(ctx context.Context, db DBTX, arg DropBudgetUsageParams) error {
 	_, err := db.Exec(ctx, dropBudgetUsage, arg.PartitionKey, arg.BudgetID)
@@ -349,6 +349,71 @@ func (q *Queries) GetBudget(ctx context.Context, db DBTX, arg GetBudgetParams) (
 		&i.ReservedDimensions,
 		&i.ReservedAmounts,
 	)
+	return i, err
+}
+
+const getBudgetUse = `-- name: GetBudgetUse :one
+SELECT
+    greatest(b.updated_at_ms, u.updated_at_ms)::bigint AS used_at_ms,
+    (r.found OR w.found OR a.found)::boolean AS in_use
+FROM ff_budget_policy AS b
+CROSS JOIN LATERAL (
+    SELECT max(t.updated_at_ms) AS updated_at_ms
+    FROM ff_budget_usage AS t
+    WHERE
+        t.partition_key = b.partition_key
+        AND t.budget_id = b.budget_id
+) AS u
+CROSS JOIN LATERAL (
+    SELECT EXISTS (
+        SELECT
+        FROM ffx_budget_reservation AS t
+        WHERE
+            t.partition_key = b.partition_key
+            AND t.budget_id = b.budget_id
+    ) AS found
+) AS r
+CROSS JOIN LATERAL (
+    SELECT EXISTS (
+        SELECT
+        FROM ffx_waiting AS t
+        WHERE t.gate_id = $1::uuid
+    ) AS found
+) AS w
+CROSS JOIN LATERAL (
+    SELECT EXISTS (
+        SELECT
+        FROM ffx_budget_admission AS t
+        WHERE
+            t.partition_key = b.partition_key
+            AND t.budget_id = b.budget_id
+    ) AS found
+) AS a
+WHERE
+    b.partition_key = $2::smallint
+    AND b.budget_id = $3::text
+`
+
+type GetBudgetUseParams struct {
+	GateID       pgtype.UUID
+	PartitionKey int16
+	BudgetID     string
+}
+
+type GetBudgetUseRow struct {
+	UsedAtMs int64
+	InUse    bool
+}
+
+// GetBudgetUse returns when a locked budget was last used, and whether it is in use: amounts are reserved, an execution waits
+// there, or is noted as admitted.
+//
+// Used by: engine.ResetBudgets.
+// Locks: none.
+func (q *Queries) GetBudgetUse(ctx context.Context, db DBTX, arg GetBudgetUseParams) (GetBudgetUseRow, error) {
+	row := db.QueryRow(ctx, getBudgetUse, arg.GateID, arg.PartitionKey, arg.BudgetID)
+	var i GetBudgetUseRow
+	err := row.Scan(&i.UsedAtMs, &i.InUse)
 	return i, err
 }
 
@@ -797,6 +862,29 @@ func (q *Queries) MarkBudgetReset(ctx context.Context, db DBTX, arg MarkBudgetRe
 		arg.PartitionKey,
 		arg.BudgetID,
 	)
+	return err
+}
+
+const postponeBudget = `-- name: PostponeBudget :exec
+UPDATE ff_budget_policy AS b
+SET next_reset_at_ms = $1::bigint
+WHERE
+    b.partition_key = $2::smallint
+    AND b.budget_id = $3::text
+`
+
+type PostponeBudgetParams struct {
+	NextMs       int64
+	PartitionKey int16
+	BudgetID     string
+}
+
+// PostponeBudget notes when to look again at a locked budget that is not deleted yet.
+//
+// Used by: engine.ResetBudgets.
+// Locks: L6 held (the UPDATE).
+func (q *Queries) PostponeBudget(ctx context.Context, db DBTX, arg PostponeBudgetParams) error {
+	_, err := db.Exec(ctx, postponeBudget, arg.NextMs, arg.PartitionKey, arg.BudgetID)
 	return err
 }
 
@@ -1258,8 +1346,8 @@ type TakeDueBudgetRow struct {
 	NowMs  int64
 }
 
-// TakeDueBudget locks a budget whose reset is due and returns its policy and the time. No row: it is locked, or its reset
-// is no longer due.
+// TakeDueBudget locks a budget whose reset, or look at its retention, is due and returns its policy and the time. No row: it is
+// locked, or that is no longer due.
 //
 // Used by: engine.ResetBudgets.
 // Locks: L6 skips (the row FOR NO KEY UPDATE).

@@ -88,7 +88,7 @@ type FfBudgetPolicy struct {
 	LastBreachAtMs *int64
 	// Dimension of the last hard breach.
 	LastBreachDim *string
-	// Milliseconds since the Unix epoch: when its usage goes back to 0; NULL: never.
+	// Milliseconds since the Unix epoch: when its usage goes back to 0, or with ffx_retention_ms when a job looks whether it is unused; NULL: never.
 	NextResetAtMs *int64
 }
 

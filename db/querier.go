@@ -305,7 +305,7 @@ type Querier interface {
 	DropBacklogMembersOf(ctx context.Context, db DBTX, arg DropBacklogMembersOfParams) error
 	// DropBudget deletes a locked budget.
 	//
-	// Used by: engine.DeleteBudget.
+	// Used by: engine.DeleteBudget, engine.ResetBudgets.
 	// Locks: L6 held (the DELETE).
 	DropBudget(ctx context.Context, db DBTX, arg DropBudgetParams) error
 	// DropBudgetAdmissions deletes admissions that were due for a cancellation. Locked ones stay, and are looked at again.
@@ -325,7 +325,7 @@ type Querier interface {
 	DropBudgetLedger(ctx context.Context, db DBTX, arg DropBudgetLedgerParams) error
 	// DropBudgetUsage deletes the usage of a locked budget.
 	//
-	// Used by: engine.DeleteBudget.
+	// Used by: engine.DeleteBudget, engine.ResetBudgets.
 	// Locks: L6 waits (rows FOR UPDATE by dimension, then the DELETE).
 	DropBudgetUsage(ctx context.Context, db DBTX, arg DropBudgetUsageParams) error
 	// DropBudgetUsageOf deletes the individual budget usage of executions that are about to be deleted: the sums of the
@@ -470,7 +470,7 @@ type Querier interface {
 	DropPrunedMembersOf(ctx context.Context, db DBTX, arg DropPrunedMembersOfParams) error
 	// DropReservations deletes all reservations on a locked budget.
 	//
-	// Used by: engine.DeleteBudget.
+	// Used by: engine.DeleteBudget, engine.ResetBudgets.
 	// Locks: L6 waits (the DELETE, for a job that looks at a row).
 	DropReservations(ctx context.Context, db DBTX, arg DropReservationsParams) error
 	// DropSchedules deletes schedules. Their executions stay.
@@ -741,6 +741,12 @@ type Querier interface {
 	// Locks: none.
 	// The usage u and the reservations v of each budget b, by dimension.
 	GetBudget(ctx context.Context, db DBTX, arg GetBudgetParams) (GetBudgetRow, error)
+	// GetBudgetUse returns when a locked budget was last used, and whether it is in use: amounts are reserved, an execution waits
+	// there, or is noted as admitted.
+	//
+	// Used by: engine.ResetBudgets.
+	// Locks: none.
+	GetBudgetUse(ctx context.Context, db DBTX, arg GetBudgetUseParams) (GetBudgetUseRow, error)
 	// GetCalled reads the executions that a step has called. No row: the execution has no step of this name.
 	//
 	// Used by: engine.Call.
@@ -2200,6 +2206,11 @@ type Querier interface {
 	// Used by: engine.PauseSchedule, engine.DeclareSchedules.
 	// Locks: schedules waits (UPDATE).
 	PauseSchedules(ctx context.Context, db DBTX, arg PauseSchedulesParams) (int64, error)
+	// PostponeBudget notes when to look again at a locked budget that is not deleted yet.
+	//
+	// Used by: engine.ResetBudgets.
+	// Locks: L6 held (the UPDATE).
+	PostponeBudget(ctx context.Context, db DBTX, arg PostponeBudgetParams) error
 	// PostponeExecution makes a waiting execution that the caller has locked wait for an instant. It withdraws the
 	// admission of a gate.
 	//
@@ -2989,8 +3000,8 @@ type Querier interface {
 	// engine.ReplayWhere, engine.ClaimForWorker, engine.CancelSiblings, engine.CancelFlows.
 	// Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 	TakeCurrentAttempts(ctx context.Context, db DBTX, arg TakeCurrentAttemptsParams) ([]TakeCurrentAttemptsRow, error)
-	// TakeDueBudget locks a budget whose reset is due and returns its policy and the time. No row: it is locked, or its reset
-	// is no longer due.
+	// TakeDueBudget locks a budget whose reset, or look at its retention, is due and returns its policy and the time. No row: it is
+	// locked, or that is no longer due.
 	//
 	// Used by: engine.ResetBudgets.
 	// Locks: L6 skips (the row FOR NO KEY UPDATE).

@@ -89,7 +89,7 @@ type DropReservationsParams struct {
 
 // DropReservations deletes all reservations on a locked budget.
 //
-// Used by: engine.DeleteBudget.
+// Used by: engine.DeleteBudget, engine.ResetBudgets.
 // Locks: L6 waits (the DELETE, for a job that looks at a row).
 func (q *Queries) DropReservations(ctx context.Context, db DBTX, arg DropReservationsParams) error {
 	_, err := db.Exec(ctx, dropReservations, arg.PartitionKey, arg.BudgetID)

@@ -38,7 +38,7 @@ func (e *Engine) CreateBudget(ctx context.Context, spec BudgetSpec) (BudgetCreat
 		return e.q.InsertBudget(ctx, conn, db.InsertBudgetParams{
 			NowMs: e.nowMs(), PartitionKey: partition, BudgetID: spec.ID.String(), Policy: string(document),
 			ScopeType: spec.Labels.ScopeType, ScopeID: spec.Labels.ScopeID, EnforcementMode: spec.Labels.Mode,
-			ResetIntervalMs: policy.ResetIntervalMs,
+			ResetIntervalMs: policy.PeriodMs(),
 		})
 	})
 	switch {
@@ -55,7 +55,7 @@ func (e *Engine) CreateBudget(ctx context.Context, spec BudgetSpec) (BudgetCreat
 	}
 	created := BudgetCreated{ID: spec.ID, Duplicate: true}
 	created.Matches = found.Corruption == "" && found.Key == spec.Key && found.Namespace == spec.Namespace && found.Labels == spec.Labels && found.ResetEvery == spec.ResetEvery &&
-		found.CancelOnBreach == spec.CancelOnBreach &&
+		found.Retention == spec.Retention && found.CancelOnBreach == spec.CancelOnBreach &&
 		maps.Equal(realLimits(found.Limits), realLimits(spec.Limits))
 	return created, nil
 }

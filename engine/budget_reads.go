@@ -20,6 +20,7 @@ type Budget struct {
 	Usage      map[string]int64       // by dimension, of all that were reported
 	Reserved   map[string]int64       // by dimension, of all leases: see [Engine.Reserve]
 	ResetEvery time.Duration          // 0: only an operator resets it
+	Retention  time.Duration          // 0: only an operator deletes it
 
 	CancelOnBreach bool // see [BudgetSpec]
 	Labels         BudgetLabels
@@ -124,6 +125,9 @@ func budgetFrom(row *db.ListBudgetsRow) (Budget, error) {
 	b.Key, b.Namespace = p.Key, id.Namespace(p.Namespace)
 	b.Labels.OnHardLimit, b.Labels.OnSoftLimit = p.OnHard, p.OnSoft
 	b.ResetEvery, b.CancelOnBreach = retentionOf(p.ResetIntervalMs), p.CancelOnBreach
+	if p.Ephemeral() {
+		b.Retention, b.NextReset = retentionOf(p.RetentionMs), time.Time{}
+	}
 	b.Limits = limitsOf(p)
 	return b, nil
 }

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/budget"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -38,9 +41,9 @@ func (o Operator) ResetBudget(ctx context.Context, b id.BudgetID) (time.Time, er
 		if err != nil {
 			return time.Time{}, err
 		}
-		next := policy.NextReset(nowMs)
+		next := policy.NextLook(nowMs)
 		tx.due.gated()
-		if err := reset.write(ctx, tx, nowMs, next); err != nil || next == 0 {
+		if err := reset.write(ctx, tx, nowMs, next); err != nil || next == 0 || policy.Ephemeral() {
 			return time.Time{}, err
 		}
 		return time.UnixMilli(next), nil
@@ -73,7 +76,8 @@ func (r *budgetReset) write(ctx context.Context, tx *txn, nowMs, nextMs int64) e
 
 // ResetBudgets resets the budgets whose interval is over by the database's clock, at most batch, and returns how many it
 // reset. The next reset follows in the same phase, however late this one is; intervals that were missed are one. A
-// budget that can't be reset, because its policy can't be read, does not keep others from it.
+// budget that can't be reset, because its policy can't be read, does not keep others from it. It deletes the budgets that have been
+// unused for their retention, which count too.
 //
 // Errors: [ErrInvalidInput]; else the first error of a budget, after all others were reset. Transaction: one for each budget;
 // skips locked ones. Safe to repeat and to run in any number of processes.
@@ -128,9 +132,34 @@ func (e *Engine) resetDue(ctx context.Context, op string, partition int16, b str
 		if err != nil {
 			return false, err
 		}
+		if policy.Ephemeral() {
+			return e.retireBudget(ctx, tx, partition, b, &policy, row.NowMs)
+		}
 		tx.due.gated()
 		return true, reset.write(ctx, tx, row.NowMs, policy.NextScheduled(row.DueMs, row.NowMs))
 	})
+}
+
+// retireBudget deletes a locked budget if it has been unused for its retention, and reports whether it did. Otherwise it notes
+// when to look again.
+func (e *Engine) retireBudget(ctx context.Context, tx *txn, partition int16, b string, policy *budget.Policy, nowMs int64) (bool, error) {
+	parsed, err := id.ParseBudgetID(b)
+	if err != nil {
+		return false, corrupt("ff_budget_policy.budget_id", err)
+	}
+	gate := pgtype.UUID{Bytes: parsed.UUID(), Valid: true}
+	use, err := e.q.GetBudgetUse(ctx, tx, db.GetBudgetUseParams{PartitionKey: partition, BudgetID: b, GateID: gate})
+	if err != nil {
+		return false, err
+	}
+	usedMs := min(use.UsedAtMs, nowMs) // a clock may have been ahead
+	if use.InUse {
+		usedMs = nowMs
+	}
+	if next := policy.NextLook(usedMs); next > nowMs {
+		return false, e.q.PostponeBudget(ctx, tx, db.PostponeBudgetParams{NextMs: next, PartitionKey: partition, BudgetID: b})
+	}
+	return true, e.dropBudget(ctx, tx, partition, b)
 }
 
 // PruneUsageKeys deletes keys of reports that have expired, at most batch of them, and returns how many.

@@ -8,7 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// SetBudget replaces the limits, the interval, the labels and CancelOnBreach of an existing budget, whether or not they can be
+// SetBudget replaces the limits, the interval, the retention, the labels and CancelOnBreach of an existing budget, whether or not they can be
 // read. Its key, its usage, its reservations and its counts of breaches stay. If the interval changes, a new one begins. A limit below the
 // usage refuses further reports, and cancels nothing before the next breach. CancelOnBreach has an effect on executions that the gate
 // lets in from then on.
@@ -37,7 +37,7 @@ func (o Operator) SetBudget(ctx context.Context, spec BudgetSpec) error {
 		return e.q.SetBudget(ctx, conn, db.SetBudgetParams{
 			NowMs: e.nowMs(), PartitionKey: e.cfg.Partitions.BudgetPartition(spec.ID), BudgetID: spec.ID.String(), Policy: string(document),
 			ScopeType: spec.Labels.ScopeType, ScopeID: spec.Labels.ScopeID, EnforcementMode: spec.Labels.Mode,
-			ResetIntervalMs: policy.ResetIntervalMs,
+			ResetIntervalMs: policy.PeriodMs(),
 		})
 	})
 	switch {
@@ -73,21 +73,26 @@ func (o Operator) DeleteBudget(ctx context.Context, b id.BudgetID) error {
 		case row.Policy == "":
 			return none, budgetNotFound(b)
 		}
-		tx.due.gated()
-		return none, pgtx.InOneTrip(ctx, tx,
-			func(conn db.DBTX) error {
-				return e.q.DropBudgetUsage(ctx, conn, db.DropBudgetUsageParams{PartitionKey: partition, BudgetID: budget})
-			},
-			func(conn db.DBTX) error {
-				return e.q.DropReservations(ctx, conn, db.DropReservationsParams{PartitionKey: partition, BudgetID: budget})
-			},
-			func(conn db.DBTX) error {
-				return e.q.DropBudgetLedger(ctx, conn, db.DropBudgetLedgerParams{PartitionKey: partition, BudgetID: budget})
-			},
-			func(conn db.DBTX) error {
-				return e.q.DropBudget(ctx, conn, db.DropBudgetParams{PartitionKey: partition, BudgetID: budget})
-			},
-		)
+		return none, e.dropBudget(ctx, tx, partition, budget)
 	})
 	return err
+}
+
+// dropBudget deletes a locked budget with all that is stored for it but the keys of reports.
+func (e *Engine) dropBudget(ctx context.Context, tx *txn, partition int16, b string) error {
+	tx.due.gated()
+	return pgtx.InOneTrip(ctx, tx,
+		func(conn db.DBTX) error {
+			return e.q.DropBudgetUsage(ctx, conn, db.DropBudgetUsageParams{PartitionKey: partition, BudgetID: b})
+		},
+		func(conn db.DBTX) error {
+			return e.q.DropReservations(ctx, conn, db.DropReservationsParams{PartitionKey: partition, BudgetID: b})
+		},
+		func(conn db.DBTX) error {
+			return e.q.DropBudgetLedger(ctx, conn, db.DropBudgetLedgerParams{PartitionKey: partition, BudgetID: b})
+		},
+		func(conn db.DBTX) error {
+			return e.q.DropBudget(ctx, conn, db.DropBudgetParams{PartitionKey: partition, BudgetID: b})
+		},
+	)
 }

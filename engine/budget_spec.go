@@ -49,6 +49,11 @@ type BudgetSpec struct {
 	// operator. Default 0: only an operator resets it.
 	ResetEvery time.Duration
 
+	// Retention deletes the budget once it has been unused for this long, in whole milliseconds: its last change, breach or
+	// counted usage is as old, and nothing is reserved, waits for it, or would be cancelled by its breach. Delayed work that
+	// names it is no use, so choose more than its delays. It can't have ResetEvery. Default 0: [Operator.DeleteBudget] deletes it.
+	Retention time.Duration
+
 	// CancelOnBreach cancels the executions that name the budget in [ExecutionSpec.Budgets] and run, or may be claimed, once the
 	// usage reaches a hard limit, or a report, a spend or a settlement would exceed it, whatever is reserved. Those that wait,
 	// for the budget or for anything else, stay. The source of the cancellations is [CancelledByBudget]. Default: executions
@@ -78,7 +83,7 @@ type BudgetLabels struct {
 type BudgetCreated struct {
 	ID        id.BudgetID
 	Duplicate bool // a budget with this id existed, and was not changed
-	Matches   bool // its key, limits, interval, labels and CancelOnBreach are as in the call
+	Matches   bool // its key, limits, interval, retention, labels and CancelOnBreach are as in the call
 }
 
 // Usage is a report of amounts that were used. Report each of them once.
@@ -224,10 +229,14 @@ func (s *BudgetSpec) policy() (p budget.Policy, err error) {
 		return p, invalid("ResetEvery", "is negative")
 	case s.ResetEvery%time.Millisecond != 0:
 		return p, invalid("ResetEvery", "has a fraction of a millisecond")
+	case s.Retention < 0 || s.Retention%time.Millisecond != 0:
+		return p, invalid("Retention", "is not whole milliseconds from 0 on")
+	case s.Retention > 0 && s.ResetEvery > 0:
+		return p, invalid("Retention", "is set, and so is ResetEvery")
 	}
 	p = budget.Policy{
 		Hard: make(map[string]int64, len(s.Limits)), Soft: make(map[string]int64, len(s.Limits)),
-		ResetIntervalMs: s.ResetEvery.Milliseconds(), OnHard: s.Labels.OnHardLimit, OnSoft: s.Labels.OnSoftLimit,
+		ResetIntervalMs: s.ResetEvery.Milliseconds(), RetentionMs: s.Retention.Milliseconds(), OnHard: s.Labels.OnHardLimit, OnSoft: s.Labels.OnSoftLimit,
 		CancelOnBreach: s.CancelOnBreach, Key: s.Key, Namespace: string(s.Namespace),
 	}
 	for dimension, limit := range s.Limits {

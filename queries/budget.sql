@@ -320,8 +320,8 @@ SELECT
 FROM dropped AS d;
 
 -- name: TakeDueBudget :one
--- TakeDueBudget locks a budget whose reset is due and returns its policy and the time. No row: it is locked, or its reset
--- is no longer due.
+-- TakeDueBudget locks a budget whose reset, or look at its retention, is due and returns its policy and the time. No row: it is
+-- locked, or that is no longer due.
 --
 -- Used by: engine.ResetBudgets.
 -- Locks: L6 skips (the row FOR NO KEY UPDATE).
@@ -335,6 +335,63 @@ WHERE
     AND b.budget_id = @budget_id::text
     AND (b.next_reset_at_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
 FOR NO KEY UPDATE SKIP LOCKED;
+
+-- name: GetBudgetUse :one
+-- GetBudgetUse returns when a locked budget was last used, and whether it is in use: amounts are reserved, an execution waits
+-- there, or is noted as admitted.
+--
+-- Used by: engine.ResetBudgets.
+-- Locks: none.
+SELECT
+    greatest(b.updated_at_ms, u.updated_at_ms)::bigint AS used_at_ms,
+    (r.found OR w.found OR a.found)::boolean AS in_use
+FROM ff_budget_policy AS b
+CROSS JOIN LATERAL (
+    SELECT max(t.updated_at_ms) AS updated_at_ms
+    FROM ff_budget_usage AS t
+    WHERE
+        t.partition_key = b.partition_key
+        AND t.budget_id = b.budget_id
+) AS u
+CROSS JOIN LATERAL (
+    SELECT EXISTS (
+        SELECT
+        FROM ffx_budget_reservation AS t
+        WHERE
+            t.partition_key = b.partition_key
+            AND t.budget_id = b.budget_id
+    ) AS found
+) AS r
+CROSS JOIN LATERAL (
+    SELECT EXISTS (
+        SELECT
+        FROM ffx_waiting AS t
+        WHERE t.gate_id = @gate_id::uuid
+    ) AS found
+) AS w
+CROSS JOIN LATERAL (
+    SELECT EXISTS (
+        SELECT
+        FROM ffx_budget_admission AS t
+        WHERE
+            t.partition_key = b.partition_key
+            AND t.budget_id = b.budget_id
+    ) AS found
+) AS a
+WHERE
+    b.partition_key = @partition_key::smallint
+    AND b.budget_id = @budget_id::text;
+
+-- name: PostponeBudget :exec
+-- PostponeBudget notes when to look again at a locked budget that is not deleted yet.
+--
+-- Used by: engine.ResetBudgets.
+-- Locks: L6 held (the UPDATE).
+UPDATE ff_budget_policy AS b
+SET next_reset_at_ms = @next_ms::bigint
+WHERE
+    b.partition_key = @partition_key::smallint
+    AND b.budget_id = @budget_id::text;
 
 -- name: ScanDueBudgets :many
 -- ScanDueBudgets returns budgets whose reset is due, those that are due first first, after a position.
@@ -450,7 +507,7 @@ FROM switch AS s;
 -- name: DropBudgetUsage :exec
 -- DropBudgetUsage deletes the usage of a locked budget.
 --
--- Used by: engine.DeleteBudget.
+-- Used by: engine.DeleteBudget, engine.ResetBudgets.
 -- Locks: L6 waits (rows FOR UPDATE by dimension, then the DELETE).
 WITH locked AS (
     SELECT t.dimensions_key
@@ -471,7 +528,7 @@ WHERE
 -- name: DropBudget :exec
 -- DropBudget deletes a locked budget.
 --
--- Used by: engine.DeleteBudget.
+-- Used by: engine.DeleteBudget, engine.ResetBudgets.
 -- Locks: L6 held (the DELETE).
 DELETE FROM ff_budget_policy AS b
 WHERE

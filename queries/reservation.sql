@@ -167,7 +167,7 @@ WHERE
 -- name: DropReservations :exec
 -- DropReservations deletes all reservations on a locked budget.
 --
--- Used by: engine.DeleteBudget.
+-- Used by: engine.DeleteBudget, engine.ResetBudgets.
 -- Locks: L6 waits (the DELETE, for a job that looks at a row).
 DELETE FROM ffx_budget_reservation AS r
 WHERE

@@ -2403,7 +2403,7 @@ COMMENT ON COLUMN ff_budget_policy.last_breach_at_ms IS 'Milliseconds since the 
 
 COMMENT ON COLUMN ff_budget_policy.last_breach_dim IS 'Dimension of the last hard breach.';
 
-COMMENT ON COLUMN ff_budget_policy.next_reset_at_ms IS 'Milliseconds since the Unix epoch: when its usage goes back to 0; NULL: never.';
+COMMENT ON COLUMN ff_budget_policy.next_reset_at_ms IS 'Milliseconds since the Unix epoch: when its usage goes back to 0, or with ffx_retention_ms when a job looks whether it is unused; NULL: never.';
 
 CREATE TABLE ff_budget_usage (
     partition_key smallint NOT NULL,

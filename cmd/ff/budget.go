@@ -38,6 +38,7 @@ type budgetView struct {
 	Dimensions   map[string]dimension `json:"dimensions"`
 	ResetEvery   string               `json:"reset_every,omitempty"`
 	NextReset    string               `json:"next_reset,omitempty"`
+	Retention    string               `json:"retention,omitempty"`
 	Cancels      bool                 `json:"cancel_on_breach,omitempty"`
 	Breaches     int64                `json:"breaches"`
 	SoftBreaches int64                `json:"soft_breaches"`
@@ -74,6 +75,9 @@ func newBudgetView(b engine.Budget) budgetView {
 	v.Cancels = b.CancelOnBreach
 	if b.ResetEvery > 0 {
 		v.ResetEvery = b.ResetEvery.String()
+	}
+	if b.Retention > 0 {
+		v.Retention = b.Retention.String()
 	}
 	for name, limit := range b.Limits {
 		v.Dimensions[name] = dimension{Hard: limit.Hard, Soft: limit.Soft}
@@ -164,7 +168,7 @@ func (a *app) budgetShowCommand() *cobra.Command {
 			facts = append(facts, fact{"at a breach", "cancels the executions in flight"})
 		}
 		facts = append(facts,
-			fact{"reset every", v.ResetEvery}, fact{"next reset", v.NextReset},
+			fact{"reset every", v.ResetEvery}, fact{"next reset", v.NextReset}, fact{"deleted after", v.Retention},
 			fact{"breaches", strconv.FormatInt(v.Breaches, 10)}, fact{"soft breaches", strconv.FormatInt(v.SoftBreaches, 10)},
 			fact{"last breach", strings.Trim(v.LastBreach+" "+v.LastIn, " ")}, fact{"created", v.CreatedAt},
 		)
@@ -219,7 +223,7 @@ func (a *app) budgetCreateCommand() *cobra.Command {
 // budgetFlags are the flags that describe a budget.
 type budgetFlags struct {
 	hard, soft         []string
-	every              time.Duration
+	every, retention   time.Duration
 	cancel             bool
 	scopeType, scopeID string
 }
@@ -229,6 +233,7 @@ func (f *budgetFlags) add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.hard, "hard", nil, "a hard limit, as DIMENSION=NUMBER; may be repeated")
 	flags.StringArrayVar(&f.soft, "soft", nil, "a soft limit, as DIMENSION=NUMBER; may be repeated")
 	flags.DurationVar(&f.every, "reset-every", 0, "the interval of the resets")
+	flags.DurationVar(&f.retention, "retention", 0, "delete the budget once it is unused for as long")
 	flags.BoolVar(&f.cancel, "cancel-on-breach", false, "cancel the executions in flight at a breach of a hard limit")
 	flags.StringVar(&f.scopeType, "scope-type", "", "the kind of its owner, as tenant")
 	flags.StringVar(&f.scopeID, "scope-id", "", "its owner")
@@ -238,6 +243,9 @@ func (f *budgetFlags) add(cmd *cobra.Command) {
 func (f *budgetFlags) change(spec *engine.BudgetSpec, given func(flag string) bool) error {
 	if given("reset-every") {
 		spec.ResetEvery = f.every
+	}
+	if given("retention") {
+		spec.Retention = f.retention
 	}
 	if given("cancel-on-breach") {
 		spec.CancelOnBreach = f.cancel
@@ -274,7 +282,7 @@ func (a *app) budgetSetCommand() *cobra.Command {
 			return nil, "", err
 		}
 		spec := engine.BudgetSpec{
-			ID: b, Limits: now.Limits, ResetEvery: now.ResetEvery, CancelOnBreach: now.CancelOnBreach, Labels: now.Labels,
+			ID: b, Limits: now.Limits, ResetEvery: now.ResetEvery, Retention: now.Retention, CancelOnBreach: now.CancelOnBreach, Labels: now.Labels,
 		}
 		if spec.Limits == nil {
 			spec.Limits = make(map[string]engine.BudgetLimit)

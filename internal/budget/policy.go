@@ -16,6 +16,7 @@ import (
 type Policy struct {
 	Hard, Soft      map[string]int64
 	ResetIntervalMs int64 // 0: never
+	RetentionMs     int64 // 0: it is kept; else it has no resets
 	OnHard, OnSoft  string
 	Key, Namespace  string
 	CancelOnBreach  bool // a breach cancels the executions that are admitted under the budget
@@ -26,6 +27,7 @@ const (
 	cancelKey = "ffx_cancel_on_breach"
 	nameKey   = "ffx_key"
 	spaceKey  = "ffx_namespace" // of the key
+	keepKey   = "ffx_retention_ms"
 )
 
 // Encode returns the stored form of a policy.
@@ -43,6 +45,9 @@ func (p *Policy) Encode() ([]byte, error) {
 	}
 	if p.CancelOnBreach {
 		keys[cancelKey] = true
+	}
+	if p.RetentionMs > 0 {
+		keys[keepKey] = p.RetentionMs
 	}
 	if p.Key != "" {
 		keys[nameKey], keys[spaceKey] = p.Key, p.Namespace
@@ -75,6 +80,11 @@ func Decode(document string) (p Policy, err error) {
 	if raw, found := keys["reset_interval_ms"]; found {
 		if p.ResetIntervalMs, err = whole(raw); err != nil {
 			return p, fmt.Errorf("reset_interval_ms %w", err)
+		}
+	}
+	if raw, found := keys[keepKey]; found {
+		if p.RetentionMs, err = whole(raw); err != nil {
+			return p, fmt.Errorf("%s %w", keepKey, err)
 		}
 	}
 	if raw, found := keys[cancelKey]; found {
@@ -123,15 +133,26 @@ func whole(raw json.RawMessage) (int64, error) {
 	return n, nil
 }
 
-// NextReset returns when a budget is reset again after a reset at an instant, in milliseconds; 0 for never.
-func (p *Policy) NextReset(nowMs int64) int64 {
-	if p.ResetIntervalMs <= 0 {
-		return 0
+// Ephemeral reports whether a budget is deleted once it is unused.
+func (p *Policy) Ephemeral() bool { return p.RetentionMs > 0 && p.ResetIntervalMs <= 0 }
+
+// PeriodMs is the interval of the resets, or else the retention; 0 for neither.
+func (p *Policy) PeriodMs() int64 {
+	if p.Ephemeral() {
+		return p.RetentionMs
 	}
-	return Add(nowMs, p.ResetIntervalMs)
+	return p.ResetIntervalMs
 }
 
-// NextScheduled is [Policy.NextReset] for a reset that was due at an instant before. The schedule keeps its phase, and
+// NextLook returns when a budget that was reset at an instant is reset again, or may be deleted, in milliseconds; 0 for never.
+func (p *Policy) NextLook(nowMs int64) int64 {
+	if p.PeriodMs() <= 0 {
+		return 0
+	}
+	return Add(nowMs, p.PeriodMs())
+}
+
+// NextScheduled is [Policy.NextLook] for a reset that was due at an instant before. The schedule keeps its phase, and
 // periods that were missed are one.
 func (p *Policy) NextScheduled(dueMs, nowMs int64) int64 {
 	if p.ResetIntervalMs <= 0 {

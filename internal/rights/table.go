@@ -5,8 +5,8 @@ package rights
 var table = []object{
 	{Table, "_sqlx_migrations", "SELECT", "SELECT", "SELECT", "SELECT"},
 	{Table, "ff_attempt", "SELECT", "SELECT, UPDATE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, UPDATE, DELETE"},
-	{Table, "ff_budget_policy", "SELECT", "SELECT, INSERT, UPDATE", "SELECT, UPDATE", "SELECT, INSERT, UPDATE, DELETE"},
-	{Table, "ff_budget_usage", "SELECT", "SELECT, INSERT, UPDATE", "SELECT, INSERT, UPDATE", "SELECT, INSERT, UPDATE, DELETE"},
+	{Table, "ff_budget_policy", "SELECT", "SELECT, INSERT, UPDATE", "SELECT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
+	{Table, "ff_budget_usage", "SELECT", "SELECT, INSERT, UPDATE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ff_budget_usage_by_exec", "", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ff_budget_usage_dedup", "", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ff_cancel_backlog", "", "SELECT, INSERT, UPDATE", "SELECT, UPDATE, DELETE", "SELECT, INSERT, UPDATE"},

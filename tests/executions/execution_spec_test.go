@@ -209,6 +209,7 @@ var actedOn = map[string]string{
 	"BudgetSpec.Namespace":                      "TestBudgetsHaveKeys",
 	"BudgetSpec.Limits":                         "TestReportsAreHeldToTheirLimits_B39",
 	"BudgetSpec.ResetEvery":                     "TestScheduledResetsKeepTheirPhase_B18_B36",
+	"BudgetSpec.Retention":                      "TestUnusedBudgetsAreDeleted",
 	"Usage.Budget":                              "TestReportsAreHeldToTheirLimits_B39",
 	"Usage.Amounts":                             "TestReportsAreHeldToTheirLimits_B39",
 	"Usage.InputTokens":                         "TestStandardFieldsOfAWorker_B9",

@@ -216,6 +216,9 @@ func (r *filler) fill(v reflect.Value, path string) (places []textPlace) {
 				v.Type() == reflect.TypeFor[engine.StepRecord]() && field.Name == "Taken" || // by TakeSignal
 				v.Type() == reflect.TypeFor[engine.BudgetSpec]() && field.Name == "ID" || // of a Key
 				v.Type() == reflect.TypeFor[engine.WorkerFilter]() && field.Name == "Instance" && r.group
+			if v.Type() == reflect.TypeFor[engine.BudgetSpec]() && field.Name == "Retention" {
+				continue // ResetEvery instead
+			}
 			if v.Type() == reflect.TypeFor[engine.ScheduleSpec]() && !slices.Contains([]string{"Name", "Namespace", "Every"}, field.Name) {
 				if field.Name == "Execution" {
 					v.Field(i).Set(reflect.ValueOf(engine.ExecutionSpec{Kind: "tick"})) // as CallSpec

@@ -99,6 +99,7 @@ var gone = []string{
 // changed are pieces of text in the former lines, and their present forms.
 var changed = []struct{ in, former, now string }{
 	{"column ff_exec_core.policy:", "multiplier, jitter}, retryable", "multiplier, jitter} or {type patient}, retryable"},
+	{"column ff_budget_policy.next_reset_at_ms:", "goes back to 0; NULL", "goes back to 0, or with ffx_retention_ms when a job looks whether it is unused; NULL"},
 	{"column ffx_ready 7 kind ", "not null f", "not null t"},
 	{"column ff_suspension_current.satisfied_set:", "ids of the signals that", "ids of the signals in member_map that"},
 	{"column ff_suspension_current.member_map:", "Signals delivered: an", "Signals delivered that no earlier wait has used: an"},
