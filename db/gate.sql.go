@@ -74,7 +74,12 @@ judged AS MATERIALIZED (
         u.held AS was_held,
         u.started_at_ms AS was_started_at_ms,
         (u.held AND u.again_at_ms IS NULL AND coalesce(e.admitted, false)) AS held,
-        ffx_past_ms(coalesce(u.started_at_ms, a.started_at_ms, CASE WHEN e.admitted IS NULL THEN u.admitted_at_ms END), c.now_ms) AS started_at_ms,
+        ffx_past_ms(coalesce(
+            u.started_at_ms,
+            -- One that was admitted in the millisecond of an earlier start, and waits for its claim: the start was under the admission before.
+            CASE WHEN NOT (a.started_at_ms = u.since_ms AND e.claimable IS TRUE) THEN a.started_at_ms END,
+            CASE WHEN e.admitted IS NULL THEN u.admitted_at_ms END
+        ), c.now_ms) AS started_at_ms,
         c.now_ms - i.window_ms AS window_from_ms
     FROM clock AS c
     CROSS JOIN input AS i
@@ -100,7 +105,8 @@ judged AS MATERIALIZED (
             CASE
                 WHEN u.by_caller THEN t.lifecycle_phase NOT IN ('terminal', 'cancelled') AND t.ffx_gate_id IS DISTINCT FROM u.gate_id
                 ELSE coalesce(t.ffx_admitted, false)
-            END AS admitted
+            END AS admitted,
+            (t.ffx_admitted AND t.lifecycle_phase = 'runnable') AS claimable
         FROM ff_exec_core AS t
         WHERE
             t.partition_key = u.execution_partition_key
