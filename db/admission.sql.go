@@ -170,7 +170,7 @@ type LockQuotaGateParams struct {
 // LockQuotaGate locks the row of a quota policy at the gate, and makes it if it is missing. It locks nothing if the policy does
 // not exist.
 //
-// Used by: engine.CheckAdmission.
+// Used by: engine.CheckAdmission, engine.SetQuotaPolicy, engine.DeleteQuotaPolicy.
 // Locks: gates waits (the INSERT: its row as FOR NO KEY UPDATE does).
 func (q *Queries) LockQuotaGate(ctx context.Context, db DBTX, arg LockQuotaGateParams) error {
 	_, err := db.Exec(ctx, lockQuotaGate,

@@ -576,16 +576,13 @@ func (q *Queries) LockLimit(ctx context.Context, db DBTX, arg LockLimitParams) (
 }
 
 const setLimit = `-- name: SetLimit :one
-WITH clock AS MATERIALIZED (
-    -- The time of the change.
-    SELECT ffx_now_ms($1) AS now_ms
-),
-held AS MATERIALIZED (
-    -- The limit, locked, once the transactions have ended that admit by the rule as it is.
+WITH held AS MATERIALIZED (
+    -- The limit, locked, once the transactions have ended that admit by the rule as it is, and the time then.
     SELECT
         t.namespace,
         t.name,
-        t.fits
+        t.fits,
+        ffx_now_locked_ms($1) AS now_ms
     FROM (SELECT pg_advisory_xact_lock(ffx_limit_key($2, $3)) IS NOT NULL AS alone OFFSET 0) AS a
     CROSS JOIN LATERAL (
         SELECT
@@ -606,11 +603,10 @@ changed AS (
     SET
         units = CASE WHEN $5::bigint < 0 THEN l.declared_units ELSE $5::bigint END,
         window_ms = coalesce(nullif($4::bigint, 0), l.declared_window_ms),
-        set_at_ms = CASE WHEN $5::bigint < 0 THEN NULL ELSE c.now_ms END,
-        changed_at_ms = c.now_ms,
+        set_at_ms = CASE WHEN $5::bigint < 0 THEN NULL ELSE h.now_ms END,
+        changed_at_ms = h.now_ms,
         changes = l.changes + 1
     FROM held AS h
-    CROSS JOIN clock AS c
     WHERE
         l.namespace = h.namespace
         AND l.name = h.name

@@ -2016,7 +2016,7 @@ type Querier interface {
 	// LockQuotaGate locks the row of a quota policy at the gate, and makes it if it is missing. It locks nothing if the policy does
 	// not exist.
 	//
-	// Used by: engine.CheckAdmission.
+	// Used by: engine.CheckAdmission, engine.SetQuotaPolicy, engine.DeleteQuotaPolicy.
 	// Locks: gates waits (the INSERT: its row as FOR NO KEY UPDATE does).
 	LockQuotaGate(ctx context.Context, db DBTX, arg LockQuotaGateParams) error
 	// LockReservers locks the attempts of leases that reserve or settle, so that none of them is deleted meanwhile, and returns
@@ -3073,7 +3073,7 @@ type Querier interface {
 	TakeForeignMembers(ctx context.Context, db DBTX, arg TakeForeignMembersParams) ([]TakeForeignMembersRow, error)
 	// TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits, and whether
 	// executions wait there. It returns those that are locked (taken is false) or missing (known is false) too. A key whose limit
-	// an operator changes now counts as locked. The caller sorts by gate_id.
+	// an operator changes now counts as locked. A quota policy is that of its lock, not of the snapshot. The caller sorts by gate_id.
 	//
 	// Used by: engine.AdmitWaiting, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
 	// Locks: gates skips (rows FOR NO KEY UPDATE in array order); limits skips (advisory locks of the rules, shared).

@@ -118,15 +118,10 @@ type admission struct {
 	windowMs int64
 }
 
-// lock locks the policy at the gate and reads by a later statement, which sees the commits of all others until then.
+// lock locks the policy at the gate and reads by a later statement.
 func (a *admission) lock(ctx context.Context, tx *txn) error {
 	partition, text := a.cfg.Partitions.QuotaPartition(a.policy), a.policy.String()
-	err := pgtx.InOneTrip(ctx, tx, func(conn db.DBTX) error {
-		return a.q.LockQuotaGate(ctx, conn, db.LockQuotaGateParams{
-			PartitionKey: gatePartition(a.policy), GateID: pgGate(a.policy), NowMs: a.nowMs(),
-			QuotaPartition: partition, QuotaPolicyID: text,
-		})
-	}, func(conn db.DBTX) (err error) {
+	err := pgtx.InOneTrip(ctx, tx, a.lockQuota(ctx, a.policy), func(conn db.DBTX) (err error) {
 		a.found, err = a.q.GetCallerAdmission(ctx, conn, db.GetCallerAdmissionParams{
 			NowMs: a.nowMs(), GateID: pgGate(a.policy), PartitionKey: gatePartition(a.policy),
 			ExecutionPartitionKey: a.execution.Partition(), ExecutionID: pgUUID(a.execution.UUID()),

@@ -111,10 +111,11 @@ func (e *Engine) QuotaPolicy(ctx context.Context, q id.QuotaPolicyID) (QuotaPoli
 	}, nil
 }
 
-// SetQuotaPolicy replaces the limits of an existing quota policy. Executions that have been admitted keep their places.
+// SetQuotaPolicy replaces the limits of an existing quota policy. Executions that have been admitted keep their places. Once the
+// call has returned, nothing is admitted by the limits before.
 //
 // Errors: [ErrNotFound]; [ErrInvalidInput] naming the field, also without an ID; [ErrContention]; [ErrUnavailable] as
-// [Engine.CreateQuotaPolicy]. Transaction: one statement; locks the policy. Safe to repeat.
+// [Engine.CreateQuotaPolicy]. Transaction: two statements; locks the policy, also at the gate. Safe to repeat.
 func (o Operator) SetQuotaPolicy(ctx context.Context, spec QuotaPolicySpec) error {
 	const op = "set quota policy"
 	e := o.e
@@ -124,31 +125,34 @@ func (o Operator) SetQuotaPolicy(ctx context.Context, spec QuotaPolicySpec) erro
 	if err := checkQuota(spec.ID); err != nil {
 		return wrap(op, err)
 	}
-	result, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (db.SetQuotaPolicyRow, error) {
-		due.gated()
-		return e.q.SetQuotaPolicy(ctx, conn, db.SetQuotaPolicyParams{
+	var result db.SetQuotaPolicyRow
+	err := e.changeQuota(ctx, op, spec.ID, func(conn db.DBTX) (err error) {
+		result, err = e.q.SetQuotaPolicy(ctx, conn, db.SetQuotaPolicyParams{
 			NowMs: e.nowMs(), PartitionKey: e.cfg.Partitions.QuotaPartition(spec.ID), QuotaPolicyID: spec.ID.String(),
 			WindowSeconds: int64(spec.Window / time.Second), MaxStarts: spec.MaxStarts, MaxRunning: spec.MaxRunning,
 		})
+		return err
 	})
 	return changedQuota(op, spec.ID, result.Shared, result.Changed, err)
 }
 
 // DeleteQuotaPolicy deletes a quota policy. A policy that doesn't exist has no limits: executions that wait for it are let in.
+// Once the call has returned, nothing is refused or admitted by the policy.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrContention]; [ErrUnavailable] as [Engine.CreateQuotaPolicy]. Transaction: one
-// statement.
+// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrContention]; [ErrUnavailable] as [Engine.CreateQuotaPolicy]. Transaction: two
+// statements; locks the policy, also at the gate.
 func (o Operator) DeleteQuotaPolicy(ctx context.Context, q id.QuotaPolicyID) error {
 	const op = "delete quota policy"
 	e := o.e
 	if err := checkQuota(q); err != nil {
 		return wrap(op, err)
 	}
-	result, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (db.DeleteQuotaPolicyRow, error) {
-		due.gated()
-		return e.q.DeleteQuotaPolicy(ctx, conn, db.DeleteQuotaPolicyParams{
+	var result db.DeleteQuotaPolicyRow
+	err := e.changeQuota(ctx, op, q, func(conn db.DBTX) (err error) {
+		result, err = e.q.DeleteQuotaPolicy(ctx, conn, db.DeleteQuotaPolicyParams{
 			PartitionKey: e.cfg.Partitions.QuotaPartition(q), QuotaPolicyID: q.String(),
 		})
+		return err
 	})
 	return changedQuota(op, q, result.Shared, result.Deleted, err)
 }
@@ -158,6 +162,24 @@ func checkQuota(q id.QuotaPolicyID) error {
 		return invalid("quota policy id", "is empty")
 	}
 	return nil
+}
+
+// changeQuota changes a quota policy once the transactions have ended that admit by it.
+func (e *Engine) changeQuota(ctx context.Context, op string, q id.QuotaPolicyID, change step) error {
+	return inStatements(ctx, e, op, func(due *notifications) []step {
+		due.gated()
+		return []step{e.lockQuota(ctx, q), change}
+	})
+}
+
+// lockQuota locks a quota policy at the gate. A later statement sees the commits of all others until then.
+func (e *Engine) lockQuota(ctx context.Context, q id.QuotaPolicyID) step {
+	return func(conn db.DBTX) error {
+		return e.q.LockQuotaGate(ctx, conn, db.LockQuotaGateParams{
+			PartitionKey: gatePartition(q), GateID: pgGate(q), NowMs: e.nowMs(),
+			QuotaPartition: e.cfg.Partitions.QuotaPartition(q), QuotaPolicyID: q.String(),
+		})
+	}
 }
 
 // changedQuota returns the error of a change of a quota policy.

@@ -2,7 +2,7 @@
 -- LockQuotaGate locks the row of a quota policy at the gate, and makes it if it is missing. It locks nothing if the policy does
 -- not exist.
 --
--- Used by: engine.CheckAdmission.
+-- Used by: engine.CheckAdmission, engine.SetQuotaPolicy, engine.DeleteQuotaPolicy.
 -- Locks: gates waits (the INSERT: its row as FOR NO KEY UPDATE does).
 INSERT INTO ffx_gate AS g (partition_key, gate_id, namespace, key, used_at_ms)
 SELECT

@@ -1287,6 +1287,54 @@ $_$;
 
 COMMENT ON FUNCTION ffx_predicates_held(condition jsonb, payload bytea) IS 'The predicates of a condition that hold for a payload; NULL if the condition has none. One that fails does not hold.';
 
+CREATE TABLE ff_quota_policy (
+    partition_key smallint NOT NULL,
+    quota_policy_id text NOT NULL,
+    requests_per_window_seconds bigint NOT NULL,
+    max_requests_per_window bigint NOT NULL,
+    active_concurrency_cap bigint NOT NULL,
+    active_concurrency bigint DEFAULT 0 NOT NULL,
+    created_at_ms bigint NOT NULL,
+    updated_at_ms bigint NOT NULL
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE ff_quota_policy IS 'Quota policies: limits per time window and on concurrency.';
+
+COMMENT ON COLUMN ff_quota_policy.partition_key IS 'Logical shard of the quota policy: CRC16 of its uuid modulo 32. Not that of an execution.';
+
+COMMENT ON COLUMN ff_quota_policy.quota_policy_id IS 'Id of the policy, a bare uuid as text.';
+
+COMMENT ON COLUMN ff_quota_policy.requests_per_window_seconds IS 'Length of the window in seconds, whatever its name says.';
+
+COMMENT ON COLUMN ff_quota_policy.max_requests_per_window IS 'Admissions within a window; 0: no limit.';
+
+COMMENT ON COLUMN ff_quota_policy.active_concurrency_cap IS 'Slots held at once; 0: no limit.';
+
+COMMENT ON COLUMN ff_quota_policy.active_concurrency IS 'Slots held, a count that FlowFabric keeps; here the slots are the rows of ff_quota_admitted.';
+
+COMMENT ON COLUMN ff_quota_policy.created_at_ms IS 'Milliseconds since the Unix epoch: when it was created.';
+
+COMMENT ON COLUMN ff_quota_policy.updated_at_ms IS 'Milliseconds since the Unix epoch: the last change.';
+
+CREATE FUNCTION ffx_quota_in_force(of_partition smallint, of_policy uuid) RETURNS ff_quota_policy
+    LANGUAGE plpgsql STRICT
+    AS $$
+DECLARE
+    policy ff_quota_policy;
+BEGIN
+    SELECT q.*
+    INTO policy
+    FROM ff_quota_policy AS q
+    WHERE
+        q.partition_key = of_partition
+        AND q.quota_policy_id = of_policy::text;
+    RETURN policy;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_quota_in_force(of_partition smallint, of_policy uuid) IS 'A quota policy by which the caller''s transaction may admit until it ends, as it has locked its row in ffx_gate; of one that does not exist NULL.';
+
 CREATE FUNCTION ffx_read_instant(ms bigint) RETURNS timestamp with time zone
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -3090,36 +3138,6 @@ COMMENT ON COLUMN ff_quota_admitted.execution_id IS 'The execution, its whole id
 COMMENT ON COLUMN ff_quota_admitted.admitted_at_ms IS 'Milliseconds since the Unix epoch: when it was admitted.';
 
 COMMENT ON COLUMN ff_quota_admitted.expires_at_ms IS 'Milliseconds since the Unix epoch: the end of the window that it was admitted in.';
-
-CREATE TABLE ff_quota_policy (
-    partition_key smallint NOT NULL,
-    quota_policy_id text NOT NULL,
-    requests_per_window_seconds bigint NOT NULL,
-    max_requests_per_window bigint NOT NULL,
-    active_concurrency_cap bigint NOT NULL,
-    active_concurrency bigint DEFAULT 0 NOT NULL,
-    created_at_ms bigint NOT NULL,
-    updated_at_ms bigint NOT NULL
-)
-WITH (fillfactor='50');
-
-COMMENT ON TABLE ff_quota_policy IS 'Quota policies: limits per time window and on concurrency.';
-
-COMMENT ON COLUMN ff_quota_policy.partition_key IS 'Logical shard of the quota policy: CRC16 of its uuid modulo 32. Not that of an execution.';
-
-COMMENT ON COLUMN ff_quota_policy.quota_policy_id IS 'Id of the policy, a bare uuid as text.';
-
-COMMENT ON COLUMN ff_quota_policy.requests_per_window_seconds IS 'Length of the window in seconds, whatever its name says.';
-
-COMMENT ON COLUMN ff_quota_policy.max_requests_per_window IS 'Admissions within a window; 0: no limit.';
-
-COMMENT ON COLUMN ff_quota_policy.active_concurrency_cap IS 'Slots held at once; 0: no limit.';
-
-COMMENT ON COLUMN ff_quota_policy.active_concurrency IS 'Slots held, a count that FlowFabric keeps; here the slots are the rows of ff_quota_admitted.';
-
-COMMENT ON COLUMN ff_quota_policy.created_at_ms IS 'Milliseconds since the Unix epoch: when it was created.';
-
-COMMENT ON COLUMN ff_quota_policy.updated_at_ms IS 'Milliseconds since the Unix epoch: the last change.';
 
 CREATE TABLE ff_quota_window (
     partition_key smallint NOT NULL,

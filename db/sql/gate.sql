@@ -98,7 +98,7 @@ ON CONFLICT ON CONSTRAINT ffx_gate_pkey DO NOTHING;
 -- name: TakeGates :many
 -- TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits, and whether
 -- executions wait there. It returns those that are locked (taken is false) or missing (known is false) too. A key whose limit
--- an operator changes now counts as locked. The caller sorts by gate_id.
+-- an operator changes now counts as locked. A quota policy is that of its lock, not of the snapshot. The caller sorts by gate_id.
 --
 -- Used by: engine.AdmitWaiting, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
 -- Locks: gates skips (rows FOR NO KEY UPDATE in array order); limits skips (advisory locks of the rules, shared).
@@ -156,19 +156,7 @@ LEFT JOIN LATERAL (
     FOR NO KEY UPDATE SKIP LOCKED
 ) AS g ON true
 LEFT JOIN LATERAL ffx_limit_in_force(g.namespace, g.limit_name) AS l ON true
-LEFT JOIN LATERAL (
-    SELECT
-        t.active_concurrency_cap,
-        t.max_requests_per_window,
-        t.requests_per_window_seconds,
-        t.updated_at_ms
-    FROM ff_quota_policy AS t
-    WHERE
-        g.limit_name IS NULL
-        AND t.partition_key = i.quota_partition
-        AND t.quota_policy_id = i.gate_id::text
-    LIMIT 1
-) AS q ON true;
+LEFT JOIN LATERAL ffx_quota_in_force(i.quota_partition, CASE WHEN g.limit_name IS NULL THEN g.gate_id END) AS q ON true;
 
 -- name: CountGates :many
 -- CountGates counts the admissions of locked keys and quota policies. An admission is in use while its execution is admitted

@@ -126,16 +126,13 @@ FROM declared AS d;
 --
 -- Used by: engine.SetLimit, engine.ResetLimit.
 -- Locks: limits waits (the advisory lock of the rule, for transactions that admit by it, then the row: UPDATE).
-WITH clock AS MATERIALIZED (
-    -- The time of the change.
-    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
-),
-held AS MATERIALIZED (
-    -- The limit, locked, once the transactions have ended that admit by the rule as it is.
+WITH held AS MATERIALIZED (
+    -- The limit, locked, once the transactions have ended that admit by the rule as it is, and the time then.
     SELECT
         t.namespace,
         t.name,
-        t.fits
+        t.fits,
+        ffx_now_locked_ms(sqlc.narg(now_ms)) AS now_ms
     FROM (SELECT pg_advisory_xact_lock(ffx_limit_key(@namespace, @name)) IS NOT NULL AS alone OFFSET 0) AS a
     CROSS JOIN LATERAL (
         SELECT
@@ -156,11 +153,10 @@ changed AS (
     SET
         units = CASE WHEN sqlc.arg(units)::bigint < 0 THEN l.declared_units ELSE sqlc.arg(units)::bigint END,
         window_ms = coalesce(nullif(sqlc.arg(window_ms)::bigint, 0), l.declared_window_ms),
-        set_at_ms = CASE WHEN sqlc.arg(units)::bigint < 0 THEN NULL ELSE c.now_ms END,
-        changed_at_ms = c.now_ms,
+        set_at_ms = CASE WHEN sqlc.arg(units)::bigint < 0 THEN NULL ELSE h.now_ms END,
+        changed_at_ms = h.now_ms,
         changes = l.changes + 1
     FROM held AS h
-    CROSS JOIN clock AS c
     WHERE
         l.namespace = h.namespace
         AND l.name = h.name

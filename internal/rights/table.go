@@ -94,6 +94,7 @@ var table = []object{
 	{Function, "ffx_now_ms(bigint)", "EXECUTE", "EXECUTE", "EXECUTE", "EXECUTE"},
 	{Function, "ffx_past_ms(bigint, bigint)", "", "EXECUTE", "EXECUTE", "EXECUTE"},
 	{Function, "ffx_predicates_held(jsonb, bytea)", "", "EXECUTE", "EXECUTE", "EXECUTE"},
+	{Function, "ffx_quota_in_force(smallint, uuid)", "", "EXECUTE", "EXECUTE", "EXECUTE"},
 	{Function, "ffx_read_instant(bigint)", "", "", "EXECUTE", ""},
 	{Function, "ffx_read_json(bytea)", "", "EXECUTE", "EXECUTE", "EXECUTE"},
 	{Function, "ffx_read_number(jsonb, text)", "", "EXECUTE", "EXECUTE", "EXECUTE"},

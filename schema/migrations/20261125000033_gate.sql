@@ -200,7 +200,32 @@ $$;
 COMMENT ON FUNCTION ffx_limit_in_force(of_namespace text, of_name text) IS
     'The rule of a limit by which the caller''s transaction may admit until it ends. NULL while an operator changes the rule; of a limit that does not exist only the name.';
 
+-- A transaction that admits by a quota policy holds the lock of its row in ffx_gate until its commit, and so does a change of the
+-- policy. Volatile, so that it reads the policy as of that lock rather than as of the calling statement.
+CREATE FUNCTION ffx_quota_in_force(of_partition smallint, of_policy uuid) RETURNS ff_quota_policy
+LANGUAGE plpgsql
+VOLATILE
+STRICT
+AS $$
+DECLARE
+    policy ff_quota_policy;
+BEGIN
+    SELECT q.*
+    INTO policy
+    FROM ff_quota_policy AS q
+    WHERE
+        q.partition_key = of_partition
+        AND q.quota_policy_id = of_policy::text;
+    RETURN policy;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_quota_in_force(of_partition smallint, of_policy uuid) IS
+    'A quota policy by which the caller''s transaction may admit until it ends, as it has locked its row in ffx_gate; of one that does not exist NULL.';
+
 -- migrate:down
+
+DROP FUNCTION ffx_quota_in_force(smallint, uuid);
 
 DROP FUNCTION ffx_limit_in_force(text, text);
 
