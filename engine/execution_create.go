@@ -53,7 +53,6 @@ func (e *Engine) createExecutions(ctx context.Context, specs []ExecutionSpec) ([
 	const op = "create executions"
 	results := make([]Outcome[Created], len(specs))
 	creations := make([]creation, len(specs))
-	valid := make([]int, 0, len(specs))
 	periodsAtMs, err := e.uniquePeriodsAt(ctx, specs)
 	if err != nil {
 		return nil, wrap(op, err)
@@ -77,14 +76,18 @@ func (e *Engine) createExecutions(ctx context.Context, specs []ExecutionSpec) ([
 			continue
 		}
 		results[i].Value.ID = c.id
-		valid = append(valid, i)
 	}
 	if err := e.findLimits(ctx, creations, func(i int, err error) {
 		results[i].Err, creations[i].refused = err, true
 	}); err != nil {
 		return nil, wrap(op, err)
 	}
-	valid = slices.DeleteFunc(valid, func(i int) bool { return creations[i].refused })
+	valid := make([]int, 0, len(specs))
+	for i := range creations {
+		if !creations[i].refused {
+			valid = append(valid, i)
+		}
+	}
 	if err := e.placeFair(ctx, e.reader(), creations); err != nil {
 		return nil, wrap(op, err)
 	}
