@@ -1098,6 +1098,8 @@ type FfxGate struct {
 	NextAtMs *int64
 	// Milliseconds since the Unix epoch: the last admission, or the creation of the row. Idle ones are deleted.
 	UsedAtMs int64
+	// Units of the settled admissions: ffx_gate_use.settled. Only counts change it.
+	Settled int64
 }
 
 // Admissions. A row counts as in use while its execution is admitted, and as started until its window is over.
@@ -1116,10 +1118,12 @@ type FfxGateUse struct {
 	Units int64
 	// Whether it was in use when the key was last counted; it is no longer once its execution has ended or gives its place back.
 	Held bool
-	// Milliseconds since the Unix epoch: when it started, as the last count found it; NULL: not yet, so that it stays in the window.
+	// Milliseconds since the Unix epoch: when it started, as the last count found it; NULL: not yet, so that it stays in the window; 0: its window is over, and it is still in use.
 	StartedAtMs *int64
 	// Whether a call admitted it, not the gate: it is in use until a call releases it or its execution ends.
 	ByCaller bool
+	// Whether it has started and is no longer in use: a count reads it again once its window is over.
+	Settled bool
 }
 
 // Which process does which background job, for how long. Without its row a job is taken by whoever asks first.

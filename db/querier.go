@@ -199,11 +199,16 @@ type Querier interface {
 	// CountGates counts the admissions of locked keys and quota policies. An admission is in use while its execution is admitted
 	// and was not admitted again. One by a call is in use until that is released, or its execution ends or waits here. It counts
 	// as a start from then until its window is over, and also while the execution has not started. A start in the future counts as
-	// one of now. It deletes the admissions that count no more, and notes the starts of the others. A row without admissions has zeros. window_ms of 0: starts don't
+	// one of now. It deletes the admissions that count no more, and notes the starts of the others. window_ms of 0: starts don't
 	// count.
 	//
-	// Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.ForgetLimitKeys.
-	// Locks: gates held (DELETE and UPDATE of admissions).
+	// It reads no settled admission until its window is over: their units are in the row of the key. Of the settled ones that are
+	// over, of those of the future, and of those not settled after a position, it judges at most a page. whole: it has judged all. Otherwise held and started
+	// are the bounds less the units that it has found free, and may be too high. looked_at_ms, looked_execution_id: where the next page begins.
+	// changes: how many of the page it has changed. more_over: some settled ones that are over may be left.
+	//
+	// Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
+	// Locks: gates held (DELETE and UPDATE of admissions, UPDATE of the keys).
 	CountGates(ctx context.Context, db DBTX, arg CountGatesParams) ([]CountGatesRow, error)
 	// CountGrowth adds members and edges to the counters of a flow, one revision each, and returns the new values. It
 	// also writes the row of a flow that changed in another way, so that a transaction with an older snapshot fails at

@@ -178,10 +178,7 @@ func (a *admission) decide(ctx context.Context, tx *txn) (AdmissionResult, error
 	if !a.limit.NeedsCount(1) {
 		return AdmissionResult{Outcome: Admitted}, nil
 	}
-	rows, err := a.q.CountGates(ctx, tx, db.CountGatesParams{
-		NowMs: a.nowMs(), PartitionKeys: []int16{gatePartition(a.policy)}, GateIDs: []pgtype.UUID{pgGate(a.policy)},
-		WindowMs: []int64{a.windowMs},
-	})
+	rows, err := a.q.CountGates(ctx, tx, wholeCount(gate.ID(a.policy), a.windowMs, a.nowMs()))
 	if err != nil || len(rows) == 0 {
 		return AdmissionResult{}, err
 	}

@@ -120,6 +120,7 @@ type shared struct {
 	usage     usageMemory
 	breaches  breachMemory
 	gates     gateMemory
+	pages     gatePages
 	places    awaitedPlaces
 	keySweep  keySweep
 	fairSweep fairSweep

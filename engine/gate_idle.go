@@ -78,12 +78,12 @@ func (m Maintenance) ForgetLimitKeys(ctx context.Context, batch int) (int, error
 
 // forgetKeys locks keys, counts them, and deletes those that are not in use.
 func (e *Engine) forgetKeys(ctx context.Context, tx *txn, keys []gate.ID) (int, error) {
-	pass := gateLocks{Engine: e}
+	pass := gateLocks{Engine: e, whole: true}
 	pass.begin()
 	if err := pass.take(ctx, tx, keys); err != nil {
 		return 0, err
 	}
-	if err := pass.countAll(ctx, tx, keys); err != nil {
+	if err := pass.countPages(ctx, tx, keys); err != nil {
 		return 0, err
 	}
 	var unused db.DropIdleGatesParams

@@ -21,6 +21,7 @@ type gateLocks struct {
 	state   gate.State
 	taken   map[gate.ID]*takenGate
 	missing []gate.ID               // limits that have no row
+	whole   bool                    // counts judge all admissions, not pages
 	uses    db.InsertGateUsesParams // admissions
 
 	busy    bool // a limit was locked by another transaction
@@ -39,6 +40,9 @@ type takenGate struct {
 	awaited  bool // executions wait for it
 	changed  bool // its row has to be written
 	used     bool
+	page     int32    // how many admissions a count judges
+	looked   lookedAt // where the next page begins
+	tired    bool     // the last page found little: the next pass goes on
 }
 
 // begin forgets the locks, before a try.
@@ -104,6 +108,7 @@ func (p *gateLocks) note(row *db.TakeGatesRow) {
 	}
 	t.name, t.whenFull, t.awaited = row.LimitName, WhenFull(row.WhenFull), row.Awaited
 	t.Replaces = t.whenFull == CancelRunning
+	p.page(row.GateID.Bytes, t)
 	p.taken[row.GateID.Bytes] = t
 	p.state.Limits[row.GateID.Bytes] = &t.Limit
 }
@@ -113,45 +118,6 @@ func (p *gateLocks) wakeAt(ms int64) {
 	if p.nextMs == 0 || ms < p.nextMs {
 		p.nextMs = ms
 	}
-}
-
-// count counts the use of those limits whose bounds have no room for the units that they need.
-func (p *gateLocks) count(ctx context.Context, tx db.DBTX, gates []gate.ID, needs func(*takenGate) int64) error {
-	return p.countAll(ctx, tx, slices.DeleteFunc(slices.Clone(gates), func(g gate.ID) bool {
-		t := p.taken[g]
-		return t == nil || !t.NeedsCount(needs(t))
-	}))
-}
-
-// countAll counts the use of those limits that are locked.
-func (p *gateLocks) countAll(ctx context.Context, tx db.DBTX, gates []gate.ID) error {
-	params := db.CountGatesParams{NowMs: p.Engine.nowMs()}
-	for _, g := range gates {
-		if t := p.taken[g]; t != nil {
-			params.PartitionKeys = append(params.PartitionKeys, gatePartition(g))
-			params.GateIDs = append(params.GateIDs, pgGate(g))
-			params.WindowMs = append(params.WindowMs, t.windowMs)
-		}
-	}
-	if len(params.GateIDs) == 0 {
-		return nil
-	}
-	rows, err := p.q.CountGates(ctx, tx, params)
-	for _, row := range rows {
-		t := p.taken[row.GateID.Bytes]
-		t.changed = t.changed || t.Held != row.Held || t.Started != row.Started
-		t.Held, t.Started, t.Counted = row.Held, row.Started, true
-		// A start that is not known yet may come, or not: look again.
-		if t.Starts != gate.None && row.FirstStartMs > 0 && t.Started >= t.Starts {
-			t.nextMs = row.FirstStartMs + t.windowMs
-			p.wakeAt(t.nextMs)
-			t.changed = t.changed || !row.NotStarted
-			if row.NotStarted || t.Concurrent != gate.None && t.Held >= t.Concurrent {
-				t.nextMs = 0
-			}
-		}
-	}
-	return err
 }
 
 // use notes the admission of an execution.

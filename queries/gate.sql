@@ -162,42 +162,76 @@ LEFT JOIN LATERAL ffx_quota_in_force(i.quota_partition, CASE WHEN g.limit_name I
 -- CountGates counts the admissions of locked keys and quota policies. An admission is in use while its execution is admitted
 -- and was not admitted again. One by a call is in use until that is released, or its execution ends or waits here. It counts
 -- as a start from then until its window is over, and also while the execution has not started. A start in the future counts as
--- one of now. It deletes the admissions that count no more, and notes the starts of the others. A row without admissions has zeros. window_ms of 0: starts don't
+-- one of now. It deletes the admissions that count no more, and notes the starts of the others. window_ms of 0: starts don't
 -- count.
 --
--- Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.ForgetLimitKeys.
--- Locks: gates held (DELETE and UPDATE of admissions).
+-- It reads no settled admission until its window is over: their units are in the row of the key. Of the settled ones that are
+-- over, of those of the future, and of those not settled after a position, it judges at most a page. whole: it has judged all. Otherwise held and started
+-- are the bounds less the units that it has found free, and may be too high. looked_at_ms, looked_execution_id: where the next page begins.
+-- changes: how many of the page it has changed. more_over: some settled ones that are over may be left.
+--
+-- Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
+-- Locks: gates held (DELETE and UPDATE of admissions, UPDATE of the keys).
 WITH clock AS MATERIALIZED (
     -- The time of the call.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
-input AS (
+input AS MATERIALIZED (
     -- The keys, with the length of their windows.
     SELECT
-        unnest(@partition_keys::smallint[]) AS partition_key,
-        unnest(@gate_ids::uuid[]) AS gate_id,
-        unnest(@window_ms::bigint[]) AS window_ms
-    LIMIT cardinality(@gate_ids::uuid[])
+        i.partition_key,
+        i.gate_id,
+        i.page_size,
+        i.after_ms,
+        i.after_execution_id,
+        i.window_ms > 0 AS has_window,
+        greatest(c.now_ms - i.window_ms, 0) AS window_from_ms
+    FROM clock AS c
+    CROSS JOIN (
+        SELECT
+            unnest(@partition_keys::smallint[]) AS partition_key,
+            unnest(@gate_ids::uuid[]) AS gate_id,
+            unnest(@window_ms::bigint[]) AS window_ms,
+            unnest(@page_sizes::integer[]) AS page_size,
+            unnest(@last_ms::bigint[]) AS after_ms,
+            unnest(@last_execution_ids::uuid[]) AS after_execution_id
+        LIMIT cardinality(@gate_ids::uuid[])
+    ) AS i
 ),
-judged AS MATERIALIZED (
-    -- Their admissions: whether each is in use, and when it started. The deletion of an execution has noted its start; without
-    -- that it counts from the admission.
+expired AS MATERIALIZED (
+    -- The settled admissions whose windows are over.
     SELECT
         u.partition_key,
         u.gate_id,
         u.execution_id,
         u.admitted_at_ms,
-        u.units,
-        u.held AS was_held,
-        u.started_at_ms AS was_started_at_ms,
-        (u.held AND u.again_at_ms IS NULL AND coalesce(e.admitted, false)) AS held,
-        ffx_past_ms(coalesce(
-            u.started_at_ms,
-            -- One that was admitted in the millisecond of an earlier start, and waits for its claim: the start was under the admission before.
-            CASE WHEN NOT (a.started_at_ms = u.since_ms AND e.claimable IS TRUE) THEN a.started_at_ms END,
-            CASE WHEN e.admitted IS NULL THEN u.admitted_at_ms END
-        ), c.now_ms) AS started_at_ms,
-        c.now_ms - i.window_ms AS window_from_ms
+        u.units
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.gate_id,
+            t.execution_id,
+            t.admitted_at_ms,
+            t.units
+        FROM ffx_gate_use AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.gate_id = i.gate_id
+            AND t.started_at_ms <= i.window_from_ms
+            AND t.settled
+        ORDER BY t.started_at_ms
+        LIMIT i.page_size
+    ) AS u
+),
+ahead AS MATERIALIZED (
+    -- The settled ones of the future.
+    SELECT
+        u.partition_key,
+        u.gate_id,
+        u.execution_id,
+        u.admitted_at_ms,
+        c.now_ms AS started_at_ms
     FROM clock AS c
     CROSS JOIN input AS i
     CROSS JOIN LATERAL (
@@ -205,81 +239,276 @@ judged AS MATERIALIZED (
             t.partition_key,
             t.gate_id,
             t.execution_id,
-            t.admitted_at_ms,
-            t.execution_partition_key,
-            t.units,
-            t.held,
-            t.started_at_ms,
-            t.by_caller,
-            -- An admission by a clock that was ahead: its start may have another date.
-            CASE WHEN t.admitted_at_ms > c.now_ms THEN 0 ELSE t.admitted_at_ms END AS since_ms,
-            lead(t.admitted_at_ms) OVER (PARTITION BY t.execution_id ORDER BY t.admitted_at_ms) AS again_at_ms
+            t.admitted_at_ms
         FROM ffx_gate_use AS t
-        WHERE (t.partition_key, t.gate_id) = (i.partition_key, i.gate_id)
-    ) AS u
-    LEFT JOIN LATERAL (
-        SELECT
-            CASE
-                WHEN u.by_caller THEN t.lifecycle_phase NOT IN ('terminal', 'cancelled') AND t.ffx_gate_id IS DISTINCT FROM u.gate_id
-                ELSE coalesce(t.ffx_admitted, false)
-            END AS admitted,
-            (t.ffx_admitted AND t.lifecycle_phase = 'runnable') AS claimable
-        FROM ff_exec_core AS t
         WHERE
-            t.partition_key = u.execution_partition_key
-            AND t.execution_id = u.execution_id
-            AND (u.held OR u.started_at_ms IS NULL)
-        LIMIT 1
-    ) AS e ON true
-    -- include gate_started
+            t.partition_key = i.partition_key
+            AND t.gate_id = i.gate_id
+            AND t.started_at_ms > c.now_ms
+            AND t.settled
+        ORDER BY t.started_at_ms
+        LIMIT i.page_size
+    ) AS u
+),
+judged AS MATERIALIZED (
+    -- A page of the others: whether each is in use, and when it started. The deletion of an execution has noted its start;
+    -- without that it counts from the admission.
+    SELECT
+        j.partition_key,
+        j.gate_id,
+        j.execution_id,
+        j.admitted_at_ms,
+        j.units,
+        j.was_held,
+        j.was_started_at_ms,
+        j.held,
+        -- 0: the window of one in use is over, which is told once.
+        CASE WHEN j.has_window AND j.started_at_ms <= j.window_from_ms THEN 0 ELSE j.started_at_ms END AS started_at_ms,
+        coalesce(j.started_at_ms > j.window_from_ms, j.held) AS starts,
+        -- Not in the millisecond of its admission: another one may be added to it.
+        coalesce(NOT j.held AND j.started_at_ms > j.window_from_ms AND j.admitted_at_ms < j.now_ms, false) AS settled
+    FROM (
+        SELECT
+            u.partition_key,
+            u.gate_id,
+            u.execution_id,
+            u.admitted_at_ms,
+            u.units,
+            u.held AS was_held,
+            u.started_at_ms AS was_started_at_ms,
+            (u.held AND u.again_at_ms IS NULL AND coalesce(e.admitted, false)) AS held,
+            ffx_past_ms(coalesce(
+                u.started_at_ms,
+                -- One that was admitted in the millisecond of an earlier start, and waits for its claim: the start was under the admission before.
+                CASE WHEN NOT (a.started_at_ms = u.since_ms AND e.claimable IS TRUE) THEN a.started_at_ms END,
+                CASE WHEN e.admitted IS NULL THEN u.admitted_at_ms END
+            ), c.now_ms) AS started_at_ms,
+            i.has_window,
+            i.window_from_ms,
+            c.now_ms
+        FROM clock AS c
+        CROSS JOIN input AS i
+        CROSS JOIN LATERAL (
+            SELECT
+                t.partition_key,
+                t.gate_id,
+                t.execution_id,
+                t.admitted_at_ms,
+                t.execution_partition_key,
+                t.units,
+                t.held,
+                t.started_at_ms,
+                t.by_caller,
+                -- An admission by a clock that was ahead: its start may have another date.
+                CASE WHEN t.admitted_at_ms > c.now_ms THEN 0 ELSE t.admitted_at_ms END AS since_ms,
+                (
+                    SELECT min(n.admitted_at_ms)
+                    FROM ffx_gate_use AS n
+                    WHERE
+                        n.partition_key = t.partition_key
+                        AND n.gate_id = t.gate_id
+                        AND n.execution_id = t.execution_id
+                        AND n.admitted_at_ms > t.admitted_at_ms
+                ) AS again_at_ms
+            FROM ffx_gate_use AS t
+            WHERE
+                t.partition_key = i.partition_key
+                AND t.gate_id = i.gate_id
+                AND (t.admitted_at_ms, t.execution_id) > (i.after_ms, i.after_execution_id)
+                AND NOT t.settled
+            ORDER BY
+                t.admitted_at_ms,
+                t.execution_id
+            LIMIT i.page_size
+        ) AS u
+        LEFT JOIN LATERAL (
+            SELECT
+                CASE
+                    WHEN u.by_caller THEN t.lifecycle_phase NOT IN ('terminal', 'cancelled') AND t.ffx_gate_id IS DISTINCT FROM u.gate_id
+                    ELSE coalesce(t.ffx_admitted, false)
+                END AS admitted,
+                (t.ffx_admitted AND t.lifecycle_phase = 'runnable') AS claimable
+            FROM ff_exec_core AS t
+            WHERE
+                t.partition_key = u.execution_partition_key
+                AND t.execution_id = u.execution_id
+                AND (u.held OR u.started_at_ms IS NULL)
+            LIMIT 1
+        ) AS e ON true
+        -- include gate_started
+    ) AS j
 ),
 dropped AS (
     -- Those that count no more.
     DELETE FROM ffx_gate_use AS u
-    USING judged AS j
+    USING (
+        SELECT
+            x.partition_key,
+            x.gate_id,
+            x.execution_id,
+            x.admitted_at_ms
+        FROM expired AS x
+        UNION ALL
+        SELECT
+            j.partition_key,
+            j.gate_id,
+            j.execution_id,
+            j.admitted_at_ms
+        FROM judged AS j
+        WHERE
+            NOT j.held
+            AND NOT j.starts
+    ) AS o
     WHERE
-        u.partition_key = ANY (ARRAY[j.partition_key])
-        AND u.gate_id = j.gate_id
-        AND u.execution_id = j.execution_id
-        AND u.admitted_at_ms = j.admitted_at_ms
-        AND NOT j.held
-        AND (j.started_at_ms > j.window_from_ms) IS NOT TRUE
+        u.partition_key = ANY (ARRAY[o.partition_key])
+        AND u.gate_id = o.gate_id
+        AND u.execution_id = o.execution_id
+        AND u.admitted_at_ms = o.admitted_at_ms
 ),
 noted AS (
     -- The others, if they have changed.
     UPDATE ffx_gate_use AS u
     SET
-        held = j.held,
-        started_at_ms = j.started_at_ms
-    FROM judged AS j
+        held = n.held,
+        started_at_ms = n.started_at_ms,
+        settled = n.settled
+    FROM (
+        SELECT
+            j.partition_key,
+            j.gate_id,
+            j.execution_id,
+            j.admitted_at_ms,
+            j.held,
+            j.started_at_ms,
+            j.settled
+        FROM judged AS j
+        WHERE
+            (j.held OR j.starts)
+            AND (j.held, j.started_at_ms, j.settled) IS DISTINCT FROM (j.was_held, j.was_started_at_ms, false)
+        UNION ALL
+        SELECT
+            x.partition_key,
+            x.gate_id,
+            x.execution_id,
+            x.admitted_at_ms,
+            false,
+            x.started_at_ms,
+            true
+        FROM ahead AS x
+    ) AS n
     WHERE
-        u.partition_key = ANY (ARRAY[j.partition_key])
-        AND u.gate_id = j.gate_id
-        AND u.execution_id = j.execution_id
-        AND u.admitted_at_ms = j.admitted_at_ms
-        AND (j.held OR j.started_at_ms > j.window_from_ms)
-        AND (j.held, j.started_at_ms) IS DISTINCT FROM (j.was_held, j.was_started_at_ms)
+        u.partition_key = ANY (ARRAY[n.partition_key])
+        AND u.gate_id = n.gate_id
+        AND u.execution_id = n.execution_id
+        AND u.admitted_at_ms = n.admitted_at_ms
+),
+settled AS (
+    -- The units of the settled ones.
+    UPDATE ffx_gate AS g
+    SET settled = g.settled + n.units
+    FROM (
+        SELECT
+            x.partition_key,
+            x.gate_id,
+            sum(x.units)::bigint AS units
+        FROM (
+            SELECT
+                j.partition_key,
+                j.gate_id,
+                j.units
+            FROM judged AS j
+            WHERE j.settled
+            UNION ALL
+            SELECT
+                x.partition_key,
+                x.gate_id,
+                - x.units
+            FROM expired AS x
+        ) AS x
+        GROUP BY
+            x.partition_key,
+            x.gate_id
+    ) AS n
+    WHERE
+        g.partition_key = ANY (ARRAY[n.partition_key])
+        AND g.gate_id = n.gate_id
 )
 SELECT
     i.gate_id::uuid AS gate_id,
-    s.held::bigint AS held,
-    s.started::bigint AS started,
-    s.first_start_ms::bigint AS first_start_ms,
-    s.not_started::boolean AS not_started
-FROM input AS i
+    (CASE WHEN w.whole THEN s.held ELSE greatest(g.held - s.given_back, 0) END)::bigint AS held,
+    (CASE WHEN w.whole THEN g.settled + s.started ELSE greatest(g.started - s.over, 0) END - o.units)::bigint AS started,
+    coalesce(least(s.first_start_ms, f.first_start_ms), 0)::bigint AS first_start_ms,
+    s.not_started::boolean AS not_started,
+    w.whole::boolean AS whole,
+    (o.found >= i.page_size)::boolean AS more_over,
+    s.changes::bigint AS changes,
+    coalesce(l.admitted_at_ms, -1)::bigint AS looked_at_ms,
+    coalesce(l.execution_id, CAST('00000000-0000-0000-0000-000000000000' AS uuid))::uuid AS looked_execution_id
+FROM clock AS c
+CROSS JOIN input AS i
 CROSS JOIN LATERAL (
     SELECT
+        t.held,
+        t.started,
+        t.settled
+    FROM ffx_gate AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.gate_id = i.gate_id
+    LIMIT 1
+) AS g
+CROSS JOIN LATERAL (
+    SELECT
+        count(*) AS found,
+        coalesce(sum(x.units), 0) AS units
+    FROM expired AS x
+    WHERE x.gate_id = i.gate_id
+) AS o
+CROSS JOIN LATERAL (
+    SELECT
+        count(*) AS found,
         coalesce(sum(j.units) FILTER (WHERE j.held), 0) AS held,
-        coalesce(sum(j.units) FILTER (
-            WHERE
-                j.started_at_ms > j.window_from_ms
-                OR j.started_at_ms IS NULL AND j.held
-        ), 0) AS started,
-        coalesce(min(j.started_at_ms) FILTER (WHERE j.started_at_ms > j.window_from_ms), 0) AS first_start_ms,
-        coalesce(bool_or(j.started_at_ms IS NULL AND j.held), false) AS not_started
+        coalesce(sum(j.units) FILTER (WHERE j.starts), 0) AS started,
+        -- Parts of the bounds, each once: then the row is deleted, settled, or has a start of 0.
+        coalesce(sum(j.units) FILTER (WHERE NOT j.held AND (j.settled OR NOT j.starts)), 0) AS given_back,
+        coalesce(sum(j.units) FILTER (WHERE NOT j.starts AND j.was_started_at_ms IS DISTINCT FROM 0), 0) AS over,
+        min(j.started_at_ms) FILTER (WHERE j.starts) AS first_start_ms,
+        coalesce(bool_or(j.starts AND j.started_at_ms IS NULL), false) AS not_started,
+        count(*) FILTER (
+            WHERE (j.held, j.started_at_ms, j.settled) IS DISTINCT FROM (j.was_held, j.was_started_at_ms, false)
+        ) AS changes
     FROM judged AS j
     WHERE j.gate_id = i.gate_id
-) AS s;
+) AS s
+CROSS JOIN LATERAL (
+    SELECT (i.after_ms < 0 AND s.found < i.page_size) AS whole
+) AS w
+LEFT JOIN LATERAL (
+    -- The last of a full page.
+    SELECT
+        j.admitted_at_ms,
+        j.execution_id
+    FROM judged AS j
+    WHERE
+        s.found >= i.page_size
+        AND j.gate_id = i.gate_id
+    ORDER BY
+        j.admitted_at_ms DESC,
+        j.execution_id DESC
+    LIMIT 1
+) AS l ON true
+LEFT JOIN LATERAL (
+    -- The first settled one that counts.
+    SELECT least(t.started_at_ms, c.now_ms) AS first_start_ms
+    FROM ffx_gate_use AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.gate_id = i.gate_id
+        AND t.started_at_ms > i.window_from_ms
+        AND t.settled
+    ORDER BY t.started_at_ms
+    LIMIT 1
+) AS f ON true;
 
 -- name: TakeWaiting :many
 -- TakeWaiting locks executions that wait at budgets and limits, skipping locked ones: of each at most so many, in the order
@@ -385,7 +614,8 @@ SET
     units = excluded.units + CASE WHEN u.gate_id = ANY (@windowed_gate_ids::uuid[]) THEN u.units ELSE 0 END,
     held = true,
     started_at_ms = excluded.started_at_ms,
-    by_caller = excluded.by_caller;
+    by_caller = excluded.by_caller,
+    settled = false;
 
 -- name: RaiseGates :exec
 -- RaiseGates stores the bounds of locked keys and quota policies after a pass, and when their windows have room again.

@@ -4188,7 +4188,8 @@ CREATE TABLE ffx_gate (
     held bigint DEFAULT 0 NOT NULL,
     started bigint DEFAULT 0 NOT NULL,
     next_at_ms bigint,
-    used_at_ms bigint NOT NULL
+    used_at_ms bigint NOT NULL,
+    settled bigint DEFAULT 0 NOT NULL
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='500');
 
@@ -4212,6 +4213,8 @@ COMMENT ON COLUMN ffx_gate.next_at_ms IS 'Milliseconds since the Unix epoch: whe
 
 COMMENT ON COLUMN ffx_gate.used_at_ms IS 'Milliseconds since the Unix epoch: the last admission, or the creation of the row. Idle ones are deleted.';
 
+COMMENT ON COLUMN ffx_gate.settled IS 'Units of the settled admissions: ffx_gate_use.settled. Only counts change it.';
+
 CREATE TABLE ffx_gate_use (
     partition_key smallint NOT NULL,
     gate_id uuid NOT NULL,
@@ -4221,7 +4224,8 @@ CREATE TABLE ffx_gate_use (
     units bigint NOT NULL,
     held boolean NOT NULL,
     started_at_ms bigint,
-    by_caller boolean DEFAULT false NOT NULL
+    by_caller boolean DEFAULT false NOT NULL,
+    settled boolean DEFAULT false NOT NULL
 )
 WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='500');
 
@@ -4241,9 +4245,11 @@ COMMENT ON COLUMN ffx_gate_use.units IS 'Units that it takes, from 1.';
 
 COMMENT ON COLUMN ffx_gate_use.held IS 'Whether it was in use when the key was last counted; it is no longer once its execution has ended or gives its place back.';
 
-COMMENT ON COLUMN ffx_gate_use.started_at_ms IS 'Milliseconds since the Unix epoch: when it started, as the last count found it; NULL: not yet, so that it stays in the window.';
+COMMENT ON COLUMN ffx_gate_use.started_at_ms IS 'Milliseconds since the Unix epoch: when it started, as the last count found it; NULL: not yet, so that it stays in the window; 0: its window is over, and it is still in use.';
 
 COMMENT ON COLUMN ffx_gate_use.by_caller IS 'Whether a call admitted it, not the gate: it is in use until a call releases it or its execution ends.';
+
+COMMENT ON COLUMN ffx_gate_use.settled IS 'Whether it has started and is no longer in use: a count reads it again once its window is over.';
 
 CREATE TABLE ffx_job (
     name text NOT NULL,
@@ -5456,6 +5462,14 @@ CREATE INDEX ffx_ff_suspension_current_timeout_idx ON ff_suspension_current USIN
 CREATE INDEX ffx_ff_waitpoint_pending_expires_idx ON ff_waitpoint_pending USING btree (expires_at_ms) WHERE ((expires_at_ms IS NOT NULL) AND (state = 'pending'::text));
 
 CREATE INDEX ffx_ff_worker_registry_event_at_idx ON ff_worker_registry_event USING btree (event_at_ms);
+
+CREATE INDEX ffx_gate_use_open_idx ON ffx_gate_use USING btree (partition_key, gate_id, admitted_at_ms, execution_id) WHERE (NOT settled);
+
+COMMENT ON INDEX ffx_gate_use_open_idx IS 'The admissions that a count has to judge.';
+
+CREATE INDEX ffx_gate_use_settled_idx ON ffx_gate_use USING btree (partition_key, gate_id, started_at_ms) WHERE settled;
+
+COMMENT ON INDEX ffx_gate_use_settled_idx IS 'The other starts in the order in which their windows end.';
 
 CREATE INDEX ffx_lane_retention_shortest_idx ON ffx_lane_retention USING btree (retention_ms);
 

@@ -84,6 +84,7 @@ freed AS (
                 k.partition_key = t.partition_key
                 AND k.gate_id = t.gate_id
                 AND k.execution_id = i.execution_id
+                AND NOT k.settled
                 AND NOT EXISTS (
                     SELECT
                     FROM ff_exec_core AS e
@@ -296,7 +297,8 @@ used AS (
     SET
         units = excluded.units,
         held = true,
-        started_at_ms = NULL
+        started_at_ms = NULL,
+        settled = false
 ),
 raised AS (
     -- The bounds.

@@ -92,6 +92,7 @@ CREATE TABLE ffx_gate (
     started bigint NOT NULL DEFAULT 0,
     next_at_ms bigint,
     used_at_ms bigint NOT NULL,
+    settled bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (partition_key, gate_id)
 )
 WITH (
@@ -120,6 +121,8 @@ COMMENT ON COLUMN ffx_gate.next_at_ms IS
     'Milliseconds since the Unix epoch: when the window has room again; NULL: unknown, or it has.';
 COMMENT ON COLUMN ffx_gate.used_at_ms IS
     'Milliseconds since the Unix epoch: the last admission, or the creation of the row. Idle ones are deleted.';
+COMMENT ON COLUMN ffx_gate.settled IS
+    'Units of the settled admissions: ffx_gate_use.settled. Only counts change it.';
 
 CREATE TABLE ffx_gate_use (
     partition_key smallint NOT NULL,
@@ -131,6 +134,7 @@ CREATE TABLE ffx_gate_use (
     held boolean NOT NULL,
     started_at_ms bigint,
     by_caller boolean NOT NULL DEFAULT false,
+    settled boolean NOT NULL DEFAULT false,
     PRIMARY KEY (partition_key, gate_id, execution_id, admitted_at_ms)
 )
 WITH (
@@ -156,9 +160,25 @@ COMMENT ON COLUMN ffx_gate_use.units IS
 COMMENT ON COLUMN ffx_gate_use.held IS
     'Whether it was in use when the key was last counted; it is no longer once its execution has ended or gives its place back.';
 COMMENT ON COLUMN ffx_gate_use.started_at_ms IS
-    'Milliseconds since the Unix epoch: when it started, as the last count found it; NULL: not yet, so that it stays in the window.';
+    'Milliseconds since the Unix epoch: when it started, as the last count found it; NULL: not yet, so that it stays in the window; 0: its window is over, and it is still in use.';
 COMMENT ON COLUMN ffx_gate_use.by_caller IS
     'Whether a call admitted it, not the gate: it is in use until a call releases it or its execution ends.';
+COMMENT ON COLUMN ffx_gate_use.settled IS
+    'Whether it has started and is no longer in use: a count reads it again once its window is over.';
+
+CREATE INDEX ffx_gate_use_open_idx
+ON ffx_gate_use (partition_key, gate_id, admitted_at_ms, execution_id)
+WHERE NOT settled;
+
+COMMENT ON INDEX ffx_gate_use_open_idx IS
+    'The admissions that a count has to judge.';
+
+CREATE INDEX ffx_gate_use_settled_idx
+ON ffx_gate_use (partition_key, gate_id, started_at_ms)
+WHERE settled;
+
+COMMENT ON INDEX ffx_gate_use_settled_idx IS
+    'The other starts in the order in which their windows end.';
 
 -- A transaction that admits by a rule holds this lock shared until its commit, and an operator's change of the rule takes it
 -- alone. A shared lock of the rule's row would do as well, but it writes the row each time, and passes that overlap would keep

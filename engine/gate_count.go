@@ -1,0 +1,134 @@
+package engine
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/gate"
+)
+
+// countPage is how many admissions one count of a key looks at: so many that are over, and so many that may be. A window of
+// 50,000 starts would otherwise make each pass read those that wait for a worker or run.
+const countPage = 1000
+
+// lookedAt is a position among the admissions of a key that are not settled.
+type lookedAt struct {
+	ms        int64
+	execution pgtype.UUID
+}
+
+// fromFirst is before the first admission.
+var fromFirst = lookedAt{-1, pgtype.UUID{Valid: true}}
+
+// page notes how many admissions of a key a count judges, and from where on. All of them if an execution could be cancelled for
+// want of room, or if there is no window.
+func (p *gateLocks) page(g gate.ID, t *takenGate) {
+	t.page, t.looked = math.MaxInt32, fromFirst
+	if p.whole || t.windowMs == 0 || t.whenFull != "" && t.whenFull != WaitForRoom {
+		return
+	}
+	t.page = countPage
+	if at, known := p.pages.of(g); known {
+		t.looked = at
+	}
+}
+
+// gatePages has the positions of the counts of this process, of keys with more admissions than a page.
+type gatePages struct {
+	mu   sync.Mutex
+	next map[gate.ID]lookedAt
+}
+
+func (m *gatePages) of(g gate.ID) (at lookedAt, known bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at, known = m.next[g]
+	return at, known
+}
+
+func (m *gatePages) note(g gate.ID, at lookedAt) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case at == fromFirst:
+		delete(m.next, g)
+	case m.next == nil:
+		m.next = map[gate.ID]lookedAt{g: at}
+	default:
+		m.next[g] = at
+	}
+}
+
+// count counts the use of those limits whose bounds have no room for the units that they need, page after page as long as the
+// pages have something to note.
+func (p *gateLocks) count(ctx context.Context, tx db.DBTX, gates []gate.ID, needs func(*takenGate) int64) error {
+	for {
+		short := slices.DeleteFunc(slices.Clone(gates), func(g gate.ID) bool {
+			t := p.taken[g]
+			return t == nil || t.tired || !t.NeedsCount(needs(t))
+		})
+		if len(short) == 0 {
+			return nil
+		}
+		if err := p.countPages(ctx, tx, short); err != nil {
+			return err
+		}
+	}
+}
+
+// countPages counts one page of each of those limits that are locked.
+func (p *gateLocks) countPages(ctx context.Context, tx db.DBTX, gates []gate.ID) error {
+	params := db.CountGatesParams{NowMs: p.Engine.nowMs()}
+	for _, g := range gates {
+		if t := p.taken[g]; t != nil {
+			params.PartitionKeys = append(params.PartitionKeys, gatePartition(g))
+			params.GateIDs = append(params.GateIDs, pgGate(g))
+			params.WindowMs, params.PageSizes = append(params.WindowMs, t.windowMs), append(params.PageSizes, t.page)
+			params.LastMs = append(params.LastMs, t.looked.ms)
+			params.LastExecutionIDs = append(params.LastExecutionIDs, t.looked.execution)
+		}
+	}
+	if len(params.GateIDs) == 0 {
+		return nil
+	}
+	rows, err := p.q.CountGates(ctx, tx, params)
+	for i := range rows {
+		p.noteCount(&rows[i])
+	}
+	return err
+}
+
+// noteCount notes the findings of a count.
+func (p *gateLocks) noteCount(row *db.CountGatesRow) {
+	t := p.taken[row.GateID.Bytes]
+	t.changed = t.changed || t.Held != row.Held || t.Started != row.Started
+	t.Held, t.Started = row.Held, row.Started
+	t.Counted = row.Whole && !row.MoreOver
+	t.tired = !t.Counted && !row.MoreOver && row.Changes < int64(t.page/4)
+	if t.page < math.MaxInt32 {
+		t.looked = lookedAt{row.LookedAtMs, row.LookedExecutionID}
+		p.pages.note(row.GateID.Bytes, t.looked)
+	}
+	// A start that is not known yet may come, or not: look again.
+	if t.nextMs = 0; t.Starts != gate.None && row.FirstStartMs > 0 && t.Started >= t.Starts {
+		t.nextMs = row.FirstStartMs + t.windowMs
+		p.wakeAt(t.nextMs)
+		t.changed = t.changed || !row.NotStarted
+		if !t.Counted || row.NotStarted || t.Concurrent != gate.None && t.Held >= t.Concurrent {
+			t.nextMs = 0
+		}
+	}
+}
+
+// wholeCount has the parameters of a count of all admissions of one key.
+func wholeCount(g gate.ID, windowMs int64, nowMs *int64) db.CountGatesParams {
+	return db.CountGatesParams{
+		NowMs: nowMs, PartitionKeys: []int16{gatePartition(g)}, GateIDs: []pgtype.UUID{pgGate(g)}, WindowMs: []int64{windowMs},
+		PageSizes: []int32{math.MaxInt32}, LastMs: []int64{fromFirst.ms}, LastExecutionIDs: []pgtype.UUID{fromFirst.execution},
+	}
+}
