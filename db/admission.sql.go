@@ -14,7 +14,6 @@ import (
 const getCallerAdmission = `-- name: GetCallerAdmission :one
 SELECT
     ffx_now_ms($1)::bigint AS now_ms,
-    ffx_shared()::boolean AS shared,
     q.active_concurrency_cap AS concurrent,
     q.max_requests_per_window AS starts,
     q.requests_per_window_seconds AS window_seconds,
@@ -74,7 +73,6 @@ type GetCallerAdmissionParams struct {
 
 type GetCallerAdmissionRow struct {
 	NowMs         int64
-	Shared        bool
 	Concurrent    int64
 	Starts        int64
 	WindowSeconds int64
@@ -88,7 +86,7 @@ type GetCallerAdmissionRow struct {
 
 // GetCallerAdmission returns the limits of a quota policy, its bounds at the gate, the state of an execution, and when a call
 // last admitted that here, 0 if it did not or has released it. No row: the policy does not exist. named: the execution names
-// the policy. shared: FlowFabric works on the database.
+// the policy.
 //
 // Used by: engine.CheckAdmission.
 // Locks: none. Reads the gate under the lock of LockQuotaGate.
@@ -105,7 +103,6 @@ func (q *Queries) GetCallerAdmission(ctx context.Context, db DBTX, arg GetCaller
 	var i GetCallerAdmissionRow
 	err := row.Scan(
 		&i.NowMs,
-		&i.Shared,
 		&i.Concurrent,
 		&i.Starts,
 		&i.WindowSeconds,

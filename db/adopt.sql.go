@@ -116,7 +116,7 @@ type AdoptExecutionsRow struct {
 // budgets or quota. bad_attachments: a text in the place of one of their ids, empty if all are ids. Returns the changed
 // ones. Canonical rows stay unchanged.
 //
-// Used by: engine.Adopt, engine.RepairQueue.
+// Used by: schema.Adopt.
 // Locks: L1 held.
 func (q *Queries) AdoptExecutions(ctx context.Context, db DBTX, arg AdoptExecutionsParams) ([]AdoptExecutionsRow, error) {
 	rows, err := db.Query(ctx, adoptExecutions,
@@ -232,7 +232,7 @@ type ReadInboundGroupsRow struct {
 // ReadInboundGroups returns the dependencies of members in numbers: how many edges lead to each, how many of these
 // are staged and not applied yet, and the current group row. No row: no edge leads to the member.
 //
-// Used by: engine.Adopt, engine.RepairQueue.
+// Used by: schema.Adopt.
 // Locks: L3 waits (group rows FOR UPDATE in array order, under the exclusive lock of the flow). The caller sorts by
 // (partition_key, execution_id).
 func (q *Queries) ReadInboundGroups(ctx context.Context, db DBTX, arg ReadInboundGroupsParams) ([]ReadInboundGroupsRow, error) {
@@ -256,85 +256,6 @@ func (q *Queries) ReadInboundGroups(ctx context.Context, db DBTX, arg ReadInboun
 			&i.FailCount,
 			&i.SkipCount,
 			&i.RunningCount,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const scanForeign = `-- name: ScanForeign :many
-SELECT
-    e.created_at_ms,
-    e.partition_key,
-    e.execution_id,
-    e.flow_id,
-    e.lane_id,
-    coalesce(e.raw_fields ->> 'quota_policy_id', '')::text AS quota_policy_id,
-    ffx_now_ms($1)::bigint AS now_ms
-FROM ff_exec_core AS e
-WHERE
-    e.ffx_retry_count IS NULL
-    AND (SELECT ffx_shared())
-    AND (e.created_at_ms, e.partition_key, e.execution_id)
-    > ($2::bigint, $3::smallint, $4::uuid)
-ORDER BY
-    e.created_at_ms,
-    e.partition_key,
-    e.execution_id
-LIMIT $5::integer
-`
-
-type ScanForeignParams struct {
-	NowMs             *int64
-	AfterCreatedAtMs  int64
-	AfterPartitionKey int16
-	AfterExecutionID  pgtype.UUID
-	PageSize          int32
-}
-
-type ScanForeignRow struct {
-	CreatedAtMs   int64
-	PartitionKey  int16
-	ExecutionID   id.ExecutionUUID
-	FlowID        *id.FlowID
-	LaneID        string
-	QuotaPolicyID string
-	NowMs         int64
-}
-
-// ScanForeign finds executions that another program created and that are not adopted yet, oldest first, after a
-// position. No row: there are none, or FlowFabric does not work on the database, and then nothing was read.
-//
-// Used by: engine.Adopt.
-// Locks: none. Spans partitions.
-func (q *Queries) ScanForeign(ctx context.Context, db DBTX, arg ScanForeignParams) ([]ScanForeignRow, error) {
-	rows, err := db.Query(ctx, scanForeign,
-		arg.NowMs,
-		arg.AfterCreatedAtMs,
-		arg.AfterPartitionKey,
-		arg.AfterExecutionID,
-		arg.PageSize,
-	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ScanForeignRow
-	for rows.Next() {
-		var i ScanForeignRow
-		if err := rows.Scan(
-			&i.CreatedAtMs,
-			&i.PartitionKey,
-			&i.ExecutionID,
-			&i.FlowID,
-			&i.LaneID,
-			&i.QuotaPolicyID,
-			&i.NowMs,
 		); err != nil {
 			return nil, err
 		}
@@ -487,7 +408,7 @@ type TakeForeignRow struct {
 // were given. A time that there is none of is the least bigint, a missing text is empty. capabilities and budgets are
 // arrays as text.
 //
-// Used by: engine.Adopt, engine.RepairQueue.
+// Used by: schema.Adopt.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 func (q *Queries) TakeForeign(ctx context.Context, db DBTX, arg TakeForeignParams) ([]TakeForeignRow, error) {
 	rows, err := db.Query(ctx, takeForeign,
@@ -582,7 +503,7 @@ type TakeForeignMembersRow struct {
 // TakeForeignMembers locks those of the given members of flows that wait for their first attempt, skipping rows that
 // another transaction holds. The caller reads afterwards whether their dependencies block them.
 //
-// Used by: engine.Adopt, engine.RepairQueue.
+// Used by: schema.Adopt.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE). The flows are locked by the caller, exclusively.
 func (q *Queries) TakeForeignMembers(ctx context.Context, db DBTX, arg TakeForeignMembersParams) ([]TakeForeignMembersRow, error) {
 	rows, err := db.Query(ctx, takeForeignMembers, arg.PartitionKeys, arg.ExecutionIDs)

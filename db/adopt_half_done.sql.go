@@ -118,7 +118,7 @@ type HealEndedParams struct {
 // HealEnded takes the leases of executions that another program ended, and settles their attempts: from now on their
 // holders are refused. A negative attempt_index means that there is no attempt to settle.
 //
-// Used by: engine.RepairQueue.
+// Used by: schema.Adopt.
 // Locks: L1 held; L2 held; L7 new.
 func (q *Queries) HealEnded(ctx context.Context, db DBTX, arg HealEndedParams) error {
 	_, err := db.Exec(ctx, healEnded,
@@ -133,53 +133,6 @@ func (q *Queries) HealEnded(ctx context.Context, db DBTX, arg HealEndedParams) e
 		arg.Cancelled,
 	)
 	return err
-}
-
-const listTold = `-- name: ListTold :many
-SELECT DISTINCT CAST(c.execution_id AS uuid) AS execution_id
-FROM (
-    SELECT
-        unnest($1::smallint[]) AS partition_key,
-        unnest($2::uuid[]) AS execution_id,
-        unnest($3::bigint[]) AS terminal_at_ms
-    LIMIT cardinality($2::uuid[])
-) AS i
-JOIN ff_completion_event AS c ON c.partition_key = i.partition_key AND c.execution_id = i.execution_id
-WHERE
-    c.outcome <> 'resumable'
-    AND c.occurred_at_ms >= i.terminal_at_ms
-`
-
-type ListToldParams struct {
-	PartitionKeys []int16
-	ExecutionIDs  []pgtype.UUID
-	TerminalAtMs  []int64
-}
-
-// ListTold returns those of the given executions that have a completion event written at or after the instant they
-// ended. FlowFabric's index finds the events of an execution. Without that index (schema.Share creates it), this
-// reads all events that are kept.
-//
-// Used by: engine.RepairQueue.
-// Locks: none.
-func (q *Queries) ListTold(ctx context.Context, db DBTX, arg ListToldParams) ([]pgtype.UUID, error) {
-	rows, err := db.Query(ctx, listTold, arg.PartitionKeys, arg.ExecutionIDs, arg.TerminalAtMs)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []pgtype.UUID
-	for rows.Next() {
-		var execution_id pgtype.UUID
-		if err := rows.Scan(&execution_id); err != nil {
-			return nil, err
-		}
-		items = append(items, execution_id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
 }
 
 const repointExecutions = `-- name: RepointExecutions :execrows
@@ -273,7 +226,7 @@ type RepointExecutionsParams struct {
 // the one after its newest; one whose interrupted attempt goes on points to that attempt. It changes their attempts
 // to match.
 //
-// Used by: engine.RepairQueue.
+// Used by: schema.Adopt.
 // Locks: L1 held; L2 waits (the interrupted attempt, or the failed one, under the lock of its execution).
 func (q *Queries) RepointExecutions(ctx context.Context, db DBTX, arg RepointExecutionsParams) (int64, error) {
 	result, err := db.Exec(ctx, repointExecutions, arg.NowMs, arg.PartitionKeys, arg.ExecutionIDs)
@@ -319,7 +272,7 @@ type RetellEndedParams struct {
 // RetellEnded stores the public state of locked executions that have ended, as the view derives it. Another program
 // left an earlier state there.
 //
-// Used by: engine.RepairQueue.
+// Used by: schema.Adopt.
 // Locks: L1 held.
 func (q *Queries) RetellEnded(ctx context.Context, db DBTX, arg RetellEndedParams) (int64, error) {
 	result, err := db.Exec(ctx, retellEnded, arg.NowMs, arg.PartitionKeys, arg.ExecutionIDs)
@@ -385,7 +338,7 @@ type TakeHalfDoneRow struct {
 // TakeHalfDone locks those of the given executions that no other transaction holds. The caller reads afterwards which
 // facts they lack.
 //
-// Used by: engine.RepairQueue.
+// Used by: schema.Adopt.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 func (q *Queries) TakeHalfDone(ctx context.Context, db DBTX, arg TakeHalfDoneParams) ([]TakeHalfDoneRow, error) {
 	rows, err := db.Query(ctx, takeHalfDone, arg.PartitionKeys, arg.ExecutionIDs)

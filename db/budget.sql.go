@@ -417,43 +417,29 @@ func (q *Queries) GetBudgetUse(ctx context.Context, db DBTX, arg GetBudgetUsePar
 	return i, err
 }
 
-const insertBudget = `-- name: InsertBudget :one
-WITH switch AS (
-    SELECT
-        ffx_shared() AS shared,
-        ffx_now_ms($1) AS now_ms
-),
-inserted AS (
-    INSERT INTO ff_budget_policy (
-        partition_key, budget_id, policy_json, created_at_ms, updated_at_ms, scope_type, scope_id, enforcement_mode,
-        next_reset_at_ms
-    )
-    SELECT
-        $2::smallint,
-        $3::text,
-        $4::text::jsonb,
-        s.now_ms,
-        s.now_ms,
-        $5::text,
-        $6::text,
-        $7::text,
-        CASE
-            WHEN $8::bigint > 0
-                THEN least(s.now_ms::numeric + $8::bigint, 9223372036854775807)::bigint
-        END
-    FROM switch AS s
-    WHERE NOT s.shared
-    ON CONFLICT ON CONSTRAINT ff_budget_policy_pkey DO NOTHING
-    RETURNING true AS done
+const insertBudget = `-- name: InsertBudget :execrows
+INSERT INTO ff_budget_policy (
+    partition_key, budget_id, policy_json, created_at_ms, updated_at_ms, scope_type, scope_id, enforcement_mode,
+    next_reset_at_ms
 )
 SELECT
-    s.shared::boolean AS shared,
-    EXISTS (SELECT FROM inserted)::boolean AS inserted
-FROM switch AS s
+    $1::smallint,
+    $2::text,
+    $3::text::jsonb,
+    c.now_ms,
+    c.now_ms,
+    $4::text,
+    $5::text,
+    $6::text,
+    CASE
+        WHEN $7::bigint > 0
+            THEN least(c.now_ms::numeric + $7::bigint, 9223372036854775807)::bigint
+    END
+FROM (SELECT ffx_now_ms($8) AS now_ms) AS c
+ON CONFLICT ON CONSTRAINT ff_budget_policy_pkey DO NOTHING
 `
 
 type InsertBudgetParams struct {
-	NowMs           *int64
 	PartitionKey    int16
 	BudgetID        string
 	Policy          string
@@ -461,21 +447,15 @@ type InsertBudgetParams struct {
 	ScopeID         string
 	EnforcementMode string
 	ResetIntervalMs int64
+	NowMs           *int64
 }
 
-type InsertBudgetRow struct {
-	Shared   bool
-	Inserted bool
-}
-
-// InsertBudget creates a budget that does not exist. It returns whether it did, and whether FlowFabric works on the
-// database, in which case it did not.
+// InsertBudget creates a budget. No row: it exists.
 //
 // Used by: engine.CreateBudget.
 // Locks: L6 waits (the INSERT, for another one of the same id).
-func (q *Queries) InsertBudget(ctx context.Context, db DBTX, arg InsertBudgetParams) (InsertBudgetRow, error) {
-	row := db.QueryRow(ctx, insertBudget,
-		arg.NowMs,
+func (q *Queries) InsertBudget(ctx context.Context, db DBTX, arg InsertBudgetParams) (int64, error) {
+	result, err := db.Exec(ctx, insertBudget,
 		arg.PartitionKey,
 		arg.BudgetID,
 		arg.Policy,
@@ -483,10 +463,12 @@ func (q *Queries) InsertBudget(ctx context.Context, db DBTX, arg InsertBudgetPar
 		arg.ScopeID,
 		arg.EnforcementMode,
 		arg.ResetIntervalMs,
+		arg.NowMs,
 	)
-	var i InsertBudgetRow
-	err := row.Scan(&i.Shared, &i.Inserted)
-	return i, err
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const listBudgetPartitions = `-- name: ListBudgetPartitions :many
@@ -662,9 +644,7 @@ func (q *Queries) ListBudgets(ctx context.Context, db DBTX, arg ListBudgetsParam
 }
 
 const lockBudget = `-- name: LockBudget :one
-SELECT
-    coalesce(b.policy_json::text, '')::text AS policy,
-    ffx_shared()::boolean AS shared
+SELECT coalesce(b.policy_json::text, '')::text AS policy
 FROM (SELECT 1) AS one
 LEFT JOIN LATERAL (
     SELECT t.policy_json
@@ -681,22 +661,16 @@ type LockBudgetParams struct {
 	BudgetID     string
 }
 
-type LockBudgetRow struct {
-	Policy string
-	Shared bool
-}
-
-// LockBudget locks a budget and returns its policy, an empty text if the budget does not exist. It also returns whether
-// FlowFabric works on the database.
+// LockBudget locks a budget and returns its policy, an empty text if the budget does not exist.
 //
 // Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle, engine.ReleaseBudget, engine.ResetBudget,
 // engine.DeleteBudget.
 // Locks: L6 waits (the row FOR NO KEY UPDATE).
-func (q *Queries) LockBudget(ctx context.Context, db DBTX, arg LockBudgetParams) (LockBudgetRow, error) {
+func (q *Queries) LockBudget(ctx context.Context, db DBTX, arg LockBudgetParams) (string, error) {
 	row := db.QueryRow(ctx, lockBudget, arg.PartitionKey, arg.BudgetID)
-	var i LockBudgetRow
-	err := row.Scan(&i.Policy, &i.Shared)
-	return i, err
+	var policy string
+	err := row.Scan(&policy)
+	return policy, err
 }
 
 const lockBudgetUsage = `-- name: LockBudgetUsage :many
@@ -988,7 +962,6 @@ WITH dropped AS (
         AND x.budget_id = $2::text
         AND x.execution_id = $3::uuid
         AND x.dimensions_key = ANY ($4::text[])
-        AND (SELECT NOT ffx_shared())
     RETURNING
         x.dimensions_key,
         x.delta_total
@@ -1025,7 +998,7 @@ type ReleaseBudgetRow struct {
 }
 
 // ReleaseBudget deletes the spends of an execution in some dimensions from the ledger of a budget and takes them off the
-// budget's usage, down to 0. It returns the amounts of the ledger. It does nothing while FlowFabric works on the database.
+// budget's usage, down to 0. It returns the amounts of the ledger.
 // The caller has locked the budget and its usage in those dimensions: a spend in another one, which has come meanwhile, stays.
 //
 // Used by: engine.ReleaseBudget.
@@ -1216,45 +1189,31 @@ func (q *Queries) ScanDueBudgets(ctx context.Context, db DBTX, arg ScanDueBudget
 	return items, nil
 }
 
-const setBudget = `-- name: SetBudget :one
-WITH switch AS (
-    SELECT
-        ffx_shared() AS shared,
-        ffx_now_ms($1) AS now_ms
-),
-changed AS (
-    UPDATE ff_budget_policy AS b
-    SET
-        policy_json = $2::text::jsonb || jsonb_strip_nulls(jsonb_build_object(
-            'ffx_key', b.policy_json -> 'ffx_key', 'ffx_namespace', b.policy_json -> 'ffx_namespace'
-        )),
-        scope_type = $3::text,
-        scope_id = $4::text,
-        enforcement_mode = $5::text,
-        next_reset_at_ms = CASE
-            WHEN $6::bigint <= 0 THEN NULL
-            WHEN
-                b.next_reset_at_ms IS NOT NULL
-                AND b.policy_json -> 'reset_interval_ms' = to_jsonb($6::bigint)
-                THEN b.next_reset_at_ms
-            ELSE least(s.now_ms::numeric + $6::bigint, 9223372036854775807)::bigint
-        END,
-        updated_at_ms = s.now_ms
-    FROM switch AS s
-    WHERE
-        b.partition_key = $7::smallint
-        AND b.budget_id = $8::text
-        AND NOT s.shared
-    RETURNING true AS done
-)
-SELECT
-    s.shared::boolean AS shared,
-    EXISTS (SELECT FROM changed)::boolean AS changed
-FROM switch AS s
+const setBudget = `-- name: SetBudget :execrows
+UPDATE ff_budget_policy AS b
+SET
+    policy_json = $1::text::jsonb || jsonb_strip_nulls(jsonb_build_object(
+        'ffx_key', b.policy_json -> 'ffx_key', 'ffx_namespace', b.policy_json -> 'ffx_namespace'
+    )),
+    scope_type = $2::text,
+    scope_id = $3::text,
+    enforcement_mode = $4::text,
+    next_reset_at_ms = CASE
+        WHEN $5::bigint <= 0 THEN NULL
+        WHEN
+            b.next_reset_at_ms IS NOT NULL
+            AND b.policy_json -> 'reset_interval_ms' = to_jsonb($5::bigint)
+            THEN b.next_reset_at_ms
+        ELSE least(s.now_ms::numeric + $5::bigint, 9223372036854775807)::bigint
+    END,
+    updated_at_ms = s.now_ms
+FROM (SELECT ffx_now_ms($8) AS now_ms) AS s
+WHERE
+    b.partition_key = $6::smallint
+    AND b.budget_id = $7::text
 `
 
 type SetBudgetParams struct {
-	NowMs           *int64
 	Policy          string
 	ScopeType       string
 	ScopeID         string
@@ -1262,21 +1221,16 @@ type SetBudgetParams struct {
 	ResetIntervalMs int64
 	PartitionKey    int16
 	BudgetID        string
+	NowMs           *int64
 }
 
-type SetBudgetRow struct {
-	Shared  bool
-	Changed bool
-}
-
-// SetBudget replaces the policy and the labels of a budget, but its key. A reset in the same interval stays as it is. It returns whether the
-// budget exists, and whether FlowFabric works on the database, in which case it changes nothing.
+// SetBudget replaces the policy and the labels of a budget, but its key. A reset in the same interval stays as it is. No row:
+// the budget does not exist.
 //
 // Used by: engine.SetBudget.
 // Locks: L6 waits (the UPDATE).
-func (q *Queries) SetBudget(ctx context.Context, db DBTX, arg SetBudgetParams) (SetBudgetRow, error) {
-	row := db.QueryRow(ctx, setBudget,
-		arg.NowMs,
+func (q *Queries) SetBudget(ctx context.Context, db DBTX, arg SetBudgetParams) (int64, error) {
+	result, err := db.Exec(ctx, setBudget,
 		arg.Policy,
 		arg.ScopeType,
 		arg.ScopeID,
@@ -1284,10 +1238,12 @@ func (q *Queries) SetBudget(ctx context.Context, db DBTX, arg SetBudgetParams) (
 		arg.ResetIntervalMs,
 		arg.PartitionKey,
 		arg.BudgetID,
+		arg.NowMs,
 	)
-	var i SetBudgetRow
-	err := row.Scan(&i.Shared, &i.Changed)
-	return i, err
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const storeBudgetOutcomes = `-- name: StoreBudgetOutcomes :exec

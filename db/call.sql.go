@@ -67,9 +67,7 @@ func (q *Queries) GetCalled(ctx context.Context, db DBTX, arg GetCalledParams) (
 }
 
 const getCaller = `-- name: GetCaller :one
-SELECT
-    coalesce(e.ffx_namespace, '')::text AS namespace,
-    ffx_shared()::boolean AS shared
+SELECT coalesce(e.ffx_namespace, '')::text AS namespace
 FROM ff_exec_core AS e
 WHERE
     e.partition_key = $1
@@ -81,21 +79,15 @@ type GetCallerParams struct {
 	ExecutionID  id.ExecutionUUID
 }
 
-type GetCallerRow struct {
-	Namespace string
-	Shared    bool
-}
-
-// GetCaller reads the namespace of an execution, and whether the database is shared with FlowFabric. No row: the execution
-// does not exist.
+// GetCaller reads the namespace of an execution. No row: the execution does not exist.
 //
 // Used by: engine.Call.
 // Locks: none.
-func (q *Queries) GetCaller(ctx context.Context, db DBTX, arg GetCallerParams) (GetCallerRow, error) {
+func (q *Queries) GetCaller(ctx context.Context, db DBTX, arg GetCallerParams) (string, error) {
 	row := db.QueryRow(ctx, getCaller, arg.PartitionKey, arg.ExecutionID)
-	var i GetCallerRow
-	err := row.Scan(&i.Namespace, &i.Shared)
-	return i, err
+	var namespace string
+	err := row.Scan(&namespace)
+	return namespace, err
 }
 
 const insertCall = `-- name: InsertCall :execrows

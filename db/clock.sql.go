@@ -18,7 +18,7 @@ SELECT ffx_now_ms($1)::bigint AS now_ms
 //
 // Used by: engine.Now, engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.CreateExecution,
 // engine.CreateExecutions, engine.CreateFlow, engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines,
-// engine.RepairQueue, engine.Adopt, engine.VerifyGrant, engine.CancelSiblings,
+// engine.RepairQueue, engine.VerifyGrant, engine.CancelSiblings,
 // engine.RepairGroups, engine.ResumeCallers.
 // Locks: none.
 func (q *Queries) GetNow(ctx context.Context, db DBTX, nowMs *int64) (int64, error) {

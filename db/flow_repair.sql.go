@@ -41,7 +41,7 @@ type EnsureGroupsParams struct {
 
 // EnsureGroups inserts the missing rows of groups, which need all their upstreams and have counted none.
 //
-// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt.
+// Used by: engine.DispatchCompletions.
 // Locks: L3 waits (for a concurrent insert of the same row, in array order). The flows' exclusive locks are held.
 func (q *Queries) EnsureGroups(ctx context.Context, db DBTX, arg EnsureGroupsParams) error {
 	_, err := db.Exec(ctx, ensureGroups, arg.PartitionKeys, arg.FlowIDs, arg.DownstreamEIDs)
@@ -348,7 +348,7 @@ type ReadGroupEdgesRow struct {
 // marked with, empty if it has no mark. An applied edge without a mark comes with the state and outcome of its
 // upstream. reopened_at_ms is -1 if the edge was never opened again. stored: the upstream has a row.
 //
-// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
+// Used by: engine.DispatchCompletions, engine.RepairGroups.
 // Locks: none. Reads after the groups have been locked.
 func (q *Queries) ReadGroupEdges(ctx context.Context, db DBTX, arg ReadGroupEdgesParams) ([]ReadGroupEdgesRow, error) {
 	rows, err := db.Query(ctx, readGroupEdges,
@@ -468,7 +468,7 @@ type RecountGroupsParams struct {
 // RecountGroups gives locked groups the counters that follow from their edges, and marks those of these edges that
 // had no mark.
 //
-// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
+// Used by: engine.DispatchCompletions, engine.RepairGroups.
 // Locks: L3 held.
 func (q *Queries) RecountGroups(ctx context.Context, db DBTX, arg RecountGroupsParams) error {
 	_, err := db.Exec(ctx, recountGroups,
@@ -687,7 +687,7 @@ type TakeUnsoundGroupsRow struct {
 // exist. held: its downstream execution waits only for its dependencies. replayed: the same, after it was set to run
 // again.
 //
-// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
+// Used by: engine.DispatchCompletions, engine.RepairGroups.
 // Locks: L3 skips (group rows FOR UPDATE in array order). The flows' exclusive locks are held. The caller sorts by
 // (partition_key, downstream_eid).
 func (q *Queries) TakeUnsoundGroups(ctx context.Context, db DBTX, arg TakeUnsoundGroupsParams) ([]TakeUnsoundGroupsRow, error) {

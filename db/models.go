@@ -348,9 +348,9 @@ type FfExecCore struct {
 	FfxExecutionDeadlineMs *int64
 	// Milliseconds since the Unix epoch: when fair work was created, whose created_at_ms is its place in the queue. NULL: not fair; created_at_ms tells.
 	FfxCreatedAtMs *int64
-	// raw_fields.namespace, its first 1024 bytes; events carry it. A trigger of shared databases fills it in for FlowFabric.
+	// raw_fields.namespace, its first 1024 bytes; events carry it.
 	FfxNamespace *string
-	// The tag cairn.instance_id, its first 1024 bytes; events carry it. A trigger of shared databases fills it in for FlowFabric.
+	// The tag cairn.instance_id, its first 1024 bytes; events carry it.
 	FfxInstanceTag *string
 	// Budgets that have to admit it, sorted; NULL: none.
 	FfxBudgetIDs []pgtype.UUID

@@ -52,7 +52,7 @@ type Querier interface {
 	// budgets or quota. bad_attachments: a text in the place of one of their ids, empty if all are ids. Returns the changed
 	// ones. Canonical rows stay unchanged.
 	//
-	// Used by: engine.Adopt, engine.RepairQueue.
+	// Used by: schema.Adopt.
 	// Locks: L1 held.
 	AdoptExecutions(ctx context.Context, db DBTX, arg AdoptExecutionsParams) ([]AdoptExecutionsRow, error)
 	// AdvanceConsumer moves a consumer that LockConsumer has locked to the last event that its handler finished, and
@@ -245,12 +245,11 @@ type Querier interface {
 	// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.ReclaimExecution.
 	// Locks: L5 waits (DELETE). The execution is locked by the caller.
 	DeleteGrants(ctx context.Context, db DBTX, arg DeleteGrantsParams) error
-	// DeleteQuotaPolicy deletes a quota policy. It returns whether the policy existed, and whether FlowFabric works on the
-	// database, in which case it deletes nothing.
+	// DeleteQuotaPolicy deletes a quota policy. No row: the policy does not exist.
 	//
 	// Used by: engine.DeleteQuotaPolicy.
 	// Locks: L6 waits (the DELETE).
-	DeleteQuotaPolicy(ctx context.Context, db DBTX, arg DeleteQuotaPolicyParams) (DeleteQuotaPolicyRow, error)
+	DeleteQuotaPolicy(ctx context.Context, db DBTX, arg DeleteQuotaPolicyParams) (int64, error)
 	// DeliverSignal delivers a signal to a waitpoint, or to whatever waits for its name. result says what became of it:
 	// accepted, with its effect and the lane that has work now; duplicate, with the id of the earlier one; or the reason of
 	// a refusal.
@@ -584,7 +583,7 @@ type Querier interface {
 	// under a raised epoch.
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
 	// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 	// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 	// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -610,7 +609,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
 	// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 	// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 	// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -638,7 +637,7 @@ type Querier interface {
 	EnsureGates(ctx context.Context, db DBTX, arg EnsureGatesParams) error
 	// EnsureGroups inserts the missing rows of groups, which need all their upstreams and have counted none.
 	//
-	// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt.
+	// Used by: engine.DispatchCompletions.
 	// Locks: L3 waits (for a concurrent insert of the same row, in array order). The flows' exclusive locks are held.
 	EnsureGroups(ctx context.Context, db DBTX, arg EnsureGroupsParams) error
 	// EnsureKeys creates rows for keys of limits that have none. The caller sorts by gate_id.
@@ -757,15 +756,14 @@ type Querier interface {
 	// Used by: engine.Call.
 	// Locks: none.
 	GetCalled(ctx context.Context, db DBTX, arg GetCalledParams) (GetCalledRow, error)
-	// GetCaller reads the namespace of an execution, and whether the database is shared with FlowFabric. No row: the execution
-	// does not exist.
+	// GetCaller reads the namespace of an execution. No row: the execution does not exist.
 	//
 	// Used by: engine.Call.
 	// Locks: none.
-	GetCaller(ctx context.Context, db DBTX, arg GetCallerParams) (GetCallerRow, error)
+	GetCaller(ctx context.Context, db DBTX, arg GetCallerParams) (string, error)
 	// GetCallerAdmission returns the limits of a quota policy, its bounds at the gate, the state of an execution, and when a call
 	// last admitted that here, 0 if it did not or has released it. No row: the policy does not exist. named: the execution names
-	// the policy. shared: FlowFabric works on the database.
+	// the policy.
 	//
 	// Used by: engine.CheckAdmission.
 	// Locks: none. Reads the gate under the lock of LockQuotaGate.
@@ -880,7 +878,7 @@ type Querier interface {
 	//
 	// Used by: engine.Now, engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.CreateExecution,
 	// engine.CreateExecutions, engine.CreateFlow, engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines,
-	// engine.RepairQueue, engine.Adopt, engine.VerifyGrant, engine.CancelSiblings,
+	// engine.RepairQueue, engine.VerifyGrant, engine.CancelSiblings,
 	// engine.RepairGroups, engine.ResumeCallers.
 	// Locks: none.
 	GetNow(ctx context.Context, db DBTX, nowMs *int64) (int64, error)
@@ -1017,7 +1015,7 @@ type Querier interface {
 	// HealEnded takes the leases of executions that another program ended, and settles their attempts: from now on their
 	// holders are refused. A negative attempt_index means that there is no attempt to settle.
 	//
-	// Used by: engine.RepairQueue.
+	// Used by: schema.Adopt.
 	// Locks: L1 held; L2 held; L7 new.
 	HealEnded(ctx context.Context, db DBTX, arg HealEndedParams) error
 	// HeartbeatWorker extends the presence of a live worker and stores its load. It touches no index and writes no event.
@@ -1057,12 +1055,11 @@ type Querier interface {
 	// Used by: engine.CreateFlow.
 	// Locks: L3 new: the flow is new.
 	InsertAppliedEdges(ctx context.Context, db DBTX, arg InsertAppliedEdgesParams) error
-	// InsertBudget creates a budget that does not exist. It returns whether it did, and whether FlowFabric works on the
-	// database, in which case it did not.
+	// InsertBudget creates a budget. No row: it exists.
 	//
 	// Used by: engine.CreateBudget.
 	// Locks: L6 waits (the INSERT, for another one of the same id).
-	InsertBudget(ctx context.Context, db DBTX, arg InsertBudgetParams) (InsertBudgetRow, error)
+	InsertBudget(ctx context.Context, db DBTX, arg InsertBudgetParams) (int64, error)
 	// InsertBudgetAdmissions stores that executions, which the caller has locked, are admitted under budgets that cancel at a breach.
 	// An execution that is admitted twice in a millisecond has one row.
 	//
@@ -1093,7 +1090,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
 	// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 	// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 	// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -1166,12 +1163,11 @@ type Querier interface {
 	// Used by: engine.Retain, engine.RepairQueue.
 	// Locks: L0 new: the flow's lock is held, shared.
 	InsertPrunedMembers(ctx context.Context, db DBTX, arg InsertPrunedMembersParams) error
-	// InsertQuotaPolicy creates a quota policy that does not exist. It returns whether it did, and whether FlowFabric works on
-	// the database, in which case it did not.
+	// InsertQuotaPolicy creates a quota policy. No row: it exists.
 	//
 	// Used by: engine.CreateQuotaPolicy.
 	// Locks: L6 waits (the INSERT, for another one of the same id).
-	InsertQuotaPolicy(ctx context.Context, db DBTX, arg InsertQuotaPolicyParams) (InsertQuotaPolicyRow, error)
+	InsertQuotaPolicy(ctx context.Context, db DBTX, arg InsertQuotaPolicyParams) (int64, error)
 	// InsertRetentionTimer stores when to look at executions, or flows, again.
 	//
 	// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
@@ -1232,7 +1228,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
 	// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 	// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 	// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -1632,7 +1628,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
 	// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 	// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 	// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -1750,13 +1746,6 @@ type Querier interface {
 	// Used by: engine.Suspend, engine.SuspendEach.
 	// Locks: none.
 	ListSuspensionIDs(ctx context.Context, db DBTX, arg ListSuspensionIDsParams) ([]ListSuspensionIDsRow, error)
-	// ListTold returns those of the given executions that have a completion event written at or after the instant they
-	// ended. FlowFabric's index finds the events of an execution. Without that index (schema.Share creates it), this
-	// reads all events that are kept.
-	//
-	// Used by: engine.RepairQueue.
-	// Locks: none.
-	ListTold(ctx context.Context, db DBTX, arg ListToldParams) ([]pgtype.UUID, error)
 	// ListTurns reads the lanes of those first members of sequences that are claimable, and whether one waits at a gate.
 	//
 	// Used by: engine.ContinueSequence, engine.AdvanceSequences.
@@ -1767,7 +1756,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
 	// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 	// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 	// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -1777,7 +1766,7 @@ type Querier interface {
 	// ListUndispatched returns those of the given members of flows, locked by the caller, that have an undispatched
 	// event. It reads all undispatched events once.
 	//
-	// Used by: engine.Retain, engine.RepairQueue, engine.DispatchCompletions, engine.Adopt, engine.RepairGroups.
+	// Used by: engine.Retain, engine.RepairQueue, engine.DispatchCompletions, engine.RepairGroups.
 	// Locks: none. Spans partitions.
 	ListUndispatched(ctx context.Context, db DBTX, executionIds []pgtype.UUID) ([]id.ExecutionUUID, error)
 	// ListUndispatchedFlows returns those of the given flows that have an undispatched completion event. It reads all
@@ -1863,13 +1852,12 @@ type Querier interface {
 	// Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 	// attempt_index).
 	LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsParams) ([]int32, error)
-	// LockBudget locks a budget and returns its policy, an empty text if the budget does not exist. It also returns whether
-	// FlowFabric works on the database.
+	// LockBudget locks a budget and returns its policy, an empty text if the budget does not exist.
 	//
 	// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle, engine.ReleaseBudget, engine.ResetBudget,
 	// engine.DeleteBudget.
 	// Locks: L6 waits (the row FOR NO KEY UPDATE).
-	LockBudget(ctx context.Context, db DBTX, arg LockBudgetParams) (LockBudgetRow, error)
+	LockBudget(ctx context.Context, db DBTX, arg LockBudgetParams) (string, error)
 	// LockBudgetUsage locks the usage of a budget in some dimensions and returns it in array order, with the time. A dimension
 	// without usage has 0, and so has every dimension if the budget does not exist: its usage is not locked then, but
 	// added to by AddBudgetUsage, which locks in the same order. The caller sorts the dimensions and has locked the budget.
@@ -1940,7 +1928,7 @@ type Querier interface {
 	// LockFlowRows locks the rows of flows whose exclusive lock the caller holds. A missing flow has no row.
 	//
 	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
-	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.Adopt,
+	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits,
 	// engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution,
 	// engine.LockFlows, engine.CancelSiblings, engine.CancelFlows.
 	// Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
@@ -1955,7 +1943,7 @@ type Querier interface {
 	// member without success, or changes a flow's structure, holds it.
 	//
 	// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
-	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.Adopt,
+	// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits,
 	// engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution,
 	// engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 	// engine.SetGroupPolicy, engine.LockFlows, engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel,
@@ -2196,7 +2184,7 @@ type Querier interface {
 	// that ask for it. If there are several, the greatest edge id wins.
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-	// engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
+	// engine.DispatchCompletions, engine.RepairQueue, engine.RepairGroups.
 	// Locks: L4 waits (execution rows, UPDATE).
 	PassResults(ctx context.Context, db DBTX, arg PassResultsParams) error
 	// PassResultsAlong passes the results of upstreams to downstream executions that have not started, along edges that
@@ -2320,7 +2308,7 @@ type Querier interface {
 	// marked with, empty if it has no mark. An applied edge without a mark comes with the state and outcome of its
 	// upstream. reopened_at_ms is -1 if the edge was never opened again. stored: the upstream has a row.
 	//
-	// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
+	// Used by: engine.DispatchCompletions, engine.RepairGroups.
 	// Locks: none. Reads after the groups have been locked.
 	ReadGroupEdges(ctx context.Context, db DBTX, arg ReadGroupEdgesParams) ([]ReadGroupEdgesRow, error)
 	// ReadGroupsOf returns the groups that executions wait for, by ord (from 0), with their present counters and the
@@ -2346,7 +2334,7 @@ type Querier interface {
 	// ReadInboundGroups returns the dependencies of members in numbers: how many edges lead to each, how many of these
 	// are staged and not applied yet, and the current group row. No row: no edge leads to the member.
 	//
-	// Used by: engine.Adopt, engine.RepairQueue.
+	// Used by: schema.Adopt.
 	// Locks: L3 waits (group rows FOR UPDATE in array order, under the exclusive lock of the flow). The caller sorts by
 	// (partition_key, execution_id).
 	ReadInboundGroups(ctx context.Context, db DBTX, arg ReadInboundGroupsParams) ([]ReadInboundGroupsRow, error)
@@ -2455,7 +2443,7 @@ type Querier interface {
 	// RecountGroups gives locked groups the counters that follow from their edges, and marks those of these edges that
 	// had no mark.
 	//
-	// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
+	// Used by: engine.DispatchCompletions, engine.RepairGroups.
 	// Locks: L3 held.
 	RecountGroups(ctx context.Context, db DBTX, arg RecountGroupsParams) error
 	// ReduceReservations takes amounts off the reservations of leases on a budget, and deletes those that fall to 0. The caller has locked the budget, and sorts by execution, attempt, epoch and dimension.
@@ -2477,7 +2465,7 @@ type Querier interface {
 	// Locks: L1 held; L5 waits (the row, UPDATE).
 	ReissueToken(ctx context.Context, db DBTX, arg ReissueTokenParams) (bytea.SecretText, error)
 	// ReleaseBudget deletes the spends of an execution in some dimensions from the ledger of a budget and takes them off the
-	// budget's usage, down to 0. It returns the amounts of the ledger. It does nothing while FlowFabric works on the database.
+	// budget's usage, down to 0. It returns the amounts of the ledger.
 	// The caller has locked the budget and its usage in those dimensions: a spend in another one, which has come meanwhile, stays.
 	//
 	// Used by: engine.ReleaseBudget.
@@ -2497,7 +2485,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
 	// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 	// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 	// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -2580,7 +2568,7 @@ type Querier interface {
 	// the one after its newest; one whose interrupted attempt goes on points to that attempt. It changes their attempts
 	// to match.
 	//
-	// Used by: engine.RepairQueue.
+	// Used by: schema.Adopt.
 	// Locks: L1 held; L2 waits (the interrupted attempt, or the failed one, under the lock of its execution).
 	RepointExecutions(ctx context.Context, db DBTX, arg RepointExecutionsParams) (int64, error)
 	// ResetBudgetUsage sets the usage of a locked budget to 0 in every dimension.
@@ -2596,7 +2584,7 @@ type Querier interface {
 	//
 	// Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 	// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
 	// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 	// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 	// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -2630,7 +2618,7 @@ type Querier interface {
 	// RetellEnded stores the public state of locked executions that have ended, as the view derives it. Another program
 	// left an earlier state there.
 	//
-	// Used by: engine.RepairQueue.
+	// Used by: schema.Adopt.
 	// Locks: L1 held.
 	RetellEnded(ctx context.Context, db DBTX, arg RetellEndedParams) (int64, error)
 	// RetireKeys lets the active keys sign no longer. They verify until their grace is over.
@@ -2731,12 +2719,6 @@ type Querier interface {
 	// Used by: engine.SummariseFlows.
 	// Locks: none. Spans partitions.
 	ScanFlowSummaries(ctx context.Context, db DBTX, arg ScanFlowSummariesParams) ([]ScanFlowSummariesRow, error)
-	// ScanForeign finds executions that another program created and that are not adopted yet, oldest first, after a
-	// position. No row: there are none, or FlowFabric does not work on the database, and then nothing was read.
-	//
-	// Used by: engine.Adopt.
-	// Locks: none. Spans partitions.
-	ScanForeign(ctx context.Context, db DBTX, arg ScanForeignParams) ([]ScanForeignRow, error)
 	// ScanGroups looks at the first page_size groups after a place in the order of the primary key. It returns those
 	// whose downstream execution has not ended, and the last one in any case. held: that execution waits only for its
 	// dependencies. page_rows: the number of groups it looked at.
@@ -2744,15 +2726,6 @@ type Querier interface {
 	// Used by: engine.RepairGroups.
 	// Locks: none. Spans partitions.
 	ScanGroups(ctx context.Context, db DBTX, arg ScanGroupsParams) ([]ScanGroupsRow, error)
-	// ScanLeftHalfDone examines the executions behind (after_partition_key, after_execution_id), in the order of the primary
-	// key, up to and including (last_partition_key, last_execution_id), and returns those that FlowFabric left half-done.
-	// left_as: foreign (a state, an instant or an attachment in its form), mispointed (the pointer is not at the attempt
-	// that goes on), half-ended (with a lease, or without an event) or mistold (ended under another public state). The
-	// caller has examined the same page with ScanRepairs, in a shared database. No row: there are none.
-	//
-	// Used by: engine.RepairQueue.
-	// Locks: none. Spans partitions.
-	ScanLeftHalfDone(ctx context.Context, db DBTX, arg ScanLeftHalfDoneParams) ([]ScanLeftHalfDoneRow, error)
 	// ScanOverdue finds executions whose execution deadline has passed, oldest first, after a position. It reads the
 	// column of this library, or deadline_at_ms if that was never written. Another program also keeps the wake-up of a
 	// delay in deadline_at_ms, except for a retry, whose wake-up is in raw_fields. finished: another program ended it.
@@ -2764,8 +2737,7 @@ type Querier interface {
 	// returns the last one, and those that need a repair. unqueued: claimable without a queue entry. unmet: waits for a budget
 	// or limit, but is not in its list. unlisted: blocked, but not listed with the present state. untimed: a lease ran out more than a minute ago, so no timer lists it any more.
 	// leaseless: active, but the current attempt has no lease that could run out. ungranted: granted, but without a usable
-	// claim grant. overdue: ended and past its retention. shared, the same in every row: FlowFabric works on the database
-	// too, so ScanLeftHalfDone may find more. No row: nothing follows.
+	// claim grant. overdue: ended and past its retention. No row: nothing follows.
 	//
 	// Used by: engine.RepairQueue.
 	// Locks: none. Spans partitions.
@@ -2831,12 +2803,12 @@ type Querier interface {
 	// Locks: consumers skips (FOR UPDATE, then the UPDATE); consumers waits (the row of the same event, set aside before
 	// and locked elsewhere).
 	SetAsideEvent(ctx context.Context, db DBTX, arg SetAsideEventParams) (int64, error)
-	// SetBudget replaces the policy and the labels of a budget, but its key. A reset in the same interval stays as it is. It returns whether the
-	// budget exists, and whether FlowFabric works on the database, in which case it changes nothing.
+	// SetBudget replaces the policy and the labels of a budget, but its key. A reset in the same interval stays as it is. No row:
+	// the budget does not exist.
 	//
 	// Used by: engine.SetBudget.
 	// Locks: L6 waits (the UPDATE).
-	SetBudget(ctx context.Context, db DBTX, arg SetBudgetParams) (SetBudgetRow, error)
+	SetBudget(ctx context.Context, db DBTX, arg SetBudgetParams) (int64, error)
 	// SetCaller stores the call that has created executions, in the transaction that creates them.
 	//
 	// Used by: engine.Call.
@@ -2865,12 +2837,11 @@ type Querier interface {
 	// Used by: engine.SetLimit, engine.ResetLimit.
 	// Locks: limits waits (the advisory lock of the rule, for transactions that admit by it, then the row: UPDATE).
 	SetLimit(ctx context.Context, db DBTX, arg SetLimitParams) (bool, error)
-	// SetQuotaPolicy replaces the limits of a quota policy. It returns whether the policy exists, and whether FlowFabric works on
-	// the database, in which case it changes nothing.
+	// SetQuotaPolicy replaces the limits of a quota policy. No row: the policy does not exist.
 	//
 	// Used by: engine.SetQuotaPolicy.
 	// Locks: L6 waits (the UPDATE).
-	SetQuotaPolicy(ctx context.Context, db DBTX, arg SetQuotaPolicyParams) (SetQuotaPolicyRow, error)
+	SetQuotaPolicy(ctx context.Context, db DBTX, arg SetQuotaPolicyParams) (int64, error)
 	// SettleDeadlines negates the deadlines of executions that another program ended, so that no scan returns them again.
 	// This library negates the deadline when it ends an execution.
 	//
@@ -2891,7 +2862,7 @@ type Querier interface {
 	// staged_from and staged_below are as in ReleaseDownstream.
 	//
 	// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt,
+	// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
 	// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 	// engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 	// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -3067,13 +3038,13 @@ type Querier interface {
 	// were given. A time that there is none of is the least bigint, a missing text is empty. capabilities and budgets are
 	// arrays as text.
 	//
-	// Used by: engine.Adopt, engine.RepairQueue.
+	// Used by: schema.Adopt.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeForeign(ctx context.Context, db DBTX, arg TakeForeignParams) ([]TakeForeignRow, error)
 	// TakeForeignMembers locks those of the given members of flows that wait for their first attempt, skipping rows that
 	// another transaction holds. The caller reads afterwards whether their dependencies block them.
 	//
-	// Used by: engine.Adopt, engine.RepairQueue.
+	// Used by: schema.Adopt.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE). The flows are locked by the caller, exclusively.
 	TakeForeignMembers(ctx context.Context, db DBTX, arg TakeForeignMembersParams) ([]TakeForeignMembersRow, error)
 	// TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits, and whether
@@ -3094,14 +3065,13 @@ type Querier interface {
 	// TakeHalfDone locks those of the given executions that no other transaction holds. The caller reads afterwards which
 	// facts they lack.
 	//
-	// Used by: engine.RepairQueue.
+	// Used by: schema.Adopt.
 	// Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 	TakeHalfDone(ctx context.Context, db DBTX, arg TakeHalfDoneParams) ([]TakeHalfDoneRow, error)
 	// TakeJobs extends the hold on the jobs that holder has by hold_ms, takes free jobs, and returns when each of the
 	// given jobs is next due. With a hold_ms of 0 it takes none, and writes nothing. ours: holder has the job, or the job is free but its row is locked, so that no process can
 	// take it. due_at_ms: the instant of the first due item, past or future; the last possible instant if there is none,
-	// or if no index can find one. Every row has those of the given lanes that have entries in the queue, and whether
-	// FlowFabric works on the database too (shared). If it doesn't, adopt is never due.
+	// or if no index can find one. Every row has the given lanes that have entries in the queue.
 	//
 	// Used by: engine.TakeJobs.
 	// Locks: jobs skips (FOR UPDATE, then the UPDATE; new rows). Spans partitions.
@@ -3183,7 +3153,7 @@ type Querier interface {
 	// exist. held: its downstream execution waits only for its dependencies. replayed: the same, after it was set to run
 	// again.
 	//
-	// Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
+	// Used by: engine.DispatchCompletions, engine.RepairGroups.
 	// Locks: L3 skips (group rows FOR UPDATE in array order). The flows' exclusive locks are held. The caller sorts by
 	// (partition_key, downstream_eid).
 	TakeUnsoundGroups(ctx context.Context, db DBTX, arg TakeUnsoundGroupsParams) ([]TakeUnsoundGroupsRow, error)
@@ -3252,7 +3222,7 @@ type Querier interface {
 	// both locks. A flow without a row needs only the first.
 	//
 	// Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
-	// engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.Adopt, engine.CancelExecutions,
+	// engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.CancelExecutions,
 	// engine.CancelWhere, engine.ReplayWhere, engine.WaitForChildrenEach, engine.PurgeFlows, engine.CancelSiblings,
 	// engine.RepairGroups, engine.CancelFlows.
 	// Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).

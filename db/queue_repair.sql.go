@@ -358,8 +358,7 @@ SELECT
     p.untimed::boolean AS untimed,
     p.leaseless::boolean AS leaseless,
     p.ungranted::boolean AS ungranted,
-    p.overdue::boolean AS overdue,
-    (SELECT ffx_shared())::boolean AS shared
+    p.overdue::boolean AS overdue
 FROM page AS p
 WHERE
     (p.unqueued OR p.unmet OR p.unlisted OR p.untimed OR p.leaseless OR p.ungranted OR p.overdue)
@@ -393,15 +392,13 @@ type ScanRepairsRow struct {
 	Leaseless    bool
 	Ungranted    bool
 	Overdue      bool
-	Shared       bool
 }
 
 // ScanRepairs examines the first page_size executions after after_execution_id, in the order of the primary key. It
 // returns the last one, and those that need a repair. unqueued: claimable without a queue entry. unmet: waits for a budget
 // or limit, but is not in its list. unlisted: blocked, but not listed with the present state. untimed: a lease ran out more than a minute ago, so no timer lists it any more.
 // leaseless: active, but the current attempt has no lease that could run out. ungranted: granted, but without a usable
-// claim grant. overdue: ended and past its retention. shared, the same in every row: FlowFabric works on the database
-// too, so ScanLeftHalfDone may find more. No row: nothing follows.
+// claim grant. overdue: ended and past its retention. No row: nothing follows.
 //
 // Used by: engine.RepairQueue.
 // Locks: none. Spans partitions.
@@ -431,7 +428,6 @@ func (q *Queries) ScanRepairs(ctx context.Context, db DBTX, arg ScanRepairsParam
 			&i.Leaseless,
 			&i.Ungranted,
 			&i.Overdue,
-			&i.Shared,
 		); err != nil {
 			return nil, err
 		}

@@ -9,21 +9,11 @@ import (
 	"context"
 )
 
-const deleteQuotaPolicy = `-- name: DeleteQuotaPolicy :one
-WITH switch AS (SELECT ffx_shared() AS shared),
-deleted AS (
-    DELETE FROM ff_quota_policy AS q
-    USING switch AS s
-    WHERE
-        q.partition_key = $1::smallint
-        AND q.quota_policy_id = $2::text
-        AND NOT s.shared
-    RETURNING true AS done
-)
-SELECT
-    s.shared::boolean AS shared,
-    EXISTS (SELECT FROM deleted)::boolean AS deleted
-FROM switch AS s
+const deleteQuotaPolicy = `-- name: DeleteQuotaPolicy :execrows
+DELETE FROM ff_quota_policy AS q
+WHERE
+    q.partition_key = $1::smallint
+    AND q.quota_policy_id = $2::text
 `
 
 type DeleteQuotaPolicyParams struct {
@@ -31,21 +21,16 @@ type DeleteQuotaPolicyParams struct {
 	QuotaPolicyID string
 }
 
-type DeleteQuotaPolicyRow struct {
-	Shared  bool
-	Deleted bool
-}
-
-// DeleteQuotaPolicy deletes a quota policy. It returns whether the policy existed, and whether FlowFabric works on the
-// database, in which case it deletes nothing.
+// DeleteQuotaPolicy deletes a quota policy. No row: the policy does not exist.
 //
 // Used by: engine.DeleteQuotaPolicy.
 // Locks: L6 waits (the DELETE).
-func (q *Queries) DeleteQuotaPolicy(ctx context.Context, db DBTX, arg DeleteQuotaPolicyParams) (DeleteQuotaPolicyRow, error) {
-	row := db.QueryRow(ctx, deleteQuotaPolicy, arg.PartitionKey, arg.QuotaPolicyID)
-	var i DeleteQuotaPolicyRow
-	err := row.Scan(&i.Shared, &i.Deleted)
-	return i, err
+func (q *Queries) DeleteQuotaPolicy(ctx context.Context, db DBTX, arg DeleteQuotaPolicyParams) (int64, error) {
+	result, err := db.Exec(ctx, deleteQuotaPolicy, arg.PartitionKey, arg.QuotaPolicyID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const getQuotaPolicy = `-- name: GetQuotaPolicy :one
@@ -88,124 +73,88 @@ func (q *Queries) GetQuotaPolicy(ctx context.Context, db DBTX, arg GetQuotaPolic
 	return i, err
 }
 
-const insertQuotaPolicy = `-- name: InsertQuotaPolicy :one
-WITH switch AS (
-    SELECT
-        ffx_shared() AS shared,
-        ffx_now_ms($1) AS now_ms
-),
-inserted AS (
-    INSERT INTO ff_quota_policy (
-        partition_key, quota_policy_id, requests_per_window_seconds, max_requests_per_window, active_concurrency_cap,
-        created_at_ms, updated_at_ms
-    )
-    SELECT
-        $2::smallint,
-        $3::text,
-        $4::bigint,
-        $5::bigint,
-        $6::bigint,
-        s.now_ms,
-        s.now_ms
-    FROM switch AS s
-    WHERE NOT s.shared
-    ON CONFLICT ON CONSTRAINT ff_quota_policy_pkey DO NOTHING
-    RETURNING true AS done
+const insertQuotaPolicy = `-- name: InsertQuotaPolicy :execrows
+INSERT INTO ff_quota_policy (
+    partition_key, quota_policy_id, requests_per_window_seconds, max_requests_per_window, active_concurrency_cap,
+    created_at_ms, updated_at_ms
 )
 SELECT
-    s.shared::boolean AS shared,
-    EXISTS (SELECT FROM inserted)::boolean AS inserted
-FROM switch AS s
+    $1::smallint,
+    $2::text,
+    $3::bigint,
+    $4::bigint,
+    $5::bigint,
+    s.now_ms,
+    s.now_ms
+FROM (SELECT ffx_now_ms($6) AS now_ms) AS s
+ON CONFLICT ON CONSTRAINT ff_quota_policy_pkey DO NOTHING
 `
 
 type InsertQuotaPolicyParams struct {
-	NowMs         *int64
 	PartitionKey  int16
 	QuotaPolicyID string
 	WindowSeconds int64
 	MaxStarts     int64
 	MaxRunning    int64
+	NowMs         *int64
 }
 
-type InsertQuotaPolicyRow struct {
-	Shared   bool
-	Inserted bool
-}
-
-// InsertQuotaPolicy creates a quota policy that does not exist. It returns whether it did, and whether FlowFabric works on
-// the database, in which case it did not.
+// InsertQuotaPolicy creates a quota policy. No row: it exists.
 //
 // Used by: engine.CreateQuotaPolicy.
 // Locks: L6 waits (the INSERT, for another one of the same id).
-func (q *Queries) InsertQuotaPolicy(ctx context.Context, db DBTX, arg InsertQuotaPolicyParams) (InsertQuotaPolicyRow, error) {
-	row := db.QueryRow(ctx, insertQuotaPolicy,
-		arg.NowMs,
+func (q *Queries) InsertQuotaPolicy(ctx context.Context, db DBTX, arg InsertQuotaPolicyParams) (int64, error) {
+	result, err := db.Exec(ctx, insertQuotaPolicy,
 		arg.PartitionKey,
 		arg.QuotaPolicyID,
 		arg.WindowSeconds,
 		arg.MaxStarts,
 		arg.MaxRunning,
+		arg.NowMs,
 	)
-	var i InsertQuotaPolicyRow
-	err := row.Scan(&i.Shared, &i.Inserted)
-	return i, err
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
-const setQuotaPolicy = `-- name: SetQuotaPolicy :one
-WITH switch AS (
-    SELECT
-        ffx_shared() AS shared,
-        ffx_now_ms($1) AS now_ms
-),
-changed AS (
-    UPDATE ff_quota_policy AS q
-    SET
-        requests_per_window_seconds = $2::bigint,
-        max_requests_per_window = $3::bigint,
-        active_concurrency_cap = $4::bigint,
-        updated_at_ms = s.now_ms
-    FROM switch AS s
-    WHERE
-        q.partition_key = $5::smallint
-        AND q.quota_policy_id = $6::text
-        AND NOT s.shared
-    RETURNING true AS done
-)
-SELECT
-    s.shared::boolean AS shared,
-    EXISTS (SELECT FROM changed)::boolean AS changed
-FROM switch AS s
+const setQuotaPolicy = `-- name: SetQuotaPolicy :execrows
+UPDATE ff_quota_policy AS q
+SET
+    requests_per_window_seconds = $1::bigint,
+    max_requests_per_window = $2::bigint,
+    active_concurrency_cap = $3::bigint,
+    updated_at_ms = s.now_ms
+FROM (SELECT ffx_now_ms($6) AS now_ms) AS s
+WHERE
+    q.partition_key = $4::smallint
+    AND q.quota_policy_id = $5::text
 `
 
 type SetQuotaPolicyParams struct {
-	NowMs         *int64
 	WindowSeconds int64
 	MaxStarts     int64
 	MaxRunning    int64
 	PartitionKey  int16
 	QuotaPolicyID string
+	NowMs         *int64
 }
 
-type SetQuotaPolicyRow struct {
-	Shared  bool
-	Changed bool
-}
-
-// SetQuotaPolicy replaces the limits of a quota policy. It returns whether the policy exists, and whether FlowFabric works on
-// the database, in which case it changes nothing.
+// SetQuotaPolicy replaces the limits of a quota policy. No row: the policy does not exist.
 //
 // Used by: engine.SetQuotaPolicy.
 // Locks: L6 waits (the UPDATE).
-func (q *Queries) SetQuotaPolicy(ctx context.Context, db DBTX, arg SetQuotaPolicyParams) (SetQuotaPolicyRow, error) {
-	row := db.QueryRow(ctx, setQuotaPolicy,
-		arg.NowMs,
+func (q *Queries) SetQuotaPolicy(ctx context.Context, db DBTX, arg SetQuotaPolicyParams) (int64, error) {
+	result, err := db.Exec(ctx, setQuotaPolicy,
 		arg.WindowSeconds,
 		arg.MaxStarts,
 		arg.MaxRunning,
 		arg.PartitionKey,
 		arg.QuotaPolicyID,
+		arg.NowMs,
 	)
-	var i SetQuotaPolicyRow
-	err := row.Scan(&i.Shared, &i.Changed)
-	return i, err
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }

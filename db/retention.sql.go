@@ -1104,7 +1104,7 @@ WHERE
 // ListUndispatched returns those of the given members of flows, locked by the caller, that have an undispatched
 // event. It reads all undispatched events once.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.DispatchCompletions, engine.Adopt, engine.RepairGroups.
+// Used by: engine.Retain, engine.RepairQueue, engine.DispatchCompletions, engine.RepairGroups.
 // Locks: none. Spans partitions.
 func (q *Queries) ListUndispatched(ctx context.Context, db DBTX, executionIds []pgtype.UUID) ([]id.ExecutionUUID, error) {
 	rows, err := db.Query(ctx, listUndispatched, executionIds)

@@ -47,8 +47,9 @@ type AdmissionResult struct {
 // the window it takes a further start, and keeps the place. A refusal is a result.
 //
 // Errors: [ErrInvalidInput], also for an execution that names the policy; [ErrNotFound] for the policy or the execution;
-// [ErrEnded]; [ErrCorruption] for a negative limit; [ErrContention]; [ErrUnsupported] while FlowFabric works on the database
-// too. Transaction: a constant number of statements; locks the policy at the gate, so that further admissions to it wait for
+// [ErrEnded]; [ErrCorruption] for a negative limit; [ErrContention].
+//
+// Transaction: a constant number of statements; locks the policy at the gate, so that further admissions to it wait for
 // the end of a caller's transaction. Call it there for several policies in the order of their ids, or calls can meet deadlocks. Safe
 // to repeat.
 func (e *Engine) CheckAdmission(
@@ -134,8 +135,6 @@ func (a *admission) lock(ctx context.Context, tx *txn) error {
 		return &NotFoundError{Entity: "quota policy", ID: text}
 	case err != nil:
 		return err
-	case f.Shared:
-		return errBudgetsShared()
 	case f.Concurrent < 0 || f.Starts < 0 || f.WindowSeconds < 0:
 		return errNegativeQuota(a.policy)
 	case !f.Found:

@@ -6,7 +6,6 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/internal/budget"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -15,7 +14,7 @@ import (
 //
 // Usage may be reported before a budget exists. It counts from the creation on, and is not limited before.
 //
-// Errors: [ErrInvalidInput] naming the field; [ErrContention]; [ErrUnsupported] while FlowFabric works on the database too.
+// Errors: [ErrInvalidInput] naming the field; [ErrContention].
 // Transaction: one statement, and a read if the budget exists. Safe to repeat with an id.
 func (e *Engine) CreateBudget(ctx context.Context, spec BudgetSpec) (BudgetCreated, error) {
 	const op = "create budget"
@@ -34,7 +33,7 @@ func (e *Engine) CreateBudget(ctx context.Context, spec BudgetSpec) (BudgetCreat
 		spec.ID = id.NewBudgetID()
 	}
 	partition := e.cfg.Partitions.BudgetPartition(spec.ID)
-	result, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (db.InsertBudgetRow, error) {
+	inserted, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (int64, error) {
 		return e.q.InsertBudget(ctx, conn, db.InsertBudgetParams{
 			NowMs: e.nowMs(), PartitionKey: partition, BudgetID: spec.ID.String(), Policy: string(document),
 			ScopeType: spec.Labels.ScopeType, ScopeID: spec.Labels.ScopeID, EnforcementMode: spec.Labels.Mode,
@@ -44,9 +43,7 @@ func (e *Engine) CreateBudget(ctx context.Context, spec BudgetSpec) (BudgetCreat
 	switch {
 	case err != nil:
 		return BudgetCreated{}, err
-	case result.Shared:
-		return BudgetCreated{}, wrap(op, errBudgetsShared())
-	case result.Inserted:
+	case inserted == 1:
 		return BudgetCreated{ID: spec.ID, Matches: true}, nil
 	}
 	found, err := e.Budget(ctx, spec.ID)
@@ -74,7 +71,7 @@ func realLimits(of map[string]BudgetLimit) map[string]BudgetLimit {
 // finds nothing, and neither does one after a reset. Usage of other executions and breaches stay. When
 // retention deletes an execution, its spends stay counted.
 //
-// Errors: [ErrInvalidInput]; [ErrContention]; [ErrUnsupported] as [Engine.CreateBudget]. A budget that does not exist may have
+// Errors: [ErrInvalidInput]; [ErrContention]. A budget that does not exist may have
 // usage too. Transaction: locks the budget and its usage; in a caller's transaction with several budgets lock them as
 // [Engine.ReportUsage] says. Safe to repeat.
 func (e *Engine) ReleaseBudget(ctx context.Context, b id.BudgetID, x id.ExecutionID) (map[string]int64, error) {
@@ -87,10 +84,9 @@ func (e *Engine) ReleaseBudget(ctx context.Context, b id.BudgetID, x id.Executio
 	}
 	partition, budgetID, execution := e.cfg.Partitions.BudgetPartition(b), b.String(), pgUUID(x.UUID())
 	rows, err := inTx(ctx, e, op, func(tx *txn) ([]db.ReleaseBudgetRow, error) {
-		var locked db.LockBudgetRow
 		var dimensions []string
 		err := pgtx.InOneTrip(ctx, tx, func(conn db.DBTX) (err error) {
-			locked, err = e.q.LockBudget(ctx, conn, db.LockBudgetParams{PartitionKey: partition, BudgetID: budgetID})
+			_, err = e.q.LockBudget(ctx, conn, db.LockBudgetParams{PartitionKey: partition, BudgetID: budgetID})
 			return err
 		}, func(conn db.DBTX) (err error) {
 			dimensions, err = e.q.LockBudgetUsageOf(ctx, conn, db.LockBudgetUsageOfParams{
@@ -98,11 +94,8 @@ func (e *Engine) ReleaseBudget(ctx context.Context, b id.BudgetID, x id.Executio
 			})
 			return err
 		})
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, err
-		case locked.Shared:
-			return nil, errBudgetsShared()
 		}
 		tx.due.gated()
 		return e.q.ReleaseBudget(ctx, tx, db.ReleaseBudgetParams{
@@ -117,12 +110,4 @@ func (e *Engine) ReleaseBudget(ctx context.Context, b id.BudgetID, x id.Executio
 		released[row.DimensionsKey] = row.DeltaTotal
 	}
 	return released, nil
-}
-
-// policyUnderLock decodes the policy of a locked budget.
-func policyUnderLock(row db.LockBudgetRow) (budget.Policy, error) {
-	if row.Shared {
-		return budget.Policy{}, errBudgetsShared()
-	}
-	return budgetPolicy(row.Policy)
 }

@@ -186,7 +186,7 @@ func (c *usageCount) apply(item *usageItem) budget.Outcome {
 // lock locks the leases, the budgets, the keys and the usage, in this order, and reads them.
 func (c *usageCount) lock(ctx context.Context, tx *txn) error {
 	steps := c.lockLeases(ctx)
-	found := make([]db.LockBudgetRow, len(c.ordered))
+	found := make([]string, len(c.ordered))
 	for i, b := range c.ordered {
 		steps = append(steps, func(conn db.DBTX) (err error) {
 			found[i], err = c.q.LockBudget(ctx, conn, db.LockBudgetParams{PartitionKey: b.partition, BudgetID: b.id})
@@ -205,9 +205,9 @@ func (c *usageCount) lock(ctx context.Context, tx *txn) error {
 		return err
 	}
 	for i, b := range c.ordered {
-		b.exists = found[i].Policy != ""
+		b.exists = found[i] != ""
 		var err error
-		if b.policy, err = policyUnderLock(found[i]); err != nil {
+		if b.policy, err = budgetPolicy(found[i]); err != nil {
 			return err
 		}
 	}

@@ -24,7 +24,7 @@ const (
 // ([id.Partitions.BudgetPartition]) and then of their ids, or meet deadlocks.
 //
 // Errors: [ErrInvalidInput]; [ErrCorruption] if a stored limit can't be read, and nothing was counted; [ErrContention];
-// [ErrTransport] if the outcome is unknown; [ErrUnsupported] while FlowFabric works on the database too.
+// [ErrTransport] if the outcome is unknown.
 // Transaction: a constant number of statements; locks the budget, the key and the usage. Safe to repeat with a Key, otherwise
 // it counts again.
 func (e *Engine) ReportUsage(ctx context.Context, l Lease, usage Usage) (UsageResult, error) {

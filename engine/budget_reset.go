@@ -16,8 +16,8 @@ import (
 // ResetBudget sets the usage of a budget to 0, forgets the spends of executions, and returns when it is reset next,
 // zero if it has no interval: one interval from now. The counts of breaches stay.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrCorruption] if its policy can't be read; [ErrContention]; [ErrUnsupported] as
-// [Engine.CreateBudget]. Transaction: locks the budget and its usage.
+// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrCorruption] if its policy can't be read; [ErrContention].
+// Transaction: locks the budget and its usage.
 func (o Operator) ResetBudget(ctx context.Context, b id.BudgetID) (time.Time, error) {
 	const op = "reset budget"
 	if err := checkBudget(b); err != nil {
@@ -26,14 +26,14 @@ func (o Operator) ResetBudget(ctx context.Context, b id.BudgetID) (time.Time, er
 	e := o.e
 	reset := budgetReset{Engine: e, partition: e.cfg.Partitions.BudgetPartition(b), budget: b.String()}
 	return inTx(ctx, e, op, func(tx *txn) (time.Time, error) {
-		row, err := e.q.LockBudget(ctx, tx, db.LockBudgetParams{PartitionKey: reset.partition, BudgetID: reset.budget})
+		stored, err := e.q.LockBudget(ctx, tx, db.LockBudgetParams{PartitionKey: reset.partition, BudgetID: reset.budget})
 		switch {
 		case err != nil:
 			return time.Time{}, err
-		case row.Policy == "" && !row.Shared:
+		case stored == "":
 			return time.Time{}, budgetNotFound(b)
 		}
-		policy, err := policyUnderLock(row)
+		policy, err := budgetPolicy(stored)
 		if err != nil {
 			return time.Time{}, err
 		}

@@ -13,8 +13,7 @@ import (
 // usage refuses further reports, and cancels nothing before the next breach. CancelOnBreach has an effect on executions that the gate
 // lets in from then on.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput] naming the field, also without an ID or a Key; [ErrContention]; [ErrUnavailable] as
-// [Engine.CreateBudget]. Transaction: one statement; locks the budget. Safe to repeat.
+// Errors: [ErrNotFound]; [ErrInvalidInput] naming the field, also without an ID or a Key; [ErrContention]. Transaction: one statement; locks the budget. Safe to repeat.
 func (o Operator) SetBudget(ctx context.Context, spec BudgetSpec) error {
 	const op = "set budget"
 	e := o.e
@@ -32,7 +31,7 @@ func (o Operator) SetBudget(ctx context.Context, spec BudgetSpec) error {
 	if err != nil {
 		return wrap(op, err)
 	}
-	result, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (db.SetBudgetRow, error) {
+	n, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (int64, error) {
 		due.gated()
 		return e.q.SetBudget(ctx, conn, db.SetBudgetParams{
 			NowMs: e.nowMs(), PartitionKey: e.cfg.Partitions.BudgetPartition(spec.ID), BudgetID: spec.ID.String(), Policy: string(document),
@@ -43,9 +42,7 @@ func (o Operator) SetBudget(ctx context.Context, spec BudgetSpec) error {
 	switch {
 	case err != nil:
 		return err
-	case result.Shared:
-		return wrap(op, errBudgetsShared())
-	case !result.Changed:
+	case n == 0:
 		return wrap(op, budgetNotFound(spec.ID))
 	}
 	return nil
@@ -54,7 +51,7 @@ func (o Operator) SetBudget(ctx context.Context, spec BudgetSpec) error {
 // DeleteBudget deletes a budget with its usage, its reservations and the spends of executions. A budget that doesn't exist has no
 // limits: executions that wait for it are let in, and running ones go on. Keys of reports stay until they expire.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrContention]; [ErrUnavailable] as [Engine.CreateBudget]. Transaction: locks the
+// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrContention]. Transaction: locks the
 // budget, then its usage and reservations.
 func (o Operator) DeleteBudget(ctx context.Context, b id.BudgetID) error {
 	const op = "delete budget"
@@ -64,13 +61,11 @@ func (o Operator) DeleteBudget(ctx context.Context, b id.BudgetID) error {
 	e := o.e
 	partition, budget := e.cfg.Partitions.BudgetPartition(b), b.String()
 	_, err := inTx(ctx, e, op, func(tx *txn) (none struct{}, err error) {
-		row, err := e.q.LockBudget(ctx, tx, db.LockBudgetParams{PartitionKey: partition, BudgetID: budget})
+		stored, err := e.q.LockBudget(ctx, tx, db.LockBudgetParams{PartitionKey: partition, BudgetID: budget})
 		switch {
 		case err != nil:
 			return none, err
-		case row.Shared:
-			return none, errBudgetsShared()
-		case row.Policy == "":
+		case stored == "":
 			return none, budgetNotFound(b)
 		}
 		return none, e.dropBudget(ctx, tx, partition, budget)

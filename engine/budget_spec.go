@@ -271,11 +271,6 @@ func checkBudget(b id.BudgetID) error {
 
 func budgetNotFound(b id.BudgetID) error { return &NotFoundError{Entity: "budget", ID: b.String()} }
 
-// errBudgetsShared refuses an operation on budgets while FlowFabric works on the database.
-func errBudgetsShared() error {
-	return &UnsupportedError{Reason: "budgets beside FlowFabric, whose server acts on them in its own way: see `ff migrate share`"}
-}
-
 // budgetPolicy decodes the stored policy of a budget; "" stands for a budget that doesn't exist.
 func budgetPolicy(stored string) (budget.Policy, error) {
 	if stored == "" {

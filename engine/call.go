@@ -41,8 +41,7 @@ type CallSpec struct {
 // [SuspendSpec.Call]. Package worker does all this: see its Call.
 //
 // Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive]: nothing was
-// written. [ErrNotFound] if the execution or attempt no longer exists; [ErrInvalidInput]; [ErrUnsupported] in a database
-// shared with FlowFabric.
+// written. [ErrNotFound] if the execution or attempt no longer exists; [ErrInvalidInput].
 //
 // Transaction: a number of statements that does not depend on the number of executions, unless they are large; locks the
 // execution and the attempt, waits for each up to two seconds, three times, then fails with [ErrContention].
@@ -56,12 +55,9 @@ func (e *Engine) Call(ctx context.Context, spec CallSpec) ([]id.ExecutionID, err
 		return nil, wrap(op, err)
 	}
 	return underLease(ctx, e, op, spec.Lease, func(ctx context.Context, tx *txn, x *heldLease) ([]id.ExecutionID, error) {
-		caller, err := e.q.GetCaller(ctx, tx, db.GetCallerParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID()})
+		namespace, err := e.q.GetCaller(ctx, tx, db.GetCallerParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID()})
 		if err != nil {
 			return nil, orNotFound(err, x.id)
-		}
-		if caller.Shared {
-			return nil, &UnsupportedError{Reason: "calling executions beside FlowFabric, whose server acts on suspensions in its own way: see `ff migrate share`"}
 		}
 		key := db.GetCalledParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Name: spec.Name}
 		stored, err := e.q.GetCalled(ctx, tx, key)
@@ -71,7 +67,7 @@ func (e *Engine) Call(ctx context.Context, spec CallSpec) ([]id.ExecutionID, err
 		case !isNoRow(err):
 			return nil, err
 		}
-		return e.createCalled(ctx, tx, x, &spec, id.Namespace(caller.Namespace))
+		return e.createCalled(ctx, tx, x, &spec, id.Namespace(namespace))
 	})
 }
 

@@ -36,7 +36,6 @@ type candidate struct {
 	execution id.ExecutionUUID
 	attempt   int32      // the attempt whose lease or time has ended
 	flow      *id.FlowID // the flow whose exclusive lock its end needs; nil if none is expected
-	quota     int16      // the partition of its quota policy, for adoption
 }
 
 // A pass is one call of a job. It never waits for locked flows and rows, but skips them. It examines each due row once,

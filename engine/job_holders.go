@@ -37,7 +37,6 @@ const (
 	JobDispatchCompletions Job = "dispatch_completions"
 	JobCancelFlows         Job = "cancel_flows"
 	JobCancelSiblings      Job = "cancel_siblings"
-	JobAdopt               Job = "adopt"
 	JobExpireGrants        Job = "expire_grants"
 	JobUnblockRoutes       Job = "unblock_routes"
 	JobRetain              Job = "retain"
@@ -63,10 +62,9 @@ type JobSpec struct {
 
 // JobsTaken is the result of [Maintenance.TakeJobs].
 type JobsTaken struct {
-	Now    time.Time // the database's time
-	Jobs   map[Job]JobTaken
-	Lanes  []id.LaneID // the given lanes with queued work, possibly for other kinds or capabilities
-	Shared bool        // FlowFabric works on the database too: `ff migrate share`
+	Now   time.Time // the database's time
+	Jobs  map[Job]JobTaken
+	Lanes []id.LaneID // the given lanes with queued work, possibly for other kinds or capabilities
 }
 
 // JobTaken is the result of [Maintenance.TakeJobs] for one job.
@@ -122,7 +120,6 @@ func (m Maintenance) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, err
 		if i == 0 {
 			taken.Now = time.UnixMilli(row.NowMs)
 			taken.Lanes = idsOfLanes(row.QueuedLanes)
-			taken.Shared = row.Shared
 		}
 		job := JobTaken{Ours: row.Ours}
 		if !row.Ours {

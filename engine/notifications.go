@@ -25,7 +25,6 @@ const (
 	signalChannel     = "ff_signal_event"
 	scheduleChannel   = "ffx_schedule" // payload: "changed"; a schedule may be due sooner
 	gateChannel       = "ffx_gate"     // payload: "changed"; a budget or limit may have room for waiting executions
-	foreignChannel    = "ffx_foreign"  // another program has created executions
 )
 
 // notifying is the part of an engine that sends and receives notifications.

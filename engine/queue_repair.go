@@ -31,17 +31,16 @@ func (p *repairPosition) move(from, to id.ExecutionID) {
 	}
 }
 
-// RepairQueue repairs executions that no other job finds: after writes without the queue's triggers (a replica's, or a
-// restore's), and, in a database that FlowFabric works on too, after FlowFabric left them half-done. It examines up to batch executions, at most
-// [MaxSweep], in the order of their rows, and returns how many it repaired; if that equals batch, call it again at
-// once. Each call continues after the previous one of the same engine. After the last execution it deletes stale
-// entries of the queue, of the lists of budgets and limits, and of [Operator.BlockedExecutions], and drains of 30 days ago, and restarts. It also handles
-// executions that [Maintenance.ExpireLeases], [Maintenance.Retain], [Maintenance.ExpireGrants] and [Maintenance.Adopt]
-// missed.
+// RepairQueue repairs executions that no other job finds, after writes without the queue's triggers: a replica's, or a
+// restore's. It examines up to batch executions, at most [MaxSweep], in the order of their rows, and returns how many it
+// repaired; if that equals batch, call it again at once. Each call continues after the previous one of the same engine.
+// After the last execution it deletes stale entries of the queue, of the lists of budgets and limits, and of
+// [Operator.BlockedExecutions], and drains of 30 days ago, and restarts. It also handles executions that
+// [Maintenance.ExpireLeases], [Maintenance.Retain] and [Maintenance.ExpireGrants] missed.
 //
-// Errors: [ErrInvalidInput]; [ErrBusy] as [Maintenance.PromoteDelayed]. Transaction: one statement, another in a shared
-// database or at the end, and one or more for each kind of repair; locks the changed executions, and exclusively the flows of members without a lease, and
-// skips locked ones until the next round. Emits lease and completion events. Safe to repeat and to run in any number of
+// Errors: [ErrInvalidInput]; [ErrBusy] as [Maintenance.PromoteDelayed]. Transaction: one statement, another at the end, and
+// one or more for each kind of repair; locks the changed executions, and exclusively the flows of members without a
+// lease, and skips locked ones until the next round. Emits lease and completion events. Safe to repeat and to run in any number of
 // processes.
 func (m Maintenance) RepairQueue(ctx context.Context, batch int) (int, error) {
 	e := m.e
@@ -88,7 +87,6 @@ func (e *Engine) repairQueue(ctx context.Context, after id.ExecutionID, n int) (
 		func() (int, error) { return pass(e.returnLeaseless, leaseless(rows)) },
 		func() (int, error) { return pass(e.expireGrants, ungranted(rows)) },
 		func() (int, error) { return e.retainOverdue(ctx, op, rows) },
-		func() (int, error) { return e.repairForeign(ctx, op, params, rows, pass) },
 	} {
 		n, err := repair()
 		repaired += n

@@ -33,7 +33,7 @@ type QuotaPolicyCreated struct {
 // the spec exists, it stays as it is, and the result says so. Executions may name a policy before it exists; it limits those
 // that are admitted after its creation.
 //
-// Errors: [ErrInvalidInput] naming the field; [ErrContention]; [ErrUnsupported] while FlowFabric works on the database too.
+// Errors: [ErrInvalidInput] naming the field; [ErrContention].
 // Transaction: one statement. Safe to repeat with an id.
 func (e *Engine) CreateQuotaPolicy(ctx context.Context, spec QuotaPolicySpec) (QuotaPolicyCreated, error) {
 	const op = "create quota policy"
@@ -43,20 +43,17 @@ func (e *Engine) CreateQuotaPolicy(ctx context.Context, spec QuotaPolicySpec) (Q
 	if spec.ID.IsZero() {
 		spec.ID = id.NewQuotaPolicyID()
 	}
-	result, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (db.InsertQuotaPolicyRow, error) {
+	inserted, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (int64, error) {
 		due.gated()
 		return e.q.InsertQuotaPolicy(ctx, conn, db.InsertQuotaPolicyParams{
 			NowMs: e.nowMs(), PartitionKey: e.cfg.Partitions.QuotaPartition(spec.ID), QuotaPolicyID: spec.ID.String(),
 			WindowSeconds: int64(spec.Window / time.Second), MaxStarts: spec.MaxStarts, MaxRunning: spec.MaxRunning,
 		})
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return QuotaPolicyCreated{}, err
-	case result.Shared:
-		return QuotaPolicyCreated{}, wrap(op, errBudgetsShared())
 	}
-	return QuotaPolicyCreated{ID: spec.ID, Duplicate: !result.Inserted}, nil
+	return QuotaPolicyCreated{ID: spec.ID, Duplicate: inserted == 0}, nil
 }
 
 func (s *QuotaPolicySpec) check() error {
@@ -114,8 +111,7 @@ func (e *Engine) QuotaPolicy(ctx context.Context, q id.QuotaPolicyID) (QuotaPoli
 // SetQuotaPolicy replaces the limits of an existing quota policy. Executions that have been admitted keep their places. Once the
 // call has returned, nothing is admitted by the limits before.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput] naming the field, also without an ID; [ErrContention]; [ErrUnavailable] as
-// [Engine.CreateQuotaPolicy]. Transaction: two statements; locks the policy, also at the gate. Safe to repeat.
+// Errors: [ErrNotFound]; [ErrInvalidInput] naming the field, also without an ID; [ErrContention]. Transaction: two statements; locks the policy, also at the gate. Safe to repeat.
 func (o Operator) SetQuotaPolicy(ctx context.Context, spec QuotaPolicySpec) error {
 	const op = "set quota policy"
 	e := o.e
@@ -125,21 +121,21 @@ func (o Operator) SetQuotaPolicy(ctx context.Context, spec QuotaPolicySpec) erro
 	if err := checkQuota(spec.ID); err != nil {
 		return wrap(op, err)
 	}
-	var result db.SetQuotaPolicyRow
+	var n int64
 	err := e.changeQuota(ctx, op, spec.ID, func(conn db.DBTX) (err error) {
-		result, err = e.q.SetQuotaPolicy(ctx, conn, db.SetQuotaPolicyParams{
+		n, err = e.q.SetQuotaPolicy(ctx, conn, db.SetQuotaPolicyParams{
 			NowMs: e.nowMs(), PartitionKey: e.cfg.Partitions.QuotaPartition(spec.ID), QuotaPolicyID: spec.ID.String(),
 			WindowSeconds: int64(spec.Window / time.Second), MaxStarts: spec.MaxStarts, MaxRunning: spec.MaxRunning,
 		})
 		return err
 	})
-	return changedQuota(op, spec.ID, result.Shared, result.Changed, err)
+	return changedQuota(op, spec.ID, n, err)
 }
 
 // DeleteQuotaPolicy deletes a quota policy. A policy that doesn't exist has no limits: executions that wait for it are let in.
 // Once the call has returned, nothing is refused or admitted by the policy.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrContention]; [ErrUnavailable] as [Engine.CreateQuotaPolicy]. Transaction: two
+// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrContention]. Transaction: two
 // statements; locks the policy, also at the gate.
 func (o Operator) DeleteQuotaPolicy(ctx context.Context, q id.QuotaPolicyID) error {
 	const op = "delete quota policy"
@@ -147,14 +143,14 @@ func (o Operator) DeleteQuotaPolicy(ctx context.Context, q id.QuotaPolicyID) err
 	if err := checkQuota(q); err != nil {
 		return wrap(op, err)
 	}
-	var result db.DeleteQuotaPolicyRow
+	var n int64
 	err := e.changeQuota(ctx, op, q, func(conn db.DBTX) (err error) {
-		result, err = e.q.DeleteQuotaPolicy(ctx, conn, db.DeleteQuotaPolicyParams{
+		n, err = e.q.DeleteQuotaPolicy(ctx, conn, db.DeleteQuotaPolicyParams{
 			PartitionKey: e.cfg.Partitions.QuotaPartition(q), QuotaPolicyID: q.String(),
 		})
 		return err
 	})
-	return changedQuota(op, q, result.Shared, result.Deleted, err)
+	return changedQuota(op, q, n, err)
 }
 
 func checkQuota(q id.QuotaPolicyID) error {
@@ -183,14 +179,9 @@ func (e *Engine) lockQuota(ctx context.Context, q id.QuotaPolicyID) step {
 }
 
 // changedQuota returns the error of a change of a quota policy.
-func changedQuota(op string, q id.QuotaPolicyID, shared, found bool, err error) error {
-	switch {
-	case err != nil:
-		return err
-	case shared:
-		return wrap(op, errBudgetsShared())
-	case !found:
-		return wrap(op, &NotFoundError{Entity: "quota policy", ID: q.String()})
+func changedQuota(op string, q id.QuotaPolicyID, changed int64, err error) error {
+	if err == nil && changed == 0 {
+		err = wrap(op, &NotFoundError{Entity: "quota policy", ID: q.String()})
 	}
-	return nil
+	return err
 }

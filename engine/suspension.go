@@ -15,8 +15,7 @@ import (
 // still applies. Signals of earlier waits that nothing has used count too.
 //
 // Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive]: nothing was
-// written. [ErrNotFound] if the execution or attempt no longer exists; [ErrInvalidInput]; [ErrUnsupported] in a database
-// shared with FlowFabric.
+// written. [ErrNotFound] if the execution or attempt no longer exists; [ErrInvalidInput].
 //
 // Transaction: a constant number of statements; locks the execution, then its attempt; waits for each up to two
 // seconds, three times, then fails with [ErrContention]. Emits a lease event. Safe to repeat with the same ID.
@@ -95,9 +94,6 @@ func (e *Engine) writeSuspensions(
 	tx.due.leases()
 	var calls callers
 	for _, row := range rows {
-		if row.Result == "shared" {
-			return &UnsupportedError{Reason: "suspending beside FlowFabric, whose server acts on suspensions in its own way: see `ff migrate share`"}
-		}
 		x := items[row.Ord]
 		satisfied := row.Result == "satisfied"
 		outcomes[x.n].Value = Suspended{ID: specs[x.n].ID, Satisfied: satisfied}

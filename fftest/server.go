@@ -16,8 +16,7 @@ const patience = 10 * time.Minute
 
 // clockSQL gives a database a clock that stands still until it is set. The planner replaces a call of ffx_now_ms by its body, as
 // it does with the library's own. A subquery in the body would prevent that, and each statement would parse and plan the function
-// again. ffx_shared is the library's own, in the language whose plans a session keeps: it took half the time of TakeJobs, which
-// a Drain sends at least once.
+// again.
 const clockSQL = `
 CREATE TABLE fftest_clock (now_ms bigint NOT NULL);
 INSERT INTO fftest_clock VALUES (0);
@@ -37,15 +36,7 @@ CREATE OR REPLACE FUNCTION ffx_now_locked_ms(now_ms bigint) RETURNS bigint
     LANGUAGE sql VOLATILE PARALLEL SAFE
     AS $$
     SELECT coalesce($1, public.fftest_now_ms());
-$$;
-DO $do$
-BEGIN
-    EXECUTE format(
-        'CREATE OR REPLACE FUNCTION ffx_shared() RETURNS boolean LANGUAGE plpgsql STABLE PARALLEL SAFE AS %L',
-        'BEGIN RETURN (' || rtrim((SELECT p.prosrc FROM pg_proc AS p WHERE p.oid = 'ffx_shared()'::regprocedure), E' \n;') || '); END'
-    );
-END
-$do$;`
+$$;`
 
 // server has the databases of this process. It starts with the first test, or with [Main].
 var server = sync.OnceValues(func() (*databases, error) {

@@ -22,13 +22,12 @@ WHERE false;
 -- name: GetCallerAdmission :one
 -- GetCallerAdmission returns the limits of a quota policy, its bounds at the gate, the state of an execution, and when a call
 -- last admitted that here, 0 if it did not or has released it. No row: the policy does not exist. named: the execution names
--- the policy. shared: FlowFabric works on the database.
+-- the policy.
 --
 -- Used by: engine.CheckAdmission.
 -- Locks: none. Reads the gate under the lock of LockQuotaGate.
 SELECT
     ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms,
-    ffx_shared()::boolean AS shared,
     q.active_concurrency_cap AS concurrent,
     q.max_requests_per_window AS starts,
     q.requests_per_window_seconds AS window_seconds,

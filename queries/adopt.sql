@@ -1,34 +1,8 @@
--- name: ScanForeign :many
--- ScanForeign finds executions that another program created and that are not adopted yet, oldest first, after a
--- position. No row: there are none, or FlowFabric does not work on the database, and then nothing was read.
---
--- Used by: engine.Adopt.
--- Locks: none. Spans partitions.
-SELECT
-    e.created_at_ms,
-    e.partition_key,
-    e.execution_id,
-    e.flow_id,
-    e.lane_id,
-    coalesce(e.raw_fields ->> 'quota_policy_id', '')::text AS quota_policy_id,
-    ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms
-FROM ff_exec_core AS e
-WHERE
-    e.ffx_retry_count IS NULL
-    AND (SELECT ffx_shared())
-    AND (e.created_at_ms, e.partition_key, e.execution_id)
-    > (@after_created_at_ms::bigint, @after_partition_key::smallint, @after_execution_id::uuid)
-ORDER BY
-    e.created_at_ms,
-    e.partition_key,
-    e.execution_id
-LIMIT @page_size::integer;
-
 -- name: TakeForeignMembers :many
 -- TakeForeignMembers locks those of the given members of flows that wait for their first attempt, skipping rows that
 -- another transaction holds. The caller reads afterwards whether their dependencies block them.
 --
--- Used by: engine.Adopt, engine.RepairQueue.
+-- Used by: schema.Adopt.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE). The flows are locked by the caller, exclusively.
 WITH input AS (
     SELECT
@@ -62,7 +36,7 @@ CROSS JOIN LATERAL (
 -- ReadInboundGroups returns the dependencies of members in numbers: how many edges lead to each, how many of these
 -- are staged and not applied yet, and the current group row. No row: no edge leads to the member.
 --
--- Used by: engine.Adopt, engine.RepairQueue.
+-- Used by: schema.Adopt.
 -- Locks: L3 waits (group rows FOR UPDATE in array order, under the exclusive lock of the flow). The caller sorts by
 -- (partition_key, execution_id).
 WITH input AS (
@@ -118,7 +92,7 @@ WHERE d.edges > 0;
 -- were given. A time that there is none of is the least bigint, a missing text is empty. capabilities and budgets are
 -- arrays as text.
 --
--- Used by: engine.Adopt, engine.RepairQueue.
+-- Used by: schema.Adopt.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 WITH input AS (
     SELECT
@@ -226,7 +200,7 @@ CROSS JOIN LATERAL (
 -- budgets or quota. bad_attachments: a text in the place of one of their ids, empty if all are ids. Returns the changed
 -- ones. Canonical rows stay unchanged.
 --
--- Used by: engine.Adopt, engine.RepairQueue.
+-- Used by: schema.Adopt.
 -- Locks: L1 held.
 WITH input AS (
     SELECT

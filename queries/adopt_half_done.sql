@@ -2,7 +2,7 @@
 -- TakeHalfDone locks those of the given executions that no other transaction holds. The caller reads afterwards which
 -- facts they lack.
 --
--- Used by: engine.RepairQueue.
+-- Used by: schema.Adopt.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 WITH input AS (
     SELECT
@@ -40,31 +40,11 @@ CROSS JOIN LATERAL (
     FOR NO KEY UPDATE SKIP LOCKED
 ) AS e;
 
--- name: ListTold :many
--- ListTold returns those of the given executions that have a completion event written at or after the instant they
--- ended. FlowFabric's index finds the events of an execution. Without that index (schema.Share creates it), this
--- reads all events that are kept.
---
--- Used by: engine.RepairQueue.
--- Locks: none.
-SELECT DISTINCT CAST(c.execution_id AS uuid) AS execution_id
-FROM (
-    SELECT
-        unnest(@partition_keys::smallint[]) AS partition_key,
-        unnest(@execution_ids::uuid[]) AS execution_id,
-        unnest(@terminal_at_ms::bigint[]) AS terminal_at_ms
-    LIMIT cardinality(@execution_ids::uuid[])
-) AS i
-JOIN ff_completion_event AS c ON c.partition_key = i.partition_key AND c.execution_id = i.execution_id
-WHERE
-    c.outcome <> 'resumable'
-    AND c.occurred_at_ms >= i.terminal_at_ms;
-
 -- name: HealEnded :exec
 -- HealEnded takes the leases of executions that another program ended, and settles their attempts: from now on their
 -- holders are refused. A negative attempt_index means that there is no attempt to settle.
 --
--- Used by: engine.RepairQueue.
+-- Used by: schema.Adopt.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (
     -- The executions and their current attempts.
@@ -130,7 +110,7 @@ WHERE r.leased;
 -- RetellEnded stores the public state of locked executions that have ended, as the view derives it. Another program
 -- left an earlier state there.
 --
--- Used by: engine.RepairQueue.
+-- Used by: schema.Adopt.
 -- Locks: L1 held.
 WITH input AS (
     SELECT
@@ -162,7 +142,7 @@ WHERE
 -- the one after its newest; one whose interrupted attempt goes on points to that attempt. It changes their attempts
 -- to match.
 --
--- Used by: engine.RepairQueue.
+-- Used by: schema.Adopt.
 -- Locks: L1 held; L2 waits (the interrupted attempt, or the failed one, under the lock of its execution).
 WITH input AS (
     -- The executions.

@@ -117,14 +117,11 @@ USING (
 WHERE t.id = i.id;
 
 -- name: GetCaller :one
--- GetCaller reads the namespace of an execution, and whether the database is shared with FlowFabric. No row: the execution
--- does not exist.
+-- GetCaller reads the namespace of an execution. No row: the execution does not exist.
 --
 -- Used by: engine.Call.
 -- Locks: none.
-SELECT
-    coalesce(e.ffx_namespace, '')::text AS namespace,
-    ffx_shared()::boolean AS shared
+SELECT coalesce(e.ffx_namespace, '')::text AS namespace
 FROM ff_exec_core AS e
 WHERE
     e.partition_key = @partition_key

@@ -2,8 +2,7 @@
 -- TakeJobs extends the hold on the jobs that holder has by hold_ms, takes free jobs, and returns when each of the
 -- given jobs is next due. With a hold_ms of 0 it takes none, and writes nothing. ours: holder has the job, or the job is free but its row is locked, so that no process can
 -- take it. due_at_ms: the instant of the first due item, past or future; the last possible instant if there is none,
--- or if no index can find one. Every row has those of the given lanes that have entries in the queue, and whether
--- FlowFabric works on the database too (shared). If it doesn't, adopt is never due.
+-- or if no index can find one. Every row has the given lanes that have entries in the queue.
 --
 -- Used by: engine.TakeJobs.
 -- Locks: jobs skips (FOR UPDATE, then the UPDATE; new rows). Spans partitions.
@@ -94,8 +93,7 @@ SELECT
             FROM ffx_ready AS q
             WHERE q.lane_id = l.lane_id
         )
-    ), '{}')::text[] AS queued_lanes,
-    (SELECT ffx_shared())::boolean AS shared
+    ), '{}')::text[] AS queued_lanes
 FROM asked AS a
 CROSS JOIN LATERAL (
     -- include job_due

@@ -3,8 +3,7 @@
 -- returns the last one, and those that need a repair. unqueued: claimable without a queue entry. unmet: waits for a budget
 -- or limit, but is not in its list. unlisted: blocked, but not listed with the present state. untimed: a lease ran out more than a minute ago, so no timer lists it any more.
 -- leaseless: active, but the current attempt has no lease that could run out. ungranted: granted, but without a usable
--- claim grant. overdue: ended and past its retention. shared, the same in every row: FlowFabric works on the database
--- too, so ScanLeftHalfDone may find more. No row: nothing follows.
+-- claim grant. overdue: ended and past its retention. No row: nothing follows.
 --
 -- Used by: engine.RepairQueue.
 -- Locks: none. Spans partitions.
@@ -124,8 +123,7 @@ SELECT
     p.untimed::boolean AS untimed,
     p.leaseless::boolean AS leaseless,
     p.ungranted::boolean AS ungranted,
-    p.overdue::boolean AS overdue,
-    (SELECT ffx_shared())::boolean AS shared
+    p.overdue::boolean AS overdue
 FROM page AS p
 WHERE
     (p.unqueued OR p.unmet OR p.unlisted OR p.untimed OR p.leaseless OR p.ungranted OR p.overdue)

@@ -108,7 +108,6 @@ type operations interface {
 	OnRescheduled(wake func()) (stop func())
 	TicksWait() bool
 	OnEnded(wake func()) (stop func())
-	ListenForeign(ctx context.Context, wake func()) error
 }
 
 // jobsOf lists all background work. A job is a sweep if the database cannot report its work. Sweeps cost statements even
@@ -136,7 +135,6 @@ func jobsOf(m engine.Maintenance) []job {
 		{name: engine.JobCancelFlows, every: 1500 * time.Millisecond, act: m.CancelFlows},
 		// A group may have any number of upstreams.
 		{name: engine.JobCancelSiblings, every: time.Second, batch: 50, act: m.CancelSiblings},
-		{name: engine.JobAdopt, every: 500 * time.Millisecond, batch: engine.MaxBatch, act: m.Adopt},
 		{name: engine.JobExpireGrants, every: 5 * time.Second, act: m.ExpireGrants},
 		{name: engine.JobUnblockRoutes, every: 5 * time.Second, act: m.UnblockRoutes},
 		// Keep transactions short: the 99th percentile of claims was twice as high beside batches of 1,000 as beside 200.
@@ -215,16 +213,13 @@ func (r *Reconciler) scaled(d time.Duration) time.Duration {
 }
 
 // Run runs background work until ctx ends. Then it releases its jobs and returns once the last call has. It logs and
-// retries failures of the engine, so it returns no error. Run may be called repeatedly and concurrently. While FlowFabric
-// works on the database too (`ff migrate share`), it listens for executions that FlowFabric creates, on the engine's
-// listener connection.
+// retries failures of the engine, so it returns no error. Run may be called repeatedly and concurrently.
 //
 // Run doesn't check the database. A worker does when it starts; a program that runs a Reconciler alone calls
 // [engine.Engine.Prepare] with [engine.RoleWorker] first. Otherwise a missing grant shows only in the log.
 func (r *Reconciler) Run(ctx context.Context) {
 	s := newSchedule(r, time.Now())
 	defer s.end()
-	defer s.listen(ctx, false)
 	defer r.eng.OnRescheduled(func() { remind(s.changed) })()
 	defer r.eng.OnGated(func() { remind(s.gated) })()
 	defer s.awaitEnds(false)
@@ -259,8 +254,6 @@ func (r *Reconciler) Run(ctx context.Context) {
 			s.expect(engine.JobAdmitWaiting)
 		case <-s.ended:
 			s.expectEnd(time.Now())
-		case <-s.foreign:
-			s.expect(engine.JobAdopt)
 		}
 		if !time.Now().Before(s.askAt) {
 			s.ask(ctx)

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,8 +23,6 @@ type fakeDatabase struct {
 	due   map[engine.Job]time.Time
 	asked map[id.WorkerInstanceID][]time.Time
 	calls map[id.WorkerInstanceID]map[engine.Job][]time.Time
-
-	shared bool // FlowFabric works on it too
 
 	fail func(asked int) error                       // of asking
 	act  func(job engine.Job, call int) (int, error) // of a job; by default it does all due work
@@ -55,16 +52,14 @@ type fakeProcess struct {
 	wakes                                     map[string]func() // of OnRescheduled and OnEnded
 	ticksWait, admissionsWait                 bool
 	nextTick                                  func() time.Time // of [engine.JobRunSchedules]
-	foreign                                   chan struct{}
-	listens                                   atomic.Int32
-	cut                                       bool // cut off from the database
+	cut                                       bool             // cut off from the database
 }
 
 func (f *fakeDatabase) process(name id.WorkerInstanceID) *fakeProcess {
 	f.calls[name] = make(map[engine.Job][]time.Time)
 	return &fakeProcess{
 		fakeDatabase: f, name: name, left: make(chan struct{}, 1), delayed: make(chan struct{}, 1),
-		unneeded: make(chan struct{}, 1), called: make(chan struct{}, 1), seatLeft: make(chan struct{}, 1), rescheduled: make(chan struct{}, 1), gated: make(chan struct{}, 1), overBudget: make(chan struct{}, 1), foreign: make(chan struct{}),
+		unneeded: make(chan struct{}, 1), called: make(chan struct{}, 1), seatLeft: make(chan struct{}, 1), rescheduled: make(chan struct{}, 1), gated: make(chan struct{}, 1), overBudget: make(chan struct{}, 1),
 		wakes: make(map[string]func()),
 	}
 }
@@ -105,7 +100,7 @@ func (p *fakeProcess) takeJobs(ctx context.Context, spec engine.JobSpec) (engine
 			return engine.JobsTaken{}, err
 		}
 	}
-	taken := engine.JobsTaken{Now: now, Jobs: make(map[engine.Job]engine.JobTaken), Shared: p.shared}
+	taken := engine.JobsTaken{Now: now, Jobs: make(map[engine.Job]engine.JobTaken)}
 	for _, job := range spec.Jobs {
 		h := p.held[job]
 		if spec.Hold > 0 && (h.by == spec.Holder || !now.Before(h.until)) {
@@ -187,19 +182,6 @@ func (p *fakeProcess) TicksWait() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ticksWait
-}
-
-func (p *fakeProcess) ListenForeign(ctx context.Context, wake func()) error {
-	p.listens.Add(1)
-	defer p.listens.Add(-1)
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-p.foreign:
-			wake()
-		}
-	}
 }
 
 func (p *fakeProcess) do(name engine.Job) func(context.Context, int) (int, error) {
@@ -434,70 +416,6 @@ func TestRunDoesItsOwnEnginesWork(t *testing.T) {
 			if name != engine.JobDispatchCompletions && name != engine.JobPromoteDelayed && name != engine.JobCancelSiblings {
 				t.Errorf("%s of another process is called at %v", name, calls)
 			}
-		}
-	})
-}
-
-// Executions of another program are adopted at once by the process that holds the job, at most every half second.
-func TestRunAdoptsOnNotification(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeDatabase()
-		f.shared = true
-		f.act = func(engine.Job, int) (int, error) { return 0, nil }
-		first, second := f.process("first"), f.process("second")
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { first.run(ctx, t, Config{}) })
-		time.Sleep(3 * time.Second)
-		running.Go(func() { second.run(ctx, t, Config{}) })
-		time.Sleep(3 * time.Second)
-		told := time.Now()
-		f.mu.Lock()
-		f.due[engine.JobAdopt] = told
-		f.mu.Unlock()
-		for range 5 {
-			first.foreign <- struct{}{}
-			second.foreign <- struct{}{}
-			synctest.Wait()
-		}
-		time.Sleep(time.Second - time.Millisecond) // another look may be a second later
-		cancel()
-		running.Wait()
-		calls := f.calls["first"][engine.JobAdopt]
-		if len(calls) != 2 || !calls[0].Equal(told) || calls[1].Sub(told) != time.Second/2 {
-			t.Errorf("adopts at %v, want %v and half a second later", calls, told)
-		}
-		if calls := f.calls["second"][engine.JobAdopt]; len(calls) > 0 {
-			t.Errorf("another process adopts at %v", calls)
-		}
-	})
-}
-
-// A process listens for executions of FlowFabric only while the database is shared. It notices the switch with its next
-// question.
-func TestRunListensWhileShared(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeDatabase()
-		p := f.process("p")
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { p.run(ctx, t, Config{}) })
-		for _, shared := range []bool{false, true, true, false, true} {
-			f.mu.Lock()
-			f.shared = shared
-			f.mu.Unlock()
-			time.Sleep(3 * time.Second)
-			synctest.Wait()
-			if listens := p.listens.Load(); (listens == 1) != shared || listens > 1 {
-				t.Errorf("shared %v: %d listen", shared, listens)
-			}
-		}
-		cancel()
-		running.Wait()
-		if listens := p.listens.Load(); listens != 0 {
-			t.Errorf("%d listen after the end", listens)
 		}
 	})
 }

@@ -26,9 +26,6 @@ type schedule struct {
 
 	lanesAt time.Time // don't ask about the lanes before
 
-	foreign chan struct{} // buffered: FlowFabric has created executions
-	deafen  func()        // ends the listening for them, and waits for it; nil: it doesn't listen
-
 	changed chan struct{} // buffered: some process has changed a schedule
 	gated   chan struct{} // buffered: some process has made executions wait for a limit, or given one room
 	ended   chan struct{} // buffered: executions have ended while a tick or an admission waits for that
@@ -65,7 +62,7 @@ type call struct {
 func newSchedule(r *Reconciler, now time.Time) *schedule {
 	s := &schedule{
 		Reconciler: r, called: make(chan call, len(r.jobs)), askAt: now.Add(backoff.Spread(r.cfg.Interval)),
-		failing: backoff.Backoff{First: r.cfg.Interval, Max: max(r.cfg.Interval, maxPause)}, foreign: make(chan struct{}, 1),
+		failing: backoff.Backoff{First: r.cfg.Interval, Max: max(r.cfg.Interval, maxPause)},
 		changed: make(chan struct{}, 1), gated: make(chan struct{}, 1), ended: make(chan struct{}, 1),
 	}
 	for _, j := range r.jobs {
@@ -289,31 +286,10 @@ func (s *schedule) ask(ctx context.Context) {
 	for _, j := range s.jobs {
 		s.plan(j, taken.Jobs[j.name], taken.Now, now)
 	}
-	s.listen(ctx, taken.Shared)
 	if withLanes {
 		// Looking at a lane with many dead entries at its head is slow, so look at it less often.
 		s.lanesAt = now.Add(lanesPace * now.Sub(began))
 		s.cfg.Queued(taken.Lanes)
-	}
-}
-
-// listen starts or stops listening for executions that FlowFabric creates. Only a shared database reports them.
-func (s *schedule) listen(ctx context.Context, shared bool) {
-	switch {
-	case shared && s.deafen == nil:
-		listening, cancel := context.WithCancel(ctx)
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			_ = s.eng.ListenForeign(listening, func() { remind(s.foreign) })
-		}()
-		s.deafen = func() {
-			cancel()
-			<-ended
-		}
-	case !shared && s.deafen != nil:
-		s.deafen()
-		s.deafen = nil
 	}
 }
 

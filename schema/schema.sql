@@ -764,24 +764,6 @@ $$;
 
 COMMENT ON FUNCTION ffx_drop_member() IS 'Trigger: takes a deleted execution out of its sequence.';
 
-CREATE FUNCTION ffx_fill_from_document() RETURNS trigger
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    NEW.ffx_namespace := NEW.raw_fields ->> 'namespace';
-    IF octet_length(NEW.ffx_namespace) > 1024 THEN
-        NEW.ffx_namespace := ffx_first_kilobyte(NEW.ffx_namespace);
-    END IF;
-    NEW.ffx_instance_tag := NEW.raw_fields -> 'tags' ->> 'cairn.instance_id';
-    IF octet_length(NEW.ffx_instance_tag) > 1024 THEN
-        NEW.ffx_instance_tag := ffx_first_kilobyte(NEW.ffx_instance_tag);
-    END IF;
-    RETURN NEW;
-END;
-$$;
-
-COMMENT ON FUNCTION ffx_fill_from_document() IS 'Trigger: fills in the namespace and the tag cairn.instance_id of an execution from its document, which another program writes.';
-
 CREATE FUNCTION ffx_fill_ready() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'public'
@@ -863,19 +845,6 @@ CREATE FUNCTION ffx_flow_key(flow_id uuid) RETURNS bigint
 $$;
 
 COMMENT ON FUNCTION ffx_flow_key(flow_id uuid) IS 'Key of the advisory transaction lock of a flow.';
-
-CREATE FUNCTION ffx_forget_undone_deadline() RETURNS trigger
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    IF NEW.ffx_execution_deadline_ms < 0 THEN
-        NEW.ffx_execution_deadline_ms := NULL;
-    END IF;
-    RETURN NEW;
-END;
-$$;
-
-COMMENT ON FUNCTION ffx_forget_undone_deadline() IS 'Trigger: sets the deadline of an execution to NULL if it is negative, after another program has undone its end.';
 
 CREATE FUNCTION ffx_is_path(path text) RETURNS boolean
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
@@ -1777,21 +1746,6 @@ $$;
 
 COMMENT ON FUNCTION ffx_set_lease_timer() IS 'Trigger: sets a lease timer for one attempt.';
 
-CREATE FUNCTION ffx_shared() RETURNS boolean
-    LANGUAGE sql STABLE PARALLEL SAFE
-    AS $$
-    SELECT count(*) = 4
-    FROM pg_catalog.pg_trigger AS t
-    WHERE
-        t.tgrelid = to_regclass('ff_exec_core')
-        AND t.tgname IN (
-            'ffx_ff_exec_core_foreign_trg', 'ffx_ff_exec_core_undone_trg', 'ffx_ff_exec_core_document_insert_trg',
-            'ffx_ff_exec_core_document_update_trg'
-        );
-$$;
-
-COMMENT ON FUNCTION ffx_shared() IS 'Whether FlowFabric may work on this database too: the triggers of `ff migrate share` exist.';
-
 CREATE FUNCTION ffx_signal(execution text, name text, payload jsonb DEFAULT NULL::jsonb, idempotency_key text DEFAULT NULL::text, source text DEFAULT NULL::text) RETURNS uuid
     LANGUAGE plpgsql
     SET search_path TO 'public'
@@ -1943,9 +1897,6 @@ DECLARE
     satisfiers jsonb;
     x record;
 BEGIN
-    IF ffx_shared() THEN
-        RETURN 'shared';
-    END IF;
     SELECT c.member_map, c.satisfied_set, c.suspension_id
     INTO held, used, latest
     FROM ff_suspension_current AS c
@@ -2305,7 +2256,7 @@ COMMENT ON FUNCTION ffx_take_signal(partition smallint, execution uuid, wanted t
 CREATE FUNCTION ffx_usable_from() RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
-    SELECT '20261125000020';
+    SELECT '20261125000001';
 $$;
 
 COMMENT ON FUNCTION ffx_usable_from() IS 'The oldest version of this library that may work on this database, as the newest migration that that version knows.';
@@ -2859,9 +2810,9 @@ COMMENT ON COLUMN ff_exec_core.ffx_execution_deadline_ms IS 'Milliseconds since 
 
 COMMENT ON COLUMN ff_exec_core.ffx_created_at_ms IS 'Milliseconds since the Unix epoch: when fair work was created, whose created_at_ms is its place in the queue. NULL: not fair; created_at_ms tells.';
 
-COMMENT ON COLUMN ff_exec_core.ffx_namespace IS 'raw_fields.namespace, its first 1024 bytes; events carry it. A trigger of shared databases fills it in for FlowFabric.';
+COMMENT ON COLUMN ff_exec_core.ffx_namespace IS 'raw_fields.namespace, its first 1024 bytes; events carry it.';
 
-COMMENT ON COLUMN ff_exec_core.ffx_instance_tag IS 'The tag cairn.instance_id, its first 1024 bytes; events carry it. A trigger of shared databases fills it in for FlowFabric.';
+COMMENT ON COLUMN ff_exec_core.ffx_instance_tag IS 'The tag cairn.instance_id, its first 1024 bytes; events carry it.';
 
 COMMENT ON COLUMN ff_exec_core.ffx_budget_ids IS 'Budgets that have to admit it, sorted; NULL: none.';
 
@@ -5446,8 +5397,6 @@ CREATE INDEX ffx_ff_edge_upstream_idx ON ff_edge USING btree (upstream_eid);
 CREATE INDEX ffx_ff_exec_core_deadline_idx ON ff_exec_core USING btree (deadline_at_ms) WHERE ((deadline_at_ms IS NOT NULL) AND (ffx_execution_deadline_ms IS NULL));
 
 CREATE INDEX ffx_ff_exec_core_execution_deadline_idx ON ff_exec_core USING btree (ffx_execution_deadline_ms) WHERE (ffx_execution_deadline_ms > 0);
-
-CREATE INDEX ffx_ff_exec_core_foreign_idx ON ff_exec_core USING btree (created_at_ms, partition_key, execution_id) WHERE (ffx_retry_count IS NULL);
 
 CREATE INDEX ffx_ff_exec_core_promotion_idx ON ff_exec_core USING btree (ffx_delay_until_ms) WHERE (ffx_delay_until_ms IS NOT NULL);
 

@@ -48,8 +48,6 @@ type State struct {
 	UsableFrom string
 	// Migrations lists the migrations that this build knows, oldest first.
 	Migrations []Migration
-	// Shared reports whether the database has all the triggers and indexes that [Share] creates.
-	Shared bool
 	// Warnings lists remarks that don't prevent the use of the database.
 	Warnings []string
 	// Err is the error that [Check] would return. Only [Status] sets it.
@@ -63,8 +61,6 @@ type State struct {
 	steps map[string]bool
 	// adopted is set if a conversion is done.
 	adopted bool
-	// shared has the triggers and indexes for FlowFabric that exist, and whether each is complete.
-	shared map[string]bool
 	// moved lists the functions that use another schema, with their arguments.
 	moved []string
 	// citus is a table of this library that Citus manages, if any.
@@ -182,12 +178,6 @@ func inspect(ctx context.Context, db Querier, schema string) (State, error) {
 		}
 	default:
 		state.Origin = OriginNone
-	}
-	if state.Schema != "" {
-		if err := state.readShared(ctx, db); err != nil {
-			return State{}, err
-		}
-		state.Warnings = append(state.Warnings, state.sharedWarning()...)
 	}
 	if state.Version != "" && hasCore {
 		if err := state.readMoved(ctx, db); err != nil {

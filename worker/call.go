@@ -39,7 +39,7 @@ import (
 //
 // Errors: [engine.ErrAwaiting] suspends; [*engine.EndedError]; [engine.ErrPruned] if the execution was deleted before its
 // result was stored; [engine.ErrInvalidInput] and [ErrLeaseLost] as [Step]; [*engine.DecodeError] for a result
-// that does not decode. In a database shared with FlowFabric the caller fails with [engine.ErrUnsupported].
+// that does not decode.
 func Call[T, In, Out any](ctx context.Context, job Job[T], name string, kind engine.Kind[In, Out], args In) (Out, error) {
 	var none Out
 	result, err := job.call(ctx, name, engine.FormCall, []engine.ExecutionSpec{calledSpec(kind, args)}, func(results [][]byte) ([]byte, error) { return results[0], nil })
@@ -159,7 +159,7 @@ func (j Job[In]) createCalled(ctx context.Context, p *place, specs []engine.Exec
 			return lossOf(err)
 		case j.recorder.hasStopped():
 			return errStopped
-		case errors.Is(err, engine.ErrInvalidInput), errors.Is(err, engine.ErrUnsupported):
+		case errors.Is(err, engine.ErrInvalidInput):
 			return failCall(err)
 		case !backoff.Wait(ctx, pause.Next()):
 			return context.Cause(ctx)

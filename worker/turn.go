@@ -314,7 +314,7 @@ func (t *turn) settle(ctx context.Context, eng *engine.Engine) (ended bool, err 
 	default:
 		var suspended engine.Suspended
 		suspended, err = eng.Suspend(ctx, end.wait)
-		if errors.Is(err, engine.ErrUnsupported) || errors.Is(err, engine.ErrInvalidInput) {
+		if errors.Is(err, engine.ErrInvalidInput) {
 			err = badWait(err)
 		}
 		ended = !suspended.Satisfied

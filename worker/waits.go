@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -156,12 +155,6 @@ func (r *run) suspendAll(ctx context.Context, tasks []*task) ([]error, error) {
 	}
 	outcomes, err := r.settling.SuspendEach(ctx, specs)
 	reasons := make([]error, len(tasks))
-	if errors.Is(err, engine.ErrUnsupported) { // trying again would not help
-		for _, t := range tasks {
-			t.fail(badWait(err))
-		}
-		return reasons, nil
-	}
 	if err != nil && len(tasks) == 1 && tasks[0].refusedAgain(err) {
 		tasks[0].fail(badWait(fmt.Errorf("the wait is refused again and again: %w", err)))
 		return reasons, nil

@@ -17,7 +17,7 @@ func (a *app) migrateCommand() *cobra.Command {
 	cmd := group("migrate", "Create, inspect and drop the tables of a database", "")
 	a.databaseFlags(cmd)
 	cmd.AddCommand(
-		a.migrateUpCommand(), a.migrateAdoptCommand(), a.migrateShareCommand(), a.migrateRepairCommand(), a.migrateDownCommand(),
+		a.migrateUpCommand(), a.migrateAdoptCommand(), a.migrateRepairCommand(), a.migrateDownCommand(),
 		a.migrateStatusCommand(), a.migrateCheckCommand(), a.migrateSQLCommand(), a.migrateGrantsCommand(),
 	)
 	return cmd
@@ -137,47 +137,6 @@ func (a *app) dropAdopted(ctx context.Context) error {
 		fmt.Fprintln(a.stdout, "dropped", table)
 	}
 	return nil
-}
-
-func (a *app) migrateShareCommand() *cobra.Command {
-	var undo bool
-	cmd := &cobra.Command{
-		Use:   "share",
-		Short: "Let FlowFabric 0.15 work on the database too",
-		Long: `share is required before a server or worker of FlowFabric 0.15 works on the database. It creates the
-triggers that serve FlowFabric's writes, and three indexes with which FlowFabric finds work, lost leases
-and completions. The triggers are the switch: running processes of this library notice them within
-seconds, and then adopt the executions that FlowFabric creates. With the indexes this library's own claims
-and completions are slower. Programs keep running. After an interruption, run share again to rebuild
-unfinished indexes. FlowFabric's other indexes are omitted: only its tests name them, and its server and
-workers don't need them.`,
-		Example: `  ff migrate share
-  ff migrate share --undo`,
-		Args: noArgs,
-		RunE: a.does(func(ctx context.Context, _ []string) error {
-			databaseURL, err := a.requireDatabase()
-			if err != nil {
-				return err
-			}
-			change, done := schema.Share[string], "made"
-			if undo {
-				change, done = schema.Unshare[string], "dropped"
-			}
-			result, err := change(ctx, databaseURL, a.schemaOptions())
-			if err != nil {
-				return err
-			}
-			for _, name := range result.Applied {
-				fmt.Fprintln(a.stdout, done, name)
-			}
-			if len(result.Applied) == 0 {
-				fmt.Fprintln(a.stdout, "Nothing to do.")
-			}
-			return nil
-		}),
-	}
-	cmd.Flags().BoolVar(&undo, "undo", false, "drop them again; stop FlowFabric first")
-	return cmd
 }
 
 func (a *app) migrateRepairCommand() *cobra.Command {
@@ -334,7 +293,6 @@ type migrationStatus struct {
 	Version    string            `json:"version"`
 	UsableFrom string            `json:"usable_from,omitempty"` // the oldest version of ff that may use it
 	Usable     bool              `json:"usable"`
-	Shared     bool              `json:"shared"` // it has the triggers and indexes that FlowFabric needs
 	Problem    string            `json:"problem,omitempty"`
 	Warnings   []string          `json:"warnings"`
 	Migrations []migrationRecord `json:"migrations"`
@@ -353,7 +311,6 @@ func newMigrationStatus(state schema.State) migrationStatus {
 		Version:    state.Version,
 		UsableFrom: state.UsableFrom,
 		Usable:     state.Err == nil,
-		Shared:     state.Shared,
 		Warnings:   append([]string{}, state.Warnings...),
 		Migrations: []migrationRecord{},
 	}

@@ -1,52 +1,35 @@
--- name: InsertBudget :one
--- InsertBudget creates a budget that does not exist. It returns whether it did, and whether FlowFabric works on the
--- database, in which case it did not.
+-- name: InsertBudget :execrows
+-- InsertBudget creates a budget. No row: it exists.
 --
 -- Used by: engine.CreateBudget.
 -- Locks: L6 waits (the INSERT, for another one of the same id).
-WITH switch AS (
-    SELECT
-        ffx_shared() AS shared,
-        ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
-),
-inserted AS (
-    INSERT INTO ff_budget_policy (
-        partition_key, budget_id, policy_json, created_at_ms, updated_at_ms, scope_type, scope_id, enforcement_mode,
-        next_reset_at_ms
-    )
-    SELECT
-        @partition_key::smallint,
-        @budget_id::text,
-        sqlc.arg(policy)::text::jsonb,
-        s.now_ms,
-        s.now_ms,
-        @scope_type::text,
-        @scope_id::text,
-        @enforcement_mode::text,
-        CASE
-            WHEN sqlc.arg(reset_interval_ms)::bigint > 0
-                THEN least(s.now_ms::numeric + sqlc.arg(reset_interval_ms)::bigint, 9223372036854775807)::bigint
-        END
-    FROM switch AS s
-    WHERE NOT s.shared
-    ON CONFLICT ON CONSTRAINT ff_budget_policy_pkey DO NOTHING
-    RETURNING true AS done
+INSERT INTO ff_budget_policy (
+    partition_key, budget_id, policy_json, created_at_ms, updated_at_ms, scope_type, scope_id, enforcement_mode,
+    next_reset_at_ms
 )
 SELECT
-    s.shared::boolean AS shared,
-    EXISTS (SELECT FROM inserted)::boolean AS inserted
-FROM switch AS s;
+    @partition_key::smallint,
+    @budget_id::text,
+    sqlc.arg(policy)::text::jsonb,
+    c.now_ms,
+    c.now_ms,
+    @scope_type::text,
+    @scope_id::text,
+    @enforcement_mode::text,
+    CASE
+        WHEN sqlc.arg(reset_interval_ms)::bigint > 0
+            THEN least(c.now_ms::numeric + sqlc.arg(reset_interval_ms)::bigint, 9223372036854775807)::bigint
+    END
+FROM (SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms) AS c
+ON CONFLICT ON CONSTRAINT ff_budget_policy_pkey DO NOTHING;
 
 -- name: LockBudget :one
--- LockBudget locks a budget and returns its policy, an empty text if the budget does not exist. It also returns whether
--- FlowFabric works on the database.
+-- LockBudget locks a budget and returns its policy, an empty text if the budget does not exist.
 --
 -- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle, engine.ReleaseBudget, engine.ResetBudget,
 -- engine.DeleteBudget.
 -- Locks: L6 waits (the row FOR NO KEY UPDATE).
-SELECT
-    coalesce(b.policy_json::text, '')::text AS policy,
-    ffx_shared()::boolean AS shared
+SELECT coalesce(b.policy_json::text, '')::text AS policy
 FROM (SELECT 1) AS one
 LEFT JOIN LATERAL (
     SELECT t.policy_json
@@ -285,7 +268,7 @@ CROSS JOIN LATERAL (
 
 -- name: ReleaseBudget :many
 -- ReleaseBudget deletes the spends of an execution in some dimensions from the ledger of a budget and takes them off the
--- budget's usage, down to 0. It returns the amounts of the ledger. It does nothing while FlowFabric works on the database.
+-- budget's usage, down to 0. It returns the amounts of the ledger.
 -- The caller has locked the budget and its usage in those dimensions: a spend in another one, which has come meanwhile, stays.
 --
 -- Used by: engine.ReleaseBudget.
@@ -297,7 +280,6 @@ WITH dropped AS (
         AND x.budget_id = @budget_id::text
         AND x.execution_id = @execution_id::uuid
         AND x.dimensions_key = ANY (@dimensions::text[])
-        AND (SELECT NOT ffx_shared())
     RETURNING
         x.dimensions_key,
         x.delta_total
@@ -463,46 +445,33 @@ WHERE
     b.partition_key = @partition_key::smallint
     AND b.budget_id = @budget_id::text;
 
--- name: SetBudget :one
--- SetBudget replaces the policy and the labels of a budget, but its key. A reset in the same interval stays as it is. It returns whether the
--- budget exists, and whether FlowFabric works on the database, in which case it changes nothing.
+-- name: SetBudget :execrows
+-- SetBudget replaces the policy and the labels of a budget, but its key. A reset in the same interval stays as it is. No row:
+-- the budget does not exist.
 --
 -- Used by: engine.SetBudget.
 -- Locks: L6 waits (the UPDATE).
-WITH switch AS (
-    SELECT
-        ffx_shared() AS shared,
-        ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
-),
-changed AS (
-    UPDATE ff_budget_policy AS b
-    SET
-        policy_json = sqlc.arg(policy)::text::jsonb || jsonb_strip_nulls(jsonb_build_object(
-            'ffx_key', b.policy_json -> 'ffx_key', 'ffx_namespace', b.policy_json -> 'ffx_namespace'
-        )),
-        scope_type = @scope_type::text,
-        scope_id = @scope_id::text,
-        enforcement_mode = @enforcement_mode::text,
-        next_reset_at_ms = CASE
-            WHEN sqlc.arg(reset_interval_ms)::bigint <= 0 THEN NULL
-            WHEN
-                b.next_reset_at_ms IS NOT NULL
-                AND b.policy_json -> 'reset_interval_ms' = to_jsonb(sqlc.arg(reset_interval_ms)::bigint)
-                THEN b.next_reset_at_ms
-            ELSE least(s.now_ms::numeric + sqlc.arg(reset_interval_ms)::bigint, 9223372036854775807)::bigint
-        END,
-        updated_at_ms = s.now_ms
-    FROM switch AS s
-    WHERE
-        b.partition_key = @partition_key::smallint
-        AND b.budget_id = @budget_id::text
-        AND NOT s.shared
-    RETURNING true AS done
-)
-SELECT
-    s.shared::boolean AS shared,
-    EXISTS (SELECT FROM changed)::boolean AS changed
-FROM switch AS s;
+UPDATE ff_budget_policy AS b
+SET
+    policy_json = sqlc.arg(policy)::text::jsonb || jsonb_strip_nulls(jsonb_build_object(
+        'ffx_key', b.policy_json -> 'ffx_key', 'ffx_namespace', b.policy_json -> 'ffx_namespace'
+    )),
+    scope_type = @scope_type::text,
+    scope_id = @scope_id::text,
+    enforcement_mode = @enforcement_mode::text,
+    next_reset_at_ms = CASE
+        WHEN sqlc.arg(reset_interval_ms)::bigint <= 0 THEN NULL
+        WHEN
+            b.next_reset_at_ms IS NOT NULL
+            AND b.policy_json -> 'reset_interval_ms' = to_jsonb(sqlc.arg(reset_interval_ms)::bigint)
+            THEN b.next_reset_at_ms
+        ELSE least(s.now_ms::numeric + sqlc.arg(reset_interval_ms)::bigint, 9223372036854775807)::bigint
+    END,
+    updated_at_ms = s.now_ms
+FROM (SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms) AS s
+WHERE
+    b.partition_key = @partition_key::smallint
+    AND b.budget_id = @budget_id::text;
 
 -- name: DropBudgetUsage :exec
 -- DropBudgetUsage deletes the usage of a locked budget.

@@ -4,7 +4,7 @@
 --
 -- Used by: engine.Now, engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.CreateExecution,
 -- engine.CreateExecutions, engine.CreateFlow, engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines,
--- engine.RepairQueue, engine.Adopt, engine.VerifyGrant, engine.CancelSiblings,
+-- engine.RepairQueue, engine.VerifyGrant, engine.CancelSiblings,
 -- engine.RepairGroups, engine.ResumeCallers.
 -- Locks: none.
 SELECT ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms;

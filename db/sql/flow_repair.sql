@@ -61,7 +61,7 @@ ORDER BY
 -- name: EnsureGroups :exec
 -- EnsureGroups inserts the missing rows of groups, which need all their upstreams and have counted none.
 --
--- Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt.
+-- Used by: engine.DispatchCompletions.
 -- Locks: L3 waits (for a concurrent insert of the same row, in array order). The flows' exclusive locks are held.
 INSERT INTO ff_edge_group (
     partition_key,
@@ -87,7 +87,7 @@ ON CONFLICT (partition_key, flow_id, downstream_eid) DO NOTHING;
 -- exist. held: its downstream execution waits only for its dependencies. replayed: the same, after it was set to run
 -- again.
 --
--- Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
+-- Used by: engine.DispatchCompletions, engine.RepairGroups.
 -- Locks: L3 skips (group rows FOR UPDATE in array order). The flows' exclusive locks are held. The caller sorts by
 -- (partition_key, downstream_eid).
 WITH input AS (
@@ -146,7 +146,7 @@ LEFT JOIN LATERAL (
 -- marked with, empty if it has no mark. An applied edge without a mark comes with the state and outcome of its
 -- upstream. reopened_at_ms is -1 if the edge was never opened again. stored: the upstream has a row.
 --
--- Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
+-- Used by: engine.DispatchCompletions, engine.RepairGroups.
 -- Locks: none. Reads after the groups have been locked.
 WITH input AS (
     SELECT
@@ -236,7 +236,7 @@ ORDER BY
 -- RecountGroups gives locked groups the counters that follow from their edges, and marks those of these edges that
 -- had no mark.
 --
--- Used by: engine.DispatchCompletions, engine.RepairQueue, engine.Adopt, engine.RepairGroups.
+-- Used by: engine.DispatchCompletions, engine.RepairGroups.
 -- Locks: L3 held.
 WITH input AS (
     -- The groups with their new counters.

@@ -559,7 +559,7 @@ WHERE
 -- ListUndispatched returns those of the given members of flows, locked by the caller, that have an undispatched
 -- event. It reads all undispatched events once.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.DispatchCompletions, engine.Adopt, engine.RepairGroups.
+-- Used by: engine.Retain, engine.RepairQueue, engine.DispatchCompletions, engine.RepairGroups.
 -- Locks: none. Spans partitions.
 SELECT u.execution_id
 FROM ff_completion_event AS u

@@ -106,7 +106,6 @@ var table = []object{
 	{Function, "ffx_retention_of(jsonb, bigint, bigint)", "", "", "EXECUTE", ""},
 	{Function, "ffx_satisfied_by(jsonb, jsonb)", "", "EXECUTE", "EXECUTE", "EXECUTE"},
 	{Function, "ffx_seat_again(uuid, smallint, uuid, bigint)", "", "", "", "EXECUTE"},
-	{Function, "ffx_shared()", "", "EXECUTE", "EXECUTE", "EXECUTE"},
 	{Function, "ffx_signal(text, text, jsonb, text, text)", "", "EXECUTE", "", ""},
 	{Function, "ffx_signal_to(text, text, text, jsonb, text, text)", "", "EXECUTE", "", ""},
 	{Function, "ffx_signature(bytea, text)", "", "", "EXECUTE", "EXECUTE"},

@@ -68,15 +68,6 @@ SELECT
             LIMIT 1
         )
         WHEN 'prune_creation_keys' THEN (SELECT k.expires_at_ms FROM ffx_create_dedup AS k ORDER BY k.expires_at_ms LIMIT 1)
-        WHEN 'adopt' THEN (
-            SELECT e.created_at_ms
-            FROM ff_exec_core AS e
-            WHERE
-                e.ffx_retry_count IS NULL
-                AND (SELECT ffx_shared())
-            ORDER BY e.created_at_ms
-            LIMIT 1
-        )
         WHEN 'expire_grants' THEN (SELECT g.expires_at_ms FROM ff_claim_grant AS g ORDER BY g.expires_at_ms LIMIT 1)
         WHEN 'unblock_routes' THEN (
             SELECT 0

@@ -49,26 +49,15 @@ COMMENT ON FUNCTION ffx_first_kilobyte(value text) IS
     'The longest beginning of a text, in whole characters, that has at most 1024 bytes.';
 
 -- Events carry both columns, some in indexes, where an entry above some 2.7 kB would fail every write. This library
--- refuses longer values, but another program may store them. The document then keeps the whole value.
+-- refuses longer values, but FlowFabric stored them. The document then keeps the whole value.
 ALTER TABLE ff_exec_core
-    ADD COLUMN ffx_namespace text GENERATED ALWAYS AS (
-        CASE
-            WHEN octet_length(raw_fields ->> 'namespace') > 1024 THEN ffx_first_kilobyte(raw_fields ->> 'namespace')
-            ELSE raw_fields ->> 'namespace'
-        END
-    ) STORED,
-    ADD COLUMN ffx_instance_tag text GENERATED ALWAYS AS (
-        CASE
-            WHEN octet_length(raw_fields -> 'tags' ->> 'cairn.instance_id') > 1024
-                THEN ffx_first_kilobyte(raw_fields -> 'tags' ->> 'cairn.instance_id')
-            ELSE raw_fields -> 'tags' ->> 'cairn.instance_id'
-        END
-    ) STORED;
+    ADD COLUMN ffx_namespace text,
+    ADD COLUMN ffx_instance_tag text;
 
 COMMENT ON COLUMN ff_exec_core.ffx_namespace IS
-    'Generated from raw_fields.namespace, its first 1024 bytes; events carry it.';
+    'raw_fields.namespace, its first 1024 bytes; events carry it.';
 COMMENT ON COLUMN ff_exec_core.ffx_instance_tag IS
-    'Generated from the tag cairn.instance_id, its first 1024 bytes; events carry it.';
+    'The tag cairn.instance_id, its first 1024 bytes; events carry it.';
 
 ALTER TABLE ff_exec_core
     ADD COLUMN ffx_budget_ids uuid[],

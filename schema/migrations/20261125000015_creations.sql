@@ -1,4 +1,4 @@
--- Idempotency keys of creations, and executions that FlowFabric creates.
+-- Idempotency keys of creations.
 --
 -- usable-from: 20261125000001
 
@@ -28,26 +28,6 @@ COMMENT ON COLUMN ffx_create_dedup.expires_at_ms IS
 
 CREATE INDEX ffx_create_dedup_expiry_idx ON ffx_create_dedup (expires_at_ms);
 
--- A job brings what FlowFabric creates into this library's form as soon as it is there. A creation of this library
--- writes 0 to ffx_retry_count, so none of its rows is ever in the index, nor does it fire the trigger.
-CREATE INDEX ffx_ff_exec_core_foreign_idx ON ff_exec_core (created_at_ms, partition_key, execution_id)
-WHERE ffx_retry_count IS NULL;
-
--- For each row, because the condition of a statement trigger cannot see the rows. Equal notifications of a transaction
--- are one.
-CREATE TRIGGER ffx_ff_exec_core_foreign_trg
-AFTER INSERT ON ff_exec_core
-FOR EACH ROW
-WHEN (NEW.ffx_retry_count IS NULL)
-EXECUTE FUNCTION ffx_notify_channel('ffx_foreign');
-
-COMMENT ON TRIGGER ffx_ff_exec_core_foreign_trg ON ff_exec_core IS
-    'Notifies channel ffx_foreign of executions that another program creates, with an empty payload; creation by this library does not fire it.';
-
 -- migrate:down
-
-DROP TRIGGER ffx_ff_exec_core_foreign_trg ON ff_exec_core;
-
-DROP INDEX ffx_ff_exec_core_foreign_idx;
 
 DROP TABLE ffx_create_dedup;

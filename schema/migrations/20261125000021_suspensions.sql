@@ -2,7 +2,7 @@
 -- and for other languages alike. It locks the execution first; its further statements see what was committed before
 -- the lock was granted.
 --
--- usable-from: 20261125000020
+-- usable-from: 20261125000001
 
 -- migrate:up
 
@@ -707,9 +707,6 @@ DECLARE
     satisfiers jsonb;
     x record;
 BEGIN
-    IF ffx_shared() THEN
-        RETURN 'shared';
-    END IF;
     SELECT c.member_map, c.satisfied_set, c.suspension_id
     INTO held, used, latest
     FROM ff_suspension_current AS c

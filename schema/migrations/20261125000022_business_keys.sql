@@ -2,7 +2,7 @@
 -- gets the same key as long as the first is kept. The key also stands in the document of its holder, for reads and for
 -- retention, so no index leads from a holder to its key, and work without a key costs nothing.
 --
--- usable-from: 20261125000020
+-- usable-from: 20261125000001
 
 -- migrate:up
 

@@ -1,6 +1,6 @@
 -- Steps: the parts of a handler that have finished, with their results. A handler that runs again skips them.
 --
--- usable-from: 20261125000020
+-- usable-from: 20261125000001
 
 -- migrate:up
 

@@ -1,6 +1,6 @@
 -- Calls: executions that a handler creates in a step, and waits for without a worker.
 --
--- usable-from: 20261125000020
+-- usable-from: 20261125000001
 
 -- migrate:up
 

@@ -1,7 +1,7 @@
 -- Schedules: work that is created at times, by an expression or in an interval. The times are computed in Go; that one
 -- has come is decided by the database's clock.
 --
--- usable-from: 20261125000020
+-- usable-from: 20261125000001
 
 -- migrate:up
 

@@ -1,7 +1,7 @@
 -- Creation from SQL, for triggers and for other languages: the same rows as CreateExecution writes for the same fields.
 -- Policies are not among them, since they are checked in Go.
 --
--- usable-from: 20261125000020
+-- usable-from: 20261125000001
 
 -- migrate:up
 

@@ -2,7 +2,7 @@
 -- with its key is created. A key stays when its holder leaves these states, and the next creation takes it over: so
 -- nothing that starts or ends an execution writes here.
 --
--- usable-from: 20261125000020
+-- usable-from: 20261125000001
 
 -- migrate:up
 

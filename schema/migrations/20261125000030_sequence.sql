@@ -1,7 +1,7 @@
 -- Sequences: executions with a common key run one at a time, in order of creation. The statement that ends one lets the
 -- next one run. Only executions of sequences fire the trigger's function.
 --
--- usable-from: 20261125000020
+-- usable-from: 20261125000001
 
 -- migrate:up
 

@@ -1,6 +1,6 @@
 -- Budgets: the jobs that reset them and forget old keys of reports find their work by time, in all partitions at once.
 --
--- usable-from: 20261125000020
+-- usable-from: 20261125000001
 
 -- migrate:up
 

@@ -1,7 +1,7 @@
 -- Workers report the kinds they handle and their load with their heartbeats. The table stays one row for each process,
 -- and no index has a column that a heartbeat changes.
 --
--- usable-from: 20261125000020
+-- usable-from: 20261125000001
 
 -- migrate:up
 

@@ -1,7 +1,7 @@
 -- Limits: how many units of work run at once, or start within a window, for each key. An execution that names limits waits
 -- blocked until the gate admits it. Plain executions touch nothing of this.
 --
--- usable-from: 20261125000020
+-- usable-from: 20261125000001
 
 -- migrate:up
 

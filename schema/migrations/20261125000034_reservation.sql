@@ -2,7 +2,7 @@
 -- lease finds it over: no renewal, completion or expiry of a lease touches them. Budgets that cancel at a breach have a row for
 -- each execution that the gate has let in, so that a breach finds these without an index on the executions.
 --
--- usable-from: 20261125000020
+-- usable-from: 20261125000001
 
 -- migrate:up
 

@@ -5,7 +5,7 @@
 -- Each creation adds a row for each of its tenants and changes none, so creations wait for no open transaction. The
 -- greatest place of a tenant counts. A job deletes the other rows.
 --
--- usable-from: 20261125000020
+-- usable-from: 20261125000001
 
 -- migrate:up
 

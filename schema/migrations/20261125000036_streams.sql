@@ -3,7 +3,7 @@
 -- The position is on the attempt's row. An append compares the fence, takes the next ids and so orders the frames by one
 -- update of that row. The columns are in no index, and a claim, a renewal or a completion changes none of them.
 --
--- usable-from: 20261125000020
+-- usable-from: 20261125000001
 
 -- migrate:up
 

@@ -1,6 +1,6 @@
 -- The lanes and how many executions each has in which state, for dashboards.
 --
--- usable-from: 20261125000020
+-- usable-from: 20261125000001
 
 -- migrate:up
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/schema"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -271,29 +270,4 @@ func TestPrepareComparesThePartitions_M26(t *testing.T) {
 	if err := f.Prepare(t.Context()); !errors.Is(err, engine.ErrCorruption) || !strings.Contains(err.Error(), "ff_quota_policy") {
 		t.Errorf("got %v", err)
 	}
-}
-
-// While FlowFabric works on the database, budgets are refused with words, and nothing is written.
-func TestBudgetsAreRefusedBesideFlowFabric(t *testing.T) {
-	f := fixture.NewCloned(t)
-	b, x := create(t, f, nil), f.NewExecutionID(f.Lane)
-	spend(t, f.Engine, b, x, "", amounts{"a": 1})
-	if _, err := schema.Share(t.Context(), f.Url, schema.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	before := dump(t, f, b)
-	_, created := f.CreateBudget(t.Context(), engine.BudgetSpec{})
-	_, reported := f.Operator().ReportUsage(t.Context(), engine.Usage{Budget: b, Amounts: amounts{"a": 1}, Key: "k"})
-	_, spent := f.RecordSpend(t.Context(), engine.Spend{Budget: b, Execution: x, Amounts: amounts{"a": 1}})
-	_, released := f.ReleaseBudget(t.Context(), b, x)
-	_, reset := f.Operator().ResetBudget(t.Context(), b)
-	for i, err := range []error{created, reported, spent, released, reset} {
-		if !errors.Is(err, engine.ErrUnsupported) || !strings.Contains(err.Error(), "ff migrate share") {
-			t.Errorf("%d: %v", i, err)
-		}
-	}
-	if after := dump(t, f, b); after != before {
-		t.Errorf("%s became %s", before, after)
-	}
-	wantUsage(t, f, b, amounts{"a": 1})
 }

@@ -71,7 +71,7 @@ func menagerie(t *testing.T, f *fixture.Flows) id.FlowID {
 
 // The reference cancels members in the phase pending, which no program stores, or all members outside phases that no
 // program stores either; it leaves leases, attempts and waitpoints unchanged.
-func TestCancelFlowEndsMembersByPolicy_F1_F2_F3_F4_F7(t *testing.T) {
+func TestCancelFlowEndsMembersByPolicy_F1_F2_F3_F4_F7_E44(t *testing.T) {
 	t.Parallel()
 	pending := "blocked blocked_legacy delayed eligible_legacy granted parked pending_legacy ready retried stale submitted_legacy"
 	for policy, want := range map[state.FlowCancelPolicy]string{

@@ -90,7 +90,7 @@ func TestAdopt(t *testing.T) {
 			if err := schema.Check(t.Context(), conn, schema.Options{}); err != nil {
 				t.Error(err)
 			}
-			if state := status(t, databaseURL); state.Origin != schema.OriginAdopted || state.Shared || len(state.Warnings) != 0 {
+			if state := status(t, databaseURL); state.Origin != schema.OriginAdopted || len(state.Warnings) != 0 {
 				t.Errorf("%+v", state)
 			}
 			if n := len(linesOf(catalog(t, conn), func(line string) bool {
@@ -211,7 +211,6 @@ func wantUnconverted(t *testing.T, databaseURL string) {
 		"Plan":        call(schema.Plan(ctx, databaseURL, schema.Options{})),
 		"Rollback":    call(schema.Rollback(ctx, databaseURL, "", schema.Options{})),
 		"Repair":      call(schema.Repair(ctx, databaseURL, schema.Options{})),
-		"Share":       call(schema.Share(ctx, databaseURL, schema.Options{})),
 		"DropAdopted": call(schema.DropAdopted(ctx, databaseURL, schema.Options{})),
 	} {
 		if !errors.Is(err, schema.ErrNotAdopted) {

@@ -86,14 +86,14 @@ var renamed = strings.NewReplacer(
 	"watch_id", "timer_id",
 )
 
-// gone are columns and indexes that no query, no trigger and no Go code used, and a trigger that only shared databases need.
+// gone are columns and indexes that no query, no trigger and no Go code used, and what only a second writer needed.
 var gone = []string{
 	"ff_attempt.ffx_stream_ts_ms", "ff_attempt.ffx_stream_seq", "ff_attempt.ffx_stream_frames",
 	"ff_suspension_current.ffx_resume_delay_ms", "ff_suspension_current.ffx_requested_by", "ff_suspension_current.ffx_continuation_pointer",
 	"ffx_ff_budget_policy_reset_idx", "ffx_ff_budget_usage_dedup_expiry_idx", "ffx_ff_exec_core_gate_idx",
 	"ffx_ff_operator_event_execution_idx", "ffx_ff_signal_event_execution_idx", "ffx_ff_quota_window_sweep_idx",
 	"ffx_ff_suspend_dedup_age_idx", "ffx_ff_suspension_current_timeout_idx", "ffx_ff_waitpoint_pending_expiry_idx",
-	"ffx_ff_exec_core_foreign_trg",
+	"ffx_ff_exec_core_foreign_trg", "ffx_ff_exec_core_foreign_idx",
 }
 
 // changed are pieces of text in the former lines, and their present forms.
@@ -123,7 +123,7 @@ var changed = []struct{ in, former, now string }{
 	{"trigger ffx_ff_exec_core_keep_waiting_trg ", "in the list of what is blocked, in step with it: in when it becomes", "in the lists of what waits and what is blocked, in step with it: in when it becomes"},
 	{"trigger ffx_ff_exec_core_fill_ready_trg ", "into the queue, ffx_ready, a", "into the queue, ffx_ready, and those that wait for a budget or limit into ffx_waiting, a"},
 	{"function ffx_keep_waiting(", "r.kind IS DISTINCT FROM excluded.kind", "r.kind <> excluded.kind"},
-	{"function ffx_usable_from(", "20261101000016", "20261125000020"},
+	{"function ffx_usable_from(", "20261101000016", "20261125000001"},
 	{
 		"relation ffx_schema_migrations:", "a row adopted, and a row <version>/<part> for each part of a migration.",
 		"the steps of the conversion, and a row adopted once that is done.",
@@ -161,11 +161,11 @@ var changed = []struct{ in, former, now string }{
 	},
 	{
 		"column ff_exec_core.ffx_namespace:", "Generated from raw_fields.namespace, its first 1024 bytes; events carry it.",
-		"raw_fields.namespace, its first 1024 bytes; events carry it. A trigger of shared databases fills it in for FlowFabric.",
+		"raw_fields.namespace, its first 1024 bytes; events carry it.",
 	},
 	{
 		"column ff_exec_core.ffx_instance_tag:", "Generated from the tag cairn.instance_id, its first 1024 bytes; events carry it.",
-		"The tag cairn.instance_id, its first 1024 bytes; events carry it. A trigger of shared databases fills it in for FlowFabric.",
+		"The tag cairn.instance_id, its first 1024 bytes; events carry it.",
 	},
 	{
 		"column ff_exec_core.ffx_admitted:", "Whether the budgets and the quota have let it in; NULL",
@@ -235,7 +235,7 @@ func limited(value string) string {
 // added are columns, tables and functions that the former schema had not.
 var added = []string{
 	"ff_attempt.ffx_resumed_at_ms", "ff_exec_core.ffx_created_at_ms", "ff_exec_core.ffx_limit_ids", "ff_exec_core.ffx_limit_units",
-	"ffx_pruned_member", "ffx_waiting", "ffx_shared()", "ffx_forget_undone_deadline()", "ffx_fill_from_document()",
+	"ffx_pruned_member", "ffx_waiting",
 	"ffx_past_ms()", "ffx_now_locked_ms()", "ffx_ff_flow_summary_dependent_idx",
 }
 
@@ -308,7 +308,7 @@ func TestSchemaIsThatOfTheFormerMigrations(t *testing.T) {
 	databaseURL := pgtest.EmptyDatabase(t)
 	migrate(t, databaseURL, schema.Options{})
 	// The former schema knew no suspensions.
-	if _, err := schema.Rollback(t.Context(), databaseURL, "20261125000020", schema.Options{}); err != nil {
+	if _, err := schema.Rollback(t.Context(), databaseURL, "20261125000019", schema.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	now := facts(databaseURL)
@@ -352,8 +352,6 @@ func TestUnreleasedDatabaseIsRefused(t *testing.T) {
 				"Plan":     call(func() (schema.Result, error) { return schema.Plan(ctx, databaseURL, opts) }),
 				"Adopt":    call(func() (schema.Result, error) { return adoptAs(ctx, databaseURL, opts) }),
 				"Rollback": call(func() (schema.Result, error) { return schema.Rollback(ctx, databaseURL, "", opts) }),
-				"Share":    call(func() (schema.Result, error) { return schema.Share(ctx, databaseURL, opts) }),
-				"Unshare":  call(func() (schema.Result, error) { return schema.Unshare(ctx, databaseURL, opts) }),
 			} {
 				if _, ok := errors.AsType[*schema.StateError](err); !ok || !errors.Is(err, schema.ErrUnreleased) ||
 					!strings.Contains(err.Error(), "drop the schema") {

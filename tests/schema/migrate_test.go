@@ -306,3 +306,12 @@ func waitFor(t *testing.T, conn *pgx.Conn, query string) {
 	t.Helper()
 	progress.Until(t, query, func() bool { return scalar[bool](t, conn, query) })
 }
+
+func status(t *testing.T, databaseURL string) schema.State {
+	t.Helper()
+	state, err := schema.Status(t.Context(), databaseURL, schema.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
+}

@@ -9,7 +9,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
-	"github.com/flowfabric/flowfabric-go/schema"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -302,20 +301,6 @@ func TestCancelWhileSuspended_S2(t *testing.T) {
 		t.Error(err)
 	}
 	f.WantUnchanged(t, l.Execution, before)
-}
-
-// Beside FlowFabric nothing suspends: its server acts on suspensions too.
-func TestSuspendBesideFlowFabric(t *testing.T) {
-	f := fixture.NewCloned(t)
-	l := f.Start(t).Lease
-	if _, err := schema.Share(t.Context(), f.Url, schema.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	_, err := f.Engine.Suspend(t.Context(), engine.SuspendSpec{Lease: l, Condition: ready})
-	if !errors.Is(err, engine.ErrUnsupported) || !strings.Contains(err.Error(), "FlowFabric") {
-		t.Error(err)
-	}
-	f.WantState(t, l.Execution, fixture.StateRunning)
 }
 
 // Waits that another transaction holds, or whose flow is locked, are left to the next call; all others go.

@@ -143,7 +143,7 @@ func TestExecutionsHaveNoFurtherIndex(t *testing.T) {
 	f := fixture.New(t)
 	want := []string{
 		"ff_exec_core_flow_idx", "ff_exec_core_pkey", "ffx_ff_exec_core_deadline_idx", "ffx_ff_exec_core_execution_deadline_idx",
-		"ffx_ff_exec_core_foreign_idx", "ffx_ff_exec_core_promotion_idx",
+		"ffx_ff_exec_core_promotion_idx",
 	}
 	got := fixture.Texts(t, f.Pool, "SELECT relname::text FROM pg_index JOIN pg_class ON oid = indexrelid WHERE indrelid = 'ff_exec_core'::regclass ORDER BY relname::text COLLATE \"C\"")
 	if !slices.Equal(got, want) {

@@ -11,17 +11,15 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
-	"github.com/flowfabric/flowfabric-go/schema"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
-// A rule in a function of the schema costs as much as in the statement: the planner inlines it. Only ffx_shared reads the
-// catalog instead, once in a statement.
+// A rule in a function of the schema costs as much as in the statement: the planner inlines it.
 func TestPlansInlineSchemaFunctions(t *testing.T) {
 	p := fixture.NewPlanner(t)
 	functions := fixture.Texts(t, p.Pool, `SELECT proname FROM pg_proc AS f JOIN pg_language AS l ON l.oid = f.prolang
-		WHERE f.proname ~ '^ffx_' AND f.proname <> 'ffx_shared' AND f.prokind = 'f' AND l.lanname = 'sql' AND f.pronamespace = current_schema()::regnamespace`)
+		WHERE f.proname ~ '^ffx_' AND f.prokind = 'f' AND l.lanname = 'sql' AND f.pronamespace = current_schema()::regnamespace`)
 	called := 0
 	e := p.Explainer(t)
 	defer e.End(t)
@@ -43,36 +41,19 @@ func TestPlansInlineSchemaFunctions(t *testing.T) {
 }
 
 // The plans of the statements do not depend on when, or whether, the tables were analysed, nor on how much was in them: a plan
-// is kept while they grow. Nor do they depend on the indexes of FlowFabric that the tables have after `ff migrate share`: no
-// statement finds its rows by these.
+// is kept while they grow.
 func TestPlans(t *testing.T) {
 	p := fixture.NewPlanner(t)
-	indexes := func() []string {
-		return fixture.Texts(t, p.Pool, "SELECT relname::text FROM pg_class WHERE relkind = 'i'")
-	}
-	own := indexes()
-	if _, err := schema.Share(t.Context(), p.Url, schema.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	shared := slices.DeleteFunc(indexes(), func(index string) bool { return slices.Contains(own, index) })
-	if len(shared) != 3 {
-		t.Fatalf("shared the indexes %q", shared)
-	}
-	unshared := p.Without(shared)
-	check := func(situation string) {
-		unshared.Check(t, situation)
-		p.Check(t, situation+", shared")
-	}
 	p.Fill(t, 40)
-	check("never analysed, 40 executions")
+	p.Check(t, "never analysed, 40 executions")
 	p.Analyze(t)
 	p.Fill(t, 1000)
-	check("analysed with 40 of 1,000 executions")
+	p.Check(t, "analysed with 40 of 1,000 executions")
 	p.Fill(t, 9_000)
 	p.Forget(t)
-	check("never analysed, 10,000 executions")
+	p.Check(t, "never analysed, 10,000 executions")
 	p.Analyze(t)
-	check("analysed with work under way")
+	p.Check(t, "analysed with work under way")
 	for _, s := range []struct{ situation, update string }{
 		{"all had ended", endExecutions + "; UPDATE ff_attempt SET outcome = 'success', terminal_at_ms = 1, lease_expires_at_ms = NULL"},
 		{"all was waiting", `UPDATE ff_exec_core SET lifecycle_phase = 'runnable', eligibility_state = 'eligible_now', public_state = 'waiting',
@@ -82,7 +63,7 @@ func TestPlans(t *testing.T) {
 	} {
 		p.Exec(t, s.update)
 		p.Exec(t, "ANALYZE ff_exec_core, ff_attempt, ffx_ready") // changed by the update and its triggers
-		check("analysed when " + s.situation)
+		p.Check(t, "analysed when "+s.situation)
 	}
 }
 

@@ -60,7 +60,6 @@ func TestAdoptedDatabaseStoresLongTags(t *testing.T) {
 		rows = append(rows, c)
 	}
 	f.Adopt(t)
-	f.Share(t)
 	wantEvents := func(t *testing.T, table string, r row) {
 		t.Helper()
 		for _, event := range fixture.All[struct{ Namespace, InstanceTag string }](t, f.Pool,
@@ -104,19 +103,6 @@ func TestAdoptedDatabaseStoresLongTags(t *testing.T) {
 	}
 	if got := len(f.ClaimN(t, 10)); got != 3 {
 		t.Errorf("claimed %d, want those given back or expired", got)
-	}
-	// Written by FlowFabric after the conversion.
-	x := f.Seed(t, taggedByReference("later", noise(t, 5000, 1)))
-	if c := f.ClaimOne(t); c.ID != x {
-		t.Errorf("claimed %s, want %s", c.ID, x)
-	}
-	long := noise(t, 5000, 1)
-	f.Exec(t, fixture.UpdateExecution("raw_fields = jsonb_set(raw_fields, '{tags,cairn.instance_id}', to_jsonb($3::text))"), x.Partition(), x.UUID(), long)
-	f.Advance(fixture.LeaseTTL)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 4)
-	got := fixture.Texts(t, f.Pool, "SELECT instance_tag FROM ff_lease_event WHERE execution_id = $1 AND event_type = 'expired'", x.UUID().String())
-	if len(got) != 1 || got[0] != long[:1024] {
-		t.Errorf("%d events, want one that carries the first 1024 bytes", len(got))
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // jobKinds is how much background work there is.
-const jobKinds = 16
+const jobKinds = 15
 
 // job runs background work, and moves the clock so that there is some.
 func (s *stress) job(ctx context.Context, what int) error {
@@ -37,16 +37,14 @@ func (s *stress) job(ctx context.Context, what int) error {
 		s.Advance(fixture.LeaseTTL / 5)
 		_, err = m.ExpireGrants(ctx, 100)
 	case 7:
-		_, err = m.Adopt(ctx, 100)
-	case 8:
 		_, err = m.UnblockRoutes(ctx, 100)
-	case 9:
+	case 8:
 		_, err = m.Retain(ctx, 20)
-	case 10:
+	case 9:
 		_, err = m.PurgeFlows(ctx, 20)
-	case 11:
+	case 10:
 		_, err = m.PruneCreationKeys(ctx, 100)
-	case 12:
+	case 11:
 		// The invariants are judged by the events: these stay. Only their locks matter here.
 		tx, began := s.Pool.Begin(ctx)
 		if began != nil {
@@ -54,11 +52,11 @@ func (s *stress) job(ctx context.Context, what int) error {
 		}
 		_, err = s.WithTx(tx).Maintenance().TrimOutboxes(ctx, 20)
 		_ = tx.Rollback(context.WithoutCancel(ctx))
-	case 13:
+	case 12:
 		_, err = m.RepairGroups(ctx, 100)
-	case 14:
+	case 13:
 		_, err = m.SummariseFlows(ctx, 100)
-	case 15:
+	case 14:
 		_, err = m.CancelFlows(ctx, 100)
 	}
 	return err
@@ -147,27 +145,4 @@ func (s *stress) oversee(ctx context.Context, e *engine.Engine, what int) error 
 	default:
 		return o.SetLaneRetention(ctx, s.Lane, time.Duration(1+rand.IntN(3))*time.Minute)
 	}
-}
-
-// createForeign writes executions as another program creates them: one by itself, and one in a flow of ours.
-func (s *stress) createForeign(ctx context.Context) error {
-	for range 2 {
-		x := id.NewExecutionID(s.Lane, id.Partitions{})
-		partition, flow := x.Partition(), (*id.FlowID)(nil)
-		s.mu.Lock()
-		if n := len(s.flows); n > 0 && rand.IntN(2) == 0 {
-			flow = &s.flows[n-1-rand.IntN(min(n, 20))]
-			partition = fixture.PartitionOf(*flow)
-		}
-		s.mu.Unlock()
-		if _, err := s.Pool.Exec(ctx, `
-			INSERT INTO ff_exec_core (partition_key, execution_id, flow_id, lane_id, lifecycle_phase, ownership_state, eligibility_state,
-				public_state, attempt_state, created_at_ms, raw_fields)
-			VALUES ($1, $2, $3, $4, 'submitted', 'unowned', 'eligible_now', 'waiting', 'pending', $5,
-				'{"namespace":"default","execution_kind":"test","tags":{},"total_attempt_count":"0"}')`,
-			partition, x.UUID(), flow, string(s.Lane), s.Time().UnixMilli()); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -202,7 +202,7 @@ func (*stress) kinds() int { return 22 + len(operators) }
 // A6: every operation on the same flows at once, single and in batches, on a pool and in callers' transactions, with
 // live and stale leases: the server never has to break a deadlock.
 func TestOperationsNeverDeadlock(t *testing.T) {
-	f := fixture.NewCloned(t).Share(t)
+	f := fixture.NewCloned(t)
 	log := new(fixture.StatementLog)
 	url := f.Url
 	f = fixture.On(t, log.Open(t, url, func(config *pgxpool.Config) { config.MaxConns = 24 }), url)
@@ -225,7 +225,6 @@ func TestOperationsNeverDeadlock(t *testing.T) {
 					_ = s.job(ctx, rand.IntN(jobKinds))
 				case actor == 2:
 					_ = s.create(ctx)
-					_ = s.createForeign(ctx)
 				case actor < 7:
 					_ = s.act(ctx, t, s.Engine, rand.IntN(s.kinds()))
 				case actor == 7:

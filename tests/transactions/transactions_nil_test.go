@@ -61,7 +61,6 @@ func TestANilTransactionOrPoolIsRefused(t *testing.T) {
 				"await":      second(e.AwaitExecution(t.Context(), x)),
 				"listen":     e.Listen(t.Context(), func(id.LaneID) {}),
 				"lost":       e.ListenLost(t.Context(), "nobody", func() {}),
-				"foreign":    e.Maintenance().ListenForeign(t.Context(), func() {}),
 				"subscribe":  second(events.Subscribe(t.Context(), e, events.Leases(events.Filter{}), events.Options{})),
 				"consumers":  second(events.Consumers(t.Context(), e)),
 				"remove":     events.RemoveConsumer(t.Context(), e, events.LeaseOutbox, "nobody"),

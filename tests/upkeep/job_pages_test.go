@@ -2,7 +2,6 @@ package upkeep
 
 import (
 	"testing"
-	"time"
 
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -18,17 +17,6 @@ func TestJobsReadPastAPageOfHeldRows(t *testing.T) {
 		free func(t *testing.T, f *fixture.Flows, flow id.FlowID)
 		job  func(*fixture.Flows) fixture.Job
 	}{
-		{
-			"adopt, behind what may become a member", 1000, `
-				INSERT INTO ff_exec_core (partition_key, execution_id, lane_id, lifecycle_phase, ownership_state, eligibility_state,
-					public_state, attempt_state, created_at_ms, raw_fields)
-				SELECT $2, gen_random_uuid(), 'default', 'submitted', 'unowned', 'eligible_now', 'waiting', 'pending', $3, '{}'
-				FROM generate_series(0, $4) WHERE $1::uuid IS NOT NULL`,
-			func(t *testing.T, f *fixture.Flows, _ id.FlowID) {
-				f.Seed(t, fixture.Columns{"created_at_ms": f.Time().Add(time.Second).UnixMilli()})
-			},
-			func(f *fixture.Flows) fixture.Job { return f.Maintenance().Adopt },
-		},
 		{
 			"cancel siblings, behind a flow that is held", 1000, `
 				INSERT INTO ff_pending_cancel_groups (partition_key, flow_id, downstream_eid, enqueued_at_ms)
@@ -53,7 +41,7 @@ func TestJobsReadPastAPageOfHeldRows(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := fixture.FlowsOn(fixture.NewCloned(t).Share(t))
+			f := fixture.FlowsOn(fixture.NewCloned(t))
 			held, free := f.Draw(t, nil, "a>b"), f.Draw(t, nil, "a>b")
 			f.Exec(t, c.held, held, fixture.PartitionOf(held), f.Time().UnixMilli(), c.page)
 			c.free(t, f, free)

@@ -57,7 +57,6 @@ func All() []Scenario {
 		{Key: "i", Title: "renewals", run: renewals},
 		{Key: "j", Title: "memory of the worker process", run: memory},
 		{Key: "k", Title: "cost of lease history and outbox", run: history},
-		{Key: "l", Title: "a database shared with FlowFabric", Asked: true, run: sharing},
 		{Key: "m", Title: "one flow at a time", run: singleFlows},
 		{Key: "n", Title: "cancel of a flow", run: cancels},
 		{Key: "o", Title: "events: from commit to handler", run: eventLag},
