@@ -66,30 +66,34 @@ func (c *conversion) samplePartitions(ctx context.Context) error {
 		}
 		var keys []int16
 		var hashes []uint16
+		var texts []string
 		var key int16
 		var text string
 		if _, err := pgx.ForEachRow(rows, []any{&key, &text}, func() error {
 			if x, err := id.ParseFlowID(text); err == nil { // the kind of id does not matter: its bytes are hashed
-				keys, hashes = append(keys, key), append(hashes, hash.CRC16(x[:]))
+				keys, hashes, texts = append(keys, key), append(hashes, hash.CRC16(x[:])), append(texts, text)
 			}
 			return nil
 		}); err != nil {
 			return classify("sample "+of.table, err)
 		}
-		fits := func(n int) bool {
+		misplaced := func(n int) int { // the first such row, or -1
 			for i, sum := range hashes {
 				if int(keys[i]) != int(sum)%n {
-					return false
+					return i
 				}
 			}
-			return true
+			return -1
 		}
-		if fits(int(of.partitions)) {
+		n := int(of.partitions)
+		first := misplaced(n)
+		if first < 0 {
 			continue
 		}
-		detail := fmt.Sprintf("%s has rows outside their place in %d %s partitions", of.table, of.partitions, of.what)
+		detail := fmt.Sprintf("%s has rows outside their place in %d %s partitions, such as %s in %d instead of %d",
+			of.table, n, of.what, texts[first], keys[first], int(hashes[first])%n)
 		for n := 1; n <= math.MaxInt16; n++ {
-			if fits(n) {
+			if misplaced(n) < 0 {
 				detail += fmt.Sprintf(": %d would fit", n)
 				break
 			}

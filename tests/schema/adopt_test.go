@@ -297,6 +297,29 @@ func TestAdoptChecksThePartitions(t *testing.T) {
 	}
 }
 
+// A single row in a wrong partition is named, and so can be corrected.
+func TestAdoptNamesARowInAWrongPartition(t *testing.T) {
+	t.Parallel()
+	databaseURL := referenceDatabase(t, ordinary)
+	conn := connect(t, databaseURL)
+	var misplaced id.FlowID
+	for range 20 {
+		misplaced = id.NewFlowID()
+		exec(t, conn, "INSERT INTO ff_flow_core (partition_key, flow_id, public_flow_state, created_at_ms) VALUES ($1, $2, 'open', 1)",
+			id.Partitions{}.FlowPartition(misplaced), misplaced)
+	}
+	right := id.Partitions{}.FlowPartition(misplaced)
+	exec(t, conn, "UPDATE ff_flow_core SET partition_key = (partition_key + 1) % 256 WHERE flow_id = $1", misplaced)
+	_, err := schema.Adopt(t.Context(), databaseURL, schema.AdoptOptions{})
+	if want := fmt.Sprintf("%s in %d instead of %d", misplaced, (right+1)%256, right); !errors.Is(err, schema.ErrPartitions) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want ErrPartitions with %q", err, want)
+	}
+	exec(t, conn, "UPDATE ff_flow_core SET partition_key = $2 WHERE flow_id = $1", misplaced, right)
+	if _, err := schema.Adopt(t.Context(), databaseURL, schema.AdoptOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
 // A missing table is reported before anything is changed.
 func TestAdoptNamesAMissingTable(t *testing.T) {
 	t.Parallel()
