@@ -14,9 +14,8 @@
 // # Calling a statement
 //
 // The connection is a parameter of every call, so one [Queries] serves a pool, a connection, a transaction and a
-// savepoint: each is a [DBTX]. It holds no state, and [New] costs nothing. [Querier] is the interface of all
-// statements. Names of tables are not qualified: the search_path of the connection chooses the schema. Times are
-// milliseconds since the Unix epoch. The parameter NowMs is nil in programs, which means the database's clock.
+// savepoint: each is a [DBTX]. It holds no state, and [New] costs nothing. Names of tables are not qualified: the
+// search_path of the connection chooses the schema. Times are milliseconds since the Unix epoch. The parameter NowMs is nil in programs, which means the database's clock.
 //
 // A statement that returns one row and finds none returns [github.com/jackc/pgx/v5.ErrNoRows].
 //

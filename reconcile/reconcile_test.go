@@ -76,7 +76,7 @@ func (p *fakeProcess) TakeJobs(ctx context.Context, spec engine.JobSpec) (engine
 	go func() {
 		defer close(ended)
 		p.asking <- struct{}{}
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) //pace:allow in a bubble of testing/synctest
 		taken, err = p.takeJobs(context.WithoutCancel(ctx), spec)
 	}()
 	select {
