@@ -111,7 +111,8 @@ func (e *Engine) QuotaPolicy(ctx context.Context, q id.QuotaPolicyID) (QuotaPoli
 // SetQuotaPolicy replaces the limits of an existing quota policy. Executions that have been admitted keep their places. Once the
 // call has returned, nothing is admitted by the limits before.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput] naming the field, also without an ID; [ErrContention]. Transaction: two statements; locks the policy, also at the gate. Safe to repeat.
+// Errors: [ErrNotFound]; [ErrInvalidInput] naming the field, also without an ID; [ErrContention]. Transaction: two
+// statements; locks the policy, also at the gate. Safe to repeat.
 func (o Operator) SetQuotaPolicy(ctx context.Context, spec QuotaPolicySpec) error {
 	const op = "set quota policy"
 	e := o.e

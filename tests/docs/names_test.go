@@ -40,7 +40,7 @@ var foreign = map[string]string{
 	"--migrations-table ffx_schema_migrations": "dbmate", "transaction:false": "dbmate", `\d+ ff_exec_core`: "psql",
 	"area: change": "a commit's subject", "//pace:allow": "a directive of the tests", "## [0.1.0] - YYYY-MM-DD": "a heading of CHANGELOG.md",
 	"must": "a function of the examples", "RecordOutput": "River",
-	"old_…": "a prefix",
+	"old_…":             "a prefix",
 	"cairn.instance_id": "a tag of FlowFabric 0.15", "Used by:": "a header of a query", "Locks:": "a header of a query",
 	"@daily": "a cron expression", "L": "a cron expression", "L-3": "a cron expression", "15W": "a cron expression", "FRI#3": "a cron expression", "FRI#L": "a cron expression",
 	"*/15 * * * *": "a cron expression", "30 2 * * *": "a cron expression",
