@@ -105,11 +105,11 @@ func TestUniqueCreatorsHaveOneOrderOfLocks(t *testing.T) {
 			specs[0].Sequence.Key, specs[1].Sequence.Key = higher, lower
 			create(t, f.WithTx(tx), engine.ExecutionSpec{Kind: "test", Lane: f.Lane, Sequence: engine.Sequence{Key: lower}})
 			return func(ctx context.Context, e *engine.Engine) error {
-				_, err := e.CreateExecutions(ctx, specs)
-				return err
-			}, func() {
-				create(t, f.WithTx(tx), engine.ExecutionSpec{Kind: "test", Lane: f.Lane, Sequence: engine.Sequence{Key: higher}})
-			}
+					_, err := e.CreateExecutions(ctx, specs)
+					return err
+				}, func() {
+					create(t, f.WithTx(tx), engine.ExecutionSpec{Kind: "test", Lane: f.Lane, Sequence: engine.Sequence{Key: higher}})
+				}
 		}},
 		{"a replay", func(t *testing.T, f *fixture.Fixture, tx pgx.Tx) (func(context.Context, *engine.Engine) error, func()) {
 			x := create(t, f.Engine, uniqueSpec(f, "1")).ID
