@@ -190,9 +190,7 @@ raised AS (
             sum(l.units)::bigint AS units
         FROM line AS l
         WHERE l.fits
-        GROUP BY
-            l.gate_partition_key,
-            l.gate_id
+        GROUP BY l.gate_partition_key, l.gate_id
     ) AS a
     WHERE
         g.partition_key = ANY (ARRAY[a.gate_partition_key])

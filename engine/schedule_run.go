@@ -32,7 +32,8 @@ const maxScheduleError = 512
 // A schedule whose sequence or unique key another transaction is changing is left to a later call, and so is one that
 // follows many of these: a call waits for them only for a moment.
 //
-// Errors: [ErrInvalidInput]. Transaction: one, with a number of statements that does not depend on the batch unless the
+// Errors: [ErrInvalidInput]; [ErrBusy] if another transaction holds something else for longer than a commit takes, such as a
+// lane that it inserts: nothing was written. Transaction: one, with a number of statements that does not depend on the batch unless the
 // executions are of many kinds, or others hold unique keys that are new; locks the schedules, skipping locked ones, then the
 // executions to cancel, and last unique keys and sequences. Safe to repeat and to run in any number of processes.
 func (m Maintenance) RunSchedules(ctx context.Context, batch int) (int, error) {

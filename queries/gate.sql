@@ -178,77 +178,15 @@ WITH clock AS MATERIALIZED (
 ),
 input AS MATERIALIZED (
     -- The keys, with the length of their windows.
-    SELECT
-        i.partition_key,
-        i.gate_id,
-        i.page_size,
-        i.after_ms,
-        i.after_execution_id,
-        i.window_ms > 0 AS has_window,
-        greatest(c.now_ms - i.window_ms, 0) AS window_from_ms
-    FROM clock AS c
-    CROSS JOIN (
-        SELECT
-            unnest(@partition_keys::smallint[]) AS partition_key,
-            unnest(@gate_ids::uuid[]) AS gate_id,
-            unnest(@window_ms::bigint[]) AS window_ms,
-            unnest(@page_sizes::integer[]) AS page_size,
-            unnest(@last_ms::bigint[]) AS after_ms,
-            unnest(@last_execution_ids::uuid[]) AS after_execution_id
-        LIMIT cardinality(@gate_ids::uuid[])
-    ) AS i
+    -- include gate_windows
 ),
 expired AS MATERIALIZED (
     -- The settled admissions whose windows are over.
-    SELECT
-        u.partition_key,
-        u.gate_id,
-        u.execution_id,
-        u.admitted_at_ms,
-        u.units
-    FROM input AS i
-    CROSS JOIN LATERAL (
-        SELECT
-            t.partition_key,
-            t.gate_id,
-            t.execution_id,
-            t.admitted_at_ms,
-            t.units
-        FROM ffx_gate_use AS t
-        WHERE
-            t.partition_key = i.partition_key
-            AND t.gate_id = i.gate_id
-            AND t.started_at_ms <= i.window_from_ms
-            AND t.settled
-        ORDER BY t.started_at_ms
-        LIMIT i.page_size
-    ) AS u
+    -- include gate_expired
 ),
 ahead AS MATERIALIZED (
     -- The settled ones of the future.
-    SELECT
-        u.partition_key,
-        u.gate_id,
-        u.execution_id,
-        u.admitted_at_ms,
-        c.now_ms AS started_at_ms
-    FROM clock AS c
-    CROSS JOIN input AS i
-    CROSS JOIN LATERAL (
-        SELECT
-            t.partition_key,
-            t.gate_id,
-            t.execution_id,
-            t.admitted_at_ms
-        FROM ffx_gate_use AS t
-        WHERE
-            t.partition_key = i.partition_key
-            AND t.gate_id = i.gate_id
-            AND t.started_at_ms > c.now_ms
-            AND t.settled
-        ORDER BY t.started_at_ms
-        LIMIT i.page_size
-    ) AS u
+    -- include gate_ahead
 ),
 judged AS MATERIALIZED (
     -- A page of the others: whether each is in use, and when it started. The deletion of an execution has noted its start;
@@ -268,170 +206,21 @@ judged AS MATERIALIZED (
         -- Not in the millisecond of its admission: another one may be added to it.
         coalesce(NOT j.held AND j.started_at_ms > j.window_from_ms AND j.admitted_at_ms < j.now_ms, false) AS settled
     FROM (
-        SELECT
-            u.partition_key,
-            u.gate_id,
-            u.execution_id,
-            u.admitted_at_ms,
-            u.units,
-            u.held AS was_held,
-            u.started_at_ms AS was_started_at_ms,
-            (u.held AND u.again_at_ms IS NULL AND coalesce(e.admitted, false)) AS held,
-            ffx_past_ms(coalesce(
-                u.started_at_ms,
-                -- One that was admitted in the millisecond of an earlier start, and waits for its claim: the start was under the admission before.
-                CASE WHEN NOT (a.started_at_ms = u.since_ms AND e.claimable IS TRUE) THEN a.started_at_ms END,
-                CASE WHEN e.admitted IS NULL THEN u.admitted_at_ms END
-            ), c.now_ms) AS started_at_ms,
-            i.has_window,
-            i.window_from_ms,
-            c.now_ms
-        FROM clock AS c
-        CROSS JOIN input AS i
-        CROSS JOIN LATERAL (
-            SELECT
-                t.partition_key,
-                t.gate_id,
-                t.execution_id,
-                t.admitted_at_ms,
-                t.execution_partition_key,
-                t.units,
-                t.held,
-                t.started_at_ms,
-                t.by_caller,
-                -- An admission by a clock that was ahead: its start may have another date.
-                CASE WHEN t.admitted_at_ms > c.now_ms THEN 0 ELSE t.admitted_at_ms END AS since_ms,
-                (
-                    SELECT min(n.admitted_at_ms)
-                    FROM ffx_gate_use AS n
-                    WHERE
-                        n.partition_key = t.partition_key
-                        AND n.gate_id = t.gate_id
-                        AND n.execution_id = t.execution_id
-                        AND n.admitted_at_ms > t.admitted_at_ms
-                ) AS again_at_ms
-            FROM ffx_gate_use AS t
-            WHERE
-                t.partition_key = i.partition_key
-                AND t.gate_id = i.gate_id
-                AND (t.admitted_at_ms, t.execution_id) > (i.after_ms, i.after_execution_id)
-                AND NOT t.settled
-            ORDER BY
-                t.admitted_at_ms,
-                t.execution_id
-            LIMIT i.page_size
-        ) AS u
-        LEFT JOIN LATERAL (
-            SELECT
-                CASE
-                    WHEN u.by_caller THEN t.lifecycle_phase NOT IN ('terminal', 'cancelled') AND t.ffx_gate_id IS DISTINCT FROM u.gate_id
-                    ELSE coalesce(t.ffx_admitted, false)
-                END AS admitted,
-                (t.ffx_admitted AND t.lifecycle_phase = 'runnable') AS claimable
-            FROM ff_exec_core AS t
-            WHERE
-                t.partition_key = u.execution_partition_key
-                AND t.execution_id = u.execution_id
-                AND (u.held OR u.started_at_ms IS NULL)
-            LIMIT 1
-        ) AS e ON true
+        -- include gate_judged
         -- include gate_started
     ) AS j
 ),
 dropped AS (
     -- Those that count no more.
-    DELETE FROM ffx_gate_use AS u
-    USING (
-        SELECT
-            x.partition_key,
-            x.gate_id,
-            x.execution_id,
-            x.admitted_at_ms
-        FROM expired AS x
-        UNION ALL
-        SELECT
-            j.partition_key,
-            j.gate_id,
-            j.execution_id,
-            j.admitted_at_ms
-        FROM judged AS j
-        WHERE
-            NOT j.held
-            AND NOT j.starts
-    ) AS o
-    WHERE
-        u.partition_key = ANY (ARRAY[o.partition_key])
-        AND u.gate_id = o.gate_id
-        AND u.execution_id = o.execution_id
-        AND u.admitted_at_ms = o.admitted_at_ms
+    -- include gate_dropped
 ),
 noted AS (
     -- The others, if they have changed.
-    UPDATE ffx_gate_use AS u
-    SET
-        held = n.held,
-        started_at_ms = n.started_at_ms,
-        settled = n.settled
-    FROM (
-        SELECT
-            j.partition_key,
-            j.gate_id,
-            j.execution_id,
-            j.admitted_at_ms,
-            j.held,
-            j.started_at_ms,
-            j.settled
-        FROM judged AS j
-        WHERE
-            (j.held OR j.starts)
-            AND (j.held, j.started_at_ms, j.settled) IS DISTINCT FROM (j.was_held, j.was_started_at_ms, false)
-        UNION ALL
-        SELECT
-            x.partition_key,
-            x.gate_id,
-            x.execution_id,
-            x.admitted_at_ms,
-            false,
-            x.started_at_ms,
-            true
-        FROM ahead AS x
-    ) AS n
-    WHERE
-        u.partition_key = ANY (ARRAY[n.partition_key])
-        AND u.gate_id = n.gate_id
-        AND u.execution_id = n.execution_id
-        AND u.admitted_at_ms = n.admitted_at_ms
+    -- include gate_noted
 ),
 settled AS (
     -- The units of the settled ones.
-    UPDATE ffx_gate AS g
-    SET settled = g.settled + n.units
-    FROM (
-        SELECT
-            x.partition_key,
-            x.gate_id,
-            sum(x.units)::bigint AS units
-        FROM (
-            SELECT
-                j.partition_key,
-                j.gate_id,
-                j.units
-            FROM judged AS j
-            WHERE j.settled
-            UNION ALL
-            SELECT
-                x.partition_key,
-                x.gate_id,
-                - x.units
-            FROM expired AS x
-        ) AS x
-        GROUP BY
-            x.partition_key,
-            x.gate_id
-    ) AS n
-    WHERE
-        g.partition_key = ANY (ARRAY[n.partition_key])
-        AND g.gate_id = n.gate_id
+    -- include gate_settled
 )
 SELECT
     i.gate_id::uuid AS gate_id,
@@ -465,20 +254,7 @@ CROSS JOIN LATERAL (
     WHERE x.gate_id = i.gate_id
 ) AS o
 CROSS JOIN LATERAL (
-    SELECT
-        count(*) AS found,
-        coalesce(sum(j.units) FILTER (WHERE j.held), 0) AS held,
-        coalesce(sum(j.units) FILTER (WHERE j.starts), 0) AS started,
-        -- Parts of the bounds, each once: then the row is deleted, settled, or has a start of 0.
-        coalesce(sum(j.units) FILTER (WHERE NOT j.held AND (j.settled OR NOT j.starts)), 0) AS given_back,
-        coalesce(sum(j.units) FILTER (WHERE NOT j.starts AND j.was_started_at_ms IS DISTINCT FROM 0), 0) AS over,
-        min(j.started_at_ms) FILTER (WHERE j.starts) AS first_start_ms,
-        coalesce(bool_or(j.starts AND j.started_at_ms IS NULL), false) AS not_started,
-        count(*) FILTER (
-            WHERE (j.held, j.started_at_ms, j.settled) IS DISTINCT FROM (j.was_held, j.was_started_at_ms, false)
-        ) AS changes
-    FROM judged AS j
-    WHERE j.gate_id = i.gate_id
+    -- include gate_summed
 ) AS s
 CROSS JOIN LATERAL (
     SELECT (i.after_ms < 0 AND s.found < i.page_size) AS whole
