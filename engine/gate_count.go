@@ -64,7 +64,7 @@ func (m *gatePages) note(g gate.ID, at lookedAt) {
 	}
 }
 
-// count counts the use of those limits whose bounds have no room for the units that they need, page after page as long as the
+// count counts the use of the limits whose bounds lack room for the needed units, page after page as long as the
 // pages have something to note.
 func (p *gateLocks) count(ctx context.Context, tx db.DBTX, gates []gate.ID, needs func(*takenGate) int64) error {
 	for {
@@ -81,7 +81,7 @@ func (p *gateLocks) count(ctx context.Context, tx db.DBTX, gates []gate.ID, need
 	}
 }
 
-// countPages counts one page of each of those limits that are locked.
+// countPages counts one page of each locked limit.
 func (p *gateLocks) countPages(ctx context.Context, tx db.DBTX, gates []gate.ID) error {
 	params := db.CountGatesParams{NowMs: p.Engine.nowMs()}
 	for _, g := range gates {

@@ -98,7 +98,7 @@ ON CONFLICT ON CONSTRAINT ffx_gate_pkey DO NOTHING;
 -- name: TakeGates :many
 -- TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits, and whether
 -- executions wait there. It returns those that are locked (taken is false) or missing (known is false) too. A key whose limit
--- an operator changes now counts as locked. A quota policy is that of its lock, not of the snapshot. The caller sorts by gate_id.
+-- an operator changes now counts as locked. A quota policy is read under its lock, not from the snapshot. The caller sorts by gate_id.
 --
 -- Used by: engine.AdmitWaiting, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
 -- Locks: gates skips (rows FOR NO KEY UPDATE in array order); limits skips (advisory locks of the rules, shared).
@@ -166,7 +166,7 @@ LEFT JOIN LATERAL ffx_quota_in_force(i.quota_partition, CASE WHEN g.limit_name I
 -- count.
 --
 -- It reads no settled admission until its window is over: their units are in the row of the key. Of the settled ones that are
--- over, of those of the future, and of those not settled after a position, it judges at most a page. whole: it has judged all. Otherwise held and started
+-- over, of the future ones, and of the open ones behind a position, it judges at most a page. whole: it has judged all. Otherwise held and started
 -- are the bounds less the units that it has found free, and may be too high. looked_at_ms, looked_execution_id: where the next page begins.
 -- changes: how many of the page it has changed. more_over: some settled ones that are over may be left.
 --
@@ -200,7 +200,7 @@ judged AS MATERIALIZED (
         j.was_held,
         j.was_started_at_ms,
         j.held,
-        -- 0: the window of one in use is over, which is told once.
+        -- 0: the window of one in use is over, which is noted once.
         CASE WHEN j.has_window AND j.started_at_ms <= j.window_from_ms THEN 0 ELSE j.started_at_ms END AS started_at_ms,
         coalesce(j.started_at_ms > j.window_from_ms, j.held) AS starts,
         -- Not in the millisecond of its admission: another one may be added to it.

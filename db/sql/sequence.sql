@@ -189,7 +189,7 @@ FROM (
 ) AS i;
 
 -- name: ListTurns :many
--- ListTurns reads the lanes of those first members of sequences that are claimable, and whether one waits at a gate.
+-- ListTurns reads the lanes of the claimable first members of sequences, and whether one waits at a gate.
 --
 -- Used by: engine.ContinueSequence, engine.AdvanceSequences.
 -- Locks: none.

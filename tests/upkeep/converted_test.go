@@ -62,7 +62,7 @@ func TestConvertedRowsAreWorked(t *testing.T) {
 		},
 		{name: "a delay that has passed", row: fixture.Columns{"policy": `{"delay_until":5}`}, state: fixture.StateReady},
 		{
-			name: "a policy that nobody can read", row: fixture.Columns{"policy": `{"delay_until":"x","timeout_policy":7,"budget_ids":3,"routing_requirements":[]}`},
+			name: "an unreadable policy", row: fixture.Columns{"policy": `{"delay_until":"x","timeout_policy":7,"budget_ids":3,"routing_requirements":[]}`},
 			state: fixture.StateReady,
 		},
 		{
