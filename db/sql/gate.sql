@@ -166,9 +166,10 @@ LEFT JOIN LATERAL ffx_quota_in_force(i.quota_partition, CASE WHEN g.limit_name I
 -- count.
 --
 -- It reads no settled admission until its window is over: their units are in the row of the key. Of the settled ones that are
--- over, of the future ones, and of the open ones behind a position, it judges at most a page. whole: it has judged all. Otherwise held and started
--- are the bounds less the units that it has found free, and may be too high. looked_at_ms, looked_execution_id: where the next page begins.
--- changes: how many of the page it has changed. more_over: some settled ones that are over may be left.
+-- over, of the future ones, and of the open ones after a position, it looks at most at a page. whole: it has looked at all.
+-- Otherwise held and started are the bounds less the units that it has found free, and may be too high. looked_at_ms,
+-- looked_execution_id: where the next page begins. changes: how many of the page it has changed. more_over: some settled ones
+-- that are over may be left.
 --
 -- Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
 -- Locks: gates held (DELETE and UPDATE of admissions, UPDATE of the keys).
