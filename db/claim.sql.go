@@ -20,10 +20,7 @@ WITH halted AS MATERIALIZED (
     FROM ffx_pause AS p
     WHERE
         p.name = ANY (ARRAY[$1::text, $2::text])
-        AND CASE p.subject
-            WHEN 'lane' THEN p.name = $1::text
-            ELSE p.name = $2::text
-        END
+        AND p.name = CASE p.subject WHEN 'lane' THEN $1::text ELSE $2::text END
 ),
 candidates AS (
     -- The rows to claim, in claim order, their executions locked, with the ids of their leases.
@@ -151,18 +148,8 @@ dequeued AS (
 opened_attempts AS (
     -- The attempts that begin, with their leases.
     INSERT INTO ff_attempt AS a (
-        partition_key,
-        execution_id,
-        attempt_index,
-        worker_id,
-        worker_instance_id,
-        lease_epoch,
-        lease_expires_at_ms,
-        started_at_ms,
-        policy,
-        ffx_attempt_type,
-        ffx_attempt_id,
-        ffx_lease_id,
+        partition_key, execution_id, attempt_index, worker_id, worker_instance_id, lease_epoch,
+        lease_expires_at_ms, started_at_ms, policy, ffx_attempt_type, ffx_attempt_id, ffx_lease_id,
         ffx_timeout_at_ms
     )
     SELECT
@@ -183,39 +170,8 @@ opened_attempts AS (
     FROM claimed AS n
     WHERE n.prior_attempt_state <> 'attempt_interrupted'
 ),
-resumable AS (
-    -- The interrupted attempts that match their executions, locked.
-    SELECT
-        n.partition_key,
-        n.execution_id,
-        n.attempt_index,
-        n.attempt_id,
-        n.lease_id,
-        n.lease_epoch,
-        n.lease_expires_at_ms,
-        n.now_ms,
-        n.timeout_at_ms,
-        t.row_id
-    FROM claimed AS n
-    -- Looked up one by one: a plan made before there were any attempts would read all of them until the next ANALYZE.
-    CROSS JOIN LATERAL (
-        SELECT a.ctid::tid AS row_id
-        FROM ff_attempt AS a
-        WHERE
-            a.partition_key = n.partition_key
-            AND a.execution_id = n.execution_id
-            AND a.attempt_index = n.attempt_index
-            -- Only ours: this library assigned the epoch before this claim's.
-            AND a.lease_epoch = n.lease_epoch - 1
-            AND a.terminal_at_ms IS NULL
-            AND a.lease_expires_at_ms IS NULL
-        LIMIT 1
-        FOR NO KEY UPDATE SKIP LOCKED
-    ) AS t
-    WHERE n.prior_attempt_state = 'attempt_interrupted'
-),
 resumed_attempts AS (
-    -- The resumed attempts, with their leases.
+    -- The interrupted attempts that match their executions, with their leases.
     UPDATE ff_attempt AS a
     SET
         worker_id = $10::text,
@@ -229,11 +185,27 @@ resumed_attempts AS (
         ffx_timeout_at_ms = n.timeout_at_ms,
         ffx_delay_until_ms = NULL,
         ffx_resumed_at_ms = n.now_ms
-    FROM resumable AS n
+    FROM claimed AS n
+    -- Looked up one by one: a plan made before there were any attempts would read all of them until the next ANALYZE.
+    CROSS JOIN LATERAL (
+        SELECT t.ctid::tid AS row_id
+        FROM ff_attempt AS t
+        WHERE
+            t.partition_key = n.partition_key
+            AND t.execution_id = n.execution_id
+            AND t.attempt_index = n.attempt_index
+            -- Only ours: this library assigned the epoch before this claim's.
+            AND t.lease_epoch = n.lease_epoch - 1
+            AND t.terminal_at_ms IS NULL
+            AND t.lease_expires_at_ms IS NULL
+        LIMIT 1
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS i
     WHERE
-        a.ctid = n.row_id
-        AND a.partition_key = n.partition_key
-        AND a.execution_id = n.execution_id
+        n.prior_attempt_state = 'attempt_interrupted'
+        AND a.ctid = i.row_id
+        AND (a.partition_key = n.partition_key) IS TRUE
+        AND (a.execution_id = n.execution_id) IS TRUE
         AND (a.attempt_index = n.attempt_index) IS TRUE
     RETURNING
         n.lease_id,
@@ -243,13 +215,7 @@ resumed_attempts AS (
 timed AS (
     -- One lease timer for all of them, named by the first of lease_ids: the engine expects it there. From claimed:
     -- partition_key, execution_id, attempt_index, lease_expires_at_ms.
-    INSERT INTO ffx_lease_timer (
-        due_at_ms,
-        timer_id,
-        partition_keys,
-        execution_ids,
-        attempt_indexes
-    )
+    INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
     SELECT
         min(n.lease_expires_at_ms),
         CAST(($4::uuid[])[1] AS uuid),
@@ -262,13 +228,7 @@ timed AS (
 leased_events AS (
     -- The lease events. From claimed: partition_key, execution_id, lease_id, now_ms, ffx_namespace, ffx_instance_tag.
     INSERT INTO ff_lease_event (
-        execution_id,
-        lease_id,
-        event_type,
-        occurred_at_ms,
-        partition_key,
-        namespace,
-        instance_tag,
+        execution_id, lease_id, event_type, occurred_at_ms, partition_key, namespace, instance_tag,
         ffx_worker_instance_id
     )
     SELECT
@@ -313,25 +273,9 @@ WHERE
 UNION ALL
 SELECT
     -- No execution: why the claim halts.
-    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    NULL,
-    CAST(-1 AS smallint),
-    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    NULL,
-    0,
-    0,
-    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    '',
-    0,
-    0,
-    NULL,
-    '',
-    CAST(NULL AS jsonb),
-    0,
-    0,
-    0,
-    CAST(NULL AS uuid[]),
-    h.subject
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, CAST(-1 AS smallint),
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, 0, 0, CAST('00000000-0000-0000-0000-000000000000' AS uuid),
+    '', 0, 0, NULL, '', CAST(NULL AS jsonb), 0, 0, 0, CAST(NULL AS uuid[]), h.subject
 FROM halted AS h
 `
 

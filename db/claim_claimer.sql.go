@@ -20,10 +20,7 @@ WITH halted AS MATERIALIZED (
     FROM ffx_pause AS p
     WHERE
         p.name = ANY (ARRAY[$1::text, $2::text])
-        AND CASE p.subject
-            WHEN 'lane' THEN p.name = $1::text
-            ELSE p.name = $2::text
-        END
+        AND p.name = CASE p.subject WHEN 'lane' THEN $1::text ELSE $2::text END
 ),
 positions AS (
     -- The scan positions, highest priority first.
@@ -149,18 +146,8 @@ dequeued AS (
 opened_attempts AS (
     -- The attempts that begin, with their leases.
     INSERT INTO ff_attempt AS a (
-        partition_key,
-        execution_id,
-        attempt_index,
-        worker_id,
-        worker_instance_id,
-        lease_epoch,
-        lease_expires_at_ms,
-        started_at_ms,
-        policy,
-        ffx_attempt_type,
-        ffx_attempt_id,
-        ffx_lease_id,
+        partition_key, execution_id, attempt_index, worker_id, worker_instance_id, lease_epoch,
+        lease_expires_at_ms, started_at_ms, policy, ffx_attempt_type, ffx_attempt_id, ffx_lease_id,
         ffx_timeout_at_ms
     )
     SELECT
@@ -183,13 +170,7 @@ opened_attempts AS (
 timed AS (
     -- One lease timer for all of them, named by the first of lease_ids: the engine expects it there. From claimed:
     -- partition_key, execution_id, attempt_index, lease_expires_at_ms.
-    INSERT INTO ffx_lease_timer (
-        due_at_ms,
-        timer_id,
-        partition_keys,
-        execution_ids,
-        attempt_indexes
-    )
+    INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
     SELECT
         min(n.lease_expires_at_ms),
         CAST(($7::uuid[])[1] AS uuid),
@@ -202,13 +183,7 @@ timed AS (
 leased_events AS (
     -- The lease events. From claimed: partition_key, execution_id, lease_id, now_ms, ffx_namespace, ffx_instance_tag.
     INSERT INTO ff_lease_event (
-        execution_id,
-        lease_id,
-        event_type,
-        occurred_at_ms,
-        partition_key,
-        namespace,
-        instance_tag,
+        execution_id, lease_id, event_type, occurred_at_ms, partition_key, namespace, instance_tag,
         ffx_worker_instance_id
     )
     SELECT
@@ -247,25 +222,9 @@ FROM claimed AS n
 UNION ALL
 SELECT
     -- No execution: why the claim halts.
-    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    NULL,
-    CAST(-1 AS smallint),
-    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    NULL,
-    0,
-    0,
-    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    '',
-    0,
-    0,
-    NULL,
-    '',
-    CAST(NULL AS jsonb),
-    0,
-    0,
-    0,
-    CAST(NULL AS uuid[]),
-    h.subject
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, CAST(-1 AS smallint),
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, 0, 0, CAST('00000000-0000-0000-0000-000000000000' AS uuid),
+    '', 0, 0, NULL, '', CAST(NULL AS jsonb), 0, 0, 0, CAST(NULL AS uuid[]), h.subject
 FROM halted AS h
 `
 
@@ -380,10 +339,7 @@ WITH halted AS MATERIALIZED (
     FROM ffx_pause AS p
     WHERE
         p.name = ANY (ARRAY[$1::text, $2::text])
-        AND CASE p.subject
-            WHEN 'lane' THEN p.name = $1::text
-            ELSE p.name = $2::text
-        END
+        AND p.name = CASE p.subject WHEN 'lane' THEN $1::text ELSE $2::text END
 ),
 candidates AS (
     -- The row to claim, its execution locked, with the ids of its lease.
@@ -506,18 +462,8 @@ dequeued AS (
 opened_attempts AS (
     -- The attempts that begin, with their leases.
     INSERT INTO ff_attempt AS a (
-        partition_key,
-        execution_id,
-        attempt_index,
-        worker_id,
-        worker_instance_id,
-        lease_epoch,
-        lease_expires_at_ms,
-        started_at_ms,
-        policy,
-        ffx_attempt_type,
-        ffx_attempt_id,
-        ffx_lease_id,
+        partition_key, execution_id, attempt_index, worker_id, worker_instance_id, lease_epoch,
+        lease_expires_at_ms, started_at_ms, policy, ffx_attempt_type, ffx_attempt_id, ffx_lease_id,
         ffx_timeout_at_ms
     )
     SELECT
@@ -540,11 +486,7 @@ opened_attempts AS (
 timed AS (
     -- Its lease timer.
     INSERT INTO ffx_lease_timer (
-        due_at_ms,
-        timer_id,
-        partition_keys,
-        execution_ids,
-        attempt_indexes
+        due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes
     )
     SELECT
         n.lease_expires_at_ms,
@@ -557,13 +499,7 @@ timed AS (
 leased_events AS (
     -- The lease events. From claimed: partition_key, execution_id, lease_id, now_ms, ffx_namespace, ffx_instance_tag.
     INSERT INTO ff_lease_event (
-        execution_id,
-        lease_id,
-        event_type,
-        occurred_at_ms,
-        partition_key,
-        namespace,
-        instance_tag,
+        execution_id, lease_id, event_type, occurred_at_ms, partition_key, namespace, instance_tag,
         ffx_worker_instance_id
     )
     SELECT
@@ -602,25 +538,9 @@ FROM claimed AS n
 UNION ALL
 SELECT
     -- No execution: why the claim halts.
-    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    NULL,
-    CAST(-1 AS smallint),
-    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    NULL,
-    0,
-    0,
-    CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    '',
-    0,
-    0,
-    NULL,
-    '',
-    CAST(NULL AS jsonb),
-    0,
-    0,
-    0,
-    CAST(NULL AS uuid[]),
-    h.subject
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, CAST(-1 AS smallint),
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, 0, 0, CAST('00000000-0000-0000-0000-000000000000' AS uuid),
+    '', 0, 0, NULL, '', CAST(NULL AS jsonb), 0, 0, 0, CAST(NULL AS uuid[]), h.subject
 FROM halted AS h
 `
 

@@ -96,13 +96,7 @@ dequeued AS (
 timed AS (
     -- One lease timer for all of them, named by the first of lease_ids: the engine expects it there. From claimed:
     -- partition_key, execution_id, attempt_index, lease_expires_at_ms.
-    INSERT INTO ffx_lease_timer (
-        due_at_ms,
-        timer_id,
-        partition_keys,
-        execution_ids,
-        attempt_indexes
-    )
+    INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
     SELECT
         min(n.lease_expires_at_ms),
         CAST(($8::uuid[])[1] AS uuid),
@@ -115,13 +109,7 @@ timed AS (
 leased_events AS (
     -- The lease events. From claimed: partition_key, execution_id, lease_id, now_ms, ffx_namespace, ffx_instance_tag.
     INSERT INTO ff_lease_event (
-        execution_id,
-        lease_id,
-        event_type,
-        occurred_at_ms,
-        partition_key,
-        namespace,
-        instance_tag,
+        execution_id, lease_id, event_type, occurred_at_ms, partition_key, namespace, instance_tag,
         ffx_worker_instance_id
     )
     SELECT
@@ -136,18 +124,8 @@ leased_events AS (
     FROM claimed AS n
 )
 INSERT INTO ff_attempt AS a (
-    partition_key,
-    execution_id,
-    attempt_index,
-    worker_id,
-    worker_instance_id,
-    lease_epoch,
-    lease_expires_at_ms,
-    started_at_ms,
-    policy,
-    ffx_attempt_type,
-    ffx_attempt_id,
-    ffx_lease_id,
+    partition_key, execution_id, attempt_index, worker_id, worker_instance_id, lease_epoch,
+    lease_expires_at_ms, started_at_ms, policy, ffx_attempt_type, ffx_attempt_id, ffx_lease_id,
     ffx_timeout_at_ms
 )
 SELECT
@@ -334,10 +312,7 @@ WITH halted AS MATERIALIZED (
     FROM ffx_pause AS p
     WHERE
         p.name = ANY (ARRAY[$1::text, $5::text])
-        AND CASE p.subject
-            WHEN 'lane' THEN p.name = $1::text
-            ELSE p.name = $5::text
-        END
+        AND p.name = CASE p.subject WHEN 'lane' THEN $1::text ELSE $5::text END
 )
 SELECT
     e.partition_key,

@@ -62,11 +62,7 @@ WITH input AS (
     LIMIT cardinality($6::uuid[])
 )
 INSERT INTO ffx_create_dedup (
-    partition_key,
-    namespace,
-    idempotency_key,
-    execution_id,
-    expires_at_ms
+    partition_key, namespace, idempotency_key, execution_id, expires_at_ms
 )
 SELECT
     i.partition_key,

@@ -124,14 +124,8 @@ const insertCancelBacklog = `-- name: InsertCancelBacklog :exec
 WITH header AS (
     -- The request.
     INSERT INTO ff_cancel_backlog (
-        partition_key,
-        flow_id,
-        requested_at_ms,
-        requester,
-        reason,
-        grace_until_ms,
-        cancellation_policy,
-        status
+        partition_key, flow_id, requested_at_ms, requester, reason, grace_until_ms,
+        cancellation_policy, status
     )
     SELECT
         $1,
@@ -184,13 +178,7 @@ func (q *Queries) InsertCancelBacklog(ctx context.Context, db DBTX, arg InsertCa
 
 const insertFlowCancelEvent = `-- name: InsertFlowCancelEvent :exec
 INSERT INTO ff_operator_event (
-    execution_id,
-    event_type,
-    details,
-    occurred_at_ms,
-    partition_key,
-    namespace,
-    instance_tag
+    execution_id, event_type, details, occurred_at_ms, partition_key, namespace, instance_tag
 )
 SELECT
     f.flow_id::text,

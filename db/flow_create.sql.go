@@ -51,14 +51,7 @@ func (q *Queries) CountNewMembers(ctx context.Context, db DBTX, arg CountNewMemb
 }
 
 const insertAppliedEdges = `-- name: InsertAppliedEdges :exec
-INSERT INTO ff_edge (
-    partition_key,
-    flow_id,
-    edge_id,
-    upstream_eid,
-    downstream_eid,
-    policy
-)
+INSERT INTO ff_edge (partition_key, flow_id, edge_id, upstream_eid, downstream_eid, policy)
 SELECT
     $1,
     $2,
@@ -115,14 +108,7 @@ func (q *Queries) InsertAppliedEdges(ctx context.Context, db DBTX, arg InsertApp
 }
 
 const insertEdgeGroups = `-- name: InsertEdgeGroups :exec
-INSERT INTO ff_edge_group (
-    partition_key,
-    flow_id,
-    downstream_eid,
-    policy,
-    k_target,
-    running_count
-)
+INSERT INTO ff_edge_group (partition_key, flow_id, downstream_eid, policy, k_target, running_count)
 SELECT
     $1,
     $2,
@@ -166,12 +152,7 @@ func (q *Queries) InsertEdgeGroups(ctx context.Context, db DBTX, arg InsertEdgeG
 
 const insertFlow = `-- name: InsertFlow :execrows
 INSERT INTO ff_flow_core (
-    partition_key,
-    flow_id,
-    graph_revision,
-    public_flow_state,
-    created_at_ms,
-    raw_fields
+    partition_key, flow_id, graph_revision, public_flow_state, created_at_ms, raw_fields
 )
 VALUES (
     $1,

@@ -156,12 +156,7 @@ flagged AS (
         g.flow_id,
         g.downstream_eid
 )
-INSERT INTO ff_pending_cancel_groups (
-    partition_key,
-    flow_id,
-    downstream_eid,
-    enqueued_at_ms
-)
+INSERT INTO ff_pending_cancel_groups (partition_key, flow_id, downstream_eid, enqueued_at_ms)
 SELECT
     f.partition_key,
     f.flow_id,

@@ -13,12 +13,7 @@ import (
 )
 
 const ensureGroups = `-- name: EnsureGroups :exec
-INSERT INTO ff_edge_group (
-    partition_key,
-    flow_id,
-    downstream_eid,
-    policy
-)
+INSERT INTO ff_edge_group (partition_key, flow_id, downstream_eid, policy)
 SELECT
     i.partition_key,
     i.flow_id,

@@ -14,14 +14,7 @@ import (
 
 const addToGroups = `-- name: AddToGroups :exec
 INSERT INTO ff_edge_group AS g (
-    partition_key,
-    flow_id,
-    downstream_eid,
-    policy,
-    k_target,
-    success_count,
-    fail_count,
-    skip_count,
+    partition_key, flow_id, downstream_eid, policy, k_target, success_count, fail_count, skip_count,
     running_count
 )
 SELECT
@@ -165,14 +158,7 @@ func (q *Queries) ApplyEdges(ctx context.Context, db DBTX, arg ApplyEdgesParams)
 }
 
 const insertEdges = `-- name: InsertEdges :exec
-INSERT INTO ff_edge (
-    partition_key,
-    flow_id,
-    edge_id,
-    upstream_eid,
-    downstream_eid,
-    policy
-)
+INSERT INTO ff_edge (partition_key, flow_id, edge_id, upstream_eid, downstream_eid, policy)
 SELECT
     $1,
     $2,

@@ -250,23 +250,10 @@ func (q *Queries) ScanFlowSummaries(ctx context.Context, db DBTX, arg ScanFlowSu
 
 const summariseFlows = `-- name: SummariseFlows :execrows
 INSERT INTO ff_flow_summary AS s (
-    partition_key,
-    flow_id,
-    total_members,
-    sampled_members,
-    members_completed,
-    members_failed,
-    members_cancelled,
-    members_expired,
-    members_skipped,
-    members_active,
-    members_suspended,
-    members_waiting,
-    members_delayed,
-    members_rate_limited,
-    members_waiting_children,
-    public_flow_state,
-    last_summary_update_at
+    partition_key, flow_id, total_members, sampled_members, members_completed, members_failed,
+    members_cancelled, members_expired, members_skipped, members_active, members_suspended,
+    members_waiting, members_delayed, members_rate_limited, members_waiting_children,
+    public_flow_state, last_summary_update_at
 )
 SELECT
     i.partition_key,

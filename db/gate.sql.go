@@ -76,60 +76,8 @@ input AS MATERIALIZED (
         LIMIT cardinality($3::uuid[])
     ) AS i
 ),
-expired AS MATERIALIZED (
-    -- The settled admissions whose windows are over.
-    SELECT
-        u.partition_key,
-        u.gate_id,
-        u.execution_id,
-        u.admitted_at_ms,
-        u.units
-    FROM input AS i
-    CROSS JOIN LATERAL (
-        SELECT
-            t.partition_key,
-            t.gate_id,
-            t.execution_id,
-            t.admitted_at_ms,
-            t.units
-        FROM ffx_gate_use AS t
-        WHERE
-            t.partition_key = i.partition_key
-            AND t.gate_id = i.gate_id
-            AND t.started_at_ms <= i.window_from_ms
-            AND t.settled
-        ORDER BY t.started_at_ms
-        LIMIT i.page_size
-    ) AS u
-),
-ahead AS MATERIALIZED (
-    -- The settled ones of the future.
-    SELECT
-        u.partition_key,
-        u.gate_id,
-        u.execution_id,
-        u.admitted_at_ms,
-        c.now_ms AS started_at_ms
-    FROM clock AS c
-    CROSS JOIN input AS i
-    CROSS JOIN LATERAL (
-        SELECT
-            t.partition_key,
-            t.gate_id,
-            t.execution_id,
-            t.admitted_at_ms
-        FROM ffx_gate_use AS t
-        WHERE
-            t.partition_key = i.partition_key
-            AND t.gate_id = i.gate_id
-            AND t.started_at_ms > c.now_ms
-            AND t.settled
-        ORDER BY t.started_at_ms
-        LIMIT i.page_size
-    ) AS u
-),
 judged AS MATERIALIZED (
-    -- A page of the others: whether each is in use, and when it started. The deletion of an execution has noted its start;
+    -- A page of the open ones: whether each is in use, and when it started. The deletion of an execution has noted its start;
     -- without that it counts from the admission.
     SELECT
         j.partition_key,
@@ -240,93 +188,45 @@ judged AS MATERIALIZED (
 dropped AS (
     -- Those that count no more.
     DELETE FROM ffx_gate_use AS u
-    USING (
-        SELECT
-            x.partition_key,
-            x.gate_id,
-            x.execution_id,
-            x.admitted_at_ms
-        FROM expired AS x
-        UNION ALL
-        SELECT
-            j.partition_key,
-            j.gate_id,
-            j.execution_id,
-            j.admitted_at_ms
-        FROM judged AS j
-        WHERE
-            NOT j.held
-            AND NOT j.starts
-    ) AS o
+    USING judged AS j
     WHERE
-        u.partition_key = ANY (ARRAY[o.partition_key])
-        AND u.gate_id = o.gate_id
-        AND u.execution_id = o.execution_id
-        AND u.admitted_at_ms = o.admitted_at_ms
+        u.partition_key = ANY (ARRAY[j.partition_key])
+        AND u.gate_id = j.gate_id
+        AND u.execution_id = j.execution_id
+        AND u.admitted_at_ms = j.admitted_at_ms
+        AND NOT j.held
+        AND NOT j.starts
 ),
 noted AS (
     -- The others, if they have changed.
     UPDATE ffx_gate_use AS u
     SET
-        held = n.held,
-        started_at_ms = n.started_at_ms,
-        settled = n.settled
-    FROM (
-        SELECT
-            j.partition_key,
-            j.gate_id,
-            j.execution_id,
-            j.admitted_at_ms,
-            j.held,
-            j.started_at_ms,
-            j.settled
-        FROM judged AS j
-        WHERE
-            (j.held OR j.starts)
-            AND (j.held, j.started_at_ms, j.settled) IS DISTINCT FROM (j.was_held, j.was_started_at_ms, false)
-        UNION ALL
-        SELECT
-            x.partition_key,
-            x.gate_id,
-            x.execution_id,
-            x.admitted_at_ms,
-            false,
-            x.started_at_ms,
-            true
-        FROM ahead AS x
-    ) AS n
+        held = j.held,
+        started_at_ms = j.started_at_ms,
+        settled = j.settled
+    FROM judged AS j
     WHERE
-        u.partition_key = ANY (ARRAY[n.partition_key])
-        AND u.gate_id = n.gate_id
-        AND u.execution_id = n.execution_id
-        AND u.admitted_at_ms = n.admitted_at_ms
+        u.partition_key = ANY (ARRAY[j.partition_key])
+        AND u.gate_id = j.gate_id
+        AND u.execution_id = j.execution_id
+        AND u.admitted_at_ms = j.admitted_at_ms
+        AND (j.held OR j.starts)
+        AND (j.held, j.started_at_ms, j.settled) IS DISTINCT FROM (j.was_held, j.was_started_at_ms, false)
 ),
 settled AS (
-    -- The units of the settled ones.
+    -- The units of those that are settled now, in the rows of the keys.
     UPDATE ffx_gate AS g
     SET settled = g.settled + n.units
     FROM (
         SELECT
-            x.partition_key,
-            x.gate_id,
-            sum(x.units)::bigint AS units
-        FROM (
-            SELECT
-                j.partition_key,
-                j.gate_id,
-                j.units
-            FROM judged AS j
-            WHERE j.settled
-            UNION ALL
-            SELECT
-                x.partition_key,
-                x.gate_id,
-                - x.units
-            FROM expired AS x
-        ) AS x
+            j.partition_key,
+            j.gate_id,
+            sum(j.units)::bigint AS units
+        FROM judged AS j
+        WHERE j.settled
         GROUP BY
-            x.partition_key,
-            x.gate_id
+            j.partition_key,
+            j.gate_id
     ) AS n
     WHERE
         g.partition_key = ANY (ARRAY[n.partition_key])
@@ -335,16 +235,14 @@ settled AS (
 SELECT
     i.gate_id::uuid AS gate_id,
     (CASE WHEN w.whole THEN s.held ELSE greatest(g.held - s.given_back, 0) END)::bigint AS held,
-    (CASE WHEN w.whole THEN g.settled + s.started ELSE greatest(g.started - s.over, 0) END - o.units)::bigint AS started,
-    coalesce(least(s.first_start_ms, f.first_start_ms), 0)::bigint AS first_start_ms,
+    (CASE WHEN w.whole THEN g.settled + s.started ELSE greatest(g.started - s.over, 0) END)::bigint AS started,
+    coalesce(s.first_start_ms, 0)::bigint AS first_start_ms,
     s.not_started::boolean AS not_started,
     w.whole::boolean AS whole,
-    (o.found >= i.page_size)::boolean AS more_over,
     s.changes::bigint AS changes,
     coalesce(l.admitted_at_ms, -1)::bigint AS looked_at_ms,
     coalesce(l.execution_id, CAST('00000000-0000-0000-0000-000000000000' AS uuid))::uuid AS looked_execution_id
-FROM clock AS c
-CROSS JOIN input AS i
+FROM input AS i
 CROSS JOIN LATERAL (
     SELECT
         t.held,
@@ -356,13 +254,6 @@ CROSS JOIN LATERAL (
         AND t.gate_id = i.gate_id
     LIMIT 1
 ) AS g
-CROSS JOIN LATERAL (
-    SELECT
-        count(*) AS found,
-        coalesce(sum(x.units), 0) AS units
-    FROM expired AS x
-    WHERE x.gate_id = i.gate_id
-) AS o
 CROSS JOIN LATERAL (
     SELECT
         count(*) AS found,
@@ -396,18 +287,6 @@ LEFT JOIN LATERAL (
         j.execution_id DESC
     LIMIT 1
 ) AS l ON true
-LEFT JOIN LATERAL (
-    -- The first settled one that counts.
-    SELECT least(t.started_at_ms, c.now_ms) AS first_start_ms
-    FROM ffx_gate_use AS t
-    WHERE
-        t.partition_key = i.partition_key
-        AND t.gate_id = i.gate_id
-        AND t.started_at_ms > i.window_from_ms
-        AND t.settled
-    ORDER BY t.started_at_ms
-    LIMIT 1
-) AS f ON true
 `
 
 type CountGatesParams struct {
@@ -427,7 +306,6 @@ type CountGatesRow struct {
 	FirstStartMs      int64
 	NotStarted        bool
 	Whole             bool
-	MoreOver          bool
 	Changes           int64
 	LookedAtMs        int64
 	LookedExecutionID pgtype.UUID
@@ -439,11 +317,10 @@ type CountGatesRow struct {
 // one of now. It deletes the admissions that count no more, and notes the starts of the others. window_ms of 0: starts don't
 // count.
 //
-// It reads no settled admission until its window is over: their units are in the row of the key. Of the settled ones that are
-// over, of the future ones, and of the open ones after a position, it looks at most at a page. whole: it has looked at all.
-// Otherwise held and started are the bounds less the units that it has found free, and may be too high. looked_at_ms,
-// looked_execution_id: where the next page begins. changes: how many of the page it has changed. more_over: some settled ones
-// that are over may be left.
+// It reads no settled admission: their units are in the row of the key, and PruneSettledUses follows in the same round trip.
+// Of the open ones after a position, it looks at most at a page. whole: it has looked at all. Otherwise held and started are
+// the bounds less the units that it has found free, and may be too high. looked_at_ms, looked_execution_id: where the next
+// page begins. changes: how many of the page it has changed.
 //
 // Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
 // Locks: gates held (DELETE and UPDATE of admissions, UPDATE of the keys).
@@ -471,7 +348,6 @@ func (q *Queries) CountGates(ctx context.Context, db DBTX, arg CountGatesParams)
 			&i.FirstStartMs,
 			&i.NotStarted,
 			&i.Whole,
-			&i.MoreOver,
 			&i.Changes,
 			&i.LookedAtMs,
 			&i.LookedExecutionID,
@@ -799,6 +675,200 @@ func (q *Queries) MoveWaiting(ctx context.Context, db DBTX, arg MoveWaitingParam
 		arg.AreBudgets,
 	)
 	return err
+}
+
+const pruneSettledUses = `-- name: PruneSettledUses :many
+WITH clock AS MATERIALIZED (
+    -- The time of the call.
+    SELECT ffx_now_ms($1) AS now_ms
+),
+input AS MATERIALIZED (
+    -- The keys, with the length of their windows.
+    SELECT
+        i.partition_key,
+        i.gate_id,
+        i.page_size,
+        greatest(c.now_ms - i.window_ms, 0) AS window_from_ms
+    FROM clock AS c
+    CROSS JOIN (
+        SELECT
+            unnest($2::smallint[]) AS partition_key,
+            unnest($3::uuid[]) AS gate_id,
+            unnest($4::bigint[]) AS window_ms,
+            unnest($5::integer[]) AS page_size
+        LIMIT cardinality($3::uuid[])
+    ) AS i
+),
+expired AS MATERIALIZED (
+    -- The settled admissions whose windows are over.
+    SELECT
+        u.partition_key,
+        u.gate_id,
+        u.execution_id,
+        u.admitted_at_ms,
+        u.units
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.gate_id,
+            t.execution_id,
+            t.admitted_at_ms,
+            t.units
+        FROM ffx_gate_use AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.gate_id = i.gate_id
+            AND t.started_at_ms <= i.window_from_ms
+            AND t.settled
+        ORDER BY t.started_at_ms
+        LIMIT i.page_size
+    ) AS u
+),
+ahead AS MATERIALIZED (
+    -- The settled ones of the future.
+    SELECT
+        u.partition_key,
+        u.gate_id,
+        u.execution_id,
+        u.admitted_at_ms,
+        c.now_ms AS started_at_ms
+    FROM clock AS c
+    CROSS JOIN input AS i
+    CROSS JOIN LATERAL (
+        SELECT
+            t.partition_key,
+            t.gate_id,
+            t.execution_id,
+            t.admitted_at_ms
+        FROM ffx_gate_use AS t
+        WHERE
+            t.partition_key = i.partition_key
+            AND t.gate_id = i.gate_id
+            AND t.started_at_ms > c.now_ms
+            AND t.settled
+        ORDER BY t.started_at_ms
+        LIMIT i.page_size
+    ) AS u
+),
+dropped AS (
+    -- The first, deleted.
+    DELETE FROM ffx_gate_use AS u
+    USING expired AS x
+    WHERE
+        u.partition_key = ANY (ARRAY[x.partition_key])
+        AND u.gate_id = x.gate_id
+        AND u.execution_id = x.execution_id
+        AND u.admitted_at_ms = x.admitted_at_ms
+),
+noted AS (
+    -- The second, with their new start.
+    UPDATE ffx_gate_use AS u
+    SET started_at_ms = x.started_at_ms
+    FROM ahead AS x
+    WHERE
+        u.partition_key = ANY (ARRAY[x.partition_key])
+        AND u.gate_id = x.gate_id
+        AND u.execution_id = x.execution_id
+        AND u.admitted_at_ms = x.admitted_at_ms
+),
+released AS (
+    -- The keys, without the units of the first.
+    UPDATE ffx_gate AS g
+    SET settled = g.settled - n.units
+    FROM (
+        SELECT
+            x.partition_key,
+            x.gate_id,
+            sum(x.units)::bigint AS units
+        FROM expired AS x
+        GROUP BY
+            x.partition_key,
+            x.gate_id
+    ) AS n
+    WHERE
+        g.partition_key = ANY (ARRAY[n.partition_key])
+        AND g.gate_id = n.gate_id
+)
+SELECT
+    i.gate_id::uuid AS gate_id,
+    o.units::bigint AS units,
+    (o.found >= i.page_size)::boolean AS more_over,
+    coalesce(f.first_start_ms, 0)::bigint AS first_start_ms
+FROM clock AS c
+CROSS JOIN input AS i
+CROSS JOIN LATERAL (
+    SELECT
+        count(*) AS found,
+        coalesce(sum(x.units), 0) AS units
+    FROM expired AS x
+    WHERE x.gate_id = i.gate_id
+) AS o
+LEFT JOIN LATERAL (
+    -- The first settled one that counts.
+    SELECT least(t.started_at_ms, c.now_ms) AS first_start_ms
+    FROM ffx_gate_use AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.gate_id = i.gate_id
+        AND t.started_at_ms > i.window_from_ms
+        AND t.settled
+    ORDER BY t.started_at_ms
+    LIMIT 1
+) AS f ON true
+`
+
+type PruneSettledUsesParams struct {
+	NowMs         *int64
+	PartitionKeys []int16
+	GateIDs       []pgtype.UUID
+	WindowMs      []int64
+	PageSizes     []int32
+}
+
+type PruneSettledUsesRow struct {
+	GateID       pgtype.UUID
+	Units        int64
+	MoreOver     bool
+	FirstStartMs int64
+}
+
+// PruneSettledUses deletes at most a page of the settled admissions of each locked key or quota policy whose windows are over,
+// and takes their units from the row of the key. A start in the future becomes one of now. units: those of the deleted ones,
+// which CountGates has counted just before. first_start_ms: the first settled one that counts, 0: none. more_over: some whose
+// windows are over may be left.
+//
+// Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
+// Locks: gates held (DELETE and UPDATE of admissions, UPDATE of the keys).
+func (q *Queries) PruneSettledUses(ctx context.Context, db DBTX, arg PruneSettledUsesParams) ([]PruneSettledUsesRow, error) {
+	rows, err := db.Query(ctx, pruneSettledUses,
+		arg.NowMs,
+		arg.PartitionKeys,
+		arg.GateIDs,
+		arg.WindowMs,
+		arg.PageSizes,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []PruneSettledUsesRow
+	for rows.Next() {
+		var i PruneSettledUsesRow
+		if err := rows.Scan(
+			&i.GateID,
+			&i.Units,
+			&i.MoreOver,
+			&i.FirstStartMs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const raiseGates = `-- name: RaiseGates :exec

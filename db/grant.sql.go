@@ -166,20 +166,9 @@ func (q *Queries) HoldForGrant(ctx context.Context, db DBTX, arg HoldForGrantPar
 
 const insertGrant = `-- name: InsertGrant :exec
 INSERT INTO ff_claim_grant (
-    partition_key,
-    grant_id,
-    execution_id,
-    kind,
-    worker_id,
-    worker_instance_id,
-    lane_id,
-    capability_hash,
-    worker_capabilities,
-    route_snapshot_json,
-    admission_summary,
-    grant_ttl_ms,
-    issued_at_ms,
-    expires_at_ms
+    partition_key, grant_id, execution_id, kind, worker_id, worker_instance_id, lane_id,
+    capability_hash, worker_capabilities, route_snapshot_json, admission_summary, grant_ttl_ms,
+    issued_at_ms, expires_at_ms
 )
 VALUES (
     $1,

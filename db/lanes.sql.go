@@ -10,11 +10,7 @@ import (
 )
 
 const ensureLanes = `-- name: EnsureLanes :exec
-INSERT INTO ff_lane_registry (
-    lane_id,
-    registered_at_ms,
-    registered_by
-)
+INSERT INTO ff_lane_registry (lane_id, registered_at_ms, registered_by)
 SELECT
     i.lane_id,
     ffx_now_ms($1::bigint),

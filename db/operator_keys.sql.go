@@ -48,12 +48,7 @@ func (q *Queries) GetKeySecret(ctx context.Context, db DBTX, kid string) (bytea.
 }
 
 const insertKey = `-- name: InsertKey :exec
-INSERT INTO ff_waitpoint_hmac (
-    kid,
-    secret,
-    rotated_at_ms,
-    active
-)
+INSERT INTO ff_waitpoint_hmac (kid, secret, rotated_at_ms, active)
 VALUES (
     $1,
     $2,

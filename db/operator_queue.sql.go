@@ -36,13 +36,7 @@ WITH changed AS (
         i.old_priority
 )
 INSERT INTO ff_operator_event (
-    execution_id,
-    event_type,
-    details,
-    occurred_at_ms,
-    partition_key,
-    namespace,
-    instance_tag
+    execution_id, event_type, details, occurred_at_ms, partition_key, namespace, instance_tag
 )
 SELECT
     c.execution_id::text,

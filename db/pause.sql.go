@@ -10,12 +10,7 @@ import (
 )
 
 const drainWorkers = `-- name: DrainWorkers :many
-INSERT INTO ffx_pause AS p (
-    subject,
-    name,
-    paused_at_ms,
-    reason
-)
+INSERT INTO ffx_pause AS p (subject, name, paused_at_ms, reason)
 SELECT
     'worker',
     c.worker_instance_id,
@@ -110,12 +105,7 @@ func (q *Queries) DropPause(ctx context.Context, db DBTX, arg DropPauseParams) (
 }
 
 const ensurePause = `-- name: EnsurePause :exec
-INSERT INTO ffx_pause AS p (
-    subject,
-    name,
-    paused_at_ms,
-    reason
-)
+INSERT INTO ffx_pause AS p (subject, name, paused_at_ms, reason)
 VALUES (
     $1,
     $2,

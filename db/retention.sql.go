@@ -615,14 +615,7 @@ func (q *Queries) InsertPrunedMembers(ctx context.Context, db DBTX, arg InsertPr
 }
 
 const insertRetentionTimer = `-- name: InsertRetentionTimer :exec
-INSERT INTO ffx_retention_timer (
-    due_at_ms,
-    timer_id,
-    subject,
-    items,
-    partition_keys,
-    ids
-)
+INSERT INTO ffx_retention_timer (due_at_ms, timer_id, subject, items, partition_keys, ids)
 VALUES (
     $1,
     gen_random_uuid(),

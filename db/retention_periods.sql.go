@@ -311,11 +311,7 @@ func (q *Queries) RestartRetention(ctx context.Context, db DBTX) error {
 }
 
 const setLaneRetention = `-- name: SetLaneRetention :one
-INSERT INTO ffx_lane_retention AS l (
-    lane_id,
-    retention_ms,
-    set_at_ms
-)
+INSERT INTO ffx_lane_retention AS l (lane_id, retention_ms, set_at_ms)
 VALUES (
     $1,
     $2,

@@ -498,13 +498,7 @@ func (q *Queries) EndSucceeded(ctx context.Context, db DBTX, arg EndSucceededPar
 
 const insertCompletionEvents = `-- name: InsertCompletionEvents :exec
 INSERT INTO ff_completion_event (
-    partition_key,
-    execution_id,
-    flow_id,
-    outcome,
-    namespace,
-    instance_tag,
-    occurred_at_ms,
+    partition_key, execution_id, flow_id, outcome, namespace, instance_tag, occurred_at_ms,
     dispatched_at_ms
 )
 SELECT

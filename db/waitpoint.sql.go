@@ -234,15 +234,8 @@ func (q *Queries) GetWaitpointToken(ctx context.Context, db DBTX, arg GetWaitpoi
 
 const insertWaitpoint = `-- name: InsertWaitpoint :one
 INSERT INTO ff_waitpoint_pending (
-    partition_key,
-    waitpoint_id,
-    execution_id,
-    token_kid,
-    token,
-    created_at_ms,
-    expires_at_ms,
-    waitpoint_key,
-    state
+    partition_key, waitpoint_id, execution_id, token_kid, token, created_at_ms, expires_at_ms,
+    waitpoint_key, state
 )
 SELECT
     $1,

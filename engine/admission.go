@@ -177,7 +177,7 @@ func (a *admission) decide(ctx context.Context, tx *txn) (AdmissionResult, error
 	if !a.limit.NeedsCount(1) {
 		return AdmissionResult{Outcome: Admitted}, nil
 	}
-	rows, err := a.q.CountGates(ctx, tx, wholeCount(gate.ID(a.policy), a.windowMs, a.nowMs()))
+	rows, err := a.countGates(ctx, tx, wholeCount(gate.ID(a.policy), a.windowMs, a.nowMs()))
 	if err != nil || len(rows) == 0 {
 		return AdmissionResult{}, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/internal/gate"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
 // countPage is how many admissions one count of a key looks at: so many that are over, and so many that may be. A window of
@@ -66,7 +67,7 @@ func (m *gatePages) note(g gate.ID, at lookedAt) {
 
 // count counts the use of the limits whose bounds lack room for the needed units, page after page as long as the
 // pages have something to note.
-func (p *gateLocks) count(ctx context.Context, tx db.DBTX, gates []gate.ID, needs func(*takenGate) int64) error {
+func (p *gateLocks) count(ctx context.Context, tx *txn, gates []gate.ID, needs func(*takenGate) int64) error {
 	for {
 		short := slices.DeleteFunc(slices.Clone(gates), func(g gate.ID) bool {
 			t := p.taken[g]
@@ -82,7 +83,7 @@ func (p *gateLocks) count(ctx context.Context, tx db.DBTX, gates []gate.ID, need
 }
 
 // countPages counts one page of each locked limit.
-func (p *gateLocks) countPages(ctx context.Context, tx db.DBTX, gates []gate.ID) error {
+func (p *gateLocks) countPages(ctx context.Context, tx *txn, gates []gate.ID) error {
 	params := db.CountGatesParams{NowMs: p.Engine.nowMs()}
 	for _, g := range gates {
 		if t := p.taken[g]; t != nil {
@@ -96,20 +97,67 @@ func (p *gateLocks) countPages(ctx context.Context, tx db.DBTX, gates []gate.ID)
 	if len(params.GateIDs) == 0 {
 		return nil
 	}
-	rows, err := p.q.CountGates(ctx, tx, params)
-	for i := range rows {
-		p.noteCount(&rows[i])
+	counts, err := p.Engine.countGates(ctx, tx, params)
+	for i := range counts {
+		p.noteCount(&counts[i])
 	}
 	return err
 }
 
+// gateCount is the use of a key.
+type gateCount struct {
+	db.CountGatesRow
+	moreOver bool // some settled admissions whose windows are over may be left
+}
+
+// countGates counts the use of locked keys, and prunes their settled admissions, in one round trip.
+func (e *Engine) countGates(ctx context.Context, tx *txn, params db.CountGatesParams) ([]gateCount, error) {
+	var counted []db.CountGatesRow
+	var pruned []db.PruneSettledUsesRow
+	err := pgtx.InOneTrip(ctx, tx,
+		func(conn db.DBTX) (err error) {
+			counted, err = e.q.CountGates(ctx, conn, params)
+			return err
+		},
+		func(conn db.DBTX) (err error) {
+			pruned, err = e.q.PruneSettledUses(ctx, conn, db.PruneSettledUsesParams{
+				NowMs: params.NowMs, PartitionKeys: params.PartitionKeys, GateIDs: params.GateIDs, WindowMs: params.WindowMs, PageSizes: params.PageSizes,
+			})
+			return err
+		})
+	if err != nil {
+		return nil, err
+	}
+	of := make(map[gate.ID]*db.PruneSettledUsesRow, len(pruned))
+	for i := range pruned {
+		of[pruned[i].GateID.Bytes] = &pruned[i]
+	}
+	counts := make([]gateCount, len(counted))
+	for i, row := range counted {
+		counts[i] = gateCount{CountGatesRow: row}
+		if settled := of[row.GateID.Bytes]; settled != nil {
+			counts[i].add(settled)
+		}
+	}
+	return counts, nil
+}
+
+// add adds the findings among the settled admissions.
+func (c *gateCount) add(settled *db.PruneSettledUsesRow) {
+	c.Started -= settled.Units
+	c.moreOver = settled.MoreOver
+	if first := settled.FirstStartMs; first > 0 && (c.FirstStartMs == 0 || first < c.FirstStartMs) {
+		c.FirstStartMs = first
+	}
+}
+
 // noteCount notes the findings of a count.
-func (p *gateLocks) noteCount(row *db.CountGatesRow) {
+func (p *gateLocks) noteCount(row *gateCount) {
 	t := p.taken[row.GateID.Bytes]
 	t.changed = t.changed || t.Held != row.Held || t.Started != row.Started
 	t.Held, t.Started = row.Held, row.Started
-	t.Counted = row.Whole && !row.MoreOver
-	t.tired = !t.Counted && !row.MoreOver && row.Changes < int64(t.page/4)
+	t.Counted = row.Whole && !row.moreOver
+	t.tired = !t.Counted && !row.moreOver && row.Changes < int64(t.page/4)
 	if t.page < math.MaxInt32 {
 		t.looked = lookedAt{row.LookedAtMs, row.LookedExecutionID}
 		p.pages.note(row.GateID.Bytes, t.looked)

@@ -175,7 +175,7 @@ func compareWaiting(a, b db.TakeWaitingRow) int {
 }
 
 // takeOthers reads and locks the other budgets and limits of the executions.
-func (p *gatePass) takeOthers(ctx context.Context, tx db.DBTX) error {
+func (p *gatePass) takeOthers(ctx context.Context, tx *txn) error {
 	budgets, limits := make(map[gate.ID]bool), make(map[gate.ID]bool)
 	units := make(map[gate.ID]int64)
 	for i := range p.waiting {

@@ -52,39 +52,8 @@ opened_attempts AS (
     -- include claim_attempts
     WHERE n.prior_attempt_state <> 'attempt_interrupted'
 ),
-resumable AS (
-    -- The interrupted attempts that match their executions, locked.
-    SELECT
-        n.partition_key,
-        n.execution_id,
-        n.attempt_index,
-        n.attempt_id,
-        n.lease_id,
-        n.lease_epoch,
-        n.lease_expires_at_ms,
-        n.now_ms,
-        n.timeout_at_ms,
-        t.row_id
-    FROM claimed AS n
-    -- Looked up one by one: a plan made before there were any attempts would read all of them until the next ANALYZE.
-    CROSS JOIN LATERAL (
-        SELECT a.ctid::tid AS row_id
-        FROM ff_attempt AS a
-        WHERE
-            a.partition_key = n.partition_key
-            AND a.execution_id = n.execution_id
-            AND a.attempt_index = n.attempt_index
-            -- Only ours: this library assigned the epoch before this claim's.
-            AND a.lease_epoch = n.lease_epoch - 1
-            AND a.terminal_at_ms IS NULL
-            AND a.lease_expires_at_ms IS NULL
-        LIMIT 1
-        FOR NO KEY UPDATE SKIP LOCKED
-    ) AS t
-    WHERE n.prior_attempt_state = 'attempt_interrupted'
-),
 resumed_attempts AS (
-    -- The resumed attempts, with their leases.
+    -- The interrupted attempts that match their executions, with their leases.
     UPDATE ff_attempt AS a
     SET
         worker_id = @worker_id::text,
@@ -98,11 +67,27 @@ resumed_attempts AS (
         ffx_timeout_at_ms = n.timeout_at_ms,
         ffx_delay_until_ms = NULL,
         ffx_resumed_at_ms = n.now_ms
-    FROM resumable AS n
+    FROM claimed AS n
+    -- Looked up one by one: a plan made before there were any attempts would read all of them until the next ANALYZE.
+    CROSS JOIN LATERAL (
+        SELECT t.ctid::tid AS row_id
+        FROM ff_attempt AS t
+        WHERE
+            t.partition_key = n.partition_key
+            AND t.execution_id = n.execution_id
+            AND t.attempt_index = n.attempt_index
+            -- Only ours: this library assigned the epoch before this claim's.
+            AND t.lease_epoch = n.lease_epoch - 1
+            AND t.terminal_at_ms IS NULL
+            AND t.lease_expires_at_ms IS NULL
+        LIMIT 1
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS i
     WHERE
-        a.ctid = n.row_id
-        AND a.partition_key = n.partition_key
-        AND a.execution_id = n.execution_id
+        n.prior_attempt_state = 'attempt_interrupted'
+        AND a.ctid = i.row_id
+        AND (a.partition_key = n.partition_key) IS TRUE
+        AND (a.execution_id = n.execution_id) IS TRUE
         AND (a.attempt_index = n.attempt_index) IS TRUE
     RETURNING
         n.lease_id,

@@ -122,11 +122,7 @@ opened_attempts AS (
 timed AS (
     -- Its lease timer.
     INSERT INTO ffx_lease_timer (
-        due_at_ms,
-        timer_id,
-        partition_keys,
-        execution_ids,
-        attempt_indexes
+        due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes
     )
     SELECT
         n.lease_expires_at_ms,

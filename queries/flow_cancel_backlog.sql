@@ -6,14 +6,8 @@
 WITH header AS (
     -- The request.
     INSERT INTO ff_cancel_backlog (
-        partition_key,
-        flow_id,
-        requested_at_ms,
-        requester,
-        reason,
-        grace_until_ms,
-        cancellation_policy,
-        status
+        partition_key, flow_id, requested_at_ms, requester, reason, grace_until_ms,
+        cancellation_policy, status
     )
     SELECT
         @partition_key,
@@ -40,13 +34,7 @@ ON CONFLICT (partition_key, flow_id, execution_id) DO NOTHING;
 -- Used by: engine.RequestFlowCancel.
 -- Locks: L7 new.
 INSERT INTO ff_operator_event (
-    execution_id,
-    event_type,
-    details,
-    occurred_at_ms,
-    partition_key,
-    namespace,
-    instance_tag
+    execution_id, event_type, details, occurred_at_ms, partition_key, namespace, instance_tag
 )
 SELECT
     f.flow_id::text,

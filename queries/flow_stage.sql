@@ -117,14 +117,7 @@ CROSS JOIN LATERAL (
 --
 -- Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges.
 -- Locks: L3 new. The caller holds the flow's exclusive lock.
-INSERT INTO ff_edge (
-    partition_key,
-    flow_id,
-    edge_id,
-    upstream_eid,
-    downstream_eid,
-    policy
-)
+INSERT INTO ff_edge (partition_key, flow_id, edge_id, upstream_eid, downstream_eid, policy)
 SELECT
     @partition_key,
     @flow_id,
@@ -227,14 +220,7 @@ WHERE
 -- Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 -- Locks: L3 held.
 INSERT INTO ff_edge_group AS g (
-    partition_key,
-    flow_id,
-    downstream_eid,
-    policy,
-    k_target,
-    success_count,
-    fail_count,
-    skip_count,
+    partition_key, flow_id, downstream_eid, policy, k_target, success_count, fail_count, skip_count,
     running_count
 )
 SELECT

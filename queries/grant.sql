@@ -189,20 +189,9 @@ WHERE
 -- Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant.
 -- Locks: L5 waits (for a row of the same key). The execution is locked by the caller.
 INSERT INTO ff_claim_grant (
-    partition_key,
-    grant_id,
-    execution_id,
-    kind,
-    worker_id,
-    worker_instance_id,
-    lane_id,
-    capability_hash,
-    worker_capabilities,
-    route_snapshot_json,
-    admission_summary,
-    grant_ttl_ms,
-    issued_at_ms,
-    expires_at_ms
+    partition_key, grant_id, execution_id, kind, worker_id, worker_instance_id, lane_id,
+    capability_hash, worker_capabilities, route_snapshot_json, admission_summary, grant_ttl_ms,
+    issued_at_ms, expires_at_ms
 )
 VALUES (
     @partition_key,

@@ -100,13 +100,7 @@ begun_again AS (
 operator_events AS (
     -- The operator event.
     INSERT INTO ff_operator_event (
-        execution_id,
-        event_type,
-        details,
-        occurred_at_ms,
-        partition_key,
-        namespace,
-        instance_tag
+        execution_id, event_type, details, occurred_at_ms, partition_key, namespace, instance_tag
     )
     SELECT
         r.execution_id::text,

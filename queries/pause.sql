@@ -3,12 +3,7 @@
 --
 -- Used by: engine.PauseLane, engine.DrainWorker.
 -- Locks: pauses waits (the row, INSERT).
-INSERT INTO ffx_pause AS p (
-    subject,
-    name,
-    paused_at_ms,
-    reason
-)
+INSERT INTO ffx_pause AS p (subject, name, paused_at_ms, reason)
 VALUES (
     @subject,
     @name,
@@ -51,12 +46,7 @@ LIMIT @page_size::integer;
 --
 -- Used by: engine.DrainWorkers.
 -- Locks: pauses waits (for a concurrent drain of the same instance, in array order). Spans partitions.
-INSERT INTO ffx_pause AS p (
-    subject,
-    name,
-    paused_at_ms,
-    reason
-)
+INSERT INTO ffx_pause AS p (subject, name, paused_at_ms, reason)
 SELECT
     'worker',
     c.worker_instance_id,

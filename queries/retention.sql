@@ -220,14 +220,7 @@ FROM taken AS t;
 --
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
 -- Locks: retention new.
-INSERT INTO ffx_retention_timer (
-    due_at_ms,
-    timer_id,
-    subject,
-    items,
-    partition_keys,
-    ids
-)
+INSERT INTO ffx_retention_timer (due_at_ms, timer_id, subject, items, partition_keys, ids)
 VALUES (
     @due_at_ms,
     gen_random_uuid(),

@@ -246,13 +246,7 @@ ended_attempts AS (
 -- engine.CancelFlows.
 -- Locks: L7 new.
 INSERT INTO ff_completion_event (
-    partition_key,
-    execution_id,
-    flow_id,
-    outcome,
-    namespace,
-    instance_tag,
-    occurred_at_ms,
+    partition_key, execution_id, flow_id, outcome, namespace, instance_tag, occurred_at_ms,
     dispatched_at_ms
 )
 SELECT

@@ -122,13 +122,7 @@ CROSS JOIN (SELECT count(*) AS created FROM made) AS m;
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.ReplayExecution, engine.ReplayWhere.
 -- Locks: keys waits (for a concurrent creator, in array order). The caller sorts by key.
-INSERT INTO ffx_unique (
-    key,
-    lasts,
-    taken,
-    holder_partition_key,
-    execution_id
-)
+INSERT INTO ffx_unique (key, lasts, taken, holder_partition_key, execution_id)
 SELECT
     i.key,
     i.lasts,

@@ -15,12 +15,7 @@ WITH input AS (
         unnest(@flow_ids::uuid[]) AS flow_id
 )
 INSERT INTO ffx_business_key (
-    partition_key,
-    name,
-    value,
-    holder_partition_key,
-    execution_id,
-    flow_id
+    partition_key, name, value, holder_partition_key, execution_id, flow_id
 )
 SELECT
     i.partition_key,

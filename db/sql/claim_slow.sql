@@ -11,10 +11,7 @@ WITH halted AS MATERIALIZED (
     FROM ffx_pause AS p
     WHERE
         p.name = ANY (ARRAY[@lane_id::text, @worker_instance_id::text])
-        AND CASE p.subject
-            WHEN 'lane' THEN p.name = @lane_id::text
-            ELSE p.name = @worker_instance_id::text
-        END
+        AND p.name = CASE p.subject WHEN 'lane' THEN @lane_id::text ELSE @worker_instance_id::text END
 )
 SELECT
     e.partition_key,
@@ -221,13 +218,7 @@ dequeued AS (
 timed AS (
     -- One lease timer for all of them, named by the first of lease_ids: the engine expects it there. From claimed:
     -- partition_key, execution_id, attempt_index, lease_expires_at_ms.
-    INSERT INTO ffx_lease_timer (
-        due_at_ms,
-        timer_id,
-        partition_keys,
-        execution_ids,
-        attempt_indexes
-    )
+    INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
     SELECT
         min(n.lease_expires_at_ms),
         CAST((@lease_ids::uuid[])[1] AS uuid),
@@ -240,13 +231,7 @@ timed AS (
 leased_events AS (
     -- The lease events. From claimed: partition_key, execution_id, lease_id, now_ms, ffx_namespace, ffx_instance_tag.
     INSERT INTO ff_lease_event (
-        execution_id,
-        lease_id,
-        event_type,
-        occurred_at_ms,
-        partition_key,
-        namespace,
-        instance_tag,
+        execution_id, lease_id, event_type, occurred_at_ms, partition_key, namespace, instance_tag,
         ffx_worker_instance_id
     )
     SELECT
@@ -261,18 +246,8 @@ leased_events AS (
     FROM claimed AS n
 )
 INSERT INTO ff_attempt AS a (
-    partition_key,
-    execution_id,
-    attempt_index,
-    worker_id,
-    worker_instance_id,
-    lease_epoch,
-    lease_expires_at_ms,
-    started_at_ms,
-    policy,
-    ffx_attempt_type,
-    ffx_attempt_id,
-    ffx_lease_id,
+    partition_key, execution_id, attempt_index, worker_id, worker_instance_id, lease_epoch,
+    lease_expires_at_ms, started_at_ms, policy, ffx_attempt_type, ffx_attempt_id, ffx_lease_id,
     ffx_timeout_at_ms
 )
 SELECT

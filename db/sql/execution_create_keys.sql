@@ -16,11 +16,7 @@ WITH input AS (
     LIMIT cardinality(@execution_ids::uuid[])
 )
 INSERT INTO ffx_create_dedup (
-    partition_key,
-    namespace,
-    idempotency_key,
-    execution_id,
-    expires_at_ms
+    partition_key, namespace, idempotency_key, execution_id, expires_at_ms
 )
 SELECT
     i.partition_key,

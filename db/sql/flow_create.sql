@@ -4,12 +4,7 @@
 -- Used by: engine.CreateFlow.
 -- Locks: L0 waits (for a concurrent insert of the same flow).
 INSERT INTO ff_flow_core (
-    partition_key,
-    flow_id,
-    graph_revision,
-    public_flow_state,
-    created_at_ms,
-    raw_fields
+    partition_key, flow_id, graph_revision, public_flow_state, created_at_ms, raw_fields
 )
 VALUES (
     @partition_key,
@@ -26,14 +21,7 @@ ON CONFLICT (partition_key, flow_id) DO NOTHING;
 --
 -- Used by: engine.CreateFlow.
 -- Locks: L3 new: the flow is new.
-INSERT INTO ff_edge (
-    partition_key,
-    flow_id,
-    edge_id,
-    upstream_eid,
-    downstream_eid,
-    policy
-)
+INSERT INTO ff_edge (partition_key, flow_id, edge_id, upstream_eid, downstream_eid, policy)
 SELECT
     @partition_key,
     @flow_id,
@@ -64,14 +52,7 @@ FROM (
 --
 -- Used by: engine.CreateFlow.
 -- Locks: L3 new: the flow is new.
-INSERT INTO ff_edge_group (
-    partition_key,
-    flow_id,
-    downstream_eid,
-    policy,
-    k_target,
-    running_count
-)
+INSERT INTO ff_edge_group (partition_key, flow_id, downstream_eid, policy, k_target, running_count)
 SELECT
     @partition_key,
     @flow_id,

@@ -63,12 +63,7 @@ ORDER BY
 --
 -- Used by: engine.DispatchCompletions.
 -- Locks: L3 waits (for a concurrent insert of the same row, in array order). The flows' exclusive locks are held.
-INSERT INTO ff_edge_group (
-    partition_key,
-    flow_id,
-    downstream_eid,
-    policy
-)
+INSERT INTO ff_edge_group (partition_key, flow_id, downstream_eid, policy)
 SELECT
     i.partition_key,
     i.flow_id,

@@ -147,23 +147,10 @@ ORDER BY
 -- Locks: L0 skips (flow rows FOR KEY SHARE, which conflicts only with deleting the flow, and rows of summaries FOR NO
 -- KEY UPDATE, then the INSERT). The caller sorts by (partition_key, flow_id).
 INSERT INTO ff_flow_summary AS s (
-    partition_key,
-    flow_id,
-    total_members,
-    sampled_members,
-    members_completed,
-    members_failed,
-    members_cancelled,
-    members_expired,
-    members_skipped,
-    members_active,
-    members_suspended,
-    members_waiting,
-    members_delayed,
-    members_rate_limited,
-    members_waiting_children,
-    public_flow_state,
-    last_summary_update_at
+    partition_key, flow_id, total_members, sampled_members, members_completed, members_failed,
+    members_cancelled, members_expired, members_skipped, members_active, members_suspended,
+    members_waiting, members_delayed, members_rate_limited, members_waiting_children,
+    public_flow_state, last_summary_update_at
 )
 SELECT
     i.partition_key,

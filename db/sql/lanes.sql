@@ -4,11 +4,7 @@
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
 -- engine.MoveWhere.
 -- Locks: lanes waits (for a concurrent insert of the same lane, in array order). The caller sorts.
-INSERT INTO ff_lane_registry (
-    lane_id,
-    registered_at_ms,
-    registered_by
-)
+INSERT INTO ff_lane_registry (lane_id, registered_at_ms, registered_by)
 SELECT
     i.lane_id,
     ffx_now_ms(sqlc.narg(now_ms)::bigint),

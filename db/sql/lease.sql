@@ -83,13 +83,7 @@ renewed AS (
 renewed_events AS (
     -- The lease events.
     INSERT INTO ff_lease_event (
-        execution_id,
-        lease_id,
-        event_type,
-        occurred_at_ms,
-        partition_key,
-        namespace,
-        instance_tag,
+        execution_id, lease_id, event_type, occurred_at_ms, partition_key, namespace, instance_tag,
         ffx_worker_instance_id
     )
     SELECT

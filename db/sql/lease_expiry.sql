@@ -100,6 +100,10 @@ held AS (
         l.attempt_index,
         l.lease_expires_at_ms,
         l.lease_expires_at_ms <= (SELECT now_ms FROM clock) AS expired,
+        -- A timer lists as many leases as one for the largest claim.
+        (row_number() OVER (
+            PARTITION BY l.lease_expires_at_ms <= (SELECT now_ms FROM clock) ORDER BY l.lease_expires_at_ms
+        ) - 1) / 1000 AS part,
         e.flow_id,
         (e.lifecycle_phase = 'active' AND (
             (l.lease_epoch = e.ffx_lease_epoch AND l.ffx_timeout_at_ms <= (SELECT now_ms FROM clock)) IS TRUE
@@ -123,32 +127,15 @@ held AS (
 timed AS (
     -- New lease timers for all of these.
     INSERT INTO ffx_lease_timer (
-        due_at_ms,
-        timer_id,
-        partition_keys,
-        execution_ids,
-        attempt_indexes
+        due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes
     )
     SELECT
-        CASE
-            WHEN h.expired THEN least(min(h.lease_expires_at_ms), (SELECT min(t.due_at_ms) - 1 FROM taken AS t))
-            ELSE min(h.lease_expires_at_ms)
-        END,
+        least(min(h.lease_expires_at_ms), (SELECT min(t.due_at_ms) - 1 FROM taken AS t WHERE h.expired)),
         gen_random_uuid(),
         array_agg(h.partition_key),
         array_agg(h.execution_id),
         array_agg(h.attempt_index)
-    FROM (
-        SELECT
-            held.partition_key,
-            held.execution_id,
-            held.attempt_index,
-            held.lease_expires_at_ms,
-            held.expired,
-            -- A row lists as many leases as one for the largest claim.
-            (row_number() OVER (PARTITION BY held.expired ORDER BY held.lease_expires_at_ms) - 1) / 1000 AS part
-        FROM held
-    ) AS h
+    FROM held AS h
     GROUP BY
         h.expired,
         h.part

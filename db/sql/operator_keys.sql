@@ -37,12 +37,7 @@ WHERE k.kid = @kid;
 --
 -- Used by: engine.SeedKey, engine.RotateKey.
 -- Locks: keystore held.
-INSERT INTO ff_waitpoint_hmac (
-    kid,
-    secret,
-    rotated_at_ms,
-    active
-)
+INSERT INTO ff_waitpoint_hmac (kid, secret, rotated_at_ms, active)
 VALUES (
     @kid,
     @secret,

@@ -13,11 +13,7 @@ ON CONFLICT (period_ms) DO NOTHING;
 --
 -- Used by: engine.SetLaneRetention.
 -- Locks: retention waits (the INSERT, for another one of the same lane).
-INSERT INTO ffx_lane_retention AS l (
-    lane_id,
-    retention_ms,
-    set_at_ms
-)
+INSERT INTO ffx_lane_retention AS l (lane_id, retention_ms, set_at_ms)
 VALUES (
     @lane_id,
     @retention_ms,

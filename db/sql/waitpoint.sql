@@ -6,15 +6,8 @@
 -- Used by: engine.CreateWaitpoint.
 -- Locks: L5 new. The caller holds the execution's row.
 INSERT INTO ff_waitpoint_pending (
-    partition_key,
-    waitpoint_id,
-    execution_id,
-    token_kid,
-    token,
-    created_at_ms,
-    expires_at_ms,
-    waitpoint_key,
-    state
+    partition_key, waitpoint_id, execution_id, token_kid, token, created_at_ms, expires_at_ms,
+    waitpoint_key, state
 )
 SELECT
     @partition_key,

@@ -12,19 +12,9 @@ WITH clock AS MATERIALIZED (
 registered AS (
     -- The row, unless another worker has it.
     INSERT INTO ff_worker_registry AS w (
-        partition_key,
-        namespace,
-        worker_instance_id,
-        worker_id,
-        lanes,
-        capabilities_csv,
-        last_heartbeat_ms,
-        liveness_ttl_ms,
-        registered_at_ms,
-        ffx_kinds,
-        ffx_running,
-        ffx_concurrency,
-        ffx_stopping
+        partition_key, namespace, worker_instance_id, worker_id, lanes, capabilities_csv,
+        last_heartbeat_ms, liveness_ttl_ms, registered_at_ms, ffx_kinds, ffx_running,
+        ffx_concurrency, ffx_stopping
     )
     SELECT
         @partition_key::smallint,

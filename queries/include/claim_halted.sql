@@ -4,7 +4,4 @@ SELECT p.subject
 FROM ffx_pause AS p
 WHERE
     p.name = ANY (ARRAY[@lane_id::text, @worker_instance_id::text])
-    AND CASE p.subject
-        WHEN 'lane' THEN p.name = @lane_id::text
-        ELSE p.name = @worker_instance_id::text
-    END
+    AND p.name = CASE p.subject WHEN 'lane' THEN @lane_id::text ELSE @worker_instance_id::text END

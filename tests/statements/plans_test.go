@@ -108,7 +108,7 @@ func TestPlansOfPollsOnAnEmptyDatabase(t *testing.T) {
 // A count, and what a call reads of a policy, look up the admissions of that policy, whatever the others have.
 func TestCountReadsTheAdmissionsOfItsPolicy_B42(t *testing.T) {
 	p := fixture.NewPlanner(t)
-	counts := []string{"CountGates", "GetCallerAdmission", "ReleaseCallerAdmission"}
+	counts := []string{"CountGates", "PruneSettledUses", "GetCallerAdmission", "ReleaseCallerAdmission"}
 	p.WantNoWalk(t, "without admissions", counts)
 	p.Exec(t, `
 		INSERT INTO ffx_gate_use (partition_key, gate_id, execution_id, admitted_at_ms, execution_partition_key, units, held)
