@@ -34,7 +34,7 @@ func (e *Engine) InStep(
 	defer func() { pgtx.Rollback(bound.Tx) }() // no effect after the commit
 	eng := e.WithTx(bound)
 	step, err := fn(bound, eng)
-	if err = orEnded(tx, err); err != nil {
+	if err = e.orEnded(tx, err); err != nil {
 		return Recorded{}, err
 	}
 	recorded := Recorded{Result: step.Result}
@@ -66,8 +66,11 @@ func (e *Engine) commitWithStep(ctx context.Context, bound *callersTx, s *StepRe
 			TookMs: s.Took.Milliseconds(),
 		})
 	})
-	if refused != nil || err != nil {
-		return false, wrap("commit transaction", err)
+	switch {
+	case pgtx.IsNoSavepoint(err):
+		return false, errEnded()
+	case refused != nil || err != nil:
+		return false, wrap(opCommitBound, err)
 	}
 	bound.Tx = pgtx.Refused(pgx.ErrTxClosed)
 	return true, nil

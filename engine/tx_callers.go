@@ -22,7 +22,7 @@ import (
 //	})
 //
 // fn must not commit or roll back; both are refused. Sent as a statement, a COMMIT is [ErrInvalidInput], although its writes
-// stay. fn may bind other engines and handles of this engine to tx, as
+// stay; also if a BEGIN follows. fn may bind other engines and handles of this engine to tx, as
 // Job.Complete of package worker does. As with [Engine.WithTx], nothing is retried, and the transaction should be
 // short. It uses the connection's default isolation level. On an engine already bound to a transaction, fn runs behind
 // a savepoint.
@@ -38,14 +38,14 @@ func (e *Engine) InTx(ctx context.Context, fn func(tx pgx.Tx, eng *Engine) error
 	if e.tx != nil {
 		tx, err = e.tx.Begin(ctx)
 	} else {
-		tx, err = e.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginNotifying})
+		tx, err = e.pool.BeginTx(ctx, pgtx.FunctionOptions(deferNotify))
 	}
 	if err != nil {
 		return wrap("begin transaction", err)
 	}
 	defer pgtx.Rollback(tx) // no effect after the commit
 	bound := &callersTx{notingTx{tx, new(notifications)}}
-	if err := orEnded(tx, fn(bound, e.WithTx(bound))); err != nil {
+	if err := e.orEnded(tx, fn(bound, e.WithTx(bound))); err != nil {
 		return err
 	}
 	if err := commitBound(ctx, tx); err != nil {
@@ -56,33 +56,39 @@ func (e *Engine) InTx(ctx context.Context, fn func(tx pgx.Tx, eng *Engine) error
 }
 
 // orEnded returns the error of a caller's function, or one that says that the function has ended its transaction by a statement.
-func orEnded(tx pgx.Tx, err error) error {
-	if !pgtx.IsOver(tx) {
+func (e *Engine) orEnded(tx pgx.Tx, err error) error {
+	if !pgtx.HasEnded(tx, err != nil, e.tx != nil) {
 		return err
 	}
-	ended := wrap("commit transaction", invalid("transaction",
-		"was ended by a COMMIT or ROLLBACK among the statements of its function: the committed writes stay, and nothing else is written"))
+	ended := errEnded()
 	if err != nil {
 		ended = fmt.Errorf("%w: %w", ended, err)
 	}
 	return ended
 }
 
-// commitBound commits a transaction to which an engine was bound.
-func commitBound(ctx context.Context, tx pgx.Tx) error {
-	err := pgtx.Commit(ctx, tx)
-	if errors.Is(err, pgx.ErrTxCommitRollback) {
-		err = fmt.Errorf("%w: one of its statements had failed", err)
-	}
-	return wrap("commit transaction", err)
+// errEnded returns the error of a function that has ended its transaction.
+func errEnded() error {
+	return wrap(opCommitBound, invalid("transaction",
+		"was ended by a COMMIT or ROLLBACK among the statements of its function: the committed writes stay, and nothing else is written"))
 }
 
-// beginNotifying begins a transaction in which the outboxes' triggers don't notify, because the engine does so after
-// the commit.
-const (
-	beginNotifying = "begin; " + deferNotify
-	deferNotify    = "select set_config('ffx.defer_notify', 'on', true)"
-)
+const opCommitBound = "commit transaction"
+
+// commitBound commits a transaction to which an engine was bound.
+func commitBound(ctx context.Context, tx pgx.Tx) error {
+	err := pgtx.CommitFunction(ctx, tx)
+	switch {
+	case pgtx.IsNoSavepoint(err):
+		return errEnded()
+	case errors.Is(err, pgx.ErrTxCommitRollback):
+		err = fmt.Errorf("%w: one of its statements had failed", err)
+	}
+	return wrap(opCommitBound, err)
+}
+
+// deferNotify begins a transaction in which the outboxes' triggers don't notify, because the engine does so after the commit.
+const deferNotify = "select set_config('ffx.defer_notify', 'on', true)"
 
 // notingTx is a transaction of [Engine.InTx], or a savepoint in it.
 type notingTx struct {

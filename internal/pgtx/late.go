@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// BeginLate returns a transaction that begins with its first statement, in the same round trip if that is sent by Exec,
+// BeginLate returns a transaction for a caller's function. It begins with its first statement, in the same round trip if that is sent by Exec,
 // Query or QueryRow. set is a statement that follows the begin. A first statement that the server can't even parse ends the
 // transaction. ctx is for the begin of methods that have none.
 func BeginLate(ctx context.Context, conn *pgx.Conn, set string) pgx.Tx {
@@ -23,24 +23,10 @@ type lateTx struct {
 	hasBegun bool // on the server
 }
 
-// IsOver reports whether a transaction that had begun is over on the server, for example by a COMMIT among its statements.
-func IsOver(tx pgx.Tx) bool {
-	late, ok := tx.(*lateTx)
-	switch {
-	case !ok:
-		return isIdle(tx.Conn())
-	case !late.hasBegun:
-		return false
-	}
-	return isIdle(late.conn)
-}
-
-func isIdle(conn *pgx.Conn) bool { return !conn.IsClosed() && conn.PgConn().TxStatus() == 'I' }
-
 // begun begins the transaction unless it has begun.
 func (t *lateTx) begun(ctx context.Context) (pgx.Tx, error) {
 	if t.tx == nil {
-		tx, err := t.conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: "begin; " + t.set})
+		tx, err := t.conn.BeginTx(ctx, FunctionOptions(t.set))
 		if err != nil {
 			t.tx = endedTx(err)
 			return t.tx, err
@@ -67,12 +53,13 @@ func (t *lateTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, 
 		return t.tx.Query(ctx, sql, args...)
 	}
 	var batch pgx.Batch
-	batch.BeginTx(pgx.TxOptions{BeginQuery: "begin"})
+	batch.BeginTx(pgx.TxOptions{BeginQuery: "begin", CommitQuery: commitFunction})
 	batch.Queue(t.set)
+	batch.Queue(setFunction)
 	batch.Queue(sql, args...)
 	results := t.conn.SendBatch(ctx, &batch)
 	t.tx = results.Tx()
-	for range 2 {
+	for range 3 {
 		if _, err := results.Exec(); err != nil {
 			_ = results.Close() // says the same
 			return nil, err
@@ -167,6 +154,10 @@ func (t *lateTx) Commit(ctx context.Context) error {
 	if t.tx == nil {
 		t.tx = endedTx(pgx.ErrTxClosed)
 		return nil
+	}
+	if t.hasBegun && t.conn.PgConn().TxStatus() == 'E' { // or the driver would close the connection
+		Rollback(t.tx)
+		return pgx.ErrTxCommitRollback
 	}
 	return t.tx.Commit(ctx)
 }

@@ -302,6 +302,7 @@ func (r *Runner) pause(ctx context.Context, try int, err error) error {
 // SQLSTATEs that decide whether a transaction is repeated, and how.
 const (
 	sqlActiveTransaction    = "25001"
+	sqlNoSavepoint          = "3B001"
 	sqlSerializationFailure = "40001"
 	sqlDeadlockDetected     = "40P01"
 	sqlLockNotAvailable     = "55P03"

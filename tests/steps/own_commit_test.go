@@ -3,6 +3,7 @@ package steps
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -26,11 +27,16 @@ func TestOwnCommitIsPermanent(t *testing.T) {
 	}{
 		"commit":              {"COMMIT", nil, []string{"lamp"}},
 		"commit, then fail":   {"COMMIT", failed, []string{"lamp"}},
+		"begin again":         {"COMMIT; BEGIN; INSERT INTO booked VALUES ('chair')", nil, []string{"lamp"}},
+		"begin and fail":      {"COMMIT; BEGIN; INSERT INTO booked VALUES ('chair')", failed, []string{"lamp"}},
+		"begin and be wrong":  {"COMMIT; BEGIN; SELECT 1/0", nil, []string{"lamp"}},
+		"chain":               {"COMMIT AND CHAIN", nil, []string{"lamp"}},
+		"roll back and chain": {"ROLLBACK AND CHAIN", failed, nil},
 		"commit alone":        {"", nil, nil},
 		"roll back":           {"ROLLBACK", nil, nil},
 		"roll back, and fail": {"ROLLBACK", failed, nil},
 	} {
-		for _, form := range []string{"StepTx", "Turn"} {
+		for _, form := range []string{"StepTx", "Turn", "Turn with an end"} {
 			t.Run(form+" "+name, func(t *testing.T) {
 				c := newTurning(t)
 				end := func(ctx context.Context, tx pgx.Tx) error {
@@ -45,9 +51,15 @@ func TestOwnCommitIsPermanent(t *testing.T) {
 					return errors.Join(err, own.err)
 				}
 				c.handle(func(ctx context.Context, job orderJob) (string, error) {
-					if form == "Turn" {
-						return "", worker.Turn(ctx, job, "book", func(ctx context.Context, tx pgx.Tx, _ *worker.TurnTx) error { return end(ctx, tx) },
-							worker.Retry(*policy.ImmediateRetries(3)))
+					if form != "StepTx" {
+						return "", worker.Turn(ctx, job, "book", func(ctx context.Context, tx pgx.Tx, turn *worker.TurnTx) error {
+							if form == "Turn with an end" {
+								if err := turn.Complete("booked"); err != nil {
+									return err
+								}
+							}
+							return end(ctx, tx)
+						}, worker.Retry(*policy.ImmediateRetries(3)))
 					}
 					_, err := worker.StepTx(ctx, job, "book", func(ctx context.Context, tx pgx.Tx) (int, error) { return 1, end(ctx, tx) },
 						worker.Retry(*policy.ImmediateRetries(3)))
@@ -64,15 +76,45 @@ func TestOwnCommitIsPermanent(t *testing.T) {
 	}
 }
 
-// The same in a transaction of a program.
+// The same in a transaction of a program, and behind a savepoint in one.
 func TestOwnCommitInATransaction(t *testing.T) {
-	f := booking(t)
-	err := f.InTx(t.Context(), func(tx pgx.Tx, _ *engine.Engine) error {
-		_, err := tx.Exec(t.Context(), "INSERT INTO booked VALUES ('lamp'); COMMIT")
-		return err
-	})
-	if !errors.Is(err, engine.ErrInvalidInput) {
-		t.Error(err)
+	for _, statements := range []string{
+		"INSERT INTO booked VALUES ('lamp'); COMMIT",
+		"INSERT INTO booked VALUES ('lamp'); COMMIT; BEGIN; INSERT INTO booked VALUES ('chair')",
+		"INSERT INTO booked VALUES ('lamp'); COMMIT; BEGIN; SELECT 1/0",
+	} {
+		for _, nested := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, nested %t", statements, nested), func(t *testing.T) {
+				f := booking(t)
+				e := f.Engine
+				if nested {
+					tx := f.BeginTx(t)
+					e = f.WithTx(tx)
+				}
+				err := e.InTx(t.Context(), func(tx pgx.Tx, _ *engine.Engine) error {
+					_, err := tx.Exec(t.Context(), statements)
+					return err
+				})
+				if !errors.Is(err, engine.ErrInvalidInput) {
+					t.Error(err)
+				}
+				wantInBooked(t, f, "lamp")
+			})
+		}
 	}
-	wantInBooked(t, f, "lamp")
+}
+
+// A function that ignores the error of a statement fails its transaction, as it does without the savepoint, and its connection stays.
+func TestIgnoredErrorRollsBack(t *testing.T) {
+	f := booking(t)
+	var conn *pgx.Conn
+	err := f.InTx(t.Context(), func(tx pgx.Tx, _ *engine.Engine) error {
+		conn = tx.Conn()
+		_, _ = tx.Exec(t.Context(), "INSERT INTO booked VALUES ('lamp'); SELECT 1/0")
+		return nil
+	})
+	if !errors.Is(err, pgx.ErrTxCommitRollback) || conn.IsClosed() {
+		t.Errorf("closed %t, error %v", conn.IsClosed(), err)
+	}
+	wantInBooked(t, f)
 }
