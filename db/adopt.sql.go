@@ -31,7 +31,6 @@ WITH input AS (
         unnest($15::uuid[]) AS quota,
         unnest($16::smallint[]) AS quota_partition,
         nullif(unnest($17::text[]), '') AS bad_attachment
-    LIMIT cardinality($3::uuid[])
 )
 UPDATE ff_exec_core AS e
 SET
@@ -167,7 +166,6 @@ WITH input AS (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id,
         unnest($3::uuid[]) AS execution_id
-    LIMIT cardinality($3::uuid[])
 )
 SELECT
     i.partition_key::smallint AS partition_key,
@@ -188,7 +186,7 @@ CROSS JOIN LATERAL (
         count(*) FILTER (WHERE t.policy -> 'applied_at_ms' = 'null'::jsonb) AS staged
     FROM ff_edge AS t
     WHERE
-        t.downstream_eid = ANY (ARRAY[i.execution_id])
+        t.downstream_eid = i.execution_id
         AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
         AND (t.flow_id = i.flow_id) IS TRUE
 ) AS d
@@ -275,7 +273,6 @@ WITH input AS (
         unnest($3::uuid[]) AS flow_id,
         unnest($4::boolean[]) AS held,
         unnest($5::smallint[]) AS quota_partition
-    LIMIT cardinality($2::uuid[])
 )
 SELECT
     e.partition_key,
@@ -343,7 +340,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.partition_key = i.partition_key
         AND t.execution_id = i.execution_id
-        AND (t.flow_id IS NOT DISTINCT FROM i.flow_id) IS TRUE
+        AND t.flow_id IS NOT DISTINCT FROM i.flow_id
     FOR NO KEY UPDATE SKIP LOCKED
 ) AS e
 CROSS JOIN LATERAL (
@@ -464,7 +461,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 )
 SELECT
     e.partition_key,
@@ -481,10 +477,10 @@ CROSS JOIN LATERAL (
         t.partition_key = i.partition_key
         AND t.execution_id = i.execution_id
         AND t.started_at_ms IS NULL
-        AND (t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'eligible', 'blocked')) IS TRUE
-        AND (t.ownership_state IN ('unowned', 'released')) IS TRUE
-        AND (t.eligibility_state <> 'pending_claim') IS TRUE
-        AND (t.attempt_state NOT IN ('attempt_interrupted', 'pending_replay_attempt', 'pending_retry_attempt')) IS TRUE
+        AND t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'eligible', 'blocked')
+        AND t.ownership_state IN ('unowned', 'released')
+        AND t.eligibility_state <> 'pending_claim'
+        AND t.attempt_state NOT IN ('attempt_interrupted', 'pending_replay_attempt', 'pending_retry_attempt')
     FOR NO KEY UPDATE SKIP LOCKED
 ) AS e
 `

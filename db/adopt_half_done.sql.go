@@ -24,7 +24,6 @@ WITH input AS (
         nullif(unnest($7::text[]), '') AS worker_instance_id,
         unnest($8::boolean[]) AS leased,
         unnest($9::boolean[]) AS cancelled
-    LIMIT cardinality($3::uuid[])
 ),
 healed AS (
     -- Their rows, without an owner.
@@ -141,7 +140,6 @@ WITH input AS (
     SELECT
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS execution_id
-    LIMIT cardinality($3::uuid[])
 ),
 current AS (
     -- The newest attempt up to the pointer, and the newest of all.
@@ -176,7 +174,7 @@ current AS (
         WHERE
             t.partition_key = i.partition_key
             AND t.execution_id = i.execution_id
-            AND (t.attempt_state IN ('attempt_interrupted', 'pending_retry_attempt')) IS TRUE
+            AND t.attempt_state IN ('attempt_interrupted', 'pending_retry_attempt')
         OFFSET 0
     ) AS e
 ),
@@ -241,7 +239,6 @@ WITH input AS (
     SELECT
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS execution_id
-    LIMIT cardinality($3::uuid[])
 )
 UPDATE ff_exec_core AS e
 SET
@@ -287,7 +284,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 )
 SELECT
     e.partition_key,

@@ -20,7 +20,6 @@ WITH input AS (
         unnest($2::uuid[]) AS execution_id,
         unnest($3::boolean[]) AS with_result,
         unnest($4::integer[]) AS ord
-    LIMIT cardinality($2::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -160,7 +159,6 @@ WITH input AS (
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS flow_id,
         unnest($4::integer[]) AS ord
-    LIMIT cardinality($3::uuid[])
 )
 SELECT
     i.ord::integer AS ord,

@@ -16,7 +16,6 @@ WITH input AS (
     SELECT
         unnest($4::text[]) AS dimension,
         unnest($5::bigint[]) AS amount
-    LIMIT cardinality($4::text[])
 )
 INSERT INTO ff_budget_usage AS u (partition_key, budget_id, dimensions_key, current_value, updated_at_ms)
 SELECT
@@ -61,7 +60,6 @@ WITH input AS (
         unnest($4::uuid[]) AS execution_id,
         unnest($5::text[]) AS dimension,
         unnest($6::bigint[]) AS amount
-    LIMIT cardinality($5::text[])
 )
 INSERT INTO ff_budget_usage_by_exec AS x (partition_key, budget_id, execution_id, dimensions_key, delta_total, updated_at_ms)
 SELECT
@@ -170,12 +168,11 @@ WITH input AS (
     SELECT
         $1::smallint AS partition_key,
         unnest($2::text[]) AS key
-    LIMIT cardinality($2::text[])
 )
 DELETE FROM ff_budget_usage_dedup AS d
 USING input AS i
 WHERE
-    d.partition_key = ANY (ARRAY[i.partition_key])
+    d.partition_key = i.partition_key
     AND d.dedup_key = i.key
 `
 
@@ -229,7 +226,7 @@ USING locked AS l
 WHERE
     u.partition_key = $1::smallint
     AND u.budget_id = $2::text
-    AND u.dimensions_key = ANY (ARRAY[l.dimensions_key])
+    AND u.dimensions_key = l.dimensions_key
 `
 
 type DropBudgetUsageParams struct {
@@ -677,7 +674,6 @@ const lockBudgetUsage = `-- name: LockBudgetUsage :many
 WITH input AS (
     SELECT
         unnest($3::text[]) AS dimension
-    LIMIT cardinality($3::text[])
 ),
 clock AS (
     SELECT
@@ -762,7 +758,6 @@ FROM (
         AND t.budget_id = $2::text
         AND t.execution_id = $3::uuid
     ORDER BY t.dimensions_key COLLATE "C"
-    OFFSET 0
 ) AS x
 CROSS JOIN LATERAL (
     SELECT t.dimensions_key
@@ -902,7 +897,6 @@ const readBudgetKeys = `-- name: ReadBudgetKeys :many
 WITH input AS (
     SELECT
         unnest($2::text[]) AS key
-    LIMIT cardinality($2::text[])
 )
 SELECT
     d.dedup_key,
@@ -975,7 +969,7 @@ reduced AS (
     WHERE
         u.partition_key = $1::smallint
         AND u.budget_id = $2::text
-        AND u.dimensions_key = ANY (ARRAY[d.dimensions_key])
+        AND u.dimensions_key = d.dimensions_key
     RETURNING 1 AS one
 )
 SELECT
@@ -1048,7 +1042,7 @@ FROM locked AS l
 WHERE
     u.partition_key = $2::smallint
     AND u.budget_id = $3::text
-    AND u.dimensions_key = ANY (ARRAY[l.dimensions_key])
+    AND u.dimensions_key = l.dimensions_key
 `
 
 type ResetBudgetUsageParams struct {
@@ -1070,7 +1064,6 @@ const reuseBudgetKeys = `-- name: ReuseBudgetKeys :many
 WITH input AS (
     SELECT
         unnest($3::text[]) AS key
-    LIMIT cardinality($3::text[])
 ),
 clock AS (SELECT ffx_now_ms($4) AS now_ms)
 INSERT INTO ff_budget_usage_dedup AS d (partition_key, dedup_key, outcome_json, applied_at_ms, expires_at_ms)
@@ -1137,7 +1130,7 @@ FROM ff_budget_policy AS b
 WHERE
     b.next_reset_at_ms <= ffx_now_ms($1)
     AND b.next_reset_at_ms >= $2::bigint
-    AND ((b.next_reset_at_ms, b.partition_key, b.budget_id COLLATE "C") > ($2::bigint, $3::smallint, $4::text)) IS TRUE
+    AND (b.next_reset_at_ms, b.partition_key, b.budget_id COLLATE "C") > ($2::bigint, $3::smallint, $4::text)
 ORDER BY
     b.next_reset_at_ms,
     b.partition_key,
@@ -1252,13 +1245,12 @@ WITH input AS (
         $1::smallint AS partition_key,
         unnest($2::text[]) AS key,
         unnest($3::text[]) AS outcome
-    LIMIT cardinality($2::text[])
 )
 UPDATE ff_budget_usage_dedup AS d
 SET outcome_json = i.outcome::jsonb
 FROM input AS i
 WHERE
-    d.partition_key = ANY (ARRAY[i.partition_key])
+    d.partition_key = i.partition_key
     AND d.dedup_key = i.key
 `
 
@@ -1286,7 +1278,7 @@ FROM ff_budget_policy AS b
 WHERE
     b.partition_key = $2::smallint
     AND b.budget_id = $3::text
-    AND (b.next_reset_at_ms <= ffx_now_ms($1)) IS TRUE
+    AND b.next_reset_at_ms <= ffx_now_ms($1)
 FOR NO KEY UPDATE SKIP LOCKED
 `
 

@@ -18,7 +18,6 @@ WITH input AS (
         unnest($2::text[]) AS budget_id,
         unnest($3::uuid[]) AS execution_id,
         unnest($4::bigint[]) AS admitted_at_ms
-    LIMIT cardinality($3::uuid[])
 ),
 locked AS (
     SELECT
@@ -43,9 +42,9 @@ DELETE FROM ffx_budget_admission AS a
 USING locked AS l
 WHERE
     a.ctid = l.row_id
-    AND (a.partition_key = l.partition_key) IS TRUE
-    AND (a.budget_id = l.budget_id) IS TRUE
-    AND (a.execution_id = l.execution_id) IS TRUE
+    AND a.partition_key = l.partition_key
+    AND a.budget_id = l.budget_id
+    AND a.execution_id = l.execution_id
     AND (a.admitted_at_ms = l.admitted_at_ms) IS TRUE
 `
 
@@ -91,7 +90,6 @@ CROSS JOIN (
         unnest($4::text[]) AS budget_id,
         unnest($5::smallint[]) AS execution_partition,
         unnest($6::uuid[]) AS execution_id
-    LIMIT cardinality($6::uuid[])
 ) AS i
 ON CONFLICT ON CONSTRAINT ffx_budget_admission_pkey DO NOTHING
 `
@@ -245,10 +243,10 @@ kept AS (
     FROM looked AS l
     WHERE
         a.ctid = l.row_id
-        AND (a.partition_key = l.partition_key) IS TRUE
-        AND (a.budget_id = l.budget_id) IS TRUE
-        AND (a.execution_id = l.execution_id) IS TRUE
-        AND (a.admitted_at_ms = l.admitted_at_ms) IS TRUE
+        AND a.partition_key = l.partition_key
+        AND a.budget_id = l.budget_id
+        AND a.execution_id = l.execution_id
+        AND a.admitted_at_ms = l.admitted_at_ms
         AND l.admitted
     RETURNING 1 AS one
 ),
@@ -258,10 +256,10 @@ dropped AS (
     USING looked AS l
     WHERE
         a.ctid = l.row_id
-        AND (a.partition_key = l.partition_key) IS TRUE
-        AND (a.budget_id = l.budget_id) IS TRUE
-        AND (a.execution_id = l.execution_id) IS TRUE
-        AND (a.admitted_at_ms = l.admitted_at_ms) IS TRUE
+        AND a.partition_key = l.partition_key
+        AND a.budget_id = l.budget_id
+        AND a.execution_id = l.execution_id
+        AND a.admitted_at_ms = l.admitted_at_ms
         AND NOT l.admitted
     RETURNING 1 AS one
 )

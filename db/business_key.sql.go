@@ -18,7 +18,6 @@ USING (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::text[]) AS name,
         unnest($3::text[]) AS value
-    LIMIT cardinality($1::smallint[])
 ) AS i
 WHERE
     k.partition_key = ANY (ARRAY[i.partition_key])
@@ -52,7 +51,6 @@ USING (
         SELECT
             unnest($1::smallint[]) AS partition_key,
             unnest($2::uuid[]) AS execution_id
-        LIMIT cardinality($2::uuid[])
     ) AS i
     CROSS JOIN LATERAL (
         SELECT
@@ -100,7 +98,6 @@ USING (
         SELECT
             unnest($1::smallint[]) AS partition_key,
             unnest($2::uuid[]) AS flow_id
-        LIMIT cardinality($2::uuid[])
     ) AS i
     CROSS JOIN LATERAL (
         SELECT
@@ -216,7 +213,6 @@ WITH input AS (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::text[]) AS name,
         unnest($3::text[]) AS value
-    LIMIT cardinality($1::smallint[])
 )
 SELECT
     k.name,
@@ -298,7 +294,6 @@ FROM (
         unnest($3::text[]) AS value,
         unnest($4::smallint[]) AS holder_partition_key,
         unnest($5::uuid[]) AS execution_id
-    LIMIT cardinality($5::uuid[])
 ) AS i
 WHERE
     k.partition_key = ANY (ARRAY[i.partition_key])

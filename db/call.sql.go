@@ -16,7 +16,6 @@ const dropCallEnds = `-- name: DropCallEnds :execrows
 DELETE FROM ffx_call_end AS t
 USING (
     SELECT unnest($1::bigint[]) AS id
-    LIMIT cardinality($1::bigint[])
 ) AS i
 WHERE t.id = i.id
 `
@@ -152,7 +151,6 @@ FROM (
             unnest($4::text[]) AS step,
             generate_series(0, cardinality($3::uuid[]) - 1) AS ord
     ) AS i
-    OFFSET 0
 ) AS r
 WHERE r.lane IS NOT NULL
 `
@@ -281,7 +279,6 @@ FROM (
     SELECT
         unnest($4::smallint[]) AS partition_key,
         unnest($5::uuid[]) AS execution_id
-    LIMIT cardinality($5::uuid[])
 ) AS i
 WHERE
     e.partition_key = ANY (ARRAY[i.partition_key])

@@ -347,7 +347,6 @@ FROM (
         q.rank,
         q.created_at_ms,
         q.execution_id
-    OFFSET 0
 ) AS r
 CROSS JOIN LATERAL (
     SELECT

@@ -699,7 +699,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($1::smallint[])
 )
 SELECT
     e.partition_key,

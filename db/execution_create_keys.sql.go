@@ -20,7 +20,6 @@ USING (
         unnest($2::text[]) AS namespace,
         unnest($3::text[]) AS idempotency_key,
         unnest($4::uuid[]) AS execution_id
-    LIMIT cardinality($4::uuid[])
 ) AS i
 WHERE
     d.partition_key = ANY (ARRAY[i.partition_key])
@@ -59,7 +58,6 @@ WITH input AS (
         unnest($5::text[]) AS former_key,
         unnest($6::uuid[]) AS execution_id,
         unnest($7::bigint[]) AS window_ms
-    LIMIT cardinality($6::uuid[])
 )
 INSERT INTO ffx_create_dedup (
     partition_key, namespace, idempotency_key, execution_id, expires_at_ms
@@ -78,7 +76,7 @@ WHERE NOT EXISTS (
         d.partition_key = i.partition_key
         AND d.namespace = i.namespace
         AND d.idempotency_key = i.former_key
-        AND (d.expires_at_ms > ffx_now_ms($1)) IS TRUE
+        AND d.expires_at_ms > ffx_now_ms($1)
     -- Makes the array drive the loop, in its order.
     OFFSET 0
 )
@@ -146,7 +144,6 @@ WITH input AS (
         unnest($3::text[]) AS namespace,
         unnest($4::text[]) AS former_key,
         unnest($5::integer[]) AS ord
-    LIMIT cardinality($2::smallint[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -159,7 +156,7 @@ CROSS JOIN LATERAL (
         d.partition_key = i.partition_key
         AND d.namespace = i.namespace
         AND d.idempotency_key = i.former_key
-        AND (d.expires_at_ms > ffx_now_ms($1)) IS TRUE
+        AND d.expires_at_ms > ffx_now_ms($1)
     LIMIT 1
 ) AS k
 `
@@ -225,7 +222,7 @@ USING (
 WHERE
     k.ctid = d.row_id
     AND (k.partition_key = d.partition_key) IS TRUE
-    AND (k.namespace = d.namespace) IS TRUE
+    AND k.namespace = d.namespace
     AND (k.idempotency_key = d.idempotency_key) IS TRUE
 `
 
@@ -251,7 +248,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($1::smallint[])
 )
 SELECT
     e.partition_key,
@@ -269,7 +265,7 @@ SELECT
             WHERE
                 d.downstream_eid = e.execution_id
                 AND (d.partition_key = e.partition_key OR d.partition_key IS NULL)
-                AND (d.flow_id = e.flow_id) IS TRUE
+                AND d.flow_id = e.flow_id
                 AND d.policy ->> 'data_passing_ref' <> ''
         )
     )::boolean AS fed
@@ -352,7 +348,6 @@ FROM (
         unnest($4::text[]) AS idempotency_key,
         unnest($5::uuid[]) AS execution_id,
         unnest($6::bigint[]) AS window_ms
-    LIMIT cardinality($5::uuid[])
 ) AS i
 WHERE
     d.partition_key = ANY (ARRAY[i.partition_key])
@@ -392,7 +387,6 @@ WITH input AS (
         unnest($2::smallint[]) AS partition_key,
         unnest($3::text[]) AS namespace,
         unnest($4::text[]) AS idempotency_key
-    LIMIT cardinality($2::smallint[])
 )
 SELECT
     i.partition_key::smallint AS partition_key,

@@ -328,7 +328,6 @@ WITH input AS (
     SELECT
         unnest($11::smallint[]) AS partition_key,
         unnest($12::uuid[]) AS execution_id
-    LIMIT cardinality($12::uuid[])
 )
 SELECT
     e.partition_key,
@@ -515,7 +514,6 @@ WITH input AS (
     SELECT
         unnest($3::smallint[]) AS partition_key,
         unnest($4::uuid[]) AS from_id
-    LIMIT cardinality($3::smallint[])
 )
 SELECT
     e.partition_key,
@@ -583,7 +581,6 @@ WITH input AS (
     SELECT
         unnest($3::smallint[]) AS partition_key,
         unnest($4::uuid[]) AS from_id
-    LIMIT cardinality($3::smallint[])
 )
 SELECT
     e.partition_key,

@@ -17,7 +17,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 )
 SELECT 1
 FROM input AS i
@@ -67,7 +66,6 @@ WITH input AS (
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS execution_id,
         unnest($4::integer[]) AS ord
-    LIMIT cardinality($3::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -147,7 +145,6 @@ WITH input AS (
         unnest($3::smallint[]) AS partition_key,
         unnest($4::uuid[]) AS execution_id,
         unnest($5::integer[]) AS ord
-    LIMIT cardinality($4::uuid[])
 )
 SELECT
     i.ord::integer AS ord,

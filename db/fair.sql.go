@@ -156,7 +156,6 @@ useless AS (
                             )
                             AND e.created_at_ms = t.place_ns / 1000000
                         ) IS TRUE
-                    OFFSET 0
                 )
             END
         FOR UPDATE SKIP LOCKED
@@ -168,10 +167,10 @@ deleted AS (
     USING useless AS u
     WHERE
         t.ctid = u.row_id
-        AND (t.fair_key = u.fair_key) IS TRUE
-        AND (t.place_ns = u.place_ns) IS TRUE
-        AND (t.partition_key = u.partition_key) IS TRUE
-        AND (t.execution_id = u.execution_id) IS TRUE
+        AND t.fair_key = u.fair_key
+        AND t.place_ns = u.place_ns
+        AND t.partition_key = u.partition_key
+        AND t.execution_id = u.execution_id
     RETURNING t.fair_key
 )
 SELECT
@@ -239,7 +238,6 @@ WITH input AS (
         unnest($2::bigint[]) AS place_ns,
         unnest($3::smallint[]) AS partition_key,
         unnest($4::uuid[]) AS execution_id
-    LIMIT cardinality($1::bigint[])
 )
 INSERT INTO ffx_fair_place (fair_key, place_ns, partition_key, execution_id)
 SELECT
@@ -256,7 +254,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.partition_key = i.partition_key
         AND t.execution_id = i.execution_id
-        AND (t.created_at_ms = i.place_ns / 1000000) IS TRUE
+        AND t.created_at_ms = i.place_ns / 1000000
     LIMIT 1
 ) AS e
 ON CONFLICT DO NOTHING
@@ -292,13 +290,11 @@ WITH lines AS (
         unnest($2::text[]) AS lane_id,
         unnest($3::bigint[]) AS rank,
         unnest($4::bigint[]) AS from_ms
-    LIMIT cardinality($1::integer[])
 ),
 tenants AS (
     SELECT
         unnest($5::integer[]) AS ord,
         unnest($6::bigint[]) AS fair_key
-    LIMIT cardinality($5::integer[])
 )
 SELECT
     false AS tenant,
@@ -471,7 +467,6 @@ WITH input AS (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
         unnest($3::bigint[]) AS place_ms
-    LIMIT cardinality($2::uuid[])
 )
 UPDATE ff_exec_core AS e
 SET created_at_ms = i.place_ms

@@ -51,7 +51,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
-    LIMIT cardinality($1::smallint[])
 )
 DELETE FROM ff_cancel_backlog AS b
 USING input AS i
@@ -64,7 +63,6 @@ WHERE
         WHERE
             m.partition_key = i.partition_key
             AND m.flow_id = i.flow_id
-        OFFSET 0
     )
 `
 
@@ -267,12 +265,11 @@ FROM (
         coalesce(t.grace_until_ms, t.requested_at_ms) <= ffx_now_ms($1)
         AND (coalesce(t.grace_until_ms, t.requested_at_ms), t.partition_key, t.flow_id)
         >= ($2::bigint, $3::smallint, $4::uuid)
-        AND (t.status = 'pending') IS TRUE
+        AND t.status = 'pending'
     ORDER BY
         coalesce(t.grace_until_ms, t.requested_at_ms),
         t.partition_key,
         t.flow_id
-    OFFSET 0
 ) AS b
 LEFT JOIN LATERAL (
     SELECT t.execution_id
@@ -361,7 +358,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
-    LIMIT cardinality($1::smallint[])
 )
 SELECT
     b.flow_id::uuid AS flow_id,

@@ -17,7 +17,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 )
 SELECT
     e.partition_key,
@@ -81,7 +80,6 @@ WITH input AS (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
         unnest($3::integer[]) AS attempt_index
-    LIMIT cardinality($2::uuid[])
 )
 SELECT 1
 FROM input AS i
@@ -153,7 +151,6 @@ WITH members AS (
     ORDER BY
         f.partition_key,
         f.execution_id
-    OFFSET 0
 )
 SELECT
     e.partition_key,
@@ -169,7 +166,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.partition_key = m.partition_key
         AND t.execution_id = m.execution_id
-        AND (t.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')) IS TRUE
+        AND t.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
         AND (
             NOT $1::boolean
             OR t.lifecycle_phase IN ('submitted', 'pending', 'blocked', 'eligible', 'runnable')

@@ -205,7 +205,6 @@ WITH input AS (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id,
         unnest($3::uuid[]) AS downstream_eid
-    LIMIT cardinality($1::smallint[])
 ),
 opened AS (
     -- Their edges that this transaction resolved, open again.
@@ -316,7 +315,6 @@ WITH input AS (
         unnest($5::integer[]) AS staged_from,
         unnest($6::integer[]) AS staged_below,
         unnest($7::integer[]) AS ord
-    LIMIT cardinality($3::uuid[])
 )
 SELECT i.ord::integer AS ord
 FROM input AS i
@@ -348,7 +346,7 @@ WHERE
             SELECT count(*) >= i.staged_from AND count(*) < i.staged_below
             FROM ff_edge AS s
             WHERE
-                s.downstream_eid = ANY (ARRAY[i.execution_id])
+                s.downstream_eid = i.execution_id
                 AND (s.partition_key = i.partition_key OR s.partition_key IS NULL)
                 AND (s.flow_id = i.flow_id) IS TRUE
                 AND s.policy -> 'applied_at_ms' = 'null'::jsonb
@@ -413,7 +411,6 @@ WITH input AS (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id,
         unnest($3::uuid[]) AS execution_id
-    LIMIT cardinality($3::uuid[])
 )
 SELECT
     d.partition_key,
@@ -434,7 +431,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.upstream_eid = i.execution_id
         AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
-        AND (t.flow_id = i.flow_id) IS TRUE
+        AND t.flow_id = i.flow_id
     OFFSET 0
 ) AS d
 WHERE
@@ -514,7 +511,6 @@ WITH input AS (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id,
         unnest($3::uuid[]) AS execution_id
-    LIMIT cardinality($3::uuid[])
 ),
 downstream AS (
     SELECT DISTINCT
@@ -534,7 +530,7 @@ downstream AS (
         WHERE
             t.upstream_eid = i.execution_id
             AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
-            AND (t.flow_id = i.flow_id) IS TRUE
+            AND t.flow_id = i.flow_id
             AND t.policy <> 'null' -- this column is not in the index that covers the others
         OFFSET 0
     ) AS d
@@ -583,7 +579,6 @@ WITH input AS (
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS flow_id,
         unnest($4::uuid[]) AS execution_id
-    LIMIT cardinality($4::uuid[])
 ),
 passed AS (
     SELECT DISTINCT ON (d.partition_key, d.downstream_eid)
@@ -603,7 +598,7 @@ passed AS (
         WHERE
             t.upstream_eid = i.execution_id
             AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
-            AND (t.flow_id = i.flow_id) IS TRUE
+            AND t.flow_id = i.flow_id
         OFFSET 0
     ) AS d
     JOIN ff_exec_core AS u
@@ -662,7 +657,6 @@ WITH input AS (
         unnest($4::uuid[]) AS execution_id,
         unnest($5::integer[]) AS staged_from,
         unnest($6::integer[]) AS staged_below
-    LIMIT cardinality($4::uuid[])
 ),
 blocked AS (
     SELECT
@@ -677,8 +671,8 @@ blocked AS (
         WHERE
             t.partition_key = i.partition_key
             AND t.execution_id = i.execution_id
-            AND (t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')) IS TRUE
-            AND (t.ownership_state IN ('unowned', 'released')) IS TRUE
+            AND t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')
+            AND t.ownership_state IN ('unowned', 'released')
             AND (
                 t.eligibility_state = 'blocked_by_dependencies'
                 OR t.lifecycle_phase <> 'runnable' AND t.started_at_ms IS NULL
@@ -691,7 +685,7 @@ blocked AS (
             SELECT count(*) >= i.staged_from AND count(*) < i.staged_below
             FROM ff_edge AS s
             WHERE
-                s.downstream_eid = ANY (ARRAY[i.execution_id])
+                s.downstream_eid = i.execution_id
                 AND (s.partition_key = i.partition_key OR s.partition_key IS NULL)
                 AND (s.flow_id = i.flow_id) IS TRUE
                 AND s.policy -> 'applied_at_ms' = 'null'::jsonb
@@ -820,7 +814,6 @@ WITH input AS (
         unnest($3::smallint[]) AS partition_key,
         unnest($4::uuid[]) AS flow_id,
         unnest($5::uuid[]) AS execution_id
-    LIMIT cardinality($5::uuid[])
 ),
 replayed AS (
     -- How many of them another program has replayed.
@@ -829,7 +822,6 @@ replayed AS (
         SELECT
             unnest($3::smallint[]) AS partition_key,
             unnest($5::uuid[]) AS execution_id
-        LIMIT cardinality($5::uuid[])
     ) AS i
     CROSS JOIN LATERAL (
         SELECT ffx_replayed_elsewhere(t.raw_fields) AS elsewhere
@@ -1012,7 +1004,6 @@ WITH input AS (
         unnest($3::uuid[]) AS execution_id,
         unnest($4::integer[]) AS staged_from,
         unnest($5::integer[]) AS staged_below
-    LIMIT cardinality($3::uuid[])
 ),
 waiting AS (
     -- Those that may still be skipped, locked.
@@ -1028,8 +1019,8 @@ waiting AS (
         WHERE
             t.partition_key = i.partition_key
             AND t.execution_id = i.execution_id
-            AND (t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')) IS TRUE
-            AND (t.ownership_state IN ('unowned', 'released')) IS TRUE
+            AND t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')
+            AND t.ownership_state IN ('unowned', 'released')
             AND (
                 t.eligibility_state = 'blocked_by_dependencies'
                 OR t.started_at_ms IS NULL AND t.public_state <> 'resumable'
@@ -1042,7 +1033,7 @@ waiting AS (
             SELECT count(*) >= i.staged_from AND count(*) < i.staged_below
             FROM ff_edge AS s
             WHERE
-                s.downstream_eid = ANY (ARRAY[i.execution_id])
+                s.downstream_eid = i.execution_id
                 AND (s.partition_key = i.partition_key OR s.partition_key IS NULL)
                 AND (s.flow_id = i.flow_id) IS TRUE
                 AND s.policy -> 'applied_at_ms' = 'null'::jsonb

@@ -95,7 +95,6 @@ FROM (
         x.partition_key = $2
         AND x.flow_id = $3::uuid
     ORDER BY x.edge_id -- by the primary key: other indexes look as good
-    OFFSET 0
 ) AS d
 ORDER BY
     1,

@@ -97,7 +97,7 @@ FROM (
     WHERE
         x.upstream_eid = $1
         AND (x.partition_key = $2 OR x.partition_key IS NULL)
-        AND (x.flow_id = $3) IS TRUE
+        AND x.flow_id = $3
     OFFSET 0 -- without it the planner takes the order from the primary key and reads all edges of the flow
 ) AS d
 ORDER BY d.edge_id
@@ -161,7 +161,7 @@ FROM (
     WHERE
         x.downstream_eid = $1
         AND (x.partition_key = $2 OR x.partition_key IS NULL)
-        AND (x.flow_id = $3) IS TRUE
+        AND x.flow_id = $3
     OFFSET 0 -- without it the planner takes the order from the primary key and reads all edges of the flow
 ) AS d
 ORDER BY d.edge_id

@@ -65,7 +65,6 @@ WITH input AS (
         $3::smallint AS partition_key,
         unnest($4::uuid[]) AS execution_id,
         unnest($5::text[]) AS node_key
-    LIMIT cardinality($4::uuid[])
 )
 UPDATE ff_exec_core AS e
 SET
@@ -149,8 +148,8 @@ WHERE
     AND c.event_id > 0
     AND c.partition_key = $1
     AND c.outcome <> 'resumable'
-    AND (c.flow_id = $2::uuid) IS TRUE
-    AND (c.execution_id = ANY ($3::uuid[])) IS TRUE
+    AND c.flow_id = $2::uuid
+    AND c.execution_id = ANY ($3::uuid[])
 FOR SHARE
 `
 

@@ -72,7 +72,6 @@ WITH input AS (
     SELECT
         unnest($7::smallint[]) AS partition_key,
         unnest($8::uuid[]) AS flow_id
-    LIMIT cardinality($8::uuid[])
 )
 SELECT
     f.partition_key,
@@ -190,7 +189,6 @@ WITH input AS (
     SELECT
         unnest($3::smallint[]) AS partition_key,
         unnest($4::uuid[]) AS from_id
-    LIMIT cardinality($3::smallint[])
 )
 SELECT
     e.partition_key,
@@ -257,7 +255,6 @@ WITH input AS (
     SELECT
         unnest($3::smallint[]) AS partition_key,
         unnest($4::uuid[]) AS from_id
-    LIMIT cardinality($3::smallint[])
 )
 SELECT
     e.partition_key,

@@ -17,7 +17,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
-    LIMIT cardinality($1::smallint[])
 )
 SELECT
     f.flow_id,
@@ -121,7 +120,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
-    LIMIT cardinality($1::smallint[])
 )
 SELECT 1
 FROM input AS i
@@ -159,7 +157,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
-    LIMIT cardinality($1::smallint[])
 ),
 tried AS MATERIALIZED (
     SELECT
@@ -172,7 +169,6 @@ tried AS MATERIALIZED (
             ffx_flow_key(i.flow_id) AS key
         FROM input AS i
         ORDER BY 3
-        OFFSET 0
     ) AS k
     WHERE pg_try_advisory_xact_lock(k.key)
 )
@@ -240,7 +236,6 @@ FROM (
         ffx_flow_key(f.flow_id) AS key
     FROM (SELECT unnest($1::uuid[]) AS flow_id) AS f
     ORDER BY 2
-    OFFSET 0
 ) AS k
 WHERE pg_try_advisory_xact_lock_shared(k.key)
 `

@@ -51,7 +51,6 @@ WITH input AS (
         unnest($5::uuid[]) AS downstream_eid,
         unnest($6::bigint[]) AS running_count,
         unnest($7::integer[]) AS ord
-    LIMIT cardinality($5::uuid[])
 )
 SELECT i.ord::integer AS ord
 FROM input AS i
@@ -76,12 +75,11 @@ CROSS JOIN LATERAL (
         LIMIT 1
     ) AS u ON true
     WHERE
-        d.downstream_eid = ANY (ARRAY[i.downstream_eid])
+        d.downstream_eid = i.downstream_eid
         AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
         AND (d.flow_id = i.flow_id) IS TRUE
         AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
         AND NOT d.policy ? 'resolved_at_ms'
-    OFFSET 0
 ) AS o
 WHERE
     o.lost
@@ -138,7 +136,6 @@ WITH input AS (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id,
         unnest($3::uuid[]) AS execution_id
-    LIMIT cardinality($3::uuid[])
 )
 SELECT DISTINCT
     d.partition_key,
@@ -157,7 +154,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.upstream_eid = i.execution_id
         AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
-        AND (t.flow_id = i.flow_id) IS TRUE
+        AND t.flow_id = i.flow_id
     OFFSET 0
 ) AS d
 WHERE
@@ -232,7 +229,6 @@ WITH input AS (
         unnest($2::uuid[]) AS flow_id,
         unnest($3::uuid[]) AS downstream_eid,
         unnest($4::integer[]) AS ord
-    LIMIT cardinality($3::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -266,7 +262,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.downstream_eid = i.downstream_eid
         AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
-        AND (t.flow_id = i.flow_id) IS TRUE
+        AND t.flow_id = i.flow_id
     OFFSET 0
 ) AS d
 LEFT JOIN LATERAL (
@@ -401,7 +397,6 @@ WITH input AS (
         unnest($6::integer[]) AS skip_count,
         unnest($7::integer[]) AS running_count,
         unnest($8::integer[]) AS k_target
-    LIMIT cardinality($3::uuid[])
 ),
 marks AS (
     -- The edges to mark.
@@ -411,7 +406,6 @@ marks AS (
         unnest($11::uuid[]) AS upstream_eid,
         unnest($12::uuid[]) AS edge_id,
         unnest($13::text[]) AS outcome
-    LIMIT cardinality($12::uuid[])
 ),
 marked AS (
     -- Those edges, marked.
@@ -612,7 +606,6 @@ WITH input AS (
         unnest($2::uuid[]) AS flow_id,
         unnest($3::uuid[]) AS downstream_eid,
         unnest($4::integer[]) AS ord
-    LIMIT cardinality($3::uuid[])
 )
 SELECT
     i.ord::integer AS ord,

@@ -86,7 +86,6 @@ WITH input AS (
         $3::uuid AS flow_id,
         unnest($4::uuid[]) AS edge_id,
         unnest($5::text[]) AS outcome
-    LIMIT cardinality($4::uuid[])
 ),
 staged AS MATERIALIZED (
     SELECT
@@ -113,7 +112,7 @@ staged AS MATERIALIZED (
     ) AS d
     WHERE
         d.edge_id = i.edge_id
-        AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS TRUE
+        AND d.policy -> 'applied_at_ms' = 'null'::jsonb
 )
 UPDATE ff_edge AS d
 SET
@@ -129,8 +128,8 @@ SET
 FROM staged AS s
 WHERE
     d.ctid = s.row_id
-    AND d.partition_key = ANY (ARRAY[s.partition_key])
-    AND (d.flow_id = s.flow_id) IS TRUE
+    AND d.partition_key = s.partition_key
+    AND d.flow_id = s.flow_id
     AND (d.edge_id = s.edge_id) IS TRUE
 `
 
@@ -309,7 +308,6 @@ WITH input AS (
         $1::smallint AS partition_key,
         $2::uuid AS flow_id,
         unnest($3::uuid[]) AS edge_id
-    LIMIT cardinality($3::uuid[])
 )
 SELECT
     CAST(i.edge_id AS uuid) AS edge_id,
@@ -479,7 +477,6 @@ WITH input AS (
         unnest($3::uuid[]) AS edge_id,
         unnest($4::uuid[]) AS upstream_eid,
         unnest($5::uuid[]) AS downstream_eid
-    LIMIT cardinality($3::uuid[])
 ),
 passed AS (
     SELECT DISTINCT ON (i.downstream_eid)
@@ -508,8 +505,8 @@ FROM passed AS p
 WHERE
     e.partition_key = ANY (ARRAY[p.partition_key])
     AND e.execution_id = p.downstream_eid
-    AND (e.lifecycle_phase IN ('submitted', 'pending', 'blocked', 'eligible', 'runnable')) IS TRUE
-    AND (e.public_state <> 'resumable') IS TRUE
+    AND e.lifecycle_phase IN ('submitted', 'pending', 'blocked', 'eligible', 'runnable')
+    AND e.public_state <> 'resumable'
     AND (e.started_at_ms IS NULL) IS TRUE
 `
 

@@ -21,7 +21,6 @@ input AS (
     SELECT
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS flow_id
-    LIMIT cardinality($3::uuid[])
 )
 SELECT
     i.partition_key::smallint AS partition_key,
@@ -78,7 +77,6 @@ CROSS JOIN LATERAL (
                     WHERE
                         x.partition_key = e.partition_key
                         AND x.execution_id = e.execution_id
-                    OFFSET 0
                 ),
                 'failed'
             )
@@ -291,7 +289,6 @@ FROM (
         unnest($14::integer[]) AS members_waiting_children,
         unnest($15::text[]) AS public_flow_state,
         $16::bigint AS now_ms
-    LIMIT cardinality($2::uuid[])
 ) AS i
 CROSS JOIN LATERAL (
     SELECT coalesce(ffx_read_number(t.raw_fields, 'last_mutation_at_ms'), t.created_at_ms) AS changed_at_ms

@@ -17,7 +17,6 @@ WITH input AS (
     SELECT
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS execution_id
-    LIMIT cardinality($3::uuid[])
 )
 UPDATE ff_exec_core AS e
 SET
@@ -377,7 +376,6 @@ FROM (
         unnest($3::uuid[]) AS gate_id,
         unnest($4::smallint[]) AS execution_partition_key,
         unnest($5::uuid[]) AS execution_id
-    LIMIT cardinality($3::uuid[])
 ) AS i
 CROSS JOIN LATERAL (
     SELECT
@@ -388,7 +386,7 @@ CROSS JOIN LATERAL (
         t.partition_key = i.execution_partition_key
         AND t.execution_id = i.execution_id
         -- Another creation may have replaced its limits.
-        AND (i.gate_id = ANY (t.ffx_limit_ids)) IS TRUE
+        AND i.gate_id = ANY (t.ffx_limit_ids)
     LIMIT 1
 ) AS e
 ON CONFLICT ON CONSTRAINT ffx_gate_pkey DO NOTHING
@@ -518,7 +516,6 @@ WITH input AS (
         unnest($2::uuid[]) AS gate_id,
         unnest($3::text[]) AS when_full,
         unnest($4::bigint[]) AS units
-    LIMIT cardinality($2::uuid[])
 )
 SELECT
     i.gate_id::uuid AS gate_id,
@@ -643,7 +640,6 @@ WITH input AS (
         unnest($2::uuid[]) AS execution_id,
         unnest($3::uuid[]) AS gate_id,
         unnest($4::boolean[]) AS is_budget
-    LIMIT cardinality($2::uuid[])
 )
 UPDATE ff_exec_core AS e
 SET
@@ -926,7 +922,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::text[]) AS budget_id
-    LIMIT cardinality($2::text[])
 )
 SELECT
     b.budget_id,
@@ -1242,7 +1237,6 @@ WITH input AS (
     SELECT
         unnest($1::uuid[]) AS gate_id,
         unnest($2::integer[]) AS executions
-    LIMIT cardinality($1::uuid[])
 )
 SELECT
     i.gate_id::uuid AS gate_id,

@@ -17,7 +17,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS gate_partition_key,
         unnest($2::uuid[]) AS gate_id
-    LIMIT cardinality($2::uuid[])
 ),
 asked AS MATERIALIZED (
     -- The limits of an input (gate_partition_key, gate_id) that executions wait for, each once.
@@ -35,7 +34,6 @@ asked AS MATERIALIZED (
             SELECT
             FROM ffx_waiting AS w
             WHERE w.gate_id = i.gate_id
-            OFFSET 0
         )
     ORDER BY
         i.gate_partition_key,
@@ -193,7 +191,7 @@ raised AS (
         GROUP BY l.gate_partition_key, l.gate_id
     ) AS a
     WHERE
-        g.partition_key = ANY (ARRAY[a.gate_partition_key])
+        g.partition_key = a.gate_partition_key
         AND g.gate_id = a.gate_id
 )
 SELECT
@@ -260,7 +258,6 @@ WITH input AS (
         unnest($2::uuid[]) AS gate_id,
         unnest($3::smallint[]) AS partition_key,
         unnest($4::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 ),
 asked AS MATERIALIZED (
     -- The limits of an input (gate_partition_key, gate_id) that executions wait for, each once.
@@ -278,7 +275,6 @@ asked AS MATERIALIZED (
             SELECT
             FROM ffx_waiting AS w
             WHERE w.gate_id = i.gate_id
-            OFFSET 0
         )
     ORDER BY
         i.gate_partition_key,
@@ -340,17 +336,16 @@ freed AS (
                         e.partition_key = i.partition_key
                         AND e.execution_id = i.execution_id
                         AND e.ffx_admitted
-                    OFFSET 0
                 )
             OFFSET 0
         ) AS x
     ) AS o
     WHERE
         u.ctid = o.row_id
-        AND (u.partition_key = o.partition_key) IS TRUE
-        AND (u.gate_id = o.gate_id) IS TRUE
-        AND (u.execution_id = o.execution_id) IS TRUE
-        AND (u.admitted_at_ms = o.admitted_at_ms) IS TRUE
+        AND u.partition_key = o.partition_key
+        AND u.gate_id = o.gate_id
+        AND u.execution_id = o.execution_id
+        AND u.admitted_at_ms = o.admitted_at_ms
     RETURNING
         u.partition_key,
         u.gate_id,
@@ -371,7 +366,7 @@ lowered AS (
             x.gate_id
     ) AS f
     WHERE
-        g.partition_key = ANY (ARRAY[f.partition_key])
+        g.partition_key = f.partition_key
         AND g.gate_id = f.gate_id
 )
 SELECT

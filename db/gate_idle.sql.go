@@ -16,7 +16,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS gate_id
-    LIMIT cardinality($2::uuid[])
 )
 DELETE FROM ffx_gate AS g
 USING input AS i

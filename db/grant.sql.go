@@ -434,7 +434,6 @@ FROM (
         q.created_at_ms,
         q.execution_id,
         q.partition_key
-    OFFSET 0
 ) AS r
 CROSS JOIN LATERAL (
     SELECT
@@ -531,7 +530,6 @@ WITH input AS (
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS execution_id,
         unnest($4::integer[]) AS ord
-    LIMIT cardinality($3::uuid[])
 )
 SELECT i.ord::integer AS ord
 FROM input AS i

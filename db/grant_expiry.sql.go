@@ -23,7 +23,6 @@ input AS (
     SELECT
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS execution_id
-    LIMIT cardinality($3::uuid[])
 ),
 expired AS (
     -- Their unusable grants, deleted.
@@ -49,8 +48,8 @@ expired AS (
     ) AS d
     WHERE
         g.ctid = d.grant_row_id
-        AND (g.partition_key = d.partition_key) IS TRUE
-        AND (g.grant_id = d.grant_id) IS TRUE
+        AND g.partition_key = d.partition_key
+        AND g.grant_id = d.grant_id
     RETURNING
         g.partition_key,
         g.execution_id

@@ -131,7 +131,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 ),
 finished AS (
     SELECT
@@ -146,7 +145,7 @@ finished AS (
         WHERE
             t.partition_key = i.partition_key
             AND t.execution_id = i.execution_id
-            AND (t.lifecycle_phase IN ('terminal', 'cancelled')) IS TRUE
+            AND t.lifecycle_phase IN ('terminal', 'cancelled')
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS e
 )
@@ -181,7 +180,6 @@ WITH input AS (
     SELECT
         unnest($3::smallint[]) AS partition_key,
         unnest($4::uuid[]) AS execution_id
-    LIMIT cardinality($4::uuid[])
 )
 SELECT
     e.partition_key,

@@ -47,7 +47,7 @@ forgotten AS (
     FROM due AS d
     WHERE
         e.ctid = d.row_id
-        AND e.partition_key = ANY (ARRAY[d.partition_key])
+        AND e.partition_key = d.partition_key
         AND e.execution_id = d.execution_id
         AND NOT d.delayed
     RETURNING e.lane_id
@@ -80,7 +80,7 @@ promoted AS (
     FROM due AS d
     WHERE
         e.ctid = d.row_id
-        AND e.partition_key = ANY (ARRAY[d.partition_key])
+        AND e.partition_key = d.partition_key
         AND e.execution_id = d.execution_id
         AND d.delayed
         AND ($3::boolean OR num_nulls(d.fair_fields) = 1)

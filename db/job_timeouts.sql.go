@@ -19,7 +19,6 @@ WITH input AS (
         unnest($2::uuid[]) AS execution_id,
         unnest($3::integer[]) AS attempt_index,
         unnest($4::bigint[]) AS timeout_at_ms
-    LIMIT cardinality($2::uuid[])
 ),
 left_over AS (
     SELECT
@@ -194,7 +193,6 @@ WITH input AS (
         unnest($3::smallint[]) AS partition_key,
         unnest($4::uuid[]) AS execution_id,
         unnest($5::integer[]) AS attempt_index
-    LIMIT cardinality($4::uuid[])
 )
 SELECT
     t.partition_key,
@@ -221,15 +219,15 @@ CROSS JOIN LATERAL (
         a.worker_instance_id,
         a.ffx_lease_id
     FROM ff_exec_core AS e
-    JOIN ff_attempt AS a ON a.partition_key = ANY (ARRAY[e.partition_key]) AND a.execution_id = e.execution_id
+    JOIN ff_attempt AS a ON a.partition_key = e.partition_key AND a.execution_id = e.execution_id
     WHERE
         e.partition_key = i.partition_key
         AND e.execution_id = i.execution_id
         AND a.attempt_index = i.attempt_index
-        AND (e.lifecycle_phase = 'active') IS TRUE
-        AND (e.attempt_index = a.attempt_index) IS TRUE
-        AND (a.lease_epoch = e.ffx_lease_epoch) IS TRUE
-        AND (a.lease_expires_at_ms IS NOT NULL) IS TRUE
+        AND e.lifecycle_phase = 'active'
+        AND e.attempt_index = a.attempt_index
+        AND a.lease_epoch = e.ffx_lease_epoch
+        AND a.lease_expires_at_ms IS NOT NULL
         AND (a.ffx_timeout_at_ms <= ffx_now_ms($1)) IS TRUE
     FOR NO KEY UPDATE OF e SKIP LOCKED
     FOR UPDATE OF a SKIP LOCKED

@@ -21,7 +21,6 @@ WITH input AS (
         unnest($2::uuid[]) AS execution_id,
         unnest($3::integer[]) AS attempt_index,
         generate_subscripts($2::uuid[], 1) - 1 AS ord
-    LIMIT cardinality($2::uuid[])
 )
 SELECT
     i.ord::integer AS ord
@@ -78,7 +77,6 @@ WITH input AS (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
         generate_subscripts($2::uuid[], 1) - 1 AS ord
-    LIMIT cardinality($2::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -371,10 +369,10 @@ renewed AS (
             t.partition_key = i.partition_key
             AND t.execution_id = i.execution_id
             AND t.attempt_index = i.attempt_index
-            -- The fence, written so that the planner uses no index on the expiry for it.
-            AND (t.lease_epoch = i.lease_epoch) IS TRUE
-            AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
-            AND (e.lifecycle_phase = 'active') IS TRUE
+            -- The fence.
+            AND t.lease_epoch = i.lease_epoch
+            AND t.lease_expires_at_ms > (SELECT now_ms FROM clock)
+            AND e.lifecycle_phase = 'active'
             AND ($8::boolean OR e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index) IS TRUE
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS t
@@ -383,7 +381,7 @@ renewed AS (
         a.ctid = t.row_id
         AND a.partition_key = i.partition_key
         AND a.execution_id = i.execution_id
-        AND (a.attempt_index = i.attempt_index) IS TRUE
+        AND a.attempt_index = i.attempt_index
     RETURNING
         i.ord,
         a.partition_key,
@@ -485,7 +483,6 @@ WITH input AS (
         unnest($2::uuid[]) AS execution_id,
         unnest($3::integer[]) AS attempt_index,
         generate_subscripts($2::uuid[], 1) - 1 AS ord
-    LIMIT cardinality($2::uuid[])
 )
 SELECT
     i.ord::integer AS ord
@@ -540,7 +537,6 @@ WITH input AS (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
         generate_subscripts($2::uuid[], 1) - 1 AS ord
-    LIMIT cardinality($2::uuid[])
 )
 SELECT
     i.ord::integer AS ord,

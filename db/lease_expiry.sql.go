@@ -24,7 +24,6 @@ FROM (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
         unnest($3::integer[]) AS attempt_index
-    LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
     a.partition_key = ANY (ARRAY[i.partition_key])
@@ -59,7 +58,6 @@ USING (
         SELECT
             unnest($1::bigint[]) AS due_at_ms,
             unnest($2::uuid[]) AS timer_id
-        LIMIT cardinality($1::bigint[])
     ) AS i
     CROSS JOIN LATERAL (
         SELECT t.ctid::tid AS timer_row_id
@@ -72,7 +70,7 @@ USING (
 ) AS d
 WHERE
     w.ctid = d.timer_row_id
-    AND (w.due_at_ms = d.due_at_ms) IS TRUE
+    AND w.due_at_ms = d.due_at_ms
     AND (w.timer_id = d.timer_id) IS TRUE
 `
 
@@ -126,8 +124,8 @@ taken AS (
     USING due AS d
     WHERE
         w.ctid = d.timer_row_id
-        AND (w.due_at_ms = d.due_at_ms) IS TRUE
-        AND (w.timer_id = d.timer_id) IS TRUE
+        AND w.due_at_ms = d.due_at_ms
+        AND w.timer_id = d.timer_id
         AND d.earlier < $4::bigint
     RETURNING
         w.due_at_ms,
@@ -319,7 +317,6 @@ WITH input AS (
         unnest($4::bigint[]) AS raised_epoch,
         nullif(unnest($5::text[]), '') AS lease_id,
         nullif(unnest($6::text[]), '') AS worker_instance_id
-    LIMIT cardinality($2::uuid[])
 ),
 released AS (
     -- Their executions, claimable again.
@@ -464,7 +461,6 @@ WITH input AS (
         unnest($4::smallint[]) AS partition_key,
         unnest($5::uuid[]) AS execution_id,
         unnest($6::integer[]) AS attempt_index
-    LIMIT cardinality($5::uuid[])
 )
 SELECT
     t.partition_key,
@@ -509,12 +505,12 @@ CROSS JOIN LATERAL (
         a.ffx_timeout_at_ms,
         a.raw_fields
     FROM ff_exec_core AS e
-    JOIN ff_attempt AS a ON a.partition_key = ANY (ARRAY[e.partition_key]) AND a.execution_id = e.execution_id
+    JOIN ff_attempt AS a ON a.partition_key = e.partition_key AND a.execution_id = e.execution_id
     WHERE
         e.partition_key = i.partition_key
         AND e.execution_id = i.execution_id
         AND a.attempt_index = i.attempt_index
-        AND (a.lease_expires_at_ms <= ffx_now_ms($2)) IS TRUE
+        AND a.lease_expires_at_ms <= ffx_now_ms($2)
     FOR NO KEY UPDATE OF e SKIP LOCKED
     FOR UPDATE OF a SKIP LOCKED
 ) AS t

@@ -24,7 +24,6 @@ input AS (
         unnest($4::bigint[]) AS units,
         unnest($5::bigint[]) AS window_ms,
         unnest($6::text[]) AS when_full
-    LIMIT cardinality($3::text[])
 ),
 declared AS (
     -- Those that are new or have changed.
@@ -409,7 +408,6 @@ FROM (
     SELECT
         unnest($1::text[]) AS namespace,
         unnest($2::text[]) AS name
-    LIMIT cardinality($2::text[])
 ) AS i
 CROSS JOIN LATERAL (
     SELECT

@@ -23,7 +23,6 @@ WITH changed AS (
             unnest($3::smallint[]) AS partition_key,
             unnest($4::uuid[]) AS execution_id,
             unnest($5::integer[]) AS old_priority
-        LIMIT cardinality($4::uuid[])
     ) AS i
     WHERE
         e.partition_key = ANY (ARRAY[i.partition_key])
@@ -82,7 +81,6 @@ FROM (
     SELECT
         unnest($3::smallint[]) AS partition_key,
         unnest($4::uuid[]) AS execution_id
-    LIMIT cardinality($4::uuid[])
 ) AS i
 WHERE
     e.partition_key = ANY (ARRAY[i.partition_key])
@@ -144,7 +142,7 @@ SET
     ffx_last_mutation_at_ms = $2::bigint
 FROM effective AS d
 WHERE
-    e.partition_key = ANY (ARRAY[d.partition_key])
+    e.partition_key = d.partition_key
     AND e.execution_id = d.execution_id
 `
 
@@ -215,7 +213,7 @@ SET
     ffx_last_mutation_at_ms = $1::bigint
 FROM effective AS d
 WHERE
-    e.partition_key = ANY (ARRAY[d.partition_key])
+    e.partition_key = d.partition_key
     AND e.execution_id = d.execution_id
 RETURNING
     e.lane_id,

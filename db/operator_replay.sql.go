@@ -18,7 +18,6 @@ WITH input AS (
     SELECT
         $1::smallint AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 ),
 blocked AS (
     -- Their rows, blocked.
@@ -39,11 +38,11 @@ blocked AS (
     WHERE
         e.partition_key = ANY (ARRAY[i.partition_key])
         AND e.execution_id = i.execution_id
-        AND (e.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')) IS TRUE
-        AND (e.ownership_state IN ('unowned', 'released')) IS TRUE
-        AND (e.started_at_ms IS NULL) IS TRUE
-        AND (e.public_state <> 'resumable') IS TRUE
-        AND (e.eligibility_state <> 'blocked_by_dependencies') IS TRUE
+        AND e.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')
+        AND e.ownership_state IN ('unowned', 'released')
+        AND e.started_at_ms IS NULL
+        AND e.public_state <> 'resumable'
+        AND e.eligibility_state <> 'blocked_by_dependencies'
     RETURNING
         e.partition_key,
         e.execution_id,
@@ -198,7 +197,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.upstream_eid = i.upstream_eid
         AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
-        AND (t.flow_id = i.flow_id) IS TRUE
+        AND t.flow_id = i.flow_id
     OFFSET 0
 ) AS d
 CROSS JOIN LATERAL (
@@ -211,7 +210,7 @@ CROSS JOIN LATERAL (
         count(*) FILTER (WHERE s.policy -> 'applied_at_ms' = 'null'::jsonb) AS staged
     FROM ff_edge AS s
     WHERE
-        s.downstream_eid = ANY (ARRAY[d.downstream_eid])
+        s.downstream_eid = d.downstream_eid
         AND (s.partition_key = d.partition_key OR s.partition_key IS NULL)
         AND (s.flow_id = d.flow_id) IS TRUE
 ) AS m
@@ -332,7 +331,7 @@ SELECT
         SELECT count(*)
         FROM ff_edge AS d
         WHERE
-            d.downstream_eid = ANY (ARRAY[g.downstream_eid])
+            d.downstream_eid = g.downstream_eid
             AND (d.partition_key = g.partition_key OR d.partition_key IS NULL)
             AND (d.flow_id = g.flow_id) IS TRUE
             AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
@@ -341,7 +340,7 @@ SELECT
         SELECT count(*)
         FROM ff_edge AS d
         WHERE
-            d.downstream_eid = ANY (ARRAY[g.downstream_eid])
+            d.downstream_eid = g.downstream_eid
             AND (d.partition_key = g.partition_key OR d.partition_key IS NULL)
             AND (d.flow_id = g.flow_id) IS TRUE
             AND d.policy -> 'applied_at_ms' = 'null'::jsonb
@@ -415,7 +414,7 @@ downstream AS (
         WHERE
             t.upstream_eid = i.upstream_eid
             AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
-            AND (t.flow_id = i.flow_id) IS TRUE
+            AND t.flow_id = i.flow_id
             AND t.policy <> 'null' -- this column is not in the index that covers the others
         OFFSET 0
     ) AS d
@@ -431,9 +430,9 @@ CROSS JOIN LATERAL (
     WHERE
         t.partition_key = d.partition_key
         AND t.execution_id = d.downstream_eid
-        AND (t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')) IS TRUE
-        AND (t.started_at_ms IS NULL) IS TRUE
-        AND (t.public_state <> 'resumable') IS TRUE
+        AND t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')
+        AND t.started_at_ms IS NULL
+        AND t.public_state <> 'resumable'
     FOR NO KEY UPDATE
 ) AS e
 `
@@ -518,7 +517,6 @@ WITH input AS (
         unnest($5::integer[]) AS fail_count,
         unnest($6::integer[]) AS skip_count,
         unnest($7::integer[]) AS running_count
-    LIMIT cardinality($3::uuid[])
 ),
 source AS (
     -- The executions that the edges lead from.
@@ -595,7 +593,7 @@ WITH opened AS (
     WHERE
         d.downstream_eid = $4
         AND (d.partition_key = $2 OR d.partition_key IS NULL)
-        AND (d.flow_id = $3) IS TRUE
+        AND d.flow_id = $3
         AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
         AND (
             d.policy ? 'resolved_at_ms' AND (d.policy ->> 'resolved_outcome' = 'success') IS NOT TRUE
@@ -617,7 +615,6 @@ WITH opened AS (
                                 AND a.execution_id = u.execution_id
                                 AND a.attempt_index = u.attempt_index
                                 AND a.outcome = 'success'
-                            OFFSET 0
                         )
                     )
                 OFFSET 0 -- without it the planner may read all executions and attempts to look them up in memory

@@ -17,7 +17,6 @@ WITH input AS (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
         unnest($3::integer[]) AS ord
-    LIMIT cardinality($2::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -97,7 +96,6 @@ WITH input AS (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id,
         unnest($3::integer[]) AS ord
-    LIMIT cardinality($2::uuid[])
 )
 SELECT
     i.ord::integer AS ord,

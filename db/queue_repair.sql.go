@@ -17,7 +17,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 )
 SELECT a.execution_id
 FROM input AS i
@@ -67,7 +66,6 @@ WITH input AS (
     SELECT
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS execution_id
-    LIMIT cardinality($3::uuid[])
 )
 INSERT INTO ffx_blocked AS b (
     partition_key, execution_id, lane_id, eligibility_state, required_capabilities, blocked_at_ms
@@ -126,7 +124,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 )
 INSERT INTO ffx_waiting (gate_id, rank, created_at_ms, execution_id, partition_key, is_budget)
 SELECT
@@ -178,7 +175,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 )
 INSERT INTO ffx_ready AS r (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
 SELECT
@@ -329,7 +325,7 @@ WITH page AS MATERIALIZED (
                     x.partition_key = e.partition_key
                     AND x.execution_id = e.execution_id
                     AND x.kind = 'claim'
-                    AND (x.expires_at_ms > ffx_now_ms($1)) IS TRUE
+                    AND x.expires_at_ms > ffx_now_ms($1)
                 LIMIT 1
             ) IS NULL
         ) AS ungranted,
@@ -664,7 +660,6 @@ WITH input AS (
     SELECT
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS execution_id
-    LIMIT cardinality($3::uuid[])
 )
 SELECT
     e.partition_key,
@@ -687,7 +682,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.partition_key = i.partition_key
         AND t.execution_id = i.execution_id
-        AND (t.lifecycle_phase = 'active') IS TRUE
+        AND t.lifecycle_phase = 'active'
     FOR NO KEY UPDATE SKIP LOCKED
 ) AS e
 `
@@ -744,7 +739,6 @@ WITH input AS (
     SELECT
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS execution_id
-    LIMIT cardinality($3::uuid[])
 )
 INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
 SELECT

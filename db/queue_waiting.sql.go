@@ -69,7 +69,6 @@ func (q *Queries) ListQueuedLanes(ctx context.Context, db DBTX, maxItems int32) 
 const listWaitingKinds = `-- name: ListWaitingKinds :many
 WITH input AS (
     SELECT unnest($6::text[]) AS lane_id
-    LIMIT cardinality($6::text[])
 ),
 scanned AS (
     SELECT

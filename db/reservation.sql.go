@@ -21,7 +21,6 @@ WITH input AS (
         unnest($7::text[]) AS dimension,
         unnest($8::bigint[]) AS amount,
         unnest($9::bigint[]) AS expires_at_ms
-    LIMIT cardinality($4::uuid[])
 )
 INSERT INTO ffx_budget_reservation AS r (
     partition_key, budget_id, execution_partition, execution_id, attempt_index, lease_epoch, dimensions_key, amount, expires_at_ms
@@ -104,7 +103,6 @@ WITH input AS (
         unnest($2::uuid[]) AS execution_id,
         unnest($3::integer[]) AS attempt_index,
         unnest($4::integer[]) AS ord
-    LIMIT cardinality($2::uuid[])
 )
 SELECT i.ord::integer AS ord
 FROM input AS i
@@ -227,12 +225,12 @@ kept AS (
     FROM looked AS l
     WHERE
         r.ctid = l.row_id
-        AND (r.partition_key = l.partition_key) IS TRUE
-        AND (r.budget_id = l.budget_id) IS TRUE
-        AND (r.execution_id = l.execution_id) IS TRUE
-        AND (r.attempt_index = l.attempt_index) IS TRUE
-        AND (r.lease_epoch = l.lease_epoch) IS TRUE
-        AND (r.dimensions_key = l.dimensions_key) IS TRUE
+        AND r.partition_key = l.partition_key
+        AND r.budget_id = l.budget_id
+        AND r.execution_id = l.execution_id
+        AND r.attempt_index = l.attempt_index
+        AND r.lease_epoch = l.lease_epoch
+        AND r.dimensions_key = l.dimensions_key
         AND NOT l.over
         AND l.live_until_ms IS NOT NULL
     RETURNING 1 AS one
@@ -243,12 +241,12 @@ dropped AS (
     USING looked AS l
     WHERE
         r.ctid = l.row_id
-        AND (r.partition_key = l.partition_key) IS TRUE
-        AND (r.budget_id = l.budget_id) IS TRUE
-        AND (r.execution_id = l.execution_id) IS TRUE
-        AND (r.attempt_index = l.attempt_index) IS TRUE
-        AND (r.lease_epoch = l.lease_epoch) IS TRUE
-        AND (r.dimensions_key = l.dimensions_key) IS TRUE
+        AND r.partition_key = l.partition_key
+        AND r.budget_id = l.budget_id
+        AND r.execution_id = l.execution_id
+        AND r.attempt_index = l.attempt_index
+        AND r.lease_epoch = l.lease_epoch
+        AND r.dimensions_key = l.dimensions_key
         AND l.over
     RETURNING 1 AS one
 )
@@ -283,7 +281,6 @@ WITH input AS (
         unnest($4::integer[]) AS attempt_index,
         unnest($5::bigint[]) AS lease_epoch,
         unnest($6::integer[]) AS ord
-    LIMIT cardinality($3::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -301,7 +298,6 @@ CROSS JOIN LATERAL (
         AND t.execution_id = i.execution_id
         AND t.attempt_index = i.attempt_index
         AND t.lease_epoch = i.lease_epoch
-    OFFSET 0
 ) AS r
 `
 
@@ -572,12 +568,12 @@ kept AS (
     FROM looked AS l
     WHERE
         r.ctid = l.row_id
-        AND (r.partition_key = l.partition_key) IS TRUE
-        AND (r.budget_id = l.budget_id) IS TRUE
-        AND (r.execution_id = l.execution_id) IS TRUE
-        AND (r.attempt_index = l.attempt_index) IS TRUE
-        AND (r.lease_epoch = l.lease_epoch) IS TRUE
-        AND (r.dimensions_key = l.dimensions_key) IS TRUE
+        AND r.partition_key = l.partition_key
+        AND r.budget_id = l.budget_id
+        AND r.execution_id = l.execution_id
+        AND r.attempt_index = l.attempt_index
+        AND r.lease_epoch = l.lease_epoch
+        AND r.dimensions_key = l.dimensions_key
         AND NOT l.over
         AND l.live_until_ms IS NOT NULL
     RETURNING 1 AS one
@@ -588,12 +584,12 @@ dropped AS (
     USING looked AS l
     WHERE
         r.ctid = l.row_id
-        AND (r.partition_key = l.partition_key) IS TRUE
-        AND (r.budget_id = l.budget_id) IS TRUE
-        AND (r.execution_id = l.execution_id) IS TRUE
-        AND (r.attempt_index = l.attempt_index) IS TRUE
-        AND (r.lease_epoch = l.lease_epoch) IS TRUE
-        AND (r.dimensions_key = l.dimensions_key) IS TRUE
+        AND r.partition_key = l.partition_key
+        AND r.budget_id = l.budget_id
+        AND r.execution_id = l.execution_id
+        AND r.attempt_index = l.attempt_index
+        AND r.lease_epoch = l.lease_epoch
+        AND r.dimensions_key = l.dimensions_key
         AND l.over
     RETURNING 1 AS one
 )
@@ -627,7 +623,6 @@ WITH input AS (
         unnest($2::uuid[]) AS execution_id,
         unnest($3::integer[]) AS attempt_index,
         unnest($4::integer[]) AS ord
-    LIMIT cardinality($2::uuid[])
 )
 SELECT i.ord::integer AS ord
 FROM input AS i

@@ -32,7 +32,6 @@ USING (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
     t.partition_key = ANY (ARRAY[i.partition_key])
@@ -79,7 +78,6 @@ USING (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
     t.partition_key = ANY (ARRAY[i.partition_key])
@@ -106,7 +104,6 @@ USING (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
     t.partition_key = ANY (ARRAY[i.partition_key])
@@ -138,7 +135,6 @@ USING (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
     t.partition_key = ANY (ARRAY[i.partition_key])
@@ -166,7 +162,6 @@ USING (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
     t.partition_key = ANY (ARRAY[i.partition_key])
@@ -194,7 +189,6 @@ USING (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
     t.partition_key = ANY (ARRAY[i.partition_key])
@@ -265,7 +259,6 @@ USING (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
     t.partition_key = ANY (ARRAY[i.partition_key])
@@ -293,7 +286,6 @@ USING (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
     t.partition_key = ANY (ARRAY[i.partition_key])
@@ -321,7 +313,6 @@ USING (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
     t.partition_key = ANY (ARRAY[i.partition_key])
@@ -349,7 +340,6 @@ USING (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
     t.partition_key = ANY (ARRAY[i.partition_key])
@@ -574,7 +564,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 )
 INSERT INTO ffx_pruned_member (partition_key, flow_id, execution_id, node_key, ended_at_ms)
 SELECT
@@ -653,7 +642,6 @@ WITH input AS (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
         unnest($3::integer[]) AS ord
-    LIMIT cardinality($2::uuid[])
 )
 SELECT i.ord::integer AS ord
 FROM input AS i
@@ -854,7 +842,6 @@ WITH input AS (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
         unnest($3::uuid[]) AS flow_id
-    LIMIT cardinality($2::uuid[])
 )
 SELECT i.execution_id::uuid AS execution_id
 FROM input AS i
@@ -872,7 +859,7 @@ WHERE
             LIMIT 1
         ) AS waiting
         WHERE
-            g.upstream_eid = ANY (ARRAY[i.execution_id])
+            g.upstream_eid = i.execution_id
             AND (g.partition_key = i.partition_key OR g.partition_key IS NULL)
             AND (g.flow_id = i.flow_id) IS TRUE
             AND g.policy <> 'null' -- this column is not in the index that covers the others
@@ -965,11 +952,10 @@ FROM (
     SELECT t.upstream_eid
     FROM ff_edge AS t
     WHERE
-        t.downstream_eid = ANY (ARRAY[$1::uuid])
+        t.downstream_eid = $1::uuid
         AND (t.partition_key = $2::smallint OR t.partition_key IS NULL)
         AND (t.flow_id = $3::uuid) IS TRUE
         AND t.policy <> 'null' -- this column is not in the index that covers the others
-    OFFSET 0
 ) AS d
 CROSS JOIN LATERAL (
     SELECT
@@ -1034,7 +1020,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 )
 SELECT
     i.execution_id::uuid AS execution_id,
@@ -1161,7 +1146,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 ),
 started AS MATERIALIZED (
     -- Their admissions without a known start, each with its start.
@@ -1250,7 +1234,7 @@ WHERE
     u.ctid = f.row_id
     AND (u.partition_key = f.partition_key) IS TRUE
     AND (u.gate_id = f.gate_id) IS TRUE
-    AND (u.execution_id = f.execution_id) IS TRUE
+    AND u.execution_id = f.execution_id
     AND (u.admitted_at_ms = f.admitted_at_ms) IS TRUE
 `
 
@@ -1276,7 +1260,6 @@ WITH input AS (
     SELECT
         unnest($4::smallint[]) AS partition_key,
         unnest($5::uuid[]) AS execution_id
-    LIMIT cardinality($5::uuid[])
 )
 SELECT
     i.partition_key::smallint AS partition_key,
@@ -1492,9 +1475,9 @@ taken AS (
     USING due AS d
     WHERE
         t.ctid = d.row_id
-        AND (t.subject = d.subject) IS TRUE
-        AND (t.due_at_ms = d.due_at_ms) IS TRUE
-        AND (t.timer_id = d.timer_id) IS TRUE
+        AND t.subject = d.subject
+        AND t.due_at_ms = d.due_at_ms
+        AND t.timer_id = d.timer_id
         AND d.earlier < $3::bigint
     RETURNING
         t.partition_keys,

@@ -41,7 +41,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
-    LIMIT cardinality($2::uuid[])
 )
 DELETE FROM ff_cancel_backlog_member
 WHERE
@@ -81,7 +80,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
-    LIMIT cardinality($2::uuid[])
 )
 DELETE FROM ff_cancel_dispatch_outbox
 WHERE
@@ -122,7 +120,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
-    LIMIT cardinality($2::uuid[])
 )
 DELETE FROM ff_edge_group
 WHERE
@@ -161,7 +158,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
-    LIMIT cardinality($2::uuid[])
 )
 DELETE FROM ff_edge
 WHERE
@@ -178,7 +174,6 @@ WHERE
                 AND t.flow_id = i.flow_id
             -- Of three indexes only one has this order: it finds the flow, not only its partition.
             ORDER BY t.edge_id
-            OFFSET 0
         ) AS x
     ))
 `
@@ -203,7 +198,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
-    LIMIT cardinality($2::uuid[])
 )
 DELETE FROM ff_flow_summary
 WHERE
@@ -243,7 +237,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
-    LIMIT cardinality($2::uuid[])
 )
 DELETE FROM ff_flow_core
 WHERE
@@ -286,7 +279,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
-    LIMIT cardinality($2::uuid[])
 )
 DELETE FROM ffx_pruned_member
 WHERE
@@ -386,7 +378,6 @@ WITH input AS (
     SELECT
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS flow_id
-    LIMIT cardinality($3::uuid[])
 )
 SELECT
     f.partition_key,
@@ -578,7 +569,6 @@ WITH input AS (
         unnest($2::uuid[]) AS flow_id,
         unnest($3::integer[]) AS max_items,
         unnest($4::integer[]) AS ord
-    LIMIT cardinality($2::uuid[])
 )
 SELECT
     i.ord::integer AS ord,

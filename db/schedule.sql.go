@@ -182,7 +182,6 @@ WITH input AS (
     SELECT
         unnest($2::text[]) AS namespace,
         unnest($3::text[]) AS name
-    LIMIT cardinality($3::text[])
 ),
 locked AS (
     SELECT
@@ -197,14 +196,14 @@ locked AS (
         WHERE
             t.namespace = i.namespace
             AND t.name = i.name
-            AND (t.queued_ms IS NOT NULL) IS TRUE
+            AND t.queued_ms IS NOT NULL
             AND NOT EXISTS (
                 SELECT
                 FROM ff_exec_core AS e
                 WHERE
                     e.partition_key = t.last_partition_key
                     AND e.execution_id = t.last_execution_id
-                    AND (e.lifecycle_phase NOT IN ('terminal', 'cancelled')) IS TRUE
+                    AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
                 OFFSET 0
             )
         FOR NO KEY UPDATE SKIP LOCKED
@@ -243,7 +242,6 @@ WITH input AS (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
         unnest($3::integer[]) AS ord
-    LIMIT cardinality($3::integer[])
 )
 SELECT i.ord::integer AS ord
 FROM input AS i
@@ -253,7 +251,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.partition_key = i.partition_key
         AND t.execution_id = i.execution_id
-        AND (t.lifecycle_phase NOT IN ('terminal', 'cancelled')) IS TRUE
+        AND t.lifecycle_phase NOT IN ('terminal', 'cancelled')
     LIMIT 1
 ) AS e
 `
@@ -483,7 +481,6 @@ func (q *Queries) LockDeclaredSchedules(ctx context.Context, db DBTX, arg LockDe
 const lockDueSchedules = `-- name: LockDueSchedules :many
 WITH input AS (
     SELECT unnest($3::text[]) AS name
-    LIMIT cardinality($3::text[])
 )
 SELECT
     -- The columns of ffx_schedule, all of them in the order of the table: the generated row is the table's.
@@ -535,7 +532,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.namespace = $1::text
         AND t.name = i.name
-        AND (t.next_ms <= $2::bigint) IS TRUE
+        AND t.next_ms <= $2::bigint
     FOR NO KEY UPDATE
 ) AS s
 `
@@ -736,7 +733,6 @@ WITH input AS (
         unnest($11::smallint[]) AS last_partition_key,
         unnest($12::uuid[]) AS last_execution_id,
         unnest($13::bytea[]) AS recent
-    LIMIT cardinality($3::text[])
 ),
 moved AS (
     UPDATE ffx_schedule AS s
@@ -894,7 +890,6 @@ WITH input AS (
         unnest($27::text[]) AS fair,
         unnest($28::bigint[]) AS next_ms,
         unnest($29::bigint[]) AS tick_ms
-    LIMIT cardinality($4::text[])
 )
 INSERT INTO ffx_schedule AS s (
     namespace, name, declared_by, cron, time_zone, every_ms, jitter_ms, start_ms, end_ms, missed, window_ms, overlap,
@@ -1238,7 +1233,6 @@ WITH input AS (
     SELECT
         unnest($1::uuid[]) AS key,
         unnest($2::integer[]) AS ord
-    LIMIT cardinality($2::integer[])
 )
 SELECT i.ord::integer AS ord
 FROM input AS i
@@ -1293,7 +1287,6 @@ WITH input AS (
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS sequence_id,
         unnest($3::integer[]) AS ord
-    LIMIT cardinality($3::integer[])
 )
 SELECT i.ord::integer AS ord
 FROM input AS i

@@ -67,7 +67,6 @@ USING (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS sequence_id
-    LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
     s.partition_key = ANY (ARRAY[i.partition_key])
@@ -94,7 +93,6 @@ const dropSequenceEnds = `-- name: DropSequenceEnds :execrows
 DELETE FROM ffx_sequence_end AS t
 USING (
     SELECT unnest($1::bigint[]) AS id
-    LIMIT cardinality($1::bigint[])
 ) AS i
 WHERE t.id = i.id
 `
@@ -587,7 +585,7 @@ WITH continued AS (
 DELETE FROM ffx_sequence_member AS m
 USING continued AS c
 WHERE
-    m.partition_key = ANY (ARRAY[c.partition_key])
+    m.partition_key = c.partition_key
     AND m.sequence_id = c.sequence_id
     AND m.execution_id = $1::uuid
 `

@@ -52,10 +52,10 @@ completed AS (
     WHERE
         e.partition_key = ANY (ARRAY[i.partition_key])
         AND e.execution_id = i.execution_id
-        AND (e.lifecycle_phase = 'active') IS TRUE
-        AND (e.ownership_state = 'leased') IS TRUE
-        AND (e.attempt_index = i.attempt_index) IS TRUE
-        AND (e.ffx_lease_epoch = i.lease_epoch) IS TRUE
+        AND e.lifecycle_phase = 'active'
+        AND e.ownership_state = 'leased'
+        AND e.attempt_index = i.attempt_index
+        AND e.ffx_lease_epoch = i.lease_epoch
         -- The flow that the caller read still holds; otherwise the dependents would be missed.
         AND e.flow_id IS NOT DISTINCT FROM i.flow_id
         -- After a replay by another program, the slow path handles the count of its earlier end.
@@ -85,8 +85,8 @@ ended_attempts AS (
         a.partition_key = ANY (ARRAY[c.partition_key])
         AND a.execution_id = c.execution_id
         AND a.attempt_index = c.attempt_index
-        AND (a.lease_epoch = c.lease_epoch) IS TRUE
-        AND (a.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
+        AND a.lease_epoch = c.lease_epoch
+        AND a.lease_expires_at_ms > (SELECT now_ms FROM clock)
     RETURNING
         c.ord,
         c.flow_id,
@@ -240,10 +240,10 @@ WITH completed AS (
     WHERE
         e.partition_key = $2::smallint
         AND e.execution_id = $3::uuid
-        AND (e.lifecycle_phase = 'active') IS TRUE
-        AND (e.ownership_state = 'leased') IS TRUE
-        AND (e.attempt_index = $4::integer) IS TRUE
-        AND (e.ffx_lease_epoch = $5::bigint) IS TRUE
+        AND e.lifecycle_phase = 'active'
+        AND e.ownership_state = 'leased'
+        AND e.attempt_index = $4::integer
+        AND e.ffx_lease_epoch = $5::bigint
         AND e.flow_id IS NOT DISTINCT FROM $6::uuid
         AND ($6::uuid IS NULL OR NOT ffx_replayed_elsewhere(e.raw_fields))
     RETURNING
@@ -266,8 +266,8 @@ ended_attempt AS (
         a.partition_key = $2::smallint
         AND a.execution_id = $3::uuid
         AND a.attempt_index = $4::integer
-        AND (a.lease_epoch = $5::bigint) IS TRUE
-        AND (a.lease_expires_at_ms > c.now_ms) IS TRUE
+        AND a.lease_epoch = $5::bigint
+        AND a.lease_expires_at_ms > c.now_ms
     RETURNING
         c.now_ms,
         a.partition_key,

@@ -95,7 +95,7 @@ FROM (
         t.partition_key = $1
         AND t.name = $2
         AND t.value = $3
-        AND (t.execution_id IS NOT NULL) IS TRUE
+        AND t.execution_id IS NOT NULL
     LIMIT 1
 ) AS k
 CROSS JOIN LATERAL (

@@ -240,7 +240,6 @@ input AS (
         nullif(unnest($11::text[]), '') AS error,
         unnest($12::integer[]) AS tries,
         unnest($13::bigint[]) AS took_ms
-    LIMIT cardinality($3::uuid[])
 ),
 held AS (
     -- Those whose leases are live, with their attempts locked.
@@ -275,11 +274,11 @@ held AS (
             t.partition_key = i.partition_key
             AND t.execution_id = i.execution_id
             AND t.attempt_index = i.attempt_index
-            -- The fence, written so that the planner uses no index on the expiry for it.
-            AND (t.lease_epoch = i.lease_epoch) IS TRUE
-            AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
-            AND (e.lifecycle_phase = 'active') IS TRUE
-            AND (e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index) IS TRUE
+            -- The fence.
+            AND t.lease_epoch = i.lease_epoch
+            AND t.lease_expires_at_ms > (SELECT now_ms FROM clock)
+            AND e.lifecycle_phase = 'active'
+            AND e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS t
 )
@@ -427,9 +426,9 @@ VALUES (
             t.partition_key = $1
             AND t.execution_id = $2
             AND t.attempt_index = $5
-            -- The fence, written so that the planner uses no index on the expiry for it.
-            AND (t.lease_epoch = $6) IS TRUE
-            AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
+            -- The fence.
+            AND t.lease_epoch = $6
+            AND t.lease_expires_at_ms > (SELECT now_ms FROM clock)
             AND (
                 SELECT
                     (c.lifecycle_phase = 'active') IS TRUE

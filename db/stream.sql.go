@@ -76,11 +76,11 @@ moved AS (
             AND t.execution_id = i.execution_id
             AND t.attempt_index = i.attempt_index
             -- The fence, written so that the planner uses no index on the expiry for it.
-            AND (t.lease_epoch = i.lease_epoch) IS TRUE
-            AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
+            AND t.lease_epoch = i.lease_epoch
+            AND t.lease_expires_at_ms > (SELECT now_ms FROM clock)
             AND (i.behind < 0 OR coalesce(t.ffx_stream_frames, 0) = i.behind)
-            AND (e.lifecycle_phase = 'active') IS TRUE
-            AND (e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index) IS TRUE
+            AND e.lifecycle_phase = 'active'
+            AND e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS t
     WHERE
@@ -88,7 +88,7 @@ moved AS (
         a.ctid = t.row_id
         AND a.partition_key = i.partition_key
         AND a.execution_id = i.execution_id
-        AND (a.attempt_index = i.attempt_index) IS TRUE
+        AND a.attempt_index = i.attempt_index
     RETURNING
         i.ord,
         i.first_frame,

@@ -24,7 +24,6 @@ WITH input AS (
         unnest($8::boolean[]) AS skip_best_effort,
         unnest($9::integer[]) AS size,
         unnest($10::integer[]) AS ord
-    LIMIT cardinality($2::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -140,7 +139,6 @@ WITH input AS (
         unnest($2::uuid[]) AS execution_id,
         unnest($3::integer[]) AS attempt_index,
         unnest($4::integer[]) AS ord
-    LIMIT cardinality($2::uuid[])
 )
 SELECT
     i.ord::integer AS ord,

@@ -91,7 +91,7 @@ cut AS (
                 AND t.execution_id = $2
                 AND t.attempt_index = $3
                 AND (t.ts_ms, t.seq) > (p.ts_ms, p.seq)
-                AND (t.mode = 'best_effort') IS TRUE
+                AND t.mode = 'best_effort'
             ORDER BY
                 t.ts_ms,
                 t.seq
@@ -121,7 +121,7 @@ trimmed AS (
         AND t.attempt_index = $3
         AND (t.ts_ms, t.seq) > (p.ts_ms, p.seq)
         AND (t.ts_ms, t.seq) <= (c.ts_ms, c.seq)
-        AND (t.mode = 'best_effort') IS TRUE
+        AND t.mode = 'best_effort'
     RETURNING t.seq
 )
 INSERT INTO ff_stream_meta AS m (
@@ -284,7 +284,7 @@ WITH cut AS (
             AND t.execution_id = $2
             AND t.attempt_index = $3
             AND (t.ts_ms, t.seq) > (p.ts_ms, p.seq)
-            AND (t.mode = 'summary') IS TRUE
+            AND t.mode = 'summary'
         ORDER BY
             t.ts_ms,
             t.seq
@@ -302,7 +302,7 @@ trimmed AS (
         AND t.attempt_index = $3
         AND (t.ts_ms, t.seq) > (c.after_ts_ms, c.after_seq)
         AND (t.ts_ms, t.seq) <= (c.ts_ms, c.seq)
-        AND (t.mode = 'summary') IS TRUE
+        AND t.mode = 'summary'
     RETURNING t.seq
 )
 UPDATE ff_stream_summary AS s

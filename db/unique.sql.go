@@ -18,10 +18,9 @@ USING (
     SELECT
         unnest($1::uuid[]) AS key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 ) AS i
 WHERE
-    u.key = ANY (ARRAY[i.key])
+    u.key = i.key
     AND (u.execution_id = i.execution_id) IS TRUE
 `
 
@@ -47,7 +46,6 @@ USING (
         SELECT
             unnest($1::smallint[]) AS partition_key,
             unnest($2::uuid[]) AS execution_id
-        LIMIT cardinality($2::uuid[])
     ) AS i
     CROSS JOIN LATERAL (
         SELECT
@@ -65,11 +63,11 @@ USING (
         FROM ffx_unique AS t
         WHERE
             t.key = e.ffx_unique_key
-            AND (t.execution_id = e.execution_id) IS TRUE
+            AND t.execution_id = e.execution_id
         FOR UPDATE SKIP LOCKED
     ) AS k
 ) AS h
-WHERE u.key = ANY (ARRAY[h.key])
+WHERE u.key = h.key
 `
 
 type DropUniqueKeysOfParams struct {
@@ -170,7 +168,6 @@ inserted AS (
             unnest($7::uuid[]) AS key,
             unnest($8::smallint[]) AS partition_key,
             unnest($9::uuid[]) AS execution_id
-        LIMIT cardinality($7::uuid[])
     ) AS i
     WHERE
         (SELECT j.free FROM judged AS j)
@@ -189,7 +186,6 @@ taken_over AS (
             unnest($7::uuid[]) AS key,
             unnest($8::smallint[]) AS partition_key,
             unnest($9::uuid[]) AS execution_id
-        LIMIT cardinality($7::uuid[])
     ) AS i
     CROSS JOIN LATERAL (
         SELECT t.taken
@@ -198,8 +194,8 @@ taken_over AS (
         LIMIT 1
     ) AS l
     WHERE
-        u.key = ANY (ARRAY[i.key])
-        AND (u.taken = l.taken) IS TRUE
+        u.key = i.key
+        AND u.taken = l.taken
         AND (SELECT j.free AND j.known <> '{}' FROM judged AS j)
     RETURNING u.key
 ),
@@ -478,7 +474,6 @@ func (q *Queries) ListUniqueKeys(ctx context.Context, db DBTX, uniqueKeys []pgty
 const lockUniqueHolders = `-- name: LockUniqueHolders :exec
 WITH input AS (
     SELECT unnest($1::uuid[]) AS key
-    LIMIT cardinality($1::uuid[])
 ),
 sorted AS MATERIALIZED (
     SELECT
@@ -522,7 +517,6 @@ func (q *Queries) LockUniqueHolders(ctx context.Context, db DBTX, uniqueKeys []p
 const lockUniqueKeys = `-- name: LockUniqueKeys :exec
 WITH input AS (
     SELECT unnest($1::uuid[]) AS key
-    LIMIT cardinality($1::uuid[])
 )
 SELECT 1
 FROM input AS i
@@ -549,7 +543,6 @@ WITH input AS (
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
-    LIMIT cardinality($2::uuid[])
 ),
 sorted AS MATERIALIZED (
     SELECT e.ffx_unique_key AS key
@@ -599,7 +592,6 @@ WITH input AS (
         unnest($4::text[]) AS limit_ids,
         unnest($5::text[]) AS limit_units,
         unnest($6::text[]) AS limit_fields
-    LIMIT cardinality($2::uuid[])
 ),
 renewed AS (
     -- Their limits with the quota policy, which is the last one.
@@ -624,7 +616,7 @@ renewed AS (
             AND t.execution_id = i.execution_id
             AND t.lifecycle_phase = 'runnable'
             AND t.attempt_state = 'pending_first_attempt'
-            AND (t.ffx_unique_key = i.key) IS TRUE
+            AND t.ffx_unique_key = i.key
             AND t.ffx_admitted IS NOT TRUE
             AND NOT EXISTS (
                 SELECT
@@ -638,7 +630,6 @@ renewed AS (
                         AND u.execution_id = t.execution_id
                     LIMIT 1
                 ) AS x
-                OFFSET 0
             )
         LIMIT 1
     ) AS e
@@ -712,7 +703,6 @@ WITH input AS (
         unnest($4::bigint[]) AS delay_until_ms,
         unnest($5::bigint[]) AS within_ms,
         unnest($6::bytea[]) AS payload
-    LIMIT cardinality($2::uuid[])
 ),
 found AS (
     -- Those that wait, whether they are delayed now, and the budget or limit where those that are not wait first.
@@ -743,7 +733,7 @@ found AS (
             AND t.execution_id = i.execution_id
             AND t.lifecycle_phase = 'runnable'
             AND t.attempt_state = 'pending_first_attempt'
-            AND (t.ffx_unique_key = i.key) IS TRUE
+            AND t.ffx_unique_key = i.key
         LIMIT 1
     ) AS e
     CROSS JOIN LATERAL (
@@ -875,9 +865,8 @@ FROM (
         unnest($2::text[]) AS lasts,
         unnest($3::smallint[]) AS holder_partition_key,
         unnest($4::uuid[]) AS execution_id
-    LIMIT cardinality($4::uuid[])
 ) AS i
-WHERE u.key = ANY (ARRAY[i.key])
+WHERE u.key = i.key
 `
 
 type ReuseUniqueKeysParams struct {
@@ -917,12 +906,11 @@ FROM (
         unnest($4::text[]) AS lasts,
         unnest($5::smallint[]) AS holder_partition_key,
         unnest($6::uuid[]) AS execution_id
-    LIMIT cardinality($6::uuid[])
 ) AS i
 WHERE
-    u.key = ANY (ARRAY[i.key])
-    AND (u.execution_id = i.former_id) IS TRUE
-    AND (u.taken = i.taken) IS TRUE
+    u.key = i.key
+    AND u.execution_id = i.former_id
+    AND u.taken = i.taken
 RETURNING u.key
 `
 

@@ -335,7 +335,6 @@ WHERE
             e.partition_key = $1
             AND e.execution_id = $2
             AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
-        OFFSET 0
     )
 ORDER BY w.waitpoint_id
 LIMIT $4::integer
@@ -487,8 +486,8 @@ ended AS (
         FROM ff_waitpoint_pending AS t
         WHERE
             t.ctid = p.row_id
-            AND (t.partition_key = p.partition_key) IS TRUE
-            AND (t.waitpoint_id = p.waitpoint_id) IS TRUE
+            AND t.partition_key = p.partition_key
+            AND t.waitpoint_id = p.waitpoint_id
             AND (
                 SELECT
                     e.lifecycle_phase IN ('terminal', 'cancelled')
@@ -509,7 +508,7 @@ deleted AS (
     WHERE
         t.ctid = d.row_id
         AND (t.partition_key = d.partition_key) IS TRUE
-        AND (t.waitpoint_id = d.waitpoint_id) IS TRUE
+        AND t.waitpoint_id = d.waitpoint_id
     RETURNING t.partition_key
 )
 SELECT

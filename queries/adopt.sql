@@ -8,7 +8,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     e.partition_key,
@@ -25,10 +24,10 @@ CROSS JOIN LATERAL (
         t.partition_key = i.partition_key
         AND t.execution_id = i.execution_id
         AND t.started_at_ms IS NULL
-        AND (t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'eligible', 'blocked')) IS TRUE
-        AND (t.ownership_state IN ('unowned', 'released')) IS TRUE
-        AND (t.eligibility_state <> 'pending_claim') IS TRUE
-        AND (t.attempt_state NOT IN ('attempt_interrupted', 'pending_replay_attempt', 'pending_retry_attempt')) IS TRUE
+        AND t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'eligible', 'blocked')
+        AND t.ownership_state IN ('unowned', 'released')
+        AND t.eligibility_state <> 'pending_claim'
+        AND t.attempt_state NOT IN ('attempt_interrupted', 'pending_replay_attempt', 'pending_retry_attempt')
     FOR NO KEY UPDATE SKIP LOCKED
 ) AS e;
 
@@ -44,7 +43,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     i.partition_key::smallint AS partition_key,
@@ -65,7 +63,7 @@ CROSS JOIN LATERAL (
         count(*) FILTER (WHERE t.policy -> 'applied_at_ms' = 'null'::jsonb) AS staged
     FROM ff_edge AS t
     WHERE
-        t.downstream_eid = ANY (ARRAY[i.execution_id])
+        t.downstream_eid = i.execution_id
         AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
         AND (t.flow_id = i.flow_id) IS TRUE
 ) AS d
@@ -101,7 +99,6 @@ WITH input AS (
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@held::boolean[]) AS held,
         unnest(@quota_partitions::smallint[]) AS quota_partition
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     e.partition_key,
@@ -169,7 +166,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.partition_key = i.partition_key
         AND t.execution_id = i.execution_id
-        AND (t.flow_id IS NOT DISTINCT FROM i.flow_id) IS TRUE
+        AND t.flow_id IS NOT DISTINCT FROM i.flow_id
     FOR NO KEY UPDATE SKIP LOCKED
 ) AS e
 CROSS JOIN LATERAL (
@@ -220,7 +217,6 @@ WITH input AS (
         unnest(@quota_policy_ids::uuid[]) AS quota,
         unnest(@quota_partitions::smallint[]) AS quota_partition,
         nullif(unnest(@bad_attachments::text[]), '') AS bad_attachment
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 UPDATE ff_exec_core AS e
 SET

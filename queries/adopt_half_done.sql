@@ -8,7 +8,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     e.partition_key,
@@ -57,7 +56,6 @@ WITH input AS (
         nullif(unnest(@worker_instance_ids::text[]), '') AS worker_instance_id,
         unnest(@leased::boolean[]) AS leased,
         unnest(@cancelled::boolean[]) AS cancelled
-    LIMIT cardinality(@execution_ids::uuid[])
 ),
 healed AS (
     -- Their rows, without an owner.
@@ -116,7 +114,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 UPDATE ff_exec_core AS e
 SET
@@ -149,7 +146,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 ),
 current AS (
     -- The newest attempt up to the pointer, and the newest of all.
@@ -184,7 +180,7 @@ current AS (
         WHERE
             t.partition_key = i.partition_key
             AND t.execution_id = i.execution_id
-            AND (t.attempt_state IN ('attempt_interrupted', 'pending_retry_attempt')) IS TRUE
+            AND t.attempt_state IN ('attempt_interrupted', 'pending_retry_attempt')
         OFFSET 0
     ) AS e
 ),

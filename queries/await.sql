@@ -11,7 +11,6 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@with_results::boolean[]) AS with_result,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -89,7 +88,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@flow_ids::uuid[])
 )
 SELECT
     i.ord::integer AS ord,

@@ -86,9 +86,9 @@ resumed_attempts AS (
     WHERE
         n.prior_attempt_state = 'attempt_interrupted'
         AND a.ctid = i.row_id
-        AND (a.partition_key = n.partition_key) IS TRUE
-        AND (a.execution_id = n.execution_id) IS TRUE
-        AND (a.attempt_index = n.attempt_index) IS TRUE
+        AND a.partition_key = n.partition_key
+        AND a.execution_id = n.execution_id
+        AND a.attempt_index = n.attempt_index
     RETURNING
         n.lease_id,
         a.ffx_attempt_type AS attempt_type,

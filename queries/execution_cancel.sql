@@ -11,7 +11,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 ),
 listed AS (
     -- Those that have not ended, with their queue entries.
@@ -46,8 +45,8 @@ entries AS (
     USING listed AS l
     WHERE
         r.ctid = l.entry_id
-        AND (r.partition_key = l.partition_key) IS TRUE
-        AND (r.execution_id = l.execution_id) IS TRUE
+        AND r.partition_key = l.partition_key
+        AND r.execution_id = l.execution_id
 ),
 waiting AS (
     -- Their rows at budgets and limits, deleted.
@@ -58,7 +57,7 @@ waiting AS (
         AND w.rank = l.rank
         AND w.created_at_ms = l.created_at_ms
         AND w.execution_id = l.execution_id
-        AND w.partition_key = ANY (ARRAY[l.partition_key])
+        AND w.partition_key = l.partition_key
 )
 DELETE FROM ffx_blocked AS b
 USING listed AS l

@@ -13,7 +13,6 @@ WITH input AS (
         unnest(@former_keys::text[]) AS former_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@windows_ms::bigint[]) AS window_ms
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 INSERT INTO ffx_create_dedup (
     partition_key, namespace, idempotency_key, execution_id, expires_at_ms
@@ -32,7 +31,7 @@ WHERE NOT EXISTS (
         d.partition_key = i.partition_key
         AND d.namespace = i.namespace
         AND d.idempotency_key = i.former_key
-        AND (d.expires_at_ms > ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
+        AND d.expires_at_ms > ffx_now_ms(sqlc.narg(now_ms))
     -- Makes the array drive the loop, in its order.
     OFFSET 0
 )
@@ -54,7 +53,6 @@ WITH input AS (
         unnest(@namespaces::text[]) AS namespace,
         unnest(@former_keys::text[]) AS former_key,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@partition_keys::smallint[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -67,7 +65,7 @@ CROSS JOIN LATERAL (
         d.partition_key = i.partition_key
         AND d.namespace = i.namespace
         AND d.idempotency_key = i.former_key
-        AND (d.expires_at_ms > ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
+        AND d.expires_at_ms > ffx_now_ms(sqlc.narg(now_ms))
     LIMIT 1
 ) AS k;
 
@@ -82,7 +80,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@namespaces::text[]) AS namespace,
         unnest(@idempotency_keys::text[]) AS idempotency_key
-    LIMIT cardinality(@partition_keys::smallint[])
 )
 SELECT
     i.partition_key::smallint AS partition_key,
@@ -113,7 +110,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@partition_keys::smallint[])
 )
 SELECT
     e.partition_key,
@@ -131,7 +127,7 @@ SELECT
             WHERE
                 d.downstream_eid = e.execution_id
                 AND (d.partition_key = e.partition_key OR d.partition_key IS NULL)
-                AND (d.flow_id = e.flow_id) IS TRUE
+                AND d.flow_id = e.flow_id
                 AND d.policy ->> 'data_passing_ref' <> ''
         )
     )::boolean AS fed
@@ -168,7 +164,6 @@ FROM (
         unnest(@idempotency_keys::text[]) AS idempotency_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@windows_ms::bigint[]) AS window_ms
-    LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
     d.partition_key = ANY (ARRAY[i.partition_key])
@@ -187,7 +182,6 @@ USING (
         unnest(@namespaces::text[]) AS namespace,
         unnest(@idempotency_keys::text[]) AS idempotency_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
     d.partition_key = ANY (ARRAY[i.partition_key])
@@ -216,5 +210,5 @@ USING (
 WHERE
     k.ctid = d.row_id
     AND (k.partition_key = d.partition_key) IS TRUE
-    AND (k.namespace = d.namespace) IS TRUE
+    AND k.namespace = d.namespace
     AND (k.idempotency_key = d.idempotency_key) IS TRUE;

@@ -90,7 +90,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
-    LIMIT cardinality(@partition_keys::smallint[])
 )
 SELECT
     b.flow_id::uuid AS flow_id,
@@ -128,12 +127,11 @@ FROM (
         coalesce(t.grace_until_ms, t.requested_at_ms) <= ffx_now_ms(sqlc.narg(now_ms))
         AND (coalesce(t.grace_until_ms, t.requested_at_ms), t.partition_key, t.flow_id)
         >= (@after_due_at_ms::bigint, @after_partition_key::smallint, @after_flow_id::uuid)
-        AND (t.status = 'pending') IS TRUE
+        AND t.status = 'pending'
     ORDER BY
         coalesce(t.grace_until_ms, t.requested_at_ms),
         t.partition_key,
         t.flow_id
-    OFFSET 0
 ) AS b
 LEFT JOIN LATERAL (
     SELECT t.execution_id
@@ -192,7 +190,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
-    LIMIT cardinality(@partition_keys::smallint[])
 )
 DELETE FROM ff_cancel_backlog AS b
 USING input AS i
@@ -205,5 +202,4 @@ WHERE
         WHERE
             m.partition_key = i.partition_key
             AND m.flow_id = i.flow_id
-        OFFSET 0
     );

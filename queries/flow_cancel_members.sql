@@ -36,7 +36,6 @@ WITH members AS (
     ORDER BY
         f.partition_key,
         f.execution_id
-    OFFSET 0
 )
 SELECT
     e.partition_key,
@@ -52,7 +51,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.partition_key = m.partition_key
         AND t.execution_id = m.execution_id
-        AND (t.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')) IS TRUE
+        AND t.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
         AND (
             NOT @pending_only::boolean
             OR t.lifecycle_phase IN ('submitted', 'pending', 'blocked', 'eligible', 'runnable')
@@ -72,7 +71,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT 1
 FROM input AS i
@@ -106,7 +104,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     e.partition_key,

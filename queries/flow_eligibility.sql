@@ -52,10 +52,9 @@ LEFT JOIN LATERAL (
         x.policy
     FROM ff_edge AS x
     WHERE
-        x.downstream_eid = ANY (ARRAY[e.execution_id])
+        x.downstream_eid = e.execution_id
         AND (x.partition_key = e.partition_key OR x.partition_key IS NULL)
         AND (x.flow_id = e.flow_id) IS TRUE
-    OFFSET 0
 ) AS d ON true
 LEFT JOIN LATERAL (
     SELECT

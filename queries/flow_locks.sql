@@ -42,7 +42,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
-    LIMIT cardinality(@partition_keys::smallint[])
 )
 SELECT
     f.flow_id,
@@ -72,7 +71,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
-    LIMIT cardinality(@partition_keys::smallint[])
 )
 SELECT 1
 FROM input AS i
@@ -100,7 +98,6 @@ FROM (
         ffx_flow_key(f.flow_id) AS key
     FROM (SELECT unnest(@flow_ids::uuid[]) AS flow_id) AS f
     ORDER BY 2
-    OFFSET 0
 ) AS k
 WHERE pg_try_advisory_xact_lock_shared(k.key);
 
@@ -117,7 +114,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
-    LIMIT cardinality(@partition_keys::smallint[])
 ),
 tried AS MATERIALIZED (
     SELECT
@@ -130,7 +126,6 @@ tried AS MATERIALIZED (
             ffx_flow_key(i.flow_id) AS key
         FROM input AS i
         ORDER BY 3
-        OFFSET 0
     ) AS k
     WHERE pg_try_advisory_xact_lock(k.key)
 )

@@ -25,9 +25,9 @@ SELECT
                         SELECT count(*)
                         FROM ff_edge AS s
                         WHERE
-                            s.downstream_eid = ANY (ARRAY[g.downstream_eid])
+                            s.downstream_eid = g.downstream_eid
                             AND (s.partition_key = g.partition_key OR s.partition_key IS NULL)
-                            AND (s.flow_id = g.flow_id) IS TRUE
+                            AND s.flow_id = g.flow_id
                             AND s.policy -> 'applied_at_ms' = 'null'::jsonb
                     )
                 )
@@ -228,7 +228,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.downstream_eid = e.execution_id
         AND (t.partition_key = e.partition_key OR t.partition_key IS NULL)
-        AND (t.flow_id = e.flow_id) IS TRUE
+        AND t.flow_id = e.flow_id
     OFFSET 0
 ) AS d
 LEFT JOIN ff_exec_core AS u

@@ -10,7 +10,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT DISTINCT
     d.partition_key,
@@ -29,7 +28,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.upstream_eid = i.execution_id
         AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
-        AND (t.flow_id = i.flow_id) IS TRUE
+        AND t.flow_id = i.flow_id
     OFFSET 0
 ) AS d
 WHERE
@@ -91,7 +90,6 @@ WITH input AS (
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@downstream_eids::uuid[]) AS downstream_eid,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@downstream_eids::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -149,7 +147,6 @@ WITH input AS (
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@downstream_eids::uuid[]) AS downstream_eid,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@downstream_eids::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -183,7 +180,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.downstream_eid = i.downstream_eid
         AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
-        AND (t.flow_id = i.flow_id) IS TRUE
+        AND t.flow_id = i.flow_id
     OFFSET 0
 ) AS d
 LEFT JOIN LATERAL (
@@ -244,7 +241,6 @@ WITH input AS (
         unnest(@skip_counts::integer[]) AS skip_count,
         unnest(@running_counts::integer[]) AS running_count,
         unnest(@k_targets::integer[]) AS k_target
-    LIMIT cardinality(@downstream_eids::uuid[])
 ),
 marks AS (
     -- The edges to mark.
@@ -254,7 +250,6 @@ marks AS (
         unnest(@edge_upstream_eids::uuid[]) AS upstream_eid,
         unnest(@edge_ids::uuid[]) AS edge_id,
         unnest(@edge_outcomes::text[]) AS outcome
-    LIMIT cardinality(@edge_ids::uuid[])
 ),
 marked AS (
     -- Those edges, marked.
@@ -360,7 +355,6 @@ WITH input AS (
         unnest(@downstream_eids::uuid[]) AS downstream_eid,
         unnest(@running_counts::bigint[]) AS running_count,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@downstream_eids::uuid[])
 )
 SELECT i.ord::integer AS ord
 FROM input AS i
@@ -385,12 +379,11 @@ CROSS JOIN LATERAL (
         LIMIT 1
     ) AS u ON true
     WHERE
-        d.downstream_eid = ANY (ARRAY[i.downstream_eid])
+        d.downstream_eid = i.downstream_eid
         AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
         AND (d.flow_id = i.flow_id) IS TRUE
         AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
         AND NOT d.policy ? 'resolved_at_ms'
-    OFFSET 0
 ) AS o
 WHERE
     o.lost

@@ -54,7 +54,6 @@ input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
-    LIMIT cardinality(@flow_ids::uuid[])
 )
 SELECT
     i.partition_key::smallint AS partition_key,
@@ -111,7 +110,6 @@ CROSS JOIN LATERAL (
                     WHERE
                         x.partition_key = e.partition_key
                         AND x.execution_id = e.execution_id
-                    OFFSET 0
                 ),
                 'failed'
             )
@@ -188,7 +186,6 @@ FROM (
         unnest(@waiting_children::integer[]) AS members_waiting_children,
         unnest(@flow_states::text[]) AS public_flow_state,
         @now_ms::bigint AS now_ms
-    LIMIT cardinality(@flow_ids::uuid[])
 ) AS i
 CROSS JOIN LATERAL (
     SELECT coalesce(ffx_read_number(t.raw_fields, 'last_mutation_at_ms'), t.created_at_ms) AS changed_at_ms

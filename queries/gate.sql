@@ -64,7 +64,6 @@ FROM (
         unnest(@gate_ids::uuid[]) AS gate_id,
         unnest(@execution_partition_keys::smallint[]) AS execution_partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@gate_ids::uuid[])
 ) AS i
 CROSS JOIN LATERAL (
     SELECT
@@ -75,7 +74,7 @@ CROSS JOIN LATERAL (
         t.partition_key = i.execution_partition_key
         AND t.execution_id = i.execution_id
         -- Another creation may have replaced its limits.
-        AND (i.gate_id = ANY (t.ffx_limit_ids)) IS TRUE
+        AND i.gate_id = ANY (t.ffx_limit_ids)
     LIMIT 1
 ) AS e
 ON CONFLICT ON CONSTRAINT ffx_gate_pkey DO NOTHING;
@@ -467,7 +466,6 @@ WITH input AS (
     SELECT
         unnest(@gate_ids::uuid[]) AS gate_id,
         unnest(@counts::integer[]) AS executions
-    LIMIT cardinality(@gate_ids::uuid[])
 )
 SELECT
     i.gate_id::uuid AS gate_id,
@@ -503,7 +501,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 UPDATE ff_exec_core AS e
 SET
@@ -524,7 +521,6 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@gate_ids::uuid[]) AS gate_id,
         unnest(@are_budgets::boolean[]) AS is_budget
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 UPDATE ff_exec_core AS e
 SET
@@ -599,7 +595,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@budget_ids::text[]) AS budget_id
-    LIMIT cardinality(@budget_ids::text[])
 )
 SELECT
     b.budget_id,
@@ -637,7 +632,6 @@ WITH input AS (
         unnest(@gate_ids::uuid[]) AS gate_id,
         unnest(@when_full::text[]) AS when_full,
         unnest(@units::bigint[]) AS units
-    LIMIT cardinality(@gate_ids::uuid[])
 )
 SELECT
     i.gate_id::uuid AS gate_id,

@@ -12,7 +12,6 @@ WITH input AS (
         unnest(@gate_ids::uuid[]) AS gate_id,
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@gate_ids::uuid[])
 ),
 asked AS MATERIALIZED (
     -- include gates_asked
@@ -53,17 +52,16 @@ freed AS (
                         e.partition_key = i.partition_key
                         AND e.execution_id = i.execution_id
                         AND e.ffx_admitted
-                    OFFSET 0
                 )
             OFFSET 0
         ) AS x
     ) AS o
     WHERE
         u.ctid = o.row_id
-        AND (u.partition_key = o.partition_key) IS TRUE
-        AND (u.gate_id = o.gate_id) IS TRUE
-        AND (u.execution_id = o.execution_id) IS TRUE
-        AND (u.admitted_at_ms = o.admitted_at_ms) IS TRUE
+        AND u.partition_key = o.partition_key
+        AND u.gate_id = o.gate_id
+        AND u.execution_id = o.execution_id
+        AND u.admitted_at_ms = o.admitted_at_ms
     RETURNING
         u.partition_key,
         u.gate_id,
@@ -84,7 +82,7 @@ lowered AS (
             x.gate_id
     ) AS f
     WHERE
-        g.partition_key = ANY (ARRAY[f.partition_key])
+        g.partition_key = f.partition_key
         AND g.gate_id = f.gate_id
 )
 SELECT
@@ -102,7 +100,6 @@ WITH input AS (
     SELECT
         unnest(@gate_partition_keys::smallint[]) AS gate_partition_key,
         unnest(@gate_ids::uuid[]) AS gate_id
-    LIMIT cardinality(@gate_ids::uuid[])
 ),
 asked AS MATERIALIZED (
     -- include gates_asked
@@ -202,7 +199,7 @@ raised AS (
         GROUP BY l.gate_partition_key, l.gate_id
     ) AS a
     WHERE
-        g.partition_key = ANY (ARRAY[a.gate_partition_key])
+        g.partition_key = a.gate_partition_key
         AND g.gate_id = a.gate_id
 )
 SELECT

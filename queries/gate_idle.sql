@@ -28,7 +28,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@gate_ids::uuid[]) AS gate_id
-    LIMIT cardinality(@gate_ids::uuid[])
 )
 DELETE FROM ffx_gate AS g
 USING input AS i

@@ -73,7 +73,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 ),
 finished AS (
     SELECT
@@ -88,7 +87,7 @@ finished AS (
         WHERE
             t.partition_key = i.partition_key
             AND t.execution_id = i.execution_id
-            AND (t.lifecycle_phase IN ('terminal', 'cancelled')) IS TRUE
+            AND t.lifecycle_phase IN ('terminal', 'cancelled')
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS e
 )
@@ -108,7 +107,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     e.partition_key,

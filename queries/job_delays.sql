@@ -44,7 +44,7 @@ forgotten AS (
     FROM due AS d
     WHERE
         e.ctid = d.row_id
-        AND e.partition_key = ANY (ARRAY[d.partition_key])
+        AND e.partition_key = d.partition_key
         AND e.execution_id = d.execution_id
         AND NOT d.delayed
     RETURNING e.lane_id
@@ -77,7 +77,7 @@ promoted AS (
     FROM due AS d
     WHERE
         e.ctid = d.row_id
-        AND e.partition_key = ANY (ARRAY[d.partition_key])
+        AND e.partition_key = d.partition_key
         AND e.execution_id = d.execution_id
         AND d.delayed
         AND (@fair_retries::boolean OR num_nulls(d.fair_fields) = 1)

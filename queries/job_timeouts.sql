@@ -64,7 +64,6 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         unnest(@timeouts_at_ms::bigint[]) AS timeout_at_ms
-    LIMIT cardinality(@execution_ids::uuid[])
 ),
 left_over AS (
     SELECT
@@ -106,7 +105,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     t.partition_key,
@@ -133,15 +131,15 @@ CROSS JOIN LATERAL (
         a.worker_instance_id,
         a.ffx_lease_id
     FROM ff_exec_core AS e
-    JOIN ff_attempt AS a ON a.partition_key = ANY (ARRAY[e.partition_key]) AND a.execution_id = e.execution_id
+    JOIN ff_attempt AS a ON a.partition_key = e.partition_key AND a.execution_id = e.execution_id
     WHERE
         e.partition_key = i.partition_key
         AND e.execution_id = i.execution_id
         AND a.attempt_index = i.attempt_index
-        AND (e.lifecycle_phase = 'active') IS TRUE
-        AND (e.attempt_index = a.attempt_index) IS TRUE
-        AND (a.lease_epoch = e.ffx_lease_epoch) IS TRUE
-        AND (a.lease_expires_at_ms IS NOT NULL) IS TRUE
+        AND e.lifecycle_phase = 'active'
+        AND e.attempt_index = a.attempt_index
+        AND a.lease_epoch = e.ffx_lease_epoch
+        AND a.lease_expires_at_ms IS NOT NULL
         AND (a.ffx_timeout_at_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
     FOR NO KEY UPDATE OF e SKIP LOCKED
     FOR UPDATE OF a SKIP LOCKED

@@ -53,10 +53,10 @@ renewed AS (
             t.partition_key = i.partition_key
             AND t.execution_id = i.execution_id
             AND t.attempt_index = i.attempt_index
-            -- The fence, written so that the planner uses no index on the expiry for it.
-            AND (t.lease_epoch = i.lease_epoch) IS TRUE
-            AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
-            AND (e.lifecycle_phase = 'active') IS TRUE
+            -- The fence.
+            AND t.lease_epoch = i.lease_epoch
+            AND t.lease_expires_at_ms > (SELECT now_ms FROM clock)
+            AND e.lifecycle_phase = 'active'
             AND (@judged::boolean OR e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index) IS TRUE
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS t
@@ -65,7 +65,7 @@ renewed AS (
         a.ctid = t.row_id
         AND a.partition_key = i.partition_key
         AND a.execution_id = i.execution_id
-        AND (a.attempt_index = i.attempt_index) IS TRUE
+        AND a.attempt_index = i.attempt_index
     RETURNING
         i.ord,
         a.partition_key,

@@ -46,8 +46,8 @@ taken AS (
     USING due AS d
     WHERE
         w.ctid = d.timer_row_id
-        AND (w.due_at_ms = d.due_at_ms) IS TRUE
-        AND (w.timer_id = d.timer_id) IS TRUE
+        AND w.due_at_ms = d.due_at_ms
+        AND w.timer_id = d.timer_id
         AND d.earlier < @max_items::bigint
     RETURNING
         w.due_at_ms,
@@ -179,7 +179,6 @@ USING (
         SELECT
             unnest(@due_at_ms::bigint[]) AS due_at_ms,
             unnest(@timer_ids::uuid[]) AS timer_id
-        LIMIT cardinality(@due_at_ms::bigint[])
     ) AS i
     CROSS JOIN LATERAL (
         SELECT t.ctid::tid AS timer_row_id
@@ -192,7 +191,7 @@ USING (
 ) AS d
 WHERE
     w.ctid = d.timer_row_id
-    AND (w.due_at_ms = d.due_at_ms) IS TRUE
+    AND w.due_at_ms = d.due_at_ms
     AND (w.timer_id = d.timer_id) IS TRUE;
 
 -- name: TakeExpiredLeases :many
@@ -208,7 +207,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     t.partition_key,
@@ -253,12 +251,12 @@ CROSS JOIN LATERAL (
         a.ffx_timeout_at_ms,
         a.raw_fields
     FROM ff_exec_core AS e
-    JOIN ff_attempt AS a ON a.partition_key = ANY (ARRAY[e.partition_key]) AND a.execution_id = e.execution_id
+    JOIN ff_attempt AS a ON a.partition_key = e.partition_key AND a.execution_id = e.execution_id
     WHERE
         e.partition_key = i.partition_key
         AND e.execution_id = i.execution_id
         AND a.attempt_index = i.attempt_index
-        AND (a.lease_expires_at_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
+        AND a.lease_expires_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
     FOR NO KEY UPDATE OF e SKIP LOCKED
     FOR UPDATE OF a SKIP LOCKED
 ) AS t
@@ -279,7 +277,6 @@ WITH input AS (
         unnest(@raised_epochs::bigint[]) AS raised_epoch,
         nullif(unnest(@lease_ids::text[]), '') AS lease_id,
         nullif(unnest(@worker_instance_ids::text[]), '') AS worker_instance_id
-    LIMIT cardinality(@execution_ids::uuid[])
 ),
 released AS (
     -- Their executions, claimable again.
@@ -339,7 +336,6 @@ FROM (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index
-    LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
     a.partition_key = ANY (ARRAY[i.partition_key])

@@ -15,7 +15,6 @@ FROM (
     SELECT
         unnest(@namespaces::text[]) AS namespace,
         unnest(@names::text[]) AS name
-    LIMIT cardinality(@names::text[])
 ) AS i
 CROSS JOIN LATERAL (
     SELECT
@@ -50,7 +49,6 @@ input AS (
         unnest(@units::bigint[]) AS units,
         unnest(@windows_ms::bigint[]) AS window_ms,
         unnest(@when_full::text[]) AS when_full
-    LIMIT cardinality(@names::text[])
 ),
 declared AS (
     -- Those that are new or have changed.

@@ -9,7 +9,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -44,7 +43,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@flow_ids::uuid[])
 )
 SELECT
     i.ord::integer AS ord,

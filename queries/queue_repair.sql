@@ -94,7 +94,7 @@ WITH page AS MATERIALIZED (
                     x.partition_key = e.partition_key
                     AND x.execution_id = e.execution_id
                     AND x.kind = 'claim'
-                    AND (x.expires_at_ms > ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
+                    AND x.expires_at_ms > ffx_now_ms(sqlc.narg(now_ms))
                 LIMIT 1
             ) IS NULL
         ) AS ungranted,
@@ -147,7 +147,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 INSERT INTO ffx_ready AS r (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind)
 SELECT
@@ -189,7 +188,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 INSERT INTO ffx_waiting (gate_id, rank, created_at_ms, execution_id, partition_key, is_budget)
 SELECT
@@ -227,7 +225,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 INSERT INTO ffx_blocked AS b (
     partition_key, execution_id, lane_id, eligibility_state, required_capabilities, blocked_at_ms
@@ -270,7 +267,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
 SELECT
@@ -306,7 +302,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     e.partition_key,
@@ -329,7 +324,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.partition_key = i.partition_key
         AND t.execution_id = i.execution_id
-        AND (t.lifecycle_phase = 'active') IS TRUE
+        AND t.lifecycle_phase = 'active'
     FOR NO KEY UPDATE SKIP LOCKED
 ) AS e;
 
@@ -342,7 +337,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT a.execution_id
 FROM input AS i

@@ -41,7 +41,6 @@ ORDER BY l.ord;
 -- Locks: none. Spans partitions.
 WITH input AS (
     SELECT unnest(@lane_ids::text[]) AS lane_id
-    LIMIT cardinality(@lane_ids::text[])
 ),
 scanned AS (
     SELECT

@@ -43,7 +43,6 @@ WITH input AS (
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         unnest(@lease_epochs::bigint[]) AS lease_epoch,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -61,7 +60,6 @@ CROSS JOIN LATERAL (
         AND t.execution_id = i.execution_id
         AND t.attempt_index = i.attempt_index
         AND t.lease_epoch = i.lease_epoch
-    OFFSET 0
 ) AS r;
 
 -- name: AddReservations :exec
@@ -79,7 +77,6 @@ WITH input AS (
         unnest(@dimensions::text[]) AS dimension,
         unnest(@amounts::bigint[]) AS amount,
         unnest(@expiries_ms::bigint[]) AS expires_at_ms
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 INSERT INTO ffx_budget_reservation AS r (
     partition_key, budget_id, execution_partition, execution_id, attempt_index, lease_epoch, dimensions_key, amount, expires_at_ms

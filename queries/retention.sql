@@ -202,9 +202,9 @@ taken AS (
     USING due AS d
     WHERE
         t.ctid = d.row_id
-        AND (t.subject = d.subject) IS TRUE
-        AND (t.due_at_ms = d.due_at_ms) IS TRUE
-        AND (t.timer_id = d.timer_id) IS TRUE
+        AND t.subject = d.subject
+        AND t.due_at_ms = d.due_at_ms
+        AND t.timer_id = d.timer_id
         AND d.earlier < @max_items::bigint
     RETURNING
         t.partition_keys,
@@ -247,7 +247,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     i.partition_key::smallint AS partition_key,
@@ -322,7 +321,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT i.ord::integer AS ord
 FROM input AS i
@@ -349,7 +347,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 INSERT INTO ffx_pruned_member (partition_key, flow_id, execution_id, node_key, ended_at_ms)
 SELECT
@@ -398,11 +395,10 @@ FROM (
     SELECT t.upstream_eid
     FROM ff_edge AS t
     WHERE
-        t.downstream_eid = ANY (ARRAY[@execution_id::uuid])
+        t.downstream_eid = @execution_id::uuid
         AND (t.partition_key = @partition_key::smallint OR t.partition_key IS NULL)
         AND (t.flow_id = @flow_id::uuid) IS TRUE
         AND t.policy <> 'null' -- this column is not in the index that covers the others
-    OFFSET 0
 ) AS d
 CROSS JOIN LATERAL (
     SELECT
@@ -431,7 +427,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@flow_ids::uuid[]) AS flow_id
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT i.execution_id::uuid AS execution_id
 FROM input AS i
@@ -449,7 +444,7 @@ WHERE
             LIMIT 1
         ) AS waiting
         WHERE
-            g.upstream_eid = ANY (ARRAY[i.execution_id])
+            g.upstream_eid = i.execution_id
             AND (g.partition_key = i.partition_key OR g.partition_key IS NULL)
             AND (g.flow_id = i.flow_id) IS TRUE
             AND g.policy <> 'null' -- this column is not in the index that covers the others
@@ -487,7 +482,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 ),
 started AS MATERIALIZED (
     -- Their admissions without a known start, each with its start.
@@ -555,7 +549,7 @@ WHERE
     u.ctid = f.row_id
     AND (u.partition_key = f.partition_key) IS TRUE
     AND (u.gate_id = f.gate_id) IS TRUE
-    AND (u.execution_id = f.execution_id) IS TRUE
+    AND u.execution_id = f.execution_id
     AND (u.admitted_at_ms = f.admitted_at_ms) IS TRUE;
 
 -- name: GetRetainedTables :one
@@ -629,7 +623,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     i.execution_id::uuid AS execution_id,
@@ -744,7 +737,6 @@ USING (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
     t.partition_key = ANY (ARRAY[i.partition_key])

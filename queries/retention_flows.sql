@@ -45,7 +45,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
-    LIMIT cardinality(@flow_ids::uuid[])
 )
 SELECT
     f.partition_key,
@@ -142,7 +141,6 @@ WITH input AS (
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@max_items::integer[]) AS max_items,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@flow_ids::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -190,7 +188,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
-    LIMIT cardinality(@flow_ids::uuid[])
 )
 DELETE FROM ff_edge
 WHERE
@@ -207,7 +204,6 @@ WHERE
                 AND t.flow_id = i.flow_id
             -- Of three indexes only one has this order: it finds the flow, not only its partition.
             ORDER BY t.edge_id
-            OFFSET 0
         ) AS x
     ));
 

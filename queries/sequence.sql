@@ -29,7 +29,6 @@ USING (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@sequence_ids::uuid[]) AS sequence_id
-    LIMIT cardinality(@sequence_ids::uuid[])
 ) AS i
 WHERE
     s.partition_key = ANY (ARRAY[i.partition_key])
@@ -167,7 +166,7 @@ WITH continued AS (
 DELETE FROM ffx_sequence_member AS m
 USING continued AS c
 WHERE
-    m.partition_key = ANY (ARRAY[c.partition_key])
+    m.partition_key = c.partition_key
     AND m.sequence_id = c.sequence_id
     AND m.execution_id = @execution_id::uuid;
 
@@ -270,7 +269,6 @@ VALUES (@partition_key, @sequence_id);
 DELETE FROM ffx_sequence_end AS t
 USING (
     SELECT unnest(@ids::bigint[]) AS id
-    LIMIT cardinality(@ids::bigint[])
 ) AS i
 WHERE t.id = i.id;
 

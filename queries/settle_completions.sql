@@ -42,10 +42,10 @@ completed AS (
     WHERE
         e.partition_key = ANY (ARRAY[i.partition_key])
         AND e.execution_id = i.execution_id
-        AND (e.lifecycle_phase = 'active') IS TRUE
-        AND (e.ownership_state = 'leased') IS TRUE
-        AND (e.attempt_index = i.attempt_index) IS TRUE
-        AND (e.ffx_lease_epoch = i.lease_epoch) IS TRUE
+        AND e.lifecycle_phase = 'active'
+        AND e.ownership_state = 'leased'
+        AND e.attempt_index = i.attempt_index
+        AND e.ffx_lease_epoch = i.lease_epoch
         -- The flow that the caller read still holds; otherwise the dependents would be missed.
         AND e.flow_id IS NOT DISTINCT FROM i.flow_id
         -- After a replay by another program, the slow path handles the count of its earlier end.
@@ -71,8 +71,8 @@ ended_attempts AS (
         a.partition_key = ANY (ARRAY[c.partition_key])
         AND a.execution_id = c.execution_id
         AND a.attempt_index = c.attempt_index
-        AND (a.lease_epoch = c.lease_epoch) IS TRUE
-        AND (a.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
+        AND a.lease_epoch = c.lease_epoch
+        AND a.lease_expires_at_ms > (SELECT now_ms FROM clock)
     RETURNING
         c.ord,
         c.flow_id,
@@ -123,10 +123,10 @@ WITH completed AS (
     WHERE
         e.partition_key = @partition_key::smallint
         AND e.execution_id = @execution_id::uuid
-        AND (e.lifecycle_phase = 'active') IS TRUE
-        AND (e.ownership_state = 'leased') IS TRUE
-        AND (e.attempt_index = @attempt_index::integer) IS TRUE
-        AND (e.ffx_lease_epoch = @lease_epoch::bigint) IS TRUE
+        AND e.lifecycle_phase = 'active'
+        AND e.ownership_state = 'leased'
+        AND e.attempt_index = @attempt_index::integer
+        AND e.ffx_lease_epoch = @lease_epoch::bigint
         AND e.flow_id IS NOT DISTINCT FROM sqlc.narg(flow_id)::uuid
         AND (sqlc.narg(flow_id)::uuid IS NULL OR NOT ffx_replayed_elsewhere(e.raw_fields))
     RETURNING
@@ -145,8 +145,8 @@ ended_attempt AS (
         a.partition_key = @partition_key::smallint
         AND a.execution_id = @execution_id::uuid
         AND a.attempt_index = @attempt_index::integer
-        AND (a.lease_epoch = @lease_epoch::bigint) IS TRUE
-        AND (a.lease_expires_at_ms > c.now_ms) IS TRUE
+        AND a.lease_epoch = @lease_epoch::bigint
+        AND a.lease_expires_at_ms > c.now_ms
     RETURNING
         c.now_ms,
         a.partition_key,

@@ -160,7 +160,7 @@ SELECT
         SELECT count(*)
         FROM ff_edge AS s
         WHERE
-            s.downstream_eid = ANY (ARRAY[i.execution_id])
+            s.downstream_eid = i.execution_id
             AND (s.partition_key = i.partition_key OR s.partition_key IS NULL)
             AND (s.flow_id = i.flow_id) IS TRUE
             AND s.policy -> 'applied_at_ms' = 'null'::jsonb

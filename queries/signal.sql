@@ -72,7 +72,7 @@ FROM (
         t.partition_key = @partition_key
         AND t.name = @name
         AND t.value = @value
-        AND (t.execution_id IS NOT NULL) IS TRUE
+        AND t.execution_id IS NOT NULL
     LIMIT 1
 ) AS k
 CROSS JOIN LATERAL (

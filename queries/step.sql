@@ -28,7 +28,6 @@ input AS (
         nullif(unnest(@errors::text[]), '') AS error,
         unnest(@tries::integer[]) AS tries,
         unnest(@tooks_ms::bigint[]) AS took_ms
-    LIMIT cardinality(@execution_ids::uuid[])
 ),
 held AS (
     -- Those whose leases are live, with their attempts locked.
@@ -63,11 +62,11 @@ held AS (
             t.partition_key = i.partition_key
             AND t.execution_id = i.execution_id
             AND t.attempt_index = i.attempt_index
-            -- The fence, written so that the planner uses no index on the expiry for it.
-            AND (t.lease_epoch = i.lease_epoch) IS TRUE
-            AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
-            AND (e.lifecycle_phase = 'active') IS TRUE
-            AND (e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index) IS TRUE
+            -- The fence.
+            AND t.lease_epoch = i.lease_epoch
+            AND t.lease_expires_at_ms > (SELECT now_ms FROM clock)
+            AND e.lifecycle_phase = 'active'
+            AND e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS t
 )
@@ -117,9 +116,9 @@ VALUES (
             t.partition_key = @partition_key
             AND t.execution_id = @execution_id
             AND t.attempt_index = @attempt_index
-            -- The fence, written so that the planner uses no index on the expiry for it.
-            AND (t.lease_epoch = @lease_epoch) IS TRUE
-            AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
+            -- The fence.
+            AND t.lease_epoch = @lease_epoch
+            AND t.lease_expires_at_ms > (SELECT now_ms FROM clock)
             AND (
                 SELECT
                     (c.lifecycle_phase = 'active') IS TRUE

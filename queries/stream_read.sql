@@ -15,7 +15,6 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -93,7 +92,6 @@ WITH input AS (
         unnest(@skip_best_effort::boolean[]) AS skip_best_effort,
         unnest(@sizes::integer[]) AS size,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     i.ord::integer AS ord,

@@ -170,7 +170,6 @@ WHERE
             e.partition_key = @partition_key
             AND e.execution_id = @execution_id
             AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
-        OFFSET 0
     )
 ORDER BY w.waitpoint_id
 LIMIT @page_size::integer;

@@ -89,7 +89,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.partition_key = b.partition_key
         AND t.execution_id = b.execution_id
-        AND (t.eligibility_state = b.eligibility_state) IS TRUE
+        AND t.eligibility_state = b.eligibility_state
     LIMIT 1
 ) AS e
 WHERE
@@ -118,7 +118,7 @@ WITH served AS MATERIALIZED (
         string_to_array(w.capabilities_csv, ',') AS capabilities
     FROM ff_worker_registry AS w
     WHERE
-        (w.last_heartbeat_ms + w.liveness_ttl_ms > ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
+        w.last_heartbeat_ms + w.liveness_ttl_ms > ffx_now_ms(sqlc.narg(now_ms))
         AND EXISTS (SELECT FROM ffx_blocked AS b WHERE b.eligibility_state = 'blocked_by_route')
 ),
 due AS (
@@ -146,7 +146,6 @@ due AS (
                     AND b.required_capabilities <@ s.capabilities
             )
         ORDER BY b.blocked_at_ms
-        OFFSET 0
     ) AS b
     CROSS JOIN LATERAL (
         SELECT
@@ -193,7 +192,7 @@ unblocked AS (
     FROM due AS d
     WHERE
         e.ctid = d.row_id
-        AND e.partition_key = ANY (ARRAY[d.partition_key])
+        AND e.partition_key = d.partition_key
         AND e.execution_id = d.execution_id
     RETURNING
         e.lane_id,

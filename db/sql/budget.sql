@@ -49,7 +49,6 @@ LEFT JOIN LATERAL (
 WITH input AS (
     SELECT
         unnest(@keys::text[]) AS key
-    LIMIT cardinality(@keys::text[])
 ),
 clock AS (SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms)
 INSERT INTO ff_budget_usage_dedup AS d (partition_key, dedup_key, outcome_json, applied_at_ms, expires_at_ms)
@@ -77,7 +76,6 @@ RETURNING d.dedup_key;
 WITH input AS (
     SELECT
         unnest(@keys::text[]) AS key
-    LIMIT cardinality(@keys::text[])
 )
 SELECT
     d.dedup_key,
@@ -104,7 +102,6 @@ CROSS JOIN LATERAL (
 WITH input AS (
     SELECT
         unnest(@dimensions::text[]) AS dimension
-    LIMIT cardinality(@dimensions::text[])
 ),
 clock AS (
     SELECT
@@ -143,7 +140,6 @@ WITH input AS (
     SELECT
         unnest(@dimensions::text[]) AS dimension,
         unnest(@amounts::bigint[]) AS amount
-    LIMIT cardinality(@dimensions::text[])
 )
 INSERT INTO ff_budget_usage AS u (partition_key, budget_id, dimensions_key, current_value, updated_at_ms)
 SELECT
@@ -169,7 +165,6 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@dimensions::text[]) AS dimension,
         unnest(@amounts::bigint[]) AS amount
-    LIMIT cardinality(@dimensions::text[])
 )
 INSERT INTO ff_budget_usage_by_exec AS x (partition_key, budget_id, execution_id, dimensions_key, delta_total, updated_at_ms)
 SELECT
@@ -213,13 +208,12 @@ WITH input AS (
         @partition_key::smallint AS partition_key,
         unnest(@keys::text[]) AS key,
         unnest(@outcomes::text[]) AS outcome
-    LIMIT cardinality(@keys::text[])
 )
 UPDATE ff_budget_usage_dedup AS d
 SET outcome_json = i.outcome::jsonb
 FROM input AS i
 WHERE
-    d.partition_key = ANY (ARRAY[i.partition_key])
+    d.partition_key = i.partition_key
     AND d.dedup_key = i.key;
 
 -- name: DropBudgetKeys :exec
@@ -231,12 +225,11 @@ WITH input AS (
     SELECT
         @partition_key::smallint AS partition_key,
         unnest(@keys::text[]) AS key
-    LIMIT cardinality(@keys::text[])
 )
 DELETE FROM ff_budget_usage_dedup AS d
 USING input AS i
 WHERE
-    d.partition_key = ANY (ARRAY[i.partition_key])
+    d.partition_key = i.partition_key
     AND d.dedup_key = i.key;
 
 -- name: LockBudgetUsageOf :many
@@ -254,7 +247,6 @@ FROM (
         AND t.budget_id = @budget_id::text
         AND t.execution_id = @execution_id::uuid
     ORDER BY t.dimensions_key COLLATE "C"
-    OFFSET 0
 ) AS x
 CROSS JOIN LATERAL (
     SELECT t.dimensions_key
@@ -293,7 +285,7 @@ reduced AS (
     WHERE
         u.partition_key = @partition_key::smallint
         AND u.budget_id = @budget_id::text
-        AND u.dimensions_key = ANY (ARRAY[d.dimensions_key])
+        AND u.dimensions_key = d.dimensions_key
     RETURNING 1 AS one
 )
 SELECT
@@ -315,7 +307,7 @@ FROM ff_budget_policy AS b
 WHERE
     b.partition_key = @partition_key::smallint
     AND b.budget_id = @budget_id::text
-    AND (b.next_reset_at_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS TRUE
+    AND b.next_reset_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
 FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: GetBudgetUse :one
@@ -388,7 +380,7 @@ FROM ff_budget_policy AS b
 WHERE
     b.next_reset_at_ms <= ffx_now_ms(sqlc.narg(now_ms))
     AND b.next_reset_at_ms >= @after_ms::bigint
-    AND ((b.next_reset_at_ms, b.partition_key, b.budget_id COLLATE "C") > (@after_ms::bigint, @after_partition::smallint, @after_id::text)) IS TRUE
+    AND (b.next_reset_at_ms, b.partition_key, b.budget_id COLLATE "C") > (@after_ms::bigint, @after_partition::smallint, @after_id::text)
 ORDER BY
     b.next_reset_at_ms,
     b.partition_key,
@@ -418,7 +410,7 @@ FROM locked AS l
 WHERE
     u.partition_key = @partition_key::smallint
     AND u.budget_id = @budget_id::text
-    AND u.dimensions_key = ANY (ARRAY[l.dimensions_key]);
+    AND u.dimensions_key = l.dimensions_key;
 
 -- name: DropBudgetLedger :exec
 -- DropBudgetLedger deletes the ledger of a locked budget.
@@ -492,7 +484,7 @@ USING locked AS l
 WHERE
     u.partition_key = @partition_key::smallint
     AND u.budget_id = @budget_id::text
-    AND u.dimensions_key = ANY (ARRAY[l.dimensions_key]);
+    AND u.dimensions_key = l.dimensions_key;
 
 -- name: DropBudget :exec
 -- DropBudget deletes a locked budget.

@@ -21,7 +21,6 @@ CROSS JOIN (
         unnest(@budget_ids::text[]) AS budget_id,
         unnest(@execution_partitions::smallint[]) AS execution_partition,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 ON CONFLICT ON CONSTRAINT ffx_budget_admission_pkey DO NOTHING;
 
@@ -75,7 +74,6 @@ WITH input AS (
         unnest(@budget_ids::text[]) AS budget_id,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@admitted_at_ms::bigint[]) AS admitted_at_ms
-    LIMIT cardinality(@execution_ids::uuid[])
 ),
 locked AS (
     SELECT
@@ -100,9 +98,9 @@ DELETE FROM ffx_budget_admission AS a
 USING locked AS l
 WHERE
     a.ctid = l.row_id
-    AND (a.partition_key = l.partition_key) IS TRUE
-    AND (a.budget_id = l.budget_id) IS TRUE
-    AND (a.execution_id = l.execution_id) IS TRUE
+    AND a.partition_key = l.partition_key
+    AND a.budget_id = l.budget_id
+    AND a.execution_id = l.execution_id
     AND (a.admitted_at_ms = l.admitted_at_ms) IS TRUE;
 
 -- name: LookAtAdmissions :one
@@ -158,10 +156,10 @@ kept AS (
     FROM looked AS l
     WHERE
         a.ctid = l.row_id
-        AND (a.partition_key = l.partition_key) IS TRUE
-        AND (a.budget_id = l.budget_id) IS TRUE
-        AND (a.execution_id = l.execution_id) IS TRUE
-        AND (a.admitted_at_ms = l.admitted_at_ms) IS TRUE
+        AND a.partition_key = l.partition_key
+        AND a.budget_id = l.budget_id
+        AND a.execution_id = l.execution_id
+        AND a.admitted_at_ms = l.admitted_at_ms
         AND l.admitted
     RETURNING 1 AS one
 ),
@@ -171,10 +169,10 @@ dropped AS (
     USING looked AS l
     WHERE
         a.ctid = l.row_id
-        AND (a.partition_key = l.partition_key) IS TRUE
-        AND (a.budget_id = l.budget_id) IS TRUE
-        AND (a.execution_id = l.execution_id) IS TRUE
-        AND (a.admitted_at_ms = l.admitted_at_ms) IS TRUE
+        AND a.partition_key = l.partition_key
+        AND a.budget_id = l.budget_id
+        AND a.execution_id = l.execution_id
+        AND a.admitted_at_ms = l.admitted_at_ms
         AND NOT l.admitted
     RETURNING 1 AS one
 )

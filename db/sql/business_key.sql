@@ -41,7 +41,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@names::text[]) AS name,
         unnest(@key_values::text[]) AS value
-    LIMIT cardinality(@partition_keys::smallint[])
 )
 SELECT
     k.name,
@@ -82,7 +81,6 @@ FROM (
         unnest(@key_values::text[]) AS value,
         unnest(@holder_partition_keys::smallint[]) AS holder_partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
     k.partition_key = ANY (ARRAY[i.partition_key])
@@ -100,7 +98,6 @@ USING (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@names::text[]) AS name,
         unnest(@key_values::text[]) AS value
-    LIMIT cardinality(@partition_keys::smallint[])
 ) AS i
 WHERE
     k.partition_key = ANY (ARRAY[i.partition_key])
@@ -123,7 +120,6 @@ USING (
         SELECT
             unnest(@partition_keys::smallint[]) AS partition_key,
             unnest(@execution_ids::uuid[]) AS execution_id
-        LIMIT cardinality(@execution_ids::uuid[])
     ) AS i
     CROSS JOIN LATERAL (
         SELECT
@@ -159,7 +155,6 @@ USING (
         SELECT
             unnest(@partition_keys::smallint[]) AS partition_key,
             unnest(@flow_ids::uuid[]) AS flow_id
-        LIMIT cardinality(@flow_ids::uuid[])
     ) AS i
     CROSS JOIN LATERAL (
         SELECT

@@ -41,7 +41,6 @@ FROM (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
     e.partition_key = ANY (ARRAY[i.partition_key])
@@ -67,7 +66,6 @@ FROM (
             unnest(@steps::text[]) AS step,
             generate_series(0, cardinality(@execution_ids::uuid[]) - 1) AS ord
     ) AS i
-    OFFSET 0
 ) AS r
 WHERE r.lane IS NOT NULL;
 
@@ -112,7 +110,6 @@ ORDER BY c.id;
 DELETE FROM ffx_call_end AS t
 USING (
     SELECT unnest(@ids::bigint[]) AS id
-    LIMIT cardinality(@ids::bigint[])
 ) AS i
 WHERE t.id = i.id;
 

@@ -49,7 +49,6 @@ candidates AS (
             q.rank,
             q.created_at_ms,
             q.execution_id
-        OFFSET 0
     ) AS r
     CROSS JOIN LATERAL (
         SELECT
@@ -97,7 +96,7 @@ claimed AS (
     WHERE
         -- A row changed between snapshot and lock is not found under its ctid and stays unchanged.
         e.ctid = c.row_id
-        AND e.partition_key = ANY (ARRAY[c.partition_key])
+        AND e.partition_key = c.partition_key
         AND e.execution_id = c.execution_id
     RETURNING
         c.entry_id,
@@ -139,8 +138,8 @@ dequeued AS (
     USING claimed AS c
     WHERE
         r.ctid = c.entry_id
-        AND (r.partition_key = c.partition_key) IS TRUE
-        AND (r.execution_id = c.execution_id) IS TRUE
+        AND r.partition_key = c.partition_key
+        AND r.execution_id = c.execution_id
 ),
 opened_attempts AS (
     -- The attempts that begin, with their leases.
@@ -201,9 +200,9 @@ resumed_attempts AS (
     WHERE
         n.prior_attempt_state = 'attempt_interrupted'
         AND a.ctid = i.row_id
-        AND (a.partition_key = n.partition_key) IS TRUE
-        AND (a.execution_id = n.execution_id) IS TRUE
-        AND (a.attempt_index = n.attempt_index) IS TRUE
+        AND a.partition_key = n.partition_key
+        AND a.execution_id = n.execution_id
+        AND a.attempt_index = n.attempt_index
     RETURNING
         n.lease_id,
         a.ffx_attempt_type AS attempt_type,

@@ -95,7 +95,7 @@ claimed AS (
     WHERE
         -- A row changed between snapshot and lock is not found under its ctid and stays unchanged.
         e.ctid = c.row_id
-        AND e.partition_key = ANY (ARRAY[c.partition_key])
+        AND e.partition_key = c.partition_key
         AND e.execution_id = c.execution_id
     RETURNING
         c.entry_id,
@@ -137,8 +137,8 @@ dequeued AS (
     USING claimed AS c
     WHERE
         r.ctid = c.entry_id
-        AND (r.partition_key = c.partition_key) IS TRUE
-        AND (r.execution_id = c.execution_id) IS TRUE
+        AND r.partition_key = c.partition_key
+        AND r.execution_id = c.execution_id
 ),
 opened_attempts AS (
     -- The attempts that begin, with their leases.
@@ -314,7 +314,7 @@ claimed AS (
     WHERE
         -- A row changed between snapshot and lock is not found under its ctid and stays unchanged.
         e.ctid = c.row_id
-        AND e.partition_key = ANY (ARRAY[c.partition_key])
+        AND e.partition_key = c.partition_key
         AND e.execution_id = c.execution_id
     RETURNING
         c.entry_id,
@@ -356,8 +356,8 @@ dequeued AS (
     USING claimed AS c
     WHERE
         r.ctid = c.entry_id
-        AND (r.partition_key = c.partition_key) IS TRUE
-        AND (r.execution_id = c.execution_id) IS TRUE
+        AND r.partition_key = c.partition_key
+        AND r.execution_id = c.execution_id
 ),
 opened_attempts AS (
     -- The attempts that begin, with their leases.

@@ -506,7 +506,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@partition_keys::smallint[])
 )
 SELECT
     e.partition_key,

@@ -62,7 +62,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     e.partition_key,
@@ -176,7 +175,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@from_ids::uuid[]) AS from_id
-    LIMIT cardinality(@partition_keys::smallint[])
 )
 SELECT
     e.partition_key,
@@ -205,7 +203,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@from_ids::uuid[]) AS from_id
-    LIMIT cardinality(@partition_keys::smallint[])
 )
 SELECT
     e.partition_key,

@@ -17,13 +17,11 @@ WITH lines AS (
         unnest(@lane_ids::text[]) AS lane_id,
         unnest(@ranks::bigint[]) AS rank,
         unnest(@from_ms::bigint[]) AS from_ms
-    LIMIT cardinality(@line_ords::integer[])
 ),
 tenants AS (
     SELECT
         unnest(@tenant_ords::integer[]) AS ord,
         unnest(@fair_keys::bigint[]) AS fair_key
-    LIMIT cardinality(@tenant_ords::integer[])
 )
 SELECT
     false AS tenant,
@@ -132,7 +130,6 @@ WITH input AS (
         unnest(@places_ns::bigint[]) AS place_ns,
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@fair_keys::bigint[])
 )
 INSERT INTO ffx_fair_place (fair_key, place_ns, partition_key, execution_id)
 SELECT
@@ -149,7 +146,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.partition_key = i.partition_key
         AND t.execution_id = i.execution_id
-        AND (t.created_at_ms = i.place_ns / 1000000) IS TRUE
+        AND t.created_at_ms = i.place_ns / 1000000
     LIMIT 1
 ) AS e
 ON CONFLICT DO NOTHING;
@@ -164,7 +161,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@places_ms::bigint[]) AS place_ms
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 UPDATE ff_exec_core AS e
 SET created_at_ms = i.place_ms
@@ -313,7 +309,6 @@ useless AS (
                             )
                             AND e.created_at_ms = t.place_ns / 1000000
                         ) IS TRUE
-                    OFFSET 0
                 )
             END
         FOR UPDATE SKIP LOCKED
@@ -325,10 +320,10 @@ deleted AS (
     USING useless AS u
     WHERE
         t.ctid = u.row_id
-        AND (t.fair_key = u.fair_key) IS TRUE
-        AND (t.place_ns = u.place_ns) IS TRUE
-        AND (t.partition_key = u.partition_key) IS TRUE
-        AND (t.execution_id = u.execution_id) IS TRUE
+        AND t.fair_key = u.fair_key
+        AND t.place_ns = u.place_ns
+        AND t.partition_key = u.partition_key
+        AND t.execution_id = u.execution_id
     RETURNING t.fair_key
 )
 SELECT

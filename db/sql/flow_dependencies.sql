@@ -12,7 +12,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 ),
 downstream AS (
     SELECT DISTINCT
@@ -32,7 +31,7 @@ downstream AS (
         WHERE
             t.upstream_eid = i.execution_id
             AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
-            AND (t.flow_id = i.flow_id) IS TRUE
+            AND t.flow_id = i.flow_id
             AND t.policy <> 'null' -- this column is not in the index that covers the others
         OFFSET 0
     ) AS d
@@ -74,7 +73,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 ),
 replayed AS (
     -- How many of them another program has replayed.
@@ -83,7 +81,6 @@ replayed AS (
         SELECT
             unnest(@partition_keys::smallint[]) AS partition_key,
             unnest(@execution_ids::uuid[]) AS execution_id
-        LIMIT cardinality(@execution_ids::uuid[])
     ) AS i
     CROSS JOIN LATERAL (
         SELECT ffx_replayed_elsewhere(t.raw_fields) AS elsewhere
@@ -194,7 +191,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     d.partition_key,
@@ -215,7 +211,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.upstream_eid = i.execution_id
         AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
-        AND (t.flow_id = i.flow_id) IS TRUE
+        AND t.flow_id = i.flow_id
     OFFSET 0
 ) AS d
 WHERE
@@ -255,7 +251,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@downstream_eids::uuid[]) AS downstream_eid
-    LIMIT cardinality(@partition_keys::smallint[])
 ),
 opened AS (
     -- Their edges that this transaction resolved, open again.
@@ -317,7 +312,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 ),
 passed AS (
     SELECT DISTINCT ON (d.partition_key, d.downstream_eid)
@@ -337,7 +331,7 @@ passed AS (
         WHERE
             t.upstream_eid = i.execution_id
             AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
-            AND (t.flow_id = i.flow_id) IS TRUE
+            AND t.flow_id = i.flow_id
         OFFSET 0
     ) AS d
     JOIN ff_exec_core AS u
@@ -387,7 +381,6 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@staged_from::integer[]) AS staged_from,
         unnest(@staged_below::integer[]) AS staged_below
-    LIMIT cardinality(@execution_ids::uuid[])
 ),
 blocked AS (
     SELECT
@@ -402,8 +395,8 @@ blocked AS (
         WHERE
             t.partition_key = i.partition_key
             AND t.execution_id = i.execution_id
-            AND (t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')) IS TRUE
-            AND (t.ownership_state IN ('unowned', 'released')) IS TRUE
+            AND t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')
+            AND t.ownership_state IN ('unowned', 'released')
             AND (
                 t.eligibility_state = 'blocked_by_dependencies'
                 OR t.lifecycle_phase <> 'runnable' AND t.started_at_ms IS NULL
@@ -416,7 +409,7 @@ blocked AS (
             SELECT count(*) >= i.staged_from AND count(*) < i.staged_below
             FROM ff_edge AS s
             WHERE
-                s.downstream_eid = ANY (ARRAY[i.execution_id])
+                s.downstream_eid = i.execution_id
                 AND (s.partition_key = i.partition_key OR s.partition_key IS NULL)
                 AND (s.flow_id = i.flow_id) IS TRUE
                 AND s.policy -> 'applied_at_ms' = 'null'::jsonb
@@ -493,7 +486,6 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@staged_from::integer[]) AS staged_from,
         unnest(@staged_below::integer[]) AS staged_below
-    LIMIT cardinality(@execution_ids::uuid[])
 ),
 waiting AS (
     -- Those that may still be skipped, locked.
@@ -509,8 +501,8 @@ waiting AS (
         WHERE
             t.partition_key = i.partition_key
             AND t.execution_id = i.execution_id
-            AND (t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')) IS TRUE
-            AND (t.ownership_state IN ('unowned', 'released')) IS TRUE
+            AND t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')
+            AND t.ownership_state IN ('unowned', 'released')
             AND (
                 t.eligibility_state = 'blocked_by_dependencies'
                 OR t.started_at_ms IS NULL AND t.public_state <> 'resumable'
@@ -523,7 +515,7 @@ waiting AS (
             SELECT count(*) >= i.staged_from AND count(*) < i.staged_below
             FROM ff_edge AS s
             WHERE
-                s.downstream_eid = ANY (ARRAY[i.execution_id])
+                s.downstream_eid = i.execution_id
                 AND (s.partition_key = i.partition_key OR s.partition_key IS NULL)
                 AND (s.flow_id = i.flow_id) IS TRUE
                 AND s.policy -> 'applied_at_ms' = 'null'::jsonb
@@ -593,7 +585,6 @@ WITH input AS (
         unnest(@staged_from::integer[]) AS staged_from,
         unnest(@staged_below::integer[]) AS staged_below,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT i.ord::integer AS ord
 FROM input AS i
@@ -625,7 +616,7 @@ WHERE
             SELECT count(*) >= i.staged_from AND count(*) < i.staged_below
             FROM ff_edge AS s
             WHERE
-                s.downstream_eid = ANY (ARRAY[i.execution_id])
+                s.downstream_eid = i.execution_id
                 AND (s.partition_key = i.partition_key OR s.partition_key IS NULL)
                 AND (s.flow_id = i.flow_id) IS TRUE
                 AND s.policy -> 'applied_at_ms' = 'null'::jsonb

@@ -87,7 +87,6 @@ FROM (
         x.partition_key = @partition_key
         AND x.flow_id = @flow_id::uuid
     ORDER BY x.edge_id -- by the primary key: other indexes look as good
-    OFFSET 0
 ) AS d
 ORDER BY
     1,

@@ -46,7 +46,6 @@ WITH input AS (
         @partition_key::smallint AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@node_keys::text[]) AS node_key
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 UPDATE ff_exec_core AS e
 SET
@@ -78,6 +77,6 @@ WHERE
     AND c.event_id > 0
     AND c.partition_key = @partition_key
     AND c.outcome <> 'resumable'
-    AND (c.flow_id = @flow_id::uuid) IS TRUE
-    AND (c.execution_id = ANY (@execution_ids::uuid[])) IS TRUE
+    AND c.flow_id = @flow_id::uuid
+    AND c.execution_id = ANY (@execution_ids::uuid[])
 FOR SHARE;

@@ -25,7 +25,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@from_ids::uuid[]) AS from_id
-    LIMIT cardinality(@partition_keys::smallint[])
 )
 SELECT
     e.partition_key,
@@ -53,7 +52,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@from_ids::uuid[]) AS from_id
-    LIMIT cardinality(@partition_keys::smallint[])
 )
 SELECT
     e.partition_key,
@@ -82,7 +80,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
-    LIMIT cardinality(@flow_ids::uuid[])
 )
 SELECT
     f.partition_key,

@@ -31,7 +31,6 @@ WITH input AS (
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@downstream_eids::uuid[]) AS downstream_eid,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@partition_keys::smallint[])
 )
 SELECT i.ord::integer AS ord
 FROM input AS i
@@ -85,7 +84,7 @@ SELECT
         SELECT count(*)
         FROM ff_edge AS s
         WHERE
-            s.downstream_eid = ANY (ARRAY[i.downstream_eid])
+            s.downstream_eid = i.downstream_eid
             AND (s.partition_key = i.partition_key OR s.partition_key IS NULL)
             AND (s.flow_id = i.flow_id) IS TRUE
             AND s.policy -> 'applied_at_ms' = 'null'::jsonb
@@ -119,7 +118,6 @@ WITH input AS (
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@downstream_eids::uuid[]) AS downstream_eid,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@partition_keys::smallint[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -136,13 +134,12 @@ SELECT
             OFFSET 0
         ) AS w
         WHERE
-            o.upstream_eid = ANY (ARRAY[d.upstream_eid])
+            o.upstream_eid = d.upstream_eid
             AND (o.partition_key = d.partition_key OR o.partition_key IS NULL)
             AND (o.flow_id = d.flow_id) IS TRUE
             AND o.downstream_eid <> d.downstream_eid
             AND NOT o.policy ? 'resolved_at_ms'
             AND w.lifecycle_phase NOT IN ('terminal', 'cancelled', 'completed', 'failed', 'expired', 'skipped')
-        OFFSET 0
     )::uuid[] AS others
 FROM input AS i
 CROSS JOIN LATERAL (
@@ -157,7 +154,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.downstream_eid = i.downstream_eid
         AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
-        AND (t.flow_id = i.flow_id) IS TRUE
+        AND t.flow_id = i.flow_id
     OFFSET 0
 ) AS d
 CROSS JOIN LATERAL (
@@ -187,7 +184,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@downstream_eids::uuid[]) AS downstream_eid
-    LIMIT cardinality(@partition_keys::smallint[])
 ),
 cleared AS (
     UPDATE ff_edge_group AS g

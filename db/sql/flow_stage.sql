@@ -44,7 +44,6 @@ WITH input AS (
         @partition_key::smallint AS partition_key,
         @flow_id::uuid AS flow_id,
         unnest(@edge_ids::uuid[]) AS edge_id
-    LIMIT cardinality(@edge_ids::uuid[])
 )
 SELECT
     CAST(i.edge_id AS uuid) AS edge_id,
@@ -166,7 +165,6 @@ WITH input AS (
         @flow_id::uuid AS flow_id,
         unnest(@edge_ids::uuid[]) AS edge_id,
         unnest(@outcomes::text[]) AS outcome
-    LIMIT cardinality(@edge_ids::uuid[])
 ),
 staged AS MATERIALIZED (
     SELECT
@@ -193,7 +191,7 @@ staged AS MATERIALIZED (
     ) AS d
     WHERE
         d.edge_id = i.edge_id
-        AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS TRUE
+        AND d.policy -> 'applied_at_ms' = 'null'::jsonb
 )
 UPDATE ff_edge AS d
 SET
@@ -209,8 +207,8 @@ SET
 FROM staged AS s
 WHERE
     d.ctid = s.row_id
-    AND d.partition_key = ANY (ARRAY[s.partition_key])
-    AND (d.flow_id = s.flow_id) IS TRUE
+    AND d.partition_key = s.partition_key
+    AND d.flow_id = s.flow_id
     AND (d.edge_id = s.edge_id) IS TRUE;
 
 -- name: AddToGroups :exec
@@ -264,7 +262,6 @@ WITH input AS (
         unnest(@edge_ids::uuid[]) AS edge_id,
         unnest(@upstream_eids::uuid[]) AS upstream_eid,
         unnest(@downstream_eids::uuid[]) AS downstream_eid
-    LIMIT cardinality(@edge_ids::uuid[])
 ),
 passed AS (
     SELECT DISTINCT ON (i.downstream_eid)
@@ -293,6 +290,6 @@ FROM passed AS p
 WHERE
     e.partition_key = ANY (ARRAY[p.partition_key])
     AND e.execution_id = p.downstream_eid
-    AND (e.lifecycle_phase IN ('submitted', 'pending', 'blocked', 'eligible', 'runnable')) IS TRUE
-    AND (e.public_state <> 'resumable') IS TRUE
+    AND e.lifecycle_phase IN ('submitted', 'pending', 'blocked', 'eligible', 'runnable')
+    AND e.public_state <> 'resumable'
     AND (e.started_at_ms IS NULL) IS TRUE;

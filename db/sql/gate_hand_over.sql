@@ -12,7 +12,6 @@ WITH input AS (
         unnest(@gate_ids::uuid[]) AS gate_id,
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@gate_ids::uuid[])
 ),
 asked AS MATERIALIZED (
     -- The limits of an input (gate_partition_key, gate_id) that executions wait for, each once.
@@ -30,7 +29,6 @@ asked AS MATERIALIZED (
             SELECT
             FROM ffx_waiting AS w
             WHERE w.gate_id = i.gate_id
-            OFFSET 0
         )
     ORDER BY
         i.gate_partition_key,
@@ -92,17 +90,16 @@ freed AS (
                         e.partition_key = i.partition_key
                         AND e.execution_id = i.execution_id
                         AND e.ffx_admitted
-                    OFFSET 0
                 )
             OFFSET 0
         ) AS x
     ) AS o
     WHERE
         u.ctid = o.row_id
-        AND (u.partition_key = o.partition_key) IS TRUE
-        AND (u.gate_id = o.gate_id) IS TRUE
-        AND (u.execution_id = o.execution_id) IS TRUE
-        AND (u.admitted_at_ms = o.admitted_at_ms) IS TRUE
+        AND u.partition_key = o.partition_key
+        AND u.gate_id = o.gate_id
+        AND u.execution_id = o.execution_id
+        AND u.admitted_at_ms = o.admitted_at_ms
     RETURNING
         u.partition_key,
         u.gate_id,
@@ -123,7 +120,7 @@ lowered AS (
             x.gate_id
     ) AS f
     WHERE
-        g.partition_key = ANY (ARRAY[f.partition_key])
+        g.partition_key = f.partition_key
         AND g.gate_id = f.gate_id
 )
 SELECT
@@ -141,7 +138,6 @@ WITH input AS (
     SELECT
         unnest(@gate_partition_keys::smallint[]) AS gate_partition_key,
         unnest(@gate_ids::uuid[]) AS gate_id
-    LIMIT cardinality(@gate_ids::uuid[])
 ),
 asked AS MATERIALIZED (
     -- The limits of an input (gate_partition_key, gate_id) that executions wait for, each once.
@@ -159,7 +155,6 @@ asked AS MATERIALIZED (
             SELECT
             FROM ffx_waiting AS w
             WHERE w.gate_id = i.gate_id
-            OFFSET 0
         )
     ORDER BY
         i.gate_partition_key,
@@ -317,7 +312,7 @@ raised AS (
         GROUP BY l.gate_partition_key, l.gate_id
     ) AS a
     WHERE
-        g.partition_key = ANY (ARRAY[a.gate_partition_key])
+        g.partition_key = a.gate_partition_key
         AND g.gate_id = a.gate_id
 )
 SELECT

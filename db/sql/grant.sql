@@ -41,7 +41,6 @@ FROM (
         q.created_at_ms,
         q.execution_id,
         q.partition_key
-    OFFSET 0
 ) AS r
 CROSS JOIN LATERAL (
     SELECT
@@ -78,7 +77,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT i.ord::integer AS ord
 FROM input AS i

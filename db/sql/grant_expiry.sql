@@ -45,7 +45,6 @@ input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 ),
 expired AS (
     -- Their unusable grants, deleted.
@@ -71,8 +70,8 @@ expired AS (
     ) AS d
     WHERE
         g.ctid = d.grant_row_id
-        AND (g.partition_key = d.partition_key) IS TRUE
-        AND (g.grant_id = d.grant_id) IS TRUE
+        AND g.partition_key = d.partition_key
+        AND g.grant_id = d.grant_id
     RETURNING
         g.partition_key,
         g.execution_id

@@ -53,10 +53,10 @@ renewed AS (
             t.partition_key = i.partition_key
             AND t.execution_id = i.execution_id
             AND t.attempt_index = i.attempt_index
-            -- The fence, written so that the planner uses no index on the expiry for it.
-            AND (t.lease_epoch = i.lease_epoch) IS TRUE
-            AND (t.lease_expires_at_ms > (SELECT now_ms FROM clock)) IS TRUE
-            AND (e.lifecycle_phase = 'active') IS TRUE
+            -- The fence.
+            AND t.lease_epoch = i.lease_epoch
+            AND t.lease_expires_at_ms > (SELECT now_ms FROM clock)
+            AND e.lifecycle_phase = 'active'
             AND (@judged::boolean OR e.ownership_state = 'leased' AND e.attempt_index = i.attempt_index) IS TRUE
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS t
@@ -65,7 +65,7 @@ renewed AS (
         a.ctid = t.row_id
         AND a.partition_key = i.partition_key
         AND a.execution_id = i.execution_id
-        AND (a.attempt_index = i.attempt_index) IS TRUE
+        AND a.attempt_index = i.attempt_index
     RETURNING
         i.ord,
         a.partition_key,
@@ -206,7 +206,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         generate_subscripts(@execution_ids::uuid[], 1) - 1 AS ord
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -249,7 +248,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         generate_subscripts(@execution_ids::uuid[], 1) - 1 AS ord
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -294,7 +292,6 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         generate_subscripts(@execution_ids::uuid[], 1) - 1 AS ord
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     i.ord::integer AS ord
@@ -324,7 +321,6 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         generate_subscripts(@execution_ids::uuid[], 1) - 1 AS ord
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     i.ord::integer AS ord

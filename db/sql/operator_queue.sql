@@ -14,7 +14,6 @@ WITH changed AS (
             unnest(@partition_keys::smallint[]) AS partition_key,
             unnest(@execution_ids::uuid[]) AS execution_id,
             unnest(@old_priorities::integer[]) AS old_priority
-        LIMIT cardinality(@execution_ids::uuid[])
     ) AS i
     WHERE
         e.partition_key = ANY (ARRAY[i.partition_key])
@@ -53,7 +52,6 @@ FROM (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
     e.partition_key = ANY (ARRAY[i.partition_key])
@@ -97,7 +95,7 @@ SET
     ffx_last_mutation_at_ms = @now_ms::bigint
 FROM effective AS d
 WHERE
-    e.partition_key = ANY (ARRAY[d.partition_key])
+    e.partition_key = d.partition_key
     AND e.execution_id = d.execution_id;
 
 -- name: PromoteExecution :one
@@ -150,7 +148,7 @@ SET
     ffx_last_mutation_at_ms = @now_ms::bigint
 FROM effective AS d
 WHERE
-    e.partition_key = ANY (ARRAY[d.partition_key])
+    e.partition_key = d.partition_key
     AND e.execution_id = d.execution_id
 RETURNING
     e.lane_id,

@@ -197,7 +197,7 @@ downstream AS (
         WHERE
             t.upstream_eid = i.upstream_eid
             AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
-            AND (t.flow_id = i.flow_id) IS TRUE
+            AND t.flow_id = i.flow_id
             AND t.policy <> 'null' -- this column is not in the index that covers the others
         OFFSET 0
     ) AS d
@@ -213,9 +213,9 @@ CROSS JOIN LATERAL (
     WHERE
         t.partition_key = d.partition_key
         AND t.execution_id = d.downstream_eid
-        AND (t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')) IS TRUE
-        AND (t.started_at_ms IS NULL) IS TRUE
-        AND (t.public_state <> 'resumable') IS TRUE
+        AND t.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')
+        AND t.started_at_ms IS NULL
+        AND t.public_state <> 'resumable'
     FOR NO KEY UPDATE
 ) AS e;
 
@@ -266,7 +266,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.upstream_eid = i.upstream_eid
         AND (t.partition_key = i.partition_key OR t.partition_key IS NULL)
-        AND (t.flow_id = i.flow_id) IS TRUE
+        AND t.flow_id = i.flow_id
     OFFSET 0
 ) AS d
 CROSS JOIN LATERAL (
@@ -279,7 +279,7 @@ CROSS JOIN LATERAL (
         count(*) FILTER (WHERE s.policy -> 'applied_at_ms' = 'null'::jsonb) AS staged
     FROM ff_edge AS s
     WHERE
-        s.downstream_eid = ANY (ARRAY[d.downstream_eid])
+        s.downstream_eid = d.downstream_eid
         AND (s.partition_key = d.partition_key OR s.partition_key IS NULL)
         AND (s.flow_id = d.flow_id) IS TRUE
 ) AS m
@@ -331,7 +331,6 @@ WITH input AS (
         unnest(@fail_counts::integer[]) AS fail_count,
         unnest(@skip_counts::integer[]) AS skip_count,
         unnest(@running_counts::integer[]) AS running_count
-    LIMIT cardinality(@downstream_eids::uuid[])
 ),
 source AS (
     -- The executions that the edges lead from.
@@ -408,7 +407,6 @@ WITH input AS (
     SELECT
         @partition_key::smallint AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 ),
 blocked AS (
     -- Their rows, blocked.
@@ -429,11 +427,11 @@ blocked AS (
     WHERE
         e.partition_key = ANY (ARRAY[i.partition_key])
         AND e.execution_id = i.execution_id
-        AND (e.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')) IS TRUE
-        AND (e.ownership_state IN ('unowned', 'released')) IS TRUE
-        AND (e.started_at_ms IS NULL) IS TRUE
-        AND (e.public_state <> 'resumable') IS TRUE
-        AND (e.eligibility_state <> 'blocked_by_dependencies') IS TRUE
+        AND e.lifecycle_phase IN ('runnable', 'submitted', 'pending', 'blocked', 'eligible')
+        AND e.ownership_state IN ('unowned', 'released')
+        AND e.started_at_ms IS NULL
+        AND e.public_state <> 'resumable'
+        AND e.eligibility_state <> 'blocked_by_dependencies'
     RETURNING
         e.partition_key,
         e.execution_id,
@@ -467,7 +465,7 @@ SELECT
         SELECT count(*)
         FROM ff_edge AS d
         WHERE
-            d.downstream_eid = ANY (ARRAY[g.downstream_eid])
+            d.downstream_eid = g.downstream_eid
             AND (d.partition_key = g.partition_key OR d.partition_key IS NULL)
             AND (d.flow_id = g.flow_id) IS TRUE
             AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
@@ -476,7 +474,7 @@ SELECT
         SELECT count(*)
         FROM ff_edge AS d
         WHERE
-            d.downstream_eid = ANY (ARRAY[g.downstream_eid])
+            d.downstream_eid = g.downstream_eid
             AND (d.partition_key = g.partition_key OR d.partition_key IS NULL)
             AND (d.flow_id = g.flow_id) IS TRUE
             AND d.policy -> 'applied_at_ms' = 'null'::jsonb
@@ -504,7 +502,7 @@ WITH opened AS (
     WHERE
         d.downstream_eid = @downstream_eid
         AND (d.partition_key = @partition_key OR d.partition_key IS NULL)
-        AND (d.flow_id = @flow_id) IS TRUE
+        AND d.flow_id = @flow_id
         AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
         AND (
             d.policy ? 'resolved_at_ms' AND (d.policy ->> 'resolved_outcome' = 'success') IS NOT TRUE
@@ -526,7 +524,6 @@ WITH opened AS (
                                 AND a.execution_id = u.execution_id
                                 AND a.attempt_index = u.attempt_index
                                 AND a.outcome = 'success'
-                            OFFSET 0
                         )
                     )
                 OFFSET 0 -- without it the planner may read all executions and attempts to look them up in memory

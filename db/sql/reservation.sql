@@ -12,7 +12,6 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT i.ord::integer AS ord
 FROM input AS i
@@ -39,7 +38,6 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT i.ord::integer AS ord
 FROM input AS i
@@ -81,7 +79,6 @@ WITH input AS (
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         unnest(@lease_epochs::bigint[]) AS lease_epoch,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -99,7 +96,6 @@ CROSS JOIN LATERAL (
         AND t.execution_id = i.execution_id
         AND t.attempt_index = i.attempt_index
         AND t.lease_epoch = i.lease_epoch
-    OFFSET 0
 ) AS r;
 
 -- name: AddReservations :exec
@@ -117,7 +113,6 @@ WITH input AS (
         unnest(@dimensions::text[]) AS dimension,
         unnest(@amounts::bigint[]) AS amount,
         unnest(@expiries_ms::bigint[]) AS expires_at_ms
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 INSERT INTO ffx_budget_reservation AS r (
     partition_key, budget_id, execution_partition, execution_id, attempt_index, lease_epoch, dimensions_key, amount, expires_at_ms
@@ -303,12 +298,12 @@ kept AS (
     FROM looked AS l
     WHERE
         r.ctid = l.row_id
-        AND (r.partition_key = l.partition_key) IS TRUE
-        AND (r.budget_id = l.budget_id) IS TRUE
-        AND (r.execution_id = l.execution_id) IS TRUE
-        AND (r.attempt_index = l.attempt_index) IS TRUE
-        AND (r.lease_epoch = l.lease_epoch) IS TRUE
-        AND (r.dimensions_key = l.dimensions_key) IS TRUE
+        AND r.partition_key = l.partition_key
+        AND r.budget_id = l.budget_id
+        AND r.execution_id = l.execution_id
+        AND r.attempt_index = l.attempt_index
+        AND r.lease_epoch = l.lease_epoch
+        AND r.dimensions_key = l.dimensions_key
         AND NOT l.over
         AND l.live_until_ms IS NOT NULL
     RETURNING 1 AS one
@@ -319,12 +314,12 @@ dropped AS (
     USING looked AS l
     WHERE
         r.ctid = l.row_id
-        AND (r.partition_key = l.partition_key) IS TRUE
-        AND (r.budget_id = l.budget_id) IS TRUE
-        AND (r.execution_id = l.execution_id) IS TRUE
-        AND (r.attempt_index = l.attempt_index) IS TRUE
-        AND (r.lease_epoch = l.lease_epoch) IS TRUE
-        AND (r.dimensions_key = l.dimensions_key) IS TRUE
+        AND r.partition_key = l.partition_key
+        AND r.budget_id = l.budget_id
+        AND r.execution_id = l.execution_id
+        AND r.attempt_index = l.attempt_index
+        AND r.lease_epoch = l.lease_epoch
+        AND r.dimensions_key = l.dimensions_key
         AND l.over
     RETURNING 1 AS one
 )
@@ -406,12 +401,12 @@ kept AS (
     FROM looked AS l
     WHERE
         r.ctid = l.row_id
-        AND (r.partition_key = l.partition_key) IS TRUE
-        AND (r.budget_id = l.budget_id) IS TRUE
-        AND (r.execution_id = l.execution_id) IS TRUE
-        AND (r.attempt_index = l.attempt_index) IS TRUE
-        AND (r.lease_epoch = l.lease_epoch) IS TRUE
-        AND (r.dimensions_key = l.dimensions_key) IS TRUE
+        AND r.partition_key = l.partition_key
+        AND r.budget_id = l.budget_id
+        AND r.execution_id = l.execution_id
+        AND r.attempt_index = l.attempt_index
+        AND r.lease_epoch = l.lease_epoch
+        AND r.dimensions_key = l.dimensions_key
         AND NOT l.over
         AND l.live_until_ms IS NOT NULL
     RETURNING 1 AS one
@@ -422,12 +417,12 @@ dropped AS (
     USING looked AS l
     WHERE
         r.ctid = l.row_id
-        AND (r.partition_key = l.partition_key) IS TRUE
-        AND (r.budget_id = l.budget_id) IS TRUE
-        AND (r.execution_id = l.execution_id) IS TRUE
-        AND (r.attempt_index = l.attempt_index) IS TRUE
-        AND (r.lease_epoch = l.lease_epoch) IS TRUE
-        AND (r.dimensions_key = l.dimensions_key) IS TRUE
+        AND r.partition_key = l.partition_key
+        AND r.budget_id = l.budget_id
+        AND r.execution_id = l.execution_id
+        AND r.attempt_index = l.attempt_index
+        AND r.lease_epoch = l.lease_epoch
+        AND r.dimensions_key = l.dimensions_key
         AND l.over
     RETURNING 1 AS one
 )

@@ -45,7 +45,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
-    LIMIT cardinality(@flow_ids::uuid[])
 )
 SELECT
     f.partition_key,
@@ -142,7 +141,6 @@ WITH input AS (
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@max_items::integer[]) AS max_items,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@flow_ids::uuid[])
 )
 SELECT
     i.ord::integer AS ord,
@@ -208,7 +206,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
-    LIMIT cardinality(@flow_ids::uuid[])
 )
 DELETE FROM ffx_pruned_member
 WHERE
@@ -236,7 +233,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
-    LIMIT cardinality(@flow_ids::uuid[])
 )
 DELETE FROM ff_edge
 WHERE
@@ -253,7 +249,6 @@ WHERE
                 AND t.flow_id = i.flow_id
             -- Of three indexes only one has this order: it finds the flow, not only its partition.
             ORDER BY t.edge_id
-            OFFSET 0
         ) AS x
     ));
 
@@ -267,7 +262,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
-    LIMIT cardinality(@flow_ids::uuid[])
 )
 DELETE FROM ff_edge_group
 WHERE
@@ -297,7 +291,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
-    LIMIT cardinality(@flow_ids::uuid[])
 )
 DELETE FROM ff_cancel_dispatch_outbox
 WHERE
@@ -326,7 +319,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
-    LIMIT cardinality(@flow_ids::uuid[])
 )
 DELETE FROM ff_cancel_backlog_member
 WHERE
@@ -355,7 +347,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
-    LIMIT cardinality(@flow_ids::uuid[])
 )
 DELETE FROM ff_flow_summary
 WHERE
@@ -384,7 +375,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
-    LIMIT cardinality(@flow_ids::uuid[])
 )
 DELETE FROM ff_flow_core
 WHERE

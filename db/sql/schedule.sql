@@ -100,7 +100,6 @@ WITH input AS (
     SELECT
         unnest(@namespaces::text[]) AS namespace,
         unnest(@names::text[]) AS name
-    LIMIT cardinality(@names::text[])
 ),
 locked AS (
     SELECT
@@ -115,14 +114,14 @@ locked AS (
         WHERE
             t.namespace = i.namespace
             AND t.name = i.name
-            AND (t.queued_ms IS NOT NULL) IS TRUE
+            AND t.queued_ms IS NOT NULL
             AND NOT EXISTS (
                 SELECT
                 FROM ff_exec_core AS e
                 WHERE
                     e.partition_key = t.last_partition_key
                     AND e.execution_id = t.last_execution_id
-                    AND (e.lifecycle_phase NOT IN ('terminal', 'cancelled')) IS TRUE
+                    AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
                 OFFSET 0
             )
         FOR NO KEY UPDATE SKIP LOCKED
@@ -145,7 +144,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@ords::integer[])
 )
 SELECT i.ord::integer AS ord
 FROM input AS i
@@ -155,7 +153,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.partition_key = i.partition_key
         AND t.execution_id = i.execution_id
-        AND (t.lifecycle_phase NOT IN ('terminal', 'cancelled')) IS TRUE
+        AND t.lifecycle_phase NOT IN ('terminal', 'cancelled')
     LIMIT 1
 ) AS e;
 
@@ -170,7 +168,6 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@sequence_ids::uuid[]) AS sequence_id,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@ords::integer[])
 )
 SELECT i.ord::integer AS ord
 FROM input AS i
@@ -202,7 +199,6 @@ WITH input AS (
     SELECT
         unnest(@unique_keys::uuid[]) AS key,
         unnest(@ords::integer[]) AS ord
-    LIMIT cardinality(@ords::integer[])
 )
 SELECT i.ord::integer AS ord
 FROM input AS i
@@ -240,7 +236,6 @@ WITH input AS (
         unnest(@last_partition_keys::smallint[]) AS last_partition_key,
         unnest(@last_execution_ids::uuid[]) AS last_execution_id,
         unnest(@recents::bytea[]) AS recent
-    LIMIT cardinality(@names::text[])
 ),
 moved AS (
     UPDATE ffx_schedule AS s
@@ -328,7 +323,6 @@ WITH input AS (
         unnest(@fairs::text[]) AS fair,
         unnest(@nexts_ms::bigint[]) AS next_ms,
         unnest(@ticks_ms::bigint[]) AS tick_ms
-    LIMIT cardinality(@names::text[])
 )
 INSERT INTO ffx_schedule AS s (
     namespace, name, declared_by, cron, time_zone, every_ms, jitter_ms, start_ms, end_ms, missed, window_ms, overlap,
@@ -480,7 +474,6 @@ FOR NO KEY UPDATE;
 -- Locks: schedules waits (FOR NO KEY UPDATE, in array order). The caller sorts by name.
 WITH input AS (
     SELECT unnest(@names::text[]) AS name
-    LIMIT cardinality(@names::text[])
 )
 SELECT
     -- The columns of ffx_schedule, all of them in the order of the table: the generated row is the table's.
@@ -532,7 +525,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.namespace = @namespace::text
         AND t.name = i.name
-        AND (t.next_ms <= @now_ms::bigint) IS TRUE
+        AND t.next_ms <= @now_ms::bigint
     FOR NO KEY UPDATE
 ) AS s;
 

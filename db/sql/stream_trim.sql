@@ -54,7 +54,7 @@ cut AS (
                 AND t.execution_id = @execution_id
                 AND t.attempt_index = @attempt_index
                 AND (t.ts_ms, t.seq) > (p.ts_ms, p.seq)
-                AND (t.mode = 'best_effort') IS TRUE
+                AND t.mode = 'best_effort'
             ORDER BY
                 t.ts_ms,
                 t.seq
@@ -84,7 +84,7 @@ trimmed AS (
         AND t.attempt_index = @attempt_index
         AND (t.ts_ms, t.seq) > (p.ts_ms, p.seq)
         AND (t.ts_ms, t.seq) <= (c.ts_ms, c.seq)
-        AND (t.mode = 'best_effort') IS TRUE
+        AND t.mode = 'best_effort'
     RETURNING t.seq
 )
 INSERT INTO ff_stream_meta AS m (
@@ -146,7 +146,7 @@ WITH cut AS (
             AND t.execution_id = @execution_id
             AND t.attempt_index = @attempt_index
             AND (t.ts_ms, t.seq) > (p.ts_ms, p.seq)
-            AND (t.mode = 'summary') IS TRUE
+            AND t.mode = 'summary'
         ORDER BY
             t.ts_ms,
             t.seq
@@ -164,7 +164,7 @@ trimmed AS (
         AND t.attempt_index = @attempt_index
         AND (t.ts_ms, t.seq) > (c.after_ts_ms, c.after_seq)
         AND (t.ts_ms, t.seq) <= (c.ts_ms, c.seq)
-        AND (t.mode = 'summary') IS TRUE
+        AND t.mode = 'summary'
     RETURNING t.seq
 )
 UPDATE ff_stream_summary AS s

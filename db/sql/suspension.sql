@@ -136,7 +136,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     e.partition_key,
@@ -260,8 +259,8 @@ ended AS (
         FROM ff_suspension_current AS t
         WHERE
             t.ctid = p.row_id
-            AND (t.partition_key = p.partition_key) IS TRUE
-            AND (t.execution_id = p.execution_id) IS TRUE
+            AND t.partition_key = p.partition_key
+            AND t.execution_id = p.execution_id
             AND (
                 SELECT
                     e.lifecycle_phase IN ('terminal', 'cancelled')
@@ -282,7 +281,7 @@ deleted AS (
     WHERE
         t.ctid = d.row_id
         AND (t.partition_key = d.partition_key) IS TRUE
-        AND (t.execution_id = d.execution_id) IS TRUE
+        AND t.execution_id = d.execution_id
     RETURNING t.partition_key
 )
 SELECT

@@ -89,7 +89,6 @@ inserted AS (
             unnest(@unique_keys::uuid[]) AS key,
             unnest(@partition_keys::smallint[]) AS partition_key,
             unnest(@execution_ids::uuid[]) AS execution_id
-        LIMIT cardinality(@unique_keys::uuid[])
     ) AS i
     WHERE
         (SELECT j.free FROM judged AS j)
@@ -108,7 +107,6 @@ taken_over AS (
             unnest(@unique_keys::uuid[]) AS key,
             unnest(@partition_keys::smallint[]) AS partition_key,
             unnest(@execution_ids::uuid[]) AS execution_id
-        LIMIT cardinality(@unique_keys::uuid[])
     ) AS i
     CROSS JOIN LATERAL (
         SELECT t.taken
@@ -117,8 +115,8 @@ taken_over AS (
         LIMIT 1
     ) AS l
     WHERE
-        u.key = ANY (ARRAY[i.key])
-        AND (u.taken = l.taken) IS TRUE
+        u.key = i.key
+        AND u.taken = l.taken
         AND (SELECT j.free AND j.known <> '{}' FROM judged AS j)
     RETURNING u.key
 ),
@@ -282,12 +280,11 @@ FROM (
         unnest(@lasts::text[]) AS lasts,
         unnest(@holder_partition_keys::smallint[]) AS holder_partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    u.key = ANY (ARRAY[i.key])
-    AND (u.execution_id = i.former_id) IS TRUE
-    AND (u.taken = i.taken) IS TRUE
+    u.key = i.key
+    AND u.execution_id = i.former_id
+    AND u.taken = i.taken
 RETURNING u.key;
 
 -- name: ReuseUniqueKeys :exec
@@ -307,9 +304,8 @@ FROM (
         unnest(@lasts::text[]) AS lasts,
         unnest(@holder_partition_keys::smallint[]) AS holder_partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
-WHERE u.key = ANY (ARRAY[i.key]);
+WHERE u.key = i.key;
 
 -- name: DropUniqueKeys :exec
 -- DropUniqueKeys deletes keys of unique work that the transaction has just taken and no creation used.
@@ -321,10 +317,9 @@ USING (
     SELECT
         unnest(@unique_keys::uuid[]) AS key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
-    u.key = ANY (ARRAY[i.key])
+    u.key = i.key
     AND (u.execution_id = i.execution_id) IS TRUE;
 
 -- name: DropUniqueKeysOf :exec
@@ -340,7 +335,6 @@ USING (
         SELECT
             unnest(@partition_keys::smallint[]) AS partition_key,
             unnest(@execution_ids::uuid[]) AS execution_id
-        LIMIT cardinality(@execution_ids::uuid[])
     ) AS i
     CROSS JOIN LATERAL (
         SELECT
@@ -358,11 +352,11 @@ USING (
         FROM ffx_unique AS t
         WHERE
             t.key = e.ffx_unique_key
-            AND (t.execution_id = e.execution_id) IS TRUE
+            AND t.execution_id = e.execution_id
         FOR UPDATE SKIP LOCKED
     ) AS k
 ) AS h
-WHERE u.key = ANY (ARRAY[h.key]);
+WHERE u.key = h.key;
 
 -- name: LockUniqueKeys :exec
 -- LockUniqueKeys locks the keys of unique work that exist, so that their holders change no more: before the creations lock
@@ -372,7 +366,6 @@ WHERE u.key = ANY (ARRAY[h.key]);
 -- Locks: keys waits (rows FOR NO KEY UPDATE in array order). The caller sorts by key.
 WITH input AS (
     SELECT unnest(@unique_keys::uuid[]) AS key
-    LIMIT cardinality(@unique_keys::uuid[])
 )
 SELECT 1
 FROM input AS i
@@ -392,7 +385,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 ),
 sorted AS MATERIALIZED (
     SELECT e.ffx_unique_key AS key
@@ -425,7 +417,6 @@ CROSS JOIN LATERAL (
 -- Locks: L1 waits (rows FOR NO KEY UPDATE, by partition and id).
 WITH input AS (
     SELECT unnest(@unique_keys::uuid[]) AS key
-    LIMIT cardinality(@unique_keys::uuid[])
 ),
 sorted AS MATERIALIZED (
     SELECT
@@ -471,7 +462,6 @@ WITH input AS (
         unnest(@limit_ids::text[]) AS limit_ids,
         unnest(@limit_units::text[]) AS limit_units,
         unnest(@limit_fields::text[]) AS limit_fields
-    LIMIT cardinality(@execution_ids::uuid[])
 ),
 renewed AS (
     -- Their limits with the quota policy, which is the last one.
@@ -496,7 +486,7 @@ renewed AS (
             AND t.execution_id = i.execution_id
             AND t.lifecycle_phase = 'runnable'
             AND t.attempt_state = 'pending_first_attempt'
-            AND (t.ffx_unique_key = i.key) IS TRUE
+            AND t.ffx_unique_key = i.key
             AND t.ffx_admitted IS NOT TRUE
             AND NOT EXISTS (
                 SELECT
@@ -510,7 +500,6 @@ renewed AS (
                         AND u.execution_id = t.execution_id
                     LIMIT 1
                 ) AS x
-                OFFSET 0
             )
         LIMIT 1
     ) AS e
@@ -564,7 +553,6 @@ WITH input AS (
         unnest(@delays_until_ms::bigint[]) AS delay_until_ms,
         unnest(@within_ms::bigint[]) AS within_ms,
         unnest(@payloads::bytea[]) AS payload
-    LIMIT cardinality(@execution_ids::uuid[])
 ),
 found AS (
     -- Those that wait, whether they are delayed now, and the budget or limit where those that are not wait first.
@@ -595,7 +583,7 @@ found AS (
             AND t.execution_id = i.execution_id
             AND t.lifecycle_phase = 'runnable'
             AND t.attempt_state = 'pending_first_attempt'
-            AND (t.ffx_unique_key = i.key) IS TRUE
+            AND t.ffx_unique_key = i.key
         LIMIT 1
     ) AS e
     CROSS JOIN LATERAL (

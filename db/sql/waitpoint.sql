@@ -198,7 +198,6 @@ WHERE
             e.partition_key = @partition_key
             AND e.execution_id = @execution_id
             AND e.lifecycle_phase NOT IN ('terminal', 'cancelled')
-        OFFSET 0
     )
 ORDER BY w.waitpoint_id
 LIMIT @page_size::integer;
@@ -281,8 +280,8 @@ ended AS (
         FROM ff_waitpoint_pending AS t
         WHERE
             t.ctid = p.row_id
-            AND (t.partition_key = p.partition_key) IS TRUE
-            AND (t.waitpoint_id = p.waitpoint_id) IS TRUE
+            AND t.partition_key = p.partition_key
+            AND t.waitpoint_id = p.waitpoint_id
             AND (
                 SELECT
                     e.lifecycle_phase IN ('terminal', 'cancelled')
@@ -303,7 +302,7 @@ deleted AS (
     WHERE
         t.ctid = d.row_id
         AND (t.partition_key = d.partition_key) IS TRUE
-        AND (t.waitpoint_id = d.waitpoint_id) IS TRUE
+        AND t.waitpoint_id = d.waitpoint_id
     RETURNING t.partition_key
 )
 SELECT

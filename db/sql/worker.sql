@@ -98,8 +98,8 @@ live AS (
         w.partition_key = @partition_key
         AND w.namespace = @namespace
         AND w.worker_instance_id = @worker_instance_id
-        AND (w.worker_id = @worker_id) IS TRUE
-        AND (w.last_heartbeat_ms + w.liveness_ttl_ms > (SELECT now_ms FROM clock)) IS TRUE
+        AND w.worker_id = @worker_id
+        AND w.last_heartbeat_ms + w.liveness_ttl_ms > (SELECT now_ms FROM clock)
 ),
 taken AS (
     -- The row, locked.
@@ -109,8 +109,8 @@ taken AS (
         w.partition_key = @partition_key
         AND w.namespace = @namespace
         AND w.worker_instance_id = @worker_instance_id
-        AND (w.worker_id = @worker_id) IS TRUE
-        AND (w.last_heartbeat_ms + w.liveness_ttl_ms > (SELECT now_ms FROM clock)) IS TRUE
+        AND w.worker_id = @worker_id
+        AND w.last_heartbeat_ms + w.liveness_ttl_ms > (SELECT now_ms FROM clock)
     FOR NO KEY UPDATE SKIP LOCKED
 ),
 beaten AS (
@@ -123,7 +123,7 @@ beaten AS (
     FROM taken AS t
     WHERE
         w.ctid = t.row_id
-        AND w.partition_key = ANY (ARRAY[@partition_key::smallint])
+        AND w.partition_key = @partition_key::smallint
         AND w.namespace = @namespace
         AND w.worker_instance_id = @worker_instance_id
     RETURNING w.last_heartbeat_ms + w.liveness_ttl_ms AS expires_at_ms
@@ -294,7 +294,7 @@ USING (
 WHERE
     v.ctid = o.row_id
     AND (v.partition_key = o.partition_key) IS TRUE
-    AND (v.namespace = o.namespace) IS TRUE
-    AND (v.worker_instance_id = o.worker_instance_id) IS TRUE
-    AND (v.event_at_ms = o.event_at_ms) IS TRUE
+    AND v.namespace = o.namespace
+    AND v.worker_instance_id = o.worker_instance_id
+    AND v.event_at_ms = o.event_at_ms
     AND (v.event_kind = o.event_kind) IS TRUE;

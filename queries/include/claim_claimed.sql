@@ -3,7 +3,7 @@ FROM candidates AS c
 WHERE
     -- A row changed between snapshot and lock is not found under its ctid and stays unchanged.
     e.ctid = c.row_id
-    AND e.partition_key = ANY (ARRAY[c.partition_key])
+    AND e.partition_key = c.partition_key
     AND e.execution_id = c.execution_id
 RETURNING
     c.entry_id,

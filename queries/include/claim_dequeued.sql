@@ -3,5 +3,5 @@ DELETE FROM ffx_ready AS r
 USING claimed AS c
 WHERE
     r.ctid = c.entry_id
-    AND (r.partition_key = c.partition_key) IS TRUE
-    AND (r.execution_id = c.execution_id) IS TRUE
+    AND r.partition_key = c.partition_key
+    AND r.execution_id = c.execution_id

@@ -16,4 +16,3 @@ ORDER BY
     q.rank,
     q.created_at_ms,
     q.execution_id
-OFFSET 0

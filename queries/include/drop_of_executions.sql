@@ -4,7 +4,6 @@ USING (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
-    LIMIT cardinality(@execution_ids::uuid[])
 ) AS i
 WHERE
     t.partition_key = ANY (ARRAY[i.partition_key])

@@ -3,7 +3,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
-    LIMIT cardinality(@flow_ids::uuid[])
 )
 DELETE FROM ${table}
 WHERE

@@ -8,7 +8,6 @@ USING (
         SELECT
             unnest(@partition_keys::smallint[]) AS partition_key,
             unnest(@${ids}::uuid[]) AS ${id}
-        LIMIT cardinality(@${ids}::uuid[])
     ) AS i
     CROSS JOIN LATERAL (
         SELECT

@@ -3,7 +3,6 @@ WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@from_ids::uuid[]) AS from_id
-    LIMIT cardinality(@partition_keys::smallint[])
 )
 SELECT
     e.partition_key,

@@ -6,7 +6,6 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         generate_subscripts(@execution_ids::uuid[], 1) - 1 AS ord
-    LIMIT cardinality(@execution_ids::uuid[])
 )
 SELECT
     i.ord::integer AS ord

@@ -47,12 +47,12 @@ kept AS (
     FROM looked AS l
     WHERE
         r.ctid = l.row_id
-        AND (r.partition_key = l.partition_key) IS TRUE
-        AND (r.budget_id = l.budget_id) IS TRUE
-        AND (r.execution_id = l.execution_id) IS TRUE
-        AND (r.attempt_index = l.attempt_index) IS TRUE
-        AND (r.lease_epoch = l.lease_epoch) IS TRUE
-        AND (r.dimensions_key = l.dimensions_key) IS TRUE
+        AND r.partition_key = l.partition_key
+        AND r.budget_id = l.budget_id
+        AND r.execution_id = l.execution_id
+        AND r.attempt_index = l.attempt_index
+        AND r.lease_epoch = l.lease_epoch
+        AND r.dimensions_key = l.dimensions_key
         AND NOT l.over
         AND l.live_until_ms IS NOT NULL
     RETURNING 1 AS one
@@ -63,12 +63,12 @@ dropped AS (
     USING looked AS l
     WHERE
         r.ctid = l.row_id
-        AND (r.partition_key = l.partition_key) IS TRUE
-        AND (r.budget_id = l.budget_id) IS TRUE
-        AND (r.execution_id = l.execution_id) IS TRUE
-        AND (r.attempt_index = l.attempt_index) IS TRUE
-        AND (r.lease_epoch = l.lease_epoch) IS TRUE
-        AND (r.dimensions_key = l.dimensions_key) IS TRUE
+        AND r.partition_key = l.partition_key
+        AND r.budget_id = l.budget_id
+        AND r.execution_id = l.execution_id
+        AND r.attempt_index = l.attempt_index
+        AND r.lease_epoch = l.lease_epoch
+        AND r.dimensions_key = l.dimensions_key
         AND l.over
     RETURNING 1 AS one
 )

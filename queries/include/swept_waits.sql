@@ -27,8 +27,8 @@ ended AS (
         FROM ${table} AS t
         WHERE
             t.ctid = p.row_id
-            AND (t.partition_key = p.partition_key) IS TRUE
-            AND (t.${key} = p.${key}) IS TRUE
+            AND t.partition_key = p.partition_key
+            AND t.${key} = p.${key}
             AND (
                 SELECT
                     e.lifecycle_phase IN ('terminal', 'cancelled')
@@ -49,7 +49,7 @@ deleted AS (
     WHERE
         t.ctid = d.row_id
         AND (t.partition_key = d.partition_key) IS TRUE
-        AND (t.${key} = d.${key}) IS TRUE
+        AND t.${key} = d.${key}
     RETURNING t.partition_key
 )
 SELECT

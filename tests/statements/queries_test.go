@@ -145,7 +145,10 @@ var twinStatements = []twins{
 		a: "DropAttemptsOf.", b: "DropExecutions.", rename: []string{"ff_attempt", "ff_exec_core"},
 		onlyB: []string{"t.lifecycle_phase IN ('terminal', 'cancelled')"},
 	},
-	{a: "DropEdgeGroupsOf.", b: "DropEdgesOf.", rename: []string{"ff_edge_group", "ff_edge"}, onlyB: []string{"ORDER BY t.edge_id"}},
+	{
+		a: "DropEdgeGroupsOf.", b: "DropEdgesOf.", rename: []string{"ff_edge_group", "ff_edge"},
+		onlyA: []string{"OFFSET 0"}, onlyB: []string{"ORDER BY t.edge_id"}, // either keeps the planner from joining
+	},
 
 	// Of completion events others than their readers may need one.
 	{
