@@ -58,6 +58,62 @@ $$;
 
 COMMENT ON FUNCTION ff_notify_stream_frame() IS 'FlowFabric''s row-level notification of ff_stream_frame; not used by a trigger here: ffx_notify_stream takes its place.';
 
+CREATE FUNCTION ffx_activate_waitpoint(partition smallint, execution uuid, binding jsonb, until_ms bigint, at_ms bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
+    AS $$
+DECLARE
+    names text[] := ARRAY(SELECT n.name FROM jsonb_array_elements_text(binding -> 'names') AS n (name));
+BEGIN
+    UPDATE ff_waitpoint_pending AS w
+    SET
+        state = 'active',
+        activated_at_ms = at_ms,
+        expires_at_ms = until_ms,
+        condition = NULL,
+        required_signal_names = names
+    WHERE
+        w.partition_key = partition
+        AND w.execution_id = execution
+        AND w.waitpoint_id = (
+            SELECT p.waitpoint_id
+            FROM ff_waitpoint_pending AS p
+            WHERE
+                p.partition_key = partition
+                AND p.execution_id = execution
+                AND p.state = 'pending'
+                AND p.waitpoint_key = binding ->> 'key'
+                AND (p.expires_at_ms > at_ms) IS NOT FALSE
+            ORDER BY
+                p.token_kid = '', -- one whose token was handed out comes first
+                p.waitpoint_id
+            LIMIT 1
+        );
+    IF NOT FOUND THEN
+        INSERT INTO ff_waitpoint_pending (
+            partition_key, waitpoint_id, execution_id, token_kid, token, created_at_ms, expires_at_ms, waitpoint_key, state,
+            required_signal_names, activated_at_ms
+        )
+        VALUES (
+            partition, (binding ->> 'id')::uuid, execution, '', '', at_ms, until_ms, binding ->> 'key', 'active', names, at_ms
+        );
+    END IF;
+    -- The signals of these are in the suspension now.
+    DELETE FROM ff_waitpoint_pending AS w
+    WHERE
+        w.partition_key = partition
+        AND w.execution_id = execution
+        AND w.state = 'pending'
+        AND (
+            w.waitpoint_key = binding ->> 'key'
+            OR w.token_kid = '' AND (binding -> 'names' = '[]' OR binding -> 'names' ? w.waitpoint_key)
+        );
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_activate_waitpoint(partition smallint, execution uuid, binding jsonb, until_ms bigint, at_ms bigint) IS 'Opens a waitpoint of a wait that begins, and deletes the places whose signals the wait has received, for ffx_suspend.';
+
 CREATE FUNCTION ffx_advance_or_note(of_partition smallint, of_sequence uuid, at_ms bigint) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'public'
@@ -161,66 +217,12 @@ BEGIN
             EXIT;
         END IF;
     END LOOP;
-    UPDATE ffx_sequence_member AS n
-    SET turn_at_ms = at_ms
-    WHERE
-        n.partition_key = of_partition
-        AND n.sequence_id = of_sequence
-        AND n.place = m.place;
-    UPDATE ff_exec_core AS x
-    SET
-        eligibility_state = CASE
-            WHEN x.ffx_delay_until_ms > at_ms THEN 'not_eligible_until_time'
-            WHEN x.ffx_admitted OR (x.ffx_budget_ids IS NULL AND x.ffx_limit_ids IS NULL) THEN 'eligible_now'
-            WHEN x.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
-            ELSE 'blocked_by_quota'
-        END,
-        public_state = CASE
-            WHEN x.ffx_delay_until_ms > at_ms THEN 'delayed'
-            WHEN x.ffx_admitted OR (x.ffx_budget_ids IS NULL AND x.ffx_limit_ids IS NULL) THEN 'waiting'
-            ELSE 'rate_limited'
-        END,
-        blocking_reason = CASE
-            WHEN x.ffx_delay_until_ms > at_ms THEN 'waiting_for_delay'
-            WHEN x.ffx_admitted OR (x.ffx_budget_ids IS NULL AND x.ffx_limit_ids IS NULL) THEN 'waiting_for_worker'
-            WHEN x.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
-            ELSE 'waiting_for_quota'
-        END,
-        ffx_gate_id = CASE
-            WHEN (x.ffx_delay_until_ms > at_ms) IS NOT TRUE AND x.ffx_admitted IS NOT TRUE
-                THEN coalesce(x.ffx_budget_ids[1], x.ffx_limit_ids[1])
-        END,
-        deadline_at_ms = CASE
-            WHEN x.ffx_delay_until_ms > at_ms
-                THEN least(x.ffx_delay_until_ms, CASE WHEN x.ffx_execution_deadline_ms > 0 THEN x.ffx_execution_deadline_ms END)
-            ELSE x.deadline_at_ms
-        END,
-        ffx_delay_until_ms = CASE WHEN x.ffx_delay_until_ms > at_ms THEN x.ffx_delay_until_ms END,
-        ffx_last_mutation_at_ms = at_ms
-    WHERE
-        x.partition_key = m.execution_partition_key
-        AND x.execution_id = m.execution_id
-        AND x.lifecycle_phase = 'runnable'
-        AND x.eligibility_state = 'blocked_by_dependencies'
-    RETURNING
-        x.lane_id,
-        x.eligibility_state,
-        x.ffx_gate_id
-    INTO e;
-    -- Older than what has been claimed since it was created, so the scan positions of workers hide it. A transaction that
-    -- defers its notifications sends them after its commit.
-    IF FOUND AND current_setting('ffx.defer_notify', true) IS DISTINCT FROM 'on' THEN
-        IF e.ffx_gate_id IS NOT NULL THEN
-            PERFORM pg_notify('ffx_gate', 'changed');
-        ELSIF e.eligibility_state = 'eligible_now' THEN
-            PERFORM pg_notify('ffx_resumed', e.lane_id);
-        END IF;
-    END IF;
+    PERFORM ffx_give_turn(of_partition, of_sequence, m.place, m.execution_partition_key, m.execution_id, at_ms);
     RETURN true;
 END;
 $$;
 
-COMMENT ON FUNCTION ffx_advance_sequence(of_partition smallint, of_sequence uuid, at_ms bigint) IS 'Gives the first member of a sequence its turn, or stops the sequence at a failed one; deletes a sequence without members. false: another transaction holds a row that it needs, so it has to be called again.';
+COMMENT ON FUNCTION ffx_advance_sequence(of_partition smallint, of_sequence uuid, at_ms bigint) IS 'Gives the first member of a sequence its turn, or stops the sequence at a failed one; deletes a sequence without members. false: another transaction holds a row that it needs, so it has to be called again. The library calls it, and so do the triggers of ends and deletions.';
 
 CREATE FUNCTION ffx_attempt_timeout_at(policy jsonb, from_ms bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -335,6 +337,63 @@ END;
 $$;
 
 COMMENT ON FUNCTION ffx_claimable_now(partition smallint, execution uuid) IS 'Is an execution claimable by what is committed now, rather than when the statement began? Asked by claims of rows that somebody has changed or locked, before they lock them.';
+
+CREATE FUNCTION ffx_close_wait(partition smallint, execution uuid, signals jsonb, satisfiers jsonb, OUT step jsonb, OUT began_ms bigint) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
+    AS $$
+BEGIN
+    UPDATE ff_suspension_current AS s
+    SET
+        timeout_at_ms = NULL,
+        timeout_behavior = NULL,
+        ffx_open_since_ms = NULL,
+        satisfied_set = satisfiers,
+        member_map = coalesce(signals, s.member_map)
+    WHERE
+        s.partition_key = partition
+        AND s.execution_id = execution
+    RETURNING s.ffx_step, s.suspended_at_ms
+    INTO step, began_ms;
+    DELETE FROM ff_waitpoint_pending AS w
+    WHERE
+        w.partition_key = partition
+        AND w.execution_id = execution
+        AND w.state = 'active';
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_close_wait(partition smallint, execution uuid, signals jsonb, satisfiers jsonb, OUT step jsonb, OUT began_ms bigint) IS 'Closes a wait and its waitpoints for ffx_resume. Returns the step that stores its result, if it has one, and when it began.';
+
+CREATE FUNCTION ffx_count_signals(partition smallint, execution uuid, received jsonb, satisfiers jsonb, OUT unused bigint, OUT last_place bigint) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
+    AS $$
+BEGIN
+    SELECT
+        count(*) FILTER (WHERE NOT coalesce(satisfiers, '[]') ? (r.signal ->> 'signal_id')),
+        coalesce(max((r.signal ->> 'ffx_place')::bigint), 0)
+    INTO unused, last_place
+    FROM (
+        SELECT m.signal
+        FROM jsonb_each(received) AS k (waitpoint_key, list)
+        CROSS JOIN LATERAL jsonb_array_elements(k.list) AS m (signal)
+        WHERE k.waitpoint_key <> '__timeout__'
+        UNION ALL
+        SELECT b.signal
+        FROM ff_waitpoint_pending AS p
+        CROSS JOIN LATERAL jsonb_array_elements(p.condition -> 'buffered_signals') AS b (signal)
+        WHERE
+            p.partition_key = partition
+            AND p.execution_id = execution
+            AND p.condition IS NOT NULL
+    ) AS r;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_count_signals(partition smallint, execution uuid, received jsonb, satisfiers jsonb, OUT unused bigint, OUT last_place bigint) IS 'Counts the signals of an execution that no wait has used, and returns the last place in their order, for ffx_deliver.';
 
 CREATE FUNCTION ffx_create(kind text, lane text DEFAULT NULL::text, payload jsonb DEFAULT NULL::jsonb, priority integer DEFAULT NULL::integer, tags jsonb DEFAULT NULL::jsonb, delay_until timestamp with time zone DEFAULT NULL::timestamp with time zone, namespace text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text, limits jsonb DEFAULT NULL::jsonb) RETURNS text
     LANGUAGE plpgsql
@@ -505,14 +564,11 @@ DECLARE
     s record; -- its suspension
     w record; -- the waitpoint
     waits boolean;
-    held bigint; -- signals of the execution that no wait has used
-    place bigint; -- of the last one in the order of their arrival
+    repeatable boolean := given ? 'signal_id' OR idempotency_key <> '';
+    held record; -- the signals of the execution
     earlier text;
     effect text;
     signal jsonb;
-    signals jsonb;
-    satisfiers jsonb;
-    delay_ms bigint;
     lane text;
 BEGIN
     SELECT e.lifecycle_phase, e.ffx_namespace, e.ffx_instance_tag, e.policy
@@ -533,39 +589,13 @@ BEGIN
         c.partition_key = partition
         AND c.execution_id = execution;
     waits := x.lifecycle_phase = 'suspended' AND FOUND;
-    IF waitpoint IS NOT NULL THEN
-        SELECT p.waitpoint_id, p.execution_id, p.waitpoint_key, p.state, p.expires_at_ms, p.condition, p.token
-        INTO w
-        FROM ff_waitpoint_pending AS p
-        WHERE
-            p.partition_key = partition
-            AND p.waitpoint_id = waitpoint
-            AND (token_hash IS NULL OR p.token <> '') -- one whose time is over may still keep signals
-        FOR UPDATE;
-    ELSE
-        -- One that waits for the name, else the place where signals of this name are kept.
-        SELECT p.waitpoint_id, p.execution_id, p.waitpoint_key, p.state, p.expires_at_ms, p.condition, p.token
-        INTO w
-        FROM ff_waitpoint_pending AS p
-        WHERE
-            p.partition_key = partition
-            AND p.execution_id = execution
-            AND CASE p.state
-                -- A wait that has timed out takes nothing more, even if no scan has found it yet.
-                WHEN 'active' THEN
-                    waits
-                    AND ((s.timeout_at_ms > at_ms) IS NOT FALSE OR s.timeout_behavior = 'escalate')
-                    AND (p.waitpoint_key = name OR p.required_signal_names = '{}' OR name = ANY (p.required_signal_names))
-                -- Not where a token was handed out: that place ends with its time, or when its holder closes it.
-                ELSE p.waitpoint_key = name AND p.token_kid = ''
-            END
-        ORDER BY
-            p.state,
-            (p.waitpoint_key = name) DESC,
-            p.waitpoint_id
-        LIMIT 1
-        FOR UPDATE;
-    END IF;
+    -- A wait that has timed out takes nothing more, even if no scan has found it yet.
+    SELECT p.waitpoint_id, p.execution_id, p.waitpoint_key, p.state, p.expires_at_ms, p.condition, p.token
+    INTO w
+    FROM ffx_lock_waitpoint(
+        partition, execution, waitpoint, token_hash IS NOT NULL, name,
+        waits AND ((s.timeout_at_ms > at_ms) IS NOT FALSE OR s.timeout_behavior = 'escalate')
+    ) AS p;
     IF w.waitpoint_id IS NOT NULL AND token_hash IS NOT NULL AND sha256(convert_to(w.token, 'UTF8')) <> token_hash THEN
         RETURN '{"result": "invalid token"}';
     ELSIF w.execution_id <> execution THEN
@@ -573,26 +603,8 @@ BEGIN
     END IF;
 
     -- A repetition is one, whatever has happened since.
-    IF given ? 'signal_id' OR idempotency_key <> '' THEN
-        SELECT k.signal_id
-        INTO earlier
-        FROM (
-            VALUES
-                ('id', given ->> 'signal_id'),
-                (coalesce('waitpoint:' || waitpoint, 'name:' || name), idempotency_key)
-        ) AS g (scope, key)
-        CROSS JOIN LATERAL (
-            SELECT t.signal_id
-            FROM ffx_signal_key AS t
-            WHERE
-                t.partition_key = partition
-                AND t.execution_id = execution
-                AND t.scope = g.scope
-                AND t.key = g.key
-                AND (t.forget_at_ms > at_ms) IS NOT FALSE
-            LIMIT 1
-        ) AS k
-        LIMIT 1;
+    IF repeatable THEN
+        earlier := ffx_earlier_signal(partition, execution, waitpoint, given, at_ms);
     END IF;
     IF earlier IS NOT NULL THEN
         RETURN jsonb_build_object('result', 'duplicate', 'signal_id', earlier);
@@ -617,31 +629,15 @@ BEGIN
         RETURNING waitpoint_id, waitpoint_key, state, NULL::jsonb AS condition, token
         INTO w;
     END IF;
-    -- Those of its suspension, and those that are kept for the next one.
-    SELECT
-        count(*) FILTER (WHERE NOT coalesce(s.satisfied_set, '[]') ? (r.signal ->> 'signal_id')),
-        coalesce(max((r.signal ->> 'ffx_place')::bigint), 0)
-    INTO held, place
-    FROM (
-        SELECT m.signal
-        FROM jsonb_each(s.member_map) AS k (waitpoint_key, list)
-        CROSS JOIN LATERAL jsonb_array_elements(k.list) AS m (signal)
-        WHERE k.waitpoint_key <> '__timeout__'
-        UNION ALL
-        SELECT b.signal
-        FROM ff_waitpoint_pending AS p
-        CROSS JOIN LATERAL jsonb_array_elements(p.condition -> 'buffered_signals') AS b (signal)
-        WHERE
-            p.partition_key = partition
-            AND p.execution_id = execution
-            AND p.condition IS NOT NULL
-    ) AS r;
+    SELECT c.unused, c.last_place
+    INTO held
+    FROM ffx_count_signals(partition, execution, s.member_map, s.satisfied_set) AS c;
     IF
         coalesce(
             max_signals,
             CASE WHEN jsonb_typeof(x.policy -> 'max_signals_per_execution') = 'number' THEN (x.policy ->> 'max_signals_per_execution')::numeric END,
             10000
-        ) BETWEEN 1 AND held
+        ) BETWEEN 1 AND held.unused
     THEN
         RETURN '{"result": "too many"}';
     END IF;
@@ -651,75 +647,25 @@ BEGIN
         'accepted_at', at_ms,
         'created_at', at_ms,
         'waitpoint_id', w.waitpoint_id,
-        'ffx_place', place + 1
+        'ffx_place', held.last_place + 1
     )) || jsonb_build_object('payload_hex', encode(payload, 'hex'));
     IF w.state = 'pending' THEN
-        signals := coalesce(w.condition -> 'buffered_signals', '[]') || jsonb_build_array(signal);
-        IF pg_column_size(signals) > 1048576 THEN
-            RETURN '{"result": "too large"}';
-        END IF;
-        UPDATE ff_waitpoint_pending AS p
-        SET condition = jsonb_build_object('buffered_signals', signals)
-        WHERE
-            p.partition_key = partition
-            AND p.waitpoint_id = w.waitpoint_id;
-        effect := 'buffered';
+        effect := ffx_keep_signal(partition, w.waitpoint_id, w.condition, signal);
     ELSE
-        IF s.condition::text LIKE '%"predicate"%' THEN
-            signal := signal || jsonb_strip_nulls(jsonb_build_object('ffx_holds', ffx_predicates_held(s.condition, payload)));
-        END IF;
-        signals := s.member_map || jsonb_build_object(
-            w.waitpoint_key, coalesce(s.member_map -> w.waitpoint_key, '[]') || jsonb_build_array(signal)
-        );
-        IF pg_column_size(signals) > 16777216 THEN
-            RETURN '{"result": "too large"}';
-        END IF;
-        IF s.condition ? 'Single' AND NOT s.condition -> 'Single' ? 'predicate' THEN
-            -- Only this signal can satisfy it: earlier ones would have done so before.
-            satisfiers := CASE
-                WHEN
-                    s.condition #>> '{Single,waitpoint_key}' = w.waitpoint_key
-                    AND coalesce(s.condition #>> '{Single,matcher,ByName}', name) = name
-                    THEN jsonb_build_array(id)
-            END;
-        ELSE
-            satisfiers := ffx_satisfied_by(s.condition, signals);
-        END IF;
-        IF satisfiers IS NULL THEN
-            UPDATE ff_suspension_current AS c
-            SET member_map = signals
-            WHERE
-                c.partition_key = partition
-                AND c.execution_id = execution;
-            effect := 'appended';
-        ELSE
-            delay_ms := coalesce(resume_delay_ms, s.ffx_resume_delay_ms, 0);
-            lane := ffx_resume(partition, execution, signals, satisfiers, 'resumable', delay_ms, at_ms);
-            effect := 'satisfied';
-        END IF;
+        SELECT r.effect, r.lane
+        INTO effect, lane
+        FROM ffx_receive_signal(
+            partition, execution, s.condition, s.member_map, w.waitpoint_key, signal, payload,
+            coalesce(resume_delay_ms, s.ffx_resume_delay_ms, 0), at_ms
+        ) AS r;
     END IF;
-    IF given ? 'signal_id' OR idempotency_key <> '' THEN
-        -- By token and by name, whichever way the sender repeats it.
-        INSERT INTO ffx_signal_key AS k (partition_key, execution_id, scope, key, signal_id, forget_at_ms)
-        SELECT
-            partition,
-            execution,
-            g.scope,
-            g.key,
-            id::uuid,
-            g.forget_at_ms
-        FROM (
-            VALUES
-                ('id', given ->> 'signal_id', NULL),
-                ('name:' || name, nullif(idempotency_key, ''), at_ms + dedup_ttl_ms),
-                ('waitpoint:' || CASE WHEN w.token <> '' THEN w.waitpoint_id END, nullif(idempotency_key, ''), at_ms + dedup_ttl_ms)
-        ) AS g (scope, key, forget_at_ms)
-        WHERE
-            g.scope IS NOT NULL
-            AND g.key IS NOT NULL
-        ON CONFLICT (partition_key, execution_id, scope, key) DO UPDATE SET
-            signal_id = excluded.signal_id,
-            forget_at_ms = greatest(k.forget_at_ms, excluded.forget_at_ms);
+    IF effect IS NULL THEN
+        RETURN '{"result": "too large"}';
+    END IF;
+    IF repeatable THEN
+        PERFORM ffx_store_signal_keys(
+            partition, execution, CASE WHEN w.token <> '' THEN w.waitpoint_id END, given, id::uuid, at_ms + dedup_ttl_ms
+        );
     END IF;
     INSERT INTO ff_signal_event (
         execution_id, signal_id, waitpoint_id, source_identity, delivered_at_ms, partition_key, namespace, instance_tag, ffx_effect
@@ -732,7 +678,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION ffx_deliver(partition smallint, execution uuid, waitpoint uuid, token_hash bytea, given jsonb, payload bytea, dedup_ttl_ms bigint, resume_delay_ms bigint, max_signals bigint, fixed_now_ms bigint) IS 'Delivers a signal to a waitpoint, or to whatever waits for its name. Returns what became of it.';
+COMMENT ON FUNCTION ffx_deliver(partition smallint, execution uuid, waitpoint uuid, token_hash bytea, given jsonb, payload bytea, dedup_ttl_ms bigint, resume_delay_ms bigint, max_signals bigint, fixed_now_ms bigint) IS 'Delivers a signal to a waitpoint, or to whatever waits for its name. Returns its outcome. The library calls it, and so does ffx_signal, for SQL and triggers.';
 
 CREATE FUNCTION ffx_drop_member() RETURNS trigger
     LANGUAGE plpgsql
@@ -763,6 +709,85 @@ END;
 $$;
 
 COMMENT ON FUNCTION ffx_drop_member() IS 'Trigger: takes a deleted execution out of its sequence.';
+
+CREATE FUNCTION ffx_earlier_signal(partition smallint, execution uuid, waitpoint uuid, given jsonb, at_ms bigint) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
+    AS $$
+BEGIN
+    RETURN (
+        SELECT k.signal_id::text
+        FROM (
+            VALUES
+                ('id', given ->> 'signal_id'),
+                (coalesce('waitpoint:' || waitpoint, 'name:' || (given ->> 'signal_name')), coalesce(given ->> 'idempotency_key', ''))
+        ) AS g (scope, key)
+        CROSS JOIN LATERAL (
+            SELECT t.signal_id
+            FROM ffx_signal_key AS t
+            WHERE
+                t.partition_key = partition
+                AND t.execution_id = execution
+                AND t.scope = g.scope
+                AND t.key = g.key
+                AND (t.forget_at_ms > at_ms) IS NOT FALSE
+            LIMIT 1
+        ) AS k
+        LIMIT 1
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_earlier_signal(partition smallint, execution uuid, waitpoint uuid, given jsonb, at_ms bigint) IS 'The id of the earlier signal that a signal repeats, for ffx_deliver; NULL: it repeats none.';
+
+CREATE FUNCTION ffx_early_signals(partition smallint, execution uuid, binding jsonb, held jsonb, condition jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
+    AS $$
+BEGIN
+    RETURN (
+        SELECT coalesce(
+            jsonb_agg(
+                o.signal || jsonb_strip_nulls(jsonb_build_object(
+                    'ffx_holds', ffx_predicates_held(condition, decode(o.signal ->> 'payload_hex', 'hex'))
+                ))
+                ORDER BY coalesce((o.signal ->> 'ffx_place')::bigint, 0), (o.signal ->> 'accepted_at')::numeric, o.place
+            ),
+            '[]'
+        )
+        FROM (
+            SELECT
+                b.signal,
+                b.place
+            FROM ff_waitpoint_pending AS w
+            CROSS JOIN LATERAL jsonb_array_elements(coalesce(w.condition -> 'buffered_signals', '[]')) WITH ORDINALITY AS b (signal, place)
+            WHERE
+                w.partition_key = partition
+                AND w.execution_id = execution
+                AND w.state = 'pending'
+                AND (
+                    w.waitpoint_key = binding ->> 'key'
+                    OR w.token_kid = '' AND (binding -> 'names' = '[]' OR binding -> 'names' ? w.waitpoint_key)
+                )
+            UNION ALL
+            -- A signal that an earlier wait received came before those that are kept.
+            SELECT
+                m.signal,
+                m.place - 1000000
+            FROM jsonb_each(held) AS h (waitpoint_key, list)
+            CROSS JOIN LATERAL jsonb_array_elements(h.list) WITH ORDINALITY AS m (signal, place)
+            WHERE
+                h.waitpoint_key = binding ->> 'key'
+                OR binding -> 'names' = '[]'
+                OR binding -> 'names' ? (m.signal ->> 'signal_name')
+        ) AS o
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_early_signals(partition smallint, execution uuid, binding jsonb, held jsonb, condition jsonb) IS 'The signals that came early for a waitpoint, by its key or for a name that it waits for, with the predicates of the condition that hold for each, for ffx_suspend. held are those that an earlier wait left.';
 
 CREATE FUNCTION ffx_fill_ready() RETURNS trigger
     LANGUAGE plpgsql
@@ -846,6 +871,144 @@ $$;
 
 COMMENT ON FUNCTION ffx_flow_key(flow_id uuid) IS 'Key of the advisory transaction lock of a flow.';
 
+CREATE FUNCTION ffx_give_turn(of_partition smallint, of_sequence uuid, of_place bigint, in_partition smallint, execution uuid, at_ms bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
+    AS $$
+DECLARE
+    e record;
+BEGIN
+    UPDATE ffx_sequence_member AS n
+    SET turn_at_ms = at_ms
+    WHERE
+        n.partition_key = of_partition
+        AND n.sequence_id = of_sequence
+        AND n.place = of_place;
+    UPDATE ff_exec_core AS x
+    SET
+        eligibility_state = CASE
+            WHEN x.ffx_delay_until_ms > at_ms THEN 'not_eligible_until_time'
+            WHEN x.ffx_admitted OR (x.ffx_budget_ids IS NULL AND x.ffx_limit_ids IS NULL) THEN 'eligible_now'
+            WHEN x.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
+            ELSE 'blocked_by_quota'
+        END,
+        public_state = CASE
+            WHEN x.ffx_delay_until_ms > at_ms THEN 'delayed'
+            WHEN x.ffx_admitted OR (x.ffx_budget_ids IS NULL AND x.ffx_limit_ids IS NULL) THEN 'waiting'
+            ELSE 'rate_limited'
+        END,
+        blocking_reason = CASE
+            WHEN x.ffx_delay_until_ms > at_ms THEN 'waiting_for_delay'
+            WHEN x.ffx_admitted OR (x.ffx_budget_ids IS NULL AND x.ffx_limit_ids IS NULL) THEN 'waiting_for_worker'
+            WHEN x.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
+            ELSE 'waiting_for_quota'
+        END,
+        ffx_gate_id = CASE
+            WHEN (x.ffx_delay_until_ms > at_ms) IS NOT TRUE AND x.ffx_admitted IS NOT TRUE
+                THEN coalesce(x.ffx_budget_ids[1], x.ffx_limit_ids[1])
+        END,
+        deadline_at_ms = CASE
+            WHEN x.ffx_delay_until_ms > at_ms
+                THEN least(x.ffx_delay_until_ms, CASE WHEN x.ffx_execution_deadline_ms > 0 THEN x.ffx_execution_deadline_ms END)
+            ELSE x.deadline_at_ms
+        END,
+        ffx_delay_until_ms = CASE WHEN x.ffx_delay_until_ms > at_ms THEN x.ffx_delay_until_ms END,
+        ffx_last_mutation_at_ms = at_ms
+    WHERE
+        x.partition_key = in_partition
+        AND x.execution_id = execution
+        AND x.lifecycle_phase = 'runnable'
+        AND x.eligibility_state = 'blocked_by_dependencies'
+    RETURNING
+        x.lane_id,
+        x.eligibility_state,
+        x.ffx_gate_id
+    INTO e;
+    -- Older than what has been claimed since it was created, so the scan positions of workers hide it. A transaction that
+    -- defers its notifications sends them after its commit.
+    IF FOUND AND current_setting('ffx.defer_notify', true) IS DISTINCT FROM 'on' THEN
+        IF e.ffx_gate_id IS NOT NULL THEN
+            PERFORM pg_notify('ffx_gate', 'changed');
+        ELSIF e.eligibility_state = 'eligible_now' THEN
+            PERFORM pg_notify('ffx_resumed', e.lane_id);
+        END IF;
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_give_turn(of_partition smallint, of_sequence uuid, of_place bigint, in_partition smallint, execution uuid, at_ms bigint) IS 'Gives a member of a sequence its turn, and wakes workers, for ffx_advance_sequence.';
+
+CREATE FUNCTION ffx_interrupt_attempt(partition smallint, execution uuid, attempt integer, reason text, at_ms bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
+    AS $$
+DECLARE
+    x record;
+BEGIN
+    UPDATE ff_exec_core AS e
+    SET
+        lifecycle_phase = 'suspended',
+        ownership_state = 'unowned',
+        eligibility_state = 'not_applicable',
+        public_state = 'suspended',
+        attempt_state = 'attempt_interrupted',
+        blocking_reason = reason,
+        attempt_index = attempt,
+        ffx_lease_epoch = greatest(e.ffx_lease_epoch, (
+            SELECT max(a.lease_epoch)
+            FROM ff_attempt AS a
+            WHERE
+                a.partition_key = partition
+                AND a.execution_id = execution
+                AND a.attempt_index = attempt
+        )) + 1,
+        ffx_admitted = NULL,
+        ffx_last_mutation_at_ms = at_ms
+    WHERE
+        e.partition_key = partition
+        AND e.execution_id = execution
+    RETURNING e.ffx_lease_epoch, e.ffx_namespace, e.ffx_instance_tag
+    INTO x;
+    WITH left_attempt AS (
+        UPDATE ff_attempt AS a
+        SET
+            worker_id = NULL,
+            worker_instance_id = NULL,
+            lease_expires_at_ms = NULL,
+            ffx_timeout_at_ms = NULL,
+            lease_epoch = x.ffx_lease_epoch,
+            outcome = 'attempt_interrupted'
+        FROM (
+            SELECT
+                t.ctid AS row_id,
+                t.ffx_lease_id,
+                t.worker_instance_id
+            FROM ff_attempt AS t
+            WHERE
+                t.partition_key = partition
+                AND t.execution_id = execution
+                AND t.attempt_index = attempt
+        ) AS o
+        WHERE
+            a.ctid = o.row_id
+            AND a.partition_key = partition
+            AND a.execution_id = execution
+            AND a.attempt_index = attempt
+        RETURNING o.ffx_lease_id, o.worker_instance_id
+    )
+    INSERT INTO ff_lease_event (
+        execution_id, lease_id, event_type, occurred_at_ms, partition_key, namespace, instance_tag, ffx_worker_instance_id,
+        ffx_revoked_by
+    )
+    SELECT execution::text, l.ffx_lease_id::text, 'revoked', at_ms, partition, x.ffx_namespace, x.ffx_instance_tag, l.worker_instance_id, 'backend'
+    FROM left_attempt AS l;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_interrupt_attempt(partition smallint, execution uuid, attempt integer, reason text, at_ms bigint) IS 'Suspends an execution, and ends the lease of its attempt, for ffx_suspend.';
+
 CREATE FUNCTION ffx_is_path(path text) RETURNS boolean
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     AS $_$
@@ -858,6 +1021,28 @@ END;
 $_$;
 
 COMMENT ON FUNCTION ffx_is_path(path text) IS 'Whether a text is a SQL/JSON path without variables.';
+
+CREATE FUNCTION ffx_keep_signal(partition smallint, waitpoint uuid, kept jsonb, signal jsonb) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
+    AS $$
+DECLARE
+    signals jsonb := coalesce(kept -> 'buffered_signals', '[]') || jsonb_build_array(signal);
+BEGIN
+    IF pg_column_size(signals) > 1048576 THEN
+        RETURN NULL;
+    END IF;
+    UPDATE ff_waitpoint_pending AS w
+    SET condition = jsonb_build_object('buffered_signals', signals)
+    WHERE
+        w.partition_key = partition
+        AND w.waitpoint_id = waitpoint;
+    RETURN 'buffered';
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_keep_signal(partition smallint, waitpoint uuid, kept jsonb, signal jsonb) IS 'Adds a signal to those that a waitpoint keeps for a later wait, for ffx_deliver.';
 
 CREATE FUNCTION ffx_keep_waiting() RETURNS trigger
     LANGUAGE plpgsql
@@ -1072,6 +1257,48 @@ CREATE FUNCTION ffx_limit_key(namespace text, name text) RETURNS bigint
 $$;
 
 COMMENT ON FUNCTION ffx_limit_key(namespace text, name text) IS 'Key of the advisory transaction lock of a limit''s rule.';
+
+CREATE FUNCTION ffx_lock_waitpoint(partition smallint, execution uuid, waitpoint uuid, with_token boolean, name text, is_open boolean, OUT waitpoint_id uuid, OUT execution_id uuid, OUT waitpoint_key text, OUT state text, OUT expires_at_ms bigint, OUT condition jsonb, OUT token text) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
+    AS $$
+BEGIN
+    IF waitpoint IS NOT NULL THEN
+        SELECT p.waitpoint_id, p.execution_id, p.waitpoint_key, p.state, p.expires_at_ms, p.condition, p.token
+        INTO waitpoint_id, execution_id, waitpoint_key, state, expires_at_ms, condition, token
+        FROM ff_waitpoint_pending AS p
+        WHERE
+            p.partition_key = partition
+            AND p.waitpoint_id = waitpoint
+            AND (NOT with_token OR p.token <> '') -- one whose time is over may still keep signals
+        FOR UPDATE;
+    ELSE
+        -- One that waits for the name, else the place where signals of this name are kept.
+        SELECT p.waitpoint_id, p.execution_id, p.waitpoint_key, p.state, p.expires_at_ms, p.condition, p.token
+        INTO waitpoint_id, execution_id, waitpoint_key, state, expires_at_ms, condition, token
+        FROM ff_waitpoint_pending AS p
+        WHERE
+            p.partition_key = partition
+            AND p.execution_id = execution
+            AND CASE p.state
+                WHEN 'active' THEN
+                    is_open
+                    AND (p.waitpoint_key = name OR p.required_signal_names = '{}' OR name = ANY (p.required_signal_names))
+                -- Not where a token was handed out: that place ends with its time, or when its holder closes it.
+                ELSE p.waitpoint_key = name AND p.token_kid = ''
+            END
+        ORDER BY
+            p.state,
+            (p.waitpoint_key = name) DESC,
+            p.waitpoint_id
+        LIMIT 1
+        FOR UPDATE;
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_lock_waitpoint(partition smallint, execution uuid, waitpoint uuid, with_token boolean, name text, is_open boolean, OUT waitpoint_id uuid, OUT execution_id uuid, OUT waitpoint_key text, OUT state text, OUT expires_at_ms bigint, OUT condition jsonb, OUT token text) IS 'Locks the waitpoint that a signal is for, or that its name leads to, and returns it, for ffx_deliver. waitpoint_id is NULL if there is none.';
 
 CREATE FUNCTION ffx_lost_too_often(reclaims integer, policy jsonb, default_limit integer) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1361,6 +1588,52 @@ $_$;
 
 COMMENT ON FUNCTION ffx_read_uuid(value text) IS 'The id that a text holds; NULL when it holds none.';
 
+CREATE FUNCTION ffx_receive_signal(partition smallint, execution uuid, condition jsonb, received jsonb, waitpoint_key text, given jsonb, payload bytea, delay_ms bigint, at_ms bigint, OUT effect text, OUT lane text) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
+    AS $$
+DECLARE
+    name text := given ->> 'signal_name';
+    signals jsonb;
+    satisfiers jsonb;
+BEGIN
+    IF condition::text LIKE '%"predicate"%' THEN
+        given := given || jsonb_strip_nulls(jsonb_build_object('ffx_holds', ffx_predicates_held(condition, payload)));
+    END IF;
+    signals := received || jsonb_build_object(
+        waitpoint_key, coalesce(received -> waitpoint_key, '[]') || jsonb_build_array(given)
+    );
+    IF pg_column_size(signals) > 16777216 THEN
+        RETURN;
+    END IF;
+    IF condition ? 'Single' AND NOT condition -> 'Single' ? 'predicate' THEN
+        -- Only this signal can satisfy it: earlier ones would have done so before.
+        satisfiers := CASE
+            WHEN
+                condition #>> '{Single,waitpoint_key}' = waitpoint_key
+                AND coalesce(condition #>> '{Single,matcher,ByName}', name) = name
+                THEN jsonb_build_array(given -> 'signal_id')
+        END;
+    ELSE
+        satisfiers := ffx_satisfied_by(condition, signals);
+    END IF;
+    IF satisfiers IS NULL THEN
+        UPDATE ff_suspension_current AS c
+        SET member_map = signals
+        WHERE
+            c.partition_key = partition
+            AND c.execution_id = execution;
+        effect := 'appended';
+    ELSE
+        lane := ffx_resume(partition, execution, signals, satisfiers, 'resumable', delay_ms, at_ms);
+        effect := 'satisfied';
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_receive_signal(partition smallint, execution uuid, condition jsonb, received jsonb, waitpoint_key text, given jsonb, payload bytea, delay_ms bigint, at_ms bigint, OUT effect text, OUT lane text) IS 'Adds a signal to the wait of an execution, and ends the wait if that satisfies its condition, for ffx_deliver.';
+
 CREATE FUNCTION ffx_record_floor() RETURNS trigger
     LANGUAGE plpgsql
     AS $_$
@@ -1438,23 +1711,9 @@ DECLARE
     wait record;
     resumed record;
 BEGIN
-    UPDATE ff_suspension_current AS s
-    SET
-        timeout_at_ms = NULL,
-        timeout_behavior = NULL,
-        ffx_open_since_ms = NULL,
-        satisfied_set = satisfiers,
-        member_map = coalesce(signals, s.member_map)
-    WHERE
-        s.partition_key = partition
-        AND s.execution_id = execution
-    RETURNING s.ffx_step, s.suspended_at_ms
-    INTO wait;
-    DELETE FROM ff_waitpoint_pending AS w
-    WHERE
-        w.partition_key = partition
-        AND w.execution_id = execution
-        AND w.state = 'active';
+    SELECT c.step, c.began_ms
+    INTO wait
+    FROM ffx_close_wait(partition, execution, signals, satisfiers) AS c;
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'runnable',
@@ -1501,9 +1760,9 @@ BEGIN
         e.ffx_namespace,
         e.ffx_instance_tag
     INTO resumed;
-    IF signals IS NOT NULL AND wait.ffx_step IS NOT NULL THEN
+    IF signals IS NOT NULL AND wait.step IS NOT NULL THEN
         PERFORM ffx_store_wait(
-            partition, execution, resumed.attempt_index, wait.ffx_step, signals, satisfiers, wait.suspended_at_ms, at_ms
+            partition, execution, resumed.attempt_index, wait.step, signals, satisfiers, wait.began_ms, at_ms
         );
     END IF;
     IF delay_ms > 0 THEN
@@ -1517,7 +1776,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION ffx_resume(partition smallint, execution uuid, signals jsonb, satisfiers jsonb, shown_as text, delay_ms bigint, at_ms bigint) IS 'Ends the wait of a suspended execution that the caller has locked. Returns its lane if a worker can claim it now.';
+COMMENT ON FUNCTION ffx_resume(partition smallint, execution uuid, signals jsonb, satisfiers jsonb, shown_as text, delay_ms bigint, at_ms bigint) IS 'Ends the wait of a suspended execution that the caller has locked. Returns its lane if a worker can claim it now. The library calls it, and so do ffx_deliver and ffx_resume_caller.';
 
 CREATE FUNCTION ffx_resume_caller(partition smallint, execution uuid, called text, at_ms bigint) RETURNS text
     LANGUAGE plpgsql
@@ -1820,6 +2079,36 @@ $$;
 
 COMMENT ON FUNCTION ffx_signal_to(key_name text, key_value text, name text, payload jsonb, idempotency_key text, source text) IS 'Sends a signal to the execution that has a business key, in the caller''s transaction: ffx_signal.';
 
+CREATE FUNCTION ffx_signals_without(signals jsonb, moved jsonb) RETURNS jsonb
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+BEGIN
+    RETURN (
+        SELECT coalesce(jsonb_object_agg(h.waitpoint_key, h.kept), '{}')
+        FROM (
+            SELECT
+                k.waitpoint_key,
+                coalesce(
+                    (
+                        SELECT jsonb_agg(m.signal)
+                        FROM jsonb_array_elements(k.list) AS m (signal)
+                        WHERE NOT EXISTS (
+                            SELECT
+                            FROM jsonb_array_elements(moved) AS o (signal)
+                            WHERE o.signal -> 'signal_id' = m.signal -> 'signal_id'
+                        )
+                    ),
+                    '[]'
+                ) AS kept
+            FROM jsonb_each(signals) AS k (waitpoint_key, list)
+        ) AS h
+        WHERE h.kept <> '[]'
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_signals_without(signals jsonb, moved jsonb) IS 'Signals by waitpoint key, without the moved ones, for ffx_suspend.';
+
 CREATE FUNCTION ffx_signature(secret bytea, message text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
     AS $$
@@ -1836,6 +2125,96 @@ END;
 $$;
 
 COMMENT ON FUNCTION ffx_signature(secret bytea, message text) IS 'HMAC-SHA256 of a message under a secret of at most 64 bytes, as hexadecimal digits. Signed here, a token is in no parameter that a log shows.';
+
+CREATE FUNCTION ffx_store_signal_keys(partition smallint, execution uuid, waitpoint_with_token uuid, given jsonb, id uuid, until_ms bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+DECLARE
+    idempotency_key text := nullif(given ->> 'idempotency_key', '');
+BEGIN
+    INSERT INTO ffx_signal_key AS k (partition_key, execution_id, scope, key, signal_id, forget_at_ms)
+    SELECT
+        partition,
+        execution,
+        g.scope,
+        g.key,
+        id,
+        g.forget_at_ms
+    FROM (
+        VALUES
+            ('id', given ->> 'signal_id', NULL),
+            ('name:' || (given ->> 'signal_name'), idempotency_key, until_ms),
+            ('waitpoint:' || waitpoint_with_token, idempotency_key, until_ms)
+    ) AS g (scope, key, forget_at_ms)
+    WHERE
+        g.scope IS NOT NULL
+        AND g.key IS NOT NULL
+    ON CONFLICT (partition_key, execution_id, scope, key) DO UPDATE SET
+        signal_id = excluded.signal_id,
+        forget_at_ms = greatest(k.forget_at_ms, excluded.forget_at_ms);
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_store_signal_keys(partition smallint, execution uuid, waitpoint_with_token uuid, given jsonb, id uuid, until_ms bigint) IS 'Stores the keys by which a repetition of a signal is found, for ffx_deliver.';
+
+CREATE FUNCTION ffx_store_suspension(partition smallint, execution uuid, spec jsonb, signals jsonb, satisfiers jsonb, at_ms bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
+    AS $$
+BEGIN
+    INSERT INTO ff_suspension_current AS c (
+        partition_key, execution_id, suspension_id, suspended_at_ms, timeout_at_ms, reason_code, condition, satisfied_set,
+        member_map, timeout_behavior, ffx_primary_waitpoint_id, ffx_resume_delay_ms, ffx_requested_by, ffx_continuation_pointer,
+        ffx_asked, ffx_open_since_ms, ffx_step
+    )
+    SELECT
+        partition,
+        execution,
+        (spec ->> 'suspension_id')::uuid,
+        at_ms,
+        CASE WHEN satisfiers IS NULL THEN (spec ->> 'timeout_at_ms')::bigint END,
+        spec ->> 'reason',
+        spec -> 'condition',
+        coalesce(satisfiers, '[]'),
+        signals,
+        CASE WHEN satisfiers IS NULL THEN spec ->> 'timeout_behavior' END,
+        (
+            SELECT w.waitpoint_id
+            FROM ff_waitpoint_pending AS w
+            WHERE
+                w.partition_key = partition
+                AND w.execution_id = execution
+                AND w.state = 'active'
+                AND w.waitpoint_key = spec #>> '{waitpoints,0,key}'
+        ),
+        (spec ->> 'resume_delay_ms')::bigint,
+        spec ->> 'requested_by',
+        spec ->> 'pointer',
+        spec ->> 'asked',
+        CASE WHEN satisfiers IS NULL THEN at_ms END,
+        spec -> 'step'
+    ON CONFLICT (partition_key, execution_id) DO UPDATE SET
+        suspension_id = excluded.suspension_id,
+        suspended_at_ms = excluded.suspended_at_ms,
+        timeout_at_ms = excluded.timeout_at_ms,
+        reason_code = excluded.reason_code,
+        condition = excluded.condition,
+        satisfied_set = excluded.satisfied_set,
+        member_map = excluded.member_map,
+        timeout_behavior = excluded.timeout_behavior,
+        ffx_primary_waitpoint_id = excluded.ffx_primary_waitpoint_id,
+        ffx_resume_delay_ms = excluded.ffx_resume_delay_ms,
+        ffx_requested_by = excluded.ffx_requested_by,
+        ffx_continuation_pointer = excluded.ffx_continuation_pointer,
+        ffx_asked = excluded.ffx_asked,
+        ffx_open_since_ms = excluded.ffx_open_since_ms,
+        ffx_step = excluded.ffx_step;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_store_suspension(partition smallint, execution uuid, spec jsonb, signals jsonb, satisfiers jsonb, at_ms bigint) IS 'Stores the suspension of an execution in place of its last one, for ffx_suspend.';
 
 CREATE FUNCTION ffx_store_wait(partition smallint, execution uuid, attempt integer, step jsonb, signals jsonb, satisfiers jsonb, began_ms bigint, at_ms bigint) RETURNS void
     LANGUAGE plpgsql
@@ -1891,11 +2270,8 @@ DECLARE
     used jsonb;
     latest uuid;
     binding jsonb;
-    keys text[] := '{}';
-    bound record;
-    offered jsonb;
+    early jsonb;
     satisfiers jsonb;
-    x record;
 BEGIN
     SELECT c.member_map, c.satisfied_set, c.suspension_id
     INTO held, used, latest
@@ -1906,262 +2282,38 @@ BEGIN
     IF latest = (spec ->> 'suspension_id')::uuid THEN
         RETURN 'satisfied'; -- by an earlier try of this call, or its lease would be another
     END IF;
-    -- What ended the wait before is in its step, if it has one, and is kept no longer here.
-    SELECT coalesce(jsonb_object_agg(h.waitpoint_key, h.signals), '{}')
-    INTO held
-    FROM (
-        SELECT
-            k.waitpoint_key,
-            (
-                SELECT jsonb_agg(m.signal ORDER BY m.place)
-                FROM jsonb_array_elements(k.list) WITH ORDINALITY AS m (signal, place)
-                WHERE NOT used ? (m.signal ->> 'signal_id')
-            ) AS signals
-        FROM jsonb_each(held) AS k (waitpoint_key, list)
-        WHERE k.waitpoint_key <> '__timeout__'
-    ) AS h
-    WHERE h.signals IS NOT NULL;
+    -- The step of the wait before has the signals that ended it.
+    held := ffx_unused_signals(held, used);
     DELETE FROM ff_waitpoint_pending AS w
     WHERE
         w.partition_key = partition
         AND w.execution_id = execution
         AND w.state = 'active';
     FOR binding IN SELECT b.value FROM jsonb_array_elements(spec -> 'waitpoints') AS b LOOP
-        keys := keys || (binding ->> 'key');
-        -- What came early for the key, or for a name that it waits for, is offered first.
-        SELECT coalesce(
-            jsonb_agg(
-                o.signal
-                ORDER BY coalesce((o.signal ->> 'ffx_place')::bigint, 0), (o.signal ->> 'accepted_at')::numeric, o.place
-            ),
-            '[]'
-        )
-        INTO offered
-        FROM (
-            SELECT
-                b.signal,
-                b.place
-            FROM ff_waitpoint_pending AS w
-            CROSS JOIN LATERAL jsonb_array_elements(coalesce(w.condition -> 'buffered_signals', '[]')) WITH ORDINALITY AS b (signal, place)
-            WHERE
-                w.partition_key = partition
-                AND w.execution_id = execution
-                AND w.state = 'pending'
-                AND (
-                    w.waitpoint_key = binding ->> 'key'
-                    OR w.token_kid = '' AND (binding -> 'names' = '[]' OR binding -> 'names' ? w.waitpoint_key)
-                )
-            UNION ALL
-            -- A signal that an earlier wait received came before those that are kept.
-            SELECT
-                m.signal,
-                m.place - 1000000
-            FROM jsonb_each(held) AS h (waitpoint_key, list)
-            CROSS JOIN LATERAL jsonb_array_elements(h.list) WITH ORDINALITY AS m (signal, place)
-            WHERE
-                h.waitpoint_key = binding ->> 'key'
-                OR binding -> 'names' = '[]'
-                OR binding -> 'names' ? (m.signal ->> 'signal_name')
-        ) AS o;
-        SELECT coalesce(jsonb_object_agg(h.waitpoint_key, h.kept), '{}')
-        INTO held
-        FROM (
-            SELECT
-                k.waitpoint_key,
-                coalesce(
-                    (
-                        SELECT jsonb_agg(m.signal)
-                        FROM jsonb_array_elements(k.list) AS m (signal)
-                        WHERE NOT EXISTS (
-                            SELECT
-                            FROM jsonb_array_elements(offered) AS o (signal)
-                            WHERE o.signal -> 'signal_id' = m.signal -> 'signal_id'
-                        )
-                    ),
-                    '[]'
-                ) AS kept
-            FROM jsonb_each(held) AS k (waitpoint_key, list)
-        ) AS h
-        WHERE h.kept <> '[]';
-        SELECT coalesce(jsonb_agg(
-            o.signal || jsonb_strip_nulls(jsonb_build_object(
-                'ffx_holds', ffx_predicates_held(spec -> 'condition', decode(o.signal ->> 'payload_hex', 'hex'))
-            ))
-            ORDER BY o.ord
-        ), '[]')
-        INTO offered
-        FROM jsonb_array_elements(offered) WITH ORDINALITY AS o (signal, ord);
-        held := held || jsonb_build_object(binding ->> 'key', coalesce(held -> (binding ->> 'key'), '[]') || offered);
-        -- An open waitpoint with this key is used: its token stays valid.
-        UPDATE ff_waitpoint_pending AS w
-        SET
-            state = 'active',
-            activated_at_ms = at_ms,
-            expires_at_ms = (spec ->> 'timeout_at_ms')::bigint,
-            condition = NULL,
-            required_signal_names = ARRAY(SELECT n.name FROM jsonb_array_elements_text(binding -> 'names') AS n (name))
-        WHERE
-            w.partition_key = partition
-            AND w.execution_id = execution
-            AND w.waitpoint_id = (
-                SELECT p.waitpoint_id
-                FROM ff_waitpoint_pending AS p
-                WHERE
-                    p.partition_key = partition
-                    AND p.execution_id = execution
-                    AND p.state = 'pending'
-                    AND p.waitpoint_key = binding ->> 'key'
-                    AND (p.expires_at_ms > at_ms) IS NOT FALSE
-                ORDER BY
-                    p.token_kid = '', -- one whose token was handed out comes first
-                    p.waitpoint_id
-                LIMIT 1
-            )
-        RETURNING w.waitpoint_id
-        INTO bound;
-        IF NOT FOUND THEN
-            INSERT INTO ff_waitpoint_pending (
-                partition_key, waitpoint_id, execution_id, token_kid, token, created_at_ms, expires_at_ms, waitpoint_key, state,
-                required_signal_names, activated_at_ms
-            )
-            VALUES (
-                partition, (binding ->> 'id')::uuid, execution, '', '', at_ms, (spec ->> 'timeout_at_ms')::bigint,
-                binding ->> 'key', 'active',
-                ARRAY(SELECT n.name FROM jsonb_array_elements_text(binding -> 'names') AS n (name)), at_ms
-            );
-        END IF;
-        -- The signals of these are in the suspension now.
-        DELETE FROM ff_waitpoint_pending AS w
-        WHERE
-            w.partition_key = partition
-            AND w.execution_id = execution
-            AND w.state = 'pending'
-            AND (
-                w.waitpoint_key = binding ->> 'key'
-                OR w.token_kid = '' AND (binding -> 'names' = '[]' OR binding -> 'names' ? w.waitpoint_key)
-            );
+        early := ffx_early_signals(partition, execution, binding, held, spec -> 'condition');
+        held := ffx_signals_without(held, early);
+        held := held || jsonb_build_object(binding ->> 'key', coalesce(held -> (binding ->> 'key'), '[]') || early);
+        PERFORM ffx_activate_waitpoint(partition, execution, binding, (spec ->> 'timeout_at_ms')::bigint, at_ms);
     END LOOP;
     satisfiers := ffx_satisfied_by(spec -> 'condition', held);
-    INSERT INTO ff_suspension_current AS c (
-        partition_key, execution_id, suspension_id, suspended_at_ms, timeout_at_ms, reason_code, condition, satisfied_set,
-        member_map, timeout_behavior, ffx_primary_waitpoint_id, ffx_resume_delay_ms, ffx_requested_by, ffx_continuation_pointer,
-        ffx_asked, ffx_open_since_ms, ffx_step
-    )
-    SELECT
-        partition,
-        execution,
-        (spec ->> 'suspension_id')::uuid,
-        at_ms,
-        CASE WHEN satisfiers IS NULL THEN (spec ->> 'timeout_at_ms')::bigint END,
-        spec ->> 'reason',
-        spec -> 'condition',
-        coalesce(satisfiers, '[]'),
-        held,
-        CASE WHEN satisfiers IS NULL THEN spec ->> 'timeout_behavior' END,
-        (
-            SELECT w.waitpoint_id
-            FROM ff_waitpoint_pending AS w
-            WHERE
-                w.partition_key = partition
-                AND w.execution_id = execution
-                AND w.state = 'active'
-                AND w.waitpoint_key = keys[1]
-        ),
-        (spec ->> 'resume_delay_ms')::bigint,
-        spec ->> 'requested_by',
-        spec ->> 'pointer',
-        spec ->> 'asked',
-        CASE WHEN satisfiers IS NULL THEN at_ms END,
-        spec -> 'step'
-    ON CONFLICT (partition_key, execution_id) DO UPDATE SET
-        suspension_id = excluded.suspension_id,
-        suspended_at_ms = excluded.suspended_at_ms,
-        timeout_at_ms = excluded.timeout_at_ms,
-        reason_code = excluded.reason_code,
-        condition = excluded.condition,
-        satisfied_set = excluded.satisfied_set,
-        member_map = excluded.member_map,
-        timeout_behavior = excluded.timeout_behavior,
-        ffx_primary_waitpoint_id = excluded.ffx_primary_waitpoint_id,
-        ffx_resume_delay_ms = excluded.ffx_resume_delay_ms,
-        ffx_requested_by = excluded.ffx_requested_by,
-        ffx_continuation_pointer = excluded.ffx_continuation_pointer,
-        ffx_asked = excluded.ffx_asked,
-        ffx_open_since_ms = excluded.ffx_open_since_ms,
-        ffx_step = excluded.ffx_step;
-    IF satisfiers IS NOT NULL THEN
-        IF spec ? 'step' THEN
-            PERFORM ffx_store_wait(partition, execution, attempt, spec -> 'step', held, satisfiers, at_ms, at_ms);
-        END IF;
-        DELETE FROM ff_waitpoint_pending AS w
-        WHERE
-            w.partition_key = partition
-            AND w.execution_id = execution
-            AND w.state = 'active';
-        RETURN 'satisfied';
+    PERFORM ffx_store_suspension(partition, execution, spec, held, satisfiers, at_ms);
+    IF satisfiers IS NULL THEN
+        PERFORM ffx_interrupt_attempt(partition, execution, attempt, spec ->> 'blocking_reason', at_ms);
+        RETURN 'suspended';
     END IF;
-    UPDATE ff_exec_core AS e
-    SET
-        lifecycle_phase = 'suspended',
-        ownership_state = 'unowned',
-        eligibility_state = 'not_applicable',
-        public_state = 'suspended',
-        attempt_state = 'attempt_interrupted',
-        blocking_reason = spec ->> 'blocking_reason',
-        attempt_index = attempt,
-        ffx_lease_epoch = greatest(e.ffx_lease_epoch, (
-            SELECT max(a.lease_epoch)
-            FROM ff_attempt AS a
-            WHERE
-                a.partition_key = partition
-                AND a.execution_id = execution
-                AND a.attempt_index = attempt
-        )) + 1,
-        ffx_admitted = NULL,
-        ffx_last_mutation_at_ms = at_ms
+    IF spec ? 'step' THEN
+        PERFORM ffx_store_wait(partition, execution, attempt, spec -> 'step', held, satisfiers, at_ms, at_ms);
+    END IF;
+    DELETE FROM ff_waitpoint_pending AS w
     WHERE
-        e.partition_key = partition
-        AND e.execution_id = execution
-    RETURNING e.ffx_lease_epoch, e.ffx_namespace, e.ffx_instance_tag
-    INTO x;
-    WITH left_attempt AS (
-        UPDATE ff_attempt AS a
-        SET
-            worker_id = NULL,
-            worker_instance_id = NULL,
-            lease_expires_at_ms = NULL,
-            ffx_timeout_at_ms = NULL,
-            lease_epoch = x.ffx_lease_epoch,
-            outcome = 'attempt_interrupted'
-        FROM (
-            SELECT
-                t.ctid AS row_id,
-                t.ffx_lease_id,
-                t.worker_instance_id
-            FROM ff_attempt AS t
-            WHERE
-                t.partition_key = partition
-                AND t.execution_id = execution
-                AND t.attempt_index = attempt
-        ) AS o
-        WHERE
-            a.ctid = o.row_id
-            AND a.partition_key = partition
-            AND a.execution_id = execution
-            AND a.attempt_index = attempt
-        RETURNING o.ffx_lease_id, o.worker_instance_id
-    )
-    INSERT INTO ff_lease_event (
-        execution_id, lease_id, event_type, occurred_at_ms, partition_key, namespace, instance_tag, ffx_worker_instance_id,
-        ffx_revoked_by
-    )
-    SELECT execution::text, l.ffx_lease_id::text, 'revoked', at_ms, partition, x.ffx_namespace, x.ffx_instance_tag, l.worker_instance_id, 'backend'
-    FROM left_attempt AS l;
-    RETURN 'suspended';
+        w.partition_key = partition
+        AND w.execution_id = execution
+        AND w.state = 'active';
+    RETURN 'satisfied';
 END;
 $$;
 
-COMMENT ON FUNCTION ffx_suspend(partition smallint, execution uuid, attempt integer, spec jsonb, at_ms bigint) IS 'Lets an execution wait for signals, unless what came early satisfies it. The caller holds its lease, and the locks.';
+COMMENT ON FUNCTION ffx_suspend(partition smallint, execution uuid, attempt integer, spec jsonb, at_ms bigint) IS 'Lets an execution wait for signals, unless what came early satisfies it. The caller holds its lease, and the locks. Only the library calls it.';
 
 CREATE FUNCTION ffx_take_signal(partition smallint, execution uuid, wanted text) RETURNS jsonb
     LANGUAGE plpgsql
@@ -2251,7 +2403,31 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION ffx_take_signal(partition smallint, execution uuid, wanted text) IS 'Takes the oldest signal of a name that is kept for a later wait of an execution, and returns it; NULL: none is kept.';
+COMMENT ON FUNCTION ffx_take_signal(partition smallint, execution uuid, wanted text) IS 'Takes the oldest signal of a name that is kept for a later wait of an execution, and returns it; NULL: none is kept. Only the library calls it.';
+
+CREATE FUNCTION ffx_unused_signals(received jsonb, used jsonb) RETURNS jsonb
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+BEGIN
+    RETURN (
+        SELECT coalesce(jsonb_object_agg(h.waitpoint_key, h.signals), '{}')
+        FROM (
+            SELECT
+                k.waitpoint_key,
+                (
+                    SELECT jsonb_agg(m.signal ORDER BY m.place)
+                    FROM jsonb_array_elements(k.list) WITH ORDINALITY AS m (signal, place)
+                    WHERE NOT used ? (m.signal ->> 'signal_id')
+                ) AS signals
+            FROM jsonb_each(received) AS k (waitpoint_key, list)
+            WHERE k.waitpoint_key <> '__timeout__'
+        ) AS h
+        WHERE h.signals IS NOT NULL
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_unused_signals(received jsonb, used jsonb) IS 'The signals by waitpoint key that a wait received, without those whose ids are among the used ones, for ffx_suspend.';
 
 CREATE FUNCTION ffx_usable_from() RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE

@@ -290,6 +290,39 @@ COMMENT ON FUNCTION ffx_store_wait(
     partition smallint, execution uuid, attempt integer, step jsonb, signals jsonb, satisfiers jsonb, began_ms bigint, at_ms bigint
 ) IS 'Stores the end of a wait as a step, with the signals by waitpoint key that have satisfied it, or with its timeout.';
 
+-- The caller holds the lock of the execution, which is suspended.
+CREATE FUNCTION ffx_close_wait(
+    partition smallint, execution uuid, signals jsonb, satisfiers jsonb, OUT step jsonb, OUT began_ms bigint
+)
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+SET enable_seqscan TO off
+AS $$
+BEGIN
+    UPDATE ff_suspension_current AS s
+    SET
+        timeout_at_ms = NULL,
+        timeout_behavior = NULL,
+        ffx_open_since_ms = NULL,
+        satisfied_set = satisfiers,
+        member_map = coalesce(signals, s.member_map)
+    WHERE
+        s.partition_key = partition
+        AND s.execution_id = execution
+    RETURNING s.ffx_step, s.suspended_at_ms
+    INTO step, began_ms;
+    DELETE FROM ff_waitpoint_pending AS w
+    WHERE
+        w.partition_key = partition
+        AND w.execution_id = execution
+        AND w.state = 'active';
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_close_wait(
+    partition smallint, execution uuid, signals jsonb, satisfiers jsonb, OUT step jsonb, OUT began_ms bigint
+) IS 'Closes a wait and its waitpoints for ffx_resume. Returns the step that stores its result, if it has one, and when it began.';
+
 -- The caller holds the lock of the execution, which is suspended. Without signals, as by an operator, the wait has no
 -- result.
 CREATE FUNCTION ffx_resume(
@@ -303,23 +336,9 @@ DECLARE
     wait record;
     resumed record;
 BEGIN
-    UPDATE ff_suspension_current AS s
-    SET
-        timeout_at_ms = NULL,
-        timeout_behavior = NULL,
-        ffx_open_since_ms = NULL,
-        satisfied_set = satisfiers,
-        member_map = coalesce(signals, s.member_map)
-    WHERE
-        s.partition_key = partition
-        AND s.execution_id = execution
-    RETURNING s.ffx_step, s.suspended_at_ms
-    INTO wait;
-    DELETE FROM ff_waitpoint_pending AS w
-    WHERE
-        w.partition_key = partition
-        AND w.execution_id = execution
-        AND w.state = 'active';
+    SELECT c.step, c.began_ms
+    INTO wait
+    FROM ffx_close_wait(partition, execution, signals, satisfiers) AS c;
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'runnable',
@@ -366,9 +385,9 @@ BEGIN
         e.ffx_namespace,
         e.ffx_instance_tag
     INTO resumed;
-    IF signals IS NOT NULL AND wait.ffx_step IS NOT NULL THEN
+    IF signals IS NOT NULL AND wait.step IS NOT NULL THEN
         PERFORM ffx_store_wait(
-            partition, execution, resumed.attempt_index, wait.ffx_step, signals, satisfiers, wait.suspended_at_ms, at_ms
+            partition, execution, resumed.attempt_index, wait.step, signals, satisfiers, wait.began_ms, at_ms
         );
     END IF;
     IF delay_ms > 0 THEN
@@ -384,7 +403,241 @@ $$;
 
 COMMENT ON FUNCTION ffx_resume(
     partition smallint, execution uuid, signals jsonb, satisfiers jsonb, shown_as text, delay_ms bigint, at_ms bigint
-) IS 'Ends the wait of a suspended execution that the caller has locked. Returns its lane if a worker can claim it now.';
+) IS 'Ends the wait of a suspended execution that the caller has locked. Returns its lane if a worker can claim it now. The library calls it, and so do ffx_deliver and ffx_resume_caller.';
+
+-- The caller holds the lock of the execution. is_open: its wait still receives signals.
+CREATE FUNCTION ffx_lock_waitpoint(
+    partition smallint, execution uuid, waitpoint uuid, with_token boolean, name text, is_open boolean,
+    OUT waitpoint_id uuid, OUT execution_id uuid, OUT waitpoint_key text, OUT state text, OUT expires_at_ms bigint,
+    OUT condition jsonb, OUT token text
+)
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+SET enable_seqscan TO off
+AS $$
+BEGIN
+    IF waitpoint IS NOT NULL THEN
+        SELECT p.waitpoint_id, p.execution_id, p.waitpoint_key, p.state, p.expires_at_ms, p.condition, p.token
+        INTO waitpoint_id, execution_id, waitpoint_key, state, expires_at_ms, condition, token
+        FROM ff_waitpoint_pending AS p
+        WHERE
+            p.partition_key = partition
+            AND p.waitpoint_id = waitpoint
+            AND (NOT with_token OR p.token <> '') -- one whose time is over may still keep signals
+        FOR UPDATE;
+    ELSE
+        -- One that waits for the name, else the place where signals of this name are kept.
+        SELECT p.waitpoint_id, p.execution_id, p.waitpoint_key, p.state, p.expires_at_ms, p.condition, p.token
+        INTO waitpoint_id, execution_id, waitpoint_key, state, expires_at_ms, condition, token
+        FROM ff_waitpoint_pending AS p
+        WHERE
+            p.partition_key = partition
+            AND p.execution_id = execution
+            AND CASE p.state
+                WHEN 'active' THEN
+                    is_open
+                    AND (p.waitpoint_key = name OR p.required_signal_names = '{}' OR name = ANY (p.required_signal_names))
+                -- Not where a token was handed out: that place ends with its time, or when its holder closes it.
+                ELSE p.waitpoint_key = name AND p.token_kid = ''
+            END
+        ORDER BY
+            p.state,
+            (p.waitpoint_key = name) DESC,
+            p.waitpoint_id
+        LIMIT 1
+        FOR UPDATE;
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_lock_waitpoint(
+    partition smallint, execution uuid, waitpoint uuid, with_token boolean, name text, is_open boolean,
+    OUT waitpoint_id uuid, OUT execution_id uuid, OUT waitpoint_key text, OUT state text, OUT expires_at_ms bigint,
+    OUT condition jsonb, OUT token text
+) IS 'Locks the waitpoint that a signal is for, or that its name leads to, and returns it, for ffx_deliver. waitpoint_id is NULL if there is none.';
+
+CREATE FUNCTION ffx_earlier_signal(
+    partition smallint, execution uuid, waitpoint uuid, given jsonb, at_ms bigint
+) RETURNS text
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+SET enable_seqscan TO off
+AS $$
+BEGIN
+    RETURN (
+        SELECT k.signal_id::text
+        FROM (
+            VALUES
+                ('id', given ->> 'signal_id'),
+                (coalesce('waitpoint:' || waitpoint, 'name:' || (given ->> 'signal_name')), coalesce(given ->> 'idempotency_key', ''))
+        ) AS g (scope, key)
+        CROSS JOIN LATERAL (
+            SELECT t.signal_id
+            FROM ffx_signal_key AS t
+            WHERE
+                t.partition_key = partition
+                AND t.execution_id = execution
+                AND t.scope = g.scope
+                AND t.key = g.key
+                AND (t.forget_at_ms > at_ms) IS NOT FALSE
+            LIMIT 1
+        ) AS k
+        LIMIT 1
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_earlier_signal(partition smallint, execution uuid, waitpoint uuid, given jsonb, at_ms bigint) IS
+    'The id of the earlier signal that a signal repeats, for ffx_deliver; NULL: it repeats none.';
+
+-- By token and by name, whichever way the sender repeats it.
+CREATE FUNCTION ffx_store_signal_keys(
+    partition smallint, execution uuid, waitpoint_with_token uuid, given jsonb, id uuid, until_ms bigint
+) RETURNS void
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    idempotency_key text := nullif(given ->> 'idempotency_key', '');
+BEGIN
+    INSERT INTO ffx_signal_key AS k (partition_key, execution_id, scope, key, signal_id, forget_at_ms)
+    SELECT
+        partition,
+        execution,
+        g.scope,
+        g.key,
+        id,
+        g.forget_at_ms
+    FROM (
+        VALUES
+            ('id', given ->> 'signal_id', NULL),
+            ('name:' || (given ->> 'signal_name'), idempotency_key, until_ms),
+            ('waitpoint:' || waitpoint_with_token, idempotency_key, until_ms)
+    ) AS g (scope, key, forget_at_ms)
+    WHERE
+        g.scope IS NOT NULL
+        AND g.key IS NOT NULL
+    ON CONFLICT (partition_key, execution_id, scope, key) DO UPDATE SET
+        signal_id = excluded.signal_id,
+        forget_at_ms = greatest(k.forget_at_ms, excluded.forget_at_ms);
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_store_signal_keys(
+    partition smallint, execution uuid, waitpoint_with_token uuid, given jsonb, id uuid, until_ms bigint
+) IS 'Stores the keys by which a repetition of a signal is found, for ffx_deliver.';
+
+-- Signals of the suspension, and those that are kept for the next one.
+CREATE FUNCTION ffx_count_signals(
+    partition smallint, execution uuid, received jsonb, satisfiers jsonb, OUT unused bigint, OUT last_place bigint
+)
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+SET enable_seqscan TO off
+AS $$
+BEGIN
+    SELECT
+        count(*) FILTER (WHERE NOT coalesce(satisfiers, '[]') ? (r.signal ->> 'signal_id')),
+        coalesce(max((r.signal ->> 'ffx_place')::bigint), 0)
+    INTO unused, last_place
+    FROM (
+        SELECT m.signal
+        FROM jsonb_each(received) AS k (waitpoint_key, list)
+        CROSS JOIN LATERAL jsonb_array_elements(k.list) AS m (signal)
+        WHERE k.waitpoint_key <> '__timeout__'
+        UNION ALL
+        SELECT b.signal
+        FROM ff_waitpoint_pending AS p
+        CROSS JOIN LATERAL jsonb_array_elements(p.condition -> 'buffered_signals') AS b (signal)
+        WHERE
+            p.partition_key = partition
+            AND p.execution_id = execution
+            AND p.condition IS NOT NULL
+    ) AS r;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_count_signals(
+    partition smallint, execution uuid, received jsonb, satisfiers jsonb, OUT unused bigint, OUT last_place bigint
+) IS 'Counts the signals of an execution that no wait has used, and returns the last place in their order, for ffx_deliver.';
+
+-- The caller holds the lock of the waitpoint. NULL: the signals would be too large.
+CREATE FUNCTION ffx_keep_signal(partition smallint, waitpoint uuid, kept jsonb, signal jsonb) RETURNS text
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+SET enable_seqscan TO off
+AS $$
+DECLARE
+    signals jsonb := coalesce(kept -> 'buffered_signals', '[]') || jsonb_build_array(signal);
+BEGIN
+    IF pg_column_size(signals) > 1048576 THEN
+        RETURN NULL;
+    END IF;
+    UPDATE ff_waitpoint_pending AS w
+    SET condition = jsonb_build_object('buffered_signals', signals)
+    WHERE
+        w.partition_key = partition
+        AND w.waitpoint_id = waitpoint;
+    RETURN 'buffered';
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_keep_signal(partition smallint, waitpoint uuid, kept jsonb, signal jsonb) IS
+    'Adds a signal to those that a waitpoint keeps for a later wait, for ffx_deliver.';
+
+-- The caller holds the lock of the execution, which is suspended. effect: appended, or satisfied, with the lane if a worker
+-- can claim the execution now; NULL: the signals would be too large.
+CREATE FUNCTION ffx_receive_signal(
+    partition smallint, execution uuid, condition jsonb, received jsonb, waitpoint_key text, given jsonb, payload bytea,
+    delay_ms bigint, at_ms bigint, OUT effect text, OUT lane text
+)
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+SET enable_seqscan TO off
+AS $$
+DECLARE
+    name text := given ->> 'signal_name';
+    signals jsonb;
+    satisfiers jsonb;
+BEGIN
+    IF condition::text LIKE '%"predicate"%' THEN
+        given := given || jsonb_strip_nulls(jsonb_build_object('ffx_holds', ffx_predicates_held(condition, payload)));
+    END IF;
+    signals := received || jsonb_build_object(
+        waitpoint_key, coalesce(received -> waitpoint_key, '[]') || jsonb_build_array(given)
+    );
+    IF pg_column_size(signals) > 16777216 THEN
+        RETURN;
+    END IF;
+    IF condition ? 'Single' AND NOT condition -> 'Single' ? 'predicate' THEN
+        -- Only this signal can satisfy it: earlier ones would have done so before.
+        satisfiers := CASE
+            WHEN
+                condition #>> '{Single,waitpoint_key}' = waitpoint_key
+                AND coalesce(condition #>> '{Single,matcher,ByName}', name) = name
+                THEN jsonb_build_array(given -> 'signal_id')
+        END;
+    ELSE
+        satisfiers := ffx_satisfied_by(condition, signals);
+    END IF;
+    IF satisfiers IS NULL THEN
+        UPDATE ff_suspension_current AS c
+        SET member_map = signals
+        WHERE
+            c.partition_key = partition
+            AND c.execution_id = execution;
+        effect := 'appended';
+    ELSE
+        lane := ffx_resume(partition, execution, signals, satisfiers, 'resumable', delay_ms, at_ms);
+        effect := 'satisfied';
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_receive_signal(
+    partition smallint, execution uuid, condition jsonb, received jsonb, waitpoint_key text, given jsonb, payload bytea,
+    delay_ms bigint, at_ms bigint, OUT effect text, OUT lane text
+) IS 'Adds a signal to the wait of an execution, and ends the wait if that satisfies its condition, for ffx_deliver.';
 
 CREATE FUNCTION ffx_deliver(
     partition smallint, execution uuid, waitpoint uuid, token_hash bytea,
@@ -403,14 +656,11 @@ DECLARE
     s record; -- its suspension
     w record; -- the waitpoint
     waits boolean;
-    held bigint; -- signals of the execution that no wait has used
-    place bigint; -- of the last one in the order of their arrival
+    repeatable boolean := given ? 'signal_id' OR idempotency_key <> '';
+    held record; -- the signals of the execution
     earlier text;
     effect text;
     signal jsonb;
-    signals jsonb;
-    satisfiers jsonb;
-    delay_ms bigint;
     lane text;
 BEGIN
     SELECT e.lifecycle_phase, e.ffx_namespace, e.ffx_instance_tag, e.policy
@@ -431,39 +681,13 @@ BEGIN
         c.partition_key = partition
         AND c.execution_id = execution;
     waits := x.lifecycle_phase = 'suspended' AND FOUND;
-    IF waitpoint IS NOT NULL THEN
-        SELECT p.waitpoint_id, p.execution_id, p.waitpoint_key, p.state, p.expires_at_ms, p.condition, p.token
-        INTO w
-        FROM ff_waitpoint_pending AS p
-        WHERE
-            p.partition_key = partition
-            AND p.waitpoint_id = waitpoint
-            AND (token_hash IS NULL OR p.token <> '') -- one whose time is over may still keep signals
-        FOR UPDATE;
-    ELSE
-        -- One that waits for the name, else the place where signals of this name are kept.
-        SELECT p.waitpoint_id, p.execution_id, p.waitpoint_key, p.state, p.expires_at_ms, p.condition, p.token
-        INTO w
-        FROM ff_waitpoint_pending AS p
-        WHERE
-            p.partition_key = partition
-            AND p.execution_id = execution
-            AND CASE p.state
-                -- A wait that has timed out takes nothing more, even if no scan has found it yet.
-                WHEN 'active' THEN
-                    waits
-                    AND ((s.timeout_at_ms > at_ms) IS NOT FALSE OR s.timeout_behavior = 'escalate')
-                    AND (p.waitpoint_key = name OR p.required_signal_names = '{}' OR name = ANY (p.required_signal_names))
-                -- Not where a token was handed out: that place ends with its time, or when its holder closes it.
-                ELSE p.waitpoint_key = name AND p.token_kid = ''
-            END
-        ORDER BY
-            p.state,
-            (p.waitpoint_key = name) DESC,
-            p.waitpoint_id
-        LIMIT 1
-        FOR UPDATE;
-    END IF;
+    -- A wait that has timed out takes nothing more, even if no scan has found it yet.
+    SELECT p.waitpoint_id, p.execution_id, p.waitpoint_key, p.state, p.expires_at_ms, p.condition, p.token
+    INTO w
+    FROM ffx_lock_waitpoint(
+        partition, execution, waitpoint, token_hash IS NOT NULL, name,
+        waits AND ((s.timeout_at_ms > at_ms) IS NOT FALSE OR s.timeout_behavior = 'escalate')
+    ) AS p;
     IF w.waitpoint_id IS NOT NULL AND token_hash IS NOT NULL AND sha256(convert_to(w.token, 'UTF8')) <> token_hash THEN
         RETURN '{"result": "invalid token"}';
     ELSIF w.execution_id <> execution THEN
@@ -471,26 +695,8 @@ BEGIN
     END IF;
 
     -- A repetition is one, whatever has happened since.
-    IF given ? 'signal_id' OR idempotency_key <> '' THEN
-        SELECT k.signal_id
-        INTO earlier
-        FROM (
-            VALUES
-                ('id', given ->> 'signal_id'),
-                (coalesce('waitpoint:' || waitpoint, 'name:' || name), idempotency_key)
-        ) AS g (scope, key)
-        CROSS JOIN LATERAL (
-            SELECT t.signal_id
-            FROM ffx_signal_key AS t
-            WHERE
-                t.partition_key = partition
-                AND t.execution_id = execution
-                AND t.scope = g.scope
-                AND t.key = g.key
-                AND (t.forget_at_ms > at_ms) IS NOT FALSE
-            LIMIT 1
-        ) AS k
-        LIMIT 1;
+    IF repeatable THEN
+        earlier := ffx_earlier_signal(partition, execution, waitpoint, given, at_ms);
     END IF;
     IF earlier IS NOT NULL THEN
         RETURN jsonb_build_object('result', 'duplicate', 'signal_id', earlier);
@@ -515,31 +721,15 @@ BEGIN
         RETURNING waitpoint_id, waitpoint_key, state, NULL::jsonb AS condition, token
         INTO w;
     END IF;
-    -- Those of its suspension, and those that are kept for the next one.
-    SELECT
-        count(*) FILTER (WHERE NOT coalesce(s.satisfied_set, '[]') ? (r.signal ->> 'signal_id')),
-        coalesce(max((r.signal ->> 'ffx_place')::bigint), 0)
-    INTO held, place
-    FROM (
-        SELECT m.signal
-        FROM jsonb_each(s.member_map) AS k (waitpoint_key, list)
-        CROSS JOIN LATERAL jsonb_array_elements(k.list) AS m (signal)
-        WHERE k.waitpoint_key <> '__timeout__'
-        UNION ALL
-        SELECT b.signal
-        FROM ff_waitpoint_pending AS p
-        CROSS JOIN LATERAL jsonb_array_elements(p.condition -> 'buffered_signals') AS b (signal)
-        WHERE
-            p.partition_key = partition
-            AND p.execution_id = execution
-            AND p.condition IS NOT NULL
-    ) AS r;
+    SELECT c.unused, c.last_place
+    INTO held
+    FROM ffx_count_signals(partition, execution, s.member_map, s.satisfied_set) AS c;
     IF
         coalesce(
             max_signals,
             CASE WHEN jsonb_typeof(x.policy -> 'max_signals_per_execution') = 'number' THEN (x.policy ->> 'max_signals_per_execution')::numeric END,
             10000
-        ) BETWEEN 1 AND held
+        ) BETWEEN 1 AND held.unused
     THEN
         RETURN '{"result": "too many"}';
     END IF;
@@ -549,75 +739,25 @@ BEGIN
         'accepted_at', at_ms,
         'created_at', at_ms,
         'waitpoint_id', w.waitpoint_id,
-        'ffx_place', place + 1
+        'ffx_place', held.last_place + 1
     )) || jsonb_build_object('payload_hex', encode(payload, 'hex'));
     IF w.state = 'pending' THEN
-        signals := coalesce(w.condition -> 'buffered_signals', '[]') || jsonb_build_array(signal);
-        IF pg_column_size(signals) > 1048576 THEN
-            RETURN '{"result": "too large"}';
-        END IF;
-        UPDATE ff_waitpoint_pending AS p
-        SET condition = jsonb_build_object('buffered_signals', signals)
-        WHERE
-            p.partition_key = partition
-            AND p.waitpoint_id = w.waitpoint_id;
-        effect := 'buffered';
+        effect := ffx_keep_signal(partition, w.waitpoint_id, w.condition, signal);
     ELSE
-        IF s.condition::text LIKE '%"predicate"%' THEN
-            signal := signal || jsonb_strip_nulls(jsonb_build_object('ffx_holds', ffx_predicates_held(s.condition, payload)));
-        END IF;
-        signals := s.member_map || jsonb_build_object(
-            w.waitpoint_key, coalesce(s.member_map -> w.waitpoint_key, '[]') || jsonb_build_array(signal)
-        );
-        IF pg_column_size(signals) > 16777216 THEN
-            RETURN '{"result": "too large"}';
-        END IF;
-        IF s.condition ? 'Single' AND NOT s.condition -> 'Single' ? 'predicate' THEN
-            -- Only this signal can satisfy it: earlier ones would have done so before.
-            satisfiers := CASE
-                WHEN
-                    s.condition #>> '{Single,waitpoint_key}' = w.waitpoint_key
-                    AND coalesce(s.condition #>> '{Single,matcher,ByName}', name) = name
-                    THEN jsonb_build_array(id)
-            END;
-        ELSE
-            satisfiers := ffx_satisfied_by(s.condition, signals);
-        END IF;
-        IF satisfiers IS NULL THEN
-            UPDATE ff_suspension_current AS c
-            SET member_map = signals
-            WHERE
-                c.partition_key = partition
-                AND c.execution_id = execution;
-            effect := 'appended';
-        ELSE
-            delay_ms := coalesce(resume_delay_ms, s.ffx_resume_delay_ms, 0);
-            lane := ffx_resume(partition, execution, signals, satisfiers, 'resumable', delay_ms, at_ms);
-            effect := 'satisfied';
-        END IF;
+        SELECT r.effect, r.lane
+        INTO effect, lane
+        FROM ffx_receive_signal(
+            partition, execution, s.condition, s.member_map, w.waitpoint_key, signal, payload,
+            coalesce(resume_delay_ms, s.ffx_resume_delay_ms, 0), at_ms
+        ) AS r;
     END IF;
-    IF given ? 'signal_id' OR idempotency_key <> '' THEN
-        -- By token and by name, whichever way the sender repeats it.
-        INSERT INTO ffx_signal_key AS k (partition_key, execution_id, scope, key, signal_id, forget_at_ms)
-        SELECT
-            partition,
-            execution,
-            g.scope,
-            g.key,
-            id::uuid,
-            g.forget_at_ms
-        FROM (
-            VALUES
-                ('id', given ->> 'signal_id', NULL),
-                ('name:' || name, nullif(idempotency_key, ''), at_ms + dedup_ttl_ms),
-                ('waitpoint:' || CASE WHEN w.token <> '' THEN w.waitpoint_id END, nullif(idempotency_key, ''), at_ms + dedup_ttl_ms)
-        ) AS g (scope, key, forget_at_ms)
-        WHERE
-            g.scope IS NOT NULL
-            AND g.key IS NOT NULL
-        ON CONFLICT (partition_key, execution_id, scope, key) DO UPDATE SET
-            signal_id = excluded.signal_id,
-            forget_at_ms = greatest(k.forget_at_ms, excluded.forget_at_ms);
+    IF effect IS NULL THEN
+        RETURN '{"result": "too large"}';
+    END IF;
+    IF repeatable THEN
+        PERFORM ffx_store_signal_keys(
+            partition, execution, CASE WHEN w.token <> '' THEN w.waitpoint_id END, given, id::uuid, at_ms + dedup_ttl_ms
+        );
     END IF;
     INSERT INTO ff_signal_event (
         execution_id, signal_id, waitpoint_id, source_identity, delivered_at_ms, partition_key, namespace, instance_tag, ffx_effect
@@ -633,7 +773,7 @@ $$;
 COMMENT ON FUNCTION ffx_deliver(
     partition smallint, execution uuid, waitpoint uuid, token_hash bytea,
     given jsonb, payload bytea, dedup_ttl_ms bigint, resume_delay_ms bigint, max_signals bigint, fixed_now_ms bigint
-) IS 'Delivers a signal to a waitpoint, or to whatever waits for its name. Returns what became of it.';
+) IS 'Delivers a signal to a waitpoint, or to whatever waits for its name. Returns its outcome. The library calls it, and so does ffx_signal, for SQL and triggers.';
 
 CREATE FUNCTION ffx_signal(
     execution text, name text, payload jsonb DEFAULT NULL, idempotency_key text DEFAULT NULL, source text DEFAULT NULL
@@ -688,65 +828,86 @@ $$;
 COMMENT ON FUNCTION ffx_signal(execution text, name text, payload jsonb, idempotency_key text, source text) IS
     'Sends a signal to an execution, in the caller''s transaction. Returns its id, or that of the earlier one with the same idempotency key.';
 
--- The caller holds the locks of the execution and its attempt, and has checked the lease.
-CREATE FUNCTION ffx_suspend(
-    partition smallint, execution uuid, attempt integer, spec jsonb, at_ms bigint
-) RETURNS text
+-- Received, used and kept signals are lists of signals by waitpoint key, in the order of their arrival.
+CREATE FUNCTION ffx_unused_signals(received jsonb, used jsonb) RETURNS jsonb
+LANGUAGE plpgsql
+IMMUTABLE
+PARALLEL SAFE
+AS $$
+BEGIN
+    RETURN (
+        SELECT coalesce(jsonb_object_agg(h.waitpoint_key, h.signals), '{}')
+        FROM (
+            SELECT
+                k.waitpoint_key,
+                (
+                    SELECT jsonb_agg(m.signal ORDER BY m.place)
+                    FROM jsonb_array_elements(k.list) WITH ORDINALITY AS m (signal, place)
+                    WHERE NOT used ? (m.signal ->> 'signal_id')
+                ) AS signals
+            FROM jsonb_each(received) AS k (waitpoint_key, list)
+            WHERE k.waitpoint_key <> '__timeout__'
+        ) AS h
+        WHERE h.signals IS NOT NULL
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_unused_signals(received jsonb, used jsonb) IS
+    'The signals by waitpoint key that a wait received, without those whose ids are among the used ones, for ffx_suspend.';
+
+CREATE FUNCTION ffx_signals_without(signals jsonb, moved jsonb) RETURNS jsonb
+LANGUAGE plpgsql
+IMMUTABLE
+PARALLEL SAFE
+AS $$
+BEGIN
+    RETURN (
+        SELECT coalesce(jsonb_object_agg(h.waitpoint_key, h.kept), '{}')
+        FROM (
+            SELECT
+                k.waitpoint_key,
+                coalesce(
+                    (
+                        SELECT jsonb_agg(m.signal)
+                        FROM jsonb_array_elements(k.list) AS m (signal)
+                        WHERE NOT EXISTS (
+                            SELECT
+                            FROM jsonb_array_elements(moved) AS o (signal)
+                            WHERE o.signal -> 'signal_id' = m.signal -> 'signal_id'
+                        )
+                    ),
+                    '[]'
+                ) AS kept
+            FROM jsonb_each(signals) AS k (waitpoint_key, list)
+        ) AS h
+        WHERE h.kept <> '[]'
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_signals_without(signals jsonb, moved jsonb) IS
+    'Signals by waitpoint key, without the moved ones, for ffx_suspend.';
+
+-- The caller holds the lock of the execution.
+CREATE FUNCTION ffx_early_signals(
+    partition smallint, execution uuid, binding jsonb, held jsonb, condition jsonb
+) RETURNS jsonb
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
 SET enable_seqscan TO off
 AS $$
-DECLARE
-    held jsonb; -- signals that no wait has used, by waitpoint key
-    used jsonb;
-    latest uuid;
-    binding jsonb;
-    keys text[] := '{}';
-    bound record;
-    offered jsonb;
-    satisfiers jsonb;
-    x record;
 BEGIN
-    SELECT c.member_map, c.satisfied_set, c.suspension_id
-    INTO held, used, latest
-    FROM ff_suspension_current AS c
-    WHERE
-        c.partition_key = partition
-        AND c.execution_id = execution;
-    IF latest = (spec ->> 'suspension_id')::uuid THEN
-        RETURN 'satisfied'; -- by an earlier try of this call, or its lease would be another
-    END IF;
-    -- What ended the wait before is in its step, if it has one, and is kept no longer here.
-    SELECT coalesce(jsonb_object_agg(h.waitpoint_key, h.signals), '{}')
-    INTO held
-    FROM (
-        SELECT
-            k.waitpoint_key,
-            (
-                SELECT jsonb_agg(m.signal ORDER BY m.place)
-                FROM jsonb_array_elements(k.list) WITH ORDINALITY AS m (signal, place)
-                WHERE NOT used ? (m.signal ->> 'signal_id')
-            ) AS signals
-        FROM jsonb_each(held) AS k (waitpoint_key, list)
-        WHERE k.waitpoint_key <> '__timeout__'
-    ) AS h
-    WHERE h.signals IS NOT NULL;
-    DELETE FROM ff_waitpoint_pending AS w
-    WHERE
-        w.partition_key = partition
-        AND w.execution_id = execution
-        AND w.state = 'active';
-    FOR binding IN SELECT b.value FROM jsonb_array_elements(spec -> 'waitpoints') AS b LOOP
-        keys := keys || (binding ->> 'key');
-        -- What came early for the key, or for a name that it waits for, is offered first.
+    RETURN (
         SELECT coalesce(
             jsonb_agg(
-                o.signal
+                o.signal || jsonb_strip_nulls(jsonb_build_object(
+                    'ffx_holds', ffx_predicates_held(condition, decode(o.signal ->> 'payload_hex', 'hex'))
+                ))
                 ORDER BY coalesce((o.signal ->> 'ffx_place')::bigint, 0), (o.signal ->> 'accepted_at')::numeric, o.place
             ),
             '[]'
         )
-        INTO offered
         FROM (
             SELECT
                 b.signal,
@@ -772,86 +933,83 @@ BEGIN
                 h.waitpoint_key = binding ->> 'key'
                 OR binding -> 'names' = '[]'
                 OR binding -> 'names' ? (m.signal ->> 'signal_name')
-        ) AS o;
-        SELECT coalesce(jsonb_object_agg(h.waitpoint_key, h.kept), '{}')
-        INTO held
-        FROM (
-            SELECT
-                k.waitpoint_key,
-                coalesce(
-                    (
-                        SELECT jsonb_agg(m.signal)
-                        FROM jsonb_array_elements(k.list) AS m (signal)
-                        WHERE NOT EXISTS (
-                            SELECT
-                            FROM jsonb_array_elements(offered) AS o (signal)
-                            WHERE o.signal -> 'signal_id' = m.signal -> 'signal_id'
-                        )
-                    ),
-                    '[]'
-                ) AS kept
-            FROM jsonb_each(held) AS k (waitpoint_key, list)
-        ) AS h
-        WHERE h.kept <> '[]';
-        SELECT coalesce(jsonb_agg(
-            o.signal || jsonb_strip_nulls(jsonb_build_object(
-                'ffx_holds', ffx_predicates_held(spec -> 'condition', decode(o.signal ->> 'payload_hex', 'hex'))
-            ))
-            ORDER BY o.ord
-        ), '[]')
-        INTO offered
-        FROM jsonb_array_elements(offered) WITH ORDINALITY AS o (signal, ord);
-        held := held || jsonb_build_object(binding ->> 'key', coalesce(held -> (binding ->> 'key'), '[]') || offered);
-        -- An open waitpoint with this key is used: its token stays valid.
-        UPDATE ff_waitpoint_pending AS w
-        SET
-            state = 'active',
-            activated_at_ms = at_ms,
-            expires_at_ms = (spec ->> 'timeout_at_ms')::bigint,
-            condition = NULL,
-            required_signal_names = ARRAY(SELECT n.name FROM jsonb_array_elements_text(binding -> 'names') AS n (name))
-        WHERE
-            w.partition_key = partition
-            AND w.execution_id = execution
-            AND w.waitpoint_id = (
-                SELECT p.waitpoint_id
-                FROM ff_waitpoint_pending AS p
-                WHERE
-                    p.partition_key = partition
-                    AND p.execution_id = execution
-                    AND p.state = 'pending'
-                    AND p.waitpoint_key = binding ->> 'key'
-                    AND (p.expires_at_ms > at_ms) IS NOT FALSE
-                ORDER BY
-                    p.token_kid = '', -- one whose token was handed out comes first
-                    p.waitpoint_id
-                LIMIT 1
-            )
-        RETURNING w.waitpoint_id
-        INTO bound;
-        IF NOT FOUND THEN
-            INSERT INTO ff_waitpoint_pending (
-                partition_key, waitpoint_id, execution_id, token_kid, token, created_at_ms, expires_at_ms, waitpoint_key, state,
-                required_signal_names, activated_at_ms
-            )
-            VALUES (
-                partition, (binding ->> 'id')::uuid, execution, '', '', at_ms, (spec ->> 'timeout_at_ms')::bigint,
-                binding ->> 'key', 'active',
-                ARRAY(SELECT n.name FROM jsonb_array_elements_text(binding -> 'names') AS n (name)), at_ms
-            );
-        END IF;
-        -- The signals of these are in the suspension now.
-        DELETE FROM ff_waitpoint_pending AS w
-        WHERE
-            w.partition_key = partition
-            AND w.execution_id = execution
-            AND w.state = 'pending'
-            AND (
-                w.waitpoint_key = binding ->> 'key'
-                OR w.token_kid = '' AND (binding -> 'names' = '[]' OR binding -> 'names' ? w.waitpoint_key)
-            );
-    END LOOP;
-    satisfiers := ffx_satisfied_by(spec -> 'condition', held);
+        ) AS o
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_early_signals(partition smallint, execution uuid, binding jsonb, held jsonb, condition jsonb) IS
+    'The signals that came early for a waitpoint, by its key or for a name that it waits for, with the predicates of the condition that hold for each, for ffx_suspend. held are those that an earlier wait left.';
+
+-- The caller holds the lock of the execution. An open waitpoint with this key is used: its token stays valid.
+CREATE FUNCTION ffx_activate_waitpoint(
+    partition smallint, execution uuid, binding jsonb, until_ms bigint, at_ms bigint
+) RETURNS void
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+SET enable_seqscan TO off
+AS $$
+DECLARE
+    names text[] := ARRAY(SELECT n.name FROM jsonb_array_elements_text(binding -> 'names') AS n (name));
+BEGIN
+    UPDATE ff_waitpoint_pending AS w
+    SET
+        state = 'active',
+        activated_at_ms = at_ms,
+        expires_at_ms = until_ms,
+        condition = NULL,
+        required_signal_names = names
+    WHERE
+        w.partition_key = partition
+        AND w.execution_id = execution
+        AND w.waitpoint_id = (
+            SELECT p.waitpoint_id
+            FROM ff_waitpoint_pending AS p
+            WHERE
+                p.partition_key = partition
+                AND p.execution_id = execution
+                AND p.state = 'pending'
+                AND p.waitpoint_key = binding ->> 'key'
+                AND (p.expires_at_ms > at_ms) IS NOT FALSE
+            ORDER BY
+                p.token_kid = '', -- one whose token was handed out comes first
+                p.waitpoint_id
+            LIMIT 1
+        );
+    IF NOT FOUND THEN
+        INSERT INTO ff_waitpoint_pending (
+            partition_key, waitpoint_id, execution_id, token_kid, token, created_at_ms, expires_at_ms, waitpoint_key, state,
+            required_signal_names, activated_at_ms
+        )
+        VALUES (
+            partition, (binding ->> 'id')::uuid, execution, '', '', at_ms, until_ms, binding ->> 'key', 'active', names, at_ms
+        );
+    END IF;
+    -- The signals of these are in the suspension now.
+    DELETE FROM ff_waitpoint_pending AS w
+    WHERE
+        w.partition_key = partition
+        AND w.execution_id = execution
+        AND w.state = 'pending'
+        AND (
+            w.waitpoint_key = binding ->> 'key'
+            OR w.token_kid = '' AND (binding -> 'names' = '[]' OR binding -> 'names' ? w.waitpoint_key)
+        );
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_activate_waitpoint(partition smallint, execution uuid, binding jsonb, until_ms bigint, at_ms bigint) IS
+    'Opens a waitpoint of a wait that begins, and deletes the places whose signals the wait has received, for ffx_suspend.';
+
+-- The caller holds the lock of the execution. Without satisfiers the wait is open.
+CREATE FUNCTION ffx_store_suspension(
+    partition smallint, execution uuid, spec jsonb, signals jsonb, satisfiers jsonb, at_ms bigint
+) RETURNS void
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+SET enable_seqscan TO off
+AS $$
+BEGIN
     INSERT INTO ff_suspension_current AS c (
         partition_key, execution_id, suspension_id, suspended_at_ms, timeout_at_ms, reason_code, condition, satisfied_set,
         member_map, timeout_behavior, ffx_primary_waitpoint_id, ffx_resume_delay_ms, ffx_requested_by, ffx_continuation_pointer,
@@ -866,7 +1024,7 @@ BEGIN
         spec ->> 'reason',
         spec -> 'condition',
         coalesce(satisfiers, '[]'),
-        held,
+        signals,
         CASE WHEN satisfiers IS NULL THEN spec ->> 'timeout_behavior' END,
         (
             SELECT w.waitpoint_id
@@ -875,7 +1033,7 @@ BEGIN
                 w.partition_key = partition
                 AND w.execution_id = execution
                 AND w.state = 'active'
-                AND w.waitpoint_key = keys[1]
+                AND w.waitpoint_key = spec #>> '{waitpoints,0,key}'
         ),
         (spec ->> 'resume_delay_ms')::bigint,
         spec ->> 'requested_by',
@@ -899,17 +1057,24 @@ BEGIN
         ffx_asked = excluded.ffx_asked,
         ffx_open_since_ms = excluded.ffx_open_since_ms,
         ffx_step = excluded.ffx_step;
-    IF satisfiers IS NOT NULL THEN
-        IF spec ? 'step' THEN
-            PERFORM ffx_store_wait(partition, execution, attempt, spec -> 'step', held, satisfiers, at_ms, at_ms);
-        END IF;
-        DELETE FROM ff_waitpoint_pending AS w
-        WHERE
-            w.partition_key = partition
-            AND w.execution_id = execution
-            AND w.state = 'active';
-        RETURN 'satisfied';
-    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_store_suspension(
+    partition smallint, execution uuid, spec jsonb, signals jsonb, satisfiers jsonb, at_ms bigint
+) IS 'Stores the suspension of an execution in place of its last one, for ffx_suspend.';
+
+-- The caller holds the locks of the execution and its attempt.
+CREATE FUNCTION ffx_interrupt_attempt(
+    partition smallint, execution uuid, attempt integer, reason text, at_ms bigint
+) RETURNS void
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+SET enable_seqscan TO off
+AS $$
+DECLARE
+    x record;
+BEGIN
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'suspended',
@@ -917,7 +1082,7 @@ BEGIN
         eligibility_state = 'not_applicable',
         public_state = 'suspended',
         attempt_state = 'attempt_interrupted',
-        blocking_reason = spec ->> 'blocking_reason',
+        blocking_reason = reason,
         attempt_index = attempt,
         ffx_lease_epoch = greatest(e.ffx_lease_epoch, (
             SELECT max(a.lease_epoch)
@@ -967,12 +1132,71 @@ BEGIN
     )
     SELECT execution::text, l.ffx_lease_id::text, 'revoked', at_ms, partition, x.ffx_namespace, x.ffx_instance_tag, l.worker_instance_id, 'backend'
     FROM left_attempt AS l;
-    RETURN 'suspended';
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_interrupt_attempt(partition smallint, execution uuid, attempt integer, reason text, at_ms bigint) IS
+    'Suspends an execution, and ends the lease of its attempt, for ffx_suspend.';
+
+-- The caller holds the locks of the execution and its attempt, and has checked the lease. Each waitpoint receives the signals
+-- that those before it left, and the signals decide whether the execution is suspended: one statement can't do that.
+CREATE FUNCTION ffx_suspend(
+    partition smallint, execution uuid, attempt integer, spec jsonb, at_ms bigint
+) RETURNS text
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+SET enable_seqscan TO off
+AS $$
+DECLARE
+    held jsonb; -- signals that no wait has used, by waitpoint key
+    used jsonb;
+    latest uuid;
+    binding jsonb;
+    early jsonb;
+    satisfiers jsonb;
+BEGIN
+    SELECT c.member_map, c.satisfied_set, c.suspension_id
+    INTO held, used, latest
+    FROM ff_suspension_current AS c
+    WHERE
+        c.partition_key = partition
+        AND c.execution_id = execution;
+    IF latest = (spec ->> 'suspension_id')::uuid THEN
+        RETURN 'satisfied'; -- by an earlier try of this call, or its lease would be another
+    END IF;
+    -- The step of the wait before has the signals that ended it.
+    held := ffx_unused_signals(held, used);
+    DELETE FROM ff_waitpoint_pending AS w
+    WHERE
+        w.partition_key = partition
+        AND w.execution_id = execution
+        AND w.state = 'active';
+    FOR binding IN SELECT b.value FROM jsonb_array_elements(spec -> 'waitpoints') AS b LOOP
+        early := ffx_early_signals(partition, execution, binding, held, spec -> 'condition');
+        held := ffx_signals_without(held, early);
+        held := held || jsonb_build_object(binding ->> 'key', coalesce(held -> (binding ->> 'key'), '[]') || early);
+        PERFORM ffx_activate_waitpoint(partition, execution, binding, (spec ->> 'timeout_at_ms')::bigint, at_ms);
+    END LOOP;
+    satisfiers := ffx_satisfied_by(spec -> 'condition', held);
+    PERFORM ffx_store_suspension(partition, execution, spec, held, satisfiers, at_ms);
+    IF satisfiers IS NULL THEN
+        PERFORM ffx_interrupt_attempt(partition, execution, attempt, spec ->> 'blocking_reason', at_ms);
+        RETURN 'suspended';
+    END IF;
+    IF spec ? 'step' THEN
+        PERFORM ffx_store_wait(partition, execution, attempt, spec -> 'step', held, satisfiers, at_ms, at_ms);
+    END IF;
+    DELETE FROM ff_waitpoint_pending AS w
+    WHERE
+        w.partition_key = partition
+        AND w.execution_id = execution
+        AND w.state = 'active';
+    RETURN 'satisfied';
 END;
 $$;
 
 COMMENT ON FUNCTION ffx_suspend(partition smallint, execution uuid, attempt integer, spec jsonb, at_ms bigint) IS
-    'Lets an execution wait for signals, unless what came early satisfies it. The caller holds its lease, and the locks.';
+    'Lets an execution wait for signals, unless what came early satisfies it. The caller holds its lease, and the locks. Only the library calls it.';
 
 -- The wait of each suspended execution, as the library's reads return it: beside the views of executions and flows, and
 -- an interface like them.
@@ -1044,11 +1268,37 @@ DROP VIEW ffx_wait;
 
 DROP FUNCTION ffx_suspend(smallint, uuid, integer, jsonb, bigint);
 
+DROP FUNCTION ffx_interrupt_attempt(smallint, uuid, integer, text, bigint);
+
+DROP FUNCTION ffx_store_suspension(smallint, uuid, jsonb, jsonb, jsonb, bigint);
+
+DROP FUNCTION ffx_activate_waitpoint(smallint, uuid, jsonb, bigint, bigint);
+
+DROP FUNCTION ffx_early_signals(smallint, uuid, jsonb, jsonb, jsonb);
+
+DROP FUNCTION ffx_signals_without(jsonb, jsonb);
+
+DROP FUNCTION ffx_unused_signals(jsonb, jsonb);
+
 DROP FUNCTION ffx_signal(text, text, jsonb, text, text);
 
 DROP FUNCTION ffx_deliver(smallint, uuid, uuid, bytea, jsonb, bytea, bigint, bigint, bigint, bigint);
 
+DROP FUNCTION ffx_receive_signal(smallint, uuid, jsonb, jsonb, text, jsonb, bytea, bigint, bigint);
+
+DROP FUNCTION ffx_keep_signal(smallint, uuid, jsonb, jsonb);
+
+DROP FUNCTION ffx_count_signals(smallint, uuid, jsonb, jsonb);
+
+DROP FUNCTION ffx_store_signal_keys(smallint, uuid, uuid, jsonb, uuid, bigint);
+
+DROP FUNCTION ffx_earlier_signal(smallint, uuid, uuid, jsonb, bigint);
+
+DROP FUNCTION ffx_lock_waitpoint(smallint, uuid, uuid, boolean, text, boolean);
+
 DROP FUNCTION ffx_resume(smallint, uuid, jsonb, jsonb, text, bigint, bigint);
+
+DROP FUNCTION ffx_close_wait(smallint, uuid, jsonb, jsonb);
 
 DROP FUNCTION ffx_store_wait(smallint, uuid, integer, jsonb, jsonb, jsonb, bigint, bigint);
 

@@ -51,7 +51,8 @@ COMMENT ON COLUMN ffx_step.ended_at_ms IS
     'Milliseconds since the Unix epoch: when it was stored.';
 
 -- The caller holds the lock of the execution, so no signal is delivered meanwhile and no other call takes one. The job
--- that expires waitpoints may hold one of them, but leaves the signals there.
+-- that expires waitpoints may hold one of them, but leaves the signals there. That job may also take the token away while
+-- the update waits for it, so the deletion is a statement of its own.
 CREATE FUNCTION ffx_take_signal(partition smallint, execution uuid, wanted text) RETURNS jsonb
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
@@ -141,7 +142,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION ffx_take_signal(partition smallint, execution uuid, wanted text) IS
-    'Takes the oldest signal of a name that is kept for a later wait of an execution, and returns it; NULL: none is kept.';
+    'Takes the oldest signal of a name that is kept for a later wait of an execution, and returns it; NULL: none is kept. Only the library calls it.';
 
 -- The steps as people read them: beside the views of executions, attempts, flows and waits, and an interface like them.
 CREATE VIEW ffx_steps AS

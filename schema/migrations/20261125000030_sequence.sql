@@ -98,6 +98,79 @@ COMMENT ON COLUMN ffx_sequence_end.partition_key IS
 COMMENT ON COLUMN ffx_sequence_end.sequence_id IS
     'The sequence.';
 
+-- The caller holds the locks of the sequence and of the execution, which has not ended.
+CREATE FUNCTION ffx_give_turn(
+    of_partition smallint, of_sequence uuid, of_place bigint, in_partition smallint, execution uuid, at_ms bigint
+) RETURNS void
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+SET enable_seqscan TO off
+AS $$
+DECLARE
+    e record;
+BEGIN
+    UPDATE ffx_sequence_member AS n
+    SET turn_at_ms = at_ms
+    WHERE
+        n.partition_key = of_partition
+        AND n.sequence_id = of_sequence
+        AND n.place = of_place;
+    UPDATE ff_exec_core AS x
+    SET
+        eligibility_state = CASE
+            WHEN x.ffx_delay_until_ms > at_ms THEN 'not_eligible_until_time'
+            WHEN x.ffx_admitted OR (x.ffx_budget_ids IS NULL AND x.ffx_limit_ids IS NULL) THEN 'eligible_now'
+            WHEN x.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
+            ELSE 'blocked_by_quota'
+        END,
+        public_state = CASE
+            WHEN x.ffx_delay_until_ms > at_ms THEN 'delayed'
+            WHEN x.ffx_admitted OR (x.ffx_budget_ids IS NULL AND x.ffx_limit_ids IS NULL) THEN 'waiting'
+            ELSE 'rate_limited'
+        END,
+        blocking_reason = CASE
+            WHEN x.ffx_delay_until_ms > at_ms THEN 'waiting_for_delay'
+            WHEN x.ffx_admitted OR (x.ffx_budget_ids IS NULL AND x.ffx_limit_ids IS NULL) THEN 'waiting_for_worker'
+            WHEN x.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
+            ELSE 'waiting_for_quota'
+        END,
+        ffx_gate_id = CASE
+            WHEN (x.ffx_delay_until_ms > at_ms) IS NOT TRUE AND x.ffx_admitted IS NOT TRUE
+                THEN coalesce(x.ffx_budget_ids[1], x.ffx_limit_ids[1])
+        END,
+        deadline_at_ms = CASE
+            WHEN x.ffx_delay_until_ms > at_ms
+                THEN least(x.ffx_delay_until_ms, CASE WHEN x.ffx_execution_deadline_ms > 0 THEN x.ffx_execution_deadline_ms END)
+            ELSE x.deadline_at_ms
+        END,
+        ffx_delay_until_ms = CASE WHEN x.ffx_delay_until_ms > at_ms THEN x.ffx_delay_until_ms END,
+        ffx_last_mutation_at_ms = at_ms
+    WHERE
+        x.partition_key = in_partition
+        AND x.execution_id = execution
+        AND x.lifecycle_phase = 'runnable'
+        AND x.eligibility_state = 'blocked_by_dependencies'
+    RETURNING
+        x.lane_id,
+        x.eligibility_state,
+        x.ffx_gate_id
+    INTO e;
+    -- Older than what has been claimed since it was created, so the scan positions of workers hide it. A transaction that
+    -- defers its notifications sends them after its commit.
+    IF FOUND AND current_setting('ffx.defer_notify', true) IS DISTINCT FROM 'on' THEN
+        IF e.ffx_gate_id IS NOT NULL THEN
+            PERFORM pg_notify('ffx_gate', 'changed');
+        ELSIF e.eligibility_state = 'eligible_now' THEN
+            PERFORM pg_notify('ffx_resumed', e.lane_id);
+        END IF;
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION ffx_give_turn(
+    of_partition smallint, of_sequence uuid, of_place bigint, in_partition smallint, execution uuid, at_ms bigint
+) IS 'Gives a member of a sequence its turn, and wakes workers, for ffx_advance_sequence.';
+
 -- Members that have ended, or were deleted, are passed over. It waits for no lock: an end holds the lock of its own
 -- execution, and must not wait for another one.
 --
@@ -191,67 +264,13 @@ BEGIN
             EXIT;
         END IF;
     END LOOP;
-    UPDATE ffx_sequence_member AS n
-    SET turn_at_ms = at_ms
-    WHERE
-        n.partition_key = of_partition
-        AND n.sequence_id = of_sequence
-        AND n.place = m.place;
-    UPDATE ff_exec_core AS x
-    SET
-        eligibility_state = CASE
-            WHEN x.ffx_delay_until_ms > at_ms THEN 'not_eligible_until_time'
-            WHEN x.ffx_admitted OR (x.ffx_budget_ids IS NULL AND x.ffx_limit_ids IS NULL) THEN 'eligible_now'
-            WHEN x.ffx_budget_ids IS NOT NULL THEN 'blocked_by_budget'
-            ELSE 'blocked_by_quota'
-        END,
-        public_state = CASE
-            WHEN x.ffx_delay_until_ms > at_ms THEN 'delayed'
-            WHEN x.ffx_admitted OR (x.ffx_budget_ids IS NULL AND x.ffx_limit_ids IS NULL) THEN 'waiting'
-            ELSE 'rate_limited'
-        END,
-        blocking_reason = CASE
-            WHEN x.ffx_delay_until_ms > at_ms THEN 'waiting_for_delay'
-            WHEN x.ffx_admitted OR (x.ffx_budget_ids IS NULL AND x.ffx_limit_ids IS NULL) THEN 'waiting_for_worker'
-            WHEN x.ffx_budget_ids IS NOT NULL THEN 'waiting_for_budget'
-            ELSE 'waiting_for_quota'
-        END,
-        ffx_gate_id = CASE
-            WHEN (x.ffx_delay_until_ms > at_ms) IS NOT TRUE AND x.ffx_admitted IS NOT TRUE
-                THEN coalesce(x.ffx_budget_ids[1], x.ffx_limit_ids[1])
-        END,
-        deadline_at_ms = CASE
-            WHEN x.ffx_delay_until_ms > at_ms
-                THEN least(x.ffx_delay_until_ms, CASE WHEN x.ffx_execution_deadline_ms > 0 THEN x.ffx_execution_deadline_ms END)
-            ELSE x.deadline_at_ms
-        END,
-        ffx_delay_until_ms = CASE WHEN x.ffx_delay_until_ms > at_ms THEN x.ffx_delay_until_ms END,
-        ffx_last_mutation_at_ms = at_ms
-    WHERE
-        x.partition_key = m.execution_partition_key
-        AND x.execution_id = m.execution_id
-        AND x.lifecycle_phase = 'runnable'
-        AND x.eligibility_state = 'blocked_by_dependencies'
-    RETURNING
-        x.lane_id,
-        x.eligibility_state,
-        x.ffx_gate_id
-    INTO e;
-    -- Older than what has been claimed since it was created, so the scan positions of workers hide it. A transaction that
-    -- defers its notifications sends them after its commit.
-    IF FOUND AND current_setting('ffx.defer_notify', true) IS DISTINCT FROM 'on' THEN
-        IF e.ffx_gate_id IS NOT NULL THEN
-            PERFORM pg_notify('ffx_gate', 'changed');
-        ELSIF e.eligibility_state = 'eligible_now' THEN
-            PERFORM pg_notify('ffx_resumed', e.lane_id);
-        END IF;
-    END IF;
+    PERFORM ffx_give_turn(of_partition, of_sequence, m.place, m.execution_partition_key, m.execution_id, at_ms);
     RETURN true;
 END;
 $$;
 
 COMMENT ON FUNCTION ffx_advance_sequence(of_partition smallint, of_sequence uuid, at_ms bigint) IS
-    'Gives the first member of a sequence its turn, or stops the sequence at a failed one; deletes a sequence without members. false: another transaction holds a row that it needs, so it has to be called again.';
+    'Gives the first member of a sequence its turn, or stops the sequence at a failed one; deletes a sequence without members. false: another transaction holds a row that it needs, so it has to be called again. The library calls it, and so do the triggers of ends and deletions.';
 
 -- A snapshot taken at the beginning of the transaction could miss what others have committed since, so at a stricter level
 -- of isolation the background work looks at the sequence.
@@ -498,6 +517,8 @@ DROP FUNCTION ffx_leave_sequence(uuid, uuid, boolean, bigint);
 DROP FUNCTION ffx_advance_or_note(smallint, uuid, bigint);
 
 DROP FUNCTION ffx_advance_sequence(smallint, uuid, bigint);
+
+DROP FUNCTION ffx_give_turn(smallint, uuid, bigint, smallint, uuid, bigint);
 
 DROP TABLE ffx_sequence_end;
 

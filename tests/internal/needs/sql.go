@@ -123,7 +123,7 @@ func readDatabase(path string) (*database, error) {
 	for _, m := range createFunction.FindAllStringSubmatch(text, -1) {
 		var types []string
 		for argument := range strings.SplitSeq(m[2], ", ") {
-			if _, argumentType, ok := strings.Cut(argument, " "); ok {
+			if mode, argumentType, ok := strings.Cut(argument, " "); ok && mode != "OUT" {
 				argumentType, _, _ = strings.Cut(argumentType, " DEFAULT ")
 				types = append(types, argumentType)
 			}
