@@ -29,6 +29,7 @@
 //   - [github.com/flowfabric/flowfabric-go/schema] creates and checks the tables, and converts those of FlowFabric.
 //   - [github.com/flowfabric/flowfabric-go/engine] has the operations: create, claim, renew, complete, fail, flows, and
 //     reads. Each is one transaction, or part of yours.
+//   - [github.com/flowfabric/flowfabric-go/fferr] has the errors of operations.
 //   - [github.com/flowfabric/flowfabric-go/worker] claims executions, runs typed handlers, renews leases and settles the
 //     outcomes.
 //   - [github.com/flowfabric/flowfabric-go/waitpoint] turns signed links into signals.

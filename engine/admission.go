@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/gate"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
@@ -46,12 +47,12 @@ type AdmissionResult struct {
 // execution ends. A further call takes nothing while the place is taken and the window since the admission is not over. After
 // the window it takes a further start, and keeps the place. A refusal is a result.
 //
-// Errors: [ErrInvalidInput], also for an execution that names the policy; [ErrNotFound] for the policy or the execution;
-// [ErrEnded]; [ErrCorruption] for a negative limit; [ErrContention].
+// Errors: [fferr.ErrInvalidInput], also for an execution that names the policy; [fferr.ErrNotFound] for the policy or the
+// execution; [fferr.ErrEnded]; [fferr.ErrCorruption] for a negative limit; [fferr.ErrContention].
 //
-// Transaction: a constant number of statements; locks the policy at the gate, so that further admissions to it wait for
-// the end of a caller's transaction. Call it there for several policies in the order of their ids, or calls can meet deadlocks. Safe
-// to repeat.
+// Transaction: a constant number of statements; locks the policy at the gate, so that further admissions to it wait for the end
+// of a caller's transaction. Call it there for several policies in the order of their ids, or calls can meet deadlocks. Safe to
+// repeat.
 func (e *Engine) CheckAdmission(
 	ctx context.Context, q id.QuotaPolicyID, x id.ExecutionID, spec AdmissionSpec,
 ) (AdmissionResult, error) {
@@ -79,8 +80,8 @@ func (e *Engine) CheckAdmission(
 // ReleaseAdmission gives back the place that [Engine.CheckAdmission] took for an execution. The start goes on counting
 // until its window is over. A later admission takes a new place and a new start.
 //
-// Errors: [ErrInvalidInput]; [ErrContention]. It is no error if there is no such place, or no such policy. Transaction: two
-// statements; locks the policy at the gate. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. It is no error if there is no such place, or no such policy.
+// Transaction: two statements; locks the policy at the gate. Safe to repeat.
 func (e *Engine) ReleaseAdmission(ctx context.Context, q id.QuotaPolicyID, x id.ExecutionID) error {
 	const op = "release admission"
 	if err := e.checkAdmission(q, x); err != nil {
@@ -132,13 +133,13 @@ func (a *admission) lock(ctx context.Context, tx *txn) error {
 	})
 	switch f := &a.found; {
 	case isNoRow(err):
-		return &NotFoundError{Entity: "quota policy", ID: text}
+		return &fferr.NotFoundError{Entity: "quota policy", ID: text}
 	case err != nil:
 		return err
 	case f.Concurrent < 0 || f.Starts < 0 || f.WindowSeconds < 0:
 		return errNegativeQuota(a.policy)
 	case !f.Found:
-		return &NotFoundError{Entity: "execution", ID: a.execution.String()}
+		return &fferr.NotFoundError{Entity: "execution", ID: a.execution.String()}
 	case f.Ended:
 		return a.ended(ctx, tx)
 	case f.Named:
@@ -156,7 +157,7 @@ func (a *admission) ended(ctx context.Context, tx *txn) error {
 		_, err = resultOf(a.execution, &row)
 	}
 	if err == nil {
-		err = &EndedError{Execution: a.execution, Outcome: state.OutcomeSuccess}
+		err = &fferr.EndedError{Execution: a.execution, Outcome: state.OutcomeSuccess}
 	}
 	return err
 }

@@ -21,10 +21,10 @@ import (
 // [Engine.Listen]. A poll whose connection was cut is retried, and after a first successful poll the waiter survives an
 // outage of the database.
 //
-// Errors: [ErrNotFound], at once; [*EndedError] if the execution ended without success; [ErrCorruption];
-// [ErrInvalidInput] on an engine bound to a transaction, which would hold its locks while it waits; [ErrUnavailable] or
-// another database error if the first poll fails; ctx's error. Takes no locks, and holds a connection of the pool only
-// during a poll.
+// Errors: [fferr.ErrNotFound], at once; [*fferr.EndedError] if the execution ended without success; [fferr.ErrCorruption];
+// [fferr.ErrInvalidInput] on an engine bound to a transaction, which would hold its locks while it waits;
+// [fferr.ErrUnavailable] or another database error if the first poll fails; ctx's error. Takes no locks, and holds a connection
+// of the pool only during a poll.
 func (e *Engine) AwaitExecution(ctx context.Context, x id.ExecutionID) ([]byte, error) {
 	const op = "await execution"
 	if err := cmp.Or(e.checkAwait(), e.checkExecution(x)); err != nil {
@@ -46,8 +46,8 @@ func (e *Engine) AwaitExecution(ctx context.Context, x id.ExecutionID) ([]byte, 
 // It shares wake-ups and polls with [Engine.AwaitExecution]. A poll asks for one open member per flow, and reads more
 // members only after that one has ended.
 //
-// Errors: [ErrNotFound], at once; [ErrCorruption], also if a member ended in a state that can't be read;
-// [ErrInvalidInput] on an engine bound to a transaction; ctx's error.
+// Errors: [fferr.ErrNotFound], at once; [fferr.ErrCorruption], also if a member ended in a state that can't be read;
+// [fferr.ErrInvalidInput] on an engine bound to a transaction; ctx's error.
 func (e *Engine) AwaitFlow(ctx context.Context, flow id.FlowID) (*FlowSnapshot, error) {
 	const op = "await flow"
 	if err := e.checkAwait(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -68,7 +69,7 @@ func (e *Engine) look(ctx context.Context) (fresh bool) {
 func readAgain[T any](e *Engine, read func() (T, error)) (T, error) {
 	for left := e.pool.Config().MaxConns; ; left-- {
 		result, err := read()
-		if left == 0 || !pgtx.IsCut(err) || isOurs(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		if left == 0 || !pgtx.IsCut(err) || fferr.Known(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 			return result, err
 		}
 	}

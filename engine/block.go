@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -45,9 +46,9 @@ const (
 // admission by its budgets and limits; if the execution names one, blocking for that reason sends it back to
 // the gate.
 //
-// Errors: [ErrInvalidInput], also for any other reason; [ErrNotFound]; [ErrCorruption] if its state can't be read;
-// [ErrContention] if another transaction holds its row.
-// Transaction: locks the execution, and deletes its grants. Emits nothing. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput], also for any other reason; [fferr.ErrNotFound]; [fferr.ErrCorruption] if its state can't be
+// read; [fferr.ErrContention] if another transaction holds its row. Transaction: locks the execution, and deletes its grants.
+// Emits nothing. Safe to repeat.
 func (o Operator) BlockExecution(ctx context.Context, x id.ExecutionID, reason state.BlockingReason, detail string) (Blocking, error) {
 	const op = "block execution"
 	e := o.e
@@ -92,14 +93,14 @@ func (o Operator) BlockExecution(ctx context.Context, x id.ExecutionID, reason s
 	})
 }
 
-// UnblockExecution makes an execution claimable that a budget, a quota, its route, its lane or an operator blocks. It
-// passes a gate without taking a slot. If expected is not "", the execution must be blocked for that reason;
-// [state.WaitingForChildren] also releases an execution that waits for dependencies, but none of a sequence. In a caller's transaction no
-// worker is woken: call [Engine.Wake] after the commit.
+// UnblockExecution makes an execution claimable that a budget, a quota, its route, its lane or an operator blocks. It passes a
+// gate without taking a slot. If expected is not "", the execution must be blocked for that reason; [state.WaitingForChildren]
+// also releases an execution that waits for dependencies, but none of a sequence. In a caller's transaction no worker is woken:
+// call [Engine.Wake] after the commit.
 //
-// Errors: [ErrInvalidInput]; [ErrNotFound]; [*StateError] with [ErrNotEligible] if the execution is not blocked, or for
-// another reason; [ErrContention] if another transaction holds its row.
-// Transaction: locks the execution. Emits nothing. A repetition is refused.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound]; [*fferr.StateError] with [fferr.ErrNotEligible] if the execution is not
+// blocked, or for another reason; [fferr.ErrContention] if another transaction holds its row. Transaction: locks the execution.
+// Emits nothing. A repetition is refused.
 func (o Operator) UnblockExecution(ctx context.Context, x id.ExecutionID, expected state.BlockingReason) error {
 	const op = "unblock execution"
 	e := o.e
@@ -112,7 +113,7 @@ func (o Operator) UnblockExecution(ctx context.Context, x id.ExecutionID, expect
 			blocked := isBlock(x.EligibilityState) ||
 				x.EligibilityState == string(state.BlockedByDependencies) && expected == state.WaitingForChildren && !x.FfxSequence.Valid
 			if !x.runnable() || !blocked || expected != "" && x.BlockingReason != string(expected) {
-				return none, false, x.not(ErrNotEligible)
+				return none, false, x.not(fferr.ErrNotEligible)
 			}
 			return none, true, nil
 		},
@@ -156,8 +157,8 @@ type BlockedExecution struct {
 // the longest blocked first. Executions that wait for a budget or quota are not included. after is the [Page.Next] of
 // the previous page with the same filter, or "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage].
 //
-// Errors: [ErrInvalidInput] for a negative limit, any other reason, or a cursor of another listing; [ErrCorruption].
-// One statement; takes no locks.
+// Errors: [fferr.ErrInvalidInput] for a negative limit, any other reason, or a cursor of another listing;
+// [fferr.ErrCorruption]. One statement; takes no locks.
 func (o Operator) ListBlockedExecutions(
 	ctx context.Context, filter BlockedFilter, after string, limit int,
 ) (Page[BlockedExecution], error) {
@@ -255,7 +256,7 @@ func readPlace(place []byte, params *db.ListBlockedParams) bool {
 // It looks for registered workers, as [Engine.Workers] lists them. A worker with Config.NoRegister is not among them:
 // use [Operator.UnblockExecution] for executions that wait for it.
 //
-// Errors: [ErrInvalidInput]; [ErrBusy] as [Maintenance.PromoteDelayed]. Transaction: one statement; locks the
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrBusy] as [Maintenance.PromoteDelayed]. Transaction: one statement; locks the
 // executions and skips locked ones. Safe to repeat and to run in any number of processes.
 func (m Maintenance) UnblockRoutes(ctx context.Context, batch int) (int, error) {
 	e := m.e

@@ -14,7 +14,7 @@ import (
 //
 // Usage may be reported before a budget exists. It counts from the creation on, and is not limited before.
 //
-// Errors: [ErrInvalidInput] naming the field; [ErrContention].
+// Errors: [fferr.ErrInvalidInput] naming the field; [fferr.ErrContention].
 // Transaction: one statement, and a read if the budget exists. Safe to repeat with an id.
 func (e *Engine) CreateBudget(ctx context.Context, spec BudgetSpec) (BudgetCreated, error) {
 	const op = "create budget"
@@ -71,7 +71,7 @@ func realLimits(of map[string]BudgetLimit) map[string]BudgetLimit {
 // finds nothing, and neither does one after a reset. Usage of other executions and breaches stay. When
 // retention deletes an execution, its spends stay counted.
 //
-// Errors: [ErrInvalidInput]; [ErrContention]. A budget that does not exist may have
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. A budget that does not exist may have
 // usage too. Transaction: locks the budget and its usage; in a caller's transaction with several budgets lock them as
 // [Engine.ReportUsage] says. Safe to repeat.
 func (e *Engine) ReleaseBudget(ctx context.Context, b id.BudgetID, x id.ExecutionID) (map[string]int64, error) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -81,12 +82,12 @@ func (e *Engine) cancelRows(ctx context.Context, op string, rows []db.ListBudget
 	}
 	var over db.DropBudgetAdmissionsParams
 	for i, err := range errs {
-		if errors.Is(err, ErrBusy) {
+		if errors.Is(err, fferr.ErrBusy) {
 			err = e.CancelExecution(ctx, specs[i]) // alone, so that no other one waits for its locks
 		}
 		switch {
-		case errors.Is(err, ErrBusy), errors.Is(err, ErrContention): // by the next call of the job
-		case err != nil && !errors.Is(err, ErrEnded) && !errors.Is(err, ErrNotFound):
+		case errors.Is(err, fferr.ErrBusy), errors.Is(err, fferr.ErrContention): // by the next call of the job
+		case err != nil && !errors.Is(err, fferr.ErrEnded) && !errors.Is(err, fferr.ErrNotFound):
 			return 0, err
 		default:
 			over.PartitionKeys, over.BudgetIDs = append(over.PartitionKeys, rows[i].PartitionKey), append(over.BudgetIDs, rows[i].BudgetID)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -48,7 +49,8 @@ func placeOfUsage(pool *pgxpool.Pool, budgets []id.BudgetID) usagePlace {
 	return usagePlace{pool, string(ids)}
 }
 
-// usageQueue are the reports on the same budgets that the next transaction counts. It exists while there is any, or a transaction.
+// usageQueue are the reports on the same budgets that the next transaction counts. It exists while there is any, or a
+// transaction.
 type usageQueue struct{ waiting []*usageItem }
 
 // usageWaiting is the part of a report that its caller and the transaction share.
@@ -163,7 +165,7 @@ func (m *usageMemory) take(place usagePlace, queue *usageQueue) []*usageItem {
 // which it can't accept. If the outcome is unknown, they must not be counted again.
 func (e *Engine) countBatch(items []*usageItem) {
 	err := e.countFor(items)
-	if err != nil && len(items) > 1 && pgtx.SQLState(err) != "" && !pgtx.IsCut(err) && !errors.Is(err, ErrContention) {
+	if err != nil && len(items) > 1 && pgtx.SQLState(err) != "" && !pgtx.IsCut(err) && !errors.Is(err, fferr.ErrContention) {
 		for _, item := range items {
 			if err := e.countFor([]*usageItem{item}); err != nil {
 				item.err = err

@@ -10,7 +10,7 @@ import (
 // breach was part of a caller's transaction. It also forgets admissions under budgets with [BudgetSpec.CancelOnBreach] whose
 // executions have ended. It looks at up to batch executions of either kind, and returns how many it has cancelled or forgotten.
 //
-// Errors: [ErrInvalidInput]. Transaction: one for each 100 executions to cancel, which waits for no lock, and those of
+// Errors: [fferr.ErrInvalidInput]. Transaction: one for each 100 executions to cancel, which waits for no lock, and those of
 // [Engine.CancelExecution] for each one that is locked; two statements besides, which skip locked rows. Safe to repeat and to
 // run in any number of processes.
 func (m Maintenance) CancelOverBudget(ctx context.Context, batch int) (int, error) {
@@ -30,6 +30,6 @@ func (m Maintenance) CancelOverBudget(ctx context.Context, batch int) (int, erro
 	return max(done, int(dropped)), err
 }
 
-// OverBudget receives a value when a transaction of [Engine.InTx] of this engine was a breach that cancels executions. Then call
-// [Maintenance.CancelOverBudget] soon. Outside transactions the engine cancels them itself.
+// OverBudget receives a value when a transaction of [Engine.InTx] of this engine was a breach that cancels executions. Then
+// call [Maintenance.CancelOverBudget] soon. Outside transactions the engine cancels them itself.
 func (m Maintenance) OverBudget() <-chan struct{} { return m.e.overBudget }

@@ -35,13 +35,13 @@ type Budget struct {
 	ChangedAt time.Time // by a breach, a reset or [Operator.SetBudget]
 
 	// Corruption says why the limits can't be read; "" if they can. Every report on such a budget fails with
-	// [ErrCorruption].
+	// [fferr.ErrCorruption].
 	Corruption string
 }
 
 // Budget returns a budget with its usage, both of one moment.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput]. One statement; takes no locks.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]. One statement; takes no locks.
 func (e *Engine) Budget(ctx context.Context, b id.BudgetID) (Budget, error) {
 	const op = "read budget"
 	if err := checkBudget(b); err != nil {
@@ -61,8 +61,8 @@ func (e *Engine) Budget(ctx context.Context, b id.BudgetID) (Budget, error) {
 // ListBudgets returns a page of the budgets, ordered by partition and id. after is the [Page.Next] of the previous page, or ""
 // for the first page. 0 or more than [MaxPage] means [MaxPage].
 //
-// Errors: [ErrInvalidInput] for a negative limit or a cursor of another listing; [ErrCorruption] for a stored id that is not
-// a uuid. One statement; takes no locks.
+// Errors: [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing; [fferr.ErrCorruption] for a stored id
+// that is not a uuid. One statement; takes no locks.
 func (o Operator) ListBudgets(ctx context.Context, after string, limit int) (page Page[Budget], err error) {
 	const op, list = "list budgets", "budgets"
 	if limit, err = pageSize(limit); err != nil {

@@ -23,10 +23,9 @@ const (
 // transaction don't, and hold the budget until it ends: report on several budgets in the order of their partitions
 // ([id.Partitions.BudgetPartition]) and then of their ids, or meet deadlocks.
 //
-// Errors: [ErrInvalidInput]; [ErrCorruption] if a stored limit can't be read, and nothing was counted; [ErrContention];
-// [ErrTransport] if the outcome is unknown.
-// Transaction: a constant number of statements; locks the budget, the key and the usage. Safe to repeat with a Key, otherwise
-// it counts again.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrCorruption] if a stored limit can't be read, and nothing was counted;
+// [fferr.ErrContention]; [fferr.ErrTransport] if the outcome is unknown. Transaction: a constant number of statements; locks
+// the budget, the key and the usage. Safe to repeat with a Key, otherwise it counts again.
 func (e *Engine) ReportUsage(ctx context.Context, l Lease, usage Usage) (UsageResult, error) {
 	const op = "report usage"
 	if err := e.checkLease(l); err != nil {

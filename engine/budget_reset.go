@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/budget"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
@@ -16,8 +17,8 @@ import (
 // ResetBudget sets the usage of a budget to 0, forgets the spends of executions, and returns when it is reset next,
 // zero if it has no interval: one interval from now. The counts of breaches stay.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrCorruption] if its policy can't be read; [ErrContention].
-// Transaction: locks the budget and its usage.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrCorruption] if its policy can't be read;
+// [fferr.ErrContention]. Transaction: locks the budget and its usage.
 func (o Operator) ResetBudget(ctx context.Context, b id.BudgetID) (time.Time, error) {
 	const op = "reset budget"
 	if err := checkBudget(b); err != nil {
@@ -74,13 +75,13 @@ func (r *budgetReset) write(ctx context.Context, tx *txn, nowMs, nextMs int64) e
 	)
 }
 
-// ResetBudgets resets the budgets whose interval is over by the database's clock, at most batch, and returns how many it
-// reset. The next reset follows in the same phase, however late this one is; intervals that were missed are one. A
-// budget that can't be reset, because its policy can't be read, does not keep others from it. It deletes the budgets that have been
-// unused for their retention, which count too.
+// ResetBudgets resets the budgets whose interval is over by the database's clock, at most batch, and returns how many it reset.
+// The next reset follows in the same phase, however late this one is; intervals that were missed are one. A budget that can't
+// be reset, because its policy can't be read, does not keep others from it. It deletes the budgets that have been unused for
+// their retention, which count too.
 //
-// Errors: [ErrInvalidInput]; else the first error of a budget, after all others were reset. Transaction: one for each budget;
-// skips locked ones. Safe to repeat and to run in any number of processes.
+// Errors: [fferr.ErrInvalidInput]; else the first error of a budget, after all others were reset. Transaction: one for each
+// budget; skips locked ones. Safe to repeat and to run in any number of processes.
 func (m Maintenance) ResetBudgets(ctx context.Context, batch int) (int, error) {
 	const op = "reset budgets"
 	if err := checkBatch(batch); err != nil {
@@ -100,7 +101,7 @@ func (m Maintenance) ResetBudgets(ctx context.Context, batch int) (int, error) {
 			}
 			done, err := e.resetDue(ctx, op, row.PartitionKey, row.BudgetID)
 			switch {
-			case errors.Is(err, ErrBusy): // by the next call
+			case errors.Is(err, fferr.ErrBusy): // by the next call
 			case err != nil && ctx.Err() != nil:
 				return n, err
 			case err != nil && failed == nil:
@@ -164,7 +165,7 @@ func (e *Engine) retireBudget(ctx context.Context, tx *txn, partition int16, b s
 
 // PruneUsageKeys deletes keys of reports that have expired, at most batch of them, and returns how many.
 //
-// Errors: [ErrInvalidInput]. Transaction: one statement; skips locked keys. Safe to repeat and to run in any number of
+// Errors: [fferr.ErrInvalidInput]. Transaction: one statement; skips locked keys. Safe to repeat and to run in any number of
 // processes.
 func (m Maintenance) PruneUsageKeys(ctx context.Context, batch int) (int, error) {
 	e := m.e

@@ -8,12 +8,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// SetBudget replaces the limits, the interval, the retention, the labels and CancelOnBreach of an existing budget, whether or not they can be
-// read. Its key, its usage, its reservations and its counts of breaches stay. If the interval changes, a new one begins. A limit below the
-// usage refuses further reports, and cancels nothing before the next breach. CancelOnBreach has an effect on executions that the gate
-// lets in from then on.
+// SetBudget replaces the limits, the interval, the retention, the labels and CancelOnBreach of an existing budget, whether or
+// not they can be read. Its key, its usage, its reservations and its counts of breaches stay. If the interval changes, a new
+// one begins. A limit below the usage refuses further reports, and cancels nothing before the next breach. CancelOnBreach has
+// an effect on executions that the gate lets in from then on.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput] naming the field, also without an ID or a Key; [ErrContention]. Transaction: one statement; locks the budget. Safe to repeat.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] naming the field, also without an ID or a Key; [fferr.ErrContention].
+// Transaction: one statement; locks the budget. Safe to repeat.
 func (o Operator) SetBudget(ctx context.Context, spec BudgetSpec) error {
 	const op = "set budget"
 	e := o.e
@@ -48,10 +49,10 @@ func (o Operator) SetBudget(ctx context.Context, spec BudgetSpec) error {
 	return nil
 }
 
-// DeleteBudget deletes a budget with its usage, its reservations and the spends of executions. A budget that doesn't exist has no
-// limits: executions that wait for it are let in, and running ones go on. Keys of reports stay until they expire.
+// DeleteBudget deletes a budget with its usage, its reservations and the spends of executions. A budget that doesn't exist has
+// no limits: executions that wait for it are let in, and running ones go on. Keys of reports stay until they expire.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrContention]. Transaction: locks the
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: locks the
 // budget, then its usage and reservations.
 func (o Operator) DeleteBudget(ctx context.Context, b id.BudgetID) error {
 	const op = "delete budget"

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/budget"
 )
@@ -51,13 +52,14 @@ type BudgetSpec struct {
 
 	// Retention deletes the budget once it has been unused for this long, in whole milliseconds: its last change, breach or
 	// counted usage is as old, and nothing is reserved, waits for it, or would be cancelled by its breach. Delayed work that
-	// names it is no use, so choose more than its delays. It can't have ResetEvery. Default 0: [Operator.DeleteBudget] deletes it.
+	// names it is no use, so choose more than its delays. It can't have ResetEvery. Default 0: [Operator.DeleteBudget] deletes
+	// it.
 	Retention time.Duration
 
-	// CancelOnBreach cancels the executions that name the budget in [ExecutionSpec.Budgets] and run, or may be claimed, once the
-	// usage reaches a hard limit, or a report, a spend or a settlement would exceed it, whatever is reserved. Those that wait,
-	// for the budget or for anything else, stay. The source of the cancellations is [CancelledByBudget]. Default: executions
-	// that were let in go on.
+	// CancelOnBreach cancels the executions that name the budget in [ExecutionSpec.Budgets] and run, or may be claimed, once
+	// the usage reaches a hard limit, or a report, a spend or a settlement would exceed it, whatever is reserved. Those that
+	// wait, for the budget or for anything else, stay. The source of the cancellations is [CancelledByBudget]. Default:
+	// executions that were let in go on.
 	CancelOnBreach bool
 
 	Labels BudgetLabels
@@ -269,7 +271,9 @@ func checkBudget(b id.BudgetID) error {
 	return nil
 }
 
-func budgetNotFound(b id.BudgetID) error { return &NotFoundError{Entity: "budget", ID: b.String()} }
+func budgetNotFound(b id.BudgetID) error {
+	return &fferr.NotFoundError{Entity: "budget", ID: b.String()}
+}
 
 // budgetPolicy decodes the stored policy of a budget; "" stands for a budget that doesn't exist.
 func budgetPolicy(stored string) (budget.Policy, error) {

@@ -3,38 +3,40 @@ package engine
 import (
 	"context"
 
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
 // FindExecutionByKey returns the execution that has a business key.
 //
-// Errors: [ErrInvalidInput]; [ErrNotFound] if none has it, also if a flow has it. One statement; takes no locks.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound] if none has it, also if a flow has it. One statement; takes no locks.
 func (e *Engine) FindExecutionByKey(ctx context.Context, name, value string) (id.ExecutionID, error) {
 	const op = "find execution by key"
-	holder, found, err := e.findHolder(ctx, BusinessKey{name, value})
+	holder, found, err := e.findHolder(ctx, id.BusinessKey{Name: name, Value: value})
 	if err == nil && (!found || holder.flow != nil) {
-		err = &NotFoundError{Entity: "execution", ID: BusinessKey{name, value}.String()}
+		err = &fferr.NotFoundError{Entity: "execution", ID: id.BusinessKey{Name: name, Value: value}.String()}
 	}
 	return holder.execution, wrap(op, err)
 }
 
 // FindFlowByKey returns the flow that has a business key. A key of a member is not a key of its flow.
 //
-// Errors: [ErrInvalidInput]; [ErrNotFound] if none has it, also if an execution has it. One statement; takes no locks.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound] if none has it, also if an execution has it. One statement; takes no
+// locks.
 func (e *Engine) FindFlowByKey(ctx context.Context, name, value string) (id.FlowID, error) {
 	const op = "find flow by key"
-	holder, found, err := e.findHolder(ctx, BusinessKey{name, value})
+	holder, found, err := e.findHolder(ctx, id.BusinessKey{Name: name, Value: value})
 	if err == nil && (!found || holder.flow == nil) {
-		err = &NotFoundError{Entity: "flow", ID: BusinessKey{name, value}.String()}
+		err = &fferr.NotFoundError{Entity: "flow", ID: id.BusinessKey{Name: name, Value: value}.String()}
 	}
 	return deref(holder.flow), wrap(op, err)
 }
 
-func (e *Engine) findHolder(ctx context.Context, key BusinessKey) (keyHolder, bool, error) {
-	if err := key.check(); err != nil {
+func (e *Engine) findHolder(ctx context.Context, key id.BusinessKey) (keyHolder, bool, error) {
+	if err := checkBusinessKey(key); err != nil {
 		return keyHolder{}, false, err
 	}
-	holders, err := e.listHolders(ctx, e.reader(), []BusinessKey{key})
+	holders, err := e.listHolders(ctx, e.reader(), []id.BusinessKey{key})
 	holder, found := holders[key]
 	return holder, found, err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -40,11 +41,12 @@ type CallSpec struct {
 // executions, or none if it is no call: a repetition after an unknown outcome is safe. To wait for their ends, suspend with
 // [SuspendSpec.Call]. Package worker does all this: see its Call.
 //
-// Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive]: nothing was
-// written. [ErrNotFound] if the execution or attempt no longer exists; [ErrInvalidInput].
+// Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
+// [fferr.ErrNotActive]: nothing was written. [fferr.ErrNotFound] if the execution or attempt no longer exists;
+// [fferr.ErrInvalidInput].
 //
 // Transaction: a number of statements that does not depend on the number of executions, unless they are large; locks the
-// execution and the attempt, waits for each up to two seconds, three times, then fails with [ErrContention].
+// execution and the attempt, waits for each up to two seconds, three times, then fails with [fferr.ErrContention].
 func (e *Engine) Call(ctx context.Context, spec CallSpec) ([]id.ExecutionID, error) {
 	const op = "call executions"
 	var err error
@@ -151,14 +153,14 @@ type CalledResult struct {
 	Execution id.ExecutionID
 	Result    []byte
 
-	// Err is [ErrNotEnded]; an [*EndedError] if it ended without success; [ErrPruned] if it was deleted; nil after
-	// success.
+	// Err is [fferr.ErrNotEnded]; an [*fferr.EndedError] if it ended without success; [fferr.ErrPruned] if it was deleted; nil
+	// after success.
 	Err error
 }
 
 // CalledResults reads the results of called executions, in the order given.
 //
-// Errors: [ErrCorruption] naming the unreadable column. One statement; takes no locks.
+// Errors: [fferr.ErrCorruption] naming the unreadable column. One statement; takes no locks.
 func (e *Engine) CalledResults(ctx context.Context, called []id.ExecutionID) ([]CalledResult, error) {
 	const op = "read results of a call"
 	results := make([]CalledResult, len(called))
@@ -167,7 +169,7 @@ func (e *Engine) CalledResults(ctx context.Context, called []id.ExecutionID) ([]
 		if err := e.checkExecution(x); err != nil {
 			return nil, wrap(op, err)
 		}
-		results[i] = CalledResult{Execution: x, Err: fmt.Errorf("execution %s: %w", x, ErrNotEnded)}
+		results[i] = CalledResult{Execution: x, Err: fmt.Errorf("execution %s: %w", x, fferr.ErrNotEnded)}
 		params.PartitionKeys = append(params.PartitionKeys, x.Partition())
 		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.UUID()))
 		params.WithResults = append(params.WithResults, true)
@@ -180,11 +182,11 @@ func (e *Engine) CalledResults(ctx context.Context, called []id.ExecutionID) ([]
 	for i := range rows {
 		r := &results[rows[i].Ord]
 		r.Result, r.Err = endOf(r.Execution, &rows[i])
-		ended, _ := errors.AsType[*EndedError](r.Err)
+		ended, _ := errors.AsType[*fferr.EndedError](r.Err)
 		switch {
-		case r.Err == nil, ended != nil && ended.Outcome != state.OutcomeSuccess, errors.Is(r.Err, ErrNotEnded):
-		case errors.Is(r.Err, ErrNotFound):
-			r.Err = fmt.Errorf("execution %s: %w", r.Execution, ErrPruned)
+		case r.Err == nil, ended != nil && ended.Outcome != state.OutcomeSuccess, errors.Is(r.Err, fferr.ErrNotEnded):
+		case errors.Is(r.Err, fferr.ErrNotFound):
+			r.Err = fmt.Errorf("execution %s: %w", r.Execution, fferr.ErrPruned)
 		default:
 			return nil, wrap(op, r.Err)
 		}

@@ -7,14 +7,15 @@ import (
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
 // ResumeCallers lets executions continue whose called executions have ended, oldest end first. It handles at most batch
 // ends and returns how many; call it again while that equals batch.
 //
-// Errors: [ErrInvalidInput]. Transaction: one for each page of ends; locks the callers, and skips locked ones for the next
-// call. Emits a completion event of the outcome "resumable" for each that continues. Safe to repeat and to run in any
+// Errors: [fferr.ErrInvalidInput]. Transaction: one for each page of ends; locks the callers, and skips locked ones for the
+// next call. Emits a completion event of the outcome "resumable" for each that continues. Safe to repeat and to run in any
 // number of processes.
 func (m Maintenance) ResumeCallers(ctx context.Context, batch int) (int, error) {
 	const op = "resume callers"
@@ -35,7 +36,7 @@ func (m Maintenance) ResumeCallers(ctx context.Context, batch int) (int, error) 
 		ends = ends[:min(len(ends), batch-acted)]
 		position.AfterID = ends[len(ends)-1].ID
 		n, err := inTx(ctx, e, op, func(tx *txn) (int, error) { return e.answerCallers(ctx, tx, ends) })
-		if err != nil && !errors.Is(err, ErrBusy) {
+		if err != nil && !errors.Is(err, fferr.ErrBusy) {
 			return acted, err
 		}
 		acted += n

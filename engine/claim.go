@@ -45,7 +45,7 @@ func (s ClaimSpec) validate() error {
 // Each claim continues an interrupted attempt or opens the next one, with a higher epoch than any earlier claim of the
 // execution. To claim repeatedly, use a [Claimer].
 //
-// Errors: [ErrInvalidInput]; [ErrContention] if another program's transaction held an attempt row too long.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention] if another program's transaction held an attempt row too long.
 // Transaction: one statement; locks the claimed executions, then their attempts; emits lease events. A repetition after
 // an unknown outcome claims other executions; the leases of the lost answer expire.
 func (e *Engine) Claim(ctx context.Context, spec ClaimSpec, limit int) ([]Claimed, error) {
@@ -72,17 +72,17 @@ func checkClaimLimit(field string, limit int) error {
 
 // claim claims after the scan positions, or from the head of the lane if there are none. It returns a Halt if the claim
 // was halted.
-func (e *Engine) claim(ctx context.Context, spec ClaimSpec, after []scan.Position, n int) ([]Claimed, Halt, error) {
+func (e *Engine) claim(ctx context.Context, spec ClaimSpec, after []scan.Position, n int) ([]Claimed, state.Halt, error) {
 	claim, err := inStatement(ctx, e, "claim", func(conn db.DBTX, due *notifications) (*claiming, error) {
 		c := e.newClaiming(spec, after, n)
 		return c, c.run(ctx, conn, due)
 	})
 	if errors.Is(err, errFellThrough) {
 		claimed, err := e.claimSlowly(ctx, spec, n)
-		return claimed, NotHalted, err
+		return claimed, state.NotHalted, err
 	}
 	if err != nil {
-		return nil, NotHalted, err
+		return nil, state.NotHalted, err
 	}
 	return claim.claimed(), claim.halt, nil
 }
@@ -95,7 +95,7 @@ type claiming struct {
 	params db.ClaimFromHeadParams
 	timer  id.LeaseID // names its row of lease timers
 	rows   []db.ClaimFromHeadRow
-	halt   Halt
+	halt   state.Halt
 }
 
 func (e *Engine) newClaiming(spec ClaimSpec, after []scan.Position, n int) *claiming {
@@ -127,7 +127,7 @@ func (c *claiming) run(ctx context.Context, conn db.DBTX, due *notifications) (e
 		c.rows, err = c.e.q.ClaimFromHead(ctx, conn, c.params)
 	}
 	if len(c.rows) > 0 && c.rows[0].Halt != "" {
-		c.rows, c.halt = nil, Halt(c.rows[0].Halt)
+		c.rows, c.halt = nil, state.Halt(c.rows[0].Halt)
 	}
 	if len(c.rows) > 0 {
 		due.leases()

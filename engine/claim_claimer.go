@@ -8,15 +8,17 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/scan"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// Claimer claims from one lane repeatedly. It remembers where it stopped at each priority, its scan positions, and
-// continues after them, so that a claim does not read the index entries of finished work at the head of the lane again.
-// It finds interrupted attempts, and work that became claimable before a position, by a full scan from the head: after
-// a short answer, after [Claimer.Wake], after a resumption that [Engine.Listen] reports, and once per second, or at least every ten seconds if full scans are slow or
-// fruitless. A position only delays executions; it never loses one.
+// Claimer claims from one lane repeatedly. It remembers where it stopped at each priority, its scan positions, and continues
+// after them, so that a claim does not read the index entries of finished work at the head of the lane again. It finds
+// interrupted attempts, and work that became claimable before a position, by a full scan from the head: after a short answer,
+// after [Claimer.Wake], after a resumption that [Engine.Listen] reports, and once per second, or at least every ten seconds if
+// full scans are slow or fruitless. A position only delays executions; it never loses one.
 //
 // Executions of other kinds or for other capabilities are skipped, at a cost of a few milliseconds per 10,000.
 //
@@ -25,7 +27,7 @@ type Claimer struct {
 	e      *Engine
 	spec   ClaimSpec
 	policy scan.Policy
-	halt   atomic.Value // [Halt]
+	halt   atomic.Value // [state.Halt]
 
 	resumptions *atomic.Int64 // on the lane
 	seen        atomic.Int64  // of them, by the policy
@@ -33,7 +35,7 @@ type Claimer struct {
 
 // NewClaimer returns a claimer for one lane and one worker instance.
 //
-// Errors: [ErrInvalidInput].
+// Errors: [fferr.ErrInvalidInput].
 func (e *Engine) NewClaimer(spec ClaimSpec) (*Claimer, error) {
 	if err := spec.validate(); err != nil {
 		return nil, err
@@ -45,10 +47,10 @@ func (e *Engine) NewClaimer(spec ClaimSpec) (*Claimer, error) {
 // scan position.
 func (c *Claimer) Wake() { c.policy.Wake() }
 
-// Halted returns the state that halted the last claim, [LanePaused] or [WorkerDrained], or [NotHalted]. A halted claim
-// takes nothing, whether or not work waits; the next one starts with a full scan.
-func (c *Claimer) Halted() Halt {
-	halt, _ := c.halt.Load().(Halt)
+// Halted returns the state that halted the last claim, [state.HaltedLane] or [state.HaltedWorker], or [state.NotHalted]. A
+// halted claim takes nothing, whether or not work waits; the next one starts with a full scan.
+func (c *Claimer) Halted() state.Halt {
+	halt, _ := c.halt.Load().(state.Halt)
 	return halt
 }
 
@@ -58,7 +60,7 @@ func (c *Claimer) Claim(ctx context.Context, limit int) ([]Claimed, error) {
 	if err := checkClaim(c.spec, limit); err != nil {
 		return nil, err
 	}
-	return c.claim(ctx, limit, func(after []scan.Position, n int) ([]Claimed, Halt, error) {
+	return c.claim(ctx, limit, func(after []scan.Position, n int) ([]Claimed, state.Halt, error) {
 		return c.e.claim(ctx, c.spec, after, n)
 	})
 }
@@ -75,7 +77,7 @@ func (c *Claimer) CompleteAndClaim(ctx context.Context, completions []Completion
 		return nil, nil, err
 	}
 	var outcomes []error
-	claimed, err := c.claim(ctx, limit, func(after []scan.Position, n int) (claimed []Claimed, halt Halt, err error) {
+	claimed, err := c.claim(ctx, limit, func(after []scan.Position, n int) (claimed []Claimed, halt state.Halt, err error) {
 		if outcomes != nil {
 			return c.e.claim(ctx, c.spec, after, n)
 		}
@@ -90,7 +92,7 @@ func (c *Claimer) CompleteAndClaim(ctx context.Context, completions []Completion
 
 // takeAfter leases up to n executions after the positions, or from the head of the lane if there are none. It returns a
 // Halt if the claim was halted.
-type takeAfter func(after []scan.Position, n int) ([]Claimed, Halt, error)
+type takeAfter func(after []scan.Position, n int) ([]Claimed, state.Halt, error)
 
 // claim scans after the positions, and from the head if a full scan is due.
 func (c *Claimer) claim(ctx context.Context, n int, take takeAfter) ([]Claimed, error) {
@@ -116,7 +118,7 @@ func (c *Claimer) next() []scan.Position {
 
 // mayFill reports whether a full scan may fill the gap that a scan after the positions left.
 func (c *Claimer) mayFill(after []scan.Position, left int) bool {
-	return len(after) > 0 && left > 0 && c.Halted() == NotHalted && c.policy.MayFill(time.Now())
+	return len(after) > 0 && left > 0 && c.Halted() == state.NotHalted && c.policy.MayFill(time.Now())
 }
 
 // scan runs one claim and updates the policy with its result.
@@ -132,7 +134,7 @@ func (c *Claimer) scan(ctx context.Context, after []scan.Position, n int, take t
 // begin starts a scan.
 func (c *Claimer) begin(ctx context.Context, after []scan.Position, n int) *scan.Scan {
 	s := &scan.Scan{After: after, Wanted: n}
-	if c.Halted() == NotHalted && c.policy.WantsEnds(s, time.Now()) {
+	if c.Halted() == state.NotHalted && c.policy.WantsEnds(s, time.Now()) {
 		s.Ends = c.laneEnds(ctx)
 	}
 	c.policy.Begin(s)
@@ -141,9 +143,9 @@ func (c *Claimer) begin(ctx context.Context, after []scan.Position, n int) *scan
 }
 
 // end records the result of a scan and returns the leased executions.
-func (c *Claimer) end(s *scan.Scan, claimed []Claimed, halt Halt) []Claimed {
+func (c *Claimer) end(s *scan.Scan, claimed []Claimed, halt state.Halt) []Claimed {
 	c.halt.Store(halt)
-	if halt != NotHalted {
+	if halt != state.NotHalted {
 		c.policy.Halted()
 		return nil
 	}
@@ -186,7 +188,7 @@ func foundAt(c *Claimed) scan.Found {
 // After an error without outcomes, neither happened. After an error with outcomes, nothing was claimed.
 func (e *Engine) completeAndClaim(
 	ctx context.Context, completions []Completion, spec ClaimSpec, after []scan.Position, n int,
-) ([]error, []Claimed, Halt, error) {
+) ([]error, []Claimed, state.Halt, error) {
 	const op = "complete and claim"
 	impatient := e.impatient()
 	outcomes := make([]Outcome[struct{}], len(completions))
@@ -219,13 +221,13 @@ func (e *Engine) completeAndClaim(
 				}
 			}
 			return errorsOf(outcomes), claimed, claim.halt, nil
-		case !errors.Is(err, errFellThrough) && !errors.Is(err, ErrBusy):
-			return nil, nil, NotHalted, err
+		case !errors.Is(err, errFellThrough) && !errors.Is(err, fferr.ErrBusy):
+			return nil, nil, state.NotHalted, err
 		}
 	}
 	errs, err := e.CompleteExecutions(ctx, completions)
 	if err != nil {
-		return nil, nil, NotHalted, err
+		return nil, nil, state.NotHalted, err
 	}
 	claimed, halt, err := e.claim(ctx, spec, after, n)
 	return errs, claimed, halt, err

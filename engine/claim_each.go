@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/scan"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // LaneClaim is a claim of up to Limit executions by a Claimer. Limit is 1 to [MaxBatch].
@@ -23,10 +25,10 @@ const maxLaneClaims = 100
 // add up to at most [MaxBatch]. Outcomes are in input order.
 //
 // If a lane has an execution that the fast path can't claim, or an attempt that another program is writing, each lane
-// is claimed in its own transaction. An outcome's error then concerns that lane only: [ErrBusy] if such an attempt
+// is claimed in its own transaction. An outcome's error then concerns that lane only: [fferr.ErrBusy] if such an attempt
 // stayed locked for 50 ms.
 //
-// Errors: [ErrInvalidInput] naming the field, or the transaction's error; nothing was claimed then. Locks, events and
+// Errors: [fferr.ErrInvalidInput] naming the field, or the transaction's error; nothing was claimed then. Locks, events and
 // repetition are those of [Engine.Claim].
 func (e *Engine) ClaimEach(ctx context.Context, claims []LaneClaim) ([]Outcome[[]Claimed], error) {
 	if err := e.checkLaneClaims(claims); err != nil {
@@ -102,14 +104,14 @@ func (e *Engine) scanLanes(ctx context.Context, scans []*laneScan) error {
 	// Not in a caller's transaction, which would keep the locks of a fast path that fell through.
 	if e.tx == nil && len(scans) > 1 {
 		err := impatient.scanTogether(ctx, scans)
-		if !errors.Is(err, errFellThrough) && !errors.Is(err, ErrBusy) {
+		if !errors.Is(err, errFellThrough) && !errors.Is(err, fferr.ErrBusy) {
 			return err
 		}
 	}
 	answered := false
 	for _, s := range scans {
 		s.Beside, s.Began = 0, time.Now()
-		var halt Halt
+		var halt state.Halt
 		if s.claimed, halt, s.err = impatient.claim(ctx, s.claimer.spec, s.After, s.Wanted); s.err == nil {
 			s.claimed = s.claimer.end(s.Scan, s.claimed, halt)
 			answered = true

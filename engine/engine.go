@@ -132,7 +132,7 @@ type shared struct {
 // [Engine.InTx] begins and commits a transaction itself, and wakes workers.
 //
 // An open transaction holds back the event readers of every outbox it wrote to. If tx is nil, every operation of the
-// returned engine is refused with [ErrInvalidInput], and nothing runs on the pool.
+// returned engine is refused with [fferr.ErrInvalidInput], and nothing runs on the pool.
 func (e *Engine) WithTx(tx pgx.Tx) *Engine {
 	bound := *e
 	if bound.tx = tx; pgtx.IsNil(tx) {
@@ -149,7 +149,7 @@ func (e *Engine) Pool() *pgxpool.Pool { return e.pool }
 // share their in-memory state. Notifications are still sent on the pool given to [New], and received as
 // [Config.Listener] says.
 //
-// If pool is nil, every operation of the returned engine is refused with [ErrInvalidInput].
+// If pool is nil, every operation of the returned engine is refused with [fferr.ErrInvalidInput].
 func (e *Engine) WithPool(pool *pgxpool.Pool) *Engine {
 	bound := *e
 	bound.pool, bound.tx, bound.runner = pool, nil, e.runner.On(pool)
@@ -215,7 +215,7 @@ func (e *Engine) checkExecution(x id.ExecutionID) error {
 
 // Operator has the operations for a person at a console: revoke leases, replay ended executions, delay, block or
 // prioritize waiting ones, pause lanes. Each operation is one transaction, and its documentation says how it affects
-// running work. It waits a limited time for locked rows and then fails with [ErrContention].
+// running work. It waits a limited time for locked rows and then fails with [fferr.ErrContention].
 //
 // It comes from [Engine.Operator] and is bound to the same pool or transaction.
 type Operator struct {

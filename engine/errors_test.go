@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 // Every unexported error of this package is either a signal, whose text is never returned, or one of those listed.
@@ -92,7 +94,7 @@ func TestWrapHidesSignals(t *testing.T) {
 			signal, fmt.Errorf("inside: %w", signal), errors.Join(signal, errors.New("closed")), wrap("inner", signal),
 		} {
 			got := wrap("claim", err)
-			if !errors.Is(got, signal) || !errors.Is(got, ErrContention) {
+			if !errors.Is(got, signal) || !errors.Is(got, fferr.ErrContention) {
 				t.Errorf("%s: %v is not itself any more, or no contention", name, got)
 			}
 			if text := got.Error(); !strings.HasPrefix(text, "claim: ") || strings.Contains(text, signal.Error()) {
@@ -111,7 +113,7 @@ func TestWrapHidesSignals(t *testing.T) {
 func TestWrapReportsTheServersErrorWithoutASlowPath(t *testing.T) {
 	refused := &pgconn.PgError{Code: sqlUniqueViolation, Message: "taken"}
 	got := wrap("promote delayed", fellThrough(refused))
-	if cause, ok := errors.AsType[*pgconn.PgError](got); !ok || cause != refused || !errors.Is(got, ErrTransport) {
+	if cause, ok := errors.AsType[*pgconn.PgError](got); !ok || cause != refused || !errors.Is(got, fferr.ErrTransport) {
 		t.Errorf("got %v, want what the server said", got)
 	}
 	if !errors.Is(got, errFellThrough) {
@@ -124,8 +126,8 @@ func TestWrapReportsTheServersErrorWithoutASlowPath(t *testing.T) {
 
 // Every sentinel is recognised by its type. When a list named them, ErrPruned was missing and reported as ErrTransport too.
 func TestWrapKeepsASentinel(t *testing.T) {
-	err := wrap("grow flow", &MemberError{Err: ErrPruned})
-	if !errors.Is(err, ErrPruned) || errors.Is(err, ErrTransport) {
-		t.Errorf("%v is %v: %t, %v: %t", err, ErrPruned, errors.Is(err, ErrPruned), ErrTransport, errors.Is(err, ErrTransport))
+	err := wrap("grow flow", &fferr.MemberError{Err: fferr.ErrPruned})
+	if !errors.Is(err, fferr.ErrPruned) || errors.Is(err, fferr.ErrTransport) {
+		t.Errorf("%v is %v: %t, %v: %t", err, fferr.ErrPruned, errors.Is(err, fferr.ErrPruned), fferr.ErrTransport, errors.Is(err, fferr.ErrTransport))
 	}
 }

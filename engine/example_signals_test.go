@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -35,7 +36,7 @@ func ExampleSignal_Await() {
 			return "", err
 		}
 		approval, err := Approved.Await(ctx, job, engine.Wait{Timeout: 72 * time.Hour})
-		if errors.Is(err, engine.ErrWaitTimeout) {
+		if errors.Is(err, fferr.ErrWaitTimeout) {
 			return "nobody has answered", nil
 		}
 		return approval.By, err // at first ErrAwaiting, which suspends the execution

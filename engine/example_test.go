@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -305,7 +306,7 @@ func ExampleEngine_CancelExecution() {
 		log.Fatal(err)
 	}
 	err = eng.CancelExecution(ctx, engine.CancelSpec{ID: created.ID, Reason: "the upload was deleted"})
-	if ended, ok := errors.AsType[*engine.EndedError](err); ok {
+	if ended, ok := errors.AsType[*fferr.EndedError](err); ok {
 		fmt.Println("too late:", ended.Outcome) // it has a result, or failed by itself
 	} else if err != nil {
 		log.Fatal(err)
@@ -339,7 +340,7 @@ func ExampleEngine_RenewLease() {
 	}
 	for _, c := range claimed {
 		expires, err := eng.RenewLease(ctx, c.Lease, 0)
-		if lost, ok := errors.AsType[*engine.LeaseError](err); ok {
+		if lost, ok := errors.AsType[*fferr.LeaseError](err); ok {
 			fmt.Println("stop:", lost) // another worker holds it, or the execution has ended
 			continue
 		}
@@ -373,7 +374,7 @@ func ExampleEngine_AwaitExecution() {
 		}
 	}()
 	report, err := eng.AwaitExecution(ctx, created.ID)
-	if ended, ok := errors.AsType[*engine.EndedError](err); ok {
+	if ended, ok := errors.AsType[*fferr.EndedError](err); ok {
 		log.Fatal("no report: ", ended.Outcome, ended.Failure)
 	}
 	if err != nil {
@@ -425,7 +426,7 @@ func ExampleKey() {
 	paid := engine.Signal[Payment]{Name: "paid"}
 
 	_, err := fulfil.Create(ctx, eng, Order{"4711"}, engine.Key("order", "4711"))
-	if conflict, ok := errors.AsType[*engine.KeyConflictError](err); ok {
+	if conflict, ok := errors.AsType[*fferr.KeyConflictError](err); ok {
 		fmt.Println("the order has the execution", conflict.Existing)
 	} else if err != nil {
 		log.Fatal(err)
@@ -457,7 +458,7 @@ func ExampleGrants() {
 	grant, err := eng.Grants().IssueClaimGrant(ctx, engine.GrantSpec{
 		Execution: created.ID, Worker: "resizer", Instance: "resizer-7", TTL: 30 * time.Second,
 	})
-	if errors.Is(err, engine.ErrUnsupported) {
+	if errors.Is(err, fferr.ErrUnsupported) {
 		return // no key
 	}
 	if err != nil {
@@ -476,7 +477,7 @@ func ExampleGrants() {
 	claimed, err := eng.Grants().ClaimExecution(ctx, engine.GrantedClaim{
 		Grant: received, Worker: "resizer", Instance: "resizer-7", LeaseTTL: 30 * time.Second,
 	})
-	if errors.Is(err, engine.ErrGrantExpired) || errors.Is(err, engine.ErrInvalidGrant) || errors.Is(err, engine.ErrNotLeaseable) {
+	if errors.Is(err, fferr.ErrGrantExpired) || errors.Is(err, fferr.ErrInvalidGrant) || errors.Is(err, fferr.ErrNotLeaseable) {
 		return // another worker holds it, or it was returned to its lane
 	}
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -50,7 +51,7 @@ type Attempt struct {
 	Frames  int64
 	FrameAt time.Time
 
-	// Err is a [*CorruptionError] if a stored value can't be read; the fields that depend on it are zero. Other
+	// Err is a [*fferr.CorruptionError] if a stored value can't be read; the fields that depend on it are zero. Other
 	// attempts are still listed.
 	Err error
 }
@@ -70,8 +71,8 @@ type LostLease struct {
 //
 // A failure's class and category are "" if another program, or a version that did not store them, recorded it.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput] for a negative limit or a cursor of another listing. One statement; takes no
-// locks.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing. One statement;
+// takes no locks.
 func (e *Engine) ListAttempts(ctx context.Context, x id.ExecutionID, after string, limit int) (Page[Attempt], error) {
 	const op = "list attempts"
 	page, err := e.listAttempts(ctx, x, after, limit)
@@ -102,7 +103,7 @@ func (e *Engine) listAttempts(ctx context.Context, x id.ExecutionID, after strin
 	case err != nil:
 		return page, err
 	case len(rows) == 0:
-		return page, &NotFoundError{Entity: "execution", ID: x.String()}
+		return page, &fferr.NotFoundError{Entity: "execution", ID: x.String()}
 	case rows[0].AttemptIndex < 0:
 		return page, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -47,12 +48,12 @@ const maxCancelSource = 256
 // shortly after, with worker.ErrCancelled as the cause; its effects are not undone, and its result is discarded. An
 // execution that is already cancelled keeps its first reason and source.
 //
-// Errors: [*EndedError] ([ErrEnded]) with the outcome if it already ended differently; [ErrNotFound];
-// [ErrInvalidInput]. With a fence also [*LeaseError]: [ErrStaleLease] for a newer lease or attempt, or
-// [ErrLeaseExpired].
+// Errors: [*fferr.EndedError] ([fferr.ErrEnded]) with the outcome if it already ended differently; [fferr.ErrNotFound];
+// [fferr.ErrInvalidInput]. With a fence also [*fferr.LeaseError]: [fferr.ErrStaleLease] for a newer lease or attempt, or
+// [fferr.ErrLeaseExpired].
 // Transaction: a constant number of statements, plus one round per level of skipped executions. Locks a member's flow
 // exclusively, then the execution and its attempt; waits for each up to two seconds, three times, then fails with
-// [ErrContention]. Emits a completion event, and a lease event if it was leased. In a caller's transaction the holder
+// [fferr.ErrContention]. Emits a completion event, and a lease event if it was leased. In a caller's transaction the holder
 // is not notified; its next call is refused. Safe to repeat.
 func (e *Engine) CancelExecution(ctx context.Context, spec CancelSpec) error {
 	outcomes, err := e.cancel(ctx, []CancelSpec{spec})
@@ -67,7 +68,7 @@ func (e *Engine) CancelExecution(ctx context.Context, spec CancelSpec) error {
 // spec decides. The error means that nothing happened.
 //
 // It never waits for locks. If another transaction holds an execution, its attempt, its flow or a dependent, the
-// outcome is [ErrBusy]; repeat that item.
+// outcome is [fferr.ErrBusy]; repeat that item.
 func (e *Engine) CancelExecutions(ctx context.Context, specs []CancelSpec) ([]error, error) {
 	return e.impatient().cancel(ctx, specs)
 }
@@ -172,11 +173,11 @@ func (s *CancelSpec) fence(x *heldExecution, phase state.LifecyclePhase) error {
 	if !stale && (!x.leased() || x.live()) {
 		return nil
 	}
-	refusal := &LeaseError{
-		Execution: x.id, Attempt: s.Fence.Attempt, Epoch: max(x.CurrentEpoch, 0), Phase: phase, Outcome: state.OutcomeNone, Err: ErrLeaseExpired,
+	refusal := &fferr.LeaseError{
+		Execution: x.id, Attempt: s.Fence.Attempt, Epoch: max(x.CurrentEpoch, 0), Phase: phase, Outcome: state.OutcomeNone, Err: fferr.ErrLeaseExpired,
 	}
 	if stale {
-		refusal.Err = ErrStaleLease
+		refusal.Err = fferr.ErrStaleLease
 	}
 	return refusal
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -17,10 +18,10 @@ import (
 // CreateExecution creates an execution. Creating it again with the same id or idempotency key changes nothing and
 // returns a duplicate. Set one of the two to be able to repeat a call with an unknown outcome.
 //
-// Errors: [ErrInvalidInput] naming the field; [ErrNotFound] and [ErrFlowTerminal] for a member's flow; [ErrKeyConflict]
-// naming the execution that has the idempotency key with different content, or the execution or flow that has the
-// business key; that of a unique one is a duplicate instead, as [ExecutionSpec.Unique] says; [ErrPruned] for the id of a member that its
-// flow has pruned ([FlowSpec.PruneMembersAfter]).
+// Errors: [fferr.ErrInvalidInput] naming the field; [fferr.ErrNotFound] and [fferr.ErrFlowTerminal] for a member's flow;
+// [fferr.ErrKeyConflict] naming the execution that has the idempotency key with different content, or the execution or flow
+// that has the business key; that of a unique one is a duplicate instead, as [ExecutionSpec.Unique] says; [fferr.ErrPruned] for
+// the id of a member that its flow has pruned ([FlowSpec.PruneMembersAfter]).
 //
 // Transaction: one statement, or a constant number with a key, a flow, or a lane that this engine uses for
 // the first time. One more for fair work. Emits no events.
@@ -38,8 +39,8 @@ func (e *Engine) CreateExecution(ctx context.Context, spec ExecutionSpec) (Creat
 // in input order: of two specs with the same id or key, the first that is created wins. The error means
 // that nothing happened.
 //
-// At least ten executions with the same lane, kind, policy and CreatedAt cost half the time or less if they are
-// claimable at once and have no deadline, key or flow. Creators, namespaces, tenants and tags may differ; tags and tenants cost the least.
+// At least ten executions with the same lane, kind, policy and CreatedAt cost half the time or less if they are claimable at
+// once and have no deadline, key or flow. Creators, namespaces, tenants and tags may differ; tags and tenants cost the least.
 func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([]Outcome[Created], error) {
 	specs, err := e.delayAll(ctx, e.adaptAll(ctx, specs))
 	if err != nil {
@@ -209,7 +210,7 @@ func (e *Engine) createPlain(ctx context.Context, op string, creations []creatio
 	})
 	if errors.Is(err, errFellThrough) {
 		// Can't happen: the insert skips existing rows.
-		err = wrap(op, ErrContention)
+		err = wrap(op, fferr.ErrContention)
 	}
 	return plan.outcomes(created), err
 }
@@ -263,7 +264,7 @@ func (e *Engine) createUnpruned(
 	var of []int
 	for i := range creations {
 		if x := creations[i].id; pruned[x] {
-			outcomes[i] = Outcome[Created]{Value: Created{ID: x}, Err: fmt.Errorf("execution %s: %w", x, ErrPruned)}
+			outcomes[i] = Outcome[Created]{Value: Created{ID: x}, Err: fmt.Errorf("execution %s: %w", x, fferr.ErrPruned)}
 		} else {
 			left, of = append(left, creations[i]), append(of, i)
 		}
@@ -368,9 +369,9 @@ func (e *Engine) takeOpenFlow(ctx context.Context, tx db.DBTX, flow id.FlowID) e
 	current, ok := states[flow]
 	switch {
 	case !ok:
-		return &NotFoundError{Entity: "flow", ID: flow.String()}
+		return &fferr.NotFoundError{Entity: "flow", ID: flow.String()}
 	case current.Terminal():
-		return ErrFlowTerminal
+		return fferr.ErrFlowTerminal
 	}
 	return nil
 }

@@ -7,20 +7,21 @@ import (
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/gate"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// admissible reports whether a creation can have its places from the beginning. A quota policy's and a budget's admission is left to
-// the gate, as is that of fair work.
+// admissible reports whether a creation can have its places from the beginning. A quota policy's and a budget's admission is
+// left to the gate, as is that of fair work.
 func (c *creation) admissible() bool {
 	return c.minted && len(c.gates.limits) > 0 && len(c.gates.budgets) == 0 && c.quota == "" && c.placeNs == 0 && c.prompt()
 }
 
-// createAdmitted creates executions without keys, outside flows and on known lanes, some of them with limits. Those whose limits
-// have room, and at which nothing waits, begin admitted and are claimable at once; the gate admits the others. Only a
+// createAdmitted creates executions without keys, outside flows and on known lanes, some of them with limits. Those whose
+// limits have room, and at which nothing waits, begin admitted and are claimable at once; the gate admits the others. Only a
 // transaction of the engine's own does this, since it locks the limits. Locked ones it leaves to the gate.
 func (e *Engine) createAdmitted(ctx context.Context, op string, plan dealing, fresh []creation) ([]Outcome[Created], error) {
 	for first := true; ; first = false {
@@ -42,8 +43,8 @@ func (e *Engine) createAdmitted(ctx context.Context, op string, plan dealing, fr
 	}
 }
 
-// registerBefore registers lanes, a retention period and limits in a transaction of its own, so that creations with limits can begin
-// admitted: what the same transaction declares they can't rely on.
+// registerBefore registers lanes, a retention period and limits in a transaction of its own, so that creations with limits can
+// begin admitted: what the same transaction declares they can't rely on.
 func (e *Engine) registerBefore(ctx context.Context, op string, creations []creation, lanes []string, period int64) error {
 	declares := slices.ContainsFunc(creations, func(c creation) bool { return c.undeclared })
 	if len(lanes) == 0 && period == 0 && !declares {
@@ -67,8 +68,8 @@ func (e *Engine) registerBefore(ctx context.Context, op string, creations []crea
 	return nil
 }
 
-// ensureKeys makes the rows of keys that this process has not seen, in a transaction of its own: another creator of the same key
-// waits for its commit, or leaves it to the gate.
+// ensureKeys makes the rows of keys that this process has not seen, in a transaction of its own: another creator of the same
+// key waits for its commit, or leaves it to the gate.
 func (e *Engine) ensureKeys(ctx context.Context, op string, fresh []creation) error {
 	of, namespaces := make(map[gate.ID]LimitKey), make(map[gate.ID]string)
 	for i := range fresh {
@@ -92,7 +93,7 @@ func (e *Engine) ensureKeys(ctx context.Context, op string, fresh []creation) er
 		return struct{}{}, e.q.EnsureKeys(ctx, conn, params)
 	})
 	switch {
-	case errors.Is(err, ErrBusy):
+	case errors.Is(err, fferr.ErrBusy):
 		return nil // the gate makes them
 	case err == nil:
 		e.keyRows.add(unknown)

@@ -13,8 +13,8 @@ import (
 
 // businessKeys are the business keys of some creations.
 type businessKeys struct {
-	taken map[BusinessKey]keyHolder // by something that exists
-	held  map[BusinessKey]int       // new; until [Engine.settleBusinessKeys], the row names the creation at this index
+	taken map[id.BusinessKey]keyHolder // by something that exists
+	held  map[id.BusinessKey]int       // new; until [Engine.settleBusinessKeys], the row names the creation at this index
 }
 
 // ofFlow is the index of a flow instead of a creation.
@@ -23,14 +23,14 @@ const ofFlow = -2
 // keyedFlow is the business key of a flow that is created together with executions. The zero value is none.
 type keyedFlow struct {
 	flow id.FlowID
-	key  BusinessKey
+	key  id.BusinessKey
 }
 
 // holdBusinessKeys inserts the business keys of creations, except those of repetitions by an idempotency key, and that
 // of their flow if it is new too. It waits for other creators of the same keys.
 func (e *Engine) holdBusinessKeys(ctx context.Context, tx db.DBTX, creations []creation, idempotency creationKeys, of keyedFlow) (businessKeys, error) {
 	keys := businessKeys{}
-	first := make(map[BusinessKey]int)
+	first := make(map[id.BusinessKey]int)
 	for i := range creations {
 		c := &creations[i]
 		if c.business.IsZero() {
@@ -49,9 +49,9 @@ func (e *Engine) holdBusinessKeys(ctx context.Context, tx db.DBTX, creations []c
 	if len(first) == 0 {
 		return keys, nil
 	}
-	keys.taken, keys.held = make(map[BusinessKey]keyHolder), make(map[BusinessKey]int)
+	keys.taken, keys.held = make(map[id.BusinessKey]keyHolder), make(map[id.BusinessKey]int)
 	// A taken key that is gone when it is read was deleted with its holder. Try again with it.
-	for pending := slices.SortedFunc(maps.Keys(first), BusinessKey.compare); len(pending) > 0; {
+	for pending := slices.SortedFunc(maps.Keys(first), compareBusinessKeys); len(pending) > 0; {
 		var insert db.InsertBusinessKeysParams
 		for _, key := range pending {
 			var execution, flow pgtype.UUID
@@ -61,7 +61,7 @@ func (e *Engine) holdBusinessKeys(ctx context.Context, tx db.DBTX, creations []c
 			} else {
 				execution, holder = pgUUID(creations[i].id.UUID()), creations[i].id.Partition()
 			}
-			insert.PartitionKeys = append(insert.PartitionKeys, key.partition())
+			insert.PartitionKeys = append(insert.PartitionKeys, businessKeyPartition(key))
 			insert.Names = append(insert.Names, key.Name)
 			insert.KeyValues = append(insert.KeyValues, key.Value)
 			insert.HolderPartitionKeys = append(insert.HolderPartitionKeys, holder)
@@ -73,33 +73,33 @@ func (e *Engine) holdBusinessKeys(ctx context.Context, tx db.DBTX, creations []c
 			return keys, err
 		}
 		for _, row := range rows {
-			key := BusinessKey{row.Name, row.Value}
+			key := id.BusinessKey{Name: row.Name, Value: row.Value}
 			keys.held[key] = first[key]
 		}
-		pending = slices.DeleteFunc(pending, func(key BusinessKey) bool { _, ours := keys.held[key]; return ours })
+		pending = slices.DeleteFunc(pending, func(key id.BusinessKey) bool { _, ours := keys.held[key]; return ours })
 		holders, err := e.listHolders(ctx, tx, pending)
 		if err != nil {
 			return keys, err
 		}
 		maps.Copy(keys.taken, holders)
-		pending = slices.DeleteFunc(pending, func(key BusinessKey) bool { _, taken := keys.taken[key]; return taken })
+		pending = slices.DeleteFunc(pending, func(key id.BusinessKey) bool { _, taken := keys.taken[key]; return taken })
 	}
 	return keys, nil
 }
 
 // listHolders returns the holders of business keys. A key that nothing has is missing.
-func (e *Engine) listHolders(ctx context.Context, conn db.DBTX, keys []BusinessKey) (map[BusinessKey]keyHolder, error) {
+func (e *Engine) listHolders(ctx context.Context, conn db.DBTX, keys []id.BusinessKey) (map[id.BusinessKey]keyHolder, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
 	var list db.ListBusinessKeysParams
 	for _, key := range keys {
-		list.PartitionKeys = append(list.PartitionKeys, key.partition())
+		list.PartitionKeys = append(list.PartitionKeys, businessKeyPartition(key))
 		list.Names = append(list.Names, key.Name)
 		list.KeyValues = append(list.KeyValues, key.Value)
 	}
 	rows, err := e.q.ListBusinessKeys(ctx, conn, list)
-	holders := make(map[BusinessKey]keyHolder, len(rows))
+	holders := make(map[id.BusinessKey]keyHolder, len(rows))
 	for _, row := range rows {
 		var holder keyHolder
 		if row.FlowID.Valid {
@@ -107,7 +107,7 @@ func (e *Engine) listHolders(ctx context.Context, conn db.DBTX, keys []BusinessK
 		} else {
 			holder.execution = id.ExecutionIDFromRow(row.HolderPartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes))
 		}
-		holders[BusinessKey{row.Name, row.Value}] = holder
+		holders[id.BusinessKey{Name: row.Name, Value: row.Value}] = holder
 	}
 	return holders, err
 }
@@ -130,20 +130,20 @@ func (d dealing) businessTaken(c *creation, creations []creation, keys businessK
 func (e *Engine) settleBusinessKeys(ctx context.Context, tx db.DBTX, creations []creation, keys businessKeys, plan dealing) error {
 	var reuse db.ReuseBusinessKeysParams
 	var unused db.DropBusinessKeysParams
-	for _, key := range slices.SortedFunc(maps.Keys(keys.held), BusinessKey.compare) {
+	for _, key := range slices.SortedFunc(maps.Keys(keys.held), compareBusinessKeys) {
 		named := keys.held[key]
 		owner, owned := plan.keyOwner[key]
 		switch {
 		case named == ofFlow:
 		case owned && owner != named:
 			c := &creations[owner]
-			reuse.PartitionKeys = append(reuse.PartitionKeys, key.partition())
+			reuse.PartitionKeys = append(reuse.PartitionKeys, businessKeyPartition(key))
 			reuse.Names = append(reuse.Names, key.Name)
 			reuse.KeyValues = append(reuse.KeyValues, key.Value)
 			reuse.HolderPartitionKeys = append(reuse.HolderPartitionKeys, c.id.Partition())
 			reuse.ExecutionIDs = append(reuse.ExecutionIDs, pgUUID(c.id.UUID()))
 		case !owned:
-			unused.PartitionKeys = append(unused.PartitionKeys, key.partition())
+			unused.PartitionKeys = append(unused.PartitionKeys, businessKeyPartition(key))
 			unused.Names = append(unused.Names, key.Name)
 			unused.KeyValues = append(unused.KeyValues, key.Value)
 		}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"github.com/flowfabric/flowfabric-go/id"
 	"maps"
 	"reflect"
 	"slices"
@@ -36,8 +37,8 @@ func TestSpecsAreAlikeUnlessAFieldDiffers(t *testing.T) {
 			switch field.Type {
 			case reflect.TypeFor[time.Time]():
 				at.Set(reflect.ValueOf(time.UnixMilli(1)))
-			case reflect.TypeFor[BusinessKey]():
-				at.Set(reflect.ValueOf(BusinessKey{"x", "y"}))
+			case reflect.TypeFor[id.BusinessKey]():
+				at.Set(reflect.ValueOf(id.BusinessKey{Name: "x", Value: "y"}))
 			case reflect.TypeFor[Sequence]():
 				at.Set(reflect.ValueOf(Sequence{Key: "x"}))
 			case reflect.TypeFor[FairShare]():

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -151,8 +152,8 @@ type dealing struct {
 	creates []int              // indexes of the new executions
 	owner   map[scopedKey]int  // index of the creation that gets a key
 
-	keyOwner    map[BusinessKey]int // the same for business keys
-	uniqueOwner map[uniqueKey]int   // and for those of unique work
+	keyOwner    map[id.BusinessKey]int // the same for business keys
+	uniqueOwner map[uniqueKey]int      // and for those of unique work
 }
 
 // deal decides creations in order. A taken idempotency key, or else an existing id, makes a creation a duplicate. A taken
@@ -160,7 +161,7 @@ type dealing struct {
 func deal(creations []creation, keys creationKeys, existing map[id.ExecutionID]bool) dealing {
 	d := dealing{
 		results: make([]Outcome[Created], len(creations)), creates: make([]int, 0, len(creations)), owner: make(map[scopedKey]int),
-		keyOwner: make(map[BusinessKey]int),
+		keyOwner: make(map[id.BusinessKey]int),
 	}
 	if len(creations) > 0 && creations[0].unique != nil {
 		d.uniqueOwner = make(map[uniqueKey]int, len(creations))
@@ -246,14 +247,14 @@ func (d dealing) fresh(creations []creation) []creation {
 // wantAll returns an error if a key of any creation is taken.
 func (d dealing) wantAll(creations []creation) error {
 	for i, result := range d.results {
-		conflict, _ := errors.AsType[*KeyConflictError](result.Err)
+		conflict, _ := errors.AsType[*fferr.KeyConflictError](result.Err)
 		switch {
 		case conflict != nil && !conflict.BusinessKey.IsZero():
 			return fmt.Errorf("execution %s: %w", creations[i].id, result.Err)
 		case result.Err != nil:
-			return fmt.Errorf("execution %s: %w: %w", creations[i].id, ErrIdempotencyKeyTaken, result.Err)
+			return fmt.Errorf("execution %s: %w: %w", creations[i].id, fferr.ErrIdempotencyKeyTaken, result.Err)
 		case result.Value.Duplicate:
-			return fmt.Errorf("execution %s: %w by %s", creations[i].id, ErrIdempotencyKeyTaken, result.Value.ID)
+			return fmt.Errorf("execution %s: %w by %s", creations[i].id, fferr.ErrIdempotencyKeyTaken, result.Value.ID)
 		}
 	}
 	return nil
@@ -321,7 +322,7 @@ func (d dealing) noteExisting(creations []creation, created map[id.ExecutionID]C
 // interdependent reports whether an id or a key occurs twice. An id that was given together with a business key or for
 // unique work counts too: if it exists, the creation is a duplicate even if that key is taken.
 func interdependent(creations []creation) bool {
-	ids, keys, business := make(map[id.ExecutionID]bool), make(map[scopedKey]bool), make(map[BusinessKey]bool)
+	ids, keys, business := make(map[id.ExecutionID]bool), make(map[scopedKey]bool), make(map[id.BusinessKey]bool)
 	for i := range creations {
 		c := &creations[i]
 		if ids[c.id] || c.keyed() && keys[c.scope()] || c.unique != nil && !c.minted {

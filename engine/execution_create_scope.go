@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -93,5 +94,5 @@ func digestOf(payload []byte) string {
 const otherPayload = "has another payload"
 
 func (c *creation) conflictWith(existing id.ExecutionID, differs string) error {
-	return &KeyConflictError{Key: id.IdempotencyKey(c.key), Existing: existing, Differs: differs}
+	return &fferr.KeyConflictError{Key: id.IdempotencyKey(c.key), Existing: existing, Differs: differs}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -195,7 +196,7 @@ func (e *Engine) clearUnique(
 		case err == nil:
 			keys.cancelled[key] = specs[n].ID
 			way.left = append(way.left, key)
-		case errors.Is(err, ErrEnded), errors.Is(err, ErrNotFound):
+		case errors.Is(err, fferr.ErrEnded), errors.Is(err, fferr.ErrNotFound):
 			way.tried[key] = specs[n].ID
 		default:
 			return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -18,7 +19,7 @@ type ExecutionSnapshot struct {
 	ID                   id.ExecutionID
 	Flow                 *id.FlowID     // nil outside a flow
 	Node                 string         // its key in the flow if it was created as a node; "" otherwise
-	BusinessKey          BusinessKey    // the zero value if it has none
+	BusinessKey          id.BusinessKey // the zero value if it has none
 	Sequence             *SequencePlace // nil if it belongs to no sequence
 	Fair                 FairShare      // its tenant and weight; the zero value if it is not fair
 	Unique               string         // of unique work: how long it has its key, as "unfinished", a colon and the key in hex; "" otherwise
@@ -83,8 +84,8 @@ type LeaseSnapshot struct {
 
 // DescribeExecution returns the current state of an execution.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput] if the id's partition does not exist in this database; [ErrCorruption]
-// naming the column with an unknown value. One statement; takes no locks.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] if the id's partition does not exist in this database;
+// [fferr.ErrCorruption] naming the column with an unknown value. One statement; takes no locks.
 func (e *Engine) DescribeExecution(ctx context.Context, x id.ExecutionID) (*ExecutionSnapshot, error) {
 	const op = "describe execution"
 	row, err := e.getExecution(ctx, x)
@@ -110,7 +111,7 @@ type rawExecution struct {
 	DelayUntil      json.RawMessage `json:"delay_until"`
 	Waitpoint       string          `json:"current_waitpoint_id"`
 	Node            string          `json:"ffx_node_key"`
-	BusinessKey     BusinessKey     `json:"ffx_business_key"`
+	BusinessKey     id.BusinessKey  `json:"ffx_business_key"`
 	Unique          string          `json:"ffx_unique"`
 	Sequence        rawSequence     `json:"ffx_sequence"`
 	Fair            rawFair         `json:"ffx_fair"`
@@ -341,7 +342,7 @@ func (s *ExecutionSnapshot) setWait(row *db.GetExecutionRow) {
 // endOf returns the result of an ended execution, or an error for its outcome.
 func endOf(x id.ExecutionID, row *db.ListEndedRow) ([]byte, error) {
 	if !row.Found {
-		return nil, &NotFoundError{Entity: "execution", ID: x.String()}
+		return nil, &fferr.NotFoundError{Entity: "execution", ID: x.String()}
 	}
 	return resultOf(x, &db.GetExecutionResultRow{
 		Result:             row.Result,
@@ -373,9 +374,9 @@ func resultOf(x id.ExecutionID, row *db.GetExecutionResultRow) ([]byte, error) {
 	case outcome == state.OutcomeSuccess:
 		return row.Result, nil
 	case !public.Terminal():
-		return nil, ErrNotEnded
+		return nil, fferr.ErrNotEnded
 	}
-	return nil, &EndedError{
+	return nil, &fferr.EndedError{
 		Execution: x, Outcome: outcome, Failure: cmp.Or(row.FailureReason, row.LastFailureMessage, row.CancellationReason),
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -335,7 +336,7 @@ func (e *Engine) timedExecutionKeys(order ListOrder) timedSource {
 
 // FindExecution returns the full id of the execution with a uuid. The uuid alone does not determine its partition.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput] if callers gave the same uuid to executions of several partitions, with
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] if callers gave the same uuid to executions of several partitions, with
 // their ids in the reason. One statement, which probes each partition; takes no locks.
 func (e *Engine) FindExecution(ctx context.Context, u id.ExecutionUUID) (id.ExecutionID, error) {
 	const op = "find execution"
@@ -348,7 +349,7 @@ func (e *Engine) FindExecution(ctx context.Context, u id.ExecutionUUID) (id.Exec
 	case err != nil:
 		return id.ExecutionID{}, wrap(op, err)
 	case len(found) == 0:
-		return id.ExecutionID{}, wrap(op, &NotFoundError{Entity: "execution", ID: u.String()})
+		return id.ExecutionID{}, wrap(op, &fferr.NotFoundError{Entity: "execution", ID: u.String()})
 	case len(found) > 1:
 		reason := "is that of several executions:"
 		for _, p := range found {

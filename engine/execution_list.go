@@ -28,7 +28,7 @@ type ExecutionSummary struct {
 	CreatedAt  time.Time
 	EndedAt    time.Time // zero until it has ended
 
-	// Err is a [*CorruptionError] if a stored value can't be read. State and Outcome are empty then. Other executions
+	// Err is a [*fferr.CorruptionError] if a stored value can't be read. State and Outcome are empty then. Other executions
 	// are still listed.
 	Err error
 }
@@ -96,7 +96,7 @@ const maxLeased = 50_000
 // or change state in the meantime may appear on a later page or not at all. Only an empty Next means the end: a page
 // may be short or empty because few of the examined executions match (see [ExecutionFilter]).
 //
-// Errors: [ErrInvalidInput] for a filter that can't match, a negative limit, or a cursor of another listing or filter.
+// Errors: [fferr.ErrInvalidInput] for a filter that can't match, a negative limit, or a cursor of another listing or filter.
 // One statement, or more with a filter or an order; takes no locks.
 func (e *Engine) ListExecutions(
 	ctx context.Context, filter ExecutionFilter, after string, limit int,

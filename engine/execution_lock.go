@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -25,7 +26,7 @@ type heldExecution struct {
 
 func (x *heldExecution) notFound() error {
 	if x.ReadHeldExecutionsRow == nil {
-		return &NotFoundError{Entity: "execution", ID: x.id.String()}
+		return &fferr.NotFoundError{Entity: "execution", ID: x.id.String()}
 	}
 	return nil
 }
@@ -85,7 +86,7 @@ func (x *heldExecution) ended() error {
 	if failure == "" {
 		failure = x.FailureReason
 	}
-	return &EndedError{Execution: x.id, Outcome: x.outcome(), Failure: failure}
+	return &fferr.EndedError{Execution: x.id, Outcome: x.outcome(), Failure: failure}
 }
 
 func (x *heldExecution) phase() (state.LifecyclePhase, error) {
@@ -169,7 +170,7 @@ func (x *heldExecution) not(reason error) error {
 	if err != nil {
 		return err
 	}
-	return &StateError{Execution: x.id, State: vector, Err: reason}
+	return &fferr.StateError{Execution: x.id, State: vector, Err: reason}
 }
 
 // executionReader returns the reader of transitions that change executions by their ids, whether or not they are leased.

@@ -19,8 +19,8 @@ import (
 // caller left out are still empty, except Tags, which is a copy and never nil. An id or a flow that the caller or a flow's
 // node has is set, and must not be changed. What Payload and Policy point to may be shared: replace, don't modify it.
 //
-// An error refuses the creation with [ErrInvalidInput], and [errors.Is] finds the error itself. Of several executions that
-// are created at once it refuses one, of a flow or a call all.
+// An error refuses the creation with [fferr.ErrInvalidInput], and [errors.Is] finds the error itself. Of several executions
+// that are created at once it refuses one, of a flow or a call all.
 type Middleware func(ctx context.Context, spec *ExecutionSpec) error
 
 // adaptAll passes specs through the middleware. Without any they are returned as they are.

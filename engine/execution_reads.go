@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -48,7 +49,7 @@ func (e *Engine) getExecution(ctx context.Context, x id.ExecutionID) (*db.GetExe
 
 // ExecutionInput returns the kind, payload and tags that an execution was created with.
 //
-// Errors: [ErrNotFound].
+// Errors: [fferr.ErrNotFound].
 func (e *Engine) ExecutionInput(ctx context.Context, x id.ExecutionID) (ExecutionInput, error) {
 	const op = "read execution input"
 	if err := e.checkExecution(x); err != nil {
@@ -69,8 +70,8 @@ func (e *Engine) ExecutionInput(ctx context.Context, x id.ExecutionID) (Executio
 
 // ExecutionResult returns the result of an execution that succeeded, nil if it left none.
 //
-// Errors: [ErrNotFound]; [ErrNotEnded], ask again later; [*EndedError] if it ended without success; [ErrCorruption]
-// naming the unreadable column. One statement; takes no locks.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrNotEnded], ask again later; [*fferr.EndedError] if it ended without success;
+// [fferr.ErrCorruption] naming the unreadable column. One statement; takes no locks.
 func (e *Engine) ExecutionResult(ctx context.Context, x id.ExecutionID) ([]byte, error) {
 	const op = "read execution result"
 	result, err := e.executionResult(ctx, x)
@@ -92,7 +93,7 @@ func (e *Engine) executionResult(ctx context.Context, x id.ExecutionID) ([]byte,
 
 // ExecutionTag returns the value of a tag. set is false if the execution does not have it.
 //
-// Errors: [ErrInvalidInput] if the key has no namespace ("app.tenant"); [ErrNotFound].
+// Errors: [fferr.ErrInvalidInput] if the key has no namespace ("app.tenant"); [fferr.ErrNotFound].
 func (e *Engine) ExecutionTag(ctx context.Context, x id.ExecutionID, key string) (value string, set bool, err error) {
 	const op = "read execution tag"
 	if err := e.checkTag(x, key); err != nil {
@@ -106,8 +107,8 @@ func (e *Engine) ExecutionTag(ctx context.Context, x id.ExecutionID, key string)
 
 // SetExecutionTag sets a tag of an execution in any state. Other tags are kept, even if they are set concurrently.
 //
-// Errors: [ErrInvalidInput] if the key has no namespace ("app.tenant"), or the value is above 64 KiB (1024 bytes for
-// "cairn.instance_id"); [ErrNotFound].
+// Errors: [fferr.ErrInvalidInput] if the key has no namespace ("app.tenant"), or the value is above 64 KiB (1024 bytes for
+// "cairn.instance_id"); [fferr.ErrNotFound].
 // Transaction: one statement; locks the execution. Safe to repeat.
 func (e *Engine) SetExecutionTag(ctx context.Context, x id.ExecutionID, key, value string) error {
 	const op = "set execution tag"
@@ -126,7 +127,7 @@ func (e *Engine) SetExecutionTag(ctx context.Context, x id.ExecutionID, key, val
 		})
 	})
 	if err == nil && n == 0 {
-		err = wrap(op, &NotFoundError{Entity: "execution", ID: x.String()})
+		err = wrap(op, &fferr.NotFoundError{Entity: "execution", ID: x.String()})
 	}
 	return err
 }
@@ -149,7 +150,7 @@ type ProgressReport struct {
 // after the end. Another program's percentage or time that can't be read counts as none; a percentage above 100 is
 // returned as 100.
 //
-// Errors: [ErrNotFound]. One statement; takes no locks.
+// Errors: [fferr.ErrNotFound]. One statement; takes no locks.
 func (e *Engine) ExecutionProgress(ctx context.Context, x id.ExecutionID) (ProgressReport, error) {
 	const op = "read execution progress"
 	if err := e.checkExecution(x); err != nil {

@@ -49,13 +49,13 @@ type ExecutionSpec struct {
 	// second one with the same key is a duplicate of the first. At most 1024 bytes, not starting with U+0001.
 	//
 	// A key belongs to its namespace, lane and kind, or for a member to its namespace, flow and kind. A repetition with
-	// another payload is refused with [ErrKeyConflict]. If ID is in another partition than the lane, the key belongs to
+	// another payload is refused with [fferr.ErrKeyConflict]. If ID is in another partition than the lane, the key belongs to
 	// that partition.
 	IdempotencyKey id.IdempotencyKey
 
 	// BusinessKey is a key by which the execution is found and signalled. A second creation with it is refused with
-	// [ErrKeyConflict] as long as the execution is kept, unless it repeats the first by ID or IdempotencyKey.
-	BusinessKey BusinessKey
+	// [fferr.ErrKeyConflict] as long as the execution is kept, unless it repeats the first by ID or IdempotencyKey.
+	BusinessKey id.BusinessKey
 
 	// Unique makes the execution unique: while it has its key, a creation with the same key makes no second one. nil: it is
 	// not unique. Refused for members of flows.
@@ -151,7 +151,7 @@ type creation struct {
 	refused      bool       // it is invalid, and its fields may be
 	encoding     string
 	key          string
-	business     BusinessKey
+	business     id.BusinessKey
 	sequence     Sequence
 	unique       *uniqueWork // nil if it is not unique
 	fair         FairShare   // with a weight; zero if it is not fair
@@ -241,7 +241,7 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 		return c, err
 	}
 	if c.business = spec.BusinessKey; !c.business.IsZero() {
-		if err := c.business.check(); err != nil {
+		if err := checkBusinessKey(c.business); err != nil {
 			return c, err
 		}
 	}
@@ -388,18 +388,18 @@ func checkTagValue(what, key, value string) error {
 // time.
 func (s ExecutionSpec) rawFields(c creation) (string, error) {
 	document, err := json.Marshal(struct {
-		Namespace       string      `json:"namespace"`
-		Kind            string      `json:"execution_kind"`
-		Creator         string      `json:"creator_identity"`
-		IdempotencyKey  string      `json:"idempotency_key,omitempty"`
-		PayloadEncoding string      `json:"payload_encoding,omitempty"`
-		Budgets         string      `json:"budget_ids,omitempty"`
-		Quota           string      `json:"quota_policy_id,omitempty"`
-		Attempts        string      `json:"total_attempt_count"`
-		Node            string      `json:"ffx_node_key,omitempty"`
-		BusinessKey     BusinessKey `json:"ffx_business_key,omitzero"`
-		Unique          UniqueWhile `json:"ffx_unique,omitempty"`
-		Sequence        rawSequence `json:"ffx_sequence,omitzero"`
+		Namespace       string         `json:"namespace"`
+		Kind            string         `json:"execution_kind"`
+		Creator         string         `json:"creator_identity"`
+		IdempotencyKey  string         `json:"idempotency_key,omitempty"`
+		PayloadEncoding string         `json:"payload_encoding,omitempty"`
+		Budgets         string         `json:"budget_ids,omitempty"`
+		Quota           string         `json:"quota_policy_id,omitempty"`
+		Attempts        string         `json:"total_attempt_count"`
+		Node            string         `json:"ffx_node_key,omitempty"`
+		BusinessKey     id.BusinessKey `json:"ffx_business_key,omitzero"`
+		Unique          UniqueWhile    `json:"ffx_unique,omitempty"`
+		Sequence        rawSequence    `json:"ffx_sequence,omitzero"`
 	}{c.namespace, s.Kind, s.Creator, c.key, s.PayloadEncoding, c.gates.budgetTexts(), c.quota, "0", c.node, c.business, s.Unique.lasts(), c.sequence.raw()})
 	if err != nil {
 		return "", err

@@ -28,7 +28,7 @@ type fairPosition struct{ key, placeNs int64 }
 // batch places, at least 2 and at most [MaxSweep], and returns how many it deleted. Each call continues after the previous
 // one of the same engine, and begins again after the last place.
 //
-// Errors: [ErrInvalidInput]. Transaction: one statement; skips locked rows. Safe to repeat and to run in any number of
+// Errors: [fferr.ErrInvalidInput]. Transaction: one statement; skips locked rows. Safe to repeat and to run in any number of
 // processes.
 func (m Maintenance) ForgetFairPlaces(ctx context.Context, batch int) (int, error) {
 	const op = "forget places of fair work"

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -64,10 +65,10 @@ const (
 // A flow already cancelled by the same or a stricter policy is left alone; otherwise the rest is cancelled too, and the
 // first reason is kept. Members in a grace period ([Engine.RequestFlowCancel]) are cancelled now.
 //
-// Errors: [ErrInvalidInput]; [ErrNotFound]; [ErrCorruption]; [ErrContention]. Transaction: at most fourteen statements,
-// plus a few per level of skipped executions. Locks the flow exclusively, then its members and their attempts; waits
-// for each up to two seconds, three times. Emits a completion event per cancelled member, and a lease event if it was
-// leased. In a caller's transaction the holders are not notified; their next calls are refused. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound]; [fferr.ErrCorruption]; [fferr.ErrContention]. Transaction: at most
+// fourteen statements, plus a few per level of skipped executions. Locks the flow exclusively, then its members and their
+// attempts; waits for each up to two seconds, three times. Emits a completion event per cancelled member, and a lease event if
+// it was leased. In a caller's transaction the holders are not notified; their next calls are refused. Safe to repeat.
 func (e *Engine) CancelFlow(ctx context.Context, spec CancelFlowSpec) (CancelledFlow, error) {
 	const op = "cancel flow"
 	c := flowCancel{flow: spec.ID, policy: cmp.Or(spec.Policy, state.CancelAll), reason: cmp.Or(spec.Reason, defaultFlowCancelReason)}
@@ -150,7 +151,7 @@ func (e *Engine) takeFlowToCancel(ctx context.Context, tx *txn, c flowCancel) (c
 	case err != nil:
 		return cancelled, false, err
 	case len(rows) == 0:
-		return cancelled, false, &NotFoundError{Entity: "flow", ID: c.flow.String()}
+		return cancelled, false, &fferr.NotFoundError{Entity: "flow", ID: c.flow.String()}
 	case !rows[0].Readable:
 		return cancelled, false, corrupt("ff_flow_core.raw_fields", errNoObject)
 	}

@@ -44,7 +44,7 @@ const (
 // is already cancelled ([CancelledFlow.Already]), a further request that is not milder can only shorten the grace;
 // without Grace the listed members are cancelled now.
 //
-// Errors: [ErrInvalidInput]; [ErrNotFound]; [ErrCorruption]; [ErrContention].
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound]; [fferr.ErrCorruption]; [fferr.ErrContention].
 // Transaction: as [Engine.CancelFlow], with three more statements. Emits an operator event too. Safe to repeat.
 func (e *Engine) RequestFlowCancel(ctx context.Context, request FlowCancelRequest) (CancelledFlow, error) {
 	const op = "request flow cancel"
@@ -209,7 +209,7 @@ func (e *Engine) pendingAmong(ctx context.Context, tx *txn, members executionArr
 // member. A program that handles the end of each member uses it to record which ones it has handled. A missing entry
 // counts as removed. A member that has not ended, because its grace continues, will not be cancelled any more.
 //
-// Errors: [ErrInvalidInput] if the execution is not in the flow's partition; [ErrContention]. Transaction: three
+// Errors: [fferr.ErrInvalidInput] if the execution is not in the flow's partition; [fferr.ErrContention]. Transaction: three
 // statements; locks the request. Safe to repeat.
 func (e *Engine) AckFlowCancel(ctx context.Context, flow id.FlowID, x id.ExecutionID) error {
 	const op = "acknowledge flow cancel"

@@ -16,7 +16,7 @@ import (
 // members whose grace has ended, removes ended members from their requests, and deletes empty requests. It returns the
 // number of these members and empty requests; call it again while that is at least batch.
 //
-// Errors: [ErrInvalidInput]. Transaction: several, of up to 256 flows each; locks the flows exclusively, the requests,
+// Errors: [fferr.ErrInvalidInput]. Transaction: several, of up to 256 flows each; locks the flows exclusively, the requests,
 // then members and their attempts. It skips locked rows for a later call. For locks that can't be skipped it waits 50
 // ms, at most a hundred times per call, and queues as long for up to eight busy flows. Emits lease events and
 // completion events as [Engine.CancelFlow]. Safe to repeat and to run in any number of processes.

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
@@ -24,9 +25,10 @@ type CreatedFlow struct {
 // the call returns; the others wait. If the flow's ID exists already, nothing changes and Existed is set, so repeating
 // the call with the same ID is safe.
 //
-// Errors: [ErrInvalidInput] naming the node or edge, its field and the limit; [ErrCycle]; [ErrExists] if an execution
-// with a node's id exists; [ErrIdempotencyKeyTaken] if an earlier execution has a node's idempotency key;
-// [ErrKeyConflict] naming the execution or flow that has the business key of the flow or a node. Nothing was written then.
+// Errors: [fferr.ErrInvalidInput] naming the node or edge, its field and the limit; [fferr.ErrCycle]; [fferr.ErrExists] if an
+// execution with a node's id exists; [fferr.ErrIdempotencyKeyTaken] if an earlier execution has a node's idempotency key;
+// [fferr.ErrKeyConflict] naming the execution or flow that has the business key of the flow or a node. Nothing was written
+// then.
 //
 // Transaction: one, with a constant number of statements for any size of flow. Emits no events.
 func (e *Engine) CreateFlow(ctx context.Context, spec FlowSpec) (CreatedFlow, error) {
@@ -123,7 +125,7 @@ type flowPlan struct {
 	id          id.FlowID
 	createdAtMs int64
 	raw         map[string]any
-	business    BusinessKey
+	business    id.BusinessKey
 	creations   []creation
 	lanes       []string
 	shortest    int64 // retention of the flow or its members
@@ -186,7 +188,7 @@ func (e *Engine) planHeader(plan *flowPlan, spec FlowSpec) error {
 		plan.raw[key] = value
 	}
 	if plan.business = spec.BusinessKey; !plan.business.IsZero() {
-		if err := plan.business.check(); err != nil {
+		if err := checkBusinessKey(plan.business); err != nil {
 			return err
 		}
 		plan.raw["ffx_business_key"] = plan.business
@@ -361,8 +363,8 @@ func (e *Engine) holdFlowKeys(ctx context.Context, tx *txn, creations []creation
 }
 
 // checkBusinessKeys refuses a business key that a flow and its nodes have more than once.
-func checkBusinessKeys(ofFlow BusinessKey, creations []creation) error {
-	seen := make(map[BusinessKey]string)
+func checkBusinessKeys(ofFlow id.BusinessKey, creations []creation) error {
+	seen := make(map[id.BusinessKey]string)
 	if !ofFlow.IsZero() {
 		seen[ofFlow] = "the flow"
 	}
@@ -408,7 +410,7 @@ func (e *Engine) writeHeader(ctx context.Context, tx *txn, plan *flowPlan) (inse
 func wantCreated(creations []creation, created map[id.ExecutionID]Created) error {
 	for i := range creations {
 		if _, ok := created[creations[i].id]; !ok {
-			return fmt.Errorf("execution %s: %w", creations[i].id, ErrExists)
+			return fmt.Errorf("execution %s: %w", creations[i].id, fferr.ErrExists)
 		}
 	}
 	return nil

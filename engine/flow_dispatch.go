@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/normalise"
@@ -29,7 +30,7 @@ const (
 // loop, call it about once per second, and at once after [Maintenance.Undispatched], as package reconcile does. An
 // event that can't be dispatched is logged once and retried after a second, later down to once per minute.
 //
-// Errors: [ErrInvalidInput]. Transaction: one per flow and 64 levels of skips, and one for events without dependents.
+// Errors: [fferr.ErrInvalidInput]. Transaction: one per flow and 64 levels of skips, and one for events without dependents.
 // Locks the flow (shared if all its events are successes that skip nothing, otherwise exclusively), the executions of
 // the events, edge groups and dependents. It skips locked rows and flows for a later call, but waits 50 ms each for up
 // to 16 rows and 8 flows; in a caller's transaction it waits for rows only. Emits completion events. Safe to repeat and
@@ -152,7 +153,7 @@ func (d *dispatching) flow(ctx context.Context, events []db.ScanUndispatchedRow,
 		return nil
 	case d.e.tx != nil || ctx.Err() != nil:
 		return err
-	case errors.Is(err, ErrBusy), errors.Is(err, ErrContention):
+	case errors.Is(err, fferr.ErrBusy), errors.Is(err, fferr.ErrContention):
 		d.rowWaits--
 	case !isDataError(err):
 		return err

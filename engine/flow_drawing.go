@@ -31,7 +31,7 @@ type GraphNode struct {
 	State   state.PublicState
 	Outcome state.TerminalOutcome // none until it has ended
 
-	// Err is a [*CorruptionError] if a stored value of the node or its group can't be read. The other nodes are still
+	// Err is a [*fferr.CorruptionError] if a stored value of the node or its group can't be read. The other nodes are still
 	// drawn.
 	Err error
 }
@@ -49,8 +49,8 @@ const MaxGraph = 500_000
 // FlowGraph returns the members of a flow with their states, and all edges between them, for drawing. An edge is left
 // out if its upstream or downstream no longer exists. It reads the complete flow.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput] for a flow with more than [MaxGraph] nodes and edges, use
-// [Engine.FlowMembers] and [Engine.FlowEdges] then; [ErrCorruption] naming the unreadable part of an edge. One
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] for a flow with more than [MaxGraph] nodes and edges, use
+// [Engine.FlowMembers] and [Engine.FlowEdges] then; [fferr.ErrCorruption] naming the unreadable part of an edge. One
 // statement, or two for a flow without members; takes no locks.
 func (e *Engine) FlowGraph(ctx context.Context, flow id.FlowID) (*FlowGraph, error) {
 	const op = "read flow graph"

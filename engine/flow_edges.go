@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -34,8 +35,8 @@ type FlowEdge struct {
 // ListFlowEdges returns a page of a flow's edges, by id. after is the [Page.Next] of the previous page, or "" for the
 // first page. A limit of 0 or above [MaxPage] means [MaxPage].
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput] for a negative limit or a cursor of another listing or flow; [ErrCorruption]
-// naming the unreadable value. One statement, or two for a page without edges; takes no locks.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing or flow;
+// [fferr.ErrCorruption] naming the unreadable value. One statement, or two for a page without edges; takes no locks.
 func (e *Engine) ListFlowEdges(ctx context.Context, flow id.FlowID, after string, limit int) (Page[FlowEdge], error) {
 	const op = "list edges of a flow"
 	page, err := e.listFlowEdges(ctx, flow, after, limit)
@@ -89,7 +90,7 @@ func (e *Engine) checkFlowExists(ctx context.Context, flow id.FlowID) error {
 		PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: flow,
 	})
 	if err == nil && !exists {
-		err = &NotFoundError{Entity: "flow", ID: flow.String()}
+		err = &fferr.NotFoundError{Entity: "flow", ID: flow.String()}
 	}
 	return err
 }
@@ -97,8 +98,8 @@ func (e *Engine) checkFlowExists(ctx context.Context, flow id.FlowID) error {
 // EdgesInto returns the inbound edges of an execution in a flow, at most [MaxInbound], by id. The result is empty if
 // the execution has none or does not exist.
 //
-// Errors: [ErrInvalidInput] for an execution that can't be in the flow; [ErrNotFound] if the flow does not exist;
-// [ErrCorruption] naming the unreadable value. One statement, or two without edges; takes no locks.
+// Errors: [fferr.ErrInvalidInput] for an execution that can't be in the flow; [fferr.ErrNotFound] if the flow does not exist;
+// [fferr.ErrCorruption] naming the unreadable value. One statement, or two without edges; takes no locks.
 func (e *Engine) EdgesInto(ctx context.Context, flow id.FlowID, x id.ExecutionID) ([]FlowEdge, error) {
 	const op = "list edges into an execution"
 	if err := e.checkMember(flow, x); err != nil {
@@ -150,13 +151,13 @@ func (e *Engine) checkMember(flow id.FlowID, x id.ExecutionID) error {
 
 // DescribeEdge returns an edge of a flow.
 //
-// Errors: [ErrNotFound]; [ErrCorruption] naming the unreadable value. One statement; takes no locks.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrCorruption] naming the unreadable value. One statement; takes no locks.
 func (e *Engine) DescribeEdge(ctx context.Context, flow id.FlowID, edge id.EdgeID) (*FlowEdge, error) {
 	const op = "describe edge"
 	partition := e.cfg.Partitions.FlowPartition(flow)
 	row, err := e.q.GetEdge(ctx, e.reader(), db.GetEdgeParams{PartitionKey: partition, FlowID: flow, EdgeID: edge})
 	if isNoRow(err) {
-		err = &NotFoundError{Entity: "edge", ID: edge.String()}
+		err = &fferr.NotFoundError{Entity: "edge", ID: edge.String()}
 	}
 	if err != nil {
 		return nil, wrap(op, err)
@@ -170,7 +171,7 @@ func (e *Engine) DescribeEdge(ctx context.Context, flow id.FlowID, edge id.EdgeI
 
 // ExecutionFlow returns the flow of an execution, or nil outside flows.
 //
-// Errors: [ErrNotFound]. One statement; takes no locks.
+// Errors: [fferr.ErrNotFound]. One statement; takes no locks.
 func (e *Engine) ExecutionFlow(ctx context.Context, x id.ExecutionID) (*id.FlowID, error) {
 	const op = "read flow of an execution"
 	if err := e.checkExecution(x); err != nil {

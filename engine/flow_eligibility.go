@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/normalise"
@@ -40,8 +41,8 @@ func (r UpstreamRef) name() string { return cmp.Or(r.Node, r.Execution.UUID().St
 // Eligibility reports whether the dependencies of an execution let it run, and which upstreams it waits for. It reads
 // the upstreams themselves, not their counters, so it is right even if a count is late.
 //
-// Errors: [ErrNotFound]; [ErrCorruption] naming the unreadable value of the execution, its group or an upstream. One
-// statement; takes no locks. Reads each upstream once.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrCorruption] naming the unreadable value of the execution, its group or an upstream.
+// One statement; takes no locks. Reads each upstream once.
 func (e *Engine) Eligibility(ctx context.Context, x id.ExecutionID) (Eligibility, error) {
 	const op = "evaluate eligibility"
 	eligibility, err := e.eligibility(ctx, x)
@@ -57,7 +58,7 @@ func (e *Engine) eligibility(ctx context.Context, x id.ExecutionID) (Eligibility
 	case err != nil:
 		return Eligibility{}, err
 	case len(rows) == 0:
-		return Eligibility{}, &NotFoundError{Entity: "execution", ID: x.String()}
+		return Eligibility{}, &fferr.NotFoundError{Entity: "execution", ID: x.String()}
 	}
 	group, eligibility, err := inboundOf(x.Partition(), rows)
 	if err != nil {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"strings"
 )
 
@@ -42,7 +43,7 @@ func newGraph(spec FlowSpec) (*graph, error) {
 			return nil, invalid(field, "leads to a node that does not exist")
 		}
 		if from == to {
-			return nil, fmt.Errorf("%w: %s", ErrCycle, field)
+			return nil, fmt.Errorf("%w: %s", fferr.ErrCycle, field)
 		}
 		if _, twice := seen[pair{from, to}]; twice {
 			return nil, invalid(field, "is given twice")
@@ -56,7 +57,7 @@ func newGraph(spec FlowSpec) (*graph, error) {
 		for _, n := range cycle {
 			keys = append(keys, fmt.Sprintf("%q", spec.Nodes[n].Key))
 		}
-		return nil, fmt.Errorf("%w: %s", ErrCycle, strings.Join(keys, " to "))
+		return nil, fmt.Errorf("%w: %s", fferr.ErrCycle, strings.Join(keys, " to "))
 	}
 	return g, nil
 }

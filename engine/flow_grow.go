@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
@@ -52,12 +53,13 @@ type Added struct {
 // and waits once it calls [Engine.WaitForChildren]. A member with edges keeps its policy: another nonzero Node.When is
 // refused.
 //
-// Errors: [ErrInvalidInput] naming the node or edge, its field and the limit; [ErrNotFound] for the flow, a node's
-// execution or an edge's end; [ErrExists] for a new node outside the flow; [ErrOtherFlow], [ErrNotMember],
-// [ErrEdgeExists], [ErrPruned], [ErrIdempotencyKeyTaken], [ErrKeyConflict], [ErrCycle], [ErrStaleRevision], [ErrFlowTerminal],
-// [ErrCorruption]; [ErrEnded] and [ErrStarted] for an edge's downstream. Nothing was written then.
-// Transaction: one. Locks the flow exclusively, the named existing executions, then groups; waits for each up to two
-// seconds, three times, then fails with [ErrContention]. Emits completion events of skipped executions. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput] naming the node or edge, its field and the limit; [fferr.ErrNotFound] for the flow, a node's
+// execution or an edge's end; [fferr.ErrExists] for a new node outside the flow; [fferr.ErrOtherFlow], [fferr.ErrNotMember],
+// [fferr.ErrEdgeExists], [fferr.ErrPruned], [fferr.ErrIdempotencyKeyTaken], [fferr.ErrKeyConflict], [fferr.ErrCycle],
+// [fferr.ErrStaleRevision], [fferr.ErrFlowTerminal], [fferr.ErrCorruption]; [fferr.ErrEnded] and [fferr.ErrStarted] for an
+// edge's downstream. Nothing was written then. Transaction: one. Locks the flow exclusively, the named existing executions,
+// then groups; waits for each up to two seconds, three times, then fails with [fferr.ErrContention]. Emits completion events of
+// skipped executions. Safe to repeat.
 func (e *Engine) GrowFlow(ctx context.Context, growth Growth) (Grown, error) {
 	const op = "grow flow"
 	g, err := e.planGrowth(ctx, growth)
@@ -65,7 +67,7 @@ func (e *Engine) GrowFlow(ctx context.Context, growth Growth) (Grown, error) {
 		err = g.checkPolicies()
 	}
 	if err == nil {
-		err = checkBusinessKeys(BusinessKey{}, g.creations())
+		err = checkBusinessKeys(id.BusinessKey{}, g.creations())
 	}
 	if err != nil {
 		return Grown{}, wrap(op, err)
@@ -77,9 +79,9 @@ func (e *Engine) GrowFlow(ctx context.Context, growth Growth) (Grown, error) {
 // flow's partition, as made by [id.NewMemberExecutionID]. They may have started or ended; other members can wait for
 // them.
 //
-// Errors: [ErrInvalidInput] for more than [MaxNodes] executions, a repeated id or one in another partition, or more
-// than [MaxMembers] members; [ErrNotFound] for the flow or an execution; [ErrFlowTerminal]; [ErrOtherFlow];
-// [ErrContention] as in [Engine.GrowFlow]. Nothing was written then.
+// Errors: [fferr.ErrInvalidInput] for more than [MaxNodes] executions, a repeated id or one in another partition, or more
+// than [MaxMembers] members; [fferr.ErrNotFound] for the flow or an execution; [fferr.ErrFlowTerminal]; [fferr.ErrOtherFlow];
+// [fferr.ErrContention] as in [Engine.GrowFlow]. Nothing was written then.
 //
 // Transaction: one, with a constant number of statements. Locks the flow exclusively, then the executions. Emits no
 // events. Safe to repeat.
@@ -293,7 +295,7 @@ func (g *growth) checkEdges() error {
 	for i := range g.edges {
 		d := &g.edges[i]
 		if d.upstream == d.downstream {
-			return fmt.Errorf("%w: %s", ErrCycle, d.field())
+			return fmt.Errorf("%w: %s", fferr.ErrCycle, d.field())
 		}
 		if pairs[pair{d.upstream, d.downstream}] {
 			return invalid(d.field(), "is given twice")
@@ -420,5 +422,5 @@ func (g *growth) checkCycle(stored []db.ListEdgesBelowRow) error {
 			path[i] = members[n].String()
 		}
 	}
-	return fmt.Errorf("%w: %s", ErrCycle, strings.Join(path, " to "))
+	return fmt.Errorf("%w: %s", fferr.ErrCycle, strings.Join(path, " to "))
 }

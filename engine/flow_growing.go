@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -58,7 +59,7 @@ type keptEdge struct {
 }
 
 func (s *keptEdge) exists() error {
-	return &EdgeExistsError{Edge: s.id, Upstream: s.upstream, Downstream: s.downstream}
+	return &fferr.EdgeExistsError{Edge: s.id, Upstream: s.upstream, Downstream: s.downstream}
 }
 
 func (e *Engine) newGrowing(tx *txn, g *growth) *growing {
@@ -95,11 +96,11 @@ func (w *growing) lockFlow(ctx context.Context) error {
 	)
 	switch {
 	case isNoRow(err):
-		return &NotFoundError{Entity: "flow", ID: w.flow.String()}
+		return &fferr.NotFoundError{Entity: "flow", ID: w.flow.String()}
 	case err != nil:
 		return err
 	case state.FlowState(row.PublicFlowState).Terminal():
-		return fmt.Errorf("flow %s: %w", w.flow, ErrFlowTerminal)
+		return fmt.Errorf("flow %s: %w", w.flow, fferr.ErrFlowTerminal)
 	case row.GraphRevision < 0:
 		return corrupt("ff_flow_core.graph_revision", errNegative)
 	}
@@ -324,14 +325,14 @@ func (w *growing) judgeNodes(context.Context) error {
 		x, exists := w.held[n.execution]
 		switch {
 		case !exists && n.creation != nil: // it was deleted in the meantime
-			return ErrContention
+			return fferr.ErrContention
 		case !exists:
-			return fmt.Errorf("%s: %w", n.field, &NotFoundError{Entity: "execution", ID: n.execution.String()})
+			return fmt.Errorf("%s: %w", n.field, &fferr.NotFoundError{Entity: "execution", ID: n.execution.String()})
 		case x.FlowID != nil && *x.FlowID == w.flow:
 		case n.creation != nil:
-			return fmt.Errorf("%s: execution %s: %w", n.field, n.execution, ErrExists)
+			return fmt.Errorf("%s: execution %s: %w", n.field, n.execution, fferr.ErrExists)
 		case x.FlowID != nil:
-			return fmt.Errorf("%s: %w", n.field, &MemberError{Execution: n.execution, Flow: x.FlowID, Err: ErrOtherFlow})
+			return fmt.Errorf("%s: %w", n.field, &fferr.MemberError{Execution: n.execution, Flow: x.FlowID, Err: fferr.ErrOtherFlow})
 		case x.FfxSequence.Valid:
 			return fmt.Errorf("%s: %w", n.field, invalid("sequence", "has the execution "+n.execution.String()+", so it can't become a member of a flow"))
 		default:
@@ -366,7 +367,7 @@ func (w *growing) judgeEdges(context.Context) error {
 		w.ids[i] = stored.id
 	}
 	if expected := w.growth.revision; expected != nil && *expected != w.revision && (len(w.added) > 0 || w.newMembers() > 0) {
-		return &RevisionError{Flow: w.flow, Expected: *expected, Revision: w.revision}
+		return &fferr.RevisionError{Flow: w.flow, Expected: *expected, Revision: w.revision}
 	}
 	fanIn := make(map[id.ExecutionID]int)
 	for _, d := range w.added {
@@ -424,11 +425,11 @@ func (w *growing) checkIsMember(x id.ExecutionID) error {
 	case w.fresh[x], joins:
 		return nil
 	case w.pruned[x]:
-		return fmt.Errorf("execution %s: %w", x, ErrPruned)
+		return fmt.Errorf("execution %s: %w", x, fferr.ErrPruned)
 	case !exists:
-		return &NotFoundError{Entity: "execution", ID: x.String()}
+		return &fferr.NotFoundError{Entity: "execution", ID: x.String()}
 	case held.FlowID == nil, *held.FlowID != w.flow:
-		return &MemberError{Execution: x, Flow: held.FlowID, Err: ErrNotMember}
+		return &fferr.MemberError{Execution: x, Flow: held.FlowID, Err: fferr.ErrNotMember}
 	}
 	return nil
 }
@@ -440,7 +441,7 @@ func (w *growing) judgeDownstream(x id.ExecutionID, allowStarted bool) error {
 	case w.fresh[x]:
 		return nil
 	case !exists:
-		return &NotFoundError{Entity: "execution", ID: x.String()}
+		return &fferr.NotFoundError{Entity: "execution", ID: x.String()}
 	case held.terminal():
 		return held.ended()
 	}
@@ -449,7 +450,7 @@ func (w *growing) judgeDownstream(x id.ExecutionID, allowStarted bool) error {
 		return err
 	}
 	if !allowStarted && !held.unstarted() {
-		return &StateError{Execution: x, State: vector, Err: ErrStarted}
+		return &fferr.StateError{Execution: x, State: vector, Err: fferr.ErrStarted}
 	}
 	return nil
 }

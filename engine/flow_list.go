@@ -33,7 +33,7 @@ type FlowSummary struct {
 	CreatedAt   time.Time
 	CancelledAt time.Time // zero unless it was cancelled
 
-	// Err is a [*CorruptionError] if a stored value can't be read. Only ID and CreatedAt are set then. Other flows are
+	// Err is a [*fferr.CorruptionError] if a stored value can't be read. Only ID and CreatedAt are set then. Other flows are
 	// still listed.
 	Err error
 }
@@ -60,7 +60,7 @@ type FlowFilter struct {
 // ListFlows returns a page of the flows that match a filter, in its order. after is the [Page.Next] of the previous
 // page, or "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage]. Only an empty Next means the end.
 //
-// Errors: [ErrInvalidInput] for a filter that can't match, a negative limit, or a cursor of another listing or filter.
+// Errors: [fferr.ErrInvalidInput] for a filter that can't match, a negative limit, or a cursor of another listing or filter.
 // At least two statements; takes no locks.
 func (e *Engine) ListFlows(ctx context.Context, filter FlowFilter, after string, limit int) (Page[FlowSummary], error) {
 	const op = "list flows"

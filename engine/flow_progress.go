@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -23,7 +24,7 @@ func (p FlowProgress) Done() bool { return p.Ended == p.Total }
 
 // FlowProgress counts the members of a flow by public state, for a progress bar. It is a cheaper [Engine.DescribeFlow].
 //
-// Errors: [ErrNotFound]. One statement, which reads each member once by an index, and no attempts of executions that
+// Errors: [fferr.ErrNotFound]. One statement, which reads each member once by an index, and no attempts of executions that
 // this library ended; takes no locks.
 func (e *Engine) FlowProgress(ctx context.Context, flow id.FlowID) (FlowProgress, error) {
 	const op = "read flow progress"
@@ -31,7 +32,7 @@ func (e *Engine) FlowProgress(ctx context.Context, flow id.FlowID) (FlowProgress
 		PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: flow,
 	})
 	if isNoRow(err) {
-		err = &NotFoundError{Entity: "flow", ID: flow.String()}
+		err = &fferr.NotFoundError{Entity: "flow", ID: flow.String()}
 	}
 	if err != nil {
 		return FlowProgress{}, wrap(op, err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/normalise"
@@ -24,7 +25,7 @@ type FlowSnapshot struct {
 	Namespace id.Namespace
 	Tags      map[string]string
 
-	BusinessKey BusinessKey // the zero value if it has none
+	BusinessKey id.BusinessKey // the zero value if it has none
 
 	// State is "cancelled" after the flow's cancellation. Before, it summarizes its members, as in [FlowSummary];
 	// members can be added in any of these states. Without members it is "open".
@@ -62,7 +63,7 @@ type EdgeGroup struct {
 
 // DescribeFlow returns the current state of a flow.
 //
-// Errors: [ErrNotFound]; [ErrCorruption] naming the unreadable column of the flow or a group. One snapshot of the
+// Errors: [fferr.ErrNotFound]; [fferr.ErrCorruption] naming the unreadable column of the flow or a group. One snapshot of the
 // database; takes no locks. Reads each member once by an index, the current attempts of ended ones, and the groups:
 // about 30 milliseconds for 10,000 members.
 func (e *Engine) DescribeFlow(ctx context.Context, flow id.FlowID) (*FlowSnapshot, error) {
@@ -74,7 +75,7 @@ func (e *Engine) DescribeFlow(ctx context.Context, flow id.FlowID) (*FlowSnapsho
 func (e *Engine) describeFlow(ctx context.Context, flow id.FlowID) (snapshot *FlowSnapshot, unreadable, err error) {
 	row, err := e.q.GetFlow(ctx, e.reader(), db.GetFlowParams{PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: flow})
 	if isNoRow(err) {
-		err = &NotFoundError{Entity: "flow", ID: flow.String()}
+		err = &fferr.NotFoundError{Entity: "flow", ID: flow.String()}
 	}
 	if err != nil {
 		return nil, nil, err
@@ -142,7 +143,7 @@ func flowSnapshotOf(flow id.FlowID, row *db.GetFlowRow) (*FlowSnapshot, error) {
 		count.set(n)
 	}
 	if json.Unmarshal(raw["ffx_business_key"], &s.BusinessKey) != nil {
-		s.BusinessKey = BusinessKey{} // it has none
+		s.BusinessKey = id.BusinessKey{} // it has none
 	}
 	s.Retention = storedRetention(raw["ffx_retention_ms"])
 	if ms := number(raw["ffx_prune_members_after_ms"]); ms > 0 {
@@ -293,8 +294,8 @@ func summedUp(own state.FlowState, counts map[state.PublicState]int, unreadable 
 // ListFlowMembers returns a page of a flow's members, by id. after is the [Page.Next] of the previous page, or "" for
 // the first page. A limit of 0 or above [MaxPage] means [MaxPage].
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput] for a negative limit or a cursor of another listing or flow. One statement,
-// or two for a page without members; takes no locks.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing or flow. One
+// statement, or two for a page without members; takes no locks.
 func (e *Engine) ListFlowMembers(ctx context.Context, flow id.FlowID, after string, limit int) (Page[ExecutionSummary], error) {
 	const op = "list flow members"
 	page, err := e.listFlowMembers(ctx, flow, after, limit)
@@ -371,8 +372,8 @@ type UpstreamResult struct {
 
 // UpstreamResults returns the upstreams of an execution by id, one per inbound edge.
 //
-// Errors: [ErrNotFound]; [ErrCorruption] naming the unreadable column. One statement, or two without upstreams; takes
-// no locks.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrCorruption] naming the unreadable column. One statement, or two without upstreams;
+// takes no locks.
 func (e *Engine) UpstreamResults(ctx context.Context, x id.ExecutionID) ([]UpstreamResult, error) {
 	const op = "read upstream results"
 	if err := e.checkExecution(x); err != nil {
@@ -389,7 +390,7 @@ func (e *Engine) UpstreamResults(ctx context.Context, x id.ExecutionID) ([]Upstr
 			PartitionKey: x.Partition(), ExecutionID: x.UUID(),
 		})
 		if err == nil && !exists {
-			err = &NotFoundError{Entity: "execution", ID: x.String()}
+			err = &fferr.NotFoundError{Entity: "execution", ID: x.String()}
 		}
 		return nil, wrap(op, err)
 	}

@@ -48,7 +48,7 @@ func (p *groupPosition) move(from, to groupKey) {
 // It returns how many groups it repaired; if that equals batch, call it again at once. Each call continues after the
 // previous one of the same engine, ends early after about 50,000 open edges, and restarts after the last group.
 //
-// Errors: [ErrInvalidInput]. Transaction: two statements that take no locks and, for repairs, one transaction per 100
+// Errors: [fferr.ErrInvalidInput]. Transaction: two statements that take no locks and, for repairs, one transaction per 100
 // groups, which locks their flows exclusively, the groups, and dependents, and skips locked ones until the next round.
 // Emits completion events of skipped executions. Safe to repeat and to run in any number of processes.
 func (m Maintenance) RepairGroups(ctx context.Context, batch int) (int, error) {

@@ -30,7 +30,7 @@ const (
 // workers of cancelled upstreams are notified as by [Engine.CancelExecution], and executions that can no longer run are
 // skipped.
 //
-// Errors: [ErrInvalidInput]. Transaction: one per 256 flows, with a constant number of statements plus one round per
+// Errors: [fferr.ErrInvalidInput]. Transaction: one per 256 flows, with a constant number of statements plus one round per
 // level of skipped executions. Locks the flows exclusively, groups, the upstreams and their attempts, and dependents.
 // It skips locked rows for a later call, but queues for up to 8 locked flows, 50 ms each. Emits lease and completion
 // events. Safe to repeat and to run in any number of processes.

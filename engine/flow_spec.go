@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -19,10 +20,10 @@ type FlowSpec struct {
 	// one.
 	ID id.FlowID
 
-	// BusinessKey is a key by which the flow is found. A second creation with it is refused with [ErrKeyConflict] as long as
-	// the flow is kept, unless it repeats the first by ID. Signals go to executions: to signal a member by a key, set that
+	// BusinessKey is a key by which the flow is found. A second creation with it is refused with [fferr.ErrKeyConflict] as long
+	// as the flow is kept, unless it repeats the first by ID. Signals go to executions: to signal a member by a key, set that
 	// of [Node.Spec].
-	BusinessKey BusinessKey
+	BusinessKey id.BusinessKey
 
 	Kind      string            // opaque; at most 256 bytes
 	Namespace id.Namespace      // of the flow, and of nodes that name none; default: the engine's
@@ -36,7 +37,7 @@ type FlowSpec struct {
 
 	// PruneMembersAfter deletes members that long after their end while the flow continues: at least
 	// [policy.MinRetention]. It is for flows that grow for years. Keys of pruned members stay reserved: a growth does
-	// not create them again, and new edges can't use them. Their dependents can't be replayed ([ErrPruned]), and
+	// not create them again, and new edges can't use them. Their dependents can't be replayed ([fferr.ErrPruned]), and
 	// [Engine.UpstreamResults] marks them Gone. Default: members are kept as long as the flow.
 	PruneMembersAfter time.Duration
 
@@ -79,7 +80,7 @@ type Edge struct {
 	PassResult string
 
 	// AllowStarted lets the edge lead to an execution that has started. Its worker keeps it, and it waits once the
-	// worker calls [Engine.WaitForChildren]. Default: refused with [ErrStarted].
+	// worker calls [Engine.WaitForChildren]. Default: refused with [fferr.ErrStarted].
 	AllowStarted bool
 }
 
@@ -120,7 +121,7 @@ func groupOf(node *Node, fanIn int) (document.Group, error) {
 // invalidPolicy names the invalid field of a policy, within the field that has the policy.
 func invalidPolicy(field string, err error) error {
 	if refused, ok := errors.AsType[*policy.FieldError](err); ok {
-		return &InputError{Field: field + "." + refused.Field, Reason: refused.Problem, err: err}
+		return &fferr.InputError{Field: field + "." + refused.Field, Reason: refused.Problem, Cause: err}
 	}
 	return invalidBecause(field, err)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -54,10 +55,10 @@ type AppliedEdges struct {
 // keeps its downstream from being released by other edges. So several edges can be added one by one and then applied by
 // [Engine.ApplyEdges]. With Apply they count at once, as in [Engine.GrowFlow].
 //
-// Errors: [ErrInvalidInput] naming the edge, its field and the limit; [ErrCycle]; [ErrNotFound] for the flow or an
-// execution; [ErrFlowTerminal]; [ErrEdgeExists] for an id or pair of executions of another edge; [ErrStaleRevision];
-// [ErrNotMember]; [ErrEnded] and [ErrStarted] for an edge's downstream; [ErrContention] as in [Engine.GrowFlow].
-// Nothing was written then.
+// Errors: [fferr.ErrInvalidInput] naming the edge, its field and the limit; [fferr.ErrCycle]; [fferr.ErrNotFound] for the flow
+// or an execution; [fferr.ErrFlowTerminal]; [fferr.ErrEdgeExists] for an id or pair of executions of another edge;
+// [fferr.ErrStaleRevision]; [fferr.ErrNotMember]; [fferr.ErrEnded] and [fferr.ErrStarted] for an edge's downstream;
+// [fferr.ErrContention] as in [Engine.GrowFlow]. Nothing was written then.
 //
 // Transaction: one, with a constant number of statements, plus one round per level of skipped executions with Apply.
 // Locks the flow exclusively, the executions, then their groups. With Apply it emits completion events of skipped
@@ -99,9 +100,9 @@ func (e *Engine) StageEdges(ctx context.Context, staging EdgeStaging) (StagedEdg
 // ApplyEdges makes staged edges count; all of them or none. Edges whose upstream has ended are counted at once. Their
 // downstreams then wait, are released or are skipped, as their groups decide. The flow keeps its revision.
 //
-// Errors: [ErrInvalidInput] for more than [MaxEdges] or a repeated id; [ErrNotFound] for the flow or an edge;
-// [ErrFlowTerminal]; [ErrEnded] and [ErrStarted] for an edge's downstream; [ErrContention] as in [Engine.GrowFlow].
-// Nothing was written then.
+// Errors: [fferr.ErrInvalidInput] for more than [MaxEdges] or a repeated id; [fferr.ErrNotFound] for the flow or an edge;
+// [fferr.ErrFlowTerminal]; [fferr.ErrEnded] and [fferr.ErrStarted] for an edge's downstream; [fferr.ErrContention] as in
+// [Engine.GrowFlow]. Nothing was written then.
 //
 // Transaction: one, with a constant number of statements, plus one round per level of skipped executions. Locks the
 // flow exclusively, the executions, then their groups. Emits completion events of skipped executions. Safe to repeat:
@@ -162,7 +163,7 @@ func (w *growing) lockEdges(ctx context.Context, edges []id.EdgeID) error {
 	}
 	for _, edge := range edges {
 		if !found[edge] {
-			return &NotFoundError{Entity: "edge", ID: edge.String()}
+			return &fferr.NotFoundError{Entity: "edge", ID: edge.String()}
 		}
 	}
 	if len(w.applied) == 0 {
@@ -177,9 +178,9 @@ func (w *growing) lockEdges(ctx context.Context, edges []id.EdgeID) error {
 // SetGroupPolicy sets the condition on the ends of an execution's upstreams, before any edge leads to it. The execution
 // need not be a member of the flow yet. It reports whether the policy has changed.
 //
-// Errors: [ErrInvalidInput] for an invalid policy, an execution in another partition than the flow, and for any policy
-// once an edge leads to the execution (the text then starts with edge_group_policy_already_fixed); [ErrNotFound] and
-// [ErrFlowTerminal] for the flow; [ErrOtherFlow]; [ErrContention] as in [Engine.GrowFlow].
+// Errors: [fferr.ErrInvalidInput] for an invalid policy, an execution in another partition than the flow, and for any policy
+// once an edge leads to the execution (the text then starts with edge_group_policy_already_fixed); [fferr.ErrNotFound] and
+// [fferr.ErrFlowTerminal] for the flow; [fferr.ErrOtherFlow]; [fferr.ErrContention] as in [Engine.GrowFlow].
 //
 // Transaction: one, with a constant number of statements. Locks the flow exclusively, the execution, then its group.
 // Emits no events. Safe to repeat.
@@ -208,7 +209,7 @@ func (e *Engine) SetGroupPolicy(ctx context.Context, flow id.FlowID, downstream 
 		x := w.held[downstream]
 		switch {
 		case x != nil && x.FlowID != nil && *x.FlowID != flow:
-			return false, &MemberError{Execution: downstream, Flow: x.FlowID, Err: ErrOtherFlow}
+			return false, &fferr.MemberError{Execution: downstream, Flow: x.FlowID, Err: fferr.ErrOtherFlow}
 		case len(w.into[downstream]) > 0:
 			return false, invalid("policy", policyIsFixed)
 		}
@@ -232,7 +233,7 @@ func (e *Engine) SetGroupPolicy(ctx context.Context, flow id.FlowID, downstream 
 // if each completes a member of a flow, which shares the flow, and then grows it, or if they change the same two flows
 // in turn. Flows that don't exist yet are locked too.
 //
-// Errors: [ErrInvalidInput] outside a caller's transaction, where the locks would end with the call, and for more than
+// Errors: [fferr.ErrInvalidInput] outside a caller's transaction, where the locks would end with the call, and for more than
 // 256 flows. Locks the flows exclusively, in order; waits as long as the transaction's lock_timeout allows. Safe to
 // repeat.
 func (e *Engine) LockFlows(ctx context.Context, flows ...id.FlowID) error {

@@ -24,7 +24,7 @@ const (
 // Each call continues after the previous one of the same engine, and restarts after the last flow. A summary may be as
 // old as one round; [Engine.DescribeFlow] has current counts.
 //
-// Errors: [ErrInvalidInput]. Transaction: one statement that finds flows, and two per hundred flows that may have
+// Errors: [fferr.ErrInvalidInput]. Transaction: one statement that finds flows, and two per hundred flows that may have
 // changed: one counts their members, the other locks their summaries, and keeps their rows from being deleted. Emits
 // nothing. Safe to repeat and to run in
 // any number of processes: a summary never gets older.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -18,8 +19,8 @@ func (e *Engine) SetFlowTag(ctx context.Context, flow id.FlowID, key, value stri
 // SetFlowTags sets tags of a flow in any state: all of them or none. Other tags are kept, even if they are set
 // concurrently. Without tags it only checks that the flow exists.
 //
-// Errors: [ErrInvalidInput] if a key has no namespace ("app.tenant"), or a value is above 64 KiB (1024 bytes for
-// "cairn.instance_id"); [ErrNotFound]; [ErrContention] if the flow's row stays locked.
+// Errors: [fferr.ErrInvalidInput] if a key has no namespace ("app.tenant"), or a value is above 64 KiB (1024 bytes for
+// "cairn.instance_id"); [fferr.ErrNotFound]; [fferr.ErrContention] if the flow's row stays locked.
 // Transaction: one statement; locks the flow's row. Safe to repeat.
 func (e *Engine) SetFlowTags(ctx context.Context, flow id.FlowID, tags map[string]string) error {
 	const op = "set flow tags"
@@ -44,14 +45,15 @@ func (e *Engine) SetFlowTags(ctx context.Context, flow id.FlowID, tags map[strin
 		})
 	})
 	if err == nil && n == 0 {
-		err = wrap(op, &NotFoundError{Entity: "flow", ID: flow.String()})
+		err = wrap(op, &fferr.NotFoundError{Entity: "flow", ID: flow.String()})
 	}
 	return err
 }
 
 // FlowTag returns the value of a tag. set is false if the flow does not have it.
 //
-// Errors: [ErrInvalidInput] if the key has no namespace ("app.tenant"); [ErrNotFound]. One statement; takes no locks.
+// Errors: [fferr.ErrInvalidInput] if the key has no namespace ("app.tenant"); [fferr.ErrNotFound]. One statement; takes no
+// locks.
 func (e *Engine) FlowTag(ctx context.Context, flow id.FlowID, key string) (value string, set bool, err error) {
 	const op = "read flow tag"
 	if err := id.CheckTagKey(key); err != nil {
@@ -62,7 +64,7 @@ func (e *Engine) FlowTag(ctx context.Context, flow id.FlowID, key string) (value
 	})
 	switch {
 	case isNoRow(err):
-		return "", false, wrap(op, &NotFoundError{Entity: "flow", ID: flow.String()})
+		return "", false, wrap(op, &fferr.NotFoundError{Entity: "flow", ID: flow.String()})
 	case err != nil || !row.IsSet:
 		return "", false, wrap(op, err)
 	}

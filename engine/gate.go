@@ -21,16 +21,16 @@ const (
 	busyGate = 20 * time.Millisecond
 )
 
-// AdmitWaiting lets in executions that wait for budgets and limits: as many as have room, of each limit in the order of
-// claims. It returns how many it has admitted, sent on to wait for another limit, or cancelled because a limit says so. batch limits that for each transaction;
-// a result of at least batch means that more may be possible at once.
+// AdmitWaiting lets in executions that wait for budgets and limits: as many as have room, of each limit in the order of claims.
+// It returns how many it has admitted, sent on to wait for another limit, or cancelled because a limit says so. batch limits
+// that for each transaction; a result of at least batch means that more may be possible at once.
 //
 // A limit is never exceeded, however many processes run this: the row of a limit's key is locked while its admissions are
 // counted and added to. An execution is let in by all of its budgets and limits at once, and holds nothing until then.
 //
-// Errors: [ErrInvalidInput]; [ErrCorruption] for a quota policy with a negative limit, after all others were looked at.
-// Transaction: one for each 200 budgets and limits with waiting executions, with a constant number of statements, and one statement for those
-// that are new; waits for no lock. Safe to repeat and to run in any number of processes.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrCorruption] for a quota policy with a negative limit, after all others were looked
+// at. Transaction: one for each 200 budgets and limits with waiting executions, with a constant number of statements, and one
+// statement for those that are new; waits for no lock. Safe to repeat and to run in any number of processes.
 func (m Maintenance) AdmitWaiting(ctx context.Context, batch int) (int, error) {
 	const op = "admit waiting executions"
 	if err := checkBatch(batch); err != nil {

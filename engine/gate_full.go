@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/gate"
 )
@@ -62,8 +63,8 @@ func (p *gatePass) findSurplus(ctx context.Context, tx db.DBTX, admitted, moved 
 	return err
 }
 
-// cancelSurplus cancels executions that a pass has found, unless they have moved on. It returns how many it has cancelled. Locked
-// ones are looked at again soon.
+// cancelSurplus cancels executions that a pass has found, unless they have moved on. It returns how many it has cancelled.
+// Locked ones are looked at again soon.
 func (e *Engine) cancelSurplus(ctx context.Context, p *gatePass) (cancelled int, err error) {
 	for len(p.surplus) > 0 {
 		specs := p.surplus[:min(len(p.surplus), MaxBatch)]
@@ -76,9 +77,9 @@ func (e *Engine) cancelSurplus(ctx context.Context, p *gatePass) (cancelled int,
 			switch {
 			case err == nil:
 				cancelled++
-			case errors.Is(err, ErrBusy), errors.Is(err, ErrContention):
+			case errors.Is(err, fferr.ErrBusy), errors.Is(err, fferr.ErrContention):
 				p.busy = true
-			case !errors.Is(err, ErrEnded) && !errors.Is(err, ErrNotFound):
+			case !errors.Is(err, fferr.ErrEnded) && !errors.Is(err, fferr.ErrNotFound):
 				return cancelled, err
 			}
 		}

@@ -29,8 +29,8 @@ type keySweep struct {
 // of their rows, and returns how many it deleted. Each call continues after the previous one of the same engine, and begins
 // again after the last row.
 //
-// Errors: [ErrInvalidInput]. Transaction: one statement that takes no lock, and a transaction for each 200 of these keys, which
-// skips locked ones. Safe to repeat and to run in any number of processes.
+// Errors: [fferr.ErrInvalidInput]. Transaction: one statement that takes no lock, and a transaction for each 200 of these keys,
+// which skips locked ones. Safe to repeat and to run in any number of processes.
 func (m Maintenance) ForgetLimitKeys(ctx context.Context, batch int) (int, error) {
 	const op = "forget keys of limits"
 	e := m.e.impatient()

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/budget"
 	"github.com/flowfabric/flowfabric-go/internal/gate"
@@ -290,7 +291,7 @@ func (p *gatePass) ensure(ctx context.Context, op string) (again bool, err error
 	_, err = inStatement(ctx, p.Engine, op, func(conn db.DBTX, _ *notifications) (struct{}, error) {
 		return struct{}{}, p.q.EnsureGates(ctx, conn, params)
 	})
-	if errors.Is(err, ErrBusy) {
+	if errors.Is(err, fferr.ErrBusy) {
 		p.busy = true
 		return false, nil
 	}

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // Grants has the operations of a scheduler that is separate from the workers. It decides which worker runs which
@@ -20,10 +22,10 @@ import (
 // A claim grant takes an execution out of its lane until it is used by [Grants.ClaimExecution], or until
 // [Maintenance.ExpireGrants] returns the execution after its expiry. A reclaim grant lets a worker take over an
 // execution whose lease was lost, with a new attempt: [Grants.ReclaimExecution]. Both return an ordinary lease. Grants
-// are signed with the newest active key of ff_waitpoint_hmac; without a key, operations fail with [ErrUnsupported].
+// are signed with the newest active key of ff_waitpoint_hmac; without a key, operations fail with [fferr.ErrUnsupported].
 //
 // It comes from [Engine.Grants] and is bound to the same pool or transaction. Each operation is one transaction. It
-// waits a limited time for its execution's rows and then fails with [ErrContention], except [Grants.ClaimForWorker],
+// waits a limited time for its execution's rows and then fails with [fferr.ErrContention], except [Grants.ClaimForWorker],
 // which never waits for locks.
 type Grants struct {
 	e *Engine
@@ -139,13 +141,13 @@ func (e *Engine) grantable(ctx context.Context, tx *txn, x *heldExecution, insta
 		PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), CurrentIndex: x.CurrentIndex, WorkerInstanceID: string(instance),
 		DefaultCap: policy.ReclaimLimit,
 	})
-	switch halt := Halt(facts.Halt); {
+	switch halt := state.Halt(facts.Halt); {
 	case err != nil:
 		return nil, err
-	case halt == LanePaused:
-		return nil, &HaltedError{Halt: halt, Name: x.LaneID}
-	case halt == WorkerDrained:
-		return nil, &HaltedError{Halt: halt, Name: string(instance)}
+	case halt == state.HaltedLane:
+		return nil, &fferr.HaltedError{Halt: halt, Name: x.LaneID}
+	case halt == state.HaltedWorker:
+		return nil, &fferr.HaltedError{Halt: halt, Name: string(instance)}
 	}
 	return &grantable{heldExecution: x, facts: facts}, nil
 }
@@ -178,7 +180,7 @@ func (x *grantable) cannot(err error, reason string) error {
 	if broken != nil {
 		return broken
 	}
-	return &StateError{Execution: x.id, State: v, Reason: reason, Err: err}
+	return &fferr.StateError{Execution: x.id, State: v, Reason: reason, Err: err}
 }
 
 // reclaims returns how many leases the execution has lost.
@@ -190,7 +192,7 @@ func (x *grantable) notAdmitted() error {
 	if x.EligibilityState != "eligible_now" || admits(x.facts.Attached, x.Admitted) {
 		return nil
 	}
-	return x.cannot(ErrNotLeaseable, "its budgets and limits have not admitted it")
+	return x.cannot(fferr.ErrNotLeaseable, "its budgets and limits have not admitted it")
 }
 
 // admits reports whether an execution may be claimed as far as its budgets and limits are concerned. Another program may have

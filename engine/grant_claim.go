@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/normalise"
@@ -67,13 +68,14 @@ func (s GrantedClaim) terms() (terms, error) {
 // ClaimExecution uses a claim grant: the worker it was issued to gets the execution's lease. An interrupted attempt
 // continues; otherwise the next one starts.
 //
-// Errors: [ErrInvalidGrant] for a grant of another worker or instance, a forged one or a used one; [ErrGrantExpired];
-// [ErrNotFound]; [ErrNotLeaseable] if the execution has ended, is running, suspended or waiting for something, or its
-// next attempt is not the expected one; [ErrHalted] while the lane is paused or the worker drained; [ErrUnsupported] if
-// a budget or quota has not admitted the execution; [ErrInvalidInput]; [ErrContention].
+// Errors: [fferr.ErrInvalidGrant] for a grant of another worker or instance, a forged one or a used one;
+// [fferr.ErrGrantExpired]; [fferr.ErrNotFound]; [fferr.ErrNotLeaseable] if the execution has ended, is running, suspended or
+// waiting for something, or its next attempt is not the expected one; [fferr.ErrHalted] while the lane is paused or the worker
+// drained; [fferr.ErrUnsupported] if a budget or quota has not admitted the execution; [fferr.ErrInvalidInput];
+// [fferr.ErrContention].
 //
 // Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after
-// an unknown outcome fails with [ErrNotLeaseable] if the first call was committed; that call's lease expires.
+// an unknown outcome fails with [fferr.ErrNotLeaseable] if the first call was committed; that call's lease expires.
 func (g Grants) ClaimExecution(ctx context.Context, spec GrantedClaim) (Claimed, error) {
 	const op = "claim execution"
 	e := g.e
@@ -87,7 +89,7 @@ func (g Grants) ClaimExecution(ctx context.Context, spec GrantedClaim) (Claimed,
 			return nil, err
 		}
 		if p := spec.ExpectedAttempt; p != nil && int32(*p) != next.index && !x.interrupted() {
-			return nil, x.cannot(ErrNotLeaseable, fmt.Sprintf("its next attempt is %d, not %d", next.index, *p))
+			return nil, x.cannot(fferr.ErrNotLeaseable, fmt.Sprintf("its next attempt is %d, not %d", next.index, *p))
 		}
 		if err := cmp.Or(x.checkLane(spec.Grant.Lane), x.notAdmitted()); err != nil {
 			return nil, err
@@ -114,9 +116,9 @@ func (e *Engine) checkShown(
 	i := slices.IndexFunc(grants, func(g db.ListGrantsRow) bool { return g.WorkerID == string(worker) })
 	switch {
 	case i < 0:
-		return &GrantError{Execution: x.id, Reason: id.ReasonUnknownGrant, Err: ErrInvalidGrant}
+		return &fferr.GrantError{Execution: x.id, Reason: id.ReasonUnknownGrant, Err: fferr.ErrInvalidGrant}
 	case grants[i].ExpiresAtMs <= x.NowMs:
-		return &GrantError{Execution: x.id, Err: ErrGrantExpired}
+		return &fferr.GrantError{Execution: x.id, Err: fferr.ErrGrantExpired}
 	}
 	return nil
 }
@@ -125,11 +127,11 @@ func (e *Engine) checkShown(
 // instance are [id.OperatorWorker]. A worker with a grant for the execution loses it. lane is the expected lane, "" for
 // any.
 //
-// Errors: [ErrNotFound]; [ErrNotLeaseable], [ErrHalted], [ErrUnsupported], [ErrInvalidInput] and [ErrContention] as in
-// [Grants.ClaimExecution].
+// Errors: [fferr.ErrNotFound]; [fferr.ErrNotLeaseable], [fferr.ErrHalted], [fferr.ErrUnsupported], [fferr.ErrInvalidInput] and
+// [fferr.ErrContention] as in [Grants.ClaimExecution].
 //
 // Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after
-// an unknown outcome fails with [ErrNotLeaseable] if the first call was committed.
+// an unknown outcome fails with [fferr.ErrNotLeaseable] if the first call was committed.
 func (g Grants) IssueGrantAndClaim(ctx context.Context, x id.ExecutionID, lane id.LaneID, leaseTTL time.Duration) (Claimed, error) {
 	const op = "issue grant and claim"
 	if lane != "" {
@@ -167,13 +169,13 @@ type ResumedClaim struct {
 // this library must be valid and this worker's, as in [Grants.ClaimExecution]. Any other text is refused unless
 // [Config.UnsignedResumeGrants] is set.
 //
-// Errors: [ErrInvalidGrant]; [ErrGrantExpired]; [ErrNotFound], also if there is no attempt; [ErrNotLeaseable] if it is
-// leased, ended, suspended, waiting for something or granted to another worker, or its next attempt is a new one;
-// [ErrReclaimCapExceeded] if this lost lease ends it, which [Maintenance.ExpireLeases] does; [ErrHalted],
-// [ErrUnsupported] and [ErrInvalidInput] as in [Grants.ClaimExecution]; [ErrContention].
+// Errors: [fferr.ErrInvalidGrant]; [fferr.ErrGrantExpired]; [fferr.ErrNotFound], also if there is no attempt;
+// [fferr.ErrNotLeaseable] if it is leased, ended, suspended, waiting for something or granted to another worker, or its next
+// attempt is a new one; [fferr.ErrReclaimCapExceeded] if this lost lease ends it, which [Maintenance.ExpireLeases] does;
+// [fferr.ErrHalted], [fferr.ErrUnsupported] and [fferr.ErrInvalidInput] as in [Grants.ClaimExecution]; [fferr.ErrContention].
 //
 // Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after
-// an unknown outcome fails with [ErrNotLeaseable] if the first call was committed.
+// an unknown outcome fails with [fferr.ErrNotLeaseable] if the first call was committed.
 func (g Grants) ClaimFromResumeGrant(ctx context.Context, spec ResumedClaim) (Claimed, error) {
 	const op = "claim from resume grant"
 	e := g.e
@@ -183,7 +185,7 @@ func (g Grants) ClaimFromResumeGrant(ctx context.Context, spec ResumedClaim) (Cl
 	shown := presented{wire.ClaimGrant, spec.Grant.Key, spec.Grant.Execution}
 	signed := shown.key.IsSigned()
 	if shown.key == "" || !signed && !e.cfg.UnsignedResumeGrants {
-		return Claimed{}, wrap(op, &GrantError{Execution: shown.execution, Reason: id.ReasonMalformed, Err: ErrInvalidGrant})
+		return Claimed{}, wrap(op, &fferr.GrantError{Execution: shown.execution, Reason: id.ReasonMalformed, Err: fferr.ErrInvalidGrant})
 	}
 	return e.leaseOne(ctx, op, shown.execution, spec.Instance, func(tx *txn, x *grantable) (*leaseDecision, error) {
 		if signed {
@@ -191,7 +193,7 @@ func (g Grants) ClaimFromResumeGrant(ctx context.Context, spec ResumedClaim) (Cl
 				return nil, err
 			}
 		} else if spec.Grant.ExpiresAt.UnixMilli() <= x.NowMs {
-			return nil, &GrantError{Execution: x.id, Err: ErrGrantExpired}
+			return nil, &fferr.GrantError{Execution: x.id, Err: fferr.ErrGrantExpired}
 		}
 		if err := x.checkLane(spec.Grant.Lane); err != nil {
 			return nil, err
@@ -199,20 +201,20 @@ func (g Grants) ClaimFromResumeGrant(ctx context.Context, spec ResumedClaim) (Cl
 		t := terms{worker: spec.Worker, instance: spec.Instance, ttl: spec.LeaseTTL, event: state.LeaseEventReclaimed}
 		switch {
 		case !x.started():
-			return nil, &NotFoundError{Entity: "attempt", ID: x.id.String()}
+			return nil, &fferr.NotFoundError{Entity: "attempt", ID: x.id.String()}
 		case x.live():
-			return nil, x.cannot(ErrNotLeaseable, "its lease has not run out")
+			return nil, x.cannot(fferr.ErrNotLeaseable, "its lease has not run out")
 		case x.active():
 			if x.OwnershipState != "lease_revoked" { // a revocation does not count as a loss
 				if x.LostTooOften {
-					return nil, &ReclaimCapError{Execution: x.id, Reclaims: int(x.reclaims())}
+					return nil, &fferr.ReclaimCapError{Execution: x.id, Reclaims: int(x.reclaims())}
 				}
 				t.reclaims = 1
 			}
 		case !x.runnable(), !x.free(), !x.eligible():
-			return nil, x.cannot(ErrNotLeaseable, "it is neither claimable nor granted")
+			return nil, x.cannot(fferr.ErrNotLeaseable, "it is neither claimable nor granted")
 		case !x.interrupted() && !x.resumable():
-			return nil, x.cannot(ErrNotLeaseable, "its next attempt is a new one")
+			return nil, x.cannot(fferr.ErrNotLeaseable, "its next attempt is a new one")
 		case x.granted() && !signed:
 			own := presented{kind: wire.ClaimGrant, execution: x.id}
 			if err := e.checkShown(ctx, tx, x, own, spec.Worker, spec.Instance); err != nil {
@@ -261,13 +263,13 @@ func (e *Engine) leaseOne(
 func (x *grantable) nextAttempt() (nextAttempt, error) {
 	switch {
 	case x.terminal():
-		return nextAttempt{}, x.cannot(ErrNotLeaseable, "it has ended")
+		return nextAttempt{}, x.cannot(fferr.ErrNotLeaseable, "it has ended")
 	case !x.runnable():
-		return nextAttempt{}, x.cannot(ErrNotLeaseable, "it is not waiting")
+		return nextAttempt{}, x.cannot(fferr.ErrNotLeaseable, "it is not waiting")
 	case !x.free():
-		return nextAttempt{}, x.cannot(ErrNotLeaseable, "it has an owner")
+		return nextAttempt{}, x.cannot(fferr.ErrNotLeaseable, "it has an owner")
 	case !x.eligible():
-		return nextAttempt{}, x.cannot(ErrNotLeaseable, "it is neither claimable nor granted")
+		return nextAttempt{}, x.cannot(fferr.ErrNotLeaseable, "it is neither claimable nor granted")
 	}
 	var attempts []db.TakeAttemptsOfRow
 	if x.started() {
@@ -286,7 +288,7 @@ func (x *grantable) nextAttempt() (nextAttempt, error) {
 		AttemptIndex: x.Pointer, AttemptState: x.AttemptState, HighestEpoch: x.HighestEpoch,
 	}, attempts, x.NowMs)
 	if !ok {
-		return next, x.cannot(ErrNotLeaseable, "a lease of its attempt has not run out")
+		return next, x.cannot(fferr.ErrNotLeaseable, "a lease of its attempt has not run out")
 	}
 	return next, nil
 }

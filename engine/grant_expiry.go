@@ -13,7 +13,7 @@ import (
 // grants. It handles at most batch executions, and returns how many it changed; call it again while that is at least
 // batch. Grants of deleted executions are deleted too, and each counts.
 //
-// Errors: [ErrInvalidInput]. Transaction: one per batch; locks the executions, then their expired grants, and skips
+// Errors: [fferr.ErrInvalidInput]. Transaction: one per batch; locks the executions, then their expired grants, and skips
 // locked executions for the next call. Emits nothing. Safe to repeat and to run in any number of processes.
 func (m Maintenance) ExpireGrants(ctx context.Context, batch int) (int, error) {
 	e := m.e

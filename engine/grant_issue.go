@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 )
@@ -19,13 +20,13 @@ import (
 // IssueClaimGrant grants a claimable execution to one worker, and takes it out of its lane until the grant is used or
 // expires.
 //
-// Errors: [ErrNotFound]; [ErrGrantExists] while it is granted; [ErrNotLeaseable] if it is not claimable;
-// [ErrInvalidInput] for another lane than the execution's, or a worker without the required capabilities;
-// [ErrUnsupported] without a signing key; [ErrHalted] while the
-// lane is paused or the worker drained; [ErrContention].
+// Errors: [fferr.ErrNotFound]; [fferr.ErrGrantExists] while it is granted; [fferr.ErrNotLeaseable] if it is not claimable;
+// [fferr.ErrInvalidInput] for another lane than the execution's, or a worker without the required capabilities;
+// [fferr.ErrUnsupported] without a signing key; [fferr.ErrHalted] while the
+// lane is paused or the worker drained; [fferr.ErrContention].
 //
 // Transaction: locks the execution and its attempt, deletes its older claim grants; emits nothing. A repetition after
-// an unknown outcome fails with [ErrGrantExists] until that grant has expired.
+// an unknown outcome fails with [fferr.ErrGrantExists] until that grant has expired.
 func (g Grants) IssueClaimGrant(ctx context.Context, spec GrantSpec) (ClaimGrant, error) {
 	const op = "issue claim grant"
 	e := g.e
@@ -50,11 +51,11 @@ func (e *Engine) issueClaimGrant(ctx context.Context, tx *txn, x *grantable, spe
 			return ClaimGrant{}, err
 		}
 		if slices.ContainsFunc(grants, func(g db.ListGrantsRow) bool { return g.ExpiresAtMs > x.NowMs }) {
-			return ClaimGrant{}, &GrantError{Execution: x.id, Err: ErrGrantExists}
+			return ClaimGrant{}, &fferr.GrantError{Execution: x.id, Err: fferr.ErrGrantExists}
 		}
 	}
 	if x.LifecyclePhase != "runnable" || !x.free() || x.EligibilityState != "eligible_now" {
-		return ClaimGrant{}, x.cannot(ErrNotLeaseable, "it is not claimable")
+		return ClaimGrant{}, x.cannot(fferr.ErrNotLeaseable, "it is not claimable")
 	}
 	if err := cmp.Or(x.checkLane(spec.Lane), x.checkCapabilities(spec.Capabilities), x.notAdmitted()); err != nil {
 		return ClaimGrant{}, err
@@ -139,8 +140,8 @@ const grantPage = 100
 // oldest, then by id. It returns false if there is none. It never waits for locks: it skips locked executions, and
 // those that a budget or quota has not admitted.
 //
-// Errors: [ErrInvalidInput]; [ErrHalted] if there is work and the lane is paused or the worker drained;
-// [ErrUnsupported] without a signing key.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrHalted] if there is work and the lane is paused or the worker drained;
+// [fferr.ErrUnsupported] without a signing key.
 //
 // Transaction: reads, then one transaction for the granted execution, as in [Grants.IssueClaimGrant]. A repetition
 // after an unknown outcome grants another execution; the first one returns to its lane after its grant expires.
@@ -225,8 +226,8 @@ func (e *Engine) grantFirst(
 			return ClaimGrant{}, false, err
 		}
 		// Changed since it was read, or one of its grants is locked.
-		if _, lacks := errors.AsType[*UnsupportedError](err); !lacks && !errors.Is(err, ErrBusy) && !errors.Is(err, ErrNotLeaseable) &&
-			!errors.Is(err, ErrInvalidInput) {
+		if _, lacks := errors.AsType[*fferr.UnsupportedError](err); !lacks && !errors.Is(err, fferr.ErrBusy) && !errors.Is(err, fferr.ErrNotLeaseable) &&
+			!errors.Is(err, fferr.ErrInvalidInput) {
 			return ClaimGrant{}, false, err
 		}
 		candidates = candidates[taken+1:]
@@ -238,10 +239,10 @@ func (e *Engine) grantFirst(
 // lane by [Maintenance.ExpireLeases]. The execution does not change; until the grant is used, a claim can still take
 // it.
 //
-// Errors: [ErrNotFound]; [ErrReclaimCapExceeded] if it has lost as many leases as its policy allows;
-// [ErrNotReclaimable]; [ErrInvalidInput] for another lane than the execution's, or a worker without the required
-// capabilities; [ErrHalted] while the lane is paused or the worker drained; [ErrUnsupported] without a signing key;
-// [ErrContention].
+// Errors: [fferr.ErrNotFound]; [fferr.ErrReclaimCapExceeded] if it has lost as many leases as its policy allows;
+// [fferr.ErrNotReclaimable]; [fferr.ErrInvalidInput] for another lane than the execution's, or a worker without the required
+// capabilities; [fferr.ErrHalted] while the lane is paused or the worker drained; [fferr.ErrUnsupported] without a signing key;
+// [fferr.ErrContention].
 //
 // Transaction: locks the execution and its attempt; emits nothing. A repetition issues another grant; one of them can
 // be used.
@@ -258,9 +259,9 @@ func (g Grants) IssueReclaimGrant(ctx context.Context, spec GrantSpec) (ReclaimG
 	return onGrantable(ctx, e, op, spec.Execution, spec.Instance, nil, func(tx *txn, x *grantable) (none Outcome[ReclaimGrant], err error) {
 		switch {
 		case x.LostTooOften:
-			return none, &ReclaimCapError{Execution: x.id, Reclaims: int(x.reclaims())}
+			return none, &fferr.ReclaimCapError{Execution: x.id, Reclaims: int(x.reclaims())}
 		case !x.reclaimable():
-			return none, x.cannot(ErrNotReclaimable, "its worker has not lost it")
+			return none, x.cannot(fferr.ErrNotReclaimable, "its worker has not lost it")
 		}
 		if err := cmp.Or(x.checkLane(spec.Lane), x.checkCapabilities(spec.Capabilities)); err != nil {
 			return none, err
@@ -281,7 +282,7 @@ type EligibleFilter struct {
 // checks neither capabilities nor whether a grant could be issued. Concurrent changes may be missing, or listed
 // executions may no longer be claimable.
 //
-// Errors: [ErrInvalidInput] for an invalid lane or partition, a negative limit, or a cursor of another listing or
+// Errors: [fferr.ErrInvalidInput] for an invalid lane or partition, a negative limit, or a cursor of another listing or
 // filter. One statement, which reads the queue of the lane up to the last item; takes no locks.
 func (g Grants) ListEligibleExecutions(
 	ctx context.Context, filter EligibleFilter, after string, limit int,

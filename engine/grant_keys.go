@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 )
@@ -20,7 +21,7 @@ type signingKey struct {
 
 // signingKey reads the newest active key.
 //
-// Errors: [ErrUnsupported] without one.
+// Errors: [fferr.ErrUnsupported] without one.
 func (e *Engine) signingKey(ctx context.Context, conn db.DBTX) (signingKey, error) {
 	rows, err := e.q.ListSigningKeys(ctx, conn)
 	if err != nil {
@@ -35,7 +36,7 @@ func (e *Engine) signingKey(ctx context.Context, conn db.DBTX) (signingKey, erro
 }
 
 func errNoSigningKey() error {
-	return &UnsupportedError{Reason: "the keystore (ff_waitpoint_hmac) has no key to sign with: run `ff key seed`"}
+	return &fferr.UnsupportedError{Reason: "the keystore (ff_waitpoint_hmac) has no key to sign with: run `ff key seed`"}
 }
 
 // presented is a grant's key that a worker presents, with its kind and execution.
@@ -47,17 +48,17 @@ type presented struct {
 
 // verify returns the worker and the instance that the grant was issued to.
 //
-// Errors: [ErrInvalidGrant], [ErrGrantExpired].
+// Errors: [fferr.ErrInvalidGrant], [fferr.ErrGrantExpired].
 func (p presented) verify(ctx context.Context, e *Engine, conn db.DBTX, nowMs int64) (id.WorkerID, id.WorkerInstanceID, error) {
 	refused := func(reason id.Reason) error {
-		return &GrantError{Execution: p.execution, Reason: reason, Err: ErrInvalidGrant}
+		return &fferr.GrantError{Execution: p.execution, Reason: reason, Err: fferr.ErrInvalidGrant}
 	}
 	fields, err := p.key.Parse(p.kind)
 	switch {
 	case err != nil, fields.Execution != p.execution:
 		return "", "", refused(id.ReasonMalformed)
 	case fields.ExpiresAtMs <= nowMs:
-		return "", "", &GrantError{Execution: p.execution, Err: ErrGrantExpired}
+		return "", "", &fferr.GrantError{Execution: p.execution, Err: fferr.ErrGrantExpired}
 	}
 	secret, err := e.q.GetVerifyingKey(ctx, conn, db.GetVerifyingKeyParams{
 		Kid: fields.Kid, NowMs: nowMs, GraceMs: keyGrace.Milliseconds(),
@@ -94,7 +95,7 @@ func (p presented) verifyFor(
 ) error {
 	w, i, err := p.verify(ctx, e, conn, nowMs)
 	if err == nil && (w != worker || i != instance) {
-		err = &GrantError{Execution: p.execution, Reason: id.ReasonUnknownGrant, Err: ErrInvalidGrant}
+		err = &fferr.GrantError{Execution: p.execution, Reason: id.ReasonUnknownGrant, Err: fferr.ErrInvalidGrant}
 	}
 	return err
 }
@@ -103,8 +104,8 @@ func (p presented) verifyFor(
 // neither used nor withdrawn. It does not check whether the execution can be leased. The grant's Key determines its
 // expiry; Lane and ExpiresAt are ignored.
 //
-// Errors: [ErrInvalidInput] for an execution that can't exist in this database; [ErrGrantExpired]; [ErrInvalidGrant]
-// with the reason in its [GrantError]. Only reads.
+// Errors: [fferr.ErrInvalidInput] for an execution that can't exist in this database; [fferr.ErrGrantExpired];
+// [fferr.ErrInvalidGrant] with the reason in its [fferr.GrantError]. Only reads.
 func (g Grants) VerifyGrant(ctx context.Context, grant ClaimGrant) error {
 	const op = "verify grant"
 	e := g.e

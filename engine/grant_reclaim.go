@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -35,16 +36,16 @@ func (s Reclaim) validate() error {
 
 // ReclaimExecution takes over an execution whose lease was lost, whether or not [Maintenance.ExpireLeases] has handled
 // that. Its attempt ends, and the worker gets the lease of a new one. If the execution has now lost too many leases, it
-// ends as failed, with all consequences, and the call returns [ErrReclaimCapExceeded]; in this case something was
+// ends as failed, with all consequences, and the call returns [fferr.ErrReclaimCapExceeded]; in this case something was
 // written, even in a caller's transaction.
 //
-// Errors: [ErrInvalidGrant], [ErrGrantExpired]; [ErrNotFound]; [ErrNotReclaimable] if its lease has not expired, or it
-// was claimed, ended, suspended or delayed in the meantime; [ErrReclaimCapExceeded]; [ErrHalted] while the lane is
-// paused or the worker drained; [ErrUnsupported]; [ErrInvalidInput]; [ErrContention].
+// Errors: [fferr.ErrInvalidGrant], [fferr.ErrGrantExpired]; [fferr.ErrNotFound]; [fferr.ErrNotReclaimable] if its lease has not
+// expired, or it was claimed, ended, suspended or delayed in the meantime; [fferr.ErrReclaimCapExceeded]; [fferr.ErrHalted]
+// while the lane is paused or the worker drained; [fferr.ErrUnsupported]; [fferr.ErrInvalidInput]; [fferr.ErrContention].
 //
 // Transaction: locks the execution and its attempt, and before them the flow of a member that may end, exclusively;
 // deletes its grants; emits a lease event, and a completion event if it ends. A repetition after an unknown outcome
-// fails with [ErrInvalidGrant] if the first call was committed; that call's lease expires.
+// fails with [fferr.ErrInvalidGrant] if the first call was committed; that call's lease expires.
 func (g Grants) ReclaimExecution(ctx context.Context, spec Reclaim) (Claimed, error) {
 	const op = "reclaim execution"
 	e := g.e
@@ -61,11 +62,11 @@ func (g Grants) ReclaimExecution(ctx context.Context, spec Reclaim) (Claimed, er
 			return none, err
 		}
 		if !x.reclaimable() {
-			return none, x.cannot(ErrNotReclaimable, "its worker has not lost it")
+			return none, x.cannot(fferr.ErrNotReclaimable, "its worker has not lost it")
 		}
 		lost, tooMany := x.loss(spec.MaxReclaims)
 		if tooMany {
-			return Outcome[Claimed]{Err: wrap(op, &ReclaimCapError{Execution: x.id, Reclaims: int(x.reclaims() + lost)})},
+			return Outcome[Claimed]{Err: wrap(op, &fferr.ReclaimCapError{Execution: x.id, Reclaims: int(x.reclaims() + lost)})},
 				e.endLost(ctx, tx, x, lost)
 		}
 		if err := x.notAdmitted(); err != nil {

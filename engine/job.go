@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -136,7 +137,7 @@ func (p *pass) try(ctx context.Context, due []candidate, limit int) (int, error)
 			p.busy[*c.flow] = append(p.busy[*c.flow], c)
 		}
 	}
-	if !errors.Is(err, ErrBusy) {
+	if !errors.Is(err, fferr.ErrBusy) {
 		return n, err
 	}
 	if p.waits++; len(free) == 1 || p.waits >= lateWaits {
@@ -175,7 +176,7 @@ func (p *pass) comeBack(ctx context.Context, limit int) (acted int, err error) {
 			}
 			return p.act(ctx, tx, flows, due, limit-acted)
 		})
-		if err != nil && !errors.Is(err, ErrBusy) {
+		if err != nil && !errors.Is(err, fferr.ErrBusy) {
 			return acted, err
 		}
 		acted += n
@@ -203,7 +204,7 @@ func (e *Engine) lockCurrentAttempts(
 
 // PruneCreationKeys deletes idempotency keys whose window has passed, at most batch of them, and returns how many.
 //
-// Errors: [ErrInvalidInput]. Transaction: one statement; skips locked keys. Safe to repeat and to run in any number of
+// Errors: [fferr.ErrInvalidInput]. Transaction: one statement; skips locked keys. Safe to repeat and to run in any number of
 // processes.
 func (m Maintenance) PruneCreationKeys(ctx context.Context, batch int) (int, error) {
 	e := m.e

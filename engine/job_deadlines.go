@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -17,7 +18,7 @@ import (
 // no longer run because of it. It handles at most batch executions and returns how many; call it again while that
 // equals batch. The number includes executions ended by another program, whose deadlines are only cleared.
 //
-// Errors: [ErrInvalidInput]. Transaction: one per 256 flows, after one for ended executions; locks the flows of members
+// Errors: [fferr.ErrInvalidInput]. Transaction: one per 256 flows, after one for ended executions; locks the flows of members
 // exclusively, executions, then their attempts. It skips locked executions, flows and dependents for the next call, and
 // retries a few busy flows once at the end. Emits lease and completion events. Safe to repeat and to run in any number
 // of processes.
@@ -111,7 +112,7 @@ func (e *Engine) settleDeadlines(ctx context.Context, op string, finished execut
 			PartitionKeys: finished.partitions, ExecutionIDs: finished.executions,
 		})
 	})
-	if errors.Is(err, ErrBusy) {
+	if errors.Is(err, fferr.ErrBusy) {
 		err = nil // the next call retries
 	}
 	return int(n), err

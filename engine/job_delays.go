@@ -11,7 +11,7 @@ import (
 // how many; call it again while that equals batch. The number includes executions whose delay was left over from an
 // earlier state and is only cleared.
 //
-// Errors: [ErrInvalidInput]; [ErrBusy] if another transaction holds a conflicting queue entry; nothing was written.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrBusy] if another transaction holds a conflicting queue entry; nothing was written.
 // Transaction: one statement, and another transaction for retries of fair work; locks the executions and skips locked
 // ones. Safe to repeat and to run in any number of processes.
 func (m Maintenance) PromoteDelayed(ctx context.Context, batch int) (int, error) {

@@ -81,8 +81,8 @@ type JobTaken struct {
 // The hold only avoids duplicate work: every operation of [Maintenance] is safe in any number of processes, and may
 // continue beyond its hold. If a job's row stays locked after its hold has ended, every process that asks runs the job.
 //
-// Errors: [ErrInvalidInput]; [ErrReadOnly]. Transaction: one statement without lock waits, planned each time; one more
-// if there are lease timers to delete. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrReadOnly]. Transaction: one statement without lock waits, planned each time; one
+// more if there are lease timers to delete. Safe to repeat.
 func (m Maintenance) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, error) {
 	const op = "take jobs"
 	e := m.e
@@ -135,7 +135,7 @@ func (m Maintenance) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, err
 
 // ReturnJobs releases all jobs of a process, so that another process takes them with its next [Maintenance.TakeJobs].
 //
-// Errors: [ErrInvalidInput]. Transaction: one statement, without lock waits. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput]. Transaction: one statement, without lock waits. Safe to repeat.
 func (m Maintenance) ReturnJobs(ctx context.Context, holder id.WorkerInstanceID) error {
 	const op = "return jobs"
 	if err := holder.Validate(); err != nil {
@@ -152,7 +152,7 @@ func (m Maintenance) Delayed() <-chan struct{} { return m.e.delayed }
 // QueuedLanes returns the given lanes with queued work, possibly for other kinds or capabilities. A worker calls it
 // before it claims from lanes without a notification.
 //
-// Errors: [ErrInvalidInput]. One statement; takes no locks.
+// Errors: [fferr.ErrInvalidInput]. One statement; takes no locks.
 func (e *Engine) QueuedLanes(ctx context.Context, lanes []id.LaneID) ([]id.LaneID, error) {
 	const op = "list queued lanes"
 	asked, err := laneTexts(lanes, "lanes")

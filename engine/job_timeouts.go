@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -35,7 +36,7 @@ func (s timeouts) len() int { return s.retries.len() + s.ends.len() }
 //
 // [Maintenance.ExpireLeases] does the same for attempts whose lease has expired as well.
 //
-// Errors: [ErrInvalidInput]. Transaction: one per 256 flows, after one for timeouts to clear; locks the flows of ending
+// Errors: [fferr.ErrInvalidInput]. Transaction: one per 256 flows, after one for timeouts to clear; locks the flows of ending
 // members exclusively, then executions and attempts. It skips locked rows as [Maintenance.ExpireDeadlines]. Emits lease
 // and completion events. Safe to repeat and to run in any number of processes.
 func (m Maintenance) ExpireAttempts(ctx context.Context, batch int) (int, error) {
@@ -132,7 +133,7 @@ func (e *Engine) forgetTimeouts(ctx context.Context, op string, over db.ForgetTi
 	n, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (int64, error) {
 		return e.q.ForgetTimeouts(ctx, conn, over)
 	})
-	if errors.Is(err, ErrBusy) {
+	if errors.Is(err, fferr.ErrBusy) {
 		err = nil // the next call retries
 	}
 	return int(n), err

@@ -14,7 +14,7 @@ const WorkerEventRetention = 7 * 24 * time.Hour
 // workers and returns how many; call it again while that equals batch. A worker that still runs registers again with
 // its next heartbeat. Nothing else depends on the sweep: [Engine.Workers] knows which workers are live.
 //
-// Errors: [ErrInvalidInput]. Transaction: one statement; skips locked rows. Safe to repeat and to run in any number of
+// Errors: [fferr.ErrInvalidInput]. Transaction: one statement; skips locked rows. Safe to repeat and to run in any number of
 // processes.
 func (m Maintenance) SweepWorkers(ctx context.Context, batch int) (int, error) {
 	e := m.e
@@ -30,7 +30,7 @@ func (m Maintenance) SweepWorkers(ctx context.Context, batch int) (int, error) {
 // PruneWorkerEvents deletes events of registered workers that are older than [WorkerEventRetention], at most batch of
 // them, and returns how many.
 //
-// Errors: [ErrInvalidInput]. Transaction: one statement; skips locked events. Safe to repeat and to run in any number of
+// Errors: [fferr.ErrInvalidInput]. Transaction: one statement; skips locked events. Safe to repeat and to run in any number of
 // processes.
 func (m Maintenance) PruneWorkerEvents(ctx context.Context, batch int) (int, error) {
 	e := m.e

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -27,7 +28,7 @@ import (
 //
 // The database only stores the name. Declarations of the same name with different types are compatible if their codecs
 // are: with [JSON], a field that only one of them has is ignored or zero. A value that does not decode is a
-// [DecodeError]; in a handler, a permanent failure of the category "payload".
+// [fferr.DecodeError]; in a handler, a permanent failure of the category "payload".
 type Kind[In, Out any] struct {
 	// Name is the stored name of the kind. Required; at most 255 bytes.
 	Name string
@@ -75,25 +76,9 @@ func (JSON) Marshal(v any) ([]byte, error) { return json.Marshal(v) }
 // Unmarshal is [json.Unmarshal].
 func (JSON) Unmarshal(data []byte, into any) error { return json.Unmarshal(data, into) }
 
-// DecodeError is a stored payload or result that can't be decoded into the type of a [Kind]. Its text never contains
-// the stored value, but that of Err may.
-type DecodeError struct {
-	Kind string // the kind's name
-	What string // "payload", "result", "signal", or which payload, result or signal
-	Type string // the Go type
-	Err  error  // the codec's error
-}
-
-func (e *DecodeError) Error() string {
-	return fmt.Sprintf("%s of kind %q does not decode into %s", e.What, e.Kind, e.Type)
-}
-
-// Unwrap returns the codec's error.
-func (e *DecodeError) Unwrap() error { return e.Err }
-
 // Validate checks that executions of this kind can be created.
 //
-// Errors: [ErrInvalidInput] naming the field, as "Kind.Name" or "Kind.Policy.Retry.MaxRetries".
+// Errors: [fferr.ErrInvalidInput] naming the field, as "Kind.Name" or "Kind.Policy.Retry.MaxRetries".
 func (k Kind[In, Out]) Validate() error {
 	if err := k.checkName(); err != nil {
 		return err
@@ -125,7 +110,7 @@ func (k Kind[In, Out]) checkName() error {
 }
 
 // Spec returns the spec of an execution of this kind: for a flow's node or a batch, or to set a key, a priority or
-// tags. If args can't be encoded, its creation fails with [ErrInvalidInput].
+// tags. If args can't be encoded, its creation fails with [fferr.ErrInvalidInput].
 func (k Kind[In, Out]) Spec(args In) ExecutionSpec {
 	spec := ExecutionSpec{Kind: k.Name, Lane: k.Lane, Policy: k.Policy, Unique: k.Unique}
 	if k.Sequence != nil {
@@ -157,7 +142,7 @@ func (k Kind[In, Out]) Spec(args In) ExecutionSpec {
 //	nightly := Report.Schedule("nightly report", ReportArgs{}, engine.ScheduleSpec{Cron: "30 3 * * *", Zone: "Europe/Berlin"})
 //
 // Of the execution in spec the namespace, tags, priority and creator are kept; tags are added to the tags of [Kind.Options].
-// If args can't be encoded, the schedule is refused with [ErrInvalidInput].
+// If args can't be encoded, the schedule is refused with [fferr.ErrInvalidInput].
 func (k Kind[In, Out]) Schedule(name string, args In, spec ScheduleSpec) ScheduleSpec {
 	own := spec.Execution
 	spec.Name, spec.Execution = name, k.Spec(args)
@@ -173,7 +158,7 @@ func (k Kind[In, Out]) Schedule(name string, args In, spec ScheduleSpec) Schedul
 // Create creates an execution of this kind. It is [Engine.CreateExecution] with [Kind.Spec] and the options, in one
 // transaction, or in the caller's with [Engine.WithTx]. Each call creates another execution unless [WithKey] is given.
 //
-// Errors: those of [Engine.CreateExecution]; [ErrInvalidInput] for arguments that can't be encoded.
+// Errors: those of [Engine.CreateExecution]; [fferr.ErrInvalidInput] for arguments that can't be encoded.
 func (k Kind[In, Out]) Create(ctx context.Context, eng *Engine, args In, options ...CreateOption) (Created, error) {
 	spec := k.Spec(args)
 	spec.apply(options)
@@ -207,11 +192,11 @@ func WithKey(key id.IdempotencyKey) CreateOption {
 }
 
 // Key gives the execution a business key, such as Key("order", "4711"), by which it is found and signalled. Unlike
-// [WithKey] it refuses a second creation: see [BusinessKey].
+// [WithKey] it refuses a second creation: see [id.BusinessKey].
 func Key(name, value string) CreateOption {
 	return func(s *ExecutionSpec) {
-		s.BusinessKey = BusinessKey{name, value}
-		if err := s.BusinessKey.check(); err != nil { // an empty one would mean none
+		s.BusinessKey = id.BusinessKey{Name: name, Value: value}
+		if err := checkBusinessKey(s.BusinessKey); err != nil { // an empty one would mean none
 			s.refuse(err)
 		}
 	}
@@ -255,8 +240,8 @@ func WithPriority(priority int) CreateOption {
 
 // Result returns the result of an execution of this kind, without checking its kind. One query; takes no locks.
 //
-// Errors: [ErrNotEnded] until it ends; [*EndedError] if it ended without success; [ErrNotFound]; [*DecodeError];
-// [ErrInvalidInput] for a kind without a name.
+// Errors: [fferr.ErrNotEnded] until it ends; [*fferr.EndedError] if it ended without success; [fferr.ErrNotFound];
+// [*fferr.DecodeError]; [fferr.ErrInvalidInput] for a kind without a name.
 func (k Kind[In, Out]) Result(ctx context.Context, eng *Engine, x id.ExecutionID) (Out, error) {
 	return k.read(func() ([]byte, error) { return eng.ExecutionResult(ctx, x) })
 }
@@ -264,7 +249,7 @@ func (k Kind[In, Out]) Result(ctx context.Context, eng *Engine, x id.ExecutionID
 // Await waits until an execution of this kind has ended, and returns its result. It waits until ctx ends, as
 // [Engine.AwaitExecution], which describes the cost.
 //
-// Errors: those of [Kind.Result] except [ErrNotEnded]; ctx's error.
+// Errors: those of [Kind.Result] except [fferr.ErrNotEnded]; ctx's error.
 func (k Kind[In, Out]) Await(ctx context.Context, eng *Engine, x id.ExecutionID) (Out, error) {
 	return k.read(func() ([]byte, error) { return eng.AwaitExecution(ctx, x) })
 }
@@ -289,8 +274,8 @@ func (k Kind[In, Out]) read(read func() ([]byte, error)) (Out, error) {
 
 // ResultOf returns the result of an upstream of this kind from [Engine.UpstreamResults].
 //
-// Errors: [ErrNotEnded] and [*EndedError] for an upstream without a result, as a quorum may have; [ErrPruned] for one
-// that is Gone; [*DecodeError]; [ErrInvalidInput] for an upstream of another kind.
+// Errors: [fferr.ErrNotEnded] and [*fferr.EndedError] for an upstream without a result, as a quorum may have; [fferr.ErrPruned]
+// for one that is Gone; [*fferr.DecodeError]; [fferr.ErrInvalidInput] for an upstream of another kind.
 func (k Kind[In, Out]) ResultOf(upstream UpstreamResult) (Out, error) {
 	const op = "read upstream result"
 	var none Out
@@ -298,7 +283,7 @@ func (k Kind[In, Out]) ResultOf(upstream UpstreamResult) (Out, error) {
 		return none, wrap(op, err)
 	}
 	if upstream.Gone {
-		return none, wrap(op, fmt.Errorf("execution %s: %w", upstream.Execution, ErrPruned))
+		return none, wrap(op, fmt.Errorf("execution %s: %w", upstream.Execution, fferr.ErrPruned))
 	}
 	if upstream.Kind != k.Name {
 		return none, wrap(op, invalid("upstream", fmt.Sprintf("is of the kind %q, not %q", upstream.Kind, k.Name)))
@@ -319,14 +304,14 @@ func (u UpstreamResult) ended() error {
 	case u.Outcome == state.OutcomeSuccess:
 		return nil
 	case !u.State.Terminal():
-		return ErrNotEnded
+		return fferr.ErrNotEnded
 	}
-	return &EndedError{Execution: u.Execution, Outcome: u.Outcome, Failure: u.Failure}
+	return &fferr.EndedError{Execution: u.Execution, Outcome: u.Outcome, Failure: u.Failure}
 }
 
 // DecodeArgs decodes a stored payload. Package worker calls it for its handlers; use it with [Engine.Claim].
 //
-// Errors: [*DecodeError].
+// Errors: [*fferr.DecodeError].
 func (k Kind[In, Out]) DecodeArgs(payload []byte) (In, error) {
 	return decode[In](k.Codec, k.Name, "payload", payload)
 }
@@ -367,7 +352,7 @@ func decode[T any](codec Codec, kind, what string, data []byte) (T, error) {
 		}
 		if err := orJSON(codec).Unmarshal(data, into); err != nil {
 			var none T
-			return none, &DecodeError{Kind: kind, What: what, Type: reflect.TypeFor[T]().String(), Err: err}
+			return none, &fferr.DecodeError{Kind: kind, What: what, Type: reflect.TypeFor[T]().String(), Err: err}
 		}
 	}
 	return value, nil

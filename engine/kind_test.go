@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -106,7 +107,7 @@ func TestKindValidate(t *testing.T) {
 		}},
 	} {
 		err := c.kind.Validate()
-		if input, ok := errors.AsType[*engine.InputError](err); !ok || input.Field != c.field {
+		if input, ok := errors.AsType[*fferr.InputError](err); !ok || input.Field != c.field {
 			t.Errorf("%+v: %v, want %s refused", c.kind, err, c.field)
 		}
 	}
@@ -128,27 +129,27 @@ func TestKindDecodesResults(t *testing.T) {
 		}
 		return err
 	}
-	if err := changed(func(u *engine.UpstreamResult) { u.Kind = "other" }); !errors.Is(err, engine.ErrInvalidInput) {
+	if err := changed(func(u *engine.UpstreamResult) { u.Kind = "other" }); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("of another kind: %v", err)
 	}
-	if err := changed(func(u *engine.UpstreamResult) { u.State, u.Outcome = state.PublicActive, state.OutcomeNone }); !errors.Is(err, engine.ErrNotEnded) {
+	if err := changed(func(u *engine.UpstreamResult) { u.State, u.Outcome = state.PublicActive, state.OutcomeNone }); !errors.Is(err, fferr.ErrNotEnded) {
 		t.Errorf("not ended: %v", err)
 	}
 	err := changed(func(u *engine.UpstreamResult) {
 		u.State, u.Outcome, u.Failure = state.PublicFailed, state.OutcomeFailed, "too round"
 	})
-	if ended, ok := errors.AsType[*engine.EndedError](err); !ok || ended.Outcome != state.OutcomeFailed || ended.Failure != "too round" {
+	if ended, ok := errors.AsType[*fferr.EndedError](err); !ok || ended.Outcome != state.OutcomeFailed || ended.Failure != "too round" {
 		t.Errorf("failed: %v", err)
 	}
 	err = changed(func(u *engine.UpstreamResult) { u.Result = []byte(`{"Width":"4929123412341234"}`) })
-	wrong, ok := errors.AsType[*engine.DecodeError](err)
+	wrong, ok := errors.AsType[*fferr.DecodeError](err)
 	if !ok || wrong.Kind != "k" || wrong.What != "result" || wrong.Type != "engine_test.box" || wrong.Err == nil {
 		t.Errorf("of another type: %v", err)
 	}
 	if strings.Contains(err.Error(), "4929") {
 		t.Errorf("%v quotes the result", err)
 	}
-	if _, err := (engine.Kind[struct{}, box]{}).ResultOf(good); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := (engine.Kind[struct{}, box]{}).ResultOf(good); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("without a name: %v", err)
 	}
 }

@@ -51,8 +51,8 @@ const MaxCounted = 10_000
 // together. Members that wait for upstreams are found by the summaries of their flows, which a background job writes
 // every half minute.
 //
-// Errors: [ErrInvalidInput] for a negative limit or a cursor of another listing; [ErrCorruption] for an invalid stored
-// lane. Five statements in one round trip, each with a snapshot of its own, which read at most about 70,000 executions,
+// Errors: [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing; [fferr.ErrCorruption] for an invalid
+// stored lane. Five statements in one round trip, each with a snapshot of its own, which read at most about 70,000 executions,
 // and 10,000 queue entries per lane: up to 0.2 s of server time, plus a millisecond per long lane. Takes no locks.
 func (e *Engine) ListLanes(ctx context.Context, after string, limit int) (Page[LaneSummary], error) {
 	const op = "list lanes"

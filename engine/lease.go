@@ -34,9 +34,10 @@ type Renewal struct {
 // RenewLease extends l by ttl, or by its own TTL if ttl is 0, from the database's present time. It returns the new
 // expiry, in whole milliseconds, which is never earlier than the old one.
 //
-// Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive]: stop work on the
-// execution and discard its result. [ErrNotFound] if the execution or attempt no longer exists. [ErrBusy] if another
-// transaction holds the attempt: retry before the lease expires. [ErrInvalidInput].
+// Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
+// [fferr.ErrNotActive]: stop work on the execution and discard its result. [fferr.ErrNotFound] if the execution or attempt no
+// longer exists. [fferr.ErrBusy] if another transaction holds the attempt: retry before the lease expires.
+// [fferr.ErrInvalidInput].
 //
 // Transaction: one statement; locks the attempt's row without waiting; emits a lease event. Safe to repeat.
 func (e *Engine) RenewLease(ctx context.Context, l Lease, ttl time.Duration) (time.Time, error) {

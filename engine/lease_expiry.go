@@ -18,7 +18,7 @@ import (
 // failed instead, and an attempt that has exceeded its timeout ends as by [Maintenance.ExpireAttempts]. It handles at
 // most batch leases and returns how many; call it again while that equals batch.
 //
-// Errors: [ErrInvalidInput]. Transaction: one to delete timers of leases that this process saw end; one per about 4,000
+// Errors: [fferr.ErrInvalidInput]. Transaction: one to delete timers of leases that this process saw end; one per about 4,000
 // other leases that are due for a check; for expired leases one more per batch or per 256 flows. Locks the flows of
 // members that may end exclusively, executions and attempts. It skips locked executions, flows and dependents for the
 // next call, and retries a few busy flows once at the end. Emits lease events, and completion events of ended

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -33,9 +34,9 @@ func (e *Engine) readLeases(ctx context.Context, conn db.DBTX, arrays leaseArray
 func (f *leaseFacts) missing(l Fence) error {
 	switch {
 	case f == nil:
-		return &NotFoundError{Entity: "execution", ID: l.Execution.String()}
+		return &fferr.NotFoundError{Entity: "execution", ID: l.Execution.String()}
 	case f.AttemptEpoch == nil:
-		return &NotFoundError{Entity: "attempt", ID: l.Execution.String()}
+		return &fferr.NotFoundError{Entity: "attempt", ID: l.Execution.String()}
 	}
 	return nil
 }
@@ -53,7 +54,7 @@ func (f *leaseFacts) fence(l Fence, repeated func(*leaseFacts) bool) error {
 		return corrupt("ff_exec_core.lifecycle_phase", err)
 	}
 	refused := func(reason error) error {
-		return &LeaseError{
+		return &fferr.LeaseError{
 			Execution: l.Execution,
 			Attempt:   l.Attempt,
 			Epoch:     max(*f.AttemptEpoch, 0),
@@ -64,17 +65,17 @@ func (f *leaseFacts) fence(l Fence, repeated func(*leaseFacts) bool) error {
 	}
 	switch {
 	case *f.AttemptEpoch != l.Epoch:
-		return refused(ErrStaleLease)
+		return refused(fferr.ErrStaleLease)
 	case repeated != nil && repeated(f):
 		return errRepeated
 	case f.OwnershipState == "lease_revoked":
-		return refused(ErrLeaseRevoked)
+		return refused(fferr.ErrLeaseRevoked)
 	case phase != state.Active:
-		return refused(ErrNotActive)
+		return refused(fferr.ErrNotActive)
 	case int(f.CurrentIndex) != l.Attempt:
-		return refused(ErrStaleLease)
+		return refused(fferr.ErrStaleLease)
 	case f.LeaseExpiresAtMs == nil || *f.LeaseExpiresAtMs <= f.NowMs:
-		return refused(ErrLeaseExpired)
+		return refused(fferr.ErrLeaseExpired)
 	}
 	return nil
 }

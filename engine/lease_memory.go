@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -195,7 +196,7 @@ func (e *Engine) forgetLeaseTimers(ctx context.Context, op string) error {
 		}
 		if _, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (struct{}, error) {
 			return struct{}{}, e.q.ForgetLeaseTimers(ctx, conn, params)
-		}); err != nil && !errors.Is(err, ErrBusy) {
+		}); err != nil && !errors.Is(err, fferr.ErrBusy) {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -98,7 +99,7 @@ func TestLeaseMemoryIsBounded(t *testing.T) {
 			{Fence: last[1].Lease.Fence, renewed: true, ttlMs: time.Hour.Milliseconds()},
 			{Fence: last[6].Lease.Fence, renewed: true, ttlMs: (2 * time.Hour).Milliseconds()},
 			{Fence: last[7].Lease.Fence},
-			{Fence: last[8].Lease.Fence, missed: ErrStaleLease},
+			{Fence: last[8].Lease.Fence, missed: fferr.ErrStaleLease},
 		})
 		m.want(t, 499, 0)
 		time.Sleep(time.Hour + time.Second)

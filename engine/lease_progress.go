@@ -15,8 +15,8 @@ type Progress struct {
 
 // ReportProgress stores the progress of the attempt that l holds. It does not extend the lease.
 //
-// Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive]: stop work.
-// [ErrInvalidInput]; [ErrNotFound]; [ErrContention].
+// Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
+// [fferr.ErrNotActive]: stop work. [fferr.ErrInvalidInput]; [fferr.ErrNotFound]; [fferr.ErrContention].
 //
 // Transaction: four statements; locks the execution, then its attempt; waits for them up to two seconds, three times.
 // Emits no events. Safe to repeat.

@@ -6,9 +6,10 @@ import (
 	"math"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
-	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Fence identifies a lease in the database. Each claim of an execution raises the epoch, and calls with an older one
@@ -34,8 +35,8 @@ type Lease struct {
 
 // LeaseFromHandle decodes a handle made by [Lease.Handle] or by another engine on the same database.
 //
-// Errors: [ErrInvalidInput] for a handle of another kind of storage, or whose attempt or epoch can't be stored;
-// [ErrCorruption] for bytes that are not a handle.
+// Errors: [fferr.ErrInvalidInput] for a handle of another kind of storage, or whose attempt or epoch can't be stored;
+// [fferr.ErrCorruption] for bytes that are not a handle.
 func LeaseFromHandle(h wire.Handle) (Lease, error) {
 	fields, err := h.CheckPostgres()
 	if err != nil {

@@ -16,13 +16,13 @@ type LimitSetting struct {
 	By     string        // the operator's name, for [LimitState.Changes]; at most 1,024 bytes
 }
 
-// SetLimit changes a limit for all its keys, until [Operator.ResetLimit]. Declarations of programs don't count until then, unless
-// they turn a concurrency into a rate or the reverse. Running executions go on, even if they are more than the limit.
+// SetLimit changes a limit for all its keys, until [Operator.ResetLimit]. Declarations of programs don't count until then,
+// unless they turn a concurrency into a rate or the reverse. Running executions go on, even if they are more than the limit.
 //
 // Workers find the change at once, or without a listener within a second.
 //
-// Errors: [ErrNotFound] for a limit that was not declared; [ErrInvalidInput] naming the field; [ErrContention].
-// Transaction: one statement; locks the limit. Safe to repeat.
+// Errors: [fferr.ErrNotFound] for a limit that was not declared; [fferr.ErrInvalidInput] naming the field;
+// [fferr.ErrContention]. Transaction: one statement; locks the limit. Safe to repeat.
 func (o Operator) SetLimit(ctx context.Context, name LimitName, to LimitSetting) error {
 	const op = "set limit"
 	if to.Units < 0 || to.Units > MaxLimitUnits {
@@ -74,11 +74,11 @@ func (o Operator) setLimit(ctx context.Context, op string, name LimitName, param
 	return nil
 }
 
-// DeleteLimit deletes a limit with its settings and changes. Nothing limits its executions then: those that wait for it are let in.
-// A kind that still declares the limit declares it again within a minute of a creation, and [Operator.DeclareLimits] does so at
-// once. Executions that run keep counting in it. Once the call has returned, nothing is admitted by the limit.
+// DeleteLimit deletes a limit with its settings and changes. Nothing limits its executions then: those that wait for it are let
+// in. A kind that still declares the limit declares it again within a minute of a creation, and [Operator.DeclareLimits] does
+// so at once. Executions that run keep counting in it. Once the call has returned, nothing is admitted by the limit.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrContention]. Transaction: two statements; locks the limit.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: two statements; locks the limit.
 func (o Operator) DeleteLimit(ctx context.Context, name LimitName) error {
 	const op = "delete limit"
 	e := o.e
@@ -104,11 +104,11 @@ func (o Operator) DeleteLimit(ctx context.Context, name LimitName) error {
 }
 
 // DeclareLimits declares limits for executions whose kind has none, when a program starts: new ones are created, and changed
-// ones are changed. [Operator.DeleteLimit] deletes one. While two versions of a program run side by side, the last call counts. An
-// operator's setting stays in force: see [Operator.SetLimit].
+// ones are changed. [Operator.DeleteLimit] deletes one. While two versions of a program run side by side, the last call counts.
+// An operator's setting stays in force: see [Operator.SetLimit].
 //
-// Errors: [ErrInvalidInput] naming the field; [ErrContention]. Transaction: one statement; locks the limits in the order of their
-// names. Safe to repeat: unchanged limits are not written.
+// Errors: [fferr.ErrInvalidInput] naming the field; [fferr.ErrContention]. Transaction: one statement; locks the limits in the
+// order of their names. Safe to repeat: unchanged limits are not written.
 func (o Operator) DeclareLimits(ctx context.Context, limits ...LimitSpec) error {
 	const op = "declare limits"
 	e := o.e

@@ -61,7 +61,7 @@ type LimitUse struct {
 
 // DescribeLimit returns a limit with its last changes.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput]. Two statements; takes no locks.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]. Two statements; takes no locks.
 func (o Operator) DescribeLimit(ctx context.Context, name LimitName) (LimitState, error) {
 	const op = "describe limit"
 	if err := name.check(o.e); err != nil {
@@ -104,7 +104,7 @@ func positive(n int64) *int64 {
 // ListLimits returns a page of all limits, in the order of their namespaces and names. after is the [Page.Next] of the previous
 // page, or "" for the first page; a limit of 0 or more than [MaxPage] means [MaxPage].
 //
-// Errors: [ErrInvalidInput]. One statement; takes no locks.
+// Errors: [fferr.ErrInvalidInput]. One statement; takes no locks.
 func (o Operator) ListLimits(ctx context.Context, after string, limit int) (Page[LimitState], error) {
 	const op, list = "list limits", "limits"
 	page, err := func() (page Page[LimitState], err error) {
@@ -141,7 +141,7 @@ func (o Operator) Limits(ctx context.Context) iter.Seq2[LimitState, error] {
 // [MaxPage] means [MaxPage]. It may be short or empty, with a cursor that continues after them. A limit that does not exist has
 // none.
 //
-// Errors: [ErrInvalidInput]. One statement; takes no locks.
+// Errors: [fferr.ErrInvalidInput]. One statement; takes no locks.
 func (o Operator) ListLimitKeys(ctx context.Context, name LimitName, after string, limit int) (Page[LimitUse], error) {
 	const op = "list keys of a limit"
 	page, err := o.listLimitKeys(ctx, name, after, limit)

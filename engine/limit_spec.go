@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -188,8 +189,8 @@ type LimitKey struct {
 
 	Key string // at most [MaxLimitKey] bytes; "" is a key as well
 
-	// Units is how many it takes, at most those that the limit declares. Default 1. While an operator has set fewer, it takes all of
-	// them.
+	// Units is how many it takes, at most those that the limit declares. Default 1. While an operator has set fewer, it takes
+	// all of them.
 	Units int
 
 	declared *limitRule // by its kind; nil: the limit must exist
@@ -346,7 +347,7 @@ func (n *LimitName) check(e *Engine) (err error) {
 	return checkText("Name", n.Name, MaxLimitName)
 }
 
-func (n *LimitName) notFound() error { return &NotFoundError{Entity: "limit", ID: n.Name} }
+func (n *LimitName) notFound() error { return &fferr.NotFoundError{Entity: "limit", ID: n.Name} }
 
 func (n *LimitName) orNotFound(err error) error {
 	if isNoRow(err) {

@@ -5,16 +5,17 @@ import (
 	"log/slog"
 	"slices"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // New returns an engine on a pool that the caller opens and closes. It does not access the database; [Engine.Prepare]
 // checks whether the database is ready.
 //
-// Errors: [ErrInvalidInput] naming the invalid field of cfg.
+// Errors: [fferr.ErrInvalidInput] naming the invalid field of cfg.
 func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 	if pool == nil {
 		return nil, invalid("pool", "is nil")

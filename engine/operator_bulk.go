@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -46,8 +47,8 @@ type BulkProgress struct {
 // it may run at the same time as any other operation. Executions that start to match behind the position are left alone.
 // It can be stopped at any time and continued with [Bulk].After, or started again from the beginning.
 //
-// Errors: [ErrInvalidInput] for an empty filter, ClaimOrder, a bad option, or in a caller's transaction, which would keep the
-// locks of all batches. Later errors come with the counts so far. Transaction: one for each batch.
+// Errors: [fferr.ErrInvalidInput] for an empty filter, ClaimOrder, a bad option, or in a caller's transaction, which would keep
+// the locks of all batches. Later errors come with the counts so far. Transaction: one for each batch.
 func (o Operator) CancelWhere(ctx context.Context, filter ExecutionFilter, reason string, bulk Bulk) (BulkProgress, error) {
 	const op = "cancel executions by filter"
 	if err := checkText("reason", reason, MaxCancelReason); err != nil {
@@ -89,7 +90,8 @@ func (o Operator) ReplayWhere(ctx context.Context, filter ExecutionFilter, bulk 
 	})
 }
 
-// replayApart replays one of several executions. A refusal of this execution alone is returned as refused; then nothing of it is changed.
+// replayApart replays one of several executions. A refusal of this execution alone is returned as refused; then nothing of it
+// is changed.
 func replayApart(
 	ctx context.Context, tx *txn, x *heldExecution, replay operation[Replayed], given replayOptions,
 ) (refused, err error) {
@@ -106,7 +108,7 @@ func replayApart(
 	switch {
 	case err == nil:
 		tx.due.add(&inner.due)
-	case errors.Is(err, ErrKeyConflict), errors.Is(err, ErrNotFound):
+	case errors.Is(err, fferr.ErrKeyConflict), errors.Is(err, fferr.ErrNotFound):
 		return err, nil
 	}
 	return nil, err
@@ -149,18 +151,18 @@ func (o Operator) MoveWhere(ctx context.Context, filter ExecutionFilter, to id.L
 	})
 }
 
-// DeleteWhere deletes the ended executions that match a filter, with their attempts, steps, output, waits and keys, as retention would
-// later. Refused are executions that have not ended, members of flows, because a flow is kept and deleted as a whole, and
-// called executions whose caller has neither ended nor stored their results. Events stay until they are trimmed. Its
+// DeleteWhere deletes the ended executions that match a filter, with their attempts, steps, output, waits and keys, as
+// retention would later. Refused are executions that have not ended, members of flows, because a flow is kept and deleted as a
+// whole, and called executions whose caller has neither ended nor stored their results. Events stay until they are trimmed. Its
 // batches, errors and repetition are those of [Operator.CancelWhere].
 func (o Operator) DeleteWhere(ctx context.Context, filter ExecutionFilter, bulk Bulk) (BulkProgress, error) {
 	const op = "delete executions by filter"
 	deletable := operation[struct{}]{op: op, readMore: o.e.readAwaited, judge: func(x *heldExecution) (none struct{}, acts bool, err error) {
 		switch {
 		case !x.terminal():
-			return none, false, x.not(ErrNotEnded)
+			return none, false, x.not(fferr.ErrNotEnded)
 		case x.FlowID != nil, x.awaited:
-			return none, false, x.not(ErrNotEligible)
+			return none, false, x.not(fferr.ErrNotEligible)
 		}
 		return none, true, nil
 	}}
@@ -267,7 +269,7 @@ func (p *BulkProgress) count(outcomes []error) error {
 		switch {
 		case err == nil:
 			p.Changed++
-		case errors.Is(err, ErrBusy), errors.Is(err, ErrContention):
+		case errors.Is(err, fferr.ErrBusy), errors.Is(err, fferr.ErrContention):
 			p.Busy++
 		case refusedByState(err):
 			p.Refused++
@@ -281,8 +283,8 @@ func (p *BulkProgress) count(outcomes []error) error {
 // refusedByState reports whether an execution's state, or its absence, refuses a change.
 func refusedByState(err error) bool {
 	for _, reason := range []error{
-		ErrEnded, ErrNotEnded, ErrNotEligible, ErrCompleted, ErrMaxReplays, ErrFlowTerminal, ErrPruned, ErrNotFound, ErrCorruption,
-		ErrKeyConflict,
+		fferr.ErrEnded, fferr.ErrNotEnded, fferr.ErrNotEligible, fferr.ErrCompleted, fferr.ErrMaxReplays, fferr.ErrFlowTerminal, fferr.ErrPruned, fferr.ErrNotFound, fferr.ErrCorruption,
+		fferr.ErrKeyConflict,
 	} {
 		if errors.Is(err, reason) {
 			return true

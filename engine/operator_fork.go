@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 )
@@ -21,18 +22,18 @@ type ForkSpec struct {
 	ID id.ExecutionID
 }
 
-// Fork creates an execution that continues behind the finished steps of another one, which may be running, waiting or
-// ended, and stays as it is. The fork has its kind, lane, namespace, payload, policy, creator, priority, budgets, quota policy,
-// limits and tags, and the tag [ForkedFromTag]. It takes places of its own, so it waits while its limits are full. Its steps are those that began before [ForkSpec.Before], with their results, the ends of
-// waits with their signals, and the results of calls. A call without a stored result is not copied, so the fork calls anew.
+// Fork creates an execution that continues behind the finished steps of another one, which may be running, waiting or ended,
+// and stays as it is. The fork has its kind, lane, namespace, payload, policy, creator, priority, budgets, quota policy, limits
+// and tags, and the tag [ForkedFromTag]. It takes places of its own, so it waits while its limits are full. Its steps are those
+// that began before [ForkSpec.Before], with their results, the ends of waits with their signals, and the results of calls. A
+// call without a stored result is not copied, so the fork calls anew.
 //
 // Not copied are keys, the deadline unless the policy has one, signals that nothing has used, and a wait that is not over.
 // worker.IdempotencyKey depends on the execution, so steps that run again have other keys in a fork: they charge again.
 //
-// Errors: [ErrNotFound] for the execution or the step; [ErrInvalidInput], also for a member of a flow, whose upstream
-// results a fork would not have.
-// Transaction: one; locks nothing of the execution that it forks. Emits no events. With an ID that exists it does nothing,
-// and returns a duplicate.
+// Errors: [fferr.ErrNotFound] for the execution or the step; [fferr.ErrInvalidInput], also for a member of a flow, whose
+// upstream results a fork would not have. Transaction: one; locks nothing of the execution that it forks. Emits no events. With
+// an ID that exists it does nothing, and returns a duplicate.
 func (o Operator) Fork(ctx context.Context, x id.ExecutionID, spec ForkSpec) (Created, error) {
 	const op = "fork execution"
 	e := o.e
@@ -67,9 +68,9 @@ func (o Operator) Fork(ctx context.Context, x id.ExecutionID, spec ForkSpec) (Cr
 		case err != nil:
 			return Created{}, err
 		case !copied.OriginExists:
-			return Created{}, &NotFoundError{Entity: "execution", ID: x.String()}
+			return Created{}, &fferr.NotFoundError{Entity: "execution", ID: x.String()}
 		case spec.Before != "" && !copied.StepExists:
-			return Created{}, &NotFoundError{Entity: "step", ID: spec.Before}
+			return Created{}, &fferr.NotFoundError{Entity: "step", ID: spec.Before}
 		}
 		return fork, e.register(ctx, tx, []string{c.lane}, c.retentionMs)
 	})

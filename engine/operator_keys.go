@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/bytea"
 )
@@ -70,8 +71,8 @@ func (o Operator) Keys(ctx context.Context) ([]SigningKey, error) {
 // this secret or another one, nothing changes and the result says so, so all processes may call it when they start.
 // [wire.NewSecret] makes a secret.
 //
-// Errors: [ErrInvalidInput] if the id is not 1 to 64 visible ASCII characters without ":", if the secret does not have
-// 32 bytes, or if another key is active, which [Operator.RotateKey] replaces; [ErrContention].
+// Errors: [fferr.ErrInvalidInput] if the id is not 1 to 64 visible ASCII characters without ":", if the secret does not have
+// 32 bytes, or if another key is active, which [Operator.RotateKey] replaces; [fferr.ErrContention].
 // Transaction: locks the keystore against other writers. Safe to repeat.
 func (o Operator) SeedKey(ctx context.Context, kid string, secret wire.Secret) (KeySeed, error) {
 	const op = "seed key"
@@ -103,10 +104,10 @@ func (o Operator) SeedKey(ctx context.Context, kid string, secret wire.Secret) (
 // Other processes remember keys for up to 5 seconds, so they may still accept the tokens of a compromised key for so long.
 // So may this one after a transaction of your own: it can't know of the commit. [Engine.InTx] does.
 //
-// Errors: [ErrInvalidInput] for a malformed id or secret as with [Operator.SeedKey], or a grace that is negative or longer
-// than 2⁵³ milliseconds; [ErrKeyIDTaken] if a retired key has the id, or an active one with another secret;
-// [ErrContention].
-// Transaction: locks the keystore against other writers. Safe to repeat: an active key with this secret is left alone.
+// Errors: [fferr.ErrInvalidInput] for a malformed id or secret as with [Operator.SeedKey], or a grace that is negative or
+// longer than 2⁵³ milliseconds; [fferr.ErrKeyIDTaken] if a retired key has the id, or an active one with another secret;
+// [fferr.ErrContention]. Transaction: locks the keystore against other writers. Safe to repeat: an active key with this secret
+// is left alone.
 func (o Operator) RotateKey(ctx context.Context, kid string, secret wire.Secret, grace time.Duration) (KeyRotation, error) {
 	const op = "rotate key"
 	e := o.e
@@ -134,7 +135,7 @@ func (e *Engine) rotateKey(ctx context.Context, tx *txn, kid string, secret wire
 	case held != nil && held.active && held.is(secret):
 		return KeyRotation{Previous: kid}, nil
 	case held != nil:
-		return KeyRotation{}, fmt.Errorf("key %q: %w", kid, ErrKeyIDTaken)
+		return KeyRotation{}, fmt.Errorf("key %q: %w", kid, fferr.ErrKeyIDTaken)
 	}
 	tx.due.keys = true
 	if err := e.q.RetireKeys(ctx, tx, db.RetireKeysParams{GraceMs: grace.Milliseconds(), NowMs: e.nowMs()}); err != nil {

@@ -49,13 +49,13 @@ type Revoked struct {
 }
 
 // RevokeLease takes away the lease of a running execution. The execution returns to its lane at once, and the same
-// attempt continues with the next claim. All calls of the former holder fail with [ErrStaleLease]. Its worker is
+// attempt continues with the next claim. All calls of the former holder fail with [fferr.ErrStaleLease]. Its worker is
 // notified after the commit and cancels the handler, at its next renewal at the latest. The loss does not count as an
 // expired lease. If the execution is not leased any more, or has another lease, nothing is written and
 // [Revoked.NotRevoked] has the reason; so it is for a repetition.
 //
-// Errors: [ErrInvalidInput]; [ErrNotFound]; [ErrContention] if another transaction holds its row or its attempt's.
-// Transaction: locks the execution, then its attempt; emits a lease event.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound]; [fferr.ErrContention] if another transaction holds its row or its
+// attempt's. Transaction: locks the execution, then its attempt; emits a lease event.
 func (o Operator) RevokeLease(ctx context.Context, spec RevokeSpec) (Revoked, error) {
 	const op = "revoke lease"
 	if err := checkText("reason", spec.Reason, MaxRevokeReason); err != nil {
@@ -118,7 +118,7 @@ type ExpiredLeaseFilter struct {
 // such executions to their lanes within seconds. If the list stays long, no background work runs or other transactions
 // hold the rows.
 //
-// Errors: [ErrInvalidInput] for a negative limit, a time before 1970, or a cursor of another listing or filter. One
+// Errors: [fferr.ErrInvalidInput] for a negative limit, a time before 1970, or a cursor of another listing or filter. One
 // statement; reads every lease that was due to expire by then, including renewed and released ones; takes no locks.
 func (o Operator) ListExpiredLeases(
 	ctx context.Context, filter ExpiredLeaseFilter, after string, limit int,

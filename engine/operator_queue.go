@@ -5,15 +5,16 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
 // ChangePriority changes the priority of a claimable execution, and with it its place in the lane's queue. The priority
 // is clamped to 0..[MaxPriority], as at creation; higher goes first. Running work is left alone.
 //
-// Errors: [ErrNotFound]; [*StateError] with [ErrNotEligible] if the execution is claimed, delayed, blocked, suspended
-// or ended; [ErrContention] if another transaction holds its row.
-// Transaction: locks the execution; emits an operator event, even if the priority stays the same. Safe to repeat.
+// Errors: [fferr.ErrNotFound]; [*fferr.StateError] with [fferr.ErrNotEligible] if the execution is claimed, delayed, blocked,
+// suspended or ended; [fferr.ErrContention] if another transaction holds its row. Transaction: locks the execution; emits an
+// operator event, even if the priority stays the same. Safe to repeat.
 func (o Operator) ChangePriority(ctx context.Context, x id.ExecutionID, priority int) error {
 	next := clampPriority(priority)
 	change := whileClaimable("change priority")
@@ -28,7 +29,7 @@ func (o Operator) ChangePriority(ctx context.Context, x id.ExecutionID, priority
 func whileClaimable(op string) operation[struct{}] {
 	return operation[struct{}]{op: op, judge: func(x *heldExecution) (none struct{}, acts bool, err error) {
 		if !x.runnable() || x.EligibilityState != "eligible_now" {
-			return none, false, x.not(ErrNotEligible)
+			return none, false, x.not(fferr.ErrNotEligible)
 		}
 		return none, true, nil
 	}}
@@ -52,10 +53,9 @@ func (e *Engine) prioritize(ctx context.Context, tx *txn, items []*heldExecution
 // and no retry is used. Running work is left alone. Times are compared with the database's clock, in whole
 // milliseconds.
 //
-// Errors: [ErrInvalidInput] for a time before 1970; [ErrNotFound]; [*StateError] with [ErrNotEligible] if the execution
-// is claimed, granted, blocked, suspended or ended, or was created by another program and not adopted yet;
-// [ErrContention] if another transaction holds its row.
-// Transaction: locks the execution, Emits nothing. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput] for a time before 1970; [fferr.ErrNotFound]; [*fferr.StateError] with [fferr.ErrNotEligible]
+// if the execution is claimed, granted, blocked, suspended or ended, or was created by another program and not adopted yet;
+// [fferr.ErrContention] if another transaction holds its row. Transaction: locks the execution, Emits nothing. Safe to repeat.
 func (o Operator) DelayExecution(ctx context.Context, x id.ExecutionID, until time.Time) error {
 	const op = "delay execution"
 	e := o.e
@@ -71,7 +71,7 @@ func (o Operator) DelayExecution(ctx context.Context, x id.ExecutionID, until ti
 		judge: func(x *heldExecution) (none struct{}, acts bool, err error) {
 			ready := x.EligibilityState == "eligible_now"
 			if x.LifecyclePhase != "runnable" || !x.free() || !ready && x.EligibilityState != "not_eligible_until_time" {
-				return none, false, x.not(ErrNotEligible)
+				return none, false, x.not(fferr.ErrNotEligible)
 			}
 			return none, !ready || untilMs > x.NowMs, nil
 		},

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -40,21 +41,22 @@ func ReplayFromStep(name string) ReplayOption {
 	return func(o *replayOptions) { o.dropSteps, o.fromStep = true, name }
 }
 
-// ReplayExecution runs an ended execution again. It keeps id, payload, tags and a future deadline, gets all its retries
-// back, and loses its result, failure, cancellation and a past deadline. Its last attempt restarts; earlier ones are
-// kept, and so are its steps, with those of waits, unless [ReplayFromStep] or [ReplayWithoutSteps] is given. A completed execution requires
-// [ReplayCompleted]. In a flow, unstarted dependents wait for it again, and
-// skipped ones may be replayed next; other dependents ignore its next end. A member that was skipped or never ran waits
-// for its dependencies again: successes count, other upstreams must end again.
+// ReplayExecution runs an ended execution again. It keeps id, payload, tags and a future deadline, gets all its retries back,
+// and loses its result, failure, cancellation and a past deadline. Its last attempt restarts; earlier ones are kept, and so are
+// its steps, with those of waits, unless [ReplayFromStep] or [ReplayWithoutSteps] is given. A completed execution requires
+// [ReplayCompleted]. In a flow, unstarted dependents wait for it again, and skipped ones may be replayed next; other dependents
+// ignore its next end. A member that was skipped or never ran waits for its dependencies again: successes count, other
+// upstreams must end again.
 //
 // In a sequence, one that the sequence stopped at runs at once, and the sequence goes on after it. Any other waits at the
 // end of the sequence.
 //
-// Errors: [ErrNotFound]; [ErrKeyConflict] naming the execution that has its unique key; [*StateError] with [ErrNotEnded] or [ErrCompleted]; [ErrInvalidInput] for a nil option; [ErrNotFound] also for a missing step;
-// [ErrMaxReplays] after ten replays, or the policy's limit; [ErrFlowTerminal] if its flow was cancelled; [ErrPruned] if
-// an upstream was pruned with its result; [ErrContention]. A repetition is refused with [ErrNotEnded].
-// Transaction: locks the flow exclusively, the execution, its attempt, then edge groups and dependents, or its sequence; deletes its
-// grants, suspension and waitpoints; emits an operator event.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrKeyConflict] naming the execution that has its unique key; [*fferr.StateError] with
+// [fferr.ErrNotEnded] or [fferr.ErrCompleted]; [fferr.ErrInvalidInput] for a nil option; [fferr.ErrNotFound] also for a missing
+// step; [fferr.ErrMaxReplays] after ten replays, or the policy's limit; [fferr.ErrFlowTerminal] if its flow was cancelled;
+// [fferr.ErrPruned] if an upstream was pruned with its result; [fferr.ErrContention]. A repetition is refused with
+// [fferr.ErrNotEnded]. Transaction: locks the flow exclusively, the execution, its attempt, then edge groups and dependents, or
+// its sequence; deletes its grants, suspension and waitpoints; emits an operator event.
 func (o Operator) ReplayExecution(ctx context.Context, x id.ExecutionID, options ...ReplayOption) (Replayed, error) {
 	const op = "replay execution"
 	given, err := replayOptionsOf(options)
@@ -87,13 +89,13 @@ func (e *Engine) replaying(ctx context.Context, op string, given replayOptions) 
 		},
 		judge: func(x *heldExecution) (Replayed, bool, error) {
 			if !x.terminal() {
-				return Replayed{}, false, x.not(ErrNotEnded)
+				return Replayed{}, false, x.not(fferr.ErrNotEnded)
 			}
 			if x.outcome() == state.OutcomeSuccess && !given.completed {
-				return Replayed{}, false, x.not(ErrCompleted)
+				return Replayed{}, false, x.not(fferr.ErrCompleted)
 			}
 			if n, most := x.replays(), maxReplays(x.Policy); n >= most {
-				return Replayed{}, false, fmt.Errorf("execution %s: %w: %d of %d", x.id, ErrMaxReplays, n, most)
+				return Replayed{}, false, fmt.Errorf("execution %s: %w: %d of %d", x.id, fferr.ErrMaxReplays, n, most)
 			}
 			return Replayed{}, true, nil
 		},
@@ -184,7 +186,7 @@ func (e *Engine) replaySteps(ctx context.Context, tx *txn, x *heldExecution, giv
 func (e *Engine) dropSteps(ctx context.Context, tx *txn, x id.ExecutionID, from string) error {
 	dropped, err := e.q.DropStepsFrom(ctx, tx, db.DropStepsFromParams{PartitionKey: x.Partition(), ExecutionID: x.UUID(), Name: from})
 	if err == nil && dropped == 0 && from != "" {
-		err = &NotFoundError{Entity: "step", ID: from}
+		err = &fferr.NotFoundError{Entity: "step", ID: from}
 	}
 	return err
 }
@@ -228,7 +230,7 @@ func maxReplays(policyDocument []byte) int {
 // retakeUnique gives a locked execution that runs again its unique key, unless it had that only until its first start.
 // It waits for creators of the key.
 //
-// Errors: [*KeyConflictError] if another execution has it.
+// Errors: [*fferr.KeyConflictError] if another execution has it.
 func (e *Engine) retakeUnique(ctx context.Context, tx *txn, x *heldExecution) error {
 	lasts := UniqueWhile(x.UniqueLasts)
 	if !x.FfxUniqueKey.Valid || lasts == WhileWaiting {
@@ -251,7 +253,7 @@ func (e *Engine) retakeUnique(ctx context.Context, tx *txn, x *heldExecution) er
 		case !has:
 			continue // deleted meanwhile
 		case holder.inForce && holder.execution != x.id:
-			return &KeyConflictError{Existing: holder.execution, Differs: "has the unique key"}
+			return &fferr.KeyConflictError{Existing: holder.execution, Differs: "has the unique key"}
 		}
 		if got, err = e.takeOverUnique(ctx, tx, keys, holders, itself); err != nil || got[key] {
 			return err

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -27,7 +28,7 @@ func (e *Engine) replayIn(ctx context.Context, tx *txn, x *heldExecution, flow i
 	}
 	for _, row := range rows {
 		if state.FlowState(row.PublicFlowState).Terminal() {
-			return fmt.Errorf("flow %s: %w", flow, ErrFlowTerminal)
+			return fmt.Errorf("flow %s: %w", flow, fferr.ErrFlowTerminal)
 		}
 	}
 	if err := e.checkUpstreamsKept(ctx, tx, x, flow); err != nil {
@@ -74,7 +75,7 @@ func (e *Engine) checkUpstreamsKept(ctx context.Context, tx *txn, x *heldExecuti
 	for i, row := range rows {
 		names[i] = cmp.Or(row.NodeKey, row.ExecutionID.String())
 	}
-	return fmt.Errorf("execution %s: %w: it waited for %s", x.id, ErrPruned, strings.Join(names, ", "))
+	return fmt.Errorf("execution %s: %w: it waited for %s", x.id, fferr.ErrPruned, strings.Join(names, ", "))
 }
 
 // reopening has the changes to the edges from a replayed execution, and to their downstreams.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 )
@@ -11,8 +12,8 @@ import (
 // WaitpointToken returns the token of an open waitpoint, for a program that signals on behalf of people that it has
 // authenticated itself. The token is a credential, and [wire.WaitpointToken] keeps it out of logs.
 //
-// Errors: [ErrInvalidInput]; [ErrNotFound] if the waitpoint is closed, belongs to another execution or has no token, as
-// those that a wait opens. One statement.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound] if the waitpoint is closed, belongs to another execution or has no
+// token, as those that a wait opens. One statement.
 func (o Operator) WaitpointToken(ctx context.Context, x id.ExecutionID, waitpoint id.WaitpointID) (wire.WaitpointToken, error) {
 	const op = "read waitpoint token"
 	e := o.e
@@ -23,7 +24,7 @@ func (o Operator) WaitpointToken(ctx context.Context, x id.ExecutionID, waitpoin
 		PartitionKey: x.Partition(), WaitpointID: waitpoint, ExecutionID: x.UUID(),
 	})
 	if isNoRow(err) {
-		err = &NotFoundError{Entity: "waitpoint", ID: waitpoint.String()}
+		err = &fferr.NotFoundError{Entity: "waitpoint", ID: waitpoint.String()}
 	}
 	return wire.WaitpointToken(token), wrap(op, err)
 }
@@ -32,10 +33,10 @@ func (o Operator) WaitpointToken(ctx context.Context, x id.ExecutionID, waitpoin
 // on. Use it for waitpoints that outlive a rotation of the keys, and for a link that came into wrong hands. If its key
 // signs still, the token stays the same: it depends on nothing but the key and the ids, so rotate the key first.
 //
-// Errors: [ErrInvalidInput]; [ErrNotFound] for the execution, or if the waitpoint is closed, has expired, belongs to another
-// execution or has no token; [*EndedError] after the end of the execution; [ErrUnsupported] if the keystore has no key;
-// [ErrContention].
-// Transaction: locks the execution and its attempt, then the waitpoint. Emits nothing. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound] for the execution, or if the waitpoint is closed, has expired, belongs
+// to another execution or has no token; [*fferr.EndedError] after the end of the execution; [fferr.ErrUnsupported] if the
+// keystore has no key; [fferr.ErrContention]. Transaction: locks the execution and its attempt, then the waitpoint. Emits
+// nothing. Safe to repeat.
 func (o Operator) ReissueToken(ctx context.Context, x id.ExecutionID, waitpoint id.WaitpointID) (wire.WaitpointToken, error) {
 	e := o.e
 	return operate(ctx, e, x, operation[wire.WaitpointToken]{
@@ -56,7 +57,7 @@ func (o Operator) ReissueToken(ctx context.Context, x id.ExecutionID, waitpoint 
 			if _, err := e.signingKey(ctx, tx); err != nil {
 				return "", err
 			}
-			return "", &NotFoundError{Entity: "waitpoint", ID: waitpoint.String()}
+			return "", &fferr.NotFoundError{Entity: "waitpoint", ID: waitpoint.String()}
 		},
 	})
 }

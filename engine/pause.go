@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // PausedLane is a lane that workers don't claim from.
@@ -29,7 +30,7 @@ type DrainedWorker struct {
 // No claim by this library that starts after the commit takes anything; one that was under way may still end. A
 // caller's transaction above READ COMMITTED sees the lane as of its start. FlowFabric's workers ignore pauses.
 //
-// Errors: [ErrInvalidInput]; [ErrContention]. Transaction: one statement; locks the lane's pause. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the lane's pause. Safe to repeat.
 func (o Operator) PauseLane(ctx context.Context, lane id.LaneID, reason string) error {
 	const op = "pause lane"
 	if err := lane.Validate(); err != nil {
@@ -38,19 +39,19 @@ func (o Operator) PauseLane(ctx context.Context, lane id.LaneID, reason string) 
 	if err := checkText("reason", reason, maxFreeText); err != nil {
 		return wrap(op, err)
 	}
-	return o.halt(ctx, op, LanePaused, string(lane), reason)
+	return o.halt(ctx, op, state.HaltedLane, string(lane), reason)
 }
 
 // ResumeLane lets workers claim from a lane again, and wakes them. It does nothing if the lane is not paused. In a
 // caller's transaction no worker is woken: call [Engine.Wake] after the commit.
 //
-// Errors: [ErrInvalidInput]; [ErrContention]. Transaction: one statement; locks the lane's pause. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the lane's pause. Safe to repeat.
 func (o Operator) ResumeLane(ctx context.Context, lane id.LaneID) error {
 	const op = "resume lane"
 	if err := lane.Validate(); err != nil {
 		return wrap(op, invalidBecause("lane", err))
 	}
-	return o.goOn(ctx, op, LanePaused, string(lane), string(lane))
+	return o.goOn(ctx, op, state.HaltedLane, string(lane), string(lane))
 }
 
 // DrainWorker stops all claims by a worker instance until [Operator.ResumeWorker]. Its running executions continue and
@@ -58,25 +59,27 @@ func (o Operator) ResumeLane(ctx context.Context, lane id.LaneID) error {
 // name of an instance usually belongs to one process run, so a drain is deleted after 30 days; an instance that still
 // runs then claims again.
 //
-// Errors: [ErrInvalidInput]; [ErrContention]. Transaction: one statement; locks the instance's drain. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the instance's drain. Safe to
+// repeat.
 func (o Operator) DrainWorker(ctx context.Context, instance id.WorkerInstanceID) error {
 	const op = "drain worker"
 	if err := instance.Validate(); err != nil {
 		return wrap(op, invalidBecause("worker instance", err))
 	}
-	return o.halt(ctx, op, WorkerDrained, string(instance), "")
+	return o.halt(ctx, op, state.HaltedWorker, string(instance), "")
 }
 
 // ResumeWorker lets a drained worker instance claim again, and wakes the workers. It does nothing if the instance is
 // not drained. In a caller's transaction no worker is woken: the instance claims from its next poll on.
 //
-// Errors: [ErrInvalidInput]; [ErrContention]. Transaction: one statement; locks the instance's drain. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the instance's drain. Safe to
+// repeat.
 func (o Operator) ResumeWorker(ctx context.Context, instance id.WorkerInstanceID) error {
 	const op = "resume worker"
 	if err := instance.Validate(); err != nil {
 		return wrap(op, invalidBecause("worker instance", err))
 	}
-	return o.goOn(ctx, op, WorkerDrained, string(instance), "")
+	return o.goOn(ctx, op, state.HaltedWorker, string(instance), "")
 }
 
 // DrainWorkers drains the live registered workers that match a filter, as [Operator.DrainWorker], and returns their
@@ -84,8 +87,8 @@ func (o Operator) ResumeWorker(ctx context.Context, instance id.WorkerInstanceID
 // [MaxPage]. The filter must name a pool or a lane. Workers that register later are not drained. Since drains go by
 // instance, workers with the same instance in another namespace are drained too.
 //
-// Errors: [ErrInvalidInput]; [ErrContention]. Transaction: one statement; locks the drains of the instances. Safe to
-// repeat.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the drains of the instances. Safe
+// to repeat.
 func (o Operator) DrainWorkers(ctx context.Context, filter WorkerFilter) ([]id.WorkerInstanceID, error) {
 	const op = "drain workers"
 	if err := filter.checkGroup(); err != nil {
@@ -107,8 +110,8 @@ func (o Operator) DrainWorkers(ctx context.Context, filter WorkerFilter) ([]id.W
 // their instances, at most [MaxPage]; call it again while it returns that many. The filter must name a pool or a lane.
 // A drained instance that isn't registered is resumed by its name alone.
 //
-// Errors: [ErrInvalidInput]; [ErrContention]. Transaction: one statement; locks the drains of the instances. Safe to
-// repeat.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the drains of the instances. Safe
+// to repeat.
 func (o Operator) ResumeWorkers(ctx context.Context, filter WorkerFilter) ([]id.WorkerInstanceID, error) {
 	const op = "resume workers"
 	if err := filter.checkGroup(); err != nil {
@@ -147,10 +150,10 @@ func instancesOf(names []string) []id.WorkerInstanceID {
 	return instances
 }
 
-func (o Operator) halt(ctx context.Context, op string, subject Halt, name, reason string) error {
+func (o Operator) halt(ctx context.Context, op string, subject state.Halt, name, reason string) error {
 	e := o.e
 	_, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (struct{}, error) {
-		if subject == WorkerDrained {
+		if subject == state.HaltedWorker {
 			due.lost(name) // its next claim takes nothing anyway; this makes it say so at once
 		}
 		return struct{}{}, e.q.EnsurePause(ctx, conn, db.EnsurePauseParams{
@@ -161,7 +164,7 @@ func (o Operator) halt(ctx context.Context, op string, subject Halt, name, reaso
 }
 
 // goOn ends a halt and wakes the workers of the lane, or all workers.
-func (o Operator) goOn(ctx context.Context, op string, subject Halt, name, lane string) error {
+func (o Operator) goOn(ctx context.Context, op string, subject state.Halt, name, lane string) error {
 	e := o.e
 	_, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (int64, error) {
 		n, err := e.q.DropPause(ctx, conn, db.DropPauseParams{Subject: string(subject), Name: name})
@@ -176,11 +179,11 @@ func (o Operator) goOn(ctx context.Context, op string, subject Halt, name, lane 
 // ListPausedLanes returns a page of the paused lanes, in byte order. after is the [Page.Next] of the previous page, or
 // "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage].
 //
-// Errors: [ErrInvalidInput] for a negative limit or a cursor of another listing; [ErrCorruption] for an invalid stored
-// lane. One statement; takes no locks.
+// Errors: [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing; [fferr.ErrCorruption] for an invalid
+// stored lane. One statement; takes no locks.
 func (o Operator) ListPausedLanes(ctx context.Context, after string, limit int) (Page[PausedLane], error) {
 	const list = "paused lanes"
-	rows, limit, err := o.listPauses(ctx, list, LanePaused, after, limit)
+	rows, limit, err := o.listPauses(ctx, list, state.HaltedLane, after, limit)
 	if err != nil {
 		return Page[PausedLane]{}, wrap("list "+list, err)
 	}
@@ -203,11 +206,11 @@ func (o Operator) PausedLanes(ctx context.Context) iter.Seq2[PausedLane, error] 
 // after is the [Page.Next] of the previous page, or "" for the first page. A limit of 0 or above [MaxPage] means
 // [MaxPage].
 //
-// Errors: [ErrInvalidInput] for a negative limit or a cursor of another listing; [ErrCorruption] for an invalid stored
-// instance. One statement; takes no locks.
+// Errors: [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing; [fferr.ErrCorruption] for an invalid
+// stored instance. One statement; takes no locks.
 func (o Operator) ListDrainedWorkers(ctx context.Context, after string, limit int) (Page[DrainedWorker], error) {
 	const list = "drained workers"
-	rows, limit, err := o.listPauses(ctx, list, WorkerDrained, after, limit)
+	rows, limit, err := o.listPauses(ctx, list, state.HaltedWorker, after, limit)
 	if err != nil {
 		return Page[DrainedWorker]{}, wrap("list "+list, err)
 	}
@@ -227,7 +230,7 @@ func (o Operator) DrainedWorkers(ctx context.Context) iter.Seq2[DrainedWorker, e
 }
 
 func (o Operator) listPauses(
-	ctx context.Context, list string, subject Halt, after string, limit int,
+	ctx context.Context, list string, subject state.Halt, after string, limit int,
 ) ([]db.ListPausesRow, int, error) {
 	limit, err := pageSize(limit)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/postgres"
 )
 
@@ -23,14 +24,13 @@ const (
 // operators, name their roles. A database that a newer version of the library migrated is accepted if it declares this
 // version compatible; then a warning goes to [Config].Log.
 //
-// Errors, each with the next step: [ErrUnavailable] without a connection; [ErrDenied] if the login fails, or in a
-// [*DeniedError] for missing rights, with the statements that grant them; [ErrInvalidInput] for an unknown role;
-// [ErrNotMigrated] for missing or older tables; [ErrCorruption] if stored flows or budgets are in other partitions than
-// [Config].Partitions says, naming the number that fits; [ErrTooNew] if a newer, incompatible version migrated the
-// database; [ErrDistributed] if Citus manages the tables; [ErrEncoding] if the encoding is not UTF8;
-// [ErrUnsupportedServer] if the server is another product; [ErrReadOnly] on a
-// standby or a read-only server; [ErrUnsupported] in an [*UnsupportedError] if another schema of the search_path shadows
-// a function or table.
+// Errors, each with the next step: [fferr.ErrUnavailable] without a connection; [fferr.ErrDenied] if the login fails, or in a
+// [*fferr.DeniedError] for missing rights, with the statements that grant them; [fferr.ErrInvalidInput] for an unknown role;
+// [fferr.ErrNotMigrated] for missing or older tables; [fferr.ErrCorruption] if stored flows or budgets are in other partitions
+// than [Config].Partitions says, naming the number that fits; [fferr.ErrTooNew] if a newer, incompatible version migrated the
+// database; [fferr.ErrDistributed] if Citus manages the tables; [fferr.ErrEncoding] if the encoding is not UTF8;
+// [fferr.ErrUnsupportedServer] if the server is another product; [fferr.ErrReadOnly] on a standby or a read-only server;
+// [fferr.ErrUnsupported] in an [*fferr.UnsupportedError] if another schema of the search_path shadows a function or table.
 func (e *Engine) Prepare(ctx context.Context, roles ...Role) error {
 	const op = "prepare"
 	unfit, err := postgres.Unfit(ctx, e.reader())
@@ -38,7 +38,7 @@ func (e *Engine) Prepare(ctx context.Context, roles ...Role) error {
 		return wrap(op, err)
 	}
 	if unfit != "" {
-		return fmt.Errorf("%s: %w: %s", op, ErrUnsupportedServer, unfit)
+		return fmt.Errorf("%s: %w: %s", op, fferr.ErrUnsupportedServer, unfit)
 	}
 	found, err := e.q.GetSchemaState(ctx, e.reader())
 	if err != nil {
@@ -46,15 +46,15 @@ func (e *Engine) Prepare(ctx context.Context, roles ...Role) error {
 	}
 	switch {
 	case found.Encoding != "UTF8":
-		return fmt.Errorf("%s: %w: it is %s: create a database with ENCODING 'UTF8' TEMPLATE template0", op, ErrEncoding, found.Encoding)
+		return fmt.Errorf("%s: %w: it is %s: create a database with ENCODING 'UTF8' TEMPLATE template0", op, fferr.ErrEncoding, found.Encoding)
 	case !found.Migrated && found.ReferenceMade, found.Partitioned:
-		return fmt.Errorf("%s: %w: made by FlowFabric and not adopted yet: run schema.Adopt", op, ErrNotMigrated)
+		return fmt.Errorf("%s: %w: made by FlowFabric and not adopted yet: run schema.Adopt", op, fferr.ErrNotMigrated)
 	case !found.Migrated && found.DeniedSchema != "":
-		return wrap(op, &DeniedError{User: found.RoleName, Grants: []string{"GRANT USAGE ON SCHEMA " + found.DeniedSchema + " TO " + found.RoleName}})
+		return wrap(op, &fferr.DeniedError{User: found.RoleName, Grants: []string{"GRANT USAGE ON SCHEMA " + found.DeniedSchema + " TO " + found.RoleName}})
 	case !found.Migrated:
-		return fmt.Errorf("%s: %w: run `ff migrate up` or schema.Migrate", op, ErrNotMigrated)
+		return fmt.Errorf("%s: %w: run `ff migrate up` or schema.Migrate", op, fferr.ErrNotMigrated)
 	case found.ReadOnly:
-		return fmt.Errorf("%s: %w: connect to the primary", op, ErrReadOnly)
+		return fmt.Errorf("%s: %w: connect to the primary", op, fferr.ErrReadOnly)
 	}
 	if err := e.checkRights(ctx, roles); err != nil {
 		return wrap(op, err)
@@ -82,7 +82,7 @@ func (e *Engine) checkVersion(ctx context.Context, op string, declared bool) err
 		return wrap(op, err)
 	}
 	if ledger.Converting {
-		return fmt.Errorf("%s: %w: made by FlowFabric and only partly converted: run schema.Adopt again", op, ErrNotMigrated)
+		return fmt.Errorf("%s: %w: made by FlowFabric and only partly converted: run schema.Adopt again", op, fferr.ErrNotMigrated)
 	}
 	version := ledger.Version
 	newer := version > SchemaVersion
@@ -94,17 +94,17 @@ func (e *Engine) checkVersion(ctx context.Context, op string, declared bool) err
 			return wrap(op, err)
 		case !isVersion(from) || from > SchemaVersion:
 			return fmt.Errorf("%s: %w: it is at %s, for versions from %q on, and this library is %s: upgrade the library",
-				op, ErrTooNew, version, from, SchemaVersion)
+				op, fferr.ErrTooNew, version, from, SchemaVersion)
 		}
 	case newer:
-		return fmt.Errorf("%s: %w: it is at %s, this library knows %s: upgrade the library", op, ErrTooNew, version, SchemaVersion)
+		return fmt.Errorf("%s: %w: it is at %s, this library knows %s: upgrade the library", op, fferr.ErrTooNew, version, SchemaVersion)
 	}
 	switch {
 	case version > lastShared && version < firstOwn:
 		return fmt.Errorf("%s: %w: it is at %s, of a version of the library that was never released: "+
-			"copy the data you need, drop the schema and run `ff migrate up`", op, ErrNotMigrated, version)
+			"copy the data you need, drop the schema and run `ff migrate up`", op, fferr.ErrNotMigrated, version)
 	case version < SchemaVersion:
-		return fmt.Errorf("%s: %w: it is at %q, this library needs %s: run `ff migrate up`", op, ErrNotMigrated, version, SchemaVersion)
+		return fmt.Errorf("%s: %w: it is at %q, this library needs %s: run `ff migrate up`", op, fferr.ErrNotMigrated, version, SchemaVersion)
 	case newer:
 		e.cfg.Log.WarnContext(ctx, "a newer version of the library migrated the database; this one may work on it: upgrade this process",
 			"database_version", version, "version", SchemaVersion)
@@ -119,7 +119,7 @@ func (e *Engine) checkPath(ctx context.Context) error {
 		return err
 	}
 	f := found[0]
-	return &UnsupportedError{Reason: fmt.Sprintf(
+	return &fferr.UnsupportedError{Reason: fmt.Sprintf(
 		"%s of schema %q would be used instead of that of schema %q, which has the tables: drop it, or let the search_path begin with %q",
 		f.Object, f.SchemaName, f.HomeName, f.HomeName)}
 }
@@ -135,7 +135,7 @@ func (e *Engine) checkCitus(ctx context.Context, op string) error {
 	case err != nil:
 		return wrap(op, err)
 	case len(managed) > 0:
-		return fmt.Errorf("%s: %w: %s is one of its tables: make all tables of the schema local by undistribute_table", op, ErrDistributed, managed[0])
+		return fmt.Errorf("%s: %w: %s is one of its tables: make all tables of the schema local by undistribute_table", op, fferr.ErrDistributed, managed[0])
 	}
 	return nil
 }

@@ -38,10 +38,10 @@ func (p *repairPosition) move(from, to id.ExecutionID) {
 // [Operator.BlockedExecutions], and drains of 30 days ago, and restarts. It also handles executions that
 // [Maintenance.ExpireLeases], [Maintenance.Retain] and [Maintenance.ExpireGrants] missed.
 //
-// Errors: [ErrInvalidInput]; [ErrBusy] as [Maintenance.PromoteDelayed]. Transaction: one statement, another at the end, and
-// one or more for each kind of repair; locks the changed executions, and exclusively the flows of members without a
-// lease, and skips locked ones until the next round. Emits lease and completion events. Safe to repeat and to run in any number of
-// processes.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrBusy] as [Maintenance.PromoteDelayed]. Transaction: one statement, another at the
+// end, and one or more for each kind of repair; locks the changed executions, and exclusively the flows of members without a
+// lease, and skips locked ones until the next round. Emits lease and completion events. Safe to repeat and to run in any number
+// of processes.
 func (m Maintenance) RepairQueue(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	if batch < 1 || batch > MaxSweep {

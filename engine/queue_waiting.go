@@ -36,7 +36,7 @@ type WaitingKind struct {
 //
 // It reads the first 20,000 entries of each lane's queue and does not list kinds that only wait after these.
 //
-// Errors: [ErrInvalidInput]. One statement, or two without lanes; takes no locks.
+// Errors: [fferr.ErrInvalidInput]. One statement, or two without lanes; takes no locks.
 func (e *Engine) WaitingKinds(ctx context.Context, filter WaitingFilter) ([]WaitingKind, error) {
 	const op = "list waiting kinds"
 	if filter.Longer < 0 {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -33,7 +34,7 @@ type QuotaPolicyCreated struct {
 // the spec exists, it stays as it is, and the result says so. Executions may name a policy before it exists; it limits those
 // that are admitted after its creation.
 //
-// Errors: [ErrInvalidInput] naming the field; [ErrContention].
+// Errors: [fferr.ErrInvalidInput] naming the field; [fferr.ErrContention].
 // Transaction: one statement. Safe to repeat with an id.
 func (e *Engine) CreateQuotaPolicy(ctx context.Context, spec QuotaPolicySpec) (QuotaPolicyCreated, error) {
 	const op = "create quota policy"
@@ -84,7 +85,8 @@ func (p QuotaPolicy) Unlimited() bool { return p.MaxRunning == 0 && p.MaxStarts 
 
 // QuotaPolicy returns a quota policy.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrCorruption] for a negative limit. One statement; takes no locks.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrCorruption] for a negative limit. One statement; takes no
+// locks.
 func (e *Engine) QuotaPolicy(ctx context.Context, q id.QuotaPolicyID) (QuotaPolicy, error) {
 	const op = "read quota policy"
 	if err := checkQuota(q); err != nil {
@@ -95,7 +97,7 @@ func (e *Engine) QuotaPolicy(ctx context.Context, q id.QuotaPolicyID) (QuotaPoli
 	})
 	switch {
 	case isNoRow(err):
-		return QuotaPolicy{}, wrap(op, &NotFoundError{Entity: "quota policy", ID: q.String()})
+		return QuotaPolicy{}, wrap(op, &fferr.NotFoundError{Entity: "quota policy", ID: q.String()})
 	case err != nil:
 		return QuotaPolicy{}, wrap(op, err)
 	case row.ActiveConcurrencyCap < 0 || row.MaxRequestsPerWindow < 0 || row.RequestsPerWindowSeconds < 0:
@@ -108,11 +110,11 @@ func (e *Engine) QuotaPolicy(ctx context.Context, q id.QuotaPolicyID) (QuotaPoli
 	}, nil
 }
 
-// SetQuotaPolicy replaces the limits of an existing quota policy. Executions that have been admitted keep their places. Once the
-// call has returned, nothing is admitted by the limits before.
+// SetQuotaPolicy replaces the limits of an existing quota policy. Executions that have been admitted keep their places. Once
+// the call has returned, nothing is admitted by the limits before.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput] naming the field, also without an ID; [ErrContention]. Transaction: two
-// statements; locks the policy, also at the gate. Safe to repeat.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] naming the field, also without an ID; [fferr.ErrContention].
+// Transaction: two statements; locks the policy, also at the gate. Safe to repeat.
 func (o Operator) SetQuotaPolicy(ctx context.Context, spec QuotaPolicySpec) error {
 	const op = "set quota policy"
 	e := o.e
@@ -136,7 +138,7 @@ func (o Operator) SetQuotaPolicy(ctx context.Context, spec QuotaPolicySpec) erro
 // DeleteQuotaPolicy deletes a quota policy. A policy that doesn't exist has no limits: executions that wait for it are let in.
 // Once the call has returned, nothing is refused or admitted by the policy.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrContention]. Transaction: two
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: two
 // statements; locks the policy, also at the gate.
 func (o Operator) DeleteQuotaPolicy(ctx context.Context, q id.QuotaPolicyID) error {
 	const op = "delete quota policy"
@@ -182,7 +184,7 @@ func (e *Engine) lockQuota(ctx context.Context, q id.QuotaPolicyID) step {
 // changedQuota returns the error of a change of a quota policy.
 func changedQuota(op string, q id.QuotaPolicyID, changed int64, err error) error {
 	if err == nil && changed == 0 {
-		err = wrap(op, &NotFoundError{Entity: "quota policy", ID: q.String()})
+		err = wrap(op, &fferr.NotFoundError{Entity: "quota policy", ID: q.String()})
 	}
 	return err
 }

@@ -21,10 +21,10 @@ import (
 // and reports, as [Engine.ReportUsage] says. Those in a caller's transaction hold the budgets until it ends. There name all
 // budgets in one call: it locks them in one order, and calls one after the other can meet deadlocks.
 //
-// Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive], and [ErrNotFound]:
-// stop work. Those of [Engine.ReportUsage]. Transaction: a constant number of statements for each budget; locks the attempt
-// against its end, but not against renewals, then the budgets, the key and the usage. Safe to repeat with a Key, otherwise it
-// reserves again.
+// Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
+// [fferr.ErrNotActive], and [fferr.ErrNotFound]: stop work. Those of [Engine.ReportUsage]. Transaction: a constant number of
+// statements for each budget; locks the attempt against its end, but not against renewals, then the budgets, the key and the
+// usage. Safe to repeat with a Key, otherwise it reserves again.
 func (e *Engine) Reserve(ctx context.Context, f Fence, spec ReserveSpec) (ReservationResult, error) {
 	return e.holdUsage(ctx, "reserve", f, func() (*usageItem, error) { return spec.item(f) })
 }

@@ -9,8 +9,8 @@ import (
 // ReleaseReservations looks at reservations of budgets that are due, at most batch of them: it deletes those whose
 // lease is over, and returns how many. Those of a lease that was renewed are due again at its end.
 //
-// Errors: [ErrInvalidInput]. Transaction: one statement; skips locked reservations and attempts. Safe to repeat and to run in
-// any number of processes.
+// Errors: [fferr.ErrInvalidInput]. Transaction: one statement; skips locked reservations and attempts. Safe to repeat and to
+// run in any number of processes.
 func (m Maintenance) ReleaseReservations(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	if err := checkBatch(batch); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -48,7 +49,7 @@ const (
 // It examines up to batch executions in the order of their ends, and about as many with due timers, and returns how
 // many it examined; call it again while that is at least batch. [Operator.Retention] returns the progress.
 //
-// Errors: [ErrInvalidInput]. Transaction: one statement if nothing is due, otherwise one transaction for ends and one
+// Errors: [fferr.ErrInvalidInput]. Transaction: one statement if nothing is due, otherwise one transaction for ends and one
 // for timers; locks the executions it deletes and skips locked ones. Commits don't wait for the disk, since lost
 // deletions are repeated. Emits nothing. Safe to repeat and to run in any number of processes, one of which works at a
 // time.
@@ -93,7 +94,7 @@ func (e *Engine) ensureRetentionSources(ctx context.Context, op string) (bool, e
 	_, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (struct{}, error) {
 		return struct{}{}, e.q.EnsureRetentionSources(ctx, conn)
 	})
-	if errors.Is(err, ErrBusy) {
+	if errors.Is(err, fferr.ErrBusy) {
 		return false, nil
 	}
 	return err == nil, err
@@ -139,7 +140,7 @@ func (e *Engine) retain(
 		})
 	}
 	r, err := try(false)
-	if errors.Is(err, ErrBusy) || e.tx != nil && pgtx.SQLState(err) == sqlLockNotAvailable {
+	if errors.Is(err, fferr.ErrBusy) || e.tx != nil && pgtx.SQLState(err) == sqlLockNotAvailable {
 		r, err = try(true)
 	}
 	if err != nil {

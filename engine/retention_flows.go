@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -79,7 +80,7 @@ const maxPurgedMembers = 1000
 // others in the order of their rows. It returns how many it deleted or rescheduled; call it again while that is at
 // least batch.
 //
-// Errors: [ErrInvalidInput]. Transaction: one per 256 flows or 1,000 members. A flow with more members takes several,
+// Errors: [fferr.ErrInvalidInput]. Transaction: one per 256 flows or 1,000 members. A flow with more members takes several,
 // and from the first one on accepts no members or replays. Locks the flows exclusively, then their members; if it meets
 // a lock, it checks the flow again after a minute. Emits nothing. Safe to repeat and to run in any number of processes.
 func (m Maintenance) PurgeFlows(ctx context.Context, batch int) (int, error) {
@@ -177,7 +178,7 @@ func (e *Engine) purgeFlows(
 			p := &purging{retaining: &retaining{Engine: e, source: fromFlows}, swept: swept, careful: careful}
 			return p, p.run(ctx, tx, find)
 		})
-		switch busy := errors.Is(err, ErrBusy) || e.tx != nil && pgtx.SQLState(err) == sqlLockNotAvailable; {
+		switch busy := errors.Is(err, fferr.ErrBusy) || e.tx != nil && pgtx.SQLState(err) == sqlLockNotAvailable; {
 		case busy && !careful:
 			careful = true
 			continue

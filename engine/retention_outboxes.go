@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -47,10 +48,10 @@ func (p *trimPositions) move(outbox string, from, to int64) {
 // examined by [Maintenance.Retain], or after an id that an open transaction may use, and at a named consumer's position
 // stored in the last seven days. Older positions are logged and passed.
 //
-// Errors: [ErrInvalidInput]; [ErrDenied] naming the grant if the right to a sequence is missing; [ErrBusy] if events of
-// an outbox were locked; the other outboxes were trimmed. Transaction: one per outbox; a caller's transaction keeps the
-// floors' rows locked. Commits don't wait for the disk, since lost deletions are repeated. Emits nothing. Safe to
-// repeat and to run in any number of processes.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrDenied] naming the grant if the right to a sequence is missing; [fferr.ErrBusy] if
+// events of an outbox were locked; the other outboxes were trimmed. Transaction: one per outbox; a caller's transaction keeps
+// the floors' rows locked. Commits don't wait for the disk, since lost deletions are repeated. Emits nothing. Safe to repeat
+// and to run in any number of processes.
 func (m Maintenance) TrimOutboxes(ctx context.Context, batch int) (int, error) {
 	const op = "trim outboxes"
 	if err := checkBatch(batch); err != nil {
@@ -76,7 +77,7 @@ func (m Maintenance) TrimOutboxes(ctx context.Context, batch int) (int, error) {
 	for _, outbox := range e.trimmedOutboxes() {
 		n, err := e.trim(ctx, op, outbox, nowMs-keepMs, upTo[outbox.name], batch*eventsPerItem)
 		switch {
-		case errors.Is(err, ErrBusy):
+		case errors.Is(err, fferr.ErrBusy):
 			busy = err
 		case err != nil:
 			return total, err
@@ -133,7 +134,7 @@ func (e *Engine) trim(ctx context.Context, op string, o trimmedOutbox, beforeMs,
 	if e.tx != nil {
 		_, err := inTx(ctx, e, op, func(tx *txn) (struct{}, error) { return struct{}{}, trim(tx) })
 		if pgtx.SQLState(err) == sqlLockNotAvailable {
-			err = wrap(op, ErrBusy)
+			err = wrap(op, fferr.ErrBusy)
 		}
 		return int(row.Deleted), err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 )
 
@@ -42,7 +43,7 @@ func (e *Engine) finalEvents(ctx context.Context) (map[string]int64, error) {
 	current := make(map[string]int64, len(positions))
 	for _, p := range positions {
 		if !p.Readable {
-			return nil, fmt.Errorf("%w: %w", ErrDenied, &outbox.DeniedError{Role: p.RoleName, Sequence: p.SequenceName})
+			return nil, fmt.Errorf("%w: %w", fferr.ErrDenied, &outbox.DeniedError{Role: p.RoleName, Sequence: p.SequenceName})
 		}
 		current[p.Outbox] = p.LastEventID
 	}

@@ -13,7 +13,8 @@ import (
 // processes and to executions that have already ended. After a reduction [Maintenance.Retain] restarts with the oldest
 // end whose event is still stored; the sweep of [Maintenance.RepairQueue] finds older executions later.
 //
-// Errors: [ErrInvalidInput]; [ErrContention]. Transaction: one; waits for a running batch of retention. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one; waits for a running batch of retention. Safe to
+// repeat.
 func (o Operator) SetLaneRetention(ctx context.Context, lane id.LaneID, keep time.Duration) error {
 	const op = "set lane retention"
 	e := o.e

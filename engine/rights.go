@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/rights"
 )
 
@@ -21,20 +21,6 @@ const (
 	RoleWorker   Role = Role(rights.Worker)   // claims and settles executions, and runs the background work
 	RoleOperator Role = Role(rights.Operator) // calls [Operator]'s methods, and cancels
 )
-
-// DeniedError reports the rights that a database role lacks. Grants are the statements that grant them; the owner of
-// the tables can run them.
-type DeniedError struct {
-	User   string // the database role, quoted for SQL
-	Grants []string
-}
-
-func (e *DeniedError) Error() string {
-	return fmt.Sprintf("%v: %s lacks rights: run %s", ErrDenied, e.User, strings.Join(e.Grants, "; "))
-}
-
-// Unwrap returns [ErrDenied].
-func (e *DeniedError) Unwrap() error { return ErrDenied }
 
 // checkRights checks all rights of roles at once.
 func (e *Engine) checkRights(ctx context.Context, roles []Role) error {
@@ -56,7 +42,7 @@ func (e *Engine) checkRights(ctx context.Context, roles []Role) error {
 	for i, row := range rows {
 		missing[i] = rights.Right{Kind: row.Kind, Object: row.Object, Privilege: row.Privilege}
 	}
-	return &DeniedError{User: rows[0].RoleName, Grants: rights.Grants(missing, "", rows[0].RoleName, ", ")}
+	return &fferr.DeniedError{User: rows[0].RoleName, Grants: rights.Grants(missing, "", rows[0].RoleName, ", ")}
 }
 
 func rightsOf(roles []rights.Role) (params db.ListMissingRightsParams) {
@@ -69,7 +55,7 @@ func rightsOf(roles []rights.Role) (params db.ListMissingRightsParams) {
 // Roles returns each role that this program has all rights for in the database, as [Engine.Prepare] checks them. A
 // console can leave out the operations of the others. On a standby or a read-only server it returns [RoleReader] at most.
 //
-// Errors: [ErrUnavailable] without a connection; [ErrNotMigrated] for missing tables.
+// Errors: [fferr.ErrUnavailable] without a connection; [fferr.ErrNotMigrated] for missing tables.
 func (e *Engine) Roles(ctx context.Context) ([]Role, error) {
 	const op = "read roles"
 	var found db.GetSchemaStateRow
@@ -90,7 +76,7 @@ func (e *Engine) Roles(ctx context.Context) ([]Role, error) {
 	case !found.Migrated && found.DeniedSchema != "":
 		return nil, nil
 	case !found.Migrated:
-		return nil, wrap(op, ErrNotMigrated)
+		return nil, wrap(op, fferr.ErrNotMigrated)
 	}
 	candidates := rights.All()
 	if found.ReadOnly {

@@ -42,11 +42,11 @@ type Declared struct {
 
 // SetSchedule creates a schedule, or changes the one of this name. If its times have not changed, its next tick stays;
 // otherwise the next tick is the first one from now on, after the last one of the former times that is due already and that
-// [Missed] wants. A paused schedule stays paused, unless it was paused by [PauseVanished]. A schedule that a set declares leaves
-// the set: declare it in one place.
+// [Missed] wants. A paused schedule stays paused, unless it was paused by [PauseVanished]. A schedule that a set declares
+// leaves the set: declare it in one place.
 //
-// Errors: [ErrInvalidInput] naming the field; [ErrContention]. Transaction: locks the schedule, after registering a lane that
-// is new. In a caller's transaction the change is effective with its commit. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput] naming the field; [fferr.ErrContention]. Transaction: locks the schedule, after registering a
+// lane that is new. In a caller's transaction the change is effective with its commit. Safe to repeat.
 func (o Operator) SetSchedule(ctx context.Context, spec ScheduleSpec) error {
 	const op = "set schedule"
 	puts := schedulePuts{Engine: o.e}
@@ -68,8 +68,8 @@ func (o Operator) SetSchedule(ctx context.Context, spec ScheduleSpec) error {
 // Any number of processes may call it at once. While two versions of a program run side by side, the last call counts: call
 // it when a process starts, not again and again.
 //
-// Errors: [ErrInvalidInput] naming the field; [ErrContention]. Transaction: a constant number of statements; locks the
-// schedules of the set in the order of their names. Safe to repeat: unchanged schedules are not written.
+// Errors: [fferr.ErrInvalidInput] naming the field; [fferr.ErrContention]. Transaction: a constant number of statements; locks
+// the schedules of the set in the order of their names. Safe to repeat: unchanged schedules are not written.
 func (o Operator) DeclareSchedules(ctx context.Context, set ScheduleSet) (Declared, error) {
 	const op = "declare schedules"
 	e := o.e
@@ -113,7 +113,7 @@ func (o Operator) DeclareSchedules(ctx context.Context, set ScheduleSet) (Declar
 
 // DeleteSchedule deletes a schedule. Its executions stay.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrContention]. Transaction: one statement; locks the schedule.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the schedule.
 func (o Operator) DeleteSchedule(ctx context.Context, schedule ScheduleName) error {
 	const op = "delete schedule"
 	e := o.e

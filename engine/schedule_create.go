@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -167,7 +168,7 @@ func (r *scheduleRun) createTicks(ctx context.Context, tx *txn, ticks []dueTicks
 		return err
 	}
 	for _, outcome := range created {
-		if outcome.Err != nil && !errors.Is(outcome.Err, ErrInvalidInput) {
+		if outcome.Err != nil && !errors.Is(outcome.Err, fferr.ErrInvalidInput) {
 			return outcome.Err
 		}
 	}

@@ -16,7 +16,8 @@ const MaxBackfill = 1000
 // dropped. Its executions go on. Pausing a paused schedule only changes the reason, which may be empty and has at most
 // 1,024 bytes.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrContention]. Transaction: one statement; locks the schedule. Safe to repeat.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the schedule.
+// Safe to repeat.
 func (o Operator) PauseSchedule(ctx context.Context, schedule ScheduleName, reason string) error {
 	const op = "pause schedule"
 	e := o.e
@@ -40,7 +41,7 @@ func (o Operator) PauseSchedule(ctx context.Context, schedule ScheduleName, reas
 // ResumeSchedule lets a paused schedule go on with the first tick from now on. The ticks of the pause are not created:
 // [Operator.BackfillSchedule] does that. It does nothing if the schedule is not paused.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrContention]. Transaction: locks the schedule. Safe to repeat.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: locks the schedule. Safe to repeat.
 func (o Operator) ResumeSchedule(ctx context.Context, schedule ScheduleName) error {
 	const op = "resume schedule"
 	_, err := onSchedule(ctx, o.e, op, schedule, func(tx *txn, row *db.FfxSchedule, nowMs int64) (struct{}, error) {
@@ -67,7 +68,7 @@ func (o Operator) ResumeSchedule(ctx context.Context, schedule ScheduleName) err
 // TriggerSchedule creates an execution of a schedule at once, paused or not and whatever runs, as if a tick were due now. It is
 // then the schedule's last execution. The ticks stay. Each call creates another one.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrContention]. Transaction: locks the schedule.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: locks the schedule.
 func (o Operator) TriggerSchedule(ctx context.Context, schedule ScheduleName) (id.ExecutionID, error) {
 	const op = "trigger schedule"
 	return onSchedule(ctx, o.e, op, schedule, func(tx *txn, row *db.FfxSchedule, nowMs int64) (x id.ExecutionID, err error) {
@@ -91,11 +92,11 @@ func (o Operator) TriggerSchedule(ctx context.Context, schedule ScheduleName) (i
 	})
 }
 
-// BackfillSchedule creates an execution for each tick of a schedule from an instant to another one, both inclusive, in the order
-// of the ticks, whatever was created for them before: each call creates them again. It ignores pauses and overlaps, and does
-// not change the schedule. More than [MaxBackfill] ticks are refused.
+// BackfillSchedule creates an execution for each tick of a schedule from an instant to another one, both inclusive, in the
+// order of the ticks, whatever was created for them before: each call creates them again. It ignores pauses and overlaps, and
+// does not change the schedule. More than [MaxBackfill] ticks are refused.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrContention]. Transaction: one, with all executions or none.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one, with all executions or none.
 func (o Operator) BackfillSchedule(ctx context.Context, schedule ScheduleName, from, to time.Time) ([]id.ExecutionID, error) {
 	const op = "backfill schedule"
 	e := o.e

@@ -88,10 +88,11 @@ type ScheduleFilter struct {
 }
 
 // DescribeSchedule returns a schedule and the times of its next n ticks, without jitter, at most [MaxUpcoming]. A paused
-// schedule has none. They are computed from the schedule's next tick, so the first one may be past if it is about to be created.
+// schedule has none. They are computed from the schedule's next tick, so the first one may be past if it is about to be
+// created.
 //
-// Errors: [ErrNotFound]; [ErrInvalidInput]; [ErrCorruption] for times that this process can't compute, and for outcomes that it doesn't know. One statement; takes no
-// locks.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrCorruption] for times that this process can't compute, and
+// for outcomes that it doesn't know. One statement; takes no locks.
 func (o Operator) DescribeSchedule(ctx context.Context, schedule ScheduleName, n int) (Schedule, []time.Time, error) {
 	const op = "describe schedule"
 	e := o.e
@@ -127,7 +128,7 @@ func (o Operator) DescribeSchedule(ctx context.Context, schedule ScheduleName, n
 // [Page.Next] of the previous page, or "" for the first page. A page examines limit schedules; 0 or more than
 // [MaxPage] means [MaxPage]. It may be short or empty, with a cursor that continues after them.
 //
-// Errors: [ErrInvalidInput] for a negative limit or a cursor of another listing. One statement; takes no locks.
+// Errors: [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing. One statement; takes no locks.
 func (o Operator) ListSchedules(ctx context.Context, filter ScheduleFilter, after string, limit int) (Page[Schedule], error) {
 	const op = "list schedules"
 	page, err := o.listSchedules(ctx, filter, after, limit)

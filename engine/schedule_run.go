@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/cron"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
@@ -32,10 +33,11 @@ const maxScheduleError = 512
 // A schedule whose sequence or unique key another transaction is changing is left to a later call, and so is one that
 // follows many of these: a call waits for them only for a moment.
 //
-// Errors: [ErrInvalidInput]; [ErrBusy] if another transaction holds something else for longer than a commit takes, such as a
-// lane that it inserts: nothing was written. Transaction: one, with a number of statements that does not depend on the batch unless the
-// executions are of many kinds, or others hold unique keys that are new; locks the schedules, skipping locked ones, then the
-// executions to cancel, and last unique keys and sequences. Safe to repeat and to run in any number of processes.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrBusy] if another transaction holds something else for longer than a commit takes,
+// such as a lane that it inserts: nothing was written. Transaction: one, with a number of statements that does not depend on
+// the batch unless the executions are of many kinds, or others hold unique keys that are new; locks the schedules, skipping
+// locked ones, then the executions to cancel, and last unique keys and sequences. Safe to repeat and to run in any number of
+// processes.
 func (m Maintenance) RunSchedules(ctx context.Context, batch int) (int, error) {
 	const op = "run schedules"
 	if err := checkBatch(batch); err != nil {
@@ -182,7 +184,7 @@ func (r *scheduleRun) cancel(ctx context.Context, tx *txn) {
 	// It has a savepoint: after an error the transaction goes on without it, if it can.
 	outcomes, err := r.WithTx(notingTx{tx.Tx, &tx.due}).CancelExecutions(ctx, specs)
 	for n, i := range of {
-		if err == nil && !errors.Is(outcomes[n], ErrBusy) {
+		if err == nil && !errors.Is(outcomes[n], fferr.ErrBusy) {
 			continue
 		}
 		r.later(i, r.nowMs+busyScheduleMs)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/cron"
 )
@@ -52,8 +53,8 @@ const (
 	// OverlapSkip creates none.
 	OverlapSkip Overlap = "skip"
 
-	// OverlapQueue creates it after the end of the last one, which is noticed at once, or without a listener within ten seconds.
-	// One tick waits at most; those that come meanwhile are skipped.
+	// OverlapQueue creates it after the end of the last one, which is noticed at once, or without a listener within ten
+	// seconds. One tick waits at most; those that come meanwhile are skipped.
 	OverlapQueue Overlap = "queue"
 
 	// OverlapCancel cancels the last one, as [Engine.CancelExecution] does, and creates another. Of several late ticks only
@@ -61,7 +62,8 @@ const (
 	OverlapCancel Overlap = "cancel"
 )
 
-// ScheduleSpec describes a schedule: its times, and the execution to create at each. Set Name, Execution.Kind, and one of Cron and Every.
+// ScheduleSpec describes a schedule: its times, and the execution to create at each. Set Name, Execution.Kind, and one of Cron
+// and Every.
 type ScheduleSpec struct {
 	Name      string       // unique in its namespace; at most [MaxScheduleName] bytes
 	Namespace id.Namespace // of the schedule and its executions; default: the engine's
@@ -203,7 +205,7 @@ func (n *ScheduleName) check(e *Engine) (err error) {
 	return checkText("Name", n.Name, MaxScheduleName)
 }
 
-func (n *ScheduleName) notFound() error { return &NotFoundError{Entity: "schedule", ID: n.Name} }
+func (n *ScheduleName) notFound() error { return &fferr.NotFoundError{Entity: "schedule", ID: n.Name} }
 
 func (n *ScheduleName) orNotFound(err error) error {
 	if isNoRow(err) {

@@ -6,13 +6,14 @@ import (
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 // AdvanceSequences gives the next executions of sequences their turn whose predecessors have ended while another
 // transaction held the sequence or the next execution, oldest end first. It handles at most batch ends and returns how many;
 // call it again while that equals batch. It also reports to [Maintenance.Gated] if executions wait for budgets or limits.
 //
-// Errors: [ErrInvalidInput]. Transaction: one for each page of ends; locks the sequences and their next executions, and
+// Errors: [fferr.ErrInvalidInput]. Transaction: one for each page of ends; locks the sequences and their next executions, and
 // leaves those that are locked to the next call. Safe to repeat and to run in any number of processes.
 func (m Maintenance) AdvanceSequences(ctx context.Context, batch int) (int, error) {
 	const op = "advance sequences"
@@ -35,7 +36,7 @@ func (m Maintenance) AdvanceSequences(ctx context.Context, batch int) (int, erro
 		ends = ends[:min(len(ends), batch-acted)]
 		position.AfterID = ends[len(ends)-1].ID
 		n, err := inTx(ctx, e, op, func(tx *txn) (int, error) { return e.answerEnds(ctx, tx, ends) })
-		if err != nil && !errors.Is(err, ErrBusy) {
+		if err != nil && !errors.Is(err, fferr.ErrBusy) {
 			return acted, err
 		}
 		acted += n

@@ -9,7 +9,7 @@ import (
 // ContinueSequence lets a stopped sequence go on: it passes over the execution that failed, which stays as it is. It does
 // nothing if the sequence is not stopped. To run the failed execution again instead, replay it.
 //
-// Errors: [ErrNotFound] if no execution is in the sequence; [ErrInvalidInput]; [ErrContention].
+// Errors: [fferr.ErrNotFound] if no execution is in the sequence; [fferr.ErrInvalidInput]; [fferr.ErrContention].
 // Transaction: locks the sequence, and the next execution unless another transaction holds it, which then gets its turn
 // later. Safe to repeat.
 func (o Operator) ContinueSequence(ctx context.Context, name SequenceName) error {

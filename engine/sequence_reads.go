@@ -55,7 +55,7 @@ type SequenceFilter struct {
 
 // DescribeSequence returns a sequence.
 //
-// Errors: [ErrNotFound] if no execution is in it; [ErrInvalidInput]. One statement; takes no locks.
+// Errors: [fferr.ErrNotFound] if no execution is in it; [fferr.ErrInvalidInput]. One statement; takes no locks.
 func (o Operator) DescribeSequence(ctx context.Context, name SequenceName) (SequenceState, error) {
 	const op = "describe sequence"
 	s, err := name.check(o.e)
@@ -73,7 +73,7 @@ func (o Operator) DescribeSequence(ctx context.Context, name SequenceName) (Sequ
 // previous page, or "" for the first page. A page examines limit sequences; 0 or more than [MaxPage] means [MaxPage]. It may
 // be short or empty, with a cursor that continues after them.
 //
-// Errors: [ErrInvalidInput] for a negative limit or a cursor of another listing. One statement; takes no locks.
+// Errors: [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing. One statement; takes no locks.
 func (o Operator) ListSequences(ctx context.Context, filter SequenceFilter, after string, limit int) (Page[SequenceState], error) {
 	const op = "list sequences"
 	page, err := o.listSequences(ctx, filter, after, limit)
@@ -121,7 +121,7 @@ func (o Operator) listSequences(ctx context.Context, f SequenceFilter, after str
 // previous page, or "" for the first page; a limit of 0 or more than [MaxPage] means [MaxPage]. A sequence that does not
 // exist has none.
 //
-// Errors: [ErrInvalidInput]. One statement; takes no locks.
+// Errors: [fferr.ErrInvalidInput]. One statement; takes no locks.
 func (o Operator) ListSequenceMembers(ctx context.Context, name SequenceName, after string, limit int) (Page[SequenceMember], error) {
 	const op = "list members of a sequence"
 	page, err := o.listSequenceMembers(ctx, name, after, limit)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -129,7 +130,7 @@ func (n *SequenceName) check(e *Engine) (sequenceID, error) {
 
 func (n *SequenceName) orNotFound(err error) error {
 	if isNoRow(err) {
-		return &NotFoundError{Entity: "sequence", ID: n.Key}
+		return &fferr.NotFoundError{Entity: "sequence", ID: n.Key}
 	}
 	return err
 }

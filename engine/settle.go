@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -60,9 +61,9 @@ func settle[V any](ctx context.Context, t transition[*heldLease, V], lease func(
 	ended := make([]Fence, 0, len(items))
 	var lost []Fence // or kept
 	for _, n := range items {
-		_, isLost := errors.AsType[*LeaseError](outcomes[n].Err)
+		_, isLost := errors.AsType[*fferr.LeaseError](outcomes[n].Err)
 		switch {
-		case isLost, errors.Is(outcomes[n].Err, ErrNotFound), outcomes[n].Err == nil && t.keeps != nil && t.keeps(n):
+		case isLost, errors.Is(outcomes[n].Err, fferr.ErrNotFound), outcomes[n].Err == nil && t.keeps != nil && t.keeps(n):
 			lost = append(lost, lease(n).Fence)
 		case outcomes[n].Err == nil:
 			ended = append(ended, lease(n).Fence)

@@ -28,8 +28,8 @@ const (
 //
 // Transaction: a constant number of statements, plus one round per level of skipped executions. Locks a member's flow
 // (shared, or exclusively if it is skipped), the execution, its attempt, then its group; waits for each up to two
-// seconds, three times, then fails with [ErrContention]. Emits a lease event, and a completion event if it is skipped.
-// Safe to repeat after an unknown outcome, except after [WaitingSkipped], when it fails with [ErrStaleLease].
+// seconds, three times, then fails with [fferr.ErrContention]. Emits a lease event, and a completion event if it is skipped.
+// Safe to repeat after an unknown outcome, except after [WaitingSkipped], when it fails with [fferr.ErrStaleLease].
 func (e *Engine) WaitForChildren(ctx context.Context, l Lease) (Waiting, error) {
 	results, err := e.waitForChildren(ctx, []Lease{l})
 	if err != nil {
@@ -42,7 +42,7 @@ func (e *Engine) WaitForChildren(ctx context.Context, l Lease) (Waiting, error) 
 // order; a lost lease affects only its own. The error means that nothing happened.
 //
 // It never waits for locks. If another transaction holds an execution, its attempt or group, its flow or a dependent,
-// the outcome is [ErrBusy]; repeat that item.
+// the outcome is [fferr.ErrBusy]; repeat that item.
 func (e *Engine) WaitForChildrenEach(ctx context.Context, leases []Lease) ([]Outcome[Waiting], error) {
 	return e.impatient().waitForChildren(ctx, leases)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -24,9 +25,9 @@ type Completion struct {
 // CompleteExecution ends the execution that l holds with success and stores its result. The same transaction releases
 // its dependents and writes the completion event.
 //
-// Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive]: nothing was
-// written; discard the result. [ErrNotFound] if the execution or attempt no longer exists; [ErrInvalidInput] for a
-// result above the limit; [ErrContention].
+// Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
+// [fferr.ErrNotActive]: nothing was written; discard the result. [fferr.ErrNotFound] if the execution or attempt no longer
+// exists; [fferr.ErrInvalidInput] for a result above the limit; [fferr.ErrContention].
 //
 // Transaction: one statement outside a flow; in a flow a constant number, under its shared lock. Locks the execution,
 // its attempt, then the edge groups and executions that depend on it. Safe to repeat after an unknown outcome: a
@@ -41,7 +42,7 @@ func (e *Engine) CompleteExecution(ctx context.Context, l Lease, result []byte) 
 // counts as a repetition. The error means that nothing happened.
 //
 // It never waits for locks. If another transaction holds an execution, its attempt, its flow or a dependent, the
-// outcome is [ErrBusy]; repeat that item.
+// outcome is [fferr.ErrBusy]; repeat that item.
 func (e *Engine) CompleteExecutions(ctx context.Context, completions []Completion) ([]error, error) {
 	outcomes, err := e.impatient().complete(ctx, completions)
 	return errorsOf(outcomes), err
@@ -117,7 +118,7 @@ func (e *Engine) completeChunk(ctx context.Context, all []Completion, items []co
 	}
 	switch {
 	case err == nil:
-	case errors.Is(err, errFellThrough), e.runner.IsImpatient() && errors.Is(err, ErrBusy):
+	case errors.Is(err, errFellThrough), e.runner.IsImpatient() && errors.Is(err, fferr.ErrBusy):
 		c.rows = nil
 	default:
 		return err

@@ -24,7 +24,7 @@ const MaxFailureMessage = 64 << 10
 // Category is matched against the categories of [policy.Retry] (default: the class).
 //
 // Detail is further text for debugging, such as the stack of a panic. It is only stored with the attempt and returned
-// by reads of attempts; Message also appears in [EndedError] and listings.
+// by reads of attempts; Message also appears in [fferr.EndedError] and listings.
 type Failure struct {
 	Message  string
 	Class    policy.Class
@@ -50,13 +50,13 @@ type Failed struct {
 // transaction skips executions that can no longer run. Characters that the database's encoding lacks are stored as
 // escapes.
 //
-// Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive]: nothing was
-// written, and there is nothing left to do. [ErrNotFound] if the execution or attempt no longer exists;
-// [ErrInvalidInput] for a message that can't be stored.
+// Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
+// [fferr.ErrNotActive]: nothing was written, and there is nothing left to do. [fferr.ErrNotFound] if the execution or attempt
+// no longer exists; [fferr.ErrInvalidInput] for a message that can't be stored.
 //
 // Transaction: a constant number of statements, plus one round per level of skipped executions. Locks the flow of a
 // member that ends exclusively, then the execution and its attempt; waits for each up to two seconds, three times, then
-// fails with [ErrContention]. Safe to repeat after an unknown outcome: a repetition returns the first result.
+// fails with [fferr.ErrContention]. Safe to repeat after an unknown outcome: a repetition returns the first result.
 func (e *Engine) FailExecution(ctx context.Context, l Lease, f Failure) (Failed, error) {
 	results, err := e.fail(ctx, []AttemptFailure{{Lease: l, Failure: f}})
 	if err != nil {
@@ -68,7 +68,7 @@ func (e *Engine) FailExecution(ctx context.Context, l Lease, f Failure) (Failed,
 // FailExecutions is [Engine.FailExecution] for many leases, [MaxBatch] per transaction. Outcomes are in input order; a
 // lost lease affects only its own. The error means that nothing happened.
 //
-// It never waits for locks. If another transaction holds a row that an item needs, its outcome is [ErrBusy]; repeat
+// It never waits for locks. If another transaction holds a row that an item needs, its outcome is [fferr.ErrBusy]; repeat
 // that item.
 func (e *Engine) FailExecutions(ctx context.Context, failures []AttemptFailure) ([]Outcome[Failed], error) {
 	return e.impatient().fail(ctx, failures)

@@ -21,11 +21,12 @@ type Delay struct {
 // with the next claim. It uses no retry and is no failure. A time in the past means at once. The execution's deadline
 // still applies.
 //
-// Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive]: nothing was
-// written. [ErrNotFound] if the execution or attempt no longer exists; [ErrInvalidInput] for a time before 1970.
+// Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
+// [fferr.ErrNotActive]: nothing was written. [fferr.ErrNotFound] if the execution or attempt no longer exists;
+// [fferr.ErrInvalidInput] for a time before 1970.
 //
 // Transaction: a constant number of statements; locks the execution, then its attempt; waits for each up to two
-// seconds, three times, then fails with [ErrContention]. Emits a lease event. Safe to repeat with the same time after
+// seconds, three times, then fails with [fferr.ErrContention]. Emits a lease event. Safe to repeat with the same time after
 // an unknown outcome, even after that time: a repetition succeeds.
 func (e *Engine) DelayExecution(ctx context.Context, l Lease, until time.Time) error {
 	outcomes, err := e.delay(ctx, "delay executions", []Delay{{Lease: l, Until: until}})
@@ -39,7 +40,7 @@ func (e *Engine) DelayExecution(ctx context.Context, l Lease, until time.Time) e
 // nil for a released attempt; a lost lease affects only its own. If a lease is given twice, the first delay decides.
 // The error means that nothing happened.
 //
-// It never waits for locks. If another transaction holds a row that an item needs, its outcome is [ErrBusy]; repeat
+// It never waits for locks. If another transaction holds a row that an item needs, its outcome is [fferr.ErrBusy]; repeat
 // that item.
 func (e *Engine) DelayExecutions(ctx context.Context, delays []Delay) ([]error, error) {
 	return e.impatient().delay(ctx, "delay executions", delays)
@@ -48,7 +49,7 @@ func (e *Engine) DelayExecutions(ctx context.Context, delays []Delay) ([]error, 
 // ReleaseLeases returns unfinished executions to their lanes at once, for example at a shutdown. It is
 // [Engine.DelayExecutions] without a delay.
 //
-// Errors of an item: as [Engine.RenewLease]; [ErrBusy] if another transaction holds its rows, repeat that item.
+// Errors of an item: as [Engine.RenewLease]; [fferr.ErrBusy] if another transaction holds its rows, repeat that item.
 // Transaction: a constant number of statements; locks the executions, then their attempts, without waiting. Emits lease
 // events. Safe to repeat.
 func (e *Engine) ReleaseLeases(ctx context.Context, leases []Lease) ([]error, error) {

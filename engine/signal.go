@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/condition"
@@ -33,7 +34,7 @@ const DefaultDedup = 24 * time.Hour
 type SignalSpec struct {
 	// Execution is the execution to signal. Instead of it, BusinessKey names it by the key that it was created with.
 	Execution   id.ExecutionID
-	BusinessKey BusinessKey
+	BusinessKey id.BusinessKey
 
 	Name    string // required; at most 256 bytes
 	Payload []byte // at most [MaxSignalPayload] bytes; JSON is nested at most [MaxSignalDepth] deep
@@ -77,11 +78,11 @@ type Signalled struct {
 // the signal satisfies its condition, a worker continues it. Otherwise the signal is kept for a later wait, as long as
 // the execution exists and has not ended.
 //
-// Errors: [ErrInvalidInput]; [ErrNotFound], also if no execution has the business key; [ErrEnded] after the execution's end, for a signal that it
-// has not received before; [ErrTooManySignals] if the execution holds too many, or too large ones.
-// Transaction: one statement; locks the execution, waiting up to two seconds, three times, then [ErrContention]. Emits a
-// signal event and, with [SignalSatisfied], a completion event of the outcome "resumable". Safe to repeat with an ID or
-// an IdempotencyKey.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound], also if no execution has the business key; [fferr.ErrEnded] after the
+// execution's end, for a signal that it has not received before; [fferr.ErrTooManySignals] if the execution holds too many, or
+// too large ones. Transaction: one statement; locks the execution, waiting up to two seconds, three times, then
+// [fferr.ErrContention]. Emits a signal event and, with [SignalSatisfied], a completion event of the outcome "resumable". Safe
+// to repeat with an ID or an IdempotencyKey.
 func (e *Engine) Signal(ctx context.Context, spec SignalSpec) (Signalled, error) {
 	return e.deliver(ctx, "signal execution", &spec, nil)
 }
@@ -95,9 +96,9 @@ type WaitpointSignal struct {
 
 // SignalWaitpoint sends a signal to a waitpoint for a sender that has its token instead of an account.
 //
-// Errors: as [Engine.Signal]. [ErrInvalidToken] for every token that is not this waitpoint's, or whose key is retired:
-// the error is the same whether the execution or the waitpoint exist or not. With the right token also [ErrNotFound] if
-// the waitpoint is closed, and [ErrWaitpointClosed] if it has expired, or its wait has timed out.
+// Errors: as [Engine.Signal]. [fferr.ErrInvalidToken] for every token that is not this waitpoint's, or whose key is retired:
+// the error is the same whether the execution or the waitpoint exist or not. With the right token also [fferr.ErrNotFound] if
+// the waitpoint is closed, and [fferr.ErrWaitpointClosed] if it has expired, or its wait has timed out.
 // Transaction: as [Engine.Signal], after one statement that reads the keys. A process remembers them for up to 5 seconds, so
 // it may accept a key for as long after another process has ended it.
 func (e *Engine) SignalWaitpoint(ctx context.Context, spec WaitpointSignal) (Signalled, error) {
@@ -114,7 +115,7 @@ func (e *Engine) SignalWaitpoint(ctx context.Context, spec WaitpointSignal) (Sig
 // VerifyWaitpoint checks that a token is that of a waitpoint, and its key not retired. It does not look at the waitpoint,
 // which may be closed, and changes nothing.
 //
-// Errors: [ErrInvalidToken]. One statement, which reads the keys, or none: see [Engine.SignalWaitpoint].
+// Errors: [fferr.ErrInvalidToken]. One statement, which reads the keys, or none: see [Engine.SignalWaitpoint].
 func (e *Engine) VerifyWaitpoint(ctx context.Context, x id.ExecutionID, waitpoint id.WaitpointID, token wire.WaitpointToken) error {
 	return wrap("verify waitpoint", e.verifyToken(ctx, x, waitpoint, token))
 }
@@ -181,11 +182,11 @@ func (e *Engine) deliverOnce(
 		return spec.Execution, row, err
 	}
 	row, err := e.q.DeliverSignalTo(ctx, conn, db.DeliverSignalToParams{
-		PartitionKey: key.partition(), Name: key.Name, Value: key.Value, Signal: params.Signal, Payload: params.Payload,
+		PartitionKey: businessKeyPartition(key), Name: key.Name, Value: key.Value, Signal: params.Signal, Payload: params.Payload,
 		DedupTtlMs: params.DedupTtlMs, NowMs: params.NowMs,
 	})
 	if isNoRow(err) {
-		err = &NotFoundError{Entity: "execution", ID: key.String()}
+		err = &fferr.NotFoundError{Entity: "execution", ID: key.String()}
 	}
 	return id.ExecutionIDFromRow(row.HolderPartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes)), db.DeliverSignalRow{
 		Result: row.Result, SignalID: row.SignalID, Effect: row.Effect, Lane: row.Lane,
@@ -198,17 +199,17 @@ func signalRefused(x id.ExecutionID, to *WaitpointSignal, result string) error {
 	case "accepted", "duplicate":
 		return nil
 	case "no execution":
-		return &NotFoundError{Entity: "execution", ID: x.String()}
+		return &fferr.NotFoundError{Entity: "execution", ID: x.String()}
 	case "no waitpoint":
-		return &NotFoundError{Entity: "waitpoint", ID: to.Waitpoint.String()}
+		return &fferr.NotFoundError{Entity: "waitpoint", ID: to.Waitpoint.String()}
 	case "invalid token", "other execution":
-		return ErrInvalidToken
+		return fferr.ErrInvalidToken
 	case "ended":
-		return fmt.Errorf("execution %s: %w", x, ErrEnded)
+		return fmt.Errorf("execution %s: %w", x, fferr.ErrEnded)
 	case "expired", "closed", "not waiting":
-		return fmt.Errorf("waitpoint %s: %w", to.Waitpoint, ErrWaitpointClosed)
+		return fmt.Errorf("waitpoint %s: %w", to.Waitpoint, fferr.ErrWaitpointClosed)
 	}
-	return fmt.Errorf("execution %s: %w", x, ErrTooManySignals)
+	return fmt.Errorf("execution %s: %w", x, fferr.ErrTooManySignals)
 }
 
 func (e *Engine) checkSignal(spec *SignalSpec) error {
@@ -268,7 +269,7 @@ func (e *Engine) checkReceiver(spec *SignalSpec) error {
 	case !spec.Execution.IsZero():
 		return invalid("business key", "is given together with an execution: set one of them")
 	}
-	return spec.BusinessKey.check()
+	return checkBusinessKey(spec.BusinessKey)
 }
 
 // document renders the parts of a signal that its sender gives.

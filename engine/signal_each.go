@@ -11,7 +11,7 @@ import (
 // affects only its own signal. Signals to one execution are delivered in their order. The error means that nothing
 // happened.
 //
-// Errors: as [Engine.Signal], in the outcomes; [ErrContention] if another transaction holds one of the executions too
+// Errors: as [Engine.Signal], in the outcomes; [fferr.ErrContention] if another transaction holds one of the executions too
 // long.
 // Transaction: two statements in one round trip; locks the executions, then delivers. Safe to repeat if each signal has
 // an ID or an IdempotencyKey.

@@ -27,7 +27,7 @@ type Wait struct {
 	// Timeout limits the wait, from the handler's return on. Default: the policy's, or none.
 	Timeout time.Duration
 
-	// OnTimeout is the effect of the timeout. By default the handler runs again and gets [ErrWaitTimeout].
+	// OnTimeout is the effect of the timeout. By default the handler runs again and gets [fferr.ErrWaitTimeout].
 	OnTimeout OnTimeout
 
 	// Where requires that a SQL/JSON path holds for the payload: see [Condition.Where].
@@ -48,7 +48,7 @@ type Wait struct {
 // Awaiter is a job of a worker that can wait: worker.Job.
 type Awaiter interface {
 	// AwaitSignals returns the signals that satisfied a wait of this execution. If the wait is not over, the error is
-	// [ErrAwaiting]. The handler returns it, and the worker suspends the execution. The lease of spec is the job's.
+	// [fferr.ErrAwaiting]. The handler returns it, and the worker suspends the execution. The lease of spec is the job's.
 	AwaitSignals(ctx context.Context, spec SuspendSpec) ([]ReceivedSignal, error)
 }
 
@@ -64,8 +64,8 @@ type Awaiter interface {
 // beginning, and Await returns the signal; so do later attempts. A second Await for the same signal waits for the next one.
 // To ask for the signal once, by a mail or a request to another service, do it in a worker.Step before the wait.
 //
-// Errors: [ErrAwaiting] suspends; [ErrWaitTimeout] after the timeout; [DecodeError]; [ErrInvalidInput] for a wait that is
-// not possible; those of [Engine.StepResults] and [Step.Signals].
+// Errors: [fferr.ErrAwaiting] suspends; [fferr.ErrWaitTimeout] after the timeout; [fferr.DecodeError]; [fferr.ErrInvalidInput]
+// for a wait that is not possible; those of [Engine.StepResults] and [Step.Signals].
 func (s Signal[T]) Await(ctx context.Context, job Awaiter, wait Wait) (value T, err error) {
 	signals, err := job.AwaitSignals(ctx, wait.spec(s.condition(wait)))
 	if err != nil {
@@ -120,7 +120,7 @@ func (s Signal[T]) Received() Condition { return Received(s.Name) }
 //	}
 //	if approval, ok, err := Approved.Match(won); ok {
 //
-// Errors: [DecodeError].
+// Errors: [fferr.DecodeError].
 func (s Signal[T]) Match(signals ...ReceivedSignal) (value T, ok bool, err error) {
 	for _, signal := range signals {
 		if signal.Name == s.Name {
@@ -133,7 +133,7 @@ func (s Signal[T]) Match(signals ...ReceivedSignal) (value T, ok bool, err error
 
 // Decode returns the payload of a received signal, whatever its name.
 //
-// Errors: [DecodeError].
+// Errors: [fferr.DecodeError].
 func (s Signal[T]) Decode(signal ReceivedSignal) (T, error) {
 	return decode[T](s.Codec, s.Name, "signal", signal.Payload)
 }
@@ -201,7 +201,7 @@ type Taker interface {
 // When the handler runs again, the turn's function is not called: store what the code behind the turn needs by tx.
 // [Engine.StepResults] shows the signal with the turn's step: see [Step.Signals].
 //
-// Errors: [DecodeError]; those of [Engine.TakeSignal].
+// Errors: [fferr.DecodeError]; those of [Engine.TakeSignal].
 func (s Signal[T]) Take(ctx context.Context, t Taker) (value T, ok bool, err error) {
 	signal, ok, err := t.TakeSignal(ctx, s.Name)
 	if err != nil || !ok {
@@ -225,7 +225,7 @@ func Once(key string) SendOption { return func(s *SignalSpec) { s.IdempotencyKey
 // Send sends the signal to an execution. It is [Engine.Signal] with [Signal.Spec] and the options, in one transaction, or
 // in the caller's with [Engine.WithTx].
 //
-// Errors: those of [Engine.Signal]; [ErrInvalidInput] for a value that can't be encoded. Each call sends another signal
+// Errors: those of [Engine.Signal]; [fferr.ErrInvalidInput] for a value that can't be encoded. Each call sends another signal
 // unless [Once] is given.
 func (s Signal[T]) Send(ctx context.Context, eng *Engine, x id.ExecutionID, value T, options ...SendOption) error {
 	spec, err := s.Spec(x, value)
@@ -242,13 +242,13 @@ func (s Signal[T]) Send(ctx context.Context, eng *Engine, x id.ExecutionID, valu
 // SendTo sends the signal to the execution that has a business key, such as "order" and "4711". Otherwise it is
 // [Signal.Send]. It takes no further statement.
 //
-// Errors: as [Signal.Send]; [ErrNotFound] if no execution has the key: none was created with it, or retention has deleted
+// Errors: as [Signal.Send]; [fferr.ErrNotFound] if no execution has the key: none was created with it, or retention has deleted
 // it, or a flow has the key.
 func (s Signal[T]) SendTo(ctx context.Context, eng *Engine, name, value string, payload T, options ...SendOption) error {
-	key := BusinessKey{name, value}
+	key := id.BusinessKey{Name: name, Value: value}
 	spec, err := s.Spec(id.ExecutionID{}, payload)
 	if err == nil {
-		err = key.check() // an empty one would be none
+		err = checkBusinessKey(key) // an empty one would be none
 	}
 	if err != nil {
 		return wrap("signal execution", err)
@@ -263,7 +263,7 @@ func (s Signal[T]) SendTo(ctx context.Context, eng *Engine, name, value string, 
 
 // Spec returns the spec of a signal with the given payload, for [Engine.Signal] and [Engine.SignalWaitpoint].
 //
-// Errors: [ErrInvalidInput] for a value that can't be encoded.
+// Errors: [fferr.ErrInvalidInput] for a value that can't be encoded.
 func (s Signal[T]) Spec(x id.ExecutionID, value T) (SignalSpec, error) {
 	payload, err := encode(s.Codec, value)
 	if err != nil {

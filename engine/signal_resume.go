@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -12,9 +13,9 @@ import (
 // [OperatorOnly] besides a timeout. Its attempt continues after the delay, or at once; the signals received so far stay
 // readable. The tokens of its wait are dead.
 //
-// Errors: [ErrNotFound]; [*StateError] with [ErrNotSuspended]; [ErrInvalidInput] for a negative delay.
+// Errors: [fferr.ErrNotFound]; [*fferr.StateError] with [fferr.ErrNotSuspended]; [fferr.ErrInvalidInput] for a negative delay.
 // Transaction: locks the execution and its attempt; waits for each up to two seconds, three times, then
-// [ErrContention]. Emits a completion event of the outcome "resumable". A repetition is refused.
+// [fferr.ErrContention]. Emits a completion event of the outcome "resumable". A repetition is refused.
 func (e *Engine) Resume(ctx context.Context, x id.ExecutionID, delay time.Duration) error {
 	const op = "resume execution"
 	if delay < 0 {
@@ -24,7 +25,7 @@ func (e *Engine) Resume(ctx context.Context, x id.ExecutionID, delay time.Durati
 		op: op,
 		judge: func(x *heldExecution) (none struct{}, acts bool, err error) {
 			if x.LifecyclePhase != "suspended" {
-				return none, false, x.not(ErrNotSuspended)
+				return none, false, x.not(fferr.ErrNotSuspended)
 			}
 			return none, true, nil
 		},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 )
@@ -19,19 +20,19 @@ import (
 func (e *Engine) verifyToken(ctx context.Context, x id.ExecutionID, waitpoint id.WaitpointID, token wire.WaitpointToken) error {
 	kid := token.Kid()
 	if wire.CheckKid(kid) != nil {
-		return ErrInvalidToken
+		return fferr.ErrInvalidToken
 	}
 	key, err := e.verifyingKey(ctx, kid)
 	switch {
 	case err != nil:
 		return err
 	case key == nil:
-		return ErrInvalidToken
+		return fferr.ErrInvalidToken
 	}
 	// The whole text is compared, so that each token has one spelling.
 	signed := wire.SignWaitpoint(key.secret, kid, x, waitpoint)
 	if subtle.ConstantTimeCompare([]byte(signed.Reveal()), []byte(token.Reveal())) != 1 {
-		return ErrInvalidToken
+		return fferr.ErrInvalidToken
 	}
 	return nil
 }

@@ -73,12 +73,13 @@ type Recorded struct {
 // RecordStep stores a finished step for the holder of a lease. If the execution has a step of this name already, that
 // one is kept, and its result returned: a repetition after an unknown outcome is safe.
 //
-// Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive]: nothing was
-// written. [ErrNotFound] if the execution or attempt no longer exists; [ErrInvalidInput].
+// Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
+// [fferr.ErrNotActive]: nothing was written. [fferr.ErrNotFound] if the execution or attempt no longer exists;
+// [fferr.ErrInvalidInput].
 //
 // Transaction: one statement, which locks the attempt; if another transaction holds it, or the step exists, a
 // transaction that locks the execution and the attempt, waits for each up to two seconds, three times, then fails with
-// [ErrContention]. In the caller's transaction the step is stored with the caller's writes or not at all.
+// [fferr.ErrContention]. In the caller's transaction the step is stored with the caller's writes or not at all.
 func (e *Engine) RecordStep(ctx context.Context, step StepRecord) (Recorded, error) {
 	if step.Ends || len(step.Taken) > 0 {
 		return e.recordInTurn(ctx, &step)
@@ -93,7 +94,7 @@ func (e *Engine) RecordStep(ctx context.Context, step StepRecord) (Recorded, err
 // RecordSteps is [Engine.RecordStep] for many steps, [MaxBatch] per statement. Outcomes are in input order; a lost lease
 // affects only its own. The error means that nothing happened, or that the outcome is unknown.
 //
-// It never waits for locks. If another transaction holds a row that an item needs, its outcome is [ErrBusy]; repeat
+// It never waits for locks. If another transaction holds a row that an item needs, its outcome is [fferr.ErrBusy]; repeat
 // that item.
 func (e *Engine) RecordSteps(ctx context.Context, steps []StepRecord) ([]Outcome[Recorded], error) {
 	return e.impatient().recordSteps(ctx, steps)
@@ -295,7 +296,7 @@ type Step struct {
 // [Engine.StepResults] has read. Other steps have none; after a timeout they are the one that [Engine.ReceivedSignals]
 // shows for it. Those that a turn has taken have their name as key, and are not Matched.
 //
-// Errors: [ErrCorruption].
+// Errors: [fferr.ErrCorruption].
 func (s Step) Signals() ([]ReceivedSignal, error) {
 	const op = "read the signals of a step"
 	if s.Outcome != StepSignalled && s.Outcome != StepTimedOut {
@@ -317,7 +318,7 @@ func (s Step) Signals() ([]ReceivedSignal, error) {
 
 // Steps returns the finished steps and waits of an execution without their results, in the order in which they began.
 //
-// Errors: [ErrInvalidInput]. An execution without steps, or one that does not exist, has none. One statement.
+// Errors: [fferr.ErrInvalidInput]. An execution without steps, or one that does not exist, has none. One statement.
 func (e *Engine) Steps(ctx context.Context, x id.ExecutionID) ([]Step, error) {
 	return e.listSteps(ctx, x, false)
 }

@@ -12,11 +12,11 @@ import (
 
 // InStep is [Engine.InTx] with a step: it runs fn in a transaction, and stores the step that fn returns in the same
 // transaction. If the step has Ends, InStep then calls end, which must end the lease. A step that neither ends nor has taken
-// signals shares a round trip with the commit. If the execution has a step of this name already, nothing of the transaction is written, and the
-// answer is that step's. Package worker offers it as its StepTx and Turn.
+// signals shares a round trip with the commit. If the execution has a step of this name already, nothing of the transaction is
+// written, and the answer is that step's. Package worker offers it as its StepTx and Turn.
 //
 // Errors: those of fn and end, unchanged; those of [Engine.RecordStep], or the server's if it refuses the commit: nothing
-// was written. [ErrTransport] if the answer to the commit was lost: repeat the call, which finds out.
+// was written. [fferr.ErrTransport] if the answer to the commit was lost: repeat the call, which finds out.
 //
 // Transaction: as [Engine.InTx].
 func (e *Engine) InStep(

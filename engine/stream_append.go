@@ -20,13 +20,13 @@ const opAppendFrames = "append frames"
 // ids, or none. Readers see them in the order of their ids, which is the order of the commits. Handlers use the Stream of
 // their job, which collects frames and calls this.
 //
-// Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive], and [ErrNotFound]:
-// nothing was appended; stop work. [ErrInvalidInput] for more than [MaxFrames], for a payload or a summary that is too
-// large, and for a summary frame that is not a JSON object.
+// Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
+// [fferr.ErrNotActive], and [fferr.ErrNotFound]: nothing was appended; stop work. [fferr.ErrInvalidInput] for more than
+// [MaxFrames], for a payload or a summary that is too large, and for a summary frame that is not a JSON object.
 //
 // Transaction: durable frames take one statement, which locks the attempt; others, and all if another transaction holds the
 // attempt, take a transaction that locks the execution and the attempt, waits for each up to two seconds, three times, then
-// fails with [ErrContention]. In the caller's transaction the attempt stays locked until its end, so that renewals of the
+// fails with [fferr.ErrContention]. In the caller's transaction the attempt stays locked until its end, so that renewals of the
 // lease pass over it: append late. A repetition appends again.
 func (e *Engine) AppendFrames(ctx context.Context, l Lease, frames []FrameSpec) (Appended, error) {
 	return e.AppendFrameBatch(ctx, FrameBatch{Lease: l, Frames: frames})
@@ -34,7 +34,7 @@ func (e *Engine) AppendFrames(ctx context.Context, l Lease, frames []FrameSpec) 
 
 // AppendFrameBatch is [Engine.AppendFrames] with the options of a batch.
 //
-// Errors: also [*StreamMovedError] ([ErrStreamMoved]): the stream has another number of frames than Behind.
+// Errors: also [*fferr.StreamMovedError] ([fferr.ErrStreamMoved]): the stream has another number of frames than Behind.
 func (e *Engine) AppendFrameBatch(ctx context.Context, b FrameBatch) (Appended, error) {
 	if b.Ends && e.tx == nil {
 		return Appended{}, wrap(opAppendFrames, invalid("ends", "has no effect outside a caller's transaction"))
@@ -49,9 +49,9 @@ func (e *Engine) AppendFrameBatch(ctx context.Context, b FrameBatch) (Appended, 
 // AppendFramesEach is [Engine.AppendFrames] for the streams of many leases; in all at most [MaxFrames] frames and
 // [MaxFrameBatch] bytes share a transaction. Outcomes are in input order, and independent: a lost lease affects only its
 // own frames. Each lease may occur once. The error means that nothing was appended, or that the outcome is unknown: see
-// [FrameBatch.Behind]. An item fails with [*StreamMovedError] if its stream has another number of frames.
+// [FrameBatch.Behind]. An item fails with [*fferr.StreamMovedError] if its stream has another number of frames.
 //
-// It never waits for locks. If another transaction holds a row that an item needs, its outcome is [ErrBusy]; repeat that
+// It never waits for locks. If another transaction holds a row that an item needs, its outcome is [fferr.ErrBusy]; repeat that
 // item.
 func (e *Engine) AppendFramesEach(ctx context.Context, batches []FrameBatch) ([]Outcome[Appended], error) {
 	for i := range batches {

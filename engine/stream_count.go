@@ -2,30 +2,15 @@ package engine
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
-
-// ErrStreamMoved means that a stream has another number of frames than its writer took it to have. Carried by
-// [StreamMovedError].
-var ErrStreamMoved = sentinel("stream has another number of frames")
-
-// StreamMovedError reports that nothing was appended, because the stream has another number of frames than
-// [FrameBatch.Behind]. After an unknown outcome that shows whether the frames were appended.
-type StreamMovedError struct {
-	Frames int64 // that the stream has, trimmed ones included
-}
-
-func (e *StreamMovedError) Error() string { return fmt.Sprintf("%v: %d", ErrStreamMoved, e.Frames) }
-
-// Unwrap returns [ErrStreamMoved].
-func (e *StreamMovedError) Unwrap() error { return ErrStreamMoved }
 
 // CountFrames returns how many frames the stream of each lease's attempt has, trimmed ones included, in input order. An
 // attempt that does not exist has none. It does not compare the lease: only its holder appends.
 //
-// Errors: [ErrInvalidInput] for more than [MaxBatch] leases. One statement; takes no locks.
+// Errors: [fferr.ErrInvalidInput] for more than [MaxBatch] leases. One statement; takes no locks.
 func (e *Engine) CountFrames(ctx context.Context, leases []Lease) ([]int64, error) {
 	const op = "count frames"
 	if err := checkBatch(len(leases)); err != nil {
@@ -71,5 +56,5 @@ func (e *Engine) movedStream(ctx context.Context, tx *txn, b *FrameBatch) error 
 	if err != nil {
 		return err
 	}
-	return &StreamMovedError{Frames: counts[0]}
+	return &fferr.StreamMovedError{Frames: counts[0]}
 }

@@ -27,7 +27,7 @@ type FrameWriter interface {
 
 // Write writes a frame.
 //
-// Errors: [ErrInvalidInput] if the value can't be encoded; those of the writer.
+// Errors: [fferr.ErrInvalidInput] if the value can't be encoded; those of the writer.
 func (f Frame[T]) Write(ctx context.Context, w FrameWriter, value T) error {
 	const op = "write frame"
 	if f.Type == "" {
@@ -42,7 +42,7 @@ func (f Frame[T]) Write(ctx context.Context, w FrameWriter, value T) error {
 
 // Decode returns the value of a frame of this type. ok is false for other frames, and for the end of an attempt.
 //
-// Errors: [DecodeError].
+// Errors: [fferr.DecodeError].
 func (f Frame[T]) Decode(frame StreamFrame) (value T, ok bool, err error) {
 	if frame.Closed != nil || frame.Type != f.Type {
 		return value, false, nil
@@ -62,8 +62,8 @@ type TypedFrame[T any] struct {
 //
 // [StreamFrame.Trimmed] also counts the frames that are missing before frames of other types.
 //
-// Errors: those of [Engine.TailStream]; [ErrInvalidInput] if Type is empty; [DecodeError], behind which the tail goes on if
-// the loop does.
+// Errors: those of [Engine.TailStream]; [fferr.ErrInvalidInput] if Type is empty; [fferr.DecodeError], behind which the tail
+// goes on if the loop does.
 func (f Frame[T]) Tail(ctx context.Context, eng *Engine, x id.ExecutionID, o TailOptions) iter.Seq2[TypedFrame[T], error] {
 	return func(yield func(TypedFrame[T], error) bool) {
 		if f.Type == "" {

@@ -48,7 +48,7 @@ func (p *StreamPosition) UnmarshalText(text []byte) (err error) {
 
 // ParseStreamPosition parses the form of [StreamPosition.String].
 //
-// Errors: [ErrInvalidInput].
+// Errors: [fferr.ErrInvalidInput].
 func ParseStreamPosition(s string) (StreamPosition, error) {
 	const op = "parse stream position"
 	body, closed := strings.CutSuffix(s, ".end")

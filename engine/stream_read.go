@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/normalise"
@@ -36,7 +37,8 @@ type StreamFrame struct {
 	SummaryVersion int // of the attempt's document with this summary frame
 
 	// Trimmed is how many frames before this one, behind the one before it in the answer, are no longer kept. It counts only
-	// best-effort and summary frames, and is 0 if best-effort frames are left out: a lost durable frame is a [StreamGapError].
+	// best-effort and summary frames, and is 0 if best-effort frames are left out: a lost durable frame is a
+	// [fferr.StreamGapError].
 	Trimmed int64
 
 	// Closed is set in the last value of an attempt in a tail, which is no frame: its ID and Number are those of the last one.
@@ -89,8 +91,8 @@ type StreamPage struct {
 // ReadStream reads a part of the output stream of an attempt, in the order of its frames. It needs no lease. A stream that
 // does not exist is empty and open.
 //
-// Errors: [ErrInvalidInput]; [ErrNotFound] if the execution does not exist; [ErrCorruption] for a frame that can't be read.
-// Two statements in one round trip; takes no locks. A page is held in memory: 10,000 frames may have 640 MB.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound] if the execution does not exist; [fferr.ErrCorruption] for a frame that
+// can't be read. Two statements in one round trip; takes no locks. A page is held in memory: 10,000 frames may have 640 MB.
 func (e *Engine) ReadStream(ctx context.Context, x id.ExecutionID, r StreamRange) (StreamPage, error) {
 	const op = "read stream"
 	read, err := e.rangeOf(x, r)
@@ -106,7 +108,7 @@ func (e *Engine) ReadStream(ctx context.Context, x id.ExecutionID, r StreamRange
 	case a.err != nil:
 		return StreamPage{}, wrap(op, a.err)
 	case a.state == nil:
-		return StreamPage{}, wrap(op, &NotFoundError{Entity: "execution", ID: x.String()})
+		return StreamPage{}, wrap(op, &fferr.NotFoundError{Entity: "execution", ID: x.String()})
 	}
 	page := StreamPage{Frames: a.frames}
 	if len(a.frames) < r.Limit && read.through == lastFrame {

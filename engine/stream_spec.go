@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 )
 
@@ -98,7 +99,7 @@ type StreamConfig struct {
 	MaxPayload int
 
 	// DurableMaxlen keeps only the newest durable frames of an attempt; somewhat more may remain. A reader that comes later
-	// gets a [StreamGapError]. Default 0: all are kept.
+	// gets a [fferr.StreamGapError]. Default 0: all are kept.
 	DurableMaxlen int
 
 	BestEffort BestEffort
@@ -176,17 +177,17 @@ func (e *Engine) checkBatchOfFrames(b *FrameBatch) error {
 
 // wrapFrame names the frame that an error is about.
 func wrapFrame(n int, err error) error {
-	input, ok := errors.AsType[*InputError](err)
+	input, ok := errors.AsType[*fferr.InputError](err)
 	if !ok {
 		return err
 	}
-	return &InputError{Field: fmt.Sprintf("frames[%d].%s", n, input.Field), Reason: input.Reason, err: input.err}
+	return &fferr.InputError{Field: fmt.Sprintf("frames[%d].%s", n, input.Field), Reason: input.Reason, Cause: input.Cause}
 }
 
 // CheckFrame returns the error with which [Engine.AppendFrames] would refuse a frame at once, or nil. It does not use the
 // database.
 //
-// Errors: [ErrInvalidInput].
+// Errors: [fferr.ErrInvalidInput].
 func (e *Engine) CheckFrame(f *FrameSpec) error {
 	if f == nil {
 		return wrap(opAppendFrames, invalid("frame", "is nil"))

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -26,7 +27,7 @@ type StreamSummary struct {
 // StreamSummary returns the document that the summary frames of an attempt have made. attempt is its index. It needs no
 // lease, and works until retention deletes the execution.
 //
-// Errors: [ErrNotFound] if the attempt has written no summary; [ErrInvalidInput]. One statement; takes no locks.
+// Errors: [fferr.ErrNotFound] if the attempt has written no summary; [fferr.ErrInvalidInput]. One statement; takes no locks.
 func (e *Engine) StreamSummary(ctx context.Context, x id.ExecutionID, attempt int) (StreamSummary, error) {
 	const op = "read summary"
 	if err := e.checkStream(x, attempt); err != nil {
@@ -37,7 +38,7 @@ func (e *Engine) StreamSummary(ctx context.Context, x id.ExecutionID, attempt in
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return StreamSummary{}, wrap(op, &NotFoundError{Entity: "summary of attempt", ID: fmt.Sprintf("%s/%d", x, attempt)})
+		return StreamSummary{}, wrap(op, &fferr.NotFoundError{Entity: "summary of attempt", ID: fmt.Sprintf("%s/%d", x, attempt)})
 	case err != nil:
 		return StreamSummary{}, wrap(op, err)
 	}

@@ -3,10 +3,10 @@ package engine
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"iter"
 	"math"
 
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/streams"
@@ -18,25 +18,6 @@ type TailOptions struct {
 	OneAttempt     bool           // only the attempt of After
 	SkipBestEffort bool
 }
-
-// ErrStreamGap means that durable frames of a stream are no longer kept: see [StreamConfig.DurableMaxlen]. Carried by
-// [StreamGapError].
-var ErrStreamGap = sentinel("frames of the stream are no longer kept")
-
-// StreamGapError reports durable frames that a reader has missed.
-type StreamGapError struct {
-	Execution id.ExecutionID
-	Attempt   int
-	Frames    int64              // how many are missing
-	After     wire.FramePosition // the last frame before them that the reader has had; zero: none
-}
-
-func (e *StreamGapError) Error() string {
-	return fmt.Sprintf("%d frames of attempt %d of execution %s, after %s: %v", e.Frames, e.Attempt, e.Execution, e.After, ErrStreamGap)
-}
-
-// Unwrap returns [ErrStreamGap].
-func (e *StreamGapError) Unwrap() error { return ErrStreamGap }
 
 // TailStream follows the output of an execution: its frames in order, attempt after attempt, each once, as soon as they are
 // committed. It needs no lease, and uses no connection while it waits.
@@ -56,10 +37,11 @@ func (e *StreamGapError) Unwrap() error { return ErrStreamGap }
 // tail; once a second, or five times while none arrive, a poll looks for all of them. After its first read a tail survives
 // outages: it tries again until the database is back.
 //
-// Errors: ctx's error, at once; [ErrNotFound] if the execution does not exist or retention has deleted it;
-// [ErrInvalidInput], also on an engine bound to a transaction; [ErrCorruption]; [ErrUnavailable] or another database error
-// if the first read fails, or if reads can't succeed any more: the pool is closed, or rights are missing. After these it
-// ends. A [*StreamGapError] says which durable frames are no longer kept; the tail goes on behind them if the loop does.
+// Errors: ctx's error, at once; [fferr.ErrNotFound] if the execution does not exist or retention has deleted it;
+// [fferr.ErrInvalidInput], also on an engine bound to a transaction; [fferr.ErrCorruption]; [fferr.ErrUnavailable] or another
+// database error if the first read fails, or if reads can't succeed any more: the pool is closed, or rights are missing. After
+// these it ends. A [*fferr.StreamGapError] says which durable frames are no longer kept; the tail goes on behind them if the
+// loop does.
 func (e *Engine) TailStream(ctx context.Context, x id.ExecutionID, o TailOptions) iter.Seq2[StreamFrame, error] {
 	return func(yield func(StreamFrame, error) bool) {
 		const op = "tail stream"
@@ -110,7 +92,7 @@ func (t *streamTail) next(ctx context.Context) (bool, error) {
 	case err != nil:
 		return false, err
 	case a.state == nil:
-		return false, &NotFoundError{Entity: "execution", ID: t.execution.String()}
+		return false, &fferr.NotFoundError{Entity: "execution", ID: t.execution.String()}
 	}
 	bytes := 0
 	for i := range a.frames {
@@ -166,7 +148,7 @@ func (t *streamTail) gap(lost int64) bool {
 	if lost <= 0 {
 		return true
 	}
-	return t.yield(StreamFrame{}, &StreamGapError{Execution: t.execution, Attempt: t.at.attempt, Frames: lost, After: t.at.id})
+	return t.yield(StreamFrame{}, &fferr.StreamGapError{Execution: t.execution, Attempt: t.at.attempt, Frames: lost, After: t.at.id})
 }
 
 // close yields the end of an attempt.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -14,11 +15,12 @@ import (
 // continues with the next claim. Meanwhile the execution uses no worker, no retry and no timer of its lease; its deadline
 // still applies. Signals of earlier waits that nothing has used count too.
 //
-// Errors: [*LeaseError] with [ErrStaleLease], [ErrLeaseExpired], [ErrLeaseRevoked] or [ErrNotActive]: nothing was
-// written. [ErrNotFound] if the execution or attempt no longer exists; [ErrInvalidInput].
+// Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
+// [fferr.ErrNotActive]: nothing was written. [fferr.ErrNotFound] if the execution or attempt no longer exists;
+// [fferr.ErrInvalidInput].
 //
 // Transaction: a constant number of statements; locks the execution, then its attempt; waits for each up to two
-// seconds, three times, then fails with [ErrContention]. Emits a lease event. Safe to repeat with the same ID.
+// seconds, three times, then fails with [fferr.ErrContention]. Emits a lease event. Safe to repeat with the same ID.
 func (e *Engine) Suspend(ctx context.Context, spec SuspendSpec) (Suspended, error) {
 	outcomes, err := e.suspend(ctx, []SuspendSpec{spec})
 	if err != nil {
@@ -30,7 +32,7 @@ func (e *Engine) Suspend(ctx context.Context, spec SuspendSpec) (Suspended, erro
 // SuspendEach is [Engine.Suspend] for many leases, [MaxBatch] per transaction. Outcomes are in input order; a lost lease
 // affects only its own. The error means that nothing happened.
 //
-// It never waits for locks. If another transaction holds a row that an item needs, its outcome is [ErrBusy]; repeat
+// It never waits for locks. If another transaction holds a row that an item needs, its outcome is [fferr.ErrBusy]; repeat
 // that item.
 func (e *Engine) SuspendEach(ctx context.Context, specs []SuspendSpec) ([]Outcome[Suspended], error) {
 	return e.impatient().suspend(ctx, specs)
@@ -113,7 +115,7 @@ func (e *Engine) recogniseSuspensions(ctx context.Context, specs []SuspendSpec, 
 	var refused []int
 	var arrays executionArrays
 	for n, outcome := range outcomes {
-		if errors.Is(outcome.Err, ErrStaleLease) || errors.Is(outcome.Err, ErrNotActive) {
+		if errors.Is(outcome.Err, fferr.ErrStaleLease) || errors.Is(outcome.Err, fferr.ErrNotActive) {
 			refused = append(refused, n)
 			arrays.add(specs[n].Lease.Execution.Partition(), specs[n].Lease.Execution.UUID())
 		}

@@ -64,7 +64,7 @@ type WaitFilter struct {
 // ListWaits returns a page of the executions that wait for signals, the longest wait first. after is the [Page.Next] of
 // the previous page with the same filter, or "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage].
 //
-// Errors: [ErrInvalidInput]. One statement, which reads open waits in order until the page is full.
+// Errors: [fferr.ErrInvalidInput]. One statement, which reads open waits in order until the page is full.
 func (e *Engine) ListWaits(ctx context.Context, filter WaitFilter, after string, limit int) (Page[OpenWait], error) {
 	const op, list = "list waits", "waits"
 	var page Page[OpenWait]

@@ -66,7 +66,8 @@ const timeoutKey = "__timeout__"
 // of earlier waits have the others: see [Step.Signals]. Signals that are kept for a later wait are not among them:
 // [Engine.ListWaitpoints] counts them. Nor are those that a turn has taken.
 //
-// Errors: [ErrInvalidInput]; [ErrCorruption]. An execution that never waited, or does not exist, has none. One statement.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrCorruption]. An execution that never waited, or does not exist, has none. One
+// statement.
 func (e *Engine) ReceivedSignals(ctx context.Context, x id.ExecutionID) ([]ReceivedSignal, error) {
 	const op = "read received signals"
 	if err := e.checkExecution(x); err != nil {

@@ -52,8 +52,8 @@ func OperatorOnly() Condition { return Condition{condition.Node{Kind: condition.
 // TimeoutOnly waits for the timeout, which must be set.
 func TimeoutOnly() Condition { return Condition{condition.Node{Kind: condition.TimeoutOnly}} }
 
-// At lets the signal arrive at waitpoints with other keys, such as the keys of a worker's Job.Waitpoint. [Received] and [AnySignal]
-// have one. [AtLeast] may have several: with [DistinctSources] and a link for each, links count once.
+// At lets the signal arrive at waitpoints with other keys, such as the keys of a worker's Job.Waitpoint. [Received] and
+// [AnySignal] have one. [AtLeast] may have several: with [DistinctSources] and a link for each, links count once.
 func (c Condition) At(keys ...id.WaitpointKey) Condition {
 	c.node.Keys = nil
 	for _, key := range keys {
@@ -151,7 +151,7 @@ var storedReasons = map[state.BlockingReason]string{
 
 // Validate checks the wait, without its lease and without the syntax of its SQL/JSON paths.
 //
-// Errors: [ErrInvalidInput].
+// Errors: [fferr.ErrInvalidInput].
 func (s *SuspendSpec) Validate() error {
 	spec := *s
 	return wrap("suspend execution", cmp.Or(spec.waitForCall(), spec.check()))

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 // waitPositions are where the next [Maintenance.SweepWaits] continues.
@@ -41,8 +42,8 @@ func (p rowPosition) after() (int16, pgtype.UUID) {
 // A cancel, a timeout and a deadline delete the waits of the executions that they end themselves. A completion, a failure
 // and a skip don't, and cost nothing more.
 //
-// Errors: [ErrInvalidInput]. Transaction: one for the suspensions, one for the waitpoints and one for the keys; skips locked
-// rows, and a keystore that another transaction changes. Safe to repeat and to run in any number of processes.
+// Errors: [fferr.ErrInvalidInput]. Transaction: one for the suspensions, one for the waitpoints and one for the keys; skips
+// locked rows, and a keystore that another transaction changes. Safe to repeat and to run in any number of processes.
 func (m Maintenance) SweepWaits(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	const op = "sweep waits"
@@ -106,7 +107,7 @@ func (e *Engine) dropExpiredKeys(ctx context.Context, op string) (int, error) {
 		n, err := e.q.DropExpiredKeys(ctx, tx, e.nowMs())
 		return int(n), err
 	})
-	if errors.Is(err, ErrBusy) {
+	if errors.Is(err, fferr.ErrBusy) {
 		return 0, nil
 	}
 	return n, err

@@ -17,7 +17,7 @@ import (
 // ExpireWaits applies the effects of waits that have timed out, oldest first. It handles at most batch executions and
 // returns how many; call it again while that equals batch.
 //
-// Errors: [ErrInvalidInput]. Transaction: one per 256 flows; locks the flows of members exclusively if they end,
+// Errors: [fferr.ErrInvalidInput]. Transaction: one per 256 flows; locks the flows of members exclusively if they end,
 // executions, then their attempts. It skips locked executions, flows and dependents for the next call. Emits events as the
 // effect does. Safe to repeat and to run in any number of processes.
 func (m Maintenance) ExpireWaits(ctx context.Context, batch int) (int, error) {
@@ -207,7 +207,7 @@ func (e *Engine) resumeByTimeout(ctx context.Context, tx *txn, x id.ExecutionID,
 // ExpireWaitpoints ends waitpoints at which nothing waited in their time, at most batch of them, and returns how many.
 // Signals that arrived there in time are kept for a later wait.
 //
-// Errors: [ErrInvalidInput]. Transaction: one statement; skips locked waitpoints. Safe to repeat and to run in any
+// Errors: [fferr.ErrInvalidInput]. Transaction: one statement; skips locked waitpoints. Safe to repeat and to run in any
 // number of processes.
 func (m Maintenance) ExpireWaitpoints(ctx context.Context, batch int) (int, error) {
 	e := m.e

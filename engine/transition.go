@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -20,8 +21,8 @@ type transition[X locked, V any] struct {
 	reader[X]
 	op string // prefix of every error
 
-	// outside reports whether all items are known to be outside flows. Then nothing is foreseen, unless the locked rows show that
-	// one has joined a flow. Nil: nothing is known.
+	// outside reports whether all items are known to be outside flows. Then nothing is foreseen, unless the locked rows show
+	// that one has joined a flow. Nil: nothing is known.
 	outside func(positions []int) bool
 	joined  bool
 
@@ -82,7 +83,7 @@ const (
 // because earlier transactions are committed.
 //
 // In a caller's transaction it repeats a chunk without the refused items. An impatient engine refuses locked items with
-// [ErrBusy], and changes the rest: it skips locked executions, attempts and flows. If it meets a lock that can't be
+// [fferr.ErrBusy], and changes the rest: it skips locked executions, attempts and flows. If it meets a lock that can't be
 // skipped, such as a dependent's, it halves the chunk until a locked item is alone. It also halves a chunk with too many
 // flows.
 func (t *transition[X, V]) run(ctx context.Context, chunks [][]int, outcomes []Outcome[V]) error {
@@ -98,7 +99,7 @@ func (t *transition[X, V]) run(ctx context.Context, chunks [][]int, outcomes []O
 			accepted, err = t.runIn(ctx, tx, items, outcomes)
 			return struct{}{}, err
 		})
-		switch busy := impatient && errors.Is(err, ErrBusy); {
+		switch busy := impatient && errors.Is(err, fferr.ErrBusy); {
 		case err == nil:
 			chunks[0] = nil
 		case errors.Is(err, errFlowLock):
@@ -106,7 +107,7 @@ func (t *transition[X, V]) run(ctx context.Context, chunks [][]int, outcomes []O
 		case errors.Is(err, errRefused):
 			chunks[0] = accepted
 		case busy && len(items) == 1:
-			outcomes[items[0]] = Outcome[V]{Err: wrap(t.op, ErrBusy)}
+			outcomes[items[0]] = Outcome[V]{Err: wrap(t.op, fferr.ErrBusy)}
 			chunks[0] = nil
 		case busy || errors.Is(err, errManyFlows):
 			half := len(items) / 2

@@ -10,7 +10,7 @@ import (
 )
 
 // impatient returns e for transactions that must not wait. A lock that is held for longer than a concurrent commit
-// takes ends them with [ErrBusy], without a retry. For rows that are often locked they use statements that skip locked
+// takes ends them with [fferr.ErrBusy], without a retry. For rows that are often locked they use statements that skip locked
 // rows. In a caller's transaction, the caller's lock_timeout applies.
 func (e *Engine) impatient() *Engine {
 	impatient := *e

@@ -21,13 +21,13 @@ import (
 //		return err
 //	})
 //
-// fn must not commit or roll back; both are refused. Sent as a statement, a COMMIT is [ErrInvalidInput], although its writes
+// fn must not commit or roll back; both are refused. Sent as a statement, a COMMIT is [fferr.ErrInvalidInput], although its writes
 // stay; also if a BEGIN follows. fn may bind other engines and handles of this engine to tx, as
 // Job.Complete of package worker does. As with [Engine.WithTx], nothing is retried, and the transaction should be
 // short. It uses the connection's default isolation level. On an engine already bound to a transaction, fn runs behind
 // a savepoint.
 //
-// Errors: fn's, unchanged, or the server's if it refuses the commit: nothing was written. [ErrTransport] if the answer
+// Errors: fn's, unchanged, or the server's if it refuses the commit: nothing was written. [fferr.ErrTransport] if the answer
 // to the commit was lost: check whether it took effect.
 func (e *Engine) InTx(ctx context.Context, fn func(tx pgx.Tx, eng *Engine) error) error {
 	if fn == nil {

@@ -3,15 +3,16 @@ package engine
 import (
 	"encoding/hex"
 	"errors"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 )
 
-// The keys of unique work are stored, so they never change. Another implementation can check itself by these vectors:
-// a key is the first half of the SHA-256 of "ffx_unique/1", a line feed, and the parts namespace, kind, lane, args and period, each as its
-// length, a colon and its bytes, or a minus if the key does not have it.
+// The keys of unique work are stored, so they never change. Another implementation can check itself by these vectors: a key is
+// the first half of the SHA-256 of "ffx_unique/1", a line feed, and the parts namespace, kind, lane, args and period, each as
+// its length, a colon and its bytes, or a minus if the key does not have it.
 func TestUniqueKeyVectors(t *testing.T) {
 	t.Parallel()
 	var keyer uniqueKeyer
@@ -140,7 +141,7 @@ func TestCanonicalNumber(t *testing.T) {
 			}
 		}
 	}
-	if got, err := canonicalNumber("1e99999999999"); !errors.Is(err, ErrInvalidInput) {
+	if got, err := canonicalNumber("1e99999999999"); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("a huge exponent: %s, %v", got, err)
 	}
 }
@@ -179,7 +180,7 @@ func TestUniqueIsChecked(t *testing.T) {
 			spec := creation{payload: []byte(c.payload)}
 			err = new(uniqueKeyer).setUnique(&spec, &c.unique, 0)
 		}
-		input, ok := errors.AsType[*InputError](err)
+		input, ok := errors.AsType[*fferr.InputError](err)
 		if !ok || input.Field != c.field || !strings.Contains(input.Reason, c.reason) {
 			t.Errorf("%+v: %v, want an error of %s with %q", c.unique, err, c.field, c.reason)
 		}

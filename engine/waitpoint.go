@@ -41,8 +41,8 @@ type Waitpoint struct {
 // returned, so a handler that runs again hands out the same link. Signals that arrive before the execution waits there
 // are kept.
 //
-// Errors: those of a lease, as [Engine.Suspend]; [ErrInvalidInput], also for more than [MaxWaitpoints] open waitpoints;
-// [ErrUnsupported] if the keystore has no key.
+// Errors: those of a lease, as [Engine.Suspend]; [fferr.ErrInvalidInput], also for more than [MaxWaitpoints] open waitpoints;
+// [fferr.ErrUnsupported] if the keystore has no key.
 // Transaction: locks the execution and its attempt. Safe to repeat.
 func (e *Engine) CreateWaitpoint(ctx context.Context, spec WaitpointSpec) (Waitpoint, error) {
 	const op = "create waitpoint"
@@ -148,7 +148,7 @@ type OpenWaitpoint struct {
 // ListWaitpoints returns a page of an execution's open waitpoints, in the order of their ids. after is the [Page.Next] of
 // the previous page, or "" for the first page.
 //
-// Errors: [ErrInvalidInput]. One statement.
+// Errors: [fferr.ErrInvalidInput]. One statement.
 func (e *Engine) ListWaitpoints(ctx context.Context, x id.ExecutionID, after string, limit int) (Page[OpenWaitpoint], error) {
 	const op, list = "list waitpoints", "waitpoints"
 	var page Page[OpenWaitpoint]

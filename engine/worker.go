@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -42,7 +43,7 @@ func (n *WorkerName) check(e *Engine) error {
 }
 
 func (n *WorkerName) missing() error {
-	return &NotFoundError{Entity: "worker", ID: string(n.Instance)}
+	return &fferr.NotFoundError{Entity: "worker", ID: string(n.Instance)}
 }
 
 // WorkerRegistration is the input of [Engine.RegisterWorker].
@@ -76,8 +77,8 @@ type Presence struct {
 // heartbeat. A registered worker may call it again to change its lanes, capabilities, kinds, limit or TTL. Presence is
 // information: leases and claims don't depend on it. A [worker.Worker] registers itself.
 //
-// Errors: [ErrInvalidInput], naming the field; [ErrInstanceTaken] too if a live worker with another worker id has the
-// instance id; [ErrContention]. Transaction: one statement; locks the worker's row. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput], naming the field; [fferr.ErrInstanceTaken] too if a live worker with another worker id has
+// the instance id; [fferr.ErrContention]. Transaction: one statement; locks the worker's row. Safe to repeat.
 //
 // [worker.Worker]: https://pkg.go.dev/github.com/flowfabric/flowfabric-go/worker#Worker
 func (e *Engine) RegisterWorker(ctx context.Context, spec WorkerRegistration) (Presence, error) {
@@ -89,7 +90,7 @@ func (e *Engine) RegisterWorker(ctx context.Context, spec WorkerRegistration) (P
 	return inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (Presence, error) {
 		row, err := e.q.RegisterWorker(ctx, conn, params)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return Presence{}, invalidBecause("instance", fmt.Errorf("%w: %s", ErrInstanceTaken, spec.Instance))
+			return Presence{}, invalidBecause("instance", fmt.Errorf("%w: %s", fferr.ErrInstanceTaken, spec.Instance))
 		}
 		return presence(row.Fresh, row.ExpiresAtMs, row.DrainedAtMs), err
 	})
@@ -149,9 +150,9 @@ func sortedTexts(texts []string) []string {
 
 // HeartbeatWorker extends the presence of a registered worker by its TTL and stores its load. It writes no event.
 //
-// Errors: [ErrNotFound] if the worker is not registered, its TTL has passed, or another worker has the instance id:
-// register again. [ErrBusy] if another transaction holds the row; a later heartbeat does as well. [ErrInvalidInput].
-// Transaction: one statement; locks the worker's row, without waiting. Safe to repeat.
+// Errors: [fferr.ErrNotFound] if the worker is not registered, its TTL has passed, or another worker has the instance id:
+// register again. [fferr.ErrBusy] if another transaction holds the row; a later heartbeat does as well.
+// [fferr.ErrInvalidInput]. Transaction: one statement; locks the worker's row, without waiting. Safe to repeat.
 func (e *Engine) HeartbeatWorker(ctx context.Context, beat Heartbeat) (Presence, error) {
 	const op = "heartbeat worker"
 	if err := beat.check(e); err != nil {
@@ -172,7 +173,7 @@ func (e *Engine) HeartbeatWorker(ctx context.Context, beat Heartbeat) (Presence,
 			return Presence{}, beat.missing()
 		}
 		if err == nil && row.Busy {
-			return Presence{}, ErrBusy
+			return Presence{}, fferr.ErrBusy
 		}
 		return presence(false, row.ExpiresAtMs, row.DrainedAtMs), err
 	})
@@ -200,8 +201,8 @@ func presence(fresh bool, expiresAtMs, drainedAtMs int64) Presence {
 // bytes. Its leases are not touched: they expire, or [Operator.RevokeLease] ends them. If the process still runs it
 // registers again. worker limits the call to a process of that pool; "" means any.
 //
-// Errors: [ErrNotFound] if the worker is not registered; [ErrInvalidInput]; [ErrContention]. Transaction: one statement;
-// locks the worker's row. Safe to repeat.
+// Errors: [fferr.ErrNotFound] if the worker is not registered; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one
+// statement; locks the worker's row. Safe to repeat.
 func (e *Engine) MarkWorkerDead(ctx context.Context, name WorkerName, worker id.WorkerID, reason string) error {
 	const op = "mark worker dead"
 	if err := name.check(e); err != nil {

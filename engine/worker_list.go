@@ -59,7 +59,7 @@ func (f *WorkerFilter) check() error {
 // after is the [Page.Next] of the previous page, or "" for the first page. A limit of 0 or above [MaxPage] means
 // [MaxPage].
 //
-// Errors: [ErrInvalidInput] for a filter that no worker can match, a negative limit or a cursor of another listing. One
+// Errors: [fferr.ErrInvalidInput] for a filter that no worker can match, a negative limit or a cursor of another listing. One
 // statement; takes no locks.
 func (e *Engine) ListWorkers(ctx context.Context, filter WorkerFilter, after string, limit int) (Page[RegisteredWorker], error) {
 	const op = "list workers"

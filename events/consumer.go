@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/inside"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
@@ -86,10 +87,10 @@ func Handle[E any](
 // or not: they don't count as tries. A consumer that exists continues from its stored position, even with a wider filter;
 // [MoveConsumer] moves it. docs/events-consumers.md describes failover, retries and trimming.
 //
-// Errors: nil once ctx has ended. Before the first event: [engine.ErrInvalidInput], also for an engine bound to a
+// Errors: nil once ctx has ended. Before the first event: [fferr.ErrInvalidInput], also for an engine bound to a
 // transaction, and those of [Subscribe] and of the database. Later: [*GapError] if unread events were deleted, or
 // [*CursorAheadError] if the database is older than the position; choose a position and call [MoveConsumer].
-// [engine.ErrNotFound] if the consumer was removed.
+// [fferr.ErrNotFound] if the consumer was removed.
 //
 // Connections: one of the pool for each transaction and briefly each second, and the engine's listener as [Subscribe].
 func HandleWith[E any](
@@ -97,7 +98,7 @@ func HandleWith[E any](
 	fn func(ctx context.Context, tx pgx.Tx, event E) error,
 ) error {
 	if fn == nil {
-		return &engine.InputError{Field: "fn", Reason: "is nil"}
+		return &fferr.InputError{Field: "fn", Reason: "is nil"}
 	}
 	return handle(ctx, eng, consumer, src, func(ctx context.Context, tx pgx.Tx, events []E) (int, error) {
 		began := time.Now()
@@ -121,7 +122,7 @@ func HandleBatches[E any](
 	fn func(ctx context.Context, tx pgx.Tx, events []E) error,
 ) error {
 	if fn == nil {
-		return &engine.InputError{Field: "fn", Reason: "is nil"}
+		return &fferr.InputError{Field: "fn", Reason: "is nil"}
 	}
 	return handle(ctx, eng, consumer, src, func(ctx context.Context, tx pgx.Tx, events []E) (int, error) {
 		return len(events), guarded(tx, func() error { return fn(ctx, tx, events) })
@@ -138,7 +139,7 @@ func handle[E any](ctx context.Context, eng *engine.Engine, spec Consumer, src S
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	if inside.Of(eng).Tx != nil {
-		return fmt.Errorf("%s: %w", op, &engine.InputError{
+		return fmt.Errorf("%s: %w", op, &fferr.InputError{
 			Field: "engine", Reason: "is bound to a transaction, which must not wait for other transactions",
 		})
 	}
@@ -163,7 +164,7 @@ func handle[E any](ctx context.Context, eng *engine.Engine, spec Consumer, src S
 // readable returns an error for a source that a consumer cannot read.
 func readable[E any](src Source[E]) error {
 	if src.err == nil && src.decode == nil {
-		return &engine.InputError{Field: "source", Reason: "is the zero value: use Completions, Leases, Signals or OperatorCalls"}
+		return &fferr.InputError{Field: "source", Reason: "is the zero value: use Completions, Leases, Signals or OperatorCalls"}
 	}
 	return src.err
 }
@@ -171,7 +172,7 @@ func readable[E any](src Source[E]) error {
 // withDefaults returns c with every field set, or an error for the first invalid field.
 func (c Consumer) withDefaults() (Consumer, error) {
 	invalid := func(field, reason string) (Consumer, error) {
-		return c, &engine.InputError{Field: "Consumer." + field, Reason: reason}
+		return c, &fferr.InputError{Field: "Consumer." + field, Reason: reason}
 	}
 	if err := checkConsumerName(c.Name); err != nil {
 		return c, err
@@ -203,7 +204,7 @@ func (c Consumer) withDefaults() (Consumer, error) {
 // checkConsumerName applies the rule for worker instance names to a consumer's name.
 func checkConsumerName(name string) error {
 	if err := id.WorkerInstanceID(name).Validate(); err != nil {
-		return &engine.InputError{Field: "Consumer.Name", Reason: err.Error()}
+		return &fferr.InputError{Field: "Consumer.Name", Reason: err.Error()}
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 	"github.com/flowfabric/flowfabric-go/internal/inside"
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
@@ -97,7 +98,7 @@ func (c *consumer[E]) run(ctx context.Context) error {
 			outage.Reset()
 			next, c.begun = c.step, true
 		case ctx.Err() != nil:
-		case !c.begun && !errors.Is(err, engine.ErrTransport): // retry a cut connection even before the first step
+		case !c.begun && !errors.Is(err, fferr.ErrTransport): // retry a cut connection even before the first step
 			return err
 		case errors.Is(err, errLost):
 			c.held = false
@@ -119,7 +120,7 @@ func (c *consumer[E]) run(ctx context.Context) error {
 // endsConsumer reports whether the consumer cannot continue without an operator's decision.
 func endsConsumer(err error) bool {
 	return errors.Is(err, ErrGap) || errors.Is(err, ErrCursorAhead) || errors.Is(err, ErrClosed) ||
-		errors.Is(err, engine.ErrNotFound) || errors.Is(err, engine.ErrCorruption)
+		errors.Is(err, fferr.ErrNotFound) || errors.Is(err, fferr.ErrCorruption)
 }
 
 // step does the next thing: renew the hold, wait for it, read, or handle.
@@ -161,7 +162,7 @@ func (c *consumer[E]) takeAt(ctx context.Context, at int64) error {
 		})
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return &engine.NotFoundError{Entity: "consumer", ID: c.Name}
+		return &fferr.NotFoundError{Entity: "consumer", ID: c.Name}
 	}
 	if err != nil {
 		return inside.Classify("take consumer", err)
@@ -188,7 +189,7 @@ func (c *consumer[E]) takeAt(ctx context.Context, at int64) error {
 // ensure creates the consumer if it does not exist.
 func (c *consumer[E]) ensure(ctx context.Context) error {
 	err := c.take(ctx)
-	if !errors.Is(err, engine.ErrNotFound) {
+	if !errors.Is(err, fferr.ErrNotFound) {
 		return err
 	}
 	for {

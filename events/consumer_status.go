@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/inside"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -95,14 +96,14 @@ type SetAsideEvent struct {
 //
 // Call [RetrySetAside] to handle an event, or [ForgetSetAside] to drop it. Nothing else removes them.
 //
-// Errors: [engine.ErrInvalidInput]. Transaction: one statement; locks nothing.
+// Errors: [fferr.ErrInvalidInput]. Transaction: one statement; locks nothing.
 func SetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name string, after Cursor, limit int) ([]SetAsideEvent, error) {
 	const op = "list events set aside"
 	if err := checkConsumer(outbox, name); err != nil {
 		return nil, inside.Classify(op, err)
 	}
 	if limit < 0 {
-		return nil, inside.Classify(op, &engine.InputError{Field: "limit", Reason: "is negative"})
+		return nil, inside.Classify(op, &fferr.InputError{Field: "limit", Reason: "is negative"})
 	}
 	if limit == 0 || limit > engine.MaxPage {
 		limit = engine.MaxPage
@@ -131,8 +132,8 @@ func SetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name strin
 //
 // Use [ConsumerStatus.Head] to skip all current events.
 //
-// Errors: [engine.ErrInvalidInput], also for the zero cursor; [engine.ErrNotFound]; [*GapError] if events after the cursor
-// were deleted; [*CursorAheadError] if it is after the newest event; [engine.ErrContention] if a handler's transaction
+// Errors: [fferr.ErrInvalidInput], also for the zero cursor; [fferr.ErrNotFound]; [*GapError] if events after the cursor
+// were deleted; [*CursorAheadError] if it is after the newest event; [fferr.ErrContention] if a handler's transaction
 // outlasts three waits of 2 s: repeat the call. Transaction: two statements; a caller's transaction locks the row, which
 // stops the consumer until it ends. Safe to repeat.
 func MoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name string, to Cursor) error {
@@ -141,7 +142,7 @@ func MoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name s
 		return inside.Classify(op, err)
 	}
 	if to.IsZero() {
-		return inside.Classify(op, &engine.InputError{Field: "to", Reason: "is the zero cursor: use Beginning or the Head of a status"})
+		return inside.Classify(op, &fferr.InputError{Field: "to", Reason: "is the zero cursor: use Beginning or the Head of a status"})
 	}
 	q := db.New()
 	_, err := onTx(ctx, eng, func(tx pgx.Tx) (struct{}, error) {
@@ -150,7 +151,7 @@ func MoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name s
 			return struct{}{}, err
 		}
 		if n == 0 {
-			return struct{}{}, &engine.NotFoundError{Entity: "consumer", ID: name}
+			return struct{}{}, &fferr.NotFoundError{Entity: "consumer", ID: name}
 		}
 		ends, err := q.GetOutboxEnds(ctx, tx, string(outbox))
 		switch newest := max(ends.HeadEventID, ends.FloorEventID); {
@@ -167,9 +168,9 @@ func MoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name s
 }
 
 // RemoveConsumer deletes a consumer and its events set aside. Trimming no longer waits for it. Processes that run it, or
-// wait to, return [engine.ErrNotFound]; a process started later creates it anew.
+// wait to, return [fferr.ErrNotFound]; a process started later creates it anew.
 //
-// Errors: [engine.ErrInvalidInput]; [engine.ErrNotFound], also when repeated; [engine.ErrContention], as for
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound], also when repeated; [fferr.ErrContention], as for
 // [MoveConsumer]. Transaction: two statements; locks the consumer.
 func RemoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name string) error {
 	const op = "remove consumer"
@@ -180,7 +181,7 @@ func RemoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name
 	_, err := onTx(ctx, eng, func(tx pgx.Tx) (struct{}, error) {
 		n, err := q.RemoveConsumer(ctx, tx, db.RemoveConsumerParams{Outbox: string(outbox), Consumer: name})
 		if err == nil && n == 0 {
-			err = &engine.NotFoundError{Entity: "consumer", ID: name}
+			err = &fferr.NotFoundError{Entity: "consumer", ID: name}
 		}
 		if err != nil {
 			return struct{}{}, err
@@ -193,7 +194,7 @@ func RemoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name
 
 // ForgetSetAside drops an event that a consumer has set aside.
 //
-// Errors: [engine.ErrInvalidInput]; [engine.ErrNotFound], also when repeated; [engine.ErrContention]. Transaction: one
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound], also when repeated; [fferr.ErrContention]. Transaction: one
 // statement.
 func ForgetSetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name string, event Cursor) error {
 	const op = "forget event set aside"
@@ -205,7 +206,7 @@ func ForgetSetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name
 			Outbox: string(outbox), Consumer: name, EventID: event.id,
 		})
 		if err == nil && n == 0 {
-			err = &engine.NotFoundError{Entity: "event set aside", ID: event.String()}
+			err = &fferr.NotFoundError{Entity: "event set aside", ID: event.String()}
 		}
 		return struct{}{}, err
 	})
@@ -216,7 +217,7 @@ func ForgetSetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name
 // event, so its effects happen exactly once. If fn fails, the event stays set aside and RetrySetAside returns fn's error.
 // The consumer may be running or not. On an engine bound to a transaction, fn runs in a savepoint.
 //
-// Errors: fn's; [engine.ErrInvalidInput]; [engine.ErrNotFound] if the event is not set aside or another call is handling
+// Errors: fn's; [fferr.ErrInvalidInput]; [fferr.ErrNotFound] if the event is not set aside or another call is handling
 // it; [*CorruptEventError] if it cannot be read. Transaction: READ COMMITTED, at most a minute.
 func RetrySetAside[E any](
 	ctx context.Context, eng *engine.Engine, name string, src Source[E], event Cursor,
@@ -224,7 +225,7 @@ func RetrySetAside[E any](
 ) error {
 	const op = "retry event set aside"
 	if fn == nil {
-		return inside.Classify(op, &engine.InputError{Field: "fn", Reason: "is nil"})
+		return inside.Classify(op, &fferr.InputError{Field: "fn", Reason: "is nil"})
 	}
 	if err := readable(src); err != nil {
 		return inside.Classify(op, err)
@@ -237,14 +238,14 @@ func RetrySetAside[E any](
 			Outbox: string(src.outbox), Consumer: name, EventID: event.id,
 		})
 		if errors.Is(err, pgx.ErrNoRows) {
-			err = &engine.NotFoundError{Entity: "event set aside", ID: event.String()}
+			err = &fferr.NotFoundError{Entity: "event set aside", ID: event.String()}
 		}
 		if err != nil {
 			return struct{}{}, classified(op, err)
 		}
 		row, err := readStoredEvent(src.outbox, document)
 		if err != nil {
-			return struct{}{}, classified(op, &engine.CorruptionError{Column: "ffx_outbox_set_aside.event"})
+			return struct{}{}, classified(op, &fferr.CorruptionError{Column: "ffx_outbox_set_aside.event"})
 		}
 		decoded, err := src.decode(row)
 		if err != nil {
@@ -289,7 +290,7 @@ func checkSetAside(outbox Outbox, name string, event Cursor) error {
 		return err
 	}
 	if event.id == 0 {
-		return &engine.InputError{Field: "event", Reason: "names no event"}
+		return &fferr.InputError{Field: "event", Reason: "names no event"}
 	}
 	return nil
 }

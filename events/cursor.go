@@ -3,7 +3,7 @@ package events
 import (
 	"encoding/hex"
 
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 )
 
@@ -25,11 +25,11 @@ var Beginning = Cursor{set: true}
 
 // ParseCursor returns the cursor for bytes from [Cursor.Bytes]. No bytes are the zero cursor.
 //
-// Errors: [engine.ErrInvalidInput] for bytes that are no cursor of a Postgres outbox.
+// Errors: [fferr.ErrInvalidInput] for bytes that are no cursor of a Postgres outbox.
 func ParseCursor(b []byte) (Cursor, error) {
 	event, set, err := wire.EventCursor(b).EventID()
 	if err != nil {
-		return Cursor{}, &engine.InputError{Field: "cursor", Reason: "does not belong to the Postgres backend"}
+		return Cursor{}, &fferr.InputError{Field: "cursor", Reason: "does not belong to the Postgres backend"}
 	}
 	return Cursor{set, event}, nil
 }
@@ -59,7 +59,7 @@ func (c Cursor) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 func (c *Cursor) UnmarshalText(text []byte) error {
 	b, err := hex.DecodeString(string(text))
 	if err != nil {
-		return &engine.InputError{Field: "cursor", Reason: "is not hexadecimal"}
+		return &fferr.InputError{Field: "cursor", Reason: "is not hexadecimal"}
 	}
 	*c, err = ParseCursor(b)
 	return err

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 )
 
@@ -63,8 +63,8 @@ func (e *CorruptEventError) Error() string {
 	return fmt.Sprintf("%s event %d cannot be read: its %s", e.Outbox, e.EventID, e.Field)
 }
 
-// Unwrap returns [engine.ErrCorruption].
-func (e *CorruptEventError) Unwrap() error { return engine.ErrCorruption }
+// Unwrap returns [fferr.ErrCorruption].
+func (e *CorruptEventError) Unwrap() error { return fferr.ErrCorruption }
 
 // corrupt returns a CorruptEventError without its outbox; named sets that.
 func corrupt(row *outbox.Row, field string, raw any) error {
@@ -101,8 +101,8 @@ func (e *UnreadableError) Error() string {
 	return fmt.Sprintf("the %s events cannot be read: %v", e.Outbox, e.err)
 }
 
-// Unwrap returns [engine.ErrCorruption] and the cause.
-func (e *UnreadableError) Unwrap() []error { return []error{engine.ErrCorruption, e.err} }
+// Unwrap returns [fferr.ErrCorruption] and the cause.
+func (e *UnreadableError) Unwrap() []error { return []error{fferr.ErrCorruption, e.err} }
 
 // publicError converts an error of internal/outbox to the exported one.
 func publicError(err error) error {
@@ -116,9 +116,9 @@ func publicError(err error) error {
 	case *outbox.UnreadableError:
 		return &UnreadableError{Outbox(e.Outbox), cursorOf(e.Position), e.Err}
 	case *outbox.DeniedError:
-		return fmt.Errorf("%w: %w", engine.ErrDenied, e)
+		return fmt.Errorf("%w: %w", fferr.ErrDenied, e)
 	case *outbox.StandbyError:
-		return fmt.Errorf("%w: %w", engine.ErrUnavailable, e)
+		return fmt.Errorf("%w: %w", fferr.ErrUnavailable, e)
 	}
 	if errors.Is(err, outbox.ErrClosed) {
 		return ErrClosed

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -39,7 +40,7 @@ func TestCursorBytes(t *testing.T) {
 		}
 		got, err := ParseCursor(stored)
 		if c.refused != "" {
-			if !errors.Is(err, engine.ErrInvalidInput) || !strings.Contains(err.Error(), c.refused) {
+			if !errors.Is(err, fferr.ErrInvalidInput) || !strings.Contains(err.Error(), c.refused) {
 				t.Errorf("%s: got %v, want a refusal with %q", c.name, err, c.refused)
 			}
 			continue
@@ -54,7 +55,7 @@ func TestCursorBytes(t *testing.T) {
 		}
 	}
 	var c Cursor
-	if err := c.UnmarshalText([]byte("0z")); !errors.Is(err, engine.ErrInvalidInput) {
+	if err := c.UnmarshalText([]byte("0z")); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -67,7 +68,7 @@ func TestFilterRefusesBadInput(t *testing.T) {
 		"Filter.NonTerminal": Leases(Filter{NonTerminal: true}),
 		"source":             {},
 	} {
-		input, ok := errors.AsType[*engine.InputError](refused.check(new(engine.Engine)))
+		input, ok := errors.AsType[*fferr.InputError](refused.check(new(engine.Engine)))
 		if !ok || input.Field != field {
 			t.Errorf("%s: got %v", field, refused.check(new(engine.Engine)))
 		}
@@ -79,11 +80,11 @@ func TestFilterRefusesBadInput(t *testing.T) {
 		"Filter.Tag.Value": Leases(Filter{Tag: Tag{Key: InstanceTagKey}}),
 		"Filter.Namespace": Leases(Filter{Namespace: "a\x00b"}),
 	} {
-		if input, ok := errors.AsType[*engine.InputError](refused.err); !ok || input.Field != field {
+		if input, ok := errors.AsType[*fferr.InputError](refused.err); !ok || input.Field != field {
 			t.Errorf("%s: got %v", field, refused.err)
 		}
 	}
-	if !errors.Is(InstanceTags(Filter{}).err, engine.ErrUnsupported) {
+	if !errors.Is(InstanceTags(Filter{}).err, fferr.ErrUnsupported) {
 		t.Error("somebody tells of instance tags")
 	}
 }
@@ -226,7 +227,7 @@ func TestDecodeOperatorCalls(t *testing.T) {
 func wantCorrupt(t *testing.T, err error, from Outbox, field, raw string) {
 	t.Helper()
 	want := &CorruptEventError{Outbox: from, EventID: 7, Cursor: cursorOf(7), Field: field, Raw: raw}
-	if got, ok := errors.AsType[*CorruptEventError](err); !ok || *got != *want || !errors.Is(err, engine.ErrCorruption) || ends(err) {
+	if got, ok := errors.AsType[*CorruptEventError](err); !ok || *got != *want || !errors.Is(err, fferr.ErrCorruption) || ends(err) {
 		t.Errorf("got %v, want %+v", err, want)
 	}
 }
@@ -258,7 +259,7 @@ func TestReaderErrors(t *testing.T) {
 		{&outbox.GapError{Outbox: outbox.Lease, Position: 1, Floor: 9}, ErrGap, true, &GapError{LeaseOutbox, cursorOf(1), cursorOf(9)}},
 		{&outbox.AheadError{Outbox: outbox.Lease, Position: 9, Database: 1}, ErrCursorAhead, true, &CursorAheadError{LeaseOutbox, cursorOf(9), cursorOf(1)}},
 		{&outbox.DisconnectedError{Outbox: outbox.Lease, Position: 9}, nil, false, &DisconnectedError{LeaseOutbox, cursorOf(9)}},
-		{&outbox.UnreadableError{Outbox: outbox.Lease, Position: 9, Err: drift}, engine.ErrCorruption, true, &UnreadableError{LeaseOutbox, cursorOf(9), drift}},
+		{&outbox.UnreadableError{Outbox: outbox.Lease, Position: 9, Err: drift}, fferr.ErrCorruption, true, &UnreadableError{LeaseOutbox, cursorOf(9), drift}},
 		{outbox.ErrClosed, ErrClosed, true, ErrClosed},
 		{context.Canceled, context.Canceled, true, context.Canceled},
 	} {
@@ -267,10 +268,10 @@ func TestReaderErrors(t *testing.T) {
 			t.Errorf("%v: got %v, want %v", c.err, got, c.want)
 		}
 	}
-	if !errors.Is(publicError(&outbox.StandbyError{}), engine.ErrUnavailable) {
+	if !errors.Is(publicError(&outbox.StandbyError{}), fferr.ErrUnavailable) {
 		t.Error("a standby is available")
 	}
-	if got := subscribeError(t.Context(), outbox.Lease, drift); !errors.Is(got, engine.ErrUnavailable) || !strings.HasPrefix(got.Error(), "pg.subscribe_lease_history: ") {
+	if got := subscribeError(t.Context(), outbox.Lease, drift); !errors.Is(got, fferr.ErrUnavailable) || !strings.HasPrefix(got.Error(), "pg.subscribe_lease_history: ") {
 		t.Errorf("without a database: %v", got)
 	}
 	if ends(nil) {

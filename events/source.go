@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/inside"
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
@@ -35,7 +36,7 @@ func checkOutbox(o Outbox) error {
 	case CompletionOutbox, LeaseOutbox, SignalOutbox, OperatorOutbox:
 		return nil
 	}
-	return &engine.InputError{Field: "outbox", Reason: fmt.Sprintf("is %.20q: it is completion, lease, signal or operator", string(o))}
+	return &fferr.InputError{Field: "outbox", Reason: fmt.Sprintf("is %.20q: it is completion, lease, signal or operator", string(o))}
 }
 
 // Source is an outbox with a filter, to be read by a consumer or a subscription.
@@ -67,9 +68,9 @@ func OperatorCalls(f Filter) Source[OperatorCall] {
 }
 
 // InstanceTags returns a source that cannot be read yet: no program writes events of instance tags, so readers get
-// [engine.ErrUnsupported].
+// [fferr.ErrUnsupported].
 func InstanceTags(Filter) Source[InstanceTag] {
-	return Source[InstanceTag]{err: &engine.UnsupportedError{Reason: "subscribe_instance_tags: no program writes events of instance tags"}}
+	return Source[InstanceTag]{err: &fferr.UnsupportedError{Reason: "subscribe_instance_tags: no program writes events of instance tags"}}
 }
 
 // Filter selects the events to deliver. The zero value selects all of them, in every partition. The position moves past
@@ -105,22 +106,22 @@ func sourceOf[E any](name outbox.Name, f Filter, decode func(*outbox.Row) (E, er
 	}}
 	if f.Namespace != "" {
 		if err := f.Namespace.Validate(); err != nil {
-			s.err = &engine.InputError{Field: "Filter.Namespace", Reason: err.Error()}
+			s.err = &fferr.InputError{Field: "Filter.Namespace", Reason: err.Error()}
 		}
 		s.filter.Namespace = new(string(f.Namespace))
 	}
 	switch {
 	case f.Tag == Tag{}:
 	case f.Tag.Key != InstanceTagKey:
-		s.err = &engine.InputError{Field: "Filter.Tag.Key", Reason: "is not " + InstanceTagKey + ", the only tag that events have"}
+		s.err = &fferr.InputError{Field: "Filter.Tag.Key", Reason: "is not " + InstanceTagKey + ", the only tag that events have"}
 	case f.Tag.Value == "":
-		s.err = &engine.InputError{Field: "Filter.Tag.Value", Reason: "is empty: it would match events without a tag"}
+		s.err = &fferr.InputError{Field: "Filter.Tag.Value", Reason: "is empty: it would match events without a tag"}
 	default:
 		s.filter.InstanceTag = &f.Tag.Value
 	}
 	for _, p := range f.Partitions {
 		if p < 0 {
-			s.err = &engine.InputError{Field: "Filter.Partitions", Reason: fmt.Sprintf("has %d: from 0 to %d", p, math.MaxInt16)}
+			s.err = &fferr.InputError{Field: "Filter.Partitions", Reason: fmt.Sprintf("has %d: from 0 to %d", p, math.MaxInt16)}
 		}
 	}
 	s.filter.Partitions = append(s.filter.Partitions, f.Partitions...)
@@ -129,7 +130,7 @@ func sourceOf[E any](name outbox.Name, f Filter, decode func(*outbox.Row) (E, er
 
 func terminal[E any](f Filter, s Source[E]) Source[E] {
 	if f.NonTerminal && s.err == nil {
-		s.err = &engine.InputError{Field: "Filter.NonTerminal", Reason: "is for completions"}
+		s.err = &fferr.InputError{Field: "Filter.NonTerminal", Reason: "is for completions"}
 	}
 	return s
 }
@@ -140,11 +141,11 @@ func (s *Source[E]) check(eng *engine.Engine) error {
 	case s.err != nil:
 		return s.err
 	case s.decode == nil:
-		return &engine.InputError{Field: "source", Reason: "is the zero value: use Completions, Leases, Signals or OperatorCalls"}
+		return &fferr.InputError{Field: "source", Reason: "is the zero value: use Completions, Leases, Signals or OperatorCalls"}
 	case eng == nil:
-		return &engine.InputError{Field: "engine", Reason: "is nil"}
+		return &fferr.InputError{Field: "engine", Reason: "is nil"}
 	case inside.Of(eng).Tx != nil:
-		return &engine.InputError{Field: "engine", Reason: "is bound to a transaction, which does not see later commits"}
+		return &fferr.InputError{Field: "engine", Reason: "is bound to a transaction, which does not see later commits"}
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/inside"
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 )
@@ -48,10 +49,10 @@ type Subscription[E any] struct {
 // Subscriptions of an engine share one reader per outbox and the engine's listener. They hold no connection while they
 // wait. A slow subscription is read for separately, on a pooled connection for a moment, at most four at a time.
 //
-// Errors: [engine.ErrInvalidInput] for a bad filter, cursor or option, and for an engine bound to a transaction;
-// [engine.ErrUnavailable] if the database cannot be reached or is a standby; [engine.ErrDenied] if a login or right is
-// missing, with the GRANT if it is for the outbox's sequence; [engine.ErrNotMigrated]; [engine.ErrTransport] for other
-// server failures; [*GapError] if events after the cursor were deleted; [*CursorAheadError]; [engine.ErrCorruption] if the
+// Errors: [fferr.ErrInvalidInput] for a bad filter, cursor or option, and for an engine bound to a transaction;
+// [fferr.ErrUnavailable] if the database cannot be reached or is a standby; [fferr.ErrDenied] if a login or right is
+// missing, with the GRANT if it is for the outbox's sequence; [fferr.ErrNotMigrated]; [fferr.ErrTransport] for other
+// server failures; [*GapError] if events after the cursor were deleted; [*CursorAheadError]; [fferr.ErrCorruption] if the
 // outbox's sequence cannot be followed; ctx's error. Nothing is written.
 func Subscribe[E any](ctx context.Context, eng *engine.Engine, src Source[E], o Options) (*Subscription[E], error) {
 	if err := src.check(eng); err != nil {
@@ -61,7 +62,7 @@ func Subscribe[E any](ctx context.Context, eng *engine.Engine, src Source[E], o 
 	case o.Buffer == 0:
 		o.Buffer = DefaultBuffer
 	case o.Buffer < 0 || o.Buffer > maxBuffer:
-		return nil, &engine.InputError{Field: "Options.Buffer", Reason: fmt.Sprintf("is %d: from 1 to %d", o.Buffer, maxBuffer)}
+		return nil, &fferr.InputError{Field: "Options.Buffer", Reason: fmt.Sprintf("is %d: from 1 to %d", o.Buffer, maxBuffer)}
 	}
 	rows, err := inside.Of(eng).Outboxes.Subscribe(ctx, src.outbox, outbox.Options{
 		After: o.After.after(), Buffer: o.Buffer, Notices: o.Notices, Filter: src.filter,
@@ -84,7 +85,7 @@ func subscribeError(ctx context.Context, name outbox.Name, err error) error {
 	if _, answered := errors.AsType[*pgconn.PgError](err); answered {
 		return inside.Classify(op, err)
 	}
-	return fmt.Errorf("%s: %w: %w", op, engine.ErrUnavailable, err)
+	return fmt.Errorf("%s: %w: %w", op, fferr.ErrUnavailable, err)
 }
 
 // Next waits for the next event and returns it. If ctx ends first, no event is lost.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -112,7 +113,8 @@ const refuseWaits = `CREATE SEQUENCE refused;
 	END $$;
 	CREATE TRIGGER refuse BEFORE INSERT ON ff_suspension_current FOR EACH ROW EXECUTE FUNCTION refuse(%d)`
 
-// A wait that the server refuses again and again fails its execution, as under a running worker, and Drain goes on with others. W2
+// A wait that the server refuses again and again fails its execution, as under a running worker, and Drain goes on with others.
+// W2
 func TestDrainFailsARefusedWait(t *testing.T) {
 	t.Parallel()
 	waits := func(ctx context.Context, job worker.Job[string]) (string, error) {
@@ -280,7 +282,7 @@ func TestRunOneHandler(t *testing.T) {
 	_, err = fftest.Run(t, kit, publish, func(ctx context.Context, job worker.Job[string]) (string, error) {
 		return approved.Await(ctx, job, engine.Wait{})
 	}, "a draft")
-	if !errors.Is(err, engine.ErrAwaiting) {
+	if !errors.Is(err, fferr.ErrAwaiting) {
 		t.Errorf("a wait returned %v", err)
 	}
 }

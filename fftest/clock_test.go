@@ -9,12 +9,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// docs/testing.md: triggers, ffx_signal and other engines on kit.URL see the kit's clock. A signal that comes after the timeout of
-// a wait doesn't end it, although no scan has seen the timeout yet. W10.
+// docs/testing.md: triggers, ffx_signal and other engines on kit.URL see the kit's clock. A signal that comes after the timeout
+// of a wait doesn't end it, although no scan has seen the timeout yet. W10.
 func TestSignalsOfOthersComeAtTheKitsTime(t *testing.T) {
 	t.Parallel()
 	ask := engine.Kind[string, string]{Name: "ask"}
@@ -44,7 +45,7 @@ func TestSignalsOfOthersComeAtTheKitsTime(t *testing.T) {
 				kit := fftest.New(t, fftest.StartAt(time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC)))
 				worker.Handle(kit.Worker, ask, func(ctx context.Context, job worker.Job[string]) (string, error) {
 					answer, err := answered.Await(ctx, job, engine.Wait{Timeout: time.Hour})
-					if errors.Is(err, engine.ErrWaitTimeout) {
+					if errors.Is(err, fferr.ErrWaitTimeout) {
 						return "late", nil
 					}
 					return answer, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -33,7 +34,7 @@ func (k *Kit) Drain() {
 		if err == nil {
 			_, err = k.beside(k.Worker.RunUntilIdle)
 		}
-		if input, ok := errors.AsType[*engine.InputError](err); ok && input.Field == "handlers" {
+		if input, ok := errors.AsType[*fferr.InputError](err); ok && input.Field == "handlers" {
 			err = nil // none is registered
 		}
 		if k.process.isDead() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -68,7 +69,7 @@ func (s *Shop) Fulfil(ctx context.Context, job worker.Job[Order]) (Receipt, erro
 		return Receipt{order.Item, "sold out"}, s.refund(ctx, job)
 	}
 	approval, err := Approved.Await(ctx, job, engine.Wait{Timeout: 24 * time.Hour})
-	if errors.Is(err, engine.ErrWaitTimeout) {
+	if errors.Is(err, fferr.ErrWaitTimeout) {
 		_, err = worker.Call(ctx, job, "remind", Notify, Mail{To: order.Card, Text: "please approve the " + order.Item})
 		if err == nil {
 			approval, err = Approved.Await(ctx, job, engine.Wait{})

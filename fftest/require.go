@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -33,7 +34,7 @@ func RequireResult[In, Out any](t testing.TB, k *Kit, kind engine.Kind[In, Out],
 func RequireFailure(t testing.TB, k *Kit, x id.ExecutionID, text string) {
 	t.Helper()
 	_, err := k.Engine.ExecutionResult(t.Context(), x)
-	ended, failed := errors.AsType[*engine.EndedError](err)
+	ended, failed := errors.AsType[*fferr.EndedError](err)
 	switch {
 	case err == nil:
 		t.Fatalf("%s has a result, want a failure with %q", x, text)
@@ -46,7 +47,7 @@ func RequireFailure(t testing.TB, k *Kit, x id.ExecutionID, text string) {
 
 // history describes an execution without a result, and its attempts.
 func (k *Kit) history(t testing.TB, x id.ExecutionID, err error) string {
-	if !errors.Is(err, engine.ErrNotEnded) && !errors.Is(err, engine.ErrEnded) {
+	if !errors.Is(err, fferr.ErrNotEnded) && !errors.Is(err, fferr.ErrEnded) {
 		return ""
 	}
 	var text strings.Builder

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/inside"
 )
@@ -156,14 +157,14 @@ func jobsOf(m engine.Maintenance) []job {
 
 // New returns a reconciler for the database of eng. It does not use the database.
 //
-// Errors: [engine.ErrInvalidInput] with the field of cfg that is out of bounds, or for an engine that is nil or bound to a
+// Errors: [fferr.ErrInvalidInput] with the field of cfg that is out of bounds, or for an engine that is nil or bound to a
 // transaction.
 func New(eng *engine.Engine, cfg Config) (*Reconciler, error) {
 	if eng == nil {
-		return nil, &engine.InputError{Field: "engine", Reason: "is nil"}
+		return nil, &fferr.InputError{Field: "engine", Reason: "is nil"}
 	}
 	if inside.Of(eng).Tx != nil {
-		return nil, &engine.InputError{Field: "engine", Reason: "is bound to a transaction, and a reconciler outlives it"}
+		return nil, &fferr.InputError{Field: "engine", Reason: "is bound to a transaction, and a reconciler outlives it"}
 	}
 	cfg.Log = cmp.Or(cfg.Log, inside.Of(eng).Log)
 	return newReconciler(eng.Maintenance(), jobsOf(eng.Maintenance()), cfg)
@@ -171,7 +172,7 @@ func New(eng *engine.Engine, cfg Config) (*Reconciler, error) {
 
 func newReconciler(eng operations, jobs []job, cfg Config) (*Reconciler, error) {
 	refuse := func(field, reason string) error {
-		return &engine.InputError{Field: "Config." + field, Reason: reason}
+		return &fferr.InputError{Field: "Config." + field, Reason: reason}
 	}
 	switch {
 	case cfg.Interval < 0:

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -607,11 +608,11 @@ func TestNewRefusesBadInput(t *testing.T) {
 		{Batch: -1},
 		{Batch: engine.MaxBatch + 1},
 	} {
-		if _, err := newReconciler(&fakeProcess{}, nil, cfg); !errors.Is(err, engine.ErrInvalidInput) {
+		if _, err := newReconciler(&fakeProcess{}, nil, cfg); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%+v: %v, want invalid input", cfg, err)
 		}
 	}
-	if _, err := New(nil, Config{}); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := New(nil, Config{}); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("without an engine: %v, want invalid input", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -85,7 +86,7 @@ type AdoptResult struct {
 // Each step commits by itself and is recorded in ffx_schema_migrations, so a call after an error continues where the last
 // one stopped. A million rows in 256 partitions took 45 s on two busy cores.
 //
-// Errors: as Migrate; [ErrNotMigrated] for an empty database; [ErrPartitions] if Partitions does not fit the rows;
+// Errors: as Migrate; [fferr.ErrNotMigrated] for an empty database; [ErrPartitions] if Partitions does not fit the rows;
 // [ErrForeign] if a table of FlowFabric is missing; [ErrDifferent] if a copy differs from its original.
 func Adopt[D Database](ctx context.Context, database D, opts AdoptOptions) (AdoptResult, error) {
 	var adopted AdoptResult
@@ -98,7 +99,7 @@ func Adopt[D Database](ctx context.Context, database D, opts AdoptOptions) (Adop
 	result, err := change(ctx, database, opts.Options, func(ctx context.Context, s *session) (Result, error) {
 		switch s.state.Origin {
 		case OriginNone:
-			return Result{}, s.state.refuse(ErrNotMigrated, "there is nothing to adopt")
+			return Result{}, s.state.refuse(fferr.ErrNotMigrated, "there is nothing to adopt")
 		case OriginOwn, OriginAdopted:
 			return s.migrate(ctx)
 		}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 // A migration declares the oldest version of this library that may use the database once it is applied. The function
@@ -28,11 +30,11 @@ func (s *State) newer() bool { return s.Version > Version }
 func (s *State) newerRefusal() error {
 	switch {
 	case s.UsableFrom != "" && (!isVersion(s.UsableFrom) || s.UsableFrom > Version):
-		return s.refuse(ErrTooNew, fmt.Sprintf("its version is %s, which needs a build that knows %s; this one knows %s", s.Version, s.UsableFrom, Version))
+		return s.refuse(fferr.ErrTooNew, fmt.Sprintf("its version is %s, which needs a build that knows %s; this one knows %s", s.Version, s.UsableFrom, Version))
 	case s.newer() && s.UsableFrom == "":
-		return s.refuse(ErrTooNew, fmt.Sprintf("its version is %s, this build knows %s", s.Version, Version))
+		return s.refuse(fferr.ErrTooNew, fmt.Sprintf("its version is %s, this build knows %s", s.Version, Version))
 	case s.newer() && len(s.pending()) > 0:
-		return s.refuse(ErrTooNew, fmt.Sprintf("its version is %s, and it lacks %s", s.Version, strings.Join(s.pending(), ", ")))
+		return s.refuse(fferr.ErrTooNew, fmt.Sprintf("its version is %s, and it lacks %s", s.Version, strings.Join(s.pending(), ", ")))
 	}
 	return nil
 }

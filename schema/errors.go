@@ -6,14 +6,14 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
-// Errors that make a database unusable. Each is wrapped in a [*StateError].
+// Errors that make a database unusable, beside those of package fferr. Each is wrapped in a [*StateError].
 var (
 	// ErrNoDatabase reports that the server has no database of that name. Create it.
 	ErrNoDatabase = errors.New("the database does not exist")
-	// ErrNotMigrated reports that the schema is empty. Call [Migrate].
-	ErrNotMigrated = errors.New("the database is not migrated")
 	// ErrNotAdopted reports that FlowFabric made the database and it is not, or not completely, converted. Call [Adopt].
 	ErrNotAdopted = errors.New("the database was made by FlowFabric and is not adopted")
 	// ErrPartitions reports that rows are in other partitions than the configured numbers of partitions give. Pass [Adopt] the
@@ -25,39 +25,22 @@ var (
 	// ErrTooOld reports missing migrations. Call [Migrate] or, if FlowFabric's are missing, start a FlowFabric 0.15 server
 	// once.
 	ErrTooOld = errors.New("the database is too old")
-	// ErrTooNew reports that a newer version of this library or of FlowFabric migrated the database, and this build cannot use
-	// it. Use that version or, for FlowFabric, [Options.AllowNewerReference].
-	ErrTooNew = errors.New("the database is too new")
 	// ErrDirty reports that a migration of FlowFabric is recorded as failed. Repair it by hand.
 	ErrDirty = errors.New("the database is dirty")
 	// ErrForeign reports tables that neither this library nor FlowFabric 0.15 leaves behind. Inspect them, or choose another
 	// schema.
 	ErrForeign = errors.New("the schema holds tables of unknown origin")
-	// ErrDistributed reports that Citus manages tables of this library. Its statements fail on them and may crash the server.
-	// Make them local with Citus's undistribute_table, or choose another schema.
-	ErrDistributed = errors.New("tables are managed by Citus")
-	// ErrEncoding reports that the database's encoding is not UTF8, so it cannot store all text that callers pass. Create a
-	// database with ENCODING 'UTF8' TEMPLATE template0.
-	ErrEncoding = errors.New("the database's encoding is not UTF8")
-	// ErrUnsupportedServer reports a server that speaks PostgreSQL's protocol and lacks parts on which this library relies, such as
-	// CockroachDB or YugabyteDB. The error has the server and the reason. Use a server of the table in docs/database.md.
-	ErrUnsupportedServer = errors.New("the server is not supported")
 	// ErrUnreleased reports that an unreleased version of this library migrated the database, with migrations that no longer
 	// exist. Copy the data you need, drop the schema, and call [Migrate].
 	ErrUnreleased = errors.New("the database was migrated by an unreleased version")
 	// ErrMoved reports that the schema was renamed, or restored under another name, and functions still use the old one. Call
 	// [Repair], or run the statements in the error.
 	ErrMoved = errors.New("functions use another schema")
-	// ErrDenied reports that the server refused the user, its password or its rights. Correct the URL, or grant the missing
-	// rights: Migrate and Adopt must create objects in the schema and own those they change.
-	ErrDenied = errors.New("the database denies access")
-	// ErrReadOnly reports that the server is a standby, or that transactions are read-only. Connect to the primary.
-	ErrReadOnly = errors.New("the database is read-only")
 )
 
 // StateError says why a database cannot be used, migrated or adopted. Except with [ErrDifferent], nothing was changed.
 type StateError struct {
-	// Err is one of the sentinels of this package. errors.Is matches it.
+	// Err is a sentinel of this package or of package fferr. errors.Is matches it.
 	Err error
 	// Detail describes the problem. It may be empty.
 	Detail string
@@ -92,10 +75,10 @@ func classify(doing string, err error) error {
 	case code == "3D000":
 		return &StateError{Err: ErrNoDatabase}
 	case code == "25006":
-		return &StateError{Err: ErrReadOnly}
+		return &StateError{Err: fferr.ErrReadOnly}
 	case code == "42501", strings.HasPrefix(code, "28"):
 		pgErr, _ := errors.AsType[*pgconn.PgError](err)
-		return &StateError{Err: ErrDenied, Detail: doing + ": " + pgErr.Message, cause: err}
+		return &StateError{Err: fferr.ErrDenied, Detail: doing + ": " + pgErr.Message, cause: err}
 	}
 	return fmt.Errorf("schema: %s: %w", doing, err)
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 // Repair corrects the schema's functions after the schema was renamed, or restored under another name. Functions that set
@@ -14,12 +16,12 @@ import (
 //
 // It changes all of them in one transaction, which locks no table, and returns them in Result.Applied. Safe to repeat.
 //
-// Errors: as [Migrate], and [ErrNotMigrated] or [ErrNotAdopted]. The role must own the functions.
+// Errors: as [Migrate], and [fferr.ErrNotMigrated] or [ErrNotAdopted]. The role must own the functions.
 func Repair[D Database](ctx context.Context, database D, opts Options) (Result, error) {
 	return change(ctx, database, opts, func(ctx context.Context, s *session) (Result, error) {
 		switch s.state.Origin {
 		case OriginNone:
-			return Result{}, s.state.refuse(ErrNotMigrated, "")
+			return Result{}, s.state.refuse(fferr.ErrNotMigrated, "")
 		case OriginReference, OriginConverting:
 			return Result{}, s.state.notAdopted()
 		}

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 // referenceVersion is the schema version of FlowFabric 0.15. referenceLedgerTable is its ledger.
@@ -83,7 +85,7 @@ func (l referenceLedger) refusal(allowNewer bool) (detail string, sentinel error
 		}
 	}
 	if newest := l[len(l)-1].version; newest > referenceVersion && !allowNewer {
-		return fmt.Sprintf("FlowFabric migrated it to version %d, this build knows %d", newest, referenceVersion), ErrTooNew
+		return fmt.Sprintf("FlowFabric migrated it to version %d, this build knows %d", newest, referenceVersion), fferr.ErrTooNew
 	}
 	return "", nil
 }

@@ -16,6 +16,7 @@ import (
 	"context"
 	"embed"
 	"fmt"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"io/fs"
 	"log/slog"
 )
@@ -86,9 +87,9 @@ type Result struct {
 // seconds, the migration rolls back, pauses and tries again. Migrate checks ctx between tries; a running migration is not
 // interrupted.
 //
-// Errors: [*StateError] with [ErrNoDatabase], [ErrDenied], [ErrReadOnly], [ErrNotAdopted], [ErrTooNew], [ErrTooOld],
-// [ErrDirty], [ErrForeign], [ErrDistributed], [ErrEncoding], [ErrUnsupportedServer] or [ErrUnreleased]; nothing was changed. An error of a
-// statement has its file and line, and wraps a *pgconn.PgError.
+// Errors: [*StateError] with [ErrNoDatabase], [fferr.ErrDenied], [fferr.ErrReadOnly], [ErrNotAdopted], [fferr.ErrTooNew],
+// [ErrTooOld], [ErrDirty], [ErrForeign], [fferr.ErrDistributed], [fferr.ErrEncoding], [fferr.ErrUnsupportedServer] or
+// [ErrUnreleased]; nothing was changed. An error of a statement has its file and line, and wraps a *pgconn.PgError.
 func Migrate[D Database](ctx context.Context, database D, opts Options) (Result, error) {
 	return change(ctx, database, opts, func(ctx context.Context, s *session) (Result, error) {
 		if s.state.unconverted() {
@@ -119,7 +120,7 @@ func Plan[D Database](ctx context.Context, database D, opts Options) (Result, er
 // Rollback reverts every migration newer than to, newest first. If to is empty, it reverts all of them, and no table of
 // this library remains. Data in dropped objects is lost. Tables that [Adopt] set aside stay.
 //
-// Errors: as Migrate, and [ErrTooNew] for any database that a newer version migrated.
+// Errors: as Migrate, and [fferr.ErrTooNew] for any database that a newer version migrated.
 func Rollback[D Database](ctx context.Context, database D, to string, opts Options) (Result, error) {
 	return change(ctx, database, opts, func(ctx context.Context, s *session) (Result, error) {
 		switch {
@@ -128,7 +129,7 @@ func Rollback[D Database](ctx context.Context, database D, to string, opts Optio
 		case s.state.unconverted():
 			return Result{}, s.state.notAdopted()
 		case s.state.newer():
-			return Result{}, s.state.refuse(ErrTooNew, fmt.Sprintf("its version is %s, this build cannot revert it", s.state.Version))
+			return Result{}, s.state.refuse(fferr.ErrTooNew, fmt.Sprintf("its version is %s, this build cannot revert it", s.state.Version))
 		case to != "" && !s.state.knows(to):
 			return Result{}, errUnknown(to)
 		}
@@ -141,7 +142,8 @@ func errUnknown(version string) error { return fmt.Errorf("schema: there is no m
 // Status returns the state of the database and its pending migrations, without changing anything. For a database that
 // [Check] would refuse, it returns no error but sets [State.Err].
 //
-// Errors: [*StateError] with [ErrNoDatabase], [ErrDenied] or [ErrUnsupportedServer], or a failure to connect or read.
+// Errors: [*StateError] with [ErrNoDatabase], [fferr.ErrDenied] or [fferr.ErrUnsupportedServer], or a failure to connect or
+// read.
 func Status[D Database](ctx context.Context, database D, opts Options) (State, error) {
 	from, err := sourceOf(database, opts)
 	if err != nil {

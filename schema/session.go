@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 const (
@@ -99,7 +101,7 @@ func (s *State) excludes(ctx context.Context, conn *pgx.Conn) error {
 		return classify("try the migration lock", err)
 	}
 	if free {
-		return s.refuse(ErrUnsupportedServer, "two sessions hold one advisory lock")
+		return s.refuse(fferr.ErrUnsupportedServer, "two sessions hold one advisory lock")
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/postgres"
 )
 
@@ -197,7 +198,7 @@ func supported(ctx context.Context, db Querier) error {
 		return classify("ask the server what it is", err)
 	}
 	if unfit != "" {
-		return &StateError{Err: ErrUnsupportedServer, Detail: unfit}
+		return &StateError{Err: fferr.ErrUnsupportedServer, Detail: unfit}
 	}
 	return nil
 }
@@ -280,7 +281,7 @@ func (s *State) refusal(opts Options) error {
 	}
 	switch pending := s.pending(); {
 	case s.Origin == OriginNone:
-		return s.refuse(ErrNotMigrated, "")
+		return s.refuse(fferr.ErrNotMigrated, "")
 	case s.unconverted():
 		return s.notAdopted()
 	case len(pending) > 0:
@@ -289,7 +290,7 @@ func (s *State) refusal(opts Options) error {
 		return s.movedRefusal()
 	case s.readOnly:
 		// Check this last: readers ignore ErrReadOnly, so all other errors must come first.
-		return s.refuse(ErrReadOnly, "")
+		return s.refuse(fferr.ErrReadOnly, "")
 	}
 	return nil
 }
@@ -309,7 +310,7 @@ func (s *State) notAdopted() error {
 // obstacle returns why the database cannot be migrated or adopted, or nil.
 func (s *State) obstacle(opts Options) error {
 	if s.readOnly {
-		return s.refuse(ErrReadOnly, "")
+		return s.refuse(fferr.ErrReadOnly, "")
 	}
 	return s.unfit(opts)
 }
@@ -318,7 +319,7 @@ func (s *State) obstacle(opts Options) error {
 func (s *State) unfit(opts Options) error {
 	switch {
 	case s.encoding != "UTF8":
-		return s.refuse(ErrEncoding, "it is "+s.encoding)
+		return s.refuse(fferr.ErrEncoding, "it is "+s.encoding)
 	case s.unreleased != "":
 		return s.refuse(ErrUnreleased, "its ledger has migration "+s.unreleased+
 			": copy the data you need, drop the schema and migrate anew, see docs/database.md")
@@ -327,7 +328,7 @@ func (s *State) unfit(opts Options) error {
 	case s.partitioned && s.Version != "" && s.Origin != OriginConverting:
 		return s.refuse(ErrNotAdopted, "an unreleased version adopted it without converting it: restore a backup from before that")
 	case s.citus != "":
-		return s.refuse(ErrDistributed, s.citus+" is one of its tables")
+		return s.refuse(fferr.ErrDistributed, s.citus+" is one of its tables")
 	case s.newerRefusal() != nil:
 		return s.newerRefusal()
 	case len(s.reference) > 0:

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/inside"
 )
@@ -63,8 +64,8 @@ type Config struct {
 	// together. They miss nothing. Default [DefaultMaxAge].
 	MaxAge time.Duration
 
-	// Log receives failures of the engine at Warn, and clients that were too slow or left at Debug. Default: the engine's log. Use
-	// slog.New(slog.DiscardHandler) for none.
+	// Log receives failures of the engine at Warn, and clients that were too slow or left at Debug. Default: the engine's log.
+	// Use slog.New(slog.DiscardHandler) for none.
 	Log *slog.Logger
 }
 
@@ -91,31 +92,31 @@ const (
 // before: frames of finished turns and steps are not repeated. So let the handler write a frame before output that it repeats,
 // and clear the page at that frame, not at another attempt or epoch.
 //
-// The id of an event is the text of an [engine.StreamPosition]. Behind hidden frames a heartbeat has an id and no data: browsers
-// keep the id, and see no event. The header Last-Event-ID or, without it, the parameter "after" continues behind it; anything
-// else there is 400. Behind the end the answer is 204, and browsers then stop. They stop after every status but 200, so a
-// database that can't be reached is an event interrupted.
+// The id of an event is the text of an [engine.StreamPosition]. Behind hidden frames a heartbeat has an id and no data:
+// browsers keep the id, and see no event. The header Last-Event-ID or, without it, the parameter "after" continues behind it;
+// anything else there is 400. Behind the end the answer is 204, and browsers then stop. They stop after every status but 200,
+// so a database that can't be reached is an event interrupted.
 //
 // A parked client holds no connection to the database, and no client polls. It adds some 10 KB to its connection of the HTTP
 // server, which has 25 KB in HTTP/1.1. A slow client also holds the frames that were read for it: usually 16, at most 128, and
 // a few more. Each client holds a connection of the server until the request's context ends: end the BaseContext of the
 // [http.Server] before its Shutdown. Middleware that replaces the [http.ResponseWriter] needs a method Unwrap.
 //
-// Errors: [engine.ErrInvalidInput].
+// Errors: [fferr.ErrInvalidInput].
 func Handler(eng *engine.Engine, cfg Config) (http.Handler, error) {
 	switch {
 	case cfg.Authorize == nil:
-		return nil, &engine.InputError{Field: "Config.Authorize", Reason: "is missing"}
+		return nil, &fferr.InputError{Field: "Config.Authorize", Reason: "is missing"}
 	case inside.Of(eng).Tx != nil:
-		return nil, &engine.InputError{Field: "WithTx", Reason: "a stream would hold the caller's transaction: use the engine on the pool"}
+		return nil, &fferr.InputError{Field: "WithTx", Reason: "a stream would hold the caller's transaction: use the engine on the pool"}
 	case cfg.Heartbeat < 0:
-		return nil, &engine.InputError{Field: "Config.Heartbeat", Reason: "is negative"}
+		return nil, &fferr.InputError{Field: "Config.Heartbeat", Reason: "is negative"}
 	case cfg.WriteTimeout < 0:
-		return nil, &engine.InputError{Field: "Config.WriteTimeout", Reason: "is negative"}
+		return nil, &fferr.InputError{Field: "Config.WriteTimeout", Reason: "is negative"}
 	case cfg.Reconnect < 0:
-		return nil, &engine.InputError{Field: "Config.Reconnect", Reason: "is negative"}
+		return nil, &fferr.InputError{Field: "Config.Reconnect", Reason: "is negative"}
 	case cfg.MaxAge < 0:
-		return nil, &engine.InputError{Field: "Config.MaxAge", Reason: "is negative"}
+		return nil, &fferr.InputError{Field: "Config.MaxAge", Reason: "is negative"}
 	}
 	if cfg.Show == nil {
 		cfg.Show = func(*engine.StreamFrame) bool { return true }
@@ -163,7 +164,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ended, err := h.ended(r.Context(), x, after)
 	switch {
-	case errors.Is(err, engine.ErrNotFound), errors.Is(err, engine.ErrInvalidInput):
+	case errors.Is(err, fferr.ErrNotFound), errors.Is(err, fferr.ErrInvalidInput):
 		notFound(w)
 		return
 	case ended:
@@ -271,7 +272,7 @@ func (h *handler) follow(ctx context.Context, c *client, x id.ExecutionID) (err,
 			silence.Reset(h.cfg.Heartbeat)
 			continue
 		}
-		gap, isGap := errors.AsType[*engine.StreamGapError](v.err)
+		gap, isGap := errors.AsType[*fferr.StreamGapError](v.err)
 		switch {
 		case !ok && ctx.Err() != nil:
 			return ctx.Err(), nil

@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 // Callback serves the links of waitpoints for programs: a [Link] is the URL that another service calls when it is done. A
@@ -63,11 +64,11 @@ func statusOf(err error) int {
 		return http.StatusNoContent
 	case large:
 		return http.StatusRequestEntityTooLarge
-	case errors.Is(err, engine.ErrInvalidToken):
+	case errors.Is(err, fferr.ErrInvalidToken):
 		return http.StatusNotFound
-	case errors.Is(err, engine.ErrNotFound), errors.Is(err, engine.ErrEnded), errors.Is(err, engine.ErrWaitpointClosed):
+	case errors.Is(err, fferr.ErrNotFound), errors.Is(err, fferr.ErrEnded), errors.Is(err, fferr.ErrWaitpointClosed):
 		return http.StatusConflict
-	case errors.Is(err, engine.ErrInvalidInput):
+	case errors.Is(err, fferr.ErrInvalidInput):
 		return http.StatusBadRequest
 	}
 	return http.StatusServiceUnavailable

@@ -31,6 +31,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 )
@@ -120,7 +121,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	link, err := h.verify(r)
 	switch {
-	case errors.Is(err, engine.ErrInvalidToken):
+	case errors.Is(err, fferr.ErrInvalidToken):
 		h.refuse(w, r)
 		return
 	case err != nil:
@@ -138,16 +139,16 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *handler) verify(r *http.Request) (link engine.WaitpointSignal, err error) {
 	execution, waitpoint, ok := strings.Cut(strings.Trim(r.URL.Path, "/"), "/")
 	if !ok {
-		return link, engine.ErrInvalidToken
+		return link, fferr.ErrInvalidToken
 	}
 	x, errX := id.ParseExecutionID(execution)
 	p, errP := id.ParseWaitpointID(waitpoint)
 	if errX != nil || errP != nil {
-		return link, engine.ErrInvalidToken
+		return link, fferr.ErrInvalidToken
 	}
 	tokens := r.URL.Query()["token"]
 	if len(tokens) != 1 {
-		return link, engine.ErrInvalidToken
+		return link, fferr.ErrInvalidToken
 	}
 	link.Execution, link.Waitpoint, link.Token = x, p, wire.WaitpointToken(tokens[0])
 	return link, h.eng.VerifyWaitpoint(r.Context(), x, p, link.Token)
@@ -180,12 +181,12 @@ func (h *handler) decide(w http.ResponseWriter, r *http.Request, link engine.Wai
 	switch {
 	case err == nil && signalled.ID != link.ID:
 		page = Page{Status: http.StatusConflict, Closed: true}
-	case errors.Is(err, engine.ErrInvalidToken):
+	case errors.Is(err, fferr.ErrInvalidToken):
 		h.refuse(w, r)
 		return
-	case errors.Is(err, engine.ErrNotFound), errors.Is(err, engine.ErrEnded), errors.Is(err, engine.ErrWaitpointClosed):
+	case errors.Is(err, fferr.ErrNotFound), errors.Is(err, fferr.ErrEnded), errors.Is(err, fferr.ErrWaitpointClosed):
 		page = Page{Status: http.StatusConflict, Closed: true}
-	case errors.Is(err, engine.ErrInvalidInput):
+	case errors.Is(err, fferr.ErrInvalidInput):
 		http.Error(w, http.StatusText(http.StatusBadRequest), http.StatusBadRequest)
 		return
 	case err != nil:

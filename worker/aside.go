@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
@@ -89,7 +90,7 @@ func (a *aside) put(tasks []*task, reason error) {
 		return
 	}
 	const message = "cannot settle; retrying: check the database and the rights of its role"
-	if errors.Is(reason, engine.ErrBusy) { // a lock passes quickly
+	if errors.Is(reason, fferr.ErrBusy) { // a lock passes quickly
 		a.cfg.Log.Debug(message, "executions", len(tasks), "error", reason)
 	} else {
 		a.failing.Log(a.cfg.Log, message, "executions", len(tasks), "error", reason)
@@ -108,7 +109,8 @@ func (a *aside) put(tasks []*task, reason error) {
 	a.postpone(added)
 }
 
-// takeBack removes the only task, and returns why it could not be settled, or nil if there is none. Nothing tries tasks meanwhile.
+// takeBack removes the only task, and returns why it could not be settled, or nil if there is none. Nothing tries tasks
+// meanwhile.
 func (a *aside) takeBack() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -300,7 +302,7 @@ func (a *aside) together(v verdict, due []*waiting) {
 func (a *aside) offer(left []*waiting) []*waiting {
 	first := -1
 	for i, w := range left {
-		locked := errors.Is(w.reason, engine.ErrBusy) || errors.Is(w.reason, engine.ErrContention)
+		locked := errors.Is(w.reason, fferr.ErrBusy) || errors.Is(w.reason, fferr.ErrContention)
 		if locked && (first < 0 || w.turn.Before(left[first].turn)) {
 			first = i
 		}

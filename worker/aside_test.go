@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 // A locked result is settled once the lock is free, however long that takes, and blocks no other result.
@@ -74,7 +75,7 @@ func TestSettleGivesEachLockedRowItsTurn(t *testing.T) {
 	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		queued = make(map[string]int)
-		eng.doneErr = func(batch []engine.Completion) (item, call error) { return engine.ErrBusy, nil }
+		eng.doneErr = func(batch []engine.Completion) (item, call error) { return fferr.ErrBusy, nil }
 		eng.inLine = func(l engine.Lease) { queued[l.Execution.String()]++ }
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(5, "quick")
@@ -105,10 +106,10 @@ func lostLeaseEndsTheWait(t *testing.T, cfg Config) {
 	lost := false
 	inBubble(t, cfg, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
-		eng.doneErr = func([]engine.Completion) (item, call error) { return engine.ErrBusy, nil }
+		eng.doneErr = func([]engine.Completion) (item, call error) { return fferr.ErrBusy, nil }
 		eng.renewErr = func(engine.Lease) (item, call error) {
 			if lost {
-				item = &engine.LeaseError{Err: engine.ErrStaleLease}
+				item = &fferr.LeaseError{Err: fferr.ErrStaleLease}
 			}
 			return item, nil
 		}
@@ -123,7 +124,7 @@ func lostLeaseEndsTheWait(t *testing.T, cfg Config) {
 		lost = true
 		b.eng.mu.Unlock()
 		b.pass(DefaultLeaseTTL)
-		if len(outcomes) != 3 || outcomes[0].Settlement != Abandoned || !errors.Is(outcomes[0].Err, engine.ErrStaleLease) {
+		if len(outcomes) != 3 || outcomes[0].Settlement != Abandoned || !errors.Is(outcomes[0].Err, fferr.ErrStaleLease) {
 			t.Errorf("outcomes %v, want three abandoned to a stale lease", outcomes)
 		}
 	})
@@ -136,12 +137,12 @@ func TestSettleAsksAgainAfterALostAnswer(t *testing.T) {
 	inBubble(t, Config{Hooks: hookFunc(func(o Report) { outcomes = append(outcomes, o) })}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.doneErr = outOfReach(1)
-		eng.renewErr = func(engine.Lease) (item, call error) { return &engine.LeaseError{Err: engine.ErrNotActive}, nil }
+		eng.renewErr = func(engine.Lease) (item, call error) { return &fferr.LeaseError{Err: fferr.ErrNotActive}, nil }
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "quick")
 		b.tell()
 		for _, task := range b.held.renewedBefore(time.Now().Add(time.Hour)) {
-			b.lost(task, engine.ErrNotActive)
+			b.lost(task, fferr.ErrNotActive)
 		}
 		b.pass(time.Second)
 		if len(outcomes) != 1 || outcomes[0].Settlement != Completed {
@@ -199,7 +200,7 @@ func TestClaimsStopWhileTooManyResultsWait(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			inBubble(t, way.cfg, func(w *Worker, eng *fakeEngine) {
 				quickAndSlow(w, eng)
-				eng.doneErr = func([]engine.Completion) (item, call error) { return engine.ErrBusy, nil }
+				eng.doneErr = func([]engine.Completion) (item, call error) { return fferr.ErrBusy, nil }
 			}, func(t *testing.T, b *bubble) {
 				b.eng.putMany(3*maxAside, "quick")
 				b.tell()
@@ -233,7 +234,7 @@ func TestRunEndsSoonWithoutResults(t *testing.T) {
 		if took := time.Since(began); took > cfg.DrainTimeout+giveBackPatience+maxSettlePause {
 			t.Errorf("ended after %v", took)
 		}
-		if len(outcomes) != 1 || outcomes[0].Settlement != Abandoned || !errors.Is(outcomes[0].Err, engine.ErrBusy) {
+		if len(outcomes) != 1 || outcomes[0].Settlement != Abandoned || !errors.Is(outcomes[0].Err, fferr.ErrBusy) {
 			t.Errorf("outcomes %v, want one abandoned", outcomes)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -27,7 +28,7 @@ import (
 // to return, as it is or wrapped. The worker then suspends the caller. When the called execution has ended, in whatever
 // way, the handler runs again from its beginning. A crash at any point creates no second one.
 //
-// If the called execution ends without success, Call stores that, and returns an [*engine.EndedError] that names it. It has
+// If the called execution ends without success, Call stores that, and returns an [*fferr.EndedError] that names it. It has
 // had the retries of its own policy, so the failure is final: if the handler returns it, the caller fails without a retry.
 // The handler may also act on it: later runs get the same failure, whatever becomes of the called execution. Replay the
 // caller from this step, and another execution is called. If the caller failed with the call, and has finished no step
@@ -37,8 +38,8 @@ import (
 // [engine.CallerTag]. Its deadline and timeout are those of its policy. The policy of the caller may limit waits, this one
 // too. Retention keeps called executions until the caller has stored their results, or has ended.
 //
-// Errors: [engine.ErrAwaiting] suspends; [*engine.EndedError]; [engine.ErrPruned] if the execution was deleted before its
-// result was stored; [engine.ErrInvalidInput] and [ErrLeaseLost] as [Step]; [*engine.DecodeError] for a result
+// Errors: [fferr.ErrAwaiting] suspends; [*fferr.EndedError]; [fferr.ErrPruned] if the execution was deleted before its
+// result was stored; [fferr.ErrInvalidInput] and [ErrLeaseLost] as [Step]; [*fferr.DecodeError] for a result
 // that does not decode.
 func Call[T, In, Out any](ctx context.Context, job Job[T], name string, kind engine.Kind[In, Out], args In) (Out, error) {
 	var none Out
@@ -70,7 +71,7 @@ func CallAll[T, In, Out any](ctx context.Context, job Job[T], name string, kind 
 	}
 	var results [][]byte
 	if err := json.Unmarshal(stored, &results); err != nil {
-		return nil, failCall(&engine.DecodeError{Kind: kind.Name, What: "results of the call " + strconv.Quote(name), Type: "[][]byte", Err: err})
+		return nil, failCall(&fferr.DecodeError{Kind: kind.Name, What: "results of the call " + strconv.Quote(name), Type: "[][]byte", Err: err})
 	}
 	outs := make([]Out, len(results))
 	for i, result := range results {
@@ -84,7 +85,7 @@ func CallAll[T, In, Out any](ctx context.Context, job Job[T], name string, kind 
 // resultOfCall decodes the result of a called execution.
 func resultOfCall[In, Out any](name string, kind engine.Kind[In, Out], result []byte) (Out, error) {
 	out, err := engine.Kind[Out, struct{}]{Name: kind.Name, Codec: kind.Codec}.DecodeArgs(result)
-	if undecoded, ok := errors.AsType[*engine.DecodeError](err); ok {
+	if undecoded, ok := errors.AsType[*fferr.DecodeError](err); ok {
 		undecoded.What = "result of the call " + strconv.Quote(name)
 		err = failCall(undecoded)
 	}
@@ -116,7 +117,7 @@ func (j Job[In]) call(
 	}
 	p.seq = stored.Seq
 	results, failures, err := j.resultsOfCall(ctx, stored.Called)
-	if errors.Is(err, engine.ErrNotEnded) {
+	if errors.Is(err, fferr.ErrNotEnded) {
 		return nil, j.awaitCall(name)
 	}
 	record := engine.StepRecord{Lease: j.Lease, Name: p.name, Seq: p.seq, Form: form}
@@ -159,7 +160,7 @@ func (j Job[In]) createCalled(ctx context.Context, p *place, specs []engine.Exec
 			return lossOf(err)
 		case j.recorder.hasStopped():
 			return errStopped
-		case errors.Is(err, engine.ErrInvalidInput):
+		case errors.Is(err, fferr.ErrInvalidInput):
 			return failCall(err)
 		case !backoff.Wait(ctx, pause.Next()):
 			return context.Cause(ctx)
@@ -178,12 +179,12 @@ type failedCall struct {
 // err is the error of a called execution that did not succeed.
 func (f *failedCall) err() error {
 	if f.Gone {
-		return fmt.Errorf("execution %s: %w", f.Execution, engine.ErrPruned)
+		return fmt.Errorf("execution %s: %w", f.Execution, fferr.ErrPruned)
 	}
-	return &engine.EndedError{Execution: f.Execution, Outcome: f.Outcome, Failure: f.Failure}
+	return &fferr.EndedError{Execution: f.Execution, Outcome: f.Outcome, Failure: f.Failure}
 }
 
-// resultsOfCall returns the results of called executions, and those that did not succeed; or [engine.ErrNotEnded] until all
+// resultsOfCall returns the results of called executions, and those that did not succeed; or [fferr.ErrNotEnded] until all
 // have ended.
 func (j Job[In]) resultsOfCall(ctx context.Context, called []id.ExecutionID) ([][]byte, []failedCall, error) {
 	ends, err := repeat(ctx, j.recorder, func() ([]engine.CalledResult, error) { return j.eng.CalledResults(ctx, called) })
@@ -193,11 +194,11 @@ func (j Job[In]) resultsOfCall(ctx context.Context, called []id.ExecutionID) ([]
 	results := make([][]byte, len(ends))
 	var failures []failedCall
 	for i, end := range ends {
-		ended, _ := errors.AsType[*engine.EndedError](end.Err)
+		ended, _ := errors.AsType[*fferr.EndedError](end.Err)
 		switch {
 		case end.Err == nil:
 			results[i] = end.Result
-		case errors.Is(end.Err, engine.ErrNotEnded):
+		case errors.Is(end.Err, fferr.ErrNotEnded):
 			return nil, nil, end.Err
 		case ended != nil:
 			failures = append(failures, failedCall{Execution: end.Execution, Outcome: ended.Outcome, Failure: ended.Failure})
@@ -218,7 +219,7 @@ const maxCallFailures = 64 << 10
 func (j Job[In]) failureOfCall(name string, stored []byte, n int) error {
 	var failures []failedCall
 	if err := json.Unmarshal(stored, &failures); err != nil {
-		return failCall(&engine.DecodeError{Kind: j.Kind, What: "failures of the call " + strconv.Quote(name), Type: "[]failedCall", Err: err})
+		return failCall(&fferr.DecodeError{Kind: j.Kind, What: "failures of the call " + strconv.Quote(name), Type: "[]failedCall", Err: err})
 	}
 	errs := make([]error, len(failures))
 	for i := range failures {
@@ -242,6 +243,6 @@ func failCall(err error) error { return &Fail{Class: policy.Permanent, Category:
 // it waits for its own.
 func calledSpec[In, Out any](kind engine.Kind[In, Out], args In) engine.ExecutionSpec {
 	spec := kind.Spec(args)
-	spec.Unique, spec.IdempotencyKey, spec.BusinessKey = nil, "", engine.BusinessKey{}
+	spec.Unique, spec.IdempotencyKey, spec.BusinessKey = nil, "", id.BusinessKey{}
 	return spec
 }

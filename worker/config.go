@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -84,9 +85,9 @@ type Config struct {
 type Lane struct {
 	Name id.LaneID
 
-	// Concurrency is the number of handlers that the lane has for itself: so many of its executions may run at once, whatever the
-	// other lanes do. Nothing more is claimed from it before one is free, so work that this worker can't begin stays there for
-	// others. Default: the lane shares the handlers of [Config.Concurrency] with the other lanes that have none.
+	// Concurrency is the number of handlers that the lane has for itself: so many of its executions may run at once, whatever
+	// the other lanes do. Nothing more is claimed from it before one is free, so work that this worker can't begin stays there
+	// for others. Default: the lane shares the handlers of [Config.Concurrency] with the other lanes that have none.
 	Concurrency int
 }
 
@@ -218,7 +219,7 @@ func tooLarge(value, limit int64, isDuration bool) string {
 }
 
 func refuse(field, reason string) error {
-	return &engine.InputError{Field: "Config." + field, Reason: reason}
+	return &fferr.InputError{Field: "Config." + field, Reason: reason}
 }
 
 // newInstance returns a name for this worker: host, process id and random letters.

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -68,8 +69,8 @@ func Permanent(err error) error {
 	return &Fail{Class: policy.Permanent, Err: err}
 }
 
-// PanicError is the error of a handler that panicked. A [Middleware] gets it from the handler, as any other error. If it returns
-// it, wrapped or not, the failure has the category "panic", and the stack as its detail. It does not wrap Value.
+// PanicError is the error of a handler that panicked. A [Middleware] gets it from the handler, as any other error. If it
+// returns it, wrapped or not, the failure has the category "panic", and the stack as its detail. It does not wrap Value.
 type PanicError struct {
 	Value any    // of the panic
 	Stack []byte // of the goroutine, as runtime/debug.Stack returns it
@@ -96,7 +97,7 @@ func failureOf(err error) engine.Failure {
 		failure.Category = "panic"
 		failure.Detail = storable(string(panicked.Stack), maxMessage)
 	}
-	if undecoded, ok := errors.AsType[*engine.DecodeError](err); ok {
+	if undecoded, ok := errors.AsType[*fferr.DecodeError](err); ok {
 		if !isFail(err) { // stored data stays as it is
 			failure.Class, failure.Category = policy.Permanent, storable(undecoded.What, maxCategory)
 		}
@@ -120,7 +121,7 @@ func storable(text string, limit int) string {
 
 // lossOf returns the cause for a lost lease from the engine's refusal.
 func lossOf(reason error) error {
-	if refusal, ok := errors.AsType[*engine.LeaseError](reason); ok && refusal.Outcome == state.OutcomeCancelled {
+	if refusal, ok := errors.AsType[*fferr.LeaseError](reason); ok && refusal.Outcome == state.OutcomeCancelled {
 		return fmt.Errorf("%w; %w: %w", ErrCancelled, ErrLeaseLost, reason)
 	}
 	return fmt.Errorf("%w: %w", ErrLeaseLost, reason)
@@ -129,7 +130,7 @@ func lossOf(reason error) error {
 // isLost reports whether the engine's refusal means that the lease is lost for good.
 func isLost(err error) bool {
 	for _, sentinel := range []error{
-		engine.ErrStaleLease, engine.ErrLeaseExpired, engine.ErrLeaseRevoked, engine.ErrNotActive, engine.ErrNotFound,
+		fferr.ErrStaleLease, fferr.ErrLeaseExpired, fferr.ErrLeaseRevoked, fferr.ErrNotActive, fferr.ErrNotFound,
 	} {
 		if errors.Is(err, sentinel) {
 			return true

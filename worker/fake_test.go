@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -52,7 +53,7 @@ type fakeEngine struct {
 	claimHangs  id.LaneID     // claims from this lane take a minute
 	settleTakes time.Duration // duration of every settling call, but not of renewals
 	claimBlind  func() bool   // whether claims miss the lane's work
-	halts       map[id.LaneID]engine.Halt
+	halts       map[id.LaneID]state.Halt
 	waiting     func(engine.WaitingFilter) ([]engine.WaitingKind, error)
 
 	streams fakeStreams
@@ -109,7 +110,7 @@ func newFakeEngine() *fakeEngine {
 	return &fakeEngine{
 		lanes:       make(map[id.LaneID][]engine.Claimed),
 		causes:      make(chan error, 8),
-		halts:       make(map[id.LaneID]engine.Halt),
+		halts:       make(map[id.LaneID]state.Halt),
 		locked:      make(map[id.ExecutionID]bool),
 		lockedLease: make(map[id.ExecutionID]bool),
 		record:      record{ended: make(map[id.ExecutionID]int)},
@@ -181,14 +182,14 @@ func (f *fakeEngine) NewClaimer(spec engine.ClaimSpec) (claimer, error) {
 	return &fakeClaimer{f, spec}, nil
 }
 
-func (c *fakeClaimer) Halted() engine.Halt {
+func (c *fakeClaimer) Halted() state.Halt {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.halts[c.spec.Lane]
 }
 
 // halt pauses a lane, or resumes it, without notifying the worker.
-func (f *fakeEngine) halt(lane id.LaneID, halt engine.Halt) {
+func (f *fakeEngine) halt(lane id.LaneID, halt state.Halt) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.halts[lane] = halt
@@ -287,7 +288,7 @@ func (c *fakeClaimer) Claim(ctx context.Context, n int) ([]engine.Claimed, error
 			return nil, err
 		}
 	}
-	if c.halts[c.spec.Lane] != engine.NotHalted || c.claimBlind != nil && c.claimBlind() {
+	if c.halts[c.spec.Lane] != state.NotHalted || c.claimBlind != nil && c.claimBlind() {
 		return nil, nil
 	}
 	var claimed, passedOver []engine.Claimed
@@ -368,7 +369,7 @@ func (f *fakeEngine) RenewLeases(ctx context.Context, renewals []engine.Renewal)
 	results := make([]engine.Outcome[time.Time], len(renewals))
 	for i, r := range renewals {
 		if f.lockedLease[r.Lease.Execution] {
-			results[i].Err = engine.ErrBusy
+			results[i].Err = fferr.ErrBusy
 		} else {
 			results[i].Err = f.lease(r.Lease)
 		}
@@ -398,7 +399,7 @@ func (f *fakeEngine) lease(l engine.Lease) error {
 //pace:allow the fake runs in bubbles alone
 func (f *fakeEngine) expired(l engine.Lease) error {
 	if until, leased := f.expires[l.Execution]; leased && !time.Now().Before(until) {
-		return &engine.LeaseError{Err: engine.ErrLeaseExpired}
+		return &fferr.LeaseError{Err: fferr.ErrLeaseExpired}
 	}
 	return nil
 }
@@ -406,7 +407,7 @@ func (f *fakeEngine) expired(l engine.Lease) error {
 // busy returns the answer of a call that does not wait for locks.
 func (f *fakeEngine) busy(l engine.Lease) error {
 	if f.locked[l.Execution] {
-		return fmt.Errorf("settle: %w", engine.ErrBusy)
+		return fmt.Errorf("settle: %w", fferr.ErrBusy)
 	}
 	return nil
 }
@@ -447,7 +448,7 @@ func (f *fakeEngine) await(ctx context.Context, l engine.Lease) error {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	return fmt.Errorf("settle: %w", engine.ErrContention)
+	return fmt.Errorf("settle: %w", fferr.ErrContention)
 }
 
 func (f *fakeEngine) CompleteExecution(ctx context.Context, l engine.Lease, result []byte) error {
@@ -605,7 +606,7 @@ func (f *fakeEngine) UpstreamResults(context.Context, id.ExecutionID) ([]engine.
 func outOfReach(calls int) func([]engine.Completion) (item, call error) {
 	return func([]engine.Completion) (item, call error) {
 		if calls--; calls >= 0 {
-			return nil, fmt.Errorf("complete: %w", engine.ErrUnavailable)
+			return nil, fmt.Errorf("complete: %w", fferr.ErrUnavailable)
 		}
 		return nil, nil
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 	"github.com/flowfabric/flowfabric-go/internal/warn"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // fetcher claims for all handlers of a worker. It takes the lanes in turn, and many lanes in one transaction, as long as
@@ -22,8 +23,9 @@ type fetcher struct {
 	// position, so the fetcher polls more often for a while.
 	unfilled bool
 
-	// Tasks that this goroutine settles until it has stopped: those not started; if the worker claims one by one, all others; else
-	// those with a place in a limit, if no other task waits for a handler. The next one starts in the same transaction then.
+	// Tasks that this goroutine settles until it has stopped: those not started; if the worker claims one by one, all others;
+	// else those with a place in a limit, if no other task waits for a handler. The next one starts in the same transaction
+	// then.
 	settler settler
 	ended   []*task
 	stopped chan struct{}
@@ -262,7 +264,7 @@ func (f *fetcher) learnFrom(c *laneClaim) {
 	if l.due = len(c.claimed) == c.n; !l.due {
 		f.savesNothing(l)
 	}
-	f.unfilled = f.unfilled || l.expected && !l.due && l.halt == engine.NotHalted
+	f.unfilled = f.unfilled || l.expected && !l.due && l.halt == state.NotHalted
 	l.expected = false
 }
 

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 func newFlowID() id.FlowID { return id.NewFlowID() }
@@ -306,7 +308,7 @@ func TestFetchBacksOff(t *testing.T) {
 		quickAndSlow(w, eng)
 		eng.claimErr = func() error {
 			if sinceEpoch() < time.Minute {
-				return fmt.Errorf("claim: %w", engine.ErrUnavailable)
+				return fmt.Errorf("claim: %w", fferr.ErrUnavailable)
 			}
 			return nil
 		}
@@ -372,7 +374,7 @@ func TestFetchReturnsAClaimInProgressAtTheEnd(t *testing.T) {
 func TestFetchSlowsDownOnAPausedLane(t *testing.T) {
 	inBubble(t, Config{}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
-		eng.halt(engine.DefaultLane, engine.LanePaused)
+		eng.halt(engine.DefaultLane, state.HaltedLane)
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(3, "quick")
 		b.tell()
@@ -389,7 +391,7 @@ func TestFetchSlowsDownOnAPausedLane(t *testing.T) {
 		if n := len(b.seen().claims) - before; n < 8 || n > 12 {
 			t.Errorf("%d claims in a second with a thousand notifications, want about 10", n)
 		}
-		b.eng.halt(engine.DefaultLane, engine.NotHalted)
+		b.eng.halt(engine.DefaultLane, state.NotHalted)
 		b.tell()
 		b.pass(2 * haltedRest)
 		if items(b.seen().done) != 3 {
@@ -406,7 +408,7 @@ func TestFetchSlowsDownOnADrainedWorker(t *testing.T) {
 		b.eng.wake("a")
 		b.pass(500 * time.Millisecond)
 		for _, lane := range lanes {
-			b.eng.halt(lane, engine.WorkerDrained)
+			b.eng.halt(lane, state.HaltedWorker)
 			b.eng.put(lane, work("quick"))
 			b.eng.wake(lane)
 		}
@@ -415,7 +417,7 @@ func TestFetchSlowsDownOnADrainedWorker(t *testing.T) {
 			t.Errorf("%d handled, want what had been claimed before", n)
 		}
 		for _, lane := range lanes {
-			b.eng.halt(lane, engine.NotHalted)
+			b.eng.halt(lane, state.NotHalted)
 		}
 		b.eng.wake("")
 		b.pass(2 * time.Second)

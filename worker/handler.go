@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/inside"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
@@ -47,10 +48,10 @@ type Job[In any] struct {
 //   - an error, after the attempt's timeout: discarded; background work ends the attempt.
 //   - another error, after the drain timeout: the execution returns to its lane at no cost.
 //
-// fn must be safe to repeat: an execution is handled again if its worker dies before the result is committed. A payload
-// or a signal that cannot be decoded, a result that cannot be encoded or is too large, or a wait that is not possible or whose
-// error the handler drops, is a permanent failure of the category "payload", "signal", "result" or "wait". Other kinds stay in the lane for other workers; the log and
-// [engine.Engine.WaitingKinds] report kinds that no worker takes for a minute.
+// fn must be safe to repeat: an execution is handled again if its worker dies before the result is committed. A payload or a
+// signal that cannot be decoded, a result that cannot be encoded or is too large, or a wait that is not possible or whose error
+// the handler drops, is a permanent failure of the category "payload", "signal", "result" or "wait". Other kinds stay in the
+// lane for other workers; the log and [engine.Engine.WaitingKinds] report kinds that no worker takes for a minute.
 //
 // [Worker.Run] returns an error for a bad registration: an invalid kind, a second handler for it, a nil fn. A handler
 // registered while the worker runs takes effect in the next run. The options [Concurrency] and [Timeout] are about this kind
@@ -155,7 +156,7 @@ func (j Job[In]) Tick() time.Time {
 //	})
 //
 // Errors: those of [engine.Engine.CompleteExecution]; tx stays usable, and the handler should roll it back.
-// [engine.ErrInvalidInput] if out has another type or cannot be encoded.
+// [fferr.ErrInvalidInput] if out has another type or cannot be encoded.
 func (j Job[In]) Complete(ctx context.Context, tx pgx.Tx, out any) error {
 	const op = "complete execution"
 	if j.eng == nil {
@@ -163,7 +164,7 @@ func (j Job[In]) Complete(ctx context.Context, tx pgx.Tx, out any) error {
 	}
 	result, err := j.encode(out)
 	if err != nil {
-		return inside.Classify(op, &engine.InputError{Field: "out", Reason: err.Error()})
+		return inside.Classify(op, &fferr.InputError{Field: "out", Reason: err.Error()})
 	}
 	if stream := j.steps.written(); stream != nil {
 		if err := stream.completeIn(ctx, j.eng.inTx(tx)); err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
@@ -128,7 +129,7 @@ func TestJobForTest(t *testing.T) {
 			return "", err
 		}
 		amount, err := paid.Await(ctx, job, engine.Wait{Timeout: time.Hour})
-		if errors.Is(err, engine.ErrWaitTimeout) {
+		if errors.Is(err, fferr.ErrWaitTimeout) {
 			return by + ": not paid", nil
 		}
 		return by + ": " + strconv.Itoa(amount), err
@@ -142,9 +143,9 @@ func TestJobForTest(t *testing.T) {
 		want string
 		err  error
 	}{
-		{"a literal", Job[size]{Args: size{1}}, "", engine.ErrAwaiting},
-		{"no signal", JobForTest(size{1}), "", engine.ErrAwaiting},
-		{"one signal", JobForTest(size{1}, one("approved", `"ada"`)), "", engine.ErrAwaiting},
+		{"a literal", Job[size]{Args: size{1}}, "", fferr.ErrAwaiting},
+		{"no signal", JobForTest(size{1}), "", fferr.ErrAwaiting},
+		{"one signal", JobForTest(size{1}, one("approved", `"ada"`)), "", fferr.ErrAwaiting},
 		{"both", JobForTest(size{1}, one("approved", `"ada"`), one("paid", "5")), "ada: 5", nil},
 		{"a timeout", JobForTest(size{1}, one("approved", `"ada"`), nil), "ada: not paid", nil},
 	}

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 // Health returns a handler for liveness probes. It answers 200 as long as the fetchers of the workers make progress, and 503
@@ -54,7 +54,7 @@ const unanswered = 10 * time.Second
 
 // answered notes the database's answer to a call, or its failure.
 func (r *run) answered(err error) {
-	if err != nil && !errors.Is(err, engine.ErrContention) && !errors.Is(err, engine.ErrBusy) {
+	if err != nil && !errors.Is(err, fferr.ErrContention) && !errors.Is(err, fferr.ErrBusy) {
 		r.life.failing.Store(true)
 		return
 	}

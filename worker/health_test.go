@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 func probed(h http.Handler) (int, string) {
@@ -39,7 +40,7 @@ func TestProbesFollowTheWorker(t *testing.T) {
 		quickAndSlow(w, eng)
 		eng.claimErr = func() error {
 			if down.Load() {
-				return engine.ErrUnavailable
+				return fferr.ErrUnavailable
 			}
 			return nil
 		}
@@ -129,11 +130,11 @@ func TestRunUntilSignalReturnsTheErrorOfAStart(t *testing.T) {
 		w := onFake(t, eng, Config{})
 		quickAndSlow(w, eng)
 		err := runUntil(t.Context(), nil, nil, []*Worker{w, onFake(t, newFakeEngine(), Config{})})
-		if !errors.Is(err, engine.ErrInvalidInput) {
+		if !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%v, want that a worker has no handler", err)
 		}
 	})
-	if err := RunUntilSignal(t.Context()); !errors.Is(err, engine.ErrInvalidInput) {
+	if err := RunUntilSignal(t.Context()); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("without a worker: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
@@ -52,7 +53,7 @@ func (r *run) heartbeat(stop <-chan struct{}) {
 		timeout = patience(interval, time.Since(now))
 		switch {
 		case err == nil:
-		case errors.Is(err, engine.ErrBusy):
+		case errors.Is(err, fferr.ErrBusy):
 			pause = min(pause, interval/busyRetries)
 			r.cfg.Log.Debug("cannot renew leases; retrying", "error", err, "retry_in", pause)
 		default:
@@ -95,7 +96,7 @@ func (r *run) hearLosses(ctx context.Context) {
 }
 
 // renew renews the leases that were last known to be alive before due. An error means that some need a retry; it is
-// [engine.ErrBusy] if all of those are locked.
+// [fferr.ErrBusy] if all of those are locked.
 func (r *run) renew(due time.Time, timeout time.Duration) error {
 	tasks := r.held.askedBefore(due)
 	if len(tasks) == 0 {
@@ -127,7 +128,7 @@ func (r *run) renew(due time.Time, timeout time.Duration) error {
 		case isLost(itemErr):
 			lost = append(lost, t)
 			r.lost(t, itemErr)
-		case errors.Is(itemErr, engine.ErrBusy):
+		case errors.Is(itemErr, fferr.ErrBusy):
 			busy = itemErr
 			blocked = append(blocked, t)
 		default:
@@ -148,7 +149,7 @@ func (r *run) loseExpired(now time.Time) {
 	expired := r.held.renewedBefore(now.Add(-r.cfg.LeaseTTL))
 	r.noteLate(expired, now, true)
 	for _, t := range expired {
-		r.lost(t, engine.ErrLeaseExpired)
+		r.lost(t, fferr.ErrLeaseExpired)
 	}
 }
 

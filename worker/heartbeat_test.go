@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -69,12 +70,12 @@ func TestHeartbeatCancelsLostLeasesWithCause(t *testing.T) {
 			<-time.After(2 * time.Minute) // takes its time to end
 			return struct{}{}, ctx.Err()
 		})
-		eng.renewErr = func(engine.Lease) (item, call error) { return &engine.LeaseError{Err: engine.ErrStaleLease}, nil }
+		eng.renewErr = func(engine.Lease) (item, call error) { return &fferr.LeaseError{Err: fferr.ErrStaleLease}, nil }
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "long")
 		b.tell()
 		cause := <-b.eng.causes
-		if !errors.Is(cause, ErrLeaseLost) || !errors.Is(cause, engine.ErrStaleLease) {
+		if !errors.Is(cause, ErrLeaseLost) || !errors.Is(cause, fferr.ErrStaleLease) {
 			t.Errorf("cause %v, want a lost lease that is stale", cause)
 		}
 		b.pass(time.Minute)
@@ -93,7 +94,7 @@ func TestHeartbeatSurvivesAnUnreachableDatabase(t *testing.T) {
 		untilCancelled(w, eng)
 		eng.renewErr = func(engine.Lease) (item, call error) {
 			if at := sinceEpoch(); at < 29*time.Second || at > 65*time.Second {
-				return nil, engine.ErrUnavailable
+				return nil, fferr.ErrUnavailable
 			}
 			return nil, nil
 		}
@@ -105,7 +106,7 @@ func TestHeartbeatSurvivesAnUnreachableDatabase(t *testing.T) {
 			t.Errorf("a failed renewal was repeated after %v, want 2.5s", pause)
 		}
 		cause := <-b.eng.causes
-		if !errors.Is(cause, ErrLeaseLost) || !errors.Is(cause, engine.ErrLeaseExpired) {
+		if !errors.Is(cause, ErrLeaseLost) || !errors.Is(cause, fferr.ErrLeaseExpired) {
 			t.Errorf("cause %v, want an expired lease", cause)
 		}
 		// The last successful renewal was between 55 and 65 seconds, and that lease lasted 30.
@@ -150,7 +151,7 @@ func TestHeartbeatLosesOnlyALeaseThatStaysLocked(t *testing.T) {
 		b.eng.put(engine.DefaultLane, locked)
 		b.eng.putMany(4, "long")
 		b.tell()
-		if cause := <-b.eng.causes; !errors.Is(cause, engine.ErrLeaseExpired) {
+		if cause := <-b.eng.causes; !errors.Is(cause, fferr.ErrLeaseExpired) {
 			t.Errorf("cause %v, want an expired lease", cause)
 		}
 		if at := sinceEpoch(); at < 30*time.Second || at > 31*time.Second+time.Millisecond {
@@ -165,7 +166,7 @@ func TestHeartbeatLosesOnlyALeaseThatStaysLocked(t *testing.T) {
 
 // A renewal error that does not mean a lost lease leaves the handler running and is retried.
 func TestHeartbeatRetriesATemporaryErrorOfOneLease(t *testing.T) {
-	for _, passing := range []error{engine.ErrTransport, engine.ErrContention, errors.New("unforeseen")} {
+	for _, passing := range []error{fferr.ErrTransport, fferr.ErrContention, errors.New("unforeseen")} {
 		t.Run(passing.Error(), func(t *testing.T) {
 			var unlucky engine.Claimed
 			inBubble(t, Config{LeaseTTL: 30 * time.Second, DrainTimeout: time.Second}, func(w *Worker, eng *fakeEngine) {
@@ -205,7 +206,7 @@ func TestHeartbeatRenewsOnLostLeaseNotifications(t *testing.T) {
 		untilCancelled(w, eng)
 		eng.renewErr = func(l engine.Lease) (item, call error) {
 			if eng.cancelled[l.Execution] {
-				return &engine.LeaseError{Err: engine.ErrStaleLease, Outcome: state.OutcomeCancelled}, nil
+				return &fferr.LeaseError{Err: fferr.ErrStaleLease, Outcome: state.OutcomeCancelled}, nil
 			}
 			return nil, nil
 		}
@@ -217,7 +218,7 @@ func TestHeartbeatRenewsOnLostLeaseNotifications(t *testing.T) {
 		b.pass(time.Second)
 		b.eng.cancelled = map[id.ExecutionID]bool{first.ID: true}
 		b.eng.lose()
-		if cause := <-b.eng.causes; !errors.Is(cause, ErrCancelled) || !errors.Is(cause, ErrLeaseLost) || !errors.Is(cause, engine.ErrStaleLease) {
+		if cause := <-b.eng.causes; !errors.Is(cause, ErrCancelled) || !errors.Is(cause, ErrLeaseLost) || !errors.Is(cause, fferr.ErrStaleLease) {
 			t.Errorf("cause %v", cause)
 		}
 		if at := sinceEpoch(); at > time.Second+time.Millisecond {
@@ -255,7 +256,7 @@ func TestHeartbeatChecksYoungLeasesAtABeat(t *testing.T) {
 		untilCancelled(w, eng)
 		eng.renewErr = func(l engine.Lease) (item, call error) {
 			if eng.cancelled[l.Execution] {
-				return &engine.LeaseError{Err: engine.ErrStaleLease, Outcome: state.OutcomeCancelled}, nil
+				return &fferr.LeaseError{Err: fferr.ErrStaleLease, Outcome: state.OutcomeCancelled}, nil
 			}
 			return nil, nil
 		}

@@ -12,9 +12,10 @@ import (
 
 // RunUntilIdle handles executions one after the other until none is claimable, and returns how many it handled. It is for
 // tests, and for programs that work off their lanes and end. It renews no leases and leaves the background work to others.
-// Frames of a stream are appended when the handler flushes it, fills its buffer or returns. Handlers get ctx itself. If ctx ends, the present handler's outcome is not settled, and its lease expires.
+// Frames of a stream are appended when the handler flushes it, fills its buffer or returns. Handlers get ctx itself. If ctx
+// ends, the present handler's outcome is not settled, and its lease expires.
 //
-// Errors: [engine.ErrInvalidInput] for a bad registration or none; [ErrRunning]; those of claims; why an outcome could not be
+// Errors: [fferr.ErrInvalidInput] for a bad registration or none; [ErrRunning]; those of claims; why an outcome could not be
 // settled; ctx's cause.
 func (w *Worker) RunUntilIdle(ctx context.Context) (int, error) {
 	kinds, err := w.handledKinds()

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 // Each claim completes the execution before it, failures are settled at once, and the last claim finds nothing.
@@ -62,7 +63,7 @@ func TestRunUntilIdleReportsARefusedSettlement(t *testing.T) {
 		busy := work("quick")
 		eng.locked[busy.ID] = true
 		eng.put(engine.DefaultLane, busy)
-		if n, err := w.RunUntilIdle(t.Context()); n != 1 || !errors.Is(err, engine.ErrBusy) {
+		if n, err := w.RunUntilIdle(t.Context()); n != 1 || !errors.Is(err, fferr.ErrBusy) {
 			t.Errorf("%d handled, %v; want ErrBusy", n, err)
 		}
 	})

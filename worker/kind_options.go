@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
@@ -21,7 +22,8 @@ type kindOptions struct {
 	after                time.Duration
 }
 
-// Concurrency limits the handlers of the kind that run at once in this worker to n, within the handlers of its lane. At least 1.
+// Concurrency limits the handlers of the kind that run at once in this worker to n, within the handlers of its lane. At least
+// 1.
 //
 // The kind is then claimed apart from the others of its lane, up to the number of free handlers: its other work stays in the
 // lane, for other workers, and doesn't keep this one from claiming other kinds. Priorities order the kind's work, but no
@@ -45,17 +47,17 @@ func optionsOf(options []HandleOption) (kindOptions, error) {
 	var o kindOptions
 	for _, option := range options {
 		if option == nil {
-			return o, &engine.InputError{Field: "options", Reason: "has a nil option"}
+			return o, &fferr.InputError{Field: "options", Reason: "has a nil option"}
 		}
 		option(&o)
 	}
 	switch {
 	case o.concurrency && o.most < 1:
-		return o, &engine.InputError{Field: "Concurrency", Reason: fmt.Sprintf("is %d, and at least 1 is needed", o.most)}
+		return o, &fferr.InputError{Field: "Concurrency", Reason: fmt.Sprintf("is %d, and at least 1 is needed", o.most)}
 	case o.concurrency && o.most > MaxConcurrency:
-		return o, &engine.InputError{Field: "Concurrency", Reason: tooLarge(int64(o.most), MaxConcurrency, false)}
+		return o, &fferr.InputError{Field: "Concurrency", Reason: tooLarge(int64(o.most), MaxConcurrency, false)}
 	case o.timeout && o.after <= 0:
-		return o, &engine.InputError{Field: "Timeout", Reason: "is not positive"}
+		return o, &fferr.InputError{Field: "Timeout", Reason: "is not positive"}
 	}
 	return o, nil
 }

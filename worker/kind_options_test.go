@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
@@ -178,7 +179,7 @@ func TestHandleRefusesBadOptions(t *testing.T) {
 	} {
 		w := onFake(t, newFakeEngine(), Config{})
 		Handle(w, engine.Kind[size, size]{Name: "k"}, func(context.Context, Job[size]) (size, error) { return size{}, nil }, option)
-		if err := w.Run(t.Context()); !errors.Is(err, engine.ErrInvalidInput) {
+		if err := w.Run(t.Context()); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // lane is a lane that the worker claims from: all its kinds, or one that has a limit.
@@ -25,9 +25,9 @@ type lane struct {
 	expected bool // due because of a wake-up
 	taken    int  // executions claimed; the lane with the fewest comes first
 
-	halt      engine.Halt // why its last claim took nothing, if halted
-	restUntil time.Time   // when a halted lane may be claimed from again
-	resting   bool        // woken during the rest; a timer wakes the fetcher at its end
+	halt      state.Halt // why its last claim took nothing, if halted
+	restUntil time.Time  // when a halted lane may be claimed from again
+	resting   bool       // woken during the rest; a timer wakes the fetcher at its end
 }
 
 // hear passes a notification to the fetcher.
@@ -85,7 +85,7 @@ func (f *fetcher) anyDue() bool {
 // again, and a resumed lane is woken in the same way.
 func (f *fetcher) rests(l *lane) bool {
 	left := time.Until(l.restUntil)
-	if l.halt == engine.NotHalted || left <= 0 {
+	if l.halt == state.NotHalted || left <= 0 {
 		l.resting = false
 		return false
 	}
@@ -104,12 +104,12 @@ func (f *fetcher) heed(l *lane) {
 	l.restUntil, l.resting = time.Now().Add(haltedRest), false // a poll may claim during a rest
 	switch {
 	case l.halt == before, l.again:
-	case l.halt == engine.LanePaused:
+	case l.halt == state.HaltedLane:
 		f.cfg.Log.Info("lane is paused: nothing is claimed from it", "lane", l.name)
-	case l.halt == engine.WorkerDrained:
+	case l.halt == state.HaltedWorker:
 		f.noteDrained(true)
-	case l.halt != engine.NotHalted:
-	case before == engine.LanePaused:
+	case l.halt != state.NotHalted:
+	case before == state.HaltedLane:
 		f.cfg.Log.Info("lane is resumed", "lane", l.name)
 	default:
 		f.noteDrained(false)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 // Delay returns an error that postpones the attempt by d:
@@ -56,8 +57,8 @@ func (l *later) Error() string {
 	return "the attempt continues when its upstreams have ended"
 }
 
-// Is makes a wait for signals [engine.ErrAwaiting].
-func (l *later) Is(target error) bool { return l.verdict == suspend && target == engine.ErrAwaiting }
+// Is makes a wait for signals [fferr.ErrAwaiting].
+func (l *later) Is(target error) bool { return l.verdict == suspend && target == fferr.ErrAwaiting }
 
 // isLater returns the later in err's chain, if any.
 func isLater(err error) (*later, bool) { return errors.AsType[*later](err) }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -107,7 +108,7 @@ func TestLaterYieldsToFailuresAndLostLeases(t *testing.T) {
 		"wait":                           {nil, job.WaitForChildren(), await},
 		"delay after the drain timeout":  {ErrShutdown, job.Delay(1), delay},
 		"delay after the attempt's time": {ErrAttemptTimeout, job.Delay(1), delay},
-		"delay of a lost lease":          {lossOf(engine.ErrStaleLease), job.Delay(1), abandon},
+		"delay of a lost lease":          {lossOf(fferr.ErrStaleLease), job.Delay(1), abandon},
 		"a permanent delay":              {nil, Permanent(job.Delay(1)), fail},
 		"an error beside it":             {nil, errors.Join(errors.New("no"), job.Delay(1)), delay},
 	} {

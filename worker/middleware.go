@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 // HandlerFunc runs one attempt: it gets the claim with the stored payload, and returns the encoded result or the handler's
@@ -32,7 +33,7 @@ type Middleware func(next HandlerFunc) HandlerFunc
 // Use adds middleware around all handlers of a worker, whether they are registered before or after. The first one is the
 // outermost; all run within [Hooks]. Like [Handle], Use takes effect in the next run.
 //
-// [Worker.Run] returns [engine.ErrInvalidInput] for a middleware that is nil or returns nil.
+// [Worker.Run] returns [fferr.ErrInvalidInput] for a middleware that is nil or returns nil.
 func Use(w *Worker, middleware ...Middleware) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,10 +61,10 @@ func wrapped(kind string, inner handler, middleware []Middleware) (handler, erro
 	})
 	for _, m := range slices.Backward(middleware) {
 		if m == nil {
-			return nil, &engine.InputError{Field: "middleware", Reason: "is nil"}
+			return nil, &fferr.InputError{Field: "middleware", Reason: "is nil"}
 		}
 		if outer = m(outer); outer == nil {
-			return nil, &engine.InputError{Field: "middleware", Reason: fmt.Sprintf("returned nil for the kind %q", kind)}
+			return nil, &fferr.InputError{Field: "middleware", Reason: fmt.Sprintf("returned nil for the kind %q", kind)}
 		}
 	}
 	return func(ctx context.Context, work *engine.Claimed, askedAt time.Time) ([]byte, error) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
@@ -133,7 +134,7 @@ func TestContinuesLater(t *testing.T) {
 	}{
 		{"no error", nil, false},
 		{"a failure", errors.New("no"), false},
-		{"the name of a wait alone", engine.ErrAwaiting, false},
+		{"the name of a wait alone", fferr.ErrAwaiting, false},
 		{"a delay", delay, true},
 		{"a wrapped delay", fmt.Errorf("wrapped: %w", delay), true},
 		{"a delay made a failure", &Fail{Err: delay}, false},
@@ -151,14 +152,14 @@ func TestRunRefusesBadMiddleware(t *testing.T) {
 		w := onFake(t, newFakeEngine(), Config{})
 		on(w, "k", func(context.Context, Job[size]) (size, error) { return size{}, nil })
 		Use(w, bad)
-		if err := w.Run(t.Context()); !errors.Is(err, engine.ErrInvalidInput) || !strings.Contains(err.Error(), "middleware") {
+		if err := w.Run(t.Context()); !errors.Is(err, fferr.ErrInvalidInput) || !strings.Contains(err.Error(), "middleware") {
 			t.Errorf("%v", err)
 		}
 	}
 }
 
-// F6: a middleware sees the panic of a handler as an error, and may answer with another one. A panic that it returns is stored as
-// one.
+// F6: a middleware sees the panic of a handler as an error, and may answer with another one. A panic that it returns is stored
+// as one.
 func TestMiddlewareSeesAPanicAsAnError(t *testing.T) {
 	var seen []any
 	around := func(next HandlerFunc) HandlerFunc {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 func TestOneByOneCompletesWithTheNextClaim(t *testing.T) {
@@ -73,13 +74,13 @@ func TestOneByOneDropsALostLease(t *testing.T) {
 	inBubble(t, cfg, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.doneErr = func([]engine.Completion) (item, call error) {
-			return &engine.LeaseError{Err: engine.ErrStaleLease}, nil
+			return &fferr.LeaseError{Err: fferr.ErrStaleLease}, nil
 		}
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "quick")
 		b.tell()
 		b.pass(time.Minute)
-		if len(b.seen().done) != 1 || len(outcomes) != 1 || outcomes[0].Settlement != Abandoned || !errors.Is(outcomes[0].Err, engine.ErrStaleLease) {
+		if len(b.seen().done) != 1 || len(outcomes) != 1 || outcomes[0].Settlement != Abandoned || !errors.Is(outcomes[0].Err, fferr.ErrStaleLease) {
 			t.Errorf("%d calls, outcomes %v; want one abandoned to a stale lease", len(b.seen().done), outcomes)
 		}
 	})

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -36,10 +36,10 @@ func (o *outages) goesOn(err error, cut bool) bool {
 	switch {
 	case pgtx.IsClosed(err): // this program has closed its pool
 		return false
-	case isShutdown(code), errors.Is(err, engine.ErrUnavailable), !cut && errors.Is(err, context.DeadlineExceeded): // to connect
+	case isShutdown(code), errors.Is(err, fferr.ErrUnavailable), !cut && errors.Is(err, context.DeadlineExceeded): // to connect
 		o.cuts = 0
 		return true
-	case cut, isSessionEnd(code), code == "" && errors.Is(err, engine.ErrTransport):
+	case cut, isSessionEnd(code), code == "" && errors.Is(err, fferr.ErrTransport):
 		o.cuts++
 		return o.cuts < maxCuts
 	}

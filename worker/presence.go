@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 	"github.com/flowfabric/flowfabric-go/internal/warn"
@@ -78,7 +79,7 @@ func (p *presence) beat() {
 		now, err := p.settling.HeartbeatWorker(calling, engine.Heartbeat{
 			WorkerName: p.name, Worker: p.cfg.Worker, Running: p.running(), Stopping: p.stopping || p.life.draining.Load(),
 		})
-		if !errors.Is(err, engine.ErrNotFound) {
+		if !errors.Is(err, fferr.ErrNotFound) {
 			p.note(now, err, answers)
 			return
 		}
@@ -108,8 +109,8 @@ func (p *presence) note(now engine.Presence, err error, answers int64) {
 		if p.heeded.Load() == answers {
 			p.noteDrained(!now.DrainedSince.IsZero())
 		}
-	case errors.Is(err, engine.ErrBusy):
-	case errors.Is(err, engine.ErrInstanceTaken):
+	case errors.Is(err, fferr.ErrBusy):
+	case errors.Is(err, fferr.ErrInstanceTaken):
 		p.failing.Log(p.cfg.Log, "cannot register this worker, because a worker of another pool has its instance id: "+
 			"give each process an Instance of its own", "instance", p.cfg.Instance, "worker", p.cfg.Worker)
 	default:

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -76,7 +77,7 @@ func TestSweptWorkerRegistersAgain(t *testing.T) {
 		f.presenceErr = func(call string) error {
 			if swept && call == "heartbeat" {
 				swept = false
-				return &engine.NotFoundError{Entity: "worker"}
+				return &fferr.NotFoundError{Entity: "worker"}
 			}
 			return nil
 		}
@@ -102,7 +103,7 @@ func TestSweptWorkerRegistersAgain(t *testing.T) {
 func TestWorkerRunsWithoutPresence(t *testing.T) {
 	setUp := func(w *Worker, f *fakeEngine) {
 		quickAndSlow(w, f)
-		f.presenceErr = func(string) error { return engine.ErrInstanceTaken }
+		f.presenceErr = func(string) error { return fferr.ErrInstanceTaken }
 	}
 	inBubble(t, Config{}, setUp, func(t *testing.T, b *bubble) {
 		b.eng.putMany(3, "quick")

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 // maxRefusals is how often the server may refuse a wait that is sent alone before its execution fails.
@@ -23,7 +23,7 @@ func (t *task) refusedAgain(err error) bool {
 // isRefusalOfData reports whether the server refused the data, as it will again. Locks, connections, rights and missing
 // migrations are another matter: they pass, or are mended.
 func isRefusalOfData(err error) bool {
-	if errors.Is(err, engine.ErrCorruption) {
+	if errors.Is(err, fferr.ErrCorruption) {
 		return true
 	}
 	refusal, ok := errors.AsType[*pgconn.PgError](err)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -17,8 +18,8 @@ import (
 type Reservation struct {
 	engine.ReservationResult // of the reservation; its Left says how much more there is
 
-	// Key makes [Reservation.Settle] safe to repeat, also in the next run of the handler: see [engine.SettleSpec]. Set it before,
-	// for example to the id of the answer that was paid for. Default: each call counts.
+	// Key makes [Reservation.Settle] safe to repeat, also in the next run of the handler: see [engine.SettleSpec]. Set it
+	// before, for example to the id of the answer that was paid for. Default: each call counts.
 	Key string
 
 	eng     operations
@@ -46,10 +47,11 @@ type Reservation struct {
 //	}
 //	_, err = held.Settle(ctx, map[string]int64{engine.OutputTokens: answer.Tokens})
 //
-// A handler may hold several reservations at once. When it returns, the worker settles the open ones as unused, and those that a
-// step's function has made with its context when a try of the step fails. If the worker dies, they return once the lease is over. A job for a test reserves nothing, and has room for everything.
+// A handler may hold several reservations at once. When it returns, the worker settles the open ones as unused, and those that
+// a step's function has made with its context when a try of the step fails. If the worker dies, they return once the lease is
+// over. A job for a test reserves nothing, and has room for everything.
 //
-// Errors: those of [engine.Engine.Reserve]; [engine.ErrInvalidInput] within a [Turn], whose Engine reserves with its commit.
+// Errors: those of [engine.Engine.Reserve]; [fferr.ErrInvalidInput] within a [Turn], whose Engine reserves with its commit.
 func (j Job[In]) Reserve(ctx context.Context, budget id.BudgetID, estimate map[string]int64, above ...id.BudgetID) (*Reservation, error) {
 	r := &Reservation{
 		eng: j.eng, run: j.recorder, lease: j.Lease, budgets: append([]id.BudgetID{budget}, above...), amounts: maps.Clone(estimate),
@@ -101,7 +103,7 @@ func (r *Reservation) Settle(ctx context.Context, used map[string]int64) (engine
 
 // unsettled notes that a settlement was refused. After other errors the reservation may have ended.
 func (r *Reservation) unsettled(result engine.ReservationResult, err error) {
-	if errors.Is(err, engine.ErrInvalidInput) || err == nil && result.Outcome == engine.HardBreach && r.Outcome != engine.HardBreach {
+	if errors.Is(err, fferr.ErrInvalidInput) || err == nil && result.Outcome == engine.HardBreach && r.Outcome != engine.HardBreach {
 		r.try.add(r)
 	}
 }

@@ -7,14 +7,14 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 // RunUntilSignal runs workers until the process is interrupted (SIGINT, SIGTERM), ctx ends, or one of them can't start.
 // Then they drain, as [Worker.Run] does. A second signal cancels the handlers at once instead of after
 // [Config.DrainTimeout]. A third one ends the process, in case a handler ignores its context.
 //
-// Errors: those of [Worker.Run], of all workers joined; [engine.ErrInvalidInput] without a worker. A signal is none.
+// Errors: those of [Worker.Run], of all workers joined; [fferr.ErrInvalidInput] without a worker. A signal is none.
 func RunUntilSignal(ctx context.Context, workers ...*Worker) error {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -25,7 +25,7 @@ func RunUntilSignal(ctx context.Context, workers ...*Worker) error {
 // runUntil runs workers until the first signal. After the second it calls noMore.
 func runUntil(ctx context.Context, signals <-chan os.Signal, noMore func(), workers []*Worker) error {
 	if len(workers) == 0 {
-		return &engine.InputError{Field: "workers", Reason: "are missing"}
+		return &fferr.InputError{Field: "workers", Reason: "are missing"}
 	}
 	ctx, drain := context.WithCancel(ctx)
 	defer drain()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
@@ -259,7 +260,7 @@ func (r *run) giveBackAll(ctx context.Context, tasks []*task) ([]error, error) {
 
 // completed records the engine's answer to a success. If the engine refuses the result, the task fails.
 func (t *task) completed(err error) error {
-	if errors.Is(err, engine.ErrInvalidInput) {
+	if errors.Is(err, fferr.ErrInvalidInput) {
 		t.fail(&Fail{Class: policy.Permanent, Category: "result", Err: err})
 		return nil
 	}
@@ -268,7 +269,7 @@ func (t *task) completed(err error) error {
 
 // suspended records the engine's answer to a wait. If the engine refuses the wait, the task fails.
 func (t *task) suspended(err error) error {
-	if errors.Is(err, engine.ErrInvalidInput) {
+	if errors.Is(err, fferr.ErrInvalidInput) {
 		t.fail(badWait(err))
 		return nil
 	}
@@ -295,7 +296,7 @@ func (t *task) settled(as Settlement, err error) error {
 		t.settlement = as
 	case isLost(err):
 		t.settlement, t.err = Abandoned, lossOf(err)
-	case errors.Is(err, engine.ErrInvalidInput):
+	case errors.Is(err, fferr.ErrInvalidInput):
 		t.settlement, t.err = Abandoned, err
 	default:
 		return err

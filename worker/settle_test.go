@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
@@ -153,7 +154,7 @@ func TestSettleIsNotBlockedByOneExecution(t *testing.T) {
 		quickAndSlow(w, eng)
 		eng.doneErr = func(batch []engine.Completion) (item, call error) {
 			if slices.ContainsFunc(batch, func(c engine.Completion) bool { return c.Lease.Execution == poison.ID }) {
-				return nil, fmt.Errorf("complete: %w", engine.ErrTransport)
+				return nil, fmt.Errorf("complete: %w", fferr.ErrTransport)
 			}
 			for _, c := range batch {
 				settled[c.Lease.Execution.String()]++
@@ -162,7 +163,7 @@ func TestSettleIsNotBlockedByOneExecution(t *testing.T) {
 		}
 		eng.renewErr = func(engine.Lease) (item, call error) {
 			if lost {
-				item = &engine.LeaseError{Err: engine.ErrLeaseRevoked}
+				item = &fferr.LeaseError{Err: fferr.ErrLeaseRevoked}
 			}
 			return item, nil
 		}
@@ -198,7 +199,7 @@ func TestSettleFailsARefusedResult(t *testing.T) {
 	bothWays(t, Config{}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.doneErr = func([]engine.Completion) (item, call error) {
-			return &engine.InputError{Field: "result", Reason: "too large"}, nil
+			return &fferr.InputError{Field: "result", Reason: "too large"}, nil
 		}
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "quick")
@@ -221,7 +222,7 @@ func TestSettleFailsARefusedWait(t *testing.T) {
 		on(w, "worse", func(ctx context.Context, job Job[struct{}]) (string, error) {
 			return engine.Signal[string]{}.Await(ctx, job, engine.Wait{})
 		})
-		eng.suspendErr = &engine.InputError{Field: "condition", Reason: "no path"}
+		eng.suspendErr = &fferr.InputError{Field: "condition", Reason: "no path"}
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "bad")
 		b.eng.putMany(1, "worse")
@@ -245,7 +246,7 @@ func TestSettleDropsALostLease(t *testing.T) {
 	inBubble(t, Config{Hooks: hookFunc(func(o Report) { outcomes = append(outcomes, o) })}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.doneErr = func([]engine.Completion) (item, call error) {
-			return &engine.LeaseError{Err: engine.ErrStaleLease}, nil
+			return &fferr.LeaseError{Err: fferr.ErrStaleLease}, nil
 		}
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "quick")
@@ -254,7 +255,7 @@ func TestSettleDropsALostLease(t *testing.T) {
 		if len(b.seen().done) != 1 || len(b.seen().failed) != 0 {
 			t.Errorf("%d completions and %d failures, want 1 and 0", len(b.seen().done), len(b.seen().failed))
 		}
-		if len(outcomes) != 1 || outcomes[0].Settlement != Abandoned || !errors.Is(outcomes[0].Err, engine.ErrStaleLease) {
+		if len(outcomes) != 1 || outcomes[0].Settlement != Abandoned || !errors.Is(outcomes[0].Err, fferr.ErrStaleLease) {
 			t.Errorf("outcomes %v, want one abandoned to a stale lease", outcomes)
 		}
 	})
@@ -340,7 +341,7 @@ func TestSettleRenewsLeasesUntilTheCommit(t *testing.T) {
 		{"locked", ways[:3], func(eng *fakeEngine) {
 			busyUntil := func() error {
 				if sinceEpoch() < takes {
-					return engine.ErrBusy
+					return fferr.ErrBusy
 				}
 				return nil
 			}
@@ -373,7 +374,7 @@ func TestSettleRenewsLeasesUntilTheCommit(t *testing.T) {
 // An error that does not mean a lost lease leaves the task to be retried.
 func TestSettleRetriesATemporaryErrorOfOne(t *testing.T) {
 	for _, passing := range []error{
-		engine.ErrBusy, engine.ErrContention, engine.ErrTransport, engine.ErrUnavailable, engine.ErrReadOnly, engine.ErrDenied,
+		fferr.ErrBusy, fferr.ErrContention, fferr.ErrTransport, fferr.ErrUnavailable, fferr.ErrReadOnly, fferr.ErrDenied,
 		context.DeadlineExceeded, errors.New("unforeseen"),
 	} {
 		t.Run(passing.Error(), func(t *testing.T) {

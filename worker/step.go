@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 	"github.com/flowfabric/flowfabric-go/internal/document"
@@ -30,17 +31,18 @@ import (
 //		return Receipt{}, err
 //	}
 //
-// The name identifies the step within its execution; use [Key] in loops. Names that begin with "signal " belong to waits. The code between steps is ordinary Go and runs
-// again each time. Steps may run in parallel and inside other steps. The result is encoded by the codec of the kind.
+// The name identifies the step within its execution; use [Key] in loops. Names that begin with "signal " belong to waits. The
+// code between steps is ordinary Go and runs again each time. Steps may run in parallel and inside other steps. The result is
+// encoded by the codec of the kind.
 //
 // fn runs again if the worker dies before its result is stored, so its effects happen at least once: pass
 // [IdempotencyKey] to other systems, or use [StepTx] for writes in the same database. If fn fails, Step retries it as
 // [Retry] says, by default not at all, and then returns its error; the handler should return that.
 //
-// Errors: fn's; [engine.ErrInvalidInput] for a name that is too long or no valid text, belongs to waits or was used before in this
-// run, or under which another form is stored, such as a [Sleep], for more than [engine.MaxSteps] steps, and for a result that is too large or can't be encoded; [*engine.DecodeError] for a stored
-// result that no longer decodes, which names the step; [ErrLeaseLost] if another worker has the execution: nothing was
-// stored.
+// Errors: fn's; [fferr.ErrInvalidInput] for a name that is too long or no valid text, belongs to waits or was used before in
+// this run, or under which another form is stored, such as a [Sleep], for more than [engine.MaxSteps] steps, and for a result
+// that is too large or can't be encoded; [*fferr.DecodeError] for a stored result that no longer decodes, which names the step;
+// [ErrLeaseLost] if another worker has the execution: nothing was stored.
 func Step[In, Out any](
 	ctx context.Context, job Job[In], name string, fn func(ctx context.Context) (Out, error), options ...StepOption,
 ) (Out, error) {
@@ -73,8 +75,9 @@ func Step[In, Out any](
 //	})
 //
 // fn may run again, in a new transaction, if the server aborts the transaction in favour of another, in an outage of the
-// database, or if the answer to a commit is lost; its writes are rolled back if the first commit took effect. It must not commit or roll back: a
-// COMMIT among its statements fails the execution for good. The engine's operations join the transaction by [engine.Engine.WithTx].
+// database, or if the answer to a commit is lost; its writes are rolled back if the first commit took effect. It must not
+// commit or roll back: a COMMIT among its statements fails the execution for good. The engine's operations join the transaction
+// by [engine.Engine.WithTx].
 func StepTx[In, Out any](
 	ctx context.Context, job Job[In], name string, fn func(ctx context.Context, tx pgx.Tx) (Out, error), options ...StepOption,
 ) (Out, error) {
@@ -168,9 +171,9 @@ type StepOption func(*stepOptions)
 
 type stepOptions struct{ retry *policy.Retry }
 
-// Retry retries a failing step within the attempt. The handler waits for the pauses, so give the policy few retries and a
-// short Backoff: the execution's own policy retries the whole handler, which skips the finished steps. [Permanent] failures and categories that the
-// policy doesn't list are not retried.
+// Retry retries a failing step within the attempt. The handler waits for the pauses, so give the policy few retries and a short
+// Backoff: the execution's own policy retries the whole handler, which skips the finished steps. [Permanent] failures and
+// categories that the policy doesn't list are not retried.
 func Retry(retry policy.Retry) StepOption {
 	return func(o *stepOptions) { o.retry = &retry }
 }
@@ -200,7 +203,7 @@ func runStep[In, Out any](
 		result = found
 	}
 	out, err := engine.Kind[Out, struct{}]{Name: job.Kind, Codec: job.codec}.DecodeArgs(result)
-	if undecoded, ok := errors.AsType[*engine.DecodeError](err); ok {
+	if undecoded, ok := errors.AsType[*fferr.DecodeError](err); ok {
 		undecoded.What = "result of step " + strconv.Quote(name)
 		return none, &Fail{Class: policy.Permanent, Category: "step", Err: undecoded}
 	}

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 	"github.com/flowfabric/flowfabric-go/internal/document"
@@ -58,13 +59,13 @@ func (j Job[In]) beginStep(
 	var o stepOptions
 	for _, option := range options {
 		if option == nil {
-			return nil, nil, p.refuse(&engine.InputError{Field: "options", Reason: "has a nil option"})
+			return nil, nil, p.refuse(&fferr.InputError{Field: "options", Reason: "has a nil option"})
 		}
 		option(&o)
 	}
 	if o.retry != nil {
 		if err := (&policy.Execution{Retry: o.retry}).Validate(); err != nil {
-			return nil, nil, p.refuse(p.wrap(&engine.InputError{Field: "options", Reason: err.Error()}))
+			return nil, nil, p.refuse(p.wrap(&fferr.InputError{Field: "options", Reason: err.Error()}))
 		}
 		retry := document.RetryOf(*o.retry)
 		p.retry = &retry
@@ -77,26 +78,26 @@ func (j Job[In]) beginStep(
 	}
 	switch {
 	case !utf8.ValidString(name) || strings.ContainsRune(name, 0):
-		return nil, nil, p.refuse(&engine.InputError{
+		return nil, nil, p.refuse(&fferr.InputError{
 			Field: "step", Reason: fmt.Sprintf("its name is %q: it must be valid UTF-8 without U+0000", storable(name, engine.MaxStepName)),
 		})
 	case name == "" || len(name) > engine.MaxStepName:
-		return nil, nil, p.refuse(&engine.InputError{
+		return nil, nil, p.refuse(&fferr.InputError{
 			Field: "step", Reason: fmt.Sprintf("its name has %d bytes, must have 1 to %d", len(name), engine.MaxStepName),
 		})
 	case strings.HasPrefix(name, waitPrefix):
-		return nil, nil, p.refuse(&engine.InputError{
+		return nil, nil, p.refuse(&fferr.InputError{
 			Field: "step", Reason: fmt.Sprintf("the name %q begins with %q, as the steps of waits do", name, waitPrefix),
 		})
 	case s.used[name]:
-		return nil, nil, p.refuse(&engine.InputError{
+		return nil, nil, p.refuse(&fferr.InputError{
 			Field: "step", Reason: fmt.Sprintf("the name %q was used before in this run; worker.Key makes names for loops", name),
 		})
 	}
 	s.used[name] = true
 	if stored, ok := s.known[name]; ok {
 		if stored.Form != form {
-			return nil, nil, p.refuse(&engine.InputError{Field: "step", Reason: fmt.Sprintf(
+			return nil, nil, p.refuse(&fferr.InputError{Field: "step", Reason: fmt.Sprintf(
 				"%q was stored by %s, and the code calls %s: give it another name", name, formCalls[stored.Form], formCalls[form],
 			)})
 		}
@@ -118,7 +119,7 @@ var formCalls = map[engine.StepForm]string{
 // place returns the place of a new step. The caller holds the mutex.
 func (s *steps) place() (int, error) {
 	if s.next >= engine.MaxSteps {
-		return 0, &engine.InputError{
+		return 0, &fferr.InputError{
 			Field: "step", Reason: fmt.Sprintf("the execution has %d steps, the most that it may have", engine.MaxSteps),
 		}
 	}
@@ -201,7 +202,7 @@ func (j Job[In]) recordStep(ctx context.Context, record engine.StepRecord) (engi
 	pause := backoff.Backoff{First: repeatFirst, Max: repeatMax}
 	for {
 		recorded, err := j.recorder.record(ctx, record)
-		if errors.Is(err, engine.ErrBusy) {
+		if errors.Is(err, fferr.ErrBusy) {
 			// Wait for the lock here, so that other steps don't.
 			recorded, err = j.eng.RecordStep(ctx, record)
 		}
@@ -214,7 +215,7 @@ func (j Job[In]) recordStep(ctx context.Context, record engine.StepRecord) (engi
 			return engine.Recorded{}, lossOf(err)
 		case errors.Is(err, errStopped):
 			return engine.Recorded{}, err
-		case errors.Is(err, engine.ErrInvalidInput):
+		case errors.Is(err, fferr.ErrInvalidInput):
 			return engine.Recorded{}, &Fail{Class: policy.Permanent, Category: "step", Err: err}
 		}
 		if !backoff.Wait(ctx, pause.Next()) {

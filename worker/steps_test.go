@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -137,7 +138,7 @@ func TestMostStepsOfWaits(t *testing.T) {
 	}
 	job.steps.next = engine.MaxSteps
 	_, err := job.AwaitSignals(t.Context(), spec)
-	if failure, ok := errors.AsType[*Fail](err); !ok || failure.Category != "wait" || !errors.Is(err, engine.ErrInvalidInput) {
+	if failure, ok := errors.AsType[*Fail](err); !ok || failure.Category != "wait" || !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Error(err)
 	}
 }

@@ -79,7 +79,7 @@ func newStream(a *appender, l engine.Lease, continued bool) *Stream {
 // later. If the buffer is full, it first waits for room: there is none while a transaction of the handler has locked the
 // attempt.
 //
-// Errors: [engine.ErrInvalidInput] for this frame; [ErrLeaseLost]; [ErrStreamOver]; ctx's cause if it ends while the buffer
+// Errors: [fferr.ErrInvalidInput] for this frame; [ErrLeaseLost]; [ErrStreamOver]; ctx's cause if it ends while the buffer
 // is full. Only [Stream.Flush] reports that frames are stored, or that the server has refused one.
 func (s *Stream) WriteFrame(ctx context.Context, f engine.FrameSpec) error {
 	if cause := context.Cause(ctx); errors.Is(cause, ErrLeaseLost) {
@@ -145,7 +145,7 @@ func (s *Stream) put(f engine.FrameSpec) {
 // Flush waits until all frames written so far are stored. Call it outside a transaction of the handler that has locked the
 // attempt: there it would wait for the end of that transaction, which waits for Flush.
 //
-// Errors: [engine.ErrInvalidInput] for a frame that the server has refused, which is left out; others of [Stream.WriteFrame].
+// Errors: [fferr.ErrInvalidInput] for a frame that the server has refused, which is left out; others of [Stream.WriteFrame].
 // After an error some of the frames may be stored.
 func (s *Stream) Flush(ctx context.Context) error {
 	if cause := context.Cause(ctx); errors.Is(cause, ErrLeaseLost) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
@@ -102,8 +103,8 @@ func (a *appender) queue(s *Stream) {
 	remind(a.woken)
 }
 
-// hasten makes the appender append the waiting frames at once. If nothing appends beside the handlers, hasten does it, until ctx
-// ends.
+// hasten makes the appender append the waiting frames at once. If nothing appends beside the handlers, hasten does it, until
+// ctx ends.
 func (a *appender) hasten(ctx context.Context) {
 	if a.inline != nil {
 		a.inline(ctx)
@@ -275,7 +276,7 @@ func (r *run) append(batch []flight) error {
 		if err == nil {
 			outcome = outcomes[i]
 		}
-		if open := f.stream.answered(len(f.frames), f.behind, outcome.Value, outcome.Err); open != nil && !errors.Is(open, engine.ErrBusy) {
+		if open := f.stream.answered(len(f.frames), f.behind, outcome.Value, outcome.Err); open != nil && !errors.Is(open, fferr.ErrBusy) {
 			reason = open
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -22,7 +23,7 @@ type fakeStreams struct {
 
 func (f *fakeEngine) CheckFrame(frame *engine.FrameSpec) error {
 	if len(frame.Payload) > engine.MaxFramePayload {
-		return &engine.InputError{Field: "payload", Reason: "is too large"}
+		return &fferr.InputError{Field: "payload", Reason: "is too large"}
 	}
 	return nil
 }
@@ -80,7 +81,7 @@ func (f *fakeEngine) appendOne(b engine.FrameBatch) engine.Outcome[engine.Append
 	}
 	stored := f.streams.frames[b.Lease.Execution]
 	if b.Behind != nil && *b.Behind != int64(len(stored)) {
-		return engine.Outcome[engine.Appended]{Err: &engine.StreamMovedError{Frames: int64(len(stored))}}
+		return engine.Outcome[engine.Appended]{Err: &fferr.StreamMovedError{Frames: int64(len(stored))}}
 	}
 	for _, frame := range b.Frames {
 		stored = append(stored, string(frame.Payload))

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -116,7 +117,7 @@ func TestAppendThatIsCommittedLateIsNotRepeated(t *testing.T) {
 			case 2:
 				defer close(busy)
 				f.streams.frames = map[id.ExecutionID][]string{b.Lease.Execution: {"0", "1", "2", "3", "4"}}
-				return fmt.Errorf("append: %w", engine.ErrBusy), nil
+				return fmt.Errorf("append: %w", fferr.ErrBusy), nil
 			}
 			return nil, nil
 		}
@@ -171,10 +172,10 @@ func TestOnlyItsOwnFramesRefuseATurn(t *testing.T) {
 		return 0, nil
 	}, func(t *testing.T, b *bubble, x engine.Claimed) {
 		isCount(t, b.eng.stored(x.ID), 4)
-		if joined != nil || !errors.Is(flushed, engine.ErrInvalidInput) {
+		if joined != nil || !errors.Is(flushed, fferr.ErrInvalidInput) {
 			t.Errorf("the turn returned %v, the flush %v", joined, flushed)
 		}
-		if !errors.Is(refused, engine.ErrInvalidInput) || again != nil {
+		if !errors.Is(refused, fferr.ErrInvalidInput) || again != nil {
 			t.Errorf("the turn with a bad frame returned %v, the completion %v", refused, again)
 		}
 	})

@@ -10,11 +10,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 )
 
-// appendState has the knowledge of a stream about its frames in the database. Only the holder of the lease appends to the stream,
-// and each append says how many frames it expects there. If the answer to one is lost, the next append with the same
+// appendState has the knowledge of a stream about its frames in the database. Only the holder of the lease appends to the
+// stream, and each append says how many frames it expects there. If the answer to one is lost, the next append with the same
 // expectation shows its outcome. If it succeeds, the lost one was not committed, and never will be. If it is refused, the
 // number of frames shows which of the lost ones was committed. The refused one was not: it is no explanation.
 type appendState struct {
@@ -110,11 +111,11 @@ func (s *Stream) answered(n int, behind int64, appended engine.Appended, err err
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.change()
-	s.flying, s.busy = false, errors.Is(err, engine.ErrBusy)
+	s.flying, s.busy = false, errors.Is(err, fferr.ErrBusy)
 	if s.lost != nil {
 		return nil
 	}
-	moved, isMoved := errors.AsType[*engine.StreamMovedError](err)
+	moved, isMoved := errors.AsType[*fferr.StreamMovedError](err)
 	switch {
 	case err == nil:
 		s.appended(n, appended.Frames)
@@ -125,7 +126,7 @@ func (s *Stream) answered(n int, behind int64, appended engine.Appended, err err
 	case isLost(err):
 		s.drop(lossOf(err))
 		return nil
-	case errors.Is(err, engine.ErrInvalidInput):
+	case errors.Is(err, fferr.ErrInvalidInput):
 		s.refuse(n, err)
 		return nil
 	case behind != probing && !isRefused(err):
@@ -138,7 +139,7 @@ func (s *Stream) answered(n int, behind int64, appended engine.Appended, err err
 // isRefused reports whether an error means for certain that nothing was appended.
 func isRefused(err error) bool {
 	refusal, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && isRefusal(refusal.Code) || errors.Is(err, engine.ErrBusy)
+	return ok && isRefusal(refusal.Code) || errors.Is(err, fferr.ErrBusy)
 }
 
 // refuse notes that the server refused some of the first n frames. They are appended one by one, and the one that is refused

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -145,7 +146,7 @@ func TestWriteStopsWaitingWhenTheLeaseIsLost(t *testing.T) {
 func TestRefusedLeaseEndsTheStream(t *testing.T) {
 	var flushed, next error
 	writing(t, Config{}, func(f *fakeEngine) {
-		f.streams.appendErr = func(engine.FrameBatch) (before, after error) { return engine.ErrStaleLease, nil }
+		f.streams.appendErr = func(engine.FrameBatch) (before, after error) { return fferr.ErrStaleLease, nil }
 	}, func(ctx context.Context, job Job[struct{}]) (int, error) {
 		if err := writeAll(ctx, job.Stream(), 1); err != nil {
 			return 0, err
@@ -155,7 +156,7 @@ func TestRefusedLeaseEndsTheStream(t *testing.T) {
 		return 0, nil
 	}, func(t *testing.T, b *bubble, _ engine.Claimed) {
 		for _, err := range []error{flushed, next} {
-			if !errors.Is(err, ErrLeaseLost) || !errors.Is(err, engine.ErrStaleLease) {
+			if !errors.Is(err, ErrLeaseLost) || !errors.Is(err, fferr.ErrStaleLease) {
 				t.Errorf("got %v", err)
 			}
 		}
@@ -178,7 +179,7 @@ func TestFramesSurviveBusyRowsAndLostAnswers(t *testing.T) {
 					case 1:
 						return nil, errors.New("connection lost") // appended
 					case 2:
-						return fmt.Errorf("append: %w", engine.ErrBusy), nil
+						return fmt.Errorf("append: %w", fferr.ErrBusy), nil
 					case 3:
 						return errors.New("connection lost"), nil // not appended
 					}
@@ -253,7 +254,7 @@ func TestFramesOfAllStreamsShareACall(t *testing.T) {
 // refuseBad refuses appends with a frame "bad".
 func refuseBad(b engine.FrameBatch) (before, after error) {
 	if slices.ContainsFunc(b.Frames, func(f engine.FrameSpec) bool { return string(f.Payload) == "bad" }) {
-		return &engine.InputError{Field: "frames", Reason: "has a value that can't be stored"}, nil
+		return &fferr.InputError{Field: "frames", Reason: "has a value that can't be stored"}, nil
 	}
 	return nil, nil
 }
@@ -326,7 +327,7 @@ func TestRefusedFrameIsReportedAndLeftOut(t *testing.T) {
 		return 0, nil
 	}, func(t *testing.T, b *bubble, x engine.Claimed) {
 		isCount(t, b.eng.stored(x.ID), 3)
-		if !errors.Is(flushed, engine.ErrInvalidInput) || again != nil {
+		if !errors.Is(flushed, fferr.ErrInvalidInput) || again != nil {
 			t.Errorf("flushes returned %v, %v", flushed, again)
 		}
 	})
@@ -338,14 +339,14 @@ func TestWriteLeavesARefusalToFlush(t *testing.T) {
 	writing(t, Config{}, nil, func(ctx context.Context, job Job[struct{}]) (int, error) {
 		s := job.Stream()
 		s.mu.Lock()
-		s.refused = &engine.InputError{Field: "frames", Reason: "has a value that can't be stored"}
+		s.refused = &fferr.InputError{Field: "frames", Reason: "has a value that can't be stored"}
 		s.mu.Unlock()
 		wrote = s.WriteFrame(ctx, frame(0))
 		flushed = s.Flush(ctx)
 		return 0, nil
 	}, func(t *testing.T, b *bubble, x engine.Claimed) {
 		isCount(t, b.eng.stored(x.ID), 1)
-		if wrote != nil || !errors.Is(flushed, engine.ErrInvalidInput) {
+		if wrote != nil || !errors.Is(flushed, fferr.ErrInvalidInput) {
 			t.Errorf("the write returned %v, the flush %v", wrote, flushed)
 		}
 	})
@@ -511,7 +512,7 @@ func TestStreamForATestRefusesWhatAWorkerRefuses(t *testing.T) {
 		{Payload: []byte("1"), Mode: engine.FrameSummary},
 		{Mode: "other"},
 	} {
-		if err := job.Stream().WriteFrame(t.Context(), f); !errors.Is(err, engine.ErrInvalidInput) {
+		if err := job.Stream().WriteFrame(t.Context(), f); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("a frame of %d bytes, mode %q: %v", len(f.Payload), f.Mode, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 // frameAppender appends frames: an engine, or one that is bound to a transaction.
@@ -20,7 +21,7 @@ type frameAppender interface {
 // frames that the job's stream had in its buffer when the turn's function returned. If the turn is rolled back, so is the
 // frame. A turn has at most [engine.MaxFrames] frames, and [engine.MaxFrameBatch] bytes.
 //
-// Errors: [engine.ErrInvalidInput], also after the return of the turn's function.
+// Errors: [fferr.ErrInvalidInput], also after the return of the turn's function.
 func (t *TurnTx) WriteFrame(_ context.Context, f engine.FrameSpec) error {
 	if err := t.eng.CheckFrame(&f); err != nil {
 		return err
@@ -29,11 +30,11 @@ func (t *TurnTx) WriteFrame(_ context.Context, f engine.FrameSpec) error {
 	defer t.mu.Unlock()
 	switch {
 	case t.over:
-		return t.turn.place.refuse(&engine.InputError{Field: "turn", Reason: "is over: write frames before its function returns"})
+		return t.turn.place.refuse(&fferr.InputError{Field: "turn", Reason: "is over: write frames before its function returns"})
 	case len(t.frames) == engine.MaxFrames:
-		return &engine.InputError{Field: "frames", Reason: fmt.Sprintf("the turn has %d, the most that it may have", engine.MaxFrames)}
+		return &fferr.InputError{Field: "frames", Reason: fmt.Sprintf("the turn has %d, the most that it may have", engine.MaxFrames)}
 	case t.frameBytes+len(f.Payload) > engine.MaxFrameBatch:
-		return &engine.InputError{Field: "frames", Reason: fmt.Sprintf("the turn has more than %d bytes of payloads", engine.MaxFrameBatch)}
+		return &fferr.InputError{Field: "frames", Reason: fmt.Sprintf("the turn has more than %d bytes of payloads", engine.MaxFrameBatch)}
 	}
 	f.Payload = slices.Clone(f.Payload)
 	t.frames = append(t.frames, f)
@@ -62,7 +63,7 @@ func (t *turn) appendFrames(ctx context.Context, eng frameAppender) error {
 	}
 	var err error
 	t.joint, err = stream.join(ctx, eng, frames, t)
-	if errors.Is(err, engine.ErrInvalidInput) {
+	if errors.Is(err, fferr.ErrInvalidInput) {
 		err = t.place.refuse(err)
 	}
 	return err
@@ -148,7 +149,7 @@ func (j *joint) append(ctx context.Context, eng frameAppender, others []engine.F
 			behind = counts[0]
 		}
 		joined, err := s.appendIn(ctx, eng, slices.Concat(frames, others), len(frames), behind)
-		moved, isMoved := errors.AsType[*engine.StreamMovedError](err)
+		moved, isMoved := errors.AsType[*fferr.StreamMovedError](err)
 		s.mu.Lock()
 		s.count, s.uncounted = behind, false
 		switch {
@@ -224,11 +225,11 @@ func (s *Stream) appendIn(
 		case err == nil:
 			joined.count, joined.frames = appended.Frames, joined.frames+n
 			most = engine.MaxFrames
-		case errors.Is(err, engine.ErrInvalidInput) && own > 0 && n > own:
+		case errors.Is(err, fferr.ErrInvalidInput) && own > 0 && n > own:
 			most = own
-		case errors.Is(err, engine.ErrInvalidInput) && own > 0 && n > 1:
+		case errors.Is(err, fferr.ErrInvalidInput) && own > 0 && n > 1:
 			most = n / 2
-		case errors.Is(err, engine.ErrInvalidInput) && own > 0:
+		case errors.Is(err, fferr.ErrInvalidInput) && own > 0:
 			joined.frames, joined.refused = joined.frames+1, cmp.Or(joined.refused, err)
 			most = engine.MaxFrames
 		default:

@@ -16,7 +16,7 @@ import (
 var errNoTx = errors.New("a job for a test has no transaction: test this handler with a worker and a database")
 
 // JobForTest returns a job without a worker, for a test that calls a handler without a database. received has the signals
-// that end its waits, one list after the other; an empty list is a timeout. A further wait returns [engine.ErrAwaiting].
+// that end its waits, one list after the other; an empty list is a timeout. A further wait returns [fferr.ErrAwaiting].
 //
 //	approved := []engine.ReceivedSignal{{Name: "approved", Payload: payload}}
 //	out, err := publish(ctx, worker.JobForTest(Draft{Title: "On waiting"}, approved))
@@ -39,7 +39,7 @@ func JobForTest[In any](args In, received ...[]engine.ReceivedSignal) Job[In] {
 // so these don't run again, and the signals of the first run, followed by received.
 //
 //	job := worker.JobForTest(Draft{Title: "On waiting"})
-//	_, err := publish(ctx, job) // engine.ErrAwaiting
+//	_, err := publish(ctx, job) // fferr.ErrAwaiting
 //	out, err := publish(ctx, worker.NextRunForTest(job, approved))
 //
 // For a job of a worker it returns one whose steps report an error.

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
@@ -41,7 +42,7 @@ func TestJobForTestRunsSteps(t *testing.T) {
 		return draft + " by " + by, err
 	}
 	first := JobForTest(size{1})
-	if _, err := handle(t.Context(), first); !errors.Is(err, engine.ErrAwaiting) {
+	if _, err := handle(t.Context(), first); !errors.Is(err, fferr.ErrAwaiting) {
 		t.Errorf("first run: %v, want a wait", err)
 	}
 	if _, err := handle(t.Context(), first); err == nil || !strings.Contains(err.Error(), `"draft" was used before`) {
@@ -57,7 +58,7 @@ func TestJobForTestRunsSteps(t *testing.T) {
 	if mails != 1 {
 		t.Errorf("the step ran %d times, want once", mails)
 	}
-	if _, err := handle(t.Context(), JobForTest(size{1})); !errors.Is(err, engine.ErrAwaiting) {
+	if _, err := handle(t.Context(), JobForTest(size{1})); !errors.Is(err, fferr.ErrAwaiting) {
 		t.Error(err)
 	}
 	if mails != 2 || len(keys) != 2 {
@@ -85,7 +86,7 @@ func TestJobForTestNumbersLinks(t *testing.T) {
 				return "", err
 			}
 			by, err := approved.Await(ctx, job, engine.Wait{Key: "decision", Timeout: time.Hour})
-			if err != nil && !errors.Is(err, engine.ErrWaitTimeout) {
+			if err != nil && !errors.Is(err, fferr.ErrWaitTimeout) {
 				return "", err
 			}
 			answers += by
@@ -96,11 +97,11 @@ func TestJobForTestNumbersLinks(t *testing.T) {
 		return []engine.ReceivedSignal{{Name: "approved", Key: links[link].Key, Payload: []byte(`"ada"`)}}
 	}
 	first := JobForTest(size{1})
-	if _, err := handle(t.Context(), first); !errors.Is(err, engine.ErrAwaiting) {
+	if _, err := handle(t.Context(), first); !errors.Is(err, fferr.ErrAwaiting) {
 		t.Fatal(err)
 	}
 	reminded := NextRunForTest(first, nil) // a timeout
-	if _, err := handle(t.Context(), reminded); !errors.Is(err, engine.ErrAwaiting) || links[1].Key != "decision#2" || links[1].ID == links[0].ID {
+	if _, err := handle(t.Context(), reminded); !errors.Is(err, fferr.ErrAwaiting) || links[1].Key != "decision#2" || links[1].ID == links[0].ID {
 		t.Fatalf("%v, links %+v", err, links)
 	}
 	if got, err := handle(t.Context(), NextRunForTest(reminded, by(1))); got != "ada" || err != nil || len(links) != 2 {
@@ -131,7 +132,7 @@ func TestJobForTestFailsSteps(t *testing.T) {
 		t.Errorf("next run: %d, %v", got, err)
 	}
 	_, err := Step(t.Context(), NextRunForTest(job), "flaky", func(context.Context) (string, error) { panic("must not run") })
-	if undecoded, ok := errors.AsType[*engine.DecodeError](err); !ok || !strings.Contains(undecoded.Error(), `step "flaky"`) {
+	if undecoded, ok := errors.AsType[*fferr.DecodeError](err); !ok || !strings.Contains(undecoded.Error(), `step "flaky"`) {
 		t.Errorf("another type: %v", err)
 	}
 }

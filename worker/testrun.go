@@ -14,7 +14,7 @@ import (
 // returns the handler's result and error. It settles nothing and renews no lease. The test kit (fftest.Run) uses it for a run
 // that is rolled back.
 //
-// Errors: the handler's; [*engine.DecodeError] for a payload that can't be decoded.
+// Errors: the handler's; [*fferr.DecodeError] for a payload that can't be decoded.
 func RunForTest[In, Out any](
 	ctx context.Context, eng *engine.Engine, kind engine.Kind[In, Out], claimed engine.Claimed,
 	fn func(ctx context.Context, job Job[In]) (Out, error),

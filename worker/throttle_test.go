@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -152,8 +153,8 @@ func TestLateClaimsThrottle_C13(t *testing.T) {
 		throttled  bool
 	}{
 		"answered late":   {900 * time.Millisecond, nil, 910 * time.Millisecond, true},
-		"found expired":   {500 * time.Millisecond, engine.ErrLeaseExpired, time.Second, true},
-		"revoked in time": {0, engine.ErrLeaseRevoked, 1500 * time.Millisecond, false},
+		"found expired":   {500 * time.Millisecond, fferr.ErrLeaseExpired, time.Second, true},
+		"revoked in time": {0, fferr.ErrLeaseRevoked, 1500 * time.Millisecond, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, Config{LeaseTTL: time.Second, DrainTimeout: time.Second}, func(w *Worker, eng *fakeEngine) {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
@@ -43,13 +44,12 @@ import (
 // When the handler runs again, Turn returns nil without calling fn, and the handler goes on behind it. After t.Sleep it
 // does so once the pause is over.
 //
-// fn runs again, in a new transaction, if the server aborts the transaction in favour of another, in an outage of the
-// database, or if the answer to the commit is lost; its writes are rolled back if the first commit took effect. It must not commit or roll back: a COMMIT among
-// its statements fails the execution for good. A [Step] and
-// its like, a [Call] or a wait for signals of the job, with the context of fn or on its goroutine, fails the turn. Keep it short: its locks are
-// held until the commit.
+// fn runs again, in a new transaction, if the server aborts the transaction in favour of another, in an outage of the database,
+// or if the answer to the commit is lost; its writes are rolled back if the first commit took effect. It must not commit or
+// roll back: a COMMIT among its statements fails the execution for good. A [Step] and its like, a [Call] or a wait for signals
+// of the job, with the context of fn or on its goroutine, fails the turn. Keep it short: its locks are held until the commit.
 //
-// Errors: those of [Step]; [engine.ErrInvalidInput] if fn called more than one of t.Complete, t.Sleep and t.Await, or a step
+// Errors: those of [Step]; [fferr.ErrInvalidInput] if fn called more than one of t.Complete, t.Sleep and t.Await, or a step
 // or wait of the job: nothing was written.
 func Turn[In any](
 	ctx context.Context, job Job[In], name string,
@@ -111,12 +111,12 @@ func (t *TurnTx) Engine() *engine.Engine { return t.eng }
 // also decodes it. From then on until the commit the turn holds the lease's row, so it is not renewed: take signals behind
 // slow parts.
 //
-// Errors: those of [engine.Engine.TakeSignal]; [engine.ErrInvalidInput] after the return of the turn's function.
+// Errors: those of [engine.Engine.TakeSignal]; [fferr.ErrInvalidInput] after the return of the turn's function.
 func (t *TurnTx) TakeSignal(ctx context.Context, name string) (engine.ReceivedSignal, bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.over {
-		return engine.ReceivedSignal{}, false, t.turn.place.refuse(&engine.InputError{Field: "turn", Reason: "is over: take signals before its function returns"})
+		return engine.ReceivedSignal{}, false, t.turn.place.refuse(&fferr.InputError{Field: "turn", Reason: "is over: take signals before its function returns"})
 	}
 	signal, ok, err := t.eng.TakeSignal(ctx, t.turn.lease, name)
 	if ok {
@@ -127,11 +127,11 @@ func (t *TurnTx) TakeSignal(ctx context.Context, name string) (engine.ReceivedSi
 
 // Complete ends the execution with the turn. out has the Out type of the kind.
 //
-// Errors: [engine.ErrInvalidInput] if out has another type or can't be encoded, or if the turn has an end already.
+// Errors: [fferr.ErrInvalidInput] if out has another type or can't be encoded, or if the turn has an end already.
 func (t *TurnTx) Complete(out any) error {
 	result, err := t.turn.encode(out)
 	if err != nil {
-		return t.refuse(badResult(&engine.InputError{Field: "out", Reason: err.Error()}))
+		return t.refuse(badResult(&fferr.InputError{Field: "out", Reason: err.Error()}))
 	}
 	return t.endWith(&later{verdict: complete, result: result})
 }
@@ -139,7 +139,7 @@ func (t *TurnTx) Complete(out any) error {
 // Sleep pauses the execution for d after the turn, without a worker, as [Sleep] does. Then the handler runs again and goes
 // on behind the turn. The database's clock counts d, from the call on.
 //
-// Errors: [engine.ErrInvalidInput] if the turn has an end already.
+// Errors: [fferr.ErrInvalidInput] if the turn has an end already.
 func (t *TurnTx) Sleep(d time.Duration) error {
 	until := t.turn.now().Add(max(d, 0)).Truncate(time.Millisecond)
 	return t.endWith(&later{verdict: delay, until: until})
@@ -149,7 +149,7 @@ func (t *TurnTx) Sleep(d time.Duration) error {
 // behind the turn by a call that waits for the same: the next of its waits for these names. For [engine.Signal.Await] the
 // condition is [engine.Signal.Received], with the Where and the Key of the wait, if any, as its Where and At.
 //
-// Errors: [engine.ErrInvalidInput] for a wait that is not possible, or if the turn has an end already.
+// Errors: [fferr.ErrInvalidInput] for a wait that is not possible, or if the turn has an end already.
 func (t *TurnTx) Await(condition engine.Condition, wait engine.Wait) error {
 	spec := engine.SuspendSpec{
 		Condition: condition, Timeout: wait.Timeout, OnTimeout: wait.OnTimeout, ResumeDelay: wait.ResumeDelay,
@@ -157,9 +157,9 @@ func (t *TurnTx) Await(condition engine.Condition, wait engine.Wait) error {
 	}
 	switch {
 	case wait.Key != "":
-		return t.refuse(badWait(&engine.InputError{Field: "Wait.Key", Reason: "is not used in a turn: give the condition its own by At"}))
+		return t.refuse(badWait(&fferr.InputError{Field: "Wait.Key", Reason: "is not used in a turn: give the condition its own by At"}))
 	case wait.Where != "":
-		return t.refuse(badWait(&engine.InputError{Field: "Wait.Where", Reason: "is not used in a turn: give the condition its own by Where"}))
+		return t.refuse(badWait(&fferr.InputError{Field: "Wait.Where", Reason: "is not used in a turn: give the condition its own by Where"}))
 	}
 	if err := spec.Validate(); err != nil {
 		return t.refuse(badWait(err))
@@ -180,7 +180,7 @@ func (t *TurnTx) endWith(end *later) error {
 	}
 	t.mu.Unlock()
 	if another {
-		return t.refuse(t.turn.place.refuse(&engine.InputError{
+		return t.refuse(t.turn.place.refuse(&fferr.InputError{
 			Field: "turn", Reason: "has an end already: call one of Complete, Sleep and Await, once, before its function returns",
 		}))
 	}
@@ -200,7 +200,7 @@ func (j Job[In]) outsideTurn(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	return t.current.refuse(t.place.refuse(&engine.InputError{
+	return t.current.refuse(t.place.refuse(&fferr.InputError{
 		Field: "turn", Reason: fmt.Sprintf("the function of the turn %q calls a step or wait of its job: call it before or after the turn", t.place.name),
 	}))
 }
@@ -306,7 +306,7 @@ func (t *turn) settle(ctx context.Context, eng *engine.Engine) (ended bool, err 
 	switch end.verdict {
 	case complete:
 		err = eng.CompleteExecution(ctx, t.lease, end.result)
-		if errors.Is(err, engine.ErrInvalidInput) {
+		if errors.Is(err, fferr.ErrInvalidInput) {
 			err = badResult(err)
 		}
 	case delay:
@@ -314,7 +314,7 @@ func (t *turn) settle(ctx context.Context, eng *engine.Engine) (ended bool, err 
 	default:
 		var suspended engine.Suspended
 		suspended, err = eng.Suspend(ctx, end.wait)
-		if errors.Is(err, engine.ErrInvalidInput) {
+		if errors.Is(err, fferr.ErrInvalidInput) {
 			err = badWait(err)
 		}
 		ended = !suspended.Satisfied
@@ -353,9 +353,10 @@ func (s *steps) following(spec *engine.SuspendSpec) (err error) {
 // turnIn runs fn, calls frames, stores the step that fn returned and then calls end, all in one transaction. If the execution
 // has the step already, nothing of the transaction is written. end reports whether it ended the lease.
 //
-// It begins again if the server aborted the transaction in favour of another, and in an outage: a transaction whose
-// connection is lost before the commit has written nothing. If the answer to the commit is lost, the next try waits for the end of the former, and finds its step, no step, or a lease that is gone: then the former may have
-// ended it, which the result reports as repeated.
+// It begins again if the server aborted the transaction in favour of another, and in an outage: a transaction whose connection
+// is lost before the commit has written nothing. If the answer to the commit is lost, the next try waits for the end of the
+// former, and finds its step, no step, or a lease that is gone: then the former may have ended it, which the result reports as
+// repeated.
 func (e onEngine) turnIn(
 	ctx context.Context, fn func(tx pgx.Tx, eng *engine.Engine) (engine.StepRecord, error),
 	frames func(ctx context.Context, eng frameAppender) error,
@@ -393,7 +394,7 @@ func (e onEngine) turnIn(
 			return engine.Recorded{}, lossOf(err)
 		case refused && isAbort(refusal.Code) && aborted < maxAborts:
 			aborted++
-		case committing && errors.Is(err, engine.ErrTransport) && !(refused && isRefusal(refusal.Code)):
+		case committing && errors.Is(err, fferr.ErrTransport) && !(refused && isRefusal(refusal.Code)):
 			mayHaveEnded = mayHaveEnded || ended
 		case ctx.Err() == nil && (cut || !failed) && o.goesOn(err, cut):
 		default:
@@ -407,7 +408,7 @@ func (e onEngine) turnIn(
 
 // isEndedByFn reports whether the function of a transaction has ended it by a statement.
 func isEndedByFn(err error) bool {
-	refused, ok := errors.AsType[*engine.InputError](err)
+	refused, ok := errors.AsType[*fferr.InputError](err)
 	return ok && refused.Field == "transaction"
 }
 
@@ -434,7 +435,7 @@ func pauseEnd(until time.Time) []byte { return strconv.AppendInt(nil, until.Unix
 func (j Job[In]) pauseUntil(p *place, end []byte, now time.Time) error {
 	ms, err := strconv.ParseInt(string(end), 10, 64)
 	if err != nil {
-		return p.refuse(&engine.DecodeError{Kind: j.Kind, What: "end of the pause " + strconv.Quote(p.name), Type: "time.Time", Err: err})
+		return p.refuse(&fferr.DecodeError{Kind: j.Kind, What: "end of the pause " + strconv.Quote(p.name), Type: "time.Time", Err: err})
 	}
 	if until := time.UnixMilli(ms); until.After(now) && !j.isForTest() {
 		return j.steps.pauses(p.name, &later{verdict: delay, until: until})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -21,7 +22,7 @@ type waits struct {
 }
 
 func timedOut(keys []id.WaitpointKey) error {
-	return fmt.Errorf("waiting for %q: %w", keys, engine.ErrWaitTimeout)
+	return fmt.Errorf("waiting for %q: %w", keys, fferr.ErrWaitTimeout)
 }
 
 // AwaitSignals returns the signals that satisfied a wait of this execution, for [engine.Signal.Await] and its like. Like

@@ -33,9 +33,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/inside"
 	"github.com/flowfabric/flowfabric-go/reconcile"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // callTimeout limits one claim or settlement.
@@ -148,24 +150,24 @@ type claimer interface {
 	Claim(ctx context.Context, n int) ([]engine.Claimed, error)
 	CompleteAndClaim(ctx context.Context, completions []engine.Completion, n int) ([]error, []engine.Claimed, error)
 	Wake()
-	Halted() engine.Halt
+	Halted() state.Halt
 }
 
 // New returns a worker without handlers. It does not use the database.
 //
 // By default [Worker.Run] claims, renews, settles and does the background work on connections of its own, up to fourteen, or
-// eight with [Config.NoReconcile]. It opens them when it needs them, and closes one that it hasn't used for a minute. So handlers
-// that use up the pool of eng cost time, not leases. [Config.SharePool] turns that off. From the pool itself the worker briefly
-// uses one connection for notifications.
+// eight with [Config.NoReconcile]. It opens them when it needs them, and closes one that it hasn't used for a minute. So
+// handlers that use up the pool of eng cost time, not leases. [Config.SharePool] turns that off. From the pool itself the
+// worker briefly uses one connection for notifications.
 //
-// Errors: [engine.ErrInvalidInput] with the field of cfg that is out of bounds, such as "Config.LeaseTTL", or for an
+// Errors: [fferr.ErrInvalidInput] with the field of cfg that is out of bounds, such as "Config.LeaseTTL", or for an
 // engine that is nil or bound to a transaction.
 func New(eng *engine.Engine, cfg Config) (*Worker, error) {
 	if eng == nil {
-		return nil, &engine.InputError{Field: "engine", Reason: "is nil"}
+		return nil, &fferr.InputError{Field: "engine", Reason: "is nil"}
 	}
 	if inside.Of(eng).Tx != nil {
-		return nil, &engine.InputError{Field: "engine", Reason: "is bound to a transaction, and a worker outlives it"}
+		return nil, &fferr.InputError{Field: "engine", Reason: "is bound to a transaction, and a worker outlives it"}
 	}
 	w, err := newWorker(onEngine{eng}, cfg)
 	if err != nil || cfg.NoReconcile {
@@ -200,7 +202,7 @@ func (w *Worker) register(kind string, lane id.LaneID, mistake error, h handler,
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	refuse := func(reason string) error {
-		return &engine.InputError{Field: fmt.Sprintf("handler of the kind %q", kind), Reason: reason}
+		return &fferr.InputError{Field: fmt.Sprintf("handler of the kind %q", kind), Reason: reason}
 	}
 	_, taken := w.kinds.handlers[kind]
 	switch {
@@ -237,7 +239,7 @@ func (w *Worker) handledKinds() (handledKinds, error) {
 		return handledKinds{}, errors.Join(w.mistakes...)
 	}
 	if len(w.kinds.handlers) == 0 {
-		return handledKinds{}, fmt.Errorf("worker: %w", &engine.InputError{Field: "handlers", Reason: "none is registered"})
+		return handledKinds{}, fmt.Errorf("worker: %w", &fferr.InputError{Field: "handlers", Reason: "none is registered"})
 	}
 	kinds := handledKinds{
 		handlers: maps.Clone(w.kinds.handlers), lanes: slices.Clone(w.kinds.lanes),
@@ -309,7 +311,7 @@ type run struct {
 // claiming. After the handlers have returned, it retries the rest for one more lease, and unfinished work for three
 // seconds; other workers handle it again after that.
 //
-// Errors: nil once ctx has ended. Otherwise the worker did not start: [engine.ErrInvalidInput] for a bad registration or
+// Errors: nil once ctx has ended. Otherwise the worker did not start: [fferr.ErrInvalidInput] for a bad registration or
 // none; [ErrRunning]; the errors of [engine.Engine.Prepare].
 func (w *Worker) Run(ctx context.Context) error { return w.run(ctx, nil) }
 

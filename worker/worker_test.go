@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
@@ -36,7 +37,7 @@ func TestRunRefusesMistakes(t *testing.T) {
 			w := onFake(t, newFakeEngine(), Config{})
 			c.register(w)
 			err := w.Run(t.Context())
-			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, engine.ErrInvalidInput) {
+			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, fferr.ErrInvalidInput) {
 				t.Errorf("Run: %v, want %q", err, c.want)
 			}
 		})
@@ -70,8 +71,8 @@ func TestNewRefusesMistakes(t *testing.T) {
 		{"Config.SettleBatch", Config{SettleBatch: engine.MaxBatch + 1}},
 	} {
 		_, err := newWorker(newFakeEngine(), c.cfg)
-		input, ok := errors.AsType[*engine.InputError](err)
-		if !ok || input.Field != c.field || !errors.Is(err, engine.ErrInvalidInput) {
+		input, ok := errors.AsType[*fferr.InputError](err)
+		if !ok || input.Field != c.field || !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%+v: %v, want %s refused", c.cfg, err, c.field)
 		}
 	}
@@ -82,7 +83,7 @@ func TestNewRefusesMistakes(t *testing.T) {
 	if _, err := newWorker(newFakeEngine(), Config{Concurrency: MaxConcurrency}); err != nil {
 		t.Errorf("the largest concurrency: %v", err)
 	}
-	if _, err := New(nil, Config{}); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := New(nil, Config{}); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("without an engine: %v, want invalid input", err)
 	}
 }
@@ -141,10 +142,10 @@ func TestRunRefusesASecondRun(t *testing.T) {
 func TestRunRefusesAnUnfitDatabase(t *testing.T) {
 	t.Parallel()
 	eng := newFakeEngine()
-	eng.prepareErr = engine.ErrNotMigrated
+	eng.prepareErr = fferr.ErrNotMigrated
 	w := onFake(t, eng, Config{})
 	quickAndSlow(w, eng)
-	if err := w.Run(t.Context()); !errors.Is(err, engine.ErrNotMigrated) {
+	if err := w.Run(t.Context()); !errors.Is(err, fferr.ErrNotMigrated) {
 		t.Errorf("run: %v, want ErrNotMigrated", err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/cmd/ff/internal/demo"
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/schema"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -58,15 +58,15 @@ func TestExplain(t *testing.T) {
 			"no: try.", exitUsage,
 		},
 		{
-			"schema", &schema.StateError{Err: schema.ErrNotMigrated, Database: "app", Schema: "public"},
+			"schema", &schema.StateError{Err: fferr.ErrNotMigrated, Database: "app", Schema: "public"},
 			"the database is not migrated (database \"app\", schema \"public\"): run `ff migrate up`.", exitDatabase,
 		},
 		{
-			"engine", fmt.Errorf("describe flow: %w: %w", engine.ErrNotMigrated, errors.New("no such table")),
-			"describe flow: database is not migrated: no such table: run `ff migrate up`.", exitDatabase,
+			"engine", fmt.Errorf("describe flow: %w: %w", fferr.ErrNotMigrated, errors.New("no such table")),
+			"describe flow: the database is not migrated: no such table: run `ff migrate up`.", exitDatabase,
 		},
 		{
-			"not found", &engine.NotFoundError{Entity: "flow", ID: "x"},
+			"not found", &fferr.NotFoundError{Entity: "flow", ID: "x"},
 			"flow x not found: check the id, the database URL and --schema; retention may have deleted it.", exitNotFound,
 		},
 		{

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -135,7 +136,7 @@ func (a *app) onBudget(cmd *cobra.Command, do func(ctx context.Context, eng *eng
 		return a.withEngine(ctx, func(eng *engine.Engine) error {
 			value, words, err := do(ctx, eng, b)
 			switch {
-			case errors.Is(err, engine.ErrNotFound):
+			case errors.Is(err, fferr.ErrNotFound):
 				return &stepError{err, "correct the id or the key, see `ff budget list`", exitNotFound}
 			case err != nil:
 				return asUsage(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
@@ -80,7 +81,7 @@ func (a *app) withPool(ctx context.Context, fn func(*pgxpool.Pool, *engine.Engin
 		return err
 	}
 	defer pool.Close()
-	if err := schema.Check(ctx, pool, a.schemaOptions()); err != nil && !errors.Is(err, schema.ErrReadOnly) {
+	if err := schema.Check(ctx, pool, a.schemaOptions()); err != nil && !errors.Is(err, fferr.ErrReadOnly) {
 		return err
 	}
 	eng, err := engine.New(pool, engine.Config{Log: slog.New(slog.DiscardHandler)}) // the command prints its own output

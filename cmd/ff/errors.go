@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flowfabric/flowfabric-go/cmd/ff/internal/demo"
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
@@ -37,36 +37,29 @@ var nextSteps = []struct {
 	next string
 }{
 	{schema.ErrNoDatabase, exitDatabase, "create it, or correct the database URL"},
-	{schema.ErrNotMigrated, exitDatabase, "run `ff migrate up`"},
+	{fferr.ErrNotMigrated, exitDatabase, "run `ff migrate up`"},
 	{schema.ErrNotAdopted, exitDatabase, "run `ff migrate adopt`"},
 	{schema.ErrPartitions, exitDatabase, "run `ff migrate adopt` with the partition counts that FlowFabric used"},
 	{schema.ErrDifferent, exitDatabase, "stop all programs that write to the database, and see docs/database.md for the way back"},
 	{schema.ErrTooOld, exitDatabase, "run `ff migrate up`"},
-	{schema.ErrTooNew, exitDatabase, "use the version of ff that migrated it, or a newer one"},
+	{fferr.ErrTooNew, exitDatabase, "use the version of ff that migrated it, or a newer one"},
 	{schema.ErrDirty, exitDatabase, "repair the migration that FlowFabric recorded as failed"},
 	{schema.ErrForeign, exitDatabase, "choose another schema with --schema"},
-	{schema.ErrDistributed, exitDatabase, "make its tables local with undistribute_table, or choose another schema with --schema"},
+	{fferr.ErrDistributed, exitDatabase, "make its tables local with undistribute_table, or choose another schema with --schema"},
 	{schema.ErrUnreleased, exitDatabase, "copy the data you need, drop the schema and run `ff migrate up`"},
-	{schema.ErrEncoding, exitDatabase, "create a database with ENCODING 'UTF8' TEMPLATE template0"},
-	{schema.ErrUnsupportedServer, exitDatabase, "use PostgreSQL, or a service that is PostgreSQL"},
+	{fferr.ErrEncoding, exitDatabase, "create a database with ENCODING 'UTF8' TEMPLATE template0"},
+	{fferr.ErrUnsupportedServer, exitDatabase, "use PostgreSQL, or a service that is PostgreSQL"},
 	{schema.ErrMoved, exitDatabase, "run `ff migrate repair`"},
-	{schema.ErrReadOnly, exitDatabase, "connect to the primary server"},
-	{schema.ErrDenied, exitDatabase, "grant the user the right, see `ff migrate grants`, or name another user in the database URL"},
-	{engine.ErrDenied, exitDatabase, "grant the user the right, see `ff migrate grants`, or name another user in the database URL"},
-	{engine.ErrNotMigrated, exitDatabase, "run `ff migrate up`"},
-	{engine.ErrTooNew, exitDatabase, "use the version of ff that migrated it, or a newer one"},
-	{engine.ErrDistributed, exitDatabase, "make its tables local with undistribute_table, or choose another schema with --schema"},
-	{engine.ErrEncoding, exitDatabase, "create a database with ENCODING 'UTF8' TEMPLATE template0"},
-	{engine.ErrUnsupportedServer, exitDatabase, "use PostgreSQL, or a service that is PostgreSQL"},
-	{engine.ErrReadOnly, exitDatabase, "connect to the primary server"},
-	{engine.ErrCompleted, exitFailed, "pass --completed to repeat its effects"},
-	{engine.ErrNotFound, exitNotFound, "check the id, the database URL and --schema; retention may have deleted it"},
-	{engine.ErrNotEnded, exitFailed, "cancel it first, or wait for its end"},
-	{engine.ErrEnded, exitFailed, "it needs nothing more; `ff execution retry` runs it again"},
-	{engine.ErrNotEligible, exitFailed, "look at it with `ff execution show`"},
-	{engine.ErrMaxReplays, exitFailed, "create another execution"},
-	{engine.ErrFlowTerminal, exitFailed, "create another flow"},
-	{engine.ErrContention, exitFailed, "try again"},
+	{fferr.ErrReadOnly, exitDatabase, "connect to the primary server"},
+	{fferr.ErrDenied, exitDatabase, "grant the user the right, see `ff migrate grants`, or name another user in the database URL"},
+	{fferr.ErrCompleted, exitFailed, "pass --completed to repeat its effects"},
+	{fferr.ErrNotFound, exitNotFound, "check the id, the database URL and --schema; retention may have deleted it"},
+	{fferr.ErrNotEnded, exitFailed, "cancel it first, or wait for its end"},
+	{fferr.ErrEnded, exitFailed, "it needs nothing more; `ff execution retry` runs it again"},
+	{fferr.ErrNotEligible, exitFailed, "look at it with `ff execution show`"},
+	{fferr.ErrMaxReplays, exitFailed, "create another execution"},
+	{fferr.ErrFlowTerminal, exitFailed, "create another flow"},
+	{fferr.ErrContention, exitFailed, "try again"},
 	{demo.ErrNoToolchain, exitFailed, "install Go from https://go.dev/dl, or add its bin folder to PATH"},
 }
 
@@ -86,7 +79,7 @@ func explain(err error) (sentence string, code int) {
 		return sentence, verdictCodes[check.verdict]
 	}
 	connectErr, connecting := errors.AsType[*pgconn.ConnectError](err)
-	if connecting && (errors.Is(err, schema.ErrDenied) || errors.Is(err, engine.ErrDenied)) {
+	if connecting && errors.Is(err, fferr.ErrDenied) {
 		return explainConnect(connectErr), exitDatabase
 	}
 	for _, step := range nextSteps {

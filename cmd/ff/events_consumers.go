@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 // consumersView is the JSON of `ff consumer list`.
@@ -189,7 +190,7 @@ func targetOf(ctx context.Context, eng *engine.Engine, outbox events.Outbox, nam
 			return c.Oldest, nil
 		}
 	}
-	return events.Cursor{}, &engine.NotFoundError{Entity: "consumer", ID: name}
+	return events.Cursor{}, &fferr.NotFoundError{Entity: "consumer", ID: name}
 }
 
 func (a *app) consumerRemoveCommand() *cobra.Command {

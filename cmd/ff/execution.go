@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -48,28 +49,28 @@ steps. It prints the last 20 attempts and steps, or all of them as JSON.`,
 
 // executionView is the JSON of `ff execution show`.
 type executionView struct {
-	ID             id.ExecutionID     `json:"id"`
-	Flow           *id.FlowID         `json:"flow"`
-	Node           string             `json:"node,omitempty"` // its key in the flow
-	Lane           id.LaneID          `json:"lane"`
-	Namespace      id.Namespace       `json:"namespace"`
-	BusinessKey    engine.BusinessKey `json:"business_key,omitzero"`
-	Unique         string             `json:"unique,omitempty"`
-	Sequence       *placeView         `json:"sequence,omitempty"`
-	Tenant         string             `json:"tenant,omitempty"`
-	Weight         int                `json:"weight,omitempty"`
-	LimitWait      *limitWaitView     `json:"limit_wait,omitempty"`
-	Kind           string             `json:"kind"`
-	Priority       int                `json:"priority"`
-	Tags           map[string]string  `json:"tags"`
-	Capabilities   []string           `json:"required_capabilities"`
-	State          state.PublicState  `json:"state"`
-	Vector         vectorView         `json:"state_vector"`
-	BlockingDetail string             `json:"blocking_detail,omitempty"`
-	Dependencies   string             `json:"dependencies,omitempty"` // upstreams still waited for
-	Cancellation   string             `json:"cancellation_reason,omitempty"`
-	CancelledBy    string             `json:"cancelled_by,omitempty"`
-	Failure        string             `json:"failure_reason,omitempty"`
+	ID             id.ExecutionID    `json:"id"`
+	Flow           *id.FlowID        `json:"flow"`
+	Node           string            `json:"node,omitempty"` // its key in the flow
+	Lane           id.LaneID         `json:"lane"`
+	Namespace      id.Namespace      `json:"namespace"`
+	BusinessKey    id.BusinessKey    `json:"business_key,omitzero"`
+	Unique         string            `json:"unique,omitempty"`
+	Sequence       *placeView        `json:"sequence,omitempty"`
+	Tenant         string            `json:"tenant,omitempty"`
+	Weight         int               `json:"weight,omitempty"`
+	LimitWait      *limitWaitView    `json:"limit_wait,omitempty"`
+	Kind           string            `json:"kind"`
+	Priority       int               `json:"priority"`
+	Tags           map[string]string `json:"tags"`
+	Capabilities   []string          `json:"required_capabilities"`
+	State          state.PublicState `json:"state"`
+	Vector         vectorView        `json:"state_vector"`
+	BlockingDetail string            `json:"blocking_detail,omitempty"`
+	Dependencies   string            `json:"dependencies,omitempty"` // upstreams still waited for
+	Cancellation   string            `json:"cancellation_reason,omitempty"`
+	CancelledBy    string            `json:"cancelled_by,omitempty"`
+	Failure        string            `json:"failure_reason,omitempty"`
 
 	CreatedAt      string `json:"created_at"`
 	StartedAt      string `json:"started_at,omitempty"`
@@ -152,7 +153,7 @@ func readExecution(ctx context.Context, eng *engine.Engine, execution id.Executi
 		return nil, err
 	}
 	result, err := eng.ExecutionResult(ctx, execution)
-	if _, ended := errors.AsType[*engine.EndedError](err); err != nil && !ended && !errors.Is(err, engine.ErrNotEnded) {
+	if _, ended := errors.AsType[*fferr.EndedError](err); err != nil && !ended && !errors.Is(err, fferr.ErrNotEnded) {
 		return nil, err
 	}
 	view := &executionView{
@@ -203,7 +204,7 @@ func readExecution(ctx context.Context, eng *engine.Engine, execution id.Executi
 	}
 	if s.State.Blocking == state.WaitingForChildren {
 		eligibility, err := eng.Eligibility(ctx, execution)
-		if err != nil && !errors.Is(err, engine.ErrCorruption) {
+		if err != nil && !errors.Is(err, fferr.ErrCorruption) {
 			return nil, err
 		}
 		view.Dependencies = eligibility.Reason

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -211,7 +212,7 @@ var flagsOf = map[string]string{
 
 // asUsage converts an argument error from the engine to a usage error that names the flag.
 func asUsage(err error) error {
-	refused, ok := errors.AsType[*engine.InputError](err)
+	refused, ok := errors.AsType[*fferr.InputError](err)
 	if !ok {
 		return err
 	}

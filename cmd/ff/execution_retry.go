@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -112,7 +113,7 @@ Many are selected by --where.` + whereHelp,
 // retryOne replays an execution, or ends its delay.
 func retryOne(ctx context.Context, eng *engine.Engine, x id.ExecutionID, r retryFlags) error {
 	_, err := eng.Operator().ReplayExecution(ctx, x, r.options()...)
-	if !errors.Is(err, engine.ErrNotEnded) || r.noSteps || r.from != "" {
+	if !errors.Is(err, fferr.ErrNotEnded) || r.noSteps || r.from != "" {
 		return err
 	}
 	now, clockErr := eng.Now(ctx)
@@ -218,8 +219,8 @@ func (b *bulk) retry(ctx context.Context, x id.ExecutionID, name string) error {
 	switch {
 	case err == nil:
 		b.view.Retried = append(b.view.Retried, x)
-	case ctx.Err() != nil, errors.Is(err, engine.ErrUnavailable), errors.Is(err, engine.ErrTransport), errors.Is(err, engine.ErrDenied),
-		errors.Is(err, engine.ErrReadOnly), errors.Is(err, engine.ErrFlowTerminal):
+	case ctx.Err() != nil, errors.Is(err, fferr.ErrUnavailable), errors.Is(err, fferr.ErrTransport), errors.Is(err, fferr.ErrDenied),
+		errors.Is(err, fferr.ErrReadOnly), errors.Is(err, fferr.ErrFlowTerminal):
 		return err
 	default:
 		b.view.Refused = append(b.view.Refused, refusedView{x, oneLine(err)})

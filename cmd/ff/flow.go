@@ -308,19 +308,19 @@ func byDepth(graph *engine.FlowGraph) []int {
 
 // flowView is the JSON of `ff flow show`.
 type flowView struct {
-	ID             id.FlowID          `json:"id"`
-	Kind           string             `json:"kind"`
-	Namespace      id.Namespace       `json:"namespace"`
-	BusinessKey    engine.BusinessKey `json:"business_key,omitzero"`
-	State          state.FlowState    `json:"state"`
-	Revision       int64              `json:"revision"`
-	Nodes          int                `json:"nodes"`
-	Edges          int                `json:"edges"`
-	CreatedAt      string             `json:"created_at"`
-	LastMutationAt string             `json:"last_mutation_at"`
-	CancelledAt    string             `json:"cancelled_at,omitempty"`
-	CancelReason   string             `json:"cancel_reason,omitempty"`
-	Tags           map[string]string  `json:"tags"`
+	ID             id.FlowID         `json:"id"`
+	Kind           string            `json:"kind"`
+	Namespace      id.Namespace      `json:"namespace"`
+	BusinessKey    id.BusinessKey    `json:"business_key,omitzero"`
+	State          state.FlowState   `json:"state"`
+	Revision       int64             `json:"revision"`
+	Nodes          int               `json:"nodes"`
+	Edges          int               `json:"edges"`
+	CreatedAt      string            `json:"created_at"`
+	LastMutationAt string            `json:"last_mutation_at"`
+	CancelledAt    string            `json:"cancelled_at,omitempty"`
+	CancelReason   string            `json:"cancel_reason,omitempty"`
+	Tags           map[string]string `json:"tags"`
 
 	Keep              string `json:"keep"`                // once all members have ended: a duration, forever, or default
 	PruneMembersAfter string `json:"prune_members_after"` // their end: a duration; empty: they are kept with the flow

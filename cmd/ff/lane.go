@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
@@ -54,7 +55,7 @@ func findLane(ctx context.Context, eng *engine.Engine, lane id.LaneID) (engine.L
 }
 
 func noLane(lane id.LaneID) error {
-	return &stepError{&engine.NotFoundError{Entity: "lane", ID: printable(string(lane))}, "correct the name, see `ff lane list`", exitNotFound}
+	return &stepError{&fferr.NotFoundError{Entity: "lane", ID: printable(string(lane))}, "correct the name, see `ff lane list`", exitNotFound}
 }
 
 // onLane runs fn for a lane that is in use. Other names are probably wrong, so they are refused unless create is set.
@@ -68,7 +69,7 @@ func (a *app) onLane(ctx context.Context, text string, create *bool, fn func(*en
 		defer eng.Flush()
 		if create == nil || !*create {
 			_, err := findLane(ctx, eng, lane)
-			if errors.Is(err, engine.ErrNotFound) && create != nil {
+			if errors.Is(err, fferr.ErrNotFound) && create != nil {
 				return &stepError{err, "correct the name, see `ff lane list`, or pass --create", exitNotFound}
 			}
 			if err != nil {

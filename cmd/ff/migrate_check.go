@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
@@ -103,11 +104,11 @@ func judge(err error) verdict {
 	switch pgErr, ok := errors.AsType[*pgconn.PgError](err); {
 	case err == nil:
 		return fit
-	case is(schema.ErrTooNew):
+	case is(fferr.ErrTooNew):
 		return tooNew
-	case is(schema.ErrNotMigrated, schema.ErrNotAdopted, schema.ErrTooOld):
+	case is(fferr.ErrNotMigrated, schema.ErrNotAdopted, schema.ErrTooOld):
 		return pending
-	case is(schema.ErrNoDatabase, schema.ErrDenied):
+	case is(schema.ErrNoDatabase, fferr.ErrDenied):
 		return unfit
 	case connecting, network, ok && (strings.HasPrefix(pgErr.Code, "08") || strings.HasPrefix(pgErr.Code, "57P0")):
 		return unreachable

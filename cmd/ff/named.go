@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -32,7 +33,7 @@ func (a *app) onOne(
 			defer eng.Flush()
 			value, words, err := do(ctx, eng, id.Namespace(namespace), args[0])
 			switch {
-			case errors.Is(err, engine.ErrNotFound):
+			case errors.Is(err, fferr.ErrNotFound):
 				return &stepError{err, fmt.Sprintf("correct the %s, see `ff %s list`", called, noun), exitNotFound}
 			case err != nil:
 				return asUsage(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -65,7 +66,7 @@ func recentTicks(ctx context.Context, eng *engine.Engine, s engine.Schedule) ([]
 			v.ID = tick.Execution.String()
 			now, err := eng.ExecutionState(ctx, tick.Execution)
 			switch {
-			case errors.Is(err, engine.ErrNotFound):
+			case errors.Is(err, fferr.ErrNotFound):
 				v.State = "deleted"
 			case err != nil:
 				return nil, err

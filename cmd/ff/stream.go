@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -132,7 +133,7 @@ func (a *app) tailStream(ctx context.Context, eng *engine.Engine, execution id.E
 	found := false
 	for frame, err := range eng.TailStream(ctx, execution, f.options) {
 		found = true
-		if gap, ok := errors.AsType[*engine.StreamGapError](err); ok {
+		if gap, ok := errors.AsType[*fferr.StreamGapError](err); ok {
 			err = p.gap(gap)
 		} else if err == nil {
 			err = p.print(&frame)
@@ -143,7 +144,7 @@ func (a *app) tailStream(ctx context.Context, eng *engine.Engine, execution id.E
 		}
 	}
 	if f.options.OneAttempt && !found {
-		attempt := &engine.NotFoundError{Entity: "attempt", ID: fmt.Sprintf("%d of execution %s", f.attempt, execution.UUID())}
+		attempt := &fferr.NotFoundError{Entity: "attempt", ID: fmt.Sprintf("%d of execution %s", f.attempt, execution.UUID())}
 		return &stepError{attempt, "see `ff execution show`", exitNotFound}
 	}
 	return nil
@@ -160,7 +161,7 @@ type streamPrinter struct {
 	lineEnded bool
 }
 
-func (p *streamPrinter) gap(gap *engine.StreamGapError) error {
+func (p *streamPrinter) gap(gap *fferr.StreamGapError) error {
 	if p.asJSON {
 		return p.printJSON(streamView{Position: p.at, Attempt: gap.Attempt, Gap: gap.Frames})
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 // Output of models and subprocesses can't command a terminal. A pipe gets it as it is.
@@ -46,7 +47,7 @@ func TestStreamPrinterEscapesControlCharacters(t *testing.T) {
 
 // A line that a payload has left open ends, and a gap is a line of JSON.
 func TestStreamPrinterGapsAndLines(t *testing.T) {
-	gap := &engine.StreamGapError{Attempt: 1, Frames: 12}
+	gap := &fferr.StreamGapError{Attempt: 1, Frames: 12}
 	var out, messages bytes.Buffer
 	p := streamPrinter{app: &app{stdout: &out, stderr: &messages}, attempt: -1, lineEnded: true}
 	for _, err := range []error{p.print(&engine.StreamFrame{Payload: []byte("open")}), p.gap(gap), p.endLine(), p.endLine()} {

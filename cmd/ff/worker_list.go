@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -193,7 +194,7 @@ func (a *app) workerShowCommand() *cobra.Command {
 				}
 				if len(view.Workers) == 0 {
 					return &stepError{
-						fmt.Errorf("worker %s: %w", args[0], engine.ErrNotFound), "correct the name, see `ff worker list --wide`", exitNotFound,
+						fmt.Errorf("worker %s: %w", args[0], fferr.ErrNotFound), "correct the name, see `ff worker list --wide`", exitNotFound,
 					}
 				}
 				if asJSON {

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -38,7 +39,7 @@ func main() {
 	for _, text := range []string{"to be or not to be", ""} {
 		created := must(Count.Create(ctx, eng, text))
 		words, err := Count.Await(ctx, eng, created.ID)
-		if ended, ok := errors.AsType[*engine.EndedError](err); ok {
+		if ended, ok := errors.AsType[*fferr.EndedError](err); ok {
 			fmt.Println("no answer:", ended.Failure)
 			continue
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -46,7 +47,7 @@ func main() {
 		log.Fatal(err)
 	}
 	_, err := Export.Await(ctx, eng, created.ID)
-	if ended, ok := errors.AsType[*engine.EndedError](err); ok {
+	if ended, ok := errors.AsType[*fferr.EndedError](err); ok {
 		fmt.Printf("%s: %s\n", ended.Outcome, ended.Failure)
 	}
 }

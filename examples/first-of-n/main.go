@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -57,7 +58,7 @@ func main() {
 	fmt.Println("first price:", must(Take.Await(ctx, eng, eng.NodeID(flow.ID, "first"))))
 
 	_, err := Ask.Await(ctx, eng, eng.NodeID(flow.ID, "slow"))
-	if ended, ok := errors.AsType[*engine.EndedError](err); ok {
+	if ended, ok := errors.AsType[*fferr.EndedError](err); ok {
 		fmt.Println("slow shop:", ended.Outcome)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -51,7 +52,7 @@ func main() {
 
 	fmt.Println("bob has", must(Book.Await(ctx, eng, bob.ID)))
 	_, err := Book.Await(ctx, eng, withdrawal.ID)
-	if failed, ok := errors.AsType[*engine.EndedError](err); ok {
+	if failed, ok := errors.AsType[*fferr.EndedError](err); ok {
 		fmt.Println("ada:", failed.Failure)
 	}
 	waiting := must(eng.DescribeExecution(ctx, last.ID))

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -52,7 +53,7 @@ func main() {
 
 func publish(ctx context.Context, job worker.Job[Album]) (string, error) {
 	cover, err := worker.Call(ctx, job, "cover", Shrink, job.Args.Cover)
-	if ended, failed := errors.AsType[*engine.EndedError](err); failed {
+	if ended, failed := errors.AsType[*fferr.EndedError](err); failed {
 		cover, err = "no cover ("+ended.Failure+")", nil
 	}
 	if err != nil {

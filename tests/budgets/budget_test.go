@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -78,7 +79,7 @@ func TestCreateAndRead_B1_B19(t *testing.T) {
 	if slices.Sort(listed); !slices.Equal(listed, ids) {
 		t.Errorf("listed %q, want %q", listed, ids)
 	}
-	if _, err := f.Budget(t.Context(), id.NewBudgetID()); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := f.Budget(t.Context(), id.NewBudgetID()); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("a budget that does not exist: %v", err)
 	}
 }
@@ -112,7 +113,7 @@ func TestWrongBudgetsAndReportsAreRefused(t *testing.T) {
 		}
 		_, created := f.CreateBudget(t.Context(), engine.BudgetSpec{Limits: set})
 		for _, err := range []error{reported, spent, created} {
-			if !errors.Is(err, engine.ErrInvalidInput) {
+			if !errors.Is(err, fferr.ErrInvalidInput) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -127,7 +128,7 @@ func TestWrongBudgetsAndReportsAreRefused(t *testing.T) {
 	_, released := f.ReleaseBudget(t.Context(), b, id.ExecutionID{})
 	_, partitions := engine.New(f.Pool, engine.Config{Partitions: id.Partitions{Budget: math.MaxInt16 + 1}})
 	for i, err := range []error{key, none, spends, interval, before, label, released, partitions} {
-		if !errors.Is(err, engine.ErrInvalidInput) {
+		if !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%d: %v", i, err)
 		}
 	}
@@ -144,7 +145,7 @@ func TestUsageBeforeTheBudget(t *testing.T) {
 	if released, err := f.ReleaseBudget(t.Context(), b, x); err != nil || !maps.Equal(released, amounts{"a": 2}) {
 		t.Error(released, err)
 	}
-	if _, err := f.Operator().ResetBudget(t.Context(), b); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := f.Operator().ResetBudget(t.Context(), b); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("reset: %v", err)
 	}
 	if created, err := f.CreateBudget(t.Context(), engine.BudgetSpec{ID: b, Limits: limits{"a": {Hard: 6}}}); err != nil || created.Duplicate {
@@ -221,7 +222,7 @@ func TestScheduledResetsKeepTheirPhase_B18_B36(t *testing.T) {
 	reset := func(want int, corrupt bool) {
 		t.Helper()
 		n, err := f.Maintenance().ResetBudgets(t.Context(), 2)
-		if n != want || errors.Is(err, engine.ErrCorruption) != corrupt || (err != nil) != corrupt {
+		if n != want || errors.Is(err, fferr.ErrCorruption) != corrupt || (err != nil) != corrupt {
 			t.Errorf("reset %d, %v, want %d", n, err, want)
 		}
 	}
@@ -261,13 +262,13 @@ func TestPrepareComparesThePartitions_M26(t *testing.T) {
 	if err := other.Prepare(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := f.Prepare(t.Context()); !errors.Is(err, engine.ErrCorruption) || !strings.Contains(err.Error(), "256 partitions, not 32") {
+	if err := f.Prepare(t.Context()); !errors.Is(err, fferr.ErrCorruption) || !strings.Contains(err.Error(), "256 partitions, not 32") {
 		t.Errorf("got %v", err)
 	}
 	f.Exec(t, "DELETE FROM ff_budget_policy")
 	quota := id.NewQuotaPolicyID()
 	f.Exec(t, "INSERT INTO ff_quota_policy VALUES ($1, $2, 1, 1, 1, 0, 1, 1)", id.Partitions{Quota: 7}.QuotaPartition(quota)+100, quota.String())
-	if err := f.Prepare(t.Context()); !errors.Is(err, engine.ErrCorruption) || !strings.Contains(err.Error(), "ff_quota_policy") {
+	if err := f.Prepare(t.Context()); !errors.Is(err, fferr.ErrCorruption) || !strings.Contains(err.Error(), "ff_quota_policy") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/inside"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -120,7 +121,7 @@ func TestABadReportFailsAlone(t *testing.T) {
 				t.Errorf("the bad one: %v", got.err)
 			}
 		case i == 3:
-			if !errors.Is(got.err, engine.ErrCorruption) {
+			if !errors.Is(got.err, fferr.ErrCorruption) {
 				t.Errorf("the odd one: %v", got.err)
 			}
 		case got.err != nil || got.result != ok:
@@ -255,7 +256,7 @@ func TestBudgetsNeverDeadlock_B15_B17(t *testing.T) {
 				return ok, err
 			case 9:
 				_, err := e.Operator().ResetBudget(ctx, b)
-				if errors.Is(err, engine.ErrNotFound) {
+				if errors.Is(err, fferr.ErrNotFound) {
 					err = nil
 				}
 				return ok, err

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -62,7 +63,7 @@ func TestStandardFieldsOfAWorker_B9(t *testing.T) {
 			return err
 		},
 	} {
-		if err := call(); !errors.Is(err, engine.ErrInvalidInput) {
+		if err := call(); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -87,7 +88,7 @@ func TestAmountsNeverOverflow_B8(t *testing.T) {
 	if got := ledger(t, f, b); len(got) != 1 || got[0] != fmt.Sprintf("a %d", int64(math.MaxInt64)) {
 		t.Errorf("the ledger is %q", got)
 	}
-	if _, err := f.Operator().ReportUsage(t.Context(), engine.Usage{Budget: b, Amounts: amounts{"a": -1}}); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := f.Operator().ReportUsage(t.Context(), engine.Usage{Budget: b, Amounts: amounts{"a": -1}}); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("a negative amount: %v", err)
 	}
 	released, err := f.ReleaseBudget(t.Context(), b, x)
@@ -109,7 +110,7 @@ func TestUnreadableLimitsRefuseReports_B1_B40(t *testing.T) {
 		f.Exec(t, "UPDATE ff_budget_policy SET policy_json = $2 WHERE budget_id = $1", b.String(), policy)
 		before := dump(t, f, b)
 		for name, eng := range map[string]*engine.Engine{"on a pool": f.Engine, "in a transaction": f.WithTx(f.BeginTx(t))} {
-			if _, err := eng.Operator().ReportUsage(t.Context(), engine.Usage{Budget: b, Amounts: amounts{"b": 1}, Key: "k"}); !errors.Is(err, engine.ErrCorruption) {
+			if _, err := eng.Operator().ReportUsage(t.Context(), engine.Usage{Budget: b, Amounts: amounts{"b": 1}, Key: "k"}); !errors.Is(err, fferr.ErrCorruption) {
 				t.Errorf("%s, %s: %v", policy, name, err)
 			}
 		}
@@ -135,7 +136,8 @@ func TestUnreadableLimitsRefuseReports_B1_B40(t *testing.T) {
 	}
 }
 
-// Case 1: two budgets have the same key, even in one partition. It holds for a day, then it is free again; those of others stay.
+// Case 1: two budgets have the same key, even in one partition. It holds for a day, then it is free again; those of others
+// stay.
 func TestKeysBelongToTheirBudget_B11_B13(t *testing.T) {
 	f := fixture.NewCloned(t)
 	first := create(t, f, nil)
@@ -193,7 +195,7 @@ func TestRepetitionsReturnTheFirstOutcome_B12(t *testing.T) {
 		t.Errorf("stored %q", got)
 	}
 	f.Exec(t, `UPDATE ff_budget_usage_dedup SET outcome_json = '{"kind":"Maybe"}' WHERE dedup_key = $1`, b.String()+"|report|soft")
-	if _, err := f.Operator().ReportUsage(t.Context(), engine.Usage{Budget: b, Key: "soft"}); !errors.Is(err, engine.ErrCorruption) {
+	if _, err := f.Operator().ReportUsage(t.Context(), engine.Usage{Budget: b, Key: "soft"}); !errors.Is(err, fferr.ErrCorruption) {
 		t.Errorf("an unknown kind: %v", err)
 	}
 }

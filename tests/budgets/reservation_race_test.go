@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/inside"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -114,8 +115,8 @@ func TestTreesInOppositeOrderDontDeadlock(t *testing.T) {
 	wantResult(t, second(), breach(budgets[1], "a", 5, 0, 10))
 }
 
-// Reservations, settlements and reports that wait for each other share transactions, for leases of several workers too. A lease that
-// is lost and an attempt that another transaction holds fail or wait alone.
+// Reservations, settlements and reports that wait for each other share transactions, for leases of several workers too. A lease
+// that is lost and an attempt that another transaction holds fail or wait alone.
 func TestReservationsShareATransaction(t *testing.T) {
 	f := fixture.New(t)
 	log := new(fixture.StatementLog)
@@ -168,7 +169,7 @@ func TestReservationsShareATransaction(t *testing.T) {
 		for i, want := range []engine.ReservationResult{fits, fits, {}, byReservations(breach(b, "a", 0, 8, 10)), fits, fits} {
 			got := waits[i]()
 			if i == 2 {
-				if !errors.Is(got.err, engine.ErrStaleLease) {
+				if !errors.Is(got.err, fferr.ErrStaleLease) {
 					t.Errorf("the stale lease: %+v", got)
 				}
 			} else if got.err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -229,7 +230,7 @@ func TestReservationsReturnWithTheirLease(t *testing.T) {
 					t.Errorf("%d breaches", n)
 				}
 				_, err := f.Settle(t.Context(), held.Fence, engine.SettleSpec{Budgets: of(b), Used: amounts{"a": 1}})
-				if _, lost := errors.AsType[*engine.LeaseError](err); !lost && !errors.Is(err, engine.ErrNotFound) {
+				if _, lost := errors.AsType[*fferr.LeaseError](err); !lost && !errors.Is(err, fferr.ErrNotFound) {
 					t.Errorf("a lost lease settles: %v", err)
 				}
 				wantUsage(t, f, b, amounts{})
@@ -290,7 +291,7 @@ func TestRepetitionsOfReservations(t *testing.T) {
 	if err := f.CompleteExecution(t.Context(), engine.Lease{Fence: l}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Reserve(t.Context(), l, engine.ReserveSpec{Budgets: of(b), Key: "k"}); !errors.Is(err, engine.ErrNotActive) && !errors.Is(err, engine.ErrStaleLease) {
+	if _, err := f.Reserve(t.Context(), l, engine.ReserveSpec{Budgets: of(b), Key: "k"}); !errors.Is(err, fferr.ErrNotActive) && !errors.Is(err, fferr.ErrStaleLease) {
 		t.Errorf("the key is asked before the lease: %v", err)
 	}
 }
@@ -306,7 +307,7 @@ func TestReservationsInACallersTransaction(t *testing.T) {
 		wantResult(t, reserve(t, eng, l, of(b), "", amounts{"a": 6}), breach(b, "a", 0, 6, 10))
 		stale := l
 		stale.Epoch--
-		if _, err := eng.Reserve(t.Context(), stale, engine.ReserveSpec{Budgets: of(b)}); !errors.Is(err, engine.ErrStaleLease) {
+		if _, err := eng.Reserve(t.Context(), stale, engine.ReserveSpec{Budgets: of(b)}); !errors.Is(err, fferr.ErrStaleLease) {
 			t.Error(err)
 		}
 		wantResult(t, settle(t, eng, l, engine.SettleSpec{Budgets: of(b), Used: amounts{"a": 2}}), fits)
@@ -369,17 +370,17 @@ func TestReservationsRefuseBadInput(t *testing.T) {
 		"negative": {Budgets: of(b), Amounts: amounts{"a": -1}}, "no name": {Budgets: of(b), Amounts: amounts{"": 1}},
 		"a long key": {Budgets: of(b), Key: string(make([]byte, engine.MaxUsageKey+1))},
 	} {
-		if _, err := f.Reserve(t.Context(), l, spec); !errors.Is(err, engine.ErrInvalidInput) {
+		if _, err := f.Reserve(t.Context(), l, spec); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("reserve, %s: %v", name, err)
 		}
-		if _, err := f.Settle(t.Context(), l, engine.SettleSpec{Budgets: spec.Budgets, Used: spec.Amounts, Key: spec.Key}); !errors.Is(err, engine.ErrInvalidInput) {
+		if _, err := f.Settle(t.Context(), l, engine.SettleSpec{Budgets: spec.Budgets, Used: spec.Amounts, Key: spec.Key}); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("settle, %s: %v", name, err)
 		}
 	}
-	if _, err := f.Settle(t.Context(), l, engine.SettleSpec{Budgets: of(b), Reserved: amounts{"a": -1}}); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := f.Settle(t.Context(), l, engine.SettleSpec{Budgets: of(b), Reserved: amounts{"a": -1}}); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Error(err)
 	}
-	if _, err := f.Reserve(t.Context(), engine.Fence{}, engine.ReserveSpec{Budgets: of(b)}); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := f.Reserve(t.Context(), engine.Fence{}, engine.ReserveSpec{Budgets: of(b)}); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Error(err)
 	}
 }

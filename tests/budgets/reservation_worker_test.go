@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -94,7 +95,7 @@ func TestTurnsRefuseReservationsOfTheJob(t *testing.T) {
 		fixture.HandleKind(w, "test", func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
 			return "", worker.Turn(ctx, job, "ask", func(ctx context.Context, _ pgx.Tx, _ *worker.TurnTx) error {
 				_, err := job.Reserve(ctx, b, amounts{"a": 1})
-				if !errors.Is(err, engine.ErrInvalidInput) {
+				if !errors.Is(err, fferr.ErrInvalidInput) {
 					t.Errorf("%v", err)
 				}
 				return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -17,7 +18,7 @@ func kept(d time.Duration) func(*engine.BudgetSpec) {
 
 func wantGone(t *testing.T, f *fixture.Fixture, b id.BudgetID) {
 	t.Helper()
-	if _, err := f.Budget(t.Context(), b); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := f.Budget(t.Context(), b); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("budget %s: %v, want it to be deleted", b, err)
 	}
 }

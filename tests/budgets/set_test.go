@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -55,8 +56,8 @@ func TestBudgetsHaveKeys(t *testing.T) {
 	}
 }
 
-// SetBudget replaces limits, interval, labels and CancelOnBreach, and leaves the usage alone. Reports are held to the new limits from
-// then on. Only another interval begins anew. L11
+// SetBudget replaces limits, interval, labels and CancelOnBreach, and leaves the usage alone. Reports are held to the new
+// limits from then on. Only another interval begins anew. L11
 func TestBudgetsCanBeSet(t *testing.T) {
 	f := fixture.NewCloned(t)
 	b := create(t, f, limits{"a": {Hard: 10}}, func(s *engine.BudgetSpec) { s.ResetEvery = time.Hour })
@@ -98,7 +99,7 @@ func TestBudgetsCanBeSet(t *testing.T) {
 		t.Errorf("the next reset is at %v", got.NextReset)
 	}
 	wantUsage(t, f, b, amounts{"a": 11})
-	if err := f.Operator().SetBudget(t.Context(), engine.BudgetSpec{Key: "none of this name"}); !errors.Is(err, engine.ErrNotFound) {
+	if err := f.Operator().SetBudget(t.Context(), engine.BudgetSpec{Key: "none of this name"}); !errors.Is(err, fferr.ErrNotFound) {
 		t.Error(err)
 	}
 	fixture.WantInputError(t, f.Operator().SetBudget(t.Context(), engine.BudgetSpec{}), "budget")
@@ -115,7 +116,7 @@ func TestBudgetsCanBeDeleted(t *testing.T) {
 		reserve(t, f.Engine, x.Lease.Fence, []id.BudgetID{of}, "", amounts{"a": 3})
 	}
 	must(t, f.Operator().DeleteBudget(t.Context(), b))
-	if _, err := f.Budget(t.Context(), b); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := f.Budget(t.Context(), b); !errors.Is(err, fferr.ErrNotFound) {
 		t.Error(err)
 	}
 	for _, table := range []string{"ff_budget_policy", "ff_budget_usage", "ff_budget_usage_by_exec", "ffx_budget_reservation"} {
@@ -123,7 +124,7 @@ func TestBudgetsCanBeDeleted(t *testing.T) {
 			t.Errorf("%s has %v, want %s", table, got, other)
 		}
 	}
-	if err := f.Operator().DeleteBudget(t.Context(), b); !errors.Is(err, engine.ErrNotFound) {
+	if err := f.Operator().DeleteBudget(t.Context(), b); !errors.Is(err, fferr.ErrNotFound) {
 		t.Error(err)
 	}
 	if _, err := f.CreateBudget(t.Context(), engine.BudgetSpec{ID: b, Limits: limits{"a": {Hard: 4}}}); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
@@ -137,7 +138,7 @@ func (f *fleet) decide(eng *engine.Engine, created []engine.Outcome[engine.Creat
 		}
 		for n := range 2 {
 			err := decided.Send(ctx, eng, outcome.Value.ID, n, engine.Once(fmt.Sprint("decision ", n)))
-			f.tolerate(ctx, "decide", ignore(err, engine.ErrEnded))
+			f.tolerate(ctx, "decide", ignore(err, fferr.ErrEnded))
 		}
 	}
 }

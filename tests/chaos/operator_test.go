@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -86,7 +87,7 @@ func (f *fleet) pause(ctx context.Context, o engine.Operator) {
 
 // tolerate fails the test for an error that a repetition does not mend.
 func (f *fleet) tolerate(ctx context.Context, what string, err error) {
-	if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrBusy) || errors.Is(err, engine.ErrContention) {
+	if err == nil || ctx.Err() != nil || errors.Is(err, fferr.ErrBusy) || errors.Is(err, fferr.ErrContention) {
 		return
 	}
 	f.t.Errorf("%s: %v", what, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -198,8 +199,8 @@ func (s *shapeWorker) exactly(
 	switch {
 	case err == nil:
 		return r, nil
-	case errors.Is(err, engine.ErrStaleLease), errors.Is(err, engine.ErrLeaseExpired), errors.Is(err, engine.ErrNotActive),
-		errors.Is(err, engine.ErrLeaseRevoked):
+	case errors.Is(err, fferr.ErrStaleLease), errors.Is(err, fferr.ErrLeaseExpired), errors.Is(err, fferr.ErrNotActive),
+		errors.Is(err, fferr.ErrLeaseRevoked):
 		s.line(refusedLine)
 		return r, err
 	}

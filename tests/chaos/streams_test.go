@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
@@ -22,8 +23,8 @@ import (
 const tailsName = "stream tails" // of their connections, the listener's among them
 
 func isLost(err error) bool {
-	_, lost := errors.AsType[*engine.LeaseError](err)
-	return lost || errors.Is(err, engine.ErrNotFound)
+	_, lost := errors.AsType[*fferr.LeaseError](err)
+	return lost || errors.Is(err, fferr.ErrNotFound)
 }
 
 // Processes write to streams, are killed and frozen, and lose their connections, as the tails of the streams do. Each
@@ -157,7 +158,7 @@ func follow(t *testing.T, eng *engine.Engine, x id.ExecutionID) (frames []engine
 			return frames, lost
 		}
 		for frame, err := range eng.TailStream(t.Context(), x, engine.TailOptions{After: from}) {
-			if gap, ok := errors.AsType[*engine.StreamGapError](err); ok {
+			if gap, ok := errors.AsType[*fferr.StreamGapError](err); ok {
 				lost += gap.Frames
 				continue
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
@@ -100,8 +101,8 @@ func (f *fleet) send(eng *engine.Engine, created []engine.Outcome[engine.Created
 		for range 2 {
 			for sent := false; !sent && f.t.Context().Err() == nil; {
 				err := goOn.Send(f.t.Context(), eng, x, n, engine.Once(fmt.Sprint("signal ", n)))
-				f.tolerate(f.t.Context(), "send", ignore(err, engine.ErrEnded))
-				sent = err == nil || errors.Is(err, engine.ErrEnded)
+				f.tolerate(f.t.Context(), "send", ignore(err, fferr.ErrEnded))
+				sent = err == nil || errors.Is(err, fferr.ErrEnded)
 			}
 		}
 		pause(f.t.Context(), rand.N(20*time.Millisecond))
@@ -130,7 +131,7 @@ func (f *fleet) resumeSome(ctx context.Context, eng *engine.Engine, first func()
 					first()
 				}
 			}
-			f.tolerate(ctx, "resume", ignore(err, engine.ErrNotSuspended))
+			f.tolerate(ctx, "resume", ignore(err, fferr.ErrNotSuspended))
 		}
 		pause(ctx, rand.N(100*time.Millisecond))
 	}

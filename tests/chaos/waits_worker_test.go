@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -41,7 +42,7 @@ func (s *shapeWorker) await(ctx context.Context, job worker.Job[struct{}]) (resu
 func (s *shapeWorker) awaitBriefly(ctx context.Context, job worker.Job[struct{}]) (result, error) {
 	signal, err := engine.AwaitAny(ctx, job, engine.Wait{Timeout: 300 * time.Millisecond}, engine.Received(goOn.Name))
 	switch {
-	case errors.Is(err, engine.ErrWaitTimeout):
+	case errors.Is(err, fferr.ErrWaitTimeout):
 		return s.exactly(job.Lease, resultOf(job.Lease), nil, nil, job.Delay(0))
 	case err != nil:
 		return result{}, err

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -67,7 +68,7 @@ func TestCompleteAndClaimJudgesEachAlone(t *testing.T) {
 	if err != nil || len(claimed) != 1 || claimed[0].ID != next {
 		t.Fatalf("claimed %v, %v; want %s", claimed, err, next)
 	}
-	for i, want := range []error{nil, engine.ErrStaleLease, engine.ErrInvalidInput, nil} {
+	for i, want := range []error{nil, fferr.ErrStaleLease, fferr.ErrInvalidInput, nil} {
 		if !errors.Is(outcomes[i], want) {
 			t.Errorf("outcome %d: %v, want %v", i, outcomes[i], want)
 		}
@@ -89,7 +90,7 @@ func TestCompleteAndClaimWithoutCompletions(t *testing.T) {
 			t.Errorf("%d completions: %v, claimed %v, %v; want %s", len(completions), outcomes, claimed, err, x)
 		}
 	}
-	if _, _, err := claimer.CompleteAndClaim(t.Context(), nil, 0); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, _, err := claimer.CompleteAndClaim(t.Context(), nil, 0); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("claim of 0: %v", err)
 	}
 }
@@ -144,7 +145,7 @@ func TestCompleteAndClaimWithARefusedCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	outcomes, claimed, err := claimer.CompleteAndClaim(t.Context(), fixture.CompletionsOf(held), 1)
-	if !errors.Is(err, engine.ErrTransport) || outcomes != nil || claimed != nil {
+	if !errors.Is(err, fferr.ErrTransport) || outcomes != nil || claimed != nil {
 		t.Fatalf("%v, claimed %v, %v; want only the server's refusal", outcomes, claimed, err)
 	}
 	f.WantUnchanged(t, held.ID, before)
@@ -195,7 +196,7 @@ func TestCompleteAndClaimRacesARelease(t *testing.T) {
 		t.Fatal(outcomes, err)
 	}
 	outcomes, claimed, err := claimer.CompleteAndClaim(t.Context(), fixture.CompletionsOf(held), 1)
-	if err != nil || !errors.Is(outcomes[0], engine.ErrBusy) || len(claimed) > 0 {
+	if err != nil || !errors.Is(outcomes[0], fferr.ErrBusy) || len(claimed) > 0 {
 		t.Fatalf("got %v, %v, %v; want that it is busy, and nothing claimed", outcomes, claimed, err)
 	}
 	fixture.Commit(t, tx)
@@ -203,7 +204,7 @@ func TestCompleteAndClaimRacesARelease(t *testing.T) {
 	if err != nil || len(claimed) != 1 || claimed[0].ID != held.ID || claimed[0].Lease.Epoch <= held.Lease.Epoch {
 		t.Fatalf("claimed %v, %v; want %s again", claimed, err, held.ID)
 	}
-	fixture.WantLeaseError(t, outcomes[0], engine.ErrStaleLease)
+	fixture.WantLeaseError(t, outcomes[0], fferr.ErrStaleLease)
 	if err := f.CompleteExecution(t.Context(), claimed[0].Lease, nil); err != nil {
 		t.Error(err)
 	}

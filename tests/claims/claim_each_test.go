@@ -11,7 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -94,7 +96,7 @@ func TestClaimEachJudgesEachLaneAlone(t *testing.T) {
 	}
 	outcomes, err := f.ClaimEach(t.Context(), claims)
 	wantEach(t, claimedEach(t, outcomes, err), [][]id.ExecutionID{created[0], created[1], {}})
-	for i, want := range []engine.Halt{engine.NotHalted, engine.NotHalted, engine.LanePaused} {
+	for i, want := range []state.Halt{state.NotHalted, state.NotHalted, state.HaltedLane} {
 		if halt := claims[i].Claimer.Halted(); halt != want {
 			t.Errorf("lane %d: %q, want %q", i, halt, want)
 		}
@@ -139,7 +141,7 @@ func TestClaimEachBesideAnAttemptBeingWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o := outcomes[1]; !errors.Is(o.Err, engine.ErrBusy) || len(o.Value) > 0 {
+	if o := outcomes[1]; !errors.Is(o.Err, fferr.ErrBusy) || len(o.Value) > 0 {
 		t.Errorf("of the lane with the attempt: %v, %v", fixture.ExecutionsOf(o.Value), o.Err)
 	}
 	outcomes[1] = engine.Outcome[[]engine.Claimed]{}
@@ -248,7 +250,7 @@ func TestClaimEachWithARefusedCommit(t *testing.T) {
 	claims, created := lanesWith(t, f, 2, 1, 5)
 	f.AtCommit(t, "RAISE EXCEPTION 'not today'")
 	outcomes, err := f.ClaimEach(t.Context(), claims)
-	if !errors.Is(err, engine.ErrTransport) || outcomes != nil {
+	if !errors.Is(err, fferr.ErrTransport) || outcomes != nil {
 		t.Fatalf("%v, %v, want the server's refusal", outcomes, err)
 	}
 	for _, lane := range created {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -88,7 +89,7 @@ func TestOperationsStopOnAnIncompatibleDatabase(t *testing.T) {
 	w := fixture.NewWorker(t, c.Eng, worker.Config{})
 	fixture.HandleKind(w, "work", func(context.Context, worker.Job[struct{}]) (struct{}, error) { return struct{}{}, nil })
 	for what, err := range map[string]error{"Prepare": c.Prepare(t.Context()), "Run": w.Run(t.Context())} {
-		if !errors.Is(err, engine.ErrTooNew) || !strings.Contains(err.Error(), "upgrade the library") {
+		if !errors.Is(err, fferr.ErrTooNew) || !strings.Contains(err.Error(), "upgrade the library") {
 			t.Errorf("%s: got %v, want ErrTooNew and what to do", what, err)
 		}
 	}
@@ -113,8 +114,8 @@ func TestPrepareRefusesDistributedTables(t *testing.T) {
 			CREATE TABLE ff_other.ff_exec_core ();
 			CREATE TABLE ff_other.orders ();
 			INSERT INTO pg_dist_partition VALUES ('ff_other.ff_exec_core', 'h'), ('ff_other.orders', 'h')`, nil},
-		{"a table is distributed", "INSERT INTO pg_dist_partition VALUES ('ff_attempt', 'h')", engine.ErrDistributed},
-		{"a table is a reference table", "INSERT INTO pg_dist_partition (logicalrelid, partmethod, repmodel) VALUES ('ffx_ready', 'n', 't')", engine.ErrDistributed},
+		{"a table is distributed", "INSERT INTO pg_dist_partition VALUES ('ff_attempt', 'h')", fferr.ErrDistributed},
+		{"a table is a reference table", "INSERT INTO pg_dist_partition (logicalrelid, partmethod, repmodel) VALUES ('ffx_ready', 'n', 't')", fferr.ErrDistributed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := fixture.Clone(t)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -55,7 +56,7 @@ func TestExpiredGrantReturnsTheExecution_E4_I31(t *testing.T) {
 			}
 			before = f.Dump(t, x)
 			_, err := f.Grants().ClaimExecution(t.Context(), f.Using(grant))
-			if !errors.Is(err, engine.ErrNotLeaseable) {
+			if !errors.Is(err, fferr.ErrNotLeaseable) {
 				t.Errorf("the old grant: %v", err)
 			}
 			f.WantUnchanged(t, x, before)
@@ -225,7 +226,7 @@ func TestGrantExpiryRacesItsClaim(t *testing.T) {
 		if err := expire(); err != nil {
 			t.Error(err)
 		}
-		wantGrantError(t, claim(), engine.ErrInvalidGrant, id.ReasonUnknownGrant)
+		wantGrantError(t, claim(), fferr.ErrInvalidGrant, id.ReasonUnknownGrant)
 		f.WantState(t, x, fixture.StateReady)
 	})
 	t.Run("granted anew before it is given back", func(t *testing.T) {
@@ -286,21 +287,21 @@ func TestReclaimRaces_E10_E11(t *testing.T) {
 			if _, err := early.RenewLease(t.Context(), held.Lease, time.Hour); err != nil {
 				t.Fatal(err)
 			}
-		}, engine.ErrNotReclaimable, 0},
+		}, fferr.ErrNotReclaimable, 0},
 		{"completed before it", func(t *testing.T, f *fixture.Fixture, early *engine.Engine, held engine.Claimed) {
 			if err := early.CompleteExecution(t.Context(), held.Lease, nil); err != nil {
 				t.Fatal(err)
 			}
-		}, engine.ErrNotReclaimable, 0},
+		}, fferr.ErrNotReclaimable, 0},
 		{"swept and claimed before it", func(t *testing.T, f *fixture.Fixture, _ *engine.Engine, _ engine.Claimed) {
 			fixture.Run(t, f.Maintenance().ExpireLeases, 1)
 			f.ClaimOne(t)
-		}, engine.ErrNotReclaimable, 0},
+		}, fferr.ErrNotReclaimable, 0},
 		{"reclaimed before it", func(t *testing.T, f *fixture.Fixture, _ *engine.Engine, held engine.Claimed) {
 			if _, err := f.Grants().ReclaimExecution(t.Context(), f.Reclaiming(engine.ReclaimGrant{Execution: held.ID})); err != nil {
 				t.Fatal(err)
 			}
-		}, engine.ErrInvalidGrant, 0},
+		}, fferr.ErrInvalidGrant, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := fixture.GrantFixture(t)
@@ -366,11 +367,11 @@ func TestReclaimRaces_E10_E11(t *testing.T) {
 		if _, err := f.WithTx(tx).Grants().ReclaimExecution(t.Context(), f.Reclaiming(grant)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := early.RenewLease(t.Context(), held.Lease, 0); !errors.Is(err, engine.ErrBusy) {
+		if _, err := early.RenewLease(t.Context(), held.Lease, 0); !errors.Is(err, fferr.ErrBusy) {
 			t.Errorf("renewed: %v", err)
 		}
 		fixture.Commit(t, tx)
-		if _, err := early.RenewLease(t.Context(), held.Lease, 0); !errors.Is(err, engine.ErrStaleLease) {
+		if _, err := early.RenewLease(t.Context(), held.Lease, 0); !errors.Is(err, fferr.ErrStaleLease) {
 			t.Errorf("renewed: %v", err)
 		}
 	})

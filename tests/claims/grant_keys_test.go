@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -49,7 +49,7 @@ func TestNewestActiveKeySigns_I24_I26(t *testing.T) {
 			_, errReclaim := f.Grants().IssueReclaimGrant(t.Context(), f.GrantSpec(x))
 			_, _, errWorker := f.Grants().ClaimForWorker(t.Context(), f.WorkerSpec())
 			for n, err := range []error{err, errReclaim, errWorker} {
-				if !errors.Is(err, engine.ErrUnsupported) || !strings.Contains(err.Error(), "ff_waitpoint_hmac") {
+				if !errors.Is(err, fferr.ErrUnsupported) || !strings.Contains(err.Error(), "ff_waitpoint_hmac") {
 					t.Errorf("operation %d: %v", n, err)
 				}
 			}
@@ -96,7 +96,7 @@ func TestRetiredKeysVerifyDuringTheirGrace_I25(t *testing.T) {
 				f.Advance(time.Millisecond)
 			}
 			if c.last < 10*day {
-				wantGrantError(t, f.Grants().VerifyGrant(t.Context(), grant), engine.ErrInvalidGrant, id.ReasonUnknownKid)
+				wantGrantError(t, f.Grants().VerifyGrant(t.Context(), grant), fferr.ErrInvalidGrant, id.ReasonUnknownKid)
 			}
 		})
 	}

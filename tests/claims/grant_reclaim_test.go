@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -76,10 +77,10 @@ func TestReclaimOfALostLease_E9_E12(t *testing.T) {
 				t.Errorf("the old attempt: %+v", old)
 			}
 			for _, err := range []error{f.CompleteExecution(t.Context(), held.Lease, nil), f.ReportProgress(t.Context(), held.Lease, engine.Progress{})} {
-				fixture.WantLeaseError(t, err, engine.ErrStaleLease)
+				fixture.WantLeaseError(t, err, fferr.ErrStaleLease)
 			}
 			_, err = f.Grants().ReclaimExecution(t.Context(), spec)
-			wantGrantError(t, err, engine.ErrInvalidGrant, id.ReasonUnknownGrant)
+			wantGrantError(t, err, fferr.ErrInvalidGrant, id.ReasonUnknownGrant)
 			wantLease(t, f, claimed, 1, c.epoch, state.ReclaimAttempt, false)
 		})
 	}
@@ -125,10 +126,10 @@ func TestReclaimRefusesALiveLease_E11(t *testing.T) {
 			setGrants(t, f, held.ID, grant)
 			before := f.Dump(t, held.ID)
 			_, err := f.Grants().ReclaimExecution(t.Context(), f.Reclaiming(grant))
-			if refusal, ok := errors.AsType[*engine.StateError](err); !ok || refusal.Err != engine.ErrNotReclaimable {
+			if refusal, ok := errors.AsType[*fferr.StateError](err); !ok || refusal.Err != fferr.ErrNotReclaimable {
 				t.Errorf("reclaimed: %v", err)
 			}
-			if _, err := f.Grants().IssueReclaimGrant(t.Context(), f.GrantSpec(held.ID)); !errors.Is(err, engine.ErrNotReclaimable) {
+			if _, err := f.Grants().IssueReclaimGrant(t.Context(), f.GrantSpec(held.ID)); !errors.Is(err, fferr.ErrNotReclaimable) {
 				t.Errorf("granted: %v", err)
 			}
 			f.WantUnchanged(t, held.ID, before)
@@ -189,7 +190,7 @@ func TestReclaimsEndAtTheLimit_E12(t *testing.T) {
 				}
 				return
 			}
-			if full, ok := errors.AsType[*engine.ReclaimCapError](err); !ok || full.Reclaims != int(c.after) || !errors.Is(err, engine.ErrReclaimCapExceeded) {
+			if full, ok := errors.AsType[*fferr.ReclaimCapError](err); !ok || full.Reclaims != int(c.after) || !errors.Is(err, fferr.ErrReclaimCapExceeded) {
 				t.Errorf("got %v", err)
 			}
 			if stored.State != fixture.StateFailed || *stored.CancelReason != "reclaim_cap_exceeded" || *stored.TerminalAtMs != f.Time().UnixMilli() ||
@@ -213,7 +214,7 @@ func TestReclaimsEndAtTheLimit_E12(t *testing.T) {
 		f.Advance(fixture.LeaseTTL)
 		before := f.Dump(t, held.ID)
 		_, err := f.Grants().IssueReclaimGrant(t.Context(), f.GrantSpec(held.ID))
-		if full, ok := errors.AsType[*engine.ReclaimCapError](err); !ok || full.Reclaims != 0 {
+		if full, ok := errors.AsType[*fferr.ReclaimCapError](err); !ok || full.Reclaims != 0 {
 			t.Errorf("got %v", err)
 		}
 		f.WantUnchanged(t, held.ID, before)
@@ -225,7 +226,7 @@ func TestReclaimsEndAtTheLimit_E12(t *testing.T) {
 		spec := f.Reclaiming(f.IssueReclaim(t, held.ID))
 		spec.MaxReclaims = new(0)
 		tx := f.BeginTx(t)
-		if _, err := f.WithTx(tx).Grants().ReclaimExecution(t.Context(), spec); !errors.Is(err, engine.ErrReclaimCapExceeded) {
+		if _, err := f.WithTx(tx).Grants().ReclaimExecution(t.Context(), spec); !errors.Is(err, fferr.ErrReclaimCapExceeded) {
 			t.Errorf("got %v", err)
 		}
 		fixture.Commit(t, tx)
@@ -241,7 +242,7 @@ func TestReclaimVerifiesItsGrant_E36(t *testing.T) {
 	keyless := f.Reclaiming(engine.ReclaimGrant{Execution: held.ID})
 	before := f.Dump(t, held.ID)
 	_, err := f.Grants().ReclaimExecution(t.Context(), keyless)
-	wantGrantError(t, err, engine.ErrInvalidGrant, id.ReasonUnknownGrant)
+	wantGrantError(t, err, fferr.ErrInvalidGrant, id.ReasonUnknownGrant)
 	f.WantUnchanged(t, held.ID, before)
 	grant := f.IssueReclaim(t, held.ID)
 	if again := f.IssueReclaim(t, held.ID); again.Key != grant.Key || f.CountGrants(t, held.ID) != 1 {
@@ -250,15 +251,15 @@ func TestReclaimVerifiesItsGrant_E36(t *testing.T) {
 	stranger := keyless
 	stranger.Worker = "somebody"
 	_, err = f.Grants().ReclaimExecution(t.Context(), stranger)
-	wantGrantError(t, err, engine.ErrInvalidGrant, id.ReasonUnknownGrant)
+	wantGrantError(t, err, fferr.ErrInvalidGrant, id.ReasonUnknownGrant)
 	wrong := f.Reclaiming(grant)
 	wrong.Instance = "somebody"
 	_, err = f.Grants().ReclaimExecution(t.Context(), wrong)
-	wantGrantError(t, err, engine.ErrInvalidGrant, id.ReasonUnknownGrant)
+	wantGrantError(t, err, fferr.ErrInvalidGrant, id.ReasonUnknownGrant)
 	f.Advance(fixture.GrantTTL)
 	for _, spec := range []engine.Reclaim{keyless, f.Reclaiming(grant)} {
 		_, err = f.Grants().ReclaimExecution(t.Context(), spec)
-		wantGrantError(t, err, engine.ErrGrantExpired, "")
+		wantGrantError(t, err, fferr.ErrGrantExpired, "")
 	}
 	f.IssueReclaim(t, held.ID)
 	keyless.Instance = "another"
@@ -304,18 +305,18 @@ func TestResumeGrantsByState_E46(t *testing.T) {
 		{"swept", runnable + "eligibility_state = 'eligible_now', lease_reclaim_count = 1", "lease_expires_at_ms = NULL, outcome = 'lease_expired_reclaimable'", nil, 2, 1},
 		{"its suspension satisfied", runnable + "eligibility_state = 'eligible_now'", "lease_expires_at_ms = NULL, outcome = 'attempt_interrupted', terminal_at_ms = 1", nil, 2, 0},
 		{"its attempt leased by the reference, and lost", "priority = priority", "lease_epoch = 6", nil, 7, 1},
-		{"its lease is live", "priority = priority", "lease_expires_at_ms = 1900000000000", engine.ErrNotLeaseable, 0, 0},
-		{"lost too often", `policy = '{"max_reclaim_count":0}'`, "outcome = outcome", engine.ErrReclaimCapExceeded, 0, 0},
-		{"suspended", suspended, "lease_expires_at_ms = NULL", engine.ErrNotLeaseable, 0, 0},
-		{"delayed", runnable + "eligibility_state = 'not_eligible_until_time'", "lease_expires_at_ms = NULL", engine.ErrNotLeaseable, 0, 0},
-		{"blocked", runnable + "eligibility_state = 'blocked_by_dependencies'", "lease_expires_at_ms = NULL", engine.ErrNotLeaseable, 0, 0},
-		{"granted to somebody", runnable + "eligibility_state = 'pending_claim'", "lease_expires_at_ms = NULL", engine.ErrInvalidGrant, 0, 0},
+		{"its lease is live", "priority = priority", "lease_expires_at_ms = 1900000000000", fferr.ErrNotLeaseable, 0, 0},
+		{"lost too often", `policy = '{"max_reclaim_count":0}'`, "outcome = outcome", fferr.ErrReclaimCapExceeded, 0, 0},
+		{"suspended", suspended, "lease_expires_at_ms = NULL", fferr.ErrNotLeaseable, 0, 0},
+		{"delayed", runnable + "eligibility_state = 'not_eligible_until_time'", "lease_expires_at_ms = NULL", fferr.ErrNotLeaseable, 0, 0},
+		{"blocked", runnable + "eligibility_state = 'blocked_by_dependencies'", "lease_expires_at_ms = NULL", fferr.ErrNotLeaseable, 0, 0},
+		{"granted to somebody", runnable + "eligibility_state = 'pending_claim'", "lease_expires_at_ms = NULL", fferr.ErrInvalidGrant, 0, 0},
 		{"retried", "lifecycle_phase = 'runnable', ownership_state = 'unowned', public_state = 'waiting', eligibility_state = 'eligible_now', " +
-			"attempt_index = 1, attempt_state = 'pending_retry_attempt'", "lease_expires_at_ms = NULL, outcome = 'retry', terminal_at_ms = 1", engine.ErrNotLeaseable, 0, 0},
-		{"cancelled", fixture.ForeignCancel, "lease_expires_at_ms = NULL", engine.ErrNotLeaseable, 0, 0},
+			"attempt_index = 1, attempt_state = 'pending_retry_attempt'", "lease_expires_at_ms = NULL, outcome = 'retry', terminal_at_ms = 1", fferr.ErrNotLeaseable, 0, 0},
+		{"cancelled", fixture.ForeignCancel, "lease_expires_at_ms = NULL", fferr.ErrNotLeaseable, 0, 0},
 		{
 			"completed", "lifecycle_phase = 'terminal', ownership_state = 'unowned', public_state = 'completed', attempt_state = 'attempt_terminal'",
-			"lease_expires_at_ms = NULL, outcome = 'success', terminal_at_ms = 1", engine.ErrNotLeaseable, 0, 0,
+			"lease_expires_at_ms = NULL, outcome = 'success', terminal_at_ms = 1", fferr.ErrNotLeaseable, 0, 0,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -358,20 +359,20 @@ func TestUnsignedResumeGrants_E36(t *testing.T) {
 	theirs := f.Resuming(engine.ClaimGrant{Execution: held.ID, Key: "theirs", ExpiresAt: f.Time().Add(time.Second)})
 	before := f.Dump(t, held.ID)
 	_, err := f.Grants().ClaimFromResumeGrant(t.Context(), theirs)
-	wantGrantError(t, err, engine.ErrInvalidGrant, id.ReasonMalformed)
+	wantGrantError(t, err, fferr.ErrInvalidGrant, id.ReasonMalformed)
 	lenient := f.EngineOn(t, f.Pool, engine.Config{UnsignedResumeGrants: true})
 	none := theirs
 	none.Grant.Key = ""
 	_, err = lenient.Grants().ClaimFromResumeGrant(t.Context(), none)
-	wantGrantError(t, err, engine.ErrInvalidGrant, id.ReasonMalformed)
+	wantGrantError(t, err, fferr.ErrInvalidGrant, id.ReasonMalformed)
 	late := theirs
 	late.Grant.ExpiresAt = f.Time()
 	_, err = lenient.Grants().ClaimFromResumeGrant(t.Context(), late)
-	wantGrantError(t, err, engine.ErrGrantExpired, "")
+	wantGrantError(t, err, fferr.ErrGrantExpired, "")
 	f.WantUnchanged(t, held.ID, before)
 	unstarted := theirs
 	unstarted.Grant.Execution = f.Create(t)
-	if _, err := lenient.Grants().ClaimFromResumeGrant(t.Context(), unstarted); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := lenient.Grants().ClaimFromResumeGrant(t.Context(), unstarted); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("never started: %v", err)
 	}
 	if _, err := lenient.Grants().ClaimFromResumeGrant(t.Context(), theirs); err != nil {

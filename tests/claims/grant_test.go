@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -24,7 +25,7 @@ import (
 // wantGrantError fails the test where err is another refusal of a grant, or shows the grant's key.
 func wantGrantError(t *testing.T, err, want error, reason id.Reason) {
 	t.Helper()
-	refusal, ok := errors.AsType[*engine.GrantError](err)
+	refusal, ok := errors.AsType[*fferr.GrantError](err)
 	if !ok || refusal.Err != want || refusal.Reason != reason || !errors.Is(err, want) {
 		t.Errorf("got %v, want %v %s", err, want, reason)
 	}
@@ -125,7 +126,7 @@ func TestGrantedExecutionIsClaimedByItsGrant_E3_I31(t *testing.T) {
 	if claimed, err := f.Claim(t.Context(), f.Worker(), 1); len(claimed) != 0 || err != nil {
 		t.Errorf("claimed %v, %v", claimed, err)
 	}
-	if _, err := f.Grants().IssueClaimGrant(t.Context(), spec); !errors.Is(err, engine.ErrGrantExists) {
+	if _, err := f.Grants().IssueClaimGrant(t.Context(), spec); !errors.Is(err, fferr.ErrGrantExists) {
 		t.Errorf("granted again: %v", err)
 	}
 	if err := f.Grants().VerifyGrant(t.Context(), grant); err != nil {
@@ -157,10 +158,10 @@ func TestGrantedExecutionIsClaimedByItsGrant_E3_I31(t *testing.T) {
 	wantLease(t, f, claimed, 0, 1, state.InitialAttempt, false)
 	f.WantEvents(t, x, "lease acquired", "lease renewed", "lease revoked backend", "completion success")
 	_, err = f.Grants().ClaimExecution(t.Context(), using)
-	if !errors.Is(err, engine.ErrNotLeaseable) {
+	if !errors.Is(err, fferr.ErrNotLeaseable) {
 		t.Errorf("claimed again: %v", err)
 	}
-	wantGrantError(t, f.Grants().VerifyGrant(t.Context(), grant), engine.ErrInvalidGrant, id.ReasonUnknownGrant)
+	wantGrantError(t, f.Grants().VerifyGrant(t.Context(), grant), fferr.ErrInvalidGrant, id.ReasonUnknownGrant)
 }
 
 // The reference's typed claim answers with a handle that has no bytes, and leaves the pointer behind the attempt.
@@ -203,7 +204,7 @@ func TestClaimByGrantTakesTheWorkersOptions_E6(t *testing.T) {
 	using := f.Using(f.Issue(t, x))
 	before := f.Dump(t, x)
 	using.ExpectedAttempt = new(1)
-	if _, err := f.Grants().ClaimExecution(t.Context(), using); !errors.Is(err, engine.ErrNotLeaseable) {
+	if _, err := f.Grants().ClaimExecution(t.Context(), using); !errors.Is(err, fferr.ErrNotLeaseable) {
 		t.Errorf("another attempt was expected: %v", err)
 	}
 	f.WantUnchanged(t, x, before)
@@ -273,19 +274,19 @@ func TestForgedGrantsAreRefused_I30_E36(t *testing.T) {
 		want   error
 		reason id.Reason
 	}{
-		{"no key at all", func(c *engine.GrantedClaim) { c.Grant.Key = "pg" }, engine.ErrInvalidGrant, id.ReasonMalformed},
-		{"cut off", func(c *engine.GrantedClaim) { c.Grant.Key = good.Key[:len(good.Key)-1] }, engine.ErrInvalidGrant, id.ReasonMalformed},
-		{"another digest", func(c *engine.GrantedClaim) { c.Grant.Key = good.Key[:len(good.Key)-1] + wire.GrantKey(digit) }, engine.ErrInvalidGrant, id.ReasonUnknownGrant},
-		{"of another execution", func(c *engine.GrantedClaim) { c.Grant.Key = others.Key }, engine.ErrInvalidGrant, id.ReasonMalformed},
-		{"to reclaim", func(c *engine.GrantedClaim) { c.Grant.Key = reclaimGrant.Key }, engine.ErrInvalidGrant, id.ReasonMalformed},
-		{"of an unknown key", func(c *engine.GrantedClaim) { c.Grant.Key = sign("k9", fixture.GrantSecret, f.Time().Add(time.Hour)) }, engine.ErrInvalidGrant, id.ReasonUnknownKid},
+		{"no key at all", func(c *engine.GrantedClaim) { c.Grant.Key = "pg" }, fferr.ErrInvalidGrant, id.ReasonMalformed},
+		{"cut off", func(c *engine.GrantedClaim) { c.Grant.Key = good.Key[:len(good.Key)-1] }, fferr.ErrInvalidGrant, id.ReasonMalformed},
+		{"another digest", func(c *engine.GrantedClaim) { c.Grant.Key = good.Key[:len(good.Key)-1] + wire.GrantKey(digit) }, fferr.ErrInvalidGrant, id.ReasonUnknownGrant},
+		{"of another execution", func(c *engine.GrantedClaim) { c.Grant.Key = others.Key }, fferr.ErrInvalidGrant, id.ReasonMalformed},
+		{"to reclaim", func(c *engine.GrantedClaim) { c.Grant.Key = reclaimGrant.Key }, fferr.ErrInvalidGrant, id.ReasonMalformed},
+		{"of an unknown key", func(c *engine.GrantedClaim) { c.Grant.Key = sign("k9", fixture.GrantSecret, f.Time().Add(time.Hour)) }, fferr.ErrInvalidGrant, id.ReasonUnknownKid},
 		{"of a retired key", func(c *engine.GrantedClaim) {
 			c.Grant.Key = sign("retired", fixture.GrantSecret, f.Time().Add(time.Hour))
-		}, engine.ErrInvalidGrant, id.ReasonUnknownKid},
-		{"never issued", func(c *engine.GrantedClaim) { c.Grant.Key = sign("k1", fixture.GrantSecret, f.Time().Add(time.Hour)) }, engine.ErrInvalidGrant, id.ReasonUnknownGrant},
-		{"expired", func(c *engine.GrantedClaim) { c.Grant.Key = sign("k1", fixture.GrantSecret, f.Time()) }, engine.ErrGrantExpired, ""},
-		{"shown by another worker", func(c *engine.GrantedClaim) { c.Worker = "somebody" }, engine.ErrInvalidGrant, id.ReasonUnknownGrant},
-		{"shown by another instance", func(c *engine.GrantedClaim) { c.Instance = "somebody" }, engine.ErrInvalidGrant, id.ReasonUnknownGrant},
+		}, fferr.ErrInvalidGrant, id.ReasonUnknownKid},
+		{"never issued", func(c *engine.GrantedClaim) { c.Grant.Key = sign("k1", fixture.GrantSecret, f.Time().Add(time.Hour)) }, fferr.ErrInvalidGrant, id.ReasonUnknownGrant},
+		{"expired", func(c *engine.GrantedClaim) { c.Grant.Key = sign("k1", fixture.GrantSecret, f.Time()) }, fferr.ErrGrantExpired, ""},
+		{"shown by another worker", func(c *engine.GrantedClaim) { c.Worker = "somebody" }, fferr.ErrInvalidGrant, id.ReasonUnknownGrant},
+		{"shown by another instance", func(c *engine.GrantedClaim) { c.Instance = "somebody" }, fferr.ErrInvalidGrant, id.ReasonUnknownGrant},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			using := f.Using(good)
@@ -314,7 +315,7 @@ func TestForgedGrantsAreRefused_I30_E36(t *testing.T) {
 		}, nil)
 		before := f.Dump(t, x)
 		_, err := f.Grants().ClaimExecution(t.Context(), f.Using(engine.ClaimGrant{Execution: x, Key: forged}))
-		wantGrantError(t, err, engine.ErrInvalidGrant, id.ReasonSignatureMismatch)
+		wantGrantError(t, err, fferr.ErrInvalidGrant, id.ReasonSignatureMismatch)
 		wantSilent(t, err, forged)
 		f.WantUnchanged(t, x, before)
 	})
@@ -325,7 +326,7 @@ func TestForgedGrantsAreRefused_I30_E36(t *testing.T) {
 	if _, err := f.Grants().ClaimExecution(t.Context(), f.Using(good)); err != nil {
 		t.Error(err)
 	}
-	wantGrantError(t, f.Grants().VerifyGrant(t.Context(), good), engine.ErrInvalidGrant, id.ReasonUnknownGrant)
+	wantGrantError(t, f.Grants().VerifyGrant(t.Context(), good), fferr.ErrInvalidGrant, id.ReasonUnknownGrant)
 }
 
 // One boundary: at the instant at which it expires a grant is good for nothing, and a millisecond before it is good.
@@ -334,13 +335,13 @@ func TestGrantIsRefusedFromItsExpiryOn_E36(t *testing.T) {
 	grant := f.Issue(t, f.Create(t))
 	keyless := engine.ClaimGrant{Execution: grant.Execution}
 	f.Advance(fixture.GrantTTL)
-	wantGrantError(t, f.Grants().VerifyGrant(t.Context(), grant), engine.ErrGrantExpired, "")
+	wantGrantError(t, f.Grants().VerifyGrant(t.Context(), grant), fferr.ErrGrantExpired, "")
 	for _, g := range []engine.ClaimGrant{grant, keyless} {
 		_, err := f.Grants().ClaimExecution(t.Context(), f.Using(g))
-		wantGrantError(t, err, engine.ErrGrantExpired, "")
+		wantGrantError(t, err, fferr.ErrGrantExpired, "")
 	}
 	_, err := f.Grants().ClaimFromResumeGrant(t.Context(), f.Resuming(grant))
-	wantGrantError(t, err, engine.ErrGrantExpired, "")
+	wantGrantError(t, err, fferr.ErrGrantExpired, "")
 	f.Advance(-time.Millisecond)
 	fixture.Run(t, f.Maintenance().ExpireGrants, 0)
 	if err := f.Grants().VerifyGrant(t.Context(), grant); err != nil {
@@ -359,10 +360,10 @@ func TestClaimWithoutAKeyUsesTheNewestGrant_E4(t *testing.T) {
 	x := f.Create(t)
 	keyless := f.Using(engine.ClaimGrant{Execution: x})
 	_, err := f.Grants().ClaimExecution(t.Context(), keyless)
-	wantGrantError(t, err, engine.ErrInvalidGrant, id.ReasonUnknownGrant)
+	wantGrantError(t, err, fferr.ErrInvalidGrant, id.ReasonUnknownGrant)
 	f.SeedGrant(t, x) // another worker's, of the reference
 	_, err = f.Grants().ClaimExecution(t.Context(), keyless)
-	wantGrantError(t, err, engine.ErrInvalidGrant, id.ReasonUnknownGrant)
+	wantGrantError(t, err, fferr.ErrInvalidGrant, id.ReasonUnknownGrant)
 	keyless.Worker, keyless.Instance = "w", "any"
 	claimed, err := f.Grants().ClaimExecution(t.Context(), keyless)
 	if err != nil {
@@ -387,7 +388,7 @@ func TestGrantRefusesPipesInWorkerIDs_I29(t *testing.T) {
 		_, errResume := g.ClaimFromResumeGrant(t.Context(), engine.ResumedClaim{Grant: engine.ResumeGrant{Execution: x}, Worker: w, Instance: i, LeaseTTL: fixture.LeaseTTL})
 		_, errTake := g.ReclaimExecution(t.Context(), engine.Reclaim{Grant: engine.ReclaimGrant{Execution: x}, Worker: w, Instance: i, LeaseTTL: fixture.LeaseTTL})
 		for n, err := range []error{errIssue, errReclaim, errWorker, errClaim, errResume, errTake} {
-			if input, ok := errors.AsType[*engine.InputError](err); !ok || !strings.HasPrefix(input.Field, "worker") {
+			if input, ok := errors.AsType[*fferr.InputError](err); !ok || !strings.HasPrefix(input.Field, "worker") {
 				t.Errorf("operation %d as %q: %v", n, ids, err)
 			}
 		}
@@ -426,8 +427,8 @@ func TestGrantsAndClaimsByState_E47(t *testing.T) {
 			before := f.Dump(t, x)
 			refused := func(what string, err error) {
 				t.Helper()
-				refusal, ok := errors.AsType[*engine.StateError](err)
-				if !ok || refusal.Err != engine.ErrNotLeaseable || refusal.Execution != x || c.ineligible != "" && what != "issued" && !strings.Contains(refusal.Reason, c.ineligible) {
+				refusal, ok := errors.AsType[*fferr.StateError](err)
+				if !ok || refusal.Err != fferr.ErrNotLeaseable || refusal.Execution != x || c.ineligible != "" && what != "issued" && !strings.Contains(refusal.Reason, c.ineligible) {
 					t.Errorf("%s: %v", what, err)
 				}
 				f.WantUnchanged(t, x, before)
@@ -470,7 +471,7 @@ func TestGrantLeavesALiveLeaseAlone_E11(t *testing.T) {
 	f.SetExecution(t, held.ID, "lifecycle_phase = 'runnable', ownership_state = 'unowned', eligibility_state = 'eligible_now', attempt_state = 'attempt_interrupted'")
 	before := f.Dump(t, held.ID)
 	_, err := f.Grants().IssueGrantAndClaim(t.Context(), held.ID, "", fixture.LeaseTTL)
-	if !errors.Is(err, engine.ErrNotLeaseable) {
+	if !errors.Is(err, fferr.ErrNotLeaseable) {
 		t.Errorf("claimed: %v", err)
 	}
 	f.WantUnchanged(t, held.ID, before)
@@ -498,7 +499,7 @@ func TestAttachedExecutionIsNeitherGrantedNorLeased(t *testing.T) {
 				Grant: engine.ClaimGrant{Execution: x}, Worker: "w", Instance: "w1", LeaseTTL: fixture.LeaseTTL,
 			})
 			for n, err := range []error{errIssue, errOperator, errClaim} {
-				if _, ok := errors.AsType[*engine.StateError](err); !ok || !errors.Is(err, engine.ErrNotLeaseable) {
+				if _, ok := errors.AsType[*fferr.StateError](err); !ok || !errors.Is(err, fferr.ErrNotLeaseable) {
 					t.Errorf("operation %d: %v", n, err)
 				}
 			}
@@ -530,12 +531,12 @@ func TestGrantsStopForAPausedLane(t *testing.T) {
 	x, waiting := f.Create(t), f.Create(t)
 	grant := f.Issue(t, x)
 	for _, c := range []struct {
-		halt engine.Halt
+		halt state.Halt
 		name string
 		stop func() error
 	}{
-		{engine.LanePaused, string(f.Lane), func() error { return f.Operator().PauseLane(t.Context(), f.Lane, "") }},
-		{engine.WorkerDrained, f.Name, func() error { return f.Operator().DrainWorker(t.Context(), id.WorkerInstanceID(f.Name)) }},
+		{state.HaltedLane, string(f.Lane), func() error { return f.Operator().PauseLane(t.Context(), f.Lane, "") }},
+		{state.HaltedWorker, f.Name, func() error { return f.Operator().DrainWorker(t.Context(), id.WorkerInstanceID(f.Name)) }},
 	} {
 		t.Run(string(c.halt), func(t *testing.T) {
 			if err := c.stop(); err != nil {
@@ -548,12 +549,12 @@ func TestGrantsStopForAPausedLane(t *testing.T) {
 			_, errReclaim := f.Grants().ReclaimExecution(t.Context(), f.Reclaiming(reclaim))
 			_, errResume := f.Grants().ClaimFromResumeGrant(t.Context(), f.Resuming(grant))
 			refused := []error{errIssue, errWorker, errClaim, errIssueReclaim, errReclaim, errResume}
-			if c.halt == engine.LanePaused {
+			if c.halt == state.HaltedLane {
 				_, err := f.Grants().IssueGrantAndClaim(t.Context(), waiting, "", fixture.LeaseTTL)
 				refused = append(refused, err)
 			}
 			for n, err := range refused {
-				if halted, ok := errors.AsType[*engine.HaltedError](err); !ok || halted.Halt != c.halt || halted.Name != c.name || !errors.Is(err, engine.ErrHalted) {
+				if halted, ok := errors.AsType[*fferr.HaltedError](err); !ok || halted.Halt != c.halt || halted.Name != c.name || !errors.Is(err, fferr.ErrHalted) {
 					t.Errorf("operation %d: %v", n, err)
 				}
 			}
@@ -582,30 +583,30 @@ func TestGrantsInATransaction(t *testing.T) {
 				_, err := g.IssueClaimGrant(ctx, f.GrantSpec(x))
 				return err
 			}
-		}, fixture.StateGranted, engine.ErrGrantExists},
+		}, fixture.StateGranted, fferr.ErrGrantExists},
 		{"claim for worker", func(t *testing.T, f *fixture.Fixture) (id.ExecutionID, func(context.Context, engine.Grants) error) {
 			return f.Create(t), func(ctx context.Context, g engine.Grants) error {
 				_, found, err := g.ClaimForWorker(ctx, f.WorkerSpec())
 				if !found && err == nil {
-					err = engine.ErrNotLeaseable
+					err = fferr.ErrNotLeaseable
 				}
 				return err
 			}
-		}, fixture.StateGranted, engine.ErrNotLeaseable},
+		}, fixture.StateGranted, fferr.ErrNotLeaseable},
 		{"claim", func(t *testing.T, f *fixture.Fixture) (id.ExecutionID, func(context.Context, engine.Grants) error) {
 			grant := f.Issue(t, f.Create(t))
 			return grant.Execution, func(ctx context.Context, g engine.Grants) error {
 				_, err := g.ClaimExecution(ctx, f.Using(grant))
 				return err
 			}
-		}, fixture.StateRunning, engine.ErrNotLeaseable},
+		}, fixture.StateRunning, fferr.ErrNotLeaseable},
 		{"claim by an operator", func(t *testing.T, f *fixture.Fixture) (id.ExecutionID, func(context.Context, engine.Grants) error) {
 			x := f.Create(t)
 			return x, func(ctx context.Context, g engine.Grants) error {
 				_, err := g.IssueGrantAndClaim(ctx, x, "", fixture.LeaseTTL)
 				return err
 			}
-		}, fixture.StateRunning, engine.ErrNotLeaseable},
+		}, fixture.StateRunning, fferr.ErrNotLeaseable},
 		{"resume", func(t *testing.T, f *fixture.Fixture) (id.ExecutionID, func(context.Context, engine.Grants) error) {
 			held := f.Start(t)
 			f.Advance(fixture.LeaseTTL)
@@ -615,7 +616,7 @@ func TestGrantsInATransaction(t *testing.T) {
 				_, err := g.ClaimFromResumeGrant(ctx, f.Resuming(grant))
 				return err
 			}
-		}, fixture.StateRunning, engine.ErrInvalidGrant},
+		}, fixture.StateRunning, fferr.ErrInvalidGrant},
 		{"reclaim", func(t *testing.T, f *fixture.Fixture) (id.ExecutionID, func(context.Context, engine.Grants) error) {
 			held := f.Start(t)
 			f.Advance(fixture.LeaseTTL)
@@ -624,7 +625,7 @@ func TestGrantsInATransaction(t *testing.T) {
 				_, err := g.ReclaimExecution(ctx, f.Reclaiming(grant))
 				return err
 			}
-		}, fixture.StateRunning, engine.ErrInvalidGrant},
+		}, fixture.StateRunning, fferr.ErrInvalidGrant},
 		{"expire", func(t *testing.T, f *fixture.Fixture) (id.ExecutionID, func(context.Context, engine.Grants) error) {
 			grant := f.Issue(t, f.Create(t))
 			f.Advance(fixture.GrantTTL)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -250,7 +251,7 @@ func TestListEligibleExecutions_E43(t *testing.T) {
 			return err
 		},
 	} {
-		if err := call(); !errors.Is(err, engine.ErrInvalidInput) {
+		if err := call(); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -326,7 +327,7 @@ func TestGrantsRefuseBadInput(t *testing.T) {
 	} {
 		if err := c.call(); err == nil {
 			t.Errorf("%s: accepted", c.field)
-		} else if input, ok := errors.AsType[*engine.InputError](err); !ok || input.Field != c.field {
+		} else if input, ok := errors.AsType[*fferr.InputError](err); !ok || input.Field != c.field {
 			t.Errorf("%s: %v", c.field, err)
 		}
 	}
@@ -335,7 +336,7 @@ func TestGrantsRefuseBadInput(t *testing.T) {
 	for n, err := range []error{
 		issue(func(s *engine.GrantSpec) { s.Execution = missing })(), claim(func(s *engine.GrantedClaim) { s.Grant.Execution = missing })(),
 	} {
-		if !errors.Is(err, engine.ErrNotFound) {
+		if !errors.Is(err, fferr.ErrNotFound) {
 			t.Error(n, err)
 		}
 	}

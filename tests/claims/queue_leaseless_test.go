@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -36,7 +36,7 @@ func TestLeaselessExecutionIsReturned(t *testing.T) {
 				t.Errorf("attempt %+v", a)
 			}
 			f.WantEvents(t, c.ID, "lease acquired", "lease expired")
-			fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), c.Lease, nil), engine.ErrStaleLease)
+			fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), c.Lease, nil), fferr.ErrStaleLease)
 			if repaired := f.Repair(t, 2); repaired != 0 {
 				t.Errorf("repaired %d the second time", repaired)
 			}

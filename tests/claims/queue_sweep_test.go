@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -114,7 +115,7 @@ func TestQueueFollowsAnySequenceOfWrites(t *testing.T) {
 				if reason := rapid.SampledFrom(append(fixture.BlockReasons, "")).Draw(r, "reason"); reason != "" {
 					_, err := f.Operator().BlockExecution(t.Context(), x, reason, "")
 					check(err)
-				} else if err := f.Operator().UnblockExecution(t.Context(), x, ""); !errors.Is(err, engine.ErrNotEligible) {
+				} else if err := f.Operator().UnblockExecution(t.Context(), x, ""); !errors.Is(err, fferr.ErrNotEligible) {
 					check(err)
 				}
 			},

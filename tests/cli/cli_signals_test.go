@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
 )
 
 // Links are reissued, and shown by no other command.
@@ -47,7 +48,7 @@ func testCLISignals(t *testing.T, ff cli) {
 	suspend := func(asked string) string {
 		t.Helper()
 		x := mustCreate(t, eng, engine.ExecutionSpec{
-			Lane: "mail", Kind: "send", Tags: map[string]string{"app.tenant": asked}, BusinessKey: engine.BusinessKey{Name: "order", Value: asked},
+			Lane: "mail", Kind: "send", Tags: map[string]string{"app.tenant": asked}, BusinessKey: id.BusinessKey{Name: "order", Value: asked},
 		})
 		work := mustClaim(t, eng, "mail")
 		if _, err := eng.Suspend(t.Context(), engine.SuspendSpec{

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -155,7 +156,7 @@ func TestResolveManyConcurrentUpstreams_F37(t *testing.T) {
 					}
 					operations = append(operations, func(ctx context.Context) error {
 						for {
-							if err := end(ctx, l); !errors.Is(err, engine.ErrContention) {
+							if err := end(ctx, l); !errors.Is(err, fferr.ErrContention) {
 								return err
 							}
 							// The machine is too busy for so many that stand in line.
@@ -381,13 +382,13 @@ func TestResolveBatchesInOppositeOrder(t *testing.T) {
 				fixture.ExecIn(t, tx, "SELECT pg_advisory_xact_lock(ffx_flow_key($1))", held)
 				// Neither waits for the locked flow; they come back to it, and to the flow that the other locked.
 				first, second := ends("a", pair[0], false), ends("b", pair[1], true)
-				if err := together(t.Context(), first, second); !errors.Is(err, engine.ErrBusy) {
+				if err := together(t.Context(), first, second); !errors.Is(err, fferr.ErrBusy) {
 					t.Errorf("got %v, want that the flow is busy", err)
 				}
 				fixture.Commit(t, tx)
 				fixture.Await(t, "both to end all", func() bool {
 					err := together(t.Context(), first, second)
-					if err != nil && !errors.Is(err, engine.ErrBusy) {
+					if err != nil && !errors.Is(err, fferr.ErrBusy) {
 						t.Fatal(err)
 					}
 					return err == nil

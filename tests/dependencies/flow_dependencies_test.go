@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -244,8 +245,8 @@ func TestSkipSettlesAParkedAttempt(t *testing.T) {
 	if grants := fixture.Texts(t, f.Pool, "SELECT kind FROM ff_claim_grant WHERE partition_key = $1 AND execution_id = $2", c.Partition(), c.UUID()); len(grants) > 0 {
 		t.Errorf("grants %q", grants)
 	}
-	if err := f.CompleteExecution(t.Context(), lease, nil); !errors.Is(err, engine.ErrStaleLease) {
-		t.Errorf("the former holder completes: %v, want %v", err, engine.ErrStaleLease)
+	if err := f.CompleteExecution(t.Context(), lease, nil); !errors.Is(err, fferr.ErrStaleLease) {
+		t.Errorf("the former holder completes: %v, want %v", err, fferr.ErrStaleLease)
 	}
 	f.WantCompletionEvents(t, flow, "b failed", "c skipped")
 }
@@ -651,8 +652,8 @@ func TestResolutionIsAtomic_F12_M21(t *testing.T) {
 			l := f.Lease(t, flow, "a")
 			f.Exec(t, "ALTER TABLE ff_completion_event ADD CONSTRAINT fault CHECK (flow_id IS NULL)")
 			before := f.DumpFlow(t, flow)
-			if err := end(f, t, f.Engine, l); !errors.Is(err, engine.ErrTransport) {
-				t.Errorf("error %v, want %v", err, engine.ErrTransport)
+			if err := end(f, t, f.Engine, l); !errors.Is(err, fferr.ErrTransport) {
+				t.Errorf("error %v, want %v", err, fferr.ErrTransport)
 			}
 			if after := f.DumpFlow(t, flow); after != before {
 				t.Errorf("the flow was written to:\n%s\nwas\n%s", after, before)
@@ -680,11 +681,11 @@ func TestResolveInATransaction(t *testing.T) {
 	if err := bound.CompleteExecution(t.Context(), a, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := bound.CompleteExecution(t.Context(), stale, nil); !errors.Is(err, engine.ErrStaleLease) {
-		t.Errorf("error %v, want %v", err, engine.ErrStaleLease)
+	if err := bound.CompleteExecution(t.Context(), stale, nil); !errors.Is(err, fferr.ErrStaleLease) {
+		t.Errorf("error %v, want %v", err, fferr.ErrStaleLease)
 	}
-	if _, err := bound.FailExecution(t.Context(), stale, fixture.ForGood); !errors.Is(err, engine.ErrStaleLease) {
-		t.Errorf("error %v, want %v", err, engine.ErrStaleLease)
+	if _, err := bound.FailExecution(t.Context(), stale, fixture.ForGood); !errors.Is(err, fferr.ErrStaleLease) {
+		t.Errorf("error %v, want %v", err, fferr.ErrStaleLease)
 	}
 	if _, err := bound.FailExecution(t.Context(), x, fixture.ForGood); err != nil {
 		t.Fatal(err)
@@ -828,7 +829,7 @@ func TestResolveManyFlowsInOneBatch(t *testing.T) {
 		}
 	}))
 	for i, err := range outcomes {
-		if refused := errors.Is(err, engine.ErrStaleLease); refused != (i == flows) || err != nil && !refused {
+		if refused := errors.Is(err, fferr.ErrStaleLease); refused != (i == flows) || err != nil && !refused {
 			t.Errorf("outcome %d: %v", i, err)
 		}
 	}

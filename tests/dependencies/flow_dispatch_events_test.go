@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -167,8 +168,8 @@ func TestDispatchKeepsAFailingEvent(t *testing.T) {
 	f.WantState(t, f.NodeID(flow, "b"), fixture.StateHeld)
 	f.WantState(t, f.NodeID(flow, "d"), fixture.StateReady)
 	f.WantState(t, f.NodeID(other, "b"), fixture.StateReady)
-	if _, err := f.EngineOn(t, f.Pool, engine.Config{}).Maintenance().DispatchCompletions(t.Context(), 10); !errors.Is(err, engine.ErrTransport) {
-		t.Errorf("error %v, want %v: nothing else was to be done", err, engine.ErrTransport)
+	if _, err := f.EngineOn(t, f.Pool, engine.Config{}).Maintenance().DispatchCompletions(t.Context(), 10); !errors.Is(err, fferr.ErrTransport) {
+		t.Errorf("error %v, want %v: nothing else was to be done", err, fferr.ErrTransport)
 	}
 	f.Exec(t, "ALTER TABLE ff_exec_core DROP CONSTRAINT fault")
 	fixture.Run(t, f.EngineOn(t, f.Pool, engine.Config{}).Maintenance().DispatchCompletions, 1)

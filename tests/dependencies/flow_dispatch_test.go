@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/reconcile"
@@ -363,7 +364,7 @@ func TestDispatchInATransaction(t *testing.T) {
 func TestDispatchRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
 	for _, batch := range []int{-1, 0, engine.MaxBatch + 1} {
-		if _, err := f.Maintenance().DispatchCompletions(t.Context(), batch); !errors.Is(err, engine.ErrInvalidInput) {
+		if _, err := f.Maintenance().DispatchCompletions(t.Context(), batch); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("a batch of %d: %v", batch, err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -175,8 +176,8 @@ func (l *flowLife) hold(leases ...engine.Lease) {
 // mayRefuse reports whether an error is a valid answer in a flow with several actors.
 func mayRefuse(err error) bool {
 	for _, refusal := range []error{
-		engine.ErrStaleLease, engine.ErrLeaseExpired, engine.ErrNotActive, engine.ErrEnded, engine.ErrNotEnded, engine.ErrStarted, engine.ErrCycle,
-		engine.ErrFlowTerminal, engine.ErrEdgeExists, engine.ErrMaxReplays, engine.ErrNotMember, engine.ErrBusy, engine.ErrContention,
+		fferr.ErrStaleLease, fferr.ErrLeaseExpired, fferr.ErrNotActive, fferr.ErrEnded, fferr.ErrNotEnded, fferr.ErrStarted, fferr.ErrCycle,
+		fferr.ErrFlowTerminal, fferr.ErrEdgeExists, fferr.ErrMaxReplays, fferr.ErrNotMember, fferr.ErrBusy, fferr.ErrContention,
 	} {
 		if errors.Is(err, refusal) {
 			return true

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -283,7 +284,7 @@ func again[T any](t *testing.T, items []T, outcomes []error, err error) (busy []
 	}
 	for i, err := range outcomes {
 		switch {
-		case errors.Is(err, engine.ErrBusy):
+		case errors.Is(err, fferr.ErrBusy):
 			busy = append(busy, items[i])
 		case err != nil:
 			t.Error(err)

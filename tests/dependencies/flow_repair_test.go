@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -309,7 +310,7 @@ func TestRepairGroupsContinuesWhereItStopped(t *testing.T) {
 		t.Errorf("repaired %d in another round", found)
 	}
 	for _, batch := range []int{-1, 0, engine.MaxSweep + 1} {
-		if _, err := f.Maintenance().RepairGroups(t.Context(), batch); !errors.Is(err, engine.ErrInvalidInput) {
+		if _, err := f.Maintenance().RepairGroups(t.Context(), batch); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("a batch of %d: %v", batch, err)
 		}
 	}
@@ -323,7 +324,7 @@ func TestRepairGroupsInATransaction(t *testing.T) {
 	for _, end := range []string{"rollback", "commit"} {
 		tx := f.BeginTx(t)
 		bound := f.WithTx(tx).Maintenance()
-		if _, err := bound.RepairGroups(t.Context(), 0); !errors.Is(err, engine.ErrInvalidInput) {
+		if _, err := bound.RepairGroups(t.Context(), 0); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Fatal(err)
 		}
 		repaired := 0

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -45,8 +46,8 @@ func TestCancelSiblingsCancelsTheRest_F26(t *testing.T) {
 		wantReason(t, f, flow, "sibling_quorum_satisfied", "c", "d")
 		f.WantGroup(t, flow, "e", fixture.StoredGroup{Success: 2, Fail: 2, KTarget: 2})
 		f.WantEvents(t, held.Execution, "lease acquired", "lease revoked reconciler", "completion cancelled")
-		if err := f.CompleteExecution(t.Context(), held, nil); !errors.Is(err, engine.ErrStaleLease) {
-			t.Errorf("the holder completes: %v, want %v", err, engine.ErrStaleLease)
+		if err := f.CompleteExecution(t.Context(), held, nil); !errors.Is(err, fferr.ErrStaleLease) {
+			t.Errorf("the holder completes: %v, want %v", err, fferr.ErrStaleLease)
 		}
 		cancelSiblings(t, f, 0)
 	})
@@ -243,7 +244,7 @@ func TestCancelSiblingsInATransaction(t *testing.T) {
 	for _, commits := range []bool{false, true} {
 		tx := f.BeginTx(t)
 		m := f.WithTx(tx).Maintenance()
-		if _, err := m.CancelSiblings(t.Context(), 0); !errors.Is(err, engine.ErrInvalidInput) {
+		if _, err := m.CancelSiblings(t.Context(), 0); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("no batch: %v", err)
 		}
 		if n, err := m.CancelSiblings(t.Context(), 10); n != 1 || err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -110,8 +111,8 @@ func TestForeignUniqueViolationsAreReported_E37_I47(t *testing.T) {
 		e := f.EngineOn(t, log.Open(t, f.Url), engine.Config{})
 		var err error
 		sent := log.During(func() { err = do(t.Context(), e, c.Lease) })
-		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "23505" || !errors.Is(err, engine.ErrTransport) ||
-			errors.Is(err, engine.ErrContention) {
+		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "23505" || !errors.Is(err, fferr.ErrTransport) ||
+			errors.Is(err, fferr.ErrContention) {
 			t.Errorf("%s: got %v, want the server's error", call, err)
 		}
 		counted := make(map[string]int)
@@ -151,7 +152,7 @@ func TestLeaseEventsNameTheLeaseAndItsHolder_I23(t *testing.T) {
 		if want := fmt.Sprintf("%s of %s %s", c.want, f.Name, held.Lease.ID); len(got) != 1 || got[0] != want {
 			t.Errorf("taken by %s: %q, want %q", c.name, got, want)
 		}
-		if err := f.CancelExecution(t.Context(), engine.CancelSpec{ID: held.ID}); err != nil && !errors.Is(err, engine.ErrEnded) {
+		if err := f.CancelExecution(t.Context(), engine.CancelSpec{ID: held.ID}); err != nil && !errors.Is(err, fferr.ErrEnded) {
 			t.Fatal(err)
 		}
 	}

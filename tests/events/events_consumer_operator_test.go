@@ -17,6 +17,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -52,7 +53,7 @@ func TestConsumerRefusesBadInput(t *testing.T) {
 			events.HandleWith(t.Context(), f.Engine, c.consumer, completions(), note),
 			events.HandleBatches(t.Context(), f.Engine, c.consumer, completions(), func(context.Context, pgx.Tx, []events.Completion) error { return nil }),
 		} {
-			if input, ok := errors.AsType[*engine.InputError](err); !ok || input.Field != c.field {
+			if input, ok := errors.AsType[*fferr.InputError](err); !ok || input.Field != c.field {
 				t.Errorf("%+v: got %v, want %s", c.consumer, err, c.field)
 			}
 		}
@@ -67,7 +68,7 @@ func TestConsumerRefusesBadInput(t *testing.T) {
 		"event ":        events.RetrySetAside(t.Context(), f.Engine, "a", completions(), events.Cursor{}, note),
 		"Consumer.Name": events.RemoveConsumer(t.Context(), f.Engine, "completion", ""),
 	} {
-		if input, ok := errors.AsType[*engine.InputError](err); !ok || input.Field != strings.TrimSpace(field) {
+		if input, ok := errors.AsType[*fferr.InputError](err); !ok || input.Field != strings.TrimSpace(field) {
 			t.Errorf("got %v, want %s", err, field)
 		}
 	}
@@ -75,11 +76,11 @@ func TestConsumerRefusesBadInput(t *testing.T) {
 		events.MoveConsumer(t.Context(), f.Engine, "elsewhere", "a", events.Beginning),
 		events.RemoveConsumer(t.Context(), f.Engine, "", "a"),
 	} {
-		if !errors.Is(err, engine.ErrInvalidInput) {
+		if !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("got %v", err)
 		}
 	}
-	if _, err := events.SetAside(t.Context(), f.Engine, "completion", "a", events.Beginning, -1); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := events.SetAside(t.Context(), f.Engine, "completion", "a", events.Beginning, -1); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -153,7 +154,7 @@ func TestConsumerOperatorInATransaction(t *testing.T) {
 		t.Run(o.name, func(t *testing.T) {
 			// A refusal, and the same in a transaction that goes on.
 			tx := fixture.BeginWith(t, c.Pool, pgx.TxOptions{})
-			if err := events.MoveConsumer(t.Context(), c.WithTx(tx), "completion", "nobody", events.Beginning); !errors.Is(err, engine.ErrNotFound) {
+			if err := events.MoveConsumer(t.Context(), c.WithTx(tx), "completion", "nobody", events.Beginning); !errors.Is(err, fferr.ErrNotFound) {
 				t.Errorf("got %v", err)
 			}
 			if err := o.do(c.WithTx(tx)); err != nil {
@@ -180,7 +181,7 @@ func TestConsumerOperatorInATransaction(t *testing.T) {
 			if o.name == "MoveConsumer" {
 				return
 			}
-			if err := o.do(c.Engine); !errors.Is(err, engine.ErrNotFound) {
+			if err := o.do(c.Engine); !errors.Is(err, fferr.ErrNotFound) {
 				t.Errorf("repeated: %v", err)
 			}
 		})
@@ -229,7 +230,7 @@ func TestConsumerRetriesASetAsideEvent(t *testing.T) {
 	var got events.Completion
 	err = retry(func(ctx context.Context, tx pgx.Tx, event events.Completion) error {
 		got = event
-		if err := retry(note); !errors.Is(err, engine.ErrNotFound) {
+		if err := retry(note); !errors.Is(err, fferr.ErrNotFound) {
 			t.Errorf("a second one at the same time: %v", err)
 		}
 		return note(ctx, tx, event)
@@ -267,7 +268,7 @@ func TestConsumerMovesWithinKeptEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range []*running{first, second} {
-		if err := r.ended(); !errors.Is(err, engine.ErrNotFound) {
+		if err := r.ended(); !errors.Is(err, fferr.ErrNotFound) {
 			t.Errorf("got %v", err)
 		}
 	}

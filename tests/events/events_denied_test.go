@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -46,8 +47,8 @@ func TestRoleWithoutTheSequencesIsRefused(t *testing.T) {
 				if err != nil {
 					t.Errorf("%s with %s: %v", call, right, err)
 				}
-			case !errors.Is(err, engine.ErrDenied) || errors.Is(err, engine.ErrCorruption):
-				t.Errorf("%s: error %v, want %v", call, err, engine.ErrDenied)
+			case !errors.Is(err, fferr.ErrDenied) || errors.Is(err, fferr.ErrCorruption):
+				t.Errorf("%s: error %v, want %v", call, err, fferr.ErrDenied)
 			case !strings.Contains(err.Error(), "GRANT USAGE ON SEQUENCE ff_completion_event_event_id_seq TO \""+role+"\"") || strings.Contains(err.Error(), "setval"):
 				t.Errorf("%s: %v does not name the grant", call, err)
 			}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -331,7 +332,7 @@ func TestEventsReportANegativePartition_V18(t *testing.T) {
 	sub := subscribe(t, f.Engine, events.Completions(events.Filter{}), events.Options{})
 	insertEvent(t, f.Pool, "completion", "-7, gen_random_uuid(), NULL, 'success', NULL, NULL, 1")
 	event := insertEvent(t, f.Pool, "completion", foreignEvents["completion"])
-	if _, err := nextEvent(t, sub); !errors.Is(err, engine.ErrCorruption) {
+	if _, err := nextEvent(t, sub); !errors.Is(err, fferr.ErrCorruption) {
 		t.Errorf("got %v", err)
 	}
 	wantIDs(t, sub, event)
@@ -448,7 +449,7 @@ func TestEventCursorsRoundTrip(t *testing.T) {
 	tx := f.BeginTx(t)
 	_, err = events.Subscribe(t.Context(), f.WithTx(tx), leases, events.Options{})
 	fixture.WantInputError(t, err, "engine")
-	if _, err = events.Subscribe(t.Context(), f.Engine, events.InstanceTags(events.Filter{}), events.Options{}); !errors.Is(err, engine.ErrUnsupported) {
+	if _, err = events.Subscribe(t.Context(), f.Engine, events.InstanceTags(events.Filter{}), events.Options{}); !errors.Is(err, fferr.ErrUnsupported) {
 		t.Errorf("instance tags: %v", err)
 	}
 }
@@ -526,7 +527,7 @@ func TestSubscribeWithoutADatabase(t *testing.T) {
 	pool := fixture.OpenPool(t, f.Url, func(cfg *pgxpool.Config) { cfg.ConnConfig.Port, cfg.ConnConfig.Fallbacks = 1, nil })
 	eng := f.EngineOn(t, pool, engine.Config{NoListener: true})
 	_, err := events.Subscribe(t.Context(), eng, events.Signals(events.Filter{}), events.Options{})
-	if !errors.Is(err, engine.ErrUnavailable) || !strings.HasPrefix(err.Error(), "pg.subscribe_signal_delivery: ") {
+	if !errors.Is(err, fferr.ErrUnavailable) || !strings.HasPrefix(err.Error(), "pg.subscribe_signal_delivery: ") {
 		t.Errorf("got %v", err)
 	}
 }

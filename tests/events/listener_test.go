@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -253,7 +254,7 @@ func TestListenerReportsThatItCannotConnect(t *testing.T) {
 		"Config.NoListener": {Listener: pool.Config(), NoListener: true},
 	} {
 		_, err := engine.New(pool, cfg)
-		if invalid, ok := errors.AsType[*engine.InputError](err); !ok || invalid.Field != field {
+		if invalid, ok := errors.AsType[*fferr.InputError](err); !ok || invalid.Field != field {
 			t.Errorf("got %v, want an error about %s", err, field)
 		}
 	}

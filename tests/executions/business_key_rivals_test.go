@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -90,7 +91,7 @@ func TestCreationGivesUpOnAHeldBusinessKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	sent := fixture.Names(log.During(func() {
-		if _, err := late.CreateExecution(t.Context(), spec); !errors.Is(err, engine.ErrContention) {
+		if _, err := late.CreateExecution(t.Context(), spec); !errors.Is(err, fferr.ErrContention) {
 			t.Errorf("got %v, want contention", err)
 		}
 	}))
@@ -132,7 +133,7 @@ func TestBusinessKeyInTheCallersTransaction(t *testing.T) {
 	if found, err := find(eng); found != created.ID || err != nil {
 		t.Errorf("found %s in the transaction, %v", found, err)
 	}
-	if _, err := find(f.Engine); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := find(f.Engine); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("found outside the transaction: %v", err)
 	}
 	fixture.Commit(t, tx)
@@ -166,7 +167,7 @@ func TestBusinessKeysAreTakenInOrder(t *testing.T) {
 	late.AwaitBlocked(t, f)
 	fixture.Commit(t, held)
 	outcomes := wait()
-	for i, want := range []error{nil, nil, engine.ErrKeyConflict, engine.ErrKeyConflict} {
+	for i, want := range []error{nil, nil, fferr.ErrKeyConflict, fferr.ErrKeyConflict} {
 		if !errors.Is(outcomes[i].Err, want) {
 			t.Errorf("%d: %v, want %v", i, outcomes[i].Err, want)
 		}

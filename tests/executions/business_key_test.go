@@ -8,14 +8,15 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
 // orders makes the keys of one test: other tests use the same database.
-func orders(f *fixture.Fixture) func(number string) engine.BusinessKey {
-	return func(number string) engine.BusinessKey {
-		return engine.BusinessKey{Name: "order", Value: f.Name + number}
+func orders(f *fixture.Fixture) func(number string) id.BusinessKey {
+	return func(number string) id.BusinessKey {
+		return id.BusinessKey{Name: "order", Value: f.Name + number}
 	}
 }
 
@@ -40,10 +41,10 @@ func (b *lettered) storedKeys(t *testing.T) []string {
 }
 
 // wantConflict wants an error that names the holder of a key.
-func wantConflict(t *testing.T, err error, key engine.BusinessKey, holder id.ExecutionID) {
+func wantConflict(t *testing.T, err error, key id.BusinessKey, holder id.ExecutionID) {
 	t.Helper()
-	conflict, ok := errors.AsType[*engine.KeyConflictError](err)
-	if !errors.Is(err, engine.ErrKeyConflict) || !ok || conflict.Existing != holder || conflict.BusinessKey != key || conflict.ExistingFlow != nil || conflict.Key != "" {
+	conflict, ok := errors.AsType[*fferr.KeyConflictError](err)
+	if !errors.Is(err, fferr.ErrKeyConflict) || !ok || conflict.Existing != holder || conflict.BusinessKey != key || conflict.ExistingFlow != nil || conflict.Key != "" {
 		t.Errorf("got %v (%+v), want a conflict with %s", err, conflict, holder)
 	}
 }
@@ -54,7 +55,7 @@ func TestBusinessKey(t *testing.T) {
 	f := fixture.New(t)
 	key := orders(f)("1")
 	kind := engine.Kind[struct{}, struct{}]{Name: "invoice", Lane: f.Lane}
-	if _, err := f.FindExecutionByKey(t.Context(), key.Name, key.Value); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := f.FindExecutionByKey(t.Context(), key.Name, key.Value); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("found before the creation: %v", err)
 	}
 	created, err := kind.Create(t.Context(), f.Engine, struct{}{}, engine.Key(key.Name, key.Value), engine.WithKey(f.Key("1")))
@@ -69,7 +70,7 @@ func TestBusinessKey(t *testing.T) {
 		}
 	}
 	wantFound()
-	if _, err := f.FindFlowByKey(t.Context(), key.Name, key.Value); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := f.FindFlowByKey(t.Context(), key.Name, key.Value); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("a flow was found: %v", err)
 	}
 	if s, err := f.DescribeExecution(t.Context(), x); err != nil || s.BusinessKey != key {
@@ -87,7 +88,7 @@ func TestBusinessKey(t *testing.T) {
 			t.Errorf("%s: created %+v, %v", name, again, err)
 		}
 	}
-	if _, err := f.FindExecutionByKey(t.Context(), key.Name, orders(f)("2").Value); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := f.FindExecutionByKey(t.Context(), key.Name, orders(f)("2").Value); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("a repetition took a key: %v", err)
 	}
 	other := engine.ExecutionSpec{Kind: "other", Lane: f.Lane + "-other", Namespace: "other", IdempotencyKey: f.Key("2"), BusinessKey: key}
@@ -109,15 +110,15 @@ func TestBusinessKey(t *testing.T) {
 func TestBusinessKeyIsChecked(t *testing.T) {
 	f := fixture.New(t)
 	for _, c := range []struct {
-		key   engine.BusinessKey
+		key   id.BusinessKey
 		field string
 	}{
-		{engine.BusinessKey{Value: "1"}, "business key name"},
-		{engine.BusinessKey{Name: "order"}, "business key value"},
-		{engine.BusinessKey{Name: strings.Repeat("n", engine.MaxBusinessKeyName+1), Value: "1"}, "business key name"},
-		{engine.BusinessKey{Name: "order", Value: strings.Repeat("v", engine.MaxBusinessKeyValue+1)}, "business key value"},
-		{engine.BusinessKey{Name: "or\x00der", Value: "1"}, "business key name"},
-		{engine.BusinessKey{Name: "order", Value: "\xff"}, "business key value"},
+		{id.BusinessKey{Value: "1"}, "business key name"},
+		{id.BusinessKey{Name: "order"}, "business key value"},
+		{id.BusinessKey{Name: strings.Repeat("n", id.MaxBusinessKeyName+1), Value: "1"}, "business key name"},
+		{id.BusinessKey{Name: "order", Value: strings.Repeat("v", id.MaxBusinessKeyValue+1)}, "business key value"},
+		{id.BusinessKey{Name: "or\x00der", Value: "1"}, "business key name"},
+		{id.BusinessKey{Name: "order", Value: "\xff"}, "business key value"},
 	} {
 		_, byCreation := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.Lane, BusinessKey: c.key})
 		_, byFlow := f.CreateFlow(t.Context(), engine.FlowSpec{BusinessKey: c.key})
@@ -125,17 +126,17 @@ func TestBusinessKeyIsChecked(t *testing.T) {
 		_, bySearchOfFlow := f.FindFlowByKey(t.Context(), c.key.Name, c.key.Value)
 		_, bySignal := f.Engine.Signal(t.Context(), engine.SignalSpec{BusinessKey: c.key, Name: "ready"})
 		for i, err := range []error{byCreation, byFlow, bySearch, bySearchOfFlow, bySignal} {
-			input, ok := errors.AsType[*engine.InputError](err)
+			input, ok := errors.AsType[*fferr.InputError](err)
 			if !ok || input.Field != c.field {
 				t.Errorf("%q, call %d: %v, want an error of %s", c.key, i, err, c.field)
 			}
 		}
 	}
 	_, err := engine.Kind[struct{}, struct{}]{Name: "test", Lane: f.Lane}.Create(t.Context(), f.Engine, struct{}{}, engine.Key("", ""))
-	if !errors.Is(err, engine.ErrInvalidInput) {
+	if !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("an empty key: %v", err)
 	}
-	full := engine.BusinessKey{Name: strings.Repeat("n", engine.MaxBusinessKeyName), Value: f.Name + strings.Repeat("\u00e4", (engine.MaxBusinessKeyValue-len(f.Name))/2)}
+	full := id.BusinessKey{Name: strings.Repeat("n", id.MaxBusinessKeyName), Value: f.Name + strings.Repeat("\u00e4", (id.MaxBusinessKeyValue-len(f.Name))/2)}
 	x := f.Create(t, func(s *engine.ExecutionSpec) { s.BusinessKey = full })
 	if found, err := f.FindExecutionByKey(t.Context(), full.Name, full.Value); found != x || err != nil {
 		t.Errorf("found %s, %v", found, err)
@@ -201,7 +202,7 @@ func TestBatchJudgesBusinessKeysInOrder(t *testing.T) {
 				}
 				var got []string
 				for _, x := range created {
-					if conflict, ok := errors.AsType[*engine.KeyConflictError](x.Err); ok {
+					if conflict, ok := errors.AsType[*fferr.KeyConflictError](x.Err); ok {
 						got = append(got, "taken by "+b.name(conflict.Existing))
 						continue
 					}

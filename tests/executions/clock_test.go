@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -55,7 +56,7 @@ func TestTimeIsTheDatabases_E41(t *testing.T) {
 		t.Errorf("the lease expires at %v, claimed after %v", c.ExpiresAt, before)
 	}
 	f.SetAttempt(t, c.ID, 0, "lease_expires_at_ms = (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
-	if _, err := f.RenewLease(t.Context(), c.Lease, 0); !errors.Is(err, engine.ErrLeaseExpired) {
+	if _, err := f.RenewLease(t.Context(), c.Lease, 0); !errors.Is(err, fferr.ErrLeaseExpired) {
 		t.Errorf("got %v, want expired", err)
 	}
 	f.SetAttempt(t, c.ID, 0, "lease_expires_at_ms = (extract(epoch FROM clock_timestamp()) * 1000)::bigint + 3600000")
@@ -102,7 +103,7 @@ func TestTimeOfJobsAndOperatorsIsTheDatabases_E41(t *testing.T) {
 	within("a grant", grant.ExpiresAt, before, fixture.GrantTTL)
 	newest := engine.ClaimGrant{Execution: l.Execution} // regardless of its key
 	f.Exec(t, "UPDATE ff_claim_grant SET expires_at_ms = (extract(epoch FROM clock_timestamp()) * 1000)::bigint WHERE execution_id = $1", l.Execution.UUID())
-	if _, err := f.Grants().ClaimExecution(t.Context(), f.Using(newest)); !errors.Is(err, engine.ErrGrantExpired) {
+	if _, err := f.Grants().ClaimExecution(t.Context(), f.Using(newest)); !errors.Is(err, fferr.ErrGrantExpired) {
 		t.Errorf("got %v, want expired", err)
 	}
 	f.Once(t, f.Maintenance().ExpireGrants)

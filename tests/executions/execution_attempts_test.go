@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -294,7 +295,7 @@ func TestExecutionProgress(t *testing.T) {
 	f.SetExecution(t, c.ID, `raw_fields = '[]'`)
 	progress(engine.ProgressReport{})
 	missing := id.NewExecutionID(f.Lane, id.Partitions{})
-	if _, err := f.ExecutionProgress(t.Context(), missing); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := f.ExecutionProgress(t.Context(), missing); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("of one that is missing: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -204,9 +205,9 @@ func TestCancelByAHolderIsFenced_E25(t *testing.T) {
 		want    error
 	}{
 		{"the holder", func(*testing.T, *engine.Lease) {}, nil},
-		{"an older lease", func(_ *testing.T, l *engine.Lease) { l.Epoch-- }, engine.ErrStaleLease},
-		{"another attempt", func(_ *testing.T, l *engine.Lease) { l.Attempt++ }, engine.ErrStaleLease},
-		{"a lease that ran out", func(t *testing.T, l *engine.Lease) { f.SetAttempt(t, l.Execution, 0, "lease_expires_at_ms = 1") }, engine.ErrLeaseExpired},
+		{"an older lease", func(_ *testing.T, l *engine.Lease) { l.Epoch-- }, fferr.ErrStaleLease},
+		{"another attempt", func(_ *testing.T, l *engine.Lease) { l.Attempt++ }, fferr.ErrStaleLease},
+		{"a lease that ran out", func(t *testing.T, l *engine.Lease) { f.SetAttempt(t, l.Execution, 0, "lease_expires_at_ms = 1") }, fferr.ErrLeaseExpired},
 		{"the last holder of what was given back", func(t *testing.T, l *engine.Lease) {
 			if _, err := f.ReleaseLeases(t.Context(), []engine.Lease{*l}); err != nil {
 				t.Fatal(err)
@@ -217,7 +218,7 @@ func TestCancelByAHolderIsFenced_E25(t *testing.T) {
 			f.RetryAtOnce(t, l.Execution)
 			f.Fail(t, *l, engine.Failure{})
 			f.ClaimOne(t)
-		}, engine.ErrStaleLease},
+		}, fferr.ErrStaleLease},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := f.Start(t).Lease
@@ -253,7 +254,7 @@ func TestCancelledHolderIsRefused_E8_E25(t *testing.T) {
 		l := f.Start(t).Lease
 		f.Cancel(t, l.Execution)
 		before := f.Dump(t, l.Execution)
-		if err := call(t, f.Engine, l); !errors.Is(err, engine.ErrStaleLease) {
+		if err := call(t, f.Engine, l); !errors.Is(err, fferr.ErrStaleLease) {
 			t.Errorf("%s: got %v", name, err)
 		}
 		f.WantUnchanged(t, l.Execution, before)
@@ -274,21 +275,21 @@ func TestCancelExecutionReportsAnEndedExecution(t *testing.T) {
 	odd := f.Seed(t, fixture.Columns{"lifecycle_phase": "hibernating"})
 	for _, c := range []struct {
 		x    id.ExecutionID
-		want *engine.EndedError
+		want *fferr.EndedError
 		is   error
 	}{
-		{completed.Execution, &engine.EndedError{Execution: completed.Execution, Outcome: state.OutcomeSuccess}, engine.ErrEnded},
-		{failed.Execution, &engine.EndedError{Execution: failed.Execution, Outcome: state.OutcomeFailed, Failure: "broken"}, engine.ErrEnded},
-		{missing, nil, engine.ErrNotFound},
+		{completed.Execution, &fferr.EndedError{Execution: completed.Execution, Outcome: state.OutcomeSuccess}, fferr.ErrEnded},
+		{failed.Execution, &fferr.EndedError{Execution: failed.Execution, Outcome: state.OutcomeFailed, Failure: "broken"}, fferr.ErrEnded},
+		{missing, nil, fferr.ErrNotFound},
 		{byReference, nil, nil},
-		{odd, nil, engine.ErrCorruption},
+		{odd, nil, fferr.ErrCorruption},
 	} {
 		before := f.Dump(t, c.x)
 		err := f.CancelExecution(t.Context(), engine.CancelSpec{ID: c.x})
 		if !errors.Is(err, c.is) {
 			t.Errorf("got %v, want %v", err, c.is)
 		}
-		if ended, ok := errors.AsType[*engine.EndedError](err); ok != (c.want != nil) || ok && *ended != *c.want {
+		if ended, ok := errors.AsType[*fferr.EndedError](err); ok != (c.want != nil) || ok && *ended != *c.want {
 			t.Errorf("got %v, want %v", err, c.want)
 		}
 		f.WantUnchanged(t, c.x, before)
@@ -306,7 +307,7 @@ func TestCancelExecutionRefusesBadInput(t *testing.T) {
 		"fence":        {ID: l.Execution, Source: engine.CancelledByHolder},
 		"fence ":       {ID: l.Execution, Fence: &engine.Fence{Execution: id.NewExecutionID(f.Lane, id.Partitions{})}},
 	} {
-		input, ok := errors.AsType[*engine.InputError](f.CancelExecution(t.Context(), spec))
+		input, ok := errors.AsType[*fferr.InputError](f.CancelExecution(t.Context(), spec))
 		if !ok || input.Field != strings.TrimSpace(field) {
 			t.Errorf("%s: got %v", field, input)
 		}
@@ -416,7 +417,7 @@ func TestCancelExecutions(t *testing.T) {
 	mixed[6].Reason = "too late"
 	mixed[7].Fence = &engine.Fence{Execution: mixed[7].ID, Attempt: 7} // the first one has ended it
 	got := cancel(mixed)
-	for i, want := range []error{nil, nil, nil, nil, engine.ErrEnded, engine.ErrInvalidInput, nil, nil} {
+	for i, want := range []error{nil, nil, nil, nil, fferr.ErrEnded, fferr.ErrInvalidInput, nil, nil} {
 		if !errors.Is(got[i], want) {
 			t.Errorf("%d: got %v, want %v", i, got[i], want)
 		}
@@ -494,7 +495,7 @@ func TestCancelExecutionsRefusesLockedRowsAlone(t *testing.T) {
 			if first := strings.Fields(name)[0]; len(begun) > 1 && (first == "its" && name != "its grant" || first == "the") {
 				t.Errorf("%d transactions, though it can be passed over", len(begun))
 			}
-			if err != nil || outcomes[0] != nil || outcomes[2] != nil || outcomes[3] != nil || !errors.Is(outcomes[1], engine.ErrBusy) {
+			if err != nil || outcomes[0] != nil || outcomes[2] != nil || outcomes[3] != nil || !errors.Is(outcomes[1], fferr.ErrBusy) {
 				t.Fatalf("got %v, %v", outcomes, err)
 			}
 			for _, x := range free {
@@ -503,7 +504,7 @@ func TestCancelExecutionsRefusesLockedRowsAlone(t *testing.T) {
 			f.WantUnchanged(t, held, before)
 
 			sent := fixture.Names(log.During(func() {
-				if err := late.CancelExecution(t.Context(), engine.CancelSpec{ID: held}); !errors.Is(err, engine.ErrContention) {
+				if err := late.CancelExecution(t.Context(), engine.CancelSpec{ID: held}); !errors.Is(err, fferr.ErrContention) {
 					t.Errorf("got %v, want contention", err)
 				}
 			}))
@@ -525,12 +526,12 @@ func TestRefusedCancelLeavesNoLock(t *testing.T) {
 	l, good := f.Lease(t, flow, "a"), f.Lease(t, other, "a")
 	l.Epoch--
 	tx := f.BeginTx(t)
-	fixture.WantLeaseError(t, f.WithTx(tx).CancelExecution(t.Context(), engine.CancelSpec{ID: l.Execution, Fence: &l.Fence}), engine.ErrStaleLease)
+	fixture.WantLeaseError(t, f.WithTx(tx).CancelExecution(t.Context(), engine.CancelSpec{ID: l.Execution, Fence: &l.Fence}), fferr.ErrStaleLease)
 	outcomes, err := f.WithTx(tx).CancelExecutions(t.Context(), []engine.CancelSpec{{ID: l.Execution, Fence: &l.Fence}, {ID: good.Execution}})
 	if err != nil || outcomes[1] != nil {
 		t.Fatal(outcomes, err)
 	}
-	fixture.WantLeaseError(t, outcomes[0], engine.ErrStaleLease)
+	fixture.WantLeaseError(t, outcomes[0], fferr.ErrStaleLease)
 	if held := f.HeldLocks(t, flow, l.Execution, f.NodeID(flow, "c")); len(held) > 0 {
 		t.Errorf("the refusal holds %q", held)
 	}
@@ -568,14 +569,14 @@ func TestCompletionRacesCancel(t *testing.T) {
 		t.Run(statement+" is held after its snapshot", func(t *testing.T) {
 			f, l, release := completing(t)
 			f.Cancel(t, l.Execution)
-			fixture.WantLeaseError(t, release(), engine.ErrStaleLease)
+			fixture.WantLeaseError(t, release(), fferr.ErrStaleLease)
 			f.WantState(t, l.Execution, fixture.StateCancelled)
 			f.WantEvents(t, l.Execution, "lease acquired", "lease revoked operator", "completion cancelled")
 		})
 		t.Run(statement+" is held, and another program has cancelled and left the attempt", func(t *testing.T) {
 			f, l, release := completing(t)
 			f.SetExecution(t, l.Execution, "lifecycle_phase = 'cancelled', public_state = 'cancelled', eligibility_state = 'cancelled', attempt_state = 'cancelled'")
-			fixture.WantLeaseError(t, release(), engine.ErrNotActive)
+			fixture.WantLeaseError(t, release(), fferr.ErrNotActive)
 			if got := f.Stored(t, l.Execution); !strings.HasPrefix(got.State, "cancelled ") || got.Result != nil {
 				t.Errorf("stored %+v", got)
 			}
@@ -596,7 +597,7 @@ func TestCompletionRacesCancel(t *testing.T) {
 			t.Fatal(err)
 		}
 		operator.Resume()
-		if err := wait(); !errors.Is(err, engine.ErrEnded) {
+		if err := wait(); !errors.Is(err, fferr.ErrEnded) {
 			t.Errorf("got %v", err)
 		}
 		f.WantState(t, l.Execution, fixture.StateCompleted)
@@ -614,7 +615,7 @@ func TestCompletionRacesCancel(t *testing.T) {
 		})
 		operator.AwaitBlocked(t, f)
 		fixture.Commit(t, tx)
-		if err := wait(); !errors.Is(err, engine.ErrEnded) {
+		if err := wait(); !errors.Is(err, fferr.ErrEnded) {
 			t.Errorf("got %v", err)
 		}
 		f.WantEvents(t, l.Execution, "lease acquired", "lease revoked backend", "completion success")
@@ -655,7 +656,7 @@ func TestRenewalRacesCancel(t *testing.T) {
 	held.AwaitBlocked(t, f)
 	f.Cancel(t, l.Execution)
 	release()
-	fixture.WantLeaseError(t, wait(), engine.ErrStaleLease)
+	fixture.WantLeaseError(t, wait(), fferr.ErrStaleLease)
 	if a := f.StoredAttempts(t, l.Execution)[0]; a.LeaseExpiresAtMs != nil {
 		t.Errorf("attempt %+v", a)
 	}

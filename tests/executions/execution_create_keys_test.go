@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -291,7 +292,7 @@ func TestBatchEqualsSingleCreations(t *testing.T) {
 				if outcomes[i].Value != want {
 					r.Fatalf("batch %d: outcome %d is %s (%+v), want %s (%+v)", batch, i, b.outcome(outcomes[i]), outcomes[i], b.outcome(engine.Outcome[engine.Created]{Value: want}), want)
 				}
-				refusal, refused := errors.AsType[*engine.KeyConflictError](outcomes[i].Err)
+				refusal, refused := errors.AsType[*fferr.KeyConflictError](outcomes[i].Err)
 				if refused != !conflict.IsZero() || refused && refusal.Existing != conflict || !refused && outcomes[i].Err != nil {
 					r.Fatalf("batch %d: outcome %d is %v, want a conflict with %v", batch, i, outcomes[i].Err, conflict)
 				}
@@ -324,8 +325,8 @@ func TestCreateFlowRefusesRepeatedKeys(t *testing.T) {
 	}
 	flow := id.NewFlowID()
 	_, err := f.CreateFlow(t.Context(), engine.FlowSpec{ID: flow, Nodes: []engine.Node{node("a", f.Key("k")), node("b", f.Key("k"))}})
-	if !errors.Is(err, engine.ErrIdempotencyKeyTaken) {
-		t.Errorf("error %v, want %v", err, engine.ErrIdempotencyKeyTaken)
+	if !errors.Is(err, fferr.ErrIdempotencyKeyTaken) {
+		t.Errorf("error %v, want %v", err, fferr.ErrIdempotencyKeyTaken)
 	}
 	if got := b.CountOnLane(t); got != 0 {
 		t.Errorf("%d executions, want none", got)

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -80,7 +81,7 @@ func TestCreateExecutionsGivesUpOnAHeldID(t *testing.T) {
 		}
 		sent := fixture.Names(log.During(func() {
 			created, err := late.CreateExecutions(t.Context(), specs)
-			if !errors.Is(err, engine.ErrContention) || created[0].Err != nil && !errors.Is(created[0].Err, engine.ErrContention) {
+			if !errors.Is(err, fferr.ErrContention) || created[0].Err != nil && !errors.Is(created[0].Err, fferr.ErrContention) {
 				t.Errorf("created %+v, %v; want contention", created[0], err)
 			}
 		}))
@@ -88,7 +89,7 @@ func TestCreateExecutionsGivesUpOnAHeldID(t *testing.T) {
 			t.Errorf("sent %q, want %q", sent, want)
 		}
 		tx := fixture.BeginWith(t, late.Pool, pgx.TxOptions{})
-		if _, err := late.WithTx(tx).CreateExecutions(t.Context(), specs); pgtx.SQLState(err) != "55P03" || !errors.Is(err, engine.ErrContention) {
+		if _, err := late.WithTx(tx).CreateExecutions(t.Context(), specs); pgtx.SQLState(err) != "55P03" || !errors.Is(err, fferr.ErrContention) {
 			t.Errorf("got %v, want the server's error", err)
 		}
 		if got := ownEntries(t, tx); got != "" {

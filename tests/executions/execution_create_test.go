@@ -13,6 +13,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -256,7 +257,7 @@ func TestCreateExecutionsKeepsInputOrder(t *testing.T) {
 			t.Errorf("outcome %d is %+v, want %+v", i, got[i], want)
 		}
 	}
-	if !errors.Is(got[2].Err, engine.ErrInvalidInput) {
+	if !errors.Is(got[2].Err, fferr.ErrInvalidInput) {
 		t.Errorf("outcome 2 is %v, want invalid input", got[2].Err)
 	}
 	for x, kind := range map[id.ExecutionID]string{got[1].Value.ID: "a", twice: "first", got[5].Value.ID: "b"} {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -217,7 +218,7 @@ func TestDescribeOlderRows(t *testing.T) {
 	})
 	t.Run("ids that are none", func(t *testing.T) {
 		x := f.Seed(t, fixture.Columns{"raw_fields": `{"current_waitpoint_id":"nonsense"}`})
-		if _, err := f.DescribeExecution(t.Context(), x); !errors.Is(err, engine.ErrCorruption) {
+		if _, err := f.DescribeExecution(t.Context(), x); !errors.Is(err, fferr.ErrCorruption) {
 			t.Errorf("got %v, want corruption", err)
 		}
 	})

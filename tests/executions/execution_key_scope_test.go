@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -102,8 +103,8 @@ func TestKeyConflictNamesTheExistingExecution(t *testing.T) {
 				t.Errorf("repeated: %+v, want %+v", outcomes[0], want)
 			}
 			for i, conflictsWith := range map[int]id.ExecutionID{1: existing.ID, 2: existing.ID, 3: existing.ID, 5: outcomes[4].Value.ID} {
-				conflict, ok := errors.AsType[*engine.KeyConflictError](outcomes[i].Err)
-				if !ok || !errors.Is(outcomes[i].Err, engine.ErrKeyConflict) || conflict.Existing != conflictsWith || outcomes[i].Value.Duplicate {
+				conflict, ok := errors.AsType[*fferr.KeyConflictError](outcomes[i].Err)
+				if !ok || !errors.Is(outcomes[i].Err, fferr.ErrKeyConflict) || conflict.Existing != conflictsWith || outcomes[i].Value.Duplicate {
 					t.Errorf("outcome %d is %+v, want a conflict with %s", i, outcomes[i], conflictsWith)
 				}
 			}
@@ -173,7 +174,7 @@ func TestKeysOfOlderVersionsHoldUntilTheyExpire(t *testing.T) {
 		other := spec
 		change(&other)
 		_, err := f.CreateExecution(t.Context(), other)
-		if conflict, ok := errors.AsType[*engine.KeyConflictError](err); !ok || conflict.Existing != existing.ID {
+		if conflict, ok := errors.AsType[*fferr.KeyConflictError](err); !ok || conflict.Existing != existing.ID {
 			t.Errorf("%s: error %v, want a conflict with %s", name, err, existing.ID)
 		}
 	}
@@ -187,7 +188,7 @@ func TestKeysOfOlderVersionsHoldUntilTheyExpire(t *testing.T) {
 func TestReservedIdempotencyKeysAreRefused(t *testing.T) {
 	f := fixture.New(t)
 	_, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.Lane, Kind: "test", IdempotencyKey: "\x01key"})
-	if refusal, ok := errors.AsType[*engine.InputError](err); !ok || refusal.Field != "idempotency key" {
+	if refusal, ok := errors.AsType[*fferr.InputError](err); !ok || refusal.Field != "idempotency key" {
 		t.Errorf("error %v, want a refusal of the key", err)
 	}
 }

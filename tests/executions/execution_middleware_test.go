@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -122,7 +123,7 @@ func TestMiddlewareRefusesCreations(t *testing.T) {
 	spec := func(kind string) engine.ExecutionSpec { return engine.ExecutionSpec{Lane: f.Lane, Kind: kind} }
 	wantRefused := func(what string, err error) {
 		t.Helper()
-		if !errors.Is(err, full) || !errors.Is(err, engine.ErrInvalidInput) || !strings.Contains(err.Error(), full.Error()) {
+		if !errors.Is(err, full) || !errors.Is(err, fferr.ErrInvalidInput) || !strings.Contains(err.Error(), full.Error()) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -136,16 +137,16 @@ func TestMiddlewareRefusesCreations(t *testing.T) {
 	flow := engine.FlowSpec{ID: id.NewFlowID(), Nodes: []engine.Node{{Key: "a", Spec: spec("fine")}, {Key: "b", Spec: spec("refused")}}}
 	_, err = eng.CreateFlow(t.Context(), flow)
 	wantRefused("a node", err)
-	if _, err := eng.DescribeFlow(t.Context(), flow.ID); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := eng.DescribeFlow(t.Context(), flow.ID); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("the flow: %v", err)
 	}
 	caller := fixture.Another(t)
 	_, err = eng.Call(t.Context(), engine.CallSpec{Lease: caller.Start(t).Lease, Name: "parts", Executions: []engine.ExecutionSpec{spec("refused")}})
 	wantRefused("a call", err)
-	if _, err := eng.CreateExecution(t.Context(), spec("moved")); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := eng.CreateExecution(t.Context(), spec("moved")); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("with another id: %v", err)
 	}
-	if _, err := engine.New(f.Pool, engine.Config{Middleware: []engine.Middleware{nil}}); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := engine.New(f.Pool, engine.Config{Middleware: []engine.Middleware{nil}}); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("a nil function: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -21,9 +22,9 @@ var modelGrants = map[string]modelCall{
 		func(m *executionModel, x *modelled) error {
 			switch {
 			case x.isGranted() && !m.isOver(x.granted):
-				return engine.ErrGrantExists
+				return fferr.ErrGrantExists
 			case !isReady(x.state):
-				return engine.ErrNotLeaseable
+				return fferr.ErrNotLeaseable
 			}
 			x.state, x.granted = fixture.Granted(x.state), m.f.Time().Add(fixture.LeaseTTL)
 			return nil
@@ -37,11 +38,11 @@ var modelGrants = map[string]modelCall{
 		func(m *executionModel, x *modelled) error {
 			switch {
 			case isReady(x.state):
-				return engine.ErrInvalidGrant
+				return fferr.ErrInvalidGrant
 			case !x.isGranted():
-				return engine.ErrNotLeaseable
+				return fferr.ErrNotLeaseable
 			case m.isOver(x.granted):
-				return engine.ErrGrantExpired
+				return fferr.ErrGrantExpired
 			}
 			x.state = ungranted(x.state)
 			x.lease(m)
@@ -55,7 +56,7 @@ var modelGrants = map[string]modelCall{
 		},
 		func(m *executionModel, x *modelled) error {
 			if !isReady(x.state) && !x.isGranted() {
-				return engine.ErrNotLeaseable
+				return fferr.ErrNotLeaseable
 			}
 			x.state = ungranted(x.state)
 			x.lease(m)

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -60,9 +61,9 @@ var modelOperators = map[string]modelCall{
 		func(m *executionModel, x *modelled) error {
 			switch {
 			case !x.hasEnded():
-				return engine.ErrNotEnded
+				return fferr.ErrNotEnded
 			case x.replays == 10:
-				return engine.ErrMaxReplays
+				return fferr.ErrMaxReplays
 			}
 			x.epoch++
 			x.replays++
@@ -83,7 +84,7 @@ var modelOperators = map[string]modelCall{
 		},
 		func(m *executionModel, x *modelled) error {
 			if !isReady(x.state) && x.wake.IsZero() {
-				return engine.ErrNotEligible
+				return fferr.ErrNotEligible
 			}
 			x.wake = m.f.Time().Add(5 * time.Second)
 			x.state = x.waiting("not_eligible_until_time delayed", "waiting_for_delay")
@@ -98,7 +99,7 @@ var modelOperators = map[string]modelCall{
 			switch {
 			case isReady(x.state):
 			case x.wake.IsZero():
-				return engine.ErrNotEligible
+				return fferr.ErrNotEligible
 			default:
 				x.wake = time.Time{}
 				x.state = x.waiting("eligible_now waiting", "waiting_for_worker")
@@ -131,7 +132,7 @@ var modelOperators = map[string]modelCall{
 		},
 		func(_ *executionModel, x *modelled) error {
 			if !x.isBlocked() {
-				return engine.ErrNotEligible
+				return fferr.ErrNotEligible
 			}
 			x.state = x.waiting("eligible_now waiting", "waiting_for_worker")
 			return nil
@@ -143,7 +144,7 @@ var modelOperators = map[string]modelCall{
 		},
 		func(_ *executionModel, x *modelled) error {
 			if !isReady(x.state) {
-				return engine.ErrNotEligible
+				return fferr.ErrNotEligible
 			}
 			return nil
 		},
@@ -157,7 +158,7 @@ func (*executionModel) cancel(x *modelled) error {
 	case x.state == fixture.StateCancelled:
 		return nil
 	case x.hasEnded():
-		return engine.ErrEnded
+		return fferr.ErrEnded
 	}
 	if len(x.attempts) > 0 && x.pointer < len(x.attempts) {
 		outcome := ""

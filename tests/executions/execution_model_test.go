@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -205,15 +206,15 @@ func (m *executionModel) fence(l engine.Lease, done func(*modelled, modelledAtte
 	a := x.attempts[l.Attempt]
 	switch {
 	case a.epoch != l.Epoch:
-		return engine.ErrStaleLease, false
+		return fferr.ErrStaleLease, false
 	case done(x, a):
 		return nil, true
 	case !x.active():
-		return engine.ErrNotActive, false
+		return fferr.ErrNotActive, false
 	case l.Attempt != x.pointer:
-		return engine.ErrStaleLease, false
+		return fferr.ErrStaleLease, false
 	case !a.expires.After(m.f.Time()):
-		return engine.ErrLeaseExpired, false
+		return fferr.ErrLeaseExpired, false
 	}
 	return nil, false
 }

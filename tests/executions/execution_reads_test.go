@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -53,7 +54,7 @@ func TestNoOutcomeIsTheEmptyString(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := f.CompleteExecution(t.Context(), c.Lease, nil)
-	if refused, ok := errors.AsType[*engine.LeaseError](err); !ok || refused.Outcome != "" || strings.Contains(err.Error(), "outcome") {
+	if refused, ok := errors.AsType[*fferr.LeaseError](err); !ok || refused.Outcome != "" || strings.Contains(err.Error(), "outcome") {
 		t.Errorf("got %v, want a refusal without an outcome", err)
 	}
 }
@@ -70,7 +71,7 @@ func TestExecutionResult(t *testing.T) {
 	f := fixture.New(t)
 	notEnded := func(x id.ExecutionID) {
 		t.Helper()
-		if got, err := f.ExecutionResult(t.Context(), x); got != nil || !errors.Is(err, engine.ErrNotEnded) {
+		if got, err := f.ExecutionResult(t.Context(), x); got != nil || !errors.Is(err, fferr.ErrNotEnded) {
 			t.Errorf("got %q, %v; want not ended", got, err)
 		}
 	}
@@ -99,7 +100,7 @@ func TestExecutionResultReportsAFailure(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := f.ExecutionResult(t.Context(), retried.ID); !errors.Is(err, engine.ErrNotEnded) {
+	if _, err := f.ExecutionResult(t.Context(), retried.ID); !errors.Is(err, fferr.ErrNotEnded) {
 		t.Errorf("before a retry: %v", err)
 	}
 	flow := f.Draw(t, nil, "a>b")
@@ -108,15 +109,15 @@ func TestExecutionResultReportsAFailure(t *testing.T) {
 	f.SetExecution(t, cancelled, fixture.ForeignCancel+", cancellation_reason = 'a whim', result = 'left behind'")
 	for _, c := range []struct {
 		x    id.ExecutionID
-		want engine.EndedError
+		want fferr.EndedError
 	}{
-		{failed.ID, engine.EndedError{Outcome: state.OutcomeFailed, Failure: "broken"}},
-		{f.NodeID(flow, "b"), engine.EndedError{Outcome: state.OutcomeSkipped}},
-		{cancelled, engine.EndedError{Outcome: state.OutcomeCancelled, Failure: "a whim"}},
+		{failed.ID, fferr.EndedError{Outcome: state.OutcomeFailed, Failure: "broken"}},
+		{f.NodeID(flow, "b"), fferr.EndedError{Outcome: state.OutcomeSkipped}},
+		{cancelled, fferr.EndedError{Outcome: state.OutcomeCancelled, Failure: "a whim"}},
 	} {
 		c.want.Execution = c.x
 		result, err := f.ExecutionResult(t.Context(), c.x)
-		if ended, ok := errors.AsType[*engine.EndedError](err); !ok || *ended != c.want || result != nil {
+		if ended, ok := errors.AsType[*fferr.EndedError](err); !ok || *ended != c.want || result != nil {
 			t.Errorf("got %q, %v; want %+v", result, err, c.want)
 		} else if text := err.Error(); !strings.Contains(text, "read execution result") || !strings.Contains(text, c.want.Failure) {
 			t.Errorf("error %q", text)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -217,12 +218,12 @@ func TestLeaseFromHandleRefusesBadInput(t *testing.T) {
 	good := c.Lease.Handle(wire.HandleFresh)
 	foreign := good
 	foreign.Backend = wire.Valkey
-	if _, err := engine.LeaseFromHandle(foreign); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := engine.LeaseFromHandle(foreign); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("handle of other storage: %v, want invalid input", err)
 	}
 	cut := good
 	cut.Opaque = cut.Opaque[:len(cut.Opaque)-1]
-	if _, err := engine.LeaseFromHandle(cut); !errors.Is(err, engine.ErrCorruption) {
+	if _, err := engine.LeaseFromHandle(cut); !errors.Is(err, fferr.ErrCorruption) {
 		t.Errorf("handle cut short: %v, want corruption", err)
 	}
 }

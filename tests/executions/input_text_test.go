@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -87,7 +88,7 @@ func sendNoBadText(t *testing.T, f *fixture.Fixture, name string, call func(*eng
 	run := func(what string, args []reflect.Value) error {
 		tx := f.BeginTx(t)
 		err := answer(call(f.WithTx(tx)).Call(append([]reflect.Value{reflect.ValueOf(t.Context())}, args...)))
-		if errors.Is(err, engine.ErrTransport) {
+		if errors.Is(err, fferr.ErrTransport) {
 			t.Errorf("%s: got %v", what, err)
 		}
 		if _, err := tx.Exec(t.Context(), "SELECT"); err != nil {
@@ -107,7 +108,7 @@ func sendNoBadText(t *testing.T, f *fixture.Fixture, name string, call func(*eng
 			t.Fatal(err)
 		}
 	}
-	if err := run("with text that can be stored", args); errors.Is(err, engine.ErrInvalidInput) {
+	if err := run("with text that can be stored", args); errors.Is(err, fferr.ErrInvalidInput) {
 		t.Fatalf("what this test fills in is refused, so that it tests nothing: %v", err)
 	}
 	for place := range places {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -64,7 +65,7 @@ func TestKindOptionsApplyToEveryCreation(t *testing.T) {
 
 	// A tick has the time of its schedule, so a delay is refused by name.
 	err = f.Operator().SetSchedule(ctx, kind.Schedule(f.Name, "ada", engine.ScheduleSpec{Every: time.Hour}))
-	if input, ok := errors.AsType[*engine.InputError](err); !ok || input.Field != "Execution" {
+	if input, ok := errors.AsType[*fferr.InputError](err); !ok || input.Field != "Execution" {
 		t.Errorf("a schedule of a delayed kind: %v", err)
 	}
 }

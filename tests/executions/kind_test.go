@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -29,7 +30,7 @@ func TestKindFromCreationToResult(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := square.Result(t.Context(), k.Engine, created.ID); !errors.Is(err, engine.ErrNotEnded) {
+	if out, err := square.Result(t.Context(), k.Engine, created.ID); !errors.Is(err, fferr.ErrNotEnded) {
 		t.Errorf("before it has ended: %v, %v", out, err)
 	}
 	if got := k.Stored(t, created.ID); got.Raw(t, "execution_kind") != "square" {
@@ -66,7 +67,7 @@ func TestKindFromCreationToResult(t *testing.T) {
 		t.Errorf("read with another field: %v, %v", out, err)
 	}
 	_, err = engine.Kind[struct{}, []string]{Name: square.Name}.Result(t.Context(), k.Engine, created.ID)
-	if wrong, ok := errors.AsType[*engine.DecodeError](err); !ok || wrong.Kind != square.Name || wrong.Type != "[]string" {
+	if wrong, ok := errors.AsType[*fferr.DecodeError](err); !ok || wrong.Kind != square.Name || wrong.Type != "[]string" {
 		t.Errorf("read with another shape: %v", err)
 	}
 }
@@ -78,17 +79,17 @@ func TestKindReportsAMissingResult(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := square.Result(t.Context(), c.Engine, x.ID)
-	if ended, ok := errors.AsType[*engine.EndedError](err); !ok || ended.Outcome != state.OutcomeFailed || ended.Execution != x.ID || ended.Failure != "too round" {
+	if ended, ok := errors.AsType[*fferr.EndedError](err); !ok || ended.Outcome != state.OutcomeFailed || ended.Execution != x.ID || ended.Failure != "too round" {
 		t.Errorf("of a failure: %v", err)
 	}
-	if _, again := square.Await(t.Context(), c.Engine, x.ID); again == nil || !errors.As(again, new(*engine.EndedError)) {
+	if _, again := square.Await(t.Context(), c.Engine, x.ID); again == nil || !errors.As(again, new(*fferr.EndedError)) {
 		t.Errorf("of a failure, awaited: %v", again)
 	}
 	unknown := id.NewExecutionID(c.Lane, id.Partitions{})
-	if _, err := square.Result(t.Context(), c.Engine, unknown); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := square.Result(t.Context(), c.Engine, unknown); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("of none: %v", err)
 	}
-	if _, err := (engine.Kind[struct{}, string]{}).Result(t.Context(), c.Engine, x.ID); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := (engine.Kind[struct{}, string]{}).Result(t.Context(), c.Engine, x.ID); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("of a kind without a name: %v", err)
 	}
 }
@@ -99,11 +100,11 @@ func TestKindRefusesBadCreations(t *testing.T) {
 		"arguments": engine.Kind[float64, struct{}]{Name: "k", Lane: f.Lane}.Spec(math.NaN()),
 		"name":      engine.Kind[int, struct{}]{Lane: f.Lane}.Spec(1),
 	} {
-		if _, err := f.CreateExecution(t.Context(), spec); !errors.Is(err, engine.ErrInvalidInput) {
+		if _, err := f.CreateExecution(t.Context(), spec); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%s: %v", name, err)
 		}
 		flow := engine.FlowSpec{Nodes: []engine.Node{{Key: "a", Spec: spec}}}
-		if _, err := f.CreateFlow(t.Context(), flow); !errors.Is(err, engine.ErrInvalidInput) {
+		if _, err := f.CreateFlow(t.Context(), flow); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%s, in a flow: %v", name, err)
 		}
 	}

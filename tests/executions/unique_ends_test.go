@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -179,7 +180,7 @@ func TestReplayBesideACompletedOne(t *testing.T) {
 	y := wantNew(t, create(t, f.Engine, uniqueSpec(f, "1", while(engine.WhileUnfailed))))
 	must(t, f.CompleteExecution(t.Context(), f.ClaimOne(t).Lease, nil))
 	_, err := f.Operator().ReplayExecution(t.Context(), x)
-	if conflict, ok := errors.AsType[*engine.KeyConflictError](err); !ok || conflict.Existing != y {
+	if conflict, ok := errors.AsType[*fferr.KeyConflictError](err); !ok || conflict.Existing != y {
 		t.Errorf("got %v, want a conflict with %s", err, y)
 	}
 	done, err := f.Operator().ReplayWhere(t.Context(), engine.ExecutionFilter{Lane: f.Lane, State: state.PublicFailed}, engine.Bulk{})

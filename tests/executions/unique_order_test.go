@@ -250,7 +250,7 @@ func TestReplaceWaitingSparesWorkThatHasStarted(t *testing.T) {
 func TestWaitingKeyOfALockingCreationEndsWithTheStart(t *testing.T) {
 	f := fixture.New(t)
 	spec := uniqueSpec(f, "1", while(engine.WhileWaiting))
-	holder := create(t, f.Engine, engine.ExecutionSpec{Kind: "test", Lane: f.Lane + "-other", BusinessKey: engine.BusinessKey{Name: "order", Value: f.Name}})
+	holder := create(t, f.Engine, engine.ExecutionSpec{Kind: "test", Lane: f.Lane + "-other", BusinessKey: id.BusinessKey{Name: "order", Value: f.Name}})
 	for i, name := range []string{"new", "left", "of a batch"} {
 		spec.IdempotencyKey = f.Key(name)
 		specs := []engine.ExecutionSpec{spec}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -205,7 +206,7 @@ func TestReplayWaitsForACreatorOfItsUniqueKey(t *testing.T) {
 			})
 			late.AwaitBlocked(t, f)
 			f.End(t, tx, commits)
-			conflict, refused := errors.AsType[*engine.KeyConflictError](wait())
+			conflict, refused := errors.AsType[*fferr.KeyConflictError](wait())
 			if refused != commits || refused && conflict.Existing != y {
 				t.Errorf("refused: %v (%+v), want %v by %s", refused, conflict, commits, y)
 			}
@@ -326,7 +327,7 @@ func TestUniqueAtRepeatableRead(t *testing.T) {
 	eng := f.WithTx(tx)
 	wantNew(t, create(t, eng, uniqueSpec(f, "1")))
 	create(t, f.Engine, uniqueSpec(f, "2"))
-	if created, err := eng.CreateExecution(t.Context(), uniqueSpec(f, "2")); !errors.Is(err, engine.ErrContention) && pgtx.SQLState(err) != "40001" {
+	if created, err := eng.CreateExecution(t.Context(), uniqueSpec(f, "2")); !errors.Is(err, fferr.ErrContention) && pgtx.SQLState(err) != "40001" {
 		t.Errorf("created %+v, %v", created, err)
 	}
 }
@@ -354,7 +355,7 @@ func TestReplayTakesTheUniqueKeyAgain(t *testing.T) {
 			if c == engine.WhileKept {
 				wantDuplicate(t, y, x)
 			} else if wantNew(t, y); c != engine.WhileWaiting {
-				if conflict, ok := errors.AsType[*engine.KeyConflictError](replay()); !ok || conflict.Existing != y.ID {
+				if conflict, ok := errors.AsType[*fferr.KeyConflictError](replay()); !ok || conflict.Existing != y.ID {
 					t.Errorf("got %+v, want a conflict with %s", conflict, y.ID)
 				}
 				cancel(y.ID)

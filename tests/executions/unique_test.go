@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -362,7 +363,7 @@ func TestBatchOfUniqueCreations(t *testing.T) {
 	}
 	wantDuplicate(t, of(5), given.ID)
 	wantDuplicate(t, of(7), wantNew(t, of(6)))
-	if !errors.Is(outcomes[8].Err, engine.ErrInvalidInput) {
+	if !errors.Is(outcomes[8].Err, fferr.ErrInvalidInput) {
 		t.Errorf("8: %+v", outcomes[8])
 	}
 	wantNew(t, of(9))
@@ -396,7 +397,7 @@ func TestWhereWorkCanBeUnique(t *testing.T) {
 	wantNew(t, other)
 	wantField := func(field string, err error) {
 		t.Helper()
-		if input, ok := errors.AsType[*engine.InputError](err); !ok || !strings.HasSuffix(input.Field, field) && !strings.Contains(input.Reason, field+":") {
+		if input, ok := errors.AsType[*fferr.InputError](err); !ok || !strings.HasSuffix(input.Field, field) && !strings.Contains(input.Reason, field+":") {
 			t.Errorf("got %v, want an error of %s", err, field)
 		}
 	}

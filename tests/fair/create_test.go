@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -141,7 +142,7 @@ func TestOtherCreationsAreFair(t *testing.T) {
 		change func(*engine.ExecutionSpec)
 	}{
 		{"idempotency key", func(s *engine.ExecutionSpec) { s.IdempotencyKey = "k" }},
-		{"business key", func(s *engine.ExecutionSpec) { s.BusinessKey = engine.BusinessKey{Name: "fair", Value: string(s.Lane)} }},
+		{"business key", func(s *engine.ExecutionSpec) { s.BusinessKey = id.BusinessKey{Name: "fair", Value: string(s.Lane)} }},
 		{"sequence", func(s *engine.ExecutionSpec) { s.Sequence = engine.Sequence{Key: string(s.Lane)} }},
 		{"unique", func(s *engine.ExecutionSpec) { s.Unique = &engine.Unique{ByLane: true} }},
 		{"deadline", func(s *engine.ExecutionSpec) { s.Deadline = fixture.Start.Add(time.Hour) }},
@@ -192,7 +193,7 @@ func TestDuplicatesTakeNoPlace(t *testing.T) {
 	}
 	spec.Fair = of("")
 	spec.Fair.Weight = 1
-	if _, err := l.CreateExecution(t.Context(), spec); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := l.CreateExecution(t.Context(), spec); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Error(err)
 	}
 	x := l.add(t, l.Engine, 1, of("a"))[0]

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -12,11 +13,11 @@ import (
 // keyed returns a flow with the key of order number, whose node "wait" has the key of payment number.
 func keyed(f *fixture.Flows, number string) engine.FlowSpec {
 	return engine.FlowSpec{
-		BusinessKey: engine.BusinessKey{Name: "order", Value: f.Fixture.Name + number},
+		BusinessKey: id.BusinessKey{Name: "order", Value: f.Fixture.Name + number},
 		Nodes: []engine.Node{
 			{Key: "start", Spec: engine.ExecutionSpec{Kind: "test", Lane: f.Lane}},
 			{Key: "wait", Spec: engine.ExecutionSpec{
-				Kind: "test", Lane: f.Lane, BusinessKey: engine.BusinessKey{Name: "payment", Value: f.Fixture.Name + number},
+				Kind: "test", Lane: f.Lane, BusinessKey: id.BusinessKey{Name: "payment", Value: f.Fixture.Name + number},
 			}},
 		},
 		Edges: []engine.Edge{{From: "start", To: "wait"}},
@@ -45,7 +46,7 @@ func TestFlowWithBusinessKeys(t *testing.T) {
 			if found, err := f.FindExecutionByKey(t.Context(), "payment", spec.BusinessKey.Value); found != member || err != nil {
 				t.Errorf("found %s, %v; want %s", found, err, member)
 			}
-			if _, err := f.FindExecutionByKey(t.Context(), "order", spec.BusinessKey.Value); !errors.Is(err, engine.ErrNotFound) {
+			if _, err := f.FindExecutionByKey(t.Context(), "order", spec.BusinessKey.Value); !errors.Is(err, fferr.ErrNotFound) {
 				t.Errorf("an execution has the flow's key: %v", err)
 			}
 			if s := f.Describe(t, created.ID); s.BusinessKey != spec.BusinessKey {
@@ -70,7 +71,7 @@ func TestFlowWithBusinessKeys(t *testing.T) {
 				other.ID = id.NewFlowID()
 				c.change(&other)
 				_, err := f.CreateFlow(t.Context(), other)
-				conflict, ok := errors.AsType[*engine.KeyConflictError](err)
+				conflict, ok := errors.AsType[*fferr.KeyConflictError](err)
 				if !ok || conflict.Existing != c.member || (conflict.ExistingFlow == nil) != (c.flow == nil) || c.flow != nil && *conflict.ExistingFlow != *c.flow {
 					t.Errorf("%s: %v, %+v", name, err, conflict)
 				}
@@ -95,7 +96,7 @@ func TestFlowRefusesARepeatedBusinessKey(t *testing.T) {
 		spec := keyed(f, "1")
 		change(&spec)
 		_, err := f.CreateFlow(t.Context(), spec)
-		if input, ok := errors.AsType[*engine.InputError](err); !ok || input.Field != `node "wait"` {
+		if input, ok := errors.AsType[*fferr.InputError](err); !ok || input.Field != `node "wait"` {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -107,16 +108,16 @@ func TestGrowthWithBusinessKeys(t *testing.T) {
 	spec := keyed(f, "1")
 	spec.ID = id.NewFlowID()
 	flow := f.NewFlowOf(t, spec)
-	key := engine.BusinessKey{Name: "order", Value: f.Fixture.Name + "2"}
+	key := id.BusinessKey{Name: "order", Value: f.Fixture.Name + "2"}
 	growth := engine.Growth{Flow: flow, Nodes: []engine.Node{
 		{Key: "late", Spec: engine.ExecutionSpec{Kind: "test", Lane: f.Lane, BusinessKey: key}},
-		{Key: "later", Spec: engine.ExecutionSpec{Kind: "test", Lane: f.Lane, BusinessKey: engine.BusinessKey{Name: "order", Value: f.Fixture.Name + "1"}}},
+		{Key: "later", Spec: engine.ExecutionSpec{Kind: "test", Lane: f.Lane, BusinessKey: id.BusinessKey{Name: "order", Value: f.Fixture.Name + "1"}}},
 	}}
 	_, err := f.GrowFlow(t.Context(), growth)
-	if conflict, ok := errors.AsType[*engine.KeyConflictError](err); !ok || conflict.ExistingFlow == nil || *conflict.ExistingFlow != flow {
+	if conflict, ok := errors.AsType[*fferr.KeyConflictError](err); !ok || conflict.ExistingFlow == nil || *conflict.ExistingFlow != flow {
 		t.Fatalf("%v", err)
 	}
-	if _, err := f.FindExecutionByKey(t.Context(), key.Name, key.Value); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := f.FindExecutionByKey(t.Context(), key.Name, key.Value); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("a refused growth left a key: %v", err)
 	}
 	growth.Nodes = growth.Nodes[:1]

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -132,7 +133,7 @@ func TestCancelRequestsFollowThePolicy_F8_F9(t *testing.T) {
 	}
 	t.Run("missing", func(t *testing.T) {
 		f := fixture.NewFlows(t)
-		if _, err := f.RequestFlowCancel(t.Context(), engine.FlowCancelRequest{ID: id.NewFlowID()}); !errors.Is(err, engine.ErrNotFound) {
+		if _, err := f.RequestFlowCancel(t.Context(), engine.FlowCancelRequest{ID: id.NewFlowID()}); !errors.Is(err, fferr.ErrNotFound) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -308,7 +309,7 @@ func TestCancelOfAMemberResolvesDependents_F11(t *testing.T) {
 	f.WantMembers(t, flow, map[string]string{fixture.StateCancelled: "a", fixture.StateSkipped: "b c"})
 	f.WantCompletionEvents(t, flow, "a cancelled", "b skipped", "c skipped")
 	f.WantEvents(t, l.Execution, "lease acquired", "lease revoked operator", "completion cancelled")
-	fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), l, nil), engine.ErrStaleLease)
+	fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), l, nil), fferr.ErrStaleLease)
 }
 
 // Handlers of cancelled members are notified at once, whichever process cancels the flow, and when their grace ends.

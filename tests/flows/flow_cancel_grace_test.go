@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -49,7 +50,7 @@ func TestCancelFlowEndsTheGrace(t *testing.T) {
 				}
 				f.WantMembers(t, flow, map[string]string{fixture.StateCancelled: "a b c"})
 				f.WantEvents(t, l.Execution, "lease acquired", "lease revoked operator", "completion cancelled")
-				fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), l, nil), engine.ErrStaleLease)
+				fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), l, nil), fferr.ErrStaleLease)
 				if got := f.CancelBy(t, flow, policy); !got.Already {
 					t.Errorf("again: %+v", got)
 				}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -110,18 +111,18 @@ func TestOperationsWaitForCancelFlow(t *testing.T) {
 		{"growth", func(ctx context.Context, late *engine.Engine, f *fixture.Flows, flow id.FlowID, _ engine.Lease) error {
 			_, err := late.CreateExecution(ctx, engine.ExecutionSpec{Lane: f.Lane, Kind: "test", Flow: &flow})
 			return err
-		}, engine.ErrFlowTerminal},
+		}, fferr.ErrFlowTerminal},
 		{"completion", func(ctx context.Context, late *engine.Engine, _ *fixture.Flows, _ id.FlowID, l engine.Lease) error {
 			return late.CompleteExecution(ctx, l, nil)
-		}, engine.ErrStaleLease},
+		}, fferr.ErrStaleLease},
 		{"failure", func(ctx context.Context, late *engine.Engine, _ *fixture.Flows, _ id.FlowID, l engine.Lease) error {
 			_, err := late.FailExecution(ctx, l, fixture.ForGood)
 			return err
-		}, engine.ErrStaleLease},
+		}, fferr.ErrStaleLease},
 		{"replay", func(ctx context.Context, late *engine.Engine, f *fixture.Flows, flow id.FlowID, _ engine.Lease) error {
 			_, err := late.Operator().ReplayExecution(ctx, f.NodeID(flow, "done"), engine.ReplayCompleted)
 			return err
-		}, engine.ErrFlowTerminal},
+		}, fferr.ErrFlowTerminal},
 		{"cancel", func(ctx context.Context, late *engine.Engine, _ *fixture.Flows, flow id.FlowID, _ engine.Lease) error {
 			got, err := late.CancelFlow(ctx, engine.CancelFlowSpec{ID: flow})
 			if err == nil && !got.Already {
@@ -206,7 +207,7 @@ func TestCancelFlowTriesThreeTimes_F37(t *testing.T) {
 				hold(t, f, tx, flow)
 				late, log := f.Impatient(t)
 				sent := fixture.Names(log.During(func() {
-					if err := end(t.Context(), late.Engine, flow); !errors.Is(err, engine.ErrContention) {
+					if err := end(t.Context(), late.Engine, flow); !errors.Is(err, fferr.ErrContention) {
 						t.Errorf("got %v, want contention", err)
 					}
 				}))
@@ -241,7 +242,7 @@ func TestCancelFlowSucceedsAtTheSecondTry_F37(t *testing.T) {
 	fixture.LockExecution(t, tx, f.NodeID(flow, "b"))
 	done := fixture.Async(t, func(ctx context.Context) error {
 		_, err := late.CancelFlow(ctx, engine.CancelFlowSpec{ID: flow})
-		for errors.Is(err, engine.ErrContention) { // on a slow machine all three may have failed
+		for errors.Is(err, fferr.ErrContention) { // on a slow machine all three may have failed
 			_, err = late.CancelFlow(ctx, engine.CancelFlowSpec{ID: flow})
 		}
 		return err
@@ -286,8 +287,8 @@ func TestCancelFlowSurvivesADeadlock_F41(t *testing.T) {
 	t.Error("the server never aborted the cancel")
 }
 
-// The reference cancels at SERIALIZABLE, which a flow whose members complete all the time never lets happen. Here a
-// cancel stands in line for the flow, and succeeds at once, as growth and staging do. It holds no lock that outlives its transaction.
+// The reference cancels at SERIALIZABLE, which a flow whose members complete all the time never lets happen. Here a cancel
+// stands in line for the flow, and succeeds at once, as growth and staging do. It holds no lock that outlives its transaction.
 func TestCancelFlowOfABusyFlow_F37(t *testing.T) {
 	for _, workers := range []int{8, 32} {
 		t.Run(fmt.Sprintf("%d workers", workers), func(t *testing.T) {
@@ -330,13 +331,13 @@ func cancelBusyFlow(t *testing.T, f *fixture.Flows, others, late *fixture.Rival,
 					return
 				}
 				err = others.CompleteExecution(t.Context(), claimed[0].Lease, nil)
-				for errors.Is(err, engine.ErrContention) { // on a slow machine the others in line take longer than it waits
+				for errors.Is(err, fferr.ErrContention) { // on a slow machine the others in line take longer than it waits
 					err = others.CompleteExecution(t.Context(), claimed[0].Lease, nil)
 				}
 				switch {
 				case err == nil:
 					completed.Add(1)
-				case !errors.Is(err, engine.ErrStaleLease):
+				case !errors.Is(err, fferr.ErrStaleLease):
 					t.Error(err)
 					return
 				}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -160,7 +161,7 @@ func TestCancelFlowEndsMembersByPolicy_F1_F2_F3_F4_F7_E44(t *testing.T) {
 			}
 			fixture.WantEqual(t, "edges", f.Edges(t, flow), edges)
 			_, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.Lane, Kind: "test", Flow: &flow})
-			if !errors.Is(err, engine.ErrFlowTerminal) {
+			if !errors.Is(err, fferr.ErrFlowTerminal) {
 				t.Errorf("grown: %v", err)
 			}
 		})
@@ -191,7 +192,7 @@ func TestCancelFlowLetsRunningMembersFinish(t *testing.T) {
 		f.Succeed(t, flow, "a")
 		f.Succeed(t, flow, "b")
 		f.WantMembers(t, flow, map[string]string{fixture.StateCompleted: "a b", fixture.StateReady: "c"})
-		if _, err := f.Operator().ReplayExecution(t.Context(), f.NodeID(flow, "a"), engine.ReplayCompleted); !errors.Is(err, engine.ErrFlowTerminal) {
+		if _, err := f.Operator().ReplayExecution(t.Context(), f.NodeID(flow, "a"), engine.ReplayCompleted); !errors.Is(err, fferr.ErrFlowTerminal) {
 			t.Errorf("replayed: %v", err)
 		}
 	})
@@ -308,7 +309,7 @@ func TestCancelFlowRefusesBadInput(t *testing.T) {
 		"reason": {ID: flow, Reason: strings.Repeat("x", engine.MaxFlowCancelReason+1)},
 	} {
 		_, err := f.CancelFlow(t.Context(), spec)
-		if input, ok := errors.AsType[*engine.InputError](err); !ok || input.Field != field {
+		if input, ok := errors.AsType[*fferr.InputError](err); !ok || input.Field != field {
 			t.Errorf("%s: got %v", field, err)
 		}
 	}
@@ -319,19 +320,19 @@ func TestCancelFlowRefusesBadInput(t *testing.T) {
 		"grace":     {ID: flow, Grace: -1},
 	} {
 		_, err := f.RequestFlowCancel(t.Context(), request)
-		if input, ok := errors.AsType[*engine.InputError](err); !ok || input.Field != field {
+		if input, ok := errors.AsType[*fferr.InputError](err); !ok || input.Field != field {
 			t.Errorf("%s: got %v", field, err)
 		}
 	}
 	other := f.Create(t)
-	if err := f.AckFlowCancel(t.Context(), flow, id.ExecutionIDFromRow(fixture.PartitionOf(flow)^1, other.UUID())); !errors.Is(err, engine.ErrInvalidInput) {
+	if err := f.AckFlowCancel(t.Context(), flow, id.ExecutionIDFromRow(fixture.PartitionOf(flow)^1, other.UUID())); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("acknowledged: %v", err)
 	}
 	if after := f.DumpFlow(t, flow); after != before {
 		t.Errorf("stored\n%s, was\n%s", after, before)
 	}
 	f.Exec(t, "UPDATE ff_flow_core SET raw_fields = '[]' WHERE partition_key = $1 AND flow_id = $2", fixture.PartitionOf(flow), flow)
-	if _, err := f.CancelFlow(t.Context(), engine.CancelFlowSpec{ID: flow}); !errors.Is(err, engine.ErrCorruption) {
+	if _, err := f.CancelFlow(t.Context(), engine.CancelFlowSpec{ID: flow}); !errors.Is(err, fferr.ErrCorruption) {
 		t.Errorf("got %v", err)
 	}
 	f.WantMembers(t, flow, map[string]string{fixture.StateReady: "a", fixture.StateHeld: "b"})
@@ -347,7 +348,7 @@ func TestHoldersOfCancelledMembersAreRefused_F4(t *testing.T) {
 			l := f.Lease(t, flow, "a")
 			f.CancelBy(t, flow, state.CancelAll)
 			before := f.DumpFlow(t, flow)
-			if err := call(t, f.Engine, l); !errors.Is(err, engine.ErrStaleLease) {
+			if err := call(t, f.Engine, l); !errors.Is(err, fferr.ErrStaleLease) {
 				t.Errorf("got %v", err)
 			}
 			if after := f.DumpFlow(t, flow); after != before {
@@ -446,10 +447,10 @@ func TestCancelFlowInATransaction(t *testing.T) {
 	}
 	tx = f.BeginTx(t)
 	bound := f.WithTx(tx)
-	if _, err := bound.CancelFlow(t.Context(), engine.CancelFlowSpec{ID: flow, Policy: "none"}); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := bound.CancelFlow(t.Context(), engine.CancelFlowSpec{ID: flow, Policy: "none"}); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := bound.RequestFlowCancel(t.Context(), engine.FlowCancelRequest{ID: id.NewFlowID()}); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := bound.RequestFlowCancel(t.Context(), engine.FlowCancelRequest{ID: id.NewFlowID()}); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("got %v", err)
 	}
 	if held := f.HeldLocks(t, flow, f.NodeID(flow, "a"), f.NodeID(flow, "b")); len(held) > 0 {
@@ -476,7 +477,7 @@ func TestCancelFlowReportsAnOldSnapshot(t *testing.T) {
 			addMember(t, f, flow, "c")
 			before := f.DumpFlow(t, flow)
 			_, err := f.WithTx(tx).CancelFlow(t.Context(), engine.CancelFlowSpec{ID: flow})
-			if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "40001" || !errors.Is(err, engine.ErrContention) {
+			if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "40001" || !errors.Is(err, fferr.ErrContention) {
 				t.Errorf("got %v, want 40001", err)
 			}
 			if err := tx.Rollback(t.Context()); err != nil {

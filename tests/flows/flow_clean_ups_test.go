@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -394,7 +395,7 @@ func TestCleanUpsRunOnceWhenACompletionComesLate(t *testing.T) {
 	wait := fixture.Async(t, func(ctx context.Context) error { return late.CompleteExecution(ctx, l, nil) })
 	late.AwaitBlocked(t, f.Fixture)
 	fixture.Commit(t, tx)
-	if err := wait(); !errors.Is(err, engine.ErrStaleLease) {
+	if err := wait(); !errors.Is(err, fferr.ErrStaleLease) {
 		t.Errorf("completed: %v", err)
 	}
 	endFlow(t, f, flow)
@@ -473,7 +474,7 @@ func TestGrowthAddsACleanUpToAFlowBeingCancelled(t *testing.T) {
 		wait := fixture.Async(t, func(ctx context.Context) error { _, err := late.GrowFlow(ctx, growth(f, flow)); return err })
 		late.AwaitBlocked(t, f.Fixture)
 		fixture.Commit(t, tx)
-		if err := wait(); !errors.Is(err, engine.ErrFlowTerminal) {
+		if err := wait(); !errors.Is(err, fferr.ErrFlowTerminal) {
 			t.Errorf("grown: %v", err)
 		}
 		f.WantMembers(t, flow, map[string]string{fixture.StateCancelled: "a b"})

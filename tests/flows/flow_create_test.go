@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -220,46 +221,46 @@ func TestCreateFlowRefusesBadInput(t *testing.T) {
 		want error
 		text string // part of the error's
 	}{
-		{"too_many_nodes", engine.FlowSpec{Nodes: nodes(engine.MaxNodes + 1)}, engine.ErrInvalidInput, "nodes: 10001, limit 10000"},
-		{"too_many_edges", engine.FlowSpec{Edges: make([]engine.Edge, engine.MaxEdges+1)}, engine.ErrInvalidInput, "edges: 50001, limit 50000"},
-		{"key_empty", engine.FlowSpec{Nodes: []engine.Node{{}}}, engine.ErrInvalidInput, "node 0: has no key"},
-		{"key_too_long", engine.FlowSpec{Nodes: []engine.Node{{Key: strings.Repeat("k", 1025), Spec: engine.ExecutionSpec{Kind: "test"}}}}, engine.ErrInvalidInput, "node key: 1025 bytes"},
-		{"key_with_nul", engine.FlowSpec{Nodes: []engine.Node{{Key: "a\x00", Spec: engine.ExecutionSpec{Kind: "test"}}}}, engine.ErrInvalidInput, "node key"},
-		{"key_twice", engine.FlowSpec{Nodes: []engine.Node{{Key: "a", Spec: engine.ExecutionSpec{Kind: "test"}}, {Key: "a", Spec: engine.ExecutionSpec{Kind: "test"}}}}, engine.ErrInvalidInput, `node "a": key is used twice`},
-		{"edge_from_nowhere", with(func(s *engine.FlowSpec) { s.Edges[0].From = "x" }, "a>b"), engine.ErrInvalidInput, `edge "x" to "b": leads from a node`},
-		{"edge_to_nowhere", with(func(s *engine.FlowSpec) { s.Edges[0].To = "x" }, "a>b"), engine.ErrInvalidInput, `edge "a" to "x": leads to a node`},
-		{"edge_to_itself", fixture.Chart(nil, "a>a"), engine.ErrCycle, `edge "a" to "a"`},
-		{"edge_twice", fixture.Chart(nil, "a>b", "a>b"), engine.ErrInvalidInput, `edge "a" to "b": is given twice`},
-		{"cycle_of_two", fixture.Chart(nil, "a>b", "b>a"), engine.ErrCycle, `"a"`},
-		{"cycle_of_three", fixture.Chart(nil, "z>a", "a>b", "b>c", "c>a"), engine.ErrCycle, `"b" to "c"`},
+		{"too_many_nodes", engine.FlowSpec{Nodes: nodes(engine.MaxNodes + 1)}, fferr.ErrInvalidInput, "nodes: 10001, limit 10000"},
+		{"too_many_edges", engine.FlowSpec{Edges: make([]engine.Edge, engine.MaxEdges+1)}, fferr.ErrInvalidInput, "edges: 50001, limit 50000"},
+		{"key_empty", engine.FlowSpec{Nodes: []engine.Node{{}}}, fferr.ErrInvalidInput, "node 0: has no key"},
+		{"key_too_long", engine.FlowSpec{Nodes: []engine.Node{{Key: strings.Repeat("k", 1025), Spec: engine.ExecutionSpec{Kind: "test"}}}}, fferr.ErrInvalidInput, "node key: 1025 bytes"},
+		{"key_with_nul", engine.FlowSpec{Nodes: []engine.Node{{Key: "a\x00", Spec: engine.ExecutionSpec{Kind: "test"}}}}, fferr.ErrInvalidInput, "node key"},
+		{"key_twice", engine.FlowSpec{Nodes: []engine.Node{{Key: "a", Spec: engine.ExecutionSpec{Kind: "test"}}, {Key: "a", Spec: engine.ExecutionSpec{Kind: "test"}}}}, fferr.ErrInvalidInput, `node "a": key is used twice`},
+		{"edge_from_nowhere", with(func(s *engine.FlowSpec) { s.Edges[0].From = "x" }, "a>b"), fferr.ErrInvalidInput, `edge "x" to "b": leads from a node`},
+		{"edge_to_nowhere", with(func(s *engine.FlowSpec) { s.Edges[0].To = "x" }, "a>b"), fferr.ErrInvalidInput, `edge "a" to "x": leads to a node`},
+		{"edge_to_itself", fixture.Chart(nil, "a>a"), fferr.ErrCycle, `edge "a" to "a"`},
+		{"edge_twice", fixture.Chart(nil, "a>b", "a>b"), fferr.ErrInvalidInput, `edge "a" to "b": is given twice`},
+		{"cycle_of_two", fixture.Chart(nil, "a>b", "b>a"), fferr.ErrCycle, `"a"`},
+		{"cycle_of_three", fixture.Chart(nil, "z>a", "a>b", "b>c", "c>a"), fferr.ErrCycle, `"b" to "c"`},
 		{
 			"edge_id_twice", with(func(s *engine.FlowSpec) { s.Edges[0].ID, s.Edges[1].ID = edge, edge }, "a>b", "a>c"),
-			engine.ErrInvalidInput, "has the id of another edge",
+			fferr.ErrInvalidInput, "has the id of another edge",
 		},
-		{"edge_kind_too_long", with(func(s *engine.FlowSpec) { s.Edges[0].Kind = strings.Repeat("k", 256) }, "a>b"), engine.ErrInvalidInput, "kind: 256 bytes"},
+		{"edge_kind_too_long", with(func(s *engine.FlowSpec) { s.Edges[0].Kind = strings.Repeat("k", 256) }, "a>b"), fferr.ErrInvalidInput, "kind: 256 bytes"},
 		{
 			"pass_result_too_long", with(func(s *engine.FlowSpec) { s.Edges[0].PassResult = strings.Repeat("p", 1025) }, "a>b"),
-			engine.ErrInvalidInput, "pass result: 1025 bytes, limit 1024",
+			fferr.ErrInvalidInput, "pass result: 1025 bytes, limit 1024",
 		},
-		{"quorum_of_none", quorum(0), engine.ErrInvalidInput, `node "c": When.Quorum: `},
-		{"quorum_negative", quorum(-1), engine.ErrInvalidInput, `node "c": When.Quorum: `},
-		{"quorum_above_fan_in", quorum(3), engine.ErrInvalidInput, "a quorum of 3 of 2"},
-		{"on_satisfied_unknown", fixture.Chart(fixture.When{"c": policy.AnyOf("explode")}, "a>c"), engine.ErrInvalidInput, "When.AnyOf: neither CancelRemaining nor LetRun"},
-		{"kind_too_long", engine.FlowSpec{Kind: strings.Repeat("k", 257)}, engine.ErrInvalidInput, "flow kind: 257 bytes, limit 256"},
-		{"namespace", engine.FlowSpec{Namespace: "a\nb"}, engine.ErrInvalidInput, "namespace"},
-		{"tag_key", engine.FlowSpec{Tags: map[string]string{"plain": "x"}}, engine.ErrInvalidInput, "flow tag key"},
-		{"tag_value", engine.FlowSpec{Tags: map[string]string{"a.b": "\xff"}}, engine.ErrInvalidInput, "flow tag"},
-		{"created_before_1970", engine.FlowSpec{CreatedAt: time.Unix(-1, 0)}, engine.ErrInvalidInput, "created at"},
-		{"node_of_another_flow", with(func(s *engine.FlowSpec) { s.Nodes[0].Spec.Flow = &member }, "a"), engine.ErrInvalidInput, `node "a": names a flow`},
+		{"quorum_of_none", quorum(0), fferr.ErrInvalidInput, `node "c": When.Quorum: `},
+		{"quorum_negative", quorum(-1), fferr.ErrInvalidInput, `node "c": When.Quorum: `},
+		{"quorum_above_fan_in", quorum(3), fferr.ErrInvalidInput, "a quorum of 3 of 2"},
+		{"on_satisfied_unknown", fixture.Chart(fixture.When{"c": policy.AnyOf("explode")}, "a>c"), fferr.ErrInvalidInput, "When.AnyOf: neither CancelRemaining nor LetRun"},
+		{"kind_too_long", engine.FlowSpec{Kind: strings.Repeat("k", 257)}, fferr.ErrInvalidInput, "flow kind: 257 bytes, limit 256"},
+		{"namespace", engine.FlowSpec{Namespace: "a\nb"}, fferr.ErrInvalidInput, "namespace"},
+		{"tag_key", engine.FlowSpec{Tags: map[string]string{"plain": "x"}}, fferr.ErrInvalidInput, "flow tag key"},
+		{"tag_value", engine.FlowSpec{Tags: map[string]string{"a.b": "\xff"}}, fferr.ErrInvalidInput, "flow tag"},
+		{"created_before_1970", engine.FlowSpec{CreatedAt: time.Unix(-1, 0)}, fferr.ErrInvalidInput, "created at"},
+		{"node_of_another_flow", with(func(s *engine.FlowSpec) { s.Nodes[0].Spec.Flow = &member }, "a"), fferr.ErrInvalidInput, `node "a": names a flow`},
 		{"node_of_another_partition", with(func(s *engine.FlowSpec) {
 			s.ID, s.Nodes[0].Spec.ID = member, id.NewMemberExecutionID(foreign, id.Partitions{})
-		}, "a"), engine.ErrInvalidInput, "partition_mismatch"},
+		}, "a"), fferr.ErrInvalidInput, "partition_mismatch"},
 		{"node_id_twice", with(func(s *engine.FlowSpec) {
 			s.ID = member
 			s.Nodes[0].Spec.ID = id.NewMemberExecutionID(member, id.Partitions{})
 			s.Nodes[1].Spec.ID = s.Nodes[0].Spec.ID
-		}, "a", "b"), engine.ErrInvalidInput, `node "b": has the execution id of node "a"`},
-		{"node_spec", with(func(s *engine.FlowSpec) { s.Nodes[1].Spec.Kind = strings.Repeat("k", 256) }, "a", "b"), engine.ErrInvalidInput, `node "b": `},
+		}, "a", "b"), fferr.ErrInvalidInput, `node "b": has the execution id of node "a"`},
+		{"node_spec", with(func(s *engine.FlowSpec) { s.Nodes[1].Spec.Kind = strings.Repeat("k", 256) }, "a", "b"), fferr.ErrInvalidInput, `node "b": `},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -322,7 +323,7 @@ func TestCreateFlowRefusesCycles_F21(t *testing.T) {
 			cyclic = cyclic || reaches[i][i]
 		}
 		_, err := f.CreateFlow(t.Context(), spec)
-		if errors.Is(err, engine.ErrCycle) != cyclic || err != nil && !cyclic {
+		if errors.Is(err, fferr.ErrCycle) != cyclic || err != nil && !cyclic {
 			r.Fatalf("cyclic %t, error %v: %v", cyclic, err, spec.Edges)
 		}
 		if stored := f.DumpFlow(t, spec.ID) != ""; stored == cyclic {
@@ -335,8 +336,8 @@ func TestCreateFlowRefusesCycles_F21(t *testing.T) {
 func TestCreateFlowRefusesADuplicateEdge_F21(t *testing.T) {
 	f := fixture.NewFlows(t)
 	spec := fixture.Chart(fixture.When{"b": policy.Quorum(2, policy.LetRun)}, "a>b", "a>b")
-	if _, err := f.CreateFlow(t.Context(), spec); !errors.Is(err, engine.ErrInvalidInput) {
-		t.Errorf("error %v, want %v", err, engine.ErrInvalidInput)
+	if _, err := f.CreateFlow(t.Context(), spec); !errors.Is(err, fferr.ErrInvalidInput) {
+		t.Errorf("error %v, want %v", err, fferr.ErrInvalidInput)
 	}
 	f.WantNoFlow(t, spec.ID)
 }
@@ -346,8 +347,8 @@ func TestCreateFlowRefusesAQuorumBeyondInt32_F20(t *testing.T) {
 	f := fixture.NewFlows(t)
 	for _, k := range []int{1 << 31, 1<<31 + 1, 1 << 32, 1<<32 + 1, 1 << 40} {
 		spec := fixture.Chart(fixture.When{"b": policy.Quorum(k, policy.LetRun)}, "a>b")
-		if _, err := f.CreateFlow(t.Context(), spec); !errors.Is(err, engine.ErrInvalidInput) {
-			t.Errorf("k = %d: error %v, want %v", k, err, engine.ErrInvalidInput)
+		if _, err := f.CreateFlow(t.Context(), spec); !errors.Is(err, fferr.ErrInvalidInput) {
+			t.Errorf("k = %d: error %v, want %v", k, err, fferr.ErrInvalidInput)
 		}
 		f.WantNoFlow(t, spec.ID)
 	}
@@ -363,8 +364,8 @@ func TestCreateFlowNamesAnExistingNode_F40(t *testing.T) {
 	}
 	before := fixture.StoredRow(t, f.Pool, "ff_exec_core", "execution_id = $1", taken.UUID())
 	_, err := f.CreateFlow(t.Context(), spec)
-	if !errors.Is(err, engine.ErrExists) || !strings.Contains(err.Error(), taken.String()) {
-		t.Errorf("error %v, want %v naming %s", err, engine.ErrExists, taken)
+	if !errors.Is(err, fferr.ErrExists) || !strings.Contains(err.Error(), taken.String()) {
+		t.Errorf("error %v, want %v naming %s", err, fferr.ErrExists, taken)
 	}
 	f.WantNoFlow(t, spec.ID)
 	fixture.WantEqual(t, "the execution that was there", fixture.StoredRow(t, f.Pool, "ff_exec_core", "execution_id = $1", taken.UUID()), before)
@@ -404,8 +405,8 @@ func TestCreateFlowIdempotencyKeys(t *testing.T) {
 		// As an older version stored it, for the whole partition. Else only a member of the flow has it.
 		f.Exec(t, "UPDATE ffx_create_dedup SET idempotency_key = $1 WHERE execution_id = $2", key, earlier.UUID())
 		_, err := f.CreateFlow(t.Context(), keyed(flow, "fresh", key))
-		if !errors.Is(err, engine.ErrIdempotencyKeyTaken) || !strings.Contains(err.Error(), earlier.String()) {
-			t.Errorf("error %v, want %v naming %s", err, engine.ErrIdempotencyKeyTaken, earlier)
+		if !errors.Is(err, fferr.ErrIdempotencyKeyTaken) || !strings.Contains(err.Error(), earlier.String()) {
+			t.Errorf("error %v, want %v naming %s", err, fferr.ErrIdempotencyKeyTaken, earlier)
 		}
 		f.WantNoFlow(t, flow)
 		if n := keysOf(t, flow); n != 0 {
@@ -415,8 +416,8 @@ func TestCreateFlowIdempotencyKeys(t *testing.T) {
 	t.Run("twice_in_one_flow", func(t *testing.T) {
 		t.Parallel()
 		flow := id.NewFlowID()
-		if _, err := f.CreateFlow(t.Context(), keyed(flow, "same", "same")); !errors.Is(err, engine.ErrIdempotencyKeyTaken) {
-			t.Errorf("error %v, want %v", err, engine.ErrIdempotencyKeyTaken)
+		if _, err := f.CreateFlow(t.Context(), keyed(flow, "same", "same")); !errors.Is(err, fferr.ErrIdempotencyKeyTaken) {
+			t.Errorf("error %v, want %v", err, fferr.ErrIdempotencyKeyTaken)
 		}
 		f.WantNoFlow(t, flow)
 		if n := keysOf(t, flow); n != 0 {
@@ -499,11 +500,11 @@ func TestCreateFlowInATransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A refusal, also one that is found while writing, leaves the transaction usable.
-	if _, err := bound.CreateFlow(t.Context(), refused); !errors.Is(err, engine.ErrCycle) {
-		t.Errorf("error %v, want %v", err, engine.ErrCycle)
+	if _, err := bound.CreateFlow(t.Context(), refused); !errors.Is(err, fferr.ErrCycle) {
+		t.Errorf("error %v, want %v", err, fferr.ErrCycle)
 	}
-	if _, err := bound.CreateFlow(t.Context(), taken); !errors.Is(err, engine.ErrExists) {
-		t.Errorf("error %v, want %v", err, engine.ErrExists)
+	if _, err := bound.CreateFlow(t.Context(), taken); !errors.Is(err, fferr.ErrExists) {
+		t.Errorf("error %v, want %v", err, fferr.ErrExists)
 	}
 	if created, err := bound.CreateFlow(t.Context(), kept); err != nil || !created.Existed {
 		t.Errorf("created %+v, error %v; want that it existed", created, err)
@@ -669,8 +670,8 @@ func TestCreateExecutionInAFlow(t *testing.T) {
 		member := func() engine.ExecutionSpec { return engine.ExecutionSpec{Kind: "test", Flow: &flow, Lane: f.Lane} }
 		before := f.DumpFlow(t, flow)
 		_, err := f.CreateExecutions(t.Context(), []engine.ExecutionSpec{member(), member(), member()})
-		if !errors.Is(err, engine.ErrInvalidInput) {
-			t.Errorf("error %v, want %v", err, engine.ErrInvalidInput)
+		if !errors.Is(err, fferr.ErrInvalidInput) {
+			t.Errorf("error %v, want %v", err, fferr.ErrInvalidInput)
 		}
 		if after := f.DumpFlow(t, flow); after != before {
 			t.Errorf("the flow was written to:\n%s\nwas\n%s", after, before)
@@ -685,7 +686,7 @@ func TestCreateExecutionInAFlow(t *testing.T) {
 		f := fixture.NewFlows(t)
 		flow := id.NewFlowID()
 		_, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Flow: &flow, Lane: f.Lane})
-		missing, ok := errors.AsType[*engine.NotFoundError](err)
+		missing, ok := errors.AsType[*fferr.NotFoundError](err)
 		if !ok || missing.Entity != "flow" || missing.ID != flow.String() {
 			t.Errorf("error %v, want that the flow is not found", err)
 		}
@@ -699,7 +700,7 @@ func TestCreateExecutionInAFlow(t *testing.T) {
 			other = id.NewFlowID()
 		}
 		_, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", ID: f.NodeID(other, "x"), Flow: &flow, Lane: f.Lane})
-		if !errors.Is(err, engine.ErrInvalidInput) || !strings.Contains(err.Error(), "partition_mismatch") {
+		if !errors.Is(err, fferr.ErrInvalidInput) || !strings.Contains(err.Error(), "partition_mismatch") {
 			t.Errorf("error %v, want a partition mismatch", err)
 		}
 		wantCounters(t, f, flow, 1, 1, 0)
@@ -717,8 +718,8 @@ func TestOnlyAnEndedFlowRefusesMembers_F24(t *testing.T) {
 			_, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Flow: &flow, Lane: f.Lane})
 			switch {
 			case ended:
-				if !errors.Is(err, engine.ErrFlowTerminal) {
-					t.Errorf("error %v, want %v", err, engine.ErrFlowTerminal)
+				if !errors.Is(err, fferr.ErrFlowTerminal) {
+					t.Errorf("error %v, want %v", err, fferr.ErrFlowTerminal)
 				}
 				wantCounters(t, f, flow, 1, 1, 0)
 			case err != nil:

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -90,8 +91,8 @@ func TestGrowthRacesAnEndingUpstream_F47(t *testing.T) {
 							t.Fatal(err)
 						}
 					} else {
-						if err := second(t.Context(), other.Engine); !errors.Is(err, engine.ErrBusy) {
-							t.Errorf("error %v, want %v", err, engine.ErrBusy)
+						if err := second(t.Context(), other.Engine); !errors.Is(err, fferr.ErrBusy) {
+							t.Errorf("error %v, want %v", err, fferr.ErrBusy)
 						}
 						fixture.Commit(t, tx)
 						if err := second(t.Context(), other.Engine); err != nil {
@@ -204,8 +205,8 @@ func TestGrowFlowRacesAClaim(t *testing.T) {
 		wait := fixture.Async(t, func(ctx context.Context) error { _, err := other.GrowFlow(ctx, g); return err })
 		other.AwaitBlocked(t, f.Fixture)
 		fixture.Commit(t, tx)
-		if err := wait(); !errors.Is(err, engine.ErrStarted) {
-			t.Errorf("error %v, want %v", err, engine.ErrStarted)
+		if err := wait(); !errors.Is(err, fferr.ErrStarted) {
+			t.Errorf("error %v, want %v", err, fferr.ErrStarted)
 		}
 		f.WantMembers(t, flow, map[string]string{fixture.StateRunning: "d"})
 	})
@@ -221,27 +222,27 @@ var racing = map[string]struct {
 	"grow": {func(ctx context.Context, f *fixture.Flows, e *engine.Engine, flow id.FlowID, _ id.ExecutionID, _ []id.EdgeID) error {
 		_, err := e.GrowFlow(ctx, f.Growth(flow, nil, "n m", "done>n", "a>m"))
 		return err
-	}, engine.ErrFlowTerminal, "done"},
+	}, fferr.ErrFlowTerminal, "done"},
 	"add": {func(ctx context.Context, _ *fixture.Flows, e *engine.Engine, flow id.FlowID, x id.ExecutionID, _ []id.EdgeID) error {
 		_, err := e.AddMembers(ctx, flow, []id.ExecutionID{x})
 		return err
-	}, engine.ErrFlowTerminal, "done"},
+	}, fferr.ErrFlowTerminal, "done"},
 	"stage": {func(ctx context.Context, f *fixture.Flows, e *engine.Engine, flow id.FlowID, _ id.ExecutionID, _ []id.EdgeID) error {
 		_, err := e.StageEdges(ctx, f.Staged(flow, true, "c>b"))
 		return err
-	}, engine.ErrFlowTerminal, "done"},
+	}, fferr.ErrFlowTerminal, "done"},
 	// The edge that it applies is resolved at once, and is all that another waits for.
 	"apply": {func(ctx context.Context, _ *fixture.Flows, e *engine.Engine, flow id.FlowID, _ id.ExecutionID, staged []id.EdgeID) error {
 		_, err := e.ApplyEdges(ctx, flow, staged)
 		return err
-	}, engine.ErrFlowTerminal, "done"},
+	}, fferr.ErrFlowTerminal, "done"},
 	"resolve": {func(ctx context.Context, f *fixture.Flows, e *engine.Engine, flow id.FlowID, _ id.ExecutionID, _ []id.EdgeID) error {
 		return fixture.CompleteOne(ctx, e, f.Leases[f.NodeID(flow, "a")])
-	}, engine.ErrStaleLease, "done a"},
+	}, fferr.ErrStaleLease, "done a"},
 	"replay": {func(ctx context.Context, f *fixture.Flows, e *engine.Engine, flow id.FlowID, _ id.ExecutionID, _ []id.EdgeID) error {
 		_, err := e.Operator().ReplayExecution(ctx, f.NodeID(flow, "done"), engine.ReplayCompleted)
 		return err
-	}, engine.ErrFlowTerminal, ""},
+	}, fferr.ErrFlowTerminal, ""},
 }
 
 // Growth, operations that release a member, and a cancel of the flow exclude each other, in calls and in transactions
@@ -331,7 +332,7 @@ func TestGroupPolicyRacesStaging_F23(t *testing.T) {
 	})
 	other.AwaitBlocked(t, f.Fixture)
 	fixture.Commit(t, tx)
-	if err := wait(); !errors.Is(err, engine.ErrInvalidInput) || !strings.Contains(err.Error(), "already_fixed") {
+	if err := wait(); !errors.Is(err, fferr.ErrInvalidInput) || !strings.Contains(err.Error(), "already_fixed") {
 		t.Errorf("error %v, want that the policy is fixed", err)
 	}
 }
@@ -369,8 +370,8 @@ func TestGrowFlowInATransaction(t *testing.T) {
 	before := f.DumpFlow(t, flow)
 	tx := f.BeginTx(t)
 	bound := f.WithTx(tx)
-	if _, err := bound.GrowFlow(t.Context(), f.Growth(flow, nil, "n", "n>a")); !errors.Is(err, engine.ErrStarted) {
-		t.Errorf("error %v, want %v", err, engine.ErrStarted)
+	if _, err := bound.GrowFlow(t.Context(), f.Growth(flow, nil, "n", "n>a")); !errors.Is(err, fferr.ErrStarted) {
+		t.Errorf("error %v, want %v", err, fferr.ErrStarted)
 	}
 	if held := f.HeldLocks(t, flow, l.Execution, f.NodeID(flow, "b")); len(held) > 0 {
 		t.Errorf("the refusal holds %q", held)
@@ -465,15 +466,15 @@ func TestLockFlows(t *testing.T) {
 func TestLockFlowsInOneOrder(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flows := []id.FlowID{f.Draw(t, nil, "a"), f.Draw(t, nil, "a"), id.NewFlowID()}
-	if err := f.LockFlows(t.Context(), flows...); !errors.Is(err, engine.ErrInvalidInput) {
-		t.Errorf("outside a transaction: error %v, want %v", err, engine.ErrInvalidInput)
+	if err := f.LockFlows(t.Context(), flows...); !errors.Is(err, fferr.ErrInvalidInput) {
+		t.Errorf("outside a transaction: error %v, want %v", err, fferr.ErrInvalidInput)
 	}
 	many := make([]id.FlowID, 257)
 	for i := range many {
 		many[i] = id.NewFlowID()
 	}
 	tx := f.BeginTx(t)
-	if err := f.WithTx(tx).LockFlows(t.Context(), many...); !errors.Is(err, engine.ErrInvalidInput) || !strings.Contains(err.Error(), "limit 256") {
+	if err := f.WithTx(tx).LockFlows(t.Context(), many...); !errors.Is(err, fferr.ErrInvalidInput) || !strings.Contains(err.Error(), "limit 256") {
 		t.Errorf("error %v, want the limit", err)
 	}
 	if err := f.WithTx(tx).LockFlows(t.Context(), flows...); err != nil {
@@ -578,7 +579,7 @@ func addEdgesWhileUpstreamsEnd(t *testing.T, round int) {
 					}
 				}
 				// A downstream may be decided by then.
-				if errors.Is(err, engine.ErrEnded) || errors.Is(err, engine.ErrStarted) {
+				if errors.Is(err, fferr.ErrEnded) || errors.Is(err, fferr.ErrStarted) {
 					err = nil
 				}
 				report(err)

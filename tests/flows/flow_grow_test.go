@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -123,8 +124,8 @@ func TestGrowFlowRepeatedChangesNothing(t *testing.T) {
 	g.Nodes = append(g.Nodes, engine.Node{Key: "e", Spec: engine.ExecutionSpec{Kind: "test", Lane: f.Lane}})
 	f.Names[f.NodeID(flow, "e").UUID()] = "e"
 	_, err = f.GrowFlow(t.Context(), g)
-	stale, ok := errors.AsType[*engine.RevisionError](err)
-	if !ok || !errors.Is(err, engine.ErrStaleRevision) || *stale != (engine.RevisionError{Flow: flow, Expected: 3, Revision: first.Revision}) {
+	stale, ok := errors.AsType[*fferr.RevisionError](err)
+	if !ok || !errors.Is(err, fferr.ErrStaleRevision) || *stale != (fferr.RevisionError{Flow: flow, Expected: 3, Revision: first.Revision}) {
 		t.Errorf("error %v, want that the revision is stale", err)
 	}
 	g.Revision = &first.Revision
@@ -165,51 +166,51 @@ func TestGrowFlowRefusesBadInput(t *testing.T) {
 		want  error
 		text  string
 	}{
-		{"no_flow", "", nil, func(g *engine.Growth) { g.Flow = id.FlowID{} }, engine.ErrInvalidInput, "Flow: is empty"},
-		{"missing_flow", "n", nil, func(g *engine.Growth) { g.Flow = id.NewFlowID() }, engine.ErrNotFound, "flow"},
-		{"too_many_nodes", "", nil, func(g *engine.Growth) { g.Nodes = many }, engine.ErrInvalidInput, "nodes: 10001, limit 10000"},
-		{"too_many_edges", "", nil, func(g *engine.Growth) { g.Edges = make([]engine.Edge, engine.MaxEdges+1) }, engine.ErrInvalidInput, "edges: 50001, limit 50000"},
-		{"revision_negative", "n", nil, func(g *engine.Growth) { g.Revision = new(int64(-1)) }, engine.ErrInvalidInput, "Revision"},
-		{"revision_stale", "n", nil, func(g *engine.Growth) { g.Revision = new(int64(1)) }, engine.ErrStaleRevision, "9, not 1"},
-		{"key_empty", "", nil, func(g *engine.Growth) { g.Nodes = make([]engine.Node, 1) }, engine.ErrInvalidInput, "node 0: has no key"},
-		{"key_twice", "n n", nil, nil, engine.ErrInvalidInput, `node "n": key is used twice`},
-		{"end_without_key", "n", []string{"n>"}, nil, engine.ErrInvalidInput, `edge "n" to "": has no key`},
-		{"edge_from_nowhere", "n", []string{"nobody>n"}, nil, engine.ErrNotFound, `edge "nobody" to "n"`},
-		{"edge_to_nowhere", "n", []string{"n>nobody"}, nil, engine.ErrNotFound, `edge "n" to "nobody"`},
-		{"edge_from_itself", "n", []string{"n>n"}, nil, engine.ErrCycle, `"n" to "n"`},
-		{"edge_twice", "n", []string{"a>n", "a>n"}, nil, engine.ErrInvalidInput, "is given twice"},
-		{"edge_id_twice", "n", []string{"a>n", "b>n"}, func(g *engine.Growth) { g.Edges[0].ID, g.Edges[1].ID = edge, edge }, engine.ErrInvalidInput, "has the id of another edge"},
-		{"edge_kind_too_long", "n", []string{"a>n"}, func(g *engine.Growth) { g.Edges[0].Kind = strings.Repeat("k", 256) }, engine.ErrInvalidInput, "kind: 256 bytes"},
-		{"pass_result_too_long", "n", []string{"a>n"}, func(g *engine.Growth) { g.Edges[0].PassResult = strings.Repeat("k", 1025) }, engine.ErrInvalidInput, "pass result: 1025 bytes"},
-		{"cycle_within", "n m", []string{"n>m", "m>n"}, nil, engine.ErrCycle, `"n" to "m"`},
-		{"cycle_with_stored", "", []string{"c>b"}, nil, engine.ErrCycle, `"c"`},
-		{"cycle_by_way_of_new", "n", []string{"c>n", "n>b"}, nil, engine.ErrCycle, `"n"`},
-		{"edge_id_taken", "n", []string{"a>n"}, func(g *engine.Growth) { g.Edges[0].ID = edge }, engine.ErrEdgeExists, taken},
-		{"pair_taken", "n", []string{"a>b"}, func(g *engine.Growth) { g.Edges[0].ID = id.NewEdgeID() }, engine.ErrEdgeExists, taken},
-		{"pair_taken_by_another_kind", "n", []string{"a>b"}, func(g *engine.Growth) { g.Edges[0].Kind = "soft" }, engine.ErrEdgeExists, taken},
-		{"to_one_that_has_ended", "n", []string{"n>z"}, nil, engine.ErrEnded, `edge "n" to "z": `},
-		{"to_one_that_has_started", "n", []string{"n>going"}, nil, engine.ErrStarted, "it is active"},
-		{"quorum_above_fan_in", "n", []string{"a>n"}, func(g *engine.Growth) { g.Nodes[0].When = policy.Quorum(2, policy.LetRun) }, engine.ErrInvalidInput, "a quorum of 2 of 1"},
-		{"policy_without_edge", "n", nil, func(g *engine.Growth) { g.Nodes[0].When = policy.AnyOf(policy.LetRun) }, engine.ErrInvalidInput, `node "n": When: no edge`},
+		{"no_flow", "", nil, func(g *engine.Growth) { g.Flow = id.FlowID{} }, fferr.ErrInvalidInput, "Flow: is empty"},
+		{"missing_flow", "n", nil, func(g *engine.Growth) { g.Flow = id.NewFlowID() }, fferr.ErrNotFound, "flow"},
+		{"too_many_nodes", "", nil, func(g *engine.Growth) { g.Nodes = many }, fferr.ErrInvalidInput, "nodes: 10001, limit 10000"},
+		{"too_many_edges", "", nil, func(g *engine.Growth) { g.Edges = make([]engine.Edge, engine.MaxEdges+1) }, fferr.ErrInvalidInput, "edges: 50001, limit 50000"},
+		{"revision_negative", "n", nil, func(g *engine.Growth) { g.Revision = new(int64(-1)) }, fferr.ErrInvalidInput, "Revision"},
+		{"revision_stale", "n", nil, func(g *engine.Growth) { g.Revision = new(int64(1)) }, fferr.ErrStaleRevision, "9, not 1"},
+		{"key_empty", "", nil, func(g *engine.Growth) { g.Nodes = make([]engine.Node, 1) }, fferr.ErrInvalidInput, "node 0: has no key"},
+		{"key_twice", "n n", nil, nil, fferr.ErrInvalidInput, `node "n": key is used twice`},
+		{"end_without_key", "n", []string{"n>"}, nil, fferr.ErrInvalidInput, `edge "n" to "": has no key`},
+		{"edge_from_nowhere", "n", []string{"nobody>n"}, nil, fferr.ErrNotFound, `edge "nobody" to "n"`},
+		{"edge_to_nowhere", "n", []string{"n>nobody"}, nil, fferr.ErrNotFound, `edge "n" to "nobody"`},
+		{"edge_from_itself", "n", []string{"n>n"}, nil, fferr.ErrCycle, `"n" to "n"`},
+		{"edge_twice", "n", []string{"a>n", "a>n"}, nil, fferr.ErrInvalidInput, "is given twice"},
+		{"edge_id_twice", "n", []string{"a>n", "b>n"}, func(g *engine.Growth) { g.Edges[0].ID, g.Edges[1].ID = edge, edge }, fferr.ErrInvalidInput, "has the id of another edge"},
+		{"edge_kind_too_long", "n", []string{"a>n"}, func(g *engine.Growth) { g.Edges[0].Kind = strings.Repeat("k", 256) }, fferr.ErrInvalidInput, "kind: 256 bytes"},
+		{"pass_result_too_long", "n", []string{"a>n"}, func(g *engine.Growth) { g.Edges[0].PassResult = strings.Repeat("k", 1025) }, fferr.ErrInvalidInput, "pass result: 1025 bytes"},
+		{"cycle_within", "n m", []string{"n>m", "m>n"}, nil, fferr.ErrCycle, `"n" to "m"`},
+		{"cycle_with_stored", "", []string{"c>b"}, nil, fferr.ErrCycle, `"c"`},
+		{"cycle_by_way_of_new", "n", []string{"c>n", "n>b"}, nil, fferr.ErrCycle, `"n"`},
+		{"edge_id_taken", "n", []string{"a>n"}, func(g *engine.Growth) { g.Edges[0].ID = edge }, fferr.ErrEdgeExists, taken},
+		{"pair_taken", "n", []string{"a>b"}, func(g *engine.Growth) { g.Edges[0].ID = id.NewEdgeID() }, fferr.ErrEdgeExists, taken},
+		{"pair_taken_by_another_kind", "n", []string{"a>b"}, func(g *engine.Growth) { g.Edges[0].Kind = "soft" }, fferr.ErrEdgeExists, taken},
+		{"to_one_that_has_ended", "n", []string{"n>z"}, nil, fferr.ErrEnded, `edge "n" to "z": `},
+		{"to_one_that_has_started", "n", []string{"n>going"}, nil, fferr.ErrStarted, "it is active"},
+		{"quorum_above_fan_in", "n", []string{"a>n"}, func(g *engine.Growth) { g.Nodes[0].When = policy.Quorum(2, policy.LetRun) }, fferr.ErrInvalidInput, "a quorum of 2 of 1"},
+		{"policy_without_edge", "n", nil, func(g *engine.Growth) { g.Nodes[0].When = policy.AnyOf(policy.LetRun) }, fferr.ErrInvalidInput, `node "n": When: no edge`},
 		{"policy_is_fixed", "n", []string{"n>b"}, func(g *engine.Growth) {
 			g.Nodes = append(g.Nodes, engine.Node{Key: "b", Execution: f.NodeID(flow, "b"), When: policy.AnyOf(policy.LetRun)})
-		}, engine.ErrInvalidInput, `node "b": When: edge_group_policy_already_fixed`},
-		{"node_of_two", "n", nil, func(g *engine.Growth) { g.Nodes[0].Execution = f.NodeID(flow, "a") }, engine.ErrInvalidInput, "has both an Execution and a Spec"},
+		}, fferr.ErrInvalidInput, `node "b": When: edge_group_policy_already_fixed`},
+		{"node_of_two", "n", nil, func(g *engine.Growth) { g.Nodes[0].Execution = f.NodeID(flow, "a") }, fferr.ErrInvalidInput, "has both an Execution and a Spec"},
 		{"node_of_another_partition", "", nil, func(g *engine.Growth) {
 			g.Nodes = []engine.Node{{Key: "n", Execution: id.NewMemberExecutionID(foreign, id.Partitions{})}}
-		}, engine.ErrInvalidInput, "partition_mismatch"},
+		}, fferr.ErrInvalidInput, "partition_mismatch"},
 		{"node_missing", "", nil, func(g *engine.Growth) {
 			g.Nodes = []engine.Node{{Key: "n", Execution: id.NewMemberExecutionID(flow, id.Partitions{})}}
-		}, engine.ErrNotFound, `node "n": execution`},
+		}, fferr.ErrNotFound, `node "n": execution`},
 		{"node_of_another_flow", "", nil, func(g *engine.Growth) {
 			g.Nodes = []engine.Node{{Key: "n", Execution: f.NodeID(other.ID, "o")}}
-		}, engine.ErrOtherFlow, other.ID.String()},
+		}, fferr.ErrOtherFlow, other.ID.String()},
 		{"node_id_twice", "", nil, func(g *engine.Growth) {
 			g.Nodes = []engine.Node{{Key: "n", Execution: elsewhere}, {Key: "m", Execution: elsewhere}}
-		}, engine.ErrInvalidInput, `node "m": has the execution id of another one`},
-		{"node_of_its_own_flow", "n", nil, func(g *engine.Growth) { g.Nodes[0].Spec.Flow = &flow }, engine.ErrInvalidInput, "names a flow of its own"},
-		{"node_spec", "n", nil, func(g *engine.Growth) { g.Nodes[0].Spec.Kind = "" }, engine.ErrInvalidInput, `node "n": `},
-		{"node_exists_outside", "n", nil, func(g *engine.Growth) { g.Nodes[0].Spec.ID = elsewhere }, engine.ErrExists, elsewhere.String()},
+		}, fferr.ErrInvalidInput, `node "m": has the execution id of another one`},
+		{"node_of_its_own_flow", "n", nil, func(g *engine.Growth) { g.Nodes[0].Spec.Flow = &flow }, fferr.ErrInvalidInput, "names a flow of its own"},
+		{"node_spec", "n", nil, func(g *engine.Growth) { g.Nodes[0].Spec.Kind = "" }, fferr.ErrInvalidInput, `node "n": `},
+		{"node_exists_outside", "n", nil, func(g *engine.Growth) { g.Nodes[0].Spec.ID = elsewhere }, fferr.ErrExists, elsewhere.String()},
 	}
 	before := f.DumpFlow(t, flow) + f.DumpFlow(t, other.ID)
 	for _, test := range tests {
@@ -232,7 +233,7 @@ func TestGrowFlowLimits(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
 	setFlow(t, f, flow, fmt.Sprintf(`raw_fields = raw_fields || '{"node_count": %d}'`, engine.MaxMembers-1))
-	if _, err := f.GrowFlow(t.Context(), f.Growth(flow, nil, "c d")); !errors.Is(err, engine.ErrInvalidInput) || !strings.Contains(err.Error(), "limit 100000") {
+	if _, err := f.GrowFlow(t.Context(), f.Growth(flow, nil, "c d")); !errors.Is(err, fferr.ErrInvalidInput) || !strings.Contains(err.Error(), "limit 100000") {
 		t.Errorf("error %v, want the limit of members", err)
 	}
 	grow(t, f, flow, nil, "c")
@@ -244,7 +245,7 @@ func TestGrowFlowLimits(t *testing.T) {
 		spec.Edges = append(spec.Edges, engine.Edge{From: from, To: "z"})
 	}
 	flow = f.NewFlowOf(t, spec)
-	if _, err := f.GrowFlow(t.Context(), f.Growth(flow, nil, "y x", "y>z", "x>z")); !errors.Is(err, engine.ErrInvalidInput) || !strings.Contains(err.Error(), "more than 10000 edges") {
+	if _, err := f.GrowFlow(t.Context(), f.Growth(flow, nil, "y x", "y>z", "x>z")); !errors.Is(err, fferr.ErrInvalidInput) || !strings.Contains(err.Error(), "more than 10000 edges") {
 		t.Errorf("error %v, want the limit of edges", err)
 	}
 	grow(t, f, flow, nil, "y", "y>z")
@@ -281,8 +282,8 @@ func TestGrowthBlocksUnclaimedMembers_F17_F25(t *testing.T) {
 	f.WantGroup(t, flow, "ready", fixture.StoredGroup{Running: 1, KTarget: 1})
 	if _, err := f.Grants().ClaimExecution(t.Context(), engine.GrantedClaim{
 		Grant: grant, Worker: "w", Instance: "w1", LeaseTTL: time.Minute,
-	}); !errors.Is(err, engine.ErrNotLeaseable) {
-		t.Errorf("claimed by the grant: error %v, want %v", err, engine.ErrNotLeaseable)
+	}); !errors.Is(err, fferr.ErrNotLeaseable) {
+		t.Errorf("claimed by the grant: error %v, want %v", err, fferr.ErrNotLeaseable)
 	}
 	if left := fixture.Texts(t, f.Pool, "SELECT worker_id FROM ff_claim_grant"); len(left) > 0 {
 		t.Errorf("grants of %q are left", left)
@@ -487,7 +488,7 @@ func TestCreateFlowAroundExistingExecutions(t *testing.T) {
 		refused = id.NewFlowID()
 	}
 	_, err = f.CreateFlow(t.Context(), engine.FlowSpec{ID: refused, Nodes: []engine.Node{{Key: "done", Execution: done}}})
-	if member, ok := errors.AsType[*engine.MemberError](err); !ok || !errors.Is(err, engine.ErrOtherFlow) || *member.Flow != flow {
+	if member, ok := errors.AsType[*fferr.MemberError](err); !ok || !errors.Is(err, fferr.ErrOtherFlow) || *member.Flow != flow {
 		t.Errorf("error %v, want that it is a member of %s", err, flow)
 	}
 	f.WantNoFlow(t, refused)
@@ -524,12 +525,12 @@ func TestAddMembers(t *testing.T) {
 		executions []id.ExecutionID
 		want       error
 	}{
-		{flow, []id.ExecutionID{z, missing}, engine.ErrNotFound},
-		{id.NewFlowID(), nil, engine.ErrNotFound},
-		{flow, []id.ExecutionID{z, f.NodeID(other.ID, "o")}, engine.ErrOtherFlow},
-		{flow, []id.ExecutionID{z, z}, engine.ErrInvalidInput},
-		{flow, []id.ExecutionID{z, {}}, engine.ErrInvalidInput},
-		{flow, make([]id.ExecutionID, engine.MaxNodes+1), engine.ErrInvalidInput},
+		{flow, []id.ExecutionID{z, missing}, fferr.ErrNotFound},
+		{id.NewFlowID(), nil, fferr.ErrNotFound},
+		{flow, []id.ExecutionID{z, f.NodeID(other.ID, "o")}, fferr.ErrOtherFlow},
+		{flow, []id.ExecutionID{z, z}, fferr.ErrInvalidInput},
+		{flow, []id.ExecutionID{z, {}}, fferr.ErrInvalidInput},
+		{flow, make([]id.ExecutionID, engine.MaxNodes+1), fferr.ErrInvalidInput},
 	} {
 		if added, err := f.AddMembers(t.Context(), test.flow, test.executions); !errors.Is(err, test.want) {
 			t.Errorf("added %+v, error %v; want %v", added, err, test.want)
@@ -572,8 +573,8 @@ func TestGrowFlowIdempotencyKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := f.GrowFlow(t.Context(), keyed("c", "key")); !errors.Is(err, engine.ErrIdempotencyKeyTaken) || !strings.Contains(err.Error(), f.NodeID(flow, "b").String()) {
-		t.Errorf("error %v, want %v naming b", err, engine.ErrIdempotencyKeyTaken)
+	if _, err := f.GrowFlow(t.Context(), keyed("c", "key")); !errors.Is(err, fferr.ErrIdempotencyKeyTaken) || !strings.Contains(err.Error(), f.NodeID(flow, "b").String()) {
+		t.Errorf("error %v, want %v naming b", err, fferr.ErrIdempotencyKeyTaken)
 	}
 	wantCounters(t, f, flow, 2, 2, 0)
 }
@@ -626,7 +627,7 @@ func TestGrowFlowRefusesCycles_F21(t *testing.T) {
 		}
 		before := f.DumpFlow(t, spec.ID)
 		_, err := f.GrowFlow(t.Context(), growth)
-		if errors.Is(err, engine.ErrCycle) != cyclic || err != nil && !cyclic {
+		if errors.Is(err, fferr.ErrCycle) != cyclic || err != nil && !cyclic {
 			r.Fatalf("cyclic %t, error %v: %v and %v", cyclic, err, spec.Edges, growth.Edges)
 		}
 		if cyclic && f.DumpFlow(t, spec.ID) != before {
@@ -755,8 +756,8 @@ func TestCreateFlowAroundAStartedExecution(t *testing.T) {
 		},
 		Edges: []engine.Edge{{From: "child", To: "parent"}},
 	}
-	if _, err := f.CreateFlow(t.Context(), spec); !errors.Is(err, engine.ErrStarted) {
-		t.Errorf("error %v, want %v", err, engine.ErrStarted)
+	if _, err := f.CreateFlow(t.Context(), spec); !errors.Is(err, fferr.ErrStarted) {
+		t.Errorf("error %v, want %v", err, fferr.ErrStarted)
 	}
 	f.WantNoFlow(t, flow)
 	spec.Edges[0].AllowStarted = true

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -98,8 +99,8 @@ func TestConcurrentSuccessesInTransactionsNeverWait(t *testing.T) {
 	}
 }
 
-// A process that claimed an execution outside a flow foresees no lock for its failure. If the execution has joined a flow since,
-// the rows show it, and the failure begins again with the flow's lock.
+// A process that claimed an execution outside a flow foresees no lock for its failure. If the execution has joined a flow
+// since, the rows show it, and the failure begins again with the flow's lock.
 func TestFailureOfAnExecutionThatJoinedAFlowSinceItsClaim(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "up>down", "sibling")
@@ -158,7 +159,7 @@ func TestFailureRacesJoiningAFlow(t *testing.T) {
 			was := f.Dump(t, up)
 			late.Resume()
 			if batch {
-				if err := wait(); !errors.Is(err, engine.ErrBusy) {
+				if err := wait(); !errors.Is(err, fferr.ErrBusy) {
 					t.Errorf("got %v, want that the flow is busy", err)
 				}
 				f.WantUnchanged(t, up, was)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -262,8 +263,8 @@ func TestDescribeFlowNamesCorruptedColumns_F45(t *testing.T) {
 				f.SetGroup(t, flow, "b", test.group)
 			}
 			got, err := f.DescribeFlow(t.Context(), flow)
-			corrupted, ok := errors.AsType[*engine.CorruptionError](err)
-			if got != nil || !ok || corrupted.Column != test.column || !errors.Is(err, engine.ErrCorruption) {
+			corrupted, ok := errors.AsType[*fferr.CorruptionError](err)
+			if got != nil || !ok || corrupted.Column != test.column || !errors.Is(err, fferr.ErrCorruption) {
 				t.Errorf("described %+v, error %v; want a corruption of %s", got, err, test.column)
 			}
 		})
@@ -484,7 +485,7 @@ func TestListFlowMembersReportsACorruptedMember(t *testing.T) {
 				}
 			}
 			_, err = f.UpstreamResults(t.Context(), f.NodeID(flow, "b"))
-			if corrupted, ok := errors.AsType[*engine.CorruptionError](err); !ok || corrupted.Column != "ff_exec_core."+column {
+			if corrupted, ok := errors.AsType[*fferr.CorruptionError](err); !ok || corrupted.Column != "ff_exec_core."+column {
 				t.Errorf("upstreams: error %v, want a corruption of %s", err, column)
 			}
 		})
@@ -535,7 +536,7 @@ func TestUpstreamResults(t *testing.T) {
 			t.Errorf("%s: %+v, error %v", what, got, err)
 		}
 	}
-	if _, err := f.UpstreamResults(t.Context(), id.ExecutionID{}); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := f.UpstreamResults(t.Context(), id.ExecutionID{}); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("no id: error %v", err)
 	}
 }

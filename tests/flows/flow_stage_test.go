@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -90,9 +91,9 @@ func TestStageEdgesRepeatedChangesNothing(t *testing.T) {
 		other.Edges = append([]engine.StagedEdge(nil), s.Edges...)
 		edit(&other.Edges[0])
 		_, err := f.StageEdges(t.Context(), other)
-		exists, ok := errors.AsType[*engine.EdgeExistsError](err)
-		want := engine.EdgeExistsError{Edge: first[0], Upstream: f.NodeID(flow, "a"), Downstream: f.NodeID(flow, "b")}
-		if !ok || !errors.Is(err, engine.ErrEdgeExists) || *exists != want {
+		exists, ok := errors.AsType[*fferr.EdgeExistsError](err)
+		want := fferr.EdgeExistsError{Edge: first[0], Upstream: f.NodeID(flow, "a"), Downstream: f.NodeID(flow, "b")}
+		if !ok || !errors.Is(err, fferr.ErrEdgeExists) || *exists != want {
 			t.Errorf("another %s: error %v, want that %+v exists", name, err, want)
 		}
 	}
@@ -126,17 +127,17 @@ func TestStageEdgesRefusesInOrder_F21(t *testing.T) {
 		revision int64
 		want     error
 	}{
-		{"itself, of another partition", f.NodeID(foreign, "x"), f.NodeID(foreign, "x"), 0, engine.ErrCycle},
-		{"from another partition", f.NodeID(foreign, "x"), stranger, 0, engine.ErrInvalidInput},
-		{"to another partition", node("a"), f.NodeID(foreign, "x"), 0, engine.ErrInvalidInput},
-		{"no id", node("a"), id.ExecutionID{}, 0, engine.ErrInvalidInput},
-		{"revision, no member", stranger, node("done"), 0, engine.ErrStaleRevision},
-		{"from no member, to one that has ended", stranger, node("done"), 7, engine.ErrNotMember},
-		{"to no member", node("a"), stranger, 7, engine.ErrNotMember},
-		{"to nobody", node("a"), node("nobody"), 7, engine.ErrNotFound},
-		{"to one that has ended", node("a"), node("done"), 7, engine.ErrEnded},
-		{"to one that has started, in a circle", node("c"), node("a"), 7, engine.ErrStarted},
-		{"circle", node("c"), node("b"), 7, engine.ErrCycle},
+		{"itself, of another partition", f.NodeID(foreign, "x"), f.NodeID(foreign, "x"), 0, fferr.ErrCycle},
+		{"from another partition", f.NodeID(foreign, "x"), stranger, 0, fferr.ErrInvalidInput},
+		{"to another partition", node("a"), f.NodeID(foreign, "x"), 0, fferr.ErrInvalidInput},
+		{"no id", node("a"), id.ExecutionID{}, 0, fferr.ErrInvalidInput},
+		{"revision, no member", stranger, node("done"), 0, fferr.ErrStaleRevision},
+		{"from no member, to one that has ended", stranger, node("done"), 7, fferr.ErrNotMember},
+		{"to no member", node("a"), stranger, 7, fferr.ErrNotMember},
+		{"to nobody", node("a"), node("nobody"), 7, fferr.ErrNotFound},
+		{"to one that has ended", node("a"), node("done"), 7, fferr.ErrEnded},
+		{"to one that has started, in a circle", node("c"), node("a"), 7, fferr.ErrStarted},
+		{"circle", node("c"), node("b"), 7, fferr.ErrCycle},
 	} {
 		for _, apply := range []bool{false, true} {
 			_, err := f.StageEdges(t.Context(), engine.EdgeStaging{
@@ -148,8 +149,8 @@ func TestStageEdgesRefusesInOrder_F21(t *testing.T) {
 		}
 	}
 	_, err := f.StageEdges(t.Context(), f.Staged(flow, true, "a>c", "a>done"))
-	if !errors.Is(err, engine.ErrEnded) {
-		t.Errorf("error %v, want %v for the second", err, engine.ErrEnded)
+	if !errors.Is(err, fferr.ErrEnded) {
+		t.Errorf("error %v, want %v for the second", err, fferr.ErrEnded)
 	}
 	if after := f.DumpFlow(t, flow); after != before {
 		t.Errorf("a refusal wrote: the rows changed from\n%s\nto\n%s", before, after)
@@ -204,12 +205,12 @@ func TestApplyEdges_F22(t *testing.T) {
 		want  error
 		text  string
 	}{
-		{"another flow", other.ID, []id.EdgeID{edge}, engine.ErrNotFound, "edge " + edge.String()},
-		{"no such edge", flow, []id.EdgeID{edge, id.NewEdgeID()}, engine.ErrNotFound, "edge"},
-		{"no such flow", id.NewFlowID(), []id.EdgeID{edge}, engine.ErrNotFound, "flow"},
-		{"no flow", id.FlowID{}, []id.EdgeID{edge}, engine.ErrInvalidInput, "Flow"},
-		{"twice", flow, []id.EdgeID{edge, edge}, engine.ErrInvalidInput, "is given twice"},
-		{"too many", flow, make([]id.EdgeID, engine.MaxEdges+1), engine.ErrInvalidInput, "edges: 50001"},
+		{"another flow", other.ID, []id.EdgeID{edge}, fferr.ErrNotFound, "edge " + edge.String()},
+		{"no such edge", flow, []id.EdgeID{edge, id.NewEdgeID()}, fferr.ErrNotFound, "edge"},
+		{"no such flow", id.NewFlowID(), []id.EdgeID{edge}, fferr.ErrNotFound, "flow"},
+		{"no flow", id.FlowID{}, []id.EdgeID{edge}, fferr.ErrInvalidInput, "Flow"},
+		{"twice", flow, []id.EdgeID{edge, edge}, fferr.ErrInvalidInput, "is given twice"},
+		{"too many", flow, make([]id.EdgeID, engine.MaxEdges+1), fferr.ErrInvalidInput, "edges: 50001"},
 	} {
 		_, err := f.ApplyEdges(t.Context(), test.flow, test.edges)
 		if !errors.Is(err, test.want) || !strings.Contains(fmt.Sprint(err), test.text) {
@@ -233,7 +234,7 @@ func TestApplyEdgesRefusesEndedDependents(t *testing.T) {
 	s.Edges[2].AllowStarted = true
 	edges := f.StageAll(t, s)
 	f.Succeed(t, flow, "ended") // claims all
-	for i, want := range []error{engine.ErrEnded, engine.ErrStarted} {
+	for i, want := range []error{fferr.ErrEnded, fferr.ErrStarted} {
 		if _, err := f.ApplyEdges(t.Context(), flow, edges[i:i+1]); !errors.Is(err, want) || !strings.Contains(err.Error(), edges[i].String()) {
 			t.Errorf("edge %d: error %v, want %v", i, err, want)
 		}
@@ -285,14 +286,14 @@ func TestSetGroupPolicy(t *testing.T) {
 	wantCounters(t, f, flow, 4, 4, 0)
 	f.WantState(t, x, fixture.StateReady) // it waits for nothing yet
 	for _, p := range []policy.Group{policy.Quorum(0, policy.LetRun), policy.Quorum(1<<31, policy.LetRun), policy.Quorum(-1, policy.LetRun), policy.AnyOf("explode")} {
-		if _, err := set(p); !errors.Is(err, engine.ErrInvalidInput) {
-			t.Errorf("%v: error %v, want %v", p, err, engine.ErrInvalidInput)
+		if _, err := set(p); !errors.Is(err, fferr.ErrInvalidInput) {
+			t.Errorf("%v: error %v, want %v", p, err, fferr.ErrInvalidInput)
 		}
 	}
 	// From the first edge on, staged or not, it is fixed, though it were the same.
 	edges := f.StageAll(t, f.Staged(flow, false, "a>d"))
 	for _, p := range []policy.Group{policy.Quorum(2, policy.LetRun), policy.AllOf()} {
-		if _, err := set(p); !errors.Is(err, engine.ErrInvalidInput) || !strings.Contains(err.Error(), ": edge_group_policy_already_fixed") {
+		if _, err := set(p); !errors.Is(err, fferr.ErrInvalidInput) || !strings.Contains(err.Error(), ": edge_group_policy_already_fixed") {
 			t.Errorf("%v: error %v, want that it is fixed", p, err)
 		}
 	}
@@ -325,11 +326,11 @@ func TestSetGroupPolicyRefuses_F23(t *testing.T) {
 		x    id.ExecutionID
 		want error
 	}{
-		{"missing flow", missing, f.NodeID(missing, "a"), engine.ErrNotFound},
-		{"no flow", id.FlowID{}, f.NodeID(flow, "a"), engine.ErrInvalidInput},
-		{"no execution", flow, id.ExecutionID{}, engine.ErrInvalidInput},
-		{"another partition", flow, f.NodeID(foreign, "a"), engine.ErrInvalidInput},
-		{"member of another flow", flow, f.NodeID(other.ID, "o"), engine.ErrOtherFlow},
+		{"missing flow", missing, f.NodeID(missing, "a"), fferr.ErrNotFound},
+		{"no flow", id.FlowID{}, f.NodeID(flow, "a"), fferr.ErrInvalidInput},
+		{"no execution", flow, id.ExecutionID{}, fferr.ErrInvalidInput},
+		{"another partition", flow, f.NodeID(foreign, "a"), fferr.ErrInvalidInput},
+		{"member of another flow", flow, f.NodeID(other.ID, "o"), fferr.ErrOtherFlow},
 	} {
 		if _, err := f.SetGroupPolicy(t.Context(), test.flow, test.x, policy.AnyOf(policy.LetRun)); !errors.Is(err, test.want) {
 			t.Errorf("%s: error %v, want %v", test.name, err, test.want)
@@ -371,7 +372,7 @@ func TestOnlyAnEndedFlowRefusesGrowth_F24(t *testing.T) {
 				},
 			} {
 				err := change()
-				if ended && !errors.Is(err, engine.ErrFlowTerminal) || !ended && err != nil {
+				if ended && !errors.Is(err, fferr.ErrFlowTerminal) || !ended && err != nil {
 					t.Errorf("%s: error %v", name, err)
 				}
 			}

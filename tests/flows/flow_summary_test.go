@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -245,7 +246,7 @@ func TestSummariseFlowsContinuesWhereItStopped(t *testing.T) {
 		t.Error("it does not begin anew")
 	}
 	for _, batch := range []int{-1, 0, engine.MaxSweep + 1} {
-		if _, err := f.Maintenance().SummariseFlows(t.Context(), batch); !errors.Is(err, engine.ErrInvalidInput) {
+		if _, err := f.Maintenance().SummariseFlows(t.Context(), batch); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("a batch of %d: %v", batch, err)
 		}
 	}
@@ -295,7 +296,7 @@ func TestSummariseFlowsInATransaction(t *testing.T) {
 	for _, end := range []string{"rollback", "commit"} {
 		tx := f.BeginTx(t)
 		bound := f.WithTx(tx).Maintenance()
-		if _, err := bound.SummariseFlows(t.Context(), 0); !errors.Is(err, engine.ErrInvalidInput) {
+		if _, err := bound.SummariseFlows(t.Context(), 0); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Fatal(err)
 		}
 		written := 0

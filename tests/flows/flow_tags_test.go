@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -90,7 +91,7 @@ func TestSetFlowTagInATransaction(t *testing.T) {
 		tx := f.BeginTx(t)
 		bound := f.WithTx(tx)
 		fixture.WantInputError(t, bound.SetFlowTag(t.Context(), flow, "plain", "v"), "flow tag key")
-		if err := bound.SetFlowTag(t.Context(), id.NewFlowID(), "app.a", "v"); !errors.Is(err, engine.ErrNotFound) {
+		if err := bound.SetFlowTag(t.Context(), id.NewFlowID(), "app.a", "v"); !errors.Is(err, fferr.ErrNotFound) {
 			t.Error(err)
 		}
 		if err := bound.SetFlowTag(t.Context(), flow, "app.a", "v"); err != nil {
@@ -129,7 +130,7 @@ func TestSetFlowTagGivesUpOnALockedFlow(t *testing.T) {
 	impatient := f.EngineOn(t, fixture.OpenPool(t, f.Url, func(config *pgxpool.Config) {
 		config.ConnConfig.RuntimeParams["lock_timeout"] = "20ms"
 	}), engine.Config{})
-	if err := impatient.SetFlowTag(t.Context(), flow, "app.a", "v"); !errors.Is(err, engine.ErrContention) {
-		t.Errorf("error %v, want %v", err, engine.ErrContention)
+	if err := impatient.SetFlowTag(t.Context(), flow, "app.a", "v"); !errors.Is(err, fferr.ErrContention) {
+		t.Errorf("error %v, want %v", err, fferr.ErrContention)
 	}
 }

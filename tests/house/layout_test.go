@@ -29,16 +29,17 @@ func goList(t *testing.T, args ...string) []string {
 // TestLayoutImportsPointDown holds every room to the rooms below it. A new room gets its line here.
 func TestLayoutImportsPointDown(t *testing.T) {
 	t.Parallel()
-	core := []string{"db", "normalise", "policy", "state", "id/wire", "id"}
+	core := []string{"fferr", "db", "normalise", "policy", "state", "id/wire", "id"}
 	below := map[string][]string{
 		"":                   {}, // doc.go
 		"id":                 {"internal/hash"},
 		"id/wire":            {"id", "internal/hash"},
 		"state":              {},
 		"policy":             {"id"},
+		"fferr":              {"id", "id/wire", "state"},
 		"normalise":          {"state"},
 		"db":                 {"id", "internal/bytea"},
-		"schema":             {"db", "id", "internal/adopt", "internal/document", "internal/hash", "internal/postgres", "internal/rights"}, // a conversion uses the statements of the background work
+		"schema":             {"db", "fferr", "id", "internal/adopt", "internal/document", "internal/hash", "internal/postgres", "internal/rights"}, // a conversion uses the statements of the background work
 		"internal/bytea":     {},
 		"internal/rights":    {},
 		"internal/notify":    {"internal/warn"},
@@ -64,7 +65,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"internal/postgres":  {},
 		"internal/warn":      {},
 		"internal/document":  {"policy", "id"},
-		"fftest":             {"engine", "events", "id", "internal/inside", "internal/pgtest", "policy", "reconcile", "state", "worker"},
+		"fftest":             {"engine", "events", "fferr", "id", "internal/inside", "internal/pgtest", "policy", "reconcile", "state", "worker"},
 		"internal/pgserver":  {},
 		"internal/pgtest":    {"internal/pgserver", "internal/pgtest/container", "schema"},
 
@@ -107,9 +108,9 @@ func TestLayoutImportsPointDown(t *testing.T) {
 	}
 }
 
-// TestLayoutUserDependencies checks that this library depends only on the standard library, pgx with its own
-// dependencies, google/uuid, and the parser of cron expressions, which depends on nothing. The tests beside its packages must keep to the same list, because their requirements
-// become the user's. Tests that need a database or rapid belong to the tests module.
+// TestLayoutUserDependencies checks that this library depends only on the standard library, pgx with its own dependencies,
+// google/uuid, and the parser of cron expressions, which depends on nothing. The tests beside its packages must keep to the
+// same list, because their requirements become the user's. Tests that need a database or rapid belong to the tests module.
 func TestLayoutUserDependencies(t *testing.T) {
 	t.Parallel()
 	allowed := []string{

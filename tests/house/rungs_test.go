@@ -15,7 +15,7 @@ import (
 // rungs are the floors of package engine, lowest first, with the files on each. A declaration uses those of its own rung and
 // of the rungs below. A new file gets its place here.
 var rungs = []struct{ name, files string }{
-	{"ground", "doc engine maintenance business_key errors errors_types arrays batch check tx tx_callers breach_memory notifications " +
+	{"ground", "doc engine maintenance business_key errors arrays batch check tx tx_callers breach_memory notifications " +
 		"flow_locks transition page key_cache"},
 	{"resolve", "flow_dependencies flow_passed_over settle_endings flow_eligibility"},
 	{"spec", "execution_spec unique unique_key unique_scan execution_middleware execution_create_scope flow_spec claim_spec lease_types policy lanes " +

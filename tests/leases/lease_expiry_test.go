@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -116,7 +117,7 @@ func TestSupersededAttemptIsFencedOnly_E9_E10(t *testing.T) {
 	old := f.Start(t)
 	f.SeedAttempt(t, old.ID, 1, fixture.Columns{"lease_expires_at_ms": fixture.Start.Add(time.Hour).UnixMilli()})
 	f.SetExecution(t, old.ID, "attempt_index = 1, lease_reclaim_count = 1")
-	fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), old.Lease, nil), engine.ErrStaleLease)
+	fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), old.Lease, nil), fferr.ErrStaleLease)
 	f.Advance(fixture.LeaseTTL)
 	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
 	fixture.Run(t, f.Maintenance().ExpireLeases, 0)
@@ -132,7 +133,7 @@ func TestSupersededAttemptIsFencedOnly_E9_E10(t *testing.T) {
 		t.Errorf("current attempt %+v, want it untouched", a)
 	}
 	f.WantEvents(t, old.ID, "lease acquired")
-	fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), old.Lease, nil), engine.ErrStaleLease)
+	fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), old.Lease, nil), fferr.ErrStaleLease)
 }
 
 // Only leases left on attempts that no longer run are cleared.
@@ -157,7 +158,7 @@ func TestExpireLeasesClearsStrayLeases(t *testing.T) {
 			t.Errorf("%s: attempt %+v", name, a)
 		}
 		f.WantEvents(t, c.ID, "lease acquired")
-		fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), c.Lease, nil), engine.ErrStaleLease)
+		fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), c.Lease, nil), fferr.ErrStaleLease)
 	}
 }
 

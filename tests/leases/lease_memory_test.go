@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -116,7 +117,7 @@ func TestLeaseFromHandleInEveryCall(t *testing.T) {
 			}
 			f.SetAttempt(t, handled.ID, 0, "lease_epoch = 9")
 			one := call(t.Context(), f.Engine, throughHandle(t, handled.Lease))
-			fixture.WantLeaseError(t, one, engine.ErrStaleLease)
+			fixture.WantLeaseError(t, one, fferr.ErrStaleLease)
 		})
 	}
 }

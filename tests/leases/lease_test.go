@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -51,7 +52,7 @@ func TestRenewLeaseUntilItsLastMillisecond(t *testing.T) {
 	}
 	f.Advance(fixture.LeaseTTL)
 	_, err := f.RenewLease(t.Context(), c.Lease, 0)
-	fixture.WantLeaseError(t, err, engine.ErrLeaseExpired)
+	fixture.WantLeaseError(t, err, fferr.ErrLeaseExpired)
 }
 
 func TestRenewLeasesKeepsInputOrder(t *testing.T) {
@@ -80,10 +81,10 @@ func TestRenewLeasesKeepsInputOrder(t *testing.T) {
 		err     error
 	}{
 		{fixture.LeaseTTL, nil},
-		{0, engine.ErrNotFound},
+		{0, fferr.ErrNotFound},
 		{time.Hour, nil},
-		{0, engine.ErrStaleLease},
-		{0, engine.ErrInvalidInput},
+		{0, fferr.ErrStaleLease},
+		{0, fferr.ErrInvalidInput},
 		{time.Hour, nil},
 		{time.Hour, nil},
 		{fixture.LeaseTTL, nil},
@@ -134,54 +135,54 @@ func TestLostLeaseIsRefused_E8(t *testing.T) {
 		after time.Duration
 		how   state.TerminalOutcome
 	}{
-		{name: "execution gone", want: engine.ErrNotFound, lose: func(t *testing.T, x id.ExecutionID) {
+		{name: "execution gone", want: fferr.ErrNotFound, lose: func(t *testing.T, x id.ExecutionID) {
 			f.Exec(t, "DELETE FROM ff_exec_core WHERE partition_key = $1 AND execution_id = $2", x.Partition(), x.UUID())
 		}},
-		{name: "attempt gone", want: engine.ErrNotFound, lose: func(t *testing.T, x id.ExecutionID) {
+		{name: "attempt gone", want: fferr.ErrNotFound, lose: func(t *testing.T, x id.ExecutionID) {
 			f.Exec(t, "DELETE FROM ff_attempt WHERE partition_key = $1 AND execution_id = $2", x.Partition(), x.UUID())
 		}},
-		{name: "epoch raised", want: engine.ErrStaleLease, phase: state.Active, lose: func(t *testing.T, x id.ExecutionID) {
+		{name: "epoch raised", want: fferr.ErrStaleLease, phase: state.Active, lose: func(t *testing.T, x id.ExecutionID) {
 			f.SetAttempt(t, x, 0, "lease_epoch = 2")
 		}},
-		{name: "epoch raised before anything else", want: engine.ErrStaleLease, phase: state.Terminal, how: state.OutcomeCancelled, lose: func(t *testing.T, x id.ExecutionID) {
+		{name: "epoch raised before anything else", want: fferr.ErrStaleLease, phase: state.Terminal, how: state.OutcomeCancelled, lose: func(t *testing.T, x id.ExecutionID) {
 			f.SetAttempt(t, x, 0, "lease_epoch = 2, lease_expires_at_ms = NULL")
 			f.SetExecution(t, x, "lifecycle_phase = 'cancelled', ownership_state = 'lease_revoked'")
 		}},
-		{name: "revoked", want: engine.ErrLeaseRevoked, phase: state.Active, lose: func(t *testing.T, x id.ExecutionID) {
+		{name: "revoked", want: fferr.ErrLeaseRevoked, phase: state.Active, lose: func(t *testing.T, x id.ExecutionID) {
 			f.SetExecution(t, x, "ownership_state = 'lease_revoked'")
 		}},
-		{name: "revoked before not active", want: engine.ErrLeaseRevoked, phase: state.Runnable, lose: func(t *testing.T, x id.ExecutionID) {
+		{name: "revoked before not active", want: fferr.ErrLeaseRevoked, phase: state.Runnable, lose: func(t *testing.T, x id.ExecutionID) {
 			f.SetExecution(t, x, "ownership_state = 'lease_revoked', lifecycle_phase = 'runnable'")
 		}},
-		{name: "cancelled by the reference", want: engine.ErrNotActive, phase: state.Terminal, how: state.OutcomeCancelled, lose: func(t *testing.T, x id.ExecutionID) {
+		{name: "cancelled by the reference", want: fferr.ErrNotActive, phase: state.Terminal, how: state.OutcomeCancelled, lose: func(t *testing.T, x id.ExecutionID) {
 			f.SetExecution(t, x, "lifecycle_phase = 'terminal', public_state = 'cancelled', attempt_state = 'cancelled'")
 		}},
-		{name: "failed by another", want: engine.ErrNotActive, phase: state.Terminal, how: state.OutcomeFailed, lose: func(t *testing.T, x id.ExecutionID) {
+		{name: "failed by another", want: fferr.ErrNotActive, phase: state.Terminal, how: state.OutcomeFailed, lose: func(t *testing.T, x id.ExecutionID) {
 			f.SetExecution(t, x, "lifecycle_phase = 'terminal', public_state = 'running', raw_fields = raw_fields || '{\"failure_reason\":\"x\"}'")
 		}},
-		{name: "delayed by the reference", want: engine.ErrNotActive, phase: state.Runnable, lose: func(t *testing.T, x id.ExecutionID) {
+		{name: "delayed by the reference", want: fferr.ErrNotActive, phase: state.Runnable, lose: func(t *testing.T, x id.ExecutionID) {
 			f.SetExecution(t, x, "lifecycle_phase = 'runnable', ownership_state = 'unowned', eligibility_state = 'not_eligible_until_time'")
 		}},
-		{name: "suspended", want: engine.ErrNotActive, phase: state.Suspended, lose: func(t *testing.T, x id.ExecutionID) {
+		{name: "suspended", want: fferr.ErrNotActive, phase: state.Suspended, lose: func(t *testing.T, x id.ExecutionID) {
 			f.SetExecution(t, x, "lifecycle_phase = 'suspended', ownership_state = 'released'")
 		}},
-		{name: "not active before superseded", want: engine.ErrNotActive, phase: state.Runnable, lose: func(t *testing.T, x id.ExecutionID) {
+		{name: "not active before superseded", want: fferr.ErrNotActive, phase: state.Runnable, lose: func(t *testing.T, x id.ExecutionID) {
 			f.SeedAttempt(t, x, 1, nil)
 			f.SetExecution(t, x, "attempt_index = 1, lifecycle_phase = 'runnable'")
 		}},
-		{name: "superseded", want: engine.ErrStaleLease, phase: state.Active, lose: func(t *testing.T, x id.ExecutionID) {
+		{name: "superseded", want: fferr.ErrStaleLease, phase: state.Active, lose: func(t *testing.T, x id.ExecutionID) {
 			f.SeedAttempt(t, x, 1, nil)
 			f.SetExecution(t, x, "attempt_index = 1")
 		}},
-		{name: "superseded before run out", want: engine.ErrStaleLease, phase: state.Active, after: fixture.LeaseTTL, lose: func(t *testing.T, x id.ExecutionID) {
+		{name: "superseded before run out", want: fferr.ErrStaleLease, phase: state.Active, after: fixture.LeaseTTL, lose: func(t *testing.T, x id.ExecutionID) {
 			f.SeedAttempt(t, x, 1, nil)
 			f.SetExecution(t, x, "attempt_index = 1")
 		}},
-		{name: "run out", want: engine.ErrLeaseExpired, phase: state.Active, after: fixture.LeaseTTL, lose: func(*testing.T, id.ExecutionID) {}},
-		{name: "run out, without an expiry", want: engine.ErrLeaseExpired, phase: state.Active, lose: func(t *testing.T, x id.ExecutionID) {
+		{name: "run out", want: fferr.ErrLeaseExpired, phase: state.Active, after: fixture.LeaseTTL, lose: func(*testing.T, id.ExecutionID) {}},
+		{name: "run out, without an expiry", want: fferr.ErrLeaseExpired, phase: state.Active, lose: func(t *testing.T, x id.ExecutionID) {
 			f.SetAttempt(t, x, 0, "lease_expires_at_ms = NULL")
 		}},
-		{name: "a phase that nobody knows", want: engine.ErrCorruption, lose: func(t *testing.T, x id.ExecutionID) {
+		{name: "a phase that nobody knows", want: fferr.ErrCorruption, lose: func(t *testing.T, x id.ExecutionID) {
 			f.SetExecution(t, x, "lifecycle_phase = 'asleep'")
 		}},
 	} {
@@ -196,7 +197,7 @@ func TestLostLeaseIsRefused_E8(t *testing.T) {
 					t.Fatalf("got %v, want %v", err, c.want)
 				}
 				f.WantUnchanged(t, lost.ID, before)
-				refusal, ok := errors.AsType[*engine.LeaseError](err)
+				refusal, ok := errors.AsType[*fferr.LeaseError](err)
 				if c.phase == "" {
 					if ok {
 						t.Errorf("got a lease error: %v", err)
@@ -226,7 +227,7 @@ func TestFormerHolderIsRefused_E8(t *testing.T) {
 		}
 		for _, moment := range []string{"after its expiry", "after the next claim", "after the end"} {
 			before := f.Dump(t, first.ID)
-			fixture.WantLeaseError(t, do(t, f.Engine, first.Lease), engine.ErrStaleLease)
+			fixture.WantLeaseError(t, do(t, f.Engine, first.Lease), fferr.ErrStaleLease)
 			f.WantUnchanged(t, first.ID, before)
 			switch moment {
 			case "after its expiry":
@@ -324,7 +325,7 @@ func TestReleaseLeases(t *testing.T) {
 	}
 	for range 2 { // the second time is a repetition
 		got := release()
-		if got[0] != nil || got[2] != nil || got[3] != nil || !errors.Is(got[1], engine.ErrStaleLease) {
+		if got[0] != nil || got[2] != nil || got[3] != nil || !errors.Is(got[1], fferr.ErrStaleLease) {
 			t.Errorf("outcomes %v, want only the second refused", got)
 		}
 	}
@@ -345,7 +346,7 @@ func TestReleaseLeases(t *testing.T) {
 		}
 	}
 	for _, i := range []int{0, 2} {
-		fixture.WantLeaseError(t, release()[i], engine.ErrStaleLease)
+		fixture.WantLeaseError(t, release()[i], fferr.ErrStaleLease)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -274,7 +275,7 @@ func TestRepairQueueTimesOverdueLeases(t *testing.T) {
 	fixture.Run(t, f.Maintenance().ExpireLeases, 0) // drops settled ones
 	wantTimers(t, f)
 	for _, c := range held {
-		fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), c.Lease, nil), engine.ErrStaleLease)
+		fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), c.Lease, nil), fferr.ErrStaleLease)
 	}
 }
 

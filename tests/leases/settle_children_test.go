@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -36,7 +37,7 @@ func TestWaitForChildrenParksTheAttempt(t *testing.T) {
 		t.Errorf("claimed %+v", again)
 	}
 	_, err := f.WaitForChildren(t.Context(), l)
-	fixture.WantLeaseError(t, err, engine.ErrStaleLease)
+	fixture.WantLeaseError(t, err, fferr.ErrStaleLease)
 }
 
 // An upstream that failed while it was parked ends it, like any other waiting execution.
@@ -90,7 +91,7 @@ func TestWaitForChildrenOfAnImpossibleGroup_E40(t *testing.T) {
 	f.WantEvents(t, l.Execution, "lease acquired", "lease revoked backend", "completion skipped")
 	f.WantEvents(t, f.NodeID(flow, "e"), "completion skipped")
 	_, err := f.WaitForChildren(t.Context(), l)
-	fixture.WantLeaseError(t, err, engine.ErrStaleLease)
+	fixture.WantLeaseError(t, err, fferr.ErrStaleLease)
 }
 
 // A quorum is decided by its rule, not by all of its upstreams.
@@ -148,12 +149,12 @@ func TestWaitForChildrenEach(t *testing.T) {
 			t.Errorf("%d: got %+v, want %q", i, got[i], want)
 		}
 	}
-	fixture.WantLeaseError(t, got[2].Err, engine.ErrStaleLease)
-	if !errors.Is(got[4].Err, engine.ErrCorruption) {
+	fixture.WantLeaseError(t, got[2].Err, fferr.ErrStaleLease)
+	if !errors.Is(got[4].Err, fferr.ErrCorruption) {
 		t.Errorf("got %v", got[4].Err)
 	}
 	f.WantState(t, unreadable.Execution, fixture.StateRunning)
-	if _, err := f.WaitForChildren(t.Context(), unreadable); !errors.Is(err, engine.ErrCorruption) {
+	if _, err := f.WaitForChildren(t.Context(), unreadable); !errors.Is(err, fferr.ErrCorruption) {
 		t.Errorf("got %v", err)
 	}
 }

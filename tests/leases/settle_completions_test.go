@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -52,9 +53,9 @@ func TestCompleteMayBeRepeated_E42(t *testing.T) {
 		t.Error(err)
 	}
 	f.WantUnchanged(t, c.ID, before)
-	if _, err := f.FailExecution(t.Context(), c.Lease, engine.Failure{Message: "late"}); !errors.Is(err, engine.ErrNotActive) {
+	if _, err := f.FailExecution(t.Context(), c.Lease, engine.Failure{Message: "late"}); !errors.Is(err, fferr.ErrNotActive) {
 		t.Errorf("got %v, want not active", err)
-	} else if refusal, _ := errors.AsType[*engine.LeaseError](err); refusal.Outcome != state.OutcomeSuccess {
+	} else if refusal, _ := errors.AsType[*fferr.LeaseError](err); refusal.Outcome != state.OutcomeSuccess {
 		t.Errorf("outcome %s, want success", refusal.Outcome)
 	}
 	f.WantUnchanged(t, c.ID, before)
@@ -74,8 +75,8 @@ func TestCompleteExecutionReportsAnotherOutcome(t *testing.T) {
 		}
 		before := f.Dump(t, lost.ID)
 		err := f.CompleteExecution(t.Context(), lost.Lease, nil)
-		refusal, ok := errors.AsType[*engine.LeaseError](err)
-		if !ok || refusal.Err != engine.ErrNotActive || refusal.Phase != c.phase || refusal.Outcome != c.how {
+		refusal, ok := errors.AsType[*fferr.LeaseError](err)
+		if !ok || refusal.Err != fferr.ErrNotActive || refusal.Phase != c.phase || refusal.Outcome != c.how {
 			t.Errorf("after a %s failure: %v", c.class, err)
 		}
 		f.WantUnchanged(t, lost.ID, before)
@@ -106,7 +107,7 @@ func TestCompleteExecutionsKeepsInputOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []error{nil, engine.ErrStaleLease, nil, engine.ErrLeaseExpired, engine.ErrNotFound, nil, nil, engine.ErrInvalidInput, nil} {
+	for i, want := range []error{nil, fferr.ErrStaleLease, nil, fferr.ErrLeaseExpired, fferr.ErrNotFound, nil, nil, fferr.ErrInvalidInput, nil} {
 		if !errors.Is(outcomes[i], want) {
 			t.Errorf("outcome %d is %v, want %v", i, outcomes[i], want)
 		}
@@ -234,7 +235,7 @@ func TestCompleteExecutionsKeepsTheFastPathOnErrors(t *testing.T) {
 	fixture.LockExecution(t, tx, held[1].ID)
 	completions := []engine.Completion{{Lease: held[0].Lease}, {Lease: held[1].Lease}}
 	outcomes, err := f.CompleteExecutions(t.Context(), completions)
-	if err != nil || outcomes[0] != nil || !errors.Is(outcomes[1], engine.ErrBusy) {
+	if err != nil || outcomes[0] != nil || !errors.Is(outcomes[1], fferr.ErrBusy) {
 		t.Errorf("got %v, %v; want that the second is busy", outcomes, err)
 	}
 	f.WantState(t, held[0].ID, fixture.StateCompleted)
@@ -258,6 +259,6 @@ func TestCompleteExecutionsMembersRefusedBesideOthers(t *testing.T) {
 	if err != nil || outcomes[1] != nil {
 		t.Fatal(outcomes, err)
 	}
-	fixture.WantLeaseError(t, outcomes[0], engine.ErrStaleLease)
+	fixture.WantLeaseError(t, outcomes[0], fferr.ErrStaleLease)
 	f.WantState(t, alone.ID, fixture.StateCompleted)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -83,7 +84,7 @@ func TestFailureDetailIsStoredWithTheAttempt(t *testing.T) {
 	for name, failure := range map[string]engine.Failure{
 		"long": {Detail: strings.Repeat("x", engine.MaxFailureMessage+1)}, "zero byte": {Detail: "\x00"}, "no UTF-8": {Detail: "\xff"},
 	} {
-		if _, err := f.FailExecution(t.Context(), again.Lease, failure); !errors.Is(err, engine.ErrInvalidInput) {
+		if _, err := f.FailExecution(t.Context(), again.Lease, failure); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -416,7 +417,7 @@ func TestFailExecutionsKeepsInputOrder(t *testing.T) {
 	}
 	retry := engine.Outcome[engine.Failed]{Value: engine.Failed{Retry: true, RetryAt: fixture.Start, NextAttempt: 1}}
 	for i, want := range []engine.Outcome[engine.Failed]{
-		{}, retry, {Err: engine.ErrStaleLease}, {Err: engine.ErrNotFound}, retry, {Err: engine.ErrInvalidInput}, retry, {},
+		{}, retry, {Err: fferr.ErrStaleLease}, {Err: fferr.ErrNotFound}, retry, {Err: fferr.ErrInvalidInput}, retry, {},
 	} {
 		if !errors.Is(got[i].Err, want.Err) {
 			t.Errorf("outcome %d is %v, want %v", i, got[i].Err, want.Err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -36,7 +37,7 @@ func TestDelayExecution(t *testing.T) {
 		t.Errorf("attempt %+v", attempt)
 	}
 	f.WantEvents(t, l.Execution, "lease acquired", "lease revoked backend")
-	if err := f.DelayExecution(t.Context(), l, until.Add(time.Millisecond)); !errors.Is(err, engine.ErrNotActive) {
+	if err := f.DelayExecution(t.Context(), l, until.Add(time.Millisecond)); !errors.Is(err, fferr.ErrNotActive) {
 		t.Errorf("another delay: %v", err)
 	}
 	fixture.Run(t, f.Maintenance().ExpireLeases, 0)
@@ -52,7 +53,7 @@ func TestDelayExecution(t *testing.T) {
 	if !again.Resumed || again.Lease.Attempt != 0 || again.Lease.Epoch != 2 || again.Lease.AttemptID != l.AttemptID {
 		t.Errorf("claimed %+v", again)
 	}
-	fixture.WantLeaseError(t, f.DelayExecution(t.Context(), l, until), engine.ErrStaleLease)
+	fixture.WantLeaseError(t, f.DelayExecution(t.Context(), l, until), fferr.ErrStaleLease)
 	if got := f.Stored(t, l.Execution); got.DelayUntilMs != nil || got.DeadlineAtMs != nil || got.AttemptCount != 1 || got.RetryCount != 0 {
 		t.Errorf("stored %+v", got)
 	}
@@ -115,7 +116,7 @@ func TestDelayExecutions(t *testing.T) {
 		{},
 	}
 	want := []error{
-		nil, nil, nil, nil, engine.ErrStaleLease, engine.ErrInvalidInput, engine.ErrInvalidInput, engine.ErrInvalidInput, nil, engine.ErrInvalidInput,
+		nil, nil, nil, nil, fferr.ErrStaleLease, fferr.ErrInvalidInput, fferr.ErrInvalidInput, fferr.ErrInvalidInput, nil, fferr.ErrInvalidInput,
 	}
 	for range 2 { // the second time is a repetition
 		got, err := f.DelayExecutions(t.Context(), delays)
@@ -161,7 +162,7 @@ func TestDelayRacesAnExpiry(t *testing.T) {
 	f.Advance(fixture.LeaseTTL)
 	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
 	late.Resume()
-	fixture.WantLeaseError(t, wait(), engine.ErrStaleLease)
+	fixture.WantLeaseError(t, wait(), fferr.ErrStaleLease)
 	f.WantState(t, l.Execution, fixture.StateReturned)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -42,7 +43,7 @@ func TestRefusalLeavesNoLock(t *testing.T) {
 				stale := f.Lease(t, flow, "a")
 				stale.Epoch--
 				tx := fixture.BeginWith(t, f.Pool, pgx.TxOptions{IsoLevel: isolation})
-				fixture.WantLeaseError(t, call(t, f.WithTx(tx), stale), engine.ErrStaleLease)
+				fixture.WantLeaseError(t, call(t, f.WithTx(tx), stale), fferr.ErrStaleLease)
 				if held := f.HeldLocks(t, flow, stale.Execution, f.NodeID(flow, "c")); len(held) > 0 {
 					t.Errorf("the refusal holds %q", held)
 				}
@@ -70,8 +71,8 @@ func TestBatchKeepsOnlyTheLocksOfItsChanges(t *testing.T) {
 			if err != nil || outcomes[1] != nil {
 				t.Fatal(outcomes, err)
 			}
-			fixture.WantLeaseError(t, outcomes[0], engine.ErrStaleLease)
-			fixture.WantLeaseError(t, outcomes[2], engine.ErrStaleLease)
+			fixture.WantLeaseError(t, outcomes[0], fferr.ErrStaleLease)
+			fixture.WantLeaseError(t, outcomes[2], fferr.ErrStaleLease)
 			if held := f.HeldLocks(t, refused, stale.Execution, f.NodeID(refused, "c")); len(held) > 0 {
 				t.Errorf("of what was refused it holds %q", held)
 			}
@@ -108,7 +109,7 @@ func TestRenewalNeverWaits(t *testing.T) {
 		}
 		for i, r := range results {
 			switch {
-			case slices.Contains(held, i) && !errors.Is(r.Err, engine.ErrBusy):
+			case slices.Contains(held, i) && !errors.Is(r.Err, fferr.ErrBusy):
 				t.Errorf("lease %d, which is held: %+v", i, r)
 			case !slices.Contains(held, i) && (r.Err != nil || !r.Value.Equal(f.Time().Add(fixture.LeaseTTL))):
 				t.Errorf("lease %d: %+v", i, r)
@@ -116,7 +117,7 @@ func TestRenewalNeverWaits(t *testing.T) {
 		}
 	}
 	renew(7)
-	if _, err := late.RenewLease(t.Context(), claimed[7].Lease, 0); !errors.Is(err, engine.ErrBusy) {
+	if _, err := late.RenewLease(t.Context(), claimed[7].Lease, 0); !errors.Is(err, fferr.ErrBusy) {
 		t.Errorf("got %v, want that it is busy", err)
 	}
 	fixture.Commit(t, tx)
@@ -186,7 +187,7 @@ func TestBatchSetsLockedRowsAside(t *testing.T) {
 					t.Fatal(err)
 				}
 				for i, err := range outcomes {
-					if what, locked := held[i]; locked && !errors.Is(err, engine.ErrBusy) {
+					if what, locked := held[i]; locked && !errors.Is(err, fferr.ErrBusy) {
 						t.Errorf("item %d, whose %s is locked: %v", i, what, err)
 					} else if !locked && err != nil {
 						t.Errorf("item %d: %v", i, err)
@@ -229,7 +230,7 @@ func TestBatchReportsTheLastTry(t *testing.T) {
 	})
 	fixture.Commit(t, flow)
 	outcomes := wait()
-	if !errors.Is(outcomes[1], engine.ErrBusy) {
+	if !errors.Is(outcomes[1], fferr.ErrBusy) {
 		t.Errorf("got %v, want that the group is busy", outcomes[1])
 	}
 	want := map[string]string{fixture.StateCompleted: "a", fixture.StateReady: "c"}
@@ -278,7 +279,7 @@ func TestBatchInATransactionNeverWaitsForAttempts(t *testing.T) {
 			fixture.ExecIn(t, tx, "SET LOCAL lock_timeout = '5s'") // but not for ever
 			fixture.LockAttempt(t, holder, l.Execution, 0)
 			outcomes, err := fixture.Batches[call](t.Context(), f.WithTx(tx), []engine.Lease{l})
-			if err != nil || !errors.Is(outcomes[0], engine.ErrBusy) {
+			if err != nil || !errors.Is(outcomes[0], fferr.ErrBusy) {
 				t.Errorf("got %v, %v; want that it is busy", outcomes, err)
 			}
 			if !f.Free(t, "ff_exec_core", l.Execution) {
@@ -335,7 +336,7 @@ func TestLateCallLeavesNoLock(t *testing.T) {
 				t.Fatal(outcomes, err)
 			}
 			release()
-			fixture.WantLeaseError(t, wait(), engine.ErrNotActive)
+			fixture.WantLeaseError(t, wait(), fferr.ErrNotActive)
 			if !f.Free(t, "ff_attempt", l.Execution) || !f.Free(t, "ff_exec_core", l.Execution) {
 				t.Error("a row is locked")
 			}
@@ -382,7 +383,7 @@ func TestStaleCompletionKeepsTheLockOrder(t *testing.T) {
 		t.Errorf("it waits for the execution and holds %q", locks)
 	}
 	fixture.Commit(t, held)
-	fixture.WantLeaseError(t, wait(), engine.ErrStaleLease)
+	fixture.WantLeaseError(t, wait(), fferr.ErrStaleLease)
 }
 
 // Lease events took the id of the lease from the caller's handle: a zero one wrote the nil uuid.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -124,13 +125,13 @@ func TestCheckAdmissionRefuses(t *testing.T) {
 		spec engine.AdmissionSpec
 		want error
 	}{
-		{"an execution that names the policy", q, named, engine.AdmissionSpec{}, engine.ErrInvalidInput},
-		{"one that has ended", q, ended, engine.AdmissionSpec{}, engine.ErrEnded},
-		{"one that does not exist", q, f.NewExecutionID(f.Lane), engine.AdmissionSpec{}, engine.ErrNotFound},
-		{"no policy", id.QuotaPolicyID{}, ended, engine.AdmissionSpec{}, engine.ErrInvalidInput},
-		{"no execution", q, id.ExecutionID{}, engine.AdmissionSpec{}, engine.ErrInvalidInput},
-		{"a negative jitter", q, f.Create(t), engine.AdmissionSpec{Jitter: -1}, engine.ErrInvalidInput},
-		{"a negative limit", broken, f.Create(t), engine.AdmissionSpec{}, engine.ErrCorruption},
+		{"an execution that names the policy", q, named, engine.AdmissionSpec{}, fferr.ErrInvalidInput},
+		{"one that has ended", q, ended, engine.AdmissionSpec{}, fferr.ErrEnded},
+		{"one that does not exist", q, f.NewExecutionID(f.Lane), engine.AdmissionSpec{}, fferr.ErrNotFound},
+		{"no policy", id.QuotaPolicyID{}, ended, engine.AdmissionSpec{}, fferr.ErrInvalidInput},
+		{"no execution", q, id.ExecutionID{}, engine.AdmissionSpec{}, fferr.ErrInvalidInput},
+		{"a negative jitter", q, f.Create(t), engine.AdmissionSpec{Jitter: -1}, fferr.ErrInvalidInput},
+		{"a negative limit", broken, f.Create(t), engine.AdmissionSpec{}, fferr.ErrCorruption},
 	} {
 		if _, err := f.CheckAdmission(t.Context(), c.q, c.x, c.spec); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
@@ -145,7 +146,7 @@ func TestCheckAdmissionRefuses(t *testing.T) {
 func TestUnknownPolicyIsNotMade_B23(t *testing.T) {
 	f := fixture.NewCloned(t)
 	q, x := id.NewQuotaPolicyID(), create(t, f, 2)
-	if _, err := f.CheckAdmission(t.Context(), q, x[0], engine.AdmissionSpec{}); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := f.CheckAdmission(t.Context(), q, x[0], engine.AdmissionSpec{}); !errors.Is(err, fferr.ErrNotFound) {
 		t.Fatal(err)
 	}
 	giveBack(t, f, q, x[0])
@@ -305,8 +306,8 @@ func TestCallersAndGatesAtOnce_B38(t *testing.T) {
 	}
 }
 
-// A place that a call took for an execution of FlowFabric, which a conversion keeps, does not keep that from being admitted by the
-// gate.
+// A place that a call took for an execution of FlowFabric, which a conversion keeps, does not keep that from being admitted by
+// the gate.
 func TestPlaceOfACallGivesWayToTheGate(t *testing.T) {
 	f := fixture.NewCloned(t)
 	q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 1})

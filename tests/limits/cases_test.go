@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -47,7 +48,7 @@ func TestCapAndRateHoldAmongCrashes(t *testing.T) {
 		processes.Go(func() {
 			for ctx.Err() == nil {
 				// Two gates may make the row of a new key at once.
-				if err := during(call); err != nil && ctx.Err() == nil && !errors.Is(err, engine.ErrBusy) {
+				if err := during(call); err != nil && ctx.Err() == nil && !errors.Is(err, fferr.ErrBusy) {
 					t.Error(err)
 					return
 				}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
@@ -108,11 +109,11 @@ func (c *crowd) work(ctx context.Context, f *fixture.Fixture, e *engine.Engine, 
 
 // isLost reports whether another process has cancelled the execution.
 func isLost(err error) bool {
-	return errors.Is(err, engine.ErrStaleLease) || errors.Is(err, engine.ErrNotActive) || errors.Is(err, engine.ErrLeaseExpired)
+	return errors.Is(err, fferr.ErrStaleLease) || errors.Is(err, fferr.ErrNotActive) || errors.Is(err, fferr.ErrLeaseExpired)
 }
 
-// Passes of the gate, creations, ends, cancels, changes of limits, forgotten keys, reports and reservations of several processes
-// never deadlock, in whatever order they name their objects.
+// Passes of the gate, creations, ends, cancels, changes of limits, forgotten keys, reports and reservations of several
+// processes never deadlock, in whatever order they name their objects.
 func TestLimitsNeverDeadlock(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := &crowd{lane: f.Lane, limits: []string{"x", "y", "z"}}
@@ -138,7 +139,7 @@ func TestLimitsNeverDeadlock(t *testing.T) {
 		e := f.EngineOn(t, logs[n].Open(t, f.Url), engine.Config{NoListener: true})
 		waits[n] = fixture.Async(t, func(ctx context.Context) error {
 			for turn := range turns {
-				if err := c.turn(ctx, f, e); err != nil && !errors.Is(err, engine.ErrBusy) && !errors.Is(err, engine.ErrContention) {
+				if err := c.turn(ctx, f, e); err != nil && !errors.Is(err, fferr.ErrBusy) && !errors.Is(err, fferr.ErrContention) {
 					return err
 				}
 				if turn%20 == 0 {

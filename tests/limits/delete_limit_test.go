@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -31,7 +32,7 @@ func TestLimitsCanBeDeleted_L11(t *testing.T) {
 		t.Error("the deletion did not ring")
 	}
 	wantClaimable(t, f, 2, "without the limit")
-	if err := operator(f).DeleteLimit(t.Context(), perTenant); !errors.Is(err, engine.ErrNotFound) {
+	if err := operator(f).DeleteLimit(t.Context(), perTenant); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("deleted twice: %v", err)
 	}
 	fixture.WantInputError(t, operator(f).DeleteLimit(t.Context(), engine.LimitName{}), "Name")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -42,7 +43,7 @@ func TestMistakesNameTheLimit(t *testing.T) {
 		{"not UTF-8", "key", []engine.Limit[sync]{atOnce(1).Per("t", func(sync) string { return "\xff" })}},
 	} {
 		_, err := kindOf(f, c.limits...).Create(t.Context(), f.Engine, sync{Tenant: "acme"})
-		if !errors.Is(err, engine.ErrInvalidInput) || !strings.Contains(err.Error(), c.want) {
+		if !errors.Is(err, fferr.ErrInvalidInput) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
@@ -56,7 +57,7 @@ func TestDeclaredLimitsMustExist(t *testing.T) {
 	f := fixture.NewCloned(t)
 	spec := engine.ExecutionSpec{Lane: f.Lane, Kind: "test", Limits: []engine.LimitKey{{Name: "database", Units: 3}}}
 	_, err := f.CreateExecution(t.Context(), spec)
-	if !errors.Is(err, engine.ErrInvalidInput) || !strings.Contains(err.Error(), `"database": does not exist`) {
+	if !errors.Is(err, fferr.ErrInvalidInput) || !strings.Contains(err.Error(), `"database": does not exist`) {
 		t.Fatal(err)
 	}
 	declare := func(units int) {
@@ -66,7 +67,7 @@ func TestDeclaredLimitsMustExist(t *testing.T) {
 		}
 	}
 	declare(2)
-	if _, err := f.CreateExecution(t.Context(), spec); !errors.Is(err, engine.ErrInvalidInput) || !strings.Contains(err.Error(), "are 3, but the limit has 2") {
+	if _, err := f.CreateExecution(t.Context(), spec); !errors.Is(err, fferr.ErrInvalidInput) || !strings.Contains(err.Error(), "are 3, but the limit has 2") {
 		t.Error(err)
 	}
 	declare(3)
@@ -83,10 +84,10 @@ func TestDeclaredLimitsMustExist(t *testing.T) {
 func TestOperatorsSettingStays(t *testing.T) {
 	f := fixture.NewCloned(t)
 	ctx := t.Context()
-	if _, err := operator(f).DescribeLimit(ctx, perTenant); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := operator(f).DescribeLimit(ctx, perTenant); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("before the first creation: %v", err)
 	}
-	if err := operator(f).SetLimit(ctx, perTenant, engine.LimitSetting{Units: 1}); !errors.Is(err, engine.ErrNotFound) {
+	if err := operator(f).SetLimit(ctx, perTenant, engine.LimitSetting{Units: 1}); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("before the first creation: %v", err)
 	}
 	want := func(units, declared, changes int) engine.LimitState {
@@ -116,7 +117,7 @@ func TestOperatorsSettingStays(t *testing.T) {
 	if l := want(0, 7, 4); l.WhenFull != engine.CancelNew {
 		t.Errorf("%+v", l)
 	}
-	if err := operator(f).SetLimit(ctx, perTenant, engine.LimitSetting{Units: 1, Window: minute}); !errors.Is(err, engine.ErrInvalidInput) {
+	if err := operator(f).SetLimit(ctx, perTenant, engine.LimitSetting{Units: 1, Window: minute}); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("a window for what runs at once: %v", err)
 	}
 	want(0, 7, 4)

@@ -100,7 +100,7 @@ func TestAllWaysOfCreationPassTheGate(t *testing.T) {
 		{"keys", func(t *testing.T, f *fixture.Fixture, spec func() engine.ExecutionSpec) {
 			for n := range 6 {
 				s := spec()
-				s.IdempotencyKey, s.BusinessKey = f.Key(fmt.Sprint(n/2)), engine.BusinessKey{Name: "order", Value: fmt.Sprint(n / 2)}
+				s.IdempotencyKey, s.BusinessKey = f.Key(fmt.Sprint(n/2)), id.BusinessKey{Name: "order", Value: fmt.Sprint(n / 2)}
 				if c := ok(f.CreateExecution(t.Context(), s))(t); c.Duplicate != (n%2 == 1) {
 					t.Errorf("%d: %+v", n, c)
 				}

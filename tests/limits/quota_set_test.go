@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -46,7 +47,7 @@ func TestQuotaPoliciesCanBeSetAndDeleted(t *testing.T) {
 		f.Operator().DeleteQuotaPolicy(t.Context(), created.ID),
 		f.Operator().SetQuotaPolicy(t.Context(), engine.QuotaPolicySpec{ID: created.ID}),
 	} {
-		if !errors.Is(err, engine.ErrNotFound) {
+		if !errors.Is(err, fferr.ErrNotFound) {
 			t.Error(err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
@@ -25,7 +26,7 @@ func TestUndeclaredLimitsRefuseTheirOwnExecutions_L16(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, o := range outcomes {
-		if refused := errors.Is(o.Err, engine.ErrInvalidInput); refused != (i%1000 != 7) || !refused && o.Err != nil {
+		if refused := errors.Is(o.Err, fferr.ErrInvalidInput); refused != (i%1000 != 7) || !refused && o.Err != nil {
 			t.Fatalf("%d: %v", i, o.Err)
 		}
 	}

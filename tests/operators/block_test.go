@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -75,7 +76,7 @@ func TestOperatorBlocksAndUnblocks_E43(t *testing.T) {
 					continue
 				}
 				err := f.Operator().UnblockExecution(t.Context(), x, wrong)
-				if refusal, ok := errors.AsType[*engine.StateError](err); !ok || !errors.Is(err, engine.ErrNotEligible) || refusal.Execution != x {
+				if refusal, ok := errors.AsType[*fferr.StateError](err); !ok || !errors.Is(err, fferr.ErrNotEligible) || refusal.Execution != x {
 					t.Errorf("unblocked as %s: %v", wrong, err)
 				}
 				if blocking, err := f.Operator().BlockExecution(t.Context(), x, wrong, ""); wrong != state.WaitingForChildren &&
@@ -143,7 +144,7 @@ func TestBlockRefusesOtherPhases_E43(t *testing.T) {
 				if blocking, err := e.Operator().BlockExecution(t.Context(), x, state.PausedByOperator, ""); blocking.Rejected != c.want || err != nil {
 					t.Errorf("rejected %q, %v; want %q", blocking.Rejected, err, c.want)
 				}
-				if err := e.Operator().UnblockExecution(t.Context(), x, ""); !errors.Is(err, engine.ErrNotEligible) {
+				if err := e.Operator().UnblockExecution(t.Context(), x, ""); !errors.Is(err, fferr.ErrNotEligible) {
 					t.Errorf("unblocked: %v", err)
 				}
 			}
@@ -182,7 +183,7 @@ func TestUnblockNamesTheReason_E43(t *testing.T) {
 	f := fixture.FlowsOn(fixture.New(t))
 	flow := f.Draw(t, nil, "a>b")
 	b := f.NodeID(flow, "b")
-	if err := f.Operator().UnblockExecution(t.Context(), b, ""); !errors.Is(err, engine.ErrNotEligible) {
+	if err := f.Operator().UnblockExecution(t.Context(), b, ""); !errors.Is(err, fferr.ErrNotEligible) {
 		t.Errorf("unblocked: %v", err)
 	}
 	f.Unblock(t, b, state.WaitingForChildren)
@@ -258,19 +259,19 @@ func TestBlockRefusesBadInput(t *testing.T) {
 		"a reason to expect":     op.UnblockExecution(t.Context(), x, state.WaitingForDelay),
 		"an empty id to unblock": op.UnblockExecution(t.Context(), id.ExecutionID{}, ""),
 	} {
-		if !errors.Is(err, engine.ErrInvalidInput) {
+		if !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	unknown := id.NewExecutionID(f.Lane, id.Partitions{})
-	if err := block(unknown, state.PausedByOperator, ""); !errors.Is(err, engine.ErrNotFound) {
+	if err := block(unknown, state.PausedByOperator, ""); !errors.Is(err, fferr.ErrNotFound) {
 		t.Error(err)
 	}
-	if err := op.UnblockExecution(t.Context(), unknown, ""); !errors.Is(err, engine.ErrNotFound) {
+	if err := op.UnblockExecution(t.Context(), unknown, ""); !errors.Is(err, fferr.ErrNotFound) {
 		t.Error(err)
 	}
 	f.SetExecution(t, x, "public_state = 'dozing'")
-	if err := block(x, state.PausedByOperator, ""); !errors.Is(err, engine.ErrCorruption) {
+	if err := block(x, state.PausedByOperator, ""); !errors.Is(err, fferr.ErrCorruption) {
 		t.Error(err)
 	}
 	f.SetExecution(t, x, "public_state = 'waiting'")
@@ -385,7 +386,7 @@ func TestBlockedExecutions(t *testing.T) {
 			return err
 		},
 	} {
-		if err := list(); !errors.Is(err, engine.ErrInvalidInput) {
+		if err := list(); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -490,7 +491,7 @@ func TestUnblockRoutesInBatches(t *testing.T) {
 	}
 	fixture.Commit(t, tx)
 	fixture.Run(t, f.Maintenance().UnblockRoutes, 1)
-	if _, err := f.Maintenance().UnblockRoutes(t.Context(), 0); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := f.Maintenance().UnblockRoutes(t.Context(), 0); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Error(err)
 	}
 }

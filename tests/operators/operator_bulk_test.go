@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -50,7 +51,7 @@ func (b *bulked) states(t *testing.T) map[string]state.PublicState {
 	states := make(map[string]state.PublicState)
 	for name, x := range b.byName {
 		got, err := b.DescribeExecution(t.Context(), x)
-		if errors.Is(err, engine.ErrNotFound) {
+		if errors.Is(err, fferr.ErrNotFound) {
 			continue
 		}
 		if err != nil {
@@ -181,12 +182,12 @@ func TestBulkOperationsRefuseBadOptions(t *testing.T) {
 			if args.filter.Lane == "" && c.name == "move" {
 				continue // without a lane to move to, this call is refused for that
 			}
-			if _, err := c.call(t.Context(), f.Operator(), args.filter, args.bulk); !errors.Is(err, engine.ErrInvalidInput) {
+			if _, err := c.call(t.Context(), f.Operator(), args.filter, args.bulk); !errors.Is(err, fferr.ErrInvalidInput) {
 				t.Errorf("%s with %s: %v", c.name, name, err)
 			}
 		}
 		err := pgx.BeginFunc(t.Context(), f.Pool, func(tx pgx.Tx) error {
-			if _, err := c.call(t.Context(), f.WithTx(tx).Operator(), filter, engine.Bulk{}); !errors.Is(err, engine.ErrInvalidInput) {
+			if _, err := c.call(t.Context(), f.WithTx(tx).Operator(), filter, engine.Bulk{}); !errors.Is(err, fferr.ErrInvalidInput) {
 				t.Errorf("%s in a transaction: %v", c.name, err)
 			}
 			return nil

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/tracelog"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -127,7 +128,7 @@ func TestRotateKey_S30_S31_S32(t *testing.T) {
 		"a retired id with a new secret": func() (engine.KeyRotation, error) { return rotate("k1", secretOf(3), 0) },
 		"another secret":                 func() (engine.KeyRotation, error) { return rotate("k2", secretOf(3), 0) },
 	} {
-		if _, err := refused(); !errors.Is(err, engine.ErrKeyIDTaken) {
+		if _, err := refused(); !errors.Is(err, fferr.ErrKeyIDTaken) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -169,7 +170,7 @@ func TestRotatedKeysVerifyForTheirGrace(t *testing.T) {
 		t.Errorf("within the grace: %v", err)
 	}
 	f.Advance(time.Millisecond)
-	if err := f.Grants().VerifyGrant(t.Context(), grant); !errors.Is(err, engine.ErrInvalidGrant) {
+	if err := f.Grants().VerifyGrant(t.Context(), grant); !errors.Is(err, fferr.ErrInvalidGrant) {
 		t.Errorf("after the grace: %v", err)
 	}
 }
@@ -235,7 +236,7 @@ func TestKeysInTheCallersTransaction(t *testing.T) {
 	if _, err := o.SeedKey(t.Context(), "k1", secretOf(1)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := o.RotateKey(t.Context(), "k1", secretOf(2), 0); !errors.Is(err, engine.ErrKeyIDTaken) {
+	if _, err := o.RotateKey(t.Context(), "k1", secretOf(2), 0); !errors.Is(err, fferr.ErrKeyIDTaken) {
 		t.Fatal(err)
 	}
 	if _, err := o.RotateKey(t.Context(), "k2", secretOf(2), time.Hour); err != nil {

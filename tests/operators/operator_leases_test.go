@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -64,7 +65,7 @@ func TestRevokeLeaseReturnsTheExecution(t *testing.T) {
 
 	for call, do := range fixture.HolderCalls {
 		if call != "progress" {
-			fixture.WantLeaseError(t, do(t, f.Engine, c.Lease), engine.ErrStaleLease)
+			fixture.WantLeaseError(t, do(t, f.Engine, c.Lease), fferr.ErrStaleLease)
 		}
 	}
 	next := f.ClaimOne(t)
@@ -124,7 +125,7 @@ func TestRevokeLeaseRefusesALongReason(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
 	_, err := f.Operator().RevokeLease(t.Context(), engine.RevokeSpec{ID: c.ID, Reason: strings.Repeat("x", engine.MaxRevokeReason+1)})
-	if !errors.Is(err, engine.ErrInvalidInput) {
+	if !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("got %v, want invalid input", err)
 	}
 }
@@ -294,7 +295,7 @@ func TestExpiredLeaseCursorContinuesAfterThePage_I9(t *testing.T) {
 			return err
 		},
 	} {
-		if err := call(); !errors.Is(err, engine.ErrInvalidInput) {
+		if err := call(); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%s: got %v, want invalid input", name, err)
 		}
 	}
@@ -376,7 +377,7 @@ func TestWorkerIsNotifiedOfARevocation(t *testing.T) {
 	if revoked, err := console.Operator().RevokeLease(t.Context(), engine.RevokeSpec{ID: x}); err != nil || revoked.Epoch != 2 {
 		t.Fatalf("revoked %+v, %v", revoked, err)
 	}
-	if cause := fixture.Received(t, causes); !errors.Is(cause, worker.ErrLeaseLost) || !errors.Is(cause, engine.ErrStaleLease) || errors.Is(cause, worker.ErrCancelled) {
+	if cause := fixture.Received(t, causes); !errors.Is(cause, worker.ErrLeaseLost) || !errors.Is(cause, fferr.ErrStaleLease) || errors.Is(cause, worker.ErrCancelled) {
 		t.Errorf("cause %v", cause)
 	}
 	if again := fixture.Received(t, began); again != x {
@@ -439,7 +440,7 @@ func TestRevokeLeaseRacesTheHolder(t *testing.T) {
 			}
 			wait := fixture.Async(t, func(ctx context.Context) error { return call(ctx, late.Engine, c.Lease) })
 			if name == "renew" { // never waits
-				if err := wait(); !errors.Is(err, engine.ErrBusy) {
+				if err := wait(); !errors.Is(err, fferr.ErrBusy) {
 					t.Errorf("got %v, want busy", err)
 				}
 			} else {
@@ -447,9 +448,9 @@ func TestRevokeLeaseRacesTheHolder(t *testing.T) {
 			}
 			fixture.Commit(t, tx)
 			if name == "renew" {
-				fixture.WantLeaseError(t, call(t.Context(), late.Engine, c.Lease), engine.ErrStaleLease)
+				fixture.WantLeaseError(t, call(t.Context(), late.Engine, c.Lease), fferr.ErrStaleLease)
 			} else {
-				fixture.WantLeaseError(t, wait(), engine.ErrStaleLease)
+				fixture.WantLeaseError(t, wait(), fferr.ErrStaleLease)
 			}
 			f.WantState(t, c.ID, fixture.StateReturned)
 			f.WantEvents(t, c.ID, "lease acquired", "lease revoked operator")
@@ -476,7 +477,7 @@ func TestRevokeLeaseRacesTheHolder(t *testing.T) {
 				if got.Value.Epoch != 2 {
 					t.Errorf("revoked %+v", got.Value)
 				}
-				fixture.WantLeaseError(t, call(t.Context(), f.Engine, c.Lease), engine.ErrStaleLease)
+				fixture.WantLeaseError(t, call(t.Context(), f.Engine, c.Lease), fferr.ErrStaleLease)
 			} else if got.Value != (engine.Revoked{NotRevoked: engine.NoActiveLease}) {
 				t.Errorf("revoked %+v of what has ended", got.Value)
 			}

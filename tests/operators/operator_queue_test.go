@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -71,8 +72,8 @@ func TestChangePriorityRefusesUnreadyExecutions(t *testing.T) {
 	for name, x := range notReady(t, f) {
 		before := f.Dump(t, x)
 		err := f.Operator().ChangePriority(t.Context(), x, 3)
-		state, ok := errors.AsType[*engine.StateError](err)
-		if !ok || !errors.Is(err, engine.ErrNotEligible) || state.Execution != x {
+		state, ok := errors.AsType[*fferr.StateError](err)
+		if !ok || !errors.Is(err, fferr.ErrNotEligible) || state.Execution != x {
 			t.Errorf("%s: got %v, want that it is not eligible", name, err)
 		}
 		f.WantUnchanged(t, x, before)
@@ -239,14 +240,14 @@ func TestOperatorDelayRefusesRunningExecutions(t *testing.T) {
 	for name, x := range refused {
 		before := f.Dump(t, x)
 		for _, until := range []time.Time{fixture.Start, f.Time().Add(time.Hour)} {
-			if err := f.Operator().DelayExecution(t.Context(), x, until); !errors.Is(err, engine.ErrNotEligible) {
+			if err := f.Operator().DelayExecution(t.Context(), x, until); !errors.Is(err, fferr.ErrNotEligible) {
 				t.Errorf("%s: got %v, want that it is not eligible", name, err)
 			}
 		}
 		f.WantUnchanged(t, x, before)
 	}
 	for name, until := range map[string]time.Time{"empty": {}, "before 1970": time.UnixMilli(-1)} {
-		if err := f.Operator().DelayExecution(t.Context(), f.Create(t), until); !errors.Is(err, engine.ErrInvalidInput) {
+		if err := f.Operator().DelayExecution(t.Context(), f.Create(t), until); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%s: got %v, want invalid input", name, err)
 		}
 	}
@@ -297,7 +298,7 @@ func TestChangePriorityRacesAClaim(t *testing.T) {
 			wait := fixture.Async(t, func(ctx context.Context) error { return change(ctx, late.Operator(), x, f.Time()) })
 			late.AwaitBlocked(t, f)
 			fixture.Commit(t, tx)
-			if err := wait(); !errors.Is(err, engine.ErrNotEligible) {
+			if err := wait(); !errors.Is(err, fferr.ErrNotEligible) {
 				t.Errorf("got %v, want that it is not eligible", err)
 			}
 			f.WantState(t, x, fixture.StateRunning)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -234,7 +235,7 @@ func TestReplayInACancelledFlow(t *testing.T) {
 	f.Exec(t, "UPDATE ff_flow_core SET public_flow_state = 'cancelled' WHERE partition_key = $1 AND flow_id = $2", fixture.PartitionOf(flow), flow)
 	before := f.DumpFlow(t, flow)
 	for _, key := range []string{"a", "b"} {
-		if _, err := f.Operator().ReplayExecution(t.Context(), f.NodeID(flow, key), engine.ReplayCompleted); !errors.Is(err, engine.ErrFlowTerminal) {
+		if _, err := f.Operator().ReplayExecution(t.Context(), f.NodeID(flow, key), engine.ReplayCompleted); !errors.Is(err, fferr.ErrFlowTerminal) {
 			t.Errorf("%s: got %v, want that the flow has ended", key, err)
 		}
 	}
@@ -326,7 +327,7 @@ func TestReplayRacesOtherOperations(t *testing.T) {
 		wait := fixture.Async(t, func(ctx context.Context) error { return replay(ctx, late.Engine, l.Execution) })
 		late.AwaitBlocked(t, f)
 		fixture.Commit(t, tx)
-		if err := wait(); !errors.Is(err, engine.ErrNotFound) {
+		if err := wait(); !errors.Is(err, fferr.ErrNotFound) {
 			t.Errorf("got %v, want not found", err)
 		}
 		if got := operatorEvents(t, f, l.Execution); len(got) > 0 {
@@ -363,7 +364,7 @@ func TestReplayRacesOtherOperations(t *testing.T) {
 		wait := fixture.Async(t, func(ctx context.Context) error { return replay(ctx, late.Engine, l.Execution) })
 		late.AwaitBlocked(t, f)
 		fixture.Commit(t, tx)
-		if err := wait(); !errors.Is(err, engine.ErrNotEnded) {
+		if err := wait(); !errors.Is(err, fferr.ErrNotEnded) {
 			t.Errorf("got %v, want that it has not ended", err)
 		}
 		if got := f.Stored(t, l.Execution).Raw(t, "replay_count"); got != "1" {
@@ -443,7 +444,7 @@ func TestReplayRacesOtherOperations(t *testing.T) {
 		late.AwaitBlocked(t, f.Fixture)
 		fixture.ExecIn(t, tx, fixture.UpdateExecution("flow_id = '"+flow.String()+"'"), x.Partition(), x.UUID())
 		fixture.Commit(t, tx)
-		if err := wait(); !errors.Is(err, engine.ErrFlowTerminal) {
+		if err := wait(); !errors.Is(err, fferr.ErrFlowTerminal) {
 			t.Errorf("got %v, want that the flow it has joined has ended", err)
 		}
 	})

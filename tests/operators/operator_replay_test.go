@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -168,7 +169,7 @@ func TestReplayAcceptsEveryEnd_E28(t *testing.T) {
 				snapshot.CancelledBy != "" || snapshot.FailureReason != "" {
 				t.Errorf("described as %+v", snapshot)
 			}
-			if _, err := f.ExecutionResult(t.Context(), x); !errors.Is(err, engine.ErrNotEnded) {
+			if _, err := f.ExecutionResult(t.Context(), x); !errors.Is(err, fferr.ErrNotEnded) {
 				t.Errorf("its result: %v", err)
 			}
 			if n, err := f.Maintenance().ExpireDeadlines(t.Context(), 10); err != nil || n != 0 {
@@ -200,7 +201,7 @@ func TestReplayRefusesAnUnfinishedExecution(t *testing.T) {
 	for name, x := range cases {
 		before := f.Dump(t, x)
 		_, err := f.Operator().ReplayExecution(t.Context(), x, engine.ReplayCompleted)
-		if state, ok := errors.AsType[*engine.StateError](err); !ok || !errors.Is(err, engine.ErrNotEnded) || state.Execution != x {
+		if state, ok := errors.AsType[*fferr.StateError](err); !ok || !errors.Is(err, fferr.ErrNotEnded) || state.Execution != x {
 			t.Errorf("%s: got %v, want that it has not ended", name, err)
 		}
 		f.WantUnchanged(t, x, before)
@@ -208,7 +209,7 @@ func TestReplayRefusesAnUnfinishedExecution(t *testing.T) {
 	c := startAlone(t, f)
 	f.Fail(t, c, fixture.ForGood)
 	f.Replay(t, c.Execution)
-	if _, err := f.Operator().ReplayExecution(t.Context(), c.Execution, engine.ReplayCompleted); !errors.Is(err, engine.ErrNotEnded) {
+	if _, err := f.Operator().ReplayExecution(t.Context(), c.Execution, engine.ReplayCompleted); !errors.Is(err, fferr.ErrNotEnded) {
 		t.Errorf("a repetition: got %v", err)
 	}
 }
@@ -239,7 +240,7 @@ func TestReplayIsLimitedByThePolicy_E28(t *testing.T) {
 				}
 			}
 			before := f.Dump(t, l.Execution)
-			if _, err := f.Operator().ReplayExecution(t.Context(), l.Execution, engine.ReplayCompleted); !errors.Is(err, engine.ErrMaxReplays) {
+			if _, err := f.Operator().ReplayExecution(t.Context(), l.Execution, engine.ReplayCompleted); !errors.Is(err, fferr.ErrMaxReplays) {
 				t.Errorf("got %v, want that it was replayed too often", err)
 			}
 			f.WantUnchanged(t, l.Execution, before)
@@ -257,7 +258,7 @@ func TestReplayIsLimitedByThePolicyOfTheSpec(t *testing.T) {
 			f.Replay(t, l.Execution)
 			f.Fail(t, f.ClaimOne(t).Lease, fixture.ForGood)
 		}
-		if _, err := f.Operator().ReplayExecution(t.Context(), l.Execution); !errors.Is(err, engine.ErrMaxReplays) {
+		if _, err := f.Operator().ReplayExecution(t.Context(), l.Execution); !errors.Is(err, fferr.ErrMaxReplays) {
 			t.Errorf("MaxReplays %d: replay %d got %v", given, want+1, err)
 		}
 	}
@@ -272,7 +273,7 @@ func TestReplayToleratesABadReplayCount_E52(t *testing.T) {
 		f.SetExecution(t, l.Execution, `raw_fields = raw_fields || '{"replay_count":`+text+`,"retry_count":"soon"}'`)
 		got, err := f.Operator().ReplayExecution(t.Context(), l.Execution, engine.ReplayCompleted)
 		if want == 0 {
-			if !errors.Is(err, engine.ErrMaxReplays) {
+			if !errors.Is(err, fferr.ErrMaxReplays) {
 				t.Errorf("%s: got %v", text, err)
 			}
 			continue
@@ -345,7 +346,7 @@ func TestReplayOfACancelledRetry(t *testing.T) {
 				if got := f.Stored(t, c.ID); got.AttemptCount != 2 || got.AttemptIndex != 1 || got.LeaseEpoch != next.Lease.Epoch {
 					t.Errorf("stored %+v", got)
 				}
-				fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), c.Lease, nil), engine.ErrStaleLease)
+				fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), c.Lease, nil), fferr.ErrStaleLease)
 				if err := f.CompleteExecution(t.Context(), next.Lease, []byte("new")); err != nil {
 					t.Error(err)
 				}
@@ -414,10 +415,10 @@ func TestReplayOfACompletedExecutionWantsItsOption(t *testing.T) {
 	}
 	before := f.Dump(t, c.ID)
 	_, err := f.Operator().ReplayExecution(t.Context(), c.ID)
-	if stateErr, ok := errors.AsType[*engine.StateError](err); !ok || !errors.Is(err, engine.ErrCompleted) || stateErr.Execution != c.ID {
-		t.Errorf("got %v, want %v", err, engine.ErrCompleted)
+	if stateErr, ok := errors.AsType[*fferr.StateError](err); !ok || !errors.Is(err, fferr.ErrCompleted) || stateErr.Execution != c.ID {
+		t.Errorf("got %v, want %v", err, fferr.ErrCompleted)
 	}
-	if _, err := f.Operator().ReplayExecution(t.Context(), c.ID, nil); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := f.Operator().ReplayExecution(t.Context(), c.ID, nil); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("a nil option: %v", err)
 	}
 	f.WantUnchanged(t, c.ID, before)

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -36,7 +37,7 @@ func TestOperatorRefusalLeavesNoLock(t *testing.T) {
 		"replay":   func() error { _, err := o.ReplayExecution(t.Context(), running, engine.ReplayCompleted); return err }(),
 		"again":    o.ChangePriority(t.Context(), delayed, 3),
 	} {
-		state, ok := errors.AsType[*engine.StateError](err)
+		state, ok := errors.AsType[*fferr.StateError](err)
 		if !ok || !errors.Is(err, state.Err) {
 			t.Errorf("%s: got %v, want the state it is in", name, err)
 		}
@@ -65,7 +66,7 @@ func TestOperatorReportsMissingExecutions(t *testing.T) {
 	for _, c := range []struct {
 		x    id.ExecutionID
 		want error
-	}{{absent, engine.ErrNotFound}, {id.ExecutionID{}, engine.ErrInvalidInput}} {
+	}{{absent, fferr.ErrNotFound}, {id.ExecutionID{}, fferr.ErrInvalidInput}} {
 		_, replay := f.Operator().ReplayExecution(t.Context(), c.x, engine.ReplayCompleted)
 		_, revoke := f.Operator().RevokeLease(t.Context(), engine.RevokeSpec{ID: c.x})
 		for name, err := range map[string]error{

@@ -13,7 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -233,7 +235,7 @@ func TestClaimerOfAPausedLane(t *testing.T) {
 		for range 6 {
 			f.Create(t)
 		}
-		if _, claimed := claim(1); len(claimed) != 1 || claimer.Halted() != engine.NotHalted {
+		if _, claimed := claim(1); len(claimed) != 1 || claimer.Halted() != state.NotHalted {
 			t.Fatalf("claimed %d, halted by %q", len(claimed), claimer.Halted())
 		}
 		p.Must(t, f, f.Engine)
@@ -254,7 +256,7 @@ func TestClaimerOfAPausedLane(t *testing.T) {
 			all = append(all, claimed...)
 			return len(all) == 6
 		})
-		if claimer.Halted() != engine.NotHalted || !slices.Contains(fixture.ExecutionsOf(all), older) {
+		if claimer.Halted() != state.NotHalted || !slices.Contains(fixture.ExecutionsOf(all), older) {
 			t.Errorf("claimed %v, halted by %q", fixture.ExecutionsOf(all), claimer.Halted())
 		}
 	})
@@ -294,7 +296,7 @@ func TestPauseIsListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := op.ListDrainedWorkers(t.Context(), page.Next, 1); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := op.ListDrainedWorkers(t.Context(), page.Next, 1); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("the cursor of another list: %v", err)
 	}
 	if err := errors.Join(op.ResumeLane(t.Context(), "z"), op.ResumeLane(t.Context(), "never paused"), op.ResumeWorker(t.Context(), "z"),
@@ -339,7 +341,7 @@ func TestPauseRefusesBadInput(t *testing.T) {
 		"an empty instance":  op.DrainWorker(t.Context(), ""),
 		"a worker to resume": op.ResumeWorker(t.Context(), "a\nb"),
 	} {
-		if input, ok := errors.AsType[*engine.InputError](err); !ok || input.Field == "" {
+		if input, ok := errors.AsType[*fferr.InputError](err); !ok || input.Field == "" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -360,7 +362,7 @@ func TestResumeWakesWorkers(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.MustEnd(t, f, f.Engine)
-		if p.Halt == engine.LanePaused {
+		if p.Halt == state.HaltedLane {
 			e.Want(t, f.Lane)
 		} else {
 			e.Want(t, "")
@@ -381,7 +383,7 @@ func TestPauseTriesThreeTimes(t *testing.T) {
 		p.Must(t, f, f.WithTx(tx))
 		late, log := f.Impatient(t)
 		sent := fixture.Names(log.During(func() {
-			if err := p.Begin(t.Context(), f, late.Engine); !errors.Is(err, engine.ErrContention) {
+			if err := p.Begin(t.Context(), f, late.Engine); !errors.Is(err, fferr.ErrContention) {
 				t.Errorf("got %v, want contention", err)
 			}
 		}))
@@ -392,7 +394,7 @@ func TestPauseTriesThreeTimes(t *testing.T) {
 		p.Must(t, f, late.Engine)
 		held := f.BeginTx(t)
 		fixture.ExecIn(t, held, "SELECT FROM ffx_pause WHERE name = ANY ($1) FOR UPDATE", []string{string(f.Lane), f.Name})
-		if err := p.End(t.Context(), f, late.Engine); !errors.Is(err, engine.ErrContention) {
+		if err := p.End(t.Context(), f, late.Engine); !errors.Is(err, fferr.ErrContention) {
 			t.Errorf("got %v, want contention", err)
 		}
 		f.Create(t)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -113,7 +114,8 @@ func TestVanishedScheduleComesBack(t *testing.T) {
 	}
 }
 
-// After a clock that was a day ahead, schedules go on at once, also those that were set then, and a paused one stays paused. L13
+// After a clock that was a day ahead, schedules go on at once, also those that were set then, and a paused one stays paused.
+// L13
 func TestSchedulesGoOnAfterAClockThatWasAhead(t *testing.T) {
 	f := fixture.NewCloned(t)
 	set(t, f, every(f, "s", time.Minute))
@@ -178,7 +180,7 @@ func TestTagsOfTheEngineAreRefused(t *testing.T) {
 			}))
 		},
 	} {
-		if err := call(); !errors.Is(err, engine.ErrInvalidInput) {
+		if err := call(); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%s: %v, want ErrInvalidInput", name, err)
 		}
 	}

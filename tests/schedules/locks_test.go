@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -46,7 +47,7 @@ func TestHeldSchedule(t *testing.T) {
 	before := fixture.Texts(t, f.Pool, "SELECT to_jsonb(s)::text FROM ffx_schedule AS s WHERE name = 'held'")
 	rival, _ := f.Impatient(t)
 	for name, call := range calls(f, rival.Engine, "held") {
-		if err := call(t.Context()); !errors.Is(err, engine.ErrContention) {
+		if err := call(t.Context()); !errors.Is(err, fferr.ErrContention) {
 			t.Errorf("%s: error %v, want ErrContention", name, err)
 		}
 	}
@@ -79,7 +80,7 @@ func TestSchedulesOnAPoolOfOneConnection(t *testing.T) {
 		}))
 	}
 	for _, wait := range waits {
-		if err := wait(); err != nil && !errors.Is(err, engine.ErrNotFound) { // deleted before
+		if err := wait(); err != nil && !errors.Is(err, fferr.ErrNotFound) { // deleted before
 			t.Error(err)
 		}
 	}

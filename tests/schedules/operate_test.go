@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -73,7 +74,7 @@ func TestBackfill(t *testing.T) {
 	if after := describe(t, f, "s"); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("%+v, before %+v", after, before)
 	}
-	if _, err := f.Operator().BackfillSchedule(t.Context(), s, fixture.Start, fixture.Start.Add(17*time.Hour)); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := f.Operator().BackfillSchedule(t.Context(), s, fixture.Start, fixture.Start.Add(17*time.Hour)); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("a thousand and more: %v", err)
 	}
 	if n := f.CountOnLane(t); n != 3 {
@@ -119,7 +120,7 @@ func TestSchedulesThatDoNotExist(t *testing.T) {
 			return err
 		},
 	} {
-		if err := act(); !errors.Is(err, engine.ErrNotFound) {
+		if err := act(); !errors.Is(err, fferr.ErrNotFound) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -144,7 +145,7 @@ func TestSetScheduleRefuses(t *testing.T) {
 		"an instant":         func(s *engine.ScheduleSpec) { s.Execution.Deadline = fixture.Start },
 		"a tag of the tick":  func(s *engine.ScheduleSpec) { s.Execution.Tags = map[string]string{engine.ScheduleTag: "x"} },
 	} {
-		if err := f.Operator().SetSchedule(t.Context(), every(f, "s", time.Minute, change)); !errors.Is(err, engine.ErrInvalidInput) {
+		if err := f.Operator().SetSchedule(t.Context(), every(f, "s", time.Minute, change)); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%s: %v, want invalid input", name, err)
 		}
 	}

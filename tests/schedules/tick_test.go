@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -123,7 +124,7 @@ func TestTicksAreCreatedOnceByManyProcesses(t *testing.T) {
 			all.Go(func() {
 				for {
 					n, err := eng.Maintenance().RunSchedules(t.Context(), 7)
-					if errors.Is(err, engine.ErrBusy) {
+					if errors.Is(err, fferr.ErrBusy) {
 						continue // another one inserts the lane
 					}
 					if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/schema"
@@ -221,7 +222,7 @@ func wantUnconverted(t *testing.T, databaseURL string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := eng.Prepare(ctx); !errors.Is(err, engine.ErrNotMigrated) || !strings.Contains(err.Error(), "schema.Adopt") {
+	if err := eng.Prepare(ctx); !errors.Is(err, fferr.ErrNotMigrated) || !strings.Contains(err.Error(), "schema.Adopt") {
 		t.Errorf("Prepare: %v, want ErrNotMigrated that names schema.Adopt", err)
 	}
 }
@@ -369,7 +370,7 @@ func (o *onRecord) WithGroup(string) slog.Handler      { return o }
 func TestAdoptRefusesAnEmptyDatabase(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.EmptyDatabase(t)
-	if _, err := schema.Adopt(t.Context(), databaseURL, schema.AdoptOptions{}); !errors.Is(err, schema.ErrNotMigrated) {
+	if _, err := schema.Adopt(t.Context(), databaseURL, schema.AdoptOptions{}); !errors.Is(err, fferr.ErrNotMigrated) {
 		t.Errorf("%v, want ErrNotMigrated", err)
 	}
 	if left := catalog(t, connect(t, databaseURL)); len(left) != 0 {

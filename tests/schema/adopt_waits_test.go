@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/schema"
@@ -100,7 +101,7 @@ func TestAdoptedWaitsGoOn(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
-	if _, err := eng.SignalWaitpoint(t.Context(), over); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := eng.SignalWaitpoint(t.Context(), over); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("a wait that was over: %v", err)
 	}
 	if n, err := eng.Maintenance().ExpireWaits(t.Context(), 10); n != 1 || err != nil {

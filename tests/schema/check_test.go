@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/schema"
 )
@@ -29,13 +30,13 @@ func TestCheck(t *testing.T) {
 		migrate error
 	}{
 		{name: "current", from: own},
-		{name: "empty", want: schema.ErrNotMigrated},
+		{name: "empty", want: fferr.ErrNotMigrated},
 		{name: "empty but for the ledger a FlowFabric server leaves behind", change: `
 			CREATE TABLE _sqlx_migrations (
 				version bigint PRIMARY KEY, description text NOT NULL, installed_on timestamptz NOT NULL DEFAULT now(),
 				success boolean NOT NULL, checksum bytea NOT NULL, execution_time bigint NOT NULL
-			)`, want: schema.ErrNotMigrated},
-		{name: "other tables only", change: "CREATE TABLE invoice ()", want: schema.ErrNotMigrated},
+			)`, want: fferr.ErrNotMigrated},
+		{name: "other tables only", change: "CREATE TABLE invoice ()", want: fferr.ErrNotMigrated},
 		{
 			name: "migrated by a newer build that leaves room for this one", from: own,
 			change: "INSERT INTO ffx_schema_migrations VALUES ('20991231000001')",
@@ -43,27 +44,27 @@ func TestCheck(t *testing.T) {
 		{
 			name: "migrated by a newer build that leaves no room for this one", from: own,
 			change: "INSERT INTO ffx_schema_migrations VALUES ('20991231000001');" + usableFrom("20991231000001"),
-			want:   schema.ErrTooNew, mention: "20991231000001", migrate: schema.ErrTooNew,
+			want:   fferr.ErrTooNew, mention: "20991231000001", migrate: fferr.ErrTooNew,
 		},
 		{
 			name: "migrated by a newer build that does not say for whom", from: own,
 			change: "INSERT INTO ffx_schema_migrations VALUES ('20991231000001'); DROP FUNCTION ffx_usable_from()",
-			want:   schema.ErrTooNew, mention: "20991231000001", migrate: schema.ErrTooNew,
+			want:   fferr.ErrTooNew, mention: "20991231000001", migrate: fferr.ErrTooNew,
 		},
 		{
 			name: "migrated by a newer build that says it in a way of its own", from: own,
 			change: "INSERT INTO ffx_schema_migrations VALUES ('20991231000001');" + usableFrom("2"),
-			want:   schema.ErrTooNew, mention: "20991231000001", migrate: schema.ErrTooNew,
+			want:   fferr.ErrTooNew, mention: "20991231000001", migrate: fferr.ErrTooNew,
 		},
 		{
 			name: "migrated by a newer build that lacks what this one has", from: own,
 			change: "UPDATE ffx_schema_migrations SET version = '20991231000001' WHERE version = '20261125000010'",
-			want:   schema.ErrTooNew, mention: "20261125000010_lease_timers", migrate: schema.ErrTooNew,
+			want:   fferr.ErrTooNew, mention: "20261125000010_lease_timers", migrate: fferr.ErrTooNew,
 		},
 		{
 			name: "being converted by a newer build that leaves no room for this one", from: own,
 			change: "INSERT INTO ffx_schema_migrations VALUES ('adopt/check');" + usableFrom("20991231000001"),
-			want:   schema.ErrTooNew, mention: "20991231000001", migrate: schema.ErrTooNew,
+			want:   fferr.ErrTooNew, mention: "20991231000001", migrate: fferr.ErrTooNew,
 		},
 		{
 			name: "not converted to the end", from: own,
@@ -81,12 +82,12 @@ func TestCheck(t *testing.T) {
 		{
 			name: "ours, distributed by Citus", from: own,
 			change: citusCatalog(t) + "INSERT INTO pg_dist_partition VALUES ('ff_exec_core', 'h'), ('ffx_ready', 'n')",
-			want:   schema.ErrDistributed, mention: "ff_exec_core", migrate: schema.ErrDistributed,
+			want:   fferr.ErrDistributed, mention: "ff_exec_core", migrate: fferr.ErrDistributed,
 		},
 		{
 			name: "FlowFabric's, in a schema that Citus distributes", from: reference,
 			change: citusCatalog(t) + "INSERT INTO pg_dist_partition VALUES ('ff_attempt', 'n')",
-			want:   schema.ErrDistributed, mention: "ff_attempt", migrate: schema.ErrDistributed,
+			want:   fferr.ErrDistributed, mention: "ff_attempt", migrate: fferr.ErrDistributed,
 		},
 		{
 			name: "core table gone", from: own, change: "DROP TABLE ff_exec_core CASCADE",
@@ -99,7 +100,7 @@ func TestCheck(t *testing.T) {
 		{
 			name: "ours, then a newer FlowFabric", from: own,
 			change: "INSERT INTO _sqlx_migrations VALUES (23, 'next', now(), true, 'x', 1)",
-			want:   schema.ErrTooNew, mention: "23", migrate: schema.ErrTooNew,
+			want:   fferr.ErrTooNew, mention: "23", migrate: fferr.ErrTooNew,
 		},
 		{
 			name: "ours, then a newer FlowFabric, allowed", from: own, opts: schema.Options{AllowNewerReference: true},
@@ -131,7 +132,7 @@ func TestCheck(t *testing.T) {
 		{
 			name: "FlowFabric's, newer", from: reference,
 			change: "INSERT INTO _sqlx_migrations VALUES (23, 'next', now(), true, 'x', 1)",
-			want:   schema.ErrTooNew, mention: "23", migrate: schema.ErrTooNew,
+			want:   fferr.ErrTooNew, mention: "23", migrate: fferr.ErrTooNew,
 		},
 		{
 			name: "FlowFabric's, without its ledger", from: reference, change: "DROP TABLE _sqlx_migrations",
@@ -200,13 +201,13 @@ func TestCheckReportsAReadOnlyServer(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.CloneURL(t)
 	exec(t, connect(t, databaseURL), "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$")
-	if err := schema.Check(t.Context(), connect(t, databaseURL), schema.Options{}); !errors.Is(err, schema.ErrReadOnly) {
+	if err := schema.Check(t.Context(), connect(t, databaseURL), schema.Options{}); !errors.Is(err, fferr.ErrReadOnly) {
 		t.Errorf("Check: %v, want ErrReadOnly", err)
 	}
-	if _, err := schema.Migrate(t.Context(), databaseURL, schema.Options{Schema: "other"}); !errors.Is(err, schema.ErrReadOnly) {
+	if _, err := schema.Migrate(t.Context(), databaseURL, schema.Options{Schema: "other"}); !errors.Is(err, fferr.ErrReadOnly) {
 		t.Errorf("Migrate: %v, want ErrReadOnly", err)
 	}
-	if _, err := schema.Rollback(t.Context(), databaseURL, "", schema.Options{}); !errors.Is(err, schema.ErrReadOnly) {
+	if _, err := schema.Rollback(t.Context(), databaseURL, "", schema.Options{}); !errors.Is(err, fferr.ErrReadOnly) {
 		t.Errorf("Rollback: %v, want ErrReadOnly", err)
 	}
 }
@@ -238,11 +239,11 @@ func TestCheckUsesTheFirstSchemaOnly(t *testing.T) {
 	databaseURL := pgtest.CloneURL(t)
 	exec(t, connect(t, databaseURL), "CREATE SCHEMA first")
 	conn := connect(t, databaseURL, "search_path", "first, public")
-	if err := schema.Check(t.Context(), conn, schema.Options{}); !errors.Is(err, schema.ErrNotMigrated) {
+	if err := schema.Check(t.Context(), conn, schema.Options{}); !errors.Is(err, fferr.ErrNotMigrated) {
 		t.Errorf("%v, want ErrNotMigrated", err)
 	}
 	nowhere := connect(t, databaseURL, "search_path", "nowhere")
-	if err := schema.Check(t.Context(), nowhere, schema.Options{}); !errors.Is(err, schema.ErrNotMigrated) {
+	if err := schema.Check(t.Context(), nowhere, schema.Options{}); !errors.Is(err, fferr.ErrNotMigrated) {
 		t.Errorf("without any schema: %v, want ErrNotMigrated", err)
 	}
 }

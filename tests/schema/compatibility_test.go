@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/schema"
 )
@@ -100,7 +101,7 @@ func TestMigrateLeavesANewerDatabaseAlone(t *testing.T) {
 			t.Errorf("%s logged %q, want a warning that names %s", name, log.String(), newer)
 		}
 	}
-	if _, err := schema.Rollback(t.Context(), databaseURL, "", schema.Options{}); !errors.Is(err, schema.ErrTooNew) {
+	if _, err := schema.Rollback(t.Context(), databaseURL, "", schema.Options{}); !errors.Is(err, fferr.ErrTooNew) {
 		t.Errorf("Rollback: %v, want ErrTooNew", err)
 	}
 	requireSameLines(t, catalog(t, conn), before)
@@ -112,7 +113,7 @@ func TestCheckReportsATooNewReadOnlyServer(t *testing.T) {
 	databaseURL := pgtest.CloneURL(t)
 	exec(t, connect(t, databaseURL), "INSERT INTO ffx_schema_migrations VALUES ('20991231000001');"+usableFrom("20991231000001"))
 	standby := connect(t, databaseURL, "default_transaction_read_only", "on")
-	if err := schema.Check(t.Context(), standby, schema.Options{}); !errors.Is(err, schema.ErrTooNew) {
+	if err := schema.Check(t.Context(), standby, schema.Options{}); !errors.Is(err, fferr.ErrTooNew) {
 		t.Errorf("%v, want ErrTooNew", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/schema"
@@ -89,7 +90,7 @@ func TestDatabaseFormsAreEquivalent(t *testing.T) {
 				if err != nil || plan.To != schema.Version || len(plan.Applied) == 0 {
 					t.Fatalf("plan: %+v, %v", plan, err)
 				}
-				if state, err := d.status(t.Context(), opts); err != nil || state.Origin != schema.OriginNone || !errors.Is(state.Err, schema.ErrNotMigrated) {
+				if state, err := d.status(t.Context(), opts); err != nil || state.Origin != schema.OriginNone || !errors.Is(state.Err, fferr.ErrNotMigrated) {
 					t.Fatalf("status after the plan: %+v, %v, want an empty schema", state, err)
 				}
 				result, err := d.migrate(t.Context(), opts)
@@ -112,7 +113,7 @@ func TestDatabaseFormsAreEquivalent(t *testing.T) {
 			if err := schema.Check(t.Context(), conn, schema.Options{Schema: `Second "one"`}); err != nil {
 				t.Error(err)
 			}
-			if _, err := d.adopt(t.Context(), schema.Options{}); !errors.Is(err, schema.ErrNotMigrated) {
+			if _, err := d.adopt(t.Context(), schema.Options{}); !errors.Is(err, fferr.ErrNotMigrated) {
 				t.Errorf("adopt: %v, want ErrNotMigrated", err)
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/schema"
@@ -35,8 +36,8 @@ func TestADatabaseThatIsNotUTF8IsRefused(t *testing.T) {
 	refused := func(call string, err error) {
 		t.Helper()
 		stateErr, ok := errors.AsType[*schema.StateError](err)
-		if !ok || !errors.Is(err, schema.ErrEncoding) || !strings.Contains(stateErr.Error(), "EUC_JP") {
-			t.Errorf("%s: got %v, want %v", call, err, schema.ErrEncoding)
+		if !ok || !errors.Is(err, fferr.ErrEncoding) || !strings.Contains(stateErr.Error(), "EUC_JP") {
+			t.Errorf("%s: got %v, want %v", call, err, fferr.ErrEncoding)
 		}
 	}
 	_, err = schema.Migrate(t.Context(), pool, schema.Options{})
@@ -60,15 +61,15 @@ func TestADatabaseThatIsNotUTF8IsRefused(t *testing.T) {
 	}
 	refused("check of a migrated one", schema.Check(t.Context(), pool, schema.Options{}))
 	other := fixture.On(t, pool, address.String())
-	if err := other.Prepare(t.Context()); !errors.Is(err, engine.ErrEncoding) || !strings.Contains(err.Error(), "EUC_JP") {
-		t.Errorf("prepare: got %v, want %v", err, engine.ErrEncoding)
+	if err := other.Prepare(t.Context()); !errors.Is(err, fferr.ErrEncoding) || !strings.Contains(err.Error(), "EUC_JP") {
+		t.Errorf("prepare: got %v, want %v", err, fferr.ErrEncoding)
 	}
 	c := other.Start(t)
 	failure := engine.Failure{Message: "no luck \U0001F642 日本", Detail: "\U0001F642", Class: policy.Permanent}
 	if _, err := other.FailExecution(t.Context(), c.Lease, failure); err != nil {
 		t.Fatal(err)
 	}
-	ended, ok := errors.AsType[*engine.EndedError](second(other.ExecutionResult(t.Context(), c.ID)))
+	ended, ok := errors.AsType[*fferr.EndedError](second(other.ExecutionResult(t.Context(), c.ID)))
 	if !ok || ended.Failure != `no luck \U0001f642 \u65e5\u672c` {
 		t.Errorf("it ended as %+v", ended)
 	}

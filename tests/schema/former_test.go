@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/schema"
 )
@@ -369,7 +370,7 @@ func TestPrepareRefusesAnUnreleasedDatabase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := eng.Prepare(t.Context()); !errors.Is(err, engine.ErrNotMigrated) || !strings.Contains(err.Error(), "drop the schema") {
+	if err := eng.Prepare(t.Context()); !errors.Is(err, fferr.ErrNotMigrated) || !strings.Contains(err.Error(), "drop the schema") {
 		t.Errorf("%v, want ErrNotMigrated and what to do", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/schema"
 )
@@ -72,8 +73,8 @@ func quoted(name string) string {
 
 func TestRepairRefusesAnUnmigratedDatabase(t *testing.T) {
 	t.Parallel()
-	if _, err := schema.Repair(t.Context(), pgtest.EmptyDatabase(t), schema.Options{}); !errors.Is(err, schema.ErrNotMigrated) {
-		t.Errorf("error %v, want %v", err, schema.ErrNotMigrated)
+	if _, err := schema.Repair(t.Context(), pgtest.EmptyDatabase(t), schema.Options{}); !errors.Is(err, fferr.ErrNotMigrated) {
+		t.Errorf("error %v, want %v", err, fferr.ErrNotMigrated)
 	}
 	if _, err := schema.Repair(t.Context(), referenceDatabase(t, ordinary), schema.Options{}); !errors.Is(err, schema.ErrNotAdopted) {
 		t.Errorf("error %v, want %v", err, schema.ErrNotAdopted)

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/schema"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -65,9 +66,9 @@ func TestServersThatAreNoPostgresAreRefused(t *testing.T) {
 				refusals["Prepare"] = eng.Prepare(t.Context())
 			}
 			for call, err := range refusals {
-				want := schema.ErrUnsupportedServer
+				want := fferr.ErrUnsupportedServer
 				if call == "Prepare" {
-					want = engine.ErrUnsupportedServer
+					want = fferr.ErrUnsupportedServer
 				}
 				if !errors.Is(err, want) || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("%s: got %v, want %v with %q", call, err, want, c.want)

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -151,7 +152,7 @@ func finish(t *testing.T, f *fixture.Fixture) {
 			t.Fatal(err)
 		}
 		s, err := f.Operator().DescribeSequence(t.Context(), name)
-		if errors.Is(err, engine.ErrNotFound) {
+		if errors.Is(err, fferr.ErrNotFound) {
 			return
 		}
 		if err != nil {

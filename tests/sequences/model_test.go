@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -124,7 +125,7 @@ func act(t *testing.T, r *rapid.T, f *fixture.Fixture, m *model, key string) {
 		replay(t, r, f, m)
 	case "continue":
 		err := f.Operator().ContinueSequence(ctx, engine.SequenceName{Key: key})
-		if len(m.line) == 0 != errors.Is(err, engine.ErrNotFound) {
+		if len(m.line) == 0 != errors.Is(err, fferr.ErrNotFound) {
 			r.Fatal(err)
 		}
 		if m.stopped {
@@ -183,7 +184,7 @@ func replay(t *testing.T, r *rapid.T, f *fixture.Fixture, m *model) {
 	x := rapid.SampledFrom(candidates).Draw(r, "replayed")
 	_, err := f.Operator().ReplayExecution(t.Context(), x.id, engine.ReplayCompleted)
 	switch {
-	case errors.Is(err, engine.ErrMaxReplays):
+	case errors.Is(err, fferr.ErrMaxReplays):
 		return
 	case err != nil:
 		r.Fatal(err)
@@ -214,7 +215,7 @@ func agree(t *testing.T, r *rapid.T, f *fixture.Fixture, m *model, name engine.S
 	s, err := f.Operator().DescribeSequence(t.Context(), name)
 	switch {
 	case len(m.line) == 0:
-		if !errors.Is(err, engine.ErrNotFound) {
+		if !errors.Is(err, fferr.ErrNotFound) {
 			r.Fatalf("%+v, %v of an empty sequence", s, err)
 		}
 	case err != nil || s.StoppedAt.IsZero() == m.stopped || s.First != m.line[0].id:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -103,7 +104,7 @@ func TestContinuePassesOver(t *testing.T) {
 	l.wantTurn(t, -1)
 	l.complete(t, c)
 	l.complete(t, l.wantTurn(t, 0))
-	if err := l.Operator().ContinueSequence(t.Context(), name); !errors.Is(err, engine.ErrNotFound) {
+	if err := l.Operator().ContinueSequence(t.Context(), name); !errors.Is(err, fferr.ErrNotFound) {
 		t.Error(err)
 	}
 	l.wantRows(t, 0, 0, 0)
@@ -188,7 +189,7 @@ func TestTurnIsKept(t *testing.T) {
 func TestRepetitionsTakeNoPlace(t *testing.T) {
 	f := fixture.NewCloned(t)
 	first := engine.ExecutionSpec{
-		ID: f.NewExecutionID(f.Lane), Lane: f.Lane, Kind: "test", IdempotencyKey: "k", BusinessKey: engine.BusinessKey{Name: "order", Value: "1"},
+		ID: f.NewExecutionID(f.Lane), Lane: f.Lane, Kind: "test", IdempotencyKey: "k", BusinessKey: id.BusinessKey{Name: "order", Value: "1"},
 		Sequence: engine.Sequence{Key: account},
 	}
 	refused, keyed := first, first
@@ -196,7 +197,7 @@ func TestRepetitionsTakeNoPlace(t *testing.T) {
 	keyed.ID = id.ExecutionID{}
 	for i, spec := range []engine.ExecutionSpec{first, first, keyed, refused} {
 		created, err := f.CreateExecution(t.Context(), spec)
-		if i == 3 && !errors.Is(err, engine.ErrKeyConflict) || i < 3 && (err != nil || created.Duplicate != (i > 0)) {
+		if i == 3 && !errors.Is(err, fferr.ErrKeyConflict) || i < 3 && (err != nil || created.Duplicate != (i > 0)) {
 			t.Errorf("%d: %+v, %v", i, created, err)
 		}
 	}
@@ -216,7 +217,7 @@ func TestSequencesThatAreRefused(t *testing.T) {
 	_, err := f.CreateFlow(t.Context(), engine.FlowSpec{Kind: "flow", Nodes: []engine.Node{
 		{Key: "a", Spec: engine.ExecutionSpec{Kind: "test", Sequence: engine.Sequence{Key: "k"}}},
 	}})
-	if !errors.Is(err, engine.ErrInvalidInput) {
+	if !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Error(err)
 	}
 	c := f.Start(t)
@@ -224,7 +225,7 @@ func TestSequencesThatAreRefused(t *testing.T) {
 	fixture.WantInputError(t, err, "sequence")
 	x := f.Create(t, of(engine.Sequence{Key: string(f.Lane)}), func(spec *engine.ExecutionSpec) { spec.DelayUntil = f.Time().Add(time.Hour) })
 	second := f.Create(t, of(engine.Sequence{Key: string(f.Lane)}))
-	if err := f.Operator().UnblockExecution(t.Context(), second, "waiting_for_children"); !errors.Is(err, engine.ErrNotEligible) {
+	if err := f.Operator().UnblockExecution(t.Context(), second, "waiting_for_children"); !errors.Is(err, fferr.ErrNotEligible) {
 		t.Error(err)
 	}
 	f.Cancel(t, second)

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -40,7 +41,7 @@ func TestDeadlockOfCallersIsContention(t *testing.T) {
 		switch {
 		case err == nil:
 			continue
-		case !errors.Is(err, engine.ErrContention) || pgtx.SQLState(err) != "40P01":
+		case !errors.Is(err, fferr.ErrContention) || pgtx.SQLState(err) != "40P01":
 			t.Errorf("caller %d: %v, want contention", i, err)
 		}
 		refused++

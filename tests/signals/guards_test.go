@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -25,7 +26,7 @@ func TestExpiredWaitpointsAreNotBound(t *testing.T) {
 	f.Advance(time.Second)
 	f.SuspendAgain(t, l, ready)
 	signal := engine.WaitpointSignal{SignalSpec: engine.SignalSpec{Execution: l.Execution, Name: "ready"}, Waitpoint: w.ID, Token: w.Token}
-	if got, err := f.SignalWaitpoint(t.Context(), signal); !errors.Is(err, engine.ErrNotFound) && !errors.Is(err, engine.ErrWaitpointClosed) {
+	if got, err := f.SignalWaitpoint(t.Context(), signal); !errors.Is(err, fferr.ErrNotFound) && !errors.Is(err, fferr.ErrWaitpointClosed) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	f.WantState(t, l.Execution, fixture.StateSuspended)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -35,12 +36,12 @@ type scene struct {
 func meetingCalls(s *scene) map[string]func(context.Context, *engine.Engine) string {
 	signal := engine.SignalSpec{Execution: s.lease.Execution, Name: "ready"}
 	done := func(err error) string {
-		switch _, lost := errors.AsType[*engine.LeaseError](err); {
+		switch _, lost := errors.AsType[*fferr.LeaseError](err); {
 		case err == nil:
 			return "done"
 		case lost:
 			return "stale lease"
-		case errors.Is(err, engine.ErrNotSuspended):
+		case errors.Is(err, fferr.ErrNotSuspended):
 			return "not suspended"
 		}
 		return effectOf(engine.Signalled{}, err)

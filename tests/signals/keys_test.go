@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -47,7 +48,7 @@ func TestReissueToken_S56(t *testing.T) {
 	if again, err := reissue(w.Execution, w.ID); err != nil || again != token {
 		t.Errorf("reissued again as %v, %v", again, err)
 	}
-	if _, err := sendBy(t, f, w, "approved"); !errors.Is(err, engine.ErrInvalidToken) {
+	if _, err := sendBy(t, f, w, "approved"); !errors.Is(err, fferr.ErrInvalidToken) {
 		t.Errorf("the earlier token: %v", err)
 	}
 	if got := rotateTo(t, f.Engine, "k3", time.Hour); got.Waitpoints != 1 {
@@ -71,11 +72,11 @@ func TestReissueToken_S56(t *testing.T) {
 		"unknown":                 {w.Execution, id.NewWaitpointID()},
 		"of an unknown execution": {f.NewExecutionID(l.Lane), w.ID},
 	} {
-		if token, err := reissue(at.x, at.waitpoint); !errors.Is(err, engine.ErrNotFound) || token != "" {
+		if token, err := reissue(at.x, at.waitpoint); !errors.Is(err, fferr.ErrNotFound) || token != "" {
 			t.Errorf("%s: reissued, %v", name, err)
 		}
 	}
-	if _, err := f.Operator().WaitpointToken(t.Context(), unsigned, page.Items[0].ID); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := f.Operator().WaitpointToken(t.Context(), unsigned, page.Items[0].ID); !errors.Is(err, fferr.ErrNotFound) {
 		t.Error(err)
 	}
 
@@ -86,7 +87,7 @@ func TestReissueToken_S56(t *testing.T) {
 	if err := f.CancelExecution(t.Context(), engine.CancelSpec{ID: w.Execution}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := reissue(w.Execution, w.ID); !errors.Is(err, engine.ErrEnded) {
+	if _, err := reissue(w.Execution, w.ID); !errors.Is(err, fferr.ErrEnded) {
 		t.Errorf("after the end: %v", err)
 	}
 }
@@ -98,7 +99,7 @@ func TestReissueTokenInTheCallersTransaction(t *testing.T) {
 	rotateTo(t, f.Engine, "k2", time.Hour)
 	tx := f.BeginTx(t)
 	o := f.WithTx(tx).Operator()
-	if _, err := o.ReissueToken(t.Context(), w.Execution, id.NewWaitpointID()); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := o.ReissueToken(t.Context(), w.Execution, id.NewWaitpointID()); !errors.Is(err, fferr.ErrNotFound) {
 		t.Fatal(err)
 	}
 	if token, err := o.ReissueToken(t.Context(), w.Execution, w.ID); err != nil || token.Kid() != "k2" {
@@ -139,7 +140,7 @@ func TestKeysAreRemembered(t *testing.T) {
 	}
 	bad := func(token wire.WaitpointToken) {
 		t.Helper()
-		if err := verify(token); !errors.Is(err, engine.ErrInvalidToken) {
+		if err := verify(token); !errors.Is(err, fferr.ErrInvalidToken) {
 			t.Error(err)
 		}
 	}
@@ -185,10 +186,10 @@ func TestRotationReachesEveryProcess_S30(t *testing.T) {
 	f.Advance(time.Second - time.Millisecond)
 	check("within the grace", f.Engine, nil)
 	f.Advance(time.Millisecond)
-	check("after the grace", f.Engine, engine.ErrInvalidToken)
+	check("after the grace", f.Engine, fferr.ErrInvalidToken)
 	check("elsewhere, from memory", other.Engine, nil)
 	f.Advance(4 * time.Second)
-	check("elsewhere, five seconds after it was read", other.Engine, engine.ErrInvalidToken)
+	check("elsewhere, five seconds after it was read", other.Engine, fferr.ErrInvalidToken)
 
 	w = open(t, f, f.Start(t).Lease)
 	check("the next key", f.Engine, nil)
@@ -196,7 +197,7 @@ func TestRotationReachesEveryProcess_S30(t *testing.T) {
 	tx := f.BeginTx(t)
 	bound := f.WithTx(tx)
 	rotateTo(t, bound, "k3", 0)
-	check("in the transaction", bound, engine.ErrInvalidToken)
+	check("in the transaction", bound, fferr.ErrInvalidToken)
 	check("beside it", f.Engine, nil)
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -208,5 +209,5 @@ func TestRotationReachesEveryProcess_S30(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	check("after the commit", f.Engine, engine.ErrInvalidToken)
+	check("after the commit", f.Engine, fferr.ErrInvalidToken)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -119,7 +120,7 @@ func finish(t *testing.T, c *fixture.Crew, x id.ExecutionID, r role) {
 	stop := c.Work(t, worker.Config{NoReconcile: true}, func(w *worker.Worker) { handleOnce(w, c) })
 	if !r.noSignal {
 		for range 2 {
-			if err := send(t.Context(), c.Engine, x); err != nil && !errors.Is(err, engine.ErrEnded) {
+			if err := send(t.Context(), c.Engine, x); err != nil && !errors.Is(err, fferr.ErrEnded) {
 				t.Fatal(err)
 			}
 		}
@@ -135,7 +136,7 @@ func handleOnce(w *worker.Worker, c *fixture.Crew) {
 		received, err := engine.AwaitAny(ctx, job, engine.Wait{Timeout: time.Hour}, engine.Received(approved.Name))
 		effect := received.ID.String()
 		switch {
-		case errors.Is(err, engine.ErrWaitTimeout):
+		case errors.Is(err, fferr.ErrWaitTimeout):
 			effect = "timeout"
 		case err != nil:
 			return "", err

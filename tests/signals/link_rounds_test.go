@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/waitpoint"
@@ -32,7 +33,7 @@ func asking(links *[]engine.Waitpoint) func(context.Context, worker.Job[struct{}
 			won, err := engine.AwaitAny(ctx, job, engine.Wait{Timeout: time.Hour},
 				engine.Received("approved").At(decision), engine.Received("rejected").At(decision))
 			switch {
-			case errors.Is(err, engine.ErrWaitTimeout):
+			case errors.Is(err, fferr.ErrWaitTimeout):
 				answers += "none "
 			case err != nil:
 				return "", err
@@ -191,7 +192,7 @@ func TestKeysOfAWaitAreUsed(t *testing.T) {
 		_, two := engine.AwaitAny(ctx, job, engine.Wait{}, approved.Received().At("a", "b"))
 		_, all := engine.AwaitAll(ctx, job, engine.Wait{}, engine.AnyOf(approved.Received()).At("a"))
 		for _, err := range []error{both, two, all} {
-			if !errors.Is(err, engine.ErrInvalidInput) {
+			if !errors.Is(err, fferr.ErrInvalidInput) {
 				t.Error(err)
 			}
 		}

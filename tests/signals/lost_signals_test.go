@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -22,26 +23,26 @@ func TestKeptSignalsOutliveWaitpoints(t *testing.T) {
 			if err := f.CloseWaitpoint(t.Context(), l, w.ID); err != nil {
 				t.Fatal(err)
 			}
-		}, engine.ErrNotFound},
+		}, fferr.ErrNotFound},
 		{"by name, expired", false, func(t *testing.T, f *fixture.Fixture, _ engine.Lease, _ engine.Waitpoint) {
 			f.Advance(time.Second)
 			fixture.Run(t, f.Maintenance().ExpireWaitpoints, 1)
-		}, engine.ErrNotFound},
+		}, fferr.ErrNotFound},
 		{"by a token, expired", true, func(t *testing.T, f *fixture.Fixture, _ engine.Lease, _ engine.Waitpoint) {
 			f.Advance(time.Second)
 			fixture.Run(t, f.Maintenance().ExpireWaitpoints, 1)
 			fixture.Run(t, f.Maintenance().ExpireWaitpoints, 0)
-		}, engine.ErrNotFound},
+		}, fferr.ErrNotFound},
 		{"by a token, expired, then closed", true, func(t *testing.T, f *fixture.Fixture, l engine.Lease, w engine.Waitpoint) {
 			f.Advance(time.Second)
 			fixture.Run(t, f.Maintenance().ExpireWaitpoints, 1)
 			if err := f.CloseWaitpoint(t.Context(), l, w.ID); err != nil {
 				t.Fatal(err)
 			}
-		}, engine.ErrNotFound},
+		}, fferr.ErrNotFound},
 		{"by a token, expired, before the job has run", true, func(_ *testing.T, f *fixture.Fixture, _ engine.Lease, _ engine.Waitpoint) {
 			f.Advance(time.Second)
-		}, engine.ErrWaitpointClosed},
+		}, fferr.ErrWaitpointClosed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := fixture.GrantFixture(t)

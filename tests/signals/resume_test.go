@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -49,7 +50,7 @@ func TestResumedExecutionIsClaimedByAGrant_S19_S22(t *testing.T) {
 		first := f.StoredAttempts(t, l.Execution)[0]
 		f.Advance(time.Second)
 		f.SuspendAgain(t, l, ready)
-		if _, err := f.Grants().IssueClaimGrant(t.Context(), f.GrantSpec(l.Execution)); !errors.Is(err, engine.ErrNotLeaseable) {
+		if _, err := f.Grants().IssueClaimGrant(t.Context(), f.GrantSpec(l.Execution)); !errors.Is(err, fferr.ErrNotLeaseable) {
 			t.Errorf("%s, while it waits: %v", name, err)
 		}
 		f.Signal(t, l, "ready")

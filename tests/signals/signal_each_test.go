@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -18,11 +19,11 @@ func effectsOf(t *testing.T, outcomes []engine.Outcome[engine.Signalled]) []stri
 	effects := make([]string, len(outcomes))
 	for i, o := range outcomes {
 		switch {
-		case errors.Is(o.Err, engine.ErrInvalidInput):
+		case errors.Is(o.Err, fferr.ErrInvalidInput):
 			effects[i] = "invalid"
-		case errors.Is(o.Err, engine.ErrNotFound):
+		case errors.Is(o.Err, fferr.ErrNotFound):
 			effects[i] = "not found"
-		case errors.Is(o.Err, engine.ErrEnded):
+		case errors.Is(o.Err, fferr.ErrEnded):
 			effects[i] = "ended"
 		case o.Err != nil:
 			t.Fatal(o.Err)

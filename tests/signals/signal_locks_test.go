@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -119,9 +120,9 @@ func TestTokenAfterALock(t *testing.T) {
 					SignalSpec: engine.SignalSpec{Execution: w.Execution, Name: "approved", IdempotencyKey: "once"}, Waitpoint: w.ID, Token: w.Token,
 				})
 				switch {
-				case errors.Is(err, engine.ErrEnded):
+				case errors.Is(err, fferr.ErrEnded):
 					return "ended"
-				case errors.Is(err, engine.ErrNotFound):
+				case errors.Is(err, fferr.ErrNotFound):
 					return "no waitpoint"
 				case signalled.Duplicate:
 					return "duplicate"

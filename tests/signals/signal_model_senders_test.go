@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 )
@@ -15,13 +16,13 @@ import (
 // effectOf names the effect of a signal, or the reason of its refusal.
 func effectOf(signalled engine.Signalled, err error) string {
 	switch {
-	case errors.Is(err, engine.ErrEnded):
+	case errors.Is(err, fferr.ErrEnded):
 		return "ended"
-	case errors.Is(err, engine.ErrInvalidToken):
+	case errors.Is(err, fferr.ErrInvalidToken):
 		return "invalid token"
-	case errors.Is(err, engine.ErrNotFound):
+	case errors.Is(err, fferr.ErrNotFound):
 		return "not found"
-	case errors.Is(err, engine.ErrWaitpointClosed):
+	case errors.Is(err, fferr.ErrWaitpointClosed):
 		return "closed"
 	case err != nil:
 		return err.Error()
@@ -205,7 +206,7 @@ func (m *model) rotateTo(rt *rapid.T, kid string, grace time.Duration) {
 	m.note("an operator rotates to %s, with a grace of %v", kid, grace)
 	for _, p := range m.points {
 		err := m.f.Engine.VerifyWaitpoint(m.t.Context(), m.x, p.ID, p.Token)
-		if want := m.verifies(p.kid); errors.Is(err, engine.ErrInvalidToken) == want || want && err != nil {
+		if want := m.verifies(p.kid); errors.Is(err, fferr.ErrInvalidToken) == want || want && err != nil {
 			rt.Fatalf("the token of waitpoint %d, of %s: %v, want valid %v", p.number, p.kid, err, want)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -211,7 +212,7 @@ func (m *model) formerWorker(rt *rapid.T) {
 	}
 	err := calls[what]()
 	m.note("a former worker, of epoch %d, tries to %s", l.Epoch, what)
-	if _, ok := errors.AsType[*engine.LeaseError](err); !ok {
+	if _, ok := errors.AsType[*fferr.LeaseError](err); !ok {
 		rt.Fatalf("a former worker's %s: %v", what, err)
 	}
 	if after := m.f.Dump(m.t, m.x); after != before {
@@ -224,7 +225,7 @@ func (m *model) resume(rt *rapid.T) {
 	delay := rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(rt, "delay")
 	err := m.f.Engine.Resume(m.t.Context(), m.x, delay)
 	if m.phase != "suspended" {
-		if !errors.Is(err, engine.ErrNotSuspended) {
+		if !errors.Is(err, fferr.ErrNotSuspended) {
 			rt.Fatalf("resume: %v", err)
 		}
 		return

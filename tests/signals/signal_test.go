@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -214,7 +215,7 @@ func TestSignalAfterALock(t *testing.T) {
 			rival := f.Rival(t)
 			wait := fixture.Async(t, func(ctx context.Context) string {
 				signalled, err := rival.Signal(ctx, engine.SignalSpec{Execution: l.Execution, Name: "ready"})
-				if errors.Is(err, engine.ErrEnded) {
+				if errors.Is(err, fferr.ErrEnded) {
 					return "ended"
 				}
 				return fmt.Sprint(signalled.Effect, err)
@@ -251,7 +252,7 @@ func TestSignalIsChecked(t *testing.T) {
 		t.Error(got)
 	}
 	_, err := f.Engine.Signal(t.Context(), engine.SignalSpec{Execution: f.NewExecutionID(l.Lane), Name: "ready"})
-	if !errors.Is(err, engine.ErrNotFound) {
+	if !errors.Is(err, fferr.ErrNotFound) {
 		t.Error(err)
 	}
 }
@@ -274,7 +275,7 @@ func TestSignalsAreBounded_S12(t *testing.T) {
 	if err := errors.Join(send("a")); err != nil {
 		t.Fatal(err)
 	}
-	if err := send("c"); !errors.Is(err, engine.ErrTooManySignals) {
+	if err := send("c"); !errors.Is(err, fferr.ErrTooManySignals) {
 		t.Error(err)
 	}
 	f.SetExecution(t, l.Execution, "policy = NULL")
@@ -288,7 +289,7 @@ func TestSignalsAreBounded_S12(t *testing.T) {
 		large(&spec)
 		_, err = f.Engine.Signal(t.Context(), spec)
 	}
-	if !errors.Is(err, engine.ErrTooManySignals) {
+	if !errors.Is(err, fferr.ErrTooManySignals) {
 		t.Error(err)
 	}
 	if err := send("c"); err != nil {
@@ -302,7 +303,7 @@ func TestSignalInTheCallersTransaction(t *testing.T) {
 	f := fixture.NewCloned(t)
 	l := f.Suspend(t, ready)
 	tx := f.BeginTx(t)
-	if _, err := f.WithTx(tx).Signal(t.Context(), engine.SignalSpec{Execution: f.NewExecutionID(l.Lane), Name: "ready"}); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := f.WithTx(tx).Signal(t.Context(), engine.SignalSpec{Execution: f.NewExecutionID(l.Lane), Name: "ready"}); !errors.Is(err, fferr.ErrNotFound) {
 		t.Fatal(err)
 	}
 	if _, err := f.WithTx(tx).Signal(t.Context(), engine.SignalSpec{Execution: l.Execution, Name: "ready"}); err != nil {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -13,7 +15,7 @@ import (
 func ordered(number string) func(*engine.ExecutionSpec) {
 	return func(s *engine.ExecutionSpec) {
 		kindPublish(s)
-		s.BusinessKey = engine.BusinessKey{Name: "order", Value: number}
+		s.BusinessKey = id.BusinessKey{Name: "order", Value: number}
 	}
 }
 
@@ -28,7 +30,7 @@ func TestSignalByBusinessKey(t *testing.T) {
 		"in a transaction": func(t *testing.T, k *fixture.Kit) {
 			tx := k.BeginTx(t)
 			eng := k.WithTx(tx)
-			if err := approved.SendTo(t.Context(), eng, "order", "4712", approval{}); !errors.Is(err, engine.ErrNotFound) {
+			if err := approved.SendTo(t.Context(), eng, "order", "4712", approval{}); !errors.Is(err, fferr.ErrNotFound) {
 				t.Errorf("to none: %v", err)
 			}
 			if err := approved.SendTo(t.Context(), eng, "order", "4711", approval{By: "ada"}, engine.Once("1")); err != nil {
@@ -59,18 +61,18 @@ func TestSignalByBusinessKey(t *testing.T) {
 func TestSignalByBusinessKeyIsChecked(t *testing.T) {
 	f := fixture.NewCloned(t)
 	x := f.Create(t, ordered("1"))
-	if _, err := f.CreateFlow(t.Context(), engine.FlowSpec{BusinessKey: engine.BusinessKey{Name: "order", Value: "2"}}); err != nil {
+	if _, err := f.CreateFlow(t.Context(), engine.FlowSpec{BusinessKey: id.BusinessKey{Name: "order", Value: "2"}}); err != nil {
 		t.Fatal(err)
 	}
 	to := func(number string) engine.SignalSpec {
-		return engine.SignalSpec{BusinessKey: engine.BusinessKey{Name: "order", Value: number}, Name: "ready"}
+		return engine.SignalSpec{BusinessKey: id.BusinessKey{Name: "order", Value: number}, Name: "ready"}
 	}
 	if signalled, err := f.Engine.Signal(t.Context(), to("1")); err != nil || signalled.Execution != x || signalled.Effect != engine.SignalBuffered {
 		t.Errorf("%+v, %v", signalled, err)
 	}
 	for _, number := range []string{"2", "3"} {
 		_, err := f.Engine.Signal(t.Context(), to(number))
-		if missing, ok := errors.AsType[*engine.NotFoundError](err); !ok || missing.ID != "order="+number {
+		if missing, ok := errors.AsType[*fferr.NotFoundError](err); !ok || missing.ID != "order="+number {
 			t.Errorf("order %s: %v", number, err)
 		}
 		if _, err := f.Pool.Exec(t.Context(), "SELECT ffx_signal_to('order', $1, 'ready')", number); err == nil {
@@ -79,19 +81,19 @@ func TestSignalByBusinessKeyIsChecked(t *testing.T) {
 	}
 	both := to("1")
 	both.Execution = x
-	if _, err := f.Engine.Signal(t.Context(), both); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := f.Engine.Signal(t.Context(), both); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("with an execution: %v", err)
 	}
-	if _, err := f.SignalWaitpoint(t.Context(), engine.WaitpointSignal{SignalSpec: to("1")}); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := f.SignalWaitpoint(t.Context(), engine.WaitpointSignal{SignalSpec: to("1")}); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("to a waitpoint: %v", err)
 	}
-	if err := approved.SendTo(t.Context(), f.Engine, "", "", approval{}); !errors.Is(err, engine.ErrInvalidInput) {
+	if err := approved.SendTo(t.Context(), f.Engine, "", "", approval{}); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("without a key: %v", err)
 	}
 	if err := f.CancelExecution(t.Context(), engine.CancelSpec{ID: x}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Engine.Signal(t.Context(), to("1")); !errors.Is(err, engine.ErrEnded) {
+	if _, err := f.Engine.Signal(t.Context(), to("1")); !errors.Is(err, fferr.ErrEnded) {
 		t.Errorf("after the end: %v", err)
 	}
 }

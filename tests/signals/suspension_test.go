@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -93,18 +94,18 @@ func TestSuspendIsFenced_S9_S15(t *testing.T) {
 		before func(t *testing.T, f *fixture.Fixture, l engine.Lease)
 		want   error
 	}{
-		"after the lease": {func(_ *testing.T, f *fixture.Fixture, _ engine.Lease) { f.Advance(fixture.LeaseTTL) }, engine.ErrLeaseExpired},
+		"after the lease": {func(_ *testing.T, f *fixture.Fixture, _ engine.Lease) { f.Advance(fixture.LeaseTTL) }, fferr.ErrLeaseExpired},
 		"after the end": {func(t *testing.T, f *fixture.Fixture, l engine.Lease) {
 			if err := f.CompleteExecution(t.Context(), l, nil); err != nil {
 				t.Fatal(err)
 			}
-		}, engine.ErrNotActive},
+		}, fferr.ErrNotActive},
 		"after a cancel": {func(t *testing.T, f *fixture.Fixture, l engine.Lease) {
 			if err := f.CancelExecution(t.Context(), engine.CancelSpec{ID: l.Execution}); err != nil {
 				t.Fatal(err)
 			}
-		}, engine.ErrStaleLease},
-		"while it waits": {func(t *testing.T, f *fixture.Fixture, l engine.Lease) { f.SuspendAgain(t, l, ready) }, engine.ErrStaleLease},
+		}, fferr.ErrStaleLease},
+		"while it waits": {func(t *testing.T, f *fixture.Fixture, l engine.Lease) { f.SuspendAgain(t, l, ready) }, fferr.ErrStaleLease},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
@@ -210,7 +211,7 @@ func TestTimeouts_S1_S23(t *testing.T) {
 			f.WantState(t, l.Execution, c.state)
 			f.WantEvents(t, l.Execution, append([]string{"lease acquired", "lease revoked backend"}, c.events...)...)
 			_, err := f.Engine.Signal(t.Context(), engine.SignalSpec{Execution: l.Execution, Name: "ready"})
-			if ended := c.effect != engine.ResumeOnTimeout; errors.Is(err, engine.ErrEnded) != ended {
+			if ended := c.effect != engine.ResumeOnTimeout; errors.Is(err, fferr.ErrEnded) != ended {
 				t.Errorf("a signal after the timeout: %v", err)
 			}
 			if c.effect == engine.ResumeOnTimeout {
@@ -264,7 +265,7 @@ func TestResume_S18_S20_S21_S53(t *testing.T) {
 		t.Errorf("%+v", stored)
 	}
 	err := f.Engine.Resume(t.Context(), l.Execution, 0)
-	if refusal, ok := errors.AsType[*engine.StateError](err); !ok || !errors.Is(err, engine.ErrNotSuspended) {
+	if refusal, ok := errors.AsType[*fferr.StateError](err); !ok || !errors.Is(err, fferr.ErrNotSuspended) {
 		t.Errorf("resumed twice: %v, %v", err, refusal)
 	}
 	f.Advance(time.Minute)
@@ -292,12 +293,12 @@ func TestCancelWhileSuspended_S2(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := f.Dump(t, l.Execution)
-	if _, err := f.Engine.Signal(t.Context(), engine.SignalSpec{Execution: l.Execution, Name: "ready"}); !errors.Is(err, engine.ErrEnded) {
+	if _, err := f.Engine.Signal(t.Context(), engine.SignalSpec{Execution: l.Execution, Name: "ready"}); !errors.Is(err, fferr.ErrEnded) {
 		t.Error(err)
 	}
 	f.Advance(2 * time.Hour)
 	fixture.Run(t, f.Maintenance().ExpireWaits, 0)
-	if err := f.Engine.Resume(t.Context(), l.Execution, 0); !errors.Is(err, engine.ErrNotSuspended) {
+	if err := f.Engine.Resume(t.Context(), l.Execution, 0); !errors.Is(err, fferr.ErrNotSuspended) {
 		t.Error(err)
 	}
 	f.WantUnchanged(t, l.Execution, before)
@@ -350,7 +351,7 @@ func TestTimeoutOfAMember(t *testing.T) {
 	l := f.Lease(t, flow, "a")
 	f.SuspendAgain(t, l, ready)
 	f.CancelBy(t, flow, state.CancelAll)
-	if _, err := f.Engine.Signal(t.Context(), engine.SignalSpec{Execution: l.Execution, Name: "ready"}); !errors.Is(err, engine.ErrEnded) {
+	if _, err := f.Engine.Signal(t.Context(), engine.SignalSpec{Execution: l.Execution, Name: "ready"}); !errors.Is(err, fferr.ErrEnded) {
 		t.Error(err)
 	}
 	if n := rows(t, f.Fixture, "ff_waitpoint_pending"); n != 0 {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -130,7 +131,7 @@ func TestSweepKeepsIdempotencyKeys(t *testing.T) {
 	f.Advance(time.Millisecond)
 	for _, name := range []string{"ready", "later"} {
 		_, err := f.Engine.Signal(t.Context(), engine.SignalSpec{Execution: l.Execution, Name: name, IdempotencyKey: "k"})
-		if !errors.Is(err, engine.ErrEnded) {
+		if !errors.Is(err, fferr.ErrEnded) {
 			t.Errorf("after a day, %s: %v", name, err)
 		}
 	}

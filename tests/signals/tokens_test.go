@@ -19,6 +19,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/bytea"
@@ -152,7 +153,7 @@ func TestTokenIsSignedByTheNewestValidKey(t *testing.T) {
 	} {
 		f.SeedKey(t, "", invalid)
 	}
-	if _, err := f.Engine.CreateWaitpoint(t.Context(), spec); !errors.Is(err, engine.ErrUnsupported) {
+	if _, err := f.Engine.CreateWaitpoint(t.Context(), spec); !errors.Is(err, fferr.ErrUnsupported) {
 		t.Errorf("without a valid key: %v", err)
 	}
 	longest := strings.Repeat("~", 64)

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -72,7 +73,7 @@ func TestUsedSignalsFillNoLimit(t *testing.T) {
 	// The limit counts those that nothing has used.
 	for _, want := range []bool{false, false, false, true} {
 		_, err := f.Engine.Signal(t.Context(), engine.SignalSpec{Execution: l.Execution, Name: "other"})
-		if errors.Is(err, engine.ErrTooManySignals) != want {
+		if errors.Is(err, fferr.ErrTooManySignals) != want {
 			t.Errorf("one more: %v", err)
 		}
 	}
@@ -319,7 +320,7 @@ func TestKeysOfSignalsAtEachIsolationLevel(t *testing.T) {
 						}
 						fixture.Commit(t, tx)
 					} else {
-						if !errors.Is(err, engine.ErrContention) && pgtx.SQLState(err) != "40001" {
+						if !errors.Is(err, fferr.ErrContention) && pgtx.SQLState(err) != "40001" {
 							t.Fatalf("with an old snapshot: %v", err)
 						}
 						_ = tx.Rollback(t.Context())

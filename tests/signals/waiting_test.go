@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -96,7 +97,7 @@ func TestWaitWithAnUnreadableCondition(t *testing.T) {
 		t.Errorf("%+v", w)
 	}
 	_, err := f.ListWaits(t.Context(), engine.WaitFilter{}, "", 0)
-	if !errors.Is(err, engine.ErrCorruption) || !strings.Contains(err.Error(), "ff_suspension_current.condition") {
+	if !errors.Is(err, fferr.ErrCorruption) || !strings.Contains(err.Error(), "ff_suspension_current.condition") {
 		t.Error(err)
 	}
 }

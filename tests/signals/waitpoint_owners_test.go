@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -107,7 +108,7 @@ func TestTokenOfAFormerWaitIsDead_S52(t *testing.T) {
 		t.Errorf("%+v, then %+v", former, next)
 	}
 	f.SuspendAgain(t, l, engine.Received("approved").At(decision))
-	if _, err := sendBy(t, f, former, "approved"); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := sendBy(t, f, former, "approved"); !errors.Is(err, fferr.ErrNotFound) {
 		t.Error(err)
 	}
 	f.WantState(t, l.Execution, fixture.StateSuspended)
@@ -130,7 +131,7 @@ func TestExpiryKeepsSignals_S26_M15(t *testing.T) {
 	if got := fixture.Texts(t, f.Pool, stored); !slices.Equal(got, before) || !strings.HasPrefix(got[0], `{"paid": [{`) {
 		t.Errorf("%q became %q", before, got)
 	}
-	if _, err := sendBy(t, f, w, "noted"); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := sendBy(t, f, w, "noted"); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("to the expired waitpoint: %v", err)
 	}
 	if got := f.Signal(t, l, "ready"); got != "satisfied" {
@@ -147,9 +148,9 @@ func TestWaitpointNeedsALease_S29(t *testing.T) {
 		change func(*engine.Lease)
 		want   error
 	}{
-		{"of an earlier epoch", func(l *engine.Lease) { l.Epoch-- }, engine.ErrStaleLease},
-		{"of no execution", func(l *engine.Lease) { l.Execution = f.NewExecutionID(l.Lane) }, engine.ErrNotFound},
-		{"that is over", func(*engine.Lease) { f.Advance(fixture.LeaseTTL) }, engine.ErrLeaseExpired},
+		{"of an earlier epoch", func(l *engine.Lease) { l.Epoch-- }, fferr.ErrStaleLease},
+		{"of no execution", func(l *engine.Lease) { l.Execution = f.NewExecutionID(l.Lane) }, fferr.ErrNotFound},
+		{"that is over", func(*engine.Lease) { f.Advance(fixture.LeaseTTL) }, fferr.ErrLeaseExpired},
 	} {
 		presented := l
 		c.change(&presented)
@@ -172,13 +173,13 @@ func TestReplacedTokenIsRefused_I28(t *testing.T) {
 	f.Exec(t, "UPDATE ff_waitpoint_pending SET token = 'k1:' || repeat('0', 64)")
 	_, replaced := sendBy(t, f, w, "approved")
 	_, forged := sendBy(t, f, w, "approved", func(s *engine.WaitpointSignal) { s.Token = "k1:0" })
-	if !errors.Is(replaced, engine.ErrInvalidToken) || replaced.Error() != forged.Error() {
+	if !errors.Is(replaced, fferr.ErrInvalidToken) || replaced.Error() != forged.Error() {
 		t.Errorf("%v; forged: %v", replaced, forged)
 	}
 	f.Exec(t, "UPDATE ff_waitpoint_pending SET token = $1", w.Token.Reveal())
 	f.SuspendAgain(t, l, engine.Received("approved").At(decision))
 	f.Advance(time.Hour)
-	if _, err := sendBy(t, f, w, "approved"); !errors.Is(err, engine.ErrWaitpointClosed) {
+	if _, err := sendBy(t, f, w, "approved"); !errors.Is(err, fferr.ErrWaitpointClosed) {
 		t.Errorf("after the timeout, before the job: %v", err)
 	}
 }
@@ -205,7 +206,7 @@ func TestOperatorsApprove_S34(t *testing.T) {
 	if err != nil || len(received) != 3 || received[2].Source != "bob" || received[2].SourceType != "operator" || received[2].Category != "approval" {
 		t.Errorf("%+v, %v", received, err)
 	}
-	if _, err := sendBy(t, f, w, "approved"); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := sendBy(t, f, w, "approved"); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("by the link, after the wait: %v", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/tracelog"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
@@ -71,7 +72,7 @@ func TestWaitpointOfAWait_S4_S5_S6(t *testing.T) {
 	if got, err := sendBy(t, f, w, "approved"); err != nil || got.Effect != engine.SignalSatisfied {
 		t.Errorf("during the wait: %+v, %v", got, err)
 	}
-	if _, err := sendBy(t, f, w, "approved"); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := sendBy(t, f, w, "approved"); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("after the wait: %v", err)
 	}
 	received, err := f.ReceivedSignals(t.Context(), l.Execution)
@@ -114,7 +115,7 @@ func TestWrongTokens_S33(t *testing.T) {
 		"a token that is too large": func(s *engine.WaitpointSignal) { s.Token = wire.WaitpointToken("k1:" + strings.Repeat("a", 1<<20)) },
 	} {
 		_, err := sendBy(t, f, w, "approved", change)
-		if !errors.Is(err, engine.ErrInvalidToken) {
+		if !errors.Is(err, fferr.ErrInvalidToken) {
 			t.Errorf("%s: %v", name, err)
 		} else {
 			reasons = append(reasons, err.Error())
@@ -130,7 +131,7 @@ func TestWrongTokens_S33(t *testing.T) {
 	if _, err := f.Operator().RotateKey(t.Context(), "k2", wire.NewSecret(), 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sendBy(t, f, w, "approved"); !errors.Is(err, engine.ErrInvalidToken) || err.Error() != reasons[0] {
+	if _, err := sendBy(t, f, w, "approved"); !errors.Is(err, fferr.ErrInvalidToken) || err.Error() != reasons[0] {
 		t.Errorf("after the rotation: %v", err)
 	}
 }
@@ -146,7 +147,7 @@ func TestWaitpointsEnd_S27_S28(t *testing.T) {
 	if err := f.Engine.CloseWaitpoint(t.Context(), l, w.ID); err != nil {
 		t.Errorf("closed twice: %v", err)
 	}
-	if _, err := sendBy(t, f, w, "approved"); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := sendBy(t, f, w, "approved"); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("closed: %v", err)
 	}
 	next := open(t, f, l)
@@ -154,7 +155,7 @@ func TestWaitpointsEnd_S27_S28(t *testing.T) {
 		t.Error("an id is used again")
 	}
 	f.Advance(time.Hour)
-	if _, err := sendBy(t, f, next, "approved"); !errors.Is(err, engine.ErrWaitpointClosed) {
+	if _, err := sendBy(t, f, next, "approved"); !errors.Is(err, fferr.ErrWaitpointClosed) {
 		t.Errorf("expired: %v", err)
 	}
 	fixture.Run(t, f.Maintenance().ExpireWaitpoints, 1)
@@ -339,7 +340,7 @@ func FuzzWaitpointTokens(fuzz *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := eng.VerifyWaitpoint(t.Context(), x, waitpointID, wire.WaitpointToken(text)); !errors.Is(err, engine.ErrInvalidToken) {
+		if err := eng.VerifyWaitpoint(t.Context(), x, waitpointID, wire.WaitpointToken(text)); !errors.Is(err, fferr.ErrInvalidToken) {
 			t.Errorf("%q: %v", text, err)
 		}
 	})

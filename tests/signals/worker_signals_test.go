@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
@@ -106,7 +107,7 @@ func TestHandlerGetsEarlySignals_S4(t *testing.T) {
 func TestHandlerWaitTimesOut_S24(t *testing.T) {
 	p := publishing(t, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
 		_, err := approved.Await(ctx, job, engine.Wait{Timeout: time.Hour})
-		if !errors.Is(err, engine.ErrWaitTimeout) {
+		if !errors.Is(err, fferr.ErrWaitTimeout) {
 			return "", err
 		}
 		amount, err := paid.Await(ctx, job, engine.Wait{})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -21,7 +22,7 @@ func TestCallTimesOut(t *testing.T) {
 	c.resume(t, 1)
 	c.WantState(t, c.ID, fixture.StateResumable)
 	results, err := c.CalledResults(t.Context(), c.called)
-	ended, _ := errors.AsType[*engine.EndedError](results[0].Err)
+	ended, _ := errors.AsType[*fferr.EndedError](results[0].Err)
 	if err != nil || ended == nil || ended.Outcome != state.OutcomeExpired {
 		t.Errorf("%+v, error %v", results, err)
 	}
@@ -49,7 +50,7 @@ func TestCallIsDeleted(t *testing.T) {
 	c.resume(t, 1)
 	c.WantState(t, c.ID, fixture.StateResumable)
 	results, err := c.CalledResults(t.Context(), c.called)
-	if err != nil || !errors.Is(results[0].Err, engine.ErrPruned) || results[1].Err != nil {
+	if err != nil || !errors.Is(results[0].Err, fferr.ErrPruned) || results[1].Err != nil {
 		t.Errorf("%+v, error %v", results, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -93,7 +94,7 @@ func TestCallIsRepeated(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = c.Engine.Call(t.Context(), engine.CallSpec{Lease: c.Lease, Name: "late", Executions: []engine.ExecutionSpec{{Kind: "called"}}})
-	if _, refused := errors.AsType[*engine.LeaseError](err); !refused || c.CountOnLane(t) != 4 {
+	if _, refused := errors.AsType[*fferr.LeaseError](err); !refused || c.CountOnLane(t) != 4 {
 		t.Errorf("a former holder: %v, %d executions", err, c.CountOnLane(t))
 	}
 }
@@ -235,7 +236,7 @@ func TestEveryEndOfACallIsNoted(t *testing.T) {
 			if err != nil || len(results) != 1 {
 				t.Fatal(results, err)
 			}
-			ended, _ := errors.AsType[*engine.EndedError](results[0].Err)
+			ended, _ := errors.AsType[*fferr.EndedError](results[0].Err)
 			if test.want == state.OutcomeSuccess {
 				if results[0].Err != nil || string(results[0].Result) != "done" {
 					t.Errorf("%+v", results[0])
@@ -305,12 +306,12 @@ func TestCallInputs(t *testing.T) {
 		"seq":        {Lease: l, Name: "a", Seq: engine.MaxSteps, Executions: []engine.ExecutionSpec{one}},
 		"bad member": {Lease: l, Name: "a", Executions: []engine.ExecutionSpec{one, {Lane: f.Lane}}},
 	} {
-		if _, err := f.Engine.Call(t.Context(), spec); !errors.Is(err, engine.ErrInvalidInput) {
+		if _, err := f.Engine.Call(t.Context(), spec); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	wait := engine.SuspendSpec{Lease: l, Call: "a", Condition: engine.OperatorOnly()}
-	if err := wait.Validate(); !errors.Is(err, engine.ErrInvalidInput) {
+	if err := wait.Validate(); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("a call and a condition: %v", err)
 	}
 	if n := f.CountOnLane(t); n != 1 {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -110,7 +111,7 @@ func recordNow(t *testing.T, f *fixture.Fixture, l engine.Lease, names ...string
 func forkable(s *engine.ExecutionSpec) {
 	s.Payload, s.PayloadEncoding, s.Priority, s.Creator = []byte(`{"a": 1}`), "json", 7, "ada"
 	s.Tags = map[string]string{"app.tenant": "acme"}
-	s.IdempotencyKey, s.BusinessKey = "once", engine.BusinessKey{Name: "order", Value: id.NewLeaseID().String()}
+	s.IdempotencyKey, s.BusinessKey = "once", id.BusinessKey{Name: "order", Value: id.NewLeaseID().String()}
 	s.Policy = &policy.Execution{Retry: policy.ImmediateRetries(3), Retention: 3 * 24 * time.Hour}
 }
 
@@ -180,8 +181,8 @@ func wantFork(t *testing.T, f *fixture.Fixture, x, fork id.ExecutionID) {
 	fields := fixture.Texts(t, f.Pool, "SELECT raw_fields::text FROM ff_exec_core WHERE partition_key = $1 AND execution_id = $2", fork.Partition(), fork.UUID())
 	var stored struct {
 		Tags map[string]string
-		Key  string             `json:"idempotency_key"`
-		Of   engine.BusinessKey `json:"ffx_business_key"`
+		Key  string         `json:"idempotency_key"`
+		Of   id.BusinessKey `json:"ffx_business_key"`
 	}
 	if err := json.Unmarshal([]byte(fields[0]), &stored); err != nil {
 		t.Fatal(err)
@@ -247,11 +248,11 @@ func TestRefusedForks(t *testing.T) {
 		want error
 		text string
 	}{
-		"an unknown execution": {f.NewExecutionID(f.Lane), engine.ForkSpec{}, engine.ErrNotFound, "execution"},
-		"an unknown step":      {x, engine.ForkSpec{Before: "charge"}, engine.ErrNotFound, "charge"},
-		"a member of a flow":   {f.NodeID(member, "a"), engine.ForkSpec{}, engine.ErrInvalidInput, "member"},
-		"no execution":         {id.ExecutionID{}, engine.ForkSpec{}, engine.ErrInvalidInput, ""},
-		"a name too long":      {x, engine.ForkSpec{Before: strings.Repeat("x", engine.MaxStepName+1)}, engine.ErrInvalidInput, "before"},
+		"an unknown execution": {f.NewExecutionID(f.Lane), engine.ForkSpec{}, fferr.ErrNotFound, "execution"},
+		"an unknown step":      {x, engine.ForkSpec{Before: "charge"}, fferr.ErrNotFound, "charge"},
+		"a member of a flow":   {f.NodeID(member, "a"), engine.ForkSpec{}, fferr.ErrInvalidInput, "member"},
+		"no execution":         {id.ExecutionID{}, engine.ForkSpec{}, fferr.ErrInvalidInput, ""},
+		"a name too long":      {x, engine.ForkSpec{Before: strings.Repeat("x", engine.MaxStepName+1)}, fferr.ErrInvalidInput, "before"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tx, err := f.Pool.Begin(t.Context())
@@ -266,7 +267,7 @@ func TestRefusedForks(t *testing.T) {
 			if err := tx.Commit(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := f.DescribeExecution(t.Context(), tc.spec.ID); !errors.Is(err, engine.ErrNotFound) {
+			if _, err := f.DescribeExecution(t.Context(), tc.spec.ID); !errors.Is(err, fferr.ErrNotFound) {
 				t.Errorf("the fork: %v", err)
 			}
 		})

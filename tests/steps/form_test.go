@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -100,7 +101,7 @@ func TestStepNamesAreCheckedFirst(t *testing.T) {
 		if n := len(o.StoredAttempts(t, x)); n != 1 || ran {
 			t.Errorf("%q: %d attempts, the function ran: %t", name, n, ran)
 		}
-		if _, err := charge(t.Context(), worker.JobForTest(struct{}{})); !errors.Is(err, engine.ErrInvalidInput) || ran {
+		if _, err := charge(t.Context(), worker.JobForTest(struct{}{})); !errors.Is(err, fferr.ErrInvalidInput) || ran {
 			t.Errorf("%q in a test: %v, the function ran: %t", name, err, ran)
 		}
 	}
@@ -108,7 +109,7 @@ func TestStepNamesAreCheckedFirst(t *testing.T) {
 	if err := worker.Sleep(t.Context(), job, "part", time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	if err := do(t.Context(), worker.NextRunForTest(job), "worker.Step"); !errors.Is(err, engine.ErrInvalidInput) {
+	if err := do(t.Context(), worker.NextRunForTest(job), "worker.Step"); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("a step instead of a pause, in a test: %v", err)
 	}
 }

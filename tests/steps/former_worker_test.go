@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -53,7 +54,7 @@ var forms = []struct {
 		r.wait(ctx)
 		_, err := approved.Await(ctx, r.job, engine.Wait{})
 		return err
-	}, engine.ErrAwaiting},
+	}, fferr.ErrAwaiting},
 	{"call", func(ctx context.Context, r *former) error {
 		r.wait(ctx)
 		_, err := worker.Call(ctx, r.job, "form", singer(r.Lane), r.by)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -111,7 +112,7 @@ func TestInStepLeavesNothing(t *testing.T) {
 	stale := c.Lease
 	stale.Epoch--
 	_, err := bookInStep(t.Context(), f.Engine, stale, "lamp", &calls)
-	fixture.WantLeaseError(t, err, engine.ErrStaleLease)
+	fixture.WantLeaseError(t, err, fferr.ErrStaleLease)
 
 	wrong := errors.New("out of stock")
 	_, err = f.InStep(t.Context(), func(tx pgx.Tx, _ *engine.Engine) (engine.StepRecord, error) {
@@ -170,7 +171,7 @@ func TestInStepRefusesAnExpiredLease(t *testing.T) {
 	f.Advance(fixture.LeaseTTL)
 	calls := 0
 	_, err := bookInStep(t.Context(), f.Engine, c.Lease, "lamp", &calls)
-	if !errors.Is(err, engine.ErrLeaseExpired) || calls != 1 {
+	if !errors.Is(err, fferr.ErrLeaseExpired) || calls != 1 {
 		t.Errorf("%d calls, error %v", calls, err)
 	}
 	wantInBooked(t, f)

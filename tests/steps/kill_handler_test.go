@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -136,7 +137,7 @@ func (h *program) await(ctx context.Context, signal engine.Signal[string], wait 
 		return
 	}
 	value, err := signal.Await(ctx, h.job, wait)
-	if errors.Is(err, engine.ErrWaitTimeout) {
+	if errors.Is(err, fferr.ErrWaitTimeout) {
 		value, err = signal.Name, nil
 	}
 	h.add(value, err)

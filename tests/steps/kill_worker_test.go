@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -139,7 +140,7 @@ func (d *driver) advance(ctx context.Context, settled worker.Settlement) error {
 		return err
 	}
 	err = confirmed.Send(ctx, d.eng, d.Execution, "bob", engine.Once("confirmed"))
-	if errors.Is(err, engine.ErrEnded) {
+	if errors.Is(err, fferr.ErrEnded) {
 		return nil
 	}
 	return err

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -95,7 +96,7 @@ func TestOwnCommitInATransaction(t *testing.T) {
 					_, err := tx.Exec(t.Context(), statements)
 					return err
 				})
-				if !errors.Is(err, engine.ErrInvalidInput) {
+				if !errors.Is(err, fferr.ErrInvalidInput) {
 					t.Error(err)
 				}
 				wantInBooked(t, f, "lamp")

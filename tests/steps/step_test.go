@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -67,11 +68,11 @@ func TestFormerHolderStoresNothing(t *testing.T) {
 	})
 	rival.AwaitBlocked(t, f)
 	batch, err := f.RecordSteps(t.Context(), []engine.StepRecord{{Lease: c.Lease, Name: "late"}})
-	if err != nil || !errors.Is(batch[0].Err, engine.ErrBusy) {
+	if err != nil || !errors.Is(batch[0].Err, fferr.ErrBusy) {
 		t.Errorf("the batch: %+v, error %v", batch, err)
 	}
 	fixture.Commit(t, tx)
-	fixture.WantLeaseError(t, wait(), engine.ErrStaleLease)
+	fixture.WantLeaseError(t, wait(), fferr.ErrStaleLease)
 	wantSteps(t, f.Engine, c.ID)
 }
 
@@ -111,7 +112,7 @@ func TestStepInCallersTransaction(t *testing.T) {
 	stale := c.Lease
 	stale.Epoch--
 	_, err := f.WithTx(tx).RecordStep(t.Context(), engine.StepRecord{Lease: stale, Name: "stale"})
-	fixture.WantLeaseError(t, err, engine.ErrStaleLease)
+	fixture.WantLeaseError(t, err, fferr.ErrStaleLease)
 	record(t, f.WithTx(tx), c.Lease, "b", 0)
 	fixture.Commit(t, tx)
 	wantSteps(t, f.Engine, c.ID, "b=b!")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -155,7 +156,7 @@ func TestStepOfASuspensionIsChecked(t *testing.T) {
 
 // A stored result that is no JSON is corruption.
 func TestSignalsOfADamagedStep(t *testing.T) {
-	if _, err := (engine.Step{Outcome: engine.StepSignalled, Result: []byte("{")}).Signals(); !errors.Is(err, engine.ErrCorruption) {
+	if _, err := (engine.Step{Outcome: engine.StepSignalled, Result: []byte("{")}).Signals(); !errors.Is(err, fferr.ErrCorruption) {
 		t.Error(err)
 	}
 	if signals, err := (engine.Step{Outcome: engine.StepSucceeded, Result: []byte("{")}).Signals(); err != nil || signals != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -44,7 +45,7 @@ func TestTurnRefusesStepsInside(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newTurning(t)
 			c.turn(func(ctx context.Context, job orderJob, tx pgx.Tx, x *worker.TurnTx) error {
-				if err := call(ctx, job); !errors.Is(err, engine.ErrInvalidInput) {
+				if err := call(ctx, job); !errors.Is(err, fferr.ErrInvalidInput) {
 					t.Errorf("inside the turn: %v", err)
 				}
 				return c.write(ctx, tx, x, "lamp")
@@ -67,7 +68,7 @@ func TestTurnRefusesStepsOfTheHandler(t *testing.T) {
 					if _, _, err := approved.Take(ctx, x); err != nil {
 						return err
 					}
-					if err := call(outer, job); !errors.Is(err, engine.ErrInvalidInput) {
+					if err := call(outer, job); !errors.Is(err, fferr.ErrInvalidInput) {
 						t.Errorf("inside the turn: %v", err)
 					}
 					return c.write(ctx, tx, x, "lamp")

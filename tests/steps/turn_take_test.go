@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -279,11 +280,11 @@ func TestTakeLeavesTheWaitpointOpen(t *testing.T) {
 func TestTakenIsRefusedOutsideATransaction(t *testing.T) {
 	f := fixture.New(t)
 	step := engine.StepRecord{Lease: f.Start(t).Lease, Name: "a", Taken: []engine.ReceivedSignal{{Name: "ready"}}}
-	if _, err := f.RecordStep(t.Context(), step); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := f.RecordStep(t.Context(), step); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Error(err)
 	}
 	outcomes, err := f.RecordSteps(t.Context(), []engine.StepRecord{step})
-	if err != nil || !errors.Is(outcomes[0].Err, engine.ErrInvalidInput) {
+	if err != nil || !errors.Is(outcomes[0].Err, fferr.ErrInvalidInput) {
 		t.Error(outcomes, err)
 	}
 }

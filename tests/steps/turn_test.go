@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -311,7 +312,7 @@ func TestHandlerGoesOnAfterItsEnd(t *testing.T) {
 			kept = x
 			return x.Complete("done")
 		})
-		if err == nil || errors.Is(err, engine.ErrAwaiting) || kept.Sleep(time.Hour) == nil {
+		if err == nil || errors.Is(err, fferr.ErrAwaiting) || kept.Sleep(time.Hour) == nil {
 			t.Errorf("the turn: %v, and a later end is accepted", err)
 		}
 		_, behind = worker.Step(ctx, job, "behind", func(context.Context) (int, error) { return 1, nil })
@@ -425,7 +426,7 @@ func TestTurnKeepsErrorsOfItsFunction(t *testing.T) {
 		return "", worker.Permanent(got)
 	})
 	c.run(t, worker.Failed)
-	if !errors.Is(got, engine.ErrNotFound) || errors.Is(got, worker.ErrLeaseLost) {
+	if !errors.Is(got, fferr.ErrNotFound) || errors.Is(got, worker.ErrLeaseLost) {
 		t.Error(got)
 	}
 }

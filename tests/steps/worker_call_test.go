@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -73,7 +74,7 @@ func TestCallAll(t *testing.T) {
 func TestFailedCalls(t *testing.T) {
 	broken := true
 	o := ordering(t, func(ctx context.Context, job orderJob) ([]string, error) {
-		if _, err := worker.Call(ctx, job, "optional", shout, "bad"); !errors.Is(err, engine.ErrEnded) && broken {
+		if _, err := worker.Call(ctx, job, "optional", shout, "bad"); !errors.Is(err, fferr.ErrEnded) && broken {
 			return nil, err
 		}
 		return worker.CallAll(ctx, job, "all", shout, []string{"good", "bad", "bad"})
@@ -154,10 +155,10 @@ func TestHandledFailuresOfCallsAreStored(t *testing.T) {
 			var texts, done []string
 			o := ordering(t, func(ctx context.Context, job orderJob) (string, error) {
 				branch, err := "ship", test.call(ctx, job)
-				if errors.Is(err, engine.ErrAwaiting) {
+				if errors.Is(err, fferr.ErrAwaiting) {
 					return "", err
 				}
-				if errors.Is(err, engine.ErrEnded) {
+				if errors.Is(err, fferr.ErrEnded) {
 					branch = "refund"
 					texts = append(texts, err.Error())
 				}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -163,7 +164,7 @@ func TestStepMeetsErrorsOfOtherExecutions(t *testing.T) {
 		}
 		calls = 1
 		got, err := worker.StepTx(ctx, job, "tx", func(ctx context.Context, _ pgx.Tx) (int, error) { return fn(ctx) })
-		if !errors.Is(err, engine.ErrNotFound) || errors.Is(err, worker.ErrLeaseLost) {
+		if !errors.Is(err, fferr.ErrNotFound) || errors.Is(err, worker.ErrLeaseLost) {
 			return got, fmt.Errorf("the step returned %w", err)
 		}
 		return 1, nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -175,7 +176,7 @@ func untilReplayed(job orderJob) error {
 func TestTimeoutOfAWaitIsAStep(t *testing.T) {
 	o := handling(t, func(ctx context.Context, job orderJob) (string, error) {
 		_, err := approved.Await(ctx, job, engine.Wait{Timeout: time.Hour})
-		if !errors.Is(err, engine.ErrWaitTimeout) {
+		if !errors.Is(err, fferr.ErrWaitTimeout) {
 			return "", err
 		}
 		return "none", untilReplayed(job)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -51,7 +52,7 @@ func TestFramesAreReadInTheirOrder(t *testing.T) {
 // CheckFrame refuses a frame that is nil. L18.
 func TestCheckFrameRefusesNil_L18(t *testing.T) {
 	f := fixture.New(t)
-	if err := f.CheckFrame(nil); !errors.Is(err, engine.ErrInvalidInput) {
+	if err := f.CheckFrame(nil); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("%v, want ErrInvalidInput", err)
 	}
 }

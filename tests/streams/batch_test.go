@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -32,7 +33,7 @@ func TestAppendFramesEachSetsLockedStreamsAside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for n, wanted := range []error{nil, engine.ErrBusy, engine.ErrStaleLease, nil, engine.ErrInvalidInput, engine.ErrInvalidInput} {
+		for n, wanted := range []error{nil, fferr.ErrBusy, fferr.ErrStaleLease, nil, fferr.ErrInvalidInput, fferr.ErrInvalidInput} {
 			if i == 1 && n == 1 {
 				wanted = nil
 			}
@@ -76,7 +77,7 @@ func TestAppendFramesEachLocksInOneOrder(t *testing.T) {
 					return err
 				}
 				for _, o := range outcomes {
-					if o.Err != nil && !errors.Is(o.Err, engine.ErrBusy) {
+					if o.Err != nil && !errors.Is(o.Err, fferr.ErrBusy) {
 						return o.Err
 					}
 				}
@@ -121,7 +122,7 @@ func TestAppendFramesEachInChunks(t *testing.T) {
 		t.Errorf("sent %q", names)
 	}
 	for i, o := range outcomes {
-		for errors.Is(o.Err, engine.ErrBusy) { // the server held a lock of its own for long, say on the end of a table
+		for errors.Is(o.Err, fferr.ErrBusy) { // the server held a lock of its own for long, say on the end of a table
 			o.Value, o.Err = e.AppendFrames(t.Context(), batches[i].Lease, batches[i].Frames)
 		}
 		if o.Err != nil || o.Value.Frames != int64(len(batches[i].Frames)) {
@@ -148,7 +149,7 @@ func TestLimitsOfABatchOfFrames(t *testing.T) {
 	} {
 		before := read(t, f.Engine, work.ID)
 		_, err := f.AppendFrames(t.Context(), work.Lease, c.frames)
-		if c.ok && err != nil || !c.ok && !errors.Is(err, engine.ErrInvalidInput) {
+		if c.ok && err != nil || !c.ok && !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		want := len(before.Frames)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -16,23 +17,23 @@ func TestAppendNeedsALiveLease_S38(t *testing.T) {
 		lose func(t *testing.T, f *fixture.Fixture, l *engine.Lease)
 		want error
 	}{
-		{"a stale epoch", func(_ *testing.T, _ *fixture.Fixture, l *engine.Lease) { l.Epoch-- }, engine.ErrStaleLease},
-		{"expired", func(_ *testing.T, f *fixture.Fixture, _ *engine.Lease) { f.Advance(fixture.LeaseTTL) }, engine.ErrLeaseExpired},
+		{"a stale epoch", func(_ *testing.T, _ *fixture.Fixture, l *engine.Lease) { l.Epoch-- }, fferr.ErrStaleLease},
+		{"expired", func(_ *testing.T, f *fixture.Fixture, _ *engine.Lease) { f.Advance(fixture.LeaseTTL) }, fferr.ErrLeaseExpired},
 		{"revoked", func(t *testing.T, f *fixture.Fixture, l *engine.Lease) {
 			if _, err := f.Operator().RevokeLease(t.Context(), engine.RevokeSpec{ID: l.Execution}); err != nil {
 				t.Fatal(err)
 			}
-		}, engine.ErrStaleLease},
+		}, fferr.ErrStaleLease},
 		{"ended", func(t *testing.T, f *fixture.Fixture, l *engine.Lease) {
 			if err := f.CompleteExecution(t.Context(), *l, nil); err != nil {
 				t.Fatal(err)
 			}
-		}, engine.ErrNotActive},
-		{"cancelled", func(t *testing.T, f *fixture.Fixture, l *engine.Lease) { f.Cancel(t, l.Execution) }, engine.ErrStaleLease},
+		}, fferr.ErrNotActive},
+		{"cancelled", func(t *testing.T, f *fixture.Fixture, l *engine.Lease) { f.Cancel(t, l.Execution) }, fferr.ErrStaleLease},
 		{"a missing execution", func(_ *testing.T, f *fixture.Fixture, l *engine.Lease) {
 			l.Execution = id.NewExecutionID(f.Lane, id.Partitions{})
-		}, engine.ErrNotFound},
-		{"a missing attempt", func(_ *testing.T, _ *fixture.Fixture, l *engine.Lease) { l.Attempt++ }, engine.ErrNotFound},
+		}, fferr.ErrNotFound},
+		{"a missing attempt", func(_ *testing.T, _ *fixture.Fixture, l *engine.Lease) { l.Attempt++ }, fferr.ErrNotFound},
 	} {
 		for name, frames := range map[string][]engine.FrameSpec{"durable": fixture.Frames[:1], "all modes": fixture.Frames} {
 			t.Run(c.name+", "+name, func(t *testing.T) {
@@ -75,13 +76,13 @@ func TestAppendInACallersTransaction(t *testing.T) {
 				tx := f.BeginTx(t)
 				bound := f.WithTx(tx)
 				appendTo(t, bound, work.Lease, frames[0])
-				if _, err := bound.AppendFrames(t.Context(), stale, frames); !errors.Is(err, engine.ErrStaleLease) {
+				if _, err := bound.AppendFrames(t.Context(), stale, frames); !errors.Is(err, fferr.ErrStaleLease) {
 					t.Errorf("a stale lease: %v", err)
 				}
-				if _, err := bound.AppendFrames(t.Context(), work.Lease, patches(`[]`)); !errors.Is(err, engine.ErrInvalidInput) {
+				if _, err := bound.AppendFrames(t.Context(), work.Lease, patches(`[]`)); !errors.Is(err, fferr.ErrInvalidInput) {
 					t.Errorf("no object: %v", err)
 				}
-				if _, err := bound.AppendFrames(t.Context(), work.Lease, patches(`{"a":"\u0000"}`)); !errors.Is(err, engine.ErrInvalidInput) {
+				if _, err := bound.AppendFrames(t.Context(), work.Lease, patches(`{"a":"\u0000"}`)); !errors.Is(err, fferr.ErrInvalidInput) {
 					t.Errorf("U+0000: %v", err)
 				}
 				if got := appendTo(t, bound, work.Lease, frames[1]); got.Frames != 2 {

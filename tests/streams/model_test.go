@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -126,7 +127,7 @@ func (m *streamModel) appendStale(r *rapid.T) {
 		stale = stale[:len(stale)-1]
 	}
 	_, err := m.f.AppendFrames(m.t.Context(), rapid.SampledFrom(stale).Draw(r, "lease"), m.frames(r))
-	if _, ok := errors.AsType[*engine.LeaseError](err); !ok {
+	if _, ok := errors.AsType[*fferr.LeaseError](err); !ok {
 		r.Fatalf("got %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -102,7 +103,7 @@ func TestAppendActsOnWhatWasCommitted(t *testing.T) {
 			if err := e.CompleteExecution(t.Context(), l, nil); err != nil {
 				t.Fatal(err)
 			}
-		}, engine.ErrNotActive},
+		}, fferr.ErrNotActive},
 	} {
 		for name, frames := range map[string][]engine.FrameSpec{"durable": texts("late"), "summary": patches(`{"late":1}`)} {
 			t.Run(c.name+", "+name, func(t *testing.T) {
@@ -161,7 +162,7 @@ func TestTailSkipsNoFrameOfManyWriters(t *testing.T) {
 				if n%3 == 0 {
 					frames = patches(`{}`, `{}`)
 				}
-				if _, err := f.AppendFrames(ctx, work.Lease, frames); err != nil && !errors.Is(err, engine.ErrContention) {
+				if _, err := f.AppendFrames(ctx, work.Lease, frames); err != nil && !errors.Is(err, fferr.ErrContention) {
 					return err
 				}
 			}
@@ -219,11 +220,11 @@ func TestFramesBeforeAnEndTakeItsLocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	fixture.Commit(t, tx)
-	if err := <-cancelled; !errors.Is(err, engine.ErrEnded) {
+	if err := <-cancelled; !errors.Is(err, fferr.ErrEnded) {
 		t.Errorf("the cancel returned %v", err)
 	}
 	wantFrames(t, f, work.ID, "last")
-	if _, err := f.AppendFrameBatch(t.Context(), engine.FrameBatch{Lease: work.Lease, Frames: texts("x"), Ends: true}); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := f.AppendFrameBatch(t.Context(), engine.FrameBatch{Lease: work.Lease, Frames: texts("x"), Ends: true}); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("outside a transaction: %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -71,7 +72,7 @@ func TestRefusedFramesAreNotQuoted(t *testing.T) {
 	} {
 		for _, frames := range [][]engine.FrameSpec{{frame}, {texts("fine")[0], patches(`{"fine":1}`)[0], frame}} {
 			_, err := f.AppendFrames(t.Context(), work.Lease, frames)
-			if !errors.Is(err, engine.ErrInvalidInput) {
+			if !errors.Is(err, fferr.ErrInvalidInput) {
 				t.Errorf("%s: %v", name, err)
 			} else if strings.Contains(err.Error(), secret) {
 				t.Errorf("%s is quoted: %v", name, err)
@@ -94,7 +95,7 @@ func TestBrokenSummariesAreNotQuoted(t *testing.T) {
 			payload = slices.Concat(payload[:at], []byte(with), payload[at:])
 		}
 		_, err := f.AppendFrames(t.Context(), work.Lease, patches(string(payload)))
-		if err != nil && (!errors.Is(err, engine.ErrInvalidInput) || strings.Contains(err.Error(), secret[:4])) {
+		if err != nil && (!errors.Is(err, fferr.ErrInvalidInput) || strings.Contains(err.Error(), secret[:4])) {
 			r.Fatalf("%q: %v", payload, err)
 		}
 	})

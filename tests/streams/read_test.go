@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -50,11 +51,11 @@ func TestReadsAreWhatWasAskedFor_S47(t *testing.T) {
 		{Limit: 0}, {Limit: -1}, {Limit: engine.MaxFramePage + 1}, {Limit: 1, Attempt: -1}, {Limit: 1, Attempt: 1 << 31},
 		{Limit: 1, From: "-"}, {Limit: 1, To: "+"}, {Limit: 1, From: "1-"}, {Limit: 1, To: "9223372036854775808"}, {Limit: 1, From: "1-2147483648"},
 	} {
-		if _, err := f.ReadStream(t.Context(), work.ID, r); !errors.Is(err, engine.ErrInvalidInput) {
+		if _, err := f.ReadStream(t.Context(), work.ID, r); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%+v: %v", r, err)
 		}
 	}
-	if _, err := f.ReadStream(t.Context(), id.NewExecutionID(f.Lane, id.Partitions{}), engine.StreamRange{Limit: 1}); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := f.ReadStream(t.Context(), id.NewExecutionID(f.Lane, id.Partitions{}), engine.StreamRange{Limit: 1}); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("a missing execution: %v", err)
 	}
 	if page, err := f.ReadStream(t.Context(), work.ID, engine.StreamRange{Limit: 1, Attempt: 7}); err != nil || len(page.Frames) > 0 || page.Closed != nil {

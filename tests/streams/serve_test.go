@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -414,7 +415,7 @@ func TestStreamHandlerConfig(t *testing.T) {
 		{Authorize: authorize, Reconnect: -1},
 		{Authorize: authorize, MaxAge: -1},
 	} {
-		if _, err := stream.Handler(f.Engine, cfg); !errors.Is(err, engine.ErrInvalidInput) {
+		if _, err := stream.Handler(f.Engine, cfg); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%+v: %v", cfg, err)
 		}
 	}
@@ -423,7 +424,7 @@ func TestStreamHandlerConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := stream.Handler(f.WithTx(tx), stream.Config{Authorize: authorize}); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := stream.Handler(f.WithTx(tx), stream.Config{Authorize: authorize}); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("in a transaction: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -65,7 +66,7 @@ func TestSummaryMergesAsTheRFC_S44(t *testing.T) {
 func TestSummaryHasVersions(t *testing.T) {
 	f := fixture.New(t)
 	l := f.Start(t).Lease
-	if _, err := f.StreamSummary(t.Context(), l.Execution, 0); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := f.StreamSummary(t.Context(), l.Execution, 0); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("before the first: %v", err)
 	}
 	appendTo(t, f.Engine, l, patches(`{"a":1}`)...)
@@ -109,7 +110,7 @@ func TestSummaryHasADepth(t *testing.T) {
 		if _, err := f.AppendFrames(t.Context(), l, patches(nested(kind[0], kind[1], 16))); err != nil {
 			t.Errorf("16 deep: %v", err)
 		}
-		if _, err := f.AppendFrames(t.Context(), l, patches(nested(kind[0], kind[1], 17))); !errors.Is(err, engine.ErrInvalidInput) {
+		if _, err := f.AppendFrames(t.Context(), l, patches(nested(kind[0], kind[1], 17))); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("17 deep: %v", err)
 		}
 	}
@@ -127,7 +128,7 @@ func TestSummaryHasASize(t *testing.T) {
 	appendTo(t, f.Engine, l, frames...)
 	before := f.Dump(t, l.Execution)
 	_, err := f.AppendFrames(t.Context(), l, append(texts("with it"), patches(`{"more":"`+part+`"}`)...))
-	if !errors.Is(err, engine.ErrInvalidInput) || len(err.Error()) > 200 {
+	if !errors.Is(err, fferr.ErrInvalidInput) || len(err.Error()) > 200 {
 		t.Errorf("got %v", err)
 	}
 	f.WantUnchanged(t, l.Execution, before)
@@ -139,7 +140,7 @@ func TestSummaryFramesOfACallAreLimited(t *testing.T) {
 	f := fixture.New(t)
 	l := f.Start(t).Lease
 	many := patches(slices.Repeat([]string{"{}"}, engine.MaxSummaryFrames+1)...)
-	if _, err := f.AppendFrames(t.Context(), l, many); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := f.AppendFrames(t.Context(), l, many); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("%d summary frames: %v", len(many), err)
 	}
 	if got := appendTo(t, f.Engine, l, many[1:]...); got.SummaryVersion != engine.MaxSummaryFrames || got.Frames != engine.MaxSummaryFrames {

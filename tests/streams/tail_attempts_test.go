@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -23,7 +24,7 @@ func TestTailGoesOnAfterAReclaim(t *testing.T) {
 	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
 	again := f.ClaimOne(t)
 	_, err := f.AppendFrames(t.Context(), work.Lease, []engine.FrameSpec{{Payload: []byte("late")}})
-	fixture.WantLeaseError(t, err, engine.ErrStaleLease)
+	fixture.WantLeaseError(t, err, fferr.ErrStaleLease)
 	appendTexts(t, f.Engine, again.Lease, "b")
 	complete(t, f.Engine, again.Lease)
 	if again.Lease.Attempt == 0 {
@@ -134,10 +135,10 @@ func TestTailReportsMissingFrames(t *testing.T) {
 		t.Helper()
 		n := 0
 		for frame, err := range f.TailStream(t.Context(), work.ID, engine.TailOptions{}) {
-			gap, isGap := errors.AsType[*engine.StreamGapError](err)
+			gap, isGap := errors.AsType[*fferr.StreamGapError](err)
 			switch {
 			case isGap:
-				if !errors.Is(err, engine.ErrStreamGap) || gap.Frames != gaps[n] || gap.Execution != work.ID {
+				if !errors.Is(err, fferr.ErrStreamGap) || gap.Frames != gaps[n] || gap.Execution != work.ID {
 					t.Errorf("before value %d: %v, want %d frames", n, err, gaps[n])
 				}
 				delete(gaps, n)

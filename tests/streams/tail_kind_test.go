@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -41,11 +42,11 @@ func TestTypedTailNeedsAType(t *testing.T) {
 	values := 0
 	for _, err := range untyped.Tail(t.Context(), f.Engine, work.ID, engine.TailOptions{}) {
 		values++
-		if !errors.Is(err, engine.ErrInvalidInput) {
+		if !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Error(err)
 		}
 	}
-	if err := untyped.Write(t.Context(), appender{f, work.Lease}, "a"); values != 1 || !errors.Is(err, engine.ErrInvalidInput) {
+	if err := untyped.Write(t.Context(), appender{f, work.Lease}, "a"); values != 1 || !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("%d values; written: %v", values, err)
 	}
 }

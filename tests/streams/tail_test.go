@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
@@ -177,7 +178,7 @@ func TestTailOfAMissingExecution(t *testing.T) {
 	f := fixture.New(t)
 	missing := id.NewExecutionID(f.Lane, id.Partitions{})
 	l := follow(t, f.Engine, missing, engine.TailOptions{})
-	if v := l.next(t); !errors.Is(v.err, engine.ErrNotFound) {
+	if v := l.next(t); !errors.Is(v.err, fferr.ErrNotFound) {
 		t.Errorf("got %v, want ErrNotFound", v)
 	}
 	work := f.Start(t)
@@ -186,7 +187,7 @@ func TestTailOfAMissingExecution(t *testing.T) {
 	l.want(t, "0 one")
 	f.Exec(t, "DELETE FROM ff_attempt WHERE execution_id = $1", work.ID.UUID())
 	f.Exec(t, "DELETE FROM ff_exec_core WHERE execution_id = $1", work.ID.UUID())
-	if v := l.next(t); !errors.Is(v.err, engine.ErrNotFound) {
+	if v := l.next(t); !errors.Is(v.err, fferr.ErrNotFound) {
 		t.Errorf("got %v of a deleted execution, want ErrNotFound", v)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -155,7 +156,7 @@ func TestDurableMaxlenKeepsTheNewest(t *testing.T) {
 	}
 	missing := int64(0)
 	for _, err := range eng.TailStream(context.WithoutCancel(t.Context()), work.ID, engine.TailOptions{}) {
-		if gap, ok := errors.AsType[*engine.StreamGapError](err); ok {
+		if gap, ok := errors.AsType[*fferr.StreamGapError](err); ok {
 			missing += gap.Frames
 		} else if err != nil {
 			t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -302,7 +303,7 @@ func TestTurnLeavesOutARefusedFrameOfTheBuffer(t *testing.T) {
 			if err != nil {
 				return "", err
 			}
-			if err := job.Stream().Flush(ctx); !errors.Is(err, engine.ErrInvalidInput) {
+			if err := job.Stream().Flush(ctx); !errors.Is(err, fferr.ErrInvalidInput) {
 				t.Errorf("the flush returned %v", err)
 			}
 			return "done", nil

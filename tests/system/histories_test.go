@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
@@ -74,7 +75,7 @@ var leaseHistories = porcupine.NondeterministicModel{
 			if s.phase != isFree || after.epoch != answer.epoch {
 				return nil
 			}
-		case errors.Is(answer.err, engine.ErrLeaseExpired):
+		case errors.Is(answer.err, fferr.ErrLeaseExpired):
 			// The clock moved on: a holder may learn so from a call, and keeps the lease until another takes it.
 			if s.phase != isHeld || s.epoch != call.epoch {
 				return nil
@@ -106,11 +107,11 @@ func (s heldBy) after(call historyCall) (heldBy, error) {
 	does := map[string]heldBy{"renew": {isHeld, s.epoch}, "complete": {hasDone, s.epoch}, "release": {isFree, s.epoch}}[call.what]
 	switch {
 	case s.epoch != call.epoch:
-		return s, engine.ErrStaleLease
+		return s, fferr.ErrStaleLease
 	case s.phase == isHeld, call.what != "renew" && s == does: // or it was done before
 		return does, nil
 	}
-	return s, engine.ErrNotActive
+	return s, fferr.ErrNotActive
 }
 
 // historian writes a history down.
@@ -140,14 +141,14 @@ func (h *historian) record(actor int, make func() (map[historyCall]historyAnswer
 		if call.what == "complete" && !answer.unknown && answer.err == nil {
 			delete(h.open, call.execution)
 		}
-		if !errors.Is(answer.err, engine.ErrBusy) && !errors.Is(answer.err, engine.ErrContention) { // these did nothing
+		if !errors.Is(answer.err, fferr.ErrBusy) && !errors.Is(answer.err, fferr.ErrContention) { // these did nothing
 			h.calls = append(h.calls, o)
 		}
 	}
 }
 
 func isUnknown(err error) bool {
-	return errors.Is(err, engine.ErrTransport) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	return errors.Is(err, fferr.ErrTransport) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // create creates an execution and notes it.

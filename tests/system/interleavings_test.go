@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -211,7 +212,7 @@ func TestDeadlineEndsAConcurrentClaim(t *testing.T) {
 	if a := f.StoredAttempts(t, x)[0]; a.Outcome != "expired" || a.LeaseEpoch != 2 || a.LeaseExpiresAtMs != nil {
 		t.Errorf("attempt %+v", a)
 	}
-	fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), c.Lease, nil), engine.ErrStaleLease)
+	fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), c.Lease, nil), fferr.ErrStaleLease)
 }
 
 // The reference's reclaim leaves the old attempt its expiry: the scan that saw it must not throw out the new owner.
@@ -248,12 +249,12 @@ func TestRenewalDuringAnExpiryNeverWaits(t *testing.T) {
 	if n, err := f.WithTx(tx).Maintenance().ExpireLeases(t.Context(), 10); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
-	if _, err := before.RenewLease(t.Context(), c.Lease, 0); !errors.Is(err, engine.ErrBusy) {
+	if _, err := before.RenewLease(t.Context(), c.Lease, 0); !errors.Is(err, fferr.ErrBusy) {
 		t.Errorf("got %v, want that it is busy", err)
 	}
 	fixture.Commit(t, tx)
 	_, err := before.RenewLease(t.Context(), c.Lease, 0)
-	fixture.WantLeaseError(t, err, engine.ErrStaleLease)
+	fixture.WantLeaseError(t, err, fferr.ErrStaleLease)
 	f.WantState(t, c.ID, fixture.StateReturned)
 }
 
@@ -265,8 +266,8 @@ func TestHolderCallDecidesAfterTheLock(t *testing.T) {
 		name, execution, attempt string
 		want                     error
 	}{
-		{"a cancel", cancelled + ", ffx_lease_epoch = 2", "lease_epoch = 2, lease_expires_at_ms = NULL, outcome = 'cancelled'", engine.ErrStaleLease},
-		{"a cancel of the reference, which leaves the attempt", cancelled, "usage = '{}'", engine.ErrNotActive},
+		{"a cancel", cancelled + ", ffx_lease_epoch = 2", "lease_epoch = 2, lease_expires_at_ms = NULL, outcome = 'cancelled'", fferr.ErrStaleLease},
+		{"a cancel of the reference, which leaves the attempt", cancelled, "usage = '{}'", fferr.ErrNotActive},
 		{"a tag", `raw_fields = raw_fields || '{"tags":{"app.set":"v"}}'`, "", nil},
 		{"a priority", "priority = 9", "", nil},
 	} {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"strings"
 
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -36,7 +36,7 @@ var blockTable = func() []transition {
 			name: "block, " + string(b.reason), from: "create, ready", calls: blocking(b.reason),
 			change: block.merged(isMutation).merged(unqueued),
 		}, transition{
-			name: "unblock, " + string(b.reason), from: "block, " + string(b.reason), calls: unblocking(b.reason), again: engine.ErrNotEligible,
+			name: "unblock, " + string(b.reason), from: "block, " + string(b.reason), calls: unblocking(b.reason), again: fferr.ErrNotEligible,
 			change: free.merged(isMutation).merged(queued),
 		}, transition{
 			name: "cancel, " + string(b.reason), from: "block, " + string(b.reason), calls: cancelling,

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -250,7 +251,7 @@ var preferring = []call{
 	single("ChangePriority", func(ctx context.Context, s *stage, x *subject) error {
 		return s.e.Operator().ChangePriority(ctx, x.x, 9)
 	}),
-	where("PrioritizeWhere", engine.ErrNotEligible, func(ctx context.Context, o engine.Operator, filter engine.ExecutionFilter) (engine.BulkProgress, error) {
+	where("PrioritizeWhere", fferr.ErrNotEligible, func(ctx context.Context, o engine.Operator, filter engine.ExecutionFilter) (engine.BulkProgress, error) {
 		return o.PrioritizeWhere(ctx, filter, 9, engine.Bulk{})
 	}),
 }
@@ -272,7 +273,7 @@ var replaying = []call{
 		_, err := s.e.Operator().ReplayExecution(ctx, x.x, engine.ReplayCompleted)
 		return err
 	}),
-	where("ReplayWhere", engine.ErrNotEnded, func(ctx context.Context, o engine.Operator, filter engine.ExecutionFilter) (engine.BulkProgress, error) {
+	where("ReplayWhere", fferr.ErrNotEnded, func(ctx context.Context, o engine.Operator, filter engine.ExecutionFilter) (engine.BulkProgress, error) {
 		return o.ReplayWhere(ctx, filter, engine.Bulk{}, engine.ReplayCompleted)
 	}),
 }
@@ -329,7 +330,7 @@ func reclaimingUpTo(limit *int) []call {
 		spec := s.Reclaiming(grant)
 		spec.MaxReclaims = limit
 		claimed, err := s.e.Grants().ReclaimExecution(ctx, spec)
-		if limit != nil && errors.Is(err, engine.ErrReclaimCapExceeded) {
+		if limit != nil && errors.Is(err, fferr.ErrReclaimCapExceeded) {
 			err = nil
 		}
 		return claimed, err

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -288,7 +289,7 @@ var stateTable = []transition{
 		change: wholeRow{"group": "0 succeeded, 1 failed, 0 skipped, 0 running"},
 	},
 	{
-		name: "wait for children, impossible", from: "an upstream that failed after all", calls: parking, again: engine.ErrStaleLease,
+		name: "wait for children, impossible", from: "an upstream that failed after all", calls: parking, again: fferr.ErrStaleLease,
 		change: lost.merged(wholeRow{
 			"state": fixture.StateSkipped, "terminal_at_ms": "now", "0.outcome": "skipped", "0.terminal_at_ms": "now", "0.worker_instance_id": "-",
 		}),
@@ -511,12 +512,12 @@ var stateTable = []transition{
 		change: wholeRow{"state": fixture.StateReady, "deadline_at_ms": "1h0m1s", "delay_until_ms": "-"}.merged(isMutation).merged(queued),
 	},
 	{
-		name: "replay, completed", from: "complete", again: engine.ErrNotEnded, calls: replaying,
+		name: "replay, completed", from: "complete", again: fferr.ErrNotEnded, calls: replaying,
 		change: replayed.merged(wholeRow{"result": "-", "lease_epoch": "2", "0.lease_epoch": "2"}),
 		events: []string{`replayed {"branch":"normal"} at now`},
 	},
 	{
-		name: "replay, failed", from: "fail, terminal", again: engine.ErrNotEnded, calls: replaying,
+		name: "replay, failed", from: "fail, terminal", again: fferr.ErrNotEnded, calls: replaying,
 		change: replayed.merged(wholeRow{
 			"execution_deadline_ms": "1h0m1s", "lease_epoch": "2", "0.lease_epoch": "2",
 			"raw.failure_reason": "-", "raw.failure_category": "-", "raw.failure_class": "-", "raw.last_failure_message": "-",
@@ -524,7 +525,7 @@ var stateTable = []transition{
 		events: []string{`replayed {"branch":"normal"} at now`},
 	},
 	{
-		name: "replay, expired", from: "attempt timeout, exhausted", after: time.Hour, again: engine.ErrNotEnded, calls: replaying,
+		name: "replay, expired", from: "attempt timeout, exhausted", after: time.Hour, again: fferr.ErrNotEnded, calls: replaying,
 		change: wholeRow{
 			"state": fixture.StateReplayed, "terminal_at_ms": "-", "deadline_at_ms": "-", "execution_deadline_ms": "none", "lease_epoch": "4",
 			"retry_count": "0", "raw.replay_count": "1", "raw.ffx_replay_count": "1", "raw.last_mutation_at": "now",
@@ -542,7 +543,7 @@ var stateTable = []transition{
 		events: []string{"acquired L2 of own at now"},
 	},
 	{
-		name: "replay, a skipped member", from: "dependencies impossible", again: engine.ErrNotEnded, calls: replaying,
+		name: "replay, a skipped member", from: "dependencies impossible", again: fferr.ErrNotEnded, calls: replaying,
 		change: wholeRow{
 			"state": fixture.StateReplayedHeld, "terminal_at_ms": "-", "lease_epoch": "1", "raw.replay_count": "1", "raw.ffx_replay_count": "1", "raw.last_mutation_at": "now",
 			"group": "0 succeeded, 0 failed, 0 skipped, 1 running",
@@ -552,7 +553,7 @@ var stateTable = []transition{
 
 	// Grants.
 	{
-		name: "grant", from: "create, ready", calls: granting, again: engine.ErrGrantExists,
+		name: "grant", from: "create, ready", calls: granting, again: fferr.ErrGrantExists,
 		change: unqueued.merged(isMutation).merged(wholeRow{"state": fixture.StateGranted, "grants": "claim of own until now+1m"}),
 	},
 	{
@@ -560,7 +561,7 @@ var stateTable = []transition{
 		change: unqueued.merged(isMutation).merged(wholeRow{"state": fixture.StateGranted, "grants": "claim of own until now+1m"}),
 	},
 	{
-		name: "grant, of a lost lease", from: "lease expiry", calls: granting, again: engine.ErrGrantExists,
+		name: "grant, of a lost lease", from: "lease expiry", calls: granting, again: fferr.ErrGrantExists,
 		change: unqueued.merged(isMutation).merged(wholeRow{"state": fixture.Granted(fixture.StateReturned), "grants": "claim of own until now+1m"}),
 	},
 	{
@@ -574,31 +575,31 @@ var stateTable = []transition{
 		change: queued.merged(isMutation).merged(wholeRow{"state": fixture.StateReturned, "grants": "-"}),
 	},
 	{
-		name: "claim by a grant", from: "grant", calls: claimingByGrant, again: engine.ErrNotLeaseable,
+		name: "claim by a grant", from: "grant", calls: claimingByGrant, again: fferr.ErrNotLeaseable,
 		change: firstLease.merged(wholeRow{"grants": "-"}), events: []string{"acquired L1 of own at now"},
 	},
 	{
-		name: "claim by a grant, of a lost lease", from: "grant, of a lost lease", calls: claimingByGrant, again: engine.ErrNotLeaseable,
+		name: "claim by a grant, of a lost lease", from: "grant, of a lost lease", calls: claimingByGrant, again: fferr.ErrNotLeaseable,
 		change: resumedLost, events: []string{"acquired L2 of own at now"},
 	},
 	{
-		name: "resume by a grant", from: "grant, of a lost lease", calls: resumingByGrant, again: engine.ErrInvalidGrant,
+		name: "resume by a grant", from: "grant, of a lost lease", calls: resumingByGrant, again: fferr.ErrInvalidGrant,
 		change: resumedLost, events: []string{"reclaimed L2 of own at now"},
 	},
 	{
-		name: "claim by an operator", from: "create, ready", calls: claimingByOperator, again: engine.ErrNotLeaseable,
+		name: "claim by an operator", from: "create, ready", calls: claimingByOperator, again: fferr.ErrNotLeaseable,
 		change: firstLease.merged(wholeRow{"0.worker_id": "operator", "0.worker_instance_id": "operator"}),
 		events: []string{"acquired L1 of operator at now"},
 	},
 	{
-		name: "reclaim", from: "claim, limited", after: fixture.LeaseTTL, calls: reclaimingUpTo(nil), again: engine.ErrReclaimCapExceeded,
+		name: "reclaim", from: "claim, limited", after: fixture.LeaseTTL, calls: reclaimingUpTo(nil), again: fferr.ErrReclaimCapExceeded,
 		change: reclaimed.merged(wholeRow{
 			"lease_epoch": "2", "0.lease_epoch": "2", "1.lease_epoch": "2", "lease_reclaim_count": "1", "0.raw.ffx_lost_leases": "reclaimed 1 of own",
 		}),
 		events: []string{"reclaimed L2 of own at now"},
 	},
 	{
-		name: "reclaim, cap exceeded", from: "claim, limited", after: fixture.LeaseTTL, calls: reclaimingUpTo(new(0)), again: engine.ErrReclaimCapExceeded,
+		name: "reclaim, cap exceeded", from: "claim, limited", after: fixture.LeaseTTL, calls: reclaimingUpTo(new(0)), again: fferr.ErrReclaimCapExceeded,
 		change: lost.merged(wholeRow{
 			"state": fixture.StateFailed, "terminal_at_ms": "now", "lease_reclaim_count": "1", "cancellation_reason": "reclaim_cap_exceeded",
 			"execution_deadline_ms": "ended 1h0m1s", "raw.last_failure_message": "lease_reclaim_cap_exceeded",

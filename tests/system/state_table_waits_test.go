@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -135,19 +136,19 @@ var waitTable = []transition{
 		events: []string{"revoked L2 of own by backend at now", "ended: success at now"},
 	},
 	{
-		name: "replay, of what waited", from: "complete, after a signal", again: engine.ErrNotEnded, calls: replaying,
+		name: "replay, of what waited", from: "complete, after a signal", again: fferr.ErrNotEnded, calls: replaying,
 		change: replayed.merged(wholeRow{
 			"result": "-", "execution_deadline_ms": "1h0m1s", "lease_epoch": "4", "0.lease_epoch": "4", "wait": "-", "0.resumed_at_ms": "-",
 		}),
 		events: []string{`replayed {"branch":"normal"} at now`},
 	},
 	{
-		name: "resume by an operator", from: "suspend", calls: resuming(0), again: engine.ErrNotSuspended,
+		name: "resume by an operator", from: "suspend", calls: resuming(0), again: fferr.ErrNotSuspended,
 		change: resumed.merged(wholeRow{"state": fixture.StateReturned, "wait": "over, 0 received, 0 used"}),
 		events: []string{"ended: resumable at now"},
 	},
 	{
-		name: "resume later", from: "suspend", calls: resuming(time.Minute), again: engine.ErrNotSuspended,
+		name: "resume later", from: "suspend", calls: resuming(time.Minute), again: fferr.ErrNotSuspended,
 		change: resumed.merged(unqueued).merged(wholeRow{
 			"state": stateResumeDelayed, "wait": "over, 0 received, 0 used", "deadline_at_ms": "now+1m", "delay_until_ms": "now+1m",
 		}),
@@ -267,13 +268,13 @@ func TestSignalsInEveryState(t *testing.T) {
 			row := s.reach(t, tr.name, subjects)
 			phase, _, _ := strings.Cut(row["state"], " ")
 			if phase != "suspended" {
-				if err := s.e.Resume(t.Context(), x.x, 0); !errors.Is(err, engine.ErrNotSuspended) {
+				if err := s.e.Resume(t.Context(), x.x, 0); !errors.Is(err, fferr.ErrNotSuspended) {
 					t.Errorf("a resume: %v", err)
 				}
 			}
 			if phase != "active" && x.lease.Execution == x.x {
 				_, err := s.e.Suspend(t.Context(), engine.SuspendSpec{Lease: x.lease, Condition: engine.Received("ready")})
-				if _, ok := errors.AsType[*engine.LeaseError](err); !ok {
+				if _, ok := errors.AsType[*fferr.LeaseError](err); !ok {
 					t.Errorf("a suspension without a lease: %v", err)
 				}
 				if err := closingWaitpoint[0].do(t.Context(), s, subjects); err == nil && row["waitpoints"] != "" {
@@ -283,7 +284,7 @@ func TestSignalsInEveryState(t *testing.T) {
 			wantRows(t, s.Fixture, "after the refusals", subjects, row)
 			signalled, err := s.e.Signal(t.Context(), engine.SignalSpec{Execution: x.x, Name: "something else"})
 			switch ended := phase == "terminal" || phase == "cancelled"; {
-			case ended && !errors.Is(err, engine.ErrEnded):
+			case ended && !errors.Is(err, fferr.ErrEnded):
 				t.Errorf("a signal after the end: %+v, %v", signalled, err)
 			case !ended && (err != nil || signalled.Effect != engine.SignalBuffered):
 				t.Errorf("a signal: %+v, %v", signalled, err)

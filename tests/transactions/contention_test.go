@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -26,7 +26,7 @@ func TestOnlyAbortedTransactionsAreRetried_E37(t *testing.T) {
 				tx := f.BeginTx(t)
 				o.hold(t, f, tx, l)
 				sent := fixture.Names(log.During(func() {
-					if err := o.Do(t.Context(), f, late.Engine, l); !errors.Is(err, engine.ErrContention) {
+					if err := o.Do(t.Context(), f, late.Engine, l); !errors.Is(err, fferr.ErrContention) {
 						t.Errorf("got %v, want contention", err)
 					}
 				}))
@@ -50,7 +50,7 @@ func TestOnlyAbortedTransactionsAreRetried_E37(t *testing.T) {
 			c := f.Start(t)
 			f.SetAttempt(t, c.ID, 0, "lease_epoch = 2")
 			late, log := f.Impatient(t)
-			sent := fixture.Names(log.During(func() { fixture.WantLeaseError(t, do(t, late.Engine, c.Lease), engine.ErrStaleLease) }))
+			sent := fixture.Names(log.During(func() { fixture.WantLeaseError(t, do(t, late.Engine, c.Lease), fferr.ErrStaleLease) }))
 			sent = slices.DeleteFunc(sent, fixture.IsSettings)
 			slices.Sort(sent)
 			if again := slices.Index(sent, "CompleteOne"); call == "complete and claim" {
@@ -69,7 +69,7 @@ func TestOnlyAbortedTransactionsAreRetried_E37(t *testing.T) {
 		fixture.LockExecution(t, held, c.ID)
 		tx := fixture.BeginWith(t, late.Pool, pgx.TxOptions{})
 		err := late.WithTx(tx).CompleteExecution(t.Context(), c.Lease, nil)
-		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "55P03" || !errors.Is(err, engine.ErrContention) {
+		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "55P03" || !errors.Is(err, fferr.ErrContention) {
 			t.Errorf("got %v, want the server's error", err)
 		}
 		if got, want := log.Aborted(), []string{"55P03"}; !slices.Equal(got, want) {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/schema"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -42,8 +43,8 @@ func TestDeniedAccessNamesTheGrant(t *testing.T) {
 				"job":      func() error { _, err := e.Maintenance().ExpireLeases(t.Context(), 1); return err }(),
 				"complete": e.CompleteExecution(t.Context(), engine.Lease{Fence: engine.Fence{Execution: x}}, nil),
 			} {
-				if !errors.Is(err, engine.ErrDenied) || errors.Is(err, engine.ErrTransport) || errors.Is(err, engine.ErrUnavailable) {
-					t.Errorf("%s: got %v, want %v", call, err, engine.ErrDenied)
+				if !errors.Is(err, fferr.ErrDenied) || errors.Is(err, fferr.ErrTransport) || errors.Is(err, fferr.ErrUnavailable) {
+					t.Errorf("%s: got %v, want %v", call, err, fferr.ErrDenied)
 					continue
 				}
 				want := c.text
@@ -56,8 +57,8 @@ func TestDeniedAccessNamesTheGrant(t *testing.T) {
 			}
 			err := schema.Check(t.Context(), fixture.OpenPool(t, f.Url, c.change), schema.Options{})
 			stateErr, ok := errors.AsType[*schema.StateError](err)
-			if !ok || !errors.Is(err, schema.ErrDenied) || !strings.Contains(stateErr.Error(), c.text) || strings.Contains(err.Error(), secret) {
-				t.Errorf("check: got %v, want %v", err, schema.ErrDenied)
+			if !ok || !errors.Is(err, fferr.ErrDenied) || !strings.Contains(stateErr.Error(), c.text) || strings.Contains(err.Error(), secret) {
+				t.Errorf("check: got %v, want %v", err, fferr.ErrDenied)
 			}
 		})
 	}

@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -17,7 +19,7 @@ import (
 func TestKeysAtEachIsolationLevel(t *testing.T) {
 	for name, with := range map[string]func(*engine.ExecutionSpec){
 		"an idempotency key": func(s *engine.ExecutionSpec) { s.IdempotencyKey = "k" },
-		"a business key":     func(s *engine.ExecutionSpec) { s.BusinessKey = engine.BusinessKey{Name: "order", Value: "1"} },
+		"a business key":     func(s *engine.ExecutionSpec) { s.BusinessKey = id.BusinessKey{Name: "order", Value: "1"} },
 		"unique work":        func(s *engine.ExecutionSpec) { s.Unique = &engine.Unique{ByLane: true} },
 	} {
 		for _, level := range append(higherLevels, pgx.ReadCommitted) {
@@ -37,10 +39,10 @@ func TestKeysAtEachIsolationLevel(t *testing.T) {
 				second, err := create(t.Context(), f.WithTx(tx))
 				switch {
 				case level != pgx.ReadCommitted:
-					if !errors.Is(err, engine.ErrContention) && pgtx.SQLState(err) != "40001" {
+					if !errors.Is(err, fferr.ErrContention) && pgtx.SQLState(err) != "40001" {
 						t.Errorf("created %+v, %v", second, err)
 					}
-				case !errors.Is(err, engine.ErrKeyConflict) && (err != nil || !second.Duplicate || second.ID != first.ID):
+				case !errors.Is(err, fferr.ErrKeyConflict) && (err != nil || !second.Duplicate || second.ID != first.ID):
 					t.Errorf("created %+v, %v", second, err)
 				}
 				_ = tx.Rollback(t.Context())

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -153,7 +154,7 @@ func (l *labour) settle(ctx context.Context, round int, claimer *engine.Claimer,
 		outcomes, err = l.eng.CompleteExecutions(ctx, rest)
 	}
 	for i, outcome := range outcomes {
-		if errors.Is(outcome, engine.ErrBusy) { // a claim that looks at the row; a call for one queues
+		if errors.Is(outcome, fferr.ErrBusy) { // a claim that looks at the row; a call for one queues
 			outcomes[i] = l.eng.CompleteExecution(ctx, rest[i].Lease, nil)
 		}
 	}
@@ -257,7 +258,7 @@ func TestRefusedCommitIsReported(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := o.Do(t.Context(), f, e, l)
-		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "P0001" || !errors.Is(err, engine.ErrTransport) {
+		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "P0001" || !errors.Is(err, fferr.ErrTransport) {
 			t.Errorf("got %v, want a transport error that says why", err)
 		}
 		f.WantUnchanged(t, l.Execution, before)

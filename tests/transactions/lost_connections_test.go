@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -111,7 +112,7 @@ func TestOperationsReportAStatementTimeout(t *testing.T) {
 			tx := f.BeginTx(t)
 			o.hold(t, f, tx, l)
 			err := o.Do(t.Context(), f, hasty.Engine, l)
-			if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "57014" || !errors.Is(err, engine.ErrTransport) {
+			if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "57014" || !errors.Is(err, fferr.ErrTransport) {
 				t.Errorf("got %v, want a transport error that says why", err)
 			}
 			if err := tx.Rollback(t.Context()); err != nil {
@@ -137,7 +138,7 @@ func TestOperationsReportACutConnection(t *testing.T) {
 			wait := fixture.Async(t, func(ctx context.Context) error { return o.Do(ctx, f, victim.Engine, l) })
 			victim.AwaitBlocked(t, f)
 			victim.Kill(t, f)
-			if err := wait(); !errors.Is(err, engine.ErrTransport) {
+			if err := wait(); !errors.Is(err, fferr.ErrTransport) {
 				t.Errorf("got %v, want a transport error", err)
 			}
 			if err := tx.Rollback(t.Context()); err != nil {
@@ -189,7 +190,7 @@ func TestWithTxReportsACutConnection(t *testing.T) {
 	wait := fixture.Async(t, func(ctx context.Context) error { return victim.WithTx(tx).CompleteExecution(ctx, l, nil) })
 	victim.AwaitBlocked(t, f)
 	victim.Kill(t, f)
-	if err := wait(); !errors.Is(err, engine.ErrTransport) {
+	if err := wait(); !errors.Is(err, fferr.ErrTransport) {
 		t.Errorf("got %v, want a transport error", err)
 	}
 	if err := tx.Commit(t.Context()); err == nil {
@@ -243,7 +244,7 @@ func TestOperationsReportALostCommitAnswer(t *testing.T) {
 		// An operation that never waits may have given up before it was seen, or cut.
 		fixture.Await(t, "it to wait for a lock", func() bool { return victim.Blocked(t, f) == 1 || over.Load() })
 		victim.Kill(t, f)
-		if err := wait(); !errors.Is(err, engine.ErrTransport) && !errors.Is(err, engine.ErrBusy) && !errors.Is(err, fixture.ErrIdle) {
+		if err := wait(); !errors.Is(err, fferr.ErrTransport) && !errors.Is(err, fferr.ErrBusy) && !errors.Is(err, fixture.ErrIdle) {
 			t.Errorf("got %v, want a transport error", err)
 		}
 		f.WantUnchanged(t, l.Execution, before)
@@ -260,7 +261,7 @@ func TestOperationsReportARefusedCommit(t *testing.T) {
 		before := f.Dump(t, l.Execution)
 		refused := f.Rival(t, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["test.refuse"] = "on" })
 		err := o.Do(t.Context(), f, refused.Engine, l)
-		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "P0001" || !errors.Is(err, engine.ErrTransport) {
+		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "P0001" || !errors.Is(err, fferr.ErrTransport) {
 			t.Errorf("got %v, want a transport error that says why", err)
 		}
 		f.WantUnchanged(t, l.Execution, before)
@@ -298,7 +299,7 @@ func TestOperationsWithoutAConnection(t *testing.T) {
 			}(),
 			func() error { _, err := events.Consumers(t.Context(), e); return err }(),
 		} {
-			if !errors.Is(err, engine.ErrUnavailable) {
+			if !errors.Is(err, fferr.ErrUnavailable) {
 				t.Errorf("%s: got %v, want unavailable", name, err)
 			}
 		}
@@ -317,7 +318,7 @@ func TestInTxLosesItsCommit(t *testing.T) {
 				created, err = eng.CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.Lane, Kind: "test"})
 				return err
 			})
-			if !errors.Is(err, engine.ErrTransport) || errors.Is(err, engine.ErrUnavailable) {
+			if !errors.Is(err, fferr.ErrTransport) || errors.Is(err, fferr.ErrUnavailable) {
 				t.Error(err)
 			}
 			_, err = f.DescribeExecution(t.Context(), created.ID)

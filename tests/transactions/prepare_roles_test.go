@@ -15,6 +15,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/schema"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -128,8 +129,8 @@ func TestEachRoleDoesItsOperationsByThePrintedGrants(t *testing.T) {
 				as := func(role engine.Role) *engine.Engine { return f.EngineOn(t, on.as[role].Pool(), engine.Config{}) }
 				l := o.Arrange(t, f)
 				before := f.Dump(t, l.Execution)
-				if err := o.Do(t.Context(), f, as(engine.RoleReader), l); !errors.Is(err, engine.ErrDenied) {
-					t.Errorf("a reader: got %v, want %v", err, engine.ErrDenied)
+				if err := o.Do(t.Context(), f, as(engine.RoleReader), l); !errors.Is(err, fferr.ErrDenied) {
+					t.Errorf("a reader: got %v, want %v", err, fferr.ErrDenied)
 				}
 				f.WantUnchanged(t, l.Execution, before)
 				if err := o.Do(t.Context(), f, as(role), l); err != nil {
@@ -191,8 +192,8 @@ func readArguments(t *testing.T, x id.ExecutionID, flow id.FlowID, edge id.EdgeI
 func TestReaderReadsEverything(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	spec := fixture.Chart(nil, "a>b")
-	spec.BusinessKey = engine.BusinessKey{Name: "Engine.FindFlowByKey", Value: "Engine.FindFlowByKey"}
-	spec.Nodes[0].Spec.BusinessKey = engine.BusinessKey{Name: "Engine.FindExecutionByKey", Value: "Engine.FindExecutionByKey"}
+	spec.BusinessKey = id.BusinessKey{Name: "Engine.FindFlowByKey", Value: "Engine.FindFlowByKey"}
+	spec.Nodes[0].Spec.BusinessKey = id.BusinessKey{Name: "Engine.FindExecutionByKey", Value: "Engine.FindExecutionByKey"}
 	flow := f.NewFlowOf(t, spec)
 	f.Succeed(t, flow, "a")
 	f.Succeed(t, flow, "b")
@@ -266,7 +267,7 @@ func TestReaderReadsEverything(t *testing.T) {
 	if _, err := events.Consumers(t.Context(), eng); err != nil {
 		t.Error(err)
 	}
-	if _, err := events.SetAside(t.Context(), eng, events.CompletionOutbox, "nobody", events.Cursor{}, 10); err != nil && !errors.Is(err, engine.ErrNotFound) {
+	if _, err := events.SetAside(t.Context(), eng, events.CompletionOutbox, "nobody", events.Cursor{}, 10); err != nil && !errors.Is(err, fferr.ErrNotFound) {
 		t.Error(err)
 	}
 }
@@ -300,9 +301,9 @@ func TestPrepareNamesEachMissingRight(t *testing.T) {
 					fixture.ExecIn(t, tx, fmt.Sprintf("REVOKE %s ON %s %s FROM %q", privilege, kind, object, name))
 					fixture.ExecIn(t, tx, fmt.Sprintf("SET LOCAL ROLE %q", name))
 					err := f.WithTx(tx).Prepare(t.Context(), role)
-					denied, ok := errors.AsType[*engine.DeniedError](err)
+					denied, ok := errors.AsType[*fferr.DeniedError](err)
 					want := fmt.Sprintf(`GRANT %s ON %s %s TO "%s"`, privilege, kind, strings.ReplaceAll(object, `"`, ""), name)
-					if !ok || !errors.Is(err, engine.ErrDenied) || len(denied.Grants) != 1 || denied.Grants[0] != want {
+					if !ok || !errors.Is(err, fferr.ErrDenied) || len(denied.Grants) != 1 || denied.Grants[0] != want {
 						t.Errorf("%s without %s on %s: %v, want %s", role, privilege, object, err, want)
 					}
 					if err := tx.Rollback(t.Context()); err != nil {
@@ -350,7 +351,7 @@ func TestPrepareAsksForCreatorsAndWorkersRights(t *testing.T) {
 	f := fixture.NewCloned(t)
 	eng := engineAs(t, f, granted(t, f, engine.RoleCreator))
 	err := eng.Prepare(t.Context())
-	denied, ok := errors.AsType[*engine.DeniedError](err)
+	denied, ok := errors.AsType[*fferr.DeniedError](err)
 	if !ok || !strings.Contains(err.Error(), "ffx_lease_timer") {
 		t.Fatalf("a creator prepares: %v", err)
 	}
@@ -360,7 +361,7 @@ func TestPrepareAsksForCreatorsAndWorkersRights(t *testing.T) {
 	if err := eng.Prepare(t.Context()); err != nil {
 		t.Errorf("after what it asked for was granted: %v", err)
 	}
-	if err := eng.Prepare(t.Context(), "king"); !errors.Is(err, engine.ErrInvalidInput) {
+	if err := eng.Prepare(t.Context(), "king"); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("an unknown role: %v", err)
 	}
 }

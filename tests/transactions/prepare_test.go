@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/schema"
@@ -34,38 +35,38 @@ func TestPrepare(t *testing.T) {
 		advice  string
 	}{
 		{"migrated", nil, nil, nil, ""},
-		{"older", []string{"DELETE FROM ffx_schema_migrations WHERE version = '" + schema.Version + "'"}, nil, engine.ErrNotMigrated, "ff migrate up"},
-		{"begun", []string{"DELETE FROM ffx_schema_migrations"}, nil, engine.ErrNotMigrated, "ff migrate up"},
+		{"older", []string{"DELETE FROM ffx_schema_migrations WHERE version = '" + schema.Version + "'"}, nil, fferr.ErrNotMigrated, "ff migrate up"},
+		{"begun", []string{"DELETE FROM ffx_schema_migrations"}, nil, fferr.ErrNotMigrated, "ff migrate up"},
 		{"newer, for this version too", []string{fixture.LaterMigration}, nil, nil, ""},
-		{"newer, for newer versions only", []string{fixture.LaterMigration, fixture.ForLaterOnly}, nil, engine.ErrTooNew, "upgrade the library"},
-		{"newer, for nobody knows whom", []string{fixture.LaterMigration, "DROP FUNCTION ffx_usable_from()"}, nil, engine.ErrTooNew, "upgrade the library"},
-		{"half adopted by a newer version", []string{fixture.ForLaterOnly}, nil, engine.ErrTooNew, "upgrade the library"},
+		{"newer, for newer versions only", []string{fixture.LaterMigration, fixture.ForLaterOnly}, nil, fferr.ErrTooNew, "upgrade the library"},
+		{"newer, for nobody knows whom", []string{fixture.LaterMigration, "DROP FUNCTION ffx_usable_from()"}, nil, fferr.ErrTooNew, "upgrade the library"},
+		{"half adopted by a newer version", []string{fixture.ForLaterOnly}, nil, fferr.ErrTooNew, "upgrade the library"},
 		{"read only", nil, func(config *pgxpool.Config) {
 			config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
-		}, engine.ErrReadOnly, "primary"},
-		{"empty schema", []string{"CREATE SCHEMA empty"}, searchPath("empty"), engine.ErrNotMigrated, "ff migrate up"},
-		{"schema that is not there", nil, searchPath("nowhere"), engine.ErrNotMigrated, "ff migrate up"},
+		}, fferr.ErrReadOnly, "primary"},
+		{"empty schema", []string{"CREATE SCHEMA empty"}, searchPath("empty"), fferr.ErrNotMigrated, "ff migrate up"},
+		{"schema that is not there", nil, searchPath("nowhere"), fferr.ErrNotMigrated, "ff migrate up"},
 		{
 			"made by the reference",
 			[]string{"CREATE SCHEMA other", "CREATE TABLE other._sqlx_migrations ()"},
 			searchPath("other"),
-			engine.ErrNotMigrated, "schema.Adopt",
+			fferr.ErrNotMigrated, "schema.Adopt",
 		},
 		// A function of an earlier schema took over the clock.
 		{
 			"a function of that name in an earlier schema",
 			[]string{"CREATE SCHEMA earlier", "CREATE FUNCTION earlier.ffx_now_ms(now_ms bigint) RETURNS bigint LANGUAGE sql AS 'SELECT 7::bigint'"},
 			searchPath("earlier, public"),
-			engine.ErrUnsupported, `function ffx_now_ms(bigint) of schema "earlier"`,
+			fferr.ErrUnsupported, `function ffx_now_ms(bigint) of schema "earlier"`,
 		},
 		{
 			"a better fitting function in an earlier schema",
 			[]string{"CREATE SCHEMA earlier", "CREATE FUNCTION earlier.ffx_now_ms(now_ms text) RETURNS bigint LANGUAGE sql AS 'SELECT 7::bigint'"},
 			searchPath("earlier, public"),
-			engine.ErrUnsupported, `search_path begin with "public"`,
+			fferr.ErrUnsupported, `search_path begin with "public"`,
 		},
-		{"a table in an earlier schema", []string{"CREATE SCHEMA earlier", "CREATE TABLE earlier.ffx_ready ()"}, searchPath("earlier, public"), engine.ErrUnsupported, "table ffx_ready"},
-		{"a view in an earlier schema", []string{"CREATE SCHEMA earlier", "CREATE VIEW earlier.ff_exec_core AS SELECT 1"}, searchPath("earlier, public"), engine.ErrUnsupported, "view ff_exec_core"},
+		{"a table in an earlier schema", []string{"CREATE SCHEMA earlier", "CREATE TABLE earlier.ffx_ready ()"}, searchPath("earlier, public"), fferr.ErrUnsupported, "table ffx_ready"},
+		{"a view in an earlier schema", []string{"CREATE SCHEMA earlier", "CREATE VIEW earlier.ff_exec_core AS SELECT 1"}, searchPath("earlier, public"), fferr.ErrUnsupported, "view ff_exec_core"},
 		{"a function in a later schema", []string{"CREATE SCHEMA later", "CREATE FUNCTION later.ffx_now_ms(now_ms bigint) RETURNS bigint LANGUAGE sql AS 'SELECT 7::bigint'"}, searchPath("public, later"), nil, ""},
 		{"another schema before it", []string{"CREATE SCHEMA earlier", "CREATE TABLE earlier.invoice ()"}, searchPath("earlier, public"), nil, ""},
 	} {
@@ -87,10 +88,10 @@ func TestPrepare(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := e.Prepare(t.Context()); !errors.Is(err, engine.ErrNotMigrated) {
+		if err := e.Prepare(t.Context()); !errors.Is(err, fferr.ErrNotMigrated) {
 			t.Errorf("got %v, want not migrated", err)
 		}
-		if held, err := e.Roles(t.Context()); !errors.Is(err, engine.ErrNotMigrated) {
+		if held, err := e.Roles(t.Context()); !errors.Is(err, fferr.ErrNotMigrated) {
 			t.Errorf("roles %v, %v, want not migrated", held, err)
 		}
 	})
@@ -117,7 +118,7 @@ func TestPrepareComparesThePartitionsOfFlows_M26(t *testing.T) {
 			err := engines[count].Prepare(t.Context())
 			want := fmt.Sprintf("rows are spread over %d partitions, not %d", stored, count)
 			if stored == count && err != nil ||
-				stored != count && (!errors.Is(err, engine.ErrCorruption) || !strings.Contains(err.Error(), want)) {
+				stored != count && (!errors.Is(err, fferr.ErrCorruption) || !strings.Contains(err.Error(), want)) {
 				t.Errorf("flows in %d partitions, %d configured: %v", stored, count, err)
 			}
 		}
@@ -132,10 +133,10 @@ func TestOperationsOnAnUnfitDatabase(t *testing.T) {
 		change func(*pgxpool.Config)
 		want   error
 	}{
-		{"no tables", searchPath("empty"), engine.ErrNotMigrated},
+		{"no tables", searchPath("empty"), fferr.ErrNotMigrated},
 		{"read only", func(config *pgxpool.Config) {
 			config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
-		}, engine.ErrReadOnly},
+		}, fferr.ErrReadOnly},
 	} {
 		for _, o := range fixture.Operations() {
 			if o.Whole {

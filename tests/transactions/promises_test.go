@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -97,7 +98,7 @@ func (p promised) wantRows(t *testing.T, executions, notes int) {
 
 func wantContention(t *testing.T, err error, code string) {
 	t.Helper()
-	if !errors.Is(err, engine.ErrContention) || pgtx.SQLState(err) != code {
+	if !errors.Is(err, fferr.ErrContention) || pgtx.SQLState(err) != code {
 		t.Errorf("%v, want ErrContention with %s", err, code)
 	}
 }
@@ -171,7 +172,7 @@ func (p promised) refusalCostsNothing(t *testing.T) {
 	tx := p.snapshot(t)
 	p.note(t, tx)
 	set := plannerSettings(t, tx)
-	fixture.WantLeaseError(t, p.WithTx(tx).CompleteExecution(t.Context(), stale, nil), engine.ErrStaleLease)
+	fixture.WantLeaseError(t, p.WithTx(tx).CompleteExecution(t.Context(), stale, nil), fferr.ErrStaleLease)
 	if now := plannerSettings(t, tx); now != set {
 		t.Errorf("the caller's settings are %s, were %s", now, set)
 	}
@@ -193,12 +194,12 @@ func (p promised) batchKeepsAccepted(t *testing.T) {
 	if err != nil || outcomes[1] != nil {
 		t.Fatal(outcomes, err)
 	}
-	fixture.WantLeaseError(t, outcomes[0], engine.ErrStaleLease)
+	fixture.WantLeaseError(t, outcomes[0], fferr.ErrStaleLease)
 	if err := p.CompleteExecution(t.Context(), refused, nil); err != nil {
 		t.Error(err)
 	}
 	others, err := p.CompleteExecutions(t.Context(), []engine.Completion{{Lease: good}})
-	if err != nil || !errors.Is(others[0], engine.ErrBusy) {
+	if err != nil || !errors.Is(others[0], fferr.ErrBusy) {
 		t.Errorf("the accepted one is not locked: %v, %v", others, err)
 	}
 	fixture.Commit(t, tx)
@@ -276,10 +277,10 @@ func (p promised) deadlock(t *testing.T) {
 func (p promised) waitingIsRefused(t *testing.T) {
 	x := p.Create(t)
 	tx := p.begin(t)
-	if _, err := p.WithTx(tx).AwaitExecution(t.Context(), x); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := p.WithTx(tx).AwaitExecution(t.Context(), x); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("AwaitExecution: %v", err)
 	}
-	if _, err := p.WithTx(tx).AwaitFlow(t.Context(), id.NewFlowID()); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := p.WithTx(tx).AwaitFlow(t.Context(), id.NewFlowID()); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("AwaitFlow: %v", err)
 	}
 	wantUsable(t, tx)
@@ -343,7 +344,7 @@ func (p promised) batchInOrder(t *testing.T) {
 	outcomes, err := p.WithTx(tx).CreateExecutions(t.Context(), []engine.ExecutionSpec{
 		{Kind: "first", Lane: p.Lane}, {Lane: p.Lane}, {Kind: "third", Lane: p.Lane},
 	})
-	if err != nil || outcomes[0].Err != nil || !errors.Is(outcomes[1].Err, engine.ErrInvalidInput) || outcomes[2].Err != nil {
+	if err != nil || outcomes[0].Err != nil || !errors.Is(outcomes[1].Err, fferr.ErrInvalidInput) || outcomes[2].Err != nil {
 		t.Fatalf("%+v, %v", outcomes, err)
 	}
 	fixture.Commit(t, tx)

@@ -22,6 +22,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -116,7 +117,7 @@ func beSilent(input io.Reader, output io.Writer) error {
 		return fmt.Errorf("claimed %v, %w", claimed, err)
 	}
 	err = eng.CompleteExecution(ctx, claimed[0].Lease, make([]byte, silentResult))
-	if !errors.Is(err, engine.ErrTransport) {
+	if !errors.Is(err, fferr.ErrTransport) {
 		return fmt.Errorf("got %w, want a transport error", err)
 	}
 	_, err = fmt.Fprintln(output, err)

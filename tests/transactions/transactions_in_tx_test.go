@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -86,10 +87,10 @@ func TestInTxIsItsOwnEnd(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Exec(t, "CREATE TABLE orders (number integer)")
 	insert := func(tx pgx.Tx) { fixture.ExecIn(t, tx, "INSERT INTO orders VALUES (1)") }
-	if err := f.InTx(t.Context(), nil); !errors.Is(err, engine.ErrInvalidInput) {
+	if err := f.InTx(t.Context(), nil); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("no fn: got %v", err)
 	}
-	if err := f.WithTx(nil).InTx(t.Context(), func(pgx.Tx, *engine.Engine) error { return nil }); !errors.Is(err, engine.ErrInvalidInput) {
+	if err := f.WithTx(nil).InTx(t.Context(), func(pgx.Tx, *engine.Engine) error { return nil }); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("in no transaction: got %v", err)
 	}
 	if err := f.InTx(t.Context(), func(tx pgx.Tx, _ *engine.Engine) error { insert(tx); return tx.Commit(t.Context()) }); err == nil {
@@ -143,11 +144,11 @@ func TestKindCreateOptions(t *testing.T) {
 	if err != nil || !again.Duplicate || again.ID != created.ID {
 		t.Errorf("a repetition: %+v, %v", again, err)
 	}
-	if _, err := mail.Create(ctx, f.Engine, "to grace", engine.WithKey("first")); !errors.Is(err, engine.ErrKeyConflict) {
+	if _, err := mail.Create(ctx, f.Engine, "to grace", engine.WithKey("first")); !errors.Is(err, fferr.ErrKeyConflict) {
 		t.Errorf("another one with its key: %v", err)
 	}
 	for name, option := range map[string]engine.CreateOption{"nil": nil, "a negative delay": engine.After(-1), "an empty tag": engine.WithTag("", "v")} {
-		if _, err := mail.Create(ctx, f.Engine, "x", option); !errors.Is(err, engine.ErrInvalidInput) {
+		if _, err := mail.Create(ctx, f.Engine, "x", option); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/reconcile"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -34,8 +35,8 @@ func TestANilTransactionOrPoolIsRefused(t *testing.T) {
 	}
 	eachOperation(t, func(t *testing.T, o fixture.Operation, f *fixture.Fixture, l engine.Lease, before string) {
 		for _, b := range bindings {
-			if err := o.Do(t.Context(), f, b.bind(nowhere(t, f)), l); !errors.Is(err, engine.ErrInvalidInput) {
-				t.Errorf("%s: got %v, want %v", b.name, err, engine.ErrInvalidInput)
+			if err := o.Do(t.Context(), f, b.bind(nowhere(t, f)), l); !errors.Is(err, fferr.ErrInvalidInput) {
+				t.Errorf("%s: got %v, want %v", b.name, err, fferr.ErrInvalidInput)
 			}
 		}
 		f.WantUnchanged(t, l.Execution, before)
@@ -67,8 +68,8 @@ func TestANilTransactionOrPoolIsRefused(t *testing.T) {
 				"worker":     second(worker.New(e, worker.Config{})),
 				"reconciler": second(reconcile.New(e, reconcile.Config{})),
 			} {
-				if !errors.Is(err, engine.ErrInvalidInput) {
-					t.Errorf("%s: %s: got %v, want %v", b.name, call, err, engine.ErrInvalidInput)
+				if !errors.Is(err, fferr.ErrInvalidInput) {
+					t.Errorf("%s: %s: got %v, want %v", b.name, call, err, fferr.ErrInvalidInput)
 				}
 			}
 		}

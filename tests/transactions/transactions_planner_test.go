@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -76,14 +77,14 @@ func TestWithTxPlansByTheEnginesSettings(t *testing.T) {
 			_, err = bound.DescribeExecution(t.Context(), created.ID)
 			check("read", err, nil)
 			_, err = bound.DescribeExecution(t.Context(), id.NewExecutionID(f.Lane, id.Partitions{}))
-			check("read of nothing", err, engine.ErrNotFound)
+			check("read of nothing", err, fferr.ErrNotFound)
 			for range bound.Executions(t.Context(), engine.ExecutionFilter{}) {
 				break // before the listing has been read to its end
 			}
 			check("listing", nil, nil)
 			stale := claimed[0].Lease
 			stale.Epoch++
-			check("refusal", bound.CompleteExecution(t.Context(), stale, nil), engine.ErrStaleLease)
+			check("refusal", bound.CompleteExecution(t.Context(), stale, nil), fferr.ErrStaleLease)
 			check("completion", bound.CompleteExecution(t.Context(), claimed[0].Lease, nil), nil)
 
 			seen := fixture.Texts(t, tx, "SELECT DISTINCT settings FROM seen")

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -168,7 +169,7 @@ func TestWithTxTiesOperationsTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.WantState(t, l.Execution, fixture.StateRunning)
-	if _, err := f.DescribeExecution(t.Context(), next.ID); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := f.DescribeExecution(t.Context(), next.ID); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("got %v; want none", err)
 	}
 }
@@ -183,7 +184,7 @@ func TestOperationsInATransactionWithAnOldSnapshot(t *testing.T) {
 		}
 		before := f.Dump(t, l.Execution)
 		err := o.Do(t.Context(), f, f.WithTx(tx), l)
-		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "40001" || !errors.Is(err, engine.ErrContention) {
+		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "40001" || !errors.Is(err, fferr.ErrContention) {
 			t.Errorf("got %v, want the server's serialization failure", err)
 		}
 		if got := fixture.Texts(t, tx, "SELECT 'usable'"); len(got) != 1 {

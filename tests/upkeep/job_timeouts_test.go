@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -73,7 +74,7 @@ func wantTimedOut(t *testing.T, f *fixture.Fixture, held engine.Claimed, state s
 	if left := f.CountGrants(t, held.ID); (left == 0) != ended {
 		t.Errorf("%d grants are left", left)
 	}
-	fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), held.Lease, nil), engine.ErrStaleLease)
+	fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), held.Lease, nil), fferr.ErrStaleLease)
 }
 
 // The worker of an attempt dies, and the time of the attempt is over before anybody looks at its lease: it ends by its

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -135,7 +136,7 @@ func TestPurgeFlowsInATransaction(t *testing.T) {
 	for _, end := range []string{"rollback", "commit"} {
 		tx := f.BeginTx(t)
 		bound := f.WithTx(tx)
-		if _, err := bound.Maintenance().PurgeFlows(t.Context(), 0); !errors.Is(err, engine.ErrInvalidInput) {
+		if _, err := bound.Maintenance().PurgeFlows(t.Context(), 0); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Fatal(err)
 		}
 		if n, err := bound.Maintenance().PurgeFlows(t.Context(), 100); n != 1 || err != nil {
@@ -161,7 +162,7 @@ func TestPurgeFlowsRacesGrowth(t *testing.T) {
 	done := asyncCreate(t, r, engine.ExecutionSpec{Kind: "test", Lane: f.Lane, Flow: &flow})
 	r.AwaitBlocked(t, f.Fixture)
 	fixture.Commit(t, tx)
-	if err := done(); !errors.Is(err, engine.ErrNotFound) {
+	if err := done(); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("error %v, want not found", err)
 	}
 }

@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
 func withOrder(number string) func(*engine.ExecutionSpec) {
-	return func(s *engine.ExecutionSpec) { s.BusinessKey = engine.BusinessKey{Name: "order", Value: number} }
+	return func(s *engine.ExecutionSpec) { s.BusinessKey = id.BusinessKey{Name: "order", Value: number} }
 }
 
 func wantKeys(t *testing.T, f *fixture.Fixture, want ...string) {
@@ -51,7 +52,7 @@ func TestPurgeFreesBusinessKeys(t *testing.T) {
 	f := fixture.FlowsOn(trimmingFixture(t))
 	f.Retain(t)
 	spec := fixture.Chart(nil, "a>b")
-	spec.BusinessKey = engine.BusinessKey{Name: "batch", Value: "1"}
+	spec.BusinessKey = id.BusinessKey{Name: "batch", Value: "1"}
 	withOrder("1")(&spec.Nodes[0].Spec)
 	flow := f.NewFlowOf(t, spec)
 	f.Create(t, withOrder("2"))
@@ -93,7 +94,7 @@ func TestRetentionRacesACreationWithTheKey(t *testing.T) {
 			want := created.Value.ID
 			if !commits {
 				want = old
-				if conflict, ok := errors.AsType[*engine.KeyConflictError](created.Err); !ok || conflict.Existing != old {
+				if conflict, ok := errors.AsType[*fferr.KeyConflictError](created.Err); !ok || conflict.Existing != old {
 					t.Errorf("created %+v", created)
 				}
 			} else if created.Err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -143,12 +144,12 @@ func TestFlowRetentionIsChecked(t *testing.T) {
 	} {
 		for _, spec := range []engine.FlowSpec{spec, {Retention: spec.Retention, PruneMembersAfter: spec.PruneMembersAfter, Nodes: []engine.Node{{Key: "a", Execution: f.Create(t)}}}} {
 			_, err := f.CreateFlow(t.Context(), spec)
-			if input, ok := errors.AsType[*engine.InputError](err); !ok || input.Field != field {
+			if input, ok := errors.AsType[*fferr.InputError](err); !ok || input.Field != field {
 				t.Errorf("%s: got %v", field, err)
 			}
 		}
 	}
-	if _, err := f.CreateFlow(t.Context(), engine.FlowSpec{PruneMembersAfter: policy.KeepForever}); !errors.Is(err, engine.ErrInvalidInput) {
+	if _, err := f.CreateFlow(t.Context(), engine.FlowSpec{PruneMembersAfter: policy.KeepForever}); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -182,14 +183,14 @@ func TestPrunedMembersStayKnown(t *testing.T) {
 		{Lane: f.Lane, Kind: "test", Flow: &flow, ID: f.NodeID(flow, "b")},
 		{Lane: f.Lane, Kind: "test", Flow: &flow, ID: f.NodeID(flow, "x"), IdempotencyKey: f.Key("x")},
 	})
-	if err != nil || !errors.Is(outcomes[0].Err, engine.ErrPruned) || outcomes[0].Value.ID != f.NodeID(flow, "a") ||
-		outcomes[1].Err != nil || !outcomes[1].Value.Duplicate || !errors.Is(outcomes[2].Err, engine.ErrPruned) {
+	if err != nil || !errors.Is(outcomes[0].Err, fferr.ErrPruned) || outcomes[0].Value.ID != f.NodeID(flow, "a") ||
+		outcomes[1].Err != nil || !outcomes[1].Value.Duplicate || !errors.Is(outcomes[2].Err, fferr.ErrPruned) {
 		t.Errorf("created %+v, %v", outcomes, err)
 	}
 	wantStored(t, f, flow, "b c long")
 	for _, edge := range []string{"a>new", "long>a", "a>c"} {
 		before := f.DumpFlow(t, flow)
-		if _, err := f.GrowFlow(t.Context(), f.Growth(flow, nil, "new", edge)); !errors.Is(err, engine.ErrPruned) {
+		if _, err := f.GrowFlow(t.Context(), f.Growth(flow, nil, "new", edge)); !errors.Is(err, fferr.ErrPruned) {
 			t.Errorf("%s: %v", edge, err)
 		}
 		if after := f.DumpFlow(t, flow); after != before {
@@ -197,13 +198,13 @@ func TestPrunedMembersStayKnown(t *testing.T) {
 		}
 	}
 	before := f.DumpFlow(t, flow)
-	if _, err := f.Operator().ReplayExecution(t.Context(), f.NodeID(flow, "b"), engine.ReplayCompleted); !errors.Is(err, engine.ErrPruned) || !strings.HasSuffix(err.Error(), "it waited for a, x") {
+	if _, err := f.Operator().ReplayExecution(t.Context(), f.NodeID(flow, "b"), engine.ReplayCompleted); !errors.Is(err, fferr.ErrPruned) || !strings.HasSuffix(err.Error(), "it waited for a, x") {
 		t.Errorf("replayed: %v", err)
 	}
 	if after := f.DumpFlow(t, flow); after != before {
 		t.Errorf("stored\n%s, was\n%s", after, before)
 	}
-	if _, err := f.Operator().ReplayExecution(t.Context(), f.NodeID(flow, "a")); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := f.Operator().ReplayExecution(t.Context(), f.NodeID(flow, "a")); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("replayed: %v", err)
 	}
 	wantGone(t, f, flow)
@@ -237,7 +238,7 @@ func wantGone(t *testing.T, f *fixture.Flows, flow id.FlowID) {
 		if !u.Gone || u.Outcome != state.OutcomeSuccess || u.State != state.PublicCompleted || u.Execution != f.NodeID(flow, u.Node) || u.Result != nil {
 			t.Errorf("upstream %+v", u)
 		}
-		if _, err := (engine.Kind[string, string]{Name: "test"}).ResultOf(u); !errors.Is(err, engine.ErrPruned) {
+		if _, err := (engine.Kind[string, string]{Name: "test"}).ResultOf(u); !errors.Is(err, fferr.ErrPruned) {
 			t.Errorf("result: %v", err)
 		}
 	}
@@ -311,11 +312,11 @@ func TestPurgeOfALargeFlowClosesIt(t *testing.T) {
 	if n := len(f.Members(t, flow)); n == 0 || n > 201 {
 		t.Errorf("%d members are left", n)
 	}
-	if _, err := f.GrowFlow(t.Context(), f.Growth(flow, nil, "new")); !errors.Is(err, engine.ErrFlowTerminal) {
+	if _, err := f.GrowFlow(t.Context(), f.Growth(flow, nil, "new")); !errors.Is(err, fferr.ErrFlowTerminal) {
 		t.Errorf("grown: %v", err)
 	}
 	fixture.Commit(t, tx)
-	if _, err := f.Operator().ReplayExecution(t.Context(), held); !errors.Is(err, engine.ErrFlowTerminal) {
+	if _, err := f.Operator().ReplayExecution(t.Context(), held); !errors.Is(err, fferr.ErrFlowTerminal) {
 		t.Errorf("replayed: %v", err)
 	}
 	f.Advance(2 * time.Minute)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -187,7 +188,7 @@ func TestTrimOutboxesBesideAnotherRetention(t *testing.T) {
 	remove(outboxes[0])
 	// It holds the lock of its table as a writer does, and the floor.
 	n, err := f.Maintenance().TrimOutboxes(t.Context(), 100)
-	if err != nil && !errors.Is(err, engine.ErrBusy) || n != 6 {
+	if err != nil && !errors.Is(err, fferr.ErrBusy) || n != 6 {
 		t.Errorf("trimmed %d, error %v, want 6 of the other three", n, err)
 	}
 	for _, o := range outboxes[1:] {
@@ -210,7 +211,7 @@ func TestTrimOutboxesBesideAnotherRetention(t *testing.T) {
 		t.Errorf("trimmed %d, error %v", n, err)
 	}
 	another := f.EngineOn(t, f.Pool, engine.Config{OutboxRetention: fixture.Week})
-	if n, err := another.Maintenance().TrimOutboxes(t.Context(), 1); n != 0 || err != nil && !errors.Is(err, engine.ErrBusy) {
+	if n, err := another.Maintenance().TrimOutboxes(t.Context(), 1); n != 0 || err != nil && !errors.Is(err, fferr.ErrBusy) {
 		t.Errorf("trimmed %d, error %v", n, err)
 	}
 	fixture.Commit(t, one)

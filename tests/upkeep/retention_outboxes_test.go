@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -202,7 +203,7 @@ func TestTrimOutboxesNeverWaits(t *testing.T) {
 	f.Retain(t)
 	tx := f.BeginTx(t)
 	fixture.ExecIn(t, tx, "SELECT FROM ff_lease_event FOR UPDATE")
-	if n, err := f.Maintenance().TrimOutboxes(t.Context(), 100); n != 6 || !errors.Is(err, engine.ErrBusy) {
+	if n, err := f.Maintenance().TrimOutboxes(t.Context(), 100); n != 6 || !errors.Is(err, fferr.ErrBusy) {
 		t.Errorf("trimmed %d, error %v", n, err)
 	}
 	fixture.Commit(t, tx)
@@ -219,7 +220,7 @@ func TestTrimOutboxesInATransaction(t *testing.T) {
 	f.Retain(t)
 	for _, end := range []string{"rollback", "commit"} {
 		tx := f.BeginTx(t)
-		if _, err := f.WithTx(tx).Maintenance().TrimOutboxes(t.Context(), 0); !errors.Is(err, engine.ErrInvalidInput) {
+		if _, err := f.WithTx(tx).Maintenance().TrimOutboxes(t.Context(), 0); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Fatal(err)
 		}
 		if n, err := f.WithTx(tx).Maintenance().TrimOutboxes(t.Context(), 100); n != 8 || err != nil {

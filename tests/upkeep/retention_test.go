@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -578,7 +579,7 @@ func TestRetentionInATransaction(t *testing.T) {
 		tx := f.BeginTx(t)
 		fixture.ExecIn(t, tx, "SET LOCAL synchronous_commit = local") // whatever the server's is
 		bound := f.WithTx(tx)
-		if _, err := bound.Maintenance().Retain(t.Context(), 0); !errors.Is(err, engine.ErrInvalidInput) {
+		if _, err := bound.Maintenance().Retain(t.Context(), 0); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Fatal(err)
 		}
 		if n, err := bound.Maintenance().Retain(t.Context(), 100); n != 1 || err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -63,7 +64,7 @@ func decoded(t *testing.T, document []byte) map[string]string {
 // corrupted is the column that a read refuses a row for, "" when it does not.
 func corrupted(t *testing.T, err error) string {
 	t.Helper()
-	corruption, ok := errors.AsType[*engine.CorruptionError](err)
+	corruption, ok := errors.AsType[*fferr.CorruptionError](err)
 	if err != nil && !ok {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -117,13 +118,13 @@ func TestAwaitExecutionReportsAFailure(t *testing.T) {
 	f.Fail(t, flow, "a")
 	for key, c := range map[string]struct {
 		got  ended
-		want engine.EndedError
+		want fferr.EndedError
 	}{
-		"a": {waitA(), engine.EndedError{Outcome: state.OutcomeFailed, Failure: "broken"}},
-		"b": {waitB(), engine.EndedError{Outcome: state.OutcomeSkipped}},
+		"a": {waitA(), fferr.EndedError{Outcome: state.OutcomeFailed, Failure: "broken"}},
+		"b": {waitB(), fferr.EndedError{Outcome: state.OutcomeSkipped}},
 	} {
 		c.want.Execution = f.NodeID(flow, key)
-		if got, ok := errors.AsType[*engine.EndedError](c.got.err); !ok || *got != c.want || c.got.result != nil {
+		if got, ok := errors.AsType[*fferr.EndedError](c.got.err); !ok || *got != c.want || c.got.result != nil {
 			t.Errorf("%s: got %q, %v, want %v", key, c.got.result, c.got.err, &c.want)
 		}
 	}
@@ -137,11 +138,11 @@ func TestAwaitRefusesBadInput(t *testing.T) {
 		err  func() error
 		want error
 	}{
-		"absent execution":      {func() error { _, err := f.AwaitExecution(t.Context(), x); return err }, engine.ErrNotFound},
-		"absent flow":           {func() error { _, err := f.AwaitFlow(t.Context(), flow); return err }, engine.ErrNotFound},
-		"no execution":          {func() error { _, err := f.AwaitExecution(t.Context(), id.ExecutionID{}); return err }, engine.ErrInvalidInput},
-		"in a transaction":      {func() error { _, err := bound.AwaitExecution(t.Context(), f.Create(t)); return err }, engine.ErrInvalidInput},
-		"flow in a transaction": {func() error { _, err := bound.AwaitFlow(t.Context(), flow); return err }, engine.ErrInvalidInput},
+		"absent execution":      {func() error { _, err := f.AwaitExecution(t.Context(), x); return err }, fferr.ErrNotFound},
+		"absent flow":           {func() error { _, err := f.AwaitFlow(t.Context(), flow); return err }, fferr.ErrNotFound},
+		"no execution":          {func() error { _, err := f.AwaitExecution(t.Context(), id.ExecutionID{}); return err }, fferr.ErrInvalidInput},
+		"in a transaction":      {func() error { _, err := bound.AwaitExecution(t.Context(), f.Create(t)); return err }, fferr.ErrInvalidInput},
+		"flow in a transaction": {func() error { _, err := bound.AwaitFlow(t.Context(), flow); return err }, fferr.ErrInvalidInput},
 	} {
 		if err := c.err(); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
@@ -293,8 +294,8 @@ func TestAwaitExecutionSurvivesAnOutage(t *testing.T) {
 	eng := f.EngineOn(t, nobody, engine.Config{NoListener: true})
 	ctx, _, stop := progress.Context(t, "the outage to be reported")
 	defer stop()
-	if _, err := eng.AwaitExecution(ctx, claimed[1].ID); !errors.Is(err, engine.ErrUnavailable) {
-		t.Errorf("got %v, want %v", err, engine.ErrUnavailable)
+	if _, err := eng.AwaitExecution(ctx, claimed[1].ID); !errors.Is(err, fferr.ErrUnavailable) {
+		t.Errorf("got %v, want %v", err, fferr.ErrUnavailable)
 	}
 }
 

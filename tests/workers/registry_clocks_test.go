@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -83,7 +84,7 @@ func TestProcessesWithOtherClocksAgreeOnLiveWorkers_B30(t *testing.T) {
 	f.Exec(t, "UPDATE ff_worker_registry SET last_heartbeat_ms = ffx_now_ms(NULL) - liveness_ttl_ms")
 	for i, later := range clocks {
 		aside(t, f.Url, later, func(t *testing.T, eng *engine.Engine) {
-			if _, err := eng.HeartbeatWorker(t.Context(), f.Beat(1)); !errors.Is(err, engine.ErrNotFound) {
+			if _, err := eng.HeartbeatWorker(t.Context(), f.Beat(1)); !errors.Is(err, fferr.ErrNotFound) {
 				t.Errorf("%v later: heartbeat %v", later, err)
 			}
 			for w, err := range eng.Workers(t.Context(), engine.WorkerFilter{Gone: true}) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -78,7 +79,7 @@ func TestOnePoolWinsAnInstance_B27(t *testing.T) {
 			winner := other.Worker
 			if commits {
 				winner = f.Registration().Worker
-				if !errors.Is(err, engine.ErrInstanceTaken) || !errors.Is(err, engine.ErrInvalidInput) {
+				if !errors.Is(err, fferr.ErrInstanceTaken) || !errors.Is(err, fferr.ErrInvalidInput) {
 					t.Errorf("the second pool got %v, want ErrInstanceTaken", err)
 				}
 			} else if err != nil {
@@ -134,7 +135,7 @@ func TestHeartbeatAndSweepAgreeOnTheMillisecond_B30(t *testing.T) {
 		t.Errorf("heartbeat: %+v, %v, want until %v", now, err, want)
 	}
 	f.Clock.Store(now.ExpiresAt.UnixMilli())
-	if _, err := f.HeartbeatWorker(t.Context(), f.Beat(3)); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := f.HeartbeatWorker(t.Context(), f.Beat(3)); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("heartbeat at the end of the TTL: %v", err)
 	}
 	if got := listed(t, f); len(got) != 0 {
@@ -165,7 +166,7 @@ func TestSweepJudgesWorkersUnderTheirLock(t *testing.T) {
 	if n, err := f.Maintenance().SweepWorkers(t.Context(), 10); err != nil || n != 0 {
 		t.Errorf("swept %d, %v, of a locked row", n, err)
 	}
-	if _, err := f.HeartbeatWorker(t.Context(), f.Beat(1)); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := f.HeartbeatWorker(t.Context(), f.Beat(1)); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("heartbeat of a worker whose TTL has passed: %v", err)
 	}
 	if err := tx.Commit(t.Context()); err != nil {
@@ -227,7 +228,7 @@ func TestHeartbeatNeverWaits(t *testing.T) {
 	if err := f.WithTx(tx).MarkWorkerDead(t.Context(), f.Registration().WorkerName, "", ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.HeartbeatWorker(t.Context(), f.Beat(1)); !errors.Is(err, engine.ErrBusy) {
+	if _, err := f.HeartbeatWorker(t.Context(), f.Beat(1)); !errors.Is(err, fferr.ErrBusy) {
 		t.Errorf("heartbeat of a locked row: %v", err)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
@@ -244,16 +245,16 @@ func TestAnotherPoolsWorkerIsLeftAlone(t *testing.T) {
 	f.Register(t)
 	beat := f.Beat(1)
 	beat.Worker = "another"
-	if _, err := f.HeartbeatWorker(t.Context(), beat); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := f.HeartbeatWorker(t.Context(), beat); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("heartbeat: %v", err)
 	}
-	if err := f.MarkWorkerDead(t.Context(), beat.WorkerName, "another", ""); !errors.Is(err, engine.ErrNotFound) {
+	if err := f.MarkWorkerDead(t.Context(), beat.WorkerName, "another", ""); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("removal: %v", err)
 	}
 	if err := f.MarkWorkerDead(t.Context(), beat.WorkerName, "", "it hangs"); err != nil {
 		t.Error(err)
 	}
-	var missing *engine.NotFoundError
+	var missing *fferr.NotFoundError
 	if err := f.MarkWorkerDead(t.Context(), beat.WorkerName, "", ""); !errors.As(err, &missing) || missing.Entity != "worker" {
 		t.Errorf("second removal: %v", err)
 	}
@@ -360,12 +361,12 @@ func TestRegistrationsAreChecked(t *testing.T) {
 		w := f.Registration()
 		test.change(&w)
 		_, err := f.RegisterWorker(t.Context(), w)
-		var input *engine.InputError
+		var input *fferr.InputError
 		if !errors.As(err, &input) || input.Field != test.field || !strings.Contains(input.Reason, test.says) {
 			t.Errorf("%s %s: %v", test.field, test.says, err)
 		}
 	}
-	if err := f.MarkWorkerDead(t.Context(), f.Registration().WorkerName, "", strings.Repeat("x", 257)); !errors.Is(err, engine.ErrInvalidInput) || !strings.Contains(err.Error(), "reason:") {
+	if err := f.MarkWorkerDead(t.Context(), f.Registration().WorkerName, "", strings.Repeat("x", 257)); !errors.Is(err, fferr.ErrInvalidInput) || !strings.Contains(err.Error(), "reason:") {
 		t.Errorf("a long reason: %v", err)
 	}
 	if got := listed(t, f); len(got) != 0 {
@@ -427,7 +428,7 @@ func TestDrainWorkersByPoolAndLane(t *testing.T) {
 	for filter, field := range map[engine.WorkerFilter]string{
 		{}: "WorkerFilter", {Worker: pool, Gone: true}: "WorkerFilter.Gone", {Worker: pool, Instance: name("1")}: "WorkerFilter.Instance",
 	} {
-		var input *engine.InputError
+		var input *fferr.InputError
 		if _, err := o.DrainWorkers(t.Context(), filter); !errors.As(err, &input) || input.Field != field {
 			t.Errorf("%+v: %v", filter, err)
 		}

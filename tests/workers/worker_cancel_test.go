@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -67,7 +68,7 @@ func TestWorkerIsNotifiedOfManyCancellations(t *testing.T) {
 			}
 			var busy []engine.CancelSpec
 			for i, outcome := range outcomes {
-				if errors.Is(outcome, engine.ErrBusy) {
+				if errors.Is(outcome, fferr.ErrBusy) {
 					busy = append(busy, batch[i])
 				} else if outcome != nil {
 					t.Error(outcome)

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -57,7 +58,7 @@ func TestJobCompletesInTheHandlersTransaction(t *testing.T) {
 		t.Errorf("effects %q, want one with the refusal %q", mistakes, want)
 	}
 	var none worker.Job[string]
-	if err := none.Complete(t.Context(), nil, ""); err == nil || errors.Is(err, engine.ErrInvalidInput) {
+	if err := none.Complete(t.Context(), nil, ""); err == nil || errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("a job that no worker made: %v", err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -37,8 +37,8 @@ func TestWorkerPausesAndResumes(t *testing.T) {
 			p.Must(t, c.Fixture, c.Eng)
 			waiting := []id.ExecutionID{c.Create(t), c.Create(t)}
 			fixture.Await(t, "the worker to say what halts it", func() bool {
-				return strings.Contains(log.String(), map[engine.Halt]string{
-					engine.LanePaused: "lane is paused", engine.WorkerDrained: "worker is drained",
+				return strings.Contains(log.String(), map[state.Halt]string{
+					state.HaltedLane: "lane is paused", state.HaltedWorker: "worker is drained",
 				}[p.Halt])
 			})
 			expires := func() int64 { return *c.StoredAttempts(t, running)[0].LeaseExpiresAtMs }

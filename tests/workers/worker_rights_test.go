@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/schema"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -42,7 +43,7 @@ func TestWorkerWithoutARightDoesNotStart(t *testing.T) {
 		return struct{}{}, nil
 	})
 	err = w.Run(t.Context())
-	if !errors.Is(err, engine.ErrDenied) || !strings.Contains(err.Error(), fmt.Sprintf(`GRANT INSERT ON TABLE ff_attempt TO "%s"`, role)) {
+	if !errors.Is(err, fferr.ErrDenied) || !strings.Contains(err.Error(), fmt.Sprintf(`GRANT INSERT ON TABLE ff_attempt TO "%s"`, role)) {
 		t.Errorf("run: %v, want the missing grant", err)
 	}
 }

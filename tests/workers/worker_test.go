@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
@@ -121,7 +122,7 @@ func TestWorkerFailsPermanently(t *testing.T) {
 			t.Errorf("%s: %d attempts, want 1", want.kind, got)
 		}
 		// The stack of a panic stands with the attempt, and in no error.
-		if _, err := c.ExecutionResult(t.Context(), x); !errors.Is(err, engine.ErrEnded) || strings.Contains(err.Error(), "goroutine") {
+		if _, err := c.ExecutionResult(t.Context(), x); !errors.Is(err, fferr.ErrEnded) || strings.Contains(err.Error(), "goroutine") {
 			t.Errorf("%s: its result is %v", want.kind, err)
 		}
 		for attempt, err := range c.Attempts(t.Context(), x) {
@@ -156,7 +157,7 @@ func TestWorkerLostLeaseCancelsTheHandler(t *testing.T) {
 	if _, err := c.Eng.Maintenance().ExpireLeases(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-cause; !errors.Is(err, worker.ErrLeaseLost) || !errors.Is(err, engine.ErrStaleLease) && !errors.Is(err, engine.ErrLeaseExpired) {
+	if err := <-cause; !errors.Is(err, worker.ErrLeaseLost) || !errors.Is(err, fferr.ErrStaleLease) && !errors.Is(err, fferr.ErrLeaseExpired) {
 		t.Errorf("cause %v", err)
 	}
 	c.Next(t, 2)
@@ -407,7 +408,7 @@ func TestWorkerRefusesAnUnfitDatabase(t *testing.T) {
 	}
 	w := fixture.NewWorker(t, eng, worker.Config{Lanes: []worker.Lane{{Name: "a lane"}}})
 	fixture.HandleKind(w, "area", fixture.Area)
-	if err := w.Run(t.Context()); !errors.Is(err, engine.ErrNotMigrated) {
+	if err := w.Run(t.Context()); !errors.Is(err, fferr.ErrNotMigrated) {
 		t.Errorf("run: %v, want ErrNotMigrated", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/reconcile"
@@ -173,7 +174,7 @@ func (b *bench) work(ctx context.Context) error {
 			} else {
 				err = b.time(ctx, "complete", func() error { return b.eng.CompleteExecution(ctx, c.Lease, nil) })
 			}
-			if err != nil && !errors.Is(err, engine.ErrStaleLease) { // cancelled in between
+			if err != nil && !errors.Is(err, fferr.ErrStaleLease) { // cancelled in between
 				return err
 			}
 		}

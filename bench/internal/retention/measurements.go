@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -125,7 +126,7 @@ func (b *bench) backlog(ctx context.Context) error {
 			for {
 				n, err := b.eng.Maintenance().TrimOutboxes(running, b.batch)
 				trimmed.Add(int64(n))
-				if err != nil && !errors.Is(err, engine.ErrBusy) {
+				if err != nil && !errors.Is(err, fferr.ErrBusy) {
 					return err
 				}
 				if n >= b.batch {

@@ -12,7 +12,7 @@ import (
 )
 
 // Packages are the folders of the packages that docs/versions.md calls API.
-var Packages = []string{"engine", "events", "fftest", "id", "id/wire", "normalise", "policy", "reconcile", "schema", "state", "stream", "waitpoint", "worker"}
+var Packages = []string{"engine", "events", "fferr", "fftest", "id", "id/wire", "normalise", "policy", "reconcile", "schema", "state", "stream", "waitpoint", "worker"}
 
 // Lists returns the list of each package of [Packages], by the package's name. The root is the repository's.
 func Lists(root string) (map[string]string, error) {
@@ -132,7 +132,8 @@ func (l *lister) text(t types.Type) string {
 	})
 }
 
-// signature returns a function's type parameters, parameters and results. Their names are left out, which a caller does not use.
+// signature returns a function's type parameters, parameters and results. Their names are left out, which a caller does not
+// use.
 func (l *lister) signature(signature *types.Signature) string {
 	parameters := l.tuple(signature.Params())
 	if last := len(parameters) - 1; signature.Variadic() {

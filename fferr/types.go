@@ -1,10 +1,12 @@
-package engine
+package fferr
 
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -12,29 +14,29 @@ import (
 type InputError struct {
 	Field  string
 	Reason string
-	err    error
+	Cause  error // the error of the parser that refused the value, if any
 }
 
 func (e *InputError) Error() string { return "invalid input: " + e.Field + ": " + e.Reason }
 
-// Unwrap returns [ErrInvalidInput] and, if a parser refused the value, its error.
-func (e *InputError) Unwrap() []error { return withCause(ErrInvalidInput, e.err) }
+// Unwrap returns [ErrInvalidInput] and Cause.
+func (e *InputError) Unwrap() []error { return withCause(ErrInvalidInput, e.Cause) }
 
 // CorruptionError reports a stored value that can't be read. Column names its column.
 type CorruptionError struct {
 	Column string
-	err    error
+	Cause  error // why it can't be read
 }
 
 func (e *CorruptionError) Error() string {
-	return fmt.Sprintf("stored value cannot be read: %s: %v", e.Column, e.err)
+	return fmt.Sprintf("stored value cannot be read: %s: %v", e.Column, e.Cause)
 }
 
-// Unwrap returns [ErrCorruption] and the error of the value.
-func (e *CorruptionError) Unwrap() []error { return withCause(ErrCorruption, e.err) }
+// Unwrap returns [ErrCorruption] and Cause.
+func (e *CorruptionError) Unwrap() []error { return withCause(ErrCorruption, e.Cause) }
 
-// NotFoundError names an object that does not exist: it was never created here, or retention has deleted it. Entity is "execution", "attempt", "flow", "edge" or
-// "worker".
+// NotFoundError names an object that does not exist: it was never created here, or retention has deleted it. Entity is
+// "execution", "attempt", "flow", "edge" or "worker".
 type NotFoundError struct {
 	Entity string
 	ID     string
@@ -49,7 +51,7 @@ func (e *NotFoundError) Unwrap() error { return ErrNotFound }
 // work, for which both are empty.
 type KeyConflictError struct {
 	Key          id.IdempotencyKey
-	BusinessKey  BusinessKey
+	BusinessKey  id.BusinessKey
 	Existing     id.ExecutionID // zero if a flow has the business key
 	ExistingFlow *id.FlowID     // the flow that has the business key; nil for an execution
 	Differs      string         // how the execution differs from the requested one, or that it has the business key
@@ -212,31 +214,90 @@ func (e *ReclaimCapError) Error() string {
 // Unwrap returns [ErrReclaimCapExceeded].
 func (e *ReclaimCapError) Unwrap() error { return ErrReclaimCapExceeded }
 
-// HaltedError names the lane ([LanePaused]) or worker instance ([WorkerDrained]) that an operator has halted.
+// HaltedError names the lane ([state.HaltedLane]) or worker instance ([state.HaltedWorker]) that an operator has halted.
 type HaltedError struct {
-	Halt Halt
+	Halt state.Halt
 	Name string
 }
 
-func (e *HaltedError) Error() string { return fmt.Sprintf("%s %s: %v", e.Halt, e.Name, ErrHalted) }
+func (e *HaltedError) Error() string {
+	return fmt.Sprintf("%s %s: %v", e.Halt, e.Name, ErrHalted)
+}
 
 // Unwrap returns [ErrHalted].
 func (e *HaltedError) Unwrap() error { return ErrHalted }
 
-// Halt is the kind of an operator's order that keeps a worker from claiming.
-type Halt string
-
-// The kinds of halts.
-const (
-	NotHalted     Halt = ""
-	LanePaused    Halt = "lane"   // [Operator.PauseLane]
-	WorkerDrained Halt = "worker" // [Operator.DrainWorker]
-)
-
 // UnsupportedError gives the reason why the database, as it is set up, can't serve an operation.
 type UnsupportedError struct{ Reason string }
 
-func (e *UnsupportedError) Error() string { return ErrUnsupported.Error() + ": " + e.Reason }
+func (e *UnsupportedError) Error() string {
+	return ErrUnsupported.Error() + ": " + e.Reason
+}
 
 // Unwrap returns [ErrUnsupported].
 func (e *UnsupportedError) Unwrap() error { return ErrUnsupported }
+
+// DeniedError reports the rights that a database role lacks. Grants are the statements that grant them; the owner of
+// the tables can run them.
+type DeniedError struct {
+	User   string // the database role, quoted for SQL
+	Grants []string
+}
+
+func (e *DeniedError) Error() string {
+	return fmt.Sprintf("%v: %s lacks rights: run %s", ErrDenied, e.User, strings.Join(e.Grants, "; "))
+}
+
+// Unwrap returns [ErrDenied].
+func (e *DeniedError) Unwrap() error { return ErrDenied }
+
+// StreamMovedError reports that nothing was appended, because the stream has another number of frames than
+// the batch says. After an unknown outcome that shows whether the frames were appended.
+type StreamMovedError struct {
+	Frames int64 // that the stream has, trimmed ones included
+}
+
+func (e *StreamMovedError) Error() string {
+	return fmt.Sprintf("%v: %d", ErrStreamMoved, e.Frames)
+}
+
+// Unwrap returns [ErrStreamMoved].
+func (e *StreamMovedError) Unwrap() error { return ErrStreamMoved }
+
+// StreamGapError reports durable frames that a reader has missed.
+type StreamGapError struct {
+	Execution id.ExecutionID
+	Attempt   int
+	Frames    int64              // how many are missing
+	After     wire.FramePosition // the last frame before them that the reader has had; zero: none
+}
+
+func (e *StreamGapError) Error() string {
+	return fmt.Sprintf("%d frames of attempt %d of execution %s, after %s: %v", e.Frames, e.Attempt, e.Execution, e.After, ErrStreamGap)
+}
+
+// Unwrap returns [ErrStreamGap].
+func (e *StreamGapError) Unwrap() error { return ErrStreamGap }
+
+// DecodeError is a stored payload or result that can't be decoded into the type of its kind. Its text never contains
+// the stored value, but that of Err may.
+type DecodeError struct {
+	Kind string // the kind's name
+	What string // "payload", "result", "signal", or which payload, result or signal
+	Type string // the Go type
+	Err  error  // the codec's error
+}
+
+func (e *DecodeError) Error() string {
+	return fmt.Sprintf("%s of kind %q does not decode into %s", e.What, e.Kind, e.Type)
+}
+
+// Unwrap returns the codec's error.
+func (e *DecodeError) Unwrap() error { return e.Err }
+
+func withCause(sentinel, cause error) []error {
+	if cause == nil {
+		return []error{sentinel}
+	}
+	return []error{sentinel, cause}
+}

@@ -1,0 +1,11 @@
+package state
+
+// Halt is the kind of an operator's order that keeps a worker from claiming.
+type Halt string
+
+// The kinds of halts.
+const (
+	NotHalted    Halt = ""
+	HaltedLane   Halt = "lane"   // the lane is paused
+	HaltedWorker Halt = "worker" // the worker instance is drained
+)
