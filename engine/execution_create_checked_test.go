@@ -2,13 +2,14 @@ package engine
 
 import (
 	"errors"
-	"github.com/flowfabric/flowfabric-go/id"
 	"maps"
 	"reflect"
 	"slices"
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/flowfabric/flowfabric-go/id"
 )
 
 // A spec that differs from another in any field is not like it, except for the fields that are set individually.

@@ -2,8 +2,9 @@ package engine
 
 import (
 	"fmt"
-	"github.com/flowfabric/flowfabric-go/fferr"
 	"strings"
+
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 // graph is the shape of a FlowSpec: edges by node index.

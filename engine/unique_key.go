@@ -32,11 +32,10 @@ func uniqueText(lasts string, key pgtype.UUID) string {
 	return lasts + ":" + hex.EncodeToString(key.Bytes[:])
 }
 
-// uniqueKeys computes keys. Its buffers are reused by the next key.
+// uniqueKeyer computes keys. Its buffers are reused by the next key.
 type uniqueKeyer struct {
 	key  []byte
 	args []byte
-	scan argScan
 }
 
 // setUnique sets the key of a checked creation. The period counts from nowMs if the execution has no delay.
@@ -48,7 +47,7 @@ func (k *uniqueKeyer) setUnique(c *creation, u *Unique, nowMs int64) error {
 	k.args = k.args[:0]
 	if u.byArgs() {
 		var err error
-		if k.args, err = k.canonicalArgs(k.args, c.payload, u.Fields); err != nil {
+		if k.args, err = appendArgs(k.args, c.payload, u.Fields); err != nil {
 			return err
 		}
 	}
@@ -77,23 +76,14 @@ func addPart[T string | []byte](k *uniqueKeyer, has bool, part T) {
 	k.key = append(k.key, part...)
 }
 
-// canonicalArgs appends the part of a payload that counts, in a form that equal values share.
-func (k *uniqueKeyer) canonicalArgs(to, payload []byte, fields []string) ([]byte, error) {
-	if plain, ok := k.scan.canonical(append(to, "json "...), payload, fields); ok {
-		return plain, nil
-	}
-	exact, err := canonicalArgs(payload, fields)
-	return append(to, exact...), err
-}
-
-// canonicalArgs returns the part of a payload that counts, in a form that equal values share.
-func canonicalArgs(payload []byte, fields []string) ([]byte, error) {
+// appendArgs appends the part of a payload that counts, in a form that equal values share.
+func appendArgs(to, payload []byte, fields []string) ([]byte, error) {
 	if len(fields) == 0 {
 		value, err := decodeArgs[any](payload)
 		if err != nil {
-			return append([]byte("bytes "), payload...), nil
+			return append(append(to, "bytes "...), payload...), nil
 		}
-		return appendCanonical([]byte("json "), value)
+		return appendCanonical(append(to, "json "...), value)
 	}
 	object, err := decodeArgs[map[string]any](payload)
 	if err != nil || object == nil {
@@ -107,7 +97,7 @@ func canonicalArgs(payload []byte, fields []string) ([]byte, error) {
 		}
 		chosen[field] = value
 	}
-	return appendCanonical([]byte("json "), chosen)
+	return appendCanonical(append(to, "json "...), chosen)
 }
 
 var errNotOneValue = errors.New("not one value")

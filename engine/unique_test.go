@@ -3,11 +3,11 @@ package engine
 import (
 	"encoding/hex"
 	"errors"
-	"github.com/flowfabric/flowfabric-go/fferr"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 // The keys of unique work are stored, so they never change. Another implementation can check itself by these vectors: a key is
@@ -187,78 +187,13 @@ func TestUniqueIsChecked(t *testing.T) {
 	}
 }
 
-// The scan gives each payload that it serves the same form as the exact way, and serves the usual ones.
-func TestArgScanIsExact(t *testing.T) {
-	t.Parallel()
-	random := rand.New(rand.NewPCG(1, 2))
-	pick := func(texts ...string) string { return texts[random.IntN(len(texts))] }
-	var value func(depth int) string
-	space := func() string { return pick("", "", "", " ", "\n\t") }
-	value = func(depth int) string {
-		kind := random.IntN(8)
-		if depth > 3 {
-			kind = random.IntN(6)
-		}
-		switch kind {
-		case 0, 1:
-			return pick("0", "-0", "7", "-12", "100", "-4700", "9007199254740993", "01", "-", "1.5", "2e3", "1.0")
-		case 2, 3:
-			return pick(`"ada"`, `""`, `"a b"`, `"\u0061"`, `"\""`, `"ä"`, "\"\xff\"", "\"\x01\"", `"open`)
-		case 4, 5:
-			return pick("true", "false", "null", "nul", "")
-		case 6:
-			items := make([]string, random.IntN(4))
-			for i := range items {
-				items[i] = space() + value(depth+1) + space()
-			}
-			return "[" + strings.Join(items, ",") + pick("]", "]", "]", "]", "]", "]", ",]", "")
-		}
-		members := make([]string, random.IntN(4))
-		for i := range members {
-			members[i] = space() + pick(`"a"`, `"b"`, `"ab"`, `"a b"`, `"a\"`, `"\u0061"`, `""`, "a") + space() + ":" + space() + value(depth+1) + space()
-		}
-		return "{" + strings.Join(members, ",") + pick("}", "}", "}", "}", "}", "}", ",}", "", "} x")
-	}
-	var scan argScan
-	served := 0
-	for range 200_000 {
-		payload := []byte(space() + value(0) + space())
-		fields := [][]string{nil, nil, {"a"}, {"b", "a"}, {"a b", "ab"}}[random.IntN(5)]
-		got, ok := scan.canonical([]byte("json "), payload, fields)
-		if !ok {
-			continue
-		}
-		served++
-		if want, err := canonicalArgs(payload, fields); err != nil || string(got) != string(want) {
-			t.Fatalf("%q %q: %q, want %q (%v)", payload, fields, got, want, err)
-		}
-	}
-	if served < 30_000 {
-		t.Errorf("serves %d payloads", served)
-	}
-	for _, payload := range []string{`{"order":4711,"by":"ada"}`, `[1,"a",null,{"b":[true]}]`, "{}", "1200"} {
-		if _, ok := scan.canonical(nil, []byte(payload), nil); !ok {
-			t.Errorf("does not serve %s", payload)
-		}
-	}
-}
-
 func BenchmarkUniqueKey(b *testing.B) {
 	payload := []byte(`{"order":4711,"by":"ada","lines":[{"sku":"a-1","n":2},{"sku":"b-2","n":10}]}`)
-	b.Run("scan", func(b *testing.B) {
-		var keyer uniqueKeyer
-		c, u := creation{namespace: "default", kind: "send", payload: payload}, &Unique{ByArgs: true}
-		for b.Loop() {
-			if err := keyer.setUnique(&c, u, 0); err != nil {
-				b.Fatal(err)
-			}
+	var keyer uniqueKeyer
+	c, u := creation{namespace: "default", kind: "send", payload: payload}, &Unique{ByArgs: true}
+	for b.Loop() {
+		if err := keyer.setUnique(&c, u, 0); err != nil {
+			b.Fatal(err)
 		}
-	})
-	b.Run("exact", func(b *testing.B) {
-		for b.Loop() {
-			if _, err := canonicalArgs(payload, nil); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
+	}
 }

@@ -16,9 +16,10 @@ import (
 	"context"
 	"embed"
 	"fmt"
-	"github.com/flowfabric/flowfabric-go/fferr"
 	"io/fs"
 	"log/slog"
+
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 //go:embed migrations/*.sql

@@ -18,7 +18,7 @@ var rungs = []struct{ name, files string }{
 	{"ground", "doc engine maintenance business_key errors arrays batch check tx tx_callers breach_memory notifications " +
 		"flow_locks transition page key_cache"},
 	{"resolve", "flow_dependencies flow_passed_over settle_endings flow_eligibility"},
-	{"spec", "execution_spec unique unique_key unique_scan execution_middleware execution_create_scope flow_spec claim_spec lease_types policy lanes " +
+	{"spec", "execution_spec unique unique_key execution_middleware execution_create_scope flow_spec claim_spec lease_types policy lanes " +
 		"suspension_spec step_spec schedule_spec schedule_times schedule_order sequence_spec fair_spec fair gate_spec gate_locks gate_count budget_spec limit_spec reservation_spec stream_rate"},
 	{"lease", "lease_fence lease_memory lease stream_written"},
 	{"settle", "gate_hand_over settle settle_children settle_completions settle_failures settle_retries settle_returns lease_progress suspension call_resume"},
