@@ -326,6 +326,7 @@ members AS MATERIALIZED (
         WHERE
             e.partition_key = t.partition_key
             AND e.flow_id = t.flow_id
+        OFFSET 0
     ) AS x
     LIMIT $1::integer + 1
 )

@@ -292,6 +292,7 @@ members AS MATERIALIZED (
         WHERE
             e.partition_key = t.partition_key
             AND e.flow_id = t.flow_id
+        OFFSET 0
     ) AS x
     LIMIT sqlc.arg(max_counted)::integer + 1
 )
