@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/gate"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -59,12 +60,12 @@ func (e *Engine) CheckAdmission(
 	const op = "check admission"
 	err := e.checkAdmission(q, x)
 	if err == nil && spec.Jitter < 0 {
-		err = invalid("Jitter", "is negative")
+		err = core.Invalid("Jitter", "is negative")
 	}
 	if err != nil {
-		return AdmissionResult{}, wrap(op, err)
+		return AdmissionResult{}, core.Wrap(op, err)
 	}
-	return inTx(ctx, e, op, func(tx *txn) (AdmissionResult, error) {
+	return core.InTx(ctx, e.c, op, func(tx *core.Txn) (AdmissionResult, error) {
 		a := admission{Engine: e, policy: q, execution: x, jitter: spec.Jitter}
 		if err := a.lock(ctx, tx); err != nil {
 			return AdmissionResult{}, err
@@ -85,15 +86,15 @@ func (e *Engine) CheckAdmission(
 func (e *Engine) ReleaseAdmission(ctx context.Context, q id.QuotaPolicyID, x id.ExecutionID) error {
 	const op = "release admission"
 	if err := e.checkAdmission(q, x); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
-	_, err := inTx(ctx, e, op, func(tx *txn) (struct{}, error) {
-		tx.due.gated()
+	_, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (struct{}, error) {
+		tx.Due.Gated()
 		return struct{}{}, pgtx.InOneTrip(ctx, tx, func(conn db.DBTX) error {
-			return e.q.LockGate(ctx, conn, db.LockGateParams{PartitionKey: gatePartition(q), GateID: pgGate(q)})
+			return e.c.Q.LockGate(ctx, conn, db.LockGateParams{PartitionKey: gatePartition(q), GateID: pgGate(q)})
 		}, func(conn db.DBTX) error {
-			_, err := e.q.ReleaseCallerAdmission(ctx, conn, db.ReleaseCallerAdmissionParams{
-				PartitionKey: gatePartition(q), GateID: pgGate(q), ExecutionID: pgUUID(x.UUID()),
+			_, err := e.c.Q.ReleaseCallerAdmission(ctx, conn, db.ReleaseCallerAdmissionParams{
+				PartitionKey: gatePartition(q), GateID: pgGate(q), ExecutionID: core.PgUUID(x.UUID()),
 			})
 			return err
 		})
@@ -103,7 +104,7 @@ func (e *Engine) ReleaseAdmission(ctx context.Context, q id.QuotaPolicyID, x id.
 
 func (e *Engine) checkAdmission(q id.QuotaPolicyID, x id.ExecutionID) error {
 	if q.IsZero() {
-		return invalid("quota policy id", "is empty")
+		return core.Invalid("quota policy id", "is empty")
 	}
 	return e.checkExecution(x)
 }
@@ -121,18 +122,18 @@ type admission struct {
 }
 
 // lock locks the policy at the gate and reads by a later statement.
-func (a *admission) lock(ctx context.Context, tx *txn) error {
+func (a *admission) lock(ctx context.Context, tx *core.Txn) error {
 	partition, text := a.cfg.Partitions.QuotaPartition(a.policy), a.policy.String()
 	err := pgtx.InOneTrip(ctx, tx, a.lockQuota(ctx, a.policy), func(conn db.DBTX) (err error) {
-		a.found, err = a.q.GetCallerAdmission(ctx, conn, db.GetCallerAdmissionParams{
-			NowMs: a.nowMs(), GateID: pgGate(a.policy), PartitionKey: gatePartition(a.policy),
-			ExecutionPartitionKey: a.execution.Partition(), ExecutionID: pgUUID(a.execution.UUID()),
+		a.found, err = a.c.Q.GetCallerAdmission(ctx, conn, db.GetCallerAdmissionParams{
+			NowMs: a.c.NowMs(), GateID: pgGate(a.policy), PartitionKey: gatePartition(a.policy),
+			ExecutionPartitionKey: a.execution.Partition(), ExecutionID: core.PgUUID(a.execution.UUID()),
 			QuotaPartition: partition, QuotaPolicyID: text,
 		})
 		return err
 	})
 	switch f := &a.found; {
-	case isNoRow(err):
+	case core.IsNoRow(err):
 		return &fferr.NotFoundError{Entity: "quota policy", ID: text}
 	case err != nil:
 		return err
@@ -143,14 +144,14 @@ func (a *admission) lock(ctx context.Context, tx *txn) error {
 	case f.Ended:
 		return a.ended(ctx, tx)
 	case f.Named:
-		return invalid("execution", "names the quota policy, so the gate admits it")
+		return core.Invalid("execution", "names the quota policy, so the gate admits it")
 	}
 	return nil
 }
 
 // ended returns the error for an execution that has ended.
-func (a *admission) ended(ctx context.Context, tx *txn) error {
-	row, err := a.q.GetExecutionResult(ctx, tx, db.GetExecutionResultParams{
+func (a *admission) ended(ctx context.Context, tx *core.Txn) error {
+	row, err := a.c.Q.GetExecutionResult(ctx, tx, db.GetExecutionResultParams{
 		PartitionKey: a.execution.Partition(), ExecutionID: a.execution.UUID(),
 	})
 	if err == nil {
@@ -163,7 +164,7 @@ func (a *admission) ended(ctx context.Context, tx *txn) error {
 }
 
 // decide compares the policy's use with its limits. It counts only if the bounds have no room.
-func (a *admission) decide(ctx context.Context, tx *txn) (AdmissionResult, error) {
+func (a *admission) decide(ctx context.Context, tx *core.Txn) (AdmissionResult, error) {
 	f := &a.found
 	a.limit = gate.Limit{Concurrent: gate.None, Starts: gate.None, Held: f.Held, Started: f.Started}
 	if f.Concurrent > 0 && !a.holds() {
@@ -178,7 +179,7 @@ func (a *admission) decide(ctx context.Context, tx *txn) (AdmissionResult, error
 	if !a.limit.NeedsCount(1) {
 		return AdmissionResult{Outcome: Admitted}, nil
 	}
-	rows, err := a.countGates(ctx, tx, wholeCount(gate.ID(a.policy), a.windowMs, a.nowMs()))
+	rows, err := a.countGates(ctx, tx, wholeCount(gate.ID(a.policy), a.windowMs, a.c.NowMs()))
 	if err != nil || len(rows) == 0 {
 		return AdmissionResult{}, err
 	}
@@ -207,14 +208,14 @@ func (a *admission) retryAfter(firstStartMs int64) time.Duration {
 }
 
 // take stores the admission.
-func (a *admission) take(ctx context.Context, tx *txn) error {
+func (a *admission) take(ctx context.Context, tx *core.Txn) error {
 	if a.found.Concurrent == 0 && a.found.Starts == 0 {
 		return nil // there is nothing to count
 	}
 	partitions, gates := []int16{gatePartition(a.policy)}, []pgtype.UUID{pgGate(a.policy)}
 	uses := db.InsertGateUsesParams{
-		NowMs: a.nowMs(), ByCaller: true, PartitionKeys: partitions, GateIDs: gates, Units: []int64{1},
-		ExecutionPartitionKeys: []int16{a.execution.Partition()}, ExecutionIDs: []pgtype.UUID{pgUUID(a.execution.UUID())},
+		NowMs: a.c.NowMs(), ByCaller: true, PartitionKeys: partitions, GateIDs: gates, Units: []int64{1},
+		ExecutionPartitionKeys: []int16{a.execution.Partition()}, ExecutionIDs: []pgtype.UUID{core.PgUUID(a.execution.UUID())},
 	}
 	if a.windowMs > 0 {
 		uses.WindowedGateIDs = gates
@@ -224,10 +225,10 @@ func (a *admission) take(ctx context.Context, tx *txn) error {
 		held++
 	}
 	return pgtx.InOneTrip(ctx, tx,
-		func(conn db.DBTX) error { return a.q.InsertGateUses(ctx, conn, uses) },
+		func(conn db.DBTX) error { return a.c.Q.InsertGateUses(ctx, conn, uses) },
 		func(conn db.DBTX) error {
-			return a.q.RaiseGates(ctx, conn, db.RaiseGatesParams{
-				NowMs: a.nowMs(), PartitionKeys: partitions, GateIDs: gates,
+			return a.c.Q.RaiseGates(ctx, conn, db.RaiseGatesParams{
+				NowMs: a.c.NowMs(), PartitionKeys: partitions, GateIDs: gates,
 				Held: []int64{held}, Started: []int64{a.limit.Started + 1}, NextAtMs: []int64{0}, Used: []bool{true},
 			})
 		},

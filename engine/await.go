@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/notify"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -28,13 +29,13 @@ import (
 func (e *Engine) AwaitExecution(ctx context.Context, x id.ExecutionID) ([]byte, error) {
 	const op = "await execution"
 	if err := cmp.Or(e.checkAwait(), e.checkExecution(x)); err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	w := newWaiter()
 	leave := e.awaiting.joinExecution(x, w)
 	defer leave()
 	if err := e.await(ctx, w); err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	return w.result, nil
 }
@@ -51,11 +52,11 @@ func (e *Engine) AwaitExecution(ctx context.Context, x id.ExecutionID) ([]byte, 
 func (e *Engine) AwaitFlow(ctx context.Context, flow id.FlowID) (*FlowSnapshot, error) {
 	const op = "await flow"
 	if err := e.checkAwait(); err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	for {
 		if err := e.awaitMembers(ctx, flow); err != nil {
-			return nil, wrap(op, err)
+			return nil, core.Wrap(op, err)
 		}
 		var unreadable error
 		snapshot, err := readAgain(e, func() (snapshot *FlowSnapshot, err error) {
@@ -64,11 +65,11 @@ func (e *Engine) AwaitFlow(ctx context.Context, flow id.FlowID) (*FlowSnapshot, 
 		})
 		switch {
 		case err != nil:
-			return nil, wrap(op, err)
+			return nil, core.Wrap(op, err)
 		case snapshot.Ended:
 			return snapshot, nil
 		case unreadable != nil:
-			return nil, wrap(op, unreadable)
+			return nil, core.Wrap(op, unreadable)
 		}
 		// A member was added in the meantime.
 	}
@@ -82,11 +83,11 @@ func (e *Engine) awaitMembers(ctx context.Context, flow id.FlowID) error {
 }
 
 func (e *Engine) checkAwait() error {
-	if err := pgtx.Refusal(e.tx); err != nil {
+	if err := pgtx.Refusal(e.c.Tx); err != nil {
 		return err
 	}
-	if e.tx != nil {
-		return invalid("engine", "is bound to a transaction, which must not wait for other transactions")
+	if e.c.Tx != nil {
+		return core.Invalid("engine", "is bound to a transaction, which must not wait for other transactions")
 	}
 	return nil
 }
@@ -189,7 +190,7 @@ func without(waiters []*waiter, gone *waiter) []*waiter {
 }
 
 func (e *Engine) await(ctx context.Context, w *waiter) error {
-	return e.awaiting.await(ctx, w, e.listener, e.look)
+	return e.awaiting.await(ctx, w, e.c.Listener, e.look)
 }
 
 // await returns when w has its answer or ctx has ended. If no other waiter polls, it polls for all.
@@ -230,7 +231,7 @@ const (
 // during the poll causes another. A waiter that passes the turn on may have received a wake-up without polling; the
 // next holder therefore polls first.
 func (a *awaiting) lookForAll(ctx context.Context, w *waiter, listener *notify.Listener, look func(context.Context) bool) error {
-	defer listener.Join(completionChannel, a.wake)()
+	defer listener.Join(core.CompletionChannel, a.wake)()
 	serving, stop := context.WithCancel(ctx)
 	var connection sync.WaitGroup
 	defer connection.Wait()

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -67,7 +68,7 @@ func (e *Engine) look(ctx context.Context) (fresh bool) {
 // readAgain calls read and retries it if its connection was cut. All idle connections may have been cut, and each try
 // meets one of them, so it tries once more often than the pool has connections.
 func readAgain[T any](e *Engine, read func() (T, error)) (T, error) {
-	for left := e.pool.Config().MaxConns; ; left-- {
+	for left := e.c.Pool.Config().MaxConns; ; left-- {
 		result, err := read()
 		if left == 0 || !pgtx.IsCut(err) || fferr.Known(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 			return result, err
@@ -144,11 +145,11 @@ func (e *Engine) lookAt(ctx context.Context, items []lookItem) error {
 		var params db.ListEndedParams
 		for i, item := range some {
 			params.PartitionKeys = append(params.PartitionKeys, item.execution.Partition())
-			params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(item.execution.UUID()))
+			params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(item.execution.UUID()))
 			params.WithResults = append(params.WithResults, item.member == nil)
 			params.Ords = append(params.Ords, int32(i))
 		}
-		rows, err := readAgain(e, func() ([]db.ListEndedRow, error) { return e.q.ListEnded(ctx, e.reader(), params) })
+		rows, err := readAgain(e, func() ([]db.ListEndedRow, error) { return e.c.Q.ListEnded(ctx, e.c.Reader(), params) })
 		if err != nil {
 			return err
 		}
@@ -172,10 +173,10 @@ func (e *Engine) lookForMembers(ctx context.Context, flows []*lookFlow) error {
 	params := db.ListOpenMembersParams{PageSize: MaxPage}
 	for i, f := range flows {
 		params.PartitionKeys = append(params.PartitionKeys, e.cfg.Partitions.FlowPartition(f.id))
-		params.FlowIDs = append(params.FlowIDs, pgUUID(f.id))
+		params.FlowIDs = append(params.FlowIDs, core.PgUUID(f.id))
 		params.Ords = append(params.Ords, int32(i))
 	}
-	rows, err := readAgain(e, func() ([]db.ListOpenMembersRow, error) { return e.q.ListOpenMembers(ctx, e.reader(), params) })
+	rows, err := readAgain(e, func() ([]db.ListOpenMembersRow, error) { return e.c.Q.ListOpenMembers(ctx, e.c.Reader(), params) })
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/notify"
 )
 
@@ -104,7 +105,7 @@ func TestAwaitKeepsAWakeupDuringALook(t *testing.T) {
 		l.during = func(n int) {
 			switch n {
 			case 1:
-				l.engine().notify(completed())
+				l.engine().c.Notify(completed())
 			case 2:
 				w.answer([]byte("done"), nil)
 			}
@@ -222,14 +223,14 @@ func (noServer) Exec(context.Context, string, ...any) (pgconn.CommandTag, error)
 
 // engine returns an engine whose commits wake waiters, but not through the server.
 func (l *looks) engine() *Engine {
-	return &Engine{shared: &shared{notifying: notifying{
-		notifier: notify.NewNotifier(noServer{}, l.listener, slog.New(slog.DiscardHandler)),
-	}}}
+	return &Engine{c: &core.Core{Notifying: &core.Notifying{
+		Notifier: notify.NewNotifier(noServer{}, l.listener, slog.New(slog.DiscardHandler)),
+	}}, shared: new(shared)}
 }
 
-func completed() *notifications {
-	var due notifications
-	due.completions()
+func completed() *core.Notifications {
+	var due core.Notifications
+	due.Completions()
 	return &due
 }
 
@@ -242,13 +243,13 @@ func TestAwaitWakesOnOwnCommits(t *testing.T) {
 		time.Sleep(400 * time.Millisecond)
 		l.want(t, 0, 50, 150, 350)
 		l.during = func(int) { w.answer(nil, nil) }
-		var due notifications
-		due.lane("lane")
-		due.leases()
-		e.notify(&due) // nothing has ended
+		var due core.Notifications
+		due.Lane("lane")
+		due.Leases()
+		e.c.Notify(&due) // nothing has ended
 		synctest.Wait()
 		l.want(t, 0, 50, 150, 350)
-		e.notify(completed())
+		e.c.Notify(completed())
 		<-w.done
 		l.want(t, 0, 50, 150, 350, 400)
 		if err := answer(); err != nil {

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"fmt"
+
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Outcome is the result of one item of a batch: a value or an error. It implies nothing about other items.
@@ -31,7 +33,7 @@ func byBytes[T any](items []T, most, mostBytes int, size func(T) int) [][]T {
 // bySize splits items into runs of at most most items, and of at most the bytes of one statement. A larger item is a
 // run of its own.
 func bySize[T any](items []T, most int, size func(T) int) [][]T {
-	return byBytes(items, most, maxStatementBytes, size)
+	return byBytes(items, most, core.MaxStatementBytes, size)
 }
 
 // validItems returns the positions that check accepts, and fills the outcomes of the others.
@@ -55,7 +57,7 @@ func errorsOf[T any](outcomes []Outcome[T]) []error {
 
 func checkBatch(batch int) error {
 	if batch < 1 || batch > MaxBatch {
-		return invalid("batch", fmt.Sprintf("must be between 1 and %d", MaxBatch))
+		return core.Invalid("batch", fmt.Sprintf("must be between 1 and %d", MaxBatch))
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -54,10 +55,10 @@ func (o Operator) BlockExecution(ctx context.Context, x id.ExecutionID, reason s
 	e := o.e
 	eligibility, ok := blocks[reason]
 	if !ok {
-		return Blocking{}, wrap(op, invalid("blocking reason", "is not one that an operator can block for"))
+		return Blocking{}, core.Wrap(op, core.Invalid("blocking reason", "is not one that an operator can block for"))
 	}
 	if err := checkText("blocking detail", detail, maxFreeText); err != nil {
-		return Blocking{}, wrap(op, err)
+		return Blocking{}, core.Wrap(op, err)
 	}
 	return operate(ctx, e, x, operation[Blocking]{
 		op: op,
@@ -72,9 +73,9 @@ func (o Operator) BlockExecution(ctx context.Context, x id.ExecutionID, reason s
 			}
 			return answer, true, nil
 		},
-		write: func(tx *txn, x *heldExecution) (answer Blocking, err error) {
+		write: func(tx *core.Txn, x *heldExecution) (answer Blocking, err error) {
 			partition, execution := x.id.Partition(), x.id.UUID()
-			if err := e.q.BlockExecution(ctx, tx, db.BlockExecutionParams{
+			if err := e.c.Q.BlockExecution(ctx, tx, db.BlockExecutionParams{
 				EligibilityState: string(eligibility),
 				PublicState:      string(state.Derive(state.Runnable, eligibility, state.OutcomeNone)),
 				BlockingReason:   string(reason),
@@ -86,9 +87,9 @@ func (o Operator) BlockExecution(ctx context.Context, x id.ExecutionID, reason s
 				return answer, err
 			}
 			if x.HasLimits {
-				tx.due.gated()
+				tx.Due.Gated()
 			}
-			return answer, e.q.DropGrants(ctx, tx, db.DropGrantsParams{PartitionKey: partition, ExecutionID: execution})
+			return answer, e.c.Q.DropGrants(ctx, tx, db.DropGrantsParams{PartitionKey: partition, ExecutionID: execution})
 		},
 	})
 }
@@ -105,7 +106,7 @@ func (o Operator) UnblockExecution(ctx context.Context, x id.ExecutionID, expect
 	const op = "unblock execution"
 	e := o.e
 	if expected != "" && expected != state.WaitingForChildren && blocks[expected] == "" {
-		return wrap(op, invalid("expected reason", "is not one that executions are blocked for"))
+		return core.Wrap(op, core.Invalid("expected reason", "is not one that executions are blocked for"))
 	}
 	_, err := operate(ctx, e, x, operation[struct{}]{
 		op: op,
@@ -117,9 +118,9 @@ func (o Operator) UnblockExecution(ctx context.Context, x id.ExecutionID, expect
 			}
 			return none, true, nil
 		},
-		write: func(tx *txn, x *heldExecution) (none struct{}, err error) {
-			tx.due.lane(x.LaneID)
-			return none, e.q.UnblockExecution(ctx, tx, db.UnblockExecutionParams{
+		write: func(tx *core.Txn, x *heldExecution) (none struct{}, err error) {
+			tx.Due.Lane(x.LaneID)
+			return none, e.c.Q.UnblockExecution(ctx, tx, db.UnblockExecutionParams{
 				NowMs: x.NowMs, PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(),
 			})
 		},
@@ -164,7 +165,7 @@ func (o Operator) ListBlockedExecutions(
 ) (Page[BlockedExecution], error) {
 	const op = "list blocked executions"
 	page, err := o.listBlocked(ctx, filter, after, limit)
-	return page, wrap(op, err)
+	return page, core.Wrap(op, err)
 }
 
 // BlockedExecutions iterates over the executions that [Operator.ListBlockedExecutions] lists, a page at a time.
@@ -186,17 +187,17 @@ func (o Operator) listBlocked(
 	list := "blocked executions\x00" + string(filter.Lane) + "\x00" + string(filter.Reason)
 	params := db.ListBlockedParams{
 		AfterLaneID: string(filter.Lane), AfterBlockedAtMs: math.MinInt64, AfterPartitionKey: -1,
-		AfterExecutionID: pgUUID(id.ExecutionUUID{}), LastLaneID: afterLanes,
+		AfterExecutionID: core.PgUUID(id.ExecutionUUID{}), LastLaneID: afterLanes,
 	}
 	if filter.Lane != "" {
 		if err := filter.Lane.Validate(); err != nil {
-			return page, invalidBecause("lane", err)
+			return page, core.InvalidBecause("lane", err)
 		}
 		params.LastLaneID = string(filter.Lane)
 	}
 	if filter.Reason != "" {
 		if !slices.Contains(listedReasons, filter.Reason) {
-			return page, invalid("reason", "is not one that executions are listed for")
+			return page, core.Invalid("reason", "is not one that executions are listed for")
 		}
 		params.EligibilityState = new(string(blocks[filter.Reason]))
 	}
@@ -208,10 +209,10 @@ func (o Operator) listBlocked(
 		return page, err
 	}
 	if key != nil && !readPlace(key, &params) {
-		return page, invalid("after", "is not a cursor of this listing")
+		return page, core.Invalid("after", "is not a cursor of this listing")
 	}
 	params.PageSize = int32(limit) + 1
-	rows, err := o.e.q.ListBlocked(ctx, o.e.reader(), params)
+	rows, err := o.e.c.Q.ListBlocked(ctx, o.e.c.Reader(), params)
 	if err != nil {
 		return page, err
 	}
@@ -223,7 +224,7 @@ func (o Operator) listBlocked(
 			Detail: row.BlockingDetail, Since: time.UnixMilli(row.BlockedAtMs), Capabilities: row.RequiredCapabilities,
 		}
 		if err := blocked[i].Lane.Validate(); err != nil {
-			return page, corrupt("ff_exec_core.lane_id", err)
+			return page, core.Corrupt("ff_exec_core.lane_id", err)
 		}
 	}
 	return pageOf(blocked, limit, func(b *BlockedExecution) string { return cursorOf(list, placeOf(b)) }), nil
@@ -244,7 +245,7 @@ func readPlace(place []byte, params *db.ListBlockedParams) bool {
 	}
 	params.AfterBlockedAtMs = int64(binary.BigEndian.Uint64(place))
 	params.AfterPartitionKey = int16(binary.BigEndian.Uint16(place[8:]))
-	params.AfterExecutionID = pgUUID(id.ExecutionUUID(place[10:fixed]))
+	params.AfterExecutionID = core.PgUUID(id.ExecutionUUID(place[10:fixed]))
 	params.AfterLaneID = string(place[fixed:])
 	return true
 }
@@ -263,13 +264,13 @@ func (m Maintenance) UnblockRoutes(ctx context.Context, batch int) (int, error) 
 	if err := checkBatch(batch); err != nil {
 		return 0, err
 	}
-	return inStatement(ctx, e.impatient(), "unblock routes", func(conn db.DBTX, due *notifications) (int, error) {
-		rows, err := e.q.UnblockRoutes(ctx, conn, db.UnblockRoutesParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
+	return core.InStatement(ctx, e.impatient().c, "unblock routes", func(conn db.DBTX, due *core.Notifications) (int, error) {
+		rows, err := e.c.Q.UnblockRoutes(ctx, conn, db.UnblockRoutesParams{NowMs: e.c.NowMs(), BatchSize: int32(batch)})
 		for _, row := range rows {
 			if row.Claimable {
-				due.lane(row.LaneID)
+				due.Lane(row.LaneID)
 			} else {
-				due.gated()
+				due.Gated()
 			}
 		}
 		return len(rows), err

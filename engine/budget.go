@@ -6,6 +6,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -19,23 +20,23 @@ import (
 func (e *Engine) CreateBudget(ctx context.Context, spec BudgetSpec) (BudgetCreated, error) {
 	const op = "create budget"
 	if err := spec.named(e); err != nil {
-		return BudgetCreated{}, wrap(op, err)
+		return BudgetCreated{}, core.Wrap(op, err)
 	}
 	policy, err := spec.policy()
 	if err != nil {
-		return BudgetCreated{}, wrap(op, err)
+		return BudgetCreated{}, core.Wrap(op, err)
 	}
 	document, err := policy.Encode()
 	if err != nil {
-		return BudgetCreated{}, wrap(op, err)
+		return BudgetCreated{}, core.Wrap(op, err)
 	}
 	if spec.ID.IsZero() {
 		spec.ID = id.NewBudgetID()
 	}
 	partition := e.cfg.Partitions.BudgetPartition(spec.ID)
-	inserted, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (int64, error) {
-		return e.q.InsertBudget(ctx, conn, db.InsertBudgetParams{
-			NowMs: e.nowMs(), PartitionKey: partition, BudgetID: spec.ID.String(), Policy: string(document),
+	inserted, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
+		return e.c.Q.InsertBudget(ctx, conn, db.InsertBudgetParams{
+			NowMs: e.c.NowMs(), PartitionKey: partition, BudgetID: spec.ID.String(), Policy: string(document),
 			ScopeType: spec.Labels.ScopeType, ScopeID: spec.Labels.ScopeID, EnforcementMode: spec.Labels.Mode,
 			ResetIntervalMs: policy.PeriodMs(),
 		})
@@ -48,7 +49,7 @@ func (e *Engine) CreateBudget(ctx context.Context, spec BudgetSpec) (BudgetCreat
 	}
 	found, err := e.Budget(ctx, spec.ID)
 	if err != nil {
-		return BudgetCreated{}, wrap(op, err)
+		return BudgetCreated{}, core.Wrap(op, err)
 	}
 	created := BudgetCreated{ID: spec.ID, Duplicate: true}
 	created.Matches = found.Corruption == "" && found.Key == spec.Key && found.Namespace == spec.Namespace && found.Labels == spec.Labels && found.ResetEvery == spec.ResetEvery &&
@@ -77,19 +78,19 @@ func realLimits(of map[string]BudgetLimit) map[string]BudgetLimit {
 func (e *Engine) ReleaseBudget(ctx context.Context, b id.BudgetID, x id.ExecutionID) (map[string]int64, error) {
 	const op = "release budget"
 	if err := checkBudget(b); err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	if err := e.checkExecution(x); err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
-	partition, budgetID, execution := e.cfg.Partitions.BudgetPartition(b), b.String(), pgUUID(x.UUID())
-	rows, err := inTx(ctx, e, op, func(tx *txn) ([]db.ReleaseBudgetRow, error) {
+	partition, budgetID, execution := e.cfg.Partitions.BudgetPartition(b), b.String(), core.PgUUID(x.UUID())
+	rows, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) ([]db.ReleaseBudgetRow, error) {
 		var dimensions []string
 		err := pgtx.InOneTrip(ctx, tx, func(conn db.DBTX) (err error) {
-			_, err = e.q.LockBudget(ctx, conn, db.LockBudgetParams{PartitionKey: partition, BudgetID: budgetID})
+			_, err = e.c.Q.LockBudget(ctx, conn, db.LockBudgetParams{PartitionKey: partition, BudgetID: budgetID})
 			return err
 		}, func(conn db.DBTX) (err error) {
-			dimensions, err = e.q.LockBudgetUsageOf(ctx, conn, db.LockBudgetUsageOfParams{
+			dimensions, err = e.c.Q.LockBudgetUsageOf(ctx, conn, db.LockBudgetUsageOfParams{
 				PartitionKey: partition, BudgetID: budgetID, ExecutionID: execution,
 			})
 			return err
@@ -97,9 +98,9 @@ func (e *Engine) ReleaseBudget(ctx context.Context, b id.BudgetID, x id.Executio
 		if err != nil {
 			return nil, err
 		}
-		tx.due.gated()
-		return e.q.ReleaseBudget(ctx, tx, db.ReleaseBudgetParams{
-			PartitionKey: partition, BudgetID: budgetID, ExecutionID: execution, Dimensions: dimensions, NowMs: e.nowMs(),
+		tx.Due.Gated()
+		return e.c.Q.ReleaseBudget(ctx, tx, db.ReleaseBudgetParams{
+			PartitionKey: partition, BudgetID: budgetID, ExecutionID: execution, Dimensions: dimensions, NowMs: e.c.NowMs(),
 		})
 	})
 	if err != nil {

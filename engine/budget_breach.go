@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // CancelledByBudget is the [CancelSpec.Source] of executions that a breach of a budget has cancelled: see [BudgetSpec].
@@ -29,26 +30,26 @@ const (
 
 // cancelAdmitted makes the executions under a budget due for their cancellation if that is over, in the transaction of
 // the breach: whatever happens to this process after the commit, they are cancelled.
-func (c *usageCount) cancelAdmitted(ctx context.Context, b *countedBudget, due *notifications) []step {
+func (c *usageCount) cancelAdmitted(ctx context.Context, b *countedBudget, due *core.Notifications) []core.Step {
 	if !b.exists || !b.policy.CancelOnBreach || !b.account.Over() {
 		return nil
 	}
-	return []step{func(conn db.DBTX) error {
-		n, err := c.q.MarkBudgetAdmissions(ctx, conn, db.MarkBudgetAdmissionsParams{PartitionKey: b.partition, BudgetID: b.id})
+	return []core.Step{func(conn db.DBTX) error {
+		n, err := c.c.Q.MarkBudgetAdmissions(ctx, conn, db.MarkBudgetAdmissionsParams{PartitionKey: b.partition, BudgetID: b.id})
 		c.over = c.over || n > 0
-		due.over = c.over && c.tx != nil
+		due.Over = c.over && c.c.Tx != nil
 		return err
 	}}
 }
 
 // cancelOver cancels executions that are due for it, up to batch, and returns how many of them it is done with.
 func (e *Engine) cancelOver(ctx context.Context, op string, batch int) (done int, err error) {
-	page := db.ListBudgetCancelsParams{AfterPartitionKey: -1, AfterExecutionID: pgUUID(id.ExecutionUUID{})}
+	page := db.ListBudgetCancelsParams{AfterPartitionKey: -1, AfterExecutionID: core.PgUUID(id.ExecutionUUID{})}
 	for seen := 0; seen < batch; {
 		page.PageSize = int32(min(batch-seen, maxCancelPage))
-		rows, err := e.q.ListBudgetCancels(ctx, e.reader(), page)
+		rows, err := e.c.Q.ListBudgetCancels(ctx, e.c.Reader(), page)
 		if err != nil {
-			return done, wrap(op, err)
+			return done, core.Wrap(op, err)
 		}
 		if len(rows) == 0 {
 			return done, nil
@@ -98,8 +99,8 @@ func (e *Engine) cancelRows(ctx context.Context, op string, rows []db.ListBudget
 	if len(over.ExecutionIDs) == 0 {
 		return 0, nil
 	}
-	return inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (int, error) {
-		n, err := e.q.DropBudgetAdmissions(ctx, conn, over)
+	return core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (int, error) {
+		n, err := e.c.Q.DropBudgetAdmissions(ctx, conn, over)
 		return int(n), err
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/budget"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -81,7 +82,7 @@ func newUsageCount(e *Engine, items []*usageItem, waits bool) *usageCount {
 	return c
 }
 
-func (c *usageCount) inTx(ctx context.Context, tx *txn) error {
+func (c *usageCount) inTx(ctx context.Context, tx *core.Txn) error {
 	c.over = false
 	if err := c.lock(ctx, tx); err != nil {
 		return err
@@ -137,7 +138,7 @@ func (c *usageCount) decide(item *usageItem) (budget.Outcome, error) {
 	} else {
 		var err error
 		if outcome, err = budget.ReadOutcome(c.known[item.key]); err != nil {
-			return outcome, corrupt("ff_budget_usage_dedup.outcome_json", err)
+			return outcome, core.Corrupt("ff_budget_usage_dedup.outcome_json", err)
 		}
 	}
 	if item.fenced() && outcome.Lease != leaseText(item.fence) {
@@ -184,12 +185,12 @@ func (c *usageCount) apply(item *usageItem) budget.Outcome {
 }
 
 // lock locks the leases, the budgets, the keys and the usage, in this order, and reads them.
-func (c *usageCount) lock(ctx context.Context, tx *txn) error {
+func (c *usageCount) lock(ctx context.Context, tx *core.Txn) error {
 	steps := c.lockLeases(ctx)
 	found := make([]string, len(c.ordered))
 	for i, b := range c.ordered {
 		steps = append(steps, func(conn db.DBTX) (err error) {
-			found[i], err = c.q.LockBudget(ctx, conn, db.LockBudgetParams{PartitionKey: b.partition, BudgetID: b.id})
+			found[i], err = c.c.Q.LockBudget(ctx, conn, db.LockBudgetParams{PartitionKey: b.partition, BudgetID: b.id})
 			return err
 		})
 	}
@@ -214,7 +215,7 @@ func (c *usageCount) lock(ctx context.Context, tx *txn) error {
 	return nil
 }
 
-func (c *usageCount) lockKeys(ctx context.Context) []step {
+func (c *usageCount) lockKeys(ctx context.Context) []core.Step {
 	keys := make(map[string]bool)
 	for _, item := range c.items {
 		if item.key != "" {
@@ -226,16 +227,16 @@ func (c *usageCount) lockKeys(ctx context.Context) []step {
 		return nil
 	}
 	sorted, partition := slices.Sorted(maps.Keys(keys)), c.budgets[0].partition
-	return []step{func(conn db.DBTX) error {
-		taken, err := c.q.ReuseBudgetKeys(ctx, conn, db.ReuseBudgetKeysParams{
-			PartitionKey: partition, TtlMs: usageKeyMs, Keys: sorted, NowMs: c.Engine.nowMs(),
+	return []core.Step{func(conn db.DBTX) error {
+		taken, err := c.c.Q.ReuseBudgetKeys(ctx, conn, db.ReuseBudgetKeysParams{
+			PartitionKey: partition, TtlMs: usageKeyMs, Keys: sorted, NowMs: c.Engine.c.NowMs(),
 		})
 		for _, key := range taken {
 			c.taken[key] = true
 		}
 		return err
 	}, func(conn db.DBTX) error {
-		rows, err := c.q.ReadBudgetKeys(ctx, conn, db.ReadBudgetKeysParams{PartitionKey: partition, Keys: sorted})
+		rows, err := c.c.Q.ReadBudgetKeys(ctx, conn, db.ReadBudgetKeysParams{PartitionKey: partition, Keys: sorted})
 		for _, row := range rows {
 			c.known[row.DedupKey] = row.Outcome
 		}
@@ -243,14 +244,14 @@ func (c *usageCount) lockKeys(ctx context.Context) []step {
 	}}
 }
 
-func (c *usageCount) lockUsage(ctx context.Context, b *countedBudget) []step {
+func (c *usageCount) lockUsage(ctx context.Context, b *countedBudget) []core.Step {
 	b.usage = make(map[string]int64)
 	if len(c.dimensions) == 0 {
 		return nil
 	}
-	return []step{func(conn db.DBTX) error {
-		rows, err := c.q.LockBudgetUsage(ctx, conn, db.LockBudgetUsageParams{
-			PartitionKey: b.partition, BudgetID: b.id, Dimensions: c.dimensions, NowMs: c.Engine.nowMs(),
+	return []core.Step{func(conn db.DBTX) error {
+		rows, err := c.c.Q.LockBudgetUsage(ctx, conn, db.LockBudgetUsageParams{
+			PartitionKey: b.partition, BudgetID: b.id, Dimensions: c.dimensions, NowMs: c.Engine.c.NowMs(),
 		})
 		for _, row := range rows {
 			b.usage[row.Dimension], b.nowMs = row.CurrentValue, row.NowMs

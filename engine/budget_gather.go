@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -71,7 +72,7 @@ type usageBatch struct {
 // row of a budget is locked until a commit is on the disk, so that one transaction for each report would be slow.
 func (e *Engine) gatherUsage(ctx context.Context, op string, item *usageItem) error {
 	item.waiting = usageWaiting{ctx: ctx, done: make(chan struct{})}
-	m, place := &e.usage, placeOfUsage(e.pool, item.budgets)
+	m, place := &e.usage, placeOfUsage(e.c.Pool, item.budgets)
 	m.mu.Lock()
 	queue, runs := m.queues[place]
 	if !runs {
@@ -105,7 +106,7 @@ func (e *Engine) gatherUsage(ctx context.Context, op string, item *usageItem) er
 			batch.cancel()
 		}
 	}
-	return wrap(op, ctx.Err())
+	return core.Wrap(op, ctx.Err())
 }
 
 // serveUsage counts the reports of a queue until it is empty.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // CancelOverBudget cancels executions that a breach of a budget has left to this job: its process has ended since, or the
@@ -22,9 +23,9 @@ func (m Maintenance) CancelOverBudget(ctx context.Context, batch int) (int, erro
 	if err != nil {
 		return done, err
 	}
-	dropped, err := inStatement(ctx, m.e.impatient(), op, func(conn db.DBTX, _ *notifications) (int64, error) {
-		return m.e.q.LookAtAdmissions(ctx, conn, db.LookAtAdmissionsParams{
-			NowMs: m.e.nowMs(), LookMs: admissionLook.Milliseconds(), BatchSize: int32(batch),
+	dropped, err := core.InStatement(ctx, m.e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
+		return m.e.c.Q.LookAtAdmissions(ctx, conn, db.LookAtAdmissionsParams{
+			NowMs: m.e.c.NowMs(), LookMs: admissionLook.Milliseconds(), BatchSize: int32(batch),
 		})
 	})
 	return max(done, int(dropped)), err
@@ -32,4 +33,4 @@ func (m Maintenance) CancelOverBudget(ctx context.Context, batch int) (int, erro
 
 // OverBudget receives a value when a transaction of [Engine.InTx] of this engine was a breach that cancels executions. Then
 // call [Maintenance.CancelOverBudget] soon. Outside transactions the engine cancels them itself.
-func (m Maintenance) OverBudget() <-chan struct{} { return m.e.overBudget }
+func (m Maintenance) OverBudget() <-chan struct{} { return m.e.c.OverBudget }

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/budget"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Budget is a stored budget with its usage.
@@ -45,17 +46,17 @@ type Budget struct {
 func (e *Engine) Budget(ctx context.Context, b id.BudgetID) (Budget, error) {
 	const op = "read budget"
 	if err := checkBudget(b); err != nil {
-		return Budget{}, wrap(op, err)
+		return Budget{}, core.Wrap(op, err)
 	}
-	row, err := e.q.GetBudget(ctx, e.reader(), db.GetBudgetParams{PartitionKey: e.cfg.Partitions.BudgetPartition(b), BudgetID: b.String()})
+	row, err := e.c.Q.GetBudget(ctx, e.c.Reader(), db.GetBudgetParams{PartitionKey: e.cfg.Partitions.BudgetPartition(b), BudgetID: b.String()})
 	switch {
-	case isNoRow(err):
-		return Budget{}, wrap(op, budgetNotFound(b))
+	case core.IsNoRow(err):
+		return Budget{}, core.Wrap(op, budgetNotFound(b))
 	case err != nil:
-		return Budget{}, wrap(op, err)
+		return Budget{}, core.Wrap(op, err)
 	}
 	found, err := budgetFrom((*db.ListBudgetsRow)(&row))
-	return found, wrap(op, err)
+	return found, core.Wrap(op, err)
 }
 
 // ListBudgets returns a page of the budgets, ordered by partition and id. after is the [Page.Next] of the previous page, or ""
@@ -66,19 +67,19 @@ func (e *Engine) Budget(ctx context.Context, b id.BudgetID) (Budget, error) {
 func (o Operator) ListBudgets(ctx context.Context, after string, limit int) (page Page[Budget], err error) {
 	const op, list = "list budgets", "budgets"
 	if limit, err = pageSize(limit); err != nil {
-		return page, wrap(op, err)
+		return page, core.Wrap(op, err)
 	}
 	last, err := readCursor(list, after)
 	if err != nil {
-		return page, wrap(op, err)
+		return page, core.Wrap(op, err)
 	}
 	params := db.ListBudgetsParams{AfterPartition: -1, PageSize: int32(limit) + 1}
 	if len(last) > 2 {
 		params.AfterPartition, params.AfterID = int16(binary.BigEndian.Uint16(last)), string(last[2:])
 	}
-	rows, err := o.e.q.ListBudgets(ctx, o.e.reader(), params)
+	rows, err := o.e.c.Q.ListBudgets(ctx, o.e.c.Reader(), params)
 	if err != nil {
-		return page, wrap(op, err)
+		return page, core.Wrap(op, err)
 	}
 	found := pageOf(rows, limit, func(row *db.ListBudgetsRow) string {
 		return cursorOf(list, append(binary.BigEndian.AppendUint16(nil, uint16(row.PartitionKey)), row.BudgetID...))
@@ -87,7 +88,7 @@ func (o Operator) ListBudgets(ctx context.Context, after string, limit int) (pag
 	for i := range found.Items {
 		b, err := budgetFrom(&found.Items[i])
 		if err != nil {
-			return Page[Budget]{}, wrap(op, err)
+			return Page[Budget]{}, core.Wrap(op, err)
 		}
 		page.Items = append(page.Items, b)
 	}
@@ -115,7 +116,7 @@ func budgetFrom(row *db.ListBudgetsRow) (Budget, error) {
 	}
 	var err error
 	if b.ID, err = id.ParseBudgetID(row.BudgetID); err != nil {
-		return b, corrupt("ff_budget_policy.budget_id", err)
+		return b, core.Corrupt("ff_budget_policy.budget_id", err)
 	}
 	p, err := budget.Decode(row.Policy)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/budget"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // The operations of keys of reports, as they are stored.
@@ -29,7 +30,7 @@ const (
 func (e *Engine) ReportUsage(ctx context.Context, l Lease, usage Usage) (UsageResult, error) {
 	const op = "report usage"
 	if err := e.checkLease(l); err != nil {
-		return UsageResult{}, wrap(op, err)
+		return UsageResult{}, core.Wrap(op, err)
 	}
 	return e.reportUsage(ctx, op, &usage)
 }
@@ -42,7 +43,7 @@ func (o Operator) ReportUsage(ctx context.Context, usage Usage) (UsageResult, er
 func (e *Engine) reportUsage(ctx context.Context, op string, usage *Usage) (UsageResult, error) {
 	amounts, err := usage.amounts()
 	if err != nil {
-		return UsageResult{}, wrap(op, err)
+		return UsageResult{}, core.Wrap(op, err)
 	}
 	return e.countUsage(ctx, op, &usageItem{op: reportOp, budgets: []id.BudgetID{usage.Budget}, amounts: amounts, key: usage.Key})
 }
@@ -55,11 +56,11 @@ func (e *Engine) reportUsage(ctx context.Context, op string, usage *Usage) (Usag
 func (e *Engine) RecordSpend(ctx context.Context, spend Spend) (UsageResult, error) {
 	const op = "record spend"
 	if err := e.checkExecution(spend.Execution); err != nil {
-		return UsageResult{}, wrap(op, err)
+		return UsageResult{}, core.Wrap(op, err)
 	}
 	amounts, err := sortedAmounts(spend.Amounts)
 	if err != nil {
-		return UsageResult{}, wrap(op, err)
+		return UsageResult{}, core.Wrap(op, err)
 	}
 	return e.countUsage(ctx, op, &usageItem{
 		op: spendOp, budgets: []id.BudgetID{spend.Budget}, amounts: amounts, key: spend.Key, execution: spend.Execution.UUID(),
@@ -92,7 +93,7 @@ func (i *usageItem) fenced() bool { return i.op == reserveOp || i.op == settleOp
 // countUsage counts a report.
 func (e *Engine) countUsage(ctx context.Context, op string, item *usageItem) (UsageResult, error) {
 	if err := checkBudget(item.budgets[0]); err != nil {
-		return UsageResult{}, wrap(op, err)
+		return UsageResult{}, core.Wrap(op, err)
 	}
 	if err := e.countItem(ctx, op, item); err != nil {
 		return UsageResult{}, err
@@ -103,38 +104,38 @@ func (e *Engine) countUsage(ctx context.Context, op string, item *usageItem) (Us
 // countItem counts an item, together with others unless the engine is bound to a caller's transaction.
 func (e *Engine) countItem(ctx context.Context, op string, item *usageItem) error {
 	if err := checkText("Key", item.key, MaxUsageKey); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	if item.key != "" {
 		item.key = item.budgets[0].String() + "|" + item.op + "|" + item.key
 	}
-	if e.tx == nil {
+	if e.c.Tx == nil {
 		if err := e.gatherUsage(ctx, op, item); err != nil {
 			return err
 		}
 		if !item.busy {
-			return wrap(op, item.err)
+			return core.Wrap(op, item.err)
 		}
 		item.busy = false
 	}
 	if err := e.countTogether(ctx, op, []*usageItem{item}, true); err != nil {
 		return err
 	}
-	return wrap(op, item.err)
+	return core.Wrap(op, item.err)
 }
 
 // countTogether counts items on the same budgets in one transaction, in their order. Each has its own outcome or error. If it
 // returns an error, the transaction failed as a whole. Unless it waits for them, items whose attempts are locked are busy.
 func (e *Engine) countTogether(ctx context.Context, op string, items []*usageItem, waits bool) error {
 	count := newUsageCount(e, items, waits)
-	_, err := inTx(ctx, e, op, func(tx *txn) (struct{}, error) {
+	_, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (struct{}, error) {
 		err := count.inTx(ctx, tx)
 		if err == nil && len(items) == 1 {
 			err = items[0].err // leave no lock behind
 		}
 		return struct{}{}, err
 	})
-	if err == nil && count.over && e.tx == nil {
+	if err == nil && count.over && e.c.Tx == nil {
 		e.cancelOverSoon()
 	}
 	return err

@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/budget"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -22,12 +23,12 @@ import (
 func (o Operator) ResetBudget(ctx context.Context, b id.BudgetID) (time.Time, error) {
 	const op = "reset budget"
 	if err := checkBudget(b); err != nil {
-		return time.Time{}, wrap(op, err)
+		return time.Time{}, core.Wrap(op, err)
 	}
 	e := o.e
 	reset := budgetReset{Engine: e, partition: e.cfg.Partitions.BudgetPartition(b), budget: b.String()}
-	return inTx(ctx, e, op, func(tx *txn) (time.Time, error) {
-		stored, err := e.q.LockBudget(ctx, tx, db.LockBudgetParams{PartitionKey: reset.partition, BudgetID: reset.budget})
+	return core.InTx(ctx, e.c, op, func(tx *core.Txn) (time.Time, error) {
+		stored, err := e.c.Q.LockBudget(ctx, tx, db.LockBudgetParams{PartitionKey: reset.partition, BudgetID: reset.budget})
 		switch {
 		case err != nil:
 			return time.Time{}, err
@@ -38,12 +39,12 @@ func (o Operator) ResetBudget(ctx context.Context, b id.BudgetID) (time.Time, er
 		if err != nil {
 			return time.Time{}, err
 		}
-		nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+		nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
 		if err != nil {
 			return time.Time{}, err
 		}
 		next := policy.NextLook(nowMs)
-		tx.due.gated()
+		tx.Due.Gated()
 		if err := reset.write(ctx, tx, nowMs, next); err != nil || next == 0 || policy.Ephemeral() {
 			return time.Time{}, err
 		}
@@ -59,18 +60,18 @@ type budgetReset struct {
 }
 
 // write resets a locked budget.
-func (r *budgetReset) write(ctx context.Context, tx *txn, nowMs, nextMs int64) error {
+func (r *budgetReset) write(ctx context.Context, tx *core.Txn, nowMs, nextMs int64) error {
 	return pgtx.InOneTrip(ctx, tx,
 		func(conn db.DBTX) error {
-			return r.q.MarkBudgetReset(ctx, conn, db.MarkBudgetResetParams{
+			return r.c.Q.MarkBudgetReset(ctx, conn, db.MarkBudgetResetParams{
 				NextMs: nextMs, AtMs: nowMs, PartitionKey: r.partition, BudgetID: r.budget,
 			})
 		},
 		func(conn db.DBTX) error {
-			return r.q.ResetBudgetUsage(ctx, conn, db.ResetBudgetUsageParams{AtMs: nowMs, PartitionKey: r.partition, BudgetID: r.budget})
+			return r.c.Q.ResetBudgetUsage(ctx, conn, db.ResetBudgetUsageParams{AtMs: nowMs, PartitionKey: r.partition, BudgetID: r.budget})
 		},
 		func(conn db.DBTX) error {
-			return r.q.DropBudgetLedger(ctx, conn, db.DropBudgetLedgerParams{PartitionKey: r.partition, BudgetID: r.budget})
+			return r.c.Q.DropBudgetLedger(ctx, conn, db.DropBudgetLedgerParams{PartitionKey: r.partition, BudgetID: r.budget})
 		},
 	)
 }
@@ -88,12 +89,12 @@ func (m Maintenance) ResetBudgets(ctx context.Context, batch int) (int, error) {
 		return 0, err
 	}
 	e := m.e.impatient()
-	params := db.ScanDueBudgetsParams{NowMs: e.nowMs(), AfterPartition: -1, PageSize: int32(batch)}
+	params := db.ScanDueBudgetsParams{NowMs: e.c.NowMs(), AfterPartition: -1, PageSize: int32(batch)}
 	var failed error
 	for n := 0; ; {
-		due, err := e.q.ScanDueBudgets(ctx, e.reader(), params)
+		due, err := e.c.Q.ScanDueBudgets(ctx, e.c.Reader(), params)
 		if err != nil {
-			return n, wrap(op, err)
+			return n, core.Wrap(op, err)
 		}
 		for _, row := range due {
 			if n == batch {
@@ -121,10 +122,10 @@ func (m Maintenance) ResetBudgets(ctx context.Context, batch int) (int, error) {
 // resetDue resets a budget if that is still due, and reports whether it did.
 func (e *Engine) resetDue(ctx context.Context, op string, partition int16, b string) (bool, error) {
 	reset := budgetReset{Engine: e, partition: partition, budget: b}
-	return inTx(ctx, e, op, func(tx *txn) (bool, error) {
-		row, err := e.q.TakeDueBudget(ctx, tx, db.TakeDueBudgetParams{NowMs: e.nowMs(), PartitionKey: partition, BudgetID: b})
+	return core.InTx(ctx, e.c, op, func(tx *core.Txn) (bool, error) {
+		row, err := e.c.Q.TakeDueBudget(ctx, tx, db.TakeDueBudgetParams{NowMs: e.c.NowMs(), PartitionKey: partition, BudgetID: b})
 		switch {
-		case isNoRow(err):
+		case core.IsNoRow(err):
 			return false, nil
 		case err != nil:
 			return false, err
@@ -136,20 +137,20 @@ func (e *Engine) resetDue(ctx context.Context, op string, partition int16, b str
 		if policy.Ephemeral() {
 			return e.retireBudget(ctx, tx, partition, b, &policy, row.NowMs)
 		}
-		tx.due.gated()
+		tx.Due.Gated()
 		return true, reset.write(ctx, tx, row.NowMs, policy.NextScheduled(row.DueMs, row.NowMs))
 	})
 }
 
 // retireBudget deletes a locked budget if it has been unused for its retention, and reports whether it did. Otherwise it notes
 // when to look again.
-func (e *Engine) retireBudget(ctx context.Context, tx *txn, partition int16, b string, policy *budget.Policy, nowMs int64) (bool, error) {
+func (e *Engine) retireBudget(ctx context.Context, tx *core.Txn, partition int16, b string, policy *budget.Policy, nowMs int64) (bool, error) {
 	parsed, err := id.ParseBudgetID(b)
 	if err != nil {
-		return false, corrupt("ff_budget_policy.budget_id", err)
+		return false, core.Corrupt("ff_budget_policy.budget_id", err)
 	}
 	gate := pgtype.UUID{Bytes: parsed.UUID(), Valid: true}
-	use, err := e.q.GetBudgetUse(ctx, tx, db.GetBudgetUseParams{PartitionKey: partition, BudgetID: b, GateID: gate})
+	use, err := e.c.Q.GetBudgetUse(ctx, tx, db.GetBudgetUseParams{PartitionKey: partition, BudgetID: b, GateID: gate})
 	if err != nil {
 		return false, err
 	}
@@ -158,7 +159,7 @@ func (e *Engine) retireBudget(ctx context.Context, tx *txn, partition int16, b s
 		usedMs = nowMs
 	}
 	if next := policy.NextLook(usedMs); next > nowMs {
-		return false, e.q.PostponeBudget(ctx, tx, db.PostponeBudgetParams{NextMs: next, PartitionKey: partition, BudgetID: b})
+		return false, e.c.Q.PostponeBudget(ctx, tx, db.PostponeBudgetParams{NextMs: next, PartitionKey: partition, BudgetID: b})
 	}
 	return true, e.dropBudget(ctx, tx, partition, b)
 }
@@ -172,8 +173,8 @@ func (m Maintenance) PruneUsageKeys(ctx context.Context, batch int) (int, error)
 	if err := checkBatch(batch); err != nil {
 		return 0, err
 	}
-	return inStatement(ctx, e.impatient(), "prune usage keys", func(conn db.DBTX, _ *notifications) (int, error) {
-		n, err := e.q.PruneBudgetKeys(ctx, conn, db.PruneBudgetKeysParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
+	return core.InStatement(ctx, e.impatient().c, "prune usage keys", func(conn db.DBTX, _ *core.Notifications) (int, error) {
+		n, err := e.c.Q.PruneBudgetKeys(ctx, conn, db.PruneBudgetKeysParams{NowMs: e.c.NowMs(), BatchSize: int32(batch)})
 		return int(n), err
 	})
 }

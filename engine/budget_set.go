@@ -5,6 +5,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -19,23 +20,23 @@ func (o Operator) SetBudget(ctx context.Context, spec BudgetSpec) error {
 	const op = "set budget"
 	e := o.e
 	if err := spec.named(e); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	if err := checkBudget(spec.ID); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	policy, err := spec.policy()
 	if err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	document, err := policy.Encode()
 	if err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
-	n, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (int64, error) {
-		due.gated()
-		return e.q.SetBudget(ctx, conn, db.SetBudgetParams{
-			NowMs: e.nowMs(), PartitionKey: e.cfg.Partitions.BudgetPartition(spec.ID), BudgetID: spec.ID.String(), Policy: string(document),
+	n, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, due *core.Notifications) (int64, error) {
+		due.Gated()
+		return e.c.Q.SetBudget(ctx, conn, db.SetBudgetParams{
+			NowMs: e.c.NowMs(), PartitionKey: e.cfg.Partitions.BudgetPartition(spec.ID), BudgetID: spec.ID.String(), Policy: string(document),
 			ScopeType: spec.Labels.ScopeType, ScopeID: spec.Labels.ScopeID, EnforcementMode: spec.Labels.Mode,
 			ResetIntervalMs: policy.PeriodMs(),
 		})
@@ -44,7 +45,7 @@ func (o Operator) SetBudget(ctx context.Context, spec BudgetSpec) error {
 	case err != nil:
 		return err
 	case n == 0:
-		return wrap(op, budgetNotFound(spec.ID))
+		return core.Wrap(op, budgetNotFound(spec.ID))
 	}
 	return nil
 }
@@ -57,12 +58,12 @@ func (o Operator) SetBudget(ctx context.Context, spec BudgetSpec) error {
 func (o Operator) DeleteBudget(ctx context.Context, b id.BudgetID) error {
 	const op = "delete budget"
 	if err := checkBudget(b); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	e := o.e
 	partition, budget := e.cfg.Partitions.BudgetPartition(b), b.String()
-	_, err := inTx(ctx, e, op, func(tx *txn) (none struct{}, err error) {
-		stored, err := e.q.LockBudget(ctx, tx, db.LockBudgetParams{PartitionKey: partition, BudgetID: budget})
+	_, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (none struct{}, err error) {
+		stored, err := e.c.Q.LockBudget(ctx, tx, db.LockBudgetParams{PartitionKey: partition, BudgetID: budget})
 		switch {
 		case err != nil:
 			return none, err
@@ -75,20 +76,20 @@ func (o Operator) DeleteBudget(ctx context.Context, b id.BudgetID) error {
 }
 
 // dropBudget deletes a locked budget with all that is stored for it but the keys of reports.
-func (e *Engine) dropBudget(ctx context.Context, tx *txn, partition int16, b string) error {
-	tx.due.gated()
+func (e *Engine) dropBudget(ctx context.Context, tx *core.Txn, partition int16, b string) error {
+	tx.Due.Gated()
 	return pgtx.InOneTrip(ctx, tx,
 		func(conn db.DBTX) error {
-			return e.q.DropBudgetUsage(ctx, conn, db.DropBudgetUsageParams{PartitionKey: partition, BudgetID: b})
+			return e.c.Q.DropBudgetUsage(ctx, conn, db.DropBudgetUsageParams{PartitionKey: partition, BudgetID: b})
 		},
 		func(conn db.DBTX) error {
-			return e.q.DropReservations(ctx, conn, db.DropReservationsParams{PartitionKey: partition, BudgetID: b})
+			return e.c.Q.DropReservations(ctx, conn, db.DropReservationsParams{PartitionKey: partition, BudgetID: b})
 		},
 		func(conn db.DBTX) error {
-			return e.q.DropBudgetLedger(ctx, conn, db.DropBudgetLedgerParams{PartitionKey: partition, BudgetID: b})
+			return e.c.Q.DropBudgetLedger(ctx, conn, db.DropBudgetLedgerParams{PartitionKey: partition, BudgetID: b})
 		},
 		func(conn db.DBTX) error {
-			return e.q.DropBudget(ctx, conn, db.DropBudgetParams{PartitionKey: partition, BudgetID: b})
+			return e.c.Q.DropBudget(ctx, conn, db.DropBudgetParams{PartitionKey: partition, BudgetID: b})
 		},
 	)
 }

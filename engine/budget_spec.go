@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/budget"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Limits of budgets.
@@ -159,7 +160,7 @@ func (u *Usage) amounts() ([]budget.Amount, error) {
 			continue
 		}
 		if _, twice := u.Amounts[standard.dimension]; twice {
-			return nil, invalid(standard.field, fmt.Sprintf("is set, and so is %q in Amounts", standard.dimension))
+			return nil, core.Invalid(standard.field, fmt.Sprintf("is set, and so is %q in Amounts", standard.dimension))
 		}
 		if len(all) == len(u.Amounts) {
 			all = maps.Clone(all)
@@ -175,7 +176,7 @@ func (u *Usage) amounts() ([]budget.Amount, error) {
 // sortedAmounts checks amounts and returns them in the byte order of their dimensions.
 func sortedAmounts(of map[string]int64) ([]budget.Amount, error) {
 	if len(of) > MaxDimensions {
-		return nil, invalid("Amounts", fmt.Sprintf("has %d dimensions, limit %d", len(of), MaxDimensions))
+		return nil, core.Invalid("Amounts", fmt.Sprintf("has %d dimensions, limit %d", len(of), MaxDimensions))
 	}
 	amounts := make([]budget.Amount, 0, len(of))
 	for _, dimension := range slices.Sorted(maps.Keys(of)) {
@@ -183,7 +184,7 @@ func sortedAmounts(of map[string]int64) ([]budget.Amount, error) {
 			return nil, err
 		}
 		if of[dimension] < 0 {
-			return nil, invalid("Amounts", fmt.Sprintf("of %q is negative", dimension))
+			return nil, core.Invalid("Amounts", fmt.Sprintf("of %q is negative", dimension))
 		}
 		amounts = append(amounts, budget.Amount{Dimension: dimension, N: of[dimension]})
 	}
@@ -193,11 +194,11 @@ func sortedAmounts(of map[string]int64) ([]budget.Amount, error) {
 func checkDimension(field, dimension string) error {
 	switch {
 	case dimension == "":
-		return invalid(field, "has a dimension without a name")
+		return core.Invalid(field, "has a dimension without a name")
 	case dimension == initDimension:
-		return invalid(field, fmt.Sprintf("has the dimension %q, which is reserved", dimension))
+		return core.Invalid(field, fmt.Sprintf("has the dimension %q, which is reserved", dimension))
 	case strings.ContainsFunc(dimension, unicode.IsControl):
-		return invalid(field, fmt.Sprintf("has the dimension %q with a control character", dimension))
+		return core.Invalid(field, fmt.Sprintf("has the dimension %q with a control character", dimension))
 	}
 	return checkText(field, dimension, MaxDimension)
 }
@@ -206,17 +207,17 @@ func checkDimension(field, dimension string) error {
 func (s *BudgetSpec) named(e *Engine) error {
 	if s.Key == "" {
 		if s.Namespace != "" {
-			return invalid("Namespace", "is set, but no Key")
+			return core.Invalid("Namespace", "is set, but no Key")
 		}
 		return nil
 	}
 	s.Namespace = cmp.Or(s.Namespace, e.cfg.Namespace)
 	if err := s.Namespace.Validate(); err != nil {
-		return invalidBecause("Namespace", err)
+		return core.InvalidBecause("Namespace", err)
 	}
 	derived := id.BudgetIDOf(s.Namespace, s.Key)
 	if !s.ID.IsZero() && s.ID != derived {
-		return invalid("Key", "is set, and so is an ID that is not its own")
+		return core.Invalid("Key", "is set, and so is an ID that is not its own")
 	}
 	s.ID = derived
 	return checkText("Key", s.Key, MaxBudgetKey)
@@ -226,15 +227,15 @@ func (s *BudgetSpec) named(e *Engine) error {
 func (s *BudgetSpec) policy() (p budget.Policy, err error) {
 	switch {
 	case len(s.Limits) > MaxDimensions:
-		return p, invalid("Limits", fmt.Sprintf("has %d dimensions, limit %d", len(s.Limits), MaxDimensions))
+		return p, core.Invalid("Limits", fmt.Sprintf("has %d dimensions, limit %d", len(s.Limits), MaxDimensions))
 	case s.ResetEvery < 0:
-		return p, invalid("ResetEvery", "is negative")
+		return p, core.Invalid("ResetEvery", "is negative")
 	case s.ResetEvery%time.Millisecond != 0:
-		return p, invalid("ResetEvery", "has a fraction of a millisecond")
+		return p, core.Invalid("ResetEvery", "has a fraction of a millisecond")
 	case s.Retention < 0 || s.Retention%time.Millisecond != 0:
-		return p, invalid("Retention", "is not whole milliseconds from 0 on")
+		return p, core.Invalid("Retention", "is not whole milliseconds from 0 on")
 	case s.Retention > 0 && s.ResetEvery > 0:
-		return p, invalid("Retention", "is set, and so is ResetEvery")
+		return p, core.Invalid("Retention", "is set, and so is ResetEvery")
 	}
 	p = budget.Policy{
 		Hard: make(map[string]int64, len(s.Limits)), Soft: make(map[string]int64, len(s.Limits)),
@@ -246,7 +247,7 @@ func (s *BudgetSpec) policy() (p budget.Policy, err error) {
 			return p, err
 		}
 		if limit.Hard < 0 || limit.Soft < 0 {
-			return p, invalid("Limits", fmt.Sprintf("of %q are negative", dimension))
+			return p, core.Invalid("Limits", fmt.Sprintf("of %q are negative", dimension))
 		}
 		p.Hard[dimension], p.Soft[dimension] = limit.Hard, limit.Soft
 	}
@@ -266,7 +267,7 @@ func (s *BudgetSpec) policy() (p budget.Policy, err error) {
 
 func checkBudget(b id.BudgetID) error {
 	if b.IsZero() {
-		return invalid("budget", "is empty")
+		return core.Invalid("budget", "is empty")
 	}
 	return nil
 }
@@ -282,7 +283,7 @@ func budgetPolicy(stored string) (budget.Policy, error) {
 	}
 	p, err := budget.Decode(stored)
 	if err != nil {
-		return p, corrupt("ff_budget_policy.policy_json", err)
+		return p, core.Corrupt("ff_budget_policy.policy_json", err)
 	}
 	return p, nil
 }

@@ -8,12 +8,13 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
 // write stores the usage, the counters, the outcomes, the reservations and the ledger, in one round trip.
-func (c *usageCount) write(ctx context.Context, tx *txn) error {
-	var steps []step
+func (c *usageCount) write(ctx context.Context, tx *core.Txn) error {
+	var steps []core.Step
 	for _, b := range c.ordered {
 		steps = append(steps, c.countBreaches(ctx, b)...)
 	}
@@ -35,22 +36,22 @@ func (c *usageCount) write(ctx context.Context, tx *txn) error {
 			add.ExecutionIDs = append(add.ExecutionIDs, pgtype.UUID{Bytes: key.execution, Valid: true})
 			add.Dimensions, add.Amounts = append(add.Dimensions, key.dimension), append(add.Amounts, c.ledger[key])
 		}
-		steps = append(steps, func(conn db.DBTX) error { return c.q.AddBudgetUsageOf(ctx, conn, add) })
+		steps = append(steps, func(conn db.DBTX) error { return c.c.Q.AddBudgetUsageOf(ctx, conn, add) })
 	}
 	for _, b := range c.ordered {
-		steps = append(steps, c.cancelAdmitted(ctx, b, &tx.due)...)
+		steps = append(steps, c.cancelAdmitted(ctx, b, &tx.Due)...)
 	}
 	return pgtx.InOneTrip(ctx, tx, steps...)
 }
 
 // countBreaches counts breaches, and marks a budget on which reservations change.
-func (c *usageCount) countBreaches(ctx context.Context, b *countedBudget) []step {
+func (c *usageCount) countBreaches(ctx context.Context, b *countedBudget) []core.Step {
 	a := &b.account
 	if !b.exists || a.Hard+a.Soft == 0 && !b.reservationsChange() {
 		return nil
 	}
-	return []step{func(conn db.DBTX) error {
-		return c.q.CountBudgetBreaches(ctx, conn, db.CountBudgetBreachesParams{
+	return []core.Step{func(conn db.DBTX) error {
+		return c.c.Q.CountBudgetBreaches(ctx, conn, db.CountBudgetBreachesParams{
 			Hard: a.Hard, Soft: a.Soft, AtMs: b.nowMs, Dimension: a.LastBreach, PartitionKey: b.partition, BudgetID: b.id,
 		})
 	}}
@@ -58,7 +59,7 @@ func (c *usageCount) countBreaches(ctx context.Context, b *countedBudget) []step
 
 // storeOutcomes stores the outcomes under their keys, and drops the keys of items that were not decided: their leases are lost
 // or busy, and another lease may come with the same key.
-func (c *usageCount) storeOutcomes(ctx context.Context) ([]step, error) {
+func (c *usageCount) storeOutcomes(ctx context.Context) ([]core.Step, error) {
 	b := c.budgets[0]
 	unused := db.DropBudgetKeysParams{PartitionKey: b.partition}
 	for _, key := range slices.Sorted(maps.Keys(c.taken)) {
@@ -66,9 +67,9 @@ func (c *usageCount) storeOutcomes(ctx context.Context) ([]step, error) {
 			unused.Keys = append(unused.Keys, key)
 		}
 	}
-	var steps []step
+	var steps []core.Step
 	if len(unused.Keys) > 0 {
-		steps = append(steps, func(conn db.DBTX) error { return c.q.DropBudgetKeys(ctx, conn, unused) })
+		steps = append(steps, func(conn db.DBTX) error { return c.c.Q.DropBudgetKeys(ctx, conn, unused) })
 	}
 	if len(c.done) == 0 {
 		return steps, nil
@@ -81,10 +82,10 @@ func (c *usageCount) storeOutcomes(ctx context.Context) ([]step, error) {
 		}
 		outcomes.Keys, outcomes.Outcomes = append(outcomes.Keys, key), append(outcomes.Outcomes, document)
 	}
-	return append(steps, func(conn db.DBTX) error { return c.q.StoreBudgetOutcomes(ctx, conn, outcomes) }), nil
+	return append(steps, func(conn db.DBTX) error { return c.c.Q.StoreBudgetOutcomes(ctx, conn, outcomes) }), nil
 }
 
-func (c *usageCount) addUsage(ctx context.Context, b *countedBudget) []step {
+func (c *usageCount) addUsage(ctx context.Context, b *countedBudget) []core.Step {
 	applied := b.account.Applied
 	if len(applied) == 0 {
 		return nil
@@ -93,5 +94,5 @@ func (c *usageCount) addUsage(ctx context.Context, b *countedBudget) []step {
 	for _, dimension := range slices.Sorted(maps.Keys(applied)) {
 		add.Dimensions, add.Amounts = append(add.Dimensions, dimension), append(add.Amounts, applied[dimension])
 	}
-	return []step{func(conn db.DBTX) error { return c.q.AddBudgetUsage(ctx, conn, add) }}
+	return []core.Step{func(conn db.DBTX) error { return c.c.Q.AddBudgetUsage(ctx, conn, add) }}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // checkBusinessKey refuses a key with a part that is missing, too long or no text.
@@ -18,7 +19,7 @@ func checkBusinessKey(k id.BusinessKey) error {
 		{"business key name", k.Name, id.MaxBusinessKeyName}, {"business key value", k.Value, id.MaxBusinessKeyValue},
 	} {
 		if part.text == "" {
-			return invalid(part.field, "is empty")
+			return core.Invalid(part.field, "is empty")
 		}
 		if err := checkText(part.field, part.text, part.limit); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // FindExecutionByKey returns the execution that has a business key.
@@ -16,7 +17,7 @@ func (e *Engine) FindExecutionByKey(ctx context.Context, name, value string) (id
 	if err == nil && (!found || holder.flow != nil) {
 		err = &fferr.NotFoundError{Entity: "execution", ID: id.BusinessKey{Name: name, Value: value}.String()}
 	}
-	return holder.execution, wrap(op, err)
+	return holder.execution, core.Wrap(op, err)
 }
 
 // FindFlowByKey returns the flow that has a business key. A key of a member is not a key of its flow.
@@ -29,14 +30,14 @@ func (e *Engine) FindFlowByKey(ctx context.Context, name, value string) (id.Flow
 	if err == nil && (!found || holder.flow == nil) {
 		err = &fferr.NotFoundError{Entity: "flow", ID: id.BusinessKey{Name: name, Value: value}.String()}
 	}
-	return deref(holder.flow), wrap(op, err)
+	return core.Deref(holder.flow), core.Wrap(op, err)
 }
 
 func (e *Engine) findHolder(ctx context.Context, key id.BusinessKey) (keyHolder, bool, error) {
 	if err := checkBusinessKey(key); err != nil {
 		return keyHolder{}, false, err
 	}
-	holders, err := e.listHolders(ctx, e.reader(), []id.BusinessKey{key})
+	holders, err := e.listHolders(ctx, e.c.Reader(), []id.BusinessKey{key})
 	holder, found := holders[key]
 	return holder, found, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -51,22 +52,22 @@ func (e *Engine) Call(ctx context.Context, spec CallSpec) ([]id.ExecutionID, err
 	const op = "call executions"
 	var err error
 	if spec.Executions, err = e.delayAll(ctx, e.adaptAll(ctx, spec.Executions)); err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	if err := spec.check(); err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
-	return underLease(ctx, e, op, spec.Lease, func(ctx context.Context, tx *txn, x *heldLease) ([]id.ExecutionID, error) {
-		namespace, err := e.q.GetCaller(ctx, tx, db.GetCallerParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID()})
+	return underLease(ctx, e, op, spec.Lease, func(ctx context.Context, tx *core.Txn, x *heldLease) ([]id.ExecutionID, error) {
+		namespace, err := e.c.Q.GetCaller(ctx, tx, db.GetCallerParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID()})
 		if err != nil {
-			return nil, orNotFound(err, x.id)
+			return nil, core.OrNotFound(err, x.id)
 		}
 		key := db.GetCalledParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Name: spec.Name}
-		stored, err := e.q.GetCalled(ctx, tx, key)
+		stored, err := e.c.Q.GetCalled(ctx, tx, key)
 		switch {
 		case err == nil:
 			return calledBy(stored.CalledPartitionKeys, stored.CalledExecutionIDs), nil
-		case !isNoRow(err):
+		case !core.IsNoRow(err):
 			return nil, err
 		}
 		return e.createCalled(ctx, tx, x, &spec, id.Namespace(namespace))
@@ -74,7 +75,7 @@ func (e *Engine) Call(ctx context.Context, spec CallSpec) ([]id.ExecutionID, err
 }
 
 // createCalled creates the executions of a call that is not stored yet, and stores it. The caller's rows are locked.
-func (e *Engine) createCalled(ctx context.Context, tx *txn, x *heldLease, call *CallSpec, namespace id.Namespace) ([]id.ExecutionID, error) {
+func (e *Engine) createCalled(ctx context.Context, tx *core.Txn, x *heldLease, call *CallSpec, namespace id.Namespace) ([]id.ExecutionID, error) {
 	specs := make([]ExecutionSpec, len(call.Executions))
 	for i, spec := range call.Executions {
 		if err := spec.checkOwnTags(); err != nil {
@@ -89,29 +90,29 @@ func (e *Engine) createCalled(ctx context.Context, tx *txn, x *heldLease, call *
 		spec.Tags[CallerTag], spec.setsOwnTags = x.id.String(), true
 		specs[i] = spec
 	}
-	created, err := e.WithTx(notingTx{tx.Tx, &tx.due}).createExecutions(ctx, specs)
+	created, err := e.WithTx(tx.Nested()).createExecutions(ctx, specs)
 	if err != nil {
 		return nil, err
 	}
 	called := make([]id.ExecutionID, len(created))
-	var arrays executionArrays
+	var arrays core.ExecutionArrays
 	for i, outcome := range created {
 		if outcome.Err != nil {
 			return nil, outcome.Err
 		}
 		called[i] = outcome.Value.ID
-		arrays.add(called[i].Partition(), called[i].UUID())
+		arrays.Add(called[i].Partition(), called[i].UUID())
 	}
-	if _, err := e.q.SetCaller(ctx, tx, db.SetCallerParams{
-		CallerPartitionKey: x.id.Partition(), CallerExecutionID: pgUUID(x.id.UUID()), Step: call.Name,
-		PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
+	if _, err := e.c.Q.SetCaller(ctx, tx, db.SetCallerParams{
+		CallerPartitionKey: x.id.Partition(), CallerExecutionID: core.PgUUID(x.id.UUID()), Step: call.Name,
+		PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions,
 	}); err != nil {
 		return nil, err
 	}
-	_, err = e.q.InsertCall(ctx, tx, db.InsertCallParams{
+	_, err = e.c.Q.InsertCall(ctx, tx, db.InsertCallParams{
 		PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Name: call.Name, Seq: int32(call.Seq),
 		AttemptIndex: int32(call.Lease.Attempt), Form: string(cmp.Or(call.Form, FormCall)), NowMs: x.facts.NowMs,
-		CalledPartitionKeys: arrays.partitions, CalledExecutionIDs: arrays.executions,
+		CalledPartitionKeys: arrays.Partitions, CalledExecutionIDs: arrays.Executions,
 	})
 	return called, err
 }
@@ -122,18 +123,18 @@ func (s *CallSpec) check() error {
 	}
 	switch {
 	case s.Form != "" && s.Form != FormCall && s.Form != FormCallAll:
-		return invalid("form", fmt.Sprintf("is %q, must be %q or %q", s.Form, FormCall, FormCallAll))
+		return core.Invalid("form", fmt.Sprintf("is %q, must be %q or %q", s.Form, FormCall, FormCallAll))
 	case len(s.Executions) == 0:
-		return invalid("executions", "are missing")
+		return core.Invalid("executions", "are missing")
 	case len(s.Executions) > MaxCalls:
-		return invalid("executions", fmt.Sprintf("are %d, a step calls at most %d", len(s.Executions), MaxCalls))
+		return core.Invalid("executions", fmt.Sprintf("are %d, a step calls at most %d", len(s.Executions), MaxCalls))
 	}
 	for _, spec := range s.Executions {
 		if !spec.Sequence.IsZero() {
-			return invalid("sequence", "of a called execution: its caller would wait for all those before it")
+			return core.Invalid("sequence", "of a called execution: its caller would wait for all those before it")
 		}
 		if !spec.ID.IsZero() || spec.Flow != nil || spec.IdempotencyKey != "" || !spec.BusinessKey.IsZero() || spec.Unique != nil {
-			return invalid("executions", "have an id, a flow or a key, or are unique, but a call creates new executions outside flows")
+			return core.Invalid("executions", "have an id, a flow or a key, or are unique, but a call creates new executions outside flows")
 		}
 	}
 	return nil
@@ -167,17 +168,17 @@ func (e *Engine) CalledResults(ctx context.Context, called []id.ExecutionID) ([]
 	var params db.ListEndedParams
 	for i, x := range called {
 		if err := e.checkExecution(x); err != nil {
-			return nil, wrap(op, err)
+			return nil, core.Wrap(op, err)
 		}
 		results[i] = CalledResult{Execution: x, Err: fmt.Errorf("execution %s: %w", x, fferr.ErrNotEnded)}
 		params.PartitionKeys = append(params.PartitionKeys, x.Partition())
-		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.UUID()))
+		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(x.UUID()))
 		params.WithResults = append(params.WithResults, true)
 		params.Ords = append(params.Ords, int32(i))
 	}
-	rows, err := e.q.ListEnded(ctx, e.reader(), params)
+	rows, err := e.c.Q.ListEnded(ctx, e.c.Reader(), params)
 	if err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	for i := range rows {
 		r := &results[rows[i].Ord]
@@ -188,7 +189,7 @@ func (e *Engine) CalledResults(ctx context.Context, called []id.ExecutionID) ([]
 		case errors.Is(r.Err, fferr.ErrNotFound):
 			r.Err = fmt.Errorf("execution %s: %w", r.Execution, fferr.ErrPruned)
 		default:
-			return nil, wrap(op, r.Err)
+			return nil, core.Wrap(op, r.Err)
 		}
 	}
 	return results, nil

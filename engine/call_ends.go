@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // ResumeCallers lets executions continue whose called executions have ended, oldest end first. It handles at most batch
@@ -28,14 +29,14 @@ func (m Maintenance) ResumeCallers(ctx context.Context, batch int) (int, error) 
 		if acted == batch || !more {
 			return acted, nil
 		}
-		ends, err := e.q.ScanCallEnds(ctx, e.reader(), position)
+		ends, err := e.c.Q.ScanCallEnds(ctx, e.c.Reader(), position)
 		if err != nil || len(ends) == 0 {
-			return acted, wrap(op, err)
+			return acted, core.Wrap(op, err)
 		}
 		more = len(ends) == scanPage
 		ends = ends[:min(len(ends), batch-acted)]
 		position.AfterID = ends[len(ends)-1].ID
-		n, err := inTx(ctx, e, op, func(tx *txn) (int, error) { return e.answerCallers(ctx, tx, ends) })
+		n, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (int, error) { return e.answerCallers(ctx, tx, ends) })
 		if err != nil && !errors.Is(err, fferr.ErrBusy) {
 			return acted, err
 		}
@@ -45,16 +46,16 @@ func (m Maintenance) ResumeCallers(ctx context.Context, batch int) (int, error) 
 
 // CallEnded receives a value when a worker of this process has ended a called execution. Then call
 // [Maintenance.ResumeCallers], whichever process holds the job.
-func (m Maintenance) CallEnded() <-chan struct{} { return m.e.callEnded }
+func (m Maintenance) CallEnded() <-chan struct{} { return m.e.c.CallEnded }
 
 // answerCallers looks at those callers of ended executions that it can lock, and deletes the notes of these ends. It
 // returns how many they are.
-func (e *Engine) answerCallers(ctx context.Context, tx *txn, ends []db.ScanCallEndsRow) (int, error) {
+func (e *Engine) answerCallers(ctx context.Context, tx *core.Txn, ends []db.ScanCallEndsRow) (int, error) {
 	locked, err := e.takeCallers(ctx, tx, ends)
 	if err != nil {
 		return 0, err
 	}
-	nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+	nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
 	if err != nil {
 		return 0, err
 	}
@@ -82,12 +83,12 @@ func (e *Engine) answerCallers(ctx context.Context, tx *txn, ends []db.ScanCallE
 	if err := e.resumeCallers(ctx, tx, &waiting, nowMs); err != nil {
 		return 0, err
 	}
-	_, err = e.q.DropCallEnds(ctx, tx, looked)
+	_, err = e.c.Q.DropCallEnds(ctx, tx, looked)
 	return len(looked), err
 }
 
 // takeCallers locks the callers of ended executions, except for those that another transaction holds.
-func (e *Engine) takeCallers(ctx context.Context, tx *txn, ends []db.ScanCallEndsRow) (map[id.ExecutionID]bool, error) {
+func (e *Engine) takeCallers(ctx context.Context, tx *core.Txn, ends []db.ScanCallEndsRow) (map[id.ExecutionID]bool, error) {
 	var executions []id.ExecutionID
 	for _, end := range ends {
 		if !end.Gone {
@@ -95,14 +96,14 @@ func (e *Engine) takeCallers(ctx context.Context, tx *txn, ends []db.ScanCallEnd
 		}
 	}
 	slices.SortFunc(executions, func(a, b id.ExecutionID) int {
-		return cmp.Or(cmp.Compare(a.Partition(), b.Partition()), compareUUID(a.UUID(), b.UUID()))
+		return cmp.Or(cmp.Compare(a.Partition(), b.Partition()), core.CompareUUID(a.UUID(), b.UUID()))
 	})
 	executions = slices.Compact(executions)
-	var arrays executionArrays
+	var arrays core.ExecutionArrays
 	for _, x := range executions {
-		arrays.add(x.Partition(), x.UUID())
+		arrays.Add(x.Partition(), x.UUID())
 	}
-	rows, err := e.q.TakeExecutions(ctx, tx, db.TakeExecutionsParams{PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions})
+	rows, err := e.c.Q.TakeExecutions(ctx, tx, db.TakeExecutionsParams{PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions})
 	locked := make(map[id.ExecutionID]bool, len(rows))
 	for _, row := range rows {
 		locked[executions[row.Ord]] = true

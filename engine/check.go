@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -53,10 +54,10 @@ func optionalTime(ms *int64) time.Time {
 
 func checkText(field, value string, limit int) error {
 	if len(value) > limit {
-		return invalid(field, fmt.Sprintf("%d bytes, limit %d", len(value), limit))
+		return core.Invalid(field, fmt.Sprintf("%d bytes, limit %d", len(value), limit))
 	}
 	if err := id.CheckText(field, value); err != nil {
-		return invalidBecause(field, err)
+		return core.InvalidBecause(field, err)
 	}
 	return nil
 }
@@ -68,7 +69,7 @@ func instant(field string, t time.Time) (int64, error) {
 	}
 	// Outside these years the count of milliseconds would overflow.
 	if t.Before(time.UnixMilli(1)) || t.After(time.UnixMilli(math.MaxInt64)) {
-		return 0, invalid(field, "must be after 1970 and within the range of milliseconds in 64 bits")
+		return 0, core.Invalid(field, "must be after 1970 and within the range of milliseconds in 64 bits")
 	}
 	return t.UnixMilli(), nil
 }
@@ -84,7 +85,7 @@ const MaxLeaseTTL = math.MaxUint32 * time.Millisecond
 
 func checkTTL(field string, ttl time.Duration) error {
 	if ttl < time.Millisecond || ttl > MaxLeaseTTL {
-		return invalid(field, "must be between 1ms and 2^32-1 ms")
+		return core.Invalid(field, "must be between 1ms and 2^32-1 ms")
 	}
 	return nil
 }
@@ -94,7 +95,7 @@ func checkRetention(field string, d time.Duration) error {
 	case d == policy.KeepForever || d >= policy.MinRetention && d <= math.MaxInt64-time.Millisecond:
 		return nil
 	default:
-		return invalid(field, fmt.Sprintf("%v, must be policy.KeepForever, 0 for the default, or at least %v", d, policy.MinRetention))
+		return core.Invalid(field, fmt.Sprintf("%v, must be policy.KeepForever, 0 for the default, or at least %v", d, policy.MinRetention))
 	}
 }
 
@@ -104,15 +105,15 @@ func isTerminalPhase(stored string) bool { return stored == "terminal" || stored
 func publicState(phase, eligibility, public string, facts normalise.TerminalFacts) (state.PublicState, state.TerminalOutcome, error) {
 	canonical, err := normalise.LifecyclePhase(phase)
 	if err != nil {
-		return "", "", corrupt("ff_exec_core.lifecycle_phase", err)
+		return "", "", core.Corrupt("ff_exec_core.lifecycle_phase", err)
 	}
 	eligible, err := normalise.EligibilityState(eligibility)
 	if err != nil {
-		return "", "", corrupt("ff_exec_core.eligibility_state", err)
+		return "", "", core.Corrupt("ff_exec_core.eligibility_state", err)
 	}
 	stored, err := normalise.PublicState(public)
 	if err != nil {
-		return "", "", corrupt("ff_exec_core.public_state", err)
+		return "", "", core.Corrupt("ff_exec_core.public_state", err)
 	}
 	facts.Phase, facts.StoredPhase, facts.StoredPublicState = canonical, phase, public
 	outcome := normalise.TerminalOutcome(facts)
@@ -138,7 +139,7 @@ func laneTexts(lanes []id.LaneID, field string) ([]string, error) {
 	texts := make([]string, len(lanes))
 	for i, lane := range lanes {
 		if err := lane.Validate(); err != nil {
-			return nil, invalidBecause(fmt.Sprintf("%s[%d]", field, i), err)
+			return nil, core.InvalidBecause(fmt.Sprintf("%s[%d]", field, i), err)
 		}
 		texts[i] = string(lane)
 	}

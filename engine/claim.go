@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/scan"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -15,24 +16,24 @@ import (
 
 func (s ClaimSpec) validate() error {
 	if err := s.Lane.Validate(); err != nil {
-		return invalidBecause("lane", err)
+		return core.InvalidBecause("lane", err)
 	}
 	if err := s.Capabilities.Validate(); err != nil {
-		return invalidBecause("capabilities", err)
+		return core.InvalidBecause("capabilities", err)
 	}
 	for _, kind := range s.Kinds {
 		if kind == "" {
-			return invalid("kinds", "must not contain an empty kind")
+			return core.Invalid("kinds", "must not contain an empty kind")
 		}
 		if err := checkText("kinds", kind, maxKind); err != nil {
 			return err
 		}
 	}
 	if err := s.Worker.Validate(); err != nil {
-		return invalidBecause("worker", err)
+		return core.InvalidBecause("worker", err)
 	}
 	if err := s.Instance.Validate(); err != nil {
-		return invalidBecause("worker instance", err)
+		return core.InvalidBecause("worker instance", err)
 	}
 	return checkTTL("lease TTL", s.LeaseTTL)
 }
@@ -65,7 +66,7 @@ func checkClaim(spec ClaimSpec, limit int) error {
 
 func checkClaimLimit(field string, limit int) error {
 	if limit < 1 || limit > MaxBatch {
-		return invalid(field, fmt.Sprintf("must be between 1 and %d", MaxBatch))
+		return core.Invalid(field, fmt.Sprintf("must be between 1 and %d", MaxBatch))
 	}
 	return nil
 }
@@ -73,11 +74,11 @@ func checkClaimLimit(field string, limit int) error {
 // claim claims after the scan positions, or from the head of the lane if there are none. It returns a Halt if the claim
 // was halted.
 func (e *Engine) claim(ctx context.Context, spec ClaimSpec, after []scan.Position, n int) ([]Claimed, state.Halt, error) {
-	claim, err := inStatement(ctx, e, "claim", func(conn db.DBTX, due *notifications) (*claiming, error) {
+	claim, err := core.InStatement(ctx, e.c, "claim", func(conn db.DBTX, due *core.Notifications) (*claiming, error) {
 		c := e.newClaiming(spec, after, n)
 		return c, c.run(ctx, conn, due)
 	})
-	if errors.Is(err, errFellThrough) {
+	if errors.Is(err, core.ErrFellThrough) {
 		claimed, err := e.claimSlowly(ctx, spec, n)
 		return claimed, state.NotHalted, err
 	}
@@ -103,10 +104,10 @@ func (e *Engine) newClaiming(spec ClaimSpec, after []scan.Position, n int) *clai
 	return &claiming{
 		e: e, spec: spec, after: after, timer: leaseIDs[0],
 		params: db.ClaimFromHeadParams{
-			AttemptIDs:       pgUUIDs(id.NewAttemptIDs(n)),
-			LeaseIDs:         pgUUIDs(leaseIDs),
+			AttemptIDs:       core.PgUUIDs(id.NewAttemptIDs(n)),
+			LeaseIDs:         core.PgUUIDs(leaseIDs),
 			LeaseTTLMs:       spec.LeaseTTL.Milliseconds(),
-			NowMs:            e.nowMs(),
+			NowMs:            e.c.NowMs(),
 			LaneID:           string(spec.Lane),
 			Capabilities:     spec.capabilities(),
 			Kinds:            spec.kinds(),
@@ -117,20 +118,20 @@ func (e *Engine) newClaiming(spec ClaimSpec, after []scan.Position, n int) *clai
 	}
 }
 
-func (c *claiming) run(ctx context.Context, conn db.DBTX, due *notifications) (err error) {
+func (c *claiming) run(ctx context.Context, conn db.DBTX, due *core.Notifications) (err error) {
 	switch {
 	case len(c.after) == 1 && c.params.MaxItems == 1:
 		c.rows, err = c.runOne(ctx, conn)
 	case len(c.after) > 0:
 		c.rows, err = c.runAfter(ctx, conn)
 	default:
-		c.rows, err = c.e.q.ClaimFromHead(ctx, conn, c.params)
+		c.rows, err = c.e.c.Q.ClaimFromHead(ctx, conn, c.params)
 	}
 	if len(c.rows) > 0 && c.rows[0].Halt != "" {
 		c.rows, c.halt = nil, state.Halt(c.rows[0].Halt)
 	}
 	if len(c.rows) > 0 {
-		due.leases()
+		due.Leases()
 	}
 	return err
 }
@@ -144,9 +145,9 @@ func (c *claiming) runAfter(ctx context.Context, conn db.DBTX) ([]db.ClaimFromHe
 	for _, position := range c.after {
 		params.PositionRanks = append(params.PositionRanks, -int64(position.Priority))
 		params.PositionCreatedAtMs = append(params.PositionCreatedAtMs, position.CreatedAtMs)
-		params.PositionExecutionIDs = append(params.PositionExecutionIDs, pgUUID(position.Execution))
+		params.PositionExecutionIDs = append(params.PositionExecutionIDs, core.PgUUID(position.Execution))
 	}
-	answer, err := c.e.q.ClaimAfterPositions(ctx, conn, params)
+	answer, err := c.e.c.Q.ClaimAfterPositions(ctx, conn, params)
 	rows := make([]db.ClaimFromHeadRow, len(answer))
 	for i := range answer {
 		rows[i] = db.ClaimFromHeadRow(answer[i])
@@ -156,10 +157,10 @@ func (c *claiming) runAfter(ctx context.Context, conn db.DBTX) ([]db.ClaimFromHe
 
 func (c *claiming) runOne(ctx context.Context, conn db.DBTX) ([]db.ClaimFromHeadRow, error) {
 	p, position := &c.params, &c.after[0]
-	answer, err := c.e.q.ClaimOneAfterPosition(ctx, conn, db.ClaimOneAfterPositionParams{
+	answer, err := c.e.c.Q.ClaimOneAfterPosition(ctx, conn, db.ClaimOneAfterPositionParams{
 		AttemptID: p.AttemptIDs[0], LeaseID: p.LeaseIDs[0], LeaseTTLMs: p.LeaseTTLMs, NowMs: p.NowMs, LaneID: p.LaneID,
 		Capabilities: p.Capabilities, Kinds: p.Kinds, WorkerID: p.WorkerID, WorkerInstanceID: p.WorkerInstanceID,
-		PositionRank: -int64(position.Priority), PositionCreatedAtMs: position.CreatedAtMs, PositionExecutionID: pgUUID(position.Execution),
+		PositionRank: -int64(position.Priority), PositionCreatedAtMs: position.CreatedAtMs, PositionExecutionID: core.PgUUID(position.Execution),
 	})
 	rows := make([]db.ClaimFromHeadRow, len(answer))
 	for i := range answer {
@@ -175,7 +176,7 @@ func (c *claiming) claimed() []Claimed {
 		claimed[i] = c.spec.claimed(&c.rows[i])
 	}
 	var timer *leaseTimer
-	if c.e.tx == nil && len(claimed) > 0 {
+	if c.e.c.Tx == nil && len(claimed) > 0 {
 		timer = &leaseTimer{dueMs: claimed[0].ExpiresAt.UnixMilli(), id: c.timer}
 	}
 	c.e.leases.learn(claimed, timer)
@@ -226,7 +227,7 @@ func (s ClaimSpec) claimed(row *db.ClaimFromHeadRow) Claimed {
 	if row.TimeoutAtMs > 0 {
 		c.TimeoutAt = time.UnixMilli(row.TimeoutAtMs)
 	}
-	c.Flow = flowOf(row.FlowID)
+	c.Flow = core.FlowOf(row.FlowID)
 	c.Limited, c.limits = len(row.LimitIDs) > 0, row.LimitIDs
 	return c
 }

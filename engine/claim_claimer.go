@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/scan"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -40,7 +41,7 @@ func (e *Engine) NewClaimer(spec ClaimSpec) (*Claimer, error) {
 	if err := spec.validate(); err != nil {
 		return nil, err
 	}
-	return &Claimer{e: e, spec: spec, resumptions: e.resumed.of(string(spec.Lane))}, nil
+	return &Claimer{e: e, spec: spec, resumptions: e.c.Resumed.Of(string(spec.Lane))}, nil
 }
 
 // Wake requests a full scan for the next claim. A worker calls it when it is woken, because new work may sort before a
@@ -162,7 +163,7 @@ func (c *Claimer) end(s *scan.Scan, claimed []Claimed, halt state.Halt) []Claime
 // all.
 func (c *Claimer) laneEnds(ctx context.Context) []scan.Position {
 	began := time.Now()
-	rows, err := c.e.q.ListLaneEnds(ctx, c.e.reader(), db.ListLaneEndsParams{
+	rows, err := c.e.c.Q.ListLaneEnds(ctx, c.e.c.Reader(), db.ListLaneEndsParams{
 		LaneID: string(c.spec.Lane), MaxItems: scan.MaxPositions, Crowd: scan.Crowd,
 	})
 	if err != nil {
@@ -193,14 +194,14 @@ func (e *Engine) completeAndClaim(
 	impatient := e.impatient()
 	outcomes := make([]Outcome[struct{}], len(completions))
 	chunks := impatient.completionChunks(completions, outcomes)
-	together := e.tx == nil && len(chunks) == 1 &&
+	together := e.c.Tx == nil && len(chunks) == 1 &&
 		!slices.ContainsFunc(chunks[0], func(item completionItem) bool { return item.flow != nil })
 	if together {
 		var completion *completing
 		var claim *claiming
-		err := inStatements(ctx, impatient, op, func(due *notifications) []step {
+		err := core.InStatements(ctx, impatient.c, op, func(due *core.Notifications) []core.Step {
 			completion, claim = impatient.newCompleting(chunks[0]), e.newClaiming(spec, after, n)
-			steps := []step{func(conn db.DBTX) error { return completion.run(ctx, conn, due) }}
+			steps := []core.Step{func(conn db.DBTX) error { return completion.run(ctx, conn, due) }}
 			if completion.places != nil {
 				steps = append(steps, completion.places.steps(ctx, func() {})...)
 			}
@@ -221,7 +222,7 @@ func (e *Engine) completeAndClaim(
 				}
 			}
 			return errorsOf(outcomes), claimed, claim.halt, nil
-		case !errors.Is(err, errFellThrough) && !errors.Is(err, fferr.ErrBusy):
+		case !errors.Is(err, core.ErrFellThrough) && !errors.Is(err, fferr.ErrBusy):
 			return nil, nil, state.NotHalted, err
 		}
 	}

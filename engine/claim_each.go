@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/scan"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -61,22 +62,22 @@ func (e *Engine) ClaimEach(ctx context.Context, claims []LaneClaim) ([]Outcome[[
 
 func (e *Engine) checkLaneClaims(claims []LaneClaim) error {
 	if len(claims) > maxLaneClaims {
-		return invalid("claims", fmt.Sprintf("%d, limit %d", len(claims), maxLaneClaims))
+		return core.Invalid("claims", fmt.Sprintf("%d, limit %d", len(claims), maxLaneClaims))
 	}
 	sum := 0
 	for i, c := range claims {
 		field := fmt.Sprintf("claims[%d]", i)
 		switch {
 		case c.Claimer == nil:
-			return invalid(field+".Claimer", "is nil")
+			return core.Invalid(field+".Claimer", "is nil")
 		case c.Claimer.e != e:
-			return invalid(field+".Claimer", "belongs to another engine")
+			return core.Invalid(field+".Claimer", "belongs to another engine")
 		}
 		if err := checkClaimLimit(field+".Limit", c.Limit); err != nil {
 			return err
 		}
 		if sum += c.Limit; sum > MaxBatch {
-			return invalid("claims", fmt.Sprintf("ask for more than %d executions", MaxBatch))
+			return core.Invalid("claims", fmt.Sprintf("ask for more than %d executions", MaxBatch))
 		}
 	}
 	return nil
@@ -102,9 +103,9 @@ func (e *Engine) scanLanes(ctx context.Context, scans []*laneScan) error {
 	}
 	impatient := e.impatient()
 	// Not in a caller's transaction, which would keep the locks of a fast path that fell through.
-	if e.tx == nil && len(scans) > 1 {
+	if e.c.Tx == nil && len(scans) > 1 {
 		err := impatient.scanTogether(ctx, scans)
-		if !errors.Is(err, errFellThrough) && !errors.Is(err, fferr.ErrBusy) {
+		if !errors.Is(err, core.ErrFellThrough) && !errors.Is(err, fferr.ErrBusy) {
 			return err
 		}
 	}
@@ -127,8 +128,8 @@ func (e *Engine) scanLanes(ctx context.Context, scans []*laneScan) error {
 func (e *Engine) scanTogether(ctx context.Context, scans []*laneScan) error {
 	claims := make([]*claiming, len(scans))
 	began := time.Now()
-	err := inStatements(ctx, e, "claim", func(due *notifications) []step {
-		steps := make([]step, len(scans))
+	err := core.InStatements(ctx, e.c, "claim", func(due *core.Notifications) []core.Step {
+		steps := make([]core.Step, len(scans))
 		for i, s := range scans {
 			claim := e.newClaiming(s.claimer.spec, s.After, s.Wanted)
 			claims[i] = claim

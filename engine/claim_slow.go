@@ -6,6 +6,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -17,8 +18,8 @@ const spareCandidates = 100
 // however another program left its attempts: a pointer that matches no attempt row, a finished attempt in place of the
 // next one, or an epoch that another program raised.
 func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Claimed, error) {
-	claimed, err := inTx(ctx, e, "claim", func(tx *txn) ([]Claimed, error) {
-		taken, err := e.q.TakeClaimable(ctx, tx, db.TakeClaimableParams{
+	claimed, err := core.InTx(ctx, e.c, "claim", func(tx *core.Txn) ([]Claimed, error) {
+		taken, err := e.c.Q.TakeClaimable(ctx, tx, db.TakeClaimableParams{
 			LaneID:       string(spec.Lane),
 			Capabilities: spec.capabilities(),
 			Kinds:        spec.kinds(),
@@ -31,7 +32,7 @@ func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 		if err != nil {
 			return nil, err
 		}
-		nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+		nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
 		if err != nil {
 			return nil, err
 		}
@@ -82,11 +83,11 @@ func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 			}
 			claimed = append(claimed, c)
 			params.PartitionKeys = append(params.PartitionKeys, row.PartitionKey)
-			params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(row.ExecutionID))
+			params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(row.ExecutionID))
 			params.AttemptIndexes = append(params.AttemptIndexes, next.index)
 			params.AttemptTypes = append(params.AttemptTypes, string(next.kind))
-			params.AttemptIDs = append(params.AttemptIDs, pgUUID(next.id))
-			params.LeaseIDs = append(params.LeaseIDs, pgUUID(leaseIDs[i]))
+			params.AttemptIDs = append(params.AttemptIDs, core.PgUUID(next.id))
+			params.LeaseIDs = append(params.LeaseIDs, core.PgUUID(leaseIDs[i]))
 			params.LeaseEpochs = append(params.LeaseEpochs, next.epoch)
 			params.TimeoutsAtMs = append(params.TimeoutsAtMs, timeoutAtMs)
 			params.Inserted = append(params.Inserted, next.inserted)
@@ -96,8 +97,8 @@ func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 		if len(claimed) == 0 {
 			return nil, nil
 		}
-		tx.due.leases()
-		return claimed, e.q.LeaseTakenExecutions(ctx, tx, params)
+		tx.Due.Leases()
+		return claimed, e.c.Q.LeaseTakenExecutions(ctx, tx, params)
 	})
 	if err != nil {
 		return nil, err
@@ -114,9 +115,9 @@ func (e *Engine) takeAttemptsOf(
 	var params db.TakeAttemptsOfParams
 	for i := range taken {
 		params.PartitionKeys = append(params.PartitionKeys, taken[i].PartitionKey)
-		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(taken[i].ExecutionID))
+		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(taken[i].ExecutionID))
 	}
-	rows, err := e.q.TakeAttemptsOf(ctx, tx, params)
+	rows, err := e.c.Q.TakeAttemptsOf(ctx, tx, params)
 	if err != nil {
 		return nil, err
 	}

@@ -8,10 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
-	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
 // Config configures an [Engine]. The zero value of every field selects its documented default.
@@ -82,30 +81,17 @@ const (
 	MaxBatch  = 1_000
 )
 
-const (
-	// maxStatementBytes is the approximate limit for caller data in one statement. A server accepts no message above a
-	// gigabyte, and a large one fills the memory of both sides. A single item may be larger.
-	maxStatementBytes = 16 << 20
-
-	// maxFlowsPerTx limits the flows locked by one transaction. Each uses a slot of the server's lock table.
-	maxFlowsPerTx = 256
-)
-
 // Engine runs durable operations on one Postgres database. Every method is one transaction, or a part of the caller's
 // on a value from [Engine.WithTx]. An Engine is safe for concurrent use, but a value bound to a transaction is not.
 type Engine struct {
-	q    *db.Queries
-	pool *pgxpool.Pool
-	tx   pgx.Tx // nil on a pool
-	cfg  Config
+	c   *core.Core // the database, and the transaction that e is bound to
+	cfg Config
 
-	runner pgtx.Runner // begins the transactions on the pool
 	*shared
 }
 
 // shared is the state that an engine and the values bound to transactions have in common: the memories of the families.
 type shared struct {
-	notifying
 	outboxes *outbox.Hub
 	tails    *streamHub
 	written  writtenStreams
@@ -113,7 +99,6 @@ type shared struct {
 	creationMemory
 	awaiting *awaiting
 	stalled  stalledEvents
-	keys     keyCache
 	sweepPositions
 	retentionMemory
 	schedules scheduleMemory
@@ -133,16 +118,10 @@ type shared struct {
 //
 // An open transaction holds back the event readers of every outbox it wrote to. If tx is nil, every operation of the
 // returned engine is refused with [fferr.ErrInvalidInput], and nothing runs on the pool.
-func (e *Engine) WithTx(tx pgx.Tx) *Engine {
-	bound := *e
-	if bound.tx = tx; pgtx.IsNil(tx) {
-		bound.tx = pgtx.Refused(invalid("WithTx", "got a nil transaction"))
-	}
-	return &bound
-}
+func (e *Engine) WithTx(tx pgx.Tx) *Engine { return e.on(e.c.WithTx(tx)) }
 
 // Pool returns the engine's pool.
-func (e *Engine) Pool() *pgxpool.Pool { return e.pool }
+func (e *Engine) Pool() *pgxpool.Pool { return e.c.Pool }
 
 // WithPool returns the engine bound to another pool on the same database, which the caller opens and closes. Use it for
 // operations that must not wait for other users of a pool: a worker renews leases on its own connection. The engines
@@ -150,54 +129,22 @@ func (e *Engine) Pool() *pgxpool.Pool { return e.pool }
 // [Config.Listener] says.
 //
 // If pool is nil, every operation of the returned engine is refused with [fferr.ErrInvalidInput].
-func (e *Engine) WithPool(pool *pgxpool.Pool) *Engine {
+func (e *Engine) WithPool(pool *pgxpool.Pool) *Engine { return e.on(e.c.WithPool(pool)) }
+
+// impatient returns e for transactions that must not wait: see [core.Core.Impatient].
+func (e *Engine) impatient() *Engine { return e.on(e.c.Impatient()) }
+
+func (e *Engine) on(c *core.Core) *Engine {
 	bound := *e
-	bound.pool, bound.tx, bound.runner = pool, nil, e.runner.On(pool)
-	if pool == nil {
-		bound.tx = pgtx.Refused(invalid("WithPool", "got a nil pool"))
-	}
+	bound.c = c
 	return &bound
-}
-
-// nowMs returns the fixed time of a test, or nil for the database's clock.
-func (e *Engine) nowMs() *int64 {
-	if e.cfg.Now == nil {
-		return nil
-	}
-	return new(e.cfg.Now().UnixMilli())
-}
-
-// reader returns the connection for statements that lock and write nothing. They need the engine's planner settings
-// too: with statistics of other flows only, a partition looks empty and an index on the partition alone looks selective
-// enough.
-func (e *Engine) reader() db.DBTX {
-	if e.tx != nil {
-		return pgtx.Callers(e.tx)
-	}
-	return e.runner.AtOnce()
-}
-
-// processTime is the time of this process, for ages of what it remembers; a test's fixed time replaces it.
-func (e *Engine) processTime() time.Time {
-	if e.cfg.Now != nil {
-		return e.cfg.Now()
-	}
-	return time.Now()
-}
-
-// read runs several statements for [Engine.reader], in one round trip.
-func (e *Engine) read(ctx context.Context, steps ...step) error {
-	if e.tx != nil {
-		return pgtx.ReadInCallers(ctx, e.tx, steps...)
-	}
-	return e.runner.AllAtOnce(ctx, steps...)
 }
 
 // Now returns the database's time, which the engine's operations use.
 func (e *Engine) Now(ctx context.Context) (time.Time, error) {
-	ms, err := e.q.GetNow(ctx, e.reader(), e.nowMs())
+	ms, err := e.c.Q.GetNow(ctx, e.c.Reader(), e.c.NowMs())
 	if err != nil {
-		return time.Time{}, wrap("read clock", err)
+		return time.Time{}, core.Wrap("read clock", err)
 	}
 	return time.UnixMilli(ms), nil
 }
@@ -205,10 +152,10 @@ func (e *Engine) Now(ctx context.Context) (time.Time, error) {
 // checkExecution refuses an execution id that can't exist in this database.
 func (e *Engine) checkExecution(x id.ExecutionID) error {
 	if x.IsZero() {
-		return invalid("execution id", "is empty")
+		return core.Invalid("execution id", "is empty")
 	}
 	if err := e.cfg.Partitions.CheckExecution(x); err != nil {
-		return invalidBecause("execution id", err)
+		return core.InvalidBecause("execution id", err)
 	}
 	return nil
 }

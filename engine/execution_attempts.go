@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -76,7 +77,7 @@ type LostLease struct {
 func (e *Engine) ListAttempts(ctx context.Context, x id.ExecutionID, after string, limit int) (Page[Attempt], error) {
 	const op = "list attempts"
 	page, err := e.listAttempts(ctx, x, after, limit)
-	return page, wrap(op, err)
+	return page, core.Wrap(op, err)
 }
 
 // Attempts iterates over the attempts that [Engine.ListAttempts] lists, a page at a time.
@@ -96,7 +97,7 @@ func (e *Engine) listAttempts(ctx context.Context, x id.ExecutionID, after strin
 	if err != nil {
 		return page, err
 	}
-	rows, err := e.q.ListAttempts(ctx, e.reader(), db.ListAttemptsParams{
+	rows, err := e.c.Q.ListAttempts(ctx, e.c.Reader(), db.ListAttemptsParams{
 		PartitionKey: x.Partition(), ExecutionID: x.UUID(), AfterIndex: last, PageSize: int32(limit) + 1,
 	})
 	switch {
@@ -125,7 +126,7 @@ func readAttemptCursor(list, cursor string) (int32, error) {
 	case key == nil:
 		return -1, nil
 	case len(key) != 4 || binary.BigEndian.Uint32(key) > math.MaxInt32:
-		return 0, invalid("after", "is not a cursor of this listing")
+		return 0, core.Invalid("after", "is not a cursor of this listing")
 	}
 	return int32(binary.BigEndian.Uint32(key)), nil
 }
@@ -160,7 +161,7 @@ func attemptOf(row *db.ListAttemptsRow) Attempt {
 	ours := row.HighestEpoch != nil && *row.HighestEpoch == row.LeaseEpoch
 	a := Attempt{
 		Index:     int(row.AttemptIndex),
-		ID:        deref(row.AttemptID),
+		ID:        core.Deref(row.AttemptID),
 		Current:   row.AttemptIndex == row.CurrentIndex,
 		Worker:    id.WorkerID(row.WorkerID),
 		Instance:  id.WorkerInstanceID(row.WorkerInstanceID),
@@ -172,7 +173,7 @@ func attemptOf(row *db.ListAttemptsRow) Attempt {
 	}
 	a.Outcome, a.Err = normalise.AttemptOutcome(row.Outcome)
 	if a.Err != nil {
-		a.Err = corrupt("ff_attempt.outcome", a.Err)
+		a.Err = core.Corrupt("ff_attempt.outcome", a.Err)
 	}
 	a.setNames(row, &raw, ours)
 	a.setLease(row, &raw, ours)
@@ -200,7 +201,7 @@ func (a *Attempt) setNames(row *db.ListAttemptsRow, raw *rawAttempt, ours bool) 
 		if raw.ID != "" {
 			parsed, err := id.ParseAttemptID(raw.ID)
 			if err != nil && a.Err == nil {
-				a.Err = corrupt("ff_attempt.raw_fields.attempt_id", err)
+				a.Err = core.Corrupt("ff_attempt.raw_fields.attempt_id", err)
 			}
 			a.ID = parsed
 		}
@@ -210,7 +211,7 @@ func (a *Attempt) setNames(row *db.ListAttemptsRow, raw *rawAttempt, ours bool) 
 	}
 	var err error
 	if a.Type, err = normalise.AttemptType(kind); err != nil && a.Err == nil {
-		a.Err = corrupt("ff_attempt.attempt_type", err)
+		a.Err = core.Corrupt("ff_attempt.attempt_type", err)
 	}
 }
 
@@ -221,7 +222,7 @@ func (a *Attempt) setLease(row *db.ListAttemptsRow, raw *rawAttempt, ours bool) 
 		return
 	}
 	a.Lease = &LeaseSnapshot{
-		ID: deref(row.LeaseID), Epoch: a.Epoch, Attempt: a.Index, Instance: a.Instance,
+		ID: core.Deref(row.LeaseID), Epoch: a.Epoch, Attempt: a.Index, Instance: a.Instance,
 		ExpiresAt: time.UnixMilli(*row.LeaseExpiresAtMs),
 	}
 	if ours {
@@ -231,7 +232,7 @@ func (a *Attempt) setLease(row *db.ListAttemptsRow, raw *rawAttempt, ours bool) 
 	if raw.LeaseID != "" {
 		parsed, err := id.ParseLeaseID(raw.LeaseID)
 		if err != nil && a.Err == nil {
-			a.Err = corrupt("ff_attempt.raw_fields.lease_id", err)
+			a.Err = core.Corrupt("ff_attempt.raw_fields.lease_id", err)
 		}
 		a.Lease.ID = parsed
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -101,7 +102,7 @@ func (e *Engine) cancel(ctx context.Context, specs []CancelSpec) ([]error, error
 			}
 			return none, false, x.ended()
 		},
-		write: func(ctx context.Context, tx *txn, items []*heldExecution, _ []Outcome[struct{}]) error {
+		write: func(ctx context.Context, tx *core.Txn, items []*heldExecution, _ []Outcome[struct{}]) error {
 			ends := newCancelling(items[0].NowMs)
 			for _, x := range items {
 				ends.add(x.id, specs[x.n].cancellation())
@@ -111,9 +112,9 @@ func (e *Engine) cancel(ctx context.Context, specs []CancelSpec) ([]error, error
 		},
 	}
 	outcomes := make([]Outcome[struct{}], len(specs))
-	valid := validItems(outcomes, func(n int) error { return wrap(op, cmp.Or(e.checkExecution(ids[n]), specs[n].check())) })
+	valid := validItems(outcomes, func(n int) error { return core.Wrap(op, cmp.Or(e.checkExecution(ids[n]), specs[n].check())) })
 	err := t.run(ctx, executionChunks(ids, valid), outcomes)
-	if err == nil && e.tx == nil {
+	if err == nil && e.c.Tx == nil {
 		var over []Fence
 		for n, spec := range specs {
 			if spec.Fence != nil && outcomes[n].Err == nil {
@@ -134,9 +135,9 @@ func (s *CancelSpec) check() error {
 	}
 	switch {
 	case s.Fence == nil && s.Source == CancelledByHolder:
-		return invalid("fence", "is missing: it identifies the lease's holder")
+		return core.Invalid("fence", "is missing: it identifies the lease's holder")
 	case s.Fence != nil && s.Fence.Execution != s.ID:
-		return invalid("fence", "belongs to another execution")
+		return core.Invalid("fence", "belongs to another execution")
 	}
 	return nil
 }
@@ -192,7 +193,7 @@ func newCancelling(nowMs int64) *cancelling {
 func (s *cancelling) add(x id.ExecutionID, how cancellation) {
 	p := &s.params
 	p.PartitionKeys = append(p.PartitionKeys, x.Partition())
-	p.ExecutionIDs = append(p.ExecutionIDs, pgUUID(x.UUID()))
+	p.ExecutionIDs = append(p.ExecutionIDs, core.PgUUID(x.UUID()))
 	p.Reasons = append(p.Reasons, how.reason)
 	p.Sources = append(p.Sources, how.source)
 	p.RevokedBys = append(p.RevokedBys, how.revokedBy)
@@ -200,16 +201,16 @@ func (s *cancelling) add(x id.ExecutionID, how cancellation) {
 
 // endCancelled writes cancellations with all their consequences, and returns the ended executions. The caller has
 // locked the executions, their current attempts and the flows of members.
-func (e *Engine) endCancelled(ctx context.Context, tx *txn, s *cancelling) ([]endedExecution, error) {
+func (e *Engine) endCancelled(ctx context.Context, tx *core.Txn, s *cancelling) ([]core.EndedExecution, error) {
 	var rows []db.EndCancelledRow
 	err := pgtx.InOneTrip(ctx, tx,
 		func(conn db.DBTX) error {
-			return e.q.DropEntriesOf(ctx, conn, db.DropEntriesOfParams{
+			return e.c.Q.DropEntriesOf(ctx, conn, db.DropEntriesOfParams{
 				PartitionKeys: s.params.PartitionKeys, ExecutionIDs: s.params.ExecutionIDs,
 			})
 		},
 		func(conn db.DBTX) (err error) {
-			rows, err = e.q.EndCancelled(ctx, conn, s.params)
+			rows, err = e.c.Q.EndCancelled(ctx, conn, s.params)
 			return err
 		},
 	)
@@ -217,24 +218,24 @@ func (e *Engine) endCancelled(ctx context.Context, tx *txn, s *cancelling) ([]en
 		return nil, err
 	}
 	once := !slices.ContainsFunc(rows, func(row db.EndCancelledRow) bool { return row.Replayed })
-	ended := make([]endedExecution, len(rows))
+	ended := make([]core.EndedExecution, len(rows))
 	for i, row := range rows {
-		ended[i] = endedExecution{
-			id:      id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes)),
-			flow:    flowOf(row.FlowID),
-			outcome: state.CompletionCancelled,
-			once:    once,
+		ended[i] = core.EndedExecution{
+			ID:      id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes)),
+			Flow:    core.FlowOf(row.FlowID),
+			Outcome: state.CompletionCancelled,
+			Once:    once,
 		}
 		if row.Leased {
-			tx.due.leases()
-			tx.due.lost(row.WorkerInstanceID)
+			tx.Due.Leases()
+			tx.Due.Lost(row.WorkerInstanceID)
 		}
 		if row.HasLimits {
-			tx.due.gated()
+			tx.Due.Gated()
 		}
 		if row.SequenceLane != "" {
-			tx.due.sequenceEnded(row.SequenceLane)
+			tx.Due.SequenceEnded(row.SequenceLane)
 		}
 	}
-	return ended, e.discardAndResolve(ctx, tx, ended, s.params.NowMs)
+	return ended, e.c.DiscardAndResolve(ctx, tx, ended, s.params.NowMs)
 }

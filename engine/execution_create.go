@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -44,7 +45,7 @@ func (e *Engine) CreateExecution(ctx context.Context, spec ExecutionSpec) (Creat
 func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([]Outcome[Created], error) {
 	specs, err := e.delayAll(ctx, e.adaptAll(ctx, specs))
 	if err != nil {
-		return nil, wrap("create executions", err)
+		return nil, core.Wrap("create executions", err)
 	}
 	return e.createExecutions(ctx, specs)
 }
@@ -56,7 +57,7 @@ func (e *Engine) createExecutions(ctx context.Context, specs []ExecutionSpec) ([
 	creations := make([]creation, len(specs))
 	periodsAtMs, err := e.uniquePeriodsAt(ctx, specs)
 	if err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	var checked checkedSpecs
 	var keyer uniqueKeyer
@@ -81,7 +82,7 @@ func (e *Engine) createExecutions(ctx context.Context, specs []ExecutionSpec) ([
 	if err := e.findLimits(ctx, creations, func(i int, err error) {
 		results[i].Err, creations[i].refused = err, true
 	}); err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	valid := make([]int, 0, len(specs))
 	for i := range creations {
@@ -89,8 +90,8 @@ func (e *Engine) createExecutions(ctx context.Context, specs []ExecutionSpec) ([
 			valid = append(valid, i)
 		}
 	}
-	if err := e.placeFair(ctx, e.reader(), creations); err != nil {
-		return nil, wrap(op, err)
+	if err := e.placeFair(ctx, e.c.Reader(), creations); err != nil {
+		return nil, core.Wrap(op, err)
 	}
 	chunks := chunkCreations(creations, valid)
 	err = inChunks(len(chunks), 1, func(n, _ int) error {
@@ -112,7 +113,7 @@ func chunkCreations(creations []creation, valid []int) [][]int {
 	ordered := false
 	for _, i := range valid {
 		c := &creations[i]
-		flow := deref(c.flow)
+		flow := core.Deref(c.flow)
 		group, known := of[flow]
 		if !known {
 			group = len(groups)
@@ -130,7 +131,7 @@ func chunkCreations(creations []creation, valid []int) [][]int {
 	if ordered {
 		groups = groups[:0]
 		for n, i := range valid {
-			if n == 0 || deref(creations[i].flow) != deref(creations[valid[n-1]].flow) {
+			if n == 0 || core.Deref(creations[i].flow) != core.Deref(creations[valid[n-1]].flow) {
 				groups = append(groups, nil)
 			}
 			groups[len(groups)-1] = append(groups[len(groups)-1], i)
@@ -154,7 +155,7 @@ func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chu
 	flow := creations[0].flow
 	lanes := e.unknownLanes(creations)
 	period := e.periods.missing(creations)
-	if e.tx == nil && slices.ContainsFunc(creations, func(c creation) bool { return c.admissible() }) {
+	if e.c.Tx == nil && slices.ContainsFunc(creations, func(c creation) bool { return c.admissible() }) {
 		if err := e.registerBefore(ctx, op, creations, lanes, period); err != nil {
 			return err
 		}
@@ -170,14 +171,14 @@ func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chu
 	case atOnce && uniqueAtOnce(creations):
 		outcomes, err = e.createUnique(ctx, op, creations)
 	default:
-		outcomes, err = inTx(ctx, e, op, func(tx *txn) ([]Outcome[Created], error) {
+		outcomes, err = core.InTx(ctx, e.c, op, func(tx *core.Txn) ([]Outcome[Created], error) {
 			return e.createKeyed(ctx, tx, flow, creations, lanes, period)
 		})
 	}
 	if err != nil {
 		return err
 	}
-	if e.tx == nil {
+	if e.c.Tx == nil {
 		e.rememberLanes(lanes)
 		e.periods.remember(period)
 		e.rememberLimits(creations)
@@ -193,24 +194,24 @@ func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chu
 func (e *Engine) createPlain(ctx context.Context, op string, creations []creation) ([]Outcome[Created], error) {
 	plan := deal(creations, creationKeys{}, nil)
 	fresh := plan.fresh(creations)
-	if e.tx == nil && slices.ContainsFunc(fresh, func(c creation) bool { return c.admissible() }) {
+	if e.c.Tx == nil && slices.ContainsFunc(fresh, func(c creation) bool { return c.admissible() }) {
 		return e.createAdmitted(ctx, op, plan, fresh)
 	}
 	if groups := alike(fresh); groups != nil {
-		if err := e.insertAlike(ctx, op, groups); !errors.Is(err, errFellThrough) {
+		if err := e.insertAlike(ctx, op, groups); !errors.Is(err, core.ErrFellThrough) {
 			return plan.waiting(), err
 		}
 	}
 	var created map[id.ExecutionID]Created
-	err := inStatements(ctx, e, op, func(due *notifications) []step {
-		return append([]step{func(conn db.DBTX) (err error) {
-			created, err = e.insertRows(ctx, conn, fresh, nil, e.nowMs(), due)
+	err := core.InStatements(ctx, e.c, op, func(due *core.Notifications) []core.Step {
+		return append([]core.Step{func(conn db.DBTX) (err error) {
+			created, err = e.insertRows(ctx, conn, fresh, nil, e.c.NowMs(), due)
 			return err
 		}}, e.recordPlaces(ctx, pointersTo(fresh))...)
 	})
-	if errors.Is(err, errFellThrough) {
+	if errors.Is(err, core.ErrFellThrough) {
 		// Can't happen: the insert skips existing rows.
-		err = wrap(op, fferr.ErrContention)
+		err = core.Wrap(op, fferr.ErrContention)
 	}
 	return plan.outcomes(created), err
 }
@@ -218,7 +219,7 @@ func (e *Engine) createPlain(ctx context.Context, op string, creations []creatio
 // createKeyed locks the keys first and then inserts the creations that are no duplicates; lanes come last. It locks the
 // flow of members before anything else, and refuses members that the flow has pruned.
 func (e *Engine) createKeyed(
-	ctx context.Context, tx *txn, flow *id.FlowID, creations []creation, lanes []string, period int64,
+	ctx context.Context, tx *core.Txn, flow *id.FlowID, creations []creation, lanes []string, period int64,
 ) ([]Outcome[Created], error) {
 	if flow != nil {
 		if err := e.takeOpenFlow(ctx, tx, *flow); err != nil {
@@ -238,16 +239,16 @@ func (e *Engine) createKeyed(
 // prunedOf returns those of the ids given that are of pruned members. Pruning holds a lock of the flow that the caller's
 // excludes.
 func (e *Engine) prunedOf(ctx context.Context, tx db.DBTX, flow id.FlowID, creations []creation) (map[id.ExecutionID]bool, error) {
-	params := db.ListPrunedMembersParams{PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: pgUUID(flow)}
+	params := db.ListPrunedMembersParams{PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: core.PgUUID(flow)}
 	for i := range creations {
 		if !creations[i].minted {
-			params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(creations[i].id.UUID()))
+			params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(creations[i].id.UUID()))
 		}
 	}
 	if len(params.ExecutionIDs) == 0 {
 		return nil, nil
 	}
-	rows, err := e.q.ListPrunedMembers(ctx, tx, params)
+	rows, err := e.c.Q.ListPrunedMembers(ctx, tx, params)
 	pruned := make(map[id.ExecutionID]bool, len(rows))
 	for _, x := range rows {
 		pruned[id.ExecutionIDFromRow(params.PartitionKey, x.Bytes)] = true
@@ -257,7 +258,7 @@ func (e *Engine) prunedOf(ctx context.Context, tx db.DBTX, flow id.FlowID, creat
 
 // createUnpruned creates the executions whose flow members were not pruned.
 func (e *Engine) createUnpruned(
-	ctx context.Context, tx *txn, flow *id.FlowID, creations []creation, pruned map[id.ExecutionID]bool, lanes []string, period int64,
+	ctx context.Context, tx *core.Txn, flow *id.FlowID, creations []creation, pruned map[id.ExecutionID]bool, lanes []string, period int64,
 ) ([]Outcome[Created], error) {
 	outcomes := make([]Outcome[Created], len(creations))
 	var left []creation
@@ -279,7 +280,7 @@ func (e *Engine) createUnpruned(
 // createHeld locks the keys first. Then it inserts the remaining executions, in lane order. The caller has
 // locked the flow of members.
 func (e *Engine) createHeld(
-	ctx context.Context, tx *txn, flow *id.FlowID, creations []creation, lanes []string, period int64,
+	ctx context.Context, tx *core.Txn, flow *id.FlowID, creations []creation, lanes []string, period int64,
 ) ([]Outcome[Created], error) {
 	var outcomes []Outcome[Created]
 	made := 0
@@ -297,18 +298,18 @@ func (e *Engine) createHeld(
 		outcomes, made = append(outcomes, dealt...), made+created
 	}
 	if flow != nil && made > 0 {
-		nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+		nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
 		if err != nil {
 			return nil, err
 		}
-		members, err := e.q.CountNewMembers(ctx, tx, db.CountNewMembersParams{
+		members, err := e.c.Q.CountNewMembers(ctx, tx, db.CountNewMembersParams{
 			PartitionKey: e.cfg.Partitions.FlowPartition(*flow), FlowID: *flow, Members: int64(made), NowMs: nowMs,
 		})
 		switch {
 		case err != nil:
 			return nil, err
 		case members > MaxMembers:
-			return nil, invalid("flow", fmt.Sprintf("%d members, limit %d", members, MaxMembers))
+			return nil, core.Invalid("flow", fmt.Sprintf("%d members, limit %d", members, MaxMembers))
 		}
 	}
 	if err := e.register(ctx, tx, lanes, period); err != nil {
@@ -320,7 +321,7 @@ func (e *Engine) createHeld(
 // createRun is createHeld for creations that change no execution of each other, without the lanes. It returns how many
 // executions were created.
 func (e *Engine) createRun(
-	ctx context.Context, tx *txn, flow *id.FlowID, creations []creation,
+	ctx context.Context, tx *core.Txn, flow *id.FlowID, creations []creation,
 ) ([]Outcome[Created], int, error) {
 	keys, err := e.holdKeys(ctx, tx, creations)
 	if err != nil {
@@ -348,21 +349,21 @@ func (e *Engine) createRun(
 // register registers lanes, and a retention period, that may be unknown.
 func (e *Engine) register(ctx context.Context, tx db.DBTX, lanes []string, period int64) error {
 	if len(lanes) > 0 {
-		if err := e.q.EnsureLanes(ctx, tx, db.EnsureLanesParams{LaneIDs: lanes, NowMs: e.nowMs()}); err != nil {
+		if err := e.c.Q.EnsureLanes(ctx, tx, db.EnsureLanesParams{LaneIDs: lanes, NowMs: e.c.NowMs()}); err != nil {
 			return err
 		}
 	}
 	if period == 0 {
 		return nil
 	}
-	return e.q.EnsureRetentionPeriod(ctx, tx, period)
+	return e.c.Q.EnsureRetentionPeriod(ctx, tx, period)
 }
 
 // takeOpenFlow locks a flow that is about to grow.
 func (e *Engine) takeOpenFlow(ctx context.Context, tx db.DBTX, flow id.FlowID) error {
-	set := newFlowSet(e.cfg.Partitions)
-	set.add(flow)
-	states, err := e.takeFlows(ctx, tx, set)
+	set := core.NewFlowSet(e.cfg.Partitions)
+	set.Add(flow)
+	states, err := e.c.TakeFlows(ctx, tx, set)
 	if err != nil {
 		return err
 	}
@@ -378,13 +379,13 @@ func (e *Engine) takeOpenFlow(ctx context.Context, tx db.DBTX, flow id.FlowID) e
 
 // insert creates rows, with the places of fair ones, and returns those that did not exist.
 func (e *Engine) insert(
-	ctx context.Context, tx pgx.Tx, creations []creation, flow *id.FlowID, nowMs *int64, due *notifications,
+	ctx context.Context, tx pgx.Tx, creations []creation, flow *id.FlowID, nowMs *int64, due *core.Notifications,
 ) (created map[id.ExecutionID]Created, err error) {
 	places := e.recordPlaces(ctx, pointersTo(creations))
 	if len(places) == 0 {
 		return e.insertRows(ctx, tx, creations, flow, nowMs, due)
 	}
-	err = pgtx.InOneTrip(ctx, tx, append([]step{func(conn db.DBTX) (err error) {
+	err = pgtx.InOneTrip(ctx, tx, append([]core.Step{func(conn db.DBTX) (err error) {
 		created, err = e.insertRows(ctx, conn, creations, flow, nowMs, due)
 		return err
 	}}, places...)...)
@@ -393,13 +394,13 @@ func (e *Engine) insert(
 
 // insertRows is insert without the places.
 func (e *Engine) insertRows(
-	ctx context.Context, conn db.DBTX, creations []creation, flow *id.FlowID, nowMs *int64, due *notifications,
+	ctx context.Context, conn db.DBTX, creations []creation, flow *id.FlowID, nowMs *int64, due *core.Notifications,
 ) (map[id.ExecutionID]Created, error) {
 	created := make(map[id.ExecutionID]Created, len(creations))
 	if len(creations) == 0 {
 		return created, nil
 	}
-	rows, err := e.q.InsertExecutions(ctx, conn, insertParams(creations, flow, nowMs))
+	rows, err := e.c.Q.InsertExecutions(ctx, conn, insertParams(creations, flow, nowMs))
 	if err != nil {
 		return nil, err
 	}
@@ -412,10 +413,10 @@ func (e *Engine) insertRows(
 		case state.PublicWaiting:
 			creations[i].announce(due)
 		case state.PublicDelayed:
-			due.delayed = true
+			due.Delayed = true
 		case state.PublicRateLimited:
 			e.places.note()
-			due.gated()
+			due.Gated()
 		}
 	}
 	return created, nil

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/gate"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -29,7 +30,7 @@ func (e *Engine) createAdmitted(ctx context.Context, op string, plan dealing, fr
 			return nil, err
 		}
 		var a admitting
-		created, err := inTx(ctx, e, op, func(tx *txn) (map[id.ExecutionID]Created, error) {
+		created, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (map[id.ExecutionID]Created, error) {
 			a = admitting{gateLocks: gateLocks{Engine: e}}
 			if err := a.decide(ctx, tx, fresh); err != nil || first && len(a.missing) > 0 {
 				return nil, err
@@ -50,7 +51,7 @@ func (e *Engine) registerBefore(ctx context.Context, op string, creations []crea
 	if len(lanes) == 0 && period == 0 && !declares {
 		return nil
 	}
-	_, err := inTx(ctx, e, op, func(tx *txn) (struct{}, error) {
+	_, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (struct{}, error) {
 		if err := e.declareLimits(ctx, tx, creations); err != nil {
 			return struct{}{}, err
 		}
@@ -83,14 +84,14 @@ func (e *Engine) ensureKeys(ctx context.Context, op string, fresh []creation) er
 	if len(unknown) == 0 {
 		return nil
 	}
-	params := db.EnsureKeysParams{NowMs: e.nowMs()}
+	params := db.EnsureKeysParams{NowMs: e.c.NowMs()}
 	for _, g := range unknown {
 		params.PartitionKeys, params.GateIDs = append(params.PartitionKeys, gatePartition(g)), append(params.GateIDs, pgGate(g))
 		params.Namespaces = append(params.Namespaces, namespaces[g])
 		params.LimitNames, params.Keys = append(params.LimitNames, of[g].Name), append(params.Keys, of[g].Key)
 	}
-	_, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (struct{}, error) {
-		return struct{}{}, e.q.EnsureKeys(ctx, conn, params)
+	_, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (struct{}, error) {
+		return struct{}{}, e.c.Q.EnsureKeys(ctx, conn, params)
 	})
 	switch {
 	case errors.Is(err, fferr.ErrBusy):
@@ -109,7 +110,7 @@ type admitting struct {
 }
 
 // decide locks the limits of creations, as far as they are free, and decides which have room.
-func (a *admitting) decide(ctx context.Context, tx *txn, fresh []creation) error {
+func (a *admitting) decide(ctx context.Context, tx *core.Txn, fresh []creation) error {
 	a.begin()
 	limits := make(map[gate.ID]int64) // the units that all take
 	for i := range fresh {
@@ -163,15 +164,15 @@ func (c *creation) waiting() (w gate.Waiting) {
 }
 
 // insert writes the executions and the admissions.
-func (a *admitting) insert(ctx context.Context, tx *txn) (map[id.ExecutionID]Created, error) {
+func (a *admitting) insert(ctx context.Context, tx *core.Txn) (map[id.ExecutionID]Created, error) {
 	created := make(map[id.ExecutionID]Created, len(a.atOnce)+len(a.left))
-	var steps []step
+	var steps []core.Step
 	groups := alike(a.atOnce)
 	for _, group := range groups {
 		for _, part := range byBytes(group, len(group), maxAlikeBytes, (*creation).size) {
 			steps = append(steps, a.alikeStep(ctx, part))
 		}
-		announce(&tx.due, group)
+		announce(&tx.Due, group)
 		for _, c := range group {
 			created[c.id] = Created{ID: c.id, State: state.PublicWaiting}
 			if c.admitted {
@@ -187,7 +188,7 @@ func (a *admitting) insert(ctx context.Context, tx *txn) (map[id.ExecutionID]Cre
 		}
 	}
 	if len(a.left) > 0 {
-		others, err := a.Engine.insert(ctx, tx, a.left, nil, a.Engine.nowMs(), &tx.due)
+		others, err := a.Engine.insert(ctx, tx, a.left, nil, a.Engine.c.NowMs(), &tx.Due)
 		if err != nil {
 			return nil, err
 		}

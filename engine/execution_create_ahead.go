@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -17,7 +18,7 @@ import (
 //
 // A key or sequence that doesn't exist yet is inserted and deleted again. Until the transaction ends, other creators of it
 // wait for that as for any new row.
-func (e *Engine) lockAhead(ctx context.Context, tx *txn, creations []creation) error {
+func (e *Engine) lockAhead(ctx context.Context, tx *core.Txn, creations []creation) error {
 	keys, err := e.holdKeys(ctx, tx, creations)
 	if err != nil {
 		return err
@@ -61,14 +62,14 @@ func (e *Engine) lockAhead(ctx context.Context, tx *txn, creations []creation) e
 	}
 	sequences := sequenceParams(slices.SortedFunc(maps.Keys(members), sequenceID.compare), members, 0)
 	return pgtx.InOneTrip(ctx, tx,
-		func(conn db.DBTX) error { return e.q.LockUniqueKeys(ctx, conn, all) },
-		func(conn db.DBTX) error { return e.q.LockUniqueHolders(ctx, conn, changed) },
+		func(conn db.DBTX) error { return e.c.Q.LockUniqueKeys(ctx, conn, all) },
+		func(conn db.DBTX) error { return e.c.Q.LockUniqueHolders(ctx, conn, changed) },
 		func(conn db.DBTX) error {
-			_, err := e.q.LockSequences(ctx, conn, sequences)
+			_, err := e.c.Q.LockSequences(ctx, conn, sequences)
 			return err
 		},
 		func(conn db.DBTX) error {
-			return e.q.DropNewSequences(ctx, conn, db.DropNewSequencesParams{
+			return e.c.Q.DropNewSequences(ctx, conn, db.DropNewSequencesParams{
 				PartitionKeys: sequences.PartitionKeys, SequenceIDs: sequences.SequenceIDs,
 			})
 		},

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/fair"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -61,17 +62,17 @@ func alike(creations []creation) [][]*creation {
 	return groups
 }
 
-// insertAlike creates executions in one round trip, with one or a few statements per group. It returns [errFellThrough]
+// insertAlike creates executions in one round trip, with one or a few statements per group. It returns [core.ErrFellThrough]
 // if one of them already exists; none was created then.
 func (e *Engine) insertAlike(ctx context.Context, op string, groups [][]*creation) error {
-	var steps []step
+	var steps []core.Step
 	for _, group := range groups {
 		for _, part := range byBytes(group, len(group), maxAlikeBytes, (*creation).size) {
 			steps = append(steps, e.alikeStep(ctx, part))
 		}
 	}
 	steps = append(steps, e.recordPlaces(ctx, flattened(groups))...)
-	return inStatements(ctx, e, op, func(due *notifications) []step {
+	return core.InStatements(ctx, e.c, op, func(due *core.Notifications) []core.Step {
 		for _, group := range groups {
 			announce(due, group)
 		}
@@ -80,7 +81,7 @@ func (e *Engine) insertAlike(ctx context.Context, op string, groups [][]*creatio
 }
 
 // announce notifies that executions of one lane are claimable.
-func announce(due *notifications, group []*creation) {
+func announce(due *core.Notifications, group []*creation) {
 	group[0].announce(due)
 	if near := slices.IndexFunc(group, func(c *creation) bool { return c.near }); near > 0 {
 		group[near].announce(due)
@@ -88,14 +89,14 @@ func announce(due *notifications, group []*creation) {
 }
 
 // alikeStep returns the step that inserts a group.
-func (e *Engine) alikeStep(ctx context.Context, group []*creation) step {
-	p := alikeParams(group, e.nowMs())
+func (e *Engine) alikeStep(ctx context.Context, group []*creation) core.Step {
+	p := alikeParams(group, e.c.NowMs())
 	switch like := group[0].likeness(); {
 	case like.admitted:
 		admitted := admittedParams(p, group)
-		return func(conn db.DBTX) error { return e.q.InsertAlikeAdmitted(ctx, conn, admitted) }
+		return func(conn db.DBTX) error { return e.c.Q.InsertAlikeAdmitted(ctx, conn, admitted) }
 	case !like.fair:
-		return func(conn db.DBTX) error { return e.q.InsertAlike(ctx, conn, p) }
+		return func(conn db.DBTX) error { return e.c.Q.InsertAlike(ctx, conn, p) }
 	}
 	placed := db.InsertAlikeFairParams{
 		LaneID: p.LaneID, Kind: p.Kind, RequiredCapabilities: p.RequiredCapabilities, CreatedAtMs: p.CreatedAtMs, NowMs: p.NowMs,
@@ -106,7 +107,7 @@ func (e *Engine) alikeStep(ctx context.Context, group []*creation) step {
 	for n, c := range group {
 		placed.PlacesMs[n] = c.placeNs / fair.Unit
 	}
-	return func(conn db.DBTX) error { return e.q.InsertAlikeFair(ctx, conn, placed) }
+	return func(conn db.DBTX) error { return e.c.Q.InsertAlikeFair(ctx, conn, placed) }
 }
 
 func alikeParams(group []*creation, nowMs *int64) db.InsertAlikeParams {
@@ -123,7 +124,7 @@ func alikeParams(group []*creation, nowMs *int64) db.InsertAlikeParams {
 	oneRaw, oneTags := true, true
 	for n, c := range group {
 		p.PartitionKeys[n] = c.id.Partition()
-		p.ExecutionIDs[n] = pgUUID(c.id.UUID())
+		p.ExecutionIDs[n] = core.PgUUID(c.id.UUID())
 		p.Priorities[n] = c.priority
 		p.Payloads[n] = c.payload
 		oneRaw, oneTags = oneRaw && c.raw == first.raw, oneTags && c.tags == first.tags

@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // businessKeys are the business keys of some creations.
@@ -57,9 +58,9 @@ func (e *Engine) holdBusinessKeys(ctx context.Context, tx db.DBTX, creations []c
 			var execution, flow pgtype.UUID
 			holder := e.cfg.Partitions.FlowPartition(of.flow)
 			if i := first[key]; i == ofFlow {
-				flow = pgUUID(of.flow)
+				flow = core.PgUUID(of.flow)
 			} else {
-				execution, holder = pgUUID(creations[i].id.UUID()), creations[i].id.Partition()
+				execution, holder = core.PgUUID(creations[i].id.UUID()), creations[i].id.Partition()
 			}
 			insert.PartitionKeys = append(insert.PartitionKeys, businessKeyPartition(key))
 			insert.Names = append(insert.Names, key.Name)
@@ -68,7 +69,7 @@ func (e *Engine) holdBusinessKeys(ctx context.Context, tx db.DBTX, creations []c
 			insert.ExecutionIDs = append(insert.ExecutionIDs, execution)
 			insert.FlowIDs = append(insert.FlowIDs, flow)
 		}
-		rows, err := e.q.InsertBusinessKeys(ctx, tx, insert)
+		rows, err := e.c.Q.InsertBusinessKeys(ctx, tx, insert)
 		if err != nil {
 			return keys, err
 		}
@@ -98,7 +99,7 @@ func (e *Engine) listHolders(ctx context.Context, conn db.DBTX, keys []id.Busine
 		list.Names = append(list.Names, key.Name)
 		list.KeyValues = append(list.KeyValues, key.Value)
 	}
-	rows, err := e.q.ListBusinessKeys(ctx, conn, list)
+	rows, err := e.c.Q.ListBusinessKeys(ctx, conn, list)
 	holders := make(map[id.BusinessKey]keyHolder, len(rows))
 	for _, row := range rows {
 		var holder keyHolder
@@ -141,7 +142,7 @@ func (e *Engine) settleBusinessKeys(ctx context.Context, tx db.DBTX, creations [
 			reuse.Names = append(reuse.Names, key.Name)
 			reuse.KeyValues = append(reuse.KeyValues, key.Value)
 			reuse.HolderPartitionKeys = append(reuse.HolderPartitionKeys, c.id.Partition())
-			reuse.ExecutionIDs = append(reuse.ExecutionIDs, pgUUID(c.id.UUID()))
+			reuse.ExecutionIDs = append(reuse.ExecutionIDs, core.PgUUID(c.id.UUID()))
 		case !owned:
 			unused.PartitionKeys = append(unused.PartitionKeys, businessKeyPartition(key))
 			unused.Names = append(unused.Names, key.Name)
@@ -149,12 +150,12 @@ func (e *Engine) settleBusinessKeys(ctx context.Context, tx db.DBTX, creations [
 		}
 	}
 	if len(reuse.ExecutionIDs) > 0 {
-		if err := e.q.ReuseBusinessKeys(ctx, tx, reuse); err != nil {
+		if err := e.c.Q.ReuseBusinessKeys(ctx, tx, reuse); err != nil {
 			return err
 		}
 	}
 	if len(unused.Names) > 0 {
-		return e.q.DropBusinessKeys(ctx, tx, unused)
+		return e.c.Q.DropBusinessKeys(ctx, tx, unused)
 	}
 	return nil
 }

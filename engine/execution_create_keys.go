@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -37,17 +38,17 @@ func (e *Engine) holdKeys(ctx context.Context, tx db.DBTX, creations []creation)
 	}
 	// A taken key that no longer exists when it is locked was rolled back or purged. Try again with those keys.
 	for pending := slices.SortedFunc(maps.Keys(first), scopedKey.compare); len(pending) > 0; {
-		insert := db.InsertCreationKeysParams{NowMs: e.nowMs()}
+		insert := db.InsertCreationKeysParams{NowMs: e.c.NowMs()}
 		for _, key := range pending {
 			c := &creations[first[key]]
 			insert.PartitionKeys = append(insert.PartitionKeys, key.partition)
 			insert.Namespaces = append(insert.Namespaces, key.namespace)
 			insert.IdempotencyKeys = append(insert.IdempotencyKeys, key.key)
 			insert.FormerKeys = append(insert.FormerKeys, c.key)
-			insert.ExecutionIDs = append(insert.ExecutionIDs, pgUUID(c.id.UUID()))
+			insert.ExecutionIDs = append(insert.ExecutionIDs, core.PgUUID(c.id.UUID()))
 			insert.WindowsMs = append(insert.WindowsMs, c.windowMs)
 		}
-		rows, err := e.q.InsertCreationKeys(ctx, tx, insert)
+		rows, err := e.c.Q.InsertCreationKeys(ctx, tx, insert)
 		if err != nil {
 			return keys, err
 		}
@@ -73,14 +74,14 @@ func (e *Engine) takeFormerKeys(
 	if len(pending) == 0 {
 		return nil, nil
 	}
-	list := db.ListFormerKeysParams{NowMs: e.nowMs()}
+	list := db.ListFormerKeysParams{NowMs: e.c.NowMs()}
 	for i, key := range pending {
 		list.PartitionKeys = append(list.PartitionKeys, key.partition)
 		list.Namespaces = append(list.Namespaces, key.namespace)
 		list.FormerKeys = append(list.FormerKeys, creations[first[key]].key)
 		list.Ords = append(list.Ords, int32(i))
 	}
-	rows, err := e.q.ListFormerKeys(ctx, tx, list)
+	rows, err := e.c.Q.ListFormerKeys(ctx, tx, list)
 	if err != nil {
 		return nil, err
 	}
@@ -96,13 +97,13 @@ func (e *Engine) takeKeys(ctx context.Context, tx db.DBTX, keys *creationKeys, p
 	if len(pending) == 0 {
 		return nil, nil
 	}
-	take := db.TakeCreationKeysParams{NowMs: e.nowMs()}
+	take := db.TakeCreationKeysParams{NowMs: e.c.NowMs()}
 	for _, key := range pending {
 		take.PartitionKeys = append(take.PartitionKeys, key.partition)
 		take.Namespaces = append(take.Namespaces, key.namespace)
 		take.IdempotencyKeys = append(take.IdempotencyKeys, key.key)
 	}
-	stored, err := e.q.TakeCreationKeys(ctx, tx, take)
+	stored, err := e.c.Q.TakeCreationKeys(ctx, tx, take)
 	if err != nil {
 		return nil, err
 	}
@@ -127,9 +128,9 @@ func (e *Engine) readTaken(ctx context.Context, tx db.DBTX, keys *creationKeys) 
 	var read db.ReadKeyedExecutionsParams
 	for _, taken := range keys.taken {
 		read.PartitionKeys = append(read.PartitionKeys, taken.id.Partition())
-		read.ExecutionIDs = append(read.ExecutionIDs, pgUUID(taken.id.UUID()))
+		read.ExecutionIDs = append(read.ExecutionIDs, core.PgUUID(taken.id.UUID()))
 	}
-	rows, err := e.q.ReadKeyedExecutions(ctx, tx, read)
+	rows, err := e.c.Q.ReadKeyedExecutions(ctx, tx, read)
 	if err != nil {
 		return err
 	}
@@ -273,12 +274,12 @@ func (d dealing) outcomes(created map[id.ExecutionID]Created) []Outcome[Created]
 // insertDealt inserts the creations that are no duplicates of the keys, of existing executions or of creations before
 // them.
 func (e *Engine) insertDealt(
-	ctx context.Context, tx *txn, flow *id.FlowID, creations []creation, keys creationKeys,
+	ctx context.Context, tx *core.Txn, flow *id.FlowID, creations []creation, keys creationKeys,
 ) (dealing, map[id.ExecutionID]Created, error) {
 	existing := make(map[id.ExecutionID]bool)
 	if !interdependent(creations) {
 		plan := deal(creations, keys, existing)
-		created, err := e.insert(ctx, tx, plan.fresh(creations), flow, e.nowMs(), &tx.due)
+		created, err := e.insert(ctx, tx, plan.fresh(creations), flow, e.c.NowMs(), &tx.Due)
 		if err != nil || len(created) == len(plan.creates) {
 			return plan, created, err
 		}
@@ -296,7 +297,7 @@ func (e *Engine) insertDealt(
 		if err != nil {
 			return plan, nil, err
 		}
-		created, err := e.insert(ctx, savepoint, plan.fresh(creations), flow, e.nowMs(), &tx.due)
+		created, err := e.insert(ctx, savepoint, plan.fresh(creations), flow, e.c.NowMs(), &tx.Due)
 		switch {
 		case err != nil:
 			pgtx.Rollback(savepoint)
@@ -348,9 +349,9 @@ func (e *Engine) readExisting(ctx context.Context, tx db.DBTX, creations []creat
 	var p db.ReadExistingExecutionsParams
 	for i := range creations {
 		p.PartitionKeys = append(p.PartitionKeys, creations[i].id.Partition())
-		p.ExecutionIDs = append(p.ExecutionIDs, pgUUID(creations[i].id.UUID()))
+		p.ExecutionIDs = append(p.ExecutionIDs, core.PgUUID(creations[i].id.UUID()))
 	}
-	rows, err := e.q.ReadExistingExecutions(ctx, tx, p)
+	rows, err := e.c.Q.ReadExistingExecutions(ctx, tx, p)
 	for _, row := range rows {
 		existing[id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)] = true
 	}
@@ -359,7 +360,7 @@ func (e *Engine) readExisting(ctx context.Context, tx db.DBTX, creations []creat
 
 // settleKeys assigns the held keys to the creations that own them, and deletes the unowned ones.
 func (e *Engine) settleKeys(ctx context.Context, tx db.DBTX, creations []creation, keys creationKeys, plan dealing) error {
-	reuse := db.ReuseCreationKeysParams{NowMs: e.nowMs()}
+	reuse := db.ReuseCreationKeysParams{NowMs: e.c.NowMs()}
 	var unused db.DropCreationKeysParams
 	for _, key := range slices.SortedFunc(maps.Keys(keys.held), scopedKey.compare) {
 		named := keys.held[key]
@@ -370,22 +371,22 @@ func (e *Engine) settleKeys(ctx context.Context, tx db.DBTX, creations []creatio
 			reuse.PartitionKeys = append(reuse.PartitionKeys, key.partition)
 			reuse.Namespaces = append(reuse.Namespaces, key.namespace)
 			reuse.IdempotencyKeys = append(reuse.IdempotencyKeys, key.key)
-			reuse.ExecutionIDs = append(reuse.ExecutionIDs, pgUUID(c.id.UUID()))
+			reuse.ExecutionIDs = append(reuse.ExecutionIDs, core.PgUUID(c.id.UUID()))
 			reuse.WindowsMs = append(reuse.WindowsMs, c.windowMs)
 		case !owned && named != noCreation:
 			unused.PartitionKeys = append(unused.PartitionKeys, key.partition)
 			unused.Namespaces = append(unused.Namespaces, key.namespace)
 			unused.IdempotencyKeys = append(unused.IdempotencyKeys, key.key)
-			unused.ExecutionIDs = append(unused.ExecutionIDs, pgUUID(creations[named].id.UUID()))
+			unused.ExecutionIDs = append(unused.ExecutionIDs, core.PgUUID(creations[named].id.UUID()))
 		}
 	}
 	if len(reuse.ExecutionIDs) > 0 {
-		if err := e.q.ReuseCreationKeys(ctx, tx, reuse); err != nil {
+		if err := e.c.Q.ReuseCreationKeys(ctx, tx, reuse); err != nil {
 			return err
 		}
 	}
 	if len(unused.ExecutionIDs) > 0 {
-		if err := e.q.DropCreationKeys(ctx, tx, unused); err != nil {
+		if err := e.c.Q.DropCreationKeys(ctx, tx, unused); err != nil {
 			return err
 		}
 	}

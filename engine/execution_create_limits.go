@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // limitID identifies a limit.
@@ -70,7 +71,7 @@ func (l *knownLimits) forget(limit limitID) {
 // small.
 func (e *Engine) findLimits(ctx context.Context, creations []creation, refuse func(i int, err error)) error {
 	var rules, unknown map[limitID]limitRule
-	now := e.processTime()
+	now := e.c.ProcessTime()
 	for i := range creations {
 		c := &creations[i]
 		if c.refused {
@@ -119,7 +120,7 @@ func (e *Engine) findLimits(ctx context.Context, creations []creation, refuse fu
 			}
 			err := k.fits(rule.units)
 			if rule.units == 0 {
-				err = invalid("Limits "+strconv.Quote(k.Name), "does not exist: declare it with Operator.DeclareLimits")
+				err = core.Invalid("Limits "+strconv.Quote(k.Name), "does not exist: declare it with Operator.DeclareLimits")
 			}
 			if err != nil {
 				refuse(i, err)
@@ -143,13 +144,13 @@ func (e *Engine) readLimits(ctx context.Context, into map[limitID]limitRule) err
 	for limit := range into {
 		params.Namespaces, params.Names = append(params.Namespaces, limit.namespace), append(params.Names, limit.name)
 	}
-	rows, err := e.q.ListLimitRules(ctx, e.reader(), params)
+	rows, err := e.c.Q.ListLimitRules(ctx, e.c.Reader(), params)
 	for i := range rows {
 		row := &rows[i]
 		limit := limitID{row.Namespace, row.Name}
 		into[limit] = limitRule{units: row.DeclaredUnits, windowMs: row.DeclaredWindowMs, whenFull: WhenFull(row.WhenFull)}
 		if row.Lasting {
-			e.limits.add(limit, into[limit], e.processTime())
+			e.limits.add(limit, into[limit], e.c.ProcessTime())
 		}
 	}
 	return err
@@ -184,16 +185,16 @@ func undeclaredOf(creations []creation) map[limitID]limitRule {
 }
 
 // declareLimits declares the limits of marked creations.
-func (e *Engine) declareLimits(ctx context.Context, tx *txn, creations []creation) error {
+func (e *Engine) declareLimits(ctx context.Context, tx *core.Txn, creations []creation) error {
 	return e.declare(ctx, tx, undeclaredOf(creations))
 }
 
-func (e *Engine) declare(ctx context.Context, tx *txn, rules map[limitID]limitRule) error {
+func (e *Engine) declare(ctx context.Context, tx *core.Txn, rules map[limitID]limitRule) error {
 	if len(rules) == 0 {
 		return nil
 	}
 	var d limitDeclarations
-	d.NowMs = e.nowMs()
+	d.NowMs = e.c.NowMs()
 	limits := make([]limitID, 0, len(rules))
 	for limit := range rules {
 		limits = append(limits, limit)
@@ -202,12 +203,12 @@ func (e *Engine) declare(ctx context.Context, tx *txn, rules map[limitID]limitRu
 	for _, limit := range limits {
 		d.add(limit, rules[limit])
 	}
-	return e.q.DeclareLimits(ctx, tx, d.DeclareLimitsParams)
+	return e.c.Q.DeclareLimits(ctx, tx, d.DeclareLimitsParams)
 }
 
 // rememberLimits notes that marked creations have declared their limits, after the commit.
 func (e *Engine) rememberLimits(creations []creation) {
 	for limit, rule := range undeclaredOf(creations) {
-		e.limits.add(limit, rule, e.processTime())
+		e.limits.add(limit, rule, e.c.ProcessTime())
 	}
 }

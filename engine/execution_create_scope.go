@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // scopedKey is an idempotency key within its scope.
@@ -37,7 +38,7 @@ func (c *creation) setKey(key id.IdempotencyKey) error {
 		return nil
 	}
 	if strings.HasPrefix(string(key), scopeMark) {
-		return invalid("idempotency key", "begins with U+0001, which is reserved")
+		return core.Invalid("idempotency key", "begins with U+0001, which is reserved")
 	}
 	where := "lane " + c.lane
 	if c.flow != nil {
@@ -73,7 +74,7 @@ func (k takenKey) conflict(c *creation) error {
 		return nil
 	case f.ExecutionKind != c.kind:
 		return c.conflictWith(k.id, fmt.Sprintf("is of kind %q", f.ExecutionKind))
-	case deref(f.FlowID) != deref(c.flow):
+	case core.Deref(f.FlowID) != core.Deref(c.flow):
 		return c.conflictWith(k.id, "belongs to another flow, or to none")
 	case c.flow == nil && f.LaneID != c.lane:
 		return c.conflictWith(k.id, "is on lane "+f.LaneID)

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -69,7 +70,7 @@ func (u *Unique) changes() bool { return u.IfTaken == ReplaceWaiting || u.IfTake
 
 // holdUnique inserts the keys of unique creations, except those of repetitions and refused ones. It waits for other
 // creators of the same keys, and changes or cancels the executions that have them, as the creations say.
-func (e *Engine) holdUnique(ctx context.Context, tx *txn, creations []creation, others creationKeys) (uniqueKeys, error) {
+func (e *Engine) holdUnique(ctx context.Context, tx *core.Txn, creations []creation, others creationKeys) (uniqueKeys, error) {
 	keys := uniqueKeys{}
 	first, err := e.uniqueOf(ctx, tx, creations, others)
 	if err != nil || len(first) == 0 {
@@ -132,7 +133,7 @@ func (w *inTheWay) sort(pending []uniqueKey, creations []creation, first map[uni
 }
 
 // uniqueOf returns the keys to insert, and the first creation of each.
-func (e *Engine) uniqueOf(ctx context.Context, tx *txn, creations []creation, others creationKeys) (map[uniqueKey]int, error) {
+func (e *Engine) uniqueOf(ctx context.Context, tx *core.Txn, creations []creation, others creationKeys) (map[uniqueKey]int, error) {
 	first := make(map[uniqueKey]int)
 	for i := range creations {
 		c := &creations[i]
@@ -172,7 +173,7 @@ type inTheWay struct {
 
 // clearUnique changes or cancels executions that have keys. The keys of those that it has cancelled are left.
 func (e *Engine) clearUnique(
-	ctx context.Context, tx *txn, creations []creation, first map[uniqueKey]int, way *inTheWay, keys *uniqueKeys,
+	ctx context.Context, tx *core.Txn, creations []creation, first map[uniqueKey]int, way *inTheWay, keys *uniqueKeys,
 ) error {
 	byHolder := func(a, b uniqueKey) int { return way.holders[a].execution.Compare(way.holders[b].execution) }
 	slices.SortFunc(way.replace, byHolder)
@@ -187,7 +188,7 @@ func (e *Engine) clearUnique(
 	for n, key := range way.cancel {
 		specs[n] = CancelSpec{ID: way.holders[key].execution, Reason: reasonUnique, anew: true}
 	}
-	errs, err := e.WithTx(notingTx{tx.Tx, &tx.due}).cancel(ctx, specs)
+	errs, err := e.WithTx(tx.Nested()).cancel(ctx, specs)
 	if err != nil {
 		return err
 	}
@@ -207,17 +208,17 @@ func (e *Engine) clearUnique(
 
 // replaceWaiting gives waiting executions the payloads, limits and due times of creations.
 func (e *Engine) replaceWaiting(
-	ctx context.Context, tx *txn, creations []creation, first map[uniqueKey]int, way *inTheWay, keys *uniqueKeys,
+	ctx context.Context, tx *core.Txn, creations []creation, first map[uniqueKey]int, way *inTheWay, keys *uniqueKeys,
 ) error {
 	if len(way.replace) == 0 {
 		return nil
 	}
-	params, limits := db.ReplaceWaitingParams{NowMs: e.nowMs()}, db.ReplaceLimitsParams{}
+	params, limits := db.ReplaceWaitingParams{NowMs: e.c.NowMs()}, db.ReplaceLimitsParams{}
 	for _, key := range way.replace {
 		c, x := &creations[first[key]], way.holders[key].execution
 		way.tried[key] = x
 		params.PartitionKeys = append(params.PartitionKeys, x.Partition())
-		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.UUID()))
+		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(x.UUID()))
 		params.UniqueKeys = append(params.UniqueKeys, key.pg())
 		params.DelaysUntilMs = append(params.DelaysUntilMs, c.delayUntilMs)
 		params.WithinMs = append(params.WithinMs, c.unique.Within.Milliseconds())
@@ -230,9 +231,9 @@ func (e *Engine) replaceWaiting(
 	limits.PartitionKeys, limits.ExecutionIDs, limits.UniqueKeys = params.PartitionKeys, params.ExecutionIDs, params.UniqueKeys
 	var rows []db.ReplaceWaitingRow
 	err := pgtx.InOneTrip(ctx, tx, func(conn db.DBTX) error {
-		return e.q.ReplaceLimits(ctx, conn, limits)
+		return e.c.Q.ReplaceLimits(ctx, conn, limits)
 	}, func(conn db.DBTX) (err error) {
-		rows, err = e.q.ReplaceWaiting(ctx, conn, params)
+		rows, err = e.c.Q.ReplaceWaiting(ctx, conn, params)
 		return err
 	})
 	if err != nil {
@@ -243,15 +244,15 @@ func (e *Engine) replaceWaiting(
 		replaced[id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)] = true
 		switch state.PublicState(row.PublicState) {
 		case state.PublicWaiting:
-			tx.due.lane(row.LaneID)
+			tx.Due.Lane(row.LaneID)
 		case state.PublicDelayed:
-			tx.due.delayed = true
+			tx.Due.Delayed = true
 		case state.PublicRateLimited:
 			e.places.note()
-			tx.due.gated()
+			tx.Due.Gated()
 		}
 		if row.Freed {
-			tx.due.gated()
+			tx.Due.Gated()
 		}
 	}
 	for _, key := range way.replace {
@@ -272,9 +273,9 @@ func (e *Engine) insertUnique(
 		params.UniqueKeys = append(params.UniqueKeys, key.pg())
 		params.Lasts = append(params.Lasts, string(lasts))
 		params.HolderPartitionKeys = append(params.HolderPartitionKeys, x.Partition())
-		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.UUID()))
+		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(x.UUID()))
 	}
-	rows, err := e.q.InsertUniqueKeys(ctx, conn, params)
+	rows, err := e.c.Q.InsertUniqueKeys(ctx, conn, params)
 	return uniqueKeySet(rows), err
 }
 
@@ -295,7 +296,7 @@ func (e *Engine) listUnique(ctx context.Context, conn db.DBTX, keys []uniqueKey)
 	for i, key := range keys {
 		list[i] = key.pg()
 	}
-	rows, err := e.q.ListUniqueKeys(ctx, conn, list)
+	rows, err := e.c.Q.ListUniqueKeys(ctx, conn, list)
 	holders := make(map[uniqueKey]uniqueHolder, len(rows))
 	for _, row := range rows {
 		holders[row.Key.Bytes] = uniqueHolder{
@@ -309,7 +310,7 @@ func (e *Engine) listUnique(ctx context.Context, conn db.DBTX, keys []uniqueKey)
 // lockUnique returns the holders of keys. If creations may change holders, it locks all keys first, and then the holders that
 // may be changed: these are the locks of all creators and of replays, in this order.
 func (e *Engine) lockUnique(
-	ctx context.Context, tx *txn, keys []uniqueKey, creations []creation, first map[uniqueKey]int,
+	ctx context.Context, tx *core.Txn, keys []uniqueKey, creations []creation, first map[uniqueKey]int,
 ) (holders map[uniqueKey]uniqueHolder, err error) {
 	var all, changed []pgtype.UUID
 	for _, key := range keys {
@@ -322,8 +323,8 @@ func (e *Engine) lockUnique(
 		return e.listUnique(ctx, tx, keys)
 	}
 	return holders, pgtx.InOneTrip(ctx, tx,
-		func(conn db.DBTX) error { return e.q.LockUniqueKeys(ctx, conn, all) },
-		func(conn db.DBTX) error { return e.q.LockUniqueHolders(ctx, conn, changed) },
+		func(conn db.DBTX) error { return e.c.Q.LockUniqueKeys(ctx, conn, all) },
+		func(conn db.DBTX) error { return e.c.Q.LockUniqueHolders(ctx, conn, changed) },
 		func(conn db.DBTX) (err error) {
 			holders, err = e.listUnique(ctx, conn, keys)
 			return err
@@ -345,13 +346,13 @@ func (e *Engine) takeOverUnique(
 		x, lasts := holder(key)
 		former := holders[key]
 		params.UniqueKeys = append(params.UniqueKeys, key.pg())
-		params.FormerIDs = append(params.FormerIDs, pgUUID(former.execution.UUID()))
+		params.FormerIDs = append(params.FormerIDs, core.PgUUID(former.execution.UUID()))
 		params.Taken = append(params.Taken, former.taken)
 		params.Lasts = append(params.Lasts, string(lasts))
 		params.HolderPartitionKeys = append(params.HolderPartitionKeys, x.Partition())
-		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.UUID()))
+		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(x.UUID()))
 	}
-	rows, err := e.q.TakeOverUniqueKeys(ctx, conn, params)
+	rows, err := e.c.Q.TakeOverUniqueKeys(ctx, conn, params)
 	return uniqueKeySet(rows), err
 }
 
@@ -383,28 +384,28 @@ func (e *Engine) settleUnique(ctx context.Context, tx db.DBTX, creations []creat
 			reuse.UniqueKeys = append(reuse.UniqueKeys, key.pg())
 			reuse.Lasts = append(reuse.Lasts, string(c.unique.while()))
 			reuse.HolderPartitionKeys = append(reuse.HolderPartitionKeys, c.id.Partition())
-			reuse.ExecutionIDs = append(reuse.ExecutionIDs, pgUUID(c.id.UUID()))
+			reuse.ExecutionIDs = append(reuse.ExecutionIDs, core.PgUUID(c.id.UUID()))
 		case !owned:
 			unused.UniqueKeys = append(unused.UniqueKeys, key.pg())
-			unused.ExecutionIDs = append(unused.ExecutionIDs, pgUUID(creations[keys.held[key]].id.UUID()))
+			unused.ExecutionIDs = append(unused.ExecutionIDs, core.PgUUID(creations[keys.held[key]].id.UUID()))
 		}
 	}
 	if len(reuse.ExecutionIDs) > 0 {
-		if err := e.q.ReuseUniqueKeys(ctx, tx, reuse); err != nil {
+		if err := e.c.Q.ReuseUniqueKeys(ctx, tx, reuse); err != nil {
 			return err
 		}
 	}
 	if len(unused.ExecutionIDs) == 0 {
 		return nil
 	}
-	return e.q.DropUniqueKeys(ctx, tx, unused)
+	return e.c.Q.DropUniqueKeys(ctx, tx, unused)
 }
 
 // uniquePeriodsAt returns the database's time for the keys that need it, and 0 if none does.
 func (e *Engine) uniquePeriodsAt(ctx context.Context, specs []ExecutionSpec) (int64, error) {
 	for i := range specs {
 		if u := specs[i].Unique; u != nil && u.Period > 0 && specs[i].DelayUntil.IsZero() {
-			return e.q.GetNow(ctx, e.reader(), e.nowMs())
+			return e.c.Q.GetNow(ctx, e.c.Reader(), e.c.NowMs())
 		}
 	}
 	return 0, nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // uniqueAtOnce reports whether one statement may serve creations: they are unique and alike, have no other key and no id
@@ -41,7 +42,7 @@ func (e *Engine) createUnique(ctx context.Context, op string, creations []creati
 			break
 		}
 		taken, err := e.insertAlikeUnique(ctx, op, fresh)
-		if errors.Is(err, errFellThrough) {
+		if errors.Is(err, core.ErrFellThrough) {
 			break
 		}
 		if err != nil || len(taken) == 0 {
@@ -54,7 +55,7 @@ func (e *Engine) createUnique(ctx context.Context, op string, creations []creati
 			keys.unique.taken[key] = holder
 		}
 	}
-	return inTx(ctx, e, op, func(tx *txn) ([]Outcome[Created], error) {
+	return core.InTx(ctx, e.c, op, func(tx *core.Txn) ([]Outcome[Created], error) {
 		return e.createKeyed(ctx, tx, nil, creations, nil, 0)
 	})
 }
@@ -70,13 +71,13 @@ func (d dealing) freshByKey(creations []creation) []*creation {
 }
 
 // insertAlikeUnique creates unique executions, which are sorted by key, or returns the holders of the keys in force, and
-// creates none. It returns [errFellThrough] if another transaction came between.
+// creates none. It returns [core.ErrFellThrough] if another transaction came between.
 func (e *Engine) insertAlikeUnique(ctx context.Context, op string, group []*creation) (map[uniqueKey]uniqueHolder, error) {
-	input := uniqueParams(alikeParams(group, e.nowMs()), group)
-	row, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (db.InsertUniqueRow, error) {
-		row, err := e.q.InsertUnique(ctx, conn, input)
+	input := uniqueParams(alikeParams(group, e.c.NowMs()), group)
+	row, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, due *core.Notifications) (db.InsertUniqueRow, error) {
+		row, err := e.c.Q.InsertUnique(ctx, conn, input)
 		if err == nil && len(row.Held) == 0 {
-			due.lane(group[0].lane)
+			due.Lane(group[0].lane)
 		}
 		return row, err
 	})

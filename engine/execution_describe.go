@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -90,10 +91,10 @@ func (e *Engine) DescribeExecution(ctx context.Context, x id.ExecutionID) (*Exec
 	const op = "describe execution"
 	row, err := e.getExecution(ctx, x)
 	if err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	snapshot, err := snapshotOf(x, row)
-	return snapshot, wrap(op, err)
+	return snapshot, core.Wrap(op, err)
 }
 
 // rawExecution has the fields that reads use from raw_fields. A document that is not an object reads as empty.
@@ -141,16 +142,16 @@ func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, 
 		State:                vector,
 		BlockingDetail:       raw.BlockingDetail,
 		CancellationReason:   row.CancellationReason,
-		CancelledBy:          deref(row.CancelledBy),
+		CancelledBy:          core.Deref(row.CancelledBy),
 		FailureReason:        raw.FailureReason,
 		CreatedAt:            time.UnixMilli(row.CreatedAtMs),
 		EndedAt:              optionalTime(row.TerminalAtMs),
-		Attempts:             int(max(int64(row.AttemptRows), int64(deref(row.FfxAttemptCount)), number(raw.AttemptCount))),
-		Retries:              int(max(int64(deref(row.FfxRetryCount)), number(raw.RetryCount), 0)),
+		Attempts:             int(max(int64(row.AttemptRows), int64(core.Deref(row.FfxAttemptCount)), number(raw.AttemptCount))),
+		Retries:              int(max(int64(core.Deref(row.FfxRetryCount)), number(raw.RetryCount), 0)),
 		LeasesLost:           int(max(row.LeaseReclaimCount, 0)),
 	}
 	if err := s.Lane.Validate(); err != nil {
-		return nil, corrupt("ff_exec_core.lane_id", err)
+		return nil, core.Corrupt("ff_exec_core.lane_id", err)
 	}
 	if vector.Phase.Terminal() {
 		s.BlockingDetail = ""
@@ -158,7 +159,7 @@ func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, 
 	if s.FailureReason == "" {
 		s.FailureReason = raw.LastFailure
 	}
-	lastMutation := max(deref(row.FfxLastMutationAtMs), number(raw.LastMutationAt))
+	lastMutation := max(core.Deref(row.FfxLastMutationAtMs), number(raw.LastMutationAt))
 	if lastMutation <= 0 {
 		lastMutation = row.CreatedAtMs
 	}
@@ -199,22 +200,22 @@ func (s *ExecutionSnapshot) setLimitWait(row *db.GetExecutionRow) {
 // vectorOf maps the stored state. The first unknown literal is the error.
 func vectorOf(row *db.GetExecutionRow, raw *rawExecution) (v state.Vector, err error) {
 	if v.Phase, err = normalise.LifecyclePhase(row.LifecyclePhase); err != nil {
-		return v, corrupt("ff_exec_core.lifecycle_phase", err)
+		return v, core.Corrupt("ff_exec_core.lifecycle_phase", err)
 	}
 	if v.Ownership, err = normalise.OwnershipState(row.OwnershipState); err != nil {
-		return v, corrupt("ff_exec_core.ownership_state", err)
+		return v, core.Corrupt("ff_exec_core.ownership_state", err)
 	}
 	if v.Eligibility, err = normalise.EligibilityState(row.EligibilityState); err != nil {
-		return v, corrupt("ff_exec_core.eligibility_state", err)
+		return v, core.Corrupt("ff_exec_core.eligibility_state", err)
 	}
 	if v.Public, err = normalise.PublicState(row.PublicState); err != nil {
-		return v, corrupt("ff_exec_core.public_state", err)
+		return v, core.Corrupt("ff_exec_core.public_state", err)
 	}
 	if v.Attempt, err = normalise.AttemptState(row.AttemptState); err != nil {
-		return v, corrupt("ff_exec_core.attempt_state", err)
+		return v, core.Corrupt("ff_exec_core.attempt_state", err)
 	}
 	if v.Blocking, err = normalise.BlockingReason(row.BlockingReason); err != nil {
-		return v, corrupt("ff_exec_core.blocking_reason", err)
+		return v, core.Corrupt("ff_exec_core.blocking_reason", err)
 	}
 	v.Outcome = normalise.TerminalOutcome(normalise.TerminalFacts{
 		Phase:              v.Phase,
@@ -238,7 +239,7 @@ func vectorOf(row *db.GetExecutionRow, raw *rawExecution) (v state.Vector, err e
 // in raw_fields.
 func (s *ExecutionSnapshot) setTimes(row *db.GetExecutionRow, rawDelay int64) {
 	deadline := row.FfxExecutionDeadlineMs
-	if deref(deadline) < 0 {
+	if core.Deref(deadline) < 0 {
 		deadline = new(-*deadline) // negated when the execution ended
 		if s.State.Phase != state.Terminal {
 			deadline = nil // FlowFabric has undone the end
@@ -248,10 +249,10 @@ func (s *ExecutionSnapshot) setTimes(row *db.GetExecutionRow, rawDelay int64) {
 	wake := row.FfxDelayUntilMs
 	if wake != nil {
 		due := *wake
-		if deref(deadline) > 0 {
+		if core.Deref(deadline) > 0 {
 			due = min(due, *deadline)
 		}
-		if deref(row.DeadlineAtMs) != due {
+		if core.Deref(row.DeadlineAtMs) != due {
 			wake = nil // from an earlier delay: another program has written the column since
 		}
 	}
@@ -281,7 +282,7 @@ func (s *ExecutionSnapshot) setAttempt(row *db.GetExecutionRow, raw *rawExecutio
 	} else if raw.Waitpoint != "" {
 		waitpoint, err := id.ParseWaitpointID(raw.Waitpoint)
 		if err != nil {
-			return corrupt("ff_exec_core.raw_fields.current_waitpoint_id", err)
+			return core.Corrupt("ff_exec_core.raw_fields.current_waitpoint_id", err)
 		}
 		s.Waitpoint = &waitpoint
 	}
@@ -294,11 +295,11 @@ func (s *ExecutionSnapshot) setAttempt(row *db.GetExecutionRow, raw *rawExecutio
 	}
 	_ = json.Unmarshal(row.CurrentRawFields, &kept)
 	ours := row.FfxLeaseEpoch != nil && *row.FfxLeaseEpoch == row.CurrentEpoch
-	attempt := &AttemptSnapshot{Index: int(row.CurrentIndex), ID: deref(row.CurrentAttemptID), Frames: row.CurrentFrames}
+	attempt := &AttemptSnapshot{Index: int(row.CurrentIndex), ID: core.Deref(row.CurrentAttemptID), Frames: row.CurrentFrames}
 	if kept.AttemptID != "" && !ours {
 		parsed, err := id.ParseAttemptID(kept.AttemptID)
 		if err != nil {
-			return corrupt("ff_attempt.raw_fields.attempt_id", err)
+			return core.Corrupt("ff_attempt.raw_fields.attempt_id", err)
 		}
 		attempt.ID = parsed
 	}
@@ -308,7 +309,7 @@ func (s *ExecutionSnapshot) setAttempt(row *db.GetExecutionRow, raw *rawExecutio
 		return nil
 	}
 	lease := &LeaseSnapshot{
-		ID:        deref(row.CurrentLeaseID),
+		ID:        core.Deref(row.CurrentLeaseID),
 		Epoch:     max(row.CurrentEpoch, 0),
 		Attempt:   int(row.CurrentIndex),
 		Instance:  id.WorkerInstanceID(*row.CurrentWorkerInstanceID),
@@ -317,7 +318,7 @@ func (s *ExecutionSnapshot) setAttempt(row *db.GetExecutionRow, raw *rawExecutio
 	if kept.LeaseID != "" && !ours {
 		parsed, err := id.ParseLeaseID(kept.LeaseID)
 		if err != nil {
-			return corrupt("ff_attempt.raw_fields.lease_id", err)
+			return core.Corrupt("ff_attempt.raw_fields.lease_id", err)
 		}
 		lease.ID = parsed
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -66,9 +67,9 @@ type orderedKeys struct {
 func (s *orderedKeys) next(ctx context.Context, n int) ([]listKey, error) {
 	from, to := s.e.span(s.filter, s.after)
 	params := db.ListExecutionKeysParams{
-		AfterPartitionKey: from.Partition(), AfterExecutionID: pgUUID(from.UUID()), LastPartitionKey: to, PageSize: int32(n),
+		AfterPartitionKey: from.Partition(), AfterExecutionID: core.PgUUID(from.UUID()), LastPartitionKey: to, PageSize: int32(n),
 	}
-	rows, err := s.e.q.ListExecutionKeys(ctx, s.e.reader(), params)
+	rows, err := s.e.c.Q.ListExecutionKeys(ctx, s.e.c.Reader(), params)
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
@@ -107,13 +108,13 @@ type queuedKeys struct {
 
 func (s *queuedKeys) next(ctx context.Context, n int) ([]listKey, error) {
 	params := db.ListQueuedKeysParams{
-		LaneID: string(s.filter.Lane), AfterRank: math.MinInt64, AfterExecutionID: pgUUID(id.ExecutionUUID{}), PageSize: int32(n),
+		LaneID: string(s.filter.Lane), AfterRank: math.MinInt64, AfterExecutionID: core.PgUUID(id.ExecutionUUID{}), PageSize: int32(n),
 	}
 	if a := s.after; a != nil {
 		params.AfterRank, params.AfterCreatedAtMs = a.rank, a.createdAtMs
-		params.AfterExecutionID, params.AfterPartitionKey = pgUUID(a.id.UUID()), a.id.Partition()
+		params.AfterExecutionID, params.AfterPartitionKey = core.PgUUID(a.id.UUID()), a.id.Partition()
 	}
-	rows, err := s.e.q.ListQueuedKeys(ctx, s.e.reader(), params)
+	rows, err := s.e.c.Q.ListQueuedKeys(ctx, s.e.c.Reader(), params)
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
@@ -140,7 +141,7 @@ func (s *heldKeys) next(_ context.Context, n int) ([]listKey, error) {
 
 // leasedKeys returns the leased executions, or false if there are too many leases to examine them all.
 func (e *Engine) leasedKeys(ctx context.Context, f *ExecutionFilter, after *listKey) (*heldKeys, bool, error) {
-	rows, err := e.q.ListLeasedKeys(ctx, e.reader(), db.ListLeasedKeysParams{
+	rows, err := e.c.Q.ListLeasedKeys(ctx, e.c.Reader(), db.ListLeasedKeysParams{
 		MaxItems: maxLeased, WorkerID: string(f.Worker), WorkerInstanceID: string(f.Instance),
 	})
 	if err != nil {
@@ -287,10 +288,10 @@ func (s *timedKeys) read(ctx context.Context, n int) error {
 			continue
 		}
 		byPartition[t.partition] = t
-		partitions, from = append(partitions, t.partition), append(from, pgUUID(t.from))
+		partitions, from = append(partitions, t.partition), append(from, core.PgUUID(t.from))
 	}
 	take := int32(s.take)
-	keys, err := s.list(ctx, partitions, from, pgUUID(s.to), take)
+	keys, err := s.list(ctx, partitions, from, core.PgUUID(s.to), take)
 	if err != nil {
 		return err
 	}
@@ -320,13 +321,13 @@ func (e *Engine) timedExecutionKeys(order ListOrder) timedSource {
 		params := db.ListNewestKeysParams{PartitionKeys: partitions, FromIDs: from, ToID: to, PageSize: take}
 		var keys []listKey
 		if order == NewestFirst {
-			rows, err := e.q.ListNewestKeys(ctx, e.reader(), params)
+			rows, err := e.c.Q.ListNewestKeys(ctx, e.c.Reader(), params)
 			for _, row := range rows {
 				keys = append(keys, listKey{id: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)})
 			}
 			return keys, err
 		}
-		rows, err := e.q.ListOldestKeys(ctx, e.reader(), db.ListOldestKeysParams(params))
+		rows, err := e.c.Q.ListOldestKeys(ctx, e.c.Reader(), db.ListOldestKeysParams(params))
 		for _, row := range rows {
 			keys = append(keys, listKey{id: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)})
 		}
@@ -344,18 +345,18 @@ func (e *Engine) FindExecution(ctx context.Context, u id.ExecutionUUID) (id.Exec
 	for p := range int16(e.cfg.Partitions.WithDefaults().Flow) {
 		params.PartitionKeys = append(params.PartitionKeys, p)
 	}
-	found, err := e.q.FindExecution(ctx, e.reader(), params)
+	found, err := e.c.Q.FindExecution(ctx, e.c.Reader(), params)
 	switch {
 	case err != nil:
-		return id.ExecutionID{}, wrap(op, err)
+		return id.ExecutionID{}, core.Wrap(op, err)
 	case len(found) == 0:
-		return id.ExecutionID{}, wrap(op, &fferr.NotFoundError{Entity: "execution", ID: u.String()})
+		return id.ExecutionID{}, core.Wrap(op, &fferr.NotFoundError{Entity: "execution", ID: u.String()})
 	case len(found) > 1:
 		reason := "is that of several executions:"
 		for _, p := range found {
 			reason += " " + id.ExecutionIDFromRow(p, u).String()
 		}
-		return id.ExecutionID{}, wrap(op, invalid("execution id", reason))
+		return id.ExecutionID{}, core.Wrap(op, core.Invalid("execution id", reason))
 	}
 	return id.ExecutionIDFromRow(found[0], u), nil
 }

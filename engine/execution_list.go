@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -103,7 +104,7 @@ func (e *Engine) ListExecutions(
 ) (Page[ExecutionSummary], error) {
 	const op = "list executions"
 	page, err := e.listExecutions(ctx, filter, after, limit)
-	return page, wrap(op, err)
+	return page, core.Wrap(op, err)
 }
 
 // Executions iterates over the executions that [Engine.ListExecutions] lists, a page at a time, to the end. With a
@@ -189,8 +190,8 @@ func (e *Engine) listAll(
 	ctx context.Context, filter *ExecutionFilter, list string, last *listKey, limit int,
 ) (Page[ExecutionSummary], error) {
 	from, to := e.span(filter, last)
-	rows, err := e.q.ListExecutions(ctx, e.reader(), db.ListExecutionsParams{
-		AfterPartitionKey: from.Partition(), AfterExecutionID: pgUUID(from.UUID()), LastPartitionKey: to, PageSize: int32(limit) + 1,
+	rows, err := e.c.Q.ListExecutions(ctx, e.c.Reader(), db.ListExecutionsParams{
+		AfterPartitionKey: from.Partition(), AfterExecutionID: core.PgUUID(from.UUID()), LastPartitionKey: to, PageSize: int32(limit) + 1,
 	})
 	if err != nil {
 		return Page[ExecutionSummary]{}, err
@@ -237,7 +238,7 @@ func (e *Engine) queryOf(f *ExecutionFilter) (query listQuery, err error) {
 	} {
 		if check.given {
 			if err := check.validate(); err != nil {
-				return query, invalidBecause(check.field, err)
+				return query, core.InvalidBecause(check.field, err)
 			}
 		}
 	}
@@ -249,17 +250,17 @@ func (e *Engine) queryOf(f *ExecutionFilter) (query listQuery, err error) {
 	case err != nil:
 		return query, err
 	case f.Tag.Key == "" && f.Tag.Value != "":
-		return query, invalid("tag key", "is empty, but a value is given")
+		return query, core.Invalid("tag key", "is empty, but a value is given")
 	case f.State != "" && !slices.Contains(state.PublicStates(), f.State):
-		return query, invalid("state", "is unknown")
+		return query, core.Invalid("state", "is unknown")
 	case f.Order < ByID || f.Order > ClaimOrder:
-		return query, invalid("order", "is unknown")
+		return query, core.Invalid("order", "is unknown")
 	case f.Order == ClaimOrder && f.Lane == "":
-		return query, invalid("lane", "is empty: claim order needs a lane")
+		return query, core.Invalid("lane", "is empty: claim order needs a lane")
 	case f.Order == ClaimOrder && (f.Worker != "" || f.Instance != ""):
-		return query, invalid("order", "lists only executions that are not leased")
+		return query, core.Invalid("order", "lists only executions that are not leased")
 	case f.Order == ClaimOrder && f.State != "" && f.State != state.PublicWaiting && f.State != state.PublicResumable:
-		return query, invalid("state", "is not one in which executions are claimable")
+		return query, core.Invalid("state", "is not one in which executions are claimable")
 	}
 	query.Namespace, query.LaneID, query.ExecutionKind, query.TagKey, query.TagValue = string(f.Namespace), string(f.Lane), f.Kind, f.Tag.Key, f.Tag.Value
 	query.WorkerID, query.WorkerInstanceID = string(f.Worker), string(f.Instance)
@@ -272,7 +273,7 @@ func (e *Engine) queryOf(f *ExecutionFilter) (query listQuery, err error) {
 // checkPartition refuses a partition that does not exist in this database.
 func (e *Engine) checkPartition(p *int) error {
 	if partitions := int(e.cfg.Partitions.WithDefaults().Flow); p != nil && (*p < 0 || *p >= partitions) {
-		return invalid("partition", fmt.Sprintf("must be between 0 and %d", partitions-1))
+		return core.Invalid("partition", fmt.Sprintf("must be between 0 and %d", partitions-1))
 	}
 	return nil
 }
@@ -288,7 +289,7 @@ func createdBetween(from, before time.Time) (fromMs, beforeMs *int64, err error)
 	case err != nil:
 		return nil, nil, err
 	case until > 0 && since >= until:
-		return nil, nil, invalid("created before", "is not after created from")
+		return nil, nil, core.Invalid("created before", "is not after created from")
 	}
 	if since > 0 {
 		fromMs = &since
@@ -322,9 +323,9 @@ func (e *Engine) fitting(
 	params := query.ListNamedExecutionsParams
 	for _, key := range keys {
 		params.PartitionKeys = append(params.PartitionKeys, key.id.Partition())
-		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(key.id.UUID()))
+		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(key.id.UUID()))
 	}
-	rows, err := e.q.ListNamedExecutions(ctx, e.reader(), params)
+	rows, err := e.c.Q.ListNamedExecutions(ctx, e.c.Reader(), params)
 	if err != nil {
 		return nil, err
 	}
@@ -372,7 +373,7 @@ func readListKey(list, cursor string) (*listKey, error) {
 		key listKey
 	)
 	if len(document) != 2+len(u) && len(document) != 2+len(u)+16 {
-		return nil, invalid("after", "is not a cursor of this listing")
+		return nil, core.Invalid("after", "is not a cursor of this listing")
 	}
 	copy(u[:], document[2:])
 	key.id = id.ExecutionIDFromRow(int16(binary.BigEndian.Uint16(document)), u)

@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -40,22 +41,22 @@ func (x *heldExecution) check() error {
 // vector returns the states of the execution.
 func (x *heldExecution) vector() (v state.Vector, err error) {
 	if v.Phase, err = normalise.LifecyclePhase(x.LifecyclePhase); err != nil {
-		return v, corrupt("ff_exec_core.lifecycle_phase", err)
+		return v, core.Corrupt("ff_exec_core.lifecycle_phase", err)
 	}
 	if v.Ownership, err = normalise.OwnershipState(x.OwnershipState); err != nil {
-		return v, corrupt("ff_exec_core.ownership_state", err)
+		return v, core.Corrupt("ff_exec_core.ownership_state", err)
 	}
 	if v.Eligibility, err = normalise.EligibilityState(x.EligibilityState); err != nil {
-		return v, corrupt("ff_exec_core.eligibility_state", err)
+		return v, core.Corrupt("ff_exec_core.eligibility_state", err)
 	}
 	if v.Public, err = normalise.PublicState(x.PublicState); err != nil {
-		return v, corrupt("ff_exec_core.public_state", err)
+		return v, core.Corrupt("ff_exec_core.public_state", err)
 	}
 	if v.Attempt, err = normalise.AttemptState(x.AttemptState); err != nil {
-		return v, corrupt("ff_exec_core.attempt_state", err)
+		return v, core.Corrupt("ff_exec_core.attempt_state", err)
 	}
 	if v.Blocking, err = normalise.BlockingReason(x.BlockingReason); err != nil {
-		return v, corrupt("ff_exec_core.blocking_reason", err)
+		return v, core.Corrupt("ff_exec_core.blocking_reason", err)
 	}
 	v.Outcome = x.outcome()
 	return v, nil
@@ -92,7 +93,7 @@ func (x *heldExecution) ended() error {
 func (x *heldExecution) phase() (state.LifecyclePhase, error) {
 	phase, err := normalise.LifecyclePhase(x.LifecyclePhase)
 	if err != nil {
-		err = corrupt("ff_exec_core.lifecycle_phase", err)
+		err = core.Corrupt("ff_exec_core.lifecycle_phase", err)
 	}
 	return phase, err
 }
@@ -206,8 +207,8 @@ func executionChunks(ids []id.ExecutionID, items []int) (chunks [][]int) {
 // readForecasts reads, without locks, the values that foresee which flows are needed: flow, phase, lost leases.
 func (e *Engine) readForecasts(ctx context.Context, conn db.DBTX, items []*heldExecution) error {
 	arrays := heldArrays(items)
-	rows, err := e.q.ReadExecutionForecasts(ctx, conn, db.ReadExecutionForecastsParams{
-		PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, Ords: arrays.ords(), DefaultCap: policy.ReclaimLimit,
+	rows, err := e.c.Q.ReadExecutionForecasts(ctx, conn, db.ReadExecutionForecastsParams{
+		PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, Ords: arrays.Ords(), DefaultCap: policy.ReclaimLimit,
 	})
 	for _, row := range rows {
 		x := items[row.Ord]
@@ -222,13 +223,13 @@ func (e *Engine) readForecasts(ctx context.Context, conn db.DBTX, items []*heldE
 // lockCurrent locks the current attempts, or marks locked ones as busy if the engine is impatient.
 func (e *Engine) lockCurrent(ctx context.Context, conn db.DBTX, items []*heldExecution) error {
 	arrays := heldArrays(items)
-	if !e.runner.IsImpatient() {
-		return e.q.LockCurrentAttempts(ctx, conn, db.LockCurrentAttemptsParams{
-			PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
+	if !e.c.Runner.IsImpatient() {
+		return e.c.Q.LockCurrentAttempts(ctx, conn, db.LockCurrentAttemptsParams{
+			PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions,
 		})
 	}
-	rows, err := e.q.TakeCurrentAttempts(ctx, conn, db.TakeCurrentAttemptsParams{
-		PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
+	rows, err := e.c.Q.TakeCurrentAttempts(ctx, conn, db.TakeCurrentAttemptsParams{
+		PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions,
 	})
 	busy := make(map[id.ExecutionUUID]bool, len(rows))
 	for _, row := range rows {
@@ -243,9 +244,9 @@ func (e *Engine) lockCurrent(ctx context.Context, conn db.DBTX, items []*heldExe
 // readHeld reads the values that decide about locked executions.
 func (e *Engine) readHeld(ctx context.Context, conn db.DBTX, items []*heldExecution) error {
 	arrays := heldArrays(items)
-	rows, err := e.q.ReadHeldExecutions(ctx, conn, db.ReadHeldExecutionsParams{
-		PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, Ords: arrays.ords(),
-		DefaultCap: policy.ReclaimLimit, NowMs: e.nowMs(),
+	rows, err := e.c.Q.ReadHeldExecutions(ctx, conn, db.ReadHeldExecutionsParams{
+		PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, Ords: arrays.Ords(),
+		DefaultCap: policy.ReclaimLimit, NowMs: e.c.NowMs(),
 	})
 	for i := range rows {
 		items[rows[i].Ord].ReadHeldExecutionsRow = &rows[i]
@@ -253,9 +254,9 @@ func (e *Engine) readHeld(ctx context.Context, conn db.DBTX, items []*heldExecut
 	return err
 }
 
-func heldArrays(items []*heldExecution) (arrays executionArrays) {
+func heldArrays(items []*heldExecution) (arrays core.ExecutionArrays) {
 	for _, x := range items {
-		arrays.add(x.id.Partition(), x.id.UUID())
+		arrays.Add(x.id.Partition(), x.id.UUID())
 	}
 	return arrays
 }
@@ -277,16 +278,16 @@ type operation[R any] struct {
 	// judge decides from the values read under the locks. If acts, write changes the execution and returns the answer.
 	// Otherwise nothing is written, and answer or err is the result.
 	judge func(x *heldExecution) (answer R, acts bool, err error)
-	write func(tx *txn, x *heldExecution) (R, error)
+	write func(tx *core.Txn, x *heldExecution) (R, error)
 }
 
 // operate runs an operation on an execution. It waits for locks like the engine's other transactions.
 func operate[R any](ctx context.Context, e *Engine, x id.ExecutionID, o operation[R]) (answer R, err error) {
 	if err := e.checkExecution(x); err != nil {
-		return answer, wrap(o.op, err)
+		return answer, core.Wrap(o.op, err)
 	}
 	t := o.transition(e, []id.ExecutionID{x})
-	t.write = func(_ context.Context, tx *txn, items []*heldExecution, outcomes []Outcome[R]) (err error) {
+	t.write = func(_ context.Context, tx *core.Txn, items []*heldExecution, outcomes []Outcome[R]) (err error) {
 		outcomes[0].Value, err = o.write(tx, items[0])
 		return err
 	}

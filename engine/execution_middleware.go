@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Middleware sees an execution before it is checked and created, and may change it: see [Config.Middleware].
@@ -71,12 +72,12 @@ func (e *Engine) adapt(ctx context.Context, spec ExecutionSpec) ExecutionSpec {
 	}
 	for _, middleware := range e.cfg.Middleware {
 		if err := middleware(ctx, &spec); err != nil {
-			spec.mistake = invalidBecause("Config.Middleware", err)
+			spec.mistake = core.InvalidBecause("Config.Middleware", err)
 			break
 		}
 	}
 	if spec.mistake == nil && (spec.ID != x || (spec.Flow == nil) != (flow == nil) || flow != nil && *spec.Flow != *flow) {
-		spec.mistake = invalid("Config.Middleware", "changed the id or the flow of an execution")
+		spec.mistake = core.Invalid("Config.Middleware", "changed the id or the flow of an execution")
 	}
 	spec.Flow = flow // the same pointer, so that specs stay alike
 	return spec

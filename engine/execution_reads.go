@@ -7,6 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -26,11 +27,11 @@ func (e *Engine) ExecutionState(ctx context.Context, x id.ExecutionID) (state.Pu
 	const op = "read execution state"
 	row, err := e.getExecution(ctx, x)
 	if err != nil {
-		return "", wrap(op, err)
+		return "", core.Wrap(op, err)
 	}
 	public, err := normalise.PublicState(row.PublicState)
 	if err != nil {
-		return "", wrap(op, corrupt("ff_exec_core.public_state", err))
+		return "", core.Wrap(op, core.Corrupt("ff_exec_core.public_state", err))
 	}
 	snapshot, err := snapshotOf(x, row)
 	if err != nil {
@@ -43,8 +44,8 @@ func (e *Engine) getExecution(ctx context.Context, x id.ExecutionID) (*db.GetExe
 	if err := e.checkExecution(x); err != nil {
 		return nil, err
 	}
-	row, err := e.q.GetExecution(ctx, e.reader(), db.GetExecutionParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()})
-	return &row, orNotFound(err, x)
+	row, err := e.c.Q.GetExecution(ctx, e.c.Reader(), db.GetExecutionParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()})
+	return &row, core.OrNotFound(err, x)
 }
 
 // ExecutionInput returns the kind, payload and tags that an execution was created with.
@@ -53,13 +54,13 @@ func (e *Engine) getExecution(ctx context.Context, x id.ExecutionID) (*db.GetExe
 func (e *Engine) ExecutionInput(ctx context.Context, x id.ExecutionID) (ExecutionInput, error) {
 	const op = "read execution input"
 	if err := e.checkExecution(x); err != nil {
-		return ExecutionInput{}, wrap(op, err)
+		return ExecutionInput{}, core.Wrap(op, err)
 	}
-	row, err := e.q.GetExecutionInput(ctx, e.reader(), db.GetExecutionInputParams{
+	row, err := e.c.Q.GetExecutionInput(ctx, e.c.Reader(), db.GetExecutionInputParams{
 		PartitionKey: x.Partition(), ExecutionID: x.UUID(),
 	})
 	if err != nil {
-		return ExecutionInput{}, wrap(op, orNotFound(err, x))
+		return ExecutionInput{}, core.Wrap(op, core.OrNotFound(err, x))
 	}
 	payload := row.Payload
 	if payload == nil {
@@ -75,18 +76,18 @@ func (e *Engine) ExecutionInput(ctx context.Context, x id.ExecutionID) (Executio
 func (e *Engine) ExecutionResult(ctx context.Context, x id.ExecutionID) ([]byte, error) {
 	const op = "read execution result"
 	result, err := e.executionResult(ctx, x)
-	return result, wrap(op, err)
+	return result, core.Wrap(op, err)
 }
 
 func (e *Engine) executionResult(ctx context.Context, x id.ExecutionID) ([]byte, error) {
 	if err := e.checkExecution(x); err != nil {
 		return nil, err
 	}
-	row, err := e.q.GetExecutionResult(ctx, e.reader(), db.GetExecutionResultParams{
+	row, err := e.c.Q.GetExecutionResult(ctx, e.c.Reader(), db.GetExecutionResultParams{
 		PartitionKey: x.Partition(), ExecutionID: x.UUID(),
 	})
 	if err != nil {
-		return nil, orNotFound(err, x)
+		return nil, core.OrNotFound(err, x)
 	}
 	return resultOf(x, &row)
 }
@@ -97,12 +98,12 @@ func (e *Engine) executionResult(ctx context.Context, x id.ExecutionID) ([]byte,
 func (e *Engine) ExecutionTag(ctx context.Context, x id.ExecutionID, key string) (value string, set bool, err error) {
 	const op = "read execution tag"
 	if err := e.checkTag(x, key); err != nil {
-		return "", false, wrap(op, err)
+		return "", false, core.Wrap(op, err)
 	}
-	row, err := e.q.GetExecutionTag(ctx, e.reader(), db.GetExecutionTagParams{
+	row, err := e.c.Q.GetExecutionTag(ctx, e.c.Reader(), db.GetExecutionTagParams{
 		TagKey: key, PartitionKey: x.Partition(), ExecutionID: x.UUID(),
 	})
-	return row.TagValue, row.IsSet, wrap(op, orNotFound(err, x))
+	return row.TagValue, row.IsSet, core.Wrap(op, core.OrNotFound(err, x))
 }
 
 // SetExecutionTag sets a tag of an execution in any state. Other tags are kept, even if they are set concurrently.
@@ -113,28 +114,28 @@ func (e *Engine) ExecutionTag(ctx context.Context, x id.ExecutionID, key string)
 func (e *Engine) SetExecutionTag(ctx context.Context, x id.ExecutionID, key, value string) error {
 	const op = "set execution tag"
 	if err := e.checkTag(x, key); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	if err := (&ExecutionSpec{Tags: map[string]string{key: value}}).checkOwnTags(); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	if err := checkTagValue("tag", key, value); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
-	n, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (int64, error) {
-		return e.q.SetExecutionTag(ctx, conn, db.SetExecutionTagParams{
-			TagKey: key, TagValue: value, NowMs: e.nowMs(), PartitionKey: x.Partition(), ExecutionID: x.UUID(),
+	n, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
+		return e.c.Q.SetExecutionTag(ctx, conn, db.SetExecutionTagParams{
+			TagKey: key, TagValue: value, NowMs: e.c.NowMs(), PartitionKey: x.Partition(), ExecutionID: x.UUID(),
 		})
 	})
 	if err == nil && n == 0 {
-		err = wrap(op, &fferr.NotFoundError{Entity: "execution", ID: x.String()})
+		err = core.Wrap(op, &fferr.NotFoundError{Entity: "execution", ID: x.String()})
 	}
 	return err
 }
 
 func (e *Engine) checkTag(x id.ExecutionID, key string) error {
 	if err := id.CheckTagKey(key); err != nil {
-		return invalidBecause("tag key", err)
+		return core.InvalidBecause("tag key", err)
 	}
 	return e.checkExecution(x)
 }
@@ -154,13 +155,13 @@ type ProgressReport struct {
 func (e *Engine) ExecutionProgress(ctx context.Context, x id.ExecutionID) (ProgressReport, error) {
 	const op = "read execution progress"
 	if err := e.checkExecution(x); err != nil {
-		return ProgressReport{}, wrap(op, err)
+		return ProgressReport{}, core.Wrap(op, err)
 	}
-	row, err := e.q.GetExecutionProgress(ctx, e.reader(), db.GetExecutionProgressParams{
+	row, err := e.c.Q.GetExecutionProgress(ctx, e.c.Reader(), db.GetExecutionProgressParams{
 		PartitionKey: x.Partition(), ExecutionID: x.UUID(),
 	})
 	if err != nil {
-		return ProgressReport{}, wrap(op, orNotFound(err, x))
+		return ProgressReport{}, core.Wrap(op, core.OrNotFound(err, x))
 	}
 	report := ProgressReport{Message: row.Message}
 	if percent := number([]byte(row.Percent)); percent >= 0 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -178,7 +179,7 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 		return c, spec.mistake
 	}
 	if err := lane.Validate(); err != nil {
-		return c, invalidBecause("lane", err)
+		return c, core.InvalidBecause("lane", err)
 	}
 	c.lane = string(lane)
 	if err := e.setID(&c, spec, lane); err != nil {
@@ -231,7 +232,7 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 	}
 	if spec.QuotaPolicy != nil {
 		if *spec.QuotaPolicy == (id.QuotaPolicyID{}) {
-			return c, invalid("QuotaPolicy", "is empty")
+			return c, core.Invalid("QuotaPolicy", "is empty")
 		}
 		c.quota = spec.QuotaPolicy.String()
 		c.quotaPart = e.cfg.Partitions.QuotaPartition(*spec.QuotaPolicy)
@@ -247,7 +248,7 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 	}
 	if spec.Unique != nil {
 		if spec.Flow != nil || key != "" {
-			return c, invalid("Unique", "is set for a member of a flow, which can't be unique: leave it out")
+			return c, core.Invalid("Unique", "is set for a member of a flow, which can't be unique: leave it out")
 		}
 		if err := spec.Unique.check(); err != nil {
 			return c, err
@@ -266,7 +267,7 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 
 func (e *Engine) checkPayload(payload []byte) error {
 	if len(payload) > e.cfg.MaxPayload {
-		return invalid("payload", fmt.Sprintf("%d bytes, limit %d", len(payload), e.cfg.MaxPayload))
+		return core.Invalid("payload", fmt.Sprintf("%d bytes, limit %d", len(payload), e.cfg.MaxPayload))
 	}
 	return nil
 }
@@ -282,7 +283,7 @@ func (e *Engine) namespace(given id.Namespace) (id.Namespace, error) {
 		return e.cfg.Namespace, nil
 	}
 	if err := given.Validate(); err != nil {
-		return "", invalidBecause("namespace", err)
+		return "", core.InvalidBecause("namespace", err)
 	}
 	return given, nil
 }
@@ -299,14 +300,14 @@ func (e *Engine) setID(c *creation, spec ExecutionSpec, lane id.LaneID) error {
 		return err
 	}
 	if spec.Flow != nil && c.id.Partition() != e.cfg.Partitions.FlowPartition(*spec.Flow) {
-		return invalid("execution id", "partition_mismatch: a member must be in the partition of its flow")
+		return core.Invalid("execution id", "partition_mismatch: a member must be in the partition of its flow")
 	}
 	return nil
 }
 
 func (s ExecutionSpec) checkTexts() error {
 	if s.Kind == "" {
-		return invalid("kind", "is empty")
+		return core.Invalid("kind", "is empty")
 	}
 	for _, text := range []struct {
 		field, value string
@@ -321,7 +322,7 @@ func (s ExecutionSpec) checkTexts() error {
 		}
 	}
 	if err := s.IdempotencyKey.Validate(id.MaxCreateKey); err != nil {
-		return invalidBecause("idempotency key", err)
+		return core.InvalidBecause("idempotency key", err)
 	}
 	return nil
 }
@@ -333,7 +334,7 @@ const ownTags = "ffx."
 func (s *ExecutionSpec) checkOwnTags() error {
 	for key := range s.Tags {
 		if strings.HasPrefix(key, ownTags) && !s.setsOwnTags {
-			return invalid("tag key", strconv.Quote(key)+" begins with ffx., as only tags of the engine do")
+			return core.Invalid("tag key", strconv.Quote(key)+" begins with ffx., as only tags of the engine do")
 		}
 	}
 	return nil
@@ -344,7 +345,7 @@ func tagsField(tags map[string]string) (string, error) {
 	field := append(make([]byte, 0, 64), `,"tags":{`...)
 	for key, value := range tags {
 		if err := id.CheckCreateTagKey(key); err != nil {
-			return "", invalidBecause("tag key", err)
+			return "", core.InvalidBecause("tag key", err)
 		}
 		if err := checkTagValue("tag", key, value); err != nil {
 			return "", err
@@ -426,7 +427,7 @@ func insertParams(creations []creation, flow *id.FlowID, nowMs *int64) db.Insert
 	n := len(creations)
 	p := db.InsertExecutionsParams{
 		NowMs:                nowMs,
-		FlowID:               pgFlow(flow),
+		FlowID:               core.PgFlow(flow),
 		PartitionKeys:        make([]int16, n),
 		ExecutionIDs:         make([]pgtype.UUID, n),
 		LaneIDs:              make([]string, n),
@@ -451,7 +452,7 @@ func insertParams(creations []creation, flow *id.FlowID, nowMs *int64) db.Insert
 	for i := range creations {
 		c := &creations[i]
 		p.PartitionKeys[i] = c.id.Partition()
-		p.ExecutionIDs[i] = pgUUID(c.id.UUID())
+		p.ExecutionIDs[i] = core.PgUUID(c.id.UUID())
 		p.LaneIDs[i] = c.lane
 		p.RequiredCapabilities[i] = c.capabilities
 		p.Priorities[i] = c.priority

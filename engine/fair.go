@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/fair"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -125,7 +126,7 @@ const maxLeftPlaces = 1000
 // recordPlaces returns the steps that record the places of creations, behind the one that inserts them: the last one of each
 // tenant, and all of ids that callers have given, which may exist already. Places that tenants have left are deleted before.
 // Without fair ones there is no step.
-func (e *Engine) recordPlaces(ctx context.Context, creations iter.Seq[*creation]) []step {
+func (e *Engine) recordPlaces(ctx context.Context, creations iter.Seq[*creation]) []core.Step {
 	var p db.EnsureFairPlacesParams
 	left := db.DropLeftPlacesParams{MaxItems: maxLeftPlaces}
 	var last map[int64]int // by tenant, of those that can't exist
@@ -150,15 +151,15 @@ func (e *Engine) recordPlaces(ctx context.Context, creations iter.Seq[*creation]
 		}
 		if c.placeNs > p.PlacesNs[n] {
 			p.FairKeys[n], p.PlacesNs[n] = c.fairKey, c.placeNs
-			p.PartitionKeys[n], p.ExecutionIDs[n] = c.id.Partition(), pgUUID(c.id.UUID())
+			p.PartitionKeys[n], p.ExecutionIDs[n] = c.id.Partition(), core.PgUUID(c.id.UUID())
 		}
 	}
 	if len(p.FairKeys) == 0 {
 		return nil
 	}
-	steps := []step{func(conn db.DBTX) error { return e.q.EnsureFairPlaces(ctx, conn, p) }}
+	steps := []core.Step{func(conn db.DBTX) error { return e.c.Q.EnsureFairPlaces(ctx, conn, p) }}
 	if len(left.FairKeys) > 0 {
-		steps = slices.Insert(steps, 0, step(func(conn db.DBTX) error { return e.q.DropLeftPlaces(ctx, conn, left) }))
+		steps = slices.Insert(steps, 0, core.Step(func(conn db.DBTX) error { return e.c.Q.DropLeftPlaces(ctx, conn, left) }))
 	}
 	return steps
 }
@@ -176,7 +177,7 @@ func comingBack(x id.ExecutionID, lane string, priority int32, namespace, share 
 
 // placeReturning gives executions that come back to the queue the next places of their tenants, and notifies. The
 // caller has made them claimable, in the same transaction.
-func (e *Engine) placeReturning(ctx context.Context, tx *txn, creations []creation) error {
+func (e *Engine) placeReturning(ctx context.Context, tx *core.Txn, creations []creation) error {
 	if len(creations) == 0 {
 		return nil
 	}
@@ -184,28 +185,28 @@ func (e *Engine) placeReturning(ctx context.Context, tx *txn, creations []creati
 	for i := range creations {
 		c := &creations[i]
 		moves.PartitionKeys = append(moves.PartitionKeys, c.id.Partition())
-		moves.ExecutionIDs = append(moves.ExecutionIDs, pgUUID(c.id.UUID()))
+		moves.ExecutionIDs = append(moves.ExecutionIDs, core.PgUUID(c.id.UUID()))
 	}
 	if err := e.placeFair(ctx, tx, creations, moves.ExecutionIDs...); err != nil {
 		return err
 	}
 	moves.PlacesMs = placesMs(creations)
-	steps := []step{func(conn db.DBTX) error { return e.q.MoveFairExecutions(ctx, conn, moves) }}
+	steps := []core.Step{func(conn db.DBTX) error { return e.c.Q.MoveFairExecutions(ctx, conn, moves) }}
 	if err := pgtx.InOneTrip(ctx, tx, append(steps, e.recordPlaces(ctx, pointersTo(creations))...)...); err != nil {
 		return err
 	}
 	for i := range creations {
-		creations[i].announce(&tx.due)
+		creations[i].announce(&tx.Due)
 	}
 	return nil
 }
 
 // announce notifies that an execution is claimable.
-func (c *creation) announce(due *notifications) {
+func (c *creation) announce(due *core.Notifications) {
 	if c.near {
-		due.resumed(c.lane)
+		due.Resumed(c.lane)
 	} else {
-		due.lane(c.lane)
+		due.Lane(c.lane)
 	}
 }
 
@@ -236,9 +237,9 @@ func flattened[T any](slices [][]T) iter.Seq[T] {
 // lookFair reads where lines and tenants stand.
 func (e *Engine) lookFair(ctx context.Context, conn db.DBTX, p *placing, moved []pgtype.UUID) error {
 	params := db.ListFairPlacesParams{
-		NowMs: e.nowMs(), MaxItems: maxFairLook, FairKeys: p.keys, MovedExecutions: append([]pgtype.UUID{}, moved...), // not NULL
+		NowMs: e.c.NowMs(), MaxItems: maxFairLook, FairKeys: p.keys, MovedExecutions: append([]pgtype.UUID{}, moved...), // not NULL
 	}
-	began := e.processTime()
+	began := e.c.ProcessTime()
 	for n, line := range p.lines {
 		head := e.fair.of(line)
 		p.memory = append(p.memory, head)
@@ -250,12 +251,12 @@ func (e *Engine) lookFair(ctx context.Context, conn db.DBTX, p *placing, moved [
 	for n := range p.keys {
 		params.TenantOrds = append(params.TenantOrds, int32(n))
 	}
-	rows, err := e.q.ListFairPlaces(ctx, conn, params)
+	rows, err := e.c.Q.ListFairPlaces(ctx, conn, params)
 	if err != nil {
 		return err
 	}
 	p.heads, p.lasts = make([]int64, len(p.lines)), make([]*fair.Last, len(p.keys))
-	now := e.processTime()
+	now := e.c.ProcessTime()
 	for _, row := range rows {
 		switch {
 		case row.Tenant:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // oldPlaceAfter is how old the place of an execution that has started is when it is forgotten.
@@ -34,7 +35,7 @@ func (m Maintenance) ForgetFairPlaces(ctx context.Context, batch int) (int, erro
 	const op = "forget places of fair work"
 	e := m.e.impatient()
 	if batch < 2 || batch > MaxSweep {
-		return 0, invalid("batch", fmt.Sprintf("must be between 2 and %d", MaxSweep))
+		return 0, core.Invalid("batch", fmt.Sprintf("must be between 2 and %d", MaxSweep))
 	}
 	first := fairPosition{math.MinInt64, math.MinInt64}
 	e.fairSweep.mu.Lock()
@@ -43,9 +44,9 @@ func (m Maintenance) ForgetFairPlaces(ctx context.Context, batch int) (int, erro
 		from = first
 	}
 	e.fairSweep.mu.Unlock()
-	row, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (db.DropPassedPlacesRow, error) {
-		return e.q.DropPassedPlaces(ctx, conn, db.DropPassedPlacesParams{
-			NowMs: e.nowMs(), KeepMs: oldPlaceAfter.Milliseconds(), FromFairKey: from.key, FromPlaceNs: from.placeNs, PageSize: int32(batch),
+	row, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (db.DropPassedPlacesRow, error) {
+		return e.c.Q.DropPassedPlaces(ctx, conn, db.DropPassedPlacesParams{
+			NowMs: e.c.NowMs(), KeepMs: oldPlaceAfter.Milliseconds(), FromFairKey: from.key, FromPlaceNs: from.placeNs, PageSize: int32(batch),
 		})
 	})
 	if err != nil {

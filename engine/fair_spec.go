@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/fair"
 )
 
@@ -39,7 +40,7 @@ func (f Fair[In]) Weigh(weight func(In) int) Fair[In] {
 func (f Fair[In]) share(args In) (FairShare, error) {
 	if f.tenant == nil {
 		if f.weight != nil {
-			return FairShare{}, invalid("Fair", "has weights but no tenant: make it by RoundRobin")
+			return FairShare{}, core.Invalid("Fair", "has weights but no tenant: make it by RoundRobin")
 		}
 		return FairShare{}, nil
 	}
@@ -47,7 +48,7 @@ func (f Fair[In]) share(args In) (FairShare, error) {
 	if f.weight != nil {
 		share.Weight = f.weight(args)
 		if share.Weight == 0 {
-			return share, invalid("Fair.Weight", "is 0")
+			return share, core.Invalid("Fair.Weight", "is 0")
 		}
 	}
 	return share, share.check()
@@ -71,9 +72,9 @@ func (f FairShare) check() error {
 	case f.IsZero():
 		return nil
 	case f.Tenant == "":
-		return invalid("Fair.Tenant", "is empty")
+		return core.Invalid("Fair.Tenant", "is empty")
 	case f.Weight < 0 || f.Weight > MaxFairWeight:
-		return invalid("Fair.Weight", fmt.Sprintf("is %d, not from 1 to %d", f.Weight, MaxFairWeight))
+		return core.Invalid("Fair.Weight", fmt.Sprintf("is %d, not from 1 to %d", f.Weight, MaxFairWeight))
 	}
 	return checkText("Fair.Tenant", f.Tenant, MaxTenant)
 }

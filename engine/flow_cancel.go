@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -73,9 +74,9 @@ func (e *Engine) CancelFlow(ctx context.Context, spec CancelFlowSpec) (Cancelled
 	const op = "cancel flow"
 	c := flowCancel{flow: spec.ID, policy: cmp.Or(spec.Policy, state.CancelAll), reason: cmp.Or(spec.Reason, defaultFlowCancelReason)}
 	if err := c.check(); err != nil {
-		return CancelledFlow{}, wrap(op, err)
+		return CancelledFlow{}, core.Wrap(op, err)
 	}
-	return inTx(ctx, e, op, func(tx *txn) (CancelledFlow, error) {
+	return core.InTx(ctx, e.c, op, func(tx *core.Txn) (CancelledFlow, error) {
 		cancelled, open, err := e.takeFlowToCancel(ctx, tx, c)
 		if err != nil {
 			return CancelledFlow{}, err
@@ -111,7 +112,7 @@ type flowCancel struct {
 
 func (c *flowCancel) check() error {
 	if !c.policy.Valid() {
-		return invalid("policy", "is not a way to cancel a flow")
+		return core.Invalid("policy", "is not a way to cancel a flow")
 	}
 	return checkText("reason", c.reason, MaxFlowCancelReason)
 }
@@ -131,18 +132,18 @@ func strictness(p state.FlowCancelPolicy) int {
 
 // takeFlowToCancel locks a flow and returns the result of its cancellation. open reports that it must still be
 // cancelled.
-func (e *Engine) takeFlowToCancel(ctx context.Context, tx *txn, c flowCancel) (cancelled CancelledFlow, open bool, err error) {
+func (e *Engine) takeFlowToCancel(ctx context.Context, tx *core.Txn, c flowCancel) (cancelled CancelledFlow, open bool, err error) {
 	partition := e.cfg.Partitions.FlowPartition(c.flow)
 	var rows []db.LockFlowToCancelRow
 	err = pgtx.InOneTrip(ctx, tx,
 		func(conn db.DBTX) error {
-			flows := newFlowSet(e.cfg.Partitions)
-			flows.add(c.flow)
-			_, ids := flows.arrays()
-			return e.q.LockFlowsExclusive(ctx, conn, ids)
+			flows := core.NewFlowSet(e.cfg.Partitions)
+			flows.Add(c.flow)
+			_, ids := flows.Arrays()
+			return e.c.Q.LockFlowsExclusive(ctx, conn, ids)
 		},
 		func(conn db.DBTX) (err error) {
-			rows, err = e.q.LockFlowToCancel(ctx, conn, db.LockFlowToCancelParams{PartitionKey: partition, FlowID: c.flow})
+			rows, err = e.c.Q.LockFlowToCancel(ctx, conn, db.LockFlowToCancelParams{PartitionKey: partition, FlowID: c.flow})
 			return err
 		},
 	)
@@ -153,7 +154,7 @@ func (e *Engine) takeFlowToCancel(ctx context.Context, tx *txn, c flowCancel) (c
 	case len(rows) == 0:
 		return cancelled, false, &fferr.NotFoundError{Entity: "flow", ID: c.flow.String()}
 	case !rows[0].Readable:
-		return cancelled, false, corrupt("ff_flow_core.raw_fields", errNoObject)
+		return cancelled, false, core.Corrupt("ff_flow_core.raw_fields", errNoObject)
 	}
 	stored := state.FlowCancelPolicy(rows[0].CancellationPolicy)
 	switch flow := state.FlowState(rows[0].PublicFlowState); {
@@ -168,7 +169,7 @@ func (e *Engine) takeFlowToCancel(ctx context.Context, tx *txn, c flowCancel) (c
 
 // cancelledBefore adds the members, at most limit, to the result for a flow that was already cancelled.
 func (e *Engine) cancelledBefore(
-	ctx context.Context, tx *txn, c flowCancel, cancelled CancelledFlow, limit int,
+	ctx context.Context, tx *core.Txn, c flowCancel, cancelled CancelledFlow, limit int,
 ) (CancelledFlow, error) {
 	if err := e.listToCancel(ctx, tx, c, &cancelled, limit); err != nil {
 		return CancelledFlow{}, err
@@ -177,8 +178,8 @@ func (e *Engine) cancelledBefore(
 }
 
 // listToCancel adds the members listed by a request to the result, or all members if none are left there.
-func (e *Engine) listToCancel(ctx context.Context, tx *txn, c flowCancel, cancelled *CancelledFlow, limit int) error {
-	rows, err := e.q.ListFlowToCancel(ctx, tx, db.ListFlowToCancelParams{
+func (e *Engine) listToCancel(ctx context.Context, tx *core.Txn, c flowCancel, cancelled *CancelledFlow, limit int) error {
+	rows, err := e.c.Q.ListFlowToCancel(ctx, tx, db.ListFlowToCancelParams{
 		PartitionKey: e.cfg.Partitions.FlowPartition(c.flow), FlowID: c.flow, PageSize: int64(limit),
 	})
 	for _, text := range rows {
@@ -192,10 +193,10 @@ func (e *Engine) listToCancel(ctx context.Context, tx *txn, c flowCancel, cancel
 }
 
 // listStillRunning adds the members that have not ended, at most limit, to the result.
-func (e *Engine) listStillRunning(ctx context.Context, tx *txn, c flowCancel, cancelled *CancelledFlow, limit int) error {
+func (e *Engine) listStillRunning(ctx context.Context, tx *core.Txn, c flowCancel, cancelled *CancelledFlow, limit int) error {
 	partition := e.cfg.Partitions.FlowPartition(c.flow)
-	rows, err := e.q.ListUnended(ctx, tx, db.ListUnendedParams{
-		PartitionKey: partition, FlowID: pgUUID(c.flow), PageSize: int64(limit),
+	rows, err := e.c.Q.ListUnended(ctx, tx, db.ListUnendedParams{
+		PartitionKey: partition, FlowID: core.PgUUID(c.flow), PageSize: int64(limit),
 	})
 	for _, x := range rows {
 		cancelled.StillRunning = append(cancelled.StillRunning, id.ExecutionIDFromRow(partition, x))
@@ -205,7 +206,7 @@ func (e *Engine) listStillRunning(ctx context.Context, tx *txn, c flowCancel, ca
 
 // finishCancel completes a cancellation. It lists the running members. If there are none, siblings that were due to be
 // cancelled have ended with their flow.
-func (e *Engine) finishCancel(ctx context.Context, tx *txn, c flowCancel, cancelled *CancelledFlow) error {
+func (e *Engine) finishCancel(ctx context.Context, tx *core.Txn, c flowCancel, cancelled *CancelledFlow) error {
 	if err := e.listStillRunning(ctx, tx, c, cancelled, math.MaxInt32); err != nil {
 		return err
 	}
@@ -217,7 +218,7 @@ func (e *Engine) finishCancel(ctx context.Context, tx *txn, c flowCancel, cancel
 
 // lockMembersToCancel finds the clean-ups of a flow, locks the members to cancel and their current attempts, and reads
 // the clock.
-func (e *Engine) lockMembersToCancel(ctx context.Context, tx *txn, c *flowCancel) (members executionArrays, nowMs int64, err error) {
+func (e *Engine) lockMembersToCancel(ctx context.Context, tx *core.Txn, c *flowCancel) (members core.ExecutionArrays, nowMs int64, err error) {
 	if c.cleanUps, err = e.cleanUps(ctx, tx, c); err != nil {
 		return members, 0, err
 	}
@@ -225,23 +226,23 @@ func (e *Engine) lockMembersToCancel(ctx context.Context, tx *txn, c *flowCancel
 	if err != nil {
 		return members, 0, err
 	}
-	var steps []step
-	if !members.empty() {
+	var steps []core.Step
+	if !members.Empty() {
 		steps = append(steps, func(conn db.DBTX) error {
-			return e.q.LockMemberAttempts(ctx, conn, db.LockMemberAttemptsParams{
-				PartitionKeys: members.partitions, ExecutionIDs: members.executions, AttemptIndexes: attempts,
+			return e.c.Q.LockMemberAttempts(ctx, conn, db.LockMemberAttemptsParams{
+				PartitionKeys: members.Partitions, ExecutionIDs: members.Executions, AttemptIndexes: attempts,
 			})
 		})
 	}
 	err = pgtx.InOneTrip(ctx, tx, append(steps, func(conn db.DBTX) (err error) {
-		nowMs, err = e.q.GetNow(ctx, conn, e.nowMs())
+		nowMs, err = e.c.Q.GetNow(ctx, conn, e.c.NowMs())
 		return err
 	})...)
 	return members, nowMs, err
 }
 
 func (e *Engine) markFlowCancelled(ctx context.Context, conn db.DBTX, c flowCancel, nowMs int64) error {
-	return e.q.MarkFlowCancelled(ctx, conn, db.MarkFlowCancelledParams{
+	return e.c.Q.MarkFlowCancelled(ctx, conn, db.MarkFlowCancelledParams{
 		PartitionKey: e.cfg.Partitions.FlowPartition(c.flow), FlowID: c.flow,
 		CancellationPolicy: string(c.policy), Reason: c.reason, NowMs: nowMs,
 	})
@@ -249,8 +250,8 @@ func (e *Engine) markFlowCancelled(ctx context.Context, conn db.DBTX, c flowCanc
 
 var errNoObject = errors.New("is not an object")
 
-func (e *Engine) clearSiblingCancels(ctx context.Context, tx *txn, flow id.FlowID) error {
-	return e.q.ForgetSiblingCancels(ctx, tx, db.ForgetSiblingCancelsParams{
+func (e *Engine) clearSiblingCancels(ctx context.Context, tx *core.Txn, flow id.FlowID) error {
+	return e.c.Q.ForgetSiblingCancels(ctx, tx, db.ForgetSiblingCancelsParams{
 		PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: flow,
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -54,16 +55,16 @@ func (e *Engine) RequestFlowCancel(ctx context.Context, request FlowCancelReques
 	}
 	err := cmp.Or(c.check(), checkText("requester", request.Requester, maxRequester))
 	if err == nil && request.Grace < 0 {
-		err = invalid("grace", "is negative")
+		err = core.Invalid("grace", "is negative")
 	}
 	if err != nil {
-		return CancelledFlow{}, wrap(op, err)
+		return CancelledFlow{}, core.Wrap(op, err)
 	}
 	var graceMs int64
 	if request.Grace > 0 {
 		graceMs = 1 + (request.Grace - 1).Milliseconds()
 	}
-	return inTx(ctx, e, op, func(tx *txn) (CancelledFlow, error) {
+	return core.InTx(ctx, e.c, op, func(tx *core.Txn) (CancelledFlow, error) {
 		cancelled, open, err := e.takeFlowToCancel(ctx, tx, c)
 		switch {
 		case err != nil:
@@ -75,25 +76,25 @@ func (e *Engine) RequestFlowCancel(ctx context.Context, request FlowCancelReques
 		if err != nil {
 			return CancelledFlow{}, err
 		}
-		cancelled.Members = members.ids()
+		cancelled.Members = members.IDs()
 		var graceUntilMs *int64
 		if graceMs > 0 {
 			graceUntilMs = new(nowMs + graceMs)
 		}
-		tx.due.operatorEvents()
+		tx.Due.OperatorEvents()
 		if err := pgtx.InOneTrip(ctx, tx,
 			func(conn db.DBTX) error { return e.markFlowCancelled(ctx, conn, c, nowMs) },
 			func(conn db.DBTX) error {
-				return e.q.InsertCancelBacklog(ctx, conn, db.InsertCancelBacklogParams{
+				return e.c.Q.InsertCancelBacklog(ctx, conn, db.InsertCancelBacklogParams{
 					PartitionKey: e.cfg.Partitions.FlowPartition(c.flow), FlowID: c.flow, NowMs: nowMs, Requester: request.Requester,
-					Reason: c.reason, GraceUntilMs: graceUntilMs, CancellationPolicy: string(c.policy), Members: textsOf(cancelled.Members),
+					Reason: c.reason, GraceUntilMs: graceUntilMs, CancellationPolicy: string(c.policy), Members: core.TextsOf(cancelled.Members),
 				})
 			},
 			func(conn db.DBTX) error { return e.reportFlowCancel(ctx, conn, c, len(cancelled.Members), nowMs) },
 		); err != nil {
 			return CancelledFlow{}, err
 		}
-		if graceMs > 0 && !members.empty() {
+		if graceMs > 0 && !members.Empty() {
 			if members, err = e.pendingAmong(ctx, tx, members); err != nil {
 				return CancelledFlow{}, err
 			}
@@ -108,7 +109,7 @@ func (e *Engine) RequestFlowCancel(ctx context.Context, request FlowCancelReques
 
 // requestAgain shortens the grace of an earlier request, and cancels members without grace at once.
 func (e *Engine) requestAgain(
-	ctx context.Context, tx *txn, c flowCancel, cancelled CancelledFlow, graceMs int64,
+	ctx context.Context, tx *core.Txn, c flowCancel, cancelled CancelledFlow, graceMs int64,
 ) (CancelledFlow, error) {
 	hastened, err := e.hastenGrace(ctx, tx, &c, &cancelled, graceMs)
 	switch {
@@ -126,10 +127,10 @@ func (e *Engine) requestAgain(
 		if _, nowMs, err = e.cancelNoted(ctx, tx, c, how); err != nil {
 			return CancelledFlow{}, err
 		}
-	} else if nowMs, err = e.q.GetNow(ctx, tx, e.nowMs()); err != nil {
+	} else if nowMs, err = e.c.Q.GetNow(ctx, tx, e.c.NowMs()); err != nil {
 		return CancelledFlow{}, err
 	}
-	tx.due.operatorEvents()
+	tx.Due.OperatorEvents()
 	if err := e.reportFlowCancel(ctx, tx, c, len(cancelled.Members), nowMs); err != nil {
 		return CancelledFlow{}, err
 	}
@@ -137,7 +138,7 @@ func (e *Engine) requestAgain(
 }
 
 // cancelGraced cancels the members of a cancelled flow that an earlier request left a grace.
-func (e *Engine) cancelGraced(ctx context.Context, tx *txn, c flowCancel, cancelled CancelledFlow) (CancelledFlow, error) {
+func (e *Engine) cancelGraced(ctx context.Context, tx *core.Txn, c flowCancel, cancelled CancelledFlow) (CancelledFlow, error) {
 	hastened, err := e.hastenGrace(ctx, tx, &c, &cancelled, 0)
 	switch {
 	case err != nil:
@@ -158,13 +159,13 @@ func (e *Engine) cancelGraced(ctx context.Context, tx *txn, c flowCancel, cancel
 // hastenGrace makes the grace of the request that cancelled a flow end within graceMs. It reports whether that is
 // earlier than before. The flow keeps its policy and reason, and c takes them over.
 func (e *Engine) hastenGrace(
-	ctx context.Context, tx *txn, c *flowCancel, cancelled *CancelledFlow, graceMs int64,
+	ctx context.Context, tx *core.Txn, c *flowCancel, cancelled *CancelledFlow, graceMs int64,
 ) (bool, error) {
 	if strictness(c.policy) < strictness(cancelled.Policy) {
 		return false, nil
 	}
-	n, err := e.q.HastenCancelBacklog(ctx, tx, db.HastenCancelBacklogParams{
-		PartitionKey: e.cfg.Partitions.FlowPartition(c.flow), FlowID: c.flow, GraceMs: graceMs, NowMs: e.nowMs(),
+	n, err := e.c.Q.HastenCancelBacklog(ctx, tx, db.HastenCancelBacklogParams{
+		PartitionKey: e.cfg.Partitions.FlowPartition(c.flow), FlowID: c.flow, GraceMs: graceMs, NowMs: e.c.NowMs(),
 	})
 	if err != nil || n == 0 {
 		return false, err
@@ -176,7 +177,7 @@ func (e *Engine) hastenGrace(
 
 // cancelNoted ends the members that a request lists and that have not ended.
 func (e *Engine) cancelNoted(
-	ctx context.Context, tx *txn, c flowCancel, how cancellation,
+	ctx context.Context, tx *core.Txn, c flowCancel, how cancellation,
 ) (cancelled []id.ExecutionID, nowMs int64, err error) {
 	members, nowMs, err := e.lockMembersToCancel(ctx, tx, &c)
 	if err != nil {
@@ -188,19 +189,19 @@ func (e *Engine) cancelNoted(
 
 // reportFlowCancel emits the operator event of a request with the number of its members.
 func (e *Engine) reportFlowCancel(ctx context.Context, conn db.DBTX, c flowCancel, members int, nowMs int64) error {
-	return e.q.InsertFlowCancelEvent(ctx, conn, db.InsertFlowCancelEventParams{
+	return e.c.Q.InsertFlowCancelEvent(ctx, conn, db.InsertFlowCancelEventParams{
 		PartitionKey: e.cfg.Partitions.FlowPartition(c.flow), FlowID: c.flow, CancellationPolicy: string(c.policy), Reason: c.reason,
 		MemberCount: int32(members), NowMs: nowMs,
 	})
 }
 
 // pendingAmong returns the locked members that neither run nor are suspended.
-func (e *Engine) pendingAmong(ctx context.Context, tx *txn, members executionArrays) (pending executionArrays, err error) {
-	rows, err := e.q.ListPendingAmong(ctx, tx, db.ListPendingAmongParams{
-		PartitionKeys: members.partitions, ExecutionIDs: members.executions,
+func (e *Engine) pendingAmong(ctx context.Context, tx *core.Txn, members core.ExecutionArrays) (pending core.ExecutionArrays, err error) {
+	rows, err := e.c.Q.ListPendingAmong(ctx, tx, db.ListPendingAmongParams{
+		PartitionKeys: members.Partitions, ExecutionIDs: members.Executions,
 	})
 	for _, row := range rows {
-		pending.add(row.PartitionKey, row.ExecutionID)
+		pending.Add(row.PartitionKey, row.ExecutionID)
 	}
 	return pending, err
 }
@@ -216,26 +217,26 @@ func (e *Engine) AckFlowCancel(ctx context.Context, flow id.FlowID, x id.Executi
 	partition := e.cfg.Partitions.FlowPartition(flow)
 	err := e.checkExecution(x)
 	if err == nil && x.Partition() != partition {
-		err = invalid("execution", "is not of the flow's partition")
+		err = core.Invalid("execution", "is not of the flow's partition")
 	}
 	if err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
-	partitions, flows := []int16{partition}, []pgtype.UUID{pgUUID(flow)}
-	return inStatements(ctx, e, op, func(*notifications) []step {
-		return []step{
+	partitions, flows := []int16{partition}, []pgtype.UUID{core.PgUUID(flow)}
+	return core.InStatements(ctx, e.c, op, func(*core.Notifications) []core.Step {
+		return []core.Step{
 			func(conn db.DBTX) error {
-				_, err := e.q.LockCancelBacklog(ctx, conn, db.LockCancelBacklogParams{PartitionKey: partition, FlowID: flow})
+				_, err := e.c.Q.LockCancelBacklog(ctx, conn, db.LockCancelBacklogParams{PartitionKey: partition, FlowID: flow})
 				return err
 			},
 			func(conn db.DBTX) error {
-				_, err := e.q.DropBacklogMembers(ctx, conn, db.DropBacklogMembersParams{
-					PartitionKeys: partitions, FlowIDs: flows, ExecutionIDs: textsOf([]id.ExecutionID{x}),
+				_, err := e.c.Q.DropBacklogMembers(ctx, conn, db.DropBacklogMembersParams{
+					PartitionKeys: partitions, FlowIDs: flows, ExecutionIDs: core.TextsOf([]id.ExecutionID{x}),
 				})
 				return err
 			},
 			func(conn db.DBTX) error {
-				_, err := e.q.DropEmptyBacklogs(ctx, conn, db.DropEmptyBacklogsParams{PartitionKeys: partitions, FlowIDs: flows})
+				_, err := e.c.Q.DropEmptyBacklogs(ctx, conn, db.DropEmptyBacklogsParams{PartitionKeys: partitions, FlowIDs: flows})
 				return err
 			},
 		}

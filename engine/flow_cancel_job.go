@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // CancelFlows continues requested cancellations of flows ([Engine.RequestFlowCancel], or FlowFabric's). It cancels
@@ -38,10 +39,10 @@ type backlogScan struct {
 
 // scan returns the next due members. It deletes requests without members, and members with unreadable ids.
 func (s *backlogScan) scan(ctx context.Context, room int) (due []candidate, done int, more bool, err error) {
-	rows, err := inStatement(ctx, s.Engine, s.op, func(conn db.DBTX, _ *notifications) ([]db.ScanCancelBacklogRow, error) {
-		return s.q.ScanCancelBacklog(ctx, conn, db.ScanCancelBacklogParams{
+	rows, err := core.InStatement(ctx, s.Engine.c, s.op, func(conn db.DBTX, _ *core.Notifications) ([]db.ScanCancelBacklogRow, error) {
+		return s.c.Q.ScanCancelBacklog(ctx, conn, db.ScanCancelBacklogParams{
 			AfterDueAtMs: s.after.DueAtMs, AfterPartitionKey: s.after.PartitionKey, AfterFlowID: s.after.FlowID,
-			AfterExecutionID: s.after.ExecutionID, PageSize: int32(max(room, smallestTake)), NowMs: s.nowMs(),
+			AfterExecutionID: s.after.ExecutionID, PageSize: int32(max(room, smallestTake)), NowMs: s.c.NowMs(),
 		})
 	})
 	if err != nil || len(rows) == 0 {
@@ -70,10 +71,10 @@ func (s *backlogScan) scan(ctx context.Context, room int) (due []candidate, done
 
 // drop deletes members without changing executions, and requests that become empty.
 func (s *backlogScan) drop(ctx context.Context, dead []backlogMember) (int, error) {
-	return inTx(ctx, s.Engine, s.op, func(tx *txn) (int, error) {
-		flows := newFlowSet(s.cfg.Partitions)
+	return core.InTx(ctx, s.Engine.c, s.op, func(tx *core.Txn) (int, error) {
+		flows := core.NewFlowSet(s.cfg.Partitions)
 		for _, m := range dead {
-			flows.admit(&m.flow)
+			flows.Admit(&m.flow)
 		}
 		taken, err := s.takeRequests(ctx, tx, flows)
 		if err != nil {
@@ -86,9 +87,9 @@ func (s *backlogScan) drop(ctx context.Context, dead []backlogMember) (int, erro
 }
 
 // takeRequests locks the requests of flows, skipping locked ones, and returns their reasons.
-func (s *backlogScan) takeRequests(ctx context.Context, tx *txn, flows *flowSet) (map[id.FlowID]string, error) {
-	partitions, ids := flows.arrays()
-	rows, err := s.q.TakeCancelBacklogs(ctx, tx, db.TakeCancelBacklogsParams{PartitionKeys: partitions, FlowIDs: ids})
+func (s *backlogScan) takeRequests(ctx context.Context, tx *core.Txn, flows *core.FlowSet) (map[id.FlowID]string, error) {
+	partitions, ids := flows.Arrays()
+	rows, err := s.c.Q.TakeCancelBacklogs(ctx, tx, db.TakeCancelBacklogsParams{PartitionKeys: partitions, FlowIDs: ids})
 	reasons := make(map[id.FlowID]string, len(rows))
 	for _, row := range rows {
 		reasons[row.FlowID.Bytes] = row.Reason
@@ -97,35 +98,35 @@ func (s *backlogScan) takeRequests(ctx context.Context, tx *txn, flows *flowSet)
 }
 
 // takeOff removes members from their locked requests and returns how many it removed.
-func (s *backlogScan) takeOff(ctx context.Context, tx *txn, members []backlogMember, taken map[id.FlowID]string) (int, error) {
+func (s *backlogScan) takeOff(ctx context.Context, tx *core.Txn, members []backlogMember, taken map[id.FlowID]string) (int, error) {
 	var params db.DropBacklogMembersParams
 	for _, m := range members {
 		params.PartitionKeys = append(params.PartitionKeys, m.partition)
-		params.FlowIDs = append(params.FlowIDs, pgUUID(m.flow))
+		params.FlowIDs = append(params.FlowIDs, core.PgUUID(m.flow))
 		params.ExecutionIDs = append(params.ExecutionIDs, m.text)
 	}
-	n, err := s.q.DropBacklogMembers(ctx, tx, params)
+	n, err := s.c.Q.DropBacklogMembers(ctx, tx, params)
 	if err != nil {
 		return 0, err
 	}
-	flows := newFlowSet(s.cfg.Partitions)
+	flows := core.NewFlowSet(s.cfg.Partitions)
 	for flow := range taken {
-		flows.add(flow)
+		flows.Add(flow)
 	}
-	partitions, ids := flows.arrays()
-	_, err = s.q.DropEmptyBacklogs(ctx, tx, db.DropEmptyBacklogsParams{PartitionKeys: partitions, FlowIDs: ids})
+	partitions, ids := flows.Arrays()
+	_, err = s.c.Q.DropEmptyBacklogs(ctx, tx, db.DropEmptyBacklogsParams{PartitionKeys: partitions, FlowIDs: ids})
 	return int(n), err
 }
 
 // act cancels members, and removes ended ones from their requests. It holds their flows exclusively.
-func (s *backlogScan) act(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error) {
+func (s *backlogScan) act(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []candidate, limit int) (int, error) {
 	due = slices.Clone(due[:min(len(due), limit)])
 	slices.SortFunc(due, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.partition, b.partition), bytes.Compare(a.execution[:], b.execution[:]))
 	})
-	concerned := newFlowSet(s.cfg.Partitions)
+	concerned := core.NewFlowSet(s.cfg.Partitions)
 	for _, c := range due {
-		concerned.add(*c.flow)
+		concerned.Add(*c.flow)
 	}
 	taken, err := s.takeRequests(ctx, tx, concerned)
 	if err != nil || len(taken) == 0 {
@@ -144,15 +145,15 @@ func (s *backlogScan) act(ctx context.Context, tx *txn, flows *flowSet, due []ca
 		return 0, err
 	}
 	held := make(map[pgtype.UUID]bool)
-	for _, x := range live.executions {
+	for _, x := range live.Executions {
 		held[x] = true
 	}
-	for _, x := range locked.executions {
+	for _, x := range locked.Executions {
 		delete(held, x)
 	}
 	var over []backlogMember
 	for _, c := range due {
-		if !held[pgUUID(c.execution)] {
+		if !held[core.PgUUID(c.execution)] {
 			over = append(over, backlogMember{c.partition, *c.flow, id.ExecutionIDFromRow(c.partition, c.execution).String()})
 		}
 	}
@@ -162,19 +163,19 @@ func (s *backlogScan) act(ctx context.Context, tx *txn, flows *flowSet, due []ca
 // liveAmong returns the due members that belong to their flows and have not ended, with their flows. A request may also
 // name a member of another flow.
 func (s *backlogScan) liveAmong(
-	ctx context.Context, tx *txn, due []candidate,
-) (live executionArrays, flows map[id.ExecutionUUID]id.FlowID, err error) {
-	var asked executionArrays
+	ctx context.Context, tx *core.Txn, due []candidate,
+) (live core.ExecutionArrays, flows map[id.ExecutionUUID]id.FlowID, err error) {
+	var asked core.ExecutionArrays
 	for _, c := range due {
-		asked.add(c.partition, c.execution)
+		asked.Add(c.partition, c.execution)
 	}
-	rows, err := s.q.ReadExecutionForecasts(ctx, tx, db.ReadExecutionForecastsParams{
-		PartitionKeys: asked.partitions, ExecutionIDs: asked.executions, Ords: asked.ords(),
+	rows, err := s.c.Q.ReadExecutionForecasts(ctx, tx, db.ReadExecutionForecastsParams{
+		PartitionKeys: asked.Partitions, ExecutionIDs: asked.Executions, Ords: asked.Ords(),
 	})
 	flows = make(map[id.ExecutionUUID]id.FlowID, len(rows))
 	for _, row := range rows {
 		if c := due[row.Ord]; row.FlowID != nil && *row.FlowID == *c.flow && !isTerminalPhase(row.LifecyclePhase) {
-			live.add(c.partition, c.execution)
+			live.Add(c.partition, c.execution)
 			flows[c.execution] = *c.flow
 		}
 	}
@@ -183,17 +184,17 @@ func (s *backlogScan) liveAmong(
 
 // end cancels locked members, for the reasons of their flows' requests.
 func (s *backlogScan) end(
-	ctx context.Context, tx *txn, locked executionArrays, flows map[id.ExecutionUUID]id.FlowID, reasons map[id.FlowID]string,
+	ctx context.Context, tx *core.Txn, locked core.ExecutionArrays, flows map[id.ExecutionUUID]id.FlowID, reasons map[id.FlowID]string,
 ) error {
-	if locked.empty() {
+	if locked.Empty() {
 		return nil
 	}
-	nowMs, err := s.q.GetNow(ctx, tx, s.nowMs())
+	nowMs, err := s.c.Q.GetNow(ctx, tx, s.c.NowMs())
 	if err != nil {
 		return err
 	}
 	ends := newCancelling(nowMs)
-	for _, x := range locked.ids() {
+	for _, x := range locked.IDs() {
 		ends.add(x, cancellation{
 			reason: cmp.Or(reasons[flows[x.UUID()]], defaultFlowCancelReason), source: cancelledByFlowRequested, revokedBy: revokedByOperator,
 		})

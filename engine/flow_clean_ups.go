@@ -6,17 +6,18 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // cleanUps returns the members that may still run after a flow's cancellation, in any state: those that wait for the
 // end of others ([policy.OnFailure], [policy.Always]), and those that depend only on such members. The caller holds the
 // flow exclusively. The result is final once the flow is cancelled, because it takes no more edges.
-func (e *Engine) cleanUps(ctx context.Context, tx *txn, c *flowCancel) ([]pgtype.UUID, error) {
+func (e *Engine) cleanUps(ctx context.Context, tx *core.Txn, c *flowCancel) ([]pgtype.UUID, error) {
 	if c.policy != state.CancelAll && c.policy != state.CancelPending {
 		return nil, nil
 	}
-	rows, err := e.q.ListCleanUpEdges(ctx, tx, db.ListCleanUpEdgesParams{
+	rows, err := e.c.Q.ListCleanUpEdges(ctx, tx, db.ListCleanUpEdgesParams{
 		PartitionKey: e.cfg.Partitions.FlowPartition(c.flow), FlowID: c.flow,
 	})
 	return cleanUpsAmong(rows), err

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
@@ -41,12 +42,12 @@ func (e *Engine) CreateFlow(ctx context.Context, spec FlowSpec) (CreatedFlow, er
 		err = e.findAllLimits(ctx, plan.creations)
 	}
 	if err != nil {
-		return CreatedFlow{}, wrap(op, err)
+		return CreatedFlow{}, core.Wrap(op, err)
 	}
-	created, err := inTx(ctx, e, op, func(tx *txn) (CreatedFlow, error) {
+	created, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (CreatedFlow, error) {
 		return e.writeFlow(ctx, tx, plan)
 	})
-	if err == nil && e.tx == nil {
+	if err == nil && e.c.Tx == nil {
 		e.rememberLanes(plan.lanes)
 		if !created.Existed {
 			e.periods.remember(plan.period)
@@ -69,7 +70,7 @@ func (e *Engine) createJoined(ctx context.Context, op string, spec FlowSpec) (Cr
 		plan.id = e.newFlowAround(spec.Nodes)
 	}
 	if err := e.planHeader(plan, spec); err != nil {
-		return CreatedFlow{}, wrap(op, err)
+		return CreatedFlow{}, core.Wrap(op, err)
 	}
 	plan.period = e.periods.missingBelow(plan.shortest)
 	plan.raw["node_count"], plan.raw["edge_count"] = 0, 0
@@ -82,10 +83,10 @@ func (e *Engine) createJoined(ctx context.Context, op string, spec FlowSpec) (Cr
 		_, err = newGraph(spec)
 	}
 	if err != nil {
-		return CreatedFlow{}, wrap(op, err)
+		return CreatedFlow{}, core.Wrap(op, err)
 	}
 	created := CreatedFlow{ID: plan.id}
-	_, err = e.creating(ctx, op, g.creations(), func(tx *txn) (Grown, error) {
+	_, err = e.creating(ctx, op, g.creations(), func(tx *core.Txn) (Grown, error) {
 		inserted, _, err := e.writeHeader(ctx, tx, plan)
 		if created.Existed = !inserted; err != nil || !inserted {
 			return Grown{}, err
@@ -141,9 +142,9 @@ func (e *Engine) planFlow(ctx context.Context, spec FlowSpec) (*flowPlan, error)
 	}
 	switch {
 	case len(spec.Nodes) > MaxNodes:
-		return nil, invalid("nodes", fmt.Sprintf("%d, limit %d", len(spec.Nodes), MaxNodes))
+		return nil, core.Invalid("nodes", fmt.Sprintf("%d, limit %d", len(spec.Nodes), MaxNodes))
 	case len(spec.Edges) > MaxEdges:
-		return nil, invalid("edges", fmt.Sprintf("%d, limit %d", len(spec.Edges), MaxEdges))
+		return nil, core.Invalid("edges", fmt.Sprintf("%d, limit %d", len(spec.Edges), MaxEdges))
 	}
 	if err := e.planHeader(plan, spec); err != nil {
 		return nil, err
@@ -180,7 +181,7 @@ func (e *Engine) planHeader(plan *flowPlan, spec FlowSpec) error {
 	}
 	for key, value := range spec.Tags {
 		if err := id.CheckTagKey(key); err != nil {
-			return invalidBecause("flow tag key", err)
+			return core.InvalidBecause("flow tag key", err)
 		}
 		if err := checkTagValue("flow tag", key, value); err != nil {
 			return err
@@ -211,7 +212,7 @@ func (p *flowPlan) keep(spec FlowSpec) error {
 	}
 	if spec.PruneMembersAfter != 0 {
 		if spec.PruneMembersAfter == policy.KeepForever {
-			return invalid("prune members after", "is forever, which is the default: use 0")
+			return core.Invalid("prune members after", "is forever, which is the default: use 0")
 		}
 		if err := checkRetention("prune members after", spec.PruneMembersAfter); err != nil {
 			return err
@@ -230,7 +231,7 @@ func (e *Engine) planNodes(plan *flowPlan, spec FlowSpec, graph *graph) error {
 		node := &spec.Nodes[i]
 		field := fmt.Sprintf("node %q", node.Key)
 		if node.Spec.Flow != nil {
-			return invalid(field, "names a flow of its own")
+			return core.Invalid(field, "names a flow of its own")
 		}
 		execution := node.Spec
 		execution.Flow = &plan.id
@@ -242,10 +243,10 @@ func (e *Engine) planNodes(plan *flowPlan, spec FlowSpec, graph *graph) error {
 		}
 		c, err := e.prepareNode(execution, node.Key)
 		if err != nil {
-			return invalidBecause(field, err)
+			return core.InvalidBecause(field, err)
 		}
 		if other, twice := taken[c.id]; twice {
-			return invalid(field, fmt.Sprintf("has the execution id of node %q", other))
+			return core.Invalid(field, fmt.Sprintf("has the execution id of node %q", other))
 		}
 		taken[c.id] = node.Key
 		c.held = graph.inbound[i] > 0
@@ -258,7 +259,7 @@ func (e *Engine) planNodes(plan *flowPlan, spec FlowSpec, graph *graph) error {
 
 func (e *Engine) planEdges(plan *flowPlan, spec FlowSpec, graph *graph) error {
 	partition := e.cfg.Partitions.FlowPartition(plan.id)
-	uuidOf := func(node int) pgtype.UUID { return pgUUID(plan.creations[node].id.UUID()) }
+	uuidOf := func(node int) pgtype.UUID { return core.PgUUID(plan.creations[node].id.UUID()) }
 	plan.edges = db.InsertAppliedEdgesParams{PartitionKey: partition, FlowID: plan.id}
 	minted := id.NewEdgeIDs(len(spec.Edges))
 	seen := make(map[id.EdgeID]struct{}, len(spec.Edges))
@@ -268,7 +269,7 @@ func (e *Engine) planEdges(plan *flowPlan, spec FlowSpec, graph *graph) error {
 			edge.ID = minted[i]
 		}
 		if _, twice := seen[edge.ID]; twice {
-			return invalid(field, "has the id of another edge")
+			return core.Invalid(field, "has the id of another edge")
 		}
 		seen[edge.ID] = struct{}{}
 		if edge.Kind == "" {
@@ -280,7 +281,7 @@ func (e *Engine) planEdges(plan *flowPlan, spec FlowSpec, graph *graph) error {
 		if err := checkText(field+": pass result", edge.PassResult, maxFreeText); err != nil {
 			return err
 		}
-		plan.edges.EdgeIDs = append(plan.edges.EdgeIDs, pgUUID(edge.ID))
+		plan.edges.EdgeIDs = append(plan.edges.EdgeIDs, core.PgUUID(edge.ID))
 		plan.edges.UpstreamEIDs = append(plan.edges.UpstreamEIDs, uuidOf(graph.from[i]))
 		plan.edges.DownstreamEIDs = append(plan.edges.DownstreamEIDs, uuidOf(graph.to[i]))
 		plan.edges.DependencyKinds = append(plan.edges.DependencyKinds, edge.Kind)
@@ -298,7 +299,7 @@ func (e *Engine) planEdges(plan *flowPlan, spec FlowSpec, graph *graph) error {
 		}
 		stored, err := json.Marshal(group)
 		if err != nil {
-			return invalidBecause(fmt.Sprintf("node %q", node.Key), err)
+			return core.InvalidBecause(fmt.Sprintf("node %q", node.Key), err)
 		}
 		plan.groups.DownstreamEIDs = append(plan.groups.DownstreamEIDs, uuidOf(i))
 		plan.groups.Policies = append(plan.groups.Policies, string(stored))
@@ -309,7 +310,7 @@ func (e *Engine) planEdges(plan *flowPlan, spec FlowSpec, graph *graph) error {
 }
 
 // writeFlow inserts a plan. The flow is new, so its rows are invisible until the commit, and its lock is not needed.
-func (e *Engine) writeFlow(ctx context.Context, tx *txn, plan *flowPlan) (CreatedFlow, error) {
+func (e *Engine) writeFlow(ctx context.Context, tx *core.Txn, plan *flowPlan) (CreatedFlow, error) {
 	inserted, nowMs, err := e.writeHeader(ctx, tx, plan)
 	if err != nil || !inserted {
 		return CreatedFlow{ID: plan.id, Existed: !inserted}, err
@@ -336,10 +337,10 @@ func (e *Engine) writeFlow(ctx context.Context, tx *txn, plan *flowPlan) (Create
 	}
 	if len(plan.edges.EdgeIDs) > 0 {
 		plan.edges.NowMs = nowMs
-		if err := e.q.InsertAppliedEdges(ctx, tx, plan.edges); err != nil {
+		if err := e.c.Q.InsertAppliedEdges(ctx, tx, plan.edges); err != nil {
 			return CreatedFlow{}, err
 		}
-		if err := e.q.InsertEdgeGroups(ctx, tx, plan.groups); err != nil {
+		if err := e.c.Q.InsertEdgeGroups(ctx, tx, plan.groups); err != nil {
 			return CreatedFlow{}, err
 		}
 	}
@@ -348,7 +349,7 @@ func (e *Engine) writeFlow(ctx context.Context, tx *txn, plan *flowPlan) (Create
 
 // holdFlowKeys holds the business keys of a flow's new executions, and of the flow if it is new too. All of them are
 // needed, and so are the idempotency keys.
-func (e *Engine) holdFlowKeys(ctx context.Context, tx *txn, creations []creation, keys *creationKeys, of keyedFlow) (err error) {
+func (e *Engine) holdFlowKeys(ctx context.Context, tx *core.Txn, creations []creation, keys *creationKeys, of keyedFlow) (err error) {
 	if keys.business, err = e.holdBusinessKeys(ctx, tx, creations, *keys, of); err != nil {
 		return err
 	}
@@ -374,7 +375,7 @@ func checkBusinessKeys(ofFlow id.BusinessKey, creations []creation) error {
 			continue
 		}
 		if other, twice := seen[c.business]; twice {
-			return invalid(fmt.Sprintf("node %q", c.node), "has the business key of "+other)
+			return core.Invalid(fmt.Sprintf("node %q", c.node), "has the business key of "+other)
 		}
 		seen[c.business] = fmt.Sprintf("node %q", c.node)
 	}
@@ -382,8 +383,8 @@ func checkBusinessKeys(ofFlow id.BusinessKey, creations []creation) error {
 }
 
 // writeHeader inserts the row of a flow unless it exists.
-func (e *Engine) writeHeader(ctx context.Context, tx *txn, plan *flowPlan) (inserted bool, nowMs int64, err error) {
-	if nowMs, err = e.q.GetNow(ctx, tx, e.nowMs()); err != nil {
+func (e *Engine) writeHeader(ctx context.Context, tx *core.Txn, plan *flowPlan) (inserted bool, nowMs int64, err error) {
+	if nowMs, err = e.c.Q.GetNow(ctx, tx, e.c.NowMs()); err != nil {
 		return false, 0, err
 	}
 	createdAtMs := plan.createdAtMs
@@ -396,7 +397,7 @@ func (e *Engine) writeHeader(ctx context.Context, tx *txn, plan *flowPlan) (inse
 	if err != nil {
 		return false, 0, err
 	}
-	n, err := e.q.InsertFlow(ctx, tx, db.InsertFlowParams{
+	n, err := e.c.Q.InsertFlow(ctx, tx, db.InsertFlowParams{
 		PartitionKey:  e.cfg.Partitions.FlowPartition(plan.id),
 		FlowID:        plan.id,
 		GraphRevision: int64(len(plan.creations) + len(plan.edges.EdgeIDs)),
@@ -417,13 +418,13 @@ func wantCreated(creations []creation, created map[id.ExecutionID]Created) error
 }
 
 // insertNodes inserts the executions of a plan, in as few statements as their size allows.
-func (e *Engine) insertNodes(ctx context.Context, tx *txn, plan *flowPlan, nowMs int64) (map[id.ExecutionID]Created, error) {
+func (e *Engine) insertNodes(ctx context.Context, tx *core.Txn, plan *flowPlan, nowMs int64) (map[id.ExecutionID]Created, error) {
 	if err := e.placeFair(ctx, tx, plan.creations); err != nil {
 		return nil, err
 	}
 	created := make(map[id.ExecutionID]Created, len(plan.creations))
 	for _, run := range bySize(plan.creations, MaxNodes, creation.size) {
-		inserted, err := e.insert(ctx, tx, run, &plan.id, &nowMs, &tx.due)
+		inserted, err := e.insert(ctx, tx, run, &plan.id, &nowMs, &tx.Due)
 		if err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -43,11 +44,11 @@ func (m Maintenance) DispatchCompletions(ctx context.Context, batch int) (int, e
 	}
 	d := &dispatching{e: e.impatient(), op: op, rowWaits: maxRowWaits}
 	for after := int64(0); d.done < batch; {
-		events, err := e.q.ScanUndispatched(ctx, e.reader(), db.ScanUndispatchedParams{
+		events, err := e.c.Q.ScanUndispatched(ctx, e.c.Reader(), db.ScanUndispatchedParams{
 			AfterEventID: after, PageSize: int32(batch),
 		})
 		if err != nil {
-			return d.done, wrap(op, err)
+			return d.done, core.Wrap(op, err)
 		}
 		if len(events) == 0 {
 			e.stalled.forget()
@@ -58,9 +59,9 @@ func (m Maintenance) DispatchCompletions(ctx context.Context, batch int) (int, e
 			return d.done, err
 		}
 	}
-	if e.tx == nil {
+	if e.c.Tx == nil {
 		for _, events := range d.busy {
-			if err := d.flow(ctx, events, maxSkipLevels, true); err != nil {
+			if err := d.flow(ctx, events, core.MaxSkipLevels, true); err != nil {
 				return d.done, err
 			}
 		}
@@ -74,7 +75,7 @@ func (m Maintenance) DispatchCompletions(ctx context.Context, batch int) (int, e
 // Undispatched returns a channel that receives a value after this engine has committed a transaction of its own with
 // work for [Maintenance.DispatchCompletions]. It buffers one value, and each goes to one receiver. Work from other
 // processes or callers' transactions sends no value, so also call DispatchCompletions from time to time.
-func (m Maintenance) Undispatched() <-chan struct{} { return m.e.undispatched }
+func (m Maintenance) Undispatched() <-chan struct{} { return m.e.c.Undispatched }
 
 // dispatching is one call of [Maintenance.DispatchCompletions].
 type dispatching struct {
@@ -110,9 +111,9 @@ func (d *dispatching) page(ctx context.Context, events []db.ScanUndispatchedRow)
 		}
 	}
 	if len(alone.EventIDs) > 0 {
-		n, err := inStatement(ctx, d.e, d.op, func(conn db.DBTX, _ *notifications) (int, error) {
-			alone.NowMs = d.e.nowMs()
-			claimed, err := d.e.q.ClaimCompletions(ctx, conn, alone)
+		n, err := core.InStatement(ctx, d.e.c, d.op, func(conn db.DBTX, _ *core.Notifications) (int, error) {
+			alone.NowMs = d.e.c.NowMs()
+			claimed, err := d.e.c.Q.ClaimCompletions(ctx, conn, alone)
 			return len(claimed), err
 		})
 		if err != nil {
@@ -121,7 +122,7 @@ func (d *dispatching) page(ctx context.Context, events []db.ScanUndispatchedRow)
 		d.done += n
 	}
 	for _, events := range flows {
-		if err := d.flow(ctx, events, maxSkipLevels, false); err != nil {
+		if err := d.flow(ctx, events, core.MaxSkipLevels, false); err != nil {
 			return err
 		}
 	}
@@ -131,11 +132,11 @@ func (d *dispatching) page(ctx context.Context, events []db.ScanUndispatchedRow)
 // flow dispatches the events of one flow in one transaction, down to the given number of levels, or skips them. If it
 // meets a locked row or a failing event, it retries with smaller parts until everything else is done.
 func (d *dispatching) flow(ctx context.Context, events []db.ScanUndispatchedRow, levels int, waits bool) error {
-	result, err := inTx(ctx, d.e, d.op, func(tx *txn) (dispatched, error) {
+	result, err := core.InTx(ctx, d.e.c, d.op, func(tx *core.Txn) (dispatched, error) {
 		return d.transaction(ctx, tx, events, levels, waits, !succeeded(events))
 	})
-	if errors.Is(err, errFlowLock) {
-		result, err = inTx(ctx, d.e, d.op, func(tx *txn) (dispatched, error) {
+	if errors.Is(err, core.ErrFlowLock) {
+		result, err = core.InTx(ctx, d.e.c, d.op, func(tx *core.Txn) (dispatched, error) {
 			return d.transaction(ctx, tx, events, levels, waits, true)
 		})
 	}
@@ -143,19 +144,19 @@ func (d *dispatching) flow(ctx context.Context, events []db.ScanUndispatchedRow,
 	case err == nil:
 		d.done += result.done
 		for _, event := range result.left {
-			d.stall(event, errUndecided)
+			d.stall(event, core.ErrUndecided)
 		}
 		return nil
-	case errors.Is(err, errFlowBusy):
+	case errors.Is(err, core.ErrFlowBusy):
 		if !waits {
 			d.setAside(events)
 		}
 		return nil
-	case d.e.tx != nil || ctx.Err() != nil:
+	case d.e.c.Tx != nil || ctx.Err() != nil:
 		return err
 	case errors.Is(err, fferr.ErrBusy), errors.Is(err, fferr.ErrContention):
 		d.rowWaits--
-	case !isDataError(err):
+	case !core.IsDataError(err):
 		return err
 	case len(events) == 1 && levels == 1:
 		d.stall(events[0], err)
@@ -197,13 +198,13 @@ type dispatched struct {
 	left []db.ScanUndispatchedRow // events with dependents that could not be decided
 }
 
-// transaction locks the flow, the executions and the events, and resolves the dependents. It returns errFlowLock if
+// transaction locks the flow, the executions and the events, and resolves the dependents. It returns core.ErrFlowLock if
 // some of them may only be resolved under the flow's exclusive lock.
 func (d *dispatching) transaction(
-	ctx context.Context, tx *txn, events []db.ScanUndispatchedRow, levels int, waits, exclusive bool,
+	ctx context.Context, tx *core.Txn, events []db.ScanUndispatchedRow, levels int, waits, exclusive bool,
 ) (result dispatched, err error) {
 	e := d.e
-	if d.rowWaits <= 0 && e.tx == nil {
+	if d.rowWaits <= 0 && e.c.Tx == nil {
 		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '1ms'"); err != nil {
 			return result, err
 		}
@@ -217,7 +218,7 @@ func (d *dispatching) transaction(
 	}
 	type sameOutcome struct {
 		events []db.ScanUndispatchedRow
-		ended  []endedExecution
+		ended  []core.EndedExecution
 	}
 	var endings []sameOutcome
 	var leave db.LeaveCompletionsParams
@@ -233,11 +234,11 @@ func (d *dispatching) transaction(
 		case u.replayed:
 			result.done++ // its next end counts instead
 		default:
-			x := endedExecution{
-				id:   id.ExecutionIDFromRow(event.PartitionKey, event.ExecutionID),
-				flow: event.FlowID, outcome: completionOf(event), exclusive: exclusive,
+			x := core.EndedExecution{
+				ID:   id.ExecutionIDFromRow(event.PartitionKey, event.ExecutionID),
+				Flow: event.FlowID, Outcome: completionOf(event), Exclusive: exclusive,
 			}
-			n := slices.IndexFunc(endings, func(s sameOutcome) bool { return s.ended[0].outcome == x.outcome })
+			n := slices.IndexFunc(endings, func(s sameOutcome) bool { return s.ended[0].Outcome == x.Outcome })
 			if n < 0 {
 				n, endings = len(endings), append(endings, sameOutcome{})
 			}
@@ -245,9 +246,9 @@ func (d *dispatching) transaction(
 			endings[n].ended = append(endings[n].ended, x)
 		}
 	}
-	var skipped []endedExecution
+	var skipped []core.EndedExecution
 	if exclusive {
-		var ended []endedExecution
+		var ended []core.EndedExecution
 		for _, s := range endings {
 			ended = append(ended, s.ended...)
 		}
@@ -256,14 +257,14 @@ func (d *dispatching) transaction(
 		}
 	}
 	for _, s := range endings {
-		all, err := e.resolveAll(ctx, tx, s.ended, levels, nowMs)
+		all, err := e.c.ResolveAll(ctx, tx, s.ended, levels, nowMs)
 		if err != nil {
 			return result, err
 		}
 		for i, event := range s.events {
-			if all[i].left {
+			if all[i].Left {
 				if !exclusive {
-					return result, errFlowLock
+					return result, core.ErrFlowLock
 				}
 				result.left = append(result.left, event)
 				open(event)
@@ -274,30 +275,30 @@ func (d *dispatching) transaction(
 		skipped = append(skipped, all[len(s.ended):]...)
 	}
 	if len(leave.EventIDs) > 0 {
-		if err := e.q.LeaveCompletions(ctx, tx, leave); err != nil {
+		if err := e.c.Q.LeaveCompletions(ctx, tx, leave); err != nil {
 			return result, err
 		}
 	}
 	if len(skipped) > 0 {
-		tx.due.completions()
+		tx.Due.Completions()
 	}
-	return result, e.record(ctx, tx, skipped, nowMs)
+	return result, e.c.Record(ctx, tx, skipped, nowMs)
 }
 
-// lockFlow locks a flow, or returns errFlowBusy. Successes of a flow share the lock.
-func (d *dispatching) lockFlow(ctx context.Context, tx *txn, flow id.FlowID, waits, exclusive bool) (err error) {
-	set := newFlowSet(d.e.cfg.Partitions)
-	set.add(flow)
+// lockFlow locks a flow, or returns core.ErrFlowBusy. Successes of a flow share the lock.
+func (d *dispatching) lockFlow(ctx context.Context, tx *core.Txn, flow id.FlowID, waits, exclusive bool) (err error) {
+	set := core.NewFlowSet(d.e.cfg.Partitions)
+	set.Add(flow)
 	switch {
 	case !waits:
-		err = d.e.holdFlows(ctx, tx, set, exclusive)
+		err = d.e.c.HoldFlows(ctx, tx, set, exclusive)
 	case exclusive:
-		err = d.e.lockFlowsExclusive(ctx, tx, set)
+		err = d.e.c.LockFlowsExclusive(ctx, tx, set)
 	default:
-		err = pgtx.InOneTrip(ctx, tx, d.e.shareFlows(ctx, set)...)
+		err = pgtx.InOneTrip(ctx, tx, d.e.c.ShareFlows(ctx, set)...)
 	}
-	if set.empty() && err == nil || waits && pgtx.SQLState(err) == sqlLockNotAvailable {
-		return errFlowBusy
+	if set.Empty() && err == nil || waits && pgtx.SQLState(err) == core.SQLLockNotAvailable {
+		return core.ErrFlowBusy
 	}
 	return err
 }
@@ -321,7 +322,7 @@ type upstream struct {
 
 // claim locks the executions of events and marks the events as dispatched, both without waiting.
 func (d *dispatching) claim(
-	ctx context.Context, tx *txn, events []db.ScanUndispatchedRow,
+	ctx context.Context, tx *core.Txn, events []db.ScanUndispatchedRow,
 ) (upstreams []upstream, nowMs int64, err error) {
 	order := make([]int, len(events))
 	for i := range order {
@@ -330,14 +331,14 @@ func (d *dispatching) claim(
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(
 			cmp.Compare(events[a].PartitionKey, events[b].PartitionKey),
-			compareUUID(events[a].ExecutionID, events[b].ExecutionID),
+			core.CompareUUID(events[a].ExecutionID, events[b].ExecutionID),
 		)
 	})
 	var take db.TakeUpstreamsParams
-	claim := db.ClaimCompletionsParams{NowMs: d.e.nowMs()}
+	claim := db.ClaimCompletionsParams{NowMs: d.e.c.NowMs()}
 	for _, i := range order {
 		take.PartitionKeys = append(take.PartitionKeys, events[i].PartitionKey)
-		take.ExecutionIDs = append(take.ExecutionIDs, pgUUID(events[i].ExecutionID))
+		take.ExecutionIDs = append(take.ExecutionIDs, core.PgUUID(events[i].ExecutionID))
 		take.Ords = append(take.Ords, int32(i))
 	}
 	at := make(map[int64]int, len(events))
@@ -349,8 +350,8 @@ func (d *dispatching) claim(
 	var taken []db.TakeUpstreamsRow
 	var claimed []db.ClaimCompletionsRow
 	err = pgtx.InOneTrip(ctx, tx,
-		func(conn db.DBTX) (err error) { taken, err = d.e.q.TakeUpstreams(ctx, conn, take); return err },
-		func(conn db.DBTX) (err error) { claimed, err = d.e.q.ClaimCompletions(ctx, conn, claim); return err },
+		func(conn db.DBTX) (err error) { taken, err = d.e.c.Q.TakeUpstreams(ctx, conn, take); return err },
+		func(conn db.DBTX) (err error) { claimed, err = d.e.c.Q.ClaimCompletions(ctx, conn, claim); return err },
 	)
 	upstreams = make([]upstream, len(events))
 	for _, row := range taken {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -55,19 +56,19 @@ const MaxGraph = 500_000
 func (e *Engine) FlowGraph(ctx context.Context, flow id.FlowID) (*FlowGraph, error) {
 	const op = "read flow graph"
 	graph, err := e.flowGraph(ctx, flow)
-	return graph, wrap(op, err)
+	return graph, core.Wrap(op, err)
 }
 
 func (e *Engine) flowGraph(ctx context.Context, flow id.FlowID) (*FlowGraph, error) {
 	partition := e.cfg.Partitions.FlowPartition(flow)
-	rows, err := e.q.ListFlowGraph(ctx, e.reader(), db.ListFlowGraphParams{
-		PartitionKey: partition, FlowID: pgUUID(flow), MaxRows: MaxGraph + 1,
+	rows, err := e.c.Q.ListFlowGraph(ctx, e.c.Reader(), db.ListFlowGraphParams{
+		PartitionKey: partition, FlowID: core.PgUUID(flow), MaxRows: MaxGraph + 1,
 	})
 	switch {
 	case err != nil:
 		return nil, err
 	case len(rows) > MaxGraph:
-		return nil, invalid("flow", fmt.Sprintf("has more than %d nodes and edges", MaxGraph))
+		return nil, core.Invalid("flow", fmt.Sprintf("has more than %d nodes and edges", MaxGraph))
 	case len(rows) == 0:
 		if err := e.checkFlowExists(ctx, flow); err != nil {
 			return nil, err
@@ -96,7 +97,7 @@ func (e *Engine) flowGraph(ctx context.Context, flow id.FlowID) (*FlowGraph, err
 		}
 		edgeState, err := normalise.EdgeState(row.Phase)
 		if err != nil {
-			return nil, corrupt("ff_edge.policy.edge_state", err)
+			return nil, core.Corrupt("ff_edge.policy.edge_state", err)
 		}
 		graph.Edges = append(graph.Edges, GraphEdge{ID: id.EdgeID(row.RowID), From: from, To: to, State: edgeState})
 	}
@@ -113,7 +114,7 @@ func nodeOf(partition int16, row *db.ListFlowGraphRow) GraphNode {
 	if row.Policy != "" {
 		group, err := document.GroupFromStored([]byte(row.Policy))
 		if err != nil {
-			node.Err = corrupt("ff_edge_group.policy", err)
+			node.Err = core.Corrupt("ff_edge_group.policy", err)
 		} else {
 			node.When = new(group.Policy())
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -40,7 +41,7 @@ type FlowEdge struct {
 func (e *Engine) ListFlowEdges(ctx context.Context, flow id.FlowID, after string, limit int) (Page[FlowEdge], error) {
 	const op = "list edges of a flow"
 	page, err := e.listFlowEdges(ctx, flow, after, limit)
-	return page, wrap(op, err)
+	return page, core.Wrap(op, err)
 }
 
 // FlowEdges iterates over the edges that [Engine.ListFlowEdges] lists, a page at a time.
@@ -61,12 +62,12 @@ func (e *Engine) listFlowEdges(ctx context.Context, flow id.FlowID, after string
 	case err != nil:
 		return page, err
 	case key != nil && len(key) != len(last):
-		return page, invalid("after", "is not a cursor of this listing")
+		return page, core.Invalid("after", "is not a cursor of this listing")
 	}
 	copy(last[:], key)
 	partition := e.cfg.Partitions.FlowPartition(flow)
-	rows, err := e.q.ListFlowEdges(ctx, e.reader(), db.ListFlowEdgesParams{
-		PartitionKey: partition, FlowID: flow, AfterEdgeID: pgUUID(last), PageSize: int32(limit) + 1,
+	rows, err := e.c.Q.ListFlowEdges(ctx, e.c.Reader(), db.ListFlowEdgesParams{
+		PartitionKey: partition, FlowID: flow, AfterEdgeID: core.PgUUID(last), PageSize: int32(limit) + 1,
 	})
 	if err != nil {
 		return page, err
@@ -86,7 +87,7 @@ func (e *Engine) listFlowEdges(ctx context.Context, flow id.FlowID, after string
 
 // checkFlowExists returns an error if a flow does not exist.
 func (e *Engine) checkFlowExists(ctx context.Context, flow id.FlowID) error {
-	exists, err := e.q.GetFlowExists(ctx, e.reader(), db.GetFlowExistsParams{
+	exists, err := e.c.Q.GetFlowExists(ctx, e.c.Reader(), db.GetFlowExistsParams{
 		PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: flow,
 	})
 	if err == nil && !exists {
@@ -103,19 +104,19 @@ func (e *Engine) checkFlowExists(ctx context.Context, flow id.FlowID) error {
 func (e *Engine) EdgesInto(ctx context.Context, flow id.FlowID, x id.ExecutionID) ([]FlowEdge, error) {
 	const op = "list edges into an execution"
 	if err := e.checkMember(flow, x); err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
-	rows, err := e.q.ListEdgesInto(ctx, e.reader(), db.ListEdgesIntoParams{
+	rows, err := e.c.Q.ListEdgesInto(ctx, e.c.Reader(), db.ListEdgesIntoParams{
 		PartitionKey: x.Partition(), FlowID: flow, ExecutionID: x.UUID(),
 	})
 	if err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	if len(rows) == 0 {
-		return nil, wrap(op, e.checkFlowExists(ctx, flow))
+		return nil, core.Wrap(op, e.checkFlowExists(ctx, flow))
 	}
 	edges, err := edgesOf(x.Partition(), rows, func(row db.ListEdgesIntoRow) db.GetEdgeRow { return db.GetEdgeRow(row) })
-	return edges, wrap(op, err)
+	return edges, core.Wrap(op, err)
 }
 
 // EdgesFrom returns the outbound edges of an execution in a flow, at most [MaxMembers]. It behaves like
@@ -123,19 +124,19 @@ func (e *Engine) EdgesInto(ctx context.Context, flow id.FlowID, x id.ExecutionID
 func (e *Engine) EdgesFrom(ctx context.Context, flow id.FlowID, x id.ExecutionID) ([]FlowEdge, error) {
 	const op = "list edges from an execution"
 	if err := e.checkMember(flow, x); err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
-	rows, err := e.q.ListEdgesFrom(ctx, e.reader(), db.ListEdgesFromParams{
+	rows, err := e.c.Q.ListEdgesFrom(ctx, e.c.Reader(), db.ListEdgesFromParams{
 		PartitionKey: x.Partition(), FlowID: flow, ExecutionID: x.UUID(),
 	})
 	if err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	if len(rows) == 0 {
-		return nil, wrap(op, e.checkFlowExists(ctx, flow))
+		return nil, core.Wrap(op, e.checkFlowExists(ctx, flow))
 	}
 	edges, err := edgesOf(x.Partition(), rows, func(row db.ListEdgesFromRow) db.GetEdgeRow { return db.GetEdgeRow(row) })
-	return edges, wrap(op, err)
+	return edges, core.Wrap(op, err)
 }
 
 // checkMember refuses an execution whose id can't be that of a member of the flow.
@@ -144,7 +145,7 @@ func (e *Engine) checkMember(flow id.FlowID, x id.ExecutionID) error {
 		return err
 	}
 	if x.Partition() != e.cfg.Partitions.FlowPartition(flow) {
-		return invalid("execution id", "is in another partition than the flow, so it can't be a member")
+		return core.Invalid("execution id", "is in another partition than the flow, so it can't be a member")
 	}
 	return nil
 }
@@ -155,16 +156,16 @@ func (e *Engine) checkMember(flow id.FlowID, x id.ExecutionID) error {
 func (e *Engine) DescribeEdge(ctx context.Context, flow id.FlowID, edge id.EdgeID) (*FlowEdge, error) {
 	const op = "describe edge"
 	partition := e.cfg.Partitions.FlowPartition(flow)
-	row, err := e.q.GetEdge(ctx, e.reader(), db.GetEdgeParams{PartitionKey: partition, FlowID: flow, EdgeID: edge})
-	if isNoRow(err) {
+	row, err := e.c.Q.GetEdge(ctx, e.c.Reader(), db.GetEdgeParams{PartitionKey: partition, FlowID: flow, EdgeID: edge})
+	if core.IsNoRow(err) {
 		err = &fferr.NotFoundError{Entity: "edge", ID: edge.String()}
 	}
 	if err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	described, err := edgeOf(partition, &row)
 	if err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	return &described, nil
 }
@@ -175,10 +176,10 @@ func (e *Engine) DescribeEdge(ctx context.Context, flow id.FlowID, edge id.EdgeI
 func (e *Engine) ExecutionFlow(ctx context.Context, x id.ExecutionID) (*id.FlowID, error) {
 	const op = "read flow of an execution"
 	if err := e.checkExecution(x); err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
-	flow, err := e.q.GetExecutionFlow(ctx, e.reader(), db.GetExecutionFlowParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()})
-	return flow, wrap(op, orNotFound(err, x))
+	flow, err := e.c.Q.GetExecutionFlow(ctx, e.c.Reader(), db.GetExecutionFlowParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()})
+	return flow, core.Wrap(op, core.OrNotFound(err, x))
 }
 
 // storedEdge has the fields that reads use from ff_edge.policy.
@@ -209,11 +210,11 @@ func edgesOf[R any](partition int16, rows []R, common func(R) db.GetEdgeRow) ([]
 func edgeOf(partition int16, row *db.GetEdgeRow) (FlowEdge, error) {
 	var stored storedEdge
 	if err := json.Unmarshal(row.Policy, &stored); err != nil {
-		return FlowEdge{}, corrupt("ff_edge.policy", errNoEdge)
+		return FlowEdge{}, core.Corrupt("ff_edge.policy", errNoEdge)
 	}
 	edgeState, err := normalise.EdgeState(stored.State)
 	if err != nil {
-		return FlowEdge{}, corrupt("ff_edge.policy.edge_state", err)
+		return FlowEdge{}, core.Corrupt("ff_edge.policy.edge_state", err)
 	}
 	edge := FlowEdge{
 		ID:         row.EdgeID,
@@ -240,7 +241,7 @@ func edgeOf(partition int16, row *db.GetEdgeRow) (FlowEdge, error) {
 		}
 		ms := number(instant.stored)
 		if ms < 0 {
-			return FlowEdge{}, corrupt("ff_edge.policy."+instant.key, errNoCount)
+			return FlowEdge{}, core.Corrupt("ff_edge.policy."+instant.key, errNoCount)
 		}
 		*instant.at = time.UnixMilli(ms)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -46,14 +47,14 @@ func (r UpstreamRef) name() string { return cmp.Or(r.Node, r.Execution.UUID().St
 func (e *Engine) Eligibility(ctx context.Context, x id.ExecutionID) (Eligibility, error) {
 	const op = "evaluate eligibility"
 	eligibility, err := e.eligibility(ctx, x)
-	return eligibility, wrap(op, err)
+	return eligibility, core.Wrap(op, err)
 }
 
 func (e *Engine) eligibility(ctx context.Context, x id.ExecutionID) (Eligibility, error) {
 	if err := e.checkExecution(x); err != nil {
 		return Eligibility{}, err
 	}
-	rows, err := e.q.ListInbound(ctx, e.reader(), db.ListInboundParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()})
+	rows, err := e.c.Q.ListInbound(ctx, e.c.Reader(), db.ListInboundParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()})
 	switch {
 	case err != nil:
 		return Eligibility{}, err
@@ -79,11 +80,11 @@ func (s *Eligibility) standsStill(row *db.ListInboundRow) (bool, error) {
 	}
 	phase, err := normalise.LifecyclePhase(row.LifecyclePhase)
 	if err != nil {
-		return false, corrupt("ff_exec_core.lifecycle_phase", err)
+		return false, core.Corrupt("ff_exec_core.lifecycle_phase", err)
 	}
 	owner, err := normalise.OwnershipState(row.OwnershipState)
 	if err != nil {
-		return false, corrupt("ff_exec_core.ownership_state", err)
+		return false, core.Corrupt("ff_exec_core.ownership_state", err)
 	}
 	switch {
 	case phase.Terminal():
@@ -152,7 +153,7 @@ func some(refs []UpstreamRef) string {
 func inboundOf(partition int16, rows []db.ListInboundRow) (group document.Group, s Eligibility, err error) {
 	if rows[0].Policy != "" {
 		if group, err = document.GroupFromStored([]byte(rows[0].Policy)); err != nil {
-			return group, s, corrupt("ff_edge_group.policy", err)
+			return group, s, core.Corrupt("ff_edge_group.policy", err)
 		}
 	}
 	var gone []UpstreamRef

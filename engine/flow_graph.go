@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // graph is the shape of a FlowSpec: edges by node index.
@@ -20,13 +21,13 @@ func newGraph(spec FlowSpec) (*graph, error) {
 	for i := range spec.Nodes {
 		key := spec.Nodes[i].Key
 		if key == "" {
-			return nil, invalid(fmt.Sprintf("node %d", i), "has no key")
+			return nil, core.Invalid(fmt.Sprintf("node %d", i), "has no key")
 		}
 		if err := checkText("node key", key, maxFreeText); err != nil {
 			return nil, err
 		}
 		if _, twice := index[key]; twice {
-			return nil, invalid(fmt.Sprintf("node %q", key), "key is used twice")
+			return nil, core.Invalid(fmt.Sprintf("node %q", key), "key is used twice")
 		}
 		index[key] = i
 	}
@@ -37,17 +38,17 @@ func newGraph(spec FlowSpec) (*graph, error) {
 		field := fmt.Sprintf("edge %q to %q", edge.From, edge.To)
 		from, ok := index[edge.From]
 		if !ok {
-			return nil, invalid(field, "leads from a node that does not exist")
+			return nil, core.Invalid(field, "leads from a node that does not exist")
 		}
 		to, ok := index[edge.To]
 		if !ok {
-			return nil, invalid(field, "leads to a node that does not exist")
+			return nil, core.Invalid(field, "leads to a node that does not exist")
 		}
 		if from == to {
 			return nil, fmt.Errorf("%w: %s", fferr.ErrCycle, field)
 		}
 		if _, twice := seen[pair{from, to}]; twice {
-			return nil, invalid(field, "is given twice")
+			return nil, core.Invalid(field, "is given twice")
 		}
 		seen[pair{from, to}] = struct{}{}
 		g.from[i], g.to[i] = from, to

@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
@@ -70,7 +71,7 @@ func (e *Engine) GrowFlow(ctx context.Context, growth Growth) (Grown, error) {
 		err = checkBusinessKeys(id.BusinessKey{}, g.creations())
 	}
 	if err != nil {
-		return Grown{}, wrap(op, err)
+		return Grown{}, core.Wrap(op, err)
 	}
 	return e.growIn(ctx, op, g)
 }
@@ -89,11 +90,11 @@ func (e *Engine) AddMembers(ctx context.Context, flow id.FlowID, executions []id
 	const op = "add members"
 	g, err := e.newGrowth(flow, len(executions), 0, nil)
 	if err != nil {
-		return Added{}, wrap(op, err)
+		return Added{}, core.Wrap(op, err)
 	}
 	for _, x := range executions {
 		if err := g.addNode(e, growingNode{execution: x, field: "execution " + x.String()}); err != nil {
-			return Added{}, wrap(op, err)
+			return Added{}, core.Wrap(op, err)
 		}
 	}
 	grown, err := e.growIn(ctx, op, g)
@@ -152,13 +153,13 @@ func (d *growingEdge) in(err error) error { return fmt.Errorf("%s: %w", d.field(
 func (e *Engine) newGrowth(flow id.FlowID, nodes, edges int, revision *int64) (*growth, error) {
 	switch {
 	case flow.IsZero():
-		return nil, invalid("Flow", "is empty")
+		return nil, core.Invalid("Flow", "is empty")
 	case nodes > MaxNodes:
-		return nil, invalid("nodes", fmt.Sprintf("%d, limit %d", nodes, MaxNodes))
+		return nil, core.Invalid("nodes", fmt.Sprintf("%d, limit %d", nodes, MaxNodes))
 	case edges > MaxEdges:
-		return nil, invalid("edges", fmt.Sprintf("%d, limit %d", edges, MaxEdges))
+		return nil, core.Invalid("edges", fmt.Sprintf("%d, limit %d", edges, MaxEdges))
 	case revision != nil && *revision < 0:
-		return nil, invalid("Revision", "is negative")
+		return nil, core.Invalid("Revision", "is negative")
 	}
 	return &growth{
 		flow: flow, partition: e.cfg.Partitions.FlowPartition(flow), revision: revision,
@@ -207,7 +208,7 @@ func (e *Engine) planGrowth(ctx context.Context, growth Growth) (*growth, error)
 
 func checkNodeKey(field, key string) error {
 	if key == "" {
-		return invalid(field, "has no key")
+		return core.Invalid(field, "has no key")
 	}
 	return checkText("node key", key, maxFreeText)
 }
@@ -222,17 +223,17 @@ func (g *growth) addNodes(e *Engine, nodes []Node) (map[string]id.ExecutionID, e
 		}
 		added := growingNode{field: fmt.Sprintf("node %q", node.Key), execution: node.Execution, node: node}
 		if _, twice := byKey[node.Key]; twice {
-			return nil, invalid(added.field, "key is used twice")
+			return nil, core.Invalid(added.field, "key is used twice")
 		}
 		switch {
 		case node.Execution.IsZero():
 			c, err := e.prepareMember(g.flow, node, "")
 			if err != nil {
-				return nil, invalidBecause(added.field, err)
+				return nil, core.InvalidBecause(added.field, err)
 			}
 			added.creation, added.execution = &c, c.id
 		case !reflect.ValueOf(node.Spec).IsZero():
-			return nil, invalid(added.field, "has both an Execution and a Spec")
+			return nil, core.Invalid(added.field, "has both an Execution and a Spec")
 		}
 		if err := g.addNode(e, added); err != nil {
 			return nil, err
@@ -248,7 +249,7 @@ func (g *growth) addNode(e *Engine, node growingNode) error {
 		return err
 	}
 	if _, twice := g.keys[node.execution]; twice {
-		return invalid(node.field, "has the execution id of another one")
+		return core.Invalid(node.field, "has the execution id of another one")
 	}
 	g.keys[node.execution] = ""
 	if node.node != nil {
@@ -261,10 +262,10 @@ func (g *growth) addNode(e *Engine, node growingNode) error {
 // checkMember refuses the id of an execution that can't be a member of the flow.
 func (g *growth) checkMember(e *Engine, field string, x id.ExecutionID) error {
 	if err := e.checkExecution(x); err != nil {
-		return invalidBecause(field, err)
+		return core.InvalidBecause(field, err)
 	}
 	if x.Partition() != g.partition {
-		return invalid(field, "partition_mismatch: a member must be in the partition of its flow")
+		return core.Invalid(field, "partition_mismatch: a member must be in the partition of its flow")
 	}
 	return nil
 }
@@ -298,14 +299,14 @@ func (g *growth) checkEdges() error {
 			return fmt.Errorf("%w: %s", fferr.ErrCycle, d.field())
 		}
 		if pairs[pair{d.upstream, d.downstream}] {
-			return invalid(d.field(), "is given twice")
+			return core.Invalid(d.field(), "is given twice")
 		}
 		pairs[pair{d.upstream, d.downstream}] = true
 		if d.given = !d.id.IsZero(); !d.given {
 			d.id = minted[i]
 		}
 		if seen[d.id] {
-			return invalid(d.field(), "has the id of another edge")
+			return core.Invalid(d.field(), "has the id of another edge")
 		}
 		seen[d.id] = true
 		if d.kind == "" {
@@ -329,7 +330,7 @@ func (g *growth) checkPolicies() error {
 	}
 	for i := range g.nodes {
 		if n := &g.nodes[i]; n.node.When != policy.AllOf() && !waits[n.execution] {
-			return invalid(n.field+": When", "no edge leads to it: SetGroupPolicy sets a policy for later ones")
+			return core.Invalid(n.field+": When", "no edge leads to it: SetGroupPolicy sets a policy for later ones")
 		}
 	}
 	return nil
@@ -348,7 +349,7 @@ func (g *growth) creations() []creation {
 
 // growIn runs a growth in a transaction.
 func (e *Engine) growIn(ctx context.Context, op string, g *growth) (Grown, error) {
-	return e.creating(ctx, op, g.creations(), func(tx *txn) (Grown, error) {
+	return e.creating(ctx, op, g.creations(), func(tx *core.Txn) (Grown, error) {
 		w, err := e.grow(ctx, tx, g)
 		if err != nil {
 			return Grown{}, err
@@ -358,12 +359,12 @@ func (e *Engine) growIn(ctx context.Context, op string, g *growth) (Grown, error
 }
 
 // creating runs fn, which may create some executions, and registers their lanes and retention period.
-func (e *Engine) creating(ctx context.Context, op string, creations []creation, fn func(tx *txn) (Grown, error)) (Grown, error) {
+func (e *Engine) creating(ctx context.Context, op string, creations []creation, fn func(tx *core.Txn) (Grown, error)) (Grown, error) {
 	lanes, period := e.unknownLanes(creations), e.periods.missing(creations)
 	if err := e.findAllLimits(ctx, creations); err != nil {
-		return Grown{}, wrap(op, err)
+		return Grown{}, core.Wrap(op, err)
 	}
-	grown, err := inTx(ctx, e, op, func(tx *txn) (Grown, error) {
+	grown, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (Grown, error) {
 		grown, err := fn(tx)
 		if err != nil || len(grown.Created) == 0 {
 			return grown, err
@@ -373,7 +374,7 @@ func (e *Engine) creating(ctx context.Context, op string, creations []creation, 
 		}
 		return grown, e.declareLimits(ctx, tx, creations)
 	})
-	if err == nil && e.tx == nil && len(grown.Created) > 0 {
+	if err == nil && e.c.Tx == nil && len(grown.Created) > 0 {
 		e.rememberLanes(lanes)
 		e.periods.remember(period)
 		e.rememberLimits(creations)

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -21,7 +22,7 @@ import (
 type growing struct {
 	*growth
 	e  *Engine
-	tx *txn
+	tx *core.Txn
 
 	revision  int64 // of the flow, before the growth
 	nodeCount int64
@@ -62,7 +63,7 @@ func (s *keptEdge) exists() error {
 	return &fferr.EdgeExistsError{Edge: s.id, Upstream: s.upstream, Downstream: s.downstream}
 }
 
-func (e *Engine) newGrowing(tx *txn, g *growth) *growing {
+func (e *Engine) newGrowing(tx *core.Txn, g *growth) *growing {
 	return &growing{
 		growth: g, e: e, tx: tx,
 		held: make(map[id.ExecutionID]*heldExecution), fresh: make(map[id.ExecutionID]bool), joins: make(map[id.ExecutionID]string),
@@ -70,7 +71,7 @@ func (e *Engine) newGrowing(tx *txn, g *growth) *growing {
 }
 
 // grow adds the missing parts of a growth to a flow.
-func (e *Engine) grow(ctx context.Context, tx *txn, g *growth) (*growing, error) {
+func (e *Engine) grow(ctx context.Context, tx *core.Txn, g *growth) (*growing, error) {
 	w := e.newGrowing(tx, g)
 	for _, do := range []func(context.Context) error{
 		w.lockFlow, w.lockMembers, w.judgeNodes, w.judgeEdges, w.checkStoredCycles, w.addMembers, w.addEdges,
@@ -87,22 +88,22 @@ func (w *growing) lockFlow(ctx context.Context) error {
 	var row db.LockGrowingFlowRow
 	err := pgtx.InOneTrip(ctx, w.tx,
 		func(conn db.DBTX) error {
-			return w.e.q.LockFlowsExclusive(ctx, conn, []pgtype.UUID{pgUUID(w.flow)})
+			return w.e.c.Q.LockFlowsExclusive(ctx, conn, []pgtype.UUID{core.PgUUID(w.flow)})
 		},
 		func(conn db.DBTX) (err error) {
-			row, err = w.e.q.LockGrowingFlow(ctx, conn, db.LockGrowingFlowParams{PartitionKey: w.partition, FlowID: w.flow})
+			row, err = w.e.c.Q.LockGrowingFlow(ctx, conn, db.LockGrowingFlowParams{PartitionKey: w.partition, FlowID: w.flow})
 			return err
 		},
 	)
 	switch {
-	case isNoRow(err):
+	case core.IsNoRow(err):
 		return &fferr.NotFoundError{Entity: "flow", ID: w.flow.String()}
 	case err != nil:
 		return err
 	case state.FlowState(row.PublicFlowState).Terminal():
 		return fmt.Errorf("flow %s: %w", w.flow, fferr.ErrFlowTerminal)
 	case row.GraphRevision < 0:
-		return corrupt("ff_flow_core.graph_revision", errNegative)
+		return core.Corrupt("ff_flow_core.graph_revision", errNegative)
 	}
 	w.revision = row.GraphRevision
 	var raw struct {
@@ -112,7 +113,7 @@ func (w *growing) lockFlow(ctx context.Context) error {
 		Prunes    json.RawMessage `json:"ffx_prune_members_after_ms"`
 	}
 	if err := json.Unmarshal(row.RawFields, &raw); err != nil {
-		return corrupt("ff_flow_core.raw_fields", err)
+		return core.Corrupt("ff_flow_core.raw_fields", err)
 	}
 	w.prunes = raw.Prunes != nil
 	for key, count := range map[string]struct {
@@ -123,7 +124,7 @@ func (w *growing) lockFlow(ctx context.Context) error {
 			continue
 		}
 		if *count.into = number(count.stored); *count.into < 0 {
-			return corrupt("ff_flow_core.raw_fields."+key, errNoCount)
+			return core.Corrupt("ff_flow_core.raw_fields."+key, errNoCount)
 		}
 	}
 	return w.setNamespace(raw.Namespace)
@@ -141,7 +142,7 @@ func (w *growing) setNamespace(namespace id.Namespace) error {
 		}
 		c, err := w.e.prepareMember(w.flow, n.node, namespace)
 		if err != nil {
-			return invalidBecause(n.field, err)
+			return core.InvalidBecause(n.field, err)
 		}
 		n.creation = &c
 	}
@@ -177,7 +178,7 @@ func (w *growing) lockMembers(ctx context.Context) error {
 	for i := range w.edges {
 		d := &w.edges[i]
 		if d.given {
-			named = append(named, pgUUID(d.id))
+			named = append(named, core.PgUUID(d.id))
 		}
 		for _, x := range []id.ExecutionID{d.upstream, d.downstream} {
 			if !w.fresh[x] && !w.pruned[x] {
@@ -207,13 +208,13 @@ func (w *growing) listPruned(ctx context.Context, existing map[id.ExecutionID]bo
 	for i := range w.edges {
 		named[w.edges[i].upstream], named[w.edges[i].downstream] = true, true
 	}
-	params := db.ListPrunedMembersParams{PartitionKey: w.partition, FlowID: pgUUID(w.flow)}
+	params := db.ListPrunedMembersParams{PartitionKey: w.partition, FlowID: core.PgUUID(w.flow)}
 	for x := range named {
 		if !existing[x] {
-			params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.UUID()))
+			params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(x.UUID()))
 		}
 	}
-	rows, err := w.e.q.ListPrunedMembers(ctx, w.tx, params)
+	rows, err := w.e.c.Q.ListPrunedMembers(ctx, w.tx, params)
 	w.pruned = make(map[id.ExecutionID]bool, len(rows))
 	for _, x := range rows {
 		w.pruned[id.ExecutionIDFromRow(w.partition, x.Bytes)] = true
@@ -234,48 +235,48 @@ func (w *growing) holdKeys(ctx context.Context) error {
 // their ids.
 func (w *growing) lock(ctx context.Context, executions, downstream map[id.ExecutionID]bool, named []pgtype.UUID) error {
 	ids := slices.SortedFunc(maps.Keys(executions), id.ExecutionID.Compare)
-	arrays := executionsOf(ids)
+	arrays := core.ExecutionsOf(ids)
 	var inbound []db.ListInboundEdgesRow
 	var edges []db.ListEdgesNamedRow
 	var rows []db.ReadHeldExecutionsRow
-	var steps []step
+	var steps []core.Step
 	if len(ids) > 0 {
 		steps = append(steps,
 			func(conn db.DBTX) error {
-				_, err := w.e.q.LockExecutions(ctx, conn, db.LockExecutionsParams{
-					PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
+				_, err := w.e.c.Q.LockExecutions(ctx, conn, db.LockExecutionsParams{
+					PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions,
 				})
 				return err
 			},
 			func(conn db.DBTX) (err error) {
-				rows, err = w.e.q.ReadHeldExecutions(ctx, conn, db.ReadHeldExecutionsParams{
-					PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, Ords: arrays.ords(),
-					DefaultCap: policy.ReclaimLimit, NowMs: w.e.nowMs(),
+				rows, err = w.e.c.Q.ReadHeldExecutions(ctx, conn, db.ReadHeldExecutionsParams{
+					PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, Ords: arrays.Ords(),
+					DefaultCap: policy.ReclaimLimit, NowMs: w.e.c.NowMs(),
 				})
 				return err
 			},
 		)
 	}
 	if len(downstream) > 0 {
-		params := db.ListInboundEdgesParams{PartitionKey: w.partition, FlowID: pgUUID(w.flow)}
+		params := db.ListInboundEdgesParams{PartitionKey: w.partition, FlowID: core.PgUUID(w.flow)}
 		for _, x := range slices.SortedFunc(maps.Keys(downstream), id.ExecutionID.Compare) {
-			params.DownstreamEIDs = append(params.DownstreamEIDs, pgUUID(x.UUID()))
+			params.DownstreamEIDs = append(params.DownstreamEIDs, core.PgUUID(x.UUID()))
 		}
 		steps = append(steps, func(conn db.DBTX) (err error) {
-			inbound, err = w.e.q.ListInboundEdges(ctx, conn, params)
+			inbound, err = w.e.c.Q.ListInboundEdges(ctx, conn, params)
 			return err
 		})
 	}
 	if len(named) > 0 {
 		steps = append(steps, func(conn db.DBTX) (err error) {
-			edges, err = w.e.q.ListEdgesNamed(ctx, conn, db.ListEdgesNamedParams{
-				PartitionKey: w.partition, FlowID: pgUUID(w.flow), EdgeIDs: named,
+			edges, err = w.e.c.Q.ListEdgesNamed(ctx, conn, db.ListEdgesNamedParams{
+				PartitionKey: w.partition, FlowID: core.PgUUID(w.flow), EdgeIDs: named,
 			})
 			return err
 		})
 	}
 	steps = append(steps, func(conn db.DBTX) (err error) {
-		w.nowMs, err = w.e.q.GetNow(ctx, conn, w.e.nowMs())
+		w.nowMs, err = w.e.c.Q.GetNow(ctx, conn, w.e.c.NowMs())
 		return err
 	})
 	if err := pgtx.InOneTrip(ctx, w.tx, steps...); err != nil {
@@ -289,7 +290,7 @@ func (w *growing) lock(ctx context.Context, executions, downstream map[id.Execut
 	w.between = make(map[ends]*keptEdge, len(inbound))
 	for i := range inbound {
 		s := w.storedEdgeOf(db.ListEdgesNamedRow{
-			EdgeID: pgUUID(inbound[i].EdgeID), UpstreamEID: inbound[i].UpstreamEID, DownstreamEID: inbound[i].DownstreamEID.Bytes,
+			EdgeID: core.PgUUID(inbound[i].EdgeID), UpstreamEID: inbound[i].UpstreamEID, DownstreamEID: inbound[i].DownstreamEID.Bytes,
 			DependencyKind: inbound[i].DependencyKind, DataPassingRef: inbound[i].DataPassingRef, Applied: inbound[i].Applied,
 			ResolvedOutcome: inbound[i].ResolvedOutcome, AllowStarted: inbound[i].AllowStarted,
 		})
@@ -334,13 +335,13 @@ func (w *growing) judgeNodes(context.Context) error {
 		case x.FlowID != nil:
 			return fmt.Errorf("%s: %w", n.field, &fferr.MemberError{Execution: n.execution, Flow: x.FlowID, Err: fferr.ErrOtherFlow})
 		case x.FfxSequence.Valid:
-			return fmt.Errorf("%s: %w", n.field, invalid("sequence", "has the execution "+n.execution.String()+", so it can't become a member of a flow"))
+			return fmt.Errorf("%s: %w", n.field, core.Invalid("sequence", "has the execution "+n.execution.String()+", so it can't become a member of a flow"))
 		default:
 			w.joins[n.execution] = w.keys[n.execution]
 		}
 	}
 	if members := w.nodeCount + w.newMembers(); w.newMembers() > 0 && members > MaxMembers {
-		return invalid("flow", fmt.Sprintf("%d members, limit %d", members, MaxMembers))
+		return core.Invalid("flow", fmt.Sprintf("%d members, limit %d", members, MaxMembers))
 	}
 	return nil
 }
@@ -375,7 +376,7 @@ func (w *growing) judgeEdges(context.Context) error {
 			return d.in(err)
 		}
 		if fanIn[d.downstream]++; fanIn[d.downstream]+len(w.into[d.downstream]) > MaxInbound {
-			return invalid(d.field(), fmt.Sprintf("more than %d edges lead to its end", MaxInbound))
+			return core.Invalid(d.field(), fmt.Sprintf("more than %d edges lead to its end", MaxInbound))
 		}
 	}
 	return w.judgeApplied()
@@ -475,9 +476,9 @@ func (w *growing) checkStoredCycles(ctx context.Context) error {
 	}
 	params := db.ListEdgesBelowParams{PartitionKey: w.partition, FlowID: w.flow}
 	for _, x := range slices.SortedFunc(maps.Keys(begins), id.ExecutionID.Compare) {
-		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.UUID()))
+		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(x.UUID()))
 	}
-	below, err := w.e.q.ListEdgesBelow(ctx, w.tx, params)
+	below, err := w.e.c.Q.ListEdgesBelow(ctx, w.tx, params)
 	if err != nil {
 		return err
 	}

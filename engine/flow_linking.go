@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -33,7 +34,7 @@ func (w *growing) addMembers(ctx context.Context) error {
 	}
 	created := make(map[id.ExecutionID]Created, len(w.creates))
 	for _, run := range bySize(w.creates, MaxNodes, creation.size) {
-		inserted, err := w.e.insert(ctx, w.tx, run, &w.flow, &w.nowMs, &w.tx.due)
+		inserted, err := w.e.insert(ctx, w.tx, run, &w.flow, &w.nowMs, &w.tx.Due)
 		if err != nil {
 			return err
 		}
@@ -45,12 +46,12 @@ func (w *growing) addMembers(ctx context.Context) error {
 	if len(w.joins) == 0 {
 		return nil
 	}
-	params := db.JoinFlowParams{FlowID: pgUUID(w.flow), NowMs: w.nowMs, PartitionKey: w.partition}
+	params := db.JoinFlowParams{FlowID: core.PgUUID(w.flow), NowMs: w.nowMs, PartitionKey: w.partition}
 	for _, x := range slices.SortedFunc(maps.Keys(w.joins), id.ExecutionID.Compare) {
-		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.UUID()))
+		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(x.UUID()))
 		params.NodeKeys = append(params.NodeKeys, w.joins[x])
 	}
-	return w.e.q.JoinFlow(ctx, w.tx, params)
+	return w.e.c.Q.JoinFlow(ctx, w.tx, params)
 }
 
 // linking has the effects of a growth's edges on their downstream groups.
@@ -143,11 +144,11 @@ func (w *growing) leftToDispatch(ctx context.Context) (map[id.ExecutionUUID]bool
 	if len(ended) == 0 {
 		return nil, nil
 	}
-	params := db.LockUndispatchedOfParams{PartitionKey: w.partition, FlowID: pgUUID(w.flow)}
+	params := db.LockUndispatchedOfParams{PartitionKey: w.partition, FlowID: core.PgUUID(w.flow)}
 	for x := range ended {
-		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.UUID()))
+		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(x.UUID()))
 	}
-	rows, err := w.e.q.LockUndispatchedOf(ctx, w.tx, params)
+	rows, err := w.e.c.Q.LockUndispatchedOf(ctx, w.tx, params)
 	left := make(map[id.ExecutionUUID]bool, len(rows))
 	for _, x := range rows {
 		left[x] = true
@@ -174,30 +175,30 @@ func (w *growing) changing() map[id.ExecutionID]bool {
 	return changing
 }
 
-// lockGroups locks the groups of executions and reads them.
+// core.LockGroups locks the groups of executions and reads them.
 func (w *growing) lockGroups(ctx context.Context, downstream map[id.ExecutionID]bool) (*linking, error) {
 	l := &linking{groups: make(map[id.ExecutionID]*linkedGroup, len(downstream))}
 	if len(downstream) == 0 {
 		return l, nil
 	}
-	var members flowMemberArrays
+	var members core.FlowMemberArrays
 	var ids []id.ExecutionID
 	var ords []int32
 	for i, x := range slices.SortedFunc(maps.Keys(downstream), id.ExecutionID.Compare) {
-		members.addMember(x, &w.flow)
+		members.AddMember(x, &w.flow)
 		ids, ords = append(ids, x), append(ords, int32(i))
 		l.groups[x] = w.groupWithoutRow(x)
 	}
 	var rows []db.ReadGroupsOfRow
 	err := pgtx.InOneTrip(ctx, w.tx,
 		func(conn db.DBTX) error {
-			return w.e.q.LockGroupsOf(ctx, conn, db.LockGroupsOfParams{
-				PartitionKeys: members.partitions, FlowIDs: members.flows, ExecutionIDs: members.executions,
+			return w.e.c.Q.LockGroupsOf(ctx, conn, db.LockGroupsOfParams{
+				PartitionKeys: members.Partitions, FlowIDs: members.Flows, ExecutionIDs: members.Executions,
 			})
 		},
 		func(conn db.DBTX) (err error) {
-			rows, err = w.e.q.ReadGroupsOf(ctx, conn, db.ReadGroupsOfParams{
-				PartitionKeys: members.partitions, FlowIDs: members.flows, ExecutionIDs: members.executions, Ords: ords,
+			rows, err = w.e.c.Q.ReadGroupsOf(ctx, conn, db.ReadGroupsOfParams{
+				PartitionKeys: members.Partitions, FlowIDs: members.Flows, ExecutionIDs: members.Executions, Ords: ords,
 			})
 			return err
 		},
@@ -207,7 +208,7 @@ func (w *growing) lockGroups(ctx context.Context, downstream map[id.ExecutionID]
 		g.exists, g.policy = true, row.Policy
 		var unreadable error
 		if g.rules, unreadable = document.GroupFromStored(row.Policy); unreadable != nil {
-			return l, fmt.Errorf("execution %s: %w", g.downstream, corrupt("ff_edge_group.policy", unreadable))
+			return l, fmt.Errorf("execution %s: %w", g.downstream, core.Corrupt("ff_edge_group.policy", unreadable))
 		}
 		g.before.success, g.before.fail, g.before.skip = int64(row.SuccessCount), int64(row.FailCount), int64(row.SkipCount)
 		g.before.running = g.rules.Running(int64(row.RunningCount))
@@ -257,10 +258,10 @@ func (w *growing) setPolicies(l *linking) error {
 		g := l.groups[n.execution]
 		switch {
 		case before > 0 && rules != g.rules:
-			return invalid(n.field+": When", policyIsFixed)
+			return core.Invalid(n.field+": When", policyIsFixed)
 		case before == 0 && (!g.exists || rules != g.rules):
 			if err := g.setPolicy(rules); err != nil {
-				return invalidBecause(n.field, err)
+				return core.InvalidBecause(n.field, err)
 			}
 		}
 	}
@@ -303,9 +304,9 @@ func (w *growing) link(l *linking, left map[id.ExecutionUUID]bool) {
 		}
 		g.after.add(state.CompletionOutcome(o).Bucket(), 1)
 		if passes && o == string(state.CompletionSuccess) {
-			l.passes.EdgeIDs = append(l.passes.EdgeIDs, pgUUID(edge))
-			l.passes.UpstreamEIDs = append(l.passes.UpstreamEIDs, pgUUID(e.upstream.UUID()))
-			l.passes.DownstreamEIDs = append(l.passes.DownstreamEIDs, pgUUID(e.downstream.UUID()))
+			l.passes.EdgeIDs = append(l.passes.EdgeIDs, core.PgUUID(edge))
+			l.passes.UpstreamEIDs = append(l.passes.UpstreamEIDs, core.PgUUID(e.upstream.UUID()))
+			l.passes.DownstreamEIDs = append(l.passes.DownstreamEIDs, core.PgUUID(e.downstream.UUID()))
 		}
 		return o
 	}
@@ -315,9 +316,9 @@ func (w *growing) link(l *linking, left map[id.ExecutionUUID]bool) {
 		if !w.staging {
 			o = count(d.id, ends{d.upstream, d.downstream}, d.passResult != "")
 		}
-		p.EdgeIDs = append(p.EdgeIDs, pgUUID(d.id))
-		p.UpstreamEIDs = append(p.UpstreamEIDs, pgUUID(d.upstream.UUID()))
-		p.DownstreamEIDs = append(p.DownstreamEIDs, pgUUID(d.downstream.UUID()))
+		p.EdgeIDs = append(p.EdgeIDs, core.PgUUID(d.id))
+		p.UpstreamEIDs = append(p.UpstreamEIDs, core.PgUUID(d.upstream.UUID()))
+		p.DownstreamEIDs = append(p.DownstreamEIDs, core.PgUUID(d.downstream.UUID()))
 		p.DependencyKinds = append(p.DependencyKinds, d.kind)
 		p.DataPassingRefs = append(p.DataPassingRefs, d.passResult)
 		p.AllowStarted = append(p.AllowStarted, d.allowStarted)
@@ -326,28 +327,28 @@ func (w *growing) link(l *linking, left map[id.ExecutionUUID]bool) {
 	for _, s := range w.applied {
 		g := l.groups[s.downstream]
 		g.after.staged--
-		l.apply.EdgeIDs = append(l.apply.EdgeIDs, pgUUID(s.id))
+		l.apply.EdgeIDs = append(l.apply.EdgeIDs, core.PgUUID(s.id))
 		l.apply.Outcomes = append(l.apply.Outcomes, count(s.id, s.ends, s.passResult != ""))
 	}
 }
 
 // writeEdges writes edges, groups and the flow's counters, and passes on the results of ended upstreams.
 func (w *growing) writeEdges(ctx context.Context, l *linking) error {
-	var steps []step
+	var steps []core.Step
 	if len(l.insert.EdgeIDs) > 0 {
 		l.insert.PartitionKey, l.insert.FlowID, l.insert.Applied, l.insert.NowMs = w.partition, w.flow, !w.staging, w.nowMs
-		steps = append(steps, func(conn db.DBTX) error { return w.e.q.InsertEdges(ctx, conn, l.insert) })
+		steps = append(steps, func(conn db.DBTX) error { return w.e.c.Q.InsertEdges(ctx, conn, l.insert) })
 	}
 	if len(l.apply.EdgeIDs) > 0 {
-		l.apply.PartitionKey, l.apply.FlowID, l.apply.NowMs = w.partition, pgUUID(w.flow), w.nowMs
-		steps = append(steps, func(conn db.DBTX) error { return w.e.q.ApplyEdges(ctx, conn, l.apply) })
+		l.apply.PartitionKey, l.apply.FlowID, l.apply.NowMs = w.partition, core.PgUUID(w.flow), w.nowMs
+		steps = append(steps, func(conn db.DBTX) error { return w.e.c.Q.ApplyEdges(ctx, conn, l.apply) })
 	}
 	if groups := w.groupParams(l); len(groups.DownstreamEIDs) > 0 {
-		steps = append(steps, func(conn db.DBTX) error { return w.e.q.AddToGroups(ctx, conn, groups) })
+		steps = append(steps, func(conn db.DBTX) error { return w.e.c.Q.AddToGroups(ctx, conn, groups) })
 	}
 	members, edges := w.newMembers(), int64(len(w.added))
 	steps = append(steps, func(conn db.DBTX) (err error) {
-		w.revision, err = w.e.q.CountGrowth(ctx, conn, db.CountGrowthParams{
+		w.revision, err = w.e.c.Q.CountGrowth(ctx, conn, db.CountGrowthParams{
 			PartitionKey: w.partition, FlowID: w.flow, NowMs: w.nowMs,
 			Members: members, Edges: edges, NodeCount: w.nodeCount, EdgeCount: w.edgeCount,
 		})
@@ -355,7 +356,7 @@ func (w *growing) writeEdges(ctx context.Context, l *linking) error {
 	})
 	if len(l.passes.EdgeIDs) > 0 {
 		l.passes.PartitionKey, l.passes.NowMs = w.partition, w.nowMs
-		steps = append(steps, func(conn db.DBTX) error { return w.e.q.PassResultsAlong(ctx, conn, l.passes) })
+		steps = append(steps, func(conn db.DBTX) error { return w.e.c.Q.PassResultsAlong(ctx, conn, l.passes) })
 	}
 	if err := pgtx.InOneTrip(ctx, w.tx, steps...); err != nil {
 		return err
@@ -377,7 +378,7 @@ func (w *growing) groupParams(l *linking) db.AddToGroupsParams {
 			before = g.before
 			before.running = g.keptRunning
 		}
-		params.DownstreamEIDs = append(params.DownstreamEIDs, pgUUID(x.UUID()))
+		params.DownstreamEIDs = append(params.DownstreamEIDs, core.PgUUID(x.UUID()))
 		params.Policies = append(params.Policies, string(g.policy))
 		params.KTargets = append(params.KTargets, g.rules.KTarget(g.after.counted()))
 		params.SuccessCounts = append(params.SuccessCounts, int32(g.after.success-before.success))
@@ -390,50 +391,50 @@ func (w *growing) groupParams(l *linking) db.AddToGroupsParams {
 
 // move releases, skips and blocks the downstreams of the edges by their groups' present decisions.
 func (w *growing) move(ctx context.Context, l *linking) error {
-	var release, skip, cancels decidedArrays
+	var release, skip, cancels core.DecidedArrays
 	var block []pgtype.UUID
 	for _, x := range slices.SortedFunc(maps.Keys(l.groups), id.ExecutionID.Compare) {
 		g := l.groups[x]
 		before, after := g.decide(g.before), g.decide(g.after)
 		switch {
 		case after == document.Satisfied:
-			release.addGroup(w.flow, x)
+			release.AddGroup(w.flow, x)
 		case after == document.Impossible:
-			skip.addGroup(w.flow, x)
+			skip.AddGroup(w.flow, x)
 		case w.held[x] != nil && w.held[x].unstarted() && w.held[x].free():
-			block = append(block, pgUUID(x.UUID()))
+			block = append(block, core.PgUUID(x.UUID()))
 		}
 		if before == document.Undecided && after != document.Undecided && g.rules.CancelsRemaining() {
-			cancels.addGroup(w.flow, x)
+			cancels.AddGroup(w.flow, x)
 		}
 	}
-	if _, err := w.e.releaseDownstream(ctx, w.tx, release, w.nowMs); err != nil {
+	if _, err := w.e.c.ReleaseDownstream(ctx, w.tx, release, w.nowMs); err != nil {
 		return err
 	}
-	skipped, err := w.e.skipDownstream(ctx, w.tx, skip, w.nowMs)
+	skipped, err := w.e.c.SkipDownstream(ctx, w.tx, skip, w.nowMs)
 	if err != nil {
 		return err
 	}
 	if err := w.e.blockDownstream(ctx, w.tx, w.partition, block, w.nowMs); err != nil {
 		return err
 	}
-	if err := w.e.enqueueSiblingCancels(ctx, w.tx, cancels, w.nowMs); err != nil {
+	if err := w.e.c.EnqueueSiblingCancels(ctx, w.tx, cancels, w.nowMs); err != nil {
 		return err
 	}
-	return w.e.resolveAndRecord(ctx, w.tx, skipped, w.nowMs)
+	return w.e.c.ResolveAndRecord(ctx, w.tx, skipped, w.nowMs)
 }
 
 // blockDownstream makes members that were never claimed wait for their dependencies again.
-func (e *Engine) blockDownstream(ctx context.Context, tx *txn, partition int16, members []pgtype.UUID, nowMs int64) error {
+func (e *Engine) blockDownstream(ctx context.Context, tx *core.Txn, partition int16, members []pgtype.UUID, nowMs int64) error {
 	if len(members) == 0 {
 		return nil
 	}
-	holders, err := e.q.BlockDownstream(ctx, tx, db.BlockDownstreamParams{
+	holders, err := e.c.Q.BlockDownstream(ctx, tx, db.BlockDownstreamParams{
 		PartitionKey: partition, ExecutionIDs: members, NowMs: nowMs,
 	})
 	if err != nil || len(holders) == 0 {
 		return err
 	}
-	tx.due.gated()
+	tx.Due.Gated()
 	return nil
 }

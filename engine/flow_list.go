@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -65,7 +66,7 @@ type FlowFilter struct {
 func (e *Engine) ListFlows(ctx context.Context, filter FlowFilter, after string, limit int) (Page[FlowSummary], error) {
 	const op = "list flows"
 	page, err := e.listFlows(ctx, filter, after, limit)
-	return page, wrap(op, err)
+	return page, core.Wrap(op, err)
 }
 
 // Flows iterates over the flows that [Engine.ListFlows] lists, a page at a time, to the end. With a filter that few
@@ -121,12 +122,12 @@ func (e *Engine) flowQuery(f *FlowFilter) (params db.ListNamedFlowsParams, err e
 	}
 	if f.Namespace != "" {
 		if err := f.Namespace.Validate(); err != nil {
-			return params, invalidBecause("namespace", err)
+			return params, core.InvalidBecause("namespace", err)
 		}
 	}
 	if f.Tag.Key != "" {
 		if err := id.CheckTagKey(f.Tag.Key); err != nil {
-			return params, invalidBecause("tag key", err)
+			return params, core.InvalidBecause("tag key", err)
 		}
 	}
 	if err := cmp.Or(checkText("kind", f.Kind, maxFlowKind), checkText("tag value", f.Tag.Value, maxTagValue)); err != nil {
@@ -137,11 +138,11 @@ func (e *Engine) flowQuery(f *FlowFilter) (params db.ListNamedFlowsParams, err e
 	case err != nil:
 		return params, err
 	case f.Tag.Key == "" && f.Tag.Value != "":
-		return params, invalid("tag key", "is empty, but a value is given")
+		return params, core.Invalid("tag key", "is empty, but a value is given")
 	case f.State != "" && normalise.FlowStatus(string(f.State)) == state.FlowStatusUnknown:
-		return params, invalid("state", "is unknown")
+		return params, core.Invalid("state", "is unknown")
 	case f.Order != ByID && f.Order != NewestFirst && f.Order != OldestFirst:
-		return params, invalid("order", "is not one for flows")
+		return params, core.Invalid("order", "is not one for flows")
 	}
 	params.FlowKind, params.Namespace, params.TagKey, params.TagValue = f.Kind, string(f.Namespace), f.Tag.Key, f.Tag.Value
 	params.CreatedFromMs, params.CreatedBeforeMs = from, before
@@ -158,8 +159,8 @@ func (e *Engine) flowKeys(f *FlowFilter, after *listKey) keySource {
 	keys := f.keys()
 	return func(ctx context.Context, n int) ([]listKey, error) {
 		from, to := e.span(keys, after)
-		rows, err := e.q.ListFlowKeys(ctx, e.reader(), db.ListFlowKeysParams{
-			AfterPartitionKey: from.Partition(), AfterFlowID: pgUUID(from.UUID()), LastPartitionKey: to, PageSize: int32(n),
+		rows, err := e.c.Q.ListFlowKeys(ctx, e.c.Reader(), db.ListFlowKeysParams{
+			AfterPartitionKey: from.Partition(), AfterFlowID: core.PgUUID(from.UUID()), LastPartitionKey: to, PageSize: int32(n),
 		})
 		if err != nil || len(rows) == 0 {
 			return nil, err
@@ -178,13 +179,13 @@ func (e *Engine) timedFlowKeys(order ListOrder) timedSource {
 		params := db.ListNewestFlowKeysParams{PartitionKeys: partitions, FromIDs: from, ToID: to, PageSize: take}
 		var keys []listKey
 		if order == NewestFirst {
-			rows, err := e.q.ListNewestFlowKeys(ctx, e.reader(), params)
+			rows, err := e.c.Q.ListNewestFlowKeys(ctx, e.c.Reader(), params)
 			for _, row := range rows {
 				keys = append(keys, listKey{id: flowKey(row.PartitionKey, row.FlowID)})
 			}
 			return keys, err
 		}
-		rows, err := e.q.ListOldestFlowKeys(ctx, e.reader(), db.ListOldestFlowKeysParams(params))
+		rows, err := e.c.Q.ListOldestFlowKeys(ctx, e.c.Reader(), db.ListOldestFlowKeysParams(params))
 		for _, row := range rows {
 			keys = append(keys, listKey{id: flowKey(row.PartitionKey, row.FlowID)})
 		}
@@ -205,9 +206,9 @@ func (e *Engine) fittingFlows(
 	}
 	for _, key := range keys {
 		params.PartitionKeys = append(params.PartitionKeys, key.id.Partition())
-		params.FlowIDs = append(params.FlowIDs, pgUUID(key.id.UUID()))
+		params.FlowIDs = append(params.FlowIDs, core.PgUUID(key.id.UUID()))
 	}
-	rows, err := e.q.ListNamedFlows(ctx, e.reader(), params)
+	rows, err := e.c.Q.ListNamedFlows(ctx, e.c.Reader(), params)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -28,18 +29,18 @@ func (p FlowProgress) Done() bool { return p.Ended == p.Total }
 // this library ended; takes no locks.
 func (e *Engine) FlowProgress(ctx context.Context, flow id.FlowID) (FlowProgress, error) {
 	const op = "read flow progress"
-	row, err := e.q.GetFlowProgress(ctx, e.reader(), db.GetFlowProgressParams{
+	row, err := e.c.Q.GetFlowProgress(ctx, e.c.Reader(), db.GetFlowProgressParams{
 		PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: flow,
 	})
-	if isNoRow(err) {
+	if core.IsNoRow(err) {
 		err = &fferr.NotFoundError{Entity: "flow", ID: flow.String()}
 	}
 	if err != nil {
-		return FlowProgress{}, wrap(op, err)
+		return FlowProgress{}, core.Wrap(op, err)
 	}
 	var counted FlowSnapshot
 	if _, err := counted.setCounts(row.Members); err != nil {
-		return FlowProgress{}, wrap(op, err)
+		return FlowProgress{}, core.Wrap(op, err)
 	}
 	progress := FlowProgress{
 		State:  summedUp(state.FlowState(row.PublicFlowState), counted.Counts, counted.Unreadable),

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -68,13 +69,13 @@ type EdgeGroup struct {
 // about 30 milliseconds for 10,000 members.
 func (e *Engine) DescribeFlow(ctx context.Context, flow id.FlowID) (*FlowSnapshot, error) {
 	snapshot, _, err := e.describeFlow(ctx, flow)
-	return snapshot, wrap("describe flow", err)
+	return snapshot, core.Wrap("describe flow", err)
 }
 
 // describeFlow also returns the error of an unreadable member, nil if all are readable.
 func (e *Engine) describeFlow(ctx context.Context, flow id.FlowID) (snapshot *FlowSnapshot, unreadable, err error) {
-	row, err := e.q.GetFlow(ctx, e.reader(), db.GetFlowParams{PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: flow})
-	if isNoRow(err) {
+	row, err := e.c.Q.GetFlow(ctx, e.c.Reader(), db.GetFlowParams{PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: flow})
+	if core.IsNoRow(err) {
 		err = &fferr.NotFoundError{Entity: "flow", ID: flow.String()}
 	}
 	if err != nil {
@@ -98,7 +99,7 @@ func (e *Engine) describeFlow(ctx context.Context, flow id.FlowID) (snapshot *Fl
 func flowSnapshotOf(flow id.FlowID, row *db.GetFlowRow) (*FlowSnapshot, error) {
 	raw := map[string]json.RawMessage{}
 	if err := json.Unmarshal(row.RawFields, &raw); err != nil {
-		return nil, corrupt("ff_flow_core.raw_fields", err)
+		return nil, core.Corrupt("ff_flow_core.raw_fields", err)
 	}
 	s := &FlowSnapshot{
 		ID:             flow,
@@ -117,12 +118,12 @@ func flowSnapshotOf(flow id.FlowID, row *db.GetFlowRow) (*FlowSnapshot, error) {
 	} {
 		if value, ok := raw[key]; ok && string(value) != "null" {
 			if err := json.Unmarshal(value, into); err != nil {
-				return nil, corrupt("ff_flow_core.raw_fields."+key, errNoText)
+				return nil, core.Corrupt("ff_flow_core.raw_fields."+key, errNoText)
 			}
 		}
 	}
 	if s.Revision < 0 {
-		return nil, corrupt("ff_flow_core.graph_revision", errNegative)
+		return nil, core.Corrupt("ff_flow_core.graph_revision", errNegative)
 	}
 	for _, count := range []struct {
 		key string
@@ -138,7 +139,7 @@ func flowSnapshotOf(flow id.FlowID, row *db.GetFlowRow) (*FlowSnapshot, error) {
 		}
 		n := number(value)
 		if n < 0 {
-			return nil, corrupt("ff_flow_core.raw_fields."+count.key, errNoCount)
+			return nil, core.Corrupt("ff_flow_core.raw_fields."+count.key, errNoCount)
 		}
 		count.set(n)
 	}
@@ -190,13 +191,13 @@ type storedGroup struct {
 func (e *Engine) setGroups(s *FlowSnapshot, stored []byte) error {
 	var groups []storedGroup
 	if err := json.Unmarshal(stored, &groups); err != nil {
-		return corrupt("ff_edge_group", err)
+		return core.Corrupt("ff_edge_group", err)
 	}
 	partition := e.cfg.Partitions.FlowPartition(s.ID)
 	for _, g := range groups {
 		when, err := document.GroupFromStored(g.Policy)
 		if err != nil {
-			return corrupt("ff_edge_group.policy", err)
+			return core.Corrupt("ff_edge_group.policy", err)
 		}
 		success, fail, skip, running := max(g.Success, 0), max(g.Fail, 0), max(g.Skip, 0), when.Running(g.Running)
 		n := success + fail + skip + running + g.Staged
@@ -238,7 +239,7 @@ type countedMembers struct {
 func (s *FlowSnapshot) setCounts(document []byte) (unreadable, err error) {
 	var counted []countedMembers
 	if err := json.Unmarshal(document, &counted); err != nil {
-		return nil, corrupt("ff_exec_core", err)
+		return nil, core.Corrupt("ff_exec_core", err)
 	}
 	s.Ended = true
 	for _, c := range counted {
@@ -299,7 +300,7 @@ func summedUp(own state.FlowState, counts map[state.PublicState]int, unreadable 
 func (e *Engine) ListFlowMembers(ctx context.Context, flow id.FlowID, after string, limit int) (Page[ExecutionSummary], error) {
 	const op = "list flow members"
 	page, err := e.listFlowMembers(ctx, flow, after, limit)
-	return page, wrap(op, err)
+	return page, core.Wrap(op, err)
 }
 
 // FlowMembers iterates over the members that [Engine.ListFlowMembers] lists, a page at a time.
@@ -323,8 +324,8 @@ func (e *Engine) listFlowMembers(
 	}
 	var rows []db.ListFlowMembersRow
 	if from, more := successor(last.UUID(), !behind); more {
-		rows, err = e.q.ListFlowMembers(ctx, e.reader(), db.ListFlowMembersParams{
-			PartitionKey: partition, FlowID: &flow, FromExecutionID: pgUUID(from), PageSize: int32(limit) + 1,
+		rows, err = e.c.Q.ListFlowMembers(ctx, e.c.Reader(), db.ListFlowMembersParams{
+			PartitionKey: partition, FlowID: &flow, FromExecutionID: core.PgUUID(from), PageSize: int32(limit) + 1,
 		})
 		if err != nil {
 			return page, err
@@ -377,22 +378,22 @@ type UpstreamResult struct {
 func (e *Engine) UpstreamResults(ctx context.Context, x id.ExecutionID) ([]UpstreamResult, error) {
 	const op = "read upstream results"
 	if err := e.checkExecution(x); err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
-	rows, err := e.q.ListUpstreamResults(ctx, e.reader(), db.ListUpstreamResultsParams{
+	rows, err := e.c.Q.ListUpstreamResults(ctx, e.c.Reader(), db.ListUpstreamResultsParams{
 		PartitionKey: x.Partition(), ExecutionID: x.UUID(),
 	})
 	if err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	if len(rows) == 0 {
-		exists, err := e.q.GetExecutionExists(ctx, e.reader(), db.GetExecutionExistsParams{
+		exists, err := e.c.Q.GetExecutionExists(ctx, e.c.Reader(), db.GetExecutionExistsParams{
 			PartitionKey: x.Partition(), ExecutionID: x.UUID(),
 		})
 		if err == nil && !exists {
 			err = &fferr.NotFoundError{Entity: "execution", ID: x.String()}
 		}
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	results := make([]UpstreamResult, len(rows))
 	for i := range rows {
@@ -410,7 +411,7 @@ func (e *Engine) UpstreamResults(ctx context.Context, x id.ExecutionID) ([]Upstr
 			FailureReason:      row.FailureReason,
 		})
 		if err != nil {
-			return nil, wrap(op, err)
+			return nil, core.Wrap(op, err)
 		}
 		results[i] = UpstreamResult{
 			Execution: id.ExecutionIDFromRow(x.Partition(), row.ExecutionID),

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -26,9 +27,9 @@ type groupKey struct {
 	downstream id.ExecutionUUID
 }
 
-func (a *flowMemberArrays) addGroup(key groupKey) {
-	a.executionArrays.add(key.partition, key.downstream)
-	a.flows = append(a.flows, pgUUID(key.flow))
+func addGroup(a *core.FlowMemberArrays, key groupKey) {
+	a.ExecutionArrays.Add(key.partition, key.downstream)
+	a.Flows = append(a.Flows, core.PgUUID(key.flow))
 }
 
 // endings maps the executions whose ends are being counted now to their outcomes.
@@ -41,8 +42,8 @@ type endings map[id.ExecutionUUID]state.CompletionOutcome
 // An end is counted once, however often this runs and whichever program counted it before. The caller holds the flows
 // exclusively.
 func (e *Engine) recountGroups(
-	ctx context.Context, tx *txn, keys []groupKey, ending endings, nowMs int64,
-) (changed int, skipped []endedExecution, err error) {
+	ctx context.Context, tx *core.Txn, keys []groupKey, ending endings, nowMs int64,
+) (changed int, skipped []core.EndedExecution, err error) {
 	slices.SortFunc(keys, func(a, b groupKey) int {
 		return cmp.Or(cmp.Compare(a.partition, b.partition), bytes.Compare(a.downstream[:], b.downstream[:]))
 	})
@@ -54,7 +55,7 @@ func (e *Engine) recountGroups(
 	if err != nil {
 		return 0, nil, err
 	}
-	var decided []decidedGroup
+	var decided []core.DecidedGroup
 	recounted := make([]*recounting, 0, len(groups))
 	for _, g := range groups {
 		g.recount(ending, undispatched, nowMs)
@@ -64,41 +65,41 @@ func (e *Engine) recountGroups(
 		}
 		recounted = append(recounted, g)
 		if acts {
-			decided = append(decided, decidedGroup{
+			decided = append(decided, core.DecidedGroup{
 				ResolveEdgesRow: &db.ResolveEdgesRow{
 					PartitionKey: g.key.partition, FlowID: g.key.flow, DownstreamEID: g.key.downstream, Policy: g.Policy,
 					CancelSiblingsPendingFlag: g.CancelSiblingsPendingFlag,
 				},
-				decision: decision, staged: stagedRange{below: math.MaxInt32},
-				cancels: g.rules.CancelsRemaining() && !g.CancelSiblingsPendingFlag,
+				Decision: decision, Staged: core.StagedRange{Below: math.MaxInt32},
+				Cancels: g.rules.CancelsRemaining() && !g.CancelSiblingsPendingFlag,
 			})
 		}
 	}
-	var left leftEdges
-	if skipped, err = e.moveDownstream(ctx, tx, decided, &left, nowMs); err != nil {
+	var left core.LeftEdges
+	if skipped, err = e.c.MoveDownstream(ctx, tx, decided, &left, nowMs); err != nil {
 		return 0, nil, err
 	}
 	// A group whose downstream is in an unknown state is counted once it can be acted upon.
-	recounted = slices.DeleteFunc(recounted, func(g *recounting) bool { return slices.Contains(left.executions, pgUUID(g.key.downstream)) })
+	recounted = slices.DeleteFunc(recounted, func(g *recounting) bool { return slices.Contains(left.Executions, core.PgUUID(g.key.downstream)) })
 	if err := e.writeRecounted(ctx, tx, recounted, nowMs); err != nil {
 		return 0, nil, err
 	}
-	return len(recounted), skipped, e.enqueueSiblingCancels(ctx, tx, cancelRemaining(decided), nowMs)
+	return len(recounted), skipped, e.c.EnqueueSiblingCancels(ctx, tx, core.CancelRemaining(decided), nowMs)
 }
 
 // readGroups locks groups and reads their edges. It leaves out unreadable and locked ones.
-func (e *Engine) readGroups(ctx context.Context, tx *txn, keys []groupKey) ([]*recounting, error) {
-	var asked flowMemberArrays
+func (e *Engine) readGroups(ctx context.Context, tx *core.Txn, keys []groupKey) ([]*recounting, error) {
+	var asked core.FlowMemberArrays
 	for _, key := range keys {
-		asked.addGroup(key)
+		addGroup(&asked, key)
 	}
-	rows, err := e.q.TakeUnsoundGroups(ctx, tx, db.TakeUnsoundGroupsParams{
-		PartitionKeys: asked.partitions, FlowIDs: asked.flows, DownstreamEIDs: asked.executions, Ords: asked.ords(),
+	rows, err := e.c.Q.TakeUnsoundGroups(ctx, tx, db.TakeUnsoundGroupsParams{
+		PartitionKeys: asked.Partitions, FlowIDs: asked.Flows, DownstreamEIDs: asked.Executions, Ords: asked.Ords(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	var taken flowMemberArrays
+	var taken core.FlowMemberArrays
 	var groups []*recounting
 	for i := range rows {
 		rules, err := document.GroupFromStored(rows[i].Policy)
@@ -106,14 +107,14 @@ func (e *Engine) readGroups(ctx context.Context, tx *txn, keys []groupKey) ([]*r
 			continue // reading the flow reports it
 		}
 		g := &recounting{TakeUnsoundGroupsRow: &rows[i], key: keys[rows[i].Ord], rules: rules}
-		taken.addGroup(g.key)
+		addGroup(&taken, g.key)
 		groups = append(groups, g)
 	}
 	if len(groups) == 0 {
 		return nil, nil
 	}
-	edges, err := e.q.ReadGroupEdges(ctx, tx, db.ReadGroupEdgesParams{
-		PartitionKeys: taken.partitions, FlowIDs: taken.flows, DownstreamEIDs: taken.executions, Ords: taken.ords(),
+	edges, err := e.c.Q.ReadGroupEdges(ctx, tx, db.ReadGroupEdgesParams{
+		PartitionKeys: taken.Partitions, FlowIDs: taken.Flows, DownstreamEIDs: taken.Executions, Ords: taken.Ords(),
 	})
 	for i := range edges {
 		g := groups[edges[i].Ord]
@@ -123,19 +124,19 @@ func (e *Engine) readGroups(ctx context.Context, tx *txn, keys []groupKey) ([]*r
 }
 
 // undispatchedAmong returns the upstreams of groups whose ends a dispatcher will still count.
-func (e *Engine) undispatchedAmong(ctx context.Context, tx *txn, groups []*recounting) (map[id.ExecutionUUID]bool, error) {
+func (e *Engine) undispatchedAmong(ctx context.Context, tx *core.Txn, groups []*recounting) (map[id.ExecutionUUID]bool, error) {
 	var ended []pgtype.UUID
 	for _, g := range groups {
 		for _, edge := range g.edges {
 			if edge.Applied && edge.CountedAs == "" && edge.ended() {
-				ended = append(ended, pgUUID(edge.UpstreamEID))
+				ended = append(ended, core.PgUUID(edge.UpstreamEID))
 			}
 		}
 	}
 	if len(ended) == 0 {
 		return nil, nil
 	}
-	rows, err := e.q.ListUndispatched(ctx, tx, ended)
+	rows, err := e.c.Q.ListUndispatched(ctx, tx, ended)
 	undispatched := make(map[id.ExecutionUUID]bool, len(rows))
 	for _, x := range rows {
 		undispatched[x] = true
@@ -143,16 +144,16 @@ func (e *Engine) undispatchedAmong(ctx context.Context, tx *txn, groups []*recou
 	return undispatched, err
 }
 
-func (e *Engine) writeRecounted(ctx context.Context, tx *txn, groups []*recounting, nowMs int64) error {
+func (e *Engine) writeRecounted(ctx context.Context, tx *core.Txn, groups []*recounting, nowMs int64) error {
 	if len(groups) == 0 {
 		return nil
 	}
 	params := db.RecountGroupsParams{NowMs: nowMs}
-	var passing flowMemberArrays
+	var passing core.FlowMemberArrays
 	for _, g := range groups {
 		params.PartitionKeys = append(params.PartitionKeys, g.key.partition)
-		params.FlowIDs = append(params.FlowIDs, pgUUID(g.key.flow))
-		params.DownstreamEIDs = append(params.DownstreamEIDs, pgUUID(g.key.downstream))
+		params.FlowIDs = append(params.FlowIDs, core.PgUUID(g.key.flow))
+		params.DownstreamEIDs = append(params.DownstreamEIDs, core.PgUUID(g.key.downstream))
 		params.SuccessCounts = append(params.SuccessCounts, int32(g.now.success))
 		params.FailCounts = append(params.FailCounts, int32(g.now.fail))
 		params.SkipCounts = append(params.SkipCounts, int32(g.now.skip))
@@ -160,21 +161,21 @@ func (e *Engine) writeRecounted(ctx context.Context, tx *txn, groups []*recounti
 		params.KTargets = append(params.KTargets, g.kTarget())
 		for _, mark := range g.marks {
 			params.EdgePartitionKeys = append(params.EdgePartitionKeys, g.key.partition)
-			params.EdgeFlowIDs = append(params.EdgeFlowIDs, pgUUID(g.key.flow))
-			params.EdgeUpstreamEIDs = append(params.EdgeUpstreamEIDs, pgUUID(mark.edge.UpstreamEID))
-			params.EdgeIDs = append(params.EdgeIDs, pgUUID(mark.edge.EdgeID))
+			params.EdgeFlowIDs = append(params.EdgeFlowIDs, core.PgUUID(g.key.flow))
+			params.EdgeUpstreamEIDs = append(params.EdgeUpstreamEIDs, core.PgUUID(mark.edge.UpstreamEID))
+			params.EdgeIDs = append(params.EdgeIDs, core.PgUUID(mark.edge.EdgeID))
 			params.EdgeOutcomes = append(params.EdgeOutcomes, string(mark.outcome))
 			if mark.edge.PassesData && mark.outcome == state.CompletionSuccess {
-				passing.add(g.key.partition, mark.edge.UpstreamEID)
-				passing.flows = append(passing.flows, pgUUID(g.key.flow))
+				passing.Add(g.key.partition, mark.edge.UpstreamEID)
+				passing.Flows = append(passing.Flows, core.PgUUID(g.key.flow))
 			}
 		}
 	}
-	if err := e.q.RecountGroups(ctx, tx, params); err != nil || passing.empty() {
+	if err := e.c.Q.RecountGroups(ctx, tx, params); err != nil || passing.Empty() {
 		return err
 	}
-	return e.q.PassResults(ctx, tx, db.PassResultsParams{
-		PartitionKeys: passing.partitions, FlowIDs: passing.flows, ExecutionIDs: passing.executions, NowMs: nowMs,
+	return e.c.Q.PassResults(ctx, tx, db.PassResultsParams{
+		PartitionKeys: passing.Partitions, FlowIDs: passing.Flows, ExecutionIDs: passing.Executions, NowMs: nowMs,
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 )
 
@@ -55,7 +56,7 @@ func (m Maintenance) RepairGroups(ctx context.Context, batch int) (int, error) {
 	const op = "repair groups"
 	e := m.e
 	if batch < 1 || batch > MaxSweep {
-		return 0, invalid("batch", fmt.Sprintf("must be between 1 and %d", MaxSweep))
+		return 0, core.Invalid("batch", fmt.Sprintf("must be between 1 and %d", MaxSweep))
 	}
 	after := e.groups.get()
 	found, next, err := e.scanGroups(ctx, op, after, batch)
@@ -78,12 +79,12 @@ func (m Maintenance) RepairGroups(ctx context.Context, batch int) (int, error) {
 // scanGroups returns the groups after a position that seem to need repair, and the next position: the zero key
 // restarts.
 func (e *Engine) scanGroups(ctx context.Context, op string, after groupKey, n int) (found []candidate, next groupKey, err error) {
-	params := db.ScanGroupsParams{AfterPartitionKey: -1, PageSize: int32(n), AfterFlowID: pgUUID(after.flow), AfterDownstreamEID: pgUUID(after.downstream)}
+	params := db.ScanGroupsParams{AfterPartitionKey: -1, PageSize: int32(n), AfterFlowID: core.PgUUID(after.flow), AfterDownstreamEID: core.PgUUID(after.downstream)}
 	if after != (groupKey{}) {
 		params.AfterPartitionKey = after.partition
 	}
-	rows, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) ([]db.ScanGroupsRow, error) {
-		return e.q.ScanGroups(ctx, conn, params)
+	rows, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.ScanGroupsRow, error) {
+		return e.c.Q.ScanGroups(ctx, conn, params)
 	})
 	if err != nil {
 		return nil, after, err
@@ -123,16 +124,16 @@ func (e *Engine) scanGroups(ctx context.Context, op string, after groupKey, n in
 	if len(open) == 0 {
 		return found, next, nil
 	}
-	var asked flowMemberArrays
+	var asked core.FlowMemberArrays
 	var runnings []int64
 	for _, g := range open {
-		asked.addGroup(g.groupKey)
+		addGroup(&asked, g.groupKey)
 		runnings = append(runnings, g.running)
 	}
-	lost, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) ([]int32, error) {
-		return e.q.ListLostEnds(ctx, conn, db.ListLostEndsParams{
-			PartitionKeys: asked.partitions, FlowIDs: asked.flows, DownstreamEIDs: asked.executions, Ords: asked.ords(),
-			RunningCounts: runnings, SettleMs: settleTime.Milliseconds(), NowMs: e.nowMs(),
+	lost, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) ([]int32, error) {
+		return e.c.Q.ListLostEnds(ctx, conn, db.ListLostEndsParams{
+			PartitionKeys: asked.Partitions, FlowIDs: asked.Flows, DownstreamEIDs: asked.Executions, Ords: asked.Ords(),
+			RunningCounts: runnings, SettleMs: settleTime.Milliseconds(), NowMs: e.c.NowMs(),
 		})
 	})
 	for _, ord := range lost {
@@ -146,12 +147,12 @@ func candidateOf(key groupKey) candidate {
 }
 
 // repairFound repairs those due groups that it can lock. It holds the flows exclusively.
-func (e *Engine) repairFound(ctx context.Context, tx *txn, _ *flowSet, due []candidate, limit int) (int, error) {
+func (e *Engine) repairFound(ctx context.Context, tx *core.Txn, _ *core.FlowSet, due []candidate, limit int) (int, error) {
 	keys := make([]groupKey, 0, len(due))
 	for _, c := range due[:min(len(due), limit)] {
 		keys = append(keys, groupKey{c.partition, *c.flow, c.execution})
 	}
-	nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+	nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
 	if err != nil {
 		return 0, err
 	}
@@ -159,21 +160,21 @@ func (e *Engine) repairFound(ctx context.Context, tx *txn, _ *flowSet, due []can
 	if err != nil {
 		return 0, err
 	}
-	return repaired, e.resolveAndRecord(ctx, tx, skipped, nowMs)
+	return repaired, e.c.ResolveAndRecord(ctx, tx, skipped, nowMs)
 }
 
 // recountUnsound recounts ends in groups where they can't simply be added: the group's row is missing and is created,
 // or another program has replayed an execution whose earlier end it may have counted. It returns all executions that
 // are skipped as a result, down to the given number of levels. The flow is held exclusively.
 func (e *Engine) recountUnsound(
-	ctx context.Context, tx *txn, ended []endedExecution, levels int, nowMs int64,
-) (skipped []endedExecution, err error) {
-	members := memberArrays(ended)
-	if members.empty() {
+	ctx context.Context, tx *core.Txn, ended []core.EndedExecution, levels int, nowMs int64,
+) (skipped []core.EndedExecution, err error) {
+	members := core.MemberArrays(ended)
+	if members.Empty() {
 		return nil, nil
 	}
-	rows, err := e.q.ListUnsoundGroups(ctx, tx, db.ListUnsoundGroupsParams{
-		PartitionKeys: members.partitions, FlowIDs: members.flows, ExecutionIDs: members.executions,
+	rows, err := e.c.Q.ListUnsoundGroups(ctx, tx, db.ListUnsoundGroupsParams{
+		PartitionKeys: members.Partitions, FlowIDs: members.Flows, ExecutionIDs: members.Executions,
 	})
 	if err != nil || len(rows) == 0 {
 		return nil, err
@@ -187,21 +188,21 @@ func (e *Engine) recountUnsound(
 	}
 	ending := make(endings, len(ended))
 	for _, x := range ended {
-		ending[x.id.UUID()] = x.outcome
+		ending[x.ID.UUID()] = x.Outcome
 	}
 	if _, skipped, err = e.recountGroups(ctx, tx, keys, ending, nowMs); err != nil || len(skipped) == 0 {
 		return nil, err
 	}
-	return e.resolveAll(ctx, tx, skipped, levels, nowMs)
+	return e.c.ResolveAll(ctx, tx, skipped, levels, nowMs)
 }
 
 // ensureGroups creates the missing rows of groups. keys are in lock order, and their flows are held exclusively.
-func (e *Engine) ensureGroups(ctx context.Context, tx *txn, keys []groupKey) error {
-	var groups flowMemberArrays
+func (e *Engine) ensureGroups(ctx context.Context, tx *core.Txn, keys []groupKey) error {
+	var groups core.FlowMemberArrays
 	for _, key := range keys {
-		groups.addGroup(key)
+		addGroup(&groups, key)
 	}
-	return e.q.EnsureGroups(ctx, tx, db.EnsureGroupsParams{
-		PartitionKeys: groups.partitions, FlowIDs: groups.flows, DownstreamEIDs: groups.executions,
+	return e.c.Q.EnsureGroups(ctx, tx, db.EnsureGroupsParams{
+		PartitionKeys: groups.Partitions, FlowIDs: groups.Flows, DownstreamEIDs: groups.Executions,
 	})
 }

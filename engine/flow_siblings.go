@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -45,13 +46,13 @@ func (m Maintenance) CancelSiblings(ctx context.Context, batch int) (int, error)
 		AfterFlowID: pgtype.UUID{Valid: true}, AfterDownstreamEID: pgtype.UUID{Valid: true}, PageSize: scanPage,
 	}
 	return e.newPass(op, e.cancelSiblings).through(ctx, batch, func(int) ([]candidate, int, bool, error) {
-		rows, err := e.q.ScanSiblingCancels(ctx, e.reader(), position)
+		rows, err := e.c.Q.ScanSiblingCancels(ctx, e.c.Reader(), position)
 		if err != nil || len(rows) == 0 {
-			return nil, 0, false, wrap(op, err)
+			return nil, 0, false, core.Wrap(op, err)
 		}
 		last := &rows[len(rows)-1]
 		position.AfterEnqueuedAtMs, position.AfterPartitionKey = last.EnqueuedAtMs, last.PartitionKey
-		position.AfterFlowID, position.AfterDownstreamEID = pgUUID(last.FlowID), pgUUID(last.DownstreamEID)
+		position.AfterFlowID, position.AfterDownstreamEID = core.PgUUID(last.FlowID), core.PgUUID(last.DownstreamEID)
 		due := make([]candidate, len(rows))
 		for i := range rows {
 			due[i] = candidate{partition: rows[i].PartitionKey, execution: rows[i].DownstreamEID, flow: &rows[i].FlowID}
@@ -63,7 +64,7 @@ func (m Maintenance) CancelSiblings(ctx context.Context, batch int) (int, error)
 // Unneeded returns a channel that receives a value after this engine has committed a transaction of its own with work
 // for [Maintenance.CancelSiblings]. It buffers one value, and each goes to one receiver. Work from other processes or
 // callers' transactions sends no value, so also call CancelSiblings from time to time.
-func (m Maintenance) Unneeded() <-chan struct{} { return m.e.unneeded }
+func (m Maintenance) Unneeded() <-chan struct{} { return m.e.c.Unneeded }
 
 // siblingGroup is a locked group whose remaining upstreams may be unneeded.
 type siblingGroup struct {
@@ -75,16 +76,16 @@ type siblingGroup struct {
 }
 
 // groupsOf converts groups to arrays, by their waiting executions.
-func groupsOf(groups []*siblingGroup) (arrays flowMemberArrays) {
+func groupsOf(groups []*siblingGroup) (arrays core.FlowMemberArrays) {
 	for _, g := range groups {
-		arrays.addGroup(groupKey{g.partition, *g.flow, g.execution})
+		addGroup(&arrays, groupKey{g.partition, *g.flow, g.execution})
 	}
 	return arrays
 }
 
 // cancelSiblings handles those due groups that it can lock, at most limit, and returns how many it finished. It holds
 // the flows exclusively.
-func (e *Engine) cancelSiblings(ctx context.Context, tx *txn, _ *flowSet, due []candidate, limit int) (int, error) {
+func (e *Engine) cancelSiblings(ctx context.Context, tx *core.Txn, _ *core.FlowSet, due []candidate, limit int) (int, error) {
 	due = slices.Clone(due[:min(len(due), limit)])
 	slices.SortFunc(due, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.partition, b.partition), bytes.Compare(a.execution[:], b.execution[:]))
@@ -106,13 +107,13 @@ func (e *Engine) cancelSiblings(ctx context.Context, tx *txn, _ *flowSet, due []
 		return 0, nil
 	}
 	clear := groupsOf(done)
-	return len(done), e.q.ClearSiblingCancels(ctx, tx, db.ClearSiblingCancelsParams{
-		PartitionKeys: clear.partitions, FlowIDs: clear.flows, DownstreamEIDs: clear.executions,
+	return len(done), e.c.Q.ClearSiblingCancels(ctx, tx, db.ClearSiblingCancelsParams{
+		PartitionKeys: clear.Partitions, FlowIDs: clear.Flows, DownstreamEIDs: clear.Executions,
 	})
 }
 
 // takeDecidedGroups locks the due groups in lock order, and decides them. It leaves out locked and unreadable ones.
-func (e *Engine) takeDecidedGroups(ctx context.Context, tx *txn, due []candidate) (taken []*siblingGroup, err error) {
+func (e *Engine) takeDecidedGroups(ctx context.Context, tx *core.Txn, due []candidate) (taken []*siblingGroup, err error) {
 	groups := make([]*siblingGroup, len(due))
 	for i, c := range due {
 		groups[i] = &siblingGroup{candidate: c}
@@ -122,14 +123,14 @@ func (e *Engine) takeDecidedGroups(ctx context.Context, tx *txn, due []candidate
 	var rows []db.TakeGroupsRow
 	if err := pgtx.InOneTrip(ctx, tx,
 		func(conn db.DBTX) (err error) {
-			listed, err = e.q.TakeSiblingCancels(ctx, conn, db.TakeSiblingCancelsParams{
-				PartitionKeys: asked.partitions, FlowIDs: asked.flows, DownstreamEIDs: asked.executions, Ords: asked.ords(),
+			listed, err = e.c.Q.TakeSiblingCancels(ctx, conn, db.TakeSiblingCancelsParams{
+				PartitionKeys: asked.Partitions, FlowIDs: asked.Flows, DownstreamEIDs: asked.Executions, Ords: asked.Ords(),
 			})
 			return err
 		},
 		func(conn db.DBTX) (err error) {
-			rows, err = e.q.TakeGroups(ctx, conn, db.TakeGroupsParams{
-				PartitionKeys: asked.partitions, FlowIDs: asked.flows, DownstreamEIDs: asked.executions, Ords: asked.ords(),
+			rows, err = e.c.Q.TakeGroups(ctx, conn, db.TakeGroupsParams{
+				PartitionKeys: asked.Partitions, FlowIDs: asked.Flows, DownstreamEIDs: asked.Executions, Ords: asked.Ords(),
 			})
 			return err
 		},
@@ -158,13 +159,13 @@ func (e *Engine) takeDecidedGroups(ctx context.Context, tx *txn, due []candidate
 
 // listSiblings lists the unfinished upstreams of groups that nothing else needs. It marks groups beyond the limit of a
 // transaction.
-func (e *Engine) listSiblings(ctx context.Context, tx *txn, groups []*siblingGroup) error {
+func (e *Engine) listSiblings(ctx context.Context, tx *core.Txn, groups []*siblingGroup) error {
 	if len(groups) == 0 {
 		return nil
 	}
 	asked := groupsOf(groups)
-	rows, err := e.q.ListSiblings(ctx, tx, db.ListSiblingsParams{
-		PartitionKeys: asked.partitions, FlowIDs: asked.flows, DownstreamEIDs: asked.executions, Ords: asked.ords(),
+	rows, err := e.c.Q.ListSiblings(ctx, tx, db.ListSiblingsParams{
+		PartitionKeys: asked.Partitions, FlowIDs: asked.Flows, DownstreamEIDs: asked.Executions, Ords: asked.Ords(),
 	})
 	if err != nil {
 		return err
@@ -180,7 +181,7 @@ func (e *Engine) listSiblings(ctx context.Context, tx *txn, groups []*siblingGro
 		if g.left || slices.ContainsFunc(row.Others, func(other pgtype.UUID) bool { return needing[other] }) {
 			continue
 		}
-		g.siblings = append(g.siblings, pgUUID(row.ExecutionID))
+		g.siblings = append(g.siblings, core.PgUUID(row.ExecutionID))
 		listed++
 	}
 	return nil
@@ -189,7 +190,7 @@ func (e *Engine) listSiblings(ctx context.Context, tx *txn, groups []*siblingGro
 // listUndecided returns the other executions that still wait for siblings, because their groups are undecided or
 // unreadable.
 func (e *Engine) listUndecided(
-	ctx context.Context, tx *txn, groups []*siblingGroup, siblings []db.ListSiblingsRow,
+	ctx context.Context, tx *core.Txn, groups []*siblingGroup, siblings []db.ListSiblingsRow,
 ) (map[pgtype.UUID]bool, error) {
 	needing := make(map[pgtype.UUID]bool)
 	var params db.ReadGroupsOfParams
@@ -201,7 +202,7 @@ func (e *Engine) listUndecided(
 			}
 			needing[other] = true
 			params.PartitionKeys = append(params.PartitionKeys, c.partition)
-			params.FlowIDs = append(params.FlowIDs, pgUUID(*c.flow))
+			params.FlowIDs = append(params.FlowIDs, core.PgUUID(*c.flow))
 			params.ExecutionIDs = append(params.ExecutionIDs, other)
 			params.Ords = append(params.Ords, int32(len(params.Ords)))
 		}
@@ -209,7 +210,7 @@ func (e *Engine) listUndecided(
 	if len(needing) == 0 {
 		return needing, nil
 	}
-	rows, err := e.q.ReadGroupsOf(ctx, tx, params)
+	rows, err := e.c.Q.ReadGroupsOf(ctx, tx, params)
 	for i := range rows {
 		row := &rows[i]
 		if rules, err := document.GroupFromStored(row.Policy); err == nil {
@@ -221,7 +222,7 @@ func (e *Engine) listUndecided(
 }
 
 // cancelUnneeded cancels the siblings of groups that it can lock. Groups without any left are done.
-func (e *Engine) cancelUnneeded(ctx context.Context, tx *txn, groups []*siblingGroup) error {
+func (e *Engine) cancelUnneeded(ctx context.Context, tx *core.Txn, groups []*siblingGroup) error {
 	type target struct {
 		partition int16
 		execution pgtype.UUID
@@ -239,26 +240,26 @@ func (e *Engine) cancelUnneeded(ctx context.Context, tx *txn, groups []*siblingG
 	slices.SortFunc(targets, func(a, b target) int {
 		return cmp.Or(cmp.Compare(a.partition, b.partition), bytes.Compare(a.execution.Bytes[:], b.execution.Bytes[:]))
 	})
-	var members executionArrays
+	var members core.ExecutionArrays
 	for _, t := range targets {
-		members.addUUID(t.partition, t.execution)
+		members.AddUUID(t.partition, t.execution)
 	}
 	taken, err := e.takeMembers(ctx, tx, members)
 	if err != nil {
 		return err
 	}
-	nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+	nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
 	if err != nil {
 		return err
 	}
-	held := make(map[pgtype.UUID]bool, len(taken.executions))
-	var satisfied, impossible executionArrays
-	for i, x := range taken.executions {
+	held := make(map[pgtype.UUID]bool, len(taken.Executions))
+	var satisfied, impossible core.ExecutionArrays
+	for i, x := range taken.Executions {
 		held[x] = true
 		if decided[x] == document.Satisfied {
-			satisfied.addUUID(taken.partitions[i], x)
+			satisfied.AddUUID(taken.Partitions[i], x)
 		} else {
-			impossible.addUUID(taken.partitions[i], x)
+			impossible.AddUUID(taken.Partitions[i], x)
 		}
 	}
 	if _, err := e.cancelMembers(ctx, tx, satisfied, cancellation{reasonSatisfied, cancelledByEngine, revokedByReconciler}, nowMs); err != nil {

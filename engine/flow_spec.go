@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
@@ -106,14 +107,14 @@ var errNoEdge = errors.New("is not the document of an edge")
 // groupOf checks the dependency policy of a node with fanIn inbound edges, and returns its document.
 func groupOf(node *Node, fanIn int) (document.Group, error) {
 	if fanIn > MaxInbound {
-		return document.Group{}, invalid(fmt.Sprintf("node %q", node.Key), fmt.Sprintf("%d edges into it, limit %d", fanIn, MaxInbound))
+		return document.Group{}, core.Invalid(fmt.Sprintf("node %q", node.Key), fmt.Sprintf("%d edges into it, limit %d", fanIn, MaxInbound))
 	}
 	field := fmt.Sprintf("node %q: When", node.Key)
 	if err := node.When.Validate(); err != nil {
 		return document.Group{}, invalidPolicy(field, err)
 	}
 	if k := node.When.Needs(fanIn); k > fanIn {
-		return document.Group{}, invalid(field, fmt.Sprintf("a quorum of %d of %d", k, fanIn))
+		return document.Group{}, core.Invalid(field, fmt.Sprintf("a quorum of %d of %d", k, fanIn))
 	}
 	return document.GroupOf(node.When), nil
 }
@@ -123,7 +124,7 @@ func invalidPolicy(field string, err error) error {
 	if refused, ok := errors.AsType[*policy.FieldError](err); ok {
 		return &fferr.InputError{Field: field + "." + refused.Field, Reason: refused.Problem, Cause: err}
 	}
-	return invalidBecause(field, err)
+	return core.InvalidBecause(field, err)
 }
 
 // NodeID returns the execution id of a flow's node without an id of its own. It depends only on the flow and the key,

@@ -7,6 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
@@ -67,7 +68,7 @@ func (e *Engine) StageEdges(ctx context.Context, staging EdgeStaging) (StagedEdg
 	const op = "stage edges"
 	g, err := e.newGrowth(staging.Flow, 0, len(staging.Edges), staging.Revision)
 	if err != nil {
-		return StagedEdges{}, wrap(op, err)
+		return StagedEdges{}, core.Wrap(op, err)
 	}
 	g.staging = !staging.Apply
 	for _, s := range staging.Edges {
@@ -81,14 +82,14 @@ func (e *Engine) StageEdges(ctx context.Context, staging EdgeStaging) (StagedEdg
 		}
 		for _, x := range []id.ExecutionID{d.upstream, d.downstream} {
 			if err := g.checkMember(e, d.field(), x); err != nil {
-				return StagedEdges{}, wrap(op, err)
+				return StagedEdges{}, core.Wrap(op, err)
 			}
 		}
 	}
 	if err := g.checkEdges(); err != nil {
-		return StagedEdges{}, wrap(op, err)
+		return StagedEdges{}, core.Wrap(op, err)
 	}
-	return inTx(ctx, e, op, func(tx *txn) (StagedEdges, error) {
+	return core.InTx(ctx, e.c, op, func(tx *core.Txn) (StagedEdges, error) {
 		w, err := e.grow(ctx, tx, g)
 		if err != nil {
 			return StagedEdges{}, err
@@ -111,16 +112,16 @@ func (e *Engine) ApplyEdges(ctx context.Context, flow id.FlowID, edges []id.Edge
 	const op = "apply edges"
 	g, err := e.newGrowth(flow, 0, len(edges), nil)
 	if err != nil {
-		return AppliedEdges{}, wrap(op, err)
+		return AppliedEdges{}, core.Wrap(op, err)
 	}
 	seen := make(map[id.EdgeID]bool, len(edges))
 	for _, edge := range edges {
 		if seen[edge] {
-			return AppliedEdges{}, wrap(op, invalid("edge "+edge.String(), "is given twice"))
+			return AppliedEdges{}, core.Wrap(op, core.Invalid("edge "+edge.String(), "is given twice"))
 		}
 		seen[edge] = true
 	}
-	return inTx(ctx, e, op, func(tx *txn) (AppliedEdges, error) {
+	return core.InTx(ctx, e.c, op, func(tx *core.Txn) (AppliedEdges, error) {
 		w := e.newGrowing(tx, g)
 		if err := w.lockFlow(ctx); err != nil {
 			return AppliedEdges{}, err
@@ -145,8 +146,8 @@ func (w *growing) lockEdges(ctx context.Context, edges []id.EdgeID) error {
 	if len(edges) == 0 {
 		return nil
 	}
-	rows, err := w.e.q.ListEdgesNamed(ctx, w.tx, db.ListEdgesNamedParams{
-		PartitionKey: w.partition, FlowID: pgUUID(w.flow), EdgeIDs: pgUUIDs(edges),
+	rows, err := w.e.c.Q.ListEdgesNamed(ctx, w.tx, db.ListEdgesNamedParams{
+		PartitionKey: w.partition, FlowID: core.PgUUID(w.flow), EdgeIDs: core.PgUUIDs(edges),
 	})
 	if err != nil {
 		return err
@@ -191,13 +192,13 @@ func (e *Engine) SetGroupPolicy(ctx context.Context, flow id.FlowID, downstream 
 		err = g.checkMember(e, "execution", downstream)
 	}
 	if err != nil {
-		return false, wrap(op, err)
+		return false, core.Wrap(op, err)
 	}
 	if err := when.Validate(); err != nil {
-		return false, wrap(op, invalidPolicy("policy", err))
+		return false, core.Wrap(op, invalidPolicy("policy", err))
 	}
 	rules := document.GroupOf(when)
-	return inTx(ctx, e, op, func(tx *txn) (bool, error) {
+	return core.InTx(ctx, e.c, op, func(tx *core.Txn) (bool, error) {
 		w := e.newGrowing(tx, g)
 		if err := w.lockFlow(ctx); err != nil {
 			return false, err
@@ -211,7 +212,7 @@ func (e *Engine) SetGroupPolicy(ctx context.Context, flow id.FlowID, downstream 
 		case x != nil && x.FlowID != nil && *x.FlowID != flow:
 			return false, &fferr.MemberError{Execution: downstream, Flow: x.FlowID, Err: fferr.ErrOtherFlow}
 		case len(w.into[downstream]) > 0:
-			return false, invalid("policy", policyIsFixed)
+			return false, core.Invalid("policy", policyIsFixed)
 		}
 		l, err := w.lockGroups(ctx, this)
 		if err != nil {
@@ -222,7 +223,7 @@ func (e *Engine) SetGroupPolicy(ctx context.Context, flow id.FlowID, downstream 
 			return false, nil
 		}
 		if err := group.setPolicy(rules); err != nil {
-			return false, invalidBecause("policy", err)
+			return false, core.InvalidBecause("policy", err)
 		}
 		return true, w.writeEdges(ctx, l)
 	})
@@ -238,18 +239,18 @@ func (e *Engine) SetGroupPolicy(ctx context.Context, flow id.FlowID, downstream 
 // repeat.
 func (e *Engine) LockFlows(ctx context.Context, flows ...id.FlowID) error {
 	const op = "lock flows"
-	set := newFlowSet(e.cfg.Partitions)
+	set := core.NewFlowSet(e.cfg.Partitions)
 	for _, flow := range flows {
-		set.add(flow)
+		set.Add(flow)
 	}
 	switch {
-	case e.tx == nil:
-		return wrap(op, invalid("LockFlows", "needs an engine from WithTx: outside a transaction the locks would end at once"))
-	case len(set.flows) > maxFlowsPerTx:
-		return wrap(op, invalid("flows", fmt.Sprintf("%d, limit %d", len(set.flows), maxFlowsPerTx)))
+	case e.c.Tx == nil:
+		return core.Wrap(op, core.Invalid("LockFlows", "needs an engine from WithTx: outside a transaction the locks would end at once"))
+	case len(set.Flows) > core.MaxFlowsPerTx:
+		return core.Wrap(op, core.Invalid("flows", fmt.Sprintf("%d, limit %d", len(set.Flows), core.MaxFlowsPerTx)))
 	}
-	_, err := inTx(ctx, e, op, func(tx *txn) (struct{}, error) {
-		return struct{}{}, e.lockFlowsExclusive(ctx, tx, set)
+	_, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (struct{}, error) {
+		return struct{}{}, e.c.LockFlowsExclusive(ctx, tx, set)
 	})
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Limits of one call of SummariseFlows, besides the batch of flows.
@@ -32,12 +33,12 @@ func (m Maintenance) SummariseFlows(ctx context.Context, batch int) (int, error)
 	const op = "summarise flows"
 	e := m.e.impatient()
 	if batch < 1 || batch > MaxSweep {
-		return 0, invalid("batch", fmt.Sprintf("must be between 1 and %d", MaxSweep))
+		return 0, core.Invalid("batch", fmt.Sprintf("must be between 1 and %d", MaxSweep))
 	}
 	partition, flow := e.summarised.get()
-	rows, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) ([]db.ScanFlowSummariesRow, error) {
-		return e.q.ScanFlowSummaries(ctx, conn, db.ScanFlowSummariesParams{
-			AfterPartitionKey: partition, AfterFlowID: pgUUID(flow), PageSize: int32(batch),
+	rows, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.ScanFlowSummariesRow, error) {
+		return e.c.Q.ScanFlowSummaries(ctx, conn, db.ScanFlowSummariesParams{
+			AfterPartitionKey: partition, AfterFlowID: core.PgUUID(flow), PageSize: int32(batch),
 		})
 	})
 	if err != nil {
@@ -84,9 +85,9 @@ func (m Maintenance) SummariseFlows(ctx context.Context, batch int) (int, error)
 // Nothing is locked between the two statements. The summaries bear the time of the counts, so another process that
 // counted later and wrote earlier has the later time, and keeps its summary.
 func (e *Engine) summariseFlows(ctx context.Context, op string, flows flowArrays) (int, error) {
-	counts, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) ([]db.ReadMemberCountsRow, error) {
-		return e.q.ReadMemberCounts(ctx, conn, db.ReadMemberCountsParams{
-			PartitionKeys: flows.partitions, FlowIDs: flows.flows, NowMs: e.nowMs(),
+	counts, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.ReadMemberCountsRow, error) {
+		return e.c.Q.ReadMemberCounts(ctx, conn, db.ReadMemberCountsParams{
+			PartitionKeys: flows.partitions, FlowIDs: flows.flows, NowMs: e.c.NowMs(),
 		})
 	})
 	if err != nil || len(counts) == 0 {
@@ -110,8 +111,8 @@ func (e *Engine) summariseFlows(ctx context.Context, op string, flows flowArrays
 		summaries.WaitingChildren = append(summaries.WaitingChildren, c.WaitingChildren)
 		summaries.FlowStates = append(summaries.FlowStates, c.FlowState)
 	}
-	n, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (int64, error) {
-		return e.q.SummariseFlows(ctx, conn, summaries)
+	n, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
+		return e.c.Q.SummariseFlows(ctx, conn, summaries)
 	})
 	return int(n), err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // SetFlowTag sets a tag of a flow, as [Engine.SetFlowTags] does.
@@ -26,26 +27,26 @@ func (e *Engine) SetFlowTags(ctx context.Context, flow id.FlowID, tags map[strin
 	const op = "set flow tags"
 	for _, key := range slices.Sorted(maps.Keys(tags)) {
 		if err := id.CheckTagKey(key); err != nil {
-			return wrap(op, invalidBecause("flow tag key", err))
+			return core.Wrap(op, core.InvalidBecause("flow tag key", err))
 		}
 		if err := checkTagValue("flow tag", key, tags[key]); err != nil {
-			return wrap(op, err)
+			return core.Wrap(op, err)
 		}
 	}
 	if len(tags) == 0 {
-		return wrap(op, e.checkFlowExists(ctx, flow))
+		return core.Wrap(op, e.checkFlowExists(ctx, flow))
 	}
 	document, err := json.Marshal(tags)
 	if err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
-	n, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (int64, error) {
-		return e.q.SetFlowTags(ctx, conn, db.SetFlowTagsParams{
-			Tags: string(document), NowMs: e.nowMs(), PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: flow,
+	n, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
+		return e.c.Q.SetFlowTags(ctx, conn, db.SetFlowTagsParams{
+			Tags: string(document), NowMs: e.c.NowMs(), PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: flow,
 		})
 	})
 	if err == nil && n == 0 {
-		err = wrap(op, &fferr.NotFoundError{Entity: "flow", ID: flow.String()})
+		err = core.Wrap(op, &fferr.NotFoundError{Entity: "flow", ID: flow.String()})
 	}
 	return err
 }
@@ -57,16 +58,16 @@ func (e *Engine) SetFlowTags(ctx context.Context, flow id.FlowID, tags map[strin
 func (e *Engine) FlowTag(ctx context.Context, flow id.FlowID, key string) (value string, set bool, err error) {
 	const op = "read flow tag"
 	if err := id.CheckTagKey(key); err != nil {
-		return "", false, wrap(op, invalidBecause("flow tag key", err))
+		return "", false, core.Wrap(op, core.InvalidBecause("flow tag key", err))
 	}
-	row, err := e.q.GetFlowTag(ctx, e.reader(), db.GetFlowTagParams{
+	row, err := e.c.Q.GetFlowTag(ctx, e.c.Reader(), db.GetFlowTagParams{
 		TagKey: key, PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: flow,
 	})
 	switch {
-	case isNoRow(err):
-		return "", false, wrap(op, &fferr.NotFoundError{Entity: "flow", ID: flow.String()})
+	case core.IsNoRow(err):
+		return "", false, core.Wrap(op, &fferr.NotFoundError{Entity: "flow", ID: flow.String()})
 	case err != nil || !row.IsSet:
-		return "", false, wrap(op, err)
+		return "", false, core.Wrap(op, err)
 	}
 	return row.TagValue, true, nil
 }

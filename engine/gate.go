@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/gate"
 )
 
@@ -43,9 +44,9 @@ func (m Maintenance) AdmitWaiting(ctx context.Context, batch int) (int, error) {
 	for round.done < batch {
 		pass := gatePass{gateLocks: gateLocks{Engine: e}, batch: batch}
 		var found []db.ScanWaitingGatesRow
-		acted, err := inTx(ctx, e, op, func(tx *txn) (int, error) {
+		acted, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (int, error) {
 			var err error
-			if found, err = e.q.ScanWaitingGates(ctx, tx, db.ScanWaitingGatesParams{AfterGateID: round.after, PageSize: int32(min(maxPassGates, batch))}); err != nil {
+			if found, err = e.c.Q.ScanWaitingGates(ctx, tx, db.ScanWaitingGatesParams{AfterGateID: round.after, PageSize: int32(min(maxPassGates, batch))}); err != nil {
 				return 0, err
 			}
 			pass = gatePass{gateLocks: gateLocks{Engine: e}, batch: batch}
@@ -78,7 +79,7 @@ func (m Maintenance) AdmitWaiting(ctx context.Context, batch int) (int, error) {
 		}
 	}
 	round.end(e, batch)
-	return round.done, wrap(op, round.corrupt)
+	return round.done, core.Wrap(op, round.corrupt)
 }
 
 // gateRound is one call of [Maintenance.AdmitWaiting]: it looks at all budgets and limits with waiting executions once, from
@@ -170,10 +171,10 @@ func (m Maintenance) AdmissionsWait() bool {
 
 // Gated receives a value when this engine has created executions that wait for budgets or limits, or has given these room.
 // Then call [Maintenance.AdmitWaiting] soon.
-func (m Maintenance) Gated() <-chan struct{} { return m.e.gated }
+func (m Maintenance) Gated() <-chan struct{} { return m.e.c.Gated }
 
 // OnGated calls wake when the reason for [Maintenance.Gated] arises in any process, until stop is called: this process at once,
 // others while a call of [Engine.Listen] has a connection. It opens none itself. wake must not block; nil is never called.
 func (m Maintenance) OnGated(wake func()) (stop func()) {
-	return m.e.onNotification(gateChannel, false, wake) // after a new connection the database is asked anyway
+	return m.e.c.OnNotification(core.GateChannel, false, wake) // after a new connection the database is asked anyway
 }

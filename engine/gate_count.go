@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/gate"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -67,7 +68,7 @@ func (m *gatePages) note(g gate.ID, at lookedAt) {
 
 // count counts the use of the limits whose bounds lack room for the needed units, page after page as long as the
 // pages have something to note.
-func (p *gateLocks) count(ctx context.Context, tx *txn, gates []gate.ID, needs func(*takenGate) int64) error {
+func (p *gateLocks) count(ctx context.Context, tx *core.Txn, gates []gate.ID, needs func(*takenGate) int64) error {
 	for {
 		short := slices.DeleteFunc(slices.Clone(gates), func(g gate.ID) bool {
 			t := p.taken[g]
@@ -83,8 +84,8 @@ func (p *gateLocks) count(ctx context.Context, tx *txn, gates []gate.ID, needs f
 }
 
 // countPages counts one page of each locked limit.
-func (p *gateLocks) countPages(ctx context.Context, tx *txn, gates []gate.ID) error {
-	params := db.CountGatesParams{NowMs: p.Engine.nowMs()}
+func (p *gateLocks) countPages(ctx context.Context, tx *core.Txn, gates []gate.ID) error {
+	params := db.CountGatesParams{NowMs: p.Engine.c.NowMs()}
 	for _, g := range gates {
 		if t := p.taken[g]; t != nil {
 			params.PartitionKeys = append(params.PartitionKeys, gatePartition(g))
@@ -111,16 +112,16 @@ type gateCount struct {
 }
 
 // countGates counts the use of locked keys, and prunes their settled admissions, in one round trip.
-func (e *Engine) countGates(ctx context.Context, tx *txn, params db.CountGatesParams) ([]gateCount, error) {
+func (e *Engine) countGates(ctx context.Context, tx *core.Txn, params db.CountGatesParams) ([]gateCount, error) {
 	var counted []db.CountGatesRow
 	var pruned []db.PruneSettledUsesRow
 	err := pgtx.InOneTrip(ctx, tx,
 		func(conn db.DBTX) (err error) {
-			counted, err = e.q.CountGates(ctx, conn, params)
+			counted, err = e.c.Q.CountGates(ctx, conn, params)
 			return err
 		},
 		func(conn db.DBTX) (err error) {
-			pruned, err = e.q.PruneSettledUses(ctx, conn, db.PruneSettledUsesParams{
+			pruned, err = e.c.Q.PruneSettledUses(ctx, conn, db.PruneSettledUsesParams{
 				NowMs: params.NowMs, PartitionKeys: params.PartitionKeys, GateIDs: params.GateIDs, WindowMs: params.WindowMs, PageSizes: params.PageSizes,
 			})
 			return err

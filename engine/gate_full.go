@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/gate"
 )
 
@@ -45,7 +46,7 @@ func (p *gatePass) findSurplus(ctx context.Context, tx db.DBTX, admitted, moved 
 	if len(params.GateIDs) == 0 {
 		return nil
 	}
-	rows, err := p.q.ListSurplus(ctx, tx, params)
+	rows, err := p.c.Q.ListSurplus(ctx, tx, params)
 	for i := range rows {
 		row := &rows[i]
 		at := row.GateID
@@ -95,8 +96,8 @@ func (p *gatePass) noteAdmission(row *db.TakeWaitingRow, budgets []gate.ID) {
 			p.let.PartitionKeys = append(p.let.PartitionKeys, p.cfg.Partitions.BudgetPartition(id.BudgetID(b)))
 			p.let.BudgetIDs = append(p.let.BudgetIDs, id.BudgetID(b).String())
 			p.let.ExecutionPartitions = append(p.let.ExecutionPartitions, row.PartitionKey)
-			p.let.ExecutionIDs = append(p.let.ExecutionIDs, pgUUID(row.ExecutionID))
+			p.let.ExecutionIDs = append(p.let.ExecutionIDs, core.PgUUID(row.ExecutionID))
 		}
 	}
-	p.let.NowMs, p.let.LookMs = p.Engine.nowMs(), admissionLook.Milliseconds()
+	p.let.NowMs, p.let.LookMs = p.Engine.c.NowMs(), admissionLook.Milliseconds()
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/gate"
 )
 
@@ -54,16 +55,16 @@ func (e *Engine) handOverOf(items []completionItem) *handOver {
 			h.params.GatePartitionKeys = append(h.params.GatePartitionKeys, gatePartition(gate.ID(g.Bytes)))
 			h.params.GateIDs = append(h.params.GateIDs, g)
 			h.params.PartitionKeys = append(h.params.PartitionKeys, x.Partition())
-			h.params.ExecutionIDs = append(h.params.ExecutionIDs, pgUUID(x.UUID()))
+			h.params.ExecutionIDs = append(h.params.ExecutionIDs, core.PgUUID(x.UUID()))
 		}
 	}
 	return h
 }
 
 // steps returns the statements, which follow that of the completions. then is called after them.
-func (h *handOver) steps(ctx context.Context, then func()) []step {
-	steps := []step{func(conn db.DBTX) (err error) {
-		if h.freed, err = h.e.q.FreePlaces(ctx, conn, h.params); err == nil && !h.admits {
+func (h *handOver) steps(ctx context.Context, then func()) []core.Step {
+	steps := []core.Step{func(conn db.DBTX) (err error) {
+		if h.freed, err = h.e.c.Q.FreePlaces(ctx, conn, h.params); err == nil && !h.admits {
 			then()
 		}
 		return err
@@ -72,8 +73,8 @@ func (h *handOver) steps(ctx context.Context, then func()) []step {
 		return steps
 	}
 	return append(steps, func(conn db.DBTX) (err error) {
-		h.rows, err = h.e.q.AdmitNext(ctx, conn, db.AdmitNextParams{
-			GatePartitionKeys: h.params.GatePartitionKeys, GateIDs: h.params.GateIDs, MaxItems: MaxBatch, NowMs: h.e.nowMs(),
+		h.rows, err = h.e.c.Q.AdmitNext(ctx, conn, db.AdmitNextParams{
+			GatePartitionKeys: h.params.GatePartitionKeys, GateIDs: h.params.GateIDs, MaxItems: MaxBatch, NowMs: h.e.c.NowMs(),
 		})
 		if err == nil {
 			then()
@@ -84,12 +85,12 @@ func (h *handOver) steps(ctx context.Context, then func()) []step {
 
 // announce wakes the lanes of the admitted executions, except those that the same transaction has claimed, and the gate if it
 // has to look.
-func (h *handOver) announce(due *notifications, claimed []db.ClaimFromHeadRow) {
+func (h *handOver) announce(due *core.Notifications, claimed []db.ClaimFromHeadRow) {
 	if h.freed.Awaited {
 		h.e.places.note()
 	}
 	if h.freed.Undone || h.freed.Awaited && !h.admits {
-		due.gated()
+		due.Gated()
 	}
 	taken := make(map[[16]byte]bool, len(claimed))
 	for i := range claimed {
@@ -98,9 +99,9 @@ func (h *handOver) announce(due *notifications, claimed []db.ClaimFromHeadRow) {
 	for _, row := range h.rows {
 		switch {
 		case row.Undone:
-			due.gated()
+			due.Gated()
 		case !taken[row.ExecutionID.Bytes]:
-			due.resumed(row.LaneID)
+			due.Resumed(row.LaneID)
 		}
 	}
 }

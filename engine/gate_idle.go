@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/gate"
 )
 
@@ -35,17 +36,17 @@ func (m Maintenance) ForgetLimitKeys(ctx context.Context, batch int) (int, error
 	const op = "forget keys of limits"
 	e := m.e.impatient()
 	if batch < 1 || batch > MaxSweep {
-		return 0, invalid("batch", fmt.Sprintf("must be between 1 and %d", MaxSweep))
+		return 0, core.Invalid("batch", fmt.Sprintf("must be between 1 and %d", MaxSweep))
 	}
 	e.keySweep.mu.Lock()
 	from := e.keySweep.after
 	e.keySweep.mu.Unlock()
 	partition, after := from.after()
-	rows, err := e.q.ListIdleGates(ctx, e.reader(), db.ListIdleGatesParams{
-		NowMs: e.nowMs(), IdleMs: idleKeyAfter.Milliseconds(), Crowded: crowdedKey, AfterPartitionKey: partition, AfterGateID: after, PageSize: int32(batch),
+	rows, err := e.c.Q.ListIdleGates(ctx, e.c.Reader(), db.ListIdleGatesParams{
+		NowMs: e.c.NowMs(), IdleMs: idleKeyAfter.Milliseconds(), Crowded: crowdedKey, AfterPartitionKey: partition, AfterGateID: after, PageSize: int32(batch),
 	})
 	if err != nil {
-		return 0, wrap(op, err)
+		return 0, core.Wrap(op, err)
 	}
 	var next rowPosition
 	var due []gate.ID
@@ -62,7 +63,7 @@ func (m Maintenance) ForgetLimitKeys(ctx context.Context, batch int) (int, error
 	for len(due) > 0 {
 		some := due[:min(len(due), maxPassGates)]
 		due = due[len(some):]
-		n, err := inTx(ctx, e, op, func(tx *txn) (int, error) { return e.forgetKeys(ctx, tx, some) })
+		n, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (int, error) { return e.forgetKeys(ctx, tx, some) })
 		forgotten += n
 		if err != nil {
 			return forgotten, err
@@ -77,7 +78,7 @@ func (m Maintenance) ForgetLimitKeys(ctx context.Context, batch int) (int, error
 }
 
 // forgetKeys locks keys, counts them, and deletes those that are not in use.
-func (e *Engine) forgetKeys(ctx context.Context, tx *txn, keys []gate.ID) (int, error) {
+func (e *Engine) forgetKeys(ctx context.Context, tx *core.Txn, keys []gate.ID) (int, error) {
 	pass := gateLocks{Engine: e, whole: true}
 	pass.begin()
 	if err := pass.take(ctx, tx, keys); err != nil {
@@ -87,7 +88,7 @@ func (e *Engine) forgetKeys(ctx context.Context, tx *txn, keys []gate.ID) (int, 
 		return 0, err
 	}
 	var unused db.DropIdleGatesParams
-	counted := db.RaiseGatesParams{NowMs: e.nowMs()}
+	counted := db.RaiseGatesParams{NowMs: e.c.NowMs()}
 	for _, g := range keys {
 		switch t := pass.taken[g]; {
 		case t == nil:
@@ -100,13 +101,13 @@ func (e *Engine) forgetKeys(ctx context.Context, tx *txn, keys []gate.ID) (int, 
 		}
 	}
 	if len(counted.GateIDs) > 0 {
-		if err := e.q.RaiseGates(ctx, tx, counted); err != nil {
+		if err := e.c.Q.RaiseGates(ctx, tx, counted); err != nil {
 			return 0, err
 		}
 	}
 	if len(unused.GateIDs) == 0 {
 		return 0, nil
 	}
-	n, err := e.q.DropIdleGates(ctx, tx, unused)
+	n, err := e.c.Q.DropIdleGates(ctx, tx, unused)
 	return int(n), err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/gate"
 )
 
@@ -48,7 +49,7 @@ type takenGate struct {
 // begin forgets the locks, before a try.
 func (p *gateLocks) begin() {
 	p.taken, p.missing = make(map[gate.ID]*takenGate), nil
-	p.uses = db.InsertGateUsesParams{NowMs: p.Engine.nowMs()}
+	p.uses = db.InsertGateUsesParams{NowMs: p.Engine.c.NowMs()}
 	p.state = gate.State{Limits: make(map[gate.ID]*gate.Limit), Exhausted: make(map[gate.ID]bool)}
 }
 
@@ -58,13 +59,13 @@ func (p *gateLocks) take(ctx context.Context, tx db.DBTX, gates []gate.ID) error
 		return nil
 	}
 	slices.SortFunc(gates, compareGates)
-	params := db.TakeGatesParams{NowMs: p.Engine.nowMs()}
+	params := db.TakeGatesParams{NowMs: p.Engine.c.NowMs()}
 	for _, g := range gates {
 		params.PartitionKeys = append(params.PartitionKeys, gatePartition(g))
 		params.GateIDs = append(params.GateIDs, pgGate(g))
 		params.QuotaPartitions = append(params.QuotaPartitions, p.cfg.Partitions.QuotaPartition(id.QuotaPolicyID(g)))
 	}
-	rows, err := p.q.TakeGates(ctx, tx, params)
+	rows, err := p.c.Q.TakeGates(ctx, tx, params)
 	for i := range rows {
 		row := &rows[i]
 		p.nowMs = row.NowMs
@@ -129,13 +130,13 @@ func (p *gateLocks) use(x id.ExecutionID, uses []gate.Use) {
 		}
 		p.uses.PartitionKeys, p.uses.GateIDs = append(p.uses.PartitionKeys, gatePartition(u.Limit)), append(p.uses.GateIDs, pgGate(u.Limit))
 		p.uses.ExecutionPartitionKeys = append(p.uses.ExecutionPartitionKeys, x.Partition())
-		p.uses.ExecutionIDs, p.uses.Units = append(p.uses.ExecutionIDs, pgUUID(x.UUID())), append(p.uses.Units, u.Units)
+		p.uses.ExecutionIDs, p.uses.Units = append(p.uses.ExecutionIDs, core.PgUUID(x.UUID())), append(p.uses.Units, u.Units)
 	}
 }
 
 // admissions returns the steps that write the admissions and the bounds.
-func (p *gateLocks) admissions(ctx context.Context) []step {
-	raise := db.RaiseGatesParams{NowMs: p.Engine.nowMs()}
+func (p *gateLocks) admissions(ctx context.Context) []core.Step {
+	raise := db.RaiseGatesParams{NowMs: p.Engine.c.NowMs()}
 	for _, g := range slices.SortedFunc(maps.Keys(p.taken), compareGates) {
 		t := p.taken[g]
 		if t.windowMs > 0 && t.used {
@@ -148,12 +149,12 @@ func (p *gateLocks) admissions(ctx context.Context) []step {
 		raise.Held, raise.Started = append(raise.Held, t.Held), append(raise.Started, t.Started)
 		raise.NextAtMs, raise.Used = append(raise.NextAtMs, t.nextMs), append(raise.Used, t.used)
 	}
-	var steps []step
+	var steps []core.Step
 	if len(p.uses.ExecutionIDs) > 0 {
-		steps = append(steps, func(conn db.DBTX) error { return p.q.InsertGateUses(ctx, conn, p.uses) })
+		steps = append(steps, func(conn db.DBTX) error { return p.c.Q.InsertGateUses(ctx, conn, p.uses) })
 	}
 	if len(raise.GateIDs) > 0 {
-		steps = append(steps, func(conn db.DBTX) error { return p.q.RaiseGates(ctx, conn, raise) })
+		steps = append(steps, func(conn db.DBTX) error { return p.c.Q.RaiseGates(ctx, conn, raise) })
 	}
 	return steps
 }
@@ -167,5 +168,5 @@ func compareGates(a, b gate.ID) int { return bytes.Compare(a[:], b[:]) }
 
 // errNegativeQuota refuses a quota policy that another program has stored.
 func errNegativeQuota(q id.QuotaPolicyID) error {
-	return corrupt("ff_quota_policy", fmt.Errorf("policy %s has a negative limit", q))
+	return core.Corrupt("ff_quota_policy", fmt.Errorf("policy %s has a negative limit", q))
 }

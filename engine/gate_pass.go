@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/budget"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/gate"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -63,7 +64,7 @@ func (p *gatePass) begin() {
 }
 
 // run returns how many executions it has admitted or moved.
-func (p *gatePass) run(ctx context.Context, tx *txn) (int, error) {
+func (p *gatePass) run(ctx context.Context, tx *core.Txn) (int, error) {
 	if len(p.budgets)+len(p.limits) == 0 {
 		return 0, nil
 	}
@@ -98,14 +99,14 @@ func (p *gatePass) readBudgets(ctx context.Context, tx db.DBTX, budgets []gate.I
 		params.BudgetIDs = append(params.BudgetIDs, id.BudgetID(b).String())
 		p.state.Exhausted[b] = false
 	}
-	rows, err := p.q.ReadBudgetsInUse(ctx, tx, params)
+	rows, err := p.c.Q.ReadBudgetsInUse(ctx, tx, params)
 	if err != nil {
 		return err
 	}
 	for _, row := range rows {
 		b, err := id.ParseBudgetID(row.BudgetID)
 		if err != nil {
-			return corrupt("ff_budget_policy.budget_id", err)
+			return core.Corrupt("ff_budget_policy.budget_id", err)
 		}
 		policy, err := budget.Decode(row.Policy)
 		p.state.Exhausted[gate.ID(b)] = err != nil || exhausted(policy, row)
@@ -162,7 +163,7 @@ func (p *gatePass) takeWaiting(ctx context.Context, tx db.DBTX) error {
 		return nil
 	}
 	var err error
-	p.waiting, err = p.q.TakeWaiting(ctx, tx, params)
+	p.waiting, err = p.c.Q.TakeWaiting(ctx, tx, params)
 	// Those of different limits may compete for one that they share.
 	slices.SortFunc(p.waiting, compareWaiting)
 	return err
@@ -176,7 +177,7 @@ func compareWaiting(a, b db.TakeWaitingRow) int {
 }
 
 // takeOthers reads and locks the other budgets and limits of the executions.
-func (p *gatePass) takeOthers(ctx context.Context, tx *txn) error {
+func (p *gatePass) takeOthers(ctx context.Context, tx *core.Txn) error {
 	budgets, limits := make(map[gate.ID]bool), make(map[gate.ID]bool)
 	units := make(map[gate.ID]int64)
 	for i := range p.waiting {
@@ -211,21 +212,21 @@ func (p *gatePass) takeOthers(ctx context.Context, tx *txn) error {
 }
 
 // apply decides and writes.
-func (p *gatePass) apply(ctx context.Context, tx *txn) (int, error) {
+func (p *gatePass) apply(ctx context.Context, tx *core.Txn) (int, error) {
 	var admit db.AdmitExecutionsParams
 	var move db.MoveWaitingParams
-	admit.NowMs = p.Engine.nowMs()
+	admit.NowMs = p.Engine.c.NowMs()
 	for i := range p.waiting {
 		row := &p.waiting[i]
 		w := waitingOf(row)
 		switch d := p.state.Decide(w); d.Verb {
 		case gate.Admit:
-			admit.PartitionKeys, admit.ExecutionIDs = append(admit.PartitionKeys, row.PartitionKey), append(admit.ExecutionIDs, pgUUID(row.ExecutionID))
-			tx.due.resumed(row.LaneID)
+			admit.PartitionKeys, admit.ExecutionIDs = append(admit.PartitionKeys, row.PartitionKey), append(admit.ExecutionIDs, core.PgUUID(row.ExecutionID))
+			tx.Due.Resumed(row.LaneID)
 			p.noteAdmission(row, w.Budgets)
 			p.use(id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), w.Uses)
 		case gate.Move:
-			move.PartitionKeys, move.ExecutionIDs = append(move.PartitionKeys, row.PartitionKey), append(move.ExecutionIDs, pgUUID(row.ExecutionID))
+			move.PartitionKeys, move.ExecutionIDs = append(move.PartitionKeys, row.PartitionKey), append(move.ExecutionIDs, core.PgUUID(row.ExecutionID))
 			move.GateIDs, move.AreBudgets = append(move.GateIDs, pgGate(d.To)), append(move.AreBudgets, d.Budget)
 			p.more = true
 		case gate.Leave:
@@ -239,16 +240,16 @@ func (p *gatePass) apply(ctx context.Context, tx *txn) (int, error) {
 	return len(admit.ExecutionIDs) + len(move.ExecutionIDs), p.write(ctx, tx, admit, move)
 }
 
-func (p *gatePass) write(ctx context.Context, tx *txn, admit db.AdmitExecutionsParams, move db.MoveWaitingParams) error {
-	var steps []step
+func (p *gatePass) write(ctx context.Context, tx *core.Txn, admit db.AdmitExecutionsParams, move db.MoveWaitingParams) error {
+	var steps []core.Step
 	if len(admit.ExecutionIDs) > 0 {
-		steps = append(steps, func(conn db.DBTX) error { return p.q.AdmitExecutions(ctx, conn, admit) })
+		steps = append(steps, func(conn db.DBTX) error { return p.c.Q.AdmitExecutions(ctx, conn, admit) })
 	}
 	if len(move.ExecutionIDs) > 0 {
-		steps = append(steps, func(conn db.DBTX) error { return p.q.MoveWaiting(ctx, conn, move) })
+		steps = append(steps, func(conn db.DBTX) error { return p.c.Q.MoveWaiting(ctx, conn, move) })
 	}
 	if len(p.let.ExecutionIDs) > 0 {
-		steps = append(steps, func(conn db.DBTX) error { return p.q.InsertBudgetAdmissions(ctx, conn, p.let) })
+		steps = append(steps, func(conn db.DBTX) error { return p.c.Q.InsertBudgetAdmissions(ctx, conn, p.let) })
 	}
 	if steps = append(steps, p.admissions(ctx)...); len(steps) == 0 {
 		return nil
@@ -276,20 +277,20 @@ func waitingOf(row *db.TakeWaitingRow) gate.Waiting {
 // commit. No creation of executions makes them, since an idle row may be gone when an execution waits at last. It reports
 // whether the pass should be repeated.
 func (p *gatePass) ensure(ctx context.Context, op string) (again bool, err error) {
-	params := db.EnsureGatesParams{NowMs: p.Engine.nowMs()}
+	params := db.EnsureGatesParams{NowMs: p.Engine.c.NowMs()}
 	slices.SortFunc(p.missing, compareGates)
 	for _, g := range slices.Compact(p.missing) {
 		if x, named := p.namedBy[g]; named {
 			params.PartitionKeys, params.GateIDs = append(params.PartitionKeys, gatePartition(g)), append(params.GateIDs, pgGate(g))
 			params.ExecutionPartitionKeys = append(params.ExecutionPartitionKeys, x.Partition())
-			params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.UUID()))
+			params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(x.UUID()))
 		}
 	}
 	if len(params.GateIDs) == 0 {
 		return false, nil
 	}
-	_, err = inStatement(ctx, p.Engine, op, func(conn db.DBTX, _ *notifications) (struct{}, error) {
-		return struct{}{}, p.q.EnsureGates(ctx, conn, params)
+	_, err = core.InStatement(ctx, p.Engine.c, op, func(conn db.DBTX, _ *core.Notifications) (struct{}, error) {
+		return struct{}{}, p.c.Q.EnsureGates(ctx, conn, params)
 	})
 	if errors.Is(err, fferr.ErrBusy) {
 		p.busy = true

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // gates has the budgets and limits that must admit a new execution before it can be claimed.
@@ -38,9 +39,9 @@ func sortedBudgets(of []id.BudgetID) ([]id.BudgetID, error) {
 	budgets = slices.Compact(budgets)
 	switch {
 	case len(budgets) > MaxExecutionBudgets:
-		return nil, invalid("Budgets", fmt.Sprintf("has %d budgets, limit %d", len(budgets), MaxExecutionBudgets))
+		return nil, core.Invalid("Budgets", fmt.Sprintf("has %d budgets, limit %d", len(budgets), MaxExecutionBudgets))
 	case budgets[0] == (id.BudgetID{}):
-		return nil, invalid("Budgets", "has an empty id")
+		return nil, core.Invalid("Budgets", "has an empty id")
 	}
 	return budgets, nil
 }

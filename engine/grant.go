@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -82,11 +83,11 @@ type GrantSpec struct {
 func (s GrantSpec) validate() error {
 	if s.Lane != "" {
 		if err := s.Lane.Validate(); err != nil {
-			return invalidBecause("lane", err)
+			return core.InvalidBecause("lane", err)
 		}
 	}
 	if err := s.Capabilities.Validate(); err != nil {
-		return invalidBecause("capabilities", err)
+		return core.InvalidBecause("capabilities", err)
 	}
 	for _, note := range []struct{ field, text string }{
 		{"CapabilityHash", s.CapabilityHash}, {"RouteSnapshot", s.RouteSnapshot}, {"AdmissionSummary", s.AdmissionSummary},
@@ -101,10 +102,10 @@ func (s GrantSpec) validate() error {
 // checkHolder refuses invalid holders of grants and leases.
 func checkHolder(worker id.WorkerID, instance id.WorkerInstanceID, field string, ttl time.Duration) error {
 	if err := worker.Validate(); err != nil {
-		return invalidBecause("worker", err)
+		return core.InvalidBecause("worker", err)
 	}
 	if err := instance.Validate(); err != nil {
-		return invalidBecause("worker instance", err)
+		return core.InvalidBecause("worker instance", err)
 	}
 	return checkTTL(field, ttl)
 }
@@ -119,12 +120,12 @@ type grantable struct {
 // returns an error, the transaction is rolled back.
 func onGrantable[T any](
 	ctx context.Context, e *Engine, op string, x id.ExecutionID, instance id.WorkerInstanceID, needsFlow func(*heldExecution) bool,
-	act func(tx *txn, x *grantable) (Outcome[T], error),
+	act func(tx *core.Txn, x *grantable) (Outcome[T], error),
 ) (T, error) {
 	answer, err := operate(ctx, e, x, operation[Outcome[T]]{
 		op: op, needsFlow: needsFlow,
 		judge: func(*heldExecution) (Outcome[T], bool, error) { return Outcome[T]{}, true, nil },
-		write: func(tx *txn, x *heldExecution) (Outcome[T], error) {
+		write: func(tx *core.Txn, x *heldExecution) (Outcome[T], error) {
 			held, err := e.grantable(ctx, tx, x, instance)
 			if err != nil {
 				return Outcome[T]{}, err
@@ -136,8 +137,8 @@ func onGrantable[T any](
 }
 
 // grantable reads the facts of a locked execution. It refuses executions in a paused lane and drained worker instances.
-func (e *Engine) grantable(ctx context.Context, tx *txn, x *heldExecution, instance id.WorkerInstanceID) (*grantable, error) {
-	facts, err := e.q.ReadGrantFacts(ctx, tx, db.ReadGrantFactsParams{
+func (e *Engine) grantable(ctx context.Context, tx *core.Txn, x *heldExecution, instance id.WorkerInstanceID) (*grantable, error) {
+	facts, err := e.c.Q.ReadGrantFacts(ctx, tx, db.ReadGrantFactsParams{
 		PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), CurrentIndex: x.CurrentIndex, WorkerInstanceID: string(instance),
 		DefaultCap: policy.ReclaimLimit,
 	})
@@ -155,7 +156,7 @@ func (e *Engine) grantable(ctx context.Context, tx *txn, x *heldExecution, insta
 // checkLane refuses an execution that is in another lane than expected.
 func (x *grantable) checkLane(lane id.LaneID) error {
 	if lane != "" && string(lane) != x.LaneID {
-		return invalid("lane", fmt.Sprintf("execution %s is on another one, %s", x.id, x.LaneID))
+		return core.Invalid("lane", fmt.Sprintf("execution %s is on another one, %s", x.id, x.LaneID))
 	}
 	return nil
 }
@@ -169,7 +170,7 @@ func (x *grantable) checkCapabilities(has id.Capabilities) error {
 		}
 	}
 	if len(missing) > 0 {
-		return invalid("capabilities", "lack "+id.NewCapabilities(missing...).CSV())
+		return core.Invalid("capabilities", "lack "+id.NewCapabilities(missing...).CSV())
 	}
 	return nil
 }
@@ -205,5 +206,5 @@ func (e *Engine) deleteGrants(ctx context.Context, conn db.DBTX, x id.ExecutionI
 	for _, kind := range kinds {
 		params.Kinds = append(params.Kinds, string(kind))
 	}
-	return e.q.DeleteGrants(ctx, conn, params)
+	return e.c.Q.DeleteGrants(ctx, conn, params)
 }

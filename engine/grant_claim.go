@@ -14,6 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -52,10 +53,10 @@ func (s GrantedClaim) terms() (terms, error) {
 		worker: s.Worker, instance: s.Instance, ttl: s.LeaseTTL, lease: s.LeaseID, attempt: s.AttemptID, event: state.LeaseEventAcquired,
 	}
 	if p := s.ExpectedAttempt; p != nil && (*p < 0 || *p > math.MaxInt32) {
-		return t, invalid("ExpectedAttempt", "must be between 0 and 2^31-1")
+		return t, core.Invalid("ExpectedAttempt", "must be between 0 and 2^31-1")
 	}
 	if s.AttemptTimeout != 0 && s.AttemptTimeout < time.Millisecond {
-		return t, invalid("AttemptTimeout", "must be 0, or at least 1ms")
+		return t, core.Invalid("AttemptTimeout", "must be 0, or at least 1ms")
 	}
 	t.timeoutMs = s.AttemptTimeout.Milliseconds()
 	var err error
@@ -81,9 +82,9 @@ func (g Grants) ClaimExecution(ctx context.Context, spec GrantedClaim) (Claimed,
 	e := g.e
 	t, err := spec.terms()
 	if err != nil {
-		return Claimed{}, wrap(op, err)
+		return Claimed{}, core.Wrap(op, err)
 	}
-	return e.leaseOne(ctx, op, spec.Grant.Execution, spec.Instance, func(tx *txn, x *grantable) (*leaseDecision, error) {
+	return e.leaseOne(ctx, op, spec.Grant.Execution, spec.Instance, func(tx *core.Txn, x *grantable) (*leaseDecision, error) {
 		next, err := x.nextAttempt()
 		if err != nil {
 			return nil, err
@@ -104,7 +105,7 @@ func (g Grants) ClaimExecution(ctx context.Context, spec GrantedClaim) (Claimed,
 
 // checkShown refuses an invalid grant of a worker. Without a key it looks for a grant that was issued to the worker.
 func (e *Engine) checkShown(
-	ctx context.Context, tx *txn, x *grantable, p presented, worker id.WorkerID, instance id.WorkerInstanceID,
+	ctx context.Context, tx *core.Txn, x *grantable, p presented, worker id.WorkerID, instance id.WorkerInstanceID,
 ) error {
 	if p.key != "" {
 		return p.verifyFor(ctx, e, tx, x.NowMs, worker, instance)
@@ -136,13 +137,13 @@ func (g Grants) IssueGrantAndClaim(ctx context.Context, x id.ExecutionID, lane i
 	const op = "issue grant and claim"
 	if lane != "" {
 		if err := lane.Validate(); err != nil {
-			return Claimed{}, wrap(op, invalidBecause("lane", err))
+			return Claimed{}, core.Wrap(op, core.InvalidBecause("lane", err))
 		}
 	}
 	if err := checkTTL("lease TTL", leaseTTL); err != nil {
-		return Claimed{}, wrap(op, err)
+		return Claimed{}, core.Wrap(op, err)
 	}
-	return g.e.leaseOne(ctx, op, x, id.OperatorWorker, func(_ *txn, x *grantable) (*leaseDecision, error) {
+	return g.e.leaseOne(ctx, op, x, id.OperatorWorker, func(_ *core.Txn, x *grantable) (*leaseDecision, error) {
 		next, err := x.nextAttempt()
 		if err != nil {
 			return nil, err
@@ -180,14 +181,14 @@ func (g Grants) ClaimFromResumeGrant(ctx context.Context, spec ResumedClaim) (Cl
 	const op = "claim from resume grant"
 	e := g.e
 	if err := checkHolder(spec.Worker, spec.Instance, "lease TTL", spec.LeaseTTL); err != nil {
-		return Claimed{}, wrap(op, err)
+		return Claimed{}, core.Wrap(op, err)
 	}
 	shown := presented{wire.ClaimGrant, spec.Grant.Key, spec.Grant.Execution}
 	signed := shown.key.IsSigned()
 	if shown.key == "" || !signed && !e.cfg.UnsignedResumeGrants {
-		return Claimed{}, wrap(op, &fferr.GrantError{Execution: shown.execution, Reason: id.ReasonMalformed, Err: fferr.ErrInvalidGrant})
+		return Claimed{}, core.Wrap(op, &fferr.GrantError{Execution: shown.execution, Reason: id.ReasonMalformed, Err: fferr.ErrInvalidGrant})
 	}
-	return e.leaseOne(ctx, op, shown.execution, spec.Instance, func(tx *txn, x *grantable) (*leaseDecision, error) {
+	return e.leaseOne(ctx, op, shown.execution, spec.Instance, func(tx *core.Txn, x *grantable) (*leaseDecision, error) {
 		if signed {
 			if err := shown.verifyFor(ctx, e, tx, x.NowMs, spec.Worker, spec.Instance); err != nil {
 				return nil, err
@@ -239,9 +240,9 @@ type leaseDecision struct {
 // leaseOne gives the lease of one execution if decide, called under its locks, returns one.
 func (e *Engine) leaseOne(
 	ctx context.Context, op string, x id.ExecutionID, instance id.WorkerInstanceID,
-	decide func(tx *txn, x *grantable) (*leaseDecision, error),
+	decide func(tx *core.Txn, x *grantable) (*leaseDecision, error),
 ) (Claimed, error) {
-	claimed, err := onGrantable(ctx, e, op, x, instance, nil, func(tx *txn, x *grantable) (Outcome[Claimed], error) {
+	claimed, err := onGrantable(ctx, e, op, x, instance, nil, func(tx *core.Txn, x *grantable) (Outcome[Claimed], error) {
 		d, err := decide(tx, x)
 		if err != nil {
 			return Outcome[Claimed]{}, err
@@ -308,7 +309,7 @@ func (x *grantable) currentAttempt() (state.AttemptType, id.AttemptID) {
 }
 
 // giveLease writes a lease for a locked execution.
-func (e *Engine) giveLease(ctx context.Context, tx *txn, x *grantable, next nextAttempt, t terms) (Claimed, error) {
+func (e *Engine) giveLease(ctx context.Context, tx *core.Txn, x *grantable, next nextAttempt, t terms) (Claimed, error) {
 	lease := t.lease
 	if lease.IsZero() {
 		lease = id.NewLeaseID()
@@ -340,19 +341,19 @@ func (e *Engine) giveLease(ctx context.Context, tx *txn, x *grantable, next next
 		timeoutAtMs = addTTL(x.NowMs, ms)
 		c.TimeoutAt = time.UnixMilli(timeoutAtMs)
 	}
-	tx.due.leases()
-	return c, e.q.LeaseTakenExecutions(ctx, tx, db.LeaseTakenExecutionsParams{
+	tx.Due.Leases()
+	return c, e.c.Q.LeaseTakenExecutions(ctx, tx, db.LeaseTakenExecutionsParams{
 		NowMs:            x.NowMs,
 		WorkerID:         string(t.worker),
 		WorkerInstanceID: string(t.instance),
 		LeaseTTLMs:       ttlMs,
 		EventType:        string(t.event),
 		PartitionKeys:    []int16{x.id.Partition()},
-		ExecutionIDs:     []pgtype.UUID{pgUUID(x.id.UUID())},
+		ExecutionIDs:     []pgtype.UUID{core.PgUUID(x.id.UUID())},
 		AttemptIndexes:   []int32{next.index},
 		AttemptTypes:     []string{string(next.kind)},
-		AttemptIDs:       []pgtype.UUID{pgUUID(next.id)},
-		LeaseIDs:         []pgtype.UUID{pgUUID(lease)},
+		AttemptIDs:       []pgtype.UUID{core.PgUUID(next.id)},
+		LeaseIDs:         []pgtype.UUID{core.PgUUID(lease)},
 		LeaseEpochs:      []int64{next.epoch},
 		TimeoutsAtMs:     []int64{timeoutAtMs},
 		Inserted:         []bool{next.inserted},

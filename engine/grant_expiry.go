@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // ExpireGrants deletes expired grants, oldest first, and returns their executions to their lanes unless they have other
@@ -21,69 +22,69 @@ func (m Maintenance) ExpireGrants(ctx context.Context, batch int) (int, error) {
 	if err := checkBatch(batch); err != nil {
 		return 0, err
 	}
-	position := db.ScanExpiredGrantsParams{NowMs: e.nowMs(), AfterPartitionKey: -1, AfterGrantID: []byte{}, PageSize: scanPage}
+	position := db.ScanExpiredGrantsParams{NowMs: e.c.NowMs(), AfterPartitionKey: -1, AfterGrantID: []byte{}, PageSize: scanPage}
 	return e.newPass(op, e.expireGrants).through(ctx, batch, func(room int) ([]candidate, int, bool, error) {
-		rows, err := e.q.ScanExpiredGrants(ctx, e.reader(), position)
+		rows, err := e.c.Q.ScanExpiredGrants(ctx, e.c.Reader(), position)
 		if err != nil || len(rows) == 0 {
-			return nil, 0, false, wrap(op, err)
+			return nil, 0, false, core.Wrap(op, err)
 		}
 		last := &rows[len(rows)-1]
 		position.AfterExpiresAtMs, position.AfterPartitionKey, position.AfterGrantID = last.ExpiresAtMs, last.PartitionKey, last.GrantID
 		var due []candidate
-		var gone executionArrays
+		var gone core.ExecutionArrays
 		seen := make(map[id.ExecutionUUID]bool, len(rows))
 		for _, row := range rows {
 			switch {
 			case seen[row.ExecutionID]:
 			case !row.Gone:
 				due = append(due, candidate{partition: row.PartitionKey, execution: row.ExecutionID})
-			case len(gone.executions) < room:
-				gone.add(row.PartitionKey, row.ExecutionID)
+			case len(gone.Executions) < room:
+				gone.Add(row.PartitionKey, row.ExecutionID)
 			}
 			seen[row.ExecutionID] = true
 		}
-		if gone.empty() {
+		if gone.Empty() {
 			return due, 0, len(rows) == scanPage, nil
 		}
 		// There is no row to lock.
-		done, err := inTx(ctx, e.impatient(), op, func(tx *txn) (int, error) { return e.writeExpiredGrants(ctx, tx, gone) })
+		done, err := core.InTx(ctx, e.impatient().c, op, func(tx *core.Txn) (int, error) { return e.writeExpiredGrants(ctx, tx, gone) })
 		return due, done, len(rows) == scanPage, err
 	})
 }
 
 // expireGrants handles those due executions that it can lock.
-func (e *Engine) expireGrants(ctx context.Context, tx *txn, _ *flowSet, due []candidate, limit int) (int, error) {
-	var executions executionArrays
+func (e *Engine) expireGrants(ctx context.Context, tx *core.Txn, _ *core.FlowSet, due []candidate, limit int) (int, error) {
+	var executions core.ExecutionArrays
 	for _, c := range due {
-		executions.add(c.partition, c.execution)
+		executions.Add(c.partition, c.execution)
 	}
-	taken, err := e.q.TakeExecutions(ctx, tx, db.TakeExecutionsParams{
-		PartitionKeys: executions.partitions, ExecutionIDs: executions.executions,
+	taken, err := e.c.Q.TakeExecutions(ctx, tx, db.TakeExecutionsParams{
+		PartitionKeys: executions.Partitions, ExecutionIDs: executions.Executions,
 	})
 	if err != nil {
 		return 0, err
 	}
-	var locked executionArrays
+	var locked core.ExecutionArrays
 	for _, row := range taken[:min(limit, len(taken))] {
 		c := due[row.Ord]
-		locked.add(c.partition, c.execution)
+		locked.Add(c.partition, c.execution)
 	}
 	return e.writeExpiredGrants(ctx, tx, locked)
 }
 
 // writeExpiredGrants deletes the expired grants of locked executions, and returns executions without a usable grant to
 // their lanes.
-func (e *Engine) writeExpiredGrants(ctx context.Context, tx *txn, executions executionArrays) (int, error) {
-	if executions.empty() {
+func (e *Engine) writeExpiredGrants(ctx context.Context, tx *core.Txn, executions core.ExecutionArrays) (int, error) {
+	if executions.Empty() {
 		return 0, nil
 	}
-	rows, err := e.q.ExpireGrants(ctx, tx, db.ExpireGrantsParams{
-		PartitionKeys: executions.partitions, ExecutionIDs: executions.executions, NowMs: e.nowMs(),
+	rows, err := e.c.Q.ExpireGrants(ctx, tx, db.ExpireGrantsParams{
+		PartitionKeys: executions.Partitions, ExecutionIDs: executions.Executions, NowMs: e.c.NowMs(),
 	})
 	acted := make(map[pgtype.UUID]bool, len(rows)) // an execution may have two rows
 	for _, row := range rows {
 		if row.LaneID != "" {
-			tx.due.lane(row.LaneID)
+			tx.Due.Lane(row.LaneID)
 		}
 		acted[row.ExecutionID] = true
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // IssueClaimGrant grants a claimable execution to one worker, and takes it out of its lane until the grant is used or
@@ -31,20 +32,20 @@ func (g Grants) IssueClaimGrant(ctx context.Context, spec GrantSpec) (ClaimGrant
 	const op = "issue claim grant"
 	e := g.e
 	if err := spec.validate(); err != nil {
-		return ClaimGrant{}, wrap(op, err)
+		return ClaimGrant{}, core.Wrap(op, err)
 	}
-	key, err := e.signingKey(ctx, e.reader())
+	key, err := e.signingKey(ctx, e.c.Reader())
 	if err != nil {
-		return ClaimGrant{}, wrap(op, err)
+		return ClaimGrant{}, core.Wrap(op, err)
 	}
-	return onGrantable(ctx, e, op, spec.Execution, spec.Instance, nil, func(tx *txn, x *grantable) (Outcome[ClaimGrant], error) {
+	return onGrantable(ctx, e, op, spec.Execution, spec.Instance, nil, func(tx *core.Txn, x *grantable) (Outcome[ClaimGrant], error) {
 		grant, err := e.issueClaimGrant(ctx, tx, x, spec, key)
 		return Outcome[ClaimGrant]{Value: grant}, err
 	})
 }
 
 // issueClaimGrant grants a locked execution.
-func (e *Engine) issueClaimGrant(ctx context.Context, tx *txn, x *grantable, spec GrantSpec, key signingKey) (ClaimGrant, error) {
+func (e *Engine) issueClaimGrant(ctx context.Context, tx *core.Txn, x *grantable, spec GrantSpec, key signingKey) (ClaimGrant, error) {
 	if x.granted() {
 		grants, err := e.grantsOf(ctx, tx, x, wire.ClaimGrant)
 		if err != nil {
@@ -67,14 +68,14 @@ func (e *Engine) issueClaimGrant(ctx context.Context, tx *txn, x *grantable, spe
 	if err != nil {
 		return ClaimGrant{}, err
 	}
-	return ClaimGrant(grant), e.q.HoldForGrant(ctx, tx, db.HoldForGrantParams{
+	return ClaimGrant(grant), e.c.Q.HoldForGrant(ctx, tx, db.HoldForGrantParams{
 		PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), NowMs: x.NowMs,
 	})
 }
 
 // insertGrant signs and writes a grant.
 func (e *Engine) insertGrant(
-	ctx context.Context, tx *txn, x *grantable, kind wire.GrantKind, spec GrantSpec, key signingKey,
+	ctx context.Context, tx *core.Txn, x *grantable, kind wire.GrantKind, spec GrantSpec, key signingKey,
 ) (ReclaimGrant, error) {
 	ttlMs := spec.TTL.Milliseconds()
 	signed := wire.Grant{
@@ -82,7 +83,7 @@ func (e *Engine) insertGrant(
 	}
 	text := signed.Sign(key.secret, key.kid)
 	grantID := text.ID()
-	err := e.q.InsertGrant(ctx, tx, db.InsertGrantParams{
+	err := e.c.Q.InsertGrant(ctx, tx, db.InsertGrantParams{
 		PartitionKey:       x.id.Partition(),
 		GrantID:            grantID[:],
 		ExecutionID:        x.id.UUID(),
@@ -104,7 +105,7 @@ func (e *Engine) insertGrant(
 }
 
 func (e *Engine) grantsOf(ctx context.Context, conn db.DBTX, x *grantable, kind wire.GrantKind) ([]db.ListGrantsRow, error) {
-	return e.q.ListGrants(ctx, conn, db.ListGrantsParams{
+	return e.c.Q.ListGrants(ctx, conn, db.ListGrantsParams{
 		PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Kind: string(kind),
 	})
 }
@@ -148,23 +149,23 @@ const grantPage = 100
 func (g Grants) ClaimForWorker(ctx context.Context, spec WorkerSpec) (ClaimGrant, bool, error) {
 	const op = "claim for worker"
 	grant, found, err := g.e.impatient().claimForWorker(ctx, op, spec)
-	return grant, found, wrap(op, err)
+	return grant, found, core.Wrap(op, err)
 }
 
 func (e *Engine) claimForWorker(ctx context.Context, op string, spec WorkerSpec) (ClaimGrant, bool, error) {
 	if err := spec.validate(); err != nil {
 		return ClaimGrant{}, false, err
 	}
-	key, err := e.signingKey(ctx, e.reader())
+	key, err := e.signingKey(ctx, e.c.Reader())
 	if err != nil {
 		return ClaimGrant{}, false, err
 	}
 	scan := db.ScanEligibleParams{
 		LaneID: string(spec.Lane), Capabilities: spec.claim().capabilities(), Kinds: spec.claim().kinds(),
-		AfterRank: math.MinInt64, AfterExecutionID: pgUUID(id.ExecutionUUID{}), PageSize: grantPage,
+		AfterRank: math.MinInt64, AfterExecutionID: core.PgUUID(id.ExecutionUUID{}), PageSize: grantPage,
 	}
 	for {
-		rows, err := e.q.ScanEligible(ctx, e.reader(), scan)
+		rows, err := e.c.Q.ScanEligible(ctx, e.c.Reader(), scan)
 		if err != nil {
 			return ClaimGrant{}, false, err
 		}
@@ -183,7 +184,7 @@ func (e *Engine) claimForWorker(ctx context.Context, op string, spec WorkerSpec)
 		}
 		last := &rows[len(rows)-1]
 		scan.AfterRank, scan.AfterCreatedAtMs = last.Rank, last.CreatedAtMs
-		scan.AfterExecutionID, scan.AfterPartitionKey = pgUUID(last.ExecutionID), last.PartitionKey
+		scan.AfterExecutionID, scan.AfterPartitionKey = core.PgUUID(last.ExecutionID), last.PartitionKey
 	}
 }
 
@@ -193,15 +194,15 @@ func (e *Engine) grantFirst(
 ) (ClaimGrant, bool, error) {
 	for len(candidates) > 0 {
 		taken := len(candidates)
-		grant, err := inTx(ctx, e, op, func(tx *txn) (ClaimGrant, error) {
+		grant, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (ClaimGrant, error) {
 			params := db.TakeEligibleParams{LaneID: string(spec.Lane)}
 			for i, x := range candidates {
 				params.PartitionKeys = append(params.PartitionKeys, x.Partition())
-				params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.UUID()))
+				params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(x.UUID()))
 				params.Ords = append(params.Ords, int32(i))
 			}
 			taken = len(candidates)
-			rows, err := e.q.TakeEligible(ctx, tx, params)
+			rows, err := e.c.Q.TakeEligible(ctx, tx, params)
 			if err != nil || len(rows) == 0 {
 				return ClaimGrant{}, err
 			}
@@ -250,13 +251,13 @@ func (g Grants) IssueReclaimGrant(ctx context.Context, spec GrantSpec) (ReclaimG
 	const op = "issue reclaim grant"
 	e := g.e
 	if err := spec.validate(); err != nil {
-		return ReclaimGrant{}, wrap(op, err)
+		return ReclaimGrant{}, core.Wrap(op, err)
 	}
-	key, err := e.signingKey(ctx, e.reader())
+	key, err := e.signingKey(ctx, e.c.Reader())
 	if err != nil {
-		return ReclaimGrant{}, wrap(op, err)
+		return ReclaimGrant{}, core.Wrap(op, err)
 	}
-	return onGrantable(ctx, e, op, spec.Execution, spec.Instance, nil, func(tx *txn, x *grantable) (none Outcome[ReclaimGrant], err error) {
+	return onGrantable(ctx, e, op, spec.Execution, spec.Instance, nil, func(tx *core.Txn, x *grantable) (none Outcome[ReclaimGrant], err error) {
 		switch {
 		case x.LostTooOften:
 			return none, &fferr.ReclaimCapError{Execution: x.id, Reclaims: int(x.reclaims())}
@@ -288,7 +289,7 @@ func (g Grants) ListEligibleExecutions(
 	ctx context.Context, filter EligibleFilter, after string, limit int,
 ) (Page[id.ExecutionID], error) {
 	page, err := g.e.listEligible(ctx, filter, after, limit)
-	return page, wrap("list eligible executions", err)
+	return page, core.Wrap("list eligible executions", err)
 }
 
 // EligibleExecutions iterates over the executions that [Grants.ListEligibleExecutions] lists, a page at a time.
@@ -302,15 +303,15 @@ func (e *Engine) listEligible(
 	ctx context.Context, filter EligibleFilter, after string, limit int,
 ) (page Page[id.ExecutionID], err error) {
 	if err := filter.Lane.Validate(); err != nil {
-		return page, invalidBecause("lane", err)
+		return page, core.InvalidBecause("lane", err)
 	}
 	list := "eligible on " + string(filter.Lane)
 	params := db.ScanEligibleParams{
-		LaneID: string(filter.Lane), AfterRank: math.MinInt64, AfterExecutionID: pgUUID(id.ExecutionUUID{}),
+		LaneID: string(filter.Lane), AfterRank: math.MinInt64, AfterExecutionID: core.PgUUID(id.ExecutionUUID{}),
 	}
 	if p := filter.Partition; p != nil {
 		if *p < 0 || *p >= int(e.cfg.Partitions.WithDefaults().Flow) {
-			return page, invalid("partition", "does not exist in this database")
+			return page, core.Invalid("partition", "does not exist in this database")
 		}
 		list += fmt.Sprintf(" of %d", *p)
 		params.OnlyPartition = new(int16(*p))
@@ -323,15 +324,15 @@ func (e *Engine) listEligible(
 	case err != nil:
 		return page, err
 	case key != nil && len(key) != 34:
-		return page, invalid("after", "is not a cursor of this listing")
+		return page, core.Invalid("after", "is not a cursor of this listing")
 	case key != nil:
 		params.AfterRank = int64(binary.BigEndian.Uint64(key))
 		params.AfterCreatedAtMs = int64(binary.BigEndian.Uint64(key[8:]))
-		params.AfterExecutionID = pgUUID(id.ExecutionUUID(key[16:32]))
+		params.AfterExecutionID = core.PgUUID(id.ExecutionUUID(key[16:32]))
 		params.AfterPartitionKey = int16(binary.BigEndian.Uint16(key[32:]))
 	}
 	params.PageSize = int32(limit) + 1
-	rows, err := e.q.ScanEligible(ctx, e.reader(), params)
+	rows, err := e.c.Q.ScanEligible(ctx, e.c.Reader(), params)
 	if err != nil {
 		return page, err
 	}

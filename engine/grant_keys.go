@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // keyGrace is how long a key that another program retired still verifies grants. That program does not store an end.
@@ -23,7 +24,7 @@ type signingKey struct {
 //
 // Errors: [fferr.ErrUnsupported] without one.
 func (e *Engine) signingKey(ctx context.Context, conn db.DBTX) (signingKey, error) {
-	rows, err := e.q.ListSigningKeys(ctx, conn)
+	rows, err := e.c.Q.ListSigningKeys(ctx, conn)
 	if err != nil {
 		return signingKey{}, err
 	}
@@ -60,21 +61,21 @@ func (p presented) verify(ctx context.Context, e *Engine, conn db.DBTX, nowMs in
 	case fields.ExpiresAtMs <= nowMs:
 		return "", "", &fferr.GrantError{Execution: p.execution, Err: fferr.ErrGrantExpired}
 	}
-	secret, err := e.q.GetVerifyingKey(ctx, conn, db.GetVerifyingKeyParams{
+	secret, err := e.c.Q.GetVerifyingKey(ctx, conn, db.GetVerifyingKeyParams{
 		Kid: fields.Kid, NowMs: nowMs, GraceMs: keyGrace.Milliseconds(),
 	})
 	switch {
-	case isNoRow(err), err == nil && len(secret.Bytes) != wire.SecretBytes:
+	case core.IsNoRow(err), err == nil && len(secret.Bytes) != wire.SecretBytes:
 		return "", "", refused(id.ReasonUnknownKid)
 	case err != nil:
 		return "", "", err
 	}
 	grantID := p.key.ID()
-	row, err := e.q.GetGrant(ctx, conn, db.GetGrantParams{
+	row, err := e.c.Q.GetGrant(ctx, conn, db.GetGrantParams{
 		PartitionKey: p.execution.Partition(), ExecutionID: p.execution.UUID(), GrantID: grantID[:], Kind: string(p.kind),
 	})
 	switch {
-	case isNoRow(err):
+	case core.IsNoRow(err):
 		return "", "", refused(id.ReasonUnknownGrant)
 	case err != nil:
 		return "", "", err
@@ -110,12 +111,12 @@ func (g Grants) VerifyGrant(ctx context.Context, grant ClaimGrant) error {
 	const op = "verify grant"
 	e := g.e
 	if err := e.checkExecution(grant.Execution); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
-	conn := e.reader()
-	nowMs, err := e.q.GetNow(ctx, conn, e.nowMs())
+	conn := e.c.Reader()
+	nowMs, err := e.c.Q.GetNow(ctx, conn, e.c.NowMs())
 	if err == nil {
 		_, _, err = presented{wire.ClaimGrant, grant.Key, grant.Execution}.verify(ctx, e, conn, nowMs)
 	}
-	return wrap(op, err)
+	return core.Wrap(op, err)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -29,7 +30,7 @@ type Reclaim struct {
 
 func (s Reclaim) validate() error {
 	if p := s.MaxReclaims; p != nil && (*p < 0 || *p > math.MaxInt32) {
-		return invalid("MaxReclaims", "must be between 0 and 2^31-1")
+		return core.Invalid("MaxReclaims", "must be between 0 and 2^31-1")
 	}
 	return checkHolder(s.Worker, s.Instance, "lease TTL", s.LeaseTTL)
 }
@@ -50,10 +51,10 @@ func (g Grants) ReclaimExecution(ctx context.Context, spec Reclaim) (Claimed, er
 	const op = "reclaim execution"
 	e := g.e
 	if err := spec.validate(); err != nil {
-		return Claimed{}, wrap(op, err)
+		return Claimed{}, core.Wrap(op, err)
 	}
 	mayEnd := func(x *heldExecution) bool { return x.LostTooOften || spec.MaxReclaims != nil }
-	claimed, err := onGrantable(ctx, e, op, spec.Grant.Execution, spec.Instance, mayEnd, func(tx *txn, x *grantable) (none Outcome[Claimed], err error) {
+	claimed, err := onGrantable(ctx, e, op, spec.Grant.Execution, spec.Instance, mayEnd, func(tx *core.Txn, x *grantable) (none Outcome[Claimed], err error) {
 		if err := x.checkLane(spec.Grant.Lane); err != nil {
 			return none, err
 		}
@@ -66,7 +67,7 @@ func (g Grants) ReclaimExecution(ctx context.Context, spec Reclaim) (Claimed, er
 		}
 		lost, tooMany := x.loss(spec.MaxReclaims)
 		if tooMany {
-			return Outcome[Claimed]{Err: wrap(op, &fferr.ReclaimCapError{Execution: x.id, Reclaims: int(x.reclaims() + lost)})},
+			return Outcome[Claimed]{Err: core.Wrap(op, &fferr.ReclaimCapError{Execution: x.id, Reclaims: int(x.reclaims() + lost)})},
 				e.endLost(ctx, tx, x, lost)
 		}
 		if err := x.notAdmitted(); err != nil {
@@ -77,7 +78,7 @@ func (g Grants) ReclaimExecution(ctx context.Context, spec Reclaim) (Claimed, er
 		}
 		next := nextAttempt{index: x.Pointer, kind: state.ReclaimAttempt, epoch: x.raisedEpoch(), inserted: true}
 		if x.started() {
-			if err := e.q.EndReclaimedAttempt(ctx, tx, db.EndReclaimedAttemptParams{
+			if err := e.c.Q.EndReclaimedAttempt(ctx, tx, db.EndReclaimedAttemptParams{
 				PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), AttemptIndex: x.CurrentIndex, NowMs: x.NowMs,
 			}); err != nil {
 				return none, err
@@ -114,17 +115,17 @@ func (x *grantable) loss(limit *int) (lost int32, tooMany bool) {
 }
 
 // endLost ends an execution that has lost too many leases.
-func (e *Engine) endLost(ctx context.Context, tx *txn, x *grantable, lost int32) error {
-	ending := newEnding(x.NowMs, state.OutcomeFailed)
-	ending.params.LostLeases = lost
-	ending.params.CancellationReason = new("reclaim_cap_exceeded")
-	ending.params.RevokedBy = new("reconciler")
-	attempt := endingAttempt{
-		execution: x.id, index: x.CurrentIndex, epoch: x.raisedEpoch(), reason: reasonLostTooOften, category: string(policy.InfraCrash), class: policy.InfraCrash,
+func (e *Engine) endLost(ctx context.Context, tx *core.Txn, x *grantable, lost int32) error {
+	ending := core.NewEnding(x.NowMs, state.OutcomeFailed)
+	ending.Params.LostLeases = lost
+	ending.Params.CancellationReason = new("reclaim_cap_exceeded")
+	ending.Params.RevokedBy = new("reconciler")
+	attempt := core.EndingAttempt{
+		Execution: x.id, Index: x.CurrentIndex, Epoch: x.raisedEpoch(), Reason: core.ReasonLostTooOften, Category: string(policy.InfraCrash), Class: policy.InfraCrash,
 	}
 	if x.leased() {
-		attempt.leaseEvent, attempt.leaseID, attempt.instance = "revoked", x.LeaseID, x.WorkerInstanceID
+		attempt.LeaseEvent, attempt.LeaseID, attempt.Instance = "revoked", x.LeaseID, x.WorkerInstanceID
 	}
-	ending.add(attempt)
-	return e.endByJob(ctx, tx, ending)
+	ending.Add(attempt)
+	return e.c.EndByJob(ctx, tx, ending)
 }

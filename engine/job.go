@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Failure reasons that background jobs store on executions.
@@ -46,14 +47,14 @@ type pass struct {
 	op string
 
 	// act handles at most limit of the due rows that it can lock. It holds the locks of flows exclusively.
-	act func(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error)
+	act func(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []candidate, limit int) (int, error)
 
 	busy  map[id.FlowID][]candidate // skipped because of their flow
 	waits int                       // for locks that only endings need
 }
 
 func (e *Engine) newPass(
-	op string, act func(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error),
+	op string, act func(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []candidate, limit int) (int, error),
 ) *pass {
 	return &pass{Engine: e.impatient(), op: op, act: act, busy: make(map[id.FlowID][]candidate)}
 }
@@ -96,9 +97,9 @@ func (p *pass) work(ctx context.Context, due []candidate, limit int) (acted int,
 
 // cut returns how many of due one transaction may handle, at most n.
 func (p *pass) cut(due []candidate, n int) int {
-	flows := newFlowSet(p.cfg.Partitions)
+	flows := core.NewFlowSet(p.cfg.Partitions)
 	for i, c := range due[:min(n, len(due))] {
-		if !flows.admit(c.flow) {
+		if !flows.Admit(c.flow) {
 			return i
 		}
 	}
@@ -109,19 +110,19 @@ func (p *pass) cut(due []candidate, n int) int {
 // so that only locked rows are left out.
 func (p *pass) try(ctx context.Context, due []candidate, limit int) (int, error) {
 	var free, busy []candidate
-	n, err := inTx(ctx, p.Engine, p.op, func(tx *txn) (int, error) {
-		flows := newFlowSet(p.cfg.Partitions)
+	n, err := core.InTx(ctx, p.Engine.c, p.op, func(tx *core.Txn) (int, error) {
+		flows := core.NewFlowSet(p.cfg.Partitions)
 		for _, c := range due {
 			if c.flow != nil && len(p.busy[*c.flow]) == 0 {
-				flows.add(*c.flow)
+				flows.Add(*c.flow)
 			}
 		}
-		if err := p.tryFlowsExclusive(ctx, tx, flows); err != nil {
+		if err := p.c.TryFlowsExclusive(ctx, tx, flows); err != nil {
 			return 0, err
 		}
 		free, busy = nil, nil
 		for _, c := range due {
-			if c.flow == nil || flows.has(*c.flow) {
+			if c.flow == nil || flows.Has(*c.flow) {
 				free = append(free, c)
 			} else {
 				busy = append(busy, c)
@@ -159,7 +160,7 @@ func (p *pass) try(ctx context.Context, due []candidate, limit int) (int, error)
 // comeBack queues once for the locks of a few flows that were busy, because a flow whose members complete all the time
 // is hardly ever free. They are chosen at random, so that none is left out forever.
 func (p *pass) comeBack(ctx context.Context, limit int) (acted int, err error) {
-	if p.tx != nil {
+	if p.c.Tx != nil {
 		return 0, nil // a caller's transaction might wait long
 	}
 	tries := 0
@@ -168,10 +169,10 @@ func (p *pass) comeBack(ctx context.Context, limit int) (acted int, err error) {
 			break
 		}
 		tries++
-		n, err := inTx(ctx, p.Engine, p.op, func(tx *txn) (int, error) {
-			flows := newFlowSet(p.cfg.Partitions)
-			flows.add(flow)
-			if err := p.lockFlowsExclusive(ctx, tx, flows); err != nil {
+		n, err := core.InTx(ctx, p.Engine.c, p.op, func(tx *core.Txn) (int, error) {
+			flows := core.NewFlowSet(p.cfg.Partitions)
+			flows.Add(flow)
+			if err := p.c.LockFlowsExclusive(ctx, tx, flows); err != nil {
 				return 0, err
 			}
 			return p.act(ctx, tx, flows, due, limit-acted)
@@ -187,10 +188,10 @@ func (p *pass) comeBack(ctx context.Context, limit int) (acted int, err error) {
 // lockCurrentAttempts locks the current attempts of locked executions, and returns them by execution. Locked attempts
 // are marked busy.
 func (e *Engine) lockCurrentAttempts(
-	ctx context.Context, tx db.DBTX, executions executionArrays,
+	ctx context.Context, tx db.DBTX, executions core.ExecutionArrays,
 ) (map[id.ExecutionUUID]db.TakeCurrentAttemptsRow, error) {
-	rows, err := e.q.TakeCurrentAttempts(ctx, tx, db.TakeCurrentAttemptsParams{
-		PartitionKeys: executions.partitions, ExecutionIDs: executions.executions,
+	rows, err := e.c.Q.TakeCurrentAttempts(ctx, tx, db.TakeCurrentAttemptsParams{
+		PartitionKeys: executions.Partitions, ExecutionIDs: executions.Executions,
 	})
 	if err != nil {
 		return nil, err
@@ -211,8 +212,8 @@ func (m Maintenance) PruneCreationKeys(ctx context.Context, batch int) (int, err
 	if err := checkBatch(batch); err != nil {
 		return 0, err
 	}
-	return inStatement(ctx, e.impatient(), "prune creation keys", func(conn db.DBTX, _ *notifications) (int, error) {
-		n, err := e.q.PruneCreationKeys(ctx, conn, db.PruneCreationKeysParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
+	return core.InStatement(ctx, e.impatient().c, "prune creation keys", func(conn db.DBTX, _ *core.Notifications) (int, error) {
+		n, err := e.c.Q.PruneCreationKeys(ctx, conn, db.PruneCreationKeysParams{NowMs: e.c.NowMs(), BatchSize: int32(batch)})
 		return int(n), err
 	})
 }

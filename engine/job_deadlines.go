@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -29,24 +30,24 @@ func (m Maintenance) ExpireDeadlines(ctx context.Context, batch int) (int, error
 		return 0, err
 	}
 	position := db.ScanOverdueParams{
-		AfterDeadlineAtMs: math.MinInt64, AfterExecutionID: pgtype.UUID{Valid: true}, NowMs: e.nowMs(), PageSize: scanPage,
+		AfterDeadlineAtMs: math.MinInt64, AfterExecutionID: pgtype.UUID{Valid: true}, NowMs: e.c.NowMs(), PageSize: scanPage,
 	}
 	return e.newPass(op, e.endOverdue).through(ctx, batch, func(room int) ([]candidate, int, bool, error) {
-		rows, err := e.q.ScanOverdue(ctx, e.reader(), position)
+		rows, err := e.c.Q.ScanOverdue(ctx, e.c.Reader(), position)
 		if err != nil || len(rows) == 0 {
-			return nil, 0, false, wrap(op, err)
+			return nil, 0, false, core.Wrap(op, err)
 		}
 		last := rows[len(rows)-1]
 		position.AfterDeadlineAtMs, position.AfterPartitionKey = last.DeadlineAtMs, last.PartitionKey
-		position.AfterExecutionID = pgUUID(last.ExecutionID)
+		position.AfterExecutionID = core.PgUUID(last.ExecutionID)
 		var due []candidate
-		var finished executionArrays
+		var finished core.ExecutionArrays
 		for _, row := range rows {
 			switch {
 			case !row.Finished:
 				due = append(due, candidate{partition: row.PartitionKey, execution: row.ExecutionID, flow: row.FlowID})
-			case len(finished.executions) < room:
-				finished.add(row.PartitionKey, row.ExecutionID)
+			case len(finished.Executions) < room:
+				finished.Add(row.PartitionKey, row.ExecutionID)
 			}
 		}
 		settled, err := e.settleDeadlines(ctx, op, finished)
@@ -55,61 +56,61 @@ func (m Maintenance) ExpireDeadlines(ctx context.Context, batch int) (int, error
 }
 
 // endOverdue ends those due executions that it can lock and that are still overdue.
-func (e *Engine) endOverdue(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error) {
-	params := db.TakeOverdueParams{NowMs: e.nowMs(), MaxItems: int32(limit)}
+func (e *Engine) endOverdue(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []candidate, limit int) (int, error) {
+	params := db.TakeOverdueParams{NowMs: e.c.NowMs(), MaxItems: int32(limit)}
 	for _, c := range due {
 		params.PartitionKeys = append(params.PartitionKeys, c.partition)
-		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(c.execution))
+		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(c.execution))
 	}
-	taken, err := e.q.TakeOverdue(ctx, tx, params)
+	taken, err := e.c.Q.TakeOverdue(ctx, tx, params)
 	if err != nil || len(taken) == 0 {
 		return 0, err
 	}
-	var executions executionArrays
+	var executions core.ExecutionArrays
 	for _, row := range taken {
-		executions.add(row.PartitionKey, row.ExecutionID)
+		executions.Add(row.PartitionKey, row.ExecutionID)
 	}
 	current, err := e.lockCurrentAttempts(ctx, tx, executions)
 	if err != nil {
 		return 0, err
 	}
-	nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+	nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
 	if err != nil {
 		return 0, err
 	}
-	ends := newEnding(nowMs, state.OutcomeExpired)
+	ends := core.NewEnding(nowMs, state.OutcomeExpired)
 	for _, row := range taken {
 		attempt, started := current[row.ExecutionID]
-		if attempt.Busy || row.FlowID != nil && !flows.has(*row.FlowID) {
+		if attempt.Busy || row.FlowID != nil && !flows.Has(*row.FlowID) {
 			continue // it joined the flow in the meantime; the next scan expects it
 		}
-		end := endingAttempt{
-			execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), index: neverAttempted,
-			reason: reasonDeadline, category: string(policy.TimedOut), class: policy.TimedOut,
+		end := core.EndingAttempt{
+			Execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), Index: core.NeverAttempted,
+			Reason: reasonDeadline, Category: string(policy.TimedOut), Class: policy.TimedOut,
 		}
 		switch {
 		case started && attempt.TerminalAtMs != nil:
-			end.index = lastAttemptFinished
+			end.Index = core.LastAttemptFinished
 		case started:
-			end.index = attempt.AttemptIndex
-			end.epoch = max(row.HighestEpoch, attempt.LeaseEpoch) + 1
+			end.Index = attempt.AttemptIndex
+			end.Epoch = max(row.HighestEpoch, attempt.LeaseEpoch) + 1
 			if attempt.LeaseExpiresAtMs != nil {
-				end.leaseEvent, end.leaseID, end.instance = "expired", attempt.LeaseID, attempt.WorkerInstanceID
+				end.LeaseEvent, end.LeaseID, end.Instance = "expired", attempt.LeaseID, attempt.WorkerInstanceID
 			}
 		}
-		ends.add(end)
+		ends.Add(end)
 	}
-	return ends.len(), e.endByJob(ctx, tx, ends)
+	return ends.Len(), e.c.EndByJob(ctx, tx, ends)
 }
 
 // settleDeadlines clears the deadlines of executions that another program has ended, and returns how many.
-func (e *Engine) settleDeadlines(ctx context.Context, op string, finished executionArrays) (int, error) {
-	if finished.empty() {
+func (e *Engine) settleDeadlines(ctx context.Context, op string, finished core.ExecutionArrays) (int, error) {
+	if finished.Empty() {
 		return 0, nil
 	}
-	n, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (int64, error) {
-		return e.q.SettleDeadlines(ctx, conn, db.SettleDeadlinesParams{
-			PartitionKeys: finished.partitions, ExecutionIDs: finished.executions,
+	n, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
+		return e.c.Q.SettleDeadlines(ctx, conn, db.SettleDeadlinesParams{
+			PartitionKeys: finished.Partitions, ExecutionIDs: finished.Executions,
 		})
 	})
 	if errors.Is(err, fferr.ErrBusy) {

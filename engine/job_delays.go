@@ -5,6 +5,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // PromoteDelayed makes delayed executions claimable when they are due. It handles at most batch executions and returns
@@ -20,19 +21,19 @@ func (m Maintenance) PromoteDelayed(ctx context.Context, batch int) (int, error)
 		return 0, err
 	}
 	e := m.e.impatient()
-	params := db.PromoteDelayedParams{NowMs: e.nowMs(), BatchSize: int32(batch)}
+	params := db.PromoteDelayedParams{NowMs: e.c.NowMs(), BatchSize: int32(batch)}
 	fair := 0
-	n, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (int, error) {
-		rows, err := e.q.PromoteDelayed(ctx, conn, params)
+	n, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, due *core.Notifications) (int, error) {
+		rows, err := e.c.Q.PromoteDelayed(ctx, conn, params)
 		fair = 0
 		for _, row := range rows {
 			switch {
 			case row.Fair != "":
 				fair++
 			case row.Gated:
-				due.gated()
+				due.Gated()
 			case row.Promoted:
-				due.lane(row.LaneID)
+				due.Lane(row.LaneID)
 			}
 		}
 		return len(rows) - fair, err
@@ -41,27 +42,27 @@ func (m Maintenance) PromoteDelayed(ctx context.Context, batch int) (int, error)
 		return n, err
 	}
 	params.FairRetries, params.BatchSize = true, int32(fair)
-	more, err := inTx(ctx, e, op, func(tx *txn) (int, error) { return e.promoteFair(ctx, tx, params) })
+	more, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (int, error) { return e.promoteFair(ctx, tx, params) })
 	return n + more, err
 }
 
 // promoteFair promotes delayed executions, and gives retries of fair work the next places of their tenants.
-func (e *Engine) promoteFair(ctx context.Context, tx *txn, params db.PromoteDelayedParams) (int, error) {
-	rows, err := e.q.PromoteDelayed(ctx, tx, params)
+func (e *Engine) promoteFair(ctx context.Context, tx *core.Txn, params db.PromoteDelayedParams) (int, error) {
+	rows, err := e.c.Q.PromoteDelayed(ctx, tx, params)
 	if err != nil {
 		return 0, err
 	}
 	var fair []creation
 	for _, row := range rows {
 		if row.Gated {
-			tx.due.gated()
+			tx.Due.Gated()
 		}
 		switch {
 		case row.Fair != "":
 			x := id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes))
 			fair = append(fair, comingBack(x, row.LaneID, row.Priority, row.Namespace, row.Fair))
 		case row.Promoted && !row.Gated:
-			tx.due.lane(row.LaneID)
+			tx.Due.Lane(row.LaneID)
 		}
 	}
 	return len(rows), e.placeReturning(ctx, tx, fair)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // A Job names an operation of [Maintenance] that one process runs at a time.
@@ -87,18 +88,18 @@ func (m Maintenance) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, err
 	const op = "take jobs"
 	e := m.e
 	if err := spec.Holder.Validate(); err != nil {
-		return JobsTaken{}, wrap(op, invalidBecause("JobSpec.Holder", err))
+		return JobsTaken{}, core.Wrap(op, core.InvalidBecause("JobSpec.Holder", err))
 	}
 	if spec.Hold != 0 && spec.Hold < time.Millisecond {
-		return JobsTaken{}, wrap(op, invalid("JobSpec.Hold", "is below 1ms"))
+		return JobsTaken{}, core.Wrap(op, core.Invalid("JobSpec.Hold", "is below 1ms"))
 	}
 	lanes, err := laneTexts(spec.Lanes, "JobSpec.Lanes")
 	if err != nil {
-		return JobsTaken{}, wrap(op, err)
+		return JobsTaken{}, core.Wrap(op, err)
 	}
 	for i, job := range spec.Jobs {
 		if err := checkText(fmt.Sprintf("JobSpec.Jobs[%d]", i), string(job), maxKind); err != nil {
-			return JobsTaken{}, wrap(op, err)
+			return JobsTaken{}, core.Wrap(op, err)
 		}
 	}
 	if err := e.forgetLeaseTimers(ctx, op); err != nil {
@@ -106,14 +107,14 @@ func (m Maintenance) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, err
 	}
 	params := db.TakeJobsParams{
 		Holder: string(spec.Holder), HoldMs: spec.Hold.Milliseconds(), LaneIDs: lanes, LookAfterMs: e.lookAfterMs(),
-		NowMs: e.nowMs(), Names: make([]string, len(spec.Jobs)),
+		NowMs: e.c.NowMs(), Names: make([]string, len(spec.Jobs)),
 	}
 	for i, job := range spec.Jobs {
 		params.Names[i] = string(job)
 	}
-	rows, err := e.q.TakeJobs(ctx, e.plannedAnew(), params)
+	rows, err := e.c.Q.TakeJobs(ctx, e.plannedAnew(), params)
 	if err != nil {
-		return JobsTaken{}, wrap(op, err)
+		return JobsTaken{}, core.Wrap(op, err)
 	}
 	taken := JobsTaken{Jobs: make(map[Job]JobTaken, len(rows))}
 	for i, row := range rows {
@@ -139,15 +140,15 @@ func (m Maintenance) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, err
 func (m Maintenance) ReturnJobs(ctx context.Context, holder id.WorkerInstanceID) error {
 	const op = "return jobs"
 	if err := holder.Validate(); err != nil {
-		return wrap(op, invalidBecause("holder", err))
+		return core.Wrap(op, core.InvalidBecause("holder", err))
 	}
-	return wrap(op, m.e.q.ReturnJobs(ctx, m.e.plannedAnew(), string(holder)))
+	return core.Wrap(op, m.e.c.Q.ReturnJobs(ctx, m.e.plannedAnew(), string(holder)))
 }
 
 // Delayed returns a channel that receives a value after this engine has committed a transaction of its own that delayed
 // an execution, for example by a retry. Its time may come before the next check for delays. It buffers one value, and
 // each goes to one receiver.
-func (m Maintenance) Delayed() <-chan struct{} { return m.e.delayed }
+func (m Maintenance) Delayed() <-chan struct{} { return m.e.c.Delayed }
 
 // QueuedLanes returns the given lanes with queued work, possibly for other kinds or capabilities. A worker calls it
 // before it claims from lanes without a notification.
@@ -157,23 +158,23 @@ func (e *Engine) QueuedLanes(ctx context.Context, lanes []id.LaneID) ([]id.LaneI
 	const op = "list queued lanes"
 	asked, err := laneTexts(lanes, "lanes")
 	if err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
-	queued, err := e.q.ListQueuedAmong(ctx, e.plannedAnew(), asked)
-	return idsOfLanes(queued), wrap(op, err)
+	queued, err := e.c.Q.ListQueuedAmong(ctx, e.plannedAnew(), asked)
+	return idsOfLanes(queued), core.Wrap(op, err)
 }
 
 // plannedAnew returns the connection for statements that a process issues regularly, with or without work. Each is one
 // message without transaction settings, and is planned for the present tables every time instead. With [Config.Now] they are
 // a test's: small, and planned once.
 func (e *Engine) plannedAnew() db.DBTX {
-	if e.cfg.Now != nil && e.tx == nil {
-		return e.runner.Plain()
+	if e.cfg.Now != nil && e.c.Tx == nil {
+		return e.c.Runner.Plain()
 	}
-	if e.tx != nil {
-		return plannedAnew{e.tx}
+	if e.c.Tx != nil {
+		return plannedAnew{e.c.Tx}
 	}
-	return plannedAnew{e.runner.Plain()}
+	return plannedAnew{e.c.Runner.Plain()}
 }
 
 type plannedAnew struct{ db.DBTX }

@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -20,14 +21,14 @@ var timeout = Failure{Message: "attempt_timeout", Class: policy.TimedOut}
 // timeouts collects the results of attempts that exceeded their timeout.
 type timeouts struct {
 	retries *retries
-	ends    *ending
+	ends    *core.Ending
 }
 
 func newTimeouts(nowMs int64) timeouts {
-	return timeouts{newRetries(nowMs, "interrupted", "expired"), newEnding(nowMs, state.OutcomeExpired)}
+	return timeouts{newRetries(nowMs, "interrupted", "expired"), core.NewEnding(nowMs, state.OutcomeExpired)}
 }
 
-func (s timeouts) len() int { return s.retries.len() + s.ends.len() }
+func (s timeouts) len() int { return s.retries.len() + s.ends.Len() }
 
 // ExpireAttempts ends running attempts that have exceeded their policy's timeout, oldest first. This is a failure of
 // class [policy.TimedOut] that is retried like others; without retries left, the execution ends as expired. Calls of
@@ -46,16 +47,16 @@ func (m Maintenance) ExpireAttempts(ctx context.Context, batch int) (int, error)
 		return 0, err
 	}
 	position := db.ScanTimedOutParams{
-		AfterTimeoutAtMs: math.MinInt64, AfterExecutionID: pgtype.UUID{Valid: true}, NowMs: e.nowMs(), PageSize: scanPage,
+		AfterTimeoutAtMs: math.MinInt64, AfterExecutionID: pgtype.UUID{Valid: true}, NowMs: e.c.NowMs(), PageSize: scanPage,
 	}
 	return e.newPass(op, e.endTimedOut).through(ctx, batch, func(room int) ([]candidate, int, bool, error) {
-		rows, err := e.q.ScanTimedOut(ctx, e.reader(), position)
+		rows, err := e.c.Q.ScanTimedOut(ctx, e.c.Reader(), position)
 		if err != nil || len(rows) == 0 {
-			return nil, 0, false, wrap(op, err)
+			return nil, 0, false, core.Wrap(op, err)
 		}
 		last := rows[len(rows)-1]
 		position.AfterTimeoutAtMs, position.AfterPartitionKey = last.TimeoutAtMs, last.PartitionKey
-		position.AfterExecutionID, position.AfterAttemptIndex = pgUUID(last.ExecutionID), last.AttemptIndex
+		position.AfterExecutionID, position.AfterAttemptIndex = core.PgUUID(last.ExecutionID), last.AttemptIndex
 		var due []candidate
 		var over db.ForgetTimeoutsParams
 		for _, row := range rows {
@@ -68,7 +69,7 @@ func (m Maintenance) ExpireAttempts(ctx context.Context, batch int) (int, error)
 				due = append(due, c)
 			case len(over.ExecutionIDs) < room:
 				over.PartitionKeys = append(over.PartitionKeys, row.PartitionKey)
-				over.ExecutionIDs = append(over.ExecutionIDs, pgUUID(row.ExecutionID))
+				over.ExecutionIDs = append(over.ExecutionIDs, core.PgUUID(row.ExecutionID))
 				over.AttemptIndexes = append(over.AttemptIndexes, row.AttemptIndex)
 				over.TimeoutsAtMs = append(over.TimeoutsAtMs, row.TimeoutAtMs)
 			}
@@ -79,50 +80,50 @@ func (m Maintenance) ExpireAttempts(ctx context.Context, batch int) (int, error)
 }
 
 // endTimedOut ends those due attempts that it can lock and that still exceed their timeout.
-func (e *Engine) endTimedOut(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error) {
-	params := db.TakeTimedOutParams{NowMs: e.nowMs(), MaxItems: int32(limit)}
+func (e *Engine) endTimedOut(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []candidate, limit int) (int, error) {
+	params := db.TakeTimedOutParams{NowMs: e.c.NowMs(), MaxItems: int32(limit)}
 	for _, c := range due {
 		params.PartitionKeys = append(params.PartitionKeys, c.partition)
-		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(c.execution))
+		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(c.execution))
 		params.AttemptIndexes = append(params.AttemptIndexes, c.attempt)
 	}
-	taken, err := e.q.TakeTimedOut(ctx, tx, params)
+	taken, err := e.c.Q.TakeTimedOut(ctx, tx, params)
 	if err != nil || len(taken) == 0 {
 		return 0, err
 	}
-	nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+	nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
 	if err != nil {
 		return 0, err
 	}
 	timedOut := newTimeouts(nowMs)
 	for _, row := range taken {
 		retry, pause := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, timeout)
-		timedOut.add(endingAttempt{
-			execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), index: row.AttemptIndex,
-			epoch: row.HighestEpoch + 1, leaseID: row.LeaseID, instance: row.WorkerInstanceID,
-		}, retry, pause, row.FlowID == nil || flows.has(*row.FlowID))
+		timedOut.add(core.EndingAttempt{
+			Execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), Index: row.AttemptIndex,
+			Epoch: row.HighestEpoch + 1, LeaseID: row.LeaseID, Instance: row.WorkerInstanceID,
+		}, retry, pause, row.FlowID == nil || flows.Has(*row.FlowID))
 	}
 	return timedOut.len(), e.writeTimeouts(ctx, tx, timedOut)
 }
 
 // add adds an attempt, unless it would end its execution and may not: its last retry was used, or it joined a flow,
 // after the flows were locked. The next scan expects that.
-func (s timeouts) add(a endingAttempt, retry bool, pause int64, mayEnd bool) {
-	a.leaseEvent, a.reason, a.category, a.class = "expired", timeout.Message, timeout.category(), timeout.class()
+func (s timeouts) add(a core.EndingAttempt, retry bool, pause int64, mayEnd bool) {
+	a.LeaseEvent, a.Reason, a.Category, a.Class = "expired", timeout.Message, timeout.category(), timeout.class()
 	switch {
 	case retry:
 		s.retries.add(a, addTTL(s.retries.params.NowMs, pause))
 	case mayEnd:
-		s.ends.add(a)
+		s.ends.Add(a)
 	}
 }
 
 // writeTimeouts writes the results of attempts that exceeded their timeout.
-func (e *Engine) writeTimeouts(ctx context.Context, tx *txn, s timeouts) error {
+func (e *Engine) writeTimeouts(ctx context.Context, tx *core.Txn, s timeouts) error {
 	if err := e.scheduleRetries(ctx, tx, s.retries); err != nil {
 		return err
 	}
-	return e.endByJob(ctx, tx, s.ends)
+	return e.c.EndByJob(ctx, tx, s.ends)
 }
 
 // forgetTimeouts clears timeouts of attempts whose lease another program took away, and returns how many.
@@ -130,8 +131,8 @@ func (e *Engine) forgetTimeouts(ctx context.Context, op string, over db.ForgetTi
 	if len(over.ExecutionIDs) == 0 {
 		return 0, nil
 	}
-	n, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (int64, error) {
-		return e.q.ForgetTimeouts(ctx, conn, over)
+	n, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
+		return e.c.Q.ForgetTimeouts(ctx, conn, over)
 	})
 	if errors.Is(err, fferr.ErrBusy) {
 		err = nil // the next call retries

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // WorkerEventRetention is how long the events of registered workers are kept, in ff_worker_registry_event.
@@ -21,8 +22,8 @@ func (m Maintenance) SweepWorkers(ctx context.Context, batch int) (int, error) {
 	if err := checkBatch(batch); err != nil {
 		return 0, err
 	}
-	return inStatement(ctx, e.impatient(), "sweep workers", func(conn db.DBTX, _ *notifications) (int, error) {
-		n, err := e.q.SweepWorkers(ctx, conn, db.SweepWorkersParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
+	return core.InStatement(ctx, e.impatient().c, "sweep workers", func(conn db.DBTX, _ *core.Notifications) (int, error) {
+		n, err := e.c.Q.SweepWorkers(ctx, conn, db.SweepWorkersParams{NowMs: e.c.NowMs(), BatchSize: int32(batch)})
 		return int(n), err
 	})
 }
@@ -37,9 +38,9 @@ func (m Maintenance) PruneWorkerEvents(ctx context.Context, batch int) (int, err
 	if err := checkBatch(batch); err != nil {
 		return 0, err
 	}
-	return inStatement(ctx, e.impatient(), "prune worker events", func(conn db.DBTX, _ *notifications) (int, error) {
-		n, err := e.q.PruneWorkerEvents(ctx, conn, db.PruneWorkerEventsParams{
-			NowMs: e.nowMs(), KeepMs: WorkerEventRetention.Milliseconds(), BatchSize: int32(batch),
+	return core.InStatement(ctx, e.impatient().c, "prune worker events", func(conn db.DBTX, _ *core.Notifications) (int, error) {
+		n, err := e.c.Q.PruneWorkerEvents(ctx, conn, db.PruneWorkerEventsParams{
+			NowMs: e.c.NowMs(), KeepMs: WorkerEventRetention.Milliseconds(), BatchSize: int32(batch),
 		})
 		return int(n), err
 	})

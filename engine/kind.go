@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -85,7 +86,7 @@ func (k Kind[In, Out]) Validate() error {
 	}
 	if k.Lane != "" {
 		if err := k.Lane.Validate(); err != nil {
-			return invalidBecause("Kind.Lane", err)
+			return core.InvalidBecause("Kind.Lane", err)
 		}
 	}
 	if k.Policy != nil {
@@ -104,7 +105,7 @@ func (k Kind[In, Out]) Validate() error {
 
 func (k Kind[In, Out]) checkName() error {
 	if k.Name == "" {
-		return invalid("Kind.Name", "is empty")
+		return core.Invalid("Kind.Name", "is empty")
 	}
 	return checkText("Kind.Name", k.Name, maxKind)
 }
@@ -128,7 +129,7 @@ func (k Kind[In, Out]) Spec(args In) ExecutionSpec {
 		spec.mistake = err
 	}
 	if spec.Payload, err = encode(k.Codec, args); err != nil {
-		spec.mistake = invalidBecause("payload", fmt.Errorf("cannot be encoded: %w", err))
+		spec.mistake = core.InvalidBecause("payload", fmt.Errorf("cannot be encoded: %w", err))
 	}
 	if k.Options != nil {
 		spec.apply(k.Options(args))
@@ -172,7 +173,7 @@ type CreateOption func(*ExecutionSpec)
 func (s *ExecutionSpec) apply(options []CreateOption) {
 	for _, option := range options {
 		if option == nil {
-			s.refuse(invalid("options", "has a nil option"))
+			s.refuse(core.Invalid("options", "has a nil option"))
 			return
 		}
 		option(s)
@@ -218,7 +219,7 @@ func After(d time.Duration) CreateOption {
 	return func(s *ExecutionSpec) {
 		s.DelayUntil, s.after = time.Time{}, d
 		if d < 0 {
-			s.refuse(invalid("After", "is negative"))
+			s.refuse(core.Invalid("After", "is negative"))
 		}
 	}
 }
@@ -259,7 +260,7 @@ func (k Kind[In, Out]) read(read func() ([]byte, error)) (Out, error) {
 	const op = "read result"
 	var none Out
 	if err := k.checkName(); err != nil {
-		return none, wrap(op, err)
+		return none, core.Wrap(op, err)
 	}
 	stored, err := read()
 	if err != nil {
@@ -280,16 +281,16 @@ func (k Kind[In, Out]) ResultOf(upstream UpstreamResult) (Out, error) {
 	const op = "read upstream result"
 	var none Out
 	if err := k.checkName(); err != nil {
-		return none, wrap(op, err)
+		return none, core.Wrap(op, err)
 	}
 	if upstream.Gone {
-		return none, wrap(op, fmt.Errorf("execution %s: %w", upstream.Execution, fferr.ErrPruned))
+		return none, core.Wrap(op, fmt.Errorf("execution %s: %w", upstream.Execution, fferr.ErrPruned))
 	}
 	if upstream.Kind != k.Name {
-		return none, wrap(op, invalid("upstream", fmt.Sprintf("is of the kind %q, not %q", upstream.Kind, k.Name)))
+		return none, core.Wrap(op, core.Invalid("upstream", fmt.Sprintf("is of the kind %q, not %q", upstream.Kind, k.Name)))
 	}
 	if err := upstream.ended(); err != nil {
-		return none, wrap(op, err)
+		return none, core.Wrap(op, err)
 	}
 	out, err := k.decodeResult(upstream.Result)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // LaneSummary is a lane in a listing.
@@ -57,7 +58,7 @@ const MaxCounted = 10_000
 func (e *Engine) ListLanes(ctx context.Context, after string, limit int) (Page[LaneSummary], error) {
 	const op = "list lanes"
 	page, err := e.listLanes(ctx, after, limit)
-	return page, wrap(op, err)
+	return page, core.Wrap(op, err)
 }
 
 // Lanes iterates over the lanes that [Engine.ListLanes] lists, a page at a time.
@@ -75,27 +76,27 @@ func (e *Engine) listLanes(ctx context.Context, after string, limit int) (page P
 		return page, err
 	}
 	var found laneFacts
-	if err := e.read(ctx,
+	if err := e.c.Read(ctx,
 		func(conn db.DBTX) (err error) {
-			found.lanes, err = e.q.ListLanes(ctx, conn, db.ListLanesParams{
+			found.lanes, err = e.c.Q.ListLanes(ctx, conn, db.ListLanesParams{
 				AfterLaneID: string(last), PageSize: int32(limit) + 1, MaxCounted: MaxCounted,
 			})
 			return err
 		},
 		func(conn db.DBTX) (err error) {
-			found.delayed, err = e.q.ListDelayedLanes(ctx, conn, MaxCounted)
+			found.delayed, err = e.c.Q.ListDelayedLanes(ctx, conn, MaxCounted)
 			return err
 		},
 		func(conn db.DBTX) (err error) {
-			found.active, err = e.q.ListActiveLanes(ctx, conn, MaxCounted)
+			found.active, err = e.c.Q.ListActiveLanes(ctx, conn, MaxCounted)
 			return err
 		},
 		func(conn db.DBTX) (err error) {
-			found.held, err = e.q.ListHeldLanes(ctx, conn, MaxCounted)
+			found.held, err = e.c.Q.ListHeldLanes(ctx, conn, MaxCounted)
 			return err
 		},
 		func(conn db.DBTX) (err error) {
-			found.ended, err = e.q.ListEndedLanes(ctx, conn, db.ListEndedLanesParams{MaxCounted: MaxCounted, NowMs: e.nowMs()})
+			found.ended, err = e.c.Q.ListEndedLanes(ctx, conn, db.ListEndedLanesParams{MaxCounted: MaxCounted, NowMs: e.c.NowMs()})
 			return err
 		},
 	); err != nil {
@@ -131,7 +132,7 @@ func (f *laneFacts) summaries() ([]LaneSummary, error) {
 		l := &lanes[i]
 		*l = LaneSummary{ID: id.LaneID(row.LaneID), Waiting: own(row.Waiting), Blocked: own(row.Blocked)}
 		if err := l.ID.Validate(); err != nil {
-			return nil, corrupt("ff_lane_registry.lane_id", err)
+			return nil, core.Corrupt("ff_lane_registry.lane_id", err)
 		}
 		if row.PausedAtMs != 0 {
 			l.PausedSince, l.PauseReason = time.UnixMilli(row.PausedAtMs), row.PauseReason

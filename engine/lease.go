@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Handle encodes the lease for another process or language.
@@ -67,11 +68,11 @@ func (e *Engine) renewChunk(ctx context.Context, op string, renewals []Renewal, 
 	})
 	for len(order) > 0 {
 		var leases []*renewing
-		_, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (struct{}, error) {
+		_, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, due *core.Notifications) (struct{}, error) {
 			leases = newRenewing(renewals, order)
 			return struct{}{}, e.renewAll(ctx, conn, due, leases)
 		})
-		if err != nil && !errors.Is(err, errRefused) {
+		if err != nil && !errors.Is(err, core.ErrRefused) {
 			return err
 		}
 		// In a caller's transaction a refused item must leave no lock behind, so the others start again.
@@ -79,7 +80,7 @@ func (e *Engine) renewChunk(ctx context.Context, op string, renewals []Renewal, 
 		for _, r := range leases {
 			outcome := Outcome[time.Time]{Value: time.UnixMilli(r.expiresAtMs)}
 			if !r.renewed {
-				outcome = Outcome[time.Time]{Err: cmp.Or(r.missed, error(errBusyRow))}
+				outcome = Outcome[time.Time]{Err: cmp.Or(r.missed, error(core.ErrBusyRow))}
 			}
 			for _, n := range r.items {
 				results[n] = outcome
@@ -88,7 +89,7 @@ func (e *Engine) renewChunk(ctx context.Context, op string, renewals []Renewal, 
 				order = append(order, r.items...)
 			}
 		}
-		if err == nil && e.tx == nil {
+		if err == nil && e.c.Tx == nil {
 			e.leases.renewed(leases)
 		}
 	}
@@ -120,7 +121,7 @@ func newRenewing(renewals []Renewal, order []int) (leases []*renewing) {
 	return leases
 }
 
-func (e *Engine) renewAll(ctx context.Context, conn db.DBTX, due *notifications, leases []*renewing) error {
+func (e *Engine) renewAll(ctx context.Context, conn db.DBTX, due *core.Notifications, leases []*renewing) error {
 	renewed, err := e.renew(ctx, conn, leases, false)
 	if err != nil {
 		return err
@@ -146,10 +147,10 @@ func (e *Engine) renewAll(ctx context.Context, conn db.DBTX, due *notifications,
 		renewed += n
 	}
 	if renewed > 0 {
-		due.leases()
+		due.Leases()
 	}
-	if e.tx != nil && renewed < len(leases) {
-		return errRefused
+	if e.c.Tx != nil && renewed < len(leases) {
+		return core.ErrRefused
 	}
 	return nil
 }
@@ -161,19 +162,19 @@ func (e *Engine) renew(ctx context.Context, conn db.DBTX, leases []*renewing, ju
 	}
 	arrays := renewingArrays(leases)
 	params := db.RenewLeasesParams{
-		NowMs:          e.nowMs(),
-		PartitionKeys:  arrays.partitions,
-		ExecutionIDs:   arrays.executions,
+		NowMs:          e.c.NowMs(),
+		PartitionKeys:  arrays.Partitions,
+		ExecutionIDs:   arrays.Executions,
 		AttemptIndexes: arrays.attempts,
 		LeaseEpochs:    arrays.epochs,
 		TtlsMs:         make([]int64, len(leases)),
-		Ords:           arrays.ords(),
+		Ords:           arrays.Ords(),
 		Judged:         judged,
 	}
 	for i, r := range leases {
 		params.TtlsMs[i] = r.ttlMs
 	}
-	rows, err := e.q.RenewLeases(ctx, conn, params)
+	rows, err := e.c.Q.RenewLeases(ctx, conn, params)
 	for _, row := range rows {
 		leases[row.Ord].renewed, leases[row.Ord].expiresAtMs = true, row.LeaseExpiresAtMs
 	}

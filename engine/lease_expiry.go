@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -33,12 +34,12 @@ func (m Maintenance) ExpireLeases(ctx context.Context, batch int) (int, error) {
 		return 0, err
 	}
 	position := db.LookAtLeasesParams{
-		DefaultCap: policy.ReclaimLimit, NowMs: e.nowMs(), MaxItems: lookedAtOnce,
+		DefaultCap: policy.ReclaimLimit, NowMs: e.c.NowMs(), MaxItems: lookedAtOnce,
 		AfterDueAtMs: math.MinInt64, AfterTimerID: pgtype.UUID{Valid: true},
 	}
 	return e.newPass(op, e.expireLeases).through(ctx, batch, func(int) ([]candidate, int, bool, error) {
-		rows, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) ([]db.LookAtLeasesRow, error) {
-			return e.q.LookAtLeases(ctx, conn, position)
+		rows, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.LookAtLeasesRow, error) {
+			return e.c.Q.LookAtLeases(ctx, conn, position)
 		})
 		if err != nil || len(rows) == 0 {
 			return nil, 0, false, err
@@ -50,7 +51,7 @@ func (m Maintenance) ExpireLeases(ctx context.Context, batch int) (int, error) {
 			switch {
 			case !row.ExecutionID.Valid: // none has expired
 			case row.MayEnd:
-				c.flow = flowOf(row.FlowID)
+				c.flow = core.FlowOf(row.FlowID)
 				ending = append(ending, c)
 			default:
 				returning = append(returning, c)
@@ -64,26 +65,26 @@ func (m Maintenance) ExpireLeases(ctx context.Context, batch int) (int, error) {
 const lookedAtOnce = 4 * MaxBatch
 
 // expireLeases settles those due leases that it can lock and that are still expired.
-func (e *Engine) expireLeases(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error) {
-	params := db.TakeExpiredLeasesParams{DefaultCap: policy.ReclaimLimit, NowMs: e.nowMs(), MaxItems: int32(limit)}
+func (e *Engine) expireLeases(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []candidate, limit int) (int, error) {
+	params := db.TakeExpiredLeasesParams{DefaultCap: policy.ReclaimLimit, NowMs: e.c.NowMs(), MaxItems: int32(limit)}
 	for _, c := range due {
 		params.PartitionKeys = append(params.PartitionKeys, c.partition)
-		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(c.execution))
+		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(c.execution))
 		params.AttemptIndexes = append(params.AttemptIndexes, c.attempt)
 	}
-	taken, err := e.q.TakeExpiredLeases(ctx, tx, params)
+	taken, err := e.c.Q.TakeExpiredLeases(ctx, tx, params)
 	if err != nil || len(taken) == 0 {
 		return 0, err
 	}
-	var executions executionArrays
+	var executions core.ExecutionArrays
 	for _, row := range taken {
-		executions.add(row.PartitionKey, row.ExecutionID)
+		executions.Add(row.PartitionKey, row.ExecutionID)
 	}
 	current, err := e.lockCurrentAttempts(ctx, tx, executions)
 	if err != nil {
 		return 0, err
 	}
-	nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+	nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
 	if err != nil {
 		return 0, err
 	}
@@ -92,15 +93,15 @@ func (e *Engine) expireLeases(ctx context.Context, tx *txn, flows *flowSet, due 
 	for i := range taken {
 		row := &taken[i]
 		// If it joined a flow in the meantime, the next scan expects that it needs the flow's lock.
-		mayEnd := row.FlowID == nil || flows.has(*row.FlowID)
-		attempt := endingAttempt{
-			execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), index: row.AttemptIndex,
-			epoch: max(row.HighestEpoch, row.LeaseEpoch) + 1, leaseID: row.LeaseID, instance: row.WorkerInstanceID,
+		mayEnd := row.FlowID == nil || flows.Has(*row.FlowID)
+		attempt := core.EndingAttempt{
+			Execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), Index: row.AttemptIndex,
+			Epoch: max(row.HighestEpoch, row.LeaseEpoch) + 1, LeaseID: row.LeaseID, Instance: row.WorkerInstanceID,
 		}
 		switch {
 		case row.LifecyclePhase != string(state.Active) || row.AttemptIndex != current[row.ExecutionID].AttemptIndex:
 			strays.PartitionKeys = append(strays.PartitionKeys, row.PartitionKey)
-			strays.ExecutionIDs = append(strays.ExecutionIDs, pgUUID(row.ExecutionID))
+			strays.ExecutionIDs = append(strays.ExecutionIDs, core.PgUUID(row.ExecutionID))
 			strays.AttemptIndexes = append(strays.AttemptIndexes, row.AttemptIndex)
 		case row.TimedOut:
 			retry, pause := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, timeout)
@@ -110,7 +111,7 @@ func (e *Engine) expireLeases(ctx context.Context, tx *txn, flows *flowSet, due 
 		}
 	}
 	if len(strays.ExecutionIDs) > 0 {
-		if err := e.q.FenceStrayLeases(ctx, tx, strays); err != nil {
+		if err := e.c.Q.FenceStrayLeases(ctx, tx, strays); err != nil {
 			return 0, err
 		}
 	}
@@ -123,46 +124,46 @@ func (e *Engine) expireLeases(ctx context.Context, tx *txn, flows *flowSet, due 
 // lostLeases collects the results of attempts with lost leases.
 type lostLeases struct {
 	returns db.ReleaseExpiredLeasesParams
-	ends    *ending
+	ends    *core.Ending
 }
 
 func newLostLeases(nowMs int64) *lostLeases {
-	ends := newEnding(nowMs, state.OutcomeFailed)
-	ends.params.LostLeases = 1
-	ends.params.CancellationReason = new("reclaim_cap_exceeded")
+	ends := core.NewEnding(nowMs, state.OutcomeFailed)
+	ends.Params.LostLeases = 1
+	ends.Params.CancellationReason = new("reclaim_cap_exceeded")
 	return &lostLeases{returns: db.ReleaseExpiredLeasesParams{NowMs: nowMs}, ends: ends}
 }
 
-func (s *lostLeases) len() int { return len(s.returns.ExecutionIDs) + s.ends.len() }
+func (s *lostLeases) len() int { return len(s.returns.ExecutionIDs) + s.ends.Len() }
 
 // add adds an attempt, unless it has lost too many leases and its execution may not end now.
-func (s *lostLeases) add(a endingAttempt, tooOften, mayEnd bool) {
+func (s *lostLeases) add(a core.EndingAttempt, tooOften, mayEnd bool) {
 	switch {
 	case !tooOften:
 		p := &s.returns
-		p.PartitionKeys = append(p.PartitionKeys, a.execution.Partition())
-		p.ExecutionIDs = append(p.ExecutionIDs, pgUUID(a.execution.UUID()))
-		p.AttemptIndexes = append(p.AttemptIndexes, a.index)
-		p.RaisedEpochs = append(p.RaisedEpochs, a.epoch)
-		p.LeaseIDs = append(p.LeaseIDs, a.leaseID)
-		p.WorkerInstanceIDs = append(p.WorkerInstanceIDs, a.instance)
+		p.PartitionKeys = append(p.PartitionKeys, a.Execution.Partition())
+		p.ExecutionIDs = append(p.ExecutionIDs, core.PgUUID(a.Execution.UUID()))
+		p.AttemptIndexes = append(p.AttemptIndexes, a.Index)
+		p.RaisedEpochs = append(p.RaisedEpochs, a.Epoch)
+		p.LeaseIDs = append(p.LeaseIDs, a.LeaseID)
+		p.WorkerInstanceIDs = append(p.WorkerInstanceIDs, a.Instance)
 	case mayEnd:
-		a.leaseEvent, a.reason, a.category, a.class = "expired", reasonLostTooOften, string(policy.InfraCrash), policy.InfraCrash
-		s.ends.add(a)
+		a.LeaseEvent, a.Reason, a.Category, a.Class = "expired", core.ReasonLostTooOften, string(policy.InfraCrash), policy.InfraCrash
+		s.ends.Add(a)
 	}
 }
 
 // writeLost returns executions to their lanes, or ends those that lost too many leases.
-func (e *Engine) writeLost(ctx context.Context, tx *txn, s *lostLeases) error {
+func (e *Engine) writeLost(ctx context.Context, tx *core.Txn, s *lostLeases) error {
 	if len(s.returns.ExecutionIDs) > 0 {
-		lanes, err := e.q.ReleaseExpiredLeases(ctx, tx, s.returns)
+		lanes, err := e.c.Q.ReleaseExpiredLeases(ctx, tx, s.returns)
 		if err != nil {
 			return err
 		}
-		tx.due.leases()
+		tx.Due.Leases()
 		for _, lane := range lanes {
-			tx.due.lane(lane)
+			tx.Due.Lane(lane)
 		}
 	}
-	return e.endByJob(ctx, tx, s.ends)
+	return e.c.EndByJob(ctx, tx, s.ends)
 }

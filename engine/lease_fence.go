@@ -5,6 +5,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -13,12 +14,12 @@ import (
 type leaseFacts db.ReadLeasesRow
 
 func (e *Engine) readLeases(ctx context.Context, conn db.DBTX, arrays leaseArrays) (map[int]*leaseFacts, error) {
-	rows, err := e.q.ReadLeases(ctx, conn, db.ReadLeasesParams{
-		PartitionKeys:  arrays.partitions,
-		ExecutionIDs:   arrays.executions,
+	rows, err := e.c.Q.ReadLeases(ctx, conn, db.ReadLeasesParams{
+		PartitionKeys:  arrays.Partitions,
+		ExecutionIDs:   arrays.Executions,
 		AttemptIndexes: arrays.attempts,
-		Ords:           arrays.ords(),
-		NowMs:          e.nowMs(),
+		Ords:           arrays.Ords(),
+		NowMs:          e.c.NowMs(),
 	})
 	if err != nil {
 		return nil, err
@@ -43,7 +44,7 @@ func (f *leaseFacts) missing(l Fence) error {
 
 // fence judges a holder's call. It checks in this order: the attempt exists; the epoch is the given one; this very call
 // did not succeed before (only if repeated is given); the lease was not revoked; the execution is active; the attempt
-// is the current one; the lease is live. It returns nil if the call may continue, and [errRepeated] if it succeeded
+// is the current one; the lease is live. It returns nil if the call may continue, and [core.ErrRepeated] if it succeeded
 // before.
 func (f *leaseFacts) fence(l Fence, repeated func(*leaseFacts) bool) error {
 	if err := f.missing(l); err != nil {
@@ -51,7 +52,7 @@ func (f *leaseFacts) fence(l Fence, repeated func(*leaseFacts) bool) error {
 	}
 	phase, err := normalise.LifecyclePhase(f.LifecyclePhase)
 	if err != nil {
-		return corrupt("ff_exec_core.lifecycle_phase", err)
+		return core.Corrupt("ff_exec_core.lifecycle_phase", err)
 	}
 	refused := func(reason error) error {
 		return &fferr.LeaseError{
@@ -67,7 +68,7 @@ func (f *leaseFacts) fence(l Fence, repeated func(*leaseFacts) bool) error {
 	case *f.AttemptEpoch != l.Epoch:
 		return refused(fferr.ErrStaleLease)
 	case repeated != nil && repeated(f):
-		return errRepeated
+		return core.ErrRepeated
 	case f.OwnershipState == "lease_revoked":
 		return refused(fferr.ErrLeaseRevoked)
 	case phase != state.Active:

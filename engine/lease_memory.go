@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // maxRemembered limits the leases that a process remembers. Others are settled like a lease from a handle: a member's
@@ -56,7 +57,7 @@ func (m *leaseMemory) learn(claimed []Claimed, timer *leaseTimer) {
 	}
 	for i := range claimed {
 		c := &claimed[i]
-		m.leases[c.Lease.Fence] = remembered{timer, deref(c.Flow), c.limits, now.Add(c.Lease.TTL).UnixMilli()}
+		m.leases[c.Lease.Fence] = remembered{timer, core.Deref(c.Flow), c.limits, now.Add(c.Lease.TTL).UnixMilli()}
 	}
 }
 
@@ -185,7 +186,7 @@ func (t *leaseTimer) over() bool {
 
 // forgetLeaseTimers deletes the rows of timers whose leases have all ended. After an error they will be checked.
 func (e *Engine) forgetLeaseTimers(ctx context.Context, op string) error {
-	if e.tx != nil {
+	if e.c.Tx != nil {
 		return nil // it may be rolled back
 	}
 	for ended := range slices.Chunk(e.leases.takeEnded(), MaxBatch) {
@@ -194,8 +195,8 @@ func (e *Engine) forgetLeaseTimers(ctx context.Context, op string) error {
 			params.DueAtMs = append(params.DueAtMs, w.dueMs)
 			params.TimerIDs = append(params.TimerIDs, pgtype.UUID{Bytes: w.id, Valid: true})
 		}
-		if _, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (struct{}, error) {
-			return struct{}{}, e.q.ForgetLeaseTimers(ctx, conn, params)
+		if _, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (struct{}, error) {
+			return struct{}{}, e.c.Q.ForgetLeaseTimers(ctx, conn, params)
 		}); err != nil && !errors.Is(err, fferr.ErrBusy) {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Progress is a progress report of a running attempt. A nil field keeps the previous value.
@@ -23,18 +24,18 @@ type Progress struct {
 func (e *Engine) ReportProgress(ctx context.Context, l Lease, p Progress) error {
 	const op = "report progress"
 	if err := e.checkProgress(l, p); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	lease := func(int) *Lease { return &l }
 	t := settlement(e, op, lease, func(*heldLease) bool { return false }, func(*heldLease) (none struct{}) { return none })
-	t.write = func(ctx context.Context, tx *txn, items []*heldLease, _ []Outcome[struct{}]) error {
+	t.write = func(ctx context.Context, tx *core.Txn, items []*heldLease, _ []Outcome[struct{}]) error {
 		params := db.UpdateProgressParams{
 			Message: p.Message, NowMs: items[0].facts.NowMs, PartitionKey: l.Execution.Partition(), ExecutionID: l.Execution.UUID(),
 		}
 		if p.Percent != nil {
 			params.Percent = new(int32(*p.Percent))
 		}
-		return e.q.UpdateProgress(ctx, tx, params)
+		return e.c.Q.UpdateProgress(ctx, tx, params)
 	}
 	outcomes := make([]Outcome[struct{}], 1)
 	return cmp.Or(t.run(ctx, [][]int{{0}}, outcomes), outcomes[0].Err)
@@ -42,7 +43,7 @@ func (e *Engine) ReportProgress(ctx context.Context, l Lease, p Progress) error 
 
 func (e *Engine) checkProgress(l Lease, p Progress) error {
 	if p.Percent != nil && (*p.Percent < 0 || *p.Percent > 100) {
-		return invalid("percent", "must be between 0 and 100")
+		return core.Invalid("percent", "must be between 0 and 100")
 	}
 	if p.Message != nil {
 		if err := checkText("message", *p.Message, maxFreeText); err != nil {

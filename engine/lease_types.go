@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Fence identifies a lease in the database. Each claim of an execution raises the epoch, and calls with an older one
@@ -41,17 +42,17 @@ func LeaseFromHandle(h wire.Handle) (Lease, error) {
 	fields, err := h.CheckPostgres()
 	if err != nil {
 		if _, foreign := errors.AsType[*wire.ForeignHandleError](err); foreign {
-			return Lease{}, invalidBecause("handle", err)
+			return Lease{}, core.InvalidBecause("handle", err)
 		}
-		return Lease{}, corrupt("handle", err)
+		return Lease{}, core.Corrupt("handle", err)
 	}
 	attempt, err := wire.StoredAttemptIndex(fields.AttemptIndex)
 	if err != nil {
-		return Lease{}, invalidBecause("handle: attempt index", err)
+		return Lease{}, core.InvalidBecause("handle: attempt index", err)
 	}
 	epoch, err := wire.StoredLeaseEpoch(fields.LeaseEpoch)
 	if err != nil {
-		return Lease{}, invalidBecause("handle: lease epoch", err)
+		return Lease{}, core.InvalidBecause("handle: lease epoch", err)
 	}
 	return Lease{
 		Fence:     Fence{Execution: fields.Execution, Attempt: int(attempt), Epoch: epoch},
@@ -65,21 +66,21 @@ func LeaseFromHandle(h wire.Handle) (Lease, error) {
 
 // leaseArrays are leases as the columns of an input table.
 type leaseArrays struct {
-	executionArrays
+	core.ExecutionArrays
 	attempts []int32
 	epochs   []int64
 }
 
 func newLeaseArrays(n int) leaseArrays {
 	return leaseArrays{
-		executionArrays: executionArrays{partitions: make([]int16, 0, n), executions: make([]pgtype.UUID, 0, n)},
+		ExecutionArrays: core.ExecutionArrays{Partitions: make([]int16, 0, n), Executions: make([]pgtype.UUID, 0, n)},
 		attempts:        make([]int32, 0, n),
 		epochs:          make([]int64, 0, n),
 	}
 }
 
 func (a *leaseArrays) add(f Fence) {
-	a.executionArrays.add(f.Execution.Partition(), f.Execution.UUID())
+	a.ExecutionArrays.Add(f.Execution.Partition(), f.Execution.UUID())
 	a.attempts = append(a.attempts, int32(f.Attempt))
 	a.epochs = append(a.epochs, f.Epoch)
 }
@@ -96,12 +97,12 @@ func compareLeases(a, b Lease) int {
 func (e *Engine) checkLease(l Lease) error {
 	switch {
 	case l.Execution.IsZero():
-		return invalid("lease", "names no execution")
+		return core.Invalid("lease", "names no execution")
 	case l.Attempt < 0 || l.Attempt > math.MaxInt32:
-		return invalid("lease", "attempt index must be between 0 and 2^31-1")
+		return core.Invalid("lease", "attempt index must be between 0 and 2^31-1")
 	}
 	if err := e.cfg.Partitions.CheckExecution(l.Execution); err != nil {
-		return invalidBecause("lease", err)
+		return core.InvalidBecause("lease", err)
 	}
 	return nil
 }

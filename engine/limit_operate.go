@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // LimitSetting is an operator's setting of a limit.
@@ -26,14 +27,14 @@ type LimitSetting struct {
 func (o Operator) SetLimit(ctx context.Context, name LimitName, to LimitSetting) error {
 	const op = "set limit"
 	if to.Units < 0 || to.Units > MaxLimitUnits {
-		return wrap(op, invalid("Units", fmt.Sprintf("are %d, not 0 to %d", to.Units, MaxLimitUnits)))
+		return core.Wrap(op, core.Invalid("Units", fmt.Sprintf("are %d, not 0 to %d", to.Units, MaxLimitUnits)))
 	}
 	rule := Concurrency[struct{}](max(to.Units, 1)).rule
 	if to.Window != 0 {
 		rule = Rate[struct{}](max(to.Units, 1), to.Window).rule
 	}
 	if reason := rule.mistake(); reason != "" {
-		return wrap(op, invalid("Window", reason))
+		return core.Wrap(op, core.Invalid("Window", reason))
 	}
 	return o.setLimit(ctx, op, name, db.SetLimitParams{Units: int64(to.Units), WindowMs: rule.windowMs, ChangedBy: to.By})
 }
@@ -48,17 +49,17 @@ func (o Operator) ResetLimit(ctx context.Context, name LimitName, by string) err
 func (o Operator) setLimit(ctx context.Context, op string, name LimitName, params db.SetLimitParams) error {
 	e := o.e
 	if err := name.check(e); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	if err := checkText("By", params.ChangedBy, maxFreeText); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
-	params.Namespace, params.Name, params.NowMs = string(name.Namespace), name.Name, e.nowMs()
+	params.Namespace, params.Name, params.NowMs = string(name.Namespace), name.Name, e.c.NowMs()
 	missing := false
-	fits, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (bool, error) {
-		due.gated()
-		fits, err := e.q.SetLimit(ctx, conn, params)
-		if missing = isNoRow(err); missing {
+	fits, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, due *core.Notifications) (bool, error) {
+		due.Gated()
+		fits, err := e.c.Q.SetLimit(ctx, conn, params)
+		if missing = core.IsNoRow(err); missing {
 			err = nil
 		}
 		return fits, err
@@ -67,9 +68,9 @@ func (o Operator) setLimit(ctx context.Context, op string, name LimitName, param
 	case err != nil:
 		return err
 	case missing:
-		return wrap(op, name.notFound())
+		return core.Wrap(op, name.notFound())
 	case !fits:
-		return wrap(op, invalid("Window", "is set, but "+strconv.Quote(name.Name)+" limits what runs at once"))
+		return core.Wrap(op, core.Invalid("Window", "is set, but "+strconv.Quote(name.Name)+" limits what runs at once"))
 	}
 	return nil
 }
@@ -83,19 +84,19 @@ func (o Operator) DeleteLimit(ctx context.Context, name LimitName) error {
 	const op = "delete limit"
 	e := o.e
 	if err := name.check(e); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	limit := limitID{string(name.Namespace), name.Name}
-	_, err := inTx(ctx, e, op, func(tx *txn) (struct{}, error) {
-		n, err := e.q.LockLimit(ctx, tx, db.LockLimitParams{Namespace: limit.namespace, Name: limit.name})
+	_, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (struct{}, error) {
+		n, err := e.c.Q.LockLimit(ctx, tx, db.LockLimitParams{Namespace: limit.namespace, Name: limit.name})
 		switch {
 		case err != nil:
 			return struct{}{}, err
 		case n == 0:
 			return struct{}{}, name.notFound()
 		}
-		tx.due.gated()
-		return struct{}{}, e.q.DropLimit(ctx, tx, db.DropLimitParams{Namespace: limit.namespace, Name: limit.name})
+		tx.Due.Gated()
+		return struct{}{}, e.c.Q.DropLimit(ctx, tx, db.DropLimitParams{Namespace: limit.namespace, Name: limit.name})
 	})
 	if err == nil {
 		e.limits.forget(limit)
@@ -116,18 +117,18 @@ func (o Operator) DeclareLimits(ctx context.Context, limits ...LimitSpec) error 
 	for i := range limits {
 		rule, err := limits[i].check(e)
 		if err != nil {
-			return wrap(op, err)
+			return core.Wrap(op, err)
 		}
 		limit := limitID{string(limits[i].Namespace), limits[i].Name}
 		if _, twice := rules[limit]; twice {
-			return wrap(op, invalid("Limits "+strconv.Quote(limit.name), "is declared twice"))
+			return core.Wrap(op, core.Invalid("Limits "+strconv.Quote(limit.name), "is declared twice"))
 		}
 		rules[limit] = rule
 	}
-	_, err := inTx(ctx, e, op, func(tx *txn) (struct{}, error) { return struct{}{}, e.declare(ctx, tx, rules) })
-	if err == nil && e.tx == nil {
+	_, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (struct{}, error) { return struct{}{}, e.declare(ctx, tx, rules) })
+	if err == nil && e.c.Tx == nil {
 		for limit, rule := range rules {
-			e.limits.add(limit, rule, e.processTime())
+			e.limits.add(limit, rule, e.c.ProcessTime())
 		}
 	}
 	return err

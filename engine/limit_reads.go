@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // LimitState is a limit: the rule in force, and the declared one.
@@ -65,14 +66,14 @@ type LimitUse struct {
 func (o Operator) DescribeLimit(ctx context.Context, name LimitName) (LimitState, error) {
 	const op = "describe limit"
 	if err := name.check(o.e); err != nil {
-		return LimitState{}, wrap(op, err)
+		return LimitState{}, core.Wrap(op, err)
 	}
-	row, err := o.e.q.GetLimit(ctx, o.e.reader(), db.GetLimitParams{Namespace: string(name.Namespace), Name: name.Name})
+	row, err := o.e.c.Q.GetLimit(ctx, o.e.c.Reader(), db.GetLimitParams{Namespace: string(name.Namespace), Name: name.Name})
 	if err != nil {
-		return LimitState{}, wrap(op, name.orNotFound(err))
+		return LimitState{}, core.Wrap(op, name.orNotFound(err))
 	}
 	s := limitFrom((*db.ListLimitsRow)(&row))
-	changes, err := o.e.q.ListLimitChanges(ctx, o.e.reader(), db.ListLimitChangesParams{Namespace: string(name.Namespace), Name: name.Name})
+	changes, err := o.e.c.Q.ListLimitChanges(ctx, o.e.c.Reader(), db.ListLimitChangesParams{Namespace: string(name.Namespace), Name: name.Name})
 	for i := range changes {
 		c := &changes[i]
 		s.Changes = append(s.Changes, LimitChange{
@@ -80,7 +81,7 @@ func (o Operator) DescribeLimit(ctx context.Context, name LimitName) (LimitState
 			WhenFull: WhenFull(c.WhenFull), By: c.ChangedBy,
 		})
 	}
-	return s, wrap(op, err)
+	return s, core.Wrap(op, err)
 }
 
 func limitFrom(row *db.ListLimitsRow) LimitState {
@@ -116,7 +117,7 @@ func (o Operator) ListLimits(ctx context.Context, after string, limit int) (Page
 			return page, err
 		}
 		namespace, name, _ := strings.Cut(string(last), "\x00")
-		rows, err := o.e.q.ListLimits(ctx, o.e.reader(), db.ListLimitsParams{
+		rows, err := o.e.c.Q.ListLimits(ctx, o.e.c.Reader(), db.ListLimitsParams{
 			AfterNamespace: namespace, AfterName: name, PageSize: int32(limit) + 1,
 		})
 		found := pageOf(rows, limit, func(row *db.ListLimitsRow) string {
@@ -128,7 +129,7 @@ func (o Operator) ListLimits(ctx context.Context, after string, limit int) (Page
 		}
 		return page, err
 	}()
-	return page, wrap(op, err)
+	return page, core.Wrap(op, err)
 }
 
 // Limits iterates over the limits that [Operator.ListLimits] lists, a page at a time.
@@ -145,7 +146,7 @@ func (o Operator) Limits(ctx context.Context) iter.Seq2[LimitState, error] {
 func (o Operator) ListLimitKeys(ctx context.Context, name LimitName, after string, limit int) (Page[LimitUse], error) {
 	const op = "list keys of a limit"
 	page, err := o.listLimitKeys(ctx, name, after, limit)
-	return page, wrap(op, err)
+	return page, core.Wrap(op, err)
 }
 
 // LimitKeys iterates over the keys that [Operator.ListLimitKeys] lists, a page at a time.
@@ -171,12 +172,12 @@ func (o Operator) listLimitKeys(ctx context.Context, name LimitName, after strin
 	}
 	if last != nil {
 		if len(last) != 2+16 {
-			return page, invalid("after", "is not a cursor")
+			return page, core.Invalid("after", "is not a cursor")
 		}
 		params.AfterPartitionKey = int16(binary.BigEndian.Uint16(last))
 		params.AfterGateID.Bytes = [16]byte(last[2:])
 	}
-	rows, err := o.e.q.ListLimitKeys(ctx, o.e.reader(), params)
+	rows, err := o.e.c.Q.ListLimitKeys(ctx, o.e.c.Reader(), params)
 	found := pageOf(rows, limit, func(row *db.ListLimitKeysRow) string {
 		return cursorOf(list, append(binary.BigEndian.AppendUint16(nil, uint16(row.PartitionKey)), row.GateID.Bytes[:]...))
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Limits of limits.
@@ -123,7 +124,7 @@ func (l *Limit[In]) of(kind string, args In) LimitKey {
 // checkLimits checks the limits of a kind.
 func checkLimits[In any](limits []Limit[In]) error {
 	if len(limits) > MaxLimits {
-		return invalid("Kind.Limits", fmt.Sprintf("are %d, limit %d", len(limits), MaxLimits))
+		return core.Invalid("Kind.Limits", fmt.Sprintf("are %d, limit %d", len(limits), MaxLimits))
 	}
 	for i := range limits {
 		if err := limits[i].check(limits[:i]); err != nil {
@@ -137,13 +138,13 @@ func checkLimits[In any](limits []Limit[In]) error {
 func (l *Limit[In]) check(before []Limit[In]) error {
 	switch {
 	case !l.set:
-		return invalid("Kind.Limits", "has one that was not made by Concurrency or Rate")
+		return core.Invalid("Kind.Limits", "has one that was not made by Concurrency or Rate")
 	case l.name == "":
-		return invalid("Kind.Limits", "has one with an empty name: give Per a name")
+		return core.Invalid("Kind.Limits", "has one with an empty name: give Per a name")
 	case strings.Contains(l.name, "/"):
-		return invalid("Kind.Limits "+strconv.Quote(l.name), "has a slash in its name")
+		return core.Invalid("Kind.Limits "+strconv.Quote(l.name), "has a slash in its name")
 	case slices.ContainsFunc(before, func(other Limit[In]) bool { return other.name == l.name }):
-		return invalid("Kind.Limits "+strconv.Quote(l.name), "is declared twice: give each a name of its own with Per")
+		return core.Invalid("Kind.Limits "+strconv.Quote(l.name), "is declared twice: give each a name of its own with Per")
 	}
 	if err := checkText("Kind.Limits", l.name, maxLimitPart); err != nil {
 		return err
@@ -154,7 +155,7 @@ func (l *Limit[In]) check(before []Limit[In]) error {
 // check checks a rule. field and name are its place.
 func (r *limitRule) check(field, name string) error {
 	if reason := r.mistake(); reason != "" {
-		return invalid(field+" "+strconv.Quote(name), reason)
+		return core.Invalid(field+" "+strconv.Quote(name), reason)
 	}
 	return nil
 }
@@ -202,7 +203,7 @@ func (k *LimitKey) units() int64 { return int64(cmp.Or(k.Units, 1)) }
 // check checks a key.
 func (k *LimitKey) check() error {
 	if k.Name == "" {
-		return invalid("Limits", "has one without a name")
+		return core.Invalid("Limits", "has one without a name")
 	}
 	if err := checkText("Limits", k.Name, MaxLimitName); err != nil {
 		return err
@@ -211,7 +212,7 @@ func (k *LimitKey) check() error {
 		return checkText("Limits "+strconv.Quote(k.Name)+" key", k.Key, MaxLimitKey)
 	}
 	if k.Units < 0 || k.Units > MaxLimitUnits {
-		return invalid("Limits "+strconv.Quote(k.Name)+" units", fmt.Sprintf("are %d, not 1 to %d", max(k.Units, 0), MaxLimitUnits))
+		return core.Invalid("Limits "+strconv.Quote(k.Name)+" units", fmt.Sprintf("are %d, not 1 to %d", max(k.Units, 0), MaxLimitUnits))
 	}
 	if k.declared == nil {
 		return nil
@@ -225,7 +226,7 @@ func (k *LimitKey) check() error {
 // fits refuses an execution that could never start.
 func (k *LimitKey) fits(units int64) error {
 	if k.units() > units {
-		return invalid("Limits "+strconv.Quote(k.Name)+" units", fmt.Sprintf("are %d, but the limit has %d", k.units(), units))
+		return core.Invalid("Limits "+strconv.Quote(k.Name)+" units", fmt.Sprintf("are %d, but the limit has %d", k.units(), units))
 	}
 	return nil
 }
@@ -233,7 +234,7 @@ func (k *LimitKey) fits(units int64) error {
 // setLimits checks the limits and the quota policy of a spec and sets them. A quota policy comes last.
 func (c *creation) setLimits(spec *ExecutionSpec) error {
 	if len(spec.Limits) > MaxLimits {
-		return invalid("Limits", fmt.Sprintf("are %d, limit %d", len(spec.Limits), MaxLimits))
+		return core.Invalid("Limits", fmt.Sprintf("are %d, limit %d", len(spec.Limits), MaxLimits))
 	}
 	c.limits, c.gates.limits = spec.Limits, make([]limitUse, 0, len(spec.Limits)+1)
 	for i := range spec.Limits {
@@ -244,9 +245,9 @@ func (c *creation) setLimits(spec *ExecutionSpec) error {
 		for _, other := range spec.Limits[:i] {
 			switch {
 			case other.Name == k.Name && other.Key == k.Key:
-				return invalid("Limits "+strconv.Quote(k.Name), "is named twice with the same key")
+				return core.Invalid("Limits "+strconv.Quote(k.Name), "is named twice with the same key")
 			case other.Name == k.Name && other.declared != nil && k.declared != nil && *other.declared != *k.declared:
-				return invalid("Limits "+strconv.Quote(k.Name), "is declared twice: give each a name of its own with Per")
+				return core.Invalid("Limits "+strconv.Quote(k.Name), "is declared twice: give each a name of its own with Per")
 			}
 		}
 		c.gates.limits = append(c.gates.limits, limitUse{gate: gateOf(c.namespace, k.Name, k.Key), units: k.units()})
@@ -342,7 +343,7 @@ func (n *LimitName) check(e *Engine) (err error) {
 		return err
 	}
 	if n.Name == "" {
-		return invalid("Name", "is empty")
+		return core.Invalid("Name", "is empty")
 	}
 	return checkText("Name", n.Name, MaxLimitName)
 }
@@ -350,7 +351,7 @@ func (n *LimitName) check(e *Engine) (err error) {
 func (n *LimitName) notFound() error { return &fferr.NotFoundError{Entity: "limit", ID: n.Name} }
 
 func (n *LimitName) orNotFound(err error) error {
-	if isNoRow(err) {
+	if core.IsNoRow(err) {
 		return n.notFound()
 	}
 	return err

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -18,16 +18,16 @@ import (
 // Errors: [fferr.ErrInvalidInput] naming the invalid field of cfg.
 func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 	if pool == nil {
-		return nil, invalid("pool", "is nil")
+		return nil, core.Invalid("pool", "is nil")
 	}
 	if err := cfg.Partitions.Validate(); err != nil {
-		return nil, invalidBecause("Config.Partitions", err)
+		return nil, core.InvalidBecause("Config.Partitions", err)
 	}
 	if cfg.Namespace == "" {
 		cfg.Namespace = DefaultNamespace
 	}
 	if err := cfg.Namespace.Validate(); err != nil {
-		return nil, invalidBecause("Config.Namespace", err)
+		return nil, core.InvalidBecause("Config.Namespace", err)
 	}
 	if cfg.MaxPayload == 0 {
 		cfg.MaxPayload = DefaultMaxPayload
@@ -36,7 +36,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	if cfg.MaxPayload < 0 {
-		return nil, invalid("Config.MaxPayload", "is negative")
+		return nil, core.Invalid("Config.MaxPayload", "is negative")
 	}
 	cfg.Retention = cmp.Or(cfg.Retention, DefaultRetention)
 	if err := checkRetention("Config.Retention", cfg.Retention); err != nil {
@@ -48,32 +48,31 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 	}
 	switch {
 	case cfg.Listener != nil && cfg.NoListener:
-		return nil, invalid("Config.NoListener", "excludes Listener")
+		return nil, core.Invalid("Config.NoListener", "excludes Listener")
 	case cfg.Listener != nil && cfg.Listener.ConnConfig == nil:
-		return nil, invalid("Config.Listener", "was not made by pgxpool.ParseConfig")
+		return nil, core.Invalid("Config.Listener", "was not made by pgxpool.ParseConfig")
 	case cfg.Listener != nil:
 		cfg.Listener = cfg.Listener.Copy()
 	}
 	if slices.ContainsFunc(cfg.Middleware, func(m Middleware) bool { return m == nil }) {
-		return nil, invalid("Config.Middleware", "has a nil function")
+		return nil, core.Invalid("Config.Middleware", "has a nil function")
 	}
 	cfg.Middleware = slices.Clone(cfg.Middleware)
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	notifying := newNotifying(pool, cfg)
+	c := core.New(pool, core.Config{
+		Partitions: cfg.Partitions, Listener: cfg.Listener, NoListener: cfg.NoListener, Now: cfg.Now, Log: cfg.Log,
+	})
 	e := &Engine{
-		q:      db.New(),
-		pool:   pool,
-		cfg:    cfg,
-		runner: pgtx.NewRunner(pool),
+		c:   c,
+		cfg: cfg,
 		shared: &shared{
-			notifying:       notifying,
-			outboxes:        outbox.NewHub(pgtx.NewRunner(pool), notifying.listener, cfg.Log),
+			outboxes:        outbox.NewHub(pgtx.NewRunner(pool), c.Listener, cfg.Log),
 			awaiting:        newAwaiting(),
 			retentionMemory: retentionMemory{deleting: make(chan struct{}, 1)},
 		},
 	}
-	e.tails = newStreamHub(e, notifying.listener)
+	e.tails = newStreamHub(e, c.Listener)
 	return e, nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/notify"
 	"github.com/flowfabric/flowfabric-go/internal/scan"
 )
@@ -17,9 +18,9 @@ import (
 func TestClaimerScansFullyForResumedExecutions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		listener := notify.NewListener(nil, slog.New(slog.DiscardHandler))
-		e := &Engine{shared: &shared{notifying: notifying{
-			notifier: notify.NewNotifier(noServer{}, listener, slog.New(slog.DiscardHandler)), listener: listener, resumed: &resumptions{},
-		}}}
+		e := &Engine{c: &core.Core{Notifying: &core.Notifying{
+			Notifier: notify.NewNotifier(noServer{}, listener, slog.New(slog.DiscardHandler)), Listener: listener, Resumed: &core.Resumptions{},
+		}}, shared: new(shared)}
 		spec := ClaimSpec{Lane: "lane", Worker: "worker", Instance: "instance", LeaseTTL: time.Minute}
 		claimer, err := e.NewClaimer(spec)
 		if err != nil {
@@ -44,17 +45,17 @@ func TestClaimerScansFullyForResumedExecutions(t *testing.T) {
 		synctest.Wait()
 		for _, c := range []struct {
 			name   string
-			notify func(*notifications)
+			notify func(*core.Notifications)
 			full   bool
 		}{
-			{"new work", func(due *notifications) { due.lane("lane") }, false},
-			{"a resumed execution on another lane", func(due *notifications) { due.resumed("other") }, false},
-			{"a resumed execution", func(due *notifications) { due.resumed("lane") }, true},
+			{"new work", func(due *core.Notifications) { due.Lane("lane") }, false},
+			{"a resumed execution on another lane", func(due *core.Notifications) { due.Resumed("other") }, false},
+			{"a resumed execution", func(due *core.Notifications) { due.Resumed("lane") }, true},
 		} {
-			var due notifications
+			var due core.Notifications
 			c.notify(&due)
 			woken = nil
-			e.notify(&due)
+			e.c.Notify(&due)
 			synctest.Wait()
 			if full := len(claimer.next()) == 0; len(woken) != 1 || full != c.full {
 				t.Errorf("after %s: woken for %q, a full scan is due: %t; want one, %t", c.name, woken, full, c.full)

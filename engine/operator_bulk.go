@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -52,7 +53,7 @@ type BulkProgress struct {
 func (o Operator) CancelWhere(ctx context.Context, filter ExecutionFilter, reason string, bulk Bulk) (BulkProgress, error) {
 	const op = "cancel executions by filter"
 	if err := checkText("reason", reason, MaxCancelReason); err != nil {
-		return BulkProgress{}, wrap(op, err)
+		return BulkProgress{}, core.Wrap(op, err)
 	}
 	return o.e.where(ctx, op, filter, bulk, func(ctx context.Context, e *Engine, ids []id.ExecutionID) ([]error, error) {
 		specs := make([]CancelSpec, len(ids))
@@ -71,18 +72,18 @@ func (o Operator) ReplayWhere(ctx context.Context, filter ExecutionFilter, bulk 
 	const op = "replay executions by filter"
 	given, err := replayOptionsOf(options)
 	if err != nil {
-		return BulkProgress{}, wrap(op, err)
+		return BulkProgress{}, core.Wrap(op, err)
 	}
 	return o.e.where(ctx, op, filter, bulk, func(ctx context.Context, e *Engine, ids []id.ExecutionID) ([]error, error) {
 		replay := e.replaying(ctx, op, given)
 		t := replay.transition(e, ids)
-		t.write = func(ctx context.Context, tx *txn, items []*heldExecution, outcomes []Outcome[Replayed]) error {
+		t.write = func(ctx context.Context, tx *core.Txn, items []*heldExecution, outcomes []Outcome[Replayed]) error {
 			for _, x := range items { // each changes its own attempts, waits and dependents
 				refused, err := replayApart(ctx, tx, x, replay, given)
 				if err != nil {
 					return err
 				}
-				outcomes[x.n].Err = wrap(op, refused)
+				outcomes[x.n].Err = core.Wrap(op, refused)
 			}
 			return nil
 		}
@@ -93,13 +94,13 @@ func (o Operator) ReplayWhere(ctx context.Context, filter ExecutionFilter, bulk 
 // replayApart replays one of several executions. A refusal of this execution alone is returned as refused; then nothing of it
 // is changed.
 func replayApart(
-	ctx context.Context, tx *txn, x *heldExecution, replay operation[Replayed], given replayOptions,
+	ctx context.Context, tx *core.Txn, x *heldExecution, replay operation[Replayed], given replayOptions,
 ) (refused, err error) {
 	if !x.FfxUniqueKey.Valid && given.fromStep == "" {
 		_, err = replay.write(tx, x)
 		return nil, err
 	}
-	inner := txn{}
+	inner := core.Txn{}
 	err = pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) error {
 		inner.Tx = savepoint
 		_, err := replay.write(&inner, x)
@@ -107,7 +108,7 @@ func replayApart(
 	})
 	switch {
 	case err == nil:
-		tx.due.add(&inner.due)
+		tx.Due.Include(&inner.Due)
 	case errors.Is(err, fferr.ErrKeyConflict), errors.Is(err, fferr.ErrNotFound):
 		return err, nil
 	}
@@ -119,7 +120,7 @@ func replayApart(
 func (o Operator) PrioritizeWhere(ctx context.Context, filter ExecutionFilter, priority int, bulk Bulk) (BulkProgress, error) {
 	const op = "change priorities by filter"
 	return o.e.where(ctx, op, filter, bulk, func(ctx context.Context, e *Engine, ids []id.ExecutionID) ([]error, error) {
-		return operateEach(ctx, e, ids, whileClaimable(op), func(ctx context.Context, tx *txn, items []*heldExecution) error {
+		return operateEach(ctx, e, ids, whileClaimable(op), func(ctx context.Context, tx *core.Txn, items []*heldExecution) error {
 			return e.prioritize(ctx, tx, items, clampPriority(priority))
 		})
 	})
@@ -131,20 +132,20 @@ func (o Operator) PrioritizeWhere(ctx context.Context, filter ExecutionFilter, p
 func (o Operator) MoveWhere(ctx context.Context, filter ExecutionFilter, to id.LaneID, bulk Bulk) (BulkProgress, error) {
 	const op = "move executions by filter"
 	if err := to.Validate(); err != nil {
-		return BulkProgress{}, wrap(op, invalidBecause("lane", err))
+		return BulkProgress{}, core.Wrap(op, core.InvalidBecause("lane", err))
 	}
 	return o.e.where(ctx, op, filter, bulk, func(ctx context.Context, e *Engine, ids []id.ExecutionID) ([]error, error) {
-		return operateEach(ctx, e, ids, whileClaimable(op), func(ctx context.Context, tx *txn, items []*heldExecution) error {
+		return operateEach(ctx, e, ids, whileClaimable(op), func(ctx context.Context, tx *core.Txn, items []*heldExecution) error {
 			arrays := heldArrays(items)
-			tx.due.lane(string(to))
+			tx.Due.Lane(string(to))
 			return pgtx.InOneTrip(ctx, tx,
 				func(conn db.DBTX) error {
-					return e.q.MoveExecutions(ctx, conn, db.MoveExecutionsParams{
-						LaneID: string(to), PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, NowMs: items[0].NowMs,
+					return e.c.Q.MoveExecutions(ctx, conn, db.MoveExecutionsParams{
+						LaneID: string(to), PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, NowMs: items[0].NowMs,
 					})
 				},
 				func(conn db.DBTX) error {
-					return e.q.EnsureLanes(ctx, conn, db.EnsureLanesParams{LaneIDs: []string{string(to)}, NowMs: e.nowMs()})
+					return e.c.Q.EnsureLanes(ctx, conn, db.EnsureLanesParams{LaneIDs: []string{string(to)}, NowMs: e.c.NowMs()})
 				},
 			)
 		})
@@ -170,8 +171,8 @@ func (o Operator) DeleteWhere(ctx context.Context, filter ExecutionFilter, bulk 
 		if err := shortenEach(ctx, e, ids, deletable); err != nil {
 			return nil, err
 		}
-		return operateEach(ctx, e, ids, deletable, func(ctx context.Context, tx *txn, items []*heldExecution) error {
-			used, err := e.q.GetRetainedTables(ctx, tx)
+		return operateEach(ctx, e, ids, deletable, func(ctx context.Context, tx *core.Txn, items []*heldExecution) error {
+			used, err := e.c.Q.GetRetainedTables(ctx, tx)
 			if err != nil {
 				return err
 			}
@@ -184,8 +185,8 @@ func (o Operator) DeleteWhere(ctx context.Context, filter ExecutionFilter, bulk 
 // readAwaited reads which locked executions were called by one that still needs their results.
 func (e *Engine) readAwaited(ctx context.Context, conn db.DBTX, items []*heldExecution) error {
 	arrays := heldArrays(items)
-	ords, err := e.q.ListAwaited(ctx, conn, db.ListAwaitedParams{
-		PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, Ords: arrays.ords(),
+	ords, err := e.c.Q.ListAwaited(ctx, conn, db.ListAwaitedParams{
+		PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, Ords: arrays.Ords(),
 	})
 	for _, ord := range ords {
 		items[ord].awaited = true
@@ -196,18 +197,18 @@ func (e *Engine) readAwaited(ctx context.Context, conn db.DBTX, items []*heldExe
 // shortenEach deletes most frames of executions that are about to be deleted, in transactions of its own, if they have more
 // than one transaction should delete.
 func shortenEach(ctx context.Context, e *Engine, ids []id.ExecutionID, deletable operation[struct{}]) error {
-	var x executionArrays
+	var x core.ExecutionArrays
 	for _, execution := range ids {
-		x.add(execution.Partition(), execution.UUID())
+		x.Add(execution.Partition(), execution.UUID())
 	}
-	sizes, err := e.q.ListStreamSizes(ctx, e.reader(), db.ListStreamSizesParams{PartitionKeys: x.partitions, ExecutionIDs: x.executions})
+	sizes, err := e.c.Q.ListStreamSizes(ctx, e.c.Reader(), db.ListStreamSizesParams{PartitionKeys: x.Partitions, ExecutionIDs: x.Executions})
 	var frames int64
 	for _, row := range sizes {
 		frames += row.Frames
 	}
 	for left := frames > maxDroppedFrames; left && err == nil; {
 		left = false
-		_, err = operateEach(ctx, e, ids, deletable, func(ctx context.Context, tx *txn, items []*heldExecution) error {
+		_, err = operateEach(ctx, e, ids, deletable, func(ctx context.Context, tx *core.Txn, items []*heldExecution) error {
 			later, err := (&retaining{Engine: e}).shorten(ctx, tx, heldArrays(items))
 			left = left || len(later) > 0
 			return err
@@ -223,20 +224,20 @@ func (e *Engine) where(
 ) (done BulkProgress, err error) {
 	batch := cmp.Or(bulk.Batch, DefaultBulkBatch)
 	switch {
-	case e.tx != nil:
-		return done, wrap(op, invalid("WithTx", "has one transaction, and a bulk operation needs one for each batch"))
+	case e.c.Tx != nil:
+		return done, core.Wrap(op, core.Invalid("WithTx", "has one transaction, and a bulk operation needs one for each batch"))
 	case batch < 1 || batch > MaxBatch:
-		return done, wrap(op, invalid("Batch", fmt.Sprintf("must be between 1 and %d", MaxBatch)))
+		return done, core.Wrap(op, core.Invalid("Batch", fmt.Sprintf("must be between 1 and %d", MaxBatch)))
 	case filter == ExecutionFilter{Order: filter.Order}:
-		return done, wrap(op, invalid("filter", "is empty, and would match every execution"))
+		return done, core.Wrap(op, core.Invalid("filter", "is empty, and would match every execution"))
 	case filter.Order == ClaimOrder:
-		return done, wrap(op, invalid("order", "must not be that of the queue, which the operation changes"))
+		return done, core.Wrap(op, core.Invalid("order", "must not be that of the queue, which the operation changes"))
 	}
 	done.Next = bulk.After
 	for {
 		page, err := e.listExecutions(ctx, filter, done.Next, batch)
 		if err != nil {
-			return done, wrap(op, err)
+			return done, core.Wrap(op, err)
 		}
 		ids := make([]id.ExecutionID, len(page.Items))
 		for i, x := range page.Items {
@@ -245,10 +246,10 @@ func (e *Engine) where(
 		if len(ids) > 0 && !bulk.DryRun {
 			outcomes, err := change(ctx, e.impatient(), ids)
 			if err != nil {
-				return done, wrap(op, err)
+				return done, core.Wrap(op, err)
 			}
 			if err := done.count(outcomes); err != nil {
-				return done, wrap(op, err)
+				return done, core.Wrap(op, err)
 			}
 		}
 		done.Matched += len(ids)
@@ -296,10 +297,10 @@ func refusedByState(err error) bool {
 // operateEach runs an operation on many executions, up to [MaxBatch] in a transaction. write changes those that judge accepts,
 // in lock order.
 func operateEach[R any](
-	ctx context.Context, e *Engine, ids []id.ExecutionID, o operation[R], write func(context.Context, *txn, []*heldExecution) error,
+	ctx context.Context, e *Engine, ids []id.ExecutionID, o operation[R], write func(context.Context, *core.Txn, []*heldExecution) error,
 ) ([]error, error) {
 	t := o.transition(e, ids)
-	t.write = func(ctx context.Context, tx *txn, items []*heldExecution, _ []Outcome[R]) error {
+	t.write = func(ctx context.Context, tx *core.Txn, items []*heldExecution, _ []Outcome[R]) error {
 		return write(ctx, tx, items)
 	}
 	return runEach(ctx, e, ids, t)

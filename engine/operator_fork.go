@@ -7,6 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 )
 
@@ -38,21 +39,21 @@ func (o Operator) Fork(ctx context.Context, x id.ExecutionID, spec ForkSpec) (Cr
 	const op = "fork execution"
 	e := o.e
 	if err := e.checkExecution(x); err != nil {
-		return Created{}, wrap(op, err)
+		return Created{}, core.Wrap(op, err)
 	}
 	if err := checkText("before", spec.Before, MaxStepName); err != nil {
-		return Created{}, wrap(op, err)
+		return Created{}, core.Wrap(op, err)
 	}
-	return inTx(ctx, e, op, func(tx *txn) (Created, error) {
-		row, err := e.q.GetOrigin(ctx, tx, db.GetOriginParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()})
+	return core.InTx(ctx, e.c, op, func(tx *core.Txn) (Created, error) {
+		row, err := e.c.Q.GetOrigin(ctx, tx, db.GetOriginParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()})
 		if err != nil {
-			return Created{}, orNotFound(err, x)
+			return Created{}, core.OrNotFound(err, x)
 		}
 		c, err := e.forkOf(x, spec.ID, &row)
 		if err != nil {
 			return Created{}, err
 		}
-		created, err := e.insert(ctx, tx, []creation{c}, nil, e.nowMs(), &tx.due)
+		created, err := e.insert(ctx, tx, []creation{c}, nil, e.c.NowMs(), &tx.Due)
 		if err != nil {
 			return Created{}, err
 		}
@@ -60,9 +61,9 @@ func (o Operator) Fork(ctx context.Context, x id.ExecutionID, spec ForkSpec) (Cr
 		if !isNew {
 			return Created{ID: c.id, Duplicate: true}, nil
 		}
-		copied, err := e.q.CopySteps(ctx, tx, db.CopyStepsParams{
+		copied, err := e.c.Q.CopySteps(ctx, tx, db.CopyStepsParams{
 			PartitionKey: x.Partition(), ExecutionID: x.UUID(), Before: spec.Before,
-			ForkPartitionKey: c.id.Partition(), ForkExecutionID: pgUUID(c.id.UUID()),
+			ForkPartitionKey: c.id.Partition(), ForkExecutionID: core.PgUUID(c.id.UUID()),
 		})
 		switch {
 		case err != nil:
@@ -79,12 +80,12 @@ func (o Operator) Fork(ctx context.Context, x id.ExecutionID, spec ForkSpec) (Cr
 // forkOf returns the creation of a fork. The stored policy is kept as it is.
 func (e *Engine) forkOf(origin, fork id.ExecutionID, row *db.GetOriginRow) (creation, error) {
 	if row.FlowID != nil {
-		return creation{}, invalid("execution", "is a member of a flow, and a fork would not have the results of its upstreams")
+		return creation{}, core.Invalid("execution", "is a member of a flow, and a fork would not have the results of its upstreams")
 	}
 	tags := make(map[string]string)
 	if len(row.Tags) > 0 {
 		if err := json.Unmarshal(row.Tags, &tags); err != nil {
-			return creation{}, corrupt("ff_exec_core.raw_fields.tags", err)
+			return creation{}, core.Corrupt("ff_exec_core.raw_fields.tags", err)
 		}
 	}
 	delete(tags, CallerTag)
@@ -103,7 +104,7 @@ func (e *Engine) forkOf(origin, fork id.ExecutionID, row *db.GetOriginRow) (crea
 	}
 	var stored document.Execution
 	if err := json.Unmarshal([]byte(row.Policy), &stored); err != nil {
-		return c, corrupt("ff_exec_core.policy", err)
+		return c, core.Corrupt("ff_exec_core.policy", err)
 	}
 	c.setDocument(row.Policy, &stored)
 	c.capabilities = row.RequiredCapabilities
@@ -119,7 +120,7 @@ func (s *ExecutionSpec) gatesOf(row *db.GetOriginRow) error {
 	}
 	var stored []rawLimit
 	if err := json.Unmarshal([]byte(row.Limits), &stored); err != nil {
-		return corrupt("ff_exec_core.raw_fields.ffx_limits", err)
+		return core.Corrupt("ff_exec_core.raw_fields.ffx_limits", err)
 	}
 	s.Limits = keysOf(stored)
 	return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/bytea"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // maxKeyGrace is the longest grace, the largest whole number that every JSON reader can represent, in milliseconds.
@@ -50,9 +51,9 @@ const MaxCountedWaitpoints = 10_000
 // Errors: those of every read. One statement.
 func (o Operator) Keys(ctx context.Context) ([]SigningKey, error) {
 	const op = "list keys"
-	rows, err := o.e.q.ListKeys(ctx, o.e.reader(), o.e.nowMs())
+	rows, err := o.e.c.Q.ListKeys(ctx, o.e.c.Reader(), o.e.c.NowMs())
 	if err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	var keys []SigningKey
 	signs := signingKid(rows)
@@ -78,9 +79,9 @@ func (o Operator) SeedKey(ctx context.Context, kid string, secret wire.Secret) (
 	const op = "seed key"
 	e := o.e
 	if err := checkKey(kid, secret); err != nil {
-		return KeySeed{}, wrap(op, err)
+		return KeySeed{}, core.Wrap(op, err)
 	}
-	return inTx(ctx, e, op, func(tx *txn) (KeySeed, error) {
+	return core.InTx(ctx, e.c, op, func(tx *core.Txn) (KeySeed, error) {
 		rows, held, err := e.lockKeys(ctx, tx, kid)
 		if err != nil {
 			return KeySeed{}, err
@@ -89,10 +90,10 @@ func (o Operator) SeedKey(ctx context.Context, kid string, secret wire.Secret) (
 			return KeySeed{Active: held.active, SameSecret: held.is(secret)}, nil
 		}
 		if active := signingKid(rows); active != "" {
-			return KeySeed{}, invalid("key id", fmt.Sprintf("the keystore has the active key %q: rotate the new one in", active))
+			return KeySeed{}, core.Invalid("key id", fmt.Sprintf("the keystore has the active key %q: rotate the new one in", active))
 		}
-		tx.due.keys = true
-		err = e.q.InsertKey(ctx, tx, db.InsertKeyParams{Kid: kid, Secret: bytea.Secret{Bytes: bytea.Bytes(secret)}, NowMs: e.nowMs()})
+		tx.Due.Keys = true
+		err = e.c.Q.InsertKey(ctx, tx, db.InsertKeyParams{Kid: kid, Secret: bytea.Secret{Bytes: bytea.Bytes(secret)}, NowMs: e.c.NowMs()})
 		return KeySeed{Seeded: true, SameSecret: true, Active: true}, err
 	})
 }
@@ -112,12 +113,12 @@ func (o Operator) RotateKey(ctx context.Context, kid string, secret wire.Secret,
 	const op = "rotate key"
 	e := o.e
 	if err := checkKey(kid, secret); err != nil {
-		return KeyRotation{}, wrap(op, err)
+		return KeyRotation{}, core.Wrap(op, err)
 	}
 	if grace < 0 || grace.Milliseconds() > maxKeyGrace {
-		return KeyRotation{}, wrap(op, invalid("grace", fmt.Sprintf("%v, not between 0 and 2^53-1 ms", grace)))
+		return KeyRotation{}, core.Wrap(op, core.Invalid("grace", fmt.Sprintf("%v, not between 0 and 2^53-1 ms", grace)))
 	}
-	rotation, err := inTx(ctx, e, op, func(tx *txn) (KeyRotation, error) {
+	rotation, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (KeyRotation, error) {
 		return e.rotateKey(ctx, tx, kid, secret, grace)
 	})
 	if rotation.Waitpoints > 0 {
@@ -127,7 +128,7 @@ func (o Operator) RotateKey(ctx context.Context, kid string, secret wire.Secret,
 	return rotation, err
 }
 
-func (e *Engine) rotateKey(ctx context.Context, tx *txn, kid string, secret wire.Secret, grace time.Duration) (KeyRotation, error) {
+func (e *Engine) rotateKey(ctx context.Context, tx *core.Txn, kid string, secret wire.Secret, grace time.Duration) (KeyRotation, error) {
 	rows, held, err := e.lockKeys(ctx, tx, kid)
 	switch {
 	case err != nil:
@@ -137,11 +138,11 @@ func (e *Engine) rotateKey(ctx context.Context, tx *txn, kid string, secret wire
 	case held != nil:
 		return KeyRotation{}, fmt.Errorf("key %q: %w", kid, fferr.ErrKeyIDTaken)
 	}
-	tx.due.keys = true
-	if err := e.q.RetireKeys(ctx, tx, db.RetireKeysParams{GraceMs: grace.Milliseconds(), NowMs: e.nowMs()}); err != nil {
+	tx.Due.Keys = true
+	if err := e.c.Q.RetireKeys(ctx, tx, db.RetireKeysParams{GraceMs: grace.Milliseconds(), NowMs: e.c.NowMs()}); err != nil {
 		return KeyRotation{}, err
 	}
-	if err := e.q.InsertKey(ctx, tx, db.InsertKeyParams{Kid: kid, Secret: bytea.Secret{Bytes: bytea.Bytes(secret)}, NowMs: e.nowMs()}); err != nil {
+	if err := e.c.Q.InsertKey(ctx, tx, db.InsertKeyParams{Kid: kid, Secret: bytea.Secret{Bytes: bytea.Bytes(secret)}, NowMs: e.c.NowMs()}); err != nil {
 		return KeyRotation{}, err
 	}
 	var retired []string
@@ -150,11 +151,11 @@ func (e *Engine) rotateKey(ctx context.Context, tx *txn, kid string, secret wire
 			retired = append(retired, row.Kid)
 		}
 	}
-	signed, err := e.q.CountSignedWaitpoints(ctx, tx, db.CountSignedWaitpointsParams{Kids: retired, MaxItems: MaxCountedWaitpoints})
+	signed, err := e.c.Q.CountSignedWaitpoints(ctx, tx, db.CountSignedWaitpointsParams{Kids: retired, MaxItems: MaxCountedWaitpoints})
 	if err != nil {
 		return KeyRotation{}, err
 	}
-	deleted, err := e.q.DropExpiredKeys(ctx, tx, e.nowMs())
+	deleted, err := e.c.Q.DropExpiredKeys(ctx, tx, e.c.NowMs())
 	return KeyRotation{Rotated: true, Previous: signingKid(rows), Deleted: int(deleted), Waitpoints: int(signed)}, err
 }
 
@@ -170,17 +171,17 @@ func (k *heldKey) is(secret wire.Secret) bool {
 }
 
 // lockKeys locks the keystore, and returns its keys and the one with the given id, or nil.
-func (e *Engine) lockKeys(ctx context.Context, tx *txn, kid string) ([]db.ListKeysRow, *heldKey, error) {
-	if err := e.q.LockKeys(ctx, tx); err != nil {
+func (e *Engine) lockKeys(ctx context.Context, tx *core.Txn, kid string) ([]db.ListKeysRow, *heldKey, error) {
+	if err := e.c.Q.LockKeys(ctx, tx); err != nil {
 		return nil, nil, err
 	}
-	rows, err := e.q.ListKeys(ctx, tx, e.nowMs())
+	rows, err := e.c.Q.ListKeys(ctx, tx, e.c.NowMs())
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, row := range rows {
 		if row.Kid == kid {
-			secret, err := e.q.GetKeySecret(ctx, tx, kid)
+			secret, err := e.c.Q.GetKeySecret(ctx, tx, kid)
 			return rows, &heldKey{active: row.Active, secret: wire.Secret(secret.Bytes)}, err
 		}
 	}
@@ -202,10 +203,10 @@ func usableKey(row db.ListKeysRow) bool { return row.Usable && wire.CheckKid(row
 
 func checkKey(kid string, secret wire.Secret) error {
 	if err := wire.CheckKid(kid); err != nil {
-		return invalidBecause("key id", err)
+		return core.InvalidBecause("key id", err)
 	}
 	if len(secret) != wire.SecretBytes {
-		return invalid("secret", fmt.Sprintf("%d bytes, not %d", len(secret), wire.SecretBytes))
+		return core.Invalid("secret", fmt.Sprintf("%d bytes, not %d", len(secret), wire.SecretBytes))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // MaxRevokeReason is the longest reason for a revocation, in bytes.
@@ -59,7 +60,7 @@ type Revoked struct {
 func (o Operator) RevokeLease(ctx context.Context, spec RevokeSpec) (Revoked, error) {
 	const op = "revoke lease"
 	if err := checkText("reason", spec.Reason, MaxRevokeReason); err != nil {
-		return Revoked{}, wrap(op, err)
+		return Revoked{}, core.Wrap(op, err)
 	}
 	e := o.e
 	return operate(ctx, e, spec.ID, operation[Revoked]{
@@ -80,15 +81,15 @@ func (o Operator) RevokeLease(ctx context.Context, spec RevokeSpec) (Revoked, er
 			}
 			return Revoked{}, true, nil
 		},
-		write: func(tx *txn, x *heldExecution) (Revoked, error) {
+		write: func(tx *core.Txn, x *heldExecution) (Revoked, error) {
 			revoked := Revoked{Lease: x.lease(), Instance: id.WorkerInstanceID(x.WorkerInstanceID), Epoch: x.raisedEpoch()}
-			lane, err := e.q.RevokeLease(ctx, tx, db.RevokeLeaseParams{
+			lane, err := e.c.Q.RevokeLease(ctx, tx, db.RevokeLeaseParams{
 				PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), AttemptIndex: x.CurrentIndex, RaisedEpoch: revoked.Epoch,
 				Reason: spec.Reason, LeaseID: x.LeaseID, WorkerInstanceID: x.WorkerInstanceID, NowMs: x.NowMs,
 			})
-			tx.due.leases()
-			tx.due.lane(lane)
-			tx.due.lost(x.WorkerInstanceID)
+			tx.Due.Leases()
+			tx.Due.Lane(lane)
+			tx.Due.Lost(x.WorkerInstanceID)
 			return revoked, err
 		},
 	})
@@ -125,7 +126,7 @@ func (o Operator) ListExpiredLeases(
 ) (Page[ExpiredLease], error) {
 	const op = "list expired leases"
 	page, err := o.listExpiredLeases(ctx, filter, after, limit)
-	return page, wrap(op, err)
+	return page, core.Wrap(op, err)
 }
 
 // ExpiredLeases iterates over the leases that [Operator.ListExpiredLeases] lists, a page at a time.
@@ -139,7 +140,7 @@ func (o Operator) listExpiredLeases(
 	ctx context.Context, filter ExpiredLeaseFilter, after string, limit int,
 ) (page Page[ExpiredLease], err error) {
 	e := o.e
-	params := db.ListExpiredLeasesParams{NowMs: e.nowMs(), AfterMs: math.MinInt64, AfterExecutionID: pgUUID(id.ExecutionUUID{})}
+	params := db.ListExpiredLeasesParams{NowMs: e.c.NowMs(), AfterMs: math.MinInt64, AfterExecutionID: core.PgUUID(id.ExecutionUUID{})}
 	asOfMs, err := instant("as of", filter.AsOf)
 	if err != nil {
 		return page, err
@@ -149,7 +150,7 @@ func (o Operator) listExpiredLeases(
 	}
 	if filter.Namespace != "" {
 		if err := filter.Namespace.Validate(); err != nil {
-			return page, invalidBecause("namespace", err)
+			return page, core.InvalidBecause("namespace", err)
 		}
 		params.Namespace = new(string(filter.Namespace))
 	}
@@ -164,13 +165,13 @@ func (o Operator) listExpiredLeases(
 	if key != nil {
 		var x id.ExecutionUUID
 		if len(key) != 8+len(x) {
-			return page, invalid("after", "is not a cursor of this listing")
+			return page, core.Invalid("after", "is not a cursor of this listing")
 		}
 		copy(x[:], key[8:])
-		params.AfterMs, params.AfterExecutionID = int64(binary.BigEndian.Uint64(key)), pgUUID(x)
+		params.AfterMs, params.AfterExecutionID = int64(binary.BigEndian.Uint64(key)), core.PgUUID(x)
 	}
 	params.PageSize = int32(limit) + 1
-	rows, err := e.q.ListExpiredLeases(ctx, e.reader(), params)
+	rows, err := e.c.Q.ListExpiredLeases(ctx, e.c.Reader(), params)
 	if err != nil {
 		return page, err
 	}

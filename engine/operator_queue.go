@@ -7,6 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // ChangePriority changes the priority of a claimable execution, and with it its place in the lane's queue. The priority
@@ -18,7 +19,7 @@ import (
 func (o Operator) ChangePriority(ctx context.Context, x id.ExecutionID, priority int) error {
 	next := clampPriority(priority)
 	change := whileClaimable("change priority")
-	change.write = func(tx *txn, x *heldExecution) (none struct{}, err error) {
+	change.write = func(tx *core.Txn, x *heldExecution) (none struct{}, err error) {
 		return none, o.e.prioritize(ctx, tx, []*heldExecution{x}, next)
 	}
 	_, err := operate(ctx, o.e, x, change)
@@ -36,16 +37,16 @@ func whileClaimable(op string) operation[struct{}] {
 }
 
 // prioritize writes the priority of locked executions, with its events.
-func (e *Engine) prioritize(ctx context.Context, tx *txn, items []*heldExecution, priority int32) error {
+func (e *Engine) prioritize(ctx context.Context, tx *core.Txn, items []*heldExecution, priority int32) error {
 	arrays := heldArrays(items)
 	params := db.ChangePrioritiesParams{
-		PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, NewPriority: priority, NowMs: items[0].NowMs,
+		PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, NewPriority: priority, NowMs: items[0].NowMs,
 	}
 	for _, x := range items {
 		params.OldPriorities = append(params.OldPriorities, x.Priority)
 	}
-	tx.due.operatorEvents()
-	return e.q.ChangePriorities(ctx, tx, params)
+	tx.Due.OperatorEvents()
+	return e.c.Q.ChangePriorities(ctx, tx, params)
 }
 
 // DelayExecution makes a claimable or delayed execution claimable at a given time, or at once if it has passed. This
@@ -60,11 +61,11 @@ func (o Operator) DelayExecution(ctx context.Context, x id.ExecutionID, until ti
 	const op = "delay execution"
 	e := o.e
 	if until.IsZero() {
-		return wrap(op, invalid("until", "is empty"))
+		return core.Wrap(op, core.Invalid("until", "is empty"))
 	}
 	untilMs, err := instant("until", until)
 	if err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	_, err = operate(ctx, e, x, operation[struct{}]{
 		op: op,
@@ -75,20 +76,20 @@ func (o Operator) DelayExecution(ctx context.Context, x id.ExecutionID, until ti
 			}
 			return none, !ready || untilMs > x.NowMs, nil
 		},
-		write: func(tx *txn, x *heldExecution) (none struct{}, err error) {
+		write: func(tx *core.Txn, x *heldExecution) (none struct{}, err error) {
 			if untilMs > x.NowMs {
 				return none, e.postpone(ctx, tx, x, untilMs)
 			}
-			promoted, err := e.q.PromoteExecution(ctx, tx, db.PromoteExecutionParams{
+			promoted, err := e.c.Q.PromoteExecution(ctx, tx, db.PromoteExecutionParams{
 				PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), NowMs: x.NowMs,
 			})
 			switch {
 			case err != nil:
 				return none, err
 			case promoted.Claimable:
-				tx.due.lane(promoted.LaneID)
+				tx.Due.Lane(promoted.LaneID)
 			default:
-				tx.due.gated()
+				tx.Due.Gated()
 			}
 			return none, nil
 		},
@@ -97,14 +98,14 @@ func (o Operator) DelayExecution(ctx context.Context, x id.ExecutionID, until ti
 }
 
 // postpone delays a waiting execution and revokes its admission.
-func (e *Engine) postpone(ctx context.Context, tx *txn, x *heldExecution, untilMs int64) error {
-	if err := e.q.PostponeExecution(ctx, tx, db.PostponeExecutionParams{
+func (e *Engine) postpone(ctx context.Context, tx *core.Txn, x *heldExecution, untilMs int64) error {
+	if err := e.c.Q.PostponeExecution(ctx, tx, db.PostponeExecutionParams{
 		PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), DelayUntilMs: untilMs, NowMs: x.NowMs,
 	}); err != nil {
 		return err
 	}
 	if x.HasLimits {
-		tx.due.gated()
+		tx.Due.Gated()
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -61,7 +62,7 @@ func (o Operator) ReplayExecution(ctx context.Context, x id.ExecutionID, options
 	const op = "replay execution"
 	given, err := replayOptionsOf(options)
 	if err != nil {
-		return Replayed{}, wrap(op, err)
+		return Replayed{}, core.Wrap(op, err)
 	}
 	return operate(ctx, o.e, x, o.e.replaying(ctx, op, given))
 }
@@ -69,7 +70,7 @@ func (o Operator) ReplayExecution(ctx context.Context, x id.ExecutionID, options
 func replayOptionsOf(options []ReplayOption) (given replayOptions, err error) {
 	for _, option := range options {
 		if option == nil {
-			return given, invalid("options", "has a nil option")
+			return given, core.Invalid("options", "has a nil option")
 		}
 		option(&given)
 	}
@@ -83,8 +84,8 @@ func (e *Engine) replaying(ctx context.Context, op string, given replayOptions) 
 		needsFlow: func(*heldExecution) bool { return true },
 		lockKeys: func(ctx context.Context, conn db.DBTX, items []*heldExecution) error {
 			arrays := heldArrays(items)
-			return e.q.LockUniqueKeysOf(ctx, conn, db.LockUniqueKeysOfParams{
-				PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
+			return e.c.Q.LockUniqueKeysOf(ctx, conn, db.LockUniqueKeysOfParams{
+				PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions,
 			})
 		},
 		judge: func(x *heldExecution) (Replayed, bool, error) {
@@ -99,7 +100,7 @@ func (e *Engine) replaying(ctx context.Context, op string, given replayOptions) 
 			}
 			return Replayed{}, true, nil
 		},
-		write: func(tx *txn, x *heldExecution) (Replayed, error) {
+		write: func(tx *core.Txn, x *heldExecution) (Replayed, error) {
 			if err := e.replaySteps(ctx, tx, x, given); err != nil {
 				return Replayed{}, err
 			}
@@ -109,7 +110,7 @@ func (e *Engine) replaying(ctx context.Context, op string, given replayOptions) 
 }
 
 // replay resets an ended execution under the lock of its flow.
-func (e *Engine) replay(ctx context.Context, tx *txn, x *heldExecution) (replayed Replayed, err error) {
+func (e *Engine) replay(ctx context.Context, tx *core.Txn, x *heldExecution) (replayed Replayed, err error) {
 	replayed.Replays = x.replays() + 1
 	details := replayDetails{Branch: "normal"}
 	waits := false
@@ -131,20 +132,20 @@ func (e *Engine) replay(ctx context.Context, tx *txn, x *heldExecution) (replaye
 	if err != nil {
 		return replayed, err
 	}
-	if err := e.q.DiscardWaiting(ctx, tx, db.DiscardWaitingParams{
-		PartitionKeys: []int16{x.id.Partition()}, ExecutionIDs: []pgtype.UUID{pgUUID(x.id.UUID())},
+	if err := e.c.Q.DiscardWaiting(ctx, tx, db.DiscardWaitingParams{
+		PartitionKeys: []int16{x.id.Partition()}, ExecutionIDs: []pgtype.UUID{core.PgUUID(x.id.UUID())},
 	}); err != nil {
 		return replayed, err
 	}
-	if err := e.q.ForgetSignalKeys(ctx, tx, db.ForgetSignalKeysParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID()}); err != nil {
+	if err := e.c.Q.ForgetSignalKeys(ctx, tx, db.ForgetSignalKeysParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID()}); err != nil {
 		return replayed, err
 	}
 	if err := e.retakeUnique(ctx, tx, x); err != nil {
 		return replayed, err
 	}
 	if x.FfxSequence.Valid {
-		turn, err := e.q.SeatAgain(ctx, tx, db.SeatAgainParams{
-			SequenceID: x.FfxSequence, PartitionKey: x.id.Partition(), ExecutionID: pgUUID(x.id.UUID()), NowMs: x.NowMs,
+		turn, err := e.c.Q.SeatAgain(ctx, tx, db.SeatAgainParams{
+			SequenceID: x.FfxSequence, PartitionKey: x.id.Partition(), ExecutionID: core.PgUUID(x.id.UUID()), NowMs: x.NowMs,
 		})
 		if err != nil {
 			return replayed, err
@@ -152,39 +153,39 @@ func (e *Engine) replay(ctx context.Context, tx *txn, x *heldExecution) (replaye
 		waits = !turn
 	}
 	pointer, beginsAgain := x.replayedAttempt()
-	row, err := e.q.ReplayExecution(ctx, tx, db.ReplayExecutionParams{
+	row, err := e.c.Q.ReplayExecution(ctx, tx, db.ReplayExecutionParams{
 		PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Waits: waits, AttemptIndex: pointer, BeginsAgain: beginsAgain,
 		RaisedEpoch: x.raisedEpoch(), ReplayCount: int64(replayed.Replays), Details: string(text), NowMs: x.NowMs,
 	})
 	if err != nil {
 		return replayed, err
 	}
-	tx.due.operatorEvents()
+	tx.Due.OperatorEvents()
 	if row.Claimable {
-		tx.due.lane(row.LaneID)
+		tx.Due.Lane(row.LaneID)
 	}
 	if replayed.State = state.PublicState(row.PublicState); replayed.State == state.PublicRateLimited {
-		tx.due.gated()
+		tx.Due.Gated()
 	}
 	return replayed, nil
 }
 
 // replaySteps deletes the steps that a replay does not keep. If it keeps all, it goes on with the calls that the execution
 // failed with, so it waits for their executions again.
-func (e *Engine) replaySteps(ctx context.Context, tx *txn, x *heldExecution, given replayOptions) error {
+func (e *Engine) replaySteps(ctx context.Context, tx *core.Txn, x *heldExecution, given replayOptions) error {
 	if given.dropSteps {
 		return e.dropSteps(ctx, tx, x.id, given.fromStep)
 	}
 	if x.outcome() == state.OutcomeSuccess {
 		return nil
 	}
-	_, err := e.q.ReopenCalls(ctx, tx, db.ReopenCallsParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID()})
+	_, err := e.c.Q.ReopenCalls(ctx, tx, db.ReopenCallsParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID()})
 	return err
 }
 
 // dropSteps deletes the steps of an execution from a named one on, or all of them.
-func (e *Engine) dropSteps(ctx context.Context, tx *txn, x id.ExecutionID, from string) error {
-	dropped, err := e.q.DropStepsFrom(ctx, tx, db.DropStepsFromParams{PartitionKey: x.Partition(), ExecutionID: x.UUID(), Name: from})
+func (e *Engine) dropSteps(ctx context.Context, tx *core.Txn, x id.ExecutionID, from string) error {
+	dropped, err := e.c.Q.DropStepsFrom(ctx, tx, db.DropStepsFromParams{PartitionKey: x.Partition(), ExecutionID: x.UUID(), Name: from})
 	if err == nil && dropped == 0 && from != "" {
 		err = &fferr.NotFoundError{Entity: "step", ID: from}
 	}
@@ -231,7 +232,7 @@ func maxReplays(policyDocument []byte) int {
 // It waits for creators of the key.
 //
 // Errors: [*fferr.KeyConflictError] if another execution has it.
-func (e *Engine) retakeUnique(ctx context.Context, tx *txn, x *heldExecution) error {
+func (e *Engine) retakeUnique(ctx context.Context, tx *core.Txn, x *heldExecution) error {
 	lasts := UniqueWhile(x.UniqueLasts)
 	if !x.FfxUniqueKey.Valid || lasts == WhileWaiting {
 		return nil

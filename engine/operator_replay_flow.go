@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -18,10 +19,10 @@ import (
 // replayIn updates the flow of a replayed member, whose exclusive lock is held. It takes back the counts of the
 // member's last end or, if that is impossible, makes sure that its next end is not counted again. Completions therefore
 // need not know of replays.
-func (e *Engine) replayIn(ctx context.Context, tx *txn, x *heldExecution, flow id.FlowID) error {
+func (e *Engine) replayIn(ctx context.Context, tx *core.Txn, x *heldExecution, flow id.FlowID) error {
 	partition := x.id.Partition()
-	rows, err := e.q.LockFlowRows(ctx, tx, db.LockFlowRowsParams{
-		PartitionKeys: []int16{partition}, FlowIDs: []pgtype.UUID{pgUUID(flow)},
+	rows, err := e.c.Q.LockFlowRows(ctx, tx, db.LockFlowRowsParams{
+		PartitionKeys: []int16{partition}, FlowIDs: []pgtype.UUID{core.PgUUID(flow)},
 	})
 	if err != nil {
 		return err
@@ -34,27 +35,27 @@ func (e *Engine) replayIn(ctx context.Context, tx *txn, x *heldExecution, flow i
 	if err := e.checkUpstreamsKept(ctx, tx, x, flow); err != nil {
 		return err
 	}
-	if err := e.q.TouchFlow(ctx, tx, db.TouchFlowParams{PartitionKey: partition, FlowID: flow, NowMs: x.NowMs}); err != nil {
+	if err := e.c.Q.TouchFlow(ctx, tx, db.TouchFlowParams{PartitionKey: partition, FlowID: flow, NowMs: x.NowMs}); err != nil {
 		return err
 	}
-	dismissed, err := e.q.DismissCompletions(ctx, tx, db.DismissCompletionsParams{
+	dismissed, err := e.c.Q.DismissCompletions(ctx, tx, db.DismissCompletionsParams{
 		PartitionKey: partition, ExecutionID: x.id.UUID(), NowMs: x.NowMs,
 	})
 	if err != nil {
 		return err
 	}
-	var member flowMemberArrays
-	member.addMember(x.id, &flow)
-	if groups, err := e.lockGroups(ctx, tx, member); err != nil || groups == 0 {
+	var member core.FlowMemberArrays
+	member.AddMember(x.id, &flow)
+	if groups, err := e.c.LockGroups(ctx, tx, member); err != nil || groups == 0 {
 		return err
 	}
-	if err := e.q.LockUnstartedDownstream(ctx, tx, db.LockUnstartedDownstreamParams{
-		PartitionKey: partition, FlowID: pgUUID(flow), UpstreamEID: pgUUID(x.id.UUID()),
+	if err := e.c.Q.LockUnstartedDownstream(ctx, tx, db.LockUnstartedDownstreamParams{
+		PartitionKey: partition, FlowID: core.PgUUID(flow), UpstreamEID: core.PgUUID(x.id.UUID()),
 	}); err != nil {
 		return err
 	}
-	edges, err := e.q.ListDownstreamGroups(ctx, tx, db.ListDownstreamGroupsParams{
-		PartitionKey: partition, FlowID: pgUUID(flow), UpstreamEID: pgUUID(x.id.UUID()),
+	edges, err := e.c.Q.ListDownstreamGroups(ctx, tx, db.ListDownstreamGroupsParams{
+		PartitionKey: partition, FlowID: core.PgUUID(flow), UpstreamEID: core.PgUUID(x.id.UUID()),
 	})
 	if err != nil {
 		return err
@@ -63,10 +64,10 @@ func (e *Engine) replayIn(ctx context.Context, tx *txn, x *heldExecution, flow i
 }
 
 // checkUpstreamsKept refuses to run a member again without results that it may have read.
-func (e *Engine) checkUpstreamsKept(ctx context.Context, tx *txn, x *heldExecution, flow id.FlowID) error {
+func (e *Engine) checkUpstreamsKept(ctx context.Context, tx *core.Txn, x *heldExecution, flow id.FlowID) error {
 	const most = 5
-	rows, err := e.q.ListPrunedUpstreams(ctx, tx, db.ListPrunedUpstreamsParams{
-		PartitionKey: x.id.Partition(), FlowID: pgUUID(flow), ExecutionID: pgUUID(x.id.UUID()), PageSize: most,
+	rows, err := e.c.Q.ListPrunedUpstreams(ctx, tx, db.ListPrunedUpstreamsParams{
+		PartitionKey: x.id.Partition(), FlowID: core.PgUUID(flow), ExecutionID: core.PgUUID(x.id.UUID()), PageSize: most,
 	})
 	if err != nil || len(rows) == 0 {
 		return err
@@ -130,25 +131,25 @@ func (r *reopening) add(edges []db.ListDownstreamGroupsRow, outcome state.Comple
 		}
 		switch {
 		case reopens:
-			r.opened = append(r.opened, pgUUID(edge.EdgeID))
+			r.opened = append(r.opened, core.PgUUID(edge.EdgeID))
 			if counts && count[bucket] > 0 {
 				count[bucket]--
 				running++
 			}
 		case counts && edge.CountedAs == "":
-			r.counted = append(r.counted, pgUUID(edge.EdgeID))
+			r.counted = append(r.counted, core.PgUUID(edge.EdgeID))
 		}
 	}
 	if !reopens || !d.HasGroup {
 		return
 	}
-	r.groups.DownstreamEIDs = append(r.groups.DownstreamEIDs, pgUUID(d.DownstreamEID))
+	r.groups.DownstreamEIDs = append(r.groups.DownstreamEIDs, core.PgUUID(d.DownstreamEID))
 	r.groups.SuccessCounts = append(r.groups.SuccessCounts, int32(count[state.BucketSuccess]))
 	r.groups.FailCounts = append(r.groups.FailCounts, int32(count[state.BucketFail]))
 	r.groups.SkipCounts = append(r.groups.SkipCounts, int32(count[state.BucketSkip]))
 	r.groups.RunningCounts = append(r.groups.RunningCounts, rules.StoredRunning(running))
 	if d.unstarted() && decide() == document.Undecided {
-		r.blocked = append(r.blocked, pgUUID(d.DownstreamEID))
+		r.blocked = append(r.blocked, core.PgUUID(d.DownstreamEID))
 	}
 }
 
@@ -177,17 +178,17 @@ func (d downstream) marked(bucket state.Bucket) int64 {
 	return int64(d.MarkedFail)
 }
 
-func (e *Engine) writeReopening(ctx context.Context, tx *txn, x *heldExecution, flow id.FlowID, r *reopening) error {
+func (e *Engine) writeReopening(ctx context.Context, tx *core.Txn, x *heldExecution, flow id.FlowID, r *reopening) error {
 	partition := x.id.Partition()
 	if len(r.opened) > 0 {
-		r.groups.PartitionKey, r.groups.FlowID, r.groups.UpstreamEID, r.groups.EdgeIDs = partition, pgUUID(flow), pgUUID(x.id.UUID()), r.opened
-		if err := e.q.ReopenEdges(ctx, tx, r.groups); err != nil {
+		r.groups.PartitionKey, r.groups.FlowID, r.groups.UpstreamEID, r.groups.EdgeIDs = partition, core.PgUUID(flow), core.PgUUID(x.id.UUID()), r.opened
+		if err := e.c.Q.ReopenEdges(ctx, tx, r.groups); err != nil {
 			return err
 		}
 	}
 	if len(r.counted) > 0 {
-		if err := e.q.MarkCountedEdges(ctx, tx, db.MarkCountedEdgesParams{
-			PartitionKey: partition, FlowID: pgUUID(flow), UpstreamEID: pgUUID(x.id.UUID()), EdgeIDs: r.counted,
+		if err := e.c.Q.MarkCountedEdges(ctx, tx, db.MarkCountedEdgesParams{
+			PartitionKey: partition, FlowID: core.PgUUID(flow), UpstreamEID: core.PgUUID(x.id.UUID()), EdgeIDs: r.counted,
 			Outcome: string(x.outcome().Completion()), NowMs: x.NowMs,
 		}); err != nil {
 			return err
@@ -199,12 +200,12 @@ func (e *Engine) writeReopening(ctx context.Context, tx *txn, x *heldExecution, 
 // reopenInbound reports whether a replayed execution that never ran, or was skipped after it had run, waits for its
 // dependencies. It also returns how many groups it reset, because they had become impossible or the execution was
 // skipped.
-func (e *Engine) reopenInbound(ctx context.Context, tx *txn, x *heldExecution, skipped bool) (waits bool, reset int, err error) {
+func (e *Engine) reopenInbound(ctx context.Context, tx *core.Txn, x *heldExecution, skipped bool) (waits bool, reset int, err error) {
 	partition, flow := x.id.Partition(), *x.FlowID
-	group, err := e.q.LockInboundGroup(ctx, tx, db.LockInboundGroupParams{
+	group, err := e.c.Q.LockInboundGroup(ctx, tx, db.LockInboundGroupParams{
 		PartitionKey: partition, FlowID: flow, DownstreamEID: x.id.UUID(),
 	})
-	if isNoRow(err) || err == nil && group.Applied+group.Staged == 0 {
+	if core.IsNoRow(err) || err == nil && group.Applied+group.Staged == 0 {
 		return false, 0, nil
 	}
 	if err != nil {
@@ -227,7 +228,7 @@ func (e *Engine) reopenInbound(ctx context.Context, tx *txn, x *heldExecution, s
 		}
 	}
 	running := max(group.Applied-success, 0)
-	err = e.q.ReopenInboundEdges(ctx, tx, db.ReopenInboundEdgesParams{
+	err = e.c.Q.ReopenInboundEdges(ctx, tx, db.ReopenInboundEdgesParams{
 		PartitionKey: partition, FlowID: flow, DownstreamEID: x.id.UUID(), RunningCount: rules.StoredRunning(running), NowMs: x.NowMs,
 	})
 	return decide(success, 0, 0, running) != document.Satisfied, 1, err

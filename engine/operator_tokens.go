@@ -7,6 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // WaitpointToken returns the token of an open waitpoint, for a program that signals on behalf of people that it has
@@ -18,15 +19,15 @@ func (o Operator) WaitpointToken(ctx context.Context, x id.ExecutionID, waitpoin
 	const op = "read waitpoint token"
 	e := o.e
 	if err := e.checkExecution(x); err != nil {
-		return "", wrap(op, err)
+		return "", core.Wrap(op, err)
 	}
-	token, err := e.q.GetWaitpointToken(ctx, e.reader(), db.GetWaitpointTokenParams{
+	token, err := e.c.Q.GetWaitpointToken(ctx, e.c.Reader(), db.GetWaitpointTokenParams{
 		PartitionKey: x.Partition(), WaitpointID: waitpoint, ExecutionID: x.UUID(),
 	})
-	if isNoRow(err) {
+	if core.IsNoRow(err) {
 		err = &fferr.NotFoundError{Entity: "waitpoint", ID: waitpoint.String()}
 	}
-	return wire.WaitpointToken(token), wrap(op, err)
+	return wire.WaitpointToken(token), core.Wrap(op, err)
 }
 
 // ReissueToken signs the token of an open waitpoint anew, with the key that signs now. The earlier token is dead from then
@@ -47,11 +48,11 @@ func (o Operator) ReissueToken(ctx context.Context, x id.ExecutionID, waitpoint 
 			}
 			return none, true, nil
 		},
-		write: func(tx *txn, x *heldExecution) (wire.WaitpointToken, error) {
-			token, err := e.q.ReissueToken(ctx, tx, db.ReissueTokenParams{
+		write: func(tx *core.Txn, x *heldExecution) (wire.WaitpointToken, error) {
+			token, err := e.c.Q.ReissueToken(ctx, tx, db.ReissueTokenParams{
 				PartitionKey: x.id.Partition(), WaitpointID: waitpoint, ExecutionID: x.id.UUID(), NowMs: x.NowMs,
 			})
-			if !isNoRow(err) {
+			if !core.IsNoRow(err) {
 				return wire.WaitpointToken(token), err
 			}
 			if _, err := e.signingKey(ctx, tx); err != nil {

@@ -7,6 +7,7 @@ import (
 	"iter"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // MaxPage is the largest number of items in a page, and the default if the limit is 0.
@@ -31,7 +32,7 @@ func pageOf[T any](rows []T, limit int, cursor func(*T) string) Page[T] {
 func pageSize(limit int) (int, error) {
 	switch {
 	case limit < 0:
-		return 0, invalid("limit", "is negative")
+		return 0, core.Invalid("limit", "is negative")
 	case limit == 0:
 		return MaxPage, nil
 	}
@@ -55,11 +56,11 @@ func readCursor(list, cursor string) ([]byte, error) {
 	}
 	document, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil || len(document) <= crc32.Size {
-		return nil, invalid("after", "is not a cursor")
+		return nil, core.Invalid("after", "is not a cursor")
 	}
 	key := document[crc32.Size:]
 	if cursorOf(list, key) != cursor {
-		return nil, invalid("after", "is not a cursor of this listing")
+		return nil, core.Invalid("after", "is not a cursor of this listing")
 	}
 	return key, nil
 }
@@ -77,7 +78,7 @@ func readExecutionCursor(list, cursor string) (id.ExecutionID, bool, error) {
 	}
 	var u id.ExecutionUUID
 	if len(key) != 2+len(u) {
-		return id.ExecutionID{}, false, invalid("after", "is not a cursor of this listing")
+		return id.ExecutionID{}, false, core.Invalid("after", "is not a cursor of this listing")
 	}
 	copy(u[:], key[2:])
 	return id.ExecutionIDFromRow(int16(binary.BigEndian.Uint16(key)), u), true, nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -34,10 +35,10 @@ type DrainedWorker struct {
 func (o Operator) PauseLane(ctx context.Context, lane id.LaneID, reason string) error {
 	const op = "pause lane"
 	if err := lane.Validate(); err != nil {
-		return wrap(op, invalidBecause("lane", err))
+		return core.Wrap(op, core.InvalidBecause("lane", err))
 	}
 	if err := checkText("reason", reason, maxFreeText); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	return o.halt(ctx, op, state.HaltedLane, string(lane), reason)
 }
@@ -49,7 +50,7 @@ func (o Operator) PauseLane(ctx context.Context, lane id.LaneID, reason string) 
 func (o Operator) ResumeLane(ctx context.Context, lane id.LaneID) error {
 	const op = "resume lane"
 	if err := lane.Validate(); err != nil {
-		return wrap(op, invalidBecause("lane", err))
+		return core.Wrap(op, core.InvalidBecause("lane", err))
 	}
 	return o.goOn(ctx, op, state.HaltedLane, string(lane), string(lane))
 }
@@ -64,7 +65,7 @@ func (o Operator) ResumeLane(ctx context.Context, lane id.LaneID) error {
 func (o Operator) DrainWorker(ctx context.Context, instance id.WorkerInstanceID) error {
 	const op = "drain worker"
 	if err := instance.Validate(); err != nil {
-		return wrap(op, invalidBecause("worker instance", err))
+		return core.Wrap(op, core.InvalidBecause("worker instance", err))
 	}
 	return o.halt(ctx, op, state.HaltedWorker, string(instance), "")
 }
@@ -77,7 +78,7 @@ func (o Operator) DrainWorker(ctx context.Context, instance id.WorkerInstanceID)
 func (o Operator) ResumeWorker(ctx context.Context, instance id.WorkerInstanceID) error {
 	const op = "resume worker"
 	if err := instance.Validate(); err != nil {
-		return wrap(op, invalidBecause("worker instance", err))
+		return core.Wrap(op, core.InvalidBecause("worker instance", err))
 	}
 	return o.goOn(ctx, op, state.HaltedWorker, string(instance), "")
 }
@@ -92,15 +93,15 @@ func (o Operator) ResumeWorker(ctx context.Context, instance id.WorkerInstanceID
 func (o Operator) DrainWorkers(ctx context.Context, filter WorkerFilter) ([]id.WorkerInstanceID, error) {
 	const op = "drain workers"
 	if err := filter.checkGroup(); err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	e := o.e
-	return inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) ([]id.WorkerInstanceID, error) {
-		names, err := e.q.DrainWorkers(ctx, conn, db.DrainWorkersParams{
-			NowMs: e.nowMs(), Namespace: string(filter.Namespace), WorkerID: string(filter.Worker), LaneID: string(filter.Lane), BatchSize: MaxPage,
+	return core.InStatement(ctx, e.c, op, func(conn db.DBTX, due *core.Notifications) ([]id.WorkerInstanceID, error) {
+		names, err := e.c.Q.DrainWorkers(ctx, conn, db.DrainWorkersParams{
+			NowMs: e.c.NowMs(), Namespace: string(filter.Namespace), WorkerID: string(filter.Worker), LaneID: string(filter.Lane), BatchSize: MaxPage,
 		})
 		for _, name := range names {
-			due.lost(name)
+			due.Lost(name)
 		}
 		return instancesOf(names), err
 	})
@@ -115,15 +116,15 @@ func (o Operator) DrainWorkers(ctx context.Context, filter WorkerFilter) ([]id.W
 func (o Operator) ResumeWorkers(ctx context.Context, filter WorkerFilter) ([]id.WorkerInstanceID, error) {
 	const op = "resume workers"
 	if err := filter.checkGroup(); err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	e := o.e
-	return inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) ([]id.WorkerInstanceID, error) {
-		names, err := e.q.ResumeWorkers(ctx, conn, db.ResumeWorkersParams{
+	return core.InStatement(ctx, e.c, op, func(conn db.DBTX, due *core.Notifications) ([]id.WorkerInstanceID, error) {
+		names, err := e.c.Q.ResumeWorkers(ctx, conn, db.ResumeWorkersParams{
 			Namespace: string(filter.Namespace), WorkerID: string(filter.Worker), LaneID: string(filter.Lane), BatchSize: MaxPage,
 		})
 		if len(names) > 0 {
-			due.lane("")
+			due.Lane("")
 		}
 		return instancesOf(names), err
 	})
@@ -133,11 +134,11 @@ func (o Operator) ResumeWorkers(ctx context.Context, filter WorkerFilter) ([]id.
 func (f *WorkerFilter) checkGroup() error {
 	switch {
 	case f.Instance != "":
-		return invalid("WorkerFilter.Instance", "is set: DrainWorker and ResumeWorker act on one instance")
+		return core.Invalid("WorkerFilter.Instance", "is set: DrainWorker and ResumeWorker act on one instance")
 	case f.Gone:
-		return invalid("WorkerFilter.Gone", "is set")
+		return core.Invalid("WorkerFilter.Gone", "is set")
 	case f.Worker == "" && f.Lane == "":
-		return invalid("WorkerFilter", "names no pool and no lane")
+		return core.Invalid("WorkerFilter", "names no pool and no lane")
 	}
 	return f.check()
 }
@@ -152,12 +153,12 @@ func instancesOf(names []string) []id.WorkerInstanceID {
 
 func (o Operator) halt(ctx context.Context, op string, subject state.Halt, name, reason string) error {
 	e := o.e
-	_, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (struct{}, error) {
+	_, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, due *core.Notifications) (struct{}, error) {
 		if subject == state.HaltedWorker {
-			due.lost(name) // its next claim takes nothing anyway; this makes it say so at once
+			due.Lost(name) // its next claim takes nothing anyway; this makes it say so at once
 		}
-		return struct{}{}, e.q.EnsurePause(ctx, conn, db.EnsurePauseParams{
-			Subject: string(subject), Name: name, Reason: reason, NowMs: e.nowMs(),
+		return struct{}{}, e.c.Q.EnsurePause(ctx, conn, db.EnsurePauseParams{
+			Subject: string(subject), Name: name, Reason: reason, NowMs: e.c.NowMs(),
 		})
 	})
 	return err
@@ -166,10 +167,10 @@ func (o Operator) halt(ctx context.Context, op string, subject state.Halt, name,
 // goOn ends a halt and wakes the workers of the lane, or all workers.
 func (o Operator) goOn(ctx context.Context, op string, subject state.Halt, name, lane string) error {
 	e := o.e
-	_, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (int64, error) {
-		n, err := e.q.DropPause(ctx, conn, db.DropPauseParams{Subject: string(subject), Name: name})
+	_, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, due *core.Notifications) (int64, error) {
+		n, err := e.c.Q.DropPause(ctx, conn, db.DropPauseParams{Subject: string(subject), Name: name})
 		if n > 0 {
-			due.lane(lane)
+			due.Lane(lane)
 		}
 		return n, err
 	})
@@ -185,13 +186,13 @@ func (o Operator) ListPausedLanes(ctx context.Context, after string, limit int) 
 	const list = "paused lanes"
 	rows, limit, err := o.listPauses(ctx, list, state.HaltedLane, after, limit)
 	if err != nil {
-		return Page[PausedLane]{}, wrap("list "+list, err)
+		return Page[PausedLane]{}, core.Wrap("list "+list, err)
 	}
 	lanes := make([]PausedLane, len(rows))
 	for i, row := range rows {
 		lanes[i] = PausedLane{Lane: id.LaneID(row.Name), Since: time.UnixMilli(row.PausedAtMs), Reason: row.Reason}
 		if err := lanes[i].Lane.Validate(); err != nil {
-			return Page[PausedLane]{}, wrap("list "+list, corrupt("ffx_pause.name", err))
+			return Page[PausedLane]{}, core.Wrap("list "+list, core.Corrupt("ffx_pause.name", err))
 		}
 	}
 	return pageOf(lanes, limit, func(l *PausedLane) string { return cursorOf(list, []byte(l.Lane)) }), nil
@@ -212,13 +213,13 @@ func (o Operator) ListDrainedWorkers(ctx context.Context, after string, limit in
 	const list = "drained workers"
 	rows, limit, err := o.listPauses(ctx, list, state.HaltedWorker, after, limit)
 	if err != nil {
-		return Page[DrainedWorker]{}, wrap("list "+list, err)
+		return Page[DrainedWorker]{}, core.Wrap("list "+list, err)
 	}
 	workers := make([]DrainedWorker, len(rows))
 	for i, row := range rows {
 		workers[i] = DrainedWorker{Instance: id.WorkerInstanceID(row.Name), Since: time.UnixMilli(row.PausedAtMs)}
 		if err := workers[i].Instance.Validate(); err != nil {
-			return Page[DrainedWorker]{}, wrap("list "+list, corrupt("ffx_pause.name", err))
+			return Page[DrainedWorker]{}, core.Wrap("list "+list, core.Corrupt("ffx_pause.name", err))
 		}
 	}
 	return pageOf(workers, limit, func(w *DrainedWorker) string { return cursorOf(list, []byte(w.Instance)) }), nil
@@ -240,7 +241,7 @@ func (o Operator) listPauses(
 	if err != nil {
 		return nil, 0, err
 	}
-	rows, err := o.e.q.ListPauses(ctx, o.e.reader(), db.ListPausesParams{
+	rows, err := o.e.c.Q.ListPauses(ctx, o.e.c.Reader(), db.ListPausesParams{
 		Subject: string(subject), AfterName: string(last), PageSize: int32(limit) + 1,
 	})
 	return rows, limit, err

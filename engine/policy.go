@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/json"
 
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
@@ -19,7 +20,7 @@ func (c *creation) setPolicy(p *policy.Execution) error {
 	stored := document.ExecutionOf(*p)
 	text, err := json.Marshal(stored)
 	if err != nil {
-		return invalidBecause("Policy", err)
+		return core.InvalidBecause("Policy", err)
 	}
 	c.setDocument(string(text), &stored)
 	return nil
@@ -29,7 +30,7 @@ func (c *creation) setPolicy(p *policy.Execution) error {
 func (c *creation) setStoredPolicy(text string) error {
 	stored, err := document.DecodeExecution([]byte(text))
 	if err != nil {
-		return invalidBecause("Policy", err)
+		return core.InvalidBecause("Policy", err)
 	}
 	c.setDocument(text, &stored)
 	return nil

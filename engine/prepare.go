@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/postgres"
 )
 
@@ -33,16 +34,16 @@ const (
 // [fferr.ErrUnsupported] in an [*fferr.UnsupportedError] if another schema of the search_path shadows a function or table.
 func (e *Engine) Prepare(ctx context.Context, roles ...Role) error {
 	const op = "prepare"
-	unfit, err := postgres.Unfit(ctx, e.reader())
+	unfit, err := postgres.Unfit(ctx, e.c.Reader())
 	if err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	if unfit != "" {
 		return fmt.Errorf("%s: %w: %s", op, fferr.ErrUnsupportedServer, unfit)
 	}
-	found, err := e.q.GetSchemaState(ctx, e.reader())
+	found, err := e.c.Q.GetSchemaState(ctx, e.c.Reader())
 	if err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	switch {
 	case found.Encoding != "UTF8":
@@ -50,23 +51,23 @@ func (e *Engine) Prepare(ctx context.Context, roles ...Role) error {
 	case !found.Migrated && found.ReferenceMade, found.Partitioned:
 		return fmt.Errorf("%s: %w: made by FlowFabric and not adopted yet: run schema.Adopt", op, fferr.ErrNotMigrated)
 	case !found.Migrated && found.DeniedSchema != "":
-		return wrap(op, &fferr.DeniedError{User: found.RoleName, Grants: []string{"GRANT USAGE ON SCHEMA " + found.DeniedSchema + " TO " + found.RoleName}})
+		return core.Wrap(op, &fferr.DeniedError{User: found.RoleName, Grants: []string{"GRANT USAGE ON SCHEMA " + found.DeniedSchema + " TO " + found.RoleName}})
 	case !found.Migrated:
 		return fmt.Errorf("%s: %w: run `ff migrate up` or schema.Migrate", op, fferr.ErrNotMigrated)
 	case found.ReadOnly:
 		return fmt.Errorf("%s: %w: connect to the primary", op, fferr.ErrReadOnly)
 	}
 	if err := e.checkRights(ctx, roles); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	if err := e.checkVersion(ctx, op, found.Declared); err != nil {
 		return err
 	}
 	if err := e.checkPath(ctx); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	if err := e.checkPartitions(ctx); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	if found.HasCitus {
 		return e.checkCitus(ctx, op)
@@ -77,9 +78,9 @@ func (e *Engine) Prepare(ctx context.Context, roles ...Role) error {
 // checkVersion compares this version of the library with the database's, and with the oldest version that the database
 // declares compatible, if any.
 func (e *Engine) checkVersion(ctx context.Context, op string, declared bool) error {
-	ledger, err := e.q.GetSchemaVersion(ctx, e.reader())
+	ledger, err := e.c.Q.GetSchemaVersion(ctx, e.c.Reader())
 	if err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	if ledger.Converting {
 		return fmt.Errorf("%s: %w: made by FlowFabric and only partly converted: run schema.Adopt again", op, fferr.ErrNotMigrated)
@@ -88,10 +89,10 @@ func (e *Engine) checkVersion(ctx context.Context, op string, declared bool) err
 	newer := version > SchemaVersion
 	switch {
 	case declared:
-		from, err := e.q.GetUsableFrom(ctx, e.reader())
+		from, err := e.c.Q.GetUsableFrom(ctx, e.c.Reader())
 		switch {
 		case err != nil:
-			return wrap(op, err)
+			return core.Wrap(op, err)
 		case !isVersion(from) || from > SchemaVersion:
 			return fmt.Errorf("%s: %w: it is at %s, for versions from %q on, and this library is %s: upgrade the library",
 				op, fferr.ErrTooNew, version, from, SchemaVersion)
@@ -114,7 +115,7 @@ func (e *Engine) checkVersion(ctx context.Context, op string, declared bool) err
 
 // checkPath refuses a search_path that finds functions or tables in several schemas.
 func (e *Engine) checkPath(ctx context.Context) error {
-	found, err := e.q.ListShadowing(ctx, e.reader(), 1)
+	found, err := e.c.Q.ListShadowing(ctx, e.c.Reader(), 1)
 	if err != nil || len(found) == 0 {
 		return err
 	}
@@ -130,10 +131,10 @@ func isVersion(text string) bool {
 }
 
 func (e *Engine) checkCitus(ctx context.Context, op string) error {
-	managed, err := e.q.ListCitusTables(ctx, e.reader(), 1)
+	managed, err := e.c.Q.ListCitusTables(ctx, e.c.Reader(), 1)
 	switch {
 	case err != nil:
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	case len(managed) > 0:
 		return fmt.Errorf("%s: %w: %s is one of its tables: make all tables of the schema local by undistribute_table", op, fferr.ErrDistributed, managed[0])
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // partitionSample is how many flows, budgets and quota policies [Engine.Prepare] looks at, of each.
@@ -20,13 +21,13 @@ type storedIn map[id.BudgetID]int16
 func (e *Engine) checkPartitions(ctx context.Context) error {
 	var members []db.ListFlowPartitionsRow
 	var limits []db.ListBudgetPartitionsRow
-	err := e.read(ctx,
+	err := e.c.Read(ctx,
 		func(conn db.DBTX) (err error) {
-			members, err = e.q.ListFlowPartitions(ctx, conn, partitionSample)
+			members, err = e.c.Q.ListFlowPartitions(ctx, conn, partitionSample)
 			return err
 		},
 		func(conn db.DBTX) (err error) {
-			limits, err = e.q.ListBudgetPartitions(ctx, conn, partitionSample)
+			limits, err = e.c.Q.ListBudgetPartitions(ctx, conn, partitionSample)
 			return err
 		},
 	)
@@ -75,13 +76,13 @@ func (s storedIn) check(column string, configured uint16) error {
 	// Several numbers may fit a small sample: the likely ones come first.
 	for _, count := range []uint16{id.DefaultBudgetPartitions, id.DefaultFlowPartitions} {
 		if s.fits(count) {
-			return corrupt(column, fmt.Errorf("rows are spread over %d partitions, not %d", count, configured))
+			return core.Corrupt(column, fmt.Errorf("rows are spread over %d partitions, not %d", count, configured))
 		}
 	}
 	for count := uint16(1); count <= math.MaxInt16; count++ {
 		if s.fits(count) {
-			return corrupt(column, fmt.Errorf("rows are spread over %d partitions, not %d", count, configured))
+			return core.Corrupt(column, fmt.Errorf("rows are spread over %d partitions, not %d", count, configured))
 		}
 	}
-	return corrupt(column, fmt.Errorf("rows are not spread over %d partitions, nor over any other number", configured))
+	return core.Corrupt(column, fmt.Errorf("rows are not spread over %d partitions, nor over any other number", configured))
 }

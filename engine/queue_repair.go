@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
@@ -45,7 +46,7 @@ func (p *repairPosition) move(from, to id.ExecutionID) {
 func (m Maintenance) RepairQueue(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	if batch < 1 || batch > MaxSweep {
-		return 0, invalid("batch", fmt.Sprintf("must be between 1 and %d", MaxSweep))
+		return 0, core.Invalid("batch", fmt.Sprintf("must be between 1 and %d", MaxSweep))
 	}
 	after := e.repair.get()
 	next, repaired, err := e.repairQueue(ctx, after, batch)
@@ -56,20 +57,20 @@ func (m Maintenance) RepairQueue(ctx context.Context, batch int) (int, error) {
 // repairQueue repairs the executions after a position and returns the next position: the zero id restarts.
 func (e *Engine) repairQueue(ctx context.Context, after id.ExecutionID, n int) (next id.ExecutionID, repaired int, err error) {
 	const op = "repair queue"
-	params := db.ScanRepairsParams{AfterPartitionKey: -1, AfterExecutionID: pgUUID(id.ExecutionUUID{}), PageSize: int32(n), NowMs: e.nowMs()}
+	params := db.ScanRepairsParams{AfterPartitionKey: -1, AfterExecutionID: core.PgUUID(id.ExecutionUUID{}), PageSize: int32(n), NowMs: e.c.NowMs()}
 	params.DefaultMs = retentionMs(e.cfg.Retention)
 	if !after.IsZero() {
-		params.AfterPartitionKey, params.AfterExecutionID = after.Partition(), pgUUID(after.UUID())
+		params.AfterPartitionKey, params.AfterExecutionID = after.Partition(), core.PgUUID(after.UUID())
 	}
-	rows, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) ([]db.ScanRepairsRow, error) {
-		return e.q.ScanRepairs(ctx, conn, params)
+	rows, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.ScanRepairsRow, error) {
+		return e.c.Q.ScanRepairs(ctx, conn, params)
 	})
 	if err != nil {
 		return after, 0, err
 	}
 	if len(rows) == 0 {
-		swept, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (int64, error) {
-			return e.q.SweepQueue(ctx, conn, db.SweepQueueParams{MaxItems: int32(n), NowMs: e.nowMs()})
+		swept, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
+			return e.c.Q.SweepQueue(ctx, conn, db.SweepQueueParams{MaxItems: int32(n), NowMs: e.c.NowMs()})
 		})
 		if err != nil || int(swept) >= n {
 			return after, int(swept), err
@@ -99,14 +100,14 @@ func (e *Engine) repairQueue(ctx context.Context, after id.ExecutionID, n int) (
 }
 
 // repairAct repairs those due executions that it can lock, at most limit, and returns how many.
-type repairAct = func(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error)
+type repairAct = func(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []candidate, limit int) (int, error)
 
 // needing returns the executions that need a repair.
-func needing(rows []db.ScanRepairsRow, repair func(*db.ScanRepairsRow) bool) executionArrays {
-	var executions executionArrays
+func needing(rows []db.ScanRepairsRow, repair func(*db.ScanRepairsRow) bool) core.ExecutionArrays {
+	var executions core.ExecutionArrays
 	for i := range rows {
 		if repair(&rows[i]) {
-			executions.addUUID(rows[i].PartitionKey, rows[i].ExecutionID)
+			executions.AddUUID(rows[i].PartitionKey, rows[i].ExecutionID)
 		}
 	}
 	return executions
@@ -115,15 +116,15 @@ func needing(rows []db.ScanRepairsRow, repair func(*db.ScanRepairsRow) bool) exe
 // queueUnqueued inserts missing queue entries, and returns how many.
 func (e *Engine) queueUnqueued(ctx context.Context, op string, rows []db.ScanRepairsRow) (int, error) {
 	unqueued := needing(rows, func(row *db.ScanRepairsRow) bool { return row.Unqueued })
-	if unqueued.empty() {
+	if unqueued.Empty() {
 		return 0, nil
 	}
-	return inStatement(ctx, e.impatient(), op, func(conn db.DBTX, due *notifications) (int, error) {
-		lanes, err := e.q.QueueUnqueued(ctx, conn, db.QueueUnqueuedParams{
-			PartitionKeys: unqueued.partitions, ExecutionIDs: unqueued.executions,
+	return core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, due *core.Notifications) (int, error) {
+		lanes, err := e.c.Q.QueueUnqueued(ctx, conn, db.QueueUnqueuedParams{
+			PartitionKeys: unqueued.Partitions, ExecutionIDs: unqueued.Executions,
 		})
 		for _, lane := range lanes {
-			due.lane(lane)
+			due.Lane(lane)
 		}
 		return len(lanes), err
 	})
@@ -132,13 +133,13 @@ func (e *Engine) queueUnqueued(ctx context.Context, op string, rows []db.ScanRep
 // listUnmet lists executions that wait for a budget or limit without being in its list, and returns how many.
 func (e *Engine) listUnmet(ctx context.Context, op string, rows []db.ScanRepairsRow) (int, error) {
 	unmet := needing(rows, func(row *db.ScanRepairsRow) bool { return row.Unmet })
-	if unmet.empty() {
+	if unmet.Empty() {
 		return 0, nil
 	}
-	return inStatement(ctx, e.impatient(), op, func(conn db.DBTX, due *notifications) (int, error) {
-		listed, err := e.q.ListUnmet(ctx, conn, db.ListUnmetParams{PartitionKeys: unmet.partitions, ExecutionIDs: unmet.executions})
+	return core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, due *core.Notifications) (int, error) {
+		listed, err := e.c.Q.ListUnmet(ctx, conn, db.ListUnmetParams{PartitionKeys: unmet.Partitions, ExecutionIDs: unmet.Executions})
 		if listed > 0 {
-			due.gated()
+			due.Gated()
 		}
 		return int(listed), err
 	})
@@ -147,12 +148,12 @@ func (e *Engine) listUnmet(ctx context.Context, op string, rows []db.ScanRepairs
 // listUnlisted lists blocked executions that are not listed with their present state, and returns how many.
 func (e *Engine) listUnlisted(ctx context.Context, op string, rows []db.ScanRepairsRow) (int, error) {
 	unlisted := needing(rows, func(row *db.ScanRepairsRow) bool { return row.Unlisted })
-	if unlisted.empty() {
+	if unlisted.Empty() {
 		return 0, nil
 	}
-	return inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (int, error) {
-		listed, err := e.q.ListUnlisted(ctx, conn, db.ListUnlistedParams{
-			PartitionKeys: unlisted.partitions, ExecutionIDs: unlisted.executions, NowMs: e.nowMs(),
+	return core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (int, error) {
+		listed, err := e.c.Q.ListUnlisted(ctx, conn, db.ListUnlistedParams{
+			PartitionKeys: unlisted.Partitions, ExecutionIDs: unlisted.Executions, NowMs: e.c.NowMs(),
 		})
 		return int(listed), err
 	})
@@ -161,12 +162,12 @@ func (e *Engine) listUnlisted(ctx context.Context, op string, rows []db.ScanRepa
 // timeUntimed sets a timer for leases that ran out without one, so that [Maintenance.ExpireLeases] finds them.
 func (e *Engine) timeUntimed(ctx context.Context, op string, rows []db.ScanRepairsRow) error {
 	untimed := needing(rows, func(row *db.ScanRepairsRow) bool { return row.Untimed })
-	if untimed.empty() {
+	if untimed.Empty() {
 		return nil
 	}
-	_, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (struct{}, error) {
-		return struct{}{}, e.q.TimeUntimed(ctx, conn, db.TimeUntimedParams{
-			PartitionKeys: untimed.partitions, ExecutionIDs: untimed.executions, NowMs: e.nowMs(),
+	_, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (struct{}, error) {
+		return struct{}{}, e.c.Q.TimeUntimed(ctx, conn, db.TimeUntimedParams{
+			PartitionKeys: untimed.Partitions, ExecutionIDs: untimed.Executions, NowMs: e.c.NowMs(),
 		})
 	})
 	return err
@@ -175,10 +176,10 @@ func (e *Engine) timeUntimed(ctx context.Context, op string, rows []db.ScanRepai
 // retainOverdue deletes executions that retention missed, and returns how many.
 func (e *Engine) retainOverdue(ctx context.Context, op string, rows []db.ScanRepairsRow) (int, error) {
 	overdue := needing(rows, func(row *db.ScanRepairsRow) bool { return row.Overdue })
-	if overdue.empty() {
+	if overdue.Empty() {
 		return 0, nil
 	}
-	_, deleted, err := e.impatient().retain(ctx, op, fromSweep, func(_ *txn, r *retaining) error {
+	_, deleted, err := e.impatient().retain(ctx, op, fromSweep, func(_ *core.Txn, r *retaining) error {
 		r.looked = overdue
 		return nil
 	})
@@ -190,7 +191,7 @@ func leaseless(rows []db.ScanRepairsRow) []candidate {
 	for _, row := range rows {
 		if row.Leaseless {
 			due = append(due, candidate{
-				partition: row.PartitionKey, execution: row.ExecutionID.Bytes, flow: flowOf(row.FlowID),
+				partition: row.PartitionKey, execution: row.ExecutionID.Bytes, flow: core.FlowOf(row.FlowID),
 			})
 		}
 	}
@@ -199,27 +200,27 @@ func leaseless(rows []db.ScanRepairsRow) []candidate {
 
 // returnLeaseless returns due executions to their lanes that are active although none of their attempts is leased.
 // Attempts with an expired lease, current or not, are left to [Maintenance.ExpireLeases].
-func (e *Engine) returnLeaseless(ctx context.Context, tx *txn, flows *flowSet, due []candidate, _ int) (int, error) {
-	var executions executionArrays
+func (e *Engine) returnLeaseless(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []candidate, _ int) (int, error) {
+	var executions core.ExecutionArrays
 	for _, c := range due {
-		executions.add(c.partition, c.execution)
+		executions.Add(c.partition, c.execution)
 	}
-	taken, err := e.q.TakeLeaseless(ctx, tx, db.TakeLeaselessParams{
-		PartitionKeys: executions.partitions, ExecutionIDs: executions.executions, DefaultCap: policy.ReclaimLimit,
+	taken, err := e.c.Q.TakeLeaseless(ctx, tx, db.TakeLeaselessParams{
+		PartitionKeys: executions.Partitions, ExecutionIDs: executions.Executions, DefaultCap: policy.ReclaimLimit,
 	})
 	if err != nil || len(taken) == 0 {
 		return 0, err
 	}
-	executions = executionArrays{}
+	executions = core.ExecutionArrays{}
 	for _, row := range taken {
-		executions.add(row.PartitionKey, row.ExecutionID)
+		executions.Add(row.PartitionKey, row.ExecutionID)
 	}
 	current, err := e.lockCurrentAttempts(ctx, tx, executions)
 	if err != nil {
 		return 0, err
 	}
-	listed, err := e.q.ListLeased(ctx, tx, db.ListLeasedParams{
-		PartitionKeys: executions.partitions, ExecutionIDs: executions.executions,
+	listed, err := e.c.Q.ListLeased(ctx, tx, db.ListLeasedParams{
+		PartitionKeys: executions.Partitions, ExecutionIDs: executions.Executions,
 	})
 	if err != nil {
 		return 0, err
@@ -228,7 +229,7 @@ func (e *Engine) returnLeaseless(ctx context.Context, tx *txn, flows *flowSet, d
 	for _, x := range listed {
 		leased[x] = true
 	}
-	nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+	nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
 	if err != nil {
 		return 0, err
 	}
@@ -238,16 +239,16 @@ func (e *Engine) returnLeaseless(ctx context.Context, tx *txn, flows *flowSet, d
 		if attempt.Busy || leased[row.ExecutionID] {
 			continue
 		}
-		returned := endingAttempt{
-			execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), index: row.AttemptIndex,
-			epoch: max(row.HighestEpoch, attempt.LeaseEpoch) + 1, leaseID: attempt.LeaseID, instance: attempt.WorkerInstanceID,
+		returned := core.EndingAttempt{
+			Execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), Index: row.AttemptIndex,
+			Epoch: max(row.HighestEpoch, attempt.LeaseEpoch) + 1, LeaseID: attempt.LeaseID, Instance: attempt.WorkerInstanceID,
 		}
 		if started {
-			returned.index = attempt.AttemptIndex
+			returned.Index = attempt.AttemptIndex
 		} else if row.LostTooOften {
-			returned.index = -1
+			returned.Index = -1
 		}
-		lost.add(returned, row.LostTooOften, row.FlowID == nil || flows.has(*row.FlowID))
+		lost.add(returned, row.LostTooOften, row.FlowID == nil || flows.Has(*row.FlowID))
 	}
 	return lost.len(), e.writeLost(ctx, tx, lost)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // maxScanned is the number of entries of a lane's queue that [Engine.WaitingKinds] reads, in about 10 milliseconds.
@@ -40,34 +41,34 @@ type WaitingKind struct {
 func (e *Engine) WaitingKinds(ctx context.Context, filter WaitingFilter) ([]WaitingKind, error) {
 	const op = "list waiting kinds"
 	if filter.Longer < 0 {
-		return nil, wrap(op, invalid("longer", "is negative"))
+		return nil, core.Wrap(op, core.Invalid("longer", "is negative"))
 	}
 	lanes := make([]string, len(filter.Lanes))
 	for i, lane := range filter.Lanes {
 		if err := lane.Validate(); err != nil {
-			return nil, wrap(op, invalidBecause("lane", err))
+			return nil, core.Wrap(op, core.InvalidBecause("lane", err))
 		}
 		lanes[i] = string(lane)
 	}
 	for i, kind := range filter.Except {
 		if err := checkText(fmt.Sprintf("except[%d]", i), kind, maxKind); err != nil {
-			return nil, wrap(op, err)
+			return nil, core.Wrap(op, err)
 		}
 	}
 	slices.Sort(lanes)
 	lanes = slices.Compact(lanes)
 	if len(lanes) == 0 {
 		var err error
-		if lanes, err = e.q.ListQueuedLanes(ctx, e.reader(), MaxPage); err != nil {
-			return nil, wrap(op, err)
+		if lanes, err = e.c.Q.ListQueuedLanes(ctx, e.c.Reader(), MaxPage); err != nil {
+			return nil, core.Wrap(op, err)
 		}
 	}
-	rows, err := e.q.ListWaitingKinds(ctx, e.reader(), db.ListWaitingKindsParams{
-		LaneIDs: lanes, ExceptKinds: filter.Except, LongerMs: filter.Longer.Milliseconds(), NowMs: e.nowMs(),
+	rows, err := e.c.Q.ListWaitingKinds(ctx, e.c.Reader(), db.ListWaitingKindsParams{
+		LaneIDs: lanes, ExceptKinds: filter.Except, LongerMs: filter.Longer.Milliseconds(), NowMs: e.c.NowMs(),
 		MaxScanned: maxScanned, PageSize: MaxPage,
 	})
 	if err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	kinds := make([]WaitingKind, len(rows))
 	for i, row := range rows {

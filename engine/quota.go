@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // QuotaPolicySpec describes a quota: how many of the executions that name it run at once, and how many start within a window.
@@ -39,15 +40,15 @@ type QuotaPolicyCreated struct {
 func (e *Engine) CreateQuotaPolicy(ctx context.Context, spec QuotaPolicySpec) (QuotaPolicyCreated, error) {
 	const op = "create quota policy"
 	if err := spec.check(); err != nil {
-		return QuotaPolicyCreated{}, wrap(op, err)
+		return QuotaPolicyCreated{}, core.Wrap(op, err)
 	}
 	if spec.ID.IsZero() {
 		spec.ID = id.NewQuotaPolicyID()
 	}
-	inserted, err := inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (int64, error) {
-		due.gated()
-		return e.q.InsertQuotaPolicy(ctx, conn, db.InsertQuotaPolicyParams{
-			NowMs: e.nowMs(), PartitionKey: e.cfg.Partitions.QuotaPartition(spec.ID), QuotaPolicyID: spec.ID.String(),
+	inserted, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, due *core.Notifications) (int64, error) {
+		due.Gated()
+		return e.c.Q.InsertQuotaPolicy(ctx, conn, db.InsertQuotaPolicyParams{
+			NowMs: e.c.NowMs(), PartitionKey: e.cfg.Partitions.QuotaPartition(spec.ID), QuotaPolicyID: spec.ID.String(),
 			WindowSeconds: int64(spec.Window / time.Second), MaxStarts: spec.MaxStarts, MaxRunning: spec.MaxRunning,
 		})
 	})
@@ -60,13 +61,13 @@ func (e *Engine) CreateQuotaPolicy(ctx context.Context, spec QuotaPolicySpec) (Q
 func (s *QuotaPolicySpec) check() error {
 	switch {
 	case s.MaxRunning < 0:
-		return invalid("MaxRunning", "is negative")
+		return core.Invalid("MaxRunning", "is negative")
 	case s.MaxStarts < 0:
-		return invalid("MaxStarts", "is negative")
+		return core.Invalid("MaxStarts", "is negative")
 	case s.Window < 0 || s.Window%time.Second != 0:
-		return invalid("Window", "must be whole seconds, and not negative")
+		return core.Invalid("Window", "must be whole seconds, and not negative")
 	case s.MaxStarts > 0 && s.Window == 0:
-		return invalid("Window", "is missing: MaxStarts needs one")
+		return core.Invalid("Window", "is missing: MaxStarts needs one")
 	}
 	return nil
 }
@@ -90,18 +91,18 @@ func (p QuotaPolicy) Unlimited() bool { return p.MaxRunning == 0 && p.MaxStarts 
 func (e *Engine) QuotaPolicy(ctx context.Context, q id.QuotaPolicyID) (QuotaPolicy, error) {
 	const op = "read quota policy"
 	if err := checkQuota(q); err != nil {
-		return QuotaPolicy{}, wrap(op, err)
+		return QuotaPolicy{}, core.Wrap(op, err)
 	}
-	row, err := e.q.GetQuotaPolicy(ctx, e.reader(), db.GetQuotaPolicyParams{
+	row, err := e.c.Q.GetQuotaPolicy(ctx, e.c.Reader(), db.GetQuotaPolicyParams{
 		PartitionKey: e.cfg.Partitions.QuotaPartition(q), QuotaPolicyID: q.String(),
 	})
 	switch {
-	case isNoRow(err):
-		return QuotaPolicy{}, wrap(op, &fferr.NotFoundError{Entity: "quota policy", ID: q.String()})
+	case core.IsNoRow(err):
+		return QuotaPolicy{}, core.Wrap(op, &fferr.NotFoundError{Entity: "quota policy", ID: q.String()})
 	case err != nil:
-		return QuotaPolicy{}, wrap(op, err)
+		return QuotaPolicy{}, core.Wrap(op, err)
 	case row.ActiveConcurrencyCap < 0 || row.MaxRequestsPerWindow < 0 || row.RequestsPerWindowSeconds < 0:
-		return QuotaPolicy{}, wrap(op, errNegativeQuota(q))
+		return QuotaPolicy{}, core.Wrap(op, errNegativeQuota(q))
 	}
 	return QuotaPolicy{
 		ID: q, MaxRunning: row.ActiveConcurrencyCap, MaxStarts: row.MaxRequestsPerWindow,
@@ -119,15 +120,15 @@ func (o Operator) SetQuotaPolicy(ctx context.Context, spec QuotaPolicySpec) erro
 	const op = "set quota policy"
 	e := o.e
 	if err := spec.check(); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	if err := checkQuota(spec.ID); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	var n int64
 	err := e.changeQuota(ctx, op, spec.ID, func(conn db.DBTX) (err error) {
-		n, err = e.q.SetQuotaPolicy(ctx, conn, db.SetQuotaPolicyParams{
-			NowMs: e.nowMs(), PartitionKey: e.cfg.Partitions.QuotaPartition(spec.ID), QuotaPolicyID: spec.ID.String(),
+		n, err = e.c.Q.SetQuotaPolicy(ctx, conn, db.SetQuotaPolicyParams{
+			NowMs: e.c.NowMs(), PartitionKey: e.cfg.Partitions.QuotaPartition(spec.ID), QuotaPolicyID: spec.ID.String(),
 			WindowSeconds: int64(spec.Window / time.Second), MaxStarts: spec.MaxStarts, MaxRunning: spec.MaxRunning,
 		})
 		return err
@@ -144,11 +145,11 @@ func (o Operator) DeleteQuotaPolicy(ctx context.Context, q id.QuotaPolicyID) err
 	const op = "delete quota policy"
 	e := o.e
 	if err := checkQuota(q); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	var n int64
 	err := e.changeQuota(ctx, op, q, func(conn db.DBTX) (err error) {
-		n, err = e.q.DeleteQuotaPolicy(ctx, conn, db.DeleteQuotaPolicyParams{
+		n, err = e.c.Q.DeleteQuotaPolicy(ctx, conn, db.DeleteQuotaPolicyParams{
 			PartitionKey: e.cfg.Partitions.QuotaPartition(q), QuotaPolicyID: q.String(),
 		})
 		return err
@@ -158,24 +159,24 @@ func (o Operator) DeleteQuotaPolicy(ctx context.Context, q id.QuotaPolicyID) err
 
 func checkQuota(q id.QuotaPolicyID) error {
 	if q.IsZero() {
-		return invalid("quota policy id", "is empty")
+		return core.Invalid("quota policy id", "is empty")
 	}
 	return nil
 }
 
 // changeQuota changes a quota policy once the transactions have ended that admit by it.
-func (e *Engine) changeQuota(ctx context.Context, op string, q id.QuotaPolicyID, change step) error {
-	return inStatements(ctx, e, op, func(due *notifications) []step {
-		due.gated()
-		return []step{e.lockQuota(ctx, q), change}
+func (e *Engine) changeQuota(ctx context.Context, op string, q id.QuotaPolicyID, change core.Step) error {
+	return core.InStatements(ctx, e.c, op, func(due *core.Notifications) []core.Step {
+		due.Gated()
+		return []core.Step{e.lockQuota(ctx, q), change}
 	})
 }
 
 // lockQuota locks a quota policy at the gate. A later statement sees the commits of all others until then.
-func (e *Engine) lockQuota(ctx context.Context, q id.QuotaPolicyID) step {
+func (e *Engine) lockQuota(ctx context.Context, q id.QuotaPolicyID) core.Step {
 	return func(conn db.DBTX) error {
-		return e.q.LockQuotaGate(ctx, conn, db.LockQuotaGateParams{
-			PartitionKey: gatePartition(q), GateID: pgGate(q), NowMs: e.nowMs(),
+		return e.c.Q.LockQuotaGate(ctx, conn, db.LockQuotaGateParams{
+			PartitionKey: gatePartition(q), GateID: pgGate(q), NowMs: e.c.NowMs(),
 			QuotaPartition: e.cfg.Partitions.QuotaPartition(q), QuotaPolicyID: q.String(),
 		})
 	}
@@ -184,7 +185,7 @@ func (e *Engine) lockQuota(ctx context.Context, q id.QuotaPolicyID) step {
 // changedQuota returns the error of a change of a quota policy.
 func changedQuota(op string, q id.QuotaPolicyID, changed int64, err error) error {
 	if err == nil && changed == 0 {
-		err = wrap(op, &fferr.NotFoundError{Entity: "quota policy", ID: q.String()})
+		err = core.Wrap(op, &fferr.NotFoundError{Entity: "quota policy", ID: q.String()})
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/budget"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Reserve holds amounts of budgets for the holder of a lease before it uses them: all of them on all budgets, or nothing. They
@@ -41,14 +42,14 @@ func (e *Engine) Settle(ctx context.Context, f Fence, spec SettleSpec) (Reservat
 
 func (e *Engine) holdUsage(ctx context.Context, op string, f Fence, check func() (*usageItem, error)) (ReservationResult, error) {
 	if err := e.checkLease(Lease{Fence: f}); err != nil {
-		return ReservationResult{}, wrap(op, err)
+		return ReservationResult{}, core.Wrap(op, err)
 	}
 	item, err := check()
 	if err == nil {
 		err = checkBudgets(item.budgets)
 	}
 	if err != nil {
-		return ReservationResult{}, wrap(op, err)
+		return ReservationResult{}, core.Wrap(op, err)
 	}
 	if err := e.countItem(ctx, op, item); err != nil {
 		return ReservationResult{}, err

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // ReleaseReservations looks at reservations of budgets that are due, at most batch of them: it deletes those whose
@@ -16,10 +17,10 @@ func (m Maintenance) ReleaseReservations(ctx context.Context, batch int) (int, e
 	if err := checkBatch(batch); err != nil {
 		return 0, err
 	}
-	return inStatement(ctx, e.impatient(), "release reservations", func(conn db.DBTX, due *notifications) (int, error) {
-		n, err := e.q.ReleaseReservations(ctx, conn, db.ReleaseReservationsParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
+	return core.InStatement(ctx, e.impatient().c, "release reservations", func(conn db.DBTX, due *core.Notifications) (int, error) {
+		n, err := e.c.Q.ReleaseReservations(ctx, conn, db.ReleaseReservationsParams{NowMs: e.c.NowMs(), BatchSize: int32(batch)})
 		if n > 0 {
-			due.gated()
+			due.Gated()
 		}
 		return int(n), err
 	})

@@ -6,11 +6,12 @@ import (
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
 // lockLeases locks the attempts of the leases that reserve or settle, and reads the facts that their fences are judged by.
-func (c *usageCount) lockLeases(ctx context.Context) []step {
+func (c *usageCount) lockLeases(ctx context.Context) []core.Step {
 	c.facts, c.locked = make(map[Fence]*leaseFacts), make(map[Fence]bool)
 	if len(c.fences) == 0 {
 		return nil
@@ -19,15 +20,15 @@ func (c *usageCount) lockLeases(ctx context.Context) []step {
 	for _, f := range c.fences {
 		arrays.add(f)
 	}
-	ords := arrays.ords()
-	return []step{func(conn db.DBTX) error {
+	ords := arrays.Ords()
+	return []core.Step{func(conn db.DBTX) error {
 		params := db.LockReserversParams{
-			PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, AttemptIndexes: arrays.attempts, Ords: ords,
+			PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, AttemptIndexes: arrays.attempts, Ords: ords,
 		}
-		lock := c.q.LockReservers
+		lock := c.c.Q.LockReservers
 		if !c.waits {
 			lock = func(ctx context.Context, conn db.DBTX, p db.LockReserversParams) ([]int32, error) {
-				return c.q.TakeReservers(ctx, conn, db.TakeReserversParams(p))
+				return c.c.Q.TakeReservers(ctx, conn, db.TakeReserversParams(p))
 			}
 		}
 		locked, err := lock(ctx, conn, params)
@@ -45,12 +46,12 @@ func (c *usageCount) lockLeases(ctx context.Context) []step {
 }
 
 // readReserved reads the reservations on a locked budget, of all leases and of those of the items.
-func (c *usageCount) readReserved(ctx context.Context, b *countedBudget) []step {
+func (c *usageCount) readReserved(ctx context.Context, b *countedBudget) []core.Step {
 	b.reserved, b.stored, b.due = make(map[string]int64), make(map[Fence]map[string]int64), false
-	var steps []step
+	var steps []core.Step
 	if len(c.dimensions) > 0 {
 		steps = append(steps, func(conn db.DBTX) error {
-			rows, err := c.q.ReadReserved(ctx, conn, db.ReadReservedParams{NowMs: c.Engine.nowMs(), PartitionKey: b.partition, BudgetID: b.id})
+			rows, err := c.c.Q.ReadReserved(ctx, conn, db.ReadReservedParams{NowMs: c.Engine.c.NowMs(), PartitionKey: b.partition, BudgetID: b.id})
 			for _, row := range rows {
 				b.reserved[row.DimensionsKey] = row.Amount
 				b.due = b.due || row.Due
@@ -66,11 +67,11 @@ func (c *usageCount) readReserved(ctx context.Context, b *countedBudget) []step 
 		arrays.add(f)
 	}
 	params := db.ReadReservationsOfParams{
-		ExecutionIDs: arrays.executions, AttemptIndexes: arrays.attempts, LeaseEpochs: arrays.epochs, Ords: arrays.ords(),
+		ExecutionIDs: arrays.Executions, AttemptIndexes: arrays.attempts, LeaseEpochs: arrays.epochs, Ords: arrays.Ords(),
 		PartitionKey: b.partition, BudgetID: b.id,
 	}
 	return append(steps, func(conn db.DBTX) error {
-		rows, err := c.q.ReadReservationsOf(ctx, conn, params)
+		rows, err := c.c.Q.ReadReservationsOf(ctx, conn, params)
 		for _, row := range rows {
 			f := c.fences[row.Ord]
 			if b.stored[f] == nil {
@@ -83,13 +84,13 @@ func (c *usageCount) readReserved(ctx context.Context, b *countedBudget) []step 
 }
 
 // look looks at the leases of reservations that are due, and reads the remaining reservations.
-func (c *usageCount) look(ctx context.Context, tx *txn) error {
-	var steps []step
+func (c *usageCount) look(ctx context.Context, tx *core.Txn) error {
+	var steps []core.Step
 	for _, b := range c.ordered {
 		if b.due {
 			steps = append(steps, func(conn db.DBTX) error {
-				_, err := c.q.LookAtReservations(ctx, conn, db.LookAtReservationsParams{
-					NowMs: c.Engine.nowMs(), PartitionKey: b.partition, BudgetID: b.id,
+				_, err := c.c.Q.LookAtReservations(ctx, conn, db.LookAtReservationsParams{
+					NowMs: c.Engine.c.NowMs(), PartitionKey: b.partition, BudgetID: b.id,
 				})
 				return err
 			})
@@ -112,12 +113,12 @@ func (b *countedBudget) reservationsChange() bool {
 }
 
 // storeReserved stores the changes of reservations.
-func (c *usageCount) storeReserved(ctx context.Context, b *countedBudget) []step {
+func (c *usageCount) storeReserved(ctx context.Context, b *countedBudget) []core.Step {
 	add := db.AddReservationsParams{PartitionKey: b.partition, BudgetID: b.id}
 	reduce := db.ReduceReservationsParams{PartitionKey: b.partition, BudgetID: b.id}
 	for _, f := range c.fences {
 		for _, dimension := range slices.Sorted(maps.Keys(b.held[f])) {
-			x := pgUUID(f.Execution.UUID())
+			x := core.PgUUID(f.Execution.UUID())
 			n := b.held[f][dimension] - b.stored[f][dimension]
 			switch {
 			case n > 0:
@@ -132,12 +133,12 @@ func (c *usageCount) storeReserved(ctx context.Context, b *countedBudget) []step
 			}
 		}
 	}
-	var steps []step
+	var steps []core.Step
 	if len(add.Amounts) > 0 {
-		steps = append(steps, func(conn db.DBTX) error { return c.q.AddReservations(ctx, conn, add) })
+		steps = append(steps, func(conn db.DBTX) error { return c.c.Q.AddReservations(ctx, conn, add) })
 	}
 	if len(reduce.Amounts) > 0 {
-		steps = append(steps, func(conn db.DBTX) error { return c.q.ReduceReservations(ctx, conn, reduce) })
+		steps = append(steps, func(conn db.DBTX) error { return c.c.Q.ReduceReservations(ctx, conn, reduce) })
 	}
 	return steps
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // MaxReservedBudgets is how many budgets one reservation may name.
@@ -55,14 +56,14 @@ type ReservationResult struct {
 
 func checkBudgets(of []id.BudgetID) error {
 	if len(of) == 0 || len(of) > MaxReservedBudgets {
-		return invalid("Budgets", fmt.Sprintf("has %d budgets, must be between 1 and %d", len(of), MaxReservedBudgets))
+		return core.Invalid("Budgets", fmt.Sprintf("has %d budgets, must be between 1 and %d", len(of), MaxReservedBudgets))
 	}
 	for i, b := range of {
 		if err := checkBudget(b); err != nil {
 			return err
 		}
 		if slices.Contains(of[:i], b) {
-			return invalid("Budgets", fmt.Sprintf("names %s twice", b))
+			return core.Invalid("Budgets", fmt.Sprintf("names %s twice", b))
 		}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -59,8 +60,8 @@ func (m Maintenance) Retain(ctx context.Context, batch int) (int, error) {
 		return 0, err
 	}
 	e := m.e.impatient()
-	work, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (db.GetRetentionWorkRow, error) {
-		return e.q.GetRetentionWork(ctx, conn, db.GetRetentionWorkParams{LookAfterMs: e.lookAfterMs(), NowMs: e.nowMs()})
+	work, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (db.GetRetentionWorkRow, error) {
+		return e.c.Q.GetRetentionWork(ctx, conn, db.GetRetentionWorkParams{LookAfterMs: e.lookAfterMs(), NowMs: e.c.NowMs()})
 	})
 	if err != nil {
 		return 0, err
@@ -73,13 +74,13 @@ func (m Maintenance) Retain(ctx context.Context, batch int) (int, error) {
 	}
 	looked := 0
 	if work.TimersDue {
-		n, _, err := e.retain(ctx, op, fromTimers, func(tx *txn, r *retaining) error { return r.takeTimers(ctx, tx, batch) })
+		n, _, err := e.retain(ctx, op, fromTimers, func(tx *core.Txn, r *retaining) error { return r.takeTimers(ctx, tx, batch) })
 		if looked += n; err != nil {
 			return looked, err
 		}
 	}
 	if work.EndsDue {
-		n, _, err := e.retain(ctx, op, fromEnds, func(tx *txn, r *retaining) error {
+		n, _, err := e.retain(ctx, op, fromEnds, func(tx *core.Txn, r *retaining) error {
 			return r.listEnds(ctx, tx, work.LookAfterMs, batch)
 		})
 		if looked += n; err != nil {
@@ -91,8 +92,8 @@ func (m Maintenance) Retain(ctx context.Context, batch int) (int, error) {
 
 // ensureRetentionSources creates retention's rows, unless another process is creating them.
 func (e *Engine) ensureRetentionSources(ctx context.Context, op string) (bool, error) {
-	_, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (struct{}, error) {
-		return struct{}{}, e.q.EnsureRetentionSources(ctx, conn)
+	_, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (struct{}, error) {
+		return struct{}{}, e.c.Q.EnsureRetentionSources(ctx, conn)
 	})
 	if errors.Is(err, fferr.ErrBusy) {
 		return false, nil
@@ -106,9 +107,9 @@ type retaining struct {
 	source  string
 	eventID int64 // position of the source
 	nowMs   int64
-	looked  executionArrays
+	looked  core.ExecutionArrays
 	timers  retentionTimers
-	flows   *flowSet // of ended members
+	flows   *core.FlowSet // of ended members
 	deleted int64
 	waits   int // for locks that no statement can skip
 }
@@ -116,16 +117,16 @@ type retaining struct {
 // retain deletes the due executions among those that find collects. It returns how many it examined and how many it
 // deleted. If it meets a lock that no statement can skip, it starts again and leaves out locked executions.
 func (e *Engine) retain(
-	ctx context.Context, op, source string, find func(*txn, *retaining) error,
+	ctx context.Context, op, source string, find func(*core.Txn, *retaining) error,
 ) (looked, deleted int, err error) {
 	done, err := e.deleteAlone(ctx)
 	if err != nil {
-		return 0, 0, wrap(op, err)
+		return 0, 0, core.Wrap(op, err)
 	}
 	defer done()
 	try := func(careful bool) (*retaining, error) {
-		return inTx(ctx, e, op, func(tx *txn) (*retaining, error) {
-			r := &retaining{Engine: e, source: source, flows: newFlowSet(e.cfg.Partitions)}
+		return core.InTx(ctx, e.c, op, func(tx *core.Txn) (*retaining, error) {
+			r := &retaining{Engine: e, source: source, flows: core.NewFlowSet(e.cfg.Partitions)}
 			held, err := r.begin(ctx, tx)
 			if err != nil || !held {
 				return r, err
@@ -140,22 +141,22 @@ func (e *Engine) retain(
 		})
 	}
 	r, err := try(false)
-	if errors.Is(err, fferr.ErrBusy) || e.tx != nil && pgtx.SQLState(err) == sqlLockNotAvailable {
+	if errors.Is(err, fferr.ErrBusy) || e.c.Tx != nil && pgtx.SQLState(err) == core.SQLLockNotAvailable {
 		r, err = try(true)
 	}
 	if err != nil {
 		return 0, 0, err
 	}
-	if e.tx == nil {
+	if e.c.Tx == nil {
 		e.noted.add(r.flows)
 	}
-	return len(r.looked.executions), int(r.deleted), nil
+	return len(r.looked.Executions), int(r.deleted), nil
 }
 
 // deleteAlone waits until no other call of this process deletes in bulk. A connection that does keeps a core of the
 // server busy, and claims need the others. In a caller's transaction it does not wait.
 func (e *Engine) deleteAlone(ctx context.Context) (done func(), err error) {
-	if e.tx != nil {
+	if e.c.Tx != nil {
 		return func() {}, nil
 	}
 	select {
@@ -167,45 +168,42 @@ func (e *Engine) deleteAlone(ctx context.Context) (done func(), err error) {
 }
 
 // begin locks the source, and reports whether it succeeded.
-func (r *retaining) begin(ctx context.Context, tx *txn) (bool, error) {
+func (r *retaining) begin(ctx context.Context, tx *core.Txn) (bool, error) {
 	var held bool
-	steps := []step{func(conn db.DBTX) error {
-		row, err := r.q.TakeRetentionSource(ctx, conn, db.TakeRetentionSourceParams{Source: r.source, NowMs: r.nowMsOf()})
+	steps := []core.Step{func(conn db.DBTX) error {
+		row, err := r.c.Q.TakeRetentionSource(ctx, conn, db.TakeRetentionSourceParams{Source: r.source, NowMs: r.c.NowMs()})
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
 		held, r.eventID, r.nowMs = err == nil, row.EventID, row.NowMs
 		return err
 	}}
-	if r.tx == nil {
-		steps = append(steps, func(conn db.DBTX) error { return r.q.CommitLazily(ctx, conn) })
+	if r.c.Tx == nil {
+		steps = append(steps, func(conn db.DBTX) error { return r.c.Q.CommitLazily(ctx, conn) })
 	}
 	err := pgtx.InOneTrip(ctx, tx, steps...)
 	return held, err
 }
 
-// nowMsOf is [Engine.nowMs], which the field of the same name hides.
-func (r *retaining) nowMsOf() *int64 { return r.Engine.nowMs() }
-
 // listEnds adds the next ends to looked, up to the first that is too recent.
-func (r *retaining) listEnds(ctx context.Context, tx *txn, lookAfterMs int64, batch int) error {
-	rows, err := r.q.ListEnds(ctx, tx, db.ListEndsParams{
+func (r *retaining) listEnds(ctx context.Context, tx *core.Txn, lookAfterMs int64, batch int) error {
+	rows, err := r.c.Q.ListEnds(ctx, tx, db.ListEndsParams{
 		AfterEventID: r.eventID, UpToMs: r.nowMs - lookAfterMs, NowMs: r.nowMs, PageSize: int32(batch),
 	})
 	for _, row := range rows {
-		r.looked.add(row.PartitionKey, row.ExecutionID.Bytes)
+		r.looked.Add(row.PartitionKey, row.ExecutionID.Bytes)
 		r.eventID = row.EventID
 	}
 	return err
 }
 
 // takeTimers adds the subjects of the next timers to looked.
-func (r *retaining) takeTimers(ctx context.Context, tx *txn, batch int) error {
-	rows, err := r.q.TakeRetentionTimers(ctx, tx, db.TakeRetentionTimersParams{
+func (r *retaining) takeTimers(ctx context.Context, tx *core.Txn, batch int) error {
+	rows, err := r.c.Q.TakeRetentionTimers(ctx, tx, db.TakeRetentionTimersParams{
 		Subject: timedExecutions, NowMs: r.nowMs, MaxItems: int64(batch),
 	})
 	for _, row := range rows {
-		r.looked.add(row.PartitionKey, row.ID.Bytes)
+		r.looked.Add(row.PartitionKey, row.ID.Bytes)
 	}
 	return err
 }
@@ -220,12 +218,12 @@ type ended struct {
 }
 
 // work deletes the due executions among those examined, and sets timers for the others unless they are kept forever.
-func (r *retaining) work(ctx context.Context, tx *txn, careful bool) error {
-	if r.looked.empty() {
+func (r *retaining) work(ctx context.Context, tx *core.Txn, careful bool) error {
+	if r.looked.Empty() {
 		return nil
 	}
-	rows, err := r.q.TakeEnded(ctx, tx, db.TakeEndedParams{
-		PartitionKeys: r.looked.partitions, ExecutionIDs: r.looked.executions,
+	rows, err := r.c.Q.TakeEnded(ctx, tx, db.TakeEndedParams{
+		PartitionKeys: r.looked.Partitions, ExecutionIDs: r.looked.Executions,
 		DefaultMs: retentionMs(r.cfg.Retention), NowMs: r.nowMs, AheadDue: r.source == fromTimers,
 	})
 	if err != nil {
@@ -235,7 +233,7 @@ func (r *retaining) work(ctx context.Context, tx *txn, careful bool) error {
 	for _, row := range rows {
 		dueMs := r.dueMs(row.TerminalAtMs, row.RetentionMs)
 		if row.InFlow && r.source != fromSweep && !r.noted.has(*row.FlowID) {
-			r.flows.add(*row.FlowID)
+			r.flows.Add(*row.FlowID)
 		}
 		switch {
 		case row.RetentionMs == forever || dueMs == forever:
@@ -258,7 +256,7 @@ func (r *retaining) work(ctx context.Context, tx *txn, careful bool) error {
 	slices.SortFunc(due, func(a, b ended) int {
 		return cmp.Or(cmp.Compare(a.partition, b.partition), bytes.Compare(a.execution[:], b.execution[:]))
 	})
-	used, err := r.q.GetRetainedTables(ctx, tx)
+	used, err := r.c.Q.GetRetainedTables(ctx, tx)
 	if err != nil {
 		return err
 	}
@@ -291,48 +289,48 @@ func (r *retaining) comeBack(in time.Duration, partition int16, execution pgtype
 
 // holdPruned locks the flows of due executions that are deleted before their flow, so that their dependents are not
 // replayed or extended concurrently. It removes those with locked flows from due. Members can still complete.
-func (r *retaining) holdPruned(ctx context.Context, tx *txn, due []ended) ([]ended, error) {
-	flows := newFlowSet(r.cfg.Partitions)
+func (r *retaining) holdPruned(ctx context.Context, tx *core.Txn, due []ended) ([]ended, error) {
+	flows := core.NewFlowSet(r.cfg.Partitions)
 	for _, x := range due {
 		if x.pruned {
-			flows.admit(x.flow)
+			flows.Admit(x.flow)
 		}
 	}
-	if flows.empty() {
+	if flows.Empty() {
 		return due, nil
 	}
-	if err := r.tryFlowsShared(ctx, tx, flows); err != nil {
+	if err := r.c.TryFlowsShared(ctx, tx, flows); err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(due, func(x ended) bool {
-		held := x.pruned && !flows.has(*x.flow)
+		held := x.pruned && !flows.Has(*x.flow)
 		if held {
-			r.comeBack(comeBackSoon, x.partition, pgUUID(x.execution))
+			r.comeBack(comeBackSoon, x.partition, core.PgUUID(x.execution))
 		}
 		return held
 	}), nil
 }
 
 // leaveNeeded removes members that are still needed from due.
-func (r *retaining) leaveNeeded(ctx context.Context, tx *txn, due []ended) ([]ended, error) {
-	var members executionArrays
+func (r *retaining) leaveNeeded(ctx context.Context, tx *core.Txn, due []ended) ([]ended, error) {
+	var members core.ExecutionArrays
 	var flows []pgtype.UUID
 	for _, x := range due {
 		if x.flow != nil {
-			members.add(x.partition, x.execution)
-			flows = append(flows, pgUUID(*x.flow))
+			members.Add(x.partition, x.execution)
+			flows = append(flows, core.PgUUID(*x.flow))
 		}
 	}
-	if members.empty() {
+	if members.Empty() {
 		return due, nil
 	}
-	listed, err := r.q.ListNeeded(ctx, tx, db.ListNeededParams{
-		PartitionKeys: members.partitions, ExecutionIDs: members.executions, FlowIDs: flows,
+	listed, err := r.c.Q.ListNeeded(ctx, tx, db.ListNeededParams{
+		PartitionKeys: members.Partitions, ExecutionIDs: members.Executions, FlowIDs: flows,
 	})
 	if err != nil {
 		return nil, err
 	}
-	undispatched, err := r.q.ListUndispatched(ctx, tx, members.executions)
+	undispatched, err := r.c.Q.ListUndispatched(ctx, tx, members.Executions)
 	if err != nil {
 		return nil, err
 	}
@@ -345,7 +343,7 @@ func (r *retaining) leaveNeeded(ctx context.Context, tx *txn, due []ended) ([]en
 	}
 	return slices.DeleteFunc(due, func(x ended) bool {
 		if needed[x.execution] {
-			r.comeBack(comeBackIn(r.nowMs-x.endedAtMs), x.partition, pgUUID(x.execution))
+			r.comeBack(comeBackIn(r.nowMs-x.endedAtMs), x.partition, core.PgUUID(x.execution))
 		}
 		return needed[x.execution]
 	}), nil
@@ -359,19 +357,19 @@ func comeBackIn(ageMs int64) time.Duration {
 
 // drop deletes locked executions with all their data. If careful and it meets a lock that no statement can skip, it
 // deletes each half separately, so that only locked ones are left.
-func (r *retaining) drop(ctx context.Context, tx *txn, due []ended, used db.GetRetainedTablesRow, careful bool) error {
+func (r *retaining) drop(ctx context.Context, tx *core.Txn, due []ended, used db.GetRetainedTablesRow, careful bool) error {
 	if !careful {
 		return r.dropAll(ctx, tx, due, used)
 	}
 	_, err := pgtx.InSavepoint(ctx, tx, func(savepoint pgx.Tx) (struct{}, error) {
 		return struct{}{}, r.dropAll(ctx, savepoint, due, used)
 	})
-	if pgtx.SQLState(err) != sqlLockNotAvailable {
+	if pgtx.SQLState(err) != core.SQLLockNotAvailable {
 		return err
 	}
 	if r.waits++; len(due) == 1 || r.waits >= lateWaits {
 		for _, x := range due {
-			r.comeBack(comeBackSoon, x.partition, pgUUID(x.execution))
+			r.comeBack(comeBackSoon, x.partition, core.PgUUID(x.execution))
 		}
 		return nil
 	}
@@ -382,18 +380,18 @@ func (r *retaining) drop(ctx context.Context, tx *txn, due []ended, used db.GetR
 }
 
 func (r *retaining) dropAll(ctx context.Context, tx pgx.Tx, due []ended, used db.GetRetainedTablesRow) error {
-	var arrays, pruned executionArrays
+	var arrays, pruned core.ExecutionArrays
 	for _, x := range due {
-		arrays.add(x.partition, x.execution)
+		arrays.Add(x.partition, x.execution)
 		if x.pruned {
-			pruned.add(x.partition, x.execution)
+			pruned.Add(x.partition, x.execution)
 		}
 	}
-	var steps []step
-	if !pruned.empty() {
+	var steps []core.Step
+	if !pruned.Empty() {
 		steps = append(steps, func(conn db.DBTX) error {
-			return r.q.InsertPrunedMembers(ctx, conn, db.InsertPrunedMembersParams{
-				PartitionKeys: pruned.partitions, ExecutionIDs: pruned.executions,
+			return r.c.Q.InsertPrunedMembers(ctx, conn, db.InsertPrunedMembersParams{
+				PartitionKeys: pruned.Partitions, ExecutionIDs: pruned.Executions,
 			})
 		})
 	}
@@ -406,79 +404,79 @@ func (r *retaining) dropAll(ctx context.Context, tx pgx.Tx, due []ended, used db
 }
 
 // dropSteps returns the statements that delete locked executions with all their data.
-func (r *retaining) dropSteps(ctx context.Context, arrays executionArrays, used db.GetRetainedTablesRow, dropped *int64) []step {
-	partitions, executions := arrays.partitions, arrays.executions
-	var steps []step
+func (r *retaining) dropSteps(ctx context.Context, arrays core.ExecutionArrays, used db.GetRetainedTablesRow, dropped *int64) []core.Step {
+	partitions, executions := arrays.Partitions, arrays.Executions
+	var steps []core.Step
 	if used.GateUses { // by the attempts
 		steps = append(steps, func(conn db.DBTX) error {
-			return r.q.NoteStartsOf(ctx, conn, db.NoteStartsOfParams{PartitionKeys: partitions, ExecutionIDs: executions, NowMs: r.Engine.nowMs()})
+			return r.c.Q.NoteStartsOf(ctx, conn, db.NoteStartsOfParams{PartitionKeys: partitions, ExecutionIDs: executions, NowMs: r.Engine.c.NowMs()})
 		})
 	}
 	steps = append(steps, func(conn db.DBTX) error {
-		return r.q.DropAttemptsOf(ctx, conn, db.DropAttemptsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
+		return r.c.Q.DropAttemptsOf(ctx, conn, db.DropAttemptsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 	})
 	for _, table := range []struct {
 		used bool
-		step
+		core.Step
 	}{
 		{used.StreamFrames, func(conn db.DBTX) error {
-			return r.q.DropStreamFramesOf(ctx, conn, db.DropStreamFramesOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
+			return r.c.Q.DropStreamFramesOf(ctx, conn, db.DropStreamFramesOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		}},
 		{used.StreamMetas, func(conn db.DBTX) error {
-			return r.q.DropStreamMetasOf(ctx, conn, db.DropStreamMetasOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
+			return r.c.Q.DropStreamMetasOf(ctx, conn, db.DropStreamMetasOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		}},
 		{used.StreamSummaries, func(conn db.DBTX) error {
-			return r.q.DropStreamSummariesOf(ctx, conn, db.DropStreamSummariesOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
+			return r.c.Q.DropStreamSummariesOf(ctx, conn, db.DropStreamSummariesOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		}},
 		{used.ClaimGrants, func(conn db.DBTX) error {
-			return r.q.DropClaimGrantsOf(ctx, conn, db.DropClaimGrantsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
+			return r.c.Q.DropClaimGrantsOf(ctx, conn, db.DropClaimGrantsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		}},
 		{used.Suspensions, func(conn db.DBTX) error {
-			return r.q.DropSuspensionsOf(ctx, conn, db.DropSuspensionsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
+			return r.c.Q.DropSuspensionsOf(ctx, conn, db.DropSuspensionsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		}},
 		{used.Waitpoints, func(conn db.DBTX) error {
-			return r.q.DropWaitpointsOf(ctx, conn, db.DropWaitpointsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
+			return r.c.Q.DropWaitpointsOf(ctx, conn, db.DropWaitpointsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		}},
 		{used.BusinessKeys, func(conn db.DBTX) error {
-			return r.q.DropBusinessKeysOf(ctx, conn, db.DropBusinessKeysOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
+			return r.c.Q.DropBusinessKeysOf(ctx, conn, db.DropBusinessKeysOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		}},
 		{used.UniqueKeys, func(conn db.DBTX) error {
-			return r.q.DropUniqueKeysOf(ctx, conn, db.DropUniqueKeysOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
+			return r.c.Q.DropUniqueKeysOf(ctx, conn, db.DropUniqueKeysOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		}},
 		{used.Steps, func(conn db.DBTX) error {
-			return r.q.DropStepsOf(ctx, conn, db.DropStepsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
+			return r.c.Q.DropStepsOf(ctx, conn, db.DropStepsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		}},
 		{used.SignalKeys, func(conn db.DBTX) error {
-			return r.q.DropSignalKeysOf(ctx, conn, db.DropSignalKeysOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
+			return r.c.Q.DropSignalKeysOf(ctx, conn, db.DropSignalKeysOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		}},
-		{used.BudgetUsage, func(conn db.DBTX) error { return r.q.DropBudgetUsageOf(ctx, conn, executions) }},
+		{used.BudgetUsage, func(conn db.DBTX) error { return r.c.Q.DropBudgetUsageOf(ctx, conn, executions) }},
 	} {
 		if table.used {
-			steps = append(steps, table.step)
+			steps = append(steps, table.Step)
 		}
 	}
 	return append(steps, func(conn db.DBTX) (err error) {
-		*dropped, err = r.q.DropExecutions(ctx, conn, db.DropExecutionsParams{PartitionKeys: partitions, ExecutionIDs: executions})
+		*dropped, err = r.c.Q.DropExecutions(ctx, conn, db.DropExecutionsParams{PartitionKeys: partitions, ExecutionIDs: executions})
 		return err
 	})
 }
 
 // end stores the source's position and the timers.
-func (r *retaining) end(ctx context.Context, tx *txn) error {
-	if r.looked.empty() {
+func (r *retaining) end(ctx context.Context, tx *core.Txn) error {
+	if r.looked.Empty() {
 		return nil
 	}
-	steps := r.timers.steps(ctx, r.q, timedExecutions)
-	if !r.flows.empty() {
-		keys, ids := r.flows.arrays()
+	steps := r.timers.steps(ctx, r.c.Q, timedExecutions)
+	if !r.flows.Empty() {
+		keys, ids := r.flows.Arrays()
 		steps = append(steps, func(conn db.DBTX) error {
-			return r.q.InsertRetentionTimer(ctx, conn, db.InsertRetentionTimerParams{
+			return r.c.Q.InsertRetentionTimer(ctx, conn, db.InsertRetentionTimerParams{
 				DueAtMs: r.nowMs, Subject: timedFlows, PartitionKeys: keys, IDs: ids,
 			})
 		})
 	}
 	return pgtx.InOneTrip(ctx, tx, append(steps, func(conn db.DBTX) error {
-		return r.q.MoveRetentionSource(ctx, conn, db.MoveRetentionSourceParams{
+		return r.c.Q.MoveRetentionSource(ctx, conn, db.MoveRetentionSourceParams{
 			Source: r.source, EventID: r.eventID, Deleted: r.deleted, NowMs: r.nowMs,
 		})
 	})...)
@@ -486,7 +484,7 @@ func (r *retaining) end(ctx context.Context, tx *txn) error {
 
 // retentionTimers are the times of further checks, grouped by due time.
 type retentionTimers struct {
-	due map[int64]*executionArrays
+	due map[int64]*core.ExecutionArrays
 }
 
 // add rounds the due time up, by a 256th of the remaining time and at most a minute, so that many subjects share a
@@ -497,25 +495,25 @@ func (t *retentionTimers) add(nowMs, dueMs int64, partition int16, subject pgtyp
 		dueMs = (dueMs + width - 1) / width * width
 	}
 	if t.due == nil {
-		t.due = make(map[int64]*executionArrays)
+		t.due = make(map[int64]*core.ExecutionArrays)
 	}
 	group := t.due[dueMs]
 	if group == nil {
-		group = new(executionArrays)
+		group = new(core.ExecutionArrays)
 		t.due[dueMs] = group
 	}
-	group.addUUID(partition, subject)
+	group.AddUUID(partition, subject)
 }
 
 // steps returns the statements that set the timers.
-func (t *retentionTimers) steps(ctx context.Context, q *db.Queries, subject string) []step {
-	var steps []step
+func (t *retentionTimers) steps(ctx context.Context, q *db.Queries, subject string) []core.Step {
+	var steps []core.Step
 	for dueMs, group := range t.due {
-		for from := 0; from < len(group.executions); from += MaxBatch {
-			to := min(from+MaxBatch, len(group.executions))
+		for from := 0; from < len(group.Executions); from += MaxBatch {
+			to := min(from+MaxBatch, len(group.Executions))
 			steps = append(steps, func(conn db.DBTX) error {
 				return q.InsertRetentionTimer(ctx, conn, db.InsertRetentionTimerParams{
-					DueAtMs: dueMs, Subject: subject, PartitionKeys: group.partitions[from:to], IDs: group.executions[from:to],
+					DueAtMs: dueMs, Subject: subject, PartitionKeys: group.Partitions[from:to], IDs: group.Executions[from:to],
 				})
 			})
 		}

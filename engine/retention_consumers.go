@@ -14,7 +14,7 @@ type staleConsumers struct {
 
 // tellStaleConsumers logs each consumer that no longer stops trimming, once.
 func (e *Engine) tellStaleConsumers(ctx context.Context) error {
-	rows, err := e.q.ListStaleConsumers(ctx, e.reader(), e.nowMs())
+	rows, err := e.c.Q.ListStaleConsumers(ctx, e.c.Reader(), e.c.NowMs())
 	if err != nil {
 		return err
 	}

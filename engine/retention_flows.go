@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -57,13 +58,13 @@ func (n *notedFlows) has(flow id.FlowID) bool {
 	return ok
 }
 
-func (n *notedFlows) add(flows *flowSet) {
+func (n *notedFlows) add(flows *core.FlowSet) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.flows == nil || len(n.flows)+len(flows.flows) > maxNotedFlows {
+	if n.flows == nil || len(n.flows)+len(flows.Flows) > maxNotedFlows {
 		n.flows = make(map[id.FlowID]struct{})
 	}
-	for flow := range flows.flows {
+	for flow := range flows.Flows {
 		n.flows[flow] = struct{}{}
 	}
 }
@@ -89,8 +90,8 @@ func (m Maintenance) PurgeFlows(ctx context.Context, batch int) (int, error) {
 		return 0, err
 	}
 	e := m.e.impatient()
-	work, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (db.GetFlowTimersDueRow, error) {
-		return e.q.GetFlowTimersDue(ctx, conn, e.nowMs())
+	work, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (db.GetFlowTimersDueRow, error) {
+		return e.c.Q.GetFlowTimersDue(ctx, conn, e.c.NowMs())
 	})
 	if err != nil {
 		return 0, err
@@ -102,9 +103,9 @@ func (m Maintenance) PurgeFlows(ctx context.Context, batch int) (int, error) {
 	}
 	purged := 0
 	if work.TimersDue {
-		purged, err = e.purgeFlows(ctx, op, false, func(tx *txn, nowMs int64) ([]flowRow, error) {
-			rows, err := e.q.TakeRetentionTimers(ctx, tx, db.TakeRetentionTimersParams{
-				Subject: timedFlows, NowMs: nowMs, MaxItems: int64(min(batch, maxFlowsPerTx)),
+		purged, err = e.purgeFlows(ctx, op, false, func(tx *core.Txn, nowMs int64) ([]flowRow, error) {
+			rows, err := e.c.Q.TakeRetentionTimers(ctx, tx, db.TakeRetentionTimersParams{
+				Subject: timedFlows, NowMs: nowMs, MaxItems: int64(min(batch, core.MaxFlowsPerTx)),
 			})
 			var flows []flowRow
 			for _, row := range rows {
@@ -123,10 +124,10 @@ func (m Maintenance) PurgeFlows(ctx context.Context, batch int) (int, error) {
 // sweepFlows purges the due ones among the next flows in the order of their rows.
 func (e *Engine) sweepFlows(ctx context.Context, op string, batch int) (int, error) {
 	partition, flow := e.purge.get()
-	rows, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) ([]db.ScanFlowAgesRow, error) {
-		return e.q.ScanFlowAges(ctx, conn, db.ScanFlowAgesParams{
-			AfterPartitionKey: partition, AfterFlowID: pgUUID(flow), PageSize: int32(batch),
-			DefaultMs: retentionMs(e.cfg.Retention), NowMs: e.nowMs(),
+	rows, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.ScanFlowAgesRow, error) {
+		return e.c.Q.ScanFlowAges(ctx, conn, db.ScanFlowAgesParams{
+			AfterPartitionKey: partition, AfterFlowID: core.PgUUID(flow), PageSize: int32(batch),
+			DefaultMs: retentionMs(e.cfg.Retention), NowMs: e.c.NowMs(),
 		})
 	})
 	if err != nil {
@@ -143,15 +144,15 @@ func (e *Engine) sweepFlows(ctx context.Context, op string, batch int) (int, err
 		if row.Old {
 			old = append(old, last)
 		}
-		if len(old) == maxFlowsPerTx {
+		if len(old) == core.MaxFlowsPerTx {
 			break
 		}
 	}
 	purged := 0
 	if len(old) > 0 {
-		purged, err = e.purgeFlows(ctx, op, true, func(*txn, int64) ([]flowRow, error) { return old, nil })
+		purged, err = e.purgeFlows(ctx, op, true, func(*core.Txn, int64) ([]flowRow, error) { return old, nil })
 	}
-	if err == nil && e.tx == nil {
+	if err == nil && e.c.Tx == nil {
 		e.purge.move(last.partition, last.flow)
 	}
 	return purged, err
@@ -166,19 +167,19 @@ type flowRow struct {
 // purgeFlows deletes the finished ones among the flows that find returns, and sets timers for the others. For swept
 // flows it sets none, because the sweep will examine them again.
 func (e *Engine) purgeFlows(
-	ctx context.Context, op string, swept bool, find func(tx *txn, nowMs int64) ([]flowRow, error),
+	ctx context.Context, op string, swept bool, find func(tx *core.Txn, nowMs int64) ([]flowRow, error),
 ) (acted int, err error) {
 	done, err := e.deleteAlone(ctx)
 	if err != nil {
-		return 0, wrap(op, err)
+		return 0, core.Wrap(op, err)
 	}
 	defer done()
 	for careful := false; ; {
-		p, err := inTx(ctx, e, op, func(tx *txn) (*purging, error) {
+		p, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (*purging, error) {
 			p := &purging{retaining: &retaining{Engine: e, source: fromFlows}, swept: swept, careful: careful}
 			return p, p.run(ctx, tx, find)
 		})
-		switch busy := errors.Is(err, fferr.ErrBusy) || e.tx != nil && pgtx.SQLState(err) == sqlLockNotAvailable; {
+		switch busy := errors.Is(err, fferr.ErrBusy) || e.c.Tx != nil && pgtx.SQLState(err) == core.SQLLockNotAvailable; {
 		case busy && !careful:
 			careful = true
 			continue
@@ -189,6 +190,6 @@ func (e *Engine) purgeFlows(
 		if len(p.left) == 0 {
 			return acted, nil
 		}
-		find = func(*txn, int64) ([]flowRow, error) { return p.left, nil }
+		find = func(*core.Txn, int64) ([]flowRow, error) { return p.left, nil }
 	}
 }

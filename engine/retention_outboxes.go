@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -62,16 +63,16 @@ func (m Maintenance) TrimOutboxes(ctx context.Context, batch int) (int, error) {
 	if keepMs == forever {
 		return 0, nil
 	}
-	nowMs, err := e.q.GetNow(ctx, e.reader(), e.nowMs())
+	nowMs, err := e.c.Q.GetNow(ctx, e.c.Reader(), e.c.NowMs())
 	if err != nil {
-		return 0, wrap(op, err)
+		return 0, core.Wrap(op, err)
 	}
 	if err := e.tellStaleConsumers(ctx); err != nil {
-		return 0, wrap(op, err)
+		return 0, core.Wrap(op, err)
 	}
 	upTo, err := e.finalEvents(ctx)
 	if err != nil {
-		return 0, wrap(op, err)
+		return 0, core.Wrap(op, err)
 	}
 	total, busy := 0, error(nil)
 	for _, outbox := range e.trimmedOutboxes() {
@@ -96,17 +97,17 @@ type trimmedOutbox struct {
 // trimmedOutboxes returns the outboxes in the order in which their floors are locked.
 func (e *Engine) trimmedOutboxes() []trimmedOutbox {
 	return []trimmedOutbox{
-		{"completion", e.q.TrimCompletionEvents},
+		{"completion", e.c.Q.TrimCompletionEvents},
 		{"lease", func(ctx context.Context, conn db.DBTX, p db.TrimCompletionEventsParams) (db.TrimCompletionEventsRow, error) {
-			row, err := e.q.TrimLeaseEvents(ctx, conn, db.TrimLeaseEventsParams(p))
+			row, err := e.c.Q.TrimLeaseEvents(ctx, conn, db.TrimLeaseEventsParams(p))
 			return db.TrimCompletionEventsRow(row), err
 		}},
 		{"operator", func(ctx context.Context, conn db.DBTX, p db.TrimCompletionEventsParams) (db.TrimCompletionEventsRow, error) {
-			row, err := e.q.TrimOperatorEvents(ctx, conn, db.TrimOperatorEventsParams(p))
+			row, err := e.c.Q.TrimOperatorEvents(ctx, conn, db.TrimOperatorEventsParams(p))
 			return db.TrimCompletionEventsRow(row), err
 		}},
 		{"signal", func(ctx context.Context, conn db.DBTX, p db.TrimCompletionEventsParams) (db.TrimCompletionEventsRow, error) {
-			row, err := e.q.TrimSignalEvents(ctx, conn, db.TrimSignalEventsParams(p))
+			row, err := e.c.Q.TrimSignalEvents(ctx, conn, db.TrimSignalEventsParams(p))
 			return db.TrimCompletionEventsRow(row), err
 		}},
 	}
@@ -114,8 +115,8 @@ func (e *Engine) trimmedOutboxes() []trimmedOutbox {
 
 // trim deletes at most limit events of an outbox, up to an id, that are older than beforeMs.
 func (e *Engine) trim(ctx context.Context, op string, o trimmedOutbox, beforeMs, upTo int64, limit int) (int, error) {
-	params := db.TrimCompletionEventsParams{PageSize: int32(limit), BeforeMs: beforeMs, UpToEventID: upTo, NowMs: e.nowMs()}
-	if e.tx == nil { // deletions of a caller's transaction may be rolled back
+	params := db.TrimCompletionEventsParams{PageSize: int32(limit), BeforeMs: beforeMs, UpToEventID: upTo, NowMs: e.c.NowMs()}
+	if e.c.Tx == nil { // deletions of a caller's transaction may be rolled back
 		params.AfterEventID = e.trimmed.get(o.name)
 	}
 	if upTo <= params.AfterEventID { // there is nothing between them
@@ -123,7 +124,7 @@ func (e *Engine) trim(ctx context.Context, op string, o trimmedOutbox, beforeMs,
 	}
 	done, err := e.deleteAlone(ctx)
 	if err != nil {
-		return 0, wrap(op, err)
+		return 0, core.Wrap(op, err)
 	}
 	defer done()
 	var row db.TrimCompletionEventsRow
@@ -131,15 +132,15 @@ func (e *Engine) trim(ctx context.Context, op string, o trimmedOutbox, beforeMs,
 		row, err = o.trim(ctx, conn, params)
 		return err
 	}
-	if e.tx != nil {
-		_, err := inTx(ctx, e, op, func(tx *txn) (struct{}, error) { return struct{}{}, trim(tx) })
-		if pgtx.SQLState(err) == sqlLockNotAvailable {
-			err = wrap(op, fferr.ErrBusy)
+	if e.c.Tx != nil {
+		_, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (struct{}, error) { return struct{}{}, trim(tx) })
+		if pgtx.SQLState(err) == core.SQLLockNotAvailable {
+			err = core.Wrap(op, fferr.ErrBusy)
 		}
 		return int(row.Deleted), err
 	}
-	err = inStatements(ctx, e, op, func(*notifications) []step {
-		return []step{func(conn db.DBTX) error { return e.q.CommitLazily(ctx, conn) }, trim}
+	err = core.InStatements(ctx, e.c, op, func(*core.Notifications) []core.Step {
+		return []core.Step{func(conn db.DBTX) error { return e.c.Q.CommitLazily(ctx, conn) }, trim}
 	})
 	if err != nil {
 		return 0, err

@@ -36,7 +36,7 @@ var writersPauses = [...]time.Duration{2 * time.Millisecond, 5 * time.Millisecon
 // finalEvents returns the ids below which nothing is open in the outboxes, as far as known. If writers have not ended
 // after a moment, it returns the previous ids, and the next call checks the same writers.
 func (e *Engine) finalEvents(ctx context.Context) (map[string]int64, error) {
-	positions, err := e.q.ListOutboxPositions(ctx, e.reader())
+	positions, err := e.c.Q.ListOutboxPositions(ctx, e.c.Reader())
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (e *Engine) finalEvents(ctx context.Context) (map[string]int64, error) {
 	}
 	var now map[string]finality
 	for look := 0; ; look++ {
-		rows, err := e.q.ListOutboxesWriters(ctx, e.reader())
+		rows, err := e.c.Q.ListOutboxesWriters(ctx, e.c.Reader())
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +65,7 @@ func (e *Engine) finalEvents(ctx context.Context) (map[string]int64, error) {
 			now[name] = f.settle(writers[name])
 			open = open || now[name].writers != nil
 		}
-		if !open || look == len(writersPauses) || e.tx != nil { // don't delay a caller's transaction
+		if !open || look == len(writersPauses) || e.c.Tx != nil { // don't delay a caller's transaction
 			break
 		}
 		select {

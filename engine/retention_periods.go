@@ -6,6 +6,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // SetLaneRetention sets how long ended executions of a lane are kept unless their policies say otherwise: at least
@@ -19,27 +20,27 @@ func (o Operator) SetLaneRetention(ctx context.Context, lane id.LaneID, keep tim
 	const op = "set lane retention"
 	e := o.e
 	if err := lane.Validate(); err != nil {
-		return wrap(op, invalidBecause("lane", err))
+		return core.Wrap(op, core.InvalidBecause("lane", err))
 	}
 	if keep != 0 {
 		if err := checkRetention("keep", keep); err != nil {
-			return wrap(op, err)
+			return core.Wrap(op, err)
 		}
 	}
-	_, err := inTx(ctx, e, op, func(tx *txn) (struct{}, error) {
+	_, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (struct{}, error) {
 		var none struct{}
 		byDefault := retentionMs(e.cfg.Retention)
 		before, after := byDefault, byDefault
 		if keep == 0 {
-			dropped, err := e.q.DropLaneRetention(ctx, tx, string(lane))
+			dropped, err := e.c.Q.DropLaneRetention(ctx, tx, string(lane))
 			if err != nil || len(dropped) == 0 {
 				return none, err
 			}
 			before = dropped[0]
 		} else {
 			after = retentionMs(keep)
-			stored, err := e.q.SetLaneRetention(ctx, tx, db.SetLaneRetentionParams{
-				LaneID: string(lane), RetentionMs: after, NowMs: e.nowMs(),
+			stored, err := e.c.Q.SetLaneRetention(ctx, tx, db.SetLaneRetentionParams{
+				LaneID: string(lane), RetentionMs: after, NowMs: e.c.NowMs(),
 			})
 			if err != nil {
 				return none, err
@@ -51,7 +52,7 @@ func (o Operator) SetLaneRetention(ctx context.Context, lane id.LaneID, keep tim
 		if after >= before {
 			return none, nil
 		}
-		return none, e.q.RestartRetention(ctx, tx)
+		return none, e.c.Q.RestartRetention(ctx, tx)
 	})
 	return err
 }
@@ -105,9 +106,9 @@ func (o Operator) Retention(ctx context.Context) (RetentionStatus, error) {
 	const op = "read retention"
 	e := o.e
 	var status RetentionStatus
-	row, err := e.q.GetRetention(ctx, e.reader(), db.GetRetentionParams{LookAfterMs: e.lookAfterMs(), NowMs: e.nowMs()})
+	row, err := e.c.Q.GetRetention(ctx, e.c.Reader(), db.GetRetentionParams{LookAfterMs: e.lookAfterMs(), NowMs: e.c.NowMs()})
 	if err != nil {
-		return status, wrap(op, err)
+		return status, core.Wrap(op, err)
 	}
 	status = RetentionStatus{
 		LookAfter: retentionOf(row.LookAfterMs), NextEnd: instantOf(row.NextEndMs), Waiting: row.Waiting, NextDue: instantOf(row.NextDueAtMs),
@@ -116,16 +117,16 @@ func (o Operator) Retention(ctx context.Context) (RetentionStatus, error) {
 	if late := row.NowMs - row.NextEndMs; row.NextEndMs > 0 && late > row.LookAfterMs {
 		status.Behind = time.Duration(late-row.LookAfterMs) * time.Millisecond
 	}
-	lanes, err := e.q.ListLaneRetentions(ctx, e.reader(), MaxPage)
+	lanes, err := e.c.Q.ListLaneRetentions(ctx, e.c.Reader(), MaxPage)
 	if err != nil {
-		return status, wrap(op, err)
+		return status, core.Wrap(op, err)
 	}
 	for _, l := range lanes {
 		status.Lanes = append(status.Lanes, LaneRetention{Lane: id.LaneID(l.LaneID), Keep: retentionOf(l.RetentionMs)})
 	}
-	outboxes, err := e.q.ListOutboxAges(ctx, e.reader(), e.nowMs())
+	outboxes, err := e.c.Q.ListOutboxAges(ctx, e.c.Reader(), e.c.NowMs())
 	if err != nil {
-		return status, wrap(op, err)
+		return status, core.Wrap(op, err)
 	}
 	for _, o := range outboxes {
 		status.Outboxes = append(status.Outboxes, OutboxStatus{Outbox: o.Outbox, Floor: o.FloorEventID, Oldest: instantOf(o.OldestAtMs)})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -29,12 +30,12 @@ type purging struct {
 // dueFlow is a flow to delete.
 type dueFlow struct {
 	db.ReadPurgeableRow
-	members executionArrays // locked members to delete now
-	whole   bool            // these are all members
+	members core.ExecutionArrays // locked members to delete now
+	whole   bool                 // these are all members
 }
 
 // run deletes the finished ones among the flows that find returns.
-func (p *purging) run(ctx context.Context, tx *txn, find func(*txn, int64) ([]flowRow, error)) error {
+func (p *purging) run(ctx context.Context, tx *core.Txn, find func(*core.Txn, int64) ([]flowRow, error)) error {
 	if held, err := p.begin(ctx, tx); err != nil || !held {
 		return err
 	}
@@ -42,9 +43,9 @@ func (p *purging) run(ctx context.Context, tx *txn, find func(*txn, int64) ([]fl
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	flows := newFlowSet(p.cfg.Partitions)
+	flows := core.NewFlowSet(p.cfg.Partitions)
 	for _, row := range found {
-		if !flows.admit(&row.flow) {
+		if !flows.Admit(&row.flow) {
 			p.left = append(p.left, row)
 		}
 	}
@@ -56,7 +57,7 @@ func (p *purging) run(ctx context.Context, tx *txn, find func(*txn, int64) ([]fl
 	if err != nil {
 		return err
 	}
-	used, err := p.q.GetRetainedTables(ctx, tx)
+	used, err := p.c.Q.GetRetainedTables(ctx, tx)
 	if err != nil {
 		return err
 	}
@@ -74,10 +75,10 @@ func (p *purging) run(ctx context.Context, tx *txn, find func(*txn, int64) ([]fl
 	if p.acted = int(p.purged); !p.swept {
 		p.acted = len(found)
 	}
-	steps := p.timers.steps(ctx, p.q, timedFlows)
+	steps := p.timers.steps(ctx, p.c.Q, timedFlows)
 	for source, n := range map[string]int64{fromFlows: p.purged, countsMembers: p.dropped} {
 		steps = append(steps, func(conn db.DBTX) error {
-			return p.q.MoveRetentionSource(ctx, conn, db.MoveRetentionSourceParams{Source: source, Deleted: n, NowMs: p.nowMs})
+			return p.c.Q.MoveRetentionSource(ctx, conn, db.MoveRetentionSourceParams{Source: source, Deleted: n, NowMs: p.nowMs})
 		})
 	}
 	return pgtx.InOneTrip(ctx, tx, steps...)
@@ -86,23 +87,23 @@ func (p *purging) run(ctx context.Context, tx *txn, find func(*txn, int64) ([]fl
 // comeBackAt sets a timer for a flow that can't be deleted yet.
 func (p *purging) comeBackAt(dueMs int64, partition int16, flow id.FlowID) {
 	if !p.swept {
-		p.timers.add(p.nowMs, dueMs, partition, pgUUID(flow))
+		p.timers.add(p.nowMs, dueMs, partition, core.PgUUID(flow))
 	}
 }
 
 // hold locks the finished flows, and returns them in lock order. It checks them before, so that it does not block live
 // flows.
-func (p *purging) hold(ctx context.Context, tx *txn, flows *flowSet) ([]dueFlow, error) {
+func (p *purging) hold(ctx context.Context, tx *core.Txn, flows *core.FlowSet) ([]dueFlow, error) {
 	over, err := p.over(ctx, tx, flows)
-	if err != nil || over.empty() {
+	if err != nil || over.Empty() {
 		return nil, err
 	}
-	wanted := over.flows
-	if err := p.tryFlowsExclusive(ctx, tx, over); err != nil {
+	wanted := over.Flows
+	if err := p.c.TryFlowsExclusive(ctx, tx, over); err != nil {
 		return nil, err
 	}
 	for flow, partition := range wanted {
-		if !over.has(flow) {
+		if !over.Has(flow) {
 			p.comeBackAt(p.nowMs+comeBackSoon.Milliseconds(), partition, flow)
 		}
 	}
@@ -110,8 +111,8 @@ func (p *purging) hold(ctx context.Context, tx *txn, flows *flowSet) ([]dueFlow,
 	if err := p.judge(ctx, tx, over, func(row db.ReadPurgeableRow) { due = append(due, dueFlow{ReadPurgeableRow: row}) }); err != nil || len(due) == 0 {
 		return nil, err
 	}
-	_, ids := over.arrays()
-	undispatched, err := p.q.ListUndispatchedFlows(ctx, tx, ids)
+	_, ids := over.Arrays()
+	undispatched, err := p.c.Q.ListUndispatchedFlows(ctx, tx, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -129,18 +130,18 @@ func (p *purging) hold(ctx context.Context, tx *txn, flows *flowSet) ([]dueFlow,
 }
 
 // over returns the flows that seem to be finished.
-func (p *purging) over(ctx context.Context, tx *txn, flows *flowSet) (*flowSet, error) {
-	over := newFlowSet(p.cfg.Partitions)
-	return over, p.judge(ctx, tx, flows, func(row db.ReadPurgeableRow) { over.add(row.FlowID) })
+func (p *purging) over(ctx context.Context, tx *core.Txn, flows *core.FlowSet) (*core.FlowSet, error) {
+	over := core.NewFlowSet(p.cfg.Partitions)
+	return over, p.judge(ctx, tx, flows, func(row db.ReadPurgeableRow) { over.Add(row.FlowID) })
 }
 
 // judge calls yield for each finished flow, and sets timers for the others.
-func (p *purging) judge(ctx context.Context, tx *txn, flows *flowSet, yield func(db.ReadPurgeableRow)) error {
-	if flows.empty() {
+func (p *purging) judge(ctx context.Context, tx *core.Txn, flows *core.FlowSet, yield func(db.ReadPurgeableRow)) error {
+	if flows.Empty() {
 		return nil
 	}
-	partitions, ids := flows.arrays()
-	rows, err := p.q.ReadPurgeable(ctx, tx, db.ReadPurgeableParams{
+	partitions, ids := flows.Arrays()
+	rows, err := p.c.Q.ReadPurgeable(ctx, tx, db.ReadPurgeableParams{
 		PartitionKeys: partitions, FlowIDs: ids, DefaultMs: retentionMs(p.cfg.Retention),
 	})
 	for _, row := range rows {
@@ -160,7 +161,7 @@ func (p *purging) judge(ctx context.Context, tx *txn, flows *flowSet, yield func
 
 // takeEndedMembers locks members of flows, as many as a transaction deletes, and returns the flows whose members it
 // could lock. The first flow may have more members than that.
-func (p *purging) takeEndedMembers(ctx context.Context, tx *txn, due []dueFlow) ([]dueFlow, error) {
+func (p *purging) takeEndedMembers(ctx context.Context, tx *core.Txn, due []dueFlow) ([]dueFlow, error) {
 	var params db.TakeEndedMembersParams
 	room := int64(maxPurgedMembers)
 	var now []dueFlow
@@ -173,7 +174,7 @@ func (p *purging) takeEndedMembers(ctx context.Context, tx *txn, due []dueFlow) 
 		room -= n
 		d.whole = n == d.Members
 		params.PartitionKeys = append(params.PartitionKeys, d.PartitionKey)
-		params.FlowIDs = append(params.FlowIDs, pgUUID(d.FlowID))
+		params.FlowIDs = append(params.FlowIDs, core.PgUUID(d.FlowID))
 		params.MaxItems = append(params.MaxItems, int32(n))
 		params.Ords = append(params.Ords, int32(len(now)))
 		now = append(now, d)
@@ -181,16 +182,16 @@ func (p *purging) takeEndedMembers(ctx context.Context, tx *txn, due []dueFlow) 
 	if len(now) == 0 {
 		return nil, nil
 	}
-	rows, err := p.q.TakeEndedMembers(ctx, tx, params)
+	rows, err := p.c.Q.TakeEndedMembers(ctx, tx, params)
 	if err != nil {
 		return nil, err
 	}
 	for _, row := range rows {
-		now[row.Ord].members.add(now[row.Ord].PartitionKey, row.ExecutionID)
+		now[row.Ord].members.Add(now[row.Ord].PartitionKey, row.ExecutionID)
 	}
 	taken := now[:0]
 	for i, d := range now {
-		if len(d.members.executions) < int(params.MaxItems[i]) {
+		if len(d.members.Executions) < int(params.MaxItems[i]) {
 			p.comeBackAt(p.nowMs+comeBackSoon.Milliseconds(), d.PartitionKey, d.FlowID)
 			continue
 		}
@@ -204,7 +205,7 @@ func (p *purging) takeEndedMembers(ctx context.Context, tx *txn, due []dueFlow) 
 
 // dropDue deletes flows. If careful and it meets a lock that no statement can skip, it deletes each half separately, so
 // that only locked ones are left.
-func (p *purging) dropDue(ctx context.Context, tx *txn, due []dueFlow, used db.GetRetainedTablesRow) error {
+func (p *purging) dropDue(ctx context.Context, tx *core.Txn, due []dueFlow, used db.GetRetainedTablesRow) error {
 	if len(due) == 0 {
 		return nil
 	}
@@ -214,7 +215,7 @@ func (p *purging) dropDue(ctx context.Context, tx *txn, due []dueFlow, used db.G
 	_, err := pgtx.InSavepoint(ctx, tx, func(savepoint pgx.Tx) (struct{}, error) {
 		return struct{}{}, p.dropFlows(ctx, savepoint, due, used)
 	})
-	if pgtx.SQLState(err) != sqlLockNotAvailable {
+	if pgtx.SQLState(err) != core.SQLLockNotAvailable {
 		return err
 	}
 	if p.waits++; len(due) == 1 || p.waits >= lateWaits {
@@ -232,31 +233,31 @@ func (p *purging) dropDue(ctx context.Context, tx *txn, due []dueFlow, used db.G
 
 // dropFlows deletes flows, or closes those with members left.
 func (p *purging) dropFlows(ctx context.Context, tx pgx.Tx, due []dueFlow, used db.GetRetainedTablesRow) error {
-	var members executionArrays
+	var members core.ExecutionArrays
 	var partitions []int16
 	var ids []pgtype.UUID
-	var closing []step
+	var closing []core.Step
 	for _, d := range due {
-		members.partitions = append(members.partitions, d.members.partitions...)
-		members.executions = append(members.executions, d.members.executions...)
+		members.Partitions = append(members.Partitions, d.members.Partitions...)
+		members.Executions = append(members.Executions, d.members.Executions...)
 		if d.whole {
-			partitions, ids = append(partitions, d.PartitionKey), append(ids, pgUUID(d.FlowID))
+			partitions, ids = append(partitions, d.PartitionKey), append(ids, core.PgUUID(d.FlowID))
 			continue
 		}
 		closing = append(closing, func(conn db.DBTX) error {
-			return p.q.CloseFlow(ctx, conn, db.CloseFlowParams{PartitionKey: d.PartitionKey, FlowID: d.FlowID})
+			return p.c.Q.CloseFlow(ctx, conn, db.CloseFlowParams{PartitionKey: d.PartitionKey, FlowID: d.FlowID})
 		})
 	}
 	var dropped, purged int64
-	var steps []step
-	if !members.empty() {
+	var steps []core.Step
+	if !members.Empty() {
 		steps = p.dropSteps(ctx, members, used, &dropped)
 	}
 	steps = append(steps, closing...)
 	if len(ids) > 0 {
 		if used.BusinessKeys {
 			steps = append(steps, func(conn db.DBTX) error {
-				return p.q.DropBusinessKeysOfFlows(ctx, conn, db.DropBusinessKeysOfFlowsParams{PartitionKeys: partitions, FlowIDs: ids})
+				return p.c.Q.DropBusinessKeysOfFlows(ctx, conn, db.DropBusinessKeysOfFlowsParams{PartitionKeys: partitions, FlowIDs: ids})
 			})
 		}
 		steps = append(steps, p.flowSteps(ctx, partitions, ids, &purged)...)
@@ -270,28 +271,28 @@ func (p *purging) dropFlows(ctx context.Context, tx pgx.Tx, due []dueFlow, used 
 }
 
 // flowSteps returns the statements that delete flows without members, with all their data.
-func (p *purging) flowSteps(ctx context.Context, partitions []int16, ids []pgtype.UUID, purged *int64) []step {
-	return []step{
+func (p *purging) flowSteps(ctx context.Context, partitions []int16, ids []pgtype.UUID, purged *int64) []core.Step {
+	return []core.Step{
 		func(conn db.DBTX) error {
-			return p.q.DropEdgeGroupsOf(ctx, conn, db.DropEdgeGroupsOfParams{PartitionKeys: partitions, FlowIDs: ids})
+			return p.c.Q.DropEdgeGroupsOf(ctx, conn, db.DropEdgeGroupsOfParams{PartitionKeys: partitions, FlowIDs: ids})
 		},
 		func(conn db.DBTX) error {
-			return p.q.DropEdgesOf(ctx, conn, db.DropEdgesOfParams{PartitionKeys: partitions, FlowIDs: ids})
+			return p.c.Q.DropEdgesOf(ctx, conn, db.DropEdgesOfParams{PartitionKeys: partitions, FlowIDs: ids})
 		},
 		func(conn db.DBTX) error {
-			return p.q.DropCancelDispatchesOf(ctx, conn, db.DropCancelDispatchesOfParams{PartitionKeys: partitions, FlowIDs: ids})
+			return p.c.Q.DropCancelDispatchesOf(ctx, conn, db.DropCancelDispatchesOfParams{PartitionKeys: partitions, FlowIDs: ids})
 		},
 		func(conn db.DBTX) error {
-			return p.q.DropBacklogMembersOf(ctx, conn, db.DropBacklogMembersOfParams{PartitionKeys: partitions, FlowIDs: ids})
+			return p.c.Q.DropBacklogMembersOf(ctx, conn, db.DropBacklogMembersOfParams{PartitionKeys: partitions, FlowIDs: ids})
 		},
 		func(conn db.DBTX) error {
-			return p.q.DropFlowSummariesOf(ctx, conn, db.DropFlowSummariesOfParams{PartitionKeys: partitions, FlowIDs: ids})
+			return p.c.Q.DropFlowSummariesOf(ctx, conn, db.DropFlowSummariesOfParams{PartitionKeys: partitions, FlowIDs: ids})
 		},
 		func(conn db.DBTX) error {
-			return p.q.DropPrunedMembersOf(ctx, conn, db.DropPrunedMembersOfParams{PartitionKeys: partitions, FlowIDs: ids})
+			return p.c.Q.DropPrunedMembersOf(ctx, conn, db.DropPrunedMembersOfParams{PartitionKeys: partitions, FlowIDs: ids})
 		},
 		func(conn db.DBTX) (err error) {
-			*purged, err = p.q.DropFlows(ctx, conn, db.DropFlowsParams{PartitionKeys: partitions, FlowIDs: ids})
+			*purged, err = p.c.Q.DropFlows(ctx, conn, db.DropFlowsParams{PartitionKeys: partitions, FlowIDs: ids})
 			return err
 		},
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 const (
@@ -22,8 +23,8 @@ const (
 
 // shorten makes room for the frames of locked executions that are about to be deleted, and returns those that don't fit
 // into this transaction. They lose some of their frames now, and are deleted later.
-func (r *retaining) shorten(ctx context.Context, conn db.DBTX, x executionArrays) (map[id.ExecutionUUID]bool, error) {
-	sizes, err := r.q.ListStreamSizes(ctx, conn, db.ListStreamSizesParams{PartitionKeys: x.partitions, ExecutionIDs: x.executions})
+func (r *retaining) shorten(ctx context.Context, conn db.DBTX, x core.ExecutionArrays) (map[id.ExecutionUUID]bool, error) {
+	sizes, err := r.c.Q.ListStreamSizes(ctx, conn, db.ListStreamSizesParams{PartitionKeys: x.Partitions, ExecutionIDs: x.Executions})
 	if err != nil || len(sizes) == 0 {
 		return nil, err
 	}
@@ -32,23 +33,23 @@ func (r *retaining) shorten(ctx context.Context, conn db.DBTX, x executionArrays
 		frames[row.ExecutionID] = row.Frames
 	}
 	// Those with few frames first, so that a long stream delays no others.
-	order := make([]int, len(x.executions))
+	order := make([]int, len(x.Executions))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(frames[x.executions[a]], frames[x.executions[b]]) })
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(frames[x.Executions[a]], frames[x.Executions[b]]) })
 	later := make(map[id.ExecutionUUID]bool)
 	room, pages := int64(maxDroppedFrames), 0
 	for _, i := range order {
-		execution := x.executions[i]
+		execution := x.Executions[i]
 		n := frames[execution]
 		if n <= room {
 			room -= n
 			continue
 		}
 		if pages++; room > 0 && pages <= maxFramePages {
-			dropped, err := r.q.DropStreamFramesPage(ctx, conn, db.DropStreamFramesPageParams{
-				PartitionKey: x.partitions[i], ExecutionID: execution.Bytes, PageSize: int32(room),
+			dropped, err := r.c.Q.DropStreamFramesPage(ctx, conn, db.DropStreamFramesPageParams{
+				PartitionKey: x.Partitions[i], ExecutionID: execution.Bytes, PageSize: int32(room),
 			})
 			if err != nil {
 				return nil, err
@@ -65,10 +66,10 @@ func (r *retaining) shorten(ctx context.Context, conn db.DBTX, x executionArrays
 }
 
 // shortenDue removes the executions from due whose frames don't fit into this transaction.
-func (r *retaining) shortenDue(ctx context.Context, tx *txn, due []ended) ([]ended, error) {
-	var x executionArrays
+func (r *retaining) shortenDue(ctx context.Context, tx *core.Txn, due []ended) ([]ended, error) {
+	var x core.ExecutionArrays
 	for _, d := range due {
-		x.add(d.partition, d.execution)
+		x.Add(d.partition, d.execution)
 	}
 	later, err := r.shorten(ctx, tx, x)
 	if err != nil || len(later) == 0 {
@@ -77,7 +78,7 @@ func (r *retaining) shortenDue(ctx context.Context, tx *txn, due []ended) ([]end
 	left := due[:0]
 	for _, d := range due {
 		if later[d.execution] {
-			r.comeBack(0, d.partition, pgUUID(d.execution))
+			r.comeBack(0, d.partition, core.PgUUID(d.execution))
 			continue
 		}
 		left = append(left, d)
@@ -87,13 +88,13 @@ func (r *retaining) shortenDue(ctx context.Context, tx *txn, due []ended) ([]end
 
 // shortenFlows removes the members from due whose frames don't fit into this transaction, and leaves their flows for the
 // next one.
-func (p *purging) shortenFlows(ctx context.Context, tx *txn, due []dueFlow) error {
-	var x executionArrays
+func (p *purging) shortenFlows(ctx context.Context, tx *core.Txn, due []dueFlow) error {
+	var x core.ExecutionArrays
 	for _, d := range due {
-		x.partitions = append(x.partitions, d.members.partitions...)
-		x.executions = append(x.executions, d.members.executions...)
+		x.Partitions = append(x.Partitions, d.members.Partitions...)
+		x.Executions = append(x.Executions, d.members.Executions...)
 	}
-	if x.empty() {
+	if x.Empty() {
 		return nil
 	}
 	later, err := p.shorten(ctx, tx, x)
@@ -102,13 +103,13 @@ func (p *purging) shortenFlows(ctx context.Context, tx *txn, due []dueFlow) erro
 	}
 	for i := range due {
 		d := &due[i]
-		var members executionArrays
-		for n, execution := range d.members.executions {
+		var members core.ExecutionArrays
+		for n, execution := range d.members.Executions {
 			if !later[execution.Bytes] {
-				members.add(d.members.partitions[n], execution.Bytes)
+				members.Add(d.members.Partitions[n], execution.Bytes)
 			}
 		}
-		if len(members.executions) < len(d.members.executions) && d.whole {
+		if len(members.Executions) < len(d.members.Executions) && d.whole {
 			d.whole = false
 			p.left = append(p.left, flowRow{d.PartitionKey, d.FlowID})
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/rights"
 )
 
@@ -30,11 +31,11 @@ func (e *Engine) checkRights(ctx context.Context, roles []Role) error {
 	var asked []rights.Role
 	for _, role := range roles {
 		if !slices.Contains(rights.All(), rights.Role(role)) {
-			return invalid("roles", fmt.Sprintf("has no role %q", role))
+			return core.Invalid("roles", fmt.Sprintf("has no role %q", role))
 		}
 		asked = append(asked, rights.Role(role))
 	}
-	rows, err := e.q.ListMissingRights(ctx, e.reader(), rightsOf(asked))
+	rows, err := e.c.Q.ListMissingRights(ctx, e.c.Reader(), rightsOf(asked))
 	if err != nil || len(rows) == 0 {
 		return err
 	}
@@ -60,23 +61,23 @@ func (e *Engine) Roles(ctx context.Context) ([]Role, error) {
 	const op = "read roles"
 	var found db.GetSchemaStateRow
 	var missing []db.ListMissingRightsRow
-	err := e.read(ctx,
+	err := e.c.Read(ctx,
 		func(conn db.DBTX) (err error) {
-			found, err = e.q.GetSchemaState(ctx, conn)
+			found, err = e.c.Q.GetSchemaState(ctx, conn)
 			return err
 		},
 		func(conn db.DBTX) (err error) {
-			missing, err = e.q.ListMissingRights(ctx, conn, rightsOf(rights.All()))
+			missing, err = e.c.Q.ListMissingRights(ctx, conn, rightsOf(rights.All()))
 			return err
 		},
 	)
 	switch {
 	case err != nil:
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	case !found.Migrated && found.DeniedSchema != "":
 		return nil, nil
 	case !found.Migrated:
-		return nil, wrap(op, fferr.ErrNotMigrated)
+		return nil, core.Wrap(op, fferr.ErrNotMigrated)
 	}
 	candidates := rights.All()
 	if found.ReadOnly {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // MaxSchedules is the largest number of schedules in a [ScheduleSet].
@@ -51,15 +52,15 @@ func (o Operator) SetSchedule(ctx context.Context, spec ScheduleSpec) error {
 	const op = "set schedule"
 	puts := schedulePuts{Engine: o.e}
 	if err := puts.add(spec, ""); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	if err := o.e.findAllLimits(ctx, puts.creations); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	if err := puts.plan(ctx); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
-	_, err := inTx(ctx, o.e, op, func(tx *txn) (struct{}, error) { return struct{}{}, puts.put(ctx, tx) })
+	_, err := core.InTx(ctx, o.e.c, op, func(tx *core.Txn) (struct{}, error) { return struct{}{}, puts.put(ctx, tx) })
 	return err
 }
 
@@ -75,17 +76,17 @@ func (o Operator) DeclareSchedules(ctx context.Context, set ScheduleSet) (Declar
 	e := o.e
 	puts := schedulePuts{Engine: e}
 	if err := puts.addSet(&set); err != nil {
-		return Declared{}, wrap(op, err)
+		return Declared{}, core.Wrap(op, err)
 	}
 	if err := e.findAllLimits(ctx, puts.creations); err != nil {
-		return Declared{}, wrap(op, err)
+		return Declared{}, core.Wrap(op, err)
 	}
 	if err := puts.plan(ctx); err != nil {
-		return Declared{}, wrap(op, err)
+		return Declared{}, core.Wrap(op, err)
 	}
-	return inTx(ctx, e, op, func(tx *txn) (Declared, error) {
+	return core.InTx(ctx, e.c, op, func(tx *core.Txn) (Declared, error) {
 		names := slices.Clone(puts.params.Names)
-		known, err := e.q.LockDeclaredSchedules(ctx, tx, db.LockDeclaredSchedulesParams{
+		known, err := e.c.Q.LockDeclaredSchedules(ctx, tx, db.LockDeclaredSchedulesParams{
 			Namespace: string(set.Namespace), DeclaredBy: set.Name, Names: names,
 		})
 		if err != nil {
@@ -101,11 +102,11 @@ func (o Operator) DeclareSchedules(ctx context.Context, set ScheduleSet) (Declar
 			return gone, err
 		}
 		if set.Vanished == PauseVanished {
-			_, err = e.q.PauseSchedules(ctx, tx, db.PauseSchedulesParams{
-				Namespace: string(set.Namespace), Names: gone.Vanished, NowMs: e.nowMs(), Reason: "no longer declared by " + set.Name, Vanished: true,
+			_, err = e.c.Q.PauseSchedules(ctx, tx, db.PauseSchedulesParams{
+				Namespace: string(set.Namespace), Names: gone.Vanished, NowMs: e.c.NowMs(), Reason: "no longer declared by " + set.Name, Vanished: true,
 			})
 		} else {
-			_, err = e.q.DropSchedules(ctx, tx, db.DropSchedulesParams{Namespace: string(set.Namespace), Names: gone.Vanished})
+			_, err = e.c.Q.DropSchedules(ctx, tx, db.DropSchedulesParams{Namespace: string(set.Namespace), Names: gone.Vanished})
 		}
 		return gone, err
 	})
@@ -118,13 +119,13 @@ func (o Operator) DeleteSchedule(ctx context.Context, schedule ScheduleName) err
 	const op = "delete schedule"
 	e := o.e
 	if err := schedule.check(e); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
-	n, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (int64, error) {
-		return e.q.DropSchedules(ctx, conn, db.DropSchedulesParams{Namespace: string(schedule.Namespace), Names: []string{schedule.Name}})
+	n, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
+		return e.c.Q.DropSchedules(ctx, conn, db.DropSchedulesParams{Namespace: string(schedule.Namespace), Names: []string{schedule.Name}})
 	})
 	if err == nil && n == 0 {
-		err = wrap(op, schedule.notFound())
+		err = core.Wrap(op, schedule.notFound())
 	}
 	return err
 }
@@ -144,11 +145,11 @@ func (p *schedulePuts) addSet(set *ScheduleSet) (err error) {
 	}
 	switch {
 	case set.Name == "":
-		return invalid("Name", "is empty")
+		return core.Invalid("Name", "is empty")
 	case set.Vanished != RemoveVanished && set.Vanished != PauseVanished:
-		return invalid("Vanished", fmt.Sprintf("%q is neither RemoveVanished nor PauseVanished", set.Vanished))
+		return core.Invalid("Vanished", fmt.Sprintf("%q is neither RemoveVanished nor PauseVanished", set.Vanished))
 	case len(set.Schedules) > MaxSchedules:
-		return invalid("Schedules", fmt.Sprintf("are %d, limit %d", len(set.Schedules), MaxSchedules))
+		return core.Invalid("Schedules", fmt.Sprintf("are %d, limit %d", len(set.Schedules), MaxSchedules))
 	}
 	if err := checkText("Name", set.Name, MaxScheduleName); err != nil {
 		return err
@@ -157,11 +158,11 @@ func (p *schedulePuts) addSet(set *ScheduleSet) (err error) {
 	sorted := slices.SortedFunc(slices.Values(set.Schedules), func(a, b ScheduleSpec) int { return cmp.Compare(a.Name, b.Name) })
 	for i, spec := range sorted {
 		if i > 0 && spec.Name == sorted[i-1].Name {
-			return invalid("Schedules", fmt.Sprintf("declare %q twice", spec.Name))
+			return core.Invalid("Schedules", fmt.Sprintf("declare %q twice", spec.Name))
 		}
 		spec.Namespace = cmp.Or(spec.Namespace, spec.Execution.Namespace, set.Namespace)
 		if spec.Namespace != set.Namespace {
-			return invalid("Schedules", fmt.Sprintf("%q is of another namespace than the set", spec.Name))
+			return core.Invalid("Schedules", fmt.Sprintf("%q is of another namespace than the set", spec.Name))
 		}
 		if err := p.add(spec, set.Name); err != nil {
 			return fmt.Errorf("schedule %q: %w", spec.Name, err)
@@ -178,7 +179,7 @@ func (p *schedulePuts) add(s ScheduleSpec, set string) error {
 	}
 	tags, err := tagsOf(s.Execution.Tags)
 	if err != nil {
-		return invalidBecause("Execution.Tags", err)
+		return core.InvalidBecause("Execution.Tags", err)
 	}
 	unique, err := storedUnique(s.Execution.Unique)
 	if err != nil {
@@ -219,7 +220,7 @@ func (p *schedulePuts) plan(ctx context.Context) error {
 	if len(p.times) == 0 {
 		return nil
 	}
-	now, err := p.q.GetNow(ctx, p.reader(), p.nowMs())
+	now, err := p.c.Q.GetNow(ctx, p.c.Reader(), p.c.NowMs())
 	if err != nil {
 		return err
 	}
@@ -237,17 +238,17 @@ func (p *schedulePuts) plan(ctx context.Context) error {
 
 // put writes the schedules. Their lanes are registered now, so that no tick has to wait for another transaction that registers
 // the same one.
-func (p *schedulePuts) put(ctx context.Context, tx *txn) error {
+func (p *schedulePuts) put(ctx context.Context, tx *core.Txn) error {
 	if len(p.times) == 0 {
 		return nil
 	}
 	if err := p.keepDue(ctx, tx); err != nil {
 		return err
 	}
-	if err := p.q.PutSchedules(ctx, tx, p.params); err != nil {
+	if err := p.c.Q.PutSchedules(ctx, tx, p.params); err != nil {
 		return err
 	}
-	tx.due.rescheduled()
+	tx.Due.Rescheduled()
 	if err := p.register(ctx, tx, p.unknownLanes(p.creations), p.periods.missing(p.creations)); err != nil {
 		return err
 	}
@@ -255,8 +256,8 @@ func (p *schedulePuts) put(ctx context.Context, tx *txn) error {
 }
 
 // keepDue lets the last due tick of each schedule wait whose times are about to change, so that it is not lost.
-func (p *schedulePuts) keepDue(ctx context.Context, tx *txn) error {
-	rows, err := p.q.LockDueSchedules(ctx, tx, db.LockDueSchedulesParams{
+func (p *schedulePuts) keepDue(ctx context.Context, tx *core.Txn) error {
+	rows, err := p.c.Q.LockDueSchedules(ctx, tx, db.LockDueSchedulesParams{
 		Namespace: p.params.Namespace, Names: p.params.Names, NowMs: p.params.NowMs,
 	})
 	if err != nil {
@@ -287,6 +288,6 @@ func (p *schedulePuts) keepDue(ctx context.Context, tx *txn) error {
 	if len(moves.Names) == 0 {
 		return nil
 	}
-	_, err = p.q.MoveSchedules(ctx, tx, moves.MoveSchedulesParams)
+	_, err = p.c.Q.MoveSchedules(ctx, tx, moves.MoveSchedulesParams)
 	return err
 }

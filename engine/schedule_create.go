@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -28,7 +29,7 @@ type dueTicks struct {
 
 // create creates the executions of all ticks. Those that are unique or in a sequence come last, because they may meet other
 // creators of the same key or sequence.
-func (r *scheduleRun) create(ctx context.Context, tx *txn) error {
+func (r *scheduleRun) create(ctx context.Context, tx *core.Txn) error {
 	var plain, ordered []dueTicks
 	for i := range r.plans {
 		if r.fails[i] != nil || len(r.plans[i].create) == 0 {
@@ -55,7 +56,7 @@ func (r *scheduleRun) create(ctx context.Context, tx *txn) error {
 //
 // It tries all at once. After a busy try it goes on with one schedule, and with twice as many after each success, so that
 // one busy schedule costs the others little.
-func (r *scheduleRun) createOrdered(ctx context.Context, tx *txn, ordered []dueTicks) error {
+func (r *scheduleRun) createOrdered(ctx context.Context, tx *core.Txn, ordered []dueTicks) error {
 	ordered, former, err := r.takeOrders(ctx, tx, ordered)
 	if err != nil {
 		return err
@@ -69,21 +70,21 @@ func (r *scheduleRun) createOrdered(ctx context.Context, tx *txn, ordered []dueT
 			break
 		}
 		n = min(n, len(ordered))
-		var due notifications
+		var due core.Notifications
 		err := pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) error {
-			inner := txn{Tx: savepoint}
+			inner := core.Txn{Tx: savepoint}
 			err := r.createTicks(ctx, &inner, ordered[:n])
-			due = inner.due
+			due = inner.Due
 			return err
 		})
 		switch {
 		case err == nil:
-			tx.due.add(&due)
+			tx.Due.Include(&due)
 			ordered, n = ordered[n:], 2*n
 		case n > 1:
 			n = 1
 		default:
-			if pgtx.SQLState(err) == sqlLockNotAvailable {
+			if pgtx.SQLState(err) == core.SQLLockNotAvailable {
 				r.later(ordered[0].at, r.nowMs+busyScheduleMs)
 			} else {
 				r.fails[ordered[0].at] = err
@@ -96,7 +97,7 @@ func (r *scheduleRun) createOrdered(ctx context.Context, tx *txn, ordered []dueT
 
 // takeOrders locks the existing keys and sequences of executions, leaves schedules whose key or sequence is locked to a later
 // look, and returns the others. It shortens the waits of the transaction, and returns how long they were.
-func (r *scheduleRun) takeOrders(ctx context.Context, tx *txn, ordered []dueTicks) (free []dueTicks, former string, err error) {
+func (r *scheduleRun) takeOrders(ctx context.Context, tx *core.Txn, ordered []dueTicks) (free []dueTicks, former string, err error) {
 	var keyer uniqueKeyer
 	var sequences db.TakeOrderedSequencesParams
 	var keys db.TakeOrderedKeysParams
@@ -123,10 +124,10 @@ func (r *scheduleRun) takeOrders(ctx context.Context, tx *txn, ordered []dueTick
 	}
 	var held, heldKeys []int32
 	err = pgtx.InOneTrip(ctx, tx, func(conn db.DBTX) (err error) {
-		held, err = r.q.TakeOrderedSequences(ctx, conn, sequences)
+		held, err = r.c.Q.TakeOrderedSequences(ctx, conn, sequences)
 		return err
 	}, func(conn db.DBTX) (err error) {
-		heldKeys, err = r.q.TakeOrderedKeys(ctx, conn, keys)
+		heldKeys, err = r.c.Q.TakeOrderedKeys(ctx, conn, keys)
 		return err
 	}, func(conn db.DBTX) (err error) {
 		former, err = pgtx.ReplaceLockTimeout(ctx, conn, orderedWait)
@@ -149,12 +150,12 @@ func (r *scheduleRun) takeOrders(ctx context.Context, tx *txn, ordered []dueTick
 // later plans another look at a schedule that has to wait for another transaction.
 func (r *scheduleRun) later(i int, whenMs int64) {
 	row := &r.rows[i]
-	r.plans[i] = tickPlan{tickMs: deref(row.TickMs), queuedMs: deref(row.QueuedMs), nextMs: whenMs}
+	r.plans[i] = tickPlan{tickMs: core.Deref(row.TickMs), queuedMs: core.Deref(row.QueuedMs), nextMs: whenMs}
 }
 
 // createTicks creates the executions of all ticks, or none. A schedule whose execution is refused keeps its tick. A
 // tick whose unique key another execution has is skipped.
-func (r *scheduleRun) createTicks(ctx context.Context, tx *txn, ticks []dueTicks) error {
+func (r *scheduleRun) createTicks(ctx context.Context, tx *core.Txn, ticks []dueTicks) error {
 	var specs []ExecutionSpec
 	var of []int
 	for _, t := range ticks {
@@ -163,7 +164,7 @@ func (r *scheduleRun) createTicks(ctx context.Context, tx *txn, ticks []dueTicks
 	if len(specs) == 0 {
 		return nil
 	}
-	created, err := r.WithTx(notingTx{tx.Tx, &tx.due}).CreateExecutions(ctx, specs)
+	created, err := r.WithTx(tx.Nested()).CreateExecutions(ctx, specs)
 	if err != nil {
 		return err
 	}
@@ -180,7 +181,7 @@ func (r *scheduleRun) createTicks(ctx context.Context, tx *txn, ticks []dueTicks
 		case outcome.Value.Duplicate:
 			r.plans[i].made(x, tickSkipped)
 		default:
-			r.rows[i].LastPartitionKey, r.rows[i].LastExecutionID = new(x.Partition()), pgUUID(x.UUID())
+			r.rows[i].LastPartitionKey, r.rows[i].LastExecutionID = new(x.Partition()), core.PgUUID(x.UUID())
 			r.plans[i].made(x, tickCreated)
 			r.lanes = append(r.lanes, string(specs[n].Lane))
 		}

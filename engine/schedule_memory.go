@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // scheduleMemory is the memory of the calls of [Maintenance.RunSchedules] of this process. Instants are by the clock of this
@@ -73,7 +74,7 @@ func (m *scheduleMemory) end(run *scheduleRun, more bool) {
 	m.boundMs = min(m.boundMs, run.nextMs) // one that catches up, or none
 	for i := range run.rows {
 		name := ScheduleName{Namespace: id.Namespace(run.rows[i].Namespace), Name: run.rows[i].Name}
-		if deref(run.rows[i].QueuedMs) == 0 {
+		if core.Deref(run.rows[i].QueuedMs) == 0 {
 			delete(m.waiting, name)
 		} else if len(m.waiting) < maxWaitingTicks {
 			if m.waiting == nil {
@@ -93,12 +94,12 @@ func (m Maintenance) NextSchedule() time.Time {
 }
 
 // Rescheduled receives a value when this engine has added or changed a schedule. Then call [Maintenance.RunSchedules] soon.
-func (m Maintenance) Rescheduled() <-chan struct{} { return m.e.rescheduled }
+func (m Maintenance) Rescheduled() <-chan struct{} { return m.e.c.Rescheduled }
 
 // OnRescheduled calls wake when any process has added or changed a schedule, until stop is called: this process at once,
 // others while a call of [Engine.Listen] has a connection. It opens none itself. wake must not block; nil is never called.
 func (m Maintenance) OnRescheduled(wake func()) (stop func()) {
-	return m.e.onNotification(scheduleChannel, false, wake) // after a new connection the next question to the database finds earlier changes
+	return m.e.c.OnNotification(core.ScheduleChannel, false, wake) // after a new connection the next question to the database finds earlier changes
 }
 
 // TicksWait reports whether a tick waits for the end of an execution, as far as [Maintenance.RunSchedules] of this engine knows.
@@ -112,5 +113,5 @@ func (m Maintenance) TicksWait() bool {
 // OnEnded calls wake when executions have ended, until stop is called: in this process at once, in others as with
 // [Maintenance.OnRescheduled]. wake must not block; nil is never called.
 func (m Maintenance) OnEnded(wake func()) (stop func()) {
-	return m.e.onNotification(completionChannel, true, wake)
+	return m.e.c.OnNotification(core.CompletionChannel, true, wake)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // MaxBackfill is the largest number of executions that [Operator.BackfillSchedule] creates.
@@ -22,18 +23,18 @@ func (o Operator) PauseSchedule(ctx context.Context, schedule ScheduleName, reas
 	const op = "pause schedule"
 	e := o.e
 	if err := schedule.check(e); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	if err := checkText("reason", reason, maxFreeText); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
-	n, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (int64, error) {
-		return e.q.PauseSchedules(ctx, conn, db.PauseSchedulesParams{
-			Namespace: string(schedule.Namespace), Names: []string{schedule.Name}, Reason: reason, NowMs: e.nowMs(),
+	n, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
+		return e.c.Q.PauseSchedules(ctx, conn, db.PauseSchedulesParams{
+			Namespace: string(schedule.Namespace), Names: []string{schedule.Name}, Reason: reason, NowMs: e.c.NowMs(),
 		})
 	})
 	if err == nil && n == 0 {
-		err = wrap(op, schedule.notFound())
+		err = core.Wrap(op, schedule.notFound())
 	}
 	return err
 }
@@ -44,7 +45,7 @@ func (o Operator) PauseSchedule(ctx context.Context, schedule ScheduleName, reas
 // Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: locks the schedule. Safe to repeat.
 func (o Operator) ResumeSchedule(ctx context.Context, schedule ScheduleName) error {
 	const op = "resume schedule"
-	_, err := onSchedule(ctx, o.e, op, schedule, func(tx *txn, row *db.FfxSchedule, nowMs int64) (struct{}, error) {
+	_, err := onSchedule(ctx, o.e, op, schedule, func(tx *core.Txn, row *db.FfxSchedule, nowMs int64) (struct{}, error) {
 		var none struct{}
 		if row.PausedAtMs == nil {
 			return none, nil
@@ -58,8 +59,8 @@ func (o Operator) ResumeSchedule(ctx context.Context, schedule ScheduleName) err
 		moves := newScheduleMoves(1)
 		moves.Resume, moves.AfterMs = true, nowMs
 		moves.add(row)
-		_, err = o.e.q.MoveSchedules(ctx, tx, moves.MoveSchedulesParams)
-		tx.due.rescheduled()
+		_, err = o.e.c.Q.MoveSchedules(ctx, tx, moves.MoveSchedulesParams)
+		tx.Due.Rescheduled()
 		return none, err
 	})
 	return err
@@ -71,15 +72,15 @@ func (o Operator) ResumeSchedule(ctx context.Context, schedule ScheduleName) err
 // Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: locks the schedule.
 func (o Operator) TriggerSchedule(ctx context.Context, schedule ScheduleName) (id.ExecutionID, error) {
 	const op = "trigger schedule"
-	return onSchedule(ctx, o.e, op, schedule, func(tx *txn, row *db.FfxSchedule, nowMs int64) (x id.ExecutionID, err error) {
-		created, err := o.e.WithTx(notingTx{tx.Tx, &tx.due}).CreateExecution(ctx, tickSpec(row, nowMs))
+	return onSchedule(ctx, o.e, op, schedule, func(tx *core.Txn, row *db.FfxSchedule, nowMs int64) (x id.ExecutionID, err error) {
+		created, err := o.e.WithTx(tx.Nested()).CreateExecution(ctx, tickSpec(row, nowMs))
 		if err != nil {
 			return x, err
 		}
 		x = created.ID
 		outcome := tickSkipped
 		if !created.Duplicate {
-			row.LastPartitionKey, row.LastExecutionID = new(x.Partition()), pgUUID(x.UUID())
+			row.LastPartitionKey, row.LastExecutionID = new(x.Partition()), core.PgUUID(x.UUID())
 			outcome = tickTriggered
 		}
 		row.LastTickMs, row.LastAtMs, row.LastOutcome, row.LastError = &nowMs, &nowMs, outcome, ""
@@ -87,7 +88,7 @@ func (o Operator) TriggerSchedule(ctx context.Context, schedule ScheduleName) (i
 		moves := newScheduleMoves(1)
 		moves.AfterMs = nowMs
 		moves.add(row)
-		_, err = o.e.q.MoveSchedules(ctx, tx, moves.MoveSchedulesParams)
+		_, err = o.e.c.Q.MoveSchedules(ctx, tx, moves.MoveSchedulesParams)
 		return x, err
 	})
 }
@@ -101,21 +102,21 @@ func (o Operator) BackfillSchedule(ctx context.Context, schedule ScheduleName, f
 	const op = "backfill schedule"
 	e := o.e
 	if err := schedule.check(e); err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	fromMs, err := instant("from", from)
 	if err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	toMs, err := instant("to", to)
 	switch {
 	case err != nil:
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	case fromMs == 0 || toMs == 0:
-		return nil, wrap(op, invalid("from", "and to: both are required"))
+		return nil, core.Wrap(op, core.Invalid("from", "and to: both are required"))
 	}
-	return inTx(ctx, e, op, func(tx *txn) ([]id.ExecutionID, error) {
-		row, err := e.q.GetSchedule(ctx, tx, db.GetScheduleParams{Namespace: string(schedule.Namespace), Name: schedule.Name})
+	return core.InTx(ctx, e.c, op, func(tx *core.Txn) ([]id.ExecutionID, error) {
+		row, err := e.c.Q.GetSchedule(ctx, tx, db.GetScheduleParams{Namespace: string(schedule.Namespace), Name: schedule.Name})
 		if err != nil {
 			return nil, schedule.orNotFound(err)
 		}
@@ -126,11 +127,11 @@ func (o Operator) BackfillSchedule(ctx context.Context, schedule ScheduleName, f
 		var specs []ExecutionSpec
 		for tick := times.next(fromMs - 1); tick > 0 && tick <= toMs; tick = times.next(tick) {
 			if len(specs) == MaxBackfill {
-				return nil, invalid("to", fmt.Sprintf("is more than %d ticks after from", MaxBackfill))
+				return nil, core.Invalid("to", fmt.Sprintf("is more than %d ticks after from", MaxBackfill))
 			}
 			specs = append(specs, tickSpec(&row, tick))
 		}
-		created, err := e.WithTx(notingTx{tx.Tx, &tx.due}).CreateExecutions(ctx, specs)
+		created, err := e.WithTx(tx.Nested()).CreateExecutions(ctx, specs)
 		if err != nil {
 			return nil, err
 		}
@@ -147,18 +148,18 @@ func (o Operator) BackfillSchedule(ctx context.Context, schedule ScheduleName, f
 
 // onSchedule locks a schedule and runs act.
 func onSchedule[T any](
-	ctx context.Context, e *Engine, op string, schedule ScheduleName, act func(tx *txn, row *db.FfxSchedule, nowMs int64) (T, error),
+	ctx context.Context, e *Engine, op string, schedule ScheduleName, act func(tx *core.Txn, row *db.FfxSchedule, nowMs int64) (T, error),
 ) (T, error) {
 	if err := schedule.check(e); err != nil {
 		var none T
-		return none, wrap(op, err)
+		return none, core.Wrap(op, err)
 	}
-	return inTx(ctx, e, op, func(tx *txn) (none T, err error) {
-		row, err := e.q.LockSchedule(ctx, tx, db.LockScheduleParams{Namespace: string(schedule.Namespace), Name: schedule.Name})
+	return core.InTx(ctx, e.c, op, func(tx *core.Txn) (none T, err error) {
+		row, err := e.c.Q.LockSchedule(ctx, tx, db.LockScheduleParams{Namespace: string(schedule.Namespace), Name: schedule.Name})
 		if err != nil {
 			return none, schedule.orNotFound(err)
 		}
-		nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+		nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
 		if err != nil {
 			return none, err
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // scheduledUnique is the stored form of what makes a schedule's executions unique. A tick never changes the execution in its
@@ -41,7 +42,7 @@ func orderOf(row *db.FfxSchedule) (unique *Unique, sequence Sequence, err error)
 	if len(row.UniqueWork) > 0 {
 		var stored scheduledUnique
 		if err := json.Unmarshal(row.UniqueWork, &stored); err != nil {
-			return nil, Sequence{}, invalidBecause("Execution.Unique", fmt.Errorf("is stored in an unknown form: %w", err))
+			return nil, Sequence{}, core.InvalidBecause("Execution.Unique", fmt.Errorf("is stored in an unknown form: %w", err))
 		}
 		unique = &Unique{
 			ByArgs: stored.ByArgs, Fields: stored.Fields, ByLane: stored.ByLane,
@@ -51,7 +52,7 @@ func orderOf(row *db.FfxSchedule) (unique *Unique, sequence Sequence, err error)
 	if len(row.Sequence) > 0 {
 		var stored rawSequence
 		if err := json.Unmarshal(row.Sequence, &stored); err != nil {
-			return nil, Sequence{}, invalidBecause("Execution.Sequence", fmt.Errorf("is stored in an unknown form: %w", err))
+			return nil, Sequence{}, core.InvalidBecause("Execution.Sequence", fmt.Errorf("is stored in an unknown form: %w", err))
 		}
 		sequence = Sequence{Key: stored.Key, OnFailure: stored.onFailure()}
 	}
@@ -76,7 +77,7 @@ func limitsOfRow(row *db.FfxSchedule) ([]LimitKey, error) {
 	var stored []rawLimit
 	if len(row.Limits) > 0 {
 		if err := json.Unmarshal(row.Limits, &stored); err != nil {
-			return nil, invalidBecause("Execution.Limits", fmt.Errorf("is stored in an unknown form: %w", err))
+			return nil, core.InvalidBecause("Execution.Limits", fmt.Errorf("is stored in an unknown form: %w", err))
 		}
 	}
 	return keysOf(stored), nil
@@ -96,7 +97,7 @@ func shareOf(row *db.FfxSchedule) (FairShare, error) {
 	var stored rawFair
 	if len(row.Fair) > 0 {
 		if err := json.Unmarshal(row.Fair, &stored); err != nil {
-			return FairShare{}, invalidBecause("Execution.Fair", fmt.Errorf("is stored in an unknown form: %w", err))
+			return FairShare{}, core.InvalidBecause("Execution.Fair", fmt.Errorf("is stored in an unknown form: %w", err))
 		}
 	}
 	return FairShare(stored), nil

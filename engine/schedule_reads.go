@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // MaxUpcoming is the largest number of ticks that [Operator.DescribeSchedule] computes.
@@ -97,25 +98,25 @@ func (o Operator) DescribeSchedule(ctx context.Context, schedule ScheduleName, n
 	const op = "describe schedule"
 	e := o.e
 	if err := schedule.check(e); err != nil {
-		return Schedule{}, nil, wrap(op, err)
+		return Schedule{}, nil, core.Wrap(op, err)
 	}
 	if n < 0 || n > MaxUpcoming {
-		return Schedule{}, nil, wrap(op, invalid("n", fmt.Sprintf("%d, not between 0 and %d", n, MaxUpcoming)))
+		return Schedule{}, nil, core.Wrap(op, core.Invalid("n", fmt.Sprintf("%d, not between 0 and %d", n, MaxUpcoming)))
 	}
-	row, err := e.q.GetSchedule(ctx, e.reader(), db.GetScheduleParams{Namespace: string(schedule.Namespace), Name: schedule.Name})
+	row, err := e.c.Q.GetSchedule(ctx, e.c.Reader(), db.GetScheduleParams{Namespace: string(schedule.Namespace), Name: schedule.Name})
 	if err != nil {
-		return Schedule{}, nil, wrap(op, schedule.orNotFound(err))
+		return Schedule{}, nil, core.Wrap(op, schedule.orNotFound(err))
 	}
 	s, err := scheduleFrom(&row)
 	if err != nil {
-		return s, nil, wrap(op, err)
+		return s, nil, core.Wrap(op, err)
 	}
 	if s.Next.IsZero() || n == 0 {
 		return s, nil, nil
 	}
 	times, err := timesOfRow(&row)
 	if err != nil {
-		return s, nil, wrap(op, corrupt("ffx_schedule.cron", err))
+		return s, nil, core.Wrap(op, core.Corrupt("ffx_schedule.cron", err))
 	}
 	var upcoming []time.Time
 	for tick := *row.TickMs; tick > 0 && len(upcoming) < n; tick = times.next(tick) {
@@ -132,7 +133,7 @@ func (o Operator) DescribeSchedule(ctx context.Context, schedule ScheduleName, n
 func (o Operator) ListSchedules(ctx context.Context, filter ScheduleFilter, after string, limit int) (Page[Schedule], error) {
 	const op = "list schedules"
 	page, err := o.listSchedules(ctx, filter, after, limit)
-	return page, wrap(op, err)
+	return page, core.Wrap(op, err)
 }
 
 // Schedules iterates over the schedules that [Operator.ListSchedules] lists, a page at a time.
@@ -153,7 +154,7 @@ func (o Operator) listSchedules(ctx context.Context, f ScheduleFilter, after str
 		return page, err
 	}
 	namespace, name, _ := strings.Cut(string(last), "\x00")
-	rows, err := o.e.q.ListSchedules(ctx, o.e.reader(), db.ListSchedulesParams{
+	rows, err := o.e.c.Q.ListSchedules(ctx, o.e.c.Reader(), db.ListSchedulesParams{
 		AfterNamespace: namespace, AfterName: name, PageSize: int32(limit) + 1,
 	})
 	if err != nil {
@@ -209,16 +210,16 @@ func scheduleFrom(row *db.FfxSchedule) (Schedule, error) {
 	s.Budgets, s.QuotaPolicy = budgetsOf(row.BudgetIDs), quotaOf(row.QuotaPolicyID)
 	var err error
 	if s.Unique, s.Sequence, err = orderOf(row); err != nil {
-		return s, corrupt("ffx_schedule", err)
+		return s, core.Corrupt("ffx_schedule", err)
 	}
 	if s.Limits, err = limitsOfRow(row); err != nil {
-		return s, corrupt("ffx_schedule.limits", err)
+		return s, core.Corrupt("ffx_schedule.limits", err)
 	}
 	if s.Fair, err = shareOf(row); err != nil {
-		return s, corrupt("ffx_schedule.fair", err)
+		return s, core.Corrupt("ffx_schedule.fair", err)
 	}
 	if s.Recent, err = recentFrom(row.Recent); err != nil {
-		return s, corrupt("ffx_schedule.recent", err)
+		return s, core.Corrupt("ffx_schedule.recent", err)
 	}
 	return s, nil
 }

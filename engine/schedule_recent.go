@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // MaxRecentTicks is the number of outcomes that a schedule keeps: see [Schedule.Recent].
@@ -63,5 +64,5 @@ func recentFrom(stored []byte) ([]Tick, error) {
 
 // failedBefore reports whether the next tick of a schedule has failed already: it is tried again every minute.
 func failedBefore(row *db.FfxSchedule) bool {
-	return row.LastOutcome == tickFailed && deref(row.LastTickMs) == deref(row.TickMs)
+	return row.LastOutcome == tickFailed && core.Deref(row.LastTickMs) == core.Deref(row.TickMs)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/cron"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -45,11 +46,11 @@ func (m Maintenance) RunSchedules(ctx context.Context, batch int) (int, error) {
 	}
 	e := m.e.impatient()
 	run := scheduleRun{Engine: e, batch: batch, looked: time.Now()}
-	if e.tx == nil {
+	if e.c.Tx == nil {
 		run.fromMs, run.waiting = e.schedules.begin(run.looked)
 	}
-	n, err := inTx(ctx, e, op, func(tx *txn) (int, error) { return run.inTx(ctx, tx) })
-	if err == nil && e.tx == nil {
+	n, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (int, error) { return run.inTx(ctx, tx) })
+	if err == nil && e.c.Tx == nil {
 		e.rememberLanes(run.lanes)
 		e.schedules.end(&run, n == batch)
 	}
@@ -87,23 +88,23 @@ func (r *scheduleRun) timesOf(row *db.FfxSchedule) (tickTimes, error) {
 	return tickTimesOf(row, schedule), nil
 }
 
-func (r *scheduleRun) inTx(ctx context.Context, tx *txn) (int, error) {
-	steps := []step{
+func (r *scheduleRun) inTx(ctx context.Context, tx *core.Txn) (int, error) {
+	steps := []core.Step{
 		func(conn db.DBTX) (err error) {
-			r.rows, err = r.q.TakeDueSchedules(ctx, conn, db.TakeDueSchedulesParams{
-				FromMs: r.fromMs, NowMs: r.Engine.nowMs(), BatchSize: int32(r.batch),
+			r.rows, err = r.c.Q.TakeDueSchedules(ctx, conn, db.TakeDueSchedulesParams{
+				FromMs: r.fromMs, NowMs: r.Engine.c.NowMs(), BatchSize: int32(r.batch),
 			})
 			return err
 		},
 		func(conn db.DBTX) error {
-			next, err := r.q.GetNextSchedule(ctx, conn, db.GetNextScheduleParams{FromMs: r.fromMs, NowMs: r.Engine.nowMs()})
+			next, err := r.c.Q.GetNextSchedule(ctx, conn, db.GetNextScheduleParams{FromMs: r.fromMs, NowMs: r.Engine.c.NowMs()})
 			r.nowMs, r.nextMs = next.NowMs, next.NextMs
 			return err
 		},
 	}
 	if r.fromMs == 0 {
-		steps = slices.Insert(steps, 0, step(func(conn db.DBTX) error {
-			_, err := r.q.RecallSchedules(ctx, conn, db.RecallSchedulesParams{NowMs: r.Engine.nowMs(), BatchSize: int32(r.batch)})
+		steps = slices.Insert(steps, 0, core.Step(func(conn db.DBTX) error {
+			_, err := r.c.Q.RecallSchedules(ctx, conn, db.RecallSchedulesParams{NowMs: r.Engine.c.NowMs(), BatchSize: int32(r.batch)})
 			return err
 		}))
 	}
@@ -135,20 +136,20 @@ func (r *scheduleRun) inTx(ctx context.Context, tx *txn) (int, error) {
 }
 
 // hasten makes the schedules due whose ticks have waited long enough.
-func (r *scheduleRun) hasten(ctx context.Context) step {
-	params := db.HastenQueuedTicksParams{NowMs: r.Engine.nowMs()}
+func (r *scheduleRun) hasten(ctx context.Context) core.Step {
+	params := db.HastenQueuedTicksParams{NowMs: r.Engine.c.NowMs()}
 	for _, s := range r.waiting {
 		params.Namespaces, params.Names = append(params.Namespaces, string(s.Namespace)), append(params.Names, s.Name)
 	}
 	return func(conn db.DBTX) error {
-		_, err := r.q.HastenQueuedTicks(ctx, conn, params)
+		_, err := r.c.Q.HastenQueuedTicks(ctx, conn, params)
 		return err
 	}
 }
 
 // running returns which schedules must know that their last execution has not ended, and it has not. The statement comes
 // after the locks: before, it might not see the last execution of another process.
-func (r *scheduleRun) running(ctx context.Context, tx *txn) (map[int]bool, error) {
+func (r *scheduleRun) running(ctx context.Context, tx *core.Txn) (map[int]bool, error) {
 	var params db.ListRunningAmongParams
 	for i := range r.rows {
 		if row := &r.rows[i]; row.LastPartitionKey != nil && Overlap(row.Overlap) != OverlapAllow {
@@ -160,7 +161,7 @@ func (r *scheduleRun) running(ctx context.Context, tx *txn) (map[int]bool, error
 	if len(params.Ords) == 0 {
 		return nil, nil
 	}
-	rows, err := r.q.ListRunningAmong(ctx, tx, params)
+	rows, err := r.c.Q.ListRunningAmong(ctx, tx, params)
 	running := make(map[int]bool, len(rows))
 	for _, ord := range rows {
 		running[int(ord)] = true
@@ -169,7 +170,7 @@ func (r *scheduleRun) running(ctx context.Context, tx *txn) (map[int]bool, error
 }
 
 // cancel cancels the last executions that make way. A schedule whose last execution is locked waits for another look.
-func (r *scheduleRun) cancel(ctx context.Context, tx *txn) {
+func (r *scheduleRun) cancel(ctx context.Context, tx *core.Txn) {
 	var specs []CancelSpec
 	var of []int
 	for i := range r.plans {
@@ -182,7 +183,7 @@ func (r *scheduleRun) cancel(ctx context.Context, tx *txn) {
 		return
 	}
 	// It has a savepoint: after an error the transaction goes on without it, if it can.
-	outcomes, err := r.WithTx(notingTx{tx.Tx, &tx.due}).CancelExecutions(ctx, specs)
+	outcomes, err := r.WithTx(tx.Nested()).CancelExecutions(ctx, specs)
 	for n, i := range of {
 		if err == nil && !errors.Is(outcomes[n], fferr.ErrBusy) {
 			continue
@@ -196,7 +197,7 @@ func (r *scheduleRun) lastExecution(i int) id.ExecutionID {
 }
 
 // move stores the ticks that were acted on, and returns when the next schedule is due.
-func (r *scheduleRun) move(ctx context.Context, tx *txn) (int64, error) {
+func (r *scheduleRun) move(ctx context.Context, tx *core.Txn) (int64, error) {
 	moves := newScheduleMoves(len(r.rows))
 	moves.AfterMs = r.nowMs
 	for i := range r.rows {
@@ -207,7 +208,7 @@ func (r *scheduleRun) move(ctx context.Context, tx *txn) (int64, error) {
 			row.LastTickMs, row.LastAtMs = row.TickMs, &r.nowMs
 			row.NextMs = new(r.nowMs + failedScheduleMs)
 			if !again {
-				row.Recent = withRecent(row.Recent, r.nowMs, []tickAct{{tickMs: deref(row.TickMs), outcome: tickFailed}})
+				row.Recent = withRecent(row.Recent, r.nowMs, []tickAct{{tickMs: core.Deref(row.TickMs), outcome: tickFailed}})
 			}
 			moves.add(row)
 			continue
@@ -219,6 +220,6 @@ func (r *scheduleRun) move(ctx context.Context, tx *txn) (int64, error) {
 		}
 		moves.add(row)
 	}
-	moved, err := r.q.MoveSchedules(ctx, tx, moves.MoveSchedulesParams)
+	moved, err := r.c.Q.MoveSchedules(ctx, tx, moves.MoveSchedulesParams)
 	return moved.NextMs, err
 }

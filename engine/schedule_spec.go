@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/cron"
 )
 
@@ -98,7 +99,7 @@ type ScheduleSpec struct {
 // checkSchedule fills in defaults and refuses mistakes. It returns the times of the schedule and the checked execution.
 func (e *Engine) checkSchedule(s *ScheduleSpec) (t tickTimes, c creation, err error) {
 	if s.Name == "" {
-		return t, c, invalid("Name", "is empty")
+		return t, c, core.Invalid("Name", "is empty")
 	}
 	if err := checkText("Name", s.Name, MaxScheduleName); err != nil {
 		return t, c, err
@@ -116,13 +117,13 @@ func (e *Engine) checkSchedule(s *ScheduleSpec) (t tickTimes, c creation, err er
 	x := &s.Execution
 	switch {
 	case x.Namespace != "" && x.Namespace != s.Namespace:
-		return t, c, invalid("Execution.Namespace", "is another one than the schedule's")
+		return t, c, core.Invalid("Execution.Namespace", "is another one than the schedule's")
 	case !x.ID.IsZero() || x.Flow != nil || x.IdempotencyKey != "" || !x.BusinessKey.IsZero():
-		return t, c, invalid("Execution", "has an id, a flow or a key, but each tick creates a new execution outside flows")
+		return t, c, core.Invalid("Execution", "has an id, a flow or a key, but each tick creates a new execution outside flows")
 	case x.after > 0 || !x.DelayUntil.IsZero() || !x.Deadline.IsZero() || !x.CreatedAt.IsZero():
-		return t, c, invalid("Execution", "has an instant, but it is created at each tick: a deadline belongs to the policy")
+		return t, c, core.Invalid("Execution", "has an instant, but it is created at each tick: a deadline belongs to the policy")
 	case x.Tags[ScheduleTag] != "" || x.Tags[ScheduledForTag] != "":
-		return t, c, invalid("Execution.Tags", "has a tag that the tick sets")
+		return t, c, core.Invalid("Execution.Tags", "has a tag that the tick sets")
 	}
 	x.Namespace = s.Namespace
 	if c, err = e.prepare(*x); err == nil && x.Unique != nil {
@@ -135,23 +136,23 @@ func (e *Engine) checkSchedule(s *ScheduleSpec) (t tickTimes, c creation, err er
 func (s *ScheduleSpec) checkRules() error {
 	switch {
 	case (s.Cron == "") == (s.Every == 0):
-		return invalid("Cron", "and Every: set one of them")
+		return core.Invalid("Cron", "and Every: set one of them")
 	case s.Every != 0 && (s.Every < MinScheduleEvery || s.Every > MaxScheduleEvery || s.Every%time.Millisecond != 0):
-		return invalid("Every", fmt.Sprintf("%v, not whole milliseconds from %v to %v", s.Every, MinScheduleEvery, MaxScheduleEvery))
+		return core.Invalid("Every", fmt.Sprintf("%v, not whole milliseconds from %v to %v", s.Every, MinScheduleEvery, MaxScheduleEvery))
 	case s.Every != 0 && s.Zone != "":
-		return invalid("Zone", "has no effect on an interval: leave it out")
+		return core.Invalid("Zone", "has no effect on an interval: leave it out")
 	case s.Jitter < 0 || s.Jitter > MaxScheduleJitter:
-		return invalid("Jitter", fmt.Sprintf("%v, not between 0 and %v", s.Jitter, MaxScheduleJitter))
+		return core.Invalid("Jitter", fmt.Sprintf("%v, not between 0 and %v", s.Jitter, MaxScheduleJitter))
 	case s.Missed != MissedLast && s.Missed != MissedNone && s.Missed != MissedAll:
-		return invalid("Missed", fmt.Sprintf("%q is unknown", s.Missed))
+		return core.Invalid("Missed", fmt.Sprintf("%q is unknown", s.Missed))
 	case s.Missed == MissedAll && s.Window < time.Millisecond:
-		return invalid("Window", "must be positive with MissedAll")
+		return core.Invalid("Window", "must be positive with MissedAll")
 	case s.Missed != MissedAll && s.Window != 0:
-		return invalid("Window", "has no effect without MissedAll: leave it out")
+		return core.Invalid("Window", "has no effect without MissedAll: leave it out")
 	case s.Overlap != OverlapAllow && s.Overlap != OverlapSkip && s.Overlap != OverlapQueue && s.Overlap != OverlapCancel:
-		return invalid("Overlap", fmt.Sprintf("%q is unknown", s.Overlap))
+		return core.Invalid("Overlap", fmt.Sprintf("%q is unknown", s.Overlap))
 	case !s.Start.IsZero() && !s.End.IsZero() && s.End.Before(s.Start):
-		return invalid("End", "is before Start")
+		return core.Invalid("End", "is before Start")
 	}
 	return nil
 }
@@ -175,7 +176,7 @@ func scheduleOf(expression, zone string, everyMs, startMs int64) (cron.Schedule,
 	}
 	schedule, err := cron.Parse(expression, zone)
 	if err != nil {
-		return schedule, invalidBecause("Cron", err)
+		return schedule, core.InvalidBecause("Cron", err)
 	}
 	return schedule, nil
 }
@@ -200,7 +201,7 @@ func (n *ScheduleName) check(e *Engine) (err error) {
 		return err
 	}
 	if n.Name == "" {
-		return invalid("Name", "is empty")
+		return core.Invalid("Name", "is empty")
 	}
 	return checkText("Name", n.Name, MaxScheduleName)
 }
@@ -208,7 +209,7 @@ func (n *ScheduleName) check(e *Engine) (err error) {
 func (n *ScheduleName) notFound() error { return &fferr.NotFoundError{Entity: "schedule", ID: n.Name} }
 
 func (n *ScheduleName) orNotFound(err error) error {
-	if isNoRow(err) {
+	if core.IsNoRow(err) {
 		return n.notFound()
 	}
 	return err

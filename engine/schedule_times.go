@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/cron"
 )
 
@@ -103,7 +104,7 @@ func planTicks(times *tickTimes, row *db.FfxSchedule, nowMs int64, running bool)
 		row.TickMs = new(times.next(nowMs))
 	}
 	ticks, missedMs, tickMs := times.dueTicks(row, nowMs)
-	p := tickPlan{tickMs: tickMs, queuedMs: deref(row.QueuedMs)}
+	p := tickPlan{tickMs: tickMs, queuedMs: core.Deref(row.QueuedMs)}
 	if missedMs > 0 {
 		p.acted(missedMs, tickMissed)
 	}
@@ -172,7 +173,7 @@ func (p *tickPlan) keep(ticks []int64, running bool, room int) {
 
 // dueTicks returns the due ticks to act on, the last one that was missed, and the next one.
 func (t *tickTimes) dueTicks(row *db.FfxSchedule, nowMs int64) (ticks []int64, missedMs, next int64) {
-	first := deref(row.TickMs)
+	first := core.Deref(row.TickMs)
 	switch {
 	case first == 0:
 		return nil, 0, 0
@@ -206,7 +207,7 @@ func (t *tickTimes) keepLast(row *db.FfxSchedule, nowMs int64) (acts []tickAct) 
 		acts = append(acts, tickAct{tickMs: missedMs, outcome: tickMissed})
 	}
 	for i, tick := range ticks {
-		if i == len(ticks)-1 && deref(row.QueuedMs) == 0 {
+		if i == len(ticks)-1 && core.Deref(row.QueuedMs) == 0 {
 			row.QueuedMs = &ticks[i]
 			break
 		}
@@ -246,11 +247,11 @@ func newScheduleMoves(n int) (m scheduleMoves) {
 
 func (m *scheduleMoves) add(row *db.FfxSchedule) {
 	m.Namespaces, m.Names = append(m.Namespaces, row.Namespace), append(m.Names, row.Name)
-	m.NextsMs, m.TicksMs = append(m.NextsMs, deref(row.NextMs)), append(m.TicksMs, deref(row.TickMs))
-	m.QueuedMs, m.LastTicksMs = append(m.QueuedMs, deref(row.QueuedMs)), append(m.LastTicksMs, deref(row.LastTickMs))
-	m.LastAtMs, m.LastOutcomes = append(m.LastAtMs, deref(row.LastAtMs)), append(m.LastOutcomes, row.LastOutcome)
+	m.NextsMs, m.TicksMs = append(m.NextsMs, core.Deref(row.NextMs)), append(m.TicksMs, core.Deref(row.TickMs))
+	m.QueuedMs, m.LastTicksMs = append(m.QueuedMs, core.Deref(row.QueuedMs)), append(m.LastTicksMs, core.Deref(row.LastTickMs))
+	m.LastAtMs, m.LastOutcomes = append(m.LastAtMs, core.Deref(row.LastAtMs)), append(m.LastOutcomes, row.LastOutcome)
 	m.LastErrors, m.Recents = append(m.LastErrors, row.LastError), append(m.Recents, row.Recent)
-	m.LastPartitionKeys = append(m.LastPartitionKeys, deref(row.LastPartitionKey))
+	m.LastPartitionKeys = append(m.LastPartitionKeys, core.Deref(row.LastPartitionKey))
 	id := row.LastExecutionID
 	if row.LastPartitionKey == nil {
 		id = pgtype.UUID{}

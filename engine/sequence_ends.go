@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // AdvanceSequences gives the next executions of sequences their turn whose predecessors have ended while another
@@ -24,18 +25,18 @@ func (m Maintenance) AdvanceSequences(ctx context.Context, batch int) (int, erro
 	position := db.ScanSequenceEndsParams{PageSize: scanPage}
 	for acted, more := 0, true; ; {
 		if acted == batch || !more {
-			return acted, wrap(op, e.ringForNext(ctx))
+			return acted, core.Wrap(op, e.ringForNext(ctx))
 		}
-		ends, err := e.q.ScanSequenceEnds(ctx, e.reader(), position)
+		ends, err := e.c.Q.ScanSequenceEnds(ctx, e.c.Reader(), position)
 		if err != nil {
-			return acted, wrap(op, err)
+			return acted, core.Wrap(op, err)
 		}
 		if more = len(ends) == scanPage; len(ends) == 0 {
 			continue
 		}
 		ends = ends[:min(len(ends), batch-acted)]
 		position.AfterID = ends[len(ends)-1].ID
-		n, err := inTx(ctx, e, op, func(tx *txn) (int, error) { return e.answerEnds(ctx, tx, ends) })
+		n, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (int, error) { return e.answerEnds(ctx, tx, ends) })
 		if err != nil && !errors.Is(err, fferr.ErrBusy) {
 			return acted, err
 		}
@@ -46,21 +47,21 @@ func (m Maintenance) AdvanceSequences(ctx context.Context, batch int) (int, erro
 // ringForNext reports to [Maintenance.Gated] if executions wait for budgets or limits, since those that have got their turn
 // may be among them.
 func (e *Engine) ringForNext(ctx context.Context) error {
-	gated, err := e.q.GetGated(ctx, e.reader())
+	gated, err := e.c.Q.GetGated(ctx, e.c.Reader())
 	if gated {
-		remind(e.gated)
+		core.Remind(e.c.Gated)
 	}
 	return err
 }
 
 // SequenceEnded receives a value when a worker of this process has ended an execution of a sequence. Then call
 // [Maintenance.AdvanceSequences], whichever process holds the job.
-func (m Maintenance) SequenceEnded() <-chan struct{} { return m.e.seatLeft }
+func (m Maintenance) SequenceEnded() <-chan struct{} { return m.e.c.SeatLeft }
 
 // answerEnds advances the sequences of noted ends, and deletes the notes of those that it could lock. It returns how many
 // they are.
-func (e *Engine) answerEnds(ctx context.Context, tx *txn, ends []db.FfxSequenceEnd) (int, error) {
-	nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+func (e *Engine) answerEnds(ctx context.Context, tx *core.Txn, ends []db.FfxSequenceEnd) (int, error) {
+	nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
 	if err != nil {
 		return 0, err
 	}
@@ -83,6 +84,6 @@ func (e *Engine) answerEnds(ctx context.Context, tx *txn, ends []db.FfxSequenceE
 	if len(looked) == 0 {
 		return 0, nil
 	}
-	_, err = e.q.DropSequenceEnds(ctx, tx, looked)
+	_, err = e.c.Q.DropSequenceEnds(ctx, tx, looked)
 	return len(looked), err
 }

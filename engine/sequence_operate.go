@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // ContinueSequence lets a stopped sequence go on: it passes over the execution that failed, which stays as it is. It does
@@ -17,18 +18,18 @@ func (o Operator) ContinueSequence(ctx context.Context, name SequenceName) error
 	e := o.e
 	s, err := name.check(e)
 	if err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
-	_, err = inTx(ctx, e, op, func(tx *txn) (none struct{}, err error) {
-		row, err := e.q.LockSequence(ctx, tx, db.LockSequenceParams{PartitionKey: s.partition(), SequenceID: s.pg()})
+	_, err = core.InTx(ctx, e.c, op, func(tx *core.Txn) (none struct{}, err error) {
+		row, err := e.c.Q.LockSequence(ctx, tx, db.LockSequenceParams{PartitionKey: s.partition(), SequenceID: s.pg()})
 		if err != nil || !row.Stopped {
 			return none, name.orNotFound(err)
 		}
-		nowMs, err := e.q.GetNow(ctx, tx, e.nowMs())
+		nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
 		if err != nil {
 			return none, err
 		}
-		if err := e.q.PassOver(ctx, tx, db.PassOverParams{
+		if err := e.c.Q.PassOver(ctx, tx, db.PassOverParams{
 			PartitionKey: s.partition(), SequenceID: s.pg(), ExecutionID: row.StoppedExecutionID,
 		}); err != nil {
 			return none, err
@@ -37,7 +38,7 @@ func (o Operator) ContinueSequence(ctx context.Context, name SequenceName) error
 		if err != nil || !busy[s] {
 			return none, err
 		}
-		return none, e.q.InsertSequenceEnd(ctx, tx, db.InsertSequenceEndParams{PartitionKey: s.partition(), SequenceID: s.pg()})
+		return none, e.c.Q.InsertSequenceEnd(ctx, tx, db.InsertSequenceEndParams{PartitionKey: s.partition(), SequenceID: s.pg()})
 	})
 	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -60,11 +61,11 @@ func (o Operator) DescribeSequence(ctx context.Context, name SequenceName) (Sequ
 	const op = "describe sequence"
 	s, err := name.check(o.e)
 	if err != nil {
-		return SequenceState{}, wrap(op, err)
+		return SequenceState{}, core.Wrap(op, err)
 	}
-	row, err := o.e.q.GetSequence(ctx, o.e.reader(), db.GetSequenceParams{PartitionKey: s.partition(), SequenceID: s.pg()})
+	row, err := o.e.c.Q.GetSequence(ctx, o.e.c.Reader(), db.GetSequenceParams{PartitionKey: s.partition(), SequenceID: s.pg()})
 	if err != nil {
-		return SequenceState{}, wrap(op, name.orNotFound(err))
+		return SequenceState{}, core.Wrap(op, name.orNotFound(err))
 	}
 	return sequenceFrom((*db.ListSequencesRow)(&row)), nil
 }
@@ -77,7 +78,7 @@ func (o Operator) DescribeSequence(ctx context.Context, name SequenceName) (Sequ
 func (o Operator) ListSequences(ctx context.Context, filter SequenceFilter, after string, limit int) (Page[SequenceState], error) {
 	const op = "list sequences"
 	page, err := o.listSequences(ctx, filter, after, limit)
-	return page, wrap(op, err)
+	return page, core.Wrap(op, err)
 }
 
 // Sequences iterates over the sequences that [Operator.ListSequences] lists, a page at a time.
@@ -97,12 +98,12 @@ func (o Operator) listSequences(ctx context.Context, f SequenceFilter, after str
 	params := db.ListSequencesParams{AfterPartitionKey: -1, AfterSequenceID: pgtype.UUID{Valid: true}, PageSize: int32(limit) + 1}
 	if last != nil {
 		if len(last) != len(sequenceID{}) {
-			return page, invalid("after", "is not a cursor")
+			return page, core.Invalid("after", "is not a cursor")
 		}
 		s := sequenceID(last)
 		params.AfterPartitionKey, params.AfterSequenceID = s.partition(), s.pg()
 	}
-	rows, err := o.e.q.ListSequences(ctx, o.e.reader(), params)
+	rows, err := o.e.c.Q.ListSequences(ctx, o.e.c.Reader(), params)
 	if err != nil {
 		return page, err
 	}
@@ -125,7 +126,7 @@ func (o Operator) listSequences(ctx context.Context, f SequenceFilter, after str
 func (o Operator) ListSequenceMembers(ctx context.Context, name SequenceName, after string, limit int) (Page[SequenceMember], error) {
 	const op = "list members of a sequence"
 	page, err := o.listSequenceMembers(ctx, name, after, limit)
-	return page, wrap(op, err)
+	return page, core.Wrap(op, err)
 }
 
 // SequenceMembers iterates over the executions that [Operator.ListSequenceMembers] lists, a page at a time.
@@ -151,11 +152,11 @@ func (o Operator) listSequenceMembers(ctx context.Context, name SequenceName, af
 	params := db.ListSequenceMembersParams{PartitionKey: s.partition(), SequenceID: s.pg(), PageSize: int32(limit) + 1}
 	if last != nil {
 		if len(last) != 8 {
-			return page, invalid("after", "is not a cursor")
+			return page, core.Invalid("after", "is not a cursor")
 		}
 		params.AfterPlace = int64(binary.BigEndian.Uint64(last))
 	}
-	rows, err := o.e.q.ListSequenceMembers(ctx, o.e.reader(), params)
+	rows, err := o.e.c.Q.ListSequenceMembers(ctx, o.e.c.Reader(), params)
 	if err != nil {
 		return page, err
 	}
@@ -172,7 +173,7 @@ func (o Operator) listSequenceMembers(ctx context.Context, name SequenceName, af
 		if row.Found {
 			m.Kind, m.CreatedAt = row.Kind, time.UnixMilli(row.CreatedAtMs)
 			if m.State, err = normalise.PublicState(row.PublicState); err != nil {
-				return page, corrupt("ff_exec_core.public_state", err)
+				return page, core.Corrupt("ff_exec_core.public_state", err)
 			}
 		}
 		page.Items = append(page.Items, m)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -18,7 +19,7 @@ import (
 // The executions exist before, since only the insert tells which of them are duplicates, which take no place. Their second
 // write is paid by executions of sequences alone.
 func (e *Engine) seatCreated(
-	ctx context.Context, tx *txn, creations []creation, plan dealing, created map[id.ExecutionID]Created,
+	ctx context.Context, tx *core.Txn, creations []creation, plan dealing, created map[id.ExecutionID]Created,
 ) error {
 	members := make(map[sequenceID][]*creation)
 	for _, i := range plan.creates {
@@ -37,7 +38,7 @@ func (e *Engine) seatCreated(
 		return err
 	}
 	var seats db.SeatMembersParams
-	if seats.NowMs, err = e.q.GetNow(ctx, tx, e.nowMs()); err != nil {
+	if seats.NowMs, err = e.c.Q.GetNow(ctx, tx, e.c.NowMs()); err != nil {
 		return err
 	}
 	lanes := make(map[id.ExecutionID]string)
@@ -48,13 +49,13 @@ func (e *Engine) seatCreated(
 			seats.SequenceIDs = append(seats.SequenceIDs, s.pg())
 			seats.Places = append(seats.Places, first+int64(n))
 			seats.ExecutionPartitionKeys = append(seats.ExecutionPartitionKeys, c.id.Partition())
-			seats.ExecutionIDs = append(seats.ExecutionIDs, pgUUID(c.id.UUID()))
+			seats.ExecutionIDs = append(seats.ExecutionIDs, core.PgUUID(c.id.UUID()))
 			seats.Skips = append(seats.Skips, c.sequence.OnFailure == SequenceSkips)
 			seats.Foremost = append(seats.Foremost, n == 0)
 			lanes[c.id] = c.lane
 		}
 	}
-	rows, err := e.q.SeatMembers(ctx, tx, seats)
+	rows, err := e.c.Q.SeatMembers(ctx, tx, seats)
 	if err != nil {
 		return err
 	}
@@ -63,11 +64,11 @@ func (e *Engine) seatCreated(
 		created[x] = Created{ID: x, State: state.PublicState(row.PublicState)}
 		switch created[x].State {
 		case state.PublicWaiting:
-			tx.due.lane(lanes[x])
+			tx.Due.Lane(lanes[x])
 		case state.PublicDelayed:
-			tx.due.delayed = true
+			tx.Due.Delayed = true
 		case state.PublicRateLimited:
-			tx.due.gated()
+			tx.Due.Gated()
 		}
 	}
 	return nil
@@ -90,7 +91,7 @@ func sequenceParams(sequences []sequenceID, members map[sequenceID][]*creation, 
 func (e *Engine) lockSequences(
 	ctx context.Context, tx db.DBTX, sequences []sequenceID, members map[sequenceID][]*creation,
 ) (map[sequenceID]int64, error) {
-	rows, err := e.q.LockSequences(ctx, tx, sequenceParams(sequences, members, 1))
+	rows, err := e.c.Q.LockSequences(ctx, tx, sequenceParams(sequences, members, 1))
 	last := make(map[sequenceID]int64, len(rows))
 	for _, row := range rows {
 		last[row.SequenceID.Bytes] = row.LastPlace
@@ -99,7 +100,7 @@ func (e *Engine) lockSequences(
 }
 
 // advanceSequences gives the first members of sequences their turn. It returns those that are busy.
-func (e *Engine) advanceSequences(ctx context.Context, tx *txn, sequences []sequenceID, nowMs int64) (map[sequenceID]bool, error) {
+func (e *Engine) advanceSequences(ctx context.Context, tx *core.Txn, sequences []sequenceID, nowMs int64) (map[sequenceID]bool, error) {
 	params := db.AdvanceSequencesParams{NowMs: nowMs}
 	for _, s := range sequences {
 		params.PartitionKeys = append(params.PartitionKeys, s.partition())
@@ -109,20 +110,20 @@ func (e *Engine) advanceSequences(ctx context.Context, tx *txn, sequences []sequ
 	var turns []db.ListTurnsRow
 	err := pgtx.InOneTrip(ctx, tx,
 		func(conn db.DBTX) (err error) {
-			rows, err = e.q.AdvanceSequences(ctx, conn, params)
+			rows, err = e.c.Q.AdvanceSequences(ctx, conn, params)
 			return err
 		},
 		func(conn db.DBTX) (err error) {
-			turns, err = e.q.ListTurns(ctx, conn, db.ListTurnsParams{PartitionKeys: params.PartitionKeys, SequenceIDs: params.SequenceIDs})
+			turns, err = e.c.Q.ListTurns(ctx, conn, db.ListTurnsParams{PartitionKeys: params.PartitionKeys, SequenceIDs: params.SequenceIDs})
 			return err
 		},
 	)
 	for _, next := range turns {
 		switch {
 		case next.Gated:
-			tx.due.gated()
+			tx.Due.Gated()
 		case next.Claimable:
-			tx.due.resumed(next.LaneID)
+			tx.Due.Resumed(next.LaneID)
 		}
 	}
 	busy := make(map[sequenceID]bool)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // MaxSequenceKey is the largest size of a [Sequence.Key] in bytes.
@@ -81,11 +82,11 @@ func (c *creation) setSequence(spec *ExecutionSpec) error {
 	case s.IsZero():
 		return nil
 	case s.Key == "":
-		return invalid("sequence key", "is empty")
+		return core.Invalid("sequence key", "is empty")
 	case s.OnFailure != SequenceStops && s.OnFailure != SequenceSkips:
-		return invalid("sequence", fmt.Sprintf("OnFailure %q is unknown", s.OnFailure))
+		return core.Invalid("sequence", fmt.Sprintf("OnFailure %q is unknown", s.OnFailure))
 	case spec.Flow != nil || c.node != "":
-		return invalid("sequence", "of a member of a flow: its edges decide when it runs")
+		return core.Invalid("sequence", "of a member of a flow: its edges decide when it runs")
 	}
 	if err := checkText("sequence key", s.Key, MaxSequenceKey); err != nil {
 		return err
@@ -123,13 +124,13 @@ func (n *SequenceName) check(e *Engine) (sequenceID, error) {
 	}
 	n.Namespace = namespace
 	if n.Key == "" {
-		return sequenceID{}, invalid("sequence key", "is empty")
+		return sequenceID{}, core.Invalid("sequence key", "is empty")
 	}
 	return sequenceOf(string(namespace), n.Key), checkText("sequence key", n.Key, MaxSequenceKey)
 }
 
 func (n *SequenceName) orNotFound(err error) error {
-	if isNoRow(err) {
+	if core.IsNoRow(err) {
 		return &fferr.NotFoundError{Entity: "sequence", ID: n.Key}
 	}
 	return err

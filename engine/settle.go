@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // heldLease is a lease whose execution and attempt are locked.
@@ -42,7 +43,7 @@ func settlement[V any](
 			switch err := x.facts.fence(x.Fence, func(*leaseFacts) bool { return repeated(x) }); {
 			case err == nil:
 				return answer, true, nil
-			case errors.Is(err, errRepeated):
+			case errors.Is(err, core.ErrRepeated):
 				return again(x), false, nil
 			default:
 				return answer, false, err
@@ -70,7 +71,7 @@ func settle[V any](ctx context.Context, t transition[*heldLease, V], lease func(
 		}
 	}
 	t.e.ringStreams(ended)
-	if t.e.tx == nil {
+	if t.e.c.Tx == nil {
 		t.e.leases.ended(ended)
 		t.e.leases.forget(lost)
 	}
@@ -87,7 +88,7 @@ func leaseChunks(items []int, lease func(n int) *Lease, flow func(n int) *id.Flo
 			if x == nil || flows[*x] {
 				continue
 			}
-			if len(flows) == maxFlowsPerTx {
+			if len(flows) == core.MaxFlowsPerTx {
 				chunks, from = append(chunks, run[from:i]), i
 				clear(flows)
 			}
@@ -104,8 +105,8 @@ func leaseChunks(items []int, lease func(n int) *Lease, flow func(n int) *id.Flo
 // readRetryFacts reads, without locks, the rows that predict the flow locks.
 func (e *Engine) readRetryFacts(ctx context.Context, conn db.DBTX, items []*heldLease) error {
 	arrays := arraysOf(items)
-	rows, err := e.q.ReadRetryFacts(ctx, conn, db.ReadRetryFactsParams{
-		PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
+	rows, err := e.c.Q.ReadRetryFacts(ctx, conn, db.ReadRetryFactsParams{
+		PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions,
 	})
 	for _, row := range rows {
 		items[row.Ord].row = db.LockExecutionsRow{
@@ -118,14 +119,14 @@ func (e *Engine) readRetryFacts(ctx context.Context, conn db.DBTX, items []*held
 // lockAttempts locks the attempts of leases, or marks locked ones as busy if the engine is impatient.
 func (e *Engine) lockAttempts(ctx context.Context, conn db.DBTX, items []*heldLease) error {
 	arrays := arraysOf(items)
-	if !e.runner.IsImpatient() {
-		_, err := e.q.LockAttempts(ctx, conn, db.LockAttemptsParams{
-			PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, AttemptIndexes: arrays.attempts,
+	if !e.c.Runner.IsImpatient() {
+		_, err := e.c.Q.LockAttempts(ctx, conn, db.LockAttemptsParams{
+			PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, AttemptIndexes: arrays.attempts,
 		})
 		return err
 	}
-	taken, err := e.q.TakeAttempts(ctx, conn, db.TakeAttemptsParams{
-		PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, AttemptIndexes: arrays.attempts,
+	taken, err := e.c.Q.TakeAttempts(ctx, conn, db.TakeAttemptsParams{
+		PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, AttemptIndexes: arrays.attempts,
 	})
 	free := make(map[int]bool, len(taken))
 	for _, ord := range taken {

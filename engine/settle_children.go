@@ -5,6 +5,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -67,7 +68,7 @@ func (e *Engine) waitForChildren(ctx context.Context, leases []Lease) ([]Outcome
 		}
 		return sharedFlow
 	}
-	t.write = func(ctx context.Context, tx *txn, items []*heldLease, outcomes []Outcome[Waiting]) error {
+	t.write = func(ctx context.Context, tx *core.Txn, items []*heldLease, outcomes []Outcome[Waiting]) error {
 		return e.park(ctx, tx, items, skips, outcomes)
 	}
 	outcomes := make([]Outcome[Waiting], len(leases))
@@ -79,13 +80,13 @@ func (e *Engine) waitForChildren(ctx context.Context, leases []Lease) ([]Outcome
 
 // park releases attempts until their upstreams have ended. It skips executions that can no longer run, once skips has
 // them: their flows must be held exclusively.
-func (e *Engine) park(ctx context.Context, tx *txn, items []*heldLease, skips map[int]bool, outcomes []Outcome[Waiting]) error {
+func (e *Engine) park(ctx context.Context, tx *core.Txn, items []*heldLease, skips map[int]bool, outcomes []Outcome[Waiting]) error {
 	waiting, err := e.decideGroupsOf(ctx, tx, items)
 	if err != nil {
 		return err
 	}
 	var back returning
-	var impossible decidedArrays
+	var impossible core.DecidedArrays
 	unlocked := false
 	for _, x := range waiting {
 		if x.unreadable != nil {
@@ -103,14 +104,14 @@ func (e *Engine) park(ctx context.Context, tx *txn, items []*heldLease, skips ma
 			waitsFor, outcomes[x.n].Value = waitsForWorker, WaitingReady
 		default:
 			outcomes[x.n].Value = WaitingSkipped
-			impossible.addGroup(*x.row.FlowID, x.id)
+			impossible.AddGroup(*x.row.FlowID, x.id)
 			unlocked = unlocked || !skips[x.n]
 			skips[x.n] = true
 		}
 		back.add(x.heldLease, waitsFor, 0)
 	}
 	if unlocked {
-		return errFlowLock
+		return core.ErrFlowLock
 	}
 	if len(back.params.ExecutionIDs) == 0 {
 		return nil
@@ -119,11 +120,11 @@ func (e *Engine) park(ctx context.Context, tx *txn, items []*heldLease, skips ma
 	if err := e.returnLeases(ctx, tx, &back, nowMs); err != nil {
 		return err
 	}
-	ended, err := e.skipDownstream(ctx, tx, impossible, nowMs)
+	ended, err := e.c.SkipDownstream(ctx, tx, impossible, nowMs)
 	if err != nil {
 		return err
 	}
-	return e.resolveAndRecord(ctx, tx, ended, nowMs)
+	return e.c.ResolveAndRecord(ctx, tx, ended, nowMs)
 }
 
 // waitingLease is a lease that waits for its group.
@@ -134,30 +135,30 @@ type waitingLease struct {
 }
 
 // decideGroupsOf locks the groups of leases, and then reads their decisions.
-func (e *Engine) decideGroupsOf(ctx context.Context, tx *txn, items []*heldLease) ([]waitingLease, error) {
+func (e *Engine) decideGroupsOf(ctx context.Context, tx *core.Txn, items []*heldLease) ([]waitingLease, error) {
 	waiting := make([]waitingLease, len(items))
-	var members flowMemberArrays
+	var members core.FlowMemberArrays
 	var inFlow []*waitingLease
 	for i, x := range items {
 		waiting[i].heldLease = x
 		if x.row.FlowID != nil {
-			members.addMember(x.id, x.row.FlowID)
+			members.AddMember(x.id, x.row.FlowID)
 			inFlow = append(inFlow, &waiting[i])
 		}
 	}
-	if members.empty() {
+	if members.Empty() {
 		return waiting, nil
 	}
 	var rows []db.ReadGroupsOfRow
 	err := pgtx.InOneTrip(ctx, tx,
 		func(conn db.DBTX) error {
-			return e.q.LockGroupsOf(ctx, conn, db.LockGroupsOfParams{
-				PartitionKeys: members.partitions, FlowIDs: members.flows, ExecutionIDs: members.executions,
+			return e.c.Q.LockGroupsOf(ctx, conn, db.LockGroupsOfParams{
+				PartitionKeys: members.Partitions, FlowIDs: members.Flows, ExecutionIDs: members.Executions,
 			})
 		},
 		func(conn db.DBTX) (err error) {
-			rows, err = e.q.ReadGroupsOf(ctx, conn, db.ReadGroupsOfParams{
-				PartitionKeys: members.partitions, FlowIDs: members.flows, ExecutionIDs: members.executions, Ords: members.ords(),
+			rows, err = e.c.Q.ReadGroupsOf(ctx, conn, db.ReadGroupsOfParams{
+				PartitionKeys: members.Partitions, FlowIDs: members.Flows, ExecutionIDs: members.Executions, Ords: members.Ords(),
 			})
 			return err
 		},
@@ -166,7 +167,7 @@ func (e *Engine) decideGroupsOf(ctx context.Context, tx *txn, items []*heldLease
 		x := inFlow[row.Ord]
 		rules, err := document.GroupFromStored(row.Policy)
 		if err != nil {
-			x.unreadable = corrupt("ff_edge_group.policy", err)
+			x.unreadable = core.Corrupt("ff_edge_group.policy", err)
 			continue
 		}
 		x.decision = rules.Decide(row.SuccessCount, row.FailCount, row.SkipCount, row.RunningCount, row.StagedCount)

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -86,7 +87,7 @@ func (e *Engine) completionChunks(completions []Completion, outcomes []Outcome[s
 
 func (e *Engine) checkCompletion(c Completion) error {
 	if len(c.Result) > e.cfg.MaxPayload {
-		return invalid("result", fmt.Sprintf("%d bytes, limit %d", len(c.Result), e.cfg.MaxPayload))
+		return core.Invalid("result", fmt.Sprintf("%d bytes, limit %d", len(c.Result), e.cfg.MaxPayload))
 	}
 	return e.checkLease(c.Lease)
 }
@@ -101,24 +102,24 @@ func (e *Engine) completeChunk(ctx context.Context, all []Completion, items []co
 	c := e.newCompleting(items)
 	var err error
 	switch {
-	case e.tx != nil && e.runner.IsImpatient():
+	case e.c.Tx != nil && e.c.Runner.IsImpatient():
 		// The statement waits for rows as long as the caller's transaction allows.
-		err = errFellThrough
-	case c.flows.empty() && c.places != nil:
-		err = inStatements(ctx, e, op, func(due *notifications) []step {
+		err = core.ErrFellThrough
+	case c.flows.Empty() && c.places != nil:
+		err = core.InStatements(ctx, e.c, op, func(due *core.Notifications) []core.Step {
 			handOver := c.places.steps(ctx, func() { c.places.announce(due, nil) })
-			return append([]step{func(conn db.DBTX) error { return c.run(ctx, conn, due) }}, handOver...)
+			return append([]core.Step{func(conn db.DBTX) error { return c.run(ctx, conn, due) }}, handOver...)
 		})
-	case c.flows.empty():
-		_, err = inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (struct{}, error) {
+	case c.flows.Empty():
+		_, err = core.InStatement(ctx, e.c, op, func(conn db.DBTX, due *core.Notifications) (struct{}, error) {
 			return struct{}{}, c.run(ctx, conn, due)
 		})
 	default:
-		_, err = inTx(ctx, e, op, func(tx *txn) (struct{}, error) { return struct{}{}, e.completeMembers(ctx, tx, c) })
+		_, err = core.InTx(ctx, e.c, op, func(tx *core.Txn) (struct{}, error) { return struct{}{}, e.completeMembers(ctx, tx, c) })
 	}
 	switch {
 	case err == nil:
-	case errors.Is(err, errFellThrough), e.runner.IsImpatient() && errors.Is(err, fferr.ErrBusy):
+	case errors.Is(err, core.ErrFellThrough), e.c.Runner.IsImpatient() && errors.Is(err, fferr.ErrBusy):
 		c.rows = nil
 	default:
 		return err
@@ -131,7 +132,7 @@ type completing struct {
 	e     *Engine
 	items []completionItem // in lock order
 	first []completionItem // the first occurrence of each execution, which is sent
-	flows *flowSet
+	flows *core.FlowSet
 
 	places *handOver // nil: they give none back, as far as this process knows
 	rings  bool      // they do, and the gate has to look after the caller's commit
@@ -143,7 +144,7 @@ type completing struct {
 func (e *Engine) newCompleting(items []completionItem) *completing {
 	c := &completing{e: e, items: items}
 	c.params = db.CompleteExecutionsParams{
-		NowMs:   e.nowMs(),
+		NowMs:   e.c.NowMs(),
 		FlowIDs: make([]pgtype.UUID, 0, len(items)),
 		Results: make([][]byte, 0, len(items)),
 	}
@@ -155,18 +156,18 @@ func (e *Engine) newCompleting(items []completionItem) *completing {
 		c.first = append(c.first, item)
 		arrays.add(item.Lease.Fence)
 		c.params.Results = append(c.params.Results, item.Result)
-		c.params.FlowIDs = append(c.params.FlowIDs, pgFlow(item.flow))
+		c.params.FlowIDs = append(c.params.FlowIDs, core.PgFlow(item.flow))
 	}
-	c.params.PartitionKeys, c.params.ExecutionIDs = arrays.partitions, arrays.executions
+	c.params.PartitionKeys, c.params.ExecutionIDs = arrays.Partitions, arrays.Executions
 	c.params.AttemptIndexes, c.params.LeaseEpochs = arrays.attempts, arrays.epochs
-	c.params.Ords = arrays.ords()
-	c.flows = newFlowSet(e.cfg.Partitions)
+	c.params.Ords = arrays.Ords()
+	c.flows = core.NewFlowSet(e.cfg.Partitions)
 	for _, item := range c.first {
 		if item.flow != nil {
-			c.flows.add(*item.flow)
+			c.flows.Add(*item.flow)
 		}
 	}
-	if places := e.handOverOf(c.first); e.tx == nil {
+	if places := e.handOverOf(c.first); e.c.Tx == nil {
 		c.places = places
 	} else {
 		c.rings = places != nil
@@ -174,34 +175,34 @@ func (e *Engine) newCompleting(items []completionItem) *completing {
 	return c
 }
 
-func (c *completing) run(ctx context.Context, conn db.DBTX, due *notifications) (err error) {
+func (c *completing) run(ctx context.Context, conn db.DBTX, due *core.Notifications) (err error) {
 	if len(c.first) == 1 {
 		c.rows, err = c.runOne(ctx, conn)
 	} else {
-		c.rows, err = c.e.q.CompleteExecutions(ctx, conn, c.params)
+		c.rows, err = c.e.c.Q.CompleteExecutions(ctx, conn, c.params)
 	}
 	if len(c.rows) > 0 {
-		due.leases()
-		due.completions()
+		due.Leases()
+		due.Completions()
 		if c.rings {
-			due.gated()
+			due.Gated()
 		}
 		for _, row := range c.rows {
 			if row.InSequence {
-				due.sequenceEnded(string(c.first[row.Ord].Lease.Lane))
+				due.SequenceEnded(string(c.first[row.Ord].Lease.Lane))
 			}
 		}
 	}
-	if err == nil && c.e.tx != nil && len(c.rows) < len(c.first) {
+	if err == nil && c.e.c.Tx != nil && len(c.rows) < len(c.first) {
 		// A refused item must leave no lock behind in the caller's transaction.
-		return errFellThrough
+		return core.ErrFellThrough
 	}
 	return err
 }
 
 func (c *completing) runOne(ctx context.Context, conn db.DBTX) ([]db.CompleteExecutionsRow, error) {
 	p := &c.params
-	answer, err := c.e.q.CompleteOne(ctx, conn, db.CompleteOneParams{
+	answer, err := c.e.c.Q.CompleteOne(ctx, conn, db.CompleteOneParams{
 		PartitionKey: p.PartitionKeys[0], ExecutionID: p.ExecutionIDs[0], AttemptIndex: p.AttemptIndexes[0],
 		LeaseEpoch: p.LeaseEpochs[0], FlowID: p.FlowIDs[0], Result: p.Results[0], NowMs: p.NowMs,
 	})
@@ -228,7 +229,7 @@ func (c *completing) finish(ctx context.Context, op string, all []Completion, ou
 		}
 	}
 	c.e.ringStreams(over)
-	if c.e.tx == nil {
+	if c.e.c.Tx == nil {
 		c.e.leases.ended(over)
 	}
 	if len(rest) == 0 {
@@ -245,30 +246,30 @@ func (c *completing) finish(ctx context.Context, op string, all []Completion, ou
 }
 
 // completeMembers completes leases, including those of flow members, and resolves their dependents.
-func (e *Engine) completeMembers(ctx context.Context, tx *txn, c *completing) error {
-	var members flowMemberArrays
+func (e *Engine) completeMembers(ctx context.Context, tx *core.Txn, c *completing) error {
+	var members core.FlowMemberArrays
 	for _, item := range c.first {
-		members.addMember(item.Lease.Execution, item.flow)
+		members.AddMember(item.Lease.Execution, item.flow)
 	}
 	var groups int64
-	err := pgtx.InOneTrip(ctx, tx, append(e.shareFlows(ctx, c.flows),
-		func(conn db.DBTX) error { return fellThrough(c.run(ctx, conn, &tx.due)) },
+	err := pgtx.InOneTrip(ctx, tx, append(e.c.ShareFlows(ctx, c.flows),
+		func(conn db.DBTX) error { return core.FellThrough(c.run(ctx, conn, &tx.Due)) },
 		func(conn db.DBTX) (err error) {
-			groups, err = e.lockGroups(ctx, conn, members)
+			groups, err = e.c.LockGroups(ctx, conn, members)
 			return err
 		},
 	)...)
 	if err == nil && c.places != nil {
-		err = pgtx.InOneTrip(ctx, tx, c.places.steps(ctx, func() { c.places.announce(&tx.due, nil) })...)
+		err = pgtx.InOneTrip(ctx, tx, c.places.steps(ctx, func() { c.places.announce(&tx.Due, nil) })...)
 	}
 	if err != nil || groups == 0 || len(c.rows) == 0 {
 		return err
 	}
-	ended := make([]endedExecution, 0, len(c.rows))
+	ended := make([]core.EndedExecution, 0, len(c.rows))
 	for _, row := range c.rows {
 		if item := c.first[row.Ord]; item.flow != nil {
-			ended = append(ended, endedExecution{
-				id: item.Lease.Execution, flow: item.flow, outcome: state.CompletionSuccess, once: true,
+			ended = append(ended, core.EndedExecution{
+				ID: item.Lease.Execution, Flow: item.flow, Outcome: state.CompletionSuccess, Once: true,
 			})
 		}
 	}
@@ -276,15 +277,15 @@ func (e *Engine) completeMembers(ctx context.Context, tx *txn, c *completing) er
 		return nil // members were refused
 	}
 	nowMs := c.rows[0].NowMs
-	all, err := e.resolveDependents(ctx, tx, ended, groups, maxSkipLevels, nowMs)
+	all, err := e.c.ResolveDependents(ctx, tx, ended, groups, core.MaxSkipLevels, nowMs)
 	if err != nil {
 		return err
 	}
 	// The statement recorded its completions as dispatched.
-	if slices.ContainsFunc(all[:len(ended)], func(x endedExecution) bool { return x.left }) {
-		return errFellThrough
+	if slices.ContainsFunc(all[:len(ended)], func(x core.EndedExecution) bool { return x.Left }) {
+		return core.ErrFellThrough
 	}
-	return e.record(ctx, tx, all[len(ended):], nowMs)
+	return e.c.Record(ctx, tx, all[len(ended):], nowMs)
 }
 
 // completeSlowly locks the rows first and judges each. It handles the items that the fast path can't, and finds the
@@ -296,27 +297,27 @@ func (e *Engine) completeSlowly(ctx context.Context, op string, all []Completion
 		func(*heldLease) (none struct{}) { return none },
 	)
 	t.needs = func(*heldLease) flowLock { return sharedFlow }
-	t.write = func(ctx context.Context, tx *txn, items []*heldLease, _ []Outcome[struct{}]) error {
+	t.write = func(ctx context.Context, tx *core.Txn, items []*heldLease, _ []Outcome[struct{}]) error {
 		params := db.EndSucceededParams{NowMs: items[0].facts.NowMs}
-		ended := make([]endedExecution, len(items))
+		ended := make([]core.EndedExecution, len(items))
 		for i, x := range items {
 			params.PartitionKeys = append(params.PartitionKeys, x.id.Partition())
-			params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.id.UUID()))
+			params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(x.id.UUID()))
 			params.AttemptIndexes = append(params.AttemptIndexes, int32(x.Attempt))
 			params.Results = append(params.Results, all[x.n].Result)
-			ended[i] = endedExecution{id: x.id, flow: x.row.FlowID, outcome: state.CompletionSuccess}
+			ended[i] = core.EndedExecution{ID: x.id, Flow: x.row.FlowID, Outcome: state.CompletionSuccess}
 			if x.row.HasLimits {
-				tx.due.gated()
+				tx.Due.Gated()
 			}
 			if x.row.InSequence {
-				tx.due.sequenceEnded(x.row.LaneID)
+				tx.Due.SequenceEnded(x.row.LaneID)
 			}
 		}
-		if err := e.q.EndSucceeded(ctx, tx, params); err != nil {
+		if err := e.c.Q.EndSucceeded(ctx, tx, params); err != nil {
 			return err
 		}
-		tx.due.leases()
-		return e.resolveAndRecord(ctx, tx, ended, params.NowMs)
+		tx.Due.Leases()
+		return e.c.ResolveAndRecord(ctx, tx, ended, params.NowMs)
 	}
 	return settle(ctx, t, lease, [][]int{items}, outcomes)
 }

@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/document"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -103,7 +104,7 @@ func (e *Engine) fail(ctx context.Context, failures []AttemptFailure) ([]Outcome
 // isUntranslatable reports whether the server's encoding lacks a character of a text.
 func isUntranslatable(err error) bool {
 	switch pgtx.SQLState(err) {
-	case sqlUntranslatable, sqlNoSuchCharacter:
+	case core.SQLUntranslatable, core.SQLNoSuchCharacter:
 		return true
 	}
 	return false
@@ -137,7 +138,7 @@ func (e *Engine) checkFailing(f AttemptFailure) error {
 	switch f.Failure.Class {
 	case "", policy.Transient, policy.Permanent, policy.InfraCrash, policy.TimedOut, policy.Cancelled:
 	default:
-		return invalid("failure class", "is unknown")
+		return core.Invalid("failure class", "is unknown")
 	}
 	return e.checkLease(f.Lease)
 }
@@ -175,7 +176,7 @@ func (e *Engine) failing(failures []AttemptFailure) transition[*heldLease, Faile
 		}
 		return exclusiveFlow
 	}
-	t.write = func(ctx context.Context, tx *txn, items []*heldLease, outcomes []Outcome[Failed]) error {
+	t.write = func(ctx context.Context, tx *core.Txn, items []*heldLease, outcomes []Outcome[Failed]) error {
 		return e.writeFailures(ctx, tx, items, failures, outcomes)
 	}
 	return t
@@ -237,19 +238,19 @@ func storedRetryPolicy(policyDocument []byte) (document.Retry, bool) {
 
 // writeFailures retries or ends the attempts of failures.
 func (e *Engine) writeFailures(
-	ctx context.Context, tx *txn, items []*heldLease, failures []AttemptFailure, outcomes []Outcome[Failed],
+	ctx context.Context, tx *core.Txn, items []*heldLease, failures []AttemptFailure, outcomes []Outcome[Failed],
 ) error {
 	nowMs := items[0].facts.NowMs
-	retries, ends := newRetries(nowMs, "retry", "revoked"), newEnding(nowMs, state.OutcomeFailed)
+	retries, ends := newRetries(nowMs, "retry", "revoked"), core.NewEnding(nowMs, state.OutcomeFailed)
 	for _, x := range items {
 		f := failures[x.n].Failure
-		attempt := endingAttempt{
-			execution: x.id, index: int32(x.Attempt), leaseID: x.facts.LeaseID, instance: x.facts.WorkerInstanceID,
-			leaseEvent: "revoked", reason: f.Message, category: f.category(), class: f.class(), detail: f.Detail,
+		attempt := core.EndingAttempt{
+			Execution: x.id, Index: int32(x.Attempt), LeaseID: x.facts.LeaseID, Instance: x.facts.WorkerInstanceID,
+			LeaseEvent: "revoked", Reason: f.Message, Category: f.category(), Class: f.class(), Detail: f.Detail,
 		}
 		retry, pause := retryDecision(x.row.Policy, x.row.RetryCount, x.row.RawRetryCount, f)
 		if !retry {
-			ends.add(attempt)
+			ends.Add(attempt)
 			continue
 		}
 		retryAt := addTTL(nowMs, pause)
@@ -259,9 +260,9 @@ func (e *Engine) writeFailures(
 	if err := e.scheduleRetries(ctx, tx, retries); err != nil {
 		return err
 	}
-	ended, err := e.endUnsuccessful(ctx, tx, ends)
+	ended, err := e.c.EndUnsuccessful(ctx, tx, ends)
 	if err != nil {
 		return err
 	}
-	return e.resolveAndRecord(ctx, tx, ended, nowMs)
+	return e.c.ResolveAndRecord(ctx, tx, ended, nowMs)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // retries is a set of failed attempts that will be retried.
@@ -16,33 +17,33 @@ func newRetries(nowMs int64, attemptOutcome, leaseEvent string) *retries {
 	return &retries{params: db.ScheduleRetriesParams{NowMs: nowMs, AttemptOutcome: attemptOutcome, LeaseEvent: leaseEvent}}
 }
 
-func (s *retries) add(a endingAttempt, retryAtMs int64) {
+func (s *retries) add(a core.EndingAttempt, retryAtMs int64) {
 	p := &s.params
-	p.PartitionKeys = append(p.PartitionKeys, a.execution.Partition())
-	p.ExecutionIDs = append(p.ExecutionIDs, pgUUID(a.execution.UUID()))
-	p.AttemptIndexes = append(p.AttemptIndexes, a.index)
-	p.RaisedEpochs = append(p.RaisedEpochs, a.epoch)
-	p.LeaseIDs = append(p.LeaseIDs, a.leaseID)
-	p.WorkerInstanceIDs = append(p.WorkerInstanceIDs, a.instance)
+	p.PartitionKeys = append(p.PartitionKeys, a.Execution.Partition())
+	p.ExecutionIDs = append(p.ExecutionIDs, core.PgUUID(a.Execution.UUID()))
+	p.AttemptIndexes = append(p.AttemptIndexes, a.Index)
+	p.RaisedEpochs = append(p.RaisedEpochs, a.Epoch)
+	p.LeaseIDs = append(p.LeaseIDs, a.LeaseID)
+	p.WorkerInstanceIDs = append(p.WorkerInstanceIDs, a.Instance)
 	p.DelaysUntilMs = append(p.DelaysUntilMs, retryAtMs)
-	p.FailureReasons = append(p.FailureReasons, a.reason)
-	p.FailureCategories = append(p.FailureCategories, a.category)
-	p.FailureClasses = append(p.FailureClasses, string(a.class))
-	p.FailureDetails = append(p.FailureDetails, a.detail)
+	p.FailureReasons = append(p.FailureReasons, a.Reason)
+	p.FailureCategories = append(p.FailureCategories, a.Category)
+	p.FailureClasses = append(p.FailureClasses, string(a.Class))
+	p.FailureDetails = append(p.FailureDetails, a.Detail)
 }
 
 func (s *retries) len() int { return len(s.params.ExecutionIDs) }
 
 // scheduleRetries writes retries.
-func (e *Engine) scheduleRetries(ctx context.Context, tx *txn, s *retries) error {
+func (e *Engine) scheduleRetries(ctx context.Context, tx *core.Txn, s *retries) error {
 	if s.len() == 0 {
 		return nil
 	}
-	rows, err := e.q.ScheduleRetries(ctx, tx, s.params)
+	rows, err := e.c.Q.ScheduleRetries(ctx, tx, s.params)
 	if err != nil {
 		return err
 	}
-	tx.due.leases()
+	tx.Due.Leases()
 	var fair []creation
 	for _, row := range rows {
 		switch {
@@ -51,12 +52,12 @@ func (e *Engine) scheduleRetries(ctx context.Context, tx *txn, s *retries) error
 			fair = append(fair, comingBack(x, row.LaneID, row.Priority, row.Namespace, row.Fair))
 			continue
 		case row.Claimable:
-			tx.due.lane(row.LaneID)
+			tx.Due.Lane(row.LaneID)
 			continue
 		case row.HasLimits:
-			tx.due.gated()
+			tx.Due.Gated()
 		}
-		tx.due.delayed = true
+		tx.Due.Delayed = true
 	}
 	return e.placeReturning(ctx, tx, fair)
 }

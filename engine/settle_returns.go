@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Delay releases a lease and sets when its attempt continues: at a time, or after a duration from the call, by the
@@ -67,7 +68,7 @@ func (e *Engine) delay(ctx context.Context, op string, delays []Delay) ([]error,
 		func(*heldLease) (none struct{}) { return none },
 	)
 	t.needs = func(*heldLease) flowLock { return noFlow }
-	t.write = func(ctx context.Context, tx *txn, items []*heldLease, _ []Outcome[struct{}]) error {
+	t.write = func(ctx context.Context, tx *core.Txn, items []*heldLease, _ []Outcome[struct{}]) error {
 		var back returning
 		nowMs := items[0].facts.NowMs
 		for _, x := range items {
@@ -92,9 +93,9 @@ func (d *Delay) check() error {
 	}
 	switch {
 	case d.For < 0:
-		return invalid("for", "must not be negative")
+		return core.Invalid("for", "must not be negative")
 	case d.For > 0 && !d.Until.IsZero():
-		return invalid("for", "can't be combined with until")
+		return core.Invalid("for", "can't be combined with until")
 	}
 	return nil
 }
@@ -130,7 +131,7 @@ type returning struct {
 func (r *returning) add(x *heldLease, waitsFor string, untilMs int64) {
 	p := &r.params
 	p.PartitionKeys = append(p.PartitionKeys, x.id.Partition())
-	p.ExecutionIDs = append(p.ExecutionIDs, pgUUID(x.id.UUID()))
+	p.ExecutionIDs = append(p.ExecutionIDs, core.PgUUID(x.id.UUID()))
 	p.AttemptIndexes = append(p.AttemptIndexes, int32(x.Attempt))
 	p.WaitsFors = append(p.WaitsFors, waitsFor)
 	p.DelaysUntilMs = append(p.DelaysUntilMs, untilMs)
@@ -138,18 +139,18 @@ func (r *returning) add(x *heldLease, waitsFor string, untilMs int64) {
 }
 
 // returnLeases writes the releases.
-func (e *Engine) returnLeases(ctx context.Context, tx *txn, r *returning, nowMs int64) error {
+func (e *Engine) returnLeases(ctx context.Context, tx *core.Txn, r *returning, nowMs int64) error {
 	r.params.NowMs = nowMs
-	lanes, err := e.q.ReturnLeases(ctx, tx, r.params)
+	lanes, err := e.c.Q.ReturnLeases(ctx, tx, r.params)
 	if err != nil {
 		return err
 	}
-	tx.due.leases()
+	tx.Due.Leases()
 	for _, lane := range lanes {
-		tx.due.resumed(lane)
+		tx.Due.Resumed(lane)
 	}
 	if r.limited {
-		tx.due.gated()
+		tx.Due.Gated()
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/condition"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Limits of a signal.
@@ -104,10 +105,10 @@ type WaitpointSignal struct {
 func (e *Engine) SignalWaitpoint(ctx context.Context, spec WaitpointSignal) (Signalled, error) {
 	const op = "signal waitpoint"
 	if !spec.BusinessKey.IsZero() {
-		return Signalled{}, wrap(op, invalid("business key", "has no effect for a waitpoint: set Execution"))
+		return Signalled{}, core.Wrap(op, core.Invalid("business key", "has no effect for a waitpoint: set Execution"))
 	}
 	if err := e.verifyToken(ctx, spec.Execution, spec.Waitpoint, spec.Token); err != nil {
-		return Signalled{}, wrap(op, err)
+		return Signalled{}, core.Wrap(op, err)
 	}
 	return e.deliver(ctx, op, &spec.SignalSpec, &spec)
 }
@@ -117,27 +118,27 @@ func (e *Engine) SignalWaitpoint(ctx context.Context, spec WaitpointSignal) (Sig
 //
 // Errors: [fferr.ErrInvalidToken]. One statement, which reads the keys, or none: see [Engine.SignalWaitpoint].
 func (e *Engine) VerifyWaitpoint(ctx context.Context, x id.ExecutionID, waitpoint id.WaitpointID, token wire.WaitpointToken) error {
-	return wrap("verify waitpoint", e.verifyToken(ctx, x, waitpoint, token))
+	return core.Wrap("verify waitpoint", e.verifyToken(ctx, x, waitpoint, token))
 }
 
 // deliver delivers a signal, to a waitpoint or by its name.
 func (e *Engine) deliver(ctx context.Context, op string, spec *SignalSpec, to *WaitpointSignal) (Signalled, error) {
 	if err := e.checkSignal(spec); err != nil {
-		return Signalled{}, wrap(op, err)
+		return Signalled{}, core.Wrap(op, err)
 	}
 	document, err := spec.document()
 	if err != nil {
-		return Signalled{}, wrap(op, err)
+		return Signalled{}, core.Wrap(op, err)
 	}
 	params := db.DeliverSignalParams{
-		PartitionKey: spec.Execution.Partition(), ExecutionID: pgUUID(spec.Execution.UUID()), Signal: document,
-		Payload: spec.Payload, DedupTtlMs: spec.dedupTTLMs(), NowMs: e.nowMs(),
+		PartitionKey: spec.Execution.Partition(), ExecutionID: core.PgUUID(spec.Execution.UUID()), Signal: document,
+		Payload: spec.Payload, DedupTtlMs: spec.dedupTTLMs(), NowMs: e.c.NowMs(),
 	}
 	if to != nil {
 		hash := sha256.Sum256([]byte(to.Token.Reveal()))
 		params.WaitpointID, params.TokenHash = pgtype.UUID{Bytes: to.Waitpoint, Valid: true}, hash[:]
 	}
-	return inStatement(ctx, e, op, func(conn db.DBTX, due *notifications) (Signalled, error) {
+	return core.InStatement(ctx, e.c, op, func(conn db.DBTX, due *core.Notifications) (Signalled, error) {
 		x, row, err := e.deliverOnce(ctx, conn, spec, params)
 		if err != nil {
 			return Signalled{}, err
@@ -147,26 +148,26 @@ func (e *Engine) deliver(ctx context.Context, op string, spec *SignalSpec, to *W
 }
 
 // signalledBy returns the result of a delivery, and notes its notifications.
-func signalledBy(x id.ExecutionID, to *WaitpointSignal, row db.DeliverSignalRow, due *notifications) (Signalled, error) {
+func signalledBy(x id.ExecutionID, to *WaitpointSignal, row db.DeliverSignalRow, due *core.Notifications) (Signalled, error) {
 	if err := signalRefused(x, to, row.Result); err != nil {
 		return Signalled{}, err
 	}
 	signal, err := id.ParseSignalID(row.SignalID)
 	if err != nil {
-		return Signalled{}, corrupt("ff_suspension_current.member_map", err)
+		return Signalled{}, core.Corrupt("ff_suspension_current.member_map", err)
 	}
 	signalled := Signalled{Execution: x, ID: signal, Duplicate: row.Result == "duplicate", Effect: SignalEffect(row.Effect)}
 	if !signalled.Duplicate {
-		due.signalEvents()
+		due.SignalEvents()
 	}
 	if signalled.Effect == SignalSatisfied {
-		due.completions()
+		due.Completions()
 		if row.Lane != "" {
-			due.resumed(row.Lane)
+			due.Resumed(row.Lane)
 		} else {
 			// It waits for its delay, or before its gate.
-			due.delayed = true
-			due.gated()
+			due.Delayed = true
+			due.Gated()
 		}
 	}
 	return signalled, nil
@@ -178,14 +179,14 @@ func (e *Engine) deliverOnce(
 ) (id.ExecutionID, db.DeliverSignalRow, error) {
 	key := spec.BusinessKey
 	if key.IsZero() {
-		row, err := e.q.DeliverSignal(ctx, conn, params)
+		row, err := e.c.Q.DeliverSignal(ctx, conn, params)
 		return spec.Execution, row, err
 	}
-	row, err := e.q.DeliverSignalTo(ctx, conn, db.DeliverSignalToParams{
+	row, err := e.c.Q.DeliverSignalTo(ctx, conn, db.DeliverSignalToParams{
 		PartitionKey: businessKeyPartition(key), Name: key.Name, Value: key.Value, Signal: params.Signal, Payload: params.Payload,
 		DedupTtlMs: params.DedupTtlMs, NowMs: params.NowMs,
 	})
-	if isNoRow(err) {
+	if core.IsNoRow(err) {
 		err = &fferr.NotFoundError{Entity: "execution", ID: key.String()}
 	}
 	return id.ExecutionIDFromRow(row.HolderPartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes)), db.DeliverSignalRow{
@@ -217,15 +218,15 @@ func (e *Engine) checkSignal(spec *SignalSpec) error {
 		return err
 	}
 	if err := condition.CheckName(spec.Name); err != nil {
-		return invalid("name", err.Error())
+		return core.Invalid("name", err.Error())
 	}
 	switch {
 	case len(spec.Payload) > MaxSignalPayload:
-		return invalid("payload", fmt.Sprintf("%d bytes, limit %d", len(spec.Payload), MaxSignalPayload))
+		return core.Invalid("payload", fmt.Sprintf("%d bytes, limit %d", len(spec.Payload), MaxSignalPayload))
 	case isNestedDeeper(spec.Payload, MaxSignalDepth):
-		return invalid("payload", fmt.Sprintf("its JSON is nested more than %d deep", MaxSignalDepth))
+		return core.Invalid("payload", fmt.Sprintf("its JSON is nested more than %d deep", MaxSignalDepth))
 	case spec.DedupFor < 0:
-		return invalid("dedup for", "is negative")
+		return core.Invalid("dedup for", "is negative")
 	}
 	for field, text := range map[string]string{
 		"source": spec.Source, "source type": spec.SourceType, "category": spec.Category, "correlation id": spec.CorrelationID,
@@ -267,7 +268,7 @@ func (e *Engine) checkReceiver(spec *SignalSpec) error {
 	case spec.BusinessKey.IsZero():
 		return e.checkExecution(spec.Execution)
 	case !spec.Execution.IsZero():
-		return invalid("business key", "is given together with an execution: set one of them")
+		return core.Invalid("business key", "is given together with an execution: set one of them")
 	}
 	return checkBusinessKey(spec.BusinessKey)
 }

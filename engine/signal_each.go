@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // SignalEach is [Engine.Signal] for many signals, [MaxBatch] per transaction. Outcomes are in input order; a refusal
@@ -21,14 +22,14 @@ func (e *Engine) SignalEach(ctx context.Context, specs []SignalSpec) ([]Outcome[
 	documents := make([]string, len(specs))
 	valid := validItems(outcomes, func(n int) error {
 		if !specs[n].BusinessKey.IsZero() {
-			return wrap(op, invalid("business key", "has no effect in a batch: set Execution"))
+			return core.Wrap(op, core.Invalid("business key", "has no effect in a batch: set Execution"))
 		}
 		if err := e.checkSignal(&specs[n]); err != nil {
-			return wrap(op, err)
+			return core.Wrap(op, err)
 		}
 		var err error
 		documents[n], err = specs[n].document()
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	})
 	chunks := bySize(valid, MaxBatch, func(n int) int { return len(specs[n].Payload) + len(documents[n]) })
 	err := inChunks(len(chunks), 1, func(from, _ int) error {
@@ -47,32 +48,32 @@ func (e *Engine) deliverEach(
 ) error {
 	items = slices.Clone(items)
 	slices.SortStableFunc(items, func(a, b int) int { return specs[a].Execution.Compare(specs[b].Execution) })
-	var locked executionArrays
-	params := db.DeliverSignalsParams{NowMs: e.nowMs()}
+	var locked core.ExecutionArrays
+	params := db.DeliverSignalsParams{NowMs: e.c.NowMs()}
 	for _, n := range items {
 		spec := &specs[n]
-		locked.add(spec.Execution.Partition(), spec.Execution.UUID())
+		locked.Add(spec.Execution.Partition(), spec.Execution.UUID())
 		params.Signals = append(params.Signals, documents[n])
 		params.Payloads = append(params.Payloads, spec.Payload)
 		params.DedupTtlsMs = append(params.DedupTtlsMs, spec.dedupTTLMs())
 	}
-	params.PartitionKeys, params.ExecutionIDs = locked.partitions, locked.executions
-	return inStatements(ctx, e, op, func(due *notifications) []step {
-		return []step{
+	params.PartitionKeys, params.ExecutionIDs = locked.Partitions, locked.Executions
+	return core.InStatements(ctx, e.c, op, func(due *core.Notifications) []core.Step {
+		return []core.Step{
 			func(conn db.DBTX) error {
-				_, err := e.q.LockExecutions(ctx, conn, db.LockExecutionsParams{
-					PartitionKeys: locked.partitions, ExecutionIDs: locked.executions,
+				_, err := e.c.Q.LockExecutions(ctx, conn, db.LockExecutionsParams{
+					PartitionKeys: locked.Partitions, ExecutionIDs: locked.Executions,
 				})
 				return err
 			},
 			func(conn db.DBTX) error {
-				rows, err := e.q.DeliverSignals(ctx, conn, params)
+				rows, err := e.c.Q.DeliverSignals(ctx, conn, params)
 				for _, row := range rows {
 					n := items[row.Ord]
 					signalled, refused := signalledBy(specs[n].Execution, nil, db.DeliverSignalRow{
 						Result: row.Result, SignalID: row.SignalID, Effect: row.Effect, Lane: row.Lane,
 					}, due)
-					outcomes[n] = Outcome[Signalled]{Value: signalled, Err: wrap(op, refused)}
+					outcomes[n] = Outcome[Signalled]{Value: signalled, Err: core.Wrap(op, refused)}
 				}
 				return err
 			},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -90,7 +91,7 @@ func (s Signal[T]) AwaitEach(
 	c := AtLeast(n, distinct, s.Name).Where(wait.Where)
 	switch {
 	case wait.Key != "" && len(keys) > 0:
-		return nil, invalid("Wait.Key", "has no effect beside the keys of several waitpoints")
+		return nil, core.Invalid("Wait.Key", "has no effect beside the keys of several waitpoints")
 	case wait.Key != "":
 		c = c.At(wait.Key)
 	case len(keys) > 0:
@@ -174,9 +175,9 @@ func AwaitAll(ctx context.Context, job Awaiter, wait Wait, members ...Condition)
 func awaitMembers(ctx context.Context, job Awaiter, wait Wait, c Condition) ([]ReceivedSignal, error) {
 	switch {
 	case wait.Key != "":
-		return nil, invalid("Wait.Key", "is not used for several signals: give each condition its own by At")
+		return nil, core.Invalid("Wait.Key", "is not used for several signals: give each condition its own by At")
 	case wait.Where != "":
-		return nil, invalid("Wait.Where", "is not used for several signals: give each condition its own by Where")
+		return nil, core.Invalid("Wait.Where", "is not used for several signals: give each condition its own by Where")
 	}
 	return job.AwaitSignals(ctx, wait.spec(c))
 }
@@ -230,7 +231,7 @@ func Once(key string) SendOption { return func(s *SignalSpec) { s.IdempotencyKey
 func (s Signal[T]) Send(ctx context.Context, eng *Engine, x id.ExecutionID, value T, options ...SendOption) error {
 	spec, err := s.Spec(x, value)
 	if err != nil {
-		return wrap("signal execution", err)
+		return core.Wrap("signal execution", err)
 	}
 	for _, option := range options {
 		option(&spec)
@@ -251,7 +252,7 @@ func (s Signal[T]) SendTo(ctx context.Context, eng *Engine, name, value string, 
 		err = checkBusinessKey(key) // an empty one would be none
 	}
 	if err != nil {
-		return wrap("signal execution", err)
+		return core.Wrap("signal execution", err)
 	}
 	spec.BusinessKey = key
 	for _, option := range options {
@@ -267,7 +268,7 @@ func (s Signal[T]) SendTo(ctx context.Context, eng *Engine, name, value string, 
 func (s Signal[T]) Spec(x id.ExecutionID, value T) (SignalSpec, error) {
 	payload, err := encode(s.Codec, value)
 	if err != nil {
-		return SignalSpec{}, invalidBecause("payload", fmt.Errorf("cannot be encoded: %w", err))
+		return SignalSpec{}, core.InvalidBecause("payload", fmt.Errorf("cannot be encoded: %w", err))
 	}
 	return SignalSpec{Execution: x, Name: s.Name, Payload: payload}, nil
 }

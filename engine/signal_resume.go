@@ -7,6 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Resume ends the wait of a suspended execution without a signal: an operator's decision, and the only end of
@@ -19,7 +20,7 @@ import (
 func (e *Engine) Resume(ctx context.Context, x id.ExecutionID, delay time.Duration) error {
 	const op = "resume execution"
 	if delay < 0 {
-		return wrap(op, invalid("delay", "is negative"))
+		return core.Wrap(op, core.Invalid("delay", "is negative"))
 	}
 	_, err := operate(ctx, e, x, operation[struct{}]{
 		op: op,
@@ -29,7 +30,7 @@ func (e *Engine) Resume(ctx context.Context, x id.ExecutionID, delay time.Durati
 			}
 			return none, true, nil
 		},
-		write: func(tx *txn, x *heldExecution) (none struct{}, err error) {
+		write: func(tx *core.Txn, x *heldExecution) (none struct{}, err error) {
 			return none, e.resume(ctx, tx, x.id, nil, "waiting", delay.Milliseconds(), x.NowMs)
 		},
 	})
@@ -37,22 +38,22 @@ func (e *Engine) Resume(ctx context.Context, x id.ExecutionID, delay time.Durati
 }
 
 // resume ends the wait of a locked execution. signals replaces those of its suspension unless it is nil.
-func (e *Engine) resume(ctx context.Context, tx *txn, x id.ExecutionID, signals *string, shownAs string, delayMs, nowMs int64) error {
-	lane, err := e.q.ResumeExecution(ctx, tx, db.ResumeExecutionParams{
-		PartitionKey: x.Partition(), ExecutionID: pgUUID(x.UUID()), Signals: signals, ShownAs: shownAs, DelayMs: delayMs, NowMs: nowMs,
+func (e *Engine) resume(ctx context.Context, tx *core.Txn, x id.ExecutionID, signals *string, shownAs string, delayMs, nowMs int64) error {
+	lane, err := e.c.Q.ResumeExecution(ctx, tx, db.ResumeExecutionParams{
+		PartitionKey: x.Partition(), ExecutionID: core.PgUUID(x.UUID()), Signals: signals, ShownAs: shownAs, DelayMs: delayMs, NowMs: nowMs,
 	})
 	if err != nil {
 		return err
 	}
 	if delayMs > 0 {
-		tx.due.delayed = true
+		tx.Due.Delayed = true
 		return nil
 	}
-	tx.due.completions()
+	tx.Due.Completions()
 	if lane != "" {
-		tx.due.resumed(lane)
+		tx.Due.Resumed(lane)
 	} else {
-		tx.due.gated()
+		tx.Due.Gated()
 	}
 	return nil
 }

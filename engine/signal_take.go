@@ -6,6 +6,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/internal/condition"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // TakeSignal takes the oldest signal of a name that is kept for a later wait of an execution, for the holder of its lease:
@@ -20,12 +21,12 @@ import (
 func (e *Engine) TakeSignal(ctx context.Context, l Lease, name string) (signal ReceivedSignal, ok bool, err error) {
 	const op = "take signal"
 	if err := condition.CheckName(name); err != nil {
-		return signal, false, wrap(op, invalid("name", err.Error()))
+		return signal, false, core.Wrap(op, core.Invalid("name", err.Error()))
 	}
 	// The flow: the transaction may end the lease later, and locks are taken in order.
-	taken, err := underLocks(ctx, e, op, l, sharedFlow, func(ctx context.Context, tx *txn, x *heldLease) ([]ReceivedSignal, error) {
-		stored, err := e.q.TakeSignal(ctx, tx, db.TakeSignalParams{
-			PartitionKey: x.id.Partition(), ExecutionID: pgUUID(x.id.UUID()), Name: name,
+	taken, err := underLocks(ctx, e, op, l, sharedFlow, func(ctx context.Context, tx *core.Txn, x *heldLease) ([]ReceivedSignal, error) {
+		stored, err := e.c.Q.TakeSignal(ctx, tx, db.TakeSignalParams{
+			PartitionKey: x.id.Partition(), ExecutionID: core.PgUUID(x.id.UUID()), Name: name,
 		})
 		if err != nil || stored == nil {
 			return nil, err
@@ -36,7 +37,7 @@ func (e *Engine) TakeSignal(ctx context.Context, l Lease, name string) (signal R
 		}
 		signals, err := readSignals(byName, func(string) bool { return false })
 		if err != nil {
-			return nil, corrupt("ff_waitpoint_pending.condition", err)
+			return nil, core.Corrupt("ff_waitpoint_pending.condition", err)
 		}
 		return signals, nil
 	})

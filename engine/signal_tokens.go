@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // verifyToken checks that a token is that of the waitpoint it is presented for, without a look at the waitpoint.
@@ -30,38 +31,38 @@ func (e *Engine) verifyToken(ctx context.Context, x id.ExecutionID, waitpoint id
 		return fferr.ErrInvalidToken
 	}
 	// The whole text is compared, so that each token has one spelling.
-	signed := wire.SignWaitpoint(key.secret, kid, x, waitpoint)
+	signed := wire.SignWaitpoint(key.Secret, kid, x, waitpoint)
 	if subtle.ConstantTimeCompare([]byte(signed.Reveal()), []byte(token.Reveal())) != 1 {
 		return fferr.ErrInvalidToken
 	}
 	return nil
 }
 
-// verifyingKey returns the key with an id if it verifies now, or nil. In a caller's transaction, which may have changed
+// core.VerifyingKey returns the key with an id if it verifies now, or nil. In a caller's transaction, which may have changed
 // the keys itself, it reads them; otherwise it looks into the cache first.
-func (e *Engine) verifyingKey(ctx context.Context, kid string) (*verifyingKey, error) {
-	now := e.processTime()
-	if e.tx == nil {
-		if key, read := e.keys.get(kid, now); !read {
+func (e *Engine) verifyingKey(ctx context.Context, kid string) (*core.VerifyingKey, error) {
+	now := e.c.ProcessTime()
+	if e.c.Tx == nil {
+		if key, read := e.c.Keys.Get(kid, now); !read {
 			return key, nil
 		}
 	}
-	mark := e.keys.began()
-	rows, err := e.q.ListVerifyingKeys(ctx, e.reader(), db.ListVerifyingKeysParams{NowMs: e.nowMs(), GraceMs: keyGrace.Milliseconds()})
+	mark := e.c.Keys.Began()
+	rows, err := e.c.Q.ListVerifyingKeys(ctx, e.c.Reader(), db.ListVerifyingKeysParams{NowMs: e.c.NowMs(), GraceMs: keyGrace.Milliseconds()})
 	if err != nil {
 		return nil, err
 	}
-	keys := make(map[string]verifyingKey, len(rows))
+	keys := make(map[string]core.VerifyingKey, len(rows))
 	for _, row := range rows {
 		if len(row.Secret.Bytes) != wire.SecretBytes {
 			continue
 		}
 		// From the beginning of the statement on, so rather too early than too late.
-		left := time.Duration(min(row.LeftMs, 2*keyCacheTTL.Milliseconds())) * time.Millisecond
-		keys[row.Kid] = verifyingKey{secret: wire.Secret(row.Secret.Bytes), until: now.Add(left)}
+		left := time.Duration(min(row.LeftMs, 2*core.KeyCacheTTL.Milliseconds())) * time.Millisecond
+		keys[row.Kid] = core.VerifyingKey{Secret: wire.Secret(row.Secret.Bytes), Until: now.Add(left)}
 	}
-	if e.tx == nil {
-		e.keys.keep(keys, now, mark)
+	if e.c.Tx == nil {
+		e.c.Keys.Keep(keys, now, mark)
 	}
 	if key, ok := keys[kid]; ok {
 		return &key, nil

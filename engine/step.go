@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // maxStepError is the largest size of the error of a step, in bytes.
@@ -106,12 +107,12 @@ func (e *Engine) recordSteps(ctx context.Context, steps []StepRecord) ([]Outcome
 	valid := validItems(outcomes, func(n int) error {
 		err := e.checkStep(&steps[n])
 		if err == nil && steps[n].Ends {
-			err = invalid("ends", "has no effect in a batch")
+			err = core.Invalid("ends", "has no effect in a batch")
 		}
 		if err == nil && len(steps[n].Taken) > 0 {
-			err = invalid("taken", "has no effect in a batch")
+			err = core.Invalid("taken", "has no effect in a batch")
 		}
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	})
 	done := make([]bool, len(steps))
 	for _, chunk := range bySize(valid, MaxBatch, func(n int) int { return len(steps[n].Result) }) {
@@ -143,14 +144,14 @@ func (e *Engine) recordInTurn(ctx context.Context, s *StepRecord) (Recorded, err
 	const op = opRecordSteps
 	err := e.checkStep(s)
 	switch {
-	case err != nil || e.tx != nil:
+	case err != nil || e.c.Tx != nil:
 	case s.Ends:
-		err = invalid("ends", "has no effect outside a caller's transaction")
+		err = core.Invalid("ends", "has no effect outside a caller's transaction")
 	default:
-		err = invalid("taken", "has no effect outside a caller's transaction")
+		err = core.Invalid("taken", "has no effect outside a caller's transaction")
 	}
 	if err != nil {
-		return Recorded{}, wrap(op, err)
+		return Recorded{}, core.Wrap(op, err)
 	}
 	return e.recordUnder(ctx, op, s, sharedFlow)
 }
@@ -162,7 +163,7 @@ func (e *Engine) recordAtOnce(ctx context.Context, op string, steps []StepRecord
 		return cmp.Or(compareLeases(steps[a].Lease, steps[b].Lease), cmp.Compare(steps[a].Name, steps[b].Name))
 	}
 	items = slices.SortedStableFunc(slices.Values(items), inLockOrder)
-	params := db.RecordStepsParams{NowMs: e.nowMs()}
+	params := db.RecordStepsParams{NowMs: e.c.NowMs()}
 	sent := make([]int, 0, len(items))
 	for i, n := range items {
 		s := &steps[n]
@@ -171,7 +172,7 @@ func (e *Engine) recordAtOnce(ctx context.Context, op string, steps []StepRecord
 		}
 		sent = append(sent, n)
 		params.PartitionKeys = append(params.PartitionKeys, s.Lease.Execution.Partition())
-		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(s.Lease.Execution.UUID()))
+		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(s.Lease.Execution.UUID()))
 		params.AttemptIndexes = append(params.AttemptIndexes, int32(s.Lease.Attempt))
 		params.LeaseEpochs = append(params.LeaseEpochs, s.Lease.Epoch)
 		params.Names = append(params.Names, s.Name)
@@ -186,11 +187,11 @@ func (e *Engine) recordAtOnce(ctx context.Context, op string, steps []StepRecord
 	if !slices.ContainsFunc(params.Errors, func(text string) bool { return text != "" }) {
 		params.Errors = nil // each is null then
 	}
-	rows, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) ([]db.RecordStepsRow, error) {
-		return e.q.RecordSteps(ctx, conn, params)
+	rows, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.RecordStepsRow, error) {
+		return e.c.Q.RecordSteps(ctx, conn, params)
 	})
 	switch {
-	case errors.Is(err, errFellThrough):
+	case errors.Is(err, core.ErrFellThrough):
 		return nil, nil
 	case err != nil:
 		return nil, err
@@ -213,12 +214,12 @@ func (e *Engine) recordHeld(ctx context.Context, op string, s *StepRecord) (Reco
 }
 
 func (e *Engine) recordUnder(ctx context.Context, op string, s *StepRecord, lock flowLock) (Recorded, error) {
-	return underLocks(ctx, e, op, s.Lease, lock, func(ctx context.Context, tx *txn, x *heldLease) (Recorded, error) {
+	return underLocks(ctx, e, op, s.Lease, lock, func(ctx context.Context, tx *core.Txn, x *heldLease) (Recorded, error) {
 		taken, err := takenDocument(s.Taken)
 		if err != nil {
 			return Recorded{}, err
 		}
-		added, err := e.q.InsertStep(ctx, tx, db.InsertStepParams{
+		added, err := e.c.Q.InsertStep(ctx, tx, db.InsertStepParams{
 			PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Name: s.Name, Seq: int32(s.Seq),
 			AttemptIndex: int32(s.Lease.Attempt), Form: string(cmp.Or(s.Form, FormStep)),
 			Outcome: string(cmp.Or(s.Outcome, StepSucceeded)), Result: s.Result,
@@ -228,7 +229,7 @@ func (e *Engine) recordUnder(ctx context.Context, op string, s *StepRecord, lock
 		if err != nil || added == 1 {
 			return Recorded{Result: s.Result}, err
 		}
-		result, err := e.q.GetStepResult(ctx, tx, db.GetStepResultParams{
+		result, err := e.c.Q.GetStepResult(ctx, tx, db.GetStepResultParams{
 			PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Name: s.Name,
 		})
 		return Recorded{Result: result, Repeated: true}, err
@@ -244,15 +245,15 @@ func (e *Engine) checkStep(s *StepRecord) error {
 	}
 	switch {
 	case len(s.Result) > e.cfg.MaxPayload:
-		return invalid("result", fmt.Sprintf("%d bytes, limit %d", len(s.Result), e.cfg.MaxPayload))
+		return core.Invalid("result", fmt.Sprintf("%d bytes, limit %d", len(s.Result), e.cfg.MaxPayload))
 	case s.Tries < 0:
-		return invalid("tries", "is negative")
+		return core.Invalid("tries", "is negative")
 	case s.Took < 0:
-		return invalid("took", "is negative")
+		return core.Invalid("took", "is negative")
 	case !s.Form.isRecorded():
-		return invalid("form", fmt.Sprintf("is %q", s.Form))
+		return core.Invalid("form", fmt.Sprintf("is %q", s.Form))
 	case !s.hasOutcome():
-		return invalid("outcome", fmt.Sprintf("is %q", s.Outcome))
+		return core.Invalid("outcome", fmt.Sprintf("is %q", s.Outcome))
 	}
 	return checkText("error", s.Error, maxStepError)
 }
@@ -305,13 +306,13 @@ func (s Step) Signals() ([]ReceivedSignal, error) {
 		}
 		signals, err := readSignals(s.taken, func(string) bool { return false })
 		if err != nil {
-			return nil, wrap(op, corrupt("ffx_step.taken", err))
+			return nil, core.Wrap(op, core.Corrupt("ffx_step.taken", err))
 		}
 		return signals, nil
 	}
 	signals, err := readSignals(s.Result, func(string) bool { return s.Outcome == StepSignalled })
 	if err != nil {
-		return nil, wrap(op, corrupt("ffx_step.result", err))
+		return nil, core.Wrap(op, core.Corrupt("ffx_step.result", err))
 	}
 	return signals, nil
 }
@@ -331,13 +332,13 @@ func (e *Engine) StepResults(ctx context.Context, x id.ExecutionID) ([]Step, err
 func (e *Engine) listSteps(ctx context.Context, x id.ExecutionID, results bool) ([]Step, error) {
 	const op = "list steps"
 	if err := e.checkExecution(x); err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
-	rows, err := e.q.ListSteps(ctx, e.reader(), db.ListStepsParams{
+	rows, err := e.c.Q.ListSteps(ctx, e.c.Reader(), db.ListStepsParams{
 		PartitionKey: x.Partition(), ExecutionID: x.UUID(), WithResults: results,
 	})
 	if err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	steps := make([]Step, len(rows))
 	for i, row := range rows {

@@ -1,6 +1,10 @@
 package engine
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/flowfabric/flowfabric-go/internal/core"
+)
 
 // Limits of steps.
 const (
@@ -12,11 +16,11 @@ const (
 func checkStepPlace(name string, seq int) error {
 	switch {
 	case name == "":
-		return invalid("step", "has no name")
+		return core.Invalid("step", "has no name")
 	case seq < 0:
-		return invalid("seq", "is negative")
+		return core.Invalid("seq", "is negative")
 	case seq >= MaxSteps:
-		return invalid("seq", fmt.Sprintf("an execution has at most %d steps", MaxSteps))
+		return core.Invalid("seq", fmt.Sprintf("an execution has at most %d steps", MaxSteps))
 	}
 	return checkText("step", name, MaxStepName)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -23,44 +24,44 @@ func (e *Engine) InStep(
 	ctx context.Context, fn func(tx pgx.Tx, eng *Engine) (StepRecord, error), end func(eng *Engine) error,
 ) (Recorded, error) {
 	if fn == nil {
-		return Recorded{}, wrap("begin transaction", invalid("fn", "is nil"))
+		return Recorded{}, core.Wrap("begin transaction", core.Invalid("fn", "is nil"))
 	}
 	tx, release, err := e.beginLate(ctx)
 	if err != nil {
-		return Recorded{}, wrap("begin transaction", err)
+		return Recorded{}, core.Wrap("begin transaction", err)
 	}
 	defer release()
-	bound := &callersTx{notingTx{tx, new(notifications)}}
+	bound := core.NewCallersTx(tx)
 	defer func() { pgtx.Rollback(bound.Tx) }() // no effect after the commit
 	eng := e.WithTx(bound)
 	step, err := fn(bound, eng)
-	if err = e.orEnded(tx, err); err != nil {
+	if err = e.c.OrEnded(tx, err); err != nil {
 		return Recorded{}, err
 	}
 	recorded := Recorded{Result: step.Result}
 	stored := false
-	if e.tx == nil && !step.Ends && len(step.Taken) == 0 {
+	if e.c.Tx == nil && !step.Ends && len(step.Taken) == 0 {
 		stored, err = e.commitWithStep(ctx, bound, &step)
 	}
 	if err == nil && !stored {
 		if recorded, err = eng.storeStep(ctx, &step, end); err == nil && !recorded.Repeated {
-			err = commitBound(ctx, tx)
+			err = core.CommitBound(ctx, tx)
 		}
 	}
 	if err == nil && !recorded.Repeated {
-		e.passOn(bound.due)
+		e.c.PassOn(bound.Due)
 	}
 	return recorded, err
 }
 
 // commitWithStep stores a step and commits. If it returns false, the step was refused and the transaction goes on.
-func (e *Engine) commitWithStep(ctx context.Context, bound *callersTx, s *StepRecord) (bool, error) {
+func (e *Engine) commitWithStep(ctx context.Context, bound *core.CallersTx, s *StepRecord) (bool, error) {
 	if err := e.checkStep(s); err != nil {
-		return false, wrap(opRecordSteps, err)
+		return false, core.Wrap(opRecordSteps, err)
 	}
 	refused, err := pgtx.CommitWith(ctx, bound.Tx, func(conn db.DBTX) error {
-		return e.q.StoreStep(ctx, conn, db.StoreStepParams{
-			NowMs: e.nowMs(), PartitionKey: s.Lease.Execution.Partition(), ExecutionID: s.Lease.Execution.UUID(),
+		return e.c.Q.StoreStep(ctx, conn, db.StoreStepParams{
+			NowMs: e.c.NowMs(), PartitionKey: s.Lease.Execution.Partition(), ExecutionID: s.Lease.Execution.UUID(),
 			Name: s.Name, Seq: int32(s.Seq), AttemptIndex: int32(s.Lease.Attempt), LeaseEpoch: s.Lease.Epoch,
 			Form: string(cmp.Or(s.Form, FormStep)), Outcome: string(cmp.Or(s.Outcome, StepSucceeded)), Result: s.Result, Error: s.Error, Tries: int32(max(s.Tries, 1)),
 			TookMs: s.Took.Milliseconds(),
@@ -68,9 +69,9 @@ func (e *Engine) commitWithStep(ctx context.Context, bound *callersTx, s *StepRe
 	})
 	switch {
 	case pgtx.IsNoSavepoint(err):
-		return false, errEnded()
+		return false, core.ErrEnded()
 	case refused != nil || err != nil:
-		return false, wrap(opCommitBound, err)
+		return false, core.Wrap(core.OpCommitBound, err)
 	}
 	bound.Tx = pgtx.Refused(pgx.ErrTxClosed)
 	return true, nil
@@ -79,7 +80,7 @@ func (e *Engine) commitWithStep(ctx context.Context, bound *callersTx, s *StepRe
 // storeStep stores a step in the caller's transaction, and lets end end the lease.
 func (e *Engine) storeStep(ctx context.Context, s *StepRecord, end func(eng *Engine) error) (Recorded, error) {
 	if s.Ends && end == nil {
-		return Recorded{}, wrap(opRecordSteps, invalid("end", "is nil, and the step has Ends"))
+		return Recorded{}, core.Wrap(opRecordSteps, core.Invalid("end", "is nil, and the step has Ends"))
 	}
 	recorded, err := e.RecordStep(ctx, *s)
 	if err == nil && !recorded.Repeated && s.Ends {
@@ -91,13 +92,13 @@ func (e *Engine) storeStep(ctx context.Context, s *StepRecord, end func(eng *Eng
 // beginLate returns a transaction that begins with its first statement, or a savepoint of the caller's transaction, and a
 // function that gives back its connection.
 func (e *Engine) beginLate(ctx context.Context) (pgx.Tx, func(), error) {
-	if e.tx != nil {
-		tx, err := e.tx.Begin(ctx)
+	if e.c.Tx != nil {
+		tx, err := e.c.Tx.Begin(ctx)
 		return tx, func() {}, err
 	}
-	conn, err := e.pool.Acquire(ctx)
+	conn, err := e.c.Pool.Acquire(ctx)
 	if err != nil {
 		return nil, nil, &pgtx.AcquireError{Err: err}
 	}
-	return pgtx.BeginLate(ctx, conn.Conn(), deferNotify), conn.Release, nil
+	return pgtx.BeginLate(ctx, conn.Conn(), core.DeferNotify), conn.Release, nil
 }

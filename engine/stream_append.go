@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -36,8 +37,8 @@ func (e *Engine) AppendFrames(ctx context.Context, l Lease, frames []FrameSpec) 
 //
 // Errors: also [*fferr.StreamMovedError] ([fferr.ErrStreamMoved]): the stream has another number of frames than Behind.
 func (e *Engine) AppendFrameBatch(ctx context.Context, b FrameBatch) (Appended, error) {
-	if b.Ends && e.tx == nil {
-		return Appended{}, wrap(opAppendFrames, invalid("ends", "has no effect outside a caller's transaction"))
+	if b.Ends && e.c.Tx == nil {
+		return Appended{}, core.Wrap(opAppendFrames, core.Invalid("ends", "has no effect outside a caller's transaction"))
 	}
 	outcomes, err := e.appendFrames(ctx, []FrameBatch{b})
 	if err != nil {
@@ -56,7 +57,7 @@ func (e *Engine) AppendFrameBatch(ctx context.Context, b FrameBatch) (Appended, 
 func (e *Engine) AppendFramesEach(ctx context.Context, batches []FrameBatch) ([]Outcome[Appended], error) {
 	for i := range batches {
 		if batches[i].Ends {
-			return nil, wrap(opAppendFrames, invalid("ends", "has no effect in a call for many"))
+			return nil, core.Wrap(opAppendFrames, core.Invalid("ends", "has no effect in a call for many"))
 		}
 	}
 	return e.impatient().appendFrames(ctx, batches)
@@ -69,10 +70,10 @@ func (e *Engine) appendFrames(ctx context.Context, batches []FrameBatch) ([]Outc
 	valid := validItems(outcomes, func(n int) error {
 		err := e.checkBatchOfFrames(&batches[n])
 		if err == nil && seen[batches[n].Lease.Fence] {
-			err = invalid("lease", "occurs twice: append its frames in one batch")
+			err = core.Invalid("lease", "occurs twice: append its frames in one batch")
 		}
 		seen[batches[n].Lease.Fence] = true
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	})
 	appended := make([]bool, len(batches))
 	for i, chunk := range frameChunks(batches, valid) {
@@ -124,7 +125,7 @@ func (e *Engine) appendDurable(
 ) error {
 	leases := newLeaseArrays(len(items))
 	var frames storedFrames
-	params := db.AppendFramesParams{NowMs: e.nowMs()}
+	params := db.AppendFramesParams{NowMs: e.c.NowMs()}
 	for _, n := range items {
 		b := &batches[n]
 		if b.Ends || slices.ContainsFunc(b.Frames, func(f FrameSpec) bool { return !f.isDurable() }) {
@@ -142,16 +143,16 @@ func (e *Engine) appendDurable(
 	if len(params.Ords) == 0 {
 		return nil
 	}
-	params.PartitionKeys, params.ExecutionIDs = leases.partitions, leases.executions
+	params.PartitionKeys, params.ExecutionIDs = leases.Partitions, leases.Executions
 	params.AttemptIndexes, params.LeaseEpochs = leases.attempts, leases.epochs
 	params.FrameTypes, params.Payloads = frames.types, frames.payloads
 	params.Encodings, params.CorrelationIDs = frames.encodings, frames.correlations
 	var rows []db.AppendFramesRow
-	err := inStatements(ctx, e, op, func(due *notifications) []step {
-		return []step{func(conn db.DBTX) (err error) {
-			rows, err = e.q.AppendFrames(ctx, conn, params)
+	err := core.InStatements(ctx, e.c, op, func(due *core.Notifications) []core.Step {
+		return []core.Step{func(conn db.DBTX) (err error) {
+			rows, err = e.c.Q.AppendFrames(ctx, conn, params)
 			for _, row := range rows {
-				due.stream(batches[row.Ord].Lease.stream())
+				due.Stream(batches[row.Ord].Lease.stream())
 				e.written.note(&batches[row.Ord].Lease)
 			}
 			return err
@@ -168,8 +169,8 @@ func (e *Engine) appendDurable(
 		return err
 	}
 	// The frames are appended. If this fails, a later trim deletes more.
-	_, _ = inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (struct{}, error) {
-		return struct{}{}, e.q.TrimDurableFrames(ctx, conn, trim.params())
+	_, _ = core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (struct{}, error) {
+		return struct{}{}, e.c.Q.TrimDurableFrames(ctx, conn, trim.params())
 	})
 	return nil
 }
@@ -189,29 +190,29 @@ func (e *Engine) appendHeld(ctx context.Context, op string, b *FrameBatch) (Appe
 	if b.Ends {
 		lock = sharedFlow
 	}
-	return underLocks(ctx, e, op, b.Lease, lock, func(ctx context.Context, tx *txn, x *heldLease) (Appended, error) {
-		tx.due.stream(b.Lease.stream())
+	return underLocks(ctx, e, op, b.Lease, lock, func(ctx context.Context, tx *core.Txn, x *heldLease) (Appended, error) {
+		tx.Due.Stream(b.Lease.stream())
 		e.written.note(&b.Lease)
 		return e.appendUnder(ctx, tx, b)
 	})
 }
 
-func (e *Engine) appendUnder(ctx context.Context, tx *txn, b *FrameBatch) (Appended, error) {
+func (e *Engine) appendUnder(ctx context.Context, tx *core.Txn, b *FrameBatch) (Appended, error) {
 	f := frameColumns{FrameBatch: b}
 	f.collect(&e.cfg.Streams)
 	partition, execution, attempt := b.Lease.Execution.Partition(), b.Lease.Execution.UUID(), int32(b.Lease.Attempt)
 	var at db.MoveStreamRow
 	var meta db.GetStreamMetaRow
-	steps := []step{func(conn db.DBTX) (err error) {
-		at, err = e.q.MoveStream(ctx, conn, db.MoveStreamParams{
-			NowMs: e.nowMs(), Frames: int32(len(b.Frames)), Durable: f.durable,
+	steps := []core.Step{func(conn db.DBTX) (err error) {
+		at, err = e.c.Q.MoveStream(ctx, conn, db.MoveStreamParams{
+			NowMs: e.c.NowMs(), Frames: int32(len(b.Frames)), Durable: f.durable,
 			PartitionKey: partition, ExecutionID: execution, AttemptIndex: attempt, Behind: b.behind(),
 		})
 		return err
 	}}
 	if f.bestEffort > 0 {
 		steps = append(steps, func(conn db.DBTX) (err error) {
-			meta, err = e.q.GetStreamMeta(ctx, conn, db.GetStreamMetaParams{
+			meta, err = e.c.Q.GetStreamMeta(ctx, conn, db.GetStreamMetaParams{
 				PartitionKey: partition, ExecutionID: execution, AttemptIndex: attempt,
 			})
 			return err

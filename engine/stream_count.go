@@ -5,6 +5,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // CountFrames returns how many frames the stream of each lease's attempt has, trimmed ones included, in input order. An
@@ -14,19 +15,19 @@ import (
 func (e *Engine) CountFrames(ctx context.Context, leases []Lease) ([]int64, error) {
 	const op = "count frames"
 	if err := checkBatch(len(leases)); err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	for _, l := range leases {
 		if err := e.checkLease(l); err != nil {
-			return nil, wrap(op, err)
+			return nil, core.Wrap(op, err)
 		}
 	}
 	var counts []int64
-	err := e.read(ctx, func(conn db.DBTX) (err error) {
+	err := e.c.Read(ctx, func(conn db.DBTX) (err error) {
 		counts, err = e.countFrames(ctx, conn, leases)
 		return err
 	})
-	return counts, wrap(op, err)
+	return counts, core.Wrap(op, err)
 }
 
 func (e *Engine) countFrames(ctx context.Context, conn db.DBTX, leases []Lease) ([]int64, error) {
@@ -36,8 +37,8 @@ func (e *Engine) countFrames(ctx context.Context, conn db.DBTX, leases []Lease) 
 		keys.add(l.Fence)
 		ords[i] = int32(i)
 	}
-	rows, err := e.q.ReadStreams(ctx, conn, db.ReadStreamsParams{
-		PartitionKeys: keys.partitions, ExecutionIDs: keys.executions, AttemptIndexes: keys.attempts, Ords: ords,
+	rows, err := e.c.Q.ReadStreams(ctx, conn, db.ReadStreamsParams{
+		PartitionKeys: keys.Partitions, ExecutionIDs: keys.Executions, AttemptIndexes: keys.attempts, Ords: ords,
 	})
 	if err != nil {
 		return nil, err
@@ -51,7 +52,7 @@ func (e *Engine) countFrames(ctx context.Context, conn db.DBTX, leases []Lease) 
 
 // movedStream returns the error for a stream, locked by the caller, that has another number of frames than its batch asks
 // for.
-func (e *Engine) movedStream(ctx context.Context, tx *txn, b *FrameBatch) error {
+func (e *Engine) movedStream(ctx context.Context, tx *core.Txn, b *FrameBatch) error {
 	counts, err := e.countFrames(ctx, tx, []Lease{b.Lease})
 	if err != nil {
 		return err

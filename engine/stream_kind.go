@@ -5,6 +5,7 @@ import (
 	"iter"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Frame declares a type of frames once, for handlers that write them and programs that read them. T is the type of the
@@ -31,11 +32,11 @@ type FrameWriter interface {
 func (f Frame[T]) Write(ctx context.Context, w FrameWriter, value T) error {
 	const op = "write frame"
 	if f.Type == "" {
-		return wrap(op, invalid("type", "is empty"))
+		return core.Wrap(op, core.Invalid("type", "is empty"))
 	}
 	payload, err := encode(f.Codec, value)
 	if err != nil {
-		return wrap(op, invalidBecause("payload", err))
+		return core.Wrap(op, core.InvalidBecause("payload", err))
 	}
 	return w.WriteFrame(ctx, FrameSpec{Payload: payload, Type: f.Type, Mode: f.Mode})
 }
@@ -67,7 +68,7 @@ type TypedFrame[T any] struct {
 func (f Frame[T]) Tail(ctx context.Context, eng *Engine, x id.ExecutionID, o TailOptions) iter.Seq2[TypedFrame[T], error] {
 	return func(yield func(TypedFrame[T], error) bool) {
 		if f.Type == "" {
-			yield(TypedFrame[T]{}, wrap("tail stream", invalid("type", "is empty")))
+			yield(TypedFrame[T]{}, core.Wrap("tail stream", core.Invalid("type", "is empty")))
 			return
 		}
 		trimmed := int64(0) // before frames of other types

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // StreamPosition is a place in the output of an execution, behind a frame or behind an attempt. A tail continues there
@@ -54,13 +55,13 @@ func ParseStreamPosition(s string) (StreamPosition, error) {
 	body, closed := strings.CutSuffix(s, ".end")
 	parts := strings.Split(body, ".")
 	if len(parts) != 5 {
-		return StreamPosition{}, wrap(op, invalid("position", "is not five numbers with dots between them"))
+		return StreamPosition{}, core.Wrap(op, core.Invalid("position", "is not five numbers with dots between them"))
 	}
 	var n [5]int64
 	for i, bits := range []int{31, 63, 31, 63, 63} {
 		parsed, err := strconv.ParseUint(parts[i], 10, bits)
 		if err != nil {
-			return StreamPosition{}, wrap(op, invalid("position", fmt.Sprintf("part %d is not a number of at most %d bits", i+1, bits)))
+			return StreamPosition{}, core.Wrap(op, core.Invalid("position", fmt.Sprintf("part %d is not a number of at most %d bits", i+1, bits)))
 		}
 		n[i] = int64(parsed)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // BestEffort configures how long best-effort frames are kept: as many as come within twice TTL, by a moving average of
@@ -30,11 +32,11 @@ func (b *BestEffort) normalise() error {
 	b.TTL, b.Least, b.Most = cmp.Or(b.TTL, DefaultFrameTTL), cmp.Or(b.Least, DefaultFramesKept), cmp.Or(b.Most, DefaultMostFramesKept)
 	switch {
 	case b.TTL < time.Millisecond || b.TTL > 10*time.Minute:
-		return invalid("Config.Streams.BestEffort.TTL", "must be between 1ms and 10m")
+		return core.Invalid("Config.Streams.BestEffort.TTL", "must be between 1ms and 10m")
 	case b.Least < 0 || b.Least > maxFramesKept:
-		return invalid("Config.Streams.BestEffort.Least", fmt.Sprintf("must be between 0 and %d", maxFramesKept))
+		return core.Invalid("Config.Streams.BestEffort.Least", fmt.Sprintf("must be between 0 and %d", maxFramesKept))
 	case b.Most < 0 || b.Most > maxFramesKept:
-		return invalid("Config.Streams.BestEffort.Most", fmt.Sprintf("must be between 0 and %d", maxFramesKept))
+		return core.Invalid("Config.Streams.BestEffort.Most", fmt.Sprintf("must be between 0 and %d", maxFramesKept))
 	case b.Most < b.Least:
 		b.Most = b.Least
 	}

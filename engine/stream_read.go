@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -97,18 +98,18 @@ func (e *Engine) ReadStream(ctx context.Context, x id.ExecutionID, r StreamRange
 	const op = "read stream"
 	read, err := e.rangeOf(x, r)
 	if err != nil {
-		return StreamPage{}, wrap(op, err)
+		return StreamPage{}, core.Wrap(op, err)
 	}
 	answers, err := e.readStreams(ctx, []streamRead{read})
 	if err != nil {
-		return StreamPage{}, wrap(op, err)
+		return StreamPage{}, core.Wrap(op, err)
 	}
 	a := answers[0]
 	switch {
 	case a.err != nil:
-		return StreamPage{}, wrap(op, a.err)
+		return StreamPage{}, core.Wrap(op, a.err)
 	case a.state == nil:
-		return StreamPage{}, wrap(op, &fferr.NotFoundError{Entity: "execution", ID: x.String()})
+		return StreamPage{}, core.Wrap(op, &fferr.NotFoundError{Entity: "execution", ID: x.String()})
 	}
 	page := StreamPage{Frames: a.frames}
 	if len(a.frames) < r.Limit && read.through == lastFrame {
@@ -123,25 +124,25 @@ func (e *Engine) rangeOf(x id.ExecutionID, r StreamRange) (streamRead, error) {
 	if r.After != (StreamPosition{}) {
 		switch {
 		case r.Attempt != 0:
-			return streamRead{}, invalid("attempt", "is set beside After, which names one")
+			return streamRead{}, core.Invalid("attempt", "is set beside After, which names one")
 		case r.From != "":
-			return streamRead{}, invalid("from", "is set beside After")
+			return streamRead{}, core.Invalid("from", "is set beside After")
 		}
 		r.Attempt = r.After.attempt
 	}
-	read := streamRead{key: streamKey{x, r.Attempt}, size: r.Limit, skipBestEffort: r.SkipBestEffort}
+	read := streamRead{key: core.StreamKey{Execution: x, Attempt: r.Attempt}, size: r.Limit, skipBestEffort: r.SkipBestEffort}
 	if err := e.checkStream(x, r.Attempt); err != nil {
 		return read, err
 	}
 	if r.Limit < 1 || r.Limit > MaxFramePage {
-		return read, invalid("limit", fmt.Sprintf("must be between 1 and %d", MaxFramePage))
+		return read, core.Invalid("limit", fmt.Sprintf("must be between 1 and %d", MaxFramePage))
 	}
 	from, err := orCursor(r.From, wire.FrameStart).Lower()
 	if err != nil {
-		return read, invalidBecause("from", err)
+		return read, core.InvalidBecause("from", err)
 	}
 	if read.through, err = orCursor(r.To, wire.FrameEnd).Upper(); err != nil {
-		return read, invalidBecause("to", err)
+		return read, core.InvalidBecause("to", err)
 	}
 	if read.after = from; from.Seq > math.MinInt32 {
 		read.after.Seq-- // from is included
@@ -164,14 +165,14 @@ func (e *Engine) checkStream(x id.ExecutionID, attempt int) error {
 		return err
 	}
 	if attempt < 0 || attempt > math.MaxInt32 {
-		return invalid("attempt", "must be between 0 and 2^31-1")
+		return core.Invalid("attempt", "must be between 0 and 2^31-1")
 	}
 	return nil
 }
 
 // streamRead asks for frames of a stream, after a position and up to another.
 type streamRead struct {
-	key            streamKey
+	key            core.StreamKey
 	after, through wire.FramePosition
 	size           int
 	skipBestEffort bool
@@ -193,7 +194,7 @@ func (a *streamAnswer) take(row *db.ReadStreamsRow) {
 }
 
 // add adds a frame.
-func (a *streamAnswer) add(k streamKey, row *db.ListFramesRow) {
+func (a *streamAnswer) add(k core.StreamKey, row *db.ListFramesRow) {
 	f, err := frameOf(k, row)
 	a.frames = append(a.frames, f)
 	a.err = cmp.Or(a.err, err)
@@ -204,13 +205,13 @@ func framesOf(reads []streamRead) db.ListFramesParams {
 	keys := newLeaseArrays(len(reads))
 	p := db.ListFramesParams{}
 	for i, r := range reads {
-		keys.add(Fence{Execution: r.key.execution, Attempt: r.key.attempt})
+		keys.add(Fence{Execution: r.key.Execution, Attempt: r.key.Attempt})
 		p.AfterTsMs, p.AfterSeqs = append(p.AfterTsMs, r.after.TsMs), append(p.AfterSeqs, r.after.Seq)
 		p.ThroughTsMs, p.ThroughSeqs = append(p.ThroughTsMs, r.through.TsMs), append(p.ThroughSeqs, r.through.Seq)
 		p.SkipBestEffort = append(p.SkipBestEffort, r.skipBestEffort)
 		p.Sizes, p.Ords = append(p.Sizes, int32(r.size)), append(p.Ords, int32(i))
 	}
-	p.PartitionKeys, p.ExecutionIDs, p.AttemptIndexes = keys.partitions, keys.executions, keys.attempts
+	p.PartitionKeys, p.ExecutionIDs, p.AttemptIndexes = keys.Partitions, keys.Executions, keys.attempts
 	return p
 }
 
@@ -220,15 +221,15 @@ func (e *Engine) readStreams(ctx context.Context, reads []streamRead) ([]streamA
 	p := framesOf(reads)
 	var states []db.ReadStreamsRow
 	var frames []db.ListFramesRow
-	err := e.read(ctx,
+	err := e.c.Read(ctx,
 		func(conn db.DBTX) (err error) {
-			states, err = e.q.ReadStreams(ctx, conn, db.ReadStreamsParams{
+			states, err = e.c.Q.ReadStreams(ctx, conn, db.ReadStreamsParams{
 				PartitionKeys: p.PartitionKeys, ExecutionIDs: p.ExecutionIDs, AttemptIndexes: p.AttemptIndexes, Ords: p.Ords,
 			})
 			return err
 		},
 		func(conn db.DBTX) (err error) {
-			frames, err = e.q.ListFrames(ctx, conn, p)
+			frames, err = e.c.Q.ListFrames(ctx, conn, p)
 			return err
 		})
 	if err != nil {
@@ -249,7 +250,7 @@ func (e *Engine) readStreams(ctx context.Context, reads []streamRead) ([]streamA
 func closedOf(s *db.ReadStreamsRow) (*StreamClosed, error) {
 	phase, err := normalise.LifecyclePhase(s.LifecyclePhase)
 	if err != nil {
-		return nil, corrupt("ff_exec_core.lifecycle_phase", err)
+		return nil, core.Corrupt("ff_exec_core.lifecycle_phase", err)
 	}
 	over := phase == state.Terminal
 	c := &StreamClosed{Last: over && s.NextAttempt < 0}
@@ -280,14 +281,14 @@ func closedOf(s *db.ReadStreamsRow) (*StreamClosed, error) {
 }
 
 // frameOf returns a stored frame.
-func frameOf(k streamKey, row *db.ListFramesRow) (StreamFrame, error) {
+func frameOf(k core.StreamKey, row *db.ListFramesRow) (StreamFrame, error) {
 	f := StreamFrame{
-		Execution: k.execution, Attempt: k.attempt, ID: wire.FramePosition{TsMs: row.TsMs, Seq: row.Seq},
+		Execution: k.Execution, Attempt: k.Attempt, ID: wire.FramePosition{TsMs: row.TsMs, Seq: row.Seq},
 		Epoch: row.LeaseEpoch, Number: row.Number, Mode: FrameMode(row.Mode), durable: row.Durable,
 	}
 	fields, err := frameFields(row.Fields)
 	if err != nil {
-		return f, corrupt("ff_stream_frame.fields", err)
+		return f, core.Corrupt("ff_stream_frame.fields", err)
 	}
 	f.Type, f.Correlation = fields["frame_type"], fields["correlation_id"]
 	f.SummaryVersion, _ = strconv.Atoi(fields["summary_version"])
@@ -296,7 +297,7 @@ func frameOf(k streamKey, row *db.ListFramesRow) (StreamFrame, error) {
 		return f, nil
 	}
 	if f.Payload, err = base64.StdEncoding.DecodeString(fields["payload"]); err != nil {
-		return f, corrupt("ff_stream_frame.fields", err)
+		return f, core.Corrupt("ff_stream_frame.fields", err)
 	}
 	return f, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Limits of output streams.
@@ -112,9 +113,9 @@ func (c *StreamConfig) normalise() error {
 	}
 	switch {
 	case c.MaxPayload < 0 || c.MaxPayload > MaxFramePayload:
-		return invalid("Config.Streams.MaxPayload", fmt.Sprintf("must be between 1 and %d", MaxFramePayload))
+		return core.Invalid("Config.Streams.MaxPayload", fmt.Sprintf("must be between 1 and %d", MaxFramePayload))
 	case c.DurableMaxlen < 0 || c.DurableMaxlen > maxFramesKept:
-		return invalid("Config.Streams.DurableMaxlen", fmt.Sprintf("must be between 0 and %d", maxFramesKept))
+		return core.Invalid("Config.Streams.DurableMaxlen", fmt.Sprintf("must be between 0 and %d", maxFramesKept))
 	}
 	return c.BestEffort.normalise()
 }
@@ -151,10 +152,10 @@ func (e *Engine) checkBatchOfFrames(b *FrameBatch) error {
 		return err
 	}
 	if b.Behind != nil && *b.Behind < 0 {
-		return invalid("behind", "is negative")
+		return core.Invalid("behind", "is negative")
 	}
 	if len(frames) < 1 || len(frames) > MaxFrames {
-		return invalid("frames", fmt.Sprintf("%d frames: must be between 1 and %d", len(frames), MaxFrames))
+		return core.Invalid("frames", fmt.Sprintf("%d frames: must be between 1 and %d", len(frames), MaxFrames))
 	}
 	size, patches := 0, 0
 	for n := range frames {
@@ -167,10 +168,10 @@ func (e *Engine) checkBatchOfFrames(b *FrameBatch) error {
 		size += len(frames[n].Payload)
 	}
 	if patches > MaxSummaryFrames {
-		return invalid("frames", fmt.Sprintf("%d summary frames, limit %d", patches, MaxSummaryFrames))
+		return core.Invalid("frames", fmt.Sprintf("%d summary frames, limit %d", patches, MaxSummaryFrames))
 	}
 	if size > MaxFrameBatch {
-		return invalid("frames", fmt.Sprintf("%d bytes of payloads, limit %d", size, MaxFrameBatch))
+		return core.Invalid("frames", fmt.Sprintf("%d bytes of payloads, limit %d", size, MaxFrameBatch))
 	}
 	return nil
 }
@@ -190,14 +191,14 @@ func wrapFrame(n int, err error) error {
 // Errors: [fferr.ErrInvalidInput].
 func (e *Engine) CheckFrame(f *FrameSpec) error {
 	if f == nil {
-		return wrap(opAppendFrames, invalid("frame", "is nil"))
+		return core.Wrap(opAppendFrames, core.Invalid("frame", "is nil"))
 	}
-	return wrap(opAppendFrames, checkFrame(f, e.cfg.Streams.MaxPayload))
+	return core.Wrap(opAppendFrames, checkFrame(f, e.cfg.Streams.MaxPayload))
 }
 
 func checkFrame(f *FrameSpec, maxPayload int) error {
 	if len(f.Payload) > maxPayload {
-		return invalid("payload", fmt.Sprintf("%d bytes, limit %d", len(f.Payload), maxPayload))
+		return core.Invalid("payload", fmt.Sprintf("%d bytes, limit %d", len(f.Payload), maxPayload))
 	}
 	if err := checkText("type", f.Type, maxFrameType); err != nil {
 		return err
@@ -211,14 +212,14 @@ func checkFrame(f *FrameSpec, maxPayload int) error {
 	case FrameSummary:
 		return checkPatch(f.Payload)
 	}
-	return invalid("mode", fmt.Sprintf("is %q", f.Mode))
+	return core.Invalid("mode", fmt.Sprintf("is %q", f.Mode))
 }
 
 // checkPatch returns an error for a summary frame's payload that is not a JSON object, is nested too deeply, or has a number
 // that the server would write out in very many digits.
 func checkPatch(payload []byte) error {
 	if !utf8.Valid(payload) || !json.Valid(payload) {
-		return invalid("payload", "is not a JSON object, which a summary frame needs")
+		return core.Invalid("payload", "is not a JSON object, which a summary frame needs")
 	}
 	decoder := json.NewDecoder(bytes.NewReader(payload))
 	decoder.UseNumber()
@@ -229,7 +230,7 @@ func checkPatch(payload []byte) error {
 			return nil // the end: it is valid
 		}
 		if depth == 0 && token != json.Delim('{') && token != json.Delim('}') {
-			return invalid("payload", "is JSON, but not an object, which a summary frame needs")
+			return core.Invalid("payload", "is JSON, but not an object, which a summary frame needs")
 		}
 		switch token := token.(type) {
 		case json.Delim:
@@ -241,14 +242,16 @@ func checkPatch(payload []byte) error {
 		case json.Number:
 			if _, exponent, ok := strings.Cut(strings.ToLower(token.String()), "e"); ok {
 				if n, err := strconv.Atoi(exponent); err != nil || max(n, -n) > maxPatchExponent {
-					return invalid("payload", fmt.Sprintf("has a number with an exponent beyond %d", maxPatchExponent))
+					return core.Invalid("payload", fmt.Sprintf("has a number with an exponent beyond %d", maxPatchExponent))
 				}
 			}
 		}
 		if depth > maxPatchDepth {
-			return invalid("payload", fmt.Sprintf("is nested deeper than %d: patch_depth_exceeded", maxPatchDepth))
+			return core.Invalid("payload", fmt.Sprintf("is nested deeper than %d: patch_depth_exceeded", maxPatchDepth))
 		}
 	}
 }
 
-func (l Lease) stream() streamKey { return streamKey{l.Execution, l.Attempt} }
+func (l Lease) stream() core.StreamKey {
+	return core.StreamKey{Execution: l.Execution, Attempt: l.Attempt}
+}

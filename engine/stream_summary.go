@@ -14,6 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // StreamSummary is the document that the summary frames of an attempt have made.
@@ -31,16 +32,16 @@ type StreamSummary struct {
 func (e *Engine) StreamSummary(ctx context.Context, x id.ExecutionID, attempt int) (StreamSummary, error) {
 	const op = "read summary"
 	if err := e.checkStream(x, attempt); err != nil {
-		return StreamSummary{}, wrap(op, err)
+		return StreamSummary{}, core.Wrap(op, err)
 	}
-	row, err := e.q.GetStreamSummary(ctx, e.reader(), db.GetStreamSummaryParams{
+	row, err := e.c.Q.GetStreamSummary(ctx, e.c.Reader(), db.GetStreamSummaryParams{
 		PartitionKey: x.Partition(), ExecutionID: x.UUID(), AttemptIndex: int32(attempt),
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return StreamSummary{}, wrap(op, &fferr.NotFoundError{Entity: "summary of attempt", ID: fmt.Sprintf("%s/%d", x, attempt)})
+		return StreamSummary{}, core.Wrap(op, &fferr.NotFoundError{Entity: "summary of attempt", ID: fmt.Sprintf("%s/%d", x, attempt)})
 	case err != nil:
-		return StreamSummary{}, wrap(op, err)
+		return StreamSummary{}, core.Wrap(op, err)
 	}
 	return StreamSummary{
 		Document: row.DocumentJSON, Version: int(row.Version),
@@ -50,23 +51,23 @@ func (e *Engine) StreamSummary(ctx context.Context, x id.ExecutionID, attempt in
 
 // mergeSummary merges the patches among frames into the document of their attempt, and returns its version and the number
 // of its frames; zeros without patches.
-func (e *Engine) mergeSummary(ctx context.Context, tx *txn, f *frameColumns, tsMs int64) (row db.MergeSummaryRow, err error) {
+func (e *Engine) mergeSummary(ctx context.Context, tx *core.Txn, f *frameColumns, tsMs int64) (row db.MergeSummaryRow, err error) {
 	if len(f.patches) == 0 {
 		return row, nil
 	}
-	row, err = e.q.MergeSummary(ctx, tx, db.MergeSummaryParams{
+	row, err = e.c.Q.MergeSummary(ctx, tx, db.MergeSummaryParams{
 		PartitionKey: f.Lease.Execution.Partition(), ExecutionID: f.Lease.Execution.UUID(), AttemptIndex: int32(f.Lease.Attempt),
 		Patches: f.patches, TsMs: tsMs,
 	})
 	if refusal, ok := errors.AsType[*pgconn.PgError](err); ok && strings.HasPrefix(refusal.Code, "22") {
 		// The server's text would quote the document.
-		return row, invalid("frames", "a summary frame has a value that the server's JSON can't hold: a number out of range, or U+0000")
+		return row, core.Invalid("frames", "a summary frame has a value that the server's JSON can't hold: a number out of range, or U+0000")
 	}
 	if err != nil {
 		return row, err
 	}
 	if row.Size > MaxSummary {
-		return row, invalid("frames", fmt.Sprintf("the summary would have %d bytes, limit %d", row.Size, MaxSummary))
+		return row, core.Invalid("frames", fmt.Sprintf("the summary would have %d bytes, limit %d", row.Size, MaxSummary))
 	}
 	f.number(row.Version)
 	return row, nil

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/streams"
 )
 
@@ -48,17 +49,17 @@ func (e *Engine) TailStream(ctx context.Context, x id.ExecutionID, o TailOptions
 		err := cmp.Or(e.checkAwait(), e.checkStream(x, o.After.attempt))
 		t := streamTail{
 			execution: x, options: o, at: o.After, again: o.After.closed, size: streams.FirstSize,
-			yield: func(f StreamFrame, err error) bool { return yield(f, wrap(op, err)) },
+			yield: func(f StreamFrame, err error) bool { return yield(f, core.Wrap(op, err)) },
 		}
 		if err == nil {
-			t.reader = e.tails.Reader(t.key().channel())
+			t.reader = e.tails.Reader(t.key().Channel())
 			defer t.reader.Leave()
 		}
 		for goesOn := true; goesOn && err == nil; {
 			goesOn, err = t.next(ctx)
 		}
 		if err != nil {
-			yield(StreamFrame{}, wrap(op, err))
+			yield(StreamFrame{}, core.Wrap(op, err))
 		}
 	}
 }
@@ -74,7 +75,9 @@ type streamTail struct {
 	yield     func(StreamFrame, error) bool
 }
 
-func (t *streamTail) key() streamKey { return streamKey{t.execution, t.at.attempt} }
+func (t *streamTail) key() core.StreamKey {
+	return core.StreamKey{Execution: t.execution, Attempt: t.at.attempt}
+}
 
 // next waits for frames, or for the end of the attempt, and yields them. It reports whether the tail goes on.
 func (t *streamTail) next(ctx context.Context) (bool, error) {
@@ -83,7 +86,7 @@ func (t *streamTail) next(ctx context.Context) (bool, error) {
 			return false, nil
 		}
 		t.at = StreamPosition{attempt: t.at.attempt + 1}
-		t.reader.Follow(t.key().channel())
+		t.reader.Follow(t.key().Channel())
 	}
 	a, err := t.reader.Await(ctx, streamRead{
 		key: t.key(), after: t.after(), through: lastFrame, size: t.size, skipBestEffort: t.options.SkipBestEffort,

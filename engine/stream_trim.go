@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -12,24 +13,24 @@ const keptSummaries = 64
 
 // insertFrames inserts the frames of a batch, with the ids that at ends with, and deletes the frames that the stream no
 // longer keeps. kept is the number of its summary frames.
-func (e *Engine) insertFrames(ctx context.Context, tx *txn, f *frameColumns, at *db.MoveStreamRow, meta *db.GetStreamMetaRow, kept int) error {
-	steps := []step{func(conn db.DBTX) error { return e.q.InsertFrames(ctx, conn, f.params(at)) }}
+func (e *Engine) insertFrames(ctx context.Context, tx *core.Txn, f *frameColumns, at *db.MoveStreamRow, meta *db.GetStreamMetaRow, kept int) error {
+	steps := []core.Step{func(conn db.DBTX) error { return e.c.Q.InsertFrames(ctx, conn, f.params(at)) }}
 	partition, execution, attempt := f.Lease.Execution.Partition(), f.Lease.Execution.UUID(), int32(f.Lease.Attempt)
 	if f.bestEffort > 0 {
 		put := e.rated(f, at, meta)
 		put.PartitionKey, put.ExecutionID, put.AttemptIndex = partition, execution, attempt
-		steps = append(steps, func(conn db.DBTX) error { return e.q.PutStreamMeta(ctx, conn, put) })
+		steps = append(steps, func(conn db.DBTX) error { return e.c.Q.PutStreamMeta(ctx, conn, put) })
 	}
 	if excess := kept - keptSummaries; len(f.patches) > 0 && excess >= trimLag(keptSummaries) {
 		steps = append(steps, func(conn db.DBTX) error {
-			return e.q.TrimSummaryFrames(ctx, conn, db.TrimSummaryFramesParams{
+			return e.c.Q.TrimSummaryFrames(ctx, conn, db.TrimSummaryFramesParams{
 				PartitionKey: partition, ExecutionID: execution, AttemptIndex: attempt, Excess: int32(excess),
 			})
 		})
 	}
 	var trim durableTrim
 	if trim.add(e.cfg.Streams.DurableMaxlen, f.Lease.Fence, at.Durable, int(f.durable)); !trim.empty() {
-		steps = append(steps, func(conn db.DBTX) error { return e.q.TrimDurableFrames(ctx, conn, trim.params()) })
+		steps = append(steps, func(conn db.DBTX) error { return e.c.Q.TrimDurableFrames(ctx, conn, trim.params()) })
 	}
 	return pgtx.InOneTrip(ctx, tx, steps...)
 }
@@ -73,7 +74,7 @@ func (t *durableTrim) empty() bool { return len(t.numbers) == 0 }
 
 func (t *durableTrim) params() db.TrimDurableFramesParams {
 	return db.TrimDurableFramesParams{
-		PartitionKeys: t.leases.partitions, ExecutionIDs: t.leases.executions, AttemptIndexes: t.leases.attempts,
+		PartitionKeys: t.leases.Partitions, ExecutionIDs: t.leases.Executions, AttemptIndexes: t.leases.attempts,
 		Numbers: t.numbers, PageSize: int32(t.most),
 	}
 }

@@ -24,7 +24,7 @@ func newStreamHub(e *Engine, listener *notify.Listener) *streamHub {
 	return streams.NewHub(streams.Source[streamRead, streamAnswer]{
 		Read: e.readTails, Poll: e.pollTails, Size: func(r streamRead) int { return r.size }, Copy: streamAnswer.clone, Permanent: isPermanent,
 		Send: func(ctx context.Context, channel, payload string) error {
-			_, err := e.runner.AtOnce().Exec(ctx, "select pg_notify($1, $2)", channel, payload)
+			_, err := e.c.Runner.AtOnce().Exec(ctx, "select pg_notify($1, $2)", channel, payload)
 			return err
 		},
 	}, listener, e.cfg.Log)
@@ -65,11 +65,11 @@ func (e *Engine) readStates(ctx context.Context, reads []streamRead) ([]streamAn
 	keys := newLeaseArrays(len(reads))
 	ords := make([]int32, len(reads))
 	for i, r := range reads {
-		keys.add(Fence{Execution: r.key.execution, Attempt: r.key.attempt})
+		keys.add(Fence{Execution: r.key.Execution, Attempt: r.key.Attempt})
 		ords[i] = int32(i)
 	}
-	states, err := e.q.ReadStreams(ctx, e.reader(), db.ReadStreamsParams{
-		PartitionKeys: keys.partitions, ExecutionIDs: keys.executions, AttemptIndexes: keys.attempts, Ords: ords,
+	states, err := e.c.Q.ReadStreams(ctx, e.c.Reader(), db.ReadStreamsParams{
+		PartitionKeys: keys.Partitions, ExecutionIDs: keys.Executions, AttemptIndexes: keys.attempts, Ords: ords,
 	})
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (e *Engine) listAhead(ctx context.Context, reads []streamRead, answers []st
 			return nil
 		}
 		frames, err := readAgain(e, func() ([]db.ListFramesRow, error) {
-			return e.q.ListFrames(ctx, e.reader(), framesOf(some))
+			return e.c.Q.ListFrames(ctx, e.c.Reader(), framesOf(some))
 		})
 		for i := range frames {
 			n := places[frames[i].Ord]

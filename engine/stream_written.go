@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 const (
@@ -53,7 +55,7 @@ func (w *writtenStreams) note(l *Lease) {
 }
 
 // take returns the streams of leases that have written some, and forgets them.
-func (w *writtenStreams) take(fences []Fence) (keys []streamKey) {
+func (w *writtenStreams) take(fences []Fence) (keys []core.StreamKey) {
 	if w.count.Load() == 0 || len(fences) == 0 {
 		return nil
 	}
@@ -62,7 +64,7 @@ func (w *writtenStreams) take(fences []Fence) (keys []streamKey) {
 	for _, fence := range fences {
 		if _, known := w.until[fence]; known {
 			delete(w.until, fence)
-			keys = append(keys, streamKey{fence.Execution, fence.Attempt})
+			keys = append(keys, core.StreamKey{Execution: fence.Execution, Attempt: fence.Attempt})
 		}
 	}
 	w.count.Store(int64(len(w.until)))
@@ -76,9 +78,9 @@ func (e *Engine) ringStreams(settled []Fence) {
 	if len(keys) == 0 {
 		return
 	}
-	var due notifications
+	var due core.Notifications
 	for _, k := range keys {
-		due.stream(k)
+		due.Stream(k)
 	}
-	e.passOn(&due)
+	e.c.PassOn(&due)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Suspend releases the attempt that the lease holds, unfinished, until signals satisfy a condition. Then the same attempt
@@ -50,7 +51,7 @@ func (e *Engine) suspend(ctx context.Context, specs []SuspendSpec) ([]Outcome[Su
 		paths = append(paths, specs[n].Condition.node.Predicates()...)
 	}
 	valid := validItems(outcomes, func(n int) error {
-		return wrap(op, cmp.Or(e.checkLease(specs[n].Lease), specs[n].waitForCall(), specs[n].check()))
+		return core.Wrap(op, cmp.Or(e.checkLease(specs[n].Lease), specs[n].waitForCall(), specs[n].check()))
 	})
 	if len(paths) > 0 {
 		var err error
@@ -63,7 +64,7 @@ func (e *Engine) suspend(ctx context.Context, specs []SuspendSpec) ([]Outcome[Su
 		func(*heldLease) bool { return false }, // told apart by their ids, below
 		func(*heldLease) (none Suspended) { return none },
 	)
-	t.write = func(ctx context.Context, tx *txn, items []*heldLease, outcomes []Outcome[Suspended]) error {
+	t.write = func(ctx context.Context, tx *core.Txn, items []*heldLease, outcomes []Outcome[Suspended]) error {
 		return e.writeSuspensions(ctx, tx, items, specs, outcomes)
 	}
 	t.keeps = func(n int) bool { return outcomes[n].Value.Satisfied }
@@ -71,12 +72,12 @@ func (e *Engine) suspend(ctx context.Context, specs []SuspendSpec) ([]Outcome[Su
 	if err := settle(ctx, t, lease, chunks, outcomes); err != nil {
 		return outcomes, err
 	}
-	return outcomes, wrap(op, e.recogniseSuspensions(ctx, specs, outcomes))
+	return outcomes, core.Wrap(op, e.recogniseSuspensions(ctx, specs, outcomes))
 }
 
 // writeSuspensions suspends executions.
 func (e *Engine) writeSuspensions(
-	ctx context.Context, tx *txn, items []*heldLease, specs []SuspendSpec, outcomes []Outcome[Suspended],
+	ctx context.Context, tx *core.Txn, items []*heldLease, specs []SuspendSpec, outcomes []Outcome[Suspended],
 ) error {
 	params := db.SuspendExecutionsParams{NowMs: items[0].facts.NowMs}
 	for _, x := range items {
@@ -85,22 +86,22 @@ func (e *Engine) writeSuspensions(
 			return err
 		}
 		params.PartitionKeys = append(params.PartitionKeys, x.id.Partition())
-		params.ExecutionIDs = append(params.ExecutionIDs, pgUUID(x.id.UUID()))
+		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(x.id.UUID()))
 		params.AttemptIndexes = append(params.AttemptIndexes, int32(x.Attempt))
 		params.Specs = append(params.Specs, document)
 	}
-	rows, err := e.q.SuspendExecutions(ctx, tx, params)
+	rows, err := e.c.Q.SuspendExecutions(ctx, tx, params)
 	if err != nil {
 		return err
 	}
-	tx.due.leases()
+	tx.Due.Leases()
 	var calls callers
 	for _, row := range rows {
 		x := items[row.Ord]
 		satisfied := row.Result == "satisfied"
 		outcomes[x.n].Value = Suspended{ID: specs[x.n].ID, Satisfied: satisfied}
 		if x.row.HasLimits {
-			tx.due.gated()
+			tx.Due.Gated()
 		}
 		if call := specs[x.n].Call; call != "" {
 			calls.add(x.id, call)
@@ -113,18 +114,18 @@ func (e *Engine) writeSuspensions(
 // try of it was committed.
 func (e *Engine) recogniseSuspensions(ctx context.Context, specs []SuspendSpec, outcomes []Outcome[Suspended]) error {
 	var refused []int
-	var arrays executionArrays
+	var arrays core.ExecutionArrays
 	for n, outcome := range outcomes {
 		if errors.Is(outcome.Err, fferr.ErrStaleLease) || errors.Is(outcome.Err, fferr.ErrNotActive) {
 			refused = append(refused, n)
-			arrays.add(specs[n].Lease.Execution.Partition(), specs[n].Lease.Execution.UUID())
+			arrays.Add(specs[n].Lease.Execution.Partition(), specs[n].Lease.Execution.UUID())
 		}
 	}
 	if len(refused) == 0 {
 		return nil
 	}
-	rows, err := e.q.ListSuspensionIDs(ctx, e.reader(), db.ListSuspensionIDsParams{
-		PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
+	rows, err := e.c.Q.ListSuspensionIDs(ctx, e.c.Reader(), db.ListSuspensionIDsParams{
+		PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions,
 	})
 	for _, row := range rows {
 		if n := refused[row.Ord]; row.SuspensionID == specs[n].ID {
@@ -141,12 +142,12 @@ func (e *Engine) checkPaths(
 ) (valid []int, err error) {
 	for _, n := range items {
 		if paths := specs[n].Condition.node.Predicates(); len(paths) > 0 {
-			ok, err := e.q.AreValidPaths(ctx, e.reader(), paths)
+			ok, err := e.c.Q.AreValidPaths(ctx, e.c.Reader(), paths)
 			switch {
 			case err != nil:
-				return nil, wrap(op, err)
+				return nil, core.Wrap(op, err)
 			case !ok:
-				outcomes[n].Err = wrap(op, invalid("condition", "has a predicate that is no SQL/JSON path, or that has a variable"))
+				outcomes[n].Err = core.Wrap(op, core.Invalid("condition", "has a predicate that is no SQL/JSON path, or that has a variable"))
 				continue
 			}
 		}

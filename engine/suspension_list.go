@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/condition"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -37,12 +38,12 @@ type OpenWait struct {
 func (w *OpenWait) setCondition(stored, unusedSignals []byte) error {
 	var node condition.Node
 	if err := json.Unmarshal(stored, &node); err != nil {
-		return corrupt("ff_suspension_current.condition", err)
+		return core.Corrupt("ff_suspension_current.condition", err)
 	}
 	var unused map[string]int
 	if len(unusedSignals) > 0 {
 		if err := json.Unmarshal(unusedSignals, &unused); err != nil {
-			return corrupt("ff_suspension_current.member_map", err)
+			return core.Corrupt("ff_suspension_current.member_map", err)
 		}
 	}
 	w.Condition = node.InWords()
@@ -70,17 +71,17 @@ func (e *Engine) ListWaits(ctx context.Context, filter WaitFilter, after string,
 	var page Page[OpenWait]
 	size, err := pageSize(limit)
 	if err != nil {
-		return page, wrap(op, err)
+		return page, core.Wrap(op, err)
 	}
 	params := db.ListWaitsParams{
 		AfterSinceMs: math.MinInt64, AfterExecutionID: pgtype.UUID{Valid: true}, PageSize: int32(size + 1),
 	}
 	if params.BeforeMs, err = optionalMs("before", filter.Before); err != nil {
-		return page, wrap(op, err)
+		return page, core.Wrap(op, err)
 	}
 	for field, text := range map[string]string{"name": filter.Name, "tag key": filter.TagKey, "tag value": filter.TagValue} {
 		if err := checkText(field, text, maxFreeText); err != nil {
-			return page, wrap(op, err)
+			return page, core.Wrap(op, err)
 		}
 	}
 	if filter.Name != "" {
@@ -89,23 +90,23 @@ func (e *Engine) ListWaits(ctx context.Context, filter WaitFilter, after string,
 	if filter.TagKey != "" {
 		params.TagKey, params.TagValue = &filter.TagKey, &filter.TagValue
 	} else if filter.TagValue != "" {
-		return page, wrap(op, invalid("tag key", "is missing for the tag's value"))
+		return page, core.Wrap(op, core.Invalid("tag key", "is missing for the tag's value"))
 	}
 	key, err := readCursor(list, after)
 	switch {
 	case err == nil && key != nil && len(key) != waitCursor:
-		err = invalid("after", "is not a cursor")
+		err = core.Invalid("after", "is not a cursor")
 	case err == nil && key != nil:
 		params.AfterSinceMs = int64(binary.BigEndian.Uint64(key))
 		params.AfterPartitionKey = int16(binary.BigEndian.Uint16(key[8:]))
 		copy(params.AfterExecutionID.Bytes[:], key[10:])
 	}
 	if err != nil {
-		return page, wrap(op, err)
+		return page, core.Wrap(op, err)
 	}
-	rows, err := e.q.ListWaits(ctx, e.reader(), params)
+	rows, err := e.c.Q.ListWaits(ctx, e.c.Reader(), params)
 	if err != nil {
-		return page, wrap(op, err)
+		return page, core.Wrap(op, err)
 	}
 	waits := make([]OpenWait, len(rows))
 	for i, row := range rows {
@@ -115,7 +116,7 @@ func (e *Engine) ListWaits(ctx context.Context, filter WaitFilter, after string,
 			OnTimeout: OnTimeout(row.TimeoutBehavior), Reason: state.BlockingReason(row.BlockingReason), Asked: row.Asked,
 		}
 		if err := waits[i].setCondition(row.Condition, row.UnusedSignals); err != nil {
-			return page, wrap(op, err)
+			return page, core.Wrap(op, err)
 		}
 	}
 	return pageOf(waits, size, func(w *OpenWait) string {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // ReceivedSignal is a signal that an execution has received for one of its waits.
@@ -71,22 +72,22 @@ const timeoutKey = "__timeout__"
 func (e *Engine) ReceivedSignals(ctx context.Context, x id.ExecutionID) ([]ReceivedSignal, error) {
 	const op = "read received signals"
 	if err := e.checkExecution(x); err != nil {
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
-	row, err := e.q.GetSuspension(ctx, e.reader(), db.GetSuspensionParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()})
+	row, err := e.c.Q.GetSuspension(ctx, e.c.Reader(), db.GetSuspensionParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()})
 	switch {
-	case isNoRow(err):
+	case core.IsNoRow(err):
 		return nil, nil
 	case err != nil:
-		return nil, wrap(op, err)
+		return nil, core.Wrap(op, err)
 	}
 	var satisfied []string
 	if err := json.Unmarshal(row.SatisfiedSet, &satisfied); err != nil {
-		return nil, wrap(op, corrupt("ff_suspension_current.satisfied_set", err))
+		return nil, core.Wrap(op, core.Corrupt("ff_suspension_current.satisfied_set", err))
 	}
 	signals, err := readSignals(row.MemberMap, func(signal string) bool { return slices.Contains(satisfied, signal) })
 	if err != nil {
-		return nil, wrap(op, corrupt("ff_suspension_current.member_map", err))
+		return nil, core.Wrap(op, core.Corrupt("ff_suspension_current.member_map", err))
 	}
 	return signals, nil
 }

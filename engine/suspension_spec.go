@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/condition"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -154,7 +155,7 @@ var storedReasons = map[state.BlockingReason]string{
 // Errors: [fferr.ErrInvalidInput].
 func (s *SuspendSpec) Validate() error {
 	spec := *s
-	return wrap("suspend execution", cmp.Or(spec.waitForCall(), spec.check()))
+	return core.Wrap("suspend execution", cmp.Or(spec.waitForCall(), spec.check()))
 }
 
 // callPointer precedes the name of a call in the pointer of a wait. ffx_resume_caller reads it.
@@ -166,7 +167,7 @@ func (s *SuspendSpec) waitForCall() error {
 	case s.Call == "":
 		return nil
 	case s.Condition.node.Kind != "" || s.Pointer != "":
-		return invalid("call", "has no effect beside a condition or a pointer")
+		return core.Invalid("call", "has no effect beside a condition or a pointer")
 	}
 	s.Condition, s.Pointer = OperatorOnly(), callPointer+s.Call
 	if s.Asked == "" {
@@ -177,24 +178,24 @@ func (s *SuspendSpec) waitForCall() error {
 
 func (s *SuspendSpec) check() error {
 	if err := s.Condition.node.Check(); err != nil {
-		return invalid("condition", err.Error())
+		return core.Invalid("condition", err.Error())
 	}
 	switch s.OnTimeout {
 	case "", ResumeOnTimeout, FailOnTimeout, CancelOnTimeout, ExpireOnTimeout, EscalateOnTimeout:
 	default:
-		return invalid("on timeout", fmt.Sprintf("is %.40q, which is no effect of a timeout", string(s.OnTimeout)))
+		return core.Invalid("on timeout", fmt.Sprintf("is %.40q, which is no effect of a timeout", string(s.OnTimeout)))
 	}
 	switch {
 	case s.Timeout < 0:
-		return invalid("timeout", "is negative")
+		return core.Invalid("timeout", "is negative")
 	case s.Timeout > 0 && s.Timeout < time.Millisecond:
-		return invalid("timeout", "is shorter than a millisecond")
+		return core.Invalid("timeout", "is shorter than a millisecond")
 	case s.Timeout == 0 && s.Condition.node.Kind == condition.TimeoutOnly:
-		return invalid("timeout", "is missing, and nothing else ends the wait")
+		return core.Invalid("timeout", "is missing, and nothing else ends the wait")
 	case s.ResumeDelay < 0:
-		return invalid("resume delay", "is negative")
+		return core.Invalid("resume delay", "is negative")
 	case s.Reason != "" && storedReasons[s.Reason] == "":
-		return invalid("reason", fmt.Sprintf("%s is no reason of a wait", s.Reason))
+		return core.Invalid("reason", fmt.Sprintf("%s is no reason of a wait", s.Reason))
 	}
 	if s.Step != "" || s.StepSeq != 0 {
 		if err := checkStepPlace(s.Step, s.StepSeq); err != nil {

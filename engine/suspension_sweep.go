@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // waitPositions are where the next [Maintenance.SweepWaits] continues.
@@ -48,7 +49,7 @@ func (m Maintenance) SweepWaits(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	const op = "sweep waits"
 	if batch < 1 || batch > MaxSweep {
-		return 0, invalid("batch", fmt.Sprintf("must be between 1 and %d", MaxSweep))
+		return 0, core.Invalid("batch", fmt.Sprintf("must be between 1 and %d", MaxSweep))
 	}
 	e.waits.mu.Lock()
 	suspensions, waitpoints := e.waits.suspensions, e.waits.waitpoints
@@ -75,10 +76,10 @@ func (m Maintenance) SweepWaits(ctx context.Context, batch int) (int, error) {
 }
 
 func (e *Engine) sweepSuspensions(ctx context.Context, op string, from rowPosition, n int) (next rowPosition, deleted int, err error) {
-	params := db.SweepSuspensionsParams{NowMs: e.nowMs(), PageSize: int32(n)}
+	params := db.SweepSuspensionsParams{NowMs: e.c.NowMs(), PageSize: int32(n)}
 	params.AfterPartitionKey, params.AfterKey = from.after()
-	row, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (db.SweepSuspensionsRow, error) {
-		return e.q.SweepSuspensions(ctx, conn, params)
+	row, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (db.SweepSuspensionsRow, error) {
+		return e.c.Q.SweepSuspensions(ctx, conn, params)
 	})
 	if err != nil || int(row.Examined) < n {
 		return rowPosition{}, int(row.Deleted), err
@@ -87,10 +88,10 @@ func (e *Engine) sweepSuspensions(ctx context.Context, op string, from rowPositi
 }
 
 func (e *Engine) sweepWaitpoints(ctx context.Context, op string, from rowPosition, n int) (next rowPosition, deleted int, err error) {
-	params := db.SweepWaitpointsParams{NowMs: e.nowMs(), PageSize: int32(n)}
+	params := db.SweepWaitpointsParams{NowMs: e.c.NowMs(), PageSize: int32(n)}
 	params.AfterPartitionKey, params.AfterKey = from.after()
-	row, err := inStatement(ctx, e.impatient(), op, func(conn db.DBTX, _ *notifications) (db.SweepWaitpointsRow, error) {
-		return e.q.SweepWaitpoints(ctx, conn, params)
+	row, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (db.SweepWaitpointsRow, error) {
+		return e.c.Q.SweepWaitpoints(ctx, conn, params)
 	})
 	if err != nil || int(row.Examined) < n {
 		return rowPosition{}, int(row.Deleted), err
@@ -100,11 +101,11 @@ func (e *Engine) sweepWaitpoints(ctx context.Context, op string, from rowPositio
 
 // dropExpiredKeys deletes retired keys whose grace is over, unless another transaction changes the keystore.
 func (e *Engine) dropExpiredKeys(ctx context.Context, op string) (int, error) {
-	n, err := inTx(ctx, e.impatient(), op, func(tx *txn) (int, error) {
-		if err := e.q.LockKeys(ctx, tx); err != nil {
+	n, err := core.InTx(ctx, e.impatient().c, op, func(tx *core.Txn) (int, error) {
+		if err := e.c.Q.LockKeys(ctx, tx); err != nil {
 			return 0, err
 		}
-		n, err := e.q.DropExpiredKeys(ctx, tx, e.nowMs())
+		n, err := e.c.Q.DropExpiredKeys(ctx, tx, e.c.NowMs())
 		return int(n), err
 	})
 	if errors.Is(err, fferr.ErrBusy) {

@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/condition"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -27,16 +28,16 @@ func (m Maintenance) ExpireWaits(ctx context.Context, batch int) (int, error) {
 		return 0, err
 	}
 	position := db.ScanTimedOutWaitsParams{
-		AfterTimeoutAtMs: math.MinInt64, AfterExecutionID: pgtype.UUID{Valid: true}, NowMs: e.nowMs(), PageSize: scanPage,
+		AfterTimeoutAtMs: math.MinInt64, AfterExecutionID: pgtype.UUID{Valid: true}, NowMs: e.c.NowMs(), PageSize: scanPage,
 	}
 	return e.newPass(op, e.timeOut).through(ctx, batch, func(int) ([]candidate, int, bool, error) {
-		rows, err := e.q.ScanTimedOutWaits(ctx, e.reader(), position)
+		rows, err := e.c.Q.ScanTimedOutWaits(ctx, e.c.Reader(), position)
 		if err != nil || len(rows) == 0 {
-			return nil, 0, false, wrap(op, err)
+			return nil, 0, false, core.Wrap(op, err)
 		}
 		last := rows[len(rows)-1]
 		position.AfterTimeoutAtMs, position.AfterPartitionKey = last.TimeoutAtMs, last.PartitionKey
-		position.AfterExecutionID = pgUUID(last.ExecutionID)
+		position.AfterExecutionID = core.PgUUID(last.ExecutionID)
 		due := make([]candidate, len(rows))
 		for i, row := range rows {
 			due[i] = candidate{partition: row.PartitionKey, execution: row.ExecutionID, flow: row.FlowID}
@@ -46,13 +47,13 @@ func (m Maintenance) ExpireWaits(ctx context.Context, batch int) (int, error) {
 }
 
 // timeOut applies the effects of those waits that it can lock and that have still timed out.
-func (e *Engine) timeOut(ctx context.Context, tx *txn, flows *flowSet, due []candidate, limit int) (int, error) {
-	var arrays executionArrays
+func (e *Engine) timeOut(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []candidate, limit int) (int, error) {
+	var arrays core.ExecutionArrays
 	for _, c := range due {
-		arrays.add(c.partition, c.execution)
+		arrays.Add(c.partition, c.execution)
 	}
-	taken, err := e.q.TakeSuspended(ctx, tx, db.TakeSuspendedParams{
-		PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions, MaxItems: int32(limit),
+	taken, err := e.c.Q.TakeSuspended(ctx, tx, db.TakeSuspendedParams{
+		PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, MaxItems: int32(limit),
 	})
 	if err != nil {
 		return 0, err
@@ -63,16 +64,16 @@ func (e *Engine) timeOut(ctx context.Context, tx *txn, flows *flowSet, due []can
 			return forgotten, err
 		}
 	}
-	var executions executionArrays
+	var executions core.ExecutionArrays
 	for _, row := range taken {
-		executions.add(row.PartitionKey, row.ExecutionID)
+		executions.Add(row.PartitionKey, row.ExecutionID)
 	}
 	current, err := e.lockCurrentAttempts(ctx, tx, executions)
 	if err != nil {
 		return 0, err
 	}
-	timeouts, err := e.q.ReadTimeouts(ctx, tx, db.ReadTimeoutsParams{
-		PartitionKeys: executions.partitions, ExecutionIDs: executions.executions, NowMs: e.nowMs(),
+	timeouts, err := e.c.Q.ReadTimeouts(ctx, tx, db.ReadTimeoutsParams{
+		PartitionKeys: executions.Partitions, ExecutionIDs: executions.Executions, NowMs: e.c.NowMs(),
 	})
 	if err != nil {
 		return 0, err
@@ -82,13 +83,13 @@ func (e *Engine) timeOut(ctx context.Context, tx *txn, flows *flowSet, due []can
 	}
 	acted, nowMs := forgotten, timeouts[0].NowMs
 	ends := timeoutEnds{
-		failed: newEnding(nowMs, state.OutcomeFailed), expired: newEnding(nowMs, state.OutcomeExpired), cancelled: newCancelling(nowMs),
+		failed: core.NewEnding(nowMs, state.OutcomeFailed), expired: core.NewEnding(nowMs, state.OutcomeExpired), cancelled: newCancelling(nowMs),
 	}
 	for _, timeout := range timeouts {
 		row, effect := taken[timeout.Ord], OnTimeout(timeout.TimeoutBehavior)
 		x := id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)
 		attempt := current[row.ExecutionID]
-		if attempt.Busy || effect.ends() && row.FlowID != nil && !flows.has(*row.FlowID) {
+		if attempt.Busy || effect.ends() && row.FlowID != nil && !flows.Has(*row.FlowID) {
 			continue // its end needs the flow; the next scan expects it
 		}
 		acted++
@@ -96,7 +97,7 @@ func (e *Engine) timeOut(ctx context.Context, tx *txn, flows *flowSet, due []can
 		case effect.ends():
 			ends.add(effect, x, attempt, row.HighestEpoch)
 		case effect == EscalateOnTimeout:
-			err = e.q.EscalateWait(ctx, tx, db.EscalateWaitParams{
+			err = e.c.Q.EscalateWait(ctx, tx, db.EscalateWaitParams{
 				PartitionKey: row.PartitionKey, ExecutionID: row.ExecutionID, NowMs: nowMs,
 			})
 		default:
@@ -111,26 +112,26 @@ func (e *Engine) timeOut(ctx context.Context, tx *txn, flows *flowSet, due []can
 
 // forgetWaits closes the waits of those due executions that are not suspended, which another program has resumed or
 // ended, and returns how many. Otherwise every scan would find them again. Locked executions are left to the next scan.
-func (e *Engine) forgetWaits(ctx context.Context, tx *txn, due []candidate, taken []db.TakeSuspendedRow) (int, error) {
+func (e *Engine) forgetWaits(ctx context.Context, tx *core.Txn, due []candidate, taken []db.TakeSuspendedRow) (int, error) {
 	suspended := make(map[id.ExecutionUUID]bool, len(taken))
 	for _, row := range taken {
 		suspended[row.ExecutionID] = true
 	}
-	var rest, locked executionArrays
+	var rest, locked core.ExecutionArrays
 	for _, c := range due {
 		if !suspended[c.execution] {
-			rest.add(c.partition, c.execution)
+			rest.Add(c.partition, c.execution)
 		}
 	}
-	rows, err := e.q.TakeExecutions(ctx, tx, db.TakeExecutionsParams{PartitionKeys: rest.partitions, ExecutionIDs: rest.executions})
+	rows, err := e.c.Q.TakeExecutions(ctx, tx, db.TakeExecutionsParams{PartitionKeys: rest.Partitions, ExecutionIDs: rest.Executions})
 	if err != nil || len(rows) == 0 {
 		return 0, err
 	}
 	for _, row := range rows {
-		locked.partitions = append(locked.partitions, rest.partitions[row.Ord])
-		locked.executions = append(locked.executions, rest.executions[row.Ord])
+		locked.Partitions = append(locked.Partitions, rest.Partitions[row.Ord])
+		locked.Executions = append(locked.Executions, rest.Executions[row.Ord])
 	}
-	n, err := e.q.ForgetWaitTimeouts(ctx, tx, db.ForgetWaitTimeoutsParams{PartitionKeys: locked.partitions, ExecutionIDs: locked.executions})
+	n, err := e.c.Q.ForgetWaitTimeouts(ctx, tx, db.ForgetWaitTimeoutsParams{PartitionKeys: locked.Partitions, ExecutionIDs: locked.Executions})
 	return int(n), err
 }
 
@@ -141,28 +142,28 @@ func (t OnTimeout) ends() bool {
 
 // timeoutEnds are the executions that end because their waits timed out, by their outcomes.
 type timeoutEnds struct {
-	failed, expired *ending
+	failed, expired *core.Ending
 	cancelled       *cancelling
 }
 
 func (t *timeoutEnds) add(effect OnTimeout, x id.ExecutionID, attempt db.TakeCurrentAttemptsRow, epoch int64) {
-	end := endingAttempt{
-		execution: x, index: attempt.AttemptIndex, epoch: max(epoch, attempt.LeaseEpoch) + 1,
-		reason: "suspension_timeout_" + string(effect), category: string(policy.TimedOut), class: policy.TimedOut,
+	end := core.EndingAttempt{
+		Execution: x, Index: attempt.AttemptIndex, Epoch: max(epoch, attempt.LeaseEpoch) + 1,
+		Reason: "suspension_timeout_" + string(effect), Category: string(policy.TimedOut), Class: policy.TimedOut,
 	}
 	switch effect {
 	case FailOnTimeout:
-		t.failed.add(end)
+		t.failed.Add(end)
 	case ExpireOnTimeout:
-		t.expired.add(end)
+		t.expired.Add(end)
 	default:
-		t.cancelled.add(x, cancellation{reason: end.reason, source: "system_timeout"})
+		t.cancelled.add(x, cancellation{reason: end.Reason, source: "system_timeout"})
 	}
 }
 
-func (t *timeoutEnds) write(ctx context.Context, e *Engine, tx *txn) error {
-	for _, ends := range []*ending{t.failed, t.expired} {
-		if err := e.endByJob(ctx, tx, ends); err != nil {
+func (t *timeoutEnds) write(ctx context.Context, e *Engine, tx *core.Txn) error {
+	for _, ends := range []*core.Ending{t.failed, t.expired} {
+		if err := e.c.EndByJob(ctx, tx, ends); err != nil {
 			return err
 		}
 	}
@@ -174,14 +175,14 @@ func (t *timeoutEnds) write(ctx context.Context, e *Engine, tx *txn) error {
 }
 
 // resumeByTimeout lets an execution continue with a signal for the timeout.
-func (e *Engine) resumeByTimeout(ctx context.Context, tx *txn, x id.ExecutionID, timeout db.ReadTimeoutsRow) error {
+func (e *Engine) resumeByTimeout(ctx context.Context, tx *core.Txn, x id.ExecutionID, timeout db.ReadTimeoutsRow) error {
 	signals := make(map[string][]json.RawMessage)
 	if err := json.Unmarshal(timeout.MemberMap, &signals); err != nil {
-		return corrupt("ff_suspension_current.member_map", err)
+		return core.Corrupt("ff_suspension_current.member_map", err)
 	}
 	var node condition.Node
 	if err := json.Unmarshal(timeout.Condition, &node); err != nil {
-		return corrupt("ff_suspension_current.condition", err)
+		return core.Corrupt("ff_suspension_current.condition", err)
 	}
 	keys := []string{}
 	for _, point := range node.Waitpoints() {
@@ -214,8 +215,8 @@ func (m Maintenance) ExpireWaitpoints(ctx context.Context, batch int) (int, erro
 	if err := checkBatch(batch); err != nil {
 		return 0, err
 	}
-	return inStatement(ctx, e.impatient(), "expire waitpoints", func(conn db.DBTX, _ *notifications) (int, error) {
-		n, err := e.q.ExpireWaitpoints(ctx, conn, db.ExpireWaitpointsParams{NowMs: e.nowMs(), BatchSize: int32(batch)})
+	return core.InStatement(ctx, e.impatient().c, "expire waitpoints", func(conn db.DBTX, _ *core.Notifications) (int, error) {
+		n, err := e.c.Q.ExpireWaitpoints(ctx, conn, db.ExpireWaitpointsParams{NowMs: e.c.NowMs(), BatchSize: int32(batch)})
 		return int(n), err
 	})
 }

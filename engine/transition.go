@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -38,8 +39,8 @@ type transition[X locked, V any] struct {
 	judge func(x X) (answer V, acts bool, err error)
 
 	// write changes items, which are in lock order and have distinct executions, and fills their outcomes. It returns
-	// [errFlowLock] if they need more than needs returned so far.
-	write func(ctx context.Context, tx *txn, items []X, outcomes []Outcome[V]) error
+	// [core.ErrFlowLock] if they need more than needs returned so far.
+	write func(ctx context.Context, tx *core.Txn, items []X, outcomes []Outcome[V]) error
 }
 
 // A reader has the statements that read and lock the items of a transition.
@@ -87,7 +88,7 @@ const (
 // skipped, such as a dependent's, it halves the chunk until a locked item is alone. It also halves a chunk with too many
 // flows.
 func (t *transition[X, V]) run(ctx context.Context, chunks [][]int, outcomes []Outcome[V]) error {
-	chunks, impatient := slices.Clone(chunks), t.e.runner.IsImpatient()
+	chunks, impatient := slices.Clone(chunks), t.e.c.Runner.IsImpatient()
 	for begun := false; len(chunks) > 0; {
 		items := chunks[0]
 		if len(items) == 0 {
@@ -95,21 +96,21 @@ func (t *transition[X, V]) run(ctx context.Context, chunks [][]int, outcomes []O
 			continue
 		}
 		var accepted []int
-		_, err := inTx(ctx, t.e, t.op, func(tx *txn) (_ struct{}, err error) {
+		_, err := core.InTx(ctx, t.e.c, t.op, func(tx *core.Txn) (_ struct{}, err error) {
 			accepted, err = t.runIn(ctx, tx, items, outcomes)
 			return struct{}{}, err
 		})
 		switch busy := impatient && errors.Is(err, fferr.ErrBusy); {
 		case err == nil:
 			chunks[0] = nil
-		case errors.Is(err, errFlowLock):
+		case errors.Is(err, core.ErrFlowLock):
 			t.joined = true
-		case errors.Is(err, errRefused):
+		case errors.Is(err, core.ErrRefused):
 			chunks[0] = accepted
 		case busy && len(items) == 1:
-			outcomes[items[0]] = Outcome[V]{Err: wrap(t.op, fferr.ErrBusy)}
+			outcomes[items[0]] = Outcome[V]{Err: core.Wrap(t.op, fferr.ErrBusy)}
 			chunks[0] = nil
-		case busy || errors.Is(err, errManyFlows):
+		case busy || errors.Is(err, core.ErrManyFlows):
 			half := len(items) / 2
 			chunks = slices.Concat([][]int{items[:half], items[half:]}, chunks[1:])
 		case !begun:
@@ -126,12 +127,12 @@ func (t *transition[X, V]) run(ctx context.Context, chunks [][]int, outcomes []O
 
 // runIn runs the transition in a transaction and returns the accepted items. A repetition of an accepted execution is
 // accepted too, and gets the outcome of the first. In a caller's transaction it changes all items or none, and returns
-// [errRefused] in that case.
-func (t *transition[X, V]) runIn(ctx context.Context, tx *txn, items []int, outcomes []Outcome[V]) (accepted []int, err error) {
+// [core.ErrRefused] in that case.
+func (t *transition[X, V]) runIn(ctx context.Context, tx *core.Txn, items []int, outcomes []Outcome[V]) (accepted []int, err error) {
 	for _, n := range items {
 		outcomes[n] = Outcome[V]{} // discard an earlier try that was rolled back
 	}
-	refuse := func(n int, err error) { outcomes[n].Err = wrap(t.op, err) }
+	refuse := func(n int, err error) { outcomes[n].Err = core.Wrap(t.op, err) }
 	free, holds, err := t.holdFlows(ctx, tx, items, refuse)
 	if err != nil {
 		return nil, err
@@ -149,10 +150,10 @@ func (t *transition[X, V]) runIn(ctx context.Context, tx *txn, items []int, outc
 			refuse(n, err)
 			continue
 		case x.base().busy:
-			refuse(n, errBusyRow)
+			refuse(n, core.ErrBusyRow)
 			continue
 		case !holds(x):
-			return nil, errFlowLock
+			return nil, core.ErrFlowLock
 		}
 		answer, acts, err := t.judge(x)
 		switch last := len(acting) - 1; {
@@ -169,8 +170,8 @@ func (t *transition[X, V]) runIn(ctx context.Context, tx *txn, items []int, outc
 		}
 		accepted = append(accepted, n)
 	}
-	if t.e.tx != nil && len(accepted) < len(items) {
-		return accepted, errRefused
+	if t.e.c.Tx != nil && len(accepted) < len(items) {
+		return accepted, core.ErrRefused
 	}
 	if len(acting) == 0 {
 		return nil, nil
@@ -184,10 +185,10 @@ func (t *transition[X, V]) runIn(ctx context.Context, tx *txn, items []int, outc
 	return accepted, nil
 }
 
-// holdFlows locks the flows that items are expected to need, and refuses items whose flows are locked. It returns the
+// core.HoldFlows locks the flows that items are expected to need, and refuses items whose flows are locked. It returns the
 // other items, and a function that reports whether the flow of an item is locked as it needs.
 func (t *transition[X, V]) holdFlows(
-	ctx context.Context, tx *txn, positions []int, refuse func(n int, err error),
+	ctx context.Context, tx *core.Txn, positions []int, refuse func(n int, err error),
 ) (free []int, holds func(X) bool, err error) {
 	if t.needs == nil {
 		return positions, func(X) bool { return true }, nil
@@ -198,7 +199,7 @@ func (t *transition[X, V]) holdFlows(
 			return nil, nil, err
 		}
 	}
-	held, strongest := newFlowSet(t.e.cfg.Partitions), noFlow
+	held, strongest := core.NewFlowSet(t.e.cfg.Partitions), noFlow
 	need := func(x X) flowLock {
 		if x.base().row.FlowID == nil {
 			return noFlow
@@ -207,23 +208,23 @@ func (t *transition[X, V]) holdFlows(
 	}
 	holds = func(x X) bool {
 		lock := need(x)
-		return lock == noFlow || lock <= strongest && held.has(*x.base().row.FlowID)
+		return lock == noFlow || lock <= strongest && held.Has(*x.base().row.FlowID)
 	}
 	for _, x := range items {
 		lock := need(x)
-		if lock != noFlow && !held.admit(x.base().row.FlowID) {
-			return nil, nil, errManyFlows
+		if lock != noFlow && !held.Admit(x.base().row.FlowID) {
+			return nil, nil, core.ErrManyFlows
 		}
 		strongest = max(strongest, lock)
 	}
-	if err := t.e.holdFlows(ctx, tx, held, strongest == exclusiveFlow); err != nil {
+	if err := t.e.c.HoldFlows(ctx, tx, held, strongest == exclusiveFlow); err != nil {
 		return nil, nil, err
 	}
 	for _, x := range items {
 		if holds(x) {
 			free = append(free, x.base().n)
 		} else {
-			refuse(x.base().n, errBusyFlow)
+			refuse(x.base().n, core.ErrBusyFlow)
 		}
 	}
 	return free, holds, nil
@@ -231,12 +232,12 @@ func (t *transition[X, V]) holdFlows(
 
 // lock locks the keys, then the executions, then their attempts, and then reads the values that decide about them. Reading
 // must be last: a statement that waits for a lock sees all other rows as before the wait. They share a round trip.
-func (r *reader[X]) lock(ctx context.Context, tx *txn, positions []int) ([]X, error) {
+func (r *reader[X]) lock(ctx context.Context, tx *core.Txn, positions []int) ([]X, error) {
 	if len(positions) == 0 {
 		return nil, nil
 	}
 	items := r.items(positions)
-	steps := []step{
+	steps := []core.Step{
 		func(conn db.DBTX) error { return r.lockExecutions(ctx, conn, items) },
 		func(conn db.DBTX) error { return r.lockAttempts(ctx, conn, items) },
 		func(conn db.DBTX) error { return r.read(ctx, conn, items) },
@@ -245,7 +246,7 @@ func (r *reader[X]) lock(ctx context.Context, tx *txn, positions []int) ([]X, er
 		steps = append(steps, func(conn db.DBTX) error { return r.readMore(ctx, conn, items) })
 	}
 	if r.lockKeys != nil {
-		steps = slices.Insert(steps, 0, step(func(conn db.DBTX) error { return r.lockKeys(ctx, conn, items) }))
+		steps = slices.Insert(steps, 0, core.Step(func(conn db.DBTX) error { return r.lockKeys(ctx, conn, items) }))
 	}
 	return items, pgtx.InOneTrip(ctx, tx, steps...)
 }
@@ -261,21 +262,21 @@ func (r *reader[X]) items(positions []int) []X {
 
 // lockExecutions locks the rows of executions, or marks locked ones as busy if the engine is impatient.
 func (r *reader[X]) lockExecutions(ctx context.Context, conn db.DBTX, items []X) error {
-	var arrays executionArrays
+	var arrays core.ExecutionArrays
 	for _, x := range items {
-		arrays.add(x.base().id.Partition(), x.base().id.UUID())
+		arrays.Add(x.base().id.Partition(), x.base().id.UUID())
 	}
-	if !r.e.runner.IsImpatient() {
-		rows, err := r.e.q.LockExecutions(ctx, conn, db.LockExecutionsParams{
-			PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
+	if !r.e.c.Runner.IsImpatient() {
+		rows, err := r.e.c.Q.LockExecutions(ctx, conn, db.LockExecutionsParams{
+			PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions,
 		})
 		for _, row := range rows {
 			items[row.Ord].base().row = row
 		}
 		return err
 	}
-	rows, err := r.e.q.TakeExecutions(ctx, conn, db.TakeExecutionsParams{
-		PartitionKeys: arrays.partitions, ExecutionIDs: arrays.executions,
+	rows, err := r.e.c.Q.TakeExecutions(ctx, conn, db.TakeExecutionsParams{
+		PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions,
 	})
 	for _, x := range items {
 		x.base().busy = true

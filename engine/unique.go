@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Limits of [Unique].
@@ -102,34 +104,34 @@ func (u *Unique) check() error {
 	switch u.while() {
 	case WhileWaiting, WhileUnfinished, WhileUnfailed, WhileKept:
 	default:
-		return invalid("Unique.While", fmt.Sprintf("is %q, not waiting, unfinished, unfailed or kept", u.While))
+		return core.Invalid("Unique.While", fmt.Sprintf("is %q, not waiting, unfinished, unfailed or kept", u.While))
 	}
 	switch u.IfTaken {
 	case "", KeepExisting, CancelExisting:
 		if u.Within != 0 {
-			return invalid("Unique.Within", "has no effect without ReplaceWaiting: leave it out")
+			return core.Invalid("Unique.Within", "has no effect without ReplaceWaiting: leave it out")
 		}
 	case ReplaceWaiting:
 		if u.while() != WhileWaiting {
-			return invalid("Unique.While", "is not WhileWaiting, which ReplaceWaiting requires")
+			return core.Invalid("Unique.While", "is not WhileWaiting, which ReplaceWaiting requires")
 		}
 	default:
-		return invalid("Unique.IfTaken", fmt.Sprintf("is %q, not keep, replace or cancel", u.IfTaken))
+		return core.Invalid("Unique.IfTaken", fmt.Sprintf("is %q, not keep, replace or cancel", u.IfTaken))
 	}
 	switch {
 	case u.Period != 0 && (u.Period < MinUniquePeriod || u.Period%time.Millisecond != 0):
-		return invalid("Unique.Period", fmt.Sprintf("is %v, not whole milliseconds of at least %v", u.Period, MinUniquePeriod))
+		return core.Invalid("Unique.Period", fmt.Sprintf("is %v, not whole milliseconds of at least %v", u.Period, MinUniquePeriod))
 	case u.Within < 0 || u.Within%time.Millisecond != 0:
-		return invalid("Unique.Within", fmt.Sprintf("is %v, not whole milliseconds", u.Within))
+		return core.Invalid("Unique.Within", fmt.Sprintf("is %v, not whole milliseconds", u.Within))
 	case len(u.Fields) > MaxUniqueFields:
-		return invalid("Unique.Fields", fmt.Sprintf("%d fields, limit %d", len(u.Fields), MaxUniqueFields))
+		return core.Invalid("Unique.Fields", fmt.Sprintf("%d fields, limit %d", len(u.Fields), MaxUniqueFields))
 	}
 	for i, field := range u.Fields {
 		if field == "" {
-			return invalid("Unique.Fields", "has an empty name")
+			return core.Invalid("Unique.Fields", "has an empty name")
 		}
 		if slices.Contains(u.Fields[:i], field) {
-			return invalid("Unique.Fields", fmt.Sprintf("has %q twice", field))
+			return core.Invalid("Unique.Fields", fmt.Sprintf("has %q twice", field))
 		}
 		if err := checkText("Unique.Fields", field, MaxUniqueField); err != nil {
 			return err

@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // uniqueKey is the key of unique work: the first half of a SHA-256. Two of a billion keys are equal by chance with a
@@ -38,7 +40,7 @@ type uniqueKeyer struct {
 	args []byte
 }
 
-// setUnique sets the key of a checked creation. The period counts from nowMs if the execution has no delay.
+// setUnique sets the key of a checked creation. The period counts from core.NowMs if the execution has no delay.
 func (k *uniqueKeyer) setUnique(c *creation, u *Unique, nowMs int64) error {
 	k.key = append(k.key[:0], "ffx_unique/1\n"...)
 	addPart(k, true, c.namespace)
@@ -87,13 +89,13 @@ func appendArgs(to, payload []byte, fields []string) ([]byte, error) {
 	}
 	object, err := decodeArgs[map[string]any](payload)
 	if err != nil || object == nil {
-		return nil, invalid("Unique.Fields", "are set, but the payload is no JSON object")
+		return nil, core.Invalid("Unique.Fields", "are set, but the payload is no JSON object")
 	}
 	chosen := make(map[string]any, len(fields))
 	for _, field := range fields {
 		value, has := object[field]
 		if !has {
-			return nil, invalid("Unique.Fields", fmt.Sprintf("has %q, which the payload lacks", field))
+			return nil, core.Invalid("Unique.Fields", fmt.Sprintf("has %q, which the payload lacks", field))
 		}
 		chosen[field] = value
 	}
@@ -177,7 +179,7 @@ func canonicalNumber(number string) (string, error) {
 	if at := strings.IndexAny(digits, "eE"); at >= 0 {
 		var err error
 		if exponent, err = strconv.ParseInt(digits[at+1:], 10, 32); err != nil {
-			return "", invalid("payload", "has a number whose exponent is out of range")
+			return "", core.Invalid("payload", "has a number whose exponent is out of range")
 		}
 		digits = digits[:at]
 	}

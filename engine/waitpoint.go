@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/condition"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // MaxWaitpoints is the largest number of open waitpoints of an execution.
@@ -47,38 +48,38 @@ type Waitpoint struct {
 func (e *Engine) CreateWaitpoint(ctx context.Context, spec WaitpointSpec) (Waitpoint, error) {
 	const op = "create waitpoint"
 	if err := condition.CheckKey(string(spec.Key)); err != nil {
-		return Waitpoint{}, wrap(op, invalid("key", err.Error()))
+		return Waitpoint{}, core.Wrap(op, core.Invalid("key", err.Error()))
 	}
 	if spec.TTL < time.Millisecond {
-		return Waitpoint{}, wrap(op, invalid("ttl", "is shorter than a millisecond"))
+		return Waitpoint{}, core.Wrap(op, core.Invalid("ttl", "is shorter than a millisecond"))
 	}
-	return underLease(ctx, e, op, spec.Lease, func(ctx context.Context, tx *txn, x *heldLease) (Waitpoint, error) {
+	return underLease(ctx, e, op, spec.Lease, func(ctx context.Context, tx *core.Txn, x *heldLease) (Waitpoint, error) {
 		nowMs := x.facts.NowMs
 		w := Waitpoint{Execution: x.id, Key: spec.Key}
-		row, err := e.q.GetOpenWaitpoint(ctx, tx, db.GetOpenWaitpointParams{
+		row, err := e.c.Q.GetOpenWaitpoint(ctx, tx, db.GetOpenWaitpointParams{
 			PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), WaitpointKey: string(spec.Key), NowMs: nowMs,
 		})
 		if err == nil {
 			w.ID, w.Token, w.ExpiresAt = row.WaitpointID, wire.WaitpointToken(row.Token), optionalTime(row.ExpiresAtMs)
 			return w, nil
-		} else if !isNoRow(err) {
+		} else if !core.IsNoRow(err) {
 			return w, err
 		}
-		open, err := e.q.CountWaitpoints(ctx, tx, db.CountWaitpointsParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID()})
+		open, err := e.c.Q.CountWaitpoints(ctx, tx, db.CountWaitpointsParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID()})
 		if err != nil {
 			return w, err
 		}
 		if open >= MaxWaitpoints {
-			return w, invalid("key", fmt.Sprintf("the execution has %d open waitpoints, the most that it may have", open))
+			return w, core.Invalid("key", fmt.Sprintf("the execution has %d open waitpoints, the most that it may have", open))
 		}
 		w.ID, w.Created = id.NewWaitpointID(), true
 		expires := addTTL(nowMs, spec.TTL.Milliseconds())
 		w.ExpiresAt = time.UnixMilli(expires)
-		token, err := e.q.InsertWaitpoint(ctx, tx, db.InsertWaitpointParams{
+		token, err := e.c.Q.InsertWaitpoint(ctx, tx, db.InsertWaitpointParams{
 			PartitionKey: x.id.Partition(), WaitpointID: w.ID, ExecutionID: x.id.UUID(), CreatedAtMs: nowMs, ExpiresAtMs: expires,
 			WaitpointKey: string(spec.Key),
 		})
-		if isNoRow(err) {
+		if core.IsNoRow(err) {
 			err = errNoSigningKey()
 		}
 		w.Token = wire.WaitpointToken(token)
@@ -91,8 +92,8 @@ func (e *Engine) CreateWaitpoint(ctx context.Context, spec WaitpointSpec) (Waitp
 //
 // Errors: those of a lease, as [Engine.Suspend]. Transaction: locks the execution and its attempt. Safe to repeat.
 func (e *Engine) CloseWaitpoint(ctx context.Context, l Lease, waitpoint id.WaitpointID) error {
-	_, err := underLease(ctx, e, "close waitpoint", l, func(ctx context.Context, tx *txn, x *heldLease) (int64, error) {
-		return e.q.DropWaitpoint(ctx, tx, db.DropWaitpointParams{
+	_, err := underLease(ctx, e, "close waitpoint", l, func(ctx context.Context, tx *core.Txn, x *heldLease) (int64, error) {
+		return e.c.Q.DropWaitpoint(ctx, tx, db.DropWaitpointParams{
 			PartitionKey: x.id.Partition(), WaitpointID: waitpoint, ExecutionID: x.id.UUID(),
 		})
 	})
@@ -101,7 +102,7 @@ func (e *Engine) CloseWaitpoint(ctx context.Context, l Lease, waitpoint id.Waitp
 
 // underLease runs act for the holder of a lease, whose execution and attempt it locks, and leaves the lease as it is.
 func underLease[V any](
-	ctx context.Context, e *Engine, op string, l Lease, act func(ctx context.Context, tx *txn, x *heldLease) (V, error),
+	ctx context.Context, e *Engine, op string, l Lease, act func(ctx context.Context, tx *core.Txn, x *heldLease) (V, error),
 ) (V, error) {
 	return underLocks(ctx, e, op, l, noFlow, act)
 }
@@ -109,10 +110,10 @@ func underLease[V any](
 // underLocks is underLease that first locks the flow of a member.
 func underLocks[V any](
 	ctx context.Context, e *Engine, op string, l Lease, lock flowLock,
-	act func(ctx context.Context, tx *txn, x *heldLease) (V, error),
+	act func(ctx context.Context, tx *core.Txn, x *heldLease) (V, error),
 ) (answer V, err error) {
 	if err := e.checkLease(l); err != nil {
-		return answer, wrap(op, err)
+		return answer, core.Wrap(op, err)
 	}
 	t := settlement(e, op, func(int) *Lease { return &l },
 		func(*heldLease) bool { return false },
@@ -121,7 +122,7 @@ func underLocks[V any](
 	if lock != noFlow {
 		t.needs = func(*heldLease) flowLock { return lock }
 	}
-	t.write = func(ctx context.Context, tx *txn, items []*heldLease, outcomes []Outcome[V]) (err error) {
+	t.write = func(ctx context.Context, tx *core.Txn, items []*heldLease, outcomes []Outcome[V]) (err error) {
 		outcomes[0].Value, err = act(ctx, tx, items[0])
 		return err
 	}
@@ -153,27 +154,27 @@ func (e *Engine) ListWaitpoints(ctx context.Context, x id.ExecutionID, after str
 	const op, list = "list waitpoints", "waitpoints"
 	var page Page[OpenWaitpoint]
 	if err := e.checkExecution(x); err != nil {
-		return page, wrap(op, err)
+		return page, core.Wrap(op, err)
 	}
 	size, err := pageSize(limit)
 	if err != nil {
-		return page, wrap(op, err)
+		return page, core.Wrap(op, err)
 	}
 	key, err := readCursor(list, after)
 	if err == nil && key != nil && len(key) != len(id.WaitpointID{}) {
-		err = invalid("after", "is not a cursor")
+		err = core.Invalid("after", "is not a cursor")
 	}
 	if err != nil {
-		return page, wrap(op, err)
+		return page, core.Wrap(op, err)
 	}
 	var from pgtype.UUID
 	from.Valid = true
 	copy(from.Bytes[:], key)
-	rows, err := e.q.ListWaitpoints(ctx, e.reader(), db.ListWaitpointsParams{
+	rows, err := e.c.Q.ListWaitpoints(ctx, e.c.Reader(), db.ListWaitpointsParams{
 		PartitionKey: x.Partition(), ExecutionID: x.UUID(), AfterWaitpointID: from, PageSize: int32(size + 1),
 	})
 	if err != nil {
-		return page, wrap(op, err)
+		return page, core.Wrap(op, err)
 	}
 	open := make([]OpenWaitpoint, len(rows))
 	for i, row := range rows {

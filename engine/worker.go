@@ -14,6 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Limits and defaults of registered workers.
@@ -34,10 +35,10 @@ type WorkerName struct {
 func (n *WorkerName) check(e *Engine) error {
 	n.Namespace = cmp.Or(n.Namespace, e.cfg.Namespace)
 	if err := n.Namespace.Validate(); err != nil {
-		return invalidBecause("namespace", err)
+		return core.InvalidBecause("namespace", err)
 	}
 	if err := n.Instance.Validate(); err != nil {
-		return invalidBecause("instance", err)
+		return core.InvalidBecause("instance", err)
 	}
 	return nil
 }
@@ -85,12 +86,12 @@ func (e *Engine) RegisterWorker(ctx context.Context, spec WorkerRegistration) (P
 	const op = "register worker"
 	params, err := e.registration(&spec)
 	if err != nil {
-		return Presence{}, wrap(op, err)
+		return Presence{}, core.Wrap(op, err)
 	}
-	return inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (Presence, error) {
-		row, err := e.q.RegisterWorker(ctx, conn, params)
+	return core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (Presence, error) {
+		row, err := e.c.Q.RegisterWorker(ctx, conn, params)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return Presence{}, invalidBecause("instance", fmt.Errorf("%w: %s", fferr.ErrInstanceTaken, spec.Instance))
+			return Presence{}, core.InvalidBecause("instance", fmt.Errorf("%w: %s", fferr.ErrInstanceTaken, spec.Instance))
 		}
 		return presence(row.Fresh, row.ExpiresAtMs, row.DrainedAtMs), err
 	})
@@ -102,13 +103,13 @@ func (e *Engine) registration(spec *WorkerRegistration) (params db.RegisterWorke
 		return params, err
 	}
 	if err := spec.Worker.Validate(); err != nil {
-		return params, invalidBecause("WorkerRegistration.Worker", err)
+		return params, core.InvalidBecause("WorkerRegistration.Worker", err)
 	}
 	switch {
 	case len(spec.Lanes) > MaxWorkerLanes:
-		return params, invalid("WorkerRegistration.Lanes", fmt.Sprintf("%d lanes, limit %d", len(spec.Lanes), MaxWorkerLanes))
+		return params, core.Invalid("WorkerRegistration.Lanes", fmt.Sprintf("%d lanes, limit %d", len(spec.Lanes), MaxWorkerLanes))
 	case len(spec.Kinds) > MaxWorkerLanes:
-		return params, invalid("WorkerRegistration.Kinds", fmt.Sprintf("%d kinds, limit %d", len(spec.Kinds), MaxWorkerLanes))
+		return params, core.Invalid("WorkerRegistration.Kinds", fmt.Sprintf("%d kinds, limit %d", len(spec.Kinds), MaxWorkerLanes))
 	}
 	lanes, err := laneTexts(spec.Lanes, "WorkerRegistration.Lanes")
 	if err != nil {
@@ -121,21 +122,21 @@ func (e *Engine) registration(spec *WorkerRegistration) (params db.RegisterWorke
 	}
 	capabilities := id.NewCapabilities(spec.Capabilities...)
 	if err := capabilities.Validate(); err != nil {
-		return params, invalidBecause("WorkerRegistration.Capabilities", err)
+		return params, core.InvalidBecause("WorkerRegistration.Capabilities", err)
 	}
 	ttl := cmp.Or(spec.TTL, DefaultWorkerTTL)
 	switch {
 	case len(lanes) == 0:
-		return params, invalid("WorkerRegistration.Lanes", "is empty")
+		return params, core.Invalid("WorkerRegistration.Lanes", "is empty")
 	case spec.Concurrency < 0 || spec.Concurrency > math.MaxInt32:
-		return params, invalid("WorkerRegistration.Concurrency", fmt.Sprintf("%d, not between 0 and %d", spec.Concurrency, math.MaxInt32))
+		return params, core.Invalid("WorkerRegistration.Concurrency", fmt.Sprintf("%d, not between 0 and %d", spec.Concurrency, math.MaxInt32))
 	case spec.Running < 0 || spec.Running > math.MaxInt32:
-		return params, invalid("WorkerRegistration.Running", fmt.Sprintf("%d, not between 0 and %d", spec.Running, math.MaxInt32))
+		return params, core.Invalid("WorkerRegistration.Running", fmt.Sprintf("%d, not between 0 and %d", spec.Running, math.MaxInt32))
 	case ttl < time.Millisecond || ttl > MaxWorkerTTL:
-		return params, invalid("WorkerRegistration.TTL", fmt.Sprintf("%v, not between 1ms and %v", ttl, MaxWorkerTTL))
+		return params, core.Invalid("WorkerRegistration.TTL", fmt.Sprintf("%v, not between 1ms and %v", ttl, MaxWorkerTTL))
 	}
 	return db.RegisterWorkerParams{
-		NowMs: e.nowMs(), PartitionKey: spec.Instance.Partition(), Namespace: string(spec.Namespace), WorkerInstanceID: string(spec.Instance),
+		NowMs: e.c.NowMs(), PartitionKey: spec.Instance.Partition(), Namespace: string(spec.Namespace), WorkerInstanceID: string(spec.Instance),
 		WorkerID: string(spec.Worker), Lanes: sortedTexts(lanes), WorkerCapabilities: capabilities.CSV(),
 		LivenessTTLMs: ttl.Milliseconds(), Kinds: sortedTexts(spec.Kinds), Running: int32(spec.Running), Concurrency: int32(spec.Concurrency),
 	}, nil
@@ -156,17 +157,17 @@ func sortedTexts(texts []string) []string {
 func (e *Engine) HeartbeatWorker(ctx context.Context, beat Heartbeat) (Presence, error) {
 	const op = "heartbeat worker"
 	if err := beat.check(e); err != nil {
-		return Presence{}, wrap(op, err)
+		return Presence{}, core.Wrap(op, err)
 	}
 	if err := beat.Worker.Validate(); err != nil {
-		return Presence{}, wrap(op, invalidBecause("worker", err))
+		return Presence{}, core.Wrap(op, core.InvalidBecause("worker", err))
 	}
 	if beat.Running < 0 || beat.Running > math.MaxInt32 {
-		return Presence{}, wrap(op, invalid("running", fmt.Sprintf("%d, not between 0 and %d", beat.Running, math.MaxInt32)))
+		return Presence{}, core.Wrap(op, core.Invalid("running", fmt.Sprintf("%d, not between 0 and %d", beat.Running, math.MaxInt32)))
 	}
 	return inPlain(ctx, e, op, func(conn db.DBTX) (Presence, error) {
-		row, err := e.q.HeartbeatWorker(ctx, conn, db.HeartbeatWorkerParams{
-			NowMs: e.nowMs(), PartitionKey: beat.Instance.Partition(), Namespace: string(beat.Namespace), WorkerInstanceID: string(beat.Instance),
+		row, err := e.c.Q.HeartbeatWorker(ctx, conn, db.HeartbeatWorkerParams{
+			NowMs: e.c.NowMs(), PartitionKey: beat.Instance.Partition(), Namespace: string(beat.Namespace), WorkerInstanceID: string(beat.Instance),
 			WorkerID: string(beat.Worker), Running: int32(beat.Running), Stopping: beat.Stopping,
 		})
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -179,14 +180,14 @@ func (e *Engine) HeartbeatWorker(ctx context.Context, beat Heartbeat) (Presence,
 	})
 }
 
-// inPlain is [inStatement] for a statement that a silent process repeats and that never waits: on a pool it is one
+// inPlain is [core.InStatement] for a statement that a silent process repeats and that never waits: on a pool it is one
 // message, without the settings of a transaction.
 func inPlain[T any](ctx context.Context, e *Engine, op string, fn func(conn db.DBTX) (T, error)) (T, error) {
-	if e.tx != nil {
-		return inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (T, error) { return fn(conn) })
+	if e.c.Tx != nil {
+		return core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (T, error) { return fn(conn) })
 	}
-	result, err := fn(e.runner.Plain())
-	return result, wrap(op, err)
+	result, err := fn(e.c.Runner.Plain())
+	return result, core.Wrap(op, err)
 }
 
 func presence(fresh bool, expiresAtMs, drainedAtMs int64) Presence {
@@ -206,17 +207,17 @@ func presence(fresh bool, expiresAtMs, drainedAtMs int64) Presence {
 func (e *Engine) MarkWorkerDead(ctx context.Context, name WorkerName, worker id.WorkerID, reason string) error {
 	const op = "mark worker dead"
 	if err := name.check(e); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	if err := checkText("worker", string(worker), maxKind); err != nil {
-		return wrap(op, err)
+		return core.Wrap(op, err)
 	}
 	if err := id.CheckDeadReason(reason); err != nil {
-		return wrap(op, invalidBecause("reason", err))
+		return core.Wrap(op, core.InvalidBecause("reason", err))
 	}
-	_, err := inStatement(ctx, e, op, func(conn db.DBTX, _ *notifications) (struct{}, error) {
-		n, err := e.q.DropWorker(ctx, conn, db.DropWorkerParams{
-			NowMs: e.nowMs(), PartitionKey: name.Instance.Partition(), Namespace: string(name.Namespace), WorkerInstanceID: string(name.Instance),
+	_, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (struct{}, error) {
+		n, err := e.c.Q.DropWorker(ctx, conn, db.DropWorkerParams{
+			NowMs: e.c.NowMs(), PartitionKey: name.Instance.Partition(), Namespace: string(name.Namespace), WorkerInstanceID: string(name.Instance),
 			WorkerID: string(worker), Reason: reason,
 		})
 		if err == nil && n == 0 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // RegisteredWorker is a worker process in the registry.
@@ -42,7 +43,7 @@ type WorkerFilter struct {
 func (f *WorkerFilter) check() error {
 	if f.Lane != "" {
 		if err := f.Lane.Validate(); err != nil {
-			return invalidBecause("WorkerFilter.Lane", err)
+			return core.InvalidBecause("WorkerFilter.Lane", err)
 		}
 	}
 	for field, text := range map[string]string{
@@ -64,7 +65,7 @@ func (f *WorkerFilter) check() error {
 func (e *Engine) ListWorkers(ctx context.Context, filter WorkerFilter, after string, limit int) (Page[RegisteredWorker], error) {
 	const op = "list workers"
 	page, err := e.listWorkers(ctx, filter, after, limit)
-	return page, wrap(op, err)
+	return page, core.Wrap(op, err)
 }
 
 // Workers iterates over the workers that [Engine.ListWorkers] lists, a page at a time.
@@ -85,8 +86,8 @@ func (e *Engine) listWorkers(ctx context.Context, f WorkerFilter, after string, 
 		return page, err
 	}
 	namespace, instance, _ := strings.Cut(string(last), "\x00")
-	rows, err := e.q.ListWorkers(ctx, e.reader(), db.ListWorkersParams{
-		NowMs: e.nowMs(), AfterNamespace: namespace, AfterInstance: instance, Namespace: string(f.Namespace), WorkerID: string(f.Worker),
+	rows, err := e.c.Q.ListWorkers(ctx, e.c.Reader(), db.ListWorkersParams{
+		NowMs: e.c.NowMs(), AfterNamespace: namespace, AfterInstance: instance, Namespace: string(f.Namespace), WorkerID: string(f.Worker),
 		WorkerInstanceID: string(f.Instance), LaneID: string(f.Lane), Gone: f.Gone, PageSize: int32(limit) + 1,
 	})
 	if err != nil {

@@ -190,6 +190,7 @@ func TestDocsNameTheUsersOfQueries(t *testing.T) {
 	t.Parallel()
 	engine := sources(t)["engine"]
 	graph := newCallGraph(engine)
+	maps.Copy(graph, newCallGraph(sources(t)["internal/core"]))
 	// Tails read by the hub, which calls values of functions.
 	graph["(*"+module+"/engine.Engine).TailStream"][module+"/engine.newStreamHub"] = true
 	events := sources(t)["events"]

@@ -77,14 +77,16 @@ func readNames(t *testing.T) *names {
 				n.rooms[imported.Types.Name()] = imported.Types
 			}
 		}
-		if !isPublic(room) || room == "" {
+		if room == "" || !isPublic(room) && room != "internal/core" {
 			continue
 		}
-		n.rooms[p.Name] = p.Types
 		for _, name := range p.Types.Scope().Names() {
 			if c, ok := p.Types.Scope().Lookup(name).(*types.Const); ok && c.Val().Kind() == constant.String {
 				n.literals[constant.StringVal(c.Val())] = true
 			}
+		}
+		if isPublic(room) {
+			n.rooms[p.Name] = p.Types
 		}
 	}
 	conn, err := pgx.Connect(t.Context(), pgtest.CloneURL(t))

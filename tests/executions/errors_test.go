@@ -21,7 +21,7 @@ import (
 // lists as its signals.
 func innerTexts(t *testing.T) []string {
 	t.Helper()
-	paths, err := filepath.Glob("../../engine/*.go")
+	paths, err := filepath.Glob("../../internal/core/*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func innerTexts(t *testing.T) []string {
 			}
 			switch value := spec.Values[0].(type) {
 			case *ast.CompositeLit:
-				if spec.Names[0].Name == "signals" {
+				if spec.Names[0].Name == "Signals" {
 					for _, element := range value.Elts {
 						signals = append(signals, element.(*ast.Ident).Name)
 					}

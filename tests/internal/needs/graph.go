@@ -22,7 +22,7 @@ func readGraph(root string) (graph, error) {
 	loaded, err := packages.Load(&packages.Config{
 		Mode: packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedTypes | packages.NeedTypesInfo | packages.NeedSyntax,
 		Dir:  root,
-	}, "./engine", "./events", "./internal/outbox", "./internal/pgtx", "./internal/notify")
+	}, "./engine", "./events", "./internal/core", "./internal/outbox", "./internal/pgtx", "./internal/notify")
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package engine
+package core
 
 import (
 	"context"
@@ -15,39 +15,42 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-func invalid(field, reason string) error { return &fferr.InputError{Field: field, Reason: reason} }
+// Invalid returns the error for an argument.
+func Invalid(field, reason string) error { return &fferr.InputError{Field: field, Reason: reason} }
 
-func invalidBecause(field string, err error) error {
+// InvalidBecause returns the error for an argument that a parser or check refused.
+func InvalidBecause(field string, err error) error {
 	return &fferr.InputError{Field: field, Reason: err.Error(), Cause: err}
 }
 
-func corrupt(column string, err error) error {
+// Corrupt returns the error for a column's value.
+func Corrupt(column string, err error) error {
 	return &fferr.CorruptionError{Column: column, Cause: err}
 }
 
 // SQLSTATEs that operations distinguish.
 const (
-	sqlUniqueViolation  = "23505"
+	SQLUniqueViolation  = "23505"
 	sqlDivisionByZero   = "22012"
-	sqlLockNotAvailable = "55P03"
+	SQLLockNotAvailable = "55P03"
 	sqlDeadlock         = "40P01"
 	sqlNotSerializable  = "40001"
-	sqlUntranslatable   = "22P05"
-	sqlNoSuchCharacter  = "22021"
+	SQLUntranslatable   = "22P05"
+	SQLNoSuchCharacter  = "22021"
 	sqlNoRights         = "42501"
 	sqlClassNoLogin     = "28" // prefix of every SQLSTATE of a refused login
 )
 
-// wrap adds the operation's name and classifies driver errors. It keeps errors of this package and the server's text,
+// Wrap adds the operation's name and classifies driver errors. It keeps errors of package fferr and the server's text,
 // but never the values of parameters.
-func wrap(op string, err error) error {
+func Wrap(op string, err error) error {
 	if err == nil {
 		return nil
 	}
 	if fferr.Known(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	for _, signal := range signals {
+	for _, signal := range Signals {
 		if _, told := errors.AsType[*fallenThrough](err); !told && errors.Is(err, signal) {
 			return &signalError{op, signal}
 		}
@@ -61,7 +64,7 @@ func wrap(op string, err error) error {
 			sentinel = fferr.ErrReadOnly
 		case code == "3D000", code == "53300", code == "57P03":
 			sentinel = fferr.ErrUnavailable
-		case code == sqlLockNotAvailable, code == sqlDeadlock, code == sqlNotSerializable:
+		case code == SQLLockNotAvailable, code == sqlDeadlock, code == sqlNotSerializable:
 			sentinel = fferr.ErrContention // in a caller's transaction, where nothing is retried
 		case code == sqlNoRights, strings.HasPrefix(code, sqlClassNoLogin):
 			sentinel = fferr.ErrDenied
@@ -72,38 +75,38 @@ func wrap(op string, err error) error {
 	return fmt.Errorf("%s: %w: %w", op, sentinel, err)
 }
 
-// outcomeOf returns the reason that one of the engine's own transactions was not committed. Callers use [errors.Is] to
+// OutcomeOf returns the reason that one of the engine's own transactions was not committed. Callers use [errors.Is] to
 // recognise errors that need another form of the operation.
-func outcomeOf(op string, err error) error {
+func OutcomeOf(op string, err error) error {
 	if errors.Is(err, pgtx.ErrBusy) {
-		return wrap(op, fferr.ErrBusy)
+		return Wrap(op, fferr.ErrBusy)
 	}
 	if contention, ok := errors.AsType[*pgtx.ContentionError](err); ok {
 		return fmt.Errorf("%s: %w %w", op, fferr.ErrContention, contention)
 	}
-	return wrap(op, err)
+	return Wrap(op, err)
 }
 
-// fallenThrough is [errFellThrough] with the server's error, which is returned by operations without a slow path.
+// fallenThrough is [ErrFellThrough] with the server's error, which is returned by operations without a slow path.
 type fallenThrough struct{ cause error }
 
 func (e *fallenThrough) Error() string { return e.cause.Error() }
 
 func (e *fallenThrough) Unwrap() error { return e.cause }
 
-func (e *fallenThrough) Is(target error) bool { return target == errFellThrough }
+func (e *fallenThrough) Is(target error) bool { return target == ErrFellThrough }
 
-// fellThrough recognises the SQLSTATEs with which a fast path reports a row that it can't handle.
-func fellThrough(err error) error {
+// FellThrough recognises the SQLSTATEs with which a fast path reports a row that it can't handle.
+func FellThrough(err error) error {
 	switch pgtx.SQLState(err) {
-	case sqlDivisionByZero, sqlUniqueViolation:
+	case sqlDivisionByZero, SQLUniqueViolation:
 		return &fallenThrough{err}
 	}
 	return err
 }
 
-// isDataError reports whether the server refused the written data, not the connection or the transaction.
-func isDataError(err error) bool {
+// IsDataError reports whether the server refused the written data, not the connection or the transaction.
+func IsDataError(err error) bool {
 	switch state := pgtx.SQLState(err); {
 	case len(state) != 5:
 		return errors.Is(err, fferr.ErrCorruption)
@@ -112,48 +115,49 @@ func isDataError(err error) bool {
 	}
 }
 
-func isNoRow(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
+// IsNoRow reports whether a statement for one row had none.
+func IsNoRow(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
 
-// orNotFound returns err, replacing pgx.ErrNoRows by a NotFoundError for x.
-func orNotFound(err error, x id.ExecutionID) error {
-	if isNoRow(err) {
+// OrNotFound returns err, replacing pgx.ErrNoRows by a NotFoundError for x.
+func OrNotFound(err error, x id.ExecutionID) error {
+	if IsNoRow(err) {
 		return &fferr.NotFoundError{Entity: "execution", ID: x.String()}
 	}
 	return err
 }
 
-// errManyFlows means that the items are members of more flows than one transaction locks.
-var errManyFlows = errors.New("too many flows for a transaction")
+// ErrManyFlows means that the items are members of more flows than one transaction locks.
+var ErrManyFlows = errors.New("too many flows for a transaction")
 
 var (
-	errFlowBusy  = errors.New("the flow is held by another transaction")
-	errUndecided = errors.New("a group's row or policy, or the state of a dependent, can't be decided")
+	ErrFlowBusy  = errors.New("the flow is held by another transaction")
+	ErrUndecided = errors.New("a group's row or policy, or the state of a dependent, can't be decided")
 )
 
-// errRepeated means that the call repeats one that succeeded, so nothing is written.
-var errRepeated = errors.New("repetition of a call that succeeded")
+// ErrRepeated means that the call repeats one that succeeded, so nothing is written.
+var ErrRepeated = errors.New("repetition of a call that succeeded")
 
 var (
-	errBusyRow  = fmt.Errorf("the row is %w", fferr.ErrBusy)
-	errBusyFlow = fmt.Errorf("the lock of the flow is %w", fferr.ErrBusy)
+	ErrBusyRow  = fmt.Errorf("the row is %w", fferr.ErrBusy)
+	ErrBusyFlow = fmt.Errorf("the lock of the flow is %w", fferr.ErrBusy)
 )
 
 var (
-	// errFlowLock means that an operation found under its locks that it needs more flow locks than it holds. It rolls
+	// ErrFlowLock means that an operation found under its locks that it needs more flow locks than it holds. It rolls
 	// back and starts again with them, because a lock is never upgraded.
-	errFlowLock = errors.New("needs the lock of a flow")
+	ErrFlowLock = errors.New("needs the lock of a flow")
 
-	// errRefused means that items of a batch in a caller's transaction were refused. The savepoint is rolled back, so
+	// ErrRefused means that items of a batch in a caller's transaction were refused. The savepoint is rolled back, so
 	// that nothing stays locked for them, and the others start again.
-	errRefused = errors.New("items were refused")
+	ErrRefused = errors.New("items were refused")
 )
 
-// errFellThrough means that a fast path met a row that it can't handle; nothing was written.
-var errFellThrough = errors.New("the fast path does not serve a row")
+// ErrFellThrough means that a fast path met a row that it can't handle; nothing was written.
+var ErrFellThrough = errors.New("the fast path does not serve a row")
 
-// signals are errors between the parts of an operation. Nothing was written, and the operation continues in another
+// Signals are errors between the parts of an operation. Nothing was written, and the operation continues in another
 // way.
-var signals = []error{errFellThrough, errFlowLock, errManyFlows, errRefused, errRepeated, errFlowBusy}
+var Signals = []error{ErrFellThrough, ErrFlowLock, ErrManyFlows, ErrRefused, ErrRepeated, ErrFlowBusy}
 
 // signalError is a signal on its way through an operation. If it escapes, the operation reports [fferr.ErrContention] without
 // the signal's text.

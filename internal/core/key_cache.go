@@ -1,4 +1,4 @@
-package engine
+package core
 
 import (
 	"sync"
@@ -8,40 +8,40 @@ import (
 )
 
 const (
-	// keyCacheTTL is how long a process trusts the keys that it has read. A rotation elsewhere takes effect within it.
-	keyCacheTTL = 5 * time.Second
+	// KeyCacheTTL is how long a process trusts the keys that it has read. A rotation elsewhere takes effect within it.
+	KeyCacheTTL = 5 * time.Second
 
 	// maxUnknownKeys is how many unknown key ids make a process read the keys again within a second.
 	maxUnknownKeys = 10
 )
 
-// keyCache remembers the keys that verify tokens, so that checking a token costs no statement. A key that is not in it is
+// KeyCache remembers the keys that verify tokens, so that checking a token costs no statement. A key that is not in it is
 // read before its token is refused, but made-up ids cause at most [maxUnknownKeys] reads a second.
-type keyCache struct {
+type KeyCache struct {
 	mu         sync.Mutex
 	generation int // raised by forget
-	keys       map[string]verifyingKey
+	keys       map[string]VerifyingKey
 	readAt     time.Time // zero: never
 
 	second  time.Time // when the present second of unknown keys began
 	unknown int       // unknown keys in it
 }
 
-// verifyingKey is a key of the cache.
-type verifyingKey struct {
-	secret wire.Secret
-	until  time.Time // the end of its grace, or a time after that of the cache
+// VerifyingKey is a key of the cache.
+type VerifyingKey struct {
+	Secret wire.Secret
+	Until  time.Time // the end of its grace, or a time after that of the cache
 }
 
-// get returns the key with an id, or nil. If read is true, the answer is not known before the keys have been read again.
-func (c *keyCache) get(kid string, now time.Time) (key *verifyingKey, read bool) {
+// Get returns the key with an id, or nil. If read is true, the answer is not known before the keys have been read again.
+func (c *KeyCache) Get(kid string, now time.Time) (key *VerifyingKey, read bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if age := now.Sub(c.readAt); c.readAt.IsZero() || age < 0 || age >= keyCacheTTL {
+	if age := now.Sub(c.readAt); c.readAt.IsZero() || age < 0 || age >= KeyCacheTTL {
 		return nil, true
 	}
 	if held, ok := c.keys[kid]; ok {
-		if !now.Before(held.until) {
+		if !now.Before(held.Until) {
 			return nil, false
 		}
 		return &held, false
@@ -56,15 +56,15 @@ func (c *keyCache) get(kid string, now time.Time) (key *verifyingKey, read bool)
 	return nil, true
 }
 
-// began returns a mark for keep. Take it before reading the keys.
-func (c *keyCache) began() int {
+// Began returns a mark for keep. Take it before reading the keys.
+func (c *KeyCache) Began() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.generation
 }
 
-// keep stores keys that were read from the given time on, unless a rotation was committed in the meantime.
-func (c *keyCache) keep(keys map[string]verifyingKey, readAt time.Time, mark int) {
+// Keep stores keys that were read from the given time on, unless a rotation was committed in the meantime.
+func (c *KeyCache) Keep(keys map[string]VerifyingKey, readAt time.Time, mark int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.generation == mark {
@@ -73,7 +73,7 @@ func (c *keyCache) keep(keys map[string]verifyingKey, readAt time.Time, mark int
 }
 
 // forget empties the cache: this process has changed the keys.
-func (c *keyCache) forget() {
+func (c *KeyCache) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.generation++

@@ -1,4 +1,4 @@
-package engine
+package core
 
 import (
 	"errors"
@@ -17,28 +17,29 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
-// Every unexported error of this package is either a signal, whose text is never returned, or one of those listed.
+// Every error of this package and of engine is a signal, whose text is never returned, or one of those listed.
 var (
 	testedSignals = map[string]error{
-		"errFellThrough": errFellThrough, "errFlowLock": errFlowLock, "errManyFlows": errManyFlows, "errRefused": errRefused, "errRepeated": errRepeated,
-		"errFlowBusy": errFlowBusy,
+		"ErrFellThrough": ErrFellThrough, "ErrFlowLock": ErrFlowLock, "ErrManyFlows": ErrManyFlows, "ErrRefused": ErrRefused, "ErrRepeated": ErrRepeated,
+		"ErrFlowBusy": ErrFlowBusy,
 	}
 	shown = []string{
-		"errBusyRow", "errBusyFlow", // around ErrBusy
+		"ErrBusyRow", "ErrBusyFlow", // around ErrBusy
 		"errNegative", "errNoCount", "errNoText", "errNoObject", "errNoEdge", // the fault of a value, in a CorruptionError
-		"errUndecided",   // in the log
+		"ErrUndecided",   // in the log
 		"errNotToEnd",    // to fn of InTx
 		"errNotOneValue", // the fault of arguments, in ErrInvalidInput
 	}
 )
 
 func TestInternalErrorsAreRegistered(t *testing.T) {
-	paths, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var found []string
-	for _, path := range paths {
+	own, _ := filepath.Glob("*.go")
+	engines, _ := filepath.Glob("../../engine/*.go")
+	if len(own) == 0 || len(engines) == 0 {
+		t.Fatal("the sources are not where they were")
+	}
+	for _, path := range slices.Concat(own, engines) {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
@@ -53,7 +54,7 @@ func TestInternalErrorsAreRegistered(t *testing.T) {
 			}
 			for _, spec := range values.Specs {
 				for i, name := range spec.(*ast.ValueSpec).Names {
-					if isError(spec.(*ast.ValueSpec), i) && !name.IsExported() {
+					if isError(spec.(*ast.ValueSpec), i) {
 						found = append(found, name.Name)
 					}
 				}
@@ -62,10 +63,10 @@ func TestInternalErrorsAreRegistered(t *testing.T) {
 	}
 	slices.Sort(found)
 	if want := slices.Sorted(slices.Values(slices.AppendSeq(slices.Clone(shown), maps.Keys(testedSignals)))); !slices.Equal(found, want) {
-		t.Errorf("the package has the errors %q, known are %q", found, want)
+		t.Errorf("the packages have the errors %q, known are %q", found, want)
 	}
 	for name, signal := range testedSignals {
-		if !slices.Contains(signals, signal) {
+		if !slices.Contains(Signals, signal) {
 			t.Errorf("%s is not among the signals", name)
 		}
 	}
@@ -73,7 +74,7 @@ func TestInternalErrorsAreRegistered(t *testing.T) {
 
 // isError reports whether a variable is made by errors.New or fmt.Errorf, or has the name of an error.
 func isError(spec *ast.ValueSpec, i int) bool {
-	if strings.HasPrefix(spec.Names[i].Name, "err") {
+	if strings.HasPrefix(strings.ToLower(spec.Names[i].Name), "err") {
 		return true
 	}
 	if i >= len(spec.Values) {
@@ -91,9 +92,9 @@ func isError(spec *ast.ValueSpec, i int) bool {
 func TestWrapHidesSignals(t *testing.T) {
 	for name, signal := range testedSignals {
 		for _, err := range []error{
-			signal, fmt.Errorf("inside: %w", signal), errors.Join(signal, errors.New("closed")), wrap("inner", signal),
+			signal, fmt.Errorf("inside: %w", signal), errors.Join(signal, errors.New("closed")), Wrap("inner", signal),
 		} {
-			got := wrap("claim", err)
+			got := Wrap("claim", err)
 			if !errors.Is(got, signal) || !errors.Is(got, fferr.ErrContention) {
 				t.Errorf("%s: %v is not itself any more, or no contention", name, got)
 			}
@@ -111,22 +112,22 @@ func TestWrapHidesSignals(t *testing.T) {
 
 // Without a slow path, the server's text is the error.
 func TestWrapReportsTheServersErrorWithoutASlowPath(t *testing.T) {
-	refused := &pgconn.PgError{Code: sqlUniqueViolation, Message: "taken"}
-	got := wrap("promote delayed", fellThrough(refused))
+	refused := &pgconn.PgError{Code: SQLUniqueViolation, Message: "taken"}
+	got := Wrap("promote delayed", FellThrough(refused))
 	if cause, ok := errors.AsType[*pgconn.PgError](got); !ok || cause != refused || !errors.Is(got, fferr.ErrTransport) {
 		t.Errorf("got %v, want what the server said", got)
 	}
-	if !errors.Is(got, errFellThrough) {
+	if !errors.Is(got, ErrFellThrough) {
 		t.Errorf("%v: the operation does not know that it may fall through", got)
 	}
-	if strings.Contains(got.Error(), errFellThrough.Error()) {
+	if strings.Contains(got.Error(), ErrFellThrough.Error()) {
 		t.Errorf("the text is %q", got)
 	}
 }
 
 // Every sentinel is recognised by its type. When a list named them, ErrPruned was missing and reported as ErrTransport too.
 func TestWrapKeepsASentinel(t *testing.T) {
-	err := wrap("grow flow", &fferr.MemberError{Err: fferr.ErrPruned})
+	err := Wrap("grow flow", &fferr.MemberError{Err: fferr.ErrPruned})
 	if !errors.Is(err, fferr.ErrPruned) || errors.Is(err, fferr.ErrTransport) {
 		t.Errorf("%v is %v: %t, %v: %t", err, fferr.ErrPruned, errors.Is(err, fferr.ErrPruned), fferr.ErrTransport, errors.Is(err, fferr.ErrTransport))
 	}

@@ -1,4 +1,4 @@
-package engine
+package core
 
 import (
 	"context"
@@ -10,18 +10,18 @@ import (
 
 // leaveUncounted reopens those edges of unsure that were marked although their group has no row. It marks the ended
 // executions with open edges, so that [Maintenance.DispatchCompletions] counts them under the flow's exclusive lock.
-func (e *Engine) leaveUncounted(ctx context.Context, tx *txn, unsure, ended []endedExecution) error {
-	members := memberArrays(unsure)
-	if members.empty() {
+func (c *Core) leaveUncounted(ctx context.Context, tx *Txn, unsure, ended []EndedExecution) error {
+	members := MemberArrays(unsure)
+	if members.Empty() {
 		return nil
 	}
-	rows, err := e.q.ListUncountedEdges(ctx, tx, db.ListUncountedEdgesParams{
-		PartitionKeys: members.partitions, FlowIDs: members.flows, ExecutionIDs: members.executions,
+	rows, err := c.Q.ListUncountedEdges(ctx, tx, db.ListUncountedEdgesParams{
+		PartitionKeys: members.Partitions, FlowIDs: members.Flows, ExecutionIDs: members.Executions,
 	})
 	if err != nil || len(rows) == 0 {
 		return err
 	}
-	var left leftEdges
+	var left LeftEdges
 	open := make(map[id.ExecutionUUID]struct{})
 	for _, row := range rows {
 		if len(row.EdgeIDs) > 0 {
@@ -31,26 +31,26 @@ func (e *Engine) leaveUncounted(ctx context.Context, tx *txn, unsure, ended []en
 			open[x.Bytes] = struct{}{}
 		}
 	}
-	remind := !left.empty()
+	remind := !left.Empty()
 	for i := range ended {
-		if _, ok := open[ended[i].id.UUID()]; ok && !ended[i].left {
-			ended[i].left, remind = true, true
+		if _, ok := open[ended[i].ID.UUID()]; ok && !ended[i].Left {
+			ended[i].Left, remind = true, true
 		}
 	}
 	if remind {
-		tx.due.undispatched()
+		tx.Due.undispatched()
 	}
-	return e.leaveEdges(ctx, tx, &left, ended)
+	return c.leaveEdges(ctx, tx, &left, ended)
 }
 
 // leaveEdges reopens edges that were just resolved, and marks their upstreams.
-func (e *Engine) leaveEdges(ctx context.Context, tx *txn, left *leftEdges, upstreams []endedExecution) error {
-	if left.empty() {
+func (c *Core) leaveEdges(ctx context.Context, tx *Txn, left *LeftEdges, upstreams []EndedExecution) error {
+	if left.Empty() {
 		return nil
 	}
-	rows, err := e.q.LeaveEdges(ctx, tx, db.LeaveEdgesParams{
-		PartitionKeys: left.partitions, FlowIDs: left.flows, DownstreamEIDs: left.executions, EdgeIDs: left.edges,
-		Outcome: string(upstreams[0].outcome),
+	rows, err := c.Q.LeaveEdges(ctx, tx, db.LeaveEdgesParams{
+		PartitionKeys: left.Partitions, FlowIDs: left.Flows, DownstreamEIDs: left.Executions, EdgeIDs: left.edges,
+		Outcome: string(upstreams[0].Outcome),
 	})
 	if err != nil {
 		return err
@@ -60,34 +60,34 @@ func (e *Engine) leaveEdges(ctx context.Context, tx *txn, left *leftEdges, upstr
 		open[id.ExecutionIDFromRow(row.PartitionKey, row.UpstreamEID.Bytes)] = struct{}{}
 	}
 	for i := range upstreams {
-		if _, ok := open[upstreams[i].id]; ok {
-			upstreams[i].left = true
+		if _, ok := open[upstreams[i].ID]; ok {
+			upstreams[i].Left = true
 		}
 	}
 	return nil
 }
 
 // leavePassedOver adds to left the edges of decided groups whose downstream should have moved but did not.
-func (e *Engine) leavePassedOver(
-	ctx context.Context, tx *txn, decided []decidedGroup, moved map[id.ExecutionUUID]struct{}, left *leftEdges,
+func (c *Core) leavePassedOver(
+	ctx context.Context, tx *Txn, decided []DecidedGroup, moved map[id.ExecutionUUID]struct{}, left *LeftEdges,
 ) error {
-	var rest decidedArrays
+	var rest DecidedArrays
 	var params db.ListPassedOverParams
 	for i := range decided {
 		d := &decided[i]
 		if _, ok := moved[d.DownstreamEID]; !ok && !d.over {
 			rest.add(d)
-			params.Skips = append(params.Skips, d.decision == document.Impossible)
+			params.Skips = append(params.Skips, d.Decision == document.Impossible)
 			params.Ords = append(params.Ords, int32(i))
 		}
 	}
-	params.PartitionKeys, params.FlowIDs, params.ExecutionIDs = rest.partitions, rest.flows, rest.executions
+	params.PartitionKeys, params.FlowIDs, params.ExecutionIDs = rest.Partitions, rest.flows, rest.Executions
 	params.StagedFrom, params.StagedBelow = rest.stagedFrom, rest.stagedBelow
-	passedOver, err := e.q.ListPassedOver(ctx, tx, params)
+	passedOver, err := c.Q.ListPassedOver(ctx, tx, params)
 	for _, i := range passedOver {
 		d := &decided[i]
 		left.add(d.PartitionKey, d.FlowID, d.DownstreamEID, d.EdgeIDs)
-		d.cancels = false
+		d.Cancels = false
 	}
 	return err
 }

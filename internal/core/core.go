@@ -1,0 +1,125 @@
+// Package core has the parts that several packages of this library need: transactions and the notifications after their commit,
+// locks of flows, and the resolution of dependencies when an execution ends. Each engine has a [Core].
+package core
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+)
+
+const (
+	// MaxStatementBytes is the approximate limit for caller data in one statement. A server accepts no message above a
+	// gigabyte, and a large one fills the memory of both sides. A single item may be larger.
+	MaxStatementBytes = 16 << 20
+
+	// MaxFlowsPerTx limits the flows locked by one transaction. Each uses a slot of the server's lock table.
+	MaxFlowsPerTx = 256
+)
+
+// Config is the part of an engine's configuration that its core uses.
+type Config struct {
+	Partitions id.Partitions
+	Listener   *pgxpool.Config  // nil: as the pool
+	NoListener bool             // without a connection
+	Now        func() time.Time // nil: the database's clock
+	Log        *slog.Logger
+}
+
+// Core runs statements and transactions on a pool, or in a caller's transaction. Values that are bound to a transaction or to
+// another pool share the memory of the first.
+type Core struct {
+	Q          *db.Queries
+	Pool       *pgxpool.Pool
+	Tx         pgx.Tx      // nil on a pool
+	Runner     pgtx.Runner // begins the transactions on the pool
+	Partitions id.Partitions
+	Log        *slog.Logger
+	Now        func() time.Time // nil: the database's clock
+
+	*Notifying
+	Keys *KeyCache
+}
+
+// New returns a core on a pool.
+func New(pool *pgxpool.Pool, cfg Config) *Core {
+	return &Core{
+		Q:          db.New(),
+		Pool:       pool,
+		Runner:     pgtx.NewRunner(pool),
+		Partitions: cfg.Partitions,
+		Log:        cfg.Log,
+		Now:        cfg.Now,
+		Notifying:  newNotifying(pool, cfg),
+		Keys:       &KeyCache{},
+	}
+}
+
+// WithTx returns the core bound to a caller's transaction, in which every operation is refused if tx is nil.
+func (c *Core) WithTx(tx pgx.Tx) *Core {
+	bound := *c
+	if bound.Tx = tx; pgtx.IsNil(tx) {
+		bound.Tx = pgtx.Refused(Invalid("WithTx", "got a nil transaction"))
+	}
+	return &bound
+}
+
+// WithPool returns the core bound to another pool on the same database. Every operation is refused if pool is nil.
+func (c *Core) WithPool(pool *pgxpool.Pool) *Core {
+	bound := *c
+	bound.Pool, bound.Tx, bound.Runner = pool, nil, c.Runner.On(pool)
+	if pool == nil {
+		bound.Tx = pgtx.Refused(Invalid("WithPool", "got a nil pool"))
+	}
+	return &bound
+}
+
+// Impatient returns c for transactions that must not wait. A lock that is held for longer than a concurrent commit
+// takes ends them with [fferr.ErrBusy], without a retry. For rows that are often locked they use statements that skip locked
+// rows. In a caller's transaction, the caller's lock_timeout applies.
+func (c *Core) Impatient() *Core {
+	impatient := *c
+	impatient.Runner = c.Runner.Impatient()
+	return &impatient
+}
+
+// NowMs returns the fixed time of a test, or nil for the database's clock.
+func (c *Core) NowMs() *int64 {
+	if c.Now == nil {
+		return nil
+	}
+	return new(c.Now().UnixMilli())
+}
+
+// Reader returns the connection for statements that lock and write nothing. They need the engine's planner settings
+// too: with statistics of other flows only, a partition looks empty and an index on the partition alone looks selective
+// enough.
+func (c *Core) Reader() db.DBTX {
+	if c.Tx != nil {
+		return pgtx.Callers(c.Tx)
+	}
+	return c.Runner.AtOnce()
+}
+
+// ProcessTime returns the time of this process, or the fixed time of a test. It is for the ages of entries in memory.
+func (c *Core) ProcessTime() time.Time {
+	if c.Now != nil {
+		return c.Now()
+	}
+	return time.Now()
+}
+
+// Read runs several statements that lock and write nothing, in one round trip. See [Core.Reader].
+func (c *Core) Read(ctx context.Context, steps ...Step) error {
+	if c.Tx != nil {
+		return pgtx.ReadInCallers(ctx, c.Tx, steps...)
+	}
+	return c.Runner.AllAtOnce(ctx, steps...)
+}

@@ -1,0 +1,95 @@
+package core
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+)
+
+// A Step is one statement of a transaction: one call of a generated function.
+type Step = pgtx.Step
+
+// Txn is an operation's transaction, or its savepoint in a caller's transaction, with the notifications to send after
+// the commit.
+type Txn struct {
+	pgx.Tx
+	Due Notifications
+}
+
+// Nested returns the transaction for an engine whose operations become part of tx. Their notifications are sent with those of
+// tx.
+func (tx *Txn) Nested() NotingTx { return NotingTx{tx.Tx, &tx.Due} }
+
+// InTx runs fn in a new transaction and retries it if the server aborts it in favour of others, or runs it once behind
+// a savepoint of the caller's transaction. Either way all of fn happens or none. fn uses only its transaction, and runs
+// nothing slow or supplied by users.
+func InTx[T any](ctx context.Context, c *Core, op string, fn func(tx *Txn) (T, error)) (T, error) {
+	var tx Txn
+	try := func(conn pgx.Tx) (T, error) {
+		tx = Txn{Tx: conn}
+		return fn(&tx)
+	}
+	if c.Tx != nil {
+		result, err := pgtx.InCallers(ctx, c.Tx, try)
+		if err == nil {
+			c.PassOn(&tx.Due)
+		}
+		return result, Wrap(op, err)
+	}
+	result, err := pgtx.InTx(ctx, &c.Runner, try)
+	if err != nil {
+		return result, OutcomeOf(op, err)
+	}
+	c.Notify(&tx.Due)
+	return result, nil
+}
+
+// InStatement runs one statement as its own transaction, in one round trip, or behind a savepoint of the caller's
+// transaction. It returns [ErrFellThrough] if the statement met a row that it can't handle; nothing was written then.
+func InStatement[T any](
+	ctx context.Context, c *Core, op string, fn func(conn db.DBTX, due *Notifications) (T, error),
+) (T, error) {
+	if c.Tx != nil {
+		return InTx(ctx, c, op, func(tx *Txn) (T, error) {
+			result, err := fn(tx, &tx.Due)
+			return result, FellThrough(err)
+		})
+	}
+	var due Notifications
+	result, err := pgtx.InStatement(ctx, &c.Runner, func(conn db.DBTX) (T, error) {
+		due = Notifications{}
+		return fn(conn, &due)
+	})
+	if err != nil {
+		return result, OutcomeOf(op, FellThrough(err))
+	}
+	c.Notify(&due)
+	return result, nil
+}
+
+// InStatements is [InStatement] for statements that don't need each other's results and that only the server can
+// refuse. They share one round trip, with the savepoint in a caller's transaction, and all of them happen or none.
+// begin is called for each try.
+func InStatements(ctx context.Context, c *Core, op string, begin func(due *Notifications) []Step) error {
+	if c.Tx != nil {
+		var due Notifications
+		err := pgtx.InCallersAtOnce(ctx, c.Tx, begin(&due)...)
+		if err == nil {
+			c.PassOn(&due)
+		}
+		return Wrap(op, FellThrough(err))
+	}
+	var due Notifications
+	err := pgtx.InStatements(ctx, &c.Runner, func() []Step {
+		due = Notifications{}
+		return begin(&due)
+	})
+	if err != nil {
+		return OutcomeOf(op, FellThrough(err))
+	}
+	c.Notify(&due)
+	return nil
+}

@@ -1,0 +1,77 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+)
+
+// OrEnded returns the error of a caller's function, or one that says that the function has ended its transaction by a statement.
+func (c *Core) OrEnded(tx pgx.Tx, err error) error {
+	if !pgtx.HasEnded(tx, err != nil, c.Tx != nil) {
+		return err
+	}
+	ended := ErrEnded()
+	if err != nil {
+		ended = fmt.Errorf("%w: %w", ended, err)
+	}
+	return ended
+}
+
+// ErrEnded returns the error of a function that has ended its transaction.
+func ErrEnded() error {
+	return Wrap(OpCommitBound, Invalid("transaction",
+		"was ended by a COMMIT or ROLLBACK among the statements of its function: the committed writes stay, and nothing else is written"))
+}
+
+// OpCommitBound begins the errors of a commit.
+const OpCommitBound = "commit transaction"
+
+// CommitBound commits a transaction to which an engine was bound.
+func CommitBound(ctx context.Context, tx pgx.Tx) error {
+	err := pgtx.CommitFunction(ctx, tx)
+	switch {
+	case pgtx.IsNoSavepoint(err):
+		return ErrEnded()
+	case errors.Is(err, pgx.ErrTxCommitRollback):
+		err = fmt.Errorf("%w: one of its statements had failed", err)
+	}
+	return Wrap(OpCommitBound, err)
+}
+
+// DeferNotify begins a transaction in which the outboxes' triggers don't notify, because the engine does so after the commit.
+const DeferNotify = "select set_config('ffx.defer_notify', 'on', true)"
+
+// NotingTx is a transaction of InTx, or a savepoint in it.
+type NotingTx struct {
+	pgx.Tx
+	Due *Notifications
+}
+
+func (t NotingTx) note(due *Notifications) { t.Due.Include(due) }
+
+// Begin begins a savepoint whose operations add their notifications too. If it is rolled back, workers are woken for
+// nothing.
+func (t NotingTx) Begin(ctx context.Context) (pgx.Tx, error) {
+	tx, err := t.Tx.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return NotingTx{tx, t.Due}, nil
+}
+
+// CallersTx is the transaction that fn of InTx gets.
+type CallersTx struct{ NotingTx }
+
+// NewCallersTx returns the transaction for the function of InTx, on one that has begun.
+func NewCallersTx(tx pgx.Tx) *CallersTx { return &CallersTx{NotingTx{tx, new(Notifications)}} }
+
+var errNotToEnd = errors.New("InTx ends the transaction")
+
+func (*CallersTx) Commit(context.Context) error { return errNotToEnd }
+
+func (*CallersTx) Rollback(context.Context) error { return errNotToEnd }
