@@ -101,9 +101,11 @@ func derive(root string) (map[rights.Role]rightSet, error) {
 			return nil, fmt.Errorf("calls that belong to no role need %v", slices.Collect(maps.Keys(set)))
 		}
 		for _, name := range fromSQL[role] {
-			if err := d.call(set, name, false); err != nil {
+			rights := make(rightSet)
+			if err := d.call(rights, name, false); err != nil {
 				return nil, err
 			}
+			set.add(rights)
 		}
 		byRole[role] = set
 		switch role {

@@ -16,9 +16,12 @@ type right struct{ kind, object, privilege string }
 
 type rightSet map[right]bool
 
+// add adds the rights of another set, without its marks.
 func (s rightSet) add(more rightSet) {
 	for r := range more {
-		s[r] = true
+		if r.kind != body {
+			s[r] = true
+		}
 	}
 }
 
@@ -80,7 +83,7 @@ type database struct {
 	triggers  map[string][]trigger
 	nextIDs   map[string][]string // the sequences that an INSERT into a table takes ids of
 	outboxes  []string            // the sequences of the outboxes
-	found     map[string]rightSet // of functions
+	trees     map[string]any      // of statements that were parsed
 }
 
 type function struct{ signature, language, body string }
@@ -105,7 +108,7 @@ func readDatabase(path string) (*database, error) {
 	text := string(source)
 	d := &database{
 		relations: make(map[string]bool), views: make(map[string]any), functions: make(map[string]function),
-		triggers: make(map[string][]trigger), nextIDs: make(map[string][]string), found: make(map[string]rightSet),
+		triggers: make(map[string][]trigger), nextIDs: make(map[string][]string), trees: make(map[string]any),
 	}
 	tree, err := parse(text)
 	if err != nil {
@@ -185,6 +188,10 @@ func (d *database) viewed(rights rightSet, query any) error {
 	return failed
 }
 
+// body is the kind of the mark that a set has the rights of a function's body. So functions that call each other end, and each
+// set has all that they need together.
+const body = "BODY"
+
 // call adds the rights of a function. A trigger's needs no right to be executed.
 func (d *database) call(rights rightSet, name string, byTrigger bool) error {
 	f, ours := d.functions[name]
@@ -194,20 +201,15 @@ func (d *database) call(rights rightSet, name string, byTrigger bool) error {
 	if !byTrigger {
 		rights[right{"FUNCTION", f.signature, "EXECUTE"}] = true
 	}
-	if inside, known := d.found[name]; known {
-		rights.add(inside)
+	mark := right{kind: body, object: name}
+	if rights[mark] {
 		return nil
 	}
-	inside := make(rightSet)
-	d.found[name] = inside // a function that calls itself ends here
-	var err error
+	rights[mark] = true
 	if f.language == "sql" {
-		err = d.statements(inside, f.body)
-	} else {
-		err = d.block(inside, f.body)
+		return d.statements(rights, f.body)
 	}
-	rights.add(inside)
-	return err
+	return d.block(rights, f.body)
 }
 
 var (
@@ -218,20 +220,20 @@ var (
 )
 
 // block adds the rights of a function in PL/pgSQL, by its text: some of its statements are made while it runs.
-func (d *database) block(rights rightSet, body string) error {
+func (d *database) block(rights rightSet, text string) error {
 	var needed [][2]string
-	for _, m := range inserted.FindAllStringSubmatch(body, -1) {
+	for _, m := range inserted.FindAllStringSubmatch(text, -1) {
 		name, rest := m[1]+m[3], m[2]+m[4]
 		needed = append(needed, [2]string{name, "INSERT"}, [2]string{name, "SELECT"})
 		if strings.Contains(rest, "DO UPDATE") {
 			needed = append(needed, [2]string{name, "UPDATE"})
 		}
 	}
-	for _, m := range written.FindAllStringSubmatch(body, -1) {
+	for _, m := range written.FindAllStringSubmatch(text, -1) {
 		privilege, _, _ := strings.Cut(m[1], " ")
 		needed = append(needed, [2]string{m[2], privilege}, [2]string{m[2], "SELECT"})
 	}
-	for _, m := range from.FindAllStringSubmatch(body, -1) {
+	for _, m := range from.FindAllStringSubmatch(text, -1) {
 		needed = append(needed, [2]string{m[1], "SELECT"})
 	}
 	for _, n := range needed {
@@ -239,7 +241,7 @@ func (d *database) block(rights rightSet, body string) error {
 			return err
 		}
 	}
-	for _, m := range called.FindAllStringSubmatch(body, -1) {
+	for _, m := range called.FindAllStringSubmatch(text, -1) {
 		if err := d.call(rights, m[1], false); err != nil {
 			return err
 		}
@@ -249,9 +251,13 @@ func (d *database) block(rights rightSet, body string) error {
 
 // statements adds the rights of statements.
 func (d *database) statements(rights rightSet, text string) error {
-	tree, err := parse(text)
-	if err != nil {
-		return fmt.Errorf("%w in %s", err, text)
+	tree, known := d.trees[text]
+	if !known {
+		var err error
+		if tree, err = parse(text); err != nil {
+			return fmt.Errorf("%w in %s", err, text)
+		}
+		d.trees[text] = tree
 	}
 	var failed error
 	need := func(name string, privileges ...string) {
