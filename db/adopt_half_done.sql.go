@@ -117,6 +117,7 @@ type HealEndedParams struct {
 // HealEnded takes the leases of executions that another program ended, and settles their attempts: from now on their
 // holders are refused. A negative attempt_index means that there is no attempt to settle.
 //
+// Passages: set_ended, lease_events.
 // Used by: schema.Adopt.
 // Locks: L1 held; L2 held; L7 new.
 func (q *Queries) HealEnded(ctx context.Context, db DBTX, arg HealEndedParams) error {

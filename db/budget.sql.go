@@ -321,6 +321,7 @@ type GetBudgetRow struct {
 
 // GetBudget returns a budget with its usage in all dimensions. No row: it does not exist.
 //
+// Passages: budget_columns, budget_usage.
 // Used by: engine.Budget, engine.CreateBudget.
 // Locks: none.
 // The usage u and the reservations v of each budget b, by dimension.
@@ -599,6 +600,7 @@ type ListBudgetsRow struct {
 
 // ListBudgets returns a page of budgets with their usage, by partition and id.
 //
+// Passages: budget_columns, budget_usage.
 // Used by: engine.Budgets, engine.ListBudgets.
 // Locks: none. Spans partitions.
 // The usage u and the reservations v of each budget b, by dimension.

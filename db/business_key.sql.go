@@ -80,6 +80,7 @@ type DropBusinessKeysOfParams struct {
 // DropBusinessKeysOf deletes the business keys of executions that are about to be deleted, by their documents. It
 // never really waits: a key is locked only by the transaction that creates or deletes its holder.
 //
+// Passages: dropped_business_keys.
 // Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: keys waits (DELETE). Spans partitions.
 func (q *Queries) DropBusinessKeysOf(ctx context.Context, db DBTX, arg DropBusinessKeysOfParams) error {
@@ -126,6 +127,7 @@ type DropBusinessKeysOfFlowsParams struct {
 
 // DropBusinessKeysOfFlows deletes the business keys of flows that are about to be deleted, by their documents.
 //
+// Passages: dropped_business_keys.
 // Used by: engine.PurgeFlows.
 // Locks: keys waits (DELETE). Spans partitions.
 func (q *Queries) DropBusinessKeysOfFlows(ctx context.Context, db DBTX, arg DropBusinessKeysOfFlowsParams) error {

@@ -274,6 +274,8 @@ type ClaimAfterPositionsRow struct {
 // This is the fast path: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row is in
 // the way) keeps nothing; the caller then claims by TakeClaimable, which judges each row alone.
 //
+// Passages: claim_halted, claim_after, claim_running, claim_next_lease, claim_claimed, claim_dequeued, claim_attempts,
+// claim_timer, claim_events, claim_columns, claim_halt_row.
 // Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 new; queue held, by the execution's row;
 // timers new; L7 new. Spans partitions.
@@ -585,6 +587,8 @@ type ClaimOneAfterPositionRow struct {
 // a quarter of the time of a statement for one execution, and without arrays there is nothing to number, to unnest or
 // to aggregate.
 //
+// Passages: claim_halted, claim_after, claim_running, claim_next_lease, claim_claimed, claim_dequeued, claim_attempts,
+// claim_events, claim_columns, claim_halt_row.
 // Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 new; queue held, by the execution's row;
 // timers new; L7 new. Spans partitions.

@@ -183,6 +183,7 @@ type LeaseTakenExecutionsParams struct {
 // attempt rows (inserted, or taken over if the index exists) and one event each. A deadline of 0 leaves the stored
 // one; reclaims are added to the number of lost leases.
 //
+// Passages: claim_running, claim_timer, claim_events, claim_attempts.
 // Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach, engine.ClaimExecution,
 // engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.ReclaimExecution.
 // Locks: L1 held; L2 held, or new; queue held, by the execution's row; timers new; L7 new.
@@ -408,6 +409,7 @@ type TakeClaimableRow struct {
 // TakeClaimable locks up to max_items claimable executions of one lane from its head, in claim order. It is the first
 // step of the slow path; ClaimFromHead is the fast path.
 //
+// Passages: claim_halted, claim_queue, claim_execution.
 // Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order). Spans partitions.
 func (q *Queries) TakeClaimable(ctx context.Context, db DBTX, arg TakeClaimableParams) ([]TakeClaimableRow, error) {

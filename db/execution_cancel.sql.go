@@ -119,6 +119,7 @@ type DropEntriesOfParams struct {
 // which the caller has locked and ends in its next statement, by EndCancelled. The trigger does not do it: it fires for a row
 // that becomes not_applicable with another mutation time only if that row is terminal.
 //
+// Passages: held_execution.
 // Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.CancelSiblings,
 // engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows, engine.ExpireWaits.
 // Locks: L1 held; queue held, by the execution's row.
@@ -371,6 +372,7 @@ type EndCancelledRow struct {
 // the worker instance that lost a lease and whether another program had replayed it. A row that is terminal already
 // is left unchanged.
 //
+// Passages: set_ended, held_execution, held_attempt, lease_events.
 // Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.CancelSiblings,
 // engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows, engine.ExpireWaits.
 // Locks: L1 held; L2 held; L7 new.

@@ -143,6 +143,7 @@ type InsertAlikeParams struct {
 // with its own_fields, which are empty if all are the same, and none has its closing bracket. SQLSTATE 23505 (an id
 // or an entry exists already) keeps nothing; the caller then uses InsertExecutions.
 //
+// Passages: alike_shared, created_columns, alike_made, alike_queued.
 // Used by: engine.CreateExecution, engine.CreateExecutions.
 // Locks: L1 waits (for a concurrent insert of the same id); queue new.
 func (q *Queries) InsertAlike(ctx context.Context, db DBTX, arg InsertAlikeParams) error {
@@ -296,6 +297,7 @@ type InsertAlikeAdmittedParams struct {
 // InsertAlikeAdmitted creates executions as InsertAlike does, each with limits that admit it from the beginning. The caller
 // has locked these, and stores the admissions.
 //
+// Passages: alike_shared, created_columns, alike_made, alike_queued.
 // Used by: engine.CreateExecution, engine.CreateExecutions.
 // Locks: gates held; L1 waits (for a concurrent insert of the same id); queue new.
 func (q *Queries) InsertAlikeAdmitted(ctx context.Context, db DBTX, arg InsertAlikeAdmittedParams) error {
@@ -448,6 +450,7 @@ type InsertAlikeFairParams struct {
 
 // InsertAlikeFair creates executions as InsertAlike does, each at a place of its own.
 //
+// Passages: alike_shared, created_columns, alike_made, alike_queued.
 // Used by: engine.CreateExecution, engine.CreateExecutions.
 // Locks: L1 waits (for a concurrent insert of the same id); queue new.
 func (q *Queries) InsertAlikeFair(ctx context.Context, db DBTX, arg InsertAlikeFairParams) error {
@@ -649,6 +652,7 @@ type InsertExecutionsRow struct {
 // unchanged and has no row in the result. In the arrays of instants zero means "not given", in the arrays of text the
 // empty string does.
 //
+// Passages: created_columns.
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork.
 // Locks: L1 waits (for a concurrent insert of the same id).
 func (q *Queries) InsertExecutions(ctx context.Context, db DBTX, arg InsertExecutionsParams) ([]InsertExecutionsRow, error) {

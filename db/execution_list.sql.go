@@ -548,6 +548,7 @@ type ListNewestKeysRow struct {
 // ListNewestKeys returns up to page_size ids of executions of each given partition, downwards from one, which is
 // included, to a least one. The rows come by partition in the order of the input, then downwards.
 //
+// Passages: keys_of_partitions.
 // Used by: engine.ListExecutions.
 // Locks: none.
 func (q *Queries) ListNewestKeys(ctx context.Context, db DBTX, arg ListNewestKeysParams) ([]ListNewestKeysRow, error) {
@@ -614,6 +615,7 @@ type ListOldestKeysRow struct {
 
 // ListOldestKeys is ListNewestKeys upwards, not above a greatest id.
 //
+// Passages: keys_of_partitions.
 // Used by: engine.ListExecutions.
 // Locks: none.
 func (q *Queries) ListOldestKeys(ctx context.Context, db DBTX, arg ListOldestKeysParams) ([]ListOldestKeysRow, error) {

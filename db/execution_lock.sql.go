@@ -347,6 +347,7 @@ type ReadHeldExecutionsRow struct {
 // locked in earlier statements; ord (from 0) is the input position. No row: the execution does not exist. A negative
 // current_index: there is no attempt up to its pointer. A negative newest_index: it has no attempt at all.
 //
+// Passages: held_execution, held_attempt.
 // Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere,
 // engine.MoveWhere, engine.PrioritizeWhere, engine.ChangePriority, engine.Operator.DelayExecution,
 // engine.RevokeLease, engine.ReplayExecution, engine.ReplayWhere, engine.IssueClaimGrant, engine.ClaimForWorker,

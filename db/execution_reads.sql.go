@@ -261,6 +261,7 @@ type GetExecutionRow struct {
 // GetExecution returns one execution with its current attempt and, while it is suspended, its wait, for all single
 // reads. No row: it does not exist.
 //
+// Passages: unused_signals.
 // Used by: engine.DescribeExecution, engine.ExecutionState.
 // Locks: none; one snapshot.
 func (q *Queries) GetExecution(ctx context.Context, db DBTX, arg GetExecutionParams) (GetExecutionRow, error) {

@@ -81,6 +81,7 @@ type DropLeftPlacesParams struct {
 // started, out of order or while the lane was empty, or stands elsewhere. Otherwise they would hide the lower places that are
 // given out since.
 //
+// Passages: fair_waits.
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
 // engine.FailExecution, engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
 // Locks: fair skips (rows FOR UPDATE, then DELETE).
@@ -211,6 +212,7 @@ type DropPassedPlacesRow struct {
 // execution has started or is gone. It returns the last row of the page and how many it examined and deleted. Without rows
 // there is no last one, and zero instead.
 //
+// Passages: fair_waits.
 // Used by: engine.ForgetFairPlaces.
 // Locks: fair skips (rows FOR UPDATE, then DELETE). Spans partitions.
 func (q *Queries) DropPassedPlaces(ctx context.Context, db DBTX, arg DropPassedPlacesParams) (DropPassedPlacesRow, error) {
@@ -421,6 +423,7 @@ type ListFairPlacesRow struct {
 //
 // Nothing is locked: of two concurrent transactions for a tenant, both may get the same places.
 //
+// Passages: fair_waits.
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.FailExecution,
 // engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
 // Locks: none. Spans partitions.

@@ -41,6 +41,7 @@ type AdmitExecutionsParams struct {
 
 // AdmitExecutions makes executions claimable that the caller has locked.
 //
+// Passages: set_admitted.
 // Used by: engine.AdmitWaiting.
 // Locks: L1 held (UPDATE).
 func (q *Queries) AdmitExecutions(ctx context.Context, db DBTX, arg AdmitExecutionsParams) error {
@@ -321,6 +322,7 @@ type CountGatesRow struct {
 // the bounds less the units that it has found free, and may be too high. looked_at_ms, looked_execution_id: where the next
 // page begins. changes: how many of the page it has changed.
 //
+// Passages: gate_judged, gate_started, gate_summed.
 // Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
 // Locks: gates held (DELETE and UPDATE of admissions, UPDATE of the keys).
 func (q *Queries) CountGates(ctx context.Context, db DBTX, arg CountGatesParams) ([]CountGatesRow, error) {
@@ -985,6 +987,7 @@ type ReadBudgetsInUseRow struct {
 
 // ReadBudgetsInUse returns the policies, the usage and the reservations of budgets. A budget that does not exist has no row.
 //
+// Passages: budget_usage.
 // Used by: engine.AdmitWaiting.
 // Locks: none.
 // The usage u and the reservations v of each budget b, by dimension.
@@ -1315,6 +1318,7 @@ type TakeWaitingRow struct {
 // TakeWaiting locks executions that wait at budgets and limits, skipping locked ones: of each at most so many, in the order
 // of claims.
 //
+// Passages: waiting_line.
 // Used by: engine.AdmitWaiting.
 // Locks: L1 skips (rows FOR NO KEY UPDATE). Spans partitions.
 func (q *Queries) TakeWaiting(ctx context.Context, db DBTX, arg TakeWaitingParams) ([]TakeWaitingRow, error) {

@@ -223,6 +223,7 @@ type AdmitNextRow struct {
 // AdmitNext admits the executions that wait longest at limits on running work, as many as the bounds allow, and returns
 // these. An execution with other limits or budgets ends the line: a row with undone true says that the gate has to look.
 //
+// Passages: gates_asked, gates_taken, waiting_line, set_admitted.
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
 // Locks: gates skips (rows FOR NO KEY UPDATE); limits skips (advisory locks of the rules, shared); L1 skips (waiting executions FOR NO KEY UPDATE). Spans partitions.
 func (q *Queries) AdmitNext(ctx context.Context, db DBTX, arg AdmitNextParams) ([]AdmitNextRow, error) {
@@ -390,6 +391,7 @@ type FreePlacesRow struct {
 // wait for these. It counts nothing: a bound covers all stored admissions, so that it falls by those that are deleted here.
 // undone: a key was locked, or is none of a limit on running work, so the gate has to look. awaited: executions wait.
 //
+// Passages: gates_asked, gates_taken.
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
 // Locks: gates skips (rows FOR NO KEY UPDATE); limits skips (advisory locks of the rules, shared). Spans partitions.
 func (q *Queries) FreePlaces(ctx context.Context, db DBTX, arg FreePlacesParams) (FreePlacesRow, error) {

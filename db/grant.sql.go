@@ -370,6 +370,7 @@ type ReadGrantFactsRow struct {
 // ReadGrantFacts reads the facts that a grant, or a lease by one, needs about a locked execution and its current
 // attempt, beside those that every operation on a locked execution reads.
 //
+// Passages: grant_attached.
 // Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution, engine.IssueGrantAndClaim,
 // engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution.
 // Locks: none. The execution and the attempt are locked by the caller.
@@ -485,6 +486,7 @@ type ScanEligibleRow struct {
 // budgets and quotas. If given, capabilities, kinds and a partition restrict it to executions that the capabilities
 // cover, of these kinds, in this partition.
 //
+// Passages: grant_attached.
 // Used by: engine.EligibleExecutions, engine.ClaimForWorker.
 // Locks: none. Spans partitions.
 func (q *Queries) ScanEligible(ctx context.Context, db DBTX, arg ScanEligibleParams) ([]ScanEligibleRow, error) {

@@ -45,6 +45,7 @@ type GetVerifyingKeyParams struct {
 // GetVerifyingKey reads a key that verifies at an instant: an active key, or a retired one that is still in its
 // grace. No row: there is no such key, or no longer.
 //
+// Passages: key_verifies_until.
 // Used by: engine.VerifyGrant, engine.ClaimExecution, engine.ClaimFromResumeGrant,
 // engine.ReclaimExecution.
 // Locks: none.
@@ -150,6 +151,7 @@ type ListVerifyingKeysRow struct {
 // ListVerifyingKeys reads the keys that verify at the time of the call, the newest first, and for how much longer each
 // does. left_ms has the largest value for a key that verifies until a rotation.
 //
+// Passages: key_verifies_until.
 // Used by: engine.SignalWaitpoint, engine.VerifyWaitpoint.
 // Locks: none.
 func (q *Queries) ListVerifyingKeys(ctx context.Context, db DBTX, arg ListVerifyingKeysParams) ([]ListVerifyingKeysRow, error) {

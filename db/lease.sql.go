@@ -45,6 +45,7 @@ type LockAttemptsParams struct {
 // LockAttempts locks one attempt of each locked execution; ord (from 0) is the input position.
 // A missing attempt has no row.
 //
+// Passages: locked_attempts.
 // Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
 // engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint, engine.CloseWaitpoint,
 // engine.TakeSignal, engine.WaitForChildren, engine.AppendFrames, engine.AppendFrameBatch.
@@ -123,6 +124,7 @@ type LockExecutionsRow struct {
 
 // LockExecutions locks executions; ord (from 0) is the input position. A missing execution has no row.
 //
+// Passages: locked_executions.
 // Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution,
 // engine.DelayExecution, engine.Suspend, engine.CreateWaitpoint, engine.CloseWaitpoint, engine.WaitForChildren,
 // engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease, engine.ReplayExecution,
@@ -506,6 +508,7 @@ type TakeAttemptsParams struct {
 
 // TakeAttempts is LockAttempts without waiting: an attempt that another transaction holds has no row.
 //
+// Passages: locked_attempts.
 // Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
 // engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach,
 // engine.AppendFramesEach.
@@ -583,6 +586,7 @@ type TakeExecutionsRow struct {
 
 // TakeExecutions is LockExecutions without waiting: an execution that another transaction holds has no row.
 //
+// Passages: locked_executions.
 // Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
 // engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere, engine.MoveWhere, engine.PrioritizeWhere,
 // engine.ReplayWhere, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach,

@@ -425,6 +425,7 @@ type ReleaseExpiredLeasesParams struct {
 // ReleaseExpiredLeases returns executions whose worker fell silent to their lanes, under a raised epoch: the next
 // claim resumes the same attempt. Returns the lanes that have work now.
 //
+// Passages: set_released, set_attempt_released, lease_events.
 // Used by: engine.ExpireLeases, engine.RepairQueue.
 // Locks: L1 held; L2 held; L7 new.
 func (q *Queries) ReleaseExpiredLeases(ctx context.Context, db DBTX, arg ReleaseExpiredLeasesParams) ([]string, error) {

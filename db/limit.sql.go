@@ -184,6 +184,7 @@ type GetLimitRow struct {
 
 // GetLimit returns a limit. No row: it does not exist.
 //
+// Passages: limit_columns.
 // Used by: engine.DescribeLimit.
 // Locks: none.
 func (q *Queries) GetLimit(ctx context.Context, db DBTX, arg GetLimitParams) (GetLimitRow, error) {
@@ -510,6 +511,7 @@ type ListLimitsRow struct {
 
 // ListLimits returns a page of limits, in the order of their namespaces and names.
 //
+// Passages: limit_columns.
 // Used by: engine.ListLimits.
 // Locks: none.
 func (q *Queries) ListLimits(ctx context.Context, db DBTX, arg ListLimitsParams) ([]ListLimitsRow, error) {

@@ -128,6 +128,7 @@ type LockReserversParams struct {
 // their places in the input. It doesn't wait for renewals and ends, nor they for it: reservations of an ended lease are
 // deleted once they are due. No row: the attempt does not exist. The caller sorts the leases and judges them afterwards.
 //
+// Passages: locked_reservers.
 // Used by: engine.Reserve, engine.Settle.
 // Locks: L2 waits (attempt rows FOR KEY SHARE in array order).
 func (q *Queries) LockReservers(ctx context.Context, db DBTX, arg LockReserversParams) ([]int32, error) {
@@ -263,6 +264,7 @@ type LookAtReservationsParams struct {
 // LookAtReservations looks at the leases of reservations on a budget that are due, and deletes those whose lease is over.
 // It returns how many. The caller has locked the budget.
 //
+// Passages: reservation_looked.
 // Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 // Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE); L2 skips (attempt rows FOR SHARE). Spans partitions.
 // The reservations of the CTE due, whose rows are locked, are deleted if their lease is over, and else last until its end.
@@ -484,6 +486,7 @@ type ReduceReservationsParams struct {
 
 // ReduceReservations takes amounts off the reservations of leases on a budget, and deletes those that fall to 0. The caller has locked the budget, and sorts by execution, attempt, epoch and dimension.
 //
+// Passages: reservation_named.
 // Used by: engine.Reserve, engine.Settle.
 // Locks: L6 waits (rows FOR UPDATE in array order, then the UPDATE and the DELETE).
 func (q *Queries) ReduceReservations(ctx context.Context, db DBTX, arg ReduceReservationsParams) error {
@@ -604,6 +607,7 @@ type ReleaseReservationsParams struct {
 
 // ReleaseReservations is LookAtReservations for all budgets, the reservations that are due longest first.
 //
+// Passages: reservation_looked.
 // Used by: engine.ReleaseReservations.
 // Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE); L2 skips (attempt rows FOR SHARE). Spans partitions.
 // The reservations of the CTE due, whose rows are locked, are deleted if their lease is over, and else last until its end.
@@ -647,6 +651,7 @@ type TakeReserversParams struct {
 // TakeReservers is LockReservers for leases of several callers. No row for an item: another transaction holds its attempt,
 // or it does not exist.
 //
+// Passages: locked_reservers.
 // Used by: engine.Reserve, engine.Settle.
 // Locks: L2 skips (attempt rows FOR KEY SHARE).
 func (q *Queries) TakeReservers(ctx context.Context, db DBTX, arg TakeReserversParams) ([]int32, error) {

@@ -45,6 +45,7 @@ type DropAttemptsOfParams struct {
 
 // DropAttemptsOf deletes the attempts of executions that are about to be deleted.
 //
+// Passages: drop_of_executions.
 // Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropAttemptsOf(ctx context.Context, db DBTX, arg DropAttemptsOfParams) error {
@@ -91,6 +92,7 @@ type DropClaimGrantsOfParams struct {
 
 // DropClaimGrantsOf deletes the grants of executions that are about to be deleted.
 //
+// Passages: drop_of_executions.
 // Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: L5 waits (DELETE).
 func (q *Queries) DropClaimGrantsOf(ctx context.Context, db DBTX, arg DropClaimGrantsOfParams) error {
@@ -148,6 +150,7 @@ type DropSignalKeysOfParams struct {
 
 // DropSignalKeysOf deletes the keys of the signals of executions that are about to be deleted.
 //
+// Passages: drop_of_executions.
 // Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: L5 waits (DELETE).
 func (q *Queries) DropSignalKeysOf(ctx context.Context, db DBTX, arg DropSignalKeysOfParams) error {
@@ -175,6 +178,7 @@ type DropStepsOfParams struct {
 
 // DropStepsOf deletes the steps of executions that are about to be deleted.
 //
+// Passages: drop_of_executions.
 // Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStepsOf(ctx context.Context, db DBTX, arg DropStepsOfParams) error {
@@ -202,6 +206,7 @@ type DropStreamFramesOfParams struct {
 
 // DropStreamFramesOf deletes the output of executions that are about to be deleted.
 //
+// Passages: drop_of_executions.
 // Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamFramesOf(ctx context.Context, db DBTX, arg DropStreamFramesOfParams) error {
@@ -272,6 +277,7 @@ type DropStreamMetasOfParams struct {
 
 // DropStreamMetasOf deletes the stream metadata of executions that are about to be deleted.
 //
+// Passages: drop_of_executions.
 // Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamMetasOf(ctx context.Context, db DBTX, arg DropStreamMetasOfParams) error {
@@ -299,6 +305,7 @@ type DropStreamSummariesOfParams struct {
 
 // DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
 //
+// Passages: drop_of_executions.
 // Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamSummariesOf(ctx context.Context, db DBTX, arg DropStreamSummariesOfParams) error {
@@ -326,6 +333,7 @@ type DropSuspensionsOfParams struct {
 
 // DropSuspensionsOf deletes the suspensions of executions that are about to be deleted.
 //
+// Passages: drop_of_executions.
 // Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: L5 waits (DELETE).
 func (q *Queries) DropSuspensionsOf(ctx context.Context, db DBTX, arg DropSuspensionsOfParams) error {
@@ -353,6 +361,7 @@ type DropWaitpointsOfParams struct {
 
 // DropWaitpointsOf deletes the waitpoints of executions that are about to be deleted.
 //
+// Passages: drop_of_executions.
 // Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: L5 waits (DELETE).
 func (q *Queries) DropWaitpointsOf(ctx context.Context, db DBTX, arg DropWaitpointsOfParams) error {
@@ -693,6 +702,7 @@ type ListAwaitedParams struct {
 // ListAwaited returns the input positions of those executions that were called, and whose caller has neither ended nor stored
 // their results. The caller has locked them. As in TakeEnded, only a replay of an ended caller may come too late.
 //
+// Passages: awaited.
 // Used by: engine.DeleteWhere.
 // Locks: none.
 func (q *Queries) ListAwaited(ctx context.Context, db DBTX, arg ListAwaitedParams) ([]int32, error) {
@@ -809,6 +819,7 @@ type ListEndsRow struct {
 // ListEnds returns the executions of the next completion events, up to the first that was written later than
 // up_to_ms. An event dated after now_ms counts as old as those after it.
 //
+// Passages: old_event_behind.
 // Used by: engine.Retain.
 // Locks: none. Spans partitions.
 func (q *Queries) ListEnds(ctx context.Context, db DBTX, arg ListEndsParams) ([]ListEndsRow, error) {
@@ -1248,6 +1259,7 @@ type NoteStartsOfParams struct {
 // their attempts: the starts go on counting in their windows. An execution that never started counts no more. An admission that
 // is locked is counted now, and its start noted by that.
 //
+// Passages: gate_started.
 // Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 // Locks: gates skips (admissions FOR NO KEY UPDATE).
 func (q *Queries) NoteStartsOf(ctx context.Context, db DBTX, arg NoteStartsOfParams) error {
@@ -1377,6 +1389,7 @@ type TakeEndedRow struct {
 // and its step are read without locks. The step was stored with the called execution, so if that is seen, the step is
 // too. Only a replay of an ended caller may come too late.
 //
+// Passages: awaited.
 // Used by: engine.Retain, engine.RepairQueue.
 // Locks: L1 skips (execution rows FOR UPDATE).
 func (q *Queries) TakeEnded(ctx context.Context, db DBTX, arg TakeEndedParams) ([]TakeEndedRow, error) {

@@ -67,6 +67,7 @@ type DropBacklogMembersOfParams struct {
 
 // DropBacklogMembersOf deletes backlog members left without a backlog, of flows that are about to be deleted.
 //
+// Passages: drop_of_flows.
 // Used by: engine.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropBacklogMembersOf(ctx context.Context, db DBTX, arg DropBacklogMembersOfParams) error {
@@ -107,6 +108,7 @@ type DropCancelDispatchesOfParams struct {
 // DropCancelDispatchesOf deletes the rows that the cancel outbox, which has no writer, has for flows that are about
 // to be deleted.
 //
+// Passages: drop_of_flows.
 // Used by: engine.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropCancelDispatchesOf(ctx context.Context, db DBTX, arg DropCancelDispatchesOfParams) error {
@@ -146,6 +148,7 @@ type DropEdgeGroupsOfParams struct {
 
 // DropEdgeGroupsOf deletes the groups of flows that are about to be deleted.
 //
+// Passages: drop_of_flows.
 // Used by: engine.PurgeFlows.
 // Locks: L3 waits (DELETE).
 func (q *Queries) DropEdgeGroupsOf(ctx context.Context, db DBTX, arg DropEdgeGroupsOfParams) error {
@@ -224,6 +227,7 @@ type DropFlowSummariesOfParams struct {
 
 // DropFlowSummariesOf deletes the summaries of flows that are about to be deleted.
 //
+// Passages: drop_of_flows.
 // Used by: engine.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropFlowSummariesOf(ctx context.Context, db DBTX, arg DropFlowSummariesOfParams) error {
@@ -263,6 +267,7 @@ type DropFlowsParams struct {
 
 // DropFlows deletes flows whose exclusive lock the caller holds, after all their other rows.
 //
+// Passages: drop_of_flows.
 // Used by: engine.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropFlows(ctx context.Context, db DBTX, arg DropFlowsParams) (int64, error) {
@@ -305,6 +310,7 @@ type DropPrunedMembersOfParams struct {
 
 // DropPrunedMembersOf deletes the records of pruned members of flows that are about to be deleted.
 //
+// Passages: drop_of_flows.
 // Used by: engine.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropPrunedMembersOf(ctx context.Context, db DBTX, arg DropPrunedMembersOfParams) error {
@@ -629,6 +635,7 @@ type TakeEndedMembersRow struct {
 // max_items, and returns them by ord of the flow. Missing members are locked by other transactions, or were called
 // before they joined the flow, by an execution that still waits for their result.
 //
+// Passages: awaited.
 // Used by: engine.PurgeFlows.
 // Locks: L1 skips (execution rows FOR UPDATE).
 func (q *Queries) TakeEndedMembers(ctx context.Context, db DBTX, arg TakeEndedMembersParams) ([]TakeEndedMembersRow, error) {

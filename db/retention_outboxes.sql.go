@@ -234,6 +234,7 @@ type TrimCompletionEventsRow struct {
 // dispatched, or was not yet handled by retention or by a named consumer that worked in the last week. An event dated
 // in the future is as old as its neighbours. Returns how many it deleted, and where the next call continues.
 //
+// Passages: old_event_behind, trimmed.
 // Used by: engine.TrimOutboxes.
 // Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 func (q *Queries) TrimCompletionEvents(ctx context.Context, db DBTX, arg TrimCompletionEventsParams) (TrimCompletionEventsRow, error) {
@@ -357,6 +358,7 @@ type TrimLeaseEventsRow struct {
 
 // TrimLeaseEvents is TrimCompletionEvents for lease events, which only their readers need.
 //
+// Passages: trim_page, old_event_behind, trimmed.
 // Used by: engine.TrimOutboxes.
 // Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 func (q *Queries) TrimLeaseEvents(ctx context.Context, db DBTX, arg TrimLeaseEventsParams) (TrimLeaseEventsRow, error) {
@@ -480,6 +482,7 @@ type TrimOperatorEventsRow struct {
 
 // TrimOperatorEvents is TrimCompletionEvents for operator events, which only their readers need.
 //
+// Passages: trim_page, old_event_behind, trimmed.
 // Used by: engine.TrimOutboxes.
 // Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 func (q *Queries) TrimOperatorEvents(ctx context.Context, db DBTX, arg TrimOperatorEventsParams) (TrimOperatorEventsRow, error) {
@@ -603,6 +606,7 @@ type TrimSignalEventsRow struct {
 
 // TrimSignalEvents is TrimCompletionEvents for signal events, which only their readers need.
 //
+// Passages: trim_page, old_event_behind, trimmed.
 // Used by: engine.TrimOutboxes.
 // Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 func (q *Queries) TrimSignalEvents(ctx context.Context, db DBTX, arg TrimSignalEventsParams) (TrimSignalEventsRow, error) {

@@ -126,6 +126,7 @@ type GetScheduleParams struct {
 
 // GetSchedule reads a schedule. No row: it does not exist.
 //
+// Passages: schedule_columns.
 // Used by: engine.DescribeSchedule, engine.BackfillSchedule.
 // Locks: none.
 func (q *Queries) GetSchedule(ctx context.Context, db DBTX, arg GetScheduleParams) (FfxSchedule, error) {
@@ -346,6 +347,7 @@ type ListSchedulesParams struct {
 
 // ListSchedules pages through the schedules in byte order of namespace and name, strictly after one.
 //
+// Passages: schedule_columns.
 // Used by: engine.ListSchedules.
 // Locks: none.
 func (q *Queries) ListSchedules(ctx context.Context, db DBTX, arg ListSchedulesParams) ([]FfxSchedule, error) {
@@ -545,6 +547,7 @@ type LockDueSchedulesParams struct {
 
 // LockDueSchedules locks and reads the given schedules that are due: their times may change before a tick is acted on.
 //
+// Passages: schedule_columns.
 // Used by: engine.SetSchedule, engine.DeclareSchedules.
 // Locks: schedules waits (FOR NO KEY UPDATE, in array order). The caller sorts by name.
 func (q *Queries) LockDueSchedules(ctx context.Context, db DBTX, arg LockDueSchedulesParams) ([]FfxSchedule, error) {
@@ -667,6 +670,7 @@ type LockScheduleParams struct {
 
 // LockSchedule locks a schedule and reads it. No row: it does not exist.
 //
+// Passages: schedule_columns.
 // Used by: engine.ResumeSchedule, engine.TriggerSchedule.
 // Locks: schedules waits (FOR NO KEY UPDATE).
 func (q *Queries) LockSchedule(ctx context.Context, db DBTX, arg LockScheduleParams) (FfxSchedule, error) {
@@ -1164,6 +1168,7 @@ type TakeDueSchedulesParams struct {
 // of earlier ticks, as long as a snapshot may see them. A schedule that another process has moved on meanwhile has no row,
 // nor has one that is locked.
 //
+// Passages: schedule_columns.
 // Used by: engine.RunSchedules.
 // Locks: schedules skips (FOR NO KEY UPDATE).
 func (q *Queries) TakeDueSchedules(ctx context.Context, db DBTX, arg TakeDueSchedulesParams) ([]FfxSchedule, error) {

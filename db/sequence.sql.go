@@ -185,6 +185,7 @@ type GetSequenceRow struct {
 
 // GetSequence returns a sequence with its first member. No row: it has no members.
 //
+// Passages: sequence_columns.
 // Used by: engine.DescribeSequence.
 // Locks: none.
 func (q *Queries) GetSequence(ctx context.Context, db DBTX, arg GetSequenceParams) (GetSequenceRow, error) {
@@ -370,6 +371,7 @@ type ListSequencesRow struct {
 
 // ListSequences returns sequences by partition and id after a position, with their first members.
 //
+// Passages: sequence_columns.
 // Used by: engine.ListSequences.
 // Locks: none. Spans partitions.
 func (q *Queries) ListSequences(ctx context.Context, db DBTX, arg ListSequencesParams) ([]ListSequencesRow, error) {

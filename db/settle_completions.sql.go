@@ -182,6 +182,7 @@ type CompleteExecutionsRow struct {
 // The completion events of members are inserted as dispatched: the same transaction resolves their dependents, whose
 // events follow.
 //
+// Passages: set_ended, set_attempt_ended, lease_events, completion_events.
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
 // Locks: L1 waits (execution rows, UPDATE in array order); L2 waits (their attempts, UPDATE); L7 new. The caller
 // sorts by (partition_key, execution_id) and holds L0 of members.
@@ -355,6 +356,7 @@ type CompleteOneRow struct {
 
 // CompleteOne is CompleteExecutions for one execution: by its key, without arrays.
 //
+// Passages: set_ended, set_attempt_ended, lease_events, completion_events.
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
 // Locks: L1 waits (the execution's row, UPDATE); L2 waits (its attempt, UPDATE); L7 new. The caller holds L0 of a member.
 func (q *Queries) CompleteOne(ctx context.Context, db DBTX, arg CompleteOneParams) ([]CompleteOneRow, error) {
@@ -483,6 +485,7 @@ type EndSucceededParams struct {
 
 // EndSucceeded writes the success of executions whose fence was judged under their locks.
 //
+// Passages: set_ended, set_attempt_ended, lease_events.
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
 // Locks: L1 held; L2 held; L7 new.
 func (q *Queries) EndSucceeded(ctx context.Context, db DBTX, arg EndSucceededParams) error {

@@ -167,6 +167,7 @@ type EndUnsuccessfulRow struct {
 // attempt is refused from now on. An attempt_index of -1 means that there was never an attempt, -2 that the last one
 // is settled already. Returns the ended executions; a row that is terminal already stays unchanged.
 //
+// Passages: set_ended, set_attempt_ended, lease_events.
 // Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts,
 // engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.ReclaimExecution.
 // Locks: L1 held; L2 held; L7 new.
@@ -462,6 +463,7 @@ type ScheduleRetriesRow struct {
 // raised_epoch above 0 goes to both rows, so that the holder of the attempt is refused from now on. fair is the share of a
 // claimable retry that is fair, and empty otherwise: the caller gives it a new place.
 //
+// Passages: set_attempt_ended, lease_events.
 // Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts.
 // Locks: L1 held; L2 held; L7 new.
 func (q *Queries) ScheduleRetries(ctx context.Context, db DBTX, arg ScheduleRetriesParams) ([]ScheduleRetriesRow, error) {

@@ -286,6 +286,7 @@ type ReturnLeasesParams struct {
 // delay_until_ms of 0 means that the holder waited for its upstreams, and did not delay. Returns the lanes that have
 // work now.
 //
+// Passages: lease_events.
 // Used by: engine.ReleaseLeases, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
 // engine.WaitForChildrenEach.
 // Locks: L1 held; L2 held; L7 new.

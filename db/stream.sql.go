@@ -175,6 +175,7 @@ type AppendFramesRow struct {
 // increase in the order of commits, and a reader behind an id misses none. Every loss of a lease changes the attempt,
 // except that FlowFabric may have changed the execution alone, which is read without a lock.
 //
+// Passages: stream_moved, frame_fields.
 // Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
 // Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE; their frames are new).
 func (q *Queries) AppendFrames(ctx context.Context, db DBTX, arg AppendFramesParams) ([]AppendFramesRow, error) {
@@ -274,6 +275,7 @@ type InsertFramesParams struct {
 // InsertFrames inserts frames of any mode, with the ids that MoveStream has taken. seq, number and durable are those of
 // its answer; a frame's place is 0 for the last one and negative before it.
 //
+// Passages: frame_fields.
 // Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
 // Locks: L2 new. The caller holds the attempt.
 func (q *Queries) InsertFrames(ctx context.Context, db DBTX, arg InsertFramesParams) error {
@@ -346,6 +348,7 @@ type MoveStreamRow struct {
 // MoveStream takes the ids of frames that InsertFrames then inserts. No row: the stream has another number of frames than
 // behind, which is negative for any number.
 //
+// Passages: stream_moved.
 // Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
 // Locks: L2 held (the attempt row, UPDATE). The caller has judged the lease.
 func (q *Queries) MoveStream(ctx context.Context, db DBTX, arg MoveStreamParams) (MoveStreamRow, error) {

@@ -280,6 +280,7 @@ type InsertWaitpointParams struct {
 // valid key. The server signs, so that neither the token nor the secret is a parameter, which its log may show. No row:
 // there is no key to sign with.
 //
+// Passages: signed_token.
 // Used by: engine.CreateWaitpoint.
 // Locks: L5 new. The caller holds the execution's row.
 func (q *Queries) InsertWaitpoint(ctx context.Context, db DBTX, arg InsertWaitpointParams) (bytea.SecretText, error) {
@@ -442,6 +443,7 @@ type ReissueTokenParams struct {
 // ReissueToken replaces the token of an open waitpoint by one that the server signs with the newest valid key. No row:
 // there is no key, or the waitpoint is closed, belongs to another execution, or has no token.
 //
+// Passages: signed_token.
 // Used by: engine.ReissueToken.
 // Locks: L1 held; L5 waits (the row, UPDATE).
 func (q *Queries) ReissueToken(ctx context.Context, db DBTX, arg ReissueTokenParams) (bytea.SecretText, error) {
@@ -545,6 +547,7 @@ type SweepWaitpointsRow struct {
 
 // SweepWaitpoints does for waitpoints what SweepSuspensions does for suspensions, as soon as the execution has ended.
 //
+// Passages: swept_waits.
 // Used by: engine.SweepWaits.
 // Locks: L5 skips (waitpoint rows FOR UPDATE, then the DELETE). Spans partitions.
 func (q *Queries) SweepWaitpoints(ctx context.Context, db DBTX, arg SweepWaitpointsParams) (SweepWaitpointsRow, error) {

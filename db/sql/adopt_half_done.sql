@@ -43,6 +43,7 @@ CROSS JOIN LATERAL (
 -- HealEnded takes the leases of executions that another program ended, and settles their attempts: from now on their
 -- holders are refused. A negative attempt_index means that there is no attempt to settle.
 --
+-- Passages: set_ended, lease_events.
 -- Used by: schema.Adopt.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (

@@ -521,6 +521,7 @@ WHERE
 -- name: GetBudget :one
 -- GetBudget returns a budget with its usage in all dimensions. No row: it does not exist.
 --
+-- Passages: budget_columns, budget_usage.
 -- Used by: engine.Budget, engine.CreateBudget.
 -- Locks: none.
 SELECT
@@ -576,6 +577,7 @@ WHERE
 -- name: ListBudgets :many
 -- ListBudgets returns a page of budgets with their usage, by partition and id.
 --
+-- Passages: budget_columns, budget_usage.
 -- Used by: engine.Budgets, engine.ListBudgets.
 -- Locks: none. Spans partitions.
 SELECT

@@ -108,6 +108,7 @@ WHERE
 -- DropBusinessKeysOf deletes the business keys of executions that are about to be deleted, by their documents. It
 -- never really waits: a key is locked only by the transaction that creates or deletes its holder.
 --
+-- Passages: dropped_business_keys.
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: keys waits (DELETE). Spans partitions.
 DELETE FROM ffx_business_key AS k
@@ -143,6 +144,7 @@ WHERE
 -- name: DropBusinessKeysOfFlows :exec
 -- DropBusinessKeysOfFlows deletes the business keys of flows that are about to be deleted, by their documents.
 --
+-- Passages: dropped_business_keys.
 -- Used by: engine.PurgeFlows.
 -- Locks: keys waits (DELETE). Spans partitions.
 DELETE FROM ffx_business_key AS k

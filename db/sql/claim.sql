@@ -7,6 +7,8 @@
 -- does not match its execution, or another transaction holds it) or 23505 (an attempt row is in the way) keeps
 -- nothing; the caller then claims by TakeClaimable, which judges each row alone.
 --
+-- Passages: claim_halted, claim_queue, claim_execution, claim_running, claim_next_lease, claim_claimed, claim_dequeued,
+-- claim_attempts, claim_timer, claim_events, claim_columns, claim_halt_row.
 -- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 skips (interrupted attempts FOR NO KEY
 -- UPDATE); queue held, by the execution's row; timers new; L7 new. Spans partitions.

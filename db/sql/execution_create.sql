@@ -4,6 +4,7 @@
 -- with its own_fields, which are empty if all are the same, and none has its closing bracket. SQLSTATE 23505 (an id
 -- or an entry exists already) keeps nothing; the caller then uses InsertExecutions.
 --
+-- Passages: alike_shared, created_columns, alike_made, alike_queued.
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: L1 waits (for a concurrent insert of the same id); queue new.
 WITH shared AS MATERIALIZED (
@@ -118,6 +119,7 @@ FROM made;
 -- name: InsertAlikeFair :exec
 -- InsertAlikeFair creates executions as InsertAlike does, each at a place of its own.
 --
+-- Passages: alike_shared, created_columns, alike_made, alike_queued.
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: L1 waits (for a concurrent insert of the same id); queue new.
 WITH shared AS MATERIALIZED (
@@ -234,6 +236,7 @@ FROM made;
 -- InsertAlikeAdmitted creates executions as InsertAlike does, each with limits that admit it from the beginning. The caller
 -- has locked these, and stores the admissions.
 --
+-- Passages: alike_shared, created_columns, alike_made, alike_queued.
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: gates held; L1 waits (for a concurrent insert of the same id); queue new.
 WITH shared AS MATERIALIZED (
@@ -352,6 +355,7 @@ FROM made;
 -- unchanged and has no row in the result. In the arrays of instants zero means "not given", in the arrays of text the
 -- empty string does.
 --
+-- Passages: created_columns.
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork.
 -- Locks: L1 waits (for a concurrent insert of the same id).
 WITH clock AS MATERIALIZED (

@@ -168,6 +168,7 @@ LIMIT @page_size::integer;
 -- ListNewestKeys returns up to page_size ids of executions of each given partition, downwards from one, which is
 -- included, to a least one. The rows come by partition in the order of the input, then downwards.
 --
+-- Passages: keys_of_partitions.
 -- Used by: engine.ListExecutions.
 -- Locks: none.
 WITH input AS (
@@ -196,6 +197,7 @@ CROSS JOIN LATERAL (
 -- name: ListOldestKeys :many
 -- ListOldestKeys is ListNewestKeys upwards, not above a greatest id.
 --
+-- Passages: keys_of_partitions.
 -- Used by: engine.ListExecutions.
 -- Locks: none.
 WITH input AS (

@@ -2,6 +2,7 @@
 -- GetExecution returns one execution with its current attempt and, while it is suspended, its wait, for all single
 -- reads. No row: it does not exist.
 --
+-- Passages: unused_signals.
 -- Used by: engine.DescribeExecution, engine.ExecutionState.
 -- Locks: none; one snapshot.
 SELECT

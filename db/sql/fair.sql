@@ -8,6 +8,7 @@
 --
 -- Nothing is locked: of two concurrent transactions for a tenant, both may get the same places.
 --
+-- Passages: fair_waits.
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.FailExecution,
 -- engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
 -- Locks: none. Spans partitions.
@@ -174,6 +175,7 @@ WHERE
 -- started, out of order or while the lane was empty, or stands elsewhere. Otherwise they would hide the lower places that are
 -- given out since.
 --
+-- Passages: fair_waits.
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
 -- engine.FailExecution, engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
 -- Locks: fair skips (rows FOR UPDATE, then DELETE).
@@ -241,6 +243,7 @@ WHERE
 -- execution has started or is gone. It returns the last row of the page and how many it examined and deleted. Without rows
 -- there is no last one, and zero instead.
 --
+-- Passages: fair_waits.
 -- Used by: engine.ForgetFairPlaces.
 -- Locks: fair skips (rows FOR UPDATE, then DELETE). Spans partitions.
 WITH clock AS MATERIALIZED (

@@ -470,6 +470,7 @@ RETURNING
 -- dependencies or never started, in any phase before active. It leaves other rows unchanged and does not return them.
 -- staged_from and staged_below are as in ReleaseDownstream.
 --
+-- Passages: set_ended.
 -- Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
 -- engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
 -- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,

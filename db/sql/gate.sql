@@ -169,6 +169,7 @@ LEFT JOIN LATERAL ffx_quota_in_force(i.quota_partition, CASE WHEN g.limit_name I
 -- the bounds less the units that it has found free, and may be too high. looked_at_ms, looked_execution_id: where the next
 -- page begins. changes: how many of the page it has changed.
 --
+-- Passages: gate_judged, gate_started, gate_summed.
 -- Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
 -- Locks: gates held (DELETE and UPDATE of admissions, UPDATE of the keys).
 WITH clock AS MATERIALIZED (
@@ -560,6 +561,7 @@ LEFT JOIN LATERAL (
 -- TakeWaiting locks executions that wait at budgets and limits, skipping locked ones: of each at most so many, in the order
 -- of claims.
 --
+-- Passages: waiting_line.
 -- Used by: engine.AdmitWaiting.
 -- Locks: L1 skips (rows FOR NO KEY UPDATE). Spans partitions.
 WITH input AS (
@@ -626,6 +628,7 @@ CROSS JOIN LATERAL (
 -- name: AdmitExecutions :exec
 -- AdmitExecutions makes executions claimable that the caller has locked.
 --
+-- Passages: set_admitted.
 -- Used by: engine.AdmitWaiting.
 -- Locks: L1 held (UPDATE).
 WITH input AS (
@@ -726,6 +729,7 @@ WHERE
 -- name: ReadBudgetsInUse :many
 -- ReadBudgetsInUse returns the policies, the usage and the reservations of budgets. A budget that does not exist has no row.
 --
+-- Passages: budget_usage.
 -- Used by: engine.AdmitWaiting.
 -- Locks: none.
 WITH input AS (

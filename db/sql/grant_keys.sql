@@ -18,6 +18,7 @@ LIMIT 16;
 -- GetVerifyingKey reads a key that verifies at an instant: an active key, or a retired one that is still in its
 -- grace. No row: there is no such key, or no longer.
 --
+-- Passages: key_verifies_until.
 -- Used by: engine.VerifyGrant, engine.ClaimExecution, engine.ClaimFromResumeGrant,
 -- engine.ReclaimExecution.
 -- Locks: none.
@@ -48,6 +49,7 @@ WHERE
 -- ListVerifyingKeys reads the keys that verify at the time of the call, the newest first, and for how much longer each
 -- does. left_ms has the largest value for a key that verifies until a rotation.
 --
+-- Passages: key_verifies_until.
 -- Used by: engine.SignalWaitpoint, engine.VerifyWaitpoint.
 -- Locks: none.
 SELECT

@@ -4,6 +4,7 @@
 -- take it. due_at_ms: the instant of the first due item, past or future; the last possible instant if there is none,
 -- or if no index can find one. Every row has the given lanes that have entries in the queue.
 --
+-- Passages: job_due.
 -- Used by: engine.TakeJobs.
 -- Locks: jobs skips (FOR UPDATE, then the UPDATE; new rows). Spans partitions.
 WITH clock AS MATERIALIZED (

@@ -266,6 +266,7 @@ LIMIT @max_items::integer;
 -- ReleaseExpiredLeases returns executions whose worker fell silent to their lanes, under a raised epoch: the next
 -- claim resumes the same attempt. Returns the lanes that have work now.
 --
+-- Passages: set_released, set_attempt_released, lease_events.
 -- Used by: engine.ExpireLeases, engine.RepairQueue.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (

@@ -231,6 +231,7 @@ WHERE
 -- name: ListLimits :many
 -- ListLimits returns a page of limits, in the order of their namespaces and names.
 --
+-- Passages: limit_columns.
 -- Used by: engine.ListLimits.
 -- Locks: none.
 SELECT
@@ -254,6 +255,7 @@ LIMIT @page_size;
 -- name: GetLimit :one
 -- GetLimit returns a limit. No row: it does not exist.
 --
+-- Passages: limit_columns.
 -- Used by: engine.DescribeLimit.
 -- Locks: none.
 SELECT

@@ -2,6 +2,7 @@
 -- RevokeLease takes the lease of a running attempt away, under a raised epoch: the next claim resumes the same
 -- attempt. Returns the lane that has work now. The caller has locked and judged both rows.
 --
+-- Passages: set_released, set_attempt_released, lease_events.
 -- Used by: engine.RevokeLease.
 -- Locks: L1 held; L2 held; L7 new.
 WITH released AS (

@@ -3,6 +3,7 @@
 -- their places in the input. It doesn't wait for renewals and ends, nor they for it: reservations of an ended lease are
 -- deleted once they are due. No row: the attempt does not exist. The caller sorts the leases and judges them afterwards.
 --
+-- Passages: locked_reservers.
 -- Used by: engine.Reserve, engine.Settle.
 -- Locks: L2 waits (attempt rows FOR KEY SHARE in array order).
 WITH input AS (
@@ -29,6 +30,7 @@ CROSS JOIN LATERAL (
 -- TakeReservers is LockReservers for leases of several callers. No row for an item: another transaction holds its attempt,
 -- or it does not exist.
 --
+-- Passages: locked_reservers.
 -- Used by: engine.Reserve, engine.Settle.
 -- Locks: L2 skips (attempt rows FOR KEY SHARE).
 WITH input AS (
@@ -136,6 +138,7 @@ SET
 -- name: ReduceReservations :exec
 -- ReduceReservations takes amounts off the reservations of leases on a budget, and deletes those that fall to 0. The caller has locked the budget, and sorts by execution, attempt, epoch and dimension.
 --
+-- Passages: reservation_named.
 -- Used by: engine.Reserve, engine.Settle.
 -- Locks: L6 waits (rows FOR UPDATE in array order, then the UPDATE and the DELETE).
 WITH input AS (
@@ -225,6 +228,7 @@ WHERE
 -- LookAtReservations looks at the leases of reservations on a budget that are due, and deletes those whose lease is over.
 -- It returns how many. The caller has locked the budget.
 --
+-- Passages: reservation_looked.
 -- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
 -- Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE); L2 skips (attempt rows FOR SHARE). Spans partitions.
 WITH clock AS MATERIALIZED (
@@ -329,6 +333,7 @@ FROM dropped;
 -- name: ReleaseReservations :one
 -- ReleaseReservations is LookAtReservations for all budgets, the reservations that are due longest first.
 --
+-- Passages: reservation_looked.
 -- Used by: engine.ReleaseReservations.
 -- Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE); L2 skips (attempt rows FOR SHARE). Spans partitions.
 WITH clock AS MATERIALIZED (

@@ -125,6 +125,7 @@ SELECT set_config('synchronous_commit', 'off', true);
 -- ListEnds returns the executions of the next completion events, up to the first that was written later than
 -- up_to_ms. An event dated after now_ms counts as old as those after it.
 --
+-- Passages: old_event_behind.
 -- Used by: engine.Retain.
 -- Locks: none. Spans partitions.
 WITH page AS MATERIALIZED (
@@ -278,6 +279,7 @@ VALUES (
 -- and its step are read without locks. The step was stored with the called execution, so if that is seen, the step is
 -- too. Only a replay of an ended caller may come too late.
 --
+-- Passages: awaited.
 -- Used by: engine.Retain, engine.RepairQueue.
 -- Locks: L1 skips (execution rows FOR UPDATE).
 WITH input AS (
@@ -375,6 +377,7 @@ LEFT JOIN LATERAL (
 -- ListAwaited returns the input positions of those executions that were called, and whose caller has neither ended nor stored
 -- their results. The caller has locked them. As in TakeEnded, only a replay of an ended caller may come too late.
 --
+-- Passages: awaited.
 -- Used by: engine.DeleteWhere.
 -- Locks: none.
 WITH input AS (
@@ -561,6 +564,7 @@ WHERE
 -- their attempts: the starts go on counting in their windows. An execution that never started counts no more. An admission that
 -- is locked is counted now, and its start noted by that.
 --
+-- Passages: gate_started.
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: gates skips (admissions FOR NO KEY UPDATE).
 WITH input AS (
@@ -708,6 +712,7 @@ CROSS JOIN LATERAL (
 -- name: DropAttemptsOf :exec
 -- DropAttemptsOf deletes the attempts of executions that are about to be deleted.
 --
+-- Passages: drop_of_executions.
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_attempt AS t
@@ -724,6 +729,7 @@ WHERE
 -- name: DropStreamFramesOf :exec
 -- DropStreamFramesOf deletes the output of executions that are about to be deleted.
 --
+-- Passages: drop_of_executions.
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_frame AS t
@@ -792,6 +798,7 @@ WHERE
 -- name: DropStreamMetasOf :exec
 -- DropStreamMetasOf deletes the stream metadata of executions that are about to be deleted.
 --
+-- Passages: drop_of_executions.
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_meta AS t
@@ -808,6 +815,7 @@ WHERE
 -- name: DropStreamSummariesOf :exec
 -- DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
 --
+-- Passages: drop_of_executions.
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_summary AS t
@@ -824,6 +832,7 @@ WHERE
 -- name: DropClaimGrantsOf :exec
 -- DropClaimGrantsOf deletes the grants of executions that are about to be deleted.
 --
+-- Passages: drop_of_executions.
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 DELETE FROM ff_claim_grant AS t
@@ -840,6 +849,7 @@ WHERE
 -- name: DropSuspensionsOf :exec
 -- DropSuspensionsOf deletes the suspensions of executions that are about to be deleted.
 --
+-- Passages: drop_of_executions.
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 DELETE FROM ff_suspension_current AS t
@@ -856,6 +866,7 @@ WHERE
 -- name: DropWaitpointsOf :exec
 -- DropWaitpointsOf deletes the waitpoints of executions that are about to be deleted.
 --
+-- Passages: drop_of_executions.
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 DELETE FROM ff_waitpoint_pending AS t
@@ -872,6 +883,7 @@ WHERE
 -- name: DropStepsOf :exec
 -- DropStepsOf deletes the steps of executions that are about to be deleted.
 --
+-- Passages: drop_of_executions.
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ffx_step AS t
@@ -888,6 +900,7 @@ WHERE
 -- name: DropSignalKeysOf :exec
 -- DropSignalKeysOf deletes the keys of the signals of executions that are about to be deleted.
 --
+-- Passages: drop_of_executions.
 -- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 DELETE FROM ffx_signal_key AS t

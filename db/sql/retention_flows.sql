@@ -133,6 +133,7 @@ WHERE
 -- max_items, and returns them by ord of the flow. Missing members are locked by other transactions, or were called
 -- before they joined the flow, by an execution that still waits for their result.
 --
+-- Passages: awaited.
 -- Used by: engine.PurgeFlows.
 -- Locks: L1 skips (execution rows FOR UPDATE).
 WITH input AS (
@@ -199,6 +200,7 @@ WHERE
 -- name: DropPrunedMembersOf :exec
 -- DropPrunedMembersOf deletes the records of pruned members of flows that are about to be deleted.
 --
+-- Passages: drop_of_flows.
 -- Used by: engine.PurgeFlows.
 -- Locks: L0 held (DELETE).
 WITH input AS (
@@ -255,6 +257,7 @@ WHERE
 -- name: DropEdgeGroupsOf :exec
 -- DropEdgeGroupsOf deletes the groups of flows that are about to be deleted.
 --
+-- Passages: drop_of_flows.
 -- Used by: engine.PurgeFlows.
 -- Locks: L3 waits (DELETE).
 WITH input AS (
@@ -284,6 +287,7 @@ WHERE
 -- DropCancelDispatchesOf deletes the rows that the cancel outbox, which has no writer, has for flows that are about
 -- to be deleted.
 --
+-- Passages: drop_of_flows.
 -- Used by: engine.PurgeFlows.
 -- Locks: L0 held (DELETE).
 WITH input AS (
@@ -312,6 +316,7 @@ WHERE
 -- name: DropBacklogMembersOf :exec
 -- DropBacklogMembersOf deletes backlog members left without a backlog, of flows that are about to be deleted.
 --
+-- Passages: drop_of_flows.
 -- Used by: engine.PurgeFlows.
 -- Locks: L0 held (DELETE).
 WITH input AS (
@@ -340,6 +345,7 @@ WHERE
 -- name: DropFlowSummariesOf :exec
 -- DropFlowSummariesOf deletes the summaries of flows that are about to be deleted.
 --
+-- Passages: drop_of_flows.
 -- Used by: engine.PurgeFlows.
 -- Locks: L0 held (DELETE).
 WITH input AS (
@@ -368,6 +374,7 @@ WHERE
 -- name: DropFlows :execrows
 -- DropFlows deletes flows whose exclusive lock the caller holds, after all their other rows.
 --
+-- Passages: drop_of_flows.
 -- Used by: engine.PurgeFlows.
 -- Locks: L0 held (DELETE).
 WITH input AS (

@@ -55,6 +55,7 @@ WHERE
 -- dispatched, or was not yet handled by retention or by a named consumer that worked in the last week. An event dated
 -- in the future is as old as its neighbours. Returns how many it deleted, and where the next call continues.
 --
+-- Passages: old_event_behind, trimmed.
 -- Used by: engine.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 WITH page AS MATERIALIZED (
@@ -152,6 +153,7 @@ SELECT
 -- name: TrimLeaseEvents :one
 -- TrimLeaseEvents is TrimCompletionEvents for lease events, which only their readers need.
 --
+-- Passages: trim_page, old_event_behind, trimmed.
 -- Used by: engine.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 WITH page AS MATERIALIZED (
@@ -248,6 +250,7 @@ SELECT
 -- name: TrimOperatorEvents :one
 -- TrimOperatorEvents is TrimCompletionEvents for operator events, which only their readers need.
 --
+-- Passages: trim_page, old_event_behind, trimmed.
 -- Used by: engine.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 WITH page AS MATERIALIZED (
@@ -344,6 +347,7 @@ SELECT
 -- name: TrimSignalEvents :one
 -- TrimSignalEvents is TrimCompletionEvents for signal events, which only their readers need.
 --
+-- Passages: trim_page, old_event_behind, trimmed.
 -- Used by: engine.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 WITH page AS MATERIALIZED (

@@ -3,6 +3,7 @@
 -- of earlier ticks, as long as a snapshot may see them. A schedule that another process has moved on meanwhile has no row,
 -- nor has one that is locked.
 --
+-- Passages: schedule_columns.
 -- Used by: engine.RunSchedules.
 -- Locks: schedules skips (FOR NO KEY UPDATE).
 SELECT
@@ -416,6 +417,7 @@ WHERE
 -- name: LockSchedule :one
 -- LockSchedule locks a schedule and reads it. No row: it does not exist.
 --
+-- Passages: schedule_columns.
 -- Used by: engine.ResumeSchedule, engine.TriggerSchedule.
 -- Locks: schedules waits (FOR NO KEY UPDATE).
 SELECT
@@ -470,6 +472,7 @@ FOR NO KEY UPDATE;
 -- name: LockDueSchedules :many
 -- LockDueSchedules locks and reads the given schedules that are due: their times may change before a tick is acted on.
 --
+-- Passages: schedule_columns.
 -- Used by: engine.SetSchedule, engine.DeclareSchedules.
 -- Locks: schedules waits (FOR NO KEY UPDATE, in array order). The caller sorts by name.
 WITH input AS (
@@ -596,6 +599,7 @@ WHERE
 -- name: GetSchedule :one
 -- GetSchedule reads a schedule. No row: it does not exist.
 --
+-- Passages: schedule_columns.
 -- Used by: engine.DescribeSchedule, engine.BackfillSchedule.
 -- Locks: none.
 SELECT
@@ -649,6 +653,7 @@ WHERE
 -- name: ListSchedules :many
 -- ListSchedules pages through the schedules in byte order of namespace and name, strictly after one.
 --
+-- Passages: schedule_columns.
 -- Used by: engine.ListSchedules.
 -- Locks: none.
 SELECT

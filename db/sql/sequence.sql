@@ -275,6 +275,7 @@ WHERE t.id = i.id;
 -- name: ListSequences :many
 -- ListSequences returns sequences by partition and id after a position, with their first members.
 --
+-- Passages: sequence_columns.
 -- Used by: engine.ListSequences.
 -- Locks: none. Spans partitions.
 SELECT
@@ -318,6 +319,7 @@ LIMIT @page_size::integer;
 -- name: GetSequence :one
 -- GetSequence returns a sequence with its first member. No row: it has no members.
 --
+-- Passages: sequence_columns.
 -- Used by: engine.DescribeSequence.
 -- Locks: none.
 SELECT

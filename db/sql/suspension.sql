@@ -228,6 +228,7 @@ WHERE
 -- SweepSuspensions examines a page of suspensions in the order of their key. It deletes those of executions that ended an
 -- hour ago or no longer exist. last_key is null if nothing follows.
 --
+-- Passages: swept_waits.
 -- Used by: engine.SweepWaits.
 -- Locks: L5 skips (suspension rows FOR UPDATE, then the DELETE). Spans partitions.
 WITH clock AS MATERIALIZED (
@@ -336,6 +337,7 @@ WHERE
 -- ListWaits lists executions that wait for signals, the longest wait first, after a position. With a name only those
 -- that wait for a signal of this name or of any name; with a tag only executions with this tag.
 --
+-- Passages: unused_signals.
 -- Used by: engine.ListWaits, engine.Waits.
 -- Locks: none. Spans partitions.
 SELECT

@@ -5,6 +5,7 @@
 -- or an id or an entry, exists) and 22012 (a holder has been replaced, has run again or no longer exists) keep nothing;
 -- the caller then uses InsertExecutions.
 --
+-- Passages: alike_shared, unique_holder, created_columns, alike_made, alike_queued.
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: keys waits (for a concurrent creator, in array order); L1 waits (for a concurrent insert of the same id); queue new. The caller sorts by key.
 WITH shared AS MATERIALIZED (
@@ -234,6 +235,7 @@ RETURNING key;
 -- ListUniqueKeys returns the holders of the keys of unique work, and whether each is in the states in which it has its
 -- key. No row: the key is new.
 --
+-- Passages: unique_holder.
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.ReplayExecution, engine.ReplayWhere.
 -- Locks: none.
 SELECT

@@ -3,6 +3,7 @@
 -- valid key. The server signs, so that neither the token nor the secret is a parameter, which its log may show. No row:
 -- there is no key to sign with.
 --
+-- Passages: signed_token.
 -- Used by: engine.CreateWaitpoint.
 -- Locks: L5 new. The caller holds the execution's row.
 INSERT INTO ff_waitpoint_pending (
@@ -107,6 +108,7 @@ WHERE
 -- ReissueToken replaces the token of an open waitpoint by one that the server signs with the newest valid key. No row:
 -- there is no key, or the waitpoint is closed, belongs to another execution, or has no token.
 --
+-- Passages: signed_token.
 -- Used by: engine.ReissueToken.
 -- Locks: L1 held; L5 waits (the row, UPDATE).
 UPDATE ff_waitpoint_pending AS w
@@ -249,6 +251,7 @@ SELECT count(*) FROM due;
 -- name: SweepWaitpoints :one
 -- SweepWaitpoints does for waitpoints what SweepSuspensions does for suspensions, as soon as the execution has ended.
 --
+-- Passages: swept_waits.
 -- Used by: engine.SweepWaits.
 -- Locks: L5 skips (waitpoint rows FOR UPDATE, then the DELETE). Spans partitions.
 WITH clock AS MATERIALIZED (

@@ -3,6 +3,7 @@ package statements
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -67,4 +68,34 @@ func statementLines(t *testing.T, pattern string) map[string]int {
 		}
 	}
 	return lines
+}
+
+// The statements that queries/README.md shows are those of db/sql, as they are sent.
+func TestShownStatementsAreWhole(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../../queries/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths, err := filepath.Glob("../../db/sql/*.sql")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("%d files of statements (%v)", len(paths), err)
+	}
+	var sent strings.Builder
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent.Write(text)
+	}
+	shown := regexp.MustCompile("(?s)```sql\n(-- name: .*?;\n)```").FindAllStringSubmatch(string(readme), -1)
+	if len(shown) < 3 {
+		t.Errorf("%d statements are shown", len(shown))
+	}
+	for _, statement := range shown {
+		if !strings.Contains(sent.String(), statement[1]) {
+			t.Errorf("this is no statement of db/sql:\n%s", statement[1])
+		}
+	}
 }

@@ -5,7 +5,8 @@
 //	-- include trim_page: table = ff_lease_event, at_ms = occurred_at_ms
 //
 // stands for the lines of queries/include/trim_page.sql, indented like the line. Each ${table} in them becomes
-// ff_lease_event. Every parameter of a passage needs a value, and every value a parameter.
+// ff_lease_event. Every parameter of a passage needs a value, and every value a parameter. The header of a statement in db/sql
+// lists its passages.
 //
 // With -check it writes nothing, and fails if the files differ from its output.
 package main
@@ -18,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -83,8 +85,58 @@ func run(check bool) error {
 	return nil
 }
 
-// expand replaces the lines that include a passage by the passage.
+// expand replaces the lines that include a passage by the passage, and lists the passages of each statement in its header.
 func expand(text string) (string, error) {
+	var out strings.Builder
+	for i, statement := range statements(text) {
+		expanded, passages, err := expandStatement(statement)
+		if err != nil {
+			return "", err
+		}
+		if len(passages) > 0 {
+			header, rest, found := strings.Cut(expanded, "\n-- Used by:")
+			if !found || i == 0 {
+				return "", fmt.Errorf("a statement with passages has no users: %.60q", statement)
+			}
+			expanded = header + "\n" + listed(passages) + "-- Used by:" + rest
+		}
+		out.WriteString(expanded)
+	}
+	return out.String(), nil
+}
+
+// listed returns the lines of a header that list passages.
+func listed(passages []string) string {
+	var out strings.Builder
+	line := "-- Passages:"
+	for _, passage := range passages {
+		if len(line)+len(passage) > 118 {
+			out.WriteString(line + "\n")
+			line = "--"
+		}
+		line += " " + passage + ","
+	}
+	out.WriteString(strings.TrimSuffix(line, ",") + ".\n")
+	return out.String()
+}
+
+// statements splits a file before each statement. The first part has none.
+func statements(text string) []string {
+	const name = "-- name: "
+	parts := strings.Split("\n"+text, "\n"+name)
+	for i := range parts {
+		if i > 0 {
+			parts[i] = name + parts[i]
+		}
+		if i < len(parts)-1 {
+			parts[i] += "\n"
+		}
+	}
+	parts[0] = strings.TrimPrefix(parts[0], "\n")
+	return parts
+}
+
+func expandStatement(text string) (expanded string, passages []string, err error) {
 	var out strings.Builder
 	for line := range strings.Lines(text) {
 		match := include.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
@@ -94,7 +146,10 @@ func expand(text string) (string, error) {
 		}
 		passage, err := read(match[2], match[3])
 		if err != nil {
-			return "", fmt.Errorf("%s: %w", match[2], err)
+			return "", nil, fmt.Errorf("%s: %w", match[2], err)
+		}
+		if !slices.Contains(passages, match[2]) {
+			passages = append(passages, match[2])
 		}
 		for line := range strings.Lines(passage) {
 			if line != "\n" {
@@ -103,7 +158,7 @@ func expand(text string) (string, error) {
 			out.WriteString(line)
 		}
 	}
-	return out.String(), nil
+	return out.String(), passages, nil
 }
 
 // read returns a passage with its parameters replaced.
