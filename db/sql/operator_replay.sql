@@ -524,6 +524,7 @@ WITH opened AS (
                                 AND a.execution_id = u.execution_id
                                 AND a.attempt_index = u.attempt_index
                                 AND a.outcome = 'success'
+                            OFFSET 0
                         )
                     )
                 OFFSET 0 -- without it the planner may read all executions and attempts to look them up in memory
