@@ -159,7 +159,7 @@ func (k Kind[In, Out]) Schedule(name string, args In, spec ScheduleSpec) Schedul
 // Create creates an execution of this kind. It is [Engine.CreateExecution] with [Kind.Spec] and the options, in one
 // transaction, or in the caller's with [Engine.WithTx]. Each call creates another execution unless [WithKey] is given.
 //
-// Errors: those of [Engine.CreateExecution]; [fferr.ErrInvalidInput] for arguments that can't be encoded.
+// Errors: as [Engine.CreateExecution]; [fferr.ErrInvalidInput] for arguments that can't be encoded.
 func (k Kind[In, Out]) Create(ctx context.Context, eng *Engine, args In, options ...CreateOption) (Created, error) {
 	spec := k.Spec(args)
 	spec.apply(options)
@@ -250,7 +250,7 @@ func (k Kind[In, Out]) Result(ctx context.Context, eng *Engine, x id.ExecutionID
 // Await waits until an execution of this kind has ended, and returns its result. It waits until ctx ends, as
 // [Engine.AwaitExecution], which describes the cost.
 //
-// Errors: those of [Kind.Result] except [fferr.ErrNotEnded]; ctx's error.
+// Errors: as [Kind.Result] except [fferr.ErrNotEnded]; ctx's error.
 func (k Kind[In, Out]) Await(ctx context.Context, eng *Engine, x id.ExecutionID) (Out, error) {
 	return k.read(func() ([]byte, error) { return eng.AwaitExecution(ctx, x) })
 }

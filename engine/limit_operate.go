@@ -41,7 +41,7 @@ func (o Operator) SetLimit(ctx context.Context, name LimitName, to LimitSetting)
 
 // ResetLimit restores the declared limit. by is as in [LimitSetting].
 //
-// Errors: those of [Operator.SetLimit]. Transaction: one statement; locks the limit. Safe to repeat.
+// Errors: as [Operator.SetLimit]. Transaction: one statement; locks the limit. Safe to repeat.
 func (o Operator) ResetLimit(ctx context.Context, name LimitName, by string) error {
 	return o.setLimit(ctx, "reset limit", name, db.SetLimitParams{Units: -1, ChangedBy: by})
 }

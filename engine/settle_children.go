@@ -25,7 +25,7 @@ const (
 // no longer can, the execution is skipped, with all executions that can no longer run because of it. An execution
 // without dependencies waits until it gets one, is cancelled, or its deadline passes.
 //
-// Errors: those of [Engine.DelayExecution].
+// Errors: as [Engine.DelayExecution].
 //
 // Transaction: a constant number of statements, plus one round per level of skipped executions. Locks a member's flow
 // (shared, or exclusively if it is skipped), the execution, its attempt, then its group; waits for each up to two

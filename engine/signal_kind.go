@@ -226,7 +226,7 @@ func Once(key string) SendOption { return func(s *SignalSpec) { s.IdempotencyKey
 // Send sends the signal to an execution. It is [Engine.Signal] with [Signal.Spec] and the options, in one transaction, or
 // in the caller's with [Engine.WithTx].
 //
-// Errors: those of [Engine.Signal]; [fferr.ErrInvalidInput] for a value that can't be encoded. Each call sends another signal
+// Errors: as [Engine.Signal]; [fferr.ErrInvalidInput] for a value that can't be encoded. Each call sends another signal
 // unless [Once] is given.
 func (s Signal[T]) Send(ctx context.Context, eng *Engine, x id.ExecutionID, value T, options ...SendOption) error {
 	spec, err := s.Spec(x, value)

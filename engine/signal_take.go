@@ -15,7 +15,7 @@ import (
 //
 // Call it with [Engine.WithTx] in the transaction that uses the signal; otherwise a crash loses it. See worker.TurnTx.
 //
-// Errors: those of a lease, as [Engine.Suspend]; [fferr.ErrInvalidInput]; [fferr.ErrCorruption].
+// Errors: the errors of a lease, as [Engine.Suspend]; [fferr.ErrInvalidInput]; [fferr.ErrCorruption].
 // Transaction: locks the flow of a member, shared, then the execution and its attempt; waits for each up to two seconds,
 // three times, then [fferr.ErrContention]. A repetition takes the next signal.
 func (e *Engine) TakeSignal(ctx context.Context, l Lease, name string) (signal ReceivedSignal, ok bool, err error) {

@@ -63,7 +63,7 @@ type TypedFrame[T any] struct {
 //
 // [StreamFrame.Trimmed] also counts the frames that are missing before frames of other types.
 //
-// Errors: those of [Engine.TailStream]; [fferr.ErrInvalidInput] if Type is empty; [fferr.DecodeError], behind which the tail
+// Errors: as [Engine.TailStream]; [fferr.ErrInvalidInput] if Type is empty; [fferr.DecodeError], behind which the tail
 // goes on if the loop does.
 func (f Frame[T]) Tail(ctx context.Context, eng *Engine, x id.ExecutionID, o TailOptions) iter.Seq2[TypedFrame[T], error] {
 	return func(yield func(TypedFrame[T], error) bool) {

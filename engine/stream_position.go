@@ -41,7 +41,7 @@ func (p StreamPosition) MarshalText() ([]byte, error) { return []byte(p.String()
 
 // UnmarshalText parses the form of [StreamPosition.String].
 //
-// Errors: those of [ParseStreamPosition].
+// Errors: as [ParseStreamPosition].
 func (p *StreamPosition) UnmarshalText(text []byte) (err error) {
 	*p, err = ParseStreamPosition(string(text))
 	return err

@@ -42,7 +42,7 @@ type Waitpoint struct {
 // returned, so a handler that runs again hands out the same link. Signals that arrive before the execution waits there
 // are kept.
 //
-// Errors: those of a lease, as [Engine.Suspend]; [fferr.ErrInvalidInput], also for more than [MaxWaitpoints] open waitpoints;
+// Errors: the errors of a lease, as [Engine.Suspend]; [fferr.ErrInvalidInput], also for more than [MaxWaitpoints] open waitpoints;
 // [fferr.ErrUnsupported] if the keystore has no key.
 // Transaction: locks the execution and its attempt. Safe to repeat.
 func (e *Engine) CreateWaitpoint(ctx context.Context, spec WaitpointSpec) (Waitpoint, error) {
@@ -90,7 +90,7 @@ func (e *Engine) CreateWaitpoint(ctx context.Context, spec WaitpointSpec) (Waitp
 // CloseWaitpoint closes a waitpoint at which the execution does not wait, with the signals kept there. Its token is dead
 // then. It does nothing if the waitpoint is closed already, or belongs to another execution or to a wait.
 //
-// Errors: those of a lease, as [Engine.Suspend]. Transaction: locks the execution and its attempt. Safe to repeat.
+// Errors: the errors of a lease, as [Engine.Suspend]. Transaction: locks the execution and its attempt. Safe to repeat.
 func (e *Engine) CloseWaitpoint(ctx context.Context, l Lease, waitpoint id.WaitpointID) error {
 	_, err := underLease(ctx, e, "close waitpoint", l, func(ctx context.Context, tx *core.Txn, x *heldLease) (int64, error) {
 		return e.c.Q.DropWaitpoint(ctx, tx, db.DropWaitpointParams{

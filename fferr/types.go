@@ -280,7 +280,7 @@ func (e *StreamGapError) Error() string {
 func (e *StreamGapError) Unwrap() error { return ErrStreamGap }
 
 // DecodeError is a stored payload or result that can't be decoded into the type of its kind. Its text never contains
-// the stored value, but that of Err may.
+// the stored value, but the text of Err may.
 type DecodeError struct {
 	Kind string // the kind's name
 	What string // "payload", "result", "signal", or which payload, result or signal

@@ -12,7 +12,7 @@ import (
 // Call it until that is 0. It leaves out the sweeps, which repair and tidy up. It is for tests, and for programs that do
 // background work at times of their own choosing; others use [Reconciler.Run]. A Reconciler runs one RunDue at a time.
 //
-// Errors: those of [engine.Maintenance.TakeJobs] and of the jobs.
+// Errors: as [engine.Maintenance.TakeJobs], and the errors of the jobs.
 func (r *Reconciler) RunDue(ctx context.Context, now time.Time) (int, error) {
 	// The last answer saves a question, since work that it didn't have is found by the next.
 	if acted, err := r.callDue(ctx, r.foreseen, now); err != nil || acted > 0 {

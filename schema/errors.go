@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
-// Errors that make a database unusable, beside those of package fferr. Each is wrapped in a [*StateError].
+// Errors that make a database unusable, beside the sentinels of package fferr. Each is wrapped in a [*StateError].
 var (
 	// ErrNoDatabase reports that the server has no database of that name. Create it.
 	ErrNoDatabase = errors.New("the database does not exist")

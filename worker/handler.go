@@ -125,7 +125,7 @@ var errNoWorker = errors.New("the job does not come from a worker")
 // Upstreams returns the results of the executions that this one depends on, ordered by id. Decode each with the
 // [engine.Kind.ResultOf] of its kind.
 //
-// Errors: those of [engine.Engine.UpstreamResults].
+// Errors: as [engine.Engine.UpstreamResults].
 func (j Job[In]) Upstreams(ctx context.Context) ([]engine.UpstreamResult, error) {
 	if j.eng == nil {
 		return nil, errNoWorker
@@ -155,7 +155,7 @@ func (j Job[In]) Tick() time.Time {
 //		return job.Complete(ctx, tx, out)
 //	})
 //
-// Errors: those of [engine.Engine.CompleteExecution]; tx stays usable, and the handler should roll it back.
+// Errors: as [engine.Engine.CompleteExecution]; tx stays usable, and the handler should roll it back.
 // [fferr.ErrInvalidInput] if out has another type or cannot be encoded.
 func (j Job[In]) Complete(ctx context.Context, tx pgx.Tx, out any) error {
 	const op = "complete execution"
@@ -187,7 +187,7 @@ func encoderOf[In, Out any](kind engine.Kind[In, Out]) func(out any) ([]byte, er
 
 // Progress records the attempt's progress in percent, with a message for people. An empty message keeps the previous one.
 //
-// Errors: those of [engine.Engine.ReportProgress]. If the lease is refused, the next renewal will cancel ctx.
+// Errors: as [engine.Engine.ReportProgress]. If the lease is refused, the next renewal will cancel ctx.
 func (j Job[In]) Progress(ctx context.Context, percent int, message string) error {
 	if j.isForTest() {
 		return nil
@@ -206,7 +206,7 @@ func (j Job[In]) Progress(ctx context.Context, percent int, message string) erro
 // ReportUsage counts amounts that the handler has used on a budget. A report that would exceed a hard limit is a result, and
 // was not counted: the handler decides whether it ends. A job for a test counts nothing.
 //
-// Errors: those of [engine.Engine.ReportUsage]. A job whose lease is lost counts all the same. In a handler's transaction call
+// Errors: as [engine.Engine.ReportUsage]. A job whose lease is lost counts all the same. In a handler's transaction call
 // [engine.Engine.ReportUsage] on its engine with job.Lease.
 func (j Job[In]) ReportUsage(ctx context.Context, usage engine.Usage) (engine.UsageResult, error) {
 	if j.isForTest() {

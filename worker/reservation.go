@@ -51,7 +51,7 @@ type Reservation struct {
 // a step's function has made with its context when a try of the step fails. If the worker dies, they return once the lease is
 // over. A job for a test reserves nothing, and has room for everything.
 //
-// Errors: those of [engine.Engine.Reserve]; [fferr.ErrInvalidInput] within a [Turn], whose Engine reserves with its commit.
+// Errors: as [engine.Engine.Reserve]; [fferr.ErrInvalidInput] within a [Turn], whose Engine reserves with its commit.
 func (j Job[In]) Reserve(ctx context.Context, budget id.BudgetID, estimate map[string]int64, above ...id.BudgetID) (*Reservation, error) {
 	r := &Reservation{
 		eng: j.eng, run: j.recorder, lease: j.Lease, budgets: append([]id.BudgetID{budget}, above...), amounts: maps.Clone(estimate),
@@ -88,7 +88,7 @@ func (j Job[In]) Reserve(ctx context.Context, budget id.BudgetID, estimate map[s
 // than that does not fit, the result is an [engine.HardBreach]: nothing is counted, and the reservation stays. A dimension
 // that is left out was not used. nil gives all back.
 //
-// Errors: those of [engine.Engine.Settle].
+// Errors: as [engine.Engine.Settle].
 func (r *Reservation) Settle(ctx context.Context, used map[string]int64) (engine.ReservationResult, error) {
 	if r.eng == nil {
 		return engine.ReservationResult{UsageResult: engine.UsageResult{Outcome: engine.UsageOk}}, nil

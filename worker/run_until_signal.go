@@ -14,7 +14,7 @@ import (
 // Then they drain, as [Worker.Run] does. A second signal cancels the handlers at once instead of after
 // [Config.DrainTimeout]. A third one ends the process, in case a handler ignores its context.
 //
-// Errors: those of [Worker.Run], of all workers joined; [fferr.ErrInvalidInput] without a worker. A signal is none.
+// Errors: as [Worker.Run], of all workers joined; [fferr.ErrInvalidInput] without a worker. A signal is none.
 func RunUntilSignal(ctx context.Context, workers ...*Worker) error {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

@@ -49,7 +49,7 @@ import (
 // roll back: a COMMIT among its statements fails the execution for good. A [Step] and its like, a [Call] or a wait for signals
 // of the job, with the context of fn or on its goroutine, fails the turn. Keep it short: its locks are held until the commit.
 //
-// Errors: those of [Step]; [fferr.ErrInvalidInput] if fn called more than one of t.Complete, t.Sleep and t.Await, or a step
+// Errors: as [Step]; [fferr.ErrInvalidInput] if fn called more than one of t.Complete, t.Sleep and t.Await, or a step
 // or wait of the job: nothing was written.
 func Turn[In any](
 	ctx context.Context, job Job[In], name string,
@@ -111,7 +111,7 @@ func (t *TurnTx) Engine() *engine.Engine { return t.eng }
 // also decodes it. From then on until the commit the turn holds the lease's row, so it is not renewed: take signals behind
 // slow parts.
 //
-// Errors: those of [engine.Engine.TakeSignal]; [fferr.ErrInvalidInput] after the return of the turn's function.
+// Errors: as [engine.Engine.TakeSignal]; [fferr.ErrInvalidInput] after the return of the turn's function.
 func (t *TurnTx) TakeSignal(ctx context.Context, name string) (engine.ReceivedSignal, bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

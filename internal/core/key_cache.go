@@ -30,7 +30,7 @@ type KeyCache struct {
 // VerifyingKey is a key of the cache.
 type VerifyingKey struct {
 	Secret wire.Secret
-	Until  time.Time // the end of its grace, or a time after that of the cache
+	Until  time.Time // the end of its grace, or a time after the end of the cache's
 }
 
 // Get returns the key with an id, or nil. If read is true, the answer is not known before the keys have been read again.

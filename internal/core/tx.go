@@ -19,8 +19,8 @@ type Txn struct {
 	Due Notifications
 }
 
-// Nested returns the transaction for an engine whose operations become part of tx. Their notifications are sent with those of
-// tx.
+// Nested returns the transaction for an engine whose operations become part of tx. Their notifications are sent after the
+// commit of tx.
 func (tx *Txn) Nested() NotingTx { return NotingTx{tx.Tx, &tx.Due} }
 
 // InTx runs fn in a new transaction and retries it if the server aborts it in favour of others, or runs it once behind

@@ -70,7 +70,7 @@ func statementLines(t *testing.T, pattern string) map[string]int {
 	return lines
 }
 
-// The statements that queries/README.md shows are those of db/sql, as they are sent.
+// The statements that queries/README.md shows stand in db/sql word for word.
 func TestShownStatementsAreWhole(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../../queries/README.md")
