@@ -111,14 +111,27 @@ func (h *everyCall) turn(ctx context.Context, job orderJob, name string, end fun
 }
 
 // An outage at any statement of any operation of a handler fails nothing, with retries or without: the operation is repeated
-// until the database is back, and happens once. W5.
+// until the database is back, and happens once. W5. Most of the time is pauses before repetitions, so several workers of one
+// database have their outages at once.
 func TestOutagesFailNoHandler(t *testing.T) {
+	const workers = 6
 	f := fixture.NewCloned(t)
 	f.Exec(t, effectTables)
 	f.SeedKey(t, "k1", fixture.Columns{})
+	for first := 1; first <= workers; first++ {
+		t.Run(fmt.Sprintf("round trips from %d", first), func(t *testing.T) {
+			t.Parallel()
+			outagesFailNoHandler(t, f, first, workers)
+		})
+	}
+}
+
+// outagesFailNoHandler lets one worker lose the database at round trip first, first+every and so on, until an execution ends
+// before the next.
+func outagesFailNoHandler(t *testing.T, f *fixture.Fixture, first, every int) {
 	outage, pool := fixture.NewOutage(t, f.Url)
 	c := fixture.CrewOn(t, fixture.On(t, pool, f.Url), engine.Config{NoListener: true})
-	calm := fixture.CrewOn(t, f, engine.Config{})
+	calm := fixture.CrewOn(t, fixture.On(t, f.Pool, f.Url), engine.Config{})
 	h := &everyCall{outage: outage, lane: c.Lane}
 	c.Work(t, worker.Config{NoReconcile: true, Concurrency: 1, LeaseTTL: workerTTL}, func(w *worker.Worker) {
 		fixture.HandleKind(w, "order", h.handle)
@@ -138,8 +151,8 @@ func TestOutagesFailNoHandler(t *testing.T) {
 		return outage.Met()
 	}
 	none := &policy.Retry{MaxRetries: policy.NoRetries}
-	trip := 1
-	for ; ; trip++ {
+	trip := first
+	for ; ; trip += every {
 		form := fixture.OutageForm(trip) % fixture.OutageForms
 		met := run(form, trip, trip%4, none)
 		for other := range soak.Size(t, 0, int(fixture.OutageForms)) {
@@ -175,9 +188,18 @@ func (h *everyCall) orders(t *testing.T, c, calm *fixture.Crew, retry *policy.Re
 	if d.later, err = engine.New(calm.Pool, engine.Config{Now: func() time.Time { return time.Now().Add(time.Hour) }}); err != nil {
 		t.Fatal(err)
 	}
+	const calledBy = "SELECT partition_key || '-' || execution_id FROM ff_exec_core WHERE ffx_caller ->> 'execution_id' = $1"
 	defer func() {
-		if t.Failed() {
-			t.Log(calm.Dump(t, x))
+		if !t.Failed() {
+			return
+		}
+		t.Log(calm.Dump(t, x))
+		for _, called := range fixture.Texts(t, calm.Pool, calledBy, x.UUID().String()) {
+			y, err := id.ParseExecutionID(called)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log(calm.Dump(t, y))
 		}
 	}()
 	for ended := false; !ended; {
@@ -215,7 +237,7 @@ func (h *everyCall) orders(t *testing.T, c, calm *fixture.Crew, retry *policy.Re
 	if got := fmt.Sprint(budget.Usage, budget.Reserved); got != "map[a:5] map[a:0]" && got != "map[a:5] map[]" {
 		t.Errorf("usage and reservations %s", got)
 	}
-	if n := len(fixture.Texts(t, calm.Pool, "SELECT 'a' FROM ff_exec_core WHERE ffx_caller ->> 'execution_id' = $1", x.UUID().String())); n != 3 {
+	if n := len(fixture.Texts(t, calm.Pool, calledBy, x.UUID().String())); n != 3 {
 		t.Errorf("%d called executions", n)
 	}
 }
