@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -53,60 +54,56 @@ func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([
 // createExecutions is CreateExecutions for specs that have passed the middleware.
 func (e *Engine) createExecutions(ctx context.Context, specs []ExecutionSpec) ([]Outcome[Created], error) {
 	const op = "create executions"
-	results := make([]Outcome[Created], len(specs))
-	creations := make([]creation, len(specs))
-	periodsAtMs, err := e.uniquePeriodsAt(ctx, specs)
-	if err != nil {
-		return nil, core.Wrap(op, err)
+	b := e.prepareBatch(specs)
+	for i := range e.atCreation {
+		if check := e.atCreation[i].check; check != nil {
+			if err := check(e, ctx, &b); err != nil {
+				return nil, core.Wrap(op, err)
+			}
+		}
 	}
+	chunks := chunkCreations(b.creations)
+	err := inChunks(len(chunks), 1, func(n, _ int) error {
+		return e.createChunk(ctx, op, b.creations, chunks[n], b.results)
+	}, func(n int, err error) {
+		for _, i := range chunks[n] {
+			b.results[i].Err = err
+		}
+	})
+	return b.results, err
+}
+
+// prepareBatch checks specs. Specs that are alike share most of the work.
+func (e *Engine) prepareBatch(specs []ExecutionSpec) creationBatch {
+	b := creationBatch{specs: specs, creations: make([]creation, len(specs)), results: make([]Outcome[Created], len(specs))}
 	var checked checkedSpecs
-	var keyer uniqueKeyer
 	for i := range specs {
-		c := &creations[i]
+		c := &b.creations[i]
 		var err error
 		if like, ok := checked.like(specs, i); ok {
-			*c = creations[like]
+			*c = b.creations[like]
 			err = e.setOwn(c, &specs[i], &specs[like])
 		} else if *c, err = e.prepare(specs[i]); err == nil {
 			checked.add(i)
 		}
-		if err == nil && specs[i].Unique != nil {
-			err = keyer.setUnique(c, specs[i].Unique, periodsAtMs)
-		}
-		if c.refused = err != nil; c.refused {
-			results[i].Err = err
+		if err != nil {
+			b.refuse(i, err)
 			continue
 		}
-		results[i].Value.ID = c.id
+		b.results[i].Value.ID = c.id
 	}
-	if err := e.findLimits(ctx, creations, func(i int, err error) {
-		results[i].Err, creations[i].refused = err, true
-	}); err != nil {
-		return nil, core.Wrap(op, err)
-	}
-	valid := make([]int, 0, len(specs))
+	return b
+}
+
+// chunkCreations splits the valid creations into one chunk per transaction. Executions outside flows go together, as do the
+// members of one flow. If an id occurs in two groups, all keep their order instead.
+func chunkCreations(creations []creation) [][]int {
+	valid := make([]int, 0, len(creations))
 	for i := range creations {
 		if !creations[i].refused {
 			valid = append(valid, i)
 		}
 	}
-	if err := e.placeFair(ctx, e.c.Reader(), creations); err != nil {
-		return nil, core.Wrap(op, err)
-	}
-	chunks := chunkCreations(creations, valid)
-	err = inChunks(len(chunks), 1, func(n, _ int) error {
-		return e.createChunk(ctx, op, creations, chunks[n], results)
-	}, func(n int, err error) {
-		for _, i := range chunks[n] {
-			results[i].Err = err
-		}
-	})
-	return results, err
-}
-
-// chunkCreations splits creations into one chunk per transaction. Executions outside flows go together, as do the
-// members of one flow. If an id occurs in two groups, all keep their order instead.
-func chunkCreations(creations []creation, valid []int) [][]int {
 	var groups [][]int
 	of := make(map[id.FlowID]int) // the zero id: outside flows
 	ids := make(map[id.ExecutionID]id.FlowID)
@@ -152,36 +149,25 @@ func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chu
 			creations[n] = all[i]
 		}
 	}
-	flow := creations[0].flow
-	lanes := e.unknownLanes(creations)
-	period := e.periods.missing(creations)
-	if e.c.Tx == nil && slices.ContainsFunc(creations, func(c creation) bool { return c.admissible() }) {
-		if err := e.registerBefore(ctx, op, creations, lanes, period); err != nil {
-			return err
+	new := e.unregistered(creations)
+	for i := range e.atCreation {
+		if before := e.atCreation[i].before; before != nil {
+			if err := before(e, ctx, op, creations, &new); err != nil {
+				return err
+			}
 		}
-		lanes, period = nil, 0
 	}
-	atOnce := flow == nil && len(lanes) == 0 && period == 0 &&
-		!slices.ContainsFunc(creations, func(c creation) bool { return c.undeclared })
-	var outcomes []Outcome[Created]
-	var err error
-	switch {
-	case atOnce && !slices.ContainsFunc(creations, creation.needsKeys):
-		outcomes, err = e.createPlain(ctx, op, creations)
-	case atOnce && uniqueAtOnce(creations):
-		outcomes, err = e.createUnique(ctx, op, creations)
-	default:
+	outcomes, err := e.createAtOnce(ctx, op, creations, new)
+	if outcomes == nil && err == nil {
 		outcomes, err = core.InTx(ctx, e.c, op, func(tx *core.Txn) ([]Outcome[Created], error) {
-			return e.createKeyed(ctx, tx, flow, creations, lanes, period)
+			return e.createInTx(ctx, tx, creations, new)
 		})
 	}
 	if err != nil {
 		return err
 	}
 	if e.c.Tx == nil {
-		e.rememberLanes(lanes)
-		e.periods.remember(period)
-		e.rememberLimits(creations)
+		e.remember(new)
 	}
 	for n, i := range chunk {
 		results[i] = outcomes[n]
@@ -189,14 +175,29 @@ func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chu
 	return nil
 }
 
+// createAtOnce creates executions that need no transaction of several round trips. It returns nil outcomes for others.
+func (e *Engine) createAtOnce(ctx context.Context, op string, creations []creation, new registration) ([]Outcome[Created], error) {
+	if creations[0].flow != nil || !new.empty() {
+		return nil, nil
+	}
+	for i := range e.atCreation {
+		if atOnce := e.atCreation[i].atOnce; atOnce != nil {
+			if outcomes, err := atOnce(e, ctx, op, creations); outcomes != nil || err != nil {
+				return outcomes, err
+			}
+		}
+	}
+	if slices.ContainsFunc(creations, creation.needsKeys) {
+		return nil, nil
+	}
+	return e.createPlain(ctx, op, creations)
+}
+
 // createPlain creates executions without keys, outside flows and on known lanes. It uses one statement, or one per
 // group of similar creations.
 func (e *Engine) createPlain(ctx context.Context, op string, creations []creation) ([]Outcome[Created], error) {
 	plan := deal(creations, creationKeys{}, nil)
 	fresh := plan.fresh(creations)
-	if e.c.Tx == nil && slices.ContainsFunc(fresh, func(c creation) bool { return c.admissible() }) {
-		return e.createAdmitted(ctx, op, plan, fresh)
-	}
 	if groups := alike(fresh); groups != nil {
 		if err := e.insertAlike(ctx, op, groups); !errors.Is(err, core.ErrFellThrough) {
 			return plan.waiting(), err
@@ -207,7 +208,7 @@ func (e *Engine) createPlain(ctx context.Context, op string, creations []creatio
 		return append([]core.Step{func(conn db.DBTX) (err error) {
 			created, err = e.insertRows(ctx, conn, fresh, nil, e.c.NowMs(), due)
 			return err
-		}}, e.recordPlaces(ctx, pointersTo(fresh))...)
+		}}, e.besideInsert(ctx, pointersTo(fresh))...)
 	})
 	if errors.Is(err, core.ErrFellThrough) {
 		// Can't happen: the insert skips existing rows.
@@ -216,29 +217,95 @@ func (e *Engine) createPlain(ctx context.Context, op string, creations []creatio
 	return plan.outcomes(created), err
 }
 
-// createKeyed locks the keys first and then inserts the creations that are no duplicates; lanes come last. It locks the
-// flow of members before anything else, and refuses members that the flow has pruned.
-func (e *Engine) createKeyed(
-	ctx context.Context, tx *core.Txn, flow *id.FlowID, creations []creation, lanes []string, period int64,
-) ([]Outcome[Created], error) {
+// createInTx locks the keys first and then inserts the creations that are no duplicates; lanes come last. It locks the flow
+// of members before anything else, and refuses members that the flow has pruned.
+func (e *Engine) createInTx(ctx context.Context, tx *core.Txn, creations []creation, new registration) ([]Outcome[Created], error) {
+	flow := creations[0].flow
+	var pruned map[id.ExecutionID]bool
+	left := creations
 	if flow != nil {
-		if err := e.takeOpenFlow(ctx, tx, *flow); err != nil {
-			return nil, err
-		}
-		pruned, err := e.prunedOf(ctx, tx, *flow, creations)
-		if err != nil {
+		var err error
+		if pruned, err = e.lockForMembers(ctx, tx, *flow, creations); err != nil {
 			return nil, err
 		}
 		if len(pruned) > 0 {
-			return e.createUnpruned(ctx, tx, flow, creations, pruned, lanes, period)
+			left = slices.DeleteFunc(slices.Clone(creations), func(c creation) bool { return pruned[c.id] })
 		}
 	}
-	return e.createHeld(ctx, tx, flow, creations, lanes, period)
+	runs := [][]creation{left}
+	for i := range e.atCreation {
+		if split := e.atCreation[i].split; split != nil {
+			var err error
+			if runs, err = split(e, ctx, tx, left); err != nil {
+				return nil, err
+			}
+		}
+	}
+	outcomes := make([]Outcome[Created], 0, len(creations))
+	made := 0
+	for _, run := range runs {
+		r := creationRun{flow: flow, creations: run}
+		if err := e.createRun(ctx, tx, &r); err != nil {
+			return nil, err
+		}
+		outcomes, made = append(outcomes, r.plan.outcomes(r.created)...), made+len(r.created)
+	}
+	if len(pruned) > 0 {
+		dealt := outcomes
+		outcomes = make([]Outcome[Created], len(creations))
+		for i := range creations {
+			if x := creations[i].id; pruned[x] {
+				outcomes[i] = Outcome[Created]{Value: Created{ID: x}, Err: fmt.Errorf("execution %s: %w", x, fferr.ErrPruned)}
+			} else {
+				outcomes[i], dealt = dealt[0], dealt[1:]
+			}
+		}
+	}
+	if flow != nil && made > 0 {
+		if err := e.countMembers(ctx, tx, *flow, made); err != nil {
+			return nil, err
+		}
+	}
+	return outcomes, e.register(ctx, tx, new)
 }
 
-// prunedOf returns those of the ids given that are of pruned members. Pruning holds a lock of the flow that the caller's
-// excludes.
-func (e *Engine) prunedOf(ctx context.Context, tx db.DBTX, flow id.FlowID, creations []creation) (map[id.ExecutionID]bool, error) {
+// createRun creates executions that change no execution of each other.
+func (e *Engine) createRun(ctx context.Context, tx *core.Txn, r *creationRun) error {
+	for i := range e.atCreation {
+		if lock := e.atCreation[i].lock; lock != nil {
+			if err := lock(e, ctx, tx, r); err != nil {
+				return err
+			}
+		}
+	}
+	if err := e.insertDealt(ctx, tx, r); err != nil {
+		return err
+	}
+	for i := range e.atCreation {
+		if after := e.atCreation[i].after; after != nil {
+			if err := after(e, ctx, tx, r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// lockForMembers locks a flow that is about to grow, and returns the pruned members among the creations. Pruning
+// holds a lock of the flow that the caller's excludes.
+func (e *Engine) lockForMembers(ctx context.Context, tx db.DBTX, flow id.FlowID, creations []creation) (map[id.ExecutionID]bool, error) {
+	set := core.NewFlowSet(e.cfg.Partitions)
+	set.Add(flow)
+	states, err := e.c.TakeFlows(ctx, tx, set)
+	current, ok := states[flow]
+	switch {
+	case err != nil:
+		return nil, err
+	case !ok:
+		return nil, &fferr.NotFoundError{Entity: "flow", ID: flow.String()}
+	case current.Terminal():
+		return nil, fferr.ErrFlowTerminal
+	}
 	params := db.ListPrunedMembersParams{PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: core.PgUUID(flow)}
 	for i := range creations {
 		if !creations[i].minted {
@@ -256,143 +323,47 @@ func (e *Engine) prunedOf(ctx context.Context, tx db.DBTX, flow id.FlowID, creat
 	return pruned, err
 }
 
-// createUnpruned creates the executions whose flow members were not pruned.
-func (e *Engine) createUnpruned(
-	ctx context.Context, tx *core.Txn, flow *id.FlowID, creations []creation, pruned map[id.ExecutionID]bool, lanes []string, period int64,
-) ([]Outcome[Created], error) {
-	outcomes := make([]Outcome[Created], len(creations))
-	var left []creation
-	var of []int
-	for i := range creations {
-		if x := creations[i].id; pruned[x] {
-			outcomes[i] = Outcome[Created]{Value: Created{ID: x}, Err: fmt.Errorf("execution %s: %w", x, fferr.ErrPruned)}
-		} else {
-			left, of = append(left, creations[i]), append(of, i)
-		}
-	}
-	created, err := e.createHeld(ctx, tx, flow, left, lanes, period)
-	for n := range created {
-		outcomes[of[n]] = created[n]
-	}
-	return outcomes, err
-}
-
-// createHeld locks the keys first. Then it inserts the remaining executions, in lane order. The caller has
-// locked the flow of members.
-func (e *Engine) createHeld(
-	ctx context.Context, tx *core.Txn, flow *id.FlowID, creations []creation, lanes []string, period int64,
-) ([]Outcome[Created], error) {
-	var outcomes []Outcome[Created]
-	made := 0
-	runs := uniqueRuns(creations)
-	if len(runs) > 1 {
-		if err := e.lockAhead(ctx, tx, creations); err != nil {
-			return nil, err
-		}
-	}
-	for _, run := range runs {
-		dealt, created, err := e.createRun(ctx, tx, flow, run)
-		if err != nil {
-			return nil, err
-		}
-		outcomes, made = append(outcomes, dealt...), made+created
-	}
-	if flow != nil && made > 0 {
-		nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
-		if err != nil {
-			return nil, err
-		}
-		members, err := e.c.Q.CountNewMembers(ctx, tx, db.CountNewMembersParams{
-			PartitionKey: e.cfg.Partitions.FlowPartition(*flow), FlowID: *flow, Members: int64(made), NowMs: nowMs,
-		})
-		switch {
-		case err != nil:
-			return nil, err
-		case members > MaxMembers:
-			return nil, core.Invalid("flow", fmt.Sprintf("%d members, limit %d", members, MaxMembers))
-		}
-	}
-	if err := e.register(ctx, tx, lanes, period); err != nil {
-		return nil, err
-	}
-	return outcomes, e.declareLimits(ctx, tx, creations)
-}
-
-// createRun is createHeld for creations that change no execution of each other, without the lanes. It returns how many
-// executions were created.
-func (e *Engine) createRun(
-	ctx context.Context, tx *core.Txn, flow *id.FlowID, creations []creation,
-) ([]Outcome[Created], int, error) {
-	keys, err := e.holdKeys(ctx, tx, creations)
-	if err != nil {
-		return nil, 0, err
-	}
-	if keys.business, err = e.holdBusinessKeys(ctx, tx, creations, keys, keyedFlow{}); err != nil {
-		return nil, 0, err
-	}
-	if keys.unique, err = e.holdUnique(ctx, tx, creations, keys); err != nil {
-		return nil, 0, err
-	}
-	plan, created, err := e.insertDealt(ctx, tx, flow, creations, keys)
-	if err != nil {
-		return nil, 0, err
-	}
-	if err := e.settleKeys(ctx, tx, creations, keys, plan); err != nil {
-		return nil, 0, err
-	}
-	if err := e.seatCreated(ctx, tx, creations, plan, created); err != nil {
-		return nil, 0, err
-	}
-	return plan.outcomes(created), len(created), nil
-}
-
-// register registers lanes, and a retention period, that may be unknown.
-func (e *Engine) register(ctx context.Context, tx db.DBTX, lanes []string, period int64) error {
-	if len(lanes) > 0 {
-		if err := e.c.Q.EnsureLanes(ctx, tx, db.EnsureLanesParams{LaneIDs: lanes, NowMs: e.c.NowMs()}); err != nil {
-			return err
-		}
-	}
-	if period == 0 {
-		return nil
-	}
-	return e.c.Q.EnsureRetentionPeriod(ctx, tx, period)
-}
-
-// takeOpenFlow locks a flow that is about to grow.
-func (e *Engine) takeOpenFlow(ctx context.Context, tx db.DBTX, flow id.FlowID) error {
-	set := core.NewFlowSet(e.cfg.Partitions)
-	set.Add(flow)
-	states, err := e.c.TakeFlows(ctx, tx, set)
+// countMembers counts the new members of a flow.
+func (e *Engine) countMembers(ctx context.Context, tx db.DBTX, flow id.FlowID, made int) error {
+	nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
 	if err != nil {
 		return err
 	}
-	current, ok := states[flow]
-	switch {
-	case !ok:
-		return &fferr.NotFoundError{Entity: "flow", ID: flow.String()}
-	case current.Terminal():
-		return fferr.ErrFlowTerminal
+	members, err := e.c.Q.CountNewMembers(ctx, tx, db.CountNewMembersParams{
+		PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: flow, Members: int64(made), NowMs: nowMs,
+	})
+	if err == nil && members > MaxMembers {
+		err = core.Invalid("flow", fmt.Sprintf("%d members, limit %d", members, MaxMembers))
 	}
-	return nil
+	return err
 }
 
-// insert creates rows, with the places of fair ones, and returns those that did not exist.
+// besideInsert returns the statements that the steps send behind the insert of creations.
+func (e *Engine) besideInsert(ctx context.Context, creations iter.Seq[*creation]) (beside []core.Step) {
+	for i := range e.atCreation {
+		if insert := e.atCreation[i].insert; insert != nil {
+			beside = append(beside, insert(e, ctx, creations)...)
+		}
+	}
+	return beside
+}
+
+// insert creates rows, runs the insert functions of the steps, and returns the rows that did not exist.
 func (e *Engine) insert(
 	ctx context.Context, tx pgx.Tx, creations []creation, flow *id.FlowID, nowMs *int64, due *core.Notifications,
 ) (created map[id.ExecutionID]Created, err error) {
-	places := e.recordPlaces(ctx, pointersTo(creations))
-	if len(places) == 0 {
+	beside := e.besideInsert(ctx, pointersTo(creations))
+	if len(beside) == 0 {
 		return e.insertRows(ctx, tx, creations, flow, nowMs, due)
 	}
 	err = pgtx.InOneTrip(ctx, tx, append([]core.Step{func(conn db.DBTX) (err error) {
 		created, err = e.insertRows(ctx, conn, creations, flow, nowMs, due)
 		return err
-	}}, places...)...)
+	}}, beside...)...)
 	return created, err
 }
 
-// insertRows is insert without the places.
+// insertRows is insert without the steps.
 func (e *Engine) insertRows(
 	ctx context.Context, conn db.DBTX, creations []creation, flow *id.FlowID, nowMs *int64, due *core.Notifications,
 ) (map[id.ExecutionID]Created, error) {

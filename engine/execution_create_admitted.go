@@ -21,10 +21,20 @@ func (c *creation) admissible() bool {
 	return c.minted && len(c.gates.limits) > 0 && len(c.gates.budgets) == 0 && c.quota == "" && c.placeNs == 0 && c.prompt()
 }
 
+// anyAdmissible reports whether one of the creations is.
+func anyAdmissible(creations []creation) bool {
+	return slices.ContainsFunc(creations, func(c creation) bool { return c.admissible() })
+}
+
 // createAdmitted creates executions without keys, outside flows and on known lanes, some of them with limits. Those whose
 // limits have room, and at which nothing waits, begin admitted and are claimable at once; the gate admits the others. Only a
 // transaction of the engine's own does this, since it locks the limits. Locked ones it leaves to the gate.
-func (e *Engine) createAdmitted(ctx context.Context, op string, plan dealing, fresh []creation) ([]Outcome[Created], error) {
+func (e *Engine) createAdmitted(ctx context.Context, op string, creations []creation) ([]Outcome[Created], error) {
+	if e.c.Tx != nil || !anyAdmissible(creations) || slices.ContainsFunc(creations, creation.needsKeys) {
+		return nil, nil
+	}
+	plan := deal(creations, creationKeys{}, nil)
+	fresh := plan.fresh(creations)
 	for first := true; ; first = false {
 		if err := e.ensureKeys(ctx, op, fresh); err != nil {
 			return nil, err
@@ -44,29 +54,20 @@ func (e *Engine) createAdmitted(ctx context.Context, op string, plan dealing, fr
 	}
 }
 
-// registerBefore registers lanes, a retention period and limits in a transaction of its own, so that creations with limits can
-// begin admitted: what the same transaction declares they can't rely on.
-func (e *Engine) registerBefore(ctx context.Context, op string, creations []creation, lanes []string, period int64) error {
-	declares := slices.ContainsFunc(creations, func(c creation) bool { return c.undeclared })
-	if len(lanes) == 0 && period == 0 && !declares {
+// registerBefore registers in a transaction of its own, so that creations with limits can begin admitted: they can't rely on
+// rows of their own transaction. Nothing is left to register then.
+func (e *Engine) registerBefore(ctx context.Context, op string, creations []creation, new *registration) error {
+	if e.c.Tx != nil || new.empty() || !anyAdmissible(creations) {
 		return nil
 	}
 	_, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (struct{}, error) {
-		if err := e.declareLimits(ctx, tx, creations); err != nil {
-			return struct{}{}, err
-		}
-		return struct{}{}, e.register(ctx, tx, lanes, period)
+		return struct{}{}, e.register(ctx, tx, *new)
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		e.remember(*new)
+		*new = registration{}
 	}
-	e.rememberLanes(lanes)
-	e.periods.remember(period)
-	e.rememberLimits(creations)
-	for i := range creations {
-		creations[i].undeclared = false
-	}
-	return nil
+	return err
 }
 
 // ensureKeys makes the rows of keys that this process has not seen, in a transaction of its own: another creator of the same
@@ -80,7 +81,8 @@ func (e *Engine) ensureKeys(ctx context.Context, op string, fresh []creation) er
 			}
 		}
 	}
-	unknown := e.keyRows.unknown(of)
+	unknown := slices.SortedFunc(maps.Keys(of), compareGates)
+	unknown = slices.DeleteFunc(unknown, e.keyRows.has)
 	if len(unknown) == 0 {
 		return nil
 	}
@@ -166,12 +168,8 @@ func (c *creation) waiting() (w gate.Waiting) {
 // insert writes the executions and the admissions.
 func (a *admitting) insert(ctx context.Context, tx *core.Txn) (map[id.ExecutionID]Created, error) {
 	created := make(map[id.ExecutionID]Created, len(a.atOnce)+len(a.left))
-	var steps []core.Step
 	groups := alike(a.atOnce)
 	for _, group := range groups {
-		for _, part := range byBytes(group, len(group), maxAlikeBytes, (*creation).size) {
-			steps = append(steps, a.alikeStep(ctx, part))
-		}
 		announce(&tx.Due, group)
 		for _, c := range group {
 			created[c.id] = Created{ID: c.id, State: state.PublicWaiting}
@@ -180,8 +178,7 @@ func (a *admitting) insert(ctx context.Context, tx *core.Txn) (map[id.ExecutionI
 			}
 		}
 	}
-	steps = append(steps, a.recordPlaces(ctx, flattened(groups))...)
-	steps = append(steps, a.admissions(ctx)...)
+	steps := append(a.alikeSteps(ctx, groups), a.admissions(ctx)...)
 	if len(steps) > 0 {
 		if err := pgtx.InOneTrip(ctx, tx, steps...); err != nil {
 			return nil, err

@@ -60,6 +60,12 @@ func (e *Engine) lockAhead(ctx context.Context, tx *core.Txn, creations []creati
 	if err := e.settleKeys(ctx, tx, creations, keys, dealing{}); err != nil {
 		return err
 	}
+	if err := e.settleBusinessKeys(ctx, tx, creations, keys.business, dealing{}); err != nil {
+		return err
+	}
+	if err := e.settleUnique(ctx, tx, &creationRun{creations: creations, keys: keys}); err != nil {
+		return err
+	}
 	sequences := sequenceParams(slices.SortedFunc(maps.Keys(members), sequenceID.compare), members, 0)
 	return pgtx.InOneTrip(ctx, tx,
 		func(conn db.DBTX) error { return e.c.Q.LockUniqueKeys(ctx, conn, all) },

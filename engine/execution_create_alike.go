@@ -65,13 +65,7 @@ func alike(creations []creation) [][]*creation {
 // insertAlike creates executions in one round trip, with one or a few statements per group. It returns [core.ErrFellThrough]
 // if one of them already exists; none was created then.
 func (e *Engine) insertAlike(ctx context.Context, op string, groups [][]*creation) error {
-	var steps []core.Step
-	for _, group := range groups {
-		for _, part := range byBytes(group, len(group), maxAlikeBytes, (*creation).size) {
-			steps = append(steps, e.alikeStep(ctx, part))
-		}
-	}
-	steps = append(steps, e.recordPlaces(ctx, flattened(groups))...)
+	steps := e.alikeSteps(ctx, groups)
 	return core.InStatements(ctx, e.c, op, func(due *core.Notifications) []core.Step {
 		for _, group := range groups {
 			announce(due, group)
@@ -86,6 +80,16 @@ func announce(due *core.Notifications, group []*creation) {
 	if near := slices.IndexFunc(group, func(c *creation) bool { return c.near }); near > 0 {
 		group[near].announce(due)
 	}
+}
+
+// alikeSteps returns the statements that insert groups, and the statements of the steps behind them.
+func (e *Engine) alikeSteps(ctx context.Context, groups [][]*creation) (steps []core.Step) {
+	for _, group := range groups {
+		for _, part := range byBytes(group, len(group), maxAlikeBytes, (*creation).size) {
+			steps = append(steps, e.alikeStep(ctx, part))
+		}
+	}
+	return append(steps, e.besideInsert(ctx, flattened(groups))...)
 }
 
 // alikeStep returns the step that inserts a group.

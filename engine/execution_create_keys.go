@@ -273,41 +273,40 @@ func (d dealing) outcomes(created map[id.ExecutionID]Created) []Outcome[Created]
 
 // insertDealt inserts the creations that are no duplicates of the keys, of existing executions or of creations before
 // them.
-func (e *Engine) insertDealt(
-	ctx context.Context, tx *core.Txn, flow *id.FlowID, creations []creation, keys creationKeys,
-) (dealing, map[id.ExecutionID]Created, error) {
+func (e *Engine) insertDealt(ctx context.Context, tx *core.Txn, r *creationRun) (err error) {
 	existing := make(map[id.ExecutionID]bool)
-	if !interdependent(creations) {
-		plan := deal(creations, keys, existing)
-		created, err := e.insert(ctx, tx, plan.fresh(creations), flow, e.c.NowMs(), &tx.Due)
-		if err != nil || len(created) == len(plan.creates) {
-			return plan, created, err
+	if !interdependent(r.creations) {
+		r.plan = deal(r.creations, r.keys, existing)
+		r.created, err = e.insert(ctx, tx, r.plan.fresh(r.creations), r.flow, e.c.NowMs(), &tx.Due)
+		if err != nil || len(r.created) == len(r.plan.creates) {
+			return err
 		}
-		plan.noteExisting(creations, created, existing)
-		return deal(creations, keys, existing), created, nil
+		r.plan.noteExisting(r.creations, r.created, existing)
+		r.plan = deal(r.creations, r.keys, existing)
+		return nil
 	}
 	// Each creation may decide those after it, so the existing ids must be known. If other transactions create some of
 	// them in the meantime, decide again.
-	if err := e.readExisting(ctx, tx, creations, existing); err != nil {
-		return dealing{}, nil, err
+	if err := e.readExisting(ctx, tx, r.creations, existing); err != nil {
+		return err
 	}
 	for {
-		plan := deal(creations, keys, existing)
+		r.plan = deal(r.creations, r.keys, existing)
 		savepoint, err := tx.Begin(ctx)
 		if err != nil {
-			return plan, nil, err
+			return err
 		}
-		created, err := e.insert(ctx, savepoint, plan.fresh(creations), flow, e.c.NowMs(), &tx.Due)
+		r.created, err = e.insert(ctx, savepoint, r.plan.fresh(r.creations), r.flow, e.c.NowMs(), &tx.Due)
 		switch {
 		case err != nil:
 			pgtx.Rollback(savepoint)
-			return plan, nil, err
-		case len(created) == len(plan.creates):
-			return plan, created, savepoint.Commit(ctx)
+			return err
+		case len(r.created) == len(r.plan.creates):
+			return savepoint.Commit(ctx)
 		}
-		plan.noteExisting(creations, created, existing)
+		r.plan.noteExisting(r.creations, r.created, existing)
 		if err := savepoint.Rollback(ctx); err != nil {
-			return plan, nil, err
+			return err
 		}
 	}
 }
@@ -386,12 +385,7 @@ func (e *Engine) settleKeys(ctx context.Context, tx db.DBTX, creations []creatio
 		}
 	}
 	if len(unused.ExecutionIDs) > 0 {
-		if err := e.c.Q.DropCreationKeys(ctx, tx, unused); err != nil {
-			return err
-		}
+		return e.c.Q.DropCreationKeys(ctx, tx, unused)
 	}
-	if err := e.settleBusinessKeys(ctx, tx, creations, keys.business, plan); err != nil {
-		return err
-	}
-	return e.settleUnique(ctx, tx, creations, keys.unique, plan)
+	return nil
 }

@@ -9,17 +9,17 @@ import (
 func TestRememberedLanesAreBounded(t *testing.T) {
 	var e Engine
 	e.shared = new(shared)
-	for i := range 3*maxKnownLanes + 1 {
+	for i := range 3*maxKnown + 1 {
 		lane := fmt.Sprint("lane ", i)
-		e.rememberLanes([]string{lane})
+		e.lanes.add([]string{lane})
 		if !e.lanes.has(lane) {
 			t.Fatalf("%s is not known", lane)
 		}
 	}
-	if n := len(e.lanes.known); n > maxKnownLanes {
-		t.Errorf("%d lanes are known, limit %d", n, maxKnownLanes)
+	if n := len(e.lanes.values); n > maxKnown {
+		t.Errorf("%d lanes are known, limit %d", n, maxKnown)
 	}
-	if unknown := e.unknownLanes([]creation{{lane: "lane 0"}, {lane: "lane 0"}, {lane: fmt.Sprint("lane ", 3*maxKnownLanes)}}); len(unknown) != 1 {
+	if unknown := e.unknownLanes([]creation{{lane: "lane 0"}, {lane: "lane 0"}, {lane: fmt.Sprint("lane ", 3*maxKnown)}}); len(unknown) != 1 {
 		t.Errorf("unknown lanes: %q, want the first alone", unknown)
 	}
 }

@@ -156,15 +156,6 @@ func (e *Engine) readLimits(ctx context.Context, into map[limitID]limitRule) err
 	return err
 }
 
-// limitDeclarations are limits to declare, in the order of their namespaces and names.
-type limitDeclarations struct{ db.DeclareLimitsParams }
-
-func (d *limitDeclarations) add(limit limitID, rule limitRule) {
-	d.Namespaces, d.Names = append(d.Namespaces, limit.namespace), append(d.Names, limit.name)
-	d.Units, d.WindowsMs = append(d.Units, rule.units), append(d.WindowsMs, rule.windowMs)
-	d.WhenFull = append(d.WhenFull, string(rule.whenFull))
-}
-
 // undeclaredOf returns the limits that marked creations declare, each once.
 func undeclaredOf(creations []creation) map[limitID]limitRule {
 	var rules map[limitID]limitRule
@@ -184,31 +175,17 @@ func undeclaredOf(creations []creation) map[limitID]limitRule {
 	return rules
 }
 
-// declareLimits declares the limits of marked creations.
-func (e *Engine) declareLimits(ctx context.Context, tx *core.Txn, creations []creation) error {
-	return e.declare(ctx, tx, undeclaredOf(creations))
-}
-
-func (e *Engine) declare(ctx context.Context, tx *core.Txn, rules map[limitID]limitRule) error {
+// declare declares limits, in the order of their namespaces and names.
+func (e *Engine) declare(ctx context.Context, tx db.DBTX, rules map[limitID]limitRule) error {
 	if len(rules) == 0 {
 		return nil
 	}
-	var d limitDeclarations
-	d.NowMs = e.c.NowMs()
-	limits := make([]limitID, 0, len(rules))
-	for limit := range rules {
-		limits = append(limits, limit)
+	params := db.DeclareLimitsParams{NowMs: e.c.NowMs()}
+	for _, limit := range slices.SortedFunc(maps.Keys(rules), limitID.compare) {
+		rule := rules[limit]
+		params.Namespaces, params.Names = append(params.Namespaces, limit.namespace), append(params.Names, limit.name)
+		params.Units, params.WindowsMs = append(params.Units, rule.units), append(params.WindowsMs, rule.windowMs)
+		params.WhenFull = append(params.WhenFull, string(rule.whenFull))
 	}
-	slices.SortFunc(limits, limitID.compare)
-	for _, limit := range limits {
-		d.add(limit, rules[limit])
-	}
-	return e.c.Q.DeclareLimits(ctx, tx, d.DeclareLimitsParams)
-}
-
-// rememberLimits notes that marked creations have declared their limits, after the commit.
-func (e *Engine) rememberLimits(creations []creation) {
-	for limit, rule := range undeclaredOf(creations) {
-		e.limits.add(limit, rule, e.c.ProcessTime())
-	}
+	return e.c.Q.DeclareLimits(ctx, tx, params)
 }

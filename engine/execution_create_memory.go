@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"context"
 	"slices"
 	"sync"
 
+	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/internal/gate"
 )
 
@@ -11,100 +13,101 @@ import (
 func (e *Engine) unknownLanes(creations []creation) []string {
 	var lanes []string
 	for i := range creations {
-		if i > 0 && creations[i].lane == creations[i-1].lane {
-			continue
-		}
-		if !e.lanes.has(creations[i].lane) && !slices.Contains(lanes, creations[i].lane) {
-			lanes = append(lanes, creations[i].lane)
+		lane := creations[i].lane
+		if (i == 0 || lane != creations[i-1].lane) && !e.lanes.has(lane) && !slices.Contains(lanes, lane) {
+			lanes = append(lanes, lane)
 		}
 	}
 	slices.Sort(lanes)
 	return lanes
 }
 
-func (e *Engine) rememberLanes(lanes []string) { e.lanes.add(lanes) }
+// A registration has the lanes, the period and the limits that creations register, each once for a database.
+type registration struct {
+	lanes  []string // sorted
+	period int64    // the shortest retention of their policies, 0 if it is registered
+	limits map[limitID]limitRule
+}
 
-// creationMemory has the lanes and the period that a process has registered, so that creations need not repeat that, and
-// the heads of fair lanes.
+func (r *registration) empty() bool { return len(r.lanes) == 0 && r.period == 0 && len(r.limits) == 0 }
+
+// unregistered returns the registration of creations whose limits were checked.
+func (e *Engine) unregistered(creations []creation) registration {
+	return registration{e.unknownLanes(creations), e.periods.missingBelow(shortestOf(creations)), undeclaredOf(creations)}
+}
+
+// register registers lanes and a period, and declares limits. [Engine.remember] follows after the commit.
+func (e *Engine) register(ctx context.Context, tx db.DBTX, r registration) error {
+	if len(r.lanes) > 0 {
+		if err := e.c.Q.EnsureLanes(ctx, tx, db.EnsureLanesParams{LaneIDs: r.lanes, NowMs: e.c.NowMs()}); err != nil {
+			return err
+		}
+	}
+	if r.period != 0 {
+		if err := e.c.Q.EnsureRetentionPeriod(ctx, tx, r.period); err != nil {
+			return err
+		}
+	}
+	return e.declare(ctx, tx, r.limits)
+}
+
+// remember spares the next creations of this process a registration that was committed.
+func (e *Engine) remember(r registration) {
+	e.lanes.add(r.lanes)
+	e.periods.remember(r.period)
+	for limit, rule := range r.limits {
+		e.limits.add(limit, rule, e.c.ProcessTime())
+	}
+}
+
+// creationMemory has the steps of creations, and the rows that this process has written or read, so that creations need not
+// write them again.
 type creationMemory struct {
-	lanes   knownLanes
-	fair    fairMemory
-	periods shortestPeriod
-	limits  knownLimits
-	keyRows knownKeys
+	atCreation []creationStep
+	lanes      known[string]
+	fair       fairMemory // the heads of fair lanes
+	periods    shortestPeriod
+	limits     knownLimits
+	keyRows    known[gate.ID] // keys of limits that had a row once; a job deletes idle ones
 }
 
-// maxKnownLanes is the number of lanes that an engine remembers as registered.
-const maxKnownLanes = 10_000
+// maxKnown is the number of values in a set of [known] ones.
+const maxKnown = 100_000
 
-// knownLanes is a set of registered lanes. Registering a lane again changes nothing, so a full set is simply cleared.
-type knownLanes struct {
-	mu    sync.RWMutex
-	known map[string]struct{}
+// known is a set of values that have a row. Writing a row again changes nothing, so a full set is simply cleared.
+type known[V comparable] struct {
+	mu     sync.RWMutex
+	values map[V]struct{}
 }
 
-func (l *knownLanes) has(lane string) bool {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	_, known := l.known[lane]
+func (k *known[V]) has(value V) bool {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	_, known := k.values[value]
 	return known
 }
 
-func (l *knownLanes) add(lanes []string) {
-	if len(lanes) == 0 {
+func (k *known[V]) add(values []V) {
+	if len(values) == 0 {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.known == nil {
-		l.known = make(map[string]struct{})
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.values == nil {
+		k.values = make(map[V]struct{}, len(values))
 	}
-	for _, lane := range lanes {
-		if len(l.known) >= maxKnownLanes {
-			clear(l.known)
+	for _, value := range values {
+		if len(k.values) >= maxKnown {
+			clear(k.values)
 		}
-		l.known[lane] = struct{}{}
+		k.values[value] = struct{}{}
 	}
 }
 
-// maxKnownKeys is the number of keys that an engine remembers to have a row.
-const maxKnownKeys = 100_000
-
-// knownKeys are keys of limits that had a row once. A job deletes idle ones. A full set is simply cleared.
-type knownKeys struct {
-	mu    sync.Mutex
-	known map[gate.ID]struct{}
-}
-
-// unknown returns those of the keys that are not known, sorted.
-func (k *knownKeys) unknown(of map[gate.ID]LimitKey) []gate.ID {
+func (k *known[V]) forget(values []V) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var unknown []gate.ID
-	for g := range of {
-		if _, known := k.known[g]; !known {
-			unknown = append(unknown, g)
-		}
-	}
-	slices.SortFunc(unknown, compareGates)
-	return unknown
-}
-
-func (k *knownKeys) add(keys []gate.ID) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.known == nil || len(k.known)+len(keys) > maxKnownKeys {
-		k.known = make(map[gate.ID]struct{}, len(keys))
-	}
-	for _, g := range keys {
-		k.known[g] = struct{}{}
-	}
-}
-
-func (k *knownKeys) forget(keys []gate.ID) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, g := range keys {
-		delete(k.known, g)
+	for _, value := range values {
+		delete(k.values, value)
 	}
 }

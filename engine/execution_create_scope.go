@@ -69,9 +69,11 @@ type takenKey struct {
 
 // conflict returns an error if a creation does not repeat that of the execution, and nil otherwise.
 func (k takenKey) conflict(c *creation) error {
-	switch f := k.facts; {
-	case f == nil:
+	f := k.facts
+	if f == nil {
 		return nil
+	}
+	switch digest := sha256.Sum256(c.payload); {
 	case f.ExecutionKind != c.kind:
 		return c.conflictWith(k.id, fmt.Sprintf("is of kind %q", f.ExecutionKind))
 	case core.Deref(f.FlowID) != core.Deref(c.flow):
@@ -80,16 +82,10 @@ func (k takenKey) conflict(c *creation) error {
 		return c.conflictWith(k.id, "is on lane "+f.LaneID)
 	case f.Fed:
 		return nil
-	case f.PayloadEncoding != c.encoding || digestOf(c.payload) != f.PayloadDigest:
+	case f.PayloadEncoding != c.encoding || hex.EncodeToString(digest[:]) != f.PayloadDigest:
 		return c.conflictWith(k.id, otherPayload)
 	}
 	return nil
-}
-
-// digestOf returns the digest of a payload in the form that [db.Queries.ReadKeyedExecutions] reads.
-func digestOf(payload []byte) string {
-	digest := sha256.Sum256(payload)
-	return hex.EncodeToString(digest[:])
 }
 
 const otherPayload = "has another payload"

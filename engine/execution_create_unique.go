@@ -65,16 +65,25 @@ func uniqueRuns(creations []creation) [][]creation {
 	return runs
 }
 
+// splitUnique divides creations into runs. It takes the locks of all runs ahead if there are several.
+func (e *Engine) splitUnique(ctx context.Context, tx *core.Txn, creations []creation) ([][]creation, error) {
+	runs := uniqueRuns(creations)
+	if len(runs) > 1 {
+		return runs, e.lockAhead(ctx, tx, creations)
+	}
+	return runs, nil
+}
+
 // changes reports whether the creation may change an existing execution.
 func (u *Unique) changes() bool { return u.IfTaken == ReplaceWaiting || u.IfTaken == CancelExisting }
 
 // holdUnique inserts the keys of unique creations, except those of repetitions and refused ones. It waits for other
 // creators of the same keys, and changes or cancels the executions that have them, as the creations say.
-func (e *Engine) holdUnique(ctx context.Context, tx *core.Txn, creations []creation, others creationKeys) (uniqueKeys, error) {
-	keys := uniqueKeys{}
-	first, err := e.uniqueOf(ctx, tx, creations, others)
+func (e *Engine) holdUnique(ctx context.Context, tx *core.Txn, r *creationRun) error {
+	creations, keys := r.creations, &r.keys.unique
+	first, err := e.uniqueOf(ctx, tx, creations, r.keys)
 	if err != nil || len(first) == 0 {
-		return keys, err
+		return err
 	}
 	keys.taken, keys.held = make(map[uniqueKey]uniqueHolder), make(map[uniqueKey]int)
 	keys.cancelled = make(map[uniqueKey]id.ExecutionID)
@@ -86,7 +95,7 @@ func (e *Engine) holdUnique(ctx context.Context, tx *core.Txn, creations []creat
 	for pending := slices.SortedFunc(maps.Keys(first), uniqueKey.compare); len(pending) > 0; {
 		got, err := e.insertUnique(ctx, tx, pending, of)
 		if err != nil {
-			return keys, err
+			return err
 		}
 		for key := range got {
 			keys.held[key] = first[key]
@@ -94,23 +103,23 @@ func (e *Engine) holdUnique(ctx context.Context, tx *core.Txn, creations []creat
 		pending = slices.DeleteFunc(pending, func(key uniqueKey) bool { return got[key] })
 		holders, err := e.lockUnique(ctx, tx, pending, creations, first)
 		if err != nil {
-			return keys, err
+			return err
 		}
 		way := inTheWay{holders: holders, tried: tried}
-		way.sort(pending, creations, first, &keys)
-		if err := e.clearUnique(ctx, tx, creations, first, &way, &keys); err != nil {
-			return keys, err
+		way.sort(pending, creations, first, keys)
+		if err := e.clearUnique(ctx, tx, creations, first, &way, keys); err != nil {
+			return err
 		}
 		// A key that is not taken over has changed its holder meanwhile, or was deleted. Try again with it.
 		if got, err = e.takeOverUnique(ctx, tx, way.left, holders, of); err != nil {
-			return keys, err
+			return err
 		}
 		for key := range got {
 			keys.held[key] = first[key]
 		}
 		pending = slices.DeleteFunc(pending, func(key uniqueKey) bool { _, taken := keys.taken[key]; return taken || got[key] })
 	}
-	return keys, nil
+	return nil
 }
 
 // sort divides the pending keys by their holders.
@@ -373,11 +382,12 @@ func (d dealing) uniqueTaken(i int, creations []creation, keys uniqueKeys) (Crea
 }
 
 // settleUnique gives the held keys to the creations that own them, and deletes the unowned ones.
-func (e *Engine) settleUnique(ctx context.Context, tx db.DBTX, creations []creation, keys uniqueKeys, plan dealing) error {
+func (e *Engine) settleUnique(ctx context.Context, tx *core.Txn, r *creationRun) error {
+	creations, keys := r.creations, r.keys.unique
 	var reuse db.ReuseUniqueKeysParams
 	var unused db.DropUniqueKeysParams
 	for _, key := range slices.SortedFunc(maps.Keys(keys.held), uniqueKey.compare) {
-		owner, owned := plan.uniqueOwner[key]
+		owner, owned := r.plan.uniqueOwner[key]
 		switch {
 		case owned && owner != keys.held[key]:
 			c := &creations[owner]
@@ -401,12 +411,23 @@ func (e *Engine) settleUnique(ctx context.Context, tx db.DBTX, creations []creat
 	return e.c.Q.DropUniqueKeys(ctx, tx, unused)
 }
 
-// uniquePeriodsAt returns the database's time for the keys that need it, and 0 if none does.
-func (e *Engine) uniquePeriodsAt(ctx context.Context, specs []ExecutionSpec) (int64, error) {
-	for i := range specs {
-		if u := specs[i].Unique; u != nil && u.Period > 0 && specs[i].DelayUntil.IsZero() {
-			return e.c.Q.GetNow(ctx, e.c.Reader(), e.c.NowMs())
+// setUniqueKeys computes the keys of unique creations. It reads the database's time if one of them needs it.
+func (e *Engine) setUniqueKeys(ctx context.Context, b *creationBatch) (err error) {
+	var nowMs int64
+	if slices.ContainsFunc(b.specs, func(s ExecutionSpec) bool {
+		return s.Unique != nil && s.Unique.Period > 0 && s.DelayUntil.IsZero()
+	}) {
+		if nowMs, err = e.c.Q.GetNow(ctx, e.c.Reader(), e.c.NowMs()); err != nil {
+			return err
 		}
 	}
-	return 0, nil
+	var keyer uniqueKeyer
+	for i := range b.specs {
+		if u := b.specs[i].Unique; u != nil && !b.creations[i].refused {
+			if err := keyer.setUnique(&b.creations[i], u, nowMs); err != nil {
+				b.refuse(i, err)
+			}
+		}
+	}
+	return nil
 }

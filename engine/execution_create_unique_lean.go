@@ -28,9 +28,12 @@ func uniqueAtOnce(creations []creation) bool {
 }
 
 // createUnique creates unique executions that are alike in one statement, or in a second one if keys are in force and
-// their creations keep the holders. If an execution must make way, or another creation or a replay comes between, it
-// locks the keys first.
+// their creations keep the holders. It returns nil outcomes if an execution must make way, or another creation or a replay
+// comes between.
 func (e *Engine) createUnique(ctx context.Context, op string, creations []creation) ([]Outcome[Created], error) {
+	if !uniqueAtOnce(creations) {
+		return nil, nil
+	}
 	keys := creationKeys{unique: uniqueKeys{taken: make(map[uniqueKey]uniqueHolder)}}
 	for range 2 {
 		plan := deal(creations, keys, nil)
@@ -55,9 +58,7 @@ func (e *Engine) createUnique(ctx context.Context, op string, creations []creati
 			keys.unique.taken[key] = holder
 		}
 	}
-	return core.InTx(ctx, e.c, op, func(tx *core.Txn) ([]Outcome[Created], error) {
-		return e.createKeyed(ctx, tx, nil, creations, nil, 0)
-	})
+	return nil, nil
 }
 
 // freshByKey returns the creations that create an execution, in the order of their unique keys.

@@ -44,15 +44,15 @@ func (e *Engine) CreateFlow(ctx context.Context, spec FlowSpec) (CreatedFlow, er
 	if err != nil {
 		return CreatedFlow{}, core.Wrap(op, err)
 	}
+	plan.new.limits = undeclaredOf(plan.creations)
 	created, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (CreatedFlow, error) {
 		return e.writeFlow(ctx, tx, plan)
 	})
 	if err == nil && e.c.Tx == nil {
-		e.rememberLanes(plan.lanes)
-		if !created.Existed {
-			e.periods.remember(plan.period)
-			e.rememberLimits(plan.creations)
+		if created.Existed {
+			plan.new = registration{lanes: plan.new.lanes}
 		}
+		e.remember(plan.new)
 	}
 	return created, err
 }
@@ -72,7 +72,7 @@ func (e *Engine) createJoined(ctx context.Context, op string, spec FlowSpec) (Cr
 	if err := e.planHeader(plan, spec); err != nil {
 		return CreatedFlow{}, core.Wrap(op, err)
 	}
-	plan.period = e.periods.missingBelow(plan.shortest)
+	plan.new.period = e.periods.missingBelow(plan.shortest)
 	plan.raw["node_count"], plan.raw["edge_count"] = 0, 0
 	g, err := e.planGrowth(ctx, Growth{Flow: plan.id, Nodes: spec.Nodes, Edges: spec.Edges})
 	if err == nil {
@@ -91,7 +91,7 @@ func (e *Engine) createJoined(ctx context.Context, op string, spec FlowSpec) (Cr
 		if created.Existed = !inserted; err != nil || !inserted {
 			return Grown{}, err
 		}
-		if err := e.register(ctx, tx, nil, plan.period); err != nil {
+		if err := e.register(ctx, tx, plan.new); err != nil {
 			return Grown{}, err
 		}
 		w, err := e.grow(ctx, tx, g)
@@ -128,9 +128,8 @@ type flowPlan struct {
 	raw         map[string]any
 	business    id.BusinessKey
 	creations   []creation
-	lanes       []string
-	shortest    int64 // retention of the flow or its members
-	period      int64 // the shortest retention of these and of policies, if it may be unregistered
+	shortest    int64        // retention of the flow or its members
+	new         registration // its period is the shortest retention of these and of policies
 	edges       db.InsertAppliedEdgesParams
 	groups      db.InsertEdgeGroupsParams
 }
@@ -252,8 +251,8 @@ func (e *Engine) planNodes(plan *flowPlan, spec FlowSpec, graph *graph) error {
 		c.held = graph.inbound[i] > 0
 		plan.creations[i] = c
 	}
-	plan.lanes = e.unknownLanes(plan.creations)
-	plan.period = e.periods.missingBelow(min(plan.shortest, shortestOf(plan.creations)))
+	plan.new.lanes = e.unknownLanes(plan.creations)
+	plan.new.period = e.periods.missingBelow(min(plan.shortest, shortestOf(plan.creations)))
 	return checkBusinessKeys(plan.business, plan.creations)
 }
 
@@ -315,10 +314,7 @@ func (e *Engine) writeFlow(ctx context.Context, tx *core.Txn, plan *flowPlan) (C
 	if err != nil || !inserted {
 		return CreatedFlow{ID: plan.id, Existed: !inserted}, err
 	}
-	if err := e.register(ctx, tx, plan.lanes, plan.period); err != nil {
-		return CreatedFlow{}, err
-	}
-	if err := e.declareLimits(ctx, tx, plan.creations); err != nil {
+	if err := e.register(ctx, tx, plan.new); err != nil {
 		return CreatedFlow{}, err
 	}
 	keys, err := e.holdKeys(ctx, tx, plan.creations)
@@ -360,7 +356,10 @@ func (e *Engine) holdFlowKeys(ctx context.Context, tx *core.Txn, creations []cre
 	if err := dealt.wantAll(creations); err != nil {
 		return err
 	}
-	return e.settleKeys(ctx, tx, creations, *keys, dealt)
+	if err := e.settleKeys(ctx, tx, creations, *keys, dealt); err != nil {
+		return err
+	}
+	return e.settleBusinessKeys(ctx, tx, creations, keys.business, dealt)
 }
 
 // checkBusinessKeys refuses a business key that a flow and its nodes have more than once.

@@ -360,24 +360,19 @@ func (e *Engine) growIn(ctx context.Context, op string, g *growth) (Grown, error
 
 // creating runs fn, which may create some executions, and registers their lanes and retention period.
 func (e *Engine) creating(ctx context.Context, op string, creations []creation, fn func(tx *core.Txn) (Grown, error)) (Grown, error) {
-	lanes, period := e.unknownLanes(creations), e.periods.missing(creations)
 	if err := e.findAllLimits(ctx, creations); err != nil {
 		return Grown{}, core.Wrap(op, err)
 	}
+	new := e.unregistered(creations)
 	grown, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (Grown, error) {
 		grown, err := fn(tx)
 		if err != nil || len(grown.Created) == 0 {
 			return grown, err
 		}
-		if err := e.register(ctx, tx, lanes, period); err != nil {
-			return grown, err
-		}
-		return grown, e.declareLimits(ctx, tx, creations)
+		return grown, e.register(ctx, tx, new)
 	})
 	if err == nil && e.c.Tx == nil && len(grown.Created) > 0 {
-		e.rememberLanes(lanes)
-		e.periods.remember(period)
-		e.rememberLimits(creations)
+		e.remember(new)
 	}
 	return grown, err
 }

@@ -70,6 +70,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 		shared: &shared{
 			outboxes:        outbox.NewHub(pgtx.NewRunner(pool), c.Listener, cfg.Log),
 			awaiting:        newAwaiting(),
+			creationMemory:  creationMemory{atCreation: creationSteps()},
 			retentionMemory: retentionMemory{deleting: make(chan struct{}, 1)},
 		},
 	}

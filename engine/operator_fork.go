@@ -73,7 +73,7 @@ func (o Operator) Fork(ctx context.Context, x id.ExecutionID, spec ForkSpec) (Cr
 		case spec.Before != "" && !copied.StepExists:
 			return Created{}, &fferr.NotFoundError{Entity: "step", ID: spec.Before}
 		}
-		return fork, e.register(ctx, tx, []string{c.lane}, c.retentionMs)
+		return fork, e.register(ctx, tx, registration{lanes: []string{c.lane}, period: c.retentionMs})
 	})
 }
 

@@ -35,11 +35,6 @@ func shortestOf(creations []creation) int64 {
 	return shortest
 }
 
-// missing returns the period to register before the creations, or 0.
-func (p *shortestPeriod) missing(creations []creation) int64 {
-	return p.missingBelow(shortestOf(creations))
-}
-
 // missingBelow returns the period to register for a retention, or 0. It is rounded up to four significant bits, so that
 // only few are stored.
 func (p *shortestPeriod) missingBelow(shortest int64) int64 {

@@ -249,10 +249,7 @@ func (p *schedulePuts) put(ctx context.Context, tx *core.Txn) error {
 		return err
 	}
 	tx.Due.Rescheduled()
-	if err := p.register(ctx, tx, p.unknownLanes(p.creations), p.periods.missing(p.creations)); err != nil {
-		return err
-	}
-	return p.declareLimits(ctx, tx, p.creations)
+	return p.register(ctx, tx, p.unregistered(p.creations))
 }
 
 // keepDue lets the last due tick of each schedule wait whose times are about to change, so that it is not lost.

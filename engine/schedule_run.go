@@ -51,7 +51,7 @@ func (m Maintenance) RunSchedules(ctx context.Context, batch int) (int, error) {
 	}
 	n, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (int, error) { return run.inTx(ctx, tx) })
 	if err == nil && e.c.Tx == nil {
-		e.rememberLanes(run.lanes)
+		e.lanes.add(run.lanes)
 		e.schedules.end(&run, n == batch)
 	}
 	return n, err

@@ -13,18 +13,16 @@ import (
 )
 
 // seatCreated gives executions that were just created as blocked their places in sequences, and corrects their states in
-// created. It locks the sequences in the order of their ids, until the transaction ends: so the order of places is the order
+// the run. It locks the sequences in the order of their ids, until the transaction ends: so the order of places is the order
 // of commits.
 //
 // The executions exist before, since only the insert tells which of them are duplicates, which take no place. Their second
 // write is paid by executions of sequences alone.
-func (e *Engine) seatCreated(
-	ctx context.Context, tx *core.Txn, creations []creation, plan dealing, created map[id.ExecutionID]Created,
-) error {
+func (e *Engine) seatCreated(ctx context.Context, tx *core.Txn, r *creationRun) error {
 	members := make(map[sequenceID][]*creation)
-	for _, i := range plan.creates {
-		c := &creations[i]
-		if _, isNew := created[c.id]; isNew && !c.sequence.IsZero() {
+	for _, i := range r.plan.creates {
+		c := &r.creations[i]
+		if _, isNew := r.created[c.id]; isNew && !c.sequence.IsZero() {
 			s := sequenceOf(c.namespace, c.sequence.Key)
 			members[s] = append(members[s], c)
 		}
@@ -61,8 +59,8 @@ func (e *Engine) seatCreated(
 	}
 	for _, row := range rows {
 		x := id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)
-		created[x] = Created{ID: x, State: state.PublicState(row.PublicState)}
-		switch created[x].State {
+		r.created[x] = Created{ID: x, State: state.PublicState(row.PublicState)}
+		switch r.created[x].State {
 		case state.PublicWaiting:
 			tx.Due.Lane(lanes[x])
 		case state.PublicDelayed:

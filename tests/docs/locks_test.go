@@ -193,6 +193,10 @@ func TestDocsNameTheUsersOfQueries(t *testing.T) {
 	maps.Copy(graph, newCallGraph(sources(t)["internal/core"]))
 	// Tails read by the hub, which calls values of functions.
 	graph["(*"+module+"/engine.Engine).TailStream"][module+"/engine.newStreamHub"] = true
+	// Creations run the steps that New gives to an engine.
+	for _, runs := range []string{"createExecutions", "besideInsert"} {
+		graph["(*"+module+"/engine.Engine)."+runs][module+"/engine.creationSteps"] = true
+	}
 	events := sources(t)["events"]
 	readers := []*packages.Package{events, sources(t)["internal/outbox"]} // which call queries by values of functions
 	for _, h := range readHeaders(t) {

@@ -37,6 +37,10 @@ func readGraph(root string) (graph, error) {
 			}
 		}
 	}
+	// Creations run the steps that New gives to an engine.
+	for _, runs := range []string{"createExecutions", "besideInsert"} {
+		g["(*"+module+"/engine.Engine)."+runs][module+"/engine.creationSteps"] = true
+	}
 	return g, nil
 }
 

@@ -1,0 +1,94 @@
+package engine
+
+import (
+	"context"
+	"iter"
+
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
+)
+
+// A creationStep is a capability's part in creation. Each function is optional. An engine runs all functions of one field
+// in the order of [creationSteps], then all functions of the next field:
+//
+//	check   before any transaction: reads, and refuses creations
+//	before  before a chunk's transaction: commits rows for the chunk to rely on
+//	atOnce  creates a whole chunk in fewer statements, or returns nil outcomes
+//	split   divides a chunk into runs, so that no creation changes an execution of its own run, and locks for all runs
+//	lock    locks a run's keys, and decides which creations they allow
+//	insert  returns the statements to send behind the insert
+//	after   completes a run whose rows exist
+type creationStep struct {
+	check  func(*Engine, context.Context, *creationBatch) error
+	before func(*Engine, context.Context, string, []creation, *registration) error
+	atOnce func(*Engine, context.Context, string, []creation) ([]Outcome[Created], error)
+	split  func(*Engine, context.Context, *core.Txn, []creation) ([][]creation, error)
+	lock   func(*Engine, context.Context, *core.Txn, *creationRun) error
+	insert func(*Engine, context.Context, iter.Seq[*creation]) []core.Step
+	after  func(*Engine, context.Context, *core.Txn, *creationRun) error
+}
+
+// creationSteps lists the capabilities that act at creation. The order within a field is the order of locks: idempotency keys, business
+// keys, unique keys, sequences, then the places of fair work. Budgets only name gates, which the insert writes.
+func creationSteps() []creationStep {
+	return []creationStep{
+		{ // idempotency keys
+			lock: func(e *Engine, ctx context.Context, tx *core.Txn, r *creationRun) (err error) {
+				r.keys, err = e.holdKeys(ctx, tx, r.creations)
+				return err
+			},
+			after: func(e *Engine, ctx context.Context, tx *core.Txn, r *creationRun) error {
+				return e.settleKeys(ctx, tx, r.creations, r.keys, r.plan)
+			},
+		},
+		{ // business keys
+			lock: func(e *Engine, ctx context.Context, tx *core.Txn, r *creationRun) (err error) {
+				r.keys.business, err = e.holdBusinessKeys(ctx, tx, r.creations, r.keys, keyedFlow{})
+				return err
+			},
+			after: func(e *Engine, ctx context.Context, tx *core.Txn, r *creationRun) error {
+				return e.settleBusinessKeys(ctx, tx, r.creations, r.keys.business, r.plan)
+			},
+		},
+		{ // unique work
+			check: (*Engine).setUniqueKeys, atOnce: (*Engine).createUnique,
+			split: (*Engine).splitUnique, lock: (*Engine).holdUnique, after: (*Engine).settleUnique,
+		},
+		{ // sequences
+			after: (*Engine).seatCreated,
+		},
+		{ // limits
+			check: func(e *Engine, ctx context.Context, b *creationBatch) error {
+				return e.findLimits(ctx, b.creations, b.refuse)
+			},
+			before: (*Engine).registerBefore, atOnce: (*Engine).createAdmitted,
+		},
+		{ // fairness
+			check: func(e *Engine, ctx context.Context, b *creationBatch) error {
+				return e.placeFair(ctx, e.c.Reader(), b.creations)
+			},
+			insert: (*Engine).recordPlaces,
+		},
+	}
+}
+
+// A creationBatch is one call's executions. The slices are parallel.
+type creationBatch struct {
+	specs     []ExecutionSpec
+	creations []creation
+	results   []Outcome[Created]
+}
+
+// refuse sets the error of a creation, which no later step looks at.
+func (b *creationBatch) refuse(i int, err error) {
+	b.results[i].Err, b.creations[i].refused = err, true
+}
+
+// A creationRun is a set of executions that one insert creates.
+type creationRun struct {
+	flow      *id.FlowID // whose members they are
+	creations []creation
+	keys      creationKeys               // which lock has filled
+	plan      dealing                    // by the keys
+	created   map[id.ExecutionID]Created // by the insert
+}
