@@ -23,7 +23,7 @@ func main() {
 		}
 		for i, places := range count.Places {
 			for _, place := range places {
-				fmt.Printf("%s\t(%s)\n", place, plain.Turns[i])
+				fmt.Printf("%s\t(%s)\n", place, plain.Turns[i].Name)
 			}
 		}
 		fmt.Println(plain.Line(room, count.Rate()), "in", count.Words, "words")
