@@ -23,20 +23,20 @@ import (
 //		return Page{}, err
 //	}
 //
-// It is a step: the name identifies it, and if its result is stored, Call returns that. Otherwise the called execution is
-// created on the kind's lane, with its policy and in the namespace of the caller, and Call returns an error for the handler
-// to return, as it is or wrapped. The worker then suspends the caller. When the called execution has ended, in whatever
-// way, the handler runs again from its beginning. A crash at any point creates no second one.
+// Call is a step with a name: if its result is stored, Call returns the result. Otherwise Call creates the called
+// execution on the kind's lane, with the kind's policy and in the caller's namespace, and returns an error. The handler
+// must return this error, wrapped or not, and the worker suspends the caller. When the called execution has ended, in
+// any way, the handler runs again from its beginning. A crash at any point creates no second execution.
 //
-// If the called execution ends without success, Call stores that, and returns an [*fferr.EndedError] that names it. It has
-// had the retries of its own policy, so the failure is final: if the handler returns it, the caller fails without a retry.
-// The handler may also act on it: later runs get the same failure, whatever becomes of the called execution. Replay the
-// caller from this step, and another execution is called. If the caller failed with the call, and has finished no step
-// behind it, replay the called execution, then the caller, and Call returns the new result.
+// If the called execution ends without success, Call stores the failure and returns an [*fferr.EndedError] with the
+// execution's id. Its own policy has already retried it, so the failure is final: if the handler returns the error, the
+// caller fails without a retry. The handler may also handle the error. Later runs get the same failure, even if the
+// called execution is replayed. To call another execution, replay the caller from this step. If the caller failed with
+// the call, and finished no later step, replay the called execution, then the caller: Call returns the new result.
 //
-// The called execution continues if the caller is cancelled or fails. It has the tag
-// [engine.CallerTag]. Its deadline and timeout are those of its policy. The policy of the caller may limit waits, this one
-// too. Retention keeps called executions until the caller has stored their results, or has ended.
+// The called execution continues if the caller is cancelled or fails. Its tag [engine.CallerTag] names the caller. Its
+// deadline and timeout come from its own policy. The caller's policy may limit waits, including this one. Retention
+// keeps called executions until the caller has stored their results, or has ended.
 //
 // Errors: [fferr.ErrAwaiting] suspends; [*fferr.EndedError]; [fferr.ErrPruned] if the execution was deleted before its
 // result was stored; [fferr.ErrInvalidInput] and [ErrLeaseLost] as [Step]; [*fferr.DecodeError] for a result
@@ -92,8 +92,8 @@ func resultOfCall[In, Out any](name string, kind engine.Kind[In, Out], result []
 	return out, err
 }
 
-// call returns the stored result of a call. If it is not stored, it creates the executions, and suspends until they have
-// ended; then it stores their results as one.
+// call returns the stored result of a call. Without one, it creates the executions, suspends until all have ended, and
+// stores their results together.
 func (j Job[In]) call(
 	ctx context.Context, name string, form engine.StepForm, specs []engine.ExecutionSpec, join func(results [][]byte) ([]byte, error),
 ) ([]byte, error) {
@@ -145,7 +145,7 @@ func (j Job[In]) call(
 	return recorded.Result, nil
 }
 
-// createCalled creates the executions of a call. It repeats until they are created or refused, or ctx or the run
+// createCalled creates the executions of a call. It repeats until the engine creates or refuses them, or ctx or the run
 // ends.
 func (j Job[In]) createCalled(ctx context.Context, p *place, specs []engine.ExecutionSpec) error {
 	pause := backoff.Backoff{First: repeatFirst, Max: repeatMax}
@@ -168,7 +168,7 @@ func (j Job[In]) createCalled(ctx context.Context, p *place, specs []engine.Exec
 	}
 }
 
-// failedCall is the stored form of a called execution that did not succeed.
+// failedCall is the stored form of a called execution without success.
 type failedCall struct {
 	Execution id.ExecutionID        `json:"execution"`
 	Outcome   state.TerminalOutcome `json:"outcome,omitempty"`
@@ -176,7 +176,7 @@ type failedCall struct {
 	Gone      bool                  `json:"gone,omitempty"` // it was deleted
 }
 
-// err is the error of a called execution that did not succeed.
+// err returns the error for the caller.
 func (f *failedCall) err() error {
 	if f.Gone {
 		return fmt.Errorf("execution %s: %w", f.Execution, fferr.ErrPruned)
@@ -184,8 +184,8 @@ func (f *failedCall) err() error {
 	return &fferr.EndedError{Execution: f.Execution, Outcome: f.Outcome, Failure: f.Failure}
 }
 
-// resultsOfCall returns the results of called executions, and those that did not succeed; or [fferr.ErrNotEnded] until all
-// have ended.
+// resultsOfCall returns the results of called executions and the failed ones, or [fferr.ErrNotEnded] until all have
+// ended.
 func (j Job[In]) resultsOfCall(ctx context.Context, called []id.ExecutionID) ([][]byte, []failedCall, error) {
 	ends, err := repeat(ctx, j.recorder, func() ([]engine.CalledResult, error) { return j.eng.CalledResults(ctx, called) })
 	if err != nil {
@@ -239,8 +239,8 @@ func (j Job[In]) awaitCall(name string) error {
 // failCall returns a permanent failure of a call.
 func failCall(err error) error { return &Fail{Class: policy.Permanent, Category: "call", Err: err} }
 
-// calledSpec is the spec of a called execution. A call creates one even if the kind is unique or its options give it a key:
-// it waits for its own.
+// calledSpec returns the spec of a called execution. A call always creates its own execution, even if the kind is
+// unique or has a key.
 func calledSpec[In, Out any](kind engine.Kind[In, Out], args In) engine.ExecutionSpec {
 	spec := kind.Spec(args)
 	spec.Unique, spec.IdempotencyKey, spec.BusinessKey = nil, "", id.BusinessKey{}

@@ -18,27 +18,27 @@ import (
 
 // Config configures a [Worker]. The zero value of every field is its default.
 type Config struct {
-	// Lanes lists the lanes to claim from, in equal shares while all have work. The worker claims only the kinds it has
-	// handlers for, whichever lane those declare. Default: the lanes of these kinds; a kind without a lane has
-	// [engine.DefaultLane].
+	// Lanes lists the lanes to claim from, in equal shares while all have work. The worker claims only kinds with a
+	// handler, on any of these lanes. Default: the lanes of these kinds, or [engine.DefaultLane] for a kind without a
+	// lane.
 	Lanes []Lane
 
-	// Capabilities lists the worker's capabilities. It leaves work that requires others to other workers. Default: none.
+	// Capabilities lists the worker's capabilities. Other workers claim work requiring more. Default: none.
 	Capabilities []string
 
 	// Worker names the kind of worker, the same in all its processes. Default "worker".
 	Worker id.WorkerID
 
-	// Instance names this process. Two that run at the same time must not share it. Default: host, process id and random
-	// letters.
+	// Instance names this process. Two processes must not share a name while both run. Default: host, process id and
+	// random letters.
 	Instance id.WorkerInstanceID
 
 	// Concurrency is the number of handlers that may run at once, up to [MaxConcurrency]. Lanes with a concurrency of their own
 	// have their handlers beside these. Default 100.
 	Concurrency int
 
-	// LeaseTTL is how long a crashed worker keeps its work. The worker renews a lease every third of it, so handlers may take
-	// longer. At least 100 ms. Default 30 s.
+	// LeaseTTL is how long a crashed worker keeps its work. The worker renews a lease after a third of LeaseTTL, so
+	// handlers may take longer. At least 100 ms. Default 30 s.
 	LeaseTTL time.Duration
 
 	// DrainTimeout is how long handlers may continue after Run's context has ended. Then their contexts are cancelled with
@@ -55,21 +55,22 @@ type Config struct {
 	FetchBatch  int
 	SettleBatch int
 
-	// NoReconcile leaves the background work (package reconcile) to other processes. At least one has to run it; otherwise
-	// lost leases, retries and delays don't return to their lanes. Default: each worker runs it.
+	// NoReconcile leaves the background work (package reconcile) to other processes. At least one must run it, or lost
+	// leases, retries and delays don't return to their lanes. Default: each worker runs it.
 	NoReconcile bool
 
 	// NoRegister keeps the worker out of the list of workers ([engine.Engine.Workers], `ff worker list`). Default: the
-	// worker registers itself and its lanes, capabilities and kinds, and reports its load every ten seconds, by one
-	// statement. Leases don't depend on that.
+	// worker registers with its lanes, capabilities and kinds, and reports its load every ten seconds, by one
+	// statement. Leases don't depend on registration.
 	NoRegister bool
 
-	// SharePool makes the worker claim, renew, settle and do the background work on its engine's pool. Handlers that use up the
-	// pool may then cost it its leases. Default: the worker opens up to fourteen connections of its own: see [New].
+	// SharePool makes the worker claim, renew, settle and do the background work on its engine's pool. If handlers use
+	// up the pool, the worker may then lose leases. Default: the worker opens up to fourteen connections of its own:
+	// see [New].
 	SharePool bool
 
-	// StuckAfter is how long a handler may run on after its context has ended, because of a lost lease, a timeout or a
-	// shutdown, before the worker logs it with its stack. At least 1 ms. Default 10 s.
+	// StuckAfter is how long a handler may continue after its context has ended, because of a lost lease, a timeout or
+	// a shutdown. Then the worker logs the handler with its stack. At least 1 ms. Default 10 s.
 	StuckAfter time.Duration
 
 	// Hooks receives a report for each handled execution. Default: none.
@@ -81,13 +82,13 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Lane is a lane that a worker claims from.
+// Lane is a lane to claim from.
 type Lane struct {
 	Name id.LaneID
 
-	// Concurrency is the number of handlers that the lane has for itself: so many of its executions may run at once, whatever
-	// the other lanes do. Nothing more is claimed from it before one is free, so work that this worker can't begin stays there
-	// for others. Default: the lane shares the handlers of [Config.Concurrency] with the other lanes that have none.
+	// Concurrency reserves handlers for the lane, whatever the other lanes do. The worker claims from the lane only
+	// when one of these handlers is free, so other workers can take the rest. Default: the lane shares
+	// [Config.Concurrency] with the other lanes without a concurrency.
 	Concurrency int
 }
 
@@ -193,7 +194,7 @@ func (c Config) checkLanes() error {
 	return nil
 }
 
-// ownHandlers returns the number of handlers that lanes have for themselves.
+// ownHandlers returns the number of handlers reserved for single lanes.
 func (c Config) ownHandlers() int {
 	n := 0
 	for _, lane := range c.Lanes {

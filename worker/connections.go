@@ -14,23 +14,22 @@ import (
 	"github.com/flowfabric/flowfabric-go/reconcile"
 )
 
-// A run has connections besides its engine's pool, so handlers that use up the pool cost time, not leases. They are opened
-// when first needed.
+// A run has connections besides its engine's pool, so handlers that use up the pool cost time, not leases. The run
+// opens them on first use.
 const (
 	// renewalConnections are for the heartbeat alone: a renewal never queues.
 	renewalConnections = 1
 
-	// settlementConnections are for the fetcher, the settlers, the recorder of steps and one call that waits for locks. No
-	// other call waits for a lock, so the rounds of the aside, claims from several lanes at once and the appender of frames
-	// use whichever is free.
+	// settlementConnections are for the fetcher, the settlers, the recorder of steps and one call waiting for locks. No
+	// other call waits for a lock, so the retrier, claims from several lanes at once and the appender of frames use
+	// whichever is free.
 	settlementConnections = 1 + 1 + memberSettlers + 1 + 1
 
-	// lookConnections are for looking at work that no worker takes.
+	// lookConnections are for looking at work without a worker.
 	lookConnections = 1
 )
 
-// idleTime is how long a run keeps a connection that it does not use: it has as many as the work needs, not as many as a busy
-// minute needed.
+// idleTime is how long a run keeps an unused connection, so that a busy minute does not set the number for good.
 const idleTime = time.Minute
 
 // onEngine adapts an engine to operations.
@@ -121,7 +120,7 @@ func (r *run) workingConnections() int32 {
 	return n
 }
 
-// warnOfPool logs a pool that is too small for a run that shares it.
+// warnOfPool logs if a shared pool is too small for the run.
 func (r *run) warnOfPool() {
 	if !r.cfg.SharePool {
 		return // it only notifies by the pool

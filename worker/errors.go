@@ -15,20 +15,20 @@ import (
 
 // Causes with which a handler's context is cancelled. See [context.Cause].
 var (
-	// ErrLeaseLost reports that the worker no longer holds the execution: another worker has it, it was cancelled, its
-	// deadline passed, or the database was out of reach for a whole lease. It wraps the engine's error. The handler's outcome
-	// is discarded.
+	// ErrLeaseLost reports that the worker no longer holds the execution. Another worker has claimed it, it was
+	// cancelled, its deadline passed, or the database was unreachable for a whole lease. ErrLeaseLost wraps the
+	// engine's error. The handler's outcome is discarded.
 	ErrLeaseLost = errors.New("lease lost")
 
-	// ErrCancelled reports that the execution was cancelled. The cause also matches [ErrLeaseLost]. The handler should clean
-	// up and return; its outcome is discarded.
+	// ErrCancelled reports a cancelled execution. The cause also matches [ErrLeaseLost]. The handler should clean up
+	// and return; its outcome is discarded.
 	ErrCancelled = errors.New("execution was cancelled")
 
-	// ErrShutdown reports that the worker is stopping and the drain timeout has passed. A step that outlives its handler
-	// returns it once the worker has stopped.
+	// ErrShutdown reports that the worker is stopping and the drain timeout has passed. A step that outlives its
+	// handler returns ErrShutdown once the worker has stopped.
 	ErrShutdown = errors.New("worker is shutting down")
 
-	// ErrHandlerTimeout reports that the handler has run longer than the [Timeout] of its kind in this worker.
+	// ErrHandlerTimeout reports a handler running longer than the [Timeout] of its kind in this worker.
 	ErrHandlerTimeout = errors.New("handler timed out")
 
 	// ErrAttemptTimeout reports that the attempt has taken longer than the execution's policy allows.
@@ -69,8 +69,9 @@ func Permanent(err error) error {
 	return &Fail{Class: policy.Permanent, Err: err}
 }
 
-// PanicError is the error of a handler that panicked. A [Middleware] gets it from the handler, as any other error. If it
-// returns it, wrapped or not, the failure has the category "panic", and the stack as its detail. It does not wrap Value.
+// PanicError is the error of a handler that panicked. A [Middleware] gets it like any other error. If the middleware
+// returns it, wrapped or not, the failure has the category "panic" and the stack as its detail. PanicError does not
+// wrap Value.
 type PanicError struct {
 	Value any    // of the panic
 	Stack []byte // of the goroutine, as runtime/debug.Stack returns it
@@ -78,7 +79,7 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-// errGoexit reports that the handler ended its goroutine instead of returning, like testing.T.FailNow.
+// errGoexit reports a handler that ended its goroutine instead of returning, like testing.T.FailNow.
 var errGoexit = errors.New("handler called runtime.Goexit")
 
 // Limits for the stored texts of a failure, in bytes.

@@ -678,8 +678,8 @@ func bothWays(t *testing.T, cfg Config, setUp func(*Worker, *fakeEngine), test f
 	t.Run("one by one", func(t *testing.T) { inBubble(t, cfg, setUp, test) })
 }
 
-// tell wakes the worker like a notification, and returns once the worker waits again.
-func (b *bubble) tell() {
+// wakeLane wakes the worker like a notification, and returns once the worker waits again.
+func (b *bubble) wakeLane() {
 	b.eng.wake(engine.DefaultLane)
 	synctest.Wait()
 }

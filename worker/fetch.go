@@ -13,25 +13,25 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// fetcher claims for all handlers of a worker. It takes the lanes in turn, and many lanes in one transaction, as long as
-// there is room: a free handler, or a place in the queue before the handlers. The queue holds about as much as they finish
-// in prefetchFor. It is empty for slow handlers, so work hardly ever waits in one process while another is idle.
+// fetcher claims for all handlers of a worker. It takes the lanes in turn, and many lanes in one transaction, while a
+// handler is free or the queue before the handlers is not full. The queue holds about as much as the handlers finish in
+// prefetchFor. It is empty for slow handlers, so work hardly ever waits in one process while another is idle.
 type fetcher struct {
 	*run
 
-	// unfilled is set when a woken lane gave less than there was room for. The rest may lie before the claimer's scan
-	// position, so the fetcher polls more often for a while.
+	// unfilled is set when a woken lane returned less than the fetcher asked for. The rest may lie before the claimer's
+	// scan position, so the fetcher polls more often for a while.
 	unfilled bool
 
-	// Tasks that this goroutine settles until it has stopped: those not started; if the worker claims one by one, all others;
-	// else those with a place in a limit, if no other task waits for a handler. The next one starts in the same transaction
-	// then.
+	// Tasks settled by this goroutine until it has stopped: tasks not started; if the worker claims one by one, all
+	// others; else tasks with a place in a limit, if no other task waits for a handler, so that the next one starts in
+	// the same transaction.
 	settler settler
 	ended   []*task
 	stopped chan struct{}
 
 	failing   warn.Repeated
-	quick     bool // handlers soon have room again
+	quick     bool // handlers will soon be free again
 	prefetch  int
 	claimed   int // executions since the start
 	paceAt    time.Time
@@ -45,8 +45,8 @@ const (
 	leastShare      = 10                     // smallest share of a lane while handlers are quick
 	lanesTogether   = 16                     // most lanes claimed from in one transaction, FetchBatch executions at most
 	claimsAtOnce    = 2                      // concurrent claim transactions; 1 if the worker claims one by one
-	firstRecheck    = 100 * time.Millisecond // first poll after a claim that left room
-	haltedRest      = 100 * time.Millisecond // rest after a claim from a halted lane, despite wake-ups
+	firstRecheck    = 100 * time.Millisecond // first poll after a claim that left handlers free
+	haltedRest      = 100 * time.Millisecond // rest after a claim from a halted lane, despite notifications
 	firstFetchPause = 100 * time.Millisecond // first pause after a failure
 	maxFetchPause   = 5 * time.Second
 )
@@ -64,8 +64,8 @@ func (f *fetcher) fetch(ctx context.Context) {
 	for ctx.Err() == nil {
 		f.life.turnedAt.Store(int64(time.Since(f.began)))
 		f.gatherEnded()
-		if room := f.room(); room > 0 && f.anyDue() {
-			err := f.claim(ctx, room)
+		if capacity := f.capacity(); capacity > 0 && f.anyDue() {
+			err := f.claim(ctx, capacity)
 			f.settleEnded()
 			if err != nil && ctx.Err() == nil {
 				pause := failing.Next()
@@ -87,7 +87,7 @@ func (f *fetcher) fetch(ctx context.Context) {
 			f.ended = append(f.ended, t)
 			f.load.Add(-1)
 			runtime.Gosched() // let handlers that end now add their tasks
-		case <-f.roused:
+		case <-f.recheck:
 		case <-poll.C:
 			if pause < f.cfg.PollInterval {
 				f.dueAll() // even if a poll would find nothing new: the rest may be before the scan position
@@ -113,32 +113,32 @@ func (f *fetcher) fetch(ctx context.Context) {
 	}
 }
 
-// returnUnstarted gives a task back. It does not use a settler, which may be waiting for this goroutine.
+// returnUnstarted gives a task back. A settler may be waiting for this goroutine, so returnUnstarted uses none.
 func (f *fetcher) returnUnstarted(t *task) {
 	t.verdict = giveBack
 	t.end()
 	f.ended = append(f.ended, t)
 }
 
-// room returns how many executions to claim. If it returns 0, a handler or the aside wakes the fetcher once there is room
-// again.
-func (f *fetcher) room() int {
+// capacity returns how many executions to claim. If it returns 0, a handler or the retrier wakes the fetcher once more
+// fit.
+func (f *fetcher) capacity() int {
 	limit := f.cfg.handlers() + f.prefetch
 	if now := time.Now(); f.late.throttled(now) {
-		return f.throttledRoom(now)
+		return f.throttledCapacity(now)
 	}
 	enough := limit - max(1, f.prefetch/2)
 	f.refillAt.Store(int64(enough))
-	if load := int(f.load.Load()); load <= enough && !f.aside.full() {
+	if load := int(f.load.Load()); load <= enough && !f.retrier.full() {
 		return limit - load
 	}
 	return 0
 }
 
-// throttledRoom is room for a worker that renewed leases late. It counts all held executions, unsettled ones too, and
-// returns 0 during a renewal. Renewals and settlements wake the fetcher in this case.
-func (f *fetcher) throttledRoom(now time.Time) int {
-	if f.renews.Load() || f.aside.full() {
+// throttledCapacity is capacity for a worker that renewed leases late. It counts all held executions, including
+// unsettled ones, and returns 0 during a renewal. Renewals and settlements then wake the fetcher.
+func (f *fetcher) throttledCapacity(now time.Time) int {
+	if f.renews.Load() || f.retrier.full() {
 		return 0
 	}
 	return max(0, f.late.holds(now)-f.held.len())
@@ -153,9 +153,9 @@ type laneClaim struct {
 	err      error
 }
 
-// claim gives each lane that may have work its share of the room. Room that a share leaves goes to the lanes that follow,
-// then to the next round.
-func (f *fetcher) claim(ctx context.Context, room int) error {
+// claim gives each lane that may have work its share of the capacity. The unused part of a share goes to the following
+// lanes, then to the next round.
+func (f *fetcher) claim(ctx context.Context, capacity int) error {
 	f.pace()
 	due := slices.DeleteFunc(slices.Clone(f.lanes), func(l *lane) bool { return !l.due || l.slots.full() })
 	slices.SortStableFunc(due, func(a, b *lane) int { return cmp.Compare(a.taken, b.taken) })
@@ -167,14 +167,14 @@ func (f *fetcher) claim(ctx context.Context, room int) error {
 	underWay := 0
 	var failed error
 	for {
-		for failed == nil && ctx.Err() == nil && underWay < atOnce && len(due) > 0 && room > 0 {
+		for failed == nil && ctx.Err() == nil && underWay < atOnce && len(due) > 0 && capacity > 0 {
 			var claims []*laneClaim
-			if claims, due = f.together(due, room); len(claims) == 0 {
+			if claims, due = f.together(due, capacity); len(claims) == 0 {
 				break
 			}
 			underWay++
 			for _, c := range claims {
-				room -= c.n
+				capacity -= c.n
 			}
 			if atOnce == 1 {
 				answers <- f.ask(claims)
@@ -189,7 +189,7 @@ func (f *fetcher) claim(ctx context.Context, room int) error {
 		claims := <-answers
 		underWay--
 		for _, c := range claims {
-			room += c.n - len(c.claimed)
+			capacity += c.n - len(c.claimed)
 			c.lane.slots.giveBack(c.n - len(c.claimed))
 			failed = cmp.Or(failed, c.err)
 			f.learnFrom(c)
@@ -200,13 +200,13 @@ func (f *fetcher) claim(ctx context.Context, room int) error {
 
 // together returns the claims for the next transaction, from the first lanes in due, and the other lanes. One commit per
 // lane would cost too much for a few executions each.
-func (f *fetcher) together(due []*lane, room int) (claims []*laneClaim, rest []*lane) {
+func (f *fetcher) together(due []*lane, capacity int) (claims []*laneClaim, rest []*lane) {
 	most := lanesTogether
 	if len(f.ended) > 0 {
 		most = 1 // with the completions
 	}
-	for left := min(room, f.cfg.FetchBatch); len(due) > 0 && len(claims) < most && left > 0; due = due[1:] {
-		c := &laneClaim{lane: due[0], n: due[0].slots.free(f.share(room, len(due)))}
+	for left := min(capacity, f.cfg.FetchBatch); len(due) > 0 && len(claims) < most && left > 0; due = due[1:] {
+		c := &laneClaim{lane: due[0], n: due[0].slots.free(f.share(capacity, len(due)))}
 		if c.n > left && len(claims) > 0 {
 			break
 		}
@@ -215,18 +215,18 @@ func (f *fetcher) together(due []*lane, room int) (claims []*laneClaim, rest []*
 		}
 		c.lane.slots.take(c.n)
 		claims = append(claims, c)
-		room, left = room-c.n, left-c.n
+		capacity, left = capacity-c.n, left-c.n
 	}
 	return claims, due
 }
 
-// share returns how much of the room one of the given number of lanes may claim. Shares are equal. If handlers are quick,
-// room returns soon, so a share has a minimum size that avoids one claim per execution; lanes without room come first in
-// the next round. A share is not large either, since asking for more than the lane has costs a full scan.
-func (f *fetcher) share(room, lanes int) int {
-	n := (room + lanes - 1) / lanes
+// share returns how much of the capacity each of the given number of lanes may claim. Shares are equal. With quick
+// handlers, more capacity comes soon, so a minimum share avoids one claim per execution; lanes left out come first in
+// the next round. A maximum avoids the full scan after asking for more than the lane has.
+func (f *fetcher) share(capacity, lanes int) int {
+	n := (capacity + lanes - 1) / lanes
 	if f.quick {
-		n = max(n, min(room, leastShare))
+		n = max(n, min(capacity, leastShare))
 	}
 	return min(n, f.cfg.FetchBatch)
 }
@@ -259,7 +259,7 @@ func (f *fetcher) learnFrom(c *laneClaim) {
 		l.taken += c.n // if this lane keeps failing, the others come first
 		return
 	}
-	f.heed(l)
+	f.noteAnswer(l)
 	l.taken += len(c.claimed)
 	if l.due = len(c.claimed) == c.n; !l.due {
 		f.savesNothing(l)
@@ -301,7 +301,7 @@ func (f *fetcher) take(ctx context.Context, l *lane, n int) ([]engine.Claimed, e
 		if reason := cmp.Or(settleCompleted(succeeded, outcomes)...); reason != nil {
 			left := open(succeeded, complete)
 			f.ended = without(f.ended, func(t *task) bool { return t.settlement == "" && t.verdict == complete })
-			f.aside.put(left, reason)
+			f.retrier.put(left, reason)
 		}
 	}
 	return claimed, err
@@ -356,7 +356,7 @@ func (f *fetcher) pace() {
 	f.paceAt, f.paceCount = now, finished
 }
 
-// handlersAreQuick reports whether handlers soon have room again: the n executions finished since paceAt took less than
+// handlersAreQuick reports whether handlers will soon be free: the n executions finished since paceAt took less than
 // prefetchFor on average. If n is not above the current load of the handlers, the average is not representative.
 func (f *fetcher) handlersAreQuick(n int) bool {
 	ran := time.Duration(f.ran.Load())

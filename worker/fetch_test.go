@@ -69,7 +69,7 @@ func TestFetchClaimsWhenNotified(t *testing.T) {
 		if len(b.seen().claims) != before+1 {
 			t.Error("did not look after a notification for all lanes")
 		}
-		b.tell()
+		b.wakeLane()
 		if len(b.seen().claims) != before+2 {
 			t.Error("did not look after a notification for its lane")
 		}
@@ -87,7 +87,7 @@ func TestFetchRetriesAfterANotification(t *testing.T) {
 		eng.claimBlind = func() bool { return sinceEpoch() < blind }
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "quick")
-		b.tell()
+		b.wakeLane()
 		b.pass(2 * blind)
 		if items(b.seen().done) != 1 {
 			t.Error("gave up")
@@ -101,10 +101,10 @@ func TestFetchRetriesAfterANotification(t *testing.T) {
 func TestFetchClaimsNoMoreThanItCanHandle(t *testing.T) {
 	inBubble(t, Config{Concurrency: 4}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "slow")
-		b.tell()
+		b.wakeLane()
 		b.pass(500 * time.Millisecond) // from here on the handlers end at different times
 		b.eng.putMany(99, "slow")
-		b.tell()
+		b.wakeLane()
 		b.pass(100 * time.Millisecond)
 		for range 30 {
 			if held := b.held.len(); held != 4 && held != 0 {
@@ -124,7 +124,7 @@ func TestFetchQueuesForFastHandlers(t *testing.T) {
 		eng.claimTakes = 2 * time.Millisecond
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(50_000, "quick")
-		b.tell()
+		b.wakeLane()
 		b.pass(time.Second)
 		if n := items(b.seen().done); n < 30_000 {
 			t.Errorf("%d completed in a second of claims of 200 that take 2 ms, want most of 50000", n)
@@ -338,7 +338,7 @@ func TestFetchReturnsQueuedWorkAtTheEnd(t *testing.T) {
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(20_000, "quick")
 		b.eng.putMany(5_000, "slow")
-		b.tell()
+		b.wakeLane()
 		b.pass(700 * time.Millisecond)
 		held := b.held.len()
 		if held <= 4 {
@@ -361,7 +361,7 @@ func TestFetchReturnsAClaimInProgressAtTheEnd(t *testing.T) {
 	}, func(t *testing.T, b *bubble) {
 		b.pass(2 * time.Second) // the first poll finds nothing
 		b.eng.putMany(10, "quick")
-		b.tell()
+		b.wakeLane()
 		b.stop()
 		if n := items(b.seen().back); n != 10 {
 			t.Errorf("%d given back, want 10", n)
@@ -377,7 +377,7 @@ func TestFetchSlowsDownOnAPausedLane(t *testing.T) {
 		eng.halt(engine.DefaultLane, state.HaltedLane)
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(3, "quick")
-		b.tell()
+		b.wakeLane()
 		before := len(b.seen().claims)
 		b.pass(time.Minute)
 		if n := len(b.seen().claims) - before; n < 60 || n > 76 {
@@ -385,14 +385,14 @@ func TestFetchSlowsDownOnAPausedLane(t *testing.T) {
 		}
 		before = len(b.seen().claims)
 		for range 1000 {
-			b.tell()
+			b.wakeLane()
 			b.pass(time.Millisecond)
 		}
 		if n := len(b.seen().claims) - before; n < 8 || n > 12 {
 			t.Errorf("%d claims in a second with a thousand notifications, want about 10", n)
 		}
 		b.eng.halt(engine.DefaultLane, state.NotHalted)
-		b.tell()
+		b.wakeLane()
 		b.pass(2 * haltedRest)
 		if items(b.seen().done) != 3 {
 			t.Errorf("%d handled once the lane was resumed, want 3", items(b.seen().done))

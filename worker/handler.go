@@ -17,8 +17,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// Job is one attempt at an execution, passed to its handler: the arguments and the claim. [Job.Complete] completes it in
-// the handler's own transaction.
+// Job is one attempt at an execution, passed to its handler: the arguments and the claim. [Job.Complete] completes the
+// execution in the handler's own transaction.
 type Job[In any] struct {
 	Args In
 	engine.Claimed
@@ -48,14 +48,15 @@ type Job[In any] struct {
 //   - an error, after the attempt's timeout: discarded; background work ends the attempt.
 //   - another error, after the drain timeout: the execution returns to its lane at no cost.
 //
-// fn must be safe to repeat: an execution is handled again if its worker dies before the result is committed. A payload or a
-// signal that cannot be decoded, a result that cannot be encoded or is too large, or a wait that is not possible or whose error
-// the handler drops, is a permanent failure of the category "payload", "signal", "result" or "wait". Other kinds stay in the
-// lane for other workers; the log and [engine.Engine.WaitingKinds] report kinds that no worker takes for a minute.
+// fn must be safe to repeat: the worker may die before the result is committed, and then another one handles the
+// execution. Some failures are permanent: of the category "payload" or "signal" if the input cannot be decoded,
+// "result" if the result cannot be encoded or is too large, and "wait" if a wait is invalid or the handler drops its
+// error. Executions of other kinds stay in the lane for other workers. The log and [engine.Engine.WaitingKinds] report
+// kinds that no worker takes for a minute.
 //
-// [Worker.Run] returns an error for a bad registration: an invalid kind, a second handler for it, a nil fn. A handler
-// registered while the worker runs takes effect in the next run. The options [Concurrency] and [Timeout] are about this kind
-// in this worker.
+// [Worker.Run] returns an error for a bad registration: an invalid kind, a second handler for a kind, a nil fn. A
+// handler registered while the worker runs takes effect in the next run. The options [Concurrency] and [Timeout] apply
+// to the kind in this worker only.
 func Handle[In, Out any](
 	w *Worker, kind engine.Kind[In, Out], fn func(ctx context.Context, job Job[In]) (Out, error), options ...HandleOption,
 ) {
@@ -122,7 +123,7 @@ type handler func(ctx context.Context, work *engine.Claimed, askedAt time.Time) 
 
 var errNoWorker = errors.New("the job does not come from a worker")
 
-// Upstreams returns the results of the executions that this one depends on, ordered by id. Decode each with the
+// Upstreams returns the results of the execution's upstream executions, ordered by id. Decode each with the
 // [engine.Kind.ResultOf] of its kind.
 //
 // Errors: as [engine.Engine.UpstreamResults].
@@ -143,10 +144,10 @@ func (j Job[In]) Tick() time.Time {
 	return at
 }
 
-// Complete completes the execution in a transaction of the handler, so that its writes in the same database happen exactly
+// Complete completes the execution in a transaction of the handler, so other writes in this transaction happen exactly
 // once. out has the kind's Out type. After the commit the handler returns any result and a nil error; the worker
-// recognises the repeated completion and drops it. [engine.Engine.InTx] wakes the workers for released work after the
-// commit. Frames that the job's stream has in its buffer are appended in the transaction.
+// recognises the repeated completion and drops it. [engine.Engine.InTx] notifies the workers for released work after
+// the commit. Complete also appends the buffered frames of the job's stream.
 //
 //	return out, eng.InTx(ctx, func(tx pgx.Tx, _ *engine.Engine) error {
 //		if _, err := tx.Exec(ctx, "UPDATE accounts …"); err != nil {
@@ -203,8 +204,8 @@ func (j Job[In]) Progress(ctx context.Context, percent int, message string) erro
 	return err
 }
 
-// ReportUsage counts amounts that the handler has used on a budget. A report that would exceed a hard limit is a result, and
-// was not counted: the handler decides whether it ends. A job for a test counts nothing.
+// ReportUsage counts amounts used by the handler on a budget. A report above a hard limit is a result and counts
+// nothing: the handler decides whether to end. A job for a test counts nothing.
 //
 // Errors: as [engine.Engine.ReportUsage]. A job whose lease is lost counts all the same. In a handler's transaction call
 // [engine.Engine.ReportUsage] on its engine with job.Lease.

@@ -194,7 +194,7 @@ func TestWorkerSurvivesHandlerPanics(t *testing.T) {
 		for range 3 {
 			b.eng.put(engine.DefaultLane, work("panics"), work("exits"), work("error panics"), work("quick"))
 		}
-		b.tell()
+		b.wakeLane()
 		b.pass(time.Second)
 		if items(b.seen().failed) != 9 || items(b.seen().done) != 3 {
 			t.Fatalf("%d failed and %d completed, want 9 and 3", items(b.seen().failed), items(b.seen().done))
@@ -233,7 +233,7 @@ func TestHandlerPayloadIsNotLogged(t *testing.T) {
 		secret := work("k")
 		secret.Payload = []byte(`{"N": 4929123412341234}`)
 		b.eng.put(engine.DefaultLane, secret)
-		b.tell()
+		b.wakeLane()
 		b.stop()
 		if log := b.log.String(); !strings.Contains(log, "attempt failed") || strings.Contains(log, "4929123412341234") {
 			t.Errorf("log: %s", log)
@@ -257,7 +257,7 @@ func TestWorkerSurvivesHookPanics(t *testing.T) {
 				on(w, "fails", func(context.Context, Job[size]) (size, error) { return size{}, errors.New("no") })
 			}, func(t *testing.T, b *bubble) {
 				b.eng.put(engine.DefaultLane, work("quick"), work("fails"), work("quick"))
-				b.tell()
+				b.wakeLane()
 				b.pass(time.Second)
 				if items(b.seen().done) != 2 || items(b.seen().failed) != 1 || reported.Load() != 3 {
 					t.Errorf("%d completed, %d failed, %d reported, want 2, 1 and 3", items(b.seen().done), items(b.seen().failed), reported.Load())
@@ -279,7 +279,7 @@ func TestWorkerClaimsOnlyKindsWithHandlers(t *testing.T) {
 	bothWays(t, Config{}, quickAndSlow, func(t *testing.T, b *bubble) {
 		unheardOf := work("unheard of")
 		b.eng.put(engine.DefaultLane, unheardOf, work("quick"), work("quick"))
-		b.tell()
+		b.wakeLane()
 		<-time.After(time.Minute)
 		if seen := b.seen(); items(seen.done) != 2 || items(seen.failed) != 0 || items(seen.back) != 0 {
 			t.Errorf("done %v, failed %v, given back %v; want two done", seen.done, seen.failed, seen.back)
@@ -306,7 +306,7 @@ func TestHandlerStopsAtTheAttemptTimeout(t *testing.T) {
 		limited.TimeoutAt = database.Add(45 * time.Second)
 		b.eng.put(engine.DefaultLane, limited)
 		began := time.Now()
-		b.tell()
+		b.wakeLane()
 		if cause := <-b.eng.causes; !errors.Is(cause, ErrAttemptTimeout) || time.Since(began) != 45*time.Second {
 			t.Errorf("ended by %v after %v, want a timeout after 45s", cause, time.Since(began))
 		}

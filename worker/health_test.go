@@ -56,7 +56,7 @@ func TestProbesFollowTheWorker(t *testing.T) {
 			t.Errorf("probes caused %d calls", n-before)
 		}
 		down.Store(true)
-		b.tell()
+		b.wakeLane()
 		wantProbes(t, b.Worker, "during an outage", 200, 503)
 		b.pass(time.Hour)
 		wantProbes(t, b.Worker, "during a long outage", 200, 503)

@@ -12,26 +12,27 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
-// heartbeat renews all held leases until stop is closed. Every third of a lease, one statement renews those that would be
-// more than half over by the next beat, or all leases while the worker is throttled. Failed renewals are repeated in between
-// until they succeed or the lease is lost. A notification of lost leases makes it renew all at once, which shows the lost ones.
+// heartbeat renews all held leases until stop is closed. Every third of a lease, one statement renews the leases due to
+// be half over by the next beat, or all leases while the worker is throttled. heartbeat repeats failed renewals in
+// between until they succeed or the lease is lost. After a notification of lost leases it renews all at once, which
+// shows the lost ones.
 func (r *run) heartbeat(stop <-chan struct{}) {
 	interval := r.cfg.LeaseTTL / 3
 	timer := time.NewTimer(interval)
 	defer timer.Stop()
 	next := time.Now().Add(interval)
-	var due time.Time    // renew leases last known to be alive before it
+	var due time.Time    // renew leases last known to be alive before due
 	var looked time.Time // time of the last check for lost leases
 	var failing warn.Repeated
 	timeout := interval
 	for {
-		heard := false
+		notified := false
 		select {
 		case <-stop:
 			return
 		case <-timer.C:
 		case <-r.losses:
-			heard = true
+			notified = true
 			select {
 			case <-stop:
 				return
@@ -45,7 +46,7 @@ func (r *run) heartbeat(stop <-chan struct{}) {
 				due = now
 			}
 		}
-		if heard { // also at the time of a beat: the lost lease may be a young one
+		if notified { // also at the time of a beat: the lost lease may be a young one
 			due, looked = now, now
 		}
 		pause := time.Until(next)
@@ -64,9 +65,9 @@ func (r *run) heartbeat(stop <-chan struct{}) {
 	}
 }
 
-// patience returns the timeout of the renewal that follows one that took so long. It is a third of a lease at first, so that
-// a dead connection leaves time for another try. An overloaded database answers nothing in that time, and each cancelled
-// renewal costs a connection, so the timeout grows to two thirds.
+// patience returns the timeout of the next renewal, given the time of the last. It is a third of a lease at first,
+// leaving time for another try after a dead connection. An overloaded database answers nothing in such a short time,
+// and each cancelled renewal costs a connection, so the timeout grows to two thirds.
 func patience(interval, took time.Duration) time.Duration {
 	return min(max(interval, 2*took), 2*interval)
 }
@@ -95,8 +96,8 @@ func (r *run) hearLosses(ctx context.Context) {
 	}
 }
 
-// renew renews the leases that were last known to be alive before due. An error means that some need a retry; it is
-// [fferr.ErrBusy] if all of those are locked.
+// renew renews the leases last known to be alive before due. After an error some leases need a retry. The error is
+// [fferr.ErrBusy] if other transactions have locked them all.
 func (r *run) renew(due time.Time, timeout time.Duration) error {
 	tasks := r.held.askedBefore(due)
 	if len(tasks) == 0 {
@@ -113,7 +114,7 @@ func (r *run) renew(due time.Time, timeout time.Duration) error {
 	results, err := r.renewing.RenewLeases(calling, renewals)
 	now := time.Now()
 	r.renews.Store(false)
-	defer r.rouseThrottled(now)
+	defer r.wakeThrottled(now)
 	if err != nil {
 		r.noteLate(tasks, now, false)
 		r.loseExpired(now)
@@ -162,10 +163,10 @@ func (r *run) noteLate(tasks []*task, now time.Time, lost bool) {
 	}
 }
 
-// rouseThrottled wakes the fetcher of a throttled worker, which gets no other wake-up for new room.
-func (r *run) rouseThrottled(now time.Time) {
+// wakeThrottled wakes the fetcher of a throttled worker. Nothing else wakes it when capacity returns.
+func (r *run) wakeThrottled(now time.Time) {
 	if r.late.throttled(now) {
-		r.rouse()
+		r.wakeFetcher()
 	}
 }
 

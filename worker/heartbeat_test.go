@@ -24,7 +24,7 @@ func untilCancelled(w *Worker, eng *fakeEngine) {
 func TestHeartbeatCadence(t *testing.T) {
 	inBubble(t, Config{LeaseTTL: 30 * time.Second, DrainTimeout: time.Second}, untilCancelled, func(t *testing.T, b *bubble) {
 		b.eng.putMany(3, "long")
-		b.tell()
+		b.wakeLane()
 		b.pass(time.Minute + time.Second)
 		if len(b.seen().renewed) != 6 {
 			t.Fatalf("%d renewals in a minute, want 6", len(b.seen().renewed))
@@ -40,7 +40,7 @@ func TestHeartbeatCadence(t *testing.T) {
 func TestHeartbeatIsSilentWhenIdle(t *testing.T) {
 	inBubble(t, Config{}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.putMany(3, "slow")
-		b.tell()
+		b.wakeLane()
 		b.pass(time.Minute)
 		if len(b.seen().renewed) != 0 {
 			t.Errorf("%d renewals, want none: nothing was held for so long", len(b.seen().renewed))
@@ -51,10 +51,10 @@ func TestHeartbeatIsSilentWhenIdle(t *testing.T) {
 func TestHeartbeatLeavesFreshLeases(t *testing.T) {
 	inBubble(t, Config{LeaseTTL: 30 * time.Second, DrainTimeout: time.Second}, untilCancelled, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "long")
-		b.tell()
+		b.wakeLane()
 		b.pass(9 * time.Second)
 		b.eng.putMany(1, "long")
-		b.tell()
+		b.wakeLane()
 		b.pass(12 * time.Second)
 		if len(b.seen().renewed) != 2 || len(b.seen().renewed[0].items) != 1 || len(b.seen().renewed[1].items) != 2 {
 			t.Errorf("renewals %v, want the first alone, then both", b.seen().renewed)
@@ -73,7 +73,7 @@ func TestHeartbeatCancelsLostLeasesWithCause(t *testing.T) {
 		eng.renewErr = func(engine.Lease) (item, call error) { return &fferr.LeaseError{Err: fferr.ErrStaleLease}, nil }
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "long")
-		b.tell()
+		b.wakeLane()
 		cause := <-b.eng.causes
 		if !errors.Is(cause, ErrLeaseLost) || !errors.Is(cause, fferr.ErrStaleLease) {
 			t.Errorf("cause %v, want a lost lease that is stale", cause)
@@ -100,7 +100,7 @@ func TestHeartbeatSurvivesAnUnreachableDatabase(t *testing.T) {
 		}
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "long")
-		b.tell()
+		b.wakeLane()
 		b.pass(29 * time.Second)
 		if pause := b.seen().renewed[2].at - b.seen().renewed[1].at; pause != 2500*time.Millisecond {
 			t.Errorf("a failed renewal was repeated after %v, want 2.5s", pause)
@@ -123,7 +123,7 @@ func TestHeartbeatRetriesALockedLeaseAlone(t *testing.T) {
 		b.eng.lockLease(locked.ID, true)
 		b.eng.put(engine.DefaultLane, locked)
 		b.eng.putMany(4, "long")
-		b.tell()
+		b.wakeLane()
 		b.pass(29*time.Second - time.Millisecond)
 		b.eng.lockLease(locked.ID, false)
 		b.pass(31 * time.Second)
@@ -150,7 +150,7 @@ func TestHeartbeatLosesOnlyALeaseThatStaysLocked(t *testing.T) {
 		b.eng.lockLease(locked.ID, true)
 		b.eng.put(engine.DefaultLane, locked)
 		b.eng.putMany(4, "long")
-		b.tell()
+		b.wakeLane()
 		if cause := <-b.eng.causes; !errors.Is(cause, fferr.ErrLeaseExpired) {
 			t.Errorf("cause %v, want an expired lease", cause)
 		}
@@ -181,7 +181,7 @@ func TestHeartbeatRetriesATemporaryErrorOfOneLease(t *testing.T) {
 			}, func(t *testing.T, b *bubble) {
 				b.eng.put(engine.DefaultLane, unlucky)
 				b.eng.putMany(2, "long")
-				b.tell()
+				b.wakeLane()
 				b.pass(time.Minute)
 				if n := len(b.eng.causes); n != 0 || b.held.len() != 3 {
 					t.Errorf("%d handlers cancelled, %d executions held; want 0 and 3", n, b.held.len())
@@ -214,7 +214,7 @@ func TestHeartbeatRenewsOnLostLeaseNotifications(t *testing.T) {
 		first, second := work("long"), work("long")
 		b.eng.put(engine.DefaultLane, first, second)
 		b.eng.putMany(3, "long")
-		b.tell()
+		b.wakeLane()
 		b.pass(time.Second)
 		b.eng.cancelled = map[id.ExecutionID]bool{first.ID: true}
 		b.eng.lose()
@@ -264,7 +264,7 @@ func TestHeartbeatChecksYoungLeasesAtABeat(t *testing.T) {
 		young := work("long")
 		b.pass(9 * time.Second)
 		b.eng.put(engine.DefaultLane, young)
-		b.tell()
+		b.wakeLane()
 		b.pass(time.Second - lossPause/2)
 		b.eng.lose()
 		b.pass(lossPause / 4)

@@ -13,10 +13,10 @@ import (
 
 // Hooks connects telemetry to a worker.
 type Hooks interface {
-	// Begin is called before each handler, on its goroutine. It returns the handler's context, which must derive from ctx, and
-	// a function or nil. The worker calls the function once, after the outcome is committed; it must not block. If it panics,
-	// the worker logs that and continues, and [Worker.HookPanics] counts it. A panic in Begin fails the attempt, like one in
-	// the handler.
+	// Begin is called before each handler, on its goroutine. It returns the handler's context, derived from ctx, and a
+	// function or nil. The worker calls the function once, after the outcome is committed; the function must not block.
+	// If it panics, the worker logs the panic and continues, and [Worker.HookPanics] counts it. A panic in Begin fails
+	// the attempt, like a panic in the handler.
 	Begin(ctx context.Context, work *engine.Claimed) (context.Context, func(Report))
 }
 
@@ -27,7 +27,7 @@ type Report struct {
 	Ran        time.Duration // running time of the handler
 }
 
-// Settlement is how an attempt ended for the worker that ran it.
+// Settlement is how an attempt ended for its worker.
 type Settlement string
 
 // The settlements.

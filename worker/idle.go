@@ -10,13 +10,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 )
 
-// RunUntilIdle handles executions one after the other until none is claimable, and returns how many it handled. It is for
-// tests, and for programs that work off their lanes and end. It renews no leases and leaves the background work to others.
-// Frames of a stream are appended when the handler flushes it, fills its buffer or returns. Handlers get ctx itself. If ctx
-// ends, the present handler's outcome is not settled, and its lease expires.
+// RunUntilIdle handles executions one after the other until none is claimable, and returns their number. It is for
+// tests, and for programs that empty their lanes and end. RunUntilIdle renews no leases and runs no background work.
+// Frames of a stream are appended when the handler flushes the stream, fills its buffer or returns. Handlers get ctx
+// itself. If ctx ends, RunUntilIdle does not settle the current execution, whose lease then expires.
 //
-// Errors: [fferr.ErrInvalidInput] for a bad registration or none; [ErrRunning]; those of claims; why an outcome could not be
-// settled; ctx's cause.
+// Errors: [fferr.ErrInvalidInput] for a bad registration or none; [ErrRunning]; errors of claims; why an outcome could
+// not be settled; ctx's cause.
 func (w *Worker) RunUntilIdle(ctx context.Context) (int, error) {
 	kinds, err := w.handledKinds()
 	if err != nil {
@@ -88,12 +88,12 @@ func (r *run) empty(ctx context.Context, l *lane) (handled int, err error) {
 	}
 }
 
-// shortLane is the number of executions of a lane that are claimed from its head. In a longer one this would read the index
-// entries of all that were handled before, and of all kinds without a handler.
+// shortLane is the most executions in a lane for claims from its head. In a longer lane, such a claim would read the
+// index entries of all handled executions, and of all kinds without a handler.
 const shortLane = 100
 
-// lookFromHead makes the next claim look from the head of the lane, since a handler may have created work of a higher priority.
-// A claimer without scan positions does so, and looks once; one with them would look after them first.
+// lookFromHead makes the next claim look from the head of the lane, since a handler may have created work of a higher
+// priority. A claimer without scan positions does so anyway. A claimer with scan positions would look after them first.
 func (r *run) lookFromHead(l *lane, handled int) (err error) {
 	if handled > shortLane {
 		l.claimer.Wake()
@@ -103,7 +103,8 @@ func (r *run) lookFromHead(l *lane, handled int) (err error) {
 	return err
 }
 
-// handleHere runs the handler of an execution, on a goroutine that it may end, and waits for it.
+// handleHere runs the handler of an execution on a goroutine of its own, which the handler may end, and waits for the
+// outcome.
 func (r *run) handleHere(ctx context.Context, work engine.Claimed, asked time.Time) *task {
 	t := newTask(ctx, work, r.handlers[work.Kind], asked, time.Now())
 	r.held.add([]*task{t})
@@ -128,7 +129,7 @@ func (r *run) completeAndClaim(ctx context.Context, l *lane, t *task) ([]engine.
 	if t.settlement == "" { // its result was refused
 		return claimed, r.settleHere(t)
 	}
-	r.letGo([]*task{t})
+	r.forget([]*task{t})
 	return claimed, nil
 }
 
@@ -141,14 +142,14 @@ func (r *run) giveBackClaimed(ctx context.Context, claimed []engine.Claimed) err
 	return nil
 }
 
-// settleHere settles a task, or returns why it can't. It repeats a wait that the server refuses until the execution fails, as
-// the aside does.
+// settleHere settles a task, or returns the error. As in the retrier, a refused wait is repeated until the execution
+// fails.
 func (r *run) settleHere(t *task) error {
 	s := &settler{run: r}
 	for {
 		refusals := t.refusals
 		s.commit([]*task{t})
-		switch reason := r.aside.takeBack(); {
+		switch reason := r.retrier.takeBack(); {
 		case reason == nil:
 			return nil
 		case t.refusals == refusals:

@@ -22,12 +22,11 @@ type kindOptions struct {
 	after                time.Duration
 }
 
-// Concurrency limits the handlers of the kind that run at once in this worker to n, within the handlers of its lane. At least
-// 1.
+// Concurrency limits the kind to n handlers at once in this worker, within the handlers of its lane. At least 1.
 //
-// The kind is then claimed apart from the others of its lane, up to the number of free handlers: its other work stays in the
-// lane, for other workers, and doesn't keep this one from claiming other kinds. Priorities order the kind's work, but no
-// longer between it and other kinds of the lane.
+// The worker then claims the kind apart from the other kinds of its lane, up to the number of free handlers. The rest
+// stays in the lane for other workers, and doesn't keep this worker from claiming other kinds. Priorities order the
+// kind's work, but no longer apply between this kind and others in the lane.
 func Concurrency(n int) HandleOption {
 	return func(o *kindOptions) { o.concurrency, o.most = true, n }
 }
@@ -36,8 +35,8 @@ func Concurrency(n int) HandleOption {
 // then returns an error, the attempt fails with the class [policy.TimedOut], and the retry policy decides about another. A
 // result, a [Fail], and the error of a wait or a delay keep their meaning. The time starts again when an attempt continues.
 //
-// It is this worker's, and depends on the handler to return. AttemptTimeout of [policy.Execution] is stored with the
-// execution, and holds even if the handler ignores its context or its worker is gone.
+// Timeout is local to this worker, and depends on the handler to return. AttemptTimeout of [policy.Execution] is stored
+// with the execution, and applies even if the handler ignores its context or its worker is gone.
 func Timeout(d time.Duration) HandleOption {
 	return func(o *kindOptions) { o.timeout, o.after = true, d }
 }
@@ -75,14 +74,15 @@ func timed(inner handler, after time.Duration) handler {
 	}
 }
 
-// slots are the handlers that a kind or a lane may have at once.
+// slots are the handlers of a kind or a lane.
 type slots struct {
 	most   int
 	taken  atomic.Int64 // by running handlers, queued work, and claims under way
 	wanted atomic.Bool  // the fetcher waits for a free one
 }
 
-// limits are the slots that each execution of a claimer takes: the slots of its kind and of its lane. None is no limit.
+// limits are the slots taken by each execution of a claimer: the slots of its kind and of its lane. Without slots there
+// is no limit.
 type limits []*slots
 
 // free returns the number of free slots, up to n.
@@ -100,12 +100,12 @@ func (l limits) take(n int) {
 	}
 }
 
-// full reports whether none is free. If so, the next one that is given back wakes the fetcher.
+// full reports whether no slot is free. If so, the next slot given back wakes the fetcher.
 func (l limits) full() bool {
 	for _, s := range l {
 		if one := (limits{s}); one.free(1) == 0 {
 			s.wanted.Store(true)
-			if one.free(1) == 0 { // it may have become free before wanted was set
+			if one.free(1) == 0 { // the slot may have become free before wanted was set
 				return true
 			}
 		}

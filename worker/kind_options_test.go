@@ -50,7 +50,7 @@ func TestConcurrencyOfAKind(t *testing.T) {
 					b.eng.put(engine.DefaultLane, work("limited"))
 				}
 				b.eng.put(engine.DefaultLane, work("quick"), work("quick"), work("quick"))
-				b.tell()
+				b.wakeLane()
 				b.pass(10 * time.Second) // polls find nothing more to claim
 				for left := 4; ; left-- {
 					if n, in := slow.running.Load(), b.left(engine.DefaultLane); n != 2 || in != max(left, 0) || b.held.len() != 2 {
@@ -108,7 +108,7 @@ func TestConcurrencyOfAKindLeavesRoomForOthers(t *testing.T) {
 		for range 20 {
 			b.eng.put(engine.DefaultLane, work("limited"), work("other"))
 		}
-		b.tell()
+		b.wakeLane()
 		for range 10 {
 			if n := limited.running.Load() + other.running.Load(); n != 4 || other.running.Load() < 1 {
 				t.Fatalf("%d of the limited kind run, %d of the other", limited.running.Load(), other.running.Load())
@@ -153,7 +153,7 @@ func TestTimeoutOfAKind(t *testing.T) {
 		}, Timeout(5*time.Second))
 	}, func(t *testing.T, b *bubble) {
 		b.eng.put(engine.DefaultLane, work("obeys"), work("classifies"), work("finishes"), work("delays"), work("fails"))
-		b.tell()
+		b.wakeLane()
 		b.pass(5 * time.Second)
 		var classes []policy.Class
 		for _, c := range b.seen().failed {

@@ -10,38 +10,38 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// lane is a lane that the worker claims from: all its kinds, or one that has a limit.
+// lane is a lane to claim from: all its kinds, or one kind with a limit.
 type lane struct {
 	name    id.LaneID
-	kinds   []string // that it claims
+	kinds   []string // to claim
 	claimer claimer
 	slots   limits               // of the kind and of the lane, if they have any
 	again   bool                 // another one has the same name, and logs its pauses
-	woken   atomic.Bool          // a notification says that it has work
+	woken   atomic.Bool          // a notification reports work
 	looked  atomic.Pointer[bool] // result of the last poll by another goroutine, if not yet used: whether work is queued
 
 	// Fields of the fetcher's goroutine:
 	due      bool // it may have work
-	expected bool // due because of a wake-up
+	expected bool // due because of a notification
 	taken    int  // executions claimed; the lane with the fewest comes first
 
 	halt      state.Halt // why its last claim took nothing, if halted
 	restUntil time.Time  // when a halted lane may be claimed from again
-	resting   bool       // woken during the rest; a timer wakes the fetcher at its end
+	resting   bool       // notified during the rest; a timer wakes the fetcher at the end
 }
 
 // hear passes a notification to the fetcher.
 func (r *run) hear(name id.LaneID) {
-	r.heard.Add(1)
-	r.tell(name)
+	r.notified.Add(1)
+	r.wakeLane(name)
 }
 
-// tell wakes the fetcher for a lane, or for all of them if name is empty.
-func (r *run) tell(name id.LaneID) {
+// wakeLane wakes the fetcher for a lane, or for all lanes if name is empty.
+func (r *run) wakeLane(name id.LaneID) {
 	for _, l := range r.lanes {
 		if name == "" || name == l.name {
 			l.woken.Store(true)
-			r.rouse()
+			r.wakeFetcher()
 		}
 	}
 }
@@ -54,14 +54,14 @@ func (r *run) poll(queued []id.LaneID) {
 		l.looked.Store(new(slices.Contains(queued, l.name)))
 	}
 	if len(queued) > 0 {
-		r.rouse()
+		r.wakeFetcher()
 	}
 }
 
-// rouse makes the fetcher check again for work and room.
-func (r *run) rouse() {
+// wakeFetcher makes the fetcher check again for work and capacity.
+func (r *run) wakeFetcher() {
 	select {
-	case r.roused <- struct{}{}:
+	case r.recheck <- struct{}{}:
 	default:
 	}
 }
@@ -81,8 +81,8 @@ func (f *fetcher) anyDue() bool {
 	return due
 }
 
-// rests reports whether to leave a halted lane alone despite wake-ups. Creating work on a paused lane wakes it again and
-// again, and a resumed lane is woken in the same way.
+// rests reports whether to skip a halted lane despite notifications. Creating work on a paused lane sends them again
+// and again, and so does resuming the lane.
 func (f *fetcher) rests(l *lane) bool {
 	left := time.Until(l.restUntil)
 	if l.halt == state.NotHalted || left <= 0 {
@@ -91,14 +91,14 @@ func (f *fetcher) rests(l *lane) bool {
 	}
 	if l.woken.Load() && !l.resting {
 		l.resting = true
-		time.AfterFunc(left, f.rouse)
+		time.AfterFunc(left, f.wakeFetcher)
 	}
 	return true
 }
 
-// heed records whether a lane is halted, and logs each change once.
-func (f *fetcher) heed(l *lane) {
-	f.heeded.Add(1)
+// noteAnswer records whether a lane is halted, and logs each change once.
+func (f *fetcher) noteAnswer(l *lane) {
+	f.answers.Add(1)
 	before := l.halt
 	l.halt = l.claimer.Halted()
 	l.restUntil, l.resting = time.Now().Add(haltedRest), false // a poll may claim during a rest
@@ -152,7 +152,7 @@ func (f *fetcher) learn(l *lane, queued bool) {
 	}
 }
 
-// savesNothing moves an idle lane's count up to the others', so that it gets no credit for idle time.
+// savesNothing moves an idle lane's count up to the others', so the lane gets no credit for idle time.
 func (f *fetcher) savesNothing(l *lane) {
 	for _, other := range f.lanes {
 		l.taken = max(l.taken, other.taken)

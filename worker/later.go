@@ -14,22 +14,22 @@ import (
 //
 //	return out, job.Delay(time.Minute)
 //
-// The same attempt runs again from its beginning once d has passed, on this worker or another. It is not a failure and
-// uses no retry. The result beside the error is discarded; the handler must store any state itself. A d of 0 or less means
-// at once. The database's clock counts d, from the call that settles the attempt. The execution's deadline stays; the
-// attempt's timeout starts anew.
+// The same attempt runs again from its beginning after d, on this worker or another. A delay is not a failure and uses
+// no retry. The result beside the error is discarded; the handler must store any state. If d is 0 or less, the attempt
+// runs again at once. The database's clock counts d from the settlement of the attempt. The execution's deadline stays;
+// the attempt's timeout starts anew.
 func (j Job[In]) Delay(d time.Duration) error { return &later{verdict: delay, by: max(d, 0)} }
 
-// WaitForChildren returns an error that postpones the attempt until the executions that it depends on have ended as its
-// group requires:
+// WaitForChildren returns an error that postpones the attempt until the execution's upstream group is satisfied:
 //
 //	return out, job.WaitForChildren()
 //
-// Use it in a flow member that was given more upstreams while it ran. If they have already ended, the attempt runs again
-// at once. If they can no longer satisfy the group, the execution is skipped. See [engine.Engine.WaitForChildren].
+// Use WaitForChildren in a flow member with upstreams added while it ran. If they have already ended, the attempt runs
+// again at once. If they can no longer satisfy the group, the execution is skipped. See
+// [engine.Engine.WaitForChildren].
 func (j Job[In]) WaitForChildren() error { return &later{verdict: await} }
 
-// later is the error of a handler that postpones its attempt.
+// later is a handler's error for postponing its attempt.
 type later struct {
 	verdict verdict
 	by      time.Duration
@@ -63,7 +63,8 @@ func (l *later) Is(target error) bool { return l.verdict == suspend && target ==
 // isLater returns the later in err's chain, if any.
 func isLater(err error) (*later, bool) { return errors.AsType[*later](err) }
 
-// pauses returns an error for the handler to return, and notes that it must. The caller does not hold the mutex.
+// pauses returns an error for the handler to return, and records that the handler must. The caller does not hold the
+// mutex.
 func (s *steps) pauses(name string, on *later) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -33,7 +33,7 @@ func TestLaterSettlesInBatches(t *testing.T) {
 				b.eng.putMany(1, "soon")
 				b.eng.put(engine.DefaultLane, parked, skipped)
 				b.eng.putMany(3, "quick")
-				b.tell()
+				b.wakeLane()
 				b.pass(time.Second)
 				seen := b.seen()
 				if items(seen.delayed) != 21 || items(seen.awaiting) != 2 || items(seen.done) != 3 || len(seen.failed)+len(seen.back) != 0 {
@@ -82,7 +82,7 @@ func TestLaterSetsLockedRowsAside(t *testing.T) {
 		eng.locked[delayed.ID], eng.locked[parked.ID] = true, true
 	}, func(t *testing.T, b *bubble) {
 		b.eng.put(engine.DefaultLane, delayed, parked)
-		b.tell()
+		b.wakeLane()
 		b.pass(5 * time.Second)
 		if n := b.held.len(); n != 2 || items(b.seen().delayed) < 2 || items(b.seen().awaiting) < 2 {
 			t.Errorf("%d held, told %v and %v", n, b.seen().delayed, b.seen().awaiting)
@@ -117,7 +117,7 @@ func TestLaterYieldsToFailuresAndLostLeases(t *testing.T) {
 		if c.cause != nil {
 			cancel(c.cause)
 		}
-		if tk.judge(nil, c.err); tk.verdict != c.want {
+		if tk.decide(nil, c.err); tk.verdict != c.want {
 			t.Errorf("%s: verdict %d, want %d", name, tk.verdict, c.want)
 		}
 		if name == "delay of a lost lease" && !errors.Is(tk.err, ErrLeaseLost) || tk.verdict == delay && tk.err != nil {

@@ -22,7 +22,7 @@ func (f *fakeEngine) putLimited(n int, kind string) {
 func TestLimitedWorkCompletesWithTheNextClaim(t *testing.T) {
 	inBubble(t, Config{Concurrency: 4, PollInterval: time.Hour}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.putLimited(4, "slow")
-		b.tell()
+		b.wakeLane()
 		b.pass(500 * time.Millisecond)
 		b.eng.putLimited(4, "slow") // as their completions let them in
 		b.pass(time.Second)
@@ -57,7 +57,7 @@ func TestRunUntilIdleHandlesLimitedWork(t *testing.T) {
 func TestLimitedWorkEndsAfterTheFetcher(t *testing.T) {
 	inBubble(t, Config{Concurrency: 2, PollInterval: time.Hour}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.putLimited(2, "slow")
-		b.tell()
+		b.wakeLane()
 		b.pass(500 * time.Millisecond)
 		b.stop()
 		if n := items(b.seen().done); n != 2 {

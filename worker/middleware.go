@@ -25,9 +25,10 @@ type HandlerFunc func(ctx context.Context, work *engine.Claimed) (result []byte,
 //		}
 //	}
 //
-// It may pass on a context derived from ctx, another payload, another result, and another error, such as a [Fail]. work is a
-// copy; only the handler sees changes to it. An error for which [ContinuesLater] reports true is no failure: return it, as
-// it is or wrapped. A panic of the handler is an error here, a [PanicError]; one of the middleware is a failure like it.
+// A middleware may give the handler a derived context or another payload, and return another result or error, such as a
+// [Fail]. work is a copy; only the handler sees changes to it. If [ContinuesLater] reports true for an error, the error
+// is no failure: return it, wrapped or not. A panic of the handler is a [PanicError] here; a panic of the middleware is
+// a failure of the same kind.
 type Middleware func(next HandlerFunc) HandlerFunc
 
 // Use adds middleware around all handlers of a worker, whether they are registered before or after. The first one is the
@@ -40,8 +41,8 @@ func Use(w *Worker, middleware ...Middleware) {
 	w.middleware = append(w.middleware, middleware...)
 }
 
-// ContinuesLater reports whether a handler's error says that the attempt continues later: that of [Sleep], [Call],
-// [Job.Delay], [Job.WaitForChildren] or a wait for signals, or that a [Turn] has settled it.
+// ContinuesLater reports whether the attempt continues after a handler's error: an error of [Sleep], [Call],
+// [Job.Delay], [Job.WaitForChildren], a wait for signals, or a settled [Turn].
 func ContinuesLater(err error) bool {
 	on, goesOn := isLater(err)
 	return goesOn && (on.settled != "" || !isFail(err))

@@ -36,7 +36,7 @@ func TestUseWrapsHandlersInOrder(t *testing.T) {
 		Use(w, noting("c", &notes))
 	}, func(t *testing.T, b *bubble) {
 		b.eng.put(engine.DefaultLane, work("k"))
-		b.tell()
+		b.wakeLane()
 		if want := []string{"begin a", "begin b", "begin c", "handle", "end c", "end b", "end a"}; !slices.Equal(notes, want) {
 			t.Errorf("%q, want %q", notes, want)
 		}
@@ -72,7 +72,7 @@ func TestMiddlewareChangesWhatPassesThroughIt(t *testing.T) {
 		on(w, "fails", func(context.Context, Job[size]) (size, error) { return size{}, errors.New("no") })
 	}, func(t *testing.T, b *bubble) {
 		b.eng.put(engine.DefaultLane, work("k"), work("fails"))
-		b.tell()
+		b.wakeLane()
 		done, failed := b.seen().done, b.seen().failed
 		if items(done) != 1 || string(done[0].items[0].Result) != " 42" || done[0].items[0].Lease.Epoch != 1 {
 			t.Errorf("completed: %+v", done)
@@ -107,7 +107,7 @@ func TestMiddlewareEndsLikeAHandler(t *testing.T) {
 		}
 	}, func(t *testing.T, b *bubble) {
 		b.eng.put(engine.DefaultLane, work("panics"), work("refused"), work("later"))
-		b.tell()
+		b.wakeLane()
 		var categories []string
 		for _, c := range b.seen().failed {
 			for _, f := range c.items {
@@ -178,7 +178,7 @@ func TestMiddlewareSeesAPanicAsAnError(t *testing.T) {
 		on(w, "k", func(context.Context, Job[size]) (int, error) { panic(value) })
 	}, func(t *testing.T, b *bubble) {
 		b.eng.put(engine.DefaultLane, work("k"))
-		b.tell()
+		b.wakeLane()
 		if !slices.Equal(seen, []any{value}) {
 			t.Errorf("the middleware saw %v", seen)
 		}

@@ -12,7 +12,7 @@ import (
 func TestOneByOneCompletesWithTheNextClaim(t *testing.T) {
 	inBubble(t, Config{FetchBatch: 1, Concurrency: 1, PollInterval: time.Hour}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.putMany(5, "slow")
-		b.tell()
+		b.wakeLane()
 		b.pass(4*time.Second + 500*time.Millisecond)
 		seen := b.seen()
 		if items(seen.done) != 4 || seen.together != 4 {
@@ -34,7 +34,7 @@ func TestOneByOneCompletesWithTheNextClaim(t *testing.T) {
 func TestOneByOneCompletesAllEndedHandlers(t *testing.T) {
 	inBubble(t, Config{FetchBatch: 1, Concurrency: 20, PollInterval: time.Hour}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.putMany(50, "slow")
-		b.tell()
+		b.wakeLane()
 		b.pass(3*time.Second + 500*time.Millisecond)
 		if n := items(b.seen().done); n != 50 {
 			t.Errorf("%d completed in three rounds of 20 handlers, want 50", n)
@@ -52,7 +52,7 @@ func TestOneByOneSettlesAfterAFailedClaim(t *testing.T) {
 		eng.doneErr = outOfReach(2)
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "quick")
-		b.tell()
+		b.wakeLane()
 		b.pass(time.Second)
 		if len(b.seen().done) != 3 {
 			t.Errorf("%d calls, want 3", len(b.seen().done))
@@ -78,7 +78,7 @@ func TestOneByOneDropsALostLease(t *testing.T) {
 		}
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "quick")
-		b.tell()
+		b.wakeLane()
 		b.pass(time.Minute)
 		if len(b.seen().done) != 1 || len(outcomes) != 1 || outcomes[0].Settlement != Abandoned || !errors.Is(outcomes[0].Err, fferr.ErrStaleLease) {
 			t.Errorf("%d calls, outcomes %v; want one abandoned to a stale lease", len(b.seen().done), outcomes)
@@ -92,7 +92,7 @@ func TestOneByOneEndsWithItsLastHandler(t *testing.T) {
 		t.Run("", func(t *testing.T) {
 			inBubble(t, Config{FetchBatch: 1}, quickAndSlow, func(t *testing.T, b *bubble) {
 				b.eng.putMany(1, "slow")
-				b.tell()
+				b.wakeLane()
 				<-time.After(time.Second)
 				b.stop()
 				if n := items(b.seen().done); n != 1 {
@@ -116,7 +116,7 @@ func TestOneByOneReturnsLateClaimsAtTheEnd(t *testing.T) {
 	}, func(t *testing.T, b *bubble) {
 		b.pass(2 * time.Second) // the first poll finds nothing
 		b.eng.putMany(3, "quick")
-		b.tell()
+		b.wakeLane()
 		b.pass(1500 * time.Millisecond) // one has ended, and the next is being claimed
 		b.stop()
 		if done, back := items(b.seen().done), items(b.seen().back); done+back+b.left(engine.DefaultLane) != 3 || back != 1 {

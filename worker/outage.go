@@ -17,11 +17,11 @@ const (
 	repeatMax   = time.Second
 )
 
-// maxCuts is how many connections in a row a call may lose for a reason that the server doesn't give. A statement can end
-// its own connection each time: it exceeds a timeout of its session, or crashes its process of the server.
+// maxCuts is how many connections in a row a call may lose without a reason from the server. A statement can end its
+// own connection each time: by exceeding a timeout of the session, or by crashing the server's process.
 const maxCuts = 10
 
-// outages decides whether a failed call met an outage of the database, so that it is repeated until the database is back.
+// outages decides whether a call failed in an outage of the database and is to be repeated until the database is back.
 type outages struct {
 	pause backoff.Backoff
 	cuts  int
@@ -34,7 +34,7 @@ func newOutages() outages { return outages{pause: backoff.Backoff{First: repeatF
 func (o *outages) goesOn(err error, cut bool) bool {
 	code := pgtx.SQLState(err)
 	switch {
-	case pgtx.IsClosed(err): // this program has closed its pool
+	case pgtx.IsClosed(err): // this program closed its pool
 		return false
 	case isShutdown(code), errors.Is(err, fferr.ErrUnavailable), !cut && errors.Is(err, context.DeadlineExceeded): // to connect
 		o.cuts = 0
@@ -64,7 +64,8 @@ func repeat[T any](ctx context.Context, r *recorder, call func() (T, error)) (T,
 	}
 }
 
-// isShutdown reports whether the server, or a pooler before it, says that it stops, starts, or has lost its connection.
+// isShutdown reports whether the server, or a pooler before the server, is stopping or starting, or lost its
+// connection.
 func isShutdown(code string) bool {
 	return code == "57P01" || code == "57P02" || code == "57P03" || strings.HasPrefix(code, "08")
 }

@@ -29,9 +29,9 @@ func (r *run) perform(t *task, goroutine int64) {
 	defer func() {
 		if !returned {
 			if value := recover(); value != nil {
-				t.judge(nil, &PanicError{Value: value, Stack: debug.Stack()})
+				t.decide(nil, &PanicError{Value: value, Stack: debug.Stack()})
 			} else {
-				t.judge(nil, errGoexit)
+				t.decide(nil, errGoexit)
 			}
 		}
 		t.goroutine.Store(0)
@@ -42,17 +42,17 @@ func (r *run) perform(t *task, goroutine int64) {
 		free := r.limitsOf(t.work.Lease.Lane, t.work.Kind).giveBack(1)
 		byFetcher := r.settleLater(t)
 		if free {
-			r.rouse()
+			r.wakeFetcher()
 		}
 		if byFetcher {
 			return // it reduces the load
 		}
 		if r.load.Add(-1) == r.refillAt.Load() {
-			r.rouse()
+			r.wakeFetcher()
 		}
 	}()
 	if err := t.ctx.Err(); err != nil { // it waited too long in the queue
-		t.judge(nil, err)
+		t.decide(nil, err)
 		returned = true
 		return
 	}
@@ -60,6 +60,6 @@ func (r *run) perform(t *task, goroutine int64) {
 	if r.cfg.Hooks != nil {
 		ctx, t.told = r.cfg.Hooks.Begin(ctx, &t.work)
 	}
-	t.judge(t.handle(ctx, &t.work, t.claimAsked))
+	t.decide(t.handle(ctx, &t.work, t.claimAsked))
 	returned = true
 }

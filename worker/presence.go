@@ -36,9 +36,9 @@ type presence struct {
 	failing    warn.Repeated
 }
 
-// keepPresence registers the worker, reports its load until stop is closed, and then removes it from the registry. It
-// never affects leases: a worker that can't register runs all the same. ctx is the run's: its end is reported at once,
-// since running handlers may take a while.
+// keepPresence registers the worker, reports its load until stop is closed, and then removes the worker from the
+// registry. Registration never affects leases: a worker runs even if it can't register. ctx is the run's context:
+// keepPresence reports its end at once, since running handlers may take a while.
 func (r *run) keepPresence(ctx context.Context, stop <-chan struct{}) {
 	p := &presence{run: r, name: engine.WorkerName{Instance: r.cfg.Instance}}
 	draining := ctx.Done()
@@ -59,7 +59,7 @@ func (r *run) keepPresence(ctx context.Context, stop <-chan struct{}) {
 				p.leave()
 				return
 			}
-		case <-r.nudged:
+		case <-r.drainCheck:
 			select {
 			case <-stop:
 			case <-time.After(time.Until(began.Add(presencePause))):
@@ -70,11 +70,11 @@ func (r *run) keepPresence(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
-// beat registers the worker, or reports its load if it is registered.
+// beat registers the worker, or reports the load of a registered worker.
 func (p *presence) beat() {
 	calling, cancel := context.WithTimeout(p.base, presenceTimeout)
 	defer cancel()
-	answers := p.heeded.Load()
+	answers := p.answers.Load()
 	if p.registered {
 		now, err := p.settling.HeartbeatWorker(calling, engine.Heartbeat{
 			WorkerName: p.name, Worker: p.cfg.Worker, Running: p.running(), Stopping: p.stopping || p.life.draining.Load(),
@@ -106,7 +106,7 @@ func (r *run) running() int { return max(0, min(int(r.load.Load()), r.cfg.handle
 func (p *presence) note(now engine.Presence, err error, answers int64) {
 	switch {
 	case err == nil:
-		if p.heeded.Load() == answers {
+		if p.answers.Load() == answers {
 			p.noteDrained(!now.DrainedSince.IsZero())
 		}
 	case errors.Is(err, fferr.ErrBusy):
@@ -118,8 +118,8 @@ func (p *presence) note(now engine.Presence, err error, answers int64) {
 	}
 }
 
-// noteDrained logs once that an operator has drained or resumed this worker. Its claims take nothing while it is drained,
-// whether or not it knows.
+// noteDrained logs once that an operator has drained or resumed this worker. Claims of a drained worker take nothing in
+// any case.
 func (r *run) noteDrained(drained bool) {
 	switch {
 	case r.drainedBefore.Swap(drained) == drained:
@@ -130,7 +130,7 @@ func (r *run) noteDrained(drained bool) {
 	}
 }
 
-// leave removes the worker from the registry. If that fails its TTL ends soon.
+// leave removes the worker from the registry. If this fails, the registration expires soon.
 func (p *presence) leave() {
 	if !p.tried {
 		return
@@ -145,7 +145,7 @@ func (p *presence) leave() {
 // nudge makes the worker look soon whether it is drained.
 func (r *run) nudge() {
 	select {
-	case r.nudged <- struct{}{}:
+	case r.drainCheck <- struct{}{}:
 	default:
 	}
 }

@@ -107,7 +107,7 @@ func TestWorkerRunsWithoutPresence(t *testing.T) {
 	}
 	inBubble(t, Config{}, setUp, func(t *testing.T, b *bubble) {
 		b.eng.putMany(3, "quick")
-		b.tell()
+		b.wakeLane()
 		b.pass(31 * time.Second)
 		if n := len(b.seen().done); n == 0 {
 			t.Error("nothing was completed")

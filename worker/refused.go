@@ -9,10 +9,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
-// maxRefusals is how often the server may refuse a wait that is sent alone before its execution fails.
+// maxRefusals is how often the server may refuse a wait sent alone before its execution fails.
 const maxRefusals = 3
 
-// refusedAgain counts a refusal of the task's wait. It reports whether the server keeps refusing it.
+// refusedAgain counts a refusal of the task's wait. It returns true after maxRefusals.
 func (t *task) refusedAgain(err error) bool {
 	if isRefusalOfData(err) {
 		t.refusals++
@@ -20,8 +20,8 @@ func (t *task) refusedAgain(err error) bool {
 	return t.refusals >= maxRefusals
 }
 
-// isRefusalOfData reports whether the server refused the data, as it will again. Locks, connections, rights and missing
-// migrations are another matter: they pass, or are mended.
+// isRefusalOfData reports whether the server refused the data, and would again. Locks, connections, rights and missing
+// migrations are different: they can change.
 func isRefusalOfData(err error) bool {
 	if errors.Is(err, fferr.ErrCorruption) {
 		return true

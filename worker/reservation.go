@@ -30,9 +30,9 @@ type Reservation struct {
 	try     *stepTry // that has reserved; nil outside steps
 }
 
-// Reserve holds amounts of a budget before the handler uses them, on the budgets above it too, such as those of its user and
-// tenant: on all of them, or on none. The result is a [engine.HardBreach] if one of them has no room, and nothing is reserved
-// then.
+// Reserve holds amounts of a budget before the handler uses them, on the budgets above it too, such as the budgets of
+// its user and tenant: on all of them, or on none. If the amount does not fit one of them, the result is an
+// [engine.HardBreach] and nothing is reserved.
 //
 //	held, err := job.Reserve(ctx, job.Args.Budget, map[string]int64{engine.OutputTokens: 4000})
 //	if err != nil {
@@ -47,9 +47,9 @@ type Reservation struct {
 //	}
 //	_, err = held.Settle(ctx, map[string]int64{engine.OutputTokens: answer.Tokens})
 //
-// A handler may hold several reservations at once. When it returns, the worker settles the open ones as unused, and those that
-// a step's function has made with its context when a try of the step fails. If the worker dies, they return once the lease is
-// over. A job for a test reserves nothing, and has room for everything.
+// A handler may hold several reservations at once. When the handler returns, the worker settles the open ones as
+// unused. When a try of a step fails, the worker does so for reservations made with the context of the step's function.
+// If the worker dies, they return when the lease ends. A job for a test reserves nothing and never has a breach.
 //
 // Errors: as [engine.Engine.Reserve]; [fferr.ErrInvalidInput] within a [Turn], whose Engine reserves with its commit.
 func (j Job[In]) Reserve(ctx context.Context, budget id.BudgetID, estimate map[string]int64, above ...id.BudgetID) (*Reservation, error) {
@@ -84,9 +84,9 @@ func (j Job[In]) Reserve(ctx context.Context, budget id.BudgetID, estimate map[s
 	return r, nil
 }
 
-// Settle ends the reservation and counts the used amounts, by dimension. Up to the amounts reserved they always fit. If more
-// than that does not fit, the result is an [engine.HardBreach]: nothing is counted, and the reservation stays. A dimension
-// that is left out was not used. nil gives all back.
+// Settle ends the reservation and counts the used amounts, by dimension. Amounts up to the reservation always fit. If a
+// larger amount does not fit, the result is an [engine.HardBreach], nothing is counted, and the reservation stays. A
+// missing dimension was not used. nil gives all back.
 //
 // Errors: as [engine.Engine.Settle].
 func (r *Reservation) Settle(ctx context.Context, used map[string]int64) (engine.ReservationResult, error) {
@@ -108,8 +108,8 @@ func (r *Reservation) unsettled(result engine.ReservationResult, err error) {
 	}
 }
 
-// SettleIn is [Reservation.Settle] in a transaction, with which it happens or not: that of [TurnTx.Engine], so that a step and
-// the usage of its work are one commit.
+// SettleIn is [Reservation.Settle] in a transaction, usually the transaction of [TurnTx.Engine], which commits a step
+// and the usage of its work together.
 func (r *Reservation) SettleIn(ctx context.Context, eng *engine.Engine, used map[string]int64) (engine.ReservationResult, error) {
 	r.try.join(r)
 	result, err := eng.Settle(ctx, r.lease.Fence, r.settlement(used))
@@ -136,7 +136,7 @@ func (s *steps) reserves(budgets []id.BudgetID) {
 	}
 }
 
-// giveBack settles the reservations that a handler has left open, as unused. If it can't, they return with the lease.
+// giveBack settles a handler's open reservations as unused. Otherwise they return with the lease.
 func (j Job[In]) giveBack(ctx context.Context, err error) {
 	j.steps.mu.Lock()
 	budgets := j.steps.reserved

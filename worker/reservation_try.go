@@ -8,8 +8,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 )
 
-// stepTry has the reservations of one try of a step: a failed one gives them back, since the next one reserves anew. It leaves out
-// those that may have ended, because reservations of a lease on a budget are one amount to the database.
+// stepTry has the reservations of one try of a step. A failed try gives them back, since the next one reserves again.
+// Possibly ended ones are left out, because the database stores one amount for all reservations of a lease on a budget.
 type stepTry struct {
 	mu     sync.Mutex
 	open   []*Reservation
@@ -65,7 +65,7 @@ func (t *stepTry) rolledBack() {
 	t.open, t.joined = append(t.open, t.joined...), nil
 }
 
-// giveBack settles the open reservations as unused. If it can't, they return with the handler or the lease.
+// giveBack settles the open reservations as unused. Otherwise they return with the handler or the lease.
 func (t *stepTry) giveBack(ctx context.Context) {
 	t.mu.Lock()
 	open := t.open

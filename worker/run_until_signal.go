@@ -10,8 +10,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
-// RunUntilSignal runs workers until the process is interrupted (SIGINT, SIGTERM), ctx ends, or one of them can't start.
-// Then they drain, as [Worker.Run] does. A second signal cancels the handlers at once instead of after
+// RunUntilSignal runs workers until the process is interrupted (SIGINT, SIGTERM), ctx ends, or one of the workers can't
+// start. Then all drain, as in [Worker.Run]. A second signal cancels the handlers at once instead of after
 // [Config.DrainTimeout]. A third one ends the process, in case a handler ignores its context.
 //
 // Errors: as [Worker.Run], of all workers joined; [fferr.ErrInvalidInput] without a worker. A signal is none.

@@ -33,7 +33,7 @@ type turns struct {
 	releasing atomic.Bool   // the last batch seems to have made a lane claimable
 }
 
-// take waits for its turn, if turns are taken at all, and returns a function that ends it.
+// take waits for its turn, if settlers take turns at all, and returns a function to end the turn.
 func (t *turns) take() (end func()) {
 	if t == nil || t.releasing.Load() {
 		return func() {}
@@ -67,10 +67,10 @@ func (s *settler) settle() {
 		endTurn := s.turns.take()
 		runtime.Gosched() // let handlers that end now add their tasks
 		batch = s.gather(append(batch, t))
-		heard := s.heard.Load()
+		notified := s.notified.Load()
 		s.commit(batch)
 		if s.turns != nil {
-			s.turns.releasing.Store(s.heard.Load() != heard)
+			s.turns.releasing.Store(s.notified.Load() != notified)
 		}
 		endTurn()
 		clear(batch)
@@ -94,7 +94,7 @@ func (s *settler) gather(batch []*task) []*task {
 	return batch
 }
 
-// commit settles a batch. Tasks that cannot be settled at once are set aside, so the next batch does not wait.
+// commit settles a batch. Tasks that cannot be settled at once go to the retrier, so the next batch does not wait.
 func (s *settler) commit(batch []*task) {
 	for v := range s.groups {
 		clear(s.groups[v])
@@ -107,7 +107,7 @@ func (s *settler) commit(batch []*task) {
 	for _, v := range []verdict{complete, suspend} {
 		reason = cmp.Or(reason, s.deliver(v))
 		for _, t := range s.groups[v] {
-			if t.verdict == fail { // its result or its wait was refused
+			if t.verdict == fail { // the server refused its result or its wait
 				s.groups[fail] = append(s.groups[fail], t)
 			}
 		}
@@ -122,13 +122,13 @@ func (s *settler) commit(batch []*task) {
 	if reason != nil {
 		left := without(batch, func(t *task) bool { return t.settlement != "" })
 		over = without(batch, func(t *task) bool { return t.settlement == "" })
-		s.aside.put(left, reason)
+		s.retrier.put(left, reason)
 	}
-	s.letGo(over)
+	s.forget(over)
 }
 
-// letGo reports settled tasks and stops renewing their leases.
-func (r *run) letGo(tasks []*task) {
+// forget reports settled tasks and stops renewing their leases.
+func (r *run) forget(tasks []*task) {
 	r.held.remove(tasks)
 	now, released, called, sequenced := time.Now(), false, false, false
 	var abandoned []*task
@@ -151,13 +151,13 @@ func (r *run) letGo(tasks []*task) {
 	}
 	if released || sequenced {
 		// Downstream executions, or the next of a sequence, may be claimable now, and a notification can be lost.
-		r.tell("")
+		r.wakeLane("")
 	}
 	r.noteLate(abandoned, now, true)
-	r.rouseThrottled(now)
+	r.wakeThrottled(now)
 }
 
-// deliver calls the engine for all tasks of a verdict. It returns the reason if some of them stay open.
+// deliver calls the engine for all tasks of a verdict. It returns the reason if some stay open.
 func (s *settler) deliver(v verdict) error {
 	tasks := open(s.groups[v], v)
 	if len(tasks) == 0 {
@@ -169,7 +169,7 @@ func (s *settler) deliver(v verdict) error {
 	return cmp.Or(err, cmp.Or(reasons...))
 }
 
-// open returns the unsettled tasks of a verdict, which is tasks itself if all of them match.
+// open returns the unsettled tasks of a verdict, or tasks itself if all match.
 func open(tasks []*task, v verdict) []*task {
 	return without(tasks, func(t *task) bool { return t.settlement != "" || t.verdict != v })
 }
@@ -181,8 +181,8 @@ func without(tasks []*task, leaveOut func(*task) bool) []*task {
 	return slices.DeleteFunc(slices.Clone(tasks), leaveOut)
 }
 
-// call settles tasks of one verdict with the engine. It returns an error for each task that stays open, or one error for
-// all. Open tasks are tried again, which is safe: each of these operations recognises its own repetition.
+// call settles tasks of one verdict with the engine. It returns an error for each open task, or one error for all. Open
+// tasks are tried again, which is safe: each of these operations recognises its own repetition.
 func (r *run) call(ctx context.Context, v verdict, tasks []*task) ([]error, error) {
 	switch v {
 	case complete:
@@ -217,7 +217,7 @@ func completionsOf(tasks []*task) []engine.Completion {
 	return completions
 }
 
-// settleCompleted records the engine's answers. It returns the errors of tasks that stay open.
+// settleCompleted records the engine's answers. It returns the errors of open tasks.
 func settleCompleted(tasks []*task, outcomes []error) []error {
 	reasons := make([]error, len(tasks))
 	for i, t := range tasks {

@@ -35,7 +35,7 @@ func TestSettleOneImmediately(t *testing.T) {
 	bothWays(t, Config{}, quickAndSlow, func(t *testing.T, b *bubble) {
 		began := sinceEpoch()
 		b.eng.putMany(1, "quick")
-		b.tell()
+		b.wakeLane()
 		if len(b.seen().done) != 1 || b.seen().done[0].at != began {
 			t.Errorf("completions %v, want one at %v", b.seen().done, began)
 		}
@@ -57,9 +57,9 @@ func TestSettleBatchesWhatArrivesDuringACommit(t *testing.T) {
 		}
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "quick")
-		b.tell()
+		b.wakeLane()
 		b.eng.putMany(3, "quick")
-		b.tell()
+		b.wakeLane()
 		close(commit)
 		synctest.Wait()
 		if done := b.seen().done; len(done) != 2 || len(done[0].items) != 1 || len(done[1].items) != 3 {
@@ -92,7 +92,7 @@ func TestSettleMembersInTurns(t *testing.T) {
 					member := work("quick")
 					member.Flow = new(newFlowID())
 					b.eng.put(engine.DefaultLane, member)
-					b.run.tell("") // other notifications would look like a release
+					b.run.wakeLane("") // other notifications would look like a release
 					b.pass(time.Millisecond)
 				}
 				b.pass(time.Second)
@@ -111,7 +111,7 @@ func TestSettleMembersInTurns(t *testing.T) {
 func TestSettleFullBatchesTogether(t *testing.T) {
 	inBubble(t, Config{SettleBatch: 10}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.putMany(35, "quick")
-		b.tell()
+		b.wakeLane()
 		b.pass(time.Second)
 		if n := items(b.seen().done); n != 35 {
 			t.Errorf("%d completed, want 35", n)
@@ -130,7 +130,7 @@ func TestSettleRetriesAfterFailures(t *testing.T) {
 		eng.doneErr = outOfReach(2)
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "quick")
-		b.tell()
+		b.wakeLane()
 		b.pass(time.Second)
 		if len(b.seen().done) != 3 {
 			t.Fatalf("%d calls, want 3", len(b.seen().done))
@@ -171,7 +171,7 @@ func TestSettleIsNotBlockedByOneExecution(t *testing.T) {
 		b.eng.putMany(20, "quick")
 		b.eng.put(engine.DefaultLane, poison)
 		b.eng.putMany(20, "quick")
-		b.tell()
+		b.wakeLane()
 		b.pass(10 * time.Second)
 		if len(settled) != 40 {
 			t.Errorf("%d of 40 settled beside the one that cannot be", len(settled))
@@ -203,7 +203,7 @@ func TestSettleFailsARefusedResult(t *testing.T) {
 		}
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "quick")
-		b.tell()
+		b.wakeLane()
 		if items(b.seen().failed) != 1 {
 			t.Fatalf("failures %v, want one", b.seen().failed)
 		}
@@ -226,7 +226,7 @@ func TestSettleFailsARefusedWait(t *testing.T) {
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "bad")
 		b.eng.putMany(1, "worse")
-		b.tell()
+		b.wakeLane()
 		b.pass(time.Minute)
 		if items(b.seen().failed) != 2 {
 			t.Fatalf("failures %v, want two", b.seen().failed)
@@ -250,7 +250,7 @@ func TestSettleDropsALostLease(t *testing.T) {
 		}
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "quick")
-		b.tell()
+		b.wakeLane()
 		b.pass(time.Minute)
 		if len(b.seen().done) != 1 || len(b.seen().failed) != 0 {
 			t.Errorf("%d completions and %d failures, want 1 and 0", len(b.seen().done), len(b.seen().failed))
@@ -274,7 +274,7 @@ func TestSettleFetchesWorkReleasedByAFlow(t *testing.T) {
 		member := work("quick")
 		member.Flow = new(newFlowID())
 		b.eng.put(engine.DefaultLane, member)
-		b.tell()
+		b.wakeLane()
 		synctest.Wait()
 		if n := items(b.seen().done); n != 2 {
 			t.Errorf("%d completed, want the downstream too, without a notification", n)
@@ -317,7 +317,7 @@ func inEachWay(
 						one.Flow = new(newFlowID())
 					}
 					b.eng.put(engine.DefaultLane, one)
-					b.tell()
+					b.wakeLane()
 					if way.kind == "long" {
 						b.held.interrupt(ErrShutdown)
 						synctest.Wait()

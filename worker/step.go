@@ -37,12 +37,12 @@ import (
 //
 // fn runs again if the worker dies before its result is stored, so its effects happen at least once: pass
 // [IdempotencyKey] to other systems, or use [StepTx] for writes in the same database. If fn fails, Step retries it as
-// [Retry] says, by default not at all, and then returns its error; the handler should return that.
+// [Retry] says, by default not at all, and then returns fn's error. The handler should return this error.
 //
-// Errors: fn's; [fferr.ErrInvalidInput] for a name that is too long or no valid text, belongs to waits or was used before in
-// this run, or under which another form is stored, such as a [Sleep], for more than [engine.MaxSteps] steps, and for a result
-// that is too large or can't be encoded; [*fferr.DecodeError] for a stored result that no longer decodes, which names the step;
-// [ErrLeaseLost] if another worker has the execution: nothing was stored.
+// Errors: fn's errors; [fferr.ErrInvalidInput] for a name that is too long, is no valid text, has the prefix of waits,
+// was used before in this run, or has another form stored, such as a [Sleep]; also for more than [engine.MaxSteps]
+// steps, and for a result that is too large or can't be encoded; [*fferr.DecodeError] with the step if its stored
+// result no longer decodes; [ErrLeaseLost] if another worker has the execution: nothing was stored.
 func Step[In, Out any](
 	ctx context.Context, job Job[In], name string, fn func(ctx context.Context) (Out, error), options ...StepOption,
 ) (Out, error) {
@@ -67,17 +67,17 @@ func Step[In, Out any](
 	})
 }
 
-// StepTx is [Step] for writes in the same database: fn's writes by tx and its result are committed together, so they
-// happen exactly once.
+// StepTx is [Step] for writes in the same database: fn's writes by tx and its result are committed together, exactly
+// once.
 //
 //	_, err = worker.StepTx(ctx, job, "book", func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
 //		return struct{}{}, books.Insert(ctx, tx, charge)
 //	})
 //
-// fn may run again, in a new transaction, if the server aborts the transaction in favour of another, in an outage of the
-// database, or if the answer to a commit is lost; its writes are rolled back if the first commit took effect. It must not
-// commit or roll back: a COMMIT among its statements fails the execution for good. The engine's operations join the transaction
-// by [engine.Engine.WithTx].
+// fn may run again, in a new transaction, if the server aborts the transaction in favour of another, in an outage of
+// the database, or if the answer to a commit is lost. If the first commit took effect, the repeated writes are rolled
+// back. fn must not commit or roll back: a COMMIT among its statements fails the execution for good. The engine's
+// operations join the transaction by [engine.Engine.WithTx].
 func StepTx[In, Out any](
 	ctx context.Context, job Job[In], name string, fn func(ctx context.Context, tx pgx.Tx) (Out, error), options ...StepOption,
 ) (Out, error) {
@@ -106,9 +106,9 @@ func StepTx[In, Out any](
 	})
 }
 
-// Sleep pauses the execution for d without holding a worker: at first it returns an error for the handler to return. Once
-// d has passed, by the database's clock, the handler runs again and Sleep returns nil. Like a step it has a name, and its
-// end is stored: a later attempt does not sleep again, and another d in new code does not move it.
+// Sleep pauses the execution for d without holding a worker. The first call returns an error for the handler to return.
+// After d, by the database's clock, the handler runs again and Sleep returns nil. Like a step, Sleep has a name, and
+// its end is stored: a later attempt does not sleep again, and another d in new code does not move the end.
 func Sleep[In any](ctx context.Context, job Job[In], name string, d time.Duration) error {
 	p, stored, err := job.beginStep(ctx, name, engine.FormSleep, nil)
 	if err != nil {
@@ -142,9 +142,9 @@ func Key(name string, parts ...any) string {
 
 var escapeName = strings.NewReplacer("%", "%25", "/", "%2F")
 
-// IdempotencyKey returns a key for other systems, a UUID. With the context that a step's function gets it depends on the
-// execution and the step's name alone, so it is the same in all runs of the step. With the context of a handler, outside
-// steps, it depends on the execution alone. With any other context, and so in a test by [JobForTest], it returns "".
+// IdempotencyKey returns a key for other systems, a UUID. In the function of a step the key depends only on the
+// execution and the step's name, so all runs of the step get the same key. In a handler, outside steps, the key depends
+// only on the execution. With any other context, and so in a test by [JobForTest], IdempotencyKey returns "".
 func IdempotencyKey(ctx context.Context) string {
 	of, ok := ctx.Value(stepKey{}).(stepOf)
 	if !ok {
@@ -178,8 +178,8 @@ func Retry(retry policy.Retry) StepOption {
 	return func(o *stepOptions) { o.retry = &retry }
 }
 
-// runStep returns the stored result of a step, or that of run, which also stores it. run returns a stored result if it
-// found one; it stands for its own then.
+// runStep returns the stored result of a step. If there is none, it calls run, which stores and returns a result. If
+// run finds a stored result, runStep returns the stored one.
 func runStep[In, Out any](
 	ctx context.Context, job Job[In], name string, options []StepOption,
 	run func(ctx context.Context, p *place) (Out, []byte, error),
@@ -236,7 +236,7 @@ type place struct {
 	failure error // of the last failed try
 }
 
-// try calls fn until it succeeds or the policy gives up. It gives back the reservations of failed tries.
+// try calls fn until it succeeds or the policy ends the retries. A failed try gives back its reservations.
 func (p *place) try(ctx context.Context, fn func(ctx context.Context, held *stepTry) error) error {
 	p.began = time.Now()
 	for {

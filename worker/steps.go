@@ -159,9 +159,9 @@ func isContinued(work *engine.Claimed) bool {
 	return work.Resumed || work.Lease.Attempt > 0 || work.Type != state.InitialAttempt
 }
 
-// databaseNow returns the database's time, as far as it has come since the claim, or the engine's [engine.Config.Now]. It is
-// ahead by the time that the call of the claim took to reach the database: a pause that is not over when its handler runs
-// again may end that much early.
+// databaseNow returns the database's time since the claim, or the engine's [engine.Config.Now]. It is ahead by the time
+// that the claim took to reach the database: if a handler runs again before the end of a pause, the pause may end early
+// by this time.
 func (j Job[In]) databaseNow() time.Time {
 	if j.eng != nil {
 		if now := j.eng.clock(); now != nil {
@@ -180,7 +180,7 @@ type finishedStep struct {
 	done     chan struct{}
 }
 
-// recorder stores the steps of all handlers of a run. Those that end during a commit share the next one.
+// recorder stores the steps of all handlers of a run. Steps finished during a commit share the next one.
 type recorder struct {
 	queue   chan *finishedStep
 	stopped chan struct{} // closed when the run has ended: nothing is stored any more
@@ -190,11 +190,11 @@ func newRecorder() *recorder {
 	return &recorder{queue: make(chan *finishedStep), stopped: make(chan struct{})}
 }
 
-// errStopped is the error of a step that outlives its handler and its worker.
+// errStopped is the error of a step after its handler and its worker have ended.
 var errStopped = fmt.Errorf("%w: it has stopped, and stores no steps any more", ErrShutdown)
 
-// recordStep stores a step. It repeats until the step is stored or refused, or ctx or the run ends; its lease is renewed
-// meanwhile.
+// recordStep stores a step. It repeats until the engine stores or refuses the step, or ctx or the run ends. Meanwhile
+// the heartbeat renews the lease.
 func (j Job[In]) recordStep(ctx context.Context, record engine.StepRecord) (engine.Recorded, error) {
 	if j.isForTest() {
 		return j.steps.remember(record), nil
@@ -284,8 +284,8 @@ func (r *run) recordSteps() {
 	}
 }
 
-// gather adds the steps that wait to be stored. It yields to the handlers whose steps have just been stored, for as long as
-// they come to their next steps. Otherwise two groups of handlers would take turns, each with half of the steps.
+// gather adds the steps waiting to be stored. It yields to handlers with a step just stored while they reach their next
+// steps. Otherwise two groups of handlers would take turns, each with half of the steps.
 func (r *recorder) gather(batch []*finishedStep, most int) []*finishedStep {
 	for before := 0; before < len(batch); {
 		before = len(batch)

@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/inside"
 )
 
-// Limits of the frames that wait to be appended. A write blocks while one of them is reached.
+// Limits of the frames waiting to be appended. A write blocks at any of these limits.
 const (
 	MaxStreamFrames = 1_000    // frames of one job
 	MaxStreamBytes  = 1 << 20  // bytes of one job's frames
@@ -26,8 +26,8 @@ var ErrStreamOver = errors.New("stream is over: its handler has returned")
 //
 //	err := job.Stream().WriteFrame(ctx, engine.FrameSpec{Payload: token, Type: "token"})
 //
-// Frames are buffered, and appended in the background, those of all jobs together. The worker appends the rest before it
-// settles the attempt, also after an error or a panic. [engine.Frame] writes typed frames.
+// Frames are buffered, and appended in the background together with the frames of other jobs. The worker appends the
+// rest before it settles the attempt, also after an error or a panic. [engine.Frame] writes typed frames.
 func (j Job[In]) Stream() *Stream {
 	if j.steps == nil {
 		return &Stream{err: errNoWorker}
@@ -51,14 +51,14 @@ func (j Job[In]) Stream() *Stream {
 type Stream struct {
 	appender *appender
 	lease    engine.Lease
-	forTest  bool // keeps its frames in memory
+	forTest  bool // keeps its frames locally
 
 	mu      sync.Mutex
 	changed chan struct{}      // closed and replaced at each change that something may wait for; nil until needed
 	frames  []engine.FrameSpec // to be appended, in order
 	bytes   int                // of these
 	written int64              // frames taken so far
-	gone    int64              // of these, those that have left the buffer: appended or refused
+	gone    int64              // frames that have left the buffer: appended or refused
 	err     error              // that ends the stream: the lease is lost, or the handler has returned
 	refused error              // that the next flush returns: the server refused a frame
 
@@ -75,12 +75,12 @@ func newStream(a *appender, l engine.Lease, continued bool) *Stream {
 	}
 }
 
-// WriteFrame appends a frame to the stream. It checks and copies the frame, and returns; the frame is appended a moment
-// later. If the buffer is full, it first waits for room: there is none while a transaction of the handler has locked the
-// attempt.
+// WriteFrame appends a frame to the stream. It checks and copies the frame and returns; the worker appends the frame a
+// moment later. If the buffer is full, WriteFrame first waits, even until the end of a transaction of the handler that
+// has locked the attempt.
 //
-// Errors: [fferr.ErrInvalidInput] for this frame; [ErrLeaseLost]; [ErrStreamOver]; ctx's cause if it ends while the buffer
-// is full. Only [Stream.Flush] reports that frames are stored, or that the server has refused one.
+// Errors: [fferr.ErrInvalidInput] for this frame; [ErrLeaseLost]; [ErrStreamOver]; ctx's cause if ctx ends while the
+// buffer is full. Only [Stream.Flush] reports stored frames, or frames refused by the server.
 func (s *Stream) WriteFrame(ctx context.Context, f engine.FrameSpec) error {
 	if cause := context.Cause(ctx); errors.Is(cause, ErrLeaseLost) {
 		return cause
@@ -111,7 +111,8 @@ func (s *Stream) check(f *engine.FrameSpec) error {
 	return s.appender.eng.CheckFrame(f)
 }
 
-// add puts a frame into the buffer, or returns a channel that is closed when there may be room.
+// add puts a frame into the buffer. If the buffer is full, add returns a channel that is closed when the caller should
+// try again.
 func (s *Stream) add(f engine.FrameSpec) (wait <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +132,7 @@ func (s *Stream) add(f engine.FrameSpec) (wait <-chan struct{}, err error) {
 	return nil, nil
 }
 
-// put puts a frame that has room into the buffer. The caller holds the mutex.
+// put puts a frame into the buffer, which has space. The caller holds the mutex.
 func (s *Stream) put(f engine.FrameSpec) {
 	s.frames = append(s.frames, f)
 	s.bytes += sizeOf([]engine.FrameSpec{f})
@@ -142,8 +143,8 @@ func (s *Stream) put(f engine.FrameSpec) {
 	}
 }
 
-// Flush waits until all frames written so far are stored. Call it outside a transaction of the handler that has locked the
-// attempt: there it would wait for the end of that transaction, which waits for Flush.
+// Flush waits until all frames written so far are stored. Call it outside a transaction of the handler that has locked
+// the attempt. Inside, Flush and the transaction would wait for each other.
 //
 // Errors: [fferr.ErrInvalidInput] for a frame that the server has refused, which is left out; others of [Stream.WriteFrame].
 // After an error some of the frames may be stored.
@@ -192,7 +193,7 @@ func (s *Stream) nextChange() <-chan struct{} {
 	return s.changed
 }
 
-// change wakes everything that waits for a change. The caller holds the mutex.
+// change notifies everything waiting for a change. The caller holds the mutex.
 func (s *Stream) change() {
 	if s.changed != nil {
 		close(s.changed)

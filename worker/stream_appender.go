@@ -27,14 +27,14 @@ type appender struct {
 	open    atomic.Int64  // streams of running handlers
 	failing warn.Repeated
 
-	inline    func(ctx context.Context) // appends in the goroutine that waits; nil: the run appends beside its handlers
+	inline    func(ctx context.Context) // appends in the waiting goroutine; nil: the run appends beside its handlers
 	appending sync.Mutex                // held by inline
 
 	mu      sync.Mutex
 	streams map[engine.Fence]*Stream // of running handlers
-	waiting []*Stream                // with frames, in the order in which they got them
+	waiting []*Stream                // with frames, in the order of their first frames
 	bytes   int                      // of all frames in buffers
-	room    chan struct{}            // closed and replaced when bytes have left a full buffer; nil until needed
+	freed   chan struct{}            // closed and replaced when bytes have left a full buffer; nil until needed
 }
 
 func newAppender(eng operations) *appender {
@@ -70,16 +70,16 @@ func (a *appender) exit(s *Stream) {
 	}
 }
 
-// reserve takes room for a frame, or returns a channel that is closed when there may be some. The first frame of a buffer
-// always has room: otherwise jobs whose attempts are locked could use it up for all others.
+// reserve takes space for a frame, or returns a channel that is closed when the caller should try again. The first
+// frame of a buffer always fits: otherwise jobs with locked attempts could use up the space for all others.
 func (a *appender) reserve(bytes int, first bool) <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !first && a.bytes+bytes > MaxPendingBytes {
-		if a.room == nil {
-			a.room = make(chan struct{})
+		if a.freed == nil {
+			a.freed = make(chan struct{})
 		}
-		return a.room
+		return a.freed
 	}
 	a.bytes += bytes
 	return nil
@@ -89,9 +89,9 @@ func (a *appender) release(bytes int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.bytes -= bytes
-	if a.room != nil {
-		close(a.room)
-		a.room = nil
+	if a.freed != nil {
+		close(a.freed)
+		a.freed = nil
 	}
 }
 
@@ -166,7 +166,7 @@ func (r *run) appendFrames() {
 	}
 }
 
-// collect waits for more frames, unless something waits for those that are there. It reports whether the run goes on.
+// collect waits for more frames, unless something waits for the present ones. It reports whether the run continues.
 func (a *appender) collect(timer *time.Timer) bool {
 	timer.Reset(StreamDelay)
 	select {
@@ -186,9 +186,9 @@ type flight struct {
 	behind int64
 }
 
-// maxAlone is how many streams in a call may have frames that are appended one stream after the other, each in a transaction
-// of its own: all but durable frames, and those of rows that were busy. The others of a call share a statement before them.
-// So few delay the next call little, and no call comes near its timeout.
+// maxAlone is how many streams in a call may have frames appended one stream after the other, each in a transaction of
+// its own: all but durable frames, and frames of busy rows. The other streams of a call share an earlier statement. So
+// few delay the next call little, and no call comes near its timeout.
 const maxAlone = 4
 
 // isAlone reports whether frames of a stream are probably appended in a transaction of their own. The caller holds the mutex.
@@ -248,8 +248,8 @@ func (a *appender) take(now time.Time) (batch []flight, pause time.Duration, mor
 	return batch, pause, more
 }
 
-// append appends the frames of a batch, and notes the outcomes. It returns an error if it should be repeated, except for
-// busy rows.
+// append appends the frames of a batch, and records the outcomes. It returns an error if the batch should be repeated,
+// except for busy rows.
 func (r *run) append(batch []flight) error {
 	calling, cancel := context.WithTimeout(r.base, callTimeout)
 	defer cancel()
@@ -286,7 +286,7 @@ func (r *run) append(batch []flight) error {
 	return reason
 }
 
-// count reads how many frames those streams have that an earlier lease may have written to.
+// count reads the number of frames of streams that an earlier lease may have written to.
 func (r *run) count(ctx context.Context, batch []flight) error {
 	var leases []engine.Lease
 	var streams []*Stream

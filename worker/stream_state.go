@@ -14,10 +14,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 )
 
-// appendState has the knowledge of a stream about its frames in the database. Only the holder of the lease appends to the
-// stream, and each append says how many frames it expects there. If the answer to one is lost, the next append with the same
-// expectation shows its outcome. If it succeeds, the lost one was not committed, and never will be. If it is refused, the
-// number of frames shows which of the lost ones was committed. The refused one was not: it is no explanation.
+// appendState is what a stream knows about its frames in the database. Only the holder of the lease appends to the
+// stream, and each append says how many frames it expects there. If the answer to an append is lost, the next append
+// with the same expectation shows the outcome. If the new append succeeds, the lost one was not committed, and never
+// will be. If the new append is refused, the number of frames shows which of the lost ones was committed.
 type appendState struct {
 	count     int64 // frames that the database had after the last known append
 	uncounted bool  // count is not known: an earlier lease may have written to the stream
@@ -27,7 +27,7 @@ type appendState struct {
 	flying bool // a call of the appender has frames of it
 	held   bool // a transaction of the handler appends to it
 	busy   bool // its attempt was locked at the last append
-	alone  int  // frames to append one by one, since one of them was refused
+	alone  int  // frames to append one by one, after the server refused one
 	lost   error
 
 	pause backoff.Backoff
@@ -43,7 +43,7 @@ type try struct {
 	joint  bool  // in a transaction of the handler, which locks the attempt until its end
 	turn   *turn // whose transaction it is; nil for other transactions
 
-	refused error // of a frame among those that leave the buffer, which was left out
+	refused error // of a frame left out of the leaving ones
 }
 
 // tried notes an append whose outcome is unknown. The caller holds the mutex.
@@ -88,8 +88,8 @@ func (s *Stream) committed(t try, count int64) {
 	s.refused = cmp.Or(s.refused, t.refused)
 }
 
-// moved notes that an append was refused because the stream has count frames. It returns the earlier append that was
-// committed; ok is false if none was. The caller holds the mutex.
+// moved records a refused append to a stream with count frames. It returns the earlier, committed append; ok is false
+// if there is none. The caller holds the mutex.
 func (s *Stream) moved(count int64) (committed try, ok bool) {
 	for _, t := range slices.Backward(s.tries) {
 		if s.count+int64(t.stored) == count {
@@ -142,8 +142,8 @@ func isRefused(err error) bool {
 	return ok && isRefusal(refusal.Code) || errors.Is(err, fferr.ErrBusy)
 }
 
-// refuse notes that the server refused some of the first n frames. They are appended one by one, and the one that is refused
-// alone is left out.
+// refuse records that the server refused some of the first n frames. They are appended one by one, leaving out each
+// refused one.
 func (s *Stream) refuse(n int, err error) {
 	if n > 1 {
 		s.alone = n

@@ -32,7 +32,7 @@ func writing(
 	}, func(t *testing.T, b *bubble) {
 		x := work("write")
 		b.eng.put(engine.DefaultLane, x)
-		b.tell()
+		b.wakeLane()
 		check(t, b, x)
 	})
 }
@@ -205,7 +205,7 @@ func TestFramesSurviveBusyRowsAndLostAnswers(t *testing.T) {
 				b.eng.streams.frames = map[id.ExecutionID][]string{x.ID: before(resumed)}
 				b.eng.mu.Unlock()
 				b.eng.put(engine.DefaultLane, x)
-				b.tell()
+				b.wakeLane()
 				b.pass(b.cfg.LeaseTTL)
 				isCount(t, b.eng.stored(x.ID), n+len(before(resumed)))
 				if items(b.seen().done) != 1 {
@@ -235,7 +235,7 @@ func TestFramesOfAllStreamsShareACall(t *testing.T) {
 		})
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(jobs, "write")
-		b.tell()
+		b.wakeLane()
 		close(blocked) // during the first call all handlers have written
 		b.pass(StreamDelay)
 		b.eng.mu.Lock()
@@ -283,7 +283,7 @@ func TestFewStreamsOfACallHaveATransactionOfTheirOwn(t *testing.T) {
 		b.eng.putMany(jobs, "write")
 		durable := work("durable")
 		b.eng.put(engine.DefaultLane, durable)
-		b.tell()
+		b.wakeLane()
 		close(blocked)
 		b.pass(StreamDelay)
 		b.eng.mu.Lock()
@@ -412,7 +412,7 @@ func TestStreamIsOverWhenItsHandlerHasReturned(t *testing.T) {
 	}, func(t *testing.T, b *bubble) {
 		for range 2 {
 			b.eng.putMany(1, "write")
-			b.tell()
+			b.wakeLane()
 		}
 		for _, job := range jobs {
 			if err := job.Stream().WriteFrame(t.Context(), frame(0)); !errors.Is(err, ErrStreamOver) {

@@ -49,7 +49,7 @@ type joint struct {
 	count int64 // of the stream's frames, if it is committed
 }
 
-// appendFrames appends the turn's frames in its transaction, behind those that the stream has in its buffer.
+// appendFrames appends the turn's frames in its transaction, after the frames in the stream's buffer.
 func (t *turn) appendFrames(ctx context.Context, eng frameAppender) error {
 	stream, frames := t.steps.written(), t.current.frames
 	switch {
@@ -104,7 +104,7 @@ func (s *Stream) complete() {
 }
 
 // completeIn appends the frames in the buffer in a transaction that completes the execution. The next append, or its
-// refusal, shows whether it is committed.
+// refusal, shows whether the transaction was committed.
 func (s *Stream) completeIn(ctx context.Context, eng frameAppender) error {
 	s.complete()
 	j, err := s.join(ctx, eng, nil, nil)
@@ -114,10 +114,10 @@ func (s *Stream) completeIn(ctx context.Context, eng frameAppender) error {
 	return err
 }
 
-// join appends the frames in the buffer, and others behind them, in a transaction of the handler; t is its turn, if it is
-// one. A frame of the buffer that the server refuses is left out, and reported by the next flush. The appender leaves the
-// stream alone until the caller ends the joint. join returns nil if there is nothing to append, or if an earlier
-// transaction of the same turn has been committed.
+// join appends the frames in the buffer, and then others, in a transaction of the handler, whose turn is t, if any.
+// join leaves out a buffered frame that the server refuses; the next flush reports it. The appender skips the stream
+// until the caller ends the joint. join returns nil if there is nothing to append, or if an earlier transaction of the
+// same turn has been committed.
 func (s *Stream) join(ctx context.Context, eng frameAppender, others []engine.FrameSpec, t *turn) (*joint, error) {
 	if err := s.hold(ctx); err != nil {
 		return nil, err
@@ -202,7 +202,7 @@ func (s *Stream) hold(ctx context.Context) error {
 // joinedFrames are frames that a transaction has appended.
 type joinedFrames struct {
 	count   int64 // of the stream's frames
-	frames  int   // of those given, refused ones included
+	frames  int   // given, including refused ones
 	refused error // of a frame of the buffer that was left out
 }
 

@@ -16,9 +16,9 @@ import (
 //
 //	cmd.Stdout, cmd.Stderr = job.Stream().Writer(engine.FrameStdout), job.Stream().Writer(engine.FrameStderr)
 //
-// Each Write is a frame, or several if it is longer than [engine.MaxFramePayload]. The bytes may be of any kind. A character
-// of UTF-8 is not divided: bytes that begin one at the end of a Write wait for the next, for [Stream.Flush], or for the end
-// of the handler. A Write that waits for room ends when there is some, or when the lease is lost. Its errors are those of
+// Each Write is a frame, or several if longer than [engine.MaxFramePayload]. The bytes may be of any kind. A character
+// of UTF-8 is not divided: an incomplete one at the end of a Write waits for the next Write, for [Stream.Flush], or for
+// the end of the handler. If the buffer is full, a Write waits until its frames fit or the lease is lost. Errors: see
 // [Stream.WriteFrame].
 func (s *Stream) Writer(frameType string) io.Writer {
 	w := &frameWriter{stream: s, frameType: frameType}
@@ -104,13 +104,13 @@ func (s *Stream) maxPayload() int {
 //
 //	log := slog.New(job.Stream().LogHandler(nil))
 //
-// A record waits for room in the buffer until the lease is lost or its context ends.
+// If the buffer is full, a record waits until it fits, the lease is lost or its context ends.
 func (s *Stream) LogHandler(o *slog.HandlerOptions) slog.Handler {
 	return &logHandler{Handler: slog.NewJSONHandler(io.Discard, o), stream: s, options: o}
 }
 
-// logHandler formats each record into a buffer of its own, so that records don't wait for each other, and a value may log
-// while it is formatted.
+// logHandler formats each record into a buffer of its own, so records don't wait for each other, and a value may log
+// while being formatted.
 type logHandler struct {
 	slog.Handler // only decides which records are enabled
 	stream       *Stream

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// StuckHandlers returns how many handlers so far ran on for [Config.StuckAfter] after their context had ended. The log has
-// each of them, with its stack.
+// StuckHandlers counts the handlers that have continued for [Config.StuckAfter] after their context had ended. The log
+// has each with its stack.
 func (w *Worker) StuckHandlers() int64 { return w.stuckHandlers.Load() }
 
 const (
@@ -18,8 +18,8 @@ const (
 	maxStacks       = 16 << 20 // bytes of all stacks of the process
 )
 
-// watchStuck reports handlers that ignore the end of their context, until stop is closed. It looks at all held tasks from
-// time to time, so a handler that obeys costs nothing.
+// watchStuck reports handlers that ignore the end of their context, until stop is closed. It looks at all held tasks
+// from time to time, so other handlers cost nothing.
 func (r *run) watchStuck(stop <-chan struct{}) {
 	ticker := time.NewTicker(max(r.cfg.StuckAfter/4, time.Millisecond))
 	defer ticker.Stop()

@@ -36,7 +36,7 @@ func TestHandlersThatIgnoreTheirContextAreLogged(t *testing.T) {
 		obeys := work("obeys")
 		obeys.ExpiresAt, obeys.TimeoutAt = timesOut.ExpiresAt, timesOut.TimeoutAt
 		b.eng.put(engine.DefaultLane, work("limited"), timesOut, obeys, work("patient"))
-		b.tell()
+		b.wakeLane()
 		b.pass(79 * time.Second)
 		if n := b.StuckHandlers(); n != 0 {
 			t.Errorf("%d are reported before the time", n)
@@ -76,7 +76,7 @@ func TestHandlersThatIgnoreAShutdownAreLogged(t *testing.T) {
 		})
 	}, func(t *testing.T, b *bubble) {
 		b.eng.put(engine.DefaultLane, work("k"))
-		b.tell()
+		b.wakeLane()
 		time.AfterFunc(time.Minute, func() { close(release) })
 		b.stop()
 		if log := b.log.String(); b.StuckHandlers() != 1 || !strings.Contains(log, ErrShutdown.Error()) {

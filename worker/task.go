@@ -11,13 +11,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 )
 
-// task is a claimed execution in the worker. The fetcher, a handler's goroutine and the settler own it in turn. The
-// heartbeat runs beside them and only renews or cancels it.
+// task is a claimed execution in the worker. The fetcher, a handler's goroutine and the settler own the task in turn.
+// The heartbeat runs beside them and only renews or cancels it.
 type task struct {
 	work   engine.Claimed
 	handle handler
 
-	claimAsked time.Time // when the call began that claimed it
+	claimAsked time.Time // when its claim began
 
 	// ctx is the handler's context. It ends with a cause: lease lost, attempt timed out, or worker shut down.
 	ctx    context.Context
@@ -80,8 +80,8 @@ func newTask(base context.Context, work engine.Claimed, handle handler, calledAt
 	return t
 }
 
-// judge sets the verdict for a task whose handler returned result and err.
-func (t *task) judge(result []byte, err error) {
+// decide sets the verdict for a task whose handler returned result and err.
+func (t *task) decide(result []byte, err error) {
 	t.result, t.err = result, err
 	cause := context.Cause(t.ctx)
 	on, goesOn := isLater(err)
@@ -120,7 +120,7 @@ func (t *task) end() {
 	}
 }
 
-// lose records that the lease is lost and cancels the handler. It reports whether a handler was still running.
+// lose records the loss of the lease and cancels the handler. It reports whether a handler was still running.
 func (t *task) lose(reason error) bool {
 	reason = lossOf(reason)
 	if !t.lost.CompareAndSwap(nil, &reason) || t.ctx.Err() != nil {
@@ -138,7 +138,7 @@ func (t *task) lostBy() error {
 	return nil
 }
 
-// holding is the set of tasks whose leases this worker holds, from the claim until they are settled.
+// holding is the set of tasks whose leases this worker holds, from the claim to the settlement.
 type holding struct {
 	mu    sync.Mutex
 	tasks []*task
@@ -212,8 +212,8 @@ func (h *holding) block(tasks []*task) {
 	}
 }
 
-// anyLate reports whether one of the leases was claimed or renewed so long before an instant that it is, or was, nearly
-// over. It ignores leases whose rows others had locked.
+// anyLate reports whether one of the leases was nearly over at an instant, counted from its claim or last renewal. It
+// ignores leases with rows locked by others.
 func (h *holding) anyLate(tasks []*task, instant time.Time, ttl time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -15,17 +15,17 @@ import (
 // errNoTx is the error of [StepTx] in a job of [JobForTest].
 var errNoTx = errors.New("a job for a test has no transaction: test this handler with a worker and a database")
 
-// JobForTest returns a job without a worker, for a test that calls a handler without a database. received has the signals
-// that end its waits, one list after the other; an empty list is a timeout. A further wait returns [fferr.ErrAwaiting].
+// JobForTest returns a job without a worker, for a test calling a handler without a database. received has the signals
+// for its waits, one list for each wait; an empty list is a timeout. A further wait returns [fferr.ErrAwaiting].
 //
 //	approved := []engine.ReceivedSignal{{Name: "approved", Payload: payload}}
 //	out, err := publish(ctx, worker.JobForTest(Draft{Title: "On waiting"}, approved))
 //
-// [Step] runs its function and refuses a repeated name. [Sleep] returns at once. [StepTx] returns an error: it needs a
-// database. [Job.Waitpoint] returns a token that no server accepts. A signal whose Key is not the key of its wait fails the
-// handler: give it the Key of a waitpoint to test a link. [Job.Progress] does nothing. [Job.Stream] keeps its
-// frames for [FramesForTest]. The job's ID is a new one. The conditions of the waits are not evaluated: give the signals
-// that would satisfy them. [NextRunForTest] runs the handler again, as after a failure or a wait.
+// [Step] runs its function and refuses a repeated name. [Sleep] returns at once. [StepTx] returns an error, since it
+// needs a database. No server accepts the token from [Job.Waitpoint]. A signal with another Key than its wait fails the
+// handler: set the Key of a waitpoint to test a link. [Job.Progress] does nothing. [Job.Stream] keeps its frames for
+// [FramesForTest]. The job's ID is new. The conditions of the waits are not evaluated: give signals that satisfy them.
+// [NextRunForTest] runs the handler again, as after a failure or a wait.
 func JobForTest[In any](args In, received ...[]engine.ReceivedSignal) Job[In] {
 	return Job[In]{
 		Args:    args,
@@ -35,8 +35,8 @@ func JobForTest[In any](args In, received ...[]engine.ReceivedSignal) Job[In] {
 	}
 }
 
-// NextRunForTest returns the job of [JobForTest] for the next run of its handler. It has the results of the finished steps,
-// so these don't run again, and the signals of the first run, followed by received.
+// NextRunForTest returns the job of [JobForTest] for the next run of its handler. It has the results of the finished
+// steps, which don't run again, and the signals of the first run, followed by received.
 //
 //	job := worker.JobForTest(Draft{Title: "On waiting"})
 //	_, err := publish(ctx, job) // fferr.ErrAwaiting
@@ -60,7 +60,7 @@ func newStepsForTest(known map[string]engine.Step, points map[id.WaitpointKey]en
 	}
 }
 
-// FramesForTest returns the frames that a job of [JobForTest] has written to its stream, in their order.
+// FramesForTest returns the frames written to the stream of a [JobForTest] job, in order.
 func FramesForTest[In any](job Job[In]) []engine.FrameSpec {
 	if !job.isForTest() {
 		return nil

@@ -10,9 +10,9 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 )
 
-// RunForTest runs a handler for an execution that the caller has claimed by eng, which may be bound to a transaction, and
-// returns the handler's result and error. It settles nothing and renews no lease. The test kit (fftest.Run) uses it for a run
-// that is rolled back.
+// RunForTest runs a handler for an execution claimed by the caller with eng, which may be bound to a transaction, and
+// returns the handler's result and error. RunForTest settles nothing and renews no lease. The test kit (fftest.Run)
+// rolls such a run back.
 //
 // Errors: the handler's; [*fferr.DecodeError] for a payload that can't be decoded.
 func RunForTest[In, Out any](
@@ -44,7 +44,7 @@ func RunForTest[In, Out any](
 	job.steps.end()
 	if stream := job.steps.written(); stream != nil {
 		flushed := stream.Flush(ctx)
-		if stream.isCompleting() && isLost(flushed) { // its frames were appended by the transaction that completed it
+		if stream.isCompleting() && isLost(flushed) { // the completing transaction appended its frames
 			flushed = nil
 		}
 		err = cmp.Or(err, flushed)

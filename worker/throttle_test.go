@@ -12,7 +12,7 @@ import (
 
 func TestThrottleHalvesAndRecovers(t *testing.T) {
 	t.Parallel()
-	l, now := throttle{room: 100, every: time.Second}, epoch
+	l, now := throttle{capacity: 100, every: time.Second}, epoch
 	want := func(n int) {
 		t.Helper()
 		if got := l.holds(now); got != n {
@@ -70,7 +70,7 @@ func overloaded(w *Worker, eng *fakeEngine) {
 func TestLateWorkerClaimsLess(t *testing.T) {
 	inBubble(t, Config{LeaseTTL: time.Second, Concurrency: 100, DrainTimeout: time.Second}, overloaded, func(t *testing.T, b *bubble) {
 		b.eng.putMany(100_000, "long")
-		b.tell()
+		b.wakeLane()
 		b.pass(20 * time.Second)
 		claimed, completed := b.left(engine.DefaultLane), len(b.seen().ended)
 		b.pass(100 * time.Second)
@@ -98,7 +98,7 @@ func TestLockedLeasesDoNotThrottle(t *testing.T) {
 		b.eng.lockedLease[locked.ID] = true
 		b.eng.put(engine.DefaultLane, locked)
 		b.eng.putMany(5, "long")
-		b.tell()
+		b.wakeLane()
 		b.pass(time.Minute)
 		if n := len(b.eng.causes); n != 1 {
 			t.Errorf("%d leases were lost, want the one whose attempt is locked", n)
@@ -116,7 +116,7 @@ func TestLockedLeasesDoNotThrottle(t *testing.T) {
 func (b *bubble) wantMostCompleted(t *testing.T, atLeast int) {
 	t.Helper()
 	b.eng.putMany(100_000, "long")
-	b.tell()
+	b.wakeLane()
 	b.pass(20 * time.Second)
 	claimed, completed := b.left(engine.DefaultLane), len(b.seen().ended)
 	b.pass(100 * time.Second)
@@ -168,7 +168,7 @@ func TestLateClaimsThrottle_C13(t *testing.T) {
 				eng.renewErr = func(engine.Lease) (item, call error) { return c.reason, nil }
 			}, func(t *testing.T, b *bubble) {
 				b.eng.putMany(1, "long")
-				b.tell()
+				b.wakeLane()
 				b.pass(c.after)
 				if got := b.late.throttled(time.Now()); got != c.throttled {
 					t.Errorf("the worker claims less: %v, want %v", got, c.throttled)

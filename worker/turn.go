@@ -37,17 +37,18 @@ import (
 //	}
 //	approval, err := Approved.Await(ctx, job, wait)
 //
-// If fn returns nil, the turn is committed. If it has called t.Complete, t.Sleep or t.Await, Turn then returns an error for
-// the handler to return, wrapped or not; a handler that goes on instead has no lease any more, and nothing of it is stored.
-// If fn returns an error, nothing has happened, and the error is handled as that of a [Step].
+// If fn returns nil, the turn is committed. If fn has called t.Complete, t.Sleep or t.Await, Turn then returns an error
+// for the handler to return, wrapped or not. If the handler continues instead, it has no lease, and none of its later
+// work is stored. If fn returns an error, nothing has happened, and the error is handled like an error of a [Step].
 //
-// When the handler runs again, Turn returns nil without calling fn, and the handler goes on behind it. After t.Sleep it
-// does so once the pause is over.
+// When the handler runs again, Turn returns nil without calling fn, and the handler continues after it. After t.Sleep,
+// the handler runs again once the pause has ended.
 //
-// fn runs again, in a new transaction, if the server aborts the transaction in favour of another, in an outage of the database,
-// or if the answer to the commit is lost; its writes are rolled back if the first commit took effect. It must not commit or
-// roll back: a COMMIT among its statements fails the execution for good. A [Step] and its like, a [Call] or a wait for signals
-// of the job, with the context of fn or on its goroutine, fails the turn. Keep it short: its locks are held until the commit.
+// fn runs again, in a new transaction, if the server aborts the transaction in favour of another, in an outage of the
+// database, or if the answer to the commit is lost. If the first commit took effect, the repeated writes are rolled
+// back. fn must not commit or roll back: a COMMIT among its statements fails the execution for good. A [Step] or
+// similar, a [Call] or a wait for signals of the job, with the context of fn or on its goroutine, fails the turn. Keep
+// fn short: its locks are held until the commit.
 //
 // Errors: as [Step]; [fferr.ErrInvalidInput] if fn called more than one of t.Complete, t.Sleep and t.Await, or a step
 // or wait of the job: nothing was written.
@@ -103,13 +104,12 @@ type TurnTx struct {
 	frameBytes int
 }
 
-// Engine returns the engine bound to the transaction: what it creates, grows, signals and cancels is committed with the
-// turn, and workers are woken afterwards.
+// Engine returns the engine bound to the transaction: its operations are committed with the turn, and workers are
+// notified afterwards.
 func (t *TurnTx) Engine() *engine.Engine { return t.eng }
 
-// TakeSignal takes the oldest signal of a name that is kept for a later wait, with the turn: use [engine.Signal.Take], which
-// also decodes it. From then on until the commit the turn holds the lease's row, so it is not renewed: take signals behind
-// slow parts.
+// TakeSignal takes the oldest kept signal of a name with the turn. [engine.Signal.Take] also decodes it. From then
+// until the commit, the turn locks the lease's row, and the lease is not renewed: take signals after slow parts.
 //
 // Errors: as [engine.Engine.TakeSignal]; [fferr.ErrInvalidInput] after the return of the turn's function.
 func (t *TurnTx) TakeSignal(ctx context.Context, name string) (engine.ReceivedSignal, bool, error) {
@@ -145,9 +145,10 @@ func (t *TurnTx) Sleep(d time.Duration) error {
 	return t.endWith(&later{verdict: delay, until: until})
 }
 
-// Await lets the execution wait for signals after the turn. When they have come, the handler runs again, and gets them
-// behind the turn by a call that waits for the same: the next of its waits for these names. For [engine.Signal.Await] the
-// condition is [engine.Signal.Received], with the Where and the Key of the wait, if any, as its Where and At.
+// Await lets the execution wait for signals after the turn. After they have come, the handler runs again and gets them
+// from a call after the turn that waits for the same signals: the next of its waits for these names. For
+// [engine.Signal.Await] the condition is [engine.Signal.Received], with the Where and the Key of the wait, if any, as
+// its Where and At.
 //
 // Errors: [fferr.ErrInvalidInput] for a wait that is not possible, or if the turn has an end already.
 func (t *TurnTx) Await(condition engine.Condition, wait engine.Wait) error {
@@ -190,8 +191,9 @@ func (t *TurnTx) endWith(end *later) error {
 // turnOf is the key of a context in which a turn of a job runs.
 type turnOf struct{ steps *steps }
 
-// outsideTurn returns an error if a turn of the job runs in ctx, or on this goroutine with another context. That fails the
-// turn, even if its function ignores it. Steps of other goroutines go on beside a turn, and wait for its locks at most.
+// outsideTurn returns an error if a turn of the job runs in ctx, or on this goroutine with another context. The turn
+// then fails, even if its function ignores the error. Steps of other goroutines may run beside a turn, and at most wait
+// for its locks.
 func (j Job[In]) outsideTurn(ctx context.Context) error {
 	t, ok := ctx.Value(turnOf{j.steps}).(*turn)
 	if !ok && j.steps != nil {
@@ -295,7 +297,8 @@ func (t *turn) call(ctx context.Context, tx pgx.Tx, x *TurnTx, fn func(context.C
 	return fn(ctx, tx, x)
 }
 
-// settle ends the lease in the turn's transaction, if fn has asked for it. It reports whether the commit will do so.
+// settle ends the lease in the turn's transaction, if fn has asked for an end. It reports whether the commit will end
+// the lease.
 func (t *turn) settle(ctx context.Context, eng *engine.Engine) (ended bool, err error) {
 	end := t.current.end
 	t.ending = end
@@ -323,7 +326,7 @@ func (t *turn) settle(ctx context.Context, eng *engine.Engine) (ended bool, err 
 	return ended, err
 }
 
-// committed notes that the end of the turn is known to be committed, so the worker need not repeat it.
+// committed records that the end of the turn is committed, so the worker need not repeat the end.
 func (t *turn) committed() {
 	if t.ending == nil || t.ending.early { // the lease is still held, and the worker gives it back
 		return
@@ -338,7 +341,7 @@ func (t *turn) committed() {
 	}
 }
 
-// following numbers a wait as the next one for its keys, without counting it, and gives it a step.
+// following numbers a wait as the next one for its keys, without counting the wait, and gives it a step.
 func (s *steps) following(spec *engine.SuspendSpec) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -353,10 +356,10 @@ func (s *steps) following(spec *engine.SuspendSpec) (err error) {
 // turnIn runs fn, calls frames, stores the step that fn returned and then calls end, all in one transaction. If the execution
 // has the step already, nothing of the transaction is written. end reports whether it ended the lease.
 //
-// It begins again if the server aborted the transaction in favour of another, and in an outage: a transaction whose connection
-// is lost before the commit has written nothing. If the answer to the commit is lost, the next try waits for the end of the
-// former, and finds its step, no step, or a lease that is gone: then the former may have ended it, which the result reports as
-// repeated.
+// It begins again if the server aborted the transaction in favour of another, and in an outage: a connection lost
+// before the commit has written nothing. If the answer to the commit is lost, the next try waits for the end of the
+// former. The next try then finds its step, no step, or no lease. Without a lease, the former may have ended it, and
+// the result is marked as repeated.
 func (e onEngine) turnIn(
 	ctx context.Context, fn func(tx pgx.Tx, eng *engine.Engine) (engine.StepRecord, error),
 	frames func(ctx context.Context, eng frameAppender) error,

@@ -21,8 +21,8 @@ type kindOnLane struct {
 	kind string
 }
 
-// watchUnserved logs work in the worker's lanes that this worker has no handler for, no registered worker handles, and no
-// worker has taken for a minute, until ctx ends. It logs each kind once, and again if some of it was taken in between.
+// watchUnserved logs work in the worker's lanes without a handler here, without a registered worker for its kind, and
+// unclaimed for a minute, until ctx ends. It logs each kind once, and again if some was claimed in between.
 func (r *run) watchUnserved(ctx context.Context) {
 	filter := engine.WaitingFilter{Lanes: r.laneNames, Except: slices.Collect(maps.Keys(r.handlers))}
 	var before, told map[kindOnLane]engine.WaitingKind
@@ -61,8 +61,8 @@ func (r *run) watchUnserved(ctx context.Context) {
 	}
 }
 
-// served reports whether a live worker has registered that it handles the kind on the lane. Then the work waits for that
-// worker to have room. A drained worker takes none.
+// served reports whether a live worker is registered for the kind on the lane. The work then waits until this worker
+// has a free handler. Drained workers don't count.
 func (r *run) served(ctx context.Context, about kindOnLane) (bool, error) {
 	calling, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -25,9 +25,9 @@ func timedOut(keys []id.WaitpointKey) error {
 	return fmt.Errorf("waiting for %q: %w", keys, fferr.ErrWaitTimeout)
 }
 
-// AwaitSignals returns the signals that satisfied a wait of this execution, for [engine.Signal.Await] and its like. Like
-// a step the wait has a place and a stored result, and a name of its own: "signal approved". See [Step]. A wait that is not
-// possible is a permanent failure of the category "wait".
+// AwaitSignals returns the signals that satisfied a wait of this execution, for [engine.Signal.Await] and similar
+// methods. Like a [Step], the wait has a place and a stored result, and a name of its own: "signal approved". An
+// invalid wait is a permanent failure of the category "wait".
 func (j Job[In]) AwaitSignals(ctx context.Context, spec engine.SuspendSpec) ([]engine.ReceivedSignal, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, badWait(err)
@@ -81,7 +81,7 @@ func (j Job[In]) AwaitSignals(ctx context.Context, spec engine.SuspendSpec) ([]e
 	return nil, &later{verdict: suspend, wait: spec}
 }
 
-// ended returns the signals that ended a wait at the waitpoints with the given keys, or the error of its timeout.
+// ended returns the signals for a wait at the waitpoints with the given keys, or the error of its timeout.
 func ended(signals []engine.ReceivedSignal, keys []id.WaitpointKey) (received []engine.ReceivedSignal, err error) {
 	for _, signal := range signals {
 		if signal.TimedOut(keys) {
@@ -94,9 +94,9 @@ func ended(signals []engine.ReceivedSignal, keys []id.WaitpointKey) (received []
 	return received, nil
 }
 
-// nextKey returns the key of the waitpoint of the next wait of this run that has the given key. The first wait has the key
-// itself, and the second of "a" has "a#2". A key that looks like that gets a number from the beginning: "a#2#1" is no key of
-// a wait for "a". The caller holds the mutex.
+// nextKey returns the waitpoint key for the next wait of this run with the given key. The first wait has the key
+// itself, and the second of "a" has "a#2". A given key of this form gets a number from the beginning: "a#2#1" is no key
+// of a wait for "a". The caller holds the mutex.
 func (s *steps) nextKey(key id.WaitpointKey) id.WaitpointKey {
 	n := s.waited[key] + 1
 	if n == 1 && !numberedKey.MatchString(string(key)) {
@@ -128,11 +128,11 @@ func waitName(keys []id.WaitpointKey) string {
 	return storable(name, engine.MaxStepName-len(end)) + end
 }
 
-// Waitpoint opens a waitpoint and returns it with a token: the part of a link that lets a person without an account send
-// a signal. It belongs to the next wait of this run at the key: behind the first wait at "decision" its key is "decision#2",
-// like the key of the second wait. Call it in a [Step] that also hands out the link: if that runs again before the wait is
-// over, it gets the same waitpoint. After the wait the call would open another. Don't return the token from the step:
-// results are stored as plain text. See [engine.Engine.CreateWaitpoint].
+// Waitpoint opens a waitpoint and returns it with a token: the part of a link with which a person without an account
+// sends a signal. The waitpoint belongs to the next wait of this run at the key: after the first wait at "decision" its
+// key is "decision#2", like the key of the second wait. Call Waitpoint in a [Step] that also sends the link: if the
+// step runs again before the end of the wait, it gets the same waitpoint. After the wait the call would open another.
+// Don't return the token from the step, since results are stored as plain text. See [engine.Engine.CreateWaitpoint].
 func (j Job[In]) Waitpoint(ctx context.Context, key id.WaitpointKey, ttl time.Duration) (engine.Waitpoint, error) {
 	if j.eng == nil && !j.isForTest() {
 		return engine.Waitpoint{}, errNoWorker

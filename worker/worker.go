@@ -11,10 +11,10 @@
 // and one heartbeat renews all leases in one statement. A worker that claims one execution at a time ([Config.FetchBatch])
 // completes the previous one in the same transaction.
 //
-// A handler that has to wait for a signal, a time or other executions returns the error of the wait. Its execution leaves the
-// worker, and the handler runs again from its beginning when the wait is over.
+// A handler that has to wait for a signal, a time or other executions returns the error of the wait. Its execution
+// leaves the worker, and the handler runs again from its beginning after the wait.
 //
-// An execution is handled at least once; its result is stored exactly once, by the holder of the newest lease. Work is
+// An execution is handled at least once. The holder of the newest lease stores its result, exactly once. Work is
 // acknowledged only after the commit, so a killed worker loses none: its leases expire, and other workers continue.
 package worker
 
@@ -76,7 +76,7 @@ type handledKinds struct {
 	timeouts map[string]time.Duration // of the kinds that have one; nil if none has
 }
 
-// operations is the part of an engine that this package uses.
+// operations are the engine operations used by this package.
 type operations interface {
 	log() *slog.Logger
 	clock() func() time.Time // nil: the database's
@@ -123,7 +123,7 @@ type operations interface {
 	// inTx appends frames in a handler's transaction.
 	inTx(tx pgx.Tx) frameAppender
 
-	// turnIn runs fn, appends its frames, stores the step that it returns and calls end, all in one transaction: see onEngine.
+	// turnIn runs fn, appends its frames, stores the returned step and calls end, all in one transaction: see onEngine.
 	turnIn(
 		ctx context.Context, fn func(tx pgx.Tx, eng *engine.Engine) (engine.StepRecord, error),
 		frames func(ctx context.Context, eng frameAppender) error,
@@ -139,8 +139,8 @@ type operations interface {
 	// claimEach fills in claims by one transaction.
 	claimEach(ctx context.Context, claims []*laneClaim)
 
-	// connections returns the size of the engine's pool. apart returns the engine on separate connections, and a function that
-	// closes them.
+	// connections returns the size of the engine's pool. apart returns the engine on separate connections, and a
+	// function to close them.
 	connections() int
 	apart(connections int32) (operations, func(), error)
 }
@@ -155,13 +155,13 @@ type claimer interface {
 
 // New returns a worker without handlers. It does not use the database.
 //
-// By default [Worker.Run] claims, renews, settles and does the background work on connections of its own, up to fourteen, or
-// eight with [Config.NoReconcile]. It opens them when it needs them, and closes one that it hasn't used for a minute. So
-// handlers that use up the pool of eng cost time, not leases. [Config.SharePool] turns that off. From the pool itself the
-// worker briefly uses one connection for notifications.
+// By default [Worker.Run] claims, renews, settles and does the background work on connections of its own, up to
+// fourteen, or eight with [Config.NoReconcile]. Run opens connections when needed, and closes them after a minute
+// without use. So handlers that use up the pool of eng cost time, not leases. [Config.SharePool] turns this off. From
+// the pool itself the worker briefly uses one connection for notifications.
 //
-// Errors: [fferr.ErrInvalidInput] with the field of cfg that is out of bounds, such as "Config.LeaseTTL", or for an
-// engine that is nil or bound to a transaction.
+// Errors: [fferr.ErrInvalidInput] with the invalid field of cfg, such as "Config.LeaseTTL", or for an engine that is
+// nil or bound to a transaction.
 func New(eng *engine.Engine, cfg Config) (*Worker, error) {
 	if eng == nil {
 		return nil, &fferr.InputError{Field: "engine", Reason: "is nil"}
@@ -276,40 +276,40 @@ type run struct {
 	settling   operations // settles and claims, on separate connections
 	disconnect func()
 
-	held    holding
-	late    throttle // limits claims while leases are renewed late
-	aside   *aside
-	queue   chan *task    // claimed and waiting for a handler
-	handled chan *task    // waiting to be settled
-	members chan *task    // like handled, for members of flows
-	places  chan *task    // like handled, for those whose limit may let the next execution start
-	turns   turns         // of the settlers of members
-	roused  chan struct{} // wakes the fetcher
-	losses  chan struct{} // notifies that leases may be lost
-	nudged  chan struct{} // notifies that the worker may be drained
+	held       holding
+	late       throttle // limits claims while leases are renewed late
+	retrier    *retrier
+	queue      chan *task    // claimed and waiting for a handler
+	handled    chan *task    // waiting to be settled
+	members    chan *task    // like handled, for members of flows
+	places     chan *task    // like handled, for those whose limit may let the next execution start
+	turns      turns         // of the settlers of members
+	recheck    chan struct{} // makes the fetcher check again
+	losses     chan struct{} // notifies that leases may be lost
+	drainCheck chan struct{} // notifies that the worker may be drained
 
 	drainedBefore atomic.Bool  // logged that an operator has drained the worker
-	heeded        atomic.Int64 // answers to claims
+	answers       atomic.Int64 // answers to claims
 
 	polledAt atomic.Int64 // when the background work last polled the lanes, since began
 	began    time.Time
-	heard    atomic.Int64 // number of notifications about lanes
+	notified atomic.Int64 // number of notifications about lanes
 	load     atomic.Int64 // executions queued or with a handler
-	refillAt atomic.Int64 // the load at which handlers wake the fetcher
+	refillAt atomic.Int64 // the load at which handlers notify the fetcher
 	ran      atomic.Int64 // total running time of handlers
 	renews   atomic.Bool  // a renewal is in progress
 	pool     sync.WaitGroup
 }
 
 // Run handles executions until ctx ends. Then it stops claiming, returns queued work to its lane, and waits up to
-// [Config.DrainTimeout] for running handlers before it cancels them. Executions whose handlers then return an error go
+// [Config.DrainTimeout] for running handlers before cancelling them. Executions whose handlers then return an error go
 // back to their lane at no cost. Run returns when every handler has returned and every outcome is settled, so a handler
-// that ignores its context blocks it. Handlers get the values of ctx.
+// that ignores its context blocks Run. Handlers get the values of ctx.
 //
-// Run waits through outages of the database. If the row or the flow of an execution is locked, Run sets the result aside
-// and retries it until its lease is lost; meanwhile the lease is renewed. With a thousand results set aside, it stops
-// claiming. After the handlers have returned, it retries the rest for one more lease, and unfinished work for three
-// seconds; other workers handle it again after that.
+// Run waits through outages of the database. If the row or the flow of an execution is locked, Run keeps the result,
+// renews the lease and retries until the lease is lost. With a thousand such results, Run stops claiming. After the
+// handlers have returned, Run retries the rest for one more lease, and unfinished work for three seconds; other workers
+// then handle it again.
 //
 // Errors: nil once ctx has ended. Otherwise the worker did not start: [fferr.ErrInvalidInput] for a bad registration or
 // none; [ErrRunning]; the errors of [engine.Engine.Prepare].
@@ -352,24 +352,24 @@ func (w *Worker) newRun(ctx context.Context, kinds handledKinds) (*run, error) {
 		lanes = slices.Compact(slices.Sorted(slices.Values(kinds.lanes)))
 	}
 	r := &run{
-		Worker:    w,
-		handlers:  kinds.handlers,
-		timeouts:  kinds.timeouts,
-		laneNames: lanes,
-		base:      context.WithoutCancel(ctx),
-		began:     time.Now(),
-		queue:     make(chan *task, w.cfg.handlers()+maxQueued(w.cfg)),
-		handled:   make(chan *task, w.cfg.SettleBatch),
-		members:   make(chan *task, w.cfg.SettleBatch),
-		places:    make(chan *task, w.cfg.SettleBatch),
-		turns:     turns{one: make(chan struct{}, 1)},
-		roused:    make(chan struct{}, 1),
-		losses:    make(chan struct{}, 1),
-		nudged:    make(chan struct{}, 1),
+		Worker:     w,
+		handlers:   kinds.handlers,
+		timeouts:   kinds.timeouts,
+		laneNames:  lanes,
+		base:       context.WithoutCancel(ctx),
+		began:      time.Now(),
+		queue:      make(chan *task, w.cfg.handlers()+maxQueued(w.cfg)),
+		handled:    make(chan *task, w.cfg.SettleBatch),
+		members:    make(chan *task, w.cfg.SettleBatch),
+		places:     make(chan *task, w.cfg.SettleBatch),
+		turns:      turns{one: make(chan struct{}, 1)},
+		recheck:    make(chan struct{}, 1),
+		losses:     make(chan struct{}, 1),
+		drainCheck: make(chan struct{}, 1),
 	}
 	w.recorder, w.appender = newRecorder(), newAppender(w.eng)
-	r.late.room, r.late.every = w.cfg.handlers(), w.cfg.LeaseTTL/3
-	r.aside = newAside(r)
+	r.late.capacity, r.late.every = w.cfg.handlers(), w.cfg.LeaseTTL/3
+	r.retrier = newRetrier(r)
 	if err := r.connect(); err != nil {
 		return nil, err
 	}
@@ -455,11 +455,12 @@ func (r *run) claimSpec(lane id.LaneID, kinds []string) engine.ClaimSpec {
 	}
 }
 
-// oneByOne reports whether the fetcher also settles, each completion in one transaction with the next claim. That halves
-// the commits of a worker that claims one at a time, and gains nothing with batches, except for work whose limit is full.
+// oneByOne reports whether the fetcher also settles, each completion in one transaction with the next claim. One
+// transaction halves the commits of a worker claiming one at a time. With batches the gain is nothing, except for work
+// whose limit is full.
 func (r *run) oneByOne() bool { return r.cfg.FetchBatch == 1 }
 
-// work starts the goroutines of a run and stops them in order: fetcher, handlers, settlers, aside, heartbeat.
+// work starts the goroutines of a run and stops them in order: fetcher, handlers, settlers, retrier, heartbeat.
 func (r *run) work(ctx context.Context) {
 	drained, endDrain := context.WithCancel(r.base)
 	defer endDrain()
@@ -490,7 +491,7 @@ func (r *run) work(ctx context.Context) {
 	if !r.cfg.NoRegister {
 		beating.Go(func() { r.keepPresence(ctx, stopped) })
 	}
-	r.aside.begin()
+	r.retrier.begin()
 	fetching := &fetcher{run: r, stopped: make(chan struct{})}
 	settling.Go(func() {
 		if r.oneByOne() {
@@ -537,7 +538,7 @@ func (r *run) work(ctx context.Context) {
 	close(r.members)
 	close(r.places)
 	settling.Wait()
-	r.aside.end(r.cfg.LeaseTTL)
+	r.retrier.end(r.cfg.LeaseTTL)
 	stopHearing()
 	close(stopped)
 	close(r.recorder.stopped)

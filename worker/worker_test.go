@@ -171,7 +171,7 @@ func TestConfigDefaults(t *testing.T) {
 func TestDrainLetsHandlersFinish(t *testing.T) {
 	bothWays(t, Config{Concurrency: 1}, quickAndSlow, func(t *testing.T, b *bubble) {
 		b.eng.putMany(3, "slow")
-		b.tell()
+		b.wakeLane()
 		b.pass(500 * time.Millisecond)
 		began := time.Now()
 		b.stop()
@@ -190,7 +190,7 @@ func TestDrainLetsHandlersFinish(t *testing.T) {
 func TestDrainCancelsAfterTheTimeout(t *testing.T) {
 	bothWays(t, Config{DrainTimeout: 7 * time.Second, LeaseTTL: 3 * time.Second}, untilCancelled, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "long")
-		b.tell()
+		b.wakeLane()
 		began := time.Now()
 		b.stop()
 		if took := time.Since(began); took != 7*time.Second {
@@ -235,7 +235,7 @@ func TestDrainHonoursExplicitVerdicts(t *testing.T) {
 		on(w, "plain", until(errors.New("no")))
 	}, func(t *testing.T, b *bubble) {
 		b.eng.put(engine.DefaultLane, work("success"), work("permanent"), work("plain"))
-		b.tell()
+		b.wakeLane()
 		b.stop()
 		if items(b.seen().done) != 1 || items(b.seen().failed) != 1 || items(b.seen().back) != 1 {
 			t.Fatalf("%d completed, %d failed, %d given back, want one each", items(b.seen().done), items(b.seen().failed), items(b.seen().back))

@@ -14,13 +14,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
-// aside holds tasks whose first settlement failed because another transaction has locked a row or a flow, or because the
-// database was out of reach. It retries them beside the settlers, which continue with later tasks. A task leaves when it
+// retrier holds tasks whose first settlement failed because another transaction held a lock, or because the database
+// was unreachable. The retrier tries again beside the settlers, which continue with later tasks. A task leaves when it
 // is settled or its lease is lost.
 //
 // Each round settles all due tasks together and never waits for a lock. Besides, one task at a time waits for its locks,
 // in turn, so rows that are locked again and again get settled too.
-type aside struct {
+type retrier struct {
 	*run
 	ctx     context.Context // cancelled when the patience of a finished run is used up
 	giveUp  context.CancelFunc
@@ -36,11 +36,11 @@ type aside struct {
 	closed  bool // no more tasks will come
 }
 
-// waiting is a task that was set aside. The goroutine that tries it owns it.
+// waiting is a task in the retrier. The goroutine trying it owns it.
 type waiting struct {
 	*task
 	began   time.Time
-	turn    time.Time // when it was set aside, or last waited for its lock
+	turn    time.Time // when it came, or last waited for its lock
 	due     time.Time
 	pause   time.Duration // from the last try until due
 	failing backoff.Backoff
@@ -51,26 +51,26 @@ type waiting struct {
 const (
 	firstSettlePause = 50 * time.Millisecond // after a failure
 	maxSettlePause   = 2 * time.Second
-	maxAside         = engine.MaxBatch // at this size the worker stops claiming
-	asideWarning     = 10 * time.Second
+	maxRetrying      = engine.MaxBatch // at this size the worker stops claiming
+	retryWarning     = 10 * time.Second
 
-	// giveBackPatience limits retries for work that is only given back. Its lease expires anyway.
+	// giveBackPatience limits retries for returned work, whose lease expires anyway.
 	giveBackPatience = 3 * time.Second
 )
 
-func newAside(r *run) *aside {
-	a := &aside{run: r, inLine: make(chan *waiting), changed: make(chan struct{}, 1)}
+func newRetrier(r *run) *retrier {
+	a := &retrier{run: r, inLine: make(chan *waiting), changed: make(chan struct{}, 1)}
 	a.ctx, a.giveUp = context.WithCancel(r.base)
 	return a
 }
 
-func (a *aside) begin() {
+func (a *retrier) begin() {
 	a.trying.Go(a.settle)
 	a.trying.Go(a.standInLine)
 }
 
-// end waits until the aside is empty. After patience it gives up the remaining tasks.
-func (a *aside) end(patience time.Duration) {
+// end waits until the retrier is empty. After patience, end gives up the remaining tasks.
+func (a *retrier) end(patience time.Duration) {
 	a.mu.Lock()
 	a.closed = true
 	for _, w := range a.waiting {
@@ -78,14 +78,14 @@ func (a *aside) end(patience time.Duration) {
 		w.due = time.Now()
 	}
 	a.mu.Unlock()
-	a.stir()
+	a.notifyChange()
 	defer time.AfterFunc(patience, a.giveUp).Stop()
 	a.trying.Wait()
 	a.giveUp()
 }
 
 // put takes over tasks that could not be settled, and the reason.
-func (a *aside) put(tasks []*task, reason error) {
+func (a *retrier) put(tasks []*task, reason error) {
 	if len(tasks) == 0 {
 		return
 	}
@@ -111,7 +111,7 @@ func (a *aside) put(tasks []*task, reason error) {
 
 // takeBack removes the only task, and returns why it could not be settled, or nil if there is none. Nothing tries tasks
 // meanwhile.
-func (a *aside) takeBack() error {
+func (a *retrier) takeBack() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.waiting) == 0 {
@@ -123,7 +123,7 @@ func (a *aside) takeBack() error {
 }
 
 // postpone schedules the next try of tasks. Tasks that failed together stay together.
-func (a *aside) postpone(tasks []*waiting) {
+func (a *retrier) postpone(tasks []*waiting) {
 	if len(tasks) == 0 {
 		return
 	}
@@ -135,38 +135,38 @@ func (a *aside) postpone(tasks []*waiting) {
 	}
 	a.waiting = append(a.waiting, tasks...)
 	a.mu.Unlock()
-	a.stir()
+	a.notifyChange()
 }
 
 // release removes tasks that are settled or given up.
-func (a *aside) release(tasks []*task) {
+func (a *retrier) release(tasks []*task) {
 	if len(tasks) == 0 {
 		return
 	}
-	a.letGo(tasks)
+	a.forget(tasks)
 	a.mu.Lock()
 	a.size -= len(tasks)
 	a.mu.Unlock()
-	a.stir()
-	a.rouse()
+	a.notifyChange()
+	a.wakeFetcher()
 }
 
 // full reports whether too many tasks wait for the worker to claim more.
-func (a *aside) full() bool {
+func (a *retrier) full() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.size >= maxAside
+	return a.size >= maxRetrying
 }
 
-func (a *aside) stir() {
+func (a *retrier) notifyChange() {
 	select {
 	case a.changed <- struct{}{}:
 	default:
 	}
 }
 
-// settle tries due tasks until the aside is closed and empty.
-func (a *aside) settle() {
+// settle tries due tasks until the retrier is closed and empty.
+func (a *retrier) settle() {
 	defer close(a.inLine)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -196,9 +196,9 @@ func (a *aside) settle() {
 	}
 }
 
-// take returns the due tasks, or the time until the next is due. over means that no more will come. To form batches, it
-// also takes tasks that have waited for half of their pause once one is due.
-func (a *aside) take(now time.Time) (due []*waiting, next time.Duration, over bool) {
+// take returns the due tasks, or the time until the next is due. If over is true, no more will come. To form batches,
+// take adds tasks after half of their pause once one is due.
+func (a *retrier) take(now time.Time) (due []*waiting, next time.Duration, over bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.size == 0 {
@@ -231,7 +231,7 @@ func (a *aside) take(now time.Time) (due []*waiting, next time.Duration, over bo
 
 // try settles tasks together, and hands one of the rest to standInLine. A task whose lease was lost gets one last try,
 // since its settlement may have succeeded without an answer.
-func (a *aside) try(due []*waiting) {
+func (a *retrier) try(due []*waiting) {
 	over := a.ctx.Err() != nil
 	lost := make([]error, len(due))
 	for i, w := range due {
@@ -264,7 +264,7 @@ func (a *aside) try(due []*waiting) {
 
 // together settles tasks of one verdict in as few calls as possible. If a call fails, it leaves the rest to the next round
 // and halves the batch size of the failed tasks. So a task that cannot be settled is alone in the end.
-func (a *aside) together(v verdict, due []*waiting) {
+func (a *retrier) together(v verdict, due []*waiting) {
 	var open []*waiting
 	for _, w := range due {
 		if w.verdict == v && w.settlement == "" {
@@ -298,8 +298,8 @@ func (a *aside) together(v verdict, due []*waiting) {
 	}
 }
 
-// offer hands the task whose turn it is to the goroutine that waits for locks, if that is free, and returns the others.
-func (a *aside) offer(left []*waiting) []*waiting {
+// offer sends the task whose turn it is to the goroutine waiting for locks, if idle, and returns the others.
+func (a *retrier) offer(left []*waiting) []*waiting {
 	first := -1
 	for i, w := range left {
 		locked := errors.Is(w.reason, fferr.ErrBusy) || errors.Is(w.reason, fferr.ErrContention)
@@ -319,7 +319,7 @@ func (a *aside) offer(left []*waiting) []*waiting {
 }
 
 // standInLine settles one task at a time with the calls that wait for locks.
-func (a *aside) standInLine() {
+func (a *retrier) standInLine() {
 	for w := range a.inLine {
 		lost := w.lostBy()
 		w.reason = a.alone(w.task)
@@ -335,8 +335,8 @@ func (a *aside) standInLine() {
 	}
 }
 
-// alone settles a task by itself. It returns the error of a task that stays open.
-func (a *aside) alone(t *task) error {
+// alone settles a task by itself. It returns the error if the task stays open.
+func (a *retrier) alone(t *task) error {
 	calling, cancel := context.WithTimeout(a.ctx, callTimeout)
 	defer cancel()
 	switch t.verdict {
@@ -356,19 +356,19 @@ func (a *aside) alone(t *task) error {
 }
 
 // attempt makes one call for tasks of one verdict.
-func (a *aside) attempt(v verdict, tasks []*task) ([]error, error) {
+func (a *retrier) attempt(v verdict, tasks []*task) ([]error, error) {
 	calling, cancel := context.WithTimeout(a.ctx, callTimeout)
 	defer cancel()
 	return a.call(calling, v, tasks)
 }
 
-// warn logs the task that has waited longest, once that exceeds asideWarning.
-func (a *aside) warn(left []*waiting) {
+// warn logs the task with the longest wait, if longer than retryWarning.
+func (a *retrier) warn(left []*waiting) {
 	if len(left) == 0 {
 		return
 	}
 	longest := slices.MinFunc(left, func(x, y *waiting) int { return x.began.Compare(y.began) })
-	if waited := time.Since(longest.began); waited >= asideWarning {
+	if waited := time.Since(longest.began); waited >= retryWarning {
 		args := []any{"executions", len(left), "waited", waited, "error", longest.reason}
 		for _, attr := range longest.attrs() {
 			args = append(args, attr)

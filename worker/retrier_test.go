@@ -18,13 +18,13 @@ func TestSettleSetsALockedResultAside(t *testing.T) {
 		b.eng.lock(locked.ID, true)
 		b.eng.put(engine.DefaultLane, locked)
 		b.eng.putMany(20, "quick")
-		b.tell()
+		b.wakeLane()
 		if n := len(b.seen().ended); n != 20 {
 			t.Errorf("%d completed at once, want the 20 that are not locked", n)
 		}
 		b.pass(10 * DefaultLeaseTTL)
 		b.eng.putMany(20, "quick")
-		b.tell()
+		b.wakeLane()
 		if n := len(b.seen().ended); n != 40 {
 			t.Errorf("%d completed, want those that came later too", n)
 		}
@@ -44,7 +44,7 @@ func TestSettleSetsALockedResultAside(t *testing.T) {
 	})
 }
 
-// Failures, and members of flows, are set aside in the same way.
+// Failures, and members of flows, go to the retrier in the same way.
 func TestSettleSetsLockedFailuresAndMembersAside(t *testing.T) {
 	bothWays(t, Config{}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
@@ -55,7 +55,7 @@ func TestSettleSetsLockedFailuresAndMembersAside(t *testing.T) {
 		b.eng.lock(failing.ID, true)
 		b.eng.lock(member.ID, true)
 		b.eng.put(engine.DefaultLane, failing, member)
-		b.tell()
+		b.wakeLane()
 		b.pass(2 * DefaultLeaseTTL)
 		if n := b.held.len(); n != 2 {
 			t.Fatalf("%d executions held, want both", n)
@@ -79,7 +79,7 @@ func TestSettleGivesEachLockedRowItsTurn(t *testing.T) {
 		eng.inLine = func(l engine.Lease) { queued[l.Execution.String()]++ }
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(5, "quick")
-		b.tell()
+		b.wakeLane()
 		b.pass(time.Minute)
 		if len(queued) != 5 {
 			t.Errorf("queued for %d of 5: %v", len(queued), queued)
@@ -115,7 +115,7 @@ func lostLeaseEndsTheWait(t *testing.T, cfg Config) {
 		}
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(3, "quick")
-		b.tell()
+		b.wakeLane()
 		b.pass(time.Minute)
 		if n := b.held.len(); n != 3 {
 			t.Errorf("%d executions held, want all 3", n)
@@ -140,7 +140,7 @@ func TestSettleAsksAgainAfterALostAnswer(t *testing.T) {
 		eng.renewErr = func(engine.Lease) (item, call error) { return &fferr.LeaseError{Err: fferr.ErrNotActive}, nil }
 	}, func(t *testing.T, b *bubble) {
 		b.eng.putMany(1, "quick")
-		b.tell()
+		b.wakeLane()
 		for _, task := range b.held.renewedBefore(time.Now().Add(time.Hour)) {
 			b.lost(task, fferr.ErrNotActive)
 		}
@@ -172,7 +172,7 @@ func TestRunWaitsOneLeaseForLockedResults(t *testing.T) {
 				locked := work("quick")
 				b.eng.lock(locked.ID, true)
 				b.eng.put(engine.DefaultLane, locked)
-				b.tell()
+				b.wakeLane()
 				b.pass(time.Minute)
 				began := time.Now()
 				time.AfterFunc(c.freedIn, func() { b.eng.lock(locked.ID, false) })
@@ -202,18 +202,18 @@ func TestClaimsStopWhileTooManyResultsWait(t *testing.T) {
 				quickAndSlow(w, eng)
 				eng.doneErr = func([]engine.Completion) (item, call error) { return fferr.ErrBusy, nil }
 			}, func(t *testing.T, b *bubble) {
-				b.eng.putMany(3*maxAside, "quick")
-				b.tell()
+				b.eng.putMany(3*maxRetrying, "quick")
+				b.wakeLane()
 				b.pass(time.Minute)
-				if n := b.held.len(); n < maxAside || n > maxAside+DefaultBatch+50 {
-					t.Errorf("%d executions held, want about %d", n, maxAside)
+				if n := b.held.len(); n < maxRetrying || n > maxRetrying+DefaultBatch+50 {
+					t.Errorf("%d executions held, want about %d", n, maxRetrying)
 				}
 				b.eng.mu.Lock()
 				b.eng.doneErr = nil
 				b.eng.mu.Unlock()
 				b.pass(10 * time.Second)
-				if n := len(b.seen().ended); n != 3*maxAside {
-					t.Errorf("%d completed of %d when the locks were gone", n, 3*maxAside)
+				if n := len(b.seen().ended); n != 3*maxRetrying {
+					t.Errorf("%d completed of %d when the locks were gone", n, 3*maxRetrying)
 				}
 			})
 		})
@@ -228,7 +228,7 @@ func TestRunEndsSoonWithoutResults(t *testing.T) {
 		locked := work("long")
 		b.eng.lock(locked.ID, true)
 		b.eng.put(engine.DefaultLane, locked)
-		b.tell()
+		b.wakeLane()
 		began := time.Now()
 		b.stop()
 		if took := time.Since(began); took > cfg.DrainTimeout+giveBackPatience+maxSettlePause {
