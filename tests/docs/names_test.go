@@ -44,7 +44,6 @@ var foreign = map[string]string{
 	"cairn.instance_id": "a tag of FlowFabric 0.15", "Used by:": "a header of a query", "Locks:": "a header of a query",
 	"@daily": "a cron expression", "L": "a cron expression", "L-3": "a cron expression", "15W": "a cron expression", "FRI#3": "a cron expression", "FRI#L": "a cron expression",
 	"*/15 * * * *": "a cron expression", "30 2 * * *": "a cron expression",
-	"keys": "a header of a query", "lanes": "a header of a query", "queue": "a header of a query", "pauses": "a header of a query", "timers": "a header of a query", "retention": "a header of a query", "jobs": "a header of a query", "consumers": "a header of a query", "keystore": "a header of a query", "schedules": "a header of a query", "sequences": "a header of a query", "gates": "a header of a query", "fair": "a header of a query",
 	"L1 skips (rows FOR NO KEY UPDATE); L7 new.": "a header of a query", "waits": "a header of a query", "skips": "a header of a query", "held": "a header of a query", "new": "a header of a query",
 	"ord": "a column of an input table", "usable-from": "a line of a migration", "ffx_…": "a prefix", "flowfabric_demo": "the schema of the demo",
 }

@@ -4,12 +4,11 @@ import (
 	"fmt"
 	"go/ast"
 	"go/types"
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 
 	"golang.org/x/tools/go/packages"
+
+	"github.com/flowfabric/flowfabric-go/tests/internal/locks"
 )
 
 const module = "github.com/flowfabric/flowfabric-go"
@@ -122,32 +121,16 @@ func (g graph) node(call string) (string, error) {
 	return "", fmt.Errorf("there is no %s", call)
 }
 
-var (
-	named = regexp.MustCompile(`(?m)^-- name: (\w+) `)
-	users = regexp.MustCompile(`(?m)^-- Used by: ((?:.|\n-- )*?)\.\n`)
-)
-
 // readUsers returns the queries that package events uses by values of functions, by the users in their headers.
 func readUsers(root string) (map[string][]string, error) {
-	paths, err := filepath.Glob(filepath.Join(root, "db", "sql", "*.sql"))
+	headers, err := locks.Headers(root)
 	if err != nil {
 		return nil, err
 	}
 	byUser := make(map[string][]string)
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return nil, err
-		}
-		for _, query := range strings.Split("\n"+string(text), "\n-- name: ")[1:] {
-			query = "-- name: " + query
-			name, list := named.FindStringSubmatch(query), users.FindStringSubmatch(query)
-			if name == nil || list == nil {
-				return nil, fmt.Errorf("%s: a query's header does not say who uses it", path)
-			}
-			for user := range strings.SplitSeq(strings.ReplaceAll(list[1], "\n-- ", " "), ", ") {
-				byUser[user] = append(byUser[user], name[1])
-			}
+	for _, h := range headers {
+		for _, user := range h.Users {
+			byUser[user] = append(byUser[user], h.Name)
 		}
 	}
 	return byUser, nil
